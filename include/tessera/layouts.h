@@ -1,0 +1,97 @@
+// tessera/layouts.h: other layouts of a worklist, each derived by a pure
+// function: packed steps, the rectangle, regrouped rows, partial-tile bitmaps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/plan.h"
+
+namespace tessera {
+
+// A packed step: row 14 bits, column 14, class 2, first 1, last 1, from the
+// highest bit down; row and column are relative to the batch row.
+struct Step {
+  uint32_t word = 0;
+
+  int64_t row() const { return word >> 18; }
+  int64_t column() const { return word >> 4 & 0x3fff; }
+  // 0 empty, 1 partial, 2 full, 3 full but crossing q_len or kv_len.
+  int64_t step_class() const { return word >> 2 & 3; }
+  bool first() const { return word >> 1 & 1; }
+  bool last() const { return word & 1; }
+  bool operator==(const Step&) const = default;
+};
+inline constexpr int64_t kMaxStepRows = 16384;
+
+struct Steps {
+  std::vector<Step> steps;
+  std::vector<uint32_t> range;  // list l is steps [range[l], range[l + 1])
+};
+
+// A row without tiles gets one class-0 step with first and last set.
+Result<Steps> pack_steps(const Plan& plan, bool transposed);
+
+// Scalar memory of a target, in 32-bit words that a worklist may fill.
+struct Target {
+  std::string name;
+  int64_t scalar_words = 0;
+};
+Result<Target> find_target(std::string_view name);
+
+// Step ranges that fit the target's scalar memory one at a time, cut at rows.
+struct Launch {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+Result<std::vector<Launch>> split_launches(const Steps& steps,
+                                           const Target& target);
+
+// Every row as wide as the widest, padded with class 0.
+struct Rectangle {
+  int64_t lists = 0;
+  int64_t rows = 0;
+  int64_t width = 0;
+  std::vector<int32_t> column;      // [lists, rows, width]; 0 in the padding
+  std::vector<uint8_t> tile_class;  // [lists, rows, width]
+};
+int64_t grid_width(const Worklist& w);
+Result<Rectangle> make_rectangle(const Worklist& w, int64_t width);
+Result<Worklist> list_from_rectangle(const Rectangle& r, int64_t columns);
+
+// Rows regrouped for a kernel: `rows_per_group` query tiles share one fetch of
+// each key tile in the union of their rows, `tiles_per_step` at a time.
+struct Group {
+  uint32_t first_row = 0;  // the group is rows [first_row, first_row + rows)
+  uint32_t rows = 0;
+  uint32_t begin = 0;  // its columns: [begin, end) of Regrouped::columns
+  uint32_t end = 0;
+};
+struct Regrouped {
+  int64_t rows_per_group = 1;
+  int64_t tiles_per_step = 1;
+  std::vector<uint32_t> group_start;  // per list, into groups; lists + 1
+  std::vector<Group> groups;
+  std::vector<uint32_t> columns;  // ascending within a group
+  // [columns, rows_per_group]: class of each row's tile in that column.
+  std::vector<uint8_t> classes;
+  // Steps the groups take: sum of ceil(columns / tiles_per_step), at least 1.
+  int64_t steps = 0;
+  int64_t dead_tiles = 0;  // class-0 slots that the sharing pays for
+};
+Result<Regrouped> regroup(const Worklist& w, int64_t rows_per_group,
+                          int64_t tiles_per_step);
+
+// Token masks of the partial tiles, each distinct one stored once. Bit k of
+// tile row q is bit (q * tile.kv + k) of the bitmap, lowest bit first.
+struct Bitmaps {
+  int64_t words_per_tile = 0;     // of 64 bits
+  std::vector<uint64_t> words;    // [distinct, words_per_tile]
+  std::vector<int32_t> of_entry;  // per forward entry; -1 where full
+};
+Result<Bitmaps> make_bitmaps(const Request& request, const Facts& facts,
+                             const Plan& plan);
+
+}  // namespace tessera

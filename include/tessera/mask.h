@@ -1,0 +1,83 @@
+// tessera/mask.h: the mask language. A mask is a static rule; it knows no
+// token. Text (`causal & window(1023, 0) & documents`) and C++ operators build
+// the same expression; make_mask checks it and brings it to canonical form.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/result.h"
+
+namespace tessera {
+
+enum class Atom : uint8_t {
+  full,
+  causal,
+  window,
+  chunk,
+  prefix,
+  documents,
+  segments,
+  sink,
+  blocks,
+  routed,
+  // Operators share the enum, so that an expression is one kind of node.
+  op_not,
+  op_and,
+  op_or,
+};
+
+// One node of an expression. `a` and `b` are the atom's arguments: window
+// (left, right), chunk(n), sink(n), blocks(n), routed(top, block).
+struct Expr {
+  Atom atom = Atom::full;
+  int64_t a = 0;
+  int64_t b = 0;
+  std::vector<Expr> children;
+
+  bool operator==(const Expr&) const = default;
+};
+
+// What a mask names, judged on the expression as it was written: a name that
+// simplification drops still demands its fact and keeps its veto.
+struct Names {
+  bool prefix = false;
+  bool documents = false;
+  bool segments = false;
+  bool picks = false;       // blocks(n) or routed(...)
+  int64_t picks_block = 0;  // n of blocks(n), block of routed(...)
+
+  bool operator==(const Names&) const = default;
+};
+
+struct Mask {
+  Expr expr;  // canonical
+  Names names;
+
+  bool operator==(const Mask&) const = default;
+};
+
+// The atoms, for building expressions in C++.
+Expr full();
+Expr causal();
+Expr window(int64_t left, int64_t right);
+Expr chunk(int64_t n);
+Expr prefix();
+Expr documents();
+Expr segments();
+Expr sink(int64_t n);
+Expr blocks(int64_t n);
+Expr routed(int64_t top, int64_t block);
+Expr operator!(Expr e);
+Expr operator&(Expr l, Expr r);
+Expr operator|(Expr l, Expr r);
+
+Result<Expr> parse_expr(std::string_view text);
+Result<Mask> make_mask(const Expr& expr);
+Result<Mask> parse_mask(std::string_view text);  // parse_expr, then make_mask
+std::string to_string(const Expr& expr);
+std::string to_string(const Mask& mask);
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+// tessera/plan.h: from a request and its facts to exact worklists.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/facts.h"
+#include "tessera/mask.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+struct Tile {
+  int64_t q = 256;
+  int64_t kv = 256;
+
+  bool operator==(const Tile&) const = default;
+};
+
+// Ceilings fix the contract for a whole run; 0 leaves each to its bucket.
+struct Ceilings {
+  int64_t max_steps = 0;
+  int64_t max_width = 0;
+  int64_t max_union = 0;
+
+  bool operator==(const Ceilings&) const = default;
+};
+
+struct Request {
+  std::vector<Mask> masks;  // one for all heads, or one per group of heads
+  int64_t batch = 1;
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+  Tile tile;
+  Tile logical_block{0, 0};  // 0: the tile itself; only reports use it
+  Ceilings ceilings;
+
+  bool operator==(const Request&) const = default;
+};
+
+// What a request may ask for at most; above is a typed error.
+inline constexpr int64_t kMaxTokens = int64_t{1} << 30;
+inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
+inline constexpr int64_t kMinBlock = 8;
+inline constexpr int64_t kMaxBlock = 4096;
+inline constexpr int64_t kMaxTiles = int64_t{1} << 28;
+
+enum class TileClass : uint8_t { empty = 0, partial = 1, full = 2 };
+
+// One active tile of a worklist row: its column and its class in one word.
+struct Entry {
+  uint32_t word = 0;
+
+  static Entry of(int64_t column, TileClass c) {
+    return {static_cast<uint32_t>(column) << 2 | static_cast<uint32_t>(c)};
+  }
+  int64_t column() const { return word >> 2; }
+  TileClass tile_class() const { return static_cast<TileClass>(word & 3); }
+  bool operator==(const Entry&) const = default;
+};
+
+// The active tiles of every row, ascending by column. List l = batch row *
+// plan heads + plan head; its row r is entries [row_start[l * rows + r],
+// row_start[l * rows + r + 1]). Transposed, rows are key tiles.
+struct Worklist {
+  int64_t lists = 0;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<uint32_t> row_start;  // lists * rows + 1
+  std::vector<Entry> entries;
+
+  std::span<const Entry> row(int64_t list, int64_t r) const {
+    const size_t at = static_cast<size_t>(list * rows + r);
+    return {entries.data() + row_start[at], row_start[at + 1] - row_start[at]};
+  }
+  bool operator==(const Worklist&) const = default;
+};
+
+struct Plan {
+  int64_t batch = 1;
+  int64_t heads = 1;  // plan heads: one unless masks or picks differ by head
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+  Tile tile;
+  Worklist forward;
+  Worklist transposed;
+  std::vector<int64_t> legal_pairs;  // per list: the work that is needed
+  std::vector<std::string> warnings;
+
+  int64_t list(int64_t batch_row, int64_t head) const {
+    return batch_row * heads + head;
+  }
+  bool operator==(const Plan&) const = default;
+};
+
+Result<Plan> make_plan(const Request& request, const Facts& facts);
+
+// The same into a plan whose memory is reused; unchanged sizes allocate
+// nothing. On an error `plan` is unspecified.
+Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan);
+
+// Exchanges rows and columns. transpose(transpose(w)) == w.
+Worklist transpose(const Worklist& w);
+
+}  // namespace tessera
