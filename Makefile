@@ -17,8 +17,8 @@ help:
 	@echo 'HACKING.md tells how the project is made and how to change it.'
 
 configure:
-	@cmake --preset release -B $(BUILD) --log-level=NOTICE \
-	  -DCMAKE_COMPILE_WARNING_AS_ERROR=$(STRICT)
+	@cmake --preset release -B $(BUILD) \
+	  -DCMAKE_COMPILE_WARNING_AS_ERROR=$(STRICT) >/dev/null
 
 build: configure
 	@cmake --build $(BUILD) -j $(JOBS)

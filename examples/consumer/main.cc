@@ -24,9 +24,8 @@ int main() {
   int full = 0;
   for (tessera::Entry e : plan->forward.entries)
     full += e.tile_class() == tessera::TileClass::full;
-  std::printf("%zu of %lld tiles are active, %d of them full\n",
-              plan->forward.entries.size(),
-              static_cast<long long>(plan->forward.rows *
-                                     plan->forward.columns),
-              full);
+  std::printf(
+      "%zu of %lld tiles are active, %d of them full\n",
+      plan->forward.entries.size(),
+      static_cast<long long>(plan->forward.rows * plan->forward.columns), full);
 }
