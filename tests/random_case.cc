@@ -46,7 +46,7 @@ Expr join(Atom op, std::vector<Expr> children) {
 // Small, near a block's edge, or far beyond every length.
 int64_t distance(Random& random) {
   static constexpr int64_t edges[] = {0, 0,  1,  1,  2,   7,       8,
-                                      9, 15, 16, 17, 255, 1 << 20, 1073741824};
+                                      9, 15, 16, 17, 255, 1 << 20, 2147483647};
   return chance(random, 60) ? uniform(random, 0, 40) : one_of(random, edges);
 }
 
@@ -75,7 +75,7 @@ Expr random_atom(Random& random, int64_t pick_block) {
     case 8:
       return node(Atom::segments);
     case 9:
-      return node(Atom::sink, size(random));
+      return node(Atom::sink, distance(random));
     case 10:
       return node(Atom::blocks, pick_block);
     default:
@@ -88,7 +88,7 @@ Expr realistic(Random& random, int64_t pick_block) {
   const Expr ids = node(chance(random, 60) ? Atom::documents : Atom::segments);
   const Expr c = node(Atom::causal);
   const Expr w = node(Atom::window, bound(random), bound(random));
-  const Expr s = node(Atom::sink, size(random));
+  const Expr s = node(Atom::sink, distance(random));
   switch (uniform(random, 0, pick_block > 0 ? 10 : 7)) {
     case 0:
       return c;
@@ -368,7 +368,7 @@ RandomCase random_case(uint64_t seed) {
         offset = std::clamp<int64_t>(c.kv_len - c.q_len, low, high);
       }
       if (!on_keys && chance(random, 3))
-        offset = chance(random, 50) ? -2000000000 : 2000000000;
+        offset = chance(random, 50) ? -(1 << 30) : 1 << 30;
       c.q_offsets->push_back(static_cast<int32_t>(offset));
     }
   }
@@ -644,6 +644,27 @@ void cut_keys(RandomCase& c, int64_t keep) {
   }
 }
 
+// The first `gone` keys leave, and everything moves down by as many.
+void cut_first_keys(RandomCase& c, int64_t gone) {
+  if (!c.q_offsets) {
+    c.q_offsets.emplace(static_cast<size_t>(c.batch),
+                        static_cast<int32_t>(c.kv_len - c.q_len));
+  }
+  cut(c.doc_ids, c.kv_len, c.kv_len - gone, true);
+  c.kv_len -= gone;
+  const auto lower = [&](Array& v, int64_t by, int64_t least) {
+    if (!v) return;
+    for (int32_t& x : *v) {
+      x = static_cast<int32_t>(std::max<int64_t>(x - by, least));
+    }
+  };
+  lower(c.q_offsets, gone, INT32_MIN);
+  lower(c.valid_tokens, gone, 0);
+  lower(c.prefix, gone, 0);
+  if (c.valid_slots) lower(c.valid_slots, gone / c.base_block_tokens, 0);
+  lower(c.picks, gone / std::max<int64_t>(1, block_of_picks(c)), -1);
+}
+
 // Every expression that is one node smaller or has one smaller argument.
 void smaller(const Expr& e, std::vector<Expr>& out) {
   for (size_t i = 0; i < e.children.size(); ++i) {
@@ -664,7 +685,7 @@ void smaller(const Expr& e, std::vector<Expr>& out) {
     }
   }
   if (e.atom == Atom::window || e.atom == Atom::chunk || e.atom == Atom::sink) {
-    const int64_t least = e.atom == Atom::window ? 0 : 1;
+    const int64_t least = e.atom == Atom::chunk ? 1 : 0;
     for (const int64_t a : {least, e.a / 2, e.a - 1}) {
       if (a < least || a >= e.a) continue;
       Expr changed = e;
@@ -719,6 +740,7 @@ std::vector<RandomCase> smaller_cases(const RandomCase& c) {
        {c.kv_len / 2, c.kv_len - c.kv_len / 4, c.kv_len - 8, c.kv_len - 1}) {
     if (keep < 1 || keep >= c.kv_len) continue;
     with([keep](RandomCase& n) { cut_keys(n, keep); });
+    with([keep](RandomCase& n) { cut_first_keys(n, n.kv_len - keep); });
   }
   for (size_t g = 0; g < c.masks.size(); ++g) {
     std::vector<Expr> masks;
