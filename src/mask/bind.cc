@@ -29,7 +29,6 @@ Result<void> check_request(const Request& r) {
       {"tile kv", r.tile.kv, kMinBlock, kMaxBlock},
       {"max_steps", r.ceilings.max_steps, 0, int64_t{1} << 40},
       {"max_width", r.ceilings.max_width, 0, int64_t{1} << 40},
-      {"max_union", r.ceilings.max_union, 0, int64_t{1} << 40},
   };
   for (const Rule& rule : rules) {
     if (auto e = check_range("request", rule.what, rule.value, rule.least,
