@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/refused.h"
+#include "tessera/mask.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
@@ -88,10 +89,8 @@ std::optional<Error> unknown_flag(const CLI::App& command,
   for (const std::string& argument : arguments) {
     if (!argument.starts_with("--") || argument.size() == 2) continue;
     const std::string name = argument.substr(2, argument.find('=') - 2);
-    std::string field = name;
-    std::replace(field.begin(), field.end(), '-', '_');
-    if (auto why = refusal(field)) {
-      return invalid("cli", "{}, found --{}", *why, name);
+    if (const std::string_view why = refusal(name); !why.empty()) {
+      return invalid("cli", "{}, found --{}", why, name);
     }
     if (command.get_option_no_throw("--" + name)) continue;
     std::vector<std::string> names;
