@@ -23,7 +23,6 @@ struct Tile {
 struct Ceilings {
   int64_t max_steps = 0;
   int64_t max_width = 0;
-  int64_t max_union = 0;
 
   bool operator==(const Ceilings&) const = default;
 };

@@ -18,6 +18,7 @@ enum class ErrorKind {
 struct Error {
   ErrorKind kind = ErrorKind::invalid;
   std::string message;
+  int column = 0;  // 1-based, into the mask text; 0: not about a text
 };
 
 template <class T>

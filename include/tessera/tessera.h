@@ -13,3 +13,4 @@
 #include "tessera/result.h"
 #include "tessera/splash.h"
 #include "tessera/statistics.h"
+#include "tessera/version.h"

@@ -1,0 +1,63 @@
+# The everyday commands; plain `make` lists them. CMake does the work.
+BUILD  ?= build
+STRICT ?= $(if $(CI),ON,OFF)
+JOBS   ?= $(shell nproc)
+TESSERA = $(BUILD)/tessera
+
+.PHONY: help build demo test check bench format clean configure
+help:
+	@echo 'make demo    set up, build, then plan and picture packed documents'
+	@echo 'make test    set up, build and test'
+	@echo 'make build   build Release into build/ (installs nothing)'
+	@echo 'make bench   time the planner on this machine'
+	@echo 'make check   all that must hold before a change lands (dev/check)'
+	@echo 'make format  format the C++ files'
+	@echo 'make clean   remove build/ and build-*/'
+	@echo
+	@echo 'HACKING.md tells how the project is made and how to change it.'
+
+configure:
+	@cmake --preset release -B $(BUILD) \
+	  -DCMAKE_COMPILE_WARNING_AS_ERROR=$(STRICT) >/dev/null
+
+build: configure
+	@cmake --build $(BUILD) -j $(JOBS)
+
+DOCS = --docs lognormal:mean=1024,seed=0
+demo:
+	@dev/setup
+	@$(MAKE) --no-print-directory configure
+	@cmake --build $(BUILD) -j $(JOBS) --target tessera-cli
+	@echo
+	$(TESSERA) plan --mask 'causal & documents' --q-len 8192 $(DOCS) \
+	  -o $(BUILD)/demo.plan
+	@echo
+	$(TESSERA) show $(BUILD)/demo.plan
+	@echo
+	$(TESSERA) show $(BUILD)/demo.plan -o $(BUILD)/demo.html
+	@echo
+	@echo 'The same picture to zoom and hover over, in any browser:'
+	@echo '  $(CURDIR)/$(BUILD)/demo.html'
+	@echo 'Try next:'
+	@echo "  $(TESSERA) explain --mask 'causal & documents' --q-len 8192 \\"
+	@echo '    $(DOCS) --query 5000 --key 4000'
+	@echo "  $(TESSERA) plan --mask 'causal & window(1023, 0) & documents' \\"
+	@echo '    --q-len 8192 $(DOCS)'
+	@echo '  $(TESSERA) --help'
+
+test:
+	@dev/setup
+	@$(MAKE) --no-print-directory build
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+bench: build
+	$(TESSERA) bench plan
+
+check:
+	@dev/check
+
+format:
+	@dev/format
+
+clean:
+	rm -rf build build-*

@@ -1,0 +1,40 @@
+# How every target of the project is compiled: C++20, warnings, the build type,
+# sanitizers, ccache where there is one. Nothing here reaches a user's target.
+
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+  endif()
+  find_program(CCACHE ccache)
+  if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  endif()
+endif()
+
+set(tessera_flags -Wall -Wextra -Wundef -Wshadow
+  # A fused multiply-add rounds once: results would differ by compiler.
+  -ffp-contract=off)
+set(tessera_link_flags)
+
+set(sanitizers ${TESSERA_SANITIZE})
+if(TESSERA_BUILD_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "Fuzzers need clang, found ${CMAKE_CXX_COMPILER_ID}")
+  endif()
+  set(sanitizers address,undefined)
+  list(APPEND tessera_flags -fsanitize=fuzzer-no-link)
+endif()
+if(sanitizers)
+  list(APPEND tessera_flags -fsanitize=${sanitizers}
+    -fno-sanitize-recover=all -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)
+  list(APPEND tessera_link_flags -fsanitize=${sanitizers})
+endif()
+
+function(tessera_compile target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_options(${target} PRIVATE ${tessera_flags})
+  target_link_options(${target} PRIVATE ${tessera_link_flags})
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    POSITION_INDEPENDENT_CODE ON)
+endfunction()

@@ -1,0 +1,49 @@
+# What the build needs from outside, with the oldest versions it is tested
+# with: those of Debian 12. dev/packages.txt names the same as packages.
+set(missing "")
+
+# Looks for a package's CMake config; notes the Debian package when absent.
+macro(tessera_need name version debian_package)
+  find_package(${name} ${version} QUIET)
+  if(NOT ${name}_FOUND)
+    string(APPEND missing "\n  ${name} ${version} (${debian_package})")
+  endif()
+endmacro()
+
+tessera_need(fmt 9.1 libfmt-dev)
+tessera_need(nlohmann_json 3.11 nlohmann-json3-dev)
+find_path(XXHASH_INCLUDE_DIR xxhash.h)
+if(XXHASH_INCLUDE_DIR)
+  file(STRINGS "${XXHASH_INCLUDE_DIR}/xxhash.h" xxhash_lines
+    REGEX "define XXH_VERSION_(MAJOR|MINOR)")
+  string(REGEX MATCHALL "[0-9]+" xxhash_version "${xxhash_lines}")
+  list(JOIN xxhash_version "." xxhash_version)
+endif()
+if(NOT XXHASH_INCLUDE_DIR OR xxhash_version VERSION_LESS 0.8)
+  string(APPEND missing "\n  xxhash.h 0.8 (libxxhash-dev)")
+endif()
+if(TESSERA_BUILD_CLI)
+  tessera_need(CLI11 2.1 libcli11-dev)
+endif()
+if(TESSERA_BUILD_TESTS)
+  tessera_need(GTest 1.12 libgtest-dev)
+  # Debian's rapidcheckConfig.cmake names an include folder that is not there.
+  find_path(RAPIDCHECK_INCLUDE_DIR rapidcheck.h)
+  find_library(RAPIDCHECK_LIBRARY rapidcheck)
+  if(NOT RAPIDCHECK_INCLUDE_DIR OR NOT RAPIDCHECK_LIBRARY)
+    string(APPEND missing "\n  rapidcheck (librapidcheck-dev)")
+  endif()
+endif()
+find_package(Threads REQUIRED)
+
+if(missing)
+  message(FATAL_ERROR "Missing, with the Debian packages that hold them:"
+    "${missing}\nOn Debian 12, dev/setup installs them.")
+endif()
+
+# What the library's own sources use, header-only all of it.
+add_library(tessera_private_deps INTERFACE)
+target_include_directories(tessera_private_deps SYSTEM
+  INTERFACE "${XXHASH_INCLUDE_DIR}")
+target_link_libraries(tessera_private_deps
+  INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json)

@@ -1,0 +1,51 @@
+# The tests: unit_tests, and thread_tests apart so that the thread sanitizer
+# has a small program of its own. ctest gets one test per GoogleTest suite:
+# fewer and faster than one per case, and still named after what is tested.
+
+# What tests share (oracles, random cases) is tests/*.cc without _test.
+file(GLOB support_sources CONFIGURE_DEPENDS tests/*.cc)
+list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$")
+if(support_sources)
+  add_library(test_support STATIC ${support_sources})
+  target_include_directories(test_support PRIVATE src PUBLIC .)
+  target_link_libraries(test_support PUBLIC tessera tessera_private_deps)
+  tessera_compile(test_support)
+endif()
+
+function(tessera_add_tests target)
+  add_executable(${target} ${ARGN})
+  target_include_directories(${target} PRIVATE src .)
+  target_link_libraries(${target} PRIVATE tessera tessera_private_deps
+    $<TARGET_NAME_IF_EXISTS:test_support>
+    $<TARGET_NAME_IF_EXISTS:tessera_cli> GTest::gtest_main
+    "${RAPIDCHECK_LIBRARY}" Threads::Threads)
+  target_include_directories(${target} SYSTEM
+    PRIVATE "${RAPIDCHECK_INCLUDE_DIR}")
+  tessera_compile(${target})
+
+  set(program "$<TARGET_FILE:${target}>")
+  set(folder "${PROJECT_SOURCE_DIR}")
+  set(template "${PROJECT_BINARY_DIR}/${target}_suites.cmake.in")
+  set(script "${PROJECT_BINARY_DIR}/${target}_suites.cmake")
+  configure_file(cmake/suites.cmake.in "${template}" @ONLY)
+  file(GENERATE OUTPUT "${script}" INPUT "${template}")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${script}")
+endfunction()
+
+file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS src/*_test.cc)
+file(GLOB more_tests CONFIGURE_DEPENDS tests/*_test.cc)
+list(APPEND test_sources ${more_tests})
+if(TARGET tessera_cli)
+  file(GLOB more_tests CONFIGURE_DEPENDS cli/*_test.cc)
+  list(APPEND test_sources ${more_tests})
+endif()
+set(thread_sources ${test_sources})
+list(FILTER thread_sources INCLUDE REGEX "threads_test\\.cc$")
+list(FILTER test_sources EXCLUDE REGEX "threads_test\\.cc$")
+
+if(test_sources)
+  tessera_add_tests(unit_tests ${test_sources})
+endif()
+if(thread_sources)
+  tessera_add_tests(thread_tests ${thread_sources})
+endif()

@@ -1,0 +1,25 @@
+// base/digest.h: 128-bit digests, the same on every machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace tessera {
+
+class Digest {
+ public:
+  Digest();
+  ~Digest();
+  Digest(const Digest&) = delete;
+  Digest& operator=(const Digest&) = delete;
+
+  void add(const void* bytes, size_t size);
+  void add(int64_t value) { add(&value, sizeof value); }
+  std::string hex() const;  // 32 digits
+
+ private:
+  void* state_;
+};
+
+}  // namespace tessera

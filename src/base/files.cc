@@ -1,0 +1,226 @@
+// base/files.cc: whole files in, whole files out.
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <system_error>
+
+#include "base/fail.h"
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kWhere = "file";
+
+// Owns a descriptor; close() reports what the destructor cannot.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+  bool close() {
+    const int fd = fd_;
+    fd_ = -1;
+    return ::close(fd) == 0;
+  }
+
+ private:
+  int fd_;
+};
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+Error unreadable(const std::string& path, int error) {
+  if (error == ENOENT) {
+    return io_error(kWhere, "input must exist, found no file for {}",
+                    in_quotes(path));
+  }
+  return io_error(kWhere, "input must be readable, found \"{}\" for {}",
+                  reason(error), in_quotes(path));
+}
+
+Error unwritable(const std::string& path, int error) {
+  return io_error(kWhere, "output must be writable, found \"{}\" for {}",
+                  reason(error), in_quotes(path));
+}
+
+Result<void> check_path(const std::string& path) {
+  if (path.empty()) {
+    return invalid(kWhere, "a path must not be empty, found '' for it");
+  }
+  if (path.find('\0') != std::string::npos) {
+    return invalid(kWhere, "a path must hold no NUL byte, found one for {}",
+                   in_quotes(path));
+  }
+  return {};
+}
+
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Writes everything; false leaves errno.
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const size_t most = size_t{1} << 30;  // one call takes no more than 2 GiB
+    const ssize_t n = ::write(fd, bytes.data(), std::min(bytes.size(), most));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+Result<void> write_straight(const std::string& path, std::string_view bytes) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+  if (file.get() < 0) return unwritable(path, errno);
+  if (!write_all(file.get(), bytes)) return unwritable(path, errno);
+  if (!file.close()) return unwritable(path, errno);
+  return {};
+}
+
+// The temporary name does not grow out of `path`, whose last part may already
+// be as long as a name can be.
+std::string temporary_name(const std::string& directory) {
+  static std::atomic<uint64_t> next{0};
+  return fmt::format("{}/.tessera-{}-{}.tmp", directory, ::getpid(),
+                     next.fetch_add(1));
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
+  if (Result<void> ok = check_path(path); !ok) return ok.error();
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return unreadable(path, errno);
+  const auto refuse = [&](std::string_view found) {
+    return io_error(kWhere, "input must be a file or a pipe, found {} for {}",
+                    found, in_quotes(path));
+  };
+  if (S_ISDIR(status.st_mode)) return refuse("a directory");
+  if (S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode)) {
+    return refuse("a device");
+  }
+  if (S_ISSOCK(status.st_mode)) return refuse("a socket");
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (file.get() < 0) return unreadable(path, errno);
+  if (::fstat(file.get(), &status) != 0) return unreadable(path, errno);
+
+  const bool regular = S_ISREG(status.st_mode);
+  const int64_t ceiling =
+      regular ? max_bytes : std::min(max_bytes, kMaxPipeBytes);
+  const int64_t stated = regular ? int64_t{status.st_size} : 0;
+  const auto too_large = [&](int64_t found, std::string_view more) {
+    return over_limit(kWhere,
+                      "input must be at most {} bytes, found {}{} for {}",
+                      ceiling, found, more, in_quotes(path));
+  };
+  if (stated > ceiling) return too_large(stated, "");
+
+  // One byte past the stated size tells the end from a file that grew.
+  std::string bytes;
+  size_t used = 0;
+  const auto limit = static_cast<size_t>(ceiling) + 1;
+  while (true) {
+    if (used == bytes.size()) {
+      const size_t first = std::max<size_t>(static_cast<size_t>(stated), 4095);
+      const size_t wanted =
+          std::min(limit, used == 0 ? first + 1 : used + used / 2);
+      try {
+        bytes.resize(std::max(wanted, used + 1));
+      } catch (const std::bad_alloc&) {
+        return over_limit(kWhere,
+                          "input must fit in memory, found no room after {} "
+                          "bytes for {}",
+                          used, in_quotes(path));
+      }
+    }
+    const ssize_t n = ::read(file.get(), bytes.data() + used,
+                             std::min(bytes.size() - used, size_t{1} << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return unreadable(path, errno);
+    if (n == 0) break;
+    used += static_cast<size_t>(n);
+    if (used >= limit) return too_large(static_cast<int64_t>(used), " or more");
+  }
+  bytes.resize(used);
+  return bytes;
+}
+
+Result<void> write_file(const std::string& path, std::string_view bytes) {
+  if (Result<void> ok = check_path(path); !ok) return ok.error();
+  std::string target = path;
+  mode_t mode = 0;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) {
+      return io_error(kWhere, "output must be a file, found a directory for {}",
+                      in_quotes(path));
+    }
+    if (!S_ISREG(status.st_mode)) return write_straight(path, bytes);
+    // A file that may not be written is not replaced either.
+    if (::access(path.c_str(), W_OK) != 0) return unwritable(path, errno);
+    mode = status.st_mode & 07777;
+    char* real = ::realpath(path.c_str(), nullptr);
+    if (real == nullptr) return unwritable(path, errno);
+    target = real;
+    std::free(real);
+  } else if (errno != ENOENT) {
+    return unwritable(path, errno);
+  } else if (::lstat(path.c_str(), &status) == 0) {
+    return io_error(kWhere,
+                    "output must be a file, found a link to nothing for {}",
+                    in_quotes(path));
+  } else if (path.back() == '/' ||
+             ::stat(directory_of(path).c_str(), &status) != 0) {
+    return io_error(kWhere,
+                    "output must lie in a directory that exists, found none "
+                    "for {}",
+                    in_quotes(path));
+  }
+
+  const std::string directory = directory_of(target);
+  std::string temporary;
+  int fd = -1;
+  for (int attempt = 0; attempt < 100 && fd < 0; ++attempt) {
+    temporary = temporary_name(directory);
+    fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                0666);
+    if (fd < 0 && errno != EEXIST) break;
+  }
+  if (fd < 0) return unwritable(path, errno);
+  Descriptor file(fd);
+  const auto give_up = [&]() -> Error {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    return unwritable(path, error);
+  };
+  if (!write_all(fd, bytes)) return give_up();
+  if (mode != 0 && ::fchmod(fd, mode) != 0) return give_up();
+  if (::fsync(fd) != 0) return give_up();
+  if (!file.close()) return give_up();
+  if (::rename(temporary.c_str(), target.c_str()) != 0) return give_up();
+  // The data is safe by now; a directory that cannot be synced is no failure.
+  Descriptor folder(
+      ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() >= 0) (void)::fsync(folder.get());
+  return {};
+}
+
+}  // namespace tessera

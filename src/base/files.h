@@ -1,0 +1,23 @@
+// base/files.h: whole files in, whole files out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tessera/result.h"
+
+namespace tessera {
+
+// A pipe does not say how long it is, so it gets a ceiling of its own.
+inline constexpr int64_t kMaxPipeBytes = int64_t{1} << 28;
+
+// Reads a regular file of at most `max_bytes`, or a pipe of at most
+// kMaxPipeBytes too. Devices are refused: they may never end.
+Result<std::string> read_file(const std::string& path, int64_t max_bytes);
+
+// Writes beside `path`, syncs, then renames: readers see the old file or the
+// whole new one. A link is followed; a device or pipe is written straight.
+Result<void> write_file(const std::string& path, std::string_view bytes);
+
+}  // namespace tessera

@@ -1,0 +1,37 @@
+// base/json_read.h: strict JSON from strangers. No exceptions, no deep
+// recursion, no duplicate keys, no surprise about a number's type.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "tessera/result.h"
+
+namespace tessera {
+
+using Json = nlohmann::json;
+
+inline constexpr int kMaxJsonDepth = 16;
+
+// `where` names the reader in errors: "[spec] ...".
+Result<Json> parse_json(std::string_view text, std::string_view where);
+
+// What a value is, for "found X": "the string 'abc'", "the integer 7", "null".
+std::string describe(const Json& value);
+
+// `name` is how errors call the value: "q_len", "request.tile".
+Result<int64_t> read_int(const Json& value, std::string_view where,
+                         std::string_view name, int64_t least, int64_t most);
+Result<std::string> read_string(const Json& value, std::string_view where,
+                                std::string_view name);
+
+// An object with exactly these keys: none missing, none more.
+Result<void> check_fields(
+    const Json& value, std::string_view where, std::string_view name,
+    std::initializer_list<std::string_view> required,
+    std::initializer_list<std::string_view> optional = {});
+
+}  // namespace tessera

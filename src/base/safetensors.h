@@ -1,0 +1,47 @@
+// base/safetensors.h: the .safetensors container: named arrays in one file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/result.h"
+
+namespace tessera {
+
+enum class Dtype : uint8_t { i32, i64, f16, bf16, f32, f64 };
+
+std::string_view to_string(Dtype dtype);  // "I32", as the file spells it
+int64_t byte_width(Dtype dtype);
+
+// `bytes` lies in whoever's memory, aligned to nothing: copy numbers out.
+struct Tensor {
+  Dtype dtype = Dtype::f32;
+  std::vector<int64_t> shape;
+  std::string_view bytes;
+};
+
+struct Safetensors {
+  std::map<std::string, Tensor, std::less<>> tensors;
+  std::map<std::string, std::string, std::less<>> metadata;
+
+  // An error names the tensors there are.
+  Result<Tensor> find(std::string_view name) const;
+};
+
+// Views into `bytes`, which must outlive them. Tensors must cover the data
+// without overlap or hole, names must differ.
+Result<Safetensors> parse_safetensors(std::string_view bytes);
+
+// Tensors are laid out by width, widest first, then by name, so that each is
+// aligned to its own width.
+Result<std::string> write_safetensors(const Safetensors& file);
+
+// The values of an I32 tensor, or of an I64 one whose values fit int32.
+Result<std::vector<int32_t>> int32_values(const Tensor& tensor,
+                                          std::string_view name);
+
+}  // namespace tessera

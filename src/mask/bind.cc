@@ -1,0 +1,309 @@
+// mask/bind.cc: validates a request and its facts.
+#include "mask/bind.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/fail.h"
+
+namespace tessera {
+namespace {
+
+Result<void> check_range(std::string_view where, std::string_view what,
+                         int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return {};
+  return invalid(where, "{} must be from {} to {}, found {}", what, least, most,
+                 value);
+}
+
+Result<void> check_request(const Request& r) {
+  struct Rule {
+    std::string_view what;
+    int64_t value, least, most;
+  };
+  const Rule rules[] = {
+      {"batch", r.batch, 1, kMaxBatch},
+      {"q_len", r.q_len, 1, kMaxTokens},
+      {"kv_len", r.kv_len, 1, kMaxTokens},
+      {"tile q", r.tile.q, kMinBlock, kMaxBlock},
+      {"tile kv", r.tile.kv, kMinBlock, kMaxBlock},
+      {"max_steps", r.ceilings.max_steps, 0, int64_t{1} << 40},
+      {"max_width", r.ceilings.max_width, 0, int64_t{1} << 40},
+  };
+  for (const Rule& rule : rules) {
+    if (auto e = check_range("request", rule.what, rule.value, rule.least,
+                             rule.most);
+        !e) {
+      return e;
+    }
+  }
+  if (r.masks.empty()) {
+    return invalid("request", "masks must be one or more, found 0");
+  }
+  return {};
+}
+
+Result<void> check_size(std::string_view what, const std::optional<Ints>& fact,
+                        int64_t batch, int64_t per_row,
+                        std::string_view shape) {
+  if (!fact) return {};
+  const int64_t want = batch * per_row;
+  if (static_cast<int64_t>(fact->size()) == want) return {};
+  return invalid("facts", "{} must hold {} = {} values, found {}", what, shape,
+                 want, fact->size());
+}
+
+// One value per batch row, each within [least, most].
+Result<void> check_rows(std::string_view what, const std::optional<Ints>& fact,
+                        int64_t batch, int64_t least, int64_t most) {
+  if (auto e = check_size(what, fact, batch, 1, "[batch]"); !e) return e;
+  if (!fact) return {};
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t v = (*fact)[static_cast<size_t>(b)];
+    if (v < least || v > most) {
+      return invalid("facts", "{} must be from {} to {}, found {} for row {}",
+                     what, least, most, v, b);
+    }
+  }
+  return {};
+}
+
+Result<void> check_absent(bool named, bool present, std::string_view atom,
+                          std::string_view fact) {
+  if (!named || present) return {};
+  return invalid("facts", "{} needs {}, found none for the mask", atom, fact);
+}
+
+Result<void> check_picks(const Request& r, const Facts& f, const Names& names,
+                         Bound& bound) {
+  if (!f.picks) return {};
+  const Picks& p = *f.picks;
+  if (p.heads < 1 || p.heads > kMaxBatch || p.k < 1 || p.k > kMaxTokens) {
+    return invalid("facts",
+                   "picks must be [batch, heads, q_len, k] with heads and k "
+                   "of 1 or more, found heads {} and k {}",
+                   p.heads, p.k);
+  }
+  int64_t want = 0;
+  if (__builtin_mul_overflow(r.batch * p.heads, r.q_len, &want) ||
+      __builtin_mul_overflow(want, p.k, &want) ||
+      want != static_cast<int64_t>(p.blocks.size())) {
+    return invalid("facts", "picks must hold [{}, {}, {}, {}] values, found {}",
+                   r.batch, p.heads, r.q_len, p.k, p.blocks.size());
+  }
+  if (!names.picks) return {};
+  const int64_t n = (r.kv_len - 1) / names.picks_block + 1;
+  for (size_t i = 0; i < p.blocks.size(); ++i) {
+    if (p.blocks[i] < -1 || p.blocks[i] >= n) {
+      const int64_t q = static_cast<int64_t>(i) / p.k;
+      return invalid("facts",
+                     "picks must be from -1 to {}, found {} for batch row {}, "
+                     "head {}, query {}",
+                     n - 1, p.blocks[i], q / r.q_len / p.heads,
+                     q / r.q_len % p.heads, q % r.q_len);
+    }
+  }
+  bound.picks = p.blocks.data();
+  bound.pick_heads = p.heads;
+  bound.picks_k = p.k;
+  return {};
+}
+
+int64_t valid_of(const Request& r, const Facts& f, int64_t b) {
+  int64_t valid = r.kv_len;
+  if (f.valid_slot_counts) {
+    const int64_t slots = (*f.valid_slot_counts)[static_cast<size_t>(b)];
+    valid = std::min(valid, slots * f.base_block_tokens);
+  }
+  if (f.valid_token_counts) {
+    valid = std::min<int64_t>(valid,
+                              (*f.valid_token_counts)[static_cast<size_t>(b)]);
+  }
+  return valid;
+}
+
+Result<void> check_ids(const Request& r, const BoundRow& row, int64_t b) {
+  // Each query that its count does not veto stands somewhere in the keys.
+  if (row.q_end == 0) return {};
+  const int64_t first = row.q_offset;
+  const int64_t last = row.q_end - 1 + row.q_offset;
+  if (first >= 0 && last < r.kv_len) return {};
+  const bool early = first < 0;
+  return invalid("facts",
+                 "a query takes the id at its position, so positions must be "
+                 "from 0 to {}, found {} for query {} of batch row {} (give "
+                 "q_doc_ids, or another q_offset)",
+                 r.kv_len - 1, early ? first : last, early ? 0 : row.q_end - 1,
+                 b);
+}
+
+bool has_live_query(const BoundRow& row, bool ids_veto) {
+  if (!ids_veto) return row.q_end > 0;
+  const int32_t* ids = row.q_ids ? row.q_ids : row.ids + row.q_offset;
+  return std::any_of(ids, ids + row.q_end, [](int32_t id) { return id >= 0; });
+}
+
+}  // namespace
+
+Names names_of(const Request& request) {
+  Names all;
+  for (const Mask& mask : request.masks) {
+    const Names& n = mask.names;
+    all.prefix |= n.prefix;
+    all.documents |= n.documents;
+    all.segments |= n.segments;
+    if (n.picks) {
+      all.picks = true;
+      all.picks_block = n.picks_block;
+    }
+  }
+  return all;
+}
+
+Result<Bound> bind(const Request& request, const Facts& facts) {
+  const Request& r = request;
+  const Facts& f = facts;
+  if (auto e = check_request(r); !e) return e.error();
+
+  const Names names = names_of(r);
+  for (const Mask& mask : r.masks) {
+    if (mask.names.picks && mask.names.picks_block != names.picks_block) {
+      return invalid("mask",
+                     "blocks and routed share the picks, so one block size, "
+                     "found {} and {}",
+                     mask.names.picks_block, names.picks_block);
+    }
+  }
+  const bool needs_ids = names.documents || names.segments;
+  for (const auto& e : {
+           check_absent(names.documents, f.doc_ids.has_value(), "documents",
+                        "doc_ids"),
+           check_absent(names.segments, f.doc_ids.has_value(), "segments",
+                        "doc_ids"),
+           check_absent(names.prefix, f.prefix_lengths.has_value(), "prefix",
+                        "prefix_lengths"),
+           check_absent(names.picks, f.picks.has_value(), "blocks or routed",
+                        "picks"),
+           check_size("doc_ids", f.doc_ids, r.batch, r.kv_len,
+                      "[batch, kv_len]"),
+           check_size("q_doc_ids", f.q_doc_ids, r.batch, r.q_len,
+                      "[batch, q_len]"),
+           check_rows("valid_token_counts", f.valid_token_counts, r.batch, 0,
+                      r.kv_len),
+           check_rows("q_offset", f.q_offsets, r.batch, -kMaxTokens,
+                      kMaxTokens),
+       }) {
+    if (!e) return e.error();
+  }
+  if (names.segments && f.q_doc_ids) {
+    return invalid("facts",
+                   "segments are runs of the keys' ids, so q_doc_ids must be "
+                   "absent, found both");
+  }
+  if (f.valid_slot_counts) {
+    if (auto e = check_range("facts", "base_block_tokens", f.base_block_tokens,
+                             1, kMaxTokens);
+        !e) {
+      return e.error();
+    }
+    const int64_t slots = (r.kv_len - 1) / f.base_block_tokens + 1;
+    if (auto e = check_rows("valid_slot_counts", f.valid_slot_counts, r.batch,
+                            0, slots);
+        !e) {
+      return e.error();
+    }
+  }
+  if (auto e = check_rows("prefix_lengths", f.prefix_lengths, r.batch, 0,
+                          std::numeric_limits<int32_t>::max());
+      !e) {
+    return e.error();
+  }
+
+  Bound bound;
+  bound.batch = r.batch;
+  bound.q_len = r.q_len;
+  bound.kv_len = r.kv_len;
+  bound.tile = r.tile;
+  if (auto e = check_picks(r, f, names, bound); !e) return e.error();
+
+  const auto groups = static_cast<int64_t>(r.masks.size());
+  bound.heads = std::max(groups, bound.pick_heads);
+  if (bound.heads % groups != 0 || bound.heads % bound.pick_heads != 0) {
+    return invalid("request",
+                   "masks and pick heads must divide one another, found {} "
+                   "masks for {} pick heads",
+                   groups, bound.pick_heads);
+  }
+  for (int64_t h = 0; h < bound.heads; ++h) {
+    bound.masks.push_back(
+        &r.masks[static_cast<size_t>(h * groups / bound.heads)]);
+  }
+
+  const bool all_name_ids = std::all_of(
+      r.masks.begin(), r.masks.end(),
+      [](const Mask& m) { return m.names.documents || m.names.segments; });
+  const bool counted = f.valid_token_counts || f.valid_slot_counts;
+  for (int64_t b = 0; b < r.batch; ++b) {
+    const auto at = static_cast<size_t>(b);
+    BoundRow row;
+    row.q_offset = f.q_offsets ? (*f.q_offsets)[at] : r.kv_len - r.q_len;
+    row.valid = valid_of(r, f, b);
+    row.q_end = counted
+                    ? std::clamp<int64_t>(row.valid - row.q_offset, 0, r.q_len)
+                    : r.q_len;
+    if (f.prefix_lengths) {
+      row.prefix = (*f.prefix_lengths)[at];
+      if (row.prefix > row.valid) {
+        return invalid("facts",
+                       "prefix_lengths must be at most the valid count {}, "
+                       "found {} for row {}",
+                       row.valid, row.prefix, b);
+      }
+    }
+    if (needs_ids) {
+      row.ids = f.doc_ids->data() + b * r.kv_len;
+      if (f.q_doc_ids) row.q_ids = f.q_doc_ids->data() + b * r.q_len;
+      if (!row.q_ids) {
+        if (auto e = check_ids(r, row, b); !e) return e.error();
+      }
+    }
+    if (!has_live_query(row, all_name_ids)) {
+      bound.warnings.push_back(fmt::format(
+          "[plan] a batch row should have a query that no veto forbids, found "
+          "none for row {}",
+          b));
+    }
+    bound.rows.push_back(row);
+  }
+  return bound;
+}
+
+Result<std::vector<int32_t>> ids_from_cu_seqlens(Ints cu_seqlens,
+                                                 int64_t kv_len) {
+  if (auto e = check_range("facts", "kv_len", kv_len, 1, kMaxTokens); !e) {
+    return e.error();
+  }
+  if (cu_seqlens.empty() || cu_seqlens[0] != 0) {
+    return invalid("facts", "cu_seqlens must begin with 0, found {}",
+                   cu_seqlens.empty() ? std::string("nothing")
+                                      : fmt::to_string(cu_seqlens[0]));
+  }
+  for (size_t i = 1; i < cu_seqlens.size(); ++i) {
+    if (cu_seqlens[i] < cu_seqlens[i - 1]) {
+      return invalid("facts", "cu_seqlens must not fall, found {} after {}",
+                     cu_seqlens[i], cu_seqlens[i - 1]);
+    }
+  }
+  if (cu_seqlens.back() > kv_len) {
+    return invalid("facts", "cu_seqlens must end within kv_len {}, found {}",
+                   kv_len, cu_seqlens.back());
+  }
+  std::vector<int32_t> ids(static_cast<size_t>(kv_len), -1);
+  for (size_t i = 1; i < cu_seqlens.size(); ++i) {
+    std::fill(ids.begin() + cu_seqlens[i - 1], ids.begin() + cu_seqlens[i],
+              static_cast<int32_t>(i - 1));
+  }
+  return ids;
+}
+
+}  // namespace tessera

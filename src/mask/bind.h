@@ -1,0 +1,46 @@
+// mask/bind.h: a request and its facts, validated once and brought to one row
+// of plain numbers per batch row. Everything behind it may trust them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tessera/plan.h"
+
+namespace tessera {
+
+struct BoundRow {
+  int64_t q_offset = 0;
+  int64_t valid = 0;  // keys below it are valid: min(count, kv_len)
+  int64_t q_end = 0;  // queries from here on are vetoed by the count
+  int64_t prefix = 0;
+  const int32_t* ids = nullptr;    // kv_len, where the request names ids
+  const int32_t* q_ids = nullptr;  // q_len, where given and named
+};
+
+struct Bound {
+  int64_t batch = 1;
+  int64_t heads = 1;  // plan heads
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+  Tile tile;
+  std::vector<const Mask*> masks;  // per plan head; owned by the request
+  std::vector<BoundRow> rows;
+  const int32_t* picks = nullptr;  // [batch, pick_heads, q_len, picks_k]
+  int64_t pick_heads = 1;
+  int64_t picks_k = 0;
+  std::vector<std::string> warnings;
+
+  const int32_t* picks_of(int64_t batch_row, int64_t head, int64_t q) const {
+    const int64_t pick_head = head * pick_heads / heads;
+    return picks + ((batch_row * pick_heads + pick_head) * q_len + q) * picks_k;
+  }
+};
+
+// Union of what the masks name, so that each fact is asked for once.
+Names names_of(const Request& request);
+
+Result<Bound> bind(const Request& request, const Facts& facts);
+
+}  // namespace tessera

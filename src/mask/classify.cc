@@ -1,0 +1,402 @@
+// mask/classify.cc: exact classes in closed form.
+//
+// The queries of a tile row are cut into pieces in which only the distance to
+// a key still varies. For a piece, the key axis is cut into strips in which
+// only the distance varies too (mask/program.h). What is legal is then a union
+// of disjoint shapes
+//     { (p, k) : p in piece, k in strip, from <= k - p < to },
+// each a rectangle with slanted edges, and the number of legal pairs a shape
+// puts into a tile is a difference of two clamped sums:
+//     S(to) - S(from),  S(d) = sum over p of clamp(p + d - k0, 0, k1 - k0).
+// A tile is empty when its sum is 0, full when it equals its real tokens, and
+// partial otherwise. Columns that a shape covers alike are added as one part,
+// so the cost follows the pieces and edges of a row, not its tokens.
+#include "mask/classify.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+int64_t floor_to(int64_t a, int64_t n) {
+  const int64_t rest = a % n;
+  return a - (rest < 0 ? rest + n : rest);
+}
+
+// Sum of clamp(x, 0, width) over all integers x <= n.
+int64_t clamped_sum_to(int64_t n, int64_t width) {
+  if (n <= 0) return 0;
+  if (n <= width) return n * (n + 1) / 2;
+  return width * (width + 1) / 2 + (n - width) * width;
+}
+
+// Pairs with p in [p0, p1), k in [k0, k1) and k < p + d.
+int64_t pairs_below(int64_t p0, int64_t p1, int64_t k0, int64_t k1, int64_t d) {
+  const int64_t width = k1 - k0;
+  return clamped_sum_to(p1 - 1 + d - k0, width) -
+         clamped_sum_to(p0 - 1 + d - k0, width);
+}
+
+}  // namespace
+
+Classifier::Classifier(const Bound& bound)
+    : bound_(bound), column_(bound.tile.kv) {
+  columns_ = column_.ceil(bound.kv_len);
+}
+
+void Classifier::begin_batch_row(int64_t batch_row) {
+  batch_row_ = batch_row;
+  row_ = &bound_.rows[static_cast<size_t>(batch_row)];
+  if (!row_->ids) return;
+  find_runs(row_->ids, bound_.kv_len, runs_);
+  link_runs(runs_);
+  if (row_->q_ids) find_runs(row_->q_ids, bound_.q_len, q_runs_);
+}
+
+void Classifier::begin_list(const Program& program, int64_t head) {
+  program_ = &program;
+  head_ = head;
+  cursor_ = 0;
+  const Names& names = program.names;
+  ids_veto_ = names.documents || names.segments;
+  own_bits_ = 0;
+  groups_by_id_ = ids_veto_ && (row_->q_ids || !runs_.distinct);
+  for (size_t i = 0; i < program.keys.size(); ++i) {
+    const Atom atom = program.keys[i].atom;
+    if (atom == Atom::documents || atom == Atom::segments ||
+        (atom == Atom::sink && ids_veto_)) {
+      own_bits_ |= uint64_t{1} << i;
+    }
+    // These see more of the query than its document.
+    if (atom == Atom::segments || atom == Atom::chunk || atom == Atom::blocks ||
+        (atom == Atom::sink && names.segments)) {
+      groups_by_id_ = false;
+    }
+  }
+}
+
+const std::vector<Span>& Classifier::tile_row(int64_t r) {
+  spans_.clear();
+  parts_.clear();
+  ascending_ = true;
+  cut_pieces(r);
+  if (groups_by_id_) {
+    std::stable_sort(
+        pieces_.begin(), pieces_.end(),
+        [](const Piece& l, const Piece& r2) { return l.id < r2.id; });
+  }
+  const Piece* const end = pieces_.data() + pieces_.size();
+  for (const Piece* p = pieces_.data(); p != end;) {
+    Group group{p, p + 1, p->end - p->begin};
+    while (groups_by_id_ && group.last != end && group.last->id == p->id) {
+      group.queries += group.last->end - group.last->begin;
+      ++group.last;
+    }
+    add_group(group);
+    p = group.last;
+  }
+  const int64_t q0 = r * bound_.tile.q;
+  finish(std::min(bound_.tile.q, bound_.q_len - q0));
+  return spans_;
+}
+
+void Classifier::cut_pieces(int64_t r) {
+  pieces_.clear();
+  const int64_t offset = row_->q_offset;
+  const int64_t q0 = r * bound_.tile.q;
+  const int64_t q1 = std::min(q0 + bound_.tile.q, row_->q_end);
+  const IdRuns& runs = row_->q_ids ? q_runs_ : runs_;
+  // q_ids count queries, ids count positions.
+  const int64_t shift = row_->q_ids ? offset : 0;
+  for (int64_t p = q0 + offset; p < q1 + offset;) {
+    Piece piece{p, q1 + offset, 0, 0};
+    if (ids_veto_) {
+      while (runs.start[cursor_ + 1] + shift <= p) ++cursor_;
+      piece.end = std::min(piece.end, runs.start[cursor_ + 1] + shift);
+      piece.run = cursor_;
+      piece.id = runs.id[cursor_];
+      if (piece.id < 0) {
+        p = piece.end;
+        continue;
+      }
+    }
+    for (const KeyAtom& atom : program_->keys) {
+      if (atom.atom == Atom::chunk) {
+        piece.end = std::min(piece.end, floor_to(p, atom.n) + atom.n);
+      } else if (atom.atom == Atom::blocks) {
+        const int32_t* picks = bound_.picks_of(batch_row_, head_, p - offset);
+        const auto bytes = static_cast<size_t>(bound_.picks_k) * sizeof(*picks);
+        int64_t same = p + 1;
+        const int32_t* next = picks + bound_.picks_k;
+        while (same < piece.end && std::memcmp(picks, next, bytes) == 0) {
+          ++same;
+          next += bound_.picks_k;
+        }
+        piece.end = same;
+      }
+    }
+    pieces_.push_back(piece);
+    p = piece.end;
+  }
+}
+
+void Classifier::add_group(const Group& group) {
+  const Interval keys = {
+      std::max<int64_t>(0, group.begin() + program_->reach_begin),
+      std::min(row_->valid, group.end() - 1 + program_->reach_end)};
+  if (keys.begin >= keys.end) return;
+  toggles_.clear();
+  for (size_t i = 0; i < program_->keys.size(); ++i) {
+    toggle_atom(program_->keys[i], uint64_t{1} << i, group, keys);
+  }
+  auto earlier = [](const Toggle& l, const Toggle& r) { return l.at < r.at; };
+  if (!std::is_sorted(toggles_.begin(), toggles_.end(), earlier)) {
+    std::sort(toggles_.begin(), toggles_.end(), earlier);
+  }
+  int64_t at = keys.begin;
+  uint64_t state = 0;
+  for (const Toggle& t : toggles_) {
+    if (t.at > at) {
+      add_strip(group, {at, t.at}, state);
+      at = t.at;
+    }
+    state ^= t.bit;
+  }
+  if (at < keys.end) add_strip(group, {at, keys.end}, state);
+}
+
+void Classifier::toggle(Interval interval, uint64_t bit, Interval keys) {
+  const int64_t begin = std::max(interval.begin, keys.begin);
+  const int64_t end = std::min(interval.end, keys.end);
+  if (begin >= end) return;
+  toggles_.push_back({begin, bit});
+  toggles_.push_back({end, bit});
+}
+
+// Toggles the keys of the runs at `places`, the first `first_n` of them.
+void Classifier::toggle_places(Interval places, uint64_t bit, int64_t first_n,
+                               Interval keys) {
+  if (runs_.distinct) {
+    for (int64_t run = places.begin; run < places.end; ++run) {
+      const int64_t begin = runs_.start[run];
+      const int64_t end = runs_.start[run + 1];
+      toggle({begin, std::min(end, begin + first_n)}, bit, keys);
+    }
+    return;
+  }
+  const auto order = runs_.order.begin();
+  auto it = std::partition_point(
+      order + places.begin, order + places.end,
+      [&](int32_t run) { return runs_.start[run + 1] <= keys.begin; });
+  for (; it != order + places.end; ++it) {
+    const int64_t begin = runs_.start[*it];
+    const int64_t end = runs_.start[*it + 1];
+    const int64_t left = first_n - runs_.before[it - order];
+    if (begin >= keys.end || left <= 0) return;
+    toggle({begin, std::min(end, begin + left)}, bit, keys);
+  }
+}
+
+void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
+                             const Group& group, Interval keys) {
+  const Piece& piece = *group.first;
+  auto document = [&] {
+    return row_->q_ids ? places_of_id(runs_, piece.id)
+                       : places_of_run(runs_, piece.run);
+  };
+  switch (atom.atom) {
+    case Atom::prefix:
+      toggle({0, row_->prefix}, bit, keys);
+      break;
+    case Atom::chunk: {
+      const int64_t begin = floor_to(piece.begin, atom.n);
+      toggle({begin, begin + atom.n}, bit, keys);
+      break;
+    }
+    case Atom::documents:
+      toggle_places(document(), bit, kFar, keys);
+      break;
+    case Atom::segments:
+      toggle({runs_.start[piece.run], runs_.start[piece.run + 1]}, bit, keys);
+      break;
+    case Atom::sink:
+      if (program_->names.segments) {
+        const int64_t begin = runs_.start[piece.run];
+        const int64_t end = runs_.start[piece.run + 1];
+        toggle({begin, std::min(end, begin + atom.n)}, bit, keys);
+      } else if (program_->names.documents) {
+        toggle_places(document(), bit, atom.n, keys);
+      } else {
+        toggle({0, atom.n}, bit, keys);
+      }
+      break;
+    case Atom::blocks: {
+      const int32_t* picks =
+          bound_.picks_of(batch_row_, head_, piece.begin - row_->q_offset);
+      picked_.clear();
+      for (int64_t i = 0; i < bound_.picks_k; ++i) {
+        if (picks[i] < 0) continue;
+        picked_.push_back({picks[i] * atom.n, (picks[i] + 1) * atom.n});
+      }
+      std::sort(picked_.begin(), picked_.end(),
+                [](Interval l, Interval r) { return l.begin < r.begin; });
+      for (size_t i = 0; i < picked_.size(); ++i) {
+        if (i > 0 && picked_[i].begin == picked_[i - 1].begin) continue;
+        toggle(picked_[i], bit, keys);
+      }
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+void Classifier::add_strip(const Group& group, Interval strip, uint64_t state) {
+  const uint64_t bands = program_->legal_bands(state);
+  if (bands == 0) return;
+  // A strip of the query's own document holds no negative id.
+  if (!ids_veto_ || !runs_.any_negative || (state & own_bits_) != 0) {
+    add_bands(group, strip, bands);
+    return;
+  }
+  auto it = std::partition_point(
+      runs_.negative.begin(), runs_.negative.end(),
+      [&](int32_t run) { return runs_.start[run + 1] <= strip.begin; });
+  int64_t at = strip.begin;
+  for (; it != runs_.negative.end(); ++it) {
+    const int64_t begin = runs_.start[*it];
+    if (begin >= strip.end) break;
+    if (begin > at) add_bands(group, {at, begin}, bands);
+    at = runs_.start[*it + 1];
+  }
+  if (at < strip.end) add_bands(group, {at, strip.end}, bands);
+}
+
+void Classifier::add_bands(const Group& group, Interval strip, uint64_t bands) {
+  const int64_t nearest = strip.begin - (group.end() - 1);
+  const int64_t farthest = strip.end - 1 - group.begin();
+  while (bands != 0) {
+    const int first = std::countr_zero(bands);
+    const int count = std::countr_one(bands >> first);
+    const int64_t from = program_->band_begin(first);
+    const int64_t to = program_->band_end(first + count - 1);
+    bands =
+        first + count == 64 ? 0 : bands >> (first + count) << (first + count);
+    if (from > farthest || to <= nearest) continue;
+    if (from <= nearest && farthest < to) {
+      add_rectangle(strip, group.queries);
+      continue;
+    }
+    for (const Piece* p = group.first; p != group.last; ++p) {
+      add_trapezoid(*p, strip, from, to);
+    }
+  }
+}
+
+void Classifier::add_rectangle(Interval strip, int64_t queries) {
+  const int64_t block = bound_.tile.kv;
+  const int64_t first = column_.floor(strip.begin);
+  const int64_t last = column_.floor(strip.end - 1);
+  if (first == last) {
+    add_part(first, first + 1, queries * (strip.end - strip.begin));
+    return;
+  }
+  const int64_t inner = column_.ceil(strip.begin);
+  const int64_t inner_end = column_.floor(strip.end);
+  if (first < inner) {
+    add_part(first, inner, queries * (inner * block - strip.begin));
+  }
+  if (inner < inner_end) add_part(inner, inner_end, queries * block);
+  if (inner_end <= last) {
+    add_part(inner_end, last + 1, queries * (strip.end - inner_end * block));
+  }
+}
+
+void Classifier::add_trapezoid(const Piece& piece, Interval strip, int64_t from,
+                               int64_t to) {
+  const int64_t block = bound_.tile.kv;
+  const int64_t p0 = piece.begin;
+  const int64_t p1 = piece.end;
+  // Keys that some query of the piece sees, and those that all of them see.
+  const Interval some = {std::max(strip.begin, p0 + from),
+                         std::min(strip.end, p1 - 1 + to)};
+  if (some.begin >= some.end) return;
+  const Interval all = {std::max(strip.begin, p1 - 1 + from),
+                        std::min(strip.end, p0 + to)};
+  const int64_t first = column_.floor(some.begin);
+  const int64_t last = column_.floor(some.end - 1);
+  int64_t inner = last + 1;
+  int64_t inner_end = last + 1;
+  if (all.begin < all.end) {
+    const int64_t c0 = column_.ceil(all.begin);
+    const int64_t c1 = column_.floor(all.end);
+    if (c0 < c1) {
+      inner = c0;
+      inner_end = c1;
+    }
+  }
+  auto add_exact = [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      const int64_t k0 = std::max(strip.begin, c * block);
+      const int64_t k1 = std::min(strip.end, (c + 1) * block);
+      add_part(
+          c, c + 1,
+          pairs_below(p0, p1, k0, k1, to) - pairs_below(p0, p1, k0, k1, from));
+    }
+  };
+  add_exact(first, inner);
+  if (inner < inner_end) add_part(inner, inner_end, (p1 - p0) * block);
+  add_exact(inner_end, last + 1);
+}
+
+void Classifier::add_part(int64_t begin, int64_t end, int64_t value) {
+  if (value == 0) return;
+  const Part part{static_cast<int32_t>(begin), static_cast<int32_t>(end),
+                  value};
+  if (!parts_.empty()) {
+    Part& last = parts_.back();
+    if (last.begin == part.begin && last.end == part.end) {
+      last.value += value;
+      return;
+    }
+    ascending_ &= part.begin >= last.end;
+  }
+  parts_.push_back(part);
+}
+
+// Adds the parts up and gives each column its class.
+void Classifier::finish(int64_t queries) {
+  const int64_t block = bound_.tile.kv;
+  auto add_span = [&](int32_t begin, int32_t end, int64_t value) {
+    // A part that reaches the ragged last column is that column alone.
+    const int64_t width = std::min(block, bound_.kv_len - begin * block);
+    spans_.push_back(
+        {begin, end,
+         value == queries * width ? TileClass::full : TileClass::partial,
+         value});
+  };
+  if (ascending_) {
+    for (const Part& p : parts_) add_span(p.begin, p.end, p.value);
+    return;
+  }
+  changes_.clear();
+  for (const Part& p : parts_) {
+    changes_.push_back({p.begin, p.value});
+    changes_.push_back({p.end, -p.value});
+  }
+  std::sort(
+      changes_.begin(), changes_.end(),
+      [](const Change& l, const Change& r) { return l.column < r.column; });
+  int64_t value = 0;
+  for (size_t i = 0; i < changes_.size(); ++i) {
+    value += changes_[i].delta;
+    if (value == 0 || i + 1 == changes_.size()) continue;
+    const int32_t begin = changes_[i].column;
+    const int32_t end = changes_[i + 1].column;
+    if (begin < end) add_span(begin, end, value);
+  }
+}
+
+}  // namespace tessera

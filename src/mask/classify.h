@@ -1,0 +1,120 @@
+// mask/classify.h: the tiles of one tile row, exactly and from intervals.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "mask/bind.h"
+#include "mask/program.h"
+#include "mask/runs.h"
+
+namespace tessera {
+
+// Active neighbouring columns [begin, end) of one class; `pairs` legal pairs
+// in each.
+struct Span {
+  int32_t begin = 0;
+  int32_t end = 0;
+  TileClass tile_class = TileClass::empty;
+  int64_t pairs = 0;
+};
+
+// Division by a block size, which is nearly always a power of two.
+class Divider {
+ public:
+  explicit Divider(int64_t n = 1) : n_(n) {
+    if ((n & (n - 1)) == 0) {
+      shift_ = __builtin_ctzll(static_cast<unsigned long long>(n));
+    }
+  }
+  int64_t floor(int64_t a) const {  // a >= 0
+    return shift_ >= 0 ? a >> shift_ : a / n_;
+  }
+  int64_t ceil(int64_t a) const { return floor(a + n_ - 1); }
+
+ private:
+  int64_t n_;
+  int shift_ = -1;
+};
+
+// Classifies tile rows in ascending order, one (batch row, plan head) after
+// another. Its memory is scratch and is reused.
+class Classifier {
+ public:
+  explicit Classifier(const Bound& bound);
+
+  void begin_batch_row(int64_t batch_row);
+  void begin_list(const Program& program, int64_t head);
+  // Spans in ascending order, valid until the next call.
+  const std::vector<Span>& tile_row(int64_t r);
+
+ private:
+  // Queries at positions [begin, end) that see every key alike but for the
+  // distance.
+  struct Piece {
+    int64_t begin = 0;
+    int64_t end = 0;
+    int64_t run = 0;  // of the keys, or of q_ids where given
+    int32_t id = 0;
+  };
+  struct Group {
+    const Piece* first = nullptr;
+    const Piece* last = nullptr;  // one past
+    int64_t queries = 0;
+    int64_t begin() const { return first->begin; }
+    int64_t end() const { return (last - 1)->end; }
+  };
+  struct Toggle {
+    int64_t at;
+    uint64_t bit;
+  };
+  struct Part {  // `value` legal pairs in each column of [begin, end)
+    int32_t begin;
+    int32_t end;
+    int64_t value;
+  };
+  struct Change {
+    int32_t column;
+    int64_t delta;
+  };
+
+  void cut_pieces(int64_t r);
+  void add_group(const Group& group);
+  void toggle_atom(const KeyAtom& atom, uint64_t bit, const Group& group,
+                   Interval keys);
+  void toggle_places(Interval places, uint64_t bit, int64_t first_n,
+                     Interval keys);
+  void toggle(Interval interval, uint64_t bit, Interval keys);
+  void add_strip(const Group& group, Interval strip, uint64_t state);
+  void add_bands(const Group& group, Interval strip, uint64_t bands);
+  void add_rectangle(Interval strip, int64_t queries);
+  void add_trapezoid(const Piece& piece, Interval strip, int64_t from,
+                     int64_t to);
+  void add_part(int64_t begin, int64_t end, int64_t value);
+  void finish(int64_t queries);
+
+  const Bound& bound_;
+  const Program* program_ = nullptr;
+  const BoundRow* row_ = nullptr;
+  int64_t batch_row_ = 0;
+  int64_t head_ = 0;
+  Divider column_;
+  int64_t columns_ = 0;
+
+  IdRuns runs_;         // of the keys
+  IdRuns q_runs_;       // of q_doc_ids, where given
+  int64_t cursor_ = 0;  // the run that the last piece stood in
+  bool ids_veto_ = false;
+  bool groups_by_id_ = false;
+  uint64_t own_bits_ = 0;  // key atoms that hold for the query's own id only
+  bool ascending_ = true;
+
+  std::vector<Piece> pieces_;
+  std::vector<Toggle> toggles_;
+  std::vector<Interval> picked_;
+  std::vector<Part> parts_;
+  std::vector<Change> changes_;
+  std::vector<Span> spans_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// mask/runs.h: runs of equal ids, and which runs share an id.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera {
+
+// Half-open [begin, end).
+struct Interval {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct IdRuns {
+  std::vector<int32_t> start;  // run r covers [start[r], start[r + 1])
+  std::vector<int32_t> id;     // one less entry than `start`
+  bool any_negative = false;
+  // No id comes twice; then `order` and `before` stay empty.
+  bool distinct = true;
+  std::vector<int32_t> order;     // runs by (id, start)
+  std::vector<int32_t> place;     // of each run in `order`
+  std::vector<int32_t> before;    // per place: tokens of its id in earlier runs
+  std::vector<int32_t> negative;  // runs with a negative id, ascending
+
+  int64_t count() const { return static_cast<int64_t>(id.size()); }
+};
+
+// The runs of ids[0, n), into memory that is reused.
+void find_runs(const int32_t* ids, int64_t n, IdRuns& runs);
+
+// Sorts out which runs share an id.
+void link_runs(IdRuns& runs);
+
+// Places in `order` (or runs, where all ids are distinct) of one id: [first,
+// last). Empty when no run has it.
+Interval places_of_id(const IdRuns& runs, int32_t id);
+Interval places_of_run(const IdRuns& runs, int64_t run);
+
+}  // namespace tessera

@@ -1,0 +1,170 @@
+// plan/contract.cc: what is static about a plan, and the key that digests it.
+#include "tessera/contract.h"
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "base/digest.h"
+#include "base/fail.h"
+#include "mask/bind.h"
+#include "mask/canonical.h"
+#include "tessera/layouts.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kContractVersion = 0;
+
+int64_t empty_rows(const Worklist& w) {
+  int64_t empty = 0;
+  for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
+    empty += w.row_start[r] == w.row_start[r + 1];
+  }
+  return empty;
+}
+
+// The facts a consumer has to be handed; others are folded away.
+struct Presence {
+  std::string_view name;
+  bool given;
+  bool needed;
+};
+
+std::vector<Presence> presence_of(const Request& request, const Facts& f) {
+  const Names n = names_of(request);
+  const bool ids = n.documents || n.segments;
+  return {
+      {"doc_ids", f.doc_ids.has_value(), ids},
+      {"picks", f.picks.has_value(), n.picks},
+      {"prefix_lengths", f.prefix_lengths.has_value(), n.prefix},
+      {"q_doc_ids", f.q_doc_ids.has_value(), ids},
+      // Slots become token counts before any consumer sees them.
+      {"valid_counts", f.valid_token_counts || f.valid_slot_counts, true},
+  };
+}
+
+Json names_json(const Names& names) {
+  Json out = Json::array();
+  if (names.documents) out.push_back("documents");
+  if (names.picks) out.push_back("picks");
+  if (names.prefix) out.push_back("prefix");
+  if (names.segments) out.push_back("segments");
+  return out;
+}
+
+// The bucket of what this batch needs, or the ceiling of the whole run.
+Result<int64_t> capacity(std::string_view what, int64_t needed, int64_t ceiling,
+                         std::string_view ceiling_name,
+                         std::vector<std::string>& folded) {
+  if (ceiling == 0) {
+    const int64_t b = bucket(needed);
+    if (b != needed) {
+      folded.push_back(fmt::format("{} {} is bucket {}", what, needed, b));
+    }
+    return b;
+  }
+  if (needed > ceiling) {
+    return over_limit("contract", "{} must be at most {} {}, found {}", what,
+                      ceiling_name, ceiling, needed);
+  }
+  if (needed != ceiling) {
+    folded.push_back(
+        fmt::format("{} {} is under the ceiling {}", what, needed, ceiling));
+  }
+  return ceiling;
+}
+
+}  // namespace
+
+int64_t bucket(int64_t n) {
+  if (n <= 0) return 0;
+  const auto up = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
+  // 1.5 * 2^k lies half way between two powers of two.
+  return up >= 4 && n <= up / 4 * 3 ? up / 4 * 3 : up;
+}
+
+Result<PlanContract> make_contract(const Request& request, const Facts& facts,
+                                   const Plan& plan) {
+  PlanContract c;
+  Json text = {
+      {"version", kContractVersion},
+      {"tile", {plan.tile.q, plan.tile.kv}},
+      {"heads", plan.heads},
+  };
+  const Tile& block = request.logical_block;
+  text["logical_block"] = {block.q > 0 ? block.q : plan.tile.q,
+                           block.kv > 0 ? block.kv : plan.tile.kv};
+
+  for (const Mask& mask : request.masks) {
+    const std::string exact = to_string(mask);
+    const std::string key = folded_text(mask.expr);
+    append_window_bounds(mask.expr, c.window_bounds);
+    if (exact != key) {
+      c.folded.push_back(fmt::format(
+          "mask {} is {}, its window bounds are runtime scalars", exact, key));
+    }
+    text["masks"].push_back({{"mask", key}, {"names", names_json(mask.names)}});
+  }
+
+  text["facts"] = Json::array();
+  for (const Presence& p : presence_of(request, facts)) {
+    if (p.given && p.needed) text["facts"].push_back(p.name);
+    if (p.given && !p.needed) {
+      c.folded.push_back(
+          fmt::format("{} is given, no mask names it: left out", p.name));
+    }
+  }
+
+  const Ceilings& most = request.ceilings;
+  const int64_t steps =
+      std::max(static_cast<int64_t>(plan.forward.entries.size()) +
+                   empty_rows(plan.forward),
+               static_cast<int64_t>(plan.transposed.entries.size()) +
+                   empty_rows(plan.transposed));
+  struct Term {
+    const char* key;
+    std::string_view what;
+    int64_t needed;
+    int64_t ceiling;
+    std::string_view ceiling_name;
+  };
+  const Term terms[] = {
+      {"batch", "batch", plan.batch, 0, ""},
+      {"q_len", "q_len", plan.q_len, 0, ""},
+      {"kv_len", "kv_len", plan.kv_len, 0, ""},
+      {"steps", "steps", steps, most.max_steps, "max_steps"},
+      {"width", "grid width", grid_width(plan.forward), most.max_width,
+       "max_width"},
+      {"width_transposed", "transposed grid width", grid_width(plan.transposed),
+       most.max_width, "max_width"},
+  };
+  for (const Term& t : terms) {
+    auto n = capacity(t.what, t.needed, t.ceiling, t.ceiling_name, c.folded);
+    if (!n) return n.error();
+    text[t.key] = *n;
+  }
+
+  c.text = text.dump();
+  Digest digest;
+  digest.add(c.text.data(), c.text.size());
+  c.key = digest.hex();
+  return c;
+}
+
+std::string plan_digest(const Plan& plan) {
+  Digest d;
+  for (int64_t n : {plan.batch, plan.heads, plan.q_len, plan.kv_len,
+                    plan.tile.q, plan.tile.kv}) {
+    d.add(n);
+  }
+  for (const Worklist* w : {&plan.forward, &plan.transposed}) {
+    d.add(w->row_start.data(), w->row_start.size() * sizeof(uint32_t));
+    d.add(w->entries.data(), w->entries.size() * sizeof(Entry));
+  }
+  return d.hex();
+}
+
+}  // namespace tessera

@@ -1,0 +1,103 @@
+// plan/plan.cc: classified tile rows become worklists.
+#include "tessera/plan.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "mask/bind.h"
+#include "mask/classify.h"
+#include "mask/program.h"
+#include "plan/transpose.h"
+
+namespace tessera {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t n) { return (a + n - 1) / n; }
+
+Error too_many_tiles() {
+  return over_limit("plan",
+                    "a plan holds at most {} active tiles, found more (use a "
+                    "larger tile or fewer batch rows)",
+                    kMaxTiles);
+}
+
+void append(const std::vector<Span>& spans, std::vector<Entry>& entries) {
+  for (const Span& s : spans) {
+    const size_t at = entries.size();
+    entries.resize(at + static_cast<size_t>(s.end - s.begin));
+    Entry* out = entries.data() + at;
+    for (int32_t c = s.begin; c < s.end; ++c) {
+      *out++ = Entry::of(c, s.tile_class);
+    }
+  }
+}
+
+}  // namespace
+
+Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
+  auto bound = bind(request, facts);
+  if (!bound) return bound.error();
+  std::vector<Program> programs;
+  for (const Mask& mask : request.masks) {
+    auto program = compile(mask);
+    if (!program) return program.error();
+    programs.push_back(std::move(*program));
+  }
+
+  plan.batch = bound->batch;
+  plan.heads = bound->heads;
+  plan.q_len = bound->q_len;
+  plan.kv_len = bound->kv_len;
+  plan.tile = bound->tile;
+  plan.warnings = std::move(bound->warnings);
+  Worklist& w = plan.forward;
+  w.lists = plan.batch * plan.heads;
+  w.rows = ceil_div(plan.q_len, plan.tile.q);
+  w.columns = ceil_div(plan.kv_len, plan.tile.kv);
+  // Row starts are 32 bits, and each list has some even without tiles.
+  int64_t starts = 0;
+  if (__builtin_mul_overflow(w.lists, std::max(w.rows, w.columns), &starts) ||
+      starts > kMaxTiles) {
+    return over_limit("plan",
+                      "tile rows over all lists must be at most {}, found {} "
+                      "lists of {}",
+                      kMaxTiles, w.lists, std::max(w.rows, w.columns));
+  }
+  w.row_start.clear();
+  w.row_start.reserve(static_cast<size_t>(w.lists * w.rows + 1));
+  w.row_start.push_back(0);
+  w.entries.clear();
+  plan.legal_pairs.assign(static_cast<size_t>(w.lists), 0);
+
+  Classifier classifier(*bound);
+  for (int64_t b = 0; b < plan.batch; ++b) {
+    classifier.begin_batch_row(b);
+    for (int64_t h = 0; h < plan.heads; ++h) {
+      const auto groups = static_cast<int64_t>(programs.size());
+      classifier.begin_list(
+          programs[static_cast<size_t>(h * groups / plan.heads)], h);
+      int64_t& pairs = plan.legal_pairs[static_cast<size_t>(plan.list(b, h))];
+      for (int64_t r = 0; r < w.rows; ++r) {
+        const std::vector<Span>& spans = classifier.tile_row(r);
+        int64_t tiles = static_cast<int64_t>(w.entries.size());
+        for (const Span& s : spans) {
+          tiles += s.end - s.begin;
+          pairs += s.pairs * (s.end - s.begin);
+        }
+        if (tiles > kMaxTiles) return too_many_tiles();
+        append(spans, w.entries);
+        w.row_start.push_back(static_cast<uint32_t>(tiles));
+      }
+    }
+  }
+  transpose(plan.forward, plan.transposed);
+  return {};
+}
+
+Result<Plan> make_plan(const Request& request, const Facts& facts) {
+  Plan plan;
+  if (auto r = make_plan(request, facts, plan); !r) return r.error();
+  return plan;
+}
+
+}  // namespace tessera
