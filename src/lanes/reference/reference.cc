@@ -181,20 +181,22 @@ Result<Problem> check(const Request& request, const Facts& facts,
   }
   const double scale =
       s.scale ? *s.scale : 1 / std::sqrt(static_cast<double>(s.head_dim));
-  return Problem{batch,
-                 q_len,
-                 kv_len,
-                 s.heads,
-                 s.kv_heads,
-                 s.head_dim,
-                 s.v_head_dim,
-                 scale,
-                 s.softcap,
-                 inputs.q.data(),
-                 inputs.k.data(),
-                 inputs.v.data(),
-                 inputs.sink_logits ? inputs.sink_logits->data() : nullptr,
-                 std::move(*legality)};
+  return Problem{
+      .batch = batch,
+      .q_len = q_len,
+      .kv_len = kv_len,
+      .heads = s.heads,
+      .kv_heads = s.kv_heads,
+      .head_dim = s.head_dim,
+      .v_head_dim = s.v_head_dim,
+      .scale = scale,
+      .softcap = s.softcap,
+      .q = inputs.q.data(),
+      .k = inputs.k.data(),
+      .v = inputs.v.data(),
+      .sink_logits = inputs.sink_logits ? inputs.sink_logits->data() : nullptr,
+      .legality = std::move(*legality),
+  };
 }
 
 // Eight running sums, so that the compiler may use vectors yet every build
