@@ -431,11 +431,12 @@ struct Magnitudes {
 // Upper bounds of what the sums of a case can reach.
 Magnitudes magnitudes(const Case& c) {
   const AttentionShape& s = c.shape;
+  const int64_t group = s.heads / s.kv_heads;
   return {std::abs(c.scale()) * static_cast<double>(s.head_dim) * max_abs(c.q) *
               max_abs(c.k),
           static_cast<double>(s.v_head_dim) * max_abs(c.dout) * max_abs(c.v) +
               max_abs(c.dlse),
-          static_cast<double>(c.request.q_len * s.heads / s.kv_heads)};
+          static_cast<double>(c.request.q_len * group)};
 }
 
 void expect_near(const Doubles& got, const Wide& want, double tolerance,
