@@ -7,11 +7,12 @@
 //    "valid": [1000, 2000],                 or any text --valid takes, or some
 //    "prefix": [16, 32],                    or 16, or "16,32"
 //    "picks": "picks.safetensors", "target": "v6e",
-//    "max_steps": 4096, "max_width": 64, "max_union": 64}
+//    "max_steps": 4096, "max_width": 64}
 //
 // Every field may be absent; an unknown one is an error.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "cli/request_options.h"
@@ -23,5 +24,6 @@ namespace tessera::cli {
 inline constexpr int64_t kMaxSpecBytes = int64_t{1} << 24;
 
 Result<RequestOptions> parse_spec(std::string_view text);
+Result<RequestOptions> load_spec(const std::string& path);
 
 }  // namespace tessera::cli
