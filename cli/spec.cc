@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/json_read.h"
 #include "base/nearest.h"
 #include "base/text.h"
@@ -156,10 +157,8 @@ void set(RequestOptions& o, const Field& field, const Json& v) {
 }
 
 Error unknown_field(const std::string& key) {
-  if (const std::string_view reason = refusal(key); !reason.empty()) {
-    return {ErrorKind::unavailable,
-            fmt::format("[{}] {}, found the field {}", kWhere, reason,
-                        in_quotes(key))};
+  if (const auto reason = refusal(key)) {
+    return invalid(kWhere, "{}, found the field {}", *reason, in_quotes(key));
   }
   std::vector<std::string_view> known;
   for (const Field& f : kFields) known.push_back(f.name);
@@ -196,6 +195,12 @@ Result<RequestOptions> parse_spec(std::string_view text) {
     set(out, *field, value);
   }
   return out;
+}
+
+Result<RequestOptions> load_spec(const std::string& path) {
+  auto text = read_file(path, kMaxSpecBytes);
+  if (!text) return text.error();
+  return parse_spec(*text);
 }
 
 }  // namespace tessera::cli
