@@ -1,0 +1,217 @@
+// tests/oracle.cc: brute-force legality from the definitions.
+#include "tests/oracle.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera::testing {
+
+bool names_atom(const Expr& e, Atom atom) {
+  if (e.atom == atom) return true;
+  for (const Expr& child : e.children) {
+    if (names_atom(child, atom)) return true;
+  }
+  return false;
+}
+
+bool names_ids(const Expr& e) {
+  return names_atom(e, Atom::documents) || names_atom(e, Atom::segments);
+}
+
+bool names_picks(const Expr& e) {
+  return names_atom(e, Atom::blocks) || names_atom(e, Atom::routed);
+}
+
+int64_t floor_divide(int64_t a, int64_t n) {
+  int64_t quotient = a / n;
+  if (quotient * n > a) --quotient;
+  return quotient;
+}
+
+Oracle::Oracle(std::vector<Expr> as_written, const Request& request,
+               const Facts& facts)
+    : masks_(std::move(as_written)),
+      batch_(request.batch),
+      q_len_(request.q_len),
+      kv_len_(request.kv_len),
+      tile_(request.tile),
+      facts_(facts) {
+  // Pick heads count only where some mask names picks.
+  bool any_picks = false;
+  for (const Expr& mask : masks_) any_picks = any_picks || names_picks(mask);
+  if (any_picks && facts_.picks) pick_heads_ = facts_.picks->heads;
+  heads_ = std::max<int64_t>(static_cast<int64_t>(masks_.size()), pick_heads_);
+
+  for (int64_t b = 0; b < batch_; ++b) {
+    Row row;
+    const auto of_row = [b](const Ints& values) -> int64_t {
+      return values[static_cast<size_t>(b)];
+    };
+    // Reading: an absent count vetoes nothing, so without one a query may
+    // stand past the last key. With both counts the smaller one rules.
+    if (facts_.valid_token_counts) {
+      row.has_count = true;
+      row.count = of_row(*facts_.valid_token_counts);
+    }
+    if (facts_.valid_slot_counts) {
+      int64_t tokens =
+          of_row(*facts_.valid_slot_counts) * facts_.base_block_tokens;
+      if (tokens > kv_len_) tokens = kv_len_;
+      if (!row.has_count || tokens < row.count) row.count = tokens;
+      row.has_count = true;
+    }
+    if (facts_.prefix_lengths) row.prefix = of_row(*facts_.prefix_lengths);
+    const int64_t offset =
+        facts_.q_offsets ? of_row(*facts_.q_offsets) : kv_len_ - q_len_;
+    for (int64_t i = 0; i < q_len_; ++i) row.position.push_back(i + offset);
+
+    if (facts_.doc_ids) {
+      for (int64_t j = 0; j < kv_len_; ++j) {
+        row.k_doc.push_back(
+            (*facts_.doc_ids)[static_cast<size_t>(b * kv_len_ + j)]);
+      }
+      int64_t run = 0;
+      for (size_t j = 0; j < row.k_doc.size(); ++j) {
+        if (j > 0 && row.k_doc[j] != row.k_doc[j - 1]) ++run;
+        row.k_segment.push_back(run);
+        int64_t in_doc = 0;
+        int64_t in_run = 0;
+        for (size_t before = 0; before < j; ++before) {
+          if (row.k_doc[before] == row.k_doc[j]) ++in_doc;
+          if (row.k_segment[before] == run) ++in_run;
+        }
+        row.rank_in_doc.push_back(in_doc);
+        row.rank_in_run.push_back(in_run);
+      }
+      for (int64_t i = 0; i < q_len_; ++i) {
+        // A query outside the keys has no id; well-formed facts let this
+        // happen only where its count vetoes it or no mask asks for ids.
+        const int64_t at = row.position[static_cast<size_t>(i)];
+        const bool inside = at >= 0 && at < kv_len_;
+        row.q_segment.push_back(inside ? row.k_segment[static_cast<size_t>(at)]
+                                       : -1);
+        if (facts_.q_doc_ids) {
+          row.q_doc.push_back(
+              (*facts_.q_doc_ids)[static_cast<size_t>(b * q_len_ + i)]);
+        } else {
+          row.q_doc.push_back(inside ? row.k_doc[static_cast<size_t>(at)] : -1);
+        }
+      }
+    }
+    rows_.push_back(std::move(row));
+  }
+}
+
+bool Oracle::holds(const Expr& e, const Expr& root, int64_t b,
+                   int64_t pick_head, int64_t i, int64_t j) const {
+  const Row& row = rows_[static_cast<size_t>(b)];
+  const size_t iq = static_cast<size_t>(i);
+  const size_t jk = static_cast<size_t>(j);
+  const int64_t position = row.position[iq];
+  switch (e.atom) {
+    case Atom::full:
+      return true;
+    case Atom::causal:
+      return j <= position;
+    case Atom::window: {
+      // Distances are inclusive: window(1, 0) is the key itself and the one
+      // before it. Compared as distances, so that huge bounds cannot overflow.
+      const int64_t behind = position - j;
+      const int64_t ahead = j - position;
+      if (e.a != -1 && behind > e.a) return false;
+      if (e.b != -1 && ahead > e.b) return false;
+      return true;
+    }
+    case Atom::chunk:
+      return floor_divide(position, e.a) == floor_divide(j, e.a);
+    case Atom::prefix:
+      return j < row.prefix;
+    case Atom::documents:
+      return row.q_doc[iq] == row.k_doc[jk];
+    case Atom::segments:
+      return row.q_segment[iq] == row.k_segment[jk];
+    case Atom::sink:
+      // Reading: "named anywhere" is anywhere in this mask; another head
+      // group's mask does not change this one's sink. First n counts every key
+      // of the row, vetoed ones included (they can only come later).
+      if (names_atom(root, Atom::segments)) {
+        return row.q_segment[iq] == row.k_segment[jk] &&
+               row.rank_in_run[jk] < e.a;
+      }
+      if (names_atom(root, Atom::documents)) {
+        return row.q_doc[iq] == row.k_doc[jk] && row.rank_in_doc[jk] < e.a;
+      }
+      return j < e.a;
+    case Atom::blocks:
+    case Atom::routed: {
+      const int64_t n = e.atom == Atom::blocks ? e.a : e.b;
+      const Picks& picks = *facts_.picks;
+      const int64_t at = (b * picks.heads + pick_head) * q_len_ + i;
+      for (int64_t s = 0; s < picks.k; ++s) {
+        const int64_t block =
+            picks.blocks[static_cast<size_t>(at * picks.k + s)];
+        if (block != -1 && block == j / n) return true;
+      }
+      return false;
+    }
+    case Atom::op_not:
+      return !holds(e.children[0], root, b, pick_head, i, j);
+    case Atom::op_and:
+      for (const Expr& child : e.children) {
+        if (!holds(child, root, b, pick_head, i, j)) return false;
+      }
+      return true;
+    case Atom::op_or:
+      for (const Expr& child : e.children) {
+        if (holds(child, root, b, pick_head, i, j)) return true;
+      }
+      return false;
+  }
+  return false;
+}
+
+bool Oracle::query_vetoed(int64_t b, int64_t head, int64_t i) const {
+  const Row& row = rows_[static_cast<size_t>(b)];
+  const int64_t groups = static_cast<int64_t>(masks_.size());
+  const Expr& mask = masks_[static_cast<size_t>(head * groups / heads_)];
+  const size_t iq = static_cast<size_t>(i);
+  if (row.has_count && row.position[iq] >= row.count) return true;
+  return names_ids(mask) && row.q_doc[iq] < 0;
+}
+
+bool Oracle::legal(int64_t b, int64_t head, int64_t i, int64_t j) const {
+  const Row& row = rows_[static_cast<size_t>(b)];
+  const int64_t groups = static_cast<int64_t>(masks_.size());
+  const Expr& mask = masks_[static_cast<size_t>(head * groups / heads_)];
+  if (row.has_count && j >= row.count) return false;
+  if (query_vetoed(b, head, i)) return false;
+  if (names_ids(mask) && row.k_doc[static_cast<size_t>(j)] < 0) return false;
+  return holds(mask, mask, b, head * pick_heads_ / heads_, i, j);
+}
+
+DenseClasses Oracle::classes(int64_t b, int64_t head) const {
+  DenseClasses dense;
+  for (int64_t q0 = 0; q0 < q_len_; q0 += tile_.q) {
+    ++dense.rows;
+    dense.columns = 0;
+    for (int64_t k0 = 0; k0 < kv_len_; k0 += tile_.kv) {
+      ++dense.columns;
+      bool any = false;
+      bool all = true;
+      for (int64_t i = q0; i < q0 + tile_.q && i < q_len_; ++i) {
+        for (int64_t j = k0; j < k0 + tile_.kv && j < kv_len_; ++j) {
+          const bool yes = legal(b, head, i, j);
+          any = any || yes;
+          all = all && yes;
+          if (yes) ++dense.legal_pairs;
+        }
+      }
+      dense.cells.push_back(all   ? TileClass::full
+                            : any ? TileClass::partial
+                                  : TileClass::empty);
+    }
+  }
+  return dense;
+}
+
+}  // namespace tessera::testing

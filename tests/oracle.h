@@ -1,0 +1,75 @@
+// tests/oracle.h: brute-force legality from the definitions, in plain loops
+// over tokens. Shares nothing with src/ but the public structs, and evaluates
+// the expressions as they were written, so canonical forms are tested too.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/facts.h"
+#include "tessera/mask.h"
+#include "tessera/plan.h"
+
+namespace tessera::testing {
+
+// Classes of every tile of one (batch row, plan head), judged token by token.
+struct DenseClasses {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<TileClass> cells;  // [rows, columns]
+  int64_t legal_pairs = 0;
+
+  TileClass at(int64_t row, int64_t column) const {
+    return cells[static_cast<size_t>(row * columns + column)];
+  }
+};
+
+class Oracle {
+ public:
+  // Reads only lengths, batch and tile of `request`; its masks are replaced by
+  // `as_written`. Facts must be well formed and outlive the oracle.
+  Oracle(std::vector<Expr> as_written, const Request& request,
+         const Facts& facts);
+
+  int64_t heads() const { return heads_; }
+  bool legal(int64_t b, int64_t head, int64_t i, int64_t j) const;
+  DenseClasses classes(int64_t b, int64_t head) const;
+  // No key is even looked at: the count or a negative id vetoes the query.
+  bool query_vetoed(int64_t b, int64_t head, int64_t i) const;
+
+ private:
+  // What one batch row's tokens look like, an entry a token.
+  struct Row {
+    int64_t count = 0;
+    bool has_count = false;
+    int64_t prefix = 0;
+    std::vector<int64_t> position;     // of query i
+    std::vector<int64_t> k_doc;        // id of key j
+    std::vector<int64_t> k_segment;    // number of j's run of equal ids
+    std::vector<int64_t> rank_in_doc;  // keys of the same id before j
+    std::vector<int64_t> rank_in_run;  // keys of the same run before j
+    std::vector<int64_t> q_doc;
+    std::vector<int64_t> q_segment;
+  };
+
+  bool holds(const Expr& e, const Expr& root, int64_t b, int64_t pick_head,
+             int64_t i, int64_t j) const;
+
+  std::vector<Expr> masks_;
+  int64_t batch_, q_len_, kv_len_;
+  Tile tile_;
+  Facts facts_;
+  int64_t pick_heads_ = 1;
+  int64_t heads_ = 1;
+  std::vector<Row> rows_;
+};
+
+// True where `atom` stands anywhere in the expression as written.
+bool names_atom(const Expr& e, Atom atom);
+bool names_ids(const Expr& e);    // documents or segments
+bool names_picks(const Expr& e);  // blocks or routed
+
+// Floor division, counted down one quotient at a time from the truncated one.
+int64_t floor_divide(int64_t a, int64_t n);
+
+}  // namespace tessera::testing
