@@ -83,6 +83,27 @@ Expr random_atom(Random& random, int64_t pick_block) {
   }
 }
 
+int64_t terms(const Expr& e) {
+  int64_t n = e.children.empty() ? 1 : 0;
+  for (const Expr& child : e.children) n += terms(child);
+  return n;
+}
+
+// Many atoms of few kinds, nested little: what a planner's bit sets must hold.
+Expr wide(Random& random, int64_t pick_block) {
+  std::vector<Expr> children;
+  for (int64_t i = uniform(random, 6, 24); i > 0; --i) {
+    Expr e = random_atom(random, pick_block);
+    if (chance(random, 30)) e = join(Atom::op_not, {std::move(e)});
+    if (chance(random, 50)) {
+      e = join(Atom::op_and, {std::move(e), random_atom(random, pick_block)});
+    }
+    children.push_back(std::move(e));
+  }
+  return join(chance(random, 70) ? Atom::op_or : Atom::op_and,
+              std::move(children));
+}
+
 // What people really write.
 Expr realistic(Random& random, int64_t pick_block) {
   const Expr ids = node(chance(random, 60) ? Atom::documents : Atom::segments);
@@ -313,11 +334,19 @@ RandomCase random_case(uint64_t seed) {
   }
   const int64_t groups = chance(random, 70) ? 1 : uniform(random, 2, 4);
   for (int64_t g = 0; g < groups; ++g) {
-    c.masks.push_back(chance(random, 40)
-                          ? realistic(random, pick_block)
-                          : random_expr(random,
-                                        static_cast<int>(uniform(random, 0, 4)),
-                                        pick_block));
+    Expr mask;
+    if (chance(random, 40)) {
+      mask = realistic(random, pick_block);
+    } else if (chance(random, 6)) {
+      mask = wide(random, pick_block);
+    } else {
+      // More terms than this may exceed what one mask is allowed to hold.
+      do {
+        const int depth = static_cast<int>(uniform(random, 0, 4));
+        mask = random_expr(random, depth, pick_block);
+      } while (terms(mask) > 30);
+    }
+    c.masks.push_back(std::move(mask));
   }
 
   const size_t rows = static_cast<size_t>(c.batch);
