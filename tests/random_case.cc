@@ -346,6 +346,21 @@ RandomCase random_case(uint64_t seed) {
         mask = random_expr(random, depth, pick_block);
       } while (terms(mask) > 30);
     }
+    // A name that folds away must still veto and still choose the sink.
+    if (chance(random, 12)) {
+      Expr name = node(chance(random, 50) ? Atom::documents : Atom::segments);
+      if (chance(random, 50)) {
+        mask = join(Atom::op_and,
+                    {std::move(mask),
+                     join(Atom::op_or, {node(Atom::full), std::move(name)})});
+      } else {
+        Expr nothing = join(Atom::op_not, {node(Atom::full)});
+        mask =
+            join(Atom::op_or,
+                 {std::move(mask),
+                  join(Atom::op_and, {std::move(nothing), std::move(name)})});
+      }
+    }
     c.masks.push_back(std::move(mask));
   }
 
@@ -425,19 +440,19 @@ RandomCase random_case(uint64_t seed) {
     c.pick_heads = groups;
     if (chance(random, 40)) c.pick_heads = groups * uniform(random, 1, 3);
     if (chance(random, 40)) c.pick_heads = 1;
+    if (groups == 4 && chance(random, 50)) c.pick_heads = 2;
     const int64_t n = block_of_picks(c);
     const int64_t most = (c.kv_len + n - 1) / n;
-    // A router never picks one block twice, so neither do these.
     c.pick_k = uniform(random, 1, std::min<int64_t>(6, most + 1));
     c.picks.emplace();
     for (int64_t q = 0; q < c.batch * c.pick_heads * c.q_len; ++q) {
       std::vector<int32_t> slots;
       for (int64_t s = 0; s < c.pick_k; ++s) {
         int32_t pick = static_cast<int32_t>(uniform(random, 0, most - 1));
-        if (chance(random, 25) ||
-            std::find(slots.begin(), slots.end(), pick) != slots.end()) {
+        if (chance(random, 25)) {
           pick = -1;
         }
+        if (!slots.empty() && chance(random, 10)) pick = slots.front();
         slots.push_back(pick);
       }
       c.picks->insert(c.picks->end(), slots.begin(), slots.end());

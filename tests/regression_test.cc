@@ -314,6 +314,34 @@ TEST(Regression, NamesInOneGroupDoNotVetoAnother) {
   EXPECT_TRUE(plan.warnings.empty()) << "the second group's queries live";
 }
 
+TEST(Regression, FewerPickHeadsThanMasksServeNeighbours) {
+  RandomCase c = square(blocks(8), 16);
+  c.masks = {blocks(8), !blocks(8), blocks(8), !blocks(8)};
+  c.pick_heads = 2;
+  c.pick_k = 1;
+  c.picks = Ids(16, 0);
+  c.picks->insert(c.picks->end(), 16, 1);
+  const Plan plan = planned(c);
+  ASSERT_EQ(plan.heads, 4);
+  EXPECT_EQ(grid(plan, 0), "20 20");
+  EXPECT_EQ(grid(plan, 1), "02 02");
+  EXPECT_EQ(grid(plan, 2), "02 02");
+  EXPECT_EQ(grid(plan, 3), "20 20");
+}
+
+TEST(Regression, ASinkFollowsANameThatFoldsAway) {
+  // A, B, A in one tile: the canonical form is sink(1) alone, its meaning not.
+  RandomCase c = square(sink(1) & (full() | segments()), 8);
+  c.doc_ids = Ids{0, 0, 0, 1, 1, 0, 0, 0};
+  EXPECT_EQ(planned(c).legal_pairs[0], 8);
+  c.masks = {sink(4) & (full() | segments())};
+  EXPECT_EQ(planned(c).legal_pairs[0], 9 + 4 + 9);
+  c.masks = {sink(4) & (full() | documents())};
+  EXPECT_EQ(planned(c).legal_pairs[0], 6 * 4 + 4);
+  c.masks = {sink(4) | (documents() & segments() & !full())};
+  EXPECT_EQ(planned(c).legal_pairs[0], 9 + 4 + 9);
+}
+
 TEST(Regression, HeadsThatDoNotDivideAreRefused) {
   RandomCase c = square(blocks(8), 8);
   c.masks = {blocks(8), causal()};
