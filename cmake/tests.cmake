@@ -2,10 +2,21 @@
 # has a small program of its own. ctest gets one test per GoogleTest suite:
 # fewer and faster than one per case, and still named after what is tested.
 
+# What tests share (oracles, random cases) is tests/*.cc without _test.
+file(GLOB support_sources CONFIGURE_DEPENDS tests/*.cc)
+list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$")
+if(support_sources)
+  add_library(test_support STATIC ${support_sources})
+  target_include_directories(test_support PRIVATE src PUBLIC .)
+  target_link_libraries(test_support PUBLIC tessera tessera_private_deps)
+  tessera_compile(test_support)
+endif()
+
 function(tessera_add_tests target)
   add_executable(${target} ${ARGN})
   target_include_directories(${target} PRIVATE src .)
   target_link_libraries(${target} PRIVATE tessera tessera_private_deps
+    $<TARGET_NAME_IF_EXISTS:test_support>
     $<TARGET_NAME_IF_EXISTS:tessera_cli> GTest::gtest_main
     "${RAPIDCHECK_LIBRARY}" Threads::Threads)
   target_include_directories(${target} SYSTEM

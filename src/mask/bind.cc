@@ -175,7 +175,7 @@ Result<Bound> bind(const Request& request, const Facts& facts) {
     }
   }
   const bool needs_ids = names.documents || names.segments;
-  for (auto e : {
+  for (const auto& e : {
            check_absent(names.documents, f.doc_ids.has_value(), "documents",
                         "doc_ids"),
            check_absent(names.segments, f.doc_ids.has_value(), "segments",

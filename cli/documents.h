@@ -1,0 +1,29 @@
+// cli/documents.h: packed document ids from a file, lengths or a random draw.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/result.h"
+
+namespace tessera::cli {
+
+// How the sources are written, for help texts.
+inline constexpr std::string_view kDocumentSources =
+    "FILE | lognormal:mean=2048,seed=0 | lengths:100,200,... | "
+    "cu_seqlens:0,100,300,...";
+
+// Ids [batch, length]. Lengths shorter than the row leave padding (id -1).
+// FILE is .npy (int32 or int64, [length] or [batch, length]) or text: lengths,
+// any number a line, `#` begins a comment, a blank line between batch rows.
+// An inline source or a 1-D .npy serves every batch row; lognormal draws row b
+// with seed + b. `what` is how errors call it: "--docs".
+Result<std::vector<int32_t>> read_documents(std::string_view source,
+                                            std::string_view what,
+                                            int64_t batch, int64_t length);
+
+// Lengths with sigma 1 and this mean, at least 1, the last one cut.
+std::vector<int32_t> lognormal_ids(double mean, uint64_t seed, int64_t length);
+
+}  // namespace tessera::cli

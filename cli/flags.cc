@@ -1,0 +1,193 @@
+// cli/flags.cc: declares the request flags and turns them into a request.
+#include "cli/flags.h"
+
+#include <utility>
+
+#include "base/fail.h"
+#include "cli/documents.h"
+#include "cli/numbers.h"
+#include "cli/spec.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kRequestGroup = "The request";
+constexpr const char* kFactsGroup = "The facts of a batch";
+constexpr const char* kContractGroup = "The contract";
+
+// Flags fill what the spec leaves open; naming a field twice is an error.
+template <class T>
+Result<void> merge(T&& flag, T& spec, std::string_view name) {
+  if (flag == T{}) return {};
+  if (!(spec == T{})) {
+    return invalid(
+        "cli", "{} is given once, found it as a flag and in the spec", name);
+  }
+  spec = std::forward<T>(flag);
+  return {};
+}
+
+Result<std::optional<int64_t>> optional_int(
+    const std::optional<std::string>& text, std::string_view what,
+    int64_t least, int64_t most) {
+  if (!text) return std::optional<int64_t>();
+  auto value = parse_int(*text, what, least, most);
+  if (!value) return value.error();
+  return std::optional<int64_t>(*value);
+}
+
+Result<RequestOptions> options_of(const RequestFlags& f) {
+  RequestOptions o;
+  if (f.spec) {
+    auto spec = load_spec(*f.spec);
+    if (!spec) return spec;
+    o = std::move(*spec);
+  }
+  struct Number {
+    const std::optional<std::string>& text;
+    std::string_view what;
+    int64_t most;
+    std::optional<int64_t>& out;
+  };
+  constexpr int64_t kMost = int64_t{1} << 40;
+  for (const Number& n :
+       {Number{f.q_len, "--q-len", kMaxTokens, o.q_len},
+        Number{f.kv_len, "--kv-len", kMaxTokens, o.kv_len},
+        Number{f.batch, "--batch", kMaxBatch, o.batch},
+        Number{f.max_steps, "--max-steps", kMost, o.max_steps},
+        Number{f.max_width, "--max-width", kMost, o.max_width}}) {
+    auto value = optional_int(n.text, n.what, 1, n.most);
+    if (!value) return value.error();
+    if (auto e = merge(std::move(*value), n.out, n.what); !e) return e.error();
+  }
+  struct Text {
+    std::optional<std::string> text;
+    std::string_view what;
+    std::optional<std::string>& out;
+  };
+  for (Text t :
+       {Text{f.q_offset, "--q-offset", o.q_offset},
+        Text{f.tile, "--tile", o.tile},
+        Text{f.logical_block, "--logical-block", o.logical_block},
+        Text{f.docs, "--docs", o.docs}, Text{f.q_docs, "--q-docs", o.q_docs},
+        Text{f.prefix, "--prefix", o.prefix}, Text{f.picks, "--picks", o.picks},
+        Text{f.target, "--target", o.target}}) {
+    if (auto e = merge(std::move(t.text), t.out, t.what); !e) return e.error();
+  }
+  auto masks = f.masks;
+  if (auto e = merge(std::move(masks), o.masks, "--mask"); !e) {
+    return e.error();
+  }
+  auto valid = f.valid;
+  if (auto e = merge(std::move(valid), o.valid, "--valid"); !e) {
+    return e.error();
+  }
+  return o;
+}
+
+Result<Loaded> load_plan_file(const RequestFlags& f) {
+  RequestFlags others = f;
+  others.plan.reset();
+  const std::optional<std::string> target = std::exchange(others.target, {});
+  if (others.spec) {
+    return invalid("cli",
+                   "--plan holds a whole request, found --spec beside "
+                   "it");
+  }
+  auto rest = options_of(others);
+  if (!rest) return rest.error();
+  if (!(*rest == RequestOptions{})) {
+    return invalid("cli",
+                   "--plan holds a whole request, found other request "
+                   "flags beside it");
+  }
+  auto file = load_plan(*f.plan);
+  if (!file) return file.error();
+  Loaded out;
+  out.resolved.request = std::move(file->request);
+  out.resolved.facts = std::move(file->facts);
+  out.saved = std::move(file->plan);
+  for (const Mask& mask : out.resolved.request.masks) {
+    out.resolved.written.push_back(to_string(mask));
+  }
+  if (target) {
+    auto found = find_target(*target);
+    if (!found) return found.error();
+    out.resolved.target = std::move(*found);
+  }
+  return out;
+}
+
+}  // namespace
+
+void add_request_flags(CLI::App& command, RequestFlags& f) {
+  auto add = [&](const char* name, auto& value, const char* type,
+                 const std::string& text, const char* group) {
+    command.add_option(name, value, text)->type_name(type)->group(group);
+  };
+  command
+      .add_option("--mask", f.masks,
+                  "Which keys a query may see: causal, window(left, right), "
+                  "chunk(n), prefix, documents, segments, sink(n), blocks(n), "
+                  "routed(top, block), full, joined by ! & | and parentheses. "
+                  "Repeated: one per group of heads")
+      ->type_name("EXPR")
+      ->allow_extra_args(false)
+      ->group(kRequestGroup);
+  add("--q-len", f.q_len, "N", "Queries in a batch row", kRequestGroup);
+  add("--kv-len", f.kv_len, "N", "Keys in a batch row [q-len]", kRequestGroup);
+  add("--batch", f.batch, "N", "Batch rows [1]", kRequestGroup);
+  add("--tile", f.tile, "QxKV", "Tile size, 8 to 4096 each [256x256]",
+      kRequestGroup);
+  add("--logical-block", f.logical_block, "QxKV",
+      "Report the work of this block size too [the tile]", kRequestGroup);
+  add("--spec", f.spec, "FILE",
+      "The same request as a JSON object, fields named as the flags "
+      "(q_len, docs, ...)",
+      kRequestGroup);
+  add("--plan", f.plan, "FILE", "A saved plan in place of a request",
+      kRequestGroup);
+  add("--docs", f.docs, "SOURCE",
+      "Document ids of the keys: " + std::string(kDocumentSources) +
+          ". FILE is .npy (int32 or int64, [kv_len] or [batch, kv_len]) or "
+          "text: lengths, a blank line between batch rows. Lengths short of "
+          "the row leave padding; lognormal has sigma 1, batch row b draws "
+          "with seed + b",
+      kFactsGroup);
+  add("--q-docs", f.q_docs, "SOURCE",
+      "Document ids of the queries [those at their positions]", kFactsGroup);
+  command
+      .add_option("--valid", f.valid,
+                  "Valid keys of each batch row: tokens:N[,N...] or "
+                  "slots:N[,N...]@BASE, slots of BASE keys. Both may be given: "
+                  "the smaller holds. One value serves every batch row")
+      ->type_name("COUNTS")
+      ->allow_extra_args(false)
+      ->group(kFactsGroup);
+  add("--prefix", f.prefix, "N[,N...]", "Prefix lengths", kFactsGroup);
+  add("--q-offset", f.q_offset, "N[,N...]",
+      "Key position of query 0 [kv-len - q-len]", kFactsGroup);
+  add("--picks", f.picks, "FILE",
+      ".safetensors with an I32 tensor picks [batch, heads, q_len, k] of block "
+      "numbers, -1 unused",
+      kFactsGroup);
+  add("--max-steps", f.max_steps, "N",
+      "Ceiling of packed steps: one contract for every batch under it",
+      kContractGroup);
+  add("--max-width", f.max_width, "N", "Ceiling of the grid width",
+      kContractGroup);
+  add("--target", f.target, "NAME",
+      "Check the worklist against this target's scalar memory: v6e",
+      kContractGroup);
+}
+
+Result<Loaded> load_request(const RequestFlags& flags) {
+  if (flags.plan) return load_plan_file(flags);
+  auto options = options_of(flags);
+  if (!options) return options.error();
+  auto resolved = resolve(*options);
+  if (!resolved) return resolved.error();
+  return Loaded{std::move(*resolved), std::nullopt};
+}
+
+}  // namespace tessera::cli

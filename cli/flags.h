@@ -1,0 +1,32 @@
+// cli/flags.h: the request flags that most commands share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/resolve.h"
+
+namespace tessera::cli {
+
+// As typed. Numbers are parsed later, so that every error reads alike.
+struct RequestFlags {
+  std::vector<std::string> masks;
+  std::vector<std::string> valid;
+  std::optional<std::string> q_len, kv_len, batch, q_offset, tile,
+      logical_block, docs, q_docs, prefix, picks, target, max_steps, max_width;
+  std::optional<std::string> spec;  // a JSON file with the same request
+  std::optional<std::string> plan;  // a saved plan, in place of a request
+};
+
+void add_request_flags(CLI::App& command, RequestFlags& flags);
+
+// The request, its facts and where it comes from a file, its plan.
+struct Loaded {
+  Resolved resolved;
+  std::optional<Plan> saved;  // of --plan
+};
+Result<Loaded> load_request(const RequestFlags& flags);
+
+}  // namespace tessera::cli

@@ -1,0 +1,70 @@
+// cli/memory_meter.cc: counts in the global operator new. One relaxed add an
+// allocation; the planner makes a few dozen.
+#include "cli/memory_meter.h"
+
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace tessera::cli {
+namespace {
+
+std::atomic<int64_t> now_bytes{0};
+std::atomic<int64_t> peak_bytes{0};
+
+void* counted(void* p) {
+  if (!p) throw std::bad_alloc();
+  const auto size = static_cast<int64_t>(malloc_usable_size(p));
+  const int64_t now = now_bytes.fetch_add(size) + size;
+  int64_t peak = peak_bytes.load();
+  while (now > peak && !peak_bytes.compare_exchange_weak(peak, now)) {
+  }
+  return p;
+}
+
+void release(void* p) {
+  if (!p) return;
+  now_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(p)));
+  std::free(p);
+}
+
+}  // namespace
+
+HeapBytes heap_bytes() { return {now_bytes.load(), peak_bytes.load()}; }
+void reset_heap_peak() { peak_bytes.store(now_bytes.load()); }
+
+}  // namespace tessera::cli
+
+void* operator new(std::size_t size) {
+  return tessera::cli::counted(std::malloc(size > 0 ? size : 1));
+}
+void* operator new[](std::size_t size) { return operator new(size); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  const auto a = static_cast<std::size_t>(alignment);
+  return tessera::cli::counted(std::aligned_alloc(a, (size + a - 1) / a * a));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return operator new(size, alignment);
+}
+void operator delete(void* p) noexcept { tessera::cli::release(p); }
+void operator delete[](void* p) noexcept { tessera::cli::release(p); }
+void operator delete(void* p, std::size_t) noexcept {
+  tessera::cli::release(p);
+}
+void operator delete[](void* p, std::size_t) noexcept {
+  tessera::cli::release(p);
+}
+void operator delete(void* p, std::align_val_t) noexcept {
+  tessera::cli::release(p);
+}
+void operator delete[](void* p, std::align_val_t) noexcept {
+  tessera::cli::release(p);
+}
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
+  tessera::cli::release(p);
+}
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept {
+  tessera::cli::release(p);
+}

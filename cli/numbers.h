@@ -1,0 +1,25 @@
+// cli/numbers.h: numbers out of flag text, with errors that name the flag.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/result.h"
+
+namespace tessera::cli {
+
+// `what` is how errors call the value: "--q-len".
+Result<int64_t> parse_int(std::string_view text, std::string_view what,
+                          int64_t least, int64_t most);
+Result<double> parse_positive(std::string_view text, std::string_view what);
+
+// "1,2,3"
+Result<std::vector<int32_t>> parse_ints(std::string_view text,
+                                        std::string_view what, int64_t least,
+                                        int64_t most);
+
+std::vector<std::string_view> split(std::string_view text, char separator);
+std::string_view trim(std::string_view text);
+
+}  // namespace tessera::cli

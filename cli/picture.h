@@ -1,0 +1,41 @@
+// cli/picture.h: pictures of one worklist as plain text, SVG and HTML. Pure
+// functions: a plan and its facts in, one string out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/facts.h"
+#include "tessera/plan.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+struct PictureInput {
+  const Plan& plan;
+  const Facts& facts;
+  std::string mask;       // the title, escaped where the format needs it
+  int64_t batch_row = 0;  // the list to draw; HTML starts with it
+  int64_t head = 0;
+  // Only text reads these.
+  int64_t columns = 80;  // of the terminal
+  bool color = false;    // ANSI, 256 colours
+  bool unicode = true;   // false: ASCII alone
+};
+
+// For a terminal of at least kMinTextColumns. A cell may stand for several
+// tiles; the text says how many.
+inline constexpr int64_t kMinTextColumns = 32;
+Result<std::string> picture_text(const PictureInput& input);
+
+// Stays below about 2 MB: too many tiles to tell apart become shaded cells,
+// and the caption says so.
+Result<std::string> picture_svg(const PictureInput& input);
+
+// One file that needs no network. Holds every list of the plan when together
+// they are small, otherwise the chosen one, and says so; a list above
+// kMaxHtmlBytes is an error.
+inline constexpr int64_t kMaxHtmlBytes = int64_t{32} << 20;
+Result<std::string> picture_html(const PictureInput& input);
+
+}  // namespace tessera

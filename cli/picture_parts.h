@@ -1,0 +1,103 @@
+// cli/picture_parts.h: what the three pictures share: checks, counts, document
+// spans on both axes, shaded cells, safe text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/picture.h"
+
+namespace tessera {
+
+// A run of tokens of one document on an axis.
+struct DocumentSpan {
+  enum class Kind : uint8_t { document, padding, outside };
+
+  int64_t begin = 0;
+  int64_t end = 0;
+  int32_t id = 0;
+  Kind kind = Kind::document;  // outside: a query that stands at no key
+  int64_t order = 0;           // of the id's first appearance, keys first
+
+  bool operator==(const DocumentSpan&) const = default;
+};
+
+struct PictureParts {
+  int64_t list = 0;
+  int64_t batch_row = 0;
+  int64_t head = 0;
+  int64_t q_offset = 0;
+  int64_t empty = 0;  // tiles
+  int64_t partial = 0;
+  int64_t full = 0;
+  int64_t pairs = 0;  // of tokens
+  int64_t paid = 0;
+  int64_t needed = 0;
+  int64_t documents = 0;  // distinct ids
+  // Empty where the facts hold no ids.
+  std::vector<DocumentSpan> keys;
+  std::vector<DocumentSpan> queries;
+
+  int64_t active() const { return partial + full; }
+  int64_t total() const { return empty + active(); }
+};
+
+// Plan and facts fit together and the chosen list exists.
+Result<void> check_picture(const PictureInput& input);
+// Of any list of a checked input.
+PictureParts make_parts(const PictureInput& input, int64_t batch_row,
+                        int64_t head);
+
+// Tiles of one class side by side.
+struct TileRun {
+  int64_t begin = 0;
+  int64_t end = 0;
+  TileClass tile_class = TileClass::empty;
+
+  bool operator==(const TileRun&) const = default;
+};
+std::vector<TileRun> tile_runs(std::span<const Entry> row);
+
+// The tiles of one list counted in cells of `down` x `across` tiles.
+struct Cell {
+  int64_t partial = 0;
+  int64_t full = 0;
+  int64_t total = 0;
+
+  int64_t active() const { return partial + full; }
+};
+struct Cells {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t down = 1;
+  int64_t across = 1;
+  std::vector<Cell> cells;
+
+  const Cell& at(int64_t r, int64_t c) const {
+    return cells[static_cast<size_t>(r * columns + c)];
+  }
+};
+Cells make_cells(const Worklist& w, int64_t list, int64_t down, int64_t across);
+
+// The spans that meet tokens [begin, end): the first and how many.
+struct SpanRange {
+  size_t first = 0;
+  size_t count = 0;
+};
+SpanRange spans_in(const std::vector<DocumentSpan>& spans, int64_t begin,
+                   int64_t end);
+
+int64_t ceil_div(int64_t a, int64_t b);
+std::string with_commas(int64_t n);                  // 12,345
+std::string percent(int64_t part, int64_t whole);    // 12.3%
+std::string ratio_text(int64_t paid, int64_t need);  // "1.25x"
+std::string subtitle(const PictureInput& input);
+
+// Valid UTF-8 without control characters, cut to `limit` code points with a
+// mark at the end. With `ascii`, other characters become '?'.
+std::string clean_text(std::string_view text, size_t limit, bool ascii);
+std::string escape_markup(std::string_view text);
+
+}  // namespace tessera

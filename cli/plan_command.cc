@@ -1,0 +1,94 @@
+// cli/plan_command.cc: `tessera plan`.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "base/fail.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/report.h"
+#include "cli/timing.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  RequestFlags request;
+  std::optional<std::string> out;
+  bool json = false;
+  bool lists = false;
+};
+
+Result<int> run(const Options& o) {
+  if (o.lists && !o.json) {
+    return invalid("cli", "--lists goes with --json, found it alone");
+  }
+  auto loaded = load_request(o.request);
+  if (!loaded) return loaded.error();
+  Resolved& resolved = loaded->resolved;
+  Plan plan;
+  auto ns = best_plan_ns(resolved.request, resolved.facts.view(), plan);
+  if (!ns) return ns.error();
+  for (const std::string& warning : plan.warnings) {
+    fmt::print(stderr, "tessera: warning: {}\n", warning);
+  }
+  auto report = make_report(std::move(resolved), std::move(plan), *ns);
+  if (!report) return report.error();
+  if (o.out) {
+    auto saved = save_plan(*o.out, report->resolved.request,
+                           report->resolved.facts.view(), report->plan);
+    if (!saved) return saved.error();
+  }
+  if (o.json) {
+    fmt::print("{}\n", report_json(*report, o.lists).dump());
+  } else {
+    fmt::print("{}", report_text(*report));
+    if (o.out) fmt::print("{:<11} {}\n", "saved", *o.out);
+  }
+  return kOk;
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  tessera plan --mask 'causal & documents' --q-len 32768 --docs "
+    "lognormal\n"
+    "  tessera plan --mask 'causal & window(1023, 0) & documents' \\\n"
+    "      --q-len 8192 --docs lengths:3000,120,4000 --tile 128x128 --json\n"
+    "  tessera plan --mask causal --q-len 1 --kv-len 65536 --valid "
+    "tokens:40000\n"
+    "\n"
+    "JSON fields: tiles.{active,partial,full,total}, "
+    "pairs.{needed,paid,total}\n"
+    "(legal pairs; real pairs of active tiles), logical.{active,paid}, "
+    "density,\n"
+    "grid_width, grid_width_bucket, and both _transposed; steps, "
+    "steps_bucket,\n"
+    "row_histogram (tiles in a row -> rows), contract (the key), "
+    "contract_terms\n"
+    "(what the key digests), window_bounds and folded (what left the key),\n"
+    "metadata_bytes (packed forward steps and ranges), plan_ns (best of "
+    "several\n"
+    "runs from ids in memory to both lists), digest, warnings, target. "
+    "--lists\n"
+    "adds forward and transposed: an array of {batch, head, row_start, "
+    "column,\n"
+    "class}, class 1 partial and 2 full.";
+
+}  // namespace
+
+Work add_plan(CLI::App& app, CLI::App*& command) {
+  auto o = std::make_shared<Options>();
+  command = app.add_subcommand(
+      "plan", "Plan a batch: tiles, worklists, contract, digest");
+  add_request_flags(*command, o->request);
+  command->add_option("-o,--out", o->out, "Save the plan here")
+      ->type_name("FILE");
+  command->add_flag("--json", o->json, "One JSON object on stdout");
+  command->add_flag("--lists", o->lists, "With --json: the worklists too");
+  command->footer(kFooter);
+  return [o] { return run(*o); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,216 @@
+// cli/report.cc: everything `tessera plan` says about a plan.
+#include "cli/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/layouts.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+// Rows without tiles still take a step, so that their output is written.
+int64_t step_count(const Worklist& w) {
+  int64_t steps = static_cast<int64_t>(w.entries.size());
+  for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
+    steps += w.row_start[r] == w.row_start[r + 1];
+  }
+  return steps;
+}
+
+json lists_json(const Worklist& w, int64_t heads) {
+  json out = json::array();
+  for (int64_t l = 0; l < w.lists; ++l) {
+    std::vector<uint32_t> row_start;
+    std::vector<uint32_t> column;
+    std::vector<int> tile_class;
+    const size_t first = static_cast<size_t>(l * w.rows);
+    for (int64_t r = 0; r <= w.rows; ++r) {
+      row_start.push_back(w.row_start[first + static_cast<size_t>(r)] -
+                          w.row_start[first]);
+    }
+    for (int64_t r = 0; r < w.rows; ++r) {
+      for (const Entry& e : w.row(l, r)) {
+        column.push_back(static_cast<uint32_t>(e.column()));
+        tile_class.push_back(static_cast<int>(e.tile_class()));
+      }
+    }
+    out.push_back({{"batch", l / heads},
+                   {"head", l % heads},
+                   {"row_start", std::move(row_start)},
+                   {"column", std::move(column)},
+                   {"class", std::move(tile_class)}});
+  }
+  return out;
+}
+
+std::string percent(int64_t part, int64_t whole) {
+  if (whole == 0) return "0 %";
+  return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) /
+                                     static_cast<double>(whole));
+}
+
+}  // namespace
+
+std::string with_unit(double value) {
+  constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P", " E"};
+  size_t unit = 0;
+  while (value >= 1000 && unit + 1 < std::size(kUnits)) {
+    value /= 1000;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f}", value)
+                   : fmt::format("{:.3g}{}", value, kUnits[unit]);
+}
+
+Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns) {
+  PlanReport r;
+  r.resolved = std::move(resolved);
+  r.plan = std::move(plan);
+  r.plan_ns = plan_ns;
+  const Request& request = r.resolved.request;
+  const Facts facts = r.resolved.facts.view();
+  auto statistics = make_statistics(request, facts, r.plan);
+  if (!statistics) return statistics.error();
+  r.statistics = std::move(*statistics);
+  auto contract = make_contract(request, facts, r.plan);
+  if (!contract) return contract.error();
+  r.contract = std::move(*contract);
+  for (size_t i = 0; i < request.masks.size(); ++i) {
+    const std::string canonical = to_string(request.masks[i]);
+    if (canonical != r.resolved.written[i]) {
+      r.contract.folded.insert(r.contract.folded.begin(),
+                               fmt::format("mask {} is written {}",
+                                           r.resolved.written[i], canonical));
+    }
+  }
+  r.digest = plan_digest(r.plan);
+  const int64_t forward = step_count(r.plan.forward);
+  r.steps = std::max(forward, step_count(r.plan.transposed));
+  // One word a step, one a range bound.
+  r.metadata_bytes = 4 * (forward + r.plan.forward.lists + 1);
+  if (r.resolved.target) {
+    auto steps = pack_steps(r.plan, false);
+    if (!steps) return steps.error();
+    auto launches = split_launches(*steps, *r.resolved.target);
+    if (!launches) return launches.error();
+    r.launches = static_cast<int64_t>(launches->size());
+  }
+  return r;
+}
+
+json report_json(const PlanReport& r, bool lists) {
+  const Statistics& s = r.statistics;
+  const Plan& p = r.plan;
+  const json contract = json::parse(r.contract.text);
+  json masks = json::array();
+  for (const Mask& mask : r.resolved.request.masks) {
+    masks.push_back(to_string(mask));
+  }
+  json histogram = json::object();
+  for (const auto& [tiles, rows] : s.row_histogram) {
+    histogram[std::to_string(tiles)] = rows;
+  }
+  json out = {
+      {"masks", masks},
+      {"batch", p.batch},
+      {"heads", p.heads},
+      {"q_len", p.q_len},
+      {"kv_len", p.kv_len},
+      {"tile", {p.tile.q, p.tile.kv}},
+      {"tiles",
+       {{"active", s.tiles_active},
+        {"partial", s.tiles_partial},
+        {"full", s.tiles_full},
+        {"total", s.tiles_total}}},
+      {"pairs",
+       {{"needed", s.pairs_needed},
+        {"paid", s.pairs_paid},
+        {"total", s.pairs_total}}},
+      {"logical", {{"active", s.logical_active}, {"paid", s.logical_paid}}},
+      {"density", s.density},
+      {"grid_width", s.grid_width},
+      {"grid_width_bucket", contract["width"]},
+      {"grid_width_transposed", s.grid_width_transposed},
+      {"grid_width_transposed_bucket", contract["width_transposed"]},
+      {"steps", r.steps},
+      {"steps_bucket", contract["steps"]},
+      {"empty_rows", s.empty_rows},
+      {"empty_columns", s.empty_columns},
+      {"row_histogram", histogram},
+      {"contract", r.contract.key},
+      {"contract_terms", contract},
+      {"window_bounds", r.contract.window_bounds},
+      {"folded", r.contract.folded},
+      {"metadata_bytes", r.metadata_bytes},
+      {"plan_ns", r.plan_ns},
+      {"digest", r.digest},
+      {"warnings", p.warnings},
+  };
+  if (r.launches) {
+    out["target"] = {{"name", r.resolved.target->name},
+                     {"scalar_words", r.resolved.target->scalar_words},
+                     {"launches", *r.launches}};
+  }
+  if (lists) {
+    out["forward"] = lists_json(p.forward, p.heads);
+    out["transposed"] = lists_json(p.transposed, p.heads);
+  }
+  return out;
+}
+
+std::string report_text(const PlanReport& r) {
+  const Statistics& s = r.statistics;
+  const Plan& p = r.plan;
+  std::string out;
+  auto line = [&](std::string_view name, const std::string& text) {
+    out += fmt::format("{:<11} {}\n", name, text);
+  };
+  for (const Mask& mask : r.resolved.request.masks) {
+    line("mask", to_string(mask));
+  }
+  line("tokens",
+       fmt::format("{} queries x {} keys, {} batch row{}, {} plan head{}",
+                   p.q_len, p.kv_len, p.batch, p.batch == 1 ? "" : "s", p.heads,
+                   p.heads == 1 ? "" : "s"));
+  line("tiles",
+       fmt::format("{} of {} active ({}), {} full, {} partial, each "
+                   "{} x {}",
+                   s.tiles_active, s.tiles_total,
+                   percent(s.tiles_active, s.tiles_total), s.tiles_full,
+                   s.tiles_partial, p.tile.q, p.tile.kv));
+  line("work", fmt::format("{} pairs needed, {} paid ({} useful), {} if dense",
+                           with_unit(static_cast<double>(s.pairs_needed)),
+                           with_unit(static_cast<double>(s.pairs_paid)),
+                           percent(s.pairs_needed, s.pairs_paid),
+                           with_unit(static_cast<double>(s.pairs_total))));
+  const Tile& block = r.resolved.request.logical_block;
+  if (block.q > 0) {
+    line("logical",
+         fmt::format("{} blocks of {} x {} active, {} pairs ({} of what the "
+                     "tiles pay)",
+                     s.logical_active, block.q, block.kv,
+                     with_unit(static_cast<double>(s.logical_paid)),
+                     percent(s.logical_paid, s.pairs_paid)));
+  }
+  line("grid width",
+       fmt::format("{}, transposed {}", s.grid_width, s.grid_width_transposed));
+  line("metadata",
+       fmt::format("{} packed steps, {} bytes{}", r.steps, r.metadata_bytes,
+                   r.launches ? fmt::format(", {} launch{} on {}", *r.launches,
+                                            *r.launches == 1 ? "" : "es",
+                                            r.resolved.target->name)
+                              : ""));
+  line("contract", r.contract.key);
+  for (const std::string& folded : r.contract.folded) line("", folded);
+  line("digest", r.digest);
+  line("planned in",
+       fmt::format("{:.1f} us", static_cast<double>(r.plan_ns) / 1e3));
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,33 @@
+// cli/report.h: a plan in words and as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/resolve.h"
+#include "tessera/contract.h"
+#include "tessera/statistics.h"
+
+namespace tessera::cli {
+
+struct PlanReport {
+  Resolved resolved;
+  Plan plan;
+  int64_t plan_ns = 0;
+  Statistics statistics;
+  PlanContract contract;
+  std::string digest;
+  int64_t steps = 0;  // the larger of forward and transposed
+  int64_t metadata_bytes = 0;
+  std::optional<int64_t> launches;  // of the target, where one was named
+};
+
+Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns);
+
+nlohmann::json report_json(const PlanReport& report, bool lists);
+std::string report_text(const PlanReport& report);
+
+std::string with_unit(double value);  // 40.1 M
+
+}  // namespace tessera::cli

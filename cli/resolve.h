@@ -1,0 +1,27 @@
+// cli/resolve.h: from options, or a plan file, to a request with its facts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/request_options.h"
+#include "tessera/layouts.h"
+#include "tessera/plan.h"
+#include "tessera/plan_file.h"
+
+namespace tessera::cli {
+
+struct Resolved {
+  Request request;
+  OwnedFacts facts;
+  std::vector<std::string> written;  // the masks as the user wrote them
+  std::optional<Target> target;
+};
+
+Result<Resolved> resolve(const RequestOptions& options);
+
+// "256x256", or "256" for a square.
+Result<Tile> parse_tile(std::string_view text, std::string_view what);
+
+}  // namespace tessera::cli

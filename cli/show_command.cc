@@ -1,0 +1,144 @@
+// cli/show_command.cc: `tessera show`.
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/numbers.h"
+#include "cli/picture.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  RequestFlags request;
+  std::optional<std::string> file;
+  std::optional<std::string> out;
+  std::optional<std::string> batch_row, head, width;
+  bool ascii = false;
+  bool json = false;
+};
+
+int64_t terminal_columns() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+    return size.ws_col;
+  }
+  return 80;
+}
+
+bool locale_is_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) continue;
+    const std::string_view v = value;
+    return v.find("UTF-8") != v.npos || v.find("utf8") != v.npos;
+  }
+  return false;
+}
+
+Result<int64_t> index_of(const std::optional<std::string>& text,
+                         std::string_view what, int64_t count) {
+  if (!text) return int64_t{0};
+  return parse_int(*text, what, 0, count - 1);
+}
+
+Result<int> run(Options o) {
+  if (o.file) {
+    if (o.request.plan) {
+      return invalid("cli", "a plan file is given once, found FILE and --plan");
+    }
+    o.request.plan = o.file;
+  }
+  auto loaded = load_request(o.request);
+  if (!loaded) return loaded.error();
+  const Resolved& resolved = loaded->resolved;
+  const Facts facts = resolved.facts.view();
+  Plan plan;
+  if (loaded->saved) {
+    plan = std::move(*loaded->saved);
+  } else if (auto r = make_plan(resolved.request, facts, plan); !r) {
+    return r.error();
+  }
+  auto batch_row = index_of(o.batch_row, "--batch-row", plan.batch);
+  if (!batch_row) return batch_row.error();
+  auto head = index_of(o.head, "--head", plan.heads);
+  if (!head) return head.error();
+  auto width = o.width ? parse_int(*o.width, "--width", kMinTextColumns, 1000)
+                       : std::max(kMinTextColumns, terminal_columns());
+  if (!width) return width.error();
+  const size_t mask = static_cast<size_t>(*head) *
+                      resolved.request.masks.size() /
+                      static_cast<size_t>(plan.heads);
+  PictureInput input{plan,       facts, resolved.written[mask],
+                     *batch_row, *head, *width};
+  input.color = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
+  input.unicode = !o.ascii && locale_is_utf8();
+
+  if (!o.out) {
+    auto picture = picture_text(input);
+    if (!picture) return picture.error();
+    if (o.json) {
+      fmt::print("{}\n", nlohmann::json({{"text", *picture}}).dump());
+    } else {
+      fmt::print("{}", *picture);
+    }
+    return kOk;
+  }
+  const bool svg = o.out->ends_with(".svg");
+  if (!svg && !o.out->ends_with(".html")) {
+    return invalid("cli", "-o must end in .svg or .html, found {}",
+                   in_quotes(*o.out));
+  }
+  auto picture = svg ? picture_svg(input) : picture_html(input);
+  if (!picture) return picture.error();
+  if (auto e = write_file(*o.out, *picture); !e) return e.error();
+  if (o.json) {
+    fmt::print(
+        "{}\n",
+        nlohmann::json({{"file", *o.out}, {"bytes", picture->size()}}).dump());
+  } else {
+    fmt::print("wrote {} ({} bytes)\n", *o.out, picture->size());
+  }
+  return kOk;
+}
+
+}  // namespace
+
+Work add_show(CLI::App& app, CLI::App*& command) {
+  auto o = std::make_shared<Options>();
+  command = app.add_subcommand(
+      "show", "Picture the tiles: in the terminal, as SVG or HTML");
+  command->add_option("FILE", o->file, "A plan saved by `tessera plan -o`");
+  add_request_flags(*command, o->request);
+  command
+      ->add_option("-o,--out", o->out,
+                   "out.svg, or out.html to zoom and hover over [the terminal]")
+      ->type_name("FILE");
+  command->add_option("--batch-row", o->batch_row, "Which batch row [0]")
+      ->type_name("B");
+  command->add_option("--head", o->head, "Which plan head [0]")->type_name("H");
+  command->add_option("--width", o->width, "Columns of text [the terminal's]")
+      ->type_name("N");
+  command->add_flag("--ascii", o->ascii, "Text without Unicode blocks");
+  command->add_flag("--json", o->json, "One JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  tessera show batch.plan\n"
+      "  tessera show --mask 'causal & window(1023, 0)' --q-len 8192 -o a.svg\n"
+      "\n"
+      "NO_COLOR turns colours off.");
+  return [o] { return run(*o); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,30 @@
+// cli/timing.cc: runs until the minimum has settled or patience is over.
+#include "cli/timing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+namespace tessera::cli {
+
+Result<int64_t> best_plan_ns(const Request& request, const Facts& facts,
+                             Plan& plan) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kLeastRuns = 3;
+  constexpr int kMostRuns = 100;
+  constexpr auto kPatience = std::chrono::milliseconds(200);
+  int64_t best = std::numeric_limits<int64_t>::max();
+  const Clock::time_point start = Clock::now();
+  for (int run = 0; run < kMostRuns; ++run) {
+    const Clock::time_point begin = Clock::now();
+    if (run >= kLeastRuns && begin - start > kPatience) break;
+    if (auto r = make_plan(request, facts, plan); !r) return r.error();
+    const auto took = Clock::now() - begin;
+    best = std::min<int64_t>(
+        best,
+        std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+  }
+  return best;
+}
+
+}  // namespace tessera::cli

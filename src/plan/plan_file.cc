@@ -1,0 +1,513 @@
+// plan/plan_file.cc: plans as files. Little-endian throughout:
+//   12 bytes  magic "TESSERA\0plan"
+//   uint32    version
+//   uint64    bytes of the whole file
+//   uint64    bytes of the header
+//   header    JSON in canonical form, padded with spaces to 8 bytes
+//   sections  32-bit words, in the order and sizes the header tells
+//   16 bytes  XXH3-128 of everything before it, canonical byte order
+// doc_ids and q_doc_ids are runs (id, length) that end with their batch row;
+// row_counts holds the tiles of each row, entries the tiles (column, class).
+#include "tessera/plan_file.h"
+
+#include <algorithm>
+#include <array>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/bytes.h"
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "plan/plan_header.h"
+#include "plan/transpose.h"
+#include "plan/verify.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kWhere = kPlanFileWhere;
+constexpr std::string_view kMagic("TESSERA\0plan", 12);
+constexpr size_t kVersionAt = 12;
+constexpr size_t kLengthAt = 16;
+constexpr size_t kHeaderLengthAt = 24;
+constexpr size_t kHeaderAt = 32;
+constexpr size_t kDigestBytes = 16;
+// Far more than any request writes; small enough to parse without harm.
+constexpr uint64_t kMaxHeader = uint64_t{1} << 24;
+
+constexpr std::string_view kSectionOrder[] = {"doc_ids",
+                                              "q_doc_ids",
+                                              "valid_token_counts",
+                                              "valid_slot_counts",
+                                              "prefix_lengths",
+                                              "q_offsets",
+                                              "picks",
+                                              "row_counts",
+                                              "entries"};
+
+int64_t ceil_div(int64_t a, int64_t n) { return (a + n - 1) / n; }
+
+std::string digest_of(std::string_view bytes) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical,
+                           XXH3_128bits(bytes.data(), bytes.size()));
+  return {reinterpret_cast<const char*>(canonical.digest), kDigestBytes};
+}
+
+std::string hex(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    out += fmt::format("{:02x}", static_cast<uint8_t>(c));
+  }
+  return out;
+}
+
+std::vector<uint32_t> make_runs(Ints ids, int64_t row_length) {
+  std::vector<uint32_t> words;
+  const auto row = static_cast<size_t>(row_length);
+  for (size_t begin = 0; begin < ids.size();) {
+    const size_t row_end = std::min(ids.size(), begin / row * row + row);
+    size_t end = begin + 1;
+    while (end < row_end && ids[end] == ids[begin]) ++end;
+    words.push_back(static_cast<uint32_t>(ids[begin]));
+    words.push_back(static_cast<uint32_t>(end - begin));
+    begin = end;
+  }
+  return words;
+}
+
+// Section bytes by name, cut out of the file.
+class Sections {
+ public:
+  static Result<Sections> cut(const std::vector<Section>& table,
+                              std::string_view bytes) {
+    Sections out;
+    size_t next = 0;
+    for (const Section& s : table) {
+      const auto* const place =
+          std::find(std::begin(kSectionOrder), std::end(kSectionOrder), s.name);
+      if (place == std::end(kSectionOrder)) {
+        return invalid(kWhere, "sections must be known ones, found {} for one",
+                       in_quotes(s.name));
+      }
+      const auto index = static_cast<size_t>(place - std::begin(kSectionOrder));
+      if (index < next) {
+        return invalid(kWhere,
+                       "sections must keep their order and appear once, found "
+                       "{} after '{}'",
+                       in_quotes(s.name), kSectionOrder[next - 1]);
+      }
+      next = index + 1;
+      if (static_cast<uint64_t>(s.words) > bytes.size() / 4) {
+        return invalid(kWhere,
+                       "a section must lie within the file, found {} words "
+                       "where {} bytes are left for {}",
+                       s.words, bytes.size(), in_quotes(s.name));
+      }
+      const size_t size = static_cast<size_t>(s.words) * 4;
+      out.bytes_[index] = bytes.substr(0, size);
+      bytes.remove_prefix(size);
+    }
+    if (!bytes.empty()) {
+      return invalid(kWhere,
+                     "sections must fill the file, found {} bytes more for "
+                     "the last",
+                     bytes.size());
+    }
+    return out;
+  }
+
+  const std::optional<std::string_view>& get(std::string_view name) const {
+    const auto* const place =
+        std::find(std::begin(kSectionOrder), std::end(kSectionOrder), name);
+    return bytes_[static_cast<size_t>(place - std::begin(kSectionOrder))];
+  }
+
+ private:
+  std::array<std::optional<std::string_view>, std::size(kSectionOrder)> bytes_;
+};
+
+Result<std::optional<std::vector<int32_t>>> read_ids(const Sections& sections,
+                                                     std::string_view name,
+                                                     int64_t batch,
+                                                     int64_t row_length) {
+  std::optional<std::vector<int32_t>> out;
+  const auto& section = sections.get(name);
+  if (!section) return out;
+  const std::string_view bytes = *section;
+  if (bytes.size() % 8 != 0) {
+    return invalid(kWhere, "runs must be pairs of words, found {} words for {}",
+                   bytes.size() / 4, name);
+  }
+  // Checked to the end before anything is allocated.
+  int64_t at = 0;  // within the row
+  int64_t rows = 0;
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    const auto id = load<int32_t>(bytes, i);
+    const auto length = int64_t{load<uint32_t>(bytes, i + 4)};
+    if (length < 1 || length > row_length - at) {
+      return invalid(kWhere,
+                     "a run must be of 1 to {} ids, found {} for run {} of {}",
+                     row_length - at, length, i / 8, name);
+    }
+    if (at > 0 && id == load<int32_t>(bytes, i - 8)) {
+      return invalid(kWhere,
+                     "neighbouring runs must differ, found id {} twice for run "
+                     "{} of {}",
+                     id, i / 8, name);
+    }
+    at += length;
+    if (at == row_length) {
+      at = 0;
+      ++rows;
+    }
+  }
+  if (rows != batch || at != 0) {
+    return invalid(kWhere,
+                   "runs must fill {} rows of {} ids, found {} rows and {} ids "
+                   "for {}",
+                   batch, row_length, rows, at, name);
+  }
+  out.emplace();
+  out->reserve(static_cast<size_t>(batch * row_length));
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    out->insert(out->end(), load<uint32_t>(bytes, i + 4),
+                load<int32_t>(bytes, i));
+  }
+  return out;
+}
+
+Result<OwnedFacts> read_facts(const PlanHeader& h, const Sections& sections,
+                              const DecodeLimits& limits) {
+  OwnedFacts f;
+  const Request& r = h.request;
+  // Both factors are at most 2^30, so the products fit.
+  const int64_t ids = (sections.get("doc_ids") ? r.batch * r.kv_len : 0) +
+                      (sections.get("q_doc_ids") ? r.batch * r.q_len : 0);
+  if (ids > limits.max_ids) {
+    return over_limit(kWhere,
+                      "doc_ids and q_doc_ids must hold at most {} ids, found "
+                      "{} for the file (raise the ceiling to read it)",
+                      limits.max_ids, ids);
+  }
+  auto doc_ids = read_ids(sections, "doc_ids", r.batch, r.kv_len);
+  if (!doc_ids) return doc_ids.error();
+  f.doc_ids = std::move(*doc_ids);
+  auto q_doc_ids = read_ids(sections, "q_doc_ids", r.batch, r.q_len);
+  if (!q_doc_ids) return q_doc_ids.error();
+  f.q_doc_ids = std::move(*q_doc_ids);
+
+  // Plain arrays: their sizes against the request are for bind() to judge.
+  const auto plain = [&](std::string_view name) {
+    std::optional<std::vector<int32_t>> out;
+    if (sections.get(name)) out = load_array<int32_t>(*sections.get(name));
+    return out;
+  };
+  f.valid_token_counts = plain("valid_token_counts");
+  f.valid_slot_counts = plain("valid_slot_counts");
+  f.prefix_lengths = plain("prefix_lengths");
+  f.q_offsets = plain("q_offsets");
+  f.picks = plain("picks");
+  f.base_block_tokens = h.base_block_tokens;
+  f.picks_heads = h.picks_heads;
+  f.picks_k = h.picks_k;
+  if (!f.picks && (f.picks_heads != 1 || f.picks_k != 0)) {
+    return invalid(kWhere,
+                   "picks_heads and picks_k must be 1 and 0 without picks, "
+                   "found {} and {}",
+                   f.picks_heads, f.picks_k);
+  }
+  return f;
+}
+
+Result<Worklist> read_forward(const PlanHeader& h, const Sections& sections,
+                              const DecodeLimits& limits) {
+  const Request& r = h.request;
+  Worklist w;
+  w.rows = ceil_div(r.q_len, r.tile.q);
+  w.columns = ceil_div(r.kv_len, r.tile.kv);
+  int64_t tile_rows = 0;
+  if (__builtin_mul_overflow(r.batch, h.heads, &w.lists) ||
+      __builtin_mul_overflow(w.lists, w.rows + w.columns, &tile_rows) ||
+      tile_rows > limits.max_tile_rows) {
+    return over_limit(kWhere,
+                      "rows and columns of all lists must be at most {}, found "
+                      "{} heads of {} batch rows of {} + {} for the file "
+                      "(raise the ceiling to read it)",
+                      limits.max_tile_rows, h.heads, r.batch, w.rows,
+                      w.columns);
+  }
+  for (const std::string_view name : {"row_counts", "entries"}) {
+    if (!sections.get(name)) {
+      return invalid(kWhere, "a file must hold its lists, found no section {}",
+                     in_quotes(name));
+    }
+  }
+  const std::string_view counts = *sections.get("row_counts");
+  const std::string_view entries = *sections.get("entries");
+  const int64_t rows = w.lists * w.rows;
+  if (counts.size() / 4 != static_cast<uint64_t>(rows)) {
+    return invalid(kWhere, "row_counts must hold {} rows, found {}", rows,
+                   counts.size() / 4);
+  }
+  const auto tiles = static_cast<int64_t>(entries.size() / 4);
+  if (tiles > kMaxTiles) {
+    return over_limit(kWhere, "a plan holds at most {} tiles, found {}",
+                      kMaxTiles, tiles);
+  }
+  w.row_start.reserve(static_cast<size_t>(rows) + 1);
+  w.row_start.push_back(0);
+  int64_t total = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const auto count = int64_t{load<uint32_t>(counts, 4 * at)};
+    if (count > std::min(w.columns, tiles - total)) {
+      return invalid(kWhere,
+                     "a row must hold at most {} tiles, found {} for row {} of "
+                     "row_counts",
+                     std::min(w.columns, tiles - total), count, i);
+    }
+    total += count;
+    w.row_start.push_back(static_cast<uint32_t>(total));
+  }
+  if (total != tiles) {
+    return invalid(kWhere, "row_counts must add up to {} entries, found {}",
+                   tiles, total);
+  }
+  w.entries = load_array<Entry>(entries);
+  for (int64_t i = 0; i < rows; ++i) {
+    int64_t last = -1;
+    for (const Entry& e : w.row(0, i)) {
+      if (e.column() >= w.columns || e.column() <= last) {
+        return invalid(kWhere,
+                       "columns must ascend below {}, found {} after {} in row "
+                       "{} of row_counts",
+                       w.columns, e.column(), last, i);
+      }
+      last = e.column();
+      const int64_t c = e.word & 3;
+      if (c != 1 && c != 2) {
+        return invalid(kWhere,
+                       "a class must be 1 or 2, found {} for column {} in row "
+                       "{} of row_counts",
+                       c, last, i);
+      }
+    }
+  }
+  return w;
+}
+
+// Everything around the header and sections; returns the two joined.
+Result<std::pair<std::string_view, std::string_view>> open_envelope(
+    std::string_view bytes, const DecodeLimits& limits) {
+  if (bytes.substr(0, kMagic.size()) != kMagic) {
+    return invalid(kWhere, "the first bytes must be {}, found {}",
+                   in_quotes(kMagic),
+                   in_quotes(bytes.substr(0, kMagic.size())));
+  }
+  const size_t least = kHeaderAt + kDigestBytes;
+  if (bytes.size() < least) {
+    return invalid(kWhere, "a file must be at least {} bytes, found {}", least,
+                   bytes.size());
+  }
+  if (static_cast<uint64_t>(bytes.size()) >
+      static_cast<uint64_t>(limits.max_bytes)) {
+    return over_limit(kWhere, "a file must be at most {} bytes, found {}",
+                      limits.max_bytes, bytes.size());
+  }
+  // Before the checksum, which another version may compute otherwise.
+  const auto version = load<uint32_t>(bytes, kVersionAt);
+  if (version != kPlanFileVersion) {
+    return invalid(kWhere,
+                   "this build reads version {} only, found {} for the file",
+                   kPlanFileVersion, version);
+  }
+  const auto length = load<uint64_t>(bytes, kLengthAt);
+  if (length != bytes.size()) {
+    return invalid(kWhere,
+                   "a file must be as long as it says, found {} bytes "
+                   "for {}",
+                   bytes.size(), length);
+  }
+  const std::string_view body = bytes.substr(0, bytes.size() - kDigestBytes);
+  const std::string_view stated = bytes.substr(body.size());
+  if (const std::string digest = digest_of(body); digest != stated) {
+    return invalid(kWhere,
+                   "the bytes must match their checksum, found {} for {}",
+                   hex(digest), hex(stated));
+  }
+  const auto header = load<uint64_t>(bytes, kHeaderLengthAt);
+  const size_t left = body.size() - kHeaderAt;
+  if (header > left || header > kMaxHeader) {
+    return invalid(kWhere, "a header must be at most {} bytes, found {}",
+                   std::min<uint64_t>(left, kMaxHeader), header);
+  }
+  const auto size = static_cast<size_t>(header);
+  return std::pair(body.substr(kHeaderAt, size), body.substr(kHeaderAt + size));
+}
+
+size_t padded(size_t n) { return (n + 7) / 8 * 8; }
+
+}  // namespace
+
+Result<std::string> encode_plan(const Request& request, const Facts& facts,
+                                const Plan& plan) {
+  const Worklist& w = plan.forward;
+  // Well formed first: what follows reads the lists through their row starts.
+  int64_t rows = 0;
+  if (w.lists < 0 || w.rows < 0 ||
+      __builtin_mul_overflow(w.lists, w.rows, &rows) ||
+      static_cast<uint64_t>(rows) + 1 != w.row_start.size() ||
+      w.row_start.front() != 0 || w.row_start.back() != w.entries.size() ||
+      !std::is_sorted(w.row_start.begin(), w.row_start.end())) {
+    return invalid(kWhere,
+                   "row starts must ascend from 0 to the entries, found others "
+                   "for {} lists of {} rows",
+                   w.lists, w.rows);
+  }
+  auto verified = verify_forward(request, facts, w, kWhere);
+  if (!verified) return verified.error();
+  Plan due;
+  due.batch = request.batch;
+  due.heads = verified->heads;
+  due.q_len = request.q_len;
+  due.kv_len = request.kv_len;
+  due.tile = request.tile;
+  due.legal_pairs = std::move(verified->legal_pairs);
+  due.warnings = std::move(verified->warnings);
+  if (plan.batch != due.batch || plan.heads != due.heads ||
+      plan.q_len != due.q_len || plan.kv_len != due.kv_len ||
+      !(plan.tile == due.tile) || plan.legal_pairs != due.legal_pairs ||
+      plan.warnings != due.warnings || transpose(w) != plan.transposed) {
+    return invalid(kWhere,
+                   "a plan must be what its request and facts make, found "
+                   "other sizes, pairs, warnings or transposed lists");
+  }
+
+  PlanHeader header;
+  header.request = request;
+  header.heads = plan.heads;
+  header.base_block_tokens = facts.base_block_tokens;
+  if (facts.picks) {
+    header.picks_heads = facts.picks->heads;
+    header.picks_k = facts.picks->k;
+  }
+  std::string sections;
+  const auto add = [&](std::string_view name, std::string_view bytes) {
+    header.sections.push_back(
+        {std::string(name), static_cast<int64_t>(bytes.size() / 4)});
+    sections += bytes;
+  };
+  const auto add_ids = [&](std::string_view name,
+                           const std::optional<Ints>& ids, int64_t row_length) {
+    if (!ids) return;
+    const std::vector<uint32_t> runs = make_runs(*ids, row_length);
+    add(name, bytes_of(std::span<const uint32_t>(runs)));
+  };
+  const auto add_plain = [&](std::string_view name,
+                             const std::optional<Ints>& values) {
+    if (values) add(name, bytes_of(*values));
+  };
+  add_ids("doc_ids", facts.doc_ids, request.kv_len);
+  add_ids("q_doc_ids", facts.q_doc_ids, request.q_len);
+  add_plain("valid_token_counts", facts.valid_token_counts);
+  add_plain("valid_slot_counts", facts.valid_slot_counts);
+  add_plain("prefix_lengths", facts.prefix_lengths);
+  add_plain("q_offsets", facts.q_offsets);
+  if (facts.picks) add("picks", bytes_of(facts.picks->blocks));
+  std::vector<uint32_t> counts;
+  counts.reserve(w.row_start.size() - 1);
+  for (size_t i = 1; i < w.row_start.size(); ++i) {
+    counts.push_back(w.row_start[i] - w.row_start[i - 1]);
+  }
+  add("row_counts", bytes_of(std::span<const uint32_t>(counts)));
+  add("entries", bytes_of(std::span<const Entry>(w.entries)));
+
+  auto text = write_header(header);
+  if (!text) return text.error();
+  const size_t header_size = padded(text->size());
+  if (header_size > kMaxHeader) {
+    return over_limit(kWhere, "a header must be at most {} bytes, found {}",
+                      kMaxHeader, header_size);
+  }
+  std::string out(kMagic);
+  const size_t total = kHeaderAt + header_size + sections.size() + kDigestBytes;
+  out.reserve(total);
+  append(out, kPlanFileVersion);
+  append(out, uint64_t{total});
+  append(out, uint64_t{header_size});
+  out += *text;
+  out.append(header_size - text->size(), ' ');
+  out += sections;
+  out += digest_of(out);
+  return out;
+}
+
+Result<PlanFile> decode_plan(std::string_view bytes,
+                             const DecodeLimits& limits) {
+  auto envelope = open_envelope(bytes, limits);
+  if (!envelope) return envelope.error();
+  auto [text, data] = *envelope;
+  const std::string_view padding =
+      text.substr(std::min(text.size(), text.find_last_not_of(' ') + 1));
+  const size_t json_size = text.size() - padding.size();
+  if (padded(json_size) != text.size()) {
+    return invalid(kWhere,
+                   "a header must be padded to 8 bytes and no further, found "
+                   "{} bytes for {}",
+                   text.size(), padded(json_size));
+  }
+  auto header = read_header(text.substr(0, json_size));
+  if (!header) return header.error();
+  auto sections = Sections::cut(header->sections, data);
+  if (!sections) return sections.error();
+  auto forward = read_forward(*header, *sections, limits);
+  if (!forward) return forward.error();
+  auto facts = read_facts(*header, *sections, limits);
+  if (!facts) return facts.error();
+
+  PlanFile out;
+  out.request = std::move(header->request);
+  out.facts = std::move(*facts);
+  auto verified =
+      verify_forward(out.request, out.facts.view(), *forward, kWhere);
+  if (!verified) {
+    Error error = verified.error();
+    // What binding the request and facts says does not know of a file.
+    if (error.message.rfind("[plan file]", 0) != 0) {
+      error.message = fmt::format(
+          "[{}] the request and facts must be valid, found \"{}\" for them",
+          kWhere, error.message);
+    }
+    return error;
+  }
+  Plan& plan = out.plan;
+  plan.batch = out.request.batch;
+  plan.heads = verified->heads;
+  plan.q_len = out.request.q_len;
+  plan.kv_len = out.request.kv_len;
+  plan.tile = out.request.tile;
+  plan.forward = std::move(*forward);
+  plan.transposed = transpose(plan.forward);
+  plan.legal_pairs = std::move(verified->legal_pairs);
+  plan.warnings = std::move(verified->warnings);
+  return out;
+}
+
+Result<void> save_plan(const std::string& path, const Request& request,
+                       const Facts& facts, const Plan& plan) {
+  auto bytes = encode_plan(request, facts, plan);
+  if (!bytes) return bytes.error();
+  return write_file(path, *bytes);
+}
+
+Result<PlanFile> load_plan(const std::string& path,
+                           const DecodeLimits& limits) {
+  auto bytes = read_file(path, limits.max_bytes);
+  if (!bytes) return bytes.error();
+  return decode_plan(*bytes, limits);
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// plan/plan_header.h: the JSON at the start of a plan file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/plan.h"
+
+namespace tessera {
+
+inline constexpr std::string_view kPlanFileWhere = "plan file";
+
+// An array of 32-bit words. Sections follow the header in this order.
+struct Section {
+  std::string name;
+  int64_t words = 0;
+
+  bool operator==(const Section&) const = default;
+};
+
+struct PlanHeader {
+  Request request;
+  int64_t heads = 1;  // plan heads
+  int64_t base_block_tokens = 0;
+  int64_t picks_heads = 1;
+  int64_t picks_k = 0;
+  std::vector<Section> sections;
+
+  bool operator==(const PlanHeader&) const = default;
+};
+
+// Always the same text for the same header. An error where it would not be
+// read back as it is: a mask not made by make_mask, a size out of range.
+Result<std::string> write_header(const PlanHeader& header);
+
+// Types, ranges and the masks are checked; that sizes agree is not.
+Result<PlanHeader> read_header(std::string_view text);
+
+}  // namespace tessera

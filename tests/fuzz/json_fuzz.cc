@@ -1,0 +1,19 @@
+// tests/fuzz/json_fuzz.cc: any bytes either read as JSON that reads back the
+// same, or give an error.
+#include "base/json_read.h"
+#include "tests/fuzz/must.h"
+
+using namespace tessera;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const Result<Json> value = parse_json(text, "spec");
+  if (!value) {
+    must(value.error().message.starts_with("[spec] "));
+    return 0;
+  }
+  const Result<Json> again = parse_json(value->dump(), "spec");
+  must(again.ok() && *again == *value);
+  must(!describe(*value).empty());
+  return 0;
+}

@@ -1,0 +1,10 @@
+// tests/fuzz/must.h: a fuzzer's assertion; it holds in every build type.
+#pragma once
+
+namespace tessera {
+
+inline void must(bool holds) {
+  if (!holds) __builtin_trap();
+}
+
+}  // namespace tessera

@@ -1,0 +1,122 @@
+// tests/fuzz/plan_fuzz.cc: bytes become a small request with facts; if it
+// plans, every tile must be what its pairs say one by one.
+//
+// Input: sizes and facts a byte each, then the mask's text.
+#include <algorithm>
+#include <optional>
+
+#include "tessera/legal.h"
+#include "tessera/plan.h"
+#include "tests/fuzz/must.h"
+
+using namespace tessera;
+
+namespace {
+
+class Bytes {
+ public:
+  Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+
+  uint8_t next() { return at_ < size_ ? data_[at_++] : 0; }
+  // A small signed number: facts out of range are worth a try too.
+  int32_t number() { return static_cast<int8_t>(next()); }
+  std::optional<std::vector<int32_t>> numbers(bool present, int64_t count) {
+    if (!present) return std::nullopt;
+    std::vector<int32_t> values(static_cast<size_t>(count));
+    for (int32_t& v : values) v = number();
+    return values;
+  }
+  // Runs of ids, as packed documents have them.
+  std::optional<std::vector<int32_t>> ids(bool present, int64_t count) {
+    if (!present) return std::nullopt;
+    std::vector<int32_t> values;
+    while (ssize(values) < count) {
+      const uint8_t b = next();
+      const int64_t run =
+          std::min<int64_t>(1 + (b >> 3), count - ssize(values));
+      values.insert(values.end(), static_cast<size_t>(run), (b & 7) - 2);
+    }
+    return values;
+  }
+  std::string_view rest() const {
+    return {reinterpret_cast<const char*>(data_) + at_, size_ - at_};
+  }
+
+ private:
+  const uint8_t* data_;
+  size_t size_;
+  size_t at_ = 0;
+};
+
+TileClass judge(const Legality& legality, const Plan& p, int64_t batch_row,
+                int64_t head, int64_t r, int64_t c) {
+  bool some = false, all = true;
+  for (int64_t q = r * p.tile.q; q < std::min(p.q_len, (r + 1) * p.tile.q);
+       ++q) {
+    for (int64_t k = c * p.tile.kv; k < std::min(p.kv_len, (c + 1) * p.tile.kv);
+         ++k) {
+      const bool legal = legality.legal(batch_row, head, q, k);
+      some |= legal;
+      all &= legal;
+    }
+  }
+  return !some ? TileClass::empty : all ? TileClass::full : TileClass::partial;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  Bytes bytes(data, size);
+  Request request;
+  const uint8_t present = bytes.next();
+  request.batch = 1 + bytes.next() % 2;
+  request.q_len = bytes.next() % 80;
+  request.kv_len = bytes.next() % 80;
+  request.tile = {8 + bytes.next() % 24, 8 + bytes.next() % 24};
+
+  const auto ids = bytes.ids(present & 1, request.batch * request.kv_len);
+  const auto q_ids = bytes.ids(present & 2, request.batch * request.q_len);
+  const auto counts = bytes.numbers(present & 4, request.batch);
+  const auto prefixes = bytes.numbers(present & 8, request.batch);
+  const auto offsets = bytes.numbers(present & 16, request.batch);
+  Facts facts;
+  if (ids) facts.doc_ids = *ids;
+  if (q_ids) facts.q_doc_ids = *q_ids;
+  if (counts) facts.valid_token_counts = *counts;
+  if (prefixes) facts.prefix_lengths = *prefixes;
+  if (offsets) facts.q_offsets = *offsets;
+  std::vector<int32_t> picks;
+  if (present & 32) {
+    const int64_t k = 1 + bytes.next() % 3;
+    picks = *bytes.numbers(true, request.batch * request.q_len * k);
+    facts.picks = Picks{picks, 1, k};
+  }
+
+  const Result<Mask> mask = parse_mask(bytes.rest());
+  if (!mask) return 0;
+  request.masks = {*mask};
+  const Result<Plan> plan = make_plan(request, facts);
+  const Result<Legality> legality = Legality::bind(request, facts);
+  must(plan.ok() == legality.ok());
+  if (!plan) {
+    must(plan.error().message == legality.error().message);
+    return 0;
+  }
+
+  must(plan->transposed == transpose(plan->forward));
+  for (int64_t b = 0; b < plan->batch; ++b) {
+    for (int64_t h = 0; h < plan->heads; ++h) {
+      for (int64_t r = 0; r < plan->forward.rows; ++r) {
+        auto entry = plan->forward.row(plan->list(b, h), r);
+        for (int64_t c = 0; c < plan->forward.columns; ++c) {
+          const TileClass truth = judge(*legality, *plan, b, h, r, c);
+          if (truth == TileClass::empty) continue;
+          must(!entry.empty() && entry[0] == Entry::of(c, truth));
+          entry = entry.subspan(1);
+        }
+        must(entry.empty());
+      }
+    }
+  }
+  return 0;
+}
