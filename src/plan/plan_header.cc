@@ -34,8 +34,7 @@ Json text_of(const PlanHeader& h) {
             {"tile", {r.tile.q, r.tile.kv}},
             {"logical_block", {r.logical_block.q, r.logical_block.kv}},
             {"max_steps", r.ceilings.max_steps},
-            {"max_width", r.ceilings.max_width},
-            {"max_union", r.ceilings.max_union}}},
+            {"max_width", r.ceilings.max_width}}},
           {"facts",
            {{"base_block_tokens", h.base_block_tokens},
             {"picks_heads", h.picks_heads},
@@ -147,10 +146,9 @@ Result<Mask> read_mask(const Json& value, size_t index) {
 }
 
 Result<Request> read_request(const Json& value) {
-  if (auto ok = check_fields(
-          value, kWhere, "request",
-          {"masks", "batch", "q_len", "kv_len", "tile", "logical_block",
-           "max_steps", "max_width", "max_union"});
+  if (auto ok = check_fields(value, kWhere, "request",
+                             {"masks", "batch", "q_len", "kv_len", "tile",
+                              "logical_block", "max_steps", "max_width"});
       !ok) {
     return ok.error();
   }
@@ -175,7 +173,6 @@ Result<Request> read_request(const Json& value) {
   members.tile("logical_block", 0, kMaxCount, r.logical_block);
   members.integer("max_steps", 0, kMaxCount, r.ceilings.max_steps);
   members.integer("max_width", 0, kMaxCount, r.ceilings.max_width);
-  members.integer("max_union", 0, kMaxCount, r.ceilings.max_union);
   if (members.error()) return *members.error();
   return r;
 }
