@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/documents.h"
 #include "cli/numbers.h"
 #include "cli/spec.h"
@@ -39,7 +40,9 @@ Result<std::optional<int64_t>> optional_int(
 Result<RequestOptions> options_of(const RequestFlags& f) {
   RequestOptions o;
   if (f.spec) {
-    auto spec = load_spec(*f.spec);
+    auto text = read_file(*f.spec, kMaxSpecBytes);
+    if (!text) return text.error();
+    auto spec = parse_spec(*text);
     if (!spec) return spec;
     o = std::move(*spec);
   }

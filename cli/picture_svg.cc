@@ -345,7 +345,7 @@ class SvgPicture {
     const double gap = a.spans->empty() ? 6 : 24;
     if (across) {
       put("<text class='k' x='-8' y='{}' text-anchor='end'>keys</text>",
-          num(-gap - 4));
+          num(-std::max(gap, 20.0) - 4));
     } else {
       put("<text class='k' x='{}' y='-6' text-anchor='end'>queries</text>",
           num(-gap - 4));

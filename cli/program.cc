@@ -1,0 +1,170 @@
+// cli/program.cc: parses the arguments, runs one command, reports.
+#include "cli/program.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fail.h"
+#include "base/nearest.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/refused.h"
+#include "tessera/mask.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "Tessera plans block-sparse attention: a mask and the facts of a batch\n"
+    "become exact worklists of score tiles, in microseconds, without a dense\n"
+    "mask.";
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  tessera plan --mask 'causal & documents' --q-len 32768 \\\n"
+    "      --docs lognormal:mean=2048,seed=0 -o batch.plan\n"
+    "  tessera show batch.plan -o batch.html\n"
+    "  tessera explain --plan batch.plan --query 5000 --key 4000\n"
+    "  tessera check --mask 'causal & window(127, 0)' --q-len 1000 --tile 64\n"
+    "\n"
+    "Exit codes: 0 done, 1 the answer is no (a check failed), 2 bad input.\n"
+    "Every command takes --json: stdout is then one JSON object.";
+
+bool asks_for_json(const std::vector<std::string>& arguments) {
+  return std::find(arguments.begin(), arguments.end(), "--json") !=
+         arguments.end();
+}
+
+// The text that an error's column points into.
+std::string mask_argument(const std::vector<std::string>& arguments,
+                          const Error& error) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string text;
+    if (arguments[i] == "--mask" && i + 1 < arguments.size()) {
+      text = arguments[i + 1];
+    } else if (arguments[i].starts_with("--mask=")) {
+      text = arguments[i].substr(7);
+    }
+    if (text.empty()) continue;
+    auto mask = parse_mask(text);
+    if (!mask && mask.error().message == error.message) return text;
+  }
+  return {};
+}
+
+int report(const Error& error, const std::vector<std::string>& arguments) {
+  fmt::print(stderr, "tessera: {}\n", error.message);
+  if (error.column > 0) {
+    const std::string text = mask_argument(arguments, error);
+    if (!text.empty() && text.find_first_of("\t\n\r") == std::string::npos) {
+      fmt::print(stderr, "  {}\n  {:>{}}\n", text, '^', error.column);
+    }
+  }
+  if (asks_for_json(arguments)) {
+    nlohmann::json out = {{"error", {{"message", error.message}}}};
+    if (error.column > 0) out["error"]["column"] = error.column;
+    fmt::print("{}\n", out.dump(2));
+  }
+  return kRefused;
+}
+
+// The parser's own complaints, in the form of ours.
+Error usage_error(const CLI::ParseError& e) {
+  std::string text = e.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return invalid("cli", "arguments must fit the help (--help), found: {}",
+                 text);
+}
+
+// A flag that no command knows: refused by name, or with the nearest one.
+std::optional<Error> unknown_flag(const CLI::App& command,
+                                  const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--") || argument.size() == 2) continue;
+    const std::string name = argument.substr(2, argument.find('=') - 2);
+    if (const std::string_view why = refusal(name); !why.empty()) {
+      return invalid("cli", "{}, found --{}", why, name);
+    }
+    if (command.get_option_no_throw("--" + name)) continue;
+    std::vector<std::string> names;
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& n : option->get_lnames()) names.push_back(n);
+    }
+    const std::vector<std::string_view> known(names.begin(), names.end());
+    const std::string hint = nearest(name, known);
+    return invalid(
+        "cli",
+        "a flag must be one of `tessera {} --help`, found "
+        "{}{}",
+        command.get_name(), in_quotes("--" + name),
+        hint.empty() ? "" : fmt::format(" (did you mean --{}?)", hint));
+  }
+  return {};
+}
+
+int run_command(const std::vector<std::string>& arguments) {
+  CLI::App app(kAbout, "tessera");
+  app.footer(kExamples);
+  app.set_version_flag("--version", std::string("tessera ") + kVersion);
+  app.require_subcommand(0, 1);
+  app.get_formatter()->column_width(28);
+
+  struct Entry {
+    CLI::App* command = nullptr;
+    Work work;
+  };
+  std::vector<Entry> entries;
+  for (auto add : {add_plan, add_show, add_explain, add_check, add_bench}) {
+    Entry e;
+    e.work = add(app, e.command);
+    entries.push_back(std::move(e));
+  }
+
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    app.parse(reversed);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);  // --help and --version
+  } catch (const CLI::ParseError& e) {
+    for (const Entry& entry : entries) {
+      if (arguments.empty() || arguments[0] != entry.command->get_name()) {
+        continue;
+      }
+      if (auto error = unknown_flag(*entry.command, arguments)) {
+        return report(*error, arguments);
+      }
+    }
+    return report(usage_error(e), arguments);
+  }
+  for (const Entry& entry : entries) {
+    if (!entry.command->parsed()) continue;
+    auto code = entry.work();
+    return code ? *code : report(code.error(), arguments);
+  }
+  fmt::print("{}", app.help());
+  return kOk;
+}
+
+}  // namespace
+
+int run_program(const std::vector<std::string>& arguments) {
+  try {
+    return run_command(arguments);
+  } catch (const std::bad_alloc&) {
+    return report({ErrorKind::limit,
+                   "[cli] the work must fit this machine's memory, found too "
+                   "little"},
+                  arguments);
+  }
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,201 @@
+// plan/flex.cc: FlexAttention's dense block lists from a plan's sparse ones.
+#include "tessera/flex.h"
+
+#include <new>
+#include <optional>
+#include <string_view>
+
+#include "base/fail.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kWhere = "flex";
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+int64_t ceil_div(int64_t a, int64_t n) { return (a + n - 1) / n; }
+
+std::optional<int64_t> product(int64_t a, int64_t b) {
+  int64_t p = 0;
+  if (__builtin_mul_overflow(a, b, &p)) return std::nullopt;
+  return p;
+}
+
+Result<void> check_range(std::string_view what, int64_t value, int64_t least,
+                         int64_t most) {
+  if (value >= least && value <= most) return {};
+  return invalid(kWhere, "{} must be from {} to {}, found {}", what, least,
+                 most, value);
+}
+
+Result<void> check_sizes(const Plan& p) {
+  for (auto r :
+       {check_range("the plan's batch", p.batch, 1, kMaxBatch),
+        check_range("the plan's heads", p.heads, 1, kMaxTiles),
+        check_range("the plan's q_len", p.q_len, 1, kMaxTokens),
+        check_range("the plan's kv_len", p.kv_len, 1, kMaxTokens),
+        check_range("the plan's tile q", p.tile.q, kMinBlock, kMaxBlock),
+        check_range("the plan's tile kv", p.tile.kv, kMinBlock, kMaxBlock)}) {
+    if (!r) return r;
+  }
+  return {};
+}
+
+// Anyone can fill the plain struct that a plan is: nothing may run off it.
+Result<void> check_lists(const Plan& p) {
+  const Worklist& w = p.forward;
+  const int64_t rows = ceil_div(p.q_len, p.tile.q);
+  const int64_t columns = ceil_div(p.kv_len, p.tile.kv);
+  if (w.lists != p.batch * p.heads || w.rows != rows || w.columns != columns) {
+    return invalid(kWhere,
+                   "the plan's lists must be {} of {} rows and {} columns, "
+                   "found {} of {} and {}",
+                   p.batch * p.heads, rows, columns, w.lists, w.rows,
+                   w.columns);
+  }
+  const auto starts = product(w.lists, w.rows);
+  if (!starts || w.row_start.size() != index(*starts) + 1) {
+    return invalid(kWhere,
+                   "row_start must have {} lists of {} rows and one more, "
+                   "found {}",
+                   w.lists, w.rows, w.row_start.size());
+  }
+  if (w.row_start.front() != 0 || w.row_start.back() != w.entries.size()) {
+    return invalid(kWhere,
+                   "row_start must run from 0 to {} entries, found {} to {}",
+                   w.entries.size(), w.row_start.front(), w.row_start.back());
+  }
+  for (size_t r = 1; r < w.row_start.size(); ++r) {
+    if (w.row_start[r] < w.row_start[r - 1] ||
+        w.row_start[r] > w.entries.size()) {
+      return invalid(kWhere,
+                     "row_start must ascend to at most {}, found {} after {}",
+                     w.entries.size(), w.row_start[r], w.row_start[r - 1]);
+    }
+    int64_t before = -1;
+    for (size_t at = w.row_start[r - 1]; at < w.row_start[r]; ++at) {
+      const Entry e = w.entries[at];
+      if (e.column() <= before || e.column() >= columns) {
+        return invalid(kWhere,
+                       "columns of a row must ascend below {}, found {} after "
+                       "{}",
+                       columns, e.column(), before);
+      }
+      before = e.column();
+      if (e.tile_class() != TileClass::partial &&
+          e.tile_class() != TileClass::full) {
+        return invalid(kWhere,
+                       "tiles must be listed as partial (1) or full (2), "
+                       "found {} in column {}",
+                       e.word & 3, e.column());
+      }
+    }
+  }
+  return {};
+}
+
+// A list under construction: blocks are pushed ascending within a row.
+class Builder {
+ public:
+  Builder(FlexLists& lists, int64_t rows, int64_t columns)
+      : lists_(lists), columns_(columns) {
+    lists.num_blocks.assign(index(rows), 0);
+    lists.indices.resize(index(rows * columns));
+  }
+
+  void push(int64_t row, int64_t column) {
+    int32_t& count = lists_.num_blocks[index(row)];
+    lists_.indices[index(row * columns_ + count)] =
+        static_cast<int32_t>(column);
+    ++count;
+  }
+
+  // The blocks that were not pushed, behind those that were.
+  void finish() {
+    int32_t* row = lists_.indices.data();
+    for (const int32_t count : lists_.num_blocks) {
+      const int32_t* listed = row;
+      const int32_t* const end = row + count;
+      int32_t* out = row + count;
+      for (int32_t c = 0; c < columns_; ++c) {
+        if (listed != end && *listed == c) {
+          ++listed;
+        } else {
+          *out++ = c;
+        }
+      }
+      row += columns_;
+    }
+  }
+
+ private:
+  FlexLists& lists_;
+  int64_t columns_;
+};
+
+FlexBlockMask fill(const Plan& plan, int64_t heads) {
+  const Worklist& w = plan.forward;
+  FlexBlockMask out;
+  out.batch = plan.batch;
+  out.heads = heads;
+  out.rows = w.rows;
+  out.columns = w.columns;
+  const int64_t lists = plan.batch * heads;
+  Builder kv(out.kv, lists * w.rows, w.columns);
+  Builder full_kv(out.full_kv, lists * w.rows, w.columns);
+  Builder q(out.q, lists * w.columns, w.rows);
+  Builder full_q(out.full_q, lists * w.columns, w.rows);
+  for (int64_t b = 0; b < plan.batch; ++b) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const int64_t list = b * heads + h;
+      const int64_t from = plan.list(b, h / (heads / plan.heads));
+      for (int64_t r = 0; r < w.rows; ++r) {
+        const bool whole_row = (r + 1) * plan.tile.q <= plan.q_len;
+        for (const Entry& e : w.row(from, r)) {
+          const int64_t c = e.column();
+          const bool whole = whole_row && (c + 1) * plan.tile.kv <= plan.kv_len;
+          const bool full = whole && e.tile_class() == TileClass::full;
+          (full ? full_kv : kv).push(list * w.rows + r, c);
+          (full ? full_q : q).push(list * w.columns + c, r);
+        }
+      }
+    }
+  }
+  for (Builder* b : {&kv, &full_kv, &q, &full_q}) b->finish();
+  return out;
+}
+
+}  // namespace
+
+Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads) {
+  if (auto r = check_sizes(plan); !r) return r.error();
+  if (auto r = check_lists(plan); !r) return r.error();
+  if (heads == 0) heads = plan.heads;
+  if (heads < 1 || heads % plan.heads != 0) {
+    return invalid(kWhere,
+                   "heads must be a multiple of the plan's heads, found {} for "
+                   "{}",
+                   heads, plan.heads);
+  }
+  const Worklist& w = plan.forward;
+  const auto tiles = product(w.rows, w.columns);
+  const auto lists = product(plan.batch, heads);
+  const auto cells =
+      tiles && lists ? product(*tiles, *lists) : std::optional<int64_t>();
+  if (!cells || *cells > kMaxTiles) {
+    return over_limit(kWhere,
+                      "a BlockMask holds at most {} indices an array, found "
+                      "{} batch rows of {} heads of {} x {} blocks",
+                      kMaxTiles, plan.batch, heads, w.rows, w.columns);
+  }
+  try {
+    return fill(plan, heads);
+  } catch (const std::bad_alloc&) {
+    return over_limit(kWhere,
+                      "four arrays of {} indices must fit in memory, found "
+                      "too little",
+                      *cells);
+  }
+}
+
+}  // namespace tessera
