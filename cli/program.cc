@@ -85,6 +85,14 @@ Error usage_error(const CLI::ParseError& e) {
                  text);
 }
 
+std::string command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    names.push_back(command->get_name());
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 // A flag that no command knows: refused by name, or with the nearest one.
 std::optional<Error> unknown_flag(const CLI::App& command,
                                   const std::vector<std::string>& arguments) {
@@ -135,6 +143,16 @@ int run_command(const std::vector<std::string>& arguments) {
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help and --version
   } catch (const CLI::ParseError& e) {
+    const bool known =
+        arguments.empty() || arguments[0].starts_with("-") ||
+        std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+          return entry.command->get_name() == arguments[0];
+        });
+    if (!known) {
+      return report(invalid("cli", "a command must be one of {}, found {}",
+                            command_names(app), in_quotes(arguments[0])),
+                    arguments);
+    }
     for (const Entry& entry : entries) {
       if (arguments.empty() || arguments[0] != entry.command->get_name()) {
         continue;
