@@ -248,6 +248,7 @@ function swatch(kind, text) {
 }
 
 function showFacts() {
+  $('mask').textContent = list.mask;
   $('bar-f').style.width = 100 * list.bar[0] + '%';
   $('bar-p').style.width = 100 * list.bar[1] + '%';
   fillTable($('tiles'), [
@@ -267,7 +268,7 @@ function showFacts() {
   ];
   if (keySpans.n || querySpans.n) facts.push(['documents', list.documents]);
   fillTable($('facts'), facts);
-  canvas.setAttribute('aria-label', 'Tiles of ' + D.mask + ': ' + list.full + ' full, ' +
+  canvas.setAttribute('aria-label', 'Tiles of ' + list.mask + ': ' + list.full + ' full, ' +
       list.partial + ' partial, ' + list.empty + ' empty');
 }
 
@@ -763,7 +764,6 @@ document.addEventListener('keydown', e => {
 });
 
 // ---- start ----
-$('mask').textContent = D.mask;
 function fillSelect(id, count, value) {
   const select = $(id);
   for (let i = 0; i < count; ++i) select.add(new Option(i, i, false, i === value));
