@@ -2,6 +2,8 @@
 // must hold whatever the tiles are.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -62,22 +64,17 @@ inline Plan random_plan(std::mt19937_64& random) {
   return p;
 }
 
-// To run one again: TESSERA_SEED=<seed> TESSERA_CASES=1.
-inline std::string seed_text(uint64_t seed) {
-  return "run again with TESSERA_SEED=" + std::to_string(seed) +
-         " TESSERA_CASES=1";
-}
-
-// Calls `check` with a fresh generator per seed; `failed` stops the run.
-template <class Check, class Failed>
-void for_seeds(int64_t cases, const Check& check, const Failed& failed) {
+// Calls `check(random, seed)` for one seed after another until one fails.
+template <class Check>
+void for_seeds(int64_t cases, const Check& check) {
   const uint64_t first = first_seed(1);
   const int64_t n = case_count(cases);
-  for (int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n && !::testing::Test::HasFailure(); ++i) {
     const uint64_t seed = first + static_cast<uint64_t>(i);
+    SCOPED_TRACE("run again with TESSERA_SEED=" + std::to_string(seed) +
+                 " TESSERA_CASES=1");
     std::mt19937_64 random(seed);
     check(random, seed);
-    if (failed()) return;
   }
 }
 

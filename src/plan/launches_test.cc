@@ -8,10 +8,8 @@ namespace tessera {
 namespace {
 
 using testing::for_seeds;
-using ::testing::HasFailure;
 using testing::random_int;
 using testing::random_plan;
-using testing::seed_text;
 
 // Lists with rows of these many steps.
 Steps steps_of(const std::vector<std::vector<int>>& lists) {
@@ -69,58 +67,54 @@ TEST(Launches, CutAtRowsByHand) {
 
 // What a launch needs is counted again from its steps and ranges.
 TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
-  for_seeds(
-      1000,
-      [](std::mt19937_64& random, uint64_t seed) {
-        SCOPED_TRACE(seed_text(seed));
-        const Plan p = random_plan(random);
-        auto steps = pack_steps(p, random_int(random, 0, 1) == 0);
-        ASSERT_TRUE(steps.ok());
-        const Target target{"t", random_int(random, 3, 60)};
-        int64_t widest = 0;
-        int64_t row = 0;
-        for (const Step& s : steps->steps) {
-          ++row;
-          widest = std::max(widest, row);
-          if (s.last()) row = 0;
-        }
-        auto launches = split_launches(*steps, target);
-        ASSERT_EQ(launches.ok(), widest + 2 <= target.scalar_words);
-        if (!launches.ok()) {
-          EXPECT_EQ(launches.error().kind, ErrorKind::limit);
-          return;
-        }
-        const auto list_of = [&](int64_t at) {
-          int64_t l = 0;
-          while (steps->range[static_cast<size_t>(l) + 1] <= at) ++l;
-          return l;
-        };
-        int64_t at = 0;
-        for (size_t i = 0; i < launches->size(); ++i) {
-          const Launch& l = (*launches)[i];
-          EXPECT_EQ(l.begin, at);
-          ASSERT_LT(l.begin, l.end);
-          EXPECT_EQ(l.first_list, list_of(l.begin));
-          EXPECT_EQ(l.end_list, list_of(l.end - 1) + 1);
-          int64_t words = 1;
-          for (int64_t k = l.first_list; k < l.end_list; ++k) ++words;
-          for (int64_t k = l.begin; k < l.end; ++k) ++words;
-          EXPECT_LE(words, target.scalar_words);
-          EXPECT_TRUE(steps->steps[static_cast<size_t>(l.begin)].first());
-          EXPECT_TRUE(steps->steps[static_cast<size_t>(l.end - 1)].last());
-          // The next row would not have fitted.
-          if (i + 1 < launches->size()) {
-            int64_t next = l.end;
-            while (!steps->steps[static_cast<size_t>(next)].last()) ++next;
-            const int64_t grown =
-                next + 1 - l.begin + list_of(next) + 1 - l.first_list + 1;
-            EXPECT_GT(grown, target.scalar_words);
-          }
-          at = l.end;
-        }
-        EXPECT_EQ(at, static_cast<int64_t>(steps->steps.size()));
-      },
-      HasFailure);
+  for_seeds(1000, [](std::mt19937_64& random, uint64_t) {
+    const Plan p = random_plan(random);
+    auto steps = pack_steps(p, random_int(random, 0, 1) == 0);
+    ASSERT_TRUE(steps.ok());
+    const Target target{"t", random_int(random, 3, 60)};
+    int64_t widest = 0;
+    int64_t row = 0;
+    for (const Step& s : steps->steps) {
+      ++row;
+      widest = std::max(widest, row);
+      if (s.last()) row = 0;
+    }
+    auto launches = split_launches(*steps, target);
+    ASSERT_EQ(launches.ok(), widest + 2 <= target.scalar_words);
+    if (!launches.ok()) {
+      EXPECT_EQ(launches.error().kind, ErrorKind::limit);
+      return;
+    }
+    const auto list_of = [&](int64_t at) {
+      int64_t l = 0;
+      while (steps->range[static_cast<size_t>(l) + 1] <= at) ++l;
+      return l;
+    };
+    int64_t at = 0;
+    for (size_t i = 0; i < launches->size(); ++i) {
+      const Launch& l = (*launches)[i];
+      EXPECT_EQ(l.begin, at);
+      ASSERT_LT(l.begin, l.end);
+      EXPECT_EQ(l.first_list, list_of(l.begin));
+      EXPECT_EQ(l.end_list, list_of(l.end - 1) + 1);
+      int64_t words = 1;
+      for (int64_t k = l.first_list; k < l.end_list; ++k) ++words;
+      for (int64_t k = l.begin; k < l.end; ++k) ++words;
+      EXPECT_LE(words, target.scalar_words);
+      EXPECT_TRUE(steps->steps[static_cast<size_t>(l.begin)].first());
+      EXPECT_TRUE(steps->steps[static_cast<size_t>(l.end - 1)].last());
+      // The next row would not have fitted.
+      if (i + 1 < launches->size()) {
+        int64_t next = l.end;
+        while (!steps->steps[static_cast<size_t>(next)].last()) ++next;
+        const int64_t grown =
+            next + 1 - l.begin + list_of(next) + 1 - l.first_list + 1;
+        EXPECT_GT(grown, target.scalar_words);
+      }
+      at = l.end;
+    }
+    EXPECT_EQ(at, static_cast<int64_t>(steps->steps.size()));
+  });
 }
 
 // The measured budget, on both sides of its edge: 15 rows of 16,384 and one
