@@ -124,7 +124,9 @@ std::string found_in(const Json& value, Form form) {
   if (!value.is_array() || form == Form::number || form == Form::text) {
     return describe(value);
   }
-  const bool of_text = form == Form::texts;
+  const bool of_text =
+      form == Form::texts ||
+      (form == Form::counts && !value.empty() && value[0].is_string());
   for (size_t i = 0; i < value.size(); ++i) {
     const bool good = of_text ? value[i].is_string() : is_int64(value[i]);
     if (!good) return fmt::format("{} at [{}]", describe(value[i]), i);

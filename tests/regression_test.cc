@@ -397,6 +397,46 @@ TEST(Regression, AsManyKeyAtomsAsAMaskMayHold) {
   EXPECT_EQ(plan.error().kind, ErrorKind::limit);
 }
 
+// Masks that did not come from make_mask must not bring the planner down.
+TEST(Regression, MasksMadeByHandAreChecked) {
+  const auto error_for = [](const Expr& expr, const Names& names) {
+    Request request;
+    request.q_len = request.kv_len = 32;
+    request.tile = {8, 8};
+    request.masks = {Mask{expr, names}};
+    const Result<Plan> plan = make_plan(request, {});
+    EXPECT_EQ(Legality::bind(request, {}).ok(), plan.ok());
+    return plan.ok() ? "" : plan.error().message;
+  };
+  Expr no_operand = !full();
+  no_operand.children.clear();
+  Expr crowded = full() | full();
+  crowded.children.resize(100000, full());
+  Expr leafy = full();
+  leafy.children = {full()};
+  Expr deep = full();
+  for (int i = 0; i < 1000; ++i) deep = !std::move(deep);
+  for (const Expr& expr :
+       {documents(), segments(), prefix(), blocks(8), chunk(0), no_operand,
+        Expr{Atom::op_and, 0, 0, {}}, Expr{static_cast<Atom>(200), 0, 0, {}},
+        crowded, leafy, deep, window(-5, INT64_MIN), sink(INT64_MAX),
+        blocks(8) & routed(1, 9)}) {
+    EXPECT_EQ(error_for(expr, {}).substr(0, 6), "[mask]");
+  }
+  Names names;
+  names.picks = true;  // of blocks of 0 keys
+  EXPECT_EQ(error_for(full(), names),
+            "[mask] block of the picks must be from 1 to 2147483647, found 0");
+  names.picks_block = 16;
+  EXPECT_EQ(error_for(blocks(8), names),
+            "[mask] names must hold the block of the picks, found 16 for "
+            "blocks(8)");
+  EXPECT_EQ(error_for(documents(), {}),
+            "[mask] names must hold all that the expression names, found no "
+            "documents for documents");
+  EXPECT_EQ(error_for(full(), {}), "");
+}
+
 // Lengths no dense method can hold: sums known in closed form.
 TEST(Regression, HugeRowsKeepTheirSums) {
   Request request;

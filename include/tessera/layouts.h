@@ -33,23 +33,39 @@ struct Steps {
 
 // A row without tiles gets one class-0 step with first and last set.
 Result<Steps> pack_steps(const Plan& plan, bool transposed);
+// The worklist again; classes 2 and 3 are both full there.
+Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
+                                 int64_t columns);
 
-// Scalar memory of a target, in 32-bit words that a worklist may fill.
+// Scalar memory of a target, in 32-bit words that a worklist may fill. Only
+// targets whose limit was found by measuring are known.
 struct Target {
   std::string name;
   int64_t scalar_words = 0;
 };
 Result<Target> find_target(std::string_view name);
 
-// Step ranges that fit the target's scalar memory one at a time, cut at rows.
+// Steps [begin, end) of lists [first_list, end_list), the first and the last of
+// them maybe in part: what fits the target's scalar memory at one time. Cut at
+// rows, so that no output is written by two launches.
 struct Launch {
   int64_t begin = 0;
   int64_t end = 0;
+  int64_t first_list = 0;
+  int64_t end_list = 0;
+
+  // Its steps, and a range word per list and one more.
+  int64_t words() const { return end - begin + end_list - first_list + 1; }
+  bool operator==(const Launch&) const = default;
 };
 Result<std::vector<Launch>> split_launches(const Steps& steps,
                                            const Target& target);
 
-// Every row as wide as the widest, padded with class 0.
+// What the rectangle, the bitmaps and the classes of regrouped rows may hold
+// at most, in bytes; above is a typed error.
+inline constexpr int64_t kMaxLayoutBytes = int64_t{1} << 30;
+
+// Every row as wide as the widest or wider, padded with class 0.
 struct Rectangle {
   int64_t lists = 0;
   int64_t rows = 0;
@@ -57,12 +73,13 @@ struct Rectangle {
   std::vector<int32_t> column;      // [lists, rows, width]; 0 in the padding
   std::vector<uint8_t> tile_class;  // [lists, rows, width]
 };
-int64_t grid_width(const Worklist& w);
+int64_t grid_width(const Worklist& w);  // tiles of the widest row
 Result<Rectangle> make_rectangle(const Worklist& w, int64_t width);
 Result<Worklist> list_from_rectangle(const Rectangle& r, int64_t columns);
 
 // Rows regrouped for a kernel: `rows_per_group` query tiles share one fetch of
 // each key tile in the union of their rows, `tiles_per_step` at a time.
+inline constexpr int64_t kMaxGroupRows = 64;
 struct Group {
   uint32_t first_row = 0;  // the group is rows [first_row, first_row + rows)
   uint32_t rows = 0;
@@ -79,18 +96,21 @@ struct Regrouped {
   std::vector<uint8_t> classes;
   // Steps the groups take: sum of ceil(columns / tiles_per_step), at least 1.
   int64_t steps = 0;
-  int64_t dead_tiles = 0;  // class-0 slots that the sharing pays for
+  int64_t dead_tiles = 0;  // class-0 slots of real rows: the sharing's price
 };
 Result<Regrouped> regroup(const Worklist& w, int64_t rows_per_group,
                           int64_t tiles_per_step);
 
 // Token masks of the partial tiles, each distinct one stored once. Bit k of
-// tile row q is bit (q * tile.kv + k) of the bitmap, lowest bit first.
+// tile row q is bit (q * tile.kv + k) of the bitmap, lowest bit first; bits
+// beyond q_len or kv_len are 0. Numbered as the forward list meets them.
 struct Bitmaps {
   int64_t words_per_tile = 0;     // of 64 bits
   std::vector<uint64_t> words;    // [distinct, words_per_tile]
   std::vector<int32_t> of_entry;  // per forward entry; -1 where full
 };
+// `plan` must be the plan of this request and these facts; that the legal pairs
+// add up to the plan's is checked.
 Result<Bitmaps> make_bitmaps(const Request& request, const Facts& facts,
                              const Plan& plan);
 

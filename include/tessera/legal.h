@@ -1,6 +1,6 @@
 // tessera/legal.h: legality of one (query, key) pair, straight from the
-// definitions. Slow and plain on purpose: brute force, explanations, the
-// reference lane and bitmaps read it; the planner never does.
+// definitions. Slow and plain on purpose: brute force, explanations and the
+// reference lane read it; the planner never does.
 #pragma once
 
 #include <cstdint>

@@ -189,7 +189,7 @@ TEST(Npy, Refuses) {
        "[npy] the header must have a key in quotes or '}', found '5: 5}' for "
        "byte 1 of it"},
       {with_header(header("<i4", "(1,)") + "x"),
-       "[npy] the header must have the end, found 'x' for byte 69 of it"},
+       "[npy] the header must have the end, found 'x' for byte 68 of it"},
       {message(file(1, header("<i8", "(2,)"),
                     data<int64_t>({5, int64_t{1} << 31}))),
        "[npy] values must fit int32, found 2147483648 for value 1"},

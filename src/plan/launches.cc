@@ -1,0 +1,80 @@
+// plan/launches.cc: which steps a target's scalar memory holds at one time.
+#include <algorithm>
+#include <array>
+
+#include "base/fail.h"
+#include "tessera/layouts.h"
+
+namespace tessera {
+namespace {
+
+struct Known {
+  std::string_view name;
+  int64_t scalar_words;
+};
+
+// Of the 1 MiB (262,144 words) of a v6e core the compiler keeps some back: a
+// bisection found that a kernel with 261,600 words compiles and that one with
+// 262,016 does not. Other targets wait for a measurement of their own.
+constexpr std::array<Known, 1> kKnown = {{{"v6e", 261600}}};
+
+}  // namespace
+
+Result<Target> find_target(std::string_view name) {
+  std::string names;
+  for (const Known& k : kKnown) {
+    if (k.name == name) return Target{std::string(name), k.scalar_words};
+    names += (names.empty() ? "" : ", ") + std::string(k.name);
+  }
+  return invalid("target",
+                 "target must be one whose scalar memory was measured ({}), "
+                 "found {}",
+                 names, name.substr(0, 40));
+}
+
+Result<std::vector<Launch>> split_launches(const Steps& steps,
+                                           const Target& target) {
+  const std::vector<uint32_t>& range = steps.range;
+  if (range.empty() || range.front() != 0 ||
+      range.back() != steps.steps.size() ||
+      !std::is_sorted(range.begin(), range.end())) {
+    return invalid("launches", "ranges must rise from 0 to {} steps, found {}",
+                   steps.steps.size(),
+                   range.empty() ? "none" : fmt::to_string(range.back()));
+  }
+  std::vector<Launch> out;
+  Launch open;
+  for (size_t l = 0; l + 1 < range.size(); ++l) {
+    const auto list = static_cast<int64_t>(l);
+    int64_t row_begin = range[l];
+    for (int64_t at = range[l]; at < range[l + 1]; ++at) {
+      if (!steps.steps[static_cast<size_t>(at)].last()) {
+        if (at + 1 < range[l + 1]) continue;
+        return invalid("launches",
+                       "a list must end with a step marked last, found step {} "
+                       "for list {}",
+                       at, list);
+      }
+      Launch wider = open;
+      wider.end = at + 1;
+      wider.end_list = list + 1;
+      if (wider.words() > target.scalar_words && open.begin < open.end) {
+        out.push_back(open);
+        wider = {row_begin, at + 1, list, list + 1};
+      }
+      if (wider.words() > target.scalar_words) {
+        return over_limit("launches",
+                          "the steps of one row must fit the {} scalar words "
+                          "of {}, found {} words for row {} of list {}",
+                          target.scalar_words, target.name, wider.words(),
+                          steps.steps[static_cast<size_t>(at)].row(), list);
+      }
+      open = wider;
+      row_begin = at + 1;
+    }
+  }
+  if (open.begin < open.end) out.push_back(open);
+  return out;
+}
+
+}  // namespace tessera

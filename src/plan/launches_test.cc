@@ -1,0 +1,156 @@
+// plan/launches_test.cc: launches cover every step once and fit.
+#include <gtest/gtest.h>
+
+#include "tessera/layouts.h"
+#include "tests/random_worklist.h"
+
+namespace tessera {
+namespace {
+
+using testing::for_seeds;
+using testing::random_int;
+using testing::random_plan;
+
+// Lists with rows of these many steps.
+Steps steps_of(const std::vector<std::vector<int>>& lists) {
+  Steps s;
+  s.range.push_back(0);
+  for (const auto& rows : lists) {
+    for (size_t r = 0; r < rows.size(); ++r) {
+      for (int i = 0; i < rows[r]; ++i) {
+        s.steps.push_back({static_cast<uint32_t>(r) << 18 |
+                           static_cast<uint32_t>(i) << 4 | 1 << 2 |
+                           (i == 0 ? 2u : 0u) | (i + 1 == rows[r] ? 1u : 0u)});
+      }
+    }
+    s.range.push_back(static_cast<uint32_t>(s.steps.size()));
+  }
+  return s;
+}
+
+std::string error_of(const Steps& s, const Target& t) {
+  auto r = split_launches(s, t);
+  return r.ok() ? "no error" : r.error().message;
+}
+
+TEST(Target, OnlyMeasuredOnesAreKnown) {
+  auto v6e = find_target("v6e");
+  ASSERT_TRUE(v6e.ok());
+  EXPECT_EQ(v6e->scalar_words, 261600);
+  for (const char* name : {"v4", "v5e", "v5p", "tpu7x", "", "V6E", "v6e "}) {
+    auto t = find_target(name);
+    ASSERT_FALSE(t.ok());
+    EXPECT_EQ(t.error().message,
+              std::string("[target] target must be one whose scalar memory was "
+                          "measured (v6e), found ") +
+                  name);
+  }
+}
+
+TEST(Launches, CutAtRowsByHand) {
+  // 3 + 2 steps, then 4: 9 steps and 3 range words in one launch.
+  const Steps s = steps_of({{3, 2}, {4}});
+  auto one = split_launches(s, {"t", 12});
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(*one, (std::vector<Launch>{{0, 9, 0, 2}}));
+  auto two = split_launches(s, {"t", 11});
+  ASSERT_TRUE(two.ok());
+  EXPECT_EQ(*two, (std::vector<Launch>{{0, 5, 0, 1}, {5, 9, 1, 2}}));
+  auto three = split_launches(s, {"t", 6});
+  ASSERT_TRUE(three.ok());
+  EXPECT_EQ(*three,
+            (std::vector<Launch>{{0, 3, 0, 1}, {3, 5, 0, 1}, {5, 9, 1, 2}}));
+  EXPECT_EQ(error_of(s, {"t", 5}),
+            "[launches] the steps of one row must fit the 5 scalar words of t, "
+            "found 6 words for row 0 of list 1");
+}
+
+// What a launch needs is counted again from its steps and ranges.
+TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
+  for_seeds(1000, [](std::mt19937_64& random, uint64_t) {
+    const Plan p = random_plan(random);
+    auto steps = pack_steps(p, random_int(random, 0, 1) == 0);
+    ASSERT_TRUE(steps.ok());
+    const Target target{"t", random_int(random, 3, 60)};
+    int64_t widest = 0;
+    int64_t row = 0;
+    for (const Step& s : steps->steps) {
+      ++row;
+      widest = std::max(widest, row);
+      if (s.last()) row = 0;
+    }
+    auto launches = split_launches(*steps, target);
+    ASSERT_EQ(launches.ok(), widest + 2 <= target.scalar_words);
+    if (!launches.ok()) {
+      EXPECT_EQ(launches.error().kind, ErrorKind::limit);
+      return;
+    }
+    const auto list_of = [&](int64_t at) {
+      int64_t l = 0;
+      while (steps->range[static_cast<size_t>(l) + 1] <= at) ++l;
+      return l;
+    };
+    int64_t at = 0;
+    for (size_t i = 0; i < launches->size(); ++i) {
+      const Launch& l = (*launches)[i];
+      EXPECT_EQ(l.begin, at);
+      ASSERT_LT(l.begin, l.end);
+      EXPECT_EQ(l.first_list, list_of(l.begin));
+      EXPECT_EQ(l.end_list, list_of(l.end - 1) + 1);
+      int64_t words = 1;
+      for (int64_t k = l.first_list; k < l.end_list; ++k) ++words;
+      for (int64_t k = l.begin; k < l.end; ++k) ++words;
+      EXPECT_LE(words, target.scalar_words);
+      EXPECT_TRUE(steps->steps[static_cast<size_t>(l.begin)].first());
+      EXPECT_TRUE(steps->steps[static_cast<size_t>(l.end - 1)].last());
+      // The next row would not have fitted.
+      if (i + 1 < launches->size()) {
+        int64_t next = l.end;
+        while (!steps->steps[static_cast<size_t>(next)].last()) ++next;
+        const int64_t grown =
+            next + 1 - l.begin + list_of(next) + 1 - l.first_list + 1;
+        EXPECT_GT(grown, target.scalar_words);
+      }
+      at = l.end;
+    }
+    EXPECT_EQ(at, static_cast<int64_t>(steps->steps.size()));
+  });
+}
+
+// The measured budget, on both sides of its edge: 15 rows of 16,384 and one
+// that makes all of it fit exactly, or one step more.
+TEST(Launches, TheV6eBudgetIsExact) {
+  const auto v6e = find_target("v6e");
+  ASSERT_TRUE(v6e.ok());
+  std::vector<int> rows(15, 16384);
+  rows.push_back(static_cast<int>(261600 - 2 - 15 * 16384));
+  auto fits = split_launches(steps_of({rows}), *v6e);
+  ASSERT_TRUE(fits.ok());
+  ASSERT_EQ(fits->size(), 1u);
+  EXPECT_EQ((*fits)[0].words(), 261600);
+  ++rows.back();
+  auto over = split_launches(steps_of({rows}), *v6e);
+  ASSERT_TRUE(over.ok());
+  ASSERT_EQ(over->size(), 2u);
+  EXPECT_EQ((*over)[0].end, 15 * 16384);
+}
+
+TEST(Launches, StepsThatAreNoneAreRefused) {
+  EXPECT_EQ(error_of({}, {"t", 9}),
+            "[launches] ranges must rise from 0 to 0 steps, found none");
+  Steps s = steps_of({{2}, {2}});
+  s.steps[1].word &= ~1u;
+  EXPECT_EQ(error_of(s, {"t", 9}),
+            "[launches] a list must end with a step marked last, found step 1 "
+            "for list 0");
+  s.range[1] = 7;
+  EXPECT_EQ(error_of(s, {"t", 9}),
+            "[launches] ranges must rise from 0 to 4 steps, found 4");
+  EXPECT_EQ(error_of(steps_of({{1}}), {"t", -1}),
+            "[launches] the steps of one row must fit the -1 scalar words of "
+            "t, found 3 words for row 0 of list 0");
+  EXPECT_EQ(split_launches(steps_of({}), {"t", 9})->size(), 0u);
+}
+
+}  // namespace
+}  // namespace tessera

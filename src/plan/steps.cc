@@ -1,0 +1,148 @@
+// plan/steps.cc: worklists as packed 32-bit steps.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "plan/well_formed.h"
+#include "tessera/layouts.h"
+
+namespace tessera {
+namespace {
+
+constexpr uint32_t kEmpty = 0;
+constexpr uint32_t kFull = 2;
+constexpr uint32_t kFullCrossing = 3;
+
+Step step_of(int64_t row, int64_t column, uint32_t step_class, bool first,
+             bool last) {
+  return {static_cast<uint32_t>(row) << 18 |
+          static_cast<uint32_t>(column) << 4 | step_class << 2 |
+          static_cast<uint32_t>(first) << 1 | static_cast<uint32_t>(last)};
+}
+
+// The error of a step, told by its number and its fields.
+template <class... Args>
+Error bad_step(const Steps& steps, size_t at, std::string_view rule) {
+  const Step s = steps.steps[at];
+  return invalid("steps",
+                 "{}, found row {}, column {}, class {}, first {:d}, last {:d} "
+                 "for step {}",
+                 rule, s.row(), s.column(), s.step_class(), s.first(), s.last(),
+                 at);
+}
+
+}  // namespace
+
+Result<Steps> pack_steps(const Plan& plan, bool transposed) {
+  if (auto r = check_plan(plan, "steps"); !r) return r.error();
+  const Worklist& w = transposed ? plan.transposed : plan.forward;
+  const int64_t most = std::max(w.rows, w.columns);
+  if (most > kMaxStepRows) {
+    return over_limit("steps",
+                      "packed steps count at most {} tile rows or columns, "
+                      "found {} (use a larger tile)",
+                      kMaxStepRows, most);
+  }
+  // A tile beyond these crosses the end of the tokens.
+  const int64_t whole_q = plan.q_len / plan.tile.q;
+  const int64_t whole_kv = plan.kv_len / plan.tile.kv;
+  const int64_t whole_rows = transposed ? whole_kv : whole_q;
+  const int64_t whole_columns = transposed ? whole_q : whole_kv;
+
+  Steps out;
+  size_t count = w.entries.size();
+  for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
+    count += w.row_start[r] == w.row_start[r + 1];
+  }
+  out.steps.reserve(count);
+  out.range.reserve(static_cast<size_t>(w.lists) + 1);
+  out.range.push_back(0);
+  for (int64_t l = 0; l < w.lists; ++l) {
+    for (int64_t r = 0; r < w.rows; ++r) {
+      const std::span<const Entry> row = w.row(l, r);
+      if (row.empty()) out.steps.push_back(step_of(r, 0, kEmpty, true, true));
+      for (size_t i = 0; i < row.size(); ++i) {
+        const int64_t column = row[i].column();
+        auto step_class = static_cast<uint32_t>(row[i].tile_class());
+        if (step_class == kFull && (r >= whole_rows || column >= whole_columns))
+          step_class = kFullCrossing;
+        out.steps.push_back(
+            step_of(r, column, step_class, i == 0, i + 1 == row.size()));
+      }
+    }
+    out.range.push_back(static_cast<uint32_t>(out.steps.size()));
+  }
+  return out;
+}
+
+Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
+                                 int64_t columns) {
+  for (int64_t n : {rows, columns}) {
+    if (n < 1 || n > kMaxStepRows) {
+      return invalid("steps",
+                     "tile rows and columns must be between 1 and {}, found {} "
+                     "and {}",
+                     kMaxStepRows, rows, columns);
+    }
+  }
+  const std::vector<uint32_t>& range = steps.range;
+  if (range.empty() || range.front() != 0 ||
+      range.back() != steps.steps.size() ||
+      !std::is_sorted(range.begin(), range.end())) {
+    return invalid("steps", "ranges must rise from 0 to {} steps, found {}",
+                   steps.steps.size(),
+                   range.empty() ? "none" : fmt::to_string(range.back()));
+  }
+  Worklist w;
+  w.lists = static_cast<int64_t>(range.size()) - 1;
+  w.rows = rows;
+  w.columns = columns;
+  // Every row has a step, so this also bounds the row starts by what is there.
+  if (w.lists * rows > static_cast<int64_t>(steps.steps.size())) {
+    return invalid("steps", "steps must be at least one a row, found {} for {}",
+                   steps.steps.size(), w.lists * rows);
+  }
+  w.row_start.reserve(static_cast<size_t>(w.lists * rows) + 1);
+  w.row_start.push_back(0);
+  w.entries.reserve(steps.steps.size());
+  for (size_t l = 0; l + 1 < range.size(); ++l) {
+    int64_t row = 0;
+    int64_t before = -1;
+    for (size_t at = range[l]; at < range[l + 1]; ++at) {
+      const Step s = steps.steps[at];
+      if (s.row() != row || row >= rows) {
+        return bad_step(steps, at, "rows must follow each other from 0");
+      }
+      if (s.first() != (before < 0)) {
+        return bad_step(steps, at, "a row's first step is marked first");
+      }
+      if (s.column() <= before || s.column() >= columns) {
+        return bad_step(steps, at, "columns must ascend inside the grid");
+      }
+      if (s.step_class() == kEmpty) {
+        if (!s.first() || !s.last() || s.column() != 0) {
+          return bad_step(steps, at,
+                          "a class 0 step is column 0 and alone in its row");
+        }
+      } else {
+        w.entries.push_back(Entry::of(
+            s.column(),
+            static_cast<TileClass>(std::min<int64_t>(s.step_class(), kFull))));
+      }
+      before = s.column();
+      if (s.last()) {
+        w.row_start.push_back(static_cast<uint32_t>(w.entries.size()));
+        ++row;
+        before = -1;
+      }
+    }
+    if (row != rows || before >= 0) {
+      return invalid("steps",
+                     "every row must end with a step marked last, found {} of "
+                     "{} rows for list {}",
+                     row, rows, l);
+    }
+  }
+  return w;
+}
+
+}  // namespace tessera
