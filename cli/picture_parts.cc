@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/fail.h"
+#include "base/text.h"
 
 namespace tessera {
 namespace {
@@ -106,29 +107,15 @@ Result<void> check_worklist(const Plan& plan) {
   return {};
 }
 
-struct CodePoint {
-  uint32_t value = 0;
-  size_t bytes = 0;  // 0: invalid here
-};
-
-CodePoint decode_utf8(std::string_view t) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(t[i]); };
-  const uint8_t b = byte(0);
-  if (b < 0x80) return {b, 1};
-  const size_t n = b >= 0xf0 && b < 0xf5   ? 4
-                   : b >= 0xe0 && b < 0xf0 ? 3
-                   : b >= 0xc2 && b < 0xe0 ? 2
-                                           : 0;
-  if (n == 0 || t.size() < n) return {};
-  uint32_t v = b & (0xffu >> (n + 1));
-  for (size_t i = 1; i < n; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {};
-    v = v << 6 | (byte(i) & 0x3fu);
+// Of valid UTF-8 that is `bytes` long.
+uint32_t code_point(std::string_view t, size_t bytes) {
+  const auto first = static_cast<uint8_t>(t[0]);
+  if (bytes == 1) return first;
+  uint32_t v = first & (0xffu >> (bytes + 1));
+  for (size_t i = 1; i < bytes; ++i) {
+    v = v << 6 | (static_cast<uint8_t>(t[i]) & 0x3fu);
   }
-  const bool short_form = (n == 3 && v < 0x800) || (n == 4 && v < 0x10000);
-  const bool surrogate = v >= 0xd800 && v < 0xe000;
-  if (short_form || surrogate || v > 0x10ffff) return {};
-  return {v, n};
+  return v;
 }
 
 // Control characters, and those that reorder or end text on a screen.
@@ -308,13 +295,14 @@ std::string clean_text(std::string_view text, size_t limit, bool ascii) {
   size_t shown = 0;
   while (!text.empty()) {
     if (shown == limit) return out + "...";
-    const CodePoint c = decode_utf8(text);
-    if (c.bytes == 0 || harmful(c.value) || (ascii && c.value >= 0x80)) {
+    const size_t bytes = utf8_length(text);
+    const uint32_t v = bytes == 0 ? 0 : code_point(text, bytes);
+    if (harmful(v) || (ascii && v >= 0x80)) {
       out += ascii ? "?" : "\xef\xbf\xbd";
     } else {
-      out += text.substr(0, c.bytes);
+      out += text.substr(0, bytes);
     }
-    text.remove_prefix(std::max<size_t>(1, c.bytes));
+    text.remove_prefix(std::max<size_t>(1, bytes));
     ++shown;
   }
   return out;

@@ -74,9 +74,9 @@ Layout make_layout(const PictureInput& in, bool ids) {
       std::min(kMaxWide, in.columns - l.gutter - 1 - (ids ? 2 : 0));
   if (2 * w.columns <= room) {
     l.down = ceil_div(w.rows, kMaxLines);
-    l.lines =
-        std::clamp(std::min(kSmallLines / w.rows, kSmallWide / (2 * w.columns)),
-                   int64_t{1}, int64_t{4});
+    l.lines = std::clamp(std::min(kSmallLines / w.rows,
+                                  std::min(kSmallWide, room) / (2 * w.columns)),
+                         int64_t{1}, int64_t{4});
     l.chars = 2 * l.lines;
     return l;
   }

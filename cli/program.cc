@@ -91,8 +91,8 @@ std::optional<Error> unknown_flag(const CLI::App& command,
   for (const std::string& argument : arguments) {
     if (!argument.starts_with("--") || argument.size() == 2) continue;
     const std::string name = argument.substr(2, argument.find('=') - 2);
-    if (const std::string_view why = refusal(name); !why.empty()) {
-      return invalid("cli", "{}, found --{}", why, name);
+    if (const auto why = refusal(name)) {
+      return invalid("cli", "{}, found --{}", *why, name);
     }
     if (command.get_option_no_throw("--" + name)) continue;
     std::vector<std::string> names;

@@ -68,7 +68,7 @@ char folded(char c) {
 
 std::span<const Refused> refused_names() { return kRefused; }
 
-std::string_view refusal(std::string_view name) {
+std::optional<std::string_view> refusal(std::string_view name) {
   for (const Refused& r : kRefused) {
     if (std::equal(r.name.begin(), r.name.end(), name.begin(), name.end(),
                    [](char l, char n) { return l == folded(n); })) {

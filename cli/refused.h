@@ -2,6 +2,7 @@
 // not have. Flags and spec files refuse each by name.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -14,8 +15,8 @@ struct Refused {
 
 std::span<const Refused> refused_names();
 
-// The reason for `name`, spelled with '_' or '-', in any case; empty where the
-// name is not refused.
-std::string_view refusal(std::string_view name);
+// The reason for `name`, spelled with '_' or '-', in any case; nothing where
+// the name is not refused.
+std::optional<std::string_view> refusal(std::string_view name);
 
 }  // namespace tessera::cli

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/json_read.h"
 #include "base/nearest.h"
 #include "base/text.h"
@@ -123,7 +124,9 @@ std::string found_in(const Json& value, Form form) {
   if (!value.is_array() || form == Form::number || form == Form::text) {
     return describe(value);
   }
-  const bool of_text = form == Form::texts;
+  const bool of_text =
+      form == Form::texts ||
+      (form == Form::counts && !value.empty() && value[0].is_string());
   for (size_t i = 0; i < value.size(); ++i) {
     const bool good = of_text ? value[i].is_string() : is_int64(value[i]);
     if (!good) return fmt::format("{} at [{}]", describe(value[i]), i);
@@ -156,10 +159,8 @@ void set(RequestOptions& o, const Field& field, const Json& v) {
 }
 
 Error unknown_field(const std::string& key) {
-  if (const std::string_view reason = refusal(key); !reason.empty()) {
-    return {ErrorKind::unavailable,
-            fmt::format("[{}] {}, found the field {}", kWhere, reason,
-                        in_quotes(key))};
+  if (const auto reason = refusal(key)) {
+    return invalid(kWhere, "{}, found the field {}", *reason, in_quotes(key));
   }
   std::vector<std::string_view> known;
   for (const Field& f : kFields) known.push_back(f.name);
@@ -196,6 +197,12 @@ Result<RequestOptions> parse_spec(std::string_view text) {
     set(out, *field, value);
   }
   return out;
+}
+
+Result<RequestOptions> load_spec(const std::string& path) {
+  auto text = read_file(path, kMaxSpecBytes);
+  if (!text) return text.error();
+  return parse_spec(*text);
 }
 
 }  // namespace tessera::cli

@@ -12,6 +12,7 @@
 // Every field may be absent; an unknown one is an error.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "cli/request_options.h"
@@ -23,5 +24,6 @@ namespace tessera::cli {
 inline constexpr int64_t kMaxSpecBytes = int64_t{1} << 24;
 
 Result<RequestOptions> parse_spec(std::string_view text);
+Result<RequestOptions> load_spec(const std::string& path);
 
 }  // namespace tessera::cli

@@ -43,8 +43,12 @@ set(thread_sources ${test_sources})
 list(FILTER thread_sources INCLUDE REGEX "threads_test\\.cc$")
 list(FILTER test_sources EXCLUDE REGEX "threads_test\\.cc$")
 
+# What tests in several folders share: the oracle and the random cases.
+file(GLOB test_helpers CONFIGURE_DEPENDS tests/*.cc)
+list(FILTER test_helpers EXCLUDE REGEX "_test\\.cc$")
+
 if(test_sources)
-  tessera_add_tests(unit_tests ${test_sources})
+  tessera_add_tests(unit_tests ${test_sources} ${test_helpers})
 endif()
 if(thread_sources)
   tessera_add_tests(thread_tests ${thread_sources})

@@ -83,6 +83,27 @@ Expr random_atom(Random& random, int64_t pick_block) {
   }
 }
 
+int64_t terms(const Expr& e) {
+  int64_t n = e.children.empty() ? 1 : 0;
+  for (const Expr& child : e.children) n += terms(child);
+  return n;
+}
+
+// Many atoms of few kinds, nested little: what a planner's bit sets must hold.
+Expr wide(Random& random, int64_t pick_block) {
+  std::vector<Expr> children;
+  for (int64_t i = uniform(random, 6, 24); i > 0; --i) {
+    Expr e = random_atom(random, pick_block);
+    if (chance(random, 30)) e = join(Atom::op_not, {std::move(e)});
+    if (chance(random, 50)) {
+      e = join(Atom::op_and, {std::move(e), random_atom(random, pick_block)});
+    }
+    children.push_back(std::move(e));
+  }
+  return join(chance(random, 70) ? Atom::op_or : Atom::op_and,
+              std::move(children));
+}
+
 // What people really write.
 Expr realistic(Random& random, int64_t pick_block) {
   const Expr ids = node(chance(random, 60) ? Atom::documents : Atom::segments);
@@ -313,11 +334,34 @@ RandomCase random_case(uint64_t seed) {
   }
   const int64_t groups = chance(random, 70) ? 1 : uniform(random, 2, 4);
   for (int64_t g = 0; g < groups; ++g) {
-    c.masks.push_back(chance(random, 40)
-                          ? realistic(random, pick_block)
-                          : random_expr(random,
-                                        static_cast<int>(uniform(random, 0, 4)),
-                                        pick_block));
+    Expr mask;
+    if (chance(random, 40)) {
+      mask = realistic(random, pick_block);
+    } else if (chance(random, 6)) {
+      mask = wide(random, pick_block);
+    } else {
+      // More terms than this may exceed what one mask is allowed to hold.
+      do {
+        const int depth = static_cast<int>(uniform(random, 0, 4));
+        mask = random_expr(random, depth, pick_block);
+      } while (terms(mask) > 30);
+    }
+    // A name that folds away must still veto and still choose the sink.
+    if (chance(random, 12)) {
+      Expr name = node(chance(random, 50) ? Atom::documents : Atom::segments);
+      if (chance(random, 50)) {
+        mask = join(Atom::op_and,
+                    {std::move(mask),
+                     join(Atom::op_or, {node(Atom::full), std::move(name)})});
+      } else {
+        Expr nothing = join(Atom::op_not, {node(Atom::full)});
+        mask =
+            join(Atom::op_or,
+                 {std::move(mask),
+                  join(Atom::op_and, {std::move(nothing), std::move(name)})});
+      }
+    }
+    c.masks.push_back(std::move(mask));
   }
 
   const size_t rows = static_cast<size_t>(c.batch);
@@ -396,19 +440,19 @@ RandomCase random_case(uint64_t seed) {
     c.pick_heads = groups;
     if (chance(random, 40)) c.pick_heads = groups * uniform(random, 1, 3);
     if (chance(random, 40)) c.pick_heads = 1;
+    if (groups == 4 && chance(random, 50)) c.pick_heads = 2;
     const int64_t n = block_of_picks(c);
     const int64_t most = (c.kv_len + n - 1) / n;
-    // A router never picks one block twice, so neither do these.
     c.pick_k = uniform(random, 1, std::min<int64_t>(6, most + 1));
     c.picks.emplace();
     for (int64_t q = 0; q < c.batch * c.pick_heads * c.q_len; ++q) {
       std::vector<int32_t> slots;
       for (int64_t s = 0; s < c.pick_k; ++s) {
         int32_t pick = static_cast<int32_t>(uniform(random, 0, most - 1));
-        if (chance(random, 25) ||
-            std::find(slots.begin(), slots.end(), pick) != slots.end()) {
+        if (chance(random, 25)) {
           pick = -1;
         }
+        if (!slots.empty() && chance(random, 10)) pick = slots.front();
         slots.push_back(pick);
       }
       c.picks->insert(c.picks->end(), slots.begin(), slots.end());

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "mask/canonical.h"
 
 namespace tessera {
 namespace {
@@ -39,6 +40,9 @@ Result<void> check_request(const Request& r) {
   }
   if (r.masks.empty()) {
     return invalid("request", "masks must be one or more, found 0");
+  }
+  for (const Mask& mask : r.masks) {
+    if (auto e = check_mask(mask); !e) return e;
   }
   return {};
 }
@@ -138,7 +142,8 @@ Result<void> check_ids(const Request& r, const BoundRow& row, int64_t b) {
 }
 
 bool has_live_query(const BoundRow& row, bool ids_veto) {
-  if (!ids_veto) return row.q_end > 0;
+  // Without a live query the offset may lie far outside the ids.
+  if (!ids_veto || row.q_end == 0) return row.q_end > 0;
   const int32_t* ids = row.q_ids ? row.q_ids : row.ids + row.q_offset;
   return std::any_of(ids, ids + row.q_end, [](int32_t id) { return id >= 0; });
 }

@@ -39,4 +39,8 @@ void append_window_bounds(const Expr& expr, std::vector<int64_t>& bounds);
 
 Expr canonical(const Expr& expr);
 
+// A Mask is a plain struct that anyone can fill: refuses an expression that
+// make_mask would refuse, and names that leave out what it names.
+Result<void> check_mask(const Mask& mask);
+
 }  // namespace tessera

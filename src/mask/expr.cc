@@ -257,6 +257,38 @@ Result<Mask> make_mask(const Expr& expr) {
   return mask;
 }
 
+Result<void> check_mask(const Mask& mask) {
+  Names found;
+  int nodes = 0;
+  if (auto r = check(mask.expr, 1, nodes, found); !r) return r;
+  const Names& names = mask.names;
+  const std::pair<bool, std::string_view> missing[] = {
+      {found.prefix && !names.prefix, "prefix"},
+      {found.documents && !names.documents, "documents"},
+      {found.segments && !names.segments, "segments"},
+      {found.picks && !names.picks, "picks"},
+  };
+  for (const auto& [is_missing, name] : missing) {
+    if (is_missing) {
+      return invalid("mask",
+                     "names must hold all that the expression names, found no "
+                     "{} for {}",
+                     name, to_string(mask.expr));
+    }
+  }
+  if (!names.picks) return {};
+  if (found.picks && names.picks_block != found.picks_block) {
+    return invalid("mask",
+                   "names must hold the block of the picks, found {} for {}",
+                   names.picks_block, to_string(mask.expr));
+  }
+  if (names.picks_block < 1 || names.picks_block > kMaxArgument) {
+    return invalid("mask", "block of the picks must be from 1 to {}, found {}",
+                   kMaxArgument, names.picks_block);
+  }
+  return {};
+}
+
 std::string to_string(const Expr& expr) { return text_of(expr, false); }
 std::string to_string(const Mask& mask) { return to_string(mask.expr); }
 

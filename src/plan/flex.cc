@@ -68,8 +68,9 @@ Result<void> check_lists(const Plan& p) {
   for (size_t r = 1; r < w.row_start.size(); ++r) {
     if (w.row_start[r] < w.row_start[r - 1] ||
         w.row_start[r] > w.entries.size()) {
-      return invalid(kWhere, "row_start must ascend, found {} after {}",
-                     w.row_start[r], w.row_start[r - 1]);
+      return invalid(kWhere,
+                     "row_start must ascend to at most {}, found {} after {}",
+                     w.entries.size(), w.row_start[r], w.row_start[r - 1]);
     }
     int64_t before = -1;
     for (size_t at = w.row_start[r - 1]; at < w.row_start[r]; ++at) {

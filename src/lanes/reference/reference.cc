@@ -8,8 +8,9 @@
 //   m   = max(z, c_0, c_1, ...)
 //   l   = sum_j exp(c_j - m) + exp(z - m)     at least 1 when m is finite
 //   p_j = exp(c_j - m) / l                    probability of a key
-//   p_z = exp(z - m) / l                      and of the sink, which has no
-//   value lse = m + log(l) out = sum_j p_j v_j
+//   p_z = exp(z - m) / l                      of the sink, which has no value
+//   lse = m + log(l)
+//   out = sum_j p_j v_j
 //
 // Subtracting m leaves no exponent above 0, so no finite score overflows. The
 // backward pass repeats p_j from m and l rather than taking exp(c_j - lse): at
@@ -155,7 +156,7 @@ Result<Problem> check(const Request& request, const Facts& facts,
   const int64_t q_len = request.q_len;
   const int64_t kv_len = request.kv_len;
   // Before the sizes: a request too large needs no arrays to be refused.
-  for (auto e : {
+  for (const auto& e : {
            check_limit("query-key pairs", kMaxReferencePairs,
                        "[batch, heads, q_len, kv_len]",
                        {batch, s.heads, q_len, kv_len}),
@@ -181,20 +182,22 @@ Result<Problem> check(const Request& request, const Facts& facts,
   }
   const double scale =
       s.scale ? *s.scale : 1 / std::sqrt(static_cast<double>(s.head_dim));
-  return Problem{batch,
-                 q_len,
-                 kv_len,
-                 s.heads,
-                 s.kv_heads,
-                 s.head_dim,
-                 s.v_head_dim,
-                 scale,
-                 s.softcap,
-                 inputs.q.data(),
-                 inputs.k.data(),
-                 inputs.v.data(),
-                 inputs.sink_logits ? inputs.sink_logits->data() : nullptr,
-                 std::move(*legality)};
+  return Problem{
+      .batch = batch,
+      .q_len = q_len,
+      .kv_len = kv_len,
+      .heads = s.heads,
+      .kv_heads = s.kv_heads,
+      .head_dim = s.head_dim,
+      .v_head_dim = s.v_head_dim,
+      .scale = scale,
+      .softcap = s.softcap,
+      .q = inputs.q.data(),
+      .k = inputs.k.data(),
+      .v = inputs.v.data(),
+      .sink_logits = inputs.sink_logits ? inputs.sink_logits->data() : nullptr,
+      .legality = std::move(*legality),
+  };
 }
 
 // Eight running sums, so that the compiler may use vectors yet every build

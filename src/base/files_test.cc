@@ -1,0 +1,197 @@
+// base/files_test.cc: whole files in, whole files out, and every way not to.
+#include "base/files.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = fs::temp_directory_path() / "tessera-files-XXXXXX";
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  std::string path(const std::string& name) const { return root_ / name; }
+  std::string put(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path(name), std::ios::binary) << bytes;
+    return path(name);
+  }
+  size_t count() const {
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(root_), fs::directory_iterator()));
+  }
+
+  fs::path root_;
+};
+
+std::string bytes_of_length(size_t n) {
+  std::string out(n, '\0');
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<char>(i * 2654435761u);
+  return out;
+}
+
+TEST_F(Files, ReadsBackWhatWasWritten) {
+  for (const size_t n : {0, 1, 4095, 4096, 4097, 100'000, 3'000'000}) {
+    const std::string bytes = bytes_of_length(n);
+    ASSERT_TRUE(write_file(path("f"), bytes).ok());
+    const auto again = read_file(path("f"), static_cast<int64_t>(n));
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(*again, bytes) << n;
+  }
+  EXPECT_EQ(count(), 1u);  // no temporary file stays
+}
+
+TEST_F(Files, TheCeilingIsExact) {
+  const std::string p = put("f", bytes_of_length(5000));
+  EXPECT_TRUE(read_file(p, 5000).ok());
+  const auto r = read_file(p, 4999);
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.error().kind, ErrorKind::limit);
+  EXPECT_EQ(
+      r.error().message,
+      "[file] input must be at most 4999 bytes, found 5000 for '" + p + "'");
+}
+
+TEST_F(Files, ReadErrorsSayWhatIsThere) {
+  const auto message = [](const std::string& p) {
+    const auto r = read_file(p, 1 << 20);
+    return r.ok() ? "no error" : r.error().message;
+  };
+  EXPECT_EQ(message(""), "[file] a path must not be empty, found '' for it");
+  EXPECT_EQ(message(std::string("a\0b", 3)),
+            "[file] a path must hold no NUL byte, found one for 'a\\x00b'");
+  EXPECT_EQ(message("/nonexistent/f"),
+            "[file] input must exist, found no file for '/nonexistent/f'");
+  EXPECT_EQ(message("/dev/zero"),
+            "[file] input must be a file or a pipe, found a device for "
+            "'/dev/zero'");
+  EXPECT_EQ(message("/"),
+            "[file] input must be a file or a pipe, found a directory for '/'");
+  const std::string p = put("f", "x");
+  EXPECT_EQ(message(p + "/g"),
+            "[file] input must be readable, found \"Not a directory\" for '" +
+                p + "/g'");
+  if (::geteuid() != 0) {
+    ::chmod(p.c_str(), 0);
+    EXPECT_EQ(message(p),
+              "[file] input must be readable, found \"Permission denied\" for "
+              "'" +
+                  p + "'");
+  }
+}
+
+TEST_F(Files, AnEndlessPipeStopsAtTheCeiling) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  ::signal(SIGPIPE, SIG_IGN);
+  std::thread writer([&] {
+    std::ofstream out(path("pipe"), std::ios::binary);
+    const std::string block(65536, 'x');
+    while (out) out << block;
+  });
+  const auto r = read_file(path("pipe"), 1'000'000);
+  writer.join();
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.error().message,
+            "[file] input must be at most 1000000 bytes, found 1000001 or more "
+            "for '" +
+                path("pipe") + "'");
+}
+
+TEST_F(Files, APipeIsReadToItsEnd) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  const std::string bytes = bytes_of_length(200'000);
+  std::thread writer(
+      [&] { std::ofstream(path("pipe"), std::ios::binary) << bytes; });
+  const auto r = read_file(path("pipe"), 1 << 20);
+  writer.join();
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(*r, bytes);
+}
+
+TEST_F(Files, WriteErrorsSayWhatIsThere) {
+  const auto message = [](const std::string& p) {
+    const auto r = write_file(p, "bytes");
+    return r.ok() ? "no error" : r.error().message;
+  };
+  EXPECT_EQ(message(""), "[file] a path must not be empty, found '' for it");
+  EXPECT_EQ(message(path("no/f")),
+            "[file] output must lie in a directory that exists, found none for "
+            "'" +
+                path("no/f") + "'");
+  EXPECT_EQ(message(path("new/")),
+            "[file] output must lie in a directory that exists, found none for "
+            "'" +
+                path("new/") + "'");
+  EXPECT_EQ(message(root_),
+            "[file] output must be a file, found a directory for '" +
+                root_.string() + "'");
+  EXPECT_EQ(message("/dev/full"),
+            "[file] output must be writable, found \"No space left on device\" "
+            "for '/dev/full'");
+  fs::create_symlink(path("gone"), path("link"));
+  EXPECT_EQ(message(path("link")),
+            "[file] output must be a file, found a link to nothing for '" +
+                path("link") + "'");
+  EXPECT_EQ(count(), 1u);
+}
+
+TEST_F(Files, ADiskThatFillsUpLeavesTheOldFile) {
+  const std::string p = put("f", "old");
+  struct rlimit old {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit small = old;
+  small.rlim_cur = 1000;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto r = write_file(p, bytes_of_length(100'000));
+  ::setrlimit(RLIMIT_FSIZE, &old);
+  ::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.error().kind, ErrorKind::io);
+  EXPECT_EQ(r.error().message,
+            "[file] output must be writable, found \"File too large\" for '" +
+                p + "'");
+  EXPECT_EQ(*read_file(p, 100), "old");
+  EXPECT_EQ(count(), 1u);
+}
+
+TEST_F(Files, WritingKeepsLinksAndModes) {
+  const std::string p = put("f", "old");
+  ::chmod(p.c_str(), 0640);
+  fs::create_symlink(p, path("link"));
+  ASSERT_TRUE(write_file(path("link"), "new").ok());
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_EQ(*read_file(p, 100), "new");
+  struct stat status {};
+  ASSERT_EQ(::stat(p.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0640u);
+}
+
+TEST_F(Files, ANameAsLongAsNamesCanBeIsWritten) {
+  const std::string p = path(std::string(255, 'n'));
+  ASSERT_TRUE(write_file(p, "x").ok());
+  EXPECT_EQ(*read_file(p, 100), "x");
+}
+
+TEST_F(Files, DevicesAreWrittenStraight) {
+  EXPECT_TRUE(write_file("/dev/null", "bytes").ok());
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+}  // namespace
+}  // namespace tessera

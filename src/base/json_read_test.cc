@@ -1,0 +1,81 @@
+// base/json_read_test.cc: strict JSON, and what it says of the rest.
+#include "base/json_read.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+std::string message(std::string_view text) {
+  const auto r = parse_json(text, "j");
+  return r.ok() ? "no error" : r.error().message;
+}
+
+TEST(JsonRead, ReadsEveryKindOfValue) {
+  const auto r = parse_json(
+      R"( {"a": [1, -2, 2.5, true, null, "s"], "b": {"c": {}}, "d": []} )",
+      "j");
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(r->dump(), R"({"a":[1,-2,2.5,true,null,"s"],"b":{"c":{}},"d":[]})");
+}
+
+TEST(JsonRead, Refuses) {
+  EXPECT_EQ(message(""),
+            "[j] text must be valid JSON, found the end of the text for line "
+            "1, column 1");
+  EXPECT_EQ(message("{\n  \"a\": nan}"),
+            "[j] text must be valid JSON, found 'a' for line 2, column 9");
+  EXPECT_EQ(message("{} x"),
+            "[j] text must be valid JSON, found 'x' for line 1, column 4");
+  EXPECT_EQ(message("{\"a\": 1,}"),
+            "[j] text must be valid JSON, found '}' for line 1, column 9");
+  EXPECT_EQ(message("\"\xff\""),
+            "[j] text must be valid JSON, found '\\xff' for line 1, column 2");
+  EXPECT_EQ(message("[1e999]"),
+            "[j] text must be valid JSON, found '9' for line 1, column 6");
+  EXPECT_EQ(message(R"({"a": 1, "b": {"c": 1, "c": 2}})"),
+            "[j] a key must appear once, found it twice for 'c'");
+}
+
+TEST(JsonRead, DepthHasALimit) {
+  const auto nested = [](size_t n) {
+    return std::string(n, '[') + std::string(n, ']');
+  };
+  EXPECT_EQ(message(nested(kMaxJsonDepth)), "no error");
+  EXPECT_EQ(message(nested(kMaxJsonDepth + 1)),
+            "[j] JSON must nest at most 16 deep, found 17 for a value");
+  EXPECT_EQ(message(std::string(10'000'000, '[')),
+            "[j] JSON must nest at most 16 deep, found 17 for a value");
+  EXPECT_EQ(message([] {
+              std::string s;
+              for (int i = 0; i < 100'000; ++i) s += "{\"a\":";
+              return s;
+            }()),
+            "[j] JSON must nest at most 16 deep, found 17 for a value");
+}
+
+TEST(JsonRead, IntegersAreIntegers) {
+  const auto read = [](std::string_view text) -> std::string {
+    const auto r = read_int(*parse_json(text, "j"), "j", "n", -5, INT64_MAX);
+    return r.ok() ? std::to_string(*r) : r.error().message;
+  };
+  EXPECT_EQ(read("7"), "7");
+  EXPECT_EQ(read("-5"), "-5");
+  EXPECT_EQ(read("9223372036854775807"), "9223372036854775807");
+  const std::string rule =
+      "[j] n must be an integer of -5 to 9223372036854775807, found ";
+  EXPECT_EQ(read("-6"), rule + "the integer -6 for it");
+  EXPECT_EQ(read("9223372036854775808"),
+            rule + "the integer 9223372036854775808 for it");
+  EXPECT_EQ(read("18446744073709551616"),
+            rule + "the float 1.8446744073709552e+19 for it");
+  EXPECT_EQ(read("1.0"), rule + "the float 1.0 for it");
+  EXPECT_EQ(read("true"), rule + "true for it");
+  EXPECT_EQ(read("null"), rule + "null for it");
+  EXPECT_EQ(read("[1]"), rule + "an array of 1 for it");
+  EXPECT_EQ(read("{}"), rule + "an object for it");
+  EXPECT_EQ(read("\"7\""), rule + "the string '7' for it");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,901 @@
+// plan/splash_test.cc: MaskInfo arrays against golden files made by JAX Splash,
+// against plain loops over the dense mask, and replayed as the kernel would.
+#include "tessera/splash.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "tests/oracle.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+// A request with facts that own their arrays.
+struct Problem {
+  Request request;
+  std::vector<Expr> as_written;
+  std::vector<int32_t> doc_ids, prefix, valid, offsets, picks;
+  int64_t picks_heads = 1;
+  int64_t picks_k = 0;
+
+  Facts facts() const {
+    Facts f;
+    if (!doc_ids.empty()) f.doc_ids = doc_ids;
+    if (!prefix.empty()) f.prefix_lengths = prefix;
+    if (!valid.empty()) f.valid_token_counts = valid;
+    if (!offsets.empty()) f.q_offsets = offsets;
+    if (!picks.empty()) f.picks = Picks{picks, picks_heads, picks_k};
+    return f;
+  }
+};
+
+Problem problem_of(const std::vector<std::string>& masks, int64_t q_len,
+                   int64_t kv_len, Tile tile) {
+  Problem p;
+  for (const std::string& text : masks) {
+    auto expr = parse_expr(text);
+    auto mask = parse_mask(text);
+    EXPECT_TRUE(expr.ok() && mask.ok()) << text;
+    if (!expr || !mask) continue;
+    p.as_written.push_back(*expr);
+    p.request.masks.push_back(*mask);
+  }
+  p.request.q_len = q_len;
+  p.request.kv_len = kv_len;
+  p.request.tile = tile;
+  return p;
+}
+
+// "7*3" is 7 7 7, "4..6" is 4 5 6.
+std::vector<int32_t> read_runs(const std::string& text) {
+  std::vector<int32_t> out;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const int32_t value = std::stoi(word);
+    if (const auto star = word.find('*'); star != std::string::npos) {
+      out.insert(out.end(), std::stoul(word.substr(star + 1)), value);
+    } else if (const auto dots = word.find(".."); dots != std::string::npos) {
+      for (int32_t v = value; v <= std::stoi(word.substr(dots + 2)); ++v) {
+        out.push_back(v);
+      }
+    } else {
+      out.push_back(value);
+    }
+  }
+  return out;
+}
+
+SplashArray pack(const std::vector<int32_t>& values, std::vector<int64_t> shape,
+                 SplashType type) {
+  SplashArray a;
+  a.type = type;
+  a.shape = std::move(shape);
+  for (int32_t v : values) {
+    for (int64_t b = 0; b < a.item_bytes(); ++b) {  // little end first
+      a.bytes.push_back(static_cast<uint8_t>(v >> (8 * b) & 0xff));
+    }
+  }
+  return a;
+}
+
+SplashArray read_array(const Json& json) {
+  const std::map<std::string, SplashType> types = {
+      {"bool", SplashType::boolean},
+      {"int8", SplashType::int8},
+      {"int16", SplashType::int16},
+      {"int32", SplashType::int32}};
+  const auto shape = json["shape"].get<std::vector<int64_t>>();
+  const auto data = json["data"].get<std::string>();
+  const SplashType type = types.at(json["dtype"].get<std::string>());
+  if (type != SplashType::boolean) return pack(read_runs(data), shape, type);
+  std::vector<int32_t> bits;
+  for (char c : data) {
+    const int digit = c <= '9' ? c - '0' : c - 'a' + 10;
+    for (int b = 3; b >= 0; --b) bits.push_back(digit >> b & 1);
+  }
+  size_t count = 1;
+  for (int64_t n : shape) count *= static_cast<size_t>(n);
+  bits.resize(count);
+  return pack(bits, shape, type);
+}
+
+Problem read_problem(const Json& json) {
+  Problem p = problem_of(
+      json["masks"].get<std::vector<std::string>>(),
+      json["q_len"].get<int64_t>(), json["kv_len"].get<int64_t>(),
+      {json["tile"][0].get<int64_t>(), json["tile"][1].get<int64_t>()});
+  const auto runs = [&](const char* name) {
+    return json.contains(name) ? read_runs(json[name].get<std::string>())
+                               : std::vector<int32_t>();
+  };
+  p.doc_ids = runs("doc_ids");
+  p.prefix = runs("prefix_lengths");
+  p.valid = runs("valid_token_counts");
+  p.offsets = {json["q_offset"].get<int32_t>()};
+  if (json.contains("picks")) {
+    p.picks = read_runs(json["picks"]["blocks"].get<std::string>());
+    p.picks_heads = json["picks"]["heads"].get<int64_t>();
+    p.picks_k = json["picks"]["k"].get<int64_t>();
+  }
+  return p;
+}
+
+// ---- Plain loops over the dense mask ----
+
+// One query head's mask, row by row.
+struct Dense {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<char> bits;
+
+  char at(int64_t q, int64_t k) const {
+    return bits[static_cast<size_t>(q * columns + k)];
+  }
+  bool operator==(const Dense&) const = default;
+};
+
+std::vector<Dense> dense_of(const Problem& p, int64_t batch_row,
+                            int64_t heads) {
+  const Facts facts = p.facts();
+  const ::tessera::testing::Oracle oracle(p.as_written, p.request, facts);
+  std::vector<Dense> plan_heads;
+  for (int64_t h = 0; h < oracle.heads(); ++h) {
+    Dense d{p.request.q_len, p.request.kv_len, {}};
+    for (int64_t q = 0; q < d.rows; ++q) {
+      for (int64_t k = 0; k < d.columns; ++k) {
+        d.bits.push_back(oracle.legal(batch_row, h, q, k));
+      }
+    }
+    plan_heads.push_back(std::move(d));
+  }
+  std::vector<Dense> out;
+  for (int64_t h = 0; h < heads; ++h) {
+    out.push_back(plan_heads[static_cast<size_t>(h * oracle.heads() / heads)]);
+  }
+  return out;
+}
+
+std::vector<int32_t> tile_bits(const Dense& d, Tile t, int64_t r, int64_t c,
+                               bool turned) {
+  std::vector<int32_t> bits;
+  for (int64_t i = 0; i < (turned ? t.kv : t.q); ++i) {
+    for (int64_t j = 0; j < (turned ? t.q : t.kv); ++j) {
+      bits.push_back(
+          d.at(r * t.q + (turned ? j : i), c * t.kv + (turned ? i : j)));
+    }
+  }
+  return bits;
+}
+
+int class_of(const std::vector<int32_t>& bits) {
+  const auto ones = std::count(bits.begin(), bits.end(), 1);
+  if (ones == 0) return 0;
+  return ones == static_cast<int64_t>(bits.size()) ? 2 : 1;
+}
+
+// The grid arrays as nested vectors, so that the loops below stay plain.
+using Cells = std::vector<std::vector<std::vector<int32_t>>>;
+
+Cells cells(size_t a, size_t b, size_t c) {
+  return Cells(
+      a, std::vector<std::vector<int32_t>>(b, std::vector<int32_t>(c, 0)));
+}
+
+SplashArray flatten(const Cells& x, bool downcast) {
+  std::vector<int32_t> values;
+  for (const auto& plane : x) {
+    for (const auto& row : plane) {
+      values.insert(values.end(), row.begin(), row.end());
+    }
+  }
+  const int32_t most = *std::max_element(values.begin(), values.end());
+  const SplashType type = !downcast || most > 32767 ? SplashType::int32
+                          : most > 127              ? SplashType::int16
+                                                    : SplashType::int8;
+  return pack(
+      values,
+      {static_cast<int64_t>(x.size()), static_cast<int64_t>(x[0].size()),
+       static_cast<int64_t>(x[0][0].size())},
+      type);
+}
+
+// What the arrays must be, from their definition.
+SplashMaskInfo brute_force(const std::vector<Dense>& masks, Tile tile,
+                           const SplashOptions& o) {
+  const size_t heads = masks.size();
+  const auto rows = static_cast<size_t>(masks[0].rows / tile.q);
+  const auto columns = static_cast<size_t>(masks[0].columns / tile.kv);
+  const auto q_shards = static_cast<size_t>(o.q_shards);
+  const auto head_shards = static_cast<size_t>(o.head_shards);
+  const size_t shard_rows = rows / q_shards;
+
+  std::vector<size_t> mask_of(heads);  // first head with the same mask
+  for (size_t h = 0; h < heads; ++h) {
+    while (masks[mask_of[h]] != masks[h]) ++mask_of[h];
+  }
+  const size_t per_shard = heads / head_shards;
+  bool single = true;
+  for (size_t h = 0; h < heads; ++h) {
+    single &= mask_of[h] == mask_of[h / per_shard * per_shard];
+  }
+  const bool one_mask = std::count(mask_of.begin(), mask_of.end(), size_t{0}) ==
+                        static_cast<int64_t>(heads);
+
+  Cells tile_class = cells(heads, rows, columns);
+  Cells block = cells(heads, rows, columns);
+  std::map<std::vector<int32_t>, int32_t> numbers;
+  std::vector<int32_t> blocks;
+  for (size_t h = 0; h < heads; ++h) {
+    for (size_t r = 0; r < rows; ++r) {
+      for (size_t c = 0; c < columns; ++c) {
+        const auto R = static_cast<int64_t>(r);
+        const auto C = static_cast<int64_t>(c);
+        const auto bits = tile_bits(masks[h], tile, R, C, false);
+        tile_class[h][r][c] = class_of(bits);
+        if (tile_class[h][r][c] != 1) continue;
+        const auto [at, fresh] =
+            numbers.emplace(bits, static_cast<int32_t>(numbers.size()));
+        block[h][r][c] = at->second;
+        if (!fresh) continue;
+        const auto stored = tile_bits(masks[h], tile, R, C, o.dkv);
+        blocks.insert(blocks.end(), stored.begin(), stored.end());
+      }
+    }
+  }
+
+  // Each step's own tile, or the next one that the kernel needs.
+  const size_t out_heads = single ? head_shards : heads;
+  const size_t step_heads = single ? 1 : per_shard;
+  Cells data = cells(out_heads, rows, columns);
+  Cells mask = cells(out_heads, rows, columns);
+  Cells klass = cells(out_heads, rows, columns);
+  struct Visit {
+    size_t out, head, r, c;
+  };
+  for (size_t hs = 0; hs < head_shards; ++hs) {
+    for (size_t qs = 0; qs < q_shards; ++qs) {
+      std::vector<Visit> order;
+      for (size_t a = 0; a < (o.dkv ? columns : step_heads); ++a) {
+        for (size_t b = 0; b < (o.dkv ? step_heads : shard_rows); ++b) {
+          for (size_t d = 0; d < (o.dkv ? shard_rows : columns); ++d) {
+            const size_t h = o.dkv ? b : a;
+            const size_t r = qs * shard_rows + (o.dkv ? d : b);
+            order.push_back(
+                {hs * step_heads + h, hs * per_shard + h, r, o.dkv ? a : d});
+          }
+        }
+      }
+      int32_t next_data = -1;
+      int32_t next_mask = -1;
+      for (int turn = 0; turn < 2; ++turn) {  // twice: it wraps around
+        for (auto v = order.rbegin(); v != order.rend(); ++v) {
+          const int32_t k = tile_class[v->head][v->r][v->c];
+          if (k != 0) {
+            next_data =
+                static_cast<int32_t>(o.dkv ? v->r - qs * shard_rows : v->c);
+          }
+          if (k == 1) next_mask = block[v->head][v->r][v->c];
+          klass[v->out][v->r][v->c] = k;
+          data[v->out][v->r][v->c] = std::max(next_data, 0);
+          mask[v->out][v->r][v->c] = std::max(next_mask, 0);
+        }
+      }
+    }
+  }
+
+  if (o.shrink && one_mask) {
+    // Lines along the shrunk dimension, one list per shard.
+    const auto line = [&](size_t shard, size_t l) {
+      std::vector<std::pair<size_t, size_t>> live;
+      for (size_t i = 0; i < (o.dkv ? shard_rows : columns); ++i) {
+        const size_t r = shard * shard_rows + (o.dkv ? i : l);
+        const size_t c = o.dkv ? l : i;
+        if (klass[0][r][c] != 0) live.emplace_back(r, c);
+      }
+      return live;
+    };
+    const size_t lines = o.dkv ? columns : shard_rows;
+    std::vector<size_t> widths(q_shards, 0);
+    for (size_t s = 0; s < q_shards; ++s) {
+      for (size_t l = 0; l < lines; ++l) {
+        widths[s] = std::max(widths[s], line(s, l).size());
+      }
+    }
+    const size_t width =
+        std::max<size_t>(1, *std::max_element(widths.begin(), widths.end()));
+    const size_t out_rows = o.dkv ? q_shards * width : rows;
+    const size_t out_columns = o.dkv ? columns : width;
+    Cells small[3];
+    const Cells* from[3] = {&data, &mask, &klass};
+    for (int a = 0; a < 3; ++a) {
+      small[a] = cells(out_heads, out_rows, out_columns);
+      for (size_t h = 0; h < out_heads; ++h) {
+        for (size_t s = 0; s < q_shards; ++s) {
+          for (size_t l = 0; l < lines; ++l) {
+            std::vector<int32_t> slots;
+            for (const auto& [r, c] : line(s, l)) {
+              slots.push_back((*from[a])[h][r][c]);
+            }
+            while (slots.size() < widths[s]) {
+              slots.insert(o.dkv ? slots.begin() : slots.end(), 0);
+            }
+            while (slots.size() < width) {
+              slots.push_back(slots.empty() || a == 2 ? 0 : slots.back());
+            }
+            for (size_t i = 0; i < width; ++i) {
+              if (o.dkv) {
+                small[a][h][s * width + i][l] = slots[i];
+              } else {
+                small[a][h][s * shard_rows + l][i] = slots[i];
+              }
+            }
+          }
+        }
+      }
+    }
+    data = small[0];
+    mask = small[1];
+    klass = small[2];
+  }
+
+  SplashMaskInfo info;
+  info.data_next = flatten(data, o.downcast);
+  info.block_mask = flatten(klass, o.downcast);
+  if (o.computable && one_mask) {
+    std::vector<int32_t> positions;
+    for (int64_t q = 0; q < masks[0].rows; ++q) {
+      positions.push_back(static_cast<int32_t>(q));
+    }
+    info.q_sequence = pack(positions, {masks[0].rows}, SplashType::int32);
+  } else if (!numbers.empty()) {
+    info.mask_next = flatten(mask, o.downcast);
+    info.partial_mask_blocks =
+        pack(blocks,
+             {static_cast<int64_t>(numbers.size()), o.dkv ? tile.kv : tile.q,
+              o.dkv ? tile.q : tile.kv},
+             SplashType::boolean);
+  }
+  return info;
+}
+
+std::string print(const SplashArray& a) {
+  std::ostringstream out;
+  out << "type " << static_cast<int>(a.type) << " shape";
+  for (int64_t n : a.shape) out << ' ' << n;
+  out << ':';
+  for (int64_t i = 0; i < std::min<int64_t>(a.size(), 400); ++i) {
+    out << ' ' << a.at(i);
+  }
+  return out.str();
+}
+
+::testing::AssertionResult same(const std::optional<SplashArray>& got,
+                                const std::optional<SplashArray>& want,
+                                const char* name) {
+  if (got == want) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure()
+         << name << "\ngot  " << (got ? print(*got) : "none") << "\nwant "
+         << (want ? print(*want) : "none");
+}
+
+void expect_same(const SplashMaskInfo& got, const SplashMaskInfo& want) {
+  EXPECT_TRUE(same(got.data_next, want.data_next, "data_next"));
+  EXPECT_TRUE(same(got.mask_next, want.mask_next, "mask_next"));
+  EXPECT_TRUE(same(got.block_mask, want.block_mask, "block_mask"));
+  EXPECT_TRUE(same(got.partial_mask_blocks, want.partial_mask_blocks,
+                   "partial_mask_blocks"));
+  EXPECT_TRUE(same(got.q_sequence, want.q_sequence, "q_sequence"));
+}
+
+// Visits the grid as the kernel does and collects the pairs it lets through.
+// Where the mask is computed in the kernel, that function is `masks`.
+void expect_replays(const SplashMaskInfo& info, const std::vector<Dense>& masks,
+                    Tile tile, const SplashOptions& o) {
+  const std::vector<int64_t>& shape = info.block_mask.shape;
+  ASSERT_EQ(info.data_next.shape, shape);
+  const int64_t rows = masks[0].rows / tile.q;
+  const int64_t shard_rows = rows / o.q_shards;
+  const auto heads = static_cast<int64_t>(masks.size());
+  for (int64_t h = 0; h < heads; ++h) {
+    const int64_t plane = h * shape[0] / heads;
+    const Dense& mask = masks[static_cast<size_t>(h)];
+    Dense seen{mask.rows, mask.columns, std::vector<char>(mask.bits.size(), 0)};
+    for (int64_t i = 0; i < shape[1]; ++i) {
+      for (int64_t j = 0; j < shape[2]; ++j) {
+        const int64_t at = (plane * shape[1] + i) * shape[2] + j;
+        const int64_t next = info.data_next.at(at);
+        // Grid rows of a q shard: as many as its slots.
+        const int64_t shard = i / (shape[1] / o.q_shards);
+        const int64_t r = o.dkv ? shard * shard_rows + next : i;
+        const int64_t c = o.dkv ? j : next;
+        ASSERT_LT(r, rows);
+        ASSERT_LT(c, mask.columns / tile.kv);
+        const int64_t klass = info.block_mask.at(at);
+        if (info.mask_next) {
+          ASSERT_LT(info.mask_next->at(at), info.partial_mask_blocks->shape[0]);
+        }
+        if (klass == 0) continue;
+        for (int64_t a = 0; a < tile.q; ++a) {
+          for (int64_t b = 0; b < tile.kv; ++b) {
+            char legal = 1;
+            if (info.q_sequence) {
+              legal = mask.at(r * tile.q + a, c * tile.kv + b);
+            } else if (klass == 1) {
+              const int64_t in_tile = o.dkv ? b * tile.q + a : a * tile.kv + b;
+              legal = static_cast<char>(info.partial_mask_blocks->at(
+                  info.mask_next->at(at) * tile.q * tile.kv + in_tile));
+            }
+            char& pair = seen.bits[static_cast<size_t>(
+                (r * tile.q + a) * mask.columns + c * tile.kv + b)];
+            ASSERT_EQ(pair, 0) << "tile " << r << ", " << c << " comes twice";
+            pair = legal;
+          }
+        }
+      }
+    }
+    EXPECT_EQ(seen.bits, mask.bits) << "head " << h;
+  }
+}
+
+Result<SplashMaskInfo> run(const Problem& p, const SplashOptions& o,
+                           int64_t batch_row = 0) {
+  const Facts facts = p.facts();
+  auto plan = make_plan(p.request, facts);
+  if (!plan) return plan.error();
+  return make_splash(p.request, facts, *plan, batch_row, o);
+}
+
+int64_t head_count(const Problem& p, const SplashOptions& o) {
+  if (o.heads != 0) return o.heads;
+  return std::max<int64_t>(static_cast<int64_t>(p.request.masks.size()),
+                           p.picks_heads);
+}
+
+SplashMaskInfo expect_right(const Problem& p, const SplashOptions& o,
+                            int64_t batch_row = 0) {
+  auto got = run(p, o, batch_row);
+  EXPECT_TRUE(got.ok()) << got.error().message;
+  if (!got) return {};
+  const std::vector<Dense> masks = dense_of(p, batch_row, head_count(p, o));
+  expect_same(*got, brute_force(masks, p.request.tile, o));
+  expect_replays(*got, masks, p.request.tile, o);
+  return *got;
+}
+
+std::vector<int64_t> values(const SplashArray& a) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < a.size(); ++i) out.push_back(a.at(i));
+  return out;
+}
+
+// ---- Golden files ----
+
+std::filesystem::path golden_folder() {
+  return std::filesystem::path(__FILE__).parent_path() / "../../tests/golden" /
+         "splash";
+}
+
+SplashOptions read_options(const Json& r) {
+  SplashOptions o;
+  o.dkv = r.value("dkv", false);
+  o.shrink = r.value("shrink", true);
+  o.downcast = r.value("downcast", true);
+  o.q_shards = r.value("q_shards", int64_t{1});
+  o.head_shards = r.value("head_shards", int64_t{1});
+  o.heads = r.value("heads", int64_t{1});
+  o.computable = r.value("computable", false);
+  return o;
+}
+
+TEST(Splash, GoldenFiles) {
+  int files = 0;
+  int equal = 0;
+  int crashes = 0;
+  int refused = 0;
+  ASSERT_TRUE(std::filesystem::exists(golden_folder()));
+  for (const auto& file :
+       std::filesystem::directory_iterator(golden_folder())) {
+    SCOPED_TRACE(file.path().filename().string());
+    std::ifstream stream(file.path());
+    const Json json = Json::parse(stream);
+    ++files;
+    EXPECT_TRUE(json["made_by"].contains("jax"));
+    const Problem p = read_problem(json["request"]);
+    const Facts facts = p.facts();
+    auto plan = make_plan(p.request, facts);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    std::map<int64_t, std::vector<Dense>> dense;  // by query heads
+    for (const Json& r : json["runs"]) {
+      SCOPED_TRACE(r.dump());
+      const SplashOptions o = read_options(r);
+      auto got = make_splash(p.request, facts, *plan, 0, o);
+      const std::string error = r.value("error", "");
+      if (error.find("divide") != std::string::npos) {
+        ASSERT_FALSE(got.ok());
+        EXPECT_NE(got.error().message.find(" must divide "), std::string::npos)
+            << got.error().message;
+        ++refused;
+        continue;
+      }
+      ASSERT_TRUE(got.ok()) << got.error().message;
+      if (!dense.contains(o.heads)) dense[o.heads] = dense_of(p, 0, o.heads);
+      const std::vector<Dense>& masks = dense[o.heads];
+      expect_same(*got, brute_force(masks, p.request.tile, o));
+      expect_replays(*got, masks, p.request.tile, o);
+      if (!error.empty()) {
+        // Splash raises: a shard with nothing live, or no partial tile at all
+        // in several shards. Ours was held against plain loops above.
+        const bool known =
+            error == "AssertionError: " ||
+            error == "ValueError: need at least one array to concatenate";
+        EXPECT_TRUE(known) << error;
+        ++crashes;
+        continue;
+      }
+      SplashMaskInfo want;
+      const auto array = [&](const char* name) -> std::optional<SplashArray> {
+        if (!r.contains(name)) return std::nullopt;
+        return read_array(json["arrays"][r[name].get<size_t>()]);
+      };
+      want.data_next = *array("data_next");
+      want.mask_next = array("mask_next");
+      want.block_mask = *array("block_mask");
+      want.partial_mask_blocks = array("partial_mask_blocks");
+      want.q_sequence = array("q_sequence");
+      expect_same(*got, want);
+      ++equal;
+    }
+    if (::testing::Test::HasFailure()) return;  // one file is enough to read
+  }
+  EXPECT_GE(files, 120);
+  EXPECT_GE(equal, 2200);
+  EXPECT_GE(crashes, 100);
+  EXPECT_GE(refused, 16);
+}
+
+// ---- What peers get wrong ----
+
+// Splash has no mask_next here and raises when it joins the shards.
+TEST(Splash, FullMaskWithQueryShards) {
+  const Problem p = problem_of({"full"}, 64, 64, {16, 32});
+  SplashOptions o;
+  o.q_shards = 2;
+  const SplashMaskInfo info = expect_right(p, o);
+  EXPECT_EQ(info.block_mask.shape, (std::vector<int64_t>{1, 4, 2}));
+  EXPECT_EQ(values(info.block_mask), std::vector<int64_t>(8, 2));
+  EXPECT_EQ(values(info.data_next),
+            (std::vector<int64_t>{0, 1, 0, 1, 0, 1, 0, 1}));
+  EXPECT_FALSE(info.mask_next);
+  EXPECT_FALSE(info.partial_mask_blocks);
+  EXPECT_FALSE(info.q_sequence);
+  o.dkv = true;  // query tiles count from their shard
+  const SplashMaskInfo dkv = expect_right(p, o);
+  EXPECT_EQ(values(dkv.data_next),
+            (std::vector<int64_t>{0, 0, 1, 1, 0, 0, 1, 1}));
+}
+
+// The same raise, although a function computes the mask.
+TEST(Splash, ComputableMaskThatIsFullEverywhere) {
+  for (const char* mask : {"window(-1, -1)", "causal", "full"}) {
+    Problem p = problem_of({mask}, 64, 64, {16, 16});
+    p.offsets = {63};
+    for (int64_t shards : {1, 2, 4}) {
+      SplashOptions o;
+      o.computable = true;
+      o.q_shards = shards;
+      const SplashMaskInfo info = expect_right(p, o);
+      EXPECT_EQ(values(info.block_mask), std::vector<int64_t>(16, 2));
+      EXPECT_FALSE(info.mask_next);
+      EXPECT_FALSE(info.partial_mask_blocks);
+      ASSERT_TRUE(info.q_sequence);
+      EXPECT_EQ(info.q_sequence->shape, std::vector<int64_t>{64});
+      EXPECT_EQ(info.q_sequence->at(63), 63);
+    }
+  }
+}
+
+// The tile stays partial: no rule that "the row is dead" may call it full or
+// drop it, and its stored row is zero.
+TEST(Splash, FullyMaskedRowInsideLiveTile) {
+  Problem p = problem_of({"documents"}, 32, 32, {16, 16});
+  p.doc_ids.assign(32, 0);
+  p.doc_ids[5] = -1;
+  const SplashMaskInfo info = expect_right(p, {});
+  EXPECT_EQ(values(info.block_mask), (std::vector<int64_t>{1, 1, 1, 2}));
+  ASSERT_TRUE(info.partial_mask_blocks);
+  for (int64_t k = 0; k < 16; ++k) {
+    EXPECT_EQ(info.partial_mask_blocks->at(5 * 16 + k), 0);
+  }
+}
+
+// Splash raises where a whole shard has nothing, and where the mask has.
+TEST(Splash, TileRowWithNothingLive) {
+  Problem p = problem_of({"causal & documents"}, 64, 64, {16, 16});
+  p.doc_ids.assign(64, 3);
+  std::fill(p.doc_ids.begin() + 16, p.doc_ids.begin() + 32, -1);
+  for (bool dkv : {false, true}) {
+    for (bool shrink : {false, true}) {
+      for (int64_t shards : {1, 2, 4}) {
+        SplashOptions o;
+        o.dkv = dkv;
+        o.shrink = shrink;
+        o.q_shards = shards;
+        expect_right(p, o);
+      }
+    }
+  }
+  SplashOptions o;
+  o.q_shards = 4;
+  const SplashMaskInfo info = expect_right(p, o);
+  EXPECT_EQ(values(info.block_mask),
+            (std::vector<int64_t>{1, 0, 0,  // row 0
+                                  0, 0, 0,  // row 1: nothing
+                                  2, 1, 0,  // row 2
+                                  2, 2, 1}));
+  // Nothing anywhere: one dead step a row, so that its output is written.
+  const Problem nothing = problem_of({"!full"}, 64, 64, {16, 16});
+  const SplashMaskInfo none = expect_right(nothing, {});
+  EXPECT_EQ(none.block_mask.shape, (std::vector<int64_t>{1, 4, 1}));
+  EXPECT_EQ(values(none.block_mask), std::vector<int64_t>(4, 0));
+  EXPECT_EQ(none.block_mask.type, SplashType::int8);
+}
+
+// Equal ids of padding are no document: Splash's segment ids say otherwise.
+TEST(Splash, PaddingIsNeverLegal) {
+  Problem p = problem_of({"documents"}, 64, 64, {16, 16});
+  p.doc_ids.assign(64, -1);
+  std::fill(p.doc_ids.begin(), p.doc_ids.begin() + 16, 0);
+  const SplashMaskInfo info = expect_right(p, {});
+  EXPECT_EQ(values(info.block_mask), (std::vector<int64_t>{2, 0, 0, 0}));
+  SplashOptions o;
+  o.shrink = false;
+  const SplashMaskInfo wide = expect_right(p, o);
+  std::vector<int64_t> want(16, 0);
+  want[0] = 2;
+  EXPECT_EQ(values(wide.block_mask), want);
+}
+
+// ---- Heads, batches, anything ----
+
+TEST(Splash, HeadsAreComparedByMeaning) {
+  const Problem p = problem_of({"causal", "window(-1, 0)"}, 64, 64, {16, 16});
+  SplashOptions o;
+  o.heads = 4;
+  const SplashMaskInfo info = expect_right(p, o);
+  EXPECT_EQ(info.block_mask.shape[0], 1);
+}
+
+TEST(Splash, PicksPerHead) {
+  Problem p = problem_of({"blocks(16)"}, 32, 64, {16, 16});
+  p.picks_heads = 2;
+  p.picks_k = 1;
+  p.picks.assign(64, 1);
+  std::fill(p.picks.begin() + 32, p.picks.end(), 3);
+  for (int64_t head_shards : {1, 2}) {
+    SplashOptions o;
+    o.heads = 4;
+    o.head_shards = head_shards;
+    const SplashMaskInfo info = expect_right(p, o);
+    EXPECT_EQ(info.block_mask.shape[0], head_shards == 1 ? 4 : 2);
+  }
+}
+
+// A random expression; `documents` only where the ids reach every query.
+std::string random_mask(std::mt19937& random, int depth, bool ids) {
+  const auto pick = [&](int n) { return static_cast<int>(random() % n); };
+  if (depth == 0 || pick(3) == 0) {
+    switch (pick(ids ? 8 : 6)) {
+      case 0:
+        return "causal";
+      case 1:
+        return "window(" + std::to_string(pick(60) - 1) + ", " +
+               std::to_string(pick(40) - 1) + ")";
+      case 2:
+        return "chunk(" + std::to_string(1 + pick(70)) + ")";
+      case 3:
+        return "prefix";
+      case 4:
+        return "full";
+      case 5:
+        return "sink(" + std::to_string(1 + pick(20)) + ")";
+      case 6:
+        return "segments";
+      default:
+        return "documents";
+    }
+  }
+  const std::string left = random_mask(random, depth - 1, ids);
+  if (pick(4) == 0) return "!(" + left + ")";
+  return "(" + left + (pick(3) == 0 ? " | " : " & ") +
+         random_mask(random, depth - 1, ids) + ")";
+}
+
+TEST(Splash, RandomMasks) {
+  for (uint32_t seed = 0; seed < 600; ++seed) {
+    std::mt19937 random(seed);
+    const auto pick = [&](int n) { return static_cast<int>(random() % n); };
+    const Tile tile{8 * (1 + pick(3)), 8 * (1 + pick(3))};
+    const int64_t q_shards = int64_t{1} << pick(3);
+    const int64_t q_len = tile.q * q_shards * (1 + pick(3));
+    const bool ids = pick(2) == 0;
+    const int64_t columns = 1 + pick(6);
+    const int64_t kv_len =
+        ids ? std::max(columns * tile.kv,
+                       (q_len + tile.kv - 1) / tile.kv * tile.kv)
+            : columns * tile.kv;
+    std::vector<std::string> masks;
+    const int groups = 1 << pick(3);
+    for (int g = 0; g < groups; ++g) {
+      if (g > 0 && pick(2) == 0) {
+        masks.push_back(masks[static_cast<size_t>(pick(g))]);
+      } else {
+        masks.push_back(random_mask(random, 3, ids));
+      }
+    }
+    Problem p = problem_of(masks, q_len, kv_len, tile);
+    const int64_t batch = 1 + pick(2);
+    p.request.batch = batch;
+    for (int64_t b = 0; b < batch; ++b) {
+      p.prefix.push_back(pick(static_cast<int>(kv_len) / 2));
+      if (!ids) p.offsets.push_back(pick(120) - 60);
+    }
+    if (pick(3) == 0) {
+      for (int64_t b = 0; b < batch; ++b) {
+        p.valid.push_back(static_cast<int32_t>(kv_len) -
+                          pick(static_cast<int>(kv_len) / 2));
+      }
+    }
+    if (ids) {
+      int32_t id = 0;
+      for (int64_t i = 0; i < batch * kv_len; ++i) {
+        if (pick(15) == 0) id = pick(6) - 1;
+        p.doc_ids.push_back(id);
+      }
+    }
+    SplashOptions o;
+    o.dkv = pick(2) == 0;
+    o.shrink = pick(3) != 0;
+    o.downcast = pick(4) != 0;
+    o.q_shards = q_shards;
+    o.heads = groups * (1 + pick(2));
+    o.head_shards = int64_t{1} << pick(3);
+    while (o.heads % o.head_shards != 0) o.head_shards /= 2;
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + masks[0]);
+    expect_right(p, o, pick(static_cast<int>(batch)));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// ---- Refusals ----
+
+TEST(Splash, RefusesBadOptions) {
+  struct Row {
+    const char* name;
+    std::function<void(Problem&, SplashOptions&, int64_t&)> change;
+    const char* message;
+  };
+  const Row table[] = {
+      {"q_len",
+       [](Problem& p, SplashOptions&, int64_t&) { p.request.q_len = 60; },
+       "[splash] tile q must divide q_len, found 16 for 60"},
+      {"kv_len",
+       [](Problem& p, SplashOptions&, int64_t&) { p.request.kv_len = 70; },
+       "[splash] tile kv must divide kv_len, found 16 for 70"},
+      {"q_shards", [](Problem&, SplashOptions& o, int64_t&) { o.q_shards = 3; },
+       "[splash] q_shards must divide q_len, found 3 for 64"},
+      {"shard", [](Problem&, SplashOptions& o, int64_t&) { o.q_shards = 8; },
+       "[splash] tile q must divide the q_len of a shard, found 16 for 8"},
+      {"no q_shards",
+       [](Problem&, SplashOptions& o, int64_t&) { o.q_shards = 0; },
+       "[splash] q_shards must be from 1 to 1048576, found 0"},
+      {"head_shards",
+       [](Problem&, SplashOptions& o, int64_t&) { o.head_shards = 3; },
+       "[splash] head_shards must divide heads, found 3 for 2"},
+      {"negative head_shards",
+       [](Problem&, SplashOptions& o, int64_t&) { o.head_shards = -2; },
+       "[splash] head_shards must be from 1 to 1048576, found -2"},
+      {"heads", [](Problem&, SplashOptions& o, int64_t&) { o.heads = 3; },
+       "[splash] the plan's heads must divide heads, found 2 for 3"},
+      {"negative heads",
+       [](Problem&, SplashOptions& o, int64_t&) { o.heads = -1; },
+       "[splash] heads must be from 1 to 1048576, found -1"},
+      {"many heads",
+       [](Problem&, SplashOptions& o, int64_t&) { o.heads = int64_t{1} << 40; },
+       "[splash] heads must be from 1 to 1048576, found 1099511627776"},
+      {"batch_row", [](Problem&, SplashOptions&, int64_t& b) { b = 1; },
+       "[splash] batch_row must be from 0 to 0, found 1"},
+      {"negative batch_row",
+       [](Problem&, SplashOptions&, int64_t& b) { b = -1; },
+       "[splash] batch_row must be from 0 to 0, found -1"},
+      {"computable documents",
+       [](Problem& p, SplashOptions& o, int64_t&) {
+         p.request.masks[1] = *parse_mask("causal & documents");
+         p.doc_ids.assign(64, 0);
+         o.computable = true;
+       },
+       "[splash] a mask computed in the kernel follows from positions alone, "
+       "found documents for it"},
+      {"computable prefix",
+       [](Problem& p, SplashOptions& o, int64_t&) {
+         p.request.masks[0] = *parse_mask("causal | prefix");
+         p.prefix = {3};
+         o.computable = true;
+       },
+       "[splash] a mask computed in the kernel follows from positions alone, "
+       "found prefix for it"},
+      {"computable counts",
+       [](Problem& p, SplashOptions& o, int64_t&) {
+         p.valid = {50};
+         o.computable = true;
+       },
+       "[splash] a mask computed in the kernel follows from positions alone, "
+       "found valid_token_counts for it"},
+      {"too large",
+       [](Problem& p, SplashOptions& o, int64_t&) {
+         p.request.masks = {*parse_mask("window(3, 0)"),
+                            *parse_mask("window(9, 0)")};
+         p.request.q_len = p.request.kv_len = 16 * 16384;
+         p.request.tile = {16, 16};
+         o.heads = 1 << 20;
+         o.computable = true;
+       },
+       "[splash] the arrays must fit 2147483648 bytes, found more"},
+  };
+  for (const Row& row : table) {
+    SCOPED_TRACE(row.name);
+    Problem p = problem_of({"causal", "window(9, 0)"}, 64, 64, {16, 16});
+    SplashOptions o;
+    int64_t batch_row = 0;
+    row.change(p, o, batch_row);
+    auto got = run(p, o, batch_row);
+    ASSERT_FALSE(got.ok());
+    EXPECT_EQ(got.error().message, row.message);
+  }
+}
+
+TEST(Splash, RefusesPlanOfAnotherRequest) {
+  const Problem p = problem_of({"causal"}, 64, 64, {16, 16});
+  const Facts facts = p.facts();
+  const Plan good = *make_plan(p.request, facts);
+  const std::function<void(Plan&)> changes[] = {
+      [](Plan& x) { x.q_len = 128; },
+      [](Plan& x) { x.tile.kv = 32; },
+      [](Plan& x) { x.batch = 2; },
+      [](Plan& x) { x.heads = 0; },
+      [](Plan& x) { x.forward.rows = 1 << 30; },
+      [](Plan& x) { x.forward.row_start.pop_back(); },
+      [](Plan& x) { x.forward.row_start[2] = 1 << 30; },
+      [](Plan& x) {
+        std::swap(x.forward.row_start[1], x.forward.row_start[2]);
+      },
+      [](Plan& x) { x.forward.entries[0] = Entry::of(4, TileClass::full); },
+      [](Plan& x) { x.forward.entries[0] = Entry::of(0, TileClass::empty); },
+      [](Plan& x) { x.forward.entries[0].word |= 3; },
+      [](Plan& x) { std::swap(x.forward.entries[1], x.forward.entries[2]); },
+      [](Plan& x) { x.forward.entries.clear(); },
+      [](Plan& x) { x = Plan(); },
+  };
+  int number = 0;
+  for (const auto& change : changes) {
+    SCOPED_TRACE(number++);
+    Plan plan = good;
+    change(plan);
+    auto got = make_splash(p.request, facts, plan, 0, {});
+    ASSERT_FALSE(got.ok());
+    EXPECT_EQ(got.error().message.rfind("[splash] a plan", 0), 0u)
+        << got.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,162 @@
+// tests/scale_test.cc: plans too long for brute force, held against smaller
+// tiles of themselves and against single pairs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "tessera/legal.h"
+#include "tessera/plan.h"
+#include "tests/oracle.h"
+#include "tests/random_case.h"
+
+namespace tessera::testing {
+namespace {
+
+using Random = std::mt19937_64;
+
+int64_t below(Random& random, int64_t n) {
+  return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+}
+
+// Tens of thousands of tokens, documents of many lengths, one mask.
+RandomCase long_case(uint64_t seed) {
+  Random random(seed);
+  RandomCase c;
+  c.seed = seed;
+  c.kv_len = 5000 + below(random, 60000);
+  c.q_len = below(random, 2) ? c.kv_len : 1 + below(random, c.kv_len);
+  c.masks = {random_expr(random, 2, 0)};
+  if (below(random, 2)) c.masks[0] = causal() & c.masks[0];
+  if (below(random, 2)) {
+    c.masks[0] = c.masks[0] & window(1 + below(random, 9000), 0);
+  }
+  c.doc_ids.emplace();
+  const int64_t mean = 1 + below(random, 5000);
+  const bool repeat = below(random, 3) == 0;
+  for (int32_t id = 0; static_cast<int64_t>(c.doc_ids->size()) < c.kv_len;
+       ++id) {
+    const int64_t left = c.kv_len - static_cast<int64_t>(c.doc_ids->size());
+    const int64_t n = std::min(left, 1 + below(random, 2 * mean));
+    c.doc_ids->insert(c.doc_ids->end(), static_cast<size_t>(n),
+                      repeat ? id % 5 : id);
+  }
+  if (below(random, 2)) {
+    std::fill(c.doc_ids->end() - below(random, 3000), c.doc_ids->end(), -1);
+  }
+  const auto most = static_cast<int32_t>(below(random, c.kv_len));
+  if (below(random, 3) == 0) c.valid_tokens = {most};
+  c.prefix = {std::min<int32_t>(most, 700)};
+  return c;
+}
+
+int class_at(const Worklist& w, int64_t row, int64_t column) {
+  for (const Entry e : w.row(0, row)) {
+    if (e.column() == column) return static_cast<int>(e.tile_class());
+  }
+  return 0;
+}
+
+Plan plan_with(RandomCase& c, Tile tile) {
+  c.tile = tile;
+  const Result<Request> request = c.request();
+  EXPECT_TRUE(request.ok()) << request.error().message;
+  const Facts facts = c.facts();
+  const Result<Plan> plan = make_plan(*request, facts);
+  EXPECT_TRUE(plan.ok()) << plan.error().message;
+  return plan.ok() ? *plan : Plan{};
+}
+
+// A tile is full when its four quarters are, empty when they are, and partial
+// otherwise; whatever the tile, the legal pairs are the same.
+TEST(Scale, LargeTilesAreTheirQuarters) {
+  const uint64_t first = first_seed(1);
+  for (int64_t at = 0; at < case_count(60); ++at) {
+    RandomCase c = long_case(first + static_cast<uint64_t>(at));
+    SCOPED_TRACE("TESSERA_SEED=" + std::to_string(c.seed) + " " +
+                 spell(c.masks[0]));
+    const Plan small = plan_with(c, {128, 192});
+    const Plan large = plan_with(c, {256, 384});
+    EXPECT_EQ(small.legal_pairs, large.legal_pairs);
+    EXPECT_EQ(small.legal_pairs, plan_with(c, {1000, 77}).legal_pairs);
+    EXPECT_EQ(small.legal_pairs, plan_with(c, {4096, 4096}).legal_pairs);
+    const Worklist& s = small.forward;
+    std::vector<int> cells(static_cast<size_t>(s.rows * s.columns), 0);
+    for (int64_t r = 0; r < s.rows; ++r) {
+      for (const Entry e : s.row(0, r)) {
+        cells[static_cast<size_t>(r * s.columns + e.column())] =
+            static_cast<int>(e.tile_class());
+      }
+    }
+    const Worklist& l = large.forward;
+    for (int64_t r = 0; r < l.rows; ++r) {
+      std::vector<int> found(static_cast<size_t>(l.columns), 0);
+      for (const Entry e : l.row(0, r)) {
+        found[static_cast<size_t>(e.column())] =
+            static_cast<int>(e.tile_class());
+      }
+      for (int64_t col = 0; col < l.columns; ++col) {
+        bool any = false, all = true;
+        for (int64_t i = 2 * r; i < std::min(2 * r + 2, s.rows); ++i) {
+          for (int64_t j = 2 * col; j < std::min(2 * col + 2, s.columns); ++j) {
+            const int cell = cells[static_cast<size_t>(i * s.columns + j)];
+            any = any || cell != 0;
+            all = all && cell == 2;
+          }
+        }
+        ASSERT_EQ(found[static_cast<size_t>(col)], all   ? 2
+                                                   : any ? 1
+                                                         : 0)
+            << "tile (" << r << ", " << col << ")";
+      }
+    }
+  }
+}
+
+// Pairs drawn at random: none legal in an unlisted tile, all in a full one.
+TEST(Scale, SinglePairsAgreeWithTheirTile) {
+  const uint64_t first = first_seed(1);
+  for (int64_t at = 0; at < case_count(60); ++at) {
+    RandomCase c = long_case(first + static_cast<uint64_t>(at));
+    SCOPED_TRACE("TESSERA_SEED=" + std::to_string(c.seed) + " " +
+                 spell(c.masks[0]));
+    const Plan plan = plan_with(c, {256, 256});
+    const Result<Request> request = c.request();
+    const Facts facts = c.facts();
+    const Result<Legality> legality = Legality::bind(*request, facts);
+    ASSERT_TRUE(legality.ok()) << legality.error().message;
+    Random random(c.seed);
+    for (int pair = 0; pair < 3000; ++pair) {
+      const int64_t q = below(random, c.q_len);
+      const int64_t k = below(random, c.kv_len);
+      const int found = class_at(plan.forward, q / 256, k / 256);
+      if (found == 1) continue;
+      ASSERT_EQ(legality->legal(0, 0, q, k), found == 2)
+          << "query " << q << ", key " << k;
+      ASSERT_EQ(class_at(plan.transposed, k / 256, q / 256), found);
+    }
+  }
+}
+
+// Packed documents in closed form: each is a triangle of its own length.
+TEST(Scale, PackedCausalDocumentsAreTriangles) {
+  Random random(7);
+  RandomCase c;
+  c.q_len = c.kv_len = 1 << 18;
+  c.masks = {causal() & documents()};
+  c.doc_ids.emplace();
+  int64_t pairs = 0;
+  for (int32_t id = 0; static_cast<int64_t>(c.doc_ids->size()) < c.kv_len;
+       ++id) {
+    const int64_t left = c.kv_len - static_cast<int64_t>(c.doc_ids->size());
+    const int64_t n = std::min(left, 1 + below(random, 4096));
+    c.doc_ids->insert(c.doc_ids->end(), static_cast<size_t>(n), id);
+    pairs += n * (n + 1) / 2;
+  }
+  EXPECT_EQ(plan_with(c, {256, 256}).legal_pairs[0], pairs);
+  EXPECT_EQ(plan_with(c, {509, 131}).legal_pairs[0], pairs);
+}
+
+}  // namespace
+}  // namespace tessera::testing
