@@ -441,6 +441,7 @@ function drawTiles(v) {
   }
   if (Math.min(v.tx, v.ty) < 6 * dpr) return;
   ctx.fillStyle = colors.paper;
+  ctx.globalAlpha = clamp(Math.min(v.tx, v.ty) / (18 * dpr), .3, 1);
   const thick = Math.max(1, Math.round(dpr));
   for (let c = v.column0 + 1; c < v.column1; ++c) {
     ctx.fillRect(v.x0 + edge(c * D.tile_kv, v.atX), v.y0, thick, v.h);
@@ -448,6 +449,7 @@ function drawTiles(v) {
   for (let r = v.row0 + 1; r < v.row1; ++r) {
     ctx.fillRect(v.x0, v.y0 + edge(r * D.tile_q, v.atY), v.w, thick);
   }
+  ctx.globalAlpha = 1;
 }
 
 // Exact area of partial and full tiles in every pixel. Runs enter as steps of
