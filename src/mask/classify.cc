@@ -62,17 +62,19 @@ void Classifier::begin_list(const Program& program, int64_t head) {
   const Names& names = program.names;
   ids_veto_ = names.documents || names.segments;
   own_bits_ = 0;
-  groups_by_id_ = ids_veto_ && (row_->q_ids || !runs_.distinct);
+  local_bits_ = 0;
   for (size_t i = 0; i < program.keys.size(); ++i) {
-    const Atom atom = program.keys[i].atom;
-    if (atom == Atom::documents || atom == Atom::segments ||
-        (atom == Atom::sink && ids_veto_)) {
-      own_bits_ |= uint64_t{1} << i;
+    const KeyAtom& atom = program.keys[i];
+    const uint64_t bit = uint64_t{1} << i;
+    const bool by_segment = atom.atom == Atom::segments ||
+                            (atom.atom == Atom::sink && names.segments);
+    if (by_segment || atom.atom == Atom::documents ||
+        (atom.atom == Atom::sink && ids_veto_)) {
+      own_bits_ |= bit;
     }
-    // These see more of the query than its document.
-    if (atom == Atom::segments || atom == Atom::chunk || atom == Atom::blocks ||
-        (atom == Atom::sink && names.segments)) {
-      groups_by_id_ = false;
+    if (by_segment || atom.atom == Atom::blocks ||
+        (atom.atom == Atom::chunk && !is_large(atom))) {
+      local_bits_ |= bit;
     }
   }
 }
@@ -82,15 +84,12 @@ const std::vector<Span>& Classifier::tile_row(int64_t r) {
   parts_.clear();
   ascending_ = true;
   cut_pieces(r);
-  if (groups_by_id_) {
-    std::stable_sort(
-        pieces_.begin(), pieces_.end(),
-        [](const Piece& l, const Piece& r2) { return l.id < r2.id; });
-  }
+  sort_by_id();
   const Piece* const end = pieces_.data() + pieces_.size();
   for (const Piece* p = pieces_.data(); p != end;) {
     Group group{p, p + 1, p->end - p->begin};
-    while (groups_by_id_ && group.last != end && group.last->id == p->id) {
+    while (ids_veto_ && group.last != end && group.last->id == p->id &&
+           group.last->chunks == p->chunks) {
       group.queries += group.last->end - group.last->begin;
       ++group.last;
     }
@@ -102,6 +101,21 @@ const std::vector<Span>& Classifier::tile_row(int64_t r) {
   return spans_;
 }
 
+// A chunk as long as a tile row ends in few of them, so it splits groups; the
+// end of a smaller one only splits pieces.
+bool Classifier::is_large(const KeyAtom& atom) const {
+  return atom.n >= bound_.tile.q;
+}
+
+// Pieces of one id stand apart only where ids come again.
+void Classifier::sort_by_id() {
+  if (!ids_veto_ || (runs_.distinct && !row_->q_ids)) return;
+  std::stable_sort(pieces_.begin(), pieces_.end(),
+                   [](const Piece& l, const Piece& r) {
+                     return l.id != r.id ? l.id < r.id : l.chunks < r.chunks;
+                   });
+}
+
 void Classifier::cut_pieces(int64_t r) {
   pieces_.clear();
   const int64_t offset = row_->q_offset;
@@ -111,7 +125,7 @@ void Classifier::cut_pieces(int64_t r) {
   // q_ids count queries, ids count positions.
   const int64_t shift = row_->q_ids ? offset : 0;
   for (int64_t p = q0 + offset; p < q1 + offset;) {
-    Piece piece{p, q1 + offset, 0, 0};
+    Piece piece{p, q1 + offset, 0, 0, 0};
     if (ids_veto_) {
       while (runs.start[cursor_ + 1] + shift <= p) ++cursor_;
       piece.end = std::min(piece.end, runs.start[cursor_ + 1] + shift);
@@ -124,7 +138,9 @@ void Classifier::cut_pieces(int64_t r) {
     }
     for (const KeyAtom& atom : program_->keys) {
       if (atom.atom == Atom::chunk) {
-        piece.end = std::min(piece.end, floor_to(p, atom.n) + atom.n);
+        const int64_t begin = floor_to(p, atom.n);
+        if (is_large(atom)) piece.chunks += begin / atom.n;
+        piece.end = std::min(piece.end, begin + atom.n);
       } else if (atom.atom == Atom::blocks) {
         const int32_t* picks = bound_.picks_of(batch_row_, head_, p - offset);
         const auto bytes = static_cast<size_t>(bound_.picks_k) * sizeof(*picks);
@@ -142,19 +158,82 @@ void Classifier::cut_pieces(int64_t r) {
   }
 }
 
+// The keys that the distance alone leaves to a group.
+Interval Classifier::reach_of(const Group& group) const {
+  return {std::max<int64_t>(0, group.begin() + program_->reach_begin),
+          std::min(row_->valid, group.end() - 1 + program_->reach_end)};
+}
+
+Interval Classifier::document_of(const Piece& piece) const {
+  return row_->q_ids ? places_of_id(runs_, piece.id)
+                     : places_of_run(runs_, piece.run);
+}
+
 void Classifier::add_group(const Group& group) {
-  const Interval keys = {
-      std::max<int64_t>(0, group.begin() + program_->reach_begin),
-      std::min(row_->valid, group.end() - 1 + program_->reach_end)};
-  if (keys.begin >= keys.end) return;
+  constexpr uint64_t kAll = ~uint64_t{0};
+  // Piece by piece costs each piece every run of its document, so where those
+  // are many the pieces share what they can.
+  constexpr int64_t kManyRuns = 4;
+  if (local_bits_ == 0 || group.last - group.first == 1) {
+    add_keys(group, reach_of(group), kAll);
+    return;
+  }
+  const Interval document = document_of(*group.first);
+  if (document.end - document.begin > kManyRuns) {
+    add_shared(group, reach_of(group));
+    return;
+  }
+  for (const Piece* p = group.first; p != group.last; ++p) {
+    const Group alone{p, p + 1, p->end - p->begin};
+    add_keys(alone, reach_of(alone), kAll);
+  }
+}
+
+// All pieces at once as if no local atom held, then, where one does hold for a
+// piece, the difference that it makes.
+void Classifier::add_shared(const Group& group, Interval keys) {
+  add_keys(group, keys, ~local_bits_);
+  for (const Piece* p = group.first; p != group.last; ++p) {
+    const Group alone{p, p + 1, p->end - p->begin};
+    toggle_atoms(local_bits_, alone, reach_of(alone));
+    local_.clear();
+    uint64_t state = 0;
+    for (const Toggle& t : toggles_) {
+      if (state == 0) local_.push_back({t.at, t.at});
+      state ^= t.bit;
+      local_.back().end = t.at;
+    }
+    for (const Interval& i : local_) {
+      if (i.begin == i.end) continue;
+      add_keys(alone, i, ~uint64_t{0});
+      sign_ = -1;
+      add_keys(alone, i, ~local_bits_);
+      sign_ = 1;
+    }
+  }
+}
+
+void Classifier::toggle_atoms(uint64_t atoms, const Group& group,
+                              Interval keys) {
+  auto earlier = [](const Toggle& l, const Toggle& r) { return l.at < r.at; };
   toggles_.clear();
   for (size_t i = 0; i < program_->keys.size(); ++i) {
-    toggle_atom(program_->keys[i], uint64_t{1} << i, group, keys);
+    const uint64_t bit = uint64_t{1} << i;
+    if (!(atoms & bit)) continue;
+    const auto before = static_cast<std::ptrdiff_t>(toggles_.size());
+    toggle_atom(program_->keys[i], bit, group, keys);
+    // Each atom's toggles rise already.
+    const auto middle = toggles_.begin() + before;
+    if (before > 0 && middle != toggles_.end() &&
+        earlier(*middle, middle[-1])) {
+      std::inplace_merge(toggles_.begin(), middle, toggles_.end(), earlier);
+    }
   }
-  auto earlier = [](const Toggle& l, const Toggle& r) { return l.at < r.at; };
-  if (!std::is_sorted(toggles_.begin(), toggles_.end(), earlier)) {
-    std::sort(toggles_.begin(), toggles_.end(), earlier);
-  }
+}
+
+void Classifier::add_keys(const Group& group, Interval keys, uint64_t atoms) {
+  if (keys.begin >= keys.end) return;
+  toggle_atoms(atoms, group, keys);
   int64_t at = keys.begin;
   uint64_t state = 0;
   for (const Toggle& t : toggles_) {
@@ -202,10 +281,6 @@ void Classifier::toggle_places(Interval places, uint64_t bit, int64_t first_n,
 void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
                              const Group& group, Interval keys) {
   const Piece& piece = *group.first;
-  auto document = [&] {
-    return row_->q_ids ? places_of_id(runs_, piece.id)
-                       : places_of_run(runs_, piece.run);
-  };
   switch (atom.atom) {
     case Atom::prefix:
       toggle({0, row_->prefix}, bit, keys);
@@ -216,7 +291,7 @@ void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
       break;
     }
     case Atom::documents:
-      toggle_places(document(), bit, kFar, keys);
+      toggle_places(document_of(piece), bit, kFar, keys);
       break;
     case Atom::segments:
       toggle({runs_.start[piece.run], runs_.start[piece.run + 1]}, bit, keys);
@@ -227,7 +302,7 @@ void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
         const int64_t end = runs_.start[piece.run + 1];
         toggle({begin, std::min(end, begin + atom.n)}, bit, keys);
       } else if (program_->names.documents) {
-        toggle_places(document(), bit, atom.n, keys);
+        toggle_places(document_of(piece), bit, atom.n, keys);
       } else {
         toggle({0, atom.n}, bit, keys);
       }
@@ -353,6 +428,7 @@ void Classifier::add_trapezoid(const Piece& piece, Interval strip, int64_t from,
 
 void Classifier::add_part(int64_t begin, int64_t end, int64_t value) {
   if (value == 0) return;
+  value *= sign_;
   const Part part{static_cast<int32_t>(begin), static_cast<int32_t>(end),
                   value};
   if (!parts_.empty()) {
@@ -370,6 +446,7 @@ void Classifier::add_part(int64_t begin, int64_t end, int64_t value) {
 void Classifier::finish(int64_t queries) {
   const int64_t block = bound_.tile.kv;
   auto add_span = [&](int32_t begin, int32_t end, int64_t value) {
+    if (value == 0) return;
     // A part that reaches the ragged last column is that column alone.
     const int64_t width = std::min(block, bound_.kv_len - begin * block);
     spans_.push_back(
@@ -392,7 +469,7 @@ void Classifier::finish(int64_t queries) {
   int64_t value = 0;
   for (size_t i = 0; i < changes_.size(); ++i) {
     value += changes_[i].delta;
-    if (value == 0 || i + 1 == changes_.size()) continue;
+    if (i + 1 == changes_.size()) break;
     const int32_t begin = changes_[i].column;
     const int32_t end = changes_[i + 1].column;
     if (begin < end) add_span(begin, end, value);

@@ -56,7 +56,10 @@ class Classifier {
     int64_t end = 0;
     int64_t run = 0;  // of the keys, or of q_ids where given
     int32_t id = 0;
+    int64_t chunks = 0;  // sum of the numbers of its large chunks
   };
+  // Pieces of one id. They see every key alike but for the distance and for
+  // the local atoms, those that tell pieces of one id apart.
   struct Group {
     const Piece* first = nullptr;
     const Piece* last = nullptr;  // one past
@@ -79,7 +82,15 @@ class Classifier {
   };
 
   void cut_pieces(int64_t r);
+  void sort_by_id();
   void add_group(const Group& group);
+  void add_shared(const Group& group, Interval keys);
+  void toggle_atoms(uint64_t atoms, const Group& group, Interval keys);
+  bool is_large(const KeyAtom& atom) const;
+  Interval reach_of(const Group& group) const;
+  Interval document_of(const Piece& piece) const;
+  // Adds what is legal in `keys` when only `atoms` may hold, `sign_` times.
+  void add_keys(const Group& group, Interval keys, uint64_t atoms);
   void toggle_atom(const KeyAtom& atom, uint64_t bit, const Group& group,
                    Interval keys);
   void toggle_places(Interval places, uint64_t bit, int64_t first_n,
@@ -105,13 +116,15 @@ class Classifier {
   IdRuns q_runs_;       // of q_doc_ids, where given
   int64_t cursor_ = 0;  // the run that the last piece stood in
   bool ids_veto_ = false;
-  bool groups_by_id_ = false;
   uint64_t own_bits_ = 0;  // key atoms that hold for the query's own id only
+  uint64_t local_bits_ = 0;
   bool ascending_ = true;
+  int64_t sign_ = 1;
 
   std::vector<Piece> pieces_;
   std::vector<Toggle> toggles_;
   std::vector<Interval> picked_;
+  std::vector<Interval> local_;
   std::vector<Part> parts_;
   std::vector<Change> changes_;
   std::vector<Span> spans_;

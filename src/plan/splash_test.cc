@@ -481,8 +481,7 @@ std::vector<int64_t> values(const SplashArray& a) {
 // ---- Golden files ----
 
 std::filesystem::path golden_folder() {
-  return std::filesystem::path(__FILE__).parent_path() / "../../tests/golden" /
-         "splash";
+  return "tests/golden/splash";  // tests run from the project's root
 }
 
 SplashOptions read_options(const Json& r) {
