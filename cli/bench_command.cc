@@ -176,8 +176,14 @@ Work add_bench(CLI::App& app, CLI::App*& command) {
   plan->footer(
       "bench/plan_peers.py puts these figures beside JAX Splash's and\n"
       "PyTorch FlexAttention's on the same documents.");
-  command->require_subcommand(1);
-  return [o] { return bench_plan(*o); };
+  return [o, plan]() -> Result<int> {
+    if (!plan->parsed()) {
+      return invalid("cli",
+                     "bench must be told what to measure (plan), found "
+                     "nothing");
+    }
+    return bench_plan(*o);
+  };
 }
 
 }  // namespace tessera::cli

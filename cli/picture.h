@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tessera/facts.h"
 #include "tessera/plan.h"
@@ -21,6 +22,8 @@ struct PictureInput {
   int64_t columns = 80;  // of the terminal
   bool color = false;    // ANSI, 256 colours
   bool unicode = true;   // false: ASCII alone
+  // Only HTML reads this: the title of each plan head where masks differ.
+  std::vector<std::string> head_masks{};
 };
 
 // For a terminal of at least kMinTextColumns. A cell may stand for several

@@ -18,6 +18,7 @@ using Kind = DocumentSpan::Kind;
 // Every list travels along while the file stays quick to open.
 constexpr int64_t kSmallBytes = int64_t{8} << 20;
 constexpr int64_t kSmallLists = 256;
+constexpr size_t kMaskLimit = 20000;
 
 void put_varint(std::string& out, uint64_t v) {
   for (; v >= 0x80; v >>= 7) out += static_cast<char>(v | 0x80);
@@ -97,7 +98,11 @@ PackedList pack_list(const PictureInput& in, int64_t batch_row, int64_t head) {
   const PackedTiles tiles = pack_tiles(in.plan.forward, parts.list);
   const int64_t total = parts.total();
   PackedList l;
-  l.json = {{"batch_row", batch_row},
+  const bool own = static_cast<int64_t>(in.head_masks.size()) == in.plan.heads;
+  const std::string& mask =
+      own ? in.head_masks[static_cast<size_t>(head)] : in.mask;
+  l.json = {{"mask", clean_text(mask, kMaskLimit, false)},
+            {"batch_row", batch_row},
             {"head", head},
             {"q_offset", parts.q_offset},
             {"empty", with_commas(parts.empty)},
@@ -119,6 +124,8 @@ PackedList pack_list(const PictureInput& in, int64_t batch_row, int64_t head) {
             {"queries", pack_spans(parts.queries)},
             {"runs", tiles.runs},
             {"tiles", base64(tiles.bytes)}};
+  l.bytes +=
+      static_cast<int64_t>(l.json["mask"].get_ref<const std::string&>().size());
   for (const char* at : {"keys", "queries"}) {
     l.bytes += static_cast<int64_t>(
         l.json[at]["data"].get_ref<const std::string&>().size());

@@ -248,6 +248,7 @@ function swatch(kind, text) {
 }
 
 function showFacts() {
+  $('mask').textContent = list.mask;
   $('bar-f').style.width = 100 * list.bar[0] + '%';
   $('bar-p').style.width = 100 * list.bar[1] + '%';
   fillTable($('tiles'), [
@@ -267,7 +268,7 @@ function showFacts() {
   ];
   if (keySpans.n || querySpans.n) facts.push(['documents', list.documents]);
   fillTable($('facts'), facts);
-  canvas.setAttribute('aria-label', 'Tiles of ' + D.mask + ': ' + list.full + ' full, ' +
+  canvas.setAttribute('aria-label', 'Tiles of ' + list.mask + ': ' + list.full + ' full, ' +
       list.partial + ' partial, ' + list.empty + ' empty');
 }
 
@@ -440,6 +441,7 @@ function drawTiles(v) {
   }
   if (Math.min(v.tx, v.ty) < 6 * dpr) return;
   ctx.fillStyle = colors.paper;
+  ctx.globalAlpha = clamp(Math.min(v.tx, v.ty) / (18 * dpr), .3, 1);
   const thick = Math.max(1, Math.round(dpr));
   for (let c = v.column0 + 1; c < v.column1; ++c) {
     ctx.fillRect(v.x0 + edge(c * D.tile_kv, v.atX), v.y0, thick, v.h);
@@ -447,6 +449,7 @@ function drawTiles(v) {
   for (let r = v.row0 + 1; r < v.row1; ++r) {
     ctx.fillRect(v.x0, v.y0 + edge(r * D.tile_q, v.atY), v.w, thick);
   }
+  ctx.globalAlpha = 1;
 }
 
 // Exact area of partial and full tiles in every pixel. Runs enter as steps of
@@ -763,7 +766,6 @@ document.addEventListener('keydown', e => {
 });
 
 // ---- start ----
-$('mask').textContent = D.mask;
 function fillSelect(id, count, value) {
   const select = $(id);
   for (let i = 0; i < count; ++i) select.add(new Option(i, i, false, i === value));

@@ -29,7 +29,8 @@ struct Sample {
   std::vector<int32_t> offsets;
 
   PictureInput input(std::string mask = "causal & documents") const {
-    return {plan, facts, std::move(mask)};
+    PictureInput in{plan, facts, std::move(mask)};
+    return in;
   }
 };
 
@@ -598,6 +599,19 @@ TEST(PictureHtml, HoldsEveryListExactly) {
   }
 }
 
+TEST(PictureHtml, HeadsKeepTheirOwnMasks) {
+  std::mt19937 g(3);
+  Sample s = make_sample(g, 3, 3, 2, 2, 2);
+  PictureInput in = s.input("causal");
+  in.head_masks = {"causal", "window(7, 0)"};
+  const auto html = picture_html(in);
+  ASSERT_TRUE(html.ok());
+  const nlohmann::json data = page_data(*html);
+  for (size_t l = 0; l < 4; ++l) {
+    EXPECT_EQ(data["lists"][l]["mask"], in.head_masks[l % 2]);
+  }
+}
+
 TEST(PictureHtml, ManyListsLeaveOnlyTheChosen) {
   std::mt19937 g(3);
   Sample s = make_sample(g, 3, 3, 300, 1, 2);
@@ -646,7 +660,7 @@ TEST(PictureHtml, HostileTextIsEscapedAndNothingIsFetched) {
   }
   const nlohmann::json data = page_data(*html);
   const std::string shown = clean_text(mask, 1000, false);
-  EXPECT_EQ(data["mask"], shown);
+  EXPECT_EQ(data["lists"][0]["mask"], shown);
   EXPECT_EQ(data["warnings"][0], shown);
 }
 

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,6 +17,7 @@
 #include "base/nearest.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/numbers.h"
 #include "cli/refused.h"
 #include "tessera/mask.h"
 #include "tessera/version.h"
@@ -38,6 +40,32 @@ constexpr const char* kExamples =
     "\n"
     "Exit codes: 0 done, 1 the answer is no (a check failed), 2 bad input.\n"
     "Every command takes --json: stdout is then one JSON object.";
+
+constexpr size_t kNameColumns = 28;
+constexpr size_t kLineColumns = 80;
+
+// Breaks long descriptions at spaces, so that the help fits a terminal.
+class Help : public CLI::Formatter {
+ public:
+  Help() { column_width(kNameColumns); }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string out;
+    size_t line = 0;
+    for (std::string_view word : split(option->get_description(), ' ')) {
+      if (line > 0 && line + 1 + word.size() > kLineColumns - kNameColumns) {
+        out += '\n';
+        line = 0;
+      } else if (line > 0) {
+        out += ' ';
+        ++line;
+      }
+      out += word;
+      line += word.size();
+    }
+    return out;
+  }
+};
 
 bool asks_for_json(const std::vector<std::string>& arguments) {
   return std::find(arguments.begin(), arguments.end(), "--json") !=
@@ -85,6 +113,14 @@ Error usage_error(const CLI::ParseError& e) {
                  text);
 }
 
+std::string command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    names.push_back(command->get_name());
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 // A flag that no command knows: refused by name, or with the nearest one.
 std::optional<Error> unknown_flag(const CLI::App& command,
                                   const std::vector<std::string>& arguments) {
@@ -116,7 +152,7 @@ int run_command(const std::vector<std::string>& arguments) {
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("tessera ") + kVersion);
   app.require_subcommand(0, 1);
-  app.get_formatter()->column_width(28);
+  app.formatter(std::make_shared<Help>());
 
   struct Entry {
     CLI::App* command = nullptr;
@@ -135,6 +171,16 @@ int run_command(const std::vector<std::string>& arguments) {
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help and --version
   } catch (const CLI::ParseError& e) {
+    const bool known =
+        arguments.empty() || arguments[0].starts_with("-") ||
+        std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+          return entry.command->get_name() == arguments[0];
+        });
+    if (!known) {
+      return report(invalid("cli", "a command must be one of {}, found {}",
+                            command_names(app), in_quotes(arguments[0])),
+                    arguments);
+    }
     for (const Entry& entry : entries) {
       if (arguments.empty() || arguments[0] != entry.command->get_name()) {
         continue;

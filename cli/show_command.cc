@@ -78,11 +78,16 @@ Result<int> run(Options o) {
   auto width = o.width ? parse_int(*o.width, "--width", kMinTextColumns, 1000)
                        : std::max(kMinTextColumns, terminal_columns());
   if (!width) return width.error();
-  const size_t mask = static_cast<size_t>(*head) *
-                      resolved.request.masks.size() /
-                      static_cast<size_t>(plan.heads);
-  PictureInput input{plan,       facts, resolved.written[mask],
+  // Heads share masks in groups of equal size.
+  std::vector<std::string> head_masks;
+  for (int64_t h = 0; h < plan.heads; ++h) {
+    head_masks.push_back(resolved.written[static_cast<size_t>(h) *
+                                          resolved.request.masks.size() /
+                                          static_cast<size_t>(plan.heads)]);
+  }
+  PictureInput input{plan,       facts, head_masks[static_cast<size_t>(*head)],
                      *batch_row, *head, *width};
+  input.head_masks = std::move(head_masks);
   input.color = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
   input.unicode = !o.ascii && locale_is_utf8();
 

@@ -78,8 +78,8 @@ Result<Rectangle> make_rectangle(const Worklist& w, int64_t width);
 Result<Worklist> list_from_rectangle(const Rectangle& r, int64_t columns);
 
 // Rows regrouped for a kernel: `rows_per_group` query tiles share one fetch of
-// each key tile in the union of their rows, `tiles_per_step` at a time.
-inline constexpr int64_t kMaxGroupRows = 64;
+// each key tile in the union of their rows, `tiles_per_step` at a time. The
+// last group of a list may have fewer rows.
 struct Group {
   uint32_t first_row = 0;  // the group is rows [first_row, first_row + rows)
   uint32_t rows = 0;
@@ -98,6 +98,7 @@ struct Regrouped {
   int64_t steps = 0;
   int64_t dead_tiles = 0;  // class-0 slots of real rows: the sharing's price
 };
+inline constexpr int64_t kMaxGroupRows = 64;
 Result<Regrouped> regroup(const Worklist& w, int64_t rows_per_group,
                           int64_t tiles_per_step);
 

@@ -135,7 +135,7 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
         before = -1;
       }
     }
-    if (row != rows || before >= 0) {
+    if (row != rows) {
       return invalid("steps",
                      "every row must end with a step marked last, found {} of "
                      "{} rows for list {}",
