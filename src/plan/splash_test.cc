@@ -480,10 +480,7 @@ std::vector<int64_t> values(const SplashArray& a) {
 
 // ---- Golden files ----
 
-std::filesystem::path golden_folder() {
-  return std::filesystem::path(__FILE__).parent_path() / "../../tests/golden" /
-         "splash";
-}
+std::filesystem::path golden_folder() { return "tests/golden/splash"; }
 
 SplashOptions read_options(const Json& r) {
   SplashOptions o;
