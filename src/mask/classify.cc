@@ -39,6 +39,9 @@ int64_t pairs_below(int64_t p0, int64_t p1, int64_t k0, int64_t k1, int64_t d) {
          clamped_sum_to(p0 - 1 + d - k0, width);
 }
 
+// Above this a document's runs are worth sharing or counting.
+constexpr int64_t kManyRuns = 4;
+
 }  // namespace
 
 Classifier::Classifier(const Bound& bound)
@@ -53,6 +56,8 @@ void Classifier::begin_batch_row(int64_t batch_row) {
   find_runs(row_->ids, bound_.kv_len, runs_);
   link_runs(runs_);
   if (row_->q_ids) find_runs(row_->q_ids, bound_.q_len, q_runs_);
+  scattered_ = !runs_.distinct && runs_.count() > columns_;
+  if (scattered_) count_columns(runs_, bound_.tile.kv, counts_);
 }
 
 void Classifier::begin_list(const Program& program, int64_t head) {
@@ -63,6 +68,7 @@ void Classifier::begin_list(const Program& program, int64_t head) {
   ids_veto_ = names.documents || names.segments;
   own_bits_ = 0;
   local_bits_ = 0;
+  document_bit_ = 0;
   for (size_t i = 0; i < program.keys.size(); ++i) {
     const KeyAtom& atom = program.keys[i];
     const uint64_t bit = uint64_t{1} << i;
@@ -72,6 +78,7 @@ void Classifier::begin_list(const Program& program, int64_t head) {
         (atom.atom == Atom::sink && ids_veto_)) {
       own_bits_ |= bit;
     }
+    if (atom.atom == Atom::documents) document_bit_ = bit;
     if (by_segment || atom.atom == Atom::blocks ||
         (atom.atom == Atom::chunk && !is_large(atom))) {
       local_bits_ |= bit;
@@ -173,7 +180,6 @@ void Classifier::add_group(const Group& group) {
   constexpr uint64_t kAll = ~uint64_t{0};
   // Piece by piece costs each piece every run of its document, so where those
   // are many the pieces share what they can.
-  constexpr int64_t kManyRuns = 4;
   if (local_bits_ == 0 || group.last - group.first == 1) {
     add_keys(group, reach_of(group), kAll);
     return;
@@ -233,6 +239,10 @@ void Classifier::toggle_atoms(uint64_t atoms, const Group& group,
 
 void Classifier::add_keys(const Group& group, Interval keys, uint64_t atoms) {
   if (keys.begin >= keys.end) return;
+  if (scattered_ && (atoms & document_bit_)) {
+    add_scattered(group, keys, atoms);
+    return;
+  }
   toggle_atoms(atoms, group, keys);
   int64_t at = keys.begin;
   uint64_t state = 0;
@@ -244,6 +254,97 @@ void Classifier::add_keys(const Group& group, Interval keys, uint64_t atoms) {
     state ^= t.bit;
   }
   if (at < keys.end) add_strip(group, {at, keys.end}, state);
+}
+
+// The same where ids are scattered over short runs. Away from the thresholds a
+// whole column is settled by how many of its keys are the group's own; only
+// near them, and at the ends of other intervals, are runs looked at.
+void Classifier::add_scattered(const Group& group, Interval keys,
+                               uint64_t atoms) {
+  toggle_atoms(atoms & ~document_bit_, group, keys);
+  strips_.clear();
+  states_.clear();
+  int64_t at = keys.begin;
+  uint64_t state = 0;
+  auto cut = [&](int64_t end) {
+    if (end <= at) return;
+    strips_.push_back({at, end});
+    states_.push_back(state);
+    at = end;
+  };
+  for (const Toggle& t : toggles_) {
+    cut(t.at);
+    state ^= t.bit;
+  }
+  cut(keys.end);
+
+  for (size_t i = 0; i < strips_.size(); ++i) {
+    const Interval strip = strips_[i];
+    auto add_even = [&](Interval even) {
+      const int64_t first = column_.ceil(even.begin);
+      const int64_t last = column_.floor(even.end);
+      if (first >= last || (states_[i] & own_bits_) != 0) {
+        add_document_runs(group, even, states_[i]);
+        return;
+      }
+      const int64_t block = bound_.tile.kv;
+      add_document_runs(group, {even.begin, first * block}, states_[i]);
+      add_columns(group, first, last, states_[i]);
+      add_document_runs(group, {last * block, even.end}, states_[i]);
+    };
+    int64_t from = strip.begin;
+    for (const int64_t t : program_->thresholds) {
+      // Some query of the group sees these keys on either side of t.
+      const int64_t begin = std::clamp(group.begin() + t, from, strip.end);
+      const int64_t end = std::clamp(group.end() - 1 + t, from, strip.end);
+      add_even({from, begin});
+      add_document_runs(group, {begin, end}, states_[i]);
+      from = end;
+    }
+    add_even({from, strip.end});
+  }
+}
+
+// Keys among which only the group's document begins and ends.
+void Classifier::add_document_runs(const Group& group, Interval keys,
+                                   uint64_t state) {
+  if (keys.begin >= keys.end) return;
+  toggles_.clear();
+  toggle_places(document_of(*group.first), document_bit_, kFar, keys);
+  int64_t at = keys.begin;
+  for (const Toggle& t : toggles_) {
+    if (t.at > at) add_strip(group, {at, t.at}, state);
+    at = t.at;
+    state ^= document_bit_;
+  }
+  if (at < keys.end) add_strip(group, {at, keys.end}, state);
+}
+
+// Whole columns [begin, end) in which every pair lies in one band.
+void Classifier::add_columns(const Group& group, int64_t begin, int64_t end,
+                             uint64_t state) {
+  const std::vector<int64_t>& t = program_->thresholds;
+  const int64_t distance = begin * bound_.tile.kv - group.begin();
+  const auto band = std::upper_bound(t.begin(), t.end(), distance) - t.begin();
+  const bool others = program_->legal_bands(state) >> band & 1;
+  const bool own = program_->legal_bands(state | document_bit_) >> band & 1;
+  if (others) {
+    add_part(begin, end, group.queries * bound_.tile.kv);
+    if (runs_.any_negative) {
+      for (int64_t c = begin; c < end; ++c) {
+        add_part(c, c + 1, -group.queries * counts_.negative[c]);
+      }
+    }
+  }
+  if (others == own) return;
+  const auto counts = counts_.of(document_of(*group.first));
+  auto it = std::partition_point(
+      counts.begin(), counts.end(),
+      [&](ColumnCounts::Count c) { return c.column < begin; });
+  for (; it != counts.end() && it->column < end; ++it) {
+    add_part(it->column, it->column + 1,
+             (own ? 1 : -1) * group.queries * it->keys);
+  }
 }
 
 void Classifier::toggle(Interval interval, uint64_t bit, Interval keys) {
@@ -456,6 +557,20 @@ void Classifier::finish(int64_t queries) {
   };
   if (ascending_) {
     for (const Part& p : parts_) add_span(p.begin, p.end, p.value);
+    return;
+  }
+  if (static_cast<int64_t>(parts_.size()) >= columns_) {
+    // Many parts: cheaper to add them up column by column than to sort them.
+    sums_.assign(static_cast<size_t>(columns_) + 1, 0);
+    for (const Part& p : parts_) {
+      sums_[static_cast<size_t>(p.begin)] += p.value;
+      sums_[static_cast<size_t>(p.end)] -= p.value;
+    }
+    int64_t value = 0;
+    for (int32_t c = 0; c < columns_; ++c) {
+      value += sums_[static_cast<size_t>(c)];
+      add_span(c, c + 1, value);
+    }
     return;
   }
   changes_.clear();

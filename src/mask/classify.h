@@ -85,6 +85,10 @@ class Classifier {
   void sort_by_id();
   void add_group(const Group& group);
   void add_shared(const Group& group, Interval keys);
+  void add_scattered(const Group& group, Interval keys, uint64_t atoms);
+  void add_document_runs(const Group& group, Interval keys, uint64_t state);
+  void add_columns(const Group& group, int64_t begin, int64_t end,
+                   uint64_t state);
   void toggle_atoms(uint64_t atoms, const Group& group, Interval keys);
   bool is_large(const KeyAtom& atom) const;
   Interval reach_of(const Group& group) const;
@@ -112,12 +116,15 @@ class Classifier {
   Divider column_;
   int64_t columns_ = 0;
 
-  IdRuns runs_;         // of the keys
-  IdRuns q_runs_;       // of q_doc_ids, where given
-  int64_t cursor_ = 0;  // the run that the last piece stood in
+  IdRuns runs_;    // of the keys
+  IdRuns q_runs_;  // of q_doc_ids, where given
+  bool scattered_ = false;
+  ColumnCounts counts_;  // where ids are scattered
+  int64_t cursor_ = 0;   // the run that the last piece stood in
   bool ids_veto_ = false;
   uint64_t own_bits_ = 0;  // key atoms that hold for the query's own id only
   uint64_t local_bits_ = 0;
+  uint64_t document_bit_ = 0;
   bool ascending_ = true;
   int64_t sign_ = 1;
 
@@ -125,8 +132,11 @@ class Classifier {
   std::vector<Toggle> toggles_;
   std::vector<Interval> picked_;
   std::vector<Interval> local_;
+  std::vector<Interval> strips_;  // of add_scattered, with their states
+  std::vector<uint64_t> states_;
   std::vector<Part> parts_;
   std::vector<Change> changes_;
+  std::vector<int64_t> sums_;  // per column
   std::vector<Span> spans_;
 };
 

@@ -101,4 +101,33 @@ Interval places_of_run(const IdRuns& runs, int64_t run) {
   return places_of_id(runs, runs.id[run]);
 }
 
+void count_columns(const IdRuns& runs, int64_t block, ColumnCounts& out) {
+  const int64_t n = runs.count();
+  out.first.clear();
+  out.counts.clear();
+  out.negative.assign(
+      static_cast<size_t>((runs.start.back() + block - 1) / block), 0);
+  for (int64_t p = 0; p < n; ++p) {
+    const int32_t run = runs.order[p];
+    const bool begins = p == 0 || runs.id[runs.order[p - 1]] != runs.id[run];
+    out.first.push_back(static_cast<int32_t>(out.counts.size()));
+    const auto of_id = static_cast<size_t>(out.first.back());
+    const size_t least = begins ? of_id : of_id - 1;
+    for (int64_t at = runs.start[run]; at < runs.start[run + 1];) {
+      const auto column = static_cast<int32_t>(at / block);
+      const int64_t end =
+          std::min<int64_t>(runs.start[run + 1], (column + 1) * block);
+      const auto keys = static_cast<int32_t>(end - at);
+      if (runs.id[run] < 0) out.negative[column] += keys;
+      if (out.counts.size() > least && out.counts.back().column == column) {
+        out.counts.back().keys += keys;
+      } else {
+        out.counts.push_back({column, keys});
+      }
+      at = end;
+    }
+  }
+  out.first.push_back(static_cast<int32_t>(out.counts.size()));
+}
+
 }  // namespace tessera

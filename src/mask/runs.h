@@ -38,4 +38,24 @@ void link_runs(IdRuns& runs);
 Interval places_of_id(const IdRuns& runs, int32_t id);
 Interval places_of_run(const IdRuns& runs, int64_t run);
 
+// How many keys of each id, and of any negative id, lie in each tile column.
+// Answers for a whole column where runs are many and short.
+struct ColumnCounts {
+  struct Count {
+    int32_t column;
+    int32_t keys;
+  };
+  std::vector<int32_t> first;     // per place: where its id's counts begin
+  std::vector<Count> counts;      // ascending by column for each id
+  std::vector<int32_t> negative;  // per column
+
+  std::span<const Count> of(Interval places) const {
+    return {counts.data() + first[places.begin],
+            counts.data() + first[places.end]};
+  }
+};
+
+// Of linked runs that are not distinct, for columns of `block` keys.
+void count_columns(const IdRuns& runs, int64_t block, ColumnCounts& out);
+
 }  // namespace tessera
