@@ -5,12 +5,14 @@
 // only the distance varies too (mask/program.h). What is legal is then a union
 // of disjoint shapes
 //     { (p, k) : p in piece, k in strip, from <= k - p < to },
-// each a rectangle with slanted edges, and the number of legal pairs a shape
-// puts into a tile is a difference of two clamped sums:
-//     S(to) - S(from),  S(d) = sum over p of clamp(p + d - k0, 0, k1 - k0).
-// A tile is empty when its sum is 0, full when it equals its real tokens, and
-// partial otherwise. Columns that a shape covers alike are added as one part,
-// so the cost follows the pieces and edges of a row, not its tokens.
+// and a tile's class follows from the number of pairs they put into it
+// (mask/parts.h): empty at 0, full at all its real pairs, else partial.
+//
+// Ids that come again make many short runs, and pieces times runs would be
+// quadratic in a tile row. So pieces of one id are taken together: first as if
+// no local atom held (one that tells them apart), then with the difference
+// where it does. And where runs are short, whole columns are settled by how
+// many of their keys are of the id.
 #include "mask/classify.h"
 
 #include <algorithm>
@@ -25,29 +27,15 @@ int64_t floor_to(int64_t a, int64_t n) {
   return a - (rest < 0 ? rest + n : rest);
 }
 
-// Sum of clamp(x, 0, width) over all integers x <= n.
-int64_t clamped_sum_to(int64_t n, int64_t width) {
-  if (n <= 0) return 0;
-  if (n <= width) return n * (n + 1) / 2;
-  return width * (width + 1) / 2 + (n - width) * width;
-}
-
-// Pairs with p in [p0, p1), k in [k0, k1) and k < p + d.
-int64_t pairs_below(int64_t p0, int64_t p1, int64_t k0, int64_t k1, int64_t d) {
-  const int64_t width = k1 - k0;
-  return clamped_sum_to(p1 - 1 + d - k0, width) -
-         clamped_sum_to(p0 - 1 + d - k0, width);
-}
-
 // Above this a document's runs are worth sharing or counting.
 constexpr int64_t kManyRuns = 4;
 
 }  // namespace
 
 Classifier::Classifier(const Bound& bound)
-    : bound_(bound), column_(bound.tile.kv) {
-  columns_ = column_.ceil(bound.kv_len);
-}
+    : bound_(bound),
+      column_(bound.tile.kv),
+      parts_(bound.kv_len, bound.tile.kv) {}
 
 void Classifier::begin_batch_row(int64_t batch_row) {
   batch_row_ = batch_row;
@@ -56,7 +44,7 @@ void Classifier::begin_batch_row(int64_t batch_row) {
   find_runs(row_->ids, bound_.kv_len, runs_);
   link_runs(runs_);
   if (row_->q_ids) find_runs(row_->q_ids, bound_.q_len, q_runs_);
-  scattered_ = !runs_.distinct && runs_.count() > columns_;
+  scattered_ = !runs_.distinct && runs_.count() > parts_.columns();
   if (scattered_) count_columns(runs_, bound_.tile.kv, counts_);
 }
 
@@ -89,7 +77,6 @@ void Classifier::begin_list(const Program& program, int64_t head) {
 const std::vector<Span>& Classifier::tile_row(int64_t r) {
   spans_.clear();
   parts_.clear();
-  ascending_ = true;
   cut_pieces(r);
   sort_by_id();
   const Piece* const end = pieces_.data() + pieces_.size();
@@ -104,7 +91,7 @@ const std::vector<Span>& Classifier::tile_row(int64_t r) {
     p = group.last;
   }
   const int64_t q0 = r * bound_.tile.q;
-  finish(std::min(bound_.tile.q, bound_.q_len - q0));
+  parts_.finish(std::min(bound_.tile.q, bound_.q_len - q0), spans_);
   return spans_;
 }
 
@@ -212,9 +199,9 @@ void Classifier::add_shared(const Group& group, Interval keys) {
     for (const Interval& i : local_) {
       if (i.begin == i.end) continue;
       add_keys(alone, i, ~uint64_t{0});
-      sign_ = -1;
+      parts_.set_times(-1);
       add_keys(alone, i, ~local_bits_);
-      sign_ = 1;
+      parts_.set_times(1);
     }
   }
 }
@@ -329,10 +316,10 @@ void Classifier::add_columns(const Group& group, int64_t begin, int64_t end,
   const bool others = program_->legal_bands(state) >> band & 1;
   const bool own = program_->legal_bands(state | document_bit_) >> band & 1;
   if (others) {
-    add_part(begin, end, group.queries * bound_.tile.kv);
+    parts_.add(begin, end, group.queries * bound_.tile.kv);
     if (runs_.any_negative) {
       for (int64_t c = begin; c < end; ++c) {
-        add_part(c, c + 1, -group.queries * counts_.negative[c]);
+        parts_.add(c, c + 1, -group.queries * counts_.negative[c]);
       }
     }
   }
@@ -342,8 +329,8 @@ void Classifier::add_columns(const Group& group, int64_t begin, int64_t end,
       counts.begin(), counts.end(),
       [&](ColumnCounts::Count c) { return c.column < begin; });
   for (; it != counts.end() && it->column < end; ++it) {
-    add_part(it->column, it->column + 1,
-             (own ? 1 : -1) * group.queries * it->keys);
+    parts_.add(it->column, it->column + 1,
+               (own ? 1 : -1) * group.queries * it->keys);
   }
 }
 
@@ -462,132 +449,12 @@ void Classifier::add_bands(const Group& group, Interval strip, uint64_t bands) {
         first + count == 64 ? 0 : bands >> (first + count) << (first + count);
     if (from > farthest || to <= nearest) continue;
     if (from <= nearest && farthest < to) {
-      add_rectangle(strip, group.queries);
+      parts_.add_rectangle(strip, group.queries);
       continue;
     }
     for (const Piece* p = group.first; p != group.last; ++p) {
-      add_trapezoid(*p, strip, from, to);
+      parts_.add_trapezoid({p->begin, p->end}, strip, from, to);
     }
-  }
-}
-
-void Classifier::add_rectangle(Interval strip, int64_t queries) {
-  const int64_t block = bound_.tile.kv;
-  const int64_t first = column_.floor(strip.begin);
-  const int64_t last = column_.floor(strip.end - 1);
-  if (first == last) {
-    add_part(first, first + 1, queries * (strip.end - strip.begin));
-    return;
-  }
-  const int64_t inner = column_.ceil(strip.begin);
-  const int64_t inner_end = column_.floor(strip.end);
-  if (first < inner) {
-    add_part(first, inner, queries * (inner * block - strip.begin));
-  }
-  if (inner < inner_end) add_part(inner, inner_end, queries * block);
-  if (inner_end <= last) {
-    add_part(inner_end, last + 1, queries * (strip.end - inner_end * block));
-  }
-}
-
-void Classifier::add_trapezoid(const Piece& piece, Interval strip, int64_t from,
-                               int64_t to) {
-  const int64_t block = bound_.tile.kv;
-  const int64_t p0 = piece.begin;
-  const int64_t p1 = piece.end;
-  // Keys that some query of the piece sees, and those that all of them see.
-  const Interval some = {std::max(strip.begin, p0 + from),
-                         std::min(strip.end, p1 - 1 + to)};
-  if (some.begin >= some.end) return;
-  const Interval all = {std::max(strip.begin, p1 - 1 + from),
-                        std::min(strip.end, p0 + to)};
-  const int64_t first = column_.floor(some.begin);
-  const int64_t last = column_.floor(some.end - 1);
-  int64_t inner = last + 1;
-  int64_t inner_end = last + 1;
-  if (all.begin < all.end) {
-    const int64_t c0 = column_.ceil(all.begin);
-    const int64_t c1 = column_.floor(all.end);
-    if (c0 < c1) {
-      inner = c0;
-      inner_end = c1;
-    }
-  }
-  auto add_exact = [&](int64_t begin, int64_t end) {
-    for (int64_t c = begin; c < end; ++c) {
-      const int64_t k0 = std::max(strip.begin, c * block);
-      const int64_t k1 = std::min(strip.end, (c + 1) * block);
-      add_part(
-          c, c + 1,
-          pairs_below(p0, p1, k0, k1, to) - pairs_below(p0, p1, k0, k1, from));
-    }
-  };
-  add_exact(first, inner);
-  if (inner < inner_end) add_part(inner, inner_end, (p1 - p0) * block);
-  add_exact(inner_end, last + 1);
-}
-
-void Classifier::add_part(int64_t begin, int64_t end, int64_t value) {
-  if (value == 0) return;
-  value *= sign_;
-  const Part part{static_cast<int32_t>(begin), static_cast<int32_t>(end),
-                  value};
-  if (!parts_.empty()) {
-    Part& last = parts_.back();
-    if (last.begin == part.begin && last.end == part.end) {
-      last.value += value;
-      return;
-    }
-    ascending_ &= part.begin >= last.end;
-  }
-  parts_.push_back(part);
-}
-
-// Adds the parts up and gives each column its class.
-void Classifier::finish(int64_t queries) {
-  const int64_t block = bound_.tile.kv;
-  auto add_span = [&](int32_t begin, int32_t end, int64_t value) {
-    if (value == 0) return;
-    // A part that reaches the ragged last column is that column alone.
-    const int64_t width = std::min(block, bound_.kv_len - begin * block);
-    spans_.push_back(
-        {begin, end,
-         value == queries * width ? TileClass::full : TileClass::partial,
-         value});
-  };
-  if (ascending_) {
-    for (const Part& p : parts_) add_span(p.begin, p.end, p.value);
-    return;
-  }
-  if (static_cast<int64_t>(parts_.size()) >= columns_) {
-    // Many parts: cheaper to add them up column by column than to sort them.
-    sums_.assign(static_cast<size_t>(columns_) + 1, 0);
-    for (const Part& p : parts_) {
-      sums_[static_cast<size_t>(p.begin)] += p.value;
-      sums_[static_cast<size_t>(p.end)] -= p.value;
-    }
-    int64_t value = 0;
-    for (int32_t c = 0; c < columns_; ++c) {
-      value += sums_[static_cast<size_t>(c)];
-      add_span(c, c + 1, value);
-    }
-    return;
-  }
-  changes_.clear();
-  for (const Part& p : parts_) {
-    changes_.push_back({p.begin, p.value});
-    changes_.push_back({p.end, -p.value});
-  }
-  std::sort(
-      changes_.begin(), changes_.end(),
-      [](const Change& l, const Change& r) { return l.column < r.column; });
-  int64_t value = 0;
-  for (size_t i = 0; i < changes_.size(); ++i) {
-    value += changes_[i].delta;
-    if (i + 1 == changes_.size()) break;
-    const int32_t begin = changes_[i].column;
-    const int32_t end = changes_[i + 1].column;
-    if (begin < end) add_span(begin, end, value);
   }
 }
 

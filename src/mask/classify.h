@@ -5,37 +5,11 @@
 #include <vector>
 
 #include "mask/bind.h"
+#include "mask/parts.h"
 #include "mask/program.h"
 #include "mask/runs.h"
 
 namespace tessera {
-
-// Active neighbouring columns [begin, end) of one class; `pairs` legal pairs
-// in each.
-struct Span {
-  int32_t begin = 0;
-  int32_t end = 0;
-  TileClass tile_class = TileClass::empty;
-  int64_t pairs = 0;
-};
-
-// Division by a block size, which is nearly always a power of two.
-class Divider {
- public:
-  explicit Divider(int64_t n = 1) : n_(n) {
-    if ((n & (n - 1)) == 0) {
-      shift_ = __builtin_ctzll(static_cast<unsigned long long>(n));
-    }
-  }
-  int64_t floor(int64_t a) const {  // a >= 0
-    return shift_ >= 0 ? a >> shift_ : a / n_;
-  }
-  int64_t ceil(int64_t a) const { return floor(a + n_ - 1); }
-
- private:
-  int64_t n_;
-  int shift_ = -1;
-};
 
 // Classifies tile rows in ascending order, one (batch row, plan head) after
 // another. Its memory is scratch and is reused.
@@ -71,42 +45,31 @@ class Classifier {
     int64_t at;
     uint64_t bit;
   };
-  struct Part {  // `value` legal pairs in each column of [begin, end)
-    int32_t begin;
-    int32_t end;
-    int64_t value;
-  };
-  struct Change {
-    int32_t column;
-    int64_t delta;
-  };
 
   void cut_pieces(int64_t r);
   void sort_by_id();
+  bool is_large(const KeyAtom& atom) const;
+  Interval reach_of(const Group& group) const;
+  Interval document_of(const Piece& piece) const;
+
   void add_group(const Group& group);
   void add_shared(const Group& group, Interval keys);
+  // Adds what is legal in `keys` if no key atom but `atoms` can hold.
+  void add_keys(const Group& group, Interval keys, uint64_t atoms);
   void add_scattered(const Group& group, Interval keys, uint64_t atoms);
   void add_document_runs(const Group& group, Interval keys, uint64_t state);
   void add_columns(const Group& group, int64_t begin, int64_t end,
                    uint64_t state);
+  void add_strip(const Group& group, Interval strip, uint64_t state);
+  void add_bands(const Group& group, Interval strip, uint64_t bands);
+
+  // Each fills or extends toggles_: where key atoms begin and cease to hold.
   void toggle_atoms(uint64_t atoms, const Group& group, Interval keys);
-  bool is_large(const KeyAtom& atom) const;
-  Interval reach_of(const Group& group) const;
-  Interval document_of(const Piece& piece) const;
-  // Adds what is legal in `keys` when only `atoms` may hold, `sign_` times.
-  void add_keys(const Group& group, Interval keys, uint64_t atoms);
   void toggle_atom(const KeyAtom& atom, uint64_t bit, const Group& group,
                    Interval keys);
   void toggle_places(Interval places, uint64_t bit, int64_t first_n,
                      Interval keys);
   void toggle(Interval interval, uint64_t bit, Interval keys);
-  void add_strip(const Group& group, Interval strip, uint64_t state);
-  void add_bands(const Group& group, Interval strip, uint64_t bands);
-  void add_rectangle(Interval strip, int64_t queries);
-  void add_trapezoid(const Piece& piece, Interval strip, int64_t from,
-                     int64_t to);
-  void add_part(int64_t begin, int64_t end, int64_t value);
-  void finish(int64_t queries);
 
   const Bound& bound_;
   const Program* program_ = nullptr;
@@ -114,7 +77,6 @@ class Classifier {
   int64_t batch_row_ = 0;
   int64_t head_ = 0;
   Divider column_;
-  int64_t columns_ = 0;
 
   IdRuns runs_;    // of the keys
   IdRuns q_runs_;  // of q_doc_ids, where given
@@ -125,8 +87,6 @@ class Classifier {
   uint64_t own_bits_ = 0;  // key atoms that hold for the query's own id only
   uint64_t local_bits_ = 0;
   uint64_t document_bit_ = 0;
-  bool ascending_ = true;
-  int64_t sign_ = 1;
 
   std::vector<Piece> pieces_;
   std::vector<Toggle> toggles_;
@@ -134,9 +94,7 @@ class Classifier {
   std::vector<Interval> local_;
   std::vector<Interval> strips_;  // of add_scattered, with their states
   std::vector<uint64_t> states_;
-  std::vector<Part> parts_;
-  std::vector<Change> changes_;
-  std::vector<int64_t> sums_;  // per column
+  Parts parts_;
   std::vector<Span> spans_;
 };
 
