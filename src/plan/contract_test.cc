@@ -1,0 +1,221 @@
+// plan/contract_test.cc: what may and what may not change the key.
+#include "tessera/contract.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tessera/layouts.h"
+
+namespace tessera {
+namespace {
+
+Request request_of(const char* mask, int64_t tokens, int64_t tile = 64) {
+  Request r;
+  r.masks = {*parse_mask(mask)};
+  r.q_len = r.kv_len = tokens;
+  r.tile = {tile, tile};
+  return r;
+}
+
+PlanContract contract_of(const Request& r, const Facts& f = {}) {
+  auto plan = make_plan(r, f);
+  EXPECT_TRUE(plan.ok()) << plan.error().message;
+  auto c = make_contract(r, f, *plan);
+  EXPECT_TRUE(c.ok()) << c.error().message;
+  return *c;
+}
+
+std::vector<int32_t> packed(uint64_t seed, int64_t tokens, int64_t mean) {
+  std::mt19937_64 engine(seed);
+  std::vector<int32_t> ids(static_cast<size_t>(tokens));
+  int32_t id = 0;
+  for (int32_t& out : ids) {
+    id += engine() % static_cast<uint64_t>(mean) == 0;
+    out = id;
+  }
+  return ids;
+}
+
+TEST(Contract, BucketsArePowersOfTwoAndHalfWayBetween) {
+  const int64_t expected[] = {0,  1,  2,  3,  4,  6,  6,  8, 8,
+                              12, 12, 12, 12, 16, 16, 16, 16};
+  for (int64_t n = 0; n <= 16; ++n) {
+    EXPECT_EQ(bucket(n), expected[n]) << n;
+  }
+  EXPECT_EQ(bucket(1499), 1536);
+  EXPECT_EQ(bucket(1537), 2048);
+  for (int64_t n = 1; n < 5000; ++n) {
+    EXPECT_GE(bucket(n), n);
+    EXPECT_LE(bucket(n) * 2, 3 * n) << n;  // never half as much again
+    EXPECT_EQ(bucket(bucket(n)), bucket(n));
+  }
+}
+
+// Golden: a key must be the same in every process and on every machine.
+TEST(Contract, KeyAndTextAreStable) {
+  const PlanContract c =
+      contract_of(request_of("window(1000, 0) & causal", 4096));
+  EXPECT_EQ(c.text,
+            "{\"batch\":1,\"facts\":[],\"heads\":1,\"kv_len\":4096,"
+            "\"logical_block\":[64,64],\"masks\":[{\"mask\":\"causal & "
+            "window(1024, 0)\",\"names\":[]}],\"q_len\":4096,\"steps\":1024,"
+            "\"tile\":[64,64],\"version\":0,\"width\":24,"
+            "\"width_transposed\":24}");
+  EXPECT_EQ(c.key, "9826b59db3dc0df30df5b4905a11e211");
+  EXPECT_EQ(c.window_bounds, (std::vector<int64_t>{1000, 0}));
+  ASSERT_FALSE(c.folded.empty());
+  EXPECT_EQ(c.folded[0],
+            "mask causal & window(1000, 0) is causal & window(1024, 0), its "
+            "window bounds are runtime scalars");
+}
+
+TEST(Contract, CeilingsGiveEveryBatchOneKey) {
+  Request r = request_of("causal & documents", 2048);
+  r.ceilings = {1024, 33};
+  std::string key;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const std::vector<int32_t> ids = packed(seed, 2048, 50 + 10 * seed);
+    Facts f;
+    f.doc_ids = ids;
+    const std::string k = contract_of(r, f).key;
+    if (seed == 0) key = k;
+    EXPECT_EQ(k, key) << "seed " << seed;
+  }
+}
+
+TEST(Contract, AboveACeilingIsAnErrorThatNamesIt) {
+  const std::pair<Ceilings, const char*> cases[] = {
+      {{527, 0}, "[contract] steps must be at most max_steps 527, found 528"},
+      {{0, 31}, "[contract] grid width must be at most max_width 31, found 32"},
+  };
+  for (const auto& [ceilings, message] : cases) {
+    Request r = request_of("causal", 2048);
+    r.ceilings = ceilings;
+    auto plan = make_plan(r, {});
+    ASSERT_TRUE(plan.ok());
+    auto c = make_contract(r, {}, *plan);
+    ASSERT_FALSE(c.ok());
+    EXPECT_EQ(c.error().message, message);
+    EXPECT_EQ(c.error().kind, ErrorKind::limit);
+    r.ceilings = {ceilings.max_steps ? 528 : 0, ceilings.max_width ? 32 : 0};
+    EXPECT_TRUE(make_contract(r, {}, *plan).ok());
+  }
+  // The first key is a sink: few tiles a row, but its column is seen by all.
+  Request r = request_of("window(0, 0) | sink(1)", 2048);
+  r.ceilings = {0, 2};
+  auto plan = make_plan(r, {});
+  ASSERT_TRUE(plan.ok());
+  auto c = make_contract(r, {}, *plan);
+  ASSERT_FALSE(c.ok());
+  EXPECT_EQ(c.error().message,
+            "[contract] transposed grid width must be at most max_width 2, "
+            "found 32");
+}
+
+TEST(Contract, RuntimeFactsStayOutOfTheKey) {
+  Request r = request_of("causal & window(300, 0) & prefix", 1024);
+  r.ceilings = {4096, 16};
+  const std::vector<int32_t> prefix_a = {100};
+  const std::vector<int32_t> prefix_b = {700};
+  const std::vector<int32_t> count_a = {1024};
+  const std::vector<int32_t> count_b = {800};
+  const std::vector<int32_t> offset_a = {0};
+  const std::vector<int32_t> offset_b = {-9};
+  Facts a;
+  a.prefix_lengths = prefix_a;
+  a.valid_token_counts = count_a;
+  a.q_offsets = offset_a;
+  Facts b;
+  b.prefix_lengths = prefix_b;
+  b.valid_token_counts = count_b;
+  b.q_offsets = offset_b;
+  EXPECT_EQ(contract_of(r, a).key, contract_of(r, b).key);
+  // Within one class of window bound, too.
+  Request other = r;
+  other.masks = {*parse_mask("prefix & window(511, 0) & causal")};
+  EXPECT_EQ(contract_of(r, a).key, contract_of(other, a).key);
+  EXPECT_EQ(contract_of(other, a).window_bounds,
+            (std::vector<int64_t>{511, 0}));
+  // Slots are counts by the time a consumer sees them.
+  const std::vector<int32_t> slots = {16};
+  Facts c = a;
+  c.valid_token_counts.reset();
+  c.valid_slot_counts = slots;
+  c.base_block_tokens = 64;
+  EXPECT_EQ(contract_of(r, a).key, contract_of(r, c).key);
+}
+
+TEST(Contract, EveryStaticTermChangesTheKey) {
+  std::vector<Request> requests;
+  auto add = [&](auto change, const char* mask = "causal") {
+    Request r = request_of(mask, 1024);
+    change(r);
+    requests.push_back(r);
+  };
+  add([](Request&) {});
+  add([](Request& r) { r.q_len = 700; });
+  add([](Request& r) { r.kv_len = 1400; });
+  add([](Request& r) { r.batch = 2; });
+  add([](Request& r) { r.tile.q = 32; });
+  add([](Request& r) { r.tile.kv = 32; });
+  add([](Request& r) { r.logical_block = {32, 64}; });
+  add([](Request& r) { r.ceilings.max_steps = 9999; });
+  add([](Request& r) { r.ceilings.max_width = 999; });
+  add([](Request& r) { r.masks.push_back(r.masks[0]); });
+  for (const char* mask :
+       {"full", "window(0, 0)", "window(1, 0)", "window(3, 0)", "window(4, -1)",
+        "window(5, -1)", "chunk(64)", "chunk(65)", "sink(2)", "sink(3)",
+        "causal | sink(2)", "!causal"}) {
+    add([](Request&) {}, mask);
+  }
+  std::vector<std::string> keys;
+  for (const Request& r : requests) keys.push_back(contract_of(r).key);
+  const std::vector<int32_t> ids(1024, 7);
+  const std::vector<int32_t> counts = {1024};
+  Facts with_ids;
+  with_ids.doc_ids = ids;
+  Facts with_counts;
+  with_counts.valid_token_counts = counts;
+  keys.push_back(contract_of(request_of("causal", 1024), with_counts).key);
+  keys.push_back(
+      contract_of(request_of("full | documents", 1024), with_ids).key);
+  keys.push_back(
+      contract_of(request_of("full | segments", 1024), with_ids).key);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(keys[i], keys[j]) << i << " " << j;
+  }
+  // A fact that no mask names is folded away, and said so.
+  const PlanContract folded = contract_of(request_of("causal", 1024), with_ids);
+  EXPECT_EQ(folded.key, keys[0]);
+  EXPECT_EQ(folded.folded[0], "doc_ids is given, no mask names it: left out");
+}
+
+TEST(Contract, OrderOfBoundsFollowsTheKey) {
+  // Both are window(128, 0) | window(128, 128) in the key.
+  const PlanContract a =
+      contract_of(request_of("window(100, 99) | window(127, 0)", 512));
+  const PlanContract b =
+      contract_of(request_of("window(99, 0) | window(70, 127)", 512));
+  EXPECT_EQ(a.window_bounds, (std::vector<int64_t>{127, 0, 100, 99}));
+  EXPECT_EQ(b.window_bounds, (std::vector<int64_t>{99, 0, 70, 127}));
+}
+
+TEST(PlanDigest, DiffersWhereAPlanDiffers) {
+  auto plan = *make_plan(request_of("causal", 512), {});
+  const std::string digest = plan_digest(plan);
+  EXPECT_EQ(digest.size(), 32u);
+  EXPECT_EQ(plan_digest(*make_plan(request_of("causal", 512), {})), digest);
+  Plan other = plan;
+  other.forward.entries[3].word ^= 3;
+  EXPECT_NE(plan_digest(other), digest);
+  other = plan;
+  other.q_len = 511;
+  EXPECT_NE(plan_digest(other), digest);
+  other = plan;
+  std::swap(other.forward, other.transposed);
+  EXPECT_NE(plan_digest(other), digest);
+}
+
+}  // namespace
+}  // namespace tessera
