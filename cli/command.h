@@ -19,6 +19,7 @@ using Work = std::function<Result<int>()>;
 Work add_plan(CLI::App& app, CLI::App*& command);
 Work add_show(CLI::App& app, CLI::App*& command);
 Work add_explain(CLI::App& app, CLI::App*& command);
+Work add_export(CLI::App& app, CLI::App*& command);
 Work add_check(CLI::App& app, CLI::App*& command);
 Work add_bench(CLI::App& app, CLI::App*& command);
 

@@ -159,7 +159,8 @@ int run_command(const std::vector<std::string>& arguments) {
     Work work;
   };
   std::vector<Entry> entries;
-  for (auto add : {add_plan, add_show, add_explain, add_check, add_bench}) {
+  for (auto add :
+       {add_plan, add_show, add_explain, add_export, add_check, add_bench}) {
     Entry e;
     e.work = add(app, e.command);
     entries.push_back(std::move(e));

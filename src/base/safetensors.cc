@@ -24,8 +24,10 @@ struct DtypeName {
   int64_t width;
 };
 constexpr DtypeName kDtypes[] = {
-    {Dtype::i32, "I32", 4},   {Dtype::i64, "I64", 8}, {Dtype::f16, "F16", 2},
-    {Dtype::bf16, "BF16", 2}, {Dtype::f32, "F32", 4}, {Dtype::f64, "F64", 8},
+    {Dtype::i32, "I32", 4},      {Dtype::i64, "I64", 8}, {Dtype::f16, "F16", 2},
+    {Dtype::bf16, "BF16", 2},    {Dtype::f32, "F32", 4}, {Dtype::f64, "F64", 8},
+    {Dtype::i8, "I8", 1},        {Dtype::i16, "I16", 2}, {Dtype::u8, "U8", 1},
+    {Dtype::boolean, "BOOL", 1},
 };
 
 const DtypeName& entry(Dtype dtype) {
@@ -60,7 +62,8 @@ Result<Placed> read_tensor(const std::string& name, const Json& value,
   const std::optional<Dtype> dtype = find_dtype(*dtype_name);
   if (!dtype) {
     return invalid(kWhere,
-                   "dtype must be I32, I64, F16, BF16, F32 or F64, found {} "
+                   "dtype must be one of I32, I64, F16, BF16, F32, F64, I8, "
+                   "I16, U8 and BOOL, found {} "
                    "for {}",
                    in_quotes(*dtype_name), what);
   }

@@ -148,9 +148,10 @@ TEST(Safetensors, Refuses) {
       {message(file(R"({"__metadata__":"a"})", "")),
        "[safetensors] __metadata__ must be an object, found the string 'a' for "
        "it"},
-      {one("\"U8\"", "[4]", "[0,4]", 4),
-       "[safetensors] dtype must be I32, I64, F16, BF16, F32 or F64, found "
-       "'U8' for tensor 't'"},
+      {one("\"U16\"", "[2]", "[0,4]", 4),
+       "[safetensors] dtype must be one of I32, I64, F16, BF16, F32, F64, I8, "
+       "I16, U8 and BOOL, found "
+       "'U16' for tensor 't'"},
       {one("4", "[4]", "[0,4]", 4),
        "[safetensors] tensor 't' field 'dtype' must be a string, found the "
        "integer 4 for it"},

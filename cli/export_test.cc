@@ -1,0 +1,101 @@
+// cli/export_test.cc: exported arrays are those of the library.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/bytes.h"
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "cli/program.h"
+#include "tessera/flex.h"
+#include "tessera/layouts.h"
+#include "tessera/splash.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kMask = "causal & window(40, 0)";
+
+Request request() {
+  Request r;
+  r.masks = {*parse_mask(kMask)};
+  r.q_len = r.kv_len = 128;
+  r.tile = {16, 16};
+  return r;
+}
+
+class Export : public testing::Test {
+ protected:
+  ~Export() override { std::filesystem::remove(path_); }
+
+  Safetensors run(std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"export",  "--mask", kMask,
+                                          "--q-len", "128",    "--tile",
+                                          "16",      "-o",     path_};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_program(arguments), 0);
+    testing::internal::GetCapturedStdout();
+    bytes_ = *read_file(path_, 1 << 24);
+    return *parse_safetensors(bytes_);
+  }
+
+  template <class T>
+  void expect(const Safetensors& file, const std::string& name,
+              const std::vector<int64_t>& shape, const std::vector<T>& values) {
+    auto tensor = file.find(name);
+    ASSERT_TRUE(tensor.ok()) << name;
+    EXPECT_EQ(tensor->shape, shape) << name;
+    EXPECT_EQ(load_array<T>(tensor->bytes), values) << name;
+  }
+
+  const std::string path_ =
+      testing::TempDir() + "export" + std::to_string(getpid());
+  const Plan plan_ = *make_plan(request(), {});
+  std::string bytes_;
+};
+
+TEST_F(Export, Flex) {
+  const Safetensors file = run({"--layout", "flex", "--heads", "2"});
+  const FlexBlockMask mask = *make_flex(plan_, 2);
+  EXPECT_EQ(file.tensors.size(), 8u);
+  expect(file, "kv_num_blocks", {1, 2, 8}, mask.kv.num_blocks);
+  expect(file, "full_kv_indices", {1, 2, 8, 8}, mask.full_kv.indices);
+  expect(file, "q_indices", {1, 2, 8, 8}, mask.q.indices);
+  expect(file, "full_q_num_blocks", {1, 2, 8}, mask.full_q.num_blocks);
+}
+
+TEST_F(Export, Splash) {
+  const Safetensors file = run({"--layout", "splash", "--dkv"});
+  SplashOptions options;
+  options.dkv = true;
+  const SplashMaskInfo info = *make_splash(request(), {}, plan_, 0, options);
+  expect(file, "block_mask", info.block_mask.shape, info.block_mask.bytes);
+  expect(file, "data_next", info.data_next.shape, info.data_next.bytes);
+  expect(file, "partial_mask_blocks", info.partial_mask_blocks->shape,
+         info.partial_mask_blocks->bytes);
+  EXPECT_EQ(file.find("partial_mask_blocks")->dtype, Dtype::boolean);
+}
+
+TEST_F(Export, StepsListsAndBitmaps) {
+  const Steps steps = *pack_steps(plan_, true);
+  std::vector<uint32_t> words;
+  for (const Step& s : steps.steps) words.push_back(s.word);
+  const auto count = static_cast<int64_t>(words.size());
+  expect(run({"--layout", "steps"}), "transposed.steps", {count}, words);
+  expect(run({"--layout", "lists"}), "forward.row_start", {9},
+         plan_.forward.row_start);
+  const Bitmaps bitmaps = *make_bitmaps(request(), {}, plan_);
+  const auto distinct =
+      static_cast<int64_t>(bitmaps.words.size()) / bitmaps.words_per_tile;
+  expect(run({"--layout", "bitmaps"}), "words",
+         {distinct, bitmaps.words_per_tile}, bitmaps.words);
+  const Rectangle r =
+      *make_rectangle(plan_.forward, 4);  // the bucket of its width
+  expect(run({"--layout", "rectangle"}), "forward.column", {1, 1, 8, 4},
+         r.column);
+}
+
+}  // namespace
+}  // namespace tessera::cli
