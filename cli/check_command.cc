@@ -95,16 +95,10 @@ std::vector<int64_t> rows_to_check(const Plan& plan, int64_t sample,
 }
 
 Result<int> run(const Options& o) {
-  auto loaded = load_request(o.request);
-  if (!loaded) return loaded.error();
-  const Resolved& resolved = loaded->resolved;
+  auto planned = load_planned(o.request);
+  if (!planned) return planned.error();
+  const auto& [resolved, plan] = *planned;
   const Facts facts = resolved.facts.view();
-  Plan plan;
-  if (loaded->saved) {
-    plan = std::move(*loaded->saved);
-  } else if (auto r = make_plan(resolved.request, facts, plan); !r) {
-    return r.error();
-  }
   auto sample =
       o.rows ? parse_int(*o.rows, "--rows", 1, plan.forward.rows) : int64_t{0};
   if (!sample) return sample.error();

@@ -136,16 +136,10 @@ Result<int> run(const Options& o) {
   if (!o.query) {
     return invalid("cli", "--query must be given, found none");
   }
-  auto loaded = load_request(o.request);
-  if (!loaded) return loaded.error();
-  const Resolved& resolved = loaded->resolved;
+  auto planned = load_planned(o.request);
+  if (!planned) return planned.error();
+  const auto& [resolved, plan] = *planned;
   const Facts facts = resolved.facts.view();
-  Plan plan;
-  if (loaded->saved) {
-    plan = std::move(*loaded->saved);
-  } else if (auto r = make_plan(resolved.request, facts, plan); !r) {
-    return r.error();
-  }
   auto query = parse_int(*o.query, "--query", 0, plan.q_len - 1);
   if (!query) return query.error();
   auto batch_row =

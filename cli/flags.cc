@@ -1,6 +1,7 @@
 // cli/flags.cc: declares the request flags and turns them into a request.
 #include "cli/flags.h"
 
+#include <cstdio>
 #include <utility>
 
 #include "base/fail.h"
@@ -191,6 +192,27 @@ Result<Loaded> load_request(const RequestFlags& flags) {
   auto resolved = resolve(*options);
   if (!resolved) return resolved.error();
   return Loaded{std::move(*resolved), std::nullopt};
+}
+
+Result<Planned> load_planned(const RequestFlags& flags) {
+  auto loaded = load_request(flags);
+  if (!loaded) return loaded.error();
+  Planned out{std::move(loaded->resolved), {}};
+  if (loaded->saved) {
+    out.plan = std::move(*loaded->saved);
+  } else if (auto r = make_plan(out.resolved.request, out.resolved.facts.view(),
+                                out.plan);
+             !r) {
+    return r.error();
+  }
+  print_warnings(out.plan);
+  return out;
+}
+
+void print_warnings(const Plan& plan) {
+  for (const std::string& warning : plan.warnings) {
+    fmt::print(stderr, "tessera: warning: {}\n", warning);
+  }
 }
 
 }  // namespace tessera::cli

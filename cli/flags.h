@@ -29,4 +29,13 @@ struct Loaded {
 };
 Result<Loaded> load_request(const RequestFlags& flags);
 
+// The request and its plan: the saved one, or one made now. Its warnings go to
+// stderr.
+struct Planned {
+  Resolved resolved;
+  Plan plan;
+};
+Result<Planned> load_planned(const RequestFlags& flags);
+void print_warnings(const Plan& plan);
+
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "base/fail.h"
+#include "base/integers.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -245,8 +246,6 @@ SpanRange spans_in(const std::vector<DocumentSpan>& spans, int64_t begin,
   return {static_cast<size_t>(first - spans.begin()),
           static_cast<size_t>(last - first)};
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 std::string with_commas(int64_t n) {
   std::string s = std::to_string(n);

@@ -89,7 +89,6 @@ struct SpanRange {
 SpanRange spans_in(const std::vector<DocumentSpan>& spans, int64_t begin,
                    int64_t end);
 
-int64_t ceil_div(int64_t a, int64_t b);
 std::string with_commas(int64_t n);                  // 12,345
 std::string percent(int64_t part, int64_t whole);    // 12.3%
 std::string ratio_text(int64_t paid, int64_t need);  // "1.25x"

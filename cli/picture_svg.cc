@@ -7,6 +7,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/integers.h"
 #include "cli/picture_parts.h"
 
 namespace tessera {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/fail.h"
+#include "base/integers.h"
 #include "cli/picture_parts.h"
 
 namespace tessera {

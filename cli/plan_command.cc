@@ -31,9 +31,7 @@ Result<int> run(const Options& o) {
   Plan plan;
   auto ns = best_plan_ns(resolved.request, resolved.facts.view(), plan);
   if (!ns) return ns.error();
-  for (const std::string& warning : plan.warnings) {
-    fmt::print(stderr, "tessera: warning: {}\n", warning);
-  }
+  print_warnings(plan);
   auto report = make_report(std::move(resolved), std::move(plan), *ns);
   if (!report) return report.error();
   if (o.out) {

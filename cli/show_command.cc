@@ -1,6 +1,5 @@
 // cli/show_command.cc: `tessera show`.
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "cli/flags.h"
 #include "cli/numbers.h"
 #include "cli/picture.h"
+#include "cli/terminal.h"
 
 namespace tessera::cli {
 namespace {
@@ -29,24 +29,6 @@ struct Options {
   bool ascii = false;
   bool json = false;
 };
-
-int64_t terminal_columns() {
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-    return size.ws_col;
-  }
-  return 80;
-}
-
-bool locale_is_utf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (!value || !*value) continue;
-    const std::string_view v = value;
-    return v.find("UTF-8") != v.npos || v.find("utf8") != v.npos;
-  }
-  return false;
-}
 
 Result<int64_t> index_of(const std::optional<std::string>& text,
                          std::string_view what, int64_t count) {
@@ -61,16 +43,10 @@ Result<int> run(Options o) {
     }
     o.request.plan = o.file;
   }
-  auto loaded = load_request(o.request);
-  if (!loaded) return loaded.error();
-  const Resolved& resolved = loaded->resolved;
+  auto planned = load_planned(o.request);
+  if (!planned) return planned.error();
+  const auto& [resolved, plan] = *planned;
   const Facts facts = resolved.facts.view();
-  Plan plan;
-  if (loaded->saved) {
-    plan = std::move(*loaded->saved);
-  } else if (auto r = make_plan(resolved.request, facts, plan); !r) {
-    return r.error();
-  }
   auto batch_row = index_of(o.batch_row, "--batch-row", plan.batch);
   if (!batch_row) return batch_row.error();
   auto head = index_of(o.head, "--head", plan.heads);
@@ -88,7 +64,8 @@ Result<int> run(Options o) {
   PictureInput input{plan,       facts, head_masks[static_cast<size_t>(*head)],
                      *batch_row, *head, *width};
   input.head_masks = std::move(head_masks);
-  input.color = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
+  input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
+                            std::getenv("TERM"));
   input.unicode = !o.ascii && locale_is_utf8();
 
   if (!o.out) {
@@ -143,7 +120,7 @@ Work add_show(CLI::App& app, CLI::App*& command) {
       "  tessera show batch.plan\n"
       "  tessera show --mask 'causal & window(1023, 0)' --q-len 8192 -o a.svg\n"
       "\n"
-      "NO_COLOR turns colours off.");
+      "NO_COLOR=1 or TERM=dumb turns colours off.");
   return [o] { return run(*o); };
 }
 

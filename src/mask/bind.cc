@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "base/integers.h"
 #include "mask/canonical.h"
 
 namespace tessera {
@@ -96,7 +97,7 @@ Result<void> check_picks(const Request& r, const Facts& f, const Names& names,
                    r.batch, p.heads, r.q_len, p.k, p.blocks.size());
   }
   if (!names.picks) return {};
-  const int64_t n = (r.kv_len - 1) / names.picks_block + 1;
+  const int64_t n = ceil_div(r.kv_len, names.picks_block);
   for (size_t i = 0; i < p.blocks.size(); ++i) {
     if (p.blocks[i] < -1 || p.blocks[i] >= n) {
       const int64_t q = static_cast<int64_t>(i) / p.k;
@@ -211,7 +212,7 @@ Result<Bound> bind(const Request& request, const Facts& facts) {
         !e) {
       return e.error();
     }
-    const int64_t slots = (r.kv_len - 1) / f.base_block_tokens + 1;
+    const int64_t slots = ceil_div(r.kv_len, f.base_block_tokens);
     if (auto e = check_rows("valid_slot_counts", f.valid_slot_counts, r.batch,
                             0, slots);
         !e) {

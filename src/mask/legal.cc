@@ -5,14 +5,11 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/integers.h"
 #include "mask/bind.h"
 
 namespace tessera {
 namespace {
-
-int64_t floor_div(int64_t a, int64_t n) {
-  return a >= 0 ? a / n : -((-a + n - 1) / n);
-}
 
 // What tells keys of one batch row apart, an entry a key.
 struct KeyArrays {

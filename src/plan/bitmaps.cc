@@ -4,6 +4,8 @@
 // keys of one query as intervals. A tile row's queries are asked once each, and
 // filling a tile is then a few runs of bits a query: no pair is looked at
 // alone.
+#include "plan/bitmaps.h"
+
 #include <algorithm>
 #include <bit>
 #include <unordered_map>
@@ -12,16 +14,12 @@
 #include <xxhash.h>
 
 #include "base/fail.h"
-#include "mask/bind.h"
-#include "mask/classify.h"
-#include "mask/program.h"
+#include "base/integers.h"
+#include "mask/sweep.h"
 #include "plan/well_formed.h"
-#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {
-
-constexpr int64_t kMaxWords = kMaxLayoutBytes / 8;
 
 // Sets bits [begin, end).
 void set_bits(std::vector<uint64_t>& words, int64_t begin, int64_t end) {
@@ -76,9 +74,9 @@ class RowKeys {
 // Numbers bitmaps in the order in which they are first met.
 class Distinct {
  public:
-  explicit Distinct(Bitmaps& out) : out_(out) {}
+  Distinct(Bitmaps& out, int64_t most) : out_(out), most_(most) {}
 
-  // -1 where the words of one more would not fit.
+  // -1 where one more would be too many.
   int32_t number_of(const std::vector<uint64_t>& words) {
     const uint64_t hash = XXH3_64bits(words.data(), words.size() * 8);
     const auto [begin, end] = seen_.equal_range(hash);
@@ -87,101 +85,126 @@ class Distinct {
                          static_cast<int64_t>(it->second) * out_.words_per_tile;
       if (std::equal(words.begin(), words.end(), first)) return it->second;
     }
-    if (static_cast<int64_t>(out_.words.size() + words.size()) > kMaxWords) {
-      return -1;
-    }
+    if (static_cast<int64_t>(seen_.size()) >= most_) return -1;
     out_.words.insert(out_.words.end(), words.begin(), words.end());
     return seen_.emplace(hash, static_cast<int32_t>(seen_.size()))->second;
   }
 
  private:
   Bitmaps& out_;
+  int64_t most_;
   std::unordered_multimap<uint64_t, int32_t> seen_;
 };
 
-Error other_plan(int64_t batch_row, int64_t head, std::string_view what,
-                 int64_t found, int64_t due) {
-  return invalid("bitmaps",
-                 "plan must be the plan of the request and facts, found {} "
-                 "legal pairs for {} in {} of batch row {}, head {}",
-                 found, due, what, batch_row, head);
-}
+// One list of a plan: its partial tiles into their bitmaps.
+class Filler {
+ public:
+  Filler(const Plan& plan, const BitmapBudget& budget, std::string_view where,
+         Bitmaps& out)
+      : plan_(plan),
+        budget_(budget),
+        where_(where),
+        out_(out),
+        distinct_(out, budget.max_bytes / budget.bytes_per_tile),
+        words_(static_cast<size_t>(out.words_per_tile)) {}
+
+  // `pairs` has tiles of 1 x 1.
+  Result<void> fill(Classifier& pairs, int64_t b, int64_t h) {
+    const Tile tile = plan_.tile;
+    const int64_t list = plan_.list(b, h);
+    int64_t legal = 0;
+    for (int64_t r = 0; r < plan_.forward.rows; ++r) {
+      const int64_t q_begin = r * tile.q;
+      const int64_t q_end = std::min(q_begin + tile.q, plan_.q_len);
+      bool read = false;
+      for (const Entry e : plan_.forward.row(list, r)) {
+        const int64_t k_begin = e.column() * tile.kv;
+        const int64_t k_end = std::min(k_begin + tile.kv, plan_.kv_len);
+        const int64_t area = (q_end - q_begin) * (k_end - k_begin);
+        if (e.tile_class() == TileClass::full) {
+          legal += area;
+          out_.of_entry.push_back(-1);
+          continue;
+        }
+        if (!read) keys_.read(pairs, q_begin, q_end);
+        read = true;
+        keys_.fill(k_begin, k_end, tile.kv, words_);
+        int64_t ones = 0;
+        for (uint64_t word : words_) ones += std::popcount(word);
+        if (ones == 0 || ones == area) {
+          return other_plan(b, h, fmt::format("tile ({}, {})", r, e.column()),
+                            ones, area);
+        }
+        legal += ones;
+        const int32_t number = distinct_.number_of(words_);
+        if (number < 0) {
+          return over_limit(where_,
+                            "bitmaps may take {} bytes, found more at tile "
+                            "({}, {}) of batch row {}, head {}",
+                            budget_.max_bytes, r, e.column(), b, h);
+        }
+        out_.of_entry.push_back(number);
+      }
+    }
+    const int64_t due = plan_.legal_pairs[static_cast<size_t>(list)];
+    if (legal != due) return other_plan(b, h, "the list", legal, due);
+    return {};
+  }
+
+ private:
+  Error other_plan(int64_t batch_row, int64_t head, std::string_view what,
+                   int64_t found, int64_t due) const {
+    return invalid(where_,
+                   "plan must be the plan of the request and facts, found {} "
+                   "legal pairs for {} in {} of batch row {}, head {}",
+                   found, due, what, batch_row, head);
+  }
+
+  const Plan& plan_;
+  const BitmapBudget& budget_;
+  std::string_view where_;
+  Bitmaps& out_;
+  Distinct distinct_;
+  RowKeys keys_;
+  std::vector<uint64_t> words_;
+};
+
+int64_t words_of(const Tile& tile) { return ceil_div(tile.q * tile.kv, 64); }
 
 }  // namespace
 
+Result<Bitmaps> make_bitmaps_of(const Request& request, const Facts& facts,
+                                const Plan& plan, int64_t begin, int64_t end,
+                                const BitmapBudget& budget,
+                                std::string_view where) {
+  auto sweep = start_sweep(request, facts);
+  if (!sweep) return sweep.error();
+  if (auto r = check_heads(plan, sweep->bound.heads, where); !r) {
+    return r.error();
+  }
+  sweep->bound.tile = {1, 1};
+  const Worklist& w = plan.forward;
+  Bitmaps out;
+  out.words_per_tile = words_of(plan.tile);
+  const auto first_entry = [&](int64_t batch_row) {
+    return w.row_start[static_cast<size_t>(plan.list(batch_row, 0) * w.rows)];
+  };
+  out.of_entry.reserve(first_entry(end) - first_entry(begin));
+  Filler filler(plan, budget, where, out);
+  auto walked = sweep->each_list(begin, end,
+                                 [&](Classifier& pairs, int64_t b, int64_t h) {
+                                   return filler.fill(pairs, b, h);
+                                 });
+  if (!walked) return walked.error();
+  return out;
+}
+
 Result<Bitmaps> make_bitmaps(const Request& request, const Facts& facts,
                              const Plan& plan) {
-  if (auto r = check_plan_of(request, plan, "bitmaps"); !r) return r.error();
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
-  if (bound->heads != plan.heads) {
-    return invalid("bitmaps",
-                   "plan must be the plan of the request and facts, found {} "
-                   "heads for {}",
-                   plan.heads, bound->heads);
-  }
-  std::vector<Program> programs;
-  for (const Mask& mask : request.masks) {
-    auto program = compile(mask);
-    if (!program) return program.error();
-    programs.push_back(std::move(*program));
-  }
-
-  bound->tile = {1, 1};
-  Classifier pairs(*bound);
-  Bitmaps out;
-  const Tile tile = plan.tile;
-  out.words_per_tile = (tile.q * tile.kv + 63) / 64;
-  out.of_entry.assign(plan.forward.entries.size(), -1);
-  Distinct distinct(out);
-  RowKeys keys;
-  std::vector<uint64_t> words(static_cast<size_t>(out.words_per_tile));
-  const auto groups = static_cast<int64_t>(programs.size());
-  size_t entry = 0;
-  for (int64_t b = 0; b < plan.batch; ++b) {
-    pairs.begin_batch_row(b);
-    for (int64_t h = 0; h < plan.heads; ++h) {
-      pairs.begin_list(programs[static_cast<size_t>(h * groups / plan.heads)],
-                       h);
-      const int64_t list = plan.list(b, h);
-      int64_t legal = 0;
-      for (int64_t r = 0; r < plan.forward.rows; ++r) {
-        const int64_t q_begin = r * tile.q;
-        const int64_t q_end = std::min(q_begin + tile.q, plan.q_len);
-        bool read = false;
-        for (const Entry e : plan.forward.row(list, r)) {
-          const int64_t k_begin = e.column() * tile.kv;
-          const int64_t k_end = std::min(k_begin + tile.kv, plan.kv_len);
-          const int64_t area = (q_end - q_begin) * (k_end - k_begin);
-          const size_t at = entry++;
-          if (e.tile_class() == TileClass::full) {
-            legal += area;
-            continue;
-          }
-          if (!read) keys.read(pairs, q_begin, q_end);
-          read = true;
-          keys.fill(k_begin, k_end, tile.kv, words);
-          int64_t ones = 0;
-          for (uint64_t word : words) ones += std::popcount(word);
-          if (ones == 0 || ones == area) {
-            return other_plan(b, h, fmt::format("tile ({}, {})", r, e.column()),
-                              ones, area);
-          }
-          legal += ones;
-          out.of_entry[at] = distinct.number_of(words);
-          if (out.of_entry[at] < 0) {
-            return over_limit("bitmaps",
-                              "bitmaps may take {} bytes, found more at tile "
-                              "({}, {}) of batch row {}, head {}",
-                              kMaxLayoutBytes, r, e.column(), b, h);
-          }
-        }
-      }
-      const int64_t due = plan.legal_pairs[static_cast<size_t>(list)];
-      if (legal != due) return other_plan(b, h, "the list", legal, due);
-    }
-  }
-  return out;
+  constexpr std::string_view kWhere = "bitmaps";
+  if (auto r = check_plan_of(request, plan, kWhere); !r) return r.error();
+  return make_bitmaps_of(request, facts, plan, 0, plan.batch,
+                         {8 * words_of(plan.tile), kMaxLayoutBytes}, kWhere);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/fail.h"
+#include "plan/well_formed.h"
 
 namespace tessera {
 namespace {
@@ -13,85 +14,10 @@ namespace {
 constexpr std::string_view kWhere = "flex";
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
-int64_t ceil_div(int64_t a, int64_t n) { return (a + n - 1) / n; }
-
 std::optional<int64_t> product(int64_t a, int64_t b) {
   int64_t p = 0;
   if (__builtin_mul_overflow(a, b, &p)) return std::nullopt;
   return p;
-}
-
-Result<void> check_range(std::string_view what, int64_t value, int64_t least,
-                         int64_t most) {
-  if (value >= least && value <= most) return {};
-  return invalid(kWhere, "{} must be from {} to {}, found {}", what, least,
-                 most, value);
-}
-
-Result<void> check_sizes(const Plan& p) {
-  for (auto r :
-       {check_range("the plan's batch", p.batch, 1, kMaxBatch),
-        check_range("the plan's heads", p.heads, 1, kMaxTiles),
-        check_range("the plan's q_len", p.q_len, 1, kMaxTokens),
-        check_range("the plan's kv_len", p.kv_len, 1, kMaxTokens),
-        check_range("the plan's tile q", p.tile.q, kMinBlock, kMaxBlock),
-        check_range("the plan's tile kv", p.tile.kv, kMinBlock, kMaxBlock)}) {
-    if (!r) return r;
-  }
-  return {};
-}
-
-// Anyone can fill the plain struct that a plan is: nothing may run off it.
-Result<void> check_lists(const Plan& p) {
-  const Worklist& w = p.forward;
-  const int64_t rows = ceil_div(p.q_len, p.tile.q);
-  const int64_t columns = ceil_div(p.kv_len, p.tile.kv);
-  if (w.lists != p.batch * p.heads || w.rows != rows || w.columns != columns) {
-    return invalid(kWhere,
-                   "the plan's lists must be {} of {} rows and {} columns, "
-                   "found {} of {} and {}",
-                   p.batch * p.heads, rows, columns, w.lists, w.rows,
-                   w.columns);
-  }
-  const auto starts = product(w.lists, w.rows);
-  if (!starts || w.row_start.size() != index(*starts) + 1) {
-    return invalid(kWhere,
-                   "row_start must have {} lists of {} rows and one more, "
-                   "found {}",
-                   w.lists, w.rows, w.row_start.size());
-  }
-  if (w.row_start.front() != 0 || w.row_start.back() != w.entries.size()) {
-    return invalid(kWhere,
-                   "row_start must run from 0 to {} entries, found {} to {}",
-                   w.entries.size(), w.row_start.front(), w.row_start.back());
-  }
-  for (size_t r = 1; r < w.row_start.size(); ++r) {
-    if (w.row_start[r] < w.row_start[r - 1] ||
-        w.row_start[r] > w.entries.size()) {
-      return invalid(kWhere,
-                     "row_start must ascend to at most {}, found {} after {}",
-                     w.entries.size(), w.row_start[r], w.row_start[r - 1]);
-    }
-    int64_t before = -1;
-    for (size_t at = w.row_start[r - 1]; at < w.row_start[r]; ++at) {
-      const Entry e = w.entries[at];
-      if (e.column() <= before || e.column() >= columns) {
-        return invalid(kWhere,
-                       "columns of a row must ascend below {}, found {} after "
-                       "{}",
-                       columns, e.column(), before);
-      }
-      before = e.column();
-      if (e.tile_class() != TileClass::partial &&
-          e.tile_class() != TileClass::full) {
-        return invalid(kWhere,
-                       "tiles must be listed as partial (1) or full (2), "
-                       "found {} in column {}",
-                       e.word & 3, e.column());
-      }
-    }
-  }
-  return {};
 }
 
 // A list under construction: blocks are pushed ascending within a row.
@@ -168,8 +94,7 @@ FlexBlockMask fill(const Plan& plan, int64_t heads) {
 }  // namespace
 
 Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads) {
-  if (auto r = check_sizes(plan); !r) return r.error();
-  if (auto r = check_lists(plan); !r) return r.error();
+  if (auto r = check_plan(plan, kWhere); !r) return r.error();
   if (heads == 0) heads = plan.heads;
   if (heads < 1 || heads % plan.heads != 0) {
     return invalid(kWhere,

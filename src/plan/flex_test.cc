@@ -242,6 +242,8 @@ Plan small_plan() {
   p.forward.entries = {Entry::of(0, TileClass::full),
                        Entry::of(0, TileClass::partial),
                        Entry::of(1, TileClass::full)};
+  p.transposed = transpose(p.forward);
+  p.legal_pairs = {64 + 63 + 56};
   return p;
 }
 
@@ -268,54 +270,57 @@ struct Broken {
 TEST(Flex, BrokenPlansAndHeadsAreRefused) {
   const Broken cases[] = {
       {"no batch", [](Plan& p) { p.batch = 0; }, 0,
-       "[flex] the plan's batch must be from 1 to 1048576, found 0"},
+       "[flex] a plan's sizes must be those of a request, found batch 0, heads "
+       "1, q_len 16, kv_len 15, tile 8x8"},
       {"heads below zero", [](Plan& p) { p.heads = -2; }, 0,
-       "[flex] the plan's heads must be from 1 to 268435456, found -2"},
+       "[flex] a plan's sizes must be those of a request, found batch 1, heads "
+       "-2, q_len 16, kv_len 15, tile 8x8"},
       {"no queries", [](Plan& p) { p.q_len = 0; }, 0,
-       "[flex] the plan's q_len must be from 1 to 1073741824, found 0"},
+       "[flex] a plan's sizes must be those of a request, found batch 1, heads "
+       "1, q_len 0, kv_len 15, tile 8x8"},
       {"keys beyond the limit", [](Plan& p) { p.kv_len = INT64_MAX; }, 0,
-       "[flex] the plan's kv_len must be from 1 to 1073741824, found "
-       "9223372036854775807"},
+       "[flex] a plan's sizes must be those of a request, found batch 1, heads "
+       "1, q_len 16, kv_len 9223372036854775807, tile 8x8"},
       {"no tile", [](Plan& p) { p.tile.q = 0; }, 0,
-       "[flex] the plan's tile q must be from 8 to 4096, found 0"},
+       "[flex] a plan's sizes must be those of a request, found batch 1, heads "
+       "1, q_len 16, kv_len 15, tile 0x8"},
       {"a wide tile", [](Plan& p) { p.tile.kv = 8192; }, 0,
-       "[flex] the plan's tile kv must be from 8 to 4096, found 8192"},
+       "[flex] a plan's sizes must be those of a request, found batch 1, heads "
+       "1, q_len 16, kv_len 15, tile 8x8192"},
       {"a row short", [](Plan& p) { p.forward.rows = 1; }, 0,
-       "[flex] the plan's lists must be 1 of 2 rows and 2 columns, found 1 of "
+       "[flex] the forward list must be 1 of 2 rows and 2 columns, found 1 of "
        "1 and 2"},
       {"a default worklist", [](Plan& p) { p.forward = {}; }, 0,
-       "[flex] the plan's lists must be 1 of 2 rows and 2 columns, found 0 of "
+       "[flex] the forward list must be 1 of 2 rows and 2 columns, found 0 of "
        "0 and 0"},
       {"row starts missing", [](Plan& p) { p.forward.row_start = {}; }, 0,
-       "[flex] row_start must have 1 lists of 2 rows and one more, found 0"},
+       "[flex] row starts must be 3, found 0"},
       {"starts late", [](Plan& p) { p.forward.row_start[0] = 1; }, 0,
-       "[flex] row_start must run from 0 to 3 entries, found 1 to 3"},
+       "[flex] row starts must go from 0 to 3 entries, found 1 to 3"},
       {"ends early", [](Plan& p) { p.forward.row_start[2] = 2; }, 0,
-       "[flex] row_start must run from 0 to 3 entries, found 0 to 2"},
+       "[flex] row starts must go from 0 to 3 entries, found 0 to 2"},
       {"runs off", [](Plan& p) { p.forward.row_start[1] = 4000000000; }, 0,
-       "[flex] row_start must ascend to at most 3, found 4000000000 after 0"},
+       "[flex] row starts must rise, found 0 to 4000000000 for row 0"},
       {"falls",
        [](Plan& p) {
          p.q_len = 24;
          p.forward.rows = 3;
          p.forward.row_start = {0, 2, 1, 3};
          p.forward.entries[1] = Entry::of(1, TileClass::partial);
+         p.transposed.columns = 3;
        },
-       0, "[flex] row_start must ascend to at most 3, found 1 after 2"},
+       0, "[flex] row starts must rise, found 2 to 1 for row 1"},
       {"a column beyond",
        [](Plan& p) { p.forward.entries[0] = Entry::of(2, TileClass::full); }, 0,
-       "[flex] columns of a row must ascend below 2, found 2 after -1"},
+       "[flex] columns must ascend below 2, found 2 after -1 for row 0"},
       {"a column twice",
        [](Plan& p) { p.forward.entries[2] = Entry::of(0, TileClass::full); }, 0,
-       "[flex] columns of a row must ascend below 2, found 0 after 0"},
+       "[flex] columns must ascend below 2, found 0 after 0 for row 1"},
       {"an empty tile",
        [](Plan& p) { p.forward.entries[0] = Entry::of(0, TileClass::empty); },
-       0,
-       "[flex] tiles must be listed as partial (1) or full (2), found 0 in "
-       "column 0"},
+       0, "[flex] classes in a list must be 1 or 2, found 0 for row 0"},
       {"a fourth class", [](Plan& p) { p.forward.entries[0].word = 3; }, 0,
-       "[flex] tiles must be listed as partial (1) or full (2), found 3 in "
-       "column 0"},
+       "[flex] classes in a list must be 1 or 2, found 3 for row 0"},
       {"negative heads", [](Plan&) {}, -1,
        "[flex] heads must be a multiple of the plan's heads, found -1 for 1"},
       {"too many heads", [](Plan&) {}, INT64_MAX,

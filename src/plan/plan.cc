@@ -4,15 +4,11 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "mask/bind.h"
-#include "mask/classify.h"
-#include "mask/program.h"
+#include "mask/sweep.h"
 #include "plan/transpose.h"
 
 namespace tessera {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t n) { return (a + n - 1) / n; }
 
 Error too_many_tiles() {
   return over_limit("plan",
@@ -35,25 +31,19 @@ void append(const std::vector<Span>& spans, std::vector<Entry>& entries) {
 }  // namespace
 
 Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
-  std::vector<Program> programs;
-  for (const Mask& mask : request.masks) {
-    auto program = compile(mask);
-    if (!program) return program.error();
-    programs.push_back(std::move(*program));
-  }
-
-  plan.batch = bound->batch;
-  plan.heads = bound->heads;
-  plan.q_len = bound->q_len;
-  plan.kv_len = bound->kv_len;
-  plan.tile = bound->tile;
-  plan.warnings = std::move(bound->warnings);
+  auto sweep = start_sweep(request, facts);
+  if (!sweep) return sweep.error();
+  Bound& bound = sweep->bound;
+  plan.batch = bound.batch;
+  plan.heads = bound.heads;
+  plan.q_len = bound.q_len;
+  plan.kv_len = bound.kv_len;
+  plan.tile = bound.tile;
+  plan.warnings = std::move(bound.warnings);
   Worklist& w = plan.forward;
-  w.lists = plan.batch * plan.heads;
-  w.rows = ceil_div(plan.q_len, plan.tile.q);
-  w.columns = ceil_div(plan.kv_len, plan.tile.kv);
+  w.lists = sweep->lists();
+  w.rows = sweep->rows();
+  w.columns = sweep->columns();
   // Row starts are 32 bits, and each list has some even without tiles.
   int64_t starts = 0;
   if (__builtin_mul_overflow(w.lists, std::max(w.rows, w.columns), &starts) ||
@@ -69,27 +59,23 @@ Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
   w.entries.clear();
   plan.legal_pairs.assign(static_cast<size_t>(w.lists), 0);
 
-  Classifier classifier(*bound);
-  for (int64_t b = 0; b < plan.batch; ++b) {
-    classifier.begin_batch_row(b);
-    for (int64_t h = 0; h < plan.heads; ++h) {
-      const auto groups = static_cast<int64_t>(programs.size());
-      classifier.begin_list(
-          programs[static_cast<size_t>(h * groups / plan.heads)], h);
-      int64_t& pairs = plan.legal_pairs[static_cast<size_t>(plan.list(b, h))];
-      for (int64_t r = 0; r < w.rows; ++r) {
-        const std::vector<Span>& spans = classifier.tile_row(r);
-        int64_t tiles = static_cast<int64_t>(w.entries.size());
-        for (const Span& s : spans) {
-          tiles += s.end - s.begin;
-          pairs += s.pairs * (s.end - s.begin);
+  auto walked = sweep->each_list(
+      [&](Classifier& list, int64_t b, int64_t h) -> Result<void> {
+        int64_t& pairs = plan.legal_pairs[static_cast<size_t>(plan.list(b, h))];
+        for (int64_t r = 0; r < w.rows; ++r) {
+          const std::vector<Span>& spans = list.tile_row(r);
+          int64_t tiles = static_cast<int64_t>(w.entries.size());
+          for (const Span& s : spans) {
+            tiles += s.end - s.begin;
+            pairs += s.pairs * (s.end - s.begin);
+          }
+          if (tiles > kMaxTiles) return too_many_tiles();
+          append(spans, w.entries);
+          w.row_start.push_back(static_cast<uint32_t>(tiles));
         }
-        if (tiles > kMaxTiles) return too_many_tiles();
-        append(spans, w.entries);
-        w.row_start.push_back(static_cast<uint32_t>(tiles));
-      }
-    }
-  }
+        return {};
+      });
+  if (!walked) return walked;
   transpose(plan.forward, plan.transposed);
   return {};
 }

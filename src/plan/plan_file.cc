@@ -19,10 +19,12 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/integers.h"
 #include "base/text.h"
 #include "plan/plan_header.h"
 #include "plan/transpose.h"
 #include "plan/verify.h"
+#include "plan/well_formed.h"
 
 namespace tessera {
 namespace {
@@ -46,8 +48,6 @@ constexpr std::string_view kSectionOrder[] = {"doc_ids",
                                               "picks",
                                               "row_counts",
                                               "entries"};
-
-int64_t ceil_div(int64_t a, int64_t n) { return (a + n - 1) / n; }
 
 std::string digest_of(std::string_view bytes) {
   XXH128_canonical_t canonical;
@@ -277,25 +277,7 @@ Result<Worklist> read_forward(const PlanHeader& h, const Sections& sections,
                    tiles, total);
   }
   w.entries = load_array<Entry>(entries);
-  for (int64_t i = 0; i < rows; ++i) {
-    int64_t last = -1;
-    for (const Entry& e : w.row(0, i)) {
-      if (e.column() >= w.columns || e.column() <= last) {
-        return invalid(kWhere,
-                       "columns must ascend below {}, found {} after {} in row "
-                       "{} of row_counts",
-                       w.columns, e.column(), last, i);
-      }
-      last = e.column();
-      const int64_t c = e.word & 3;
-      if (c != 1 && c != 2) {
-        return invalid(kWhere,
-                       "a class must be 1 or 2, found {} for column {} in row "
-                       "{} of row_counts",
-                       c, last, i);
-      }
-    }
-  }
+  if (auto e = check_worklist(w, kWhere); !e) return e.error();
   return w;
 }
 
@@ -356,17 +338,7 @@ Result<std::string> encode_plan(const Request& request, const Facts& facts,
                                 const Plan& plan) {
   const Worklist& w = plan.forward;
   // Well formed first: what follows reads the lists through their row starts.
-  int64_t rows = 0;
-  if (w.lists < 0 || w.rows < 0 ||
-      __builtin_mul_overflow(w.lists, w.rows, &rows) ||
-      static_cast<uint64_t>(rows) + 1 != w.row_start.size() ||
-      w.row_start.front() != 0 || w.row_start.back() != w.entries.size() ||
-      !std::is_sorted(w.row_start.begin(), w.row_start.end())) {
-    return invalid(kWhere,
-                   "row starts must ascend from 0 to the entries, found others "
-                   "for {} lists of {} rows",
-                   w.lists, w.rows);
-  }
+  if (auto r = check_worklist(w, kWhere); !r) return r.error();
   auto verified = verify_forward(request, facts, w, kWhere);
   if (!verified) return verified.error();
   Plan due;

@@ -409,20 +409,19 @@ TEST(PlanFile, EveryFieldIsChecked) {
        words("row_counts", {UINT32_MAX, 2, 3, 2, 1, 2, 3, 0})},
       {"row_counts must add up to 16 entries, found 7",
        words("row_counts", {1, 1, 1, 1, 1, 1, 1, 0})},
-      {"columns must ascend below 4, found 4 after -1 in row 0 of row_counts",
+      {"columns must ascend below 4, found 4 after -1 for row 0",
        [](Parts& p) { p.section("entries")[0] = 4 << 2 | 1; }},
-      {"columns must ascend below 4, found 1073741823 after -1 in row 0 of "
-       "row_counts",
+      {"columns must ascend below 4, found 1073741823 after -1 for row 0",
        [](Parts& p) { p.section("entries")[0] = UINT32_MAX; }},
-      {"columns must ascend below 4, found 0 after 0 in row 1 of row_counts",
+      {"columns must ascend below 4, found 0 after 0 for row 1",
        [](Parts& p) { p.section("entries")[2] = 0 << 2 | 1; }},
-      {"columns must ascend below 4, found 0 after 1 in row 1 of row_counts",
+      {"columns must ascend below 4, found 0 after 1 for row 1",
        [](Parts& p) {
          std::swap(p.section("entries")[1], p.section("entries")[2]);
        }},
-      {"a class must be 1 or 2, found 0 for column 0 in row 0 of row_counts",
+      {"classes in a list must be 1 or 2, found 0 for row 0",
        [](Parts& p) { p.section("entries")[0] = 0; }},
-      {"a class must be 1 or 2, found 3 for column 0 in row 0 of row_counts",
+      {"classes in a list must be 1 or 2, found 3 for row 0",
        [](Parts& p) { p.section("entries")[0] = 3; }},
       // Well-formed lists of another plan.
       {"lists must be those that the request and facts plan to, found column 0 "
@@ -516,11 +515,9 @@ TEST(PlanFile, EncodeRefusesAPlanThatIsNotItsRequests) {
   EXPECT_EQ(encode([](Plan& p) { p.tile.q = 32; }), other);
   EXPECT_EQ(encode([](Plan& p) { p.warnings.push_back("w"); }), other);
   EXPECT_EQ(encode([](Plan& p) { p.forward.row_start.clear(); }),
-            "[plan file] row starts must ascend from 0 to the entries, found "
-            "others for 2 lists of 4 rows");
+            "[plan file] row starts must be 9, found 0");
   EXPECT_EQ(encode([](Plan& p) { p.forward.row_start[2] = 99; }),
-            "[plan file] row starts must ascend from 0 to the entries, found "
-            "others for 2 lists of 4 rows");
+            "[plan file] row starts must rise, found 1 to 99 for row 1");
   EXPECT_EQ(encode([](Plan& p) { p.forward.columns = 9; }),
             "[plan file] lists must be 2 of 4 rows and 4 columns, found 2 of 4 "
             "and 9");

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/integers.h"
 #include "plan/well_formed.h"
 #include "tessera/layouts.h"
 
@@ -97,8 +98,7 @@ Result<Regrouped> regroup(const Worklist& w, int64_t rows_per_group,
     });
     g.end = static_cast<uint32_t>(out.columns.size());
     const int64_t tiles = g.end - g.begin;
-    out.steps +=
-        std::max<int64_t>(1, (tiles + tiles_per_step - 1) / tiles_per_step);
+    out.steps += std::max<int64_t>(1, ceil_div(tiles, tiles_per_step));
     out.groups.push_back(g);
     out.group_start[static_cast<size_t>(l) + 1] =
         static_cast<uint32_t>(out.groups.size());

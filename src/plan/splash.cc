@@ -5,11 +5,12 @@
 #include <cstring>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "base/fail.h"
-#include "tessera/legal.h"
+#include "mask/bind.h"
+#include "plan/bitmaps.h"
+#include "plan/well_formed.h"
 
 namespace tessera {
 namespace {
@@ -48,17 +49,20 @@ struct Lines {
 // The distinct partial tiles of one batch row, numbered as they are first met
 // over its lists: the order in which Splash meets them.
 struct Blocks {
-  int64_t words_per_tile = 0;
-  std::vector<uint64_t> words;
+  Bitmaps bitmaps;  // of_entry begins at first_entry
   size_t first_entry = 0;
-  std::vector<int32_t> of_entry;  // from first_entry on; -1 where full
 
   int64_t count() const {
-    return static_cast<int64_t>(words.size()) / words_per_tile;
+    return static_cast<int64_t>(bitmaps.words.size()) / bitmaps.words_per_tile;
   }
   bool bit(int64_t block, int64_t i) const {
-    const uint64_t word = words[index(block * words_per_tile + i / 64)];
-    return word >> (i % 64) & 1;
+    const int64_t word = block * bitmaps.words_per_tile + i / 64;
+    return bitmaps.words[index(word)] >> (i % 64) & 1;
+  }
+  // An iterator, so that tiles from here on can be compared.
+  auto number_of(size_t entry) const {
+    return bitmaps.of_entry.begin() +
+           static_cast<std::ptrdiff_t>(entry - first_entry);
   }
 };
 
@@ -117,44 +121,6 @@ Result<void> check_options(const Plan& plan, int64_t batch_row, int64_t heads,
   return {};
 }
 
-// A plan is a plain struct that anyone can fill: nothing below may run off it.
-Result<void> check_plan(const Request& request, const Plan& plan) {
-  const Worklist& w = plan.forward;
-  const bool same =
-      plan.batch == request.batch && plan.q_len == request.q_len &&
-      plan.kv_len == request.kv_len && plan.tile == request.tile &&
-      plan.batch >= 1 && plan.batch <= kMaxBatch && plan.heads >= 1 &&
-      plan.heads <= kMaxBatch && plan.q_len >= 1 && plan.q_len <= kMaxTokens &&
-      plan.kv_len >= 1 && plan.kv_len <= kMaxTokens && plan.tile.q >= 1 &&
-      plan.tile.q <= kMaxBlock && plan.tile.kv >= 1 &&
-      plan.tile.kv <= kMaxBlock && w.lists == plan.batch * plan.heads &&
-      w.lists <= kMaxTiles && w.rows == (plan.q_len - 1) / plan.tile.q + 1 &&
-      w.columns == (plan.kv_len - 1) / plan.tile.kv + 1 &&
-      w.row_start.size() == index(w.lists * w.rows + 1);
-  if (!same) {
-    return invalid(kWhere,
-                   "a plan must be of its request's shape, found another");
-  }
-  for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
-    bool sound = w.row_start[r] <= w.row_start[r + 1] &&
-                 w.row_start[r + 1] <= w.entries.size();
-    for (size_t i = w.row_start[r]; sound && i < w.row_start[r + 1]; ++i) {
-      const TileClass c = w.entries[i].tile_class();
-      sound = w.entries[i].column() < w.columns &&
-              (c == TileClass::partial || c == TileClass::full) &&
-              (i == w.row_start[r] ||
-               w.entries[i - 1].column() < w.entries[i].column());
-    }
-    if (!sound) {
-      return invalid(kWhere,
-                     "a plan's rows must hold ascending columns below {} of "
-                     "class 1 or 2, found otherwise for row {}",
-                     w.columns, r);
-    }
-  }
-  return {};
-}
-
 // A function of (query, key) knows no fact of the batch.
 Result<void> check_computable(const Request& request, const Facts& facts) {
   const auto refuse = [](std::string_view what) {
@@ -179,71 +145,37 @@ Error too_large() {
                     kMaxSplashBytes);
 }
 
-uint64_t hash_words(std::span<const uint64_t> words) {
-  uint64_t h = 0x9e3779b97f4a7c15;
-  for (uint64_t w : words) {
-    h = (h ^ w) * 0xff51afd7ed558ccd;
-    h ^= h >> 32;
-  }
-  return h;
-}
-
-// `marks_only`: no consumer, so every partial tile is number 0.
-Result<Blocks> find_blocks(const Request& request, const Facts& facts,
-                           const Plan& plan, int64_t batch_row,
-                           bool marks_only) {
-  auto legality = Legality::bind(request, facts);
-  if (!legality) return legality.error();
-  if (legality->heads() != plan.heads) {
-    return invalid(kWhere,
-                   "a plan must have its request's heads, found {} for {}",
-                   plan.heads, legality->heads());
-  }
+// Every partial tile as number 0 of no blocks, for a kernel that reads none.
+Result<Bitmaps> mark_partial(const Request& request, const Facts& facts,
+                             const Plan& plan, int64_t batch_row) {
+  auto bound = bind(request, facts);
+  if (!bound) return bound.error();
+  if (auto e = check_heads(plan, bound->heads, kWhere); !e) return e.error();
   const Worklist& w = plan.forward;
-  const int64_t area = plan.tile.q * plan.tile.kv;
-  Blocks blocks;
-  blocks.words_per_tile = (area + 63) / 64;
-  blocks.first_entry = w.row_start[index(plan.list(batch_row, 0) * w.rows)];
-  std::unordered_multimap<uint64_t, int32_t> seen;
-  std::vector<uint64_t> tile(index(blocks.words_per_tile));
+  Bitmaps marks;
+  marks.words_per_tile = 1;
   for (int64_t h = 0; h < plan.heads; ++h) {
     for (int64_t r = 0; r < w.rows; ++r) {
-      for (const Entry& entry : w.row(plan.list(batch_row, h), r)) {
-        if (entry.tile_class() == TileClass::full) {
-          blocks.of_entry.push_back(-1);
-          continue;
-        }
-        if (marks_only) {
-          blocks.of_entry.push_back(0);
-          continue;
-        }
-        std::fill(tile.begin(), tile.end(), 0);
-        for (int64_t i = 0; i < area; ++i) {
-          const bool legal =
-              legality->legal(batch_row, h, r * plan.tile.q + i / plan.tile.kv,
-                              entry.column() * plan.tile.kv + i % plan.tile.kv);
-          tile[index(i / 64)] |= uint64_t{legal} << (i % 64);
-        }
-        const uint64_t hash = hash_words(tile);
-        const auto [begin, end] = seen.equal_range(hash);
-        const auto found = std::find_if(begin, end, [&](const auto& known) {
-          return std::equal(
-              tile.begin(), tile.end(),
-              blocks.words.begin() + known.second * blocks.words_per_tile);
-        });
-        if (found != end) {
-          blocks.of_entry.push_back(found->second);
-          continue;
-        }
-        const int64_t count = blocks.count();
-        if ((count + 1) * area > kMaxSplashBytes) return too_large();
-        seen.emplace(hash, static_cast<int32_t>(count));
-        blocks.words.insert(blocks.words.end(), tile.begin(), tile.end());
-        blocks.of_entry.push_back(static_cast<int32_t>(count));
+      for (const Entry e : w.row(plan.list(batch_row, h), r)) {
+        marks.of_entry.push_back(e.tile_class() == TileClass::full ? -1 : 0);
       }
     }
   }
-  return blocks;
+  return marks;
+}
+
+Result<Blocks> find_blocks(const Request& request, const Facts& facts,
+                           const Plan& plan, int64_t batch_row,
+                           bool marks_only) {
+  const Worklist& w = plan.forward;
+  const int64_t area = plan.tile.q * plan.tile.kv;
+  auto bitmaps = marks_only ? mark_partial(request, facts, plan, batch_row)
+                            : make_bitmaps_of(request, facts, plan, batch_row,
+                                              batch_row + 1,
+                                              {area, kMaxSplashBytes}, kWhere);
+  if (!bitmaps) return bitmaps.error();
+  return Blocks{std::move(*bitmaps),
+                w.row_start[index(plan.list(batch_row, 0) * w.rows)]};
 }
 
 // Per plan head of the batch row: the first plan head whose mask is the same.
@@ -255,13 +187,10 @@ std::vector<int64_t> find_same_masks(const Plan& plan, int64_t batch_row,
       const auto x = w.row(plan.list(batch_row, a), r);
       const auto y = w.row(plan.list(batch_row, b), r);
       if (!std::equal(x.begin(), x.end(), y.begin(), y.end())) return false;
-      const size_t at = index(x.data() - w.entries.data()) - blocks.first_entry;
-      const size_t bt = index(y.data() - w.entries.data()) - blocks.first_entry;
-      if (!std::equal(blocks.of_entry.begin() + at,
-                      blocks.of_entry.begin() + at + x.size(),
-                      blocks.of_entry.begin() + bt)) {
-        return false;
-      }
+      const auto at = blocks.number_of(index(x.data() - w.entries.data()));
+      const auto bt = blocks.number_of(index(y.data() - w.entries.data()));
+      const auto size = static_cast<std::ptrdiff_t>(x.size());
+      if (!std::equal(at, at + size, bt)) return false;
     }
     return true;
   };
@@ -305,9 +234,9 @@ Lines make_lines(const Plan& plan, int64_t batch_row, const Blocks& blocks,
   lines.live.resize(index(lines.start.back()));
   std::vector<int64_t> next(lines.start.begin(), lines.start.end() - 1);
   each([&](int64_t line, int64_t minor, const Entry& e) {
-    const size_t at = index(&e - w.entries.data()) - blocks.first_entry;
-    lines.live[index(next[index(line)]++)] = {static_cast<int32_t>(minor),
-                                              blocks.of_entry[at]};
+    lines.live[index(next[index(line)]++)] = {
+        static_cast<int32_t>(minor),
+        *blocks.number_of(index(&e - w.entries.data()))};
   });
   return lines;
 }
@@ -467,7 +396,7 @@ int64_t SplashArray::at(int64_t i) const {
 Result<SplashMaskInfo> make_splash(const Request& request, const Facts& facts,
                                    const Plan& plan, int64_t batch_row,
                                    const SplashOptions& options) {
-  if (auto e = check_plan(request, plan); !e) return e.error();
+  if (auto e = check_plan_of(request, plan, kWhere); !e) return e.error();
   const int64_t heads = options.heads == 0 ? plan.heads : options.heads;
   if (auto e = check_options(plan, batch_row, heads, options); !e) {
     return e.error();

@@ -4,9 +4,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "mask/bind.h"
-#include "mask/classify.h"
-#include "mask/program.h"
+#include "mask/sweep.h"
 #include "plan/well_formed.h"
 #include "tessera/layouts.h"
 
@@ -35,36 +33,26 @@ Tile block_of(const Request& request) {
 // blocks may be far more than a list may hold.
 Result<Paid> plan_blocks(const Request& request, const Facts& facts,
                          Tile block) {
-  Request logical = request;
-  logical.tile = block;
-  auto bound = bind(logical, facts);
-  if (!bound) return bound.error();
-  std::vector<Program> programs;
-  for (const Mask& mask : logical.masks) {
-    auto program = compile(mask);
-    if (!program) return program.error();
-    programs.push_back(std::move(*program));
-  }
+  auto sweep = start_sweep(request, facts);
+  if (!sweep) return sweep.error();
+  const Bound& bound = sweep->bound;
+  sweep->bound.tile = block;
+  const int64_t rows = sweep->rows();
   Paid paid;
-  Classifier classifier(*bound);
-  const auto groups = static_cast<int64_t>(programs.size());
-  const int64_t rows = (bound->q_len + block.q - 1) / block.q;
-  for (int64_t b = 0; b < bound->batch; ++b) {
-    classifier.begin_batch_row(b);
-    for (int64_t h = 0; h < bound->heads; ++h) {
-      classifier.begin_list(
-          programs[static_cast<size_t>(h * groups / bound->heads)], h);
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t queries = tokens(r, block.q, bound->q_len);
-        for (const Span& s : classifier.tile_row(r)) {
-          const int64_t begin = s.begin * block.kv;
-          const int64_t end = std::min(s.end * block.kv, bound->kv_len);
-          paid.blocks += s.end - s.begin;
-          paid.pairs += queries * (end - begin);
+  auto walked =
+      sweep->each_list([&](Classifier& list, int64_t, int64_t) -> Result<void> {
+        for (int64_t r = 0; r < rows; ++r) {
+          const int64_t queries = tokens(r, block.q, bound.q_len);
+          for (const Span& s : list.tile_row(r)) {
+            const int64_t begin = s.begin * block.kv;
+            const int64_t end = std::min(s.end * block.kv, bound.kv_len);
+            paid.blocks += s.end - s.begin;
+            paid.pairs += queries * (end - begin);
+          }
         }
-      }
-    }
-  }
+        return {};
+      });
+  if (!walked) return walked.error();
   return paid;
 }
 

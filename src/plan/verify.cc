@@ -4,14 +4,10 @@
 #include <span>
 
 #include "base/fail.h"
-#include "mask/bind.h"
-#include "mask/classify.h"
-#include "mask/program.h"
+#include "mask/sweep.h"
 
 namespace tessera {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t n) { return (a + n - 1) / n; }
 
 // A tile of a row, for errors; "no tile" where the row has ended.
 std::string tile_text(const Entry* entry) {
@@ -47,18 +43,11 @@ Difference compare(std::span<const Entry> row, const std::vector<Span>& spans) {
 Result<Verified> verify_forward(const Request& request, const Facts& facts,
                                 const Worklist& forward,
                                 std::string_view where) {
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
-  std::vector<Program> programs;
-  for (const Mask& mask : request.masks) {
-    auto program = compile(mask);
-    if (!program) return program.error();
-    programs.push_back(std::move(*program));
-  }
-
-  const int64_t lists = bound->batch * bound->heads;
-  const int64_t rows = ceil_div(bound->q_len, bound->tile.q);
-  const int64_t columns = ceil_div(bound->kv_len, bound->tile.kv);
+  auto sweep = start_sweep(request, facts);
+  if (!sweep) return sweep.error();
+  const int64_t lists = sweep->lists();
+  const int64_t rows = sweep->rows();
+  const int64_t columns = sweep->columns();
   if (forward.lists != lists || forward.rows != rows ||
       forward.columns != columns) {
     return invalid(where,
@@ -69,32 +58,28 @@ Result<Verified> verify_forward(const Request& request, const Facts& facts,
   }
 
   Verified out;
-  out.heads = bound->heads;
-  out.warnings = std::move(bound->warnings);
-  out.legal_pairs.assign(static_cast<size_t>(lists), 0);
-  Classifier classifier(*bound);
-  const auto groups = static_cast<int64_t>(programs.size());
-  for (int64_t b = 0; b < bound->batch; ++b) {
-    classifier.begin_batch_row(b);
-    for (int64_t h = 0; h < bound->heads; ++h) {
-      const int64_t list = b * bound->heads + h;
-      int64_t& pairs = out.legal_pairs[static_cast<size_t>(list)];
-      classifier.begin_list(
-          programs[static_cast<size_t>(h * groups / bound->heads)], h);
-      for (int64_t r = 0; r < rows; ++r) {
-        const std::vector<Span>& spans = classifier.tile_row(r);
-        const Difference d = compare(forward.row(list, r), spans);
-        if (d.any) {
-          return invalid(where,
-                         "lists must be those that the request and facts plan "
-                         "to, found {} where {} is due, in tile row {} of "
-                         "batch row {}, head {}",
-                         d.found, d.due, r, b, h);
-        }
-        for (const Span& s : spans) pairs += s.pairs * (s.end - s.begin);
+  out.heads = sweep->bound.heads;
+  out.warnings = std::move(sweep->bound.warnings);
+  out.legal_pairs.reserve(static_cast<size_t>(lists));
+  auto walked = sweep->each_list([&](Classifier& list, int64_t b,
+                                     int64_t h) -> Result<void> {
+    int64_t pairs = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::vector<Span>& spans = list.tile_row(r);
+      const Difference d = compare(forward.row(b * out.heads + h, r), spans);
+      if (d.any) {
+        return invalid(where,
+                       "lists must be those that the request and facts "
+                       "plan to, found {} where {} is due, in tile row {} "
+                       "of batch row {}, head {}",
+                       d.found, d.due, r, b, h);
       }
+      for (const Span& s : spans) pairs += s.pairs * (s.end - s.begin);
     }
-  }
+    out.legal_pairs.push_back(pairs);
+    return {};
+  });
+  if (!walked) return walked.error();
   return out;
 }
 

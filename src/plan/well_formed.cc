@@ -2,11 +2,10 @@
 #include "plan/well_formed.h"
 
 #include "base/fail.h"
+#include "base/integers.h"
 
 namespace tessera {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t n) { return (a + n - 1) / n; }
 
 Result<void> check_sizes(const Worklist& w, std::string_view where) {
   for (int64_t n : {w.lists, w.rows, w.columns}) {
@@ -121,6 +120,15 @@ Result<void> check_plan_of(const Request& request, const Plan& plan,
                    plan.tile.q, plan.tile.kv);
   }
   return check_plan(plan, where);
+}
+
+Result<void> check_heads(const Plan& plan, int64_t heads,
+                         std::string_view where) {
+  if (plan.heads == heads) return {};
+  return invalid(where,
+                 "plan must be the plan of the request and facts, found {} "
+                 "heads for {}",
+                 plan.heads, heads);
 }
 
 }  // namespace tessera

@@ -20,4 +20,8 @@ Result<void> check_plan(const Plan& plan, std::string_view where);
 Result<void> check_plan_of(const Request& request, const Plan& plan,
                            std::string_view where);
 
+// The facts were bound to `heads` plan heads: those of the plan.
+Result<void> check_heads(const Plan& plan, int64_t heads,
+                         std::string_view where);
+
 }  // namespace tessera

@@ -1,0 +1,20 @@
+// mask/sweep.cc: binds the facts and compiles the masks.
+#include "mask/sweep.h"
+
+#include <utility>
+
+namespace tessera {
+
+Result<Sweep> start_sweep(const Request& request, const Facts& facts) {
+  auto bound = bind(request, facts);
+  if (!bound) return bound.error();
+  Sweep sweep{std::move(*bound), {}};
+  for (const Mask& mask : request.masks) {
+    auto program = compile(mask);
+    if (!program) return program.error();
+    sweep.programs.push_back(std::move(*program));
+  }
+  return sweep;
+}
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+// plan/bitmaps.h: token masks of some batch rows, within a caller's budget.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "tessera/layouts.h"
+
+namespace tessera {
+
+// What the distinct masks may take in the form that the caller gives them.
+struct BitmapBudget {
+  int64_t bytes_per_tile = 1;
+  int64_t max_bytes = kMaxLayoutBytes;
+};
+
+// make_bitmaps for batch rows [begin, end) of a plan that check_plan_of let
+// pass: `of_entry` begins with the first of their entries.
+Result<Bitmaps> make_bitmaps_of(const Request& request, const Facts& facts,
+                                const Plan& plan, int64_t begin, int64_t end,
+                                const BitmapBudget& budget,
+                                std::string_view where);
+
+}  // namespace tessera
