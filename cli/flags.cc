@@ -61,7 +61,7 @@ Result<RequestOptions> options_of(const RequestFlags& f) {
         Number{f.max_width, "--max-width", kMost, o.max_width}}) {
     auto value = optional_int(n.text, n.what, 1, n.most);
     if (!value) return value.error();
-    if (auto e = merge(std::move(*value), n.out, n.what); !e) return e.error();
+    if (auto e = merge(*value, n.out, n.what); !e) return e.error();
   }
   struct Text {
     std::optional<std::string> text;

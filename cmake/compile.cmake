@@ -32,7 +32,8 @@ if(TESSERA_BUILD_FUZZERS)
 endif()
 if(sanitizers)
   list(APPEND tessera_flags -fsanitize=${sanitizers}
-    -fno-sanitize-recover=all -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)
+    -fno-sanitize-recover=all -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS
+    -DTESSERA_SANITIZED)
   list(APPEND tessera_link_flags -fsanitize=${sanitizers})
 endif()
 
