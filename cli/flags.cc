@@ -19,13 +19,13 @@ constexpr const char* kContractGroup = "The contract";
 
 // Flags fill what the spec leaves open; naming a field twice is an error.
 template <class T>
-Result<void> merge(T&& flag, T& spec, std::string_view name) {
+Result<void> merge(const T& flag, T& spec, std::string_view name) {
   if (flag == T{}) return {};
   if (!(spec == T{})) {
     return invalid(
         "cli", "{} is given once, found it as a flag and in the spec", name);
   }
-  spec = std::forward<T>(flag);
+  spec = flag;
   return {};
 }
 
@@ -62,30 +62,24 @@ Result<RequestOptions> options_of(const RequestFlags& f) {
         Number{f.max_width, "--max-width", kMost, o.max_width}}) {
     auto value = optional_int(n.text, n.what, 1, n.most);
     if (!value) return value.error();
-    if (auto e = merge(std::move(*value), n.out, n.what); !e) return e.error();
+    if (auto e = merge(*value, n.out, n.what); !e) return e.error();
   }
   struct Text {
-    std::optional<std::string> text;
+    const std::optional<std::string>& text;
     std::string_view what;
     std::optional<std::string>& out;
   };
-  for (Text t :
+  for (const Text& t :
        {Text{f.q_offset, "--q-offset", o.q_offset},
         Text{f.tile, "--tile", o.tile},
         Text{f.logical_block, "--logical-block", o.logical_block},
         Text{f.docs, "--docs", o.docs}, Text{f.q_docs, "--q-docs", o.q_docs},
         Text{f.prefix, "--prefix", o.prefix}, Text{f.picks, "--picks", o.picks},
         Text{f.target, "--target", o.target}}) {
-    if (auto e = merge(std::move(t.text), t.out, t.what); !e) return e.error();
+    if (auto e = merge(t.text, t.out, t.what); !e) return e.error();
   }
-  auto masks = f.masks;
-  if (auto e = merge(std::move(masks), o.masks, "--mask"); !e) {
-    return e.error();
-  }
-  auto valid = f.valid;
-  if (auto e = merge(std::move(valid), o.valid, "--valid"); !e) {
-    return e.error();
-  }
+  if (auto e = merge(f.masks, o.masks, "--mask"); !e) return e.error();
+  if (auto e = merge(f.valid, o.valid, "--valid"); !e) return e.error();
   return o;
 }
 

@@ -14,7 +14,7 @@ namespace {
 std::atomic<int64_t> now_bytes{0};
 std::atomic<int64_t> peak_bytes{0};
 
-void* counted(void* p) {
+[[maybe_unused]] void* counted(void* p) {
   if (!p) throw std::bad_alloc();
   const auto size = static_cast<int64_t>(malloc_usable_size(p));
   const int64_t now = now_bytes.fetch_add(size) + size;
@@ -24,7 +24,7 @@ void* counted(void* p) {
   return p;
 }
 
-void release(void* p) {
+[[maybe_unused]] void release(void* p) {
   if (!p) return;
   now_bytes.fetch_sub(static_cast<int64_t>(malloc_usable_size(p)));
   std::free(p);
@@ -36,6 +36,9 @@ HeapBytes heap_bytes() { return {now_bytes.load(), peak_bytes.load()}; }
 void reset_heap_peak() { peak_bytes.store(now_bytes.load()); }
 
 }  // namespace tessera::cli
+
+// A sanitizer needs its own operator new; the meter then reads zero.
+#ifndef TESSERA_SANITIZED
 
 void* operator new(std::size_t size) {
   return tessera::cli::counted(std::malloc(size > 0 ? size : 1));
@@ -68,3 +71,5 @@ void operator delete(void* p, std::size_t, std::align_val_t) noexcept {
 void operator delete[](void* p, std::size_t, std::align_val_t) noexcept {
   tessera::cli::release(p);
 }
+
+#endif  // TESSERA_SANITIZED

@@ -174,8 +174,9 @@ Map shaded_map(const Worklist& w, int64_t list, int64_t down, int64_t across) {
   merger.finish(cells.rows);
   Map map{merger.paths(), {}, down, across, merger.bytes() <= kMaxMapBytes};
   for (size_t i = 0; i < 25; ++i) {
+    const size_t row = i / 5, column = i % 5;
     map.fills.push_back(hex(
-        mix(static_cast<double>(i / 5) / 4, static_cast<double>(i % 5) / 4)));
+        mix(static_cast<double>(row) / 4, static_cast<double>(column) / 4)));
   }
   return map;
 }

@@ -27,12 +27,12 @@ if(TESSERA_BUILD_FUZZERS)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "Fuzzers need clang, found ${CMAKE_CXX_COMPILER_ID}")
   endif()
-  set(sanitizers address,undefined)
   list(APPEND tessera_flags -fsanitize=fuzzer-no-link)
 endif()
 if(sanitizers)
   list(APPEND tessera_flags -fsanitize=${sanitizers}
-    -fno-sanitize-recover=all -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS)
+    -fno-sanitize-recover=all -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS
+    -DTESSERA_SANITIZED)
   list(APPEND tessera_link_flags -fsanitize=${sanitizers})
 endif()
 
