@@ -206,18 +206,13 @@ Result<int> run(const Options& o) {
                    o.layout ? in_quotes(*o.layout) : "none");
   }
   if (!o.out) return invalid("cli", "-o must be given, found none");
-  auto loaded = load_request(o.request);
-  if (!loaded) return loaded.error();
-  const Resolved& resolved = loaded->resolved;
-  const Facts facts = resolved.facts.view();
-  Plan plan;
-  if (loaded->saved) {
-    plan = std::move(*loaded->saved);
-  } else if (auto r = make_plan(resolved.request, facts, plan); !r) {
-    return r.error();
-  }
+  auto planned = load_planned(o.request);
+  if (!planned) return planned.error();
+  const Facts facts = planned->resolved.facts.view();
   Arrays arrays;
-  if (auto r = layout->add({resolved.request, facts, plan, o}, arrays); !r) {
+  if (auto r = layout->add({planned->resolved.request, facts, planned->plan, o},
+                           arrays);
+      !r) {
     return r.error();
   }
   auto bytes = write_safetensors(arrays.file());

@@ -99,7 +99,11 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
                    "--plan holds a whole request, found other request "
                    "flags beside it");
   }
-  auto file = load_plan(*f.plan);
+  // What flags may ask for, a saved plan may hold.
+  DecodeLimits limits;
+  limits.max_ids = kMaxIds;
+  limits.max_tile_rows = kMaxTiles;
+  auto file = load_plan(*f.plan, limits);
   if (!file) return file.error();
   Loaded out;
   out.resolved.request = std::move(file->request);
@@ -205,8 +209,10 @@ Result<Planned> load_planned(const RequestFlags& flags) {
 
 void print_warnings(const Plan& plan) {
   for (const std::string& warning : plan.warnings) {
-    fmt::print(stderr, "tessera: warning: {}\n", warning);
+    print_error(fmt::format("tessera: warning: {}\n", warning));
   }
 }
+
+void print_error(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 }  // namespace tessera::cli

@@ -38,4 +38,7 @@ struct Planned {
 Result<Planned> load_planned(const RequestFlags& flags);
 void print_warnings(const Plan& plan);
 
+// To stderr; where nobody can read it, it is lost.
+void print_error(const std::string& text);
+
 }  // namespace tessera::cli

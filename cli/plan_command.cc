@@ -31,9 +31,9 @@ Result<int> run(const Options& o) {
   Plan plan;
   auto ns = best_plan_ns(resolved.request, resolved.facts.view(), plan);
   if (!ns) return ns.error();
-  print_warnings(plan);
   auto report = make_report(std::move(resolved), std::move(plan), *ns);
   if (!report) return report.error();
+  print_warnings(report->plan);
   if (o.out) {
     auto saved = save_plan(*o.out, report->resolved.request,
                            report->resolved.facts.view(), report->plan);

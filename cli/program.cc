@@ -11,12 +11,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 #include "cli/numbers.h"
 #include "cli/refused.h"
 #include "tessera/mask.h"
@@ -84,17 +86,24 @@ std::string mask_argument(const std::vector<std::string>& arguments,
     }
     if (text.empty()) continue;
     auto mask = parse_mask(text);
-    if (!mask && mask.error().message == error.message) return text;
+    if (!mask && mask.error().column == error.column) return text;
   }
   return {};
 }
 
+// A caret helps under text that a terminal shows as it is.
+bool fits_a_line(const std::string& text) {
+  return !text.empty() && text.size() + 2 <= kLineColumns &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return c >= 0x20 && c < 0x7f; });
+}
+
 int report(const Error& error, const std::vector<std::string>& arguments) {
-  fmt::print(stderr, "tessera: {}\n", error.message);
+  print_error(fmt::format("tessera: {}\n", error.message));
   if (error.column > 0) {
     const std::string text = mask_argument(arguments, error);
-    if (!text.empty() && text.find_first_of("\t\n\r") == std::string::npos) {
-      fmt::print(stderr, "  {}\n  {:>{}}\n", text, '^', error.column);
+    if (fits_a_line(text)) {
+      print_error(fmt::format("  {}\n  {:>{}}\n", text, '^', error.column));
     }
   }
   if (asks_for_json(arguments)) {
@@ -122,8 +131,16 @@ std::string command_names(const CLI::App& app) {
 }
 
 // A flag that no command knows: refused by name, or with the nearest one.
-std::optional<Error> unknown_flag(const CLI::App& command,
+std::optional<Error> unknown_flag(const CLI::App& top,
                                   const std::vector<std::string>& arguments) {
+  const CLI::App* inner = &top;
+  std::string path = top.get_name();
+  for (const CLI::App* sub : top.get_subcommands(nullptr)) {
+    if (arguments.size() < 2 || arguments[1] != sub->get_name()) continue;
+    inner = sub;
+    path += " " + sub->get_name();
+  }
+  const CLI::App& command = *inner;
   for (const std::string& argument : arguments) {
     if (!argument.starts_with("--") || argument.size() == 2) continue;
     const std::string name = argument.substr(2, argument.find('=') - 2);
@@ -141,7 +158,7 @@ std::optional<Error> unknown_flag(const CLI::App& command,
         "cli",
         "a flag must be one of `tessera {} --help`, found "
         "{}{}",
-        command.get_name(), in_quotes("--" + name),
+        path, in_quotes("--" + name),
         hint.empty() ? "" : fmt::format(" (did you mean --{}?)", hint));
   }
   return {};
@@ -201,11 +218,22 @@ int run_command(const std::vector<std::string>& arguments) {
   return kOk;
 }
 
+int report_lost_output() {
+  print_error(
+      "tessera: [cli] stdout must take the output, found it closed or "
+      "full\n");
+  return kRefused;
+}
+
 }  // namespace
 
 int run_program(const std::vector<std::string>& arguments) {
   try {
-    return run_command(arguments);
+    const int code = run_command(arguments);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    return report_lost_output();
+  } catch (const std::system_error&) {  // of a print
+    return report_lost_output();
   } catch (const std::bad_alloc&) {
     return report({ErrorKind::limit,
                    "[cli] the work must fit this machine's memory, found too "

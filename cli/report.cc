@@ -88,17 +88,24 @@ Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns) {
                                            r.resolved.written[i], canonical));
     }
   }
+  for (const std::string& fact : r.contract.unused_facts) {
+    r.plan.warnings.push_back(fmt::format(
+        "[plan] a fact should be named by a mask, found {} unused", fact));
+  }
   r.digest = plan_digest(r.plan);
-  const int64_t forward = step_count(r.plan.forward);
-  r.steps = std::max(forward, step_count(r.plan.transposed));
+  r.steps = step_count(r.plan.forward);
+  r.steps_transposed = step_count(r.plan.transposed);
   // One word a step, one a range bound.
-  r.metadata_bytes = 4 * (forward + r.plan.forward.lists + 1);
+  r.metadata_bytes = 4 * (r.steps + r.plan.forward.lists + 1);
   if (r.resolved.target) {
-    auto steps = pack_steps(r.plan, false);
-    if (!steps) return steps.error();
-    auto launches = split_launches(*steps, *r.resolved.target);
-    if (!launches) return launches.error();
-    r.launches = static_cast<int64_t>(launches->size());
+    for (const bool transposed : {false, true}) {
+      auto steps = pack_steps(r.plan, transposed);
+      if (!steps) return steps.error();
+      auto launches = split_launches(*steps, *r.resolved.target);
+      if (!launches) return launches.error();
+      (transposed ? r.launches_transposed : r.launches) =
+          static_cast<int64_t>(launches->size());
+    }
   }
   return r;
 }
@@ -138,6 +145,7 @@ json report_json(const PlanReport& r, bool lists) {
       {"grid_width_transposed", s.grid_width_transposed},
       {"grid_width_transposed_bucket", contract["width_transposed"]},
       {"steps", r.steps},
+      {"steps_transposed", r.steps_transposed},
       {"steps_bucket", contract["steps"]},
       {"empty_rows", s.empty_rows},
       {"empty_columns", s.empty_columns},
@@ -154,7 +162,8 @@ json report_json(const PlanReport& r, bool lists) {
   if (r.launches) {
     out["target"] = {{"name", r.resolved.target->name},
                      {"scalar_words", r.resolved.target->scalar_words},
-                     {"launches", *r.launches}};
+                     {"launches", *r.launches},
+                     {"launches_transposed", *r.launches_transposed}};
   }
   if (lists) {
     out["forward"] = lists_json(p.forward, p.heads);
@@ -200,10 +209,12 @@ std::string report_text(const PlanReport& r) {
   line("grid width",
        fmt::format("{}, transposed {}", s.grid_width, s.grid_width_transposed));
   line("metadata",
-       fmt::format("{} packed steps, {} bytes{}", r.steps, r.metadata_bytes,
-                   r.launches ? fmt::format(", {} launch{} on {}", *r.launches,
-                                            *r.launches == 1 ? "" : "es",
-                                            r.resolved.target->name)
+       fmt::format("{} packed steps ({} bytes), transposed {}{}", r.steps,
+                   r.metadata_bytes, r.steps_transposed,
+                   r.launches ? fmt::format("; launches on {}: {}, transposed "
+                                            "{}",
+                                            r.resolved.target->name,
+                                            *r.launches, *r.launches_transposed)
                               : ""));
   line("contract", r.contract.key);
   for (const std::string& folded : r.contract.folded) line("", folded);

@@ -18,9 +18,13 @@ struct PlanReport {
   Statistics statistics;
   PlanContract contract;
   std::string digest;
-  int64_t steps = 0;  // the larger of forward and transposed
+  // Packed steps, and the bytes of the forward ones and their ranges.
+  int64_t steps = 0;
+  int64_t steps_transposed = 0;
   int64_t metadata_bytes = 0;
-  std::optional<int64_t> launches;  // of the target, where one was named
+  // Of the target, where one was named.
+  std::optional<int64_t> launches;
+  std::optional<int64_t> launches_transposed;
 };
 
 Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns);

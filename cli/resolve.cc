@@ -9,13 +9,12 @@
 #include "base/text.h"
 #include "cli/documents.h"
 #include "cli/numbers.h"
+#include "cli/refused.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 34;
-// Ids in memory: batch rows of kv_len tokens.
-constexpr int64_t kMaxIds = int64_t{1} << 32;
 
 // One value serves every batch row; otherwise one per row.
 Result<std::vector<int32_t>> per_row(std::string_view text,
@@ -138,6 +137,25 @@ Result<void> read_facts(const RequestOptions& o, const Request& r,
   return {};
 }
 
+// A mask that asks for what is not here is told so by name.
+Error refused_word(std::string_view text, Error error) {
+  if (error.column == 0) return error;
+  const auto is_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           (c >= '0' && c <= '9');
+  };
+  const size_t begin = static_cast<size_t>(error.column) - 1;
+  size_t end = begin;
+  while (end < text.size() && is_word(text[end])) ++end;
+  const std::string_view word =
+      begin < end ? text.substr(begin, end - begin) : std::string_view();
+  if (const auto why = refusal(word)) {
+    error.message = fmt::format("[mask] {}, found '{}' at column {}", *why,
+                                word, error.column);
+  }
+  return error;
+}
+
 }  // namespace
 
 Result<Tile> parse_tile(std::string_view text, std::string_view what) {
@@ -163,7 +181,7 @@ Result<Resolved> resolve(const RequestOptions& o) {
   }
   for (const std::string& text : o.masks) {
     auto mask = parse_mask(text);
-    if (!mask) return mask.error();
+    if (!mask) return refused_word(text, mask.error());
     r.masks.push_back(std::move(*mask));
     out.written.push_back(text);
   }

@@ -12,6 +12,9 @@
 
 namespace tessera::cli {
 
+// Most document ids that a request may bring: batch rows times tokens.
+inline constexpr int64_t kMaxIds = int64_t{1} << 32;
+
 struct Resolved {
   Request request;
   OwnedFacts facts;

@@ -13,11 +13,14 @@ Result<int64_t> best_plan_ns(const Request& request, const Facts& facts,
   constexpr int kLeastRuns = 3;
   constexpr int kMostRuns = 100;
   constexpr auto kPatience = std::chrono::milliseconds(200);
+  constexpr auto kLimit = std::chrono::seconds(1);  // whatever the least
   int64_t best = std::numeric_limits<int64_t>::max();
   const Clock::time_point start = Clock::now();
   for (int run = 0; run < kMostRuns; ++run) {
     const Clock::time_point begin = Clock::now();
-    if (run >= kLeastRuns && begin - start > kPatience) break;
+    const auto spent = begin - start;
+    if (run >= kLeastRuns && spent > kPatience) break;
+    if (run > 0 && spent > kLimit) break;
     if (auto r = make_plan(request, facts, plan); !r) return r.error();
     const auto took = Clock::now() - begin;
     best = std::min<int64_t>(

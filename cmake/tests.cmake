@@ -41,12 +41,10 @@ set(thread_sources ${test_sources})
 list(FILTER thread_sources INCLUDE REGEX "threads_test\\.cc$")
 list(FILTER test_sources EXCLUDE REGEX "threads_test\\.cc$")
 
-# What tests in several folders share: the oracle and the random cases.
-file(GLOB test_helpers CONFIGURE_DEPENDS tests/*.cc)
-list(FILTER test_helpers EXCLUDE REGEX "_test\\.cc$")
-
 if(test_sources)
-  tessera_add_tests(unit_tests ${test_sources} ${test_helpers})
+  tessera_add_tests(unit_tests ${test_sources})
+  target_link_libraries(unit_tests PRIVATE
+    $<TARGET_NAME_IF_EXISTS:test_support> $<TARGET_NAME_IF_EXISTS:tessera_cli>)
 endif()
 if(thread_sources)
   tessera_add_tests(thread_tests ${thread_sources})

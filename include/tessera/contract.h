@@ -15,8 +15,8 @@ struct PlanContract {
   std::string text;  // canonical JSON that the key digests
   // Runtime scalars that left the key: exact window bounds, canonical order.
   std::vector<int64_t> window_bounds;
-  std::vector<std::string>
-      folded;  // "window(1000, 0) folds to window(1024, 0)"
+  std::vector<std::string> unused_facts;  // given, but no mask names them
+  std::vector<std::string> folded;  // a line for each thing that was folded
 };
 
 // The least 2^k or 1.5 * 2^k that is not below n; 0 for 0.

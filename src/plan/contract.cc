@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "mask/bind.h"
 #include "mask/canonical.h"
+#include "plan/well_formed.h"
 #include "tessera/layouts.h"
 
 namespace tessera {
@@ -88,6 +89,7 @@ int64_t bucket(int64_t n) {
 
 Result<PlanContract> make_contract(const Request& request, const Facts& facts,
                                    const Plan& plan) {
+  if (auto r = check_plan_of(request, plan, "contract"); !r) return r.error();
   PlanContract c;
   Json text = {
       {"version", kContractVersion},
@@ -113,6 +115,7 @@ Result<PlanContract> make_contract(const Request& request, const Facts& facts,
   for (const Presence& p : presence_of(request, facts)) {
     if (p.given && p.needed) text["facts"].push_back(p.name);
     if (p.given && !p.needed) {
+      c.unused_facts.emplace_back(p.name);
       c.folded.push_back(
           fmt::format("{} is given, no mask names it: left out", p.name));
     }
