@@ -61,7 +61,7 @@ Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
 
   auto walked = sweep->each_list(
       [&](Classifier& list, int64_t b, int64_t h) -> Result<void> {
-        int64_t& pairs = plan.legal_pairs[static_cast<size_t>(plan.list(b, h))];
+        int64_t pairs = 0;
         for (int64_t r = 0; r < w.rows; ++r) {
           const std::vector<Span>& spans = list.tile_row(r);
           int64_t tiles = static_cast<int64_t>(w.entries.size());
@@ -73,6 +73,7 @@ Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
           append(spans, w.entries);
           w.row_start.push_back(static_cast<uint32_t>(tiles));
         }
+        plan.legal_pairs[static_cast<size_t>(plan.list(b, h))] = pairs;
         return {};
       });
   if (!walked) return walked;
