@@ -27,12 +27,6 @@ if(TESSERA_BUILD_CLI)
 endif()
 if(TESSERA_BUILD_TESTS)
   tessera_need(GTest 1.12 libgtest-dev)
-  # Debian's rapidcheckConfig.cmake names an include folder that is not there.
-  find_path(RAPIDCHECK_INCLUDE_DIR rapidcheck.h)
-  find_library(RAPIDCHECK_LIBRARY rapidcheck)
-  if(NOT RAPIDCHECK_INCLUDE_DIR OR NOT RAPIDCHECK_LIBRARY)
-    string(APPEND missing "\n  rapidcheck (librapidcheck-dev)")
-  endif()
 endif()
 find_package(Threads REQUIRED)
 

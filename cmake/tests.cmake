@@ -16,9 +16,7 @@ function(tessera_add_tests target)
   add_executable(${target} ${ARGN})
   target_include_directories(${target} PRIVATE src .)
   target_link_libraries(${target} PRIVATE tessera tessera_private_deps
-    GTest::gtest_main "${RAPIDCHECK_LIBRARY}" Threads::Threads)
-  target_include_directories(${target} SYSTEM
-    PRIVATE "${RAPIDCHECK_INCLUDE_DIR}")
+    GTest::gtest_main Threads::Threads)
   tessera_compile(${target})
 
   set(program "$<TARGET_FILE:${target}>")
