@@ -1,6 +1,5 @@
 // cli/bench_command.cc: `tessera bench`.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>

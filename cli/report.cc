@@ -13,15 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-// Rows without tiles still take a step, so that their output is written.
-int64_t step_count(const Worklist& w) {
-  int64_t steps = static_cast<int64_t>(w.entries.size());
-  for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
-    steps += w.row_start[r] == w.row_start[r + 1];
-  }
-  return steps;
-}
-
 json lists_json(const Worklist& w, int64_t heads) {
   json out = json::array();
   for (int64_t l = 0; l < w.lists; ++l) {

@@ -7,13 +7,12 @@
 
 #include "tessera/layouts.h"
 #include "tessera/statistics.h"
+#include "tests/hold_for_all.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 
 namespace tessera::testing {
 namespace {
-
-using Fault = std::optional<std::string>;
 
 // What the oracle says of one (batch row, head), transposed where asked, with
 // 3 for a full tile that crosses the end of the tokens.
@@ -179,21 +178,6 @@ Fault statistics_fault(const RandomCase& c) {
     return "statistics are not what brute force counts";
   }
   return std::nullopt;
-}
-
-void hold_for_all(const Failing& fault, int64_t cases) {
-  const uint64_t first = first_seed(1);
-  for (int64_t at = 0; at < case_count(cases); ++at) {
-    const RandomCase c = random_case(first + static_cast<uint64_t>(at));
-    const Fault found = fault(c);
-    if (!found) continue;
-    const RandomCase small = shrink(c, fault);
-    FAIL() << "run again with TESSERA_SEED=" << c.seed << " TESSERA_CASES=1\n"
-           << *found << "\nshrunk: " << fault(small).value_or("(it passes)")
-           << "\n"
-           << describe(small) << "\nas found:\n"
-           << describe(c);
-  }
 }
 
 TEST(LayoutProperty, StepsAndRectanglesExpandToBruteForce) {

@@ -7,6 +7,7 @@
 
 #include "tessera/legal.h"
 #include "tessera/plan.h"
+#include "tests/hold_for_all.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 
@@ -26,8 +27,6 @@ std::string text(const Parts&... parts) {
   (add(parts), ...);
   return out;
 }
-
-using Fault = std::optional<std::string>;
 
 // Row starts rise to the number of entries, columns ascend within the grid, no
 // tile is listed as empty.
@@ -209,22 +208,6 @@ Fault explain_fault(const RandomCase& c) {
 }
 
 // Runs cases until one fails; that one is shrunk and printed.
-void hold_for_all(const Failing& fault, int64_t cases) {
-  const uint64_t first = first_seed(1);
-  const int64_t n = case_count(cases);
-  for (int64_t at = 0; at < n; ++at) {
-    const RandomCase c = random_case(first + static_cast<uint64_t>(at));
-    const Fault found = fault(c);
-    if (!found) continue;
-    const RandomCase small = shrink(c, fault);
-    FAIL() << "run again with TESSERA_SEED=" << c.seed << " TESSERA_CASES=1\n"
-           << *found << "\nshrunk: " << fault(small).value_or("(it passes)")
-           << "\n"
-           << describe(small) << "\nas found:\n"
-           << describe(c);
-  }
-}
-
 TEST(PlanProperty, EveryTileIsWhatBruteForceSays) {
   hold_for_all(plan_fault, 3000);
 }

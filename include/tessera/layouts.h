@@ -31,7 +31,9 @@ struct Steps {
   std::vector<uint32_t> range;  // list l is steps [range[l], range[l + 1])
 };
 
-// A row without tiles gets one class-0 step with first and last set.
+// Steps that a worklist packs to: a row without tiles gets one class-0 step
+// with first and last set.
+int64_t step_count(const Worklist& w);
 Result<Steps> pack_steps(const Plan& plan, bool transposed);
 // The worklist again; classes 2 and 3 are both full there.
 Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,

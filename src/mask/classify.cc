@@ -19,13 +19,10 @@
 #include <bit>
 #include <cstring>
 
+#include "base/integers.h"
+
 namespace tessera {
 namespace {
-
-int64_t floor_to(int64_t a, int64_t n) {
-  const int64_t rest = a % n;
-  return a - (rest < 0 ? rest + n : rest);
-}
 
 // Above this a document's runs are worth sharing or counting.
 constexpr int64_t kManyRuns = 4;
@@ -132,9 +129,9 @@ void Classifier::cut_pieces(int64_t r) {
     }
     for (const KeyAtom& atom : program_->keys) {
       if (atom.atom == Atom::chunk) {
-        const int64_t begin = floor_to(p, atom.n);
-        if (is_large(atom)) piece.chunks += begin / atom.n;
-        piece.end = std::min(piece.end, begin + atom.n);
+        const int64_t number = floor_div(p, atom.n);
+        if (is_large(atom)) piece.chunks += number;
+        piece.end = std::min(piece.end, (number + 1) * atom.n);
       } else if (atom.atom == Atom::blocks) {
         const int32_t* picks = bound_.picks_of(batch_row_, head_, p - offset);
         const auto bytes = static_cast<size_t>(bound_.picks_k) * sizeof(*picks);
@@ -374,7 +371,7 @@ void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
       toggle({0, row_->prefix}, bit, keys);
       break;
     case Atom::chunk: {
-      const int64_t begin = floor_to(piece.begin, atom.n);
+      const int64_t begin = floor_div(piece.begin, atom.n) * atom.n;
       toggle({begin, begin + atom.n}, bit, keys);
       break;
     }

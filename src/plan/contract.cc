@@ -19,14 +19,6 @@ using Json = nlohmann::json;
 
 constexpr int kContractVersion = 0;
 
-int64_t empty_rows(const Worklist& w) {
-  int64_t empty = 0;
-  for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
-    empty += w.row_start[r] == w.row_start[r + 1];
-  }
-  return empty;
-}
-
 // The facts a consumer has to be handed; others are folded away.
 struct Presence {
   std::string_view name;
@@ -123,10 +115,7 @@ Result<PlanContract> make_contract(const Request& request, const Facts& facts,
 
   const Ceilings& most = request.ceilings;
   const int64_t steps =
-      std::max(static_cast<int64_t>(plan.forward.entries.size()) +
-                   empty_rows(plan.forward),
-               static_cast<int64_t>(plan.transposed.entries.size()) +
-                   empty_rows(plan.transposed));
+      std::max(step_count(plan.forward), step_count(plan.transposed));
   struct Term {
     const char* key;
     std::string_view what;

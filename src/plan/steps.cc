@@ -32,6 +32,14 @@ Error bad_step(const Steps& steps, size_t at, std::string_view rule) {
 
 }  // namespace
 
+int64_t step_count(const Worklist& w) {
+  auto steps = static_cast<int64_t>(w.entries.size());
+  for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
+    steps += w.row_start[r] == w.row_start[r + 1];
+  }
+  return steps;
+}
+
 Result<Steps> pack_steps(const Plan& plan, bool transposed) {
   if (auto r = check_plan(plan, "steps"); !r) return r.error();
   const Worklist& w = transposed ? plan.transposed : plan.forward;
@@ -49,11 +57,7 @@ Result<Steps> pack_steps(const Plan& plan, bool transposed) {
   const int64_t whole_columns = transposed ? whole_q : whole_kv;
 
   Steps out;
-  size_t count = w.entries.size();
-  for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
-    count += w.row_start[r] == w.row_start[r + 1];
-  }
-  out.steps.reserve(count);
+  out.steps.reserve(static_cast<size_t>(step_count(w)));
   out.range.reserve(static_cast<size_t>(w.lists) + 1);
   out.range.push_back(0);
   for (int64_t l = 0; l < w.lists; ++l) {
