@@ -7,20 +7,12 @@
 #include <span>
 #include <vector>
 
+#include "tessera/attention.h"
 #include "tessera/facts.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
 namespace tessera {
-
-struct AttentionShape {
-  int64_t heads = 1;     // query heads
-  int64_t kv_heads = 1;  // divides heads
-  int64_t head_dim = 0;
-  int64_t v_head_dim = 0;
-  std::optional<double> scale;  // absent: 1 / sqrt(head_dim)
-  double softcap = 0;           // 0 is off
-};
 
 // All arrays are row-major: q [batch, heads, q_len, head_dim], k [batch,
 // kv_heads, kv_len, head_dim], v [.., v_head_dim], sink_logits [heads].

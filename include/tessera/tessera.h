@@ -1,7 +1,9 @@
 // tessera/tessera.h: everything.
 #pragma once
 
+#include "tessera/attention.h"
 #include "tessera/contract.h"
+#include "tessera/cpu.h"
 #include "tessera/facts.h"
 #include "tessera/flex.h"
 #include "tessera/layouts.h"
@@ -13,4 +15,5 @@
 #include "tessera/result.h"
 #include "tessera/splash.h"
 #include "tessera/statistics.h"
+#include "tessera/tensor.h"
 #include "tessera/version.h"

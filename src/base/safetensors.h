@@ -9,24 +9,9 @@
 #include <vector>
 
 #include "tessera/result.h"
+#include "tessera/tensor.h"
 
 namespace tessera {
-
-enum class Dtype : uint8_t {
-  i32,
-  i64,
-  f16,
-  bf16,
-  f32,
-  f64,
-  i8,
-  i16,
-  u8,
-  boolean
-};
-
-std::string_view to_string(Dtype dtype);  // "I32", as the file spells it
-int64_t byte_width(Dtype dtype);
 
 // `bytes` lies in whoever's memory, aligned to nothing: copy numbers out.
 struct Tensor {

@@ -1,0 +1,44 @@
+// tessera/attention.h: what one attention call computes and which arrays it
+// reads and writes, whatever lane runs it. reference.h has the exact meanings.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct AttentionShape {
+  int64_t heads = 1;     // query heads
+  int64_t kv_heads = 1;  // divides heads
+  int64_t head_dim = 0;
+  int64_t v_head_dim = 0;
+  std::optional<double> scale;  // absent: 1 / sqrt(head_dim)
+  double softcap = 0;           // 0 is off
+};
+
+// q, k, v and out share one dtype; no output may overlap an input.
+struct ForwardTensors {
+  TensorView q;  // [batch, heads, q_len, head_dim]
+  TensorView k;  // [batch, kv_heads, kv_len, head_dim]
+  TensorView v;  // [batch, kv_heads, kv_len, v_head_dim]
+  std::optional<std::span<const float>> sink_logits;  // [heads]
+  MutableTensorView out;  // [batch, heads, q_len, v_head_dim]
+  std::span<float> lse;   // [batch, heads, q_len]; empty: not wanted
+};
+
+// `out` and `lse` are those of the forward pass; `dlse` may be empty: no
+// gradient reaches the log-sum-exp.
+struct BackwardTensors {
+  TensorView q, k, v;
+  std::optional<std::span<const float>> sink_logits;
+  TensorView out, dout;         // [batch, heads, q_len, v_head_dim]
+  std::span<const float> lse;   // [batch, heads, q_len]
+  std::span<const float> dlse;  // [batch, heads, q_len] or empty
+  MutableTensorView dq, dk, dv;
+  std::span<float> dsink_logits;  // [heads], where sink logits are given
+};
+
+}  // namespace tessera

@@ -1,0 +1,81 @@
+// tessera/cpu.h: the cpu lane: block-sparse flash attention, forward and
+// backward, on the cores of this machine.
+//
+//   auto work = cpu_prepare(request, facts, plan);      // once a batch
+//   auto ran = cpu_forward(*work, shape, tensors, {});  // once a layer
+//
+// Results are the same bits for any number of threads and in every run on one
+// ISA; ISAs differ in the last bits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tessera/attention.h"
+#include "tessera/facts.h"
+#include "tessera/plan.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+// In ascending order of preference.
+enum class Isa : uint8_t { portable, avx2, avx512, avx512bf16 };
+
+std::string_view to_string(Isa isa);  // "avx512bf16"
+Result<Isa> parse_isa(std::string_view text);
+std::vector<Isa> machine_isas();  // what this machine can run
+
+struct CpuOptions {
+  // Threads to use; 0 is every core this process may use.
+  int threads = 0;
+  // Forced; one that this machine lacks is an error. Absent: TESSERA_ISA from
+  // the environment where set, else the best one.
+  std::optional<Isa> isa;
+  // Called now and then, from the calling thread, with the share of the work
+  // that is done, 0 to 1. Empty: never.
+  std::function<void(double)> progress;
+};
+
+// What ran, counted by the tasks that ran it.
+struct CpuRun {
+  Isa isa = Isa::portable;
+  int threads = 1;
+  int64_t tiles_run = 0;      // active tiles of the plan, every head
+  int64_t tiles_skipped = 0;  // empty ones
+  int64_t pairs_run = 0;      // scores computed, legal or not, every head
+};
+
+// A plan made ready for this lane: which keys each query of a partial tile may
+// attend to, as intervals. O(q_len) for masks of intervals.
+class CpuWork {
+ public:
+  CpuWork(CpuWork&&) noexcept;
+  CpuWork& operator=(CpuWork&&) noexcept;
+  ~CpuWork();
+
+  struct State;
+  const State& state() const { return *state_; }
+  explicit CpuWork(std::unique_ptr<State> state);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// The plan must be that of the request and facts. Nothing is kept of the three
+// arguments: they may go once it returns.
+Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
+                            const Plan& plan, const CpuOptions& options = {});
+
+Result<CpuRun> cpu_forward(const CpuWork& work, const AttentionShape& shape,
+                           const ForwardTensors& tensors,
+                           const CpuOptions& options = {});
+
+Result<CpuRun> cpu_backward(const CpuWork& work, const AttentionShape& shape,
+                            const BackwardTensors& tensors,
+                            const CpuOptions& options = {});
+
+}  // namespace tessera
