@@ -32,4 +32,12 @@ Error io_error(std::string_view where, fmt::format_string<Args...> text,
                              fmt::format(text, std::forward<Args>(args)...)};
 }
 
+template <class... Args>
+Error unavailable(std::string_view where, fmt::format_string<Args...> text,
+                  Args&&... args) {
+  return {ErrorKind::unavailable,
+          fmt::format("[{}] ", where) +
+              fmt::format(text, std::forward<Args>(args)...)};
+}
+
 }  // namespace tessera

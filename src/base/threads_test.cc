@@ -139,6 +139,18 @@ TEST(ParallelFor, NestedCallsRunInlineInOrder) {
   }
 }
 
+TEST(ParallelFor, NestedInACallThatRunsAloneIsInlineToo) {
+  const auto me = std::this_thread::get_id();
+  std::atomic<int> elsewhere{0};
+  parallel_for(1, 4, [&](int64_t, int) {
+    parallel_for(200, 4, [&](int64_t, int worker) {
+      if (worker != 0 || std::this_thread::get_id() != me) ++elsewhere;
+      spend(50);
+    });
+  });
+  EXPECT_EQ(elsewhere, 0);
+}
+
 TEST(ParallelFor, AfterANestedCallThePoolIsFreeAgain) {
   parallel_for(4, 2,
                [](int64_t, int) { parallel_for(4, 2, [](int64_t, int) {}); });

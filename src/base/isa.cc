@@ -1,0 +1,111 @@
+// base/isa.cc: names of instruction sets, those of this machine, the choice.
+#include "base/isa.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "base/fail.h"
+#include "base/text.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kWhere = "cpu";
+constexpr std::array kIsas = {Isa::portable, Isa::avx2, Isa::avx512,
+                              Isa::avx512bf16};
+
+std::string names(std::span<const Isa> isas) {
+  std::string text;
+  for (const Isa isa : isas) {
+    if (!text.empty()) text += ' ';
+    text += to_string(isa);
+  }
+  return text;
+}
+
+// `source` is where the text stands, for the error.
+Result<Isa> parse(std::string_view text, std::string_view source) {
+  for (const Isa isa : kIsas) {
+    if (text == to_string(isa)) return isa;
+  }
+  return invalid(kWhere, "{} must be one of {}, found {}", source, names(kIsas),
+                 in_quotes(text));
+}
+
+#if defined(__x86_64__)
+// clang 14 does not know this word in __builtin_cpu_supports. Whoever has
+// avx2 there has an operating system that keeps these registers.
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
+}  // namespace
+
+std::string_view to_string(Isa isa) {
+  switch (isa) {
+    case Isa::portable:
+      return "portable";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx512bf16:
+      return "avx512bf16";
+  }
+  return "unknown";
+}
+
+Result<Isa> parse_isa(std::string_view text) { return parse(text, "the ISA"); }
+
+std::vector<Isa> machine_isas() {
+  std::vector<Isa> there = {Isa::portable};
+#if defined(__x86_64__)
+  // Each needs all before it.
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !has_f16c()) {
+    return there;
+  }
+  there.push_back(Isa::avx2);
+  if (!__builtin_cpu_supports("avx512f") ||
+      !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") ||
+      !__builtin_cpu_supports("avx512vl")) {
+    return there;
+  }
+  there.push_back(Isa::avx512);
+  if (__builtin_cpu_supports("avx512bf16")) there.push_back(Isa::avx512bf16);
+#endif
+  return there;
+}
+
+Result<Isa> choose_isa(std::optional<Isa> forced, const char* environment,
+                       std::span<const Isa> there) {
+  const bool named = !forced && environment != nullptr && *environment != '\0';
+  if (named) {
+    auto isa = parse(environment, "TESSERA_ISA");
+    if (!isa) return isa.error();
+    forced = *isa;
+  }
+  if (!forced) return there.back();
+  if (std::ranges::find(there, *forced) != there.end()) return *forced;
+  return unavailable(kWhere,
+                     "the machine must have the {}, found {} for a machine "
+                     "with {}",
+                     named ? "ISA of TESSERA_ISA" : "forced ISA",
+                     to_string(*forced), names(there));
+}
+
+Result<Isa> choose_isa(std::optional<Isa> forced) {
+  return choose_isa(forced, std::getenv("TESSERA_ISA"), machine_isas());
+}
+
+}  // namespace tessera
