@@ -1,0 +1,45 @@
+// lanes/tensors.h: the arrays of an attention call, checked before any work.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "tessera/attention.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+// What the plan says about the arrays.
+struct PlanSizes {
+  int64_t batch = 1;
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+  int64_t heads = 1;  // plan heads; divide the query heads
+};
+
+// What a lane with kernels takes, beyond what attention.h says.
+inline constexpr int64_t kDimStep = 8;  // head dims are multiples of it
+inline constexpr int64_t kMaxDim = 256;
+
+// Checked of every call, in this order, `where` starting the error:
+//   - the shape: sizes, dims, scale and softcap;
+//   - of each tensor its four sizes, its dtype (F32, BF16 or F16, one for all),
+//     its data (there and aligned) and its strides: none negative, tokens at
+//     least one row apart, the last byte within 2^62;
+//   - of an output also that no two elements coincide: going from its smallest
+//     stride to its largest, each steps over all that the smaller ones span.
+//     Inputs may have strides of 0 over batch and heads: broadcast;
+//   - of each array of floats its size, its data and its alignment;
+//   - that no output shares a byte with another array. Outputs and inputs may
+//     be interleaved in one buffer (the q, k and v part of each token) where
+//     one of their strides tells them apart; other layouts whose address
+//     ranges meet are refused.
+// The stride of a dimension of size 1 only must not be negative.
+Result<void> check_forward(std::string_view where, const PlanSizes& plan,
+                           const AttentionShape& shape,
+                           const ForwardTensors& tensors);
+Result<void> check_backward(std::string_view where, const PlanSizes& plan,
+                            const AttentionShape& shape,
+                            const BackwardTensors& tensors);
+
+}  // namespace tessera
