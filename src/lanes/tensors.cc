@@ -43,29 +43,26 @@ struct Region {
   int64_t extent = 0;  // from the first byte to behind the last
 };
 
-// What they span that `period` does not divide; 0: it leaves the period.
+// What a row spans with the strides that `period` does not divide.
 int64_t span_within(int64_t period, const Region& r) {
   int64_t span = r.row;
   for (const Dimension& d : r.dimensions) {
     if (d.stride % period != 0) span += (d.count - 1) * d.stride;
   }
-  return span <= period ? span : 0;
+  return span;
 }
 
 // Whether the addresses of `a` and `b`, each taken modulo `period`, lie in two
 // disjoint arcs.
 bool apart_modulo(int64_t period, const Region& a, const Region& b) {
   if (period == 0) return false;
-  const int64_t a_span = span_within(period, a);
-  const int64_t b_span = span_within(period, b);
-  if (a_span == 0 || b_span == 0) return false;
   const auto p = static_cast<uintptr_t>(period);
   const uintptr_t distance =
       a.address <= b.address
           ? (b.address - a.address) % p
           : (p - (a.address - b.address) % p) % p;  // from a up to b
   const auto d = static_cast<int64_t>(distance);
-  return d >= a_span && d + b_span <= period;
+  return d >= span_within(period, a) && d + span_within(period, b) <= period;
 }
 
 bool apart(const Region& a, const Region& b) {

@@ -1,0 +1,96 @@
+// kernels/peak/peak.cc: runs the loops on all threads and keeps the best time.
+#include "kernels/peak/peak.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "base/isa.h"
+#include "base/threads.h"
+#include "kernels/peak/loops.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kBufferBytes = size_t{512} << 20;  // no cache holds it
+constexpr size_t kPieceBytes = size_t{2} << 20;
+constexpr double kSample = 0.005;  // seconds, at least
+constexpr double kLoopTime = 0.25;
+constexpr double kReadTime = 0.3;
+
+template <class Work>
+double seconds(Work work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Each thread runs the loop once a sample.
+double gflops(const Loop& loop, int threads) {
+  if (loop.run == nullptr) return 0;
+  std::atomic<float> sink{0};
+  const auto sample = [&](int64_t rounds) {
+    return seconds([&] {
+      parallel_for(threads, threads,
+                   [&](int64_t, int) { sink = loop.run(rounds); });
+    });
+  };
+  int64_t rounds = 1 << 8;
+  while (sample(rounds) < kSample) rounds *= 2;
+  double best = 0;
+  const auto start = Clock::now();
+  do {
+    const double done = loop.operations * static_cast<double>(rounds) * threads;
+    best = std::max(best, done / sample(rounds) / 1e9);
+  } while (std::chrono::duration<double>(Clock::now() - start).count() <
+           kLoopTime);
+  return best;
+}
+
+double gbytes(int threads) {
+  // Not cleared: each page is first written by the threads below.
+  const std::unique_ptr<std::byte[]> buffer(new (std::nothrow)
+                                                std::byte[kBufferBytes]);
+  if (buffer == nullptr) return 0;
+  constexpr auto kPieces = static_cast<int64_t>(kBufferBytes / kPieceBytes);
+  const auto piece = [&](int64_t task) {
+    return buffer.get() + static_cast<size_t>(task) * kPieceBytes;
+  };
+  parallel_for(kPieces, threads, [&](int64_t task, int) {
+    std::memset(piece(task), 1, kPieceBytes);
+  });
+  std::atomic<uint64_t> sink{0};
+  double best = 0;
+  const auto start = Clock::now();
+  do {
+    const double time = seconds([&] {
+      parallel_for(kPieces, threads, [&](int64_t task, int) {
+        sink += read_all(piece(task), kPieceBytes);
+      });
+    });
+    best = std::max(best, static_cast<double>(kBufferBytes) / time / 1e9);
+  } while (std::chrono::duration<double>(Clock::now() - start).count() <
+           kReadTime);
+  return best;
+}
+
+}  // namespace
+
+Peaks measure_peaks(int threads) {
+  threads = std::clamp(threads, 1, kMaxThreads);
+  const Isa isa = machine_isas().back();
+  Peaks peaks;
+  peaks.fma_gflops = gflops(fma_loop(isa), threads);
+  peaks.bf16_dot_gflops = gflops(bf16_dot_loop(isa), threads);
+  peaks.read_gbytes = gbytes(threads);
+  return peaks;
+}
+
+}  // namespace tessera

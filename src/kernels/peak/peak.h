@@ -1,0 +1,18 @@
+// kernels/peak/peak.h: what this machine can do at most, measured: the figures
+// beside which kernels are judged.
+#pragma once
+
+namespace tessera {
+
+struct Peaks {
+  // Multiply-adds of fp32, two operations each, of the best ISA; the portable
+  // one multiplies and adds apart.
+  double fma_gflops = 0;
+  double bf16_dot_gflops = 0;  // the dot product of AVX512-BF16; 0: it lacks
+  double read_gbytes = 0;  // sequential reads of memory; 0: no memory for it
+};
+
+// On `threads` threads at once, the best of several samples. About a second.
+Peaks measure_peaks(int threads);
+
+}  // namespace tessera
