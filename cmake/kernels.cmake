@@ -1,0 +1,22 @@
+# The files of src/kernels/<op>/ that are named after an ISA are compiled for it,
+# and nothing else is. They hold only what has internal linkage besides their
+# entry points (dev/isa_leaks), so no such code can reach another file.
+set(isa_avx2 -mavx2 -mfma -mf16c)
+set(isa_avx512 ${isa_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
+set(isa_avx512bf16 ${isa_avx512} -mavx512bf16)
+
+string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" processor)
+foreach(isa avx2 avx512 avx512bf16)
+  file(GLOB isa_sources CONFIGURE_DEPENDS src/kernels/*/${isa}.cc)
+  if(processor MATCHES "^(x86_64|amd64)$")
+    set_source_files_properties(${isa_sources} PROPERTIES
+      COMPILE_OPTIONS "${isa_${isa}}")
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # g++ 12 takes _mm512_undefined_ps for a mistake (GCC bug 105593).
+      set_property(SOURCE ${isa_sources} APPEND PROPERTY
+        COMPILE_OPTIONS -Wno-uninitialized -Wno-maybe-uninitialized)
+    endif()
+  else()
+    list(REMOVE_ITEM lib_sources ${isa_sources})
+  endif()
+endforeach()

@@ -1,0 +1,10 @@
+// kernels/backward/avx512bf16.cc
+#include "kernels/backward/backward_kernel.h"
+#include "kernels/simd/bf16_pairs.h"
+
+namespace tessera {
+
+extern const BackwardKernel backward_avx512bf16_bf16_pairs =
+    backward_kernel<Avx512, Bf16Pairs>();
+
+}  // namespace tessera

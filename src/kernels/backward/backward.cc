@@ -1,0 +1,33 @@
+// kernels/backward/backward.cc: the backward kernels there are.
+#include "kernels/backward/backward.h"
+
+namespace tessera {
+
+#define BACKWARD(isa, words) \
+  extern const BackwardKernel backward_##isa##_##words;
+#include "kernels/backward/variants.inc"
+#undef BACKWARD
+
+std::span<const BackwardVariant> backward_variants() {
+  static constexpr BackwardVariant kVariants[] = {
+#define BACKWARD(isa, words)                           \
+  {Isa::isa, std::string_view(#words) == "bf16_pairs", \
+   &backward_##isa##_##words},
+#include "kernels/backward/variants.inc"
+#undef BACKWARD
+  };
+  return kVariants;
+}
+
+// Lanes of a panel at most.
+static constexpr int64_t kMostLanes = 32;
+
+int64_t backward_scratch(int64_t head_dim, int64_t v_head_dim) {
+  const int64_t dims = head_dim + v_head_dim;
+  const int64_t floats = kBackwardKeys * (2 * dims + dq_row_floats(head_dim)) +
+                         2 * kBackwardRows * (dims + 32) +
+                         kBackwardRows * (kBackwardKeys + 4 * kMostLanes);
+  return floats + 16 * 16;  // each part is rounded up to 16
+}
+
+}  // namespace tessera

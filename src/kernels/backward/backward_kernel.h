@@ -1,0 +1,477 @@
+// kernels/backward/backward_kernel.h: the kernel, for any vectors.
+//
+// One block of keys stays, queries stream past it in chunks: one pass over the
+// transposed worklist gives dk and dv once and adds to dq, five products a
+// pair. With the forward pass's log-sum-exp and delta_q = dout_q . out_q -
+// dlse_q, a chunk does
+//
+//   s_qk  = scale log2(e) (q . k), or capped          product 1
+//   p_qk  = 2^(s_qk - lse_q), 0 where k is illegal for q
+//   g_qk  = dout_q . v_k                              product 2
+//   ds_qk = p_qk (g_qk - delta_q), times the slope of the cap
+//   dv_k += sum_q p_qk dout_q                         product 3
+//   dk_k += sum_q ds_qk q_q                           product 4
+//   dq_q += sum_k ds_qk k_k                           product 5
+//
+// and scale is multiplied into dk and dq in the end.
+//
+// Here keys lie along the lanes: what stays is packed (K, V, and dk, dv until
+// they are written), what streams past, Q and dout, is read word by word in its
+// own order. Only product 5 has another shape: its lanes are numbers of a row
+// of dq, and ds is what it reads word by word.
+//
+// Queries that no key of a vector sees are left out, in steps of kRows, so that
+// tiles of product 5 find zeros where they reach beyond.
+//
+// Cost of one vector of pairs on a machine with one FMA a cycle: 3 head_dim + 2
+// v_head_dim cycles of products (half with bf16 pairs), about 18 of the rest.
+#pragma once
+
+#include "kernels/backward/backward.h"
+#include "kernels/simd/math.h"
+#include "kernels/simd/product.h"
+#include "kernels/simd/stage.h"
+
+namespace tessera {
+namespace {
+
+template <class V, class Words>
+class Backward {
+  using F = typename V::F;
+  using I = typename V::I;
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kPanel = 2 * kLanes;
+  static constexpr int kPanels = kBackwardKeys / kPanel;
+  static constexpr int kPack = Words::kPack;
+  static constexpr float kLog2e = 1.44269504f;
+  static_assert(V::kRows % kPack == 0);
+
+ public:
+  explicit Backward(const BackwardBlock& block) : t(block) {
+    panels_ = (t.keys + kPanel - 1) / kPanel;
+    k_words_ = t.head_dim / kPack;
+    v_words_ = t.v_head_dim / kPack;
+    ldq_ = t.head_dim + 16;  // no power of two: rows spread over cache sets
+    ldo_ = t.v_head_dim + 16;
+    ldk_ = dq_row_floats(t.head_dim);
+    float* at = t.scratch;
+    const auto take = [&at](int64_t n) {
+      float* const begin = at;
+      at += (n + 15) / 16 * 16;
+      return begin;
+    };
+    kt_ = take(kBackwardKeys * k_words_);
+    vt_ = take(kBackwardKeys * v_words_);
+    k_ = take(kBackwardKeys / kPack * ldk_);
+    dk_ = take(kBackwardKeys * t.head_dim);
+    dv_ = take(kBackwardKeys * t.v_head_dim);
+    q_ = take(kBackwardRows * ldq_);
+    o_ = take(kBackwardRows * ldo_);
+    s_ = take(kBackwardRows * kPanel);
+    g_ = take(kBackwardRows * kPanel);
+    ds_ = take(kPanels * kBackwardRows * kPanel / kPack);
+    if constexpr (kPack == 2) {
+      q_pairs_ = take(kBackwardRows / 2 * ldq_);
+      o_pairs_ = take(kBackwardRows / 2 * ldo_);
+      p_ = take(kBackwardRows / 2 * kPanel);
+      ds_pairs_ = take(kBackwardRows / 2 * kPanel);
+    }
+  }
+
+  void begin() {
+    // A lane of a key that nobody attends to is masked wherever it appears, so
+    // only the rows of product 5 must not hold such a key.
+    for (int64_t i = 0; i < panels_; ++i) {
+      const int64_t left = t.keys - i * kPanel;
+      const int64_t keys = left < kPanel ? left : kPanel;
+      pack_lanes<V, Words>(row_at(t.k, t.dtype, i * kPanel * t.k_stride),
+                           t.dtype, t.k_stride, keys, t.head_dim, kPanel,
+                           kt_ + i * kPanel * k_words_);
+      pack_lanes<V, Words>(row_at(t.v, t.dtype, i * kPanel * t.v_stride),
+                           t.dtype, t.v_stride, keys, t.v_head_dim, kPanel,
+                           vt_ + i * kPanel * v_words_);
+    }
+    fill_zero(k_, panels_ * kPanel / kPack * ldk_);
+    const auto row = [&](int64_t k) {
+      return k < t.keys && (t.live == nullptr || t.live[k] != 0)
+                 ? row_at(t.k, t.dtype, k * t.k_stride)
+                 : nullptr;
+    };
+    for (int64_t k = 0; k < t.keys; k += kPack) {
+      float* const to = k_ + k / kPack * ldk_;
+      if constexpr (kPack == 2) {
+        Words::stage_pair(row(k), row(k + 1), t.head_dim, to);
+      } else {
+        stage_live<V, Words>(row(k), t.dtype, t.head_dim, to);
+      }
+    }
+    fill_zero(dk_, panels_ * kPanel * t.head_dim);
+    fill_zero(dv_, panels_ * kPanel * t.v_head_dim);
+  }
+
+  void add(const BackwardChunk& chunk) {
+    stage(chunk);
+    Range ranges[kPanels][2];
+    for (int64_t i = 0; i < panels_; ++i) {
+      Range(&r)[2] = ranges[i];
+      for (int j = 0; j < 2; ++j) r[j] = range_of(chunk, i, j);
+      if (r[0].empty() && r[1].empty()) continue;
+      products(q_, ldq_, k_words_, kt_ + i * kPanel * k_words_, r, s_);
+      products(o_, ldo_, v_words_, vt_ + i * kPanel * v_words_, r, g_);
+      float* const ds = ds_ + i * kBackwardRows * kPanel / kPack;
+      for (int j = 0; j < 2; ++j) {
+        if (t.softcap > 0) {
+          gradients<true>(chunk, i, j, r[j], ds);
+        } else {
+          gradients<false>(chunk, i, j, r[j], ds);
+        }
+      }
+      const bool pairs = kPack == 2;
+      accumulate(dv_ + i * kPanel * t.v_head_dim, t.v_head_dim,
+                 pairs ? o_pairs_ : o_, ldo_, pairs ? p_ : s_, r);
+      accumulate(dk_ + i * kPanel * t.head_dim, t.head_dim,
+                 pairs ? q_pairs_ : q_, ldq_, pairs ? ds_pairs_ : ds, r);
+    }
+    add_dq(chunk, ranges);
+  }
+
+  void end() {
+    float one[kPanel], scale[kPanel];
+    for (int j = 0; j < kPanel; j += kLanes) {
+      V::store(one + j, V::set(1));
+      V::store(scale + j, V::set(t.scale));
+    }
+    for (int64_t i = 0; i < panels_; ++i) {
+      const int64_t left = t.keys - i * kPanel;
+      const int64_t keys = left < kPanel ? left : kPanel;
+      unpack_lanes<V>(dk_ + i * kPanel * t.head_dim, kPanel, scale, keys,
+                      t.head_dim,
+                      row_at(t.dk, t.dtype, i * kPanel * t.dk_stride), t.dtype,
+                      t.dk_stride);
+      unpack_lanes<V>(dv_ + i * kPanel * t.v_head_dim, kPanel, one, keys,
+                      t.v_head_dim,
+                      row_at(t.dv, t.dtype, i * kPanel * t.dv_stride), t.dtype,
+                      t.dv_stride);
+    }
+  }
+
+ private:
+  // Queries [begin, end) of a chunk that attend to some key of a vector; those
+  // in [full_begin, full_end) attend to all of them.
+  struct Range {
+    int64_t begin = 0, end = 0, full_begin = 0, full_end = 0;
+    bool empty() const { return begin >= end; }
+  };
+
+  static void fill_zero(float* to, int64_t n) {
+    for (int64_t i = 0; i < n; i += kLanes) V::store(to + i, V::zero());
+  }
+
+  void stage(const BackwardChunk& chunk) {
+    stage(chunk, chunk.q, chunk.q_stride, t.head_dim, ldq_, q_, q_pairs_);
+    stage(chunk, chunk.dout, chunk.dout_stride, t.v_head_dim, ldo_, o_,
+          o_pairs_);
+  }
+  // Rows without a legal key are zeros, whatever they hold.
+  void stage(const BackwardChunk& chunk, const void* data, int64_t stride,
+             int64_t dim, int64_t ld, float* rows, float* pairs) {
+    const auto at = [&](int64_t r) {
+      return r < chunk.rows && chunk.live[r] != 0
+                 ? row_at(data, t.dtype, r * stride)
+                 : nullptr;
+    };
+    for (int64_t r = 0; r < chunk.rows; ++r) {
+      stage_live<V, Words>(at(r), t.dtype, dim, rows + r * ld);
+    }
+    if constexpr (kPack == 2) {
+      for (int64_t r = 0; r < chunk.rows; r += 2) {
+        Words::stage_pair(at(r), at(r + 1), dim, pairs + r / 2 * ld);
+      }
+    }
+  }
+
+  Range range_of(const BackwardChunk& chunk, int64_t i, int j) const {
+    if (chunk.layers == 0) return {0, chunk.rows, 0, chunk.rows};
+    const auto low = static_cast<int32_t>(i * kPanel + j * kLanes);
+    const int32_t high = low + kLanes;
+    Range range{chunk.rows, 0, 0, 0};
+    for (int64_t r = 0; r < chunk.rows; ++r) {
+      bool some = false, all = false;
+      for (int32_t layer = 0; layer < chunk.layers; ++layer) {
+        const int32_t first = chunk.first[layer * kBackwardRows + r];
+        const int32_t last = chunk.last[layer * kBackwardRows + r];
+        some |= first < last && first < high && last > low;
+        all |= first <= low && last >= high;
+      }
+      if (some) {
+        if (r < range.begin) range.begin = r;
+        range.end = r + 1;
+      }
+      // Of the runs of rows that attend to all, the first one.
+      if (all && range.full_end == range.full_begin) {
+        range.full_begin = r;
+        range.full_end = r + 1;
+      } else if (all && range.full_end == r) {
+        range.full_end = r + 1;
+      }
+    }
+    if (range.empty()) return {};
+    range.begin -= range.begin % V::kRows;
+    range.end += (V::kRows - range.end % V::kRows) % V::kRows;
+    if (range.end > chunk.rows) range.end = chunk.rows;
+    if (range.full_begin == range.full_end) {
+      range.full_begin = range.full_end = range.end;
+    }
+    return range;
+  }
+
+  // to[r] = rows of A times the packed panel B, per vector where it is wanted.
+  void products(const float* a, int64_t lda, int64_t words, const float* b,
+                const Range (&r)[2], float* to) {
+    int64_t low = r[0].begin > r[1].begin ? r[0].begin : r[1].begin;
+    int64_t high = r[0].end < r[1].end ? r[0].end : r[1].end;
+    // Without common rows, each has its own before `low`, or after it.
+    if (low >= high) low = high = r[0].begin < r[1].begin ? r[0].end : r[1].end;
+    const auto part = [&]<int kFrom, int kTo>(int64_t begin, int64_t end) {
+      each_tile<V>(
+          begin, end, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
+            F acc[kM][2];
+            for (auto& row : acc) row[0] = row[1] = V::zero();
+            multiply<V, Words, Lies::by_rows, kFrom, kTo>(acc, a + m * lda, lda,
+                                                          b, kPanel, words);
+            for (int x = 0; x < kM; ++x) {
+              for (int j = kFrom; j < kTo; ++j) {
+                V::store(to + (m + x) * kPanel + j * kLanes, acc[x][j]);
+              }
+            }
+          });
+    };
+    const auto least = [](int64_t x, int64_t y) { return x < y ? x : y; };
+    const auto most = [](int64_t x, int64_t y) { return x > y ? x : y; };
+    part.template operator()<0, 1>(r[0].begin, least(r[0].end, low));
+    part.template operator()<1, 2>(r[1].begin, least(r[1].end, low));
+    part.template operator()<0, 2>(low, high);
+    part.template operator()<0, 1>(most(r[0].begin, high), r[0].end);
+    part.template operator()<1, 2>(most(r[1].begin, high), r[1].end);
+  }
+
+  // From s and g to p and ds, one vector of keys, for the rows of its range.
+  template <bool kCap>
+  void gradients(const BackwardChunk& chunk, int64_t i, int j,
+                 const Range& range, float* ds_rows) {
+    int32_t lane[kLanes];
+    for (int l = 0; l < kLanes; ++l) {
+      lane[l] = static_cast<int32_t>(i * kPanel + j * kLanes + l);
+    }
+    const I keys = V::load_int(lane);
+    const F factor =
+        V::set(kCap ? 2 * t.scale * kLog2e / t.softcap : t.scale * kLog2e);
+    const F cap = V::set(t.softcap * kLog2e);
+    const auto one = [&](int64_t r, bool test, F& p, F& ds) {
+      F s = V::mul(V::load(s_ + r * kPanel + j * kLanes), factor);
+      F slope = V::zero();
+      if constexpr (kCap) {
+        const Tanh<V> tanh(s);
+        s = V::mul(cap, tanh.value);
+        slope = tanh.slope;
+      }
+      // Rounding may lift an exponent above 0; a probability is at most 1.
+      p = exp2<V>(V::min(V::zero(), V::sub(s, V::set(chunk.lse[r]))));
+      const F g = V::load(g_ + r * kPanel + j * kLanes);
+      ds = V::mul(p, V::sub(g, V::set(chunk.delta[r])));
+      if constexpr (kCap) ds = V::mul(ds, slope);
+      if (test) {
+        auto legal = V::none();
+        for (int32_t layer = 0; layer < chunk.layers; ++layer) {
+          const int32_t first = chunk.first[layer * kBackwardRows + r];
+          const int32_t last = chunk.last[layer * kBackwardRows + r];
+          legal = V::or_mask(
+              legal, V::less_unsigned(V::sub_int(keys, V::set_int(first)),
+                                      V::set_int(last - first)));
+        }
+        p = V::select(legal, p, V::zero());
+        ds = V::select(legal, ds, V::zero());
+      }
+    };
+    const auto rows = [&](int64_t begin, int64_t end, bool test) {
+      if constexpr (kPack == 1) {
+        for (int64_t r = begin; r < end; ++r) {
+          F p, ds;
+          one(r, test, p, ds);
+          V::store(s_ + r * kPanel + j * kLanes, p);
+          V::store(ds_rows + r * kPanel + j * kLanes, ds);
+        }
+      } else {
+        for (int64_t r = begin; r < end; r += 2) {
+          F p0, ds0, p1 = V::zero(), ds1 = V::zero();
+          one(r, test, p0, ds0);
+          if (r + 1 < chunk.rows) one(r + 1, test, p1, ds1);
+          V::store(p_ + r / 2 * kPanel + j * kLanes, Words::pair(p0, p1));
+          V::store(ds_pairs_ + r / 2 * kPanel + j * kLanes,
+                   Words::pair(ds0, ds1));
+          float* const to = ds_rows + r * kLanes + j * kLanes / 2;
+          Words::store_row(to, ds0);
+          Words::store_row(to + kLanes, ds1);
+        }
+      }
+    };
+    // Pairs of rows begin at even rows.
+    int64_t full_begin = range.full_begin, full_end = range.full_end;
+    if (kPack == 2) {
+      full_begin += full_begin & 1;
+      if (full_end < range.end) full_end &= ~int64_t{1};
+      if (full_begin >= full_end) full_begin = full_end = range.end;
+    }
+    rows(range.begin, full_begin, true);
+    rows(full_begin, full_end, false);
+    rows(full_end, range.end, true);
+  }
+
+  // to[m] += columns of A times B, over the rows of each vector's range.
+  void accumulate(float* to, int64_t dim, const float* a, int64_t lda,
+                  const float* b, const Range (&r)[2]) {
+    int64_t begin[2], end[2];
+    for (int j = 0; j < 2; ++j) {
+      begin[j] = r[j].begin / kPack;
+      end[j] = (r[j].end + kPack - 1) / kPack;
+    }
+    int64_t low = begin[0] > begin[1] ? begin[0] : begin[1];
+    int64_t high = end[0] < end[1] ? end[0] : end[1];
+    if (low >= high) low = high = begin[0] < begin[1] ? end[0] : end[1];
+    const auto least = [](int64_t x, int64_t y) { return x < y ? x : y; };
+    const auto most = [](int64_t x, int64_t y) { return x > y ? x : y; };
+    each_tile<V>(
+        0, dim, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
+          F acc[kM][2];
+          float* const c = to + m * kPanel;
+          for (int x = 0; x < kM; ++x) {
+            for (int j = 0; j < 2; ++j) {
+              acc[x][j] = V::load(c + x * kPanel + j * kLanes);
+            }
+          }
+          const auto part = [&]<int kFrom, int kTo>(int64_t from, int64_t past)
+              __attribute__((always_inline)) {
+            multiply<V, Words, Lies::by_columns, kFrom, kTo>(
+                acc, a + from * lda + m, lda, b + from * kPanel, kPanel,
+                past - from);
+          };
+          part.template operator()<0, 1>(begin[0], least(end[0], low));
+          part.template operator()<1, 2>(begin[1], least(end[1], low));
+          part.template operator()<0, 2>(low, high);
+          part.template operator()<0, 1>(most(begin[0], high), end[0]);
+          part.template operator()<1, 2>(most(begin[1], high), end[1]);
+          for (int x = 0; x < kM; ++x) {
+            for (int j = 0; j < 2; ++j) {
+              V::store(c + x * kPanel + j * kLanes, acc[x][j]);
+            }
+          }
+        });
+  }
+
+  // Product 5, over the vectors of keys that a tile of rows meets.
+  void add_dq(const BackwardChunk& chunk, const Range (&ranges)[kPanels][2]) {
+    constexpr int64_t kVectorWords = kLanes / kPack;
+    each_tile<V>(
+        0, chunk.rows, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
+          // Neighbouring vectors make one run of words.
+          int64_t begin[kPanels * 2], end[kPanels * 2];
+          int runs = 0;
+          for (int64_t x = 0; x < 2 * panels_; ++x) {
+            const Range& r = ranges[x / 2][x % 2];
+            if (r.begin >= m + kM || r.end <= m) continue;
+            if (runs > 0 && x % 2 == 1 && end[runs - 1] == x * kVectorWords) {
+              end[runs - 1] += kVectorWords;
+            } else {
+              begin[runs] = x * kVectorWords;
+              end[runs++] = (x + 1) * kVectorWords;
+            }
+          }
+          if (runs == 0) return;
+          for (int64_t d = 0; d < ldk_; d += kPanel) {
+            F acc[kM][2];
+            float* const c = chunk.dq + m * ldk_ + d;
+            for (int x = 0; x < kM; ++x) {
+              for (int j = 0; j < 2; ++j) {
+                acc[x][j] = V::load(c + x * ldk_ + j * kLanes);
+              }
+            }
+            for (int x = 0; x < runs; ++x) {
+              const int64_t panel = begin[x] / (2 * kVectorWords);
+              const float* const ds =
+                  ds_ + (panel * kBackwardRows + m) * 2 * kVectorWords +
+                  begin[x] % (2 * kVectorWords);
+              multiply<V, Words, Lies::by_rows, 0, 2>(acc, ds, 2 * kVectorWords,
+                                                      k_ + begin[x] * ldk_ + d,
+                                                      ldk_, end[x] - begin[x]);
+            }
+            for (int x = 0; x < kM; ++x) {
+              for (int j = 0; j < 2; ++j) {
+                V::store(c + x * ldk_ + j * kLanes, acc[x][j]);
+              }
+            }
+          }
+        });
+  }
+
+  const BackwardBlock& t;
+  int64_t panels_, k_words_, v_words_, ldq_, ldo_, ldk_;
+  float *kt_, *vt_, *k_, *dk_, *dv_, *q_, *o_, *s_, *g_, *ds_;
+  float *q_pairs_ = nullptr, *o_pairs_ = nullptr;
+  float *p_ = nullptr, *ds_pairs_ = nullptr;
+};
+
+template <class V>
+inline void backward_delta(const BackwardDelta& t) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const void* const a = row_at(t.dout, t.dtype, r * t.dout_stride);
+    const void* const b = row_at(t.out, t.dtype, r * t.out_stride);
+    auto sum = V::zero();
+    int64_t d = 0;
+    for (; d + V::kLanes <= t.v_head_dim; d += V::kLanes) {
+      sum = V::fma(load_row<V>(a, t.dtype, d), load_row<V>(b, t.dtype, d), sum);
+    }
+    if (const int64_t left = t.v_head_dim - d; left > 0) {
+      sum = V::fma(load_some<V>(a, t.dtype, d, left),
+                   load_some<V>(b, t.dtype, d, left), sum);
+    }
+    float lane[V::kLanes];
+    V::store(lane, sum);
+    for (int half = V::kLanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+    }
+    t.delta[r] = lane[0];
+  }
+}
+
+template <class V>
+inline void backward_write_dq(const BackwardDq& t) {
+  const auto scale = V::set(t.scale);
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const float* const from = t.sum + r * dq_row_floats(t.head_dim);
+    void* const to = row_at(t.dq, t.dtype, r * t.dq_stride);
+    for (int64_t d = 0; d < t.head_dim; d += V::kLanes) {
+      const int64_t left = t.head_dim - d;
+      const auto x = V::mul(V::load(from + d), scale);
+      if (left >= V::kLanes) {
+        store_row<V>(to, t.dtype, d, x);
+      } else {
+        store_some<V>(to, t.dtype, d, left, x);
+      }
+    }
+  }
+}
+
+// All of a variant's entry points.
+template <class V, class Words>
+constexpr BackwardKernel backward_kernel() {
+  return {[](const BackwardBlock& block) { Backward<V, Words>(block).begin(); },
+          [](const BackwardBlock& block, const BackwardChunk& chunk) {
+            Backward<V, Words>(block).add(chunk);
+          },
+          [](const BackwardBlock& block) { Backward<V, Words>(block).end(); },
+          [](const BackwardDelta& task) { backward_delta<V>(task); },
+          [](const BackwardDq& task) { backward_write_dq<V>(task); }};
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,12 @@
+// kernels/forward/avx2.cc
+#include "kernels/simd/avx2.h"
+
+#include "kernels/forward/forward_kernel.h"
+
+namespace tessera {
+
+void forward_avx2_floats(const ForwardTask& task) {
+  Forward<Avx2, FloatWords<Avx2>>(task).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,12 @@
+// kernels/forward/avx512.cc
+#include "kernels/simd/avx512.h"
+
+#include "kernels/forward/forward_kernel.h"
+
+namespace tessera {
+
+void forward_avx512_floats(const ForwardTask& task) {
+  Forward<Avx512, FloatWords<Avx512>>(task).run();
+}
+
+}  // namespace tessera

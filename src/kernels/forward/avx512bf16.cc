@@ -1,0 +1,11 @@
+// kernels/forward/avx512bf16.cc
+#include "kernels/forward/forward_kernel.h"
+#include "kernels/simd/bf16_pairs.h"
+
+namespace tessera {
+
+void forward_avx512bf16_bf16_pairs(const ForwardTask& task) {
+  Forward<Avx512, Bf16Pairs>(task).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,394 @@
+// kernels/forward/forward_kernel.h: the kernel, for any vectors.
+//
+// One block of queries stays, keys stream past it in chunks. With s_kq the
+// score of key k and query q in units of log2(e), m_q the largest so far and
+// l_q, o_q sums relative to it, a chunk does
+//
+//   s_kq = scale log2(e) (k . q), or capped           product 1
+//   m'_q = max(m_q, max_k s_kq)
+//   p_kq = 2^(s_kq - m'_q), 0 where k is illegal for q
+//   a_q  = 2^(m_q - m'_q)
+//   l_q  = a_q l_q + sum_k p_kq
+//   o_dq = a_q o_dq + sum_k v_kd p_kq                 product 2
+//
+// and in the end out_qd = o_dq / l_q, lse_q = (m_q + log2 l_q) / log2(e).
+//
+// Scores are held transposed: keys down the rows, queries along the lanes. So
+// the maximum and the sum over keys are plain vertical operations, each lane
+// has its own mask bounds, and both products read what streams past, K and V,
+// one word at a time in its own order (kernels/simd/product.h): only Q is ever
+// transposed, once a task.
+//
+// Two vectors of queries make a panel; its q, o and scores lie in the first
+// cache level while a chunk passes, the chunk itself in the second, where up to
+// kForwardRows / panel panels share it. A register tile of kRows x 2 vectors
+// keeps 2 kRows chains of FMAs in flight.
+//
+// Cost of one vector of scores on a machine with one FMA a cycle: head_dim +
+// v_head_dim cycles of products (half with bf16 pairs) and about 12 of softmax.
+// Keys that no query of a vector attends to are left out of both.
+#pragma once
+
+#include "kernels/forward/forward.h"
+#include "kernels/simd/math.h"
+#include "kernels/simd/product.h"
+#include "kernels/simd/stage.h"
+
+namespace tessera {
+namespace {
+
+template <class V, class Words>
+class Forward {
+  using F = typename V::F;
+  using I = typename V::I;
+  static constexpr int kLanes = V::kLanes;
+  static constexpr int kPanel = 2 * kLanes;
+  static constexpr int kPack = Words::kPack;
+  static constexpr float kLog2e = 1.44269504f;
+
+ public:
+  explicit Forward(const ForwardTask& task) : t(task) {
+    panels_ = (t.rows + kPanel - 1) / kPanel;
+    k_words_ = t.head_dim / kPack;
+    ldk_ = k_words_ + 16;  // no power of two: rows spread over the cache sets
+    ldv_ = t.v_head_dim + 16;
+    float* at = t.scratch;
+    const auto take = [&at](int64_t n) {
+      float* const begin = at;
+      at += (n + 15) / 16 * 16;
+      return begin;
+    };
+    q_ = take(kForwardRows * k_words_);
+    o_ = take(kForwardRows * t.v_head_dim);
+    k_ = take(kForwardKeys * ldk_);
+    v_ = take(kForwardKeys / kPack * ldv_);
+    s_ = take(kForwardKeys * kPanel);
+    p_ = kPack == 1 ? s_ : take(kForwardKeys / kPack * kPanel);
+    max_ = take(kForwardRows);
+    sum_ = take(kForwardRows);
+    inverse_ = take(kPanel);
+    lse_ = take(kPanel);
+  }
+
+  void run() {
+    for (int64_t i = 0; i < panels_; ++i) begin_panel(i);
+    for (int64_t c = 0; c < t.chunk_count; ++c) {
+      const KeyChunk& chunk = t.chunks[c];
+      stage(chunk);
+      for (int64_t i = 0; i < panels_; ++i) {
+        if (chunk.layers == 0) {
+          full_chunk(i, chunk.keys);
+        } else {
+          masked_chunk(i, chunk);
+        }
+      }
+    }
+    for (int64_t i = 0; i < panels_; ++i) end_panel(i);
+  }
+
+ private:
+  // Keys [begin, end) of a chunk that some lane of a vector attends to; all
+  // lanes attend to [full_begin, full_end).
+  struct Range {
+    int64_t begin = 0, end = 0, full_begin = 0, full_end = 0;
+    bool empty() const { return begin >= end; }
+  };
+
+  float* q_panel(int64_t i) const { return q_ + i * kPanel * k_words_; }
+  float* o_panel(int64_t i) const { return o_ + i * kPanel * t.v_head_dim; }
+
+  void begin_panel(int64_t i) {
+    const int64_t left = t.rows - i * kPanel;
+    pack_lanes<V, Words>(row_at(t.q, t.dtype, i * kPanel * t.q_stride), t.dtype,
+                         t.q_stride, left < kPanel ? left : kPanel, t.head_dim,
+                         kPanel, q_panel(i));
+    float* const o = o_panel(i);
+    for (int64_t d = 0; d < kPanel * t.v_head_dim; d += kLanes) {
+      V::store(o + d, V::zero());
+    }
+    for (int j = 0; j < kPanel; j += kLanes) {
+      V::store(max_ + i * kPanel + j, V::set(-__builtin_inff()));
+      V::store(sum_ + i * kPanel + j, V::zero());
+    }
+  }
+
+  void stage(const KeyChunk& chunk) {
+    const auto row = [&](const void* data, int64_t stride, int64_t k) {
+      return k < chunk.keys && (chunk.live == nullptr || chunk.live[k] != 0)
+                 ? row_at(data, t.dtype, (chunk.begin + k) * stride)
+                 : nullptr;
+    };
+    for (int64_t k = 0; k < chunk.keys; ++k) {
+      stage_live<V, Words>(row(t.k, t.k_stride, k), t.dtype, t.head_dim,
+                           k_ + k * ldk_);
+    }
+    for (int64_t k = 0; k < chunk.keys; k += kPack) {
+      const void* v = row(t.v, t.v_stride, k);
+      float* const to = v_ + k / kPack * ldv_;
+      if constexpr (kPack == 2) {
+        Words::stage_pair(v, row(t.v, t.v_stride, k + 1), t.v_head_dim, to);
+      } else {
+        stage_live<V, Words>(v, t.dtype, t.v_head_dim, to);
+      }
+    }
+  }
+
+  // Products of keys [begin, end) of the chunk with vectors [kFrom, kTo) of
+  // the panel, times `factor`; `largest` grows to the largest of them.
+  template <int kFrom, int kTo>
+  void scores(const float* q, int64_t begin, int64_t end, F factor,
+              F (&largest)[2]) {
+    F top[2] = {largest[0], largest[1]};
+    each_tile<V>(
+        begin, end, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
+          F acc[kM][2];
+          for (auto& row : acc) row[0] = row[1] = V::zero();
+          multiply<V, Words, Lies::by_rows, kFrom, kTo>(
+              acc, k_ + m * ldk_, ldk_, q, kPanel, k_words_);
+          for (int r = 0; r < kM; ++r) {
+            for (int j = kFrom; j < kTo; ++j) {
+              const F s = V::mul(acc[r][j], factor);
+              V::store(s_ + (m + r) * kPanel + j * kLanes, s);
+              top[j] = V::max(top[j], s);
+            }
+          }
+        });
+    largest[0] = top[0];
+    largest[1] = top[1];
+  }
+
+  // What a product is to be multiplied with before and after the cap.
+  F factor() const {
+    return V::set(t.softcap > 0 ? 2 * t.scale * kLog2e / t.softcap
+                                : t.scale * kLog2e);
+  }
+  F cap(F y) const {
+    return V::mul(V::set(t.softcap * kLog2e), Tanh<V>(y).value);
+  }
+
+  void full_chunk(int64_t i, int64_t keys) {
+    F largest[2], old[2], alpha[2];
+    for (int j = 0; j < 2; ++j) {
+      largest[j] = old[j] = V::load(max_ + i * kPanel + j * kLanes);
+    }
+    if (t.softcap > 0) {
+      F ignored[2] = {old[0], old[1]};
+      scores<0, 2>(q_panel(i), 0, keys, factor(), ignored);
+      for (float* s = s_; s < s_ + keys * kPanel; s += kPanel) {
+        for (int j = 0; j < 2; ++j) {
+          const F capped = cap(V::load(s + j * kLanes));
+          V::store(s + j * kLanes, capped);
+          largest[j] = V::max(largest[j], capped);
+        }
+      }
+    } else {
+      scores<0, 2>(q_panel(i), 0, keys, factor(), largest);
+    }
+    for (int j = 0; j < 2; ++j) {
+      alpha[j] = probabilities(i, j, 0, keys, old[j], largest[j]);
+    }
+    const Range all{0, keys, 0, keys};
+    *t.pairs += keys * kPanel;
+    accumulate(o_panel(i), alpha, all, all);
+  }
+
+  // Turns scores of one vector into probabilities; the factor by which older
+  // sums shrink comes back.
+  F probabilities(int64_t i, int j, int64_t begin, int64_t end, F old,
+                  F largest) {
+    V::store(max_ + i * kPanel + j * kLanes, largest);
+    // Where no key has been legal so far, 0 keeps -inf from meeting itself.
+    const F base = V::select(V::equal(largest, V::set(-__builtin_inff())),
+                             V::zero(), largest);
+    const F alpha = exp2<V>(V::sub(old, base));
+    F sum = V::zero();
+    if constexpr (kPack == 1) {
+      for (int64_t k = begin; k < end; ++k) {
+        float* const s = s_ + k * kPanel + j * kLanes;
+        const F p = exp2<V>(V::sub(V::load(s), base));
+        V::store(s, p);
+        sum = V::add(sum, p);
+      }
+    } else {
+      for (int64_t k = begin; k < end; k += 2) {
+        const float* const s = s_ + k * kPanel + j * kLanes;
+        const F even = exp2<V>(V::sub(V::load(s), base));
+        const F odd = k + 1 < end ? exp2<V>(V::sub(V::load(s + kPanel), base))
+                                  : V::zero();
+        V::store(p_ + k / 2 * kPanel + j * kLanes, Words::pair(even, odd));
+        sum = V::add(sum, V::add(even, odd));
+      }
+    }
+    float* const l = sum_ + i * kPanel + j * kLanes;
+    V::store(l, V::fma(V::load(l), alpha, sum));
+    return alpha;
+  }
+
+  void masked_chunk(int64_t i, const KeyChunk& chunk) {
+    const Range a = range_of(i, 0, chunk), b = range_of(i, 1, chunk);
+    if (a.empty() && b.empty()) return;
+    F alpha[2] = {V::set(1), V::set(1)}, ignored[2] = {V::zero(), V::zero()};
+    const float* const q = q_panel(i);
+    if (a.empty()) {
+      scores<1, 2>(q, b.begin, b.end, factor(), ignored);
+    } else if (b.empty()) {
+      scores<0, 1>(q, a.begin, a.end, factor(), ignored);
+    } else {
+      const int64_t low = a.begin > b.begin ? a.begin : b.begin;
+      const int64_t high = a.end < b.end ? a.end : b.end;
+      if (low >= high) {
+        scores<0, 1>(q, a.begin, a.end, factor(), ignored);
+        scores<1, 2>(q, b.begin, b.end, factor(), ignored);
+      } else {
+        scores<0, 1>(q, a.begin, low, factor(), ignored);
+        scores<1, 2>(q, b.begin, low, factor(), ignored);
+        scores<0, 2>(q, low, high, factor(), ignored);
+        scores<0, 1>(q, high, a.end, factor(), ignored);
+        scores<1, 2>(q, high, b.end, factor(), ignored);
+      }
+    }
+    if (!a.empty()) alpha[0] = mask_vector(i, 0, a, chunk);
+    if (!b.empty()) alpha[1] = mask_vector(i, 1, b, chunk);
+    *t.pairs += (a.end - a.begin + b.end - b.begin) * kLanes;
+    accumulate(o_panel(i), alpha, a, b);
+  }
+
+  Range range_of(int64_t i, int j, const KeyChunk& chunk) const {
+    Range range{chunk.keys, 0, 0, chunk.layers == 1 ? chunk.keys : 0};
+    for (int32_t layer = 0; layer < chunk.layers; ++layer) {
+      const int64_t at = layer * kForwardRows + i * kPanel + j * kLanes;
+      for (int r = 0; r < kLanes; ++r) {
+        const int64_t first = chunk.first[at + r], last = chunk.last[at + r];
+        if (first < last) {
+          if (first < range.begin) range.begin = first;
+          if (last > range.end) range.end = last;
+        }
+        if (first > range.full_begin) range.full_begin = first;
+        if (last < range.full_end) range.full_end = last;
+      }
+    }
+    if (range.empty()) return {};
+    if (kPack == 2) {  // pairs begin at even keys
+      range.begin &= ~int64_t{1};
+    }
+    if (range.full_begin >= range.full_end) {
+      range.full_begin = range.full_end = range.end;
+    }
+    return range;
+  }
+
+  // Caps and masks the scores of one vector, then as probabilities().
+  F mask_vector(int64_t i, int j, const Range& range, const KeyChunk& chunk) {
+    const F old = V::load(max_ + i * kPanel + j * kLanes);
+    F largest = old;
+    const int64_t at = i * kPanel + j * kLanes;
+    const auto cap_and_mask = [&](int64_t begin, int64_t end, bool test) {
+      for (int64_t k = begin; k < end; ++k) {
+        float* const p = s_ + k * kPanel + j * kLanes;
+        F s = V::load(p);
+        if (t.softcap > 0) s = cap(s);
+        if (test) {
+          auto legal = V::none();
+          for (int32_t layer = 0; layer < chunk.layers; ++layer) {
+            const I first =
+                V::load_int(chunk.first + layer * kForwardRows + at);
+            const I last = V::load_int(chunk.last + layer * kForwardRows + at);
+            const I key = V::set_int(static_cast<int32_t>(k));
+            legal =
+                V::or_mask(legal, V::less_unsigned(V::sub_int(key, first),
+                                                   V::sub_int(last, first)));
+          }
+          s = V::select(legal, s, V::set(-__builtin_inff()));
+        }
+        if (test || t.softcap > 0) V::store(p, s);
+        largest = V::max(largest, s);
+      }
+    };
+    cap_and_mask(range.begin, range.full_begin, true);
+    cap_and_mask(range.full_begin, range.full_end, false);
+    cap_and_mask(range.full_end, range.end, true);
+    return probabilities(i, j, range.begin, range.end, old, largest);
+  }
+
+  // Adds the chunk's values, with vector 0 over the keys of `a`, 1 over `b`.
+  void accumulate(float* o, const F (&alpha)[2], const Range& a,
+                  const Range& b) {
+    const int64_t a_begin = a.begin / kPack, b_begin = b.begin / kPack;
+    const int64_t a_end = (a.end + kPack - 1) / kPack;
+    const int64_t b_end = (b.end + kPack - 1) / kPack;
+    int64_t low = a_begin > b_begin ? a_begin : b_begin;
+    int64_t high = a_end < b_end ? a_end : b_end;
+    // Without common keys, each has its own before `low`, or after it.
+    if (low >= high) low = high = a_begin < b_begin ? a_end : b_end;
+    each_tile<V>(
+        0, t.v_head_dim, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
+          F acc[kM][2];
+          float* const c = o + m * kPanel;
+          for (int r = 0; r < kM; ++r) {
+            for (int j = 0; j < 2; ++j) {
+              acc[r][j] =
+                  V::mul(V::load(c + r * kPanel + j * kLanes), alpha[j]);
+            }
+          }
+          const auto part = [&]<int kFrom, int kTo>(int64_t begin, int64_t end)
+              __attribute__((always_inline)) {
+            multiply<V, Words, Lies::by_columns, kFrom, kTo>(
+                acc, v_ + begin * ldv_ + m, ldv_, p_ + begin * kPanel, kPanel,
+                end - begin);
+          };
+          part.template operator()<0, 1>(a_begin, a_end < low ? a_end : low);
+          part.template operator()<1, 2>(b_begin, b_end < low ? b_end : low);
+          part.template operator()<0, 2>(low, high);
+          part.template operator()<0, 1>(a_begin > high ? a_begin : high,
+                                         a_end);
+          part.template operator()<1, 2>(b_begin > high ? b_begin : high,
+                                         b_end);
+          for (int r = 0; r < kM; ++r) {
+            for (int j = 0; j < 2; ++j) {
+              V::store(c + r * kPanel + j * kLanes, acc[r][j]);
+            }
+          }
+        });
+  }
+
+  void end_panel(int64_t i) {
+    const int64_t first = i * kPanel;
+    const int64_t left = t.rows - first;
+    const int64_t rows = left < kPanel ? left : kPanel;
+    for (int j = 0; j < kPanel; j += kLanes) {
+      F m = V::load(max_ + first + j), l = V::load(sum_ + first + j);
+      F shrink = V::set(1);
+      if (t.sink_logit != nullptr) {
+        const F sink = V::set(*t.sink_logit * kLog2e);
+        const F top = V::max(m, sink);
+        shrink = exp2<V>(V::sub(m, top));
+        l = V::fma(l, shrink, exp2<V>(V::sub(sink, top)));
+        m = top;
+      }
+      V::store(inverse_ + j, V::div(shrink, l));
+      V::store(lse_ + j, V::mul(V::add(m, log2<V>(l)), V::set(1 / kLog2e)));
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      if (t.live[first + r] == 0) {
+        inverse_[r] = 0;
+        lse_[r] = t.sink_logit != nullptr ? *t.sink_logit : -__builtin_inff();
+      } else if (__builtin_isinf(inverse_[r])) {
+        // Legal keys, and -inf the score of each: there is no softmax.
+        lse_[r] = __builtin_nanf("");
+      }
+    }
+    if (t.lse != nullptr) {
+      __builtin_memcpy(t.lse + first, lse_, static_cast<size_t>(rows) * 4);
+    }
+    unpack_lanes<V>(o_panel(i), kPanel, inverse_, rows, t.v_head_dim,
+                    row_at(t.out, t.dtype, first * t.out_stride), t.dtype,
+                    t.out_stride);
+  }
+
+  const ForwardTask& t;
+  int64_t panels_, k_words_, ldk_, ldv_;
+  float *q_, *o_, *k_, *v_, *s_, *p_, *max_, *sum_, *inverse_, *lse_;
+};
+
+}  // namespace
+}  // namespace tessera

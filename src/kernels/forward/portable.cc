@@ -1,0 +1,12 @@
+// kernels/forward/portable.cc
+#include "kernels/simd/portable.h"
+
+#include "kernels/forward/forward_kernel.h"
+
+namespace tessera {
+
+void forward_portable_floats(const ForwardTask& task) {
+  Forward<Portable, FloatWords<Portable>>(task).run();
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+// kernels/simd/bf16_pairs.h: two bf16 numbers a word, multiplied and added in
+// pairs. Only for files that are compiled for AVX512-BF16.
+#pragma once
+
+#include "kernels/simd/avx512.h"
+
+namespace tessera {
+namespace {
+
+struct Bf16Pairs {
+  static constexpr int kPack = 2;
+
+  static __m512bh as_pairs(__m512 a) { return reinterpret_cast<__m512bh>(a); }
+  static __m512 fma(__m512 a, __m512 b, __m512 c) {
+    return _mm512_dpbf16_ps(c, as_pairs(a), as_pairs(b));
+  }
+
+  // Lane by lane, (low, high).
+  static __m512 pair(__m512 low, __m512 high) {
+    const __m512i both =
+        reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(interleave(), both));
+  }
+
+  // Word d holds number d of both rows; of a null row, zeros.
+  static void stage_pair(const void* row, const void* next, int64_t dim,
+                         float* to) {
+    const auto* a = static_cast<const uint16_t*>(row);
+    const auto* b = static_cast<const uint16_t*>(next);
+    for (int64_t d = 0; d < dim; d += 16) {
+      const __mmask16 some =
+          dim - d >= 16 ? 0xffff : static_cast<__mmask16>((1 << (dim - d)) - 1);
+      const __m256i low = a == nullptr ? _mm256_setzero_si256()
+                                       : _mm256_maskz_loadu_epi16(some, a + d);
+      const __m256i high = b == nullptr ? _mm256_setzero_si256()
+                                        : _mm256_maskz_loadu_epi16(some, b + d);
+      const __m512i words =
+          _mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                          _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+      _mm512_mask_storeu_epi32(to + d, some, words);
+    }
+  }
+
+  // 16 numbers as 8 words, neighbours in pairs.
+  static void store_row(float* to, __m512 a) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a)));
+  }
+
+ private:
+  static __m512i interleave() {
+    return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25,
+                            9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2,
+                            17, 1, 16, 0);
+  }
+};
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,168 @@
+// kernels/simd/stage.h: brings rows of tensors into a kernel's scratch, in the
+// words and in the order in which products read them, and results back.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/tensor.h"
+
+namespace tessera {
+namespace {
+
+inline const void* row_at(const void* data, Dtype dtype, int64_t element) {
+  const int64_t width = dtype == Dtype::f32 ? 4 : 2;
+  return static_cast<const char*>(data) + element * width;
+}
+inline void* row_at(void* data, Dtype dtype, int64_t element) {
+  const int64_t width = dtype == Dtype::f32 ? 4 : 2;
+  return static_cast<char*>(data) + element * width;
+}
+
+// V::kLanes numbers of a row, from number i on, as floats.
+template <class V>
+inline typename V::F load_row(const void* row, Dtype dtype, int64_t i) {
+  if (dtype == Dtype::f32) return V::load(static_cast<const float*>(row) + i);
+  const auto* p = static_cast<const uint16_t*>(row) + i;
+  return dtype == Dtype::bf16 ? V::load_bf16(p) : V::load_f16(p);
+}
+
+// The same where only `count` numbers are left; the others are 0.
+template <class V>
+inline typename V::F load_some(const void* row, Dtype dtype, int64_t i,
+                               int64_t count) {
+  if (dtype == Dtype::f32) {
+    float some[V::kLanes] = {};
+    __builtin_memcpy(some, static_cast<const float*>(row) + i,
+                     static_cast<size_t>(count) * 4);
+    return V::load(some);
+  }
+  uint16_t some[V::kLanes] = {};
+  __builtin_memcpy(some, static_cast<const uint16_t*>(row) + i,
+                   static_cast<size_t>(count) * 2);
+  return dtype == Dtype::bf16 ? V::load_bf16(some) : V::load_f16(some);
+}
+
+// To nearest, ties to even; a NaN stays one.
+template <class V>
+inline typename V::I bf16_words(typename V::F a) {
+  const auto bits = V::as_int(a);
+  const auto odd = V::and_int(V::template shift_right<16>(bits), V::set_int(1));
+  const auto rounded = V::template shift_right<16>(
+      V::add_int(V::add_int(bits, V::set_int(0x7fff)), odd));
+  const auto nan = V::set_int(0x7fc0);
+  return V::as_int(
+      V::select(V::equal(a, a), V::as_float(rounded), V::as_float(nan)));
+}
+
+template <class V>
+inline void store_row(void* row, Dtype dtype, int64_t i, typename V::F a) {
+  if (dtype == Dtype::f32) {
+    V::store(static_cast<float*>(row) + i, a);
+  } else if (dtype == Dtype::bf16) {
+    V::store_words_low(static_cast<uint16_t*>(row) + i, bf16_words<V>(a));
+  } else {
+    V::store_f16(static_cast<uint16_t*>(row) + i, a);
+  }
+}
+
+template <class V>
+inline void store_some(void* row, Dtype dtype, int64_t i, int64_t count,
+                       typename V::F a) {
+  if (dtype == Dtype::f32) {
+    float some[V::kLanes];
+    V::store(some, a);
+    __builtin_memcpy(static_cast<float*>(row) + i, some,
+                     static_cast<size_t>(count) * 4);
+  } else {
+    uint16_t some[V::kLanes];
+    store_row<V>(some, dtype, 0, a);
+    __builtin_memcpy(static_cast<uint16_t*>(row) + i, some,
+                     static_cast<size_t>(count) * 2);
+  }
+}
+
+// A row of `dim` numbers as words: floats, or pairs of bf16 as they lie.
+template <class V, class Words>
+inline void stage_row(const void* row, Dtype dtype, int64_t dim, float* to) {
+  if constexpr (Words::kPack == 2) {
+    __builtin_memcpy(to, row, static_cast<size_t>(dim) * 2);
+  } else {
+    int64_t i = 0;
+    for (; i + V::kLanes <= dim; i += V::kLanes) {
+      V::store(to + i, load_row<V>(row, dtype, i));
+    }
+    if (i < dim) {
+      float some[V::kLanes];
+      V::store(some, load_some<V>(row, dtype, i, dim - i));
+      __builtin_memcpy(to + i, some, static_cast<size_t>(dim - i) * 4);
+    }
+  }
+}
+
+// The same, or zeros where there is no row.
+template <class V, class Words>
+inline void stage_live(const void* row, Dtype dtype, int64_t dim, float* to) {
+  if (row != nullptr) {
+    stage_row<V, Words>(row, dtype, dim, to);
+  } else {
+    __builtin_memset(to, 0, static_cast<size_t>(dim / Words::kPack) * 4);
+  }
+}
+
+// Packs rows [0, rows) of `dim` numbers into B: word c of row r goes to
+// to[c * lanes + r] for r < lanes, 0 where there is no such row.
+template <class V, class Words>
+inline void pack_lanes(const void* data, Dtype dtype, int64_t stride,
+                       int64_t rows, int64_t dim, int64_t lanes, float* to) {
+  const int64_t words = dim / Words::kPack;
+  for (int64_t r = 0; r < lanes; r += V::kLanes) {
+    for (int64_t c = 0; c < words; c += V::kLanes) {
+      const int64_t left = words - c;
+      typename V::F block[V::kLanes];
+      for (int i = 0; i < V::kLanes; ++i) {
+        if (r + i >= rows) {
+          block[i] = V::zero();
+          continue;
+        }
+        const void* row = row_at(data, dtype, (r + i) * stride);
+        const Dtype as = Words::kPack == 2 ? Dtype::f32 : dtype;
+        block[i] = left >= V::kLanes ? load_row<V>(row, as, c)
+                                     : load_some<V>(row, as, c, left);
+      }
+      V::transpose(block);
+      for (int i = 0; i < V::kLanes && i < left; ++i) {
+        V::store(to + (c + i) * lanes + r, block[i]);
+      }
+    }
+  }
+}
+
+// The way back: from[d * lanes + r] * factor[r] to number d of row r.
+template <class V>
+inline void unpack_lanes(const float* from, int64_t lanes, const float* factor,
+                         int64_t rows, int64_t dim, void* data, Dtype dtype,
+                         int64_t stride) {
+  for (int64_t r = 0; r < rows; r += V::kLanes) {
+    const auto f = V::load(factor + r);
+    for (int64_t d = 0; d < dim; d += V::kLanes) {
+      const int64_t left = dim - d;
+      typename V::F block[V::kLanes];
+      for (int i = 0; i < V::kLanes; ++i) {
+        block[i] = i < left ? V::mul(V::load(from + (d + i) * lanes + r), f)
+                            : V::zero();
+      }
+      V::transpose(block);
+      for (int i = 0; i < V::kLanes && r + i < rows; ++i) {
+        void* row = row_at(data, dtype, (r + i) * stride);
+        if (left >= V::kLanes) {
+          store_row<V>(row, dtype, d, block[i]);
+        } else {
+          store_some<V>(row, dtype, d, left, block[i]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

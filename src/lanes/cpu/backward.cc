@@ -1,0 +1,358 @@
+// lanes/cpu/backward.cc: runs a plan's blocks of keys.
+//
+// A task is one block of keys of one K/V head: it writes their dk and dv once.
+// To rows of dq many tasks add, each in its turn: a chunk of queries counts
+// the blocks that have been added to it, and block number n of those that meet
+// it waits for the count n. So every sum has one order, that of the keys,
+// whatever the number of threads, and no float is ever added atomically. Tasks
+// are numbered block by block, the heads of a block side by side: a task waits
+// for lower numbers only, and those were handed out before (base/threads.h).
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "base/isa.h"
+#include "base/threads.h"
+#include "lanes/cpu/call.h"
+#include "lanes/cpu/chunks.h"
+#include "lanes/cpu/scratch.h"
+#include "lanes/cpu/work.h"
+
+namespace tessera {
+namespace {
+
+constexpr double kLog2e = 1.4426950408889634;
+
+// The chunks that one block of keys meets, ascending.
+struct BlockPlaces {
+  std::vector<KeyBlock::Place> places;
+  std::vector<int32_t> turn;  // how many blocks come before, at each place
+};
+
+struct ListPlaces {
+  std::vector<BlockPlaces> blocks;
+  std::vector<int32_t> turns;  // of each chunk: blocks that meet it
+};
+
+ListPlaces places_of(const CpuWork::State& work, int64_t list) {
+  const auto [q_len, kv_len] = std::pair(work.sizes.q_len, work.sizes.kv_len);
+  const Tile tile = work.tile;
+  ListPlaces all;
+  all.turns.resize(static_cast<size_t>(ceil_div(q_len, kBackwardRows)));
+  std::vector<ActiveColumn> rows;
+  for (int64_t k = 0; k < kv_len; k += kBackwardKeys) {
+    const int64_t k_end = std::min(k + kBackwardKeys, kv_len);
+    active_columns(work.transposed, list, k / tile.kv,
+                   (k_end - 1) / tile.kv + 1, rows);
+    BlockPlaces block;
+    // Tiles and chunks overlap anyhow; both ascend.
+    int64_t covered = 0;  // queries of the last chunk that full tiles cover
+    for (const ActiveColumn& tile_row : rows) {
+      const int64_t q_begin = tile_row.column * tile.q;
+      const int64_t q_end = std::min(q_begin + tile.q, q_len);
+      for (int64_t c = q_begin / kBackwardRows; c * kBackwardRows < q_end;
+           ++c) {
+        const int64_t begin = c * kBackwardRows;
+        const int64_t end = std::min(begin + kBackwardRows, q_len);
+        if (block.places.empty() || block.places.back().q_begin != begin) {
+          block.places.push_back({begin, false});
+          block.turn.push_back(all.turns[static_cast<size_t>(c)]++);
+          covered = 0;
+        }
+        if (tile_row.full) {
+          covered += std::min(end, q_end) - std::max(begin, q_begin);
+        }
+        block.places.back().full = covered == end - begin;
+      }
+    }
+    all.blocks.push_back(std::move(block));
+  }
+  return all;
+}
+
+// What backward needs of each query beside its tensors: [batch, heads, q_len].
+struct Rows {
+  std::vector<float> lse;    // in units of log2(e); 0 where nothing is legal
+  std::vector<float> delta;  // dout . out - dlse
+  std::vector<uint8_t> live;
+};
+
+void wait_for(const std::atomic<int32_t>& turn, int32_t mine) {
+  for (int spins = 0; turn.load(std::memory_order_acquire) != mine; ++spins) {
+    if (spins < 4096) {
+#if defined(__x86_64__)
+      _mm_pause();
+#endif
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+// What a worker keeps between tasks.
+struct Worker {
+  int64_t list = -1, block = -1;
+  KeyBlock chunks;
+};
+
+class Backward {
+ public:
+  Backward(const CpuWork::State& work, const AttentionShape& shape,
+           const BackwardTensors& tensors, const BackwardKernel& kernel,
+           int threads)
+      : work_(work),
+        shape_(shape),
+        t_(tensors),
+        kernel_(kernel),
+        threads_(threads),
+        map_{shape.heads, shape.kv_heads, work.sizes.heads},
+        dtype_(tensors.q.dtype),
+        scale_(scale_of(shape)),
+        chunks_(ceil_div(work.sizes.q_len, kBackwardRows)),
+        blocks_(ceil_div(work.sizes.kv_len, kBackwardKeys)),
+        row_floats_(dq_row_floats(shape.head_dim)) {}
+
+  void run(const std::function<void(double)>& progress) {
+    const int64_t lists = work_.sizes.batch * work_.sizes.heads;
+    places_.resize(static_cast<size_t>(lists));
+    parallel_for(lists, threads_, [&](int64_t list, int) {
+      places_[static_cast<size_t>(list)] = places_of(work_, list);
+    });
+    prepare_rows();
+    const int64_t kv_tasks = work_.sizes.batch * shape_.kv_heads;
+    const int64_t tasks = blocks_ * kv_tasks;
+    workers_.resize(static_cast<size_t>(threads_));
+    std::atomic<int64_t> done{0};
+    parallel_for(tasks, threads_, [&](int64_t number, int worker) {
+      run_block(number / kv_tasks, number % kv_tasks / shape_.kv_heads,
+                number % shape_.kv_heads,
+                workers_[static_cast<size_t>(worker)]);
+      const int64_t finished = done.fetch_add(1, std::memory_order_relaxed) + 1;
+      if (worker == 0 && progress) {
+        progress(static_cast<double>(finished) / static_cast<double>(tasks));
+      }
+    });
+    if (t_.sink_logits) sum_sinks();
+  }
+
+ private:
+  int64_t row_of(int64_t b, int64_t h, int64_t q) const {
+    return (b * shape_.heads + h) * work_.sizes.q_len + q;
+  }
+  int64_t list_of(int64_t b, int64_t h) const {
+    return b * work_.sizes.heads + map_.plan_head(h);
+  }
+
+  // Rows of all queries, room for dq, and zeros for what no block meets.
+  void prepare_rows() {
+    const int64_t heads = work_.sizes.batch * shape_.heads;
+    const auto n = static_cast<size_t>(heads * work_.sizes.q_len);
+    rows_.lse.resize(n);
+    rows_.delta.resize(n);
+    rows_.live.resize(n);
+    const auto chunks = static_cast<size_t>(heads * chunks_);
+    turns_ = std::make_unique<std::atomic<int32_t>[]>(chunks);
+    // Filled with zeros by the first block that adds to it.
+    dq_.reset(new float[n * static_cast<size_t>(row_floats_)]);
+    parallel_for(heads * chunks_, threads_, [&](int64_t number, int) {
+      const int64_t b = number / chunks_ / shape_.heads;
+      const int64_t h = number / chunks_ % shape_.heads;
+      const int64_t q = number % chunks_ * kBackwardRows;
+      prepare_chunk(b, h, q, std::min(kBackwardRows, work_.sizes.q_len - q));
+    });
+  }
+
+  void prepare_chunk(int64_t b, int64_t h, int64_t q_begin, int64_t rows) {
+    const auto row = static_cast<size_t>(row_of(b, h, q_begin));
+    kernel_.delta({dtype_, rows, shape_.v_head_dim,
+                   element(t_.dout, b, h, q_begin),
+                   element(t_.out, b, h, q_begin), t_.dout.token_stride,
+                   t_.out.token_stride, rows_.delta.data() + row});
+    const int64_t list = list_of(b, h);
+    for (int64_t r = 0; r < rows; ++r) {
+      const size_t i = row + static_cast<size_t>(r);
+      const bool live = work_.has_key(list, q_begin + r);
+      rows_.live[i] = live ? 1 : 0;
+      // Without a legal key dout moves nothing, whatever it holds.
+      if (!live) rows_.delta[i] = 0;
+      if (!t_.dlse.empty()) rows_.delta[i] -= t_.dlse[i];
+      rows_.lse[i] = live ? static_cast<float>(t_.lse[i] * kLog2e) : 0.0f;
+    }
+    const auto chunk = static_cast<size_t>(q_begin / kBackwardRows);
+    if (places_[static_cast<size_t>(list)].turns[chunk] == 0) {
+      write_dq(b, h, q_begin, rows, true);
+    }
+  }
+
+  float* dq_of(int64_t b, int64_t h, int64_t q) {
+    return dq_.get() + row_of(b, h, q) * row_floats_;
+  }
+
+  void write_dq(int64_t b, int64_t h, int64_t q_begin, int64_t rows,
+                bool zero) {
+    float* const sum = dq_of(b, h, q_begin);
+    if (zero) clear_dq(sum, rows);
+    kernel_.write_dq({dtype_, rows, shape_.head_dim, sum, scale_,
+                      element(t_.dq, b, h, q_begin), t_.dq.token_stride});
+  }
+  void clear_dq(float* sum, int64_t rows) const {
+    std::fill_n(sum, rows * row_floats_, 0.0f);
+  }
+
+  void run_block(int64_t number, int64_t b, int64_t kv, Worker& worker) {
+    const int64_t k_begin = number * kBackwardKeys;
+    BackwardBlock block;
+    block.dtype = dtype_;
+    block.keys = std::min(kBackwardKeys, work_.sizes.kv_len - k_begin);
+    block.head_dim = shape_.head_dim;
+    block.v_head_dim = shape_.v_head_dim;
+    block.k = element(t_.k, b, kv, k_begin);
+    block.v = element(t_.v, b, kv, k_begin);
+    block.dk = element(t_.dk, b, kv, k_begin);
+    block.dv = element(t_.dv, b, kv, k_begin);
+    block.k_stride = t_.k.token_stride;
+    block.v_stride = t_.v.token_stride;
+    block.dk_stride = t_.dk.token_stride;
+    block.dv_stride = t_.dv.token_stride;
+    block.scale = scale_;
+    block.softcap = static_cast<float>(shape_.softcap);
+    block.scratch = thread_scratch().floats(static_cast<size_t>(
+        backward_scratch(shape_.head_dim, shape_.v_head_dim)));
+
+    const int64_t group = shape_.heads / shape_.kv_heads;
+    std::vector<uint8_t> live;
+    for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+      read_chunks(list_of(b, h), number, worker);
+      // A key is live when any head of the group attends to it.
+      if (worker.chunks.live() == nullptr) {
+        live.clear();
+        break;
+      }
+      live.resize(static_cast<size_t>(block.keys));
+      for (size_t k = 0; k < live.size(); ++k) {
+        live[k] |= worker.chunks.live()[k];
+      }
+    }
+    block.live = live.empty() ? nullptr : live.data();
+    kernel_.begin(block);
+    for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+      read_chunks(list_of(b, h), number, worker);
+      add_head(block, b, h, number, worker);
+    }
+    kernel_.end(block);
+  }
+
+  void read_chunks(int64_t list, int64_t number, Worker& worker) const {
+    if (worker.list == list && worker.block == number) return;
+    const int64_t k_begin = number * kBackwardKeys;
+    worker.chunks.read(work_, list, k_begin,
+                       std::min(k_begin + kBackwardKeys, work_.sizes.kv_len),
+                       places_[static_cast<size_t>(list)]
+                           .blocks[static_cast<size_t>(number)]
+                           .places);
+    worker.list = list;
+    worker.block = number;
+  }
+
+  void add_head(const BackwardBlock& block, int64_t b, int64_t h,
+                int64_t number, const Worker& worker) {
+    const ListPlaces& list = places_[static_cast<size_t>(list_of(b, h))];
+    const BlockPlaces& mine = list.blocks[static_cast<size_t>(number)];
+    for (size_t i = 0; i < mine.places.size(); ++i) {
+      const int64_t q = mine.places[i].q_begin;
+      const int64_t rows = std::min(kBackwardRows, work_.sizes.q_len - q);
+      const auto row = static_cast<size_t>(row_of(b, h, q));
+      const auto chunk = static_cast<size_t>(q / kBackwardRows);
+      std::atomic<int32_t>& turn =
+          turns_[static_cast<size_t>((b * shape_.heads + h) * chunks_) + chunk];
+      wait_for(turn, mine.turn[i]);
+      float* const dq = dq_of(b, h, q);
+      if (mine.turn[i] == 0) clear_dq(dq, rows);
+      BackwardChunk task = worker.chunks.chunks()[i].bounds;
+      if (task.rows > 0) {
+        task.q = element(t_.q, b, h, q);
+        task.dout = element(t_.dout, b, h, q);
+        task.q_stride = t_.q.token_stride;
+        task.dout_stride = t_.dout.token_stride;
+        task.lse = rows_.lse.data() + row;
+        task.delta = rows_.delta.data() + row;
+        task.live = rows_.live.data() + row;
+        task.dq = dq;
+        kernel_.add(block, task);
+      }
+      if (mine.turn[i] + 1 == list.turns[chunk]) {
+        write_dq(b, h, q, rows, false);
+      }
+      turn.store(mine.turn[i] + 1, std::memory_order_release);
+    }
+  }
+
+  // The sink is one more key with a value of zero: its gradient is
+  // -exp(sink - lse) delta, summed over batch rows and queries.
+  void sum_sinks() {
+    for (int64_t h = 0; h < shape_.heads; ++h) {
+      const double sink = (*t_.sink_logits)[static_cast<size_t>(h)];
+      double sum = 0;
+      for (int64_t b = 0; b < work_.sizes.batch; ++b) {
+        for (int64_t q = 0; q < work_.sizes.q_len; ++q) {
+          const auto i = static_cast<size_t>(row_of(b, h, q));
+          const double p =
+              rows_.live[i] != 0 ? std::exp(sink - double{t_.lse[i]}) : 1;
+          sum -= p * double{rows_.delta[i]};
+        }
+      }
+      t_.dsink_logits[static_cast<size_t>(h)] = static_cast<float>(sum);
+    }
+  }
+
+  const CpuWork::State& work_;
+  const AttentionShape& shape_;
+  const BackwardTensors& t_;
+  const BackwardKernel& kernel_;
+  int threads_;
+  HeadMap map_;
+  Dtype dtype_;
+  float scale_;
+  int64_t chunks_, blocks_, row_floats_;
+  std::vector<ListPlaces> places_;
+  Rows rows_;
+  std::unique_ptr<float[]> dq_;
+  std::unique_ptr<std::atomic<int32_t>[]> turns_;
+  std::vector<Worker> workers_;
+};
+
+}  // namespace
+
+Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
+                            const AttentionShape& shape,
+                            const BackwardTensors& tensors,
+                            const CpuOptions& options) {
+  const CpuWork::State& work = cpu_work.state();
+  if (auto e = check_options(options); !e) return e.error();
+  if (auto e = check_backward("cpu", work.sizes, shape, tensors); !e) {
+    return e.error();
+  }
+  auto isa = choose_isa(options.isa);
+  if (!isa) return isa.error();
+  const BackwardVariant& variant =
+      variant_for(backward_variants(), tensors.q.dtype, *isa);
+  CpuRun run = count_tiles(work.transposed, shape, work.sizes);
+  run.isa = variant.isa;
+  run.threads = threads_of(options);
+  Backward(work, shape, tensors, *variant.kernel, run.threads)
+      .run(options.progress);
+  return run;
+}
+
+}  // namespace tessera

@@ -1,0 +1,145 @@
+// lanes/cpu/forward.cc: runs a plan's blocks of queries.
+//
+// A task is one block of queries of one head. It writes rows that no other task
+// writes and its sums depend on the plan alone, so the bits of a result do not
+// depend on who ran what. Blocks come in descending order of work; the heads
+// of one block follow each other, since they share its chunks.
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "base/isa.h"
+#include "base/threads.h"
+#include "lanes/cpu/call.h"
+#include "lanes/cpu/chunks.h"
+#include "lanes/cpu/scratch.h"
+#include "lanes/cpu/work.h"
+
+namespace tessera {
+namespace {
+
+struct Block {
+  int64_t list = 0, q_begin = 0, q_end = 0;
+  int64_t cost = 0;  // pairs of its active tiles
+};
+
+// Shorter blocks where there are few, so that they spread over many threads;
+// by sizes alone, never by threads.
+int64_t rows_of_block(const CpuWork::State& work, const AttentionShape& shape) {
+  int64_t rows = kForwardRows;
+  const int64_t most_dim = std::max(shape.head_dim, shape.v_head_dim);
+  if (most_dim > 128) rows /= 2;  // a block's sums stay in the second cache
+  while (rows > 64 &&
+         ceil_div(work.sizes.q_len, rows) * work.sizes.batch * shape.heads <
+             64) {
+    rows /= 2;
+  }
+  return rows;
+}
+
+std::vector<Block> blocks_of(const CpuWork::State& work, int64_t rows) {
+  std::vector<Block> blocks;
+  const Worklist& w = work.forward;
+  for (int64_t list = 0; list < w.lists; ++list) {
+    for (int64_t q = 0; q < work.sizes.q_len; q += rows) {
+      Block block{list, q, std::min(q + rows, work.sizes.q_len), 0};
+      for (int64_t r = q / work.tile.q; r <= (block.q_end - 1) / work.tile.q;
+           ++r) {
+        block.cost += static_cast<int64_t>(w.row(list, r).size());
+      }
+      block.cost *= block.q_end - q;
+      blocks.push_back(block);
+    }
+  }
+  std::stable_sort(
+      blocks.begin(), blocks.end(),
+      [](const Block& a, const Block& b) { return a.cost > b.cost; });
+  return blocks;
+}
+
+// What a worker keeps between tasks.
+struct Worker {
+  int64_t block = -1;
+  QueryBlock chunks;
+  int64_t pairs = 0;
+};
+
+}  // namespace
+
+Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
+                           const ForwardTensors& tensors,
+                           const CpuOptions& options) {
+  const CpuWork::State& work = cpu_work.state();
+  if (auto e = check_options(options); !e) return e.error();
+  if (auto e = check_forward("cpu", work.sizes, shape, tensors); !e) {
+    return e.error();
+  }
+  auto isa = choose_isa(options.isa);
+  if (!isa) return isa.error();
+  const ForwardVariant& variant =
+      variant_for(forward_variants(), tensors.q.dtype, *isa);
+  const int threads = threads_of(options);
+  const int64_t q_len = work.sizes.q_len;
+  const std::vector<Block> blocks = blocks_of(work, rows_of_block(work, shape));
+  const HeadMap map{shape.heads, shape.kv_heads, work.sizes.heads};
+  const int64_t group = shape.heads / work.sizes.heads;
+  const float scale = scale_of(shape);
+  const auto scratch =
+      static_cast<size_t>(forward_scratch(shape.head_dim, shape.v_head_dim));
+
+  std::vector<Worker> workers(static_cast<size_t>(threads));
+  std::atomic<int64_t> done{0};
+  const auto tasks = static_cast<int64_t>(blocks.size()) * group;
+  parallel_for(tasks, threads, [&](int64_t number, int worker_number) {
+    Worker& worker = workers[static_cast<size_t>(worker_number)];
+    const Block& block = blocks[static_cast<size_t>(number / group)];
+    if (worker.block != number / group) {
+      worker.chunks.read(work, block.list, block.q_begin, block.q_end);
+      worker.block = number / group;
+    }
+    const int64_t b = block.list / work.sizes.heads;
+    const int64_t h = block.list % work.sizes.heads * group + number % group;
+    const int64_t kv = map.kv_head(h);
+    ForwardTask task;
+    task.dtype = tensors.q.dtype;
+    task.rows = block.q_end - block.q_begin;
+    task.head_dim = shape.head_dim;
+    task.v_head_dim = shape.v_head_dim;
+    task.q = element(tensors.q, b, h, block.q_begin);
+    task.k = element(tensors.k, b, kv, 0);
+    task.v = element(tensors.v, b, kv, 0);
+    task.out = element(tensors.out, b, h, block.q_begin);
+    task.q_stride = tensors.q.token_stride;
+    task.k_stride = tensors.k.token_stride;
+    task.v_stride = tensors.v.token_stride;
+    task.out_stride = tensors.out.token_stride;
+    if (!tensors.lse.empty()) {
+      task.lse =
+          tensors.lse.data() + (b * shape.heads + h) * q_len + block.q_begin;
+    }
+    task.scale = scale;
+    task.softcap = static_cast<float>(shape.softcap);
+    if (tensors.sink_logits) task.sink_logit = tensors.sink_logits->data() + h;
+    task.chunks = worker.chunks.chunks().data();
+    task.chunk_count = static_cast<int64_t>(worker.chunks.chunks().size());
+    task.live = worker.chunks.live();
+    task.scratch = thread_scratch().floats(scratch);
+    task.pairs = &worker.pairs;
+    variant.run(task);
+    const int64_t finished = done.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (worker_number == 0 && options.progress) {
+      options.progress(static_cast<double>(finished) /
+                       static_cast<double>(tasks));
+    }
+  });
+
+  CpuRun run = count_tiles(work.forward, shape, work.sizes);
+  run.isa = variant.isa;
+  run.threads = threads;
+  for (const Worker& worker : workers) run.pairs_run += worker.pairs;
+  return run;
+}
+
+}  // namespace tessera

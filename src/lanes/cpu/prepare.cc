@@ -1,0 +1,135 @@
+// lanes/cpu/prepare.cc: the legal keys of every query, as intervals.
+//
+// A tile of 1 x 1 is a pair, so the classifier set to that size tells the keys
+// of one query as intervals, straight from the facts. That takes some 40 ns a
+// query and is shared by all heads.
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "base/threads.h"
+#include "lanes/cpu/work.h"
+#include "mask/sweep.h"
+#include "plan/well_formed.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kPiece = 1024;  // queries of one task
+
+struct Piece {
+  std::vector<int32_t> counts;  // spans of each query
+  std::vector<KeySpan> spans;
+};
+
+// Reads pieces in ascending order.
+class Reader {
+ public:
+  Reader(const Sweep& sweep, int64_t pieces_a_list)
+      : sweep_(sweep), pieces_(pieces_a_list), pairs_(sweep.bound) {}
+
+  // Gives up, and says no, at more than `most` spans.
+  bool read(int64_t number, int64_t most, Piece& piece) {
+    const int64_t list = number / pieces_;
+    if (list != list_) {
+      const int64_t heads = sweep_.bound.heads;
+      const auto groups = static_cast<int64_t>(sweep_.programs.size());
+      if (list_ < 0 || list / heads != list_ / heads) {
+        pairs_.begin_batch_row(list / heads);
+      }
+      const auto group = static_cast<size_t>(list % heads * groups / heads);
+      pairs_.begin_list(sweep_.programs[group], list % heads);
+      list_ = list;
+    }
+    const int64_t begin = number % pieces_ * kPiece;
+    const int64_t end = std::min(begin + kPiece, sweep_.bound.q_len);
+    for (int64_t q = begin; q < end; ++q) {
+      const size_t before = piece.spans.size();
+      for (const Span& s : pairs_.tile_row(q)) {
+        if (piece.spans.size() > before && piece.spans.back().end == s.begin) {
+          piece.spans.back().end = s.end;
+        } else {
+          piece.spans.push_back({s.begin, s.end});
+        }
+      }
+      piece.counts.push_back(static_cast<int32_t>(piece.spans.size() - before));
+      if (static_cast<int64_t>(piece.spans.size()) > most) return false;
+    }
+    return true;
+  }
+
+ private:
+  const Sweep& sweep_;
+  int64_t pieces_;
+  int64_t list_ = -1;
+  Classifier pairs_;
+};
+
+}  // namespace
+
+CpuWork::CpuWork(std::unique_ptr<State> state) : state_(std::move(state)) {}
+CpuWork::CpuWork(CpuWork&&) noexcept = default;
+CpuWork& CpuWork::operator=(CpuWork&&) noexcept = default;
+CpuWork::~CpuWork() = default;
+
+Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
+                            const Plan& plan, const CpuOptions& options) {
+  if (auto e = check_plan_of(request, plan, "cpu"); !e) return e.error();
+  if (auto e = check_options(options); !e) return e.error();
+  auto sweep = start_sweep(request, facts);
+  if (!sweep) return sweep.error();
+  if (auto e = check_heads(plan, sweep->bound.heads, "cpu"); !e) {
+    return e.error();
+  }
+  auto state = std::make_unique<CpuWork::State>();
+  state->sizes = {plan.batch, plan.q_len, plan.kv_len, plan.heads};
+  state->tile = plan.tile;
+  state->forward = plan.forward;
+  state->transposed = plan.transposed;
+
+  sweep->bound.tile = {1, 1};
+  const int64_t pieces_a_list = ceil_div(plan.q_len, kPiece);
+  const int64_t pieces = sweep->lists() * pieces_a_list;
+  const int threads = threads_of(options);
+  std::vector<Piece> found(static_cast<size_t>(pieces));
+  // A reader looks at all keys of a batch row once, so each gets a run of
+  // pieces.
+  const int64_t runs = std::min<int64_t>(pieces, threads);
+  std::atomic<int64_t> total{0};
+  const auto read = [&](int64_t run, int) {
+    Reader reader(*sweep, pieces_a_list);
+    for (int64_t i = pieces * run / runs; i < pieces * (run + 1) / runs; ++i) {
+      Piece& piece = found[static_cast<size_t>(i)];
+      if (total.load(std::memory_order_relaxed) > kMaxKeySpans ||
+          !reader.read(i, kMaxKeySpans, piece)) {
+        total = kMaxKeySpans + 1;
+        return;
+      }
+      total += static_cast<int64_t>(piece.spans.size());
+    }
+  };
+  parallel_for(runs, threads, read);
+  if (total > kMaxKeySpans) {
+    return over_limit("cpu",
+                      "the legal keys of all queries must be at most {} "
+                      "intervals, found more for {} queries",
+                      kMaxKeySpans, sweep->lists() * plan.q_len);
+  }
+  state->span_start.reserve(static_cast<size_t>(sweep->lists() * plan.q_len) +
+                            1);
+  state->spans.reserve(static_cast<size_t>(total.load()));
+  int64_t at = 0;
+  state->span_start.push_back(0);
+  for (Piece& piece : found) {
+    for (const int32_t n : piece.counts) state->span_start.push_back(at += n);
+    state->spans.insert(state->spans.end(), piece.spans.begin(),
+                        piece.spans.end());
+    piece = {};
+  }
+  return CpuWork(std::move(state));
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// lanes/cpu/work.h: a plan made ready for this lane.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lanes/tensors.h"
+#include "tessera/cpu.h"
+#include "tessera/plan.h"
+
+namespace tessera {
+
+// Keys [begin, end).
+struct KeySpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+struct CpuWork::State {
+  PlanSizes sizes;
+  Tile tile;
+  Worklist forward, transposed;
+  // The legal keys of query q of list l are spans [span_start[l * q_len + q],
+  // span_start[l * q_len + q + 1]), ascending and not touching.
+  std::vector<int64_t> span_start;
+  std::vector<KeySpan> spans;
+
+  std::span<const KeySpan> keys_of(int64_t list, int64_t q) const {
+    const auto at = static_cast<size_t>(list * sizes.q_len + q);
+    return {spans.data() + span_start[at],
+            static_cast<size_t>(span_start[at + 1] - span_start[at])};
+  }
+  bool has_key(int64_t list, int64_t q) const {
+    return !keys_of(list, q).empty();
+  }
+};
+
+// Spans of all queries at most: 1 GiB of them.
+inline constexpr int64_t kMaxKeySpans = int64_t{1} << 27;
+
+// How the heads of a call share lists and keys.
+struct HeadMap {
+  int64_t heads = 1, kv_heads = 1, plan_heads = 1;
+
+  int64_t kv_head(int64_t h) const { return h / (heads / kv_heads); }
+  int64_t plan_head(int64_t h) const { return h / (heads / plan_heads); }
+};
+
+// Refuses a number of threads that makes no sense.
+Result<void> check_options(const CpuOptions& options);
+int threads_of(const CpuOptions& options);
+
+}  // namespace tessera
