@@ -27,7 +27,7 @@ int64_t backward_scratch(int64_t head_dim, int64_t v_head_dim) {
   const int64_t floats = kBackwardKeys * (2 * dims + dq_row_floats(head_dim)) +
                          2 * kBackwardRows * (dims + 32) +
                          kBackwardRows * (kBackwardKeys + 4 * kMostLanes);
-  return floats + 16 * 16;  // each part is rounded up to 16
+  return floats + 17 * 16;  // each part is rounded up to 16
 }
 
 }  // namespace tessera

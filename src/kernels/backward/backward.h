@@ -53,6 +53,7 @@ struct BackwardChunk {
   const float* lse = nullptr;     // per query, in units of log2(e)
   const float* delta = nullptr;   // dout . out - dlse
   const uint8_t* live = nullptr;  // per query: has it a legal key?
+  bool finite = true;             // are all of q and dout, of live queries?
   float* dq = nullptr;            // rows of dq_row_floats(), added to
 };
 
@@ -65,6 +66,16 @@ struct BackwardDelta {
   const void* out = nullptr;
   int64_t dout_stride = 0, out_stride = 0;
   float* delta = nullptr;
+};
+
+// Are all numbers of all live rows finite?
+struct BackwardRows {
+  Dtype dtype = Dtype::f32;
+  int64_t rows = 0;
+  int64_t dim = 0;
+  const void* data = nullptr;
+  int64_t stride = 0;
+  const uint8_t* live = nullptr;
 };
 
 // Row r of dq is row r of `sum`, times scale.
@@ -87,6 +98,7 @@ struct BackwardKernel {
   void (*end)(const BackwardBlock&) = nullptr;  // writes dk and dv
   void (*delta)(const BackwardDelta&) = nullptr;
   void (*write_dq)(const BackwardDq&) = nullptr;
+  bool (*finite)(const BackwardRows&) = nullptr;
 };
 
 struct BackwardVariant {

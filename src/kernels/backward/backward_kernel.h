@@ -60,6 +60,7 @@ class Backward {
       at += (n + 15) / 16 * 16;
       return begin;
     };
+    odd_keys_ = take(1);
     kt_ = take(kBackwardKeys * k_words_);
     vt_ = take(kBackwardKeys * v_words_);
     k_ = take(kBackwardKeys / kPack * ldk_);
@@ -105,6 +106,12 @@ class Backward {
         stage_live<V, Words>(row(k), t.dtype, t.head_dim, to);
       }
     }
+    *odd_keys_ = 0;
+    each_odd_number(t.keys, t.k, t.k_stride, t.head_dim, t.live,
+                    [&](int64_t k, int64_t d, float) {
+                      clear_number<Words>(k_, ldk_, k, d);
+                      *odd_keys_ = 1;
+                    });
     fill_zero(dk_, panels_ * kPanel * t.head_dim);
     fill_zero(dv_, panels_ * kPanel * t.v_head_dim);
   }
@@ -116,6 +123,8 @@ class Backward {
       Range(&r)[2] = ranges[i];
       for (int j = 0; j < 2; ++j) r[j] = range_of(chunk, i, j);
       if (r[0].empty() && r[1].empty()) continue;
+      const bool careful = !chunk.finite && chunk.layers != 0;
+      if (careful) stage(chunk);
       products(q_, ldq_, k_words_, kt_ + i * kPanel * k_words_, r, s_);
       products(o_, ldo_, v_words_, vt_ + i * kPanel * v_words_, r, g_);
       float* const ds = ds_ + i * kBackwardRows * kPanel / kPack;
@@ -126,13 +135,16 @@ class Backward {
           gradients<false>(chunk, i, j, r[j], ds);
         }
       }
+      if (careful) clear_odd_rows(chunk);
       const bool pairs = kPack == 2;
       accumulate(dv_ + i * kPanel * t.v_head_dim, t.v_head_dim,
                  pairs ? o_pairs_ : o_, ldo_, pairs ? p_ : s_, r);
       accumulate(dk_ + i * kPanel * t.head_dim, t.head_dim,
                  pairs ? q_pairs_ : q_, ldq_, pairs ? ds_pairs_ : ds, r);
+      if (careful) add_odd_rows(chunk, i, pairs ? ds_pairs_ : ds);
     }
     add_dq(chunk, ranges);
+    if (*odd_keys_ != 0) add_odd_keys(chunk);
   }
 
   void end() {
@@ -413,11 +425,77 @@ class Backward {
         });
   }
 
+  // A number that is not finite reaches the rows of its legal pairs and no
+  // other: products 3, 4 and 5 would spread it, since 0 times it is NaN. They
+  // find 0 in its place, and it is added one by one.
+  void clear_odd_rows(const BackwardChunk& chunk) {
+    each_odd_number(chunk.rows, chunk.q, chunk.q_stride, t.head_dim, chunk.live,
+                    [&](int64_t r, int64_t d, float) {
+                      clear_number<Words>(kPack == 2 ? q_pairs_ : q_, ldq_, r,
+                                          d);
+                    });
+    each_odd_number(chunk.rows, chunk.dout, chunk.dout_stride, t.v_head_dim,
+                    chunk.live, [&](int64_t r, int64_t d, float) {
+                      clear_number<Words>(kPack == 2 ? o_pairs_ : o_, ldo_, r,
+                                          d);
+                    });
+  }
+  void add_odd_rows(const BackwardChunk& chunk, int64_t i, const float* ds) {
+    const auto add = [&](float* to, const float* by) {
+      return [&chunk, i, to, by](int64_t r, int64_t d, float x) {
+        for (int64_t lane = 0; lane < kPanel; ++lane) {
+          if (!is_legal(chunk, r, i * kPanel + lane)) continue;
+          to[d * kPanel + lane] += lane_at<Words>(by, kPanel, r, lane) * x;
+        }
+      };
+    };
+    each_odd_number(chunk.rows, chunk.q, chunk.q_stride, t.head_dim, chunk.live,
+                    add(dk_ + i * kPanel * t.head_dim, ds));
+    each_odd_number(chunk.rows, chunk.dout, chunk.dout_stride, t.v_head_dim,
+                    chunk.live,
+                    add(dv_ + i * kPanel * t.v_head_dim, kPack == 2 ? p_ : s_));
+  }
+  void add_odd_keys(const BackwardChunk& chunk) {
+    each_odd_number(t.keys, t.k, t.k_stride, t.head_dim, t.live,
+                    [&](int64_t k, int64_t d, float x) {
+                      const float* const ds =
+                          ds_ + k / kPanel * kBackwardRows * kPanel / kPack;
+                      for (int64_t r = 0; r < chunk.rows; ++r) {
+                        if (!is_legal(chunk, r, k)) continue;
+                        // Here a pair is two neighbours of a row.
+                        const int64_t at = r * kPanel + k % kPanel;
+                        chunk.dq[r * ldk_ + d] +=
+                            lane_at<Words>(ds, 1, at, 0) * x;
+                      }
+                    });
+  }
+  template <class Visit>
+  void each_odd_number(int64_t rows, const void* data, int64_t stride,
+                       int64_t dim, const uint8_t* live, Visit&& visit) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      if (live != nullptr && live[r] == 0) continue;
+      const void* const row = row_at(data, t.dtype, r * stride);
+      if (row_is_finite<V>(row, t.dtype, dim)) continue;
+      for (int64_t d = 0; d < dim; ++d) {
+        const float x = number_at<V>(row, t.dtype, d);
+        if (!is_finite(x)) visit(r, d, x);
+      }
+    }
+  }
+  static bool is_legal(const BackwardChunk& chunk, int64_t r, int64_t k) {
+    for (int32_t layer = 0; layer < chunk.layers; ++layer) {
+      const int64_t at = layer * kBackwardRows + r;
+      if (chunk.first[at] <= k && k < chunk.last[at]) return true;
+    }
+    return chunk.layers == 0;
+  }
+
   const BackwardBlock& t;
   int64_t panels_, k_words_, v_words_, ldq_, ldo_, ldk_;
   float *kt_, *vt_, *k_, *dk_, *dv_, *q_, *o_, *s_, *g_, *ds_;
   float *q_pairs_ = nullptr, *o_pairs_ = nullptr;
   float *p_ = nullptr, *ds_pairs_ = nullptr;
+  float* odd_keys_;  // not 0 where a number of k is not finite
 };
 
 template <class V>
@@ -461,6 +539,18 @@ inline void backward_write_dq(const BackwardDq& t) {
   }
 }
 
+template <class V>
+inline bool backward_finite(const BackwardRows& t) {
+  for (int64_t r = 0; r < t.rows; ++r) {
+    if (t.live[r] != 0 &&
+        !row_is_finite<V>(row_at(t.data, t.dtype, r * t.stride), t.dtype,
+                          t.dim)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // All of a variant's entry points.
 template <class V, class Words>
 constexpr BackwardKernel backward_kernel() {
@@ -470,7 +560,8 @@ constexpr BackwardKernel backward_kernel() {
           },
           [](const BackwardBlock& block) { Backward<V, Words>(block).end(); },
           [](const BackwardDelta& task) { backward_delta<V>(task); },
-          [](const BackwardDq& task) { backward_write_dq<V>(task); }};
+          [](const BackwardDq& task) { backward_write_dq<V>(task); },
+          [](const BackwardRows& rows) { return backward_finite<V>(rows); }};
 }
 
 }  // namespace

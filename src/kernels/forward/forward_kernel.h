@@ -71,17 +71,16 @@ class Forward {
   }
 
   void run() {
-    for (int64_t i = 0; i < panels_; ++i) begin_panel(i);
+    const int64_t before = *t.pairs;
+    bool masked = false;
     for (int64_t c = 0; c < t.chunk_count; ++c) {
-      const KeyChunk& chunk = t.chunks[c];
-      stage(chunk);
-      for (int64_t i = 0; i < panels_; ++i) {
-        if (chunk.layers == 0) {
-          full_chunk(i, chunk.keys);
-        } else {
-          masked_chunk(i, chunk);
-        }
-      }
+      masked |= t.chunks[c].layers != 0;
+    }
+    add_chunks();
+    if (masked && !all_finite<V>(o_, panels_ * kPanel * t.v_head_dim)) {
+      *t.pairs = before;
+      careful_ = true;
+      add_chunks();
     }
     for (int64_t i = 0; i < panels_; ++i) end_panel(i);
   }
@@ -93,6 +92,22 @@ class Forward {
     int64_t begin = 0, end = 0, full_begin = 0, full_end = 0;
     bool empty() const { return begin >= end; }
   };
+
+  void add_chunks() {
+    for (int64_t i = 0; i < panels_; ++i) begin_panel(i);
+    for (int64_t c = 0; c < t.chunk_count; ++c) {
+      const KeyChunk& chunk = t.chunks[c];
+      stage(chunk);
+      if (careful_ && chunk.layers != 0) clear_odd_values(chunk);
+      for (int64_t i = 0; i < panels_; ++i) {
+        if (chunk.layers == 0) {
+          full_chunk(i, chunk.keys);
+        } else {
+          masked_chunk(i, chunk);
+        }
+      }
+    }
+  }
 
   float* q_panel(int64_t i) const { return q_ + i * kPanel * k_words_; }
   float* o_panel(int64_t i) const { return o_ + i * kPanel * t.v_head_dim; }
@@ -251,6 +266,45 @@ class Forward {
     if (!b.empty()) alpha[1] = mask_vector(i, 1, b, chunk);
     *t.pairs += (a.end - a.begin + b.end - b.begin) * kLanes;
     accumulate(o_panel(i), alpha, a, b);
+    if (careful_) add_odd_values(i, chunk);
+  }
+
+  // A value that is not finite reaches the queries that may see its key and no
+  // other: product 2 would spread it, since 0 times it is NaN. So where a sum
+  // came out odd, the block is done again with such values left out of product
+  // 2 and added one by one. No other sum changes a bit.
+  void clear_odd_values(const KeyChunk& chunk) {
+    each_odd_value(chunk, [&](int64_t k, int64_t d, float) {
+      clear_number<Words>(v_, ldv_, k, d);
+    });
+  }
+  void add_odd_values(int64_t i, const KeyChunk& chunk) {
+    each_odd_value(chunk, [&](int64_t k, int64_t d, float v) {
+      for (int64_t lane = 0; lane < kPanel; ++lane) {
+        if (!is_legal(chunk, i * kPanel + lane, k)) continue;
+        o_panel(i)[d * kPanel + lane] +=
+            lane_at<Words>(p_, kPanel, k, lane) * v;
+      }
+    });
+  }
+  template <class Visit>
+  void each_odd_value(const KeyChunk& chunk, Visit&& visit) const {
+    for (int64_t k = 0; k < chunk.keys; ++k) {
+      if (chunk.live != nullptr && chunk.live[k] == 0) continue;
+      const void* row = row_at(t.v, t.dtype, (chunk.begin + k) * t.v_stride);
+      if (row_is_finite<V>(row, t.dtype, t.v_head_dim)) continue;
+      for (int64_t d = 0; d < t.v_head_dim; ++d) {
+        const float v = number_at<V>(row, t.dtype, d);
+        if (!is_finite(v)) visit(k, d, v);
+      }
+    }
+  }
+  static bool is_legal(const KeyChunk& chunk, int64_t r, int64_t k) {
+    for (int32_t layer = 0; layer < chunk.layers; ++layer) {
+      const int64_t at = layer * kForwardRows + r;
+      if (chunk.first[at] <= k && k < chunk.last[at]) return true;
+    }
+    return false;
   }
 
   Range range_of(int64_t i, int j, const KeyChunk& chunk) const {
@@ -386,6 +440,7 @@ class Forward {
   }
 
   const ForwardTask& t;
+  bool careful_ = false;  // some values are not finite
   int64_t panels_, k_words_, ldk_, ldv_;
   float *q_, *o_, *k_, *v_, *s_, *p_, *max_, *sum_, *inverse_, *lse_;
 };

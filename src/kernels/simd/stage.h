@@ -42,6 +42,82 @@ inline typename V::F load_some(const void* row, Dtype dtype, int64_t i,
   return dtype == Dtype::bf16 ? V::load_bf16(some) : V::load_f16(some);
 }
 
+// Number i of a row.
+template <class V>
+inline float number_at(const void* row, Dtype dtype, int64_t i) {
+  float some[V::kLanes];
+  V::store(some, load_some<V>(row, dtype, i, 1));
+  return some[0];
+}
+
+inline bool is_finite(float x) { return x - x == 0; }
+
+// Are `n` floats, a multiple of the lanes, all finite?
+template <class V>
+inline bool all_finite(const float* p, int64_t n) {
+  auto sum = V::zero();  // of zeros and NaNs
+  for (int64_t i = 0; i < n; i += V::kLanes) {
+    sum = V::fma(V::load(p + i), V::zero(), sum);
+  }
+  float lane[V::kLanes];
+  V::store(lane, sum);
+  for (const float x : lane) {
+    if (!is_finite(x)) return false;
+  }
+  return true;
+}
+
+// The same of the numbers of a row.
+template <class V>
+inline bool row_is_finite(const void* row, Dtype dtype, int64_t dim) {
+  auto sum = V::zero();
+  for (int64_t i = 0; i < dim; i += V::kLanes) {
+    const int64_t left = dim - i;
+    const auto x = left >= V::kLanes ? load_row<V>(row, dtype, i)
+                                     : load_some<V>(row, dtype, i, left);
+    sum = V::fma(x, V::zero(), sum);
+  }
+  float lane[V::kLanes];
+  V::store(lane, sum);
+  for (const float x : lane) {
+    if (!is_finite(x)) return false;
+  }
+  return true;
+}
+
+// Sets number d of staged row `r` to 0; `ld` floats lie between its words'
+// rows, which hold one row of floats or, interleaved, a pair of rows.
+template <class Words>
+inline void clear_number(float* staged, int64_t ld, int64_t r, int64_t d) {
+  float* const word = staged + r / Words::kPack * ld + d;
+  if constexpr (Words::kPack == 1) {
+    *word = 0;
+  } else {
+    uint16_t pair[2];
+    __builtin_memcpy(pair, word, sizeof pair);
+    pair[r % 2] = 0;
+    __builtin_memcpy(word, pair, sizeof pair);
+  }
+}
+
+// Lane `lane` of row r of staged or computed lanes, where rows come alone or,
+// interleaved, in pairs.
+template <class Words>
+inline float lane_at(const float* rows, int64_t lanes, int64_t r,
+                     int64_t lane) {
+  const float* const word = rows + r / Words::kPack * lanes + lane;
+  if constexpr (Words::kPack == 1) {
+    return *word;
+  } else {
+    uint16_t pair[2];
+    __builtin_memcpy(pair, word, sizeof pair);
+    const uint32_t bits = static_cast<uint32_t>(pair[r % 2]) << 16;
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
+  }
+}
+
 // To nearest, ties to even; a NaN stays one.
 template <class V>
 inline typename V::I bf16_words(typename V::F a) {

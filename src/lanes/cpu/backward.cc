@@ -86,6 +86,7 @@ struct Rows {
   std::vector<float> lse;    // in units of log2(e); 0 where nothing is legal
   std::vector<float> delta;  // dout . out - dlse
   std::vector<uint8_t> live;
+  std::vector<uint8_t> finite;  // per chunk: all of q and dout
 };
 
 void wait_for(const std::atomic<int32_t>& turn, int32_t mine) {
@@ -154,6 +155,11 @@ class Backward {
     return b * work_.sizes.heads + map_.plan_head(h);
   }
 
+  size_t chunk_of(int64_t b, int64_t h, int64_t q) const {
+    return static_cast<size_t>((b * shape_.heads + h) * chunks_ +
+                               q / kBackwardRows);
+  }
+
   // Rows of all queries, room for dq, and zeros for what no block meets.
   void prepare_rows() {
     const int64_t heads = work_.sizes.batch * shape_.heads;
@@ -161,6 +167,7 @@ class Backward {
     rows_.lse.resize(n);
     rows_.delta.resize(n);
     rows_.live.resize(n);
+    rows_.finite.resize(static_cast<size_t>(heads * chunks_));
     const auto chunks = static_cast<size_t>(heads * chunks_);
     turns_ = std::make_unique<std::atomic<int32_t>[]>(chunks);
     // Filled with zeros by the first block that adds to it.
@@ -189,6 +196,14 @@ class Backward {
       if (!t_.dlse.empty()) rows_.delta[i] -= t_.dlse[i];
       rows_.lse[i] = live ? static_cast<float>(t_.lse[i] * kLog2e) : 0.0f;
     }
+    // A dout that is not finite leaves a delta that is not.
+    bool finite = kernel_.finite({dtype_, rows, shape_.head_dim,
+                                  element(t_.q, b, h, q_begin),
+                                  t_.q.token_stride, rows_.live.data() + row});
+    for (int64_t r = 0; r < rows; ++r) {
+      finite &= std::isfinite(rows_.delta[row + static_cast<size_t>(r)]);
+    }
+    rows_.finite[chunk_of(b, h, q_begin)] = finite ? 1 : 0;
     const auto chunk = static_cast<size_t>(q_begin / kBackwardRows);
     if (places_[static_cast<size_t>(list)].turns[chunk] == 0) {
       write_dq(b, h, q_begin, rows, true);
@@ -274,8 +289,7 @@ class Backward {
       const int64_t rows = std::min(kBackwardRows, work_.sizes.q_len - q);
       const auto row = static_cast<size_t>(row_of(b, h, q));
       const auto chunk = static_cast<size_t>(q / kBackwardRows);
-      std::atomic<int32_t>& turn =
-          turns_[static_cast<size_t>((b * shape_.heads + h) * chunks_) + chunk];
+      std::atomic<int32_t>& turn = turns_[chunk_of(b, h, q)];
       wait_for(turn, mine.turn[i]);
       float* const dq = dq_of(b, h, q);
       if (mine.turn[i] == 0) clear_dq(dq, rows);
@@ -288,6 +302,7 @@ class Backward {
         task.lse = rows_.lse.data() + row;
         task.delta = rows_.delta.data() + row;
         task.live = rows_.live.data() + row;
+        task.finite = rows_.finite[chunk_of(b, h, q)] != 0;
         task.dq = dq;
         kernel_.add(block, task);
       }
