@@ -47,3 +47,10 @@ endif()
 if(thread_sources)
   tessera_add_tests(thread_tests ${thread_sources})
 endif()
+
+# Code for one ISA must not leak into the rest of the program.
+if(CMAKE_GENERATOR STREQUAL "Ninja" AND NOT TESSERA_SANITIZE)
+  add_test(NAME IsaLeaks
+    COMMAND dev/isa_leaks "${PROJECT_BINARY_DIR}"
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+endif()

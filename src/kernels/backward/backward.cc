@@ -22,6 +22,8 @@ std::span<const BackwardVariant> backward_variants() {
 // Lanes of a panel at most.
 static constexpr int64_t kMostLanes = 32;
 
+int64_t dq_row_floats(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
+
 int64_t backward_scratch(int64_t head_dim, int64_t v_head_dim) {
   const int64_t dims = head_dim + v_head_dim;
   const int64_t floats = kBackwardKeys * (2 * dims + dq_row_floats(head_dim)) +

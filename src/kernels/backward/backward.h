@@ -14,10 +14,8 @@ namespace tessera {
 inline constexpr int64_t kBackwardKeys = 128;
 inline constexpr int64_t kBackwardRows = 128;
 
-// Floats of a row of dq while it is summed up.
-inline int64_t dq_row_floats(int64_t head_dim) {
-  return (head_dim + 31) / 32 * 32;
-}
+// Floats of a row of dq while it is summed up: whole panels of any ISA.
+int64_t dq_row_floats(int64_t head_dim);
 
 // The keys of a block, and where their gradients go.
 struct BackwardBlock {
@@ -36,6 +34,7 @@ struct BackwardBlock {
   // Per key: does some query attend to it? Null: to every one. Other keys are
   // never read, whatever they hold.
   const uint8_t* live = nullptr;
+  int64_t dq_row = 0;        // dq_row_floats()
   float* scratch = nullptr;  // backward_scratch() floats, 64-byte aligned
 };
 
@@ -83,7 +82,8 @@ struct BackwardDq {
   Dtype dtype = Dtype::f32;
   int64_t rows = 0;
   int64_t head_dim = 0;
-  const float* sum = nullptr;  // rows of dq_row_floats()
+  const float* sum = nullptr;
+  int64_t sum_stride = 0;  // dq_row_floats()
   float scale = 1;
   void* dq = nullptr;
   int64_t dq_stride = 0;

@@ -53,7 +53,7 @@ class Backward {
     v_words_ = t.v_head_dim / kPack;
     ldq_ = t.head_dim + 16;  // no power of two: rows spread over cache sets
     ldo_ = t.v_head_dim + 16;
-    ldk_ = dq_row_floats(t.head_dim);
+    ldk_ = t.dq_row;
     float* at = t.scratch;
     const auto take = [&at](int64_t n) {
       float* const begin = at;
@@ -525,7 +525,7 @@ template <class V>
 inline void backward_write_dq(const BackwardDq& t) {
   const auto scale = V::set(t.scale);
   for (int64_t r = 0; r < t.rows; ++r) {
-    const float* const from = t.sum + r * dq_row_floats(t.head_dim);
+    const float* const from = t.sum + r * t.sum_stride;
     void* const to = row_at(t.dq, t.dtype, r * t.dq_stride);
     for (int64_t d = 0; d < t.head_dim; d += V::kLanes) {
       const int64_t left = t.head_dim - d;

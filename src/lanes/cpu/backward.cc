@@ -218,7 +218,7 @@ class Backward {
                 bool zero) {
     float* const sum = dq_of(b, h, q_begin);
     if (zero) clear_dq(sum, rows);
-    kernel_.write_dq({dtype_, rows, shape_.head_dim, sum, scale_,
+    kernel_.write_dq({dtype_, rows, shape_.head_dim, sum, row_floats_, scale_,
                       element(t_.dq, b, h, q_begin), t_.dq.token_stride});
   }
   void clear_dq(float* sum, int64_t rows) const {
@@ -241,6 +241,7 @@ class Backward {
     block.dk_stride = t_.dk.token_stride;
     block.dv_stride = t_.dv.token_stride;
     block.scale = scale_;
+    block.dq_row = row_floats_;
     block.softcap = static_cast<float>(shape_.softcap);
     block.scratch = thread_scratch().floats(static_cast<size_t>(
         backward_scratch(shape_.head_dim, shape_.v_head_dim)));
