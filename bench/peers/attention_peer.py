@@ -1,0 +1,272 @@
+"""What every attention peer shares: flags, cases, inputs, timing, proof, lines.
+
+A peer runs the cases of `tessera bench attention` on one length, head dim and
+dtype, and prints a line of JSON for each measurement as soon as it has it. It
+is told the document ids by the file that ours are read from. Every measured
+call is judged once: its last head against a dense softmax in numpy.
+"""
+
+import argparse
+import json
+import statistics
+import time
+
+import numpy as np
+
+HEADS = 8
+WINDOW = 1024  # keys that a query sees, its own among them
+SOFTCAP = 30.0
+DECODE_HEADS, DECODE_KV_HEADS, DECODE_KEYS = 32, 8, 32768
+CASES = ("full", "causal", "softcap", "window", "documents", "both", "decode")
+FORWARD, BACKWARD = "forward", "forward+backward"
+# Largest error that passes, as a share of the largest value there should be.
+TOLERANCE = {"f32": 1e-4, "bf16": 3e-2}
+MOST_DENSE = 8192  # tokens up to which every query is judged
+SAMPLED = 64  # queries that are judged beyond
+
+
+def parse(description):
+    parser = argparse.ArgumentParser(description=description)
+    add = parser.add_argument
+    add("--docs", metavar="FILE.npy", help="int32 document ids [tokens]")
+    add("--tokens", type=int, default=4096)
+    add("--head-dim", type=int, default=128)
+    add("--dtype", choices=TOLERANCE, default="f32")
+    add("--threads", type=int, default=2)
+    add("--cases", default=",".join(CASES), help="default: %(default)s")
+    add("--backward", action="store_true", help="forward and backward too")
+    add("--seconds", type=float, default=2, help="of runs a measurement")
+    add(
+        "--budget",
+        type=float,
+        default=240,
+        help="seconds after which no further measurement begins",
+    )
+    args = parser.parse_args()
+    args.cases = args.cases.split(",")
+    unknown = [c for c in args.cases if c not in CASES]
+    if unknown:
+        parser.error(f"--cases must be of {', '.join(CASES)}, found {unknown}")
+    args.ids = np.zeros(args.tokens, np.int32)
+    if args.docs:
+        args.ids = np.load(args.docs)
+    elif {"documents", "both"} & set(args.cases):
+        parser.error("--cases documents and both need --docs")
+    if args.ids.dtype != np.int32 or args.ids.shape != (args.tokens,):
+        parser.error(
+            f"--docs must hold int32 [{args.tokens}], found "
+            f"{args.ids.dtype} {list(args.ids.shape)}"
+        )
+    return args
+
+
+def to_bf16(x):
+    """float32 whose values are bfloat16's, to the nearest, ties to even."""
+    bits = x.view(np.uint32)
+    bits = bits + 0x7FFF + ((bits >> 16) & 1)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def document_bounds(ids):
+    """[(first token, end)] of the packed documents."""
+    cuts = (np.flatnonzero(np.diff(ids)) + 1).tolist()
+    return list(zip([0] + cuts, cuts + [len(ids)]))
+
+
+def key_ranges(case, ids):
+    """First and last legal key of every query: here they are intervals."""
+    tokens = len(ids)
+    last = np.arange(tokens)
+    first = np.zeros(tokens, np.int64)
+    if case == "full":
+        last = np.full(tokens, tokens - 1)
+    if case in ("window", "both"):
+        first = np.maximum(first, last - WINDOW + 1)
+    if case in ("documents", "both"):
+        for start, end in document_bounds(ids):
+            first[start:end] = np.maximum(first[start:end], start)
+    return first, last
+
+
+def legal(case, ids, queries, keys):
+    """Booleans [queries, keys], for ranges of tokens."""
+    first, last = (x[queries.start : queries.stop] for x in key_ranges(case, ids))
+    k = np.arange(keys.start, keys.stop)
+    return (k >= first[:, None]) & (k <= last[:, None])
+
+
+def work_items(case, ids, chunk):
+    """A mask in calls that a dense kernel can do: (query, end, first key,
+    whether causal says it all). A document is one call, or, under a window,
+    chunks of queries with the keys that they may see; `end` ends both."""
+    documents = case in ("documents", "both")
+    items = []
+    for start, end in document_bounds(ids) if documents else [(0, len(ids))]:
+        if case == "documents" or end - start <= chunk:
+            items.append((start, end, start, True))
+            continue
+        for q in range(start, end, chunk):
+            # Rounded down to whole blocks of the kernels'.
+            key = max(start, (q - WINDOW + 1) // 64 * 64)
+            items.append((q, min(q + chunk, end), key, False))
+    return items
+
+
+def additive_mask(case, ids, item):
+    """0 where legal, -inf where not: [queries, keys] of one work item."""
+    q, end, key, _ = item
+    allowed = legal(case, ids, range(q, end), range(key, end))
+    return np.where(allowed, np.float32(0), np.float32("-inf"))
+
+
+def dense(case, ids, rows, q, k, v, dout=None):
+    """One head in plain numpy: `out` and, given `dout`, `dq` of the rows; `dk`
+    and `dv` too where the rows are all of them."""
+    first, last = key_ranges(case, ids)
+    keys = np.arange(len(k))
+    scale = np.float32(1 / np.sqrt(q.shape[1]))
+    got = {"out": np.empty((len(rows), v.shape[1]), np.float32)}
+    if dout is not None:
+        got["dq"] = np.empty((len(rows), q.shape[1]), np.float32)
+        if len(rows) == len(q):
+            got["dk"], got["dv"] = np.zeros_like(k), np.zeros_like(v)
+    for at in range(0, len(rows), 512):
+        part, block = slice(at, at + 512), rows[at : at + 512]
+        s = q[block] @ k.T * scale
+        if case == "softcap":
+            s = np.float32(SOFTCAP) * np.tanh(s / np.float32(SOFTCAP))
+        allowed = (keys >= first[block, None]) & (keys <= last[block, None])
+        s[~allowed] = -np.inf
+        p = np.exp(s - s.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        got["out"][part] = p @ v
+        if dout is None:
+            continue
+        delta = (dout[block] * got["out"][part]).sum(1, keepdims=True)
+        ds = p * (dout[block] @ v.T - delta)
+        got["dq"][part] = ds @ k * scale
+        if "dk" in got:
+            got["dk"] += ds.T @ q[block] * scale
+            got["dv"] += p.T @ dout[block]
+    return got
+
+
+class Session:
+    """The inputs of one process, and what it measures with them."""
+
+    def __init__(self, args):
+        self.args = args
+        self.end = time.perf_counter() + args.budget
+        self.known = {}  # what dense numpy says, by case
+        self.inputs = {}
+
+    def tensors(self, case):
+        """q, k, v and dout as float32 [1, heads, tokens, dim]; bfloat16's
+        values where that is the dtype."""
+        kind = "decode" if case == "decode" else "packed"
+        if kind not in self.inputs:
+            dim, tokens = self.args.head_dim, self.args.tokens
+            q = do = (1, HEADS, tokens, dim)
+            k = v = q
+            if kind == "decode":
+                q = do = (1, DECODE_HEADS, 1, dim)
+                k = v = (1, DECODE_KV_HEADS, DECODE_KEYS, dim)
+            random = np.random.default_rng(0)
+            made = [
+                random.standard_normal(s, np.float32) for s in (q, k, v, do)
+            ]
+            if self.args.dtype == "bf16":
+                made = [to_bf16(x) for x in made]
+            self.inputs[kind] = made
+        return self.inputs[kind]
+
+    def wanted(self, case, backward):
+        """(rows, arrays) of the last head; made once, with gradients where
+        somebody may ask for them."""
+        if case not in self.known:
+            q, k, v, dout = (x[0, -1] for x in self.tensors(case))
+            if case == "decode":
+                ids, rows, name = np.zeros(DECODE_KEYS, np.int32), [0], "full"
+            else:
+                ids, name = self.args.ids, case
+                rows = np.arange(len(ids))
+                if len(rows) > MOST_DENSE:
+                    rows = rows[:: len(rows) // SAMPLED]
+            use = self.args.backward and case not in ("softcap", "decode")
+            self.known[case] = (
+                np.asarray(rows),
+                dense(name, ids, rows, q, k, v, dout if use else None),
+            )
+        rows, want = self.known[case]
+        names = ("out", "dq", "dk", "dv") if backward else ("out",)
+        return rows, {n: want[n] for n in names if n in want}
+
+    def pairs(self, case):
+        if case == "decode":
+            return DECODE_KEYS
+        first, last = key_ranges(case, self.args.ids)
+        return int((last - first + 1).sum())
+
+    def error(self, case, direction, results):
+        """Largest error of the last head, as a share of the largest value."""
+        rows, want = self.wanted(case, direction == BACKWARD)
+        errors = []
+        for name, right in want.items():
+            got = results[name]
+            if name in ("out", "dq"):
+                got = got[rows]
+            errors.append(np.abs(got - right).max() / np.abs(right).max())
+        return float(np.max(errors))  # a NaN wins
+
+    def measure(self, peer, case, direction, prepare):
+        """`prepare()` makes the call and a function that gives the last head's
+        results, {"out": [tokens, dim], "dq": ...}, of the latest run."""
+        args = self.args
+        line = {
+            "peer": peer,
+            "case": case,
+            "dtype": args.dtype,
+            "direction": direction,
+        }
+        if time.perf_counter() > self.end:
+            return self.skip(line, "no time was left")
+        try:
+            begin = time.perf_counter()
+            call, results = prepare()
+            call()
+            line["first_ms"] = round((time.perf_counter() - begin) * 1e3, 1)
+            line["error"] = round(self.error(case, direction, results()), 9)
+            if not line["error"] <= TOLERANCE[args.dtype]:
+                return self.skip(line, f"differs by {line['error']:.2g}")
+            runs = time_runs(call, args.seconds)
+        except Exception as e:  # whatever a library throws
+            words = f"{type(e).__name__}: {e}".splitlines() or ["?"]
+            return self.skip(line, words[0][:200])
+        line["ms"] = round(min(runs) * 1e3, 4)
+        line["median_ms"] = round(statistics.median(runs) * 1e3, 4)
+        line["runs"] = len(runs)
+        line["pairs"] = self.pairs(case)
+        print(json.dumps(line), flush=True)
+        return None
+
+    def skip(self, line, why):
+        print(json.dumps({**line, "state": "not measured", "why": why}), flush=True)
+
+
+def time_runs(call, seconds, least=3, most=200):
+    """Seconds of each run until the time is spent, at least three runs unless
+    they take four times as long as they may."""
+    runs = []
+    while len(runs) < most:
+        spent = sum(runs)
+        if spent > seconds and (len(runs) >= least or spent > 4 * seconds):
+            break
+        begin = time.perf_counter()
+        call()
+        runs.append(time.perf_counter() - begin)
+    return runs
+
+
+def announce(peer, versions):
+    """The first line: who measures."""
+    print(json.dumps({"peer": peer, "versions": versions}), flush=True)
