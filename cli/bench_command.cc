@@ -1,187 +1,23 @@
-// cli/bench_command.cc: `tessera bench`.
-#include <fmt/format.h>
-
-#include <cstdio>
-#include <fstream>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
+// cli/bench_command.cc: `tessera bench`: what it can measure.
 #include "base/fail.h"
-#include "base/files.h"
+#include "cli/bench.h"
 #include "cli/command.h"
-#include "cli/documents.h"
-#include "cli/memory_meter.h"
-#include "cli/timing.h"
-#include "tessera/contract.h"
-#include "tessera/version.h"
 
 namespace tessera::cli {
-namespace {
-
-using nlohmann::json;
-
-struct Options {
-  bool json = false;
-  std::optional<std::string> out;
-};
-
-struct Case {
-  const char* mask;
-  int64_t tokens;
-  bool documents;           // lognormal lengths, mean 2048, seed 0
-  double goal_us;           // 0: none, the row only shows growth
-  double goal_extra_bytes;  // a token; 0: none
-};
-
-constexpr const char* kPacked = "causal & window(4095, 0) & documents";
-constexpr Case kCases[] = {
-    {kPacked, 1 << 20, true, 2000, 1},
-    {"causal", 1 << 17, false, 1000, 0},
-    {"causal & documents", 1 << 15, true, 60, 1},
-    {kPacked, 1 << 16, true, 0, 0},
-    {kPacked, 1 << 17, true, 0, 0},
-    {kPacked, 1 << 18, true, 0, 0},
-    {kPacked, 1 << 19, true, 0, 0},
-    {kPacked, 1 << 21, true, 0, 0},
-    {kPacked, 1 << 22, true, 0, 0},
-};
-
-struct Measured {
-  int64_t ns = 0;
-  int64_t tiles = 0;
-  int64_t result_bytes = 0;
-  int64_t extra_bytes = 0;  // peak while planning, beyond the result
-  std::string digest;
-};
-
-int64_t bytes_of(const Plan& plan) {
-  auto list = [](const Worklist& w) {
-    return w.row_start.size() * sizeof(uint32_t) +
-           w.entries.size() * sizeof(Entry);
-  };
-  return static_cast<int64_t>(list(plan.forward) + list(plan.transposed) +
-                              plan.legal_pairs.size() * sizeof(int64_t));
-}
-
-Result<Measured> measure(const Case& c) {
-  auto mask = parse_mask(c.mask);
-  if (!mask) return mask.error();
-  Request request;
-  request.masks = {std::move(*mask)};
-  request.q_len = request.kv_len = c.tokens;
-  std::vector<int32_t> ids;
-  Facts facts;
-  if (c.documents) {
-    ids = lognormal_ids(2048, 0, c.tokens);
-    facts.doc_ids = ids;
-  }
-  Measured m;
-  {
-    reset_heap_peak();
-    const int64_t before = heap_bytes().now;
-    auto fresh = make_plan(request, facts);
-    if (!fresh) return fresh.error();
-    m.result_bytes = bytes_of(*fresh);
-    m.extra_bytes = heap_bytes().peak - before - m.result_bytes;
-  }
-  Plan plan;
-  auto ns = best_plan_ns(request, facts, plan);
-  if (!ns) return ns.error();
-  m.ns = *ns;
-  m.tiles = static_cast<int64_t>(plan.forward.entries.size());
-  m.digest = plan_digest(plan);
-  return m;
-}
-
-std::string cpu_model() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("model name")) {
-      const size_t at = line.find(": ");
-      return at == std::string::npos ? line : line.substr(at + 2);
-    }
-  }
-  return "unknown";
-}
-
-Result<int> bench_plan(const Options& o) {
-  json rows = json::array();
-  bool reached = true;
-  if (!o.json) {
-    fmt::print(
-        "Planning on one core of {}, tile 256x256, from raw ids to both "
-        "lists.\n\n",
-        cpu_model());
-    fmt::print("{:<38} {:>9} {:>8} {:>10} {:>9} {:>9} {:>8}\n", "mask",
-               "tokens", "tiles", "us", "goal us", "ns/token", "extra B");
-  }
-  for (const Case& c : kCases) {
-    auto m = measure(c);
-    if (!m) return m.error();
-    const double us = static_cast<double>(m->ns) / 1e3;
-    const double tokens = static_cast<double>(c.tokens);
-    const double extra = static_cast<double>(m->extra_bytes) / tokens;
-    const bool fast = c.goal_us == 0 || us <= c.goal_us;
-    const bool lean = c.goal_extra_bytes == 0 || extra <= c.goal_extra_bytes;
-    reached &= fast && lean;
-    rows.push_back({{"mask", c.mask},
-                    {"tokens", c.tokens},
-                    {"docs", c.documents ? "lognormal:mean=2048,seed=0" : ""},
-                    {"tiles", m->tiles},
-                    {"plan_ns", m->ns},
-                    {"result_bytes", m->result_bytes},
-                    {"extra_bytes", m->extra_bytes},
-                    {"extra_bytes_per_token", extra},
-                    {"digest", m->digest}});
-    if (c.goal_us > 0) rows.back()["goal_ns"] = c.goal_us * 1e3;
-    if (!o.json) {
-      fmt::print("{:<38} {:>9} {:>8} {:>10.1f} {:>9} {:>9.3f} {:>8.3f}\n",
-                 c.mask, c.tokens, m->tiles, us,
-                 c.goal_us > 0 ? fmt::format("{:.0f}", c.goal_us) : "",
-                 static_cast<double>(m->ns) / tokens, extra);
-    }
-  }
-  json out = {{"bench", "plan"},          {"version", kVersion},
-              {"cpu", cpu_model()},       {"tile", {256, 256}},
-              {"goals_reached", reached}, {"cases", rows}};
-  if (o.out) {
-    if (auto e = write_file(*o.out, out.dump(2) + "\n"); !e) return e.error();
-  }
-  if (o.json) {
-    fmt::print("{}\n", out.dump());
-  } else {
-    fmt::print(
-        "\nextra B: peak heap beyond the result, bytes a token. Goals "
-        "{}.\n",
-        reached ? "reached" : "missed");
-  }
-  return kOk;
-}
-
-}  // namespace
 
 Work add_bench(CLI::App& app, CLI::App*& command) {
-  auto o = std::make_shared<Options>();
   command = app.add_subcommand("bench", "Measure this machine");
-  CLI::App* plan = command->add_subcommand(
-      "plan", "The planner: time, memory and growth with the tokens");
-  plan->add_flag("--json", o->json, "One JSON object on stdout");
-  plan->add_option("-o,--out", o->out, "Write the JSON here too")
-      ->type_name("FILE");
-  plan->footer(
-      "bench/plan_peers.py puts these figures beside JAX Splash's and\n"
-      "PyTorch FlexAttention's on the same documents.");
-  return [o, plan]() -> Result<int> {
-    if (!plan->parsed()) {
-      return invalid("cli",
-                     "bench must be told what to measure (plan), found "
-                     "nothing");
-    }
-    return bench_plan(*o);
+  command->require_subcommand(0, 1);
+  CLI::App* plan = nullptr;
+  CLI::App* attention = nullptr;
+  Work on_plan = add_bench_plan(*command, plan);
+  Work on_attention = add_bench_attention(*command, attention);
+  return [=]() -> Result<int> {
+    if (plan->parsed()) return on_plan();
+    if (attention->parsed()) return on_attention();
+    return invalid("cli",
+                   "bench must be told what to measure (plan or attention), "
+                   "found nothing");
   };
 }
 

@@ -1,0 +1,26 @@
+#!/usr/bin/env python3
+"""Prints the table of document boundaries in cli/bench_cases.cc.
+
+    bench/packed_documents.py [TOKENS ...]
+
+Eight documents, cut at seven places that NumPy's default_rng(7) draws without
+replacement, none in the first or the last thirty-second. Needs NumPy.
+"""
+
+import sys
+
+import numpy as np
+
+LENGTHS = (1024, 4096, 8192, 65536)
+
+
+def starts(tokens, documents=8):
+    random = np.random.default_rng(7)
+    edge = tokens // 32
+    places = np.arange(edge, tokens - edge)
+    return sorted(random.choice(places, documents - 1, replace=False).tolist())
+
+
+for length in [int(word) for word in sys.argv[1:]] or LENGTHS:
+    words = ", ".join(str(start) for start in starts(length))
+    print(f"    {{{length}, {{{words}}}}},")
