@@ -9,7 +9,7 @@ help:
 	@echo 'make demo    set up, build, then plan and picture packed documents'
 	@echo 'make test    set up, build and test'
 	@echo 'make build   build Release into build/ (installs nothing)'
-	@echo 'make bench   time the planner on this machine'
+	@echo 'make bench   time the planner and attention on this machine'
 	@echo 'make check   all that must hold before a change lands (dev/check)'
 	@echo 'make format  format the C++ files'
 	@echo 'make clean   remove build/ and build-*/'
@@ -50,8 +50,13 @@ test:
 	@$(MAKE) --no-print-directory build
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 
+# Peers are those whose interpreters are set: bench/README.md.
+RESULTS ?= $(BUILD)/results
 bench: build
 	$(TESSERA) bench plan
+	$(TESSERA) bench attention --backward --peers bench/peers \
+	  --results $(RESULTS)
+	for f in $(RESULTS)/*/attention.json; do bench/plot_attention.py $$f; done
 
 check:
 	@dev/check
