@@ -14,7 +14,7 @@ import json
 import pathlib
 import sys
 
-WIDTH, LEFT, RIGHT, TOP = 760, 150, 190, 84
+WIDTH, LEFT, RIGHT, TOP = 760, 150, 190, 88
 BAR, ROW, GROUP = 13, 40, 34
 CASES = {
     "full": "full",
@@ -127,18 +127,19 @@ def draw(result, rows):
     )
     where = (
         f"{result['cpu']}, {result['isa']}, {threads} "
-        f"thread{'s' if threads != 1 else ''}; green: Tessera, grey: the best "
-        "peer, dashed: measured peak"
+        f"thread{'s' if threads != 1 else ''}"
     )
     if not result["quiet"]:
-        where += "; others were at work"
+        where += "; others were at work on the machine"
+    legend = "green: Tessera; grey: the best peer; dashed: the measured peak"
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} '
         f'{height}" width="{WIDTH}" height="{height}" role="img" '
         f'aria-label="{html.escape(title)}">',
         f"<style>{STYLE}</style>",
         text(12, 24, title, "title"),
-        text(12, 44, where, "small"),
+        text(12, 42, where, "small"),
+        text(12, 58, legend, "small"),
     ]
     for tick in range(0, int(most) + 1, step):
         out.append(line(LEFT + tick * scale, TOP - 10, bottom, "grid"))
