@@ -240,31 +240,23 @@ class Backward {
   // to[r] = rows of A times the packed panel B, per vector where it is wanted.
   void products(const float* a, int64_t lda, int64_t words, const float* b,
                 const Range (&r)[2], float* to) {
-    int64_t low = r[0].begin > r[1].begin ? r[0].begin : r[1].begin;
-    int64_t high = r[0].end < r[1].end ? r[0].end : r[1].end;
-    // Without common rows, each has its own before `low`, or after it.
-    if (low >= high) low = high = r[0].begin < r[1].begin ? r[0].end : r[1].end;
-    const auto part = [&]<int kFrom, int kTo>(int64_t begin, int64_t end) {
-      each_tile<V>(
-          begin, end, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
-            F acc[kM][2];
-            for (auto& row : acc) row[0] = row[1] = V::zero();
-            multiply<V, Words, Lies::by_rows, kFrom, kTo>(acc, a + m * lda, lda,
-                                                          b, kPanel, words);
-            for (int x = 0; x < kM; ++x) {
-              for (int j = kFrom; j < kTo; ++j) {
-                V::store(to + (m + x) * kPanel + j * kLanes, acc[x][j]);
-              }
-            }
-          });
-    };
-    const auto least = [](int64_t x, int64_t y) { return x < y ? x : y; };
-    const auto most = [](int64_t x, int64_t y) { return x > y ? x : y; };
-    part.template operator()<0, 1>(r[0].begin, least(r[0].end, low));
-    part.template operator()<1, 2>(r[1].begin, least(r[1].end, low));
-    part.template operator()<0, 2>(low, high);
-    part.template operator()<0, 1>(most(r[0].begin, high), r[0].end);
-    part.template operator()<1, 2>(most(r[1].begin, high), r[1].end);
+    each_part(
+        {r[0].begin, r[0].end}, {r[1].begin, r[1].end},
+        [&]<int kFrom, int kTo>(Stretch rows) {
+          each_tile<V>(
+              rows.begin,
+              rows.end, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
+                F acc[kM][2];
+                for (auto& row : acc) row[0] = row[1] = V::zero();
+                multiply<V, Words, Lies::by_rows, kFrom, kTo>(
+                    acc, a + m * lda, lda, b, kPanel, words);
+                for (int x = 0; x < kM; ++x) {
+                  for (int j = kFrom; j < kTo; ++j) {
+                    V::store(to + (m + x) * kPanel + j * kLanes, acc[x][j]);
+                  }
+                }
+              });
+        });
   }
 
   // From s and g to p and ds, one vector of keys, for the rows of its range.
@@ -342,16 +334,10 @@ class Backward {
   // to[m] += columns of A times B, over the rows of each vector's range.
   void accumulate(float* to, int64_t dim, const float* a, int64_t lda,
                   const float* b, const Range (&r)[2]) {
-    int64_t begin[2], end[2];
-    for (int j = 0; j < 2; ++j) {
-      begin[j] = r[j].begin / kPack;
-      end[j] = (r[j].end + kPack - 1) / kPack;
-    }
-    int64_t low = begin[0] > begin[1] ? begin[0] : begin[1];
-    int64_t high = end[0] < end[1] ? end[0] : end[1];
-    if (low >= high) low = high = begin[0] < begin[1] ? end[0] : end[1];
-    const auto least = [](int64_t x, int64_t y) { return x < y ? x : y; };
-    const auto most = [](int64_t x, int64_t y) { return x > y ? x : y; };
+    const auto words = [](const Range& range) {
+      return Stretch{range.begin / kPack, (range.end + kPack - 1) / kPack};
+    };
+    const Stretch first = words(r[0]), second = words(r[1]);
     each_tile<V>(
         0, dim, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
           F acc[kM][2];
@@ -361,17 +347,14 @@ class Backward {
               acc[x][j] = V::load(c + x * kPanel + j * kLanes);
             }
           }
-          const auto part = [&]<int kFrom, int kTo>(int64_t from, int64_t past)
-              __attribute__((always_inline)) {
-            multiply<V, Words, Lies::by_columns, kFrom, kTo>(
-                acc, a + from * lda + m, lda, b + from * kPanel, kPanel,
-                past - from);
-          };
-          part.template operator()<0, 1>(begin[0], least(end[0], low));
-          part.template operator()<1, 2>(begin[1], least(end[1], low));
-          part.template operator()<0, 2>(low, high);
-          part.template operator()<0, 1>(most(begin[0], high), end[0]);
-          part.template operator()<1, 2>(most(begin[1], high), end[1]);
+          each_part(
+              first, second,
+              [&]<int kFrom, int kTo>(Stretch rows)
+                  __attribute__((always_inline)) {
+                    multiply<V, Words, Lies::by_columns, kFrom, kTo>(
+                        acc, a + rows.begin * lda + m, lda,
+                        b + rows.begin * kPanel, kPanel, rows.end - rows.begin);
+                  });
           for (int x = 0; x < kM; ++x) {
             for (int j = 0; j < 2; ++j) {
               V::store(c + x * kPanel + j * kLanes, acc[x][j]);

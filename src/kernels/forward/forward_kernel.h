@@ -148,14 +148,14 @@ class Forward {
     }
   }
 
-  // Products of keys [begin, end) of the chunk with vectors [kFrom, kTo) of
+  // Products of `keys` of the chunk with vectors [kFrom, kTo) of
   // the panel, times `factor`; `largest` grows to the largest of them.
   template <int kFrom, int kTo>
-  void scores(const float* q, int64_t begin, int64_t end, F factor,
-              F (&largest)[2]) {
+  void scores(const float* q, Stretch keys, F factor, F (&largest)[2]) {
     F top[2] = {largest[0], largest[1]};
     each_tile<V>(
-        begin, end, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
+        keys.begin,
+        keys.end, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
           F acc[kM][2];
           for (auto& row : acc) row[0] = row[1] = V::zero();
           multiply<V, Words, Lies::by_rows, kFrom, kTo>(
@@ -188,7 +188,7 @@ class Forward {
     }
     if (t.softcap > 0) {
       F ignored[2] = {old[0], old[1]};
-      scores<0, 2>(q_panel(i), 0, keys, factor(), ignored);
+      scores<0, 2>(q_panel(i), {0, keys}, factor(), ignored);
       for (float* s = s_; s < s_ + keys * kPanel; s += kPanel) {
         for (int j = 0; j < 2; ++j) {
           const F capped = cap(V::load(s + j * kLanes));
@@ -197,7 +197,7 @@ class Forward {
         }
       }
     } else {
-      scores<0, 2>(q_panel(i), 0, keys, factor(), largest);
+      scores<0, 2>(q_panel(i), {0, keys}, factor(), largest);
     }
     for (int j = 0; j < 2; ++j) {
       alpha[j] = probabilities(i, j, 0, keys, old[j], largest[j]);
@@ -244,24 +244,12 @@ class Forward {
     if (a.empty() && b.empty()) return;
     F alpha[2] = {V::set(1), V::set(1)}, ignored[2] = {V::zero(), V::zero()};
     const float* const q = q_panel(i);
-    if (a.empty()) {
-      scores<1, 2>(q, b.begin, b.end, factor(), ignored);
-    } else if (b.empty()) {
-      scores<0, 1>(q, a.begin, a.end, factor(), ignored);
-    } else {
-      const int64_t low = a.begin > b.begin ? a.begin : b.begin;
-      const int64_t high = a.end < b.end ? a.end : b.end;
-      if (low >= high) {
-        scores<0, 1>(q, a.begin, a.end, factor(), ignored);
-        scores<1, 2>(q, b.begin, b.end, factor(), ignored);
-      } else {
-        scores<0, 1>(q, a.begin, low, factor(), ignored);
-        scores<1, 2>(q, b.begin, low, factor(), ignored);
-        scores<0, 2>(q, low, high, factor(), ignored);
-        scores<0, 1>(q, high, a.end, factor(), ignored);
-        scores<1, 2>(q, high, b.end, factor(), ignored);
-      }
-    }
+    each_part({a.begin, a.end}, {b.begin, b.end},
+              [&]<int kFrom, int kTo>(Stretch keys) {
+                if (keys.begin < keys.end) {
+                  scores<kFrom, kTo>(q, keys, factor(), ignored);
+                }
+              });
     if (!a.empty()) alpha[0] = mask_vector(i, 0, a, chunk);
     if (!b.empty()) alpha[1] = mask_vector(i, 1, b, chunk);
     *t.pairs += (a.end - a.begin + b.end - b.begin) * kLanes;
@@ -367,13 +355,10 @@ class Forward {
   // Adds the chunk's values, with vector 0 over the keys of `a`, 1 over `b`.
   void accumulate(float* o, const F (&alpha)[2], const Range& a,
                   const Range& b) {
-    const int64_t a_begin = a.begin / kPack, b_begin = b.begin / kPack;
-    const int64_t a_end = (a.end + kPack - 1) / kPack;
-    const int64_t b_end = (b.end + kPack - 1) / kPack;
-    int64_t low = a_begin > b_begin ? a_begin : b_begin;
-    int64_t high = a_end < b_end ? a_end : b_end;
-    // Without common keys, each has its own before `low`, or after it.
-    if (low >= high) low = high = a_begin < b_begin ? a_end : b_end;
+    const auto words = [](const Range& r) {
+      return Stretch{r.begin / kPack, (r.end + kPack - 1) / kPack};
+    };
+    const Stretch a_words = words(a), b_words = words(b);
     each_tile<V>(
         0, t.v_head_dim, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
           F acc[kM][2];
@@ -384,19 +369,14 @@ class Forward {
                   V::mul(V::load(c + r * kPanel + j * kLanes), alpha[j]);
             }
           }
-          const auto part = [&]<int kFrom, int kTo>(int64_t begin, int64_t end)
-              __attribute__((always_inline)) {
-            multiply<V, Words, Lies::by_columns, kFrom, kTo>(
-                acc, v_ + begin * ldv_ + m, ldv_, p_ + begin * kPanel, kPanel,
-                end - begin);
-          };
-          part.template operator()<0, 1>(a_begin, a_end < low ? a_end : low);
-          part.template operator()<1, 2>(b_begin, b_end < low ? b_end : low);
-          part.template operator()<0, 2>(low, high);
-          part.template operator()<0, 1>(a_begin > high ? a_begin : high,
-                                         a_end);
-          part.template operator()<1, 2>(b_begin > high ? b_begin : high,
-                                         b_end);
+          each_part(
+              a_words, b_words,
+              [&]<int kFrom, int kTo>(Stretch s)
+                  __attribute__((always_inline)) {
+                    multiply<V, Words, Lies::by_columns, kFrom, kTo>(
+                        acc, v_ + s.begin * ldv_ + m, ldv_,
+                        p_ + s.begin * kPanel, kPanel, s.end - s.begin);
+                  });
           for (int r = 0; r < kM; ++r) {
             for (int j = 0; j < 2; ++j) {
               V::store(c + r * kPanel + j * kLanes, acc[r][j]);

@@ -68,5 +68,33 @@ inline __attribute__((always_inline)) void each_tile(int64_t begin, int64_t end,
   last_rows<V, V::kRows - 1>(m, end - m, tile);
 }
 
+// Numbers [begin, end), empty where end is not above begin.
+struct Stretch {
+  int64_t begin = 0, end = 0;
+};
+
+// Cuts the stretches of a panel's two vectors into parts with one vector and a
+// part with both, and calls part<from, to>(stretch) for each that is not empty:
+// vectors [from, to) are there.
+template <class Part>
+inline __attribute__((always_inline)) void each_part(Stretch a, Stretch b,
+                                                     Part&& part) {
+  int64_t low = a.begin > b.begin ? a.begin : b.begin;
+  int64_t high = a.end < b.end ? a.end : b.end;
+  // Without a common part, each is wholly before `low` or after it.
+  if (low >= high) low = high = a.begin < b.begin ? a.end : b.end;
+  const auto before = [low](Stretch s) {
+    return Stretch{s.begin, s.end < low ? s.end : low};
+  };
+  const auto after = [high](Stretch s) {
+    return Stretch{s.begin > high ? s.begin : high, s.end};
+  };
+  part.template operator()<0, 1>(before(a));
+  part.template operator()<1, 2>(before(b));
+  part.template operator()<0, 2>(Stretch{low, high});
+  part.template operator()<0, 1>(after(a));
+  part.template operator()<1, 2>(after(b));
+}
+
 }  // namespace
 }  // namespace tessera
