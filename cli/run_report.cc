@@ -91,16 +91,15 @@ std::string plural(int64_t n, std::string_view one) {
 }
 
 std::string check_text(const Receipt::Check& c) {
-  const std::string rows = fmt::format(
-      "{} {}", c.kind == "full" ? "all" : "sampled", plural(c.rows, "row"));
+  const std::string rows = c.kind == "full" ? "all " + plural(c.rows, "row")
+                                            : plural(c.rows, "sampled row");
   if (!c.passed) {
-    return fmt::format("FAILED: {}, {:.3g} times what is allowed ({})", c.worst,
+    return fmt::format("FAILED: {}, {:.3g} times the error bound ({})", c.worst,
                        c.max_bound_ratio, rows);
   }
   return fmt::format(
-      "passed: {} within {:.2g} of the error bound, largest "
-      "error {:.2g}",
-      rows, c.max_bound_ratio, c.max_error);
+      "passed: {}, {:.3g} % of the error bound at most, largest error {:.2g}",
+      rows, 100 * c.max_bound_ratio, c.max_error);
 }
 
 }  // namespace
@@ -161,7 +160,10 @@ std::string run_text(const Receipt& r) {
                             with_unit(static_cast<double>(r.pairs_legal)),
                             with_unit(static_cast<double>(r.pairs_run))));
   line("time",
-       fmt::format("plan {}, prepare {}, forward {}{}", time_text(r.plan_ms),
+       fmt::format("{}prepare {}, forward {}{}",
+                   r.request.plan_file.empty()
+                       ? fmt::format("plan {}, ", time_text(r.plan_ms))
+                       : "",
                    time_text(r.prepare_ms), time_text(r.forward_ms),
                    r.backward ? ", backward " + time_text(r.backward_ms) : ""));
   line("speed",

@@ -301,7 +301,7 @@ TEST_F(Run, TextSaysWhatRan) {
       text.starts_with("ran         reference lane, portable, 1 "
                        "thread, "))
       << text;
-  EXPECT_NE(text.find("\ncheck       passed: all 512 rows within "),
+  EXPECT_NE(text.find("\ncheck       passed: all 512 rows, "),
             std::string::npos)
       << text;
 }
