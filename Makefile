@@ -6,7 +6,7 @@ TESSERA = $(BUILD)/tessera
 
 .PHONY: help build demo test check bench format clean configure
 help:
-	@echo 'make demo    set up, build, then plan and picture packed documents'
+	@echo 'make demo    set up, build, then plan, picture and run packed documents'
 	@echo 'make test    set up, build and test'
 	@echo 'make build   build Release into build/ (installs nothing)'
 	@echo 'make bench   time the planner and attention on this machine'
@@ -38,6 +38,12 @@ demo:
 	@echo
 	@echo 'The same picture to zoom and hover over, in any browser:'
 	@echo '  $(CURDIR)/$(BUILD)/demo.html'
+	@echo
+	$(TESSERA) run --plan $(BUILD)/demo.plan --heads 8 --head-dim 64 \
+	  --dtype f32 --check --receipt $(BUILD)/demo.receipt.json
+	@echo
+	@cat $(BUILD)/demo.receipt.json
+	@echo
 	@echo 'Try next:'
 	@echo "  $(TESSERA) explain --mask 'causal & documents' --q-len 8192 \\"
 	@echo '    $(DOCS) --query 5000 --key 4000'

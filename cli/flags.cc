@@ -183,21 +183,23 @@ void add_request_flags(CLI::App& command, RequestFlags& f) {
       kContractGroup);
 }
 
-Result<Loaded> load_request(const RequestFlags& flags) {
+Result<Loaded> load_request(const RequestFlags& flags,
+                            const Lengths& otherwise) {
   if (flags.plan) return load_plan_file(flags);
   auto options = options_of(flags);
   if (!options) return options.error();
+  if (!options->batch) options->batch = otherwise.batch;
+  if (!options->q_len) options->q_len = otherwise.q_len;
+  if (!options->kv_len) options->kv_len = otherwise.kv_len;
   auto resolved = resolve(*options);
   if (!resolved) return resolved.error();
   return Loaded{std::move(*resolved), std::nullopt};
 }
 
-Result<Planned> load_planned(const RequestFlags& flags) {
-  auto loaded = load_request(flags);
-  if (!loaded) return loaded.error();
-  Planned out{std::move(loaded->resolved), {}};
-  if (loaded->saved) {
-    out.plan = std::move(*loaded->saved);
+Result<Planned> plan_loaded(Loaded loaded) {
+  Planned out{std::move(loaded.resolved), {}};
+  if (loaded.saved) {
+    out.plan = std::move(*loaded.saved);
   } else if (auto r = make_plan(out.resolved.request, out.resolved.facts.view(),
                                 out.plan);
              !r) {
@@ -205,6 +207,12 @@ Result<Planned> load_planned(const RequestFlags& flags) {
   }
   print_warnings(out.plan);
   return out;
+}
+
+Result<Planned> load_planned(const RequestFlags& flags) {
+  auto loaded = load_request(flags);
+  if (!loaded) return loaded.error();
+  return plan_loaded(std::move(*loaded));
 }
 
 void print_warnings(const Plan& plan) {

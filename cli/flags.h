@@ -22,12 +22,18 @@ struct RequestFlags {
 
 void add_request_flags(CLI::App& command, RequestFlags& flags);
 
+// Lengths that somebody else knows, for flags and a spec that leave them open.
+struct Lengths {
+  std::optional<int64_t> batch, q_len, kv_len;
+};
+
 // The request, its facts and where it comes from a file, its plan.
 struct Loaded {
   Resolved resolved;
   std::optional<Plan> saved;  // of --plan
 };
-Result<Loaded> load_request(const RequestFlags& flags);
+Result<Loaded> load_request(const RequestFlags& flags,
+                            const Lengths& otherwise = {});
 
 // The request and its plan: the saved one, or one made now. Its warnings go to
 // stderr.
@@ -35,6 +41,7 @@ struct Planned {
   Resolved resolved;
   Plan plan;
 };
+Result<Planned> plan_loaded(Loaded loaded);
 Result<Planned> load_planned(const RequestFlags& flags);
 void print_warnings(const Plan& plan);
 

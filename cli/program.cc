@@ -28,9 +28,9 @@ namespace tessera::cli {
 namespace {
 
 constexpr const char* kAbout =
-    "Tessera plans block-sparse attention: a mask and the facts of a batch\n"
-    "become exact worklists of score tiles, in microseconds, without a dense\n"
-    "mask.";
+    "Tessera plans and runs block-sparse attention: a mask and the facts of a\n"
+    "batch become exact worklists of score tiles, in microseconds, without a\n"
+    "dense mask.";
 
 constexpr const char* kExamples =
     "Examples:\n"
@@ -39,6 +39,7 @@ constexpr const char* kExamples =
     "  tessera show batch.plan -o batch.html\n"
     "  tessera explain --plan batch.plan --query 5000 --key 4000\n"
     "  tessera check --mask 'causal & window(127, 0)' --q-len 1000 --tile 64\n"
+    "  tessera run --plan batch.plan --check --receipt run.json\n"
     "\n"
     "Exit codes: 0 done, 1 the answer is no (a check failed), 2 bad input.\n"
     "Every command takes --json: stdout is then one JSON object.";
@@ -176,8 +177,8 @@ int run_command(const std::vector<std::string>& arguments) {
     Work work;
   };
   std::vector<Entry> entries;
-  for (auto add :
-       {add_plan, add_show, add_explain, add_export, add_check, add_bench}) {
+  for (auto add : {add_plan, add_show, add_explain, add_export, add_check,
+                   add_run, add_bench}) {
     Entry e;
     e.work = add(app, e.command);
     entries.push_back(std::move(e));

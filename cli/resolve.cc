@@ -173,6 +173,7 @@ Result<Tile> parse_tile(std::string_view text, std::string_view what) {
 
 Result<Resolved> resolve(const RequestOptions& o) {
   Resolved out;
+  out.options = o;
   Request& r = out.request;
   if (o.masks.empty()) {
     return invalid("cli",

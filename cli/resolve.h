@@ -20,6 +20,7 @@ struct Resolved {
   OwnedFacts facts;
   std::vector<std::string> written;  // the masks as the user wrote them
   std::optional<Target> target;
+  RequestOptions options;  // as given; empty where a plan file holds them
 };
 
 Result<Resolved> resolve(const RequestOptions& options);

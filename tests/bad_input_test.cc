@@ -4,9 +4,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/safetensors.h"
+#include "base/shape.h"
 #include "cli/program.h"
 
 namespace tessera::cli {
@@ -22,6 +25,13 @@ struct Case {
 // `tessera plan --q-len 64 --mask <mask>` and more.
 Arguments plan(const std::string& mask, Arguments more = {}) {
   Arguments a = {"plan", "--q-len", "64", "--mask", mask};
+  a.insert(a.end(), more.begin(), more.end());
+  return a;
+}
+
+// `tessera run --q-len 64 --mask causal` and more.
+Arguments attend(Arguments more) {
+  Arguments a = {"run", "--q-len", "64", "--mask", "causal"};
   a.insert(a.end(), more.begin(), more.end());
   return a;
 }
@@ -43,6 +53,53 @@ void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+// Inputs of a run that fit each other, but for what a case changes.
+struct Inputs {
+  std::map<std::string, std::vector<int64_t>> shapes = {
+      {"q", {1, 2, 3, 8}}, {"k", {1, 2, 3, 8}}, {"v", {1, 2, 3, 8}}};
+  std::map<std::string, Dtype> dtypes;
+};
+
+void write_inputs(const std::string& path, const Inputs& inputs) {
+  const std::string zeros(1 << 10, '\0');
+  Safetensors file;
+  for (const auto& [name, shape] : inputs.shapes) {
+    const auto it = inputs.dtypes.find(name);
+    const Dtype dtype = it == inputs.dtypes.end() ? Dtype::f32 : it->second;
+    const auto size =
+        static_cast<size_t>(*element_count(shape) * byte_width(dtype));
+    file.tensors[name] = {dtype, shape,
+                          std::string_view(zeros).substr(0, size)};
+  }
+  write(path, *write_safetensors(file));
+}
+
+void write_run_files(const std::string& folder) {
+  const std::string end = ".safetensors";
+  write_inputs(folder + "/inputs" + end, {});
+  Inputs i;
+  i.shapes["q"] = {2, 3, 8};
+  write_inputs(folder + "/three_dims" + end, i);
+  i = {};
+  i.shapes.erase("v");
+  write_inputs(folder + "/no_v" + end, i);
+  i = {};
+  i.shapes["k"] = {1, 2, 3, 9};
+  write_inputs(folder + "/wrong_k" + end, i);
+  i = {};
+  i.dtypes["v"] = Dtype::bf16;
+  write_inputs(folder + "/wrong_dtype" + end, i);
+  i = {};
+  i.dtypes["q"] = Dtype::i32;
+  write_inputs(folder + "/integers" + end, i);
+  i = {};
+  i.shapes["sink_logits"] = {3};
+  write_inputs(folder + "/wrong_sinks" + end, i);
+  i = {};
+  i.shapes["mask"] = {3};
+  write_inputs(folder + "/unknown" + end, i);
+}
+
 void write_files(const std::string& folder) {
   std::filesystem::create_directories(folder);
   write(folder + "/empty.txt", "");
@@ -59,6 +116,7 @@ void write_files(const std::string& folder) {
   write(folder + "/broken.json", R"({"q_len": )");
   write(folder + "/array.json", "[]");
   write(folder + "/whole.json", R"({"mask": "full", "q_len": 64})");
+  write_run_files(folder);
 }
 
 TEST(BadInput, HasItsMessageAndWritesNothing) {
@@ -74,6 +132,8 @@ TEST(BadInput, HasItsMessageAndWritesNothing) {
     }
     if (arguments.size() > 0 && arguments[0] == "plan") {
       arguments.insert(arguments.end(), {"-o", out});
+    } else if (arguments.size() > 0 && arguments[0] == "run") {
+      arguments.insert(arguments.end(), {"--outputs", out, "--receipt", out});
     }
     testing::internal::CaptureStderr();
     testing::internal::CaptureStdout();

@@ -103,6 +103,49 @@ std::string temporary_name(const std::string& directory) {
                      next.fetch_add(1));
 }
 
+// Where the bytes go: the file itself, its links followed, with the mode it has
+// already, or a device or pipe that takes them straight.
+struct Destination {
+  std::string path;
+  mode_t mode = 0;
+  bool straight = false;
+};
+
+Result<Destination> find_destination(const std::string& path) {
+  if (Result<void> ok = check_path(path); !ok) return ok.error();
+  Destination out;
+  out.path = path;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) {
+      return io_error(kWhere, "output must be a file, found a directory for {}",
+                      in_quotes(path));
+    }
+    // A file that may not be written is not replaced either.
+    if (::access(path.c_str(), W_OK) != 0) return unwritable(path, errno);
+    out.straight = !S_ISREG(status.st_mode);
+    if (out.straight) return out;
+    out.mode = status.st_mode & 07777;
+    char* real = ::realpath(path.c_str(), nullptr);
+    if (real == nullptr) return unwritable(path, errno);
+    out.path = real;
+    std::free(real);
+  } else if (errno != ENOENT) {
+    return unwritable(path, errno);
+  } else if (::lstat(path.c_str(), &status) == 0) {
+    return io_error(kWhere,
+                    "output must be a file, found a link to nothing for {}",
+                    in_quotes(path));
+  } else if (path.back() == '/' ||
+             ::stat(directory_of(path).c_str(), &status) != 0) {
+    return io_error(kWhere,
+                    "output must lie in a directory that exists, found none "
+                    "for {}",
+                    in_quotes(path));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
@@ -163,38 +206,18 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
   return bytes;
 }
 
-Result<void> write_file(const std::string& path, std::string_view bytes) {
-  if (Result<void> ok = check_path(path); !ok) return ok.error();
-  std::string target = path;
-  mode_t mode = 0;
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0) {
-    if (S_ISDIR(status.st_mode)) {
-      return io_error(kWhere, "output must be a file, found a directory for {}",
-                      in_quotes(path));
-    }
-    if (!S_ISREG(status.st_mode)) return write_straight(path, bytes);
-    // A file that may not be written is not replaced either.
-    if (::access(path.c_str(), W_OK) != 0) return unwritable(path, errno);
-    mode = status.st_mode & 07777;
-    char* real = ::realpath(path.c_str(), nullptr);
-    if (real == nullptr) return unwritable(path, errno);
-    target = real;
-    std::free(real);
-  } else if (errno != ENOENT) {
-    return unwritable(path, errno);
-  } else if (::lstat(path.c_str(), &status) == 0) {
-    return io_error(kWhere,
-                    "output must be a file, found a link to nothing for {}",
-                    in_quotes(path));
-  } else if (path.back() == '/' ||
-             ::stat(directory_of(path).c_str(), &status) != 0) {
-    return io_error(kWhere,
-                    "output must lie in a directory that exists, found none "
-                    "for {}",
-                    in_quotes(path));
-  }
+Result<void> check_output(const std::string& path) {
+  const auto destination = find_destination(path);
+  if (!destination) return destination.error();
+  return {};
+}
 
+Result<void> write_file(const std::string& path, std::string_view bytes) {
+  const auto destination = find_destination(path);
+  if (!destination) return destination.error();
+  if (destination->straight) return write_straight(path, bytes);
+  const std::string& target = destination->path;
+  const mode_t mode = destination->mode;
   const std::string directory = directory_of(target);
   std::string temporary;
   int fd = -1;

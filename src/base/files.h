@@ -20,4 +20,7 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes);
 // whole new one. A link is followed; a device or pipe is written straight.
 Result<void> write_file(const std::string& path, std::string_view bytes);
 
+// Whether write_file may succeed, for work that is long: it is told before.
+Result<void> check_output(const std::string& path);
+
 }  // namespace tessera

@@ -188,6 +188,18 @@ TEST_F(Files, ANameAsLongAsNamesCanBeIsWritten) {
   EXPECT_EQ(*read_file(p, 100), "x");
 }
 
+TEST_F(Files, AnOutputIsCheckedWithoutWriting) {
+  EXPECT_TRUE(check_output(path("new")).ok());
+  EXPECT_EQ(count(), 0u);
+  EXPECT_TRUE(check_output(put("f", "old")).ok());
+  EXPECT_TRUE(check_output("/dev/null").ok());
+  for (const std::string& p : {path("absent/f"), path(""), path("new/")}) {
+    const auto checked = check_output(p);
+    ASSERT_FALSE(checked.ok()) << p;
+    EXPECT_EQ(checked.error().message, write_file(p, "x").error().message);
+  }
+}
+
 TEST_F(Files, DevicesAreWrittenStraight) {
   EXPECT_TRUE(write_file("/dev/null", "bytes").ok());
   EXPECT_TRUE(fs::is_character_file("/dev/null"));

@@ -1,0 +1,15 @@
+// cli/run_check.h: `tessera run --check`.
+#pragma once
+
+#include "cli/attention_data.h"
+#include "receipt/receipt.h"
+#include "tessera/facts.h"
+#include "tessera/plan.h"
+
+namespace tessera::cli {
+
+// Everything where it is small, else rows drawn by `seed`. Shows its progress.
+Result<Receipt::Check> check_run(const Request& request, const Facts& facts,
+                                 AttentionData& data, uint64_t seed);
+
+}  // namespace tessera::cli

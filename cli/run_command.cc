@@ -1,0 +1,193 @@
+// cli/run_command.cc: `tessera run`: a plan, executed, with its receipt.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "cli/command.h"
+#include "cli/progress.h"
+#include "cli/random_inputs.h"
+#include "cli/report.h"
+#include "cli/run_check.h"
+#include "cli/run_options.h"
+#include "cli/run_report.h"
+#include "receipt/machine.h"
+
+namespace tessera::cli {
+namespace {
+
+// The file's lengths must be those of the request.
+Result<void> check_lengths(const InputFile& file, const Request& request) {
+  struct Length {
+    std::string_view name;
+    int64_t found, in_file;
+  };
+  for (const Length& l : {Length{"batch", request.batch, file.batch},
+                          Length{"q_len", request.q_len, file.q_len},
+                          Length{"kv_len", request.kv_len, file.kv_len}}) {
+    if (l.found != l.in_file) {
+      return invalid("inputs", "{} must be the file's {}, found {}", l.name,
+                     l.in_file, l.found);
+    }
+  }
+  return {};
+}
+
+// Before anything is allocated: sizes come from flags and may be absurd.
+Result<void> check_memory(const RunFlags& flags, const RunOptions& o) {
+  const DataBytes bytes = data_bytes(o.data);
+  const auto width = static_cast<double>(byte_width(o.data.dtype));
+  double needed = bytes.all * (1 + o.lane->copy_bytes * 4 / width);
+  if (flags.outputs) needed += bytes.outputs;
+  if (needed <= static_cast<double>(available_memory())) return {};
+  return over_limit("run",
+                    "the arrays must fit the memory that is free, found {} "
+                    "bytes for them",
+                    with_unit(needed));
+}
+
+void make_inputs(RunOptions& o) {
+  AttentionData& d = o.data;
+  const auto drawn = [&](std::string_view name) {
+    return !o.inputs || !o.inputs->has(name);
+  };
+  if (o.sink_logits || !drawn("sink_logits")) {
+    d.sink_logits.emplace(static_cast<size_t>(d.shape.heads));
+  }
+  d.allocate();
+  if (o.inputs) {
+    take_inputs(*o.inputs, d);
+  } else {
+    fill_random(d.q.view(), o.seed, Stream::q);
+    fill_random(d.k.view(), o.seed, Stream::k);
+    fill_random(d.v.view(), o.seed, Stream::v);
+  }
+  if (d.sink_logits && drawn("sink_logits")) {
+    fill_random(*d.sink_logits, o.seed, Stream::sink_logits);
+  }
+  if (!d.backward) return;
+  if (drawn("dout")) fill_random(d.dout.view(), o.seed, Stream::dout);
+  if (!o.inputs) {
+    d.dlse.resize(d.lse.size());
+    fill_random(d.dlse, o.seed, Stream::dlse);
+  }
+}
+
+Result<Planned> plan_request(const RunFlags& flags, const RunOptions& o,
+                             double& plan_ms) {
+  Lengths lengths;
+  if (o.inputs) {
+    lengths = {o.inputs->batch, o.inputs->q_len, o.inputs->kv_len};
+  }
+  auto loaded = load_request(flags.request, lengths);
+  if (!loaded) return loaded.error();
+  if (o.inputs) {
+    auto e = check_lengths(*o.inputs, loaded->resolved.request);
+    if (!e) return e.error();
+  }
+  const bool saved = loaded->saved.has_value();
+  const auto start = std::chrono::steady_clock::now();
+  auto planned = plan_loaded(std::move(*loaded));
+  const std::chrono::duration<double, std::milli> took =
+      std::chrono::steady_clock::now() - start;
+  plan_ms = saved ? 0 : took.count();
+  if (planned && o.data.shape.heads % planned->plan.heads != 0) {
+    return invalid("cli",
+                   "--heads must be a multiple of the plan's, found {} "
+                   "for {}",
+                   o.data.shape.heads, planned->plan.heads);
+  }
+  return planned;
+}
+
+Result<int> run(const RunFlags& flags) {
+  for (const auto* path : {&flags.outputs, &flags.receipt}) {
+    if (!*path) continue;
+    if (auto e = check_output(**path); !e) return e.error();
+  }
+  auto options = read_run_options(flags);
+  if (!options) return options.error();
+  RunOptions& o = *options;
+  AttentionData& data = o.data;
+  double plan_ms = 0;
+  auto planned = plan_request(flags, o, plan_ms);
+  if (!planned) return planned.error();
+  const Request& request = planned->resolved.request;
+  const Facts facts = planned->resolved.facts.view();
+  data.batch = request.batch;
+  data.q_len = request.q_len;
+  data.kv_len = request.kv_len;
+  if (auto e = check_memory(flags, o); !e) return e.error();
+  make_inputs(o);
+  auto started = start_receipt(flags, o, *planned);
+  if (!started) return started.error();
+  Receipt& receipt = *started;
+  if (o.inputs) o.inputs->bytes.reset();  // the arrays hold what it held
+
+  {
+    Progress progress("running");
+    o.cpu.progress = progress.callback();
+    auto ran = o.lane->run({request, facts, planned->plan, data, o.cpu});
+    if (!ran) return ran.error();
+    receipt.lane.executed = o.lane->name;
+    receipt.isa = ran->isa;
+    receipt.threads = ran->threads;
+    receipt.tiles_run = ran->tiles_run;
+    receipt.tiles_skipped = ran->tiles_skipped;
+    receipt.pairs_run = ran->pairs_run;
+    receipt.prepare_ms = ran->prepare_ms;
+    receipt.forward_ms = ran->forward_ms;
+    receipt.backward_ms = ran->backward_ms;
+  }
+  receipt.plan_ms = plan_ms;
+  receipt.device = cpu_model();
+  receipt.output_digest = output_digest(data);
+  if (flags.check) {
+    auto check = check_run(request, facts, data, o.seed);
+    if (!check) return check.error();
+    receipt.check = std::move(*check);
+  }
+  if (flags.outputs) {
+    if (auto e = write_outputs(*flags.outputs, data); !e) return e.error();
+  }
+  if (flags.receipt) {
+    auto e = write_file(*flags.receipt, receipt_json(receipt, 2) + "\n");
+    if (!e) return e.error();
+  }
+  if (flags.json) {
+    fmt::print("{}\n", receipt_json(receipt));
+  } else {
+    fmt::print("{}", run_text(receipt));
+    if (flags.outputs) fmt::print("{:<11} {}\n", "outputs", *flags.outputs);
+    if (flags.receipt) fmt::print("{:<11} {}\n", "receipt", *flags.receipt);
+  }
+  return flags.check && !receipt.check.passed ? kFailed : kOk;
+}
+
+}  // namespace
+
+Work add_run(CLI::App& app, CLI::App*& command) {
+  auto flags = std::make_shared<RunFlags>();
+  command = app.add_subcommand(
+      "run", "Run attention over a plan: outputs, check, receipt");
+  add_run_flags(*command, *flags);
+  command->add_flag("--json", flags->json, "The receipt alone, on stdout");
+  command->footer(
+      "Examples:\n"
+      "  tessera run --mask 'causal & documents' --q-len 8192 --docs lognormal "
+      "\\\n"
+      "      --heads 8 --head-dim 64 --check\n"
+      "  tessera run --plan batch.plan --backward --dtype bf16 --kv-heads 2\n"
+      "  tessera run --mask causal --inputs qkv.safetensors \\\n"
+      "      --outputs out.safetensors --receipt run.json\n"
+      "\n"
+      "docs/run.md explains the files and every field of the receipt. Exit "
+      "code 1\nwhen the check fails.");
+  return [flags] { return run(*flags); };
+}
+
+}  // namespace tessera::cli

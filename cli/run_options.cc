@@ -1,0 +1,231 @@
+// cli/run_options.cc: the flags of `tessera run`, and what the file of inputs
+// says in their place.
+#include "cli/run_options.h"
+
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/numbers.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kShapeGroup = "The arrays";
+constexpr const char* kRunGroup = "The run";
+constexpr int64_t kMaxHeads = int64_t{1} << 16;
+constexpr int64_t kMaxDim = int64_t{1} << 16;
+constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kDefaultHeads = 8;
+constexpr int64_t kDefaultDim = 128;
+
+struct DtypeWord {
+  std::string_view word;
+  Dtype dtype;
+};
+constexpr DtypeWord kDtypes[] = {
+    {"f32", Dtype::f32}, {"bf16", Dtype::bf16}, {"f16", Dtype::f16}};
+
+// A flag, the file's value, or the default; the first two must agree.
+Result<int64_t> size_of(const std::optional<std::string>& flag,
+                        std::string_view name, std::optional<int64_t> in_file,
+                        int64_t otherwise, int64_t most) {
+  if (!flag) return in_file.value_or(otherwise);
+  auto value = parse_int(*flag, name, 1, most);
+  if (value && in_file && *value != *in_file) {
+    return invalid("inputs", "{} must be the file's {}, found {}", name,
+                   *in_file, *value);
+  }
+  return value;
+}
+
+Result<double> parse_finite(std::string_view text, std::string_view what,
+                            double least) {
+  const std::string_view word = trim(text);
+  double value = 0;
+  const auto [end, code] =
+      std::from_chars(word.data(), word.data() + word.size(), value);
+  if (code != std::errc{} || end != word.data() + word.size() ||
+      !std::isfinite(value) || value < least) {
+    return invalid(
+        "cli", "{} must be a finite number{}, found {}", what,
+        std::isfinite(least) ? fmt::format(", at least {}", least) : "",
+        in_quotes(text));
+  }
+  return value;
+}
+
+Result<Dtype> dtype_of(const std::optional<std::string>& flag,
+                       std::optional<Dtype> in_file) {
+  if (!flag) return in_file.value_or(Dtype::f32);
+  for (const DtypeWord& d : kDtypes) {
+    if (*flag != d.word) continue;
+    if (in_file && *in_file != d.dtype) {
+      return invalid("inputs", "--dtype must be the file's {}, found {}",
+                     to_string(*in_file), *flag);
+    }
+    return d.dtype;
+  }
+  return invalid("cli", "--dtype must be one of f32, bf16, f16, found {}",
+                 in_quotes(*flag));
+}
+
+Result<void> read_shape(const RunFlags& f, RunOptions& o) {
+  AttentionShape& s = o.data.shape;
+  const InputFile* file = o.inputs ? &*o.inputs : nullptr;
+  struct Size {
+    const std::optional<std::string>& flag;
+    std::string_view name;
+    int64_t InputFile::*in_file;
+    int64_t AttentionShape::*out;
+    // Of the default: another size, or a number.
+    int64_t AttentionShape::*like;
+    int64_t otherwise;
+    int64_t most;
+  };
+  for (const Size& n :
+       {Size{f.heads, "--heads", &InputFile::heads, &AttentionShape::heads,
+             nullptr, kDefaultHeads, kMaxHeads},
+        Size{f.kv_heads, "--kv-heads", &InputFile::kv_heads,
+             &AttentionShape::kv_heads, &AttentionShape::heads, 0, kMaxHeads},
+        Size{f.head_dim, "--head-dim", &InputFile::head_dim,
+             &AttentionShape::head_dim, nullptr, kDefaultDim, kMaxDim},
+        Size{f.v_head_dim, "--v-head-dim", &InputFile::v_head_dim,
+             &AttentionShape::v_head_dim, &AttentionShape::head_dim, 0,
+             kMaxDim}}) {
+    auto value =
+        size_of(n.flag, n.name,
+                file ? std::optional<int64_t>(file->*n.in_file) : std::nullopt,
+                n.like ? s.*n.like : n.otherwise, n.most);
+    if (!value) return value.error();
+    s.*n.out = *value;
+  }
+  if (s.heads % s.kv_heads != 0) {
+    return invalid("cli", "--kv-heads must divide --heads, found {} for {}",
+                   s.kv_heads, s.heads);
+  }
+  if (f.scale) {
+    auto scale = parse_finite(*f.scale, "--scale", -INFINITY);
+    if (!scale) return scale.error();
+    s.scale = *scale;
+  }
+  if (f.softcap) {
+    auto softcap = parse_finite(*f.softcap, "--softcap", 0);
+    if (!softcap) return softcap.error();
+    s.softcap = *softcap;
+  }
+  auto dtype =
+      dtype_of(f.dtype, file ? std::optional(file->dtype) : std::nullopt);
+  if (!dtype) return dtype.error();
+  o.data.dtype = *dtype;
+  return {};
+}
+
+Result<void> read_lane(const RunFlags& f, RunOptions& o) {
+  const std::string name = f.lane.value_or("cpu");
+  std::vector<std::string_view> names;
+  for (const Lane& lane : lanes()) {
+    names.push_back(lane.name);
+    if (lane.name == name) o.lane = &lane;
+  }
+  if (!o.lane) {
+    return invalid("cli", "--lane must be one of {}, found {}",
+                   fmt::join(names, ", "), in_quotes(name));
+  }
+  for (const auto& [flag, what] :
+       {std::pair(&f.threads, "--threads"), std::pair(&f.isa, "--isa")}) {
+    if (*flag && !o.lane->takes_cpu_options) {
+      return invalid("cli", "{} goes with --lane cpu, found --lane {}", what,
+                     o.lane->name);
+    }
+  }
+  if (f.threads) {
+    auto threads = parse_int(*f.threads, "--threads", 1, kMaxThreads);
+    if (!threads) return threads.error();
+    o.cpu.threads = static_cast<int>(*threads);
+  }
+  if (f.isa) {
+    auto isa = parse_isa(*f.isa);
+    if (!isa) return isa.error();
+    o.cpu.isa = *isa;
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_run_flags(CLI::App& command, RunFlags& f) {
+  auto add = [&](const char* name, std::optional<std::string>& value,
+                 const char* type, const char* text, const char* group) {
+    command.add_option(name, value, text)->type_name(type)->group(group);
+  };
+  add_request_flags(command, f.request);
+  add("--heads", f.heads, "N", "Query heads [8]", kShapeGroup);
+  add("--kv-heads", f.kv_heads, "N", "Key and value heads [heads]",
+      kShapeGroup);
+  add("--head-dim", f.head_dim, "N", "Of queries and keys [128]", kShapeGroup);
+  add("--v-head-dim", f.v_head_dim, "N", "Of values [head-dim]", kShapeGroup);
+  add("--dtype", f.dtype, "NAME", "f32, bf16 or f16 [f32]", kShapeGroup);
+  add("--layout", f.layout, "NAME",
+      "bhsd, [batch, heads, tokens, dim], or bshd, in memory and in files "
+      "[bhsd]",
+      kShapeGroup);
+  add("--scale", f.scale, "X", "Of the scores [1 / sqrt(head-dim)]",
+      kShapeGroup);
+  add("--softcap", f.softcap, "X", "Cap of the scores, 0 is off [0]",
+      kShapeGroup);
+  command
+      .add_flag("--sink-logits", f.sink_logits,
+                "One more logit a head: the file's, or from the seed")
+      ->group(kShapeGroup);
+  add("--inputs", f.inputs, "FILE",
+      ".safetensors with q, k, v and perhaps dout, dlse, sink_logits; its "
+      "shapes stand for flags [random]",
+      kShapeGroup);
+  add("--seed", f.seed, "N", "Of random inputs and of a sampled check [0]",
+      kShapeGroup);
+  command.add_flag("--backward", f.backward, "Forward, then the gradients")
+      ->group(kRunGroup);
+  add("--lane", f.lane, "NAME", "cpu or reference (dense, fp64) [cpu]",
+      kRunGroup);
+  add("--threads", f.threads, "N", "Of the cpu lane [every core]", kRunGroup);
+  add("--isa", f.isa, "NAME",
+      "portable, avx2, avx512 or avx512bf16, which this machine must have "
+      "[TESSERA_ISA, or the best]",
+      kRunGroup);
+  command
+      .add_flag("--check", f.check,
+                "Compare with fp64: everything where it is small, else "
+                "sampled rows")
+      ->group(kRunGroup);
+  add("--outputs", f.outputs, "FILE",
+      "Write out, lse and the gradients to a .safetensors file", kRunGroup);
+  add("--receipt", f.receipt, "FILE", "Write the receipt, a JSON object",
+      kRunGroup);
+}
+
+Result<RunOptions> read_run_options(const RunFlags& f) {
+  RunOptions o;
+  o.data.backward = f.backward;
+  o.sink_logits = f.sink_logits;
+  if (f.layout && *f.layout != "bhsd" && *f.layout != "bshd") {
+    return invalid("cli", "--layout must be one of bhsd, bshd, found {}",
+                   in_quotes(*f.layout));
+  }
+  if (f.layout == "bshd") o.data.layout = Layout::bshd;
+  auto seed = parse_int(f.seed.value_or("0"), "--seed", 0, int64_t{1} << 62);
+  if (!seed) return seed.error();
+  o.seed = static_cast<uint64_t>(*seed);
+  if (auto e = read_lane(f, o); !e) return e.error();
+  if (f.inputs) {
+    auto file = read_inputs(*f.inputs, o.data.layout);
+    if (!file) return file.error();
+    o.inputs = std::move(*file);
+  }
+  if (auto e = read_shape(f, o); !e) return e.error();
+  return o;
+}
+
+}  // namespace tessera::cli

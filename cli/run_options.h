@@ -1,0 +1,41 @@
+// cli/run_options.h: what `tessera run` is asked, beside the request.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/attention_data.h"
+#include "cli/flags.h"
+#include "cli/run_lane.h"
+#include "cli/tensor_file.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct RunFlags {
+  RequestFlags request;
+  std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
+      layout, scale, softcap, lane, threads, isa, seed, inputs, outputs,
+      receipt;
+  bool sink_logits = false;
+  bool backward = false;
+  bool check = false;
+  bool json = false;
+};
+
+void add_run_flags(CLI::App& command, RunFlags& flags);
+
+struct RunOptions {
+  // Shape, dtype, layout, direction; lengths and arrays are still empty.
+  AttentionData data;
+  const Lane* lane = nullptr;
+  CpuOptions cpu;
+  uint64_t seed = 0;
+  bool sink_logits = false;  // from the seed, unless the file has them
+  std::optional<InputFile> inputs;
+};
+
+// Reads the input file too: what it says fills the flags that are absent.
+Result<RunOptions> read_run_options(const RunFlags& flags);
+
+}  // namespace tessera::cli

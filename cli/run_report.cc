@@ -1,0 +1,176 @@
+// cli/run_report.cc: a run's receipt, and the same in words.
+#include "cli/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "base/bytes.h"
+#include "base/digest.h"
+#include "cli/report.h"
+#include "tessera/contract.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+namespace {
+
+std::string facts_digest(const OwnedFacts& f) {
+  Digest digest;
+  const auto add = [&](const std::optional<std::vector<int32_t>>& values) {
+    digest.add(values ? static_cast<int64_t>(values->size()) : -1);
+    if (values) digest.add(values->data(), values->size() * sizeof(int32_t));
+  };
+  add(f.doc_ids);
+  add(f.q_doc_ids);
+  add(f.valid_token_counts);
+  add(f.valid_slot_counts);
+  digest.add(f.base_block_tokens);
+  add(f.prefix_lengths);
+  add(f.q_offsets);
+  add(f.picks);
+  digest.add(f.picks ? f.picks_heads : 0);
+  digest.add(f.picks ? f.picks_k : 0);
+  return digest.hex();
+}
+
+Receipt::RequestWords words_of(const RunFlags& flags, const Planned& planned) {
+  const Request& request = planned.resolved.request;
+  const RequestOptions& o = planned.resolved.options;
+  Receipt::RequestWords out;
+  out.masks = planned.resolved.written;
+  out.batch = request.batch;
+  out.q_len = request.q_len;
+  out.kv_len = request.kv_len;
+  out.tile = request.tile;
+  const std::pair<const char*, const std::optional<std::string>*> texts[] = {
+      {"docs", &o.docs},        {"q_docs", &o.q_docs},
+      {"prefix", &o.prefix},    {"picks", &o.picks},
+      {"target", &o.target},    {"logical_block", &o.logical_block},
+      {"q_offset", &o.q_offset}};
+  for (const auto& [name, value] : texts) {
+    if (*value) out.facts[name] = **value;
+  }
+  out.valid = o.valid;
+  if (o.max_steps) out.ceilings["max_steps"] = *o.max_steps;
+  if (o.max_width) out.ceilings["max_width"] = *o.max_width;
+  out.plan_file = flags.request.plan.value_or("");
+  out.facts_digest = facts_digest(planned.resolved.facts);
+  return out;
+}
+
+Receipt::Inputs inputs_of(const RunFlags& flags, const RunOptions& o) {
+  const AttentionData& d = o.data;
+  Receipt::Inputs out;
+  out.seed = o.seed;
+  out.file = flags.inputs.value_or("");
+  const auto add = [&](const char* name, std::string digest) {
+    out.digests[name] = std::move(digest);
+    if (!o.inputs || !o.inputs->has(name)) out.drawn.push_back(name);
+  };
+  add("q", digest_of(d.q.view()));
+  add("k", digest_of(d.k.view()));
+  add("v", digest_of(d.v.view()));
+  if (d.sink_logits) add("sink_logits", digest_of(*d.sink_logits));
+  if (!d.backward) return out;
+  add("dout", digest_of(d.dout.view()));
+  if (!d.dlse.empty()) add("dlse", digest_of(d.dlse));
+  return out;
+}
+
+// 0.012 ms, 3.4 ms, 12.3 s: three digits that count.
+std::string time_text(double ms) {
+  if (ms >= 1000) return fmt::format("{:.3g} s", ms / 1000);
+  return ms >= 100 ? fmt::format("{:.0f} ms", ms)
+                   : fmt::format("{:.3g} ms", ms);
+}
+
+std::string plural(int64_t n, std::string_view one) {
+  return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
+}
+
+std::string check_text(const Receipt::Check& c) {
+  const std::string rows = c.kind == "full" ? "all " + plural(c.rows, "row")
+                                            : plural(c.rows, "sampled row");
+  if (!c.passed) {
+    return fmt::format("FAILED: {}, {:.3g} times the error bound ({})", c.worst,
+                       c.max_bound_ratio, rows);
+  }
+  return fmt::format(
+      "passed: {}, {:.3g} % of the error bound at most, largest error {:.2g}",
+      rows, 100 * c.max_bound_ratio, c.max_error);
+}
+
+}  // namespace
+
+Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
+                              const Planned& planned) {
+  const AttentionData& d = o.data;
+  auto contract = make_contract(planned.resolved.request,
+                                planned.resolved.facts.view(), planned.plan);
+  if (!contract) return contract.error();
+  Receipt r;
+  r.version = kVersion;
+  r.lane.requested = o.lane->name;
+  r.lane.source = flags.lane ? "flag" : "default";
+  r.lane.family = o.lane->family;
+  r.backward = d.backward;
+  r.request = words_of(flags, planned);
+  r.shape.attention = d.shape;
+  r.shape.scale = d.scale();
+  for (const char c : to_string(d.dtype)) {
+    r.shape.dtype += static_cast<char>(std::tolower(c));
+  }
+  r.shape.layout = to_string(d.layout);
+  r.shape.sink_logits = d.sink_logits.has_value();
+  r.inputs = inputs_of(flags, o);
+  r.contract = contract->key;
+  r.plan_digest = plan_digest(planned.plan);
+  r.pairs_legal = legal_pairs(planned.plan, d.shape.heads);
+  return r;
+}
+
+std::string run_text(const Receipt& r) {
+  const AttentionShape& s = r.shape.attention;
+  std::string out;
+  const auto line = [&](std::string_view name, const std::string& text) {
+    out += fmt::format("{:<11} {}\n", name, text);
+  };
+  line("ran", fmt::format("{} lane{}, {}, {}, {}", r.lane.executed,
+                          r.lane.source == "default" ? " (default)" : "", r.isa,
+                          plural(r.threads, "thread"), r.device));
+  for (const std::string& mask : r.request.masks) line("mask", mask);
+  line("arrays",
+       fmt::format("{}, {} x {} tokens, {} ({} K/V), head dim {}{}, {} {}",
+                   plural(r.request.batch, "batch row"), r.request.q_len,
+                   r.request.kv_len, plural(s.heads, "head"), s.kv_heads,
+                   s.head_dim,
+                   s.v_head_dim == s.head_dim
+                       ? ""
+                       : fmt::format(", values {}", s.v_head_dim),
+                   r.shape.dtype, r.shape.layout));
+  if (r.tiles_run + r.tiles_skipped > 0) {
+    line("tiles",
+         fmt::format("{} run, {} skipped", r.tiles_run, r.tiles_skipped));
+  } else {
+    line("tiles", "none: this lane goes pair by pair");
+  }
+  line("pairs", fmt::format("{} legal, {} scored",
+                            with_unit(static_cast<double>(r.pairs_legal)),
+                            with_unit(static_cast<double>(r.pairs_run))));
+  line("time",
+       fmt::format("{}prepare {}, forward {}{}",
+                   r.request.plan_file.empty()
+                       ? fmt::format("plan {}, ", time_text(r.plan_ms))
+                       : "",
+                   time_text(r.prepare_ms), time_text(r.forward_ms),
+                   r.backward ? ", backward " + time_text(r.backward_ms) : ""));
+  line("speed",
+       fmt::format("{:.4g} GFLOP/s, legal pairs only", r.useful_gflops()));
+  if (r.check.kind != "none") line("check", check_text(r.check));
+  line("digest", r.output_digest);
+  return out;
+}
+
+}  // namespace tessera::cli

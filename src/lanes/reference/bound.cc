@@ -1,0 +1,125 @@
+// lanes/reference/bound.cc: the error of fp32 attention against fp64.
+//
+// Let u be the unit roundoff of fp32, e that of P and dS where they are
+// rounded to a 16-bit input type (else 0), o that of the output's dtype, D the
+// head dimension of q and k, Dv that of v, n a row's legal keys, and
+//
+//   S = max_j |scale| sum_d |q_d k_jd|
+//
+// the size of the row's scores before any of them cancel. Errors are of first
+// order; a sum of n terms in blocks is taken to err by (8 + sqrt n) u of the
+// sum of magnitudes, a dot product of D terms in order by (D + 4) u.
+//
+// Forward.
+//   s_j, c_j   err by (D + 4) u S: the products, the scale, and tanh, whose
+//              slope is at most 1.
+//   exp(c - m) errs by that of c and of m: 2 (D + 4) u S, relative.
+//   p_j v_j    errs, relative, by
+//                rho = e + (8 + sqrt n) u + 2 (D + 4) u S,
+//              and a p_j below 2^-126 may be 0. So
+//   out        |err| <= o |out| + sum_j (rho p_j + 2^-126) |v_j|
+//   lse        |err| <= u |lse| + (8 + sqrt n) u + 2 (D + 4) u S
+//
+// Backward, from out and lse as they were stored. g = dout, h = dlse.
+//   p_j = exp(c_j - lse) errs, relative, by
+//                pi = (12 + sqrt n) u + 3 (D + 4) u S + 2 u |lse|:
+//              c_j, the error and the size of lse, the subtraction, exp.
+//   a_j = g.v_j errs by (Dv + 4) u sum_d |g_d v_jd|.
+//   delta = g.out errs by sum_d |g_d| (error of out_d) + (Dv + 4) u sum_d |g_d
+//              out_d|: call it x.
+//   t_j = a_j - delta + h errs by
+//                tau_j = (error of a_j) + x + 3 u (|a_j| + |delta| + |h|).
+//   w_j        the slope of the cap, 1 - (c_j / cap)^2, errs by
+//                omega = (8 + (D + 4) S / cap) u, 0 without a cap: its own
+//              slope by s_j is below 1 / cap.
+//   ds_j = p_j t_j w_j, rounded to 16 bits, errs by
+//                sigma_j = w_j |t_j| ((pi + e + 8 u) p_j + 2^-126)
+//                          + p_j (w_j tau_j + |t_j| omega).
+//   dq         |err| <= o |dq| + |scale| sum_j |k_j| (sigma_j
+//                                               + (8 + sqrt n) u |ds_j|)
+//   dk         the same over the m queries and heads that see the key, with q
+//              for k and m for n.
+//   dv         |err| <= o |dv| + sum_i |g_i| ((pi_i + e + (8 + sqrt m) u) p_i
+//                                             + 2^-126)
+//   dsink      p_z (h - delta), p_z = exp(z - lse) with pi + u |z| in pi's
+//              place: |err| <= u |dsink| + sum_i [ (pi_i + u |z|
+//              + (8 + sqrt m) u) p_z |h - delta|
+//              + p_z (x + 3 u (|delta| + |h|)) ]
+//
+// A check that takes out and lse as given, because computing them again for
+// every query would take too long, leaves their errors out: pi becomes
+// (12 u) + (D + 4) u S + 2 u |lse|, with the S of the pair alone, and x loses
+// its first term.
+#include "lanes/reference/bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tessera {
+namespace {
+
+double score_error(const RowFacts& row) {
+  return static_cast<double>(row.head_dim + 4) * kEps32 * row.size;
+}
+
+}  // namespace
+
+Rounding rounding_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return {0x1p-8, 0x1p-134, 0x1p-8, 0x1.fep127};
+    case Dtype::f16:
+      return {0x1p-11, 0x1p-25, 0x1p-11, 65504};
+    default:
+      return {kEps32, 0x1p-150, 0, std::numeric_limits<float>::max()};
+  }
+}
+
+double sum_error(int64_t terms) {
+  return (8 + std::sqrt(static_cast<double>(terms))) * kEps32;
+}
+
+double dot_error(int64_t dim) { return static_cast<double>(dim + 4) * kEps32; }
+
+double forward_error(const RowFacts& row, const Rounding& r) {
+  return r.product + sum_error(row.keys) + 2 * score_error(row);
+}
+
+double lse_error(const RowFacts& row) {
+  return sum_error(row.keys) + 2 * score_error(row);
+}
+
+double probability_error(const RowFacts& row, bool lse_is_given) {
+  const double stored = 2 * kEps32 * std::abs(row.lse);
+  if (lse_is_given) return 12 * kEps32 + score_error(row) + stored;
+  return 4 * kEps32 + sum_error(row.keys) + 3 * score_error(row) + stored;
+}
+
+double slope_error(const RowFacts& row, double softcap) {
+  if (softcap == 0) return 0;
+  return 8 * kEps32 + score_error(row) / softcap;
+}
+
+Compared compare(const Expected& want, double got, const Rounding& r) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Compared wrong = {kInfinity, kInfinity};
+  if (std::isnan(want.value)) return std::isnan(got) ? Compared{} : wrong;
+  if (std::isnan(got)) return wrong;
+  const double size = std::abs(want.value);
+  if (std::isinf(got)) {
+    // Rounds to Inf, exactly or with the error that is allowed.
+    const bool reaches = size + want.error > r.largest * (1 - r.output);
+    return reaches && std::signbit(got) == std::signbit(want.value) ? Compared{}
+                                                                    : wrong;
+  }
+  if (std::isinf(want.value)) return wrong;
+  const double error = std::abs(got - want.value);
+  if (error == 0) return {};
+  if (size == 0 && want.error == 0) return {error, kInfinity};
+  const double allowed = want.error + r.output * size + r.output_tiny;
+  if (std::isnan(allowed)) return {error, kInfinity};
+  return {error, error / allowed};
+}
+
+}  // namespace tessera

@@ -1,0 +1,122 @@
+// receipt/receipt.cc: a receipt as JSON, fields in the order of the header.
+#include "receipt/receipt.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+// The printer refuses text that is not UTF-8, as a file's name may be.
+Json text(const std::string& value) {
+  return is_utf8(value) ? value : in_quotes(value, value.size());
+}
+
+Json texts(const std::vector<std::string>& values) {
+  Json out = Json::array();
+  for (const std::string& v : values) out.push_back(text(v));
+  return out;
+}
+
+Json request_json(const Receipt::RequestWords& r) {
+  Json out = {{"mask", texts(r.masks)},
+              {"batch", r.batch},
+              {"q_len", r.q_len},
+              {"kv_len", r.kv_len},
+              {"tile", {r.tile.q, r.tile.kv}}};
+  for (const auto& [name, value] : r.facts) out[name] = text(value);
+  if (!r.valid.empty()) out["valid"] = texts(r.valid);
+  for (const auto& [name, value] : r.ceilings) out[name] = value;
+  return out;
+}
+
+Json check_json(const Receipt::Check& c) {
+  if (c.kind == "none") return {{"kind", c.kind}, {"rows", 0}};
+  return {{"kind", c.kind},
+          {"rows", c.rows},
+          {"max_error", number(c.max_error)},
+          {"max_bound_ratio", number(c.max_bound_ratio)},
+          {"passed", c.passed},
+          {"worst", c.worst}};
+}
+
+}  // namespace
+
+double Receipt::useful_flop() const {
+  const double dims = static_cast<double>(shape.attention.head_dim +
+                                          shape.attention.v_head_dim);
+  return static_cast<double>(pairs_legal) * dims * (backward ? 7 : 2);
+}
+
+double Receipt::useful_gflops() const {
+  const double ms = forward_ms + backward_ms;
+  return ms > 0 ? useful_flop() / ms / 1e6 : 0;
+}
+
+std::string receipt_json(const Receipt& r, int indent) {
+  const AttentionShape& a = r.shape.attention;
+  Json digests = Json::object();
+  for (const auto& [name, digest] : r.inputs.digests) digests[name] = digest;
+  Json out = {
+      {"schema", kReceiptSchema},
+      {"tessera", r.version},
+      {"lane",
+       {{"requested", r.lane.requested},
+        {"source", r.lane.source},
+        {"executed", r.lane.executed},
+        {"family", r.lane.family},
+        {"runtime_mode", r.lane.runtime_mode}}},
+      {"isa", r.isa},
+      {"threads", r.threads},
+      {"device", text(r.device)},
+      {"direction", r.backward ? "forward+backward" : "forward"},
+      {"request", request_json(r.request)},
+      {"plan_file",
+       r.request.plan_file.empty() ? Json(nullptr) : text(r.request.plan_file)},
+      {"facts_digest", r.request.facts_digest},
+      {"shape",
+       {{"heads", a.heads},
+        {"kv_heads", a.kv_heads},
+        {"head_dim", a.head_dim},
+        {"v_head_dim", a.v_head_dim},
+        {"dtype", r.shape.dtype},
+        {"layout", r.shape.layout},
+        {"scale", number(r.shape.scale)},
+        {"softcap", number(a.softcap)},
+        {"sink_logits", r.shape.sink_logits}}},
+      {"inputs",
+       {{"seed", r.inputs.seed},
+        {"file", r.inputs.file.empty() ? Json(nullptr) : text(r.inputs.file)},
+        {"drawn", r.inputs.drawn},
+        {"digests", digests}}},
+      {"contract", r.contract},
+      {"plan", {{"digest", r.plan_digest}}},
+      {"tiles", {{"run", r.tiles_run}, {"skipped", r.tiles_skipped}}},
+      {"pairs", {{"legal", r.pairs_legal}, {"run", r.pairs_run}}},
+      {"compiles", r.compiles},
+      {"cache_hits", r.cache_hits},
+      {"fallback", r.fallback ? text(*r.fallback) : Json(nullptr)},
+      {"ms",
+       {{"plan", number(r.plan_ms)},
+        {"prepare", number(r.prepare_ms)},
+        {"forward", number(r.forward_ms)},
+        {"backward", number(r.backward_ms)},
+        {"total", number(r.total_ms())}}},
+      {"gflops", {{"useful", number(r.useful_gflops())}}},
+      {"check", check_json(r.check)},
+      {"output", {{"digest", r.output_digest}}},
+  };
+  return out.dump(indent);
+}
+
+}  // namespace tessera

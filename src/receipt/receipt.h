@@ -1,0 +1,92 @@
+// receipt/receipt.h: what a run was asked, what really ran, and its proof.
+// docs/run.md explains every field.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/attention.h"
+#include "tessera/plan.h"
+
+namespace tessera {
+
+inline constexpr int kReceiptSchema = 1;
+
+struct Receipt {
+  struct Lane {
+    std::string requested;  // "cpu"
+    std::string source;     // who asked for it: "flag" or "default"
+    std::string executed;
+    std::string family = "native";  // or "reference"
+    std::string runtime_mode = "executed";
+  };
+  // The words of a spec file, so that the plan can be made again.
+  struct RequestWords {
+    std::vector<std::string> masks;
+    int64_t batch = 1, q_len = 0, kv_len = 0;
+    Tile tile;
+    std::map<std::string, std::string> facts;  // "docs": "lognormal:..."
+    std::vector<std::string> valid;
+    std::map<std::string, int64_t> ceilings;
+    std::string plan_file;     // where the request came from one
+    std::string facts_digest;  // of every id, count, offset and pick
+  };
+  struct Shape {
+    AttentionShape attention;
+    double scale = 0;  // as used
+    std::string dtype, layout;
+    bool sink_logits = false;
+  };
+  // Arrays that were drawn from the seed or read from the file, with digests of
+  // what the lane was given.
+  struct Inputs {
+    uint64_t seed = 0;
+    std::string file;  // "" where there was none
+    std::map<std::string, std::string> digests;
+    std::vector<std::string> drawn;  // names of those from the seed
+  };
+  struct Check {
+    std::string kind = "none";  // "full", "sampled"
+    int64_t rows = 0;
+    double max_error = 0;
+    double max_bound_ratio = 0;
+    bool passed = false;
+    std::string worst;
+  };
+
+  std::string version;
+  Lane lane;
+  std::string isa;
+  int threads = 1;
+  std::string device;  // the CPU's own name
+  bool backward = false;
+  RequestWords request;
+  Shape shape;
+  Inputs inputs;
+  std::string contract;                      // key of the plan contract
+  std::string plan_digest;                   // of both lists
+  int64_t tiles_run = 0, tiles_skipped = 0;  // counted by the lane
+  int64_t pairs_legal = 0, pairs_run = 0;    // every head
+  int64_t compiles = 0, cache_hits = 0;
+  std::optional<std::string> fallback;  // why another lane ran than requested
+  double plan_ms = 0, prepare_ms = 0, forward_ms = 0, backward_ms = 0;
+  Check check;
+  std::string output_digest;
+
+  double total_ms() const {
+    return plan_ms + prepare_ms + forward_ms + backward_ms;
+  }
+  // Legal pairs only: 4 D a pair forward, 14 D with the backward pass, D the
+  // mean of the two head dimensions.
+  double useful_flop() const;
+  double useful_gflops() const;  // 0 where nothing was timed
+};
+
+// One JSON object. A number that is not finite is the text "inf", "-inf" or
+// "nan": JSON has none.
+std::string receipt_json(const Receipt& receipt, int indent = -1);
+
+}  // namespace tessera

@@ -1,0 +1,102 @@
+// receipt/receipt_test.cc: a receipt's JSON holds every field, and never a
+// number that JSON has not.
+#include "receipt/receipt.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "receipt/machine.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+Receipt example() {
+  Receipt r;
+  r.version = "0.1.0";
+  r.lane = {"cpu", "default", "cpu", "native", "executed"};
+  r.isa = "avx2";
+  r.threads = 2;
+  r.device = "A CPU";
+  r.request.masks = {"causal"};
+  r.request.batch = 2;
+  r.request.q_len = r.request.kv_len = 8;
+  r.request.tile = {16, 32};
+  r.request.facts["docs"] = "lengths:8";
+  r.request.ceilings["max_steps"] = 9;
+  r.shape = {{4, 2, 16, 8, {}, 30}, 0.25, "f32", "bhsd", true};
+  r.inputs = {7, "", {{"q", "00"}}, {"q"}};
+  r.tiles_run = 3;
+  r.tiles_skipped = 1;
+  r.pairs_legal = 1000;
+  r.pairs_run = 1024;
+  r.plan_ms = 1;
+  r.prepare_ms = 2;
+  r.forward_ms = 4;
+  r.check = {"full", 10, 1e-7, 0.5, true, "out[0, 0, 0, 0]"};
+  r.output_digest = "ff";
+  return r;
+}
+
+TEST(Receipt, HoldsEveryField) {
+  const json j = json::parse(receipt_json(example()));
+  const std::vector<std::string> names = {
+      "cache_hits", "check",        "compiles", "contract", "device",
+      "direction",  "facts_digest", "fallback", "gflops",   "inputs",
+      "isa",        "lane",         "ms",       "output",   "pairs",
+      "plan",       "plan_file",    "request",  "schema",   "shape",
+      "tessera",    "threads",      "tiles"};
+  std::vector<std::string> found;
+  for (const auto& [name, unused] : j.items()) found.push_back(name);
+  EXPECT_EQ(found, names);
+  EXPECT_EQ(j["schema"], 1);
+  EXPECT_EQ(j["lane"]["source"], "default");
+  EXPECT_EQ(j["request"],
+            json::parse(R"({"mask": ["causal"], "batch": 2, "q_len": 8,
+                            "kv_len": 8, "tile": [16, 32],
+                            "docs": "lengths:8", "max_steps": 9})"));
+  EXPECT_EQ(j["tiles"], json({{"run", 3}, {"skipped", 1}}));
+  EXPECT_EQ(j["ms"]["total"], 7.0);
+  EXPECT_TRUE(j["fallback"].is_null());
+  EXPECT_EQ(j["check"]["max_bound_ratio"], 0.5);
+}
+
+TEST(Receipt, CountsUsefulWork) {
+  Receipt r = example();
+  // 4 D a pair, D = (16 + 8) / 2.
+  EXPECT_EQ(r.useful_flop(), 1000.0 * 4 * 12);
+  EXPECT_DOUBLE_EQ(r.useful_gflops(), 48000 / 4e-3 / 1e9);
+  r.backward = true;
+  EXPECT_EQ(r.useful_flop(), 1000.0 * 14 * 12);
+  r.forward_ms = 0;
+  EXPECT_EQ(r.useful_gflops(), 0);
+}
+
+TEST(Receipt, HasNoNullForANumber) {
+  Receipt r = example();
+  r.check.max_error = INFINITY;
+  r.check.max_bound_ratio = std::nan("");
+  r.shape.scale = -INFINITY;
+  const json j = json::parse(receipt_json(r));
+  EXPECT_EQ(j["check"]["max_error"], "inf");
+  EXPECT_EQ(j["check"]["max_bound_ratio"], "nan");
+  EXPECT_EQ(j["shape"]["scale"], "-inf");
+}
+
+TEST(Receipt, TakesNamesThatAreNotText) {
+  Receipt r = example();
+  r.inputs.file = "a\xff.safetensors";
+  EXPECT_EQ(json::parse(receipt_json(r))["inputs"]["file"],
+            "'a\\xff.safetensors'");
+}
+
+TEST(Machine, IsDescribed) {
+  EXPECT_NE(cpu_model(), "");
+  EXPECT_GT(available_memory(), 1 << 20);
+}
+
+}  // namespace
+}  // namespace tessera
