@@ -5,7 +5,10 @@
 
 namespace tessera {
 
-extern const BackwardKernel backward_avx2_floats =
-    backward_kernel<Avx2, FloatWords<Avx2>>();
+const BackwardKernel& backward_avx2_floats() {
+  static constexpr BackwardKernel kKernel =
+      backward_kernel<Avx2, FloatWords<Avx2>>();
+  return kKernel;
+}
 
 }  // namespace tessera

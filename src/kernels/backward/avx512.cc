@@ -5,7 +5,10 @@
 
 namespace tessera {
 
-extern const BackwardKernel backward_avx512_floats =
-    backward_kernel<Avx512, FloatWords<Avx512>>();
+const BackwardKernel& backward_avx512_floats() {
+  static constexpr BackwardKernel kKernel =
+      backward_kernel<Avx512, FloatWords<Avx512>>();
+  return kKernel;
+}
 
 }  // namespace tessera

@@ -4,7 +4,10 @@
 
 namespace tessera {
 
-extern const BackwardKernel backward_avx512bf16_bf16_pairs =
-    backward_kernel<Avx512, Bf16Pairs>();
+const BackwardKernel& backward_avx512bf16_bf16_pairs() {
+  static constexpr BackwardKernel kKernel =
+      backward_kernel<Avx512, Bf16Pairs>();
+  return kKernel;
+}
 
 }  // namespace tessera

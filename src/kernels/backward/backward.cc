@@ -3,8 +3,7 @@
 
 namespace tessera {
 
-#define BACKWARD(isa, words) \
-  extern const BackwardKernel backward_##isa##_##words;
+#define BACKWARD(isa, words) const BackwardKernel& backward_##isa##_##words();
 #include "kernels/backward/variants.inc"
 #undef BACKWARD
 
@@ -12,7 +11,7 @@ std::span<const BackwardVariant> backward_variants() {
   static constexpr BackwardVariant kVariants[] = {
 #define BACKWARD(isa, words)                           \
   {Isa::isa, std::string_view(#words) == "bf16_pairs", \
-   &backward_##isa##_##words},
+   backward_##isa##_##words},
 #include "kernels/backward/variants.inc"
 #undef BACKWARD
   };

@@ -104,7 +104,7 @@ struct BackwardKernel {
 struct BackwardVariant {
   Isa isa = Isa::portable;
   bool bf16_only = false;
-  const BackwardKernel* kernel = nullptr;
+  const BackwardKernel& (*kernel)() = nullptr;
 };
 
 // All that are compiled in, in ascending order of preference.

@@ -47,14 +47,15 @@ class Backward {
   static_assert(V::kRows % kPack == 0);
 
  public:
-  explicit Backward(const BackwardBlock& block) : t(block) {
-    panels_ = (t.keys + kPanel - 1) / kPanel;
-    k_words_ = t.head_dim / kPack;
-    v_words_ = t.v_head_dim / kPack;
-    ldq_ = t.head_dim + 16;  // no power of two: rows spread over cache sets
-    ldo_ = t.v_head_dim + 16;
-    ldk_ = t.dq_row;
-    float* at = t.scratch;
+  explicit Backward(const BackwardBlock& block) : block_(block) {
+    panels_ = (block_.keys + kPanel - 1) / kPanel;
+    k_words_ = block_.head_dim / kPack;
+    v_words_ = block_.v_head_dim / kPack;
+    ldq_ =
+        block_.head_dim + 16;  // no power of two: rows spread over cache sets
+    ldo_ = block_.v_head_dim + 16;
+    ldk_ = block_.dq_row;
+    float* at = block_.scratch;
     const auto take = [&at](int64_t n) {
       float* const begin = at;
       at += (n + 15) / 16 * 16;
@@ -64,8 +65,8 @@ class Backward {
     kt_ = take(kBackwardKeys * k_words_);
     vt_ = take(kBackwardKeys * v_words_);
     k_ = take(kBackwardKeys / kPack * ldk_);
-    dk_ = take(kBackwardKeys * t.head_dim);
-    dv_ = take(kBackwardKeys * t.v_head_dim);
+    dk_ = take(kBackwardKeys * block_.head_dim);
+    dv_ = take(kBackwardKeys * block_.v_head_dim);
     q_ = take(kBackwardRows * ldq_);
     o_ = take(kBackwardRows * ldo_);
     s_ = take(kBackwardRows * kPanel);
@@ -83,37 +84,39 @@ class Backward {
     // A lane of a key that nobody attends to is masked wherever it appears, so
     // only the rows of product 5 must not hold such a key.
     for (int64_t i = 0; i < panels_; ++i) {
-      const int64_t left = t.keys - i * kPanel;
+      const int64_t left = block_.keys - i * kPanel;
       const int64_t keys = left < kPanel ? left : kPanel;
-      pack_lanes<V, Words>(row_at(t.k, t.dtype, i * kPanel * t.k_stride),
-                           t.dtype, t.k_stride, keys, t.head_dim, kPanel,
-                           kt_ + i * kPanel * k_words_);
-      pack_lanes<V, Words>(row_at(t.v, t.dtype, i * kPanel * t.v_stride),
-                           t.dtype, t.v_stride, keys, t.v_head_dim, kPanel,
-                           vt_ + i * kPanel * v_words_);
+      pack_lanes<V, Words>(
+          row_at(block_.k, block_.dtype, i * kPanel * block_.k_stride),
+          block_.dtype, block_.k_stride, keys, block_.head_dim, kPanel,
+          kt_ + i * kPanel * k_words_);
+      pack_lanes<V, Words>(
+          row_at(block_.v, block_.dtype, i * kPanel * block_.v_stride),
+          block_.dtype, block_.v_stride, keys, block_.v_head_dim, kPanel,
+          vt_ + i * kPanel * v_words_);
     }
     fill_zero(k_, panels_ * kPanel / kPack * ldk_);
     const auto row = [&](int64_t k) {
-      return k < t.keys && (t.live == nullptr || t.live[k] != 0)
-                 ? row_at(t.k, t.dtype, k * t.k_stride)
+      return k < block_.keys && (block_.live == nullptr || block_.live[k] != 0)
+                 ? row_at(block_.k, block_.dtype, k * block_.k_stride)
                  : nullptr;
     };
-    for (int64_t k = 0; k < t.keys; k += kPack) {
+    for (int64_t k = 0; k < block_.keys; k += kPack) {
       float* const to = k_ + k / kPack * ldk_;
       if constexpr (kPack == 2) {
-        Words::stage_pair(row(k), row(k + 1), t.head_dim, to);
+        Words::stage_pair(row(k), row(k + 1), block_.head_dim, to);
       } else {
-        stage_live<V, Words>(row(k), t.dtype, t.head_dim, to);
+        stage_live<V, Words>(row(k), block_.dtype, block_.head_dim, to);
       }
     }
     *odd_keys_ = 0;
-    each_odd_number(t.keys, t.k, t.k_stride, t.head_dim, t.live,
-                    [&](int64_t k, int64_t d, float) {
+    each_odd_number(block_.keys, block_.k, block_.k_stride, block_.head_dim,
+                    block_.live, [&](int64_t k, int64_t d, float) {
                       clear_number<Words>(k_, ldk_, k, d);
                       *odd_keys_ = 1;
                     });
-    fill_zero(dk_, panels_ * kPanel * t.head_dim);
-    fill_zero(dv_, panels_ * kPanel * t.v_head_dim);
+    fill_zero(dk_, panels_ * kPanel * block_.head_dim);
+    fill_zero(dv_, panels_ * kPanel * block_.v_head_dim);
   }
 
   void add(const BackwardChunk& chunk) {
@@ -129,7 +132,7 @@ class Backward {
       products(o_, ldo_, v_words_, vt_ + i * kPanel * v_words_, r, g_);
       float* const ds = ds_ + i * kBackwardRows * kPanel / kPack;
       for (int j = 0; j < 2; ++j) {
-        if (t.softcap > 0) {
+        if (block_.softcap > 0) {
           gradients<true>(chunk, i, j, r[j], ds);
         } else {
           gradients<false>(chunk, i, j, r[j], ds);
@@ -137,9 +140,9 @@ class Backward {
       }
       if (careful) clear_odd_rows(chunk);
       const bool pairs = kPack == 2;
-      accumulate(dv_ + i * kPanel * t.v_head_dim, t.v_head_dim,
+      accumulate(dv_ + i * kPanel * block_.v_head_dim, block_.v_head_dim,
                  pairs ? o_pairs_ : o_, ldo_, pairs ? p_ : s_, r);
-      accumulate(dk_ + i * kPanel * t.head_dim, t.head_dim,
+      accumulate(dk_ + i * kPanel * block_.head_dim, block_.head_dim,
                  pairs ? q_pairs_ : q_, ldq_, pairs ? ds_pairs_ : ds, r);
       if (careful) add_odd_rows(chunk, i, pairs ? ds_pairs_ : ds);
     }
@@ -151,19 +154,21 @@ class Backward {
     float one[kPanel], scale[kPanel];
     for (int j = 0; j < kPanel; j += kLanes) {
       V::store(one + j, V::set(1));
-      V::store(scale + j, V::set(t.scale));
+      V::store(scale + j, V::set(block_.scale));
     }
     for (int64_t i = 0; i < panels_; ++i) {
-      const int64_t left = t.keys - i * kPanel;
+      const int64_t left = block_.keys - i * kPanel;
       const int64_t keys = left < kPanel ? left : kPanel;
-      unpack_lanes<V>(dk_ + i * kPanel * t.head_dim, kPanel, scale, keys,
-                      t.head_dim,
-                      row_at(t.dk, t.dtype, i * kPanel * t.dk_stride), t.dtype,
-                      t.dk_stride);
-      unpack_lanes<V>(dv_ + i * kPanel * t.v_head_dim, kPanel, one, keys,
-                      t.v_head_dim,
-                      row_at(t.dv, t.dtype, i * kPanel * t.dv_stride), t.dtype,
-                      t.dv_stride);
+      unpack_lanes<V>(
+          dk_ + i * kPanel * block_.head_dim, kPanel, scale, keys,
+          block_.head_dim,
+          row_at(block_.dk, block_.dtype, i * kPanel * block_.dk_stride),
+          block_.dtype, block_.dk_stride);
+      unpack_lanes<V>(
+          dv_ + i * kPanel * block_.v_head_dim, kPanel, one, keys,
+          block_.v_head_dim,
+          row_at(block_.dv, block_.dtype, i * kPanel * block_.dv_stride),
+          block_.dtype, block_.dv_stride);
     }
   }
 
@@ -180,8 +185,8 @@ class Backward {
   }
 
   void stage(const BackwardChunk& chunk) {
-    stage(chunk, chunk.q, chunk.q_stride, t.head_dim, ldq_, q_, q_pairs_);
-    stage(chunk, chunk.dout, chunk.dout_stride, t.v_head_dim, ldo_, o_,
+    stage(chunk, chunk.q, chunk.q_stride, block_.head_dim, ldq_, q_, q_pairs_);
+    stage(chunk, chunk.dout, chunk.dout_stride, block_.v_head_dim, ldo_, o_,
           o_pairs_);
   }
   // Rows without a legal key are zeros, whatever they hold.
@@ -189,11 +194,11 @@ class Backward {
              int64_t dim, int64_t ld, float* rows, float* pairs) {
     const auto at = [&](int64_t r) {
       return r < chunk.rows && chunk.live[r] != 0
-                 ? row_at(data, t.dtype, r * stride)
+                 ? row_at(data, block_.dtype, r * stride)
                  : nullptr;
     };
     for (int64_t r = 0; r < chunk.rows; ++r) {
-      stage_live<V, Words>(at(r), t.dtype, dim, rows + r * ld);
+      stage_live<V, Words>(at(r), block_.dtype, dim, rows + r * ld);
     }
     if constexpr (kPack == 2) {
       for (int64_t r = 0; r < chunk.rows; r += 2) {
@@ -268,9 +273,9 @@ class Backward {
       lane[l] = static_cast<int32_t>(i * kPanel + j * kLanes + l);
     }
     const I keys = V::load_int(lane);
-    const F factor =
-        V::set(kCap ? 2 * t.scale * kLog2e / t.softcap : t.scale * kLog2e);
-    const F cap = V::set(t.softcap * kLog2e);
+    const F factor = V::set(kCap ? 2 * block_.scale * kLog2e / block_.softcap
+                                 : block_.scale * kLog2e);
+    const F cap = V::set(block_.softcap * kLog2e);
     const auto one = [&](int64_t r, bool test, F& p, F& ds) {
       F s = V::mul(V::load(s_ + r * kPanel + j * kLanes), factor);
       F slope = V::zero();
@@ -412,16 +417,16 @@ class Backward {
   // other: products 3, 4 and 5 would spread it, since 0 times it is NaN. They
   // find 0 in its place, and it is added one by one.
   void clear_odd_rows(const BackwardChunk& chunk) {
-    each_odd_number(chunk.rows, chunk.q, chunk.q_stride, t.head_dim, chunk.live,
-                    [&](int64_t r, int64_t d, float) {
+    each_odd_number(chunk.rows, chunk.q, chunk.q_stride, block_.head_dim,
+                    chunk.live, [&](int64_t r, int64_t d, float) {
                       clear_number<Words>(kPack == 2 ? q_pairs_ : q_, ldq_, r,
                                           d);
                     });
-    each_odd_number(chunk.rows, chunk.dout, chunk.dout_stride, t.v_head_dim,
-                    chunk.live, [&](int64_t r, int64_t d, float) {
-                      clear_number<Words>(kPack == 2 ? o_pairs_ : o_, ldo_, r,
-                                          d);
-                    });
+    each_odd_number(
+        chunk.rows, chunk.dout, chunk.dout_stride, block_.v_head_dim,
+        chunk.live, [&](int64_t r, int64_t d, float) {
+          clear_number<Words>(kPack == 2 ? o_pairs_ : o_, ldo_, r, d);
+        });
   }
   void add_odd_rows(const BackwardChunk& chunk, int64_t i, const float* ds) {
     const auto add = [&](float* to, const float* by) {
@@ -432,15 +437,16 @@ class Backward {
         }
       };
     };
-    each_odd_number(chunk.rows, chunk.q, chunk.q_stride, t.head_dim, chunk.live,
-                    add(dk_ + i * kPanel * t.head_dim, ds));
-    each_odd_number(chunk.rows, chunk.dout, chunk.dout_stride, t.v_head_dim,
-                    chunk.live,
-                    add(dv_ + i * kPanel * t.v_head_dim, kPack == 2 ? p_ : s_));
+    each_odd_number(chunk.rows, chunk.q, chunk.q_stride, block_.head_dim,
+                    chunk.live, add(dk_ + i * kPanel * block_.head_dim, ds));
+    each_odd_number(
+        chunk.rows, chunk.dout, chunk.dout_stride, block_.v_head_dim,
+        chunk.live,
+        add(dv_ + i * kPanel * block_.v_head_dim, kPack == 2 ? p_ : s_));
   }
   void add_odd_keys(const BackwardChunk& chunk) {
-    each_odd_number(t.keys, t.k, t.k_stride, t.head_dim, t.live,
-                    [&](int64_t k, int64_t d, float x) {
+    each_odd_number(block_.keys, block_.k, block_.k_stride, block_.head_dim,
+                    block_.live, [&](int64_t k, int64_t d, float x) {
                       const float* const ds =
                           ds_ + k / kPanel * kBackwardRows * kPanel / kPack;
                       for (int64_t r = 0; r < chunk.rows; ++r) {
@@ -457,10 +463,10 @@ class Backward {
                        int64_t dim, const uint8_t* live, Visit&& visit) const {
     for (int64_t r = 0; r < rows; ++r) {
       if (live != nullptr && live[r] == 0) continue;
-      const void* const row = row_at(data, t.dtype, r * stride);
-      if (row_is_finite<V>(row, t.dtype, dim)) continue;
+      const void* const row = row_at(data, block_.dtype, r * stride);
+      if (row_is_finite<V>(row, block_.dtype, dim)) continue;
       for (int64_t d = 0; d < dim; ++d) {
-        const float x = number_at<V>(row, t.dtype, d);
+        const float x = number_at<V>(row, block_.dtype, d);
         if (!is_finite(x)) visit(r, d, x);
       }
     }
@@ -473,7 +479,7 @@ class Backward {
     return chunk.layers == 0;
   }
 
-  const BackwardBlock& t;
+  const BackwardBlock& block_;
   int64_t panels_, k_words_, v_words_, ldq_, ldo_, ldk_;
   float *kt_, *vt_, *k_, *dk_, *dv_, *q_, *o_, *s_, *g_, *ds_;
   float *q_pairs_ = nullptr, *o_pairs_ = nullptr;

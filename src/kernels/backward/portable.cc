@@ -5,7 +5,10 @@
 
 namespace tessera {
 
-extern const BackwardKernel backward_portable_floats =
-    backward_kernel<Portable, FloatWords<Portable>>();
+const BackwardKernel& backward_portable_floats() {
+  static constexpr BackwardKernel kKernel =
+      backward_kernel<Portable, FloatWords<Portable>>();
+  return kKernel;
+}
 
 }  // namespace tessera

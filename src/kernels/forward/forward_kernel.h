@@ -47,19 +47,19 @@ class Forward {
   static constexpr float kLog2e = 1.44269504f;
 
  public:
-  explicit Forward(const ForwardTask& task) : t(task) {
-    panels_ = (t.rows + kPanel - 1) / kPanel;
-    k_words_ = t.head_dim / kPack;
+  explicit Forward(const ForwardTask& task) : task_(task) {
+    panels_ = (task_.rows + kPanel - 1) / kPanel;
+    k_words_ = task_.head_dim / kPack;
     ldk_ = k_words_ + 16;  // no power of two: rows spread over the cache sets
-    ldv_ = t.v_head_dim + 16;
-    float* at = t.scratch;
+    ldv_ = task_.v_head_dim + 16;
+    float* at = task_.scratch;
     const auto take = [&at](int64_t n) {
       float* const begin = at;
       at += (n + 15) / 16 * 16;
       return begin;
     };
     q_ = take(kForwardRows * k_words_);
-    o_ = take(kForwardRows * t.v_head_dim);
+    o_ = take(kForwardRows * task_.v_head_dim);
     k_ = take(kForwardKeys * ldk_);
     v_ = take(kForwardKeys / kPack * ldv_);
     s_ = take(kForwardKeys * kPanel);
@@ -71,14 +71,14 @@ class Forward {
   }
 
   void run() {
-    const int64_t before = *t.pairs;
+    const int64_t before = *task_.pairs;
     bool masked = false;
-    for (int64_t c = 0; c < t.chunk_count; ++c) {
-      masked |= t.chunks[c].layers != 0;
+    for (int64_t c = 0; c < task_.chunk_count; ++c) {
+      masked |= task_.chunks[c].layers != 0;
     }
     add_chunks();
-    if (masked && !all_finite<V>(o_, panels_ * kPanel * t.v_head_dim)) {
-      *t.pairs = before;
+    if (masked && !all_finite<V>(o_, panels_ * kPanel * task_.v_head_dim)) {
+      *task_.pairs = before;
       careful_ = true;
       add_chunks();
     }
@@ -95,8 +95,8 @@ class Forward {
 
   void add_chunks() {
     for (int64_t i = 0; i < panels_; ++i) begin_panel(i);
-    for (int64_t c = 0; c < t.chunk_count; ++c) {
-      const KeyChunk& chunk = t.chunks[c];
+    for (int64_t c = 0; c < task_.chunk_count; ++c) {
+      const KeyChunk& chunk = task_.chunks[c];
       stage(chunk);
       if (careful_ && chunk.layers != 0) clear_odd_values(chunk);
       for (int64_t i = 0; i < panels_; ++i) {
@@ -110,15 +110,16 @@ class Forward {
   }
 
   float* q_panel(int64_t i) const { return q_ + i * kPanel * k_words_; }
-  float* o_panel(int64_t i) const { return o_ + i * kPanel * t.v_head_dim; }
+  float* o_panel(int64_t i) const { return o_ + i * kPanel * task_.v_head_dim; }
 
   void begin_panel(int64_t i) {
-    const int64_t left = t.rows - i * kPanel;
-    pack_lanes<V, Words>(row_at(t.q, t.dtype, i * kPanel * t.q_stride), t.dtype,
-                         t.q_stride, left < kPanel ? left : kPanel, t.head_dim,
-                         kPanel, q_panel(i));
+    const int64_t left = task_.rows - i * kPanel;
+    pack_lanes<V, Words>(
+        row_at(task_.q, task_.dtype, i * kPanel * task_.q_stride), task_.dtype,
+        task_.q_stride, left < kPanel ? left : kPanel, task_.head_dim, kPanel,
+        q_panel(i));
     float* const o = o_panel(i);
-    for (int64_t d = 0; d < kPanel * t.v_head_dim; d += kLanes) {
+    for (int64_t d = 0; d < kPanel * task_.v_head_dim; d += kLanes) {
       V::store(o + d, V::zero());
     }
     for (int j = 0; j < kPanel; j += kLanes) {
@@ -130,20 +131,21 @@ class Forward {
   void stage(const KeyChunk& chunk) {
     const auto row = [&](const void* data, int64_t stride, int64_t k) {
       return k < chunk.keys && (chunk.live == nullptr || chunk.live[k] != 0)
-                 ? row_at(data, t.dtype, (chunk.begin + k) * stride)
+                 ? row_at(data, task_.dtype, (chunk.begin + k) * stride)
                  : nullptr;
     };
     for (int64_t k = 0; k < chunk.keys; ++k) {
-      stage_live<V, Words>(row(t.k, t.k_stride, k), t.dtype, t.head_dim,
-                           k_ + k * ldk_);
+      stage_live<V, Words>(row(task_.k, task_.k_stride, k), task_.dtype,
+                           task_.head_dim, k_ + k * ldk_);
     }
     for (int64_t k = 0; k < chunk.keys; k += kPack) {
-      const void* v = row(t.v, t.v_stride, k);
+      const void* v = row(task_.v, task_.v_stride, k);
       float* const to = v_ + k / kPack * ldv_;
       if constexpr (kPack == 2) {
-        Words::stage_pair(v, row(t.v, t.v_stride, k + 1), t.v_head_dim, to);
+        Words::stage_pair(v, row(task_.v, task_.v_stride, k + 1),
+                          task_.v_head_dim, to);
       } else {
-        stage_live<V, Words>(v, t.dtype, t.v_head_dim, to);
+        stage_live<V, Words>(v, task_.dtype, task_.v_head_dim, to);
       }
     }
   }
@@ -174,11 +176,11 @@ class Forward {
 
   // What a product is to be multiplied with before and after the cap.
   F factor() const {
-    return V::set(t.softcap > 0 ? 2 * t.scale * kLog2e / t.softcap
-                                : t.scale * kLog2e);
+    return V::set(task_.softcap > 0 ? 2 * task_.scale * kLog2e / task_.softcap
+                                    : task_.scale * kLog2e);
   }
   F cap(F y) const {
-    return V::mul(V::set(t.softcap * kLog2e), Tanh<V>(y).value);
+    return V::mul(V::set(task_.softcap * kLog2e), Tanh<V>(y).value);
   }
 
   void full_chunk(int64_t i, int64_t keys) {
@@ -186,7 +188,7 @@ class Forward {
     for (int j = 0; j < 2; ++j) {
       largest[j] = old[j] = V::load(max_ + i * kPanel + j * kLanes);
     }
-    if (t.softcap > 0) {
+    if (task_.softcap > 0) {
       F ignored[2] = {old[0], old[1]};
       scores<0, 2>(q_panel(i), {0, keys}, factor(), ignored);
       for (float* s = s_; s < s_ + keys * kPanel; s += kPanel) {
@@ -203,7 +205,7 @@ class Forward {
       alpha[j] = probabilities(i, j, 0, keys, old[j], largest[j]);
     }
     const Range all{0, keys, 0, keys};
-    *t.pairs += keys * kPanel;
+    *task_.pairs += keys * kPanel;
     accumulate(o_panel(i), alpha, all, all);
   }
 
@@ -252,7 +254,7 @@ class Forward {
               });
     if (!a.empty()) alpha[0] = mask_vector(i, 0, a, chunk);
     if (!b.empty()) alpha[1] = mask_vector(i, 1, b, chunk);
-    *t.pairs += (a.end - a.begin + b.end - b.begin) * kLanes;
+    *task_.pairs += (a.end - a.begin + b.end - b.begin) * kLanes;
     accumulate(o_panel(i), alpha, a, b);
     if (careful_) add_odd_values(i, chunk);
   }
@@ -279,10 +281,11 @@ class Forward {
   void each_odd_value(const KeyChunk& chunk, Visit&& visit) const {
     for (int64_t k = 0; k < chunk.keys; ++k) {
       if (chunk.live != nullptr && chunk.live[k] == 0) continue;
-      const void* row = row_at(t.v, t.dtype, (chunk.begin + k) * t.v_stride);
-      if (row_is_finite<V>(row, t.dtype, t.v_head_dim)) continue;
-      for (int64_t d = 0; d < t.v_head_dim; ++d) {
-        const float v = number_at<V>(row, t.dtype, d);
+      const void* row =
+          row_at(task_.v, task_.dtype, (chunk.begin + k) * task_.v_stride);
+      if (row_is_finite<V>(row, task_.dtype, task_.v_head_dim)) continue;
+      for (int64_t d = 0; d < task_.v_head_dim; ++d) {
+        const float v = number_at<V>(row, task_.dtype, d);
         if (!is_finite(v)) visit(k, d, v);
       }
     }
@@ -328,7 +331,7 @@ class Forward {
       for (int64_t k = begin; k < end; ++k) {
         float* const p = s_ + k * kPanel + j * kLanes;
         F s = V::load(p);
-        if (t.softcap > 0) s = cap(s);
+        if (task_.softcap > 0) s = cap(s);
         if (test) {
           auto legal = V::none();
           for (int32_t layer = 0; layer < chunk.layers; ++layer) {
@@ -342,7 +345,7 @@ class Forward {
           }
           s = V::select(legal, s, V::set(-__builtin_inff()));
         }
-        if (test || t.softcap > 0) V::store(p, s);
+        if (test || task_.softcap > 0) V::store(p, s);
         largest = V::max(largest, s);
       }
     };
@@ -360,7 +363,8 @@ class Forward {
     };
     const Stretch a_words = words(a), b_words = words(b);
     each_tile<V>(
-        0, t.v_head_dim, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
+        0, task_.v_head_dim,
+        [&]<int kM>(int64_t m) __attribute__((always_inline)) {
           F acc[kM][2];
           float* const c = o + m * kPanel;
           for (int r = 0; r < kM; ++r) {
@@ -387,13 +391,13 @@ class Forward {
 
   void end_panel(int64_t i) {
     const int64_t first = i * kPanel;
-    const int64_t left = t.rows - first;
+    const int64_t left = task_.rows - first;
     const int64_t rows = left < kPanel ? left : kPanel;
     for (int j = 0; j < kPanel; j += kLanes) {
       F m = V::load(max_ + first + j), l = V::load(sum_ + first + j);
       F shrink = V::set(1);
-      if (t.sink_logit != nullptr) {
-        const F sink = V::set(*t.sink_logit * kLog2e);
+      if (task_.sink_logit != nullptr) {
+        const F sink = V::set(*task_.sink_logit * kLog2e);
         const F top = V::max(m, sink);
         shrink = exp2<V>(V::sub(m, top));
         l = V::fma(l, shrink, exp2<V>(V::sub(sink, top)));
@@ -403,23 +407,24 @@ class Forward {
       V::store(lse_ + j, V::mul(V::add(m, log2<V>(l)), V::set(1 / kLog2e)));
     }
     for (int64_t r = 0; r < rows; ++r) {
-      if (t.live[first + r] == 0) {
+      if (task_.live[first + r] == 0) {
         inverse_[r] = 0;
-        lse_[r] = t.sink_logit != nullptr ? *t.sink_logit : -__builtin_inff();
+        lse_[r] =
+            task_.sink_logit != nullptr ? *task_.sink_logit : -__builtin_inff();
       } else if (__builtin_isinf(inverse_[r])) {
         // Legal keys, and -inf the score of each: there is no softmax.
         lse_[r] = __builtin_nanf("");
       }
     }
-    if (t.lse != nullptr) {
-      __builtin_memcpy(t.lse + first, lse_, static_cast<size_t>(rows) * 4);
+    if (task_.lse != nullptr) {
+      __builtin_memcpy(task_.lse + first, lse_, static_cast<size_t>(rows) * 4);
     }
-    unpack_lanes<V>(o_panel(i), kPanel, inverse_, rows, t.v_head_dim,
-                    row_at(t.out, t.dtype, first * t.out_stride), t.dtype,
-                    t.out_stride);
+    unpack_lanes<V>(o_panel(i), kPanel, inverse_, rows, task_.v_head_dim,
+                    row_at(task_.out, task_.dtype, first * task_.out_stride),
+                    task_.dtype, task_.out_stride);
   }
 
-  const ForwardTask& t;
+  const ForwardTask& task_;
   bool careful_ = false;  // some values are not finite
   int64_t panels_, k_words_, ldk_, ldv_;
   float *q_, *o_, *k_, *v_, *s_, *p_, *max_, *sum_, *inverse_, *lse_;

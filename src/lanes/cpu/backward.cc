@@ -366,7 +366,7 @@ Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
   CpuRun run = count_tiles(work.transposed, shape, work.sizes);
   run.isa = variant.isa;
   run.threads = threads_of(options);
-  Backward(work, shape, tensors, *variant.kernel, run.threads)
+  Backward(work, shape, tensors, variant.kernel(), run.threads)
       .run(options.progress);
   return run;
 }
