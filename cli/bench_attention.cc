@@ -25,6 +25,7 @@
 #include "cli/machine.h"
 #include "cli/numbers.h"
 #include "kernels/peak/peak.h"
+#include "receipt/machine.h"
 #include "tessera/cpu.h"
 #include "tessera/version.h"
 

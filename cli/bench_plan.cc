@@ -13,9 +13,9 @@
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/documents.h"
-#include "cli/machine.h"
 #include "cli/memory_meter.h"
 #include "cli/timing.h"
+#include "receipt/machine.h"
 #include "tessera/contract.h"
 #include "tessera/version.h"
 

@@ -47,17 +47,6 @@ double our_seconds() {
 
 }  // namespace
 
-std::string cpu_model() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("model name")) {
-      const size_t at = line.find(": ");
-      return at == std::string::npos ? line : line.substr(at + 2);
-    }
-  }
-  return "unknown";
-}
-
 std::string slug(std::string_view text) {
   std::string lower;
   for (const char c : text) {

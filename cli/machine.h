@@ -6,8 +6,6 @@
 
 namespace tessera::cli {
 
-std::string cpu_model();  // "AMD EPYC", or "unknown"
-
 // Fit for a folder: "Intel(R) Xeon(R) Processor" is "intel-xeon-processor".
 std::string slug(std::string_view text);
 

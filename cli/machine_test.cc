@@ -14,9 +14,8 @@ TEST(Machine, SlugIsLowerCaseWordsAndNumbers) {
   EXPECT_EQ(slug(""), "unknown");
 }
 
-TEST(Machine, KnowsItsCoresAndItsName) {
+TEST(Machine, KnowsItsCores) {
   EXPECT_GE(usable_cores(), 1);
-  EXPECT_FALSE(cpu_model().empty());
   const OtherCores others;
   EXPECT_GE(others.so_far(), 0);
 }

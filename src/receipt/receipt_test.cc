@@ -93,7 +93,7 @@ TEST(Receipt, TakesNamesThatAreNotText) {
             "'a\\xff.safetensors'");
 }
 
-TEST(Machine, IsDescribed) {
+TEST(ReceiptMachine, IsDescribed) {
   EXPECT_NE(cpu_model(), "");
   EXPECT_GT(available_memory(), 1 << 20);
 }
