@@ -94,6 +94,13 @@ struct Portable {
     r[3] = t3;
   }
 
+  // Lane i is the sum of the lanes of r[i].
+  static F sums(const F (&r)[4]) {
+    F t[4] = {r[0], r[1], r[2], r[3]};
+    transpose(t);
+    return (t[0] + t[1]) + (t[2] + t[3]);
+  }
+
  private:
   static float float_of(uint16_t half) {
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;

@@ -1,0 +1,21 @@
+// lanes/cpu/decode.h: the forward pass of few queries against many keys.
+#pragma once
+
+#include "lanes/cpu/work.h"
+#include "tessera/attention.h"
+#include "tessera/cpu.h"
+
+namespace tessera {
+
+// Calls of at most so many queries run here, longer ones in forward.cc.
+inline constexpr int64_t kDecodeQueries = 8;
+
+// Keys of one task at most.
+inline constexpr int64_t kDecodeKeys = 2048;
+
+// All arguments have been checked.
+CpuRun decode(const CpuWork::State& work, const AttentionShape& shape,
+              const ForwardTensors& tensors, const CpuOptions& options,
+              Isa isa);
+
+}  // namespace tessera
