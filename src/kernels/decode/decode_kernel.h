@@ -137,12 +137,12 @@ class Decode {
     if constexpr (R > 1) groups<R / 2>(row, block, next);
   }
 
-  // Asks for bytes [from, to) of a row.
-  static void fetch(const void* row, int64_t from, int64_t to) {
-    const char* const bytes = static_cast<const char*>(row);
-    for (; from < to; from += 64) {
-      __builtin_prefetch(bytes + from, 0, kNear);
-    }
+  // Asks for the line of number `i` of a row. One at a time, between FMAs: a
+  // burst of them would stop the loads behind it.
+  void fetch(const void* row, int64_t i) const {
+    constexpr int kSecondLevel = 2;
+    __builtin_prefetch(static_cast<const char*>(row) + i * width_, 0,
+                       kSecondLevel);
   }
 
   template <int R>
@@ -154,11 +154,7 @@ class Decode {
     const int64_t whole = t.head_dim / kDims * kDims;
     for (int64_t first = 0; first < block.keys; first += kKeys) {
       const void* const* const k = block.k + first;
-      if (row == 0) {
-        for (int64_t i = first; i < first + kKeys; ++i) {
-          fetch(next.k[i], 0, t.head_dim * width_);
-        }
-      }
+      const void* const* const later = next.k + first;
       F acc[kLanes];
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) acc[i] = V::zero();
@@ -169,6 +165,7 @@ class Decode {
         for (int r = 0; r < R; ++r) part[r] = V::load(q + r * ldq_ + i / kPack);
 #pragma GCC unroll 16
         for (int j = 0; j < kKeys; ++j) {
+          if (row == 0) fetch(later[j], i);
           const F key = load(k[j]);
 #pragma GCC unroll 16
           for (int r = 0; r < R; ++r) {
@@ -299,8 +296,8 @@ class Decode {
       for (int j = 0; j < kKeys; j += kPack) {
         const int64_t key = first + j;
         if (row == 0) {
-          for (int64_t k = key; k < key + kPack; ++k) {
-            fetch(next.v[k], i * width_, (i + N * kDims) * width_);
+          for (int n = 0; n < kVectors; ++n) {
+            fetch(next.v[key + n % kPack], i + n / kPack * kDims);
           }
         }
         F v[kVectors];
@@ -322,8 +319,6 @@ class Decode {
       }
     }
   }
-
-  static constexpr int kNear = 2;  // the second cache level
 
   const DecodeTask& t;
   int64_t run_ = 0, used_ = 0;  // the next key to gather
