@@ -69,7 +69,9 @@ struct Portable {
 
   // As many numbers of a 16-bit type.
   static F load_bf16(const uint16_t* p) {
-    return as_float(shift_left<16>(I{p[0], p[1], p[2], p[3]}));
+    uint16_t __attribute__((vector_size(8))) words;
+    __builtin_memcpy(&words, p, sizeof words);
+    return as_float(shift_left<16>(__builtin_convertvector(words, I)));
   }
   static F load_f16(const uint16_t* p) {
     return F{float_of(p[0]), float_of(p[1]), float_of(p[2]), float_of(p[3])};
