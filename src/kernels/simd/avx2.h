@@ -99,6 +99,20 @@ struct Avx2 {
     }
     for (int i = 0; i < 8; ++i) r[i] = t[i];
   }
+
+  // Lane i is the sum of the lanes of r[i].
+  static F sums(const F (&r)[8]) {
+    F half[4];
+    for (int i = 0; i < 4; ++i) {
+      half[i] = add(_mm256_permute2f128_ps(r[i], r[i + 4], 0x20),
+                    _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+    }
+    const F a = add(_mm256_unpacklo_ps(half[0], half[1]),
+                    _mm256_unpackhi_ps(half[0], half[1]));
+    const F b = add(_mm256_unpacklo_ps(half[2], half[3]),
+                    _mm256_unpackhi_ps(half[2], half[3]));
+    return add(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+  }
 };
 
 }  // namespace

@@ -95,6 +95,25 @@ struct Avx512 {
       r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
     }
   }
+
+  // Lane i is the sum of the lanes of r[i].
+  static F sums(const F (&r)[16]) {
+    F half[8], quarter[4];
+    for (int i = 0; i < 8; ++i) {  // of r[i, i + 4) and r[i + 8, i + 12)
+      const F a = r[i / 4 * 8 + i % 4], b = r[i / 4 * 8 + i % 4 + 4];
+      half[i] = add(_mm512_shuffle_f32x4(a, b, 0x44),
+                    _mm512_shuffle_f32x4(a, b, 0xee));
+    }
+    for (int i = 0; i < 4; ++i) {
+      quarter[i] = add(_mm512_shuffle_f32x4(half[i], half[i + 4], 0x88),
+                       _mm512_shuffle_f32x4(half[i], half[i + 4], 0xdd));
+    }
+    const F a = add(_mm512_unpacklo_ps(quarter[0], quarter[1]),
+                    _mm512_unpackhi_ps(quarter[0], quarter[1]));
+    const F b = add(_mm512_unpacklo_ps(quarter[2], quarter[3]),
+                    _mm512_unpackhi_ps(quarter[2], quarter[3]));
+    return add(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  }
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ struct Bf16Pairs {
   static __m512 pair(__m512 low, __m512 high) {
     const __m512i both =
         reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
-    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(interleave(), both));
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(of_two(), both));
   }
 
   // Word d holds number d of both rows; of a null row, zeros.
@@ -41,6 +41,17 @@ struct Bf16Pairs {
     }
   }
 
+  // Words (a_i, b_i) of 32 numbers of each.
+  static void interleave(__m512 a, __m512 b, __m512* to) {
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11,
+                                         42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                         5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    const __m512i x = _mm512_castps_si512(a), y = _mm512_castps_si512(b);
+    to[0] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(x, low, y));
+    to[1] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(x, high, y));
+  }
+
   // 16 numbers as 8 words, neighbours in pairs.
   static void store_row(float* to, __m512 a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
@@ -48,7 +59,7 @@ struct Bf16Pairs {
   }
 
  private:
-  static __m512i interleave() {
+  static __m512i of_two() {
     return _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25,
                             9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2,
                             17, 1, 16, 0);

@@ -69,7 +69,9 @@ struct Portable {
 
   // As many numbers of a 16-bit type.
   static F load_bf16(const uint16_t* p) {
-    return as_float(shift_left<16>(I{p[0], p[1], p[2], p[3]}));
+    uint16_t __attribute__((vector_size(8))) words;
+    __builtin_memcpy(&words, p, sizeof words);
+    return as_float(shift_left<16>(__builtin_convertvector(words, I)));
   }
   static F load_f16(const uint16_t* p) {
     return F{float_of(p[0]), float_of(p[1]), float_of(p[2]), float_of(p[3])};
@@ -92,6 +94,13 @@ struct Portable {
     r[1] = t1;
     r[2] = t2;
     r[3] = t3;
+  }
+
+  // Lane i is the sum of the lanes of r[i].
+  static F sums(const F (&r)[4]) {
+    F t[4] = {r[0], r[1], r[2], r[3]};
+    transpose(t);
+    return (t[0] + t[1]) + (t[2] + t[3]);
   }
 
  private:

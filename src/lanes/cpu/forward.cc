@@ -14,6 +14,7 @@
 #include "base/threads.h"
 #include "lanes/cpu/call.h"
 #include "lanes/cpu/chunks.h"
+#include "lanes/cpu/decode.h"
 #include "lanes/cpu/scratch.h"
 #include "lanes/cpu/work.h"
 
@@ -78,6 +79,9 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
   }
   auto isa = choose_isa(options.isa);
   if (!isa) return isa.error();
+  if (work.sizes.q_len <= kDecodeQueries) {
+    return decode(work, shape, tensors, options, *isa);
+  }
   const ForwardVariant& variant =
       variant_for(forward_variants(), tensors.q.dtype, *isa);
   const int threads = threads_of(options);

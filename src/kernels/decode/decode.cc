@@ -1,0 +1,35 @@
+// kernels/decode/decode.cc: the decode kernels there are.
+#include "kernels/decode/decode.h"
+
+namespace tessera {
+
+#define DECODE(isa, words)                        \
+  void decode_##isa##_##words(const DecodeTask&); \
+  void decode_merge_##isa##_##words(const DecodeMerge&);
+#include "kernels/decode/variants.inc"
+#undef DECODE
+
+std::span<const DecodeVariant> decode_variants() {
+  static constexpr DecodeVariant kVariants[] = {
+#define DECODE(isa, words)                             \
+  {Isa::isa, std::string_view(#words) == "bf16_pairs", \
+   &decode_##isa##_##words, &decode_merge_##isa##_##words},
+#include "kernels/decode/variants.inc"
+#undef DECODE
+  };
+  return kVariants;
+}
+
+// Numbers of the widest vector: rows are padded to it.
+static constexpr int64_t kWidest = 32;
+
+int64_t decode_pitch(int64_t v_head_dim) {
+  return (v_head_dim + kWidest - 1) / kWidest * kWidest;
+}
+
+int64_t decode_scratch(int64_t head_dim, int64_t v_head_dim) {
+  const int64_t most = head_dim > v_head_dim ? head_dim : v_head_dim;
+  return (kDecodeRows + 1) * decode_pitch(most) + 2 * 64 * kDecodeRows;
+}
+
+}  // namespace tessera
