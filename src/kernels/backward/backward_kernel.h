@@ -120,14 +120,21 @@ class Backward {
   }
 
   void add(const BackwardChunk& chunk) {
-    stage(chunk);
     Range ranges[kPanels][2];
+    Stretch rows{chunk.rows, 0};  // of all vectors
+    for (int64_t x = 0; x < 2 * panels_; ++x) {
+      Range& r = ranges[x / 2][x % 2];
+      r = range_of(chunk, x / 2, static_cast<int>(x % 2));
+      if (r.empty()) continue;
+      if (r.begin < rows.begin) rows.begin = r.begin;
+      if (r.end > rows.end) rows.end = r.end;
+    }
+    stage(chunk, rows);
     for (int64_t i = 0; i < panels_; ++i) {
-      Range(&r)[2] = ranges[i];
-      for (int j = 0; j < 2; ++j) r[j] = range_of(chunk, i, j);
+      const Range(&r)[2] = ranges[i];
       if (r[0].empty() && r[1].empty()) continue;
       const bool careful = !chunk.finite && chunk.layers != 0;
-      if (careful) stage(chunk);
+      if (careful) stage(chunk, rows);
       products(q_, ldq_, k_words_, kt_ + i * kPanel * k_words_, r, s_);
       products(o_, ldo_, v_words_, vt_ + i * kPanel * v_words_, r, g_);
       float* const ds = ds_ + i * kBackwardRows * kPanel / kPack;
@@ -184,24 +191,26 @@ class Backward {
     for (int64_t i = 0; i < n; i += kLanes) V::store(to + i, V::zero());
   }
 
-  void stage(const BackwardChunk& chunk) {
-    stage(chunk, chunk.q, chunk.q_stride, block_.head_dim, ldq_, q_, q_pairs_);
-    stage(chunk, chunk.dout, chunk.dout_stride, block_.v_head_dim, ldo_, o_,
-          o_pairs_);
+  // Brings `rows` of q and dout into product form.
+  void stage(const BackwardChunk& chunk, Stretch rows) {
+    stage(chunk, rows, chunk.q, chunk.q_stride, block_.head_dim, ldq_, q_,
+          q_pairs_);
+    stage(chunk, rows, chunk.dout, chunk.dout_stride, block_.v_head_dim, ldo_,
+          o_, o_pairs_);
   }
   // Rows without a legal key are zeros, whatever they hold.
-  void stage(const BackwardChunk& chunk, const void* data, int64_t stride,
-             int64_t dim, int64_t ld, float* rows, float* pairs) {
+  void stage(const BackwardChunk& chunk, Stretch rows, const void* data,
+             int64_t stride, int64_t dim, int64_t ld, float* to, float* pairs) {
     const auto at = [&](int64_t r) {
       return r < chunk.rows && chunk.live[r] != 0
                  ? row_at(data, block_.dtype, r * stride)
                  : nullptr;
     };
-    for (int64_t r = 0; r < chunk.rows; ++r) {
-      stage_live<V, Words>(at(r), block_.dtype, dim, rows + r * ld);
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      stage_live<V, Words>(at(r), block_.dtype, dim, to + r * ld);
     }
     if constexpr (kPack == 2) {
-      for (int64_t r = 0; r < chunk.rows; r += 2) {
+      for (int64_t r = rows.begin; r < rows.end; r += 2) {
         Words::stage_pair(at(r), at(r + 1), dim, pairs + r / 2 * ld);
       }
     }

@@ -171,7 +171,7 @@ class Backward {
     const auto chunks = static_cast<size_t>(heads * chunks_);
     turns_ = std::make_unique<std::atomic<int32_t>[]>(chunks);
     // Filled with zeros by the first block that adds to it.
-    dq_.reset(new float[n * static_cast<size_t>(row_floats_)]);
+    dq_ = scratch_.floats(n * static_cast<size_t>(row_floats_));
     parallel_for(heads * chunks_, threads_, [&](int64_t number, int) {
       const int64_t b = number / chunks_ / shape_.heads;
       const int64_t h = number / chunks_ % shape_.heads;
@@ -211,7 +211,7 @@ class Backward {
   }
 
   float* dq_of(int64_t b, int64_t h, int64_t q) {
-    return dq_.get() + row_of(b, h, q) * row_floats_;
+    return dq_ + row_of(b, h, q) * row_floats_;
   }
 
   void write_dq(int64_t b, int64_t h, int64_t q_begin, int64_t rows,
@@ -343,7 +343,8 @@ class Backward {
   int64_t chunks_, blocks_, row_floats_;
   std::vector<ListPlaces> places_;
   Rows rows_;
-  std::unique_ptr<float[]> dq_;
+  CallScratch scratch_;
+  float* dq_ = nullptr;  // [batch, heads, q_len, row_floats_]
   std::unique_ptr<std::atomic<int32_t>[]> turns_;
   std::vector<Worker> workers_;
 };
