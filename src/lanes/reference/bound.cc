@@ -34,7 +34,8 @@
 //              slope by s_j is below 1 / cap.
 //   ds_j = p_j t_j w_j, rounded to 16 bits, errs by
 //                sigma_j = w_j |t_j| ((pi + e + 8 u) p_j + 2^-126)
-//                          + p_j (w_j tau_j + |t_j| omega).
+//                          + p_j (w_j tau_j + (|t_j| + tau_j) omega).
+//              With one key t_j is 0, and w_j may be far below omega.
 //   dq         |err| <= o |dq| + |scale| sum_j |k_j| (sigma_j
 //                                               + (8 + sqrt n) u |ds_j|)
 //   dk         the same over the m queries and heads that see the key, with q
