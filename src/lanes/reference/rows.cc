@@ -172,7 +172,8 @@ void RowOracle::backward(const QueryRow& row, QueryGradient& gradient) {
   for (size_t d = 0; d < g_.size(); ++d) {
     delta_error +=
         std::abs(g_[d]) *
-        (row.out.error[d] + rounding_.output * std::abs(row.out.value[d]));
+        (row.out.error[d] + rounding_.output * std::abs(row.out.value[d]) +
+         rounding_.output_tiny);
   }
   const double pi = probability_error(row.facts, false);
   const double omega = slope_error(row.facts, shape_.softcap);
