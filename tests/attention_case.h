@@ -86,8 +86,7 @@ struct Wanted {
 Wanted wanted(AttentionArrays& arrays);
 
 // Names the worst element that is beyond its error.
-std::optional<std::string> forward_fault(const AttentionCase& c,
-                                         const Wanted& want,
+std::optional<std::string> forward_fault(const Wanted& want,
                                          const ForwardTensors& t);
 std::optional<std::string> backward_fault(const AttentionCase& c,
                                           const Wanted& want,
