@@ -46,6 +46,8 @@ if(test_sources)
 endif()
 if(thread_sources)
   tessera_add_tests(thread_tests ${thread_sources})
+  target_link_libraries(thread_tests PRIVATE
+    $<TARGET_NAME_IF_EXISTS:test_support>)
 endif()
 
 # Code for one ISA must not leak into the rest of the program.

@@ -25,7 +25,7 @@
 //                pi = (12 + sqrt n) u + 3 (D + 4) u S + 2 u |lse|:
 //              c_j, the error and the size of lse, the subtraction, exp.
 //   a_j = g.v_j errs by (Dv + 4) u sum_d |g_d v_jd|.
-//   delta = g.out errs by sum_d |g_d| (error of out_d) + (Dv + 4) u sum_d |g_d
+//   delta = g.out errs by sum_d |g_d| (error of out_d as it is stored) + (Dv + 4) u sum_d |g_d
 //              out_d|: call it x.
 //   t_j = a_j - delta + h errs by
 //                tau_j = (error of a_j) + x + 3 u (|a_j| + |delta| + |h|).
@@ -34,7 +34,8 @@
 //              slope by s_j is below 1 / cap.
 //   ds_j = p_j t_j w_j, rounded to 16 bits, errs by
 //                sigma_j = w_j |t_j| ((pi + e + 8 u) p_j + 2^-126)
-//                          + p_j (w_j tau_j + |t_j| omega).
+//                          + p_j (w_j tau_j + (|t_j| + tau_j) omega).
+//              With one key t_j is 0, and w_j may be far below omega.
 //   dq         |err| <= o |dq| + |scale| sum_j |k_j| (sigma_j
 //                                               + (8 + sqrt n) u |ds_j|)
 //   dk         the same over the m queries and heads that see the key, with q

@@ -172,7 +172,8 @@ void RowOracle::backward(const QueryRow& row, QueryGradient& gradient) {
   for (size_t d = 0; d < g_.size(); ++d) {
     delta_error +=
         std::abs(g_[d]) *
-        (row.out.error[d] + rounding_.output * std::abs(row.out.value[d]));
+        (row.out.error[d] + rounding_.output * std::abs(row.out.value[d]) +
+         rounding_.output_tiny);
   }
   const double pi = probability_error(row.facts, false);
   const double omega = slope_error(row.facts, shape_.softcap);
@@ -194,7 +195,7 @@ void RowOracle::backward(const QueryRow& row, QueryGradient& gradient) {
     gradient.ds.error[j] =
         w * std::abs(t) *
             ((pi + rounding_.product + 8 * kEps32) * p + kTiny32) +
-        p * (w * t_error + std::abs(t) * omega);
+        p * (w * t_error + (std::abs(t) + t_error) * omega);
     const double ds = gradient.ds.value[j];
     const double ds_error = gradient.ds.error[j] + sum_error(n) * std::abs(ds);
     for (size_t d = 0; d < k_.size(); ++d) {
@@ -253,7 +254,7 @@ void RowOracle::key_gradient(int64_t b, int64_t kv_head_of_key, int64_t key,
       const double ds_error =
           w * std::abs(t) *
               ((pi + rounding_.product + 8 * kEps32) * p + kTiny32) +
-          p * (w * t_error + std::abs(t) * omega);
+          p * (w * t_error + (std::abs(t) + t_error) * omega);
       const double p_error = (pi + rounding_.product) * p + kTiny32;
       for (size_t d = 0; d < q_.size(); ++d) {
         dk.value[d] += scale_ * ds * q_[d];

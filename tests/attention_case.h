@@ -1,0 +1,102 @@
+// tests/attention_case.h: attention calls on random arrays in awkward layouts,
+// and what they must give: the reference's values with the errors that fp32
+// may have.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lanes/reference/bound.h"
+#include "tessera/attention.h"
+#include "tessera/cpu.h"
+#include "tests/random_case.h"
+
+namespace tessera::testing {
+
+// Rows of memory: dense both ways; q, k and v of a token side by side; gaps
+// between rows, heads and batch rows, nothing aligned to more than an element.
+enum class Layout : uint8_t { bhsd, bshd, fused, padded };
+
+struct AttentionCase {
+  RandomCase plan;  // masks, facts, lengths and tile
+  AttentionShape shape{1, 1, 8, 8, {}, 0};
+  Dtype dtype = Dtype::f32;
+  Layout layout = Layout::bhsd;
+  bool sinks = false, lse = true, dlse = false;
+  double q_size = 1;  // standard deviation
+  uint64_t seed = 1;  // of the numbers in the arrays
+};
+std::string describe(const AttentionCase& c);
+
+// Random heads, dims, dtype and all the rest around a mask and its facts.
+AttentionCase random_attention(const RandomCase& plan);
+
+// The arrays of a case. All that no legal pair reads is NaN or Inf: gaps, keys
+// that no query may see, queries (of q and dout) that see no key.
+class AttentionArrays {
+ public:
+  explicit AttentionArrays(const AttentionCase& c);
+  AttentionArrays(const AttentionArrays&) = delete;
+
+  // Views of the arrays; the outputs of forward are inputs of backward.
+  ForwardTensors forward(bool with_lse);
+  BackwardTensors backward();
+
+  // NaN into all outputs.
+  void clear_outputs();
+  // Names an output that was written beside its rows.
+  std::optional<std::string> spilled() const;
+  // Every bit of all outputs, gaps included.
+  std::vector<uint8_t> bits() const;
+
+  // A number of an input, rounded to the dtype: "q", "k", "v" or "dout".
+  void set(char array, int64_t b, int64_t h, int64_t t, int64_t d,
+           double value);
+
+  const AttentionCase c;
+  Request request;
+  Facts facts;
+
+ private:
+  struct Tensor {
+    MutableTensorView view;
+    size_t buffer = 0;
+  };
+  struct Sizes {
+    int64_t heads, tokens, dim;
+  };
+  std::vector<Tensor> place(const std::vector<Sizes>& group);
+  void fill(const Tensor& t, double size, const std::vector<uint8_t>& live);
+
+  std::mt19937_64 random_;
+  std::vector<std::vector<uint8_t>> buffers_;  // of no byte more than needed
+  Tensor q_, k_, v_, out_, dout_, dq_, dk_, dv_;
+  std::vector<float> sinks_, lse_, dlse_, dsinks_;
+};
+
+// Arrays in the order of their dimensions.
+struct Wanted {
+  std::vector<Expected> out, lse, dq, dk, dv, dsinks;
+};
+Wanted wanted(AttentionArrays& arrays);
+
+// Names the worst element that is beyond its error.
+std::optional<std::string> forward_fault(const Wanted& want,
+                                         const ForwardTensors& t);
+std::optional<std::string> backward_fault(const AttentionCase& c,
+                                          const Wanted& want,
+                                          const BackwardTensors& t);
+
+// Runs the cpu lane forward and backward and judges all that it wrote, and the
+// counts that it gave.
+std::optional<std::string> cpu_fault(AttentionArrays& arrays,
+                                     const Wanted& want, Isa isa, int threads);
+// The same on every ISA of this machine.
+std::optional<std::string> cpu_fault(const AttentionCase& c);
+
+}  // namespace tessera::testing
