@@ -25,8 +25,8 @@
 //                pi = (12 + sqrt n) u + 3 (D + 4) u S + 2 u |lse|:
 //              c_j, the error and the size of lse, the subtraction, exp.
 //   a_j = g.v_j errs by (Dv + 4) u sum_d |g_d v_jd|.
-//   delta = g.out errs by sum_d |g_d| (error of out_d as it is stored) + (Dv + 4) u sum_d |g_d
-//              out_d|: call it x.
+//   delta = g.out errs by sum_d |g_d| (error of out_d as it is stored)
+//              + (Dv + 4) u sum_d |g_d out_d|: call it x.
 //   t_j = a_j - delta + h errs by
 //                tau_j = (error of a_j) + x + 3 u (|a_j| + |delta| + |h|).
 //   w_j        the slope of the cap, 1 - (c_j / cap)^2, errs by
