@@ -16,8 +16,10 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/isa.h"
 #include "base/npy.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "cli/bench.h"
 #include "cli/bench_peers.h"
 #include "cli/bench_rows.h"
@@ -25,6 +27,7 @@
 #include "cli/machine.h"
 #include "cli/numbers.h"
 #include "kernels/peak/peak.h"
+#include "lanes/tensors.h"
 #include "receipt/machine.h"
 #include "tessera/cpu.h"
 #include "tessera/version.h"
@@ -91,11 +94,11 @@ Result<Settings> parse(const Options& o) {
   Settings s;
   auto tokens = parse_ints(o.tokens, "--tokens", 64, 1 << 20);
   if (!tokens) return tokens.error();
-  auto head_dims = parse_ints(o.head_dim, "--head-dim", 8, 256);
+  auto head_dims = parse_ints(o.head_dim, "--head-dim", kDimStep, kMaxDim);
   if (!head_dims) return head_dims.error();
-  auto threads =
-      parse_ints(o.threads.empty() ? std::to_string(usable_cores()) : o.threads,
-                 "--threads", 1, 1024);
+  auto threads = parse_ints(
+      o.threads.empty() ? std::to_string(machine_threads()) : o.threads,
+      "--threads", 1, kMaxThreads);
   if (!threads) return threads.error();
   auto dtypes = parse_dtypes(o.dtype);
   if (!dtypes) return dtypes.error();
@@ -106,21 +109,27 @@ Result<Settings> parse(const Options& o) {
   auto limit = parse_positive(o.peer_limit, "--peer-limit");
   if (!limit) return limit.error();
   for (const int32_t dim : *head_dims) {
-    if (dim % 8 != 0) {
-      return invalid("cli", "--head-dim must be multiples of 8, found {}", dim);
+    if (dim % kDimStep != 0) {
+      return invalid("cli", "--head-dim must be multiples of {}, found {}",
+                     kDimStep, dim);
     }
   }
   if (o.peers && !std::filesystem::is_directory(*o.peers)) {
     return invalid("cli", "--peers must be a folder, found {}",
                    in_quotes(*o.peers));
   }
+  std::optional<Isa> forced;
   if (o.isa) {
     auto isa = parse_isa(*o.isa);
     if (!isa) return isa.error();
-    s.isa = *isa;
-    s.isa_forced = true;
-  } else {
-    s.isa = machine_isas().back();
+    forced = *isa;
+  }
+  auto isa = choose_isa(forced);
+  if (!isa) return isa.error();
+  s.isa = *isa;
+  s.isa_forced = forced.has_value() || *isa != machine_isas().back();
+  if (o.out) {
+    if (auto e = check_output(*o.out); !e) return e.error();
   }
   s.tokens = std::move(*tokens);
   s.head_dims = std::move(*head_dims);
@@ -385,7 +394,7 @@ Result<int> run(const Options& o) {
                        {"schema", 1},
                        {"version", kVersion},
                        {"cpu", cpu_model()},
-                       {"cores", usable_cores()},
+                       {"cores", machine_threads()},
                        {"isa", to_string(settings->isa)},
                        {"peaks", peaks},
                        {"quiet", quiet},

@@ -1,14 +1,12 @@
 // cli/machine.cc: read from /proc and the kernel's own counts.
 #include "cli/machine.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <fstream>
-#include <thread>
 
 namespace tessera::cli {
 namespace {
@@ -67,12 +65,6 @@ std::string slug(std::string_view text) {
   }
   if (out.ends_with('-')) out.pop_back();
   return out.empty() ? "unknown" : out;
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 OtherCores::OtherCores()

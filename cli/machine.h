@@ -9,8 +9,6 @@ namespace tessera::cli {
 // Fit for a folder: "Intel(R) Xeon(R) Processor" is "intel-xeon-processor".
 std::string slug(std::string_view text);
 
-int usable_cores();  // that this process may run on
-
 // Cores that other processes kept busy since this object was made. Children
 // count as ours once they have been waited for.
 class OtherCores {

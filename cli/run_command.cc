@@ -41,7 +41,9 @@ Result<void> check_lengths(const InputFile& file, const Request& request) {
 Result<void> check_memory(const RunFlags& flags, const RunOptions& o) {
   const DataBytes bytes = data_bytes(o.data);
   const auto width = static_cast<double>(byte_width(o.data.dtype));
-  double needed = bytes.all * (1 + o.lane->copy_bytes * 4 / width);
+  const double copies =
+      o.data.backward ? o.lane->backward_copy_bytes : o.lane->copy_bytes;
+  double needed = bytes.all * (1 + copies * 4 / width);
   if (flags.outputs) needed += bytes.outputs;
   if (needed <= static_cast<double>(available_memory())) return {};
   return over_limit("run",

@@ -32,7 +32,8 @@ struct Lane {
   std::string_view name;
   std::string_view family;
   bool takes_cpu_options;  // threads and ISA
-  double copy_bytes;       // more memory, a byte of f32 data
+  // More memory, a byte of f32 data.
+  double copy_bytes, backward_copy_bytes;
   Result<LaneRun> (*run)(const LaneCall& call);
 };
 

@@ -7,8 +7,11 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/isa.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "cli/numbers.h"
+#include "lanes/tensors.h"
 
 namespace tessera::cli {
 namespace {
@@ -16,8 +19,7 @@ namespace {
 constexpr const char* kShapeGroup = "The arrays";
 constexpr const char* kRunGroup = "The run";
 constexpr int64_t kMaxHeads = int64_t{1} << 16;
-constexpr int64_t kMaxDim = int64_t{1} << 16;
-constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kMostDim = int64_t{1} << 16;  // of any lane
 constexpr int64_t kDefaultHeads = 8;
 constexpr int64_t kDefaultDim = 128;
 
@@ -91,10 +93,10 @@ Result<void> read_shape(const RunFlags& f, RunOptions& o) {
         Size{f.kv_heads, "--kv-heads", &InputFile::kv_heads,
              &AttentionShape::kv_heads, &AttentionShape::heads, 0, kMaxHeads},
         Size{f.head_dim, "--head-dim", &InputFile::head_dim,
-             &AttentionShape::head_dim, nullptr, kDefaultDim, kMaxDim},
+             &AttentionShape::head_dim, nullptr, kDefaultDim, kMostDim},
         Size{f.v_head_dim, "--v-head-dim", &InputFile::v_head_dim,
              &AttentionShape::v_head_dim, &AttentionShape::head_dim, 0,
-             kMaxDim}}) {
+             kMostDim}}) {
     auto value =
         size_of(n.flag, n.name,
                 file ? std::optional<int64_t>(file->*n.in_file) : std::nullopt,
@@ -150,6 +152,23 @@ Result<void> read_lane(const RunFlags& f, RunOptions& o) {
     auto isa = parse_isa(*f.isa);
     if (!isa) return isa.error();
     o.cpu.isa = *isa;
+  }
+  return {};
+}
+
+// What the cpu lane would refuse only when all arrays are there.
+Result<void> check_cpu(const RunOptions& o) {
+  if (!o.lane->takes_cpu_options) return {};
+  if (auto isa = choose_isa(o.cpu.isa); !isa) return isa.error();
+  const AttentionShape& s = o.data.shape;
+  for (const auto& [dim, what] : {std::pair(s.head_dim, "--head-dim"),
+                                  std::pair(s.v_head_dim, "--v-head-dim")}) {
+    if (dim % kDimStep != 0 || dim > kMaxDim) {
+      return invalid("cli",
+                     "{} must be a multiple of {} up to {} for --lane cpu, "
+                     "found {}",
+                     what, kDimStep, kMaxDim, dim);
+    }
   }
   return {};
 }
@@ -225,6 +244,7 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
     o.inputs = std::move(*file);
   }
   if (auto e = read_shape(f, o); !e) return e.error();
+  if (auto e = check_cpu(o); !e) return e.error();
   return o;
 }
 

@@ -35,16 +35,17 @@ struct CpuOptions {
   // Forced; one that this machine lacks is an error. Absent: TESSERA_ISA from
   // the environment where set, else the best one.
   std::optional<Isa> isa;
-  // Called now and then, from the calling thread, with the share of the work
-  // that is done, 0 to 1. Empty: never.
+  // Called now and then by forward and backward, from the calling thread, with
+  // the share of the work that is done, and with 1 at the end. It must not
+  // throw. Empty: never.
   std::function<void(double)> progress;
 };
 
-// What ran, counted by the tasks that ran it.
+// What ran. Tiles and pairs are counted by the tasks that ran them.
 struct CpuRun {
   Isa isa = Isa::portable;
-  int threads = 1;
-  int64_t tiles_run = 0;      // active tiles of the plan, every head
+  int threads = 1;        // that were allowed to work; short calls need fewer
+  int64_t tiles_run = 0;  // active tiles of the plan, every head
   int64_t tiles_skipped = 0;  // empty ones
   int64_t pairs_run = 0;      // scores computed, legal or not, every head
 };

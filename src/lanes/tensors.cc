@@ -177,6 +177,23 @@ class Check {
           where_, "numbers must be finite and 0 or more, found {} for softcap",
           shape_.softcap);
     }
+    // Beyond, single precision would make them 0 or infinite.
+    if (shape_.scale && std::abs(*shape_.scale) > kMostFactor) {
+      return invalid(where_, "a scale must be at most {} in size, found {}",
+                     kMostFactor, *shape_.scale);
+    }
+    if (shape_.softcap == 0) return {};
+    if (shape_.softcap < kLeastCap || shape_.softcap > kMostFactor) {
+      return invalid(where_, "a softcap must be 0 or {} to {}, found {}",
+                     kLeastCap, kMostFactor, shape_.softcap);
+    }
+    const double scale = shape_.scale.value_or(1);
+    if (std::abs(scale) / shape_.softcap > kMostFactor) {
+      return invalid(where_,
+                     "scale / softcap must be at most {} in size, found {} "
+                     "for scale and {} for softcap",
+                     kMostFactor, scale, shape_.softcap);
+    }
     return {};
   }
 

@@ -123,6 +123,17 @@ TEST(CheckTensors, RulesOfTheShape) {
        "numbers must be finite and 0 or more, found inf for softcap"},
       {[](Call& c) { c.shape.softcap = std::nan(""); },
        "numbers must be finite and 0 or more, found nan for softcap"},
+      {[](Call& c) { c.shape.softcap = 1e-29; }, ""},
+      {[](Call& c) { c.shape.softcap = 1e-46; },
+       "a softcap must be 0 or 1e-30 to 1e+30, found 1e-46"},
+      {[](Call& c) { c.shape.softcap = 1e39; },
+       "a softcap must be 0 or 1e-30 to 1e+30, found 1e+39"},
+      {[](Call& c) { c.shape.scale = -1e29; }, ""},
+      {[](Call& c) { c.shape.scale = 1e20, c.shape.softcap = 1e-20; },
+       "scale / softcap must be at most 1e+30 in size, found 1e+20 for scale "
+       "and 1e-20 for softcap"},
+      {[](Call& c) { c.shape.scale = -1e39; },
+       "a scale must be at most 1e+30 in size, found -1e+39"},
   };
   for (const Change& change : changes) {
     Call c;

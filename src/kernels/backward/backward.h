@@ -36,6 +36,7 @@ struct BackwardBlock {
   const uint8_t* live = nullptr;
   int64_t dq_row = 0;        // dq_row_floats()
   float* scratch = nullptr;  // backward_scratch() floats, 64-byte aligned
+  int64_t* pairs = nullptr;  // grows by the scores that were computed
 };
 
 // Neighbouring queries of one head. Query r attends to the keys [first[i][r],

@@ -81,18 +81,18 @@ class Backward {
   }
 
   void begin() {
-    // A lane of a key that nobody attends to is masked wherever it appears, so
-    // only the rows of product 5 must not hold such a key.
     for (int64_t i = 0; i < panels_; ++i) {
       const int64_t left = block_.keys - i * kPanel;
       const int64_t keys = left < kPanel ? left : kPanel;
+      const uint8_t* const live =
+          block_.live == nullptr ? nullptr : block_.live + i * kPanel;
       pack_lanes<V, Words>(
           row_at(block_.k, block_.dtype, i * kPanel * block_.k_stride),
-          block_.dtype, block_.k_stride, keys, block_.head_dim, kPanel,
+          block_.dtype, block_.k_stride, keys, live, block_.head_dim, kPanel,
           kt_ + i * kPanel * k_words_);
       pack_lanes<V, Words>(
           row_at(block_.v, block_.dtype, i * kPanel * block_.v_stride),
-          block_.dtype, block_.v_stride, keys, block_.v_head_dim, kPanel,
+          block_.dtype, block_.v_stride, keys, live, block_.v_head_dim, kPanel,
           vt_ + i * kPanel * v_words_);
     }
     fill_zero(k_, panels_ * kPanel / kPack * ldk_);
@@ -126,6 +126,7 @@ class Backward {
       Range& r = ranges[x / 2][x % 2];
       r = range_of(chunk, x / 2, static_cast<int>(x % 2));
       if (r.empty()) continue;
+      *block_.pairs += (r.end - r.begin) * kLanes;
       if (r.begin < rows.begin) rows.begin = r.begin;
       if (r.end > rows.end) rows.end = r.end;
     }

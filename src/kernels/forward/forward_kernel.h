@@ -116,8 +116,8 @@ class Forward {
     const int64_t left = task_.rows - i * kPanel;
     pack_lanes<V, Words>(
         row_at(task_.q, task_.dtype, i * kPanel * task_.q_stride), task_.dtype,
-        task_.q_stride, left < kPanel ? left : kPanel, task_.head_dim, kPanel,
-        q_panel(i));
+        task_.q_stride, left < kPanel ? left : kPanel, nullptr, task_.head_dim,
+        kPanel, q_panel(i));
     float* const o = o_panel(i);
     for (int64_t d = 0; d < kPanel * task_.v_head_dim; d += kLanes) {
       V::store(o + d, V::zero());

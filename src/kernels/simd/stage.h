@@ -186,22 +186,25 @@ inline void stage_live(const void* row, Dtype dtype, int64_t dim, float* to) {
 }
 
 // Packs rows [0, rows) of `dim` numbers into B: word c of row r goes to
-// to[c * lanes + r] for r < lanes, 0 where there is no such row.
+// to[c * lanes + r] for r < lanes, 0 where there is no such row, or it is not
+// live; `live` may be null.
 template <class V, class Words>
 inline void pack_lanes(const void* data, Dtype dtype, int64_t stride,
-                       int64_t rows, int64_t dim, int64_t lanes, float* to) {
+                       int64_t rows, const uint8_t* live, int64_t dim,
+                       int64_t lanes, float* to) {
   const int64_t words = dim / Words::kPack;
+  // A pair of bf16 is moved like a float.
+  const Dtype as = Words::kPack == 2 ? Dtype::f32 : dtype;
   for (int64_t r = 0; r < lanes; r += V::kLanes) {
     for (int64_t c = 0; c < words; c += V::kLanes) {
       const int64_t left = words - c;
       typename V::F block[V::kLanes];
       for (int i = 0; i < V::kLanes; ++i) {
-        if (r + i >= rows) {
+        if (r + i >= rows || (live != nullptr && live[r + i] == 0)) {
           block[i] = V::zero();
           continue;
         }
         const void* row = row_at(data, dtype, (r + i) * stride);
-        const Dtype as = Words::kPack == 2 ? Dtype::f32 : dtype;
         block[i] = left >= V::kLanes ? load_row<V>(row, as, c)
                                      : load_some<V>(row, as, c, left);
       }

@@ -23,10 +23,10 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/isa.h"
-#include "base/threads.h"
 #include "lanes/cpu/call.h"
 #include "lanes/cpu/chunks.h"
 #include "lanes/cpu/scratch.h"
+#include "lanes/cpu/tasks.h"
 #include "lanes/cpu/work.h"
 
 namespace tessera {
@@ -34,15 +34,17 @@ namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
 
-// The chunks that one block of keys meets, ascending.
-struct BlockPlaces {
-  std::vector<KeyBlock::Place> places;
-  std::vector<int32_t> turn;  // how many blocks come before, at each place
-};
-
+// The chunks that each block of keys meets: 8 bytes a place.
 struct ListPlaces {
-  std::vector<BlockPlaces> blocks;
+  std::vector<size_t> first;  // place of each block, and one past the last
+  std::vector<KeyBlock::Place> places;  // ascending within a block
+  std::vector<int32_t> turn;   // at each place: how many blocks came before
   std::vector<int32_t> turns;  // of each chunk: blocks that meet it
+
+  std::span<const KeyBlock::Place> of(int64_t block) const {
+    const size_t at = first[static_cast<size_t>(block)];
+    return {places.data() + at, first[static_cast<size_t>(block) + 1] - at};
+  }
 };
 
 ListPlaces places_of(const CpuWork::State& work, int64_t list) {
@@ -55,7 +57,8 @@ ListPlaces places_of(const CpuWork::State& work, int64_t list) {
     const int64_t k_end = std::min(k + kBackwardKeys, kv_len);
     active_columns(work.transposed, list, k / tile.kv,
                    (k_end - 1) / tile.kv + 1, rows);
-    BlockPlaces block;
+    const size_t first = all.places.size();
+    all.first.push_back(first);
     // Tiles and chunks overlap anyhow; both ascend.
     int64_t covered = 0;  // queries of the last chunk that full tiles cover
     for (const ActiveColumn& tile_row : rows) {
@@ -65,19 +68,19 @@ ListPlaces places_of(const CpuWork::State& work, int64_t list) {
            ++c) {
         const int64_t begin = c * kBackwardRows;
         const int64_t end = std::min(begin + kBackwardRows, q_len);
-        if (block.places.empty() || block.places.back().q_begin != begin) {
-          block.places.push_back({begin, false});
-          block.turn.push_back(all.turns[static_cast<size_t>(c)]++);
+        if (all.places.size() == first || all.places.back().chunk != c) {
+          all.places.push_back({static_cast<uint32_t>(c) & 0x7fffffff, 0});
+          all.turn.push_back(all.turns[static_cast<size_t>(c)]++);
           covered = 0;
         }
         if (tile_row.full) {
           covered += std::min(end, q_end) - std::max(begin, q_begin);
         }
-        block.places.back().full = covered == end - begin;
+        all.places.back().full = covered == end - begin ? 1 : 0;
       }
     }
-    all.blocks.push_back(std::move(block));
   }
+  all.first.push_back(all.places.size());
   return all;
 }
 
@@ -89,8 +92,11 @@ struct Rows {
   std::vector<uint8_t> finite;  // per chunk: all of q and dout
 };
 
-void wait_for(const std::atomic<int32_t>& turn, int32_t mine) {
+// False where a task failed, whose turn would never end.
+bool wait_for(const std::atomic<int32_t>& turn, int32_t mine,
+              const Tasks& tasks) {
   for (int spins = 0; turn.load(std::memory_order_acquire) != mine; ++spins) {
+    if (tasks.failed()) return false;
     if (spins < 4096) {
 #if defined(__x86_64__)
       _mm_pause();
@@ -99,24 +105,26 @@ void wait_for(const std::atomic<int32_t>& turn, int32_t mine) {
       std::this_thread::yield();
     }
   }
+  return true;
 }
 
 // What a worker keeps between tasks.
 struct Worker {
   int64_t list = -1, block = -1;
   KeyBlock chunks;
+  int64_t pairs = 0, tiles = 0;
 };
 
 class Backward {
  public:
   Backward(const CpuWork::State& work, const AttentionShape& shape,
            const BackwardTensors& tensors, const BackwardKernel& kernel,
-           int threads)
+           Tasks& tasks)
       : work_(work),
         shape_(shape),
-        t_(tensors),
+        tensors_(tensors),
         kernel_(kernel),
-        threads_(threads),
+        tasks_(tasks),
         map_{shape.heads, shape.kv_heads, work.sizes.heads},
         dtype_(tensors.q.dtype),
         scale_(scale_of(shape)),
@@ -124,27 +132,30 @@ class Backward {
         blocks_(ceil_div(work.sizes.kv_len, kBackwardKeys)),
         row_floats_(dq_row_floats(shape.head_dim)) {}
 
-  void run(const std::function<void(double)>& progress) {
+  // Grows `run` by what ran.
+  Result<void> run(const std::function<void(double)>& progress, CpuRun& run) {
     const int64_t lists = work_.sizes.batch * work_.sizes.heads;
     places_.resize(static_cast<size_t>(lists));
-    parallel_for(lists, threads_, [&](int64_t list, int) {
+    auto placed = tasks_.run(lists, [&](int64_t list, int) {
       places_[static_cast<size_t>(list)] = places_of(work_, list);
     });
-    prepare_rows();
+    if (!placed) return placed;
+    if (auto e = prepare_rows(); !e) return e;
     const int64_t kv_tasks = work_.sizes.batch * shape_.kv_heads;
-    const int64_t tasks = blocks_ * kv_tasks;
-    workers_.resize(static_cast<size_t>(threads_));
-    std::atomic<int64_t> done{0};
-    parallel_for(tasks, threads_, [&](int64_t number, int worker) {
-      run_block(number / kv_tasks, number % kv_tasks / shape_.kv_heads,
-                number % shape_.kv_heads,
-                workers_[static_cast<size_t>(worker)]);
-      const int64_t finished = done.fetch_add(1, std::memory_order_relaxed) + 1;
-      if (worker == 0 && progress) {
-        progress(static_cast<double>(finished) / static_cast<double>(tasks));
-      }
-    });
-    if (t_.sink_logits) sum_sinks();
+    workers_.resize(static_cast<size_t>(tasks_.threads()));
+    auto ran = tasks_.run(
+        blocks_ * kv_tasks, progress, [&](int64_t number, int worker) {
+          run_block(number / kv_tasks, number % kv_tasks / shape_.kv_heads,
+                    number % shape_.kv_heads,
+                    workers_[static_cast<size_t>(worker)]);
+        });
+    if (!ran) return ran;
+    if (tensors_.sink_logits) sum_sinks();
+    for (const Worker& worker : workers_) {
+      run.tiles_run += worker.tiles;
+      run.pairs_run += worker.pairs;
+    }
+    return {};
   }
 
  private:
@@ -161,7 +172,7 @@ class Backward {
   }
 
   // Rows of all queries, room for dq, and zeros for what no block meets.
-  void prepare_rows() {
+  Result<void> prepare_rows() {
     const int64_t heads = work_.sizes.batch * shape_.heads;
     const auto n = static_cast<size_t>(heads * work_.sizes.q_len);
     rows_.lse.resize(n);
@@ -172,7 +183,7 @@ class Backward {
     turns_ = std::make_unique<std::atomic<int32_t>[]>(chunks);
     // Filled with zeros by the first block that adds to it.
     dq_ = scratch_.floats(n * static_cast<size_t>(row_floats_));
-    parallel_for(heads * chunks_, threads_, [&](int64_t number, int) {
+    return tasks_.run(heads * chunks_, [&](int64_t number, int) {
       const int64_t b = number / chunks_ / shape_.heads;
       const int64_t h = number / chunks_ % shape_.heads;
       const int64_t q = number % chunks_ * kBackwardRows;
@@ -182,10 +193,10 @@ class Backward {
 
   void prepare_chunk(int64_t b, int64_t h, int64_t q_begin, int64_t rows) {
     const auto row = static_cast<size_t>(row_of(b, h, q_begin));
-    kernel_.delta({dtype_, rows, shape_.v_head_dim,
-                   element(t_.dout, b, h, q_begin),
-                   element(t_.out, b, h, q_begin), t_.dout.token_stride,
-                   t_.out.token_stride, rows_.delta.data() + row});
+    kernel_.delta(
+        {dtype_, rows, shape_.v_head_dim, element(tensors_.dout, b, h, q_begin),
+         element(tensors_.out, b, h, q_begin), tensors_.dout.token_stride,
+         tensors_.out.token_stride, rows_.delta.data() + row});
     const int64_t list = list_of(b, h);
     for (int64_t r = 0; r < rows; ++r) {
       const size_t i = row + static_cast<size_t>(r);
@@ -193,13 +204,13 @@ class Backward {
       rows_.live[i] = live ? 1 : 0;
       // Without a legal key dout moves nothing, whatever it holds.
       if (!live) rows_.delta[i] = 0;
-      if (!t_.dlse.empty()) rows_.delta[i] -= t_.dlse[i];
-      rows_.lse[i] = live ? static_cast<float>(t_.lse[i] * kLog2e) : 0.0f;
+      if (!tensors_.dlse.empty()) rows_.delta[i] -= tensors_.dlse[i];
+      rows_.lse[i] = live ? static_cast<float>(tensors_.lse[i] * kLog2e) : 0.0f;
     }
     // A dout that is not finite leaves a delta that is not.
-    bool finite = kernel_.finite({dtype_, rows, shape_.head_dim,
-                                  element(t_.q, b, h, q_begin),
-                                  t_.q.token_stride, rows_.live.data() + row});
+    bool finite = kernel_.finite(
+        {dtype_, rows, shape_.head_dim, element(tensors_.q, b, h, q_begin),
+         tensors_.q.token_stride, rows_.live.data() + row});
     for (int64_t r = 0; r < rows; ++r) {
       finite &= std::isfinite(rows_.delta[row + static_cast<size_t>(r)]);
     }
@@ -219,7 +230,8 @@ class Backward {
     float* const sum = dq_of(b, h, q_begin);
     if (zero) clear_dq(sum, rows);
     kernel_.write_dq({dtype_, rows, shape_.head_dim, sum, row_floats_, scale_,
-                      element(t_.dq, b, h, q_begin), t_.dq.token_stride});
+                      element(tensors_.dq, b, h, q_begin),
+                      tensors_.dq.token_stride});
   }
   void clear_dq(float* sum, int64_t rows) const {
     std::fill_n(sum, rows * row_floats_, 0.0f);
@@ -232,14 +244,14 @@ class Backward {
     block.keys = std::min(kBackwardKeys, work_.sizes.kv_len - k_begin);
     block.head_dim = shape_.head_dim;
     block.v_head_dim = shape_.v_head_dim;
-    block.k = element(t_.k, b, kv, k_begin);
-    block.v = element(t_.v, b, kv, k_begin);
-    block.dk = element(t_.dk, b, kv, k_begin);
-    block.dv = element(t_.dv, b, kv, k_begin);
-    block.k_stride = t_.k.token_stride;
-    block.v_stride = t_.v.token_stride;
-    block.dk_stride = t_.dk.token_stride;
-    block.dv_stride = t_.dv.token_stride;
+    block.k = element(tensors_.k, b, kv, k_begin);
+    block.v = element(tensors_.v, b, kv, k_begin);
+    block.dk = element(tensors_.dk, b, kv, k_begin);
+    block.dv = element(tensors_.dv, b, kv, k_begin);
+    block.k_stride = tensors_.k.token_stride;
+    block.v_stride = tensors_.v.token_stride;
+    block.dk_stride = tensors_.dk.token_stride;
+    block.dv_stride = tensors_.dv.token_stride;
     block.scale = scale_;
     block.dq_row = row_floats_;
     block.softcap = static_cast<float>(shape_.softcap);
@@ -247,6 +259,8 @@ class Backward {
         backward_scratch(shape_.head_dim, shape_.v_head_dim)));
 
     const int64_t group = shape_.heads / shape_.kv_heads;
+    block.pairs = &worker.pairs;
+
     std::vector<uint8_t> live;
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       read_chunks(list_of(b, h), number, worker);
@@ -264,7 +278,7 @@ class Backward {
     kernel_.begin(block);
     for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
       read_chunks(list_of(b, h), number, worker);
-      add_head(block, b, h, number, worker);
+      if (!add_head(block, b, h, number, worker)) return;
     }
     kernel_.end(block);
   }
@@ -274,32 +288,34 @@ class Backward {
     const int64_t k_begin = number * kBackwardKeys;
     worker.chunks.read(work_, list, k_begin,
                        std::min(k_begin + kBackwardKeys, work_.sizes.kv_len),
-                       places_[static_cast<size_t>(list)]
-                           .blocks[static_cast<size_t>(number)]
-                           .places);
+                       places_[static_cast<size_t>(list)].of(number));
     worker.list = list;
     worker.block = number;
   }
 
-  void add_head(const BackwardBlock& block, int64_t b, int64_t h,
-                int64_t number, const Worker& worker) {
-    const ListPlaces& list = places_[static_cast<size_t>(list_of(b, h))];
-    const BlockPlaces& mine = list.blocks[static_cast<size_t>(number)];
-    for (size_t i = 0; i < mine.places.size(); ++i) {
-      const int64_t q = mine.places[i].q_begin;
+  // False where another task failed.
+  bool add_head(const BackwardBlock& block, int64_t b, int64_t h,
+                int64_t number, Worker& worker) {
+    const int64_t list_number = list_of(b, h);
+    const ListPlaces& list = places_[static_cast<size_t>(list_number)];
+    const auto places = list.of(number);
+    const int32_t* const turns =
+        list.turn.data() + list.first[static_cast<size_t>(number)];
+    for (size_t i = 0; i < places.size(); ++i) {
+      const auto chunk = static_cast<size_t>(places[i].chunk);
+      const int64_t q = int64_t{places[i].chunk} * kBackwardRows;
       const int64_t rows = std::min(kBackwardRows, work_.sizes.q_len - q);
       const auto row = static_cast<size_t>(row_of(b, h, q));
-      const auto chunk = static_cast<size_t>(q / kBackwardRows);
       std::atomic<int32_t>& turn = turns_[chunk_of(b, h, q)];
-      wait_for(turn, mine.turn[i]);
+      if (!wait_for(turn, turns[i], tasks_)) return false;
       float* const dq = dq_of(b, h, q);
-      if (mine.turn[i] == 0) clear_dq(dq, rows);
-      BackwardChunk task = worker.chunks.chunks()[i].bounds;
+      if (turns[i] == 0) clear_dq(dq, rows);
+      BackwardChunk task = worker.chunks.chunks()[i];
       if (task.rows > 0) {
-        task.q = element(t_.q, b, h, q);
-        task.dout = element(t_.dout, b, h, q);
-        task.q_stride = t_.q.token_stride;
-        task.dout_stride = t_.dout.token_stride;
+        task.q = element(tensors_.q, b, h, q);
+        task.dout = element(tensors_.dout, b, h, q);
+        task.q_stride = tensors_.q.token_stride;
+        task.dout_stride = tensors_.dout.token_stride;
         task.lse = rows_.lse.data() + row;
         task.delta = rows_.delta.data() + row;
         task.live = rows_.live.data() + row;
@@ -307,36 +323,40 @@ class Backward {
         task.dq = dq;
         kernel_.add(block, task);
       }
-      if (mine.turn[i] + 1 == list.turns[chunk]) {
+      if (turns[i] + 1 == list.turns[chunk]) {
         write_dq(b, h, q, rows, false);
       }
-      turn.store(mine.turn[i] + 1, std::memory_order_release);
+      turn.store(turns[i] + 1, std::memory_order_release);
     }
+    const int64_t k_begin = number * kBackwardKeys;
+    worker.tiles += tiles_of(work_.transposed, list_number, work_.tile.kv,
+                             k_begin, k_begin + block.keys);
+    return true;
   }
 
   // The sink is one more key with a value of zero: its gradient is
   // -exp(sink - lse) delta, summed over batch rows and queries.
   void sum_sinks() {
     for (int64_t h = 0; h < shape_.heads; ++h) {
-      const double sink = (*t_.sink_logits)[static_cast<size_t>(h)];
+      const double sink = (*tensors_.sink_logits)[static_cast<size_t>(h)];
       double sum = 0;
       for (int64_t b = 0; b < work_.sizes.batch; ++b) {
         for (int64_t q = 0; q < work_.sizes.q_len; ++q) {
           const auto i = static_cast<size_t>(row_of(b, h, q));
           const double p =
-              rows_.live[i] != 0 ? std::exp(sink - double{t_.lse[i]}) : 1;
+              rows_.live[i] != 0 ? std::exp(sink - double{tensors_.lse[i]}) : 1;
           sum -= p * double{rows_.delta[i]};
         }
       }
-      t_.dsink_logits[static_cast<size_t>(h)] = static_cast<float>(sum);
+      tensors_.dsink_logits[static_cast<size_t>(h)] = static_cast<float>(sum);
     }
   }
 
   const CpuWork::State& work_;
   const AttentionShape& shape_;
-  const BackwardTensors& t_;
+  const BackwardTensors& tensors_;
   const BackwardKernel& kernel_;
-  int threads_;
+  Tasks& tasks_;
   HeadMap map_;
   Dtype dtype_;
   float scale_;
@@ -364,11 +384,15 @@ Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
   if (!isa) return isa.error();
   const BackwardVariant& variant =
       variant_for(backward_variants(), tensors.q.dtype, *isa);
-  CpuRun run = count_tiles(work.transposed, shape, work.sizes);
+  Tasks tasks(options);
+  CpuRun ran;
+  auto e = Backward(work, shape, tensors, variant.kernel(), tasks)
+               .run(options.progress, ran);
+  if (!e) return e.error();
+  CpuRun run = count_tiles(ran.tiles_run, work.transposed, shape, work.sizes);
+  run.pairs_run = ran.pairs_run;
   run.isa = variant.isa;
-  run.threads = threads_of(options);
-  Backward(work, shape, tensors, variant.kernel(), run.threads)
-      .run(options.progress);
+  run.threads = tasks.threads();
   return run;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 
+#include "base/integers.h"
 #include "lanes/cpu/work.h"
 #include "tessera/attention.h"
 #include "tessera/cpu.h"
@@ -38,15 +39,25 @@ Pointer element(const BasicTensorView<Pointer>& t, int64_t b, int64_t h,
   return static_cast<Byte*>(t.data) + at * byte_width(t.dtype);
 }
 
-// The tiles of a list, for all heads of a call.
-inline CpuRun count_tiles(const Worklist& list, const AttentionShape& shape,
-                          const PlanSizes& sizes) {
-  const int64_t group = shape.heads / sizes.heads;
+// Of all tiles of a list, for all heads of a call, `tiles_run` ran.
+inline CpuRun count_tiles(int64_t tiles_run, const Worklist& list,
+                          const AttentionShape& shape, const PlanSizes& sizes) {
   CpuRun run;
-  run.tiles_run = static_cast<int64_t>(list.entries.size()) * group;
+  run.tiles_run = tiles_run;
   run.tiles_skipped =
-      list.lists * list.rows * list.columns * group - run.tiles_run;
+      list.lists * list.rows * list.columns * (shape.heads / sizes.heads) -
+      tiles_run;
   return run;
+}
+
+// The active tiles of the rows that begin in [begin, end), for tiles of `step`.
+inline int64_t tiles_of(const Worklist& list, int64_t number, int64_t step,
+                        int64_t begin, int64_t end) {
+  int64_t tiles = 0;
+  for (int64_t r = ceil_div(begin, step); r < ceil_div(end, step); ++r) {
+    tiles += static_cast<int64_t>(list.row(number, r).size());
+  }
+  return tiles;
 }
 
 }  // namespace tessera

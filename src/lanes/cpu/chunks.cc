@@ -207,33 +207,33 @@ void KeyBlock::read(const CpuWork::State& work, int64_t list, int64_t k_begin,
   all_live_ = false;
   // A lane without a key must be masked: a short block has no full chunk.
   const bool whole = keys == kBackwardKeys;
-  for (const Place& place : places) {
-    Chunk chunk{place.q_begin, {}};
-    chunk.bounds.rows =
-        std::min(kBackwardRows, work.sizes.q_len - place.q_begin);
-    if (place.full && whole) {
+  for (const Place place : places) {
+    const int64_t q_begin = int64_t{place.chunk} * kBackwardRows;
+    BackwardChunk chunk;
+    chunk.rows = std::min(kBackwardRows, work.sizes.q_len - q_begin);
+    if (place.full != 0 && whole) {
       all_live_ = true;
     } else {
-      const Window window(work, list, place.q_begin,
-                          place.q_begin + chunk.bounds.rows, k_begin, k_end);
+      const Window window(work, list, q_begin, q_begin + chunk.rows, k_begin,
+                          k_end);
       if (window.empty()) {
-        chunk.bounds.rows = 0;
+        chunk.rows = 0;
       } else if (window.full && whole) {
         all_live_ = true;
       } else {
-        chunk.bounds.layers = window.most_layers;
-        window.append(0, chunk.bounds.rows, kBackwardRows, first_, last_);
+        chunk.layers = window.most_layers;
+        window.append(0, chunk.rows, kBackwardRows, first_, last_);
         if (!all_live_) all_live_ = window.mark_live(0, keys, live_.data());
       }
     }
     chunks_.push_back(chunk);
   }
   size_t bounds = 0;
-  for (Chunk& chunk : chunks_) {
-    if (chunk.bounds.layers == 0) continue;
-    chunk.bounds.first = first_.data() + bounds;
-    chunk.bounds.last = last_.data() + bounds;
-    bounds += static_cast<size_t>(chunk.bounds.layers * kBackwardRows);
+  for (BackwardChunk& chunk : chunks_) {
+    if (chunk.layers == 0) continue;
+    chunk.first = first_.data() + bounds;
+    chunk.last = last_.data() + bounds;
+    bounds += static_cast<size_t>(chunk.layers * kBackwardRows);
   }
 }
 

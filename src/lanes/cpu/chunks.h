@@ -46,25 +46,21 @@ class QueryBlock {
 // The chunks of queries of one block of keys.
 class KeyBlock {
  public:
-  struct Chunk {
-    int64_t q_begin = 0;
-    BackwardChunk bounds;  // rows, layers, first and last are set
-  };
-
-  // `chunks` begin at these queries; those marked full have only legal pairs.
+  // A chunk of queries by its number; all pairs of a full one are legal.
   struct Place {
-    int64_t q_begin = 0;
-    bool full = false;
+    uint32_t chunk : 31;
+    uint32_t full : 1;
   };
   void read(const CpuWork::State& work, int64_t list, int64_t k_begin,
             int64_t k_end, std::span<const Place> places);
   // One for each place, with 0 rows where no pair is legal.
-  std::span<const Chunk> chunks() const { return chunks_; }
+  // Rows, layers, first and last are set.
+  std::span<const BackwardChunk> chunks() const { return chunks_; }
   // Per key, null where each has a query.
   const uint8_t* live() const { return all_live_ ? nullptr : live_.data(); }
 
  private:
-  std::vector<Chunk> chunks_;
+  std::vector<BackwardChunk> chunks_;
   std::vector<int32_t> first_, last_;
   std::vector<uint8_t> live_;
   bool all_live_ = false;

@@ -19,11 +19,11 @@
 #include <vector>
 
 #include "base/integers.h"
-#include "base/threads.h"
 #include "kernels/decode/decode.h"
 #include "lanes/cpu/call.h"
 #include "lanes/cpu/chunks.h"
 #include "lanes/cpu/scratch.h"
+#include "lanes/cpu/tasks.h"
 
 namespace tessera {
 namespace {
@@ -221,7 +221,7 @@ struct Worker {
   int64_t team = -1;
   Rows rows;
   KeySorter keys;
-  int64_t pairs = 0;
+  int64_t pairs = 0, tiles = 0;
 };
 
 // One call.
@@ -256,6 +256,11 @@ class Decoding {
   }
 
   int64_t tasks() const { return tasks_; }
+  int64_t tiles() const {
+    int64_t tiles = 0;
+    for (const Worker& worker : workers_) tiles += worker.tiles;
+    return tiles;
+  }
   int64_t pairs() const {
     int64_t pairs = 0;
     for (const Worker& worker : workers_) pairs += worker.pairs;
@@ -278,6 +283,11 @@ class Decoding {
     if (left_[static_cast<size_t>(number)].fetch_sub(
             1, std::memory_order_acq_rel) == 1) {
       merge(team, worker.rows);
+      for (int64_t h = team.head_begin; h < team.head_end; ++h) {
+        worker.tiles += tiles_of(work_.forward,
+                                 team.b * work_.sizes.heads + map_.plan_head(h),
+                                 work_.tile.q, 0, work_.sizes.q_len);
+      }
     }
   }
 
@@ -395,25 +405,20 @@ class Decoding {
 
 }  // namespace
 
-CpuRun decode(const CpuWork::State& work, const AttentionShape& shape,
-              const ForwardTensors& tensors, const CpuOptions& options,
-              Isa isa) {
+Result<CpuRun> decode(const CpuWork::State& work, const AttentionShape& shape,
+                      const ForwardTensors& tensors, const CpuOptions& options,
+                      Isa isa) {
   const DecodeVariant& variant =
       variant_for(decode_variants(), tensors.q.dtype, isa);
-  const int threads = threads_of(options);
-  Decoding decoding(work, shape, tensors, variant, threads);
-  std::atomic<int64_t> done{0};
-  parallel_for(decoding.tasks(), threads, [&](int64_t task, int worker) {
-    decoding.run(task, worker);
-    const int64_t finished = done.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (worker == 0 && options.progress) {
-      options.progress(static_cast<double>(finished) /
-                       static_cast<double>(decoding.tasks()));
-    }
-  });
-  CpuRun run = count_tiles(work.forward, shape, work.sizes);
+  Tasks tasks(options);
+  Decoding decoding(work, shape, tensors, variant, tasks.threads());
+  auto e =
+      tasks.run(decoding.tasks(), options.progress,
+                [&](int64_t task, int worker) { decoding.run(task, worker); });
+  if (!e) return e.error();
+  CpuRun run = count_tiles(decoding.tiles(), work.forward, shape, work.sizes);
   run.isa = variant.isa;
-  run.threads = threads;
+  run.threads = tasks.threads();
   run.pairs_run = decoding.pairs();
   return run;
 }

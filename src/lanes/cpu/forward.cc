@@ -5,17 +5,16 @@
 // depend on who ran what. Blocks come in descending order of work; the heads
 // of one block follow each other, since they share its chunks.
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/isa.h"
-#include "base/threads.h"
 #include "lanes/cpu/call.h"
 #include "lanes/cpu/chunks.h"
 #include "lanes/cpu/decode.h"
 #include "lanes/cpu/scratch.h"
+#include "lanes/cpu/tasks.h"
 #include "lanes/cpu/work.h"
 
 namespace tessera {
@@ -65,6 +64,7 @@ struct Worker {
   int64_t block = -1;
   QueryBlock chunks;
   int64_t pairs = 0;
+  int64_t tiles = 0;
 };
 
 }  // namespace
@@ -84,7 +84,7 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
   }
   const ForwardVariant& variant =
       variant_for(forward_variants(), tensors.q.dtype, *isa);
-  const int threads = threads_of(options);
+  Tasks tasks(options);
   const int64_t q_len = work.sizes.q_len;
   const std::vector<Block> blocks = blocks_of(work, rows_of_block(work, shape));
   const HeadMap map{shape.heads, shape.kv_heads, work.sizes.heads};
@@ -93,10 +93,9 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
   const auto scratch =
       static_cast<size_t>(forward_scratch(shape.head_dim, shape.v_head_dim));
 
-  std::vector<Worker> workers(static_cast<size_t>(threads));
-  std::atomic<int64_t> done{0};
-  const auto tasks = static_cast<int64_t>(blocks.size()) * group;
-  parallel_for(tasks, threads, [&](int64_t number, int worker_number) {
+  std::vector<Worker> workers(static_cast<size_t>(tasks.threads()));
+  const auto count = static_cast<int64_t>(blocks.size()) * group;
+  const auto run_task = [&](int64_t number, int worker_number) {
     Worker& worker = workers[static_cast<size_t>(worker_number)];
     const Block& block = blocks[static_cast<size_t>(number / group)];
     if (worker.block != number / group) {
@@ -132,16 +131,17 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
     task.scratch = thread_scratch().floats(scratch);
     task.pairs = &worker.pairs;
     variant.run(task);
-    const int64_t finished = done.fetch_add(1, std::memory_order_relaxed) + 1;
-    if (worker_number == 0 && options.progress) {
-      options.progress(static_cast<double>(finished) /
-                       static_cast<double>(tasks));
-    }
-  });
-
-  CpuRun run = count_tiles(work.forward, shape, work.sizes);
+    worker.tiles += tiles_of(work.forward, block.list, work.tile.q,
+                             block.q_begin, block.q_end);
+  };
+  if (auto e = tasks.run(count, options.progress, run_task); !e) {
+    return e.error();
+  }
+  int64_t tiles = 0;
+  for (const Worker& worker : workers) tiles += worker.tiles;
+  CpuRun run = count_tiles(tiles, work.forward, shape, work.sizes);
   run.isa = variant.isa;
-  run.threads = threads;
+  run.threads = tasks.threads();
   for (const Worker& worker : workers) run.pairs_run += worker.pairs;
   return run;
 }

@@ -10,7 +10,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "base/threads.h"
+#include "lanes/cpu/tasks.h"
 #include "lanes/cpu/work.h"
 #include "mask/sweep.h"
 #include "plan/well_formed.h"
@@ -93,11 +93,11 @@ Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
   sweep->bound.tile = {1, 1};
   const int64_t pieces_a_list = ceil_div(plan.q_len, kPiece);
   const int64_t pieces = sweep->lists() * pieces_a_list;
-  const int threads = threads_of(options);
+  Tasks tasks(options);
   std::vector<Piece> found(static_cast<size_t>(pieces));
   // A reader looks at all keys of a batch row once, so each gets a run of
   // pieces.
-  const int64_t runs = std::min<int64_t>(pieces, threads);
+  const int64_t runs = std::min<int64_t>(pieces, tasks.threads());
   std::atomic<int64_t> total{0};
   const auto read = [&](int64_t run, int) {
     Reader reader(*sweep, pieces_a_list);
@@ -111,7 +111,7 @@ Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
       total += static_cast<int64_t>(piece.spans.size());
     }
   };
-  parallel_for(runs, threads, read);
+  if (auto e = tasks.run(runs, read); !e) return e.error();
   if (total > kMaxKeySpans) {
     return over_limit("cpu",
                       "the legal keys of all queries must be at most {} "

@@ -1,4 +1,4 @@
-// lanes/cpu/scratch.h: memory of a worker, kept from call to call.
+// lanes/cpu/scratch.h: memory of a worker or a call, kept for the next one.
 #pragma once
 
 #include <cstddef>
@@ -6,32 +6,31 @@
 #include <new>
 #include <utility>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 namespace tessera {
 
-// Aligned to a cache line, or to a huge page where it is longer than one.
+// Floats, aligned to a cache line.
 class Scratch {
  public:
   size_t size() const { return size_; }
+
+  // Room for `n`; what was there is lost where it grows.
   float* floats(size_t n) {
-    if (n > size_) {
+    if (n > size_ || !data_) {
       data_.reset();
+      size_ = 0;
       data_.reset(static_cast<float*>(
-          ::operator new (n * sizeof(float), std::align_val_t{64})));
+          ::operator new (n * sizeof(float), std::align_val_t{kAlign})));
       size_ = n;
     }
     return data_.get();
   }
 
  private:
-  static constexpr size_t kAlign = size_t{1} << 21;
+  static constexpr size_t kAlign = 64;
 
   struct Free {
     void operator()(float* p) const {
-      ::operator delete (p, std::align_val_t{64});
+      ::operator delete (p, std::align_val_t{kAlign});
     }
   };
   std::unique_ptr<float, Free> data_;

@@ -1,0 +1,61 @@
+// lanes/cpu/tasks.h: the tasks of one call: progress, and memory that is not
+// there, which must not end the process.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <new>
+
+#include "base/fail.h"
+#include "base/threads.h"
+#include "lanes/cpu/work.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+class Tasks {
+ public:
+  explicit Tasks(const CpuOptions& options) : threads_(threads_of(options)) {}
+
+  int threads() const { return threads_; }
+  // A task found no memory: the others end as soon as they can.
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+
+  // Runs f(task, worker) for every task of [0, tasks).
+  template <class F>
+  Result<void> run(int64_t tasks, const std::function<void(double)>& progress,
+                   F&& f) {
+    std::atomic<int64_t> done{0};
+    parallel_for(tasks, threads_, [&](int64_t task, int worker) {
+      if (failed()) return;
+      try {
+        f(task, worker);
+      } catch (const std::bad_alloc&) {
+        failed_.store(true, std::memory_order_release);
+      }
+      const int64_t n = done.fetch_add(1, std::memory_order_relaxed) + 1;
+      if (worker == 0 && progress && n < tasks) {
+        progress(static_cast<double>(n) / static_cast<double>(tasks));
+      }
+    });
+    if (failed()) {
+      return over_limit("cpu",
+                        "working memory must be there, found none left for {} "
+                        "tasks on {} threads",
+                        tasks, threads_);
+    }
+    if (progress) progress(1);
+    return {};
+  }
+  template <class F>
+  Result<void> run(int64_t tasks, F&& f) {
+    return run(tasks, nullptr, f);
+  }
+
+ private:
+  int threads_;
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace tessera
