@@ -32,8 +32,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kBlock = 64;  // keys
-
 // How rows of a dtype are read as floats.
 template <class V, Dtype kDtype>
 struct FloatRows {
@@ -65,17 +63,18 @@ class Decode {
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPack = Words::kPack;
   static constexpr int kDims = Rows::kDims;
+  static constexpr int kBlock = 64;             // keys
   static constexpr int kMostRows = kLanes / 2;  // of a group
   static constexpr float kLog2e = 1.44269504f;
   // Sums in registers: as many as a register tile of other kernels has.
   static constexpr int kSums = V::kRows >= 8 ? 16 : 8;
 
  public:
-  explicit Decode(const DecodeTask& task) : t(task) {
-    width_ = t.dtype == Dtype::f32 ? 4 : 2;
-    ldq_ = decode_pitch(t.head_dim);
-    ldo_ = decode_pitch(t.v_head_dim);
-    q_ = t.scratch;
+  explicit Decode(const DecodeTask& task) : task_(task) {
+    width_ = task_.dtype == Dtype::f32 ? 4 : 2;
+    ldq_ = decode_pitch(task_.head_dim);
+    ldo_ = decode_pitch(task_.v_head_dim);
+    q_ = task_.scratch;
     zeros_ = q_ + kDecodeRows * ldq_;
     s_ = zeros_ + (ldq_ > ldo_ ? ldq_ : ldo_);
     p_ = kPack == 1 ? s_ : s_ + kBlock * kMostRows;
@@ -84,15 +83,16 @@ class Decode {
   void run() {
     const int64_t padding = s_ - q_;
     __builtin_memset(q_, 0, static_cast<size_t>(padding) * sizeof(float));
-    for (int64_t r = 0; r < t.rows; ++r) {
-      stage_row<V, Words>(t.q[r], t.dtype, t.head_dim, q_ + r * ldq_);
+    for (int64_t r = 0; r < task_.rows; ++r) {
+      stage_row<V, Words>(task_.q[r], task_.dtype, task_.head_dim,
+                          q_ + r * ldq_);
     }
     Block blocks[2];
     gather(blocks[0]);
     for (int i = 0; blocks[i].keys > 0; i = 1 - i) {
       gather(blocks[1 - i]);
       groups<kMostRows>(0, blocks[i], blocks[1 - i]);
-      *t.pairs += t.rows * blocks[i].keys;
+      *task_.pairs += task_.rows * blocks[i].keys;
     }
   }
 
@@ -106,12 +106,12 @@ class Decode {
 
   void gather(Block& block) {
     int64_t n = 0;
-    while (n < kBlock && run_ < t.run_count) {
-      const KeyRun& run = t.runs[run_];
+    while (n < kBlock && run_ < task_.run_count) {
+      const KeyRun& run = task_.runs[run_];
       int64_t key = run.begin + used_;
       for (; key < run.end && n < kBlock; ++key, ++n) {
-        block.k[n] = row_at(t.k, t.dtype, key * t.k_stride);
-        block.v[n] = row_at(t.v, t.dtype, key * t.v_stride);
+        block.k[n] = row_at(task_.k, task_.dtype, key * task_.k_stride);
+        block.v[n] = row_at(task_.v, task_.dtype, key * task_.v_stride);
       }
       used_ = key - run.begin;
       if (key >= run.end) {
@@ -126,7 +126,7 @@ class Decode {
   // All rows from `row` on, in groups of R at most.
   template <int R>
   void groups(int64_t row, const Block& block, const Block& next) {
-    for (; row + R <= t.rows; row += R) {
+    for (; row + R <= task_.rows; row += R) {
       float alpha[kLanes];
       scores<R>(row, block, next);
       probabilities<R>(row, block, alpha);
@@ -148,10 +148,11 @@ class Decode {
   template <int R>
   void scores(int64_t row, const Block& block, const Block& next) {
     constexpr int kKeys = kLanes / R;
-    const F factor = V::set(t.softcap > 0 ? 2 * t.scale * kLog2e / t.softcap
-                                          : t.scale * kLog2e);
+    const F factor =
+        V::set(task_.softcap > 0 ? 2 * task_.scale * kLog2e / task_.softcap
+                                 : task_.scale * kLog2e);
     const float* const q = q_ + row * ldq_;
-    const int64_t whole = t.head_dim / kDims * kDims;
+    const int64_t whole = task_.head_dim / kDims * kDims;
     for (int64_t first = 0; first < block.keys; first += kKeys) {
       const void* const* const k = block.k + first;
       const void* const* const later = next.k + first;
@@ -179,10 +180,10 @@ class Decode {
               return Rows::load(from, i);
             });
       }
-      if (whole < t.head_dim) {
+      if (whole < task_.head_dim) {
         add(
             whole, [&](const void* from) __attribute__((always_inline)) {
-              return Rows::load(from, whole, t.head_dim - whole);
+              return Rows::load(from, whole, task_.head_dim - whole);
             });
       }
       V::store(s_ + first * R, V::mul(V::sums(acc), factor));
@@ -196,9 +197,9 @@ class Decode {
     constexpr int kKeys = kLanes / R;
     const F none = V::set(-__builtin_inff());
     const int64_t words = (block.keys + kKeys - 1) / kKeys * kLanes;
-    if (t.softcap > 0) {
+    if (task_.softcap > 0) {
       for (int64_t i = 0; i < words; i += kLanes) {
-        V::store(s_ + i, V::mul(V::set(t.softcap * kLog2e),
+        V::store(s_ + i, V::mul(V::set(task_.softcap * kLog2e),
                                 Tanh<V>(V::load(s_ + i)).value));
       }
     }
@@ -215,7 +216,7 @@ class Decode {
     float top[kLanes], old[kLanes];
     V::store(top, largest);
     for (int r = 0; r < R; ++r) {
-      DecodeSums& sums = t.sums[row + r];
+      DecodeSums& sums = task_.sums[row + r];
       float most = sums.max;
       for (int j = 0; j < kKeys; ++j) {
         const float x = top[r * kKeys + j];
@@ -245,7 +246,7 @@ class Decode {
     for (int r = 0; r < R; ++r) {
       float more = 0;
       for (int j = 0; j < kKeys; ++j) more += top[r * kKeys + j];
-      DecodeSums& sums = t.sums[row + r];
+      DecodeSums& sums = task_.sums[row + r];
       sums.sum = sums.sum * alpha[r * kKeys] + more;
     }
   }
@@ -255,7 +256,7 @@ class Decode {
   template <int R, int N>
   void values(int64_t i, int64_t row, const Block& block, const Block& next,
               const float* alpha) {
-    for (; i + N * kDims <= t.v_head_dim; i += N * kDims) {
+    for (; i + N * kDims <= task_.v_head_dim; i += N * kDims) {
       add_values<R, N>(
           i, row, block, next, alpha,
           [i](const void* const* from, F* v) __attribute__((always_inline)) {
@@ -267,8 +268,8 @@ class Decode {
     }
     if constexpr (N > 1) {
       values<R, N / 2>(i, row, block, next, alpha);
-    } else if (i < t.v_head_dim) {
-      const int64_t count = t.v_head_dim - i;
+    } else if (i < task_.v_head_dim) {
+      const int64_t count = task_.v_head_dim - i;
       add_values<R, 1>(
           i, row, block, next, alpha,
           [=](const void* const* from, F* v) __attribute__((always_inline)) {
@@ -283,7 +284,7 @@ class Decode {
     constexpr int kKeys = kLanes / R;
     constexpr int kVectors = N * kPack;
     F acc[R][kVectors];
-    float* const out = t.out + row * ldo_ + i;
+    float* const out = task_.out + row * ldo_ + i;
     for (int r = 0; r < R; ++r) {
       const F shrink = V::set(alpha[r * kKeys]);
 #pragma GCC unroll 16
@@ -320,7 +321,7 @@ class Decode {
     }
   }
 
-  const DecodeTask& t;
+  const DecodeTask& task_;
   int64_t run_ = 0, used_ = 0;  // the next key to gather
   int64_t width_, ldq_, ldo_;
   float *q_, *zeros_, *s_, *p_;
