@@ -110,11 +110,12 @@ class Backward {
       }
     }
     *odd_keys_ = 0;
-    each_odd_number(block_.keys, block_.k, block_.k_stride, block_.head_dim,
-                    block_.live, [&](int64_t k, int64_t d, float) {
-                      clear_number<Words>(k_, ldk_, k, d);
-                      *odd_keys_ = 1;
-                    });
+    each_odd_number<V>(block_.k, block_.dtype, block_.k_stride, block_.keys,
+                       block_.live, block_.head_dim,
+                       [&](int64_t k, int64_t d, float) {
+                         clear_number<Words>(k_, ldk_, k, d);
+                         *odd_keys_ = 1;
+                       });
     fill_zero(dk_, panels_ * kPanel * block_.head_dim);
     fill_zero(dv_, panels_ * kPanel * block_.v_head_dim);
   }
@@ -427,14 +428,14 @@ class Backward {
   // other: products 3, 4 and 5 would spread it, since 0 times it is NaN. They
   // find 0 in its place, and it is added one by one.
   void clear_odd_rows(const BackwardChunk& chunk) {
-    each_odd_number(chunk.rows, chunk.q, chunk.q_stride, block_.head_dim,
-                    chunk.live, [&](int64_t r, int64_t d, float) {
-                      clear_number<Words>(kPack == 2 ? q_pairs_ : q_, ldq_, r,
-                                          d);
-                    });
-    each_odd_number(
-        chunk.rows, chunk.dout, chunk.dout_stride, block_.v_head_dim,
-        chunk.live, [&](int64_t r, int64_t d, float) {
+    each_odd_number<V>(
+        chunk.q, block_.dtype, chunk.q_stride, chunk.rows, chunk.live,
+        block_.head_dim, [&](int64_t r, int64_t d, float) {
+          clear_number<Words>(kPack == 2 ? q_pairs_ : q_, ldq_, r, d);
+        });
+    each_odd_number<V>(
+        chunk.dout, block_.dtype, chunk.dout_stride, chunk.rows, chunk.live,
+        block_.v_head_dim, [&](int64_t r, int64_t d, float) {
           clear_number<Words>(kPack == 2 ? o_pairs_ : o_, ldo_, r, d);
         });
   }
@@ -442,53 +443,33 @@ class Backward {
     const auto add = [&](float* to, const float* by) {
       return [&chunk, i, to, by](int64_t r, int64_t d, float x) {
         for (int64_t lane = 0; lane < kPanel; ++lane) {
-          if (!is_legal(chunk, r, i * kPanel + lane)) continue;
+          if (!is_legal(chunk, kBackwardRows, r, i * kPanel + lane)) continue;
           to[d * kPanel + lane] += lane_at<Words>(by, kPanel, r, lane) * x;
         }
       };
     };
-    each_odd_number(chunk.rows, chunk.q, chunk.q_stride, block_.head_dim,
-                    chunk.live, add(dk_ + i * kPanel * block_.head_dim, ds));
-    each_odd_number(
-        chunk.rows, chunk.dout, chunk.dout_stride, block_.v_head_dim,
-        chunk.live,
+    each_odd_number<V>(chunk.q, block_.dtype, chunk.q_stride, chunk.rows,
+                       chunk.live, block_.head_dim,
+                       add(dk_ + i * kPanel * block_.head_dim, ds));
+    each_odd_number<V>(
+        chunk.dout, block_.dtype, chunk.dout_stride, chunk.rows, chunk.live,
+        block_.v_head_dim,
         add(dv_ + i * kPanel * block_.v_head_dim, kPack == 2 ? p_ : s_));
   }
   void add_odd_keys(const BackwardChunk& chunk) {
-    each_odd_number(block_.keys, block_.k, block_.k_stride, block_.head_dim,
-                    block_.live, [&](int64_t k, int64_t d, float x) {
-                      const float* const ds =
-                          ds_ + k / kPanel * kBackwardRows * kPanel / kPack;
-                      for (int64_t r = 0; r < chunk.rows; ++r) {
-                        if (!is_legal(chunk, r, k)) continue;
-                        // Here a pair is two neighbours of a row.
-                        const int64_t at = r * kPanel + k % kPanel;
-                        chunk.dq[r * ldk_ + d] +=
-                            lane_at<Words>(ds, 1, at, 0) * x;
-                      }
-                    });
+    each_odd_number<V>(
+        block_.k, block_.dtype, block_.k_stride, block_.keys, block_.live,
+        block_.head_dim, [&](int64_t k, int64_t d, float x) {
+          const float* const ds =
+              ds_ + k / kPanel * kBackwardRows * kPanel / kPack;
+          for (int64_t r = 0; r < chunk.rows; ++r) {
+            if (!is_legal(chunk, kBackwardRows, r, k)) continue;
+            // Here a pair is two neighbours of a row.
+            const int64_t at = r * kPanel + k % kPanel;
+            chunk.dq[r * ldk_ + d] += lane_at<Words>(ds, 1, at, 0) * x;
+          }
+        });
   }
-  template <class Visit>
-  void each_odd_number(int64_t rows, const void* data, int64_t stride,
-                       int64_t dim, const uint8_t* live, Visit&& visit) const {
-    for (int64_t r = 0; r < rows; ++r) {
-      if (live != nullptr && live[r] == 0) continue;
-      const void* const row = row_at(data, block_.dtype, r * stride);
-      if (row_is_finite<V>(row, block_.dtype, dim)) continue;
-      for (int64_t d = 0; d < dim; ++d) {
-        const float x = number_at<V>(row, block_.dtype, d);
-        if (!is_finite(x)) visit(r, d, x);
-      }
-    }
-  }
-  static bool is_legal(const BackwardChunk& chunk, int64_t r, int64_t k) {
-    for (int32_t layer = 0; layer < chunk.layers; ++layer) {
-      const int64_t at = layer * kBackwardRows + r;
-      if (chunk.first[at] <= k && k < chunk.last[at]) return true;
-    }
-    return chunk.layers == 0;
-  }
-
   const BackwardBlock& block_;
   int64_t panels_, k_words_, v_words_, ldq_, ldo_, ldk_;
   float *kt_, *vt_, *k_, *dk_, *dv_, *q_, *o_, *s_, *g_, *ds_;

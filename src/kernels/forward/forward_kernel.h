@@ -271,7 +271,7 @@ class Forward {
   void add_odd_values(int64_t i, const KeyChunk& chunk) {
     each_odd_value(chunk, [&](int64_t k, int64_t d, float v) {
       for (int64_t lane = 0; lane < kPanel; ++lane) {
-        if (!is_legal(chunk, i * kPanel + lane, k)) continue;
+        if (!is_legal(chunk, kForwardRows, i * kPanel + lane, k)) continue;
         o_panel(i)[d * kPanel + lane] +=
             lane_at<Words>(p_, kPanel, k, lane) * v;
       }
@@ -279,23 +279,9 @@ class Forward {
   }
   template <class Visit>
   void each_odd_value(const KeyChunk& chunk, Visit&& visit) const {
-    for (int64_t k = 0; k < chunk.keys; ++k) {
-      if (chunk.live != nullptr && chunk.live[k] == 0) continue;
-      const void* row =
-          row_at(task_.v, task_.dtype, (chunk.begin + k) * task_.v_stride);
-      if (row_is_finite<V>(row, task_.dtype, task_.v_head_dim)) continue;
-      for (int64_t d = 0; d < task_.v_head_dim; ++d) {
-        const float v = number_at<V>(row, task_.dtype, d);
-        if (!is_finite(v)) visit(k, d, v);
-      }
-    }
-  }
-  static bool is_legal(const KeyChunk& chunk, int64_t r, int64_t k) {
-    for (int32_t layer = 0; layer < chunk.layers; ++layer) {
-      const int64_t at = layer * kForwardRows + r;
-      if (chunk.first[at] <= k && k < chunk.last[at]) return true;
-    }
-    return false;
+    each_odd_number<V>(
+        row_at(task_.v, task_.dtype, chunk.begin * task_.v_stride), task_.dtype,
+        task_.v_stride, chunk.keys, chunk.live, task_.v_head_dim, visit);
   }
 
   Range range_of(int64_t i, int j, const KeyChunk& chunk) const {

@@ -85,6 +85,33 @@ inline bool row_is_finite(const void* row, Dtype dtype, int64_t dim) {
   return true;
 }
 
+// Calls visit(row, d, x) for every number that is not finite, of rows [0, rows)
+// that are live; `live` may be null: all are.
+template <class V, class Visit>
+inline void each_odd_number(const void* data, Dtype dtype, int64_t stride,
+                            int64_t rows, const uint8_t* live, int64_t dim,
+                            Visit&& visit) {
+  for (int64_t r = 0; r < rows; ++r) {
+    if (live != nullptr && live[r] == 0) continue;
+    const void* const row = row_at(data, dtype, r * stride);
+    if (row_is_finite<V>(row, dtype, dim)) continue;
+    for (int64_t d = 0; d < dim; ++d) {
+      const float x = number_at<V>(row, dtype, d);
+      if (!is_finite(x)) visit(r, d, x);
+    }
+  }
+}
+
+// May query r of a chunk attend to key k? `rows` bounds make a layer.
+template <class Chunk>
+inline bool is_legal(const Chunk& chunk, int64_t rows, int64_t r, int64_t k) {
+  for (int32_t layer = 0; layer < chunk.layers; ++layer) {
+    const int64_t at = layer * rows + r;
+    if (chunk.first[at] <= k && k < chunk.last[at]) return true;
+  }
+  return chunk.layers == 0;
+}
+
 // Sets number d of staged row `r` to 0; `ld` floats lie between its words'
 // rows, which hold one row of floats or, interleaved, a pair of rows.
 template <class Words>
