@@ -4,10 +4,11 @@ STRICT ?= $(if $(CI),ON,OFF)
 JOBS   ?= $(shell nproc)
 TESSERA = $(BUILD)/tessera
 
-.PHONY: help build demo test check bench format clean configure
+.PHONY: help build demo test tpu check bench format clean configure
 help:
 	@echo 'make demo    set up, build, then plan, picture and run packed documents'
 	@echo 'make test    set up, build and test'
+	@echo 'make tpu     fetch what compiles for TPUs into .venv, then build'
 	@echo 'make build   build Release into build/ (installs nothing)'
 	@echo 'make bench   time the planner and attention on this machine'
 	@echo 'make check   all that must hold before a change lands (dev/check)'
@@ -55,6 +56,15 @@ test:
 	@dev/setup
 	@$(MAKE) --no-print-directory build
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+
+# Compiling for TPUs needs no TPU. The rest of the project does not need this.
+tpu:
+	@dev/setup
+	@dev/python_setup
+	@$(MAKE) --no-print-directory build
+	@echo
+	TESSERA_PYTHON=.venv/bin/python $(TESSERA) compile \
+	  examples/product.mlir --target v6e:1x1
 
 # Peers are those whose interpreters are set: bench/README.md.
 RESULTS ?= $(BUILD)/results

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/child.h"
 #include "base/text.h"
-#include "cli/child.h"
 #include "cli/machine.h"
 #include "cli/numbers.h"
 

@@ -39,10 +39,32 @@ set(thread_sources ${test_sources})
 list(FILTER thread_sources INCLUDE REGEX "threads_test\\.cc$")
 list(FILTER test_sources EXCLUDE REGEX "threads_test\\.cc$")
 
+# Fake plugins, each a library of its own from tests/plugins/<name>.cc.
+set(fake_plugins "${PROJECT_BINARY_DIR}/fake_plugins")
+file(GLOB plugin_sources CONFIGURE_DEPENDS tests/plugins/*.cc)
+if(pjrt_header)
+  foreach(source IN LISTS plugin_sources)
+    get_filename_component(name "${source}" NAME_WE)
+    add_library(fake_${name} MODULE "${source}")
+    target_include_directories(fake_${name} PRIVATE .)
+    target_link_libraries(fake_${name} PRIVATE tessera_pjrt_header)
+    tessera_compile(fake_${name})
+    set_target_properties(fake_${name} PROPERTIES
+      PREFIX "" OUTPUT_NAME ${name}
+      LIBRARY_OUTPUT_DIRECTORY "${fake_plugins}")
+    list(APPEND fake_targets fake_${name})
+  endforeach()
+endif()
+
 if(test_sources)
   tessera_add_tests(unit_tests ${test_sources})
   target_link_libraries(unit_tests PRIVATE
     $<TARGET_NAME_IF_EXISTS:test_support> $<TARGET_NAME_IF_EXISTS:tessera_cli>)
+  target_compile_definitions(unit_tests PRIVATE
+    TESSERA_FAKE_PLUGINS="${fake_plugins}")
+  if(fake_targets)
+    add_dependencies(unit_tests ${fake_targets})
+  endif()
 endif()
 if(thread_sources)
   tessera_add_tests(thread_tests ${thread_sources})

@@ -1,5 +1,5 @@
-// cli/child.cc: a process group of its own, read through pipes, killed whole.
-#include "cli/child.h"
+// base/child.cc: a process group of its own, read through pipes, killed whole.
+#include "base/child.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 constexpr size_t kMaxOutput = size_t{1} << 24;  // the rest is read and dropped
@@ -170,4 +170,4 @@ Result<ChildRun> run_child(
   return run;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

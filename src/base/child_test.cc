@@ -1,5 +1,5 @@
-// cli/child_test.cc: other programs end, one way or another.
-#include "cli/child.h"
+// base/child_test.cc: other programs end, one way or another.
+#include "base/child.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 Result<ChildRun> shell(const std::string& script, double limit) {
@@ -75,4 +75,4 @@ TEST(Child, OneThatIsNotThereSaysSo) {
 }
 
 }  // namespace
-}  // namespace tessera::cli
+}  // namespace tessera

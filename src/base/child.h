@@ -1,4 +1,4 @@
-// cli/child.h: runs another program, for so long and no longer.
+// base/child.h: runs another program, for so long and no longer.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 struct ChildRun {
   std::string out, err;    // what it printed, up to the end or the limit
@@ -23,4 +23,4 @@ Result<ChildRun> run_child(
     const std::vector<std::pair<std::string, std::string>>& environment,
     double limit_seconds);
 
-}  // namespace tessera::cli
+}  // namespace tessera

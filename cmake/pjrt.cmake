@@ -1,0 +1,30 @@
+# The header of the PJRT C API, which only src/pjrt/ sees. TESSERA_PJRT_HEADER
+# names its folder; else it is looked for where `make tpu` puts it. Without it
+# the library has src/pjrt/no_plugin.cc, which says how to get it.
+set(TESSERA_PJRT_HEADER "" CACHE PATH "The folder that holds pjrt_c_api.h")
+
+set(pjrt_header "${TESSERA_PJRT_HEADER}")
+if(pjrt_header AND NOT EXISTS "${pjrt_header}/pjrt_c_api.h")
+  message(FATAL_ERROR "TESSERA_PJRT_HEADER must be a folder with pjrt_c_api.h, "
+    "found none in '${pjrt_header}'")
+endif()
+if(NOT pjrt_header)
+  file(GLOB found "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/\
+xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h")
+  if(found)
+    list(GET found 0 found)
+    get_filename_component(pjrt_header "${found}" DIRECTORY)
+  endif()
+endif()
+
+add_library(tessera_pjrt_header INTERFACE)
+if(pjrt_header)
+  message(STATUS "PJRT: the header in ${pjrt_header}")
+  target_include_directories(tessera_pjrt_header SYSTEM
+    INTERFACE "${pjrt_header}")
+  list(FILTER lib_sources EXCLUDE REGEX "/src/pjrt/no_plugin\\.cc$")
+else()
+  message(STATUS "PJRT: no header, so no plugins (`make tpu` brings it)")
+  list(FILTER lib_sources EXCLUDE REGEX
+    "/src/pjrt/(plugin|topology|compile)\\.cc$")
+endif()

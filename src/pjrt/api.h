@@ -1,0 +1,68 @@
+// pjrt/api.h: the one way to call a plugin. Private to src/pjrt: it brings the
+// vendor's header.
+//
+// A plugin may be older or newer than that header. What an older one lacks is
+// past the size that it states, of its functions and of every struct that it
+// returns; nothing past that size is read. A newer one sees from our sizes what
+// we know of.
+#pragma once
+
+#include <pjrt_c_api.h>
+
+#include <cstddef>
+#include <string_view>
+
+#include "base/fail.h"
+#include "pjrt/plugin.h"
+
+namespace tessera::pjrt {
+
+// Whether `member` of the struct `at` lies within the size that it states.
+template <class Struct, class Member>
+bool reaches(const Struct& at, Member Struct::*member) {
+  const auto offset =
+      static_cast<size_t>(reinterpret_cast<const char*>(&(at.*member)) -
+                          reinterpret_cast<const char*>(&at));
+  return offset + sizeof(Member) <= at.struct_size;
+}
+
+// Null where the plugin has no such function.
+template <class Function>
+Function* function_of(const PJRT_Api& api, Function* PJRT_Api::*member) {
+  return reaches(api, member) ? api.*member : nullptr;
+}
+
+// Takes the error, which is not null, and frees it.
+Error take_error(const PJRT_Api& api, PJRT_Error* error, std::string_view rule,
+                 std::string_view subject);
+
+// How an error of a call reads: "[pjrt] <rule>, found ... for <subject>".
+struct Purpose {
+  std::string_view rule;
+  std::string_view subject;
+};
+
+// Fills in struct_size and calls; use TESSERA_PJRT_CALL.
+template <class Args>
+Result<void> call(const PJRT_Api& api, PJRT_Error* (*PJRT_Api::*member)(Args*),
+                  std::string_view name, size_t struct_size, Args& args,
+                  const Purpose& purpose) {
+  auto* function = function_of(api, member);
+  if (!function) {
+    return unavailable("pjrt", "{}, found a plugin without {} for {}",
+                       purpose.rule, name, purpose.subject);
+  }
+  args.struct_size = struct_size;
+  if (PJRT_Error* error = function(&args)) {
+    return take_error(api, error, purpose.rule, purpose.subject);
+  }
+  return {};
+}
+
+// A macro because the size is a constant that is named after the function, and
+// not sizeof, which counts padding that a newer plugin may use.
+#define TESSERA_PJRT_CALL(plugin, name, args, ...)               \
+  ::tessera::pjrt::call(*(plugin).api(), &PJRT_Api::name, #name, \
+                        size_t{name##_Args_STRUCT_SIZE}, args, __VA_ARGS__)
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,65 @@
+// pjrt/compile.h: a program compiled ahead of time, and what is known of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "pjrt/compile_options.h"
+#include "pjrt/topology.h"
+
+struct PJRT_Executable;
+
+namespace tessera::pjrt {
+
+template <>
+void Destroyer<PJRT_Executable>::operator()(PJRT_Executable* object) const;
+
+// Bytes in the device's memory; a program's code, its arrays, its scratch.
+struct MemoryStats {
+  int64_t code = 0;
+  int64_t argument = 0;
+  int64_t output = 0;
+  int64_t alias = 0;  // of arguments that become outputs
+  int64_t temporary = 0;
+  std::optional<int64_t> peak;  // older plugins do not say
+};
+
+// What the compiler says of a program's cost: "flops", "bytes accessed".
+struct CostProperty {
+  std::string name;
+  std::variant<double, int64_t, bool, std::string, std::vector<int64_t>> value;
+};
+
+// A plugin need not have everything: what it lacks is an error of the kind
+// `unavailable`.
+class Executable {
+ public:
+  const Plugin& plugin() const { return *handle_.get_deleter().plugin; }
+
+  Result<std::string> name() const;
+  Result<std::string> fingerprint() const;  // bytes, not text
+  Result<int64_t> outputs() const;
+  Result<int64_t> code_bytes() const;
+  Result<MemoryStats> memory() const;
+  Result<std::vector<CostProperty>> cost() const;  // sorted by name
+  // For the same platform and plugin version only.
+  Result<std::string> serialize() const;
+
+  PJRT_Executable* handle() const { return handle_.get(); }
+
+ private:
+  friend Result<Executable> compile(const Topology&, std::string_view,
+                                    const CompileOptions&);
+
+  Handle<PJRT_Executable> handle_;
+};
+
+// `program` is a StableHLO module, as text or as bytecode.
+Result<Executable> compile(const Topology& topology, std::string_view program,
+                           const CompileOptions& options = {});
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,51 @@
+// pjrt/compile_options.cc: two small messages in protobuf's wire format.
+#include "pjrt/compile_options.h"
+
+namespace tessera::pjrt {
+namespace {
+
+// Field numbers: CompileOptionsProto, and ExecutableBuildOptionsProto in it.
+constexpr uint64_t kBuildOptions = 3;
+constexpr uint64_t kReplicas = 4;
+constexpr uint64_t kPartitions = 5;
+constexpr uint64_t kUseSpmd = 6;
+constexpr uint64_t kUseShardy = 19;
+
+constexpr uint64_t kVarint = 0;  // wire types
+constexpr uint64_t kBytes = 2;
+
+// Seven bits a byte, low ones first; the top bit says that more follow.
+void add_varint(std::string& out, uint64_t value) {
+  while (value >= 0x80) {
+    out += static_cast<char>(value | 0x80);
+    value >>= 7;
+  }
+  out += static_cast<char>(value);
+}
+
+void add_number(std::string& out, uint64_t field, int64_t value) {
+  if (value == 0) return;
+  add_varint(out, field << 3 | kVarint);
+  add_varint(out, static_cast<uint64_t>(value));
+}
+
+void add_message(std::string& out, uint64_t field, const std::string& bytes) {
+  add_varint(out, field << 3 | kBytes);
+  add_varint(out, bytes.size());
+  out += bytes;
+}
+
+}  // namespace
+
+std::string compile_options_bytes(const CompileOptions& options) {
+  std::string build;
+  add_number(build, kReplicas, options.replicas);
+  add_number(build, kPartitions, options.partitions);
+  add_number(build, kUseSpmd, options.use_spmd ? 1 : 0);
+  add_number(build, kUseShardy, options.use_shardy ? 1 : 0);
+  std::string out;
+  add_message(out, kBuildOptions, build);
+  return out;
+}
+
+}  // namespace tessera::pjrt

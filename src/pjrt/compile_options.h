@@ -1,0 +1,19 @@
+// pjrt/compile_options.h: XLA's CompileOptionsProto, as far as we set it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tessera::pjrt {
+
+struct CompileOptions {
+  int64_t replicas = 1;
+  int64_t partitions = 1;
+  bool use_spmd = false;
+  bool use_shardy = false;  // for a program with `sdy` operations
+};
+
+// The bytes in protobuf's wire format; a field at its default is left out.
+std::string compile_options_bytes(const CompileOptions& options);
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,35 @@
+// pjrt/compile_options_test.cc: golden bytes, checked by hand against the wire
+// format.
+#include "pjrt/compile_options.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera::pjrt {
+namespace {
+
+std::string hex(const std::string& bytes) {
+  std::string out;
+  for (const char c : bytes) {
+    char two[4];
+    snprintf(two, sizeof two, "%02x", static_cast<unsigned char>(c));
+    out += two;
+  }
+  return out;
+}
+
+// Tag 0x1a: field 3, length delimited. 0x20, 0x28, 0x30: fields 4, 5, 6 as
+// varints; 0x98 0x01: field 19.
+TEST(CompileOptions, BytesAreGolden) {
+  EXPECT_EQ(hex(compile_options_bytes({})), "1a0420012801");
+  EXPECT_EQ(hex(compile_options_bytes({1, 4, true, true})),
+            "1a09200128043001980101");
+  EXPECT_EQ(hex(compile_options_bytes({300, 1, false, false})),
+            "1a0520ac022801");
+  EXPECT_EQ(hex(compile_options_bytes({0, 0, false, false})), "1a00");
+  EXPECT_EQ(hex(compile_options_bytes({1, int64_t{1} << 40, false, true})),
+            "1a0c2001288080808080"
+            "20980101");
+}
+
+}  // namespace
+}  // namespace tessera::pjrt

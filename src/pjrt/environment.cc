@@ -1,0 +1,57 @@
+// pjrt/environment.cc: libtpu's environment, without overriding the user's.
+#include "pjrt/environment.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include "base/fail.h"
+#include "base/text.h"
+
+namespace tessera::pjrt {
+namespace {
+
+constexpr std::string_view kFlags = "LIBTPU_INIT_ARGS";
+
+}  // namespace
+
+Result<Variables> tpu_environment(const std::string& dump_folder) {
+  Variables out = {
+      {"TPU_SKIP_MDS_QUERY", "1"},
+      // Any type it knows: the topology of a compile is what counts.
+      {"TPU_ACCELERATOR_TYPE", "v6e-4"},
+      {"TPU_WORKER_HOSTNAMES", "localhost"},
+      {"ALLOW_MULTIPLE_LIBTPU_LOAD", "true"},
+      {"TPU_LOG_DIR", "disabled"},
+      {"TPU_MIN_LOG_LEVEL", "3"},
+      {"TPU_STDERR_LOG_LEVEL", "3"},
+  };
+  if (dump_folder.empty()) return out;
+  if (dump_folder.find_first_of(" \t\r\n'\"\\") != std::string::npos) {
+    return invalid("pjrt",
+                   "a dump folder must have no white space, quote or backslash "
+                   "in its name, found {}",
+                   in_quotes(dump_folder));
+  }
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(dump_folder, ignored)) {
+    return io_error("pjrt", "a dump folder must exist, found none for {}",
+                    in_quotes(dump_folder));
+  }
+  out.emplace_back(kFlags, "--xla_jf_dump_to=" + dump_folder +
+                               " --xla_jf_dump_llo_text=true");
+  return out;
+}
+
+void set_missing(const Variables& variables) {
+  for (const auto& [name, value] : variables) {
+    const char* users = std::getenv(name.c_str());
+    if (users && name == kFlags && std::string_view(users) != value) {
+      setenv(name.c_str(), (value + " " + users).c_str(), 1);
+    } else {
+      setenv(name.c_str(), value.c_str(), 0);
+    }
+  }
+}
+
+}  // namespace tessera::pjrt

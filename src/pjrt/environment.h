@@ -1,0 +1,25 @@
+// pjrt/environment.h: what libtpu reads from the environment when it loads.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/result.h"
+
+namespace tessera::pjrt {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// What lets libtpu compile where no TPU is: no questions to a metadata server
+// (it would ask one for minutes), no log files, quiet on stderr, any number of
+// processes at once. With a dump folder, libtpu also writes there what it makes
+// of each program; the folder must exist and have no white space in its name.
+Result<Variables> tpu_environment(const std::string& dump_folder = {});
+
+// Sets what is not set: the user's own values stay. Of LIBTPU_INIT_ARGS, which
+// is a list of flags, the user's come last and win. Before the plugin loads,
+// and before the process starts threads that read the environment.
+void set_missing(const Variables& variables);
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,60 @@
+// pjrt/environment_test.cc: libtpu's variables, and the user's own.
+#include "pjrt/environment.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace tessera::pjrt {
+namespace {
+
+std::string value(const Variables& variables, const std::string& name) {
+  for (const auto& [n, v] : variables) {
+    if (n == name) return v;
+  }
+  return "(none)";
+}
+
+TEST(TpuEnvironment, AsksNoServerAndDumpsWhenTold) {
+  const auto plain = tpu_environment();
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(value(*plain, "TPU_SKIP_MDS_QUERY"), "1");
+  EXPECT_EQ(value(*plain, "ALLOW_MULTIPLE_LIBTPU_LOAD"), "true");
+  EXPECT_EQ(value(*plain, "LIBTPU_INIT_ARGS"), "(none)");
+  const auto dumps = tpu_environment("/tmp");
+  ASSERT_TRUE(dumps.ok());
+  EXPECT_EQ(value(*dumps, "LIBTPU_INIT_ARGS"),
+            "--xla_jf_dump_to=/tmp --xla_jf_dump_llo_text=true");
+}
+
+TEST(TpuEnvironment, RefusesAFolderThatFlagsCannotName) {
+  EXPECT_EQ(tpu_environment("/no/such/folder").error().message,
+            "[pjrt] a dump folder must exist, found none for "
+            "'/no/such/folder'");
+  EXPECT_EQ(tpu_environment("/tmp/a b").error().message,
+            "[pjrt] a dump folder must have no white space, quote or "
+            "backslash in its name, found '/tmp/a b'");
+}
+
+TEST(TpuEnvironment, TheUsersValuesStay) {
+  setenv("TESSERA_TEST_MINE", "mine", 1);
+  unsetenv("TESSERA_TEST_NEW");
+  set_missing({{"TESSERA_TEST_MINE", "ours"}, {"TESSERA_TEST_NEW", "ours"}});
+  EXPECT_STREQ(std::getenv("TESSERA_TEST_MINE"), "mine");
+  EXPECT_STREQ(std::getenv("TESSERA_TEST_NEW"), "ours");
+  unsetenv("TESSERA_TEST_MINE");
+  unsetenv("TESSERA_TEST_NEW");
+}
+
+TEST(TpuEnvironment, FlagsAreJoinedWithTheUsersLast) {
+  const char* before = std::getenv("LIBTPU_INIT_ARGS");
+  const std::string kept = before ? before : "";
+  setenv("LIBTPU_INIT_ARGS", "--mine=1", 1);
+  set_missing({{"LIBTPU_INIT_ARGS", "--ours=1"}});
+  EXPECT_STREQ(std::getenv("LIBTPU_INIT_ARGS"), "--ours=1 --mine=1");
+  before ? setenv("LIBTPU_INIT_ARGS", kept.c_str(), 1)
+         : unsetenv("LIBTPU_INIT_ARGS");
+}
+
+}  // namespace
+}  // namespace tessera::pjrt

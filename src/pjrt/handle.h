@@ -1,0 +1,21 @@
+// pjrt/handle.h: owns an object of a plugin.
+#pragma once
+
+#include <memory>
+
+#include "pjrt/plugin.h"
+
+namespace tessera::pjrt {
+
+// Each type's file has its specialization of the call, which frees the object.
+// An error of that has nobody left to be told.
+template <class Object>
+struct Destroyer {
+  const Plugin* plugin;
+  void operator()(Object* object) const;
+};
+
+template <class Object>
+using Handle = std::unique_ptr<Object, Destroyer<Object>>;
+
+}  // namespace tessera::pjrt

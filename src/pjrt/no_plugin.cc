@@ -1,0 +1,46 @@
+// pjrt/no_plugin.cc: stands in for plugin.cc, topology.cc and compile.cc in a
+// build without the PJRT header. Nothing can be loaded, so nothing else here
+// is ever reached with a plugin.
+#include "base/fail.h"
+#include "pjrt/compile.h"
+
+namespace tessera::pjrt {
+namespace {
+
+Error no_header() {
+  return unavailable("pjrt",
+                     "this build must have pjrt_c_api.h to load a plugin, "
+                     "found none for it (`make tpu` brings it; or give CMake "
+                     "its folder as TESSERA_PJRT_HEADER, and build again)");
+}
+
+}  // namespace
+
+Result<void> check_available() { return no_header(); }
+Result<const Plugin*> load_plugin(const std::string&) { return no_header(); }
+Result<const Plugin*> open_plugin(const PluginOptions&) { return no_header(); }
+
+template <>
+void Destroyer<PJRT_TopologyDescription>::operator()(
+    PJRT_TopologyDescription*) const {}
+Result<Topology> make_topology(const Plugin&, const std::string&) {
+  return no_header();
+}
+
+template <>
+void Destroyer<PJRT_Executable>::operator()(PJRT_Executable*) const {}
+Result<Executable> compile(const Topology&, std::string_view,
+                           const CompileOptions&) {
+  return no_header();
+}
+Result<std::string> Executable::name() const { return no_header(); }
+Result<std::string> Executable::fingerprint() const { return no_header(); }
+Result<int64_t> Executable::outputs() const { return no_header(); }
+Result<int64_t> Executable::code_bytes() const { return no_header(); }
+Result<MemoryStats> Executable::memory() const { return no_header(); }
+Result<std::vector<CostProperty>> Executable::cost() const {
+  return no_header();
+}
+Result<std::string> Executable::serialize() const { return no_header(); }
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,35 @@
+// tests/plugins.h: the plugins that tests load: fakes, and real ones where
+// `make tpu` has brought them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "pjrt/plugin.h"
+
+namespace tessera::testing {
+
+// Built from tests/plugins/<name>.cc.
+inline std::string fake_plugin(const std::string& name) {
+  return std::string(TESSERA_FAKE_PLUGINS) + "/" + name + ".so";
+}
+
+// Of a name: the plugin that .venv or the user's Python has.
+inline Result<const pjrt::Plugin*> real_plugin(const std::string& name) {
+  if (std::filesystem::exists(".venv/bin/python")) {
+    setenv("TESSERA_PYTHON", ".venv/bin/python", 0);
+  }
+  return pjrt::open_plugin({name, {}});
+}
+
+// Whether a plugin was not found, which a test may skip; any other error is one
+// to report.
+template <class T>
+bool is_absent(const Result<T>& plugin) {
+  return !plugin && plugin.error().kind == ErrorKind::unavailable;
+}
+
+}  // namespace tessera::testing

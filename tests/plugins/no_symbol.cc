@@ -1,0 +1,2 @@
+// tests/plugins/no_symbol.cc: a library that is no plugin.
+extern "C" int fake_nothing() { return 0; }

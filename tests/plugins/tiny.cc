@@ -1,0 +1,7 @@
+// tests/plugins/tiny.cc: a plugin whose struct has no room for a version.
+#include "tests/plugins/fake.h"
+
+extern "C" const PJRT_Api* GetPjrtApi() {
+  static const size_t kSize[2] = {sizeof kSize, 0};
+  return reinterpret_cast<const PJRT_Api*>(kSize);
+}
