@@ -31,7 +31,7 @@ Result<int> run(const Options& o) {
   auto program = read_file(o.program, kMaxProgramBytes);
   if (!program) return program.error();
   if (program->empty()) {
-    return invalid("compile", "a program must hold a module, found {} empty",
+    return invalid("compile", "a program must hold a module, found none in {}",
                    in_quotes(o.program));
   }
   auto report = compile_program(o.target, *program);

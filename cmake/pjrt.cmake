@@ -1,14 +1,18 @@
 # The header of the PJRT C API, which only src/pjrt/ sees. TESSERA_PJRT_HEADER
-# names its folder; else it is looked for where `make tpu` puts it. Without it
-# the library has src/pjrt/no_plugin.cc, which says how to get it.
-set(TESSERA_PJRT_HEADER "" CACHE PATH "The folder that holds pjrt_c_api.h")
+# names its folder, or is OFF; else it is looked for where `make tpu` puts it.
+# Without it the library has src/pjrt/no_plugin.cc, which says how to get it.
+set(TESSERA_PJRT_HEADER "" CACHE STRING
+  "The folder that holds pjrt_c_api.h, OFF, or nothing to look in .venv")
 
-set(pjrt_header "${TESSERA_PJRT_HEADER}")
-if(pjrt_header AND NOT EXISTS "${pjrt_header}/pjrt_c_api.h")
-  message(FATAL_ERROR "TESSERA_PJRT_HEADER must be a folder with pjrt_c_api.h, "
-    "found none in '${pjrt_header}'")
-endif()
-if(NOT pjrt_header)
+set(pjrt_header "")
+if(TESSERA_PJRT_HEADER)
+  get_filename_component(pjrt_header "${TESSERA_PJRT_HEADER}" ABSOLUTE
+    BASE_DIR "${PROJECT_SOURCE_DIR}")
+  if(NOT EXISTS "${pjrt_header}/pjrt_c_api.h")
+    message(FATAL_ERROR "TESSERA_PJRT_HEADER must be a folder with "
+      "pjrt_c_api.h, found none in '${pjrt_header}'")
+  endif()
+elseif(TESSERA_PJRT_HEADER STREQUAL "")
   file(GLOB found "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/\
 xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h")
   if(found)

@@ -22,7 +22,7 @@ namespace {
 
 using tessera::testing::fake_plugin;
 
-class PjrtPlugin : public testing::Test {
+class PjrtPlugin : public ::testing::Test {
  protected:
   void SetUp() override {
     if (auto ok = check_available(); !ok) GTEST_SKIP() << ok.error().message;
@@ -36,7 +36,7 @@ class PjrtPlugin : public testing::Test {
   }
 
   const std::string folder_ =
-      testing::TempDir() + "tessera_plugin_" + std::to_string(getpid());
+      ::testing::TempDir() + "tessera_plugin_" + std::to_string(getpid());
 };
 
 // What a plugin counts of itself.
