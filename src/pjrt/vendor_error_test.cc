@@ -30,7 +30,7 @@ TEST(VendorError, IsOneLineOfAFewHundredBytes) {
       e.message.starts_with("[pjrt] the program must compile, found INTERNAL: "
                             "'line\\x01 of a dump; "))
       << e.message;
-  EXPECT_TRUE(e.message.ends_with("...' for v6e")) << e.message;
+  EXPECT_TRUE(e.message.ends_with("'... for v6e")) << e.message;
   EXPECT_LT(e.message.size(), 800u);
   EXPECT_EQ(e.message.find('\n'), std::string::npos);
 }
