@@ -60,17 +60,20 @@ std::string footer() {
       "  tessera compile program.mlir --target v5p:2x2x1 -o program.bin "
       "--json\n"
       "\n"
-      "FILE is a StableHLO module, text or bytecode; '-o' writes what the "
-      "plugin\nserializes, for the same plugin version to load. No device is "
-      "needed.\nTargets known to work with libtpu: {};\nothers are tried as "
-      "they stand. docs/pjrt.md tells how to get plugins.\n"
+      "FILE is a StableHLO module, text or bytecode; -o saves what the plugin\n"
+      "serializes, for the same version of the plugin to load. No device is "
+      "needed.\n"
+      "docs/pjrt.md tells how to get plugins. Targets that work with "
+      "libtpu:\n"
+      "  {}\n"
+      "Any other name is tried as it stands.\n"
       "\n"
       "JSON fields: target, plugin (its file), platform, "
       "devices.{{count,kind}}, name,\nfingerprint, outputs (how many), "
       "bytes.{{code,argument,output,alias,temporary,\npeak,serialized}} (peak "
       "null where the plugin does not say), cost (the\ncompiler's own "
       "estimates by name), compile_ms, out.",
-      fmt::join(pjrt::known_targets(), ", "));
+      fmt::join(pjrt::known_targets(), " "));
 }
 
 }  // namespace

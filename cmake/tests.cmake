@@ -60,8 +60,10 @@ if(test_sources)
   tessera_add_tests(unit_tests ${test_sources})
   target_link_libraries(unit_tests PRIVATE
     $<TARGET_NAME_IF_EXISTS:test_support> $<TARGET_NAME_IF_EXISTS:tessera_cli>)
+  # Tests run in the project's folder; a relative path lets clones share ccache.
+  file(RELATIVE_PATH from_here "${PROJECT_SOURCE_DIR}" "${fake_plugins}")
   target_compile_definitions(unit_tests PRIVATE
-    TESSERA_FAKE_PLUGINS="${fake_plugins}")
+    TESSERA_FAKE_PLUGINS="${from_here}")
   if(fake_targets)
     add_dependencies(unit_tests ${fake_targets})
   endif()
