@@ -61,7 +61,8 @@ test:
 tpu:
 	@dev/setup
 	@dev/python_setup
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory configure
+	@cmake --build $(BUILD) -j $(JOBS) --target tessera-cli
 	@echo
 	TESSERA_PYTHON=.venv/bin/python $(TESSERA) compile \
 	  examples/product.mlir --target v6e:1x1
