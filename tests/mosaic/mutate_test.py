@@ -1,0 +1,117 @@
+"""Mutants of kernels that Tessera did not write: each is caught."""
+
+import unittest
+
+import numpy as np
+
+import mutate
+import oracle
+import pallas_kernels as pallas
+from program import Program
+
+# Why these mutants mean the same as Splash.
+SPLASH_EQUIVALENT = (
+    # The first row of tiles in causal order is the same read either way.
+    "swapped_index[5]",
+    # Scratch is cleared after the last step, for nobody.
+    "dropped_store[8]",
+    "dropped_store[9]",
+    "dropped_store[10]",
+)
+SPLASH_ABSENT = ("dropped_start", "dropped_wait", "wrong_loop_bound")
+
+
+class Splash(unittest.TestCase):
+    def test_all_are_caught(self):
+        tokens, softcap = 512, 200.0
+        ids = np.repeat(np.array([1, 2, 1], np.int32), [200, 180, 132])
+        shape = (1, 1, tokens, 128)
+        q, k, v = oracle.hard_inputs(3, shape, shape)
+        q = (q.astype(np.float32) * 128**-0.5).astype(q.dtype)
+        text = pallas.splash_text("causal", True, tokens, 128, 1, softcap)
+        program = Program(text)
+        legal = oracle.legal_pairs(tokens, tokens, causal=True, doc_ids=ids)
+        want = oracle.attention(
+            q, k, v, legal[None], scale=1.0, softcap=softcap
+        )
+
+        def judge(kernel):
+            program.kernels[0] = kernel
+            out, lse = program.run([q[0], k[0], v[0], ids], max_trips=1000)
+            return (
+                oracle.worst(out, want.out[0], want.out_error[0]) <= 1
+                and oracle.worst(lse, want.lse[0], want.lse_error[0]) <= 1
+            )
+
+        kernel = program.kernels[0]
+        self.assertTrue(judge(kernel))
+        found = mutate.mutants(kernel, absent=SPLASH_ABSENT)
+        self.assertGreater(len(found), 60)
+        self.assertEqual(
+            mutate.survivors(found, judge, SPLASH_EQUIVALENT), []
+        )
+
+
+class Copies(unittest.TestCase):
+    def check(self, make, names, equivalent=()):
+        case = make()
+        program = Program(pallas.lowered(case))
+
+        def judge(kernel):
+            program.kernels[0] = kernel
+            got = program.run(case.arrays, max_trips=1000)
+            return all(
+                np.array_equal(g, w) for g, w in zip(got, case.expected)
+            )
+
+        kernel = program.kernels[0]
+        self.assertTrue(judge(kernel))
+        found = mutate.mutants(kernel, names)
+        self.assertEqual(mutate.survivors(found, judge, equivalent), [])
+
+    def test_copies_in(self):
+        names = [
+            "dropped_wait",
+            "dropped_start",
+            "dropped_store",
+            "index_off_by_one",
+            "swapped_difference",
+            "swapped_index",
+            "ignored_condition",
+            "wrong_predicate",
+            "wrong_loop_bound",
+        ]
+        self.check(pallas.gathered, names)
+
+    def test_copies_out(self):
+        names = ["dropped_wait", "dropped_start", "index_off_by_one"]
+        self.check(pallas.double_buffered_output, names)
+
+
+class Lists(unittest.TestCase):
+    def test_sites_must_be_there(self):
+        case = pallas.strided_rows()
+        kernel = Program(pallas.lowered(case)).kernels[0]
+        with self.assertRaisesRegex(mutate.MutationError, "found no site"):
+            mutate.mutants(kernel, ["dropped_wait"])
+        with self.assertRaisesRegex(mutate.MutationError, "found 3 sites"):
+            mutate.mutants(kernel, ["dropped_store"], absent=["dropped_store"])
+        self.assertEqual(
+            mutate.mutants(kernel, ["dropped_wait"], absent=["dropped_wait"]),
+            [],
+        )
+
+    def test_survivors_are_named(self):
+        case = pallas.strided_rows()
+        kernel = Program(pallas.lowered(case)).kernels[0]
+        found = mutate.mutants(kernel, ["dropped_store"])
+        lives = mutate.survivors(found, lambda _: True)
+        self.assertEqual(len(lives), len(found))
+        wrong = mutate.survivors(
+            found, lambda _: False, ["dropped_store[0]", "dropped_store[99]"]
+        )
+        self.assertEqual(len(wrong), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,138 @@
+"""Dense attention in fp64, from the definitions, and how far fp32 may be.
+
+Nothing here knows of tiles. `attention` gives outputs, log-sum-exps and the
+absolute error that is allowed for each; `worst` compares.
+"""
+
+import dataclasses
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+EPS32 = 2.0**-24
+TINY32 = 2.0**-126
+# Unit roundoff of a cast, and the same where the result is subnormal.
+ROUNDING = {
+    np.dtype(bfloat16): (2.0**-8, 2.0**-134),
+    np.dtype(np.float16): (2.0**-11, 2.0**-25),
+    np.dtype(np.float32): (EPS32, 2.0**-150),
+}
+
+
+@dataclasses.dataclass
+class Expected:
+    """out [B, H, Q, Dv] and lse [B, H, Q], each with its allowed error."""
+
+    out: np.ndarray
+    lse: np.ndarray
+    out_error: np.ndarray
+    lse_error: np.ndarray
+
+
+def legal_pairs(
+    q_len,
+    kv_len,
+    causal=False,
+    window=(-1, -1),
+    doc_ids=None,
+    valid_count=None,
+    q_offset=None,
+):
+    """Which query may see which key, in one batch row.
+
+    `window` holds inclusive distances, -1 is off. A negative id sees nothing
+    and is seen by nobody. Without ids, documents play no part.
+    """
+    offset = kv_len - q_len if q_offset is None else q_offset
+    count = kv_len if valid_count is None else valid_count
+    legal = np.zeros((q_len, kv_len), np.bool_)
+    for i in range(q_len):
+        position = i + offset
+        if position >= count:
+            continue
+        if doc_ids is not None and not 0 <= position < kv_len:
+            raise ValueError(f"query {i} stands at {position}, outside the keys")
+        for j in range(min(kv_len, count)):
+            legal[i, j] = (
+                (not causal or j <= position)
+                and (window[0] < 0 or position - j <= window[0])
+                and (window[1] < 0 or j - position <= window[1])
+                and (
+                    doc_ids is None
+                    or (doc_ids[j] >= 0 and doc_ids[j] == doc_ids[position])
+                )
+            )
+    return legal
+
+
+def attention(q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16):
+    """q [B, H, Q, D], k [B, G, K, D], v [B, G, K, Dv], legal [B, Q, K].
+
+    `p_dtype`: what the probabilities may be rounded to for their product;
+    f32 if they may not.
+    """
+    out_dtype = q.dtype
+    q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
+    batch, heads, q_len, dim = q.shape
+    group = heads // k.shape[1]
+    scale = dim**-0.5 if scale is None else scale
+    eps_p = ROUNDING[np.dtype(p_dtype)][0]
+    if np.dtype(p_dtype) == np.float32:
+        eps_p = 0.0
+    eps_out, tiny_out = ROUNDING[np.dtype(out_dtype)]
+    out = np.zeros((batch, heads, q_len, v.shape[-1]))
+    lse = np.full((batch, heads, q_len), -np.inf)
+    out_error, lse_error = np.zeros_like(out), np.zeros_like(lse)
+    for b, h, i in np.ndindex(batch, heads, q_len):
+        keys = np.flatnonzero(legal[b, i])
+        if not len(keys):
+            # Exactly 0 and -inf.
+            continue
+        kk, vv = k[b, h // group, keys], v[b, h // group, keys]
+        scores = scale * (kk @ q[b, h, i])
+        size = (np.abs(scale) * (np.abs(kk) @ np.abs(q[b, h, i]))).max()
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
+        top = scores.max()
+        weights = np.exp(scores - top)
+        lse[b, h, i] = top + np.log(weights.sum())
+        p = weights / weights.sum()
+        out[b, h, i] = p @ vv
+        sums = (8 + np.sqrt(len(keys))) * EPS32
+        scores_error = 2 * (dim + 4) * EPS32 * size
+        rho = eps_p + sums + scores_error
+        out_error[b, h, i] = (rho * p + TINY32) @ np.abs(vv)
+        out_error[b, h, i] += eps_out * np.abs(out[b, h, i]) + tiny_out
+        lse_error[b, h, i] = EPS32 * np.abs(lse[b, h, i]) + sums + scores_error
+    return Expected(out, lse, out_error, lse_error)
+
+
+def worst(got, want, error):
+    """The largest ratio of an error to what is allowed; above 1 fails.
+
+    NaN where none is wanted is infinitely wrong, and so is anything but the
+    very value where no error is allowed.
+    """
+    got = np.asarray(got).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+        ratio = np.abs(got - want) / error
+    ratio = np.where(same, 0.0, np.where(np.isfinite(ratio), ratio, np.inf))
+    return float(ratio.max()) if ratio.size else 0.0
+
+
+def hard_inputs(seed, q_shape, kv_shape, dtype=bfloat16):
+    """q, k, v whose rows differ in size: some scores are far below 0.
+
+    A kernel whose maximum starts at 0, for example, is right on rows whose
+    scores are near 0 and underflows on those.
+    """
+    rng = np.random.default_rng(seed)
+    q, k = rng.standard_normal(q_shape), rng.standard_normal(kv_shape)
+    v = rng.standard_normal(kv_shape) + 0.5
+    k += 1.0
+    # A quarter of the rows have scores near -160, where exp is 0 in f32.
+    q[..., 1::4, :] -= 160.0 * q_shape[-1] ** -0.5
+    q[..., 2::4, :] += 0.5
+    q[..., 3::4, :] *= 0.1
+    return [x.astype(np.float32).astype(dtype) for x in (q, k, v)]
