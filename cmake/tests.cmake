@@ -80,3 +80,21 @@ if(CMAKE_GENERATOR STREQUAL "Ninja" AND NOT TESSERA_SANITIZE)
     COMMAND dev/isa_leaks "${PROJECT_BINARY_DIR}"
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endif()
+
+# Kernels for TPU, evaluated in NumPy; skipped where .venv has no jax. The one
+# build that other builds would only repeat runs them.
+if(NOT TESSERA_SANITIZE)
+  file(GLOB mosaic_tests CONFIGURE_DEPENDS tests/mosaic/*_test.py)
+  foreach(test IN LISTS mosaic_tests)
+    cmake_path(GET test STEM name)
+    string(REGEX REPLACE "_test$" "" name "${name}")
+    add_test(NAME "Mosaic.${name}"
+      COMMAND tests/mosaic/run "${name}"
+      WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set_tests_properties("Mosaic.${name}" PROPERTIES SKIP_RETURN_CODE 77)
+    if(TARGET tessera-cli)
+      set_property(TEST "Mosaic.${name}" APPEND PROPERTY
+        ENVIRONMENT "TESSERA=$<TARGET_FILE:tessera-cli>")
+    endif()
+  endforeach()
+endif()

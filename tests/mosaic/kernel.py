@@ -274,7 +274,9 @@ class Run:
                     )
                     self.machine.leave(0)
                     for window in self.windows:
-                        window.advance(after)
+                        window.write_back(after)
+                    for window in self.windows:
+                        window.advance()
                 self.machine.finish()
             except (
                 EvaluatorError, ArithmeticError, LookupError, TypeError,
@@ -309,10 +311,13 @@ class Whole:
     def fetch_ahead(self, after):
         pass
 
-    def advance(self, after):
+    def write_back(self, after):
         if after is None and self.is_output and not self.is_in_hbm:
             self.machine.check_quiet(self.ref, "an output is written back")
             self.array[...] = self.ref.data
+
+    def advance(self):
+        pass
 
 
 class Windowed:
@@ -379,7 +384,7 @@ class Windowed:
         if ahead and self.next_index != self.index:
             self.next_ref = self.fetch(self.next_index)
 
-    def advance(self, after):
+    def write_back(self, after):
         if self.next_index == self.index:
             return
         self.machine.check_quiet(self.ref, "its window moves on")
@@ -390,6 +395,9 @@ class Windowed:
                 "its block is written back",
             )
             self.array[far] = self.ref.data[near]
-        if after is not None:
-            self.ref = self.next_ref or self.fetch(self.next_index)
-            self.index = self.next_index
+
+    def advance(self):
+        if self.next_index in (None, self.index):
+            return
+        self.ref = self.next_ref or self.fetch(self.next_index)
+        self.index = self.next_index

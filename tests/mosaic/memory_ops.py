@@ -9,6 +9,7 @@ import numpy as np
 import attributes as at
 from errors import EvaluatorError
 from kinds import kind_of, scalar
+from memory import garbage
 
 MEMORY_OPS = {}
 # Those without an effect but their result: dead ones need not run.
@@ -61,7 +62,7 @@ def strides_of(op):
 def read(box, mask, poison):
     values = box.read(mask)
     if mask is not None:
-        values[~mask] = np.nan if values.dtype.kind not in "ib" else poison
+        values[~mask] = garbage((), values.dtype, poison)
     return values
 
 

@@ -203,6 +203,12 @@ class Loads(unittest.TestCase):
             with self.assertRaisesRegex(EvaluatorError, "inside bounds"):
                 run(load_row.format(row))
 
+    def test_scalars_are_in_smem(self):
+        body = f"%v = memref.load %a[%z, %z] : {BLOCK}\n"
+        body += f"memref.store %v, %a[%z, %z] : {BLOCK}\n"
+        with self.assertRaisesRegex(EvaluatorError, "scalars are in smem"):
+            run(body)
+
     def test_hbm_is_not_loaded_from(self):
         body = (
             f"%v = vector.load %x[%z, %z] : {HBM}, vector<8x128xf32>\n"
@@ -338,6 +344,36 @@ class Windows(unittest.TestCase):
         out = kernel.run([inside], [((32, 128), np.float32)])
         np.testing.assert_array_equal(out[0][:30], inside)
         self.assertTrue(np.isnan(out[0][30:]).all())
+
+    def test_blocks_are_fetched_ahead(self):
+        """The next step's input is read before this step's output lands."""
+        for mode, want in (("double_buffered", X[8:16]), ("synchronous", X[:8])):
+            extra = f", pipeline_mode = #tpu.pipeline_mode<{mode}>"
+            arguments = [("i", "i32"), ("x", BLOCK), ("o", BLOCK)]
+            grid = (
+                [2],
+                [
+                    window("same", [8, 128], extra),
+                    window("next", [8, 128]),
+                ],
+            )
+            others = """
+              func.func @same(%i: i32) -> (i32, i32) {
+                %z = arith.constant 0 : i32
+                return %i, %z : i32, i32
+              }
+              func.func @next(%i: i32) -> (i32, i32) {
+                %z = arith.constant 0 : i32
+                %one = arith.constant 1 : i32
+                %n = arith.addi %i, %one : i32
+                return %n, %z : i32, i32
+              }"""
+            text = "%z = arith.constant 0 : index\n" + self.COPY
+            kernel = load(arguments, text, grid=grid, others=others)
+            out = kernel.run([X], [((32, 128), np.float32)], aliases={0: 0})
+            np.testing.assert_array_equal(out[0][8:16], X[:8])
+            np.testing.assert_array_equal(out[0][16:24], want)
+            np.testing.assert_array_equal(out[0][24:], X[24:])
 
     def test_inputs_are_not_stored_to(self):
         body = self.COPY.replace("%o", "%x")

@@ -357,12 +357,27 @@ def dropped_mask_term(module):
 
 
 @mutation
-def dropped_mask(module):
-    """A select between vectors takes the first."""
+def dropped_choice(module):
+    """A select takes the same value always: a mask is forgotten."""
     for op in module.ops("arith.select"):
-        if kind_of(op.results[0].type).shape is not None:
-            value = op.operands[1]
+        for value in list(op.operands)[1:]:
             yield summary(op), replace_result(op, lambda v=value: v)
+
+
+@mutation
+def wrong_constant(module):
+    """A factor, a term, a shift or a bit mask is one too large."""
+    names = "addi subi muli divsi divui remsi remui andi ori shli shrsi shrui"
+    for op in module.ops(*(f"arith.{name}" for name in names.split())):
+        if kind_of(op.results[0].type).element == "i1":
+            continue
+        if constant_value(op.results[0]) is not None:
+            continue
+        for i, value in enumerate(op.operands):
+            if constant_value(value) is not None:
+                yield summary(op), set_operand(
+                    op, i, lambda op=op, v=value: plus(v, 1, op)
+                )
 
 
 @mutation

@@ -6,6 +6,7 @@ import numpy as np
 
 import mutate
 import oracle
+import packed_attention
 import pallas_kernels as pallas
 from program import Program
 
@@ -49,6 +50,35 @@ class Splash(unittest.TestCase):
         self.assertGreater(len(found), 60)
         self.assertEqual(
             mutate.survivors(found, judge, SPLASH_EQUIVALENT), []
+        )
+
+
+# The same of packed attention.
+PACKED_EQUIVALENT = (
+    # Without a key, log(0) makes the log-sum-exp -inf as well.
+    "dropped_choice[6]",
+    # Every step writes the row's output; the last one stays.
+    "ignored_condition[6]",
+)
+PACKED_ABSENT = SPLASH_ABSENT + ("swapped_index",)
+
+
+class Packed(unittest.TestCase):
+    def test_all_are_caught(self):
+        case, want = packed_attention.case()
+        program = Program(pallas.lowered(case))
+
+        def judge(kernel):
+            program.kernels[0] = kernel
+            got = program.run(case.arrays, max_trips=1000)
+            return packed_attention.is_right(got, want)
+
+        kernel = program.kernels[0]
+        self.assertTrue(judge(kernel))
+        found = mutate.mutants(kernel, absent=PACKED_ABSENT)
+        self.assertGreater(len(found), 80)
+        self.assertEqual(
+            mutate.survivors(found, judge, PACKED_EQUIVALENT), []
         )
 
 

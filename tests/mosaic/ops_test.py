@@ -100,6 +100,8 @@ class Elementwise(unittest.TestCase):
         }.items():
             with self.subTest(op):
                 self.check(f"arith.{op}", each(function), a, b)
+        want = np.vectorize(lambda x: (int(x) % 2**32).bit_count())(a)
+        self.check("math.ctpop", want, a)
         shift = np.abs(b) % 32
         pairs = list(zip(a.reshape(-1).tolist(), shift.reshape(-1).tolist()))
         for op, function in {
@@ -392,6 +394,29 @@ class Control(unittest.TestCase):
         a, b = integers(41, (8, 128)), integers(42, (8, 128))
         got = evaluate(body, [a, b], (np.int32, (8, 128)))
         np.testing.assert_array_equal(got, a)
+
+    def test_switches(self):
+        for chosen, want in ((4, 1), (7, 2), (5, 3)):
+            body = f"""
+              %i = arith.constant {chosen} : index
+              %n = scf.index_switch %i -> i32
+              case 4 {{
+                %c = arith.constant 1 : i32
+                scf.yield %c : i32
+              }}
+              case 7 {{
+                %c = arith.constant 2 : i32
+                scf.yield %c : i32
+              }}
+              default {{
+                %c = arith.constant 3 : i32
+                scf.yield %c : i32
+              }}
+              %b = vector.broadcast %n : i32 to vector<8x128xi32>
+              %out = arith.addi %a0, %b : vector<8x128xi32>"""
+            a = integers(43, (8, 128))
+            got = evaluate(body, [a], (np.int32, (8, 128)))
+            np.testing.assert_array_equal(got, a + want)
 
     def test_runaway_loops_end(self):
         body = """

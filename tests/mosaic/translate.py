@@ -165,6 +165,19 @@ class Translator:
             self.line("else:")
             self.branch(op.regions[1], results)
 
+    def scf_index_switch(self, op):
+        results = self.fresh_list(op.results)
+        chosen = self.names[op.operands[0]]
+        # The default comes first among the regions.
+        for case, region in zip(at.integers(op, "cases"), op.regions[1:]):
+            self.line(f"if {chosen} == {case}:", summary(op))
+            self.branch(region, results)
+            self.line("else:")
+            self.depth += 1
+        self.line("if True:", summary(op))
+        self.branch(op.regions[0], results)
+        self.depth -= len(at.integers(op, "cases"))
+
     def branch(self, region, results):
         self.depth += 1
         self.line("pass")

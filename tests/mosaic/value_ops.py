@@ -114,6 +114,13 @@ _unsigned_op("arith.maxui", np.maximum)
 _unsigned_op("arith.minui", np.minimum)
 
 
+@value_op("math.ctpop")
+def _(op):
+    # NumPy counts the bits of the magnitude.
+    cast = unsigned(kind_in(op))
+    return finish(op, lambda a: np.bitwise_count(cast(a)))
+
+
 def checked_divisor(b):
     if not np.all(b):
         raise EvaluatorError("a divisor is not 0, found 0")
