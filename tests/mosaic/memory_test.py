@@ -27,7 +27,8 @@ def part(name, row, source="x", rows=8):
     kind = ref(f"{rows}x128xf32", "any")
     return (
         f"%r{name} = arith.constant {row} : i32\n"
-        f"%{name} = tpu.memref_slice %{source}[%r{name}, %i] : {HBM} -> {kind}\n"
+        f"%{name} = tpu.memref_slice %{source}[%r{name}, %i] : "
+        f"{HBM} -> {kind}\n"
     )
 
 
@@ -347,7 +348,8 @@ class Windows(unittest.TestCase):
 
     def test_blocks_are_fetched_ahead(self):
         """The next step's input is read before this step's output lands."""
-        for mode, want in (("double_buffered", X[8:16]), ("synchronous", X[:8])):
+        modes = {"double_buffered": X[8:16], "synchronous": X[:8]}
+        for mode, want in modes.items():
             extra = f", pipeline_mode = #tpu.pipeline_mode<{mode}>"
             arguments = [("i", "i32"), ("x", BLOCK), ("o", BLOCK)]
             grid = (

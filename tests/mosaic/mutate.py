@@ -10,6 +10,7 @@ that only saves work, taken always): the caller names those, with the reason.
 """
 
 import dataclasses
+import random
 
 import numpy as np
 from jaxlib.mlir import ir
@@ -35,6 +36,7 @@ class Mutant:
     original: Kernel
     mutation: str
     site: int
+    sites: int  # that the mutation has in all
     where: str
 
     @property
@@ -60,11 +62,12 @@ def mutation(function):
     return function
 
 
-def mutants(kernel, names=None, absent=()):
-    """Every mutant; a mutation without a site is an error.
+def mutants(kernel, names=None, absent=(), sample=None, seed=0):
+    """Every mutant, or at most `sample` of each mutation, drawn by `seed`.
 
-    `absent`: mutations for which this kernel is known to have no site. If one
-    has a site after all, that is an error too: the list must not rot.
+    A mutation without a site is an error. `absent`: those for which this
+    kernel is known to have none. If one has a site after all, that is an error
+    too: the list must not rot.
     """
     out = []
     for name in names or MUTATIONS:
@@ -77,19 +80,25 @@ def mutants(kernel, names=None, absent=()):
                 f"[mutate] {name} has a site unless said otherwise, found "
                 f"{found} for {kernel.name}"
             )
+        sites = range(len(places))
+        if sample is not None and sample < len(places):
+            # By name, so that one mutation's draw does not hang on others.
+            draw = random.Random(f"{seed} {name}")
+            sites = sorted(draw.sample(sites, sample))
         out += [
-            Mutant(kernel, name, site, where)
-            for site, where in enumerate(places)
+            Mutant(kernel, name, site, len(places), places[site])
+            for site in sites
         ]
     return out
 
 
 def survivors(found, judge, equivalent=()):
-    """Names of mutants that `judge` accepts; an error catches one as well.
+    """What is wrong: mutants that `judge` accepts, named with their place.
 
-    `judge(kernel)` says whether the results are right. Those in `equivalent`
-    must survive: when one does not, its entry is wrong and is returned as
-    "NAME is caught".
+    `judge(kernel)` says whether the results are right; an EvaluatorError
+    catches a mutant as well. `equivalent` names mutants, "dropped_store[3]",
+    that mean the same as the kernel. They must survive: one that does not, or
+    is not there, is returned too.
     """
     out = []
     for mutant in found:
@@ -101,8 +110,11 @@ def survivors(found, judge, equivalent=()):
             out.append(f"{mutant.name} lives: {mutant.where}")
         if not lives and mutant.name in equivalent:
             out.append(f"{mutant.name} is caught: {mutant.where}")
-    known = {mutant.name for mutant in found}
-    out += [f"{name} is no mutant" for name in equivalent if name not in known]
+    sites = {mutant.mutation: mutant.sites for mutant in found}
+    for name in equivalent:
+        kind, _, site = name.removesuffix("]").partition("[")
+        if kind not in MUTATIONS or int(site) >= sites.get(kind, int(site) + 1):
+            out.append(f"{name} is no mutant")
     return out
 
 
@@ -172,6 +184,9 @@ FOLDED = {
     "arith.addi": lambda a, b: a + b,
     "arith.subi": lambda a, b: a - b,
     "arith.muli": lambda a, b: a * b,
+    "arith.andi": lambda a, b: int(a) & int(b),
+    "arith.ori": lambda a, b: int(a) | int(b),
+    "arith.shrui": lambda a, b: (int(a) & 0xFFFFFFFF) >> int(b),
 }
 
 

@@ -131,6 +131,20 @@ class Lists(unittest.TestCase):
             [],
         )
 
+    def test_a_sample_is_seeded(self):
+        case, _ = packed_attention.case()
+        kernel = Program(pallas.lowered(case)).kernels[0]
+
+        def draw(seed):
+            found = mutate.mutants(
+                kernel, ["dropped_store"], sample=3, seed=seed
+            )
+            return [mutant.site for mutant in found]
+
+        self.assertEqual(len(draw(1)), 3)
+        self.assertEqual(draw(1), draw(1))
+        self.assertGreater(len({tuple(draw(seed)) for seed in range(9)}), 1)
+
     def test_survivors_are_named(self):
         case = pallas.strided_rows()
         kernel = Program(pallas.lowered(case)).kernels[0]

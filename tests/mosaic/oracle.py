@@ -51,7 +51,7 @@ def legal_pairs(
         if position >= count:
             continue
         if doc_ids is not None and not 0 <= position < kv_len:
-            raise ValueError(f"query {i} stands at {position}, outside the keys")
+            raise ValueError(f"query {i} stands outside the keys: {position}")
         for j in range(min(kv_len, count)):
             legal[i, j] = (
                 (not causal or j <= position)

@@ -162,9 +162,8 @@ class Program:
 
 
 def _slice(op):
-    starts, limits, strides = (
-        at.integers(op, n) for n in ("start_indices", "limit_indices", "strides")
-    )
+    names = ("start_indices", "limit_indices", "strides")
+    starts, limits, strides = (at.integers(op, name) for name in names)
     box = tuple(slice(*b) for b in zip(starts, limits, strides))
     return lambda a: a[box]
 

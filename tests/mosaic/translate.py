@@ -186,7 +186,7 @@ class Translator:
 
     def scf_for(self, op):
         if at.has(op, "unsignedCmp"):
-            raise EvaluatorError("a signed loop, found unsignedCmp", summary(op))
+            raise EvaluatorError("a signed loop, found another", summary(op))
         low, high, step, *starts = self.use(op.operands)
         block = op.regions[0].blocks[0]
         counter, *carried = self.fresh_list(block.arguments)
