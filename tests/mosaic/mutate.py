@@ -21,6 +21,7 @@ from errors import EvaluatorError
 from kernel import Kernel
 from kinds import SEMAPHORES, kind_of
 from translate import dead_operations, summary, walk
+from value_ops import SIGNED
 
 MUTATIONS = {}
 
@@ -196,6 +197,12 @@ def constant_value(value):
     if op is not None and op.name in FOLDED:
         parts = [constant_value(operand) for operand in op.operands]
         return None if None in parts else FOLDED[op.name](*parts)
+    if op is not None and op.name == "arith.cmpi":
+        predicate = at.integer(op, "predicate")
+        parts = [constant_value(operand) for operand in op.operands]
+        if None in parts or predicate not in SIGNED:
+            return None
+        return float(SIGNED[predicate](*parts))
     if op is None or op.name != "arith.constant":
         return None
     array = np.asarray(at.constant(op)).astype(np.float64)
