@@ -24,5 +24,6 @@ Work add_check(CLI::App& app, CLI::App*& command);
 Work add_run(CLI::App& app, CLI::App*& command);
 Work add_compile(CLI::App& app, CLI::App*& command);
 Work add_bench(CLI::App& app, CLI::App*& command);
+Work add_schedule(CLI::App& app, CLI::App*& command);
 
 }  // namespace tessera::cli

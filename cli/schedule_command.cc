@@ -1,0 +1,182 @@
+// cli/schedule_command.cc: `tessera schedule`.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/numbers.h"
+#include "cli/schedule_compile.h"
+#include "cli/schedule_dump.h"
+#include "cli/schedule_picture.h"
+#include "cli/schedule_report.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMostTrips = int64_t{1} << 53;
+
+struct Options {
+  RequestFlags request;
+  std::optional<std::string> program, dump, keep, picture, heads, plugin;
+  std::vector<std::string> trips;
+  bool json = false;
+};
+
+// "REGION=N"; a region's name may hold an equals sign, a number does not.
+Result<TripRule> parse_trips(const std::string& text) {
+  const size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0) {
+    return invalid("cli", "--trips must be REGION=N, found {}",
+                   in_quotes(text));
+  }
+  auto n = parse_int(std::string_view(text).substr(equals + 1), "--trips", 0,
+                     kMostTrips);
+  if (!n) return n.error();
+  return TripRule{text.substr(0, equals), static_cast<double>(*n)};
+}
+
+Result<std::optional<Resolved>> asked_request(const RequestFlags& flags) {
+  RequestFlags f = flags;
+  f.target.reset();  // here it is what the program is compiled for
+  const bool asked =
+      f.plan || f.spec || !f.masks.empty() || f.q_len || f.kv_len || f.docs;
+  if (!asked) return std::optional<Resolved>();
+  auto loaded = load_request(f);
+  if (!loaded) return loaded.error();
+  return std::optional<Resolved>(std::move(loaded->resolved));
+}
+
+Result<int> run(const Options& o) {
+  if (o.program.has_value() == o.dump.has_value()) {
+    return invalid("cli",
+                   "schedule must be given a program or --dump, found {}",
+                   o.program ? "both" : "neither");
+  }
+  if (o.dump && (o.keep || o.plugin)) {
+    return invalid("cli", "{} goes with a program, found it with --dump",
+                   o.keep ? "--keep" : "--plugin");
+  }
+  ScheduleAsk ask;
+  ask.target = o.request.target.value_or("v6e:1x1");
+  if (auto chip = find_chip(ask.target); !chip) return chip.error();
+  for (const std::string& text : o.trips) {
+    auto rule = parse_trips(text);
+    if (!rule) return rule.error();
+    ask.rules.push_back(std::move(*rule));
+  }
+  if (o.heads) {
+    auto heads = parse_int(*o.heads, "--heads", 1, 1 << 20);
+    if (!heads) return heads.error();
+    ask.heads = *heads;
+  }
+  auto request = asked_request(o.request);
+  if (!request) return request.error();
+  if (*request) ask.request = &**request;
+  if (o.picture) {
+    if (auto e = check_output(*o.picture); !e) return e.error();
+  }
+  auto kernels =
+      o.dump ? read_dump(*o.dump)
+             : compile_for_dump({*o.program, ask.target, o.plugin.value_or(""),
+                                 o.keep.value_or("")});
+  if (!kernels) return kernels.error();
+  auto report = make_schedule(std::move(*kernels), ask);
+  if (!report) return report.error();
+  if (o.picture) {
+    auto svg = schedule_picture(*report);
+    if (!svg) return svg.error();
+    if (auto e = write_file(*o.picture, *svg); !e) return e.error();
+  }
+  if (o.json) {
+    fmt::print("{}\n", schedule_json(*report).dump());
+  } else {
+    fmt::print("{}", schedule_text(*report));
+    if (o.picture) fmt::print("{:<11} {}\n", "picture", *o.picture);
+  }
+  return kOk;
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  tessera schedule program.mlir --target v6e:1x1\n"
+    "  tessera schedule splash.mlir --mask causal --q-len 32768 \\\n"
+    "      --picture splash.svg\n"
+    "  tessera schedule --dump FOLDER --trips tiles=4096 --json\n"
+    "\n"
+    "A request (a plan or its flags) gives an attention kernel's trips and "
+    "the\n"
+    "tiles that its cycles are divided by. --trips says how often a region "
+    "runs in\n"
+    "the whole kernel, a loop's iterations; REGION is a name or a path as "
+    "printed\n"
+    "(loop0/if1), with KERNEL: before it where kernels share it.\n"
+    "\n"
+    "JSON fields: target, assumed.{gigahertz,hbm_bytes_per_cycle}, cycles "
+    "(of all\n"
+    "kernels, null where trips are unknown), attention_cycles, heads,\n"
+    "cycles_per_head, exact_tiles_per_head, cycles_per_tile (a tile is 256 x "
+    "256),\n"
+    "kernels[].{name, opcode, bundles, grid (-1: at run time), cycles,\n"
+    "unknown_trips, irregular_jumps, attention.{block_q, block_kv, heads,\n"
+    "active_steps, full_steps, partial_steps, rows, grid_steps, "
+    "dead_steps},\n"
+    "regions}. regions[].{path, name, role, kind, source, begin, end, "
+    "parent,\n"
+    "depth, trips, trips_from, bundle_cycles, memory_cycles, own, whole}; "
+    "own is of\n"
+    "bundles in no region inside: {bundles, slots.NAME.{used,capacity,share}, "
+    "bound,\n"
+    "bound_slot, distance, fills, spills, dmas, hbm_bytes, "
+    "dmas_of_unknown_size}.";
+
+}  // namespace
+
+Work add_schedule(CLI::App& app, CLI::App*& command) {
+  auto o = std::make_shared<Options>();
+  command = app.add_subcommand(
+      "schedule", "What a TPU program costs, from the vendor's own schedule");
+  command
+      ->add_option("program", o->program,
+                   "A StableHLO module, as text or bytecode")
+      ->type_name("FILE");
+  command
+      ->add_option("--dump", o->dump,
+                   "Read libtpu's dumps there in place of compiling; needs no "
+                   "plugin")
+      ->type_name("FOLDER");
+  command
+      ->add_option("--keep", o->keep,
+                   "Leave libtpu's dumps there: a new or empty folder")
+      ->type_name("FOLDER");
+  command
+      ->add_option("--plugin", o->plugin,
+                   "The compiler: a path or a name [libtpu]")
+      ->type_name("PLUGIN");
+  command
+      ->add_option("--trips", o->trips,
+                   "How often a region runs in the whole kernel. Repeatable")
+      ->type_name("REGION=N")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--heads", o->heads,
+                   "Heads that the cycles are divided by [the grid's]")
+      ->type_name("N");
+  command
+      ->add_option("--picture", o->picture,
+                   "An SVG of slot use over the largest kernel's loop")
+      ->type_name("FILE");
+  command->add_flag("--json", o->json, "One JSON object on stdout");
+  add_request_flags(*command, o->request);
+  command->get_option("--target")
+      ->description("Compile for this, and count its cycles [v6e:1x1]");
+  command->footer(kFooter);
+  return [o] { return run(*o); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,102 @@
+// schedule/bundles.h: what libtpu dumps of one kernel, as plain structs: its
+// final bundles and the slots that each of them fills.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/result.h"
+
+namespace tessera {
+
+// In the order of libtpu's table. `fill` and `spill` are loads and stores of
+// registers that did not suffice; they are counted in `vload` and `vstore` too.
+enum Slot : uint8_t {
+  kMatmul,
+  kMatpush,
+  kXlu,
+  kValu,
+  kVpop,
+  kEup,
+  kVload,
+  kFill,
+  kVstore,
+  kSpill,
+  kSalu,
+};
+inline constexpr size_t kSlots = 11;
+inline constexpr std::array<std::string_view, kSlots> kSlotNames = {
+    "MATMUL", "MATPUSH",    "XLU",    "VALU",         "VPOP", "EUP",
+    "VLOAD",  "VLOAD:FILL", "VSTORE", "VSTORE:SPILL", "SALU"};
+
+using SlotCounts = std::array<int64_t, kSlots>;
+
+// A jump to where the region of that number starts.
+struct Branch {
+  int64_t region = 0;
+  bool always = false;
+  // Of a jump back: how often its loop runs, where its exit test says so.
+  std::optional<int64_t> limit;
+
+  bool operator==(const Branch&) const = default;
+};
+
+// A DMA that reads or writes HBM.
+struct Transfer {
+  std::optional<int64_t> bytes;  // nothing: known at run time alone
+  bool reads = false;            // HBM, and both for a copy inside it
+  bool writes = false;
+  bool predicated = false;
+  bool window = false;  // of the pipeline that the vendor put around a grid
+
+  bool operator==(const Transfer&) const = default;
+};
+
+struct Bundle {
+  SlotCounts used{};
+  std::optional<Branch> branch;
+  std::vector<Transfer> transfers;
+  std::vector<int64_t> starts;    // numbers of the regions that start here
+  std::vector<uint32_t> sources;  // one for each op that says where it is from
+  bool pipeline = false;  // holds an index of the pipeline around a grid
+
+  bool operator==(const Bundle&) const = default;
+};
+
+// A block of an operand that the pipeline moves.
+struct Window {
+  bool output = false;
+  int64_t operand = 0;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> full;
+
+  bool operator==(const Window&) const = default;
+};
+
+struct KernelText {
+  std::string name;
+  std::string opcode;  // of the HLO: "custom-call", "fusion"; may be empty
+  SlotCounts capacity{};
+  std::vector<Bundle> bundles;
+  std::vector<std::string> sources;  // "kernel.py:17", or a tag as it stands
+  std::vector<Window> windows;       // by operand, inputs first
+  std::vector<int64_t> grid;         // -1: known at run time alone
+
+  bool operator==(const KernelText&) const = default;
+};
+
+// A granule of a DMA's size.
+inline constexpr int64_t kGranuleBytes = 32;
+
+// `bundles` is the text of <name>-NN-final_bundles.txt, `slots` that of
+// <name>-NN-final_hlo-static-per-bundle-utilization.txt. Strict where structure
+// is read: anything else than the known form is an error.
+Result<KernelText> parse_kernel(std::string_view name, std::string_view bundles,
+                                std::string_view slots);
+
+}  // namespace tessera

@@ -1,0 +1,106 @@
+// schedule/predict.h: how often each region of a kernel runs, and the cycles
+// that makes.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schedule/profile.h"
+#include "tessera/plan.h"
+
+namespace tessera {
+
+// What is assumed of a chip. A bundle is a cycle when nothing stalls.
+struct Chip {
+  std::string_view name;
+  double gigahertz = 0;
+  double hbm_bytes_per_cycle = 0;
+  int64_t branch_delay = 0;  // bundles behind a jump that run either way
+};
+
+// Of "v6e" or "v6e:2x2".
+Result<Chip> find_chip(std::string_view target);
+
+// How often a region runs in the whole kernel; of a loop, its iterations.
+// `region` is a name or a path of RegionTree, and "KERNEL:" may stand before
+// it: the kernel's name, with or without the number that XLA adds.
+struct TripRule {
+  std::string region;
+  double trips = 0;
+
+  bool operator==(const TripRule&) const = default;
+};
+
+// What a plan says about one head, at the blocks of a kernel.
+struct PlanCounts {
+  int64_t steps = 0;  // active tiles, and those of each class
+  int64_t partial = 0;
+  int64_t full = 0;
+  int64_t rows = 0;
+  int64_t filled_rows = 0;  // those with a tile
+
+  bool operator==(const PlanCounts&) const = default;
+};
+PlanCounts count_plan(const Plan& plan);
+
+// The queries and keys of a block, where a kernel's first two windows say so.
+std::optional<Tile> kernel_blocks(const KernelText& text);
+
+enum class TripSource : uint8_t {
+  kernel,    // it runs once
+  constant,  // in the loop's exit test, or the grid in the dump
+  plan,      // a kind of region known from the plan
+  rule,      // the caller said so
+  assumed,   // taken whenever what holds it runs
+  unknown,
+};
+std::string_view trip_source_name(TripSource source);
+
+// What an attention kernel's regions are for, where it could be told.
+enum class Role : uint8_t {
+  none,
+  grid,     // every step of the grid: overhead
+  step,     // a guard around what a step does
+  first,    // of a row: set-up
+  compute,  // an active tile
+  full,     // an active tile free of mask work
+  partial,  // one with it
+  last,     // of a row: write-back
+};
+std::string_view role_name(Role role);
+
+struct RegionTime {
+  double trips = 0;
+  TripSource source = TripSource::unknown;
+  Role role = Role::none;
+  double bundle_cycles = 0;
+  double memory_cycles = 0;  // of the HBM bytes that it asks for
+};
+
+struct Prediction {
+  std::vector<RegionTime> regions;
+  // Inside one loop, and outside of all, memory overlaps with bundles: the sum
+  // over loops of the larger of both. Nothing where a loop's trips are unknown.
+  std::optional<double> cycles;
+  std::vector<int64_t> unknown;  // loops whose trips somebody must give
+  std::vector<int64_t> assumed;  // branches that count as always taken
+  bool attention = false;        // roles were told, and `heads` with them
+  int64_t heads = 0;
+  double grid_steps = 0;
+  double dead_steps = 0;  // of them, those of no active tile
+};
+
+// `counts` are of the kernel's own blocks. A rule for another kernel is passed
+// over; see unused_rule.
+Result<Prediction> predict(const KernelProfile& profile, const Chip& chip,
+                           std::span<const TripRule> rules,
+                           const std::optional<PlanCounts>& counts);
+
+// The first rule that fits no region of any of these kernels.
+std::optional<TripRule> unused_rule(std::span<const KernelProfile> profiles,
+                                    std::span<const TripRule> rules);
+
+}  // namespace tessera
