@@ -194,7 +194,7 @@ class Text {
          with_commas(static_cast<int64_t>(text.bundles.size())), grid);
     out_ +=
         "region                 bundles  bound by        x  fills spills  "
-        "HBM bytes        trips         cycles\n";
+        "HBM bytes       trips          cycles   HBM cycles\n";
     for (size_t r = 0; r < k.profile.tree.regions.size(); ++r) region(k, r);
     if (k.prediction.attention) {
       line("steps",
@@ -227,7 +227,7 @@ class Text {
     fmt::format_to(
         std::back_inserter(out_),
         "{:<22} {:>7} {:>6} {:<6} {:>5.2f} {:>6} {:>6} {:>10} {:>11}{} "
-        "{:>14}\n",
+        "{:>14} {:>12}\n",
         clean_text(name, 22, true), with_commas(c.bundles),
         with_commas(c.bound),
         c.bound > 0 ? kSlotNames[c.bound_slot].substr(0, 6) : "", c.distance(),
@@ -235,7 +235,8 @@ class Text {
         with_commas(c.bytes) + (c.unknown_sizes > 0 ? "+?" : ""),
         known ? whole(t.trips) : "?",
         t.source == TripSource::assumed ? "*" : " ",
-        known ? whole(std::max(t.bundle_cycles, t.memory_cycles)) : "?");
+        known ? whole(t.bundle_cycles) : "?",
+        known ? whole(t.memory_cycles) : "?");
     starred_ = starred_ || t.source == TripSource::assumed;
   }
 

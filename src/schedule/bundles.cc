@@ -344,7 +344,8 @@ class KernelReader {
     const size_t quote = text.find('"');
     if (quote == std::string_view::npos) return;
     std::string_view file = text.substr(0, quote);
-    const bool real = file.find_first_of("./") != std::string_view::npos;
+    const bool real =
+        file == "-" || file.find_first_of("./") != std::string_view::npos;
     std::string name(file.substr(file.rfind('/') + 1));
     text.remove_prefix(quote + 1);
     if (real && text.starts_with(':')) {

@@ -77,7 +77,8 @@ class Predictor {
       if (regions()[r].grid) grid = r;
     }
     const auto& bounds = p_.text.grid;
-    if (grid == 0 || bounds.size() < 2 || bounds[0] < 1) return;
+    const int64_t all_heads = window_heads();
+    if (grid == 0 || all_heads == 0 || bounds.size() < 2) return;
     const bool fixed = std::count(bounds.begin(), bounds.end(), -1) == 0;
     if (bounds.size() > 3 || (fixed && bounds.size() != 3)) return;
 
@@ -100,18 +101,17 @@ class Predictor {
     }
     if (products.empty() || products.size() > 2) return;
 
-    const auto heads = static_cast<double>(bounds[0]);
+    const auto heads = static_cast<double>(all_heads);
     const double active = static_cast<double>(counts.steps) * heads;
     double steps = active;
-    auto rows = static_cast<double>(counts.filled_rows);
-    if (fixed) {
-      steps = heads * static_cast<double>(bounds[1]) *
-              static_cast<double>(bounds[2]);
-      rows = static_cast<double>(bounds[1]);
+    double rows = static_cast<double>(counts.filled_rows) * heads;
+    if (fixed) {  // the last bound sweeps a row, whatever its rows are of
+      rows = static_cast<double>(bounds[0]) * static_cast<double>(bounds[1]);
+      steps = rows * static_cast<double>(bounds[2]);
     }
     if (steps < active) return;  // a plan of something else
     out_.attention = true;
-    out_.heads = bounds[0];
+    out_.heads = all_heads;
     out_.grid_steps = steps;
     out_.dead_steps = steps - active;
     const double loops =
@@ -121,8 +121,8 @@ class Predictor {
     plan(grid, loops, Role::grid);
     if (inside != grid) plan(inside, steps, Role::step);
     for (size_t r : parts) {
-      if (r < products.front()) plan(r, rows * heads, Role::first);
-      if (r > products.back()) plan(r, rows * heads, Role::last);
+      if (r < products.front()) plan(r, rows, Role::first);
+      if (r > products.back()) plan(r, rows, Role::last);
     }
     if (products.size() == 1) {
       plan(products[0], active, Role::compute);
@@ -136,7 +136,7 @@ class Predictor {
            static_cast<double>(counts.partial) * heads, Role::partial);
     }
     input_trips_ = active;
-    output_trips_ = rows * heads;
+    output_trips_ = rows;
   }
 
   Prediction finish() {
@@ -173,6 +173,18 @@ class Predictor {
       }
     }
     return out;
+  }
+
+  // Of q, the first operand that the pipeline moves: [heads, tokens, dim]; 0
+  // where it is nothing like that.
+  int64_t window_heads() const {
+    for (const Window& w : p_.text.windows) {
+      if (w.output) continue;
+      return w.full.size() == 3 && w.shape.size() == 3 && w.shape[0] == 1
+                 ? w.full[0]
+                 : 0;
+    }
+    return 0;
   }
 
   void inherit(size_t r) {

@@ -54,10 +54,22 @@ Result<std::vector<Region>> jump_regions(const KernelText& kernel,
     r.limit = branch->limit;
     out.push_back(std::move(r));
   }
-  std::sort(out.begin(), out.end(), [](const Region& a, const Region& b) {
-    return std::tuple(a.begin, -a.end, a.kind != RegionKind::loop, a.number) <
-           std::tuple(b.begin, -b.end, b.kind != RegionKind::loop, b.number);
+  // A loop that is skipped as a whole starts where the branch does: its test
+  // comes before, so the branch is the outer one.
+  const auto order = [](const Region& r) {
+    return std::tuple(r.begin, -r.end, r.kind == RegionKind::loop, r.number);
+  };
+  std::sort(out.begin(), out.end(), [&](const Region& a, const Region& b) {
+    return order(a) < order(b);
   });
+  // Nothing but the test whether a loop runs at all: its trips say that.
+  const auto last = std::unique(
+      out.rbegin(), out.rend(), [](const Region& inner, const Region& outer) {
+        return inner.kind == RegionKind::loop &&
+               outer.kind == RegionKind::branch && inner.begin == outer.begin &&
+               inner.end == outer.end;
+      });
+  out.erase(out.begin(), last.base());
   return out;
 }
 
@@ -79,7 +91,7 @@ void name_regions(const KernelText& kernel, RegionTree& tree) {
     Region& region = tree.regions[r];
     if (region.grid) {
       region.name = "grid";
-    } else if (r > 0 && region.source.find('.') == std::string::npos) {
+    } else if (r > 0 && region.source.find_first_of(".:") == std::string::npos) {
       region.name = region.source;
     }
   }
