@@ -283,19 +283,7 @@ Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
     }
     profiles.push_back(std::move(*profile));
   }
-  if (const auto rule = unused_rule(profiles, ask.rules)) {
-    std::string known;
-    for (const KernelProfile& p : profiles) {
-      for (size_t r = 1; r < p.tree.regions.size() && known.size() < 200; ++r) {
-        const Region& region = p.tree.regions[r];
-        known += fmt::format("{}{}:{}", known.empty() ? "" : ", ", p.text.name,
-                             region.name.empty() ? region.path : region.name);
-      }
-    }
-    return invalid("schedule", "a rule must mean a region ({}), found {}",
-                   known.empty() ? "there is none" : known,
-                   in_quotes(rule->region));
-  }
+  if (Result<void> r = check_rules(profiles, ask.rules); !r) return r.error();
   out.cycles = 0;
   for (KernelProfile& profile : profiles) {
     KernelReport k;

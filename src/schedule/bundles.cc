@@ -440,10 +440,13 @@ class KernelReader {
     }
   }
 
+  // "smov.u32 0", which may stand under a predicate.
   bool is_zero(std::string_view name) const {
     const auto found = defined_.find(std::string(name));
-    return name == "0" ||
-           (found != defined_.end() && found->second == "smov.u32 0");
+    if (found == defined_.end()) return name == "0";
+    const std::string_view op = found->second;
+    return op == "smov.u32 0" ||
+           (op.starts_with("smov.u32 (") && op.ends_with("), 0"));
   }
 
   // The two operands of the op that defines `name`, where it is such an op.

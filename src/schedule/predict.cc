@@ -322,13 +322,31 @@ Result<Prediction> predict(const KernelProfile& profile, const Chip& chip,
   return predictor.finish();
 }
 
-std::optional<TripRule> unused_rule(std::span<const KernelProfile> profiles,
-                                    std::span<const TripRule> rules) {
+Result<void> check_rules(std::span<const KernelProfile> profiles,
+                         std::span<const TripRule> rules) {
+  constexpr size_t kMostListed = 400;
   for (const TripRule& rule : rules) {
-    const bool used = std::any_of(
-        profiles.begin(), profiles.end(),
-        [&](const KernelProfile& p) { return !rule_regions(p, rule).empty(); });
-    if (!used) return rule;
+    std::string meant;
+    std::string known;
+    size_t count = 0;
+    for (const KernelProfile& p : profiles) {
+      const auto& regions = p.tree.regions;
+      const auto add = [&](std::string& list, size_t r) {
+        if (list.size() > kMostListed) return;
+        list += fmt::format("{}{}:{}", list.empty() ? "" : ", ", p.text.name,
+                            regions[r].path);
+      };
+      for (size_t r : rule_regions(p, rule)) {
+        add(meant, r);
+        ++count;
+      }
+      for (size_t r = 1; r < regions.size(); ++r) add(known, r);
+    }
+    if (count == 1) continue;
+    return invalid("schedule",
+                   "a rule must mean one region{}, found {} for {}",
+                   known.empty() ? "" : fmt::format(" ({})", known),
+                   count == 0 ? "none" : meant, in_quotes(rule.region));
   }
   return {};
 }

@@ -93,14 +93,14 @@ struct Prediction {
   double dead_steps = 0;  // of them, those of no active tile
 };
 
-// `counts` are of the kernel's own blocks. A rule for another kernel is passed
-// over; see unused_rule.
+// `counts` are of the kernel's own blocks. A rule for no region of this kernel
+// is passed over; check_rules looks at all of them.
 Result<Prediction> predict(const KernelProfile& profile, const Chip& chip,
                            std::span<const TripRule> rules,
                            const std::optional<PlanCounts>& counts);
 
-// The first rule that fits no region of any of these kernels.
-std::optional<TripRule> unused_rule(std::span<const KernelProfile> profiles,
-                                    std::span<const TripRule> rules);
+// Each rule must mean one region of one of these kernels.
+Result<void> check_rules(std::span<const KernelProfile> profiles,
+                         std::span<const TripRule> rules);
 
 }  // namespace tessera

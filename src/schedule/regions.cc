@@ -91,7 +91,8 @@ void name_regions(const KernelText& kernel, RegionTree& tree) {
     Region& region = tree.regions[r];
     if (region.grid) {
       region.name = "grid";
-    } else if (r > 0 && region.source.find_first_of(".:") == std::string::npos) {
+    } else if (r > 0 &&
+               region.source.find_first_of(".:") == std::string::npos) {
       region.name = region.source;
     }
   }

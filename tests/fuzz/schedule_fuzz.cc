@@ -1,0 +1,45 @@
+// tests/fuzz/schedule_fuzz.cc: any bytes either are a kernel's dump, whose
+// regions hold each bundle once, or an error.
+//
+// The bundles come first, then a line of '%' alone, then the slots.
+#include <algorithm>
+
+#include "schedule/predict.h"
+#include "tests/fuzz/must.h"
+
+using namespace tessera;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view input(reinterpret_cast<const char*>(data), size);
+  const size_t cut = std::min(input.find("\n%\n"), input.size());
+  auto text = parse_kernel("k", input.substr(0, cut),
+                           input.substr(std::min(cut + 3, input.size())));
+  if (!text) {
+    must(text.error().message.starts_with("[schedule] "));
+    return 0;
+  }
+  const auto bundles = static_cast<int64_t>(text->bundles.size());
+  const auto profile = profile_kernel(std::move(*text), 4);
+  if (!profile) {
+    must(profile.error().message.starts_with("[schedule] "));
+    return 0;
+  }
+  int64_t own = 0;
+  for (const RegionCost& c : profile->own) own += c.bundles;
+  must(own == bundles && profile->whole[0].bundles == bundles);
+  for (size_t r = 1; r < profile->tree.regions.size(); ++r) {
+    const Region& region = profile->tree.regions[r];
+    const Region& outer =
+        profile->tree.regions[static_cast<size_t>(region.parent)];
+    must(region.begin < region.end && outer.begin <= region.begin &&
+         region.end <= outer.end);
+  }
+  const Chip chip = *find_chip("v6e");
+  for (const auto& counts : {std::optional<PlanCounts>(),
+                             std::optional<PlanCounts>({10, 4, 6, 4, 4})}) {
+    const auto p = predict(*profile, chip, {}, counts);
+    must(p.ok() && p->regions.size() == profile->tree.regions.size());
+    must(p->cycles.has_value() == p->unknown.empty());
+  }
+  return 0;
+}

@@ -1,0 +1,54 @@
+// tests/schedule_text.h: dumps as libtpu writes them, from a few words.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schedule/bundles.h"
+
+namespace tessera {
+
+// A bundle: what stands in its braces, and the comment behind them.
+struct BundleLine {
+  std::string ops;
+  std::string comment{};
+  SlotCounts used{};
+};
+
+inline std::string bundles_text(const std::vector<BundleLine>& lines) {
+  std::string out =
+      "\n= control target key start\nLB: loop body\n= control target key "
+      "end\n\n";
+  for (size_t i = 0; i < lines.size(); ++i) {
+    char address[32];
+    std::snprintf(address, sizeof address, i == 0 ? "%zx" : "0x%zx", i);
+    out += std::string("  ") + address + "   : > { " + lines[i].ops + " }";
+    if (!lines[i].comment.empty()) out += " /* " + lines[i].comment + " */";
+    out += "\n";
+  }
+  return out;
+}
+
+inline std::string slots_text(const std::vector<BundleLine>& lines) {
+  std::string out =
+      "== CAPACTIY:\nMATMUL, MATPUSH, XLU, VALU, VPOP, EUP, VLOAD, VLOAD:FILL, "
+      "VSTORE, VSTORE:SPILL, SALU\n"
+      "    2     2     2     4     2     1     3     3     2     2     2\n"
+      "== UTILIZATION:\n";
+  for (const BundleLine& line : lines) {
+    for (int64_t used : line.used) out += std::to_string(used) + " ";
+    out += "\n";
+  }
+  return out;
+}
+
+inline Result<KernelText> parse_lines(const std::vector<BundleLine>& lines) {
+  return parse_kernel("k.1", bundles_text(lines), slots_text(lines));
+}
+
+// Bundles 0 to `size` - 1, empty but for those that are set.
+inline std::vector<BundleLine> empty_lines(size_t size) {
+  return std::vector<BundleLine>(size);
+}
+
+}  // namespace tessera
