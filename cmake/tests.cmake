@@ -67,6 +67,11 @@ if(test_sources)
   if(fake_targets)
     add_dependencies(unit_tests ${fake_targets})
   endif()
+  if(TARGET tessera-cli)  # which some tests run
+    add_dependencies(unit_tests tessera-cli)
+    target_compile_definitions(unit_tests PRIVATE
+      TESSERA_PROGRAM="$<TARGET_FILE:tessera-cli>")
+  endif()
 endif()
 if(thread_sources)
   tessera_add_tests(thread_tests ${thread_sources})

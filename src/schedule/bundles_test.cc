@@ -32,8 +32,9 @@ TEST(ScheduleBundles, ReadsTheVendorsDump) {
   EXPECT_TRUE(k->windows[2].output);
   // Bundle 0x24 fetches 128 granules of q, 0x39 a kilogranule of k, and 0x81
   // writes 128 of the output.
-  for (const auto& [at, bytes, writes] :
-       {std::tuple(0x24, 4096, false), {0x39, 32768, false}, {0x81, 4096, true}}) {
+  for (const auto& [at, bytes, writes] : {std::tuple(0x24, 4096, false),
+                                          {0x39, 32768, false},
+                                          {0x81, 4096, true}}) {
     const auto& moves = k->bundles[static_cast<size_t>(at)].transfers;
     ASSERT_EQ(moves.size(), 1u) << at;
     EXPECT_EQ(moves[0].bytes, bytes);
@@ -49,16 +50,19 @@ TEST(ScheduleBundles, ReadsTheVendorsDump) {
 
 TEST(ScheduleBundles, ReadsOps) {
   auto lines = empty_lines(3);
-  lines[0] = {"%1 = vst [vmem:%s0] /*vst_source=*/%v1  ;;  "
-              "%2 = sbr.rel (!%p1) /* loc(\"full_tile\":3:1 to :9) */ target = "
-              "$region7",
-              "Start region 4 :: Start/End empty region 9"};
-  lines[1] = {"%3 = dma.hbm_to_hbm /*size_in_granules=*/%s2, /*x=*/1  ;;  "
-              "%4 = vadd %v1, %v2 /* loc(\"/a/b/kernel.py\":17:4 to :9) :: "
-              "combined load */",
-              "Start region 7"};
-  lines[2] = {"%5 = dma.hbm_to_vmem [thread:$0]  /*size_in_granules=*/3 /* two\n"
-              "lines with { and ;; */"};
+  lines[0] = {
+      "%1 = vst [vmem:%s0] /*vst_source=*/%v1  ;;  "
+      "%2 = sbr.rel (!%p1) /* loc(\"full_tile\":3:1 to :9) */ target = "
+      "$region7",
+      "Start region 4 :: Start/End empty region 9"};
+  lines[1] = {
+      "%3 = dma.hbm_to_hbm /*size_in_granules=*/%s2, /*x=*/1  ;;  "
+      "%4 = vadd %v1, %v2 /* loc(\"/a/b/kernel.py\":17:4 to :9) :: "
+      "combined load */",
+      "Start region 7"};
+  lines[2] = {
+      "%5 = dma.hbm_to_vmem [thread:$0]  /*size_in_granules=*/3 /* two\n"
+      "lines with { and ;; */"};
   lines[2].used[kSalu] = 2;
   const auto k = parse_lines(lines);
   ASSERT_TRUE(k.ok()) << k.error().message;
@@ -66,7 +70,8 @@ TEST(ScheduleBundles, ReadsOps) {
   ASSERT_TRUE(k->bundles[0].branch.has_value());
   EXPECT_EQ(k->bundles[0].branch->region, 7);
   EXPECT_FALSE(k->bundles[0].branch->always);
-  EXPECT_EQ(k->sources, (std::vector<std::string>{"full_tile", "kernel.py:17"}));
+  EXPECT_EQ(k->sources,
+            (std::vector<std::string>{"full_tile", "kernel.py:17"}));
   EXPECT_EQ(k->bundles[1].sources, (std::vector<uint32_t>{1}));
   ASSERT_EQ(k->bundles[1].transfers.size(), 1u);
   EXPECT_FALSE(k->bundles[1].transfers[0].bytes.has_value());

@@ -343,8 +343,7 @@ Result<void> check_rules(std::span<const KernelProfile> profiles,
       for (size_t r = 1; r < regions.size(); ++r) add(known, r);
     }
     if (count == 1) continue;
-    return invalid("schedule",
-                   "a rule must mean one region{}, found {} for {}",
+    return invalid("schedule", "a rule must mean one region{}, found {} for {}",
                    known.empty() ? "" : fmt::format(" ({})", known),
                    count == 0 ? "none" : meant, in_quotes(rule.region));
   }

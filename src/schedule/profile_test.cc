@@ -1,6 +1,7 @@
 // schedule/profile_test.cc: regions, sums and predictions, counted by hand.
 #include "schedule/profile.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/files.h"
@@ -17,10 +18,10 @@ std::string golden(const char* name) {
 }
 
 KernelProfile triangle() {
-  return *profile_kernel(*parse_kernel("triangle.1",
-                                       golden("triangle-bundles.txt"),
-                                       golden("triangle-slots.txt")),
-                         kDelay);
+  return *profile_kernel(
+      *parse_kernel("triangle.1", golden("triangle-bundles.txt"),
+                    golden("triangle-slots.txt")),
+      kDelay);
 }
 
 std::vector<std::string> paths(const RegionTree& tree) {
@@ -40,7 +41,8 @@ std::vector<BundleLine> nested_lines() {
   lines[9] = {"%2 = sbr.rel (%p2) target = $region11"};
   lines[13] = {"%s1 = smov.u32 0"};
   lines[15] = {"%s2 = sphi %s1, %s3", "Start region 12"};
-  lines[16] = {"%s3 = sadd.s32 1, %s2  ;;  %p3 = scmp.ge.s32.totalorder %s3, 8"};
+  lines[16] = {
+      "%s3 = sadd.s32 1, %s2  ;;  %p3 = scmp.ge.s32.totalorder %s3, 8"};
   lines[17] = {"%3 = sbr.rel (!%p3) target = $region12"};
   lines[24].comment = "Start/End empty region 11";
   lines[25] = {"%4 = sbr.rel (%p4) target = $region10"};
@@ -63,9 +65,20 @@ TEST(ScheduleRegions, FollowsJumps) {
   EXPECT_EQ(tree->regions[3].limit, 8);
   EXPECT_EQ(tree->regions[1].limit, std::nullopt);
   EXPECT_EQ(tree->irregular, 0);
-  for (const auto& [bundle, region] :
-       {std::pair(6, 0), {7, 1}, {13, 1}, {14, 2}, {15, 3}, {21, 3}, {22, 2},
-        {24, 1}, {29, 1}, {30, 0}, {35, 0}, {36, 4}, {44, 5}, {50, 0}}) {
+  for (const auto& [bundle, region] : {std::pair(6, 0),
+                                       {7, 1},
+                                       {13, 1},
+                                       {14, 2},
+                                       {15, 3},
+                                       {21, 3},
+                                       {22, 2},
+                                       {24, 1},
+                                       {29, 1},
+                                       {30, 0},
+                                       {35, 0},
+                                       {36, 4},
+                                       {44, 5},
+                                       {50, 0}}) {
     EXPECT_EQ(tree->innermost[static_cast<size_t>(bundle)],
               static_cast<uint32_t>(region))
         << bundle;
@@ -74,9 +87,10 @@ TEST(ScheduleRegions, FollowsJumps) {
 
 TEST(ScheduleRegions, NamesThemByTheirSource) {
   auto lines = nested_lines();
-  lines[14].ops = "%v1 = vadd /* loc(\"full_tile\":1:1) */  ;;  "
-                  "%v2 = vadd /* loc(\"full_tile\":2:1) */  ;;  "
-                  "%v3 = vadd /* loc(\"other\":2:1) */";
+  lines[14].ops =
+      "%v1 = vadd /* loc(\"full_tile\":1:1) */  ;;  "
+      "%v2 = vadd /* loc(\"full_tile\":2:1) */  ;;  "
+      "%v3 = vadd /* loc(\"other\":2:1) */";
   lines[40].ops = "%v4 = vadd /* loc(\"dir/a.py\":7:1) */";
   const auto tree = find_regions(*parse_lines(lines), kDelay);
   ASSERT_TRUE(tree.ok());
@@ -93,8 +107,8 @@ TEST(ScheduleRegions, CutsWhatDoesNotNest) {
   lines[30].comment = "Start region 2";
   const auto tree = find_regions(*parse_lines(lines), kDelay);
   ASSERT_TRUE(tree.ok());
-  EXPECT_EQ(paths(*tree), (std::vector<std::string>{" 0-40", "if0 5-20",
-                                                    "if0/if0 7-20"}));
+  EXPECT_EQ(paths(*tree),
+            (std::vector<std::string>{" 0-40", "if0 5-20", "if0/if0 7-20"}));
   EXPECT_EQ(tree->irregular, 1);
 }
 
@@ -120,9 +134,10 @@ TEST(ScheduleProfile, SumsSlotsOfItsOwnBundles) {
   lines[14].used = {2, 0, 0, 4, 0, 0, 3, 1, 0, 0, 0};
   lines[23].used = {1, 0, 0, 4, 0, 0, 3, 2, 2, 1, 0};
   lines[16].used = {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0};
-  lines[23].ops = "%9 = dma.hbm_to_vmem /*size_in_granules=*/10  ;;  "
-                  "%10 = dma.vmem_to_hbm /*size_in_granules=*/%s3  ;;  "
-                  "%11 = dma.hbm_to_hbm /*size_in_granules=*/1";
+  lines[23].ops =
+      "%9 = dma.hbm_to_vmem /*size_in_granules=*/10  ;;  "
+      "%10 = dma.vmem_to_hbm /*size_in_granules=*/%s3  ;;  "
+      "%11 = dma.hbm_to_hbm /*size_in_granules=*/1";
   const auto p = profile_kernel(*parse_lines(lines), kDelay);
   ASSERT_TRUE(p.ok()) << p.error().message;
   const RegionCost& branch = p->own[2];
@@ -145,11 +160,10 @@ TEST(ScheduleProfile, SumsSlotsOfItsOwnBundles) {
 
 TEST(ScheduleProfile, OfTheVendorsDump) {
   const KernelProfile p = triangle();
-  EXPECT_EQ(paths(p.tree),
-            (std::vector<std::string>{
-                " 0-154", "loop0 15-148", "loop0/if0 61-130",
-                "loop0/if0/if0 73-75", "loop0/if0/if1 83-110",
-                "loop0/if0/if2 117-120"}));
+  EXPECT_EQ(paths(p.tree), (std::vector<std::string>{
+                               " 0-154", "loop0 15-148", "loop0/if0 61-130",
+                               "loop0/if0/if0 73-75", "loop0/if0/if1 83-110",
+                               "loop0/if0/if2 117-120"}));
   EXPECT_TRUE(p.tree.regions[1].grid);
   EXPECT_EQ(p.tree.regions[1].name, "grid");
   const auto bundles = [&](size_t r) { return p.own[r].bundles; };
@@ -199,8 +213,7 @@ TEST(SchedulePredict, FollowsAPlanThroughThePipeline) {
   // Windows: two inputs of an active step, an output of a row.
   EXPECT_DOUBLE_EQ(out->regions[1].memory_cycles, 20 * 36864 / 937.0);
   EXPECT_DOUBLE_EQ(out->regions[2].memory_cycles, 8 * 4096 / 937.0);
-  EXPECT_EQ(out->cycles,
-            21 + 34 * 64 + 32 * 37 + 8 * 2 + 20 * 27 + 8 * 3);
+  EXPECT_EQ(out->cycles, 21 + 34 * 64 + 32 * 37 + 8 * 2 + 20 * 27 + 8 * 3);
 }
 
 TEST(SchedulePredict, WithoutAPlanTakesEveryBranch) {
@@ -225,7 +238,8 @@ TEST(SchedulePredict, FollowsRules) {
   ASSERT_TRUE(out.ok());
   EXPECT_FALSE(out->cycles.has_value());
   EXPECT_EQ(out->unknown, (std::vector<int64_t>{1}));
-  // 23 bundles outside and 8 of an if; 13 of the loop, 3 of its branch, 7 of the inner loop.
+  // 23 bundles outside and 8 of an if; 13 of the loop, 3 of its branch, 7 of
+  // the inner loop.
   const std::vector<TripRule> rules = {{"loop0", 100}, {"k:if1", 0}};
   out = predict(*p, chip(), rules, {});
   ASSERT_TRUE(out.ok());
