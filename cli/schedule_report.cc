@@ -136,7 +136,8 @@ json kernel_json(const KernelReport& k) {
                         {"partial_steps", k.counts->partial},
                         {"rows", k.counts->rows},
                         {"grid_steps", k.prediction.grid_steps},
-                        {"dead_steps", k.prediction.dead_steps}};
+                        {"dead_steps", k.prediction.dead_steps},
+                        {"dead_cycles", k.prediction.dead_cycles}};
   }
   return out;
 }
@@ -199,11 +200,11 @@ class Text {
     if (k.prediction.attention) {
       line("steps",
            "{} active of {} x {} a head ({} full, {} partial), {} heads; {} of "
-           "{} grid steps dead",
+           "{} grid steps dead: {} cycles",
            with_commas(k.counts->steps), k.block->q, k.block->kv,
            with_commas(k.counts->full), with_commas(k.counts->partial),
            k.prediction.heads, whole(k.prediction.dead_steps),
-           whole(k.prediction.grid_steps));
+           whole(k.prediction.grid_steps), whole(k.prediction.dead_cycles));
     }
     for (int64_t r : k.prediction.unknown) {
       line("unknown", "trips of {}: give --trips",

@@ -67,7 +67,7 @@ TEST_F(Schedule, PredictsAPlanFromADump) {
   ASSERT_EQ(schedule(plan), 0) << err_;
   // Queries stand at keys 448 to 511: all 16 blocks of a head are active.
   EXPECT_NE(out_.find("16 active of 16 x 128 a head (12 full, 4 partial), 2 "
-                      "heads; 0 of 32 grid steps dead"),
+                      "heads; 0 of 32 grid steps dead: 0 cycles"),
             std::string::npos)
       << out_;
   Arguments with_json = plan;

@@ -134,7 +134,8 @@ def main():
         lowered = traced(a, SingleDeviceSharding(describe_target(a)))
         lowered.compile()
         return
-    sys.stdout.write(traced(a, None).as_text())
+    # With locations, which give kernels their names.
+    sys.stdout.write(traced(a, None).as_text(debug_info=True))
 
 
 if __name__ == "__main__":

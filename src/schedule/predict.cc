@@ -114,6 +114,9 @@ class Predictor {
     out_.heads = all_heads;
     out_.grid_steps = steps;
     out_.dead_steps = steps - active;
+    const int64_t overhead =
+        p_.own[grid].bundles + (inside != grid ? p_.own[inside].bundles : 0);
+    out_.dead_cycles = out_.dead_steps * static_cast<double>(overhead);
     const double loops =
         regions()[grid].limit
             ? static_cast<double>(*regions()[grid].limit)

@@ -90,7 +90,8 @@ struct Prediction {
   bool attention = false;        // roles were told, and `heads` with them
   int64_t heads = 0;
   double grid_steps = 0;
-  double dead_steps = 0;  // of them, those of no active tile
+  double dead_steps = 0;   // of them, those of no active tile
+  double dead_cycles = 0;  // the bundles that they run
 };
 
 // `counts` are of the kernel's own blocks. A rule for no region of this kernel

@@ -203,6 +203,7 @@ TEST(SchedulePredict, FollowsAPlanThroughThePipeline) {
   EXPECT_EQ(out->heads, 2);
   EXPECT_EQ(out->grid_steps, 32);
   EXPECT_EQ(out->dead_steps, 32 - 20);
+  EXPECT_EQ(out->dead_cycles, 12 * (64 + 37));
   const std::vector<std::pair<double, Role>> expected = {
       {1, Role::none},  {34, Role::grid},    {32, Role::step},
       {8, Role::first}, {20, Role::compute}, {8, Role::last}};
