@@ -243,6 +243,12 @@ class Text {
 
   void totals(const ScheduleReport& r) {
     if (starred_) line("* trips", "of a branch that counts as always taken");
+    const bool followed = std::any_of(
+        r.kernels.begin(), r.kernels.end(),
+        [](const KernelReport& k) { return k.prediction.attention; });
+    if (r.exact_tiles && !followed) {
+      line("plan", "no kernel's grid follows it: trips are those of --trips");
+    }
     if (r.cycles) line("program", "{} cycles", whole(*r.cycles));
     if (r.attention_cycles && r.heads > 0) {
       line("attention", "{} cycles, {} a head", whole(*r.attention_cycles),

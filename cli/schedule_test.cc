@@ -96,6 +96,20 @@ TEST_F(Schedule, PredictsAPlanFromADump) {
   EXPECT_EQ(compute["own"]["bound"], 12);
 }
 
+TEST_F(Schedule, SaysWhenNoKernelFollowsThePlan) {
+  ASSERT_EQ(schedule({"--dump", dump(), "--mask", "causal", "--q-len", "64"}),
+            0)
+      << err_;
+  EXPECT_NE(out_.find("plan        no kernel's grid follows it"),
+            std::string::npos);
+  ASSERT_EQ(schedule({"--dump", dump(), "--mask", "causal", "--q-len", "64",
+                      "--heads", "2", "--json"}),
+            0);
+  const json r = json::parse(out_);
+  // One tile of 256 x 256 a head holds all 64 queries and keys.
+  EXPECT_EQ(r["cycles_per_tile"].get<double>() * 2, r["cycles"]);
+}
+
 TEST_F(Schedule, TakesTrips) {
   ASSERT_EQ(schedule({"--dump", dump(), "--json", "--trips", "grid=10",
                       "--trips", "loop0/if0/if1=3"}),

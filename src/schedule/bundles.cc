@@ -16,6 +16,7 @@ constexpr std::string_view kKeyEnd = "= control target key end";
 // Bounds that the vendor writes for a dimension of a grid it does not know.
 constexpr int64_t kRuntimeBound = 2147483647;
 constexpr size_t kMostSources = 1 << 16;
+constexpr size_t kMostWindows = 1024;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
@@ -335,7 +336,8 @@ class KernelReader {
     for (const Window& known : out_.windows) {
       if (known.output == w.output && known.operand == w.operand) return;
     }
-    out_.windows.push_back(std::move(w));
+    if (out_.windows.size() < kMostWindows)
+      out_.windows.push_back(std::move(w));
   }
 
   // `file":17:4 to :9)`: a bare word for a file is a tag; a real file keeps
