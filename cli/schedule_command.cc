@@ -117,24 +117,22 @@ constexpr const char* kFooter =
     "printed\n"
     "(loop0/if1), with KERNEL: before it where kernels share it.\n"
     "\n"
-    "JSON fields: target, assumed.{gigahertz,hbm_bytes_per_cycle}, cycles "
-    "(of all\n"
+    "JSON fields: target, assumed.{gigahertz,hbm_bytes_per_cycle}, cycles (of "
+    "all\n"
     "kernels, null where trips are unknown), attention_cycles, heads,\n"
     "cycles_per_head, exact_tiles_per_head, cycles_per_tile (a tile is 256 x "
     "256),\n"
     "kernels[].{name, opcode, bundles, grid (-1: at run time), cycles,\n"
     "unknown_trips, irregular_jumps, attention.{block_q, block_kv, heads,\n"
-    "active_steps, full_steps, partial_steps, rows, grid_steps, "
-    "dead_steps,\n"
-    "dead_cycles}, "
-    "regions}. regions[].{path, name, role, kind, source, begin, end, "
-    "parent,\n"
-    "depth, trips, trips_from, bundle_cycles, memory_cycles, own, whole}; "
-    "own is of\n"
-    "bundles in no region inside: {bundles, slots.NAME.{used,capacity,share}, "
-    "bound,\n"
-    "bound_slot, distance, fills, spills, dmas, hbm_bytes, "
-    "dmas_of_unknown_size}.";
+    "active_steps, full_steps, partial_steps, rows, grid_steps, dead_steps,\n"
+    "dead_cycles}, regions}.\n"
+    "regions[].{path, name, role, kind, source, begin, end, parent, depth, "
+    "trips,\n"
+    "trips_from, bundle_cycles, memory_cycles, own, whole}; own is of bundles "
+    "in no\n"
+    "region inside: {bundles, slots.NAME.{used,capacity,share}, bound, "
+    "bound_slot,\n"
+    "distance, fills, spills, dmas, hbm_bytes, dmas_of_unknown_size}.";
 
 }  // namespace
 
@@ -175,7 +173,8 @@ Work add_schedule(CLI::App& app, CLI::App*& command) {
   command->add_flag("--json", o->json, "One JSON object on stdout");
   add_request_flags(*command, o->request);
   command->get_option("--target")
-      ->description("Compile for this, and count its cycles [v6e:1x1]");
+      ->description("Compile for this, and count its cycles [v6e:1x1]")
+      ->group("Options");
   command->footer(kFooter);
   return [o] { return run(*o); };
 }
