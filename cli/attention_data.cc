@@ -104,10 +104,7 @@ void AttentionData::allocate() {
   }
 }
 
-double AttentionData::scale() const {
-  return shape.scale.value_or(1 /
-                              std::sqrt(static_cast<double>(shape.head_dim)));
-}
+double AttentionData::scale() const { return shape.scale_or_default(); }
 
 ForwardTensors AttentionData::forward_tensors() {
   const AttentionData& c = *this;

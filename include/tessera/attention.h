@@ -2,6 +2,7 @@
 // reads and writes, whatever lane runs it. reference.h has the exact meanings.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,6 +18,10 @@ struct AttentionShape {
   int64_t v_head_dim = 0;
   std::optional<double> scale;  // absent: 1 / sqrt(head_dim)
   double softcap = 0;           // 0 is off
+
+  double scale_or_default() const {
+    return scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
+  }
 };
 
 // q, k, v and out share one dtype; no output may overlap an input.

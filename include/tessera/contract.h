@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "tessera/attention.h"
 #include "tessera/facts.h"
 #include "tessera/plan.h"
 
@@ -24,6 +26,32 @@ int64_t bucket(int64_t n);
 
 Result<PlanContract> make_contract(const Request& request, const Facts& facts,
                                    const Plan& plan);
+
+// The contract of every batch under the request's ceilings; an open ceiling is
+// the worst case of the lengths. Of `present` only which facts there are is
+// read, not what they hold.
+Result<PlanContract> make_ceiling_contract(const Request& request,
+                                           const Facts& present);
+
+// What a compiled kernel depends on beside the plan's contract: the key of
+// compile caches.
+struct KernelChoice {
+  std::string lane;       // "mosaic"
+  std::string target;     // "v6e:1x1"
+  std::string direction;  // "forward"
+  std::string dtype;      // "bf16"
+  std::string layout = "bhsd";
+  std::string sharding = "none";
+  AttentionShape shape;
+  // Block sizes and the like by name, and the version of the kernel itself.
+  std::map<std::string, int64_t> parameters;
+};
+struct KernelContract {
+  std::string key;
+  std::string text;
+};
+KernelContract make_kernel_contract(const PlanContract& plan,
+                                    const KernelChoice& choice);
 
 // A digest of shapes and both lists: two plans are equal when it is.
 std::string plan_digest(const Plan& plan);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,23 +30,34 @@ inline constexpr int64_t kMaxStepRows = 16384;
 struct Steps {
   std::vector<Step> steps;
   std::vector<uint32_t> range;  // list l is steps [range[l], range[l + 1])
+  int64_t tiles_per_pass = 1;   // every row has a multiple of it
 };
+
+// A kernel may take several tiles of a row in one pass; each row is then filled
+// up with class-0 steps that name its last column again.
+inline constexpr int64_t kMaxTilesPerPass = 64;
 
 // Steps that a worklist packs to: a row without tiles gets one class-0 step
 // with first and last set.
-int64_t step_count(const Worklist& w);
-Result<Steps> pack_steps(const Plan& plan, bool transposed);
+int64_t step_count(const Worklist& w, int64_t tiles_per_pass = 1);
+Result<Steps> pack_steps(const Plan& plan, bool transposed,
+                         int64_t tiles_per_pass = 1);
 // The worklist again; classes 2 and 3 are both full there.
 Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
                                  int64_t columns);
 
-// Scalar memory of a target, in 32-bit words that a worklist may fill. Only
-// targets whose limit was found by measuring are known.
+// Scalar memory of a target, in 32-bit words that a kernel's scalar arrays may
+// fill; each array takes whole granules. Only targets whose limit was found by
+// measuring are known.
 struct Target {
   std::string name;
   int64_t scalar_words = 0;
+  int64_t granule = 1;
 };
 Result<Target> find_target(std::string_view name);
+// What arrays of these many words take.
+int64_t scalar_words(const Target& target,
+                     std::initializer_list<int64_t> words);
 
 // Steps [begin, end) of lists [first_list, end_list), the first and the last of
 // them maybe in part: what fits the target's scalar memory at one time. Cut at
@@ -56,8 +68,9 @@ struct Launch {
   int64_t first_list = 0;
   int64_t end_list = 0;
 
-  // Its steps, and a range word per list and one more.
-  int64_t words() const { return end - begin + end_list - first_list + 1; }
+  // Its steps, a range word per list and one more, and an offset per list
+  // after two bounds: the three arrays that a kernel reads.
+  int64_t words(const Target& target) const;
   bool operator==(const Launch&) const = default;
 };
 Result<std::vector<Launch>> split_launches(const Steps& steps,

@@ -18,36 +18,6 @@ Result<void> check_range(std::string_view where, std::string_view what,
                  value);
 }
 
-Result<void> check_request(const Request& r) {
-  struct Rule {
-    std::string_view what;
-    int64_t value, least, most;
-  };
-  const Rule rules[] = {
-      {"batch", r.batch, 1, kMaxBatch},
-      {"q_len", r.q_len, 1, kMaxTokens},
-      {"kv_len", r.kv_len, 1, kMaxTokens},
-      {"tile q", r.tile.q, kMinBlock, kMaxBlock},
-      {"tile kv", r.tile.kv, kMinBlock, kMaxBlock},
-      {"max_steps", r.ceilings.max_steps, 0, int64_t{1} << 40},
-      {"max_width", r.ceilings.max_width, 0, int64_t{1} << 40},
-  };
-  for (const Rule& rule : rules) {
-    if (auto e = check_range("request", rule.what, rule.value, rule.least,
-                             rule.most);
-        !e) {
-      return e;
-    }
-  }
-  if (r.masks.empty()) {
-    return invalid("request", "masks must be one or more, found 0");
-  }
-  for (const Mask& mask : r.masks) {
-    if (auto e = check_mask(mask); !e) return e;
-  }
-  return {};
-}
-
 Result<void> check_size(std::string_view what, const std::optional<Ints>& fact,
                         int64_t batch, int64_t per_row,
                         std::string_view shape) {
@@ -150,6 +120,36 @@ bool has_live_query(const BoundRow& row, bool ids_veto) {
 }
 
 }  // namespace
+
+Result<void> check_request(const Request& r) {
+  struct Rule {
+    std::string_view what;
+    int64_t value, least, most;
+  };
+  const Rule rules[] = {
+      {"batch", r.batch, 1, kMaxBatch},
+      {"q_len", r.q_len, 1, kMaxTokens},
+      {"kv_len", r.kv_len, 1, kMaxTokens},
+      {"tile q", r.tile.q, kMinBlock, kMaxBlock},
+      {"tile kv", r.tile.kv, kMinBlock, kMaxBlock},
+      {"max_steps", r.ceilings.max_steps, 0, int64_t{1} << 40},
+      {"max_width", r.ceilings.max_width, 0, int64_t{1} << 40},
+  };
+  for (const Rule& rule : rules) {
+    if (auto e = check_range("request", rule.what, rule.value, rule.least,
+                             rule.most);
+        !e) {
+      return e;
+    }
+  }
+  if (r.masks.empty()) {
+    return invalid("request", "masks must be one or more, found 0");
+  }
+  for (const Mask& mask : r.masks) {
+    if (auto e = check_mask(mask); !e) return e;
+  }
+  return {};
+}
 
 Names names_of(const Request& request) {
   Names all;

@@ -41,6 +41,9 @@ struct Bound {
 // Union of what the masks name, so that each fact is asked for once.
 Names names_of(const Request& request);
 
+// Sizes and masks alone, before any fact.
+Result<void> check_request(const Request& request);
+
 Result<Bound> bind(const Request& request, const Facts& facts);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "base/digest.h"
 #include "base/fail.h"
+#include "base/integers.h"
 #include "mask/bind.h"
 #include "mask/canonical.h"
 #include "plan/well_formed.h"
@@ -70,6 +71,23 @@ Result<int64_t> capacity(std::string_view what, int64_t needed, int64_t ceiling,
   return ceiling;
 }
 
+// What a contract has room for, before it is bucketed.
+struct Sizes {
+  int64_t heads = 1;
+  int64_t steps = 0;
+  int64_t width = 0;
+  int64_t width_transposed = 0;
+};
+
+Result<PlanContract> contract_of(const Request& request, const Facts& facts,
+                                 const Sizes& sizes);
+
+std::string key_of(const std::string& text) {
+  Digest digest;
+  digest.add(text.data(), text.size());
+  return digest.hex();
+}
+
 }  // namespace
 
 int64_t bucket(int64_t n) {
@@ -82,15 +100,67 @@ int64_t bucket(int64_t n) {
 Result<PlanContract> make_contract(const Request& request, const Facts& facts,
                                    const Plan& plan) {
   if (auto r = check_plan_of(request, plan, "contract"); !r) return r.error();
+  return contract_of(
+      request, facts,
+      {plan.heads,
+       std::max(step_count(plan.forward), step_count(plan.transposed)),
+       grid_width(plan.forward), grid_width(plan.transposed)});
+}
+
+Result<PlanContract> make_ceiling_contract(const Request& request,
+                                           const Facts& present) {
+  if (auto r = check_request(request); !r) return r.error();
+  const int64_t rows = ceil_div(request.q_len, request.tile.q);
+  const int64_t columns = ceil_div(request.kv_len, request.tile.kv);
+  const auto heads = static_cast<int64_t>(request.masks.size());
+  const Ceilings& most = request.ceilings;
+  const int64_t steps = request.batch * heads * rows * columns;
+  return contract_of(request, present,
+                     {heads, most.max_steps > 0 ? most.max_steps : steps,
+                      most.max_width > 0 ? most.max_width : columns,
+                      most.max_width > 0 ? most.max_width : rows});
+}
+
+KernelContract make_kernel_contract(const PlanContract& plan,
+                                    const KernelChoice& choice) {
+  const AttentionShape& s = choice.shape;
+  const Json text = {
+      {"version", kContractVersion},
+      {"plan", plan.key},
+      {"lane", choice.lane},
+      {"target", choice.target},
+      {"direction", choice.direction},
+      {"dtype", choice.dtype},
+      {"layout", choice.layout},
+      {"sharding", choice.sharding},
+      {"heads", s.heads},
+      {"kv_heads", s.kv_heads},
+      {"head_dim", s.head_dim},
+      {"v_head_dim", s.v_head_dim},
+      {"scale", s.scale_or_default()},
+      {"softcap", s.softcap},
+      {"parameters", choice.parameters},
+  };
+  KernelContract c;
+  c.text = text.dump();
+  c.key = key_of(c.text);
+  return c;
+}
+
+namespace {
+
+Result<PlanContract> contract_of(const Request& request, const Facts& facts,
+                                 const Sizes& sizes) {
   PlanContract c;
+  const Tile& tile = request.tile;
   Json text = {
       {"version", kContractVersion},
-      {"tile", {plan.tile.q, plan.tile.kv}},
-      {"heads", plan.heads},
+      {"tile", {tile.q, tile.kv}},
+      {"heads", sizes.heads},
   };
   const Tile& block = request.logical_block;
-  text["logical_block"] = {block.q > 0 ? block.q : plan.tile.q,
-                           block.kv > 0 ? block.kv : plan.tile.kv};
+  text["logical_block"] = {block.q > 0 ? block.q : tile.q,
+                           block.kv > 0 ? block.kv : tile.kv};
 
   for (const Mask& mask : request.masks) {
     const std::string exact = to_string(mask);
@@ -114,8 +184,6 @@ Result<PlanContract> make_contract(const Request& request, const Facts& facts,
   }
 
   const Ceilings& most = request.ceilings;
-  const int64_t steps =
-      std::max(step_count(plan.forward), step_count(plan.transposed));
   struct Term {
     const char* key;
     std::string_view what;
@@ -124,13 +192,12 @@ Result<PlanContract> make_contract(const Request& request, const Facts& facts,
     std::string_view ceiling_name;
   };
   const Term terms[] = {
-      {"batch", "batch", plan.batch, 0, ""},
-      {"q_len", "q_len", plan.q_len, 0, ""},
-      {"kv_len", "kv_len", plan.kv_len, 0, ""},
-      {"steps", "steps", steps, most.max_steps, "max_steps"},
-      {"width", "grid width", grid_width(plan.forward), most.max_width,
-       "max_width"},
-      {"width_transposed", "transposed grid width", grid_width(plan.transposed),
+      {"batch", "batch", request.batch, 0, ""},
+      {"q_len", "q_len", request.q_len, 0, ""},
+      {"kv_len", "kv_len", request.kv_len, 0, ""},
+      {"steps", "steps", sizes.steps, most.max_steps, "max_steps"},
+      {"width", "grid width", sizes.width, most.max_width, "max_width"},
+      {"width_transposed", "transposed grid width", sizes.width_transposed,
        most.max_width, "max_width"},
   };
   for (const Term& t : terms) {
@@ -140,11 +207,11 @@ Result<PlanContract> make_contract(const Request& request, const Facts& facts,
   }
 
   c.text = text.dump();
-  Digest digest;
-  digest.add(c.text.data(), c.text.size());
-  c.key = digest.hex();
+  c.key = key_of(c.text);
   return c;
 }
+
+}  // namespace
 
 std::string plan_digest(const Plan& plan) {
   Digest d;

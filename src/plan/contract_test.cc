@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
+#include <set>
 
 #include "tessera/layouts.h"
 
@@ -215,6 +217,80 @@ TEST(PlanDigest, DiffersWhereAPlanDiffers) {
   other = plan;
   std::swap(other.forward, other.transposed);
   EXPECT_NE(plan_digest(other), digest);
+}
+
+// A ceiling contract is that of every batch under the same ceilings.
+TEST(Contract, CeilingsGiveTheContractOfEveryBatchUnderThem) {
+  Request r = request_of("causal & window(100, 0) & documents", 1000);
+  r.ceilings = {256, 16};
+  Facts present;
+  present.doc_ids = Ints{};
+  auto ceiling = make_ceiling_contract(r, present);
+  ASSERT_TRUE(ceiling.ok()) << ceiling.error().message;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto ids = packed(seed, 1000, 40 + static_cast<int64_t>(seed) * 30);
+    Facts f;
+    f.doc_ids = Ints(ids);
+    EXPECT_EQ(contract_of(r, f).key, ceiling->key);
+    EXPECT_EQ(contract_of(r, f).window_bounds, ceiling->window_bounds);
+  }
+  // Open ceilings are what the lengths can need at most: 16 rows and columns.
+  r.ceilings = {};
+  auto open = make_ceiling_contract(r, present);
+  ASSERT_TRUE(open.ok());
+  r.ceilings = {256, 16};
+  EXPECT_EQ(open->text, make_ceiling_contract(r, present)->text);
+  // Which facts there are counts, not what they hold.
+  EXPECT_NE(make_ceiling_contract(r, {})->key, ceiling->key);
+  r.q_len = 0;
+  auto bad = make_ceiling_contract(r, present);
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.error().message,
+            "[request] q_len must be from 1 to 1073741824, found 0");
+}
+
+TEST(Contract, AKernelKeyHoldsEveryTerm) {
+  const PlanContract plan = contract_of(request_of("causal", 512));
+  KernelChoice choice;
+  choice.lane = "mosaic";
+  choice.target = "v6e:1x1";
+  choice.direction = "forward";
+  choice.dtype = "bf16";
+  choice.shape.head_dim = choice.shape.v_head_dim = 64;
+  const KernelContract base = make_kernel_contract(plan, choice);
+  EXPECT_EQ(base.text,
+            "{\"direction\":\"forward\",\"dtype\":\"bf16\",\"head_dim\":64,"
+            "\"heads\":1,\"kv_heads\":1,\"lane\":\"mosaic\",\"layout\":"
+            "\"bhsd\",\"parameters\":{},\"plan\":\"" +
+                plan.key +
+                "\",\"scale\":0.125,\"sharding\":\"none\",\"softcap\":0.0,"
+                "\"target\":\"v6e:1x1\",\"v_head_dim\":64,\"version\":0}");
+  const std::vector<std::function<void(KernelChoice&)>> changes = {
+      [](KernelChoice& c) { c.lane = "cpu"; },
+      [](KernelChoice& c) { c.target = "v6e:2x2"; },
+      [](KernelChoice& c) { c.direction = "backward"; },
+      [](KernelChoice& c) { c.dtype = "f32"; },
+      [](KernelChoice& c) { c.layout = "bshd"; },
+      [](KernelChoice& c) { c.sharding = "heads"; },
+      [](KernelChoice& c) { c.shape.heads = 2; },
+      [](KernelChoice& c) { c.shape.kv_heads = 2; },
+      [](KernelChoice& c) { c.shape.head_dim = 128; },
+      [](KernelChoice& c) { c.shape.v_head_dim = 128; },
+      [](KernelChoice& c) { c.shape.scale = 0.5; },
+      [](KernelChoice& c) { c.shape.softcap = 30; },
+      [](KernelChoice& c) { c.parameters["tiles_per_pass"] = 2; },
+  };
+  std::set<std::string> keys = {base.key};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    KernelChoice changed = choice;
+    changes[i](changed);
+    EXPECT_TRUE(keys.insert(make_kernel_contract(plan, changed).key).second)
+        << i;
+  }
+  // The default scale by its value: saying it changes nothing.
+  KernelChoice said = choice;
+  said.shape.scale = 0.125;
+  EXPECT_EQ(make_kernel_contract(plan, said).key, base.key);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ std::string error_of(const Steps& s, const Target& t) {
 TEST(Target, OnlyMeasuredOnesAreKnown) {
   auto v6e = find_target("v6e");
   ASSERT_TRUE(v6e.ok());
-  EXPECT_EQ(v6e->scalar_words, 261600);
+  EXPECT_EQ(v6e->scalar_words, 261376);
+  EXPECT_EQ(v6e->granule, 128);
   for (const char* name : {"v4", "v5e", "v5p", "tpu7x", "", "V6E", "v6e "}) {
     auto t = find_target(name);
     ASSERT_FALSE(t.ok());
@@ -48,21 +49,22 @@ TEST(Target, OnlyMeasuredOnesAreKnown) {
 }
 
 TEST(Launches, CutAtRowsByHand) {
-  // 3 + 2 steps, then 4: 9 steps and 3 range words in one launch.
+  // 3 + 2 steps, then 4: 9 steps, 3 range words, 2 bounds and 2 offsets in one
+  // launch.
   const Steps s = steps_of({{3, 2}, {4}});
-  auto one = split_launches(s, {"t", 12});
+  auto one = split_launches(s, {"t", 16});
   ASSERT_TRUE(one.ok());
   EXPECT_EQ(*one, (std::vector<Launch>{{0, 9, 0, 2}}));
-  auto two = split_launches(s, {"t", 11});
+  auto two = split_launches(s, {"t", 15});
   ASSERT_TRUE(two.ok());
   EXPECT_EQ(*two, (std::vector<Launch>{{0, 5, 0, 1}, {5, 9, 1, 2}}));
-  auto three = split_launches(s, {"t", 6});
+  auto three = split_launches(s, {"t", 9});
   ASSERT_TRUE(three.ok());
   EXPECT_EQ(*three,
             (std::vector<Launch>{{0, 3, 0, 1}, {3, 5, 0, 1}, {5, 9, 1, 2}}));
-  EXPECT_EQ(error_of(s, {"t", 5}),
-            "[launches] the steps of one row must fit the 5 scalar words of t, "
-            "found 6 words for row 0 of list 1");
+  EXPECT_EQ(error_of(s, {"t", 8}),
+            "[launches] the steps of one row must fit the 8 scalar words of t, "
+            "found 9 words for row 0 of list 1");
 }
 
 // What a launch needs is counted again from its steps and ranges.
@@ -71,7 +73,7 @@ TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
     const Plan p = random_plan(random);
     auto steps = pack_steps(p, random_int(random, 0, 1) == 0);
     ASSERT_TRUE(steps.ok());
-    const Target target{"t", random_int(random, 3, 60)};
+    const Target target{"t", random_int(random, 6, 60)};
     int64_t widest = 0;
     int64_t row = 0;
     for (const Step& s : steps->steps) {
@@ -80,7 +82,7 @@ TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
       if (s.last()) row = 0;
     }
     auto launches = split_launches(*steps, target);
-    ASSERT_EQ(launches.ok(), widest + 2 <= target.scalar_words);
+    ASSERT_EQ(launches.ok(), widest + 5 <= target.scalar_words);
     if (!launches.ok()) {
       EXPECT_EQ(launches.error().kind, ErrorKind::limit);
       return;
@@ -97,8 +99,8 @@ TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
       ASSERT_LT(l.begin, l.end);
       EXPECT_EQ(l.first_list, list_of(l.begin));
       EXPECT_EQ(l.end_list, list_of(l.end - 1) + 1);
-      int64_t words = 1;
-      for (int64_t k = l.first_list; k < l.end_list; ++k) ++words;
+      int64_t words = 3;
+      for (int64_t k = l.first_list; k < l.end_list; ++k) words += 2;
       for (int64_t k = l.begin; k < l.end; ++k) ++words;
       EXPECT_LE(words, target.scalar_words);
       EXPECT_TRUE(steps->steps[static_cast<size_t>(l.begin)].first());
@@ -108,7 +110,7 @@ TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
         int64_t next = l.end;
         while (!steps->steps[static_cast<size_t>(next)].last()) ++next;
         const int64_t grown =
-            next + 1 - l.begin + list_of(next) + 1 - l.first_list + 1;
+            next + 1 - l.begin + 2 * (list_of(next) + 1 - l.first_list) + 3;
         EXPECT_GT(grown, target.scalar_words);
       }
       at = l.end;
@@ -123,11 +125,11 @@ TEST(Launches, TheV6eBudgetIsExact) {
   const auto v6e = find_target("v6e");
   ASSERT_TRUE(v6e.ok());
   std::vector<int> rows(15, 16384);
-  rows.push_back(static_cast<int>(261600 - 2 - 15 * 16384));
+  rows.push_back(static_cast<int>(261376 - 2 * 128 - 15 * 16384));
   auto fits = split_launches(steps_of({rows}), *v6e);
   ASSERT_TRUE(fits.ok());
   ASSERT_EQ(fits->size(), 1u);
-  EXPECT_EQ((*fits)[0].words(), 261600);
+  EXPECT_EQ((*fits)[0].words(*v6e), 261376);
   ++rows.back();
   auto over = split_launches(steps_of({rows}), *v6e);
   ASSERT_TRUE(over.ok());
@@ -148,7 +150,7 @@ TEST(Launches, StepsThatAreNoneAreRefused) {
             "[launches] ranges must rise from 0 to 4 steps, found 4");
   EXPECT_EQ(error_of(steps_of({{1}}), {"t", -1}),
             "[launches] the steps of one row must fit the -1 scalar words of "
-            "t, found 3 words for row 0 of list 0");
+            "t, found 6 words for row 0 of list 0");
   EXPECT_EQ(split_launches(steps_of({}), {"t", 9})->size(), 0u);
 }
 

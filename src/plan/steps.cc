@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/integers.h"
 #include "plan/well_formed.h"
 #include "tessera/layouts.h"
 
@@ -32,15 +33,22 @@ Error bad_step(const Steps& steps, size_t at, std::string_view rule) {
 
 }  // namespace
 
-int64_t step_count(const Worklist& w) {
-  auto steps = static_cast<int64_t>(w.entries.size());
+int64_t step_count(const Worklist& w, int64_t tiles_per_pass) {
+  int64_t steps = 0;
   for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
-    steps += w.row_start[r] == w.row_start[r + 1];
+    const int64_t tiles =
+        std::max<int64_t>(w.row_start[r + 1] - w.row_start[r], 1);
+    steps += round_up(tiles, tiles_per_pass);
   }
   return steps;
 }
 
-Result<Steps> pack_steps(const Plan& plan, bool transposed) {
+Result<Steps> pack_steps(const Plan& plan, bool transposed,
+                         int64_t tiles_per_pass) {
+  if (tiles_per_pass < 1 || tiles_per_pass > kMaxTilesPerPass) {
+    return invalid("steps", "tiles a pass must be between 1 and {}, found {}",
+                   kMaxTilesPerPass, tiles_per_pass);
+  }
   if (auto r = check_plan(plan, "steps"); !r) return r.error();
   const Worklist& w = transposed ? plan.transposed : plan.forward;
   const int64_t most = std::max(w.rows, w.columns);
@@ -57,20 +65,30 @@ Result<Steps> pack_steps(const Plan& plan, bool transposed) {
   const int64_t whole_columns = transposed ? whole_q : whole_kv;
 
   Steps out;
-  out.steps.reserve(static_cast<size_t>(step_count(w)));
+  out.tiles_per_pass = tiles_per_pass;
+  out.steps.reserve(static_cast<size_t>(step_count(w, tiles_per_pass)));
   out.range.reserve(static_cast<size_t>(w.lists) + 1);
   out.range.push_back(0);
   for (int64_t l = 0; l < w.lists; ++l) {
     for (int64_t r = 0; r < w.rows; ++r) {
       const std::span<const Entry> row = w.row(l, r);
-      if (row.empty()) out.steps.push_back(step_of(r, 0, kEmpty, true, true));
-      for (size_t i = 0; i < row.size(); ++i) {
-        const int64_t column = row[i].column();
-        auto step_class = static_cast<uint32_t>(row[i].tile_class());
-        if (step_class == kFull && (r >= whole_rows || column >= whole_columns))
-          step_class = kFullCrossing;
+      const auto tiles = static_cast<int64_t>(row.size());
+      const int64_t filled =
+          round_up(std::max<int64_t>(tiles, 1), tiles_per_pass);
+      for (int64_t i = 0; i < filled; ++i) {
+        int64_t column = tiles > 0 ? row.back().column() : 0;
+        uint32_t step_class = kEmpty;
+        if (i < tiles) {
+          const Entry& tile = row[static_cast<size_t>(i)];
+          column = tile.column();
+          step_class = static_cast<uint32_t>(tile.tile_class());
+          if (step_class == kFull &&
+              (r >= whole_rows || column >= whole_columns)) {
+            step_class = kFullCrossing;
+          }
+        }
         out.steps.push_back(
-            step_of(r, column, step_class, i == 0, i + 1 == row.size()));
+            step_of(r, column, step_class, i == 0, i + 1 == filled));
       }
     }
     out.range.push_back(static_cast<uint32_t>(out.steps.size()));
@@ -96,6 +114,10 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
                    steps.steps.size(),
                    range.empty() ? "none" : fmt::to_string(range.back()));
   }
+  if (steps.tiles_per_pass < 1 || steps.tiles_per_pass > kMaxTilesPerPass) {
+    return invalid("steps", "tiles a pass must be between 1 and {}, found {}",
+                   kMaxTilesPerPass, steps.tiles_per_pass);
+  }
   Worklist w;
   w.lists = static_cast<int64_t>(range.size()) - 1;
   w.rows = rows;
@@ -111,6 +133,8 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
   for (size_t l = 0; l + 1 < range.size(); ++l) {
     int64_t row = 0;
     int64_t before = -1;
+    int64_t of_row = 0;    // steps of the row so far
+    bool filling = false;  // only class 0 may follow
     for (size_t at = range[l]; at < range[l + 1]; ++at) {
       const Step s = steps.steps[at];
       if (s.row() != row || row >= rows) {
@@ -119,21 +143,32 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
       if (s.first() != (before < 0)) {
         return bad_step(steps, at, "a row's first step is marked first");
       }
-      if (s.column() <= before || s.column() >= columns) {
-        return bad_step(steps, at, "columns must ascend inside the grid");
-      }
       if (s.step_class() == kEmpty) {
-        if (!s.first() || !s.last() || s.column() != 0) {
+        if (s.column() != std::max<int64_t>(before, 0)) {
           return bad_step(steps, at,
-                          "a class 0 step is column 0 and alone in its row");
+                          "a class 0 step names its row's last column, or 0");
         }
+        // It fills up the pass that the row's tiles, or its being empty, began.
+        if (!s.first() && of_row % steps.tiles_per_pass == 0) {
+          return bad_step(steps, at, "class 0 must not begin another pass");
+        }
+        filling = true;
       } else {
+        if (filling || s.column() <= before || s.column() >= columns) {
+          return bad_step(steps, at, "columns must ascend inside the grid");
+        }
         w.entries.push_back(Entry::of(
             s.column(),
             static_cast<TileClass>(std::min<int64_t>(s.step_class(), kFull))));
       }
       before = s.column();
+      ++of_row;
       if (s.last()) {
+        if (of_row % steps.tiles_per_pass != 0) {
+          return bad_step(steps, at, "a row must fill its last pass");
+        }
+        of_row = 0;
+        filling = false;
         w.row_start.push_back(static_cast<uint32_t>(w.entries.size()));
         ++row;
         before = -1;

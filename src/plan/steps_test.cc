@@ -62,9 +62,28 @@ TEST(Steps, TransposedByHand) {
   EXPECT_EQ(s->steps, due);
 }
 
+TEST(Steps, RowsFillUpTheirLastPass) {
+  auto s = pack_steps(small_plan(), false, 2);
+  ASSERT_TRUE(s.ok()) << s.error().message;
+  const std::vector<Step> due = {
+      step(0, 0, 2, true, false),  step(0, 1, 1, false, false),
+      step(0, 2, 3, false, false), step(0, 2, 0, false, true),
+      step(1, 0, 0, true, false),  step(1, 0, 0, false, true)};
+  EXPECT_EQ(s->steps, due);
+  EXPECT_EQ(s->range, (std::vector<uint32_t>{0, 6}));
+  EXPECT_EQ(step_count(small_plan().forward, 2), 6);
+  for (int64_t tiles : {0, 65}) {
+    auto none = pack_steps(small_plan(), false, tiles);
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.error().message,
+              "[steps] tiles a pass must be between 1 and 64, found " +
+                  std::to_string(tiles));
+  }
+}
+
 // Counts, classes, marks and order, each from its definition.
-void check_steps(const Plan& p, bool transposed) {
-  auto packed = pack_steps(p, transposed);
+void check_steps(const Plan& p, bool transposed, int64_t tiles_per_pass) {
+  auto packed = pack_steps(p, transposed, tiles_per_pass);
   ASSERT_TRUE(packed.ok()) << packed.error().message;
   const Worklist& w = transposed ? p.transposed : p.forward;
   ASSERT_EQ(packed->range.size(), static_cast<size_t>(w.lists + 1));
@@ -100,12 +119,13 @@ void check_steps(const Plan& p, bool transposed) {
                   tile_class == 2 && crosses ? 3 : tile_class);
         ++i;
       }
-      if (w.row(l, r).empty()) {
-        ASSERT_EQ(row.size(), 1u);
-        EXPECT_EQ(row[0].step_class(), 0);
-        EXPECT_EQ(row[0].column(), 0);
-      } else {
-        ASSERT_EQ(row.size(), i);
+      const int64_t last = i > 0 ? row[i - 1].column() : 0;
+      const size_t tiles = std::max<size_t>(i, 1);
+      ASSERT_LT(row.size() - tiles, static_cast<size_t>(tiles_per_pass));
+      ASSERT_EQ(row.size() % static_cast<size_t>(tiles_per_pass), 0u);
+      for (; i < row.size(); ++i) {
+        EXPECT_EQ(row[i].step_class(), 0);
+        EXPECT_EQ(row[i].column(), last);
       }
       for (size_t k = 0; k < row.size(); ++k) {
         EXPECT_EQ(row[k].first(), k == 0);
@@ -123,8 +143,10 @@ void check_steps(const Plan& p, bool transposed) {
 TEST(Steps, RandomListsPackExactlyAndComeBack) {
   for_seeds(400, [](std::mt19937_64& random, uint64_t) {
     const Plan p = random_plan(random);
-    check_steps(p, false);
-    check_steps(p, true);
+    for (int64_t tiles : {int64_t{1}, random_int(random, 2, 5)}) {
+      check_steps(p, false, tiles);
+      check_steps(p, true, tiles);
+    }
   });
 }
 
@@ -133,7 +155,7 @@ TEST(Steps, RandomListsPackExactlyAndComeBack) {
 TEST(Steps, DamagedStepsNeverComeBackAsTheSameList) {
   for_seeds(400, [](std::mt19937_64& random, uint64_t) {
     const Plan p = random_plan(random);
-    auto packed = pack_steps(p, false);
+    auto packed = pack_steps(p, false, random_int(random, 1, 3));
     ASSERT_TRUE(packed.ok());
     Steps damaged = *packed;
     const auto at = static_cast<size_t>(
@@ -174,6 +196,16 @@ TEST(Steps, ErrorsOfUnpacking) {
             "[steps] columns must ascend inside the grid, found row 0, column "
             "2, class 3, first 0, last 1 for step 2");
   Steps s = *packed;
+  s.tiles_per_pass = 2;
+  EXPECT_EQ(message(s, 2, 3),
+            "[steps] a row must fill its last pass, found row 0, column 2, "
+            "class 3, first 0, last 1 for step 2");
+  s.tiles_per_pass = 1;
+  s.steps[1] = step(0, 0, 0, false, false);
+  EXPECT_EQ(message(s, 2, 3),
+            "[steps] class 0 must not begin another pass, found row 0, column "
+            "0, class 0, first 0, last 0 for step 1");
+  s = *packed;
   s.range = {0, 5, 4};
   EXPECT_EQ(message(s, 2, 3),
             "[steps] ranges must rise from 0 to 4 steps, found 4");

@@ -24,8 +24,7 @@ const Variant& variant_for(std::span<const Variant> all, Dtype dtype, Isa isa) {
 }
 
 inline float scale_of(const AttentionShape& shape) {
-  return static_cast<float>(
-      shape.scale.value_or(1 / std::sqrt(static_cast<double>(shape.head_dim))));
+  return static_cast<float>(shape.scale_or_default());
 }
 
 // Where a row of a tensor begins.

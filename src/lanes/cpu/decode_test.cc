@@ -228,8 +228,7 @@ Expected expect(Case& c) {
   Expected e{*is, size->out, {}, {}};
   auto legality = Legality::bind(c.request, c.facts);
   const AttentionShape& s = c.shape;
-  const double scale = std::abs(
-      s.scale.value_or(1 / std::sqrt(static_cast<double>(s.head_dim))));
+  const double scale = std::abs(s.scale_or_default());
   for (int64_t b = 0; b < c.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       for (int64_t i = 0; i < c.q_len; ++i) {

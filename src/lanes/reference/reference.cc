@@ -180,8 +180,7 @@ Result<Problem> check(const Request& request, const Facts& facts,
       return e.error();
     }
   }
-  const double scale =
-      s.scale ? *s.scale : 1 / std::sqrt(static_cast<double>(s.head_dim));
+  const double scale = s.scale_or_default();
   return Problem{
       .batch = batch,
       .q_len = q_len,
