@@ -1,0 +1,144 @@
+// lanes/mosaic/arrays.cc: one batch, as the arrays that the kernel reads.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "lanes/mosaic/rule.h"
+#include "mask/bind.h"
+#include "mask/runs.h"
+#include "tessera/mosaic.h"
+
+namespace tessera {
+namespace {
+
+using mosaic::Rule;
+
+constexpr int32_t kNoQuery = -2;
+constexpr int32_t kNoKey = -1;
+
+Result<void> check_room(const Bound& bound, const Steps& steps,
+                        const MosaicKernel& kernel) {
+  struct Size {
+    std::string_view what;
+    int64_t found, room;
+  };
+  for (const Size& s : {Size{"batch", bound.batch, kernel.batch},
+                        Size{"q_len", bound.q_len, kernel.q_len},
+                        Size{"kv_len", bound.kv_len, kernel.kv_len},
+                        Size{"steps", static_cast<int64_t>(steps.steps.size()),
+                             kernel.steps}}) {
+    if (s.found > s.room) {
+      return over_limit("mosaic", "{} must fit the kernel's {}, found {}",
+                        s.what, s.room, s.found);
+    }
+  }
+  if (!(bound.tile == kernel.tile)) {
+    return invalid("mosaic",
+                   "a plan's tile must be the kernel's {}x{}, found "
+                   "{}x{}",
+                   kernel.tile.q, kernel.tile.kv, bound.tile.q, bound.tile.kv);
+  }
+  return {};
+}
+
+// The id that decides what key k may share: its document, its segment, or 0;
+// -1 where a veto holds. `runs` are those of the row's ids.
+class KeyIds {
+ public:
+  KeyIds(const Bound& bound, const BoundRow& row, const Rule& rule)
+      : row_(row),
+        documents_(rule.documents && !rule.segments),
+        of_key_(static_cast<size_t>(bound.kv_len), 0) {
+    if (row.ids && rule.segments) {
+      IdRuns runs;
+      find_runs(row.ids, bound.kv_len, runs);
+      for (int64_t r = 0; r < runs.count(); ++r) {
+        const auto at = static_cast<size_t>(r);
+        std::fill(of_key_.begin() + runs.start[at],
+                  of_key_.begin() + runs.start[at + 1],
+                  static_cast<int32_t>(r));
+      }
+    } else if (row.ids && documents_) {
+      std::copy_n(row.ids, bound.kv_len, of_key_.begin());
+    }
+    for (int64_t k = 0; k < bound.kv_len; ++k) {
+      if (k >= row.valid || (row.ids && row.ids[k] < 0)) {
+        of_key_[static_cast<size_t>(k)] = kNoKey;
+      }
+    }
+  }
+
+  int32_t of_key(int64_t k) const { return of_key_[static_cast<size_t>(k)]; }
+
+  // Of a query, whose position need not be a key's.
+  int32_t of_query(int64_t q) const {
+    if (q >= row_.q_end) return kNoQuery;
+    if (row_.q_ids) {
+      const int32_t id = row_.q_ids[q];
+      if (id < 0) return kNoQuery;
+      return documents_ ? id : 0;
+    }
+    if (!row_.ids) return 0;
+    const int32_t id = of_key(q + row_.q_offset);
+    return id < 0 ? kNoQuery : id;
+  }
+
+ private:
+  const BoundRow& row_;
+  bool documents_;
+  std::vector<int32_t> of_key_;
+};
+
+}  // namespace
+
+Result<MosaicArrays> make_mosaic_arrays(const Request& request,
+                                        const Facts& facts, const Plan& plan,
+                                        const MosaicKernel& kernel) {
+  auto bound = bind(request, facts);
+  if (!bound) return bound.error();
+  if (bound->heads != 1 || plan.heads != 1) {
+    return invalid("mosaic", "one mask must serve all heads, found {}",
+                   bound->heads);
+  }
+  auto rule = mosaic::rule_of(*bound->masks.front());
+  if (!rule) return rule.error();
+  auto steps = pack_steps(plan, false, kernel.options.tiles_per_pass);
+  if (!steps) return steps.error();
+  if (plan.batch != bound->batch || plan.q_len != bound->q_len ||
+      plan.kv_len != bound->kv_len || !(plan.tile == bound->tile)) {
+    return invalid("mosaic",
+                   "a plan must be the request's, found {} x {} x {} "
+                   "for {} x {} x {}",
+                   plan.batch, plan.q_len, plan.kv_len, bound->batch,
+                   bound->q_len, bound->kv_len);
+  }
+  if (auto e = check_room(*bound, *steps, kernel); !e) return e.error();
+
+  MosaicArrays out;
+  for (const Step& s : steps->steps) {
+    out.steps.push_back(static_cast<int32_t>(s.word));
+  }
+  out.steps.resize(static_cast<size_t>(kernel.steps), 0);
+  out.range.assign(steps->range.begin(), steps->range.end());
+  // Batch rows that are not there have no steps.
+  out.range.resize(static_cast<size_t>(kernel.batch) + 1, out.range.back());
+  out.bounds = {static_cast<int32_t>(rule->low.value_or(0)),
+                static_cast<int32_t>(rule->high.value_or(0))};
+  out.bounds.resize(static_cast<size_t>(kernel.batch) + 2, 0);
+  out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNoQuery);
+  out.kv_ids.assign(static_cast<size_t>(kernel.batch * kernel.kv_len), kNoKey);
+  for (int64_t b = 0; b < bound->batch; ++b) {
+    const BoundRow& row = bound->rows[static_cast<size_t>(b)];
+    out.bounds[static_cast<size_t>(b) + 2] = static_cast<int32_t>(row.q_offset);
+    const KeyIds ids(*bound, row, *rule);
+    for (int64_t q = 0; q < bound->q_len; ++q) {
+      out.q_ids[static_cast<size_t>(b * kernel.q_len + q)] = ids.of_query(q);
+    }
+    for (int64_t k = 0; k < bound->kv_len; ++k) {
+      out.kv_ids[static_cast<size_t>(b * kernel.kv_len + k)] = ids.of_key(k);
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera

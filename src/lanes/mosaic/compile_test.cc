@@ -1,0 +1,138 @@
+// lanes/mosaic/compile_test.cc: the vendor's compiler takes the kernel, up to
+// the planner's budget of scalar memory and not beyond it. Skipped without
+// libtpu.
+#include "pjrt/compile.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "lanes/mosaic/forward.h"
+#include "lanes/mosaic/program.h"
+#include "tessera/mosaic.h"
+#include "tests/plugins.h"
+
+namespace tessera {
+namespace {
+
+class MosaicCompile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto plugin = testing::real_plugin("libtpu");
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+    auto topology = pjrt::make_topology(**plugin, "v6e:1x1");
+    ASSERT_TRUE(topology.ok()) << topology.error().message;
+    topology_.emplace(std::move(*topology));
+  }
+  Result<pjrt::Executable> compile(const std::string& program) {
+    return pjrt::compile(*topology_, program);
+  }
+
+  std::optional<pjrt::Topology> topology_;
+};
+
+Request request_of(const char* mask, int64_t tokens, Tile tile) {
+  Request r;
+  r.masks = {*parse_mask(mask)};
+  r.q_len = r.kv_len = tokens;
+  r.tile = tile;
+  return r;
+}
+
+AttentionShape shape_of(int64_t heads, int64_t kv_heads) {
+  AttentionShape s;
+  s.heads = heads;
+  s.kv_heads = kv_heads;
+  s.head_dim = s.v_head_dim = 128;
+  return s;
+}
+
+TEST_F(MosaicCompile, EveryClassOfKernel) {
+  struct Class {
+    const char* mask;
+    int64_t tokens;
+    Tile tile;
+    MosaicOptions options;
+    int64_t heads, kv_heads;
+  };
+  for (const Class& c :
+       {Class{"causal & documents", 4096, kMosaicTile, {2, 4}, 8, 8},
+        Class{"full", 100, {128, 128}, {1, 1}, 1, 1},
+        Class{"window(100, 7) & segments", 1000, {256, 128}, {3, 2}, 6, 2},
+        Class{"causal", 2048, {1024, 256}, {1, 14}, 4, 4},
+        Class{"causal & window(-1, 5)", 1024, {128, 1024}, {1, 3}, 2, 1}}) {
+    Facts present;
+    present.doc_ids = Ints{};
+    auto kernel = make_mosaic_kernel(request_of(c.mask, c.tokens, c.tile),
+                                     present, shape_of(c.heads, c.kv_heads),
+                                     Dtype::bf16, "v6e:1x1", c.options);
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    auto made = compile(kernel->program);
+    ASSERT_TRUE(made.ok()) << c.mask << ": " << made.error().message;
+    auto memory = made->memory();
+    ASSERT_TRUE(memory.ok());
+    EXPECT_GT(memory->code, 0);
+    const int64_t queries = kernel->q_len * c.heads * 128 * 2;
+    EXPECT_GE(memory->output, queries);
+    EXPECT_GE(memory->argument, queries);
+  }
+}
+
+// On both sides of the edge, for batches whose arrays take one granule or two.
+TEST_F(MosaicCompile, TheScalarBudgetIsTheVendors) {
+  const Target v6e = *find_target("v6e");
+  for (const int64_t batch : {1, 200}) {
+    mosaic::ForwardShape s;
+    s.batch = batch;
+    s.q_len = s.kv_len = 512;
+    s.tiles_per_pass = 1;
+    s.has_high = true;
+    s.steps = v6e.scalar_words -
+              scalar_words(v6e, {batch + 1, batch + mosaic::kBoundsHead});
+    auto fits = compile(forward_program(s, forward_kernel(s)));
+    EXPECT_TRUE(fits.ok()) << fits.error().message;
+    s.steps += 1;
+    auto over = compile(forward_program(s, forward_kernel(s)));
+    ASSERT_FALSE(over.ok());
+    EXPECT_NE(over.error().message.find("smem"), std::string::npos)
+        << over.error().message;
+  }
+}
+
+// Batches of other documents, counts and lengths: compiled once, by its key.
+TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
+  std::mt19937_64 random(3);
+  std::map<std::string, pjrt::Executable> compiled;
+  int compiles = 0;
+  for (int batch = 0; batch < 50; ++batch) {
+    const auto tokens = static_cast<int64_t>(1600 + random() % 449);
+    Request r = request_of("causal & documents", tokens, {256, 256});
+    r.ceilings = {64, 8};
+    std::vector<int32_t> ids(static_cast<size_t>(tokens));
+    int32_t id = 0;
+    for (int32_t& out : ids) out = id += random() % 300 == 0;
+    Facts facts;
+    facts.doc_ids = Ints(ids);
+    auto kernel = make_mosaic_kernel(r, facts, shape_of(2, 1), Dtype::bf16,
+                                     "v6e:1x1", {2, 4});
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    auto plan = make_plan(r, facts);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    // The batch's own contract, made from its plan, is the kernel's.
+    auto own = make_contract(r, facts, *plan);
+    ASSERT_TRUE(own.ok()) << own.error().message;
+    EXPECT_EQ(own->key, kernel->plan.key);
+    ASSERT_TRUE(make_mosaic_arrays(r, facts, *plan, *kernel).ok());
+    if (compiled.contains(kernel->contract.key)) continue;
+    auto made = compile(kernel->program);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    ++compiles;
+    compiled.emplace(kernel->contract.key, std::move(*made));
+  }
+  EXPECT_EQ(compiles, 1);
+}
+
+}  // namespace
+}  // namespace tessera

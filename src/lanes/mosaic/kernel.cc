@@ -1,0 +1,175 @@
+// lanes/mosaic/kernel.cc: from a request to a kernel, its program and contract.
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "lanes/mosaic/forward.h"
+#include "lanes/mosaic/program.h"
+#include "lanes/mosaic/rule.h"
+#include "tessera/mosaic.h"
+
+namespace tessera {
+namespace {
+
+using mosaic::ForwardShape;
+using mosaic::kHeadDim;
+using mosaic::kLanes;
+
+// Of the text; a kernel of another number is another contract.
+constexpr int64_t kKernelVersion = 1;
+constexpr int64_t kMostTileSide = 1024;
+constexpr int64_t kMostTilesPerPass = 8;
+constexpr int64_t kMostFetchAhead = 14;
+// Beyond these float32 would silently make infinity or 0 of the scores.
+constexpr double kLeastScale = 1e-30;
+constexpr double kMostScale = 1e30;
+// Of the 96 MiB that the program asks for; the compiler's own share is left.
+constexpr int64_t kMostVectorBytes = int64_t{80} << 20;
+
+Result<void> check_attention(const AttentionShape& s, Dtype dtype) {
+  struct Size {
+    std::string_view what;
+    int64_t found;
+  };
+  for (const Size& n :
+       {Size{"head dim", s.head_dim}, Size{"value head dim", s.v_head_dim}}) {
+    if (n.found != kHeadDim) {
+      return invalid("mosaic", "{} must be {}, found {}", n.what, kHeadDim,
+                     n.found);
+    }
+  }
+  if (s.heads < 1 || s.kv_heads < 1 || s.heads % s.kv_heads != 0 ||
+      s.heads > int64_t{1} << 16) {
+    return invalid("mosaic", "kv heads must divide heads, found {} for {}",
+                   s.kv_heads, s.heads);
+  }
+  if (dtype != Dtype::bf16) {
+    return invalid("mosaic", "the type must be bf16, found {}",
+                   to_string(dtype));
+  }
+  if (s.softcap != 0) {
+    return invalid("mosaic", "softcap must be 0, found {}", s.softcap);
+  }
+  const double scale = s.scale_or_default();
+  if (!(scale >= kLeastScale && scale <= kMostScale)) {
+    return invalid("mosaic", "scale must be from {} to {}, found {}",
+                   kLeastScale, kMostScale, scale);
+  }
+  return {};
+}
+
+Result<void> check_options(const MosaicOptions& o, const Tile& tile) {
+  struct Range {
+    std::string_view what;
+    int64_t found, most;
+  };
+  for (const Range& r :
+       {Range{"tiles a pass", o.tiles_per_pass, kMostTilesPerPass},
+        Range{"passes to fetch ahead", o.fetch_ahead, kMostFetchAhead}}) {
+    if (r.found < 1 || r.found > r.most) {
+      return invalid("mosaic", "{} must be from 1 to {}, found {}", r.what,
+                     r.most, r.found);
+    }
+  }
+  for (const int64_t side : {tile.q, tile.kv}) {
+    if (side % kLanes != 0 || side > kMostTileSide) {
+      return invalid("mosaic",
+                     "a tile's sides must be multiples of {} up to {}, found "
+                     "{}x{}",
+                     kLanes, kMostTileSide, tile.q, tile.kv);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<MosaicKernel> make_mosaic_kernel(const Request& request,
+                                        const Facts& present,
+                                        const AttentionShape& shape,
+                                        Dtype dtype, const std::string& target,
+                                        const MosaicOptions& options) {
+  MosaicKernel out;
+  auto plan = make_ceiling_contract(request, present);
+  if (!plan) return plan.error();
+  out.plan = std::move(*plan);
+  if (request.masks.size() != 1) {
+    return invalid("mosaic", "one mask must serve all heads, found {}",
+                   request.masks.size());
+  }
+  auto rule = mosaic::rule_of(request.masks.front());
+  if (!rule) return rule.error();
+  if (auto e = check_attention(shape, dtype); !e) return e.error();
+  if (auto e = check_options(options, request.tile); !e) return e.error();
+  auto memory = find_target(target.substr(0, target.find(':')));
+  if (!memory) return memory.error();
+
+  ForwardShape s;
+  s.batch = bucket(request.batch);
+  s.heads = shape.heads;
+  s.kv_heads = shape.kv_heads;
+  s.q_len = round_up(bucket(request.q_len), request.tile.q);
+  s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
+  s.block_q = request.tile.q;
+  s.block_kv = request.tile.kv;
+  s.tiles_per_pass = options.tiles_per_pass;
+  s.fetch_ahead = options.fetch_ahead;
+  s.scale = shape.scale_or_default();
+  s.has_low = rule->low.has_value();
+  s.has_high = rule->high.has_value();
+
+  const int64_t rows = s.q_len / s.block_q;
+  const int64_t columns = s.kv_len / s.block_kv;
+  if (std::max(rows, columns) > kMaxStepRows) {
+    return over_limit("mosaic",
+                      "packed steps count at most {} tile rows or columns, "
+                      "found {} (use a larger tile)",
+                      kMaxStepRows, std::max(rows, columns));
+  }
+  // Filling up the passes of every row costs at most tiles_per_pass - 1 steps.
+  const int64_t worst = s.batch * rows * round_up(columns, s.tiles_per_pass);
+  s.steps = worst;
+  if (const int64_t ceiling = request.ceilings.max_steps; ceiling > 0) {
+    s.steps =
+        std::min(worst, ceiling + s.batch * rows * (s.tiles_per_pass - 1));
+  }
+  const int64_t words = scalar_words(
+      *memory, {s.steps, s.batch + 1, s.batch + mosaic::kBoundsHead});
+  if (words > memory->scalar_words) {
+    return over_limit("mosaic",
+                      "the scalar arrays must fit the {} words of {}, found {} "
+                      "(set max_steps, or use a larger tile)",
+                      memory->scalar_words, memory->name, words);
+  }
+  out.vector_bytes = mosaic::forward_vector_bytes(s);
+  if (out.vector_bytes > kMostVectorBytes) {
+    return over_limit("mosaic",
+                      "the scratch must fit {} bytes of vector memory, found "
+                      "{} (fetch less far ahead, or use a smaller tile)",
+                      kMostVectorBytes, out.vector_bytes);
+  }
+  out.scalar_words = mosaic::forward_scalar_words(s);
+  out.batch = s.batch;
+  out.q_len = s.q_len;
+  out.kv_len = s.kv_len;
+  out.steps = s.steps;
+  out.tile = request.tile;
+  out.options = options;
+
+  KernelChoice choice;
+  choice.lane = "mosaic";
+  choice.target = target;
+  choice.direction = "forward";
+  choice.dtype = to_string(dtype);
+  choice.shape = shape;
+  choice.parameters = {{"tiles_per_pass", options.tiles_per_pass},
+                       {"fetch_ahead", options.fetch_ahead},
+                       {"kernel_version", kKernelVersion}};
+  out.contract = make_kernel_contract(out.plan, choice);
+  out.text = mosaic::forward_kernel(s);
+  out.program = mosaic::forward_program(s, out.text);
+  return out;
+}
+
+}  // namespace tessera

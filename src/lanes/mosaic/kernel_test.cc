@@ -1,0 +1,219 @@
+// lanes/mosaic/kernel_test.cc: what the kernel has room for, what is in its
+// key, what it refuses, and its text.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "base/files.h"
+#include "lanes/mosaic/forward.h"
+#include "lanes/mosaic/program.h"
+#include "tessera/mosaic.h"
+
+namespace tessera {
+namespace {
+
+Request request_of(const char* mask, int64_t tokens = 4096) {
+  Request r;
+  r.masks = {*parse_mask(mask)};
+  r.q_len = r.kv_len = tokens;
+  r.tile = kMosaicTile;
+  return r;
+}
+
+AttentionShape shape_of(int64_t heads = 8) {
+  AttentionShape s;
+  s.heads = s.kv_heads = heads;
+  s.head_dim = s.v_head_dim = 128;
+  return s;
+}
+
+Result<MosaicKernel> make(const Request& request,
+                          const AttentionShape& shape = shape_of(),
+                          Dtype dtype = Dtype::bf16,
+                          const std::string& target = "v6e:1x1",
+                          const MosaicOptions& options = {}) {
+  Facts present;
+  if (request.masks.front().names.documents) present.doc_ids = Ints{};
+  return make_mosaic_kernel(request, present, shape, dtype, target, options);
+}
+
+std::string error_of(const Result<MosaicKernel>& kernel) {
+  return kernel ? "no error" : kernel.error().message;
+}
+
+TEST(MosaicKernel, HasRoomForTheWorstCaseOfTheLengths) {
+  auto kernel = make(request_of("causal & documents", 4000));
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_EQ(kernel->q_len, 4096);
+  EXPECT_EQ(kernel->steps, 8 * 16);
+  EXPECT_EQ(kernel->scalar_words, 8 * 16 + 2 + 3);
+
+  Request odd = request_of("causal & documents", 700);
+  odd.batch = 5;  // bucket 6
+  auto filled = make(odd, shape_of(), Dtype::bf16, "v6e", {3, 4});
+  ASSERT_TRUE(filled.ok()) << filled.error().message;
+  // 768 tokens: 2 rows of 512 and 3 columns, already whole passes.
+  EXPECT_EQ(filled->q_len, 1024);
+  EXPECT_EQ(filled->kv_len, 768);
+  EXPECT_EQ(filled->steps, 6 * 2 * 3);
+  odd.ceilings.max_steps = 20;
+  // 20 steps, and 2 to fill up each of 6 x 2 rows; never more than the worst.
+  EXPECT_EQ(make(odd, shape_of(), Dtype::bf16, "v6e", {3, 4})->steps, 36);
+  odd.ceilings.max_steps = 7;
+  EXPECT_EQ(make(odd, shape_of(), Dtype::bf16, "v6e", {3, 4})->steps, 31);
+}
+
+// What a batch brings is in neither text nor key; what the text depends on is
+// in the key.
+TEST(MosaicKernel, OneTextAContract) {
+  const MosaicKernel base = *make(request_of("causal & documents"));
+  // Lengths of one bucket, bounds of one class.
+  EXPECT_EQ(make(request_of("documents & causal", 3500))->contract.key,
+            base.contract.key);
+  EXPECT_EQ(make(request_of("documents & causal", 3500))->program,
+            base.program);
+  const MosaicKernel window = *make(request_of("window(1000, 0)"));
+  EXPECT_EQ(make(request_of("window(900, 0)"))->program, window.program);
+  EXPECT_EQ(make(request_of("window(900, 0)"))->contract.key,
+            window.contract.key);
+
+  std::set<std::string> keys = {base.contract.key, window.contract.key};
+  std::set<std::string> programs = {base.program, window.program};
+  auto differs = [&](const Result<MosaicKernel>& kernel, const char* what) {
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    EXPECT_TRUE(keys.insert(kernel->contract.key).second) << what;
+    EXPECT_TRUE(programs.insert(kernel->program).second) << what;
+  };
+  const Request r = request_of("causal & documents");
+  differs(make(request_of("documents")), "mask");
+  differs(make(request_of("causal & documents", 5000)), "lengths");
+  differs(make(r, shape_of(4)), "heads");
+  AttentionShape shape = shape_of();
+  shape.kv_heads = 2;
+  differs(make(r, shape), "kv heads");
+  shape = shape_of();
+  shape.scale = 0.5;
+  differs(make(r, shape), "scale");
+  differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", {2, 4}), "tiles a pass");
+  differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", {4, 5}), "fetch ahead");
+  Request tile = r;
+  tile.tile = {256, 256};
+  differs(make(tile), "tile");
+  Request batch = r;
+  batch.batch = 2;
+  differs(make(batch), "batch");
+  Request ceiling = r;
+  ceiling.ceilings.max_steps = 64;
+  differs(make(ceiling), "steps");
+  // The same text for another device is another key.
+  EXPECT_TRUE(
+      keys.insert(make(r, shape_of(), Dtype::bf16, "v6e:2x2")->contract.key)
+          .second);
+}
+
+TEST(MosaicKernel, ScalarMemoryIsABudget) {
+  Request r = request_of("causal", 1 << 20);
+  r.tile = {1024, 1024};
+  EXPECT_EQ(error_of(make(r)),
+            "[mosaic] the scalar arrays must fit the 261376 words of v6e, "
+            "found 1048832 (set max_steps, or use a larger tile)");
+  // 3 more steps for each of 1,024 rows.
+  r.ceilings.max_steps = 250000;
+  auto kernel = make(r);
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_EQ(kernel->steps, 253072);
+  EXPECT_EQ(kernel->scalar_words, 253072 + 2 + 3);
+}
+
+TEST(MosaicKernel, RefusesWhatItCannotDo) {
+  const Request r = request_of("causal");
+  AttentionShape dim = shape_of();
+  dim.head_dim = 64;
+  EXPECT_EQ(error_of(make(r, dim)), "[mosaic] head dim must be 128, found 64");
+  AttentionShape value_dim = shape_of();
+  value_dim.v_head_dim = 256;
+  EXPECT_EQ(error_of(make(r, value_dim)),
+            "[mosaic] value head dim must be 128, found 256");
+  AttentionShape heads = shape_of();
+  heads.kv_heads = 3;
+  EXPECT_EQ(error_of(make(r, heads)),
+            "[mosaic] kv heads must divide heads, found 3 for 8");
+  AttentionShape cap = shape_of();
+  cap.softcap = 30;
+  EXPECT_EQ(error_of(make(r, cap)), "[mosaic] softcap must be 0, found 30");
+  AttentionShape scale = shape_of();
+  scale.scale = -1;
+  EXPECT_EQ(error_of(make(r, scale)),
+            "[mosaic] scale must be from 1e-30 to 1e+30, found -1");
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32)),
+            "[mosaic] the type must be bf16, found F32");
+  EXPECT_EQ(error_of(make(request_of("sink(4) & causal"))),
+            "[mosaic] a mask must be causal, window, documents, segments or "
+            "full joined by &, found causal & sink(4)");
+  Request two = r;
+  two.masks.push_back(*parse_mask("full"));
+  EXPECT_EQ(error_of(make(two)),
+            "[mosaic] one mask must serve all heads, found 2");
+  Request tile = r;
+  tile.tile = {192, 256};
+  EXPECT_EQ(error_of(make(tile)),
+            "[mosaic] a tile's sides must be multiples of 128 up to 1024, "
+            "found 192x256");
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v6e", {9, 4})),
+            "[mosaic] tiles a pass must be from 1 to 8, found 9");
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v6e", {2, 15})),
+            "[mosaic] passes to fetch ahead must be from 1 to 14, found 15");
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v5e:1x1")),
+            "[target] target must be one whose scalar memory was measured "
+            "(v6e), found v5e");
+  Request none = r;
+  none.q_len = 0;
+  EXPECT_EQ(error_of(make(none)),
+            "[request] q_len must be from 1 to 1073741824, found 0");
+}
+
+// Golden: the text of a small kernel. Where it is meant to change, write it
+// anew: TESSERA_WRITE_GOLDEN=1 and this test.
+TEST(MosaicKernel, TextIsTheGoldenOne) {
+  mosaic::ForwardShape s;
+  s.batch = 2;
+  s.heads = 4;
+  s.kv_heads = 2;
+  s.q_len = s.kv_len = 512;
+  s.block_q = 256;
+  s.block_kv = 128;
+  s.steps = 128;
+  s.scale = 0.125;
+  s.has_low = s.has_high = true;
+  const std::string text = mosaic::forward_kernel(s);
+  const std::string path = "tests/golden/mosaic/forward.mlir";
+  if (std::getenv("TESSERA_WRITE_GOLDEN")) {
+    ASSERT_TRUE(write_file(path, text).ok());
+  }
+  auto golden = read_file(path, 1 << 20);
+  ASSERT_TRUE(golden.ok()) << golden.error().message;
+  EXPECT_EQ(text, *golden);
+}
+
+TEST(MosaicProgram, HoldsTheKernelTwice) {
+  mosaic::ForwardShape s;
+  s.q_len = s.kv_len = 512;
+  s.steps = 128;
+  const std::string program = mosaic::forward_program(s, "two\nlines\n");
+  EXPECT_NE(program.find("\\22body\\22: \\22dHdvCmxpbmVzCg==\\22"),
+            std::string::npos);
+  EXPECT_NE(program.find("// two\n// lines\n"), std::string::npos);
+}
+
+TEST(Base64, AsTheStandardHasIt) {
+  for (const auto& [bytes, due] :
+       {std::pair{"", ""}, std::pair{"f", "Zg=="}, std::pair{"fo", "Zm8="},
+        std::pair{"foo", "Zm9v"}, std::pair{"foob", "Zm9vYg=="},
+        std::pair{"fooba", "Zm9vYmE="}, std::pair{"foobar", "Zm9vYmFy"}}) {
+    EXPECT_EQ(mosaic::base64(bytes), due);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,55 @@
+// lanes/mosaic/rule.cc: reads a canonical expression.
+#include "lanes/mosaic/rule.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+
+namespace tessera::mosaic {
+namespace {
+
+bool add(const Expr& e, Rule& rule) {
+  auto at_least = [&](int64_t d) {
+    rule.low = std::max(rule.low.value_or(d), d);
+  };
+  auto at_most = [&](int64_t d) {
+    rule.high = std::min(rule.high.value_or(d), d);
+  };
+  switch (e.atom) {
+    case Atom::full:
+      return true;
+    case Atom::causal:
+      at_most(0);
+      return true;
+    case Atom::window:
+      if (e.a >= 0) at_least(-e.a);
+      if (e.b >= 0) at_most(e.b);
+      return true;
+    case Atom::documents:
+      rule.documents = true;
+      return true;
+    case Atom::segments:
+      rule.segments = true;
+      return true;
+    case Atom::op_and:
+      return std::all_of(e.children.begin(), e.children.end(),
+                         [&](const Expr& child) { return add(child, rule); });
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Result<Rule> rule_of(const Mask& mask) {
+  Rule rule;
+  if (!add(mask.expr, rule)) {
+    return invalid("mosaic",
+                   "a mask must be causal, window, documents, segments or full "
+                   "joined by &, found {}",
+                   to_string(mask));
+  }
+  return rule;
+}
+
+}  // namespace tessera::mosaic

@@ -1,0 +1,165 @@
+// lanes/mosaic/writer.h: writes one Mosaic kernel as text, op by op.
+//
+// A value knows its type, so the writer fills in every type of the text and
+// refuses (by assert) operands that do not fit: what it prints is meant to pass
+// the verifiers of jaxlib and libtpu as it stands.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::mosaic {
+
+enum class Element : uint8_t { i1, i32, index, f32, bf16, semaphore };
+// Where a memref lies; `none` is a scalar or, with a shape, a vector.
+enum class Space : uint8_t { none, smem, vmem, any, semaphore };
+
+struct Type {
+  Element element = Element::i32;
+  Space space = Space::none;
+  std::vector<int64_t> shape;
+
+  bool operator==(const Type&) const = default;
+  bool is_memref() const { return space != Space::none; }
+};
+
+Type scalar(Element e);
+Type vector_of(Element e, std::vector<int64_t> shape);
+Type memref(Space space, Element e, std::vector<int64_t> shape);
+std::string to_string(const Type& type);
+
+struct Value {
+  std::string name;  // "%12", "%c4_i32"
+  Type type;
+};
+
+enum class Compare : uint8_t {
+  equal,
+  not_equal,
+  less,
+  less_or_equal,
+  greater,
+  greater_or_equal
+};
+
+struct Argument {
+  std::string name;
+  Type type;
+};
+
+// The function of a kernel. Ops are appended where the writer stands: at the
+// top, or inside the body that is being written by if_ or for_.
+class Writer {
+ public:
+  explicit Writer(std::vector<Argument> arguments);
+
+  const Value& argument(std::string_view name) const;
+
+  // Ops from here on belong to this region of the kernel: each carries the
+  // name as its location, which the compiler's dumps show. Lasts for the scope.
+  class Region {
+   public:
+    Region(Writer& w, std::string_view name);
+    ~Region();
+    Region(const Region&) = delete;
+    Region& operator=(const Region&) = delete;
+
+   private:
+    Writer& w_;
+    std::string before_;
+  };
+  void comment(std::string_view text);
+
+  // Constants stand once, at the top of the function.
+  Value constant(int32_t value);
+  Value index(int64_t value);
+  Value real(float value);
+  Value splat(const Value& scalar, std::vector<int64_t> shape);
+  Value zeros(const Type& vector);
+
+  // Integer or float, scalar or vector, both sides of one type.
+  Value add(const Value& a, const Value& b);
+  Value sub(const Value& a, const Value& b);
+  Value mul(const Value& a, const Value& b);
+  Value div(const Value& a, const Value& b);  // integers: toward zero
+  Value max(const Value& a, const Value& b);
+  Value min(const Value& a, const Value& b);
+  Value bit_and(const Value& a, const Value& b);
+  Value bit_or(const Value& a, const Value& b);
+  Value shift_right(const Value& a, int32_t bits);  // zeros come in
+  Value compare(Compare how, const Value& a, const Value& b);
+  Value select(const Value& condition, const Value& yes, const Value& no);
+  Value exp2(const Value& a);
+  Value log(const Value& a);
+  Value to_bf16(const Value& a);
+  Value to_index(const Value& a);
+
+  // Vectors.
+  Value broadcast(const Value& a, std::vector<int64_t> shape);
+  Value iota(std::vector<int64_t> shape, int32_t dimension);
+  Value reshape(const Value& a, std::vector<int64_t> shape);
+  Value transpose(const Value& a);  // of two dimensions
+  Value join(std::span<const Value> parts, int32_t dimension);
+  Value first_row(const Value& a);  // [n, m] -> [1, m]
+  Value reduce_max(const Value& a, int32_t dimension);
+  Value reduce_sum(const Value& a, int32_t dimension);
+  // Contracts dimension `of_a` of a with `of_b` of b; float32 comes out.
+  Value matmul(const Value& a, int32_t of_a, const Value& b, int32_t of_b);
+
+  // Memory. A slice keeps its rank until `drop` leading dimensions of size 1
+  // are squeezed away.
+  Value load(const Value& ref, std::span<const Value> at,
+             std::vector<int64_t> shape);
+  Value load(const Value& ref);  // all of it
+  Value load_scalar(const Value& ref, const Value& at);
+  void store(const Value& value, const Value& ref, std::span<const Value> at);
+  void store(const Value& value, const Value& ref);  // all of it
+  Value slice(const Value& ref, std::span<const Value> at,
+              std::vector<int64_t> shape, int drop);
+  void start_copy(const Value& from, const Value& to, const Value& semaphore);
+  // Waits for as many bytes as `like` has.
+  void wait_copy(const Value& semaphore, const Value& like);
+
+  // Control.
+  void if_(const Value& condition, const std::function<void()>& then);
+  void if_else(const Value& condition, const std::function<void()>& then,
+               const std::function<void()>& otherwise);
+  using Body = std::function<std::vector<Value>(
+      const Value& i, std::span<const Value> carried)>;
+  std::vector<Value> for_(const Value& begin, const Value& end,
+                          std::vector<Value> carried, const Body& body);
+
+  // The whole module. `attributes` are those of the function.
+  std::string module(std::string_view name, std::string_view attributes) const;
+
+ private:
+  Value fresh(Type type);
+  Value op(std::string_view name, std::span<const Value> operands,
+           std::string_view attributes, Type result);
+  void effect(std::string_view name, std::span<const Value> operands,
+              std::string_view attributes);
+  void line(std::string_view text);
+  std::string location() const;
+  void yield(std::span<const Value> values);
+  Value same(std::string_view integer, std::string_view real, const Value& a,
+             const Value& b);
+  Value reduce(std::string_view kind, float start, const Value& a,
+               int32_t dimension);
+
+  std::vector<Value> arguments_;
+  std::map<std::string, Value> constants_;
+  std::string constant_text_;
+  std::string text_;
+  std::string region_ = "kernel";
+  std::vector<std::string> regions_;  // in order of first use
+  int next_ = 0;
+  int depth_ = 2;
+};
+
+}  // namespace tessera::mosaic
