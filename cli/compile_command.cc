@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/kernel_flags.h"
 
 namespace tessera::cli {
 namespace {
@@ -18,37 +19,138 @@ namespace {
 constexpr int64_t kMaxProgramBytes = int64_t{1} << 31;
 
 struct Options {
-  TargetFlags target;
-  std::string program;
-  std::optional<std::string> out;
+  KernelFlags kernel;
+  std::optional<std::string> program, plugin, emit, out;
+  bool no_compile = false;
   bool json = false;
 };
 
-Result<int> run(const Options& o) {
-  if (o.out) {
-    if (auto e = check_output(*o.out); !e) return e.error();
-  }
-  auto program = read_file(o.program, kMaxProgramBytes);
-  if (!program) return program.error();
-  if (program->empty()) {
+Result<std::string> read_program(const std::string& path) {
+  auto program = read_file(path, kMaxProgramBytes);
+  if (program && program->empty()) {
     return invalid("compile", "a program must hold a module, found none in {}",
-                   in_quotes(o.program));
+                   in_quotes(path));
   }
-  auto report = compile_program(o.target, *program);
+  return program;
+}
+
+nlohmann::json kernel_json(const MosaicKernel& kernel) {
+  return {{"lane", "mosaic"},
+          {"contract", kernel.contract.key},
+          {"contract_terms", nlohmann::json::parse(kernel.contract.text)},
+          {"plan_contract", kernel.plan.key},
+          {"plan_contract_terms", nlohmann::json::parse(kernel.plan.text)},
+          {"window_bounds", kernel.plan.window_bounds},
+          {"batch", kernel.batch},
+          {"q_len", kernel.q_len},
+          {"kv_len", kernel.kv_len},
+          {"steps", kernel.steps},
+          {"tile", {kernel.tile.q, kernel.tile.kv}},
+          {"tiles_per_pass", kernel.options.tiles_per_pass},
+          {"fetch_ahead", kernel.options.fetch_ahead},
+          {"vector_bytes", kernel.vector_bytes},
+          {"scalar_bytes", 4 * kernel.scalar_words}};
+}
+
+std::string kernel_text(const MosaicKernel& k) {
+  return fmt::format(
+      "{:<11} forward, bf16, tile {}x{}, {} tiles a pass\n"
+      "{:<11} {} rows of {} queries and {} keys, {} steps\n"
+      "{:<11} {:>12} bytes of scratch\n"
+      "{:<11} {:>12} bytes of arrays\n"
+      "{:<11} {}\n",
+      "kernel", k.tile.q, k.tile.kv, k.options.tiles_per_pass, "room for",
+      k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
+      4 * k.scalar_words, "contract", k.contract.key);
+}
+
+Result<int> run(const Options& o) {
+  const bool asked = asks_for_kernel(o.kernel);
+  if (o.program.has_value() == asked) {
+    return invalid("cli",
+                   "compile must be given a program or a request, found {}",
+                   asked ? "both" : "neither");
+  }
+  if (!asked) {
+    KernelFlags others = o.kernel;
+    others.run.request.target.reset();
+    if (!(others == KernelFlags{})) {
+      return invalid("cli",
+                     "a program takes no flags of a request or a kernel, "
+                     "found one beside it");
+    }
+  }
+  if (o.emit && !asked) {
+    return invalid("cli",
+                   "--emit goes with a request, found it with a "
+                   "program");
+  }
+  if (o.no_compile && (!o.emit || o.out)) {
+    return invalid("cli",
+                   "--no-compile goes with --emit and without -o, found "
+                   "{}",
+                   o.out ? "-o" : "no --emit");
+  }
+  if (!o.kernel.run.request.target) {
+    return invalid("cli", "--target must be given, found none (as v6e:1x1)");
+  }
+  CompileTarget target{*o.kernel.run.request.target,
+                       o.plugin.value_or("libtpu")};
+  const std::string contract_file = o.out ? *o.out + ".json" : "";
+  for (const std::string* path :
+       {o.out ? &*o.out : nullptr, o.emit ? &*o.emit : nullptr,
+        o.out && asked ? &contract_file : nullptr}) {
+    if (!path) continue;
+    if (auto e = check_output(*path); !e) return e.error();
+  }
+  std::optional<AskedKernel> kernel;
+  std::string program;
+  if (asked) {
+    auto made = make_asked_kernel(o.kernel, target.target);
+    if (!made) return made.error();
+    kernel = std::move(*made);
+    program = kernel->kernel.program;
+  } else {
+    auto read = read_program(*o.program);
+    if (!read) return read.error();
+    program = std::move(*read);
+  }
+  if (o.emit) {
+    if (auto e = write_file(*o.emit, program); !e) return e.error();
+  }
+  if (o.no_compile) {
+    const nlohmann::json json = {{"kernel", kernel_json(kernel->kernel)},
+                                 {"emit", *o.emit}};
+    fmt::print("{}", o.json
+                         ? json.dump() + "\n"
+                         : kernel_text(kernel->kernel) +
+                               fmt::format("{:<11} {}\n", "emitted", *o.emit));
+    return kOk;
+  }
+  auto report = compile_program(target, program);
   if (!report) return report.error();
+  nlohmann::json json = compile_json(*report);
+  if (kernel) json["kernel"] = kernel_json(kernel->kernel);
+  if (o.emit) json["emit"] = *o.emit;
+  if (o.out) json["out"] = *o.out;
   if (o.out) {
     if (auto e = write_file(*o.out, report->bytes); !e) return e.error();
+    if (kernel) {
+      if (auto e = write_file(contract_file, json.dump() + "\n"); !e) {
+        return e.error();
+      }
+    }
   }
   if (o.json) {
-    nlohmann::json out = compile_json(*report);
-    if (o.out) out["out"] = *o.out;
-    fmt::print("{}\n", out.dump());
-  } else {
-    fmt::print("{}", compile_text(*report));
-    if (o.out) {
-      fmt::print("{:<11} {}, {} bytes\n", "saved", *o.out,
-                 report->bytes.size());
-    }
+    fmt::print("{}\n", json.dump());
+    return kOk;
+  }
+  fmt::print("{}", compile_text(*report));
+  if (kernel) fmt::print("{}", kernel_text(kernel->kernel));
+  if (o.emit) fmt::print("{:<11} {}\n", "emitted", *o.emit);
+  if (o.out) {
+    fmt::print("{:<11} {}, {} bytes\n", "saved", *o.out, report->bytes.size());
+    if (kernel) fmt::print("{:<11} {}\n", "", contract_file);
   }
   return kOk;
 }
@@ -59,7 +161,12 @@ std::string footer() {
       "  tessera compile program.mlir --target v6e:1x1\n"
       "  tessera compile program.mlir --target v5p:2x2x1 -o program.bin "
       "--json\n"
+      "  tessera compile --mask 'causal & documents' --q-len 32768 --heads 8 "
+      "\\\n      --target v6e:1x1 --emit kernel.mlir -o kernel.bin\n"
       "\n"
+      "A request makes a kernel that serves every batch of its contract: the "
+      "facts\nthat its mask names count as present and are not read, and open "
+      "ceilings are the\nworst case of the lengths (docs/mosaic.md).\n"
       "FILE is a StableHLO module, text or bytecode; -o saves what the plugin\n"
       "serializes, for the same version of the plugin to load. No device is "
       "needed.\n"
@@ -72,35 +179,38 @@ std::string footer() {
       "devices.{{count,kind}}, name,\nfingerprint, outputs (how many), "
       "bytes.{{code,argument,output,alias,temporary,\npeak,serialized}} (peak "
       "null where the plugin does not say), cost (the\ncompiler's own "
-      "estimates by name), compile_ms, out.",
+      "estimates by name), compile_ms, out, emit; of a request kernel.{{lane,\n"
+      "contract, contract_terms, plan_contract, plan_contract_terms,\n"
+      "window_bounds, batch, q_len, kv_len, steps (what its arrays hold), "
+      "tile,\ntiles_per_pass, fetch_ahead, vector_bytes, scalar_bytes}}.",
       fmt::join(pjrt::known_targets(), " "));
 }
 
 }  // namespace
 
-void add_target_flags(CLI::App& command, TargetFlags& flags) {
-  command
-      .add_option("--target", flags.target,
-                  "The devices to compile for, as v6e:1x1")
-      ->required()
-      ->type_name("NAME");
-  command
-      .add_option("--plugin", flags.plugin,
-                  "PJRT plugin: a file, libtpu or xla_cpu_pjrt (libtpu)")
-      ->type_name("PATH|NAME");
-}
-
 Work add_compile(CLI::App& app, CLI::App*& command) {
   auto o = std::make_shared<Options>();
   command = app.add_subcommand(
-      "compile", "Compile a program ahead of time, with no device");
+      "compile", "Compile a program or a kernel ahead of time, with no device");
   command->add_option("file", o->program, "A StableHLO module")
-      ->required()
       ->type_name("FILE");
-  add_target_flags(*command, o->target);
-  command->add_option("-o,--out", o->out, "Save the executable here")
+  command
+      ->add_option("--plugin", o->plugin,
+                   "PJRT plugin: a file, libtpu or xla_cpu_pjrt [libtpu]")
+      ->type_name("PATH|NAME");
+  command
+      ->add_option("--emit", o->emit,
+                   "Write the program that a request makes here")
       ->type_name("FILE");
+  command
+      ->add_option("-o,--out", o->out,
+                   "Save the executable here; for a request its contract too, "
+                   "as FILE.json")
+      ->type_name("FILE");
+  command->add_flag("--no-compile", o->no_compile,
+                    "Stop after --emit, which needs no plugin");
   command->add_flag("--json", o->json, "One JSON object on stdout");
+  add_kernel_flags(*command, o->kernel);
   command->footer(footer());
   return [o] { return run(*o); };
 }

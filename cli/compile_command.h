@@ -2,7 +2,6 @@
 // compile` shows it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -11,13 +10,10 @@
 
 namespace tessera::cli {
 
-// What a target and a plugin are chosen by; more than one command has these.
-struct TargetFlags {
-  std::string target;
+struct CompileTarget {
+  std::string target;  // "v6e:1x1"
   std::string plugin = "libtpu";
 };
-
-void add_target_flags(CLI::App& command, TargetFlags& flags);
 
 struct CompileReport {
   std::string target, plugin, platform, device_kind;
@@ -32,7 +28,7 @@ struct CompileReport {
 
 // Loads the plugin, compiles `program` and asks for all of the above. What a
 // plugin cannot tell besides memory stays empty.
-Result<CompileReport> compile_program(const TargetFlags& flags,
+Result<CompileReport> compile_program(const CompileTarget& target,
                                       std::string_view program);
 
 nlohmann::json compile_json(const CompileReport& report);

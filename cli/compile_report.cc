@@ -31,11 +31,11 @@ json cost_json(const std::vector<pjrt::CostProperty>& cost) {
 
 }  // namespace
 
-Result<CompileReport> compile_program(const TargetFlags& flags,
+Result<CompileReport> compile_program(const CompileTarget& target,
                                       std::string_view program) {
-  auto plugin = pjrt::open_plugin({flags.plugin, {}});
+  auto plugin = pjrt::open_plugin({target.plugin, {}});
   if (!plugin) return plugin.error();
-  auto topology = pjrt::make_topology(**plugin, flags.target);
+  auto topology = pjrt::make_topology(**plugin, target.target);
   if (!topology) return topology.error();
   const auto start = std::chrono::steady_clock::now();
   auto executable = pjrt::compile(*topology, program);
@@ -44,7 +44,7 @@ Result<CompileReport> compile_program(const TargetFlags& flags,
   if (!executable) return executable.error();
 
   CompileReport out;
-  out.target = flags.target;
+  out.target = target.target;
   out.plugin = (*plugin)->path();
   out.platform = topology->platform();
   out.devices = static_cast<int64_t>(topology->devices().size());

@@ -22,6 +22,7 @@
 #include "tessera/contract.h"
 #include "tessera/flex.h"
 #include "tessera/layouts.h"
+#include "tessera/mosaic.h"
 #include "tessera/splash.h"
 
 namespace tessera::cli {
@@ -29,7 +30,8 @@ namespace {
 
 struct Options {
   RequestFlags request;
-  std::optional<std::string> layout, out, batch_row, heads, q_shards;
+  std::optional<std::string> layout, out, batch_row, heads, q_shards,
+      tiles_per_pass;
   bool dkv = false;
   bool no_shrink = false;
   bool computable = false;
@@ -183,6 +185,32 @@ Result<void> add_splash(const Source& s, Arrays& out) {
   return {};
 }
 
+// The arrays of the TPU kernel, and nothing of its heads: any will do.
+Result<void> add_mosaic(const Source& s, Arrays& out) {
+  MosaicOptions options;
+  auto tiles = parse_int(
+      s.options.tiles_per_pass.value_or(std::to_string(options.tiles_per_pass)),
+      "--tiles-per-pass", 1, kMaxTilesPerPass);
+  if (!tiles) return tiles.error();
+  options.tiles_per_pass = *tiles;
+  AttentionShape shape;
+  shape.head_dim = shape.v_head_dim = 128;
+  auto kernel = make_mosaic_kernel(s.request, s.facts, shape,
+                                   tessera::Dtype::bf16, "v6e", options);
+  if (!kernel) return kernel.error();
+  auto arrays = make_mosaic_arrays(s.request, s.facts, s.plan, *kernel);
+  if (!arrays) return arrays.error();
+  constexpr int64_t kLanes = 128;
+  out.add("steps", Dtype::i32, {count(arrays->steps)}, arrays->steps);
+  out.add("range", Dtype::i32, {count(arrays->range)}, arrays->range);
+  out.add("bounds", Dtype::i32, {count(arrays->bounds)}, arrays->bounds);
+  out.add("q_ids", Dtype::i32, {kernel->batch, kernel->q_len / kLanes, kLanes},
+          arrays->q_ids);
+  out.add("kv_ids", Dtype::i32,
+          {kernel->batch, kernel->kv_len / kLanes, kLanes}, arrays->kv_ids);
+  return {};
+}
+
 struct Layout {
   std::string_view name;
   Result<void> (*add)(const Source&, Arrays&);
@@ -191,6 +219,7 @@ constexpr Layout kLayouts[] = {
     {"lists", add_lists},         {"steps", add_steps},
     {"rectangle", add_rectangle}, {"bitmaps", add_bitmaps},
     {"flex", add_flex},           {"splash", add_splash},
+    {"mosaic", add_mosaic},
 };
 
 Result<int> run(const Options& o) {
@@ -247,7 +276,9 @@ Work add_export(CLI::App& app, CLI::App*& command) {
   command
       ->add_option("--layout", o->layout,
                    "lists, steps (packed), rectangle, bitmaps (of the partial "
-                   "tiles), flex (PyTorch BlockMask) or splash (JAX MaskInfo)")
+                   "tiles), flex (PyTorch BlockMask), splash (JAX MaskInfo) or "
+                   "mosaic (the TPU kernel's; wants --tile 512x256 or the "
+                   "like)")
       ->type_name("NAME");
   command->add_option("-o,--out", o->out, "Where to write")->type_name("FILE");
   add_request_flags(*command, o->request);
@@ -258,6 +289,10 @@ Work add_export(CLI::App& app, CLI::App*& command) {
   command->add_option("--batch-row", o->batch_row, "splash: which row [0]")
       ->type_name("B");
   command->add_option("--q-shards", o->q_shards, "splash: query shards [1]")
+      ->type_name("N");
+  command
+      ->add_option("--tiles-per-pass", o->tiles_per_pass,
+                   "mosaic: of the kernel [4]")
       ->type_name("N");
   command->add_flag("--dkv", o->dkv, "splash: process_mask_dkv's arrays");
   command->add_flag("--no-shrink", o->no_shrink, "splash: keep the whole grid");

@@ -122,7 +122,8 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
 
 }  // namespace
 
-void add_request_flags(CLI::App& command, RequestFlags& f) {
+void add_request_flags(CLI::App& command, RequestFlags& f,
+                       const char* target_help) {
   auto add = [&](const char* name, auto& value, const char* type,
                  const std::string& text, const char* group) {
     command.add_option(name, value, text)->type_name(type)->group(group);
@@ -179,7 +180,9 @@ void add_request_flags(CLI::App& command, RequestFlags& f) {
   add("--max-width", f.max_width, "N", "Ceiling of the grid width",
       kContractGroup);
   add("--target", f.target, "NAME",
-      "Check the worklist against this target's scalar memory: v6e",
+      target_help ? target_help
+                  : "Check the worklist against this target's scalar memory: "
+                    "v6e",
       kContractGroup);
 }
 
@@ -194,6 +197,40 @@ Result<Loaded> load_request(const RequestFlags& flags,
   auto resolved = resolve(*options);
   if (!resolved) return resolved.error();
   return Loaded{std::move(*resolved), std::nullopt};
+}
+
+Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile) {
+  Asked out;
+  const bool saved = flags.plan.has_value();
+  if (saved) {
+    RequestFlags plan_alone = flags;
+    plan_alone.target.reset();
+    auto loaded = load_plan_file(plan_alone);
+    if (!loaded) return loaded.error();
+    out.request = std::move(loaded->resolved.request);
+    const Facts facts = loaded->resolved.facts.view();
+    if (facts.q_doc_ids) out.present.q_doc_ids = Ints{};
+    if (facts.valid_token_counts || facts.valid_slot_counts) {
+      out.present.valid_token_counts = Ints{};
+    }
+  } else {
+    auto options = options_of(flags);
+    if (!options) return options.error();
+    if (options->q_docs) out.present.q_doc_ids = Ints{};
+    if (!options->valid.empty()) out.present.valid_token_counts = Ints{};
+    auto request = resolve_request(*options);
+    if (!request) return request.error();
+    out.request = std::move(*request);
+    if (!options->tile) out.request.tile = open_tile;
+  }
+  for (const Mask& mask : out.request.masks) {
+    if (mask.names.documents || mask.names.segments) {
+      out.present.doc_ids = Ints{};
+    }
+    if (mask.names.prefix) out.present.prefix_lengths = Ints{};
+    if (mask.names.picks) out.present.picks = Picks{};
+  }
+  return out;
 }
 
 Result<Planned> plan_loaded(Loaded loaded) {

@@ -18,9 +18,13 @@ struct RequestFlags {
       logical_block, docs, q_docs, prefix, picks, target, max_steps, max_width;
   std::optional<std::string> spec;  // a JSON file with the same request
   std::optional<std::string> plan;  // a saved plan, in place of a request
+
+  bool operator==(const RequestFlags&) const = default;
 };
 
-void add_request_flags(CLI::App& command, RequestFlags& flags);
+// `target_help`: what --target is for, where it is not the default.
+void add_request_flags(CLI::App& command, RequestFlags& flags,
+                       const char* target_help = nullptr);
 
 // Lengths that somebody else knows, for flags and a spec that leave them open.
 struct Lengths {
@@ -34,6 +38,14 @@ struct Loaded {
 };
 Result<Loaded> load_request(const RequestFlags& flags,
                             const Lengths& otherwise = {});
+
+// The request alone, with the facts that a mask names or a flag gives: they
+// are not read, and only which there are may be asked.
+struct Asked {
+  Request request;
+  Facts present;
+};
+Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile);
 
 // The request and its plan: the saved one, or one made now. Its warnings go to
 // stderr.

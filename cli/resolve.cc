@@ -171,10 +171,8 @@ Result<Tile> parse_tile(std::string_view text, std::string_view what) {
   return Tile{*q, *kv};
 }
 
-Result<Resolved> resolve(const RequestOptions& o) {
-  Resolved out;
-  out.options = o;
-  Request& r = out.request;
+Result<Request> resolve_request(const RequestOptions& o) {
+  Request r;
   if (o.masks.empty()) {
     return invalid("cli",
                    "--mask must be given, found none (try --mask "
@@ -184,7 +182,6 @@ Result<Resolved> resolve(const RequestOptions& o) {
     auto mask = parse_mask(text);
     if (!mask) return refused_word(text, mask.error());
     r.masks.push_back(std::move(*mask));
-    out.written.push_back(text);
   }
   if (!o.q_len) return invalid("cli", "--q-len must be given, found none");
   struct Length {
@@ -216,12 +213,22 @@ Result<Resolved> resolve(const RequestOptions& o) {
     r.logical_block = *block;
   }
   r.ceilings = {o.max_steps.value_or(0), o.max_width.value_or(0)};
+  return r;
+}
+
+Result<Resolved> resolve(const RequestOptions& o) {
+  auto request = resolve_request(o);
+  if (!request) return request.error();
+  Resolved out;
+  out.options = o;
+  out.written = o.masks;
+  out.request = std::move(*request);
   if (o.target) {
     auto target = find_target(*o.target);
     if (!target) return target.error();
     out.target = std::move(*target);
   }
-  if (auto e = read_facts(o, r, out.facts); !e) return e.error();
+  if (auto e = read_facts(o, out.request, out.facts); !e) return e.error();
   return out;
 }
 

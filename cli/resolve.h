@@ -24,6 +24,8 @@ struct Resolved {
 };
 
 Result<Resolved> resolve(const RequestOptions& options);
+// The request alone: facts and target are not looked at.
+Result<Request> resolve_request(const RequestOptions& options);
 
 // "256x256", or "256" for a square.
 Result<Tile> parse_tile(std::string_view text, std::string_view what);

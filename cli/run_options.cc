@@ -74,6 +74,56 @@ Result<Dtype> dtype_of(const std::optional<std::string>& flag,
                  in_quotes(*flag));
 }
 
+Result<void> read_lane(const RunFlags& f, RunOptions& o) {
+  const std::string name = f.lane.value_or("cpu");
+  std::vector<std::string_view> names;
+  for (const Lane& lane : lanes()) {
+    names.push_back(lane.name);
+    if (lane.name == name) o.lane = &lane;
+  }
+  if (!o.lane) {
+    return invalid("cli", "--lane must be one of {}, found {}",
+                   fmt::join(names, ", "), in_quotes(name));
+  }
+  for (const auto& [flag, what] :
+       {std::pair(&f.threads, "--threads"), std::pair(&f.isa, "--isa")}) {
+    if (*flag && !o.lane->takes_cpu_options) {
+      return invalid("cli", "{} goes with --lane cpu, found --lane {}", what,
+                     o.lane->name);
+    }
+  }
+  if (f.threads) {
+    auto threads = parse_int(*f.threads, "--threads", 1, kMaxThreads);
+    if (!threads) return threads.error();
+    o.cpu.threads = static_cast<int>(*threads);
+  }
+  if (f.isa) {
+    auto isa = parse_isa(*f.isa);
+    if (!isa) return isa.error();
+    o.cpu.isa = *isa;
+  }
+  return {};
+}
+
+// What the cpu lane would refuse only when all arrays are there.
+Result<void> check_cpu(const RunOptions& o) {
+  if (!o.lane->takes_cpu_options) return {};
+  if (auto isa = choose_isa(o.cpu.isa); !isa) return isa.error();
+  const AttentionShape& s = o.data.shape;
+  for (const auto& [dim, what] : {std::pair(s.head_dim, "--head-dim"),
+                                  std::pair(s.v_head_dim, "--v-head-dim")}) {
+    if (dim % kDimStep != 0 || dim > kMaxDim) {
+      return invalid("cli",
+                     "{} must be a multiple of {} up to {} for --lane cpu, "
+                     "found {}",
+                     what, kDimStep, kMaxDim, dim);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<void> read_shape(const RunFlags& f, RunOptions& o) {
   AttentionShape& s = o.data.shape;
   const InputFile* file = o.inputs ? &*o.inputs : nullptr;
@@ -125,68 +175,19 @@ Result<void> read_shape(const RunFlags& f, RunOptions& o) {
   return {};
 }
 
-Result<void> read_lane(const RunFlags& f, RunOptions& o) {
-  const std::string name = f.lane.value_or("cpu");
-  std::vector<std::string_view> names;
-  for (const Lane& lane : lanes()) {
-    names.push_back(lane.name);
-    if (lane.name == name) o.lane = &lane;
-  }
-  if (!o.lane) {
-    return invalid("cli", "--lane must be one of {}, found {}",
-                   fmt::join(names, ", "), in_quotes(name));
-  }
-  for (const auto& [flag, what] :
-       {std::pair(&f.threads, "--threads"), std::pair(&f.isa, "--isa")}) {
-    if (*flag && !o.lane->takes_cpu_options) {
-      return invalid("cli", "{} goes with --lane cpu, found --lane {}", what,
-                     o.lane->name);
-    }
-  }
-  if (f.threads) {
-    auto threads = parse_int(*f.threads, "--threads", 1, kMaxThreads);
-    if (!threads) return threads.error();
-    o.cpu.threads = static_cast<int>(*threads);
-  }
-  if (f.isa) {
-    auto isa = parse_isa(*f.isa);
-    if (!isa) return isa.error();
-    o.cpu.isa = *isa;
-  }
-  return {};
-}
-
-// What the cpu lane would refuse only when all arrays are there.
-Result<void> check_cpu(const RunOptions& o) {
-  if (!o.lane->takes_cpu_options) return {};
-  if (auto isa = choose_isa(o.cpu.isa); !isa) return isa.error();
-  const AttentionShape& s = o.data.shape;
-  for (const auto& [dim, what] : {std::pair(s.head_dim, "--head-dim"),
-                                  std::pair(s.v_head_dim, "--v-head-dim")}) {
-    if (dim % kDimStep != 0 || dim > kMaxDim) {
-      return invalid("cli",
-                     "{} must be a multiple of {} up to {} for --lane cpu, "
-                     "found {}",
-                     what, kDimStep, kMaxDim, dim);
-    }
-  }
-  return {};
-}
-
-}  // namespace
-
-void add_run_flags(CLI::App& command, RunFlags& f) {
+void add_shape_flags(CLI::App& command, RunFlags& f, const char* dtypes,
+                     const char* target_help) {
   auto add = [&](const char* name, std::optional<std::string>& value,
                  const char* type, const char* text, const char* group) {
     command.add_option(name, value, text)->type_name(type)->group(group);
   };
-  add_request_flags(command, f.request);
+  add_request_flags(command, f.request, target_help);
   add("--heads", f.heads, "N", "Query heads [8]", kShapeGroup);
   add("--kv-heads", f.kv_heads, "N", "Key and value heads [heads]",
       kShapeGroup);
   add("--head-dim", f.head_dim, "N", "Of queries and keys [128]", kShapeGroup);
   add("--v-head-dim", f.v_head_dim, "N", "Of values [head-dim]", kShapeGroup);
-  add("--dtype", f.dtype, "NAME", "f32, bf16 or f16 [f32]", kShapeGroup);
+  add("--dtype", f.dtype, "NAME", dtypes, kShapeGroup);
   add("--layout", f.layout, "NAME",
       "bhsd, [batch, heads, tokens, dim], or bshd, in memory and in files "
       "[bhsd]",
@@ -199,14 +200,22 @@ void add_run_flags(CLI::App& command, RunFlags& f) {
       .add_flag("--sink-logits", f.sink_logits,
                 "One more logit a head: the file's, or from the seed")
       ->group(kShapeGroup);
+  command.add_flag("--backward", f.backward, "Forward, then the gradients")
+      ->group(kShapeGroup);
+}
+
+void add_run_flags(CLI::App& command, RunFlags& f) {
+  auto add = [&](const char* name, std::optional<std::string>& value,
+                 const char* type, const char* text, const char* group) {
+    command.add_option(name, value, text)->type_name(type)->group(group);
+  };
+  add_shape_flags(command, f, "f32, bf16 or f16 [f32]");
   add("--inputs", f.inputs, "FILE",
       ".safetensors with q, k, v and perhaps dout, dlse, sink_logits; its "
       "shapes stand for flags [random]",
       kShapeGroup);
   add("--seed", f.seed, "N", "Of random inputs and of a sampled check [0]",
       kShapeGroup);
-  command.add_flag("--backward", f.backward, "Forward, then the gradients")
-      ->group(kRunGroup);
   add("--lane", f.lane, "NAME", "cpu or reference (dense, fp64) [cpu]",
       kRunGroup);
   add("--threads", f.threads, "N", "Of the cpu lane [every core]", kRunGroup);

@@ -21,8 +21,13 @@ struct RunFlags {
   bool backward = false;
   bool check = false;
   bool json = false;
+
+  bool operator==(const RunFlags&) const = default;
 };
 
+// The request and the arrays; then those and the flags of a run.
+void add_shape_flags(CLI::App& command, RunFlags& flags, const char* dtypes,
+                     const char* target_help = nullptr);
 void add_run_flags(CLI::App& command, RunFlags& flags);
 
 struct RunOptions {
@@ -34,6 +39,9 @@ struct RunOptions {
   bool sink_logits = false;  // from the seed, unless the file has them
   std::optional<InputFile> inputs;
 };
+
+// The sizes, dtype, scale and softcap: the flags', or those of o.inputs.
+Result<void> read_shape(const RunFlags& flags, RunOptions& o);
 
 // Reads the input file too: what it says fills the flags that are absent.
 Result<RunOptions> read_run_options(const RunFlags& flags);

@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/kernel_flags.h"
+#include "cli/kernel_trips.h"
 #include "cli/numbers.h"
 #include "cli/schedule_compile.h"
 #include "cli/schedule_dump.h"
@@ -22,8 +24,8 @@ namespace {
 constexpr int64_t kMostTrips = int64_t{1} << 53;
 
 struct Options {
-  RequestFlags request;
-  std::optional<std::string> program, dump, keep, picture, heads, plugin;
+  KernelFlags kernel;
+  std::optional<std::string> program, dump, keep, picture, plugin;
   std::vector<std::string> trips;
   bool json = false;
 };
@@ -41,8 +43,7 @@ Result<TripRule> parse_trips(const std::string& text) {
   return TripRule{text.substr(0, equals), static_cast<double>(*n)};
 }
 
-Result<std::optional<Resolved>> asked_request(const RequestFlags& flags) {
-  RequestFlags f = flags;
+Result<std::optional<Resolved>> asked_request(RequestFlags f) {
   f.target.reset();  // here it is what the program is compiled for
   const bool asked =
       f.plan || f.spec || !f.masks.empty() || f.q_len || f.kv_len || f.docs;
@@ -52,39 +53,62 @@ Result<std::optional<Resolved>> asked_request(const RequestFlags& flags) {
   return std::optional<Resolved>(std::move(loaded->resolved));
 }
 
+// Our own kernel for the request: its dumps, and its trips for the plan.
+Result<std::vector<KernelText>> compile_own(const Options& o,
+                                            const Resolved& request,
+                                            ScheduleAsk& ask) {
+  auto own = make_asked_kernel(o.kernel, ask.target);
+  if (!own) return own.error();
+  Request at_tile = request.request;
+  at_tile.tile = own->kernel.tile;
+  auto plan = make_plan(at_tile, request.facts.view());
+  if (!plan) return plan.error();
+  auto trips = kernel_trips(*plan, own->kernel, own->shape.heads);
+  if (!trips) return trips.error();
+  ask.known = std::move(*trips);
+  ask.heads = own->shape.heads;
+  return compile_text_for_dump(
+      own->kernel.program,
+      {"", ask.target, o.plugin.value_or(""), o.keep.value_or("")});
+}
+
 Result<int> run(const Options& o) {
-  if (o.program.has_value() == o.dump.has_value()) {
+  const bool own = !o.program && !o.dump && asks_for_kernel(o.kernel);
+  if (!own && o.program.has_value() == o.dump.has_value()) {
     return invalid("cli",
-                   "schedule must be given a program or --dump, found {}",
-                   o.program ? "both" : "neither");
+                   "schedule must be given a program, --dump or a request, "
+                   "found {}",
+                   o.program ? "a program and --dump" : "none");
   }
   if (o.dump && (o.keep || o.plugin)) {
     return invalid("cli", "{} goes with a program, found it with --dump",
                    o.keep ? "--keep" : "--plugin");
   }
+  const RunFlags& flags = o.kernel.run;
   ScheduleAsk ask;
-  ask.target = o.request.target.value_or("v6e:1x1");
+  ask.target = flags.request.target.value_or("v6e:1x1");
   if (auto chip = find_chip(ask.target); !chip) return chip.error();
   for (const std::string& text : o.trips) {
     auto rule = parse_trips(text);
     if (!rule) return rule.error();
     ask.rules.push_back(std::move(*rule));
   }
-  if (o.heads) {
-    auto heads = parse_int(*o.heads, "--heads", 1, 1 << 20);
+  if (flags.heads) {
+    auto heads = parse_int(*flags.heads, "--heads", 1, 1 << 20);
     if (!heads) return heads.error();
     ask.heads = *heads;
   }
-  auto request = asked_request(o.request);
+  auto request = asked_request(flags.request);
   if (!request) return request.error();
   if (*request) ask.request = &**request;
   if (o.picture) {
     if (auto e = check_output(*o.picture); !e) return e.error();
   }
   auto kernels =
-      o.dump ? read_dump(*o.dump)
-             : compile_for_dump({*o.program, ask.target, o.plugin.value_or(""),
-                                 o.keep.value_or("")});
+      own      ? compile_own(o, **request, ask)
+      : o.dump ? read_dump(*o.dump)
+               : compile_for_dump({*o.program, ask.target,
+                                   o.plugin.value_or(""), o.keep.value_or("")});
   if (!kernels) return kernels.error();
   auto report = make_schedule(std::move(*kernels), ask);
   if (!report) return report.error();
@@ -107,9 +131,13 @@ constexpr const char* kFooter =
     "  tessera schedule program.mlir --target v6e:1x1\n"
     "  tessera schedule splash.mlir --mask causal --q-len 32768 \\\n"
     "      --picture splash.svg\n"
+    "  tessera schedule --mask 'causal & documents' --q-len 32768 \\\n"
+    "      --docs lengths:32768 --heads 8\n"
     "  tessera schedule --dump FOLDER --trips tiles=4096 --json\n"
     "\n"
-    "A request (a plan or its flags) gives an attention kernel's trips and "
+    "Without a program or a dump, a request compiles and counts our own TPU "
+    "kernel\nfor it. Beside one, a request (a plan or its flags) gives an "
+    "attention kernel's trips and "
     "the\n"
     "tiles that its cycles are divided by. --trips says how often a region "
     "runs in\n"
@@ -163,15 +191,11 @@ Work add_schedule(CLI::App& app, CLI::App*& command) {
       ->type_name("REGION=N")
       ->allow_extra_args(false);
   command
-      ->add_option("--heads", o->heads,
-                   "Heads that the cycles are divided by [the grid's]")
-      ->type_name("N");
-  command
       ->add_option("--picture", o->picture,
                    "An SVG of slot use over the largest kernel's loop")
       ->type_name("FILE");
   command->add_flag("--json", o->json, "One JSON object on stdout");
-  add_request_flags(*command, o->request);
+  add_kernel_flags(*command, o->kernel);
   command->get_option("--target")
       ->description("Compile for this, and count its cycles [v6e:1x1]")
       ->group("Options");

@@ -246,7 +246,7 @@ class Text {
     const bool followed = std::any_of(
         r.kernels.begin(), r.kernels.end(),
         [](const KernelReport& k) { return k.prediction.attention; });
-    if (r.exact_tiles && !followed) {
+    if (r.exact_tiles && !followed && !r.follows_plan) {
       line("plan", "no kernel's grid follows it: trips are those of --trips");
     }
     if (r.cycles) line("program", "{} cycles", whole(*r.cycles));
@@ -290,7 +290,15 @@ Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
     }
     profiles.push_back(std::move(*profile));
   }
-  if (Result<void> r = check_rules(profiles, ask.rules); !r) return r.error();
+  std::vector<TripRule> rules = ask.rules;
+  if (Result<void> r = check_rules(profiles, rules); !r) return r.error();
+  for (const TripRule& rule : ask.known) {
+    const bool given =
+        std::any_of(ask.rules.begin(), ask.rules.end(),
+                    [&](const TripRule& r) { return r.region == rule.region; });
+    if (!given && check_rules(profiles, {&rule, 1})) rules.push_back(rule);
+  }
+  out.follows_plan = !ask.known.empty();
   out.cycles = 0;
   for (KernelProfile& profile : profiles) {
     KernelReport k;
@@ -303,7 +311,7 @@ Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
         k.counts = count_plan(*plan);
       }
     }
-    auto prediction = predict(profile, *chip, ask.rules, k.counts);
+    auto prediction = predict(profile, *chip, rules, k.counts);
     if (!prediction) return prediction.error();
     k.prediction = std::move(*prediction);
     k.profile = std::move(profile);

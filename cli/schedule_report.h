@@ -26,7 +26,8 @@ struct ScheduleReport {
   std::vector<KernelReport> kernels;
   // Tiles of 256 x 256 that the exact plan computes, for one head.
   std::optional<int64_t> exact_tiles;
-  int64_t heads = 0;  // of the attention kernels; 0 where there is none
+  int64_t heads = 0;          // of the attention kernels; 0 where there is none
+  bool follows_plan = false;  // a kernel that we know
   // Of all kernels, each once; nothing where one's trips are unknown.
   std::optional<double> cycles;
   std::optional<double> attention_cycles;  // of the attention kernels alone
@@ -37,6 +38,9 @@ struct ScheduleReport {
 struct ScheduleAsk {
   std::string target;
   std::vector<TripRule> rules;
+  // The same for a kernel that we know; a region that the compiler made no
+  // branch of, or that a rule above names, is passed over.
+  std::vector<TripRule> known;
   const Resolved* request = nullptr;
   std::optional<int64_t> heads;
 };

@@ -132,8 +132,9 @@ TEST_F(Schedule, DrawsThePicture) {
 }
 
 TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
-  refused({}, "schedule must be given a program or --dump, found neither");
-  refused({kProgram, "--dump", dump()}, "found both");
+  refused({},
+          "schedule must be given a program, --dump or a request, found none");
+  refused({kProgram, "--dump", dump()}, "found a program and --dump");
   refused({"--dump", dump(), "--keep", folder_ + "/k"}, "--keep goes with");
   refused({"--dump", dump(), "--target", "v5p:2x2x1"},
           "a target must be of a known chip (v6e), found 'v5p:2x2x1'");
