@@ -45,10 +45,12 @@ def legal_pairs(
     """
     offset = kv_len - q_len if q_offset is None else q_offset
     count = kv_len if valid_count is None else valid_count
+    # Without a count, a query may stand beyond the keys.
+    end = max(kv_len, q_len + offset) if valid_count is None else valid_count
     legal = np.zeros((q_len, kv_len), np.bool_)
     for i in range(q_len):
         position = i + offset
-        if position >= count:
+        if position >= end:
             continue
         if doc_ids is not None and not 0 <= position < kv_len:
             raise ValueError(f"query {i} stands outside the keys: {position}")
