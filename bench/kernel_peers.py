@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Puts the TPU kernel beside Splash and tokamax: predicted cycles, all in, of
+forward attention on v6e, by one command (`tessera schedule`) for all, from the
+vendor's own schedules. No TPU; every figure is the same on every machine.
+
+    bench/kernel_peers.py --jax-python VENV/bin/python --tokamax-python ... \\
+      -o bench/results/v6e/kernel.json
+
+Bf16, 8 heads, head dim 128, 32,768 tokens, causal. `one document` is full tiles
+but for the diagonal. `documents` are packed; what one compiled peer does for
+every batch is causal with segment ids, which skip no tile. A tile is an active
+256 x 256 tile of the exact plan, whatever blocks a kernel has.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOKENS, HEADS = 32768, 8
+CASES = {
+    "one document": f"lengths:{TOKENS}",
+    "documents, mean 4096": "lognormal:mean=4096,seed=1",
+    "documents, mean 1024": "lognormal:mean=1024,seed=1",
+}
+OURS = ((2, "512x256"), (4, "512x256"), (2, "256x256"))
+PEERS = (("splash", 256), ("splash", 1024), ("tokamax", 256),
+         ("tokamax", 1024), ("tokamax", 2048))
+
+
+def parse_flags():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    add = parser.add_argument
+    add("--tessera", default=HERE.parent / "build" / "tessera", metavar="FILE")
+    for venv in ("jax", "tokamax"):
+        variable = f"TESSERA_{venv.upper()}_PYTHON"
+        add(
+            f"--{venv}-python",
+            default=os.environ.get(variable),
+            metavar="FILE",
+            help=f"interpreter with {venv}; default ${variable}",
+        )
+    add("-o", "--out", metavar="FILE", help="write the figures as JSON")
+    return parser.parse_args()
+
+
+def schedule(flags, *arguments):
+    done = subprocess.run(
+        [flags.tessera, "schedule", "--json", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def row(case, kernel, cycles, exact_tiles):
+    return {
+        "case": case,
+        "kernel": kernel,
+        "cycles": round(cycles),
+        "exact_tiles_per_head": exact_tiles,
+        "cycles_per_tile": round(cycles / HEADS / exact_tiles, 1),
+    }
+
+
+def ours(flags):
+    for case, documents in CASES.items():
+        for tiles, tile in OURS:
+            told = schedule(
+                flags,
+                *("--mask", "causal & documents", "--docs", documents),
+                *("--q-len", TOKENS, "--heads", HEADS, "--tile", tile),
+                *("--tiles-per-pass", tiles),
+            )
+            yield row(
+                case,
+                f"tessera {tile}, {tiles} a pass",
+                told["cycles"],
+                told["exact_tiles_per_head"],
+            )
+
+
+def peer(flags, name, block, segments, folder):
+    """A peer's cycles, or why there are none."""
+    python = flags.jax_python if name == "splash" else flags.tokamax_python
+    if not python:
+        return "no interpreter"
+    emit = [python, HERE / "peers" / "emit_splash.py", "--peer", name]
+    emit += ["--block", str(block), *(["--segments"] if segments else [])]
+    done = subprocess.run(emit, capture_output=True, text=True)
+    if done.returncode != 0:
+        return done.stderr.strip().splitlines()[-1]
+    path = pathlib.Path(folder) / f"{name}{block}.mlir"
+    path.write_text(done.stdout)
+    told = schedule(flags, path, "--mask", "causal", "--q-len", TOKENS)
+    return told["attention_cycles"]
+
+
+def main():
+    flags = parse_flags()
+    rows = list(ours(flags))
+    tiles = {r["case"]: r["exact_tiles_per_head"] for r in rows}
+    missing = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, block in PEERS:
+            for segments in (False, True):
+                cycles = peer(flags, name, block, segments, folder)
+                if isinstance(cycles, str) or cycles is None:
+                    missing.append(f"{name} {block}: {cycles}")
+                    continue
+                for case in CASES:
+                    if segments == (case != "one document"):
+                        rows.append(
+                            row(case, f"{name} {block}", cycles, tiles[case])
+                        )
+    for case in CASES:
+        print(f"\n{case}: {tiles[case]:,} active tiles a head")
+        for r in sorted(
+            (r for r in rows if r["case"] == case),
+            key=lambda r: r["cycles_per_tile"],
+        ):
+            print(
+                f"  {r['kernel']:<32} {r['cycles']:>13,} cycles "
+                f"{r['cycles_per_tile']:>9.1f} a tile"
+            )
+    for why in missing:
+        print("not measured:", why)
+    if flags.out:
+        out = pathlib.Path(flags.out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(
+            json.dumps({"rows": rows, "not_measured": missing}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
