@@ -55,7 +55,7 @@ nlohmann::json kernel_json(const MosaicKernel& kernel) {
 std::string kernel_text(const MosaicKernel& k) {
   return fmt::format(
       "{:<11} forward, bf16, tile {}x{}, {} tiles a pass\n"
-      "{:<11} {} rows of {} queries and {} keys, {} steps\n"
+      "{:<11} batch {}, {} queries, {} keys, {} steps\n"
       "{:<11} {:>12} bytes of scratch\n"
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kLeft = 128;
 constexpr double kMapWidth = 1000;
-constexpr double kRight = 168;
+constexpr double kRight = 192;
 constexpr double kRow = 22;   // of a slot, with its gap
 constexpr double kBand = 20;  // of regions, with its gap
 constexpr int64_t kMostBands = 4;

@@ -9,6 +9,7 @@
 #include "tessera/layouts.h"
 #include "tessera/legal.h"
 #include "tessera/mask.h"
+#include "tessera/mosaic.h"
 #include "tessera/plan.h"
 #include "tessera/plan_file.h"
 #include "tessera/reference.h"
