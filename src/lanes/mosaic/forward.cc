@@ -27,7 +27,7 @@
 // Cost of a pass on v6e at 512 queries and 4 tiles of 256 keys, in bundles:
 // 1156 where all tiles are full, 1663 where one is not; the loop around them
 // 134, the end of a row 145. The vector unit's slots alone would need 799, the
-// exponentials 516. With 2 tiles a pass: 655, 878, 104, 145; 415 and 260.
+// exponentials 516. With 2 tiles a pass: 655, 873, 103, 146; 415 and 260.
 //
 // Facts come as ids: queries and keys each carry an int32, and a pair is legal
 // where both are equal and key - position lies within the bounds. The host
@@ -260,16 +260,19 @@ void Forward::wait_row(const Value& first, const Value& rows) {
 }
 
 // The ids of the pass's keys, one a sublane and the same in all lanes; -1 in
-// every key of a tile of class 0, which stands for no tile at all.
+// every key of a step that fills the pass up, because it names a column again.
+// (The only step of an empty row names one in which nothing is legal.)
 Value Forward::key_column(const Place& p) {
   std::vector<Value> parts;
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value tile = word(p.at, t);
-    const Value live = is_true(w_.bit_and(tile, w_.constant(12)));
     const Value line = times(column_of(tile), s_.block_kv / kLanes);
     for (int64_t i = 0; i < s_.block_kv / kLanes; ++i) {
-      const Value ids = w_.select(live, ids_at("key_ids", w_.add(line, row(i))),
-                                  w_.splat(w_.constant(-1), {1, kLanes}));
+      Value ids = ids_at("key_ids", w_.add(line, row(i)));
+      if (t > 0) {
+        const Value live = is_true(w_.bit_and(tile, w_.constant(12)));
+        ids = w_.select(live, ids, w_.splat(w_.constant(-1), {1, kLanes}));
+      }
       parts.push_back(w_.transpose(whole(ids, {kLanes, kLanes})));
     }
   }
@@ -400,9 +403,8 @@ void Forward::finish(const char* region, const Place& p,
   w_.store(w_.to_bf16(w_.transpose(out)), w_.argument("out_tile"));
   const Value most = w_.first_row(w_.load(w_.argument("most")));
   const Value natural = w_.real(static_cast<float>(s_.scale * kLog2E * kLn2));
-  const Value lse =
-      w_.select(any, w_.add(w_.mul(most, w_.splat(natural, line)), w_.log(sum)),
-                w_.splat(w_.real(-kInfinity), line));
+  // Without a key log(sum) is -inf, and so is this.
+  const Value lse = w_.add(w_.mul(most, w_.splat(natural, line)), w_.log(sum));
   w_.store(lse, w_.argument("lse_tile"));
   const Value query = times(row_of(word(p.at)), s_.block_q);
   const Value& done = w_.argument("out_copies");
@@ -452,10 +454,7 @@ void Forward::batch_row() {
         return {next.head, next.at, rows};
       });
   copy_ids();
-  const std::vector<int64_t> line = {kSublanes, s_.block_q};
   w_.store(w_.splat(w_.real(0), {kHeadDim, s_.block_q}), w_.argument("sums"));
-  w_.store(w_.splat(w_.real(0), line), w_.argument("sum"));
-  w_.store(w_.splat(w_.real(kLowest), line), w_.argument("most"));
 
   w_.comment("the scores of pass 0");
   const Place start{zero, begin_};
@@ -464,25 +463,24 @@ void Forward::batch_row() {
   keep(scores_of(zero, start, zero, true));
 
   w_.comment("pass i: its softmax beside the scores of pass i + 1");
-  const Place second = after(start);
   const Value before_last = w_.sub(passes, one);
   const std::vector<Value> last = w_.for_(
       zero, before_last,
-      {start.head, start.at, second.head, second.at, zero, fetched[0],
-       fetched[1], fetched[2], zero},
+      {start.head, start.at, after(start).at, zero, fetched[0], fetched[1],
+       fetched[2], zero},
       [&](const Value& i, std::span<const Value> c) -> std::vector<Value> {
         const Writer::Region region(w_, "pass");
         const Place now{c[0], c[1]};
-        const Place next{c[2], c[3]};
-        const Place far{c[5], c[6]};
+        const Place next{now.head, c[2]};  // its head does not matter
+        const Place far{c[4], c[5]};
         const Value fetched_pass = w_.add(i, row(s_.fetch_ahead));
         w_.if_(w_.compare(Compare::less, fetched_pass, passes),
-               [&] { fetch("fetch", far, fetched_pass, c[7]); });
-        const Value far_rows = w_.add(c[7], is_first(word(far.at)));
+               [&] { fetch("fetch", far, fetched_pass, c[6]); });
+        const Value far_rows = w_.add(c[6], is_first(word(far.at)));
         const Value next_pass = w_.add(i, one);
         wait_keys(next_pass);
         const Value first = is_first(word(next.at));
-        const Value rows = w_.add(c[4], first);
+        const Value rows = w_.add(c[3], first);
         wait_row(first, rows);
 
         // Class 2 in every step of the pass.
@@ -508,18 +506,17 @@ void Forward::batch_row() {
             full, [&] { body(false); }, [&] { body(true); });
 
         const Value ends = is_last(word(now.at, s_.tiles_per_pass - 1));
-        w_.if_(is_true(ends), [&] { finish("finish", now, c[8]); });
+        w_.if_(is_true(ends), [&] { finish("finish", now, c[7]); });
         const Place now_after = after(now);
-        const Place next_after = after(next);
         const Place far_after = after(far);
-        return {now_after.head, now_after.at, next_after.head,
-                next_after.at,  rows,         far_after.head,
-                far_after.at,   far_rows,     w_.add(c[8], ends)};
+        return {now_after.head, now_after.at,      after(next).at,
+                rows,           far_after.head,    far_after.at,
+                far_rows,       w_.add(c[7], ends)};
       });
   w_.comment("the softmax of the last pass, and the last row");
   const Place end{last[0], last[1]};
   absorb(before_last, end);
-  finish("last_finish", end, last[8]);
+  finish("last_finish", end, last[7]);
   wait_out();
 }
 
