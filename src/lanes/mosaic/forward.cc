@@ -25,8 +25,8 @@
 // buffers. Neither stops at the end of a row or a head.
 //
 // Cost of a pass on v6e at 512 queries and 4 tiles of 256 keys, in bundles:
-// 1156 where all tiles are full, 1663 where one is not; the loop around them
-// 134, the end of a row 145. The vector unit's slots alone would need 799, the
+// 1155 where all tiles are full, 1661 where one is not; the loop around them
+// 134, the end of a row 146. The vector unit's slots alone would need 799, the
 // exponentials 516. With 2 tiles a pass: 655, 873, 103, 146; 415 and 260.
 //
 // Facts come as ids: queries and keys each carry an int32, and a pair is legal
