@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/kernel_flags.h"
+#include "cli/report.h"
 
 namespace tessera::cli {
 namespace {
@@ -103,6 +104,15 @@ Result<int> run(const Options& o) {
     if (!path) continue;
     if (auto e = check_output(*path); !e) return e.error();
   }
+  for (const auto& [a, b] :
+       {std::pair(o.emit, o.out), std::pair(o.program, o.out),
+        std::pair(o.emit, std::optional(contract_file))}) {
+    if (a && b && *a == *b) {
+      return invalid("cli",
+                     "each file must have a name of its own, found {} twice",
+                     in_quotes(*a));
+    }
+  }
   std::optional<AskedKernel> kernel;
   std::string program;
   if (asked) {
@@ -122,7 +132,7 @@ Result<int> run(const Options& o) {
     const nlohmann::json json = {{"kernel", kernel_json(kernel->kernel)},
                                  {"emit", *o.emit}};
     fmt::print("{}", o.json
-                         ? json.dump() + "\n"
+                         ? json_line(json) + "\n"
                          : kernel_text(kernel->kernel) +
                                fmt::format("{:<11} {}\n", "emitted", *o.emit));
     return kOk;
@@ -133,16 +143,16 @@ Result<int> run(const Options& o) {
   if (kernel) json["kernel"] = kernel_json(kernel->kernel);
   if (o.emit) json["emit"] = *o.emit;
   if (o.out) json["out"] = *o.out;
-  if (o.out) {
-    if (auto e = write_file(*o.out, report->bytes); !e) return e.error();
-    if (kernel) {
-      if (auto e = write_file(contract_file, json.dump() + "\n"); !e) {
-        return e.error();
-      }
+  if (o.out && kernel) {
+    if (auto e = write_file(contract_file, json_line(json) + "\n"); !e) {
+      return e.error();
     }
   }
+  if (o.out) {
+    if (auto e = write_file(*o.out, report->bytes); !e) return e.error();
+  }
   if (o.json) {
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_line(json));
     return kOk;
   }
   fmt::print("{}", compile_text(*report));

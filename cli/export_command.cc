@@ -19,6 +19,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
+#include "cli/report.h"
 #include "tessera/contract.h"
 #include "tessera/flex.h"
 #include "tessera/layouts.h"
@@ -190,7 +191,7 @@ Result<void> add_mosaic(const Source& s, Arrays& out) {
   MosaicOptions options;
   auto tiles = parse_int(
       s.options.tiles_per_pass.value_or(std::to_string(options.tiles_per_pass)),
-      "--tiles-per-pass", 1, kMaxTilesPerPass);
+      "--tiles-per-pass", 1, kMosaicMostTilesPerPass);
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
   AttentionShape shape;
@@ -235,7 +236,12 @@ Result<int> run(const Options& o) {
                    o.layout ? in_quotes(*o.layout) : "none");
   }
   if (!o.out) return invalid("cli", "-o must be given, found none");
-  auto planned = load_planned(o.request);
+  RequestFlags request = o.request;
+  if (layout->name == "mosaic" && !request.tile && !request.spec &&
+      !request.plan) {
+    request.tile = fmt::format("{}x{}", kMosaicTile.q, kMosaicTile.kv);
+  }
+  auto planned = load_planned(request);
   if (!planned) return planned.error();
   const Facts facts = planned->resolved.facts.view();
   Arrays arrays;
@@ -256,11 +262,10 @@ Result<int> run(const Options& o) {
                fmt::join(tensor.shape, ", "));
   }
   if (o.json) {
-    fmt::print("{}\n", nlohmann::json({{"file", *o.out},
-                                       {"layout", layout->name},
-                                       {"bytes", bytes->size()},
-                                       {"arrays", shapes}})
-                           .dump());
+    fmt::print("{}\n", json_line(nlohmann::json({{"file", *o.out},
+                                                 {"layout", layout->name},
+                                                 {"bytes", bytes->size()},
+                                                 {"arrays", shapes}})));
   } else {
     fmt::print("wrote {} ({} bytes)\n", *o.out, bytes->size());
   }
@@ -277,8 +282,8 @@ Work add_export(CLI::App& app, CLI::App*& command) {
       ->add_option("--layout", o->layout,
                    "lists, steps (packed), rectangle, bitmaps (of the partial "
                    "tiles), flex (PyTorch BlockMask), splash (JAX MaskInfo) or "
-                   "mosaic (the TPU kernel's; wants --tile 512x256 or the "
-                   "like)")
+                   "mosaic (the TPU kernel's, at its tile of 512x256 where "
+                   "--tile is open)")
       ->type_name("NAME");
   command->add_option("-o,--out", o->out, "Where to write")->type_name("FILE");
   add_request_flags(*command, o->request);

@@ -61,13 +61,16 @@ Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
   struct Number {
     const std::optional<std::string>& text;
     std::string_view what;
+    int64_t most;
     int64_t& out;
   };
   for (const Number& n :
-       {Number{f.tiles_per_pass, "--tiles-per-pass", options.tiles_per_pass},
-        Number{f.fetch_ahead, "--fetch-ahead", options.fetch_ahead}}) {
+       {Number{f.tiles_per_pass, "--tiles-per-pass", kMosaicMostTilesPerPass,
+               options.tiles_per_pass},
+        Number{f.fetch_ahead, "--fetch-ahead", kMosaicMostFetchAhead,
+               options.fetch_ahead}}) {
     if (!n.text) continue;
-    auto value = parse_int(*n.text, n.what, 1, 64);
+    auto value = parse_int(*n.text, n.what, 1, n.most);
     if (!value) return value.error();
     n.out = *value;
   }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "base/fail.h"
+
 namespace tessera::cli {
 
 Result<std::vector<TripRule>> kernel_trips(const Plan& plan,
@@ -15,6 +17,10 @@ Result<std::vector<TripRule>> kernel_trips(const Plan& plan,
   auto packed = pack_steps(plan, false, tiles);
   if (!packed) return packed.error();
   const std::vector<Step>& steps = packed->steps;
+  if (static_cast<int64_t>(steps.size()) > kernel.steps) {
+    return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
+                      kernel.steps, steps.size());
+  }
   int64_t full = 0, rows = 0;
   bool first_is_full = false;
   for (size_t at = 0; at < steps.size(); at += static_cast<size_t>(tiles)) {

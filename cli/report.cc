@@ -215,4 +215,8 @@ std::string report_text(const PlanReport& r) {
   return out;
 }
 
+std::string json_line(const nlohmann::json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 }  // namespace tessera::cli

@@ -13,6 +13,7 @@
 #include "cli/kernel_flags.h"
 #include "cli/kernel_trips.h"
 #include "cli/numbers.h"
+#include "cli/report.h"
 #include "cli/schedule_compile.h"
 #include "cli/schedule_dump.h"
 #include "cli/schedule_picture.h"
@@ -57,6 +58,7 @@ Result<std::optional<Resolved>> asked_request(RequestFlags f) {
 Result<std::vector<KernelText>> compile_own(const Options& o,
                                             const Resolved& request,
                                             ScheduleAsk& ask) {
+  if (auto e = check_schedulable(request); !e) return e.error();
   auto own = make_asked_kernel(o.kernel, ask.target);
   if (!own) return own.error();
   Request at_tile = request.request;
@@ -85,6 +87,16 @@ Result<int> run(const Options& o) {
                    o.keep ? "--keep" : "--plugin");
   }
   const RunFlags& flags = o.kernel.run;
+  if (!own) {
+    KernelFlags others = o.kernel;
+    others.run.request = {};
+    others.run.heads.reset();
+    if (!(others == KernelFlags{})) {
+      return invalid("cli",
+                     "a program takes no flags of a kernel, found one "
+                     "beside it");
+    }
+  }
   ScheduleAsk ask;
   ask.target = flags.request.target.value_or("v6e:1x1");
   if (auto chip = find_chip(ask.target); !chip) return chip.error();
@@ -118,7 +130,7 @@ Result<int> run(const Options& o) {
     if (auto e = write_file(*o.picture, *svg); !e) return e.error();
   }
   if (o.json) {
-    fmt::print("{}\n", schedule_json(*report).dump());
+    fmt::print("{}\n", json_line(schedule_json(*report)));
   } else {
     fmt::print("{}", schedule_text(*report));
     if (o.picture) fmt::print("{:<11} {}\n", "picture", *o.picture);

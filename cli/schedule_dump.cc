@@ -53,6 +53,7 @@ Result<std::vector<KernelText>> read_dump(const std::string& folder) {
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (!entry->is_regular_file(error)) continue;
     const std::string file = entry->path().filename().string();
     if (auto key = kernel_of(file, kBundles)) {
       kernels[*key].bundles = entry->path().string();

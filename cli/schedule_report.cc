@@ -26,16 +26,6 @@ Result<Plan> plan_at(const Resolved& resolved, Tile tile) {
   return make_plan(request, resolved.facts.view());
 }
 
-// A plan of many batch rows or heads says too little about a kernel's grid.
-Result<void> check_request(const Resolved& resolved) {
-  const Request& r = resolved.request;
-  if (r.batch == 1 && r.masks.size() == 1) return {};
-  return invalid("schedule",
-                 "the plan must be of one batch row and one mask, found {} and "
-                 "{}: describe others with --trips",
-                 r.batch, r.masks.size());
-}
-
 // Whether the kernel can be of this request: its lengths are those.
 bool fits_request(const KernelText& text, const Request& request) {
   std::vector<int64_t> lengths;
@@ -266,6 +256,15 @@ class Text {
 
 }  // namespace
 
+Result<void> check_schedulable(const Resolved& resolved) {
+  const Request& r = resolved.request;
+  if (r.batch == 1 && r.masks.size() == 1) return {};
+  return invalid("schedule",
+                 "the plan must be of one batch row and one mask, found {} and "
+                 "{}: describe others with --trips",
+                 r.batch, r.masks.size());
+}
+
 Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
                                      const ScheduleAsk& ask) {
   auto chip = find_chip(ask.target);
@@ -274,7 +273,7 @@ Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
   out.chip = *chip;
   out.target = ask.target;
   if (ask.request) {
-    if (Result<void> r = check_request(*ask.request); !r) return r.error();
+    if (Result<void> r = check_schedulable(*ask.request); !r) return r.error();
     auto exact = plan_at(*ask.request, kExactTile);
     if (!exact) return exact.error();
     out.exact_tiles = count_plan(*exact).steps;
@@ -290,14 +289,13 @@ Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
     }
     profiles.push_back(std::move(*profile));
   }
-  std::vector<TripRule> rules = ask.rules;
-  if (Result<void> r = check_rules(profiles, rules); !r) return r.error();
+  if (Result<void> r = check_rules(profiles, ask.rules); !r) return r.error();
+  std::vector<TripRule> rules;
   for (const TripRule& rule : ask.known) {
-    const bool given =
-        std::any_of(ask.rules.begin(), ask.rules.end(),
-                    [&](const TripRule& r) { return r.region == rule.region; });
-    if (!given && check_rules(profiles, {&rule, 1})) rules.push_back(rule);
+    if (check_rules(profiles, {&rule, 1})) rules.push_back(rule);
   }
+  // Of two rules for a region the last one holds.
+  rules.insert(rules.end(), ask.rules.begin(), ask.rules.end());
   out.follows_plan = !ask.known.empty();
   out.cycles = 0;
   for (KernelProfile& profile : profiles) {

@@ -38,12 +38,16 @@ struct ScheduleReport {
 struct ScheduleAsk {
   std::string target;
   std::vector<TripRule> rules;
-  // The same for a kernel that we know; a region that the compiler made no
-  // branch of, or that a rule above names, is passed over.
+  // The same for a kernel that we know, which rules above come before; a region
+  // that the compiler made no branch of, or that a rule above names, is passed
+  // over.
   std::vector<TripRule> known;
   const Resolved* request = nullptr;
   std::optional<int64_t> heads;
 };
+
+// A plan of many batch rows or heads says too little about a kernel's grid.
+Result<void> check_schedulable(const Resolved& resolved);
 
 Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
                                      const ScheduleAsk& ask);

@@ -22,6 +22,8 @@ struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
   int64_t fetch_ahead = 4;     // passes between a copy's start and its use
 };
+inline constexpr int64_t kMosaicMostTilesPerPass = 8;
+inline constexpr int64_t kMosaicMostFetchAhead = 14;
 // A tile that suits the kernel, where a request leaves it open.
 inline constexpr Tile kMosaicTile = {512, 256};
 
@@ -37,6 +39,7 @@ struct MosaicKernel {
   int64_t steps = 0;
   Tile tile;
   MosaicOptions options;
+  std::string mask;  // with the classes of its window bounds
 
   int64_t vector_bytes = 0;  // scratch in vector memory
   int64_t scalar_words = 0;  // scalar arrays
@@ -44,7 +47,7 @@ struct MosaicKernel {
 
 // Refuses what the kernel cannot do: masks that are not causal, window,
 // documents and segments joined by &, other types than bf16, head dims other
-// than 128, softcap, sink logits. Of `present` only which facts there are is
+// than 128, softcap. Of `present` only which facts there are is
 // read. `target`: "v6e" or "v6e:1x1".
 Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                                         const Facts& present,

@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kContractVersion = 0;
+constexpr double kMostSteps = 1LL << 40;
 
 // The facts a consumer has to be handed; others are folded away.
 struct Presence {
@@ -114,7 +115,18 @@ Result<PlanContract> make_ceiling_contract(const Request& request,
   const int64_t columns = ceil_div(request.kv_len, request.tile.kv);
   const auto heads = static_cast<int64_t>(request.masks.size());
   const Ceilings& most = request.ceilings;
-  const int64_t steps = request.batch * heads * rows * columns;
+  // As a double: it may be more than 64 bits hold.
+  const double worst = static_cast<double>(request.batch) *
+                       static_cast<double>(heads) * static_cast<double>(rows) *
+                       static_cast<double>(columns);
+  if (most.max_steps == 0 && worst > kMostSteps) {
+    return over_limit("contract",
+                      "the worst case of the lengths must be at most {:.0f} "
+                      "steps, found {:.3g} (set max_steps, or use a larger "
+                      "tile)",
+                      kMostSteps, worst);
+  }
+  const auto steps = static_cast<int64_t>(std::min(worst, kMostSteps));
   return contract_of(request, present,
                      {heads, most.max_steps > 0 ? most.max_steps : steps,
                       most.max_width > 0 ? most.max_width : columns,

@@ -73,7 +73,19 @@ Result<std::vector<Region>> jump_regions(const KernelText& kernel,
   return out;
 }
 
-// The source that most of a region's own ops name; the first of equals.
+bool names_outer(const RegionTree& tree, const Region& region,
+                 const std::string& source) {
+  for (int64_t p = region.parent; p > 0;) {
+    const Region& outer = tree.regions[static_cast<size_t>(p)];
+    if (outer.source == source) return true;
+    p = outer.parent;
+  }
+  return false;
+}
+
+// The source that most of a region's own ops name; the first of equals. What an
+// outer region is named by counts only where there is nothing else: the
+// compiler moves ops into loops and out of them.
 void name_regions(const KernelText& kernel, RegionTree& tree) {
   std::vector<std::map<uint32_t, int64_t>> votes(tree.regions.size());
   for (size_t b = 0; b < kernel.bundles.size(); ++b) {
@@ -82,13 +94,17 @@ void name_regions(const KernelText& kernel, RegionTree& tree) {
     }
   }
   for (size_t r = 0; r < votes.size(); ++r) {
-    int64_t most = 0;
-    for (const auto& [source, count] : votes[r]) {
-      if (count <= most || source >= kernel.sources.size()) continue;
-      most = count;
-      tree.regions[r].source = kernel.sources[source];
-    }
     Region& region = tree.regions[r];
+    int64_t most = 0;
+    bool inherited = true;
+    for (const auto& [source, count] : votes[r]) {
+      if (source >= kernel.sources.size()) continue;
+      const bool outer = names_outer(tree, region, kernel.sources[source]);
+      if (outer > inherited || (outer == inherited && count <= most)) continue;
+      inherited = outer;
+      most = count;
+      region.source = kernel.sources[source];
+    }
     if (region.grid) {
       region.name = "grid";
     } else if (r > 0 &&

@@ -64,6 +64,7 @@ class Case:
         ids=None,
         valid=None,
         q_offset=None,
+        scale=None,
         ceilings=(),
     ):
         self.rng = rng
@@ -71,7 +72,7 @@ class Case:
         self.heads, self.kv_heads = heads, kv_heads
         self.q_len, self.kv_len = q_len, kv_len
         self.ids, self.valid, self.q_offset = ids, valid, q_offset
-        self.tiles = tiles
+        self.tiles, self.scale = tiles, scale
         self.static = [
             *("--mask", mask, "--batch", batch, "--q-len", q_len),
             *("--kv-len", kv_len, "--tile", f"{tile[0]}x{tile[1]}"),
@@ -96,10 +97,11 @@ class Case:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "kernel.mlir")
             # Counts are there in every batch; what they say is not read.
-            valid = [] if self.valid is None else ["--valid", "1"]
+            more = [] if self.valid is None else ["--valid", "1"]
+            more += [] if self.scale is None else ["--scale", self.scale]
             said = tessera(
                 *("compile", "--target", "v6e:1x1", "--emit", path),
-                *("--no-compile", "--json", *self.static, *valid),
+                *("--no-compile", "--json", *self.static, *more),
                 *("--heads", self.heads, "--kv-heads", self.kv_heads),
                 *("--tiles-per-pass", self.tiles),
                 *("--fetch-ahead", self.ahead),
@@ -131,7 +133,7 @@ class Case:
         vetoed = np.stack([self.vetoed(b) for b in range(self.batch)])
         for x in (k, v):
             x[np.broadcast_to(vetoed[:, None, :], x.shape[:3])] = np.nan
-        self.want = oracle.attention(q, k, v, legal)
+        self.want = oracle.attention(q, k, v, legal, scale=self.scale)
         inputs = [arrays[name] for name in ("steps", "range", "bounds")]
         for x, tokens in ((q, "q_len"), (k, "kv_len"), (v, "kv_len")):
             full = np.full(
@@ -233,11 +235,12 @@ def random_case(rng):
         ahead=int(rng.integers(1, 7)),
         ids=random_ids(rng, batch, kv_len) if named else None,
         valid=(
-            rng.integers(0, kv_len + 20, batch)
+            rng.integers(0, kv_len + 1, batch)
             if rng.random() < 0.3
             else None
         ),
         q_offset=q_offset,
+        scale=float(rng.choice([1.0, 0.02, 30.0])) if rng.random() < 0.4 else None,
     )
 
 

@@ -1,10 +1,12 @@
 // lanes/mosaic/arrays.cc: one batch, as the arrays that the kernel reads.
 #include <algorithm>
+#include <array>
 
 #include "base/fail.h"
 #include "base/integers.h"
 #include "lanes/mosaic/rule.h"
 #include "mask/bind.h"
+#include "mask/canonical.h"
 #include "mask/runs.h"
 #include "tessera/mosaic.h"
 
@@ -15,6 +17,27 @@ using mosaic::Rule;
 
 constexpr int32_t kNoQuery = -2;
 constexpr int32_t kNoKey = -1;
+
+// Bounds that no pair of this batch can reach are drawn in to where it could,
+// so that what the kernel adds to them stays within 32 bits.
+Result<std::array<int32_t, 2>> reachable_bounds(const Bound& bound,
+                                                const Rule& rule,
+                                                const MosaicKernel& kernel) {
+  int64_t least = 0, most = 0;  // positions, those of padding included
+  for (const BoundRow& row : bound.rows) {
+    least = std::min(least, row.q_offset);
+    most = std::max(most, row.q_offset + kernel.q_len);
+  }
+  const int64_t low = std::max(rule.low.value_or(0), -most);
+  const int64_t high = std::min(rule.high.value_or(0), kernel.kv_len - least);
+  if (least + low < INT32_MIN || most + high > INT32_MAX) {
+    return over_limit("mosaic",
+                      "positions and window bounds must add up within 32 bits, "
+                      "found positions {} to {} for bounds {} and {}",
+                      least, most, low, high);
+  }
+  return std::array{static_cast<int32_t>(low), static_cast<int32_t>(high)};
+}
 
 Result<void> check_room(const Bound& bound, const Steps& steps,
                         const MosaicKernel& kernel) {
@@ -31,6 +54,19 @@ Result<void> check_room(const Bound& bound, const Steps& steps,
       return over_limit("mosaic", "{} must fit the kernel's {}, found {}",
                         s.what, s.room, s.found);
     }
+  }
+  if (const std::string mask = folded_text(bound.masks.front()->expr);
+      mask != kernel.mask) {
+    return invalid("mosaic", "the mask must be the kernel's {}, found {}",
+                   kernel.mask, mask);
+  }
+  const int64_t bytes =
+      4 * (kernel.steps + kernel.batch * (kernel.q_len + kernel.kv_len));
+  if (bytes > kMaxLayoutBytes) {
+    return over_limit("mosaic",
+                      "a batch's arrays must be at most {} bytes, "
+                      "found {}",
+                      kMaxLayoutBytes, bytes);
   }
   if (!(bound.tile == kernel.tile)) {
     return invalid("mosaic",
@@ -114,6 +150,9 @@ Result<MosaicArrays> make_mosaic_arrays(const Request& request,
   }
   if (auto e = check_room(*bound, *steps, kernel); !e) return e.error();
 
+  auto bounds = reachable_bounds(*bound, *rule, kernel);
+  if (!bounds) return bounds.error();
+
   MosaicArrays out;
   for (const Step& s : steps->steps) {
     out.steps.push_back(static_cast<int32_t>(s.word));
@@ -122,8 +161,7 @@ Result<MosaicArrays> make_mosaic_arrays(const Request& request,
   out.range.assign(steps->range.begin(), steps->range.end());
   // Batch rows that are not there have no steps.
   out.range.resize(static_cast<size_t>(kernel.batch) + 1, out.range.back());
-  out.bounds = {static_cast<int32_t>(rule->low.value_or(0)),
-                static_cast<int32_t>(rule->high.value_or(0))};
+  out.bounds.assign(bounds->begin(), bounds->end());
   out.bounds.resize(static_cast<size_t>(kernel.batch) + 2, 0);
   out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNoQuery);
   out.kv_ids.assign(static_cast<size_t>(kernel.batch * kernel.kv_len), kNoKey);

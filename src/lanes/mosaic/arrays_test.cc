@@ -6,6 +6,7 @@
 #include <random>
 
 #include "lanes/mosaic/rule.h"
+#include "mask/canonical.h"
 #include "tessera/legal.h"
 #include "tessera/mosaic.h"
 #include "tests/hold_for_all.h"
@@ -64,8 +65,8 @@ TEST(MosaicArrays, AgreeWithTheDefinitions) {
         if (!legality) return {};
         auto plan = make_plan(*request, facts);
         if (!plan) return plan.error().message;
-        const MosaicKernel kernel =
-            room_for(c, 1 + static_cast<int64_t>(c.seed % 4));
+        MosaicKernel kernel = room_for(c, 1 + static_cast<int64_t>(c.seed % 4));
+        kernel.mask = folded_text(request->masks.front().expr);
         auto arrays = make_mosaic_arrays(*request, facts, *plan, kernel);
         if (!arrays) return arrays.error().message;
         auto rule = mosaic::rule_of(request->masks.front());
@@ -110,6 +111,7 @@ struct Small {
     kernel.steps = 12;
     kernel.options.tiles_per_pass = 2;
     kernel.tile = request.tile;
+    kernel.mask = folded_text(request.masks.front().expr);
   }
   std::string error() const {
     auto r = make_mosaic_arrays(request, {}, plan, kernel);
@@ -135,6 +137,27 @@ TEST(MosaicArrays, RowsAreFilledUpToWholePasses) {
   }
 }
 
+// What no pair can reach is drawn in, so that the kernel's sums stay in 32
+// bits.
+TEST(MosaicArrays, BoundsBeyondEveryPairAreDrawnIn) {
+  for (const auto& [mask, low, high] :
+       {std::tuple{"window(-1, 2147483647)", 0, 384},
+        std::tuple{"window(2147483647, 7)", -384, 7},
+        std::tuple{"window(5, 2147483647)", -5, 384}}) {
+    const Small s(mask);
+    auto arrays = make_mosaic_arrays(s.request, {}, s.plan, s.kernel);
+    ASSERT_TRUE(arrays.ok()) << arrays.error().message;
+    EXPECT_EQ(arrays->bounds, (std::vector<int32_t>{low, high, 0})) << mask;
+  }
+  Small far("window(0, 5)");
+  const std::vector<int32_t> offset = {(1 << 30) - 1};
+  Facts facts;
+  facts.q_offsets = Ints(offset);
+  far.plan = *make_plan(far.request, facts);
+  auto fits = make_mosaic_arrays(far.request, facts, far.plan, far.kernel);
+  EXPECT_TRUE(fits.ok()) << fits.error().message;
+}
+
 TEST(MosaicArrays, ABatchThatDoesNotFitIsRefused) {
   Small steps("causal");
   steps.kernel.steps = 7;
@@ -152,6 +175,11 @@ TEST(MosaicArrays, ABatchThatDoesNotFitIsRefused) {
   EXPECT_EQ(mask.error(),
             "[mosaic] a mask must be causal, window, documents, segments or "
             "full joined by &, found causal | window(3, 0)");
+  Small other("causal");
+  other.kernel.mask = "window(0, 0)";
+  EXPECT_EQ(
+      other.error(),
+      "[mosaic] the mask must be the kernel's window(0, 0), found causal");
   Small plan("causal");
   plan.request.q_len = 299;
   EXPECT_EQ(plan.error(),

@@ -31,12 +31,13 @@
 //
 // Facts come as ids: queries and keys each carry an int32, and a pair is legal
 // where both are equal and key - position lies within the bounds. The host
-// makes the ids (arrays.h): documents or segments, -1 for a key and -2 for a
+// makes the ids (arrays.cc): documents or segments, -1 for a key and -2 for a
 // query that a count, a negative id or the end of the tokens vetoes.
 #include "lanes/mosaic/forward.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <limits>
@@ -173,6 +174,11 @@ class Forward {
   Value ids_at(const char* name, const Value& line) {
     const std::array<Value, 2> at = {w_.to_index(line), w_.index(0)};
     return w_.load(w_.argument(name), at, {1, kLanes});
+  }
+  // Low enough for every score, and finite when it is scaled.
+  Value least_score() {
+    const double c = s_.scale * kLog2E;
+    return w_.real(static_cast<float>(kLowest / std::max(1.0, 2 * c)));
   }
   Value scale_log2() { return w_.real(static_cast<float>(s_.scale * kLog2E)); }
   std::vector<int64_t> tile_shape() const { return {keys_, s_.block_q}; }
@@ -353,7 +359,7 @@ void Forward::absorb(const Value& pass, const Place& p) {
   const Value& most_ref = w_.argument("most");
   const Value& sum_ref = w_.argument("sum");
   const Value old_most =
-      w_.select(first, w_.splat(w_.real(kLowest), line), w_.load(most_ref));
+      w_.select(first, w_.splat(least_score(), line), w_.load(most_ref));
   const Value old_sum =
       w_.select(first, w_.splat(w_.real(0), line), w_.load(sum_ref));
   const Value most = w_.max(old_most, w_.load(w_.argument("scores_max")));

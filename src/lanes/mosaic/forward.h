@@ -16,7 +16,7 @@ struct ForwardShape {
   int64_t kv_len = 0;
   int64_t block_q = 512;  // the plan's tile
   int64_t block_kv = 256;
-  int64_t tiles_per_pass = 2;
+  int64_t tiles_per_pass = 4;
   int64_t fetch_ahead = 4;  // passes between a copy's start and its use
   int64_t steps = 0;        // that scalar memory has room for
   double scale = 1;

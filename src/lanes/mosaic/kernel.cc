@@ -4,9 +4,11 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "base/text.h"
 #include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/rule.h"
+#include "mask/canonical.h"
 #include "tessera/mosaic.h"
 
 namespace tessera {
@@ -19,13 +21,26 @@ using mosaic::kLanes;
 // Of the text; a kernel of another number is another contract.
 constexpr int64_t kKernelVersion = 1;
 constexpr int64_t kMostTileSide = 1024;
-constexpr int64_t kMostTilesPerPass = 8;
-constexpr int64_t kMostFetchAhead = 14;
+constexpr int64_t kMostHeads = int64_t{1} << 16;
 // Beyond these float32 would silently make infinity or 0 of the scores.
 constexpr double kLeastScale = 1e-30;
-constexpr double kMostScale = 1e30;
+constexpr double kMostScale = 1e6;
 // Of the 96 MiB that the program asks for; the compiler's own share is left.
-constexpr int64_t kMostVectorBytes = int64_t{80} << 20;
+constexpr int64_t kMostVectorBytes = int64_t{48} << 20;
+// Of the largest array: beyond any device, and safe to multiply.
+constexpr int64_t kMostArrayBytes = int64_t{1} << 40;
+
+// "v6e" or "v6e:2x2".
+bool is_target(std::string_view text) {
+  const size_t colon = text.find(':');
+  const std::string_view chip = text.substr(0, colon);
+  const std::string_view grid =
+      colon == std::string_view::npos ? "1" : text.substr(colon + 1);
+  return chip.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") ==
+             std::string_view::npos &&
+         !grid.empty() &&
+         grid.find_first_not_of("0123456789x") == std::string_view::npos;
+}
 
 Result<void> check_attention(const AttentionShape& s, Dtype dtype) {
   struct Size {
@@ -39,8 +54,11 @@ Result<void> check_attention(const AttentionShape& s, Dtype dtype) {
                      n.found);
     }
   }
-  if (s.heads < 1 || s.kv_heads < 1 || s.heads % s.kv_heads != 0 ||
-      s.heads > int64_t{1} << 16) {
+  if (s.heads < 1 || s.heads > kMostHeads) {
+    return invalid("mosaic", "heads must be from 1 to {}, found {}", kMostHeads,
+                   s.heads);
+  }
+  if (s.kv_heads < 1 || s.heads % s.kv_heads != 0) {
     return invalid("mosaic", "kv heads must divide heads, found {} for {}",
                    s.kv_heads, s.heads);
   }
@@ -65,8 +83,8 @@ Result<void> check_options(const MosaicOptions& o, const Tile& tile) {
     int64_t found, most;
   };
   for (const Range& r :
-       {Range{"tiles a pass", o.tiles_per_pass, kMostTilesPerPass},
-        Range{"passes to fetch ahead", o.fetch_ahead, kMostFetchAhead}}) {
+       {Range{"tiles a pass", o.tiles_per_pass, kMosaicMostTilesPerPass},
+        Range{"passes to fetch ahead", o.fetch_ahead, kMosaicMostFetchAhead}}) {
     if (r.found < 1 || r.found > r.most) {
       return invalid("mosaic", "{} must be from 1 to {}, found {}", r.what,
                      r.most, r.found);
@@ -102,6 +120,10 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   if (!rule) return rule.error();
   if (auto e = check_attention(shape, dtype); !e) return e.error();
   if (auto e = check_options(options, request.tile); !e) return e.error();
+  if (!is_target(target)) {
+    return invalid("mosaic", "a target must read as v6e:1x1, found {}",
+                   in_quotes(target));
+  }
   auto memory = find_target(target.substr(0, target.find(':')));
   if (!memory) return memory.error();
 
@@ -134,6 +156,21 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
     s.steps =
         std::min(worst, ceiling + s.batch * rows * (s.tiles_per_pass - 1));
   }
+  // The kernel counts passes, heads and keys in 32 bits.
+  const int64_t passes = s.steps / s.tiles_per_pass * s.heads;
+  if (passes > INT32_MAX - options.fetch_ahead) {
+    return over_limit("mosaic",
+                      "passes of all heads must be at most {}, found {}",
+                      INT32_MAX - options.fetch_ahead, passes);
+  }
+  const double bytes = 2.0 * kHeadDim * static_cast<double>(s.batch) *
+                       static_cast<double>(s.heads) *
+                       static_cast<double>(std::max(s.q_len, s.kv_len));
+  if (bytes > static_cast<double>(kMostArrayBytes)) {
+    return over_limit("mosaic",
+                      "an array must be at most {} bytes, found {:.3g}",
+                      kMostArrayBytes, bytes);
+  }
   const int64_t words = scalar_words(
       *memory, {s.steps, s.batch + 1, s.batch + mosaic::kBoundsHead});
   if (words > memory->scalar_words) {
@@ -156,6 +193,7 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   out.steps = s.steps;
   out.tile = request.tile;
   out.options = options;
+  out.mask = folded_text(request.masks.front().expr);
 
   KernelChoice choice;
   choice.lane = "mosaic";

@@ -145,7 +145,7 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   AttentionShape scale = shape_of();
   scale.scale = -1;
   EXPECT_EQ(error_of(make(r, scale)),
-            "[mosaic] scale must be from 1e-30 to 1e+30, found -1");
+            "[mosaic] scale must be from 1e-30 to 1000000, found -1");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32)),
             "[mosaic] the type must be bf16, found F32");
   EXPECT_EQ(error_of(make(request_of("sink(4) & causal"))),
@@ -167,6 +167,33 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v5e:1x1")),
             "[target] target must be one whose scalar memory was measured "
             "(v6e), found v5e");
+  for (const char* target : {"v6e:garbage", "v6e:", "v6e:\xff", "V6e"}) {
+    EXPECT_TRUE(error_of(make(r, shape_of(), Dtype::bf16, target))
+                    .starts_with("[mosaic] a target must read as v6e:1x1"))
+        << target;
+  }
+  Request wide = request_of("full", 2048);
+  wide.kv_len = 1 << 21;
+  wide.tile = {128, 128};
+  wide.ceilings.max_steps = 261000;
+  AttentionShape many = shape_of(8320);
+  many.kv_heads = 1;
+  EXPECT_EQ(error_of(make(wide, many, Dtype::bf16, "v6e", {1, 4})),
+            "[mosaic] passes of all heads must be at most 2147483643, found "
+            "2171520000");
+  Request huge = request_of("causal", 1 << 23);
+  huge.tile = {1024, 1024};
+  huge.batch = 1 << 16;
+  huge.ceilings.max_steps = 1;
+  EXPECT_TRUE(error_of(make(huge, shape_of(1), Dtype::bf16, "v6e", {1, 1}))
+                  .starts_with("[mosaic] an array must be at most"));
+  Request absurd = request_of("causal", 1 << 30);
+  absurd.tile = {8, 8};
+  absurd.batch = 1 << 20;
+  EXPECT_EQ(error_of(make(absurd)),
+            "[contract] the worst case of the lengths must be at most "
+            "1099511627776 steps, found 1.89e+22 (set max_steps, or use a "
+            "larger tile)");
   Request none = r;
   none.q_len = 0;
   EXPECT_EQ(error_of(make(none)),
