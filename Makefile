@@ -50,6 +50,7 @@ demo:
 	@echo '    $(DOCS) --query 5000 --key 4000'
 	@echo "  $(TESSERA) plan --mask 'causal & window(1023, 0) & documents' \\"
 	@echo '    --q-len 8192 $(DOCS)'
+	@echo '  make tpu     # the TPU kernel, compiled and counted with no TPU'
 	@echo '  $(TESSERA) --help'
 
 test:
@@ -64,8 +65,8 @@ tpu:
 	@$(MAKE) --no-print-directory configure
 	@cmake --build $(BUILD) -j $(JOBS) --target tessera-cli
 	@echo
-	TESSERA_PYTHON=.venv/bin/python $(TESSERA) compile \
-	  examples/product.mlir --target v6e:1x1
+	TESSERA_PYTHON=.venv/bin/python $(TESSERA) schedule \
+	  --mask 'causal & documents' --q-len 8192 --heads 8 $(DOCS)
 
 # Peers are those whose interpreters are set: bench/README.md.
 RESULTS ?= $(BUILD)/results
