@@ -15,19 +15,18 @@ namespace tessera {
 
 // In the order of libtpu's table. `fill` and `spill` are loads and stores of
 // registers that did not suffice; they are counted in `vload` and `vstore` too.
-enum Slot : uint8_t {
-  kMatmul,
-  kMatpush,
-  kXlu,
-  kValu,
-  kVpop,
-  kEup,
-  kVload,
-  kFill,
-  kVstore,
-  kSpill,
-  kSalu,
-};
+using Slot = uint8_t;
+inline constexpr Slot kMatmul = 0;
+inline constexpr Slot kMatpush = 1;
+inline constexpr Slot kXlu = 2;
+inline constexpr Slot kValu = 3;
+inline constexpr Slot kVpop = 4;
+inline constexpr Slot kEup = 5;
+inline constexpr Slot kVload = 6;
+inline constexpr Slot kFill = 7;
+inline constexpr Slot kVstore = 8;
+inline constexpr Slot kSpill = 9;
+inline constexpr Slot kSalu = 10;
 inline constexpr size_t kSlots = 11;
 inline constexpr std::array<std::string_view, kSlots> kSlotNames = {
     "MATMUL", "MATPUSH",    "XLU",    "VALU",         "VPOP", "EUP",

@@ -26,8 +26,8 @@
 //
 // Cost of a pass on v6e at 512 queries and 4 tiles of 256 keys, in bundles:
 // 1155 where all tiles are full, 1661 where one is not; the loop around them
-// 134, the end of a row 146. The vector unit's slots alone would need 799, the
-// exponentials 516. With 2 tiles a pass: 655, 873, 103, 146; 415 and 260.
+// 134, the end of a row 145. The vector unit's slots alone would need 799, the
+// exponentials 516. With 2 tiles a pass: 655, 873, 103, 145; 415 and 260.
 //
 // Facts come as ids: queries and keys each carry an int32, and a pair is legal
 // where both are equal and key - position lies within the bounds. The host
@@ -119,6 +119,8 @@ struct Place {
   Value at;
 };
 
+// An op is written where its function is called, and C++ leaves the order of a
+// call's arguments open: no call here has two arguments that write.
 class Forward {
  public:
   explicit Forward(const ForwardShape& shape)
@@ -234,20 +236,23 @@ void Forward::fetch(const char* region, const Place& p, const Value& pass,
                                      w_.constant(0)};
     for (const auto& [array, ring] :
          {std::pair{"k", "k_ring"}, std::pair{"v", "v_ring"}}) {
-      w_.start_copy(
-          w_.slice(w_.argument(array), from, {1, 1, s_.block_kv, kHeadDim}, 2),
-          w_.slice(w_.argument(ring), to, {1, s_.block_kv, kHeadDim}, 1), done);
+      const Value tile =
+          w_.slice(w_.argument(array), from, {1, 1, s_.block_kv, kHeadDim}, 2);
+      const Value place =
+          w_.slice(w_.argument(ring), to, {1, s_.block_kv, kHeadDim}, 1);
+      w_.start_copy(tile, place, done);
     }
   }
   const Value head_word = word(p.at);
-  w_.if_(is_true(is_first(head_word)), [&] {
+  w_.if_then(is_true(is_first(head_word)), [&] {
     const Value row_slot = slot_of(rows);
     const std::array<Value, 4> from = {batch_row_, p.head,
                                        times(row_of(head_word), s_.block_q),
                                        w_.constant(0)};
-    w_.start_copy(
-        w_.slice(w_.argument("q"), from, {1, 1, s_.block_q, kHeadDim}, 2),
-        in_ring("q_ring", row_slot), semaphore("q_copies", row_slot));
+    const Value tile =
+        w_.slice(w_.argument("q"), from, {1, 1, s_.block_q, kHeadDim}, 2);
+    const Value place = in_ring("q_ring", row_slot);
+    w_.start_copy(tile, place, semaphore("q_copies", row_slot));
   });
 }
 
@@ -259,9 +264,10 @@ void Forward::wait_keys(const Value& pass) {
 }
 
 void Forward::wait_row(const Value& first, const Value& rows) {
-  w_.if_(is_true(first), [&] {
+  w_.if_then(is_true(first), [&] {
     const Value slot = slot_of(rows);
-    w_.wait_copy(semaphore("q_copies", slot), in_ring("q_ring", slot));
+    const Value done = semaphore("q_copies", slot);
+    w_.wait_copy(done, in_ring("q_ring", slot));
   });
 }
 
@@ -295,8 +301,9 @@ Value Forward::legal(const Place& p, const Value& key_ids) {
   }
   const std::vector<Value> copies(static_cast<size_t>(s_.block_q / kLanes),
                                   key_ids);
-  Value ok = w_.compare(Compare::equal, w_.join(copies, 1),
-                        whole(w_.join(ids, 1), shape));
+  const Value all_key_ids = w_.join(copies, 1);
+  Value ok =
+      w_.compare(Compare::equal, all_key_ids, whole(w_.join(ids, 1), shape));
   if (!s_.has_low && !s_.has_high) return ok;
 
   // key - position, bounded.
@@ -304,7 +311,8 @@ Value Forward::legal(const Place& p, const Value& key_ids) {
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const std::vector<int64_t> tile = {s_.block_kv, s_.block_q};
     const Value first = times(column_of(word(p.at, t)), s_.block_kv);
-    keys.push_back(w_.add(w_.iota(tile, 0), w_.splat(first, tile)));
+    const Value within = w_.iota(tile, 0);
+    keys.push_back(w_.add(within, w_.splat(first, tile)));
   }
   const Value& bounds = w_.argument("bounds");
   const Value offset =
@@ -314,8 +322,8 @@ Value Forward::legal(const Place& p, const Value& key_ids) {
   auto limit = [&](int64_t which) {
     const std::vector<int64_t> line_shape = {1, s_.block_q};
     const Value at = w_.add(position, w_.load_scalar(bounds, row(which)));
-    return whole(w_.add(w_.iota(line_shape, 1), w_.splat(at, line_shape)),
-                 shape);
+    const Value within = w_.iota(line_shape, 1);
+    return whole(w_.add(within, w_.splat(at, line_shape)), shape);
   };
   if (s_.has_low) {
     ok = w_.bit_and(ok, w_.compare(Compare::greater_or_equal, key, limit(0)));
@@ -329,8 +337,9 @@ Value Forward::legal(const Place& p, const Value& key_ids) {
 Value Forward::scores_of(const Value& pass, const Place& p, const Value& rows,
                          bool masked) {
   const Value slot = slot_of(pass);
-  const Value scores = w_.matmul(load_slot("k_ring", slot), 1,
-                                 load_slot("q_ring", slot_of(rows)), 1);
+  const Value k = load_slot("k_ring", slot);
+  const Value q = load_slot("q_ring", slot_of(rows));
+  Value scores = w_.matmul(k, 1, q, 1);
   if (!masked) return scores;
   const Value key_ids = key_column(p);
   const Value ok = legal(p, key_ids);
@@ -358,30 +367,32 @@ void Forward::absorb(const Value& pass, const Place& p) {
   const Value c = scale_log2();
   const Value& most_ref = w_.argument("most");
   const Value& sum_ref = w_.argument("sum");
+  const Value row_most = w_.load(most_ref);
   const Value old_most =
-      w_.select(first, w_.splat(least_score(), line), w_.load(most_ref));
-  const Value old_sum =
-      w_.select(first, w_.splat(w_.real(0), line), w_.load(sum_ref));
+      w_.select(first, w_.splat(least_score(), line), row_most);
+  const Value row_sum = w_.load(sum_ref);
+  const Value old_sum = w_.select(first, w_.splat(w_.real(0), line), row_sum);
   const Value most = w_.max(old_most, w_.load(w_.argument("scores_max")));
-  const Value shrink =
-      w_.exp2(w_.mul(w_.sub(old_most, most), w_.splat(c, line)));
+  const Value fallen = w_.sub(old_most, most);
+  const Value shrink = w_.exp2(w_.mul(fallen, w_.splat(c, line)));
 
   const std::vector<int64_t> tile = tile_shape();
-  const Value scaled_most =
-      w_.mul(w_.first_row(most), w_.splat(c, {1, s_.block_q}));
-  const Value p_tile =
-      w_.exp2(w_.sub(w_.mul(w_.load(w_.argument("scores")), w_.splat(c, tile)),
-                     whole(scaled_most, tile)));
+  const Value one_most = w_.first_row(most);
+  const Value scaled_most = w_.mul(one_most, w_.splat(c, {1, s_.block_q}));
+  const Value scores = w_.load(w_.argument("scores"));
+  const Value scaled = w_.mul(scores, w_.splat(c, tile));
+  const Value p_tile = w_.exp2(w_.sub(scaled, whole(scaled_most, tile)));
   const Value part = w_.reduce_sum(
       w_.reshape(p_tile, {keys_ / kSublanes, kSublanes, s_.block_q}), 0);
   w_.store(w_.add(w_.mul(old_sum, shrink), part), sum_ref);
   w_.store(most, most_ref);
 
   const Value& sums_ref = w_.argument("sums");
-  const Value product =
-      w_.matmul(load_slot("v_ring", slot_of(pass)), 0, w_.to_bf16(p_tile), 0);
-  const Value kept = w_.mul(
-      w_.load(sums_ref), whole(w_.first_row(shrink), {kHeadDim, s_.block_q}));
+  const Value v = load_slot("v_ring", slot_of(pass));
+  const Value product = w_.matmul(v, 0, w_.to_bf16(p_tile), 0);
+  const Value sums = w_.load(sums_ref);
+  const Value kept =
+      w_.mul(sums, whole(w_.first_row(shrink), {kHeadDim, s_.block_q}));
   w_.store(w_.add(kept, product), sums_ref);
 }
 
@@ -395,7 +406,7 @@ void Forward::wait_out() {
 void Forward::finish(const char* region, const Place& p,
                      const Value& rows_done) {
   const Writer::Region named(w_, region);
-  w_.if_(is_true(rows_done), [&] { wait_out(); });
+  w_.if_then(is_true(rows_done), [&] { wait_out(); });
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value zero = w_.splat(w_.real(0), line);
   const Value sum =
@@ -404,13 +415,14 @@ void Forward::finish(const char* region, const Place& p,
   const Value inverse =
       w_.select(any, w_.div(w_.splat(w_.real(1), line), sum), zero);
   const Value& sums_ref = w_.argument("sums");
-  const Value out =
-      w_.mul(w_.load(sums_ref), whole(inverse, {kHeadDim, s_.block_q}));
+  const Value sums = w_.load(sums_ref);
+  const Value out = w_.mul(sums, whole(inverse, {kHeadDim, s_.block_q}));
   w_.store(w_.to_bf16(w_.transpose(out)), w_.argument("out_tile"));
   const Value most = w_.first_row(w_.load(w_.argument("most")));
   const Value natural = w_.real(static_cast<float>(s_.scale * kLog2E * kLn2));
   // Without a key log(sum) is -inf, and so is this.
-  const Value lse = w_.add(w_.mul(most, w_.splat(natural, line)), w_.log(sum));
+  const Value scaled = w_.mul(most, w_.splat(natural, line));
+  const Value lse = w_.add(scaled, w_.log(sum));
   w_.store(lse, w_.argument("lse_tile"));
   const Value query = times(row_of(word(p.at)), s_.block_q);
   const Value& done = w_.argument("out_copies");
@@ -450,7 +462,7 @@ void Forward::batch_row() {
 
   w_.comment("the first copies are on their way while the ids come");
   const Value ahead = w_.min(passes, row(s_.fetch_ahead));
-  const std::vector<Value> fetched = w_.for_(
+  const std::vector<Value> fetched = w_.for_each(
       zero, ahead, {zero, begin_, zero},
       [&](const Value& pass, std::span<const Value> c) -> std::vector<Value> {
         const Place p{c[0], c[1]};
@@ -470,7 +482,7 @@ void Forward::batch_row() {
 
   w_.comment("pass i: its softmax beside the scores of pass i + 1");
   const Value before_last = w_.sub(passes, one);
-  const std::vector<Value> last = w_.for_(
+  const std::vector<Value> last = w_.for_each(
       zero, before_last,
       {start.head, start.at, after(start).at, zero, fetched[0], fetched[1],
        fetched[2], zero},
@@ -480,8 +492,8 @@ void Forward::batch_row() {
         const Place next{now.head, c[2]};  // its head does not matter
         const Place far{c[4], c[5]};
         const Value fetched_pass = w_.add(i, row(s_.fetch_ahead));
-        w_.if_(w_.compare(Compare::less, fetched_pass, passes),
-               [&] { fetch("fetch", far, fetched_pass, c[6]); });
+        w_.if_then(w_.compare(Compare::less, fetched_pass, passes),
+                   [&] { fetch("fetch", far, fetched_pass, c[6]); });
         const Value far_rows = w_.add(c[6], is_first(word(far.at)));
         const Value next_pass = w_.add(i, one);
         wait_keys(next_pass);
@@ -497,11 +509,10 @@ void Forward::batch_row() {
           all = w_.bit_and(all, tile);
           any = w_.bit_or(any, tile);
         }
-        const Value full =
-            w_.compare(Compare::equal,
-                       w_.bit_or(w_.bit_and(all, w_.constant(8)),
-                                 w_.bit_and(any, w_.constant(4))),
-                       w_.constant(8));
+        const Value all_high = w_.bit_and(all, w_.constant(8));
+        const Value any_low = w_.bit_and(any, w_.constant(4));
+        const Value full = w_.compare(
+            Compare::equal, w_.bit_or(all_high, any_low), w_.constant(8));
         auto body = [&](bool masked) {
           const Writer::Region inner(w_, masked ? "partial" : "full");
           const Value scores = scores_of(next_pass, next, rows, masked);
@@ -512,7 +523,7 @@ void Forward::batch_row() {
             full, [&] { body(false); }, [&] { body(true); });
 
         const Value ends = is_last(word(now.at, s_.tiles_per_pass - 1));
-        w_.if_(is_true(ends), [&] { finish("finish", now, c[7]); });
+        w_.if_then(is_true(ends), [&] { finish("finish", now, c[7]); });
         const Place now_after = after(now);
         const Place far_after = after(far);
         return {now_after.head, now_after.at,      after(next).at,
@@ -530,7 +541,7 @@ std::string Forward::write() {
   const Value& range = w_.argument("range");
   begin_ = w_.load_scalar(range, batch_row_);
   end_ = w_.load_scalar(range, w_.add(batch_row_, w_.constant(1)));
-  w_.if_(w_.compare(Compare::less, begin_, end_), [&] { batch_row(); });
+  w_.if_then(w_.compare(Compare::less, begin_, end_), [&] { batch_row(); });
 
   std::string windows;
   for (int i = 0; i < kArrays; ++i) windows += i == 0 ? "{}" : ", {}";

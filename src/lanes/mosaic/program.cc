@@ -19,7 +19,7 @@ struct Array {
   int rank = 0;
 };
 
-Array array_of(std::string_view name, std::vector<int64_t> shape,
+Array array_of(std::string_view name, const std::vector<int64_t>& shape,
                std::string_view element) {
   std::string type = "tensor<";
   for (int64_t n : shape) type += fmt::format("{}x", n);

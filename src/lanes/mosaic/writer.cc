@@ -137,40 +137,40 @@ Value Writer::constant(int32_t value) {
   std::string name = value < 0 ? fmt::format("%m{}", -int64_t{value})
                                : fmt::format("%c{}", value);
   const auto [at, added] =
-      constants_.try_emplace(name, Value{name, scalar(Element::i32)});
+      constants_.try_emplace(name, Constant{{name, scalar(Element::i32)}, {}});
   if (added) {
-    constant_text_ += fmt::format(
+    at->second.text = fmt::format(
         "    {} = \"stable_mosaic.arith.constant\"() {{value = {} : i32}} : () "
         "-> i32 loc(#kernel)\n",
         name, value);
   }
-  return at->second;
+  return at->second.value;
 }
 
 Value Writer::index(int64_t value) {
   std::string name = fmt::format("%i{}", value);
-  const auto [at, added] =
-      constants_.try_emplace(name, Value{name, scalar(Element::index)});
+  const auto [at, added] = constants_.try_emplace(
+      name, Constant{{name, scalar(Element::index)}, {}});
   if (added) {
-    constant_text_ += fmt::format(
+    at->second.text = fmt::format(
         "    {} = \"stable_mosaic.arith.constant\"() {{value = {} : index}} : "
         "() -> index loc(#kernel)\n",
         name, value);
   }
-  return at->second;
+  return at->second.value;
 }
 
 Value Writer::real(float value) {
   std::string name = fmt::format("%f{:08x}", std::bit_cast<uint32_t>(value));
   const auto [at, added] =
-      constants_.try_emplace(name, Value{name, scalar(Element::f32)});
+      constants_.try_emplace(name, Constant{{name, scalar(Element::f32)}, {}});
   if (added) {
-    constant_text_ += fmt::format(
+    at->second.text = fmt::format(
         "    {} = \"stable_mosaic.arith.constant\"() {{value = {} : f32}} : () "
         "-> f32 loc(#kernel)  // {}\n",
         name, real_text(value), value);
   }
-  return at->second;
+  return at->second.value;
 }
 
 Value Writer::splat(const Value& a, std::vector<int64_t> shape) {
@@ -433,7 +433,8 @@ void Writer::yield(std::span<const Value> values) {
   effect("scf.yield", values, "");
 }
 
-void Writer::if_(const Value& condition, const std::function<void()>& then) {
+void Writer::if_then(const Value& condition,
+                     const std::function<void()>& then) {
   if_else(condition, then, [] {});
 }
 
@@ -454,8 +455,9 @@ void Writer::if_else(const Value& condition, const std::function<void()>& then,
   line(fmt::format("}}) : (i1) -> (){}", where));
 }
 
-std::vector<Value> Writer::for_(const Value& begin, const Value& end,
-                                std::vector<Value> carried, const Body& body) {
+std::vector<Value> Writer::for_each(const Value& begin, const Value& end,
+                                    std::vector<Value> carried,
+                                    const Body& body) {
   const std::string where = location();
   std::vector<Value> operands = {begin, end, constant(1)};
   operands.insert(operands.end(), carried.begin(), carried.end());
@@ -497,7 +499,7 @@ std::string Writer::module(std::string_view name,
       "module attributes {stable_mosaic.version = 11 : i64} {\n"
       "  \"stable_mosaic.func.func\"() ({\n";
   out += fmt::format("  ^bb0({}):\n", parameters);
-  out += constant_text_;
+  for (const auto& [name_of, constant] : constants_) out += constant.text;
   out += text_;
   out += "    \"stable_mosaic.func.return\"() : () -> () loc(#kernel)\n";
   out += fmt::format(

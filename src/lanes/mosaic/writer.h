@@ -54,7 +54,8 @@ struct Argument {
 };
 
 // The function of a kernel. Ops are appended where the writer stands: at the
-// top, or inside the body that is being written by if_ or for_.
+// top, or inside the body that is being written by if_then, if_else or
+// for_each.
 class Writer {
  public:
   explicit Writer(std::vector<Argument> arguments);
@@ -127,13 +128,13 @@ class Writer {
   void wait_copy(const Value& semaphore, const Value& like);
 
   // Control.
-  void if_(const Value& condition, const std::function<void()>& then);
+  void if_then(const Value& condition, const std::function<void()>& then);
   void if_else(const Value& condition, const std::function<void()>& then,
                const std::function<void()>& otherwise);
   using Body = std::function<std::vector<Value>(
       const Value& i, std::span<const Value> carried)>;
-  std::vector<Value> for_(const Value& begin, const Value& end,
-                          std::vector<Value> carried, const Body& body);
+  std::vector<Value> for_each(const Value& begin, const Value& end,
+                              std::vector<Value> carried, const Body& body);
 
   // The whole module. `attributes` are those of the function.
   std::string module(std::string_view name, std::string_view attributes) const;
@@ -153,8 +154,11 @@ class Writer {
                int32_t dimension);
 
   std::vector<Value> arguments_;
-  std::map<std::string, Value> constants_;
-  std::string constant_text_;
+  struct Constant {
+    Value value;
+    std::string text;
+  };
+  std::map<std::string, Constant> constants_;  // by name: a fixed order
   std::string text_;
   std::string region_ = "kernel";
   std::vector<std::string> regions_;  // in order of first use
