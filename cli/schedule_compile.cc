@@ -18,11 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostProgramBytes = int64_t{1} << 31;
-constexpr const char* kFlags = "LIBTPU_INIT_ARGS";
-// Every op in the dump then says which line of its kernel it is from; the code
-// stays the same.
-constexpr const char* kSources =
-    "--xla_mosaic_enable_llo_source_annotations=true";
 
 // Where the dumps go: hundreds of files, removed with this unless kept.
 class DumpFolder {
@@ -70,14 +65,6 @@ class DumpFolder {
   std::string temporary_;
 };
 
-// The user's own flags stay, and come last.
-void ask_for_sources() {
-  const char* users = std::getenv(kFlags);
-  const std::string all =
-      users ? fmt::format("{} {}", kSources, users) : std::string(kSources);
-  setenv(kFlags, all.c_str(), 1);
-}
-
 }  // namespace
 
 Result<std::vector<KernelText>> compile_text_for_dump(const std::string& text,
@@ -86,7 +73,6 @@ Result<std::vector<KernelText>> compile_text_for_dump(const std::string& text,
   DumpFolder made;
   auto folder = made.make(ask.keep);
   if (!folder) return folder.error();
-  ask_for_sources();
   pjrt::PluginOptions options;
   if (!ask.plugin.empty()) options.plugin = ask.plugin;
   options.dump_folder = *folder;

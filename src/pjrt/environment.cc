@@ -12,6 +12,10 @@ namespace tessera::pjrt {
 namespace {
 
 constexpr std::string_view kFlags = "LIBTPU_INIT_ARGS";
+// Every op in a dump then says which line of its kernel it is from; the code
+// stays the same.
+constexpr std::string_view kSources =
+    " --xla_mosaic_enable_llo_source_annotations=true";
 
 }  // namespace
 
@@ -39,7 +43,8 @@ Result<Variables> tpu_environment(const std::string& dump_folder) {
                     in_quotes(dump_folder));
   }
   out.emplace_back(kFlags, "--xla_jf_dump_to=" + dump_folder +
-                               " --xla_jf_dump_llo_text=true");
+                               " --xla_jf_dump_llo_text=true" +
+                               std::string(kSources));
   return out;
 }
 

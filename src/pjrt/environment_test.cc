@@ -24,7 +24,8 @@ TEST(TpuEnvironment, AsksNoServerAndDumpsWhenTold) {
   const auto dumps = tpu_environment("/tmp");
   ASSERT_TRUE(dumps.ok());
   EXPECT_EQ(value(*dumps, "LIBTPU_INIT_ARGS"),
-            "--xla_jf_dump_to=/tmp --xla_jf_dump_llo_text=true");
+            "--xla_jf_dump_to=/tmp --xla_jf_dump_llo_text=true "
+            "--xla_mosaic_enable_llo_source_annotations=true");
 }
 
 TEST(TpuEnvironment, RefusesAFolderThatFlagsCannotName) {
