@@ -109,28 +109,29 @@ Value Writer::fresh(Type type) {
   return {fmt::format("%{}", next_++), std::move(type)};
 }
 
-Value Writer::op(std::string_view name, std::span<const Value> operands,
-                 std::string_view attributes, Type result) {
+// `"op"(operands) {attributes} : (types) -> `, of the region in hand.
+std::string Writer::call(std::string_view name, std::span<const Value> operands,
+                         std::string_view attributes) {
   if (std::find(regions_.begin(), regions_.end(), region_) == regions_.end()) {
     regions_.push_back(region_);
   }
+  return fmt::format(
+      "\"stable_mosaic.{}\"({}){} : ({}) -> ", name, names_of(operands),
+      attributes.empty() ? "" : fmt::format(" {{{}}}", attributes),
+      types_of(operands));
+}
+
+Value Writer::op(std::string_view name, std::span<const Value> operands,
+                 std::string_view attributes, Type result) {
   Value out = fresh(std::move(result));
-  line(fmt::format("{} = \"stable_mosaic.{}\"({}){} : ({}) -> {}{}", out.name,
-                   name, names_of(operands),
-                   attributes.empty() ? "" : fmt::format(" {{{}}}", attributes),
-                   types_of(operands), to_string(out.type), location()));
+  line(fmt::format("{} = {}{}{}", out.name, call(name, operands, attributes),
+                   to_string(out.type), location()));
   return out;
 }
 
 void Writer::effect(std::string_view name, std::span<const Value> operands,
                     std::string_view attributes) {
-  if (std::find(regions_.begin(), regions_.end(), region_) == regions_.end()) {
-    regions_.push_back(region_);
-  }
-  line(fmt::format("\"stable_mosaic.{}\"({}){} : ({}) -> (){}", name,
-                   names_of(operands),
-                   attributes.empty() ? "" : fmt::format(" {{{}}}", attributes),
-                   types_of(operands), location()));
+  line(fmt::format("{}(){}", call(name, operands, attributes), location()));
 }
 
 Value Writer::constant(int32_t value) {

@@ -141,6 +141,8 @@ class Writer {
 
  private:
   Value fresh(Type type);
+  std::string call(std::string_view name, std::span<const Value> operands,
+                   std::string_view attributes);
   Value op(std::string_view name, std::span<const Value> operands,
            std::string_view attributes, Type result);
   void effect(std::string_view name, std::span<const Value> operands,
