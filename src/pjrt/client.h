@@ -1,0 +1,57 @@
+// pjrt/client.h: a client of a plugin, and the devices that it has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "pjrt/plugin.h"
+
+struct PJRT_Client;
+struct PJRT_Device;
+
+namespace tessera::pjrt {
+
+// What a plugin can be asked at its start: "cpu_device_count" is 4.
+using OptionValue = std::variant<bool, int64_t, double, std::string>;
+using ClientOptions = std::vector<std::pair<std::string, OptionValue>>;
+
+struct Device {
+  int64_t id = 0;
+  std::string kind;  // "cpu"
+  PJRT_Device* handle = nullptr;
+};
+
+class Client {
+ public:
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  const Plugin& plugin() const { return *plugin_; }
+  const std::string& platform() const { return platform_; }  // "cpu"
+  const std::string& platform_version() const { return platform_version_; }
+  // Those that this process may use, in the plugin's order.
+  const std::vector<Device>& devices() const { return devices_; }
+  PJRT_Client* handle() const { return handle_; }
+
+ private:
+  friend Result<const Client*> open_client(const Plugin&, const ClientOptions&);
+  Client() = default;
+
+  const Plugin* plugin_ = nullptr;
+  std::string platform_, platform_version_;
+  std::vector<Device> devices_;
+  PJRT_Client* handle_ = nullptr;
+};
+
+// The same plugin and options again give the same client, which lives as long
+// as the process: plugins run threads of their own. Safe from any thread.
+Result<const Client*> open_client(const Plugin& plugin,
+                                  const ClientOptions& options = {});
+
+// The device of that number in devices(), or an error that says how many.
+Result<const Device*> find_device(const Client& client, int64_t number);
+
+}  // namespace tessera::pjrt

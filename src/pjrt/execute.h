@@ -1,0 +1,52 @@
+// pjrt/execute.h: a program that is loaded on a device, and its runs.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pjrt/buffer.h"
+#include "pjrt/compile.h"
+
+struct PJRT_LoadedExecutable;
+
+namespace tessera::pjrt {
+
+template <>
+void Destroyer<PJRT_LoadedExecutable>::operator()(
+    PJRT_LoadedExecutable* object) const;
+
+class Loaded {
+ public:
+  const Client& client() const { return *client_; }
+  const Device& device() const { return *device_; }
+  const std::vector<ArrayType>& outputs() const { return outputs_; }
+  // Its code and what is known of it; serialize() is what load() takes.
+  Result<Executable> executable() const;
+  PJRT_LoadedExecutable* handle() const { return handle_.get(); }
+
+ private:
+  friend class LoadedMaker;
+
+  const Client* client_ = nullptr;
+  const Device* device_ = nullptr;
+  std::vector<ArrayType> outputs_;
+  Handle<PJRT_LoadedExecutable> handle_;
+};
+
+// For one device; `program` is StableHLO, as text or as bytecode.
+Result<Loaded> compile(const Client& client, const Device& device,
+                       std::string_view program);
+
+// What Executable::serialize() gave, in this process or another one, under the
+// same plugin, platform version and kind of device. Bytes that are not such are
+// the plugin's to refuse; some plugins crash on them, so check them first.
+Result<Loaded> load(const Client& client, const Device& device,
+                    std::string_view serialized);
+
+// Runs it once and waits until it is done. Inputs stay as they are.
+Result<std::vector<Buffer>> execute(const Loaded& program,
+                                    std::span<const Buffer* const> inputs);
+
+}  // namespace tessera::pjrt
