@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <utility>
 
+#include "pjrt/array_type.h"
 #include "pjrt/client.h"
+#include "pjrt/event.h"
 #include "pjrt/handle.h"
-#include "tessera/tensor.h"
 
 struct PJRT_Buffer;
 
@@ -15,34 +16,44 @@ namespace tessera::pjrt {
 template <>
 void Destroyer<PJRT_Buffer>::operator()(PJRT_Buffer* object) const;
 
-// In row-major order, without gaps.
-struct ArrayType {
-  Dtype dtype = Dtype::f32;
-  std::vector<int64_t> dims;  // none: a scalar
-
-  bool operator==(const ArrayType&) const = default;
-};
-Result<int64_t> byte_size(const ArrayType& type);  // an overflow is an error
-
 class Buffer {
  public:
+  // Of what a plugin made. `read` comes about when it needs the caller's data
+  // no more; null where there is no such data.
+  Buffer(ArrayType type, const Device& device, Handle<PJRT_Buffer> handle,
+         Handle<PJRT_Event> read = {})
+      : type_(std::move(type)),
+        device_(device.handle),
+        read_(std::move(read)),
+        handle_(std::move(handle)) {}
+  Buffer(Buffer&&) = default;
+  Buffer& operator=(Buffer&& from) noexcept;
+  ~Buffer();
+
   const ArrayType& type() const { return type_; }
+  const Plugin& plugin() const { return *handle_.get_deleter().plugin; }
+  PJRT_Device* device() const { return device_; }
   PJRT_Buffer* handle() const { return handle_.get(); }
 
  private:
-  friend class BufferMaker;  // buffer.cc, and execute.cc for outputs
+  void release();
 
   ArrayType type_;
+  PJRT_Device* device_;
+  Handle<PJRT_Event> read_;
   Handle<PJRT_Buffer> handle_;
 };
 
-// Where the plugin can, the buffer reads `data` in place: it must stay as it is
-// until the buffer is gone. Else a copy was made when this returns.
+// `data` must stay as it is until the buffer is gone: where the plugin can, it
+// is read in place, and else copied at a time of the plugin's choice.
 Result<Buffer> to_device(const Client& client, const Device& device,
                          const ArrayType& type, const void* data);
 
 // Waits until the buffer holds its value, and copies it. `bytes` must be the
 // type's size.
 Result<void> to_host(const Buffer& buffer, void* data, int64_t bytes);
+
+// Where data must begin for a plugin that runs on the CPU to read it in place.
+inline constexpr int64_t kInPlaceAlignment = 64;
 
 }  // namespace tessera::pjrt

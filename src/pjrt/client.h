@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -14,7 +15,8 @@ struct PJRT_Device;
 
 namespace tessera::pjrt {
 
-// What a plugin can be asked at its start: "cpu_device_count" is 4.
+// What a plugin can be asked at its start: "cpu_device_count" is 4. It takes a
+// double as a float.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 using ClientOptions = std::vector<std::pair<std::string, OptionValue>>;
 
@@ -32,12 +34,12 @@ class Client {
   const Plugin& plugin() const { return *plugin_; }
   const std::string& platform() const { return platform_; }  // "cpu"
   const std::string& platform_version() const { return platform_version_; }
-  // Those that this process may use, in the plugin's order.
+  // Those that this process may use, in the plugin's order; at least one.
   const std::vector<Device>& devices() const { return devices_; }
   PJRT_Client* handle() const { return handle_; }
 
  private:
-  friend Result<const Client*> open_client(const Plugin&, const ClientOptions&);
+  friend class ClientMaker;  // client.cc
   Client() = default;
 
   const Plugin* plugin_ = nullptr;
@@ -46,12 +48,16 @@ class Client {
   PJRT_Client* handle_ = nullptr;
 };
 
-// The same plugin and options again give the same client, which lives as long
-// as the process: plugins run threads of their own. Safe from any thread.
+// The same plugin and options, in any order, again give the same client, which
+// lives as long as the process: plugins run threads of their own. One that
+// could not start is tried again. Safe from any thread.
 Result<const Client*> open_client(const Plugin& plugin,
                                   const ClientOptions& options = {});
 
 // The device of that number in devices(), or an error that says how many.
 Result<const Device*> find_device(const Client& client, int64_t number);
+
+// "cpu 2": its kind and id, for messages and receipts.
+std::string describe(const Device& device);
 
 }  // namespace tessera::pjrt

@@ -54,6 +54,7 @@ class Executable {
  private:
   friend Result<Executable> compile(const Topology&, std::string_view,
                                     const CompileOptions&);
+  friend class Loaded;  // pjrt/execute.h
 
   Handle<PJRT_Executable> handle_;
 };

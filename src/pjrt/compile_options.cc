@@ -1,15 +1,21 @@
-// pjrt/compile_options.cc: two small messages in protobuf's wire format.
+// pjrt/compile_options.cc: small messages in protobuf's wire format.
 #include "pjrt/compile_options.h"
 
 namespace tessera::pjrt {
 namespace {
 
-// Field numbers: CompileOptionsProto, and ExecutableBuildOptionsProto in it.
+// Field numbers: CompileOptionsProto, ExecutableBuildOptionsProto in it, and
+// DeviceAssignmentProto in that, which has a message for each computation.
 constexpr uint64_t kBuildOptions = 3;
 constexpr uint64_t kReplicas = 4;
 constexpr uint64_t kPartitions = 5;
 constexpr uint64_t kUseSpmd = 6;
+constexpr uint64_t kDeviceAssignment = 9;
 constexpr uint64_t kUseShardy = 19;
+constexpr uint64_t kReplicaCount = 1;
+constexpr uint64_t kComputationCount = 2;
+constexpr uint64_t kComputationDevices = 3;
+constexpr uint64_t kReplicaDeviceIds = 1;
 
 constexpr uint64_t kVarint = 0;  // wire types
 constexpr uint64_t kBytes = 2;
@@ -35,6 +41,18 @@ void add_message(std::string& out, uint64_t field, const std::string& bytes) {
   out += bytes;
 }
 
+std::string one_device(int64_t id) {
+  std::string ids;
+  add_varint(ids, static_cast<uint64_t>(id));
+  std::string computation;
+  add_message(computation, kReplicaDeviceIds, ids);  // packed
+  std::string out;
+  add_number(out, kReplicaCount, 1);
+  add_number(out, kComputationCount, 1);
+  add_message(out, kComputationDevices, computation);
+  return out;
+}
+
 }  // namespace
 
 std::string compile_options_bytes(const CompileOptions& options) {
@@ -42,6 +60,9 @@ std::string compile_options_bytes(const CompileOptions& options) {
   add_number(build, kReplicas, options.replicas);
   add_number(build, kPartitions, options.partitions);
   add_number(build, kUseSpmd, options.use_spmd ? 1 : 0);
+  if (options.device) {
+    add_message(build, kDeviceAssignment, one_device(*options.device));
+  }
   add_number(build, kUseShardy, options.use_shardy ? 1 : 0);
   std::string out;
   add_message(out, kBuildOptions, build);

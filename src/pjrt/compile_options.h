@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tessera::pjrt {
@@ -11,6 +12,8 @@ struct CompileOptions {
   int64_t partitions = 1;
   bool use_spmd = false;
   bool use_shardy = false;  // for a program with `sdy` operations
+  // The one device that a client's program is for, by its id; else the first.
+  std::optional<int64_t> device = {};
 };
 
 // The bytes in protobuf's wire format; a field at its default is left out.

@@ -1,6 +1,8 @@
 // pjrt/execute.h: a program that is loaded on a device, and its runs.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,21 +23,31 @@ class Loaded {
  public:
   const Client& client() const { return *client_; }
   const Device& device() const { return *device_; }
+  // Nothing where the plugin does not tell; then calls are the plugin's to
+  // refuse, which looks at sizes only, if at all.
+  const std::optional<std::vector<ArrayType>>& inputs() const {
+    return inputs_;
+  }
   const std::vector<ArrayType>& outputs() const { return outputs_; }
+  // Memory that a run takes beside its inputs; 0 where the plugin does not say.
+  int64_t run_bytes() const { return run_bytes_; }
   // Its code and what is known of it; serialize() is what load() takes.
   Result<Executable> executable() const;
   PJRT_LoadedExecutable* handle() const { return handle_.get(); }
 
  private:
-  friend class LoadedMaker;
+  friend class LoadedMaker;  // execute.cc
 
   const Client* client_ = nullptr;
   const Device* device_ = nullptr;
+  std::optional<std::vector<ArrayType>> inputs_;
   std::vector<ArrayType> outputs_;
+  int64_t run_bytes_ = 0;
   Handle<PJRT_LoadedExecutable> handle_;
 };
 
-// For one device; `program` is StableHLO, as text or as bytecode.
+// For one device of the client's; `program` is StableHLO, as text or as
+// bytecode.
 Result<Loaded> compile(const Client& client, const Device& device,
                        std::string_view program);
 
@@ -45,7 +57,8 @@ Result<Loaded> compile(const Client& client, const Device& device,
 Result<Loaded> load(const Client& client, const Device& device,
                     std::string_view serialized);
 
-// Runs it once and waits until it is done. Inputs stay as they are.
+// Runs it once and waits until it is done. Inputs stay as they are. Safe from
+// any thread.
 Result<std::vector<Buffer>> execute(const Loaded& program,
                                     std::span<const Buffer* const> inputs);
 

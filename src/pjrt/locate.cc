@@ -19,6 +19,8 @@ constexpr KnownPlugin kKnown[] = {
     {"libtpu", "libtpu", "libtpu.so", "TESSERA_PJRT_LIBTPU", "libtpu"},
     {"xla_cpu_pjrt", "xla_plugins", "xla_cpu_pjrt/xla_cpu_pjrt.so",
      "TESSERA_PJRT_XLA_CPU_PJRT", "xla-cpu-pjrt"},
+    {"lammps_jax_pjrt_cpu", "lammps_jax_pjrt_cpu", "pjrt_c_api_cpu_plugin.so",
+     "TESSERA_PJRT_LAMMPS_JAX_PJRT_CPU", "lammps-jax-pjrt-cpu"},
 };
 
 constexpr double kPythonSeconds = 30;

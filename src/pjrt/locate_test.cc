@@ -59,7 +59,7 @@ TEST_F(FindPlugin, APathIsItself) {
 TEST_F(FindPlugin, AnUnknownNameIsRefused) {
   EXPECT_EQ(find_plugin("libgpu").error().message,
             "[pjrt] a plugin must be a path or one of libtpu, xla_cpu_pjrt, "
-            "found 'libgpu'");
+            "lammps_jax_pjrt_cpu, found 'libgpu'");
   EXPECT_FALSE(find_plugin("").ok());
 }
 

@@ -1,8 +1,9 @@
-// pjrt/no_plugin.cc: stands in for plugin.cc, topology.cc and compile.cc in a
-// build without the PJRT header. Nothing can be loaded, so nothing else here
-// is ever reached with a plugin.
+// pjrt/no_plugin.cc: stands in for what includes the PJRT header, in a build
+// without it. Nothing can be loaded, so nothing else here is ever reached with
+// a plugin.
 #include "base/fail.h"
 #include "pjrt/compile.h"
+#include "pjrt/execute.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -42,5 +43,45 @@ Result<std::vector<CostProperty>> Executable::cost() const {
   return no_header();
 }
 Result<std::string> Executable::serialize() const { return no_header(); }
+
+template <>
+void Destroyer<PJRT_Event>::operator()(PJRT_Event*) const {}
+Result<void> await(const Handle<PJRT_Event>&, std::string_view,
+                   std::string_view) {
+  return no_header();
+}
+
+Result<const Client*> open_client(const Plugin&, const ClientOptions&) {
+  return no_header();
+}
+Result<const Device*> find_device(const Client&, int64_t) {
+  return no_header();
+}
+std::string describe(const Device&) { return {}; }
+
+template <>
+void Destroyer<PJRT_Buffer>::operator()(PJRT_Buffer*) const {}
+Buffer& Buffer::operator=(Buffer&&) noexcept = default;
+Buffer::~Buffer() = default;
+Result<Buffer> to_device(const Client&, const Device&, const ArrayType&,
+                         const void*) {
+  return no_header();
+}
+Result<void> to_host(const Buffer&, void*, int64_t) { return no_header(); }
+
+template <>
+void Destroyer<PJRT_LoadedExecutable>::operator()(
+    PJRT_LoadedExecutable*) const {}
+Result<Executable> Loaded::executable() const { return no_header(); }
+Result<Loaded> compile(const Client&, const Device&, std::string_view) {
+  return no_header();
+}
+Result<Loaded> load(const Client&, const Device&, std::string_view) {
+  return no_header();
+}
+Result<std::vector<Buffer>> execute(const Loaded&,
+                                    std::span<const Buffer* const>) {
+  return no_header();
+}
 
 }  // namespace tessera::pjrt

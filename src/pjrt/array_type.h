@@ -1,0 +1,24 @@
+// pjrt/array_type.h: what is known of an array apart from its values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/result.h"
+#include "tessera/tensor.h"
+
+namespace tessera::pjrt {
+
+// In row-major order, without gaps.
+struct ArrayType {
+  Dtype dtype = Dtype::f32;
+  std::vector<int64_t> dims;  // none: a scalar
+
+  bool operator==(const ArrayType&) const = default;
+};
+
+Result<int64_t> byte_size(const ArrayType& type);  // an overflow is an error
+std::string describe(const ArrayType& type);       // "F32 [8, 128]"
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,288 @@
+// pjrt/execute.cc: programs are compiled for a client's device, loaded and run.
+#include "pjrt/execute.h"
+
+#include <numeric>
+
+#include "base/text.h"
+#include "pjrt/api.h"
+#include "pjrt/element_type.h"
+#include "pjrt/input_types.h"
+#include "receipt/machine.h"
+
+namespace tessera::pjrt {
+namespace {
+
+constexpr std::string_view kFormat = "mlir";
+constexpr std::string_view kWithConfig = "hlo_with_config";
+
+// A plugin on the CPU shares this machine's memory, and the system ends a
+// process that uses more of it than there is. Asking costs some 20 us, so runs
+// that take little are not held up.
+constexpr int64_t kAskAbove = int64_t{64} << 20;
+
+// The types of what comes out.
+Result<std::vector<ArrayType>> output_types(const Executable& executable) {
+  auto count = executable.outputs();
+  if (!count) return count.error();
+  const Plugin& plugin = executable.plugin();
+  const Purpose purpose = {"an executable must tell the types of its outputs",
+                           plugin.path()};
+  PJRT_Executable_OutputElementTypes_Args types = {};
+  types.executable = executable.handle();
+  auto ok = TESSERA_PJRT_CALL(plugin, PJRT_Executable_OutputElementTypes, types,
+                              purpose);
+  if (!ok) return ok.error();
+  PJRT_Executable_OutputDimensions_Args dims = {};
+  dims.executable = executable.handle();
+  ok = TESSERA_PJRT_CALL(plugin, PJRT_Executable_OutputDimensions, dims,
+                         purpose);
+  if (!ok) return ok.error();
+  const auto outputs = static_cast<size_t>(*count);
+  if (types.num_output_types != outputs || dims.num_outputs != outputs) {
+    return invalid("pjrt", "{}, found {} and {} for {} outputs", purpose.rule,
+                   types.num_output_types, dims.num_outputs, outputs);
+  }
+  std::vector<ArrayType> out(outputs);
+  const int64_t* at = dims.dims;
+  for (size_t i = 0; i < outputs; ++i) {
+    const auto type = static_cast<int>(types.output_types[i]);
+    const auto dtype = dtype_of(type);
+    if (!dtype) {
+      return invalid("pjrt",
+                     "a program's outputs must be of BOOL, I8, I16, I32, I64, "
+                     "U8, F16, BF16, F32 or F64, found PJRT's type {} for "
+                     "output {}",
+                     type, i);
+    }
+    out[i].dtype = *dtype;
+    out[i].dims.assign(at, at + dims.dim_sizes[i]);
+    at += dims.dim_sizes[i];
+  }
+  return out;
+}
+
+// Nothing where the plugin has no program of XLA's to show.
+Result<std::optional<std::vector<ArrayType>>> find_inputs(
+    const Executable& executable) {
+  using Inputs = std::optional<std::vector<ArrayType>>;
+  const Plugin& plugin = executable.plugin();
+  const Purpose purpose = {"an executable must show its program",
+                           plugin.path()};
+  PJRT_Program program = {};
+  program.struct_size = PJRT_Program_STRUCT_SIZE;
+  PJRT_Executable_OptimizedProgram_Args args = {};
+  args.executable = executable.handle();
+  args.program = &program;
+  // Once for its size.
+  auto ok = TESSERA_PJRT_CALL(plugin, PJRT_Executable_OptimizedProgram, args,
+                              purpose);
+  if (!ok || program.code_size == 0) return Inputs();
+  std::string bytes(program.code_size, '\0');
+  program.code = bytes.data();
+  ok = TESSERA_PJRT_CALL(plugin, PJRT_Executable_OptimizedProgram, args,
+                         purpose);
+  if (!ok || program.code_size > bytes.size() || !program.format) {
+    return Inputs();
+  }
+  bytes.resize(program.code_size);
+  const std::string_view format(program.format, program.format_size);
+  if (format != kWithConfig && format != "hlo") return Inputs();
+  auto types = input_types(bytes, format == kWithConfig);
+  if (!types) return types.error();
+  return Inputs(std::move(*types));
+}
+
+Result<void> check_inputs(const Loaded& program,
+                          std::span<const Buffer* const> inputs) {
+  const auto& types = program.inputs();
+  if (types && types->size() != inputs.size()) {
+    return invalid("pjrt", "a program must get its {} inputs, found {}",
+                   types->size(), inputs.size());
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Buffer& input = *inputs[i];
+    if (types && input.type() != (*types)[i]) {
+      return invalid("pjrt", "an input must be {}, found {} for input {}",
+                     describe((*types)[i]), describe(input.type()), i);
+    }
+    if (input.device() != program.device().handle) {
+      return invalid("pjrt",
+                     "an input must be on the program's device {}, found "
+                     "another one for input {}",
+                     describe(program.device()), i);
+    }
+  }
+  return {};
+}
+
+Result<void> check_memory(const Loaded& program) {
+  const int64_t bytes = program.run_bytes();
+  if (bytes < kAskAbove || program.client().platform() != "cpu") return {};
+  const int64_t available = available_memory();
+  if (bytes <= available) return {};
+  return over_limit("pjrt",
+                    "a run must fit in the machine's memory, found {} bytes of "
+                    "outputs and scratch for {} available",
+                    bytes, available);
+}
+
+}  // namespace
+
+template <>
+void Destroyer<PJRT_LoadedExecutable>::operator()(
+    PJRT_LoadedExecutable* object) const {
+  PJRT_LoadedExecutable_Destroy_Args args = {};
+  args.executable = object;
+  (void)TESSERA_PJRT_CALL(*plugin, PJRT_LoadedExecutable_Destroy, args,
+                          Purpose{"a program must be freed", "it"});
+}
+
+Result<Executable> Loaded::executable() const {
+  const Plugin& plugin = client().plugin();
+  const Purpose purpose = {"a loaded program must have an executable",
+                           plugin.path()};
+  PJRT_LoadedExecutable_GetExecutable_Args args = {};
+  args.loaded_executable = handle();
+  auto ok = TESSERA_PJRT_CALL(plugin, PJRT_LoadedExecutable_GetExecutable, args,
+                              purpose);
+  if (!ok) return ok.error();
+  if (!args.executable) {
+    return invalid("pjrt", "{}, found nothing for {}", purpose.rule,
+                   purpose.subject);
+  }
+  Executable out;
+  out.handle_ = {args.executable, {&plugin}};
+  return out;
+}
+
+class LoadedMaker {
+ public:
+  // Takes `made`; null is an error of the call that made it.
+  static Result<Loaded> make(const Client& client, const Device& device,
+                             PJRT_LoadedExecutable* made,
+                             const Purpose& purpose);
+};
+
+Result<Loaded> LoadedMaker::make(const Client& client, const Device& device,
+                                 PJRT_LoadedExecutable* made,
+                                 const Purpose& purpose) {
+  if (!made) {
+    return invalid("pjrt", "{}, found nothing for {}", purpose.rule,
+                   purpose.subject);
+  }
+  Loaded out;
+  out.client_ = &client;
+  out.device_ = &device;
+  out.handle_ = {made, {&client.plugin()}};
+  auto executable = out.executable();
+  if (!executable) return executable.error();
+  auto outputs = output_types(*executable);
+  if (!outputs) return outputs.error();
+  out.outputs_ = std::move(*outputs);
+  auto inputs = find_inputs(*executable);
+  if (!inputs) return inputs.error();
+  out.inputs_ = std::move(*inputs);
+  if (auto memory = executable->memory()) {
+    out.run_bytes_ = memory->output + memory->temporary;
+  }
+  return out;
+}
+
+Result<Loaded> compile(const Client& client, const Device& device,
+                       std::string_view program) {
+  // The plugin's type has no const; it only reads.
+  std::string code(program);
+  PJRT_Program in = {};
+  in.struct_size = PJRT_Program_STRUCT_SIZE;
+  in.code = code.data();
+  in.code_size = code.size();
+  in.format = kFormat.data();
+  in.format_size = kFormat.size();
+  CompileOptions options;
+  options.device = device.id;
+  const std::string bytes = compile_options_bytes(options);
+  const std::string subject = describe(device);
+  const Purpose purpose = {"the program must compile", subject};
+  PJRT_Client_Compile_Args args = {};
+  args.client = client.handle();
+  args.program = &in;
+  args.compile_options = bytes.data();
+  args.compile_options_size = bytes.size();
+  auto ok =
+      TESSERA_PJRT_CALL(client.plugin(), PJRT_Client_Compile, args, purpose);
+  if (!ok) return ok.error();
+  return LoadedMaker::make(client, device, args.executable, purpose);
+}
+
+Result<Loaded> load(const Client& client, const Device& device,
+                    std::string_view serialized) {
+  // Else it would run where it was compiled for.
+  CompileOptions options;
+  options.device = device.id;
+  const std::string bytes = compile_options_bytes(options);
+  const std::string subject = describe(device);
+  const Purpose purpose = {"a serialized program must load", subject};
+  PJRT_Executable_DeserializeAndLoad_Args args = {};
+  args.client = client.handle();
+  args.serialized_executable = serialized.data();
+  args.serialized_executable_size = serialized.size();
+  args.overridden_serialized_compile_options = bytes.data();
+  args.overridden_serialized_compile_options_size = bytes.size();
+  auto ok = TESSERA_PJRT_CALL(
+      client.plugin(), PJRT_Executable_DeserializeAndLoad, args, purpose);
+  if (!ok) return ok.error();
+  return LoadedMaker::make(client, device, args.loaded_executable, purpose);
+}
+
+Result<std::vector<Buffer>> execute(const Loaded& program,
+                                    std::span<const Buffer* const> inputs) {
+  if (auto ok = check_inputs(program, inputs); !ok) return ok.error();
+  if (auto ok = check_memory(program); !ok) return ok.error();
+  const Plugin& plugin = program.client().plugin();
+  const std::string subject = describe(program.device());
+  const Purpose purpose = {"the program must run", subject};
+
+  std::vector<PJRT_Buffer*> arguments;
+  arguments.reserve(inputs.size());
+  for (const Buffer* input : inputs) arguments.push_back(input->handle());
+  std::vector<int64_t> kept(inputs.size());
+  std::iota(kept.begin(), kept.end(), int64_t{0});
+  std::vector<PJRT_Buffer*> results(program.outputs().size());
+  PJRT_Buffer* const* argument_list = arguments.data();
+  PJRT_Buffer** result_list = results.data();
+  PJRT_Event* done = nullptr;
+
+  PJRT_ExecuteOptions options = {};
+  options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
+  options.non_donatable_input_indices = kept.data();
+  options.num_non_donatable_input_indices = kept.size();
+  PJRT_LoadedExecutable_Execute_Args args = {};
+  args.executable = program.handle();
+  args.options = &options;
+  args.argument_lists = &argument_list;
+  args.num_devices = 1;
+  args.num_args = arguments.size();
+  args.output_lists = &result_list;
+  args.device_complete_events = &done;
+  auto ok =
+      TESSERA_PJRT_CALL(plugin, PJRT_LoadedExecutable_Execute, args, purpose);
+  if (!ok) return ok.error();
+
+  std::vector<Buffer> out;
+  out.reserve(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    out.emplace_back(program.outputs()[i], program.device(),
+                     Handle<PJRT_Buffer>(results[i], {&plugin}));
+  }
+  ok = await({done, {&plugin}}, purpose.rule, purpose.subject);
+  if (!ok) return ok.error();
+  for (PJRT_Buffer* result : results) {
+    if (!result) {
+      return invalid("pjrt", "{}, found an output missing for {}", purpose.rule,
+                     purpose.subject);
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera::pjrt
