@@ -17,6 +17,7 @@ struct PlanContract {
   std::string text;  // canonical JSON that the key digests
   // Runtime scalars that left the key: exact window bounds, canonical order.
   std::vector<int64_t> window_bounds;
+  int64_t steps = 0;  // that a packed worklist of either direction may have
   std::vector<std::string> unused_facts;  // given, but no mask names them
   std::vector<std::string> folded;  // a line for each thing that was folded
 };

@@ -113,7 +113,10 @@ Result<PlanContract> make_ceiling_contract(const Request& request,
   if (auto r = check_request(request); !r) return r.error();
   const int64_t rows = ceil_div(request.q_len, request.tile.q);
   const int64_t columns = ceil_div(request.kv_len, request.tile.kv);
-  const auto heads = static_cast<int64_t>(request.masks.size());
+  auto heads = static_cast<int64_t>(request.masks.size());
+  if (present.picks && names_of(request).picks) {
+    heads = std::max(heads, present.picks->heads);
+  }
   const Ceilings& most = request.ceilings;
   // As a double: it may be more than 64 bits hold.
   const double worst = static_cast<double>(request.batch) *
@@ -216,6 +219,7 @@ Result<PlanContract> contract_of(const Request& request, const Facts& facts,
     auto n = capacity(t.what, t.needed, t.ceiling, t.ceiling_name, c.folded);
     if (!n) return n.error();
     text[t.key] = *n;
+    if (t.key == std::string_view("steps")) c.steps = *n;
   }
 
   c.text = text.dump();

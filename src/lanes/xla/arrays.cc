@@ -1,0 +1,201 @@
+// lanes/xla/arrays.cc: facts and worklist at the program's fixed sizes.
+#include "lanes/xla/arrays.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/fail.h"
+#include "mask/canonical.h"
+#include "mask/runs.h"
+#include "tessera/layouts.h"
+
+namespace tessera::xla {
+namespace {
+
+constexpr int32_t kNone = -1;  // the id of padding, a slot without a pick
+
+// So that the distance of any key and any position is one of 32 bits.
+constexpr int64_t kFarthest = int64_t{1} << 30;
+
+Result<void> check_positions(const Shape& s, const Bound& bound) {
+  for (const BoundRow& row : bound.rows) {
+    const int64_t first = row.q_offset;
+    const int64_t last = row.q_offset + s.q_len;
+    if (first >= -kFarthest && last <= kFarthest) continue;
+    return over_limit("xla", "positions must be within +-{}, found {} to {}",
+                      kFarthest, first, last);
+  }
+  return {};
+}
+
+// Room for every batch row of the program, filled with `empty`.
+std::vector<int32_t> room(const Dims& dims, int32_t empty) {
+  int64_t n = 1;
+  for (int64_t d : dims) n *= d;
+  return std::vector<int32_t>(static_cast<size_t>(n), empty);
+}
+
+// What tells the keys of one batch row apart.
+class KeyNumbers {
+ public:
+  KeyNumbers(const Shape& s, const Bound& bound, const BoundRow& row)
+      : ids_(row.ids), kv_len_(bound.kv_len) {
+    find_runs(ids_, kv_len_, runs_);
+    if (s.ranks_documents()) link_runs(runs_);
+  }
+
+  int32_t id(int64_t k) const { return ids_[k]; }
+
+  // Calls f(k, run) for every key.
+  void for_each(const std::function<void(int64_t, size_t)>& f) const {
+    for (size_t r = 0; r < runs_.id.size(); ++r) {
+      for (int64_t k = runs_.start[r]; k < runs_.start[r + 1]; ++k) f(k, r);
+    }
+  }
+  int32_t segment(size_t run) const {
+    return runs_.id[run] < 0 ? kNone : static_cast<int32_t>(run);
+  }
+  int32_t segment_rank(int64_t k, size_t run) const {
+    return static_cast<int32_t>(k - runs_.start[run]);
+  }
+  int32_t document_rank(int64_t k, size_t run) const {
+    const int32_t earlier =
+        runs_.distinct ? 0
+                       : runs_.before[static_cast<size_t>(runs_.place[run])];
+    return earlier + segment_rank(k, run);
+  }
+
+ private:
+  const int32_t* ids_;
+  int64_t kv_len_;
+  IdRuns runs_;
+};
+
+class Maker {
+ public:
+  Maker(const Shape& s, const Bound& bound) : s_(s), bound_(bound) {
+    for (const Argument& a : arguments_of(s)) {
+      if (a.type.element != Element::i32) continue;
+      const bool padded_with_none =
+          a.name.starts_with("q_") || a.name.starts_with("k_") ||
+          a.name == "picks";
+      arrays_[a.name] = room(a.type.dims, padded_with_none ? kNone : 0);
+    }
+  }
+
+  Result<Integers> make(const Plan& plan) {
+    add_rows();
+    add_bounds();
+    if (s_.method == XlaMethod::worklist) {
+      if (auto e = add_steps(plan); !e) return e.error();
+    }
+    for (int64_t b = 0; b < bound_.batch; ++b) {
+      if (s_.names_documents() || s_.names_segments()) add_ids(b);
+      if (s_.picks_k > 0) add_picks(b);
+    }
+    return std::move(arrays_);
+  }
+
+ private:
+  void add_rows() {
+    std::vector<int32_t>& rows = arrays_["rows"];
+    for (int64_t b = 0; b < bound_.batch; ++b) {
+      const BoundRow& row = bound_.rows[static_cast<size_t>(b)];
+      const auto set = [&](RowFact fact, int64_t value) {
+        rows[static_cast<size_t>(b * kRowFacts + static_cast<int64_t>(fact))] =
+            static_cast<int32_t>(value);
+      };
+      set(RowFact::q_offset, row.q_offset);
+      set(RowFact::prefix, row.prefix);
+      set(RowFact::valid, row.valid);
+      set(RowFact::q_end, row.q_end);
+    }
+  }
+
+  void add_bounds() {
+    if (s_.window_bounds == 0) return;
+    std::vector<int64_t> bounds;
+    for (const Mask& mask : s_.masks) append_window_bounds(mask.expr, bounds);
+    std::transform(bounds.begin(), bounds.end(), arrays_["bounds"].begin(),
+                   [](int64_t n) { return static_cast<int32_t>(n); });
+  }
+
+  Result<void> add_steps(const Plan& plan) {
+    auto packed = pack_steps(plan, false);
+    if (!packed) return packed.error();
+    std::vector<int32_t>& steps = arrays_["steps"];
+    if (packed->steps.size() > steps.size()) {
+      return over_limit("xla", "steps must fit the program's {}, found {}",
+                        steps.size(), packed->steps.size());
+    }
+    std::transform(packed->steps.begin(), packed->steps.end(), steps.begin(),
+                   [](Step s) { return static_cast<int32_t>(s.word); });
+    // Batch rows that are not there have no steps.
+    std::vector<int32_t>& range = arrays_["range"];
+    std::fill(range.begin(), range.end(),
+              static_cast<int32_t>(packed->range.back()));
+    std::transform(packed->range.begin(), packed->range.end(), range.begin(),
+                   [](uint32_t n) { return static_cast<int32_t>(n); });
+    return {};
+  }
+
+  // Of batch row b, `length` tokens a row; null where no mask needs it.
+  int32_t* row_of(const std::string& array, int64_t b, int64_t length) {
+    const auto at = arrays_.find(array);
+    return at == arrays_.end() ? nullptr : at->second.data() + b * length;
+  }
+
+  void add_ids(int64_t b) {
+    const BoundRow& row = bound_.rows[static_cast<size_t>(b)];
+    const KeyNumbers keys(s_, bound_, row);
+    int32_t* const documents = row_of("k_documents", b, s_.kv_len);
+    int32_t* const segments = row_of("k_segments", b, s_.kv_len);
+    int32_t* const document_ranks = row_of("k_document_ranks", b, s_.kv_len);
+    int32_t* const segment_ranks = row_of("k_segment_ranks", b, s_.kv_len);
+    keys.for_each([&](int64_t k, size_t run) {
+      if (documents) documents[k] = keys.id(k);
+      if (segments) segments[k] = keys.segment(run);
+      if (document_ranks) document_ranks[k] = keys.document_rank(k, run);
+      if (segment_ranks) segment_ranks[k] = keys.segment_rank(k, run);
+    });
+    int32_t* const q_documents = row_of("q_documents", b, s_.q_len);
+    int32_t* const q_segments = row_of("q_segments", b, s_.q_len);
+    for (int64_t q = 0; q < row.q_end; ++q) {
+      const int64_t position = q + row.q_offset;
+      if (q_documents) {
+        q_documents[q] = row.q_ids ? row.q_ids[q] : keys.id(position);
+      }
+      if (!q_segments) continue;
+      // Without a fact of their own, queries stand at keys.
+      q_segments[q] = segments[position];
+    }
+  }
+
+  void add_picks(int64_t b) {
+    int32_t* out =
+        row_of("picks", b, s_.pick_heads * s_.q_len * s_.picks_k);
+    for (int64_t head = 0; head < s_.pick_heads; ++head) {
+      for (int64_t q = 0; q < bound_.q_len; ++q) {
+        const int32_t* from =
+            bound_.picks +
+            ((b * s_.pick_heads + head) * bound_.q_len + q) * bound_.picks_k;
+        std::copy_n(from, bound_.picks_k,
+                    out + (head * s_.q_len + q) * s_.picks_k);
+      }
+    }
+  }
+
+  const Shape& s_;
+  const Bound& bound_;
+  Integers arrays_;
+};
+
+}  // namespace
+
+Result<Integers> make_integers(const Shape& s, const Bound& bound,
+                               const Plan& plan) {
+  if (auto e = check_positions(s, bound); !e) return e.error();
+  return Maker(s, bound).make(plan);
+}
+
+}  // namespace tessera::xla

@@ -1,0 +1,249 @@
+// lanes/xla/block.cc: slices, matrix products, and what guards them.
+#include "lanes/xla/block.h"
+
+#include <array>
+#include <limits>
+
+namespace tessera::xla {
+namespace {
+
+using Values = Writer::Values;
+
+// Of a unit: K/V heads, and query heads of each.
+int64_t kv_of(const Shape& s) { return s.unit_kv_heads(); }
+int64_t group_of(const Shape& s) { return s.unit_heads() / s.unit_kv_heads(); }
+
+constexpr int64_t kFull = 2;  // as a class of packed steps: without bounds
+
+}  // namespace
+
+Value query_rows(Writer& w, const Shape& s, const std::string& array,
+                 const Unit& unit, const Value& q_begin) {
+  const Value& all = w.argument(array);
+  const int64_t dim = all.dims().back();
+  const Value zero = w.integer(0);
+  const Value rows =
+      w.slice(all, std::array{unit.batch, unit.head, q_begin, zero},
+              {1, s.unit_heads(), s.block_q(), dim});
+  return w.reshape(rows, {kv_of(s), group_of(s), s.block_q(), dim});
+}
+
+Value clean(Writer& w, const Value& rows, const Value& valid, int64_t along) {
+  const Value zero = w.real(0, rows.dims(), rows.type.element);
+  return w.select(w.broadcast(valid, rows.dims(), {along}), rows, zero);
+}
+
+Value head_numbers(Writer& w, const Shape& s, const std::string& array,
+                   const Unit& unit) {
+  const Value numbers = w.slice(w.argument(array), std::array{unit.head},
+                                {s.unit_heads()});
+  return w.reshape(numbers, {kv_of(s), group_of(s)});
+}
+
+Value query_numbers(Writer& w, const Shape& s, const std::string& array,
+                    const Unit& unit, const Value& q_begin) {
+  const Value numbers =
+      w.slice(w.argument(array), std::array{unit.batch, unit.head, q_begin},
+              {1, s.unit_heads(), s.block_q()});
+  return w.reshape(numbers, {kv_of(s), group_of(s), s.block_q()});
+}
+
+Value write_rows(Writer& w, const Shape& s, const Value& array,
+                 const Value& rows, const Unit& unit, const Value& q_begin) {
+  Dims dims = {1, s.unit_heads(), s.block_q()};
+  Values at = {unit.batch, unit.head, q_begin};
+  if (array.dims().size() == 4) {
+    dims.push_back(array.dims().back());
+    at.push_back(w.integer(0));
+  }
+  const Value cast = w.convert(rows, array.type.element);
+  return w.update(array, w.reshape(cast, dims), at);
+}
+
+Value key_rows(Writer& w, const Shape& s, const Value& array, const Unit& unit,
+               const Value& k_begin) {
+  const int64_t dim = array.dims().back();
+  const Value zero = w.integer(0);
+  const Value rows =
+      w.slice(array, std::array{unit.batch, unit.kv_head, k_begin, zero},
+              {1, kv_of(s), s.block_kv(), dim});
+  return w.reshape(rows, {kv_of(s), s.block_kv(), dim});
+}
+
+Value add_to_key_rows(Writer& w, const Shape& s, const Value& array,
+                      const Value& more, const Unit& unit,
+                      const Value& k_begin) {
+  const Value sum = w.add(key_rows(w, s, array, unit, k_begin), more);
+  const Value rows =
+      w.reshape(sum, {1, kv_of(s), s.block_kv(), array.dims().back()});
+  const Value zero = w.integer(0);
+  return w.update(array, rows,
+                  std::array{unit.batch, unit.kv_head, k_begin, zero});
+}
+
+Value unclean_columns(Writer& w, const Shape& s, const std::string& array) {
+  const Value& all = w.argument(array);
+  const Dims flags = {s.batch, s.columns()};
+  const Value none = w.truth(false, flags);
+  const Value zero = w.integer(0);
+  const Value end = w.integer(static_cast<int32_t>(s.batch));
+  const Values start = {none};
+  return w
+      .count(zero, end, start,
+             [&](const Value& b, const Values& carried) {
+               const Dims one = {1, s.kv_heads, s.kv_len, all.dims().back()};
+               const Value rows =
+                   w.slice(all, std::array{b, zero, zero, zero}, one);
+               const Value bad = w.negate(w.is_finite(rows));
+               const Value keys = valid_keys(w, s, b, zero, s.kv_len);
+               const Value counted =
+                   w.both(bad, w.broadcast(keys, one, {2}));
+               const Value tiles = w.reshape(
+                   counted, {1, s.kv_heads, s.columns(), s.block_kv(),
+                             all.dims().back()});
+               const Value found = w.reduce_any(tiles, {1, 3, 4});
+               return Values{
+                   w.update(carried.front(), found, std::array{b, zero})};
+             })
+      .front();
+}
+
+Value is_unclean(Writer& w, const Value& rows) {
+  Dims all;
+  for (size_t i = 0; i < rows.dims().size(); ++i) {
+    all.push_back(static_cast<int64_t>(i));
+  }
+  return w.reduce_any(w.negate(w.is_finite(rows)), all);
+}
+
+Value over_scores(Writer& w, const Value& a, const Dims& scores) {
+  // [queries, keys] are the last two dimensions, [.., .., queries] the first.
+  return a.dims().size() == 2 ? w.broadcast(a, scores, {2, 3})
+                              : w.broadcast(a, scores, {0, 1, 2});
+}
+
+Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
+                 const Block& block, const std::optional<Value>& tile_class,
+                 const Value& queries, bool with_slope) {
+  Scores out;
+  const Dims pairs = {s.block_q(), s.block_kv()};
+  const Writer::Branch none = [&] { return Values{w.truth(false, pairs)}; };
+  const Writer::Branch all = [&] { return Values{w.truth(true, pairs)}; };
+  const Writer::Branch some = [&] { return Values{legal_pairs(w, s, block)}; };
+  // A full tile that crosses the lengths is judged pair by pair.
+  out.legal = tile_class
+                  ? w.choose(*tile_class, std::array{none, some, all, some})
+                        .front()
+                  : some().front();
+  out.all_legal = tile_class ? w.compare(Compare::equal, *tile_class,
+                                         w.integer(kFull))
+                             : w.truth(false);
+  const Value counted =
+      valid_keys(w, s, block.batch, block.k_begin, s.block_kv());
+  const Value keys = key_rows(w, s, w.argument("k"), unit, block.k_begin);
+  out.keys = clean(w, keys, counted, 1);
+  const Value values = key_rows(w, s, w.argument("v"), unit, block.k_begin);
+  out.values = clean(w, values, counted, 1);
+  const Value products =
+      w.dot(queries, out.keys, {{0}, {0}, {3}, {2}});
+  const Dims& dims = products.dims();
+  out.capped = w.mul(products, w.real(static_cast<float>(s.scale), dims));
+  if (s.softcap == 0) return out;
+  const Value cap = w.real(static_cast<float>(s.softcap), dims);
+  const Value bent = w.tanh(w.div(out.capped, cap));
+  out.capped = w.mul(bent, cap);
+  if (with_slope) {
+    const Value one = w.real(1, dims);
+    out.slope = w.sub(one, w.mul(bent, bent));
+  }
+  return out;
+}
+
+namespace {
+
+// The plain product, or the one that looks at every pair.
+Value guarded(Writer& w, const Legal& legal, const Writer::Branch& plain,
+              const Writer::Branch& careful) {
+  const Value look = w.both(legal.unclean, w.negate(legal.all));
+  return w.choose(look, careful, plain).front();
+}
+
+}  // namespace
+
+Value weighted_keys(Writer& w, const Value& weights, const Value& rows,
+                    const Legal& legal) {
+  const Value cast = w.convert(weights, rows.type.element);
+  const Dims& p = weights.dims();
+  const Dims out = {p[0], p[1], p[2], rows.dims()[2]};
+  const auto plain = [&] {
+    return Values{w.dot(cast, rows, {{0}, {0}, {3}, {1}})};
+  };
+  const auto careful = [&] {
+    const Value zeros = w.real(0, out);
+    const Value zero = w.integer(0);
+    const Value end = w.integer(static_cast<int32_t>(p[3]));
+    return w.count(
+        zero, end, Values{zeros}, [&](const Value& j, const Values& sum) {
+          const Value weight = w.reshape(
+              w.slice(cast, std::array{zero, zero, zero, j},
+                      {p[0], p[1], p[2], 1}),
+              {p[0], p[1], p[2]});
+          const Value row =
+              w.reshape(w.slice(rows, std::array{zero, j, zero},
+                                {p[0], 1, out[3]}),
+                        {p[0], out[3]});
+          const Value may = w.reshape(
+              w.slice(legal.pairs, std::array{zero, j}, {p[2], 1}), {p[2]});
+          const Value left = w.broadcast(w.convert(weight, Element::f32), out,
+                                         {0, 1, 2});
+          const Value right =
+              w.broadcast(w.convert(row, Element::f32), out, {0, 3});
+          const Value term = w.mul(left, right);
+          return Values{w.add(
+              sum.front(),
+              w.select(w.broadcast(may, out, {2}), term, zeros))};
+        });
+  };
+  return guarded(w, legal, plain, careful);
+}
+
+Value weighted_queries(Writer& w, const Value& weights, const Value& rows,
+                       const Legal& legal) {
+  const Value cast = w.convert(weights, rows.type.element);
+  const Dims& p = weights.dims();
+  const Dims out = {p[0], p[3], rows.dims()[3]};
+  const auto plain = [&] {
+    return Values{w.dot(cast, rows, {{0}, {0}, {1, 2}, {1, 2}})};
+  };
+  const auto careful = [&] {
+    const Value zeros = w.real(0, out);
+    const Value zero = w.integer(0);
+    const Value end = w.integer(static_cast<int32_t>(p[2]));
+    const Dims terms = {p[0], p[1], p[3], out[2]};
+    const Value no_terms = w.real(0, terms);
+    return w.count(
+        zero, end, Values{zeros}, [&](const Value& i, const Values& sum) {
+          const Value weight = w.reshape(
+              w.slice(cast, std::array{zero, zero, i, zero},
+                      {p[0], p[1], 1, p[3]}),
+              {p[0], p[1], p[3]});
+          const Value row =
+              w.reshape(w.slice(rows, std::array{zero, zero, i, zero},
+                                {p[0], p[1], 1, out[2]}),
+                        {p[0], p[1], out[2]});
+          const Value may = w.reshape(
+              w.slice(legal.pairs, std::array{i, zero}, {1, p[3]}), {p[3]});
+          const Value left = w.broadcast(w.convert(weight, Element::f32),
+                                         terms, {0, 1, 2});
+          const Value right =
+              w.broadcast(w.convert(row, Element::f32), terms, {0, 1, 3});
+          const Value product = w.mul(left, right);
+          const Value term =
+              w.select(w.broadcast(may, terms, {2}), product, no_terms);
+          return Values{w.add(sum.front(), w.reduce_sum(term, {1}))};
+        });
+  };
+  return guarded(w, legal, plain, careful);
+}
+
+}  // namespace tessera::xla

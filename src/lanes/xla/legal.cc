@@ -1,0 +1,258 @@
+// lanes/xla/legal.cc: the mask language as elementwise integer ops.
+#include "lanes/xla/legal.h"
+
+#include <array>
+#include <functional>
+
+#include "base/integers.h"
+
+namespace tessera::xla {
+namespace {
+
+// One of the facts of a batch row.
+Value row_fact(Writer& w, const Value& batch, RowFact fact) {
+  const Value column = w.integer(static_cast<int32_t>(fact));
+  return w.reshape(w.slice(w.argument("rows"), std::array{batch, column}, {1, 1}),
+                   {});
+}
+
+// begin, begin + 1, ...
+Value numbers_from(Writer& w, const Value& begin, int64_t n) {
+  const Value offsets = w.iota({n}, 0);
+  return w.add(offsets, w.broadcast(begin, {n}, {}));
+}
+
+// Of an array [batch, tokens].
+Value tokens_of(Writer& w, const Value& array, const Value& batch,
+                const Value& begin, int64_t n) {
+  return w.reshape(w.slice(array, std::array{batch, begin}, {1, n}), {n});
+}
+
+Value compare_to(Writer& w, Compare how, const Value& a, const Value& scalar) {
+  return w.compare(how, a, w.broadcast(scalar, a.dims(), {}));
+}
+
+Value compare_to(Writer& w, Compare how, const Value& a, int64_t number) {
+  const Value constant = w.integer(static_cast<int32_t>(number), a.dims());
+  return w.compare(how, a, constant);
+}
+
+// Of numbers of any sign, by n > 0.
+Value floor_divided(Writer& w, const Value& a, int64_t n) {
+  const Value by = w.integer(static_cast<int32_t>(n), a.dims());
+  const Value toward_zero = w.div(a, by);
+  const Value rest = w.sub(a, w.mul(toward_zero, by));
+  const Value below = compare_to(w, Compare::less, rest, 0);
+  return w.sub(toward_zero, w.convert(below, Element::i32));
+}
+
+class Rule {
+ public:
+  Rule(Writer& w, const Shape& s, const Block& block)
+      : w_(w),
+        s_(s),
+        block_(block),
+        pairs_{s.block_q(), s.block_kv()},
+        keys_(numbers_from(w, block.k_begin, s.block_kv())),
+        positions_(position(w, s, block)),
+        distance_(distance()) {}
+
+  // `first_bound` is where the mask's window bounds begin.
+  Value legal(const Mask& mask, int64_t first_bound) {
+    names_ = mask.names;
+    next_bound_ = first_bound;
+    Value out = holds(mask.expr);
+    const Value queries =
+        valid_queries(w_, s_, block_.batch, block_.q_begin);
+    const Value keys = valid_keys(w_, s_, block_.batch, block_.k_begin,
+                                  s_.block_kv());
+    out = w_.both(out, of_queries(queries));
+    out = w_.both(out, of_keys(keys));
+    if (!names_.documents && !names_.segments) return out;
+    const std::string kind = names_.documents ? "documents" : "segments";
+    const Value q_ids = q_tokens("q_" + kind);
+    const Value k_ids = k_tokens("k_" + kind);
+    const Value q_real = compare_to(w_, Compare::greater_or_equal, q_ids, 0);
+    const Value k_real = compare_to(w_, Compare::greater_or_equal, k_ids, 0);
+    out = w_.both(out, of_queries(q_real));
+    return w_.both(out, of_keys(k_real));
+  }
+
+ private:
+  static Value position(Writer& w, const Shape& s, const Block& block) {
+    const Value queries = numbers_from(w, block.q_begin, s.block_q());
+    const Value offset = row_fact(w, block.batch, RowFact::q_offset);
+    return w.add(queries, w.broadcast(offset, queries.dims(), {}));
+  }
+
+  // Less than 2^31 either way: arrays.cc checks the positions.
+  Value distance() {
+    const Value keys = of_keys(keys_);
+    return w_.sub(keys, of_queries(positions_));
+  }
+
+  Value of_queries(const Value& a) { return w_.broadcast(a, pairs_, {0}); }
+  Value of_keys(const Value& a) { return w_.broadcast(a, pairs_, {1}); }
+  Value q_tokens(const std::string& array) {
+    return tokens_of(w_, w_.argument(array), block_.batch, block_.q_begin,
+                     s_.block_q());
+  }
+  Value k_tokens(const std::string& array) {
+    return tokens_of(w_, w_.argument(array), block_.batch, block_.k_begin,
+                     s_.block_kv());
+  }
+
+  // Documents or segments, which are numbers that one may compare.
+  Value same(const std::string& kind) {
+    const Value q = of_queries(q_tokens("q_" + kind));
+    const Value k = of_keys(k_tokens("k_" + kind));
+    return w_.compare(Compare::equal, q, k);
+  }
+
+  // d = key - position, and what bounds it is an input.
+  Value window(const Expr& e) {
+    const Value bounds = w_.argument("bounds");
+    const Value left_at = w_.integer(static_cast<int32_t>(next_bound_++));
+    const Value right_at = w_.integer(static_cast<int32_t>(next_bound_++));
+    Value out = w_.truth(true, pairs_);
+    if (e.a >= 0) {
+      const Value left = w_.negate(w_.element(bounds, left_at));
+      out = compare_to(w_, Compare::greater_or_equal, distance_, left);
+    }
+    if (e.b >= 0) {
+      const Value right = w_.element(bounds, right_at);
+      out = w_.both(out, compare_to(w_, Compare::less_or_equal, distance_,
+                                    right));
+    }
+    return out;
+  }
+
+  Value sink(int64_t n) {
+    if (!names_.documents && !names_.segments) {
+      return of_keys(compare_to(w_, Compare::less, keys_, n));
+    }
+    const bool segments = names_.segments;
+    const Value ranks =
+        k_tokens(segments ? "k_segment_ranks" : "k_document_ranks");
+    const Value early = of_keys(compare_to(w_, Compare::less, ranks, n));
+    return w_.both(same(segments ? "segments" : "documents"), early);
+  }
+
+  Value picked(int64_t block) {
+    const int64_t group = s_.plan_heads / s_.pick_heads;
+    const Value head = w_.div(block_.plan_head,
+                              w_.integer(static_cast<int32_t>(group)));
+    const Value zero = w_.integer(0);
+    const Value picks = w_.reshape(
+        w_.slice(w_.argument("picks"),
+                 std::array{block_.batch, head, block_.q_begin, zero},
+                 {1, 1, s_.block_q(), s_.picks_k}),
+        {s_.block_q(), s_.picks_k});
+    const Value number = floor_divided(w_, keys_, block);
+    const Dims all = {s_.block_q(), s_.picks_k, s_.block_kv()};
+    const Value wanted = w_.broadcast(picks, all, {0, 1});
+    const Value found = w_.broadcast(number, all, {2});
+    return w_.reduce_any(w_.compare(Compare::equal, wanted, found), {1});
+  }
+
+  Value holds(const Expr& e) {
+    switch (e.atom) {
+      case Atom::full:
+        return w_.truth(true, pairs_);
+      case Atom::causal:
+        return compare_to(w_, Compare::less_or_equal, distance_, 0);
+      case Atom::window:
+        return window(e);
+      case Atom::chunk: {
+        const Value q = floor_divided(w_, positions_, e.a);
+        const Value k = floor_divided(w_, keys_, e.a);
+        const Value of_q = of_queries(q);
+        return w_.compare(Compare::equal, of_q, of_keys(k));
+      }
+      case Atom::prefix:
+        return of_keys(
+            compare_to(w_, Compare::less, keys_,
+                       row_fact(w_, block_.batch, RowFact::prefix)));
+      case Atom::documents:
+        return same("documents");
+      case Atom::segments:
+        return same("segments");
+      case Atom::sink:
+        return sink(e.a);
+      case Atom::blocks:
+        return picked(e.a);
+      case Atom::routed:
+        return picked(e.b);
+      case Atom::op_not:
+        return w_.negate(holds(e.children[0]));
+      case Atom::op_and:
+      case Atom::op_or: {
+        Value out = holds(e.children[0]);
+        for (size_t i = 1; i < e.children.size(); ++i) {
+          const Value next = holds(e.children[i]);
+          out = e.atom == Atom::op_and ? w_.both(out, next)
+                                       : w_.either(out, next);
+        }
+        return out;
+      }
+    }
+    return w_.truth(false, pairs_);
+  }
+
+  Writer& w_;
+  const Shape& s_;
+  const Block& block_;
+  Dims pairs_;
+  Value keys_, positions_, distance_;
+  Names names_;
+  int64_t next_bound_ = 0;
+};
+
+int64_t bounds_of(const Expr& e) {
+  int64_t n = e.atom == Atom::window ? 2 : 0;
+  for (const Expr& child : e.children) n += bounds_of(child);
+  return n;
+}
+
+}  // namespace
+
+Value valid_queries(Writer& w, const Shape& s, const Value& batch,
+                    const Value& q_begin) {
+  const Value queries = numbers_from(w, q_begin, s.block_q());
+  const Value end = row_fact(w, batch, RowFact::q_end);
+  return compare_to(w, Compare::less, queries, end);
+}
+
+Value valid_keys(Writer& w, const Shape& s, const Value& batch,
+                 const Value& k_begin, int64_t keys) {
+  const Value numbers = numbers_from(w, k_begin, keys);
+  const Value valid = row_fact(w, batch, RowFact::valid);
+  const Value counted = compare_to(w, Compare::less, numbers, valid);
+  if (!s.all_name_ids()) return counted;
+  const Value ids = tokens_of(
+      w, w.argument(s.names_documents() ? "k_documents" : "k_segments"), batch,
+      k_begin, keys);
+  const Value real = compare_to(w, Compare::greater_or_equal, ids, 0);
+  return w.both(counted, real);
+}
+
+Value legal_pairs(Writer& w, const Shape& s, const Block& block) {
+  if (s.masks.size() == 1) {
+    return Rule(w, s, block).legal(s.masks.front(), 0);
+  }
+  const auto group =
+      s.plan_heads / static_cast<int64_t>(s.masks.size());
+  const Value number =
+      w.div(block.plan_head, w.integer(static_cast<int32_t>(group)));
+  std::vector<Writer::Branch> branches;
+  int64_t first_bound = 0;
+  for (const Mask& mask : s.masks) {
+    branches.emplace_back([&w, &s, &block, &mask, first_bound] {
+      return Writer::Values{Rule(w, s, block).legal(mask, first_bound)};
+    });
+    first_bound += bounds_of(mask.expr);
+  }
+  return w.choose(number, branches).front();
+}
+
+}  // namespace tessera::xla

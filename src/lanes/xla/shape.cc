@@ -1,0 +1,93 @@
+// lanes/xla/shape.cc: what a program reads, by what its masks name.
+#include "lanes/xla/shape.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tessera::xla {
+namespace {
+
+bool has_sink(const Expr& e) {
+  return e.atom == Atom::sink ||
+         std::any_of(e.children.begin(), e.children.end(), has_sink);
+}
+
+}  // namespace
+
+// Where K/V heads hold several plan heads, or the other way round, one of both
+// is whole in the other; else their common parts are single heads of each.
+int64_t Shape::units() const {
+  return kv_heads % plan_heads == 0 ? plan_heads
+                                    : std::lcm(kv_heads, plan_heads);
+}
+
+int64_t Shape::unit_kv_heads() const {
+  return std::max<int64_t>(1, kv_heads / units());
+}
+
+bool Shape::names_documents() const {
+  return std::any_of(masks.begin(), masks.end(),
+                     [](const Mask& m) { return m.names.documents; });
+}
+
+bool Shape::names_segments() const {
+  return std::any_of(masks.begin(), masks.end(),
+                     [](const Mask& m) { return m.names.segments; });
+}
+
+bool Shape::all_name_ids() const {
+  return std::all_of(masks.begin(), masks.end(), [](const Mask& m) {
+    return m.names.documents || m.names.segments;
+  });
+}
+
+bool Shape::ranks_documents() const {
+  return std::any_of(masks.begin(), masks.end(), [](const Mask& m) {
+    return m.names.documents && !m.names.segments && has_sink(m.expr);
+  });
+}
+
+bool Shape::ranks_segments() const {
+  return std::any_of(masks.begin(), masks.end(), [](const Mask& m) {
+    return m.names.segments && has_sink(m.expr);
+  });
+}
+
+std::vector<Argument> arguments_of(const Shape& s) {
+  std::vector<Argument> out;
+  const auto integers = [&](bool needed, std::string name, Dims dims) {
+    if (needed) {
+      out.push_back({std::move(name), {Element::i32, std::move(dims)}});
+    }
+  };
+  const bool listed = s.method == XlaMethod::worklist;
+  integers(true, "rows", {s.batch, kRowFacts});
+  integers(s.window_bounds > 0, "bounds", {s.window_bounds});
+  integers(listed, "steps", {s.steps});
+  integers(listed, "range", {s.batch * s.plan_heads + 1});
+  integers(s.names_documents(), "q_documents", {s.batch, s.q_len});
+  integers(s.names_documents(), "k_documents", {s.batch, s.kv_len});
+  integers(s.names_segments(), "q_segments", {s.batch, s.q_len});
+  integers(s.names_segments(), "k_segments", {s.batch, s.kv_len});
+  integers(s.ranks_documents(), "k_document_ranks", {s.batch, s.kv_len});
+  integers(s.ranks_segments(), "k_segment_ranks", {s.batch, s.kv_len});
+  integers(s.picks_k > 0, "picks", {s.batch, s.pick_heads, s.q_len, s.picks_k});
+
+  const auto array = [&](bool needed, std::string name, Element element,
+                         Dims dims) {
+    if (needed) out.push_back({std::move(name), {element, std::move(dims)}});
+  };
+  const Dims q_rows = {s.batch, s.heads, s.q_len};
+  const Dims out_dims = {s.batch, s.heads, s.q_len, s.v_head_dim};
+  array(true, "q", s.element, {s.batch, s.heads, s.q_len, s.head_dim});
+  array(true, "k", s.element, {s.batch, s.kv_heads, s.kv_len, s.head_dim});
+  array(true, "v", s.element, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim});
+  array(s.sink_logits, "sink_logits", Element::f32, {s.heads});
+  array(s.backward, "out", s.element, out_dims);
+  array(s.backward, "dout", s.element, out_dims);
+  array(s.backward, "lse", Element::f32, q_rows);
+  array(s.backward && s.dlse, "dlse", Element::f32, q_rows);
+  return out;
+}
+
+}  // namespace tessera::xla

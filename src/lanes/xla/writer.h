@@ -1,0 +1,147 @@
+// lanes/xla/writer.h: writes a StableHLO program as text, op by op.
+//
+// A value knows its type, so the writer fills in every type of the text and
+// refuses (by assert) operands that do not fit: what it prints is meant to pass
+// the verifier of any plugin as it stands.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::xla {
+
+enum class Element : uint8_t { i1, i32, f16, bf16, f32 };
+using Dims = std::vector<int64_t>;
+
+struct Type {
+  Element element = Element::f32;
+  Dims dims;  // none: a scalar
+
+  bool operator==(const Type&) const = default;
+};
+std::string to_string(const Type& type);
+
+struct Value {
+  std::string name;  // "%12"
+  Type type;
+
+  const Dims& dims() const { return type.dims; }
+};
+
+enum class Compare : uint8_t {
+  equal,
+  not_equal,
+  less,
+  less_or_equal,
+  greater,
+  greater_or_equal
+};
+
+struct Argument {
+  std::string name;
+  Type type;
+};
+
+// The program's one function. Ops are appended where the writer stands: at the
+// top, or in the region that `loop` or `choose` is writing. A region may use
+// values from around it.
+class Writer {
+ public:
+  explicit Writer(std::vector<Argument> arguments);
+
+  bool has_argument(std::string_view name) const;
+  const Value& argument(std::string_view name) const;
+
+  // Every element is the same.
+  Value integer(int32_t value, Dims dims = {});
+  Value real(float value, Dims dims = {}, Element element = Element::f32);
+  Value truth(bool value, Dims dims = {});
+  // 0, 1, 2, ... along the dimension.
+  Value iota(Dims dims, int64_t dimension);
+
+  // Elementwise, both sides of one type.
+  Value add(const Value& a, const Value& b);
+  Value sub(const Value& a, const Value& b);
+  Value mul(const Value& a, const Value& b);
+  Value div(const Value& a, const Value& b);  // integers: toward zero
+  Value max(const Value& a, const Value& b);  // of a NaN and a number: NaN
+  Value both(const Value& a, const Value& b);
+  Value either(const Value& a, const Value& b);
+  Value compare(Compare how, const Value& a, const Value& b);
+  // `condition` may be a scalar.
+  Value select(const Value& condition, const Value& yes, const Value& no);
+  Value negate(const Value& a);  // of truth values: not
+  Value exp(const Value& a);
+  Value log(const Value& a);
+  Value tanh(const Value& a);
+  Value is_finite(const Value& a);
+  Value convert(const Value& a, Element element);
+  // Bits [low, low + width) of integers.
+  Value bits(const Value& a, int32_t low, int32_t width);
+
+  // Dimension i of `a` becomes dimension `at[i]` of the result.
+  Value broadcast(const Value& a, Dims dims, const Dims& at);
+  Value reshape(const Value& a, Dims dims);
+  // A block of `dims` that begins at scalars `at`, one a dimension.
+  Value slice(const Value& a, std::span<const Value> at, Dims dims);
+  Value update(const Value& a, const Value& block, std::span<const Value> at);
+  // One element of an array of one dimension, as a scalar.
+  Value element(const Value& a, const Value& at);
+  // Over these dimensions, which go. An empty sum is 0.
+  Value reduce_max(const Value& a, const Dims& over);
+  Value reduce_sum(const Value& a, const Dims& over);
+  Value reduce_any(const Value& a, const Dims& over);
+
+  struct Contraction {
+    Dims batch_a, batch_b, a, b;
+  };
+  // Float32 comes out: batch dimensions, then what is left of a, then of b.
+  Value dot(const Value& a, const Value& b, const Contraction& over);
+
+  using Values = std::vector<Value>;
+  using Test = std::function<Value(const Values& carried)>;
+  using Body = std::function<Values(const Values& carried)>;
+  // While `test` holds.
+  Values loop(const Values& start, const Test& test, const Body& body);
+  // For i from `begin`, while it is below `end`; both are scalars.
+  using CountedBody = std::function<Values(const Value& i, const Values&)>;
+  Values count(const Value& begin, const Value& end, const Values& start,
+               const CountedBody& body);
+  using Branch = std::function<Values()>;
+  Values choose(const Value& condition, const Branch& yes, const Branch& no);
+  // The branch of that number; the last one where there is no such.
+  Values choose(const Value& number, std::span<const Branch> branches);
+
+  // Starts as a comment line of its own.
+  void comment(std::string_view text);
+
+  // The whole module, returning these.
+  std::string module(std::string_view name, const Values& results) const;
+
+ private:
+  Value fresh(Type type);
+  void line(std::string_view text);
+  Value constant(std::string_view text, Type type);
+  Value op(std::string_view name, std::initializer_list<Value> operands,
+           std::string_view attributes, Type result);
+  Value same(std::string_view name, const Value& a, const Value& b);
+  Value reduce(std::string_view kind, const Value& start, const Value& a,
+               const Dims& over);
+  void region(const std::vector<Argument>& arguments,
+              const std::function<Values()>& body);
+  // What an op with regions gave: "%4#0", "%4#1".
+  Values results_of(int number, const std::vector<Type>& types) const;
+
+  std::vector<Value> arguments_;
+  std::string text_;
+  int next_ = 0;
+  int depth_ = 2;
+};
+
+}  // namespace tessera::xla
