@@ -1,0 +1,135 @@
+// lanes/xla/xla_test.cc: the programs, compiled and run by real plugins,
+// against the reference within the bounds of lanes/reference/bound.cc.
+#include "tessera/xla.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tests/attention_case.h"
+#include "tests/attention_choices.h"
+
+namespace tessera {
+namespace {
+
+using testing::attention_choices;
+using testing::AttentionArrays;
+using testing::AttentionCase;
+using testing::kCaps;
+using testing::kDtypes;
+using testing::plain_attention;
+using testing::Wanted;
+using testing::wanted;
+
+constexpr XlaMethod kMethods[] = {XlaMethod::worklist, XlaMethod::chunked,
+                                  XlaMethod::dense};
+constexpr const char* kPlugins[] = {"xla_cpu_pjrt", "lammps_jax_pjrt_cpu"};
+
+// One lane a plugin and method, so that what is compiled once is kept.
+const Result<XlaLane>& lane_of(const std::string& plugin, XlaMethod method) {
+  static auto& lanes =
+      *new std::map<std::pair<std::string, XlaMethod>, Result<XlaLane>>;
+  const auto key = std::pair(plugin, method);
+  auto at = lanes.find(key);
+  if (at == lanes.end()) {
+    XlaOptions options;
+    options.plugin = plugin;
+    options.method = method;
+    at = lanes.emplace(key, XlaLane::open(options)).first;
+  }
+  return at->second;
+}
+
+std::optional<std::string> xla_fault(const XlaLane& lane, XlaMethod method,
+                                     AttentionArrays& arrays,
+                                     const Wanted& want) {
+  const AttentionCase& c = arrays.c;
+  const auto plan = make_plan(arrays.request, arrays.facts);
+  if (!plan) return plan.error().message;
+  const auto fail = [&](const std::string& text) {
+    return std::string(to_string(method)) + ": " + text;
+  };
+  arrays.clear_outputs();
+  const auto ran = lane.forward(arrays.request, arrays.facts, *plan, c.shape,
+                                arrays.forward(c.lse));
+  if (!ran) return fail(ran.error().message);
+  const Worklist& w = plan->forward;
+  const int64_t group = c.shape.heads / plan->heads;
+  const int64_t all = w.lists * w.rows * w.columns * group;
+  const int64_t active = static_cast<int64_t>(w.entries.size()) * group;
+  const bool listed = method == XlaMethod::worklist;
+  const auto counted = [&](const XlaRun& run) {
+    return run.tiles_run == (listed ? active : all) &&
+           run.tiles_run + run.tiles_skipped == all &&
+           run.compiles + run.memory_hits + run.disk_hits == 1;
+  };
+  if (!counted(*ran)) return fail("the counts of forward are wrong");
+  if (auto f = forward_fault(want, arrays.forward(c.lse))) return fail(*f);
+  if (auto f = arrays.spilled()) return fail(*f);
+  if (!c.lse) {
+    const auto again = lane.forward(arrays.request, arrays.facts, *plan,
+                                    c.shape, arrays.forward(true));
+    if (!again) return fail(again.error().message);
+    if (again->memory_hits != 1) return fail("the program was not kept");
+  }
+  const auto back = lane.backward(arrays.request, arrays.facts, *plan, c.shape,
+                                  arrays.backward());
+  if (!back) return fail(back.error().message);
+  if (!counted(*back)) return fail("the counts of backward are wrong");
+  if (auto f = backward_fault(c, want, arrays.backward())) return fail(*f);
+  if (auto f = arrays.spilled()) return fail(*f);
+  return {};
+}
+
+std::optional<std::string> xla_fault(const std::string& plugin,
+                                     const AttentionCase& c) {
+  AttentionArrays arrays(c);
+  const Wanted want = wanted(arrays);
+  for (const XlaMethod method : kMethods) {
+    const Result<XlaLane>& lane = lane_of(plugin, method);
+    if (!lane) return lane.error().message;
+    if (auto f = xla_fault(*lane, method, arrays, want)) return f;
+  }
+  return {};
+}
+
+// A test for each plugin; skipped where it is not there.
+class Xla : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto& lane = lane_of(GetParam(), XlaMethod::worklist);
+    if (!lane && lane.error().kind == ErrorKind::unavailable) {
+      GTEST_SKIP() << lane.error().message;
+    }
+    ASSERT_TRUE(lane) << lane.error().message;
+  }
+
+  void expect_right(const AttentionCase& c) {
+    const auto fault = xla_fault(GetParam(), c);
+    EXPECT_FALSE(fault) << *fault << "\n" << describe(c);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Plugins, Xla, ::testing::ValuesIn(kPlugins));
+
+// Each case compiles six programs, so a run takes a few of the many rows; with
+// TESSERA_SEED set it takes them all.
+TEST_P(Xla, ChoicesAreRight) {
+  const uint64_t seed = testing::first_seed(1);
+  const char* const every = std::getenv("TESSERA_XLA_EVERY");
+  const size_t stride = every ? std::strtoul(every, nullptr, 10) : 12;
+  const std::vector<AttentionCase> cases = attention_choices(seed);
+  for (size_t i = 0; i < cases.size(); i += stride) {
+    const AttentionCase& c = cases[i];
+    ASSERT_TRUE(well_formed(c.plan)) << describe(c);
+    if (auto fault = xla_fault(GetParam(), c)) {
+      ADD_FAILURE() << "case " << i << ": " << *fault << "\n" << describe(c);
+      if (!every) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
