@@ -16,6 +16,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/trace.h"
 
 namespace tessera {
 namespace {
@@ -149,6 +150,8 @@ Result<Destination> find_destination(const std::string& path) {
 }  // namespace
 
 Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
+  TraceSpan span("file", "read");
+  span.note("path", path);
   if (Result<void> ok = check_path(path); !ok) return ok.error();
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return unreadable(path, errno);
@@ -203,6 +206,7 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
     if (used >= limit) return too_large(static_cast<int64_t>(used), " or more");
   }
   bytes.resize(used);
+  span.note("bytes", static_cast<int64_t>(used));
   return bytes;
 }
 
@@ -213,6 +217,9 @@ Result<void> check_output(const std::string& path) {
 }
 
 Result<void> write_file(const std::string& path, std::string_view bytes) {
+  TraceSpan span("file", "write");
+  span.note("path", path);
+  span.note("bytes", static_cast<int64_t>(bytes.size()));
   const auto destination = find_destination(path);
   if (!destination) return destination.error();
   if (destination->straight) return write_straight(path, bytes);

@@ -20,6 +20,8 @@
 #include <sched.h>
 #endif
 
+#include "base/trace.h"
+
 namespace tessera {
 namespace {
 
@@ -53,17 +55,22 @@ thread_local bool inside = false;
 struct Job {
   Task task;
   int64_t tasks;
+  const char* name;
   alignas(64) std::atomic<int64_t> next{0};  // apart from what all read
 
   // On the caller and on every worker; tasks that throw end the process here.
   void work(int worker) noexcept {
     const bool outer = inside;
     inside = true;
+    TraceSpan span("worker", name);
+    int64_t ran = 0;
     for (;;) {
       const int64_t t = next.fetch_add(1, std::memory_order_relaxed);
       if (t >= tasks) break;
       task(t, worker);
+      ++ran;
     }
+    span.note("tasks", ran);
     inside = outer;
   }
 };
@@ -106,6 +113,7 @@ class Worker {
   }
 
   void live() {
+    name_trace_thread("worker", number_);
     for (;;) {
       const auto awake = [&] {
         const State s = state_.load();
@@ -217,9 +225,10 @@ int machine_threads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-void parallel_for(int64_t tasks, int threads, Task task) noexcept {
+void parallel_for(int64_t tasks, int threads, Task task,
+                  const char* name) noexcept {
   if (tasks <= 0) return;
-  Job job{task, tasks};
+  Job job{task, tasks, name};
   const int used = static_cast<int>(
       std::min<int64_t>(tasks, std::min(threads, kMaxThreads)));
   if (used <= 1 || inside || !take()) return job.work(0);

@@ -59,6 +59,9 @@ inline constexpr int kMaxThreads = 1024;
 // inside a task must not return from it: the other workers are not there.
 //
 // A task must not throw: the process would end.
-void parallel_for(int64_t tasks, int threads, Task task) noexcept;
+//
+// In a trace each worker's share is a span called `name`, a literal.
+void parallel_for(int64_t tasks, int threads, Task task,
+                  const char* name = "tasks") noexcept;
 
 }  // namespace tessera

@@ -3,9 +3,12 @@
 
 #include <utility>
 
+#include "base/trace.h"
+
 namespace tessera {
 
 Result<Sweep> start_sweep(const Request& request, const Facts& facts) {
+  const TraceSpan span("plan", "bind");
   auto bound = bind(request, facts);
   if (!bound) return bound.error();
   Sweep sweep{std::move(*bound), {}};

@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/integers.h"
+#include "base/trace.h"
 #include "mask/bind.h"
 #include "mask/canonical.h"
 #include "plan/well_formed.h"
@@ -100,6 +101,7 @@ int64_t bucket(int64_t n) {
 
 Result<PlanContract> make_contract(const Request& request, const Facts& facts,
                                    const Plan& plan) {
+  const TraceSpan span("plan", "contract");
   if (auto r = check_plan_of(request, plan, "contract"); !r) return r.error();
   return contract_of(
       request, facts,
@@ -110,6 +112,7 @@ Result<PlanContract> make_contract(const Request& request, const Facts& facts,
 
 Result<PlanContract> make_ceiling_contract(const Request& request,
                                            const Facts& present) {
+  const TraceSpan span("plan", "contract");
   if (auto r = check_request(request); !r) return r.error();
   const int64_t rows = ceil_div(request.q_len, request.tile.q);
   const int64_t columns = ceil_div(request.kv_len, request.tile.kv);

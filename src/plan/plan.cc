@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/trace.h"
 #include "mask/sweep.h"
 #include "plan/transpose.h"
 
@@ -28,9 +29,33 @@ void append(const std::vector<Span>& spans, std::vector<Entry>& entries) {
   }
 }
 
+// Classifies every tile row into the empty lists.
+Result<void> fill_forward(const Sweep& sweep, Plan& plan) {
+  const TraceSpan span("plan", "classify");
+  Worklist& w = plan.forward;
+  return sweep.each_list(
+      [&](Classifier& list, int64_t b, int64_t h) -> Result<void> {
+        int64_t pairs = 0;
+        for (int64_t r = 0; r < w.rows; ++r) {
+          const std::vector<Span>& spans = list.tile_row(r);
+          int64_t tiles = static_cast<int64_t>(w.entries.size());
+          for (const Span& s : spans) {
+            tiles += s.end - s.begin;
+            pairs += s.pairs * (s.end - s.begin);
+          }
+          if (tiles > kMaxTiles) return too_many_tiles();
+          append(spans, w.entries);
+          w.row_start.push_back(static_cast<uint32_t>(tiles));
+        }
+        plan.legal_pairs[static_cast<size_t>(plan.list(b, h))] = pairs;
+        return {};
+      });
+}
+
 }  // namespace
 
 Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
+  const TraceSpan span("plan", "make_plan");
   auto sweep = start_sweep(request, facts);
   if (!sweep) return sweep.error();
   Bound& bound = sweep->bound;
@@ -59,24 +84,8 @@ Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
   w.entries.clear();
   plan.legal_pairs.assign(static_cast<size_t>(w.lists), 0);
 
-  auto walked = sweep->each_list(
-      [&](Classifier& list, int64_t b, int64_t h) -> Result<void> {
-        int64_t pairs = 0;
-        for (int64_t r = 0; r < w.rows; ++r) {
-          const std::vector<Span>& spans = list.tile_row(r);
-          int64_t tiles = static_cast<int64_t>(w.entries.size());
-          for (const Span& s : spans) {
-            tiles += s.end - s.begin;
-            pairs += s.pairs * (s.end - s.begin);
-          }
-          if (tiles > kMaxTiles) return too_many_tiles();
-          append(spans, w.entries);
-          w.row_start.push_back(static_cast<uint32_t>(tiles));
-        }
-        plan.legal_pairs[static_cast<size_t>(plan.list(b, h))] = pairs;
-        return {};
-      });
-  if (!walked) return walked;
+  if (auto e = fill_forward(*sweep, plan); !e) return e;
+  const TraceSpan transposing("plan", "transpose");
   transpose(plan.forward, plan.transposed);
   return {};
 }

@@ -23,6 +23,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/isa.h"
+#include "base/trace.h"
 #include "lanes/cpu/call.h"
 #include "lanes/cpu/chunks.h"
 #include "lanes/cpu/scratch.h"
@@ -136,19 +137,20 @@ class Backward {
   Result<void> run(const std::function<void(double)>& progress, CpuRun& run) {
     const int64_t lists = work_.sizes.batch * work_.sizes.heads;
     places_.resize(static_cast<size_t>(lists));
-    auto placed = tasks_.run(lists, [&](int64_t list, int) {
+    auto placed = tasks_.run("places", lists, [&](int64_t list, int) {
       places_[static_cast<size_t>(list)] = places_of(work_, list);
     });
     if (!placed) return placed;
     if (auto e = prepare_rows(); !e) return e;
     const int64_t kv_tasks = work_.sizes.batch * shape_.kv_heads;
     workers_.resize(static_cast<size_t>(tasks_.threads()));
-    auto ran = tasks_.run(
-        blocks_ * kv_tasks, progress, [&](int64_t number, int worker) {
-          run_block(number / kv_tasks, number % kv_tasks / shape_.kv_heads,
-                    number % shape_.kv_heads,
-                    workers_[static_cast<size_t>(worker)]);
-        });
+    auto ran = tasks_.run("blocks of keys", blocks_ * kv_tasks, progress,
+                          [&](int64_t number, int worker) {
+                            run_block(number / kv_tasks,
+                                      number % kv_tasks / shape_.kv_heads,
+                                      number % shape_.kv_heads,
+                                      workers_[static_cast<size_t>(worker)]);
+                          });
     if (!ran) return ran;
     if (tensors_.sink_logits) sum_sinks();
     for (const Worker& worker : workers_) {
@@ -183,7 +185,7 @@ class Backward {
     turns_ = std::make_unique<std::atomic<int32_t>[]>(chunks);
     // Filled with zeros by the first block that adds to it.
     dq_ = scratch_.floats(n * static_cast<size_t>(row_floats_));
-    return tasks_.run(heads * chunks_, [&](int64_t number, int) {
+    return tasks_.run("rows", heads * chunks_, [&](int64_t number, int) {
       const int64_t b = number / chunks_ / shape_.heads;
       const int64_t h = number / chunks_ % shape_.heads;
       const int64_t q = number % chunks_ * kBackwardRows;
@@ -375,6 +377,7 @@ Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
                             const AttentionShape& shape,
                             const BackwardTensors& tensors,
                             const CpuOptions& options) {
+  const TraceSpan span("cpu", "backward");
   const CpuWork::State& work = cpu_work.state();
   if (auto e = check_options(options); !e) return e.error();
   if (auto e = check_backward("cpu", work.sizes, shape, tensors); !e) {

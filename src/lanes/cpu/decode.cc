@@ -413,7 +413,7 @@ Result<CpuRun> decode(const CpuWork::State& work, const AttentionShape& shape,
   Tasks tasks(options);
   Decoding decoding(work, shape, tensors, variant, tasks.threads());
   auto e =
-      tasks.run(decoding.tasks(), options.progress,
+      tasks.run("parts of keys", decoding.tasks(), options.progress,
                 [&](int64_t task, int worker) { decoding.run(task, worker); });
   if (!e) return e.error();
   CpuRun run = count_tiles(decoding.tiles(), work.forward, shape, work.sizes);

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/isa.h"
+#include "base/trace.h"
 #include "lanes/cpu/call.h"
 #include "lanes/cpu/chunks.h"
 #include "lanes/cpu/decode.h"
@@ -72,6 +73,7 @@ struct Worker {
 Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
                            const ForwardTensors& tensors,
                            const CpuOptions& options) {
+  const TraceSpan span("cpu", "forward");
   const CpuWork::State& work = cpu_work.state();
   if (auto e = check_options(options); !e) return e.error();
   if (auto e = check_forward("cpu", work.sizes, shape, tensors); !e) {
@@ -134,9 +136,8 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
     worker.tiles += tiles_of(work.forward, block.list, work.tile.q,
                              block.q_begin, block.q_end);
   };
-  if (auto e = tasks.run(count, options.progress, run_task); !e) {
-    return e.error();
-  }
+  auto done = tasks.run("blocks of queries", count, options.progress, run_task);
+  if (!done) return done.error();
   int64_t tiles = 0;
   for (const Worker& worker : workers) tiles += worker.tiles;
   CpuRun run = count_tiles(tiles, work.forward, shape, work.sizes);

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "base/trace.h"
 #include "lanes/cpu/tasks.h"
 #include "lanes/cpu/work.h"
 #include "mask/sweep.h"
@@ -77,6 +78,7 @@ CpuWork::~CpuWork() = default;
 
 Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
                             const Plan& plan, const CpuOptions& options) {
+  const TraceSpan span("cpu", "prepare");
   if (auto e = check_plan_of(request, plan, "cpu"); !e) return e.error();
   if (auto e = check_options(options); !e) return e.error();
   auto sweep = start_sweep(request, facts);
@@ -111,7 +113,7 @@ Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
       total += static_cast<int64_t>(piece.spans.size());
     }
   };
-  if (auto e = tasks.run(runs, read); !e) return e.error();
+  if (auto e = tasks.run("runs of queries", runs, read); !e) return e.error();
   if (total > kMaxKeySpans) {
     return over_limit("cpu",
                       "the legal keys of all queries must be at most {} "

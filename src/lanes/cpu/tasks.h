@@ -22,12 +22,12 @@ class Tasks {
   // A task found no memory: the others end as soon as they can.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
-  // Runs f(task, worker) for every task of [0, tasks).
+  // Runs f(task, worker) for every task of [0, tasks); `name` is for traces.
   template <class F>
-  Result<void> run(int64_t tasks, const std::function<void(double)>& progress,
-                   F&& f) {
+  Result<void> run(const char* name, int64_t tasks,
+                   const std::function<void(double)>& progress, F&& f) {
     std::atomic<int64_t> done{0};
-    parallel_for(tasks, threads_, [&](int64_t task, int worker) {
+    const auto run_one = [&](int64_t task, int worker) {
       if (failed()) return;
       try {
         f(task, worker);
@@ -38,7 +38,8 @@ class Tasks {
       if (worker == 0 && progress && n < tasks) {
         progress(static_cast<double>(n) / static_cast<double>(tasks));
       }
-    });
+    };
+    parallel_for(tasks, threads_, run_one, name);
     if (failed()) {
       return over_limit("cpu",
                         "working memory must be there, found none left for {} "
@@ -49,8 +50,8 @@ class Tasks {
     return {};
   }
   template <class F>
-  Result<void> run(int64_t tasks, F&& f) {
-    return run(tasks, nullptr, f);
+  Result<void> run(const char* name, int64_t tasks, F&& f) {
+    return run(name, tasks, nullptr, f);
   }
 
  private:

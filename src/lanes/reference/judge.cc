@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/tensor_rows.h"
+#include "base/trace.h"
 #include "lanes/reference/rows.h"
 
 namespace tessera {
@@ -148,6 +149,7 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
                               const AttentionShape& shape,
                               const ForwardTensors& tensors,
                               const JudgeOptions& options) {
+  const TraceSpan span("check", "forward");
   BackwardTensors inputs;
   inputs.q = tensors.q, inputs.k = tensors.k, inputs.v = tensors.v;
   inputs.sink_logits = tensors.sink_logits;
@@ -180,6 +182,7 @@ Result<Verdict> judge_backward(const Request& request, const Facts& facts,
                                const AttentionShape& shape,
                                const BackwardTensors& tensors,
                                const JudgeOptions& options) {
+  const TraceSpan span("check", "backward");
   auto bound = RowOracle::bind(request, facts, shape, tensors);
   if (!bound) return bound.error();
   RowOracle& oracle = *bound;

@@ -47,6 +47,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/trace.h"
 #include "tessera/legal.h"
 
 namespace tessera {
@@ -299,6 +300,7 @@ Result<AttentionOutputs> reference_forward(const Request& request,
                                            const Facts& facts,
                                            const AttentionShape& shape,
                                            const AttentionInputs& inputs) {
+  const TraceSpan span("reference", "forward");
   const auto checked = check(request, facts, shape, inputs);
   if (!checked) return checked.error();
   const Problem& p = *checked;
@@ -325,6 +327,7 @@ Result<AttentionGradients> reference_backward(const Request& request,
                                               const AttentionInputs& inputs,
                                               std::span<const double> dout,
                                               std::span<const double> dlse) {
+  const TraceSpan span("reference", "backward");
   const auto checked = check(request, facts, shape, inputs);
   if (!checked) return checked.error();
   const Problem& p = *checked;
