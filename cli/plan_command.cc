@@ -6,32 +6,40 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/report.h"
 #include "cli/timing.h"
+#include "cli/traced.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options {
   RequestFlags request;
-  std::optional<std::string> out;
+  std::optional<std::string> out, trace;
   bool json = false;
   bool lists = false;
 };
 
-Result<int> run(const Options& o) {
+Result<void> check(const Options& o) {
   if (o.lists && !o.json) {
     return invalid("cli", "--lists goes with --json, found it alone");
   }
-  auto loaded = load_request(o.request);
-  if (!loaded) return loaded.error();
-  Resolved& resolved = loaded->resolved;
-  Plan plan;
-  auto ns = best_plan_ns(resolved.request, resolved.facts.view(), plan);
-  if (!ns) return ns.error();
-  auto report = make_report(std::move(resolved), std::move(plan), *ns);
+  if (!o.trace) return {};
+  if (auto e = check_output(*o.trace); !e) return e;
+  if (o.out == o.trace) {
+    return invalid("cli",
+                   "each file must have a name of its own, found {} twice",
+                   in_quotes(*o.trace));
+  }
+  return {};
+}
+
+Result<int> show(const Options& o, Resolved resolved, Plan plan, int64_t ns) {
+  auto report = make_report(std::move(resolved), std::move(plan), ns);
   if (!report) return report.error();
   print_warnings(report->plan);
   if (o.out) {
@@ -46,6 +54,26 @@ Result<int> run(const Options& o) {
     if (o.out) fmt::print("{:<11} {}\n", "saved", *o.out);
   }
   return kOk;
+}
+
+Result<int> run(const Options& o) {
+  if (auto e = check(o); !e) return e.error();
+  auto loaded = load_request(o.request);
+  if (!loaded) return loaded.error();
+  Resolved& resolved = loaded->resolved;
+  const Facts facts = resolved.facts.view();
+  Plan plan;
+  auto ns = best_plan_ns(resolved.request, facts, plan);
+  if (!ns) return ns.error();
+  // Traced is one more run: those that were timed were not watched.
+  return traced(o.trace, !o.json, [&]() -> Result<int> {
+    if (o.trace) {
+      if (auto e = make_plan(resolved.request, facts, plan); !e) {
+        return e.error();
+      }
+    }
+    return show(o, std::move(resolved), std::move(plan), *ns);
+  });
 }
 
 constexpr const char* kFooter =
@@ -83,6 +111,7 @@ Work add_plan(CLI::App& app, CLI::App*& command) {
   add_request_flags(*command, o->request);
   command->add_option("-o,--out", o->out, "Save the plan here")
       ->type_name("FILE");
+  command->add_option("--trace", o->trace, kTraceHelp)->type_name("FILE");
   command->add_flag("--json", o->json, "One JSON object on stdout");
   command->add_flag("--lists", o->lists, "With --json: the worklists too");
   command->footer(kFooter);

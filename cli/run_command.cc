@@ -1,6 +1,7 @@
 // cli/run_command.cc: `tessera run`: a plan, executed, with its receipt.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -8,6 +9,8 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/text.h"
+#include "base/trace.h"
 #include "cli/command.h"
 #include "cli/progress.h"
 #include "cli/random_inputs.h"
@@ -15,6 +18,7 @@
 #include "cli/run_check.h"
 #include "cli/run_options.h"
 #include "cli/run_report.h"
+#include "cli/traced.h"
 #include "receipt/machine.h"
 
 namespace tessera::cli {
@@ -40,10 +44,7 @@ Result<void> check_lengths(const InputFile& file, const Request& request) {
 // Before anything is allocated: sizes come from flags and may be absurd.
 Result<void> check_memory(const RunFlags& flags, const RunOptions& o) {
   const DataBytes bytes = data_bytes(o.data);
-  const auto width = static_cast<double>(byte_width(o.data.dtype));
-  const double copies =
-      o.data.backward ? o.lane->backward_copy_bytes : o.lane->copy_bytes;
-  double needed = bytes.all * (1 + copies * 4 / width);
+  double needed = bytes.all + o.lane->more_bytes(o.data, o.lane_options);
   if (flags.outputs) needed += bytes.outputs;
   if (needed <= static_cast<double>(available_memory())) return {};
   return over_limit("run",
@@ -53,6 +54,7 @@ Result<void> check_memory(const RunFlags& flags, const RunOptions& o) {
 }
 
 void make_inputs(RunOptions& o) {
+  const TraceSpan span("run", "inputs");
   AttentionData& d = o.data;
   const auto drawn = [&](std::string_view name) {
     return !o.inputs || !o.inputs->has(name);
@@ -106,11 +108,23 @@ Result<Planned> plan_request(const RunFlags& flags, const RunOptions& o,
   return planned;
 }
 
-Result<int> run(const RunFlags& flags) {
-  for (const auto* path : {&flags.outputs, &flags.receipt}) {
+// Every file can be written, and none would take another's place.
+Result<void> check_outputs(const RunFlags& flags) {
+  std::vector<std::string> paths;
+  for (const auto* path : {&flags.outputs, &flags.receipt, &flags.trace}) {
     if (!*path) continue;
     if (auto e = check_output(**path); !e) return e.error();
+    if (std::find(paths.begin(), paths.end(), **path) != paths.end()) {
+      return invalid("cli",
+                     "each file must have a name of its own, found {} twice",
+                     in_quotes(**path));
+    }
+    paths.push_back(**path);
   }
+  return {};
+}
+
+Result<int> run(const RunFlags& flags) {
   auto options = read_run_options(flags);
   if (!options) return options.error();
   RunOptions& o = *options;
@@ -132,22 +146,20 @@ Result<int> run(const RunFlags& flags) {
 
   {
     Progress progress("running");
-    o.cpu.progress = progress.callback();
-    auto ran = o.lane->run({request, facts, planned->plan, data, o.cpu});
+    o.lane_options.cpu.progress = progress.callback();
+    auto ran =
+        o.lane->run({request, facts, planned->plan, data, o.lane_options});
     if (!ran) return ran.error();
-    receipt.lane.executed = o.lane->name;
-    receipt.isa = ran->isa;
-    receipt.threads = ran->threads;
-    receipt.tiles_run = ran->tiles_run;
-    receipt.tiles_skipped = ran->tiles_skipped;
-    receipt.pairs_run = ran->pairs_run;
-    receipt.prepare_ms = ran->prepare_ms;
-    receipt.forward_ms = ran->forward_ms;
-    receipt.backward_ms = ran->backward_ms;
+    add_run(*o.lane, std::move(*ran), receipt);
+  }
+  for (const std::string& warning : receipt.warnings) {
+    print_error(fmt::format("tessera: warning: {}\n", warning));
   }
   receipt.plan_ms = plan_ms;
-  receipt.device = cpu_model();
-  receipt.output_digest = output_digest(data);
+  {
+    const TraceSpan span("run", "digest");
+    receipt.output_digest = output_digest(data);
+  }
   if (flags.check) {
     auto check = check_run(request, facts, data, o.seed);
     if (!check) return check.error();
@@ -184,12 +196,16 @@ Work add_run(CLI::App& app, CLI::App*& command) {
       "\\\n"
       "      --heads 8 --head-dim 64 --check\n"
       "  tessera run --plan batch.plan --backward --dtype bf16 --kv-heads 2\n"
+      "  tessera run --plan batch.plan --lane xla --trace run.trace.json\n"
       "  tessera run --mask causal --inputs qkv.safetensors \\\n"
       "      --outputs out.safetensors --receipt run.json\n"
       "\n"
       "docs/run.md explains the files and every field of the receipt. Exit "
       "code 1\nwhen the check fails.");
-  return [flags] { return run(*flags); };
+  return [flags]() -> Result<int> {
+    if (auto e = check_outputs(*flags); !e) return e.error();
+    return traced(flags->trace, !flags->json, [&] { return run(*flags); });
+  };
 }
 
 }  // namespace tessera::cli

@@ -1,14 +1,21 @@
 // cli/run_lane.cc: the lanes `tessera run` can execute.
 #include "cli/run_lane.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "base/fail.h"
+#include "base/isa.h"
 #include "base/tensor_rows.h"
+#include "lanes/tensors.h"
 #include "tessera/reference.h"
 
 namespace tessera::cli {
 namespace {
+
+// Arrays of all scores that the dense method has at a time.
+constexpr double kDenseScores = 4;
 
 // Runs `work` and adds its time.
 auto timed(double& ms, auto work) {
@@ -20,15 +27,40 @@ auto timed(double& ms, auto work) {
   return result;
 }
 
+double f32_bytes(const AttentionData& d) {
+  return data_bytes(d).all * 4 / static_cast<double>(byte_width(d.dtype));
+}
+
+// What the lane would refuse only when all arrays are there.
+Result<void> open_cpu(const AttentionData& d, LaneOptions& options) {
+  if (auto isa = choose_isa(options.cpu.isa); !isa) return isa.error();
+  for (const auto& [dim, what] :
+       {std::pair(d.shape.head_dim, "--head-dim"),
+        std::pair(d.shape.v_head_dim, "--v-head-dim")}) {
+    if (dim % kDimStep != 0 || dim > kMaxDim) {
+      return invalid("cli",
+                     "{} must be a multiple of {} up to {} for --lane cpu, "
+                     "found {}",
+                     what, kDimStep, kMaxDim, dim);
+    }
+  }
+  return {};
+}
+
+// Backward sums dq in fp32: at most a quarter of q, out, dout and dq.
+double more_of_cpu(const AttentionData& d, const LaneOptions&) {
+  return d.backward ? 0.25 * f32_bytes(d) : 0;
+}
+
 Result<LaneRun> run_cpu(const LaneCall& c) {
   LaneRun out;
   auto work = timed(out.prepare_ms, [&] {
-    return cpu_prepare(c.request, c.facts, c.plan, c.options);
+    return cpu_prepare(c.request, c.facts, c.plan, c.options.cpu);
   });
   if (!work) return work.error();
   auto forward = timed(out.forward_ms, [&] {
     return cpu_forward(*work, c.data.shape, c.data.forward_tensors(),
-                       c.options);
+                       c.options.cpu);
   });
   if (!forward) return forward.error();
   out.isa = to_string(forward->isa);
@@ -39,7 +71,7 @@ Result<LaneRun> run_cpu(const LaneCall& c) {
   if (!c.data.backward) return out;
   auto backward = timed(out.backward_ms, [&] {
     return cpu_backward(*work, c.data.shape, c.data.backward_tensors(),
-                        c.options);
+                        c.options.cpu);
   });
   if (!backward) return backward.error();
   return out;
@@ -75,6 +107,13 @@ void narrow(const std::vector<double>& from, std::vector<float>& to) {
   for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]);
 }
 
+Result<void> open_reference(const AttentionData&, LaneOptions&) { return {}; }
+
+// fp64 beside every array.
+double more_of_reference(const AttentionData& d, const LaneOptions&) {
+  return 2 * f32_bytes(d);
+}
+
 // It has no tiles to run or skip: it asks every pair whether it is legal, and
 // scores those that are.
 Result<LaneRun> run_reference(const LaneCall& c) {
@@ -98,6 +137,7 @@ Result<LaneRun> run_reference(const LaneCall& c) {
   narrow(forward->out, data.out.view());
   narrow(forward->lse, data.lse);
   out.isa = to_string(Isa::portable);
+  out.threads = 1;
   out.pairs_run = legal_pairs(c.plan, data.shape.heads);
   if (!data.backward) return out;
   const std::vector<double> dout = widen(data.backward_tensors().dout);
@@ -114,15 +154,86 @@ Result<LaneRun> run_reference(const LaneCall& c) {
   return out;
 }
 
+Result<void> open_xla(const AttentionData&, LaneOptions& options) {
+  auto lane = XlaLane::open(options.xla);
+  if (!lane) return lane.error();
+  options.opened.emplace(std::move(*lane));
+  return {};
+}
+
+// A CPU's buffers lie in this machine's memory, and so do all scores at a time;
+// another device has its own.
+double more_of_xla(const AttentionData& d, const LaneOptions& options) {
+  if (options.opened->place().platform != "cpu") return 0;
+  double bytes = data_bytes(d).all;
+  if (options.xla.method == XlaMethod::dense) {
+    bytes += 4.0 * kDenseScores * static_cast<double>(d.batch) *
+             static_cast<double>(d.shape.heads) * static_cast<double>(d.q_len) *
+             static_cast<double>(d.kv_len);
+  }
+  return bytes;
+}
+
+// Adds what one direction did, and gives the time that its parts leave over to
+// `prepare_ms`: making the program's inputs.
+void add_xla(const XlaRun& ran, const char* direction, double wall_ms,
+             LaneRun& out) {
+  out.kernels[direction] = ran.contract.key;
+  out.compiles += ran.compiles;
+  out.memory_hits += ran.memory_hits;
+  out.disk_hits += ran.disk_hits;
+  out.compile_ms += ran.compile_ms;
+  out.transfer_ms += ran.transfer_ms;
+  out.prepare_ms +=
+      std::max(0.0, wall_ms - ran.compile_ms - ran.transfer_ms - ran.run_ms);
+  out.warnings.insert(out.warnings.end(), ran.warnings.begin(),
+                      ran.warnings.end());
+}
+
+Result<LaneRun> run_xla(const LaneCall& c) {
+  const XlaLane& lane = *c.options.opened;
+  LaneRun out;
+  double wall_ms = 0;
+  auto forward = timed(wall_ms, [&] {
+    return lane.forward(c.request, c.facts, c.plan, c.data.shape,
+                        c.data.forward_tensors());
+  });
+  if (!forward) return forward.error();
+  add_xla(*forward, "forward", wall_ms, out);
+  out.forward_ms = forward->run_ms;
+  out.tiles_run = forward->tiles_run;
+  out.tiles_skipped = forward->tiles_skipped;
+  out.pairs_run = forward->pairs_run;
+  if (!c.data.backward) return out;
+  wall_ms = 0;
+  auto backward = timed(wall_ms, [&] {
+    return lane.backward(c.request, c.facts, c.plan, c.data.shape,
+                         c.data.backward_tensors());
+  });
+  if (!backward) return backward.error();
+  add_xla(*backward, "backward", wall_ms, out);
+  out.backward_ms = backward->run_ms;
+  return out;
+}
+
 constexpr Lane kLanes[] = {
-    // Backward sums dq in fp32: at most a quarter of q, out, dout and dq.
-    {"cpu", "native", true, 0, 0.25, run_cpu},
-    {"reference", "reference", false, 2, 2, run_reference},
+    {"cpu", open_cpu, more_of_cpu, run_cpu},
+    {"reference", open_reference, more_of_reference, run_reference},
+    {"xla", open_xla, more_of_xla, run_xla},
 };
 
 }  // namespace
 
 std::span<const Lane> lanes() { return kLanes; }
+
+std::string lane_family(const Lane& lane, const LaneOptions& options) {
+  if (lane.name == "reference") return "reference";
+  if (!options.opened) return "native";
+  // The code is the compiler's own, whoever ships the plugin.
+  const std::string& platform = options.opened->place().platform;
+  if (platform == "tpu") return "tpu/jax";
+  return platform == "cuda" ? "cuda" : "xla";
+}
 
 int64_t legal_pairs(const Plan& plan, int64_t heads) {
   int64_t pairs = 0;

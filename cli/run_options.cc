@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/isa.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "cli/cache_folder.h"
 #include "cli/numbers.h"
-#include "lanes/tensors.h"
+#include "cli/traced.h"
 
 namespace tessera::cli {
 namespace {
@@ -20,6 +20,8 @@ constexpr const char* kShapeGroup = "The arrays";
 constexpr const char* kRunGroup = "The run";
 constexpr int64_t kMaxHeads = int64_t{1} << 16;
 constexpr int64_t kMostDim = int64_t{1} << 16;  // of any lane
+constexpr int64_t kMostDevices = int64_t{1} << 20;
+constexpr int64_t kMostCompiles = int64_t{1} << 31;
 constexpr int64_t kDefaultHeads = 8;
 constexpr int64_t kDefaultDim = 128;
 
@@ -74,6 +76,55 @@ Result<Dtype> dtype_of(const std::optional<std::string>& flag,
                  in_quotes(*flag));
 }
 
+// Flags that one lane takes.
+struct LaneFlag {
+  std::optional<std::string> RunFlags::*flag;
+  std::string_view name, lane;
+};
+constexpr LaneFlag kLaneFlags[] = {
+    {&RunFlags::threads, "--threads", "cpu"},
+    {&RunFlags::isa, "--isa", "cpu"},
+    {&RunFlags::plugin, "--plugin", "xla"},
+    {&RunFlags::device, "--device", "xla"},
+    {&RunFlags::method, "--method", "xla"},
+    {&RunFlags::cache, "--cache", "xla"},
+    {&RunFlags::max_compiles, "--max-compiles", "xla"},
+};
+
+Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
+  if (f.threads) {
+    auto threads = parse_int(*f.threads, "--threads", 1, kMaxThreads);
+    if (!threads) return threads.error();
+    cpu.threads = static_cast<int>(*threads);
+  }
+  if (f.isa) {
+    auto isa = parse_isa(*f.isa);
+    if (!isa) return isa.error();
+    cpu.isa = *isa;
+  }
+  return {};
+}
+
+Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
+  if (f.plugin) xla.plugin = *f.plugin;
+  if (f.method) {
+    auto method = parse_xla_method(*f.method);
+    if (!method) return method.error();
+    xla.method = *method;
+  }
+  auto device = parse_int(f.device.value_or("0"), "--device", 0, kMostDevices);
+  if (!device) return device.error();
+  xla.device = *device;
+  auto compiles = parse_int(f.max_compiles.value_or("0"), "--max-compiles", 0,
+                            kMostCompiles);
+  if (!compiles) return compiles.error();
+  xla.max_compiles = *compiles;
+  auto folder = cache_folder(f.cache);
+  if (!folder) return folder.error();
+  xla.cache_folder = std::move(*folder);
+  return {};
+}
+
 Result<void> read_lane(const RunFlags& f, RunOptions& o) {
   const std::string name = f.lane.value_or("cpu");
   std::vector<std::string_view> names;
@@ -85,40 +136,14 @@ Result<void> read_lane(const RunFlags& f, RunOptions& o) {
     return invalid("cli", "--lane must be one of {}, found {}",
                    fmt::join(names, ", "), in_quotes(name));
   }
-  for (const auto& [flag, what] :
-       {std::pair(&f.threads, "--threads"), std::pair(&f.isa, "--isa")}) {
-    if (*flag && !o.lane->takes_cpu_options) {
-      return invalid("cli", "{} goes with --lane cpu, found --lane {}", what,
-                     o.lane->name);
+  for (const LaneFlag& l : kLaneFlags) {
+    if (f.*l.flag && o.lane->name != l.lane) {
+      return invalid("cli", "{} goes with --lane {}, found --lane {}", l.name,
+                     l.lane, o.lane->name);
     }
   }
-  if (f.threads) {
-    auto threads = parse_int(*f.threads, "--threads", 1, kMaxThreads);
-    if (!threads) return threads.error();
-    o.cpu.threads = static_cast<int>(*threads);
-  }
-  if (f.isa) {
-    auto isa = parse_isa(*f.isa);
-    if (!isa) return isa.error();
-    o.cpu.isa = *isa;
-  }
-  return {};
-}
-
-// What the cpu lane would refuse only when all arrays are there.
-Result<void> check_cpu(const RunOptions& o) {
-  if (!o.lane->takes_cpu_options) return {};
-  if (auto isa = choose_isa(o.cpu.isa); !isa) return isa.error();
-  const AttentionShape& s = o.data.shape;
-  for (const auto& [dim, what] : {std::pair(s.head_dim, "--head-dim"),
-                                  std::pair(s.v_head_dim, "--v-head-dim")}) {
-    if (dim % kDimStep != 0 || dim > kMaxDim) {
-      return invalid("cli",
-                     "{} must be a multiple of {} up to {} for --lane cpu, "
-                     "found {}",
-                     what, kDimStep, kMaxDim, dim);
-    }
-  }
+  if (auto e = read_cpu(f, o.lane_options.cpu); !e) return e.error();
+  if (o.lane->name == "xla") return read_xla(f, o.lane_options.xla);
   return {};
 }
 
@@ -216,13 +241,26 @@ void add_run_flags(CLI::App& command, RunFlags& f) {
       kShapeGroup);
   add("--seed", f.seed, "N", "Of random inputs and of a sampled check [0]",
       kShapeGroup);
-  add("--lane", f.lane, "NAME", "cpu or reference (dense, fp64) [cpu]",
+  add("--lane", f.lane, "NAME",
+      "cpu, reference (dense, fp64) or xla (the "
+      "compiler of a PJRT plugin) [cpu]",
       kRunGroup);
   add("--threads", f.threads, "N", "Of the cpu lane [every core]", kRunGroup);
   add("--isa", f.isa, "NAME",
       "portable, avx2, avx512 or avx512bf16, which this machine must have "
       "[TESSERA_ISA, or the best]",
       kRunGroup);
+  add("--plugin", f.plugin, "NAME",
+      "Of the xla lane: a file or a known name [xla_cpu_pjrt]", kRunGroup);
+  add("--device", f.device, "N", "Of the plugin's devices [0]", kRunGroup);
+  add("--method", f.method, "NAME",
+      "Of the xla lane: worklist, chunked or dense [worklist]", kRunGroup);
+  add("--cache", f.cache, "FOLDER",
+      "Keeps what the xla lane compiles; or off [TESSERA_CACHE, or the "
+      "user's cache folder]",
+      kRunGroup);
+  add("--max-compiles", f.max_compiles, "N",
+      "Of the xla lane, 0 is no limit: one more is an error [0]", kRunGroup);
   command
       .add_flag("--check", f.check,
                 "Compare with fp64: everything where it is small, else "
@@ -232,6 +270,7 @@ void add_run_flags(CLI::App& command, RunFlags& f) {
       "Write out, lse and the gradients to a .safetensors file", kRunGroup);
   add("--receipt", f.receipt, "FILE", "Write the receipt, a JSON object",
       kRunGroup);
+  add("--trace", f.trace, "FILE", kTraceHelp, kRunGroup);
 }
 
 Result<RunOptions> read_run_options(const RunFlags& f) {
@@ -253,7 +292,7 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
     o.inputs = std::move(*file);
   }
   if (auto e = read_shape(f, o); !e) return e.error();
-  if (auto e = check_cpu(o); !e) return e.error();
+  if (auto e = o.lane->open(o.data, o.lane_options); !e) return e.error();
   return o;
 }
 

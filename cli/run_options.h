@@ -15,8 +15,8 @@ namespace tessera::cli {
 struct RunFlags {
   RequestFlags request;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
-      layout, scale, softcap, lane, threads, isa, seed, inputs, outputs,
-      receipt;
+      layout, scale, softcap, lane, threads, isa, plugin, device, method, cache,
+      max_compiles, seed, inputs, outputs, receipt, trace;
   bool sink_logits = false;
   bool backward = false;
   bool check = false;
@@ -34,7 +34,7 @@ struct RunOptions {
   // Shape, dtype, layout, direction; lengths and arrays are still empty.
   AttentionData data;
   const Lane* lane = nullptr;
-  CpuOptions cpu;
+  LaneOptions lane_options;
   uint64_t seed = 0;
   bool sink_logits = false;  // from the seed, unless the file has them
   std::optional<InputFile> inputs;

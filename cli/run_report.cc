@@ -9,7 +9,9 @@
 
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "base/text.h"
 #include "cli/report.h"
+#include "receipt/machine.h"
 #include "tessera/contract.h"
 #include "tessera/version.h"
 
@@ -90,6 +92,12 @@ std::string plural(int64_t n, std::string_view one) {
   return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
 }
 
+std::string plugin_text(const Receipt::Plugin& p) {
+  return fmt::format("{}, PJRT {}, {} of platform {}",
+                     in_quotes(p.file, p.file.size()), p.api, p.device,
+                     p.platform);
+}
+
 std::string check_text(const Receipt::Check& c) {
   const std::string rows = c.kind == "full" ? "all " + plural(c.rows, "row")
                                             : plural(c.rows, "sampled row");
@@ -114,7 +122,7 @@ Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
   r.version = kVersion;
   r.lane.requested = o.lane->name;
   r.lane.source = flags.lane ? "flag" : "default";
-  r.lane.family = o.lane->family;
+  r.lane.family = lane_family(*o.lane, o.lane_options);
   r.backward = d.backward;
   r.request = words_of(flags, planned);
   r.shape.attention = d.shape;
@@ -128,7 +136,32 @@ Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
   r.contract = contract->key;
   r.plan_digest = plan_digest(planned.plan);
   r.pairs_legal = legal_pairs(planned.plan, d.shape.heads);
+  r.device = cpu_model();
+  if (!o.lane_options.opened) return r;
+  const XlaPlace& place = o.lane_options.opened->place();
+  r.plugin = Receipt::Plugin{place.plugin, place.api, place.platform,
+                             place.platform_version, place.device};
+  r.method = to_string(o.lane_options.xla.method);
+  if (place.platform != "cpu") r.device = place.device;
   return r;
+}
+
+void add_run(const Lane& lane, LaneRun ran, Receipt& r) {
+  r.lane.executed = lane.name;
+  r.isa = std::move(ran.isa);
+  r.threads = ran.threads;
+  r.kernels = std::move(ran.kernels);
+  r.tiles_run = ran.tiles_run;
+  r.tiles_skipped = ran.tiles_skipped;
+  r.pairs_run = ran.pairs_run;
+  r.compiles = ran.compiles;
+  r.cache_hits = {ran.memory_hits, ran.disk_hits};
+  r.prepare_ms = ran.prepare_ms;
+  r.compile_ms = ran.compile_ms;
+  r.transfer_ms = ran.transfer_ms;
+  r.forward_ms = ran.forward_ms;
+  r.backward_ms = ran.backward_ms;
+  r.warnings = std::move(ran.warnings);
 }
 
 std::string run_text(const Receipt& r) {
@@ -137,9 +170,14 @@ std::string run_text(const Receipt& r) {
   const auto line = [&](std::string_view name, const std::string& text) {
     out += fmt::format("{:<11} {}\n", name, text);
   };
-  line("ran", fmt::format("{} lane{}, {}, {}, {}", r.lane.executed,
-                          r.lane.source == "default" ? " (default)" : "", r.isa,
-                          plural(r.threads, "thread"), r.device));
+  line("ran",
+       fmt::format("{} lane{}, {}{}{}", r.lane.executed,
+                   r.lane.source == "default" ? " (default)" : "",
+                   r.isa ? fmt::format("{}, {}, ", *r.isa,
+                                       plural(r.threads.value_or(1), "thread"))
+                         : "",
+                   r.method.empty() ? "" : r.method + ", ", r.device));
+  if (r.plugin) line("plugin", plugin_text(*r.plugin));
   for (const std::string& mask : r.request.masks) line("mask", mask);
   line("arrays",
        fmt::format("{}, {} x {} tokens, {} ({} K/V), head dim {}{}, {} {}",
@@ -159,12 +197,22 @@ std::string run_text(const Receipt& r) {
   line("pairs", fmt::format("{} legal, {} scored",
                             with_unit(static_cast<double>(r.pairs_legal)),
                             with_unit(static_cast<double>(r.pairs_run))));
+  if (r.plugin) {
+    line("programs",
+         fmt::format("{} compiled, {} from memory, {} from disk", r.compiles,
+                     r.cache_hits.memory, r.cache_hits.disk));
+  }
   line("time",
-       fmt::format("{}prepare {}, forward {}{}",
+       fmt::format("{}prepare {}, {}forward {}{}",
                    r.request.plan_file.empty()
                        ? fmt::format("plan {}, ", time_text(r.plan_ms))
                        : "",
-                   time_text(r.prepare_ms), time_text(r.forward_ms),
+                   time_text(r.prepare_ms),
+                   r.plugin ? fmt::format("compile {}, transfer {}, ",
+                                          time_text(r.compile_ms),
+                                          time_text(r.transfer_ms))
+                            : "",
+                   time_text(r.forward_ms),
                    r.backward ? ", backward " + time_text(r.backward_ms) : ""));
   line("speed",
        fmt::format("{:.4g} GFLOP/s, legal pairs only", r.useful_gflops()));

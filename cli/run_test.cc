@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 
 #include "base/bytes.h"
 #include "base/files.h"
@@ -12,7 +15,10 @@
 #include "cli/random_inputs.h"
 #include "cli/run_check.h"
 #include "cli/run_lane.h"
+#include "pjrt/plugin.h"
 #include "tessera/contract.h"
+#include "tests/plugins.h"
+#include "tests/variable.h"
 
 namespace tessera::cli {
 namespace {
@@ -23,7 +29,7 @@ using Arguments = std::vector<std::string>;
 constexpr int64_t kQueries = 48;
 constexpr int64_t kKeys = 64;
 
-class Run : public testing::Test {
+class Run : public ::testing::Test {
  protected:
   Run() { std::filesystem::create_directories(folder_); }
   ~Run() override { std::filesystem::remove_all(folder_); }
@@ -39,21 +45,39 @@ class Run : public testing::Test {
     Arguments a = {"run", "--json"};
     a.insert(a.end(), request.begin(), request.end());
     a.insert(a.end(), more.begin(), more.end());
-    testing::internal::CaptureStdout();
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
     code_ = run_program(a);
-    said_ = testing::internal::GetCapturedStderr();
-    return json::parse(testing::internal::GetCapturedStdout());
+    said_ = ::testing::internal::GetCapturedStderr();
+    return json::parse(::testing::internal::GetCapturedStdout());
+  }
+
+  // "category name" of each span in the file "trace".
+  std::set<std::string> spans() const {
+    std::set<std::string> out;
+    const json trace = json::parse(*read_file(file("trace"), 1 << 24));
+    for (const json& e : trace["traceEvents"]) {
+      if (e["ph"] != "X") continue;
+      out.insert(e["cat"].get<std::string>() + " " +
+                 e["name"].get<std::string>());
+    }
+    return out;
+  }
+
+  std::string message(const Arguments& more) {
+    const json e = run(more);
+    return code_ == 2 ? e["error"]["message"].get<std::string>() : "";
   }
 
   const std::string folder_ =
-      testing::TempDir() + "tessera_run_" + std::to_string(getpid());
+      ::testing::TempDir() + "tessera_run_" + std::to_string(getpid());
   int code_ = -1;
   std::string said_;
 };
 
-class RunLane : public Run, public testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Each, RunLane, testing::Values("cpu", "reference"));
+class RunLane : public Run,
+                public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Each, RunLane, ::testing::Values("cpu", "reference"));
 
 TEST_P(RunLane, PassesItsCheck) {
   for (const char* dtype : {"f32", "bf16", "f16"}) {
@@ -70,6 +94,26 @@ TEST_P(RunLane, PassesItsCheck) {
       EXPECT_EQ(r["shape"]["dtype"], dtype);
     }
   }
+}
+
+// Where the trace is written, it changes no bit.
+TEST_P(RunLane, TraceShowsTheRunAndChangesNothing) {
+  const Arguments common = {"--lane", GetParam(), "--backward", "--check"};
+  Arguments with = common;
+  with.insert(with.end(), {"--trace", file("trace"), "--outputs", file("out")});
+  const json a = run(common), b = run(with);
+  ASSERT_EQ(code_, 0) << said_;
+  EXPECT_EQ(a["output"], b["output"]);
+  EXPECT_EQ(a["plan"], b["plan"]);
+  const std::string lane = GetParam();
+  std::set<std::string> due = {
+      "plan make_plan", "plan bind",  "plan classify",   "plan transpose",
+      "plan contract",  "run inputs", "run digest",      "check forward",
+      "check backward", "file write", lane + " forward", lane + " backward"};
+  if (lane == "cpu") due.insert({"cpu prepare", "worker blocks of keys"});
+  std::set<std::string> found = spans();
+  EXPECT_TRUE(std::includes(found.begin(), found.end(), due.begin(), due.end()))
+      << ::testing::PrintToString(found);
 }
 
 TEST_P(RunLane, LayoutsGiveTheSameDigests) {
@@ -227,9 +271,9 @@ TEST_F(Run, SavedPlanIsTheSameRun) {
                              "--tile",   "16"};
   Arguments plan = {"plan", "-o", file("plan")};
   plan.insert(plan.end(), request.begin(), request.end());
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   ASSERT_EQ(run_program(plan), 0);
-  testing::internal::GetCapturedStdout();
+  ::testing::internal::GetCapturedStdout();
   const json a = run({"--lane", "reference", "--head-dim", "8"}, request);
   const json b =
       run({"--lane", "reference", "--head-dim", "8"}, {"--plan", file("plan")});
@@ -281,7 +325,7 @@ TEST_F(Run, CheckFindsAnOutputThatNobodyWrote) {
 }
 
 TEST_F(Run, OutputsAreCheckedBeforeTheRun) {
-  for (const char* flag : {"--receipt", "--outputs"}) {
+  for (const char* flag : {"--receipt", "--outputs", "--trace"}) {
     const json e = run({flag, file("absent/x")});
     EXPECT_EQ(code_, 2);
     EXPECT_EQ(e["error"]["message"],
@@ -291,12 +335,208 @@ TEST_F(Run, OutputsAreCheckedBeforeTheRun) {
   }
 }
 
+TEST_F(Run, FilesHaveNamesOfTheirOwn) {
+  EXPECT_EQ(message({"--receipt", file("x"), "--trace", file("x")}),
+            "[cli] each file must have a name of its own, found '" + file("x") +
+                "' twice");
+  EXPECT_FALSE(std::filesystem::exists(file("x")));
+}
+
+// What was done until then is in the trace, and the error is told.
+TEST_F(Run, TraceOfARunThatFails) {
+  EXPECT_EQ(
+      message({"--trace", file("trace"), "--max-steps", "1"}).substr(0, 10),
+      "[contract]");
+  EXPECT_TRUE(spans().contains("plan make_plan"));
+  EXPECT_FALSE(spans().contains("cpu forward"));
+}
+
+TEST_F(Run, TraceIsTheOnlyFileLeft) {
+  run({"--trace", file("trace")});
+  EXPECT_EQ(code_, 0) << said_;
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    names.push_back(entry.path().filename());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"trace"}));
+}
+
+TEST_F(Run, PlanHasATraceToo) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run_program({"plan", "--mask", "causal", "--q-len", "64", "--trace",
+                         file("trace"), "-o", file("plan")}),
+            0);
+  EXPECT_EQ(run_program({"plan", "--mask", "causal", "--q-len", "64", "--trace",
+                         file("trace"), "-o", file("trace")}),
+            2);
+  ::testing::internal::GetCapturedStderr();
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  EXPECT_TRUE(text.ends_with("\ntrace       " + file("trace") + "\n")) << text;
+  EXPECT_EQ(spans(), (std::set<std::string>{
+                         "file write", "plan bind", "plan classify",
+                         "plan contract", "plan make_plan", "plan transpose"}));
+}
+
+TEST_F(Run, FlagsGoWithTheirLane) {
+  for (const auto& [flag, value, lane] : {std::tuple("--threads", "2", "cpu"),
+                                          {"--isa", "avx2", "cpu"},
+                                          {"--plugin", "x.so", "xla"},
+                                          {"--device", "0", "xla"},
+                                          {"--method", "dense", "xla"},
+                                          {"--cache", "off", "xla"},
+                                          {"--max-compiles", "3", "xla"}}) {
+    const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
+    for (const std::string& with : {other, std::string("reference")}) {
+      EXPECT_EQ(message({"--lane", with, flag, value}),
+                std::string("[cli] ") + flag + " goes with --lane " + lane +
+                    ", found --lane " + with);
+    }
+  }
+}
+
+TEST_F(Run, XlaFlagsAreChecked) {
+  const auto refused = [&](const char* flag, const char* value) {
+    return message({"--lane", "xla", flag, value});
+  };
+  EXPECT_TRUE(refused("--method", "flash")
+                  .ends_with("must be one of worklist, chunked, dense, found "
+                             "'flash'"))
+      << refused("--method", "flash");
+  for (const char* flag : {"--device", "--max-compiles"}) {
+    for (const char* value : {"-1", "1.5", "", "x", "99999999999999999999"}) {
+      EXPECT_TRUE(refused(flag, value)
+                      .starts_with(std::string("[cli] ") + flag + " must be "))
+          << refused(flag, value);
+    }
+  }
+  EXPECT_EQ(refused("--cache", ""),
+            "[cli] --cache must be a folder or off, found ''");
+}
+
+// Told before any array is there: these sizes fit no memory.
+TEST_F(Run, APluginThatIsNotThereIsTold) {
+  const auto refused = [&](const std::string& plugin) {
+    return message({"--lane", "xla", "--plugin", plugin, "--batch", "30000"});
+  };
+  if (!pjrt::check_available()) {
+    EXPECT_TRUE(refused("xla_cpu_pjrt").starts_with("[pjrt] "));
+    return;
+  }
+  EXPECT_EQ(refused(file("none.so")),
+            "[pjrt] a plugin must be a shared library, found no file for '" +
+                file("none.so") + "'");
+  ASSERT_TRUE(write_file(file("text.so"), "not a library").ok());
+  EXPECT_TRUE(refused(file("text.so"))
+                  .starts_with("[pjrt] a plugin must be a shared library, "))
+      << refused(file("text.so"));
+  EXPECT_EQ(refused("no_such_name"),
+            "[pjrt] a plugin must be a path or one of libtpu, xla_cpu_pjrt, "
+            "found 'no_such_name'");
+  const tessera::testing::Variable python("TESSERA_PYTHON", "/nowhere/python");
+  const tessera::testing::Variable path("TESSERA_PJRT_XLA_CPU_PJRT", nullptr);
+  EXPECT_TRUE(refused("xla_cpu_pjrt")
+                  .starts_with("[pjrt] xla_cpu_pjrt must be installed (pip "
+                               "install xla-cpu-pjrt; "))
+      << refused("xla_cpu_pjrt");
+}
+
+// Of a real plugin, where there is one.
+class RunXla : public Run {
+ protected:
+  void SetUp() override {
+    const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+    if (tessera::testing::is_absent(plugin)) {
+      GTEST_SKIP() << plugin.error().message;
+    }
+    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+  }
+
+  json run_xla(Arguments more) {
+    more.insert(more.begin(), {"--lane", "xla"});
+    if (std::find(more.begin(), more.end(), "--cache") == more.end()) {
+      more.insert(more.end(), {"--cache", "off"});
+    }
+    return run(more);
+  }
+};
+
+TEST_F(RunXla, EveryMethodPassesItsCheck) {
+  for (const char* method : {"worklist", "chunked", "dense"}) {
+    for (const char* dtype : {"f32", "bf16"}) {
+      const json r = run_xla({"--method", method, "--dtype", dtype,
+                              "--backward", "--check", "--sink-logits",
+                              "--softcap", "15", "--layout", "bshd"});
+      ASSERT_EQ(code_, 0) << said_ << r;
+      EXPECT_EQ(r["check"]["kind"], "full");
+      EXPECT_EQ(r["check"]["passed"], true);
+      EXPECT_EQ(r["lane"]["executed"], "xla");
+      EXPECT_EQ(r["lane"]["family"], "xla");  // on a CPU
+      EXPECT_EQ(r["method"], method);
+    }
+  }
+}
+
+TEST_F(RunXla, ReceiptSaysWhatCompiledAndRan) {
+  const Arguments arguments = {"--backward", "--cache", file("cache"),
+                               "--trace", file("trace")};
+  const json first = run_xla(arguments);
+  ASSERT_EQ(code_, 0) << said_ << first;
+  EXPECT_EQ(first["compiles"], 2);
+  EXPECT_EQ(first["cache_hits"], json({{"memory", 0}, {"disk", 0}}));
+  ASSERT_EQ(first["kernels"].size(), 2u);
+  EXPECT_NE(first["kernels"]["forward"], first["kernels"]["backward"]);
+  EXPECT_EQ(first["kernels"]["forward"].get<std::string>().size(), 32u);
+  EXPECT_GT(first["ms"]["compile"], 0.0);
+  EXPECT_GT(first["ms"]["forward"], 0.0);
+  EXPECT_GT(first["ms"]["backward"], 0.0);
+  EXPECT_GT(first["tiles"]["run"], 0);
+  EXPECT_TRUE(first["isa"].is_null());
+  EXPECT_TRUE(first["threads"].is_null());
+  const json& plugin = first["plugin"];
+  EXPECT_TRUE(plugin["file"].get<std::string>().ends_with("xla_cpu_pjrt.so"));
+  EXPECT_EQ(plugin["platform"], "cpu");
+  EXPECT_TRUE(plugin["api"].get<std::string>().starts_with("0."));
+  EXPECT_NE(plugin["platform_version"], "");
+  EXPECT_NE(plugin["device"], "");
+  EXPECT_EQ(first["warnings"], json::array());
+
+  // Another lane, as in another process, finds both programs on disk.
+  const json second = run_xla(arguments);
+  ASSERT_EQ(code_, 0) << said_;
+  EXPECT_EQ(second["compiles"], 0);
+  EXPECT_EQ(second["cache_hits"], json({{"memory", 0}, {"disk", 2}}));
+  for (const char* same : {"kernels", "output", "plugin", "tiles"}) {
+    EXPECT_EQ(second[same], first[same]) << same;
+  }
+}
+
+TEST_F(RunXla, CompilesHaveALimit) {
+  EXPECT_EQ(run_xla({"--max-compiles", "1"})["compiles"], 1);
+  const std::string refused = message(
+      {"--lane", "xla", "--cache", "off", "--max-compiles", "1", "--backward"});
+  EXPECT_NE(refused.find("compile"), std::string::npos) << refused;
+}
+
+TEST_F(RunXla, ADeviceThatIsNotThereIsTold) {
+  const std::string refused =
+      message({"--lane", "xla", "--cache", "off", "--device", "1000"});
+  EXPECT_NE(refused.find("found 1000"), std::string::npos) << refused;
+}
+
+TEST_F(RunXla, TraceChangesNoBit) {
+  const json a = run_xla({"--backward"});
+  const json b = run_xla({"--backward", "--trace", file("trace")});
+  ASSERT_EQ(code_, 0) << said_;
+  EXPECT_EQ(a["output"], b["output"]);
+}
+
 TEST_F(Run, TextSaysWhatRan) {
-  testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStdout();
   EXPECT_EQ(run_program({"run", "--mask", "causal", "--q-len", "64", "--lane",
                          "reference", "--check", "--head-dim", "8"}),
             0);
-  const std::string text = testing::internal::GetCapturedStdout();
+  const std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_TRUE(
       text.starts_with("ran         reference lane, portable, 1 "
                        "thread, "))

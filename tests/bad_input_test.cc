@@ -124,6 +124,7 @@ TEST(BadInput, HasItsMessageAndWritesNothing) {
       testing::TempDir() + "tessera_bad_input_" + std::to_string(getpid());
   write_files(folder);
   const std::string out = folder + "/out.plan";
+  const std::string receipt = folder + "/out.json";
   size_t count = 0;
   for (const Case& c : cases()) {
     Arguments arguments;
@@ -133,7 +134,7 @@ TEST(BadInput, HasItsMessageAndWritesNothing) {
     if (arguments.size() > 0 && arguments[0] == "plan") {
       arguments.insert(arguments.end(), {"-o", out});
     } else if (arguments.size() > 0 && arguments[0] == "run") {
-      arguments.insert(arguments.end(), {"--outputs", out, "--receipt", out});
+      arguments.insert(arguments.end(), {"--outputs", out, "--receipt", receipt});
     }
     testing::internal::CaptureStderr();
     testing::internal::CaptureStdout();
@@ -147,6 +148,7 @@ TEST(BadInput, HasItsMessageAndWritesNothing) {
     EXPECT_EQ(code, 2) << line;
     EXPECT_EQ(printed, "") << line;
     EXPECT_FALSE(std::filesystem::exists(out)) << line;
+    EXPECT_FALSE(std::filesystem::exists(receipt)) << line;
     ++count;
   }
   EXPECT_GE(count, 60u);

@@ -40,6 +40,15 @@ Json request_json(const Receipt::RequestWords& r) {
   return out;
 }
 
+Json plugin_json(const std::optional<Receipt::Plugin>& p) {
+  if (!p) return nullptr;
+  return {{"file", text(p->file)},
+          {"api", text(p->api)},
+          {"platform", text(p->platform)},
+          {"platform_version", text(p->platform_version)},
+          {"device", text(p->device)}};
+}
+
 Json check_json(const Receipt::Check& c) {
   if (c.kind == "none") return {{"kind", c.kind}, {"rows", 0}};
   return {{"kind", c.kind},
@@ -67,6 +76,8 @@ std::string receipt_json(const Receipt& r, int indent) {
   const AttentionShape& a = r.shape.attention;
   Json digests = Json::object();
   for (const auto& [name, digest] : r.inputs.digests) digests[name] = digest;
+  Json kernels = Json::object();
+  for (const auto& [name, key] : r.kernels) kernels[name] = key;
   Json out = {
       {"schema", kReceiptSchema},
       {"tessera", r.version},
@@ -76,9 +87,11 @@ std::string receipt_json(const Receipt& r, int indent) {
         {"executed", r.lane.executed},
         {"family", r.lane.family},
         {"runtime_mode", r.lane.runtime_mode}}},
-      {"isa", r.isa},
-      {"threads", r.threads},
+      {"isa", r.isa ? Json(*r.isa) : Json(nullptr)},
+      {"threads", r.threads ? Json(*r.threads) : Json(nullptr)},
       {"device", text(r.device)},
+      {"plugin", plugin_json(r.plugin)},
+      {"method", r.method.empty() ? Json(nullptr) : Json(r.method)},
       {"direction", r.backward ? "forward+backward" : "forward"},
       {"request", request_json(r.request)},
       {"plan_file",
@@ -100,19 +113,24 @@ std::string receipt_json(const Receipt& r, int indent) {
         {"drawn", r.inputs.drawn},
         {"digests", digests}}},
       {"contract", r.contract},
+      {"kernels", kernels},
       {"plan", {{"digest", r.plan_digest}}},
       {"tiles", {{"run", r.tiles_run}, {"skipped", r.tiles_skipped}}},
       {"pairs", {{"legal", r.pairs_legal}, {"run", r.pairs_run}}},
       {"compiles", r.compiles},
-      {"cache_hits", r.cache_hits},
+      {"cache_hits",
+       {{"memory", r.cache_hits.memory}, {"disk", r.cache_hits.disk}}},
       {"fallback", r.fallback ? text(*r.fallback) : Json(nullptr)},
       {"ms",
        {{"plan", number(r.plan_ms)},
         {"prepare", number(r.prepare_ms)},
+        {"compile", number(r.compile_ms)},
+        {"transfer", number(r.transfer_ms)},
         {"forward", number(r.forward_ms)},
         {"backward", number(r.backward_ms)},
         {"total", number(r.total_ms())}}},
       {"gflops", {{"useful", number(r.useful_gflops())}}},
+      {"warnings", texts(r.warnings)},
       {"check", check_json(r.check)},
       {"output", {{"digest", r.output_digest}}},
   };

@@ -13,14 +13,14 @@
 
 namespace tessera {
 
-inline constexpr int kReceiptSchema = 1;
+inline constexpr int kReceiptSchema = 2;
 
 struct Receipt {
   struct Lane {
     std::string requested;  // "cpu"
     std::string source;     // who asked for it: "flag" or "default"
     std::string executed;
-    std::string family = "native";  // or "reference"
+    std::string family = "native";  // whose code ran
     std::string runtime_mode = "executed";
   };
   // The words of a spec file, so that the plan can be made again.
@@ -48,6 +48,13 @@ struct Receipt {
     std::map<std::string, std::string> digests;
     std::vector<std::string> drawn;  // names of those from the seed
   };
+  // The PJRT plugin that compiled and ran it.
+  struct Plugin {
+    std::string file, api, platform, platform_version, device;
+  };
+  struct CacheHits {
+    int64_t memory = 0, disk = 0;
+  };
   struct Check {
     std::string kind = "none";  // "full", "sampled"
     int64_t rows = 0;
@@ -59,25 +66,34 @@ struct Receipt {
 
   std::string version;
   Lane lane;
-  std::string isa;
-  int threads = 1;
-  std::string device;  // the CPU's own name
+  // Nothing where a plugin decides them.
+  std::optional<std::string> isa;
+  std::optional<int> threads;
+  std::string device;  // the CPU's own name, or a plugin's for another device
+  std::optional<Plugin> plugin;
+  std::string method;  // of a lane that has several; else ""
   bool backward = false;
   RequestWords request;
   Shape shape;
   Inputs inputs;
-  std::string contract;                      // key of the plan contract
+  std::string contract;  // key of the plan contract
+  // Keys of kernel contracts by direction, of lanes that compile.
+  std::map<std::string, std::string> kernels;
   std::string plan_digest;                   // of both lists
   int64_t tiles_run = 0, tiles_skipped = 0;  // counted by the lane
   int64_t pairs_legal = 0, pairs_run = 0;    // every head
-  int64_t compiles = 0, cache_hits = 0;
+  int64_t compiles = 0;                      // the compiler really ran
+  CacheHits cache_hits;
   std::optional<std::string> fallback;  // why another lane ran than requested
-  double plan_ms = 0, prepare_ms = 0, forward_ms = 0, backward_ms = 0;
+  double plan_ms = 0, prepare_ms = 0, compile_ms = 0, transfer_ms = 0;
+  double forward_ms = 0, backward_ms = 0;
+  std::vector<std::string> warnings;  // of the lane
   Check check;
   std::string output_digest;
 
   double total_ms() const {
-    return plan_ms + prepare_ms + forward_ms + backward_ms;
+    return plan_ms + prepare_ms + compile_ms + transfer_ms + forward_ms +
+           backward_ms;
   }
   // Legal pairs only: 4 D a pair forward, 14 D with the backward pass, D the
   // mean of the two head dimensions.

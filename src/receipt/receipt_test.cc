@@ -44,15 +44,15 @@ Receipt example() {
 TEST(Receipt, HoldsEveryField) {
   const json j = json::parse(receipt_json(example()));
   const std::vector<std::string> names = {
-      "cache_hits", "check",        "compiles", "contract", "device",
-      "direction",  "facts_digest", "fallback", "gflops",   "inputs",
-      "isa",        "lane",         "ms",       "output",   "pairs",
-      "plan",       "plan_file",    "request",  "schema",   "shape",
-      "tessera",    "threads",      "tiles"};
+      "cache_hits",   "check",    "compiles", "contract", "device", "direction",
+      "facts_digest", "fallback", "gflops",   "inputs",   "isa",    "kernels",
+      "lane",         "method",   "ms",       "output",   "pairs",  "plan",
+      "plan_file",    "plugin",   "request",  "schema",   "shape",  "tessera",
+      "threads",      "tiles",    "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);
-  EXPECT_EQ(j["schema"], 1);
+  EXPECT_EQ(j["schema"], 2);
   EXPECT_EQ(j["lane"]["source"], "default");
   EXPECT_EQ(j["request"],
             json::parse(R"({"mask": ["causal"], "batch": 2, "q_len": 8,
@@ -62,6 +62,47 @@ TEST(Receipt, HoldsEveryField) {
   EXPECT_EQ(j["ms"]["total"], 7.0);
   EXPECT_TRUE(j["fallback"].is_null());
   EXPECT_EQ(j["check"]["max_bound_ratio"], 0.5);
+}
+
+// What a lane has not is null or empty, never a number that means nothing.
+TEST(Receipt, TellsOwnLanesFromPlugins) {
+  const json own = json::parse(receipt_json(example()));
+  EXPECT_EQ(own["isa"], "avx2");
+  EXPECT_EQ(own["threads"], 2);
+  EXPECT_TRUE(own["plugin"].is_null());
+  EXPECT_TRUE(own["method"].is_null());
+  EXPECT_EQ(own["kernels"], json::object());
+  EXPECT_EQ(own["cache_hits"], json({{"memory", 0}, {"disk", 0}}));
+  EXPECT_EQ(own["warnings"], json::array());
+
+  Receipt r = example();
+  r.lane = {"xla", "flag", "xla", "xla", "executed"};
+  r.isa.reset();
+  r.threads.reset();
+  r.plugin = Receipt::Plugin{"/a\xff.so", "0.81", "cpu", "v\xfe", "cpu 0"};
+  r.method = "worklist";
+  r.kernels = {{"backward", "bb"}, {"forward", "aa"}};
+  r.compiles = 1;
+  r.cache_hits = {2, 3};
+  r.compile_ms = 100;
+  r.transfer_ms = 10;
+  r.warnings = {"disk \xff full"};
+  const json j = json::parse(receipt_json(r));
+  EXPECT_TRUE(j["isa"].is_null());
+  EXPECT_TRUE(j["threads"].is_null());
+  EXPECT_EQ(j["plugin"], json({{"file", "'/a\\xff.so'"},
+                               {"api", "0.81"},
+                               {"platform", "cpu"},
+                               {"platform_version", "'v\\xfe'"},
+                               {"device", "cpu 0"}}));
+  EXPECT_EQ(j["method"], "worklist");
+  EXPECT_EQ(j["kernels"], json({{"forward", "aa"}, {"backward", "bb"}}));
+  EXPECT_EQ(j["compiles"], 1);
+  EXPECT_EQ(j["cache_hits"], json({{"memory", 2}, {"disk", 3}}));
+  EXPECT_EQ(j["ms"]["compile"], 100.0);
+  EXPECT_EQ(j["ms"]["transfer"], 10.0);
+  EXPECT_EQ(j["ms"]["total"], 117.0);
+  EXPECT_EQ(j["warnings"], json({"'disk \\xff full'"}));
 }
 
 TEST(Receipt, CountsUsefulWork) {

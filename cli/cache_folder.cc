@@ -1,0 +1,34 @@
+// cli/cache_folder.cc: where compiled programs are kept.
+#include "cli/cache_folder.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "base/fail.h"
+
+namespace tessera::cli {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+Result<std::string> cache_folder(const std::optional<std::string>& flag) {
+  if (flag && flag->empty()) {
+    return invalid("cli", "--cache must be a folder or off, found ''");
+  }
+  const std::string said = flag ? *flag : variable("TESSERA_CACHE");
+  if (said == "off") return std::string();
+  if (!said.empty()) return said;
+  for (const auto& [name, below] : {std::pair("XDG_CACHE_HOME", "/tessera"),
+                                    std::pair("HOME", "/.cache/tessera")}) {
+    const std::string folder = variable(name);
+    if (folder.starts_with('/')) return folder + below;
+  }
+  return std::string();
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,47 @@
+// cli/cache_folder_test.cc: which of flag and environment says where.
+#include "cli/cache_folder.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/variable.h"
+
+namespace tessera::cli {
+namespace {
+
+struct CacheFolder : ::testing::Test {
+  const tessera::testing::Variable cache{"TESSERA_CACHE", nullptr};
+  const tessera::testing::Variable xdg{"XDG_CACHE_HOME", nullptr};
+  const tessera::testing::Variable home{"HOME", nullptr};
+};
+
+TEST_F(CacheFolder, TheFirstThatSaysWhere) {
+  EXPECT_EQ(*cache_folder({}), "");
+  home.set("/home/ada");
+  EXPECT_EQ(*cache_folder({}), "/home/ada/.cache/tessera");
+  xdg.set("/caches");
+  EXPECT_EQ(*cache_folder({}), "/caches/tessera");
+  cache.set("here");
+  EXPECT_EQ(*cache_folder({}), "here");
+  EXPECT_EQ(*cache_folder("there"), "there");
+}
+
+TEST_F(CacheFolder, OffIsNowhere) {
+  home.set("/home/ada");
+  EXPECT_EQ(*cache_folder("off"), "");
+  cache.set("off");
+  EXPECT_EQ(*cache_folder({}), "");
+  EXPECT_EQ(*cache_folder("./off"), "./off");
+}
+
+TEST_F(CacheFolder, EmptyOrRelativeVariablesAreAbsent) {
+  cache.set("");
+  xdg.set("caches");
+  home.set("/home/ada");
+  EXPECT_EQ(*cache_folder({}), "/home/ada/.cache/tessera");
+  home.set("");
+  EXPECT_EQ(*cache_folder({}), "");
+  EXPECT_FALSE(cache_folder("").ok());
+}
+
+}  // namespace
+}  // namespace tessera::cli
