@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
-#include <system_error>
 
+#include "base/descriptor.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/trace.h"
@@ -22,28 +22,6 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kWhere = "file";
-
-// Owns a descriptor; close() reports what the destructor cannot.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  bool close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return ::close(fd) == 0;
-  }
-
- private:
-  int fd_;
-};
-
-std::string reason(int error) { return std::generic_category().message(error); }
 
 Error unreadable(const std::string& path, int error) {
   if (error == ENOENT) {
@@ -74,18 +52,6 @@ std::string directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-// Writes everything; false leaves errno.
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const size_t most = size_t{1} << 30;  // one call takes no more than 2 GiB
-    const ssize_t n = ::write(fd, bytes.data(), std::min(bytes.size(), most));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return true;
 }
 
 Result<void> write_straight(const std::string& path, std::string_view bytes) {
@@ -198,7 +164,7 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
       }
     }
     const ssize_t n = ::read(file.get(), bytes.data() + used,
-                             std::min(bytes.size() - used, size_t{1} << 30));
+                             std::min(bytes.size() - used, kMaxTransfer));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return unreadable(path, errno);
     if (n == 0) break;
