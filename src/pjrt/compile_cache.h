@@ -13,16 +13,16 @@
 namespace tessera::pjrt {
 
 struct CacheOptions {
-  std::string folder;  // empty: memory only
+  std::string folder;                    // empty: memory only
   int64_t max_bytes = int64_t{1} << 30;  // on disk; the oldest go first
   int64_t max_programs = 256;            // in memory; the oldest go first
-  // Compiles of one process at most; one more is an error that says what varied
+  // Compiles of this cache at most; one more is an error that says what varied
   // between the contracts. 0: no limit.
   int64_t max_compiles = 0;
 };
 
 struct CacheCounts {
-  int64_t compiles = 0;     // the plugin's compiler really ran
+  int64_t compiles = 0;  // the plugin's compiler really ran
   int64_t memory_hits = 0;
   int64_t disk_hits = 0;
 };
@@ -53,7 +53,9 @@ class CompileCache {
   explicit CompileCache(CacheOptions options);
   ~CompileCache();
 
-  // `write` gives the StableHLO; it is not called on a hit.
+  // `write` gives the StableHLO; it is not called on a hit in memory. On disk
+  // an entry is another one when what it writes differs. Threads that wait for
+  // one another's program share its error as well.
   Result<Cached> get(const Client& client, const Device& device,
                      const ProgramKey& key,
                      const std::function<Result<std::string>()>& write);

@@ -1,8 +1,11 @@
 // receipt/machine.cc: reads /proc.
 #include "receipt/machine.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <iterator>
+#include <string_view>
 
 namespace tessera {
 
@@ -14,6 +17,26 @@ std::string cpu_model() {
     return at == std::string::npos ? line : line.substr(at + 2);
   }
   return "unknown";
+}
+
+std::string cpu_identity() {
+  // x86 has the first line of these, ARM the second.
+  constexpr std::string_view kNames[] = {
+      "vendor_id",        "cpu family",  "model",    "model name",
+      "stepping",         "flags",       "Features", "CPU implementer",
+      "CPU architecture", "CPU variant", "CPU part"};
+  std::ifstream in("/proc/cpuinfo");
+  std::string out;
+  // The first core's: a blank line ends it.
+  for (std::string line; std::getline(in, line) && !line.empty();) {
+    const std::string_view name =
+        std::string_view(line).substr(0, line.find_first_of("\t:"));
+    if (std::find(std::begin(kNames), std::end(kNames), name) !=
+        std::end(kNames)) {
+      out += line + '\n';
+    }
+  }
+  return out;
 }
 
 int64_t available_memory() {

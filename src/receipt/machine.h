@@ -8,6 +8,10 @@ namespace tessera {
 
 std::string cpu_model();  // "unknown" where it does not say
 
+// What code that a compiler made for this very CPU depends on: its model and
+// all its features, as text; empty where the system does not say.
+std::string cpu_identity();
+
 // Bytes that can be had without swapping; INT64_MAX where it does not say.
 int64_t available_memory();
 

@@ -1,0 +1,339 @@
+// pjrt/compile_cache.cc: memory first, then the disk, then the compiler.
+#include "pjrt/compile_cache.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "base/blob_store.h"
+#include "base/digest.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "pjrt/identity.h"
+#include "pjrt/varied.h"
+
+namespace tessera::pjrt {
+namespace {
+
+constexpr std::string_view kWhere = "cache";
+
+// Counts what the bytes on disk depend on and identity.h cannot know: how
+// programs are compiled (execute.cc) and what an entry holds.
+constexpr int kEntryVersion = 1;
+
+// Texts kept for the error of a limit.
+constexpr size_t kMaxTexts = 64;
+
+// A program in memory: of a client, on a device, by the contract's key.
+using Place = std::tuple<const Client*, int64_t, std::string>;
+
+// One that is there, or that a thread is working on.
+struct Entry {
+  bool done = false;
+  std::shared_ptr<const Loaded> program;  // null: it failed
+  std::optional<Error> error;
+  int64_t used = 0;  // the least goes first
+};
+
+class Stopwatch {
+ public:
+  double ms() const {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start_)
+        .count();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+// The key of an entry on disk holds all that the entry depends on, as text: the
+// store compares it whole. The program's own digest is in it, so that a program
+// that is written otherwise, by whatever oversight under the same contract, is
+// another entry.
+std::string entry_key(const ProgramKey& key, std::string_view program,
+                      std::string_view identity) {
+  Digest digest;
+  digest.add(program.data(), program.size());
+  return fmt::format("tessera program {}\ncontract {}\nstablehlo {} {}\n{}",
+                     kEntryVersion, in_quotes(key.contract, SIZE_MAX),
+                     digest.hex(), program.size(), identity);
+}
+
+void add_once(Warnings& to, std::string warning) {
+  if (std::find(to.begin(), to.end(), warning) == to.end()) {
+    to.push_back(std::move(warning));
+  }
+}
+
+}  // namespace
+
+struct CompileCache::State {
+  explicit State(CacheOptions from) : options(std::move(from)) {
+    if (!options.folder.empty())
+      store.emplace(options.folder, options.max_bytes);
+  }
+
+  // Of an entry that no thread works on and nobody has.
+  Result<Cached> make(const Client& client, const Device& device,
+                      const ProgramKey& key, const std::string& program);
+  Result<void> count_compile(const ProgramKey& key);
+  bool uses_disk(const Client& client);
+  // The key of the disk's entry; nothing where the disk is not used.
+  std::optional<std::string> disk_key(const Client& client,
+                                      const Device& device,
+                                      const ProgramKey& key,
+                                      std::string_view program,
+                                      Warnings& warnings);
+  std::shared_ptr<const Loaded> from_disk(const Client& client,
+                                          const Device& device,
+                                          const std::string& entry,
+                                          Warnings& warnings);
+  void to_disk(const Loaded& program, const std::string& entry,
+               Warnings& warnings);
+  // Says it once, and leaves the disk alone for this plugin from now on.
+  void give_up_disk(const Client& client, std::string warning,
+                    Warnings& warnings);
+  void forget_oldest();
+
+  const CacheOptions options;
+  std::optional<BlobStore> store;
+
+  std::mutex mutex;  // of all below
+  std::condition_variable changed;
+  std::map<Place, std::shared_ptr<Entry>> entries;
+  std::vector<std::string> texts;  // of the contracts compiled
+  std::set<const Client*> memory_only;
+  CacheCounts counts;
+  int64_t uses = 0;
+};
+
+CompileCache::CompileCache(CacheOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {}
+CompileCache::~CompileCache() = default;
+
+CacheCounts CompileCache::counts() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->counts;
+}
+
+namespace {
+
+// What the thread that works on an entry does in the end, in whatever way it
+// leaves: the others must not wait for ever.
+class Working {
+ public:
+  Working(std::mutex& mutex, std::condition_variable& changed,
+          std::map<Place, std::shared_ptr<Entry>>& entries, Place place,
+          std::shared_ptr<Entry> entry)
+      : mutex_(mutex),
+        changed_(changed),
+        entries_(entries),
+        place_(std::move(place)),
+        entry_(std::move(entry)) {}
+  Working(const Working&) = delete;
+  Working& operator=(const Working&) = delete;
+  ~Working() {
+    const std::lock_guard lock(mutex_);
+    entry_->done = true;
+    if (!entry_->program) {
+      if (!entry_->error) {
+        entry_->error = invalid(kWhere,
+                                "a program must be made, found an exception "
+                                "for contract {}",
+                                std::get<2>(place_));
+      }
+      entries_.erase(place_);  // the next one tries again
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex& mutex_;
+  std::condition_variable& changed_;
+  std::map<Place, std::shared_ptr<Entry>>& entries_;
+  Place place_;
+  std::shared_ptr<Entry> entry_;
+};
+
+}  // namespace
+
+Result<Cached> CompileCache::get(
+    const Client& client, const Device& device, const ProgramKey& key,
+    const std::function<Result<std::string>()>& write) {
+  State& s = *state_;
+  const Place place{&client, device.id, key.contract};
+  std::shared_ptr<Entry> entry;
+  {
+    std::unique_lock lock(s.mutex);
+    const auto at = s.entries.find(place);
+    if (at != s.entries.end()) {
+      entry = at->second;
+      s.changed.wait(lock, [&] { return entry->done; });
+      if (!entry->program) return *entry->error;
+      entry->used = ++s.uses;
+      ++s.counts.memory_hits;
+      return Cached{entry->program, Found::memory, 0, {}};
+    }
+    entry = std::make_shared<Entry>();
+    s.entries.emplace(place, entry);
+  }
+  const Working working(s.mutex, s.changed, s.entries, place, entry);
+  auto made = [&]() -> Result<Cached> {
+    auto program = write();
+    if (!program) return program.error();
+    return s.make(client, device, key, *program);
+  }();
+  const std::lock_guard lock(s.mutex);
+  if (!made) {
+    entry->error = made.error();
+    return made;
+  }
+  entry->program = made->program;
+  entry->used = ++s.uses;
+  s.forget_oldest();
+  return made;
+}
+
+Result<Cached> CompileCache::State::make(const Client& client,
+                                         const Device& device,
+                                         const ProgramKey& key,
+                                         const std::string& program) {
+  Cached out;
+  const auto entry = disk_key(client, device, key, program, out.warnings);
+  if (entry) {
+    const Stopwatch watch;
+    out.program = from_disk(client, device, *entry, out.warnings);
+    if (out.program) {
+      out.found = Found::disk;
+      out.compile_ms = watch.ms();
+      const std::lock_guard lock(mutex);
+      ++counts.disk_hits;
+      return out;
+    }
+  }
+  if (auto ok = count_compile(key); !ok) return ok.error();
+  const Stopwatch watch;
+  auto compiled = compile(client, device, program);
+  if (!compiled) return compiled.error();
+  out.compile_ms = watch.ms();
+  out.program = std::make_shared<const Loaded>(std::move(*compiled));
+  if (entry && uses_disk(client)) {
+    to_disk(*out.program, *entry, out.warnings);
+  }
+  return out;
+}
+
+Result<void> CompileCache::State::count_compile(const ProgramKey& key) {
+  const std::lock_guard lock(mutex);
+  const int64_t most = options.max_compiles;
+  if (most <= 0) {
+    ++counts.compiles;
+    return {};
+  }
+  if (counts.compiles < most) {
+    ++counts.compiles;
+    if (texts.size() < kMaxTexts) texts.push_back(key.text);
+    return {};
+  }
+  std::vector<std::string> all = texts;
+  all.push_back(key.text);
+  return over_limit(kWhere,
+                    "compiles must be at most {}, found one more for contract "
+                    "{} (what varied among them: {})",
+                    most, in_quotes(key.contract), what_varied(all));
+}
+
+bool CompileCache::State::uses_disk(const Client& client) {
+  const std::lock_guard lock(mutex);
+  return store && !memory_only.contains(&client);
+}
+
+std::optional<std::string> CompileCache::State::disk_key(
+    const Client& client, const Device& device, const ProgramKey& key,
+    std::string_view program, Warnings& warnings) {
+  if (!uses_disk(client)) return {};
+  auto identity = identity_of(client, device);
+  if (!identity) {
+    give_up_disk(client, identity.error().message, warnings);
+    return {};
+  }
+  return entry_key(key, program, *identity);
+}
+
+std::shared_ptr<const Loaded> CompileCache::State::from_disk(
+    const Client& client, const Device& device, const std::string& entry,
+    Warnings& warnings) {
+  const auto bytes = store->get(entry, warnings);
+  if (!bytes) return nullptr;
+  auto loaded = load(client, device, *bytes);
+  if (loaded) return std::make_shared<const Loaded>(std::move(*loaded));
+  std::string warning =
+      io_error(kWhere,
+               "the plugin must load what it serialized, found {} for {} (it "
+               "is compiled again)",
+               in_quotes(loaded.error().message, 300),
+               in_quotes(store->path_of(entry), 300))
+          .message;
+  if (loaded.error().kind == ErrorKind::unavailable) {
+    give_up_disk(client, std::move(warning), warnings);
+    return nullptr;
+  }
+  add_once(warnings, std::move(warning));
+  store->remove(entry, warnings);
+  return nullptr;
+}
+
+void CompileCache::State::to_disk(const Loaded& program,
+                                  const std::string& entry,
+                                  Warnings& warnings) {
+  auto executable = program.executable();
+  auto bytes = executable ? executable->serialize()
+                          : Result<std::string>(executable.error());
+  if (!bytes) {
+    give_up_disk(program.client(),
+                 io_error(kWhere,
+                          "a program must be serialized to be kept on disk, "
+                          "found {} for it (it is kept in memory)",
+                          in_quotes(bytes.error().message, 300))
+                     .message,
+                 warnings);
+    return;
+  }
+  Warnings told;
+  store->put(entry, *bytes, told);
+  for (std::string& warning : told) add_once(warnings, std::move(warning));
+}
+
+void CompileCache::State::give_up_disk(const Client& client,
+                                       std::string warning,
+                                       Warnings& warnings) {
+  const std::lock_guard lock(mutex);
+  if (memory_only.insert(&client).second) {
+    add_once(warnings, std::move(warning));
+  }
+}
+
+// Programs that run hold their own share.
+void CompileCache::State::forget_oldest() {
+  const auto most =
+      static_cast<size_t>(std::max<int64_t>(options.max_programs, 1));
+  while (entries.size() > most) {
+    auto oldest = entries.end();
+    for (auto at = entries.begin(); at != entries.end(); ++at) {
+      if (!at->second->program) continue;  // somebody works on it
+      if (oldest == entries.end() || at->second->used < oldest->second->used) {
+        oldest = at;
+      }
+    }
+    if (oldest == entries.end()) return;
+    entries.erase(oldest);
+  }
+}
+
+}  // namespace tessera::pjrt
