@@ -2,6 +2,7 @@
 // `make tpu` has brought them.
 #pragma once
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,6 +16,14 @@ namespace tessera::testing {
 // Built from tests/plugins/<name>.cc.
 inline std::string fake_plugin(const std::string& name) {
   return std::string(TESSERA_FAKE_PLUGINS) + "/" + name + ".so";
+}
+
+// What a loaded fake plugin counts of itself.
+inline int counted(const std::string& path, const char* function) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  auto* f =
+      library ? reinterpret_cast<int (*)()>(dlsym(library, function)) : nullptr;
+  return f ? f() : -1;
 }
 
 // Of a name: the plugin that .venv or the user's Python has.

@@ -6,6 +6,7 @@
 
 #include "pjrt/api.h"
 #include "pjrt/element_type.h"
+#include "pjrt/room.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -73,6 +74,13 @@ Result<Buffer> to_device(const Client& client, const Device& device,
   if (!data && *bytes > 0) {
     return invalid("pjrt", "an array must have data, found none for {}",
                    subject);
+  }
+  const bool in_place =
+      reinterpret_cast<uintptr_t>(data) % kInPlaceAlignment == 0;
+  if (auto ok = check_room(client, in_place ? 0 : *bytes,
+                           "the copy of an array must fit in memory");
+      !ok) {
+    return ok.error();
   }
   const Purpose purpose = {"an array must reach its device", subject};
   PJRT_Client_BufferFromHostBuffer_Args args = {};

@@ -2,6 +2,7 @@
 #include "pjrt/client.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -10,6 +11,9 @@
 
 namespace tessera::pjrt {
 namespace {
+
+constexpr std::string_view kDeviceCount = "cpu_device_count";
+constexpr int64_t kMaxDevices = 1024;
 
 std::string copy(const char* text, size_t size) {
   return text ? std::string(text, size) : std::string();
@@ -38,6 +42,23 @@ PJRT_NamedValue named_value(const std::string& name, const OptionValue& value) {
     out.value_size = text.size();
   }
   return out;
+}
+
+// Plugins end the process over a count of another type, or below 0.
+Result<void> check_option(const std::string& name, const OptionValue& value) {
+  if (const auto* real = std::get_if<double>(&value)) {
+    if (!std::isfinite(static_cast<float>(*real))) {
+      return invalid("pjrt",
+                     "an option must be a finite float, found {} for {}", *real,
+                     in_quotes(name));
+    }
+  }
+  if (name != kDeviceCount) return {};
+  const auto* count = std::get_if<int64_t>(&value);
+  if (count && *count >= 1 && *count <= kMaxDevices) return {};
+  return invalid("pjrt", "{} must be an integer in 1..{}, found {}",
+                 kDeviceCount, kMaxDevices,
+                 count ? fmt::to_string(*count) : "another type");
 }
 
 // An id is needed, to compile for the device; a kind may stay empty.
@@ -156,6 +177,9 @@ Result<const Client*> open_client(const Plugin& plugin,
     if (sorted[i].first != sorted[i - 1].first) continue;
     return invalid("pjrt", "an option must be given once, found two for {}",
                    in_quotes(sorted[i].first));
+  }
+  for (const auto& [name, value] : sorted) {
+    if (auto ok = check_option(name, value); !ok) return ok.error();
   }
   // Never destroyed, for the plugin's threads, which outlive main().
   static std::mutex mutex;

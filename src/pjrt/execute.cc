@@ -7,18 +7,13 @@
 #include "pjrt/api.h"
 #include "pjrt/element_type.h"
 #include "pjrt/input_types.h"
-#include "receipt/machine.h"
+#include "pjrt/room.h"
 
 namespace tessera::pjrt {
 namespace {
 
 constexpr std::string_view kFormat = "mlir";
 constexpr std::string_view kWithConfig = "hlo_with_config";
-
-// A plugin on the CPU shares this machine's memory, and the system ends a
-// process that uses more of it than there is. Asking costs some 20 us, so runs
-// that take little are not held up.
-constexpr int64_t kAskAbove = int64_t{64} << 20;
 
 // The types of what comes out.
 Result<std::vector<ArrayType>> output_types(const Executable& executable) {
@@ -115,17 +110,6 @@ Result<void> check_inputs(const Loaded& program,
   return {};
 }
 
-Result<void> check_memory(const Loaded& program) {
-  const int64_t bytes = program.run_bytes();
-  if (bytes < kAskAbove || program.client().platform() != "cpu") return {};
-  const int64_t available = available_memory();
-  if (bytes <= available) return {};
-  return over_limit("pjrt",
-                    "a run must fit in the machine's memory, found {} bytes of "
-                    "outputs and scratch for {} available",
-                    bytes, available);
-}
-
 }  // namespace
 
 template <>
@@ -216,6 +200,9 @@ Result<Loaded> compile(const Client& client, const Device& device,
 
 Result<Loaded> load(const Client& client, const Device& device,
                     std::string_view serialized) {
+  if (serialized.empty()) {
+    return invalid("pjrt", "a serialized program must have bytes, found none");
+  }
   // Else it would run where it was compiled for.
   CompileOptions options;
   options.device = device.id;
@@ -237,7 +224,11 @@ Result<Loaded> load(const Client& client, const Device& device,
 Result<std::vector<Buffer>> execute(const Loaded& program,
                                     std::span<const Buffer* const> inputs) {
   if (auto ok = check_inputs(program, inputs); !ok) return ok.error();
-  if (auto ok = check_memory(program); !ok) return ok.error();
+  if (auto ok = check_room(program.client(), program.run_bytes(),
+                           "a run's outputs and scratch must fit in memory");
+      !ok) {
+    return ok.error();
+  }
   const Plugin& plugin = program.client().plugin();
   const std::string subject = describe(program.device());
   const Purpose purpose = {"the program must run", subject};

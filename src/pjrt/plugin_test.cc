@@ -1,7 +1,6 @@
 // pjrt/plugin_test.cc: what is no plugin, or one of another age.
 #include "pjrt/plugin.h"
 
-#include <dlfcn.h>
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <link.h>
@@ -20,6 +19,7 @@
 namespace tessera::pjrt {
 namespace {
 
+using tessera::testing::counted;
 using tessera::testing::fake_plugin;
 
 class PjrtPlugin : public ::testing::Test {
@@ -38,14 +38,6 @@ class PjrtPlugin : public ::testing::Test {
   const std::string folder_ =
       ::testing::TempDir() + "tessera_plugin_" + std::to_string(getpid());
 };
-
-// What a plugin counts of itself.
-int counted(const std::string& path, const char* function) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  auto* f =
-      library ? reinterpret_cast<int (*)()>(dlsym(library, function)) : nullptr;
-  return f ? f() : -1;
-}
 
 TEST_F(PjrtPlugin, WhatIsNoLibraryIsRefused) {
   const std::string rule = "[pjrt] a plugin must be a shared library, found ";

@@ -1,0 +1,24 @@
+// pjrt/room.cc: compares with what the system says is available.
+#include "pjrt/room.h"
+
+#include "base/fail.h"
+#include "receipt/machine.h"
+
+namespace tessera::pjrt {
+namespace {
+
+// Asking takes some 20 us, which what needs little is not held up by.
+constexpr int64_t kAskAbove = int64_t{64} << 20;
+
+}  // namespace
+
+Result<void> check_room(const Client& client, int64_t bytes,
+                        std::string_view rule) {
+  if (bytes < kAskAbove || client.platform() != "cpu") return {};
+  const int64_t available = available_memory();
+  if (bytes <= available) return {};
+  return over_limit("pjrt", "{}, found {} bytes for {} available", rule, bytes,
+                    available);
+}
+
+}  // namespace tessera::pjrt

@@ -1,0 +1,9 @@
+// tests/plugins/faulty.cc: a plugin that fails where it is told to.
+#include "tests/plugins/fake_client.h"
+
+extern "C" int fake_alive() { return fake::alive + fake::errors_alive; }
+
+extern "C" const PJRT_Api* GetPjrtApi() {
+  static const PJRT_Api kApi = fake::runs();
+  return &kApi;
+}
