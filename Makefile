@@ -8,7 +8,7 @@ TESSERA = $(BUILD)/tessera
 help:
 	@echo 'make demo    set up, build, then plan, picture and run packed documents'
 	@echo 'make test    set up, build and test'
-	@echo 'make tpu     fetch what compiles for TPUs into .venv, then build'
+	@echo 'make tpu     fetch libtpu and the plugins into .venv, then build'
 	@echo 'make build   build Release into build/ (installs nothing)'
 	@echo 'make bench   time the planner and attention on this machine'
 	@echo 'make check   all that must hold before a change lands (dev/check)'
