@@ -25,6 +25,7 @@
 #include "tessera/reference.h"
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
+#include "tests/attention_odd.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +36,9 @@ using testing::AttentionCase;
 using testing::cpu_fault;
 using testing::kCaps;
 using testing::kDtypes;
+using testing::kOddMasks;
 using testing::Layout;
+using testing::odd_numbers_fault;
 using testing::plain_attention;
 using testing::RandomCase;
 using testing::Wanted;
@@ -150,103 +153,16 @@ TEST(Cpu, SubnormalAndHugeNumbers) {
 
 // ---- What is not finite. ----
 
-struct Odd {
-  char array;
-  int64_t token, d;
-  double value;
-};
-
-// Every number that a call wrote, as bits: out, dq, dk, dv, lse.
-std::vector<uint32_t> written(AttentionArrays& arrays) {
-  std::vector<uint32_t> all;
-  const auto add = [&](const auto& t) {
-    const auto width = static_cast<size_t>(byte_width(t.dtype));
-    for (int64_t h = 0; h < t.heads; ++h) {
-      for (int64_t i = 0; i < t.tokens; ++i) {
-        const auto* at =
-            static_cast<const uint8_t*>(t.data) +
-            (h * t.head_stride + i * t.token_stride) * byte_width(t.dtype);
-        for (int64_t d = 0; d < t.dim; ++d, at += width) {
-          std::memcpy(&all.emplace_back(), at, width);
-        }
-      }
-    }
-  };
-  const BackwardTensors t = arrays.backward();
-  add(t.out), add(t.dq), add(t.dk), add(t.dv);
-  for (const float x : t.lse) all.push_back(std::bit_cast<uint32_t>(x));
-  return all;
-}
-
-std::vector<double> values(const Wanted& w) {
-  std::vector<double> all;
-  for (const auto* which : {&w.out, &w.dq, &w.dk, &w.dv, &w.lse}) {
-    for (const Expected& e : *which) all.push_back(e.value);
-  }
-  return all;
-}
-
-// What the numbers that are not finite are illegal for keeps its bits, all else
-// is what the reference says.
-void expect_reaches_legal_pairs_only(
-    const AttentionCase& c, const std::vector<std::vector<Odd>>& trials) {
-  AttentionArrays clean(c);
-  const Wanted want = wanted(clean);
-  const std::vector<double> before = values(want);
-  std::vector<std::vector<uint32_t>> bits;
-  for (const Isa isa : machine_isas()) {
-    ASSERT_EQ(cpu_fault(clean, want, isa, 1), std::nullopt);
-    bits.push_back(written(clean));
-  }
-  for (const std::vector<Odd>& odd : trials) {
-    AttentionArrays arrays(c);
-    for (const Odd& o : odd) arrays.set(o.array, 0, 0, o.token, o.d, o.value);
-    const Wanted want_odd = wanted(arrays);
-    const std::vector<double> after = values(want_odd);
-    ASSERT_NE(before, after);
-    auto clean_bits = bits.begin();
-    for (const Isa isa : machine_isas()) {
-      const auto fault = cpu_fault(arrays, want_odd, isa, 1);
-      // An infinite dout leaves Inf or NaN, as delta is dout . out or a sum of
-      // p times dout . v.
-      if (odd[0].array != 'd' || !std::isinf(odd[0].value)) {
-        ASSERT_FALSE(fault)
-            << *fault << "\n"
-            << odd[0].array << " of token " << odd[0].token << "\n"
-            << describe(c);
-      }
-      const std::vector<uint32_t> got = written(arrays);
-      for (size_t i = 0; i < got.size(); ++i) {
-        if (before[i] != after[i]) continue;
-        ASSERT_EQ(got[i], (*clean_bits)[i])
-            << to_string(isa) << ": element " << i << " for " << odd[0].array
-            << " of token " << odd[0].token << "\n"
-            << describe(c);
-      }
-      ++clean_bits;
-    }
-  }
-}
-
 TEST(Cpu, WhatIsNotFiniteReachesItsLegalPairsOnly) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const double inf = std::numeric_limits<double>::infinity();
-  for (const Dtype dtype : kDtypes) {
-    for (const char* mask :
-         {"causal", "window(9, 4)", "chunk(24)", "!window(6, 6) & causal"}) {
-      AttentionCase c = plain_attention(mask, 140, 140, 40);
-      c.dtype = dtype;
-      expect_reaches_legal_pairs_only(
-          c, {{{'k', 40, 3, nan}},
-              {{'k', 130, 39, nan}},
-              {{'k', 71, 5, inf}},
-              {{'v', 71, 39, nan}},
-              {{'v', 2, 0, inf}},
-              {{'q', 71, 8, nan}},
-              {{'q', 139, 8, inf}},
-              {{'d', 127, 17, nan}},
-              {{'d', 64, 17, -inf}},
-              {{'k', 64, 3, nan}, {'v', 31, 5, inf}, {'d', 90, 1, nan}}});
+  for (const Isa isa : machine_isas()) {
+    const auto run = [isa](AttentionArrays& arrays, const Wanted& want) {
+      return cpu_fault(arrays, want, isa, 1);
+    };
+    for (const Dtype dtype : kDtypes) {
+      for (const char* mask : kOddMasks) {
+        const auto fault = odd_numbers_fault(mask, dtype, run);
+        EXPECT_FALSE(fault) << to_string(isa) << ": " << *fault;
+      }
     }
   }
 }

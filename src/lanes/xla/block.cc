@@ -161,6 +161,30 @@ Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
 
 namespace {
 
+// Rows that are finite, and rows that are the rest; each 0 where the other is
+// not. Apart, so that a NaN changes no bit of what it is illegal for.
+struct Parts {
+  Value finite, rest;
+};
+Parts parts_of(Writer& w, const Value& rows) {
+  const Value finite = w.is_finite(rows);
+  const Value zeros = w.real(0, rows.dims(), rows.type.element);
+  Parts out;
+  out.finite = w.select(finite, rows, zeros);
+  out.rest = w.convert(w.select(finite, zeros, rows), Element::f32);
+  return out;
+}
+
+// weight * rest where the pair is legal and the rest is not the 0 that stands
+// for a finite number: an infinite weight would make a NaN of it.
+Value counted(Writer& w, const Value& legal, const Value& weight,
+              const Value& rest) {
+  const Value zeros = w.real(0, rest.dims());
+  const Value there = w.compare(Compare::not_equal, rest, zeros);
+  const Value product = w.mul(weight, rest);
+  return w.select(w.both(legal, there), product, zeros);
+}
+
 // The plain product, or the one that looks at every pair.
 Value guarded(Writer& w, const Legal& legal, const Writer::Branch& plain,
               const Writer::Branch& careful) {
@@ -175,21 +199,23 @@ Value weighted_keys(Writer& w, const Value& weights, const Value& rows,
   const Value cast = w.convert(weights, rows.type.element);
   const Dims& p = weights.dims();
   const Dims out = {p[0], p[1], p[2], rows.dims()[2]};
-  const auto plain = [&] {
-    return Values{w.dot(cast, rows, {{0}, {0}, {3}, {1}})};
+  const auto times = [&](const Value& by) {
+    return w.dot(cast, by, {{0}, {0}, {3}, {1}});
   };
+  const auto plain = [&] { return Values{times(rows)}; };
   const auto careful = [&] {
-    const Value zeros = w.real(0, out);
+    const Parts parts = parts_of(w, rows);
+    const Value start = times(parts.finite);
     const Value zero = w.integer(0);
     const Value end = w.integer(static_cast<int32_t>(p[3]));
     return w.count(
-        zero, end, Values{zeros}, [&](const Value& j, const Values& sum) {
+        zero, end, Values{start}, [&](const Value& j, const Values& sum) {
           const Value weight = w.reshape(
               w.slice(cast, std::array{zero, zero, zero, j},
                       {p[0], p[1], p[2], 1}),
               {p[0], p[1], p[2]});
           const Value row =
-              w.reshape(w.slice(rows, std::array{zero, j, zero},
+              w.reshape(w.slice(parts.rest, std::array{zero, j, zero},
                                 {p[0], 1, out[3]}),
                         {p[0], out[3]});
           const Value may = w.reshape(
@@ -197,11 +223,10 @@ Value weighted_keys(Writer& w, const Value& weights, const Value& rows,
           const Value left = w.broadcast(w.convert(weight, Element::f32), out,
                                          {0, 1, 2});
           const Value right =
-              w.broadcast(w.convert(row, Element::f32), out, {0, 3});
-          const Value term = w.mul(left, right);
-          return Values{w.add(
-              sum.front(),
-              w.select(w.broadcast(may, out, {2}), term, zeros))};
+              w.broadcast(row, out, {0, 3});
+          const Value term = counted(w, w.broadcast(may, out, {2}), left,
+                                     right);
+          return Values{w.add(sum.front(), term)};
         });
   };
   return guarded(w, legal, plain, careful);
@@ -212,23 +237,24 @@ Value weighted_queries(Writer& w, const Value& weights, const Value& rows,
   const Value cast = w.convert(weights, rows.type.element);
   const Dims& p = weights.dims();
   const Dims out = {p[0], p[3], rows.dims()[3]};
-  const auto plain = [&] {
-    return Values{w.dot(cast, rows, {{0}, {0}, {1, 2}, {1, 2}})};
+  const auto times = [&](const Value& by) {
+    return w.dot(cast, by, {{0}, {0}, {1, 2}, {1, 2}});
   };
+  const auto plain = [&] { return Values{times(rows)}; };
   const auto careful = [&] {
-    const Value zeros = w.real(0, out);
+    const Parts parts = parts_of(w, rows);
+    const Value start = times(parts.finite);
     const Value zero = w.integer(0);
     const Value end = w.integer(static_cast<int32_t>(p[2]));
     const Dims terms = {p[0], p[1], p[3], out[2]};
-    const Value no_terms = w.real(0, terms);
     return w.count(
-        zero, end, Values{zeros}, [&](const Value& i, const Values& sum) {
+        zero, end, Values{start}, [&](const Value& i, const Values& sum) {
           const Value weight = w.reshape(
               w.slice(cast, std::array{zero, zero, i, zero},
                       {p[0], p[1], 1, p[3]}),
               {p[0], p[1], p[3]});
           const Value row =
-              w.reshape(w.slice(rows, std::array{zero, zero, i, zero},
+              w.reshape(w.slice(parts.rest, std::array{zero, zero, i, zero},
                                 {p[0], p[1], 1, out[2]}),
                         {p[0], p[1], out[2]});
           const Value may = w.reshape(
@@ -236,10 +262,9 @@ Value weighted_queries(Writer& w, const Value& weights, const Value& rows,
           const Value left = w.broadcast(w.convert(weight, Element::f32),
                                          terms, {0, 1, 2});
           const Value right =
-              w.broadcast(w.convert(row, Element::f32), terms, {0, 1, 3});
-          const Value product = w.mul(left, right);
+              w.broadcast(row, terms, {0, 1, 3});
           const Value term =
-              w.select(w.broadcast(may, terms, {2}), product, no_terms);
+              counted(w, w.broadcast(may, terms, {2}), left, right);
           return Values{w.add(sum.front(), w.reduce_sum(term, {1}))};
         });
   };

@@ -11,6 +11,7 @@
 
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
+#include "tests/attention_odd.h"
 
 namespace tessera {
 namespace {
@@ -18,8 +19,7 @@ namespace {
 using testing::attention_choices;
 using testing::AttentionArrays;
 using testing::AttentionCase;
-using testing::kCaps;
-using testing::kDtypes;
+using testing::odd_numbers_fault;
 using testing::plain_attention;
 using testing::Wanted;
 using testing::wanted;
@@ -129,6 +129,49 @@ TEST_P(Xla, ChoicesAreRight) {
       if (!every) break;
     }
   }
+}
+
+TEST_P(Xla, WhatIsNotFiniteReachesItsLegalPairsOnly) {
+  for (const XlaMethod method : kMethods) {
+    const Result<XlaLane>& lane = lane_of(GetParam(), method);
+    const auto run = [&](AttentionArrays& arrays, const Wanted& want) {
+      return xla_fault(*lane, method, arrays, want);
+    };
+    const Dtype dtype =
+        method == XlaMethod::worklist ? Dtype::f32 : Dtype::bf16;
+    const auto fault = odd_numbers_fault("!window(6, 6) & causal", dtype, run);
+    EXPECT_FALSE(fault) << *fault;
+  }
+}
+
+TEST_P(Xla, LargeLogitsStaySafe) {
+  for (const double cap : {0.0, 15.0}) {
+    AttentionCase c = plain_attention("causal", 100, 140, 64);
+    c.q_size = 1e4;
+    c.shape.softcap = cap;
+    c.sinks = true;
+    expect_right(c);
+  }
+}
+
+// Groups of masks that share K/V heads in part: the units are single heads.
+TEST_P(Xla, MasksAndKeysDivideTheHeadsDifferently) {
+  AttentionCase c = plain_attention("causal", 70, 90, 16);
+  c.plan.masks = {*parse_expr("causal"), *parse_expr("window(9, 3)"),
+                  *parse_expr("chunk(16)")};
+  c.shape = {6, 2, 16, 24, {}, 0};
+  expect_right(c);
+}
+
+TEST_P(Xla, RowsWithoutKeys) {
+  AttentionCase c = plain_attention("documents", 130, 130, 16);
+  std::vector<int32_t> ids(130, 0);
+  for (size_t i = 0; i < 64; ++i) ids[i] = i % 2 == 0 ? -1 : 1;
+  for (size_t i = 64; i < 80; ++i) ids[i] = -1;
+  c.plan.doc_ids = ids;
+  c.plan.tile = {16, 16};
+  c.sinks = c.dlse = true;
+  expect_right(c);
 }
 
 }  // namespace
