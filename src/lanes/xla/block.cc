@@ -161,6 +161,13 @@ Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
 
 namespace {
 
+// What weights are multiplied by, and rounded to the type of. Float16 has not
+// the range for weights: small ones would be lost.
+Value factor(Writer& w, const Value& rows) {
+  return rows.type.element == Element::f16 ? w.convert(rows, Element::f32)
+                                           : rows;
+}
+
 // Rows that are finite, and rows that are the rest; each 0 where the other is
 // not. Apart, so that a NaN changes no bit of what it is illegal for.
 struct Parts {
@@ -194,8 +201,9 @@ Value guarded(Writer& w, const Legal& legal, const Writer::Branch& plain,
 
 }  // namespace
 
-Value weighted_keys(Writer& w, const Value& weights, const Value& rows,
+Value weighted_keys(Writer& w, const Value& weights, const Value& key_rows,
                     const Legal& legal) {
+  const Value rows = factor(w, key_rows);
   const Value cast = w.convert(weights, rows.type.element);
   const Dims& p = weights.dims();
   const Dims out = {p[0], p[1], p[2], rows.dims()[2]};
@@ -232,8 +240,9 @@ Value weighted_keys(Writer& w, const Value& weights, const Value& rows,
   return guarded(w, legal, plain, careful);
 }
 
-Value weighted_queries(Writer& w, const Value& weights, const Value& rows,
-                       const Legal& legal) {
+Value weighted_queries(Writer& w, const Value& weights,
+                       const Value& query_rows, const Legal& legal) {
+  const Value rows = factor(w, query_rows);
   const Value cast = w.convert(weights, rows.type.element);
   const Dims& p = weights.dims();
   const Dims out = {p[0], p[3], rows.dims()[3]};
