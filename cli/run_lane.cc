@@ -9,13 +9,11 @@
 #include "base/isa.h"
 #include "base/tensor_rows.h"
 #include "lanes/tensors.h"
+#include "tessera/contract.h"
 #include "tessera/reference.h"
 
 namespace tessera::cli {
 namespace {
-
-// Arrays of all scores that the dense method has at a time.
-constexpr double kDenseScores = 4;
 
 // Runs `work` and adds its time.
 auto timed(double& ms, auto work) {
@@ -161,17 +159,19 @@ Result<void> open_xla(const AttentionData&, LaneOptions& options) {
   return {};
 }
 
-// A CPU's buffers lie in this machine's memory, and so do all scores at a time;
-// another device has its own.
+// A copy in the program's own lengths, and on a CPU one more: its buffers lie
+// in this machine's memory. What the program itself takes is known when it is
+// compiled, and asked then.
 double more_of_xla(const AttentionData& d, const LaneOptions& options) {
-  if (options.opened->place().platform != "cpu") return 0;
-  double bytes = data_bytes(d).all;
-  if (options.xla.method == XlaMethod::dense) {
-    bytes += 4.0 * kDenseScores * static_cast<double>(d.batch) *
-             static_cast<double>(d.shape.heads) * static_cast<double>(d.q_len) *
-             static_cast<double>(d.kv_len);
-  }
-  return bytes;
+  AttentionData padded;
+  padded.shape = d.shape;
+  padded.dtype = d.dtype;
+  padded.backward = d.backward;
+  padded.batch = bucket(d.batch);
+  padded.q_len = bucket(d.q_len);
+  padded.kv_len = bucket(d.kv_len);
+  const double copies = options.opened->place().platform == "cpu" ? 2 : 1;
+  return copies * data_bytes(padded).all;
 }
 
 // Adds what one direction did, and gives the time that its parts leave over to

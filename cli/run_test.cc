@@ -399,9 +399,7 @@ TEST_F(Run, XlaFlagsAreChecked) {
   const auto refused = [&](const char* flag, const char* value) {
     return message({"--lane", "xla", flag, value});
   };
-  EXPECT_TRUE(refused("--method", "flash")
-                  .ends_with("must be one of worklist, chunked, dense, found "
-                             "'flash'"))
+  EXPECT_TRUE(refused("--method", "flash").ends_with(" found 'flash'"))
       << refused("--method", "flash");
   for (const char* flag : {"--device", "--max-compiles"}) {
     for (const char* value : {"-1", "1.5", "", "x", "99999999999999999999"}) {
@@ -430,9 +428,9 @@ TEST_F(Run, APluginThatIsNotThereIsTold) {
   EXPECT_TRUE(refused(file("text.so"))
                   .starts_with("[pjrt] a plugin must be a shared library, "))
       << refused(file("text.so"));
-  EXPECT_EQ(refused("no_such_name"),
-            "[pjrt] a plugin must be a path or one of libtpu, xla_cpu_pjrt, "
-            "found 'no_such_name'");
+  EXPECT_TRUE(refused("no_such_name")
+                  .starts_with("[pjrt] a plugin must be a path or one of "))
+      << refused("no_such_name");
   const tessera::testing::Variable python("TESSERA_PYTHON", "/nowhere/python");
   const tessera::testing::Variable path("TESSERA_PJRT_XLA_CPU_PJRT", nullptr);
   EXPECT_TRUE(refused("xla_cpu_pjrt")
@@ -452,36 +450,34 @@ class RunXla : public Run {
     ASSERT_TRUE(plugin.ok()) << plugin.error().message;
   }
 
-  json run_xla(Arguments more) {
+  // Small: compiling takes most of the time.
+  static Arguments with(Arguments more) {
     more.insert(more.begin(), {"--lane", "xla"});
-    if (std::find(more.begin(), more.end(), "--cache") == more.end()) {
-      more.insert(more.end(), {"--cache", "off"});
-    }
-    return run(more);
+    return more;
   }
 };
 
 TEST_F(RunXla, EveryMethodPassesItsCheck) {
-  for (const char* method : {"worklist", "chunked", "dense"}) {
-    for (const char* dtype : {"f32", "bf16"}) {
-      const json r = run_xla({"--method", method, "--dtype", dtype,
-                              "--backward", "--check", "--sink-logits",
-                              "--softcap", "15", "--layout", "bshd"});
-      ASSERT_EQ(code_, 0) << said_ << r;
-      EXPECT_EQ(r["check"]["kind"], "full");
-      EXPECT_EQ(r["check"]["passed"], true);
-      EXPECT_EQ(r["lane"]["executed"], "xla");
-      EXPECT_EQ(r["lane"]["family"], "xla");  // on a CPU
-      EXPECT_EQ(r["method"], method);
-    }
+  for (const auto& [method, dtype] :
+       {std::pair("worklist", "bf16"), {"chunked", "f32"}, {"dense", "bf16"}}) {
+    const json r = run(
+        with({"--cache", "off", "--method", method, "--dtype", dtype, "--check",
+              "--sink-logits", "--softcap", "15", "--layout", "bshd"}));
+    ASSERT_EQ(code_, 0) << said_ << r;
+    EXPECT_EQ(r["check"]["kind"], "full");
+    EXPECT_EQ(r["check"]["passed"], true);
+    EXPECT_EQ(r["lane"]["executed"], "xla");
+    EXPECT_EQ(r["lane"]["family"], "xla");  // on a CPU
+    EXPECT_EQ(r["method"], method);
   }
 }
 
 TEST_F(RunXla, ReceiptSaysWhatCompiledAndRan) {
-  const Arguments arguments = {"--backward", "--cache", file("cache"),
-                               "--trace", file("trace")};
-  const json first = run_xla(arguments);
+  const Arguments arguments =
+      with({"--backward", "--check", "--cache", file("cache")});
+  const json first = run(arguments);
   ASSERT_EQ(code_, 0) << said_ << first;
+  EXPECT_EQ(first["check"]["passed"], true);
   EXPECT_EQ(first["compiles"], 2);
   EXPECT_EQ(first["cache_hits"], json({{"memory", 0}, {"disk", 0}}));
   ASSERT_EQ(first["kernels"].size(), 2u);
@@ -501,34 +497,35 @@ TEST_F(RunXla, ReceiptSaysWhatCompiledAndRan) {
   EXPECT_NE(plugin["device"], "");
   EXPECT_EQ(first["warnings"], json::array());
 
-  // Another lane, as in another process, finds both programs on disk.
-  const json second = run_xla(arguments);
+  // Another lane, as in another process, finds both programs on disk; a trace
+  // changes no bit.
+  Arguments traced = arguments;
+  traced.insert(traced.end(), {"--trace", file("trace")});
+  const json second = run(traced);
   ASSERT_EQ(code_, 0) << said_;
   EXPECT_EQ(second["compiles"], 0);
   EXPECT_EQ(second["cache_hits"], json({{"memory", 0}, {"disk", 2}}));
   for (const char* same : {"kernels", "output", "plugin", "tiles"}) {
     EXPECT_EQ(second[same], first[same]) << same;
   }
+  const std::set<std::string> found = spans();
+  for (const char* due :
+       {"xla forward", "xla backward", "xla program", "pjrt load_plugin",
+        "pjrt load", "pjrt to_device", "pjrt execute", "pjrt to_host"}) {
+    EXPECT_TRUE(found.contains(due)) << due;
+  }
+  EXPECT_FALSE(found.contains("pjrt compile"));
 }
 
 TEST_F(RunXla, CompilesHaveALimit) {
-  EXPECT_EQ(run_xla({"--max-compiles", "1"})["compiles"], 1);
-  const std::string refused = message(
-      {"--lane", "xla", "--cache", "off", "--max-compiles", "1", "--backward"});
+  const std::string refused =
+      message(with({"--cache", "off", "--max-compiles", "1", "--backward"}));
   EXPECT_NE(refused.find("compile"), std::string::npos) << refused;
 }
 
 TEST_F(RunXla, ADeviceThatIsNotThereIsTold) {
-  const std::string refused =
-      message({"--lane", "xla", "--cache", "off", "--device", "1000"});
+  const std::string refused = message(with({"--device", "1000"}));
   EXPECT_NE(refused.find("found 1000"), std::string::npos) << refused;
-}
-
-TEST_F(RunXla, TraceChangesNoBit) {
-  const json a = run_xla({"--backward"});
-  const json b = run_xla({"--backward", "--trace", file("trace")});
-  ASSERT_EQ(code_, 0) << said_;
-  EXPECT_EQ(a["output"], b["output"]);
 }
 
 TEST_F(Run, TextSaysWhatRan) {

@@ -134,7 +134,8 @@ TEST(BadInput, HasItsMessageAndWritesNothing) {
     if (arguments.size() > 0 && arguments[0] == "plan") {
       arguments.insert(arguments.end(), {"-o", out});
     } else if (arguments.size() > 0 && arguments[0] == "run") {
-      arguments.insert(arguments.end(), {"--outputs", out, "--receipt", receipt});
+      arguments.insert(arguments.end(),
+                       {"--outputs", out, "--receipt", receipt});
     }
     testing::internal::CaptureStderr();
     testing::internal::CaptureStdout();

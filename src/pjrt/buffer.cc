@@ -4,6 +4,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/trace.h"
 #include "pjrt/api.h"
 #include "pjrt/element_type.h"
 #include "pjrt/room.h"
@@ -66,8 +67,10 @@ void Buffer::release() {
 // waited for here, where that could take forever, but when the buffer goes.
 Result<Buffer> to_device(const Client& client, const Device& device,
                          const ArrayType& type, const void* data) {
+  TraceSpan span("pjrt", "to_device");
   auto bytes = byte_size(type);
   if (!bytes) return bytes.error();
+  span.note("bytes", *bytes);
   const Plugin& plugin = client.plugin();
   const std::string subject =
       fmt::format("{} on {}", describe(type), describe(device));
@@ -103,6 +106,8 @@ Result<Buffer> to_device(const Client& client, const Device& device,
 }
 
 Result<void> to_host(const Buffer& buffer, void* data, int64_t bytes) {
+  TraceSpan span("pjrt", "to_host");
+  span.note("bytes", bytes);
   const ArrayType& type = buffer.type();
   const std::string subject = describe(type);
   auto size = byte_size(type);

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/text.h"
+#include "base/trace.h"
 #include "pjrt/api.h"
 
 namespace tessera::pjrt {
@@ -171,6 +172,7 @@ Result<void> ClientMaker::look_at(Client& client) {
 
 Result<const Client*> open_client(const Plugin& plugin,
                                   const ClientOptions& options) {
+  const TraceSpan span("pjrt", "open_client");
   ClientOptions sorted = options;
   std::sort(sorted.begin(), sorted.end());
   for (size_t i = 1; i < sorted.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "base/trace.h"
 #include "pjrt/api.h"
 #include "pjrt/element_type.h"
 #include "pjrt/input_types.h"
@@ -174,6 +175,8 @@ Result<Loaded> LoadedMaker::make(const Client& client, const Device& device,
 
 Result<Loaded> compile(const Client& client, const Device& device,
                        std::string_view program) {
+  TraceSpan span("pjrt", "compile");
+  span.note("bytes", static_cast<int64_t>(program.size()));
   // The plugin's type has no const; it only reads.
   std::string code(program);
   PJRT_Program in = {};
@@ -203,6 +206,8 @@ Result<Loaded> load(const Client& client, const Device& device,
   if (serialized.empty()) {
     return invalid("pjrt", "a serialized program must have bytes, found none");
   }
+  TraceSpan span("pjrt", "load");
+  span.note("bytes", static_cast<int64_t>(serialized.size()));
   // Else it would run where it was compiled for.
   CompileOptions options;
   options.device = device.id;
@@ -223,6 +228,7 @@ Result<Loaded> load(const Client& client, const Device& device,
 
 Result<std::vector<Buffer>> execute(const Loaded& program,
                                     std::span<const Buffer* const> inputs) {
+  const TraceSpan span("pjrt", "execute");
   if (auto ok = check_inputs(program, inputs); !ok) return ok.error();
   if (auto ok = check_room(program.client(), program.run_bytes(),
                            "a run's outputs and scratch must fit in memory");

@@ -11,6 +11,7 @@
 #include "base/child.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/trace.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -87,6 +88,8 @@ Result<std::string> find_plugin(const std::string& plugin) {
   if (plugin.find('/') != std::string::npos || plugin.ends_with(".so")) {
     return plugin;
   }
+  TraceSpan span("pjrt", "find_plugin");
+  span.note("name", plugin);
   const auto* known =
       std::find_if(std::begin(kKnown), std::end(kKnown),
                    [&](const KnownPlugin& k) { return k.name == plugin; });

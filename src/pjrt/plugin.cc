@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "base/text.h"
+#include "base/trace.h"
 #include "pjrt/api.h"
 #include "pjrt/elf.h"
 #include "pjrt/environment.h"
@@ -91,6 +92,8 @@ Error take_error(const PJRT_Api& api, PJRT_Error* error, std::string_view rule,
 Result<void> check_available() { return {}; }
 
 Result<const Plugin*> load_plugin(const std::string& path) {
+  TraceSpan span("pjrt", "load_plugin");
+  span.note("path", path);
   if (auto ok = check_library(path); !ok) return ok.error();
   char* real = realpath(path.c_str(), nullptr);
   const std::string key = real ? real : path;

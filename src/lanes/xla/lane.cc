@@ -251,6 +251,7 @@ struct XlaLane::State {
     auto cached = cache.get(
         *client, *device, {planned.kernel.key, full_text(planned)},
         [&]() -> Result<std::string> {
+          const TraceSpan writing("xla", "write");
           return planned.shape.backward
                      ? xla::backward_program(planned.shape)
                      : xla::forward_program(planned.shape);
@@ -366,6 +367,7 @@ Result<XlaLane> XlaLane::open(const XlaOptions& options) {
 Result<XlaRun> XlaLane::forward(const Request& request, const Facts& facts,
                                 const Plan& plan, const AttentionShape& shape,
                                 const ForwardTensors& t) const {
+  const TraceSpan span("xla", "forward");
   if (auto e = check_plan_of(request, plan, "xla"); !e) return e.error();
   const PlanSizes sizes{plan.batch, plan.q_len, plan.kv_len, plan.heads};
   if (auto e = check_forward("xla", sizes, shape, t); !e) return e.error();
@@ -396,6 +398,7 @@ Result<XlaRun> XlaLane::forward(const Request& request, const Facts& facts,
 Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,
                                  const Plan& plan, const AttentionShape& shape,
                                  const BackwardTensors& t) const {
+  const TraceSpan span("xla", "backward");
   if (auto e = check_plan_of(request, plan, "xla"); !e) return e.error();
   const PlanSizes sizes{plan.batch, plan.q_len, plan.kv_len, plan.heads};
   if (auto e = check_backward("xla", sizes, shape, t); !e) return e.error();
