@@ -5,9 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <optional>
+#include <random>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
@@ -170,6 +175,185 @@ TEST_P(Xla, RowsWithoutKeys) {
   c.plan.tile = {16, 16};
   c.sinks = c.dlse = true;
   expect_right(c);
+}
+
+// ---- One program serves every batch of its contract. ----
+
+// A lane of its own, so that its counts begin at 0.
+XlaLane fresh_lane(const std::string& plugin, int64_t max_compiles = 0) {
+  XlaOptions options;
+  options.plugin = plugin;
+  options.max_compiles = max_compiles;
+  return std::move(*XlaLane::open(options));
+}
+
+// A batch of random documents and counts, its windows of one class.
+AttentionCase ragged(std::mt19937_64& random, int64_t tokens) {
+  AttentionCase c = plain_attention("full", tokens, tokens, 16);
+  const auto left = 33 + static_cast<int64_t>(random() % 32);
+  c.plan.masks = {causal() & window(left, -1) & documents()};
+  c.plan.batch = 2;
+  c.plan.tile = {32, 32};
+  std::vector<int32_t> ids(static_cast<size_t>(2 * tokens));
+  for (size_t i = 0, id = 0; i < ids.size(); ++i) {
+    id += random() % 40 == 0 ? 1 : 0;
+    ids[i] = static_cast<int32_t>(id);
+  }
+  c.plan.doc_ids = std::move(ids);
+  c.plan.valid_tokens = {static_cast<int32_t>(random() % (tokens + 1)),
+                         static_cast<int32_t>(tokens)};
+  c.seed = random();
+  return c;
+}
+
+TEST_P(Xla, AChangedBatchNeverCompiles) {
+  const XlaLane lane = fresh_lane(GetParam(), 2);
+  std::mt19937_64 random(testing::first_seed(1));
+  int64_t compiles = 0, hits = 0;
+  std::set<std::string> contracts;
+  for (int batch = 0; batch < 12; ++batch) {
+    // Both lengths are of one bucket.
+    AttentionCase c = ragged(random, batch % 2 == 0 ? 128 : 100);
+    AttentionArrays arrays(c);
+    arrays.request.ceilings = {64, 8};
+    const Wanted want = wanted(arrays);
+    const Plan plan = *make_plan(arrays.request, arrays.facts);
+    for (const bool backward : {false, true}) {
+      const auto ran =
+          backward ? lane.backward(arrays.request, arrays.facts, plan, c.shape,
+                                   arrays.backward())
+                   : lane.forward(arrays.request, arrays.facts, plan, c.shape,
+                                  arrays.forward(true));
+      ASSERT_TRUE(ran) << ran.error().message;
+      compiles += ran->compiles;
+      hits += ran->memory_hits;
+      contracts.insert(ran->contract.key);
+    }
+    EXPECT_EQ(forward_fault(want, arrays.forward(true)), std::nullopt);
+    EXPECT_EQ(backward_fault(c, want, arrays.backward()), std::nullopt);
+  }
+  EXPECT_EQ(compiles, 2);
+  EXPECT_EQ(hits, 22);
+  EXPECT_EQ(contracts.size(), 2U);
+
+  // A third contract is one more than the lane may compile.
+  AttentionCase c = ragged(random, 200);
+  AttentionArrays arrays(c);
+  arrays.request.ceilings = {64, 8};
+  const Plan plan = *make_plan(arrays.request, arrays.facts);
+  const auto more = lane.forward(arrays.request, arrays.facts, plan, c.shape,
+                                 arrays.forward(true));
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().kind, ErrorKind::limit);
+  EXPECT_NE(more.error().message.find("kv_len"), std::string::npos)
+      << more.error().message;
+}
+
+TEST_P(Xla, WarmingCompilesWhatABatchNeeds) {
+  const XlaLane lane = fresh_lane(GetParam());
+  std::mt19937_64 random(1);
+  AttentionCase c = ragged(random, 128);
+  AttentionArrays arrays(c);
+  XlaLane::Call call;
+  const auto refused =
+      lane.warm(arrays.request, arrays.facts, c.shape, call);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "[xla] to compile before the batch is known, max_steps and "
+            "max_width must be set, found 0 and 0");
+  arrays.request.ceilings = {64, 8};
+  const auto warm = lane.warm(arrays.request, arrays.facts, c.shape, call);
+  ASSERT_TRUE(warm) << warm.error().message;
+  EXPECT_EQ(warm->compiles, 1);
+  const auto ran =
+      lane.forward(arrays.request, arrays.facts,
+                   *make_plan(arrays.request, arrays.facts), c.shape,
+                   arrays.forward(true));
+  ASSERT_TRUE(ran) << ran.error().message;
+  EXPECT_EQ(ran->compiles, 0);
+  EXPECT_EQ(ran->memory_hits, 1);
+  EXPECT_EQ(ran->contract.key, warm->contract.key);
+}
+
+// ---- What is refused, before any work: no output changes by a bit. ----
+
+TEST_P(Xla, RefusesWhatDoesNotFit) {
+  const XlaLane lane = fresh_lane(GetParam());
+  AttentionCase c = plain_attention("causal", 20, 30, 16);
+  AttentionArrays arrays(c);
+  const Plan plan = *make_plan(arrays.request, arrays.facts);
+  const std::vector<uint8_t> before = arrays.bits();
+  const auto expect_refused = [&](const Request& request, const Facts& facts,
+                                  const AttentionShape& shape,
+                                  const std::string& text) {
+    const auto forward =
+        lane.forward(request, facts, plan, shape, arrays.forward(true));
+    const auto backward =
+        lane.backward(request, facts, plan, shape, arrays.backward());
+    for (const auto* ran : {&forward, &backward}) {
+      ASSERT_FALSE(*ran);
+      EXPECT_NE(ran->error().message.find(text), std::string::npos)
+          << ran->error().message;
+      EXPECT_NE(ran->error().message.find(", found "), std::string::npos);
+    }
+    EXPECT_EQ(arrays.bits(), before);
+  };
+  Request other = arrays.request;
+  other.q_len = 21;
+  expect_refused(other, arrays.facts, c.shape,
+                 "[xla] plan must be the plan of the request");
+  AttentionShape shape = c.shape;
+  shape.head_dim = 12;
+  expect_refused(arrays.request, arrays.facts, shape, "[xla] ");
+  shape = c.shape;
+  shape.scale = std::numeric_limits<double>::quiet_NaN();
+  expect_refused(arrays.request, arrays.facts, shape, "[xla] ");
+  const std::vector<int32_t> far = {1 << 30};
+  Facts facts = arrays.facts;
+  facts.q_offsets = far;
+  expect_refused(arrays.request, facts, c.shape,
+                 "[xla] positions must be within +-1073741824");
+  other = arrays.request;
+  other.masks = {*parse_mask("documents")};
+  expect_refused(other, arrays.facts, c.shape,
+                 "[facts] documents needs doc_ids");
+  other = arrays.request;
+  other.ceilings.max_steps = 1;
+  other.tile = arrays.request.tile;
+  AttentionCase wide = plain_attention("causal", 200, 200, 16);
+  AttentionArrays big(wide);
+  big.request.ceilings.max_steps = 3;
+  const auto over =
+      lane.forward(big.request, big.facts, *make_plan(big.request, big.facts),
+                   wide.shape, big.forward(true));
+  ASSERT_FALSE(over);
+  EXPECT_EQ(over.error().message,
+            "[contract] steps must be at most max_steps 3, found 10");
+}
+
+TEST(XlaOpen, SaysWhatIsMissing) {
+  XlaOptions options;
+  options.plugin = "/nowhere/plugin.so";
+  const auto absent = XlaLane::open(options);
+  ASSERT_FALSE(absent);
+  EXPECT_NE(absent.error().message.find("/nowhere/plugin.so"),
+            std::string::npos)
+      << absent.error().message;
+  options.plugin = "no_such_plugin";
+  EXPECT_FALSE(XlaLane::open(options));
+}
+
+TEST_P(Xla, HasTheDevicesOfThePlugin) {
+  XlaOptions options;
+  options.plugin = GetParam();
+  options.device = 1000;
+  const auto none = XlaLane::open(options);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("1000"), std::string::npos)
+      << none.error().message;
+  const XlaLane lane = fresh_lane(GetParam());
+  EXPECT_EQ(lane.place().platform, "cpu");
+  EXPECT_TRUE(lane.place().api.starts_with("0.")) << lane.place().api;
 }
 
 }  // namespace
