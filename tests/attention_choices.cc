@@ -251,8 +251,8 @@ std::vector<AttentionCase> attention_choices(uint64_t seed) {
   return cases;
 }
 
-AttentionCase plain_attention(const char* mask, int64_t q_len,
-                              int64_t kv_len, int64_t dim) {
+AttentionCase plain_attention(const char* mask, int64_t q_len, int64_t kv_len,
+                              int64_t dim) {
   AttentionCase c;
   c.plan = case_of({{mask}}, 1, q_len, kv_len, {64, 64}, false, 2);
   c.plan.q_offsets.reset();

@@ -32,6 +32,9 @@ struct XlaOptions {
   // A path, or a known plugin's name: "xla_cpu_pjrt".
   std::string plugin = "xla_cpu_pjrt";
   int64_t device = 0;  // its number among the plugin's
+  // What the plugin is started with, "cpu_device_count=8": a whole number, a
+  // number, true, false, or else a text.
+  std::vector<std::string> client_options;
   XlaMethod method = XlaMethod::worklist;
   // Compiled programs are kept here for other processes; empty: nowhere.
   std::string cache_folder;

@@ -76,9 +76,9 @@ class Maker {
   Maker(const Shape& s, const Bound& bound) : s_(s), bound_(bound) {
     for (const Argument& a : arguments_of(s)) {
       if (a.type.element != Element::i32) continue;
-      const bool padded_with_none =
-          a.name.starts_with("q_") || a.name.starts_with("k_") ||
-          a.name == "picks";
+      const bool padded_with_none = a.name.starts_with("q_") ||
+                                    a.name.starts_with("k_") ||
+                                    a.name == "picks";
       arrays_[a.name] = room(a.type.dims, padded_with_none ? kNone : 0);
     }
   }
@@ -172,8 +172,7 @@ class Maker {
   }
 
   void add_picks(int64_t b) {
-    int32_t* out =
-        row_of("picks", b, s_.pick_heads * s_.q_len * s_.picks_k);
+    int32_t* out = row_of("picks", b, s_.pick_heads * s_.q_len * s_.picks_k);
     for (int64_t head = 0; head < s_.pick_heads; ++head) {
       for (int64_t q = 0; q < bound_.q_len; ++q) {
         const int32_t* from =

@@ -16,10 +16,10 @@ using Values = Writer::Values;
 
 // A row of blocks: its queries, and what they bring.
 struct Row {
-  Value q, dout;      // [K/V heads, heads of each, queries, dim]
-  Value lse, delta;   // without the dim
-  Value dlse;         // where sink logits need it
-  Value unclean;      // q, dout; scalars
+  Value q, dout;     // [K/V heads, heads of each, queries, dim]
+  Value lse, delta;  // without the dim
+  Value dlse;        // where sink logits need it
+  Value unclean;     // q, dout; scalars
   Value unclean_dout;
 };
 
@@ -34,12 +34,12 @@ class Backward {
     const Row row = load(unit, q_begin);
     const Value dq = w_.real(0, row.q.dims());
     const Value live = w_.truth(false, {s_.block_q()});
-    const Values ran = blocks(
-        {arrays[1], arrays[2], dq, live},
-        [&](const Block& b, const std::optional<Value>& tile_class,
-            const Values& carried) {
-          return block(unit, b, tile_class, row, carried);
-        });
+    const Values ran =
+        blocks({arrays[1], arrays[2], dq, live},
+               [&](const Block& b, const std::optional<Value>& tile_class,
+                   const Values& carried) {
+                 return block(unit, b, tile_class, row, carried);
+               });
     Values out = arrays;
     out[0] = write_rows(w_, s_, arrays[0], ran[2], unit, q_begin);
     out[1] = ran[0];
@@ -86,23 +86,22 @@ class Backward {
     ds = w_.mul(ds, w_.real(static_cast<float>(s_.scale), dims));
     ds = w_.select(legal, ds, zero);
 
-    const Value column = w_.div(
-        b.k_begin, w_.integer(static_cast<int32_t>(s_.block_kv())));
+    const Value column =
+        w_.div(b.k_begin, w_.integer(static_cast<int32_t>(s_.block_kv())));
     const Value unclean_key = w_.reshape(
         w_.slice(unclean_, std::array{unit.batch, column}, {1, 1}), {});
-    const Value dk_more =
-        weighted_queries(w_, ds, row.q, {scores.legal, scores.all_legal, row.unclean});
+    const Value dk_more = weighted_queries(
+        w_, ds, row.q, {scores.legal, scores.all_legal, row.unclean});
     const Value dv_more = weighted_queries(
         w_, p, row.dout, {scores.legal, scores.all_legal, row.unclean_dout});
-    const Value dq_more =
-        weighted_keys(w_, ds, scores.keys, {scores.legal, scores.all_legal, unclean_key});
+    const Value dq_more = weighted_keys(
+        w_, ds, scores.keys, {scores.legal, scores.all_legal, unclean_key});
     const Value dk =
         add_to_key_rows(w_, s_, carried[0], dk_more, unit, b.k_begin);
     const Value dv =
         add_to_key_rows(w_, s_, carried[1], dv_more, unit, b.k_begin);
     const Value dq = w_.add(carried[2], dq_more);
-    const Value live =
-        w_.either(carried[3], w_.reduce_any(scores.legal, {1}));
+    const Value live = w_.either(carried[3], w_.reduce_any(scores.legal, {1}));
     return {dk, dv, dq, live};
   }
 
@@ -110,13 +109,12 @@ class Backward {
                   const Value& sums) {
     const Dims& dims = row.lse.dims();
     const Value live = w_.broadcast(has_key, dims, {2});
-    const Value sink = w_.broadcast(
-        head_numbers(w_, s_, "sink_logits", unit), dims, {0, 1});
+    const Value sink =
+        w_.broadcast(head_numbers(w_, s_, "sink_logits", unit), dims, {0, 1});
     const Value p = w_.exp(w_.sub(sink, row.lse));
     const Value taken = w_.negate(w_.mul(p, row.delta));
     const Value each = w_.select(live, taken, row.dlse);
-    const Value more =
-        w_.reshape(w_.reduce_sum(each, {2}), {s_.unit_heads()});
+    const Value more = w_.reshape(w_.reduce_sum(each, {2}), {s_.unit_heads()});
     const Value before =
         w_.slice(sums, std::array{unit.head}, {s_.unit_heads()});
     return w_.update(sums, w_.add(before, more), std::array{unit.head});
@@ -139,9 +137,9 @@ std::string backward_program(const Shape& s) {
   start.push_back(w.real(0, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim}));
   if (s.sink_logits) start.push_back(w.real(0, {s.heads}));
   Walk walk(w, s);
-  Values results = walk.rows(
-      start, [&](const Unit& unit, const Value& q_begin,
-                 const Walk::Blocks& blocks, const Values& arrays) {
+  Values results =
+      walk.rows(start, [&](const Unit& unit, const Value& q_begin,
+                           const Walk::Blocks& blocks, const Values& arrays) {
         return backward.row(unit, q_begin, blocks, arrays);
       });
   results[1] = w.convert(results[1], s.element);

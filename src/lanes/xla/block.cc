@@ -35,8 +35,8 @@ Value clean(Writer& w, const Value& rows, const Value& valid, int64_t along) {
 
 Value head_numbers(Writer& w, const Shape& s, const std::string& array,
                    const Unit& unit) {
-  const Value numbers = w.slice(w.argument(array), std::array{unit.head},
-                                {s.unit_heads()});
+  const Value numbers =
+      w.slice(w.argument(array), std::array{unit.head}, {s.unit_heads()});
   return w.reshape(numbers, {kv_of(s), group_of(s)});
 }
 
@@ -96,11 +96,10 @@ Value unclean_columns(Writer& w, const Shape& s, const std::string& array) {
                    w.slice(all, std::array{b, zero, zero, zero}, one);
                const Value bad = w.negate(w.is_finite(rows));
                const Value keys = valid_keys(w, s, b, zero, s.kv_len);
-               const Value counted =
-                   w.both(bad, w.broadcast(keys, one, {2}));
-               const Value tiles = w.reshape(
-                   counted, {1, s.kv_heads, s.columns(), s.block_kv(),
-                             all.dims().back()});
+               const Value counted = w.both(bad, w.broadcast(keys, one, {2}));
+               const Value tiles =
+                   w.reshape(counted, {1, s.kv_heads, s.columns(), s.block_kv(),
+                                       all.dims().back()});
                const Value found = w.reduce_any(tiles, {1, 3, 4});
                return Values{
                    w.update(carried.front(), found, std::array{b, zero})};
@@ -131,21 +130,20 @@ Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
   const Writer::Branch all = [&] { return Values{w.truth(true, pairs)}; };
   const Writer::Branch some = [&] { return Values{legal_pairs(w, s, block)}; };
   // A full tile that crosses the lengths is judged pair by pair.
-  out.legal = tile_class
-                  ? w.choose(*tile_class, std::array{none, some, all, some})
-                        .front()
-                  : some().front();
-  out.all_legal = tile_class ? w.compare(Compare::equal, *tile_class,
-                                         w.integer(kFull))
-                             : w.truth(false);
+  out.legal =
+      tile_class
+          ? w.choose(*tile_class, std::array{none, some, all, some}).front()
+          : some().front();
+  out.all_legal = tile_class
+                      ? w.compare(Compare::equal, *tile_class, w.integer(kFull))
+                      : w.truth(false);
   const Value counted =
       valid_keys(w, s, block.batch, block.k_begin, s.block_kv());
   const Value keys = key_rows(w, s, w.argument("k"), unit, block.k_begin);
   out.keys = clean(w, keys, counted, 1);
   const Value values = key_rows(w, s, w.argument("v"), unit, block.k_begin);
   out.values = clean(w, values, counted, 1);
-  const Value products =
-      w.dot(queries, out.keys, {{0}, {0}, {3}, {2}});
+  const Value products = w.dot(queries, out.keys, {{0}, {0}, {3}, {2}});
   const Dims& dims = products.dims();
   out.capped = w.mul(products, w.real(static_cast<float>(s.scale), dims));
   if (s.softcap == 0) return out;
@@ -218,30 +216,28 @@ Value weighted_keys(Writer& w, const Value& weights, const Value& key_rows,
     const Value end = w.integer(static_cast<int32_t>(p[3]));
     return w.count(
         zero, end, Values{start}, [&](const Value& j, const Values& sum) {
-          const Value weight = w.reshape(
-              w.slice(cast, std::array{zero, zero, zero, j},
-                      {p[0], p[1], p[2], 1}),
-              {p[0], p[1], p[2]});
-          const Value row =
-              w.reshape(w.slice(parts.rest, std::array{zero, j, zero},
-                                {p[0], 1, out[3]}),
-                        {p[0], out[3]});
+          const Value weight =
+              w.reshape(w.slice(cast, std::array{zero, zero, zero, j},
+                                {p[0], p[1], p[2], 1}),
+                        {p[0], p[1], p[2]});
+          const Value row = w.reshape(
+              w.slice(parts.rest, std::array{zero, j, zero}, {p[0], 1, out[3]}),
+              {p[0], out[3]});
           const Value may = w.reshape(
               w.slice(legal.pairs, std::array{zero, j}, {p[2], 1}), {p[2]});
-          const Value left = w.broadcast(w.convert(weight, Element::f32), out,
-                                         {0, 1, 2});
-          const Value right =
-              w.broadcast(row, out, {0, 3});
-          const Value term = counted(w, w.broadcast(may, out, {2}), left,
-                                     right);
+          const Value left =
+              w.broadcast(w.convert(weight, Element::f32), out, {0, 1, 2});
+          const Value right = w.broadcast(row, out, {0, 3});
+          const Value term =
+              counted(w, w.broadcast(may, out, {2}), left, right);
           return Values{w.add(sum.front(), term)};
         });
   };
   return guarded(w, legal, plain, careful);
 }
 
-Value weighted_queries(Writer& w, const Value& weights,
-                       const Value& query_rows, const Legal& legal) {
+Value weighted_queries(Writer& w, const Value& weights, const Value& query_rows,
+                       const Legal& legal) {
   const Value rows = factor(w, query_rows);
   const Value cast = w.convert(weights, rows.type.element);
   const Dims& p = weights.dims();
@@ -258,20 +254,19 @@ Value weighted_queries(Writer& w, const Value& weights,
     const Dims terms = {p[0], p[1], p[3], out[2]};
     return w.count(
         zero, end, Values{start}, [&](const Value& i, const Values& sum) {
-          const Value weight = w.reshape(
-              w.slice(cast, std::array{zero, zero, i, zero},
-                      {p[0], p[1], 1, p[3]}),
-              {p[0], p[1], p[3]});
+          const Value weight =
+              w.reshape(w.slice(cast, std::array{zero, zero, i, zero},
+                                {p[0], p[1], 1, p[3]}),
+                        {p[0], p[1], p[3]});
           const Value row =
               w.reshape(w.slice(parts.rest, std::array{zero, zero, i, zero},
                                 {p[0], p[1], 1, out[2]}),
                         {p[0], p[1], out[2]});
           const Value may = w.reshape(
               w.slice(legal.pairs, std::array{i, zero}, {1, p[3]}), {p[3]});
-          const Value left = w.broadcast(w.convert(weight, Element::f32),
-                                         terms, {0, 1, 2});
-          const Value right =
-              w.broadcast(row, terms, {0, 1, 3});
+          const Value left =
+              w.broadcast(w.convert(weight, Element::f32), terms, {0, 1, 2});
+          const Value right = w.broadcast(row, terms, {0, 1, 3});
           const Value term =
               counted(w, w.broadcast(may, terms, {2}), left, right);
           return Values{w.add(sum.front(), w.reduce_sum(term, {1}))};

@@ -39,9 +39,9 @@ Value is_unclean(Writer& w, const Value& rows);  // any element, a scalar
 struct Scores {
   Value legal;      // [block_q, block_kv]
   Value all_legal;  // a scalar; false where nobody says
-  Value keys;    // [K/V heads, block_kv, dim], clean of keys that do not count
+  Value keys;  // [K/V heads, block_kv, dim], clean of keys that do not count
   Value values;
-  Value capped;  // [K/V heads, heads of each, block_q, block_kv]
+  Value capped;                // [K/V heads, heads of each, block_q, block_kv]
   std::optional<Value> slope;  // of the cap, where it is on and asked for
 };
 Scores scores_of(Writer& w, const Shape& s, const Unit& unit,

@@ -83,14 +83,13 @@ class Forward {
     const Dims& wide = before.weighted.dims();
     const Value old =
         w_.mul(before.weighted, w_.broadcast(kept, wide, {0, 1, 2}));
-    const Value column = w_.div(
-        b.k_begin, w_.integer(static_cast<int32_t>(s_.block_kv())));
+    const Value column =
+        w_.div(b.k_begin, w_.integer(static_cast<int32_t>(s_.block_kv())));
     const Value unclean = w_.reshape(
         w_.slice(unclean_, std::array{unit.batch, column}, {1, 1}), {});
     const Legal pairs = {scores.legal, scores.all_legal, unclean};
     out.weighted = w_.add(old, weighted_keys(w_, p, scores.values, pairs));
-    out.live =
-        w_.either(before.live, w_.reduce_any(scores.legal, {1}));
+    out.live = w_.either(before.live, w_.reduce_any(scores.legal, {1}));
     return out;
   }
 
@@ -101,30 +100,29 @@ class Forward {
     const Value live = w_.broadcast(end.live, one, {2});
     Value no_key = w_.real(-kInf, one);  // its log-sum-exp
     if (s_.sink_logits) {
-      const Value sink = w_.broadcast(
-          head_numbers(w_, s_, "sink_logits", unit), one, {0, 1});
+      const Value sink =
+          w_.broadcast(head_numbers(w_, s_, "sink_logits", unit), one, {0, 1});
       no_key = sink;
       const Value maximum = w_.max(end.maximum, sink);
       const Value base = base_of(w_, maximum);
       const Value kept = exp_from(w_, end.maximum, base);
       const Value old = w_.mul(end.sum, kept);
       end.sum = w_.add(old, exp_from(w_, sink, base));
-      end.weighted =
-          w_.mul(end.weighted, w_.broadcast(kept, wide, {0, 1, 2}));
+      end.weighted = w_.mul(end.weighted, w_.broadcast(kept, wide, {0, 1, 2}));
       end.maximum = maximum;
     }
     const Value sums = w_.broadcast(end.sum, wide, {0, 1, 2});
     const Value quotient = w_.div(end.weighted, sums);
     const Value nothing = w_.real(0, wide);
-    const Value out = w_.select(w_.broadcast(live, wide, {0, 1, 2}), quotient,
-                                nothing);
+    const Value out =
+        w_.select(w_.broadcast(live, wide, {0, 1, 2}), quotient, nothing);
     // A legal row whose scores are all -inf has no softmax.
     const Value zero = w_.real(0, one);
     const Value nan = w_.real(std::numeric_limits<float>::quiet_NaN(), one);
     const Value base = base_of(w_, end.maximum);
     const Value sum_of_exp = w_.add(base, w_.log(end.sum));
-    const Value defined = w_.select(w_.compare(Compare::equal, end.sum, zero),
-                                    nan, sum_of_exp);
+    const Value defined =
+        w_.select(w_.compare(Compare::equal, end.sum, zero), nan, sum_of_exp);
     const Value lse = w_.select(live, defined, no_key);
     const Value new_out = write_rows(w_, s_, arrays[0], out, unit, q_begin);
     return {new_out, write_rows(w_, s_, arrays[1], lse, unit, q_begin)};

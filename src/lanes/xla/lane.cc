@@ -1,9 +1,11 @@
 // lanes/xla/lane.cc: a call: its contract, its program, its arrays, its run.
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <deque>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -112,8 +114,10 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
     s.plan_heads = std::max(s.plan_heads, s.pick_heads);
   }
   if (s.heads % s.plan_heads != 0) {
-    return invalid("xla", "heads must be a multiple of the plan's, found {} "
-                   "for {}", s.heads, s.plan_heads);
+    return invalid("xla",
+                   "heads must be a multiple of the plan's, found {} "
+                   "for {}",
+                   s.heads, s.plan_heads);
   }
   // The program counts in 32 bits.
   const double most = std::numeric_limits<int32_t>::max();
@@ -188,7 +192,8 @@ struct Output {
 };
 
 Output to_tensor(const MutableTensorView& tensor, const Dims& dims) {
-  return {xla::in_place(tensor, dims), [tensor](const void* from, const Dims& d) {
+  return {xla::in_place(tensor, dims),
+          [tensor](const void* from, const Dims& d) {
             xla::unstage(from, d, tensor);
           }};
 }
@@ -200,6 +205,39 @@ Output to_floats(std::span<float> to, const Dims& have, const Dims& dims) {
               xla::unstage(static_cast<const float*>(from), d, to.data(), have);
             }
           }};
+}
+
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number out{};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, out);
+  if (error != std::errc() || at != end) return {};
+  return out;
+}
+
+Result<pjrt::ClientOptions> read_client_options(
+    const std::vector<std::string>& options) {
+  pjrt::ClientOptions out;
+  for (const std::string& option : options) {
+    const size_t equals = option.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      return invalid("xla", "a client option must read as name=value, found {}",
+                     in_quotes(option));
+    }
+    const std::string name = option.substr(0, equals);
+    const std::string value = option.substr(equals + 1);
+    if (const auto whole = number_of<int64_t>(value)) {
+      out.emplace_back(name, *whole);
+    } else if (const auto real = number_of<double>(value)) {
+      out.emplace_back(name, *real);
+    } else if (value == "true" || value == "false") {
+      out.emplace_back(name, value == "true");
+    } else {
+      out.emplace_back(name, value);
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -252,9 +290,8 @@ struct XlaLane::State {
         *client, *device, {planned.kernel.key, full_text(planned)},
         [&]() -> Result<std::string> {
           const TraceSpan writing("xla", "write");
-          return planned.shape.backward
-                     ? xla::backward_program(planned.shape)
-                     : xla::forward_program(planned.shape);
+          return planned.shape.backward ? xla::backward_program(planned.shape)
+                                        : xla::forward_program(planned.shape);
         });
     if (!cached) return cached.error();
     run.contract = planned.kernel;
@@ -285,9 +322,9 @@ Result<XlaRun> XlaLane::State::run(const Planned& planned, const Bound& bound,
   {
     const Stopwatch watch(out.transfer_ms);
     for (const Argument& a : xla::arguments_of(s)) {
-      auto buffer = pjrt::to_device(
-          *client, *device, {dtype_of(a.type.element), a.type.dims},
-          inputs.of(a.name));
+      auto buffer = pjrt::to_device(*client, *device,
+                                    {dtype_of(a.type.element), a.type.dims},
+                                    inputs.of(a.name));
       if (!buffer) return buffer.error();
       there.push_back(std::move(*buffer));
     }
@@ -324,8 +361,8 @@ Result<XlaRun> XlaLane::State::run(const Planned& planned, const Bound& bound,
     auto e = pjrt::to_host(results->back(), &tiles, sizeof tiles);
     if (!e) return e.error();
   }
-  const int64_t all = bound.batch * s.heads * plan.forward.rows *
-                      plan.forward.columns;
+  const int64_t all =
+      bound.batch * s.heads * plan.forward.rows * plan.forward.columns;
   if (s.method == XlaMethod::worklist) {
     out.tiles_run = tiles * s.unit_heads();
     const int64_t visits = step_count(plan.forward) * (s.heads / s.plan_heads);
@@ -346,9 +383,11 @@ XlaLane::~XlaLane() = default;
 const XlaPlace& XlaLane::place() const { return state_->place; }
 
 Result<XlaLane> XlaLane::open(const XlaOptions& options) {
+  auto client_options = read_client_options(options.client_options);
+  if (!client_options) return client_options.error();
   auto plugin = pjrt::open_plugin({options.plugin, {}});
   if (!plugin) return plugin.error();
-  auto client = pjrt::open_client(**plugin);
+  auto client = pjrt::open_client(**plugin, *client_options);
   if (!client) return client.error();
   auto device = pjrt::find_device(**client, options.device);
   if (!device) return device.error();
@@ -391,8 +430,7 @@ Result<XlaRun> XlaLane::forward(const Request& request, const Facts& facts,
   return state_->run(
       *planned, *bound, plan, inputs,
       {to_tensor(t.out, {s.batch, s.heads, s.q_len, s.v_head_dim}),
-       t.lse.empty() ? to_floats({}, {}, rows)
-                     : to_floats(t.lse, have, rows)});
+       t.lse.empty() ? to_floats({}, {}, rows) : to_floats(t.lse, have, rows)});
 }
 
 Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,

@@ -12,8 +12,8 @@ namespace {
 // One of the facts of a batch row.
 Value row_fact(Writer& w, const Value& batch, RowFact fact) {
   const Value column = w.integer(static_cast<int32_t>(fact));
-  return w.reshape(w.slice(w.argument("rows"), std::array{batch, column}, {1, 1}),
-                   {});
+  return w.reshape(
+      w.slice(w.argument("rows"), std::array{batch, column}, {1, 1}), {});
 }
 
 // begin, begin + 1, ...
@@ -62,10 +62,9 @@ class Rule {
     names_ = mask.names;
     next_bound_ = first_bound;
     Value out = holds(mask.expr);
-    const Value queries =
-        valid_queries(w_, s_, block_.batch, block_.q_begin);
-    const Value keys = valid_keys(w_, s_, block_.batch, block_.k_begin,
-                                  s_.block_kv());
+    const Value queries = valid_queries(w_, s_, block_.batch, block_.q_begin);
+    const Value keys =
+        valid_keys(w_, s_, block_.batch, block_.k_begin, s_.block_kv());
     out = w_.both(out, of_queries(queries));
     out = w_.both(out, of_keys(keys));
     if (!names_.documents && !names_.segments) return out;
@@ -121,8 +120,8 @@ class Rule {
     }
     if (e.b >= 0) {
       const Value right = w_.element(bounds, right_at);
-      out = w_.both(out, compare_to(w_, Compare::less_or_equal, distance_,
-                                    right));
+      out = w_.both(out,
+                    compare_to(w_, Compare::less_or_equal, distance_, right));
     }
     return out;
   }
@@ -140,8 +139,8 @@ class Rule {
 
   Value picked(int64_t block) {
     const int64_t group = s_.plan_heads / s_.pick_heads;
-    const Value head = w_.div(block_.plan_head,
-                              w_.integer(static_cast<int32_t>(group)));
+    const Value head =
+        w_.div(block_.plan_head, w_.integer(static_cast<int32_t>(group)));
     const Value zero = w_.integer(0);
     const Value picks = w_.reshape(
         w_.slice(w_.argument("picks"),
@@ -170,9 +169,8 @@ class Rule {
         return w_.compare(Compare::equal, of_q, of_keys(k));
       }
       case Atom::prefix:
-        return of_keys(
-            compare_to(w_, Compare::less, keys_,
-                       row_fact(w_, block_.batch, RowFact::prefix)));
+        return of_keys(compare_to(w_, Compare::less, keys_,
+                                  row_fact(w_, block_.batch, RowFact::prefix)));
       case Atom::documents:
         return same("documents");
       case Atom::segments:
@@ -240,8 +238,7 @@ Value legal_pairs(Writer& w, const Shape& s, const Block& block) {
   if (s.masks.size() == 1) {
     return Rule(w, s, block).legal(s.masks.front(), 0);
   }
-  const auto group =
-      s.plan_heads / static_cast<int64_t>(s.masks.size());
+  const auto group = s.plan_heads / static_cast<int64_t>(s.masks.size());
   const Value number =
       w.div(block.plan_head, w.integer(static_cast<int32_t>(group)));
   std::vector<Writer::Branch> branches;

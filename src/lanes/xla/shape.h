@@ -64,7 +64,8 @@ inline constexpr int64_t kRowFacts = 4;
 // ranks and picks, as far as they are needed; then the arrays of the call.
 std::vector<Argument> arguments_of(const Shape& s);
 
-std::string forward_program(const Shape& s);   // out, lse, tiles
-std::string backward_program(const Shape& s);  // dq, dk, dv, dsink_logits, tiles
+std::string forward_program(const Shape& s);  // out, lse, tiles
+std::string backward_program(
+    const Shape& s);  // dq, dk, dv, dsink_logits, tiles
 
 }  // namespace tessera::xla

@@ -48,17 +48,17 @@ Unit Walk::unit_of(const Value& number) {
 Values Walk::rows(const Values& start, const RowBody& body) {
   const Value zero = w_.integer(0);
   const Value end = w_.integer(static_cast<int32_t>(s_.batch * s_.units()));
-  const Values out = w_.count(
-      zero, end, with_front(zero, start),
-      [&](const Value& number, const Values& carried) {
-        const Unit unit = unit_of(number);
-        tiles_ = carried.front();
-        const Values rest = without_front(carried, 1);
-        const Values next = s_.method == XlaMethod::worklist
-                                ? listed_rows(unit, rest, body)
-                                : single_row(unit, rest, body);
-        return with_front(tiles_, next);
-      });
+  const Values out = w_.count(zero, end, with_front(zero, start),
+                              [&](const Value& number, const Values& carried) {
+                                const Unit unit = unit_of(number);
+                                tiles_ = carried.front();
+                                const Values rest = without_front(carried, 1);
+                                const Values next =
+                                    s_.method == XlaMethod::worklist
+                                        ? listed_rows(unit, rest, body)
+                                        : single_row(unit, rest, body);
+                                return with_front(tiles_, next);
+                              });
   tiles_ = out.front();
   return without_front(out, 1);
 }
@@ -70,8 +70,7 @@ Values Walk::listed_rows(const Unit& unit, const Values& start,
   const Value list =
       w_.add(times(w_, unit.batch, s_.plan_heads), unit.plan_head);
   const Value begin = w_.element(range, list);
-  const Value end =
-      w_.element(range, w_.add(list, w_.integer(1)));
+  const Value end = w_.element(range, w_.add(list, w_.integer(1)));
   const Value steps = w_.argument("steps");
   const Values out = w_.loop(
       with_front(begin, with_front(tiles_, start)),

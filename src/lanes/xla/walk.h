@@ -19,9 +19,9 @@ class Walk {
   Walk(Writer& w, const Shape& s) : w_(w), s_(s) {}
 
   using Values = Writer::Values;
-  using BlockBody = std::function<Values(
-      const Block& block, const std::optional<Value>& tile_class,
-      const Values& carried)>;
+  using BlockBody = std::function<Values(const Block& block,
+                                         const std::optional<Value>& tile_class,
+                                         const Values& carried)>;
   // Visits the blocks of the row in hand; to be called once for each row.
   using Blocks = std::function<Values(const Values& start, const BlockBody&)>;
   using RowBody =
@@ -39,8 +39,7 @@ class Walk {
   Unit unit_of(const Value& number);
   Values listed_rows(const Unit& unit, const Values& start,
                      const RowBody& body);
-  Values single_row(const Unit& unit, const Values& start,
-                    const RowBody& body);
+  Values single_row(const Unit& unit, const Values& start, const RowBody& body);
 
   Writer& w_;
   const Shape& s_;

@@ -113,11 +113,10 @@ Value Writer::fresh(Type type) {
 Value Writer::op(std::string_view name, std::initializer_list<Value> operands,
                  std::string_view attributes, Type result) {
   Value out = fresh(std::move(result));
-  line(fmt::format(
-      "{} = \"stablehlo.{}\"({}){} : ({}) -> {}", out.name, name,
-      names_of(operands),
-      attributes.empty() ? "" : fmt::format(" {{{}}}", attributes),
-      types_of(operands), to_string(out.type)));
+  line(fmt::format("{} = \"stablehlo.{}\"({}){} : ({}) -> {}", out.name, name,
+                   names_of(operands),
+                   attributes.empty() ? "" : fmt::format(" {{{}}}", attributes),
+                   types_of(operands), to_string(out.type)));
   return out;
 }
 
@@ -190,9 +189,9 @@ Value Writer::compare(Compare how, const Value& a, const Value& b) {
       fmt::format("comparison_direction = #stablehlo<comparison_direction "
                   "{}>, compare_type = #stablehlo<comparison_type {}>",
                   kHow[static_cast<size_t>(how)],
-                  is_real(a.type)                   ? "FLOAT"
+                  is_real(a.type)                  ? "FLOAT"
                   : a.type.element == Element::i32 ? "SIGNED"
-                                                    : "UNSIGNED"),
+                                                   : "UNSIGNED"),
       {Element::i1, a.dims()});
 }
 
@@ -287,8 +286,8 @@ Value Writer::reduce(std::string_view kind, const Value& start, const Value& a,
   line(fmt::format("^bb0({}: {}, {}: {}):", left.name, t, right.name, t));
   ++depth_;
   const Value both_sides = same(kind, left, right);
-  line(fmt::format("\"stablehlo.return\"({}) : ({}) -> ()", both_sides.name,
-                   t));
+  line(
+      fmt::format("\"stablehlo.return\"({}) : ({}) -> ()", both_sides.name, t));
   --depth_;
   line(fmt::format("}}) {{dimensions = {}}} : ({}, {}) -> {}", array_text(over),
                    to_string(a.type), t, to_string(out.type)));
@@ -302,8 +301,8 @@ Value Writer::reduce_max(const Value& a, const Dims& over) {
 }
 
 Value Writer::reduce_sum(const Value& a, const Dims& over) {
-  const Value start = is_real(a.type) ? real(0, {}, a.type.element)
-                                      : integer(0);
+  const Value start =
+      is_real(a.type) ? real(0, {}, a.type.element) : integer(0);
   return reduce("add", start, a, over);
 }
 
@@ -425,13 +424,13 @@ Values Writer::choose(const Value& number, std::span<const Branch> branches) {
     });
   }
   text_.insert(
-      at, fmt::format("{:{}}%{}{} = \"stablehlo.case\"({}) ({{\n", "",
-                      2 * depth_, name,
-                      of.size() == 1 ? "" : fmt::format(":{}", of.size()),
-                      number.name));
+      at,
+      fmt::format("{:{}}%{}{} = \"stablehlo.case\"({}) ({{\n", "", 2 * depth_,
+                  name, of.size() == 1 ? "" : fmt::format(":{}", of.size()),
+                  number.name));
   const Values out = results_of(name, of);
-  line(fmt::format("}}) : ({}) -> ({})", to_string(number.type),
-                   types_of(out)));
+  line(
+      fmt::format("}}) : ({}) -> ({})", to_string(number.type), types_of(out)));
   return out;
 }
 
@@ -444,9 +443,9 @@ std::string Writer::module(std::string_view name, const Values& results) const {
       "    \"func.return\"({}) : ({}) -> ()\n"
       "  }}\n"
       "}}\n",
-      name, joined(arguments_, [](const Value& v) {
-        return v.name + ": " + to_string(v.type);
-      }),
+      name,
+      joined(arguments_,
+             [](const Value& v) { return v.name + ": " + to_string(v.type); }),
       types_of(results), text_, names_of(results), types_of(results));
 }
 

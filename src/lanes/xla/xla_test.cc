@@ -129,7 +129,9 @@ TEST_P(Xla, ChoicesAreRight) {
     ASSERT_TRUE(well_formed(c.plan)) << describe(c);
     if (auto fault = xla_fault(GetParam(), c, kMethods[i % 3])) {
       ADD_FAILURE() << "case " << i << ", run again with TESSERA_SEED=" << seed
-                    << "\n" << *fault << "\n" << describe(c);
+                    << "\n"
+                    << *fault << "\n"
+                    << describe(c);
     }
   }
 }
@@ -219,11 +221,11 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
     const Wanted want = wanted(arrays);
     const Plan plan = *make_plan(arrays.request, arrays.facts);
     for (const bool backward : {false, true}) {
-      const auto ran =
-          backward ? lane.backward(arrays.request, arrays.facts, plan, c.shape,
-                                   arrays.backward())
-                   : lane.forward(arrays.request, arrays.facts, plan, c.shape,
-                                  arrays.forward(true));
+      const auto ran = backward
+                           ? lane.backward(arrays.request, arrays.facts, plan,
+                                           c.shape, arrays.backward())
+                           : lane.forward(arrays.request, arrays.facts, plan,
+                                          c.shape, arrays.forward(true));
       ASSERT_TRUE(ran) << ran.error().message;
       compiles += ran->compiles;
       hits += ran->memory_hits;
@@ -255,8 +257,7 @@ TEST_P(Xla, WarmingCompilesWhatABatchNeeds) {
   AttentionCase c = ragged(random, 128);
   AttentionArrays arrays(c);
   XlaLane::Call call;
-  const auto refused =
-      lane.warm(arrays.request, arrays.facts, c.shape, call);
+  const auto refused = lane.warm(arrays.request, arrays.facts, c.shape, call);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "[xla] to compile before the batch is known, max_steps and "
@@ -265,10 +266,9 @@ TEST_P(Xla, WarmingCompilesWhatABatchNeeds) {
   const auto warm = lane.warm(arrays.request, arrays.facts, c.shape, call);
   ASSERT_TRUE(warm) << warm.error().message;
   EXPECT_EQ(warm->compiles, 1);
-  const auto ran =
-      lane.forward(arrays.request, arrays.facts,
-                   *make_plan(arrays.request, arrays.facts), c.shape,
-                   arrays.forward(true));
+  const auto ran = lane.forward(arrays.request, arrays.facts,
+                                *make_plan(arrays.request, arrays.facts),
+                                c.shape, arrays.forward(true));
   ASSERT_TRUE(ran) << ran.error().message;
   EXPECT_EQ(ran->compiles, 0);
   EXPECT_EQ(ran->memory_hits, 1);
@@ -341,6 +341,12 @@ TEST(XlaOpen, SaysWhatIsMissing) {
       << absent.error().message;
   options.plugin = "no_such_plugin";
   EXPECT_FALSE(XlaLane::open(options));
+  options.client_options = {"cpu_device_count"};
+  const auto malformed = XlaLane::open(options);
+  ASSERT_FALSE(malformed);
+  EXPECT_EQ(malformed.error().message,
+            "[xla] a client option must read as name=value, found "
+            "'cpu_device_count'");
 }
 
 TEST_P(Xla, HasTheDevicesOfThePlugin) {
@@ -351,6 +357,12 @@ TEST_P(Xla, HasTheDevicesOfThePlugin) {
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().message.find("1000"), std::string::npos)
       << none.error().message;
+  options.client_options = {"cpu_device_count=6"};
+  options.device = 5;
+  const auto sixth = XlaLane::open(options);
+  ASSERT_TRUE(sixth) << sixth.error().message;
+  options.device = 6;
+  EXPECT_FALSE(XlaLane::open(options));
   const XlaLane lane = fresh_lane(GetParam());
   EXPECT_EQ(lane.place().platform, "cpu");
   EXPECT_TRUE(lane.place().api.starts_with("0.")) << lane.place().api;
