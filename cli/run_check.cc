@@ -15,10 +15,12 @@ constexpr int64_t kKeyRows = 16;  // each walks all queries
 }  // namespace
 
 Result<Receipt::Check> check_run(const Request& request, const Facts& facts,
-                                 AttentionData& data, uint64_t seed) {
+                                 AttentionData& data, uint64_t seed,
+                                 bool flushes) {
   Progress progress("checking");
   JudgeOptions options;
   options.seed = seed;
+  options.flushes = flushes;
   options.progress = progress.callback();
   const bool full = can_judge_all(request, data.shape);
   if (!full) {

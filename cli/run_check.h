@@ -10,6 +10,7 @@ namespace tessera::cli {
 
 // Everything where it is small, else rows drawn by `seed`. Shows its progress.
 Result<Receipt::Check> check_run(const Request& request, const Facts& facts,
-                                 AttentionData& data, uint64_t seed);
+                                 AttentionData& data, uint64_t seed,
+                                 bool flushes = false);
 
 }  // namespace tessera::cli

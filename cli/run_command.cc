@@ -161,7 +161,7 @@ Result<int> run(const RunFlags& flags) {
     receipt.output_digest = output_digest(data);
   }
   if (flags.check) {
-    auto check = check_run(request, facts, data, o.seed);
+    auto check = check_run(request, facts, data, o.seed, o.lane->flushes);
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }

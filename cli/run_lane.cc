@@ -219,7 +219,7 @@ Result<LaneRun> run_xla(const LaneCall& c) {
 constexpr Lane kLanes[] = {
     {"cpu", open_cpu, more_of_cpu, run_cpu},
     {"reference", open_reference, more_of_reference, run_reference},
-    {"xla", open_xla, more_of_xla, run_xla},
+    {"xla", open_xla, more_of_xla, run_xla, true},
 };
 
 }  // namespace

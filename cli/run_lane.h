@@ -52,6 +52,8 @@ struct Lane {
   // What it needs beside the arrays, about.
   double (*more_bytes)(const AttentionData& shapes, const LaneOptions& options);
   Result<LaneRun> (*run)(const LaneCall& call);
+  // Takes and gives 0 for subnormal numbers, as a check must know.
+  bool flushes = false;
 };
 
 std::span<const Lane> lanes();

@@ -92,11 +92,11 @@ class KeyErrors {
         terms_(rows) {}
 
   void add(size_t row, double factor, double error, const double* x,
-           double tiny) {
+           double lost) {
     ++terms_[row];
     for (size_t d = 0; d < dim_; ++d) {
       size_[row * dim_ + d] += std::abs(factor * x[d]);
-      error_[row * dim_ + d] += error * std::abs(x[d]) + tiny;
+      error_[row * dim_ + d] += error * std::abs(x[d]) + lost;
     }
   }
   double at(size_t i) const {
@@ -394,7 +394,7 @@ BackwardTensors AttentionArrays::backward() {
   return t;
 }
 
-Wanted wanted(AttentionArrays& arrays) {
+Wanted wanted(AttentionArrays& arrays, bool flushes) {
   const AttentionCase& c = arrays.c;
   const AttentionShape& s = c.shape;
   const BackwardTensors t = arrays.backward();
@@ -408,7 +408,7 @@ Wanted wanted(AttentionArrays& arrays) {
   const auto backward =
       *reference_backward(arrays.request, arrays.facts, s, in, dout, dlse);
 
-  auto oracle = *RowOracle::bind(arrays.request, arrays.facts, s, t);
+  auto oracle = *RowOracle::bind(arrays.request, arrays.facts, s, t, flushes);
   Wanted w;
   w.out.resize(forward.out.size());
   w.lse.resize(forward.lse.size());
@@ -417,10 +417,7 @@ Wanted wanted(AttentionArrays& arrays) {
   const auto keys = index(t.k.batch * t.k.heads * t.k.tokens);
   KeyErrors dk(keys, s.head_dim), dv(keys, s.v_head_dim);
   std::vector<double> sink_sizes(sinks.size());
-  // The dot product of bf16 pairs takes and gives 0 for a subnormal number, so
-  // each term of a sum may lose 2^-126, or that times its other factor.
-  const double tiny = c.dtype == Dtype::bf16 ? kTiny32 : 0;
-  const double tiny_ds = tiny * std::abs(oracle.scale());
+  const double lost = oracle.rounding().lost;
   QueryRow row;
   QueryGradient gradient;
   size_t i = 0;
@@ -431,8 +428,7 @@ Wanted wanted(AttentionArrays& arrays) {
         oracle.backward(row, gradient);
         w.lse[i].error = row.lse.error;
         for (size_t d = 0; d < row.out.error.size(); ++d) {
-          w.out[i * row.out.error.size() + d].error =
-              row.out.error[d] + tiny * static_cast<double>(row.keys.size());
+          w.out[i * row.out.error.size() + d].error = row.out.error[d];
         }
         for (size_t d = 0; d < gradient.dq.error.size(); ++d) {
           w.dq[i * gradient.dq.error.size() + d].error = gradient.dq.error[d];
@@ -442,14 +438,10 @@ Wanted wanted(AttentionArrays& arrays) {
           const auto key =
               index((b * s.kv_heads + kv) * t.k.tokens + row.keys[j]);
           dk.add(key, oracle.scale() * gradient.ds.value[j],
-                 std::abs(oracle.scale()) * gradient.ds.error[j] + tiny_ds,
-                 q.data() + i * index(s.head_dim), tiny_ds);
+                 std::abs(oracle.scale()) * gradient.ds.error[j] + lost,
+                 q.data() + i * index(s.head_dim), lost);
           dv.add(key, gradient.weight.value[j], gradient.weight.error[j],
-                 dout.data() + i * index(s.v_head_dim), tiny);
-          for (int64_t d = 0; d < s.head_dim; ++d) {
-            w.dq[i * index(s.head_dim) + index(d)].error +=
-                tiny_ds * (1 + std::abs(k[key * index(s.head_dim) + index(d)]));
-          }
+                 dout.data() + i * index(s.v_head_dim), lost);
         }
         if (c.sinks) {
           w.dsinks[index(h)].error += gradient.sink.error;

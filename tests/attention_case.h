@@ -83,7 +83,8 @@ class AttentionArrays {
 struct Wanted {
   std::vector<Expected> out, lse, dq, dk, dv, dsinks;
 };
-Wanted wanted(AttentionArrays& arrays);
+// `flushes`: of a lane that takes and gives 0 for subnormal numbers.
+Wanted wanted(AttentionArrays& arrays, bool flushes = false);
 
 // Names the worst element that is beyond its error.
 std::optional<std::string> forward_fault(const Wanted& want,

@@ -68,11 +68,12 @@ std::vector<double> values(const Wanted& w) {
 }  // namespace
 
 std::optional<std::string> odd_numbers_fault(const char* mask, Dtype dtype,
-                                             const JudgedRun& run) {
+                                             const JudgedRun& run,
+                                             bool flushes) {
   AttentionCase c = plain_attention(mask, 140, 140, 40);
   c.dtype = dtype;
   AttentionArrays clean(c);
-  const Wanted want = wanted(clean);
+  const Wanted want = wanted(clean, flushes);
   const std::vector<double> before = values(want);
   if (auto fault = run(clean, want)) return fault;
   const std::vector<uint32_t> bits = written(clean);
@@ -83,7 +84,7 @@ std::optional<std::string> odd_numbers_fault(const char* mask, Dtype dtype,
       return fmt::format("{} for {} of token {}: {}", what, odd[0].array,
                          odd[0].token, describe(c));
     };
-    const Wanted want_odd = wanted(arrays);
+    const Wanted want_odd = wanted(arrays, flushes);
     const std::vector<double> after = values(want_odd);
     if (before == after) return fail("nothing changed");
     const auto fault = run(arrays, want_odd);

@@ -19,6 +19,7 @@ using JudgedRun =
 
 // Puts such numbers into q, k, v and dout of one case, a few at a time.
 std::optional<std::string> odd_numbers_fault(const char* mask, Dtype dtype,
-                                             const JudgedRun& run);
+                                             const JudgedRun& run,
+                                             bool flushes = false);
 
 }  // namespace tessera::testing

@@ -47,6 +47,12 @@
 //              + (8 + sqrt m) u) p_z |h - delta|
 //              + p_z (x + 3 u (|delta| + |h|)) ]
 //
+// Where subnormal numbers are taken for and given as 0, each product and each
+// result may lose f = 2^-126: the dot product of bf16 pairs does so, and so do
+// the threads of XLA's CPU plugins and TPUs. Then out, dq, dk, dv and dsink
+// err by f more for each term and once more at the end, p_j by f, and ds_j by
+// (2 + 2 Dv) f and, times the scale, by f again.
+//
 // A check that takes out and lse as given, because computing them again for
 // every query would take too long, leaves their errors out: pi becomes
 // (12 u) + (D + 4) u S + 2 u |lse|, with the S of the pair alone, and x loses
@@ -66,14 +72,15 @@ double score_error(const RowFacts& row) {
 
 }  // namespace
 
-Rounding rounding_of(Dtype dtype) {
+Rounding rounding_of(Dtype dtype, bool flushes) {
+  const double lost = flushes ? kTiny32 : 0;
   switch (dtype) {
     case Dtype::bf16:
-      return {0x1p-8, 0x1p-134, 0x1p-8, 0x1.fep127};
+      return {0x1p-8, 0x1p-134, 0x1p-8, 0x1.fep127, kTiny32};
     case Dtype::f16:
-      return {0x1p-11, 0x1p-25, 0x1p-11, 65504};
+      return {0x1p-11, 0x1p-25, 0x1p-11, 65504, lost};
     default:
-      return {kEps32, 0x1p-150, 0, std::numeric_limits<float>::max()};
+      return {kEps32, 0x1p-150, 0, std::numeric_limits<float>::max(), lost};
   }
 }
 

@@ -18,8 +18,10 @@ struct Rounding {
   double output_tiny = 0;  // the same where the result is subnormal, absolute
   double product = 0;      // of P and dS, which 16-bit inputs may round
   double largest = 0;      // what the output's dtype can hold
+  double lost = 0;         // absolute, of each product and each result
 };
-Rounding rounding_of(Dtype dtype);
+// `flushes`: the lane's processor takes and gives 0 for a subnormal number.
+Rounding rounding_of(Dtype dtype, bool flushes = false);
 
 // One query of one head.
 struct RowFacts {

@@ -104,12 +104,14 @@ class KeySums {
         size_(value_.size()),
         terms_(static_cast<size_t>(rows)) {}
 
-  void add(size_t row, double factor, double factor_error, const double* x) {
+  // Each product may lose `lost`.
+  void add(size_t row, double factor, double factor_error, const double* x,
+           double lost) {
     ++terms_[row];
     for (size_t d = 0; d < dim_; ++d) {
       const size_t at = row * dim_ + d;
       value_[at] += factor * x[d];
-      error_[at] += factor_error * std::abs(x[d]);
+      error_[at] += factor_error * std::abs(x[d]) + lost;
       size_[at] += std::abs(factor * x[d]);
     }
   }
@@ -153,7 +155,7 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
   BackwardTensors inputs;
   inputs.q = tensors.q, inputs.k = tensors.k, inputs.v = tensors.v;
   inputs.sink_logits = tensors.sink_logits;
-  auto oracle = RowOracle::bind(request, facts, shape, inputs);
+  auto oracle = RowOracle::bind(request, facts, shape, inputs, options.flushes);
   if (!oracle) return oracle.error();
   const TensorView out = as_const(tensors.out);
   const std::vector<Place> rows =
@@ -183,7 +185,7 @@ Result<Verdict> judge_backward(const Request& request, const Facts& facts,
                                const BackwardTensors& tensors,
                                const JudgeOptions& options) {
   const TraceSpan span("check", "backward");
-  auto bound = RowOracle::bind(request, facts, shape, tensors);
+  auto bound = RowOracle::bind(request, facts, shape, tensors, options.flushes);
   if (!bound) return bound.error();
   RowOracle& oracle = *bound;
   const bool full = options.query_rows == 0;
@@ -219,12 +221,15 @@ Result<Verdict> judge_backward(const Request& request, const Facts& facts,
     const int64_t kv_head = h / (shape.heads / shape.kv_heads);
     const double* x = oracle.query(b, h, q);
     const double* g = oracle.dout(b, h, q);
+    const double lost = oracle.rounding().lost;
     for (size_t j = 0; j < row.keys.size(); ++j) {
       const auto key = static_cast<size_t>(
           (b * shape.kv_heads + kv_head) * request.kv_len + row.keys[j]);
       dk_sums.add(key, oracle.scale() * gradient.ds.value[j],
-                  std::abs(oracle.scale()) * gradient.ds.error[j], x);
-      dv_sums.add(key, gradient.weight.value[j], gradient.weight.error[j], g);
+                  std::abs(oracle.scale()) * gradient.ds.error[j] + lost, x,
+                  lost);
+      dv_sums.add(key, gradient.weight.value[j], gradient.weight.error[j], g,
+                  lost);
     }
     const auto head = static_cast<size_t>(h);
     sinks[head].value += gradient.sink.value;

@@ -19,6 +19,7 @@ struct JudgeOptions {
   int64_t query_rows = 0;
   int64_t key_rows = 0;
   uint64_t seed = 0;
+  bool flushes = false;  // the lane takes and gives 0 for subnormal numbers
   std::function<void(double)> progress;  // share done, 0 to 1
 };
 

@@ -60,7 +60,7 @@ size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 RowOracle::RowOracle(Legality legality, const Request& request,
                      const AttentionShape& shape,
-                     const BackwardTensors& tensors)
+                     const BackwardTensors& tensors, bool flushes)
     : legality_(std::move(legality)),
       shape_(shape),
       tensors_(tensors),
@@ -68,7 +68,7 @@ RowOracle::RowOracle(Legality legality, const Request& request,
       q_len_(request.q_len),
       kv_len_(request.kv_len),
       scale_(shape.scale_or_default()),
-      rounding_(rounding_of(tensors.q.dtype)),
+      rounding_(rounding_of(tensors.q.dtype, flushes)),
       q_(index(shape.head_dim)),
       k_(index(shape.head_dim)),
       v_(index(shape.v_head_dim)),
@@ -78,7 +78,8 @@ RowOracle::RowOracle(Legality legality, const Request& request,
 
 Result<RowOracle> RowOracle::bind(const Request& request, const Facts& facts,
                                   const AttentionShape& shape,
-                                  const BackwardTensors& tensors) {
+                                  const BackwardTensors& tensors,
+                                  bool flushes) {
   if (shape.heads < 1 || shape.kv_heads < 1 ||
       shape.heads % shape.kv_heads != 0) {
     return invalid("check", "kv_heads must divide heads, found {} for {}",
@@ -90,7 +91,7 @@ Result<RowOracle> RowOracle::bind(const Request& request, const Facts& facts,
     return invalid("check", "plan heads must divide heads, found {} for {}",
                    legality->heads(), shape.heads);
   }
-  return RowOracle(std::move(*legality), request, shape, tensors);
+  return RowOracle(std::move(*legality), request, shape, tensors, flushes);
 }
 
 const double* RowOracle::query(int64_t b, int64_t h, int64_t q) {
@@ -152,6 +153,9 @@ void RowOracle::forward(int64_t b, int64_t h, int64_t q, QueryRow& row) {
       row.out.error[d] += (rho * p + kTiny32) * std::abs(v_[d]);
     }
   }
+  row.lse.error += rounding_.lost;
+  const double terms = static_cast<double>(row.keys.size()) + 1;
+  for (double& error : row.out.error) error += terms * rounding_.lost;
 }
 
 void RowOracle::backward(const QueryRow& row, QueryGradient& gradient) {
@@ -189,17 +193,19 @@ void RowOracle::backward(const QueryRow& row, QueryGradient& gradient) {
         3 * kEps32 * (std::abs(a.value) + std::abs(delta.value) + std::abs(h));
     const double w = cap_slope(row.score[j], shape_.softcap);
     gradient.weight.value[j] = p;
-    gradient.weight.error[j] = (pi + rounding_.product) * p + kTiny32;
+    gradient.weight.error[j] =
+        (pi + rounding_.product) * p + kTiny32 + rounding_.lost;
     gradient.ds.value[j] = p * t * w;
     gradient.ds.error[j] =
         w * std::abs(t) *
             ((pi + rounding_.product + 8 * kEps32) * p + kTiny32) +
-        p * (w * t_error + (std::abs(t) + t_error) * omega);
+        p * (w * t_error + (std::abs(t) + t_error) * omega) + ds_lost();
     const double ds = gradient.ds.value[j];
     const double ds_error = gradient.ds.error[j] + sum_error(n) * std::abs(ds);
     for (size_t d = 0; d < k_.size(); ++d) {
       gradient.dq.value[d] += scale_ * ds * k_[d];
-      gradient.dq.error[d] += std::abs(scale_ * k_[d]) * ds_error;
+      gradient.dq.error[d] += std::abs(scale_ * k_[d]) * ds_error +
+                              (1 + std::abs(k_[d])) * rounding_.lost;
     }
   }
   if (!tensors_.sink_logits) return;
@@ -210,7 +216,7 @@ void RowOracle::backward(const QueryRow& row, QueryGradient& gradient) {
   gradient.sink.value = p * t;
   gradient.sink.error =
       ((pi + std::abs(z) * kEps32) * p + kTiny32) * std::abs(t) +
-      p * (delta_error + 3 * kEps32 * size);
+      p * (delta_error + 3 * kEps32 * size) + rounding_.lost;
 }
 
 void RowOracle::key_gradient(int64_t b, int64_t kv_head_of_key, int64_t key,
@@ -253,16 +259,18 @@ void RowOracle::key_gradient(int64_t b, int64_t kv_head_of_key, int64_t key,
       const double ds_error =
           w * std::abs(t) *
               ((pi + rounding_.product + 8 * kEps32) * p + kTiny32) +
-          p * (w * t_error + (std::abs(t) + t_error) * omega);
-      const double p_error = (pi + rounding_.product) * p + kTiny32;
+          p * (w * t_error + (std::abs(t) + t_error) * omega) + ds_lost();
+      const double p_error =
+          (pi + rounding_.product) * p + kTiny32 + rounding_.lost;
       for (size_t d = 0; d < q_.size(); ++d) {
         dk.value[d] += scale_ * ds * q_[d];
-        dk.error[d] += std::abs(scale_ * q_[d]) * ds_error;
+        dk.error[d] += std::abs(scale_ * q_[d]) * ds_error +
+                       (1 + std::abs(q_[d])) * rounding_.lost;
         dk_size[d] += std::abs(scale_ * ds * q_[d]);
       }
       for (size_t d = 0; d < g_.size(); ++d) {
         dv.value[d] += p * g_[d];
-        dv.error[d] += std::abs(g_[d]) * p_error;
+        dv.error[d] += std::abs(g_[d]) * p_error + rounding_.lost;
         dv_size[d] += std::abs(p * g_[d]);
       }
     }
@@ -297,7 +305,8 @@ Expected RowOracle::sink_gradient(int64_t h) {
       sum.value += p * t;
       sum.error += (pi * p + kTiny32) * std::abs(t) +
                    p * (dot_error(shape_.v_head_dim) * delta.size +
-                        3 * kEps32 * (std::abs(delta.value) + std::abs(e)));
+                        3 * kEps32 * (std::abs(delta.value) + std::abs(e))) +
+                   rounding_.lost;
       size += std::abs(p * t);
     }
   }

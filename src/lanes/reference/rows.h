@@ -49,7 +49,8 @@ class RowOracle {
   // only where a function says so. Views must outlive it.
   static Result<RowOracle> bind(const Request& request, const Facts& facts,
                                 const AttentionShape& shape,
-                                const BackwardTensors& tensors);
+                                const BackwardTensors& tensors,
+                                bool flushes = false);
 
   void forward(int64_t b, int64_t h, int64_t q, QueryRow& row);
   // Of a row that forward() filled.
@@ -70,7 +71,12 @@ class RowOracle {
 
  private:
   RowOracle(Legality legality, const Request& request,
-            const AttentionShape& shape, const BackwardTensors& tensors);
+            const AttentionShape& shape, const BackwardTensors& tensors,
+            bool flushes);
+  // Of ds: what its products may lose, the scale's left out.
+  double ds_lost() const {
+    return (2 + 2 * static_cast<double>(shape_.v_head_dim)) * rounding_.lost;
+  }
   int64_t plan_head(int64_t h) const {
     return h / (shape_.heads / legality_.heads());
   }

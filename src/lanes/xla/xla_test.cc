@@ -92,7 +92,7 @@ std::optional<std::string> xla_fault(const XlaLane& lane, XlaMethod method,
 std::optional<std::string> xla_fault(const std::string& plugin,
                                      const AttentionCase& c, XlaMethod method) {
   AttentionArrays arrays(c);
-  const Wanted want = wanted(arrays);
+  const Wanted want = wanted(arrays, true);
   const Result<XlaLane>& lane = lane_of(plugin, method);
   return lane ? xla_fault(*lane, method, arrays, want) : lane.error().message;
 }
@@ -144,7 +144,8 @@ TEST_P(Xla, WhatIsNotFiniteReachesItsLegalPairsOnly) {
     };
     const Dtype dtype =
         method == XlaMethod::worklist ? Dtype::f32 : Dtype::bf16;
-    const auto fault = odd_numbers_fault("!window(6, 6) & causal", dtype, run);
+    const auto fault =
+        odd_numbers_fault("!window(6, 6) & causal", dtype, run, true);
     EXPECT_FALSE(fault) << *fault;
   }
 }
@@ -218,7 +219,7 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
     AttentionCase c = ragged(random, batch % 2 == 0 ? 128 : 100);
     AttentionArrays arrays(c);
     arrays.request.ceilings = {64, 8};
-    const Wanted want = wanted(arrays);
+    const Wanted want = wanted(arrays, true);
     const Plan plan = *make_plan(arrays.request, arrays.facts);
     for (const bool backward : {false, true}) {
       const auto ran = backward
