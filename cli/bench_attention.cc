@@ -26,6 +26,7 @@
 #include "cli/bench_run.h"
 #include "cli/machine.h"
 #include "cli/numbers.h"
+#include "cli/temp_folder.h"
 #include "kernels/peak/peak.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"
@@ -142,34 +143,6 @@ Result<Settings> parse(const Options& o) {
 }
 
 // Where the peers find the document ids.
-class TempFolder {
- public:
-  TempFolder() = default;
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  ~TempFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  Result<void> make() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "tessera-bench-XXXXXX")
-            .string();
-    if (!mkdtemp(name.data())) {
-      return io_error("bench", "a temporary folder must open, found {} not",
-                      in_quotes(name));
-    }
-    path_ = name;
-    return {};
-  }
-  std::string file(const std::string& name) const {
-    return (std::filesystem::path(path_) / name).string();
-  }
-
- private:
-  std::string path_;
-};
-
 Result<std::string> write_ids(const TempFolder& folder, int64_t tokens) {
   const std::string path = folder.file(fmt::format("documents{}.npy", tokens));
   const int64_t shape[] = {tokens};

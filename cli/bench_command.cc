@@ -10,14 +10,17 @@ Work add_bench(CLI::App& app, CLI::App*& command) {
   command->require_subcommand(0, 1);
   CLI::App* plan = nullptr;
   CLI::App* attention = nullptr;
+  CLI::App* recompile = nullptr;
   Work on_plan = add_bench_plan(*command, plan);
   Work on_attention = add_bench_attention(*command, attention);
+  Work on_recompile = add_bench_recompile(*command, recompile);
   return [=]() -> Result<int> {
     if (plan->parsed()) return on_plan();
     if (attention->parsed()) return on_attention();
+    if (recompile->parsed()) return on_recompile();
     return invalid("cli",
-                   "bench must be told what to measure (plan or attention), "
-                   "found nothing");
+                   "bench must be told what to measure (plan, attention or "
+                   "recompile), found nothing");
   };
 }
 

@@ -1,0 +1,112 @@
+// cli/recompile_peer.cc: hands a script the batches as files and reads what it
+// says.
+#include "cli/recompile_peer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "base/child.h"
+#include "base/files.h"
+#include "base/npy.h"
+#include "base/text.h"
+#include "cli/bench_cases.h"
+#include "cli/numbers.h"
+#include "cli/temp_folder.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kScript = "recompile_flex.py";
+constexpr const char* kVariable = "TESSERA_TORCH_PYTHON";
+
+json not_measured(const std::string& why) {
+  return json::array({{{"peer", "flex"}, {"why", why}}});
+}
+
+// Ids [batch, row, token], and [batch, 2 + rows] of length, window and counts.
+Result<void> write_batches(const RecompilePeerRequest& r,
+                           const std::string& ids_path,
+                           const std::string& sizes_path) {
+  std::vector<int32_t> ids, sizes;
+  const auto most = static_cast<size_t>(r.sizes.tokens);
+  for (const RaggedBatch& b : r.batches) {
+    const auto length = static_cast<size_t>(b.length());
+    for (size_t row = 0; row < b.counts.size(); ++row) {
+      const auto from = b.ids.begin() + static_cast<ptrdiff_t>(row * length);
+      ids.insert(ids.end(), from, from + static_cast<ptrdiff_t>(length));
+      ids.insert(ids.end(), most - length, -1);
+    }
+    sizes.push_back(static_cast<int32_t>(length));
+    sizes.push_back(static_cast<int32_t>(b.window));
+    sizes.insert(sizes.end(), b.counts.begin(), b.counts.end());
+  }
+  const auto count = static_cast<int64_t>(r.batches.size());
+  const int64_t ids_shape[] = {count, r.sizes.rows, r.sizes.tokens};
+  const int64_t sizes_shape[] = {count, 2 + r.sizes.rows};
+  auto ids_bytes = write_npy(ids_shape, ids);
+  if (!ids_bytes) return ids_bytes.error();
+  auto sizes_bytes = write_npy(sizes_shape, sizes);
+  if (!sizes_bytes) return sizes_bytes.error();
+  if (auto ok = write_file(ids_path, *ids_bytes); !ok) return ok;
+  return write_file(sizes_path, *sizes_bytes);
+}
+
+}  // namespace
+
+json run_recompile_peer(const RecompilePeerRequest& r) {
+  const char* interpreter = std::getenv(kVariable);
+  if (!interpreter || !*interpreter) {
+    return not_measured(fmt::format("{} is not set", kVariable));
+  }
+  const std::string script =
+      (std::filesystem::path(r.folder) / kScript).string();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(script, ignored)) {
+    return not_measured("there is no " + in_quotes(script));
+  }
+  TempFolder folder;
+  if (auto ok = folder.make(); !ok) return not_measured(ok.error().message);
+  const std::string ids = folder.file("ids.npy");
+  const std::string sizes = folder.file("sizes.npy");
+  if (auto ok = write_batches(r, ids, sizes); !ok) {
+    return not_measured(ok.error().message);
+  }
+  const auto child = run_child(
+      {interpreter, script, "--ids", ids, "--sizes", sizes, "--heads",
+       std::to_string(r.shape.heads), "--kv-heads",
+       std::to_string(r.shape.kv_heads), "--head-dim",
+       std::to_string(r.shape.head_dim), "--dtype",
+       std::string(dtype_word(r.dtype)), "--threads", std::to_string(r.threads),
+       "--budget", fmt::format("{}", r.limit * 0.9)},
+      {{"OMP_NUM_THREADS", std::to_string(r.threads)},
+       {"TORCHINDUCTOR_COMPILE_THREADS", "1"},
+       {"TORCHINDUCTOR_CACHE_DIR", folder.file("inductor")},
+       {"PYTHONDONTWRITEBYTECODE", "1"}},
+      r.limit);
+  if (!child) return not_measured(child.error().message);
+  json out = json::array();
+  for (const std::string_view row : split(child->out, '\n')) {
+    json line = json::parse(row, nullptr, /*allow_exceptions=*/false);
+    if (line.is_object() && line.contains("peer")) {
+      out.push_back(std::move(line));
+    }
+  }
+  if (child->timed_out) {
+    out.push_back(
+        not_measured(fmt::format("killed after {:.0f} s", child->seconds))[0]);
+  } else if (child->exit_code != 0) {
+    const std::string_view said = trim(child->err);
+    out.push_back(not_measured(
+        fmt::format("exit {}: {}", child->exit_code,
+                    in_quotes(said.substr(said.rfind('\n') + 1))))[0]);
+  }
+  return out;
+}
+
+}  // namespace tessera::cli
