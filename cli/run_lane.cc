@@ -29,20 +29,24 @@ double f32_bytes(const AttentionData& d) {
   return data_bytes(d).all * 4 / static_cast<double>(byte_width(d.dtype));
 }
 
-// What the lane would refuse only when all arrays are there.
-Result<void> open_cpu(const AttentionData& d, LaneOptions& options) {
-  if (auto isa = choose_isa(options.cpu.isa); !isa) return isa.error();
+// What a lane would refuse only when all arrays are there.
+Result<void> check_dims(const AttentionData& d, std::string_view lane) {
   for (const auto& [dim, what] :
        {std::pair(d.shape.head_dim, "--head-dim"),
         std::pair(d.shape.v_head_dim, "--v-head-dim")}) {
     if (dim % kDimStep != 0 || dim > kMaxDim) {
       return invalid("cli",
-                     "{} must be a multiple of {} up to {} for --lane cpu, "
+                     "{} must be a multiple of {} up to {} for --lane {}, "
                      "found {}",
-                     what, kDimStep, kMaxDim, dim);
+                     what, kDimStep, kMaxDim, lane, dim);
     }
   }
   return {};
+}
+
+Result<void> open_cpu(const AttentionData& d, LaneOptions& options) {
+  if (auto isa = choose_isa(options.cpu.isa); !isa) return isa.error();
+  return check_dims(d, "cpu");
 }
 
 // Backward sums dq in fp32: at most a quarter of q, out, dout and dq.
@@ -152,7 +156,8 @@ Result<LaneRun> run_reference(const LaneCall& c) {
   return out;
 }
 
-Result<void> open_xla(const AttentionData&, LaneOptions& options) {
+Result<void> open_xla(const AttentionData& d, LaneOptions& options) {
+  if (auto e = check_dims(d, "xla"); !e) return e;
   auto lane = XlaLane::open(options.xla);
   if (!lane) return lane.error();
   options.opened.emplace(std::move(*lane));
