@@ -11,16 +11,19 @@ Work add_bench(CLI::App& app, CLI::App*& command) {
   CLI::App* plan = nullptr;
   CLI::App* attention = nullptr;
   CLI::App* recompile = nullptr;
+  CLI::App* xla = nullptr;
   Work on_plan = add_bench_plan(*command, plan);
   Work on_attention = add_bench_attention(*command, attention);
   Work on_recompile = add_bench_recompile(*command, recompile);
+  Work on_xla = add_bench_xla(*command, xla);
   return [=]() -> Result<int> {
     if (plan->parsed()) return on_plan();
     if (attention->parsed()) return on_attention();
     if (recompile->parsed()) return on_recompile();
+    if (xla->parsed()) return on_xla();
     return invalid("cli",
-                   "bench must be told what to measure (plan, attention or "
-                   "recompile), found nothing");
+                   "bench must be told what to measure (plan, attention, "
+                   "recompile or xla), found nothing");
   };
 }
 

@@ -381,6 +381,12 @@ Result<int> run(const Options& o) {
     Progress progress("FlexAttention");
     peers = run_recompile_peer({*o.peers, batches, s.sizes, s.shape, s.dtype,
                                 machine_threads(), s.peer_limit});
+    for (json& p : peers) {
+      const auto pairs = p.value("pairs", int64_t{0});
+      if (p.contains("why") || pairs == totals.legal_pairs) continue;
+      p["why"] = fmt::format("it counts {} legal pairs, ours are {}", pairs,
+                             totals.legal_pairs);
+    }
   }
   const json result = result_json(o, s, lane->place(), totals, peers);
   if (o.out) {
