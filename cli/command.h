@@ -25,5 +25,6 @@ Work add_run(CLI::App& app, CLI::App*& command);
 Work add_compile(CLI::App& app, CLI::App*& command);
 Work add_bench(CLI::App& app, CLI::App*& command);
 Work add_schedule(CLI::App& app, CLI::App*& command);
+Work add_bridge(CLI::App& app, CLI::App*& command);
 
 }  // namespace tessera::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/attention.h"
+#include "tessera/bridge.h"
 #include "tessera/contract.h"
 #include "tessera/cpu.h"
 #include "tessera/facts.h"

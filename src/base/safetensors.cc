@@ -34,13 +34,6 @@ const DtypeName& entry(Dtype dtype) {
   return kDtypes[static_cast<size_t>(dtype)];
 }
 
-std::optional<Dtype> find_dtype(std::string_view name) {
-  for (const DtypeName& d : kDtypes) {
-    if (d.name == name) return d.dtype;
-  }
-  return {};
-}
-
 // A tensor with the place its header claims.
 struct Placed {
   std::string name;
@@ -139,6 +132,13 @@ Result<void> check_cover(std::vector<Placed>& placed, int64_t data_size) {
 }
 
 }  // namespace
+
+std::optional<Dtype> find_dtype(std::string_view name) {
+  for (const DtypeName& d : kDtypes) {
+    if (d.name == name) return d.dtype;
+  }
+  return {};
+}
 
 std::string_view to_string(Dtype dtype) { return entry(dtype).name; }
 

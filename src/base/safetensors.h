@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,9 @@ struct Tensor {
   std::vector<int64_t> shape;
   std::string_view bytes;
 };
+
+// The dtype that to_string() spells so.
+std::optional<Dtype> find_dtype(std::string_view name);
 
 struct Safetensors {
   std::map<std::string, Tensor, std::less<>> tensors;

@@ -1,0 +1,29 @@
+// cli/bridge_report.h: what the bridge ran, as a receipt and in words.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "receipt/receipt.h"
+#include "tessera/bridge.h"
+
+namespace tessera::cli {
+
+struct BridgeReport {
+  BridgeSpec spec;
+  XlaPlace place;
+  BridgeRun run;
+  std::string artifact_file, shapes_file;
+  std::string inputs_file;  // "": drawn from the seed
+  uint64_t seed = 0;
+  std::map<std::string, std::string> input_digests;
+  std::string output_digest;
+  Receipt::Check check;
+};
+
+// One JSON object; docs/bridge.md explains its fields.
+std::string bridge_json(const BridgeReport& report, int indent = -1);
+std::string bridge_text(const BridgeReport& report);
+
+}  // namespace tessera::cli

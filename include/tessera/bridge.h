@@ -1,0 +1,113 @@
+// tessera/bridge.h: the jax_bridge lane: what JAX exported (`jax.export`), run
+// through any PJRT plugin; attention or any other operation (docs/bridge.md).
+//
+//   auto spec = parse_bridge_spec(json);           // beside the artifact
+//   auto lane = BridgeLane::open({});              // once
+//   auto ran = lane->run(artifact, *spec, inputs, outputs);
+//
+// Programs are JAX's, not ours: their key is the whole artifact with its
+// shapes, which is wider than a kernel contract. What JAX baked in (a mask, a
+// length, a scale) is part of it, so another one is another compile.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/attention.h"
+#include "tessera/contract.h"
+#include "tessera/result.h"
+#include "tessera/tensor.h"
+#include "tessera/xla.h"
+
+namespace tessera {
+
+struct BridgeArray {
+  std::string name;
+  Dtype dtype = Dtype::f32;
+  std::vector<int64_t> shape;
+  // Of an integer input that may be drawn: the least value and the largest.
+  std::optional<std::pair<int64_t, int64_t>> range;
+};
+
+// An operation that says it is attention, so that it can be judged.
+struct BridgeAttention {
+  std::string mask;   // of the mask language
+  bool bshd = false;  // the layout; else [batch, heads, tokens, dim]
+  std::optional<double> scale;
+  double softcap = 0;
+  // Which array is what: "q", "k", "v", "out" and, where there are any, "lse",
+  // "sink_logits", "doc_ids", "q_doc_ids", "valid_token_counts",
+  // "prefix_lengths", "q_offsets".
+  std::map<std::string, std::string> roles;
+};
+
+// What the file of shapes says of an artifact.
+struct BridgeSpec {
+  std::string name;       // "attention"
+  std::string operation;  // any word
+  int64_t artifact_bytes = 0;
+  uint32_t artifact_crc32 = 0;
+  std::string jax;  // its version
+  int64_t calling_convention_version = 0;
+  std::vector<std::string> platforms;  // that it was exported for
+  bool platform_index = false;         // its first argument says which it is
+  std::vector<BridgeArray> inputs, outputs;
+  std::vector<int64_t> kept_inputs;  // those that the program really takes
+  std::optional<BridgeAttention> attention;
+};
+
+Result<BridgeSpec> parse_bridge_spec(std::string_view json);
+
+// The array of that role, among inputs and outputs; null where there is none.
+const BridgeArray* find_role(const BridgeSpec& spec, std::string_view role);
+
+struct BridgeOptions {
+  std::string plugin = "xla_cpu_pjrt";  // a path, or a known plugin's name
+  int64_t device = 0;                   // its number among the plugin's
+  // Compiled programs are kept here for other processes; empty: nowhere.
+  std::string cache_folder;
+  int64_t max_cache_bytes = int64_t{1} << 30;
+};
+
+struct BridgeRun {
+  KernelContract contract;                 // of the artifact and its shapes
+  std::string artifact_digest;             // 32 hex digits
+  int64_t compiles = 0;                    // the compiler really ran
+  int64_t memory_hits = 0, disk_hits = 0;  // else one of these
+  double compile_ms = 0, transfer_ms = 0, run_ms = 0;
+  std::vector<std::string> warnings;  // of the cache on disk
+};
+
+class BridgeLane {
+ public:
+  // Of the kind `unavailable` where there is no such plugin or device, or the
+  // build cannot load any.
+  static Result<BridgeLane> open(const BridgeOptions& options);
+  BridgeLane(BridgeLane&&) noexcept;
+  BridgeLane& operator=(BridgeLane&&) noexcept;
+  ~BridgeLane();
+
+  const XlaPlace& place() const;
+
+  // All of the spec's inputs and outputs, in its order; inputs that the program
+  // does not take may be null. Whether the artifact is that of the spec is
+  // checked before the plugin sees it, its own shapes before it runs. Safe from
+  // any thread.
+  Result<BridgeRun> run(std::string_view artifact, const BridgeSpec& spec,
+                        std::span<const void* const> inputs,
+                        std::span<void* const> outputs) const;
+
+ private:
+  struct State;
+  explicit BridgeLane(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera

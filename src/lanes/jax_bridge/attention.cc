@@ -1,0 +1,253 @@
+// lanes/jax_bridge/attention.cc: roles become a request, facts and tensors.
+#include "lanes/jax_bridge/attention.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/tensor_rows.h"
+#include "base/text.h"
+#include "mask/bind.h"
+
+namespace tessera::bridge {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+constexpr std::string_view kWhere = "bridge";
+
+bool is_output(const BridgeSpec& spec, const BridgeArray& array) {
+  return &array >= spec.outputs.data() &&
+         &array < spec.outputs.data() + spec.outputs.size();
+}
+
+std::string type_text(Dtype dtype, const Shape& shape) {
+  return fmt::format("{} [{}]", to_string(dtype), fmt::join(shape, ", "));
+}
+
+// [batch, heads, tokens, dim] in the layout's order.
+Shape ordered(const BridgeSpec& spec, int64_t batch, int64_t heads,
+              int64_t tokens, int64_t dim) {
+  if (spec.attention->bshd) return {batch, tokens, heads, dim};
+  return {batch, heads, tokens, dim};
+}
+
+struct Sizes {
+  int64_t batch = 0, heads = 0, kv_heads = 0, q_len = 0, kv_len = 0;
+  int64_t head_dim = 0, v_head_dim = 0;
+  Dtype dtype = Dtype::f32;
+};
+
+Result<const BridgeArray*> needed(const BridgeSpec& spec,
+                                  std::string_view role) {
+  const BridgeArray* out = find_role(spec, role);
+  if (out) return out;
+  const auto at = spec.attention->roles.find(std::string(role));
+  if (at == spec.attention->roles.end()) {
+    return invalid(kWhere, "attention must have the role {}, found none for it",
+                   role);
+  }
+  return invalid(kWhere,
+                 "a role must name an input or an output, found {} for {}",
+                 in_quotes(at->second), role);
+}
+
+// Four sizes, none of them 0, in the order [batch, heads, tokens, dim].
+Result<Shape> four_sizes(const BridgeSpec& spec, std::string_view role) {
+  auto array = needed(spec, role);
+  if (!array) return array.error();
+  const Shape& s = (*array)->shape;
+  if (s.size() != 4 || std::count(s.begin(), s.end(), 0) > 0) {
+    return invalid(kWhere,
+                   "{} must have four sizes, none of them 0, found [{}] for {}",
+                   role, fmt::join(s, ", "), in_quotes((*array)->name));
+  }
+  if (spec.attention->bshd) return Shape{s[0], s[2], s[1], s[3]};
+  return s;
+}
+
+Result<Sizes> sizes_of(const BridgeSpec& spec) {
+  auto q = four_sizes(spec, "q");
+  if (!q) return q.error();
+  auto k = four_sizes(spec, "k");
+  if (!k) return k.error();
+  auto v = four_sizes(spec, "v");
+  if (!v) return v.error();
+  Sizes out;
+  out.batch = (*q)[0], out.heads = (*q)[1];
+  out.q_len = (*q)[2], out.head_dim = (*q)[3];
+  out.kv_heads = (*k)[1], out.kv_len = (*k)[2];
+  out.v_head_dim = (*v)[3];
+  out.dtype = find_role(spec, "q")->dtype;
+  if (!is_float_dtype(out.dtype)) {
+    return invalid(kWhere, "q must be F32, BF16 or F16, found {}",
+                   to_string(out.dtype));
+  }
+  if (out.heads % out.kv_heads != 0) {
+    return invalid(kWhere,
+                   "the heads of k must divide those of q, found {} "
+                   "for {}",
+                   out.kv_heads, out.heads);
+  }
+  return out;
+}
+
+// What every role must be, of those that there may be.
+struct Rule {
+  std::string_view role;
+  bool output = false, needed = false;
+  Dtype dtype = Dtype::i32;
+  Shape shape;
+};
+
+std::vector<Rule> rules_of(const BridgeSpec& spec, const Sizes& s) {
+  const auto kv = [&](int64_t dim) {
+    return ordered(spec, s.batch, s.kv_heads, s.kv_len, dim);
+  };
+  const auto q = [&](int64_t dim) {
+    return ordered(spec, s.batch, s.heads, s.q_len, dim);
+  };
+  const Dtype ints = Dtype::i32;
+  return {
+      {"q", false, true, s.dtype, q(s.head_dim)},
+      {"k", false, true, s.dtype, kv(s.head_dim)},
+      {"v", false, true, s.dtype, kv(s.v_head_dim)},
+      {"out", true, true, s.dtype, q(s.v_head_dim)},
+      {"lse", true, false, Dtype::f32, {s.batch, s.heads, s.q_len}},
+      {"sink_logits", false, false, Dtype::f32, {s.heads}},
+      {"doc_ids", false, false, ints, {s.batch, s.kv_len}},
+      {"q_doc_ids", false, false, ints, {s.batch, s.q_len}},
+      {"valid_token_counts", false, false, ints, {s.batch}},
+      {"prefix_lengths", false, false, ints, {s.batch}},
+      {"q_offsets", false, false, ints, {s.batch}},
+  };
+}
+
+Result<void> check_rule(const BridgeSpec& spec, const Rule& rule) {
+  const bool given = spec.attention->roles.contains(std::string(rule.role));
+  if (!given && !rule.needed) return {};
+  auto array = needed(spec, rule.role);
+  if (!array) return array.error();
+  if (is_output(spec, **array) != rule.output) {
+    return invalid(kWhere, "{} must be an {}, found {}", rule.role,
+                   rule.output ? "output" : "input", in_quotes((*array)->name));
+  }
+  if ((*array)->dtype != rule.dtype || (*array)->shape != rule.shape) {
+    return invalid(kWhere, "{} must be {}, found {} for {}", rule.role,
+                   type_text(rule.dtype, rule.shape),
+                   type_text((*array)->dtype, (*array)->shape),
+                   in_quotes((*array)->name));
+  }
+  return {};
+}
+
+Result<Request> request_of(const BridgeSpec& spec, const Sizes& sizes) {
+  auto mask = parse_mask(spec.attention->mask);
+  if (!mask) return mask.error();
+  Request out;
+  out.masks = {std::move(*mask)};
+  out.batch = sizes.batch;
+  out.q_len = sizes.q_len;
+  out.kv_len = sizes.kv_len;
+  if (auto ok = check_request(out); !ok) return ok.error();
+  return out;
+}
+
+template <class View, class Pointer>
+View view_of(const BridgeSpec& spec, Pointer data, const BridgeArray& array) {
+  const Shape& s = array.shape;
+  return spec.attention->bshd
+             ? View::bshd(data, array.dtype, s[0], s[1], s[2], s[3])
+             : View::bhsd(data, array.dtype, s[0], s[1], s[2], s[3]);
+}
+
+}  // namespace
+
+Result<void> check_attention(const BridgeSpec& spec) {
+  auto sizes = sizes_of(spec);
+  if (!sizes) return sizes.error();
+  for (const Rule& rule : rules_of(spec, *sizes)) {
+    if (auto ok = check_rule(spec, rule); !ok) return ok;
+  }
+  if (spec.attention->softcap < 0) {
+    return invalid(kWhere, "attention.softcap must be 0 or more, found {}",
+                   spec.attention->softcap);
+  }
+  auto request = request_of(spec, *sizes);
+  if (!request) return request.error();
+  const Names names = names_of(*request);
+  struct Fact {
+    bool named;
+    const char* role;
+  };
+  for (const Fact& fact : {Fact{names.documents || names.segments, "doc_ids"},
+                           Fact{names.prefix, "prefix_lengths"}}) {
+    if (!fact.named) continue;
+    if (auto array = needed(spec, fact.role); !array) return array.error();
+  }
+  if (names.picks) {
+    return invalid(kWhere,
+                   "attention.mask must name no picks of blocks, found {}",
+                   in_quotes(spec.attention->mask));
+  }
+  return {};
+}
+
+Result<AttentionCall> attention_call(const BridgeSpec& spec,
+                                     std::span<const void* const> inputs,
+                                     std::span<void* const> outputs) {
+  auto sizes = sizes_of(spec);
+  if (!sizes) return sizes.error();
+  auto request = request_of(spec, *sizes);
+  if (!request) return request.error();
+  AttentionCall out;
+  out.request = std::move(*request);
+  out.shape.heads = sizes->heads;
+  out.shape.kv_heads = sizes->kv_heads;
+  out.shape.head_dim = sizes->head_dim;
+  out.shape.v_head_dim = sizes->v_head_dim;
+  out.shape.scale = spec.attention->scale;
+  out.shape.softcap = spec.attention->softcap;
+
+  const auto input = [&](const BridgeArray& array) {
+    return inputs[static_cast<size_t>(&array - spec.inputs.data())];
+  };
+  const auto output = [&](const BridgeArray& array) {
+    return outputs[static_cast<size_t>(&array - spec.outputs.data())];
+  };
+  const auto tensor = [&](std::string_view role) {
+    const BridgeArray& array = *find_role(spec, role);
+    return view_of<TensorView>(spec, input(array), array);
+  };
+  const auto count = [](const BridgeArray& array) {
+    size_t n = 1;
+    for (const int64_t size : array.shape) n *= static_cast<size_t>(size);
+    return n;
+  };
+  const auto ints = [&](std::string_view role) -> std::optional<Ints> {
+    const BridgeArray* array = find_role(spec, role);
+    if (!array) return {};
+    return Ints(static_cast<const int32_t*>(input(*array)), count(*array));
+  };
+  out.tensors.q = tensor("q");
+  out.tensors.k = tensor("k");
+  out.tensors.v = tensor("v");
+  const BridgeArray& made = *find_role(spec, "out");
+  out.tensors.out = view_of<MutableTensorView>(spec, output(made), made);
+  if (const BridgeArray* lse = find_role(spec, "lse")) {
+    out.tensors.lse = {static_cast<float*>(output(*lse)), count(*lse)};
+  }
+  if (const BridgeArray* sinks = find_role(spec, "sink_logits")) {
+    out.tensors.sink_logits = {static_cast<const float*>(input(*sinks)),
+                               count(*sinks)};
+  }
+  out.facts.doc_ids = ints("doc_ids");
+  out.facts.q_doc_ids = ints("q_doc_ids");
+  out.facts.valid_token_counts = ints("valid_token_counts");
+  out.facts.prefix_lengths = ints("prefix_lengths");
+  out.facts.q_offsets = ints("q_offsets");
+  return out;
+}
+
+}  // namespace tessera::bridge
