@@ -266,7 +266,7 @@ Result<void> run_batches(const XlaLane& lane, const Settings& s,
 }
 
 json result_json(const Options& o, const Settings& s, const XlaPlace& place,
-                 const Totals& t, const json& peers) {
+                 const Totals& t, const std::vector<RecompilePeer>& peers) {
   json out = {
       {"version", kVersion},
       {"cpu", cpu_model()},
@@ -301,12 +301,12 @@ json result_json(const Options& o, const Settings& s, const XlaPlace& place,
       {"cpu_ms", t.cpu_ms},
       {"warnings", t.warnings},
   };
-  if (o.peers) out["peers"] = peers;
+  for (const RecompilePeer& p : peers) out["peers"].push_back(to_json(p));
   return out;
 }
 
 void print(const Options& o, const Settings& s, const XlaPlace& place,
-           const Totals& t, const json& peers) {
+           const Totals& t, const std::vector<RecompilePeer>& peers) {
   const auto each = [&](double ms) {
     return ms / static_cast<double>(t.batches);
   };
@@ -336,23 +336,19 @@ void print(const Options& o, const Settings& s, const XlaPlace& place,
       "xla {:.3g} ms and {:.3g} ms transfer, cpu {:.3g} ms\n",
       t.plan_ms, t.compile_ms, each(t.plan_ms), each(t.xla_ms),
       each(t.transfer_ms), each(t.cpu_ms));
-  for (const json& p : peers) {
-    const std::string name = p.value("peer", "flex") +
-                             (p.contains("mode") ? ", " : "") +
-                             p.value("mode", "");
-    if (p.contains("why")) {
-      fmt::print("peer        {}: not measured: {}\n", name,
-                 p["why"].get<std::string>());
+  for (const RecompilePeer& p : peers) {
+    const std::string name = "flex" + (p.mode.empty() ? "" : " " + p.mode);
+    if (!p.why.empty()) {
+      fmt::print("peer        {}: not measured: {}\n", name, p.why);
     }
-    if (!p.contains("compiles")) continue;
+    if (p.batches == 0) continue;
+    const auto batches_run = static_cast<double>(p.batches);
     fmt::print(
-        "peer        {}: {} compiles, {} batches, {} of them not compiled; "
-        "forward, a batch: mask {:.3g} ms, run {:.3g} ms; compile {:.0f} ms\n",
-        name, p.value("compiles", 0), p.value("batches", 0),
-        p.value("eager", 0),
-        p.value("mask_ms", 0.0) / std::max(1, p.value("batches", 0)),
-        p.value("run_ms", 0.0) / std::max(1, p.value("batches", 0)),
-        p.value("compile_ms", 0.0));
+        "peer        {}: {} compiles in {:.0f} ms, {} batches of {} lengths, "
+        "{} of them not compiled;\n            a batch, forward: mask {:.3g} "
+        "ms, run {:.3g} ms\n",
+        name, p.compiles, p.compile_ms, p.batches, p.lengths, p.eager,
+        p.mask_ms / batches_run, p.run_ms / batches_run);
   }
   for (const std::string& w : t.warnings) fmt::print("warning     {}\n", w);
   std::fflush(stdout);
@@ -376,16 +372,15 @@ Result<int> run(const Options& o) {
   }
   auto ran = run_batches(*lane, s, batches, totals);
   if (!ran) return ran.error();
-  json peers = json::array();
+  std::vector<RecompilePeer> peers;
   if (o.peers) {
     Progress progress("FlexAttention");
     peers = run_recompile_peer({*o.peers, batches, s.sizes, s.shape, s.dtype,
                                 machine_threads(), s.peer_limit});
-    for (json& p : peers) {
-      const auto pairs = p.value("pairs", int64_t{0});
-      if (p.contains("why") || pairs == totals.legal_pairs) continue;
-      p["why"] = fmt::format("it counts {} legal pairs, ours are {}", pairs,
-                             totals.legal_pairs);
+    for (RecompilePeer& p : peers) {
+      if (!p.why.empty() || p.pairs == totals.legal_pairs) continue;
+      p.why = fmt::format("it counts {} legal pairs, ours are {}", p.pairs,
+                          totals.legal_pairs);
     }
   }
   const json result = result_json(o, s, lane->place(), totals, peers);

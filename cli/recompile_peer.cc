@@ -25,8 +25,23 @@ using nlohmann::json;
 constexpr const char* kScript = "recompile_flex.py";
 constexpr const char* kVariable = "TESSERA_TORCH_PYTHON";
 
-json not_measured(const std::string& why) {
-  return json::array({{{"peer", "flex"}, {"why", why}}});
+RecompilePeer not_measured(const std::string& why) {
+  RecompilePeer peer;
+  peer.why = why;
+  return peer;
+}
+
+void read(const json& line, const char* key, int64_t& into) {
+  const auto at = line.find(key);
+  if (at != line.end() && at->is_number_integer()) into = at->get<int64_t>();
+}
+void read(const json& line, const char* key, double& into) {
+  const auto at = line.find(key);
+  if (at != line.end() && at->is_number()) into = at->get<double>();
+}
+void read(const json& line, const char* key, std::string& into) {
+  const auto at = line.find(key);
+  if (at != line.end() && at->is_string()) into = at->get<std::string>();
 }
 
 // Ids [batch, row, token], and [batch, 2 + rows] of length, window and counts.
@@ -59,23 +74,55 @@ Result<void> write_batches(const RecompilePeerRequest& r,
 
 }  // namespace
 
-json run_recompile_peer(const RecompilePeerRequest& r) {
+std::vector<RecompilePeer> parse_recompile_lines(std::string_view text) {
+  std::vector<RecompilePeer> out;
+  for (const std::string_view row : split(text, '\n')) {
+    const json line = json::parse(row, nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object()) continue;
+    RecompilePeer p;
+    read(line, "mode", p.mode);
+    if (p.mode.empty()) continue;
+    read(line, "why", p.why);
+    read(line, "batches", p.batches);
+    read(line, "compiles", p.compiles);
+    read(line, "lengths", p.lengths);
+    read(line, "eager", p.eager);
+    read(line, "pairs", p.pairs);
+    read(line, "mask_ms", p.mask_ms);
+    read(line, "compile_ms", p.compile_ms);
+    read(line, "run_ms", p.run_ms);
+    read(line, "error", p.error);
+    out.push_back(std::move(p));
+  }
+  return out;
+}
+
+json to_json(const RecompilePeer& p) {
+  return {{"peer", "flex"},         {"mode", p.mode},
+          {"why", p.why},           {"batches", p.batches},
+          {"compiles", p.compiles}, {"lengths", p.lengths},
+          {"eager", p.eager},       {"pairs", p.pairs},
+          {"mask_ms", p.mask_ms},   {"compile_ms", p.compile_ms},
+          {"run_ms", p.run_ms},     {"error", p.error}};
+}
+
+std::vector<RecompilePeer> run_recompile_peer(const RecompilePeerRequest& r) {
   const char* interpreter = std::getenv(kVariable);
   if (!interpreter || !*interpreter) {
-    return not_measured(fmt::format("{} is not set", kVariable));
+    return {not_measured(fmt::format("{} is not set", kVariable))};
   }
   const std::string script =
       (std::filesystem::path(r.folder) / kScript).string();
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(script, ignored)) {
-    return not_measured("there is no " + in_quotes(script));
+    return {not_measured("there is no " + in_quotes(script))};
   }
   TempFolder folder;
-  if (auto ok = folder.make(); !ok) return not_measured(ok.error().message);
+  if (auto ok = folder.make(); !ok) return {not_measured(ok.error().message)};
   const std::string ids = folder.file("ids.npy");
   const std::string sizes = folder.file("sizes.npy");
   if (auto ok = write_batches(r, ids, sizes); !ok) {
-    return not_measured(ok.error().message);
+    return {not_measured(ok.error().message)};
   }
   const auto child = run_child(
       {interpreter, script, "--ids", ids, "--sizes", sizes, "--heads",
@@ -89,22 +136,18 @@ json run_recompile_peer(const RecompilePeerRequest& r) {
        {"TORCHINDUCTOR_CACHE_DIR", folder.file("inductor")},
        {"PYTHONDONTWRITEBYTECODE", "1"}},
       r.limit);
-  if (!child) return not_measured(child.error().message);
-  json out = json::array();
-  for (const std::string_view row : split(child->out, '\n')) {
-    json line = json::parse(row, nullptr, /*allow_exceptions=*/false);
-    if (line.is_object() && line.contains("peer")) {
-      out.push_back(std::move(line));
-    }
-  }
+  if (!child) return {not_measured(child.error().message)};
+  std::vector<RecompilePeer> out = parse_recompile_lines(child->out);
   if (child->timed_out) {
     out.push_back(
-        not_measured(fmt::format("killed after {:.0f} s", child->seconds))[0]);
+        not_measured(fmt::format("killed after {:.0f} s", child->seconds)));
   } else if (child->exit_code != 0) {
     const std::string_view said = trim(child->err);
     out.push_back(not_measured(
         fmt::format("exit {}: {}", child->exit_code,
-                    in_quotes(said.substr(said.rfind('\n') + 1))))[0]);
+                    in_quotes(said.substr(said.rfind('\n') + 1)))));
+  } else if (out.empty()) {
+    out.push_back(not_measured("it said nothing"));
   }
   return out;
 }

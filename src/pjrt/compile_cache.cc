@@ -14,6 +14,7 @@
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/trace.h"
 #include "pjrt/identity.h"
 #include "pjrt/varied.h"
 
@@ -269,8 +270,10 @@ std::optional<std::string> CompileCache::State::disk_key(
 std::shared_ptr<const Loaded> CompileCache::State::from_disk(
     const Client& client, const Device& device, const std::string& entry,
     Warnings& warnings) {
+  TraceSpan span("cache", "read");
   const auto bytes = store->get(entry, warnings);
   if (!bytes) return nullptr;
+  span.note("bytes", static_cast<int64_t>(bytes->size()));
   auto loaded = load(client, device, *bytes);
   if (loaded) return std::make_shared<const Loaded>(std::move(*loaded));
   std::string warning =
@@ -292,6 +295,7 @@ std::shared_ptr<const Loaded> CompileCache::State::from_disk(
 void CompileCache::State::to_disk(const Loaded& program,
                                   const std::string& entry,
                                   Warnings& warnings) {
+  TraceSpan span("cache", "write");
   auto executable = program.executable();
   auto bytes = executable ? executable->serialize()
                           : Result<std::string>(executable.error());
@@ -305,6 +309,7 @@ void CompileCache::State::to_disk(const Loaded& program,
                  warnings);
     return;
   }
+  span.note("bytes", static_cast<int64_t>(bytes->size()));
   Warnings told;
   store->put(entry, *bytes, told);
   for (std::string& warning : told) add_once(warnings, std::move(warning));

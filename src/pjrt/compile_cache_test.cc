@@ -184,6 +184,23 @@ class CompileCacheTest : public ::testing::Test {
   const Device* device_ = nullptr;
 };
 
+// Another age of the interface, and other code of it.
+TEST_F(CompileCacheTest, ASecondPluginHasEntriesOfItsOwn) {
+  {
+    CompileCache cache(options_);
+    expect(cache, 2, Found::compiled);
+  }
+  auto second = real_plugin("lammps_jax_pjrt_cpu");
+  if (is_absent(second)) GTEST_SKIP() << second.error().message;
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  open(**second);
+  for (const Found found : {Found::compiled, Found::disk}) {
+    CompileCache cache(options_);
+    EXPECT_TRUE(expect(cache, 2, found).warnings.empty());
+  }
+  EXPECT_EQ(files().size(), 2u);
+}
+
 TEST_F(CompileCacheTest, OneProgramCompilesOnceInAProcess) {
   options_.folder.clear();
   CompileCache cache(options_);
