@@ -86,20 +86,27 @@ if(CMAKE_GENERATOR STREQUAL "Ninja" AND NOT TESSERA_SANITIZE)
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endif()
 
-# Kernels for TPU, evaluated in NumPy; skipped where .venv has no jax. The one
-# build that other builds would only repeat runs them.
-if(NOT TESSERA_SANITIZE)
-  file(GLOB mosaic_tests CONFIGURE_DEPENDS tests/mosaic/*_test.py)
-  foreach(test IN LISTS mosaic_tests)
+# Tests in Python; skipped where .venv has no jax. The one build that other
+# builds would only repeat runs them. Mosaic: kernels for TPU, in NumPy.
+# Bridge: what JAX exports.
+function(tessera_add_python_tests prefix folder)
+  file(GLOB python_tests CONFIGURE_DEPENDS tests/${folder}/*_test.py)
+  foreach(test IN LISTS python_tests)
     cmake_path(GET test STEM name)
     string(REGEX REPLACE "_test$" "" name "${name}")
-    add_test(NAME "Mosaic.${name}"
-      COMMAND tests/mosaic/run "${name}"
+    add_test(NAME "${prefix}.${name}"
+      COMMAND tests/run_python "${folder}" "${name}"
       WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-    set_tests_properties("Mosaic.${name}" PROPERTIES SKIP_RETURN_CODE 77)
+    set_tests_properties("${prefix}.${name}" PROPERTIES SKIP_RETURN_CODE 77)
     if(TARGET tessera-cli)
-      set_property(TEST "Mosaic.${name}" APPEND PROPERTY
+      set_property(TEST "${prefix}.${name}" APPEND PROPERTY
         ENVIRONMENT "TESSERA=$<TARGET_FILE:tessera-cli>")
     endif()
   endforeach()
+endfunction()
+if(NOT TESSERA_SANITIZE)
+  tessera_add_python_tests(Mosaic mosaic)
+  if(TARGET tessera-cli)
+    tessera_add_python_tests(Bridge bridge)
+  endif()
 endif()

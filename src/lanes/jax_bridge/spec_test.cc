@@ -1,0 +1,220 @@
+// lanes/jax_bridge/spec_test.cc: the file of shapes, whole and in every way
+// broken.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "tessera/bridge.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+// Made by tests/golden/make_bridge.py.
+std::string golden() {
+  auto text = read_file("tests/golden/bridge/small.json", 1 << 20);
+  return text ? *text : std::string();
+}
+
+TEST(BridgeSpec, IsWhatJaxExported) {
+  const auto spec = parse_bridge_spec(golden());
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(spec->name, "small");
+  EXPECT_EQ(spec->operation, "attention");
+  EXPECT_EQ(spec->platforms, std::vector<std::string>({"tpu", "cpu"}));
+  EXPECT_TRUE(spec->platform_index);
+  EXPECT_EQ(spec->kept_inputs, std::vector<int64_t>({0, 1, 2, 4}));
+  ASSERT_EQ(spec->inputs.size(), 5u);
+  EXPECT_EQ(spec->inputs[1].name, "k");
+  EXPECT_EQ(spec->inputs[1].shape, std::vector<int64_t>({1, 1, 16, 8}));
+  EXPECT_EQ(spec->inputs[3].dtype, Dtype::boolean);
+  EXPECT_EQ(spec->inputs[4].range, std::pair(int64_t{0}, int64_t{1}));
+  ASSERT_EQ(spec->outputs.size(), 2u);
+  ASSERT_TRUE(spec->attention.has_value());
+  EXPECT_EQ(spec->attention->mask, "causal & window(5, 0) & documents");
+  EXPECT_EQ(spec->attention->softcap, 2);
+  EXPECT_FALSE(spec->attention->scale.has_value());
+  EXPECT_EQ(find_role(*spec, "doc_ids"), &spec->inputs[4]);
+  EXPECT_EQ(find_role(*spec, "lse"), &spec->outputs[1]);
+  EXPECT_EQ(find_role(*spec, "sink_logits"), nullptr);
+}
+
+struct Case {
+  std::string name;
+  std::function<void(json&)> change;
+  std::string error;
+};
+
+json& roles(json& j) { return j["attention"]["roles"]; }
+
+const std::vector<Case>& cases() {
+  static const auto& all = *new std::vector<Case>{
+      {"no field", [](json& j) { j.erase("jax"); },
+       "the file of shapes must have the field 'jax', found none for it"},
+      {"one more field", [](json& j) { j["more"] = 1; },
+       "the file of shapes must have no other field, found 'more' for one"},
+      {"format", [](json& j) { j["format"] = "other"; },
+       "format must be 'tessera bridge', found 'other'"},
+      {"version", [](json& j) { j["version"] = 2; },
+       "version must be an integer of 1 to 1, found the integer 2 for it"},
+      {"convention", [](json& j) { j["calling_convention_version"] = 11; },
+       "calling_convention_version must be an integer of 9 to 10, found the "
+       "integer 11 for it"},
+      {"empty name", [](json& j) { j["name"] = ""; },
+       "name must have 1 to 256 bytes, found 0"},
+      {"a name of a number", [](json& j) { j["name"] = 3; },
+       "name must be a string, found the integer 3 for it"},
+      {"no bytes", [](json& j) { j["artifact"]["bytes"] = 0; },
+       "artifact.bytes must be an integer of 1 to 9223372036854775807, found "
+       "the integer 0 for it"},
+      {"crc", [](json& j) { j["artifact"]["crc32"] = -1; },
+       "artifact.crc32 must be an integer of 0 to 4294967295, found the "
+       "integer -1 for it"},
+      {"platforms", [](json& j) { j["platforms"] = "cpu"; },
+       "platforms must be an array of at most 16, found the string 'cpu' for "
+       "it"},
+      {"a platform", [](json& j) { j["platforms"][0] = nullptr; },
+       "each of platforms must be a string, found null for it"},
+      {"index", [](json& j) { j["platform_index"] = 1; },
+       "platform_index must be true or false, found the integer 1 for it"},
+      {"inputs", [](json& j) { j["inputs"] = json::object(); },
+       "inputs must be an array of at most 4096, found an object for it"},
+      {"an input", [](json& j) { j["inputs"][0] = 5; },
+       "inputs[0] must be an object, found the integer 5 for it"},
+      {"dtype", [](json& j) { j["inputs"][0]["dtype"] = "U32"; },
+       "inputs[0].dtype must be BOOL, I8, I16, I32, I64, U8, F16, BF16, F32 or "
+       "F64, found 'U32'"},
+      {"negative size", [](json& j) { j["inputs"][0]["shape"][1] = -2; },
+       "each size of inputs[0].shape must be an integer of 0 to "
+       "9223372036854775807, found the integer -2 for it"},
+      {"float size", [](json& j) { j["outputs"][0]["shape"][1] = 2.5; },
+       "each size of outputs[0].shape must be an integer of 0 to "
+       "9223372036854775807, found the float 2.5 for it"},
+      {"huge",
+       [](json& j) {
+         j["inputs"][0]["shape"] = {1L << 32, 1L << 31};
+       },
+       "inputs[0] must have at most 2^63-1 bytes, found [4294967296, "
+       "2147483648]"},
+      {"one name twice", [](json& j) { j["outputs"][0]["name"] = "q"; },
+       "inputs and outputs must have names of their own, found 'q' twice"},
+      {"range of floats",
+       [](json& j) {
+         j["inputs"][0]["range"] = {0, 1};
+       },
+       "a range must be of integers, found F32 for inputs[0].range"},
+      {"range of an output",
+       [](json& j) {
+         j["outputs"].push_back({{"name", "n"},
+                                 {"dtype", "I8"},
+                                 {"shape", json::array()},
+                                 {"range", {0, 1}}});
+       },
+       "a range must be of an input, found one for 'n'"},
+      {"range backwards",
+       [](json& j) {
+         j["inputs"][4]["range"] = {3, 1};
+       },
+       "the last of inputs[4].range must be an integer of 3 to 2147483647, "
+       "found the integer 1 for it"},
+      {"range of one", [](json& j) { j["inputs"][4]["range"] = {3}; },
+       "inputs[4].range must be an array of 2, found an array of 1 for it"},
+      {"kept twice",
+       [](json& j) {
+         j["kept_inputs"] = {0, 0};
+       },
+       "each of kept_inputs, which rise, must be an integer of 1 to 4, found "
+       "the integer 0 for it"},
+      {"kept beyond", [](json& j) { j["kept_inputs"] = {5}; },
+       "each of kept_inputs, which rise, must be an integer of 0 to 4, found "
+       "the integer 5 for it"},
+      {"undeclared", [](json& j) { j.erase("attention"); },
+       "attention must be declared where the operation is 'attention' and "
+       "nowhere else, found nothing for 'attention'"},
+      {"declared", [](json& j) { j["operation"] = "sum"; },
+       "attention must be declared where the operation is 'attention' and "
+       "nowhere else, found it for 'sum'"},
+      {"layout", [](json& j) { j["attention"]["layout"] = "sbhd"; },
+       "attention.layout must be bhsd or bshd, found 'sbhd'"},
+      {"softcap", [](json& j) { j["attention"]["softcap"] = -1; },
+       "attention.softcap must be 0 or more, found -1"},
+      {"scale", [](json& j) { j["attention"]["scale"] = "1"; },
+       "attention.scale must be a finite number, found the string '1' for it"},
+      {"role", [](json& j) { roles(j)["keys"] = "k"; },
+       "roles must be among q, k, v, out, lse, sink_logits, doc_ids, "
+       "q_doc_ids, valid_token_counts, q_offsets, prefix_lengths, found "
+       "'keys'"},
+      {"no role", [](json& j) { roles(j).erase("v"); },
+       "attention must have the role v, found none for it"},
+      {"role of nobody", [](json& j) { roles(j)["out"] = "o"; },
+       "a role must name an input or an output, found 'o' for out"},
+      {"role of an input", [](json& j) { roles(j)["out"] = "q"; },
+       "out must be an output, found 'q'"},
+      {"role of an output", [](json& j) { roles(j)["q"] = "out"; },
+       "q must be an input, found 'out'"},
+      {"role of another shape", [](json& j) { roles(j)["lse"] = "out"; },
+       "lse must be F32 [1, 2, 16], found F32 [1, 2, 16, 8] for 'out'"},
+      {"a size of k", [](json& j) { j["inputs"][1]["shape"][3] = 4; },
+       "k must be F32 [1, 1, 16, 8], found F32 [1, 1, 16, 4] for 'k'"},
+      {"three sizes",
+       [](json& j) {
+         j["inputs"][0]["shape"] = {2, 16, 8};
+       },
+       "q must have four sizes, none of them 0, found [2, 16, 8] for 'q'"},
+      {"no queries",
+       [](json& j) {
+         j["inputs"][0]["shape"] = {1, 2, 0, 8};
+       },
+       "q must have four sizes, none of them 0, found [1, 2, 0, 8] for 'q'"},
+      {"heads",
+       [](json& j) {
+         j["inputs"][0]["shape"][1] = 3;
+         j["inputs"][1]["shape"][1] = 2;
+       },
+       "the heads of k must divide those of q, found 2 for 3"},
+      {"whole numbers", [](json& j) { j["inputs"][0]["dtype"] = "I32"; },
+       "q must be F32, BF16 or F16, found I32"},
+      {"a fact", [](json& j) { roles(j).erase("doc_ids"); },
+       "attention must have the role doc_ids, found none for it"},
+      {"picks", [](json& j) { j["attention"]["mask"] = "blocks(16)"; },
+       "attention.mask must name no picks of blocks, found 'blocks(16)'"},
+  };
+  return all;
+}
+
+TEST(BridgeSpec, WhatIsWrongIsNamed) {
+  for (const Case& c : cases()) {
+    json j = json::parse(golden());
+    c.change(j);
+    const auto spec = parse_bridge_spec(j.dump());
+    ASSERT_FALSE(spec.ok()) << c.name;
+    EXPECT_EQ(spec.error().message, "[bridge] " + c.error) << c.name;
+  }
+}
+
+TEST(BridgeSpec, AMaskErrorIsThatOfTheMask) {
+  json j = json::parse(golden());
+  j["attention"]["mask"] = "causal & widow(5, 0)";
+  const auto spec = parse_bridge_spec(j.dump());
+  ASSERT_FALSE(spec.ok());
+  EXPECT_TRUE(spec.error().message.starts_with("[mask] "))
+      << spec.error().message;
+}
+
+TEST(BridgeSpec, TextThatIsNoJsonIsRefused) {
+  std::string nan = golden();
+  nan.replace(nan.find("2.0"), 3, "NaN");
+  EXPECT_TRUE(parse_bridge_spec(nan).error().message.starts_with(
+      "[bridge] text must be valid JSON, found 'N' for line "));
+  const std::string whole = golden();
+  for (const size_t size : {size_t{0}, size_t{1}, whole.size() / 2}) {
+    EXPECT_FALSE(parse_bridge_spec(whole.substr(0, size)).ok()) << size;
+  }
+  EXPECT_FALSE(parse_bridge_spec("[]").ok());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,147 @@
+"""tests/bridge/export_test.py: what examples/export_jax.py exports runs through
+`tessera bridge` on every plugin for the CPU, and gives what JAX gives."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "examples"))
+
+import export_jax
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+TESSERA = os.environ.get("TESSERA", str(ROOT / "build" / "tessera"))
+PLUGINS = ("xla_cpu_pjrt", "lammps_jax_pjrt_cpu")
+NUMPY = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32,
+         "F64": np.float64, "BOOL": np.bool_, "I8": np.int8, "I16": np.int16,
+         "I32": np.int32, "I64": np.int64, "U8": np.uint8}
+
+
+def load_tensors(path):
+    data = pathlib.Path(path).read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    out = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + size + at for at in entry["data_offsets"])
+        out[name] = np.frombuffer(
+            data[begin:end], NUMPY[entry["dtype"]]).reshape(entry["shape"])
+    return out
+
+
+class Export(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def bridge(self, path, plugin, *more):
+        mine = path + "." + plugin
+        done = subprocess.run(
+            [TESSERA, "bridge", path + ".mlirbc", "--shapes", path + ".json",
+             "--inputs", path + ".in.safetensors", "--outputs", mine,
+             "--plugin", plugin, "--cache", "off", "--json", *more],
+            env=dict(os.environ, TESSERA_PYTHON=sys.executable),
+            capture_output=True, text=True)
+        if "must be installed" in done.stderr or "pjrt_c_api.h" in done.stderr:
+            self.skipTest(done.stderr.strip())
+        return done, mine
+
+    def expect_same(self, path, tolerance, *more):
+        theirs = load_tensors(path + ".out.safetensors")
+        for plugin in PLUGINS:
+            with self.subTest(plugin=plugin):
+                done, mine = self.bridge(path, plugin, *more)
+                self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+                receipt = json.loads(done.stdout)
+                self.assertEqual(receipt["lane"]["executed"], "jax_bridge")
+                self.assertEqual(receipt["compiles"], 1)
+                made = load_tensors(mine)
+                self.assertEqual(set(made), set(theirs))
+                for name, array in theirs.items():
+                    self.assertEqual(made[name].dtype, array.dtype)
+                    np.testing.assert_allclose(
+                        made[name].astype(np.float64),
+                        array.astype(np.float64),
+                        rtol=tolerance, atol=tolerance, err_msg=name)
+
+    # A few roundings apart: other compilers, other orders of sums.
+    def test_examples_give_what_jax_gives(self):
+        for name, save in export_jax.EXAMPLES.items():
+            check = ["--check"] if name == "attention" else []
+            for dtype, tolerance in (("float32", 1e-5), ("bfloat16", 2e-2),
+                                     ("float16", 2e-3)):
+                with self.subTest(example=name, dtype=dtype):
+                    folder = os.path.join(self.folder.name, dtype)
+                    save(folder, jnp.dtype(dtype), ["cpu"])
+                    self.expect_same(os.path.join(folder, name), tolerance,
+                                     *check)
+
+    def test_several_platforms_and_devices(self):
+        export_jax.save_rms_norm(self.folder.name, jnp.dtype("float32"),
+                                 ["tpu", "cuda", "cpu"])
+        self.expect_same(os.path.join(self.folder.name, "rms_norm"), 1e-5,
+                         "--device", "1")
+
+    def test_integers_bools_scalars_and_trees(self):
+        def mixed(tree, flag, steps):
+            a, b = tree["a"], tree["b"]
+            return {"sum": jnp.where(flag, a + b, a - b),
+                    "flags": a > b, "steps": steps + 1,
+                    "small": a.astype(jnp.int8)}
+
+        tree = {"a": jnp.arange(12, dtype=jnp.int32).reshape(3, 4),
+                "b": jnp.full((3, 4), 5, jnp.int32)}
+        path = export_jax.save(
+            mixed, (tree, jnp.asarray(True), jnp.asarray(41, jnp.int32)),
+            self.folder.name, "mixed", ["a", "b", "flag", "steps"],
+            ["flags", "small", "next", "sum"])
+        self.expect_same(path, 0)
+
+    def test_a_platform_that_is_not_the_plugins_is_refused(self):
+        export_jax.save_rms_norm(self.folder.name, jnp.dtype("float32"),
+                                 ["tpu"])
+        done, _ = self.bridge(os.path.join(self.folder.name, "rms_norm"),
+                              PLUGINS[0])
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("must be exported for the plugin's platform 'cpu', "
+                      "found 'tpu'", done.stderr)
+
+    # JAX calls LAPACK by a name that only its own process knows.
+    def test_a_call_that_the_plugin_lacks_is_named(self):
+        matrix = jnp.eye(4) * 2
+        path = export_jax.save(jnp.linalg.cholesky, (matrix,),
+                               self.folder.name, "cholesky", ["a"], ["l"])
+        done, _ = self.bridge(path, PLUGINS[0])
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertTrue(done.stderr.startswith(
+            "tessera: [pjrt] the program must compile, found "), done.stderr)
+        self.assertIn("lapack", done.stderr)
+
+    def test_what_cannot_be_exported_is_refused_in_python(self):
+        def save(function, *arguments, inputs=("x",), outputs=("y",)):
+            export_jax.save(function, arguments, self.folder.name, "bad",
+                            list(inputs), list(outputs))
+
+        x = jnp.ones((3,))
+        with self.assertRaisesRegex(ValueError, "must have names"):
+            save(lambda x: (x, x), x)
+        with self.assertRaisesRegex(ValueError, "must be one of"):
+            save(lambda x: x.astype(jnp.uint32), x)
+        any_size = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n"), x.dtype)
+        with self.assertRaisesRegex(ValueError, "must have known sizes"):
+            save(lambda x: x + 1, any_size)
+        self.assertFalse(os.path.exists(
+            os.path.join(self.folder.name, "bad.mlirbc")))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,28 @@
+// tests/fuzz/bridge_fuzz.cc: the file of shapes, and the module whose inputs
+// are read: an error or what can be used, never a crash.
+#include "lanes/jax_bridge/attention.h"
+#include "pjrt/input_types.h"
+#include "tests/fuzz/must.h"
+
+using namespace tessera;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  (void)pjrt::input_types(text, false);
+  (void)pjrt::input_types(text, true);
+  const auto spec = parse_bridge_spec(text);
+  if (!spec) {
+    must(spec.error().message.starts_with("["));
+    return 0;
+  }
+  must(!spec->name.empty());
+  for (const int64_t kept : spec->kept_inputs) {
+    must(kept >= 0 && kept < static_cast<int64_t>(spec->inputs.size()));
+  }
+  if (!spec->attention) return 0;
+  must(find_role(*spec, "q") && find_role(*spec, "out"));
+  const std::vector<const void*> inputs(spec->inputs.size());
+  const std::vector<void*> outputs(spec->outputs.size());
+  must(bridge::attention_call(*spec, inputs, outputs).ok());
+  return 0;
+}
