@@ -265,6 +265,8 @@ Result<BridgeRun> BridgeLane::run(std::string_view artifact,
 
   std::vector<pjrt::Buffer> there;
   std::vector<const pjrt::Buffer*> handed;
+  there.reserve(arguments->size());
+  handed.reserve(arguments->size());
   {
     const Stopwatch watch(out.transfer_ms);
     for (const Argument& a : *arguments) {
