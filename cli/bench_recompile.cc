@@ -186,10 +186,11 @@ void fill(AttentionData& data, const RaggedBatch& b, const Settings& s,
 }
 
 // Both directions of what a lane wrote.
-Result<void> judge(const char* lane, int64_t index, const RaggedBatch& b,
-                   AttentionData& data, Totals& t) {
+Result<void> judge(const char* lane, bool flushes, int64_t index,
+                   const RaggedBatch& b, AttentionData& data, Totals& t) {
   JudgeOptions options;
   options.seed = static_cast<uint64_t>(index);
+  options.flushes = flushes;
   if (!can_judge_all(b.request, data.shape)) {
     t.all_rows = false;
     options.query_rows = kQueryRows;
@@ -258,7 +259,7 @@ Result<void> run_batches(const XlaLane& lane, const Settings& s,
       auto ran =
           xla ? run_xla(lane, b, plan, data, t) : run_cpu(b, plan, data, t);
       if (!ran) return ran;
-      auto judged = judge(xla ? "xla" : "cpu", index, b, data, t);
+      auto judged = judge(xla ? "xla" : "cpu", xla, index, b, data, t);
       if (!judged) return judged;
     }
   }
