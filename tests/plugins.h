@@ -26,11 +26,16 @@ inline int counted(const std::string& path, const char* function) {
   return f ? f() : -1;
 }
 
-// Of a name: the plugin that .venv or the user's Python has.
-inline Result<const pjrt::Plugin*> real_plugin(const std::string& name) {
+// Names of plugins are then those that .venv has, or the user's Python.
+inline void look_in_venv() {
   if (std::filesystem::exists(".venv/bin/python")) {
     setenv("TESSERA_PYTHON", ".venv/bin/python", 0);
   }
+}
+
+// Of a name: the plugin that .venv or the user's Python has.
+inline Result<const pjrt::Plugin*> real_plugin(const std::string& name) {
+  look_in_venv();
   return pjrt::open_plugin({name, {}});
 }
 

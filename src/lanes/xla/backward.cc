@@ -69,6 +69,13 @@ class Backward {
     return r;
   }
 
+  // At most 1: of large scores the log-sum-exp may round to less than one of
+  // them, by so much that its exp() is infinite.
+  Value probability(const Value& score, const Value& lse) {
+    const Value below = w_.sub(lse, score);
+    return w_.exp(w_.negate(w_.max(below, w_.real(0, below.dims()))));
+  }
+
   Values block(const Unit& unit, const Block& b,
                const std::optional<Value>& tile_class, const Row& row,
                const Values& carried) {
@@ -77,7 +84,7 @@ class Backward {
     const Value legal = over_scores(w_, scores.legal, dims);
     const Value zero = w_.real(0, dims);
     const Value lse = over_scores(w_, row.lse, dims);
-    const Value raw = w_.exp(w_.sub(scores.capped, lse));
+    const Value raw = probability(scores.capped, lse);
     const Value p = w_.select(legal, raw, zero);
     const Value dp = w_.dot(row.dout, scores.values, {{0}, {0}, {3}, {2}});
     const Value delta = over_scores(w_, row.delta, dims);
@@ -111,7 +118,7 @@ class Backward {
     const Value live = w_.broadcast(has_key, dims, {2});
     const Value sink =
         w_.broadcast(head_numbers(w_, s_, "sink_logits", unit), dims, {0, 1});
-    const Value p = w_.exp(w_.sub(sink, row.lse));
+    const Value p = probability(sink, row.lse);
     const Value taken = w_.negate(w_.mul(p, row.delta));
     const Value each = w_.select(live, taken, row.dlse);
     const Value more = w_.reshape(w_.reduce_sum(each, {2}), {s_.unit_heads()});

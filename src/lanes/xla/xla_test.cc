@@ -17,6 +17,7 @@
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
 #include "tests/attention_odd.h"
+#include "tests/plugins.h"
 
 namespace tessera {
 namespace {
@@ -40,6 +41,7 @@ const Result<XlaLane>& lane_of(const std::string& plugin, XlaMethod method) {
   const auto key = std::pair(plugin, method);
   auto at = lanes.find(key);
   if (at == lanes.end()) {
+    testing::look_in_venv();
     XlaOptions options;
     options.plugin = plugin;
     options.method = method;
@@ -157,6 +159,14 @@ TEST_P(Xla, LargeLogitsStaySafe) {
   expect_right(c);
   c.shape.softcap = 15;
   expect_right(c, XlaMethod::dense);
+}
+
+// Scores whose rounding alone is more than exp() can take.
+TEST_P(Xla, ImmenseLogitsHaveFiniteGradients) {
+  AttentionCase c = plain_attention("causal", 7, 7, 8);
+  c.shape = {6, 2, 8, 8, {}, 0};
+  c.q_size = 1e18;
+  expect_right(c);
 }
 
 // Groups of masks that share K/V heads in part: the units are single heads.
