@@ -300,7 +300,8 @@ json table_json(const Problem& p, const std::vector<Contender>& all,
   return out;
 }
 
-void print_table(const Problem& p, const std::vector<Contender>& all) {
+void print_table(const Problem& p, const std::vector<Contender>& all,
+                 double other_cores) {
   fmt::print(
       "{}, {}, {}: {:.1f} % of the pairs legal, {:.1f} % of the tiles "
       "active\n",
@@ -320,6 +321,10 @@ void print_table(const Problem& p, const std::vector<Contender>& all) {
   }
   if (const auto ratio = dense_to_worklist(all)) {
     fmt::print("  dense / worklist {:.1f}\n", *ratio);
+  }
+  if (other_cores >= 0.1) {
+    fmt::print("  not quiet: other processes kept {:.1f} cores busy\n",
+               other_cores);
   }
   fmt::print("\n");
   std::fflush(stdout);
@@ -371,8 +376,9 @@ Result<int> run(const Options& o) {
         all.push_back(std::move(cpu));
         const OtherCores others;
         if (auto ok = measure(p, all, s.rounds); !ok) return ok.error();
-        tables.push_back(table_json(p, all, others.so_far()));
-        if (!o.json) print_table(p, all);
+        const double busy = others.so_far();
+        tables.push_back(table_json(p, all, busy));
+        if (!o.json) print_table(p, all, busy);
         for (const Contender& c : all) {
           if (c.max_ratio <= 1) continue;
           passed = false;
