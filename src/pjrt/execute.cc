@@ -1,6 +1,7 @@
 // pjrt/execute.cc: programs are compiled for a client's device, loaded and run.
 #include "pjrt/execute.h"
 
+#include <cstring>
 #include <numeric>
 
 #include "base/text.h"
@@ -41,7 +42,8 @@ Result<std::vector<ArrayType>> output_types(const Executable& executable) {
   std::vector<ArrayType> out(outputs);
   const int64_t* at = dims.dims;
   for (size_t i = 0; i < outputs; ++i) {
-    const auto type = static_cast<int>(types.output_types[i]);
+    int type = 0;  // a newer plugin's may be none that the enum knows
+    std::memcpy(&type, types.output_types + i, sizeof type);
     const auto dtype = dtype_of(type);
     if (!dtype) {
       return invalid("pjrt",

@@ -413,7 +413,7 @@ TEST_P(PjrtExecute, MoreThanTheMachineHasIsALimit) {
 // Memory that seems to be there and is not, in a child: the plugin's own error,
 // and the client goes on.
 TEST_P(PjrtExecute, WhenThePluginGetsNoMemoryItIsALimit) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef TESSERA_SANITIZED
   GTEST_SKIP() << "the sanitizer has the address space";
 #endif
   constexpr int64_t kBytes = int64_t{3} << 29;

@@ -23,6 +23,7 @@ struct PJRT_Buffer {
 };
 struct PJRT_Event {
   std::string message;
+  bool reads = false;  // the caller's data, until it was waited for
 };
 struct PJRT_Executable {
   std::string text;
@@ -35,6 +36,7 @@ namespace fake {
 
 inline std::atomic<int> alive{0};    // buffers, events, executables
 inline std::atomic<int> clients{0};  // ever made
+inline std::atomic<int> unread{0};   // reading events freed before their time
 inline PJRT_Device devices[2] = {{{7}}, {{9}}};
 
 // Sizes of one-dimensional arrays that mean something.
@@ -49,11 +51,13 @@ inline PJRT_Event* event(const std::string& message) {
 
 inline PJRT_Error* free_event(PJRT_Event_Destroy_Args* args) {
   --alive;
+  unread += args->event->reads;
   delete args->event;
   return nullptr;
 }
 
 inline PJRT_Error* await_event(PJRT_Event_Await_Args* args) {
+  args->event->reads = false;
   if (args->event->message.empty()) return nullptr;
   return error(PJRT_Error_Code_INTERNAL, args->event->message);
 }
@@ -120,6 +124,7 @@ inline PJRT_Error* make_buffer(PJRT_Client_BufferFromHostBuffer_Args* args) {
     return error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "no room");
   }
   args->done_with_host_buffer = event("");
+  args->done_with_host_buffer->reads = true;
   if (size == kNothing) return nullptr;
   ++alive;
   args->buffer = new PJRT_Buffer{
