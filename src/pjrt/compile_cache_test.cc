@@ -615,6 +615,13 @@ TEST_F(CompileCacheTest, AnEntryThatThePluginRefusesIsRemoved) {
   EXPECT_NE(cached.warnings[0].find("the plugin must load what it serialized"),
             std::string::npos);
   EXPECT_GT(fs::file_size(path), 1000u);  // the new one
+
+  // It goes even where nothing comes in its place.
+  options_.max_compiles = 1;
+  CompileCache limited(options_);
+  expect(limited, 2, Found::compiled);
+  EXPECT_FALSE(get(limited, 1).ok());
+  EXPECT_FALSE(fs::exists(path));
 }
 
 }  // namespace
