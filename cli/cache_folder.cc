@@ -2,9 +2,12 @@
 #include "cli/cache_folder.h"
 
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/fail.h"
+#include "base/text.h"
 
 namespace tessera::cli {
 namespace {
@@ -17,8 +20,15 @@ std::string variable(const char* name) {
 }  // namespace
 
 Result<std::string> cache_folder(const std::optional<std::string>& flag) {
+  std::error_code ignored;  // what cannot be looked at is the cache's to tell
   if (flag && flag->empty()) {
     return invalid("cli", "--cache must be a folder or off, found ''");
+  }
+  if (flag && *flag != "off" && std::filesystem::exists(*flag, ignored) &&
+      !std::filesystem::is_directory(*flag, ignored)) {
+    return invalid("cli",
+                   "--cache must be a folder or off, found a file for {}",
+                   in_quotes(*flag));
   }
   const std::string said = flag ? *flag : variable("TESSERA_CACHE");
   if (said == "off") return std::string();

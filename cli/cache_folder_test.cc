@@ -33,6 +33,14 @@ TEST_F(CacheFolder, OffIsNowhere) {
   EXPECT_EQ(*cache_folder("./off"), "./off");
 }
 
+TEST_F(CacheFolder, AFileIsNone) {
+  EXPECT_EQ(cache_folder("HACKING.md").error().message,
+            "[cli] --cache must be a folder or off, found a file for "
+            "'HACKING.md'");
+  EXPECT_EQ(*cache_folder("docs"), "docs");
+  EXPECT_EQ(*cache_folder("nothing/there"), "nothing/there");
+}
+
 TEST_F(CacheFolder, EmptyOrRelativeVariablesAreAbsent) {
   cache.set("");
   xdg.set("caches");

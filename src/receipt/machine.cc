@@ -1,13 +1,33 @@
-// receipt/machine.cc: reads /proc.
+// receipt/machine.cc: reads /proc and the limits of the process.
 #include "receipt/machine.h"
+
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 namespace tessera {
+namespace {
+
+// The bytes of a line like "MemAvailable:   123 kB"; nothing without it.
+std::optional<int64_t> read_kib(const char* path, const char* name) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(name)) continue;
+    const size_t digits = line.find_first_of("0123456789");
+    if (digits == std::string::npos) break;
+    int64_t kib = 0;
+    std::from_chars(line.data() + digits, line.data() + line.size(), kib);
+    return kib * 1024;
+  }
+  return {};
+}
+
+}  // namespace
 
 std::string cpu_model() {
   std::ifstream in("/proc/cpuinfo");
@@ -40,16 +60,16 @@ std::string cpu_identity() {
 }
 
 int64_t available_memory() {
-  std::ifstream in("/proc/meminfo");
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("MemAvailable:")) continue;
-    const size_t digits = line.find_first_of("0123456789");
-    if (digits == std::string::npos) break;
-    int64_t kib = 0;
-    std::from_chars(line.data() + digits, line.data() + line.size(), kib);
-    return kib * 1024;
+  int64_t available =
+      read_kib("/proc/meminfo", "MemAvailable:").value_or(INT64_MAX);
+  // `ulimit -v`: all that the process has of its addresses counts as used.
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur < INT64_MAX) {
+    const auto most = static_cast<int64_t>(limit.rlim_cur);
+    const int64_t used = read_kib("/proc/self/status", "VmSize:").value_or(0);
+    available = std::min(available, std::max<int64_t>(0, most - used));
   }
-  return INT64_MAX;
+  return available;
 }
 
 }  // namespace tessera

@@ -12,7 +12,8 @@ std::string cpu_model();  // "unknown" where it does not say
 // all its features, as text; empty where the system does not say.
 std::string cpu_identity();
 
-// Bytes that can be had without swapping; INT64_MAX where it does not say.
+// Bytes that this process can have without swapping and within its own limit
+// (`ulimit -v`); INT64_MAX where nothing is said.
 int64_t available_memory();
 
 }  // namespace tessera

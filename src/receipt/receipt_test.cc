@@ -3,6 +3,8 @@
 #include "receipt/receipt.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -132,6 +134,22 @@ TEST(Receipt, TakesNamesThatAreNotText) {
   r.inputs.file = "a\xff.safetensors";
   EXPECT_EQ(json::parse(receipt_json(r))["inputs"]["file"],
             "'a\\xff.safetensors'");
+}
+
+// In a process of its own: a limit cannot be taken back.
+TEST(ReceiptMachineDeathTest, KnowsTheLimitOfTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const int64_t before = available_memory();
+        // More than it has of its addresses, whatever a sanitizer took.
+        rlimit limit{};
+        limit.rlim_cur = limit.rlim_max = 1;
+        setrlimit(RLIMIT_AS, &limit);
+        const int64_t after = available_memory();
+        _exit(before > 0 && after == 0 ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(ReceiptMachine, IsDescribed) {
