@@ -211,6 +211,7 @@ Result<double> timed(const Contender& c, Problem& p) {
 
 Result<void> judge(Contender& c, Problem& p) {
   JudgeOptions options;
+  options.flushes = c.name != kCpu;
   if (!can_judge_all(p.request, p.data.shape)) {
     options.query_rows = kQueryRows;
     options.key_rows = kKeyRows;
