@@ -187,24 +187,46 @@ class Inputs {
 
 // Where a result goes.
 struct Output {
+  pjrt::ArrayType type;
   void* to = nullptr;  // as it is; null: through `copy`
   std::function<void(const void*, const Dims&)> copy;
 };
 
 Output to_tensor(const MutableTensorView& tensor, const Dims& dims) {
-  return {xla::in_place(tensor, dims),
+  return {{tensor.dtype, dims},
+          xla::in_place(tensor, dims),
           [tensor](const void* from, const Dims& d) {
             xla::unstage(from, d, tensor);
           }};
 }
 
 Output to_floats(std::span<float> to, const Dims& have, const Dims& dims) {
-  return {have == dims ? to.data() : nullptr,
+  return {{Dtype::f32, dims},
+          have == dims ? to.data() : nullptr,
           [to, have](const void* from, const Dims& d) {
             if (!to.empty()) {
               xla::unstage(static_cast<const float*>(from), d, to.data(), have);
             }
           }};
+}
+
+// They are written where the caller's arrays are, so no plugin is believed.
+Result<void> check_outputs(const pjrt::Loaded& program,
+                           const std::vector<Output>& outputs) {
+  std::vector<pjrt::ArrayType> due;
+  for (const Output& o : outputs) due.push_back(o.type);
+  due.push_back({Dtype::i32, {}});  // the count of tiles
+  const std::vector<pjrt::ArrayType>& found = program.outputs();
+  if (found.size() != due.size()) {
+    return invalid("xla", "a program must give {} arrays, found {}", due.size(),
+                   found.size());
+  }
+  for (size_t i = 0; i < due.size(); ++i) {
+    if (found[i] == due[i]) continue;
+    return invalid("xla", "a program must give {}, found {} for output {}",
+                   pjrt::describe(due[i]), pjrt::describe(found[i]), i);
+  }
+  return {};
 }
 
 template <class Number>
@@ -317,6 +339,7 @@ Result<XlaRun> XlaLane::State::run(const Planned& planned, const Bound& bound,
   inputs.add(std::move(*integers));
   auto found = program(planned, out);
   if (!found) return found.error();
+  if (auto e = check_outputs(*found->program, outputs); !e) return e.error();
 
   std::vector<pjrt::Buffer> there;
   {
@@ -337,10 +360,6 @@ Result<XlaRun> XlaLane::State::run(const Planned& planned, const Bound& bound,
     results = pjrt::execute(*found->program, handed);
   }
   if (!results) return results.error();
-  if (results->size() != outputs.size() + 1) {
-    return invalid("xla", "a program must give {} arrays, found {}",
-                   outputs.size() + 1, results->size());
-  }
 
   int32_t tiles = 0;
   {
@@ -472,7 +491,9 @@ Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,
   std::vector<Output> outputs = {to_tensor(t.dq, q_dims),
                                  to_tensor(t.dk, k_dims),
                                  to_tensor(t.dv, v_dims)};
-  if (t.sink_logits) outputs.push_back({t.dsink_logits.data(), {}});
+  if (t.sink_logits) {
+    outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
+  }
   return state_->run(*planned, *bound, plan, inputs, outputs);
 }
 

@@ -360,6 +360,30 @@ TEST(XlaOpen, SaysWhatIsMissing) {
             "'cpu_device_count'");
 }
 
+// Results are written into the caller's arrays: no size of a plugin's is
+// believed.
+TEST(XlaOpen, TakesNoOutputOfAnotherSize) {
+  const AttentionCase c = plain_attention("causal", 16, 16, 8);
+  AttentionArrays arrays(c);
+  arrays.request.tile = {16, 16};
+  const Plan plan = *make_plan(arrays.request, arrays.facts);
+  for (const auto& [plugin, message] :
+       {std::pair("faulty", "[xla] a program must give 3 arrays, found 2"),
+        {"other_outputs",
+         "[xla] a program must give F32 [1, 2, 16, 8], found F32 [1, 1, 1000, "
+         "8] for output 0"}}) {
+    XlaOptions options;
+    options.plugin = testing::fake_plugin(plugin);
+    const auto lane = XlaLane::open(options);
+    if (testing::is_absent(lane)) GTEST_SKIP() << lane.error().message;
+    ASSERT_TRUE(lane) << lane.error().message;
+    const auto ran = lane->forward(arrays.request, arrays.facts, plan, c.shape,
+                                   arrays.forward(true));
+    ASSERT_FALSE(ran);
+    EXPECT_EQ(ran.error().message, message);
+  }
+}
+
 TEST_P(Xla, HasTheDevicesOfThePlugin) {
   XlaOptions options;
   options.plugin = GetParam();
