@@ -271,7 +271,7 @@ json result_json(const Options& o, const Settings& s, const XlaPlace& place,
   json out = {
       {"version", kVersion},
       {"cpu", cpu_model()},
-      {"plugin", place.plugin},
+      {"plugin", std::filesystem::path(place.plugin).filename().string()},
       {"platform", place.platform},
       {"device", place.device},
       {"batches", t.batches},
