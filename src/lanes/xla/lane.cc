@@ -123,8 +123,9 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
   const double most = std::numeric_limits<int32_t>::max();
   const double units =
       static_cast<double>(s.batch) * static_cast<double>(s.units());
-  const double steps = static_cast<double>(s.steps) *
-                       static_cast<double>(s.units() / s.plan_heads);
+  const int64_t visits = s.units() / s.plan_heads;  // of each list
+  const double steps =
+      static_cast<double>(s.steps) * static_cast<double>(visits);
   if (units > most || steps > most) {
     return over_limit("xla",
                       "steps and heads of all batch rows must count to at most "
@@ -214,6 +215,7 @@ Output to_floats(std::span<float> to, const Dims& have, const Dims& dims) {
 Result<void> check_outputs(const pjrt::Loaded& program,
                            const std::vector<Output>& outputs) {
   std::vector<pjrt::ArrayType> due;
+  due.reserve(outputs.size() + 1);
   for (const Output& o : outputs) due.push_back(o.type);
   due.push_back({Dtype::i32, {}});  // the count of tiles
   const std::vector<pjrt::ArrayType>& found = program.outputs();
@@ -353,6 +355,7 @@ Result<XlaRun> XlaLane::State::run(const Planned& planned, const Bound& bound,
     }
   }
   std::vector<const pjrt::Buffer*> handed;
+  handed.reserve(there.size());
   for (const pjrt::Buffer& b : there) handed.push_back(&b);
   Result<std::vector<pjrt::Buffer>> results = std::vector<pjrt::Buffer>();
   {

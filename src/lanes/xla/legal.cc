@@ -225,7 +225,7 @@ Value valid_keys(Writer& w, const Shape& s, const Value& batch,
                  const Value& k_begin, int64_t keys) {
   const Value numbers = numbers_from(w, k_begin, keys);
   const Value valid = row_fact(w, batch, RowFact::valid);
-  const Value counted = compare_to(w, Compare::less, numbers, valid);
+  Value counted = compare_to(w, Compare::less, numbers, valid);
   if (!s.all_name_ids()) return counted;
   const Value ids = tokens_of(
       w, w.argument(s.names_documents() ? "k_documents" : "k_segments"), batch,

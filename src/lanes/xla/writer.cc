@@ -248,12 +248,13 @@ Value Writer::reshape(const Value& a, Dims dims) {
 
 Value Writer::slice(const Value& a, std::span<const Value> at, Dims dims) {
   assert(at.size() == dims.size() && at.size() == a.dims().size());
-  Value out = fresh({a.type.element, dims});
+  const std::string sizes = array_text(dims);
+  Value out = fresh({a.type.element, std::move(dims)});
   line(fmt::format(
       "{} = \"stablehlo.dynamic_slice\"({}, {}) {{slice_sizes = {}}} : ({}, "
       "{}) -> {}",
-      out.name, a.name, names_of(at), array_text(dims), to_string(a.type),
-      types_of(at), to_string(out.type)));
+      out.name, a.name, names_of(at), sizes, to_string(a.type), types_of(at),
+      to_string(out.type)));
   return out;
 }
 
@@ -428,7 +429,7 @@ Values Writer::choose(const Value& number, std::span<const Branch> branches) {
       fmt::format("{:{}}%{}{} = \"stablehlo.case\"({}) ({{\n", "", 2 * depth_,
                   name, of.size() == 1 ? "" : fmt::format(":{}", of.size()),
                   number.name));
-  const Values out = results_of(name, of);
+  Values out = results_of(name, of);
   line(
       fmt::format("}}) : ({}) -> ({})", to_string(number.type), types_of(out)));
   return out;
