@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +16,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "base/timed.h"
 #include "cli/attention_data.h"
 #include "cli/bench.h"
 #include "cli/bench_cases.h"
@@ -128,16 +128,6 @@ struct Totals {
            memory_hits + compiles + disk_hits >= 2 * batches;
   }
 };
-
-template <class Work>
-auto timed(double& ms, Work work) {
-  const auto start = std::chrono::steady_clock::now();
-  auto result = work();
-  ms += std::chrono::duration<double, std::milli>(
-            std::chrono::steady_clock::now() - start)
-            .count();
-  return result;
-}
 
 void add(const XlaRun& run, Totals& t) {
   t.contracts.insert(run.contract.key);

@@ -2,7 +2,6 @@
 // beside its own chunked and dense programs and the cpu lane.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "base/timed.h"
 #include "cli/attention_data.h"
 #include "cli/bench.h"
 #include "cli/bench_cases.h"
@@ -202,12 +202,10 @@ Result<void> run_xla(const XlaLane& lane, Problem& p) {
   return {};
 }
 
-Result<double> timed(const Contender& c, Problem& p) {
-  const auto start = std::chrono::steady_clock::now();
-  if (auto ok = c.run(p); !ok) return ok.error();
-  return std::chrono::duration<double, std::milli>(
-             std::chrono::steady_clock::now() - start)
-      .count();
+Result<double> time_of(const Contender& c, Problem& p) {
+  double ms = 0;
+  if (auto ok = timed(ms, [&] { return c.run(p); }); !ok) return ok.error();
+  return ms;
 }
 
 Result<void> judge(Contender& c, Problem& p) {
@@ -243,7 +241,7 @@ Result<void> measure(Problem& p, std::vector<Contender>& contenders,
     // What one leaves behind must not pass for what the next one wrote.
     p.data.out = Array(p.dtype, Layout::bhsd, 1, p.data.shape.heads,
                        p.data.q_len, p.data.shape.v_head_dim);
-    auto first = timed(c, p);
+    auto first = time_of(c, p);
     if (!first) {
       c.why = first.error().message;
       continue;
@@ -255,9 +253,9 @@ Result<void> measure(Problem& p, std::vector<Contender>& contenders,
     Progress progress(fmt::format("round {}", round + 1));
     for (Contender& c : contenders) {
       if (!c.why.empty()) continue;
-      auto settled = timed(c, p);
+      auto settled = time_of(c, p);
       if (!settled) return settled.error();
-      auto ms = timed(c, p);
+      auto ms = time_of(c, p);
       if (!ms) return ms.error();
       c.ms.push_back(*ms);
     }

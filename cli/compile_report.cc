@@ -1,9 +1,9 @@
 // cli/compile_report.cc: compiles a program and says what came of it.
 #include <fmt/format.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/timed.h"
 #include "cli/compile_command.h"
 #include "cli/report.h"
 
@@ -37,19 +37,16 @@ Result<CompileReport> compile_program(const CompileTarget& target,
   if (!plugin) return plugin.error();
   auto topology = pjrt::make_topology(**plugin, target.target);
   if (!topology) return topology.error();
-  const auto start = std::chrono::steady_clock::now();
-  auto executable = pjrt::compile(*topology, program);
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - start;
+  CompileReport out;
+  auto executable =
+      timed(out.compile_ms, [&] { return pjrt::compile(*topology, program); });
   if (!executable) return executable.error();
 
-  CompileReport out;
   out.target = target.target;
   out.plugin = (*plugin)->path();
   out.platform = topology->platform();
   out.devices = static_cast<int64_t>(topology->devices().size());
   if (out.devices > 0) out.device_kind = topology->devices()[0].kind;
-  out.compile_ms = took.count();
   auto memory = executable->memory();
   if (!memory) return memory.error();
   out.memory = *memory;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "base/timed.h"
 #include "base/trace.h"
 #include "cli/command.h"
 #include "cli/progress.h"
@@ -94,11 +94,10 @@ Result<Planned> plan_request(const RunFlags& flags, const RunOptions& o,
     if (!e) return e.error();
   }
   const bool saved = loaded->saved.has_value();
-  const auto start = std::chrono::steady_clock::now();
-  auto planned = plan_loaded(std::move(*loaded));
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - start;
-  plan_ms = saved ? 0 : took.count();
+  plan_ms = 0;
+  auto planned =
+      timed(plan_ms, [&] { return plan_loaded(std::move(*loaded)); });
+  if (saved) plan_ms = 0;
   if (planned && o.data.shape.heads % planned->plan.heads != 0) {
     return invalid("cli",
                    "--heads must be a multiple of the plan's, found {} "

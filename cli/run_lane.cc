@@ -2,28 +2,18 @@
 #include "cli/run_lane.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/isa.h"
 #include "base/tensor_rows.h"
+#include "base/timed.h"
 #include "lanes/tensors.h"
 #include "tessera/contract.h"
 #include "tessera/reference.h"
 
 namespace tessera::cli {
 namespace {
-
-// Runs `work` and adds its time.
-auto timed(double& ms, auto work) {
-  const auto start = std::chrono::steady_clock::now();
-  auto result = work();
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - start;
-  ms += took.count();
-  return result;
-}
 
 double f32_bytes(const AttentionData& d) {
   return data_bytes(d).all * 4 / static_cast<double>(byte_width(d.dtype));

@@ -2,7 +2,6 @@
 #include "pjrt/compile_cache.h"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/timed.h"
 #include "base/trace.h"
 #include "pjrt/identity.h"
 #include "pjrt/varied.h"
@@ -39,18 +39,6 @@ struct Entry {
   std::shared_ptr<const Loaded> program;  // null: it failed
   std::optional<Error> error;
   int64_t used = 0;  // the least goes first
-};
-
-class Stopwatch {
- public:
-  double ms() const {
-    return std::chrono::duration<double, std::milli>(Clock::now() - start_)
-        .count();
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point start_ = Clock::now();
 };
 
 // The key of an entry on disk holds all that the entry depends on, as text: the
@@ -208,21 +196,21 @@ Result<Cached> CompileCache::State::make(const Client& client,
   Cached out;
   const auto entry = disk_key(client, device, key, program, out.warnings);
   if (entry) {
-    const Stopwatch watch;
-    out.program = from_disk(client, device, *entry, out.warnings);
+    double ms = 0;
+    out.program = timed(
+        ms, [&] { return from_disk(client, device, *entry, out.warnings); });
     if (out.program) {
       out.found = Found::disk;
-      out.compile_ms = watch.ms();
+      out.compile_ms = ms;
       const std::lock_guard lock(mutex);
       ++counts.disk_hits;
       return out;
     }
   }
   if (auto ok = count_compile(key); !ok) return ok.error();
-  const Stopwatch watch;
-  auto compiled = compile(client, device, program);
+  auto compiled =
+      timed(out.compile_ms, [&] { return compile(client, device, program); });
   if (!compiled) return compiled.error();
-  out.compile_ms = watch.ms();
   out.program = std::make_shared<const Loaded>(std::move(*compiled));
   if (entry && uses_disk(client)) {
     to_disk(*out.program, *entry, out.warnings);
