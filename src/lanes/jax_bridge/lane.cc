@@ -2,15 +2,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "base/crc32.h"
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/timed.h"
 #include "base/trace.h"
 #include "pjrt/compile_cache.h"
+#include "pjrt/place.h"
 #include "tessera/bridge.h"
 
 namespace tessera {
@@ -18,28 +19,13 @@ namespace {
 
 using Json = nlohmann::json;
 using pjrt::ArrayType;
+using pjrt::HostArray;
 
 constexpr std::string_view kWhere = "bridge";
 constexpr std::string_view kMagic = "ML\xefR";  // of MLIR's bytecode
 
 // Of what is kept under an artifact's key.
 constexpr int64_t kKeyVersion = 1;
-
-class Stopwatch {
- public:
-  explicit Stopwatch(double& ms) : ms_(ms) {}
-  ~Stopwatch() {
-    ms_ += std::chrono::duration<double, std::milli>(Clock::now() - start_)
-               .count();
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  using Clock = std::chrono::steady_clock;
-  double& ms_;
-  Clock::time_point start_ = Clock::now();
-};
 
 std::string digest_of(std::string_view bytes) {
   Digest digest;
@@ -108,8 +94,7 @@ ArrayType type_of(const BridgeArray& array) {
 // An argument of the program: an input, or the platform's index.
 struct Argument {
   std::string name;
-  ArrayType type;
-  const void* data = nullptr;
+  HostArray array;
 };
 
 Result<void> check_program(const pjrt::Loaded& program,
@@ -124,11 +109,11 @@ Result<void> check_program(const pjrt::Loaded& program,
                    arguments.size(), takes->size());
   }
   for (size_t i = 0; takes && i < arguments.size(); ++i) {
-    if ((*takes)[i] == arguments[i].type) continue;
+    if ((*takes)[i] == arguments[i].array.type) continue;
     return invalid(kWhere,
                    "the program's input must be {} as its shapes say, found {} "
                    "for {}",
-                   describe(arguments[i].type), describe((*takes)[i]),
+                   describe(arguments[i].array.type), describe((*takes)[i]),
                    in_quotes(arguments[i].name));
   }
   const auto& gives = program.outputs();
@@ -153,13 +138,14 @@ Result<void> check_program(const pjrt::Loaded& program,
 }  // namespace
 
 struct BridgeLane::State {
-  XlaPlace place;
-  const pjrt::Client* client = nullptr;
-  const pjrt::Device* device = nullptr;
+  pjrt::Place on;
+  XlaPlace place;  // the same, in words
   mutable pjrt::CompileCache cache;
 
-  explicit State(const BridgeOptions& o)
-      : cache({.folder = o.cache_folder,
+  State(const BridgeOptions& o, const pjrt::Place& where)
+      : on(where),
+        place(describe(where)),
+        cache({.folder = o.cache_folder,
                .max_bytes = o.max_cache_bytes,
                .max_programs = 256,
                .max_compiles = 0}) {}
@@ -175,7 +161,7 @@ Result<std::vector<Argument>> BridgeLane::State::arguments(
     const int32_t& index) const {
   std::vector<Argument> out;
   if (spec.platform_index) {
-    out.push_back({"the platform's index", {Dtype::i32, {}}, &index});
+    out.push_back({"the platform's index", {{Dtype::i32, {}}, &index}});
   }
   for (const int64_t kept : spec.kept_inputs) {
     const auto i = static_cast<size_t>(kept);
@@ -183,7 +169,7 @@ Result<std::vector<Argument>> BridgeLane::State::arguments(
       return invalid(kWhere, "a kept input must be one of {}, found {}",
                      spec.inputs.size(), kept);
     }
-    out.push_back({spec.inputs[i].name, type_of(spec.inputs[i]), inputs[i]});
+    out.push_back({spec.inputs[i].name, {type_of(spec.inputs[i]), inputs[i]}});
   }
   return out;
 }
@@ -197,22 +183,9 @@ BridgeLane::~BridgeLane() = default;
 const XlaPlace& BridgeLane::place() const { return state_->place; }
 
 Result<BridgeLane> BridgeLane::open(const BridgeOptions& options) {
-  auto plugin = pjrt::open_plugin({options.plugin, {}});
-  if (!plugin) return plugin.error();
-  auto client = pjrt::open_client(**plugin);
-  if (!client) return client.error();
-  auto device = pjrt::find_device(**client, options.device);
-  if (!device) return device.error();
-  auto state = std::make_unique<State>(options);
-  state->client = *client;
-  state->device = *device;
-  XlaPlace& place = state->place;
-  place.plugin = (*plugin)->path();
-  place.api = fmt::format("0.{}", (*plugin)->minor_version());
-  place.platform = (*client)->platform();
-  place.platform_version = (*client)->platform_version();
-  place.device = pjrt::describe(**device);
-  return BridgeLane(std::move(state));
+  auto place = pjrt::open_place(options.plugin, options.device);
+  if (!place) return place.error();
+  return BridgeLane(std::make_unique<State>(options, *place));
 }
 
 Result<BridgeRun> BridgeLane::run(std::string_view artifact,
@@ -247,12 +220,11 @@ Result<BridgeRun> BridgeLane::run(std::string_view artifact,
   BridgeRun out;
   out.artifact_digest = digest_of(artifact);
   out.contract = contract_of(out.artifact_digest, spec, s.place.platform);
-  auto program = [&] {
-    const Stopwatch watch(out.compile_ms);
+  auto program = timed(out.compile_ms, [&] {
     return s.cache.get(
-        *s.client, *s.device, {out.contract.key, out.contract.text},
+        *s.on.client, *s.on.device, {out.contract.key, out.contract.text},
         [&] { return Result<std::string>(std::string(artifact)); });
-  }();
+  });
   if (!program) return program.error();
   out.compiles = program->found == pjrt::Found::compiled;
   out.memory_hits = program->found == pjrt::Found::memory;
@@ -263,33 +235,23 @@ Result<BridgeRun> BridgeLane::run(std::string_view artifact,
     return ok.error();
   }
 
-  std::vector<pjrt::Buffer> there;
-  std::vector<const pjrt::Buffer*> handed;
-  there.reserve(arguments->size());
-  handed.reserve(arguments->size());
-  {
-    const Stopwatch watch(out.transfer_ms);
-    for (const Argument& a : *arguments) {
-      auto buffer = pjrt::to_device(*s.client, *s.device, a.type, a.data);
-      if (!buffer) return buffer.error();
-      there.push_back(std::move(*buffer));
-    }
-  }
-  for (const pjrt::Buffer& buffer : there) handed.push_back(&buffer);
-  auto results = [&] {
-    const Stopwatch watch(out.run_ms);
-    return pjrt::execute(loaded, handed);
-  }();
+  std::vector<HostArray> arrays;
+  arrays.reserve(arguments->size());
+  for (const Argument& a : *arguments) arrays.push_back(a.array);
+  auto results =
+      pjrt::send_and_execute(loaded, arrays, out.transfer_ms, out.run_ms);
   if (!results) return results.error();
-  const Stopwatch watch(out.transfer_ms);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const pjrt::Buffer& from = (*results)[i];
-    auto bytes = pjrt::byte_size(from.type());
-    if (!bytes) return bytes.error();
-    if (auto ok = pjrt::to_host(from, outputs[i], *bytes); !ok) {
-      return ok.error();
+  auto read = timed(out.transfer_ms, [&]() -> Result<void> {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const pjrt::Buffer& from = (*results)[i];
+      auto bytes = pjrt::byte_size(from.type());
+      if (!bytes) return bytes.error();
+      auto ok = pjrt::to_host(from, outputs[i], *bytes);
+      if (!ok) return ok;
     }
-  }
+    return {};
+  });
+  if (!read) return read.error();
   return out;
 }
 

@@ -2,7 +2,6 @@
 #include "lanes/xla/arrays.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "base/fail.h"
 #include "mask/canonical.h"
@@ -47,7 +46,8 @@ class KeyNumbers {
   int32_t id(int64_t k) const { return ids_[k]; }
 
   // Calls f(k, run) for every key.
-  void for_each(const std::function<void(int64_t, size_t)>& f) const {
+  template <class F>
+  void for_each(F f) const {
     for (size_t r = 0; r < runs_.id.size(); ++r) {
       for (int64_t k = runs_.start[r]; k < runs_.start[r + 1]; ++k) f(k, r);
     }

@@ -1,10 +1,10 @@
 // lanes/xla/lane.cc: a call: its contract, its program, its arrays, its run.
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <deque>
+#include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/text.h"
+#include "base/timed.h"
 #include "base/trace.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
@@ -19,6 +20,7 @@
 #include "lanes/xla/staging.h"
 #include "mask/bind.h"
 #include "pjrt/compile_cache.h"
+#include "pjrt/place.h"
 #include "plan/well_formed.h"
 #include "tessera/layouts.h"
 #include "tessera/xla.h"
@@ -36,23 +38,6 @@ using xla::Staged;
 constexpr int64_t kKernelVersion = 1;
 
 constexpr std::string_view kMethods[] = {"worklist", "chunked", "dense"};
-
-class Stopwatch {
- public:
-  explicit Stopwatch(double& ms) : ms_(ms) {}
-  ~Stopwatch() {
-    const std::chrono::duration<double, std::milli> took =
-        std::chrono::steady_clock::now() - start_;
-    ms_ += took.count();
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& ms_;
-  std::chrono::steady_clock::time_point start_ =
-      std::chrono::steady_clock::now();
-};
 
 Element element_of(Dtype dtype) {
   if (dtype == Dtype::bf16) return Element::bf16;
@@ -77,6 +62,7 @@ Dtype dtype_of(Element element) {
 
 // A program and what it is kept under.
 struct Planned {
+  Bound bound;  // of a batch; nothing where none is there yet
   Shape shape;
   PlanContract plan;
   KernelContract kernel;
@@ -159,9 +145,8 @@ Request without_ceilings(const Request& request) {
 
 // The text that both keys digest, so that a difference has a name.
 std::string full_text(const Planned& p) {
-  return nlohmann::json{{"kernel", nlohmann::json::parse(p.kernel.text)},
-                        {"plan", nlohmann::json::parse(p.plan.text)}}
-      .dump();
+  return fmt::format(R"({{"kernel":{},"plan":{}}})", p.kernel.text,
+                     p.plan.text);
 }
 
 // What a program is handed, by name.
@@ -231,6 +216,25 @@ Result<void> check_outputs(const pjrt::Loaded& program,
   return {};
 }
 
+// The outputs, and after them the count of tiles.
+Result<void> read_results(const std::vector<pjrt::Buffer>& results,
+                          const std::vector<Output>& outputs, int32_t& tiles) {
+  std::vector<uint8_t> copy;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const pjrt::Buffer& from = results[i];
+    auto bytes = pjrt::byte_size(from.type());
+    if (!bytes) return bytes.error();
+    void* to = outputs[i].to;
+    if (!to) {
+      copy.resize(static_cast<size_t>(*bytes));
+      to = copy.data();
+    }
+    if (auto e = pjrt::to_host(from, to, *bytes); !e) return e;
+    if (!outputs[i].to) outputs[i].copy(to, from.type().dims);
+  }
+  return pjrt::to_host(results.back(), &tiles, sizeof tiles);
+}
+
 template <class Number>
 std::optional<Number> number_of(std::string_view text) {
   Number out{};
@@ -280,43 +284,50 @@ Result<XlaMethod> parse_xla_method(std::string_view text) {
 
 struct XlaLane::State {
   XlaOptions options;
-  XlaPlace place;
-  const pjrt::Client* client = nullptr;
-  const pjrt::Device* device = nullptr;
+  pjrt::Place on;
+  XlaPlace place;  // the same, in words
   mutable pjrt::CompileCache cache;
 
-  explicit State(const XlaOptions& o)
+  State(const XlaOptions& o, const pjrt::Place& where)
       : options(o),
+        on(where),
+        place(describe(where)),
         cache({.folder = o.cache_folder,
                .max_bytes = o.max_cache_bytes,
                .max_compiles = o.max_compiles}) {}
 
   std::string target() const {
-    return fmt::format("{}:{}", client->platform(), device->kind);
+    return fmt::format("{}:{}", on.client->platform(), on.device->kind);
   }
 
   Result<Planned> plan_batch(const Request& request, const Facts& facts,
                              const Plan& plan, const AttentionShape& shape,
                              const Call& call) const {
+    auto bound = bind(request, facts);
+    if (!bound) return bound.error();
+    if (auto e = check_heads(plan, bound->heads, "xla"); !e) return e.error();
     auto contract =
         options.method == XlaMethod::worklist
             ? make_contract(request, facts, plan)
             : make_ceiling_contract(without_ceilings(request), facts);
     if (!contract) return contract.error();
-    return plan_call(request, facts, std::move(*contract), shape, call,
-                     options.method, target());
+    auto planned = plan_call(request, facts, std::move(*contract), shape, call,
+                             options.method, target());
+    if (planned) planned->bound = std::move(*bound);
+    return planned;
   }
 
   Result<pjrt::Cached> program(const Planned& planned, XlaRun& run) const {
     const TraceSpan span("xla", "program");
-    const Stopwatch watch(run.compile_ms);
-    auto cached = cache.get(
-        *client, *device, {planned.kernel.key, full_text(planned)},
-        [&]() -> Result<std::string> {
-          const TraceSpan writing("xla", "write");
-          return planned.shape.backward ? xla::backward_program(planned.shape)
-                                        : xla::forward_program(planned.shape);
-        });
+    const auto write = [&]() -> Result<std::string> {
+      const TraceSpan writing("xla", "write");
+      return planned.shape.backward ? xla::backward_program(planned.shape)
+                                    : xla::forward_program(planned.shape);
+    };
+    auto cached = timed(run.compile_ms, [&] {
+      return cache.get(*on.client, *on.device,
+                       {planned.kernel.key, full_text(planned)}, write);
+    });
     if (!cached) return cached.error();
     run.contract = planned.kernel;
     run.compiles += cached->found == pjrt::Found::compiled;
@@ -326,65 +337,36 @@ struct XlaLane::State {
     return cached;
   }
 
-  Result<XlaRun> run(const Planned& planned, const Bound& bound,
-                     const Plan& plan, Inputs& inputs,
+  Result<XlaRun> run(const Planned& planned, const Plan& plan, Inputs& inputs,
                      const std::vector<Output>& outputs) const;
 };
 
-Result<XlaRun> XlaLane::State::run(const Planned& planned, const Bound& bound,
-                                   const Plan& plan, Inputs& inputs,
+Result<XlaRun> XlaLane::State::run(const Planned& planned, const Plan& plan,
+                                   Inputs& inputs,
                                    const std::vector<Output>& outputs) const {
   XlaRun out;
   const Shape& s = planned.shape;
-  auto integers = xla::make_integers(s, bound, plan);
+  auto integers = xla::make_integers(s, planned.bound, plan);
   if (!integers) return integers.error();
   inputs.add(std::move(*integers));
   auto found = program(planned, out);
   if (!found) return found.error();
   if (auto e = check_outputs(*found->program, outputs); !e) return e.error();
 
-  std::vector<pjrt::Buffer> there;
-  {
-    const Stopwatch watch(out.transfer_ms);
-    for (const Argument& a : xla::arguments_of(s)) {
-      auto buffer = pjrt::to_device(*client, *device,
-                                    {dtype_of(a.type.element), a.type.dims},
-                                    inputs.of(a.name));
-      if (!buffer) return buffer.error();
-      there.push_back(std::move(*buffer));
-    }
+  std::vector<pjrt::HostArray> arrays;
+  for (const Argument& a : xla::arguments_of(s)) {
+    arrays.push_back(
+        {{dtype_of(a.type.element), a.type.dims}, inputs.of(a.name)});
   }
-  std::vector<const pjrt::Buffer*> handed;
-  handed.reserve(there.size());
-  for (const pjrt::Buffer& b : there) handed.push_back(&b);
-  Result<std::vector<pjrt::Buffer>> results = std::vector<pjrt::Buffer>();
-  {
-    const Stopwatch watch(out.run_ms);
-    results = pjrt::execute(*found->program, handed);
-  }
+  auto results = pjrt::send_and_execute(*found->program, arrays,
+                                        out.transfer_ms, out.run_ms);
   if (!results) return results.error();
-
   int32_t tiles = 0;
-  {
-    const Stopwatch watch(out.transfer_ms);
-    std::vector<uint8_t> copy;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const pjrt::Buffer& from = (*results)[i];
-      auto bytes = pjrt::byte_size(from.type());
-      if (!bytes) return bytes.error();
-      void* to = outputs[i].to;
-      if (!to) {
-        copy.resize(static_cast<size_t>(*bytes));
-        to = copy.data();
-      }
-      if (auto e = pjrt::to_host(from, to, *bytes); !e) return e.error();
-      if (!outputs[i].to) outputs[i].copy(to, from.type().dims);
-    }
-    auto e = pjrt::to_host(results->back(), &tiles, sizeof tiles);
-    if (!e) return e.error();
-  }
+  auto read = timed(out.transfer_ms,
+                    [&] { return read_results(*results, outputs, tiles); });
+  if (!read) return read.error();
   const int64_t all =
-      bound.batch * s.heads * plan.forward.rows * plan.forward.columns;
+      plan.batch * s.heads * plan.forward.rows * plan.forward.columns;
   if (s.method == XlaMethod::worklist) {
     out.tiles_run = tiles * s.unit_heads();
     const int64_t visits = step_count(plan.forward) * (s.heads / s.plan_heads);
@@ -407,22 +389,10 @@ const XlaPlace& XlaLane::place() const { return state_->place; }
 Result<XlaLane> XlaLane::open(const XlaOptions& options) {
   auto client_options = read_client_options(options.client_options);
   if (!client_options) return client_options.error();
-  auto plugin = pjrt::open_plugin({options.plugin, {}});
-  if (!plugin) return plugin.error();
-  auto client = pjrt::open_client(**plugin, *client_options);
-  if (!client) return client.error();
-  auto device = pjrt::find_device(**client, options.device);
-  if (!device) return device.error();
-  auto state = std::make_unique<State>(options);
-  state->client = *client;
-  state->device = *device;
-  XlaPlace& place = state->place;
-  place.plugin = (*plugin)->path();
-  place.api = fmt::format("0.{}", (*plugin)->minor_version());
-  place.platform = (*client)->platform();
-  place.platform_version = (*client)->platform_version();
-  place.device = pjrt::describe(**device);
-  return XlaLane(std::move(state));
+  auto place =
+      pjrt::open_place(options.plugin, options.device, *client_options);
+  if (!place) return place.error();
+  return XlaLane(std::make_unique<State>(options, *place));
 }
 
 Result<XlaRun> XlaLane::forward(const Request& request, const Facts& facts,
@@ -432,9 +402,6 @@ Result<XlaRun> XlaLane::forward(const Request& request, const Facts& facts,
   if (auto e = check_plan_of(request, plan, "xla"); !e) return e.error();
   const PlanSizes sizes{plan.batch, plan.q_len, plan.kv_len, plan.heads};
   if (auto e = check_forward("xla", sizes, shape, t); !e) return e.error();
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
-  if (auto e = check_heads(plan, bound->heads, "xla"); !e) return e.error();
   Call call;
   call.dtype = t.q.dtype;
   call.sink_logits = t.sink_logits.has_value();
@@ -450,7 +417,7 @@ Result<XlaRun> XlaLane::forward(const Request& request, const Facts& facts,
   const Dims have = {request.batch, s.heads, request.q_len};
   const Dims rows = {s.batch, s.heads, s.q_len};
   return state_->run(
-      *planned, *bound, plan, inputs,
+      *planned, plan, inputs,
       {to_tensor(t.out, {s.batch, s.heads, s.q_len, s.v_head_dim}),
        t.lse.empty() ? to_floats({}, {}, rows) : to_floats(t.lse, have, rows)});
 }
@@ -462,9 +429,6 @@ Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,
   if (auto e = check_plan_of(request, plan, "xla"); !e) return e.error();
   const PlanSizes sizes{plan.batch, plan.q_len, plan.kv_len, plan.heads};
   if (auto e = check_backward("xla", sizes, shape, t); !e) return e.error();
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
-  if (auto e = check_heads(plan, bound->heads, "xla"); !e) return e.error();
   Call call;
   call.dtype = t.q.dtype;
   call.sink_logits = t.sink_logits.has_value();
@@ -497,7 +461,7 @@ Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,
   if (t.sink_logits) {
     outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
   }
-  return state_->run(*planned, *bound, plan, inputs, outputs);
+  return state_->run(*planned, plan, inputs, outputs);
 }
 
 Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,
