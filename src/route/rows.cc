@@ -1,0 +1,175 @@
+// route/rows.cc: facts, validated as any mask's, become numbered documents.
+#include "route/rows.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "mask/bind.h"
+#include "mask/runs.h"
+
+namespace tessera {
+namespace {
+
+// A mask with what parts documents and without picks, which are yet to come.
+Result<Request> without_picks(const Request& request) {
+  const Names names = names_of(request);
+  Expr expr = causal();
+  if (names.documents) expr = std::move(expr) & documents();
+  if (names.segments) expr = std::move(expr) & segments();
+  auto mask = make_mask(expr);
+  if (!mask) return mask.error();
+  Request out = request;
+  out.masks = {std::move(*mask)};
+  return out;
+}
+
+// Number of each document of `runs`, in the order of its first appearance.
+struct Numbers {
+  std::vector<int32_t> of_run;
+  // Ids with their numbers, ascending by id.
+  std::vector<std::pair<int32_t, int32_t>> of_id;
+  int64_t count = 0;
+};
+
+Numbers number_documents(const IdRuns& runs, bool segments_apart) {
+  Numbers out;
+  out.of_run.assign(runs.id.size(), -1);
+  if (segments_apart) {
+    for (size_t r = 0; r < runs.id.size(); ++r) {
+      if (runs.id[r] >= 0) {
+        out.of_run[r] = static_cast<int32_t>(out.count++);
+      }
+    }
+    return out;
+  }
+  std::vector<int32_t> order(runs.id.size());
+  for (size_t r = 0; r < order.size(); ++r) order[r] = static_cast<int32_t>(r);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t l, int32_t r) {
+    return runs.id[static_cast<size_t>(l)] < runs.id[static_cast<size_t>(r)];
+  });
+  // The first run of an id stands for it until all are numbered.
+  std::vector<int32_t> first(runs.id.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto r = static_cast<size_t>(order[i]);
+    const bool again =
+        i > 0 && runs.id[static_cast<size_t>(order[i - 1])] == runs.id[r];
+    first[r] = again ? first[static_cast<size_t>(order[i - 1])] : order[i];
+  }
+  for (size_t r = 0; r < runs.id.size(); ++r) {
+    if (runs.id[r] < 0) continue;
+    const auto f = static_cast<size_t>(first[r]);
+    out.of_run[r] = f == r ? static_cast<int32_t>(out.count++) : out.of_run[f];
+  }
+  for (const int32_t r : order) {
+    const auto at = static_cast<size_t>(r);
+    if (out.of_run[at] < 0 || first[at] != r) continue;
+    out.of_id.emplace_back(runs.id[at], out.of_run[at]);
+  }
+  return out;
+}
+
+// The document at each query's position, in runs that ascend.
+int32_t document_at(const std::vector<KeyRun>& runs, int64_t position) {
+  const auto it = std::upper_bound(
+      runs.begin(), runs.end(), position,
+      [](int64_t p, const KeyRun& run) { return p < run.begin; });
+  if (it == runs.begin()) return -1;
+  const KeyRun& run = *(it - 1);
+  return position < run.end ? run.document : -1;
+}
+
+void find_query_documents(const BoundRow& bound, const Numbers* numbers,
+                          RouteRow& row) {
+  for (int64_t q = 0; q < bound.q_end; ++q) {
+    int32_t& document = row.query_document[static_cast<size_t>(q)];
+    if (numbers == nullptr) {
+      document = 0;
+    } else if (bound.q_ids == nullptr) {
+      document = document_at(row.runs, q + bound.q_offset);
+    } else {
+      const int32_t id = bound.q_ids[q];
+      const auto it =
+          std::lower_bound(numbers->of_id.begin(), numbers->of_id.end(),
+                           std::pair<int32_t, int32_t>(id, 0));
+      if (it != numbers->of_id.end() && it->first == id) document = it->second;
+    }
+  }
+}
+
+// Runs ascend, so each document's blocks do when they are sorted by document.
+void find_blocks(int64_t block, RouteRow& row) {
+  const auto documents = static_cast<size_t>(row.documents);
+  std::vector<int32_t> last(documents, -1);
+  std::vector<std::pair<int32_t, BlockOfDocument>> found;
+  row.block_start.assign(documents + 1, 0);
+  for (const KeyRun& run : row.runs) {
+    const auto d = static_cast<size_t>(run.document);
+    for (int64_t b = run.begin / block; b * block < run.end; ++b) {
+      if (last[d] == b) continue;
+      last[d] = static_cast<int32_t>(b);
+      const int64_t first = std::max(run.begin, b * block);
+      found.push_back({run.document, {last[d], static_cast<int32_t>(first)}});
+      ++row.block_start[d + 1];
+    }
+  }
+  for (size_t d = 0; d < documents; ++d) {
+    row.block_start[d + 1] += row.block_start[d];
+  }
+  std::vector<int32_t> at(row.block_start.begin(), row.block_start.end() - 1);
+  row.blocks.resize(found.size());
+  for (const auto& [document, of] : found) {
+    const auto d = static_cast<size_t>(document);
+    row.blocks[static_cast<size_t>(at[d]++)] = of;
+  }
+}
+
+}  // namespace
+
+Result<std::vector<RouteRow>> route_rows(const Request& request,
+                                         const Facts& facts, int64_t block) {
+  if (auto e = check_request(request); !e) return e.error();
+  if (ceil_div(request.kv_len, block) > kMaxRouteBlocks) {
+    return over_limit("route", "keys must be at most {} blocks, found {}",
+                      kMaxRouteBlocks, ceil_div(request.kv_len, block));
+  }
+  const Names names = names_of(request);
+  auto plain = without_picks(request);
+  if (!plain) return plain.error();
+  Facts others = facts;
+  others.picks.reset();
+  auto bound = bind(*plain, others);
+  if (!bound) return bound.error();
+
+  const bool parted = names.documents || names.segments;
+  std::vector<RouteRow> rows(static_cast<size_t>(request.batch));
+  IdRuns ids;
+  for (size_t b = 0; b < rows.size(); ++b) {
+    const BoundRow& from = bound->rows[b];
+    RouteRow& row = rows[b];
+    row.q_offset = from.q_offset;
+    row.valid = from.valid;
+    row.query_document.assign(static_cast<size_t>(request.q_len), -1);
+    if (!parted) {
+      row.documents = 1;
+      if (from.valid > 0) row.runs.push_back({0, from.valid, 0});
+      find_query_documents(from, nullptr, row);
+    } else {
+      // Of all keys: what a count cuts is no document's, but it is still one.
+      find_runs(from.ids, request.kv_len, ids);
+      const Numbers numbers = number_documents(ids, names.segments);
+      row.documents = numbers.count;
+      for (size_t r = 0; r < ids.id.size(); ++r) {
+        const int64_t begin = ids.start[r];
+        const int64_t end = std::min<int64_t>(ids.start[r + 1], from.valid);
+        if (numbers.of_run[r] < 0 || begin >= end) continue;
+        row.runs.push_back({begin, end, numbers.of_run[r]});
+      }
+      find_query_documents(from, &numbers, row);
+    }
+    find_blocks(block, row);
+  }
+  return rows;
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// route/rows.h: what routing knows of a batch row: which document each key and
+// each query belongs to, and the blocks in which a document has keys.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tessera/facts.h"
+#include "tessera/plan.h"
+
+namespace tessera {
+
+// Keys [begin, end) of one document. Keys that a veto forbids are in no run.
+struct KeyRun {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int32_t document = 0;
+};
+
+// A block in which a document has keys, and the first of them.
+struct BlockOfDocument {
+  int32_t block = 0;
+  int32_t first = 0;
+};
+
+struct RouteRow {
+  int64_t q_offset = 0;
+  int64_t valid = 0;         // keys below it are valid
+  int64_t documents = 0;     // numbered from 0; 1 where no mask parts the keys
+  std::vector<KeyRun> runs;  // ascending
+  std::vector<int32_t> query_document;  // [q_len]; -1: it sees no key
+  std::vector<int32_t> block_start;     // per document; documents + 1
+  std::vector<BlockOfDocument> blocks;  // by document, then block
+
+  std::span<const BlockOfDocument> blocks_of(int32_t document) const {
+    const auto d = static_cast<size_t>(document);
+    return {blocks.data() + block_start[d],
+            static_cast<size_t>(block_start[d + 1] - block_start[d])};
+  }
+};
+
+// Most blocks that the keys of a batch row may be.
+inline constexpr int64_t kMaxRouteBlocks = int64_t{1} << 26;
+
+// One row per batch row of a request whose masks may lack their picks.
+Result<std::vector<RouteRow>> route_rows(const Request& request,
+                                         const Facts& facts, int64_t block);
+
+}  // namespace tessera
