@@ -1,0 +1,44 @@
+// route/pool.h: one key for each compression block and document: the mean of
+// the real keys there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "route/rows.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+// Compression block c is keys [c * stride, c * stride + compression) of the row
+// grid.
+struct Compression {
+  int64_t compression = 128;
+  int64_t stride = 64;
+};
+
+struct PooledKey {
+  int32_t index = 0;   // of the compression block
+  int32_t first = 0;   // key of the document in it
+  int32_t last = 0;    // key of the document in it
+  int32_t tokens = 0;  // of the document in it
+};
+
+// Of one batch row. A document without a key in a block has no pooled key
+// there.
+struct PooledRow {
+  std::vector<int32_t> start;   // per document, into keys; documents + 1
+  std::vector<PooledKey> keys;  // by document, then index
+  std::vector<float> values;    // [kv_heads, keys, dim]
+};
+
+// Which pooled keys there are; `values` stay empty.
+PooledRow find_pooled_keys(const RouteRow& row, int64_t kv_len,
+                           const Compression& c);
+
+// Fills the values: tokens are added in ascending order in fp32, then divided
+// by their number. `k` is [batch, kv_heads, kv_len, dim].
+void pool_keys(const std::vector<RouteRow>& rows, const TensorView& k,
+               int threads, std::vector<PooledRow>& pooled);
+
+}  // namespace tessera
