@@ -1,0 +1,31 @@
+// route/product.h: inner products of queries and packed keys: the matrix
+// product of scoring.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/cpu.h"
+
+namespace tessera {
+
+// Keys side by side in a panel: number d of key i is panel[d * kPanelKeys + i].
+inline constexpr int64_t kPanelKeys = 16;
+
+// out[r * ldo + p * kPanelKeys + i] is, or grows by where `add`, the sum over d
+// of a[r * lda + d] * panels[p][d][i]: ascending d, each product and each sum
+// rounded once. So all instruction sets give the same bits, and the picks that
+// follow from them are the same on every machine.
+struct PanelProduct {
+  const float* a = nullptr;
+  int64_t rows = 0;
+  int64_t lda = 0;
+  int64_t dim = 0;
+  const float* panels = nullptr;  // [count, dim, kPanelKeys]
+  int64_t count = 0;
+  float* out = nullptr;
+  int64_t ldo = 0;
+  bool add = false;
+};
+void multiply_panels(Isa isa, const PanelProduct& p);
+
+}  // namespace tessera
