@@ -1,0 +1,117 @@
+// route/unions.cc: unions of tile rows by bitmap or by sorting, and the way
+// back from each pick.
+#include "route/unions.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "base/threads.h"
+#include "tessera/contract.h"
+
+namespace tessera {
+namespace {
+
+// Picks of one tile row, its queries side by side.
+using Rows = std::span<const int32_t>;
+
+// A bit per block, and how many bits are set before each word.
+class Bitmap {
+ public:
+  void find(Rows picks, int64_t blocks, std::vector<int32_t>& unions) {
+    words_.assign(static_cast<size_t>(ceil_div(blocks, 64)), 0);
+    before_.resize(words_.size());
+    for (const int32_t p : picks) {
+      if (p >= 0) words_[word(p)] |= uint64_t{1} << (p & 63);
+    }
+    for (size_t w = 0; w < words_.size(); ++w) {
+      before_[w] = static_cast<int32_t>(unions.size());
+      for (uint64_t left = words_[w]; left != 0; left &= left - 1) {
+        unions.push_back(static_cast<int32_t>(w * 64) + std::countr_zero(left));
+      }
+    }
+  }
+  int32_t slot(int32_t pick) const {
+    const uint64_t below = (uint64_t{1} << (pick & 63)) - 1;
+    return before_[word(pick)] + std::popcount(words_[word(pick)] & below);
+  }
+
+ private:
+  static size_t word(int32_t pick) { return static_cast<size_t>(pick) / 64; }
+
+  std::vector<uint64_t> words_;
+  std::vector<int32_t> before_;
+};
+
+void find_sorted(Rows picks, std::vector<int32_t>& unions) {
+  for (const int32_t p : picks) {
+    if (p >= 0) unions.push_back(p);
+  }
+  std::sort(unions.begin(), unions.end());
+  unions.erase(std::unique(unions.begin(), unions.end()), unions.end());
+}
+
+}  // namespace
+
+PickUnions make_unions(const PickSizes& s, const std::vector<int32_t>& picks,
+                       int64_t query_tile, UnionMethod method, int threads) {
+  PickUnions out;
+  out.heads = s.heads;
+  out.tiles = ceil_div(s.q_len, query_tile);
+  out.slots.assign(picks.size(), -1);
+  const int64_t rows = s.batch * s.heads * out.tiles;
+  std::vector<std::vector<int32_t>> found(static_cast<size_t>(rows));
+  std::vector<Bitmap> bitmaps(static_cast<size_t>(std::max(threads, 1)));
+  const auto work = [&](int64_t task, int worker) {
+    const int64_t begin = task % out.tiles * query_tile;
+    const int64_t end = std::min(s.q_len, begin + query_tile);
+    const int64_t first = (task / out.tiles * s.q_len + begin) * s.k;
+    const auto count = static_cast<size_t>((end - begin) * s.k);
+    const Rows tile(picks.data() + first, count);
+    std::vector<int32_t>& row = found[static_cast<size_t>(task)];
+    Bitmap& bitmap = bitmaps[static_cast<size_t>(worker)];
+    if (method == UnionMethod::bitmap) {
+      bitmap.find(tile, s.blocks(), row);
+    } else {
+      find_sorted(tile, row);
+    }
+    int32_t* slots = out.slots.data() + first;
+    for (size_t i = 0; i < count; ++i) {
+      if (tile[i] < 0) continue;
+      slots[i] = method == UnionMethod::bitmap
+                     ? bitmap.slot(tile[i])
+                     : static_cast<int32_t>(
+                           std::lower_bound(row.begin(), row.end(), tile[i]) -
+                           row.begin());
+    }
+  };
+  parallel_for(rows, threads, work, "union");
+  out.start.reserve(found.size() + 1);
+  out.start.push_back(0);
+  for (const std::vector<int32_t>& row : found) {
+    out.blocks.insert(out.blocks.end(), row.begin(), row.end());
+    out.start.push_back(static_cast<int64_t>(out.blocks.size()));
+    out.widest = std::max(out.widest, static_cast<int64_t>(row.size()));
+  }
+  return out;
+}
+
+Result<void> set_capacity(std::optional<int64_t> ceiling, PickUnions& unions) {
+  unions.capacity = ceiling.value_or(bucket(unions.widest));
+  if (unions.widest <= unions.capacity) return {};
+  const auto rows = static_cast<int64_t>(unions.start.size()) - 1;
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto width = static_cast<int64_t>(unions.row(r).size());
+    if (width <= unions.capacity) continue;
+    const int64_t list = r / unions.tiles;
+    return over_limit("route",
+                      "a tile row's union must be at most {} blocks, found {} "
+                      "for tile row {} of batch row {}, head {}",
+                      unions.capacity, width, r % unions.tiles,
+                      list / unions.heads, list % unions.heads);
+  }
+  return {};
+}
+
+}  // namespace tessera
