@@ -269,10 +269,11 @@ class Router {
   Result<void> check_metas() const {
     if (!in_.metas) return {};
     if (!s_.hierarchical || s_.rule == RouteRule::query_tile) {
-      return invalid("route",
-                     "metas are of single queries and of hierarchical "
-                     "routing, found them for {}",
-                     s_.hierarchical ? to_string(s_.rule) : "another");
+      return invalid(
+          "route",
+          "metas are of single queries and of hierarchical "
+          "routing, found them for {}",
+          s_.hierarchical ? to_string(s_.rule) : "exhaustive routing");
     }
     PickSizes of = sizes();
     of.block = coarse_.block;

@@ -1,0 +1,397 @@
+// The router as a whole: MoBA's rule, given picks, every refusal.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tessera/route.h"
+
+namespace tessera {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// 32 queries and keys in blocks of 4, 2 heads on 1, dim 3.
+class Route : public ::testing::Test {
+ protected:
+  Route() {
+    request_.masks = {*parse_mask("causal & routed(top=3, block=4)")};
+    request_.q_len = request_.kv_len = 32;
+    settings_.top = 3;
+    settings_.block = settings_.compression = 4;
+    settings_.stride = 2;
+    settings_.kv_tile = 8;
+    settings_.query_tile = 8;
+    std::mt19937_64 random(4);
+    std::normal_distribution<float> normal;
+    for (float& x : q_) x = normal(random);
+    for (float& x : k_) x = normal(random);
+    inputs_.q = TensorView::bhsd(q_.data(), Dtype::f32, 1, 2, 32, 3);
+    inputs_.k = TensorView::bhsd(k_.data(), Dtype::f32, 1, 1, 32, 3);
+  }
+
+  Result<RouteResult> run(const RouteOptions& options = {}) const {
+    return route(request_, facts_, inputs_, settings_, options);
+  }
+  std::string message() const {
+    auto r = run();
+    return r ? "" : r.error().message;
+  }
+  // 32 queries of two slots that are unused, but for one.
+  static Ids given(size_t query, int32_t a, int32_t b) {
+    Ids out(64, -1);
+    out[2 * query] = a;
+    out[2 * query + 1] = b;
+    return out;
+  }
+
+  Request request_;
+  Facts facts_;
+  RouteSettings settings_;
+  std::vector<float> q_ = std::vector<float>(192);
+  std::vector<float> k_ = std::vector<float>(96);
+  RouteInputs inputs_;
+};
+
+// As MoBA writes it: a gate for each query head, query and block; the own block
+// is infinite, blocks that are not wholly past are not there, the best stay.
+TEST_F(Route, MobaIsOneSetting) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    std::mt19937_64 random(seed);
+    const int64_t n = 20 + static_cast<int64_t>(random() % 40);
+    const int64_t block = 2 + static_cast<int64_t>(random() % 6);
+    const int64_t top = 1 + static_cast<int64_t>(random() % 4);
+    const int64_t cut =
+        static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+    const bool parted = seed % 2 == 1;  // two documents: [0, cut) and the rest
+    std::vector<float> q, k;
+    for (int64_t i = 0; i < 4 * n * 2; ++i) {  // small integers: ties
+      q.push_back(static_cast<float>(random() % 3) - 1);
+    }
+    for (int64_t i = 0; i < 2 * n * 2; ++i) {
+      k.push_back(static_cast<float>(random() % 3) - 1);
+    }
+    Ids ids;
+    for (int64_t t = 0; t < n; ++t) ids.push_back(t < cut ? 5 : 6);
+    Request request;
+    request.masks = {
+        *make_mask(parted ? causal() & documents() & routed(top, block)
+                          : causal() & routed(top, block))};
+    request.q_len = request.kv_len = n;
+    Facts facts;
+    if (parted) facts.doc_ids = ids;
+    RouteInputs in;
+    in.q = TensorView::bhsd(q.data(), Dtype::f32, 1, 4, n, 2);
+    in.k = TensorView::bhsd(k.data(), Dtype::f32, 1, 2, n, 2);
+    auto r = route(request, facts, in, moba_settings(top, block));
+    ASSERT_TRUE(r) << r.error().message;
+    ASSERT_EQ(r->heads, 4);
+    const int64_t blocks = (n + block - 1) / block;
+    for (int64_t h = 0; h < 4; ++h) {
+      for (int64_t t = 0; t < n; ++t) {
+        std::vector<float> gate(static_cast<size_t>(blocks), -kInf);
+        for (int64_t j = 0; j < blocks; ++j) {
+          float mean[2] = {0, 0};
+          int64_t count = 0;
+          int64_t last = -1;
+          for (int64_t s = j * block; s < std::min(n, (j + 1) * block); ++s) {
+            if (parted &&
+                ids[static_cast<size_t>(s)] != ids[static_cast<size_t>(t)]) {
+              continue;
+            }
+            for (int64_t d = 0; d < 2; ++d) {
+              mean[d] += k[static_cast<size_t>((h / 2 * n + s) * 2 + d)];
+            }
+            ++count;
+            last = s;
+          }
+          if (j == t / block) {
+            gate[static_cast<size_t>(j)] = kInf;
+          } else if (count > 0 && last <= t) {
+            float dot = 0;
+            for (int64_t d = 0; d < 2; ++d) {
+              dot += q[static_cast<size_t>((h * n + t) * 2 + d)] *
+                     (mean[d] / static_cast<float>(count));
+            }
+            gate[static_cast<size_t>(j)] = dot;
+          }
+        }
+        Ids order;
+        for (int32_t j = 0; j < blocks; ++j) order.push_back(j);
+        std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+          return gate[static_cast<size_t>(a)] > gate[static_cast<size_t>(b)];
+        });
+        Ids want;
+        for (int64_t i = 0; i < std::min(top, blocks); ++i) {
+          const int32_t j = order[static_cast<size_t>(i)];
+          if (gate[static_cast<size_t>(j)] != -kInf) want.push_back(j);
+        }
+        std::sort(want.begin(), want.end());
+        want.resize(static_cast<size_t>(top), -1);
+        const auto at = r->picks.begin() + (h * n + t) * top;
+        EXPECT_EQ(Ids(at, at + top), want)
+            << "seed " << seed << ", head " << h << ", query " << t;
+      }
+    }
+  }
+}
+
+TEST_F(Route, NanScoresAreNamed) {
+  k_[3 * 9] = NAN;  // key 9, of block 2: seen from query 9 on, or its block's
+  EXPECT_EQ(message(),
+            "[route] scores must not be NaN, found one for query 11 and block "
+            "2 of batch row 0, head 0");
+  settings_.hierarchical = true;
+  settings_.meta_ratio = 2;
+  EXPECT_EQ(message(),
+            "[route] scores must not be NaN, found one for query 15 and meta 1 "
+            "of batch row 0, head 0");
+  // What no query scores is nobody's.
+  settings_.hierarchical = false;
+  k_[3 * 9] = 0;
+  k_[3 * 31] = NAN;
+  q_[0] = NAN;  // query 0 scores no block but its own
+  request_.q_len = 31;
+  const Ids offsets = {0};
+  facts_.q_offsets = offsets;
+  std::vector<float> q(q_.begin(), q_.begin() + 31 * 3);
+  inputs_.q = TensorView::bhsd(q.data(), Dtype::f32, 1, 1, 31, 3);
+  EXPECT_EQ(message(), "");
+}
+
+TEST_F(Route, InfiniteScoresArePickedAsAnyOther) {
+  k_[3 * 4] = kInf;  // block 1: +inf or -inf by the sign of q
+  for (size_t i = 0; i < q_.size(); i += 3) q_[i] = 1;
+  auto r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  const Ids last(r->picks.end() - 3, r->picks.end());
+  EXPECT_NE(std::find(last.begin(), last.end(), 1), last.end());
+}
+
+TEST_F(Route, SettingsMustFitEachOther) {
+  const RouteSettings good = settings_;
+  const auto with = [&](auto change) {
+    settings_ = good;
+    change(settings_);
+    return message();
+  };
+  EXPECT_EQ(with([](RouteSettings&) {}), "");
+  EXPECT_EQ(with([](RouteSettings& s) { s.max_union = 0; }),
+            "[route] max_union must be from 1 to 1073741824, found 0");
+  EXPECT_EQ(with([](RouteSettings& s) { s.stride = 3; }),
+            "[route] stride must divide block, found 3 for 4");
+  EXPECT_EQ(with([](RouteSettings& s) { s.kv_tile = 7; }),
+            "[route] stride must divide kv_tile, found 2 for 7");
+  EXPECT_EQ(with([](RouteSettings& s) { s.compression = 5; }),
+            "[route] compression must be at most block 4, found 5");
+  EXPECT_EQ(with([](RouteSettings& s) { s.sink_blocks = 3; }),
+            "[route] sink_blocks must leave a pick for the own block, found 3 "
+            "for top 3");
+  EXPECT_EQ(with([](RouteSettings& s) { s.query_tile = 0; }),
+            "[route] query_tile must be from 1 to 1073741824, found 0");
+  EXPECT_EQ(with([](RouteSettings& s) { s.top = 2; }),
+            "[route] top must be the mask's 3, found 2");
+  EXPECT_EQ(with([](RouteSettings& s) { s.block = 8; }),
+            "[route] block must be the mask's 4, found 8");
+  EXPECT_EQ(with([](RouteSettings& s) {
+              s.rule = RouteRule::query_tile;
+              s.query_tile = 16;
+            }),
+            "[route] top must hold all forced blocks, found 3 for 4 in tile "
+            "row 0 of batch row 0");
+  EXPECT_EQ(with([](RouteSettings& s) {
+              s.hierarchical = true;
+              s.meta_ratio = 1;
+              s.top_metas = 1;
+              s.sink_blocks = 1;
+            }),
+            "[route] top_metas must hold all forced blocks, found 1 for 2 in "
+            "tile row 0 of batch row 0");
+}
+
+TEST_F(Route, ArraysMustFitEachOther) {
+  const RouteInputs good = inputs_;
+  inputs_.k->dim = 2;
+  EXPECT_EQ(message(),
+            "[route] q and k must have one dtype and dim, found F32 of 3 and "
+            "F32 of 2");
+  inputs_ = good;
+  inputs_.q->tokens = 31;
+  EXPECT_EQ(message().substr(0, 33), "[route] q must be [1, heads, 32, ");
+  inputs_ = good;
+  inputs_.q->dtype = Dtype::i32;
+  EXPECT_EQ(message(),
+            "[route] q must be an array of F32, BF16 or F16, found I32");
+  inputs_ = good;
+  inputs_.q->token_stride = -3;
+  EXPECT_EQ(message(),
+            "[route] strides of q must be from 0 to 1125899906842624, found "
+            "-3");
+  inputs_ = good;
+  inputs_.k.reset();
+  EXPECT_EQ(message(), "[route] routing needs q and k, or picks, found no k");
+  inputs_ = {};
+  inputs_.k = good.q, inputs_.q = good.k;
+  EXPECT_EQ(message(), "[route] kv_heads must divide heads, found 2 for 1");
+}
+
+TEST_F(Route, GivenPicksEnterAtLegality) {
+  const Ids picks = given(9, 1, 2);
+  inputs_ = {};
+  inputs_.picks = Picks{picks, 1, 2};
+  auto r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->picks, picks);
+  EXPECT_EQ(r->counts.scores, 0);
+  EXPECT_TRUE(r->warnings.empty());
+  EXPECT_EQ(r->unions.blocks, (Ids{1, 2}));
+
+  const Ids future = given(9, 1, 3);
+  inputs_.picks = Picks{future, 1, 2};
+  r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->picks, given(9, 1, -1));
+  EXPECT_EQ(r->counts.removed_future, 1);
+  EXPECT_EQ(r->warnings,
+            std::vector<std::string>{
+                "[route] a pick must not be from the future, found block 3 for "
+                "query 9 of batch row 0, head 0 (1 removed in all)"});
+  settings_.strict = true;
+  EXPECT_EQ(message(),
+            "[route] a pick must not be from the future, found block 3 for "
+            "query 9 of batch row 0, head 0");
+}
+
+// Over capacity is judged after legality: what went does not count.
+TEST_F(Route, CapacityIsCheckedAfterLegality) {
+  const Ids picks = given(9, 1, 7);
+  inputs_ = {};
+  inputs_.picks = Picks{picks, 1, 2};
+  settings_.max_union = 1;
+  EXPECT_EQ(message(), "");
+  const Ids two = given(9, 1, 2);
+  inputs_.picks = Picks{two, 1, 2};
+  EXPECT_EQ(message(),
+            "[route] a tile row's union must be at most 1 blocks, found 2 for "
+            "tile row 1 of batch row 0, head 0");
+}
+
+TEST_F(Route, PicksOfTilesAreAllTheirQueries) {
+  const Ids tiles = {0, -1, 1, 3, 2, 3, 0, 7};  // four tiles of two slots
+  inputs_ = {};
+  inputs_.tile_picks = Picks{tiles, 1, 2};
+  auto r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  for (int32_t q = 0; q < 32; ++q) {
+    Ids want;
+    for (const int32_t b : {tiles[static_cast<size_t>(q / 8 * 2)],
+                            tiles[static_cast<size_t>(q / 8 * 2 + 1)]}) {
+      if (b >= 0 && b * 4 <= q) want.push_back(b);
+    }
+    want.resize(2, -1);
+    const auto at = r->picks.begin() + q * 2;
+    EXPECT_EQ(Ids(at, at + 2), want) << "query " << q;
+  }
+  inputs_.picks = inputs_.tile_picks;
+  EXPECT_EQ(message(),
+            "[route] picks are given for queries or for query tiles, found "
+            "both");
+}
+
+// The metas that coarse routing keeps, given by hand, lead to its picks.
+TEST_F(Route, MetasEnterBeforeTheirChildren) {
+  settings_.hierarchical = true;
+  settings_.meta_ratio = 2;
+  settings_.top_metas = 4;
+  auto all = run();
+  ASSERT_TRUE(all) << all.error().message;
+  Ids metas;
+  for (int i = 0; i < 32; ++i) metas.insert(metas.end(), {0, 1, 2, 3});
+  inputs_.metas = Picks{metas, 1, 4};
+  auto r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->picks, all->picks);
+  // One group: every other block is forced or not there.
+  Ids one;
+  for (int i = 0; i < 32; ++i) one.push_back(1);
+  inputs_.metas = Picks{one, 1, 1};
+  r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  for (size_t i = 0; i < r->picks.size(); ++i) {
+    const int32_t p = r->picks[i];
+    const auto own = static_cast<int32_t>(i / 3 / 4);
+    EXPECT_TRUE(p < 0 || p == own || p / 2 == 1) << i;
+  }
+  settings_.hierarchical = false;
+  EXPECT_EQ(message(),
+            "[route] metas are of single queries and of hierarchical routing, "
+            "found them for exhaustive routing");
+}
+
+TEST_F(Route, StopsAfterAStage) {
+  for (int i = 0; i < kRouteStages; ++i) {
+    std::vector<RouteStage> seen;
+    RouteOptions options;
+    options.until = static_cast<RouteStage>(i);
+    options.after = [&](RouteStage s) { seen.push_back(s); };
+    auto r = run(options);
+    ASSERT_TRUE(r) << r.error().message;
+    for (const RouteStage s : seen) EXPECT_LE(s, options.until);
+    if (options.until != RouteStage::coarse) {
+      EXPECT_EQ(seen.back(), options.until);
+    }
+    EXPECT_EQ(r->picks.empty(), options.until < RouteStage::top_n);
+    EXPECT_EQ(r->unions.start.empty(), options.until < RouteStage::unions);
+  }
+}
+
+TEST_F(Route, TheDenseViewIsThePicks) {
+  auto r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  auto dense = dense_picks(*r, 32, 32, 0, 0);
+  ASSERT_TRUE(dense) << dense.error().message;
+  ASSERT_EQ(dense->size(), 32U * 8);
+  for (size_t q = 0; q < 32; ++q) {
+    for (int32_t b = 0; b < 8; ++b) {
+      const auto at = r->picks.begin() + static_cast<std::ptrdiff_t>(3 * q);
+      EXPECT_EQ((*dense)[q * 8 + static_cast<size_t>(b)],
+                std::count(at, at + 3, b));
+    }
+  }
+  EXPECT_FALSE(dense_picks(*r, 32, 32, 0, 1));
+  EXPECT_FALSE(dense_picks(*r, 32, 32, 1, 0));
+}
+
+TEST_F(Route, AMaskSaysTopAndBlock) {
+  auto s = settings_of(request_, {});
+  ASSERT_TRUE(s) << s.error().message;
+  EXPECT_EQ(s->top, 3);
+  EXPECT_EQ(s->block, 4);
+  request_.masks = {*parse_mask("causal & blocks(16)")};
+  s = settings_of(request_, {});
+  ASSERT_TRUE(s);
+  EXPECT_EQ(s->top, 8);
+  EXPECT_EQ(s->block, 16);
+  request_.masks = {*parse_mask("causal")};
+  EXPECT_EQ(settings_of(request_, {}).error().message,
+            "[route] a mask must name routed(top, block) or blocks(n), found "
+            "none of them in causal");
+  request_.masks = {*parse_mask("routed(2, 4)"), *parse_mask("routed(3, 4)")};
+  EXPECT_EQ(settings_of(request_, {}).error().message,
+            "[route] routed must pick one number of blocks in all masks, found "
+            "2 and 3");
+}
+
+TEST_F(Route, PhasesSayWhereAGradientFlows) {
+  ASSERT_EQ(route_phases().size(), 3U);
+  EXPECT_FALSE(route_phases()[0].differentiable);
+  EXPECT_FALSE(route_phases()[1].differentiable);
+  EXPECT_TRUE(route_phases()[2].differentiable);
+}
+
+}  // namespace
+}  // namespace tessera
