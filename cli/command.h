@@ -21,6 +21,7 @@ Work add_show(CLI::App& app, CLI::App*& command);
 Work add_explain(CLI::App& app, CLI::App*& command);
 Work add_export(CLI::App& app, CLI::App*& command);
 Work add_check(CLI::App& app, CLI::App*& command);
+Work add_route(CLI::App& app, CLI::App*& command);
 Work add_run(CLI::App& app, CLI::App*& command);
 Work add_compile(CLI::App& app, CLI::App*& command);
 Work add_bench(CLI::App& app, CLI::App*& command);

@@ -1,0 +1,482 @@
+// cli/route_command.cc: `tessera route`: the router, stage by stage.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cli/clustered.h"
+#include "cli/command.h"
+#include "cli/numbers.h"
+#include "cli/picture.h"
+#include "cli/report.h"
+#include "cli/route_flags.h"
+#include "cli/route_inputs.h"
+#include "cli/route_report.h"
+#include "cli/run_options.h"
+#include "cli/terminal.h"
+#include "cli/traced.h"
+#include "receipt/machine.h"
+
+namespace tessera::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kDefaultMask = "causal & routed(top=8, block=256)";
+
+struct Options {
+  RunFlags run;  // of which the request and the sizes of q and k are read
+  RouteFlags route;
+  std::optional<std::string> stage, spread, batch_row, head, width;
+  bool recall = false;
+  bool ascii = false;
+  bool no_picture = false;
+};
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start)
+      .count();
+}
+
+// The last stage to run; nothing: all of them, then the plan.
+Result<std::optional<RouteStage>> stage_of(const Options& o) {
+  if (!o.stage || *o.stage == "plan") return std::optional<RouteStage>();
+  std::vector<std::string_view> names;
+  for (int i = 0; i < kRouteStages; ++i) {
+    const auto stage = static_cast<RouteStage>(i);
+    if (*o.stage == to_string(stage)) return std::optional(stage);
+    names.push_back(to_string(stage));
+  }
+  return invalid("cli", "--stage must be one of {}, plan, found {}",
+                 fmt::join(names, ", "), in_quotes(*o.stage));
+}
+
+// What the command works on, owning the arrays that the router views.
+struct Job {
+  Resolved resolved;
+  RouteSettings settings;
+  std::optional<RouteStage> until;
+  Array q, k;
+  bool arrays = false;
+  PicksFile picks;
+  RouteOptions options;
+  RouteReport report;
+
+  RouteInputs inputs() const {
+    RouteInputs in;
+    if (arrays) in.q = q.view(), in.k = k.view();
+    picks.add_to(in);
+    return in;
+  }
+};
+
+std::string arrays_text(const TensorView& q, const TensorView& k) {
+  return fmt::format("{} head{} on {} of K, dim {}, {}", q.heads,
+                     q.heads == 1 ? "" : "s", k.heads, q.dim,
+                     to_string(q.dtype));
+}
+
+Result<void> read_arrays(const Options& o, Layout layout, Job& job) {
+  for (const auto& [flag, name] :
+       {std::pair(&o.run.heads, "--heads"),
+        std::pair(&o.run.kv_heads, "--kv-heads"),
+        std::pair(&o.run.head_dim, "--head-dim"),
+        std::pair(&o.run.dtype, "--dtype"), std::pair(&o.run.seed, "--seed"),
+        std::pair(&o.spread, "--spread")}) {
+    if (!*flag) continue;
+    return invalid("cli", "--inputs says what {} would, found both", name);
+  }
+  auto bytes = read_file(*o.run.inputs, available_memory());
+  if (!bytes) return bytes.error();
+  auto file = parse_safetensors(*bytes);
+  if (!file) return file.error();
+  auto q = read_array(*file, "q", layout);
+  if (!q) return q.error();
+  auto k = read_array(*file, "k", layout);
+  if (!k) return k.error();
+  job.q = std::move(*q);
+  job.k = std::move(*k);
+  job.arrays = true;
+  job.report.inputs = fmt::format("q and k of {}", in_quotes(*o.run.inputs));
+  return {};
+}
+
+Result<void> check_memory(const Request& r, const RunOptions& sizes,
+                          const RouteSettings& s) {
+  const AttentionShape& a = sizes.data.shape;
+  const auto batch = static_cast<double>(r.batch);
+  const double rows =
+      static_cast<double>(a.heads) * static_cast<double>(r.q_len) +
+      static_cast<double>(a.kv_heads) * static_cast<double>(r.kv_len);
+  const double arrays = batch * rows * static_cast<double>(a.head_dim) *
+                        static_cast<double>(byte_width(sizes.data.dtype));
+  // Picks and slots; pooled keys are less than K as floats.
+  const double picks = 8 * batch * static_cast<double>(a.heads) *
+                       static_cast<double>(r.q_len) *
+                       static_cast<double>(s.top);
+  const double needed = 2 * arrays + picks;
+  if (needed <= static_cast<double>(available_memory())) return {};
+  return over_limit("route",
+                    "the arrays must fit the memory that is free, found {} "
+                    "bytes for them",
+                    with_unit(needed));
+}
+
+Result<void> draw_arrays(const Options& o, Job& job) {
+  RunOptions sizes;
+  if (auto e = read_shape(o.run, sizes); !e) return e;
+  const Request& r = job.resolved.request;
+  if (auto e = check_memory(r, sizes, job.settings); !e) return e;
+  Clusters clusters;
+  auto seed =
+      parse_int(o.run.seed.value_or("0"), "--seed", 0, int64_t{1} << 62);
+  if (!seed) return seed.error();
+  clusters.seed = static_cast<uint64_t>(*seed);
+  if (o.spread) {
+    auto spread = parse_positive(*o.spread, "--spread");
+    if (!spread) return spread.error();
+    clusters.spread = *spread;
+  }
+  clusters.query_tile = job.settings.query_tile;
+  clusters.block = job.settings.block;
+  const AttentionShape& s = sizes.data.shape;
+  const Layout layout = o.run.layout == "bshd" ? Layout::bshd : Layout::bhsd;
+  job.q =
+      Array(sizes.data.dtype, layout, r.batch, s.heads, r.q_len, s.head_dim);
+  job.k = Array(sizes.data.dtype, layout, r.batch, s.kv_heads, r.kv_len,
+                s.head_dim);
+  fill_clustered_queries(job.q, clusters);
+  fill_clustered_keys(job.k, clusters);
+  job.arrays = true;
+  job.report.inputs = clusters.describe();
+  return {};
+}
+
+// The request, with the lengths of q and k where they are from a file.
+Result<void> read_request(const Options& o, Job& job) {
+  RequestFlags flags = o.run.request;
+  flags.picks.reset();
+  if (flags.plan) {
+    return invalid("cli", "--plan has its picks, found it for the router");
+  }
+  if (flags.masks.empty() && !flags.spec) flags.masks = {kDefaultMask};
+  Lengths lengths;
+  if (job.arrays) {
+    lengths = {job.q.view().batch, job.q.view().tokens, job.k.view().tokens};
+  }
+  auto loaded = load_request(flags, lengths);
+  if (!loaded) return loaded.error();
+  job.resolved = std::move(loaded->resolved);
+  if (job.resolved.facts.picks) {
+    return invalid("cli", "picks are given by --picks, found them in the spec");
+  }
+  return {};
+}
+
+Result<Job> prepare(const Options& o) {
+  Job job;
+  auto until = stage_of(o);
+  if (!until) return until.error();
+  job.until = *until;
+  if (o.run.layout && *o.run.layout != "bhsd" && *o.run.layout != "bshd") {
+    return invalid("cli", "--layout must be one of bhsd, bshd, found {}",
+                   in_quotes(*o.run.layout));
+  }
+  const Layout layout = o.run.layout == "bshd" ? Layout::bshd : Layout::bhsd;
+  if (o.run.inputs) {
+    if (auto e = read_arrays(o, layout, job); !e) return e.error();
+  }
+  if (auto e = read_request(o, job); !e) return e.error();
+  const Request& request = job.resolved.request;
+  auto settings = read_route_settings(o.route, request);
+  if (!settings) return settings.error();
+  job.settings = *settings;
+  if (o.run.threads) {
+    auto threads = parse_int(*o.run.threads, "--threads", 1, kMaxThreads);
+    if (!threads) return threads.error();
+    job.options.threads = static_cast<int>(*threads);
+  }
+  if (o.run.isa) {
+    auto isa = parse_isa(*o.run.isa);
+    if (!isa) return isa.error();
+    job.options.isa = *isa;
+  }
+  RouteReport& report = job.report;
+  if (o.run.request.picks) {
+    auto picks =
+        read_picks_file(*o.run.request.picks, request, job.settings.query_tile);
+    if (!picks) return picks.error();
+    job.picks = std::move(*picks);
+    report.given = job.picks.picks || job.picks.tile_picks;
+    const std::string from =
+        fmt::format("picks of {}", in_quotes(*o.run.request.picks));
+    report.inputs = report.inputs.empty() ? from : report.inputs + "; " + from;
+  }
+  if (report.given && job.until && *job.until < RouteStage::legality) {
+    return invalid("cli",
+                   "given picks enter at legality, found --stage {} before it",
+                   *o.stage);
+  }
+  if (!job.arrays && !report.given) {
+    const std::string picks = report.inputs;
+    if (auto e = draw_arrays(o, job); !e) return e.error();
+    if (!picks.empty()) report.inputs += "; " + picks;
+  }
+  report.request = request;
+  report.mask = fmt::format("{}", fmt::join(job.resolved.written, "; "));
+  if (job.arrays) {
+    report.arrays =
+        arrays_text(std::as_const(job.q).view(), std::as_const(job.k).view());
+  }
+  report.threads =
+      job.options.threads > 0 ? job.options.threads : machine_threads();
+  report.until = job.until.value_or(RouteStage::expand);
+  return job;
+}
+
+Result<void> route_timed(Job& job) {
+  auto last = Clock::now();
+  RouteOptions options = job.options;
+  options.until = job.report.until;
+  options.after = [&](RouteStage stage) {
+    job.report.ms[static_cast<size_t>(stage)] += ms_since(last);
+    last = Clock::now();
+  };
+  auto routed = route(job.resolved.request, job.resolved.facts.view(),
+                      job.inputs(), job.settings, options);
+  if (!routed) return routed.error();
+  job.report.result = std::move(*routed);
+  return {};
+}
+
+Result<void> find_recall(Job& job) {
+  RouteSettings exhaustive = job.settings;
+  exhaustive.hierarchical = false;
+  RouteOptions options = job.options;
+  options.until = RouteStage::legality;
+  RouteInputs in = job.inputs();
+  in.metas.reset();
+  auto all = route(job.resolved.request, job.resolved.facts.view(), in,
+                   exhaustive, options);
+  if (!all) return all.error();
+  auto recall = route_recall(job.report.result, *all);
+  if (!recall) return recall.error();
+  job.report.recall = *recall;
+  return {};
+}
+
+Result<Plan> plan_timed(Job& job) {
+  const Request& request = job.resolved.request;
+  const Facts facts = job.report.result.facts(job.resolved.facts.view());
+  const auto start = Clock::now();
+  auto plan = make_plan(request, facts);
+  if (!plan) return plan.error();
+  job.report.plan_ms = ms_since(start);
+  auto statistics = make_statistics(request, facts, *plan);
+  if (!statistics) return statistics.error();
+  job.report.plan = std::move(*statistics);
+  Request causal_request = request;
+  causal_request.masks = {*make_mask(causal())};
+  Facts others = facts;
+  others.picks.reset();
+  auto dense = make_plan(causal_request, others);
+  if (!dense) return dense.error();
+  job.report.causal_tiles =
+      static_cast<int64_t>(dense->forward.entries.size()) * plan->heads;
+  return plan;
+}
+
+Result<int64_t> index_of(const std::optional<std::string>& text,
+                         std::string_view what, int64_t count) {
+  if (!text) return int64_t{0};
+  return parse_int(*text, what, 0, count - 1);
+}
+
+// What the queries of each tile row pick: full where all pick the block,
+// partial where some do; all of them are the row's union.
+Result<std::string> picks_picture(const Job& job, PictureInput like) {
+  const RouteSettings& s = job.settings;
+  if (s.query_tile < kMinBlock || s.query_tile > kMaxBlock ||
+      s.block < kMinBlock || s.block > kMaxBlock) {
+    return fmt::format("no picture of tiles of {} x {} tokens\n", s.query_tile,
+                       s.block);
+  }
+  Request request = job.resolved.request;
+  request.masks = {*make_mask(blocks(s.block))};
+  request.tile = {s.query_tile, s.block};
+  request.logical_block = {0, 0};
+  Facts facts;
+  const RouteResult& r = job.report.result;
+  facts.picks = Picks{r.picks, r.heads, r.k};
+  auto plan = make_plan(request, facts);
+  if (!plan) return plan.error();
+  PictureInput input{*plan,
+                     facts,
+                     "picks and their union: full where every "
+                     "query of the row picks the block",
+                     like.batch_row,
+                     like.head,
+                     like.columns};
+  input.color = like.color;
+  input.unicode = like.unicode;
+  return picture_text(input);
+}
+
+Result<std::string> pictures(const Options& o, const Job& job,
+                             const Plan& plan) {
+  const RouteResult& r = job.report.result;
+  auto batch_row = index_of(o.batch_row, "--batch-row", plan.batch);
+  if (!batch_row) return batch_row.error();
+  auto head = index_of(o.head, "--head", r.heads);
+  if (!head) return head.error();
+  auto width = o.width ? parse_int(*o.width, "--width", kMinTextColumns, 1000)
+                       : std::max(kMinTextColumns, terminal_columns());
+  if (!width) return width.error();
+  const Facts facts = r.facts(job.resolved.facts.view());
+  PictureInput input{plan,
+                     facts,
+                     "tiles: " + job.report.mask,
+                     *batch_row,
+                     *head * plan.heads / r.heads,
+                     *width};
+  input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
+                            std::getenv("TERM"));
+  input.unicode = !o.ascii && locale_is_utf8();
+  PictureInput picks = input;
+  picks.head = *head;
+  auto first = picks_picture(job, picks);
+  if (!first) return first;
+  auto second = picture_text(input);
+  if (!second) return second;
+  return "\n" + *first + "\n" + *second;
+}
+
+Result<void> check(const Options& o) {
+  if (o.recall && !o.route.hierarchical) {
+    return invalid("cli",
+                   "--recall is of --hierarchical routing, found it alone");
+  }
+  if (!o.run.outputs) return {};
+  if (o.run.outputs == o.run.trace) {
+    return invalid("cli",
+                   "each file must have a name of its own, found {} twice",
+                   in_quotes(*o.run.trace));
+  }
+  return check_output(*o.run.outputs);
+}
+
+Result<int> run(const Options& o) {
+  auto prepared = prepare(o);
+  if (!prepared) return prepared.error();
+  Job& job = *prepared;
+  if (o.run.outputs && job.report.until < RouteStage::legality) {
+    return invalid("cli", "--outputs holds legal picks, found --stage {}",
+                   *o.stage);
+  }
+  if (auto e = route_timed(job); !e) return e.error();
+  for (const std::string& warning : job.report.result.warnings) {
+    print_error(fmt::format("tessera: warning: {}\n", warning));
+  }
+  if (o.recall && job.report.until >= RouteStage::legality) {
+    if (auto e = find_recall(job); !e) return e.error();
+  }
+  std::string picture;
+  if (!job.until) {
+    auto plan = plan_timed(job);
+    if (!plan) return plan.error();
+    print_warnings(*plan);
+    if (!o.run.json && !o.no_picture) {
+      auto drawn = pictures(o, job, *plan);
+      if (!drawn) return drawn.error();
+      picture = std::move(*drawn);
+    }
+  }
+  if (o.run.outputs) {
+    auto e =
+        write_picks(*o.run.outputs, job.resolved.request, job.report.result);
+    if (!e) return e.error();
+  }
+  if (o.run.json) {
+    fmt::print("{}\n", json_line(route_json(job.report)));
+    return kOk;
+  }
+  fmt::print("{}", route_text(job.report));
+  if (o.run.outputs) fmt::print("{:<11} {}\n", "outputs", *o.run.outputs);
+  fmt::print("{}", picture);
+  return kOk;
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  tessera route --q-len 8192 --heads 8 --kv-heads 2 --head-dim 64\n"
+    "  tessera route --mask 'causal & documents & routed(top=4, block=128)' "
+    "\\\n"
+    "      --q-len 8192 --docs lognormal --rule moba\n"
+    "  tessera route --q-len 8192 --stage score --json\n"
+    "  tessera route --inputs qk.safetensors --outputs picks.safetensors\n"
+    "  tessera route --q-len 4096 --picks picks.safetensors --meaning union\n"
+    "\n"
+    "Stages, in order: pool, window, coarse (with --hierarchical), score, "
+    "top_n,\nlegality, union, expand, plan. --picks FILE holds I32 tensors: "
+    "picks [batch,\nheads, q_len, k], tile_picks [batch, heads, query tiles, "
+    "k] or metas [batch,\nheads, q_len, k], -1 unused. docs/routing.md "
+    "explains "
+    "the stages.";
+
+}  // namespace
+
+Work add_route(CLI::App& app, CLI::App*& command) {
+  auto o = std::make_shared<Options>();
+  command = app.add_subcommand(
+      "route", "Clustered sparse attention: picks, unions, tiles, by stages");
+  add_request_flags(*command, o->run.request);
+  const auto add = [&](const char* name, std::optional<std::string>& value,
+                       const char* type, const char* text) {
+    command->add_option(name, value, text)->type_name(type);
+  };
+  add("--heads", o->run.heads, "N", "Query heads [8]");
+  add("--kv-heads", o->run.kv_heads, "N", "Key heads [heads]");
+  add("--head-dim", o->run.head_dim, "N", "Of queries and keys [128]");
+  add("--dtype", o->run.dtype, "NAME", "f32, bf16 or f16 [f32]");
+  add("--layout", o->run.layout, "NAME",
+      "bhsd, [batch, heads, tokens, dim], or bshd [bhsd]");
+  add("--inputs", o->run.inputs, "FILE",
+      ".safetensors with q and k; what else it holds is not read [clustered "
+      "inputs from the seed]");
+  add("--seed", o->run.seed, "N", "Of clustered inputs [0]");
+  add("--spread", o->spread, "X",
+      "Noise of clustered inputs around their centroids [0.1]");
+  add_route_flags(*command, o->route);
+  command->add_flag("--recall", o->recall,
+                    "With --hierarchical: compare with exhaustive routing");
+  add("--stage", o->stage, "NAME", "Stop after this stage [plan]");
+  add("--threads", o->run.threads, "N", "[every core]");
+  add("--isa", o->run.isa, "NAME",
+      "portable, avx2, avx512 or avx512bf16; picks do not depend on it "
+      "[TESSERA_ISA, or the best]");
+  add("--outputs", o->run.outputs, "FILE",
+      "Write picks, slots and unions to a .safetensors file");
+  add("--trace", o->run.trace, "FILE", kTraceHelp);
+  add("--batch-row", o->batch_row, "B", "Of the pictures [0]");
+  add("--head", o->head, "H", "Of the pictures: one that picks [0]");
+  add("--width", o->width, "N", "Columns of the pictures [the terminal's]");
+  command->add_flag("--ascii", o->ascii, "Pictures without Unicode blocks");
+  command->add_flag("--no-picture", o->no_picture, "The stages alone");
+  command->add_flag("--json", o->run.json, "One JSON object on stdout");
+  command->footer(kFooter);
+  return [o]() -> Result<int> {
+    if (auto e = check(*o); !e) return e.error();
+    return traced(o->run.trace, !o->run.json, [&] { return run(*o); });
+  };
+}
+
+}  // namespace tessera::cli

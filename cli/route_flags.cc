@@ -1,0 +1,109 @@
+// cli/route_flags.cc: the router's settings as flags.
+#include "cli/route_flags.h"
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/numbers.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kGroup = "The router";
+
+Result<RouteSettings> rule_of(const RouteFlags& f, const Request& request) {
+  auto named = settings_of(request, RouteSettings{});
+  if (!named || !f.rule) return named;
+  if (*f.rule == "moba") return moba_settings(named->top, named->block);
+  for (const RouteRule rule :
+       {RouteRule::kv_head, RouteRule::query_head, RouteRule::query_tile}) {
+    if (*f.rule != to_string(rule)) continue;
+    named->rule = rule;
+    return named;
+  }
+  return invalid("cli",
+                 "--rule must be one of kv-head, query-head, query-tile, moba, "
+                 "found {}",
+                 in_quotes(*f.rule));
+}
+
+}  // namespace
+
+void add_route_flags(CLI::App& command, RouteFlags& f) {
+  const auto add = [&](const char* name, std::optional<std::string>& value,
+                       const char* type, const char* text) {
+    command.add_option(name, value, text)->type_name(type)->group(kGroup);
+  };
+  add("--rule", f.rule, "NAME",
+      "Who picks: kv-head (the query heads of a KV head together), query-head, "
+      "query-tile (the queries of a tile together), or moba (query-head, one "
+      "pooled key a block) [kv-head]");
+  add("--compression", f.compression, "N", "Keys pooled to one [128]");
+  add("--stride", f.stride, "N",
+      "Keys from one compression block to the next [64]");
+  add("--query-tile", f.query_tile, "N", "Queries that share a union [256]");
+  add("--kv-tile", f.kv_tile, "N", "Keys of a routing tile [1024]");
+  add("--sink-blocks", f.sink_blocks, "N",
+      "First blocks that every query picks, beside its own [0]");
+  command
+      .add_flag("--hierarchical", f.hierarchical,
+                "Score groups of blocks first, then the blocks of the best")
+      ->group(kGroup);
+  add("--meta-ratio", f.meta_ratio, "N", "Blocks of a group [8]");
+  add("--top-metas", f.top_metas, "N", "Groups that a query keeps [16]");
+  add("--union-by", f.union_by, "NAME",
+      "bitmap or sort; the results are equal [bitmap]");
+  add("--max-union", f.max_union, "N",
+      "Ceiling of the blocks in a tile row's union [its bucket]");
+  add("--meaning", f.meaning, "NAME",
+      "exact (each query attends to its own picks) or union (to its tile "
+      "row's) [exact]");
+  command
+      .add_flag("--strict", f.strict,
+                "An illegal pick is an error; otherwise it is removed")
+      ->group(kGroup);
+}
+
+Result<RouteSettings> read_route_settings(const RouteFlags& f,
+                                          const Request& request) {
+  auto settings = rule_of(f, request);
+  if (!settings) return settings;
+  RouteSettings& s = *settings;
+  struct Number {
+    const std::optional<std::string>& text;
+    std::string_view what;
+    int64_t least;
+    int64_t& out;
+  };
+  int64_t max_union = 0;
+  for (const Number& n : {
+           Number{f.compression, "--compression", 1, s.compression},
+           Number{f.stride, "--stride", 1, s.stride},
+           Number{f.query_tile, "--query-tile", 1, s.query_tile},
+           Number{f.kv_tile, "--kv-tile", 1, s.kv_tile},
+           Number{f.sink_blocks, "--sink-blocks", 0, s.sink_blocks},
+           Number{f.meta_ratio, "--meta-ratio", 1, s.meta_ratio},
+           Number{f.top_metas, "--top-metas", 1, s.top_metas},
+           Number{f.max_union, "--max-union", 1, max_union},
+       }) {
+    if (!n.text) continue;
+    auto value = parse_int(*n.text, n.what, n.least, kMaxTokens);
+    if (!value) return value.error();
+    n.out = *value;
+  }
+  if (f.max_union) s.max_union = max_union;
+  if (f.union_by) {
+    auto method = parse_union_method(*f.union_by);
+    if (!method) return method.error();
+    s.union_method = *method;
+  }
+  if (f.meaning) {
+    auto meaning = parse_route_meaning(*f.meaning);
+    if (!meaning) return meaning.error();
+    s.meaning = *meaning;
+  }
+  s.hierarchical = f.hierarchical;
+  s.strict = f.strict;
+  return settings;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,28 @@
+// cli/route_flags.h: the router's settings as flags.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+#include "tessera/route.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct RouteFlags {
+  std::optional<std::string> rule, compression, stride, query_tile, kv_tile,
+      sink_blocks, meta_ratio, top_metas, union_by, max_union, meaning;
+  bool hierarchical = false;
+  bool strict = false;
+
+  bool operator==(const RouteFlags&) const = default;
+};
+
+void add_route_flags(CLI::App& command, RouteFlags& flags);
+
+// With top and block of the request's masks.
+Result<RouteSettings> read_route_settings(const RouteFlags& flags,
+                                          const Request& request);
+
+}  // namespace tessera::cli
