@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -9,7 +10,6 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "base/timed.h"
 #include "base/trace.h"
 #include "cli/command.h"
 #include "cli/progress.h"
@@ -81,23 +81,31 @@ void make_inputs(RunOptions& o) {
   }
 }
 
-Result<Planned> plan_request(const RunFlags& flags, const RunOptions& o,
-                             double& plan_ms) {
+// The request, of the lengths of the inputs where they are from a file.
+Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
   Lengths lengths;
   if (o.inputs) {
     lengths = {o.inputs->batch, o.inputs->q_len, o.inputs->kv_len};
   }
   auto loaded = load_request(flags.request, lengths);
-  if (!loaded) return loaded.error();
-  if (o.inputs) {
-    auto e = check_lengths(*o.inputs, loaded->resolved.request);
-    if (!e) return e.error();
-  }
-  const bool saved = loaded->saved.has_value();
-  plan_ms = 0;
-  auto planned =
-      timed(plan_ms, [&] { return plan_loaded(std::move(*loaded)); });
-  if (saved) plan_ms = 0;
+  if (!loaded || !o.inputs) return loaded;
+  auto e = check_lengths(*o.inputs, loaded->resolved.request);
+  if (!e) return e.error();
+  return loaded;
+}
+
+double ms_since(std::chrono::steady_clock::time_point start) {
+  const std::chrono::duration<double, std::milli> took =
+      std::chrono::steady_clock::now() - start;
+  return took.count();
+}
+
+Result<Planned> plan_request(Loaded loaded, const RunOptions& o,
+                             double& plan_ms) {
+  const bool saved = loaded.saved.has_value();
+  const auto start = std::chrono::steady_clock::now();
+  auto planned = plan_loaded(std::move(loaded));
+  plan_ms = saved ? 0 : ms_since(start);
   if (planned && o.data.shape.heads % planned->plan.heads != 0) {
     return invalid("cli",
                    "--heads must be a multiple of the plan's, found {} "
@@ -105,6 +113,59 @@ Result<Planned> plan_request(const RunFlags& flags, const RunOptions& o,
                    o.data.shape.heads, planned->plan.heads);
   }
   return planned;
+}
+
+bool names_router(const Expr& e) {
+  return e.atom == Atom::routed ||
+         std::any_of(e.children.begin(), e.children.end(), names_router);
+}
+
+// Does a mask ask for a router's picks that nobody gave?
+bool needs_router(const Loaded& loaded) {
+  const Resolved& r = loaded.resolved;
+  if (loaded.saved || r.facts.picks) return false;
+  return std::any_of(r.request.masks.begin(), r.request.masks.end(),
+                     [](const Mask& mask) { return names_router(mask.expr); });
+}
+
+// The picks become a fact of the request.
+Result<void> route_inputs(const RunFlags& flags, RunOptions& o,
+                          Resolved& resolved, double& route_ms,
+                          Receipt::Routing& record) {
+  auto settings = read_route_settings(flags.route, resolved.request);
+  if (!settings) return settings.error();
+  RouteOptions options;
+  options.threads = o.lane_options.cpu.threads;
+  options.isa = o.lane_options.cpu.isa;
+  const AttentionData& d = o.data;
+  RouteInputs in;
+  in.q = d.q.view();
+  in.k = d.k.view();
+  const auto start = std::chrono::steady_clock::now();
+  auto routed =
+      route(resolved.request, resolved.facts.view(), in, *settings, options);
+  if (!routed) return routed.error();
+  route_ms = ms_since(start);
+  RouteResult& r = *routed;
+  const RouteCounts& c = r.counts;
+  record = {std::string(to_string(r.settings.rule)),
+            std::string(to_string(r.settings.meaning)),
+            r.settings.top,
+            r.settings.block,
+            r.settings.query_tile,
+            r.settings.hierarchical,
+            r.heads,
+            c.picks,
+            c.removed_invalid + c.removed_documents + c.removed_future,
+            c.union_blocks,
+            c.tile_rows,
+            r.unions.widest,
+            r.unions.capacity};
+  const bool own = r.run_picks.empty();
+  resolved.facts.picks = std::move(own ? r.picks : r.run_picks);
+  resolved.facts.picks_heads = r.heads;
+  resolved.facts.picks_k = own ? r.k : r.run_k;
+  return {};
 }
 
 // Every file can be written, and none would take another's place.
@@ -128,16 +189,35 @@ Result<int> run(const RunFlags& flags) {
   if (!options) return options.error();
   RunOptions& o = *options;
   AttentionData& data = o.data;
+  auto loaded = load_for(flags, o);
+  if (!loaded) return loaded.error();
+  data.batch = loaded->resolved.request.batch;
+  data.q_len = loaded->resolved.request.q_len;
+  data.kv_len = loaded->resolved.request.kv_len;
+  const bool routes = needs_router(*loaded);
+  if (!routes && !(flags.route == RouteFlags{})) {
+    return invalid("cli",
+                   "flags of the router go with a mask that names "
+                   "routed(top, block) and no picks, found them alone");
+  }
+  double route_ms = 0;
+  std::optional<Receipt::Routing> routing;
+  if (routes) {  // the plan waits for picks, and those for q and k
+    if (auto e = check_memory(flags, o); !e) return e.error();
+    make_inputs(o);
+    auto e =
+        route_inputs(flags, o, loaded->resolved, route_ms, routing.emplace());
+    if (!e) return e.error();
+  }
   double plan_ms = 0;
-  auto planned = plan_request(flags, o, plan_ms);
+  auto planned = plan_request(std::move(*loaded), o, plan_ms);
   if (!planned) return planned.error();
   const Request& request = planned->resolved.request;
   const Facts facts = planned->resolved.facts.view();
-  data.batch = request.batch;
-  data.q_len = request.q_len;
-  data.kv_len = request.kv_len;
-  if (auto e = check_memory(flags, o); !e) return e.error();
-  make_inputs(o);
+  if (!routes) {
+    if (auto e = check_memory(flags, o); !e) return e.error();
+    make_inputs(o);
+  }
   auto started = start_receipt(flags, o, *planned);
   if (!started) return started.error();
   Receipt& receipt = *started;
@@ -154,7 +234,9 @@ Result<int> run(const RunFlags& flags) {
   for (const std::string& warning : receipt.warnings) {
     print_error(fmt::format("tessera: warning: {}\n", warning));
   }
+  receipt.route_ms = route_ms;
   receipt.plan_ms = plan_ms;
+  receipt.routing = std::move(routing);
   {
     const TraceSpan span("run", "digest");
     receipt.output_digest = output_digest(data);
@@ -188,6 +270,7 @@ Work add_run(CLI::App& app, CLI::App*& command) {
   command = app.add_subcommand(
       "run", "Run attention over a plan: outputs, check, receipt");
   add_run_flags(*command, *flags);
+  add_route_flags(*command, flags->route);
   command->add_flag("--json", flags->json, "The receipt alone, on stdout");
   command->footer(
       "Examples:\n"
@@ -195,6 +278,7 @@ Work add_run(CLI::App& app, CLI::App*& command) {
       "\\\n"
       "      --heads 8 --head-dim 64 --check\n"
       "  tessera run --plan batch.plan --backward --dtype bf16 --kv-heads 2\n"
+      "  tessera run --mask 'causal & routed(top=8, block=256)' --q-len 8192\n"
       "  tessera run --plan batch.plan --lane xla --trace run.trace.json\n"
       "  tessera run --mask causal --inputs qkv.safetensors \\\n"
       "      --outputs out.safetensors --receipt run.json\n"

@@ -6,6 +6,7 @@
 
 #include "cli/attention_data.h"
 #include "cli/flags.h"
+#include "cli/route_flags.h"
 #include "cli/run_lane.h"
 #include "cli/tensor_file.h"
 
@@ -14,6 +15,7 @@ namespace tessera::cli {
 // As typed.
 struct RunFlags {
   RequestFlags request;
+  RouteFlags route;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
       layout, scale, softcap, lane, threads, isa, plugin, device, method, cache,
       max_compiles, seed, inputs, outputs, receipt, trace;

@@ -202,6 +202,16 @@ std::string run_text(const Receipt& r) {
          fmt::format("{} compiled, {} from memory, {} from disk", r.compiles,
                      r.cache_hits.memory, r.cache_hits.disk));
   }
+  if (r.routing) {
+    const Receipt::Routing& n = *r.routing;
+    line("routing",
+         fmt::format("{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
+                     "{} at most, for {} queries, in {}",
+                     n.rule, n.top, n.block, n.meaning,
+                     static_cast<double>(n.union_blocks) /
+                         static_cast<double>(n.tile_rows),
+                     n.widest_union, n.query_tile, time_text(r.route_ms)));
+  }
   line("time",
        fmt::format("{}prepare {}, {}forward {}{}",
                    r.request.plan_file.empty()

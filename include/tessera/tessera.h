@@ -15,6 +15,7 @@
 #include "tessera/plan_file.h"
 #include "tessera/reference.h"
 #include "tessera/result.h"
+#include "tessera/route.h"
 #include "tessera/splash.h"
 #include "tessera/statistics.h"
 #include "tessera/tensor.h"

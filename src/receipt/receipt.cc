@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "tessera/route.h"
 
 namespace tessera {
 namespace {
@@ -47,6 +48,31 @@ Json plugin_json(const std::optional<Receipt::Plugin>& p) {
           {"platform", text(p->platform)},
           {"platform_version", text(p->platform_version)},
           {"device", text(p->device)}};
+}
+
+Json routing_json(const std::optional<Receipt::Routing>& r) {
+  if (!r) return nullptr;
+  Json phases = Json::array();
+  for (const RoutePhase& p : route_phases()) {
+    phases.push_back(
+        {{"name", p.name},
+         {"stages", p.stages},
+         {"gradient", p.differentiable ? "differentiable" : "stop_gradient"}});
+  }
+  return {{"rule", r->rule},
+          {"meaning", r->meaning},
+          {"top", r->top},
+          {"block", r->block},
+          {"query_tile", r->query_tile},
+          {"hierarchical", r->hierarchical},
+          {"heads", r->heads},
+          {"picks", r->picks},
+          {"removed", r->removed},
+          {"union_blocks", r->union_blocks},
+          {"tile_rows", r->tile_rows},
+          {"widest_union", r->widest_union},
+          {"union_capacity", r->union_capacity},
+          {"phases", phases}};
 }
 
 Json check_json(const Receipt::Check& c) {
@@ -117,12 +143,14 @@ std::string receipt_json(const Receipt& r, int indent) {
       {"plan", {{"digest", r.plan_digest}}},
       {"tiles", {{"run", r.tiles_run}, {"skipped", r.tiles_skipped}}},
       {"pairs", {{"legal", r.pairs_legal}, {"run", r.pairs_run}}},
+      {"routing", routing_json(r.routing)},
       {"compiles", r.compiles},
       {"cache_hits",
        {{"memory", r.cache_hits.memory}, {"disk", r.cache_hits.disk}}},
       {"fallback", r.fallback ? text(*r.fallback) : Json(nullptr)},
       {"ms",
-       {{"plan", number(r.plan_ms)},
+       {{"route", number(r.route_ms)},
+        {"plan", number(r.plan_ms)},
         {"prepare", number(r.prepare_ms)},
         {"compile", number(r.compile_ms)},
         {"transfer", number(r.transfer_ms)},

@@ -52,6 +52,17 @@ struct Receipt {
   struct Plugin {
     std::string file, api, platform, platform_version, device;
   };
+  // Where the picks are a router's of this run. Its phases have no gradient but
+  // attention.
+  struct Routing {
+    std::string rule, meaning;
+    int64_t top = 0, block = 0, query_tile = 0;
+    bool hierarchical = false;
+    int64_t heads = 0;  // that pick
+    int64_t picks = 0, removed = 0;
+    int64_t union_blocks = 0, tile_rows = 0;
+    int64_t widest_union = 0, union_capacity = 0;
+  };
   struct CacheHits {
     int64_t memory = 0, disk = 0;
   };
@@ -82,9 +93,11 @@ struct Receipt {
   std::string plan_digest;                   // of both lists
   int64_t tiles_run = 0, tiles_skipped = 0;  // counted by the lane
   int64_t pairs_legal = 0, pairs_run = 0;    // every head
-  int64_t compiles = 0;                      // the compiler really ran
+  std::optional<Routing> routing;
+  int64_t compiles = 0;  // the compiler really ran
   CacheHits cache_hits;
   std::optional<std::string> fallback;  // why another lane ran than requested
+  double route_ms = 0;
   double plan_ms = 0, prepare_ms = 0, compile_ms = 0, transfer_ms = 0;
   double forward_ms = 0, backward_ms = 0;
   std::vector<std::string> warnings;  // of the lane
@@ -92,8 +105,8 @@ struct Receipt {
   std::string output_digest;
 
   double total_ms() const {
-    return plan_ms + prepare_ms + compile_ms + transfer_ms + forward_ms +
-           backward_ms;
+    return route_ms + plan_ms + prepare_ms + compile_ms + transfer_ms +
+           forward_ms + backward_ms;
   }
   // Legal pairs only: 4 D a pair forward, 14 D with the backward pass, D the
   // mean of the two head dimensions.
