@@ -147,7 +147,7 @@ TEST_F(RouteCommand, RefusesWhatDoesNotFit) {
             "[cli] --rule must be one of kv-head, query-head, query-tile, "
             "moba, found 'best'");
   EXPECT_EQ(message({"--max-union", "0"}),
-            "[cli] --max-union must be from 1 to 1073741824, found '0'");
+            "[cli] --max-union must be from 1 to 1073741824, found 0");
   EXPECT_EQ(message({"--recall"}),
             "[cli] --recall is of --hierarchical routing, found it alone");
   EXPECT_EQ(message({"--stage", "pool", "--outputs", file("none")}),

@@ -406,7 +406,7 @@ class Router {
       for (size_t i = 0; i < job.queries.size(); ++i) {
         const int64_t from =
             ((job.batch_row * out_.heads + job.head) * request_.q_len +
-             job.queries[i].queries.front()) *
+             job.queries[i].query) *
             k;
         std::copy_n(in_.metas->blocks.begin() + from, k,
                     job.metas.begin() + static_cast<int64_t>(i) * k);
@@ -482,11 +482,10 @@ class Router {
       int32_t* const list =
           out_.picks.data() +
           (job.batch_row * out_.heads + job.head) * request_.q_len * out_.k;
-      int32_t* const to = list + query.queries.front() * out_.k;
+      int32_t* const to = list + query.query * out_.k;
       pick_top(values, blocks, w.forced, w.best, {to, k});
-      for (const int32_t q : query.queries) {
-        int32_t* const same = list + q * out_.k;
-        if (same != to) std::copy_n(to, k, same);
+      for (const int32_t q : query.more) {
+        std::copy_n(to, k, list + q * out_.k);
       }
     }
   }

@@ -49,16 +49,16 @@ void stage_query(const TensorView& q, const RoutingQuery& of, int64_t b,
   const auto row = [&](int32_t query) {
     return float_row(q, b, head, query, scratch.row.data());
   };
-  if (of.queries.size() == 1) {
-    std::memcpy(to, row(of.queries.front()), bytes);
+  if (of.more.empty()) {
+    std::memcpy(to, row(of.query), bytes);
     return;
   }
   std::fill(to, to + q.dim, 0.0F);
-  for (const int32_t query : of.queries) {
+  of.each([&](int32_t query) {
     const float* from = row(query);
     for (int64_t d = 0; d < q.dim; ++d) to[d] += from[d];
-  }
-  const auto count = static_cast<float>(of.queries.size());
+  });
+  const auto count = static_cast<float>(of.more.size() + 1);
   for (int64_t d = 0; d < q.dim; ++d) to[d] /= count;
 }
 
@@ -97,29 +97,59 @@ void score_run(const ScoreTile& t, const QueryRun& run,
   }
 }
 
-// Adds the blocks of keys [begin, end), whose scores are at `dots`, to the
-// candidates of a query; `blocks` are the document's.
-void add_blocks(std::span<const Key> keys, std::span<const int32_t> blocks,
-                const float* dots, int64_t begin, int64_t end, int32_t query,
-                bool name_blocks, TileScores& out) {
-  int32_t block = -1;
-  for (int64_t i = begin; i < end; ++i) {
-    const float x = dots[i];
-    const Key& key = keys[static_cast<size_t>(i)];
-    if (x != x && !out.nan) {
-      out.nan = {query, blocks[static_cast<size_t>(key.block)]};
+// The candidates of one query: where its document's keys and blocks lie, and
+// its scores.
+struct Scores {
+  const ScoreKeys& keys;
+  size_t document;
+  const float* dots;
+  int64_t until;  // keys of the document that count
+  int32_t query;
+};
+
+// The first key of the document's block `b` among the document's.
+int64_t first_key(const Scores& s, int64_t b) {
+  const auto at = static_cast<size_t>(s.keys.block_start[s.document] + b);
+  return s.keys.first_key[at] - s.keys.start[s.document];
+}
+
+// Adds blocks [begin, end) of the document, as far as keys count.
+void add_blocks(const Scores& s, int64_t begin, int64_t end, bool name_blocks,
+                TileScores& out) {
+  const auto base = static_cast<size_t>(s.keys.block_start[s.document]);
+  const int32_t* first = s.keys.first_key.data() + base;
+  const int32_t zero = s.keys.start[s.document];
+  const size_t before = out.values.size();
+  out.values.resize(before + static_cast<size_t>(end - begin));
+  float* to = out.values.data() + before;
+  int64_t key = first[begin] - zero;
+  bool odd = false;
+  int64_t b = begin;
+  for (; b < end && key < s.until; ++b) {
+    const int64_t stop = std::min<int64_t>(first[b + 1] - zero, s.until);
+    float best = s.dots[key];
+    odd |= best != best;
+    for (++key; key < stop; ++key) {
+      const float x = s.dots[key];
+      odd |= x != x;
+      best = x > best ? x : best;
     }
-    if (key.block != block) {
-      block = key.block;
-      out.values.push_back(x);
-      if (name_blocks) {
-        out.blocks.push_back(blocks[static_cast<size_t>(block)]);
-      }
-    } else if (x > out.values.back()) {
-      out.values.back() = x;
+    *to++ = best;
+  }
+  out.values.resize(before + static_cast<size_t>(b - begin));
+  out.products += key - (first[begin] - zero);
+  if (name_blocks) {
+    const auto from = s.keys.blocks.begin() + static_cast<std::ptrdiff_t>(base);
+    out.blocks.insert(out.blocks.end(), from + begin, from + b);
+  }
+  if (!odd || out.nan) return;
+  for (int64_t n = begin; n < b; ++n) {
+    for (int64_t i = first[n] - zero; i < first[n + 1] - zero; ++i) {
+      if (i >= s.until || s.dots[i] == s.dots[i]) continue;
+      out.nan = {s.query, s.keys.blocks[base + static_cast<size_t>(n)]};
+      return;
     }
   }
-  out.products += std::max<int64_t>(end - begin, 0);
 }
 
 void clear(const ScoreTile& tile, TileScores& out) {
@@ -151,7 +181,10 @@ ScoreKeys pack_score_keys(const PooledRow& pooled, const Compression& c,
       const auto blocks =
           static_cast<int32_t>(out.blocks.size()) - out.block_start[d];
       const bool same = blocks > 0 && out.blocks.back() == number;
-      if (!same) out.blocks.push_back(number);
+      if (!same) {
+        out.blocks.push_back(number);
+        out.first_key.push_back(static_cast<int32_t>(out.keys.size()));
+      }
       out.keys.push_back({key.index, key.last, same ? blocks - 1 : blocks});
       from.push_back(at);
     }
@@ -160,6 +193,7 @@ ScoreKeys pack_score_keys(const PooledRow& pooled, const Compression& c,
     const int64_t count = out.start[d + 1] - out.start[d];
     out.panel_start.push_back(out.panel_start[d] + ceil_div(count, kPanelKeys));
   }
+  out.first_key.push_back(static_cast<int32_t>(out.keys.size()));
   const int64_t panels = out.panel_start.back();
   out.panels.assign(static_cast<size_t>(kv_heads * panels * dim * kPanelKeys),
                     0);
@@ -199,10 +233,10 @@ std::vector<RoutingQuery> routing_queries(const RouteRow& row, RouteRule rule,
       });
     }
     if (same == out.end()) {
-      out.push_back({document, q + row.q_offset, {query}});
+      out.push_back({document, query, q + row.q_offset, {}});
     } else {
       same->position = q + row.q_offset;
-      same->queries.push_back(query);
+      same->more.push_back(query);
     }
   }
   return out;
@@ -212,18 +246,22 @@ void score_tile(const ScoreTile& tile, ScoreScratch& scratch, TileScores& out) {
   clear(tile, out);
   for (const QueryRun& run : runs_of(tile.queries)) {
     const std::span<const Key> keys = tile.keys.keys_of(run.document);
-    const std::span<const int32_t> blocks = tile.keys.blocks_of(run.document);
     const int64_t most = keys_until(keys, run.position, tile.end);
     const Panels all{0, ceil_div(most, kPanelKeys)};
     const int64_t ldo = all.end * kPanelKeys;
     score_run(tile, run, {&all, 1}, ldo, scratch);
     for (size_t i = run.begin; i < run.end; ++i) {
       const RoutingQuery& query = tile.queries[i];
-      const float* dots =
-          scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo;
       const int64_t n = keys_until(keys.first(static_cast<size_t>(most)),
                                    query.position, tile.end);
-      add_blocks(keys, blocks, dots, 0, n, query.queries.front(), false, out);
+      if (n > 0) {
+        const Scores s{
+            tile.keys, static_cast<size_t>(run.document),
+            scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo, n,
+            query.query};
+        add_blocks(s, 0, keys[static_cast<size_t>(n - 1)].block + 1, false,
+                   out);
+      }
       out.start.push_back(static_cast<int64_t>(out.values.size()));
     }
   }
@@ -239,19 +277,23 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     const std::span<const int32_t> blocks = tile.keys.blocks_of(run.document);
     const int64_t most = keys_until(keys, run.position, tile.end);
     const int64_t ldo = round_up(most, kPanelKeys);
-    // Keys of a meta's blocks lie side by side.
-    const auto first_of = [&](int64_t meta) {
-      const auto it = std::partition_point(
-          keys.begin(), keys.begin() + most, [&](const Key& k) {
-            return blocks[static_cast<size_t>(k.block)] < meta * choice.ratio;
-          });
-      return static_cast<int64_t>(it - keys.begin());
+    Scores s{tile.keys, static_cast<size_t>(run.document), nullptr, 0, 0};
+    // Blocks of a meta lie side by side, and so do their keys.
+    const auto block_of = [&](int64_t meta) {
+      return std::lower_bound(blocks.begin(), blocks.end(),
+                              meta * choice.ratio) -
+             blocks.begin();
+    };
+    const auto key_of = [&](int64_t block) {
+      return std::min(most, first_key(s, block));
+    };
+    const auto of_query = [&](size_t i) {
+      const auto k = static_cast<size_t>(choice.k);
+      return choice.metas.subspan(i * k, k);
     };
     metas.clear();
     for (size_t i = run.begin; i < run.end; ++i) {
-      const auto of_query = choice.metas.subspan(
-          i * static_cast<size_t>(choice.k), static_cast<size_t>(choice.k));
-      for (const int32_t meta : of_query) {
+      for (const int32_t meta : of_query(i)) {
         if (meta >= 0) metas.push_back(meta);
       }
     }
@@ -259,8 +301,9 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     metas.erase(std::unique(metas.begin(), metas.end()), metas.end());
     parts.clear();
     for (const int32_t meta : metas) {
-      const int64_t begin = first_of(meta) / kPanelKeys;
-      const int64_t end = ceil_div(first_of(int64_t{meta} + 1), kPanelKeys);
+      const int64_t begin = key_of(block_of(meta)) / kPanelKeys;
+      const int64_t end =
+          ceil_div(key_of(block_of(int64_t{meta} + 1)), kPanelKeys);
       if (!parts.empty() && begin <= parts.back().end) {
         parts.back().end = std::max(parts.back().end, end);
       } else if (begin < end) {
@@ -270,16 +313,16 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     score_run(tile, run, parts, ldo, scratch);
     for (size_t i = run.begin; i < run.end; ++i) {
       const RoutingQuery& query = tile.queries[i];
-      const float* dots =
-          scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo;
-      const int64_t n = keys_until(keys, query.position, tile.end);
-      for (int64_t m = 0; m < choice.k; ++m) {
-        const int32_t meta = choice.metas[i * static_cast<size_t>(choice.k) +
-                                          static_cast<size_t>(m)];
+      s.dots = scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo;
+      s.until = keys_until(keys, query.position, tile.end);
+      s.query = query.query;
+      for (const int32_t meta : of_query(i)) {
         if (meta < 0) continue;
-        add_blocks(keys, blocks, dots, first_of(meta),
-                   std::min(n, first_of(int64_t{meta} + 1)),
-                   query.queries.front(), true, out);
+        const int64_t begin = block_of(meta);
+        const int64_t end = block_of(int64_t{meta} + 1);
+        if (begin < end && first_key(s, begin) < s.until) {
+          add_blocks(s, begin, end, true, out);
+        }
       }
       out.start.push_back(static_cast<int64_t>(out.values.size()));
     }

@@ -25,6 +25,7 @@ struct ScoreKeys {
   std::vector<Key> keys;             // by document, then index
   std::vector<int32_t> block_start;  // per document, into blocks
   std::vector<int32_t> blocks;       // that have a key, by document, ascending
+  std::vector<int32_t> first_key;    // per block, in keys; one more
   std::vector<int64_t> panel_start;  // per document, in panels
   std::vector<float> panels;         // [kv_heads, panels, dim, kPanelKeys]
   int64_t dim = 0;
@@ -54,8 +55,15 @@ ScoreKeys pack_score_keys(const PooledRow& pooled, const Compression& c,
 // document in a tile.
 struct RoutingQuery {
   int32_t document = 0;
-  int64_t position = 0;          // of the last of its queries
-  std::vector<int32_t> queries;  // in the batch row, ascending
+  int32_t query = 0;          // the first
+  int64_t position = 0;       // of the last
+  std::vector<int32_t> more;  // the others, ascending
+
+  template <class Visit>
+  void each(Visit&& visit) const {
+    visit(query);
+    for (const int32_t q : more) visit(q);
+  }
 };
 
 // Those of queries [begin, end), in the order of their first queries. Queries

@@ -43,8 +43,8 @@ TEST(RouteTopN, FewerBlocksLeaveSlots) {
 TEST(RouteTopN, IsASortByScoreThenBlock) {
   std::mt19937_64 random(1);
   for (int trial = 0; trial < 500; ++trial) {
-    const size_t n = random() % 40;
-    const size_t top = 1 + random() % 20;
+    const size_t n = random() % 90;
+    const size_t top = 1 + random() % 60;
     std::vector<float> scores;
     Ids blocks;
     for (size_t i = 0; i < n; ++i) {
