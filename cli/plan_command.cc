@@ -96,8 +96,8 @@ constexpr const char* kFooter =
     "(what the key digests), window_bounds and folded (what left the key),\n"
     "metadata_bytes (packed forward steps and ranges), plan_ns (best of "
     "several\n"
-    "runs from ids in memory to both lists), digest, warnings, target. "
-    "--lists\n"
+    "runs from ids in memory to both lists), digest, warnings, target, phases "
+    "(of\nmasks with picks: where a gradient flows). --lists\n"
     "adds forward and transposed: an array of {batch, head, row_start, "
     "column,\n"
     "class}, class 1 partial and 2 full.";

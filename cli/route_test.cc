@@ -117,9 +117,11 @@ TEST_F(RouteCommand, PicksComeBackAsTheyWent) {
             "[cli] given picks enter at legality, found --stage score before "
             "it");
   // The plan takes the same file.
-  said({"plan", "--mask", "causal & routed(top=3, block=16)", "--q-len", "256",
-        "--tile", "32x16", "--picks", file("picks"), "--json"});
+  const json plan = json::parse(
+      said({"plan", "--mask", "causal & routed(top=3, block=16)", "--q-len",
+            "256", "--tile", "32x16", "--picks", file("picks"), "--json"}));
   EXPECT_EQ(code_, 0) << errors_;
+  EXPECT_EQ(plan["phases"], first["phases"]);
 }
 
 TEST_F(RouteCommand, IllegalPicksAreToldOrRefused) {

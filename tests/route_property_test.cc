@@ -29,7 +29,13 @@ void for_cases(int64_t cases, Check&& check) {
 
 TEST(RouteProperty, PicksAreTheOracles) {
   for_cases(600, [](const RouteCase& c) {
-    EXPECT_EQ(run(c).picks, oracle_picks(c)) << c.describe();
+    const RouteResult r = run(c);
+    EXPECT_EQ(r.picks, oracle_picks(c)) << c.describe();
+    // A single query never picks what is after it in the first place; with an
+    // id of its own, its document may begin behind it in its own block.
+    if (c.settings.rule != RouteRule::query_tile && !c.q_doc_ids) {
+      EXPECT_EQ(r.counts.removed_future, 0) << c.describe();
+    }
   });
 }
 

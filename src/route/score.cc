@@ -270,7 +270,12 @@ void score_tile(const ScoreTile& tile, ScoreScratch& scratch, TileScores& out) {
 void score_children(const ScoreTile& tile, const MetaChoice& choice,
                     ScoreScratch& scratch, TileScores& out) {
   clear(tile, out);
+  // Of a meta: its blocks [begin, end) of the document, and their first key.
+  struct Children {
+    int64_t begin = 0, end = 0, key = 0;
+  };
   std::vector<int32_t> metas;
+  std::vector<Children> children;
   std::vector<Panels> parts;
   for (const QueryRun& run : runs_of(tile.queries)) {
     const std::span<const Key> keys = tile.keys.keys_of(run.document);
@@ -278,15 +283,6 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     const int64_t most = keys_until(keys, run.position, tile.end);
     const int64_t ldo = round_up(most, kPanelKeys);
     Scores s{tile.keys, static_cast<size_t>(run.document), nullptr, 0, 0};
-    // Blocks of a meta lie side by side, and so do their keys.
-    const auto block_of = [&](int64_t meta) {
-      return std::lower_bound(blocks.begin(), blocks.end(),
-                              meta * choice.ratio) -
-             blocks.begin();
-    };
-    const auto key_of = [&](int64_t block) {
-      return std::min(most, first_key(s, block));
-    };
     const auto of_query = [&](size_t i) {
       const auto k = static_cast<size_t>(choice.k);
       return choice.metas.subspan(i * k, k);
@@ -299,11 +295,24 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     }
     std::sort(metas.begin(), metas.end());
     metas.erase(std::unique(metas.begin(), metas.end()), metas.end());
+    // Blocks of a meta lie side by side, and so do their keys.
+    const int64_t lowest = metas.empty() ? 0 : metas.front();
+    children.assign(
+        metas.empty() ? 0 : static_cast<size_t>(metas.back() - lowest + 1), {});
     parts.clear();
     for (const int32_t meta : metas) {
-      const int64_t begin = key_of(block_of(meta)) / kPanelKeys;
+      const auto block_of = [&](int64_t m) {
+        return std::lower_bound(blocks.begin(), blocks.end(),
+                                m * choice.ratio) -
+               blocks.begin();
+      };
+      Children& c = children[static_cast<size_t>(meta - lowest)];
+      c.begin = block_of(meta);
+      c.end = block_of(int64_t{meta} + 1);
+      c.key = first_key(s, c.begin);
+      const int64_t begin = std::min(most, c.key) / kPanelKeys;
       const int64_t end =
-          ceil_div(key_of(block_of(int64_t{meta} + 1)), kPanelKeys);
+          ceil_div(std::min(most, first_key(s, c.end)), kPanelKeys);
       if (!parts.empty() && begin <= parts.back().end) {
         parts.back().end = std::max(parts.back().end, end);
       } else if (begin < end) {
@@ -318,10 +327,9 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
       s.query = query.query;
       for (const int32_t meta : of_query(i)) {
         if (meta < 0) continue;
-        const int64_t begin = block_of(meta);
-        const int64_t end = block_of(int64_t{meta} + 1);
-        if (begin < end && first_key(s, begin) < s.until) {
-          add_blocks(s, begin, end, true, out);
+        const Children& c = children[static_cast<size_t>(meta - lowest)];
+        if (c.begin < c.end && c.key < s.until) {
+          add_blocks(s, c.begin, c.end, true, out);
         }
       }
       out.start.push_back(static_cast<int64_t>(out.values.size()));
