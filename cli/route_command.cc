@@ -303,7 +303,7 @@ Result<int64_t> index_of(const std::optional<std::string>& text,
 
 // What the queries of each tile row pick: full where all pick the block,
 // partial where some do; all of them are the row's union.
-Result<std::string> picks_picture(const Job& job, PictureInput like) {
+Result<std::string> picks_picture(const Job& job, const PictureInput& like) {
   const RouteSettings& s = job.settings;
   if (s.query_tile < kMinBlock || s.query_tile > kMaxBlock ||
       s.block < kMinBlock || s.block > kMaxBlock) {
