@@ -205,9 +205,10 @@ Result<int> run(const RunFlags& flags) {
   if (routes) {  // the plan waits for picks, and those for q and k
     if (auto e = check_memory(flags, o); !e) return e.error();
     make_inputs(o);
-    auto e =
-        route_inputs(flags, o, loaded->resolved, route_ms, routing.emplace());
+    Receipt::Routing record;
+    auto e = route_inputs(flags, o, loaded->resolved, route_ms, record);
     if (!e) return e.error();
+    routing = std::move(record);
   }
   double plan_ms = 0;
   auto planned = plan_request(std::move(*loaded), o, plan_ms);
