@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-inline constexpr int kReceiptSchema = 2;
+inline constexpr int kReceiptSchema = 3;
 
 struct Receipt {
   struct Lane {

@@ -49,12 +49,12 @@ TEST(Receipt, HoldsEveryField) {
       "cache_hits",   "check",    "compiles", "contract", "device", "direction",
       "facts_digest", "fallback", "gflops",   "inputs",   "isa",    "kernels",
       "lane",         "method",   "ms",       "output",   "pairs",  "plan",
-      "plan_file",    "plugin",   "request",  "schema",   "shape",  "tessera",
-      "threads",      "tiles",    "warnings"};
+      "plan_file",    "plugin",   "request",  "routing",  "schema", "shape",
+      "tessera",      "threads",  "tiles",    "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);
-  EXPECT_EQ(j["schema"], 2);
+  EXPECT_EQ(j["schema"], 3);
   EXPECT_EQ(j["lane"]["source"], "default");
   EXPECT_EQ(j["request"],
             json::parse(R"({"mask": ["causal"], "batch": 2, "q_len": 8,
@@ -105,6 +105,28 @@ TEST(Receipt, TellsOwnLanesFromPlugins) {
   EXPECT_EQ(j["ms"]["transfer"], 10.0);
   EXPECT_EQ(j["ms"]["total"], 117.0);
   EXPECT_EQ(j["warnings"], json({"'disk \\xff full'"}));
+}
+
+// Where a run routed by itself: what was picked, and where a gradient flows.
+TEST(Receipt, TellsRoutingWithItsPhases) {
+  Receipt r = example();
+  EXPECT_TRUE(json::parse(receipt_json(r))["routing"].is_null());
+  r.routing = Receipt::Routing{"kv-head", "exact", 8,  256, 128, true, 2,
+                               100,       3,       40, 20,  5,   6};
+  r.route_ms = 0.5;
+  const json j = json::parse(receipt_json(r));
+  EXPECT_EQ(j["ms"]["route"], 0.5);
+  EXPECT_EQ(j["ms"]["total"], 7.5);
+  const json& n = j["routing"];
+  EXPECT_EQ(n["rule"], "kv-head");
+  EXPECT_EQ(n["meaning"], "exact");
+  EXPECT_EQ(n["picks"], 100);
+  EXPECT_EQ(n["removed"], 3);
+  EXPECT_EQ(n["widest_union"], 5);
+  EXPECT_EQ(n["union_capacity"], 6);
+  EXPECT_EQ(n["phases"][0]["gradient"], "stop_gradient");
+  EXPECT_EQ(n["phases"][1]["gradient"], "stop_gradient");
+  EXPECT_EQ(n["phases"][2]["gradient"], "differentiable");
 }
 
 TEST(Receipt, CountsUsefulWork) {
