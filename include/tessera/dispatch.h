@@ -1,0 +1,185 @@
+// tessera/dispatch.h: which lane runs a request, and why not the others
+// (docs/dispatch.md).
+//
+//   auto choice = choose(features_of(request, facts, shape, call),
+//                        plan_facts(plan), this_machine());
+//
+// choose() is pure: what it knows of a machine is a plain struct, which may
+// describe one that is not here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/attention.h"
+#include "tessera/cpu.h"
+#include "tessera/facts.h"
+#include "tessera/plan.h"
+#include "tessera/result.h"
+#include "tessera/xla.h"
+
+namespace tessera {
+
+enum class LaneId : uint8_t { cpu, xla, mosaic, jax_bridge, cuda, reference };
+std::string_view to_string(LaneId lane);
+Result<LaneId> parse_lane(std::string_view text);
+
+// What a lane is and can do on the right machine.
+struct LaneFacts {
+  LaneId lane = LaneId::cpu;
+  std::string_view about;     // one line
+  std::string_view absent = {};  // why this version has none; else empty
+  bool runs = true;           // else it compiles and no more
+  bool needs_plugin = false;  // a PJRT plugin, of `platform` if that is set
+  std::string_view platform = {};
+  uint32_t atoms = 0;      // bits by Atom
+  bool any_words = false;  // masks with | and !; else atoms joined by &
+  uint32_t dtypes = 0;     // bits by Dtype
+  int64_t dim_step = 8, most_dim = 256;  // head dims: multiples, up to
+  int64_t tile_step = 0, most_tile = 0;  // sides of tiles; 0: any
+  double least_scale = 0, most_scale = 0;  // 0 and 0: any
+  bool backward = false, softcap = false, sink_logits = false;
+  bool masks_by_head = false;  // more than one plan head
+  int64_t most_pairs = 0;      // scores of all heads; 0: any
+  bool automatic = true;       // chosen without being asked for
+  // It computes what the request means; a bridge computes what its artifact
+  // holds, so nothing falls back to it.
+  bool same_meaning = true;
+};
+std::span<const LaneFacts> lane_registry();
+const LaneFacts& facts_of(LaneId lane);
+
+// Whose code runs, told apart in receipts: "native", "reference", "tpu/jax",
+// "cuda" or "xla". `platform` is the plugin's, where the lane has one.
+std::string lane_family(LaneId lane, std::string_view platform);
+
+// Beside request and facts: what one call asks of a lane.
+struct CallFeatures {
+  Dtype dtype = Dtype::f32;
+  bool sink_logits = false;
+  bool backward = false;
+  bool compile_only = false;   // nothing is to run
+  bool bridge_artifact = false;  // the caller has one for this request
+};
+
+// The first that holds decides where a request belongs.
+enum class RequestClass : uint8_t {
+  sparse_blocks,  // documents, segments, blocks, routed
+  custom,         // a window or a softcap
+  plain_causal,   // `causal` alone
+  other,
+};
+std::string_view to_string(RequestClass c);
+
+struct RequestFeatures {
+  uint32_t atoms = 0;  // bits by Atom, of all masks as they were written
+  bool only_and = true;
+  RequestClass request_class = RequestClass::other;
+  int64_t plan_heads = 1;
+  int64_t batch = 1, q_len = 0, kv_len = 0;
+  Tile tile;
+  AttentionShape shape;
+  CallFeatures call;
+};
+// Of `present` only which facts there are, and the heads of picks, is read.
+RequestFeatures features_of(const Request& request, const Facts& present,
+                            const AttentionShape& shape,
+                            const CallFeatures& call);
+
+struct PlanFacts {
+  int64_t tiles = 0, active = 0;
+  double density() const {
+    return tiles > 0 ? static_cast<double>(active) / static_cast<double>(tiles)
+                     : 0;
+  }
+};
+PlanFacts plan_facts(const Plan& plan);
+
+struct MachinePlugin {
+  std::string name;      // as --plugin takes it
+  std::string platform;  // "cpu", "tpu", "cuda"
+  int64_t devices = 0;   // that run programs; 0: it compiles only
+};
+struct Machine {
+  std::string cpu;        // its model
+  int threads = 1;        // that this process may use
+  std::vector<Isa> isas;  // in ascending order
+  bool loads_plugins = true;  // the build can
+  // Whether plugins were looked for: which takes asking Python.
+  bool asked_plugins = true;
+  std::vector<MachinePlugin> plugins;
+
+  bool only_cpu() const;    // no plugin has a device that is none
+  std::string key() const;  // names it in gate tables
+};
+
+// Looks at this machine. `plugins` false: those of the CPU are not looked for,
+// and others only where a device file says that there is a device.
+Machine this_machine(bool plugins);
+
+// What `tessera gate` measured: a kernel of ours against plain XLA.
+enum class Verdict : uint8_t { promote, experimental, drop, unmeasured };
+std::string_view to_string(Verdict v);  // "delete" for drop
+struct GateRow {
+  std::string kernel;  // "cpu/forward"
+  LaneId lane = LaneId::cpu;
+  std::string machine;  // Machine::key()
+  RequestClass request_class = RequestClass::other;
+  std::string mask;  // what was measured
+  bool backward = false;
+  Dtype dtype = Dtype::f32;
+  int64_t q_len = 0, kv_len = 0;
+  AttentionShape shape;
+  double density = 0;
+  // Absent where nothing ran.
+  std::optional<double> kernel_ms, plain_ms;
+  XlaMethod plain = XlaMethod::dense;  // the faster of the two plain ones
+  Verdict verdict = Verdict::unmeasured;
+  std::string why;  // of a row that is not measured
+};
+struct GateTable {
+  std::vector<GateRow> rows;
+};
+// Beyond this factor a kernel wins; within the next it wins narrowly; less is a
+// tie.
+inline constexpr double kPromoteFactor = 1.10;
+inline constexpr double kTieFactor = 1.03;
+Verdict judge_gate(double kernel_ms, double plain_ms);
+// 0 for more than half of all tiles, 1 for more than a quarter, ...
+int density_class(double density);
+// Whether a row says something about this request on this machine.
+bool applies(const GateRow& row, const RequestFeatures& features,
+             const PlanFacts& plan, const Machine& machine);
+
+Result<GateTable> parse_gate(std::string_view json);
+std::string gate_json(const GateTable& table);
+
+struct Rejected {
+  LaneId lane;
+  std::string reason;
+};
+struct Choice {
+  LaneId lane = LaneId::cpu;
+  std::string plugin;  // of a lane that needs one
+  XlaMethod method = XlaMethod::worklist;
+  RequestClass request_class = RequestClass::other;
+  std::string reason;
+  std::vector<Rejected> rejected;  // every other lane
+  std::optional<GateRow> measured;  // the row that decided
+};
+
+// Where no lane can run it, an error that names what each lacks. With `forced`,
+// that lane or an error.
+Result<Choice> choose(const RequestFeatures& features, const PlanFacts& plan,
+                      const Machine& machine, const GateTable& gate = {},
+                      std::optional<LaneId> forced = {});
+
+// Why the lane cannot run such a request; nothing where it can.
+std::optional<std::string> why_not(LaneId lane, const RequestFeatures& features,
+                                   const Machine& machine);
+
+}  // namespace tessera

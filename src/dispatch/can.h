@@ -1,0 +1,15 @@
+// dispatch/can.h: what a lane can do on a machine that has all it needs.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/dispatch.h"
+
+namespace tessera {
+
+// Why the lane cannot run such a request anywhere; nothing where it can.
+std::optional<std::string> cannot(const LaneFacts& lane,
+                                  const RequestFeatures& features);
+
+}  // namespace tessera
