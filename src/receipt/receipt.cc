@@ -5,54 +5,56 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "receipt/read.h"
 #include "tessera/route.h"
 
 namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Ordered = nlohmann::ordered_json;
 
-Json number(double value) {
+Ordered number(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return value;
 }
 
 // The printer refuses text that is not UTF-8, as a file's name may be.
-Json text(const std::string& value) {
+Ordered text(const std::string& value) {
   return is_utf8(value) ? value : in_quotes(value, value.size());
 }
 
-Json texts(const std::vector<std::string>& values) {
-  Json out = Json::array();
+Ordered texts(const std::vector<std::string>& values) {
+  Ordered out = Ordered::array();
   for (const std::string& v : values) out.push_back(text(v));
   return out;
 }
 
-Json request_json(const Receipt::RequestWords& r) {
-  Json out = {{"mask", texts(r.masks)},
-              {"batch", r.batch},
-              {"q_len", r.q_len},
-              {"kv_len", r.kv_len},
-              {"tile", {r.tile.q, r.tile.kv}}};
+Ordered request_json(const Receipt::RequestWords& r) {
+  Ordered out = {{"mask", texts(r.masks)},
+                 {"batch", r.batch},
+                 {"q_len", r.q_len},
+                 {"kv_len", r.kv_len},
+                 {"tile", {r.tile.q, r.tile.kv}}};
   for (const auto& [name, value] : r.facts) out[name] = text(value);
   if (!r.valid.empty()) out["valid"] = texts(r.valid);
   for (const auto& [name, value] : r.ceilings) out[name] = value;
   return out;
 }
 
-Json plugin_json(const std::optional<Receipt::Plugin>& p) {
+Ordered plugin_json(const std::optional<Receipt::Plugin>& p) {
   if (!p) return nullptr;
   return {{"file", text(p->file)},
           {"api", text(p->api)},
           {"platform", text(p->platform)},
           {"platform_version", text(p->platform_version)},
-          {"device", text(p->device)}};
+          {"device", text(p->device)},
+          {"number", p->number}};
 }
 
-Json routing_json(const std::optional<Receipt::Routing>& r) {
+Ordered routing_json(const std::optional<Receipt::Routing>& r) {
   if (!r) return nullptr;
-  Json phases = Json::array();
+  Ordered phases = Ordered::array();
   for (const RoutePhase& p : route_phases()) {
     phases.push_back(
         {{"name", p.name},
@@ -75,7 +77,44 @@ Json routing_json(const std::optional<Receipt::Routing>& r) {
           {"phases", phases}};
 }
 
-Json check_json(const Receipt::Check& c) {
+Ordered lane_json(const Receipt::Lane& l) {
+  return {
+      {"requested", l.requested},
+      {"source", l.source},
+      {"chosen", l.chosen},
+      {"executed", l.executed.empty() ? Ordered(nullptr) : Ordered(l.executed)},
+      {"family", l.family},
+      {"runtime_mode", l.runtime_mode},
+      {"fallback_allowed", texts(l.fallback_allowed)}};
+}
+
+Ordered choice_json(const Receipt::Choice& c) {
+  Ordered rejected = Ordered::object();
+  for (const auto& [lane, reason] : c.rejected) rejected[lane] = text(reason);
+  return {{"class", c.request_class},
+          {"reason", text(c.reason)},
+          {"rejected", rejected},
+          {"measured",
+           c.measured.empty() ? Ordered(nullptr) : Ordered::parse(c.measured)}};
+}
+
+Ordered machine_json(const Receipt::Machine& m) {
+  Ordered plugins = Ordered::array();
+  for (const Receipt::Machine::Plugin& p : m.plugins) {
+    plugins.push_back({{"name", text(p.name)},
+                       {"platform", text(p.platform)},
+                       {"devices", p.devices}});
+  }
+  return {{"cpu", text(m.cpu)},
+          {"system", text(m.system)},
+          {"threads", m.threads},
+          {"isas", texts(m.isas)},
+          {"loads_plugins", m.loads_plugins},
+          {"asked_plugins", m.asked_plugins},
+          {"plugins", plugins}};
+}
+
+Ordered check_json(const Receipt::Check& c) {
   if (c.kind == "none") return {{"kind", c.kind}, {"rows", 0}};
   return {{"kind", c.kind},
           {"rows", c.rows},
@@ -100,28 +139,26 @@ double Receipt::useful_gflops() const {
 
 std::string receipt_json(const Receipt& r, int indent) {
   const AttentionShape& a = r.shape.attention;
-  Json digests = Json::object();
+  Ordered digests = Ordered::object();
   for (const auto& [name, digest] : r.inputs.digests) digests[name] = digest;
-  Json kernels = Json::object();
+  Ordered kernels = Ordered::object();
   for (const auto& [name, key] : r.kernels) kernels[name] = key;
-  Json out = {
+  Ordered out = {
       {"schema", kReceiptSchema},
       {"tessera", r.version},
-      {"lane",
-       {{"requested", r.lane.requested},
-        {"source", r.lane.source},
-        {"executed", r.lane.executed},
-        {"family", r.lane.family},
-        {"runtime_mode", r.lane.runtime_mode}}},
-      {"isa", r.isa ? Json(*r.isa) : Json(nullptr)},
-      {"threads", r.threads ? Json(*r.threads) : Json(nullptr)},
+      {"lane", lane_json(r.lane)},
+      {"choice", choice_json(r.choice)},
+      {"machine", machine_json(r.machine)},
+      {"isa", r.isa ? Ordered(*r.isa) : Ordered(nullptr)},
+      {"threads", r.threads ? Ordered(*r.threads) : Ordered(nullptr)},
       {"device", text(r.device)},
       {"plugin", plugin_json(r.plugin)},
-      {"method", r.method.empty() ? Json(nullptr) : Json(r.method)},
+      {"method", r.method.empty() ? Ordered(nullptr) : Ordered(r.method)},
+      {"parameters", r.parameters},
       {"direction", r.backward ? "forward+backward" : "forward"},
       {"request", request_json(r.request)},
-      {"plan_file",
-       r.request.plan_file.empty() ? Json(nullptr) : text(r.request.plan_file)},
+      {"plan_file", r.request.plan_file.empty() ? Ordered(nullptr)
+                                                : text(r.request.plan_file)},
       {"facts_digest", r.request.facts_digest},
       {"shape",
        {{"heads", a.heads},
@@ -135,19 +172,22 @@ std::string receipt_json(const Receipt& r, int indent) {
         {"sink_logits", r.shape.sink_logits}}},
       {"inputs",
        {{"seed", r.inputs.seed},
-        {"file", r.inputs.file.empty() ? Json(nullptr) : text(r.inputs.file)},
+        {"file",
+         r.inputs.file.empty() ? Ordered(nullptr) : text(r.inputs.file)},
         {"drawn", r.inputs.drawn},
         {"digests", digests}}},
       {"contract", r.contract},
       {"kernels", kernels},
-      {"plan", {{"digest", r.plan_digest}}},
+      {"plan",
+       {{"digest",
+         r.plan_digest.empty() ? Ordered(nullptr) : Ordered(r.plan_digest)}}},
       {"tiles", {{"run", r.tiles_run}, {"skipped", r.tiles_skipped}}},
       {"pairs", {{"legal", r.pairs_legal}, {"run", r.pairs_run}}},
       {"routing", routing_json(r.routing)},
       {"compiles", r.compiles},
       {"cache_hits",
        {{"memory", r.cache_hits.memory}, {"disk", r.cache_hits.disk}}},
-      {"fallback", r.fallback ? text(*r.fallback) : Json(nullptr)},
+      {"fallback", r.fallback ? text(*r.fallback) : Ordered(nullptr)},
       {"ms",
        {{"route", number(r.route_ms)},
         {"plan", number(r.plan_ms)},
@@ -160,8 +200,11 @@ std::string receipt_json(const Receipt& r, int indent) {
       {"gflops", {{"useful", number(r.useful_gflops())}}},
       {"warnings", texts(r.warnings)},
       {"check", check_json(r.check)},
-      {"output", {{"digest", r.output_digest}}},
+      {"output",
+       {{"digest", r.output_digest.empty() ? Ordered(nullptr)
+                                           : Ordered(r.output_digest)}}},
   };
+  out["receipt_digest"] = receipt_digest(nlohmann::json::parse(out.dump()));
   return out.dump(indent);
 }
 

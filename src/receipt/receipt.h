@@ -6,22 +6,44 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/attention.h"
 #include "tessera/plan.h"
+#include "tessera/receipt.h"
 
 namespace tessera {
 
-inline constexpr int kReceiptSchema = 3;
-
 struct Receipt {
   struct Lane {
-    std::string requested;  // "cpu"
-    std::string source;     // who asked for it: "flag" or "default"
-    std::string executed;
-    std::string family = "native";  // whose code ran
-    std::string runtime_mode = "executed";
+    std::string requested;  // "auto", "cpu"
+    std::string source;     // who asked for it: "flag", "caller" or "default"
+    std::string chosen;     // by the rules, or as it was requested
+    std::string executed;   // "" where nothing ran
+    std::string family = "native";              // whose code ran
+    std::string runtime_mode = "executed";      // or "compiled only"
+    std::vector<std::string> fallback_allowed;  // in this order
+  };
+  // Why that lane, and why none of the others.
+  struct Choice {
+    std::string request_class;  // "sparse blocks"
+    std::string reason;
+    std::vector<std::pair<std::string, std::string>> rejected;
+    std::string measured;  // the gate's row that decided, as JSON; or ""
+  };
+  // What the choice knew of the machine.
+  struct Machine {
+    struct Plugin {
+      std::string name, platform;
+      int64_t devices = 0;
+    };
+    std::string cpu;
+    std::string system;  // "Linux 6.1 x86_64"
+    int threads = 1;
+    std::vector<std::string> isas;
+    bool loads_plugins = false, asked_plugins = false;
+    std::vector<Plugin> plugins;
   };
   // The words of a spec file, so that the plan can be made again.
   struct RequestWords {
@@ -51,6 +73,7 @@ struct Receipt {
   // The PJRT plugin that compiled and ran it.
   struct Plugin {
     std::string file, api, platform, platform_version, device;
+    int64_t number = 0;  // of the device among the plugin's
   };
   // Where the picks are a router's of this run. Its phases have no gradient but
   // attention.
@@ -77,12 +100,16 @@ struct Receipt {
 
   std::string version;
   Lane lane;
+  Choice choice;
+  Machine machine;
   // Nothing where a plugin decides them.
   std::optional<std::string> isa;
   std::optional<int> threads;
   std::string device;  // the CPU's own name, or a plugin's for another device
   std::optional<Plugin> plugin;
   std::string method;  // of a lane that has several; else ""
+  // Of a kernel that was compiled for itself: "tiles_per_pass".
+  std::map<std::string, int64_t> parameters;
   bool backward = false;
   RequestWords request;
   Shape shape;
@@ -114,8 +141,8 @@ struct Receipt {
   double useful_gflops() const;  // 0 where nothing was timed
 };
 
-// One JSON object. A number that is not finite is the text "inf", "-inf" or
-// "nan": JSON has none.
+// One JSON object that ends with a digest of all before it. A number that is
+// not finite is the text "inf", "-inf" or "nan", which no reader takes.
 std::string receipt_json(const Receipt& receipt, int indent = -1);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ using nlohmann::json;
 Receipt example() {
   Receipt r;
   r.version = "0.1.0";
-  r.lane = {"cpu", "default", "cpu", "native", "executed"};
+  r.lane = {"auto", "default", "cpu", "cpu", "native", "executed", {}};
   r.isa = "avx2";
   r.threads = 2;
   r.device = "A CPU";
@@ -46,11 +46,13 @@ Receipt example() {
 TEST(Receipt, HoldsEveryField) {
   const json j = json::parse(receipt_json(example()));
   const std::vector<std::string> names = {
-      "cache_hits",   "check",    "compiles", "contract", "device", "direction",
-      "facts_digest", "fallback", "gflops",   "inputs",   "isa",    "kernels",
-      "lane",         "method",   "ms",       "output",   "pairs",  "plan",
-      "plan_file",    "plugin",   "request",  "routing",  "schema", "shape",
-      "tessera",      "threads",  "tiles",    "warnings"};
+      "cache_hits", "check",     "choice",       "compiles",       "contract",
+      "device",     "direction", "facts_digest", "fallback",       "gflops",
+      "inputs",     "isa",       "kernels",      "lane",           "machine",
+      "method",     "ms",        "output",       "pairs",          "parameters",
+      "plan",       "plan_file", "plugin",       "receipt_digest", "request",
+      "routing",    "schema",    "shape",        "tessera",        "threads",
+      "tiles",      "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);
@@ -78,10 +80,10 @@ TEST(Receipt, TellsOwnLanesFromPlugins) {
   EXPECT_EQ(own["warnings"], json::array());
 
   Receipt r = example();
-  r.lane = {"xla", "flag", "xla", "xla", "executed"};
+  r.lane = {"xla", "flag", "xla", "xla", "xla", "executed", {}};
   r.isa.reset();
   r.threads.reset();
-  r.plugin = Receipt::Plugin{"/a\xff.so", "0.81", "cpu", "v\xfe", "cpu 0"};
+  r.plugin = Receipt::Plugin{"/a\xff.so", "0.81", "cpu", "v\xfe", "cpu 0", 0};
   r.method = "worklist";
   r.kernels = {{"backward", "bb"}, {"forward", "aa"}};
   r.compiles = 1;
@@ -96,7 +98,8 @@ TEST(Receipt, TellsOwnLanesFromPlugins) {
                                {"api", "0.81"},
                                {"platform", "cpu"},
                                {"platform_version", "'v\\xfe'"},
-                               {"device", "cpu 0"}}));
+                               {"device", "cpu 0"},
+                               {"number", 0}}));
   EXPECT_EQ(j["method"], "worklist");
   EXPECT_EQ(j["kernels"], json({{"forward", "aa"}, {"backward", "bb"}}));
   EXPECT_EQ(j["compiles"], 1);

@@ -1,0 +1,80 @@
+// receipt/digests.cc: arrays and facts as 128 bits.
+#include "receipt/digests.h"
+
+#include "base/digest.h"
+
+namespace tessera {
+namespace {
+
+void add(Digest& digest, const TensorView& t) {
+  const auto* bytes = static_cast<const char*>(t.data);
+  const int64_t width = byte_width(t.dtype);
+  for (int64_t b = 0; b < t.batch; ++b) {
+    for (int64_t h = 0; h < t.heads; ++h) {
+      for (int64_t s = 0; s < t.tokens; ++s) {
+        const int64_t at =
+            b * t.batch_stride + h * t.head_stride + s * t.token_stride;
+        digest.add(bytes + at * width, static_cast<size_t>(t.dim * width));
+      }
+    }
+  }
+}
+
+void add(Digest& digest, const MutableTensorView& t) {
+  add(digest, TensorView{t.data, t.dtype, t.batch, t.heads, t.tokens, t.dim,
+                         t.batch_stride, t.head_stride, t.token_stride});
+}
+
+void add(Digest& digest, std::span<const float> values) {
+  digest.add(values.data(), values.size_bytes());
+}
+
+void add(Digest& digest, const std::optional<Ints>& values) {
+  digest.add(values ? static_cast<int64_t>(values->size()) : -1);
+  if (values) digest.add(values->data(), values->size_bytes());
+}
+
+}  // namespace
+
+std::string facts_digest(const Facts& f) {
+  Digest digest;
+  add(digest, f.doc_ids);
+  add(digest, f.q_doc_ids);
+  add(digest, f.valid_token_counts);
+  add(digest, f.valid_slot_counts);
+  digest.add(f.base_block_tokens);
+  add(digest, f.prefix_lengths);
+  add(digest, f.q_offsets);
+  add(digest, f.picks ? std::optional<Ints>(f.picks->blocks) : std::nullopt);
+  digest.add(f.picks ? f.picks->heads : 0);
+  digest.add(f.picks ? f.picks->k : 0);
+  return digest.hex();
+}
+
+std::string array_digest(const TensorView& tensor) {
+  Digest digest;
+  add(digest, tensor);
+  return digest.hex();
+}
+
+std::string array_digest(std::span<const float> values) {
+  Digest digest;
+  add(digest, values);
+  return digest.hex();
+}
+
+std::string outputs_digest(const ForwardTensors& forward,
+                           const BackwardTensors* backward) {
+  Digest digest;
+  add(digest, forward.out);
+  add(digest, forward.lse);
+  if (backward) {
+    add(digest, backward->dq);
+    add(digest, backward->dk);
+    add(digest, backward->dv);
+    add(digest, backward->dsink_logits);
+  }
+  return digest.hex();
+}
+
+}  // namespace tessera

@@ -1,0 +1,22 @@
+// receipt/digests.h: digests of what a lane was given and what it wrote.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "tessera/attention.h"
+#include "tessera/facts.h"
+
+namespace tessera {
+
+std::string facts_digest(const Facts& facts);
+
+// Rows in the order [batch, heads, tokens], whatever the layout.
+std::string array_digest(const TensorView& tensor);
+std::string array_digest(std::span<const float> values);
+
+// Of out, lse and, with a backward pass, the gradients together.
+std::string outputs_digest(const ForwardTensors& forward,
+                           const BackwardTensors* backward);
+
+}  // namespace tessera

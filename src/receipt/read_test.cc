@@ -1,0 +1,220 @@
+// receipt/read_test.cc: receipts from strangers: the schema, the digest, and
+// what fields say of each other.
+#include "receipt/read.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/files.h"
+#include "receipt/receipt.h"
+
+namespace tessera {
+namespace {
+
+const std::string kDigits(32, 'a');
+
+Receipt example() {
+  Receipt r;
+  r.version = "0.1.0";
+  r.lane = {"auto", "default", "cpu", "cpu", "native", "executed", {}};
+  r.choice = {"plain causal",
+              "the only device is a CPU",
+              {{"xla", "a"},
+               {"mosaic", "b"},
+               {"jax_bridge", "c"},
+               {"cuda", "d"},
+               {"reference", "e"}},
+              ""};
+  r.machine = {"A CPU", "Linux", 2, {"portable", "avx2"}, true, false, {}};
+  r.isa = "avx2";
+  r.threads = 2;
+  r.device = "A CPU";
+  r.request.masks = {"causal"};
+  r.request.q_len = r.request.kv_len = 8;
+  r.request.tile = {16, 32};
+  r.request.facts["docs"] = "lengths:8";
+  r.request.facts_digest = kDigits;
+  r.shape = {{4, 2, 16, 8, {}, 30}, 0.25, "f32", "bhsd", true};
+  r.inputs = {7, "", {{"q", kDigits}}, {"q"}};
+  r.contract = r.plan_digest = r.output_digest = kDigits;
+  r.tiles_run = 3;
+  r.pairs_legal = 1000;
+  r.pairs_run = 1024;
+  r.forward_ms = 4;
+  r.check = {"full", 10, 1e-7, 0.5, true, "out[0, 0, 0, 0]"};
+  return r;
+}
+
+std::string message(const std::string& text) {
+  const auto r = check_receipt(text);
+  return r ? "" : r.error().message;
+}
+
+// With a digest that fits: what is left is for the other checks.
+std::string with(const char* pointer, const Json& value) {
+  Json r = Json::parse(receipt_json(example()));
+  r[Json::json_pointer(pointer)] = value;
+  r["receipt_digest"] = receipt_digest(r);
+  return r.dump();
+}
+
+TEST(ReceiptSchema, IsTheFileInDocs) {
+  const auto file = read_file("docs/receipt.schema.json", 1 << 20);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(*file, receipt_schema());
+}
+
+// The reader knows just these words of JSON schema.
+void collect(const Json& schema, std::set<std::string>& words) {
+  for (const auto& [key, value] : schema.items()) {
+    words.insert(key);
+    if (key == "properties" || key == "$defs") {
+      for (const auto& [name, inner] : value.items()) collect(inner, words);
+    } else if (key == "items" ||
+               (key == "additionalProperties" && value.is_object())) {
+      collect(value, words);
+    } else if (key == "anyOf") {
+      ASSERT_EQ(value.size(), 2u);
+      EXPECT_EQ(value[0], Json({{"type", "null"}}));
+      collect(value[1], words);
+    } else if (key == "pattern") {
+      EXPECT_EQ(value, "^[0-9a-f]{32}$");
+    } else if (key == "additionalProperties") {
+      EXPECT_EQ(value, false);
+    }
+  }
+}
+
+TEST(ReceiptSchema, UsesWordsThatTheReaderKnows) {
+  std::set<std::string> words;
+  collect(Json::parse(receipt_schema()), words);
+  EXPECT_EQ(words,
+            (std::set<std::string>{
+                "$defs", "$ref", "$schema", "additionalProperties", "anyOf",
+                "const", "description", "enum", "items", "minimum", "pattern",
+                "properties", "required", "title", "type"}));
+}
+
+TEST(ReceiptReader, TakesWhatTheWriterWrites) {
+  EXPECT_EQ(message(receipt_json(example())), "");
+  EXPECT_EQ(message(receipt_json(example(), 2)), "");  // spaced otherwise
+}
+
+TEST(ReceiptReader, RefusesWhatIsNotOne) {
+  EXPECT_TRUE(message("").starts_with("[receipt] "));
+  EXPECT_EQ(message("[]"),
+            "[receipt] a receipt must be an object, found an array of 0");
+  EXPECT_EQ(message("{}"),
+            "[receipt] every field must be there, found no schema");
+  EXPECT_EQ(message(with("/schema", 2)),
+            "[receipt] schema must be 3, found the integer 2");
+  EXPECT_EQ(message(with("/more", 2)),
+            "[receipt] fields must be known ones, found 'more'");
+  EXPECT_EQ(message(with("/tiles/most", 2)),
+            "[receipt] fields must be known ones, found 'tiles.most'");
+  EXPECT_EQ(message(with("/tiles/run", -1)),
+            "[receipt] tiles.run must be at least 0, found the integer -1");
+  EXPECT_EQ(message(with("/tiles/run", 1.5)),
+            "[receipt] tiles.run must be an integer, found the float 1.5");
+  EXPECT_EQ(message(with("/contract", "xyz")),
+            "[receipt] contract must be 32 hex digits, found the string 'xyz'");
+  EXPECT_EQ(message(with("/isa", "sse")),
+            "[receipt] isa must be one of "
+            "[\"portable\",\"avx2\",\"avx512\",\"avx512bf16\"], found the "
+            "string 'sse'");
+  EXPECT_EQ(message(with("/check/passed", 1)),
+            "[receipt] check.passed must be a boolean, found the integer 1");
+  EXPECT_EQ(message(with("/request/mask", "causal")),
+            "[receipt] request.mask must be an array, found the string "
+            "'causal'");
+}
+
+TEST(ReceiptReader, RefusesNumbersThatAreNotFinite) {
+  Receipt r = example();
+  r.check.max_error = INFINITY;
+  EXPECT_EQ(message(receipt_json(r)),
+            "[receipt] numbers must be finite, found the string 'inf' for "
+            "check.max_error");
+  r.check.max_error = std::nan("");
+  EXPECT_EQ(message(receipt_json(r)),
+            "[receipt] numbers must be finite, found the string 'nan' for "
+            "check.max_error");
+  std::string text = receipt_json(example());
+  const std::string total = "\"total\":4.0";
+  text.replace(text.find(total), total.size(), "\"total\":1e999");
+  EXPECT_TRUE(message(text).starts_with("[receipt] ")) << message(text);
+  EXPECT_TRUE(message("{\"schema\": NaN}").starts_with("[receipt] "));
+}
+
+TEST(ReceiptReader, ChecksTheDigest) {
+  Json r = Json::parse(receipt_json(example()));
+  r["tiles"]["run"] = 4;
+  EXPECT_TRUE(message(r.dump()).starts_with(
+      "[receipt] receipt_digest must be that of the other fields, "));
+  r["receipt_digest"] = receipt_digest(r);
+  EXPECT_EQ(message(r.dump()), "");
+}
+
+TEST(ReceiptReader, FindsContradictions) {
+  const auto found = [](const char* pointer, const Json& value) {
+    const std::string text = message(with(pointer, value));
+    const std::string start =
+        "[receipt] fields must not contradict each other, found: ";
+    return text.starts_with(start) ? text.substr(start.size()) : text;
+  };
+  EXPECT_EQ(found("/lane/executed", nullptr),
+            "lane.executed must name a lane where one ran, and none else");
+  EXPECT_EQ(found("/lane/runtime_mode", "compiled only"),
+            "lane.executed must name a lane where one ran, and none else");
+  EXPECT_EQ(found("/lane/executed", "reference"),
+            "lane.executed must be lane.chosen or one of "
+            "lane.fallback_allowed");
+  EXPECT_EQ(found("/lane/requested", "xla"),
+            "lane.chosen must be lane.requested, unless that is auto");
+  EXPECT_EQ(found("/fallback", "so"),
+            "fallback must say why lane.executed is not lane.chosen");
+  for (const char* family : {"tpu/jax", "cuda", "xla", "reference"}) {
+    EXPECT_EQ(found("/lane/family", family),
+              "lane.family must be that of cpu and its plugin");
+  }
+  EXPECT_EQ(found("/isa", nullptr),
+            "isa must be there for our own lanes alone");
+  EXPECT_EQ(found("/method", "dense"),
+            "method must be there for the xla lane alone");
+  EXPECT_EQ(found("/compiles", 1),
+            "compiles and cache hits must come to 0 for the cpu lane, found 1");
+  EXPECT_EQ(found("/kernels", {{"forward", kDigits}}),
+            "kernels must be 0 of the cpu lane");
+  EXPECT_EQ(found("/ms/total", 5), "ms.total must be the sum of the others");
+  EXPECT_EQ(found("/gflops/useful", 5),
+            "gflops.useful must be that of pairs.legal and ms");
+  EXPECT_EQ(found("/check/max_bound_ratio", 1.5),
+            "check.passed must follow from check.max_bound_ratio");
+  EXPECT_EQ(found("/choice/rejected", {{"xla", "a"}}),
+            "choice.rejected must give every other lane its reason");
+  EXPECT_EQ(found("/output/digest", nullptr),
+            "output.digest must be there where a lane ran, and nowhere else");
+}
+
+TEST(ReceiptReader, TellsDifferences) {
+  Receipt other = example();
+  other.tiles_run = 4;
+  other.request.masks = {"full"};
+  other.request.facts.clear();
+  const auto d = diff_receipts(receipt_json(example()), receipt_json(other));
+  ASSERT_TRUE(d.ok()) << d.error().message;
+  std::vector<std::string> fields;
+  for (const ReceiptDifference& one : *d) fields.push_back(one.field);
+  EXPECT_EQ(fields, (std::vector<std::string>{"receipt_digest", "request.docs",
+                                              "request.mask", "tiles.run"}));
+  EXPECT_EQ((*d)[1].b, "");
+  EXPECT_EQ((*d)[3].a, "3");
+  EXPECT_EQ((*d)[3].b, "4");
+  EXPECT_TRUE(
+      diff_receipts(receipt_json(example()), receipt_json(example()))->empty());
+  EXPECT_FALSE(diff_receipts("{}", receipt_json(example())).ok());
+}
+
+}  // namespace
+}  // namespace tessera
