@@ -31,16 +31,16 @@ Result<LaneId> parse_lane(std::string_view text);
 // What a lane is and can do on the right machine.
 struct LaneFacts {
   LaneId lane = LaneId::cpu;
-  std::string_view about;     // one line
+  std::string_view about;        // one line
   std::string_view absent = {};  // why this version has none; else empty
-  bool runs = true;           // else it compiles and no more
-  bool needs_plugin = false;  // a PJRT plugin, of `platform` if that is set
+  bool runs = true;              // else it compiles and no more
+  bool needs_plugin = false;     // a PJRT plugin, of `platform` if that is set
   std::string_view platform = {};
   uint32_t atoms = 0;      // bits by Atom
   bool any_words = false;  // masks with | and !; else atoms joined by &
   uint32_t dtypes = 0;     // bits by Dtype
-  int64_t dim_step = 8, most_dim = 256;  // head dims: multiples, up to
-  int64_t tile_step = 0, most_tile = 0;  // sides of tiles; 0: any
+  int64_t dim_step = 8, most_dim = 256;    // head dims: multiples, up to
+  int64_t tile_step = 0, most_tile = 0;    // sides of tiles; 0: any
   double least_scale = 0, most_scale = 0;  // 0 and 0: any
   bool backward = false, softcap = false, sink_logits = false;
   bool masks_by_head = false;  // more than one plan head
@@ -62,7 +62,7 @@ struct CallFeatures {
   Dtype dtype = Dtype::f32;
   bool sink_logits = false;
   bool backward = false;
-  bool compile_only = false;   // nothing is to run
+  bool compile_only = false;     // nothing is to run
   bool bridge_artifact = false;  // the caller has one for this request
 };
 
@@ -105,9 +105,9 @@ struct MachinePlugin {
   int64_t devices = 0;   // that run programs; 0: it compiles only
 };
 struct Machine {
-  std::string cpu;        // its model
-  int threads = 1;        // that this process may use
-  std::vector<Isa> isas;  // in ascending order
+  std::string cpu;            // its model
+  int threads = 1;            // that this process may use
+  std::vector<Isa> isas;      // in ascending order
   bool loads_plugins = true;  // the build can
   // Whether plugins were looked for: which takes asking Python.
   bool asked_plugins = true;
@@ -168,7 +168,7 @@ struct Choice {
   XlaMethod method = XlaMethod::worklist;
   RequestClass request_class = RequestClass::other;
   std::string reason;
-  std::vector<Rejected> rejected;  // every other lane
+  std::vector<Rejected> rejected;   // every other lane
   std::optional<GateRow> measured;  // the row that decided
 };
 

@@ -12,4 +12,8 @@ namespace tessera {
 std::optional<std::string> cannot(const LaneFacts& lane,
                                   const RequestFeatures& features);
 
+// The choice of a caller who named the lane, whether or not it can run here.
+Choice by_name(LaneId lane, const RequestFeatures& features,
+               const Machine& machine);
+
 }  // namespace tessera

@@ -61,10 +61,10 @@ Why no_plugin(const LaneFacts& lane, const Machine& m) {
     return "this build loads no plugins: pjrt_c_api.h was not there (make tpu "
            "brings it)";
   }
-  const std::string_view what =
-      lane.platform.empty()    ? "a PJRT plugin with a device"
-      : lane.platform == "tpu" ? "libtpu"
-                               : "a CUDA plugin";
+  const std::string_view what = lane.platform.empty()
+                                    ? "a PJRT plugin with a device"
+                                : lane.platform == "tpu" ? "libtpu"
+                                                         : "a CUDA plugin";
   if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
   return fmt::format("it needs {}, which was not found{}", what,
                      lane.platform == "cuda" ? "" : " (make tpu brings one)");
@@ -100,23 +100,24 @@ Why sizes_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   if (f.shape.kv_heads < 1 || f.shape.heads < 1 ||
       f.shape.heads % f.shape.kv_heads != 0 ||
       f.shape.heads % f.plan_heads != 0) {
-    return fmt::format("{} heads must be shared by {} K/V heads and {} plan "
-                       "heads",
-                       f.shape.heads, f.shape.kv_heads, f.plan_heads);
+    return fmt::format(
+        "{} heads must be shared by {} K/V heads and {} plan "
+        "heads",
+        f.shape.heads, f.shape.kv_heads, f.plan_heads);
   }
   if (lane.tile_step > 0) {
     for (const int64_t side : {f.tile.q, f.tile.kv}) {
       if (side % lane.tile_step == 0 && side <= lane.most_tile) continue;
-      return fmt::format("its tiles have sides of multiples of {} up to {}, "
-                         "not {}x{}",
-                         lane.tile_step, lane.most_tile, f.tile.q, f.tile.kv);
+      return fmt::format(
+          "its tiles have sides of multiples of {} up to {}, "
+          "not {}x{}",
+          lane.tile_step, lane.most_tile, f.tile.q, f.tile.kv);
     }
   }
   if (lane.most_pairs > 0) {
-    const double pairs = static_cast<double>(f.batch) *
-                         static_cast<double>(f.shape.heads) *
-                         static_cast<double>(f.q_len) *
-                         static_cast<double>(f.kv_len);
+    const double pairs =
+        static_cast<double>(f.batch) * static_cast<double>(f.shape.heads) *
+        static_cast<double>(f.q_len) * static_cast<double>(f.kv_len);
     if (pairs > static_cast<double>(lane.most_pairs)) {
       return fmt::format("it takes at most {} pairs, not {:.4g}",
                          lane.most_pairs, pairs);
@@ -140,11 +141,12 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
     return {};
   }
   if (std::abs(scale) > kMostFactor || s.softcap > kMostFactor ||
-      (s.softcap != 0 && (s.softcap < kLeastCap ||
-                          std::abs(scale) / s.softcap > kMostFactor))) {
-    return fmt::format("its scores fit float32, not with scale {} and softcap "
-                       "{}",
-                       scale, s.softcap);
+      (s.softcap != 0 &&
+       (s.softcap < kLeastCap || std::abs(scale) / s.softcap > kMostFactor))) {
+    return fmt::format(
+        "its scores fit float32, not with scale {} and softcap "
+        "{}",
+        scale, s.softcap);
   }
   return {};
 }
@@ -204,13 +206,14 @@ std::vector<Candidate> by_rule(const RequestFeatures& f, const Machine& m) {
               ? "a window or a softcap goes to the custom kernel"
               : "sparse blocks go to the block-sparse kernels";
       if (own != LaneId::xla) {
-        out.push_back({own, {}, fmt::format("{}: on {} the {} lane", what,
-                                            device->platform, to_string(own))});
+        out.push_back({own,
+                       {},
+                       fmt::format("{}: on {} the {} lane", what,
+                                   device->platform, to_string(own))});
       }
-      out.push_back(
-          {LaneId::xla, XlaMethod::worklist,
-           fmt::format("{}: on {} xla's loop over the worklist", what,
-                       device->platform)});
+      out.push_back({LaneId::xla, XlaMethod::worklist,
+                     fmt::format("{}: on {} xla's loop over the worklist", what,
+                                 device->platform)});
       break;
     }
     case RequestClass::plain_causal:
@@ -218,7 +221,8 @@ std::vector<Candidate> by_rule(const RequestFeatures& f, const Machine& m) {
                      "plain causal goes to the stable kernel: the compiler's "
                      "own lane"});
       if (f.call.bridge_artifact) {
-        out.push_back({LaneId::jax_bridge, {},
+        out.push_back({LaneId::jax_bridge,
+                       {},
                        "plain causal goes to the stable kernel: the artifact "
                        "that was given"});
       }
@@ -246,12 +250,12 @@ Candidate by_row(const GateRow& row) {
   const double factor = *row.plain_ms / *row.kernel_ms;
   const bool ours =
       row.verdict == Verdict::promote || row.verdict == Verdict::experimental;
-  return {ours ? row.lane : LaneId::xla, row.plain,
-          fmt::format("measured on this machine at this density: {} took {:.2f} "
-                      "times as long as {} (verdict: {})",
-                      ours ? "plain xla" : row.kernel,
-                      ours ? factor : 1 / factor,
-                      ours ? row.kernel : "plain xla", to_string(row.verdict))};
+  return {
+      ours ? row.lane : LaneId::xla, row.plain,
+      fmt::format("measured on this machine at this density: {} took {:.2f} "
+                  "times as long as {} (verdict: {})",
+                  ours ? "plain xla" : row.kernel, ours ? factor : 1 / factor,
+                  ours ? row.kernel : "plain xla", to_string(row.verdict))};
 }
 
 std::string behind(const LaneFacts& lane, const Choice& choice) {
@@ -280,10 +284,11 @@ std::optional<std::string> cannot(const LaneFacts& lane,
                                   const RequestFeatures& f) {
   if (!lane.absent.empty()) return std::string(lane.absent);
   if (lane.lane == LaneId::jax_bridge && !f.call.bridge_artifact) {
-    return std::string("it needs an artifact that JAX exported, none was given");
+    return std::string(
+        "it needs an artifact that JAX exported, none was given");
   }
-  for (const auto check : {words_missing, call_wrong, sizes_wrong,
-                           numbers_wrong}) {
+  for (const auto check :
+       {words_missing, call_wrong, sizes_wrong, numbers_wrong}) {
     if (auto why = check(lane, f)) return why;
   }
   if (f.call.compile_only) {
@@ -309,12 +314,24 @@ std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
   return {};
 }
 
+Choice by_name(LaneId lane, const RequestFeatures& f, const Machine& m) {
+  Choice out;
+  out.lane = lane;
+  out.request_class = f.request_class;
+  out.reason = "it was asked for by name";
+  for (const LaneFacts& other : lane_registry()) {
+    if (other.lane == lane) continue;
+    out.rejected.push_back(
+        {other.lane,
+         why_not(other.lane, f, m)
+             .value_or(fmt::format("{} was asked for", to_string(lane)))});
+  }
+  return out;
+}
+
 Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
                       const Machine& m, const GateTable& gate,
                       std::optional<LaneId> forced) {
-  std::vector<Candidate> candidates = by_rule(f, m);
-  Choice out;
-  out.request_class = f.request_class;
   if (forced) {
     if (auto why = why_not(*forced, f, m)) {
       return unavailable("dispatch",
@@ -322,8 +339,18 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
                          "this, found {}: {}",
                          to_string(*forced), *why);
     }
-    candidates = {{*forced, XlaMethod::worklist, "it was asked for by name"}};
-  } else if (!f.call.compile_only) {
+    Choice out = by_name(*forced, f, m);
+    const LaneFacts& lane = facts_of(*forced);
+    if (lane.needs_plugin) {
+      out.plugin = plugin_for(lane, m, f.call.compile_only)->name;
+    }
+    return out;
+  }
+
+  std::vector<Candidate> candidates = by_rule(f, m);
+  Choice out;
+  out.request_class = f.request_class;
+  if (!f.call.compile_only) {
     out.measured = row_for(gate, f, plan, m);
     if (out.measured) {
       candidates.insert(candidates.begin(), by_row(*out.measured));
@@ -358,11 +385,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
     const auto why = why_not(other.lane, f, m);
-    out.rejected.push_back(
-        {other.lane, why ? *why
-                     : forced
-                         ? fmt::format("{} was asked for", to_string(out.lane))
-                         : behind(other, out)});
+    out.rejected.push_back({other.lane, why ? *why : behind(other, out)});
   }
   return out;
 }

@@ -15,8 +15,10 @@ Result<LaneRun> attempt(LaneId lane, const RequestFeatures& features,
                         const StartLane& start, std::span<const Runner> there,
                         bool& forward_ran) {
   if (const auto why = cannot(facts_of(lane), features)) {
-    return unavailable("dispatch", "the {} lane must be able to run this, "
-                       "found: {}", to_string(lane), *why);
+    return unavailable("dispatch",
+                       "the {} lane must be able to run this, "
+                       "found: {}",
+                       to_string(lane), *why);
   }
   const auto runner = std::ranges::find(there, lane, &Runner::lane);
   if (runner == there.end()) {
@@ -38,10 +40,12 @@ Result<void> check_fallback(std::span<const LaneId> order) {
                      to_string(order[i]));
     }
     if (!lane.absent.empty() || !lane.runs) {
-      return invalid("dispatch", "a fallback must be a lane that runs, found "
-                     "{}: {}", to_string(order[i]),
-                     lane.absent.empty() ? "this version only compiles it"
-                                         : lane.absent);
+      return invalid(
+          "dispatch",
+          "a fallback must be a lane that runs, found "
+          "{}: {}",
+          to_string(order[i]),
+          lane.absent.empty() ? "this version only compiles it" : lane.absent);
     }
     if (std::ranges::count(order, order[i]) > 1) {
       return invalid("dispatch", "a fallback is named once, found {} twice",

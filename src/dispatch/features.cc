@@ -71,8 +71,7 @@ RequestFeatures features_of(const Request& request, const Facts& present,
 
 PlanFacts plan_facts(const Plan& plan) {
   const Worklist& w = plan.forward;
-  return {w.lists * w.rows * w.columns,
-          static_cast<int64_t>(w.entries.size())};
+  return {w.lists * w.rows * w.columns, static_cast<int64_t>(w.entries.size())};
 }
 
 int density_class(double density) {

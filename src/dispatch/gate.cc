@@ -77,12 +77,12 @@ class Reader {
 };
 
 Result<GateRow> parse_row(const Json& j) {
-  auto fields = check_fields(
-      j, kWhere, "a row",
-      {"kernel", "lane", "machine", "class", "mask", "direction", "dtype",
-       "q_len", "kv_len", "heads", "kv_heads", "head_dim", "v_head_dim",
-       "softcap", "density", "kernel_ms", "plain_ms", "plain", "verdict",
-       "why"});
+  auto fields =
+      check_fields(j, kWhere, "a row",
+                   {"kernel",    "lane",     "machine",    "class",   "mask",
+                    "direction", "dtype",    "q_len",      "kv_len",  "heads",
+                    "kv_heads",  "head_dim", "v_head_dim", "softcap", "density",
+                    "kernel_ms", "plain_ms", "plain",      "verdict", "why"});
   if (!fields) return fields.error();
   Reader r;
   GateRow row;
@@ -91,15 +91,14 @@ Result<GateRow> parse_row(const Json& j) {
   if (!lane) return lane.error();
   row.lane = r.take(parse_lane(*lane));
   row.machine = r.take(read_string(j["machine"], kWhere, "machine"));
-  row.request_class = r.take(read_word(
-      j["class"], "class",
-      {RequestClass::sparse_blocks, RequestClass::custom,
-       RequestClass::plain_causal, RequestClass::other}));
+  row.request_class =
+      r.take(read_word(j["class"], "class",
+                       {RequestClass::sparse_blocks, RequestClass::custom,
+                        RequestClass::plain_causal, RequestClass::other}));
   row.mask = r.take(read_string(j["mask"], kWhere, "mask"));
   const std::string direction =
       r.take(read_string(j["direction"], kWhere, "direction"));
-  if (!r.error() && direction != "forward" &&
-      direction != "forward+backward") {
+  if (!r.error() && direction != "forward" && direction != "forward+backward") {
     return invalid(kWhere,
                    "direction must be forward or forward+backward, found {}",
                    in_quotes(direction));
@@ -131,10 +130,9 @@ Result<GateRow> parse_row(const Json& j) {
   const Verdict due = measured ? judge_gate(*row.kernel_ms, *row.plain_ms)
                                : Verdict::unmeasured;
   if (row.verdict != due) {
-    return invalid(kWhere,
-                   "a verdict must be that of its times, {}, found {} for {}",
-                   to_string(due), to_string(row.verdict),
-                   in_quotes(row.kernel));
+    return invalid(
+        kWhere, "a verdict must be that of its times, {}, found {} for {}",
+        to_string(due), to_string(row.verdict), in_quotes(row.kernel));
   }
   return row;
 }
@@ -154,8 +152,7 @@ Verdict judge_gate(double kernel_ms, double plain_ms) {
 bool applies(const GateRow& row, const RequestFeatures& f,
              const PlanFacts& plan, const Machine& machine) {
   return row.verdict != Verdict::unmeasured && row.kernel_ms && row.plain_ms &&
-         row.machine == machine.key() &&
-         row.request_class == f.request_class &&
+         row.machine == machine.key() && row.request_class == f.request_class &&
          row.backward == f.call.backward && row.dtype == f.call.dtype &&
          row.shape.head_dim == f.shape.head_dim &&
          row.shape.v_head_dim == f.shape.v_head_dim &&
@@ -170,8 +167,9 @@ bool applies(const GateRow& row, const RequestFeatures& f,
 Result<GateTable> parse_gate(std::string_view text) {
   auto json = parse_json(text, kWhere);
   if (!json) return json.error();
-  auto fields = check_fields(*json, kWhere, "a gate table", {"schema", "rows"},
-                             {"machine", "tessera", "quick", "plugin"});
+  auto fields =
+      check_fields(*json, kWhere, "a gate table", {"schema", "rows"},
+                   {"machine", "tessera", "quick", "plugin", "busy_cores"});
   if (!fields) return fields.error();
   auto schema = read_int((*json)["schema"], kWhere, "schema", kSchema, kSchema);
   if (!schema) return schema.error();

@@ -1,5 +1,7 @@
 // dispatch/machine.cc: looks at this machine: its ISAs, and the plugins with
 // their devices.
+#include "receipt/machine.h"
+
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -8,7 +10,6 @@
 #include "dispatch/probe.h"
 #include "pjrt/client.h"
 #include "pjrt/locate.h"
-#include "receipt/machine.h"
 #include "tessera/dispatch.h"
 
 namespace tessera {

@@ -24,10 +24,9 @@ constexpr uint32_t bits(std::initializer_list<Dtype> dtypes) {
   return out;
 }
 
-constexpr uint32_t kEveryAtom =
-    bits({Atom::full, Atom::causal, Atom::window, Atom::chunk, Atom::prefix,
-          Atom::documents, Atom::segments, Atom::sink, Atom::blocks,
-          Atom::routed});
+constexpr uint32_t kEveryAtom = bits(
+    {Atom::full, Atom::causal, Atom::window, Atom::chunk, Atom::prefix,
+     Atom::documents, Atom::segments, Atom::sink, Atom::blocks, Atom::routed});
 constexpr uint32_t kFloats = bits({Dtype::f32, Dtype::bf16, Dtype::f16});
 
 // In the order of LaneId. What stands here is what the lanes themselves check;

@@ -175,7 +175,7 @@ Result<LaneRun> run_xla(const LaneCall& c, bool& forward_ran) {
 constexpr Runner kRunners[] = {
     {LaneId::cpu, open_cpu, run_cpu},
     {LaneId::reference, open_reference, run_reference},
-    {LaneId::xla, open_xla, run_xla},
+    {LaneId::xla, open_xla, run_xla, true},
 };
 
 }  // namespace

@@ -48,6 +48,8 @@ struct Runner {
   Result<void> (*open)(LaneOptions& options);
   // `forward_ran` is set once the forward pass has given its outputs.
   Result<LaneRun> (*run)(const LaneCall& call, bool& forward_ran);
+  // Takes and gives 0 for subnormal numbers, as a check must know.
+  bool flushes = false;
 };
 
 std::span<const Runner> runners();

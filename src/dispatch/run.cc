@@ -1,0 +1,337 @@
+// dispatch/run.cc: one call from request to outputs and receipt.
+#include "tessera/run.h"
+
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "base/fail.h"
+#include "dispatch/can.h"
+#include "dispatch/fallback.h"
+#include "dispatch/told.h"
+#include "dispatch/words.h"
+#include "receipt/digests.h"
+#include "receipt/read.h"
+#include "tessera/contract.h"
+#include "tessera/version.h"
+
+namespace tessera {
+namespace {
+
+double ms_since(std::chrono::steady_clock::time_point start) {
+  const std::chrono::duration<double, std::milli> took =
+      std::chrono::steady_clock::now() - start;
+  return took.count();
+}
+
+RequestFeatures features_of_call(const RunCall& call) {
+  CallFeatures features;
+  features.dtype = call.forward.q.dtype;
+  features.sink_logits = call.forward.sink_logits.has_value();
+  features.backward = call.backward != nullptr;
+  return features_of(call.request, call.facts, call.shape, features);
+}
+
+// "bhsd" or "bshd" where all arrays lie so, else "strided".
+std::string layout_of(const TensorView& q) {
+  const TensorView heads_first =
+      TensorView::bhsd(q.data, q.dtype, q.batch, q.heads, q.tokens, q.dim);
+  const TensorView tokens_first =
+      TensorView::bshd(q.data, q.dtype, q.batch, q.heads, q.tokens, q.dim);
+  const auto like = [&](const TensorView& t) {
+    return t.batch_stride == q.batch_stride && t.head_stride == q.head_stride &&
+           t.token_stride == q.token_stride;
+  };
+  if (like(heads_first)) return "bhsd";
+  return like(tokens_first) ? "bshd" : "strided";
+}
+
+std::map<std::string, std::string> digests_of(const RunCall& call) {
+  std::map<std::string, std::string> out = {
+      {"q", array_digest(call.forward.q)},
+      {"k", array_digest(call.forward.k)},
+      {"v", array_digest(call.forward.v)}};
+  if (call.forward.sink_logits) {
+    out["sink_logits"] = array_digest(*call.forward.sink_logits);
+  }
+  if (!call.backward) return out;
+  out["dout"] = array_digest(call.backward->dout);
+  if (!call.backward->dlse.empty()) {
+    out["dlse"] = array_digest(call.backward->dlse);
+  }
+  return out;
+}
+
+Result<Receipt> start(const RunCall& call, const AttentionOptions& options,
+                      const Plan& plan) {
+  auto contract = make_contract(call.request, call.facts, plan);
+  if (!contract) return contract.error();
+  Receipt r;
+  r.version = kVersion;
+  r.lane.requested = options.lane ? to_string(*options.lane) : "auto";
+  r.lane.source = options.lane ? "caller" : "default";
+  for (const LaneId lane : options.fallback) {
+    r.lane.fallback_allowed.emplace_back(to_string(lane));
+  }
+  r.backward = call.backward != nullptr;
+  for (const Mask& mask : call.request.masks) {
+    r.request.masks.push_back(to_string(mask));
+  }
+  r.request.batch = call.request.batch;
+  r.request.q_len = call.request.q_len;
+  r.request.kv_len = call.request.kv_len;
+  r.request.tile = call.request.tile;
+  const Ceilings& most = call.request.ceilings;
+  if (most.max_steps > 0) r.request.ceilings["max_steps"] = most.max_steps;
+  if (most.max_width > 0) r.request.ceilings["max_width"] = most.max_width;
+  r.request.facts_digest = facts_digest(call.facts);
+  r.shape.attention = call.shape;
+  r.shape.scale = call.shape.scale_or_default();
+  r.shape.dtype = dtype_word(call.forward.q.dtype);
+  r.shape.layout = layout_of(call.forward.q);
+  r.shape.sink_logits = call.forward.sink_logits.has_value();
+  if (options.input_digests) r.inputs.digests = digests_of(call);
+  r.contract = contract->key;
+  r.plan_digest = plan_digest(plan);
+  r.pairs_legal = legal_pairs(plan, call.shape.heads);
+  return r;
+}
+
+// One array of a call, as it must be.
+struct Due {
+  std::string_view name;
+  TensorView found;
+  int64_t heads, tokens, dim;
+};
+
+TensorView view_of(const MutableTensorView& t) {
+  return {t.data, t.dtype,        t.batch,       t.heads,       t.tokens,
+          t.dim,  t.batch_stride, t.head_stride, t.token_stride};
+}
+
+struct DueFloats {
+  std::string_view name;
+  size_t found, due;
+};
+
+// The arrays' own errors are nobody's failure to start. Lanes with kernels
+// check more; this is what the oracle needs too.
+Result<void> check_call(const RunCall& c) {
+  const Request& r = c.request;
+  const AttentionShape& s = c.shape;
+  if (s.heads < 1 || s.kv_heads < 1 || s.heads % s.kv_heads != 0) {
+    return invalid("run", "kv_heads must divide heads, found {} for {}",
+                   s.kv_heads, s.heads);
+  }
+  const ForwardTensors& f = c.forward;
+  std::vector<Due> arrays = {
+      {"q", f.q, s.heads, r.q_len, s.head_dim},
+      {"k", f.k, s.kv_heads, r.kv_len, s.head_dim},
+      {"v", f.v, s.kv_heads, r.kv_len, s.v_head_dim},
+      {"out", view_of(f.out), s.heads, r.q_len, s.v_head_dim}};
+  const auto heads = static_cast<size_t>(s.heads);
+  const auto rows = static_cast<size_t>(r.batch * s.heads * r.q_len);
+  std::vector<DueFloats> floats;
+  if (!f.lse.empty() || c.backward) {
+    floats.push_back({"lse", f.lse.size(), rows});
+  }
+  if (f.sink_logits) {
+    floats.push_back({"sink_logits", f.sink_logits->size(), heads});
+  }
+  if (c.backward) {
+    const BackwardTensors& b = *c.backward;
+    arrays.insert(arrays.end(),
+                  {{"dout", b.dout, s.heads, r.q_len, s.v_head_dim},
+                   {"dq", view_of(b.dq), s.heads, r.q_len, s.head_dim},
+                   {"dk", view_of(b.dk), s.kv_heads, r.kv_len, s.head_dim},
+                   {"dv", view_of(b.dv), s.kv_heads, r.kv_len, s.v_head_dim}});
+    if (!b.dlse.empty()) floats.push_back({"dlse", b.dlse.size(), rows});
+    if (f.sink_logits) {
+      floats.push_back({"dsink_logits", b.dsink_logits.size(), heads});
+    }
+    if (b.out.data != f.out.data || b.lse.data() != f.lse.data()) {
+      return invalid("run",
+                     "backward must take the out and lse of forward, "
+                     "found others");
+    }
+  }
+  for (const Due& a : arrays) {
+    const TensorView& t = a.found;
+    if (!t.data || t.batch != r.batch || t.heads != a.heads ||
+        t.tokens != a.tokens || t.dim != a.dim) {
+      return invalid("run",
+                     "{} must have shape [{}, {}, {}, {}], found [{}, {}, {}, "
+                     "{}]{}",
+                     a.name, r.batch, a.heads, a.tokens, a.dim, t.batch,
+                     t.heads, t.tokens, t.dim, t.data ? "" : " without data");
+    }
+    const bool is_float = t.dtype == Dtype::f32 || t.dtype == Dtype::bf16 ||
+                          t.dtype == Dtype::f16;
+    if (!is_float || t.dtype != f.q.dtype) {
+      return invalid("run",
+                     "arrays must be of one type, F32, BF16 or F16, "
+                     "found {} for {}",
+                     to_string(t.dtype), a.name);
+    }
+    if (t.batch_stride < 0 || t.head_stride < 0 || t.token_stride < 0) {
+      return invalid("run", "strides must be 0 or more, found one below for {}",
+                     a.name);
+    }
+  }
+  for (const DueFloats& a : floats) {
+    if (a.found != a.due) {
+      return invalid("run", "{} must have {} values, found {}", a.name, a.due,
+                     a.found);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+struct AttentionRunner::State {
+  AttentionOptions options;
+  std::optional<Machine> machine;
+  // Open xla lanes by method: dispatch may choose any.
+  std::array<LaneOptions, 3> lanes;
+
+  Result<Choice> pick(const RequestFeatures& features, const PlanFacts& plan) {
+    if (!machine) {
+      machine = options.machine ? *options.machine
+                                : this_machine(!options.gate.rows.empty());
+    }
+    if (options.lane) return by_name(*options.lane, features, *machine);
+    auto choice = choose(features, plan, *machine, options.gate);
+    if (!choice && !machine->asked_plugins && !options.machine) {
+      machine = this_machine(true);
+      choice = choose(features, plan, *machine, options.gate);
+    }
+    return choice;
+  }
+
+  LaneOptions& lane_options(const Choice& choice) {
+    XlaOptions xla = options.xla;
+    if (!options.lane && choice.lane == LaneId::xla) {
+      xla.plugin = choice.plugin;
+      xla.method = choice.method;
+    }
+    LaneOptions& out = lanes[static_cast<size_t>(xla.method)];
+    out.cpu = options.cpu;
+    if (out.opened && out.xla.plugin != xla.plugin) out.opened.reset();
+    out.xla = xla;
+    return out;
+  }
+};
+
+AttentionRunner::AttentionRunner(AttentionOptions options)
+    : state_(std::make_unique<State>()) {
+  state_->options = std::move(options);
+}
+AttentionRunner::AttentionRunner(AttentionRunner&&) noexcept = default;
+AttentionRunner& AttentionRunner::operator=(AttentionRunner&&) noexcept =
+    default;
+AttentionRunner::~AttentionRunner() = default;
+
+Result<AttentionRun> AttentionRunner::run(const RunCall& call) {
+  const AttentionOptions& options = state_->options;
+  if (auto e = check_fallback(options.fallback); !e) return e.error();
+  AttentionRun out;
+  const auto planning = std::chrono::steady_clock::now();
+  if (auto e = make_plan(call.request, call.facts, out.plan); !e) {
+    return e.error();
+  }
+  const double plan_ms = ms_since(planning);
+  if (auto e = check_call(call); !e) return e.error();
+  const RequestFeatures features = features_of_call(call);
+  auto choice = state_->pick(features, plan_facts(out.plan));
+  if (!choice) return choice.error();
+  out.choice = std::move(*choice);
+  auto receipt = start(call, options, out.plan);
+  if (!receipt) return receipt.error();
+  receipt->plan_ms = plan_ms;
+  receipt->lane.chosen = to_string(out.choice.lane);
+  receipt->choice = tell(out.choice);
+  receipt->machine = tell(*state_->machine);
+
+  LaneOptions& lane = state_->lane_options(out.choice);
+  const auto start_lane = [&](const Runner& runner,
+                              bool& forward_ran) -> Result<LaneRun> {
+    if (auto e = runner.open(lane); !e) return e.error();
+    return runner.run({call.request, call.facts, out.plan, call.shape,
+                       call.forward, call.backward, lane},
+                      forward_ran);
+  };
+  auto ran = execute(out.choice.lane, options.fallback, features, start_lane);
+  if (!ran) return ran.error();
+  tell_run(*ran, lane, *receipt);
+  receipt->output_digest = outputs_digest(call.forward, call.backward);
+  out.executed = ran->lane;
+  out.fallback = ran->reason();
+  out.tiles_run = ran->run.tiles_run;
+  out.tiles_skipped = ran->run.tiles_skipped;
+  out.pairs_run = ran->run.pairs_run;
+  out.receipt = receipt_json(*receipt);
+  return out;
+}
+
+Result<AttentionRun> run_attention(const RunCall& call,
+                                   const AttentionOptions& options) {
+  return AttentionRunner(options).run(call);
+}
+
+Result<std::vector<std::string>> verify_run(const std::string& text,
+                                            const RunCall& call,
+                                            const AttentionOptions& options) {
+  auto receipt = read_receipt(text);
+  if (!receipt) return receipt.error();
+  const Json& claimed = *receipt;
+  std::vector<std::string> out;
+  if (auto e = check_digest(claimed); !e) return std::vector{e.error().message};
+  for (std::string& c : contradictions(claimed)) out.push_back(std::move(c));
+  if (claimed["lane"]["executed"].is_null()) {
+    return unavailable("receipt", "a run must have run, found compiled only");
+  }
+  AttentionOptions again = options;
+  auto lane = parse_lane(claimed["lane"]["executed"].get<std::string>());
+  if (!lane) return lane.error();
+  again.lane = *lane;
+  again.fallback.clear();
+  again.input_digests = !claimed["inputs"]["digests"].empty();
+  if (*lane == LaneId::cpu && claimed["isa"].is_string()) {
+    auto isa = parse_isa(claimed["isa"].get<std::string>());
+    if (!isa) return isa.error();
+    again.cpu.isa = *isa;
+    if (claimed["threads"].is_number()) again.cpu.threads = claimed["threads"];
+  }
+  if (*lane == LaneId::xla && claimed["method"].is_string()) {
+    auto method = parse_xla_method(claimed["method"].get<std::string>());
+    if (!method) return method.error();
+    again.xla.method = *method;
+    if (claimed["plugin"].is_object()) {
+      again.xla.plugin = claimed["plugin"]["file"];
+      again.xla.device = claimed["plugin"]["number"];
+    }
+  }
+  auto ran = run_attention(call, again);
+  if (!ran) return ran.error();
+  const Json found = Json::parse(ran->receipt);
+  Json a = Json::object(), b = Json::object();
+  for (const char* field : {"isa", "threads", "plugin", "method", "direction",
+                            "request", "facts_digest", "shape", "contract",
+                            "kernels", "plan", "tiles", "pairs", "output"}) {
+    a[field] = claimed[field];
+    b[field] = found[field];
+  }
+  a["inputs"] = claimed["inputs"]["digests"];
+  b["inputs"] = found["inputs"]["digests"];
+  a["family"] = claimed["lane"]["family"];
+  b["family"] = found["lane"]["family"];
+  for (const ReceiptDifference& d : differences(a, b)) {
+    out.push_back(fmt::format("{} is {}, found {}", d.field,
+                              d.a.empty() ? "nothing" : d.a,
+                              d.b.empty() ? "nothing" : d.b));
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,298 @@
+// dispatch/run_test.cc: one call of the library: outputs, receipt, and its
+// proof; counts against what a run really touched.
+#include "tessera/run.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "receipt/read.h"
+#include "tests/plugins.h"
+#include "tests/variable.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kTokens = 48;
+constexpr int64_t kHeads = 2;
+constexpr int64_t kDim = 16;
+
+// A small packed batch with its arrays.
+struct Batch {
+  Request request;
+  std::vector<int32_t> ids;
+  Facts facts;
+  AttentionShape shape{kHeads, kHeads, kDim, kDim, {}, 0};
+  std::vector<float> q, k, v, out, lse, dout, dq, dk, dv;
+
+  explicit Batch(const char* mask = "causal & documents") {
+    request.masks = {*parse_mask(mask)};
+    request.q_len = request.kv_len = kTokens;
+    request.tile = {8, 16};
+    for (int64_t i = 0; i < kTokens; ++i) {
+      ids.push_back(i < 20 ? 0 : i < 30 ? 1 : 2);
+    }
+    facts.doc_ids = ids;
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (std::vector<float>* a : {&q, &k, &v, &out, &dout, &dq, &dk, &dv}) {
+      a->resize(kTokens * kHeads * kDim);
+      for (float& x : *a) x = normal(random);
+    }
+    lse.resize(kTokens * kHeads);
+  }
+
+  static MutableTensorView view(std::vector<float>& a) {
+    return MutableTensorView::bhsd(a.data(), Dtype::f32, 1, kHeads, kTokens,
+                                   kDim);
+  }
+  static TensorView view(const std::vector<float>& a) {
+    return TensorView::bhsd(a.data(), Dtype::f32, 1, kHeads, kTokens, kDim);
+  }
+  ForwardTensors forward() {
+    ForwardTensors t;
+    t.q = view(std::as_const(q));
+    t.k = view(std::as_const(k));
+    t.v = view(std::as_const(v));
+    t.out = view(out);
+    t.lse = lse;
+    return t;
+  }
+  BackwardTensors backward() {
+    BackwardTensors t;
+    t.q = view(std::as_const(q));
+    t.k = view(std::as_const(k));
+    t.v = view(std::as_const(v));
+    t.out = view(std::as_const(out));
+    t.dout = view(std::as_const(dout));
+    t.lse = lse;
+    t.dq = view(dq);
+    t.dk = view(dk);
+    t.dv = view(dv);
+    return t;
+  }
+  RunCall call() { return {request, facts, shape, forward(), nullptr}; }
+};
+
+TEST(RunAttention, GivesOutputsAndAReceipt) {
+  Batch batch, oracle;
+  const auto ran = run_attention(batch.call());
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(ran->executed, LaneId::cpu);
+  EXPECT_EQ(ran->choice.request_class, RequestClass::sparse_blocks);
+  EXPECT_FALSE(ran->fallback.has_value());
+  EXPECT_TRUE(check_receipt(ran->receipt).ok())
+      << check_receipt(ran->receipt).error().message;
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lane"]["requested"], "auto");
+  EXPECT_EQ(r["lane"]["executed"], "cpu");
+  EXPECT_EQ(r["tiles"]["run"], ran->tiles_run);
+  EXPECT_EQ(r["shape"]["layout"], "bhsd");
+  EXPECT_TRUE(r["inputs"]["digests"].empty());
+
+  AttentionOptions options;
+  options.lane = LaneId::reference;
+  ASSERT_TRUE(run_attention(oracle.call(), options).ok());
+  for (size_t i = 0; i < batch.out.size(); ++i) {
+    ASSERT_NEAR(batch.out[i], oracle.out[i], 1e-5) << i;
+  }
+  EXPECT_EQ(
+      json::parse(
+          run_attention(oracle.call(), options)->receipt)["lane"]["source"],
+      "caller");
+}
+
+TEST(RunAttention, BackwardAndInputDigestsOnRequest) {
+  Batch batch;
+  const BackwardTensors backward = batch.backward();
+  RunCall call = batch.call();
+  call.backward = &backward;
+  AttentionOptions options;
+  options.input_digests = true;
+  const auto ran = run_attention(call, options);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["direction"], "forward+backward");
+  EXPECT_EQ(r["inputs"]["digests"].size(), 4u);
+  const auto again = verify_run(ran->receipt, call);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->empty()) << again->front();
+  batch.q[5] += 1;
+  EXPECT_FALSE(verify_run(ran->receipt, call)->empty());
+}
+
+// A receipt whose digest fits again, as a forger would leave it.
+std::string forged(const std::string& receipt, const char* pointer,
+                   const json& value) {
+  json r = json::parse(receipt);
+  r[json::json_pointer(pointer)] = value;
+  r["receipt_digest"] = receipt_digest(r);
+  return r.dump();
+}
+
+TEST(RunAttention, ForgedReceiptsAreCaught) {
+  Batch batch;
+  const RunCall call = batch.call();
+  const std::string good = run_attention(call)->receipt;
+  ASSERT_TRUE(verify_run(good, call)->empty());
+  const std::string zeros(32, '0');
+  const std::pair<const char*, json> forgeries[] = {
+      {"/contract", zeros},
+      {"/plan/digest", zeros},
+      {"/facts_digest", zeros},
+      {"/output/digest", zeros},
+      {"/tiles/run", 1},
+      {"/tiles/skipped", 1},
+      {"/pairs/run", 1},
+      {"/pairs/legal", 1},
+      {"/shape/heads", 4},
+      {"/request/q_len", 49},
+      {"/lane/family", "tpu/jax"},
+      {"/lane/executed", "reference"},
+      {"/compiles", 1},
+      {"/fallback", "it was slow"},
+      {"/ms/total", 0.5}};
+  for (const auto& [field, value] : forgeries) {
+    const auto found = verify_run(forged(good, field, value), call);
+    ASSERT_TRUE(found.ok()) << field << found.error().message;
+    EXPECT_FALSE(found->empty()) << field;
+  }
+  // The digest alone.
+  json r = json::parse(good);
+  r["tiles"]["run"] = 1;
+  const auto found = verify_run(r.dump(), call);
+  ASSERT_EQ(found->size(), 1u);
+  EXPECT_TRUE(found->front().starts_with(
+      "[receipt] receipt_digest must be that of the other fields, "));
+}
+
+TEST(RunAttention, FallsBackOnlyWhereThatIsAllowed) {
+  Batch batch;
+  AttentionOptions options;
+  options.lane = LaneId::xla;
+  options.xla.plugin = "/nowhere/none.so";
+  const auto strict = run_attention(batch.call(), options);
+  ASSERT_FALSE(strict.ok());
+  EXPECT_TRUE(strict.error().message.starts_with("[pjrt] "))
+      << strict.error().message;
+  options.fallback = {LaneId::cpu};
+  const auto lenient = run_attention(batch.call(), options);
+  ASSERT_TRUE(lenient.ok()) << lenient.error().message;
+  EXPECT_EQ(lenient->choice.lane, LaneId::xla);
+  EXPECT_EQ(lenient->executed, LaneId::cpu);
+  const json r = json::parse(lenient->receipt);
+  EXPECT_EQ(r["lane"]["requested"], "xla");
+  EXPECT_EQ(r["lane"]["executed"], "cpu");
+  EXPECT_EQ(r["fallback"], *lenient->fallback);
+  EXPECT_TRUE(check_receipt(lenient->receipt).ok());
+  EXPECT_TRUE(verify_run(lenient->receipt, batch.call())->empty());
+
+  options.fallback = {LaneId::jax_bridge};
+  EXPECT_FALSE(run_attention(batch.call(), options).ok());
+}
+
+TEST(RunAttention, ArraysAreCheckedBeforeAnyLane) {
+  Batch batch;
+  const auto refused = [&](auto change) {
+    RunCall call = batch.call();
+    change(call);
+    AttentionOptions options;
+    options.lane = LaneId::reference;
+    const auto r = run_attention(call, options);
+    return r ? std::string() : r.error().message;
+  };
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.k.tokens = 47; }),
+            "[run] k must have shape [1, 2, 48, 16], found [1, 2, 47, 16]");
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.out.data = nullptr; }),
+            "[run] out must have shape [1, 2, 48, 16], found [1, 2, 48, 16] "
+            "without data");
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.v.dtype = Dtype::f16; }),
+            "[run] arrays must be of one type, F32, BF16 or F16, found F16 for "
+            "v");
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.lse = c.forward.lse.first(3); }),
+            "[run] lse must have 96 values, found 3");
+  EXPECT_EQ(refused([](RunCall& c) { c.shape.kv_heads = 3; }),
+            "[run] kv_heads must divide heads, found 3 for 2");
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.q.token_stride = -1; }),
+            "[run] strides must be 0 or more, found one below for q");
+}
+
+// Which tiles a run touched is seen from outside: a NaN in the values of one
+// column of tiles reaches just the rows whose tile of that column ran.
+int64_t touched_tiles(const AttentionOptions& options, const char* mask) {
+  Batch clean(mask);
+  const Tile tile = clean.request.tile;
+  int64_t touched = 0;
+  for (int64_t column = 0; column * tile.kv < kTokens; ++column) {
+    Batch batch(mask);
+    for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t key = column * tile.kv;
+           key < std::min(kTokens, (column + 1) * tile.kv); ++key) {
+        batch.v[static_cast<size_t>((h * kTokens + key) * kDim)] = NAN;
+      }
+    }
+    EXPECT_TRUE(run_attention(batch.call(), options).ok());
+    for (int64_t h = 0; h < kHeads; ++h) {
+      std::set<int64_t> rows;
+      for (int64_t query = 0; query < kTokens; ++query) {
+        const auto at = static_cast<size_t>((h * kTokens + query) * kDim);
+        if (std::isnan(batch.out[at])) rows.insert(query / tile.q);
+      }
+      touched += static_cast<int64_t>(rows.size());
+    }
+  }
+  return touched;
+}
+
+TEST(RunAttention, CountsAreThoseOfWhatRan) {
+  for (const char* mask : {"causal & documents", "causal", "window(9, 0)",
+                           "causal & chunk(16)", "documents"}) {
+    Batch batch(mask);
+    const auto ran = run_attention(batch.call());
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    EXPECT_EQ(ran->tiles_run, touched_tiles({}, mask)) << mask;
+    EXPECT_EQ(ran->tiles_run + ran->tiles_skipped, kHeads * 6 * 3) << mask;
+    EXPECT_EQ(json::parse(ran->receipt)["tiles"]["run"], ran->tiles_run);
+  }
+}
+
+TEST(RunAttentionXla, ARunnerKeepsItsProgramsAndCountsTruly) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  AttentionOptions options;
+  options.lane = LaneId::xla;
+  AttentionRunner runner(options);
+  Batch batch;
+  const auto first = runner.run(batch.call());
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const auto second = runner.run(batch.call());
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(json::parse(first->receipt)["compiles"], 1);
+  EXPECT_EQ(json::parse(second->receipt)["compiles"], 0);
+  EXPECT_EQ(json::parse(second->receipt)["cache_hits"]["memory"], 1);
+  Batch native;
+  EXPECT_EQ(first->tiles_run, run_attention(native.call())->tiles_run);
+  const auto again = verify_run(second->receipt, batch.call());
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->empty()) << again->front();
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"/kernels/forward", std::string(32, '1')},
+        {"/plugin/platform", "tpu"},
+        {"/plugin/api", "0.1"},
+        {"/method", "dense"},
+        {"/tiles/run", 0}}) {
+    EXPECT_FALSE(verify_run(forged(second->receipt, field, value), batch.call())
+                     ->empty())
+        << field;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,104 @@
+// dispatch/told.cc: between dispatch and receipts.
+#include "dispatch/told.h"
+
+#include <sys/utsname.h>
+
+#include "base/fail.h"
+#include "receipt/machine.h"
+
+namespace tessera {
+namespace {
+
+std::string system_name() {
+  utsname u = {};
+  if (uname(&u) != 0) return "unknown";
+  return fmt::format("{} {} {}", u.sysname, u.release, u.machine);
+}
+
+}  // namespace
+
+Receipt::Choice tell(const Choice& c) {
+  Receipt::Choice out;
+  out.request_class = to_string(c.request_class);
+  out.reason = c.reason;
+  for (const Rejected& r : c.rejected) {
+    out.rejected.emplace_back(to_string(r.lane), r.reason);
+  }
+  if (c.measured) {
+    out.measured = Json::parse(gate_json({{*c.measured}}))["rows"][0].dump();
+  }
+  return out;
+}
+
+Receipt::Machine tell(const Machine& m) {
+  Receipt::Machine out;
+  out.cpu = m.cpu;
+  out.system = system_name();
+  out.threads = m.threads;
+  for (const Isa isa : m.isas) out.isas.emplace_back(to_string(isa));
+  out.loads_plugins = m.loads_plugins;
+  out.asked_plugins = m.asked_plugins;
+  for (const MachinePlugin& p : m.plugins) {
+    out.plugins.push_back({p.name, p.platform, p.devices});
+  }
+  return out;
+}
+
+void tell_run(const Executed& executed, const LaneOptions& options,
+              Receipt& r) {
+  const LaneRun& ran = executed.run;
+  r.lane.executed = to_string(executed.lane);
+  r.fallback = executed.reason();
+  r.isa = ran.isa;
+  r.threads = ran.threads;
+  r.kernels = ran.kernels;
+  r.tiles_run = ran.tiles_run;
+  r.tiles_skipped = ran.tiles_skipped;
+  r.pairs_run = ran.pairs_run;
+  r.compiles = ran.compiles;
+  r.cache_hits = {ran.memory_hits, ran.disk_hits};
+  r.prepare_ms = ran.prepare_ms;
+  r.compile_ms = ran.compile_ms;
+  r.transfer_ms = ran.transfer_ms;
+  r.forward_ms = ran.forward_ms;
+  r.backward_ms = ran.backward_ms;
+  r.warnings = ran.warnings;
+  r.device = cpu_model();
+  std::string platform;
+  if (executed.lane == LaneId::xla && options.opened) {
+    const XlaPlace& place = options.opened->place();
+    platform = place.platform;
+    r.plugin = Receipt::Plugin{place.plugin,   place.api,
+                               place.platform, place.platform_version,
+                               place.device,   options.xla.device};
+    r.method = to_string(options.xla.method);
+    if (platform != "cpu") r.device = place.device;
+  }
+  r.lane.family = lane_family(executed.lane, platform);
+}
+
+Machine machine_of(const Json& receipt) {
+  const Json& m = receipt["machine"];
+  Machine out;
+  out.cpu = m["cpu"];
+  out.threads = m["threads"];
+  for (const Json& isa : m["isas"]) {
+    if (auto known = parse_isa(isa.get<std::string>())) {
+      out.isas.push_back(*known);
+    }
+  }
+  out.loads_plugins = m["loads_plugins"];
+  out.asked_plugins = m["asked_plugins"];
+  for (const Json& p : m["plugins"]) {
+    out.plugins.push_back({p["name"], p["platform"], p["devices"]});
+  }
+  return out;
+}
+
+Result<GateTable> gate_of(const Json& receipt) {
+  const Json& row = receipt["choice"]["measured"];
+  if (row.is_null()) return GateTable{};
+  return parse_gate(Json{{"schema", 1}, {"rows", Json::array({row})}}.dump());
+}
+
+}  // namespace tessera
