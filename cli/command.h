@@ -25,6 +25,10 @@ Work add_route(CLI::App& app, CLI::App*& command);
 Work add_run(CLI::App& app, CLI::App*& command);
 Work add_compile(CLI::App& app, CLI::App*& command);
 Work add_bench(CLI::App& app, CLI::App*& command);
+Work add_choose(CLI::App& app, CLI::App*& command);
+Work add_receipt(CLI::App& app, CLI::App*& command);
+Work add_doctor(CLI::App& app, CLI::App*& command);
+Work add_gate(CLI::App& app, CLI::App*& command);
 Work add_schedule(CLI::App& app, CLI::App*& command);
 Work add_bridge(CLI::App& app, CLI::App*& command);
 

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/compile_receipt.h"
 #include "cli/kernel_flags.h"
 #include "cli/report.h"
 
@@ -21,7 +22,7 @@ constexpr int64_t kMaxProgramBytes = int64_t{1} << 31;
 
 struct Options {
   KernelFlags kernel;
-  std::optional<std::string> program, plugin, emit, out;
+  std::optional<std::string> program, plugin, emit, out, receipt;
   bool no_compile = false;
   bool json = false;
 };
@@ -86,6 +87,10 @@ Result<int> run(const Options& o) {
                    "--emit goes with a request, found it with a "
                    "program");
   }
+  if (o.receipt && (!asked || o.no_compile)) {
+    return invalid("cli", "--receipt goes with a request, found it with {}",
+                   asked ? "--no-compile" : "a program");
+  }
   if (o.no_compile && (!o.emit || o.out)) {
     return invalid("cli",
                    "--no-compile goes with --emit and without -o, found "
@@ -100,13 +105,16 @@ Result<int> run(const Options& o) {
   const std::string contract_file = o.out ? *o.out + ".json" : "";
   for (const std::string* path :
        {o.out ? &*o.out : nullptr, o.emit ? &*o.emit : nullptr,
-        o.out && asked ? &contract_file : nullptr}) {
+        o.out && asked ? &contract_file : nullptr,
+        o.receipt ? &*o.receipt : nullptr}) {
     if (!path) continue;
     if (auto e = check_output(*path); !e) return e.error();
   }
   for (const auto& [a, b] :
        {std::pair(o.emit, o.out), std::pair(o.program, o.out),
-        std::pair(o.emit, std::optional(contract_file))}) {
+        std::pair(o.emit, std::optional(contract_file)),
+        std::pair(o.receipt, o.out), std::pair(o.receipt, o.emit),
+        std::pair(o.receipt, std::optional(contract_file))}) {
     if (a && b && *a == *b) {
       return invalid("cli",
                      "each file must have a name of its own, found {} twice",
@@ -151,6 +159,19 @@ Result<int> run(const Options& o) {
   if (o.out) {
     if (auto e = write_file(*o.out, report->bytes); !e) return e.error();
   }
+  if (o.receipt) {
+    CompiledBy by{
+        target.target,
+        {report->plugin, report->api, report->platform, "", target.target, 0},
+        report->compile_ms,
+        this_machine(false)};
+    by.machine.asked_plugins = true;
+    by.machine.plugins = {{target.plugin, report->platform, 0}};
+    auto receipt = compile_receipt(o.kernel, *kernel, by);
+    if (!receipt) return receipt.error();
+    auto e = write_file(*o.receipt, receipt_json(*receipt, 2) + "\n");
+    if (!e) return e.error();
+  }
   if (o.json) {
     fmt::print("{}\n", json_line(json));
     return kOk;
@@ -162,6 +183,7 @@ Result<int> run(const Options& o) {
     fmt::print("{:<11} {}, {} bytes\n", "saved", *o.out, report->bytes.size());
     if (kernel) fmt::print("{:<11} {}\n", "", contract_file);
   }
+  if (o.receipt) fmt::print("{:<11} {}\n", "receipt", *o.receipt);
   return kOk;
 }
 
@@ -216,6 +238,10 @@ Work add_compile(CLI::App& app, CLI::App*& command) {
       ->add_option("-o,--out", o->out,
                    "Save the executable here; for a request its contract too, "
                    "as FILE.json")
+      ->type_name("FILE");
+  command
+      ->add_option("--receipt", o->receipt,
+                   "Of a request: write a receipt that says compiled only")
       ->type_name("FILE");
   command->add_flag("--no-compile", o->no_compile,
                     "Stop after --emit, which needs no plugin");

@@ -17,6 +17,7 @@ struct CompileTarget {
 
 struct CompileReport {
   std::string target, plugin, platform, device_kind;
+  std::string api;  // "0.116"
   int64_t devices = 0;
   double compile_ms = 0;
   std::string name, fingerprint;  // the latter in hexadecimal

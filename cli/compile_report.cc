@@ -44,6 +44,7 @@ Result<CompileReport> compile_program(const CompileTarget& target,
 
   out.target = target.target;
   out.plugin = (*plugin)->path();
+  out.api = fmt::format("0.{}", (*plugin)->minor_version());
   out.platform = topology->platform();
   out.devices = static_cast<int64_t>(topology->devices().size());
   if (out.devices > 0) out.device_kind = topology->devices()[0].kind;

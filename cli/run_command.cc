@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -10,163 +9,15 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "base/trace.h"
 #include "cli/command.h"
-#include "cli/progress.h"
-#include "cli/random_inputs.h"
 #include "cli/report.h"
-#include "cli/run_check.h"
+#include "cli/run_once.h"
 #include "cli/run_options.h"
 #include "cli/run_report.h"
 #include "cli/traced.h"
-#include "receipt/machine.h"
 
 namespace tessera::cli {
 namespace {
-
-// The file's lengths must be those of the request.
-Result<void> check_lengths(const InputFile& file, const Request& request) {
-  struct Length {
-    std::string_view name;
-    int64_t found, in_file;
-  };
-  for (const Length& l : {Length{"batch", request.batch, file.batch},
-                          Length{"q_len", request.q_len, file.q_len},
-                          Length{"kv_len", request.kv_len, file.kv_len}}) {
-    if (l.found != l.in_file) {
-      return invalid("inputs", "{} must be the file's {}, found {}", l.name,
-                     l.in_file, l.found);
-    }
-  }
-  return {};
-}
-
-// Before anything is allocated: sizes come from flags and may be absurd.
-Result<void> check_memory(const RunFlags& flags, const RunOptions& o) {
-  const DataBytes bytes = data_bytes(o.data);
-  double needed = bytes.all + o.lane->more_bytes(o.data, o.lane_options);
-  if (flags.outputs) needed += bytes.outputs;
-  if (needed <= static_cast<double>(available_memory())) return {};
-  return over_limit("run",
-                    "the arrays must fit the memory that is free, found {} "
-                    "bytes for them",
-                    with_unit(needed));
-}
-
-void make_inputs(RunOptions& o) {
-  const TraceSpan span("run", "inputs");
-  AttentionData& d = o.data;
-  const auto drawn = [&](std::string_view name) {
-    return !o.inputs || !o.inputs->has(name);
-  };
-  if (o.sink_logits || !drawn("sink_logits")) {
-    d.sink_logits.emplace(static_cast<size_t>(d.shape.heads));
-  }
-  d.allocate();
-  if (o.inputs) {
-    take_inputs(*o.inputs, d);
-  } else {
-    fill_random(d.q.view(), o.seed, Stream::q);
-    fill_random(d.k.view(), o.seed, Stream::k);
-    fill_random(d.v.view(), o.seed, Stream::v);
-  }
-  if (d.sink_logits && drawn("sink_logits")) {
-    fill_random(*d.sink_logits, o.seed, Stream::sink_logits);
-  }
-  if (!d.backward) return;
-  if (drawn("dout")) fill_random(d.dout.view(), o.seed, Stream::dout);
-  if (!o.inputs) {
-    d.dlse.resize(d.lse.size());
-    fill_random(d.dlse, o.seed, Stream::dlse);
-  }
-}
-
-// The request, of the lengths of the inputs where they are from a file.
-Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
-  Lengths lengths;
-  if (o.inputs) {
-    lengths = {o.inputs->batch, o.inputs->q_len, o.inputs->kv_len};
-  }
-  auto loaded = load_request(flags.request, lengths);
-  if (!loaded || !o.inputs) return loaded;
-  auto e = check_lengths(*o.inputs, loaded->resolved.request);
-  if (!e) return e.error();
-  return loaded;
-}
-
-double ms_since(std::chrono::steady_clock::time_point start) {
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - start;
-  return took.count();
-}
-
-Result<Planned> plan_request(Loaded loaded, const RunOptions& o,
-                             double& plan_ms) {
-  const bool saved = loaded.saved.has_value();
-  const auto start = std::chrono::steady_clock::now();
-  auto planned = plan_loaded(std::move(loaded));
-  plan_ms = saved ? 0 : ms_since(start);
-  if (planned && o.data.shape.heads % planned->plan.heads != 0) {
-    return invalid("cli",
-                   "--heads must be a multiple of the plan's, found {} "
-                   "for {}",
-                   o.data.shape.heads, planned->plan.heads);
-  }
-  return planned;
-}
-
-bool names_router(const Expr& e) {
-  return e.atom == Atom::routed ||
-         std::any_of(e.children.begin(), e.children.end(), names_router);
-}
-
-// Does a mask ask for a router's picks that nobody gave?
-bool needs_router(const Loaded& loaded) {
-  const Resolved& r = loaded.resolved;
-  if (loaded.saved || r.facts.picks) return false;
-  return std::any_of(r.request.masks.begin(), r.request.masks.end(),
-                     [](const Mask& mask) { return names_router(mask.expr); });
-}
-
-// The picks become a fact of the request.
-Result<void> route_inputs(const RunFlags& flags, RunOptions& o,
-                          Resolved& resolved, double& route_ms,
-                          Receipt::Routing& record) {
-  auto settings = read_route_settings(flags.route, resolved.request);
-  if (!settings) return settings.error();
-  RouteOptions options;
-  options.threads = o.lane_options.cpu.threads;
-  options.isa = o.lane_options.cpu.isa;
-  const AttentionData& d = o.data;
-  RouteInputs in;
-  in.q = d.q.view();
-  in.k = d.k.view();
-  const auto start = std::chrono::steady_clock::now();
-  auto routed =
-      route(resolved.request, resolved.facts.view(), in, *settings, options);
-  if (!routed) return routed.error();
-  route_ms = ms_since(start);
-  RouteResult& r = *routed;
-  const RouteCounts& c = r.counts;
-  record = {std::string(to_string(r.settings.rule)),
-            std::string(to_string(r.settings.meaning)),
-            r.settings.top,
-            r.settings.block,
-            r.settings.query_tile,
-            r.settings.hierarchical,
-            r.heads,
-            c.picks,
-            c.removed_invalid + c.removed_documents + c.removed_future,
-            c.union_blocks,
-            c.tile_rows,
-            r.unions.widest,
-            r.unions.capacity};
-  const bool own = r.run_picks.empty();
-  resolved.facts.picks = std::move(own ? r.picks : r.run_picks);
-  resolved.facts.picks_heads = r.heads;
-  resolved.facts.picks_k = own ? r.k : r.run_k;
-  return {};
-}
 
 // Every file can be written, and none would take another's place.
 Result<void> check_outputs(const RunFlags& flags) {
@@ -185,67 +36,12 @@ Result<void> check_outputs(const RunFlags& flags) {
 }
 
 Result<int> run(const RunFlags& flags) {
-  auto options = read_run_options(flags);
-  if (!options) return options.error();
-  RunOptions& o = *options;
-  AttentionData& data = o.data;
-  auto loaded = load_for(flags, o);
-  if (!loaded) return loaded.error();
-  data.batch = loaded->resolved.request.batch;
-  data.q_len = loaded->resolved.request.q_len;
-  data.kv_len = loaded->resolved.request.kv_len;
-  const bool routes = needs_router(*loaded);
-  if (!routes && !(flags.route == RouteFlags{})) {
-    return invalid("cli",
-                   "flags of the router go with a mask that names "
-                   "routed(top, block) and no picks, found them alone");
-  }
-  double route_ms = 0;
-  std::optional<Receipt::Routing> routing;
-  if (routes) {  // the plan waits for picks, and those for q and k
-    if (auto e = check_memory(flags, o); !e) return e.error();
-    make_inputs(o);
-    Receipt::Routing record;
-    auto e = route_inputs(flags, o, loaded->resolved, route_ms, record);
-    if (!e) return e.error();
-    routing = std::move(record);
-  }
-  double plan_ms = 0;
-  auto planned = plan_request(std::move(*loaded), o, plan_ms);
-  if (!planned) return planned.error();
-  const Request& request = planned->resolved.request;
-  const Facts facts = planned->resolved.facts.view();
-  if (!routes) {
-    if (auto e = check_memory(flags, o); !e) return e.error();
-    make_inputs(o);
-  }
-  auto started = start_receipt(flags, o, *planned);
-  if (!started) return started.error();
-  Receipt& receipt = *started;
-  if (o.inputs) o.inputs->bytes.reset();  // the arrays hold what it held
-
-  {
-    Progress progress("running");
-    o.lane_options.cpu.progress = progress.callback();
-    auto ran =
-        o.lane->run({request, facts, planned->plan, data, o.lane_options});
-    if (!ran) return ran.error();
-    add_run(*o.lane, std::move(*ran), receipt);
-  }
+  auto outcome = run_once(flags);
+  if (!outcome) return outcome.error();
+  const Receipt& receipt = outcome->receipt;
+  const AttentionData& data = outcome->data;
   for (const std::string& warning : receipt.warnings) {
     print_error(fmt::format("tessera: warning: {}\n", warning));
-  }
-  receipt.route_ms = route_ms;
-  receipt.plan_ms = plan_ms;
-  receipt.routing = std::move(routing);
-  {
-    const TraceSpan span("run", "digest");
-    receipt.output_digest = output_digest(data);
-  }
-  if (flags.check) {
-    auto check = check_run(request, facts, data, o.seed, o.lane->flushes);
-    if (!check) return check.error();
-    receipt.check = std::move(*check);
   }
   if (flags.outputs) {
     if (auto e = write_outputs(*flags.outputs, data); !e) return e.error();

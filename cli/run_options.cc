@@ -2,16 +2,20 @@
 // says in their place.
 #include "cli/run_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/cache_folder.h"
 #include "cli/numbers.h"
+#include "cli/run_lane.h"
 #include "cli/traced.h"
+#include "dispatch/fallback.h"
 
 namespace tessera::cli {
 namespace {
@@ -76,19 +80,22 @@ Result<Dtype> dtype_of(const std::optional<std::string>& flag,
                  in_quotes(*flag));
 }
 
+constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
+
 // Flags that one lane takes.
 struct LaneFlag {
   std::optional<std::string> RunFlags::*flag;
-  std::string_view name, lane;
+  std::string_view name;
+  LaneId lane;
 };
 constexpr LaneFlag kLaneFlags[] = {
-    {&RunFlags::threads, "--threads", "cpu"},
-    {&RunFlags::isa, "--isa", "cpu"},
-    {&RunFlags::plugin, "--plugin", "xla"},
-    {&RunFlags::device, "--device", "xla"},
-    {&RunFlags::method, "--method", "xla"},
-    {&RunFlags::cache, "--cache", "xla"},
-    {&RunFlags::max_compiles, "--max-compiles", "xla"},
+    {&RunFlags::threads, "--threads", LaneId::cpu},
+    {&RunFlags::isa, "--isa", LaneId::cpu},
+    {&RunFlags::plugin, "--plugin", LaneId::xla},
+    {&RunFlags::device, "--device", LaneId::xla},
+    {&RunFlags::method, "--method", LaneId::xla},
+    {&RunFlags::cache, "--cache", LaneId::xla},
+    {&RunFlags::max_compiles, "--max-compiles", LaneId::xla},
 };
 
 Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
@@ -125,29 +132,75 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   return {};
 }
 
+Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
+  std::string names;
+  for (const Runner& runner : runners()) {
+    if (text == to_string(runner.lane)) return runner.lane;
+    names += fmt::format(", {}", to_string(runner.lane));
+  }
+  return invalid("cli", "{} must be one of {}{}, found {}", flag,
+                 flag == "--lane" ? "auto" : names.substr(2),
+                 flag == "--lane" ? names : "", in_quotes(text));
+}
+
 Result<void> read_lane(const RunFlags& f, RunOptions& o) {
-  const std::string name = f.lane.value_or("cpu");
-  std::vector<std::string_view> names;
-  for (const Lane& lane : lanes()) {
-    names.push_back(lane.name);
-    if (lane.name == name) o.lane = &lane;
+  if (f.lane && *f.lane != "auto") {
+    auto lane = lane_of(*f.lane, "--lane");
+    if (!lane) return lane.error();
+    o.forced = *lane;
   }
-  if (!o.lane) {
-    return invalid("cli", "--lane must be one of {}, found {}",
-                   fmt::join(names, ", "), in_quotes(name));
-  }
-  for (const LaneFlag& l : kLaneFlags) {
-    if (f.*l.flag && o.lane->name != l.lane) {
-      return invalid("cli", "{} goes with --lane {}, found --lane {}", l.name,
-                     l.lane, o.lane->name);
+  if (f.fallback) {
+    for (const std::string_view name : split(*f.fallback, ',')) {
+      auto lane = lane_of(trim(name), "--fallback");
+      if (!lane) return lane.error();
+      o.fallback.push_back(*lane);
     }
+    if (auto e = check_fallback(o.fallback); !e) return e.error();
+  }
+  if (f.gate) {
+    if (o.forced) {
+      return invalid("cli", "--gate goes with --lane auto, found --lane {}",
+                     to_string(*o.forced));
+    }
+    auto text = read_file(*f.gate, kMaxGateBytes);
+    if (!text) return text.error();
+    auto gate = parse_gate(*text);
+    if (!gate) return gate.error();
+    o.gate = std::move(*gate);
+  }
+  if (o.forced) {
+    std::vector<LaneId> lanes = {*o.forced};
+    lanes.insert(lanes.end(), o.fallback.begin(), o.fallback.end());
+    if (auto e = check_lane_flags(f, lanes, to_string(*o.forced)); !e) return e;
   }
   if (auto e = read_cpu(f, o.lane_options.cpu); !e) return e.error();
-  if (o.lane->name == "xla") return read_xla(f, o.lane_options.xla);
-  return {};
+  return read_xla(f, o.lane_options.xla);
 }
 
 }  // namespace
+
+Result<void> open_early(RunOptions& o) {
+  if (!o.fallback.empty()) return {};
+  if (o.forced != LaneId::reference) {
+    auto e = check_dims(o.data, o.forced ? to_string(*o.forced) : "auto");
+    if (!e) return e;
+  }
+  if (!o.forced) return {};
+  return find_runner(*o.forced)->open(o.lane_options);
+}
+
+Result<void> check_lane_flags(const RunFlags& f,
+                              const std::vector<LaneId>& lanes,
+                              std::string_view asked) {
+  for (const LaneFlag& l : kLaneFlags) {
+    if (f.*l.flag &&
+        std::find(lanes.begin(), lanes.end(), l.lane) == lanes.end()) {
+      return invalid("cli", "{} goes with --lane {}, found --lane {}", l.name,
+                     to_string(l.lane), asked);
+    }
+  }
+  return {};
+}
 
 Result<void> read_shape(const RunFlags& f, RunOptions& o) {
   AttentionShape& s = o.data.shape;
@@ -242,8 +295,16 @@ void add_run_flags(CLI::App& command, RunFlags& f) {
   add("--seed", f.seed, "N", "Of random inputs and of a sampled check [0]",
       kShapeGroup);
   add("--lane", f.lane, "NAME",
-      "cpu, reference (dense, fp64) or xla (the "
-      "compiler of a PJRT plugin) [cpu]",
+      "cpu, reference (dense, fp64), xla (the compiler of a PJRT plugin), "
+      "which "
+      "then runs or fails; or auto, which `tessera choose` explains [auto]",
+      kRunGroup);
+  add("--fallback", f.fallback, "NAME[,NAME...]",
+      "Lanes that may step in, in this order, where the lane does not start "
+      "[none: that is an error]",
+      kRunGroup);
+  add("--gate", f.gate, "FILE",
+      "What `tessera gate` measured: goes before the rules of --lane auto",
       kRunGroup);
   add("--threads", f.threads, "N", "Of the cpu lane [every core]", kRunGroup);
   add("--isa", f.isa, "NAME",
@@ -292,7 +353,6 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
     o.inputs = std::move(*file);
   }
   if (auto e = read_shape(f, o); !e) return e.error();
-  if (auto e = o.lane->open(o.data, o.lane_options); !e) return e.error();
   return o;
 }
 

@@ -3,6 +3,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/attention_data.h"
 #include "cli/flags.h"
@@ -17,8 +19,9 @@ struct RunFlags {
   RequestFlags request;
   RouteFlags route;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
-      layout, scale, softcap, lane, threads, isa, plugin, device, method, cache,
-      max_compiles, seed, inputs, outputs, receipt, trace;
+      layout, scale, softcap, lane, fallback, gate, threads, isa, plugin,
+      device, method, cache, max_compiles, seed, inputs, outputs, receipt,
+      trace;
   bool sink_logits = false;
   bool backward = false;
   bool check = false;
@@ -35,7 +38,9 @@ void add_run_flags(CLI::App& command, RunFlags& flags);
 struct RunOptions {
   // Shape, dtype, layout, direction; lengths and arrays are still empty.
   AttentionData data;
-  const Lane* lane = nullptr;
+  std::optional<LaneId> forced;  // absent: the rules choose
+  std::vector<LaneId> fallback;  // in this order
+  GateTable gate;
   LaneOptions lane_options;
   uint64_t seed = 0;
   bool sink_logits = false;  // from the seed, unless the file has them
@@ -44,6 +49,16 @@ struct RunOptions {
 
 // The sizes, dtype, scale and softcap: the flags', or those of o.inputs.
 Result<void> read_shape(const RunFlags& flags, RunOptions& o);
+
+// Flags of a lane that is none of these are refused; `asked` is how the error
+// calls them: "cpu".
+Result<void> check_lane_flags(const RunFlags& flags,
+                              const std::vector<LaneId>& lanes,
+                              std::string_view asked);
+
+// What can be told before there is any array. A lane that others may stand in
+// for is asked later.
+Result<void> open_early(RunOptions& options);
 
 // Reads the input file too: what it says fills the flags that are absent.
 Result<RunOptions> read_run_options(const RunFlags& flags);

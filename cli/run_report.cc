@@ -8,34 +8,15 @@
 #include <cmath>
 
 #include "base/bytes.h"
-#include "base/digest.h"
 #include "base/text.h"
 #include "cli/report.h"
-#include "receipt/machine.h"
+#include "dispatch/runner.h"
+#include "receipt/digests.h"
 #include "tessera/contract.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
-
-std::string facts_digest(const OwnedFacts& f) {
-  Digest digest;
-  const auto add = [&](const std::optional<std::vector<int32_t>>& values) {
-    digest.add(values ? static_cast<int64_t>(values->size()) : -1);
-    if (values) digest.add(values->data(), values->size() * sizeof(int32_t));
-  };
-  add(f.doc_ids);
-  add(f.q_doc_ids);
-  add(f.valid_token_counts);
-  add(f.valid_slot_counts);
-  digest.add(f.base_block_tokens);
-  add(f.prefix_lengths);
-  add(f.q_offsets);
-  add(f.picks);
-  digest.add(f.picks ? f.picks_heads : 0);
-  digest.add(f.picks ? f.picks_k : 0);
-  return digest.hex();
-}
 
 Receipt::RequestWords words_of(const RunFlags& flags, const Planned& planned) {
   const Request& request = planned.resolved.request;
@@ -58,7 +39,7 @@ Receipt::RequestWords words_of(const RunFlags& flags, const Planned& planned) {
   if (o.max_steps) out.ceilings["max_steps"] = *o.max_steps;
   if (o.max_width) out.ceilings["max_width"] = *o.max_width;
   out.plan_file = flags.request.plan.value_or("");
-  out.facts_digest = facts_digest(planned.resolved.facts);
+  out.facts_digest = facts_digest(planned.resolved.facts.view());
   return out;
 }
 
@@ -120,9 +101,11 @@ Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
   if (!contract) return contract.error();
   Receipt r;
   r.version = kVersion;
-  r.lane.requested = o.lane->name;
+  r.lane.requested = o.forced ? to_string(*o.forced) : "auto";
   r.lane.source = flags.lane ? "flag" : "default";
-  r.lane.family = lane_family(*o.lane, o.lane_options);
+  for (const LaneId lane : o.fallback) {
+    r.lane.fallback_allowed.emplace_back(to_string(lane));
+  }
   r.backward = d.backward;
   r.request = words_of(flags, planned);
   r.shape.attention = d.shape;
@@ -136,32 +119,7 @@ Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
   r.contract = contract->key;
   r.plan_digest = plan_digest(planned.plan);
   r.pairs_legal = legal_pairs(planned.plan, d.shape.heads);
-  r.device = cpu_model();
-  if (!o.lane_options.opened) return r;
-  const XlaPlace& place = o.lane_options.opened->place();
-  r.plugin = Receipt::Plugin{place.plugin, place.api, place.platform,
-                             place.platform_version, place.device};
-  r.method = to_string(o.lane_options.xla.method);
-  if (place.platform != "cpu") r.device = place.device;
   return r;
-}
-
-void add_run(const Lane& lane, LaneRun ran, Receipt& r) {
-  r.lane.executed = lane.name;
-  r.isa = std::move(ran.isa);
-  r.threads = ran.threads;
-  r.kernels = std::move(ran.kernels);
-  r.tiles_run = ran.tiles_run;
-  r.tiles_skipped = ran.tiles_skipped;
-  r.pairs_run = ran.pairs_run;
-  r.compiles = ran.compiles;
-  r.cache_hits = {ran.memory_hits, ran.disk_hits};
-  r.prepare_ms = ran.prepare_ms;
-  r.compile_ms = ran.compile_ms;
-  r.transfer_ms = ran.transfer_ms;
-  r.forward_ms = ran.forward_ms;
-  r.backward_ms = ran.backward_ms;
-  r.warnings = std::move(ran.warnings);
 }
 
 std::string run_text(const Receipt& r) {
@@ -172,11 +130,15 @@ std::string run_text(const Receipt& r) {
   };
   line("ran",
        fmt::format("{} lane{}, {}{}{}", r.lane.executed,
-                   r.lane.source == "default" ? " (default)" : "",
+                   r.fallback                   ? " (fallback)"
+                   : r.lane.requested == "auto" ? " (chosen)"
+                                                : "",
                    r.isa ? fmt::format("{}, {}, ", *r.isa,
                                        plural(r.threads.value_or(1), "thread"))
                          : "",
                    r.method.empty() ? "" : r.method + ", ", r.device));
+  if (r.lane.requested == "auto") line("choice", r.choice.reason);
+  if (r.fallback) line("fallback", *r.fallback);
   if (r.plugin) line("plugin", plugin_text(*r.plugin));
   for (const std::string& mask : r.request.masks) line("mask", mask);
   line("arrays",

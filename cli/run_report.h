@@ -12,7 +12,6 @@ namespace tessera::cli {
 // What was asked, given and planned; what ran is added by whoever ran it.
 Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& options,
                               const Planned& planned);
-void add_run(const Lane& lane, LaneRun ran, Receipt& receipt);
 
 std::string run_text(const Receipt& receipt);
 

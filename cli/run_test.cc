@@ -296,7 +296,11 @@ TEST_F(Run, CheckFindsACorruptedOutput) {
     fill_random(data.q.view(), 0, Stream::q);
     fill_random(data.k.view(), 0, Stream::k);
     fill_random(data.v.view(), 0, Stream::v);
-    ASSERT_TRUE(lanes()[1].run({request, {}, plan, data, {}}).ok());
+    bool ran = false;
+    ASSERT_TRUE(run_lane(*find_runner(LaneId::reference), request, {}, plan,
+                         data, {}, ran)
+                    .ok());
+    ASSERT_TRUE(ran);
     const auto good = check_run(request, {}, data, 0);
     ASSERT_TRUE(good.ok());
     EXPECT_TRUE(good->passed) << good->worst;

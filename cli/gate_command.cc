@@ -1,0 +1,340 @@
+// cli/gate_command.cc: `tessera gate`: each kernel of ours against plain XLA,
+// on this machine.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/json_read.h"
+#include "base/text.h"
+#include "cli/attention_data.h"
+#include "cli/command.h"
+#include "cli/gate_cases.h"
+#include "cli/machine.h"
+#include "cli/numbers.h"
+#include "cli/progress.h"
+#include "cli/random_inputs.h"
+#include "cli/run_lane.h"
+#include "receipt/machine.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMostRounds = 1000;
+// Scores of all heads that the dense program may hold at once.
+constexpr double kMostDenseScores = 1 << 28;
+
+struct Options {
+  std::optional<std::string> tokens, dtype, heads, head_dim, rounds, plugin,
+      out;
+  bool quick = false;
+  bool record = false;
+  bool json = false;
+};
+
+struct Plain {
+  XlaMethod method;
+  LaneOptions options;
+};
+
+// Times in ms, the least of all rounds.
+struct Times {
+  double kernel = 0;
+  double plain = 0;
+  XlaMethod method = XlaMethod::chunked;
+};
+
+void fill(AttentionData& d) {
+  d.allocate();
+  fill_random(d.q.view(), 0, Stream::q);
+  fill_random(d.k.view(), 0, Stream::k);
+  fill_random(d.v.view(), 0, Stream::v);
+  if (d.backward) fill_random(d.dout.view(), 0, Stream::dout);
+}
+
+// Ours with what it prepares once a batch; XLA's program alone, without its
+// compile and the arrays' way to the device.
+double time_of(LaneId lane, const LaneRun& run) {
+  return run.forward_ms + run.backward_ms +
+         (lane == LaneId::xla ? 0 : run.prepare_ms);
+}
+
+Result<Times> measure(const GateCase& c, const Plan& plan, int64_t rounds,
+                      std::vector<Plain>& plains) {
+  AttentionData data;
+  data.batch = c.request.batch;
+  data.q_len = c.request.q_len;
+  data.kv_len = c.request.kv_len;
+  data.shape = c.shape;
+  data.dtype = c.dtype;
+  data.backward = c.backward;
+  const double needed = 4 * data_bytes(data).all;
+  if (needed > static_cast<double>(available_memory())) {
+    return over_limit("gate",
+                      "the arrays must fit the memory that is free, "
+                      "found {:.3g} bytes for them",
+                      needed);
+  }
+  fill(data);
+  Facts facts;
+  if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
+  const double scores = static_cast<double>(c.shape.heads) *
+                        static_cast<double>(data.q_len) *
+                        static_cast<double>(data.kv_len);
+  const LaneOptions own;
+  Times out;
+  const auto run = [&](LaneId lane, const LaneOptions& options, double& best,
+                       bool counts) -> Result<void> {
+    bool ran = false;
+    auto r = run_lane(*find_runner(lane), c.request, facts, plan, data, options,
+                      ran);
+    if (!r) return r.error();
+    const double ms = time_of(lane, *r);
+    if (counts && (best == 0 || ms < best)) best = ms;
+    return {};
+  };
+  std::vector<double> best(plains.size(), 0);
+  // The first round warms up; then all take turns.
+  for (int64_t round = 0; round <= rounds; ++round) {
+    const bool counts = round > 0;
+    if (auto e = run(c.lane, own, out.kernel, counts); !e) return e.error();
+    for (size_t i = 0; i < plains.size(); ++i) {
+      if (plains[i].method == XlaMethod::dense && scores > kMostDenseScores) {
+        continue;
+      }
+      auto e = run(LaneId::xla, plains[i].options, best[i], counts);
+      if (!e) return e.error();
+    }
+  }
+  for (size_t i = 0; i < plains.size(); ++i) {
+    if (best[i] > 0 && (out.plain == 0 || best[i] < out.plain)) {
+      out.plain = best[i];
+      out.method = plains[i].method;
+    }
+  }
+  return out;
+}
+
+GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
+  GateRow row;
+  CallFeatures call;
+  call.dtype = c.dtype;
+  call.backward = c.backward;
+  row.kernel = c.kernel;
+  row.lane = c.lane;
+  row.machine = machine.key();
+  row.request_class = features_of(c.request, {}, c.shape, call).request_class;
+  row.mask = to_string(c.request.masks[0]);
+  row.backward = c.backward;
+  row.dtype = c.dtype;
+  row.q_len = c.request.q_len;
+  row.kv_len = c.request.kv_len;
+  row.shape = c.shape;
+  row.density = plan_facts(plan).density();
+  return row;
+}
+
+Result<GateSizes> read_sizes(const Options& o) {
+  GateSizes out;
+  out.tokens = {1024, 4096};
+  if (o.quick) {
+    out.tokens = {256};
+    out.heads = 2;
+    out.head_dim = 64;
+    out.decode_keys = 512;
+  }
+  if (o.tokens) {
+    auto tokens = parse_ints(*o.tokens, "--tokens", 64, 1 << 17);
+    if (!tokens) return tokens.error();
+    out.tokens.assign(tokens->begin(), tokens->end());
+  }
+  for (const std::string_view word :
+       split(o.dtype ? std::string_view(*o.dtype) : "f32,bf16", ',')) {
+    if (word != "f32" && word != "bf16") {
+      return invalid("cli", "--dtype must be f32, bf16 or both, found {}",
+                     in_quotes(word));
+    }
+    out.dtypes.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
+  }
+  if (o.heads) {
+    auto heads = parse_int(*o.heads, "--heads", 1, 1024);
+    if (!heads) return heads.error();
+    out.heads = *heads;
+  }
+  if (o.head_dim) {
+    auto dim = parse_int(*o.head_dim, "--head-dim", 8, 256);
+    if (!dim) return dim.error();
+    if (*dim % 8 != 0) {
+      return invalid("cli", "--head-dim must be a multiple of 8, found {}",
+                     *dim);
+    }
+    out.head_dim = *dim;
+  }
+  return out;
+}
+
+struct Measured {
+  GateTable table;
+  std::string plugin;  // or why there is none
+  double busy_cores = 0;
+};
+
+Result<Measured> measure_all(const Options& o, const Machine& machine) {
+  auto sizes = read_sizes(o);
+  if (!sizes) return sizes.error();
+  auto rounds = parse_int(o.rounds.value_or(o.quick ? "1" : "5"), "--rounds", 1,
+                          kMostRounds);
+  if (!rounds) return rounds.error();
+  Measured out;
+  std::vector<Plain> plains;
+  for (const XlaMethod method : {XlaMethod::dense, XlaMethod::chunked}) {
+    Plain plain{method, {}};
+    plain.options.xla.method = method;
+    if (o.plugin) plain.options.xla.plugin = *o.plugin;
+    if (auto e = find_runner(LaneId::xla)->open(plain.options); !e) {
+      if (e.error().kind != ErrorKind::unavailable || o.plugin) {
+        return e.error();
+      }
+      out.plugin = e.error().message;
+      break;
+    }
+    out.plugin = plain.options.opened->place().plugin;
+    plains.push_back(std::move(plain));
+  }
+  const OtherCores others;
+  Progress progress("measuring");
+  const auto shown = progress.callback();
+  const std::vector<GateCase> cases = gate_cases(*sizes);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const GateCase& c = cases[i];
+    Facts facts;
+    if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
+    auto plan = make_plan(c.request, facts);
+    if (!plan) return plan.error();
+    GateRow row = row_of(c, *plan, machine);
+    if (c.lane == LaneId::mosaic) {
+      row.why = "no TPU here runs it: this version only compiles it";
+    } else if (plains.empty()) {
+      row.why = out.plugin;
+    } else {
+      auto times = measure(c, *plan, *rounds, plains);
+      if (!times) return times.error();
+      row.kernel_ms = times->kernel;
+      row.plain_ms = times->plain;
+      row.plain = times->method;
+      row.verdict = judge_gate(times->kernel, times->plain);
+    }
+    out.table.rows.push_back(std::move(row));
+    if (shown) {
+      shown(static_cast<double>(i + 1) / static_cast<double>(cases.size()));
+    }
+  }
+  out.busy_cores = others.so_far();
+  return out;
+}
+
+std::string table_json(const Measured& m, const Machine& machine, bool quick) {
+  Json out = Json::parse(gate_json(m.table));
+  out["machine"] = machine.key();
+  out["tessera"] = kVersion;
+  out["quick"] = quick;
+  out["plugin"] = is_utf8(m.plugin) ? m.plugin : in_quotes(m.plugin);
+  out["busy_cores"] = m.busy_cores;
+  return out.dump(2) + "\n";
+}
+
+std::string table_text(const Measured& m, const Machine& machine) {
+  std::string out = fmt::format("machine     {}\nplain XLA   {}\n\n",
+                                machine.key(), in_quotes(m.plugin, 1000));
+  out += fmt::format(
+      "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8} {:>10} {:>10} "
+      "{:>7}  {}\n",
+      "kernel", "mask", "dtype", "q", "kv", "density", "ours ms", "plain ms",
+      "factor", "verdict");
+  for (const GateRow& r : m.table.rows) {
+    const auto ms = [](const std::optional<double>& v) {
+      return v ? fmt::format("{:.3f}", *v) : std::string("-");
+    };
+    out += fmt::format(
+        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>10} {:>10} {:>7}  {}\n",
+        r.kernel, r.mask + (r.shape.softcap != 0 ? ", softcap" : ""),
+        r.dtype == Dtype::f32 ? "f32" : "bf16", r.q_len, r.kv_len, r.density,
+        ms(r.kernel_ms), ms(r.plain_ms),
+        r.kernel_ms ? fmt::format("{:.2f}", *r.plain_ms / *r.kernel_ms) : "-",
+        to_string(r.verdict));
+  }
+  if (m.busy_cores > 0.5) {
+    out += fmt::format("\nOther programs kept {:.1f} cores busy meanwhile.\n",
+                       m.busy_cores);
+  }
+  return out;
+}
+
+Result<int> run(const Options& o) {
+  const Machine machine = this_machine(true);
+  std::optional<std::string> path = o.out;
+  if (o.record) {
+    if (o.out) {
+      return invalid("cli", "--record names the file itself, found -o {}",
+                     in_quotes(*o.out));
+    }
+    const std::string folder = "bench/results/" + slug(machine.cpu);
+    std::error_code e;
+    std::filesystem::create_directories(folder, e);
+    path = folder + "/gate.json";
+  }
+  if (path) {
+    if (auto e = check_output(*path); !e) return e.error();
+  }
+  auto measured = measure_all(o, machine);
+  if (!measured) return measured.error();
+  const std::string text = table_json(*measured, machine, o.quick);
+  if (path) {
+    if (auto e = write_file(*path, text); !e) return e.error();
+  }
+  if (o.json) {
+    fmt::print("{}", text);
+  } else {
+    fmt::print("{}", table_text(*measured, machine));
+    if (path) fmt::print("\n{:<11} {}\n", "table", *path);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+Work add_gate(CLI::App& app, CLI::App*& command) {
+  auto o = std::make_shared<Options>();
+  command = app.add_subcommand(
+      "gate", "Measure each of our kernels against plain XLA, with a verdict");
+  const auto add = [&](const char* name, std::optional<std::string>& value,
+                       const char* type, const char* text) {
+    command->add_option(name, value, text)->type_name(type);
+  };
+  add("--tokens", o->tokens, "N[,N...]", "Lengths [1024,4096]");
+  add("--dtype", o->dtype, "NAME[,NAME]", "f32, bf16 [both]");
+  add("--heads", o->heads, "N", "Heads [8]");
+  add("--head-dim", o->head_dim, "N", "Of all arrays [128]");
+  add("--rounds", o->rounds, "N", "The least of so many counts [5]");
+  add("--plugin", o->plugin, "NAME",
+      "Whose compiler plain XLA is: a file or a known name [xla_cpu_pjrt]");
+  add("-o,--out", o->out, "FILE", "Write the table as JSON");
+  command->add_flag("--record", o->record,
+                    "Write it to bench/results/MACHINE/gate.json");
+  command->add_flag("--quick", o->quick, "Tiny sizes, one round");
+  command->add_flag("--json", o->json, "The table as JSON on stdout");
+  command->footer(
+      "Verdicts: promote where a kernel is more than 1.10 times as fast as the "
+      "faster of\nXLA's two plain programs (dense, chunked), experimental "
+      "where more than 1.03,\ndelete where less: a tie removes. Rows of a "
+      "device that is not here are\nunmeasured. `tessera run --gate FILE` "
+      "reads the table (docs/dispatch.md).");
+  return [o] { return run(*o); };
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,229 @@
+// cli/receipt_command.cc: `tessera receipt`: shows, proves and compares
+// receipts.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/run_again.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  std::string verb;
+  std::vector<std::string> files;
+  bool json = false;
+};
+
+Result<Json> load(const std::string& path) {
+  auto text = read_file(path, kMaxReceiptBytes);
+  if (!text) return text.error();
+  return read_receipt(*text);
+}
+
+std::string plain(const Json& value) {
+  if (!value.is_string()) return value.dump();
+  const std::string text = value;
+  return in_quotes(text).substr(1, in_quotes(text).size() - 2);
+}
+
+std::string show_text(const Json& r) {
+  std::string out;
+  const auto line = [&](std::string_view name, const std::string& text) {
+    out += fmt::format("{:<11} {}\n", name, text);
+  };
+  const Json& lane = r["lane"];
+  const bool ran = lane["executed"].is_string();
+  line("asked", fmt::format("{} (by {})", plain(lane["requested"]),
+                            plain(lane["source"])));
+  line("chosen", fmt::format("{}: {}", plain(lane["chosen"]),
+                             plain(r["choice"]["reason"])));
+  line("executed", ran ? fmt::format("{}, family {}", plain(lane["executed"]),
+                                     plain(lane["family"]))
+                       : fmt::format("nothing: compiled only, family {}",
+                                     plain(lane["family"])));
+  if (r["fallback"].is_string()) line("fallback", plain(r["fallback"]));
+  for (const auto& [name, why] : r["choice"]["rejected"].items()) {
+    line("not " + name, plain(why));
+  }
+  line("device", plain(r["device"]));
+  if (r["isa"].is_string()) {
+    line("on",
+         fmt::format("{}, {} threads", plain(r["isa"]), plain(r["threads"])));
+  }
+  if (r["plugin"].is_object()) {
+    line("plugin",
+         fmt::format("{}, PJRT {}, {}", plain(r["plugin"]["file"]),
+                     plain(r["plugin"]["api"]), plain(r["plugin"]["device"])));
+  }
+  for (const Json& mask : r["request"]["mask"]) line("mask", plain(mask));
+  const Json& s = r["shape"];
+  line("arrays",
+       fmt::format("batch {}, {} x {} tokens, {} heads ({} K/V), head dim {}, "
+                   "{}, {}",
+                   plain(r["request"]["batch"]), plain(r["request"]["q_len"]),
+                   plain(r["request"]["kv_len"]), plain(s["heads"]),
+                   plain(s["kv_heads"]), plain(s["head_dim"]),
+                   plain(s["dtype"]), plain(r["direction"])));
+  line("tiles", fmt::format("{} run, {} skipped", plain(r["tiles"]["run"]),
+                            plain(r["tiles"]["skipped"])));
+  line("pairs", fmt::format("{} legal, {} scored", plain(r["pairs"]["legal"]),
+                            plain(r["pairs"]["run"])));
+  line("programs",
+       fmt::format("{} compiled, {} from memory, {} from disk",
+                   plain(r["compiles"]), plain(r["cache_hits"]["memory"]),
+                   plain(r["cache_hits"]["disk"])));
+  line("time", fmt::format("{:.4g} ms in all, {:.4g} forward, {:.4g} backward",
+                           r["ms"]["total"].get<double>(),
+                           r["ms"]["forward"].get<double>(),
+                           r["ms"]["backward"].get<double>()));
+  const Json& check = r["check"];
+  line("check",
+       check["kind"] == "none"
+           ? "none"
+           : fmt::format("{}, {} rows, {}", plain(check["kind"]),
+                         plain(check["rows"]),
+                         check["passed"] == true ? "passed" : "FAILED"));
+  line("contract", plain(r["contract"]));
+  line("plan", plain(r["plan"]["digest"]));
+  line("output", plain(r["output"]["digest"]));
+  const auto digest = check_digest(r);
+  line("digest", digest ? plain(r["receipt_digest"]) + ", that of its fields"
+                        : "WRONG: " + digest.error().message);
+  return out;
+}
+
+Result<int> show(const Options& o) {
+  auto receipt = load(o.files[0]);
+  if (!receipt) return receipt.error();
+  fmt::print("{}", o.json ? receipt->dump() + "\n" : show_text(*receipt));
+  return kOk;
+}
+
+Json json_of(const std::vector<ReceiptDifference>& all, const char* a,
+             const char* b) {
+  Json out = Json::array();
+  for (const ReceiptDifference& d : all) {
+    out.push_back({{"field", d.field}, {a, d.a}, {b, d.b}});
+  }
+  return out;
+}
+
+Result<int> verify(const Options& o) {
+  auto receipt = load(o.files[0]);
+  if (!receipt) return receipt.error();
+  const auto digest = check_digest(*receipt);
+  Verdicts v;
+  if (digest) {
+    auto verdicts = verify_receipt(*receipt);
+    if (!verdicts) return verdicts.error();
+    v = std::move(*verdicts);
+  } else {
+    v.contradictions.push_back(digest.error().message);
+  }
+  const bool good = v.wrong.empty() && v.contradictions.empty();
+  if (o.json) {
+    const Json out = {{"verified", good},
+                      {"compared", v.compared},
+                      {"wrong", json_of(v.wrong, "claimed", "found")},
+                      {"contradictions", v.contradictions},
+                      {"notes", v.notes}};
+    fmt::print("{}\n", out.dump());
+    return good ? kOk : kFailed;
+  }
+  for (const std::string& c : v.contradictions)
+    fmt::print("WRONG       {}\n", c);
+  for (const ReceiptDifference& d : v.wrong) {
+    fmt::print("WRONG       {}: the receipt says {}, running it again {}\n",
+               d.field, d.a.empty() ? "nothing" : d.a,
+               d.b.empty() ? "nothing" : d.b);
+  }
+  for (const std::string& note : v.notes) fmt::print("note        {}\n", note);
+  if (good) {
+    fmt::print("verified    its digest, and {} fields by running it again\n",
+               v.compared);
+  }
+  return good ? kOk : kFailed;
+}
+
+Result<int> diff(const Options& o) {
+  auto a = load(o.files[0]);
+  if (!a) return a.error();
+  auto b = load(o.files[1]);
+  if (!b) return b.error();
+  const std::vector<ReceiptDifference> all = differences(*a, *b);
+  if (o.json) {
+    const Json out = {{"differences", json_of(all, "a", "b")}};
+    fmt::print("{}\n", out.dump());
+  } else {
+    for (const ReceiptDifference& d : all) {
+      fmt::print("{}: {} | {}\n", d.field, d.a.empty() ? "nothing" : d.a,
+                 d.b.empty() ? "nothing" : d.b);
+    }
+  }
+  return all.empty() ? kOk : kFailed;
+}
+
+Result<int> run(const Options& o) {
+  struct Verb {
+    std::string_view name;
+    size_t files;
+    Result<int> (*run)(const Options&);
+  };
+  constexpr Verb kVerbs[] = {
+      {"show", 1, show}, {"verify", 1, verify}, {"diff", 2, diff}};
+  if (o.verb == "schema") {
+    if (!o.files.empty()) {
+      return invalid("cli", "receipt schema takes no file, found {}",
+                     o.files.size());
+    }
+    fmt::print("{}", receipt_schema());
+    return kOk;
+  }
+  for (const Verb& verb : kVerbs) {
+    if (o.verb != verb.name) continue;
+    if (o.files.size() != verb.files) {
+      return invalid("cli", "receipt {} must be given {} file{}, found {}",
+                     verb.name, verb.files, verb.files == 1 ? "" : "s",
+                     o.files.size());
+    }
+    return verb.run(o);
+  }
+  return invalid("cli",
+                 "receipt must be told to show, verify, diff or print its "
+                 "schema, found {}",
+                 in_quotes(o.verb));
+}
+
+}  // namespace
+
+Work add_receipt(CLI::App& app, CLI::App*& command) {
+  auto o = std::make_shared<Options>();
+  command =
+      app.add_subcommand("receipt", "Show, verify or compare receipts of runs");
+  command->add_option("what", o->verb, "show, verify, diff or schema")
+      ->type_name("VERB")
+      ->required();
+  command->add_option("files", o->files, "Of `tessera run --receipt`")
+      ->type_name("FILE");
+  command->add_flag("--json", o->json, "One JSON object on stdout");
+  command->footer(
+      "Examples:\n"
+      "  tessera run --mask causal --q-len 512 --receipt run.json\n"
+      "  tessera receipt verify run.json\n"
+      "  tessera receipt diff run.json again.json\n"
+      "\n"
+      "verify checks the digest and runs the receipt again: plan, contract, "
+      "counts and\noutput must be the same. Exit code 1 when they are not, or "
+      "two receipts differ.\nFiles that the receipt names are read again from "
+      "the current folder.");
+  return [o] { return run(*o); };
+}
+
+}  // namespace tessera::cli

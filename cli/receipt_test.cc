@@ -1,0 +1,253 @@
+// cli/receipt_test.cc: `tessera receipt`: true receipts are verified, forged
+// ones of each kind are caught, though their digest fits.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "cli/program.h"
+#include "receipt/read.h"
+#include "tests/plugins.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+class ReceiptCommand : public ::testing::Test {
+ protected:
+  ReceiptCommand() { std::filesystem::create_directories(folder_); }
+  ~ReceiptCommand() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const char* name) const { return folder_ + "/" + name; }
+
+  int run(const Arguments& a) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const int code = run_program(a);
+    said_ = ::testing::internal::GetCapturedStderr();
+    text_ = ::testing::internal::GetCapturedStdout();
+    return code;
+  }
+
+  json make(Arguments more) {
+    Arguments a = {
+        "run", "--mask", "causal & documents", "--q-len",   "48", "--tile",
+        "16",  "--docs", "lengths:20,28",      "--heads",   "2",  "--head-dim",
+        "16",  "--json", "--receipt",          file("good")};
+    a.insert(a.end(), more.begin(), more.end());
+    EXPECT_EQ(run(a), 0) << said_ << text_;
+    return json::parse(text_);
+  }
+
+  int verify(const char* name) {
+    return run({"receipt", "verify", file(name)});
+  }
+
+  // Writes the receipt with the change and a digest that fits.
+  void forge(const json& good, const std::function<void(json&)>& change) {
+    json r = good;
+    change(r);
+    r["receipt_digest"] = receipt_digest(r);
+    ASSERT_TRUE(write_file(file("forged"), r.dump()).ok());
+  }
+
+  const std::string folder_ =
+      ::testing::TempDir() + "tessera_receipt_" + std::to_string(getpid());
+  std::string said_, text_;
+};
+
+TEST_F(ReceiptCommand, VerifiesTrueOnes) {
+  for (const Arguments& how :
+       {Arguments{},
+        {"--backward", "--check", "--dtype", "bf16", "--softcap", "15",
+         "--sink-logits", "--layout", "bshd"},
+        {"--lane", "reference", "--scale", "0.1"},
+        {"--lane", "cpu", "--isa", "portable", "--threads", "1"},
+        {"--valid", "40", "--seed", "7", "--max-steps", "99"}}) {
+    make(how);
+    EXPECT_EQ(verify("good"), 0) << text_ << said_;
+    EXPECT_TRUE(text_.starts_with("verified    its digest, and ")) << text_;
+  }
+  EXPECT_EQ(run({"receipt", "show", file("good")}), 0);
+  EXPECT_NE(text_.find("\nexecuted    cpu, family native\n"), std::string::npos)
+      << text_;
+  EXPECT_NE(text_.find(", that of its fields\n"), std::string::npos) << text_;
+}
+
+TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
+  const json good = make({"--check"});
+  const std::string zeros(32, '0');
+  struct Forgery {
+    const char* what;
+    std::function<void(json&)> change;
+  };
+  const Forgery forgeries[] = {
+      {"lane",
+       [](json& r) {
+         r["lane"]["executed"] = r["lane"]["chosen"] = "reference";
+         r["lane"]["family"] = "reference";
+       }},
+      {"lane with its reasons",
+       [](json& r) {
+         r["lane"]["executed"] = r["lane"]["chosen"] = "reference";
+         r["lane"]["family"] = "reference";
+         r["lane"]["requested"] = "reference";
+         r["choice"]["rejected"].erase("reference");
+         r["choice"]["rejected"]["cpu"] = "slow";
+       }},
+      {"fallback",
+       [](json& r) {
+         r["lane"]["chosen"] = "xla";
+         r["lane"]["fallback_allowed"] = {"cpu"};
+         r["fallback"] = "xla did not start";
+         r["choice"]["rejected"].erase("xla");
+         r["choice"]["rejected"]["cpu"] = "second";
+       }},
+      {"family", [](json& r) { r["lane"]["family"] = "tpu/jax"; }},
+      {"reason", [](json& r) { r["choice"]["reason"] = "it felt right"; }},
+      {"rejected", [](json& r) { r["choice"]["rejected"]["xla"] = "bad"; }},
+      {"class", [](json& r) { r["choice"]["class"] = "plain causal"; }},
+      {"tiles run", [](json& r) { r["tiles"]["run"] = 3; }},
+      {"tiles skipped", [](json& r) { r["tiles"]["skipped"] = 300; }},
+      {"pairs run", [](json& r) { r["pairs"]["run"] = 3; }},
+      {"pairs legal",
+       [](json& r) {
+         r["pairs"]["legal"] = 0;
+         r["gflops"]["useful"] = 0.0;
+       }},
+      {"contract", [&](json& r) { r["contract"] = zeros; }},
+      {"plan", [&](json& r) { r["plan"]["digest"] = zeros; }},
+      {"facts", [&](json& r) { r["facts_digest"] = zeros; }},
+      {"output", [&](json& r) { r["output"]["digest"] = zeros; }},
+      {"input", [&](json& r) { r["inputs"]["digests"]["q"] = zeros; }},
+      {"seed", [](json& r) { r["inputs"]["seed"] = 1; }},
+      {"mask", [](json& r) { r["request"]["mask"] = {"causal"}; }},
+      {"length", [](json& r) { r["request"]["q_len"] = 40; }},
+      {"documents", [](json& r) { r["request"]["docs"] = "lengths:48"; }},
+      {"shape", [](json& r) { r["shape"]["heads"] = 4; }},
+      {"softcap", [](json& r) { r["shape"]["softcap"] = 5.0; }},
+      {"dtype", [](json& r) { r["shape"]["dtype"] = "bf16"; }},
+      {"direction", [](json& r) { r["direction"] = "forward+backward"; }},
+      {"kernels", [&](json& r) { r["kernels"]["forward"] = zeros; }},
+      {"compiles", [](json& r) { r["compiles"] = 1; }},
+      {"hits", [](json& r) { r["cache_hits"]["disk"] = 1; }},
+      {"plugin",
+       [](json& r) {
+         r["plugin"] = {{"file", "x.so"},        {"api", "0.1"},
+                        {"platform", "tpu"},     {"platform_version", ""},
+                        {"device", "TPU v6e 0"}, {"number", 0}};
+       }},
+      {"device", [](json& r) { r["device"] = "TPU v6e"; }},
+      {"time", [](json& r) { r["ms"]["forward"] = 1e-3; }},
+      {"speed", [](json& r) { r["gflops"]["useful"] = 9000.0; }},
+      {"check", [](json& r) { r["check"]["rows"] = 1; }},
+      {"error", [](json& r) { r["check"]["max_error"] = 0.0; }},
+      {"compiled only",
+       [](json& r) {
+         r["lane"]["runtime_mode"] = "compiled only";
+         r["lane"]["executed"] = nullptr;
+       }},
+  };
+  for (const Forgery& f : forgeries) {
+    forge(good, f.change);
+    EXPECT_EQ(verify("forged"), 1) << f.what << ": " << text_ << said_;
+    EXPECT_TRUE(text_.starts_with("WRONG ")) << f.what << ": " << text_;
+  }
+  // The same bits again are no forgery.
+  forge(good, [](json&) {});
+  EXPECT_EQ(verify("forged"), 0) << text_;
+}
+
+TEST_F(ReceiptCommand, CatchesABrokenDigest) {
+  json r = make({});
+  r["tiles"]["run"] = 3;
+  ASSERT_TRUE(write_file(file("forged"), r.dump()).ok());
+  EXPECT_EQ(verify("forged"), 1);
+  EXPECT_TRUE(
+      text_.starts_with("WRONG       [receipt] receipt_digest must be "))
+      << text_;
+  EXPECT_EQ(run({"receipt", "show", file("forged")}), 0);
+  EXPECT_NE(text_.find("\ndigest      WRONG: "), std::string::npos) << text_;
+  EXPECT_EQ(run({"receipt", "verify", file("forged"), "--json"}), 1);
+  EXPECT_EQ(json::parse(text_)["verified"], false);
+}
+
+TEST_F(ReceiptCommand, FilesAreReadAgain) {
+  ASSERT_EQ(run({"run", "--mask", "causal", "--q-len", "32", "--tile", "16",
+                 "--heads", "2", "--head-dim", "16", "--outputs",
+                 file("arrays"), "--json"}),
+            0);
+  ASSERT_EQ(run({"plan", "--mask", "causal", "--q-len", "32", "--tile", "16",
+                 "-o", file("plan")}),
+            0);
+  ASSERT_EQ(run({"run", "--plan", file("plan"), "--heads", "2", "--head-dim",
+                 "16", "--receipt", file("good")}),
+            0)
+      << said_;
+  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  std::filesystem::remove(file("plan"));
+  EXPECT_EQ(verify("good"), 2);
+  EXPECT_TRUE(said_.starts_with("tessera: [file] ")) << said_;
+}
+
+TEST_F(ReceiptCommand, Diffs) {
+  make({});
+  std::filesystem::rename(file("good"), file("a"));
+  make({"--seed", "1"});
+  EXPECT_EQ(run({"receipt", "diff", file("a"), file("a")}), 0);
+  EXPECT_EQ(text_, "");
+  EXPECT_EQ(run({"receipt", "diff", file("a"), file("good")}), 1);
+  EXPECT_NE(text_.find("inputs.seed: 0 | 1\n"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("output.digest: "), std::string::npos) << text_;
+}
+
+TEST_F(ReceiptCommand, ArgumentsAreChecked) {
+  make({});
+  const auto refused = [&](const Arguments& more) {
+    Arguments a = {"receipt"};
+    a.insert(a.end(), more.begin(), more.end());
+    EXPECT_EQ(run(a), 2) << text_;
+    return said_;
+  };
+  EXPECT_EQ(refused({"prove", file("good")}),
+            "tessera: [cli] receipt must be told to show, verify, diff or "
+            "print its schema, found 'prove'\n");
+  EXPECT_EQ(refused({"diff", file("good")}),
+            "tessera: [cli] receipt diff must be given 2 files, found 1\n");
+  EXPECT_EQ(refused({"show"}),
+            "tessera: [cli] receipt show must be given 1 file, found 0\n");
+  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 3}").ok());
+  EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
+            "tessera: [receipt] every field must be");
+  EXPECT_EQ(run({"receipt", "schema"}), 0);
+  EXPECT_EQ(text_, receipt_schema());
+}
+
+TEST_F(ReceiptCommand, VerifiesAPluginsRun) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  const json good = make({"--lane", "xla", "--cache", "off"});
+  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  for (const auto& [what, value] :
+       {std::pair<const char*, json>{"/kernels/forward", std::string(32, '0')},
+        {"/method", "dense"},
+        {"/plugin/device", "TPU 0"},
+        {"/plugin/api", "9.9"},
+        {"/lane/family", "tpu/jax"},
+        {"/compiles", 0}}) {
+    forge(good, [&, &what = what, &value = value](json& r) {
+      r[json::json_pointer(what)] = value;
+    });
+    EXPECT_EQ(verify("forged"), 1) << what << text_ << said_;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cli

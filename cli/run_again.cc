@@ -1,0 +1,291 @@
+// cli/run_again.cc: a receipt, proved or refuted by running it again.
+#include "cli/run_again.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/compile_receipt.h"
+#include "cli/run_once.h"
+#include "cli/spec.h"
+#include "dispatch/can.h"
+#include "dispatch/told.h"
+#include "receipt/receipt.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+namespace {
+
+// What a second run cannot tell: history and time. Sums and relations among
+// them are checked by contradictions().
+constexpr std::string_view kHistory[] = {
+    "compiles", "cache_hits", "ms",      "gflops",   "warnings",
+    "lane",     "choice",     "machine", "fallback", "receipt_digest"};
+
+template <class T>
+std::optional<std::string> text_of(const std::optional<T>& value) {
+  if (!value) return {};
+  return fmt::to_string(*value);
+}
+
+// The request words are a spec.
+Result<RequestFlags> request_of(const Json& receipt) {
+  RequestFlags out;
+  if (receipt["plan_file"].is_string()) {
+    out.plan = receipt["plan_file"];
+    return out;
+  }
+  auto options = parse_spec(receipt["request"].dump());
+  if (!options) return options.error();
+  out.masks = options->masks;
+  out.valid = options->valid;
+  out.q_len = text_of(options->q_len);
+  out.kv_len = text_of(options->kv_len);
+  out.batch = text_of(options->batch);
+  out.max_steps = text_of(options->max_steps);
+  out.max_width = text_of(options->max_width);
+  out.q_offset = options->q_offset;
+  out.tile = options->tile;
+  out.logical_block = options->logical_block;
+  out.docs = options->docs;
+  out.q_docs = options->q_docs;
+  out.prefix = options->prefix;
+  out.picks = options->picks;
+  out.target = options->target;
+  return out;
+}
+
+bool is_in(const Json& array, std::string_view text) {
+  return std::find(array.begin(), array.end(), text) != array.end();
+}
+
+// Fields by their first word.
+bool is_history(const std::string& field) {
+  const std::string first = field.substr(0, field.find('.'));
+  return std::find(std::begin(kHistory), std::end(kHistory), first) !=
+         std::end(kHistory);
+}
+
+int64_t count_leaves(const Json& value) {
+  if (!value.is_structured() || value.empty()) return 1;
+  int64_t out = 0;
+  for (const Json& inner : value) out += count_leaves(inner);
+  return out;
+}
+
+// A kernel that was compiled and not run: made again, which needs no plugin.
+Result<Verdicts> verify_compiled(const Json& receipt, const RunFlags& flags,
+                                 Verdicts out) {
+  KernelFlags kernel;
+  kernel.run = flags;
+  kernel.run.layout.reset();
+  kernel.run.seed.reset();
+  kernel.run.sink_logits = kernel.run.backward = kernel.run.check = false;
+  const Json& parameters = receipt["parameters"];
+  for (const auto& [name, value] :
+       {std::pair("tiles_per_pass", &kernel.tiles_per_pass),
+        std::pair("fetch_ahead", &kernel.fetch_ahead)}) {
+    if (!parameters.contains(name)) {
+      return invalid("receipt",
+                     "a kernel must have its parameters, found no "
+                     "{}",
+                     name);
+    }
+    *value = parameters[name].dump();
+  }
+  CompiledBy by;
+  by.target = kernel.run.request.target.value_or("");
+  by.machine = machine_of(receipt);
+  const Json& p = receipt["plugin"];
+  if (p.is_null()) {
+    return invalid("receipt", "what was compiled has a plugin, found none");
+  }
+  by.plugin.file = p["file"].get<std::string>();
+  by.plugin.api = p["api"].get<std::string>();
+  by.plugin.platform = p["platform"].get<std::string>();
+  by.plugin.platform_version = p["platform_version"].get<std::string>();
+  by.plugin.device = p["device"].get<std::string>();
+  by.plugin.number = p["number"].get<int64_t>();
+  auto asked = make_asked_kernel(kernel, by.target);
+  if (!asked) return asked.error();
+  auto again = compile_receipt(kernel, *asked, by);
+  if (!again) return again.error();
+  Json found = Json::parse(receipt_json(*again));
+  Json claimed = receipt;
+  for (const char* name :
+       {"machine", "ms", "device", "tessera", "receipt_digest", "gflops"}) {
+    found.erase(name);
+    claimed.erase(name);
+  }
+  out.compared = count_leaves(found);
+  out.wrong = differences(claimed, found);
+  out.notes.emplace_back("nothing ran: it says compiled only");
+  return out;
+}
+
+// The choice, made again from the machine that the receipt tells of.
+Result<void> check_choice(const Json& receipt, const RunFlags& flags,
+                          Verdicts& out) {
+  auto options = read_run_options(flags);
+  if (!options) return options.error();
+  auto planned = load_planned(flags.request);
+  if (!planned) return planned.error();
+  const Request& request = planned->resolved.request;
+  const RequestFeatures features =
+      features_of(request, planned->resolved.facts.view(), options->data.shape,
+                  call_features(*options));
+  const Machine machine = machine_of(receipt);
+  auto gate = gate_of(receipt);
+  if (!gate) return gate.error();
+  const std::string requested = receipt["lane"]["requested"];
+  Choice due;
+  if (requested != "auto") {
+    auto lane = parse_lane(requested);
+    if (!lane) return lane.error();
+    due = by_name(*lane, features, machine);
+  } else {
+    auto choice = choose(features, plan_facts(planned->plan), machine, *gate);
+    if (choice) {
+      due = std::move(*choice);
+    } else {
+      due = by_name(LaneId::cpu, features, machine);
+      due.reason = "no lane of the rules can run it";
+    }
+  }
+  Receipt told;
+  told.choice = tell(due);
+  told.lane.chosen = to_string(due.lane);
+  const Json again = Json::parse(receipt_json(told));
+  Json claimed = Json::object(), found = Json::object();
+  claimed["choice"] = receipt["choice"];
+  found["choice"] = again["choice"];
+  claimed["lane"]["chosen"] = receipt["lane"]["chosen"];
+  found["lane"]["chosen"] = again["lane"]["chosen"];
+  out.compared += count_leaves(found);
+  for (ReceiptDifference& d : differences(claimed, found)) {
+    out.wrong.push_back(std::move(d));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<RunFlags> flags_of(const Json& r) {
+  RunFlags out;
+  auto request = request_of(r);
+  if (!request) return request.error();
+  out.request = std::move(*request);
+  const Json& inputs = r["inputs"];
+  const Json& shape = r["shape"];
+  if (inputs["file"].is_string()) {
+    out.inputs = inputs["file"];
+  } else if (r["lane"]["runtime_mode"] == "executed" &&
+             !is_in(inputs["drawn"], "q")) {
+    return unavailable("receipt",
+                       "to run it again, its arrays must be drawn or in a "
+                       "file, found neither");
+  }
+  const auto number = [](const Json& value) { return value.dump(); };
+  out.heads = number(shape["heads"]);
+  out.kv_heads = number(shape["kv_heads"]);
+  out.head_dim = number(shape["head_dim"]);
+  out.v_head_dim = number(shape["v_head_dim"]);
+  out.dtype = shape["dtype"];
+  out.layout = shape["layout"];
+  out.scale = number(shape["scale"]);
+  out.softcap = number(shape["softcap"]);
+  out.seed = number(inputs["seed"]);
+  out.sink_logits = is_in(inputs["drawn"], "sink_logits");
+  out.backward = r["direction"] == "forward+backward";
+  out.check = r["check"]["kind"] != "none";
+  if (r["lane"]["executed"].is_null()) return out;
+  out.lane = r["lane"]["executed"];
+  if (*out.lane == "cpu") {
+    if (r["isa"].is_string()) out.isa = r["isa"];
+    if (r["threads"].is_number()) out.threads = number(r["threads"]);
+  }
+  if (*out.lane == "xla") {
+    if (r["plugin"].is_object()) {
+      out.plugin = r["plugin"]["file"];
+      out.device = number(r["plugin"]["number"]);
+    }
+    if (r["method"].is_string()) out.method = r["method"];
+    out.cache = "off";  // the compiler is asked again
+  }
+  return out;
+}
+
+namespace {
+
+// Compares all that a second run can tell.
+Result<Verdicts> compare_again(const Json& receipt, Verdicts out) {
+  auto flags = flags_of(receipt);
+  if (!flags) return flags.error();
+  if (receipt["lane"]["runtime_mode"] != "executed") {
+    return verify_compiled(receipt, *flags, std::move(out));
+  }
+  auto again = run_once(*flags);
+  if (!again) return again.error();
+  const Json found = Json::parse(receipt_json(again->receipt));
+  const bool here = receipt["machine"]["cpu"] == found["machine"]["cpu"];
+  if (!here) {
+    out.notes.push_back(
+        "it ran on another machine, whose name cannot be "
+        "compared here");
+  }
+  Json due = found;
+  for (const auto& [name, value] : found.items()) {
+    if (is_history(name) || name == "tessera" || (name == "device" && !here)) {
+      due.erase(name);
+      continue;
+    }
+    out.compared += count_leaves(value);
+  }
+  Json claimed = receipt;
+  for (const auto& [name, unused] : receipt.items()) {
+    if (!due.contains(name)) claimed.erase(name);
+  }
+  // Where it came from a plan file, the words of its facts are in that file.
+  out.wrong = differences(claimed, due);
+  for (const char* field : {"executed", "family"}) {
+    ++out.compared;
+    const Json& was = receipt["lane"][field];
+    const Json& is = found["lane"][field];
+    if (was != is) {
+      out.wrong.push_back(
+          {fmt::format("lane.{}", field), was.dump(), is.dump()});
+    }
+  }
+  RunFlags asked = *flags;
+  asked.lane.reset();
+  asked.isa.reset();
+  asked.threads.reset();
+  asked.plugin.reset();
+  asked.device.reset();
+  asked.method.reset();
+  asked.cache.reset();
+  if (auto e = check_choice(receipt, asked, out); !e) return e.error();
+  return out;
+}
+
+}  // namespace
+
+Result<Verdicts> verify_receipt(const Json& receipt) {
+  Verdicts out;
+  out.contradictions = contradictions(receipt);
+  if (receipt["tessera"] != kVersion) {
+    out.notes.push_back(fmt::format(
+        "it was written by tessera {}, and this is {}",
+        in_quotes(receipt["tessera"].get<std::string>()), kVersion));
+  }
+  const std::vector<std::string> found = out.contradictions;
+  auto compared = compare_again(receipt, std::move(out));
+  if (compared || found.empty()) return compared;
+  // What contradicts itself need not run.
+  Verdicts refuted;
+  refuted.contradictions = found;
+  return refuted;
+}
+
+}  // namespace tessera::cli
