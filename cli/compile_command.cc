@@ -160,11 +160,14 @@ Result<int> run(const Options& o) {
     if (auto e = write_file(*o.out, report->bytes); !e) return e.error();
   }
   if (o.receipt) {
-    CompiledBy by{
-        target.target,
-        {report->plugin, report->api, report->platform, "", target.target, 0},
-        report->compile_ms,
-        this_machine(false)};
+    CompiledBy by;
+    by.target = target.target;
+    by.plugin.file = report->plugin;
+    by.plugin.api = report->api;
+    by.plugin.platform = report->platform;
+    by.plugin.device = target.target;
+    by.compile_ms = report->compile_ms;
+    by.machine = this_machine(false);
     by.machine.asked_plugins = true;
     by.machine.plugins = {{target.plugin, report->platform, 0}};
     auto receipt = compile_receipt(o.kernel, *kernel, by);
