@@ -172,6 +172,48 @@ constexpr std::string_view kSchema = R"json({
       "required": ["legal", "run"],
       "additionalProperties": false
     },
+    "routing": {
+      "anyOf": [
+        {"type": "null"},
+        {
+          "type": "object",
+          "properties": {
+            "rule": {"type": "string"},
+            "meaning": {"enum": ["exact", "union"]},
+            "top": {"$ref": "#/$defs/count"},
+            "block": {"$ref": "#/$defs/count"},
+            "query_tile": {"$ref": "#/$defs/count"},
+            "hierarchical": {"type": "boolean"},
+            "heads": {"$ref": "#/$defs/count"},
+            "picks": {"$ref": "#/$defs/count"},
+            "removed": {"$ref": "#/$defs/count"},
+            "union_blocks": {"$ref": "#/$defs/count"},
+            "tile_rows": {"$ref": "#/$defs/count"},
+            "widest_union": {"$ref": "#/$defs/count"},
+            "union_capacity": {"$ref": "#/$defs/count"},
+            "phases": {
+              "type": "array",
+              "items": {
+                "type": "object",
+                "properties": {
+                  "name": {"type": "string"},
+                  "stages": {"type": "string"},
+                  "gradient": {"enum": ["stop_gradient", "differentiable"]}
+                },
+                "required": ["name", "stages", "gradient"],
+                "additionalProperties": false
+              }
+            }
+          },
+          "required": [
+            "rule", "meaning", "top", "block", "query_tile", "hierarchical", "heads",
+            "picks", "removed", "union_blocks", "tile_rows", "widest_union",
+            "union_capacity", "phases"
+          ],
+          "additionalProperties": false
+        }
+      ]
+    },
     "compiles": {"$ref": "#/$defs/count"},
     "cache_hits": {
       "type": "object",
@@ -186,6 +228,7 @@ constexpr std::string_view kSchema = R"json({
     "ms": {
       "type": "object",
       "properties": {
+        "route": {"$ref": "#/$defs/number0"},
         "plan": {"$ref": "#/$defs/number0"},
         "prepare": {"$ref": "#/$defs/number0"},
         "compile": {"$ref": "#/$defs/number0"},
@@ -195,7 +238,7 @@ constexpr std::string_view kSchema = R"json({
         "total": {"$ref": "#/$defs/number0"}
       },
       "required": [
-        "plan", "prepare", "compile", "transfer", "forward", "backward",
+        "route", "plan", "prepare", "compile", "transfer", "forward", "backward",
         "total"
       ],
       "additionalProperties": false
@@ -232,7 +275,7 @@ constexpr std::string_view kSchema = R"json({
     "schema", "tessera", "lane", "choice", "machine", "isa", "threads",
     "device", "plugin", "method", "parameters", "direction", "request", "plan_file",
     "facts_digest", "shape", "inputs", "contract", "kernels", "plan", "tiles",
-    "pairs", "compiles", "cache_hits", "fallback", "ms", "gflops", "warnings",
+    "pairs", "routing", "compiles", "cache_hits", "fallback", "ms", "gflops", "warnings",
     "check", "output", "receipt_digest"
   ],
   "additionalProperties": false,
