@@ -177,9 +177,10 @@ int run_command(const std::vector<std::string>& arguments) {
     Work work;
   };
   std::vector<Entry> entries;
-                   add_route, add_run, add_choose, add_bridge, add_receipt,
-                   add_doctor, add_gate, add_compile, add_schedule,
-                   add_bench}) {
+  for (auto* add :
+       {add_plan, add_show, add_explain, add_export, add_check, add_route,
+        add_run, add_choose, add_bridge, add_receipt, add_doctor, add_gate,
+        add_compile, add_schedule, add_bench}) {
     Entry e;
     e.work = add(app, e.command);
     entries.push_back(std::move(e));

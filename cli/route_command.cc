@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "base/timed.h"
 #include "cli/clustered.h"
 #include "cli/command.h"
 #include "cli/numbers.h"
@@ -29,8 +29,6 @@
 namespace tessera::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr const char* kDefaultMask = "causal & routed(top=8, block=256)";
 
 struct Options {
@@ -41,11 +39,6 @@ struct Options {
   bool ascii = false;
   bool no_picture = false;
 };
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start)
-      .count();
-}
 
 // The last stage to run; nothing: all of them, then the plan.
 Result<std::optional<RouteStage>> stage_of(const Options& o) {
@@ -244,6 +237,7 @@ Result<Job> prepare(const Options& o) {
 }
 
 Result<void> route_timed(Job& job) {
+  using Clock = std::chrono::steady_clock;
   auto last = Clock::now();
   RouteOptions options = job.options;
   options.until = job.report.until;
@@ -277,10 +271,10 @@ Result<void> find_recall(Job& job) {
 Result<Plan> plan_timed(Job& job) {
   const Request& request = job.resolved.request;
   const Facts facts = job.report.result.facts(job.resolved.facts.view());
-  const auto start = Clock::now();
-  auto plan = make_plan(request, facts);
+  job.report.plan_ms = 0;
+  auto plan =
+      timed(job.report.plan_ms, [&] { return make_plan(request, facts); });
   if (!plan) return plan.error();
-  job.report.plan_ms = ms_since(start);
   auto statistics = make_statistics(request, facts, *plan);
   if (!statistics) return statistics.error();
   job.report.plan = std::move(*statistics);

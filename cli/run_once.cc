@@ -2,10 +2,10 @@
 #include "cli/run_once.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/fail.h"
+#include "base/timed.h"
 #include "base/trace.h"
 #include "cli/progress.h"
 #include "cli/random_inputs.h"
@@ -97,18 +97,11 @@ Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
   return loaded;
 }
 
-double ms_since(std::chrono::steady_clock::time_point start) {
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - start;
-  return took.count();
-}
-
 Result<Planned> plan_request(Loaded loaded, const RunOptions& o,
                              double& plan_ms) {
   const bool saved = loaded.saved.has_value();
-  const auto start = std::chrono::steady_clock::now();
-  auto planned = plan_loaded(std::move(loaded));
-  plan_ms = saved ? 0 : ms_since(start);
+  auto planned = timed(plan_ms, [&] { return plan_loaded(std::move(loaded)); });
+  if (saved) plan_ms = 0;
   if (planned && o.data.shape.heads % planned->plan.heads != 0) {
     return invalid("cli",
                    "--heads must be a multiple of the plan's, found {} "
@@ -144,11 +137,11 @@ Result<void> route_inputs(const RunFlags& flags, RunOptions& o,
   RouteInputs in;
   in.q = d.q.view();
   in.k = d.k.view();
-  const auto start = std::chrono::steady_clock::now();
-  auto routed =
-      route(resolved.request, resolved.facts.view(), in, *settings, options);
+  auto routed = timed(route_ms, [&] {
+    return route(resolved.request, resolved.facts.view(), in, *settings,
+                 options);
+  });
   if (!routed) return routed.error();
-  route_ms = ms_since(start);
   RouteResult& r = *routed;
   const RouteCounts& c = r.counts;
   record = {std::string(to_string(r.settings.rule)),

@@ -5,14 +5,18 @@
 
 namespace tessera {
 
+inline double ms_since(std::chrono::steady_clock::time_point start) {
+  const std::chrono::duration<double, std::milli> took =
+      std::chrono::steady_clock::now() - start;
+  return took.count();
+}
+
 // What `work` gives; its milliseconds are added to `ms`, also where it fails.
 template <class Work>
 auto timed(double& ms, const Work& work) {
   const auto start = std::chrono::steady_clock::now();
   auto result = work();
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - start;
-  ms += took.count();
+  ms += ms_since(start);
   return result;
 }
 

@@ -2,10 +2,10 @@
 #include "tessera/run.h"
 
 #include <array>
-#include <chrono>
 #include <utility>
 
 #include "base/fail.h"
+#include "base/timed.h"
 #include "dispatch/can.h"
 #include "dispatch/fallback.h"
 #include "dispatch/told.h"
@@ -17,12 +17,6 @@
 
 namespace tessera {
 namespace {
-
-double ms_since(std::chrono::steady_clock::time_point start) {
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - start;
-  return took.count();
-}
 
 RequestFeatures features_of_call(const RunCall& call) {
   CallFeatures features;
@@ -236,11 +230,10 @@ Result<AttentionRun> AttentionRunner::run(const RunCall& call) {
   const AttentionOptions& options = state_->options;
   if (auto e = check_fallback(options.fallback); !e) return e.error();
   AttentionRun out;
-  const auto planning = std::chrono::steady_clock::now();
-  if (auto e = make_plan(call.request, call.facts, out.plan); !e) {
-    return e.error();
-  }
-  const double plan_ms = ms_since(planning);
+  double plan_ms = 0;
+  auto planned = timed(
+      plan_ms, [&] { return make_plan(call.request, call.facts, out.plan); });
+  if (!planned) return planned.error();
   if (auto e = check_call(call); !e) return e.error();
   const RequestFeatures features = features_of_call(call);
   auto choice = state_->pick(features, plan_facts(out.plan));

@@ -2,25 +2,15 @@
 #include "dispatch/runner.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/isa.h"
 #include "base/tensor_rows.h"
+#include "base/timed.h"
 #include "tessera/reference.h"
 
 namespace tessera {
 namespace {
-
-// Runs `work` and adds its time.
-auto timed(double& ms, auto work) {
-  const auto start = std::chrono::steady_clock::now();
-  auto result = work();
-  const std::chrono::duration<double, std::milli> took =
-      std::chrono::steady_clock::now() - start;
-  ms += took.count();
-  return result;
-}
 
 Result<void> open_cpu(LaneOptions& options) {
   if (auto isa = choose_isa(options.cpu.isa); !isa) return isa.error();
