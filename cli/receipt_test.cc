@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
@@ -60,6 +61,36 @@ class ReceiptCommand : public ::testing::Test {
       ::testing::TempDir() + "tessera_receipt_" + std::to_string(getpid());
   std::string said_, text_;
 };
+
+// A run that routed by itself says how, so it is routed again.
+TEST_F(ReceiptCommand, VerifiesRoutedRuns) {
+  const Arguments routed = {
+      "--mask",        "causal & documents & routed(top=3, block=4)",
+      "--kv-heads",    "1",
+      "--rule",        "query-head",
+      "--meaning",     "union",
+      "--compression", "4",
+      "--stride",      "4",
+      "--query-tile",  "16",
+      "--kv-tile",     "16",
+      "--meta-ratio",  "2",
+      "--top-metas",   "2",
+      "--hierarchical"};
+  const json good = make(routed);
+  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  const std::map<std::string, json> lies = {{"sink_blocks", 1},
+                                            {"meaning", "exact"},
+                                            {"top_metas", 1},
+                                            {"rule", "kv-head"}};
+  for (const auto& [name, value] : lies) {
+    forge(good, [&, key = name, to = value](json& r) {
+      r["routing"]["settings"][key] = to;
+    });
+    EXPECT_EQ(verify("forged"), 1) << name << text_ << said_;
+  }
+  forge(good, [](json& r) { r["routing"]["widest_union"] = 1; });
+  EXPECT_EQ(verify("forged"), 1) << text_ << said_;
+}
 
 TEST_F(ReceiptCommand, VerifiesTrueOnes) {
   for (const Arguments& how :

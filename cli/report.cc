@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "cli/route_report.h"
 #include "mask/bind.h"
+#include "receipt/routing_json.h"
 #include "tessera/layouts.h"
 
 namespace tessera::cli {
@@ -158,7 +158,7 @@ json report_json(const PlanReport& r, bool lists) {
                      {"launches", *r.launches},
                      {"launches_transposed", *r.launches_transposed}};
   }
-  if (names_of(r.resolved.request).picks) out["phases"] = phases_json();
+  if (names_of(r.resolved.request).picks) out["phases"] = route_phases_json();
   if (lists) {
     out["forward"] = lists_json(p.forward, p.heads);
     out["transposed"] = lists_json(p.transposed, p.heads);

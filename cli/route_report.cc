@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/report.h"
+#include "receipt/routing_json.h"
 
 namespace tessera::cli {
 namespace {
@@ -111,17 +112,6 @@ void each_stage(const RouteReport& r, Visit&& visit) {
 
 }  // namespace
 
-json phases_json() {
-  json out = json::array();
-  for (const RoutePhase& p : route_phases()) {
-    out.push_back(
-        {{"name", p.name},
-         {"stages", p.stages},
-         {"gradient", p.differentiable ? "differentiable" : "stop_gradient"}});
-  }
-  return out;
-}
-
 std::string route_text(const RouteReport& r) {
   const RouteSettings& s = r.result.settings;
   std::string out;
@@ -190,25 +180,11 @@ json route_json(const RouteReport& r) {
       {"kv_len", r.request.kv_len},
       {"inputs", r.inputs},
       {"threads", r.threads},
-      {"settings",
-       {{"rule", to_string(s.rule)},
-        {"top", s.top},
-        {"block", s.block},
-        {"compression", s.compression},
-        {"stride", s.stride},
-        {"query_tile", s.query_tile},
-        {"kv_tile", s.kv_tile},
-        {"sink_blocks", s.sink_blocks},
-        {"hierarchical", s.hierarchical},
-        {"meta_ratio", s.meta_ratio},
-        {"top_metas", s.top_metas},
-        {"union_by", to_string(s.union_method)},
-        {"meaning", to_string(s.meaning)}}},
+      {"settings", route_settings_json(s)},
       {"stages", stages},
-      {"phases", phases_json()},
+      {"phases", route_phases_json()},
       {"warnings", r.result.warnings},
   };
-  if (s.max_union) out["settings"]["max_union"] = *s.max_union;
   if (r.recall) {
     out["recall"] = {{"picks", r.recall->picks},
                      {"found", r.recall->found},

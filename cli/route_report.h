@@ -32,7 +32,4 @@ struct RouteReport {
 std::string route_text(const RouteReport& report);
 nlohmann::json route_json(const RouteReport& report);
 
-// Phases with their stages, and which of them is differentiable.
-nlohmann::json phases_json();
-
 }  // namespace tessera::cli

@@ -187,7 +187,7 @@ TEST_F(RouteCommand, RunRoutesByItself) {
                           "--meaning",     meaning,
                           "--backward",    "--check"}));
     ASSERT_EQ(code_, 0) << errors_;
-    EXPECT_EQ(r["routing"]["meaning"], meaning);
+    EXPECT_EQ(r["routing"]["settings"]["meaning"], meaning);
     EXPECT_EQ(r["routing"]["phases"].size(), 3U);
     EXPECT_EQ(r["routing"]["heads"], 2);
     EXPECT_TRUE(r["check"]["passed"].get<bool>());

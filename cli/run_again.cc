@@ -56,6 +56,32 @@ Result<RequestFlags> request_of(const Json& receipt) {
   return out;
 }
 
+// The settings of a router that found the picks itself.
+RouteFlags router_of(const Json& receipt) {
+  RouteFlags out;
+  if (receipt["routing"].is_null()) return out;
+  const Json& s = receipt["routing"]["settings"];
+  const std::pair<const char*, std::optional<std::string>*> fields[] = {
+      {"rule", &out.rule},
+      {"compression", &out.compression},
+      {"stride", &out.stride},
+      {"query_tile", &out.query_tile},
+      {"kv_tile", &out.kv_tile},
+      {"sink_blocks", &out.sink_blocks},
+      {"meta_ratio", &out.meta_ratio},
+      {"top_metas", &out.top_metas},
+      {"union_by", &out.union_by},
+      {"max_union", &out.max_union},
+      {"meaning", &out.meaning}};
+  for (const auto& [name, flag] : fields) {
+    if (s[name].is_null()) continue;
+    *flag = s[name].is_string() ? s[name].get<std::string>() : s[name].dump();
+  }
+  out.hierarchical = s["hierarchical"].get<bool>();
+  out.strict = s["strict"].get<bool>();
+  return out;
+}
+
 bool is_in(const Json& array, std::string_view text) {
   return std::find(array.begin(), array.end(), text) != array.end();
 }
@@ -125,16 +151,9 @@ Result<Verdicts> verify_compiled(const Json& receipt, const RunFlags& flags,
 }
 
 // The choice, made again from the machine that the receipt tells of.
-Result<void> check_choice(const Json& receipt, const RunFlags& flags,
+Result<void> check_choice(const Json& receipt, const RunOutcome& again,
                           Verdicts& out) {
-  auto options = read_run_options(flags);
-  if (!options) return options.error();
-  auto planned = load_planned(flags.request);
-  if (!planned) return planned.error();
-  const Request& request = planned->resolved.request;
-  const RequestFeatures features =
-      features_of(request, planned->resolved.facts.view(), options->data.shape,
-                  call_features(*options));
+  const RequestFeatures& features = again.features;
   const Machine machine = machine_of(receipt);
   auto gate = gate_of(receipt);
   if (!gate) return gate.error();
@@ -145,7 +164,7 @@ Result<void> check_choice(const Json& receipt, const RunFlags& flags,
     if (!lane) return lane.error();
     due = by_name(*lane, features, machine);
   } else {
-    auto choice = choose(features, plan_facts(planned->plan), machine, *gate);
+    auto choice = choose(features, again.plan, machine, *gate);
     if (choice) {
       due = std::move(*choice);
     } else {
@@ -156,12 +175,12 @@ Result<void> check_choice(const Json& receipt, const RunFlags& flags,
   Receipt told;
   told.choice = tell(due);
   told.lane.chosen = to_string(due.lane);
-  const Json again = Json::parse(receipt_json(told));
+  const Json found_choice = Json::parse(receipt_json(told));
   Json claimed = Json::object(), found = Json::object();
   claimed["choice"] = receipt["choice"];
-  found["choice"] = again["choice"];
+  found["choice"] = found_choice["choice"];
   claimed["lane"]["chosen"] = receipt["lane"]["chosen"];
-  found["lane"]["chosen"] = again["lane"]["chosen"];
+  found["lane"]["chosen"] = found_choice["lane"]["chosen"];
   out.compared += count_leaves(found);
   for (ReceiptDifference& d : differences(claimed, found)) {
     out.wrong.push_back(std::move(d));
@@ -176,6 +195,7 @@ Result<RunFlags> flags_of(const Json& r) {
   auto request = request_of(r);
   if (!request) return request.error();
   out.request = std::move(*request);
+  out.route = router_of(r);
   const Json& inputs = r["inputs"];
   const Json& shape = r["shape"];
   if (inputs["file"].is_string()) {
@@ -257,15 +277,7 @@ Result<Verdicts> compare_again(const Json& receipt, Verdicts out) {
           {fmt::format("lane.{}", field), was.dump(), is.dump()});
     }
   }
-  RunFlags asked = *flags;
-  asked.lane.reset();
-  asked.isa.reset();
-  asked.threads.reset();
-  asked.plugin.reset();
-  asked.device.reset();
-  asked.method.reset();
-  asked.cache.reset();
-  if (auto e = check_choice(receipt, asked, out); !e) return e.error();
+  if (auto e = check_choice(receipt, *again, out); !e) return e.error();
   return out;
 }
 

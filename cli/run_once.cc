@@ -144,12 +144,7 @@ Result<void> route_inputs(const RunFlags& flags, RunOptions& o,
   if (!routed) return routed.error();
   RouteResult& r = *routed;
   const RouteCounts& c = r.counts;
-  record = {std::string(to_string(r.settings.rule)),
-            std::string(to_string(r.settings.meaning)),
-            r.settings.top,
-            r.settings.block,
-            r.settings.query_tile,
-            r.settings.hierarchical,
+  record = {r.settings,
             r.heads,
             c.picks,
             c.removed_invalid + c.removed_documents + c.removed_future,
@@ -193,8 +188,8 @@ Result<Chosen> choose_lane(const RunFlags& flags, RunOptions& o,
     return out;
   }
   out.choice = std::move(*choice);
-  std::vector<LaneId> lanes = {out.choice.lane};
-  lanes.insert(lanes.end(), o.fallback.begin(), o.fallback.end());
+  std::vector<LaneId> lanes = o.fallback;
+  lanes.push_back(out.choice.lane);
   auto e = check_lane_flags(
       flags, lanes,
       fmt::format("auto, which chose {}", to_string(out.choice.lane)));
@@ -254,7 +249,8 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   const Plan& plan = planned->plan;
   const RequestFeatures features =
       features_of(request, facts, data.shape, call_features(o));
-  auto chosen = choose_lane(flags, o, features, plan_facts(plan));
+  const PlanFacts tiles = plan_facts(plan);
+  auto chosen = choose_lane(flags, o, features, tiles);
   if (!chosen) return chosen.error();
   if (auto e = check_memory(flags, o, chosen->choice.lane); !e) {
     return e.error();
@@ -299,7 +295,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }
-  return RunOutcome{std::move(receipt), std::move(data)};
+  return RunOutcome{std::move(receipt), features, tiles, std::move(data)};
 }
 
 }  // namespace tessera::cli

@@ -169,10 +169,12 @@ std::string run_text(const Receipt& r) {
     line("routing",
          fmt::format("{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
                      "{} at most, for {} queries, in {}",
-                     n.rule, n.top, n.block, n.meaning,
+                     to_string(n.settings.rule), n.settings.top,
+                     n.settings.block, to_string(n.settings.meaning),
                      static_cast<double>(n.union_blocks) /
                          static_cast<double>(n.tile_rows),
-                     n.widest_union, n.query_tile, time_text(r.route_ms)));
+                     n.widest_union, n.settings.query_tile,
+                     time_text(r.route_ms)));
   }
   line("time",
        fmt::format("{}prepare {}, {}forward {}{}",

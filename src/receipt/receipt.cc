@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "receipt/read.h"
-#include "tessera/route.h"
+#include "receipt/routing_json.h"
 
 namespace tessera {
 namespace {
@@ -54,19 +54,7 @@ Ordered plugin_json(const std::optional<Receipt::Plugin>& p) {
 
 Ordered routing_json(const std::optional<Receipt::Routing>& r) {
   if (!r) return nullptr;
-  Ordered phases = Ordered::array();
-  for (const RoutePhase& p : route_phases()) {
-    phases.push_back(
-        {{"name", p.name},
-         {"stages", p.stages},
-         {"gradient", p.differentiable ? "differentiable" : "stop_gradient"}});
-  }
-  return {{"rule", r->rule},
-          {"meaning", r->meaning},
-          {"top", r->top},
-          {"block", r->block},
-          {"query_tile", r->query_tile},
-          {"hierarchical", r->hierarchical},
+  return {{"settings", route_settings_json(r->settings)},
           {"heads", r->heads},
           {"picks", r->picks},
           {"removed", r->removed},
@@ -74,7 +62,7 @@ Ordered routing_json(const std::optional<Receipt::Routing>& r) {
           {"tile_rows", r->tile_rows},
           {"widest_union", r->widest_union},
           {"union_capacity", r->union_capacity},
-          {"phases", phases}};
+          {"phases", route_phases_json()}};
 }
 
 Ordered lane_json(const Receipt::Lane& l) {

@@ -12,6 +12,7 @@
 #include "tessera/attention.h"
 #include "tessera/plan.h"
 #include "tessera/receipt.h"
+#include "tessera/route.h"
 
 namespace tessera {
 
@@ -78,9 +79,7 @@ struct Receipt {
   // Where the picks are a router's of this run. Its phases have no gradient but
   // attention.
   struct Routing {
-    std::string rule, meaning;
-    int64_t top = 0, block = 0, query_tile = 0;
-    bool hierarchical = false;
+    RouteSettings settings;
     int64_t heads = 0;  // that pick
     int64_t picks = 0, removed = 0;
     int64_t union_blocks = 0, tile_rows = 0;

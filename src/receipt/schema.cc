@@ -178,12 +178,32 @@ constexpr std::string_view kSchema = R"json({
         {
           "type": "object",
           "properties": {
-            "rule": {"type": "string"},
-            "meaning": {"enum": ["exact", "union"]},
-            "top": {"$ref": "#/$defs/count"},
-            "block": {"$ref": "#/$defs/count"},
-            "query_tile": {"$ref": "#/$defs/count"},
-            "hierarchical": {"type": "boolean"},
+            "settings": {
+              "type": "object",
+              "properties": {
+                "rule": {"enum": ["kv-head", "query-head", "query-tile"]},
+                "top": {"$ref": "#/$defs/count"},
+                "block": {"$ref": "#/$defs/count"},
+                "compression": {"$ref": "#/$defs/count"},
+                "stride": {"$ref": "#/$defs/count"},
+                "query_tile": {"$ref": "#/$defs/count"},
+                "kv_tile": {"$ref": "#/$defs/count"},
+                "sink_blocks": {"$ref": "#/$defs/count"},
+                "hierarchical": {"type": "boolean"},
+                "meta_ratio": {"$ref": "#/$defs/count"},
+                "top_metas": {"$ref": "#/$defs/count"},
+                "union_by": {"enum": ["bitmap", "sort"]},
+                "max_union": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/count"}]},
+                "meaning": {"enum": ["exact", "union"]},
+                "strict": {"type": "boolean"}
+              },
+              "required": [
+                "rule", "top", "block", "compression", "stride", "query_tile",
+                "kv_tile", "sink_blocks", "hierarchical", "meta_ratio",
+                "top_metas", "union_by", "max_union", "meaning", "strict"
+              ],
+              "additionalProperties": false
+            },
             "heads": {"$ref": "#/$defs/count"},
             "picks": {"$ref": "#/$defs/count"},
             "removed": {"$ref": "#/$defs/count"},
@@ -206,8 +226,7 @@ constexpr std::string_view kSchema = R"json({
             }
           },
           "required": [
-            "rule", "meaning", "top", "block", "query_tile", "hierarchical", "heads",
-            "picks", "removed", "union_blocks", "tile_rows", "widest_union",
+            "settings", "heads", "picks", "removed", "union_blocks", "tile_rows", "widest_union",
             "union_capacity", "phases"
           ],
           "additionalProperties": false
