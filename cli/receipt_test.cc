@@ -92,6 +92,56 @@ TEST_F(ReceiptCommand, VerifiesRoutedRuns) {
   EXPECT_EQ(verify("forged"), 1) << text_ << said_;
 }
 
+// Attention that JAX exported is a lane like any other.
+TEST_F(ReceiptCommand, VerifiesRunsOverTheBridge) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  const Arguments bridged = {"run",
+                             "--mask",
+                             "causal & window(5, 0) & documents",
+                             "--q-len",
+                             "16",
+                             "--docs",
+                             "lengths:6,10",
+                             "--heads",
+                             "2",
+                             "--kv-heads",
+                             "1",
+                             "--head-dim",
+                             "8",
+                             "--softcap",
+                             "2",
+                             "--lane",
+                             "jax_bridge",
+                             "--artifact",
+                             "tests/golden/bridge/small.mlirbc",
+                             "--shapes",
+                             "tests/golden/bridge/small.json",
+                             "--check",
+                             "--cache",
+                             "off",
+                             "--json",
+                             "--receipt",
+                             file("good")};
+  ASSERT_EQ(run(bridged), 0) << said_ << text_;
+  const json good = json::parse(text_);
+  EXPECT_EQ(good["check"]["passed"], true);
+  EXPECT_EQ(good["artifact"]["file"], "tests/golden/bridge/small.mlirbc");
+  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  forge(good, [](json& r) { r["artifact"]["digest"] = std::string(32, 'a'); });
+  EXPECT_EQ(verify("forged"), 1) << text_ << said_;
+  forge(good, [](json& r) { r["artifact"]["file"] = nullptr; });
+  EXPECT_EQ(verify("forged"), 2) << text_ << said_;
+  Arguments other = bridged;
+  other.insert(other.end(), {"--scale", "1"});
+  EXPECT_EQ(run(other), 2);
+  EXPECT_EQ(said_,
+            "tessera: [bridge] scale must be the artifact's "
+            "0.35355339059327373, found 1\n");
+}
+
 TEST_F(ReceiptCommand, VerifiesTrueOnes) {
   for (const Arguments& how :
        {Arguments{},

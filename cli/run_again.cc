@@ -225,13 +225,23 @@ Result<RunFlags> flags_of(const Json& r) {
     if (r["isa"].is_string()) out.isa = r["isa"];
     if (r["threads"].is_number()) out.threads = number(r["threads"]);
   }
-  if (*out.lane == "xla") {
+  if (*out.lane == "xla" && r["method"].is_string()) out.method = r["method"];
+  if (*out.lane == "xla" || *out.lane == "jax_bridge") {
     if (r["plugin"].is_object()) {
       out.plugin = r["plugin"]["file"];
       out.device = number(r["plugin"]["number"]);
     }
-    if (r["method"].is_string()) out.method = r["method"];
     out.cache = "off";  // the compiler is asked again
+  }
+  const Json& artifact = r["artifact"];
+  if (*out.lane == "jax_bridge" && artifact.is_object()) {
+    if (!artifact["file"].is_string() || !artifact["shapes_file"].is_string()) {
+      return unavailable("receipt",
+                         "to run it again, its artifact and shapes must be in "
+                         "files, found none");
+    }
+    out.artifact = artifact["file"];
+    out.shapes = artifact["shapes_file"];
   }
   return out;
 }

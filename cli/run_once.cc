@@ -194,7 +194,7 @@ Result<Chosen> choose_lane(const RunFlags& flags, RunOptions& o,
       flags, lanes,
       fmt::format("auto, which chose {}", to_string(out.choice.lane)));
   if (!e) return e.error();
-  if (out.choice.lane == LaneId::xla) {
+  if (!out.choice.plugin.empty()) {
     XlaOptions& xla = o.lane_options.xla;
     if (!flags.plugin) xla.plugin = out.choice.plugin;
     if (!flags.method) xla.method = out.choice.method;
@@ -208,6 +208,7 @@ CallFeatures call_features(const RunOptions& o) {
   CallFeatures out;
   out.dtype = o.data.dtype;
   out.backward = o.data.backward;
+  out.bridge_artifact = o.lane_options.artifact.has_value();
   out.sink_logits = o.sink_logits || (o.inputs && o.inputs->has("sink_logits"));
   return out;
 }
@@ -239,7 +240,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
     Receipt::Routing record;
     auto e = route_inputs(flags, o, loaded->resolved, route_ms, record);
     if (!e) return e.error();
-    routing = std::move(record);
+    routing = record;
   }
   double plan_ms = 0;
   auto planned = plan_request(std::move(*loaded), o, plan_ms);
@@ -285,7 +286,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   }
   receipt.route_ms = route_ms;
   receipt.plan_ms = plan_ms;
-  receipt.routing = std::move(routing);
+  receipt.routing = routing;
   {
     const TraceSpan span("run", "digest");
     receipt.output_digest = output_digest(data);

@@ -52,6 +52,16 @@ Ordered plugin_json(const std::optional<Receipt::Plugin>& p) {
           {"number", p->number}};
 }
 
+Ordered artifact_json(const Receipt::Artifact& a) {
+  if (a.digest.empty()) return nullptr;
+  const auto file = [](const std::string& name) {
+    return name.empty() ? Ordered(nullptr) : text(name);
+  };
+  return {{"file", file(a.file)},
+          {"shapes_file", file(a.shapes_file)},
+          {"digest", a.digest}};
+}
+
 Ordered routing_json(const std::optional<Receipt::Routing>& r) {
   if (!r) return nullptr;
   return {{"settings", route_settings_json(r->settings)},
@@ -142,6 +152,7 @@ std::string receipt_json(const Receipt& r, int indent) {
       {"device", text(r.device)},
       {"plugin", plugin_json(r.plugin)},
       {"method", r.method.empty() ? Ordered(nullptr) : Ordered(r.method)},
+      {"artifact", artifact_json(r.artifact)},
       {"parameters", r.parameters},
       {"direction", r.backward ? "forward+backward" : "forward"},
       {"request", request_json(r.request)},

@@ -76,6 +76,11 @@ struct Receipt {
     std::string file, api, platform, platform_version, device;
     int64_t number = 0;  // of the device among the plugin's
   };
+  // What a bridge ran, and the files it was in.
+  struct Artifact {
+    std::string file, shapes_file;  // "" where the caller had them in memory
+    std::string digest;
+  };
   // Where the picks are a router's of this run. Its phases have no gradient but
   // attention.
   struct Routing {
@@ -107,6 +112,7 @@ struct Receipt {
   std::string device;  // the CPU's own name, or a plugin's for another device
   std::optional<Plugin> plugin;
   std::string method;  // of a lane that has several; else ""
+  Artifact artifact;   // without a digest: none ran
   // Of a kernel that was compiled for itself: "tiles_per_pass".
   std::map<std::string, int64_t> parameters;
   bool backward = false;

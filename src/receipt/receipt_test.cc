@@ -46,13 +46,13 @@ Receipt example() {
 TEST(Receipt, HoldsEveryField) {
   const json j = json::parse(receipt_json(example()));
   const std::vector<std::string> names = {
-      "cache_hits", "check",     "choice",       "compiles",       "contract",
-      "device",     "direction", "facts_digest", "fallback",       "gflops",
-      "inputs",     "isa",       "kernels",      "lane",           "machine",
-      "method",     "ms",        "output",       "pairs",          "parameters",
-      "plan",       "plan_file", "plugin",       "receipt_digest", "request",
-      "routing",    "schema",    "shape",        "tessera",        "threads",
-      "tiles",      "warnings"};
+      "artifact",   "cache_hits", "check",     "choice",       "compiles",
+      "contract",   "device",     "direction", "facts_digest", "fallback",
+      "gflops",     "inputs",     "isa",       "kernels",      "lane",
+      "machine",    "method",     "ms",        "output",       "pairs",
+      "parameters", "plan",       "plan_file", "plugin",       "receipt_digest",
+      "request",    "routing",    "schema",    "shape",        "tessera",
+      "threads",    "tiles",      "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);

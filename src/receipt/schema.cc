@@ -87,6 +87,21 @@ constexpr std::string_view kSchema = R"json({
     "method": {
       "anyOf": [{"type": "null"}, {"enum": ["worklist", "chunked", "dense"]}]
     },
+    "artifact": {
+      "anyOf": [
+        {"type": "null"},
+        {
+          "type": "object",
+          "properties": {
+            "file": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+            "shapes_file": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+            "digest": {"$ref": "#/$defs/digest"}
+          },
+          "required": ["file", "shapes_file", "digest"],
+          "additionalProperties": false
+        }
+      ]
+    },
     "parameters": {
       "type": "object",
       "additionalProperties": {"$ref": "#/$defs/count"}
@@ -292,7 +307,7 @@ constexpr std::string_view kSchema = R"json({
   },
   "required": [
     "schema", "tessera", "lane", "choice", "machine", "isa", "threads",
-    "device", "plugin", "method", "parameters", "direction", "request", "plan_file",
+    "device", "plugin", "method", "artifact", "parameters", "direction", "request", "plan_file",
     "facts_digest", "shape", "inputs", "contract", "kernels", "plan", "tiles",
     "pairs", "routing", "compiles", "cache_hits", "fallback", "ms", "gflops", "warnings",
     "check", "output", "receipt_digest"
