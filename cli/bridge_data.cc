@@ -21,6 +21,8 @@
 namespace tessera::cli {
 namespace {
 
+constexpr int64_t kMaxShapes = int64_t{1} << 24;
+constexpr int64_t kMaxProgram = int64_t{1} << 31;
 constexpr std::align_val_t kAlignment{64};
 
 // Streams of input arrays begin here, far from those that have names.
@@ -106,6 +108,17 @@ void draw(const BridgeArray& array, const Bytes& to, uint64_t seed,
 }
 
 }  // namespace
+
+Result<BridgeArtifact> read_artifact(const std::string& file,
+                                     const std::string& shapes_file) {
+  auto text = read_file(shapes_file, kMaxShapes);
+  if (!text) return text.error();
+  auto spec = parse_bridge_spec(*text);
+  if (!spec) return spec.error();
+  auto program = read_file(file, kMaxProgram);
+  if (!program) return program.error();
+  return BridgeArtifact{std::move(*program), std::move(*spec)};
+}
 
 Bytes::Bytes(size_t size)
     : size_(size),

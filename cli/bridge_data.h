@@ -30,6 +30,10 @@ class Bytes {
   std::unique_ptr<std::byte[], Free> bytes_;
 };
 
+// The program, and the file of shapes beside it.
+Result<BridgeArtifact> read_artifact(const std::string& file,
+                                     const std::string& shapes_file);
+
 // In the spec's order.
 struct BridgeData {
   std::vector<Bytes> inputs, outputs;

@@ -4,30 +4,24 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "receipt/parts.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int kSchema = 1;
+using parts::number;
+using parts::text;
 
 // Programs of JAX, whichever device runs them.
 constexpr const char* kFamily = "tpu/jax";
 constexpr const char* kWider =
     "the whole artifact and its shapes: what JAX baked in is part of the key, "
     "and another mask, length or scale is another compile";
-
-Json number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
 
 Json arrays_json(const std::vector<BridgeArray>& arrays) {
   Json out = Json::array();
@@ -36,16 +30,6 @@ Json arrays_json(const std::vector<BridgeArray>& arrays) {
         {{"name", a.name}, {"dtype", to_string(a.dtype)}, {"shape", a.shape}});
   }
   return out;
-}
-
-Json check_json(const Receipt::Check& c) {
-  if (c.kind == "none") return {{"kind", c.kind}, {"rows", 0}};
-  return {{"kind", c.kind},
-          {"rows", c.rows},
-          {"max_error", number(c.max_error)},
-          {"max_bound_ratio", number(c.max_bound_ratio)},
-          {"passed", c.passed},
-          {"worst", c.worst}};
 }
 
 std::string arrays_text(const std::vector<BridgeArray>& arrays) {
@@ -86,8 +70,8 @@ std::string bridge_json(const BridgeReport& r, int indent) {
     digests[name] = digest;
     if (r.inputs_file.empty()) drawn.push_back(name);
   }
-  const Json out = {
-      {"schema", kSchema},
+  Json out = {
+      {"schema", kBridgeReceiptSchema},
       {"tessera", kVersion},
       {"lane",
        {{"requested", "jax_bridge"},
@@ -95,17 +79,12 @@ std::string bridge_json(const BridgeReport& r, int indent) {
         {"executed", "jax_bridge"},
         {"family", kFamily},
         {"runtime_mode", "executed"}}},
-      {"plugin",
-       {{"file", r.place.plugin},
-        {"api", r.place.api},
-        {"platform", r.place.platform},
-        {"platform_version", r.place.platform_version},
-        {"device", r.place.device}}},
+      {"plugin", parts::plugin_json(r.plugin)},
       {"operation", r.spec.operation},
       {"name", r.spec.name},
       {"artifact",
-       {{"file", r.artifact_file},
-        {"shapes_file", r.shapes_file},
+       {{"file", text(r.artifact_file)},
+        {"shapes_file", text(r.shapes_file)},
         {"bytes", r.spec.artifact_bytes},
         {"digest", r.run.artifact_digest},
         {"jax", r.spec.jax},
@@ -113,7 +92,7 @@ std::string bridge_json(const BridgeReport& r, int indent) {
         {"platforms", r.spec.platforms}}},
       {"inputs",
        {{"seed", r.seed},
-        {"file", r.inputs_file.empty() ? Json(nullptr) : Json(r.inputs_file)},
+        {"file", parts::file_name(r.inputs_file)},
         {"drawn", drawn},
         {"arrays", arrays_json(r.spec.inputs)},
         {"digests", digests}}},
@@ -131,12 +110,12 @@ std::string bridge_json(const BridgeReport& r, int indent) {
        {{"compile", number(r.run.compile_ms)},
         {"transfer", number(r.run.transfer_ms)},
         {"run", number(r.run.run_ms)}}},
-      {"warnings", r.run.warnings},
-      {"check", check_json(r.check)},
+      {"warnings", parts::texts(r.run.warnings)},
+      {"check", parts::check_json(r.check)},
       {"output", {{"digest", r.output_digest}}},
   };
-  // File names need not be UTF-8.
-  return out.dump(indent, ' ', false, Json::error_handler_t::replace);
+  parts::add_digest(out);
+  return out.dump(indent);
 }
 
 std::string bridge_text(const BridgeReport& r) {
@@ -147,9 +126,10 @@ std::string bridge_text(const BridgeReport& r) {
   line("lane", fmt::format("jax_bridge ({}): {} {}, exported by JAX {}",
                            kFamily, r.spec.operation, in_quotes(r.spec.name),
                            in_quotes(r.spec.jax)));
+  const Receipt::Plugin p = r.plugin.value_or(Receipt::Plugin{});
   line("plugin", fmt::format("{}, PJRT {}, {} of platform {}",
-                             in_quotes(r.place.plugin, r.place.plugin.size()),
-                             r.place.api, r.place.device, r.place.platform));
+                             in_quotes(p.file, p.file.size()), p.api, p.device,
+                             p.platform));
   line("inputs",
        fmt::format("{} ({})", arrays_text(r.spec.inputs),
                    r.inputs_file.empty() ? fmt::format("seed {}", r.seed)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "receipt/receipt.h"
@@ -12,7 +13,7 @@ namespace tessera::cli {
 
 struct BridgeReport {
   BridgeSpec spec;
-  XlaPlace place;
+  std::optional<Receipt::Plugin> plugin;
   BridgeRun run;
   std::string artifact_file, shapes_file;
   std::string inputs_file;  // "": drawn from the seed
@@ -22,7 +23,8 @@ struct BridgeReport {
   Receipt::Check check;
 };
 
-// One JSON object; docs/bridge.md explains its fields.
+// One JSON object that ends with a digest of all before it; docs/bridge.md
+// explains its fields.
 std::string bridge_json(const BridgeReport& report, int indent = -1);
 std::string bridge_text(const BridgeReport& report);
 

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/bridge_again.h"
 #include "cli/command.h"
 #include "cli/run_again.h"
 
@@ -24,13 +25,50 @@ struct Options {
 Result<Json> load(const std::string& path) {
   auto text = read_file(path, kMaxReceiptBytes);
   if (!text) return text.error();
-  return read_receipt(*text);
+  return read_any_receipt(*text);
 }
 
 std::string plain(const Json& value) {
   if (!value.is_string()) return value.dump();
   const std::string text = value;
   return in_quotes(text).substr(1, in_quotes(text).size() - 2);
+}
+
+std::string check_text(const Json& check) {
+  if (check["kind"] == "none") return "none";
+  return fmt::format("{}, {} rows, {}", plain(check["kind"]),
+                     plain(check["rows"]),
+                     check["passed"] == true ? "passed" : "FAILED");
+}
+
+std::string digest_text(const Json& r) {
+  const auto digest = check_digest(r);
+  return digest ? plain(r["receipt_digest"]) + ", that of its fields"
+                : "WRONG: " + digest.error().message;
+}
+
+std::string show_bridge(const Json& r) {
+  std::string out;
+  const auto line = [&](std::string_view name, const std::string& text) {
+    out += fmt::format("{:<11} {}\n", name, text);
+  };
+  line("executed", fmt::format("{}, family {}", plain(r["lane"]["executed"]),
+                               plain(r["lane"]["family"])));
+  line("operation",
+       fmt::format("{} {}", plain(r["operation"]), plain(r["name"])));
+  line("artifact",
+       fmt::format("{}, exported by JAX {}, digest {}",
+                   plain(r["artifact"]["file"]), plain(r["artifact"]["jax"]),
+                   plain(r["artifact"]["digest"])));
+  line("plugin",
+       fmt::format("{}, PJRT {}, {}", plain(r["plugin"]["file"]),
+                   plain(r["plugin"]["api"]), plain(r["plugin"]["device"])));
+  line("time", fmt::format("{:.4g} ms", r["ms"]["run"].get<double>()));
+  line("check", check_text(r["check"]));
+  line("key", plain(r["key"]["digest"]));
+  line("output", plain(r["output"]["digest"]));
+  line("digest", digest_text(r));
+  return out;
 }
 
 std::string show_text(const Json& r) {
@@ -83,26 +121,23 @@ std::string show_text(const Json& r) {
                            r["ms"]["total"].get<double>(),
                            r["ms"]["forward"].get<double>(),
                            r["ms"]["backward"].get<double>()));
-  const Json& check = r["check"];
-  line("check",
-       check["kind"] == "none"
-           ? "none"
-           : fmt::format("{}, {} rows, {}", plain(check["kind"]),
-                         plain(check["rows"]),
-                         check["passed"] == true ? "passed" : "FAILED"));
+  line("check", check_text(r["check"]));
   line("contract", plain(r["contract"]));
   line("plan", plain(r["plan"]["digest"]));
   line("output", plain(r["output"]["digest"]));
-  const auto digest = check_digest(r);
-  line("digest", digest ? plain(r["receipt_digest"]) + ", that of its fields"
-                        : "WRONG: " + digest.error().message);
+  line("digest", digest_text(r));
   return out;
 }
 
 Result<int> show(const Options& o) {
   auto receipt = load(o.files[0]);
   if (!receipt) return receipt.error();
-  fmt::print("{}", o.json ? receipt->dump() + "\n" : show_text(*receipt));
+  if (o.json) {
+    fmt::print("{}\n", receipt->dump());
+  } else {
+    fmt::print("{}", is_bridge_receipt(*receipt) ? show_bridge(*receipt)
+                                                 : show_text(*receipt));
+  }
   return kOk;
 }
 
@@ -121,7 +156,9 @@ Result<int> verify(const Options& o) {
   const auto digest = check_digest(*receipt);
   Verdicts v;
   if (digest) {
-    auto verdicts = verify_receipt(*receipt);
+    auto verdicts = is_bridge_receipt(*receipt)
+                        ? verify_bridge_receipt(*receipt)
+                        : verify_receipt(*receipt);
     if (!verdicts) return verdicts.error();
     v = std::move(*verdicts);
   } else {
@@ -179,11 +216,14 @@ Result<int> run(const Options& o) {
   constexpr Verb kVerbs[] = {
       {"show", 1, show}, {"verify", 1, verify}, {"diff", 2, diff}};
   if (o.verb == "schema") {
-    if (!o.files.empty()) {
-      return invalid("cli", "receipt schema takes no file, found {}",
-                     o.files.size());
+    const bool bridge = o.files == std::vector<std::string>{"bridge"};
+    if (!bridge && !o.files.empty()) {
+      return invalid("cli",
+                     "receipt schema takes nothing or the word bridge, found "
+                     "{}",
+                     in_quotes(o.files[0]));
     }
-    fmt::print("{}", receipt_schema());
+    fmt::print("{}", bridge ? bridge_receipt_schema() : receipt_schema());
     return kOk;
   }
   for (const Verb& verb : kVerbs) {
@@ -210,7 +250,9 @@ Work add_receipt(CLI::App& app, CLI::App*& command) {
   command->add_option("what", o->verb, "show, verify, diff or schema")
       ->type_name("VERB")
       ->required();
-  command->add_option("files", o->files, "Of `tessera run --receipt`")
+  command
+      ->add_option("files", o->files,
+                   "Of `tessera run --receipt` or `tessera bridge --receipt`")
       ->type_name("FILE");
   command->add_flag("--json", o->json, "One JSON object on stdout");
   command->footer(

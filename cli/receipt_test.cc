@@ -142,6 +142,68 @@ TEST_F(ReceiptCommand, VerifiesRunsOverTheBridge) {
             "0.35355339059327373, found 1\n");
 }
 
+// Of any operation, whose receipt has a form of its own.
+TEST_F(ReceiptCommand, VerifiesWhatTheBridgeRan) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  const std::string folder = "tests/golden/bridge/";
+  const Arguments bridge = {"bridge",    folder + "small.mlirbc",
+                            "--shapes",  folder + "small.json",
+                            "--cache",   "off",
+                            "--receipt", file("good"),
+                            "--json"};
+  Arguments drawn = bridge, from_file = bridge;
+  drawn.insert(drawn.end(), {"--seed", "7"});
+  from_file.insert(from_file.end(),
+                   {"--check", "--inputs", folder + "small.in.safetensors"});
+  for (const Arguments& how : {drawn, from_file}) {
+    ASSERT_EQ(run(how), 0) << said_ << text_;
+    EXPECT_EQ(verify("good"), 0) << text_ << said_;
+    EXPECT_TRUE(text_.starts_with("verified    its digest, and ")) << text_;
+  }
+  const auto text = read_file(file("good"), 1 << 20);
+  ASSERT_TRUE(text.ok());
+  EXPECT_TRUE(check_receipt(*text).ok());
+  const json good = json::parse(*text);
+  EXPECT_EQ(run({"receipt", "show", file("good")}), 0);
+  EXPECT_NE(text_.find("\noperation   attention small\n"), std::string::npos)
+      << text_;
+  EXPECT_EQ(run({"receipt", "diff", file("good"), file("good")}), 0);
+
+  const std::string ones(32, '1');
+  const std::map<std::string, json> lies = {
+      {"/artifact/digest", ones}, {"/output/digest", ones},
+      {"/key/digest", ones},      {"/inputs/digests/q", ones},
+      {"/operation", "rms_norm"}, {"/compiles", 0},
+      {"/check/rows", 31},        {"/plugin/api", "0.1"}};
+  for (const auto& [field, value] : lies) {
+    forge(good, [&, at = field, to = value](json& r) {
+      r[json::json_pointer(at)] = to;
+    });
+    EXPECT_EQ(verify("forged"), 1) << field << text_ << said_;
+  }
+  // What the form itself refuses.
+  const std::map<std::string, json> malformed = {{"/lane/family", "native"},
+                                                 {"/key/wider", false},
+                                                 {"/ms/run", "inf"},
+                                                 {"/more", 1}};
+  for (const auto& [field, value] : malformed) {
+    forge(good, [&, at = field, to = value](json& r) {
+      r[json::json_pointer(at)] = to;
+    });
+    EXPECT_EQ(verify("forged"), 2) << field << text_;
+    EXPECT_TRUE(said_.starts_with("tessera: [receipt] ")) << said_;
+  }
+  json wrong = good;
+  wrong["ms"]["run"] = 0;
+  ASSERT_TRUE(write_file(file("forged"), wrong.dump()).ok());
+  EXPECT_EQ(verify("forged"), 1);
+  EXPECT_TRUE(text_.starts_with("WRONG       [receipt] receipt_digest must be"))
+      << text_;
+}
+
 TEST_F(ReceiptCommand, VerifiesTrueOnes) {
   for (const Arguments& how :
        {Arguments{},

@@ -93,13 +93,6 @@ bool is_history(const std::string& field) {
          std::end(kHistory);
 }
 
-int64_t count_leaves(const Json& value) {
-  if (!value.is_structured() || value.empty()) return 1;
-  int64_t out = 0;
-  for (const Json& inner : value) out += count_leaves(inner);
-  return out;
-}
-
 // A kernel that was compiled and not run: made again, which needs no plugin.
 Result<Verdicts> verify_compiled(const Json& receipt, const RunFlags& flags,
                                  Verdicts out) {
@@ -189,6 +182,20 @@ Result<void> check_choice(const Json& receipt, const RunOutcome& again,
 }
 
 }  // namespace
+
+int64_t count_leaves(const Json& value) {
+  if (!value.is_structured() || value.empty()) return 1;
+  int64_t out = 0;
+  for (const Json& inner : value) out += count_leaves(inner);
+  return out;
+}
+
+void note_version(const Json& receipt, Verdicts& out) {
+  if (receipt["tessera"] == kVersion) return;
+  out.notes.push_back(
+      fmt::format("it was written by tessera {}, and this is {}",
+                  in_quotes(receipt["tessera"].get<std::string>()), kVersion));
+}
 
 Result<RunFlags> flags_of(const Json& r) {
   RunFlags out;
@@ -296,11 +303,7 @@ Result<Verdicts> compare_again(const Json& receipt, Verdicts out) {
 Result<Verdicts> verify_receipt(const Json& receipt) {
   Verdicts out;
   out.contradictions = contradictions(receipt);
-  if (receipt["tessera"] != kVersion) {
-    out.notes.push_back(fmt::format(
-        "it was written by tessera {}, and this is {}",
-        in_quotes(receipt["tessera"].get<std::string>()), kVersion));
-  }
+  note_version(receipt, out);
   const std::vector<std::string> found = out.contradictions;
   auto compared = compare_again(receipt, std::move(out));
   if (compared || found.empty()) return compared;

@@ -20,6 +20,11 @@ struct Verdicts {
   std::vector<std::string> notes;  // what could not be compared here, and why
   int64_t compared = 0;            // fields
 };
+// A note where another version of the library wrote it.
+void note_version(const Json& receipt, Verdicts& out);
+
+int64_t count_leaves(const Json& value);
+
 // `receipt` is of read_receipt. An error: it could not be run again here.
 Result<Verdicts> verify_receipt(const Json& receipt);
 

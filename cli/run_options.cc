@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "cli/bridge_data.h"
 #include "cli/cache_folder.h"
 #include "cli/numbers.h"
 #include "cli/run_lane.h"
@@ -82,9 +83,6 @@ Result<Dtype> dtype_of(const std::optional<std::string>& flag,
 
 constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
 
-constexpr int64_t kMaxShapes = int64_t{1} << 24;
-constexpr int64_t kMaxArtifact = int64_t{1} << 31;
-
 // Flags that one lane takes, or two.
 struct LaneFlag {
   std::optional<std::string> RunFlags::*flag;
@@ -138,25 +136,21 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
 }
 
 // What the bridge runs must give all that a run compares.
-Result<void> read_artifact(const RunFlags& f, LaneOptions& options) {
+Result<void> read_bridge(const RunFlags& f, LaneOptions& options) {
   if (f.artifact.has_value() != f.shapes.has_value()) {
     return invalid("cli", "--artifact goes with --shapes, found {} alone",
                    f.artifact ? "--artifact" : "--shapes");
   }
   if (!f.artifact) return {};
-  auto text = read_file(*f.shapes, kMaxShapes);
-  if (!text) return text.error();
-  auto spec = parse_bridge_spec(*text);
-  if (!spec) return spec.error();
-  if (!spec->attention || !find_role(*spec, "lse")) {
+  auto artifact = read_artifact(*f.artifact, *f.shapes);
+  if (!artifact) return artifact.error();
+  if (!artifact->spec.attention || !find_role(artifact->spec, "lse")) {
     return invalid("cli",
                    "--artifact must be attention that gives lse, found {} "
                    "without (`tessera bridge` runs any operation)",
-                   in_quotes(spec->name));
+                   in_quotes(artifact->spec.name));
   }
-  auto program = read_file(*f.artifact, kMaxArtifact);
-  if (!program) return program.error();
-  options.artifact = BridgeArtifact{std::move(*program), std::move(*spec)};
+  options.artifact = std::move(*artifact);
   return {};
 }
 
@@ -203,7 +197,7 @@ Result<void> read_lane(const RunFlags& f, RunOptions& o) {
     lanes.push_back(*o.forced);
     if (auto e = check_lane_flags(f, lanes, to_string(*o.forced)); !e) return e;
   }
-  if (auto e = read_artifact(f, o.lane_options); !e) return e.error();
+  if (auto e = read_bridge(f, o.lane_options); !e) return e.error();
   if (auto e = read_cpu(f, o.lane_options.cpu); !e) return e.error();
   return read_xla(f, o.lane_options.xla);
 }

@@ -11,9 +11,12 @@
 namespace tessera {
 
 inline constexpr int kReceiptSchema = 3;
+inline constexpr int kBridgeReceiptSchema = 2;
 
 // The JSON schema, draft 2020-12; docs/receipt.schema.json is the same text.
 std::string_view receipt_schema();
+// Of `tessera bridge`, of any operation; docs/bridge_receipt.schema.json.
+std::string_view bridge_receipt_schema();
 
 // Its form, its digest, and that its fields do not contradict each other.
 // Whether they are true takes running it again: `tessera receipt verify`.

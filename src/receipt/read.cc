@@ -155,8 +155,27 @@ class Validator {
   const Json& root_;
 };
 
-const Json& schema_json() {
+Result<Json> parse_any(std::string_view text) {
+  if (text.size() > static_cast<size_t>(kMaxReceiptBytes)) {
+    return over_limit(kWhere, "a receipt must be at most {} bytes, found {}",
+                      kMaxReceiptBytes, text.size());
+  }
+  return parse_json(text, kWhere);
+}
+
+Result<Json> checked(Result<Json> json, const Json& schema) {
+  if (!json) return json;
+  if (auto e = Validator(schema).check(*json, schema, ""); !e) return e.error();
+  return json;
+}
+
+const Json& run_schema() {
   static const Json schema = Json::parse(receipt_schema());
+  return schema;
+}
+
+const Json& bridge_schema() {
+  static const Json schema = Json::parse(bridge_receipt_schema());
   return schema;
 }
 
@@ -191,15 +210,18 @@ void add_leaves(const Json& value, const std::string& name,
 }  // namespace
 
 Result<Json> read_receipt(std::string_view text) {
-  if (text.size() > static_cast<size_t>(kMaxReceiptBytes)) {
-    return over_limit(kWhere, "a receipt must be at most {} bytes, found {}",
-                      kMaxReceiptBytes, text.size());
-  }
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
-  const Json& schema = schema_json();
-  if (auto e = Validator(schema).check(*json, schema, ""); !e) return e.error();
-  return json;
+  return checked(parse_any(text), run_schema());
+}
+
+Result<Json> read_any_receipt(std::string_view text) {
+  auto json = parse_any(text);
+  if (!json) return json;
+  const bool bridge = is_bridge_receipt(*json);
+  return checked(std::move(json), bridge ? bridge_schema() : run_schema());
+}
+
+bool is_bridge_receipt(const Json& receipt) {
+  return receipt.is_object() && receipt.contains("operation");
 }
 
 std::string receipt_digest(const Json& receipt) {
@@ -220,11 +242,54 @@ Result<void> check_digest(const Json& receipt) {
                  due, receipt[kDigest].get<std::string>());
 }
 
+namespace {
+
+// What must hold, in words, where it does not.
+class Wrongs {
+ public:
+  void operator()(bool holds, std::string text) {
+    if (!holds) found.push_back(std::move(text));
+  }
+  std::vector<std::string> found;
+};
+
+void check_checks(const Json& check, Wrongs& must) {
+  const bool checked = check["kind"] != "none";
+  must(checked == check.contains("passed"),
+       "check must hold its result where there was one");
+  if (checked && check.contains("passed") &&
+      check.contains("max_bound_ratio")) {
+    must(check["passed"] == (check["max_bound_ratio"] <= 1.0),
+         "check.passed must follow from check.max_bound_ratio");
+  }
+}
+
+double programs_found(const Json& r) {
+  return r["compiles"].get<double>() + r["cache_hits"]["memory"].get<double>() +
+         r["cache_hits"]["disk"].get<double>();
+}
+
+std::vector<std::string> bridge_contradictions(const Json& r) {
+  Wrongs must;
+  must(programs_found(r) == 1,
+       fmt::format("compiles and cache hits must come to 1 for a bridge, "
+                   "found {}",
+                   programs_found(r)));
+  const Json& terms = r["key"]["terms"];
+  must(terms.contains("artifact") &&
+           terms["artifact"] == r["artifact"]["digest"],
+       "key.terms.artifact must be artifact.digest");
+  must(r["inputs"]["digests"].size() == r["inputs"]["arrays"].size(),
+       "inputs.digests must be of every input");
+  check_checks(r["check"], must);
+  return must.found;
+}
+
+}  // namespace
+
 std::vector<std::string> contradictions(const Json& r) {
-  std::vector<std::string> out;
-  const auto must = [&](bool holds, std::string text) {
-    if (!holds) out.push_back(std::move(text));
-  };
+  if (is_bridge_receipt(r)) return bridge_contradictions(r);
+  Wrongs must;
   const Json& lane = r["lane"];
   const bool ran = lane["runtime_mode"] == "executed";
   must(ran != lane["executed"].is_null(),
@@ -255,9 +320,7 @@ std::vector<std::string> contradictions(const Json& r) {
        "threads must be there for our own lanes alone");
   if (ran) {
     const size_t programs = r["direction"] == "forward" ? 1 : 2;
-    const double found = r["compiles"].get<double>() +
-                         r["cache_hits"]["memory"].get<double>() +
-                         r["cache_hits"]["disk"].get<double>();
+    const double found = programs_found(r);
     const size_t due = native ? 0 : programs;
     must(r["kernels"].size() == due,
          fmt::format("kernels must be {} of the {} lane", due, executed));
@@ -289,22 +352,14 @@ std::vector<std::string> contradictions(const Json& r) {
        "gflops.useful must be that of pairs.legal and ms");
   must(r["direction"] != "forward" || ms["backward"] == 0,
        "ms.backward must be 0 for a forward run");
-  const Json& check = r["check"];
-  const bool checked = check["kind"] != "none";
-  must(checked == check.contains("passed"),
-       "check must hold its result where there was one");
-  if (checked && check.contains("passed") &&
-      check.contains("max_bound_ratio")) {
-    must(check["passed"] == (check["max_bound_ratio"] <= 1.0),
-         "check.passed must follow from check.max_bound_ratio");
-  }
+  check_checks(r["check"], must);
   std::set<std::string> lanes = {chosen};
   for (const auto& [name, reason] : r["choice"]["rejected"].items()) {
     lanes.insert(name);
   }
   must(lanes.size() == 6 && r["choice"]["rejected"].size() == 5,
        "choice.rejected must give every other lane its reason");
-  return out;
+  return must.found;
 }
 
 std::vector<ReceiptDifference> differences(const Json& a, const Json& b) {
@@ -325,7 +380,7 @@ std::vector<ReceiptDifference> differences(const Json& a, const Json& b) {
 }
 
 Result<void> check_receipt(std::string_view text) {
-  auto receipt = read_receipt(text);
+  auto receipt = read_any_receipt(text);
   if (!receipt) return receipt.error();
   if (auto e = check_digest(*receipt); !e) return e;
   const std::vector<std::string> wrong = contradictions(*receipt);
@@ -339,7 +394,7 @@ Result<std::vector<ReceiptDifference>> diff_receipts(std::string_view a,
   for (const std::string_view text : {a, b}) {
     if (auto e = check_receipt(text); !e) return e.error();
   }
-  return differences(*read_receipt(a), *read_receipt(b));
+  return differences(*read_any_receipt(a), *read_any_receipt(b));
 }
 
 }  // namespace tessera

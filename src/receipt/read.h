@@ -18,6 +18,10 @@ inline constexpr int64_t kMaxReceiptBytes = int64_t{1} << 24;
 // looked at.
 Result<Json> read_receipt(std::string_view text);
 
+// The same of a run's receipt or one of `tessera bridge`.
+Result<Json> read_any_receipt(std::string_view text);
+bool is_bridge_receipt(const Json& receipt);
+
 // Of all fields but the digest itself, however they are ordered or spaced.
 std::string receipt_digest(const Json& receipt);
 

@@ -63,6 +63,9 @@ TEST(ReceiptSchema, IsTheFileInDocs) {
   const auto file = read_file("docs/receipt.schema.json", 1 << 20);
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_EQ(*file, receipt_schema());
+  const auto bridge = read_file("docs/bridge_receipt.schema.json", 1 << 20);
+  ASSERT_TRUE(bridge.ok());
+  EXPECT_EQ(*bridge, bridge_receipt_schema());
 }
 
 // The reader knows just these words of JSON schema.
@@ -89,6 +92,7 @@ void collect(const Json& schema, std::set<std::string>& words) {
 TEST(ReceiptSchema, UsesWordsThatTheReaderKnows) {
   std::set<std::string> words;
   collect(Json::parse(receipt_schema()), words);
+  collect(Json::parse(bridge_receipt_schema()), words);
   EXPECT_EQ(words,
             (std::set<std::string>{
                 "$defs", "$ref", "$schema", "additionalProperties", "anyOf",

@@ -1,34 +1,21 @@
 // receipt/receipt.cc: a receipt as JSON, fields in the order of the header.
 #include "receipt/receipt.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/text.h"
-#include "receipt/read.h"
+#include "receipt/parts.h"
 #include "receipt/routing_json.h"
 
 namespace tessera {
 namespace {
 
 using Ordered = nlohmann::ordered_json;
-
-Ordered number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-
-// The printer refuses text that is not UTF-8, as a file's name may be.
-Ordered text(const std::string& value) {
-  return is_utf8(value) ? value : in_quotes(value, value.size());
-}
-
-Ordered texts(const std::vector<std::string>& values) {
-  Ordered out = Ordered::array();
-  for (const std::string& v : values) out.push_back(text(v));
-  return out;
-}
+using parts::check_json;
+using parts::file_name;
+using parts::number;
+using parts::plugin_json;
+using parts::text;
+using parts::texts;
 
 Ordered request_json(const Receipt::RequestWords& r) {
   Ordered out = {{"mask", texts(r.masks)},
@@ -42,23 +29,10 @@ Ordered request_json(const Receipt::RequestWords& r) {
   return out;
 }
 
-Ordered plugin_json(const std::optional<Receipt::Plugin>& p) {
-  if (!p) return nullptr;
-  return {{"file", text(p->file)},
-          {"api", text(p->api)},
-          {"platform", text(p->platform)},
-          {"platform_version", text(p->platform_version)},
-          {"device", text(p->device)},
-          {"number", p->number}};
-}
-
 Ordered artifact_json(const Receipt::Artifact& a) {
   if (a.digest.empty()) return nullptr;
-  const auto file = [](const std::string& name) {
-    return name.empty() ? Ordered(nullptr) : text(name);
-  };
-  return {{"file", file(a.file)},
-          {"shapes_file", file(a.shapes_file)},
+  return {{"file", file_name(a.file)},
+          {"shapes_file", file_name(a.shapes_file)},
           {"digest", a.digest}};
 }
 
@@ -112,16 +86,6 @@ Ordered machine_json(const Receipt::Machine& m) {
           {"plugins", plugins}};
 }
 
-Ordered check_json(const Receipt::Check& c) {
-  if (c.kind == "none") return {{"kind", c.kind}, {"rows", 0}};
-  return {{"kind", c.kind},
-          {"rows", c.rows},
-          {"max_error", number(c.max_error)},
-          {"max_bound_ratio", number(c.max_bound_ratio)},
-          {"passed", c.passed},
-          {"worst", c.worst}};
-}
-
 }  // namespace
 
 double Receipt::useful_flop() const {
@@ -156,8 +120,7 @@ std::string receipt_json(const Receipt& r, int indent) {
       {"parameters", r.parameters},
       {"direction", r.backward ? "forward+backward" : "forward"},
       {"request", request_json(r.request)},
-      {"plan_file", r.request.plan_file.empty() ? Ordered(nullptr)
-                                                : text(r.request.plan_file)},
+      {"plan_file", file_name(r.request.plan_file)},
       {"facts_digest", r.request.facts_digest},
       {"shape",
        {{"heads", a.heads},
@@ -171,8 +134,7 @@ std::string receipt_json(const Receipt& r, int indent) {
         {"sink_logits", r.shape.sink_logits}}},
       {"inputs",
        {{"seed", r.inputs.seed},
-        {"file",
-         r.inputs.file.empty() ? Ordered(nullptr) : text(r.inputs.file)},
+        {"file", file_name(r.inputs.file)},
         {"drawn", r.inputs.drawn},
         {"digests", digests}}},
       {"contract", r.contract},
@@ -203,7 +165,7 @@ std::string receipt_json(const Receipt& r, int indent) {
        {{"digest", r.output_digest.empty() ? Ordered(nullptr)
                                            : Ordered(r.output_digest)}}},
   };
-  out["receipt_digest"] = receipt_digest(nlohmann::json::parse(out.dump()));
+  parts::add_digest(out);
   return out.dump(indent);
 }
 

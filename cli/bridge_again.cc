@@ -1,0 +1,55 @@
+// cli/bridge_again.cc: a bridge receipt, proved or refuted by running it again.
+#include "cli/bridge_again.h"
+
+#include "cli/bridge_once.h"
+
+namespace tessera::cli {
+namespace {
+
+// What a second run cannot tell: history and time. What compiles and cache hits
+// come to is checked by contradictions().
+constexpr const char* kHistory[] = {"compiles", "cache_hits", "ms", "warnings",
+                                    "receipt_digest"};
+
+BridgeFlags flags_of_bridge(const Json& r) {
+  BridgeFlags out;
+  out.artifact = r["artifact"]["file"];
+  out.shapes = r["artifact"]["shapes_file"];
+  if (r["inputs"]["file"].is_string()) {
+    out.inputs = r["inputs"]["file"];
+  } else {
+    out.seed = r["inputs"]["seed"].dump();
+  }
+  out.plugin = r["plugin"]["file"];
+  out.device = r["plugin"]["number"].dump();
+  out.cache = "off";  // the compiler is asked again
+  out.check = r["check"]["kind"] != "none";
+  return out;
+}
+
+}  // namespace
+
+Result<Verdicts> verify_bridge_receipt(const Json& receipt) {
+  Verdicts out;
+  out.contradictions = contradictions(receipt);
+  auto again = bridge_once(flags_of_bridge(receipt));
+  if (!again) {
+    // What contradicts itself need not run.
+    if (!out.contradictions.empty()) return out;
+    return again.error();
+  }
+  Json found = Json::parse(bridge_json(again->report));
+  Json claimed = receipt;
+  for (const char* name : kHistory) {
+    found.erase(name);
+    claimed.erase(name);
+  }
+  note_version(claimed, out);
+  found.erase("tessera");
+  claimed.erase("tessera");
+  out.compared = count_leaves(found);
+  out.wrong = differences(claimed, found);
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,12 @@
+// cli/bridge_again.h: runs the operation again that a bridge receipt tells of.
+#pragma once
+
+#include "cli/run_again.h"
+
+namespace tessera::cli {
+
+// `receipt` is of read_any_receipt, and is_bridge_receipt() of it. An error: it
+// could not be run again here.
+Result<Verdicts> verify_bridge_receipt(const Json& receipt);
+
+}  // namespace tessera::cli
