@@ -383,12 +383,13 @@ TEST_F(Run, PlanHasATraceToo) {
 }
 
 TEST_F(Run, FlagsGoWithTheirLane) {
+  constexpr const char* kPlugins = "xla or jax_bridge";
   for (const auto& [flag, value, lane] : {std::tuple("--threads", "2", "cpu"),
                                           {"--isa", "avx2", "cpu"},
-                                          {"--plugin", "x.so", "xla"},
-                                          {"--device", "0", "xla"},
+                                          {"--plugin", "x.so", kPlugins},
+                                          {"--device", "0", kPlugins},
                                           {"--method", "dense", "xla"},
-                                          {"--cache", "off", "xla"},
+                                          {"--cache", "off", kPlugins},
                                           {"--max-compiles", "3", "xla"}}) {
     const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
     for (const std::string& with : {other, std::string("reference")}) {

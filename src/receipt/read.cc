@@ -133,9 +133,9 @@ class Validator {
                        path(key));
       }
     }
-    static const Json kNone = Json::object();
+    static const Json none = Json::object();
     const Json& known =
-        schema.contains("properties") ? schema["properties"] : kNone;
+        schema.contains("properties") ? schema["properties"] : none;
     for (const auto& [key, inner] : value.items()) {
       if (known.contains(key)) {
         if (auto e = check(inner, known[key], path(key)); !e) return e;
