@@ -169,10 +169,7 @@ void fill(AttentionData& data, const RaggedBatch& b, const Settings& s,
   data.dtype = s.dtype;
   data.backward = true;
   data.allocate();
-  fill_random(data.q.view(), seed, Stream::q);
-  fill_random(data.k.view(), seed, Stream::k);
-  fill_random(data.v.view(), seed, Stream::v);
-  fill_random(data.dout.view(), seed, Stream::dout);
+  fill_inputs(data, seed);
 }
 
 // Both directions of what a lane wrote.

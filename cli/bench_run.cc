@@ -134,10 +134,7 @@ Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
   data.dtype = row.dtype;
   data.backward = row.direction == Direction::backward;
   data.allocate();
-  fill_random(data.q.view(), 0, Stream::q);
-  fill_random(data.k.view(), 0, Stream::k);
-  fill_random(data.v.view(), 0, Stream::v);
-  if (data.backward) fill_random(data.dout.view(), 0, Stream::dout);
+  fill_inputs(data, 0);
   setup.times.prepare_ms = std::numeric_limits<double>::infinity();
   return {};
 }

@@ -173,10 +173,7 @@ Result<void> bind(Problem& p, const Settings& s) {
   data.dtype = p.dtype;
   data.backward = p.direction == Direction::backward;
   data.allocate();
-  fill_random(data.q.view(), 0, Stream::q);
-  fill_random(data.k.view(), 0, Stream::k);
-  fill_random(data.v.view(), 0, Stream::v);
-  if (data.backward) fill_random(data.dout.view(), 0, Stream::dout);
+  fill_inputs(data, 0);
   return {};
 }
 

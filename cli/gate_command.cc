@@ -51,10 +51,7 @@ struct Times {
 
 void fill(AttentionData& d) {
   d.allocate();
-  fill_random(d.q.view(), 0, Stream::q);
-  fill_random(d.k.view(), 0, Stream::k);
-  fill_random(d.v.view(), 0, Stream::v);
-  if (d.backward) fill_random(d.dout.view(), 0, Stream::dout);
+  fill_inputs(d, 0);
 }
 
 // Ours with what it prepares once a batch; XLA's program alone, without its

@@ -83,4 +83,11 @@ void fill_random(std::span<float> values, uint64_t seed, Stream stream) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = random(i);
 }
 
+void fill_inputs(AttentionData& d, uint64_t seed) {
+  fill_random(d.q.view(), seed, Stream::q);
+  fill_random(d.k.view(), seed, Stream::k);
+  fill_random(d.v.view(), seed, Stream::v);
+  if (d.backward) fill_random(d.dout.view(), seed, Stream::dout);
+}
+
 }  // namespace tessera::cli

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "cli/attention_data.h"
 #include "tessera/tensor.h"
 
 namespace tessera::cli {
@@ -17,5 +18,8 @@ float random_normal(uint64_t seed, Stream stream, uint64_t i);
 // i counts in the order [batch, heads, tokens, dim].
 void fill_random(const MutableTensorView& tensor, uint64_t seed, Stream stream);
 void fill_random(std::span<float> values, uint64_t seed, Stream stream);
+
+// q, k and v, and dout where there is a backward pass.
+void fill_inputs(AttentionData& data, uint64_t seed);
 
 }  // namespace tessera::cli

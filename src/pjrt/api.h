@@ -10,6 +10,7 @@
 #include <pjrt_c_api.h>
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "base/fail.h"
@@ -35,6 +36,19 @@ Function* function_of(const PJRT_Api& api, Function* PJRT_Api::*member) {
 // Takes the error, which is not null, and frees it.
 Error take_error(const PJRT_Api& api, PJRT_Error* error, std::string_view rule,
                  std::string_view subject);
+
+// A program in MLIR, as text or bytecode. A view of `code`, which the plugin
+// only reads, though its type has no const.
+inline PJRT_Program mlir_program(std::string& code) {
+  static constexpr std::string_view kMlir = "mlir";
+  PJRT_Program out = {};
+  out.struct_size = PJRT_Program_STRUCT_SIZE;
+  out.code = code.data();
+  out.code_size = code.size();
+  out.format = kMlir.data();
+  out.format_size = kMlir.size();
+  return out;
+}
 
 // How an error of a call reads: "[pjrt] <rule>, found ... for <subject>".
 struct Purpose {

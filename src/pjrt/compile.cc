@@ -10,7 +10,6 @@
 namespace tessera::pjrt {
 namespace {
 
-constexpr std::string_view kFormat = "mlir";
 constexpr int64_t kUnset = -1;
 
 std::string copy(const char* text, size_t size) {
@@ -65,14 +64,8 @@ void Destroyer<PJRT_Executable>::operator()(PJRT_Executable* object) const {
 
 Result<Executable> compile(const Topology& topology, std::string_view program,
                            const CompileOptions& options) {
-  // The plugin's type has no const; it only reads.
   std::string code(program);
-  PJRT_Program in = {};
-  in.struct_size = PJRT_Program_STRUCT_SIZE;
-  in.code = code.data();
-  in.code_size = code.size();
-  in.format = kFormat.data();
-  in.format_size = kFormat.size();
+  PJRT_Program in = mlir_program(code);
   const std::string bytes = compile_options_bytes(options);
   PJRT_Compile_Args args = {};
   args.topology = topology.handle();

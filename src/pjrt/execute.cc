@@ -14,7 +14,6 @@
 namespace tessera::pjrt {
 namespace {
 
-constexpr std::string_view kFormat = "mlir";
 constexpr std::string_view kWithConfig = "hlo_with_config";
 
 // The types of what comes out.
@@ -179,14 +178,8 @@ Result<Loaded> compile(const Client& client, const Device& device,
                        std::string_view program) {
   TraceSpan span("pjrt", "compile");
   span.note("bytes", static_cast<int64_t>(program.size()));
-  // The plugin's type has no const; it only reads.
   std::string code(program);
-  PJRT_Program in = {};
-  in.struct_size = PJRT_Program_STRUCT_SIZE;
-  in.code = code.data();
-  in.code_size = code.size();
-  in.format = kFormat.data();
-  in.format_size = kFormat.size();
+  PJRT_Program in = mlir_program(code);
   CompileOptions options;
   options.device = device.id;
   const std::string bytes = compile_options_bytes(options);
