@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "base/json_read.h"
@@ -33,6 +35,19 @@ std::string install_command(const pjrt::KnownPlugin& known) {
   return fmt::format("pip install {}", known.install);
 }
 
+// Where `make tpu` puts plugins; nobody's Python runs for lying in a folder.
+constexpr const char* kPython = ".venv/bin/python";
+
+bool is_python_unnamed() {
+  const auto is_set = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value && *value;
+  };
+  std::error_code unknown;
+  return !is_set("TESSERA_PYTHON") && !is_set("VIRTUAL_ENV") &&
+         std::filesystem::exists(kPython, unknown);
+}
+
 Health examine() {
   Health out;
   out.machine = this_machine(false);
@@ -53,6 +68,12 @@ Health examine() {
           {p.name, p.platform, static_cast<int64_t>(p.devices.size())});
     }
     out.plugins.push_back(std::move(p));
+  }
+  if (!out.missing.empty() && is_python_unnamed()) {
+    out.missing.insert(out.missing.begin(),
+                       {"plugins are looked for with the Python of PATH, and "
+                        "there is a .venv here",
+                        fmt::format("export TESSERA_PYTHON={}", kPython)});
   }
   return out;
 }
