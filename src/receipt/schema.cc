@@ -109,7 +109,8 @@ constexpr std::string_view kSchema = R"json({
         "q_offset": {"type": "string"},
         "valid": {"type": "array", "items": {"type": "string"}},
         "max_steps": {"$ref": "#/$defs/count"},
-        "max_width": {"$ref": "#/$defs/count"}
+        "max_width": {"$ref": "#/$defs/count"},
+        "max_union": {"$ref": "#/$defs/count"}
       },
       "required": ["mask", "batch", "q_len", "kv_len", "tile"],
       "additionalProperties": false
