@@ -45,6 +45,7 @@ Result<RequestFlags> request_of(const Json& receipt) {
   out.batch = text_of(options->batch);
   out.max_steps = text_of(options->max_steps);
   out.max_width = text_of(options->max_width);
+  out.max_union = text_of(options->max_union);
   out.q_offset = options->q_offset;
   out.tile = options->tile;
   out.logical_block = options->logical_block;

@@ -38,6 +38,7 @@ Receipt::RequestWords words_of(const RunFlags& flags, const Planned& planned) {
   out.valid = o.valid;
   if (o.max_steps) out.ceilings["max_steps"] = *o.max_steps;
   if (o.max_width) out.ceilings["max_width"] = *o.max_width;
+  if (o.max_union) out.ceilings["max_union"] = *o.max_union;
   out.plan_file = flags.request.plan.value_or("");
   out.facts_digest = facts_digest(planned.resolved.facts.view());
   return out;
