@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -40,13 +41,17 @@ Result<void> check(const Options& o) {
 }
 
 Result<int> show(const Options& o, Resolved resolved, Plan plan, int64_t ns) {
+  std::vector<std::string> of_the_plan = plan.warnings;
   auto report = make_report(std::move(resolved), std::move(plan), ns);
   if (!report) return report.error();
   print_warnings(report->plan);
   if (o.out) {
+    // What the report warns of beside is no part of the plan.
+    std::swap(of_the_plan, report->plan.warnings);
     auto saved = save_plan(*o.out, report->resolved.request,
                            report->resolved.facts.view(), report->plan);
     if (!saved) return saved.error();
+    std::swap(of_the_plan, report->plan.warnings);
   }
   if (o.json) {
     fmt::print("{}\n", report_json(*report, o.lists).dump());
