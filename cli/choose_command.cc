@@ -117,6 +117,13 @@ Work add_choose(CLI::App& app, CLI::App*& command) {
                    "A machine as a JSON object: cpu, threads, isas, plugins "
                    "(each name, platform, devices) [this one]")
       ->type_name("FILE");
+  command
+      ->add_option("--artifact", o->run.artifact,
+                   "What JAX exported for this request, which its bridge may "
+                   "run")
+      ->type_name("FILE");
+  command->add_option("--shapes", o->run.shapes, "The JSON beside the artifact")
+      ->type_name("FILE");
   command->add_flag("--compile-only", o->compile_only,
                     "Nothing is to run: what compiles it ahead of time");
   command->add_flag("--json", o->json, "One JSON object on stdout");

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
@@ -60,6 +61,94 @@ class ReceiptCommand : public ::testing::Test {
       ::testing::TempDir() + "tessera_receipt_" + std::to_string(getpid());
   std::string said_, text_;
 };
+
+// A run that routed by itself says how, so it is routed again.
+TEST_F(ReceiptCommand, VerifiesRoutedRuns) {
+  const Arguments routed = {
+      "--mask",        "causal & documents & routed(top=3, block=4)",
+      "--kv-heads",    "1",
+      "--rule",        "query-head",
+      "--meaning",     "union",
+      "--compression", "4",
+      "--stride",      "4",
+      "--query-tile",  "16",
+      "--kv-tile",     "16",
+      "--meta-ratio",  "2",
+      "--top-metas",   "2",
+      "--hierarchical"};
+  const json good = make(routed);
+  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  const std::map<std::string, json> lies = {{"sink_blocks", 1},
+                                            {"meaning", "exact"},
+                                            {"top_metas", 1},
+                                            {"rule", "kv-head"}};
+  for (const auto& [name, value] : lies) {
+    forge(good, [&, key = name, to = value](json& r) {
+      r["routing"]["settings"][key] = to;
+    });
+    EXPECT_EQ(verify("forged"), 1) << name << text_ << said_;
+  }
+  forge(good, [](json& r) { r["routing"]["widest_union"] = 1; });
+  EXPECT_EQ(verify("forged"), 1) << text_ << said_;
+}
+
+// Picks that were drawn, and a saved plan of them.
+TEST_F(ReceiptCommand, VerifiesRunsOverGivenPicks) {
+  make({"--mask", "causal & documents & routed(top=3, block=4)", "--picks",
+        "clustered:dim=8", "--meaning", "union", "--query-tile", "16",
+        "--max-union", "8"});
+  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+}
+
+// Attention that JAX exported is a lane like any other.
+TEST_F(ReceiptCommand, VerifiesRunsOverTheBridge) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  const Arguments bridged = {"run",
+                             "--mask",
+                             "causal & window(5, 0) & documents",
+                             "--q-len",
+                             "16",
+                             "--docs",
+                             "lengths:6,10",
+                             "--heads",
+                             "2",
+                             "--kv-heads",
+                             "1",
+                             "--head-dim",
+                             "8",
+                             "--softcap",
+                             "2",
+                             "--lane",
+                             "jax_bridge",
+                             "--artifact",
+                             "tests/golden/bridge/small.mlirbc",
+                             "--shapes",
+                             "tests/golden/bridge/small.json",
+                             "--check",
+                             "--cache",
+                             "off",
+                             "--json",
+                             "--receipt",
+                             file("good")};
+  ASSERT_EQ(run(bridged), 0) << said_ << text_;
+  const json good = json::parse(text_);
+  EXPECT_EQ(good["check"]["passed"], true);
+  EXPECT_EQ(good["artifact"]["file"], "tests/golden/bridge/small.mlirbc");
+  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  forge(good, [](json& r) { r["artifact"]["digest"] = std::string(32, 'a'); });
+  EXPECT_EQ(verify("forged"), 1) << text_ << said_;
+  forge(good, [](json& r) { r["artifact"]["file"] = nullptr; });
+  EXPECT_EQ(verify("forged"), 2) << text_ << said_;
+  Arguments other = bridged;
+  other.insert(other.end(), {"--scale", "1"});
+  EXPECT_EQ(run(other), 2);
+  EXPECT_EQ(said_,
+            "tessera: [bridge] scale must be the artifact's "
+            "0.35355339059327373, found 1\n");
+}
 
 TEST_F(ReceiptCommand, VerifiesTrueOnes) {
   for (const Arguments& how :

@@ -8,6 +8,7 @@
 
 #include "cli/route_report.h"
 #include "receipt/routing.h"
+#include "receipt/routing_json.h"
 #include "tessera/layouts.h"
 
 namespace tessera::cli {
@@ -163,7 +164,7 @@ json report_json(const PlanReport& r, bool lists) {
   }
   if (r.picks) {
     out["picks"] = picks_json(*r.picks);
-    out["phases"] = phases_json();
+    out["phases"] = route_phases_json();
   }
   if (lists) {
     out["forward"] = lists_json(p.forward, p.heads);

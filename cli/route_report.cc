@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/report.h"
+#include "receipt/routing_json.h"
 
 namespace tessera::cli {
 namespace {
@@ -111,17 +112,6 @@ void each_stage(const RouteReport& r, Visit&& visit) {
 
 }  // namespace
 
-json phases_json() {
-  json out = json::array();
-  for (const RoutePhase& p : route_phases()) {
-    out.push_back(
-        {{"name", p.name},
-         {"stages", p.stages},
-         {"gradient", p.differentiable ? "differentiable" : "stop_gradient"}});
-  }
-  return out;
-}
-
 std::string phases_text() {
   std::string out;
   for (const RoutePhase& p : route_phases()) {
@@ -132,13 +122,13 @@ std::string phases_text() {
 }
 
 json picks_json(const Receipt::Routing& p) {
-  return {{"meaning", p.meaning},
-          {"block", p.block},
+  return {{"meaning", to_string(p.settings.meaning)},
+          {"block", p.settings.block},
           {"heads", p.heads},
-          {"slots", p.top},
+          {"slots", p.settings.top},
           {"picks", p.picks},
           {"union",
-           {{"query_tile", p.query_tile},
+           {{"query_tile", p.settings.query_tile},
             {"tile_rows", p.tile_rows},
             {"blocks", p.union_blocks},
             {"widest", p.widest_union},
@@ -149,8 +139,9 @@ std::string picks_text(const Receipt::Routing& p) {
   return fmt::format(
       "{}: {} of blocks of {} keys, {} head{} pick; unions of {:.2f} blocks a "
       "tile row, {} in the widest, capacity {}",
-      p.meaning, p.picks, p.block, p.heads, p.heads == 1 ? "" : "s",
-      part(p.union_blocks, p.tile_rows), p.widest_union, p.union_capacity);
+      to_string(p.settings.meaning), p.picks, p.settings.block, p.heads,
+      p.heads == 1 ? "" : "s", part(p.union_blocks, p.tile_rows),
+      p.widest_union, p.union_capacity);
 }
 
 std::string route_text(const RouteReport& r) {
@@ -216,26 +207,13 @@ json route_json(const RouteReport& r) {
       {"kv_len", r.request.kv_len},
       {"inputs", r.inputs},
       {"threads", r.threads},
-      {"settings",
-       {{"rule", to_string(s.rule)},
-        {"top", s.top},
-        {"block", s.block},
-        {"compression", s.compression},
-        {"stride", s.stride},
-        {"query_tile", s.query_tile},
-        {"kv_tile", s.kv_tile},
-        {"sink_blocks", s.sink_blocks},
-        {"hierarchical", s.hierarchical},
-        {"meta_ratio", s.meta_ratio},
-        {"top_metas", s.top_metas},
-        {"union_by", to_string(s.union_method)},
-        {"meaning", to_string(s.meaning)}}},
+      {"settings", route_settings_json(s)},
       {"stages", stages},
-      {"phases", phases_json()},
+      {"phases", route_phases_json()},
       {"warnings", r.result.warnings},
   };
   if (const int64_t most = r.request.ceilings.max_union; most > 0) {
-    out["settings"]["max_union"] = most;
+    out["max_union"] = most;
   }
   if (r.recall) {
     out["recall"] = {{"picks", r.recall->picks},

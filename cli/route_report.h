@@ -33,8 +33,6 @@ struct RouteReport {
 std::string route_text(const RouteReport& report);
 nlohmann::json route_json(const RouteReport& report);
 
-// Phases with their stages, and which of them is differentiable.
-nlohmann::json phases_json();
 std::string phases_text();
 
 // The picks of a plan: what attention does with them, and their unions.

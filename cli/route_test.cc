@@ -221,8 +221,8 @@ TEST_F(RouteCommand, PlansRecordTheMeaning) {
         said({"run", "--plan", file("plan"), "--heads", "4", "--kv-heads", "2",
               "--head-dim", "16", "--backward", "--check", "--json"}));
     ASSERT_EQ(code_, 0) << errors_;
-    EXPECT_EQ(ran["routing"]["rule"], "given");
-    EXPECT_EQ(ran["routing"]["meaning"], meaning);
+    EXPECT_EQ(ran["routing"]["given"], true);
+    EXPECT_EQ(ran["routing"]["settings"]["meaning"], meaning);
     EXPECT_EQ(ran["routing"]["union_capacity"], 12);
     EXPECT_EQ(ran["routing"]["phases"], plan["phases"]);
     EXPECT_TRUE(ran["check"]["passed"].get<bool>());
@@ -316,7 +316,7 @@ TEST_F(RouteCommand, RunRoutesByItself) {
                           "--meaning",     meaning,
                           "--backward",    "--check"}));
     ASSERT_EQ(code_, 0) << errors_;
-    EXPECT_EQ(r["routing"]["meaning"], meaning);
+    EXPECT_EQ(r["routing"]["settings"]["meaning"], meaning);
     EXPECT_EQ(r["routing"]["phases"].size(), 3U);
     EXPECT_EQ(r["routing"]["heads"], 2);
     EXPECT_TRUE(r["check"]["passed"].get<bool>());

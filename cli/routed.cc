@@ -84,14 +84,9 @@ Result<void> draw(const DrawnInputs& d, const RouteSettings& s,
 }
 
 Receipt::Routing record_of(const RouteResult& r, bool given) {
-  const RouteSettings& s = r.settings;
   const RouteCounts& c = r.counts;
-  return {given ? "given" : std::string(to_string(s.rule)),
-          std::string(to_string(s.meaning)),
-          s.top,
-          s.block,
-          s.query_tile,
-          s.hierarchical,
+  return {given,
+          r.settings,
           r.heads,
           c.picks,
           c.removed_invalid + c.removed_documents + c.removed_future,

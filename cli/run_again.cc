@@ -57,6 +57,41 @@ Result<RequestFlags> request_of(const Json& receipt) {
   return out;
 }
 
+// The settings of a router; of picks that were given to it, those that judging
+// them reads.
+RouteFlags router_of(const Json& receipt, const RequestFlags& request) {
+  RouteFlags out;
+  Request masks;
+  for (const std::string& text : request.masks) {
+    auto mask = parse_mask(text);
+    if (mask) masks.masks.push_back(std::move(*mask));
+  }
+  if (receipt["routing"].is_null() || !names_router(masks)) return out;
+  const Json& s = receipt["routing"]["settings"];
+  const bool given = receipt["routing"]["given"].get<bool>();
+  const std::pair<const char*, std::optional<std::string>*> fields[] = {
+      {"rule", &out.rule},
+      {"compression", &out.compression},
+      {"stride", &out.stride},
+      {"query_tile", &out.query_tile},
+      {"kv_tile", &out.kv_tile},
+      {"sink_blocks", &out.sink_blocks},
+      {"meta_ratio", &out.meta_ratio},
+      {"top_metas", &out.top_metas},
+      {"union_by", &out.union_by},
+      {"meaning", &out.meaning}};
+  for (const auto& [name, flag] : fields) {
+    const std::string_view field = name;
+    const bool judges =
+        field == "query_tile" || field == "union_by" || field == "meaning";
+    if (given && !judges) continue;
+    *flag = s[name].is_string() ? s[name].get<std::string>() : s[name].dump();
+  }
+  out.hierarchical = !given && s["hierarchical"].get<bool>();
+  out.strict = s["strict"].get<bool>();
+  return out;
+}
+
 bool is_in(const Json& array, std::string_view text) {
   return std::find(array.begin(), array.end(), text) != array.end();
 }
@@ -126,16 +161,9 @@ Result<Verdicts> verify_compiled(const Json& receipt, const RunFlags& flags,
 }
 
 // The choice, made again from the machine that the receipt tells of.
-Result<void> check_choice(const Json& receipt, const RunFlags& flags,
+Result<void> check_choice(const Json& receipt, const RunOutcome& again,
                           Verdicts& out) {
-  auto options = read_run_options(flags);
-  if (!options) return options.error();
-  auto planned = load_planned(flags.request);
-  if (!planned) return planned.error();
-  const Request& request = planned->resolved.request;
-  const RequestFeatures features =
-      features_of(request, planned->resolved.facts.view(), options->data.shape,
-                  call_features(*options));
+  const RequestFeatures& features = again.features;
   const Machine machine = machine_of(receipt);
   auto gate = gate_of(receipt);
   if (!gate) return gate.error();
@@ -146,7 +174,7 @@ Result<void> check_choice(const Json& receipt, const RunFlags& flags,
     if (!lane) return lane.error();
     due = by_name(*lane, features, machine);
   } else {
-    auto choice = choose(features, plan_facts(planned->plan), machine, *gate);
+    auto choice = choose(features, again.plan, machine, *gate);
     if (choice) {
       due = std::move(*choice);
     } else {
@@ -157,12 +185,12 @@ Result<void> check_choice(const Json& receipt, const RunFlags& flags,
   Receipt told;
   told.choice = tell(due);
   told.lane.chosen = to_string(due.lane);
-  const Json again = Json::parse(receipt_json(told));
+  const Json found_choice = Json::parse(receipt_json(told));
   Json claimed = Json::object(), found = Json::object();
   claimed["choice"] = receipt["choice"];
-  found["choice"] = again["choice"];
+  found["choice"] = found_choice["choice"];
   claimed["lane"]["chosen"] = receipt["lane"]["chosen"];
-  found["lane"]["chosen"] = again["lane"]["chosen"];
+  found["lane"]["chosen"] = found_choice["lane"]["chosen"];
   out.compared += count_leaves(found);
   for (ReceiptDifference& d : differences(claimed, found)) {
     out.wrong.push_back(std::move(d));
@@ -177,6 +205,7 @@ Result<RunFlags> flags_of(const Json& r) {
   auto request = request_of(r);
   if (!request) return request.error();
   out.request = std::move(*request);
+  out.route = router_of(r, out.request);
   const Json& inputs = r["inputs"];
   const Json& shape = r["shape"];
   if (inputs["file"].is_string()) {
@@ -206,13 +235,23 @@ Result<RunFlags> flags_of(const Json& r) {
     if (r["isa"].is_string()) out.isa = r["isa"];
     if (r["threads"].is_number()) out.threads = number(r["threads"]);
   }
-  if (*out.lane == "xla") {
+  if (*out.lane == "xla" && r["method"].is_string()) out.method = r["method"];
+  if (*out.lane == "xla" || *out.lane == "jax_bridge") {
     if (r["plugin"].is_object()) {
       out.plugin = r["plugin"]["file"];
       out.device = number(r["plugin"]["number"]);
     }
-    if (r["method"].is_string()) out.method = r["method"];
     out.cache = "off";  // the compiler is asked again
+  }
+  const Json& artifact = r["artifact"];
+  if (*out.lane == "jax_bridge" && artifact.is_object()) {
+    if (!artifact["file"].is_string() || !artifact["shapes_file"].is_string()) {
+      return unavailable("receipt",
+                         "to run it again, its artifact and shapes must be in "
+                         "files, found none");
+    }
+    out.artifact = artifact["file"];
+    out.shapes = artifact["shapes_file"];
   }
   return out;
 }
@@ -258,15 +297,7 @@ Result<Verdicts> compare_again(const Json& receipt, Verdicts out) {
           {fmt::format("lane.{}", field), was.dump(), is.dump()});
     }
   }
-  RunFlags asked = *flags;
-  asked.lane.reset();
-  asked.isa.reset();
-  asked.threads.reset();
-  asked.plugin.reset();
-  asked.device.reset();
-  asked.method.reset();
-  asked.cache.reset();
-  if (auto e = check_choice(receipt, asked, out); !e) return e.error();
+  if (auto e = check_choice(receipt, *again, out); !e) return e.error();
   return out;
 }
 

@@ -34,6 +34,8 @@ double more_bytes(LaneId lane, const AttentionData& d,
                   const LaneOptions& options) {
   // fp64 beside every array.
   if (lane == LaneId::reference) return 2 * f32_bytes(d);
+  // A CPU plugin's buffers lie in this machine's memory.
+  if (lane == LaneId::jax_bridge) return data_bytes(d).all;
   if (lane != LaneId::xla) {
     // Backward sums dq in fp32: at most a quarter of q, out, dout and dq.
     return d.backward ? 0.25 * f32_bytes(d) : 0;

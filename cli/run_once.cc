@@ -140,13 +140,13 @@ Result<Chosen> choose_lane(const RunFlags& flags, RunOptions& o,
     return out;
   }
   out.choice = std::move(*choice);
-  std::vector<LaneId> lanes = {out.choice.lane};
-  lanes.insert(lanes.end(), o.fallback.begin(), o.fallback.end());
+  std::vector<LaneId> lanes = o.fallback;
+  lanes.push_back(out.choice.lane);
   auto e = check_lane_flags(
       flags, lanes,
       fmt::format("auto, which chose {}", to_string(out.choice.lane)));
   if (!e) return e.error();
-  if (out.choice.lane == LaneId::xla) {
+  if (!out.choice.plugin.empty()) {
     XlaOptions& xla = o.lane_options.xla;
     if (!flags.plugin) xla.plugin = out.choice.plugin;
     if (!flags.method) xla.method = out.choice.method;
@@ -160,6 +160,7 @@ CallFeatures call_features(const RunOptions& o) {
   CallFeatures out;
   out.dtype = o.data.dtype;
   out.backward = o.data.backward;
+  out.bridge_artifact = o.lane_options.artifact.has_value();
   out.sink_logits = o.sink_logits || (o.inputs && o.inputs->has("sink_logits"));
   return out;
 }
@@ -200,7 +201,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
     auto record = route_picks(flags.route, source, arrays, route,
                               loaded->resolved, route_ms);
     if (!record) return record.error();
-    routing = std::move(*record);
+    routing = *record;
   }
   double plan_ms = 0;
   auto planned = plan_request(std::move(*loaded), o, plan_ms);
@@ -210,7 +211,8 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   const Plan& plan = planned->plan;
   const RequestFeatures features =
       features_of(request, facts, data.shape, call_features(o));
-  auto chosen = choose_lane(flags, o, features, plan_facts(plan));
+  const PlanFacts tiles = plan_facts(plan);
+  auto chosen = choose_lane(flags, o, features, tiles);
   if (!chosen) return chosen.error();
   if (auto e = check_memory(flags, o, chosen->choice.lane); !e) {
     return e.error();
@@ -248,9 +250,9 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   if (!routing) {
     auto given = given_routing(request, facts, plan);
     if (!given) return given.error();
-    routing = std::move(*given);
+    routing = *given;
   }
-  receipt.routing = std::move(routing);
+  receipt.routing = routing;
   {
     const TraceSpan span("run", "digest");
     receipt.output_digest = output_digest(data);
@@ -260,7 +262,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }
-  return RunOutcome{std::move(receipt), std::move(data)};
+  return RunOutcome{std::move(receipt), features, tiles, std::move(data)};
 }
 
 }  // namespace tessera::cli

@@ -12,6 +12,8 @@ CallFeatures call_features(const RunOptions& options);
 
 struct RunOutcome {
   Receipt receipt;
+  RequestFeatures features;  // what the choice was made from
+  PlanFacts plan;
   AttentionData data;
 };
 // Plans, chooses a lane, runs it and checks it where that was asked for. Writes

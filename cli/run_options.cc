@@ -82,20 +82,25 @@ Result<Dtype> dtype_of(const std::optional<std::string>& flag,
 
 constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
 
-// Flags that one lane takes.
+constexpr int64_t kMaxShapes = int64_t{1} << 24;
+constexpr int64_t kMaxArtifact = int64_t{1} << 31;
+
+// Flags that one lane takes, or two.
 struct LaneFlag {
   std::optional<std::string> RunFlags::*flag;
   std::string_view name;
   LaneId lane;
+  LaneId other = lane;
 };
 constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::threads, "--threads", LaneId::cpu},
     {&RunFlags::isa, "--isa", LaneId::cpu},
-    {&RunFlags::plugin, "--plugin", LaneId::xla},
-    {&RunFlags::device, "--device", LaneId::xla},
+    {&RunFlags::plugin, "--plugin", LaneId::xla, LaneId::jax_bridge},
+    {&RunFlags::device, "--device", LaneId::xla, LaneId::jax_bridge},
     {&RunFlags::method, "--method", LaneId::xla},
-    {&RunFlags::cache, "--cache", LaneId::xla},
+    {&RunFlags::cache, "--cache", LaneId::xla, LaneId::jax_bridge},
     {&RunFlags::max_compiles, "--max-compiles", LaneId::xla},
+    {&RunFlags::artifact, "--artifact", LaneId::jax_bridge},
 };
 
 Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
@@ -132,9 +137,34 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   return {};
 }
 
+// What the bridge runs must give all that a run compares.
+Result<void> read_artifact(const RunFlags& f, LaneOptions& options) {
+  if (f.artifact.has_value() != f.shapes.has_value()) {
+    return invalid("cli", "--artifact goes with --shapes, found {} alone",
+                   f.artifact ? "--artifact" : "--shapes");
+  }
+  if (!f.artifact) return {};
+  auto text = read_file(*f.shapes, kMaxShapes);
+  if (!text) return text.error();
+  auto spec = parse_bridge_spec(*text);
+  if (!spec) return spec.error();
+  if (!spec->attention || !find_role(*spec, "lse")) {
+    return invalid("cli",
+                   "--artifact must be attention that gives lse, found {} "
+                   "without (`tessera bridge` runs any operation)",
+                   in_quotes(spec->name));
+  }
+  auto program = read_file(*f.artifact, kMaxArtifact);
+  if (!program) return program.error();
+  options.artifact = BridgeArtifact{std::move(*program), std::move(*spec)};
+  return {};
+}
+
 Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
   std::string names;
   for (const Runner& runner : runners()) {
+    // Nothing falls back to what means something else.
+    if (flag != "--lane" && !facts_of(runner.lane).same_meaning) continue;
     if (text == to_string(runner.lane)) return runner.lane;
     names += fmt::format(", {}", to_string(runner.lane));
   }
@@ -169,10 +199,11 @@ Result<void> read_lane(const RunFlags& f, RunOptions& o) {
     o.gate = std::move(*gate);
   }
   if (o.forced) {
-    std::vector<LaneId> lanes = {*o.forced};
-    lanes.insert(lanes.end(), o.fallback.begin(), o.fallback.end());
+    std::vector<LaneId> lanes = o.fallback;
+    lanes.push_back(*o.forced);
     if (auto e = check_lane_flags(f, lanes, to_string(*o.forced)); !e) return e;
   }
+  if (auto e = read_artifact(f, o.lane_options); !e) return e.error();
   if (auto e = read_cpu(f, o.lane_options.cpu); !e) return e.error();
   return read_xla(f, o.lane_options.xla);
 }
@@ -181,7 +212,7 @@ Result<void> read_lane(const RunFlags& f, RunOptions& o) {
 
 Result<void> open_early(RunOptions& o) {
   if (!o.fallback.empty()) return {};
-  if (o.forced != LaneId::reference) {
+  if (o.forced != LaneId::reference && o.forced != LaneId::jax_bridge) {
     auto e = check_dims(o.data, o.forced ? to_string(*o.forced) : "auto");
     if (!e) return e;
   }
@@ -193,10 +224,15 @@ Result<void> check_lane_flags(const RunFlags& f,
                               const std::vector<LaneId>& lanes,
                               std::string_view asked) {
   for (const LaneFlag& l : kLaneFlags) {
-    if (f.*l.flag &&
-        std::find(lanes.begin(), lanes.end(), l.lane) == lanes.end()) {
-      return invalid("cli", "{} goes with --lane {}, found --lane {}", l.name,
-                     to_string(l.lane), asked);
+    const auto takes = [&](LaneId lane) {
+      return lane == l.lane || lane == l.other;
+    };
+    if (f.*l.flag && std::none_of(lanes.begin(), lanes.end(), takes)) {
+      return invalid(
+          "cli", "{} goes with --lane {}{}, found --lane {}", l.name,
+          to_string(l.lane),
+          l.other == l.lane ? "" : fmt::format(" or {}", to_string(l.other)),
+          asked);
     }
   }
   return {};
@@ -296,8 +332,8 @@ void add_run_flags(CLI::App& command, RunFlags& f) {
       kShapeGroup);
   add("--lane", f.lane, "NAME",
       "cpu, reference (dense, fp64), xla (the compiler of a PJRT plugin), "
-      "which "
-      "then runs or fails; or auto, which `tessera choose` explains [auto]",
+      "jax_bridge (what JAX exported), which then runs or fails; or auto, "
+      "which `tessera choose` explains [auto]",
       kRunGroup);
   add("--fallback", f.fallback, "NAME[,NAME...]",
       "Lanes that may step in, in this order, where the lane does not start "
@@ -312,7 +348,8 @@ void add_run_flags(CLI::App& command, RunFlags& f) {
       "[TESSERA_ISA, or the best]",
       kRunGroup);
   add("--plugin", f.plugin, "NAME",
-      "Of the xla lane: a file or a known name [xla_cpu_pjrt]", kRunGroup);
+      "Of the xla lane or the bridge: a file or a known name [xla_cpu_pjrt]",
+      kRunGroup);
   add("--device", f.device, "N", "Of the plugin's devices [0]", kRunGroup);
   add("--method", f.method, "NAME",
       "Of the xla lane: worklist, chunked or dense [worklist]", kRunGroup);
@@ -322,6 +359,9 @@ void add_run_flags(CLI::App& command, RunFlags& f) {
       kRunGroup);
   add("--max-compiles", f.max_compiles, "N",
       "Of the xla lane, 0 is no limit: one more is an error [0]", kRunGroup);
+  add("--artifact", f.artifact, "FILE",
+      "Of --lane jax_bridge: attention as jax.export serializes it", kRunGroup);
+  add("--shapes", f.shapes, "FILE", "The JSON beside the artifact", kRunGroup);
   command
       .add_flag("--check", f.check,
                 "Compare with fp64: everything where it is small, else "

@@ -117,6 +117,8 @@ Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
   r.shape.layout = to_string(d.layout);
   r.shape.sink_logits = d.sink_logits.has_value();
   r.inputs = inputs_of(flags, o);
+  r.artifact.file = flags.artifact.value_or("");
+  r.artifact.shapes_file = flags.shapes.value_or("");
   r.contract = contract->key;
   r.plan_digest = plan_digest(planned.plan);
   r.pairs_legal = legal_pairs(planned.plan, d.shape.heads);
@@ -151,15 +153,21 @@ std::string run_text(const Receipt& r) {
                        ? ""
                        : fmt::format(", values {}", s.v_head_dim),
                    r.shape.dtype, r.shape.layout));
+  const bool counted = r.lane.executed != "jax_bridge";
   if (r.tiles_run + r.tiles_skipped > 0) {
     line("tiles",
          fmt::format("{} run, {} skipped", r.tiles_run, r.tiles_skipped));
   } else {
-    line("tiles", "none: this lane goes pair by pair");
+    line("tiles", counted ? "none: this lane goes pair by pair"
+                          : "not counted: the program is JAX's");
   }
-  line("pairs", fmt::format("{} legal, {} scored",
-                            with_unit(static_cast<double>(r.pairs_legal)),
-                            with_unit(static_cast<double>(r.pairs_run))));
+  const auto pairs = [](int64_t n) {
+    return with_unit(static_cast<double>(n));
+  };
+  line("pairs",
+       fmt::format(
+           "{} legal{}", pairs(r.pairs_legal),
+           counted ? fmt::format(", {} scored", pairs(r.pairs_run)) : ""));
   if (r.plugin) {
     line("programs",
          fmt::format("{} compiled, {} from memory, {} from disk", r.compiles,
@@ -168,12 +176,14 @@ std::string run_text(const Receipt& r) {
   if (r.routing) {
     const Receipt::Routing& n = *r.routing;
     line("routing",
-         fmt::format("{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
-                     "{} at most, for {} queries, in {}",
-                     n.rule, n.top, n.block, n.meaning,
-                     static_cast<double>(n.union_blocks) /
-                         static_cast<double>(n.tile_rows),
-                     n.widest_union, n.query_tile, time_text(r.route_ms)));
+         fmt::format(
+             "{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
+             "{} at most, for {} queries, in {}",
+             n.given ? "given" : to_string(n.settings.rule), n.settings.top,
+             n.settings.block, to_string(n.settings.meaning),
+             static_cast<double>(n.union_blocks) /
+                 static_cast<double>(n.tile_rows),
+             n.widest_union, n.settings.query_tile, time_text(r.route_ms)));
   }
   line("time",
        fmt::format("{}prepare {}, {}forward {}{}",

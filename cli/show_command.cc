@@ -19,6 +19,7 @@
 #include "cli/route_report.h"
 #include "cli/terminal.h"
 #include "receipt/routing.h"
+#include "receipt/routing_json.h"
 
 namespace tessera::cli {
 namespace {
@@ -75,7 +76,7 @@ Result<int> run(Options o) {
   const auto with_picks = [&](nlohmann::json out) {
     if (*picks) {
       out["picks"] = picks_json(**picks);
-      out["phases"] = phases_json();
+      out["phases"] = route_phases_json();
     }
     return out.dump();
   };

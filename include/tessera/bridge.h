@@ -65,6 +65,12 @@ struct BridgeSpec {
 
 Result<BridgeSpec> parse_bridge_spec(std::string_view json);
 
+// A program and what its file of shapes says of it.
+struct BridgeArtifact {
+  std::string program;
+  BridgeSpec spec;
+};
+
 // The array of that role, among inputs and outputs; null where there is none.
 const BridgeArray* find_role(const BridgeSpec& spec, std::string_view role);
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/attention.h"
+#include "tessera/bridge.h"
 #include "tessera/dispatch.h"
 #include "tessera/facts.h"
 #include "tessera/plan.h"
@@ -32,8 +33,10 @@ struct AttentionOptions {
   std::optional<LaneId> lane;    // that one or an error; absent: the rules
   std::vector<LaneId> fallback;  // that may step in, in order; empty: none
   CpuOptions cpu;
-  // Plugin and method are the choice's where the rules chose the lane.
+  // Plugin and method are the choice's where the rules chose the lane. Plugin,
+  // device and cache are those of the jax_bridge lane too.
   XlaOptions xla;
+  std::optional<BridgeArtifact> artifact;  // of the jax_bridge lane
   GateTable gate;
   std::optional<Machine> machine;  // absent: this one, looked at when needed
   bool input_digests = false;      // in the receipt; takes reading them all
@@ -44,8 +47,10 @@ struct AttentionRun {
   Choice choice;
   LaneId executed = LaneId::cpu;
   std::optional<std::string> fallback;  // why `executed` is not choice.lane
-  int64_t tiles_run = 0, tiles_skipped = 0, pairs_run = 0;  // by the lane
-  std::string receipt;                                      // JSON
+  // Counted by the lane: the reference has no tiles, and of a bridge's program
+  // nothing can be counted.
+  int64_t tiles_run = 0, tiles_skipped = 0, pairs_run = 0;
+  std::string receipt;  // JSON
 };
 
 // Keeps what is worth keeping between calls: lanes that are open, with their

@@ -261,7 +261,7 @@ Candidate by_row(const GateRow& row) {
 std::string behind(const LaneFacts& lane, const Choice& choice) {
   if (!lane.automatic) {
     return lane.same_meaning ? "it runs only where it is asked for by name"
-                             : "it runs an artifact that is named, none here";
+                             : "an artifact runs where it is asked for by name";
   }
   return fmt::format("it could, but {} comes first", to_string(choice.lane));
 }

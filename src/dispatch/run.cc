@@ -19,11 +19,13 @@
 namespace tessera {
 namespace {
 
-RequestFeatures features_of_call(const RunCall& call) {
+RequestFeatures features_of_call(const RunCall& call,
+                                 const AttentionOptions& options) {
   CallFeatures features;
   features.dtype = call.forward.q.dtype;
   features.sink_logits = call.forward.sink_logits.has_value();
   features.backward = call.backward != nullptr;
+  features.bridge_artifact = options.artifact.has_value();
   return features_of(call.request, call.facts, call.shape, features);
 }
 
@@ -186,6 +188,12 @@ Result<void> check_call(const RunCall& c) {
   return {};
 }
 
+// Without the names of its files, which the caller may have read.
+Json artifact_of(const Json& receipt) {
+  const Json& artifact = receipt["artifact"];
+  return artifact.is_null() ? artifact : artifact["digest"];
+}
+
 }  // namespace
 
 struct AttentionRunner::State {
@@ -210,14 +218,18 @@ struct AttentionRunner::State {
 
   LaneOptions& lane_options(const Choice& choice) {
     XlaOptions xla = options.xla;
-    if (!options.lane && choice.lane == LaneId::xla) {
+    if (!options.lane && !choice.plugin.empty()) {
       xla.plugin = choice.plugin;
       xla.method = choice.method;
     }
     LaneOptions& out = lanes[static_cast<size_t>(xla.method)];
     out.cpu = options.cpu;
-    if (out.opened && out.xla.plugin != xla.plugin) out.opened.reset();
+    if (out.xla.plugin != xla.plugin) {
+      out.opened.reset();
+      out.bridge.reset();
+    }
     out.xla = xla;
+    if (!out.artifact) out.artifact = options.artifact;
     return out;
   }
 };
@@ -240,7 +252,7 @@ Result<AttentionRun> AttentionRunner::run(const RunCall& call) {
       plan_ms, [&] { return make_plan(call.request, call.facts, out.plan); });
   if (!planned) return planned.error();
   if (auto e = check_call(call); !e) return e.error();
-  const RequestFeatures features = features_of_call(call);
+  const RequestFeatures features = features_of_call(call, options);
   auto choice = state_->pick(features, plan_facts(out.plan));
   if (!choice) return choice.error();
   out.choice = std::move(*choice);
@@ -305,10 +317,10 @@ Result<std::vector<std::string>> verify_run(const std::string& text,
     auto method = parse_xla_method(claimed["method"].get<std::string>());
     if (!method) return method.error();
     again.xla.method = *method;
-    if (claimed["plugin"].is_object()) {
-      again.xla.plugin = claimed["plugin"]["file"];
-      again.xla.device = claimed["plugin"]["number"];
-    }
+  }
+  if (claimed["plugin"].is_object()) {
+    again.xla.plugin = claimed["plugin"]["file"];
+    again.xla.device = claimed["plugin"]["number"];
   }
   auto ran = run_attention(call, again);
   if (!ran) return ran.error();
@@ -320,6 +332,8 @@ Result<std::vector<std::string>> verify_run(const std::string& text,
     a[field] = claimed[field];
     b[field] = found[field];
   }
+  a["artifact"] = artifact_of(claimed);
+  b["artifact"] = artifact_of(found);
   a["inputs"] = claimed["inputs"]["digests"];
   b["inputs"] = found["inputs"]["digests"];
   a["family"] = claimed["lane"]["family"];

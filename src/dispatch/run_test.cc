@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
+#include "base/files.h"
 #include "receipt/read.h"
+#include "tests/cpu_plugin.h"
 #include "tests/plugins.h"
 #include "tests/variable.h"
 
@@ -291,6 +294,187 @@ TEST(RunAttentionXla, ARunnerKeepsItsProgramsAndCountsTruly) {
     EXPECT_FALSE(verify_run(forged(second->receipt, field, value), batch.call())
                      ->empty())
         << field;
+  }
+}
+
+// What tests/golden/bridge/small.json declares, with arrays of its own.
+struct BridgeBatch {
+  BridgeArtifact artifact;
+  Request request;
+  std::vector<int32_t> ids;
+  Facts facts;
+  AttentionShape shape{2, 1, 8, 8, {}, 2.0};
+  std::vector<float> q, k, v, out, lse;
+  ForwardTensors tensors;
+
+  BridgeBatch() {
+    const std::string path = "tests/golden/bridge/small";
+    artifact.program = *read_file(path + ".mlirbc", 1 << 20);
+    artifact.spec = *parse_bridge_spec(*read_file(path + ".json", 1 << 20));
+    request.masks = {*parse_mask("causal & window(5, 0) & documents")};
+    request.q_len = request.kv_len = 16;
+    request.tile = {8, 8};
+    for (int32_t i = 0; i < 16; ++i) ids.push_back(i < 6 ? 0 : 1);
+    facts.doc_ids = ids;
+    std::mt19937 random(4);
+    std::normal_distribution<float> normal;
+    for (std::vector<float>* a : {&q, &k, &v, &out}) {
+      a->resize(a == &k || a == &v ? 16 * 8 : 2 * 16 * 8);
+      for (float& x : *a) x = normal(random);
+    }
+    lse.resize(2 * 16);
+    tensors.q = TensorView::bhsd(q.data(), Dtype::f32, 1, 2, 16, 8);
+    tensors.k = TensorView::bhsd(k.data(), Dtype::f32, 1, 1, 16, 8);
+    tensors.v = TensorView::bhsd(v.data(), Dtype::f32, 1, 1, 16, 8);
+    tensors.out = MutableTensorView::bhsd(out.data(), Dtype::f32, 1, 2, 16, 8);
+    tensors.lse = lse;
+  }
+  BridgeBatch(const BridgeBatch&) = delete;
+  BridgeBatch& operator=(const BridgeBatch&) = delete;
+
+  RunCall call() { return {request, facts, shape, tensors}; }
+  AttentionOptions options() const {
+    AttentionOptions made;
+    made.lane = LaneId::jax_bridge;
+    made.artifact = artifact;
+    return made;
+  }
+};
+
+class RunBridge : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto plugin = tessera::testing::real_plugin(GetParam());
+    if (tessera::testing::is_absent(plugin)) {
+      GTEST_SKIP() << plugin.error().message;
+    }
+  }
+};
+TESSERA_FOR_CPU_PLUGINS(RunBridge);
+
+TEST_P(RunBridge, RunsTheCallerSArraysAndSaysWhoseCodeRan) {
+  BridgeBatch batch;
+  AttentionOptions options = batch.options();
+  options.xla.plugin = GetParam();
+  AttentionRunner runner(options);
+  const auto ran = runner.run(batch.call());
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(ran->executed, LaneId::jax_bridge);
+  EXPECT_EQ(ran->tiles_run, 0);  // nobody here can count JAX's
+
+  // The oracle is another lane over the same arrays.
+  BridgeBatch native;
+  AttentionOptions reference;
+  reference.lane = LaneId::reference;
+  ASSERT_TRUE(run_attention(native.call(), reference).ok());
+  for (size_t i = 0; i < batch.out.size(); ++i) {
+    EXPECT_NEAR(batch.out[i], native.out[i], 2e-5) << i;
+  }
+  for (size_t i = 0; i < batch.lse.size(); ++i) {
+    EXPECT_NEAR(batch.lse[i], native.lse[i], 2e-5) << i;
+  }
+
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lane"]["executed"], "jax_bridge");
+  EXPECT_EQ(r["lane"]["family"], "tpu/jax");
+  EXPECT_EQ(r["compiles"], 1);
+  EXPECT_EQ(r["artifact"]["digest"].get<std::string>().size(), 32U);
+  EXPECT_TRUE(r["artifact"]["file"].is_null());
+  EXPECT_TRUE(check_receipt(ran->receipt).ok());
+  const auto again = runner.run(batch.call());
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(json::parse(again->receipt)["cache_hits"]["memory"], 1);
+
+  const AttentionOptions with = batch.options();
+  const auto wrong = verify_run(ran->receipt, batch.call(), with);
+  ASSERT_TRUE(wrong.ok()) << wrong.error().message;
+  EXPECT_TRUE(wrong->empty()) << wrong->front();
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"/artifact/digest", std::string(32, '1')},
+        {"/kernels/forward", std::string(32, '1')},
+        {"/output/digest", std::string(32, '1')},
+        {"/lane/family", "native"},
+        {"/artifact", nullptr},
+        {"/tiles/run", 4}}) {
+    EXPECT_FALSE(
+        verify_run(forged(ran->receipt, field, value), batch.call(), with)
+            ->empty())
+        << field;
+  }
+}
+
+// Every way in which a call is not what the artifact declares.
+TEST_P(RunBridge, OtherCallsAreRefused) {
+  const auto refused = [](const std::function<void(BridgeBatch&)>& change) {
+    BridgeBatch batch;
+    change(batch);
+    AttentionOptions options = batch.options();
+    options.xla.plugin = GetParam();
+    const auto ran = run_attention(batch.call(), options);
+    return ran ? std::string("it ran") : ran.error().message;
+  };
+  EXPECT_EQ(refused([](BridgeBatch& b) {
+              b.request.masks = {*parse_mask("causal & documents")};
+            }),
+            "[bridge] the mask must be the artifact's causal & documents & "
+            "window(5, 0), found causal & documents");
+  EXPECT_EQ(refused([](BridgeBatch& b) { b.shape.softcap = 0; }),
+            "[bridge] softcap must be the artifact's 2, found 0");
+  EXPECT_EQ(refused([](BridgeBatch& b) { b.shape.scale = 0.5; }),
+            "[bridge] scale must be the artifact's 0.35355339059327373, found "
+            "0.5");
+  EXPECT_EQ(refused([](BridgeBatch& b) { b.tensors.lse = {}; }),
+            "[bridge] lse must be given, as the artifact has it, found none");
+  EXPECT_EQ(refused([](BridgeBatch& b) {
+              static const std::vector<float> sinks = {1, 2};
+              b.tensors.sink_logits = sinks;
+            }),
+            "[bridge] sink_logits must be absent, as the artifact has none, "
+            "found some");
+  EXPECT_EQ(refused([](BridgeBatch& b) {
+              static const std::vector<int32_t> counts = {3};
+              b.facts.valid_token_counts = counts;
+            }),
+            "[bridge] valid_token_counts must be absent, as the artifact has "
+            "none, found some");
+  EXPECT_EQ(refused([](BridgeBatch& b) {
+              b.tensors.q =
+                  TensorView::bshd(b.q.data(), Dtype::f32, 1, 2, 16, 8);
+            }),
+            "[bridge] q must be the artifact's F32 [1, 2, 16, 8] with strides "
+            "256, 128, 8, found F32 [1, 2, 16, 8] with strides 256, 8, 16");
+  EXPECT_EQ(refused([](BridgeBatch& b) { b.artifact.spec.attention.reset(); }),
+            "[bridge] to run as attention, an artifact must declare it, found "
+            "'attention'");
+  EXPECT_TRUE(refused([](BridgeBatch& b) {
+                b.artifact.program[100] ^= 1;
+              }).starts_with("[bridge] "));
+}
+
+// Injected failures: strict gives the error, lenient another lane and why.
+TEST(RunAttention, ABridgeThatDoesNotStart) {
+  BridgeBatch batch;
+  for (const bool artifact : {false, true}) {
+    AttentionOptions options = batch.options();
+    if (!artifact) options.artifact.reset();
+    options.xla.plugin = "/nowhere/none.so";
+    const auto strict = run_attention(batch.call(), options);
+    ASSERT_FALSE(strict.ok());
+    const char* const due =
+        artifact ? "[pjrt] "
+                 : "[dispatch] the jax_bridge lane must be able to run this, "
+                   "found: it needs an artifact";
+    EXPECT_TRUE(strict.error().message.starts_with(due))
+        << strict.error().message;
+    options.fallback = {LaneId::cpu};
+    const auto lenient = run_attention(batch.call(), options);
+    ASSERT_TRUE(lenient.ok()) << lenient.error().message;
+    EXPECT_EQ(lenient->executed, LaneId::cpu);
+    const json r = json::parse(lenient->receipt);
+    EXPECT_EQ(r["lane"]["chosen"], "jax_bridge");
+    EXPECT_TRUE(r["artifact"].is_null());
+    EXPECT_TRUE(r["fallback"].get<std::string>().starts_with("jax_bridge "));
+    EXPECT_TRUE(check_receipt(lenient->receipt).ok());
   }
 }
 

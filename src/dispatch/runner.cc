@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fail.h"
 #include "base/isa.h"
 #include "base/tensor_rows.h"
 #include "base/timed.h"
+#include "lanes/jax_bridge/attention.h"
 #include "tessera/reference.h"
 
 namespace tessera {
@@ -123,8 +125,9 @@ Result<void> open_xla(LaneOptions& options) {
 
 // Adds what one direction did, and gives the time that its parts leave over to
 // `prepare_ms`: making the program's inputs.
-void add_xla(const XlaRun& ran, const char* direction, double wall_ms,
-             LaneRun& out) {
+template <class ProgramRun>
+void add_program(const ProgramRun& ran, const char* direction, double wall_ms,
+                 LaneRun& out) {
   out.kernels[direction] = ran.contract.key;
   out.compiles += ran.compiles;
   out.memory_hits += ran.memory_hits;
@@ -146,7 +149,7 @@ Result<LaneRun> run_xla(const LaneCall& c, bool& forward_ran) {
   });
   if (!forward) return forward.error();
   forward_ran = true;
-  add_xla(*forward, "forward", wall_ms, out);
+  add_program(*forward, "forward", wall_ms, out);
   out.forward_ms = forward->run_ms;
   out.tiles_run = forward->tiles_run;
   out.tiles_skipped = forward->tiles_skipped;
@@ -157,8 +160,45 @@ Result<LaneRun> run_xla(const LaneCall& c, bool& forward_ran) {
     return lane.backward(c.request, c.facts, c.plan, c.shape, *c.backward);
   });
   if (!backward) return backward.error();
-  add_xla(*backward, "backward", wall_ms, out);
+  add_program(*backward, "backward", wall_ms, out);
   out.backward_ms = backward->run_ms;
+  return out;
+}
+
+Result<void> open_bridge(LaneOptions& options) {
+  if (!options.artifact) {
+    return unavailable("bridge",
+                       "it needs an artifact that JAX exported, found none");
+  }
+  if (options.bridge) return {};
+  auto lane =
+      BridgeLane::open({options.xla.plugin, options.xla.device,
+                        options.xla.cache_folder, options.xla.max_cache_bytes});
+  if (!lane) return lane.error();
+  options.bridge.emplace(std::move(*lane));
+  return {};
+}
+
+// The program is JAX's: nobody here can count its tiles and pairs.
+Result<LaneRun> run_bridge(const LaneCall& c, bool& forward_ran) {
+  if (c.backward) {
+    return invalid("bridge", "a run must be forward alone, found backward");
+  }
+  const BridgeArtifact& artifact = *c.options.artifact;
+  auto arrays =
+      bridge::bind_call(artifact.spec, c.request, c.facts, c.shape, c.forward);
+  if (!arrays) return arrays.error();
+  double wall_ms = 0;
+  auto ran = timed(wall_ms, [&] {
+    return c.options.bridge->run(artifact.program, artifact.spec,
+                                 arrays->inputs, arrays->outputs);
+  });
+  if (!ran) return ran.error();
+  forward_ran = true;
+  LaneRun out;
+  add_program(*ran, "forward", wall_ms, out);
+  out.forward_ms = ran->run_ms;
+  out.artifact_digest = ran->artifact_digest;
   return out;
 }
 
@@ -166,6 +206,7 @@ constexpr Runner kRunners[] = {
     {LaneId::cpu, open_cpu, run_cpu},
     {LaneId::reference, open_reference, run_reference},
     {LaneId::xla, open_xla, run_xla, true},
+    {LaneId::jax_bridge, open_bridge, run_bridge, true},
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/bridge.h"
 #include "tessera/dispatch.h"
 
 namespace tessera {
@@ -22,14 +23,17 @@ struct LaneRun {
   std::map<std::string, std::string> kernels;
   int64_t compiles = 0, memory_hits = 0, disk_hits = 0;
   double compile_ms = 0, transfer_ms = 0;
+  std::string artifact_digest;  // of a bridge's
   std::vector<std::string> warnings;
 };
 
 // What a lane may be asked, and what it holds once it is open.
 struct LaneOptions {
   CpuOptions cpu;
-  XlaOptions xla;
+  XlaOptions xla;  // plugin, device and cache are the bridge's too
+  std::optional<BridgeArtifact> artifact;
   std::optional<XlaLane> opened;  // the xla lane
+  std::optional<BridgeLane> bridge;
 };
 
 struct LaneCall {

@@ -15,6 +15,13 @@ std::string system_name() {
   return fmt::format("{} {} {}", u.sysname, u.release, u.machine);
 }
 
+// Where a lane of a plugin runs.
+const XlaPlace* place_of(LaneId lane, const LaneOptions& o) {
+  if (lane == LaneId::xla && o.opened) return &o.opened->place();
+  if (lane == LaneId::jax_bridge && o.bridge) return &o.bridge->place();
+  return nullptr;
+}
+
 }  // namespace
 
 Receipt::Choice tell(const Choice& c) {
@@ -65,14 +72,16 @@ void tell_run(const Executed& executed, const LaneOptions& options,
   r.warnings = ran.warnings;
   r.device = cpu_model();
   std::string platform;
-  if (executed.lane == LaneId::xla && options.opened) {
-    const XlaPlace& place = options.opened->place();
-    platform = place.platform;
-    r.plugin = Receipt::Plugin{place.plugin,   place.api,
-                               place.platform, place.platform_version,
-                               place.device,   options.xla.device};
-    r.method = to_string(options.xla.method);
-    if (platform != "cpu") r.device = place.device;
+  if (const XlaPlace* place = place_of(executed.lane, options)) {
+    platform = place->platform;
+    r.plugin = Receipt::Plugin{place->plugin,   place->api,
+                               place->platform, place->platform_version,
+                               place->device,   options.xla.device};
+    if (platform != "cpu") r.device = place->device;
+  }
+  if (executed.lane == LaneId::xla) r.method = to_string(options.xla.method);
+  if (executed.lane == LaneId::jax_bridge) {
+    r.artifact.digest = ran.artifact_digest;
   }
   r.lane.family = lane_family(executed.lane, platform);
 }

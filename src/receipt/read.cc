@@ -246,6 +246,8 @@ std::vector<std::string> contradictions(const Json& r) {
        fmt::format("lane.family must be that of {} and its plugin", executed));
   must((executed == "xla") == !r["method"].is_null() || !ran,
        "method must be there for the xla lane alone");
+  must((executed == "jax_bridge") == !r["artifact"].is_null() || !ran,
+       "artifact must be there for the jax_bridge lane alone");
   const bool native = executed == "cpu" || executed == "reference";
   must(!ran || native == !r["isa"].is_null(),
        "isa must be there for our own lanes alone");

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "receipt/read.h"
-#include "tessera/route.h"
+#include "receipt/routing_json.h"
 
 namespace tessera {
 namespace {
@@ -52,21 +52,20 @@ Ordered plugin_json(const std::optional<Receipt::Plugin>& p) {
           {"number", p->number}};
 }
 
+Ordered artifact_json(const Receipt::Artifact& a) {
+  if (a.digest.empty()) return nullptr;
+  const auto file = [](const std::string& name) {
+    return name.empty() ? Ordered(nullptr) : text(name);
+  };
+  return {{"file", file(a.file)},
+          {"shapes_file", file(a.shapes_file)},
+          {"digest", a.digest}};
+}
+
 Ordered routing_json(const std::optional<Receipt::Routing>& r) {
   if (!r) return nullptr;
-  Ordered phases = Ordered::array();
-  for (const RoutePhase& p : route_phases()) {
-    phases.push_back(
-        {{"name", p.name},
-         {"stages", p.stages},
-         {"gradient", p.differentiable ? "differentiable" : "stop_gradient"}});
-  }
-  return {{"rule", r->rule},
-          {"meaning", r->meaning},
-          {"top", r->top},
-          {"block", r->block},
-          {"query_tile", r->query_tile},
-          {"hierarchical", r->hierarchical},
+  return {{"given", r->given},
+          {"settings", route_settings_json(r->settings)},
           {"heads", r->heads},
           {"picks", r->picks},
           {"removed", r->removed},
@@ -74,7 +73,7 @@ Ordered routing_json(const std::optional<Receipt::Routing>& r) {
           {"tile_rows", r->tile_rows},
           {"widest_union", r->widest_union},
           {"union_capacity", r->union_capacity},
-          {"phases", phases}};
+          {"phases", route_phases_json()}};
 }
 
 Ordered lane_json(const Receipt::Lane& l) {
@@ -154,6 +153,7 @@ std::string receipt_json(const Receipt& r, int indent) {
       {"device", text(r.device)},
       {"plugin", plugin_json(r.plugin)},
       {"method", r.method.empty() ? Ordered(nullptr) : Ordered(r.method)},
+      {"artifact", artifact_json(r.artifact)},
       {"parameters", r.parameters},
       {"direction", r.backward ? "forward+backward" : "forward"},
       {"request", request_json(r.request)},

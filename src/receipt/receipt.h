@@ -12,6 +12,7 @@
 #include "tessera/attention.h"
 #include "tessera/plan.h"
 #include "tessera/receipt.h"
+#include "tessera/route.h"
 
 namespace tessera {
 
@@ -75,12 +76,15 @@ struct Receipt {
     std::string file, api, platform, platform_version, device;
     int64_t number = 0;  // of the device among the plugin's
   };
-  // Where the picks are a router's of this run. Its phases have no gradient but
-  // attention.
+  // What a bridge ran, and the files it was in.
+  struct Artifact {
+    std::string file, shapes_file;  // "" where the caller had them in memory
+    std::string digest;
+  };
+  // Where a mask names picks. No phase has a gradient but attention.
   struct Routing {
-    std::string rule, meaning;
-    int64_t top = 0, block = 0, query_tile = 0;
-    bool hierarchical = false;
+    bool given = false;  // by a file or a saved plan: nothing was scored
+    RouteSettings settings;
     int64_t heads = 0;  // that pick
     int64_t picks = 0, removed = 0;
     int64_t union_blocks = 0, tile_rows = 0;
@@ -108,6 +112,7 @@ struct Receipt {
   std::string device;  // the CPU's own name, or a plugin's for another device
   std::optional<Plugin> plugin;
   std::string method;  // of a lane that has several; else ""
+  Artifact artifact;   // without a digest: none ran
   // Of a kernel that was compiled for itself: "tiles_per_pass".
   std::map<std::string, int64_t> parameters;
   bool backward = false;

@@ -46,13 +46,13 @@ Receipt example() {
 TEST(Receipt, HoldsEveryField) {
   const json j = json::parse(receipt_json(example()));
   const std::vector<std::string> names = {
-      "cache_hits", "check",     "choice",       "compiles",       "contract",
-      "device",     "direction", "facts_digest", "fallback",       "gflops",
-      "inputs",     "isa",       "kernels",      "lane",           "machine",
-      "method",     "ms",        "output",       "pairs",          "parameters",
-      "plan",       "plan_file", "plugin",       "receipt_digest", "request",
-      "routing",    "schema",    "shape",        "tessera",        "threads",
-      "tiles",      "warnings"};
+      "artifact",   "cache_hits", "check",     "choice",       "compiles",
+      "contract",   "device",     "direction", "facts_digest", "fallback",
+      "gflops",     "inputs",     "isa",       "kernels",      "lane",
+      "machine",    "method",     "ms",        "output",       "pairs",
+      "parameters", "plan",       "plan_file", "plugin",       "receipt_digest",
+      "request",    "routing",    "schema",    "shape",        "tessera",
+      "threads",    "tiles",      "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);
@@ -114,15 +114,30 @@ TEST(Receipt, TellsOwnLanesFromPlugins) {
 TEST(Receipt, TellsRoutingWithItsPhases) {
   Receipt r = example();
   EXPECT_TRUE(json::parse(receipt_json(r))["routing"].is_null());
-  r.routing = Receipt::Routing{"kv-head", "exact", 8,  256, 128, true, 2,
-                               100,       3,       40, 20,  5,   6};
+  RouteSettings settings;
+  settings.rule = RouteRule::query_head;
+  r.routing = Receipt::Routing{false, settings, 2, 100, 3, 40, 20, 5, 6};
   r.route_ms = 0.5;
   const json j = json::parse(receipt_json(r));
   EXPECT_EQ(j["ms"]["route"], 0.5);
   EXPECT_EQ(j["ms"]["total"], 7.5);
   const json& n = j["routing"];
-  EXPECT_EQ(n["rule"], "kv-head");
-  EXPECT_EQ(n["meaning"], "exact");
+  EXPECT_EQ(n["settings"], json({{"rule", "query-head"},
+                                 {"top", 8},
+                                 {"block", 256},
+                                 {"compression", 128},
+                                 {"stride", 64},
+                                 {"query_tile", 256},
+                                 {"kv_tile", 1024},
+                                 {"sink_blocks", 0},
+                                 {"hierarchical", false},
+                                 {"meta_ratio", 8},
+                                 {"top_metas", 16},
+                                 {"union_by", "bitmap"},
+                                 {"meaning", "exact"},
+                                 {"strict", false}}));
+  EXPECT_EQ(n["given"], false);
+  EXPECT_EQ(n["heads"], 2);
   EXPECT_EQ(n["picks"], 100);
   EXPECT_EQ(n["removed"], 3);
   EXPECT_EQ(n["widest_union"], 5);

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// Nothing where no mask names picks. Their rule is "given", their tile rows and
-// unions are the plan's. The plan must be that of the request and facts.
+// Nothing where no mask names picks. Their tile rows and unions are the
+// plan's. The plan must be that of the request and facts.
 Result<std::optional<Receipt::Routing>> given_routing(const Request& request,
                                                       const Facts& facts,
                                                       const Plan& plan);

@@ -87,6 +87,21 @@ constexpr std::string_view kSchema = R"json({
     "method": {
       "anyOf": [{"type": "null"}, {"enum": ["worklist", "chunked", "dense"]}]
     },
+    "artifact": {
+      "anyOf": [
+        {"type": "null"},
+        {
+          "type": "object",
+          "properties": {
+            "file": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+            "shapes_file": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+            "digest": {"$ref": "#/$defs/digest"}
+          },
+          "required": ["file", "shapes_file", "digest"],
+          "additionalProperties": false
+        }
+      ]
+    },
     "parameters": {
       "type": "object",
       "additionalProperties": {"$ref": "#/$defs/count"}
@@ -179,12 +194,32 @@ constexpr std::string_view kSchema = R"json({
         {
           "type": "object",
           "properties": {
-            "rule": {"type": "string"},
-            "meaning": {"enum": ["exact", "union"]},
-            "top": {"$ref": "#/$defs/count"},
-            "block": {"$ref": "#/$defs/count"},
-            "query_tile": {"$ref": "#/$defs/count"},
-            "hierarchical": {"type": "boolean"},
+            "given": {"type": "boolean"},
+            "settings": {
+              "type": "object",
+              "properties": {
+                "rule": {"enum": ["kv-head", "query-head", "query-tile"]},
+                "top": {"$ref": "#/$defs/count"},
+                "block": {"$ref": "#/$defs/count"},
+                "compression": {"$ref": "#/$defs/count"},
+                "stride": {"$ref": "#/$defs/count"},
+                "query_tile": {"$ref": "#/$defs/count"},
+                "kv_tile": {"$ref": "#/$defs/count"},
+                "sink_blocks": {"$ref": "#/$defs/count"},
+                "hierarchical": {"type": "boolean"},
+                "meta_ratio": {"$ref": "#/$defs/count"},
+                "top_metas": {"$ref": "#/$defs/count"},
+                "union_by": {"enum": ["bitmap", "sort"]},
+                "meaning": {"enum": ["exact", "union"]},
+                "strict": {"type": "boolean"}
+              },
+              "required": [
+                "rule", "top", "block", "compression", "stride", "query_tile",
+                "kv_tile", "sink_blocks", "hierarchical", "meta_ratio",
+                "top_metas", "union_by", "meaning", "strict"
+              ],
+              "additionalProperties": false
+            },
             "heads": {"$ref": "#/$defs/count"},
             "picks": {"$ref": "#/$defs/count"},
             "removed": {"$ref": "#/$defs/count"},
@@ -207,8 +242,7 @@ constexpr std::string_view kSchema = R"json({
             }
           },
           "required": [
-            "rule", "meaning", "top", "block", "query_tile", "hierarchical", "heads",
-            "picks", "removed", "union_blocks", "tile_rows", "widest_union",
+            "given", "settings", "heads", "picks", "removed", "union_blocks", "tile_rows", "widest_union",
             "union_capacity", "phases"
           ],
           "additionalProperties": false
@@ -274,7 +308,7 @@ constexpr std::string_view kSchema = R"json({
   },
   "required": [
     "schema", "tessera", "lane", "choice", "machine", "isa", "threads",
-    "device", "plugin", "method", "parameters", "direction", "request", "plan_file",
+    "device", "plugin", "method", "artifact", "parameters", "direction", "request", "plan_file",
     "facts_digest", "shape", "inputs", "contract", "kernels", "plan", "tiles",
     "pairs", "routing", "compiles", "cache_hits", "fallback", "ms", "gflops", "warnings",
     "check", "output", "receipt_digest"

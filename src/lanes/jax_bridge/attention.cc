@@ -250,4 +250,147 @@ Result<AttentionCall> attention_call(const BridgeSpec& spec,
   return out;
 }
 
+namespace {
+
+// An array of a call by its role; null data where the call has none.
+struct Given {
+  std::string_view role;
+  const void* in = nullptr;
+  void* out = nullptr;
+  bool there() const { return in || out; }
+};
+
+std::vector<Given> given_by(const Facts& facts, const ForwardTensors& t) {
+  const auto ints = [](const std::optional<Ints>& fact) -> const void* {
+    return fact ? fact->data() : nullptr;
+  };
+  return {{"q", t.q.data},
+          {"k", t.k.data},
+          {"v", t.v.data},
+          {"out", nullptr, t.out.data},
+          {"lse", nullptr, t.lse.empty() ? nullptr : t.lse.data()},
+          {"sink_logits", t.sink_logits ? t.sink_logits->data() : nullptr},
+          {"doc_ids", ints(facts.doc_ids)},
+          {"q_doc_ids", ints(facts.q_doc_ids)},
+          {"valid_token_counts", ints(facts.valid_token_counts)},
+          {"prefix_lengths", ints(facts.prefix_lengths)},
+          {"q_offsets", ints(facts.q_offsets)}};
+}
+
+// Every array must have a role, unless the program does not take it.
+Result<void> check_roles(const BridgeSpec& spec, const ArrayPointers& arrays) {
+  for (const int64_t kept : spec.kept_inputs) {
+    const auto i = static_cast<size_t>(kept);
+    if (i < arrays.inputs.size() && arrays.inputs[i]) continue;
+    return invalid(kWhere,
+                   "to run as attention, each input must have a role, found "
+                   "none for {}",
+                   i < spec.inputs.size() ? in_quotes(spec.inputs[i].name)
+                                          : fmt::to_string(kept));
+  }
+  for (size_t i = 0; i < spec.outputs.size(); ++i) {
+    if (arrays.outputs[i]) continue;
+    return invalid(kWhere,
+                   "to run as attention, each output must have a role, found "
+                   "none for {}",
+                   in_quotes(spec.outputs[i].name));
+  }
+  return {};
+}
+
+// What a call and an artifact must have in common, as words.
+struct Word {
+  std::string_view what;
+  std::string declared, asked;
+};
+
+std::string words_of(const TensorView& t) {
+  return fmt::format("{} [{}, {}, {}, {}] with strides {}, {}, {}",
+                     to_string(t.dtype), t.batch, t.heads, t.tokens, t.dim,
+                     t.batch_stride, t.head_stride, t.token_stride);
+}
+
+std::string words_of(const MutableTensorView& t) {
+  return words_of(TensorView{t.data, t.dtype, t.batch, t.heads, t.tokens, t.dim,
+                             t.batch_stride, t.head_stride, t.token_stride});
+}
+
+std::vector<Word> words_of(const AttentionCall& declared,
+                           const Request& request, const AttentionShape& shape,
+                           const ForwardTensors& t) {
+  const Request& r = declared.request;
+  const AttentionShape& s = declared.shape;
+  const ForwardTensors& d = declared.tensors;
+  const auto mask = [](const Request& of) {
+    std::vector<std::string> texts;
+    for (const Mask& m : of.masks) {
+      texts.push_back(to_string(m));
+    }
+    return fmt::format("{}", fmt::join(texts, "; "));
+  };
+  const auto number = [](auto value) { return fmt::to_string(value); };
+  return {
+      {"the mask", mask(r), mask(request)},
+      {"batch", number(r.batch), number(request.batch)},
+      {"q_len", number(r.q_len), number(request.q_len)},
+      {"kv_len", number(r.kv_len), number(request.kv_len)},
+      {"heads", number(s.heads), number(shape.heads)},
+      {"kv_heads", number(s.kv_heads), number(shape.kv_heads)},
+      {"head_dim", number(s.head_dim), number(shape.head_dim)},
+      {"v_head_dim", number(s.v_head_dim), number(shape.v_head_dim)},
+      {"scale", number(s.scale_or_default()), number(shape.scale_or_default())},
+      {"softcap", number(s.softcap), number(shape.softcap)},
+      {"q", words_of(d.q), words_of(t.q)},
+      {"k", words_of(d.k), words_of(t.k)},
+      {"v", words_of(d.v), words_of(t.v)},
+      {"out", words_of(d.out), words_of(t.out)}};
+}
+
+}  // namespace
+
+Result<ArrayPointers> bind_call(const BridgeSpec& spec, const Request& request,
+                                const Facts& facts, const AttentionShape& shape,
+                                const ForwardTensors& tensors) {
+  if (!spec.attention) {
+    return invalid(kWhere,
+                   "to run as attention, an artifact must declare it, found "
+                   "{}",
+                   in_quotes(spec.operation));
+  }
+  if (auto ok = check_attention(spec); !ok) return ok.error();
+  ArrayPointers out;
+  out.inputs.resize(spec.inputs.size());
+  out.outputs.resize(spec.outputs.size());
+  for (const Given& g : given_by(facts, tensors)) {
+    const BridgeArray* array = find_role(spec, g.role);
+    if ((array != nullptr) != g.there()) {
+      return invalid(kWhere, "{} must be {}, as the artifact has {}, found {}",
+                     g.role, array ? "given" : "absent", array ? "it" : "none",
+                     array ? "none" : "some");
+    }
+    if (!array) continue;
+    if (g.out) {
+      out.outputs[static_cast<size_t>(array - spec.outputs.data())] = g.out;
+    } else {
+      out.inputs[static_cast<size_t>(array - spec.inputs.data())] = g.in;
+    }
+  }
+  if (facts.valid_slot_counts || facts.picks) {
+    return invalid(kWhere,
+                   "an artifact takes no slot counts or picks, found {}",
+                   facts.picks ? "picks" : "slot counts");
+  }
+  if (auto ok = check_roles(spec, out); !ok) return ok.error();
+  auto declared = attention_call(spec, out.inputs, out.outputs);
+  if (!declared) return declared.error();
+  // Words that simplification drops are part of a mask, though not of its text.
+  const bool same = declared->request.masks == request.masks;
+  for (const Word& w : words_of(*declared, request, shape, tensors)) {
+    if (w.declared == w.asked && (same || w.what != "the mask")) continue;
+    return invalid(kWhere, "{} must be the artifact's {}, found {}", w.what,
+                   w.declared, w.asked);
+  }
+  return out;
+}
+
 }  // namespace tessera::bridge
