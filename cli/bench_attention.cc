@@ -47,7 +47,7 @@ struct Options {
   std::string threads;  // empty: every core
   std::string seconds = "2";
   std::string peer_limit = "300";
-  std::optional<std::string> isa, peers, out, results;
+  std::optional<std::string> mask, isa, peers, out, results;
   bool backward = false;
   bool json = false;
 };
@@ -56,6 +56,7 @@ struct Settings {
   std::vector<int32_t> tokens, head_dims, threads;
   std::vector<Dtype> dtypes;
   std::vector<const AttentionCase*> cases;
+  std::shared_ptr<const AttentionCase> asked;  // of --mask
   double seconds = 0;
   double peer_limit = 0;
   Isa isa = Isa::portable;
@@ -89,6 +90,23 @@ Result<std::vector<const AttentionCase*>> parse_cases(std::string_view text) {
     out.push_back(c);
   }
   return out;
+}
+
+// The one case of --mask, which no peer knows.
+Result<std::shared_ptr<const AttentionCase>> asked_case(const Options& o) {
+  if (!o.cases.empty() || o.peers || o.results) {
+    return invalid("cli", "--mask is a case of its own, found {} beside it",
+                   o.peers     ? "--peers"
+                   : o.results ? "--results"
+                               : "--cases");
+  }
+  auto mask = parse_mask(*o.mask);
+  if (!mask) return mask.error();
+  auto out = std::make_shared<AttentionCase>();
+  out->name = "mask";
+  out->mask = *o.mask;
+  out->documents = mask->names.documents || mask->names.segments;
+  return std::shared_ptr<const AttentionCase>(std::move(out));
 }
 
 Result<Settings> parse(const Options& o) {
@@ -137,6 +155,12 @@ Result<Settings> parse(const Options& o) {
   s.threads = std::move(*threads);
   s.dtypes = std::move(*dtypes);
   s.cases = std::move(*cases);
+  if (o.mask) {
+    auto asked = asked_case(o);
+    if (!asked) return asked.error();
+    s.asked = *asked;
+    s.cases = {s.asked.get()};
+  }
   s.seconds = *seconds;
   s.peer_limit = *limit;
   return s;
@@ -370,6 +394,7 @@ Result<int> run(const Options& o) {
                        {"cores", machine_threads()},
                        {"isa", to_string(settings->isa)},
                        {"peaks", peaks},
+                       {"mask", o.mask ? json(*o.mask) : json(nullptr)},
                        {"quiet", quiet},
                        {"rows", rows},
                        {"peers", peer_runs_json(groups)}};
@@ -398,6 +423,10 @@ Work add_bench_attention(CLI::App& bench, CLI::App*& command) {
       ->type_name("N,...");
   add("--cases", o->cases, "Of " + case_names() + " [all]")
       ->type_name("CASE,...");
+  add("--mask", o->mask,
+      "This mask alone, on drawn documents where it names them; routed(...) "
+      "routes by q and k, which are then clustered")
+      ->type_name("EXPR");
   command->add_flag("--backward", o->backward,
                     "Forward and backward too, as rows of their own");
   add("--isa", o->isa, "Our instructions, and the widest of the peers' [best]")

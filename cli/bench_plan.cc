@@ -9,11 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "base/fail.h"
 #include "base/files.h"
 #include "cli/bench.h"
 #include "cli/command.h"
 #include "cli/documents.h"
 #include "cli/memory_meter.h"
+#include "cli/numbers.h"
+#include "cli/routed.h"
 #include "cli/timing.h"
 #include "receipt/machine.h"
 #include "tessera/contract.h"
@@ -25,12 +28,13 @@ namespace {
 using nlohmann::json;
 
 struct Options {
+  std::optional<std::string> mask, tokens;
   bool json = false;
   std::optional<std::string> out;
 };
 
 struct Case {
-  const char* mask;
+  std::string mask;
   int64_t tokens;
   bool documents;           // lognormal lengths, mean 2048, seed 0
   double goal_us;           // 0: none, the row only shows growth
@@ -38,17 +42,34 @@ struct Case {
 };
 
 constexpr const char* kPacked = "causal & window(4095, 0) & documents";
-constexpr Case kCases[] = {
-    {kPacked, 1 << 20, true, 2000, 1},
-    {"causal", 1 << 17, false, 1000, 0},
-    {"causal & documents", 1 << 15, true, 60, 1},
-    {kPacked, 1 << 16, true, 0, 0},
-    {kPacked, 1 << 17, true, 0, 0},
-    {kPacked, 1 << 18, true, 0, 0},
-    {kPacked, 1 << 19, true, 0, 0},
-    {kPacked, 1 << 21, true, 0, 0},
-    {kPacked, 1 << 22, true, 0, 0},
-};
+std::vector<Case> all_cases() {
+  return {
+      {kPacked, 1 << 20, true, 2000, 1},
+      {"causal", 1 << 17, false, 1000, 0},
+      {"causal & documents", 1 << 15, true, 60, 1},
+      {kPacked, 1 << 16, true, 0, 0},
+      {kPacked, 1 << 17, true, 0, 0},
+      {kPacked, 1 << 18, true, 0, 0},
+      {kPacked, 1 << 19, true, 0, 0},
+      {kPacked, 1 << 21, true, 0, 0},
+      {kPacked, 1 << 22, true, 0, 0},
+  };
+}
+
+// Those of the table, or the one that was asked for.
+Result<std::vector<Case>> cases_of(const Options& o) {
+  if (!o.mask) {
+    if (!o.tokens) return all_cases();
+    return invalid("cli", "--tokens goes with --mask, found it alone");
+  }
+  auto mask = parse_mask(*o.mask);
+  if (!mask) return mask.error();
+  auto tokens =
+      parse_int(o.tokens.value_or("32768"), "--tokens", 1, kMaxTokens);
+  if (!tokens) return tokens.error();
+  const bool documents = mask->names.documents || mask->names.segments;
+  return std::vector<Case>{{*o.mask, *tokens, documents, 0, 0}};
+}
 
 struct Measured {
   int64_t ns = 0;
@@ -56,6 +77,8 @@ struct Measured {
   int64_t result_bytes = 0;
   int64_t extra_bytes = 0;  // peak while planning, beyond the result
   std::string digest;
+  std::string picks;    // how they were drawn, of a mask that names a router
+  double route_ms = 0;  // before planning
 };
 
 int64_t bytes_of(const Plan& plan) {
@@ -70,16 +93,22 @@ int64_t bytes_of(const Plan& plan) {
 Result<Measured> measure(const Case& c) {
   auto mask = parse_mask(c.mask);
   if (!mask) return mask.error();
-  Request request;
+  Resolved resolved;
+  Request& request = resolved.request;
   request.masks = {std::move(*mask)};
   request.q_len = request.kv_len = c.tokens;
-  std::vector<int32_t> ids;
-  Facts facts;
   if (c.documents) {
-    ids = lognormal_ids(2048, 0, c.tokens);
-    facts.doc_ids = ids;
+    resolved.facts.doc_ids = lognormal_ids(2048, 0, c.tokens);
   }
   Measured m;
+  if (names_router(request)) {
+    PickSource source;
+    source.drawn.emplace();
+    auto routed = route_picks({}, source, {}, {}, resolved, m.route_ms);
+    if (!routed) return routed.error();
+    m.picks = source.drawn->clusters.describe();
+  }
+  const Facts facts = resolved.facts.view();
   {
     reset_heap_peak();
     const int64_t before = heap_bytes().now;
@@ -98,6 +127,8 @@ Result<Measured> measure(const Case& c) {
 }
 
 Result<int> bench_plan(const Options& o) {
+  auto cases = cases_of(o);
+  if (!cases) return cases.error();
   json rows = json::array();
   bool reached = true;
   if (!o.json) {
@@ -108,7 +139,7 @@ Result<int> bench_plan(const Options& o) {
     fmt::print("{:<38} {:>9} {:>8} {:>10} {:>9} {:>9} {:>8}\n", "mask",
                "tokens", "tiles", "us", "goal us", "ns/token", "extra B");
   }
-  for (const Case& c : kCases) {
+  for (const Case& c : *cases) {
     auto m = measure(c);
     if (!m) return m.error();
     const double us = static_cast<double>(m->ns) / 1e3;
@@ -127,11 +158,19 @@ Result<int> bench_plan(const Options& o) {
                     {"extra_bytes_per_token", extra},
                     {"digest", m->digest}});
     if (c.goal_us > 0) rows.back()["goal_ns"] = c.goal_us * 1e3;
+    if (!m->picks.empty()) {
+      rows.back()["picks"] = m->picks;
+      rows.back()["route_ms"] = m->route_ms;
+    }
     if (!o.json) {
       fmt::print("{:<38} {:>9} {:>8} {:>10.1f} {:>9} {:>9.3f} {:>8.3f}\n",
                  c.mask, c.tokens, m->tiles, us,
                  c.goal_us > 0 ? fmt::format("{:.0f}", c.goal_us) : "",
                  static_cast<double>(m->ns) / tokens, extra);
+      if (!m->picks.empty()) {
+        fmt::print("  picks, routed before in {:.1f} ms: {}\n", m->route_ms,
+                   m->picks);
+      }
     }
   }
   json out = {{"bench", "plan"},          {"version", kVersion},
@@ -157,6 +196,14 @@ Work add_bench_plan(CLI::App& bench, CLI::App*& command) {
   auto o = std::make_shared<Options>();
   command = bench.add_subcommand(
       "plan", "The planner: time, memory and growth with the tokens");
+  command
+      ->add_option("--mask", o->mask,
+                   "This mask alone: documents are drawn where it names them, "
+                   "and picks of routed(...) are those of drawn, clustered "
+                   "inputs [the table]")
+      ->type_name("EXPR");
+  command->add_option("--tokens", o->tokens, "With --mask [32768]")
+      ->type_name("N");
   command->add_flag("--json", o->json, "One JSON object on stdout");
   command->add_option("-o,--out", o->out, "Write the JSON here too")
       ->type_name("FILE");

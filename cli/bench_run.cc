@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "cli/attention_data.h"
 #include "cli/machine.h"
 #include "cli/random_inputs.h"
+#include "cli/routed.h"
 #include "tessera/legal.h"
 #include "tessera/plan.h"
 
@@ -31,8 +33,8 @@ double ms_between(Clock::time_point a, Clock::time_point b) {
 
 // All that a run needs, made before the first.
 struct Setup {
-  Request request;
-  std::vector<int32_t> ids;
+  Resolved resolved;
+  Request& request = resolved.request;
   Facts facts;
   Plan plan;
   CpuOptions options;
@@ -83,7 +85,7 @@ Result<double> Setup::largest_error() const {
     double weights = 0;
     // Scores of normal inputs stay far from where exp overflows in fp64.
     for (int64_t j = 0; j < data.kv_len; ++j) {
-      if (!legality->legal(0, 0, i, j)) continue;
+      if (!legality->legal(0, plan.heads - 1, i, j)) continue;
       read_row(data.k.view(), 0, kv_head, j, k.data());
       read_row(data.v.view(), 0, kv_head, j, v.data());
       double score = 0;
@@ -107,6 +109,27 @@ Result<double> Setup::largest_error() const {
   return worst / largest;
 }
 
+// A mask that names a router has q and k which are worth routing.
+Result<void> take_routed_picks(Setup& setup) {
+  if (!names_router(setup.request)) return {};
+  auto settings = settings_of(setup.request, {});
+  if (!settings) return settings.error();
+  Clusters clusters;
+  clusters.block = settings->block;
+  AttentionData& data = setup.data;
+  fill_clustered_queries(data.q, clusters);
+  fill_clustered_keys(data.k, clusters);
+  RouteInputs arrays;
+  arrays.q = std::as_const(data.q).view();
+  arrays.k = std::as_const(data.k).view();
+  RouteOptions options;
+  options.threads = setup.options.threads;
+  double ms = 0;
+  auto routed = route_picks({}, {}, arrays, options, setup.resolved, ms);
+  if (!routed) return routed.error();
+  return {};
+}
+
 Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
   auto mask = parse_mask(row.what->mask);
   if (!mask) return mask.error();
@@ -114,14 +137,6 @@ Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
   setup.request.masks = {std::move(*mask)};
   setup.request.q_len = s.q_len;
   setup.request.kv_len = s.kv_len;
-  if (row.what->documents) {
-    setup.ids = packed_ids(row.tokens);
-    setup.facts.doc_ids = setup.ids;
-  }
-  auto plan = make_plan(setup.request, setup.facts);
-  if (!plan) return plan.error();
-  setup.plan = std::move(*plan);
-  row.pairs = setup.plan.legal_pairs[0];
   setup.options.threads = row.threads;
   setup.options.isa = isa;
   AttentionData& data = setup.data;
@@ -135,6 +150,17 @@ Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
   data.backward = row.direction == Direction::backward;
   data.allocate();
   fill_inputs(data, 0);
+  if (row.what->documents) {
+    setup.resolved.facts.doc_ids = packed_ids(row.tokens);
+  }
+  if (auto r = take_routed_picks(setup); !r) return r;
+  setup.facts = setup.resolved.facts.view();
+  auto plan = make_plan(setup.request, setup.facts);
+  if (!plan) return plan.error();
+  setup.plan = std::move(*plan);
+  row.pairs = std::accumulate(setup.plan.legal_pairs.begin(),
+                              setup.plan.legal_pairs.end(), int64_t{0}) /
+              setup.plan.heads;
   setup.times.prepare_ms = std::numeric_limits<double>::infinity();
   return {};
 }

@@ -46,6 +46,7 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
   const Ceilings& most = asked.request.ceilings;
   if (most.max_steps > 0) r.request.ceilings["max_steps"] = most.max_steps;
   if (most.max_width > 0) r.request.ceilings["max_width"] = most.max_width;
+  if (most.max_union > 0) r.request.ceilings["max_union"] = most.max_union;
   r.request.plan_file = given.plan.value_or("");
   r.request.facts_digest = facts_digest({});
   r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",

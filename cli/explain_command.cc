@@ -39,6 +39,12 @@ TileClass class_of(const Plan& plan, const Where& at, int64_t row,
   return TileClass::empty;
 }
 
+// With what attention does with picks, where there are any.
+void print_json(const Plan& plan, json out) {
+  if (plan.meaning) out["meaning"] = to_string(*plan.meaning);
+  fmt::print("{}\n", out.dump());
+}
+
 int explain_pair(const Legality& legality, const Plan& plan, const Where& at,
                  int64_t key, bool as_json) {
   const Explanation e = legality.explain(at.batch_row, at.head, at.query, key);
@@ -55,19 +61,18 @@ int explain_pair(const Legality& legality, const Plan& plan, const Where& at,
       }
       return out;
     };
-    fmt::print("{}\n", json({{"query", at.query},
-                             {"key", key},
-                             {"batch_row", at.batch_row},
-                             {"head", at.head},
-                             {"legal", e.legal},
-                             {"position", e.position},
-                             {"expression", steps(e.expression)},
-                             {"vetoes", steps(e.vetoes)},
-                             {"tile",
-                              {{"row", e.tile_row},
-                               {"column", e.tile_column},
-                               {"class", name}}}})
-                           .dump());
+    json out = {
+        {"query", at.query},
+        {"key", key},
+        {"batch_row", at.batch_row},
+        {"head", at.head},
+        {"legal", e.legal},
+        {"position", e.position},
+        {"expression", steps(e.expression)},
+        {"vetoes", steps(e.vetoes)},
+        {"tile",
+         {{"row", e.tile_row}, {"column", e.tile_column}, {"class", name}}}};
+    print_json(plan, std::move(out));
     return kOk;
   }
   fmt::print("query {} (position {}) and key {}: {}\n", at.query, e.position,
@@ -107,15 +112,11 @@ int explain_query(const Legality& legality, const Plan& plan, const Where& at,
           {{"column", t.column()},
            {"class", kClassNames[static_cast<int>(t.tile_class())]}});
     }
-    fmt::print("{}\n", json({{"query", at.query},
-                             {"batch_row", at.batch_row},
-                             {"head", at.head},
-                             {"position", e.position},
-                             {"legal_keys", count},
-                             {"key_ranges", ranges},
-                             {"tile_row", e.tile_row},
-                             {"tiles", tiles}})
-                           .dump());
+    json out = {{"query", at.query},      {"batch_row", at.batch_row},
+                {"head", at.head},        {"position", e.position},
+                {"legal_keys", count},    {"key_ranges", ranges},
+                {"tile_row", e.tile_row}, {"tiles", tiles}};
+    print_json(plan, std::move(out));
     return kOk;
   }
   fmt::print("query {} (position {}) sees {} of {} keys\n", at.query,

@@ -59,7 +59,8 @@ Result<RequestOptions> options_of(const RequestFlags& f) {
         Number{f.kv_len, "--kv-len", kMaxTokens, o.kv_len},
         Number{f.batch, "--batch", kMaxBatch, o.batch},
         Number{f.max_steps, "--max-steps", kMost, o.max_steps},
-        Number{f.max_width, "--max-width", kMost, o.max_width}}) {
+        Number{f.max_width, "--max-width", kMost, o.max_width},
+        Number{f.max_union, "--max-union", kMost, o.max_union}}) {
     auto value = optional_int(n.text, n.what, 1, n.most);
     if (!value) return value.error();
     if (auto e = merge(*value, n.out, n.what); !e) return e.error();
@@ -170,14 +171,19 @@ void add_request_flags(CLI::App& command, RequestFlags& f,
   add("--prefix", f.prefix, "N[,N...]", "Prefix lengths", kFactsGroup);
   add("--q-offset", f.q_offset, "N[,N...]",
       "Key position of query 0 [kv-len - q-len]", kFactsGroup);
-  add("--picks", f.picks, "FILE",
-      ".safetensors with an I32 tensor picks [batch, heads, q_len, k] of block "
-      "numbers, -1 unused",
+  add("--picks", f.picks, "SOURCE",
+      "Picks of blocks: " + std::string(kPickSources) +
+          ". FILE is .safetensors with an I32 tensor picks [batch, heads, "
+          "q_len, k] of block numbers, -1 unused. clustered, for routed(...), "
+          "routes q and k that are drawn near centroids",
       kFactsGroup);
   add("--max-steps", f.max_steps, "N",
       "Ceiling of packed steps: one contract for every batch under it",
       kContractGroup);
   add("--max-width", f.max_width, "N", "Ceiling of the grid width",
+      kContractGroup);
+  add("--max-union", f.max_union, "N",
+      "Ceiling of the blocks that the queries of a tile row pick together",
       kContractGroup);
   add("--target", f.target, "NAME",
       target_help ? target_help
@@ -186,8 +192,8 @@ void add_request_flags(CLI::App& command, RequestFlags& f,
       kContractGroup);
 }
 
-Result<Loaded> load_request(const RequestFlags& flags,
-                            const Lengths& otherwise) {
+Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
+                            const RouteFlags& route) {
   if (flags.plan) return load_plan_file(flags);
   auto options = options_of(flags);
   if (!options) return options.error();
@@ -196,7 +202,22 @@ Result<Loaded> load_request(const RequestFlags& flags,
   if (!options->kv_len) options->kv_len = otherwise.kv_len;
   auto resolved = resolve(*options);
   if (!resolved) return resolved.error();
-  return Loaded{std::move(*resolved), std::nullopt};
+  Loaded out{std::move(*resolved), std::nullopt, std::nullopt};
+  const Request& request = out.resolved.request;
+  if (!names_router(request)) return out;
+  auto source = read_pick_source(options->picks, request, route);
+  if (!source) return source.error();
+  out.source = std::move(*source);
+  return out;
+}
+
+Result<void> take_picks(const RouteFlags& route, Loaded& loaded) {
+  if (!loaded.source) return {};
+  double ms = 0;
+  auto record = route_picks(route, *loaded.source, {}, {}, loaded.resolved, ms);
+  if (!record) return record.error();
+  loaded.source.reset();
+  return {};
 }
 
 Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile) {
@@ -246,9 +267,11 @@ Result<Planned> plan_loaded(Loaded loaded) {
   return out;
 }
 
-Result<Planned> load_planned(const RequestFlags& flags) {
-  auto loaded = load_request(flags);
+Result<Planned> load_planned(const RequestFlags& flags,
+                             const RouteFlags& route) {
+  auto loaded = load_request(flags, {}, route);
   if (!loaded) return loaded.error();
+  if (auto e = take_picks(route, *loaded); !e) return e.error();
   return plan_loaded(std::move(*loaded));
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/resolve.h"
+#include "cli/routed.h"
 
 namespace tessera::cli {
 
@@ -15,7 +16,8 @@ struct RequestFlags {
   std::vector<std::string> masks;
   std::vector<std::string> valid;
   std::optional<std::string> q_len, kv_len, batch, q_offset, tile,
-      logical_block, docs, q_docs, prefix, picks, target, max_steps, max_width;
+      logical_block, docs, q_docs, prefix, picks, target, max_steps, max_width,
+      max_union;
   std::optional<std::string> spec;  // a JSON file with the same request
   std::optional<std::string> plan;  // a saved plan, in place of a request
 
@@ -35,9 +37,16 @@ struct Lengths {
 struct Loaded {
   Resolved resolved;
   std::optional<Plan> saved;  // of --plan
+  // Of a mask that names a router: where its picks, which are no fact yet, come
+  // from.
+  std::optional<PickSource> source;
 };
 Result<Loaded> load_request(const RequestFlags& flags,
-                            const Lengths& otherwise = {});
+                            const Lengths& otherwise = {},
+                            const RouteFlags& route = {});
+
+// Picks of a router become a fact, where there are no arrays to route by.
+Result<void> take_picks(const RouteFlags& route, Loaded& loaded);
 
 // The request alone, with the facts that a mask names or a flag gives: they
 // are not read, and only which there are may be asked.
@@ -54,7 +63,8 @@ struct Planned {
   Plan plan;
 };
 Result<Planned> plan_loaded(Loaded loaded);
-Result<Planned> load_planned(const RequestFlags& flags);
+Result<Planned> load_planned(const RequestFlags& flags,
+                             const RouteFlags& route = {});
 void print_warnings(const Plan& plan);
 
 // To stderr; where nobody can read it, it is lost.

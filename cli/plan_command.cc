@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -19,6 +20,7 @@ namespace {
 
 struct Options {
   RequestFlags request;
+  RouteFlags route;
   std::optional<std::string> out, trace;
   bool json = false;
   bool lists = false;
@@ -39,13 +41,17 @@ Result<void> check(const Options& o) {
 }
 
 Result<int> show(const Options& o, Resolved resolved, Plan plan, int64_t ns) {
+  std::vector<std::string> of_the_plan = plan.warnings;
   auto report = make_report(std::move(resolved), std::move(plan), ns);
   if (!report) return report.error();
   print_warnings(report->plan);
   if (o.out) {
+    // What the report warns of beside is no part of the plan.
+    std::swap(of_the_plan, report->plan.warnings);
     auto saved = save_plan(*o.out, report->resolved.request,
                            report->resolved.facts.view(), report->plan);
     if (!saved) return saved.error();
+    std::swap(of_the_plan, report->plan.warnings);
   }
   if (o.json) {
     fmt::print("{}\n", report_json(*report, o.lists).dump());
@@ -58,8 +64,14 @@ Result<int> show(const Options& o, Resolved resolved, Plan plan, int64_t ns) {
 
 Result<int> run(const Options& o) {
   if (auto e = check(o); !e) return e.error();
-  auto loaded = load_request(o.request);
+  auto loaded = load_request(o.request, {}, o.route);
   if (!loaded) return loaded.error();
+  if (!loaded->source && !(o.route == RouteFlags{})) {
+    return invalid("cli",
+                   "flags of the router go with a mask that names "
+                   "routed(top, block), found them alone");
+  }
+  if (auto e = take_picks(o.route, *loaded); !e) return e.error();
   Resolved& resolved = loaded->resolved;
   const Facts facts = resolved.facts.view();
   Plan plan;
@@ -84,6 +96,9 @@ constexpr const char* kFooter =
     "      --q-len 8192 --docs lengths:3000,120,4000 --tile 128x128 --json\n"
     "  tessera plan --mask causal --q-len 1 --kv-len 65536 --valid "
     "tokens:40000\n"
+    "  tessera plan --mask 'causal & routed(top=8, block=256)' --q-len 32768 "
+    "\\\n"
+    "      --picks clustered --max-union 12\n"
     "\n"
     "JSON fields: tiles.{active,partial,full,total}, "
     "pairs.{needed,paid,total}\n"
@@ -96,8 +111,9 @@ constexpr const char* kFooter =
     "(what the key digests), window_bounds and folded (what left the key),\n"
     "metadata_bytes (packed forward steps and ranges), plan_ns (best of "
     "several\n"
-    "runs from ids in memory to both lists), digest, warnings, target, phases "
-    "(of\nmasks with picks: where a gradient flows). --lists\n"
+    "runs from ids in memory to both lists), digest, warnings, target; of "
+    "masks\nwith picks: picks.{meaning,block,heads,slots,picks,union} and "
+    "phases (where a\ngradient flows). --lists\n"
     "adds forward and transposed: an array of {batch, head, row_start, "
     "column,\n"
     "class}, class 1 partial and 2 full.";
@@ -109,6 +125,7 @@ Work add_plan(CLI::App& app, CLI::App*& command) {
   command = app.add_subcommand(
       "plan", "Plan a batch: tiles, worklists, contract, digest");
   add_request_flags(*command, o->request);
+  add_route_flags(*command, o->route);
   command->add_option("-o,--out", o->out, "Save the plan here")
       ->type_name("FILE");
   command->add_option("--trace", o->trace, kTraceHelp)->type_name("FILE");

@@ -92,6 +92,14 @@ TEST_F(ReceiptCommand, VerifiesRoutedRuns) {
   EXPECT_EQ(verify("forged"), 1) << text_ << said_;
 }
 
+// Picks that were drawn, and a saved plan of them.
+TEST_F(ReceiptCommand, VerifiesRunsOverGivenPicks) {
+  make({"--mask", "causal & documents & routed(top=3, block=4)", "--picks",
+        "clustered:dim=8", "--meaning", "union", "--query-tile", "16",
+        "--max-union", "8"});
+  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+}
+
 // Attention that JAX exported is a lane like any other.
 TEST_F(ReceiptCommand, VerifiesRunsOverTheBridge) {
   const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");

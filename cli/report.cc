@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "mask/bind.h"
+#include "cli/route_report.h"
+#include "receipt/routing.h"
 #include "receipt/routing_json.h"
 #include "tessera/layouts.h"
 
@@ -86,6 +87,9 @@ Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns) {
         "[plan] a fact should be named by a mask, found {} unused", fact));
   }
   r.digest = plan_digest(r.plan);
+  auto picks = given_routing(request, facts, r.plan);
+  if (!picks) return picks.error();
+  r.picks = std::move(*picks);
   r.steps = step_count(r.plan.forward);
   r.steps_transposed = step_count(r.plan.transposed);
   // One word a step, one a range bound.
@@ -158,7 +162,10 @@ json report_json(const PlanReport& r, bool lists) {
                      {"launches", *r.launches},
                      {"launches_transposed", *r.launches_transposed}};
   }
-  if (names_of(r.resolved.request).picks) out["phases"] = route_phases_json();
+  if (r.picks) {
+    out["picks"] = picks_json(*r.picks);
+    out["phases"] = route_phases_json();
+  }
   if (lists) {
     out["forward"] = lists_json(p.forward, p.heads);
     out["transposed"] = lists_json(p.transposed, p.heads);
@@ -210,6 +217,10 @@ std::string report_text(const PlanReport& r) {
                                             r.resolved.target->name,
                                             *r.launches, *r.launches_transposed)
                               : ""));
+  if (r.picks) {
+    line("picks", picks_text(*r.picks));
+    line("phases", phases_text());
+  }
   line("contract", r.contract.key);
   for (const std::string& folded : r.contract.folded) line("", folded);
   line("digest", r.digest);

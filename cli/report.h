@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/resolve.h"
+#include "receipt/receipt.h"
 #include "tessera/contract.h"
 #include "tessera/statistics.h"
 
@@ -18,6 +19,7 @@ struct PlanReport {
   Statistics statistics;
   PlanContract contract;
   std::string digest;
+  std::optional<Receipt::Routing> picks;  // where a mask names them
   // Packed steps, and the bytes of the forward ones and their ranges.
   int64_t steps = 0;
   int64_t steps_transposed = 0;

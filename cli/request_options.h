@@ -25,6 +25,7 @@ struct RequestOptions {
   std::optional<std::string> target;  // "v6e"
   std::optional<int64_t> max_steps;
   std::optional<int64_t> max_width;
+  std::optional<int64_t> max_union;
 
   bool operator==(const RequestOptions&) const = default;
 };

@@ -10,6 +10,7 @@
 #include "cli/documents.h"
 #include "cli/numbers.h"
 #include "cli/refused.h"
+#include "cli/routed.h"
 
 namespace tessera::cli {
 namespace {
@@ -74,6 +75,14 @@ Result<void> read_valid(std::string_view text, const Request& r,
 
 Result<void> read_picks(const std::string& path, const Request& r,
                         OwnedFacts& facts) {
+  auto drawn = parse_drawn(path);
+  if (!drawn) return drawn.error();
+  if (*drawn) {
+    return invalid("cli",
+                   "--picks clustered goes with a mask that names routed(top, "
+                   "block), found {}",
+                   to_string(r.masks.front()));
+  }
   auto bytes = read_file(path, kMaxFileBytes);
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
@@ -133,7 +142,8 @@ Result<void> read_facts(const RequestOptions& o, const Request& r,
         facts.q_offsets);
     if (!e) return e;
   }
-  if (o.picks) return read_picks(*o.picks, r, facts);
+  // Those of a router are judged first.
+  if (o.picks && !names_router(r)) return read_picks(*o.picks, r, facts);
   return {};
 }
 
@@ -212,7 +222,22 @@ Result<Request> resolve_request(const RequestOptions& o) {
     if (!block) return block.error();
     r.logical_block = *block;
   }
-  r.ceilings = {o.max_steps.value_or(0), o.max_width.value_or(0)};
+  struct Ceiling {
+    std::string_view what;
+    const std::optional<int64_t>& value;
+    int64_t& out;
+  };
+  for (const Ceiling& c :
+       {Ceiling{"max_steps", o.max_steps, r.ceilings.max_steps},
+        Ceiling{"max_width", o.max_width, r.ceilings.max_width},
+        Ceiling{"max_union", o.max_union, r.ceilings.max_union}}) {
+    if (!c.value) continue;
+    // A spec's numbers come here as they are; 0 would leave a ceiling open.
+    if (*c.value < 1) {
+      return invalid("cli", "{} must be 1 or more, found {}", c.what, *c.value);
+    }
+    c.out = *c.value;
+  }
   return r;
 }
 

@@ -21,6 +21,7 @@
 #include "cli/route_flags.h"
 #include "cli/route_inputs.h"
 #include "cli/route_report.h"
+#include "cli/routed.h"
 #include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "cli/traced.h"
@@ -169,7 +170,7 @@ Result<void> read_request(const Options& o, Job& job) {
   auto loaded = load_request(flags, lengths);
   if (!loaded) return loaded.error();
   job.resolved = std::move(loaded->resolved);
-  if (job.resolved.facts.picks) {
+  if (job.resolved.options.picks) {
     return invalid("cli", "picks are given by --picks, found them in the spec");
   }
   return {};
@@ -205,11 +206,22 @@ Result<Job> prepare(const Options& o) {
   }
   RouteReport& report = job.report;
   if (o.run.request.picks) {
+    auto drawn = parse_drawn(*o.run.request.picks);
+    if (!drawn) return drawn.error();
+    if (*drawn) {
+      return invalid("cli",
+                     "route draws clustered inputs by itself, so --picks must "
+                     "be a file, found {}",
+                     in_quotes(*o.run.request.picks));
+    }
     auto picks =
         read_picks_file(*o.run.request.picks, request, job.settings.query_tile);
     if (!picks) return picks.error();
     job.picks = std::move(*picks);
     report.given = job.picks.picks || job.picks.tile_picks;
+    if (report.given) {
+      if (auto e = check_unscored(o.route); !e) return e.error();
+    }
     const std::string from =
         fmt::format("picks of {}", in_quotes(*o.run.request.picks));
     report.inputs = report.inputs.empty() ? from : report.inputs + "; " + from;

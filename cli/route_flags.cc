@@ -1,6 +1,9 @@
 // cli/route_flags.cc: the router's settings as flags.
 #include "cli/route_flags.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/numbers.h"
@@ -10,9 +13,13 @@ namespace {
 
 constexpr const char* kGroup = "The router";
 
+// Defaults that fit the mask's block: a short one is pooled whole.
 Result<RouteSettings> rule_of(const RouteFlags& f, const Request& request) {
   auto named = settings_of(request, RouteSettings{});
-  if (!named || !f.rule) return named;
+  if (!named) return named;
+  named->compression = std::min(named->compression, named->block);
+  named->stride = std::gcd(named->stride, named->block);
+  if (!f.rule) return named;
   if (*f.rule == "moba") return moba_settings(named->top, named->block);
   for (const RouteRule rule :
        {RouteRule::kv_head, RouteRule::query_head, RouteRule::query_tile}) {
@@ -37,9 +44,11 @@ void add_route_flags(CLI::App& command, RouteFlags& f) {
       "Who picks: kv-head (the query heads of a KV head together), query-head, "
       "query-tile (the queries of a tile together), or moba (query-head, one "
       "pooled key a block) [kv-head]");
-  add("--compression", f.compression, "N", "Keys pooled to one [128]");
+  add("--compression", f.compression, "N",
+      "Keys pooled to one [128, or a shorter block]");
   add("--stride", f.stride, "N",
-      "Keys from one compression block to the next [64]");
+      "Keys from one compression block to the next [64, or what divides it and "
+      "the block]");
   add("--query-tile", f.query_tile, "N", "Queries that share a union [256]");
   add("--kv-tile", f.kv_tile, "N", "Keys of a routing tile [1024]");
   add("--sink-blocks", f.sink_blocks, "N",
@@ -52,8 +61,6 @@ void add_route_flags(CLI::App& command, RouteFlags& f) {
   add("--top-metas", f.top_metas, "N", "Groups that a query keeps [16]");
   add("--union-by", f.union_by, "NAME",
       "bitmap or sort; the results are equal [bitmap]");
-  add("--max-union", f.max_union, "N",
-      "Ceiling of the blocks in a tile row's union [its bucket]");
   add("--meaning", f.meaning, "NAME",
       "exact (each query attends to its own picks) or union (to its tile "
       "row's) [exact]");
@@ -74,7 +81,6 @@ Result<RouteSettings> read_route_settings(const RouteFlags& f,
     int64_t least;
     int64_t& out;
   };
-  int64_t max_union = 0;
   for (const Number& n : {
            Number{f.compression, "--compression", 1, s.compression},
            Number{f.stride, "--stride", 1, s.stride},
@@ -83,14 +89,12 @@ Result<RouteSettings> read_route_settings(const RouteFlags& f,
            Number{f.sink_blocks, "--sink-blocks", 0, s.sink_blocks},
            Number{f.meta_ratio, "--meta-ratio", 1, s.meta_ratio},
            Number{f.top_metas, "--top-metas", 1, s.top_metas},
-           Number{f.max_union, "--max-union", 1, max_union},
        }) {
     if (!n.text) continue;
     auto value = parse_int(*n.text, n.what, n.least, kMaxTokens);
     if (!value) return value.error();
     n.out = *value;
   }
-  if (f.max_union) s.max_union = max_union;
   if (f.union_by) {
     auto method = parse_union_method(*f.union_by);
     if (!method) return method.error();

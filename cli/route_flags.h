@@ -12,7 +12,7 @@ namespace tessera::cli {
 // As typed.
 struct RouteFlags {
   std::optional<std::string> rule, compression, stride, query_tile, kv_tile,
-      sink_blocks, meta_ratio, top_metas, union_by, max_union, meaning;
+      sink_blocks, meta_ratio, top_metas, union_by, meaning;
   bool hierarchical = false;
   bool strict = false;
 

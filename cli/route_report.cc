@@ -112,6 +112,38 @@ void each_stage(const RouteReport& r, Visit&& visit) {
 
 }  // namespace
 
+std::string phases_text() {
+  std::string out;
+  for (const RoutePhase& p : route_phases()) {
+    out += fmt::format("{}{} ({})", out.empty() ? "" : ", then ", p.name,
+                       p.differentiable ? "differentiable" : "no gradient");
+  }
+  return out;
+}
+
+json picks_json(const Receipt::Routing& p) {
+  return {{"meaning", to_string(p.settings.meaning)},
+          {"block", p.settings.block},
+          {"heads", p.heads},
+          {"slots", p.settings.top},
+          {"picks", p.picks},
+          {"union",
+           {{"query_tile", p.settings.query_tile},
+            {"tile_rows", p.tile_rows},
+            {"blocks", p.union_blocks},
+            {"widest", p.widest_union},
+            {"capacity", p.union_capacity}}}};
+}
+
+std::string picks_text(const Receipt::Routing& p) {
+  return fmt::format(
+      "{}: {} of blocks of {} keys, {} head{} pick; unions of {:.2f} blocks a "
+      "tile row, {} in the widest, capacity {}",
+      to_string(p.settings.meaning), p.picks, p.settings.block, p.heads,
+      p.heads == 1 ? "" : "s", part(p.union_blocks, p.tile_rows),
+      p.widest_union, p.union_capacity);
+}
+
 std::string route_text(const RouteReport& r) {
   const RouteSettings& s = r.result.settings;
   std::string out;
@@ -159,12 +191,7 @@ std::string route_text(const RouteReport& r) {
                     r.plan->tiles_active, r.request.tile.q, r.request.tile.kv,
                     r.plan->tiles_full, r.plan->tiles_partial,
                     100 * part(r.plan->tiles_active, r.causal_tiles)));
-  std::string phases;
-  for (const RoutePhase& p : route_phases()) {
-    phases += fmt::format("{}{} ({})", phases.empty() ? "" : ", then ", p.name,
-                          p.differentiable ? "differentiable" : "no gradient");
-  }
-  line("phases", phases);
+  line("phases", phases_text());
   return out;
 }
 
@@ -185,6 +212,9 @@ json route_json(const RouteReport& r) {
       {"phases", route_phases_json()},
       {"warnings", r.result.warnings},
   };
+  if (const int64_t most = r.request.ceilings.max_union; most > 0) {
+    out["max_union"] = most;
+  }
   if (r.recall) {
     out["recall"] = {{"picks", r.recall->picks},
                      {"found", r.recall->found},

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/attention_data.h"
+#include "receipt/receipt.h"
 #include "tessera/route.h"
 #include "tessera/statistics.h"
 
@@ -31,5 +32,11 @@ struct RouteReport {
 
 std::string route_text(const RouteReport& report);
 nlohmann::json route_json(const RouteReport& report);
+
+std::string phases_text();
+
+// The picks of a plan: what attention does with them, and their unions.
+nlohmann::json picks_json(const Receipt::Routing& picks);
+std::string picks_text(const Receipt::Routing& picks);
 
 }  // namespace tessera::cli

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -31,17 +32,17 @@ class RouteCommand : public ::testing::Test {
     return ::testing::internal::GetCapturedStdout();
   }
   json route(const Arguments& more) {
-    Arguments a = {"route",         "--json",
-                   "--q-len",       "256",
-                   "--heads",       "4",
-                   "--kv-heads",    "2",
-                   "--head-dim",    "16",
-                   "--mask",        "causal & routed(top=3, block=16)",
-                   "--compression", "8",
-                   "--stride",      "8",
-                   "--kv-tile",     "64",
-                   "--query-tile",  "32",
-                   "--tile",        "32x16"};
+    Arguments a = {
+        "route",        "--json",  "--q-len",
+        "256",          "--heads", "4",
+        "--kv-heads",   "2",       "--head-dim",
+        "16",           "--mask",  "causal & routed(top=3, block=16)",
+        "--query-tile", "32",      "--tile",
+        "32x16"};
+    if (std::find(more.begin(), more.end(), "--picks") == more.end()) {
+      a.insert(a.end(),
+               {"--compression", "8", "--stride", "8", "--kv-tile", "64"});
+    }
     a.insert(a.end(), more.begin(), more.end());
     return json::parse(said(a));
   }
@@ -149,7 +150,7 @@ TEST_F(RouteCommand, RefusesWhatDoesNotFit) {
             "[cli] --rule must be one of kv-head, query-head, query-tile, "
             "moba, found 'best'");
   EXPECT_EQ(message({"--max-union", "0"}),
-            "[cli] --max-union must be from 1 to 1073741824, found 0");
+            "[cli] --max-union must be from 1 to 1099511627776, found 0");
   EXPECT_EQ(message({"--recall"}),
             "[cli] --recall is of --hierarchical routing, found it alone");
   EXPECT_EQ(message({"--stage", "pool", "--outputs", file("none")}),
@@ -168,6 +169,134 @@ TEST_F(RouteCommand, RecallOfEveryMetaIsOne) {
       {"--hierarchical", "--meta-ratio", "4", "--top-metas", "1", "--recall"});
   ASSERT_EQ(code_, 0) << errors_;
   EXPECT_LT(few["recall"]["recall"], 1.0);
+}
+
+// A plan of drawn picks, its file, and a run of that: each tells the meaning.
+TEST_F(RouteCommand, PlansRecordTheMeaning) {
+  for (const char* meaning : {"exact", "union"}) {
+    const Arguments drawn = {"--mask",       "causal & routed(top=3, block=16)",
+                             "--q-len",      "256",
+                             "--tile",       "32x16",
+                             "--picks",      "clustered:heads=2,dim=16,seed=3",
+                             "--query-tile", "32",
+                             "--meaning",    meaning,
+                             "--max-union",  "12",
+                             "--max-steps",  "512",
+                             "--max-width",  "16",
+                             "--json",       "-o",
+                             file("plan")};
+    Arguments plan_arguments = {"plan"};
+    plan_arguments.insert(plan_arguments.end(), drawn.begin(), drawn.end());
+    const json plan = json::parse(said(plan_arguments));
+    ASSERT_EQ(code_, 0) << errors_;
+    EXPECT_EQ(plan["heads"], 2);
+    EXPECT_EQ(plan["picks"]["meaning"], meaning);
+    EXPECT_EQ(plan["picks"]["union"]["capacity"], 12);
+    EXPECT_EQ(plan["contract_terms"]["picks"]["meaning"], meaning);
+    EXPECT_EQ(plan["contract_terms"]["picks"]["union"], 12);
+    ASSERT_EQ(plan["phases"].size(), 3U);
+    EXPECT_EQ(plan["phases"][0]["gradient"], "stop_gradient");
+    EXPECT_EQ(plan["phases"][2]["gradient"], "differentiable");
+
+    const json again =
+        json::parse(said({"plan", "--plan", file("plan"), "--json"}));
+    ASSERT_EQ(code_, 0) << errors_;
+    for (const char* same : {"picks", "phases", "contract", "digest"}) {
+      EXPECT_EQ(again[same], plan[same]) << same;
+    }
+    const json shown = json::parse(said({"show", file("plan"), "--json"}));
+    ASSERT_EQ(code_, 0) << errors_;
+    EXPECT_EQ(shown["picks"], plan["picks"]);
+    EXPECT_EQ(shown["phases"], plan["phases"]);
+    const std::string text = said({"show", file("plan")});
+    EXPECT_NE(text.find(std::string("picks  ") + meaning), std::string::npos);
+    EXPECT_NE(text.find("attention (differentiable)"), std::string::npos);
+    const json why =
+        json::parse(said({"explain", "--plan", file("plan"), "--query", "40",
+                          "--key", "3", "--json"}));
+    ASSERT_EQ(code_, 0) << errors_;
+    EXPECT_EQ(why["meaning"], meaning);
+
+    const json ran = json::parse(
+        said({"run", "--plan", file("plan"), "--heads", "4", "--kv-heads", "2",
+              "--head-dim", "16", "--backward", "--check", "--json"}));
+    ASSERT_EQ(code_, 0) << errors_;
+    EXPECT_EQ(ran["routing"]["given"], true);
+    EXPECT_EQ(ran["routing"]["settings"]["meaning"], meaning);
+    EXPECT_EQ(ran["routing"]["union_capacity"], 12);
+    EXPECT_EQ(ran["routing"]["phases"], plan["phases"]);
+    EXPECT_TRUE(ran["check"]["passed"].get<bool>());
+  }
+}
+
+// Picks of a file are judged in `plan` and `run` as in `route`.
+TEST_F(RouteCommand, GivenPicksAreJudgedEverywhere) {
+  Safetensors f;
+  std::vector<int32_t> picks(256, -1);
+  picks[20] = 7;
+  const auto write = [&](const char* name) {
+    f.tensors["picks"] = {
+        Dtype::i32, {1, 1, 256, 1}, bytes_of(std::span<const int32_t>(picks))};
+    ASSERT_TRUE(write_file(file(name), *write_safetensors(f)));
+  };
+  write("future");
+  picks[20] = 16;
+  write("beyond");
+  for (const char* command : {"plan", "run"}) {
+    const Arguments arguments = {
+        command,   "--mask",       "causal & routed(top=1, block=16)",
+        "--q-len", "256",          "--picks",
+        "",        "--query-tile", "32"};
+    const auto with = [&](const char* name, const Arguments& more = {}) {
+      Arguments a = arguments;
+      a[6] = file(name);
+      if (std::string(command) == "run") {
+        a.insert(a.end(), {"--heads", "1", "--head-dim", "16"});
+      }
+      a.insert(a.end(), more.begin(), more.end());
+      said(a);
+      return errors_;
+    };
+    EXPECT_NE(with("future").find("must not be from the future"),
+              std::string::npos)
+        << errors_;
+    EXPECT_EQ(code_, 0);
+    EXPECT_EQ(with("future", {"--strict"}),
+              "tessera: [route] a pick must not be from the future, found "
+              "block 7 for query 20 of batch row 0, head 0\n");
+    EXPECT_EQ(code_, 2);
+    EXPECT_EQ(with("beyond"),
+              "tessera: [route] picks must be from -1 to 15, found 16 for "
+              "query 20 of batch row 0, head 0\n");
+    EXPECT_EQ(with("future", {"--rule", "moba"}),
+              "tessera: [cli] given picks are not scored again, found --rule "
+              "for them\n");
+  }
+}
+
+TEST_F(RouteCommand, BenchTakesRoutedMasks) {
+  const json plan = json::parse(
+      said({"bench", "plan", "--mask", "causal & documents & routed(2, 64)",
+            "--tokens", "1024", "--json"}));
+  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(plan["cases"].size(), 1U);
+  EXPECT_EQ(plan["cases"][0]["tokens"], 1024);
+  EXPECT_NE(plan["cases"][0]["picks"].get<std::string>().find("clustered"),
+            std::string::npos);
+  const json attention = json::parse(
+      said({"bench", "attention", "--mask", "causal & routed(2, 64)",
+            "--tokens", "256", "--head-dim", "16", "--dtype", "f32",
+            "--threads", "1", "--seconds", "0.01", "--json"}));
+  ASSERT_EQ(code_, 0) << errors_;
+  EXPECT_EQ(attention["mask"], "causal & routed(2, 64)");
+  ASSERT_EQ(attention["rows"].size(), 1U);
+  said({"bench", "attention", "--mask", "causal", "--cases", "full"});
+  EXPECT_EQ(errors_,
+            "tessera: [cli] --mask is a case of its own, found --cases beside "
+            "it\n");
+  said({"bench", "plan", "--tokens", "64"});
+  EXPECT_EQ(errors_,
+            "tessera: [cli] --tokens goes with --mask, found it alone\n");
 }
 
 // The run routes by its own q and k, and its answer is that of fp64.
@@ -196,7 +325,7 @@ TEST_F(RouteCommand, RunRoutesByItself) {
   EXPECT_EQ(code_, 2);
   EXPECT_EQ(errors_,
             "tessera: [cli] flags of the router go with a mask that names "
-            "routed(top, block) and no picks, found them alone\n");
+            "routed(top, block), found them alone\n");
 }
 
 }  // namespace

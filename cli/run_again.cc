@@ -45,6 +45,7 @@ Result<RequestFlags> request_of(const Json& receipt) {
   out.batch = text_of(options->batch);
   out.max_steps = text_of(options->max_steps);
   out.max_width = text_of(options->max_width);
+  out.max_union = text_of(options->max_union);
   out.q_offset = options->q_offset;
   out.tile = options->tile;
   out.logical_block = options->logical_block;
@@ -56,11 +57,18 @@ Result<RequestFlags> request_of(const Json& receipt) {
   return out;
 }
 
-// The settings of a router that found the picks itself.
-RouteFlags router_of(const Json& receipt) {
+// The settings of a router; of picks that were given to it, those that judging
+// them reads.
+RouteFlags router_of(const Json& receipt, const RequestFlags& request) {
   RouteFlags out;
-  if (receipt["routing"].is_null()) return out;
+  Request masks;
+  for (const std::string& text : request.masks) {
+    auto mask = parse_mask(text);
+    if (mask) masks.masks.push_back(std::move(*mask));
+  }
+  if (receipt["routing"].is_null() || !names_router(masks)) return out;
   const Json& s = receipt["routing"]["settings"];
+  const bool given = receipt["routing"]["given"].get<bool>();
   const std::pair<const char*, std::optional<std::string>*> fields[] = {
       {"rule", &out.rule},
       {"compression", &out.compression},
@@ -71,13 +79,15 @@ RouteFlags router_of(const Json& receipt) {
       {"meta_ratio", &out.meta_ratio},
       {"top_metas", &out.top_metas},
       {"union_by", &out.union_by},
-      {"max_union", &out.max_union},
       {"meaning", &out.meaning}};
   for (const auto& [name, flag] : fields) {
-    if (s[name].is_null()) continue;
+    const std::string_view field = name;
+    const bool judges =
+        field == "query_tile" || field == "union_by" || field == "meaning";
+    if (given && !judges) continue;
     *flag = s[name].is_string() ? s[name].get<std::string>() : s[name].dump();
   }
-  out.hierarchical = s["hierarchical"].get<bool>();
+  out.hierarchical = !given && s["hierarchical"].get<bool>();
   out.strict = s["strict"].get<bool>();
   return out;
 }
@@ -202,7 +212,7 @@ Result<RunFlags> flags_of(const Json& r) {
   auto request = request_of(r);
   if (!request) return request.error();
   out.request = std::move(*request);
-  out.route = router_of(r);
+  out.route = router_of(r, out.request);
   const Json& inputs = r["inputs"];
   const Json& shape = r["shape"];
   if (inputs["file"].is_string()) {

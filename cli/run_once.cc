@@ -17,7 +17,7 @@
 #include "dispatch/fallback.h"
 #include "dispatch/told.h"
 #include "receipt/machine.h"
-#include "tessera/route.h"
+#include "receipt/routing.h"
 
 namespace tessera::cli {
 namespace {
@@ -90,7 +90,7 @@ Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
   if (o.inputs) {
     lengths = {o.inputs->batch, o.inputs->q_len, o.inputs->kv_len};
   }
-  auto loaded = load_request(flags.request, lengths);
+  auto loaded = load_request(flags.request, lengths, flags.route);
   if (!loaded || !o.inputs) return loaded;
   auto e = check_lengths(*o.inputs, loaded->resolved.request);
   if (!e) return e.error();
@@ -109,54 +109,6 @@ Result<Planned> plan_request(Loaded loaded, const RunOptions& o,
                    o.data.shape.heads, planned->plan.heads);
   }
   return planned;
-}
-
-bool names_router(const Expr& e) {
-  return e.atom == Atom::routed ||
-         std::any_of(e.children.begin(), e.children.end(), names_router);
-}
-
-// Does a mask ask for a router's picks that nobody gave?
-bool needs_router(const Loaded& loaded) {
-  const Resolved& r = loaded.resolved;
-  if (loaded.saved || r.facts.picks) return false;
-  return std::any_of(r.request.masks.begin(), r.request.masks.end(),
-                     [](const Mask& mask) { return names_router(mask.expr); });
-}
-
-// The picks become a fact of the request.
-Result<void> route_inputs(const RunFlags& flags, RunOptions& o,
-                          Resolved& resolved, double& route_ms,
-                          Receipt::Routing& record) {
-  auto settings = read_route_settings(flags.route, resolved.request);
-  if (!settings) return settings.error();
-  RouteOptions options;
-  options.threads = o.lane_options.cpu.threads;
-  options.isa = o.lane_options.cpu.isa;
-  const AttentionData& d = o.data;
-  RouteInputs in;
-  in.q = d.q.view();
-  in.k = d.k.view();
-  auto routed = timed(route_ms, [&] {
-    return route(resolved.request, resolved.facts.view(), in, *settings,
-                 options);
-  });
-  if (!routed) return routed.error();
-  RouteResult& r = *routed;
-  const RouteCounts& c = r.counts;
-  record = {r.settings,
-            r.heads,
-            c.picks,
-            c.removed_invalid + c.removed_documents + c.removed_future,
-            c.union_blocks,
-            c.tile_rows,
-            r.unions.widest,
-            r.unions.capacity};
-  const bool own = r.run_picks.empty();
-  resolved.facts.picks = std::move(own ? r.picks : r.run_picks);
-  resolved.facts.picks_heads = r.heads;
-  resolved.facts.picks_k = own ? r.k : r.run_k;
-  return {};
 }
 
 struct Chosen {
@@ -224,23 +176,32 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   data.batch = loaded->resolved.request.batch;
   data.q_len = loaded->resolved.request.q_len;
   data.kv_len = loaded->resolved.request.kv_len;
-  const bool routes = needs_router(*loaded);
-  if (!routes && !(flags.route == RouteFlags{})) {
+  if (!loaded->source && !(flags.route == RouteFlags{})) {
     return invalid("cli",
                    "flags of the router go with a mask that names "
-                   "routed(top, block) and no picks, found them alone");
+                   "routed(top, block), found them alone");
   }
   double route_ms = 0;
   std::optional<Receipt::Routing> routing;
-  if (routes) {  // the plan waits for picks, and those for q and k
-    if (auto e = check_memory(flags, o, o.forced.value_or(LaneId::cpu)); !e) {
-      return e.error();
+  bool made = false;
+  if (loaded->source) {  // the plan waits for picks, and those for q and k
+    const PickSource& source = *loaded->source;
+    RouteInputs arrays;
+    if (!source.complete()) {
+      auto e = check_memory(flags, o, o.forced.value_or(LaneId::cpu));
+      if (!e) return e.error();
+      make_inputs(o);
+      made = true;
+      arrays.q = std::as_const(data.q).view();
+      arrays.k = std::as_const(data.k).view();
     }
-    make_inputs(o);
-    Receipt::Routing record;
-    auto e = route_inputs(flags, o, loaded->resolved, route_ms, record);
-    if (!e) return e.error();
-    routing = record;
+    RouteOptions route;
+    route.threads = o.lane_options.cpu.threads;
+    route.isa = o.lane_options.cpu.isa;
+    auto record = route_picks(flags.route, source, arrays, route,
+                              loaded->resolved, route_ms);
+    if (!record) return record.error();
+    routing = *record;
   }
   double plan_ms = 0;
   auto planned = plan_request(std::move(*loaded), o, plan_ms);
@@ -256,7 +217,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   if (auto e = check_memory(flags, o, chosen->choice.lane); !e) {
     return e.error();
   }
-  if (!routes) make_inputs(o);
+  if (!made) make_inputs(o);
   auto started = start_receipt(flags, o, *planned);
   if (!started) return started.error();
   Receipt& receipt = *started;
@@ -286,6 +247,11 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   }
   receipt.route_ms = route_ms;
   receipt.plan_ms = plan_ms;
+  if (!routing) {
+    auto given = given_routing(request, facts, plan);
+    if (!given) return given.error();
+    routing = *given;
+  }
   receipt.routing = routing;
   {
     const TraceSpan span("run", "digest");

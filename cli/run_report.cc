@@ -38,6 +38,7 @@ Receipt::RequestWords words_of(const RunFlags& flags, const Planned& planned) {
   out.valid = o.valid;
   if (o.max_steps) out.ceilings["max_steps"] = *o.max_steps;
   if (o.max_width) out.ceilings["max_width"] = *o.max_width;
+  if (o.max_union) out.ceilings["max_union"] = *o.max_union;
   out.plan_file = flags.request.plan.value_or("");
   out.facts_digest = facts_digest(planned.resolved.facts.view());
   return out;
@@ -175,14 +176,14 @@ std::string run_text(const Receipt& r) {
   if (r.routing) {
     const Receipt::Routing& n = *r.routing;
     line("routing",
-         fmt::format("{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
-                     "{} at most, for {} queries, in {}",
-                     to_string(n.settings.rule), n.settings.top,
-                     n.settings.block, to_string(n.settings.meaning),
-                     static_cast<double>(n.union_blocks) /
-                         static_cast<double>(n.tile_rows),
-                     n.widest_union, n.settings.query_tile,
-                     time_text(r.route_ms)));
+         fmt::format(
+             "{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
+             "{} at most, for {} queries, in {}",
+             n.given ? "given" : to_string(n.settings.rule), n.settings.top,
+             n.settings.block, to_string(n.settings.meaning),
+             static_cast<double>(n.union_blocks) /
+                 static_cast<double>(n.tile_rows),
+             n.widest_union, n.settings.query_tile, time_text(r.route_ms)));
   }
   line("time",
        fmt::format("{}prepare {}, {}forward {}{}",

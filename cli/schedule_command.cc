@@ -51,6 +51,7 @@ Result<std::optional<Resolved>> asked_request(RequestFlags f) {
   if (!asked) return std::optional<Resolved>();
   auto loaded = load_request(f);
   if (!loaded) return loaded.error();
+  if (auto e = take_picks({}, *loaded); !e) return e.error();
   return std::optional<Resolved>(std::move(loaded->resolved));
 }
 

@@ -16,7 +16,10 @@
 #include "cli/flags.h"
 #include "cli/numbers.h"
 #include "cli/picture.h"
+#include "cli/route_report.h"
 #include "cli/terminal.h"
+#include "receipt/routing.h"
+#include "receipt/routing_json.h"
 
 namespace tessera::cli {
 namespace {
@@ -68,13 +71,26 @@ Result<int> run(Options o) {
                             std::getenv("TERM"));
   input.unicode = !o.ascii && locale_is_utf8();
 
+  auto picks = given_routing(resolved.request, facts, plan);
+  if (!picks) return picks.error();
+  const auto with_picks = [&](nlohmann::json out) {
+    if (*picks) {
+      out["picks"] = picks_json(**picks);
+      out["phases"] = route_phases_json();
+    }
+    return out.dump();
+  };
   if (!o.out) {
     auto picture = picture_text(input);
     if (!picture) return picture.error();
     if (o.json) {
-      fmt::print("{}\n", nlohmann::json({{"text", *picture}}).dump());
+      fmt::print("{}\n", with_picks({{"text", *picture}}));
     } else {
       fmt::print("{}", *picture);
+      if (*picks) {
+        fmt::print("picks  {}\nphases {}\n", picks_text(**picks),
+                   phases_text());
+      }
     }
     return kOk;
   }
@@ -87,9 +103,8 @@ Result<int> run(Options o) {
   if (!picture) return picture.error();
   if (auto e = write_file(*o.out, *picture); !e) return e.error();
   if (o.json) {
-    fmt::print(
-        "{}\n",
-        nlohmann::json({{"file", *o.out}, {"bytes", picture->size()}}).dump());
+    fmt::print("{}\n",
+               with_picks({{"file", *o.out}, {"bytes", picture->size()}}));
   } else {
     fmt::print("wrote {} ({} bytes)\n", *o.out, picture->size());
   }

@@ -54,6 +54,7 @@ constexpr Field kFields[] = {
     {"target", Form::text, &O::target},
     {"max_steps", Form::number, &O::max_steps},
     {"max_width", Form::number, &O::max_width},
+    {"max_union", Form::number, &O::max_union},
 };
 
 std::string_view form_text(Form form) {

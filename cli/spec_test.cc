@@ -19,7 +19,8 @@ TEST(Spec, FillsEveryField) {
     "q_offset": "0,128", "tile": "256x128", "logical_block": "64x64",
     "docs": "lognormal:mean=2048,seed=0", "q_docs": "q.npy",
     "valid": "tokens:1,2", "prefix": "16", "picks": "p.safetensors",
-    "target": "v6e", "max_steps": 4096, "max_width": 64})");
+    "target": "v6e", "max_steps": 4096, "max_width": 64,
+    "max_union": 12})");
   ASSERT_TRUE(r.ok()) << r.error().message;
   RequestOptions want;
   want.masks = {"causal & documents"};
@@ -37,6 +38,7 @@ TEST(Spec, FillsEveryField) {
   want.target = "v6e";
   want.max_steps = 4096;
   want.max_width = 64;
+  want.max_union = 12;
   EXPECT_EQ(*r, want);
 }
 

@@ -1,65 +1,114 @@
-// tests/route_contract_test.cc: batches of other documents, arrays and picks
-// under fixed ceilings have one contract, and no result in common.
+// tests/route_contract_test.cc: batches of other documents, lengths, arrays and
+// picks under fixed ceilings have one contract, and no result in common.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <random>
 #include <set>
 
 #include "tessera/contract.h"
-#include "tessera/route.h"
+#include "tests/routed_batch.h"
 
-namespace tessera {
+namespace tessera::testing {
 namespace {
 
-TEST(RouteContract, TwoHundredBatchesHaveOne) {
-  constexpr int64_t kTokens = 256;
-  constexpr int64_t kDim = 8;
-  Request request;
-  request.masks = {*parse_mask("causal & documents & routed(3, 16)")};
-  request.q_len = request.kv_len = kTokens;
-  request.tile = {32, 16};
-  request.ceilings = {256, 16};
-  RouteSettings settings;
-  settings.compression = 16;
-  settings.stride = 8;
-  settings.query_tile = 32;
-  settings.max_union = 16;
-  auto named = settings_of(request, settings);
-  ASSERT_TRUE(named) << named.error().message;
+class RouteContract : public ::testing::TestWithParam<RouteMeaning> {};
+INSTANTIATE_TEST_SUITE_P(Each, RouteContract,
+                         ::testing::Values(RouteMeaning::exact,
+                                           RouteMeaning::tile_union),
+                         [](const auto& each) {
+                           return std::string(to_string(each.param));
+                         });
+
+std::string text_of(const std::vector<uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+// Runs the router's picks on the cpu lane; what is wrong with the result, by
+// the oracle's picks in fp64.
+std::optional<std::string> routed_fault(AttentionArrays& arrays,
+                                        const RoutedBatch& batch,
+                                        std::set<std::string>& keys) {
+  Request request = arrays.request;
+  request.ceilings = kRoutedCeilings;
+  auto routed = route(request, batch.route.facts(), batch.route.inputs(),
+                      batch.route.settings);
+  if (!routed) return routed.error().message;
+  if (routed->unions.capacity != kRoutedCeilings.max_union) {
+    return "the capacity is not the ceiling";
+  }
+  const Wanted want = wanted(arrays);
+  const Facts all = routed->facts(batch.route.facts());
+  auto plan = make_plan(request, all);
+  if (!plan) return plan.error().message;
+  if (plan->meaning != batch.route.settings.meaning) {
+    return "the plan records another meaning";
+  }
+  auto contract = make_contract(request, all, *plan);
+  if (!contract) return contract.error().message;
+  keys.insert(contract->key);
+  arrays.request = request;
+  arrays.facts = all;
+  return cpu_fault(arrays, want, machine_isas().back(),
+                   1 + static_cast<int>(batch.route.seed % 3));
+}
+
+TEST_P(RouteContract, TwoHundredBatchesHaveOneAndShareNothing) {
   std::set<std::string> keys;
   std::set<std::vector<int32_t>> picks;
+  std::set<std::string> results;
+  std::vector<uint8_t> first;
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> q(2 * kTokens * kDim), k(kTokens * kDim);
-    for (float& x : q) x = normal(random);
-    for (float& x : k) x = normal(random);
-    std::vector<int32_t> ids(kTokens);
-    int32_t id = 0;
-    for (int32_t& x : ids) x = id += random() % 90 == 0;
-    Facts facts;
-    facts.doc_ids = ids;
-    RouteInputs in;
-    in.q = TensorView::bhsd(q.data(), Dtype::f32, 1, 2, kTokens, kDim);
-    in.k = TensorView::bhsd(k.data(), Dtype::f32, 1, 1, kTokens, kDim);
-    named->meaning =
-        seed % 2 == 0 ? RouteMeaning::exact : RouteMeaning::tile_union;
-    auto routed = route(request, facts, in, *named);
-    ASSERT_TRUE(routed) << routed.error().message;
-    EXPECT_EQ(routed->unions.capacity, 16);
-    const Facts all = routed->facts(facts);
-    auto plan = make_plan(request, all);
-    ASSERT_TRUE(plan) << plan.error().message;
-    auto contract = make_contract(request, all, *plan);
-    ASSERT_TRUE(contract) << contract.error().message;
-    keys.insert(contract->key);
-    picks.insert(routed->picks);
+    const RoutedBatch batch = routed_batch(seed, GetParam());
+    AttentionArrays arrays(batch.attention);
+    const auto fault = routed_fault(arrays, batch, keys);
+    ASSERT_FALSE(fault) << *fault << "\n" << batch.route.describe();
+    picks.insert(*batch.attention.plan.picks);
+    results.insert(text_of(arrays.bits()));
+    if (seed == 0) first = arrays.bits();
   }
   EXPECT_EQ(keys.size(), 1U);
-  EXPECT_EQ(picks.size(), 200U);
+  EXPECT_GT(picks.size(), 195U);  // two may pick alike by chance
+  EXPECT_EQ(results.size(), 200U);
+  // What came between leaves no trace.
+  const RoutedBatch again = routed_batch(0, GetParam());
+  AttentionArrays arrays(again.attention);
+  EXPECT_EQ(routed_fault(arrays, again, keys), std::nullopt);
+  EXPECT_EQ(arrays.bits(), first);
+
+  // The contract is known before any batch.
+  Request request = arrays.request;
+  Facts present;
+  present.doc_ids = Ints{};
+  present.picks = Picks{{}, 2, 2, GetParam(), kRoutedTile};
+  auto ceiling = make_ceiling_contract(request, present);
+  ASSERT_TRUE(ceiling) << ceiling.error().message;
+  EXPECT_EQ(ceiling->key, *keys.begin());
+  EXPECT_EQ(ceiling->union_blocks, kRoutedCeilings.max_union);
+}
+
+// Each query picks two blocks of its own; its tile row's union is wider.
+TEST_P(RouteContract, AUnionAboveItsCeilingNamesTheTileRow) {
+  const RoutedBatch batch = routed_batch(3, GetParam());
+  AttentionArrays arrays(batch.attention);
+  Request request = arrays.request;
+  request.ceilings.max_union = 2;
+  auto routed = route(request, batch.route.facts(), batch.route.inputs(),
+                      batch.route.settings);
+  ASSERT_FALSE(routed);
+  EXPECT_EQ(routed.error().kind, ErrorKind::limit);
+  const std::string rule =
+      "a tile row's union must be at most max_union 2 blocks, found ";
+  EXPECT_EQ(routed.error().message.find("[route] " + rule), 0U)
+      << routed.error().message;
+  EXPECT_NE(routed.error().message.find(" for tile row "), std::string::npos);
+  // And a contract refuses picks that no router judged.
+  auto plan = make_plan(request, arrays.facts);
+  ASSERT_TRUE(plan);
+  auto contract = make_contract(request, arrays.facts, *plan);
+  ASSERT_FALSE(contract);
+  EXPECT_EQ(contract.error().kind, ErrorKind::limit);
+  EXPECT_EQ(contract.error().message.find("[contract] " + rule), 0U)
+      << contract.error().message;
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::testing

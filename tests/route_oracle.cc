@@ -97,13 +97,17 @@ float score_of(const RouteCase& c, int64_t b, int64_t head, const Asker& asker,
   return dot;
 }
 
+// What is scored: blocks, or groups of them that are pooled whole.
+struct Sizes {
+  int64_t block, compression, stride;
+};
+
 // The score of a block; nothing where it is no candidate.
-std::optional<float> block_score(const RouteCase& c, const Row& row, int64_t b,
-                                 int64_t pick_head, const Asker& asker,
-                                 int64_t block) {
-  const RouteSettings& s = c.settings;
+std::optional<float> block_score(const RouteCase& c, const Sizes& s,
+                                 const Row& row, int64_t b, int64_t pick_head,
+                                 const Asker& asker, int64_t block) {
   const int64_t group = c.heads / c.kv_heads;
-  const bool alone = s.rule == RouteRule::query_head;
+  const bool alone = c.settings.rule == RouteRule::query_head;
   const int64_t kv_head = alone ? pick_head / group : pick_head;
   std::optional<float> best;
   for (int64_t index = 0; index * s.stride < c.kv_len; ++index) {
@@ -164,6 +168,50 @@ std::vector<int64_t> forced_of(const RouteCase& c, const Row& row,
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
+}
+
+bool holds(const std::vector<int64_t>& list, int64_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// Forced blocks and the best of the others, `top` together: ties go to the
+// lowest. Ascending.
+template <class Wanted>
+std::vector<int64_t> best_of(const RouteCase& c, const Sizes& s, const Row& row,
+                             int64_t b, int64_t head, const Asker& asker,
+                             std::vector<int64_t> forced, int64_t top,
+                             Wanted&& wanted) {
+  std::vector<std::pair<int64_t, float>> others;
+  for (int64_t block = 0; block * s.block < c.kv_len; ++block) {
+    if (holds(forced, block) || !wanted(block)) continue;
+    const auto score = block_score(c, s, row, b, head, asker, block);
+    if (score) others.push_back({block, *score});
+  }
+  while (!others.empty() && static_cast<int64_t>(forced.size()) < top) {
+    size_t best = 0;
+    for (size_t i = 1; i < others.size(); ++i) {
+      if (others[i].second > others[best].second) best = i;
+    }
+    forced.push_back(others[best].first);
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(best));
+  }
+  std::sort(forced.begin(), forced.end());
+  return forced;
+}
+
+// The groups of blocks that hierarchical routing looks into.
+std::vector<int64_t> kept_metas(const RouteCase& c, const Row& row, int64_t b,
+                                int64_t head, const Asker& asker,
+                                const std::vector<int64_t>& forced) {
+  const RouteSettings& s = c.settings;
+  if (!s.hierarchical) return {};
+  const int64_t size = s.block * s.meta_ratio;
+  std::vector<int64_t> own;
+  for (const int64_t block : forced) {
+    if (!holds(own, block / s.meta_ratio)) own.push_back(block / s.meta_ratio);
+  }
+  return best_of(c, {size, size, size}, row, b, head, asker, own, s.top_metas,
+                 [](int64_t) { return true; });
 }
 
 }  // namespace
@@ -320,24 +368,15 @@ std::vector<int32_t> oracle_picks(const RouteCase& c) {
     const Row row = row_of(c, b);
     for (int64_t h = 0; h < heads; ++h) {
       for (const Asker& asker : askers_of(c, row)) {
-        std::vector<int64_t> picked = forced_of(c, row, asker);
-        std::vector<std::pair<int64_t, float>> others;
-        for (int64_t block = 0; block * c.settings.block < c.kv_len; ++block) {
-          const auto score = block_score(c, row, b, h, asker, block);
-          if (score &&
-              std::find(picked.begin(), picked.end(), block) == picked.end()) {
-            others.push_back({block, *score});
-          }
-        }
-        while (!others.empty() && static_cast<int64_t>(picked.size()) < top) {
-          size_t best = 0;
-          for (size_t i = 1; i < others.size(); ++i) {
-            if (others[i].second > others[best].second) best = i;
-          }
-          picked.push_back(others[best].first);
-          others.erase(others.begin() + static_cast<std::ptrdiff_t>(best));
-        }
-        std::sort(picked.begin(), picked.end());
+        const std::vector<int64_t> forced = forced_of(c, row, asker);
+        const RouteSettings& s = c.settings;
+        const auto kept = kept_metas(c, row, b, h, asker, forced);
+        const auto wanted = [&](int64_t block) {
+          return !s.hierarchical || holds(kept, block / s.meta_ratio);
+        };
+        const std::vector<int64_t> picked =
+            best_of(c, {s.block, s.compression, s.stride}, row, b, h, asker,
+                    forced, top, wanted);
         for (const int64_t i : asker.queries) {
           int32_t* to = out.data() + ((b * heads + h) * c.q_len + i) * top;
           for (const int64_t block : picked) {

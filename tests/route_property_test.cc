@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <random>
 #include <set>
 
+#include "base/float16.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 #include "tests/route_oracle.h"
@@ -36,6 +39,89 @@ TEST(RouteProperty, PicksAreTheOracles) {
     if (c.settings.rule != RouteRule::query_tile && !c.q_doc_ids) {
       EXPECT_EQ(r.counts.removed_future, 0) << c.describe();
     }
+  });
+}
+
+// Tokens before heads, and numbers that a 16-bit type holds: the same picks.
+TEST(RouteProperty, LayoutsAndDtypesPickTheSame) {
+  for_cases(80, [](RouteCase c) {
+    for (float& x : c.q) x = std::round(4 * x) / 4;
+    for (float& x : c.k) x = std::round(4 * x) / 4;
+    const std::vector<int32_t> want = oracle_picks(c);
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+      std::vector<float> wide[2];
+      std::vector<uint16_t> narrow[2];
+      const auto turned = [&](const std::vector<float>& x, int64_t heads,
+                              int64_t tokens, int which) {
+        for (int64_t b = 0; b < c.batch; ++b) {
+          for (int64_t t = 0; t < tokens; ++t) {
+            for (int64_t h = 0; h < heads; ++h) {
+              for (int64_t d = 0; d < c.dim; ++d) {
+                const float value = x[static_cast<size_t>(
+                    ((b * heads + h) * tokens + t) * c.dim + d)];
+                wide[which].push_back(value);
+                const auto exact = static_cast<double>(value);
+                narrow[which].push_back(dtype == Dtype::bf16 ? to_bf16(exact)
+                                                             : to_f16(exact));
+              }
+            }
+          }
+        }
+        const void* data = dtype == Dtype::f32
+                               ? static_cast<const void*>(wide[which].data())
+                               : narrow[which].data();
+        return TensorView::bshd(data, dtype, c.batch, heads, tokens, c.dim);
+      };
+      RouteInputs in;
+      in.q = turned(c.q, c.heads, c.q_len, 0);
+      in.k = turned(c.k, c.kv_heads, c.kv_len, 1);
+      auto r = route(c.request(), c.facts(), in, c.settings);
+      ASSERT_TRUE(r) << r.error().message << "\n" << c.describe();
+      EXPECT_EQ(r->picks, want) << to_string(dtype) << " " << c.describe();
+    }
+  });
+}
+
+// Picks of another router, of any kind: what is left is what is legal, and what
+// went is counted.
+TEST(RouteProperty, LegalityLeavesWhatTheOracleAllows) {
+  for_cases(200, [](const RouteCase& c) {
+    std::mt19937_64 random(c.seed);
+    const int64_t blocks = (c.kv_len + c.settings.block - 1) / c.settings.block;
+    const int64_t k = 1 + static_cast<int64_t>(random() % 5);
+    const int64_t heads = random() % 2 == 0 ? 1 : c.heads;
+    std::vector<int32_t> given, want;
+    int64_t removed = 0;
+    for (int64_t i = 0; i < c.batch * heads * c.q_len; ++i) {
+      std::set<int32_t> picks;
+      for (int64_t n = 0; n < k; ++n) {
+        picks.insert(
+            static_cast<int32_t>(random() % static_cast<uint64_t>(blocks)));
+      }
+      int64_t left = 0;
+      for (const int32_t p : picks) {
+        given.push_back(p);
+        if (oracle_pick_legal(c, i / c.q_len / heads, i % c.q_len, p)) {
+          want.push_back(p);
+          ++left;
+        }
+      }
+      removed += static_cast<int64_t>(picks.size()) - left;
+      given.resize(static_cast<size_t>((i + 1) * k), -1);
+      want.resize(static_cast<size_t>((i + 1) * k), -1);
+    }
+    RouteInputs in;
+    in.picks = Picks{given, heads, k};
+    auto r = route(c.request(), c.facts(), in, c.settings);
+    ASSERT_TRUE(r) << r.error().message << "\n" << c.describe();
+    EXPECT_EQ(r->picks, want) << c.describe();
+    const RouteCounts& n = r->counts;
+    EXPECT_EQ(n.removed_invalid + n.removed_documents + n.removed_future,
+              removed);
+    EXPECT_EQ(r->warnings.size(), removed > 0 ? 1U : 0U);
+    RouteSettings strict = c.settings;
+    strict.strict = true;
+    EXPECT_EQ(route(c.request(), c.facts(), in, strict).ok(), removed == 0);
   });
 }
 
@@ -162,20 +248,32 @@ TEST(RouteProperty, EveryMetaKeptIsExhaustiveRouting) {
   });
 }
 
-// Few metas: each pick is one of the forced blocks or lies in a kept meta, and
-// the picks are those of exhaustive routing among such blocks.
+// Few metas: the picks are the oracle's, which pools, scores and keeps groups
+// from the definition.
 TEST(RouteProperty, FewMetasPickAmongTheirChildren) {
   int64_t lost = 0;
   for_cases(200, [&](RouteCase c) {
     const RouteResult exhaustive = run(c);
     c.settings.hierarchical = true;
-    c.settings.meta_ratio = 2;
+    c.settings.meta_ratio = 2 + static_cast<int64_t>(c.seed % 2);
     c.settings.top_metas = c.settings.top;
     const RouteResult few = run(c);
+    EXPECT_EQ(few.picks, oracle_picks(c)) << c.describe();
+    int64_t found = 0;
+    for (size_t i = 0; i < few.picks.size(); i += static_cast<size_t>(few.k)) {
+      const auto in = [&](const RouteResult& r) {
+        return std::set<int32_t>(
+            r.picks.begin() + static_cast<int64_t>(i),
+            r.picks.begin() + static_cast<int64_t>(i) + r.k);
+      };
+      const std::set<int32_t> all = in(exhaustive);
+      for (const int32_t pick : in(few))
+        found += pick >= 0 && all.contains(pick);
+    }
     auto recall = route_recall(few, exhaustive);
     ASSERT_TRUE(recall) << recall.error().message;
     lost += recall->picks - recall->found;
-    EXPECT_LE(recall->found, recall->picks);
+    EXPECT_EQ(recall->found, found) << c.describe();
     for (size_t at = 0; at < few.picks.size(); ++at) {
       if (few.picks[at] < 0) continue;
       const auto i = static_cast<int64_t>(at) / few.k;

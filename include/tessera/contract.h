@@ -18,6 +18,9 @@ struct PlanContract {
   // Runtime scalars that left the key: exact window bounds, canonical order.
   std::vector<int64_t> window_bounds;
   int64_t steps = 0;  // that a packed worklist of either direction may have
+  // Blocks that the queries of a tile row may pick together; 0 where no mask
+  // names picks.
+  int64_t union_blocks = 0;
   std::vector<std::string> unused_facts;  // given, but no mask names them
   std::vector<std::string> folded;  // a line for each thing that was folded
 };
@@ -30,7 +33,7 @@ Result<PlanContract> make_contract(const Request& request, const Facts& facts,
 
 // The contract of every batch under the request's ceilings; an open ceiling is
 // the worst case of the lengths. Of `present` only which facts there are is
-// read, not what they hold.
+// read, and of picks their heads and meaning, not what they hold.
 Result<PlanContract> make_ceiling_contract(const Request& request,
                                            const Facts& present);
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "tessera/result.h"
@@ -14,11 +15,21 @@ namespace tessera {
 
 using Ints = std::span<const int32_t>;
 
+// What attention does with picks. `exact`: each query attends to its own.
+// `tile_union`: every query of a tile row attends to the union of the row's.
+enum class RouteMeaning : uint8_t { exact, tile_union };
+std::string_view to_string(RouteMeaning meaning);  // "exact", "union"
+Result<RouteMeaning> parse_route_meaning(std::string_view text);
+
 // Block numbers (key / n) each query may attend to; -1 is an unused slot.
 struct Picks {
   Ints blocks;        // [batch, heads, q_len, k]
   int64_t heads = 1;  // 1, the KV heads or the query heads
   int64_t k = 0;
+  // Of `tile_union` the blocks are the union already: those of all queries of a
+  // tile row are equal. Such a row is `query_tile` queries; 0: the plan's tile.
+  RouteMeaning meaning = RouteMeaning::exact;
+  int64_t query_tile = 0;
 };
 
 struct Facts {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct Tile {
 struct Ceilings {
   int64_t max_steps = 0;
   int64_t max_width = 0;
+  int64_t max_union = 0;  // blocks that the queries of a tile row pick together
 
   bool operator==(const Ceilings&) const = default;
 };
@@ -86,6 +88,8 @@ struct Plan {
   Worklist forward;
   Worklist transposed;
   std::vector<int64_t> legal_pairs;  // per list: the work that is needed
+  // Of the picks; nothing where no mask names them.
+  std::optional<RouteMeaning> meaning;
   std::vector<std::string> warnings;
 
   int64_t list(int64_t batch_row, int64_t head) const {

@@ -25,6 +25,8 @@ struct OwnedFacts {
   std::optional<std::vector<int32_t>> picks;
   int64_t picks_heads = 1;
   int64_t picks_k = 0;
+  RouteMeaning picks_meaning = RouteMeaning::exact;
+  int64_t picks_query_tile = 0;
 
   Facts view() const;
   bool operator==(const OwnedFacts&) const = default;
@@ -44,11 +46,13 @@ struct PlanFile {
 inline constexpr uint32_t kPlanFileVersion = 0;
 
 // What a file may grow to in memory. Ids lie in it as runs, so a few bytes can
-// stand for a billion tokens; whoever means that raises the ceiling.
+// stand for a billion tokens, and picks as bits; whoever means that raises the
+// ceiling.
 struct DecodeLimits {
   int64_t max_bytes = int64_t{1} << 32;      // of the file
   int64_t max_ids = int64_t{1} << 26;        // doc_ids and q_doc_ids together
   int64_t max_tile_rows = int64_t{1} << 24;  // rows and columns of all lists
+  int64_t max_picks = int64_t{1} << 28;      // slots of all queries
 };
 
 // Refuses a plan that is not the one its request and facts make.

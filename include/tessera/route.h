@@ -32,12 +32,6 @@ namespace tessera {
 enum class RouteRule : uint8_t { kv_head, query_head, query_tile };
 std::string_view to_string(RouteRule rule);  // "kv-head"
 
-// What attention does with the picks. `exact`: each query attends to its own.
-// `tile_union`: every query of a tile row attends to the row's union.
-enum class RouteMeaning : uint8_t { exact, tile_union };
-std::string_view to_string(RouteMeaning meaning);  // "exact", "union"
-Result<RouteMeaning> parse_route_meaning(std::string_view text);
-
 // How a union is found; the results are equal.
 enum class UnionMethod : uint8_t { bitmap, sort };
 std::string_view to_string(UnionMethod method);
@@ -63,7 +57,6 @@ struct RouteSettings {
   // Illegal picks are an error instead of being removed and counted.
   bool strict = false;
   UnionMethod union_method = UnionMethod::bitmap;
-  std::optional<int64_t> max_union;  // a ceiling: blocks in a tile row's union
   RouteMeaning meaning = RouteMeaning::exact;
 
   bool operator==(const RouteSettings&) const = default;

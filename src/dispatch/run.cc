@@ -12,6 +12,7 @@
 #include "dispatch/words.h"
 #include "receipt/digests.h"
 #include "receipt/read.h"
+#include "receipt/routing.h"
 #include "tessera/contract.h"
 #include "tessera/version.h"
 
@@ -80,6 +81,7 @@ Result<Receipt> start(const RunCall& call, const AttentionOptions& options,
   const Ceilings& most = call.request.ceilings;
   if (most.max_steps > 0) r.request.ceilings["max_steps"] = most.max_steps;
   if (most.max_width > 0) r.request.ceilings["max_width"] = most.max_width;
+  if (most.max_union > 0) r.request.ceilings["max_union"] = most.max_union;
   r.request.facts_digest = facts_digest(call.facts);
   r.shape.attention = call.shape;
   r.shape.scale = call.shape.scale_or_default();
@@ -90,6 +92,9 @@ Result<Receipt> start(const RunCall& call, const AttentionOptions& options,
   r.contract = contract->key;
   r.plan_digest = plan_digest(plan);
   r.pairs_legal = legal_pairs(plan, call.shape.heads);
+  auto routing = given_routing(call.request, call.facts, plan);
+  if (!routing) return routing.error();
+  r.routing = std::move(*routing);
   return r;
 }
 

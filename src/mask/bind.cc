@@ -2,6 +2,7 @@
 #include "mask/bind.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "base/fail.h"
@@ -49,6 +50,31 @@ Result<void> check_absent(bool named, bool present, std::string_view atom,
   return invalid("facts", "{} needs {}, found none for the mask", atom, fact);
 }
 
+// Who claims that tile rows share their union must bring equal picks.
+Result<void> check_union(const Request& r, const Picks& p) {
+  if (auto e = check_range("facts", "query_tile of picks", p.query_tile, 0,
+                           kMaxTokens);
+      !e) {
+    return e;
+  }
+  if (p.meaning == RouteMeaning::exact) return {};
+  const int64_t tile = p.query_tile > 0 ? p.query_tile : r.tile.q;
+  const auto bytes = static_cast<size_t>(p.k) * sizeof(int32_t);
+  for (int64_t list = 0; list < r.batch * p.heads; ++list) {
+    const int32_t* const row = p.blocks.data() + list * r.q_len * p.k;
+    for (int64_t q = 0; q < r.q_len; ++q) {
+      const int32_t* const of = row + q * p.k;
+      if (std::memcmp(of, row + q / tile * tile * p.k, bytes) == 0) continue;
+      return invalid("facts",
+                     "picks of the meaning union must be equal for all queries "
+                     "of a tile row, found others for query {} of batch row "
+                     "{}, head {}",
+                     q, list / p.heads, list % p.heads);
+    }
+  }
+  return {};
+}
+
 Result<void> check_picks(const Request& r, const Facts& f, const Names& names,
                          Bound& bound) {
   if (!f.picks) return {};
@@ -78,6 +104,8 @@ Result<void> check_picks(const Request& r, const Facts& f, const Names& names,
                      q / r.q_len % p.heads, q % r.q_len);
     }
   }
+  if (auto e = check_union(r, p); !e) return e;
+  bound.meaning = p.meaning;
   bound.picks = p.blocks.data();
   bound.pick_heads = p.heads;
   bound.picks_k = p.k;
@@ -134,6 +162,7 @@ Result<void> check_request(const Request& r) {
       {"tile kv", r.tile.kv, kMinBlock, kMaxBlock},
       {"max_steps", r.ceilings.max_steps, 0, int64_t{1} << 40},
       {"max_width", r.ceilings.max_width, 0, int64_t{1} << 40},
+      {"max_union", r.ceilings.max_union, 0, int64_t{1} << 40},
   };
   for (const Rule& rule : rules) {
     if (auto e = check_range("request", rule.what, rule.value, rule.least,

@@ -30,6 +30,7 @@ struct Bound {
   const int32_t* picks = nullptr;  // [batch, pick_heads, q_len, picks_k]
   int64_t pick_heads = 1;
   int64_t picks_k = 0;
+  std::optional<RouteMeaning> meaning;  // of the picks, where they are named
   std::vector<std::string> warnings;
 
   const int32_t* picks_of(int64_t batch_row, int64_t head, int64_t q) const {

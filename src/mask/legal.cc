@@ -188,7 +188,9 @@ std::string Legality::State::why(const Expr& e, const Names& names,
     case Atom::routed: {
       const int64_t block = e.atom == Atom::blocks ? e.a : e.b;
       const int32_t* picks = bound.picks_of(p.b, p.h, p.q);
-      return fmt::format("key in block {}, query picked {}", p.k / block,
+      const bool shared = bound.meaning == RouteMeaning::tile_union;
+      return fmt::format("key in block {}, {} picked {}", p.k / block,
+                         shared ? "its tile row" : "query",
                          fmt::join(picks, picks + bound.picks_k, " "));
     }
     default:

@@ -11,7 +11,9 @@
 #include "base/trace.h"
 #include "mask/bind.h"
 #include "mask/canonical.h"
+#include "plan/pick_unions.h"
 #include "plan/well_formed.h"
+#include "route/unions.h"
 #include "tessera/layouts.h"
 
 namespace tessera {
@@ -73,9 +75,17 @@ Result<int64_t> capacity(std::string_view what, int64_t needed, int64_t ceiling,
   return ceiling;
 }
 
+// Of the picks, where masks name them.
+struct PickTerms {
+  RouteMeaning meaning = RouteMeaning::exact;
+  int64_t query_tile = 0;
+  int64_t widest = 0;  // blocks in a tile row's union
+};
+
 // What a contract has room for, before it is bucketed.
 struct Sizes {
   int64_t heads = 1;
+  std::optional<PickTerms> picks;
   int64_t steps = 0;
   int64_t width = 0;
   int64_t width_transposed = 0;
@@ -88,6 +98,34 @@ std::string key_of(const std::string& text) {
   Digest digest;
   digest.add(text.data(), text.size());
   return digest.hex();
+}
+
+PickTerms terms_of(const Request& request, const Picks& picks) {
+  return {picks.meaning,
+          picks.query_tile > 0 ? picks.query_tile : request.tile.q, 0};
+}
+
+// The widest union of this batch. One above the ceiling is named.
+Result<PickTerms> pick_terms(const Request& request, const Facts& facts,
+                             const Plan& plan) {
+  auto bound = bind(request, facts);
+  if (!bound) return bound.error();
+  if (auto r = check_heads(plan, bound->heads, "contract"); !r) {
+    return r.error();
+  }
+  if (plan.meaning != bound->meaning) {
+    return invalid("contract",
+                   "plan must be the plan of the request and facts, found the "
+                   "meaning {} for {}",
+                   plan.meaning ? to_string(*plan.meaning) : "none",
+                   to_string(*bound->meaning));
+  }
+  PickUnions unions = plan_unions(*bound, names_of(request).picks_block);
+  auto fits = set_capacity(request.ceilings.max_union, unions, "contract");
+  if (!fits) return fits.error();
+  PickTerms out = terms_of(request, *facts.picks);
+  out.widest = std::max<int64_t>(unions.widest, 1);
+  return out;
 }
 
 }  // namespace
@@ -103,11 +141,17 @@ Result<PlanContract> make_contract(const Request& request, const Facts& facts,
                                    const Plan& plan) {
   const TraceSpan span("plan", "contract");
   if (auto r = check_plan_of(request, plan, "contract"); !r) return r.error();
-  return contract_of(
-      request, facts,
-      {plan.heads,
-       std::max(step_count(plan.forward), step_count(plan.transposed)),
-       grid_width(plan.forward), grid_width(plan.transposed)});
+  Sizes sizes;
+  sizes.heads = plan.heads;
+  sizes.steps = std::max(step_count(plan.forward), step_count(plan.transposed));
+  sizes.width = grid_width(plan.forward);
+  sizes.width_transposed = grid_width(plan.transposed);
+  if (names_of(request).picks) {
+    auto picks = pick_terms(request, facts, plan);
+    if (!picks) return picks.error();
+    sizes.picks = *picks;
+  }
+  return contract_of(request, facts, sizes);
 }
 
 Result<PlanContract> make_ceiling_contract(const Request& request,
@@ -117,8 +161,14 @@ Result<PlanContract> make_ceiling_contract(const Request& request,
   const int64_t rows = ceil_div(request.q_len, request.tile.q);
   const int64_t columns = ceil_div(request.kv_len, request.tile.kv);
   auto heads = static_cast<int64_t>(request.masks.size());
-  if (present.picks && names_of(request).picks) {
+  std::optional<PickTerms> picks;
+  const Names names = names_of(request);
+  if (present.picks && names.picks) {
     heads = std::max(heads, present.picks->heads);
+    picks = terms_of(request, *present.picks);
+    picks->widest = request.ceilings.max_union > 0
+                        ? request.ceilings.max_union
+                        : ceil_div(bucket(request.kv_len), names.picks_block);
   }
   const Ceilings& most = request.ceilings;
   // As a double: it may be more than 64 bits hold.
@@ -134,7 +184,7 @@ Result<PlanContract> make_ceiling_contract(const Request& request,
   }
   const auto steps = static_cast<int64_t>(std::min(worst, kMostSteps));
   return contract_of(request, present,
-                     {heads, most.max_steps > 0 ? most.max_steps : steps,
+                     {heads, picks, most.max_steps > 0 ? most.max_steps : steps,
                       most.max_width > 0 ? most.max_width : columns,
                       most.max_width > 0 ? most.max_width : rows});
 }
@@ -225,6 +275,21 @@ Result<PlanContract> contract_of(const Request& request, const Facts& facts,
     if (t.key == std::string_view("steps")) c.steps = *n;
   }
 
+  if (sizes.picks) {
+    const PickTerms& p = *sizes.picks;
+    auto n = capacity("a tile row's union", p.widest, most.max_union,
+                      "max_union", c.folded);
+    if (!n) return n.error();
+    c.union_blocks = *n;
+    text["picks"] = {{"meaning", to_string(p.meaning)}, {"union", *n}};
+    // What the queries share by its meaning, a consumer may rely on.
+    if (p.meaning == RouteMeaning::tile_union) {
+      text["picks"]["query_tile"] = p.query_tile;
+    }
+  } else if (most.max_union > 0) {
+    c.folded.emplace_back("max_union is given, no mask names picks: left out");
+  }
+
   c.text = text.dump();
   c.key = key_of(c.text);
   return c;
@@ -238,6 +303,7 @@ std::string plan_digest(const Plan& plan) {
                     plan.tile.q, plan.tile.kv}) {
     d.add(n);
   }
+  if (plan.meaning) d.add(static_cast<int64_t>(*plan.meaning));
   for (const Worklist* w : {&plan.forward, &plan.transposed}) {
     d.add(w->row_start.data(), w->row_start.size() * sizeof(uint32_t));
     d.add(w->entries.data(), w->entries.size() * sizeof(Entry));

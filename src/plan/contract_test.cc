@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <set>
@@ -113,6 +114,98 @@ TEST(Contract, AboveACeilingIsAnErrorThatNamesIt) {
   EXPECT_EQ(c.error().message,
             "[contract] transposed grid width must be at most max_width 2, "
             "found 32");
+}
+
+// Queries of a row of 64 pick `wide` blocks of 16 together, one each.
+std::vector<int32_t> picks_of(int64_t tokens, int32_t wide) {
+  std::vector<int32_t> picks;
+  for (int64_t q = 0; q < tokens; ++q) {
+    picks.push_back(static_cast<int32_t>(q) % wide);
+  }
+  return picks;
+}
+
+// Golden, as above.
+TEST(Contract, PicksHaveAMeaningAndAUnionOfAClass) {
+  Request r = request_of("blocks(16)", 256);
+  const auto picks = picks_of(256, 5);
+  Facts f;
+  f.picks = Picks{picks, 1, 1};
+  const PlanContract c = contract_of(r, f);
+  EXPECT_EQ(c.text,
+            "{\"batch\":1,\"facts\":[\"picks\"],\"heads\":1,\"kv_len\":256,"
+            "\"logical_block\":[64,64],\"masks\":[{\"mask\":\"blocks(16)\","
+            "\"names\":[\"picks\"]}],\"picks\":{\"meaning\":\"exact\","
+            "\"union\":6},\"q_len\":256,\"steps\":12,\"tile\":[64,64],"
+            "\"version\":0,\"width\":2,\"width_transposed\":4}");
+  EXPECT_EQ(c.union_blocks, 6);
+  EXPECT_NE(std::find(c.folded.begin(), c.folded.end(),
+                      "a tile row's union 5 is bucket 6"),
+            c.folded.end());
+  // Values within the class do not matter, the class and the meaning do.
+  const auto six = picks_of(256, 6);
+  const auto three = picks_of(256, 3);
+  f.picks->blocks = six;
+  EXPECT_EQ(contract_of(r, f).key, c.key);
+  f.picks->blocks = three;
+  EXPECT_NE(contract_of(r, f).text, c.text);
+  const std::vector<int32_t> equal(256, 2);
+  f.picks->blocks = equal;
+  const PlanContract exact = contract_of(r, f);
+  f.picks->meaning = RouteMeaning::tile_union;
+  const PlanContract shared = contract_of(r, f);
+  EXPECT_NE(exact.key, shared.key);
+  f.picks->query_tile = 64;  // the tile's, said aloud
+  EXPECT_EQ(contract_of(r, f).key, shared.key);
+  f.picks->query_tile = 32;
+  EXPECT_NE(contract_of(r, f).key, shared.key);
+  // A query without picks is none of a class of 0.
+  const std::vector<int32_t> none(256, -1);
+  f.picks->blocks = none;
+  EXPECT_EQ(contract_of(r, f).union_blocks, 1);
+}
+
+TEST(Contract, UnionsHaveACeiling) {
+  Request r = request_of("causal & blocks(16)", 256);
+  r.ceilings = {64, 8, 4};
+  Facts f;
+  f.picks = Picks{{}, 1, 1};
+  auto ceiling = make_ceiling_contract(r, f);
+  ASSERT_TRUE(ceiling.ok()) << ceiling.error().message;
+  EXPECT_EQ(ceiling->union_blocks, 4);
+  for (int32_t wide = 1; wide <= 4; ++wide) {
+    const auto picks = picks_of(256, wide);
+    f.picks->blocks = picks;
+    EXPECT_EQ(contract_of(r, f).key, ceiling->key) << wide;
+  }
+  auto picks = picks_of(256, 4);
+  picks[130] = 4;  // of the third tile row
+  f.picks->blocks = picks;
+  auto c = make_contract(r, f, *make_plan(r, f));
+  ASSERT_FALSE(c.ok());
+  EXPECT_EQ(c.error().kind, ErrorKind::limit);
+  EXPECT_EQ(c.error().message,
+            "[contract] a tile row's union must be at most max_union 4 blocks, "
+            "found 5 for tile row 2 of batch row 0, head 0");
+  // Open, it is every block of the row's bucket.
+  r.ceilings.max_union = 0;
+  EXPECT_EQ(make_ceiling_contract(r, f)->union_blocks, 16);
+  // Without picks it is nobody's.
+  Request plain = request_of("causal", 256);
+  const PlanContract without = contract_of(plain);
+  plain.ceilings.max_union = 4;
+  EXPECT_EQ(contract_of(plain).key, without.key);
+  EXPECT_EQ(contract_of(plain).folded.back(),
+            "max_union is given, no mask names picks: left out");
+  plain.ceilings.max_union = -1;
+  EXPECT_EQ(make_plan(plain, {}).error().message,
+            "[request] max_union must be from 0 to 1099511627776, found -1");
+  // A plan of another meaning is another plan.
+  auto plan = *make_plan(r, f);
+  plan.meaning = RouteMeaning::tile_union;
+  EXPECT_EQ(make_contract(r, f, plan).error().message,
+            "[contract] plan must be the plan of the request and facts, found "
+            "the meaning union for exact");
 }
 
 TEST(Contract, RuntimeFactsStayOutOfTheKey) {

@@ -25,7 +25,10 @@ Facts OwnedFacts::view() const {
   f.base_block_tokens = base_block_tokens;
   f.prefix_lengths = view_of(prefix_lengths);
   f.q_offsets = view_of(q_offsets);
-  if (picks) f.picks = Picks{Ints(*picks), picks_heads, picks_k};
+  if (picks) {
+    f.picks = Picks{Ints(*picks), picks_heads, picks_k, picks_meaning,
+                    picks_query_tile};
+  }
   return f;
 }
 
@@ -42,6 +45,8 @@ OwnedFacts own_facts(const Facts& facts) {
     f.picks = copy_of(facts.picks->blocks);
     f.picks_heads = facts.picks->heads;
     f.picks_k = facts.picks->k;
+    f.picks_meaning = facts.picks->meaning;
+    f.picks_query_tile = facts.picks->query_tile;
   }
   return f;
 }

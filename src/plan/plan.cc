@@ -64,6 +64,7 @@ Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
   plan.q_len = bound.q_len;
   plan.kv_len = bound.kv_len;
   plan.tile = bound.tile;
+  plan.meaning = bound.meaning;
   plan.warnings = std::move(bound.warnings);
   Worklist& w = plan.forward;
   w.lists = sweep->lists();

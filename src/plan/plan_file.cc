@@ -8,6 +8,10 @@
 //   16 bytes  XXH3-128 of everything before it, canonical byte order
 // doc_ids and q_doc_ids are runs (id, length) that end with their batch row;
 // row_counts holds the tiles of each row, entries the tiles (column, class).
+// Picks that a mask names are union_counts, union_blocks, pick_bits and, for
+// each of the entries, union_slots (plan/pick_unions.h); of a query the file
+// keeps which blocks it picks, not in which slot. `picks` holds those that no
+// mask names, as they are.
 #include "tessera/plan_file.h"
 
 #include <algorithm>
@@ -21,6 +25,8 @@
 #include "base/files.h"
 #include "base/integers.h"
 #include "base/text.h"
+#include "mask/bind.h"
+#include "plan/pick_unions.h"
 #include "plan/plan_header.h"
 #include "plan/transpose.h"
 #include "plan/verify.h"
@@ -46,8 +52,12 @@ constexpr std::string_view kSectionOrder[] = {"doc_ids",
                                               "prefix_lengths",
                                               "q_offsets",
                                               "picks",
+                                              "union_counts",
+                                              "union_blocks",
+                                              "pick_bits",
                                               "row_counts",
-                                              "entries"};
+                                              "entries",
+                                              "union_slots"};
 
 std::string digest_of(std::string_view bytes) {
   XXH128_canonical_t canonical;
@@ -179,6 +189,51 @@ Result<std::optional<std::vector<int32_t>>> read_ids(const Sections& sections,
   return out;
 }
 
+Result<std::optional<std::vector<int32_t>>> read_picks(
+    const PlanHeader& h, const Sections& sections, const DecodeLimits& limits) {
+  std::optional<std::vector<int32_t>> out;
+  const bool named = names_of(h.request).picks;
+  for (const char* name :
+       {"union_counts", "union_blocks", "pick_bits", "union_slots"}) {
+    if (sections.get(name).has_value() == named) continue;
+    return invalid(kWhere,
+                   "{} must be there where a mask names picks and only there, "
+                   "found {}",
+                   name, named ? "none" : "it");
+  }
+  if (!named) {
+    if (sections.get("picks")) {
+      out = load_array<int32_t>(*sections.get("picks"));
+    }
+    return out;
+  }
+  if (sections.get("picks")) {
+    return invalid(kWhere,
+                   "picks that a mask names must be bits over unions, found "
+                   "the section 'picks'");
+  }
+  const Request& r = h.request;
+  PickLayout layout{r.batch, h.picks_heads, r.q_len, h.picks_k, r.tile.q, 0};
+  layout.blocks = ceil_div(r.kv_len, names_of(r).picks_block);
+  int64_t slots = 0;
+  if (h.picks_k < 1 ||
+      __builtin_mul_overflow(r.batch * h.picks_heads, r.q_len, &slots) ||
+      __builtin_mul_overflow(slots, h.picks_k, &slots) ||
+      slots > limits.max_picks) {
+    return over_limit(kWhere,
+                      "picks must be of 1 to {} slots, found [{}, {}, {}, {}] "
+                      "for the file (raise the ceiling to read it)",
+                      limits.max_picks, r.batch, h.picks_heads, r.q_len,
+                      h.picks_k);
+  }
+  auto picks = picks_of_words(layout, *sections.get("union_counts"),
+                              *sections.get("union_blocks"),
+                              *sections.get("pick_bits"), kWhere);
+  if (!picks) return picks.error();
+  out = std::move(*picks);
+  return out;
+}
+
 Result<OwnedFacts> read_facts(const PlanHeader& h, const Sections& sections,
                               const DecodeLimits& limits) {
   OwnedFacts f;
@@ -209,17 +264,50 @@ Result<OwnedFacts> read_facts(const PlanHeader& h, const Sections& sections,
   f.valid_slot_counts = plain("valid_slot_counts");
   f.prefix_lengths = plain("prefix_lengths");
   f.q_offsets = plain("q_offsets");
-  f.picks = plain("picks");
+  auto picks = read_picks(h, sections, limits);
+  if (!picks) return picks.error();
+  f.picks = std::move(*picks);
   f.base_block_tokens = h.base_block_tokens;
   f.picks_heads = h.picks_heads;
   f.picks_k = h.picks_k;
-  if (!f.picks && (f.picks_heads != 1 || f.picks_k != 0)) {
+  f.picks_meaning = h.picks_meaning;
+  f.picks_query_tile = h.picks_query_tile;
+  if (!f.picks &&
+      (f.picks_heads != 1 || f.picks_k != 0 ||
+       f.picks_meaning != RouteMeaning::exact || f.picks_query_tile != 0)) {
     return invalid(kWhere,
-                   "picks_heads and picks_k must be 1 and 0 without picks, "
-                   "found {} and {}",
-                   f.picks_heads, f.picks_k);
+                   "picks_heads, picks_k, picks_meaning and picks_query_tile "
+                   "must be 1, 0, exact and 0 without picks, found {}, {}, {} "
+                   "and {}",
+                   f.picks_heads, f.picks_k, to_string(f.picks_meaning),
+                   f.picks_query_tile);
   }
   return f;
+}
+
+// Each tile says where its first block stands in its row's union.
+Result<void> check_slots(const Request& request, const Facts& facts,
+                         const Worklist& forward, const Sections& sections) {
+  const auto& section = sections.get("union_slots");
+  if (!section) return {};
+  auto bound = bind(request, facts);
+  if (!bound) return bound.error();
+  const int64_t block = names_of(request).picks_block;
+  const std::vector<uint32_t> due =
+      tile_slots(*bound, block, plan_unions(*bound, block), forward);
+  if (section->size() / 4 != due.size()) {
+    return invalid(kWhere, "union_slots must hold {} tiles, found {}",
+                   due.size(), section->size() / 4);
+  }
+  for (size_t i = 0; i < due.size(); ++i) {
+    const auto found = load<uint32_t>(*section, 4 * i);
+    if (found == due[i]) continue;
+    return invalid(kWhere,
+                   "union_slots must be those of the tiles, found {} where {} "
+                   "is due, for tile {}",
+                   found, due[i], i);
+  }
+  return {};
 }
 
 Result<Worklist> read_forward(const PlanHeader& h, const Sections& sections,
@@ -348,14 +436,16 @@ Result<std::string> encode_plan(const Request& request, const Facts& facts,
   due.kv_len = request.kv_len;
   due.tile = request.tile;
   due.legal_pairs = std::move(verified->legal_pairs);
+  due.meaning = verified->meaning;
   due.warnings = std::move(verified->warnings);
   if (plan.batch != due.batch || plan.heads != due.heads ||
       plan.q_len != due.q_len || plan.kv_len != due.kv_len ||
       !(plan.tile == due.tile) || plan.legal_pairs != due.legal_pairs ||
-      plan.warnings != due.warnings || transpose(w) != plan.transposed) {
+      plan.warnings != due.warnings || plan.meaning != due.meaning ||
+      transpose(w) != plan.transposed) {
     return invalid(kWhere,
                    "a plan must be what its request and facts make, found "
-                   "other sizes, pairs, warnings or transposed lists");
+                   "other sizes, pairs, meaning, warnings or transposed lists");
   }
 
   PlanHeader header;
@@ -365,6 +455,8 @@ Result<std::string> encode_plan(const Request& request, const Facts& facts,
   if (facts.picks) {
     header.picks_heads = facts.picks->heads;
     header.picks_k = facts.picks->k;
+    header.picks_meaning = facts.picks->meaning;
+    header.picks_query_tile = facts.picks->query_tile;
   }
   std::string sections;
   const auto add = [&](std::string_view name, std::string_view bytes) {
@@ -388,7 +480,21 @@ Result<std::string> encode_plan(const Request& request, const Facts& facts,
   add_plain("valid_slot_counts", facts.valid_slot_counts);
   add_plain("prefix_lengths", facts.prefix_lengths);
   add_plain("q_offsets", facts.q_offsets);
-  if (facts.picks) add("picks", bytes_of(facts.picks->blocks));
+  PickWords words;
+  const auto add_words = [&](std::string_view name,
+                             const std::vector<uint32_t>& from) {
+    add(name, bytes_of(std::span<const uint32_t>(from)));
+  };
+  if (plan.meaning) {
+    auto bound = bind(request, facts);
+    if (!bound) return bound.error();
+    words = pick_words(*bound, names_of(request).picks_block, w);
+    add_words("union_counts", words.counts);
+    add_words("union_blocks", words.blocks);
+    add_words("pick_bits", words.bits);
+  } else if (facts.picks) {
+    add("picks", bytes_of(facts.picks->blocks));
+  }
   std::vector<uint32_t> counts;
   counts.reserve(w.row_start.size() - 1);
   for (size_t i = 1; i < w.row_start.size(); ++i) {
@@ -396,6 +502,7 @@ Result<std::string> encode_plan(const Request& request, const Facts& facts,
   }
   add("row_counts", bytes_of(std::span<const uint32_t>(counts)));
   add("entries", bytes_of(std::span<const Entry>(w.entries)));
+  if (plan.meaning) add_words("union_slots", words.slots);
 
   auto text = write_header(header);
   if (!text) return text.error();
@@ -455,6 +562,8 @@ Result<PlanFile> decode_plan(std::string_view bytes,
     }
     return error;
   }
+  auto slots = check_slots(out.request, out.facts.view(), *forward, *sections);
+  if (!slots) return slots.error();
   Plan& plan = out.plan;
   plan.batch = out.request.batch;
   plan.heads = verified->heads;
@@ -464,6 +573,7 @@ Result<PlanFile> decode_plan(std::string_view bytes,
   plan.forward = std::move(*forward);
   plan.transposed = transpose(plan.forward);
   plan.legal_pairs = std::move(verified->legal_pairs);
+  plan.meaning = verified->meaning;
   plan.warnings = std::move(verified->warnings);
   return out;
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <set>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -154,6 +155,21 @@ TEST(PlanFile, ANameThatSimplificationDropsComesBack) {
   EXPECT_EQ(r->plan, e.plan);
 }
 
+// Of picks that a mask names a file keeps which blocks, not in which slots.
+OwnedFacts in_order(OwnedFacts f, const Plan& plan) {
+  if (!plan.meaning) return f;
+  const auto k = static_cast<size_t>(f.picks_k);
+  for (size_t at = 0; at < f.picks->size(); at += k) {
+    std::set<int32_t> blocks;
+    for (size_t i = 0; i < k; ++i) blocks.insert((*f.picks)[at + i]);
+    blocks.erase(-1);
+    const auto first = f.picks->begin() + static_cast<std::ptrdiff_t>(at);
+    std::fill(std::copy(blocks.begin(), blocks.end(), first),
+              first + static_cast<std::ptrdiff_t>(k), -1);
+  }
+  return f;
+}
+
 TEST(PlanFile, RandomRequestsComeBack) {
   int planned = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
@@ -174,7 +190,8 @@ TEST(PlanFile, RandomRequestsComeBack) {
         << testing::describe(c);
     ASSERT_EQ(again->request, *request) << "seed " << seed;
     ASSERT_EQ(again->plan, *plan) << "seed " << seed;
-    ASSERT_EQ(again->facts, own_facts(facts)) << "seed " << seed;
+    ASSERT_EQ(again->facts, in_order(own_facts(facts), *plan))
+        << "seed " << seed;
     const auto twice =
         encode_plan(again->request, again->facts.view(), again->plan);
     ASSERT_TRUE(twice.ok());
@@ -338,8 +355,20 @@ TEST(PlanFile, EveryFieldIsChecked) {
       {"facts.picks_k must be an integer of 0 to 1073741824, found the integer "
        "-1 for it",
        set("/facts/picks_k", -1)},
-      {"picks_heads and picks_k must be 1 and 0 without picks, found 2 and 0",
+      {"facts.picks_meaning must be exact or union, found 'any'",
+       set("/facts/picks_meaning", "any")},
+      {"facts.picks_query_tile must be an integer of 0 to 1073741824, found "
+       "the integer -1 for it",
+       set("/facts/picks_query_tile", -1)},
+      {"request.max_union must be an integer of 0 to 1099511627776, found the "
+       "integer -1 for it",
+       set("/request/max_union", -1)},
+      {"picks_heads, picks_k, picks_meaning and picks_query_tile must be 1, 0, "
+       "exact and 0 without picks, found 2, 0, exact and 0",
        set("/facts/picks_heads", 2)},
+      {"picks_heads, picks_k, picks_meaning and picks_query_tile must be 1, 0, "
+       "exact and 0 without picks, found 1, 0, union and 0",
+       set("/facts/picks_meaning", "union")},
       {"the request and facts must be valid, found \"[facts] prefix needs "
        "prefix_lengths, found none for the mask\" for them",
        set("/request/masks/0/prefix", true)},
@@ -508,12 +537,13 @@ TEST(PlanFile, EncodeRefusesAPlanThatIsNotItsRequests) {
   };
   const std::string other =
       "[plan file] a plan must be what its request and facts make, found other "
-      "sizes, pairs, warnings or transposed lists";
+      "sizes, pairs, meaning, warnings or transposed lists";
   EXPECT_EQ(encode([](Plan&) {}), "no error");
   EXPECT_EQ(encode([](Plan& p) { ++p.legal_pairs[1]; }), other);
   EXPECT_EQ(encode([](Plan& p) { p.transposed = p.forward; }), other);
   EXPECT_EQ(encode([](Plan& p) { p.tile.q = 32; }), other);
   EXPECT_EQ(encode([](Plan& p) { p.warnings.push_back("w"); }), other);
+  EXPECT_EQ(encode([](Plan& p) { p.meaning = RouteMeaning::exact; }), other);
   EXPECT_EQ(encode([](Plan& p) { p.forward.row_start.clear(); }),
             "[plan file] row starts must be 9, found 0");
   EXPECT_EQ(encode([](Plan& p) { p.forward.row_start[2] = 99; }),
@@ -532,6 +562,163 @@ TEST(PlanFile, EncodeRefusesAPlanThatIsNotItsRequests) {
   EXPECT_EQ(r.error().message,
             "[plan file] request.masks[0].expr must be in canonical form, "
             "found 'documents & causal' for 'causal & documents'");
+}
+
+// 64 queries and keys in tiles of 16 and blocks of 8: each query picks its own
+// block and that of its tile row's first query; row 1's third query picks 0.
+struct Picked {
+  Request request;
+  std::vector<int32_t> picks;
+  Facts facts;
+  Plan plan;
+  std::string file;
+
+  explicit Picked(RouteMeaning meaning) {
+    request.masks = {*parse_mask("causal & routed(2, 8)")};
+    request.q_len = request.kv_len = 64;
+    request.tile = {16, 16};
+    request.ceilings.max_union = 4;
+    for (int32_t q = 0; q < 64; ++q) {
+      const int32_t first = q / 16 * 2;
+      std::vector<int32_t> own = {first, q / 8 == first ? -1 : q / 8, -1};
+      if (q == 18) own = {0, first, -1};
+      if (meaning == RouteMeaning::tile_union) own = {first, first + 1, -1};
+      picks.insert(picks.end(), own.begin(), own.end());
+    }
+    facts.picks = Picks{picks, 1, 3, meaning, 16};
+    plan = *make_plan(request, facts);
+    auto bytes = encode_plan(request, facts, plan);
+    EXPECT_TRUE(bytes.ok()) << bytes.error().message;
+    if (bytes) file = *bytes;
+  }
+};
+
+TEST(PlanFile, PicksAreBitsOverUnionsAndTheMeaningIsTold) {
+  for (const RouteMeaning meaning :
+       {RouteMeaning::exact, RouteMeaning::tile_union}) {
+    const Picked e(meaning);
+    const auto r = decode_plan(e.file);
+    ASSERT_TRUE(r.ok()) << r.error().message;
+    EXPECT_EQ(r->request, e.request);
+    EXPECT_EQ(r->facts, own_facts(e.facts));
+    EXPECT_EQ(r->plan, e.plan);
+    EXPECT_EQ(r->plan.meaning, meaning);
+    EXPECT_EQ(r->facts.view().picks->meaning, meaning);
+    EXPECT_EQ(r->facts.view().picks->query_tile, 16);
+  }
+  Parts p = take_apart(Picked(RouteMeaning::exact).file);
+  EXPECT_EQ(p.header["facts"]["picks_meaning"], "exact");
+  EXPECT_EQ(p.header["request"]["max_union"], 4);
+  EXPECT_EQ(p.section("union_counts"), (std::vector<uint32_t>{2, 3, 2, 2}));
+  EXPECT_EQ(p.section("union_blocks"),
+            (std::vector<uint32_t>{0, 1, 0, 2, 3, 4, 5, 6, 7}));
+  ASSERT_EQ(p.section("pick_bits").size(), 64U);
+  EXPECT_EQ(p.section("pick_bits")[0], 1U);
+  EXPECT_EQ(p.section("pick_bits")[8], 3U);
+  EXPECT_EQ(p.section("pick_bits")[18], 3U);  // 0 and 2 of 0, 2, 3
+  EXPECT_EQ(p.section("pick_bits")[24], 6U);  // 2 and 3
+  // Tiles of 16 keys hold two blocks: the slot is that of the first.
+  EXPECT_EQ(p.section("union_slots"), (std::vector<uint32_t>{0, 0, 1, 0, 0}));
+  EXPECT_EQ(put_together(p), Picked(RouteMeaning::exact).file);
+}
+
+TEST(PlanFile, ForgedPicksAreRefused) {
+  const Picked e(RouteMeaning::exact);
+  const auto set = [](const char* pointer, Json value) {
+    return [=](Parts& p) { p.header[Json::json_pointer(pointer)] = value; };
+  };
+  const auto word = [](const char* name, size_t at, uint32_t v) {
+    return [=](Parts& p) { p.section(name).at(at) = v; };
+  };
+  const std::vector<Case> cases = {
+      {"the request and facts must be valid, found \"[facts] picks of the "
+       "meaning union must be equal for all queries of a tile row, found "
+       "others for query 8 of batch row 0, head 0\" for them",
+       set("/facts/picks_meaning", "union")},
+      {"union_counts must hold 8 tile rows, found 4",
+       set("/facts/picks_heads", 2)},
+      {"picks must be of 1 to 268435456 slots, found [1, 1, 64, 0] for the "
+       "file (raise the ceiling to read it)",
+       set("/facts/picks_k", 0)},
+      {"picks must be of 1 to 268435456 slots, found [1, 1, 64, 1073741824] "
+       "for the file (raise the ceiling to read it)",
+       set("/facts/picks_k", int64_t{1} << 30)},
+      {"a query must pick at most 1 of its union's 2 blocks, found more for "
+       "query 8 of tile row 0 of the picks",
+       set("/facts/picks_k", 1)},
+      {"a union must be at most 8 blocks, found 9 for tile row 0 of the picks",
+       word("union_counts", 0, 9)},
+      {"a union must be at most 8 blocks, found 4294967295 for tile row 0 of "
+       "the picks",
+       word("union_counts", 0, UINT32_MAX)},
+      {"blocks of a union must ascend below 8, found 8 for tile row 0 of the "
+       "picks",
+       word("union_blocks", 1, 8)},
+      {"blocks of a union must ascend below 8, found 0 for tile row 0 of the "
+       "picks",
+       word("union_blocks", 1, 0)},
+      {"a query must pick at most 3 of its union's 2 blocks, found more for "
+       "query 0 of tile row 0 of the picks",
+       word("pick_bits", 0, 4)},
+      {"each block of a union must be a query's, found 0 for tile row 1 of the "
+       "picks",
+       word("pick_bits", 18, 2)},
+      {"pick_bits must hold 16 words for tile row 3 of the picks, found 15",
+       [](Parts& p) { p.section("pick_bits").pop_back(); }},
+      {"unions must fill their sections, found 0 blocks and 1 words of bits "
+       "more",
+       [](Parts& p) { p.section("pick_bits").push_back(0); }},
+      {"unions must fill their sections, found 1 blocks and 0 words of bits "
+       "more",
+       [](Parts& p) { p.section("union_blocks").push_back(7); }},
+      {"union_slots must be those of the tiles, found 1 where 0 is due, for "
+       "tile 0",
+       word("union_slots", 0, 1)},
+      {"union_slots must hold 5 tiles, found 4",
+       [](Parts& p) { p.section("union_slots").pop_back(); }},
+      {"union_slots must be there where a mask names picks and only there, "
+       "found none",
+       [](Parts& p) { p.sections.pop_back(); }},
+      {"picks that a mask names must be bits over unions, found the section "
+       "'picks'",
+       [](Parts& p) {
+         p.sections.insert(p.sections.begin(), {"picks", {}});
+       }},
+      // Other picks are another plan.
+      {"lists must be those that the request and facts plan to, found column 2 "
+       "partial where column 1 partial is due, in tile row 2 of batch row 0, "
+       "head 0",
+       [](Parts& p) { p.section("union_blocks")[5] = 3; }},
+  };
+  for (const Case& c : cases) {
+    Parts p = take_apart(e.file);
+    c.change(p);
+    EXPECT_EQ(message(put_together(p)), "[plan file] " + c.want);
+  }
+  for (size_t i = 0; i < e.file.size(); ++i) {
+    std::string bad = e.file.substr(0, e.file.size() - 16);
+    if (i >= bad.size()) break;
+    bad[i] = static_cast<char>(bad[i] ^ 0x11);
+    const auto r = decode_plan(seal(bad));
+    if (r) {  // it says something else, and is that
+      const auto again = encode_plan(r->request, r->facts.view(), r->plan);
+      ASSERT_TRUE(again.ok()) << "byte " << i;
+      EXPECT_EQ(*again, seal(bad)) << "byte " << i;
+    }
+  }
+}
+
+// Picks that no mask names are facts like others: kept as they are.
+TEST(PlanFile, UnnamedPicksComeBackAsTheyWere) {
+  Example e("causal");
+  const std::vector<int32_t> picks(128, 1 << 20);
+  e.facts.picks = Picks{picks, 1, 1};
+  const auto bytes = encode_plan(e.request, e.facts, e.plan);
+  ASSERT_TRUE(bytes.ok()) << bytes.error().message;
+  const auto r = decode_plan(*bytes);
+  ASSERT_TRUE(r.ok()) << r.error().message;
+  EXPECT_EQ(r->facts, own_facts(e.facts));
+  EXPECT_FALSE(r->plan.meaning);
 }
 
 TEST(PlanFile, SavesAndLoads) {

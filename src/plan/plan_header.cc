@@ -34,11 +34,14 @@ Json text_of(const PlanHeader& h) {
             {"tile", {r.tile.q, r.tile.kv}},
             {"logical_block", {r.logical_block.q, r.logical_block.kv}},
             {"max_steps", r.ceilings.max_steps},
-            {"max_width", r.ceilings.max_width}}},
+            {"max_width", r.ceilings.max_width},
+            {"max_union", r.ceilings.max_union}}},
           {"facts",
            {{"base_block_tokens", h.base_block_tokens},
             {"picks_heads", h.picks_heads},
-            {"picks_k", h.picks_k}}},
+            {"picks_k", h.picks_k},
+            {"picks_meaning", to_string(h.picks_meaning)},
+            {"picks_query_tile", h.picks_query_tile}}},
           {"heads", h.heads},
           {"sections", std::move(sections)}};
 }
@@ -146,9 +149,10 @@ Result<Mask> read_mask(const Json& value, size_t index) {
 }
 
 Result<Request> read_request(const Json& value) {
-  if (auto ok = check_fields(value, kWhere, "request",
-                             {"masks", "batch", "q_len", "kv_len", "tile",
-                              "logical_block", "max_steps", "max_width"});
+  if (auto ok = check_fields(
+          value, kWhere, "request",
+          {"masks", "batch", "q_len", "kv_len", "tile", "logical_block",
+           "max_steps", "max_width", "max_union"});
       !ok) {
     return ok.error();
   }
@@ -173,6 +177,7 @@ Result<Request> read_request(const Json& value) {
   members.tile("logical_block", 0, kMaxCount, r.logical_block);
   members.integer("max_steps", 0, kMaxCount, r.ceilings.max_steps);
   members.integer("max_width", 0, kMaxCount, r.ceilings.max_width);
+  members.integer("max_union", 0, kMaxCount, r.ceilings.max_union);
   if (members.error()) return *members.error();
   return r;
 }
@@ -211,7 +216,8 @@ Result<PlanHeader> read_header(std::string_view text) {
   }
   const Json& facts = json->at("facts");
   if (auto ok = check_fields(facts, kWhere, "facts",
-                             {"base_block_tokens", "picks_heads", "picks_k"});
+                             {"base_block_tokens", "picks_heads", "picks_k",
+                              "picks_meaning", "picks_query_tile"});
       !ok) {
     return ok.error();
   }
@@ -223,7 +229,17 @@ Result<PlanHeader> read_header(std::string_view text) {
   members.integer("base_block_tokens", 0, kMaxCount, h.base_block_tokens);
   members.integer("picks_heads", 1, kMaxBatch, h.picks_heads);
   members.integer("picks_k", 0, kMaxTokens, h.picks_k);
+  std::string meaning;
+  members.string("picks_meaning", meaning);
+  members.integer("picks_query_tile", 0, kMaxTokens, h.picks_query_tile);
   if (members.error()) return *members.error();
+  auto parsed = parse_route_meaning(meaning);
+  if (!parsed) {
+    return invalid(kWhere,
+                   "facts.picks_meaning must be exact or union, found {}",
+                   in_quotes(meaning));
+  }
+  h.picks_meaning = *parsed;
   auto heads = read_int(json->at("heads"), kWhere, "heads", 1, kMaxCount);
   if (!heads) return heads.error();
   h.heads = *heads;

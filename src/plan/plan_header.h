@@ -26,6 +26,8 @@ struct PlanHeader {
   int64_t base_block_tokens = 0;
   int64_t picks_heads = 1;
   int64_t picks_k = 0;
+  RouteMeaning picks_meaning = RouteMeaning::exact;
+  int64_t picks_query_tile = 0;
   std::vector<Section> sections;
 
   bool operator==(const PlanHeader&) const = default;

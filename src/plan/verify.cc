@@ -59,6 +59,7 @@ Result<Verified> verify_forward(const Request& request, const Facts& facts,
 
   Verified out;
   out.heads = sweep->bound.heads;
+  out.meaning = sweep->bound.meaning;
   out.warnings = std::move(sweep->bound.warnings);
   out.legal_pairs.reserve(static_cast<size_t>(lists));
   auto walked = sweep->each_list([&](Classifier& list, int64_t b,

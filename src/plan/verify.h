@@ -15,6 +15,7 @@ namespace tessera {
 struct Verified {
   int64_t heads = 1;
   std::vector<int64_t> legal_pairs;
+  std::optional<RouteMeaning> meaning;
   std::vector<std::string> warnings;
 };
 

@@ -48,6 +48,9 @@ std::string facts_digest(const Facts& f) {
   add(digest, f.picks ? std::optional<Ints>(f.picks->blocks) : std::nullopt);
   digest.add(f.picks ? f.picks->heads : 0);
   digest.add(f.picks ? f.picks->k : 0);
+  if (f.picks && f.picks->meaning == RouteMeaning::tile_union) {
+    digest.add(f.picks->query_tile);
+  }
   return digest.hex();
 }
 

@@ -38,7 +38,8 @@ Ordered artifact_json(const Receipt::Artifact& a) {
 
 Ordered routing_json(const std::optional<Receipt::Routing>& r) {
   if (!r) return nullptr;
-  return {{"settings", route_settings_json(r->settings)},
+  return {{"given", r->given},
+          {"settings", route_settings_json(r->settings)},
           {"heads", r->heads},
           {"picks", r->picks},
           {"removed", r->removed},

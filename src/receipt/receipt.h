@@ -81,9 +81,9 @@ struct Receipt {
     std::string file, shapes_file;  // "" where the caller had them in memory
     std::string digest;
   };
-  // Where the picks are a router's of this run. Its phases have no gradient but
-  // attention.
+  // Where a mask names picks. No phase has a gradient but attention.
   struct Routing {
+    bool given = false;  // by a file or a saved plan: nothing was scored
     RouteSettings settings;
     int64_t heads = 0;  // that pick
     int64_t picks = 0, removed = 0;

@@ -116,8 +116,7 @@ TEST(Receipt, TellsRoutingWithItsPhases) {
   EXPECT_TRUE(json::parse(receipt_json(r))["routing"].is_null());
   RouteSettings settings;
   settings.rule = RouteRule::query_head;
-  settings.max_union = 6;
-  r.routing = Receipt::Routing{settings, 2, 100, 3, 40, 20, 5, 6};
+  r.routing = Receipt::Routing{false, settings, 2, 100, 3, 40, 20, 5, 6};
   r.route_ms = 0.5;
   const json j = json::parse(receipt_json(r));
   EXPECT_EQ(j["ms"]["route"], 0.5);
@@ -135,9 +134,9 @@ TEST(Receipt, TellsRoutingWithItsPhases) {
                                  {"meta_ratio", 8},
                                  {"top_metas", 16},
                                  {"union_by", "bitmap"},
-                                 {"max_union", 6},
                                  {"meaning", "exact"},
                                  {"strict", false}}));
+  EXPECT_EQ(n["given"], false);
   EXPECT_EQ(n["heads"], 2);
   EXPECT_EQ(n["picks"], 100);
   EXPECT_EQ(n["removed"], 3);

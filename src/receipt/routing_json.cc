@@ -18,7 +18,6 @@ Ordered route_settings_json(const RouteSettings& s) {
           {"meta_ratio", s.meta_ratio},
           {"top_metas", s.top_metas},
           {"union_by", to_string(s.union_method)},
-          {"max_union", s.max_union ? Ordered(*s.max_union) : Ordered(nullptr)},
           {"meaning", to_string(s.meaning)},
           {"strict", s.strict}};
 }

@@ -124,7 +124,8 @@ constexpr std::string_view kSchema = R"json({
         "q_offset": {"type": "string"},
         "valid": {"type": "array", "items": {"type": "string"}},
         "max_steps": {"$ref": "#/$defs/count"},
-        "max_width": {"$ref": "#/$defs/count"}
+        "max_width": {"$ref": "#/$defs/count"},
+        "max_union": {"$ref": "#/$defs/count"}
       },
       "required": ["mask", "batch", "q_len", "kv_len", "tile"],
       "additionalProperties": false
@@ -193,6 +194,7 @@ constexpr std::string_view kSchema = R"json({
         {
           "type": "object",
           "properties": {
+            "given": {"type": "boolean"},
             "settings": {
               "type": "object",
               "properties": {
@@ -208,14 +210,13 @@ constexpr std::string_view kSchema = R"json({
                 "meta_ratio": {"$ref": "#/$defs/count"},
                 "top_metas": {"$ref": "#/$defs/count"},
                 "union_by": {"enum": ["bitmap", "sort"]},
-                "max_union": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/count"}]},
                 "meaning": {"enum": ["exact", "union"]},
                 "strict": {"type": "boolean"}
               },
               "required": [
                 "rule", "top", "block", "compression", "stride", "query_tile",
                 "kv_tile", "sink_blocks", "hierarchical", "meta_ratio",
-                "top_metas", "union_by", "max_union", "meaning", "strict"
+                "top_metas", "union_by", "meaning", "strict"
               ],
               "additionalProperties": false
             },
@@ -241,7 +242,7 @@ constexpr std::string_view kSchema = R"json({
             }
           },
           "required": [
-            "settings", "heads", "picks", "removed", "union_blocks", "tile_rows", "widest_union",
+            "given", "settings", "heads", "picks", "removed", "union_blocks", "tile_rows", "widest_union",
             "union_capacity", "phases"
           ],
           "additionalProperties": false

@@ -31,7 +31,8 @@ std::vector<int32_t> expand_unions(const PickSizes& s, const PickUnions& unions,
 Facts RouteResult::facts(const Facts& others) const {
   Facts out = others;
   const bool own = run_picks.empty();
-  out.picks = Picks{own ? picks : run_picks, heads, own ? k : run_k};
+  out.picks = Picks{own ? picks : run_picks, heads, own ? k : run_k,
+                    settings.meaning, settings.query_tile};
   return out;
 }
 

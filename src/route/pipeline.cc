@@ -518,7 +518,9 @@ class Router {
                               s_.union_method, threads_);
     c.union_blocks = static_cast<int64_t>(out_.unions.blocks.size());
     c.tile_rows = static_cast<int64_t>(out_.unions.start.size()) - 1;
-    if (auto e = set_capacity(s_.max_union, out_.unions); !e) return e;
+    if (auto e = set_capacity(request_.ceilings.max_union, out_.unions); !e) {
+      return e;
+    }
     done(RouteStage::unions);
     if (!wants(RouteStage::expand)) return {};
     return expand();

@@ -180,8 +180,6 @@ TEST_F(Route, SettingsMustFitEachOther) {
     return message();
   };
   EXPECT_EQ(with([](RouteSettings&) {}), "");
-  EXPECT_EQ(with([](RouteSettings& s) { s.max_union = 0; }),
-            "[route] max_union must be from 1 to 1073741824, found 0");
   EXPECT_EQ(with([](RouteSettings& s) { s.stride = 3; }),
             "[route] stride must divide block, found 3 for 4");
   EXPECT_EQ(with([](RouteSettings& s) { s.kv_tile = 7; }),
@@ -271,12 +269,13 @@ TEST_F(Route, CapacityIsCheckedAfterLegality) {
   const Ids picks = given(9, 1, 7);
   inputs_ = {};
   inputs_.picks = Picks{picks, 1, 2};
-  settings_.max_union = 1;
+  request_.ceilings.max_union = 1;
   EXPECT_EQ(message(), "");
   const Ids two = given(9, 1, 2);
   inputs_.picks = Picks{two, 1, 2};
   EXPECT_EQ(message(),
-            "[route] a tile row's union must be at most 1 blocks, found 2 for "
+            "[route] a tile row's union must be at most max_union 1 blocks, "
+            "found 2 for "
             "tile row 1 of batch row 0, head 0");
 }
 

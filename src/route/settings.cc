@@ -43,17 +43,6 @@ std::string_view to_string(RouteRule rule) {
   return kNames[static_cast<size_t>(rule)];
 }
 
-std::string_view to_string(RouteMeaning meaning) {
-  return meaning == RouteMeaning::exact ? "exact" : "union";
-}
-
-Result<RouteMeaning> parse_route_meaning(std::string_view text) {
-  if (text == "exact") return RouteMeaning::exact;
-  if (text == "union") return RouteMeaning::tile_union;
-  return invalid("route", "a meaning must be exact or union, found {}",
-                 in_quotes(text));
-}
-
 std::string_view to_string(UnionMethod method) {
   return method == UnionMethod::bitmap ? "bitmap" : "sort";
 }
@@ -133,10 +122,6 @@ Result<void> check_settings(const RouteSettings& s) {
     if (r.value >= 1 && r.value <= r.most) continue;
     return invalid("route", "{} must be from 1 to {}, found {}", r.what, r.most,
                    r.value);
-  }
-  if (s.max_union && (*s.max_union < 1 || *s.max_union > kMostKeys)) {
-    return invalid("route", "max_union must be from 1 to {}, found {}",
-                   kMostKeys, *s.max_union);
   }
   if (s.sink_blocks < 0 || s.sink_blocks >= s.top) {
     return invalid("route",

@@ -54,8 +54,8 @@ void find_sorted(Rows picks, std::vector<int32_t>& unions) {
 
 }  // namespace
 
-PickUnions make_unions(const PickSizes& s, const std::vector<int32_t>& picks,
-                       int64_t query_tile, UnionMethod method, int threads) {
+PickUnions make_unions(const PickSizes& s, Ints picks, int64_t query_tile,
+                       UnionMethod method, int threads) {
   PickUnions out;
   out.heads = s.heads;
   out.tiles = ceil_div(s.q_len, query_tile);
@@ -97,17 +97,19 @@ PickUnions make_unions(const PickSizes& s, const std::vector<int32_t>& picks,
   return out;
 }
 
-Result<void> set_capacity(std::optional<int64_t> ceiling, PickUnions& unions) {
-  unions.capacity = ceiling.value_or(bucket(unions.widest));
+Result<void> set_capacity(int64_t ceiling, PickUnions& unions,
+                          std::string_view where) {
+  unions.capacity =
+      ceiling > 0 ? ceiling : bucket(std::max<int64_t>(unions.widest, 1));
   if (unions.widest <= unions.capacity) return {};
   const auto rows = static_cast<int64_t>(unions.start.size()) - 1;
   for (int64_t r = 0; r < rows; ++r) {
     const auto width = static_cast<int64_t>(unions.row(r).size());
     if (width <= unions.capacity) continue;
     const int64_t list = r / unions.tiles;
-    return over_limit("route",
-                      "a tile row's union must be at most {} blocks, found {} "
-                      "for tile row {} of batch row {}, head {}",
+    return over_limit(where,
+                      "a tile row's union must be at most max_union {} blocks, "
+                      "found {} for tile row {} of batch row {}, head {}",
                       unions.capacity, width, r % unions.tiles,
                       list / unions.heads, list % unions.heads);
   }

@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-// Picks ascend for each query, -1 last, all within the row's blocks.
-PickUnions make_unions(const PickSizes& sizes,
-                       const std::vector<int32_t>& picks, int64_t query_tile,
+// Picks are -1 or one of the row's blocks.
+PickUnions make_unions(const PickSizes& sizes, Ints picks, int64_t query_tile,
                        UnionMethod method, int threads);
 
-// Sets the capacity: `ceiling`, or the bucket of the widest row. The error
-// names the first tile row that is above it.
-Result<void> set_capacity(std::optional<int64_t> ceiling, PickUnions& unions);
+// Sets the capacity: `ceiling`, or where that is 0 the bucket of the widest
+// row. The error names the first tile row that is above it.
+Result<void> set_capacity(int64_t ceiling, PickUnions& unions,
+                          std::string_view where = "route");
 
 }  // namespace tessera

@@ -74,7 +74,7 @@ TEST(RouteUnions, OverCapacityNamesTheTileRow) {
   const Ids picks = {0, 1, 0, 1, 2, -1, 3, -1, 0, -1, 1, -1, 2, 3, 4, 5};
   PickUnions u = make_unions(s, picks, 2, UnionMethod::bitmap, 1);
   EXPECT_EQ(u.widest, 4);
-  ASSERT_TRUE(set_capacity({}, u));
+  ASSERT_TRUE(set_capacity(0, u));
   EXPECT_EQ(u.capacity, 4);
   ASSERT_TRUE(set_capacity(9, u));
   EXPECT_EQ(u.capacity, 9);
@@ -82,15 +82,16 @@ TEST(RouteUnions, OverCapacityNamesTheTileRow) {
   ASSERT_FALSE(e);
   EXPECT_EQ(e.error().kind, ErrorKind::limit);
   EXPECT_EQ(e.error().message,
-            "[route] a tile row's union must be at most 3 blocks, found 4 for "
+            "[route] a tile row's union must be at most max_union 3 blocks, "
+            "found 4 for "
             "tile row 1 of batch row 0, head 1");
 }
 
 // Runs that a bucket holds have one class.
 TEST(RouteUnions, TheClassIsABucket) {
   const PickSizes s{1, 1, 1, 5, 8, 64};
-  PickUnions u = make_unions(s, {0, 1, 2, 3, 4}, 1, UnionMethod::bitmap, 1);
-  ASSERT_TRUE(set_capacity({}, u));
+  PickUnions u = make_unions(s, Ids{0, 1, 2, 3, 4}, 1, UnionMethod::bitmap, 1);
+  ASSERT_TRUE(set_capacity(0, u));
   EXPECT_EQ(u.capacity, 6);
 }
 

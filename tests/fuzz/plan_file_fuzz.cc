@@ -45,7 +45,7 @@ std::string sealed(std::string_view input) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
   if (bytes.starts_with("s")) bytes = sealed(std::string_view(bytes).substr(1));
-  const DecodeLimits limits{1 << 20, 1 << 16, 1 << 14};
+  const DecodeLimits limits{1 << 20, 1 << 16, 1 << 14, 1 << 16};
   const Result<PlanFile> file = decode_plan(bytes, limits);
   if (!file) {
     must(file.error().message.starts_with("[plan file] "));

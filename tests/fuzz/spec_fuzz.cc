@@ -30,6 +30,7 @@ std::string write(const RequestOptions& o) {
   put("target", o.target);
   put("max_steps", o.max_steps);
   put("max_width", o.max_width);
+  put("max_union", o.max_union);
   return j.dump();
 }
 

@@ -97,6 +97,13 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
   if (present.picks && names_of(request).picks) {
     s.pick_heads = present.picks->heads;
     s.picks_k = bucket(present.picks->k);
+    // A query's slots are then its row's union, which every batch may fill.
+    if (present.picks->meaning == RouteMeaning::tile_union) {
+      s.picks_k =
+          std::max(s.picks_k,
+                   std::min(request.ceilings.max_union,
+                            ceil_div(s.kv_len, names_of(request).picks_block)));
+    }
     s.plan_heads = std::max(s.plan_heads, s.pick_heads);
   }
   if (s.heads % s.plan_heads != 0) {
@@ -136,10 +143,12 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
   return out;
 }
 
-// Only the worklist's length depends on the worklist.
+// Only the worklist's length depends on the worklist; picks are an input of
+// every method.
 Request without_ceilings(const Request& request) {
   Request out = request;
   out.ceilings = {};
+  out.ceilings.max_union = request.ceilings.max_union;
   return out;
 }
 

@@ -1,0 +1,60 @@
+// cli/routed.h: the picks of a routed(...) mask: given in a file, drawn, or of
+// the router over a command's own q and k.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli/clustered.h"
+#include "cli/resolve.h"
+#include "cli/route_flags.h"
+#include "cli/route_inputs.h"
+#include "receipt/receipt.h"
+#include "tessera/route.h"
+
+namespace tessera::cli {
+
+// For help texts.
+inline constexpr std::string_view kPickSources =
+    "FILE | clustered:heads=1,kv_heads=1,dim=64,spread=0.1,seed=0";
+
+// q and k that are drawn for a plan's sake.
+struct DrawnInputs {
+  int64_t heads = 1, kv_heads = 1, dim = 64;
+  Clusters clusters;
+};
+
+// "clustered" or "clustered:dim=128,seed=3"; nothing for any other source,
+// which is a file.
+Result<std::optional<DrawnInputs>> parse_drawn(std::string_view source);
+
+// Does a mask ask for a router?
+bool names_router(const Request& request);
+
+// What --picks says for a mask that names a router, not yet judged.
+struct PickSource {
+  std::string name;  // of the source, for reports; "" where none is given
+  PicksFile file;
+  std::optional<DrawnInputs> drawn;
+
+  // Picks, or all that makes them, are here.
+  bool complete() const { return drawn || file.picks || file.tile_picks; }
+};
+Result<PickSource> read_pick_source(const std::optional<std::string>& source,
+                                    const Request& request,
+                                    const RouteFlags& flags);
+
+// Flags that only scoring reads are refused beside given picks.
+Result<void> check_unscored(const RouteFlags& flags);
+
+// Routes, or takes given picks in at legality, and makes them a fact of the
+// request. Warnings go to stderr. `arrays` has the command's q and k, where it
+// has any; `ms` is what it took beside drawing.
+Result<Receipt::Routing> route_picks(const RouteFlags& flags,
+                                     const PickSource& source,
+                                     RouteInputs arrays,
+                                     const RouteOptions& options,
+                                     Resolved& resolved, double& ms);
+
+}  // namespace tessera::cli

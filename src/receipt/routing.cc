@@ -1,0 +1,38 @@
+// receipt/routing.cc: counts of given picks and of their unions.
+#include "receipt/routing.h"
+
+#include <algorithm>
+
+#include "plan/pick_unions.h"
+#include "tessera/contract.h"
+
+namespace tessera {
+
+Result<std::optional<Receipt::Routing>> given_routing(const Request& request,
+                                                      const Facts& facts,
+                                                      const Plan& plan) {
+  if (!plan.meaning) return std::optional<Receipt::Routing>();
+  auto bound = bind(request, facts);
+  if (!bound) return bound.error();
+  const int64_t block = names_of(request).picks_block;
+  const PickUnions unions = plan_unions(*bound, block);
+  const Picks& picks = *facts.picks;
+  const int64_t most = request.ceilings.max_union;
+  Receipt::Routing out;
+  out.given = true;
+  out.settings.top = picks.k;
+  out.settings.block = block;
+  out.settings.query_tile = plan.tile.q;
+  out.settings.meaning = picks.meaning;
+  out.heads = picks.heads;
+  out.picks = std::count_if(unions.slots.begin(), unions.slots.end(),
+                            [](int32_t slot) { return slot >= 0; });
+  out.union_blocks = static_cast<int64_t>(unions.blocks.size());
+  out.tile_rows = static_cast<int64_t>(unions.start.size()) - 1;
+  out.widest_union = unions.widest;
+  out.union_capacity =
+      most > 0 ? most : bucket(std::max<int64_t>(unions.widest, 1));
+  return std::optional<Receipt::Routing>(out);
+}
+
+}  // namespace tessera
