@@ -256,6 +256,11 @@ Result<void> measure_batch(RoutedCase& c, int64_t batch, const Settings& s,
         run->plan.forward.entries.begin(), run->plan.forward.entries.end(),
         [](Entry e) { return e.tile_class() == TileClass::full; });
     t.causal_tiles = c.causal_tiles(*run);
+    const auto n = static_cast<double>(t.tokens);
+    t.causal_pairs = n * (n + 1) / 2 * static_cast<double>(t.heads);
+    for (const int64_t pairs : run->plan.legal_pairs) {
+      t.pairs += static_cast<double>(pairs);
+    }
     auto verdict = c.judge(*run);
     if (!verdict) return verdict.error();
     t.check = std::move(*verdict);

@@ -115,6 +115,11 @@ std::optional<double> RoutedTable::to_peer() const {
   return best->ms / median_of(exhaustive).whole();
 }
 
+double RoutedTable::rate_to_dense() const {
+  const RoutedTimes& t = median_of(exhaustive);
+  return pairs / causal_pairs * dense() / (t.prepare + t.attention);
+}
+
 double RoutedTable::routing_share() const {
   return median_of(exhaustive).planned() / dense();
 }
@@ -161,7 +166,9 @@ std::string table_text(const RoutedTable& t) {
     out += fmt::format("  {:<18} {:>10.1f} ms  {}\n", name, ms, more);
   };
   one("prepare", all.prepare, "");
-  one("attention", all.attention, "");
+  one("attention", all.attention,
+      fmt::format("{:.0f} % of the dense rate of legal pairs, prepare counted",
+                  100 * t.rate_to_dense()));
   one("whole", all.whole(),
       fmt::format("median of {} batches, which differ in q and k and so in "
                   "picks: {} plan contract{}",
@@ -212,6 +219,8 @@ json table_json(const RoutedTable& t) {
       {"tiles_causal", t.causal_tiles},
       {"tile_rows", t.counts.tile_rows},
       {"picks", t.counts.picks},
+      {"pairs", t.pairs},
+      {"pairs_causal", t.causal_pairs},
       {"scores", t.counts.scores},
       {"union_blocks", t.counts.union_blocks},
       {"union_widest", t.widest},
@@ -228,6 +237,7 @@ json table_json(const RoutedTable& t) {
         {"scaled", t.dense_heads != t.heads},
         {"runs", t.dense_ms}}},
       {"to_dense", t.to_dense()},
+      {"rate_to_dense", t.rate_to_dense()},
       {"routing_share", t.routing_share()},
       {"check",
        {{"rows", t.check.rows},

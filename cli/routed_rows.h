@@ -26,6 +26,7 @@ struct RoutedTable {
   RouteCounts counts;
   int64_t widest = 0;
   int64_t tiles = 0, full_tiles = 0, causal_tiles = 0;
+  double pairs = 0, causal_pairs = 0;  // legal ones, of all query heads
   // Of every batch, in turn.
   std::vector<RoutedTimes> exhaustive, hierarchical;
   std::vector<double> dense_ms;
@@ -43,6 +44,8 @@ struct RoutedTable {
   double dense() const;     // of all heads: scaled where not all were timed
   double to_dense() const;  // how many times faster the whole is
   std::optional<double> to_peer() const;
+  // Legal pairs a second of attention and its preparation, of dense's.
+  double rate_to_dense() const;
   double routing_share() const;  // stages and plan, of dense()
 };
 
