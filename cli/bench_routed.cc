@@ -177,6 +177,9 @@ Result<Settings> parse(const Options& o) {
   }
   s.peer.folder = o.peers.value_or("");
   s.peer.threads = s.sizes.threads;
+  auto isa = choose_isa({});
+  if (!isa) return isa.error();
+  s.peer.isa = *isa;
   s.peer.seconds = *seconds;
   s.peer.limit = *limit;
   if (o.out) {
@@ -185,16 +188,35 @@ Result<Settings> parse(const Options& o) {
   return s;
 }
 
+// Picks with their slots, unions and intervals, of which two runs are held.
+double pick_bytes(const Settings& s, int64_t tokens) {
+  const double blocks = static_cast<double>(tokens) / kRoutedBlock;
+  const double top =
+      s.top ? static_cast<double>(*s.top) : std::max(1.0, s.density * blocks);
+  return 2 * 24 * static_cast<double>(s.sizes.shape.heads) *
+         static_cast<double>(tokens) * top;
+}
+
 Result<void> check_memory(const Settings& s) {
-  const int32_t most = *std::max_element(s.tokens.begin(), s.tokens.end());
-  double needed = RoutedCase::bytes(s.sizes, most, true);
-  // The file for the peer, while it is made.
-  if (!s.peer.folder.empty()) needed *= 2;
-  if (needed <= static_cast<double>(available_memory())) return {};
-  return over_limit("bench",
-                    "the arrays must fit the memory that is free, found {} "
-                    "bytes for {} tokens",
-                    with_unit(needed), most);
+  const auto check = [](double needed, int64_t tokens) -> Result<void> {
+    if (needed <= static_cast<double>(available_memory())) return {};
+    return over_limit(
+        "bench",
+        "arrays and picks must fit the memory that is free, found "
+        "{} bytes for {} tokens",
+        with_unit(needed), tokens);
+  };
+  for (const int32_t tokens : s.tokens) {
+    double needed = RoutedCase::bytes(s.sizes, tokens, true);
+    // The file for the peer, while it is made; then the peer has its own.
+    if (!s.peer.folder.empty()) needed *= 3;
+    if (auto e = check(needed + pick_bytes(s, tokens), tokens); !e) return e;
+  }
+  for (const int32_t tokens : s.growth) {
+    auto e = check(RoutedCase::bytes(s.sizes, tokens, false), tokens);
+    if (!e) return e;
+  }
+  return {};
 }
 
 // The number of picks whose plan comes nearest to the density, on the case's
@@ -336,8 +358,7 @@ Result<int> run(const Options& o) {
   auto settings = parse(o);
   if (!settings) return settings.error();
   const Settings& s = *settings;
-  auto isa = choose_isa({});
-  if (!isa) return isa.error();
+  const Isa isa = s.peer.isa;
   if (auto e = check_memory(s); !e) return e.error();
   const AttentionShape& shape = s.sizes.shape;
   if (!o.json) {
@@ -345,7 +366,7 @@ Result<int> run(const Options& o) {
         "Routed attention on {}, {}, {} thread{}: {} heads on {} of K and V, "
         "head dim {}, {}.\ncausal & routed(top, {}) by MoBA's rule, {}; "
         "forward, from q, k and v to the output\n\n",
-        cpu_model(), to_string(*isa), s.sizes.threads,
+        cpu_model(), to_string(isa), s.sizes.threads,
         s.sizes.threads == 1 ? "" : "s", shape.heads, shape.kv_heads,
         shape.head_dim, dtype_word(s.sizes.dtype), kRoutedBlock,
         to_string(s.sizes.meaning));
@@ -391,7 +412,7 @@ Result<int> run(const Options& o) {
                        {"cpu", cpu_model()},
                        {"cores", machine_threads()},
                        {"threads", s.sizes.threads},
-                       {"isa", to_string(*isa)},
+                       {"isa", to_string(isa)},
                        {"heads", shape.heads},
                        {"kv_heads", shape.kv_heads},
                        {"head_dim", shape.head_dim},

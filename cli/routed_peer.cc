@@ -14,6 +14,7 @@
 #include "base/safetensors.h"
 #include "base/tensor_rows.h"
 #include "base/text.h"
+#include "cli/bench_peers.h"
 #include "cli/numbers.h"
 #include "cli/temp_folder.h"
 

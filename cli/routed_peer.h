@@ -27,8 +27,9 @@ struct RoutedPeer {
 struct RoutedPeerRequest {
   std::string folder;  // with the script
   int threads = 1;
-  double seconds = 2;  // of runs a way
-  double limit = 900;  // of the script
+  Isa isa = Isa::portable;  // ours; theirs is held to it
+  double seconds = 2;       // of runs a way
+  double limit = 900;       // of the script
 };
 
 // What else a library prints is passed over.
