@@ -139,7 +139,7 @@ class BenchRouted : public ::testing::Test {
 TEST_F(BenchRouted, HasEveryStageAndAProof) {
   const std::string file = folder_ + "/routed.json";
   const json result = run(
-      {"--tokens", "2048,4096", "--rounds", "2", "--density", "0.3", "--spread",
+      {"--tokens", "2048,4096", "--rounds", "2", "--density", "0.4", "--spread",
        "0.001", "--kv-heads", "1", "--dense-heads", "1", "-o", file});
   ASSERT_EQ(code_, kOk) << said_;
   EXPECT_EQ(result["bench"], "routed");
@@ -152,7 +152,7 @@ TEST_F(BenchRouted, HasEveryStageAndAProof) {
     const int64_t blocks = tokens / 256;
     EXPECT_EQ(t["tiles_causal"], 2 * blocks * (blocks + 1) / 2);
     EXPECT_EQ(t["tile_rows"], 2 * blocks);
-    EXPECT_NEAR(t["density"], 0.3, 0.1);
+    EXPECT_NEAR(t["density"], 0.4, 0.1);
     EXPECT_GT(t["tiles_full"], 0);
     EXPECT_EQ(t["pairs_causal"], tokens * (tokens + 1));
     EXPECT_LT(t["pairs"], t["pairs_causal"]);
