@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kJudgedRows = 64;
 
-Request request_of(Expr expr, int64_t tokens) {
+Request request_of(const Expr& expr, int64_t tokens) {
   Request r;
-  r.masks = {*make_mask(std::move(expr))};
+  r.masks = {*make_mask(expr)};
   r.q_len = r.kv_len = tokens;
   r.tile = {kRoutedBlock, kRoutedBlock};
   return r;

@@ -91,6 +91,7 @@ constexpr Column kColumns[] = {
 
 const RoutedTimes& median_of(const std::vector<RoutedTimes>& runs) {
   std::vector<const RoutedTimes*> order;
+  order.reserve(runs.size());
   for (const RoutedTimes& t : runs) order.push_back(&t);
   const auto middle =
       order.begin() + static_cast<std::ptrdiff_t>((order.size() - 1) / 2);
