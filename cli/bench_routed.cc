@@ -45,7 +45,7 @@ struct Options {
   std::string tokens = "32768,131072";
   std::string heads = "8";
   std::string head_dim = "128";
-  std::string dtype = "f32";
+  std::string dtype = "f32,bf16";
   std::string density = "0.125";
   std::string spread = "0.02";
   std::string meaning = "exact";
@@ -61,6 +61,7 @@ struct Options {
 struct Settings {
   RoutedSizes sizes;
   std::vector<int32_t> tokens, growth;
+  std::vector<Dtype> dtypes;  // of the tables; sizes has the first
   double density = 0;
   std::optional<int64_t> top, dense_heads;
   int64_t rounds = 0;
@@ -83,9 +84,12 @@ Result<void> parse_sizes(const Options& o, Settings& s) {
     return invalid("cli", "--head-dim must be a multiple of {}, found {}",
                    kDimStep, *dim);
   }
-  if (o.dtype != "f32" && o.dtype != "bf16") {
-    return invalid("cli", "--dtype must be f32 or bf16, found {}",
-                   in_quotes(o.dtype));
+  for (const std::string_view word : split(o.dtype, ',')) {
+    if (word != "f32" && word != "bf16") {
+      return invalid("cli", "--dtype must be of f32 and bf16, found {}",
+                     in_quotes(word));
+    }
+    s.dtypes.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
   }
   auto meaning = parse_route_meaning(o.meaning);
   if (!meaning) return meaning.error();
@@ -102,7 +106,7 @@ Result<void> parse_sizes(const Options& o, Settings& s) {
   s.sizes.shape.heads = *heads;
   s.sizes.shape.kv_heads = *kv_heads;
   s.sizes.shape.head_dim = s.sizes.shape.v_head_dim = *dim;
-  s.sizes.dtype = o.dtype == "f32" ? Dtype::f32 : Dtype::bf16;
+  s.sizes.dtype = s.dtypes.front();
   s.sizes.meaning = *meaning;
   s.sizes.spread = *spread;
   s.sizes.seed = static_cast<uint64_t>(*seed);
@@ -206,8 +210,13 @@ Result<void> check_memory(const Settings& s) {
         "{} bytes for {} tokens",
         with_unit(needed), tokens);
   };
+  RoutedSizes sizes = s.sizes;
+  sizes.dtype =
+      std::find(s.dtypes.begin(), s.dtypes.end(), Dtype::f32) != s.dtypes.end()
+          ? Dtype::f32
+          : Dtype::bf16;
   for (const int32_t tokens : s.tokens) {
-    double needed = RoutedCase::bytes(s.sizes, tokens, true);
+    double needed = RoutedCase::bytes(sizes, tokens, true);
     // The file for the peer, while it is made; then the peer has its own.
     if (!s.peer.folder.empty()) needed *= 3;
     if (auto e = check(needed + pick_bytes(s, tokens), tokens); !e) return e;
@@ -304,12 +313,15 @@ Result<void> measure_batch(RoutedCase& c, int64_t batch, const Settings& s,
   return {};
 }
 
-Result<RoutedTable> measure(int64_t tokens, const Settings& s) {
+Result<RoutedTable> measure(int64_t tokens, Dtype dtype, const Settings& s) {
   RoutedTable t;
   t.tokens = tokens;
+  t.dtype = dtype;
   t.heads = s.sizes.shape.heads;
   t.dense_heads = s.dense_heads.value_or(tokens > kMostDense ? 1 : t.heads);
-  RoutedCase c(s.sizes, tokens, true);
+  RoutedSizes sizes = s.sizes;
+  sizes.dtype = dtype;
+  RoutedCase c(sizes, tokens, true);
   c.draw(0);
   t.inputs = c.clusters(0).describe();
   const OtherCores others;
@@ -333,6 +345,7 @@ Result<RoutedTable> measure(int64_t tokens, const Settings& s) {
 
 Result<RoutedGrowth> measure_growth(const Settings& s, int64_t top) {
   RoutedGrowth growth;
+  growth.dtype = s.sizes.dtype;
   growth.top = top;
   RoutedSizes sizes = s.sizes;
   sizes.meaning = RouteMeaning::tile_union;
@@ -364,35 +377,36 @@ Result<int> run(const Options& o) {
   if (!o.json) {
     fmt::print(
         "Routed attention on {}, {}, {} thread{}: {} heads on {} of K and V, "
-        "head dim {}, {}.\ncausal & routed(top, {}) by MoBA's rule, {}; "
+        "head dim {}.\ncausal & routed(top, {}) by MoBA's rule, {}; "
         "forward, from q, k and v to the output\n\n",
         cpu_model(), to_string(isa), s.sizes.threads,
         s.sizes.threads == 1 ? "" : "s", shape.heads, shape.kv_heads,
-        shape.head_dim, dtype_word(s.sizes.dtype), kRoutedBlock,
-        to_string(s.sizes.meaning));
+        shape.head_dim, kRoutedBlock, to_string(s.sizes.meaning));
     std::fflush(stdout);
   }
-  const OtherCores others;
   json tables = json::array();
   bool passed = true;
   std::optional<int64_t> top;
   double busiest = 0;
-  for (const int32_t tokens : s.tokens) {
-    auto table = measure(tokens, s);
-    if (!table) return table.error();
-    if (!top) top = table->top;
-    busiest = std::max(busiest, table->other_cores);
-    tables.push_back(table_json(*table));
-    if (!o.json) {
-      fmt::print("{}\n", table_text(*table));
-      std::fflush(stdout);
+  for (const Dtype dtype : s.dtypes) {
+    for (const int32_t tokens : s.tokens) {
+      auto table = measure(tokens, dtype, s);
+      if (!table) return table.error();
+      if (!top) top = table->top;
+      busiest = std::max(busiest, table->other_cores);
+      tables.push_back(table_json(*table));
+      if (!o.json) {
+        fmt::print("{}\n", table_text(*table));
+        std::fflush(stdout);
+      }
+      if (table->check.passed()) continue;
+      passed = false;
+      fmt::print(stderr,
+                 "tessera: [bench] every result must be within its bound, "
+                 "found {:.3g} of it for {} tokens, {}: {}\n",
+                 table->check.max_ratio, tokens, dtype_word(dtype),
+                 table->check.worst);
     }
-    if (table->check.passed()) continue;
-    passed = false;
-    fmt::print(stderr,
-               "tessera: [bench] every result must be within its bound, found "
-               "{:.3g} of it for {} tokens: {}\n",
-               table->check.max_ratio, tokens, table->check.worst);
   }
   const OtherCores others_growing;
   auto growth = measure_growth(s, *top);
@@ -416,7 +430,6 @@ Result<int> run(const Options& o) {
                        {"heads", shape.heads},
                        {"kv_heads", shape.kv_heads},
                        {"head_dim", shape.head_dim},
-                       {"dtype", dtype_word(s.sizes.dtype)},
                        {"block", kRoutedBlock},
                        {"rule", "moba"},
                        {"meaning", to_string(s.sizes.meaning)},
@@ -457,7 +470,7 @@ Work add_bench_routed(CLI::App& bench, CLI::App*& command) {
   add("--heads", o->heads, "N", "Query heads [8]");
   add("--kv-heads", o->kv_heads, "N", "Key and value heads [heads]");
   add("--head-dim", o->head_dim, "N", "Of queries, keys and values [128]");
-  add("--dtype", o->dtype, "NAME", "f32 or bf16 [f32]");
+  add("--dtype", o->dtype, "TYPE,...", "Of f32 and bf16 [both]");
   add("--threads", o->threads, "N", "[every core]");
   add("--density", o->density, "X",
       "Active tiles over causal tiles: what --top is found for [0.125]");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -117,8 +118,9 @@ class BenchRouted : public ::testing::Test {
 
   // Its JSON; the exit code is left in code_, what it said in said_.
   json run(const Arguments& more) {
-    Arguments a = {"bench",     "routed", "--json",     "--heads", "2",
-                   "--threads", "2",      "--head-dim", "16"};
+    Arguments a = {"bench", "routed",    "--json", "--heads",
+                   "2",     "--threads", "2",      "--head-dim",
+                   "16",    "--dtype",   dtypes_};
     a.insert(a.end(), more.begin(), more.end());
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
@@ -132,6 +134,7 @@ class BenchRouted : public ::testing::Test {
   std::string folder_ =
       ::testing::TempDir() + "tessera_routed_" + std::to_string(getpid());
   std::optional<std::string> was_;
+  std::string dtypes_ = "f32";
   int code_ = -1;
   std::string said_;
 };
@@ -216,14 +219,17 @@ TEST_F(BenchRouted, TopComesNearestToTheDensity) {
 }
 
 TEST_F(BenchRouted, EveryQueryOfATileRowCanShareItsUnion) {
-  const json result =
-      run({"--tokens", "1024", "--top", "2", "--meaning", "union", "--growth",
-           "off", "--dtype", "bf16", "--rounds", "1"});
+  dtypes_ = "bf16,f32";
+  const json result = run({"--tokens", "1024", "--top", "2", "--meaning",
+                           "union", "--growth", "off", "--rounds", "1"});
   ASSERT_EQ(code_, kOk) << said_;
   EXPECT_EQ(result["meaning"], "union");
-  EXPECT_EQ(result["dtype"], "bf16");
+  EXPECT_EQ(result["tables"][0]["dtype"], "bf16");
   EXPECT_GT(result["tables"][0]["exhaustive"]["stages_ms"]["expand"], 0);
+  ASSERT_EQ(result["tables"].size(), 2u);
+  EXPECT_EQ(result["tables"][1]["dtype"], "f32");
   EXPECT_TRUE(result["tables"][0]["check"]["passed"]);
+  EXPECT_TRUE(result["tables"][1]["check"]["passed"]);
 }
 
 TEST_F(BenchRouted, WithoutAnInterpreterThePeerIsNotMeasured) {

@@ -146,12 +146,13 @@ std::string table_text(const RoutedTable& t) {
   const RoutedTimes& few = median_of(t.hierarchical);
   const double rows = static_cast<double>(t.counts.tile_rows);
   std::string out = fmt::format(
-      "{} tokens, top {}: {:.1f} % of the causal tiles, {:.1f} a row, {:.0f} % "
+      "{} tokens, {}, top {}: {:.1f} % of the causal tiles, {:.1f} a row, "
+      "{:.0f} % "
       "of them full; unions {:.2f} blocks on average, {} in the widest\n"
       "  {}\n"
       "  {:<18} {:>13}  {:>13}\n",
-      t.tokens, t.top, 100 * t.density(), static_cast<double>(t.tiles) / rows,
-      100 * part(t.full_tiles, t.tiles),
+      t.tokens, dtype_word(t.dtype), t.top, 100 * t.density(),
+      static_cast<double>(t.tiles) / rows, 100 * part(t.full_tiles, t.tiles),
       static_cast<double>(t.counts.union_blocks) / rows, t.widest, t.inputs, "",
       "exhaustive", "hierarchical");
   const auto line = [&](std::string_view name, double a, double b) {
@@ -212,6 +213,7 @@ std::string table_text(const RoutedTable& t) {
 json table_json(const RoutedTable& t) {
   json out = {
       {"tokens", t.tokens},
+      {"dtype", dtype_word(t.dtype)},
       {"top", t.top},
       {"inputs", t.inputs},
       {"density", t.density()},
@@ -264,10 +266,10 @@ json table_json(const RoutedTable& t) {
 
 std::string growth_text(const RoutedGrowth& g) {
   std::string out = fmt::format(
-      "Growth of routing, top {}, expanded to unions, ms; the last line of "
+      "Growth of routing, {}, top {}, expanded to unions, ms; the last line of "
       "each "
       "is x of tokens^x\n  {:<21}",
-      g.top, "");
+      dtype_word(g.dtype), g.top, "");
   for (const Column& c : kColumns) out += fmt::format("{:>9}", c.name);
   out += "\n";
   for (const bool hierarchical : {false, true}) {
@@ -305,6 +307,7 @@ json growth_json(const RoutedGrowth& g) {
     }
   }
   return {{"top", g.top},
+          {"dtype", dtype_word(g.dtype)},
           {"meaning", "union"},
           {"rows", std::move(rows)},
           {"exponents", std::move(exponents)}};

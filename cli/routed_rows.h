@@ -18,8 +18,9 @@ inline constexpr double kGoalDense = 5;       // times faster than dense causal
 inline constexpr double kGoalPeer = 3;        // than the peer
 inline constexpr double kGoalRouting = 0.06;  // of dense causal
 
-// One length.
+// One length and dtype.
 struct RoutedTable {
+  Dtype dtype = Dtype::f32;
   int64_t tokens = 0, top = 0, heads = 0;
   std::string inputs;
   // Of the first batch.
@@ -59,6 +60,7 @@ struct RoutedGrowth {
     bool hierarchical = false;
     RoutedTimes times;
   };
+  Dtype dtype = Dtype::f32;
   int64_t top = 0;
   std::vector<Row> rows;
 
