@@ -298,8 +298,12 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     };
     metas.clear();
     for (size_t i = run.begin; i < run.end; ++i) {
-      for (const int32_t meta : of_query(i)) {
-        if (meta >= 0) metas.push_back(meta);
+      const auto own = of_query(i);
+      // Neighbours choose alike: most are those of the query before.
+      const auto before = i > run.begin ? of_query(i - 1) : own.first(0);
+      for (size_t n = 0; n < own.size(); ++n) {
+        if (own[n] < 0 || (!before.empty() && before[n] == own[n])) continue;
+        metas.push_back(own[n]);
       }
     }
     std::sort(metas.begin(), metas.end());
@@ -334,13 +338,20 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
       s.dots = scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo;
       s.until = keys_until(keys, query.position, tile.end);
       s.query = query.query;
+      // Children of neighbouring metas lie side by side.
+      int64_t begin = 0;
+      int64_t end = 0;
       for (const int32_t meta : of_query(i)) {
         if (meta < 0) continue;
         const Children& c = children[static_cast<size_t>(meta - lowest)];
-        if (c.begin < c.end && c.key < s.until) {
-          add_blocks(s, c.begin, c.end, true, out);
+        if (c.begin == c.end || c.key >= s.until) continue;
+        if (c.begin != end) {
+          if (begin < end) add_blocks(s, begin, end, true, out);
+          begin = c.begin;
         }
+        end = c.end;
       }
+      if (begin < end) add_blocks(s, begin, end, true, out);
       out.start.push_back(static_cast<int64_t>(out.values.size()));
     }
   }
