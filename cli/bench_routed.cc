@@ -376,7 +376,7 @@ Result<int> run(const Options& o) {
   const AttentionShape& shape = s.sizes.shape;
   if (!o.json) {
     fmt::print(
-        "Routed attention on {}, {}, {} thread{}: {} heads on {} of K and V, "
+        "Routed attention on {}, {}, {} thread{}: heads {} on {} of K and V, "
         "head dim {}.\ncausal & routed(top, {}) by MoBA's rule, {}; "
         "forward, from q, k and v to the output\n\n",
         cpu_model(), to_string(isa), s.sizes.threads,
