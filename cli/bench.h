@@ -11,5 +11,6 @@ Work add_bench_plan(CLI::App& bench, CLI::App*& command);
 Work add_bench_attention(CLI::App& bench, CLI::App*& command);
 Work add_bench_recompile(CLI::App& bench, CLI::App*& command);
 Work add_bench_xla(CLI::App& bench, CLI::App*& command);
+Work add_bench_routed(CLI::App& bench, CLI::App*& command);
 
 }  // namespace tessera::cli

@@ -25,23 +25,6 @@ constexpr PeerScript kScripts[] = {
     {"openvino", "attention_openvino.py", "TESSERA_ORT_PYTHON"},
 };
 
-// The widest instructions that a peer may use: no wider than ours.
-std::vector<std::pair<std::string, std::string>> environment(
-    const PeerRequest& request) {
-  std::string onednn = "AVX512_CORE_BF16";
-  std::string aten = "avx512";
-  if (request.isa == Isa::avx512) onednn = "AVX512_CORE";
-  if (request.isa == Isa::avx2) onednn = "AVX2";
-  if (request.isa == Isa::portable) onednn = "SSE41";
-  if (request.isa == Isa::avx2) aten = "avx2";
-  if (request.isa == Isa::portable) aten = "default";
-  return {{"ONEDNN_MAX_CPU_ISA", onednn},
-          {"ATEN_CPU_CAPABILITY", aten},
-          {"OMP_NUM_THREADS", std::to_string(request.threads)},
-          {"TORCHINDUCTOR_COMPILE_THREADS", "1"},
-          {"PYTHONDONTWRITEBYTECODE", "1"}};
-}
-
 std::string text_of(const json& line, const char* key) {
   const auto at = line.find(key);
   return at != line.end() && at->is_string() ? at->get<std::string>() : "";
@@ -62,6 +45,22 @@ std::string last_line(std::string_view text) {
 }  // namespace
 
 std::span<const PeerScript> peer_scripts() { return kScripts; }
+
+std::vector<std::pair<std::string, std::string>> peer_environment(Isa isa,
+                                                                  int threads) {
+  std::string onednn = "AVX512_CORE_BF16";
+  std::string aten = "avx512";
+  if (isa == Isa::avx512) onednn = "AVX512_CORE";
+  if (isa == Isa::avx2) onednn = "AVX2";
+  if (isa == Isa::portable) onednn = "SSE41";
+  if (isa == Isa::avx2) aten = "avx2";
+  if (isa == Isa::portable) aten = "default";
+  return {{"ONEDNN_MAX_CPU_ISA", onednn},
+          {"ATEN_CPU_CAPABILITY", aten},
+          {"OMP_NUM_THREADS", std::to_string(threads)},
+          {"TORCHINDUCTOR_COMPILE_THREADS", "1"},
+          {"PYTHONDONTWRITEBYTECODE", "1"}};
+}
 
 std::vector<PeerLine> parse_peer_lines(std::string_view text, json& versions) {
   std::vector<PeerLine> out;
@@ -118,7 +117,8 @@ PeerRun run_peer(const PeerScript& script, const PeerRequest& request) {
       "--budget",   fmt::format("{}", request.limit * 0.8)};
   if (request.backward) command.emplace_back("--backward");
   const OtherCores others;
-  auto child = run_child(command, environment(request), request.limit);
+  auto child = run_child(
+      command, peer_environment(request.isa, request.threads), request.limit);
   run.other_cores = others.so_far();
   if (!child) {
     run.why = child.error().message;

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/bench_rows.h"
@@ -60,6 +61,10 @@ std::vector<PeerLine> parse_peer_lines(std::string_view text,
 
 // Never an error: what goes wrong with a peer is in `why`.
 PeerRun run_peer(const PeerScript& script, const PeerRequest& request);
+
+// What holds a script to our threads and to instructions no wider than ours.
+std::vector<std::pair<std::string, std::string>> peer_environment(Isa isa,
+                                                                  int threads);
 
 // Hands each row its lines. A peer that counted other pairs did other work.
 void join_peers(const PeerRun& run, std::span<BenchRow> rows);

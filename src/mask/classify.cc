@@ -74,7 +74,8 @@ void Classifier::begin_list(const Program& program, int64_t head) {
 const std::vector<Span>& Classifier::tile_row(int64_t r) {
   spans_.clear();
   parts_.clear();
-  cut_pieces(r);
+  const int64_t q0 = r * bound_.tile.q;
+  cut_pieces(q0, std::min(q0 + bound_.tile.q, row_->q_end), false);
   sort_by_id();
   const Piece* const end = pieces_.data() + pieces_.size();
   for (const Piece* p = pieces_.data(); p != end;) {
@@ -87,7 +88,6 @@ const std::vector<Span>& Classifier::tile_row(int64_t r) {
     add_group(group);
     p = group.last;
   }
-  const int64_t q0 = r * bound_.tile.q;
   parts_.finish(std::min(bound_.tile.q, bound_.q_len - q0), spans_);
   return spans_;
 }
@@ -107,16 +107,15 @@ void Classifier::sort_by_id() {
                    });
 }
 
-void Classifier::cut_pieces(int64_t r) {
+int64_t Classifier::cut_pieces(int64_t begin, int64_t end, bool first) {
   pieces_.clear();
   const int64_t offset = row_->q_offset;
-  const int64_t q0 = r * bound_.tile.q;
-  const int64_t q1 = std::min(q0 + bound_.tile.q, row_->q_end);
   const IdRuns& runs = row_->q_ids ? q_runs_ : runs_;
   // q_ids count queries, ids count positions.
   const int64_t shift = row_->q_ids ? offset : 0;
-  for (int64_t p = q0 + offset; p < q1 + offset;) {
-    Piece piece{p, q1 + offset, 0, 0, 0};
+  int64_t p = begin + offset;
+  while (p < end + offset) {
+    Piece piece{p, end + offset, 0, 0, 0};
     if (ids_veto_) {
       while (runs.start[cursor_ + 1] + shift <= p) ++cursor_;
       piece.end = std::min(piece.end, runs.start[cursor_ + 1] + shift);
@@ -124,6 +123,7 @@ void Classifier::cut_pieces(int64_t r) {
       piece.id = runs.id[cursor_];
       if (piece.id < 0) {
         p = piece.end;
+        if (first) break;
         continue;
       }
     }
@@ -146,7 +146,14 @@ void Classifier::cut_pieces(int64_t r) {
     }
     pieces_.push_back(piece);
     p = piece.end;
+    if (first) break;
   }
+  return p - offset;
+}
+
+int64_t Classifier::alike_until(int64_t q, int64_t most) {
+  const int64_t end = cut_pieces(q, std::min(most, row_->q_end), true);
+  return std::max(end, q + 1);
 }
 
 // The keys that the distance alone leaves to a group.

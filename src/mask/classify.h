@@ -21,6 +21,9 @@ class Classifier {
   void begin_list(const Program& program, int64_t head);
   // Spans in ascending order, valid until the next call.
   const std::vector<Span>& tile_row(int64_t r);
+  // The queries [q, the result) see every key alike but for the distance; at
+  // least one, and none from `most` on. Queries ascend with those of tile rows.
+  int64_t alike_until(int64_t q, int64_t most);
 
  private:
   // Queries at positions [begin, end) that see every key alike but for the
@@ -46,7 +49,8 @@ class Classifier {
     uint64_t bit;
   };
 
-  void cut_pieces(int64_t r);
+  // Of queries [begin, end), all or the first alone; where it ended.
+  int64_t cut_pieces(int64_t begin, int64_t end, bool first);
   void sort_by_id();
   bool is_large(const KeyAtom& atom) const;
   Interval reach_of(const Group& group) const;

@@ -21,15 +21,27 @@ bool has_key(const RouteRow& row, int64_t block, int64_t size) {
   return it != row.runs.end() && it->begin < begin + size;
 }
 
+// The first that is not below `block`.
+std::span<const BlockOfDocument>::iterator find_block(
+    std::span<const BlockOfDocument> blocks, int32_t block) {
+  // They ascend, and most documents have keys in each of theirs.
+  const int64_t at = blocks.empty() ? -1 : int64_t{block} - blocks[0].block;
+  if (at >= 0 && at < static_cast<int64_t>(blocks.size()) &&
+      blocks[static_cast<size_t>(at)].block == block) {
+    return blocks.begin() + at;
+  }
+  return std::lower_bound(
+      blocks.begin(), blocks.end(), block,
+      [](const BlockOfDocument& b, int32_t n) { return b.block < n; });
+}
+
 // Nothing where the pick is legal.
 std::optional<Illegal> fault_of(const RouteRow& row, int64_t query,
                                 int32_t block, const PickSizes& sizes) {
   const int32_t document = row.query_document[static_cast<size_t>(query)];
   if (document < 0 || block >= sizes.blocks()) return Illegal::invalid;
   const auto blocks = row.blocks_of(document);
-  const auto it = std::lower_bound(
-      blocks.begin(), blocks.end(), block,
-      [](const BlockOfDocument& b, int32_t n) { return b.block < n; });
+  const auto it = find_block(blocks, block);
   if (it == blocks.end() || it->block != block) {
     return has_key(row, block, sizes.block) ? Illegal::documents
                                             : Illegal::invalid;

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kMostDim = int64_t{1} << 16;
 constexpr int64_t kMostHeads = int64_t{1} << 16;
 // Scores that wait to be chosen from, over all tiles of a group.
-constexpr int64_t kGroupScores = int64_t{1} << 23;
+constexpr int64_t kGroupScores = int64_t{1} << 21;
 
 bool is_float(Dtype d) {
   return d == Dtype::f32 || d == Dtype::bf16 || d == Dtype::f16;
@@ -296,7 +296,7 @@ class Router {
     ScoreScratch scratch;
     TileScores scores;
     std::vector<int32_t> forced;
-    std::vector<ScoredBlock> best;
+    TopScratch top, top_metas;
   };
 
   // Groups of jobs bound the memory that scores take.
@@ -433,7 +433,7 @@ class Router {
         return;
       }
       pick_top(values_of(w.scores, i), tile.keys.blocks_of(query.document),
-               w.forced, w.best,
+               w.forced, w.top_metas,
                std::span(job.metas).subspan(i * static_cast<size_t>(k),
                                             static_cast<size_t>(k)));
     }
@@ -483,7 +483,7 @@ class Router {
           out_.picks.data() +
           (job.batch_row * out_.heads + job.head) * request_.q_len * out_.k;
       int32_t* const to = list + query.query * out_.k;
-      pick_top(values, blocks, w.forced, w.best, {to, k});
+      pick_top(values, blocks, w.forced, w.top, {to, k});
       for (const int32_t q : query.more) {
         std::copy_n(to, k, list + q * out_.k);
       }

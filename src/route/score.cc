@@ -113,42 +113,51 @@ int64_t first_key(const Scores& s, int64_t b) {
   return s.keys.first_key[at] - s.keys.start[s.document];
 }
 
+bool any_nan(const float* x, int64_t n) {
+  bool odd = false;
+  for (int64_t i = 0; i < n; ++i) odd |= x[i] != x[i];
+  return odd;
+}
+
 // Adds blocks [begin, end) of the document, as far as keys count.
 void add_blocks(const Scores& s, int64_t begin, int64_t end, bool name_blocks,
                 TileScores& out) {
   const auto base = static_cast<size_t>(s.keys.block_start[s.document]);
   const int32_t* first = s.keys.first_key.data() + base;
   const int32_t zero = s.keys.start[s.document];
-  const size_t before = out.values.size();
-  out.values.resize(before + static_cast<size_t>(end - begin));
-  float* to = out.values.data() + before;
-  int64_t key = first[begin] - zero;
-  bool odd = false;
-  int64_t b = begin;
-  for (; b < end && key < s.until; ++b) {
-    const int64_t stop = std::min<int64_t>(first[b + 1] - zero, s.until);
-    float best = s.dots[key];
-    odd |= best != best;
-    for (++key; key < stop; ++key) {
-      const float x = s.dots[key];
-      odd |= x != x;
-      best = x > best ? x : best;
+  const int64_t key = first[begin] - zero;
+  if (key >= s.until) return;
+  // The last key that counts tells the last block.
+  const auto last = static_cast<size_t>(zero + s.until - 1);
+  end = std::min<int64_t>(end, s.keys.keys[last].block + 1);
+  const int64_t stop = std::min<int64_t>(first[end] - zero, s.until);
+  if (stop - key == end - begin) {  // one key each
+    out.values.insert(out.values.end(), s.dots + key, s.dots + stop);
+  } else {
+    const size_t before = out.values.size();
+    out.values.resize(before + static_cast<size_t>(end - begin));
+    float* to = out.values.data() + before;
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t from = first[b] - zero;
+      const int64_t past = std::min<int64_t>(first[b + 1] - zero, stop);
+      float best = s.dots[from];
+      for (int64_t i = from + 1; i < past; ++i) {
+        best = s.dots[i] > best ? s.dots[i] : best;
+      }
+      *to++ = best;
     }
-    *to++ = best;
   }
-  out.values.resize(before + static_cast<size_t>(b - begin));
-  out.products += key - (first[begin] - zero);
+  out.products += stop - key;
   if (name_blocks) {
     const auto from = s.keys.blocks.begin() + static_cast<std::ptrdiff_t>(base);
-    out.blocks.insert(out.blocks.end(), from + begin, from + b);
+    out.blocks.insert(out.blocks.end(), from + begin, from + end);
   }
-  if (!odd || out.nan) return;
-  for (int64_t n = begin; n < b; ++n) {
-    for (int64_t i = first[n] - zero; i < first[n + 1] - zero; ++i) {
-      if (i >= s.until || s.dots[i] == s.dots[i]) continue;
-      out.nan = {s.query, s.keys.blocks[base + static_cast<size_t>(n)]};
-      return;
-    }
+  if (out.nan || !any_nan(s.dots + key, stop - key)) return;
+  for (int64_t i = key; i < stop; ++i) {
+    if (s.dots[i] == s.dots[i]) continue;
+    const auto number = s.keys.keys[static_cast<size_t>(zero + i)].block;
+    out.nan = {s.query, s.keys.blocks[base + static_cast<size_t>(number)]};
+    return;
   }
 }
 
@@ -289,8 +298,12 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     };
     metas.clear();
     for (size_t i = run.begin; i < run.end; ++i) {
-      for (const int32_t meta : of_query(i)) {
-        if (meta >= 0) metas.push_back(meta);
+      const auto own = of_query(i);
+      // Neighbours choose alike: most are those of the query before.
+      const auto before = i > run.begin ? of_query(i - 1) : own.first(0);
+      for (size_t n = 0; n < own.size(); ++n) {
+        if (own[n] < 0 || (!before.empty() && before[n] == own[n])) continue;
+        metas.push_back(own[n]);
       }
     }
     std::sort(metas.begin(), metas.end());
@@ -325,13 +338,20 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
       s.dots = scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo;
       s.until = keys_until(keys, query.position, tile.end);
       s.query = query.query;
+      // Children of neighbouring metas lie side by side.
+      int64_t begin = 0;
+      int64_t end = 0;
       for (const int32_t meta : of_query(i)) {
         if (meta < 0) continue;
         const Children& c = children[static_cast<size_t>(meta - lowest)];
-        if (c.begin < c.end && c.key < s.until) {
-          add_blocks(s, c.begin, c.end, true, out);
+        if (c.begin == c.end || c.key >= s.until) continue;
+        if (c.begin != end) {
+          if (begin < end) add_blocks(s, begin, end, true, out);
+          begin = c.begin;
         }
+        end = c.end;
       }
+      if (begin < end) add_blocks(s, begin, end, true, out);
       out.start.push_back(static_cast<int64_t>(out.values.size()));
     }
   }

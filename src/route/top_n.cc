@@ -1,4 +1,4 @@
-// route/top_n.cc: the best blocks so far, in order or in a heap.
+// route/top_n.cc: the best blocks, out of those above a guess.
 #include "route/top_n.h"
 
 #include <algorithm>
@@ -6,12 +6,45 @@
 namespace tessera {
 namespace {
 
-// So few are kept sorted, best first; more in a heap, worst first.
-constexpr size_t kSorted = 32;
+constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
-// The heap's order.
-bool better(const ScoredBlock& l, const ScoredBlock& r) {
-  return l.score > r.score || (l.score == r.score && l.block < r.block);
+// An object, so that sorting inlines it.
+struct Better {
+  bool operator()(const ScoredBlock& l, const ScoredBlock& r) const {
+    return l.score > r.score || (l.score == r.score && l.block < r.block);
+  }
+};
+
+// Those of at least `from`, in order, the forced ones left out.
+void keep(std::span<const float> scores, std::span<const int32_t> blocks,
+          std::span<const int32_t> forced, float from,
+          std::vector<ScoredBlock>& kept) {
+  kept.resize(scores.size());
+  size_t n = 0;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    kept[n] = {scores[i], blocks[i]};
+    n += scores[i] >= from;
+  }
+  size_t next = 0;
+  size_t to = 0;
+  for (size_t i = 0; i < n; ++i) {
+    while (next < forced.size() && forced[next] < kept[i].block) ++next;
+    if (next < forced.size() && forced[next] == kept[i].block) continue;
+    kept[to++] = kept[i];
+  }
+  kept.resize(to);
+}
+
+// The next query's guess: a little below the worst score of this one's, so that
+// mostly few more are kept than are picked.
+float guess(const std::vector<ScoredBlock>& kept) {
+  float least = kept.front().score;
+  float most = least;
+  for (const ScoredBlock& b : kept) {
+    least = std::min(least, b.score);
+    most = std::max(most, b.score);
+  }
+  return least - (most - least) / 8;
 }
 
 }  // namespace
@@ -36,42 +69,39 @@ void forced_blocks(const RouteRow& row, const RoutingQuery& query,
 }
 
 void pick_top(std::span<const float> scores, std::span<const int32_t> blocks,
-              std::span<const int32_t> forced, std::vector<ScoredBlock>& best,
+              std::span<const int32_t> forced, TopScratch& scratch,
               std::span<int32_t> picks) {
   const size_t room = picks.size() - forced.size();
-  best.clear();
-  size_t next = 0;  // of forced
-  for (size_t i = 0; i < scores.size() && room > 0; ++i) {
-    // Ascending blocks: an equal score never displaces a lower one.
-    const bool heap = room > kSorted;
-    const bool full = best.size() == room;
-    if (full && !(scores[i] > (heap ? best.front() : best.back()).score)) {
-      continue;
+  std::vector<ScoredBlock>& kept = scratch.kept;
+  keep(scores, blocks, forced, scratch.from, kept);
+  if (kept.size() < room && scratch.from != kLeast) {
+    keep(scores, blocks, forced, kLeast, kept);
+  }
+  scratch.from = kLeast;
+  if (kept.size() > room) {
+    if (room == 0) {
+      kept.clear();
+    } else {
+      scratch.order = kept;
+      const auto last =
+          scratch.order.begin() + static_cast<std::ptrdiff_t>(room) - 1;
+      std::nth_element(scratch.order.begin(), last, scratch.order.end(),
+                       Better());
+      const ScoredBlock worst = *last;
+      std::erase_if(kept,
+                    [&](const ScoredBlock& b) { return Better()(worst, b); });
+      scratch.from = guess(kept);
     }
-    while (next < forced.size() && forced[next] < blocks[i]) ++next;
-    if (next < forced.size() && forced[next] == blocks[i]) continue;
-    const ScoredBlock one{scores[i], blocks[i]};
-    if (heap) {
-      if (full) {
-        std::pop_heap(best.begin(), best.end(), better);
-        best.back() = one;
-      } else {
-        best.push_back(one);
-      }
-      std::push_heap(best.begin(), best.end(), better);
-      continue;
-    }
-    if (!full) best.push_back(one);
-    size_t at = best.size() - 1;
-    for (; at > 0 && one.score > best[at - 1].score; --at) {
-      best[at] = best[at - 1];
-    }
-    best[at] = one;
   }
   size_t at = 0;
-  for (const int32_t f : forced) picks[at++] = f;
-  for (const ScoredBlock& b : best) picks[at++] = b.block;
-  std::sort(picks.begin(), picks.begin() + static_cast<std::ptrdiff_t>(at));
+  size_t next = 0;
+  for (const ScoredBlock& b : kept) {
+    while (next < forced.size() && forced[next] < b.block) {
+      picks[at++] = forced[next++];
+    }
+    picks[at++] = b.block;
+  }
+  while (next < forced.size()) picks[at++] = forced[next++];
   std::fill(picks.begin() + static_cast<std::ptrdiff_t>(at), picks.end(), -1);
 }
 

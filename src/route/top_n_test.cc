@@ -14,9 +14,9 @@ using Ids = std::vector<int32_t>;
 
 Ids pick(const std::vector<float>& scores, const Ids& blocks, const Ids& forced,
          size_t top) {
-  std::vector<ScoredBlock> best;
+  TopScratch scratch;
   Ids picks(top, 99);
-  pick_top(scores, blocks, forced, best, picks);
+  pick_top(scores, blocks, forced, scratch, picks);
   return picks;
 }
 
@@ -40,15 +40,19 @@ TEST(RouteTopN, FewerBlocksLeaveSlots) {
   EXPECT_EQ(pick({-inf, inf}, {1, 2}, {}, 2), (Ids{1, 2}));
 }
 
+// What the query before leaves behind is a guess and no more.
 TEST(RouteTopN, IsASortByScoreThenBlock) {
   std::mt19937_64 random(1);
+  TopScratch scratch;
   for (int trial = 0; trial < 500; ++trial) {
     const size_t n = random() % 90;
     const size_t top = 1 + random() % 60;
+    // Some guesses keep all, some nothing, some a part.
+    const float offset = static_cast<float>(random() % 3) * 2;
     std::vector<float> scores;
     Ids blocks;
     for (size_t i = 0; i < n; ++i) {
-      scores.push_back(static_cast<float>(random() % 6));
+      scores.push_back(static_cast<float>(random() % 6) + offset);
       blocks.push_back(static_cast<int32_t>(2 * i + random() % 2));
     }
     std::vector<size_t> order(n);
@@ -62,6 +66,9 @@ TEST(RouteTopN, IsASortByScoreThenBlock) {
     std::sort(want.begin(), want.end());
     want.resize(top, -1);
     EXPECT_EQ(pick(scores, blocks, {}, top), want) << "trial " << trial;
+    Ids again(top, 99);
+    pick_top(scores, blocks, {}, scratch, again);
+    EXPECT_EQ(again, want) << "trial " << trial;
   }
 }
 

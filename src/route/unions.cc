@@ -16,14 +16,23 @@ namespace {
 // Picks of one tile row, its queries side by side.
 using Rows = std::span<const int32_t>;
 
+// Neighbours pick alike: most picks are the one that the query before has in
+// the same place.
+bool is_again(Rows picks, size_t i, size_t k) {
+  return i >= k && picks[i] == picks[i - k];
+}
+
 // A bit per block, and how many bits are set before each word.
 class Bitmap {
  public:
-  void find(Rows picks, int64_t blocks, std::vector<int32_t>& unions) {
+  void find(Rows picks, size_t k, int64_t blocks,
+            std::vector<int32_t>& unions) {
     words_.assign(static_cast<size_t>(ceil_div(blocks, 64)), 0);
     before_.resize(words_.size());
-    for (const int32_t p : picks) {
-      if (p >= 0) words_[word(p)] |= uint64_t{1} << (p & 63);
+    for (size_t i = 0; i < picks.size(); ++i) {
+      const int32_t p = picks[i];
+      if (p < 0 || is_again(picks, i, k)) continue;
+      words_[word(p)] |= uint64_t{1} << (p & 63);
     }
     for (size_t w = 0; w < words_.size(); ++w) {
       before_[w] = static_cast<int32_t>(unions.size());
@@ -44,9 +53,9 @@ class Bitmap {
   std::vector<int32_t> before_;
 };
 
-void find_sorted(Rows picks, std::vector<int32_t>& unions) {
-  for (const int32_t p : picks) {
-    if (p >= 0) unions.push_back(p);
+void find_sorted(Rows picks, size_t k, std::vector<int32_t>& unions) {
+  for (size_t i = 0; i < picks.size(); ++i) {
+    if (picks[i] >= 0 && !is_again(picks, i, k)) unions.push_back(picks[i]);
   }
   std::sort(unions.begin(), unions.end());
   unions.erase(std::unique(unions.begin(), unions.end()), unions.end());
@@ -61,6 +70,7 @@ PickUnions make_unions(const PickSizes& s, Ints picks, int64_t query_tile,
   out.tiles = ceil_div(s.q_len, query_tile);
   out.slots.assign(picks.size(), -1);
   const int64_t rows = s.batch * s.heads * out.tiles;
+  const auto k = static_cast<size_t>(s.k);
   std::vector<std::vector<int32_t>> found(static_cast<size_t>(rows));
   std::vector<Bitmap> bitmaps(static_cast<size_t>(std::max(threads, 1)));
   const auto work = [&](int64_t task, int worker) {
@@ -72,13 +82,17 @@ PickUnions make_unions(const PickSizes& s, Ints picks, int64_t query_tile,
     std::vector<int32_t>& row = found[static_cast<size_t>(task)];
     Bitmap& bitmap = bitmaps[static_cast<size_t>(worker)];
     if (method == UnionMethod::bitmap) {
-      bitmap.find(tile, s.blocks(), row);
+      bitmap.find(tile, k, s.blocks(), row);
     } else {
-      find_sorted(tile, row);
+      find_sorted(tile, k, row);
     }
     int32_t* slots = out.slots.data() + first;
     for (size_t i = 0; i < count; ++i) {
       if (tile[i] < 0) continue;
+      if (is_again(tile, i, k)) {
+        slots[i] = slots[i - k];
+        continue;
+      }
       slots[i] = method == UnionMethod::bitmap
                      ? bitmap.slot(tile[i])
                      : static_cast<int32_t>(

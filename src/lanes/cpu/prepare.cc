@@ -2,7 +2,9 @@
 //
 // A tile of 1 x 1 is a pair, so the classifier set to that size tells the keys
 // of one query as intervals, straight from the facts. That takes some 40 ns a
-// query and is shared by all heads.
+// query and is shared by all heads. Where nothing but the order of time tells
+// neighbours apart, as the queries of a document or those that pick alike, the
+// last one's keys, cut where each stands, are those of all.
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -42,31 +44,61 @@ class Reader {
         pairs_.begin_batch_row(list / heads);
       }
       const auto group = static_cast<size_t>(list % heads * groups / heads);
-      pairs_.begin_list(sweep_.programs[group], list % heads);
+      const Program& program = sweep_.programs[group];
+      pairs_.begin_list(program, list % heads);
+      // Of all distances, at most those of the future are told apart.
+      cut_ = program.reach_end == 1;
+      shares_ = program.thresholds.size() == (cut_ ? 1 : 0);
+      offset_ = sweep_.bound.rows[static_cast<size_t>(list / heads)].q_offset;
       list_ = list;
     }
     const int64_t begin = number % pieces_ * kPiece;
     const int64_t end = std::min(begin + kPiece, sweep_.bound.q_len);
-    for (int64_t q = begin; q < end; ++q) {
-      const size_t before = piece.spans.size();
-      for (const Span& s : pairs_.tile_row(q)) {
-        if (piece.spans.size() > before && piece.spans.back().end == s.begin) {
-          piece.spans.back().end = s.end;
-        } else {
-          piece.spans.push_back({s.begin, s.end});
-        }
+    for (int64_t q = begin; q < end;) {
+      const int64_t alike = shares_ ? pairs_.alike_until(q, end) : q + 1;
+      read_keys(alike - 1);
+      for (; q < alike; ++q) {
+        add(shares_ && cut_ ? q + offset_ + 1 : kFar, piece);
+        if (static_cast<int64_t>(piece.spans.size()) > most) return false;
       }
-      piece.counts.push_back(static_cast<int32_t>(piece.spans.size() - before));
-      if (static_cast<int64_t>(piece.spans.size()) > most) return false;
     }
     return true;
   }
 
  private:
+  // The keys of one query, in intervals that do not touch.
+  void read_keys(int64_t q) {
+    keys_.clear();
+    for (const Span& s : pairs_.tile_row(q)) {
+      if (!keys_.empty() && keys_.back().end == s.begin) {
+        keys_.back().end = s.end;
+      } else {
+        keys_.push_back({s.begin, s.end});
+      }
+    }
+  }
+  // Of these, those below `past` as the next query's.
+  void add(int64_t past, Piece& piece) {
+    const size_t before = piece.spans.size();
+    for (const KeySpan& s : keys_) {
+      if (s.begin >= past) break;
+      piece.spans.push_back(s);
+    }
+    const size_t after = piece.spans.size();
+    if (after > before && piece.spans.back().end > past) {
+      piece.spans.back().end = static_cast<int32_t>(past);
+    }
+    piece.counts.push_back(static_cast<int32_t>(after - before));
+  }
+
   const Sweep& sweep_;
   int64_t pieces_;
   int64_t list_ = -1;
   Classifier pairs_;
+  bool cut_ = false;     // no key after its query is legal
+  bool shares_ = false;  // that is all that distances say
+  int64_t offset_ = 0;
+  std::vector<KeySpan> keys_;
 };
 
 }  // namespace

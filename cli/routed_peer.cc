@@ -1,0 +1,194 @@
+// cli/routed_peer.cc: hands the script inputs and sampled results as a file and
+// reads what it says.
+#include "cli/routed_peer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "base/child.h"
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "base/tensor_rows.h"
+#include "base/text.h"
+#include "cli/bench_peers.h"
+#include "cli/numbers.h"
+#include "cli/temp_folder.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kScript = "routed_torch.py";
+constexpr const char* kVariable = "TESSERA_TORCH_PYTHON";
+constexpr int64_t kSampled = 256;  // queries, of every head
+
+RoutedPeer not_measured(const std::string& why) {
+  RoutedPeer peer;
+  peer.why = why;
+  return peer;
+}
+
+void read(const json& line, const char* key, double& into) {
+  const auto at = line.find(key);
+  if (at != line.end() && at->is_number()) into = at->get<double>();
+}
+void read(const json& line, const char* key, std::string& into) {
+  const auto at = line.find(key);
+  if (at != line.end() && at->is_string()) into = at->get<std::string>();
+}
+
+template <class T>
+std::string_view bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()),
+          values.size() * sizeof(T)};
+}
+
+// What is compared: our outputs and picks at queries spread over the row.
+struct Samples {
+  std::vector<int32_t> queries;  // [sampled]
+  std::vector<float> out;        // [heads, sampled, dim]
+  std::vector<int32_t> picks;    // [heads, sampled, top]
+};
+
+Samples samples_of(AttentionData& data, const RouteResult& routed) {
+  Samples s;
+  const int64_t sampled = std::min(kSampled, data.q_len);
+  for (int64_t n = 1; n <= sampled; ++n) {
+    s.queries.push_back(static_cast<int32_t>(n * data.q_len / sampled - 1));
+  }
+  std::vector<double> row(static_cast<size_t>(data.shape.v_head_dim));
+  for (int64_t h = 0; h < data.shape.heads; ++h) {
+    for (const int32_t q : s.queries) {
+      read_row(as_const(data.out.view()), 0, h, q, row.data());
+      for (const double x : row) s.out.push_back(static_cast<float>(x));
+      const auto from = routed.picks.begin() + (h * data.q_len + q) * routed.k;
+      s.picks.insert(s.picks.end(), from, from + routed.k);
+    }
+  }
+  return s;
+}
+
+Result<void> write_problem(const std::string& path, AttentionData& data,
+                           const RouteResult& routed) {
+  const Samples s = samples_of(data, routed);
+  const auto sampled = static_cast<int64_t>(s.queries.size());
+  Safetensors file;
+  const auto add = [&](const char* name, Array& array) {
+    file.tensors[name] = {data.dtype, array.shape(), array.bytes()};
+  };
+  add("q", data.q);
+  add("k", data.k);
+  add("v", data.v);
+  file.tensors["queries"] = {Dtype::i32, {sampled}, bytes_of(s.queries)};
+  file.tensors["out"] = {Dtype::f32,
+                         {data.shape.heads, sampled, data.shape.v_head_dim},
+                         bytes_of(s.out)};
+  file.tensors["picks"] = {
+      Dtype::i32, {data.shape.heads, sampled, routed.k}, bytes_of(s.picks)};
+  auto bytes = write_safetensors(file);
+  if (!bytes) return bytes.error();
+  return write_file(path, *bytes);
+}
+
+RoutedPeerRun failed(const std::string& why) {
+  RoutedPeerRun run;
+  run.ways.push_back(not_measured(why));
+  return run;
+}
+
+}  // namespace
+
+std::vector<RoutedPeer> parse_routed_lines(std::string_view text,
+                                           json& versions) {
+  std::vector<RoutedPeer> out;
+  for (const std::string_view row : split(text, '\n')) {
+    const json line = json::parse(row, nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object()) continue;
+    if (line.contains("versions")) versions = line["versions"];
+    RoutedPeer p;
+    read(line, "way", p.way);
+    if (p.way.empty()) continue;
+    read(line, "why", p.why);
+    read(line, "ms", p.ms);
+    read(line, "route_ms", p.route_ms);
+    read(line, "attend_ms", p.attend_ms);
+    read(line, "same_picks", p.same_picks);
+    read(line, "error", p.error);
+    double runs = 0;
+    read(line, "runs", runs);
+    p.runs = runs > 0 && runs < 1e9 ? static_cast<int64_t>(runs) : 0;
+    if (!(p.ms > 0) && p.why.empty()) p.why = "its line has no time";
+    out.push_back(std::move(p));
+  }
+  return out;
+}
+
+json to_json(const RoutedPeer& p) {
+  return {{"peer", "torch"},        {"way", p.way},
+          {"why", p.why},           {"ms", p.ms},
+          {"route_ms", p.route_ms}, {"attend_ms", p.attend_ms},
+          {"runs", p.runs},         {"same_picks", p.same_picks},
+          {"error", p.error}};
+}
+
+const RoutedPeer* best_of(const std::vector<RoutedPeer>& ways) {
+  const RoutedPeer* best = nullptr;
+  for (const RoutedPeer& p : ways) {
+    if (p.measured() && (!best || p.ms < best->ms)) best = &p;
+  }
+  return best;
+}
+
+RoutedPeerRun run_routed_peer(const RoutedPeerRequest& r, AttentionData& data,
+                              const RoutedRun& run) {
+  const char* interpreter = std::getenv(kVariable);
+  if (!interpreter || !*interpreter) {
+    return failed(fmt::format("{} is not set", kVariable));
+  }
+  const std::string script =
+      (std::filesystem::path(r.folder) / kScript).string();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(script, ignored)) {
+    return failed("there is no " + in_quotes(script));
+  }
+  const RouteSettings& s = run.routed.settings;
+  if (s.meaning != RouteMeaning::exact) {
+    return failed("its queries attend to their own picks");
+  }
+  TempFolder folder;
+  if (auto ok = folder.make(); !ok) return failed(ok.error().message);
+  const std::string problem = folder.file("problem.safetensors");
+  if (auto ok = write_problem(problem, data, run.routed); !ok) {
+    return failed(ok.error().message);
+  }
+  const auto child = run_child(
+      {interpreter, script, "--inputs", problem, "--top", std::to_string(s.top),
+       "--block", std::to_string(s.block), "--threads",
+       std::to_string(r.threads), "--seconds", fmt::format("{}", r.seconds),
+       "--budget", fmt::format("{}", r.limit * 0.8)},
+      {{"OMP_NUM_THREADS", std::to_string(r.threads)},
+       {"PYTHONDONTWRITEBYTECODE", "1"}},
+      r.limit);
+  if (!child) return failed(child.error().message);
+  RoutedPeerRun out;
+  out.ways = parse_routed_lines(child->out, out.versions);
+  if (child->timed_out) {
+    out.ways.push_back(
+        not_measured(fmt::format("killed after {:.0f} s", child->seconds)));
+  } else if (child->exit_code != 0) {
+    const std::string_view said = trim(child->err);
+    out.ways.push_back(not_measured(
+        fmt::format("exit {}: {}", child->exit_code,
+                    in_quotes(said.substr(said.rfind('\n') + 1)))));
+  } else if (out.ways.empty()) {
+    out.ways.push_back(not_measured("it said nothing"));
+  }
+  return out;
+}
+
+}  // namespace tessera::cli
