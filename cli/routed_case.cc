@@ -177,6 +177,7 @@ Result<std::string> RoutedCase::contract(const RoutedRun& run,
   const int64_t rows = tokens_ / kRoutedBlock;
   r.ceilings.max_width = rows;
   r.ceilings.max_steps = run.plan.heads * rows * rows;
+  r.ceilings.max_union = rows;
   auto made = make_contract(r, run.routed.facts({}), run.plan);
   if (!made) return made.error();
   return made->key;
