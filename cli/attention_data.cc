@@ -6,30 +6,12 @@
 #include <limits>
 #include <new>
 
-#include "base/digest.h"
+#include "receipt/digests.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-
-void add(Digest& digest, const TensorView& t) {
-  const auto* bytes = static_cast<const char*>(t.data);
-  const int64_t width = byte_width(t.dtype);
-  for (int64_t b = 0; b < t.batch; ++b) {
-    for (int64_t h = 0; h < t.heads; ++h) {
-      for (int64_t s = 0; s < t.tokens; ++s) {
-        const int64_t at =
-            b * t.batch_stride + h * t.head_stride + s * t.token_stride;
-        digest.add(bytes + at * width, static_cast<size_t>(t.dim * width));
-      }
-    }
-  }
-}
-
-void add(Digest& digest, const std::vector<float>& values) {
-  digest.add(values.data(), values.size() * sizeof(float));
-}
 
 }  // namespace
 
@@ -149,29 +131,10 @@ DataBytes data_bytes(const AttentionData& d) {
   return bytes;
 }
 
-std::string digest_of(const TensorView& tensor) {
-  Digest digest;
-  add(digest, tensor);
-  return digest.hex();
-}
-
-std::string digest_of(const std::vector<float>& values) {
-  Digest digest;
-  add(digest, values);
-  return digest.hex();
-}
-
-std::string output_digest(const AttentionData& d) {
-  Digest digest;
-  add(digest, d.out.view());
-  add(digest, d.lse);
-  if (d.backward) {
-    add(digest, d.dq.view());
-    add(digest, d.dk.view());
-    add(digest, d.dv.view());
-    add(digest, d.dsink_logits);
-  }
-  return digest.hex();
+std::string output_digest(AttentionData& d) {
+  const BackwardTensors backward =
+      d.backward ? d.backward_tensors() : BackwardTensors{};
+  return outputs_digest(d.forward_tensors(), d.backward ? &backward : nullptr);
 }
 
 }  // namespace tessera::cli

@@ -70,10 +70,7 @@ struct DataBytes {
 };
 DataBytes data_bytes(const AttentionData& data);
 
-// Rows in the order [batch, heads, tokens], whatever the layout.
-std::string digest_of(const TensorView& tensor);
-std::string digest_of(const std::vector<float>& values);
 // Of out, lse and the gradients together.
-std::string output_digest(const AttentionData& data);
+std::string output_digest(AttentionData& data);
 
 }  // namespace tessera::cli

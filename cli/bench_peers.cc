@@ -4,14 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <utility>
 
-#include "base/child.h"
-#include "base/text.h"
 #include "cli/machine.h"
-#include "cli/numbers.h"
+#include "cli/peer_script.h"
 
 namespace tessera::cli {
 namespace {
@@ -24,23 +20,6 @@ constexpr PeerScript kScripts[] = {
     {"onnxruntime", "attention_ort.py", "TESSERA_ORT_PYTHON"},
     {"openvino", "attention_openvino.py", "TESSERA_ORT_PYTHON"},
 };
-
-std::string text_of(const json& line, const char* key) {
-  const auto at = line.find(key);
-  return at != line.end() && at->is_string() ? at->get<std::string>() : "";
-}
-
-double number_of(const json& line, const char* key) {
-  const auto at = line.find(key);
-  return at != line.end() && at->is_number() ? at->get<double>() : 0;
-}
-
-std::string last_line(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) {
-    text.remove_suffix(1);
-  }
-  return std::string(text.substr(text.rfind('\n') + 1));
-}
 
 }  // namespace
 
@@ -58,27 +37,26 @@ std::vector<std::pair<std::string, std::string>> peer_environment(Isa isa,
   return {{"ONEDNN_MAX_CPU_ISA", onednn},
           {"ATEN_CPU_CAPABILITY", aten},
           {"OMP_NUM_THREADS", std::to_string(threads)},
-          {"TORCHINDUCTOR_COMPILE_THREADS", "1"},
-          {"PYTHONDONTWRITEBYTECODE", "1"}};
+          {"TORCHINDUCTOR_COMPILE_THREADS", "1"}};
 }
 
 std::vector<PeerLine> parse_peer_lines(std::string_view text, json& versions) {
   std::vector<PeerLine> out;
-  for (const std::string_view row : split(text, '\n')) {
-    const json line = json::parse(row, nullptr, /*allow_exceptions=*/false);
-    if (!line.is_object()) continue;
+  for (const json& line : script_lines(text)) {
     if (line.contains("versions")) versions = line["versions"];
     PeerLine p;
-    p.times.peer = text_of(line, "peer");
-    p.name = text_of(line, "case");
-    p.dtype = text_of(line, "dtype");
-    p.direction = text_of(line, "direction");
+    read_field(line, "peer", p.times.peer);
+    read_field(line, "case", p.name);
+    read_field(line, "dtype", p.dtype);
+    read_field(line, "direction", p.direction);
     if (p.times.peer.empty() || p.name.empty()) continue;
-    p.pairs = static_cast<int64_t>(number_of(line, "pairs"));
-    p.times.error = number_of(line, "error");
-    p.times.why = text_of(line, "why");
-    const RunTimes times = {number_of(line, "ms"), number_of(line, "median_ms"),
-                            static_cast<int64_t>(number_of(line, "runs"))};
+    read_field(line, "pairs", p.pairs);
+    read_field(line, "error", p.times.error);
+    read_field(line, "why", p.times.why);
+    RunTimes times;
+    read_field(line, "ms", times.best_ms);
+    read_field(line, "median_ms", times.median_ms);
+    read_field(line, "runs", times.runs);
     if (times.best_ms > 0) {
       p.times.times = times;
     } else if (p.times.why.empty()) {
@@ -92,21 +70,7 @@ std::vector<PeerLine> parse_peer_lines(std::string_view text, json& versions) {
 PeerRun run_peer(const PeerScript& script, const PeerRequest& request) {
   PeerRun run;
   run.script = script.name;
-  const std::string variable(script.variable);
-  const char* interpreter = std::getenv(variable.c_str());
-  if (!interpreter || !*interpreter) {
-    run.why = variable + " is not set";
-    return run;
-  }
-  const std::filesystem::path file =
-      std::filesystem::path(request.folder) / script.file;
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) {
-    run.why = "there is no " + in_quotes(file.string());
-    return run;
-  }
-  std::vector<std::string> command = {
-      interpreter,  file.string(),
+  std::vector<std::string> arguments = {
       "--docs",     request.docs,
       "--tokens",   std::to_string(request.tokens),
       "--head-dim", std::to_string(request.head_dim),
@@ -115,24 +79,15 @@ PeerRun run_peer(const PeerScript& script, const PeerRequest& request) {
       "--cases",    fmt::format("{}", fmt::join(request.cases, ",")),
       "--seconds",  fmt::format("{}", request.seconds),
       "--budget",   fmt::format("{}", request.limit * 0.8)};
-  if (request.backward) command.emplace_back("--backward");
+  if (request.backward) arguments.emplace_back("--backward");
   const OtherCores others;
-  auto child = run_child(
-      command, peer_environment(request.isa, request.threads), request.limit);
+  ScriptRun ran = run_script(
+      {request.folder, std::string(script.file), std::string(script.variable)},
+      arguments, peer_environment(request.isa, request.threads), request.limit);
   run.other_cores = others.so_far();
-  if (!child) {
-    run.why = child.error().message;
-    return run;
-  }
-  run.seconds = child->seconds;
-  run.lines = parse_peer_lines(child->out, run.versions);
-  if (child->timed_out) {
-    run.why = fmt::format("killed after {:.0f} s", child->seconds);
-  } else if (child->exit_code != 0) {
-    const std::string said = last_line(child->err);
-    run.why = fmt::format("exit {}: {}", child->exit_code,
-                          in_quotes(said.empty() ? "nothing said" : said));
-  }
+  run.seconds = ran.seconds;
+  run.lines = parse_peer_lines(ran.out, run.versions);
+  run.why = std::move(ran.why);
   return run;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/float16.h"
 #include "cli/attention_data.h"
+#include "receipt/digests.h"
 
 namespace tessera::cli {
 namespace {
@@ -51,7 +52,7 @@ TEST(RandomInputs, LayoutAndDtypeChangeNoValue) {
     fill_random(a.view(), 9, Stream::v);
     fill_random(b.view(), 9, Stream::v);
     const Array &ca = a, &cb = b;
-    EXPECT_EQ(digest_of(ca.view()), digest_of(cb.view()));
+    EXPECT_EQ(array_digest(ca.view()), array_digest(cb.view()));
     EXPECT_NE(a.bytes(), b.bytes());
     // Element (1, 2, 3, 1) of either.
     const float x = random_normal(9, Stream::v, ((1 * 3 + 2) * 5 + 3) * 4 + 1);

@@ -5,16 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <vector>
 
-#include "base/child.h"
 #include "base/files.h"
 #include "base/npy.h"
 #include "base/text.h"
 #include "cli/bench_cases.h"
-#include "cli/numbers.h"
+#include "cli/peer_script.h"
 #include "cli/temp_folder.h"
 
 namespace tessera::cli {
@@ -29,19 +26,6 @@ RecompilePeer not_measured(const std::string& why) {
   RecompilePeer peer;
   peer.why = why;
   return peer;
-}
-
-void read(const json& line, const char* key, int64_t& into) {
-  const auto at = line.find(key);
-  if (at != line.end() && at->is_number_integer()) into = at->get<int64_t>();
-}
-void read(const json& line, const char* key, double& into) {
-  const auto at = line.find(key);
-  if (at != line.end() && at->is_number()) into = at->get<double>();
-}
-void read(const json& line, const char* key, std::string& into) {
-  const auto at = line.find(key);
-  if (at != line.end() && at->is_string()) into = at->get<std::string>();
 }
 
 // Ids [batch, row, token], and [batch, 2 + rows] of length, window and counts.
@@ -76,22 +60,20 @@ Result<void> write_batches(const RecompilePeerRequest& r,
 
 std::vector<RecompilePeer> parse_recompile_lines(std::string_view text) {
   std::vector<RecompilePeer> out;
-  for (const std::string_view row : split(text, '\n')) {
-    const json line = json::parse(row, nullptr, /*allow_exceptions=*/false);
-    if (!line.is_object()) continue;
+  for (const json& line : script_lines(text)) {
     RecompilePeer p;
-    read(line, "mode", p.mode);
+    read_field(line, "mode", p.mode);
     if (p.mode.empty()) continue;
-    read(line, "why", p.why);
-    read(line, "batches", p.batches);
-    read(line, "compiles", p.compiles);
-    read(line, "lengths", p.lengths);
-    read(line, "eager", p.eager);
-    read(line, "pairs", p.pairs);
-    read(line, "mask_ms", p.mask_ms);
-    read(line, "compile_ms", p.compile_ms);
-    read(line, "run_ms", p.run_ms);
-    read(line, "error", p.error);
+    read_field(line, "why", p.why);
+    read_field(line, "batches", p.batches);
+    read_field(line, "compiles", p.compiles);
+    read_field(line, "lengths", p.lengths);
+    read_field(line, "eager", p.eager);
+    read_field(line, "pairs", p.pairs);
+    read_field(line, "mask_ms", p.mask_ms);
+    read_field(line, "compile_ms", p.compile_ms);
+    read_field(line, "run_ms", p.run_ms);
+    read_field(line, "error", p.error);
     out.push_back(std::move(p));
   }
   return out;
@@ -107,15 +89,9 @@ json to_json(const RecompilePeer& p) {
 }
 
 std::vector<RecompilePeer> run_recompile_peer(const RecompilePeerRequest& r) {
-  const char* interpreter = std::getenv(kVariable);
-  if (!interpreter || !*interpreter) {
-    return {not_measured(fmt::format("{} is not set", kVariable))};
-  }
-  const std::string script =
-      (std::filesystem::path(r.folder) / kScript).string();
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(script, ignored)) {
-    return {not_measured("there is no " + in_quotes(script))};
+  const ScriptFile script = {r.folder, kScript, kVariable};
+  if (const std::string why = why_no_script(script); !why.empty()) {
+    return {not_measured(why)};
   }
   TempFolder folder;
   if (auto ok = folder.make(); !ok) return {not_measured(ok.error().message)};
@@ -124,28 +100,20 @@ std::vector<RecompilePeer> run_recompile_peer(const RecompilePeerRequest& r) {
   if (auto ok = write_batches(r, ids, sizes); !ok) {
     return {not_measured(ok.error().message)};
   }
-  const auto child = run_child(
-      {interpreter, script, "--ids", ids, "--sizes", sizes, "--heads",
-       std::to_string(r.shape.heads), "--kv-heads",
-       std::to_string(r.shape.kv_heads), "--head-dim",
+  const ScriptRun ran = run_script(
+      script,
+      {"--ids", ids, "--sizes", sizes, "--heads", std::to_string(r.shape.heads),
+       "--kv-heads", std::to_string(r.shape.kv_heads), "--head-dim",
        std::to_string(r.shape.head_dim), "--dtype",
        std::string(dtype_word(r.dtype)), "--threads", std::to_string(r.threads),
        "--budget", fmt::format("{}", r.limit * 0.9)},
       {{"OMP_NUM_THREADS", std::to_string(r.threads)},
        {"TORCHINDUCTOR_COMPILE_THREADS", "1"},
-       {"TORCHINDUCTOR_CACHE_DIR", folder.file("inductor")},
-       {"PYTHONDONTWRITEBYTECODE", "1"}},
+       {"TORCHINDUCTOR_CACHE_DIR", folder.file("inductor")}},
       r.limit);
-  if (!child) return {not_measured(child.error().message)};
-  std::vector<RecompilePeer> out = parse_recompile_lines(child->out);
-  if (child->timed_out) {
-    out.push_back(
-        not_measured(fmt::format("killed after {:.0f} s", child->seconds)));
-  } else if (child->exit_code != 0) {
-    const std::string_view said = trim(child->err);
-    out.push_back(not_measured(
-        fmt::format("exit {}: {}", child->exit_code,
-                    in_quotes(said.substr(said.rfind('\n') + 1)))));
+  std::vector<RecompilePeer> out = parse_recompile_lines(ran.out);
+  if (!ran.why.empty()) {
+    out.push_back(not_measured(ran.why));
   } else if (out.empty()) {
     out.push_back(not_measured("it said nothing"));
   }

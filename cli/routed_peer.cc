@@ -5,17 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
-#include "base/child.h"
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "base/tensor_rows.h"
 #include "base/text.h"
 #include "cli/bench_peers.h"
-#include "cli/numbers.h"
+#include "cli/peer_script.h"
 #include "cli/temp_folder.h"
 
 namespace tessera::cli {
@@ -31,15 +28,6 @@ RoutedPeer not_measured(const std::string& why) {
   RoutedPeer peer;
   peer.why = why;
   return peer;
-}
-
-void read(const json& line, const char* key, double& into) {
-  const auto at = line.find(key);
-  if (at != line.end() && at->is_number()) into = at->get<double>();
-}
-void read(const json& line, const char* key, std::string& into) {
-  const auto at = line.find(key);
-  if (at != line.end() && at->is_string()) into = at->get<std::string>();
 }
 
 template <class T>
@@ -106,21 +94,19 @@ RoutedPeerRun failed(const std::string& why) {
 std::vector<RoutedPeer> parse_routed_lines(std::string_view text,
                                            json& versions) {
   std::vector<RoutedPeer> out;
-  for (const std::string_view row : split(text, '\n')) {
-    const json line = json::parse(row, nullptr, /*allow_exceptions=*/false);
-    if (!line.is_object()) continue;
+  for (const json& line : script_lines(text)) {
     if (line.contains("versions")) versions = line["versions"];
     RoutedPeer p;
-    read(line, "way", p.way);
+    read_field(line, "way", p.way);
     if (p.way.empty()) continue;
-    read(line, "why", p.why);
-    read(line, "ms", p.ms);
-    read(line, "route_ms", p.route_ms);
-    read(line, "attend_ms", p.attend_ms);
-    read(line, "same_picks", p.same_picks);
-    read(line, "error", p.error);
+    read_field(line, "why", p.why);
+    read_field(line, "ms", p.ms);
+    read_field(line, "route_ms", p.route_ms);
+    read_field(line, "attend_ms", p.attend_ms);
+    read_field(line, "same_picks", p.same_picks);
+    read_field(line, "error", p.error);
     double runs = 0;
-    read(line, "runs", runs);
+    read_field(line, "runs", runs);
     p.runs = runs > 0 && runs < 1e9 ? static_cast<int64_t>(runs) : 0;
     if (!(p.ms > 0) && p.why.empty()) p.why = "its line has no time";
     out.push_back(std::move(p));
@@ -146,15 +132,9 @@ const RoutedPeer* best_of(const std::vector<RoutedPeer>& ways) {
 
 RoutedPeerRun run_routed_peer(const RoutedPeerRequest& r, AttentionData& data,
                               const RoutedRun& run) {
-  const char* interpreter = std::getenv(kVariable);
-  if (!interpreter || !*interpreter) {
-    return failed(fmt::format("{} is not set", kVariable));
-  }
-  const std::string script =
-      (std::filesystem::path(r.folder) / kScript).string();
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(script, ignored)) {
-    return failed("there is no " + in_quotes(script));
+  const ScriptFile script = {r.folder, kScript, kVariable};
+  if (const std::string why = why_no_script(script); !why.empty()) {
+    return failed(why);
   }
   const RouteSettings& s = run.routed.settings;
   if (s.meaning != RouteMeaning::exact) {
@@ -166,25 +146,17 @@ RoutedPeerRun run_routed_peer(const RoutedPeerRequest& r, AttentionData& data,
   if (auto ok = write_problem(problem, data, run.routed); !ok) {
     return failed(ok.error().message);
   }
-  const auto child = run_child(
-      {interpreter, script, "--inputs", problem, "--top", std::to_string(s.top),
-       "--block", std::to_string(s.block), "--threads",
-       std::to_string(r.threads), "--seconds", fmt::format("{}", r.seconds),
-       "--budget", fmt::format("{}", r.limit * 0.8)},
-      {{"OMP_NUM_THREADS", std::to_string(r.threads)},
-       {"PYTHONDONTWRITEBYTECODE", "1"}},
-      r.limit);
-  if (!child) return failed(child.error().message);
+  const ScriptRun ran = run_script(
+      script,
+      {"--inputs", problem, "--top", std::to_string(s.top), "--block",
+       std::to_string(s.block), "--threads", std::to_string(r.threads),
+       "--seconds", fmt::format("{}", r.seconds), "--budget",
+       fmt::format("{}", r.limit * 0.8)},
+      peer_environment(r.isa, r.threads), r.limit);
   RoutedPeerRun out;
-  out.ways = parse_routed_lines(child->out, out.versions);
-  if (child->timed_out) {
-    out.ways.push_back(
-        not_measured(fmt::format("killed after {:.0f} s", child->seconds)));
-  } else if (child->exit_code != 0) {
-    const std::string_view said = trim(child->err);
-    out.ways.push_back(not_measured(
-        fmt::format("exit {}: {}", child->exit_code,
-                    in_quotes(said.substr(said.rfind('\n') + 1)))));
+  out.ways = parse_routed_lines(ran.out, out.versions);
+  if (!ran.why.empty()) {
+    out.ways.push_back(not_measured(ran.why));
   } else if (out.ways.empty()) {
     out.ways.push_back(not_measured("it said nothing"));
   }

@@ -53,13 +53,13 @@ Receipt::Inputs inputs_of(const RunFlags& flags, const RunOptions& o) {
     out.digests[name] = std::move(digest);
     if (!o.inputs || !o.inputs->has(name)) out.drawn.push_back(name);
   };
-  add("q", digest_of(d.q.view()));
-  add("k", digest_of(d.k.view()));
-  add("v", digest_of(d.v.view()));
-  if (d.sink_logits) add("sink_logits", digest_of(*d.sink_logits));
+  add("q", array_digest(d.q.view()));
+  add("k", array_digest(d.k.view()));
+  add("v", array_digest(d.v.view()));
+  if (d.sink_logits) add("sink_logits", array_digest(*d.sink_logits));
   if (!d.backward) return out;
-  add("dout", digest_of(d.dout.view()));
-  if (!d.dlse.empty()) add("dlse", digest_of(d.dlse));
+  add("dout", array_digest(d.dout.view()));
+  if (!d.dlse.empty()) add("dlse", array_digest(d.dlse));
   return out;
 }
 
