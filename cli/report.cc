@@ -89,7 +89,7 @@ Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns) {
   r.digest = plan_digest(r.plan);
   auto picks = given_routing(request, facts, r.plan);
   if (!picks) return picks.error();
-  r.picks = std::move(*picks);
+  r.picks = *picks;
   r.steps = step_count(r.plan.forward);
   r.steps_transposed = step_count(r.plan.transposed);
   // One word a step, one a range bound.

@@ -94,7 +94,7 @@ Result<Receipt> start(const RunCall& call, const AttentionOptions& options,
   r.pairs_legal = legal_pairs(plan, call.shape.heads);
   auto routing = given_routing(call.request, call.facts, plan);
   if (!routing) return routing.error();
-  r.routing = std::move(*routing);
+  r.routing = *routing;
   return r;
 }
 
