@@ -75,7 +75,7 @@ TEST_F(GateCommand, WithoutAPluginNothingIsMeasured) {
   ASSERT_TRUE(table.ok()) << table.error().message;
   EXPECT_EQ(table->rows.size(), 8u * 2 + 1);
   for (const GateRow& row : table->rows) {
-    EXPECT_EQ(row.verdict, Verdict::unmeasured);
+    EXPECT_EQ(row.verdict, GateVerdict::unmeasured);
     EXPECT_FALSE(row.why.empty());
   }
 }
@@ -97,7 +97,7 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
   for (const GateRow& row : table->rows) {
     if (row.kernel == "mosaic/forward") {
       ++tpu;
-      EXPECT_EQ(row.verdict, Verdict::unmeasured);
+      EXPECT_EQ(row.verdict, GateVerdict::unmeasured);
       EXPECT_FALSE(row.why.empty());
       continue;
     }

@@ -122,8 +122,8 @@ struct Machine {
 Machine this_machine(bool plugins);
 
 // What `tessera gate` measured: a kernel of ours against plain XLA.
-enum class Verdict : uint8_t { promote, experimental, drop, unmeasured };
-std::string_view to_string(Verdict v);  // "delete" for drop
+enum class GateVerdict : uint8_t { promote, experimental, drop, unmeasured };
+std::string_view to_string(GateVerdict v);  // "delete" for drop
 struct GateRow {
   std::string kernel;  // "cpu/forward"
   LaneId lane = LaneId::cpu;
@@ -138,7 +138,7 @@ struct GateRow {
   // Absent where nothing ran.
   std::optional<double> kernel_ms, plain_ms;
   XlaMethod plain = XlaMethod::dense;  // the faster of the two plain ones
-  Verdict verdict = Verdict::unmeasured;
+  GateVerdict verdict = GateVerdict::unmeasured;
   std::string why;  // of a row that is not measured
 };
 struct GateTable {
@@ -148,7 +148,7 @@ struct GateTable {
 // tie.
 inline constexpr double kPromoteFactor = 1.10;
 inline constexpr double kTieFactor = 1.03;
-Verdict judge_gate(double kernel_ms, double plain_ms);
+GateVerdict judge_gate(double kernel_ms, double plain_ms);
 // 0 for more than half of all tiles, 1 for more than a quarter, ...
 int density_class(double density);
 // Whether a row says something about this request on this machine.

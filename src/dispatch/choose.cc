@@ -248,8 +248,8 @@ std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
 
 Candidate by_row(const GateRow& row) {
   const double factor = *row.plain_ms / *row.kernel_ms;
-  const bool ours =
-      row.verdict == Verdict::promote || row.verdict == Verdict::experimental;
+  const bool ours = row.verdict == GateVerdict::promote ||
+                    row.verdict == GateVerdict::experimental;
   return {
       ours ? row.lane : LaneId::xla, row.plain,
       fmt::format("measured on this machine at this density: {} took {:.2f} "

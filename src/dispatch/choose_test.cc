@@ -304,12 +304,12 @@ GateRow row_of(const RequestFeatures& f, const Machine& m, double density,
 }
 
 TEST(Gate, VerdictsFollowTheTimes) {
-  EXPECT_EQ(judge_gate(1, 2), Verdict::promote);
-  EXPECT_EQ(judge_gate(1, 1.11), Verdict::promote);
-  EXPECT_EQ(judge_gate(1, 1.05), Verdict::experimental);
-  EXPECT_EQ(judge_gate(1, 1.03), Verdict::drop);  // a tie removes
-  EXPECT_EQ(judge_gate(1, 1), Verdict::drop);
-  EXPECT_EQ(judge_gate(2, 1), Verdict::drop);
+  EXPECT_EQ(judge_gate(1, 2), GateVerdict::promote);
+  EXPECT_EQ(judge_gate(1, 1.11), GateVerdict::promote);
+  EXPECT_EQ(judge_gate(1, 1.05), GateVerdict::experimental);
+  EXPECT_EQ(judge_gate(1, 1.03), GateVerdict::drop);  // a tie removes
+  EXPECT_EQ(judge_gate(1, 1), GateVerdict::drop);
+  EXPECT_EQ(judge_gate(2, 1), GateVerdict::drop);
 }
 
 TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
@@ -354,7 +354,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_EQ(but([](GateRow& r) { r.shape.softcap = 30; }), LaneId::cpu);
   EXPECT_EQ(but([](GateRow& r) { r.q_len = 2048; }), LaneId::cpu);
   EXPECT_EQ(but([](GateRow& r) { r.kv_len = 9000; }), LaneId::cpu);
-  EXPECT_EQ(but([](GateRow& r) { r.verdict = Verdict::unmeasured; }),
+  EXPECT_EQ(but([](GateRow& r) { r.verdict = GateVerdict::unmeasured; }),
             LaneId::cpu);
 
   // Where its winner cannot run, the rules hold; a forced lane is forced.
@@ -376,7 +376,7 @@ TEST(Gate, TablesGoThroughJson) {
   tpu.lane = LaneId::mosaic;
   tpu.kernel_ms.reset();
   tpu.plain_ms.reset();
-  tpu.verdict = Verdict::unmeasured;
+  tpu.verdict = GateVerdict::unmeasured;
   tpu.why = "no TPU";
   table.rows.push_back(tpu);
   const std::string json = gate_json(table);

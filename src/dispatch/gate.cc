@@ -121,14 +121,15 @@ Result<GateRow> parse_row(const Json& j) {
   const auto plain = read_string(j["plain"], kWhere, "plain");
   if (!plain) return plain.error();
   row.plain = r.take(parse_xla_method(*plain));
-  row.verdict = r.take(read_word(j["verdict"], "verdict",
-                                 {Verdict::promote, Verdict::experimental,
-                                  Verdict::drop, Verdict::unmeasured}));
+  row.verdict =
+      r.take(read_word(j["verdict"], "verdict",
+                       {GateVerdict::promote, GateVerdict::experimental,
+                        GateVerdict::drop, GateVerdict::unmeasured}));
   row.why = r.take(read_string(j["why"], kWhere, "why"));
   if (r.error()) return *r.error();
   const bool measured = row.kernel_ms && row.plain_ms;
-  const Verdict due = measured ? judge_gate(*row.kernel_ms, *row.plain_ms)
-                               : Verdict::unmeasured;
+  const GateVerdict due = measured ? judge_gate(*row.kernel_ms, *row.plain_ms)
+                                   : GateVerdict::unmeasured;
   if (row.verdict != due) {
     return invalid(
         kWhere, "a verdict must be that of its times, {}, found {} for {}",
@@ -143,16 +144,18 @@ Json ms_json(const std::optional<double>& ms) {
 
 }  // namespace
 
-Verdict judge_gate(double kernel_ms, double plain_ms) {
+GateVerdict judge_gate(double kernel_ms, double plain_ms) {
   const double factor = plain_ms / kernel_ms;
-  if (!(factor > kTieFactor)) return Verdict::drop;
-  return factor > kPromoteFactor ? Verdict::promote : Verdict::experimental;
+  if (!(factor > kTieFactor)) return GateVerdict::drop;
+  return factor > kPromoteFactor ? GateVerdict::promote
+                                 : GateVerdict::experimental;
 }
 
 bool applies(const GateRow& row, const RequestFeatures& f,
              const PlanFacts& plan, const Machine& machine) {
-  return row.verdict != Verdict::unmeasured && row.kernel_ms && row.plain_ms &&
-         row.machine == machine.key() && row.request_class == f.request_class &&
+  return row.verdict != GateVerdict::unmeasured && row.kernel_ms &&
+         row.plain_ms && row.machine == machine.key() &&
+         row.request_class == f.request_class &&
          row.backward == f.call.backward && row.dtype == f.call.dtype &&
          row.shape.head_dim == f.shape.head_dim &&
          row.shape.v_head_dim == f.shape.v_head_dim &&

@@ -119,7 +119,7 @@ std::string_view to_string(RequestClass c) {
   return kClasses[static_cast<size_t>(c)];
 }
 
-std::string_view to_string(Verdict v) {
+std::string_view to_string(GateVerdict v) {
   return kVerdicts[static_cast<size_t>(v)];
 }
 
