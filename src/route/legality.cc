@@ -17,7 +17,7 @@ bool has_key(const RouteRow& row, int64_t block, int64_t size) {
   const int64_t begin = block * size;
   const auto it = std::upper_bound(
       row.runs.begin(), row.runs.end(), begin,
-      [](int64_t k, const KeyRun& run) { return k < run.end; });
+      [](int64_t k, const DocumentRun& run) { return k < run.end; });
   return it != row.runs.end() && it->begin < begin + size;
 }
 

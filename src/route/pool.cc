@@ -11,10 +11,10 @@ namespace tessera {
 namespace {
 
 // The first run that ends behind `key`.
-size_t run_from(const std::vector<KeyRun>& runs, int64_t key) {
+size_t run_from(const std::vector<DocumentRun>& runs, int64_t key) {
   const auto it = std::upper_bound(
       runs.begin(), runs.end(), key,
-      [](int64_t k, const KeyRun& run) { return k < run.end; });
+      [](int64_t k, const DocumentRun& run) { return k < run.end; });
   return static_cast<size_t>(it - runs.begin());
 }
 
@@ -44,7 +44,7 @@ PooledRow find_pooled_keys(const RouteRow& row, int64_t kv_len,
     const size_t base = found.size();
     for (size_t r = run_from(row.runs, begin);
          r < row.runs.size() && row.runs[r].begin < end; ++r) {
-      const KeyRun& run = row.runs[r];
+      const DocumentRun& run = row.runs[r];
       const auto d = static_cast<size_t>(run.document);
       const auto first = static_cast<int32_t>(std::max(begin, run.begin));
       const auto stop = static_cast<int32_t>(std::min(end, run.end));
@@ -103,7 +103,7 @@ void pool_keys(const std::vector<RouteRow>& rows, const TensorView& k,
       const int64_t end = int64_t{key.last} + 1;
       for (size_t r = run_from(row.runs, key.first);
            r < row.runs.size() && row.runs[r].begin < end; ++r) {
-        const KeyRun& run = row.runs[r];
+        const DocumentRun& run = row.runs[r];
         if (run.document != document) continue;
         add_keys(k, static_cast<int64_t>(part.row), part.head,
                  std::max<int64_t>(run.begin, key.first),

@@ -70,12 +70,12 @@ Numbers number_documents(const IdRuns& runs, bool segments_apart) {
 }
 
 // The document at each query's position, in runs that ascend.
-int32_t document_at(const std::vector<KeyRun>& runs, int64_t position) {
+int32_t document_at(const std::vector<DocumentRun>& runs, int64_t position) {
   const auto it = std::upper_bound(
       runs.begin(), runs.end(), position,
-      [](int64_t p, const KeyRun& run) { return p < run.begin; });
+      [](int64_t p, const DocumentRun& run) { return p < run.begin; });
   if (it == runs.begin()) return -1;
-  const KeyRun& run = *(it - 1);
+  const DocumentRun& run = *(it - 1);
   return position < run.end ? run.document : -1;
 }
 
@@ -103,7 +103,7 @@ void find_blocks(int64_t block, RouteRow& row) {
   std::vector<int32_t> last(documents, -1);
   std::vector<std::pair<int32_t, BlockOfDocument>> found;
   row.block_start.assign(documents + 1, 0);
-  for (const KeyRun& run : row.runs) {
+  for (const DocumentRun& run : row.runs) {
     const auto d = static_cast<size_t>(run.document);
     for (int64_t b = run.begin / block; b * block < run.end; ++b) {
       if (last[d] == b) continue;

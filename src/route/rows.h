@@ -12,7 +12,7 @@
 namespace tessera {
 
 // Keys [begin, end) of one document. Keys that a veto forbids are in no run.
-struct KeyRun {
+struct DocumentRun {
   int64_t begin = 0;
   int64_t end = 0;
   int32_t document = 0;
@@ -26,9 +26,9 @@ struct BlockOfDocument {
 
 struct RouteRow {
   int64_t q_offset = 0;
-  int64_t valid = 0;         // keys below it are valid
-  int64_t documents = 0;     // numbered from 0; 1 where no mask parts the keys
-  std::vector<KeyRun> runs;  // ascending
+  int64_t valid = 0;      // keys below it are valid
+  int64_t documents = 0;  // numbered from 0; 1 where no mask parts the keys
+  std::vector<DocumentRun> runs;        // ascending
   std::vector<int32_t> query_document;  // [q_len]; -1: it sees no key
   std::vector<int32_t> block_start;     // per document; documents + 1
   std::vector<BlockOfDocument> blocks;  // by document, then block
