@@ -27,6 +27,7 @@
 #include "cli/machine.h"
 #include "cli/numbers.h"
 #include "cli/temp_folder.h"
+#include "dispatch/words.h"
 #include "kernels/peak/peak.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"

@@ -92,10 +92,6 @@ std::string_view to_string(Direction d) {
   return d == Direction::forward ? "forward" : "forward+backward";
 }
 
-std::string_view dtype_word(Dtype dtype) {
-  return dtype == Dtype::bf16 ? "bf16" : "f32";
-}
-
 double operations_per_pair(Direction d, int64_t head_dim) {
   // Forward two products, backward five.
   return (d == Direction::forward ? 4.0 : 14.0) * static_cast<double>(head_dim);

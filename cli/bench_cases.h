@@ -34,7 +34,6 @@ enum class Direction : uint8_t { forward, backward };
 
 // "forward", "forward+backward": a backward row is both passes.
 std::string_view to_string(Direction d);
-std::string_view dtype_word(Dtype dtype);  // "f32", "bf16"
 
 // Floating-point operations that count, of one legal pair of one head.
 double operations_per_pair(Direction d, int64_t head_dim);

@@ -8,6 +8,7 @@
 
 #include "cli/machine.h"
 #include "cli/peer_script.h"
+#include "dispatch/words.h"
 
 namespace tessera::cli {
 namespace {
@@ -74,7 +75,7 @@ PeerRun run_peer(const PeerScript& script, const PeerRequest& request) {
       "--docs",     request.docs,
       "--tokens",   std::to_string(request.tokens),
       "--head-dim", std::to_string(request.head_dim),
-      "--dtype",    std::string(dtype_word(request.dtype)),
+      "--dtype",    dtype_word(request.dtype),
       "--threads",  std::to_string(request.threads),
       "--cases",    fmt::format("{}", fmt::join(request.cases, ",")),
       "--seconds",  fmt::format("{}", request.seconds),

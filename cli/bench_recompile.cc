@@ -25,6 +25,7 @@
 #include "cli/ragged_batches.h"
 #include "cli/random_inputs.h"
 #include "cli/recompile_peer.h"
+#include "dispatch/words.h"
 #include "lanes/reference/judge.h"
 #include "receipt/machine.h"
 #include "tessera/cpu.h"

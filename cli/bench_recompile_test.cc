@@ -1,25 +1,23 @@
 // cli/bench_recompile_test.cc: the batches of `tessera bench recompile`, its
 // counts on a real plugin, and what it makes of the peer's lines.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "cli/command.h"
-#include "cli/program.h"
 #include "cli/ragged_batches.h"
 #include "cli/recompile_peer.h"
 #include "tessera/contract.h"
 #include "tests/plugins.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
 TEST(RaggedBatches, NoTwoAreAlikeAndThreeContractsServeAll) {
   const RaggedSizes sizes;
@@ -72,36 +70,24 @@ TEST(RecompilePeer, LinesAreReadAndTheRestIsPassedOver) {
   EXPECT_EQ(peers[1].why, "no time was left");
 }
 
-class BenchRecompile : public ::testing::Test {
+class BenchRecompile : public tessera::testing::Program {
  protected:
   void SetUp() override {
     auto plugin = testing::real_plugin("xla_cpu_pjrt");
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  // Its JSON; the exit code is left in code_, what it said in said_.
   json run(const Arguments& more) {
-    Arguments a = {"bench", "recompile", "--json", "--batches",
-                   "6",     "--tokens",  "128"};
-    a.insert(a.end(), more.begin(), more.end());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    code_ = run_program(a);
-    said_ = ::testing::internal::GetCapturedStderr();
-    return json::parse(::testing::internal::GetCapturedStdout(), nullptr,
-                       false);
+    program(
+        {"bench", "recompile", "--json", "--batches", "6", "--tokens", "128"},
+        more);
+    return json::parse(out_, nullptr, false);
   }
-
-  std::string folder_ =
-      ::testing::TempDir() + "tessera_recompile_" + std::to_string(getpid());
-  int code_ = -1;
-  std::string said_;
 };
 
 TEST_F(BenchRecompile, CompilesOncePerContractAndNotAgainFromDisk) {
-  const json first = run({"--cache", folder_});
-  ASSERT_EQ(code_, kOk) << said_;
+  const json first = run({"--cache", file("cache")});
+  ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(first["batches"], 6);
   EXPECT_GE(first["buckets"], 4);
   EXPECT_EQ(first["compiles"], first["buckets"]);
@@ -111,13 +97,13 @@ TEST_F(BenchRecompile, CompilesOncePerContractAndNotAgainFromDisk) {
   EXPECT_EQ(first["check"]["kind"], "full");
   EXPECT_GT(first["check"]["max_ratio"], 0);
   EXPECT_EQ(first["warnings"], json::array());
-  const json second = run({"--cache", folder_});
-  ASSERT_EQ(code_, kOk) << said_;
+  const json second = run({"--cache", file("cache")});
+  ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(second["compiles"], 0);
   EXPECT_EQ(second["disk_hits"], first["buckets"]);
   EXPECT_EQ(second["buckets"], first["buckets"]);
-  const json cold = run({"--cold", "--cache", folder_});
-  ASSERT_EQ(code_, kOk) << said_;
+  const json cold = run({"--cold", "--cache", file("cache")});
+  ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(cold["disk_hits"], first["buckets"]);
   EXPECT_FALSE(cold["warmed"]);
 }
@@ -125,10 +111,10 @@ TEST_F(BenchRecompile, CompilesOncePerContractAndNotAgainFromDisk) {
 TEST_F(BenchRecompile, ALimitNamesWhatVaried) {
   run({"--cold", "--max-compiles", "2"});
   EXPECT_EQ(code_, kRefused);
-  EXPECT_NE(said_.find("[cache] compiles must be at most 2, found one more"),
+  EXPECT_NE(err_.find("[cache] compiles must be at most 2, found one more"),
             std::string::npos)
-      << said_;
-  EXPECT_NE(said_.find("q_len "), std::string::npos) << said_;
+      << err_;
+  EXPECT_NE(err_.find("q_len "), std::string::npos) << err_;
 }
 
 TEST_F(BenchRecompile, WithoutAnInterpreterThePeerIsNotMeasured) {
@@ -138,22 +124,18 @@ TEST_F(BenchRecompile, WithoutAnInterpreterThePeerIsNotMeasured) {
   unsetenv(name);
   const json result = run({"--peers", "bench/peers"});
   if (was) setenv(name, kept.c_str(), 1);
-  ASSERT_EQ(code_, kOk) << said_;
+  ASSERT_EQ(code_, kOk) << err_;
   ASSERT_EQ(result["peers"].size(), 1u);
   EXPECT_EQ(result["peers"][0]["why"], "TESSERA_TORCH_PYTHON is not set");
 }
 
 // A row of each way, with all that is to be compared on.
 TEST_F(BenchRecompile, BenchXlaHasARowForEachMethod) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  code_ = run_program({"bench", "xla", "--json", "--tokens", "512", "--heads",
-                       "1", "--head-dim", "16", "--dtype", "f32", "--rounds",
-                       "1", "--backward"});
-  said_ = ::testing::internal::GetCapturedStderr();
-  const json result =
-      json::parse(::testing::internal::GetCapturedStdout(), nullptr, false);
-  ASSERT_EQ(code_, kOk) << said_;
+  program({"bench", "xla", "--json", "--tokens", "512", "--heads", "1",
+           "--head-dim", "16", "--dtype", "f32", "--rounds", "1",
+           "--backward"});
+  const json result = json::parse(out_, nullptr, false);
+  ASSERT_EQ(code_, kOk) << err_;
   EXPECT_TRUE(result["passed"]);
   ASSERT_EQ(result["tables"].size(), 2u);
   for (const json& table : result["tables"]) {

@@ -26,6 +26,7 @@
 #include "cli/routed_case.h"
 #include "cli/routed_peer.h"
 #include "cli/routed_rows.h"
+#include "dispatch/words.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"
 #include "route/settings.h"

@@ -1,26 +1,24 @@
 // `tessera bench routed`: what follows from its figures, what it hands its peer
 // and makes of the peer's lines, and whole runs of it.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "cli/command.h"
-#include "cli/program.h"
 #include "cli/routed_peer.h"
 #include "cli/routed_rows.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
 RoutedTimes whole_of(double routing, double attention) {
   RoutedTimes t;
@@ -102,52 +100,39 @@ TEST(RoutedPeer, LinesAreReadAndTheRestIsPassedOver) {
   EXPECT_EQ(best_of({}), nullptr);
 }
 
-class BenchRouted : public ::testing::Test {
+class BenchRouted : public tessera::testing::Program {
  protected:
   void SetUp() override {
     const char* was = std::getenv(kVariable);
     if (was) was_ = was;
     unsetenv(kVariable);
-    std::filesystem::create_directories(folder_);
   }
   void TearDown() override {
     if (was_) setenv(kVariable, was_->c_str(), 1);
-    std::filesystem::remove_all(folder_);
   }
 
-  // Its JSON; the exit code is left in code_, what it said in said_.
   json run(const Arguments& more) {
-    Arguments a = {"bench", "routed",    "--json", "--heads",
-                   "2",     "--threads", "2",      "--head-dim",
-                   "16",    "--dtype",   dtypes_};
-    a.insert(a.end(), more.begin(), more.end());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    code_ = run_program(a);
-    said_ = ::testing::internal::GetCapturedStderr();
-    return json::parse(::testing::internal::GetCapturedStdout(), nullptr,
-                       false);
+    program({"bench", "routed", "--json", "--heads", "2", "--threads", "2",
+             "--head-dim", "16", "--dtype", dtypes_},
+            more);
+    return json::parse(out_, nullptr, false);
   }
 
   static constexpr const char* kVariable = "TESSERA_TORCH_PYTHON";
-  std::string folder_ =
-      ::testing::TempDir() + "tessera_routed_" + std::to_string(getpid());
   std::optional<std::string> was_;
   std::string dtypes_ = "f32";
-  int code_ = -1;
-  std::string said_;
 };
 
 TEST_F(BenchRouted, HasEveryStageAndAProof) {
-  const std::string file = folder_ + "/routed.json";
+  const std::string report = file("routed.json");
   const json result = run(
       {"--tokens", "2048,4096", "--rounds", "2", "--density", "0.4", "--spread",
-       "0.001", "--kv-heads", "1", "--dense-heads", "1", "-o", file});
-  ASSERT_EQ(code_, kOk) << said_;
+       "0.001", "--kv-heads", "1", "--dense-heads", "1", "-o", report});
+  ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(result["bench"], "routed");
   EXPECT_TRUE(result["passed"]);
   EXPECT_TRUE(result["quiet"].is_boolean());
-  EXPECT_EQ(json::parse(*read_file(file, 1 << 20)), result);
+  EXPECT_EQ(json::parse(*read_file(report, 1 << 20)), result);
   ASSERT_EQ(result["tables"].size(), 2u);
   for (const json& t : result["tables"]) {
     const int64_t tokens = t["tokens"];
@@ -198,7 +183,7 @@ TEST_F(BenchRouted, TopComesNearestToTheDensity) {
   const auto density = [&](const std::string& flag, const std::string& value) {
     const json result = run({"--tokens", "4096", "--rounds", "1", "--growth",
                              "off", flag, value, "--spread", "0.1"});
-    EXPECT_EQ(code_, kOk) << said_;
+    EXPECT_EQ(code_, kOk) << err_;
     EXPECT_EQ(result["growth"]["rows"].size(), 0u);
     const json& t = result["tables"][0];
     return std::pair<int64_t, double>(t["top"], t["density"]);
@@ -221,7 +206,7 @@ TEST_F(BenchRouted, EveryQueryOfATileRowCanShareItsUnion) {
   dtypes_ = "bf16,f32";
   const json result = run({"--tokens", "1024", "--top", "2", "--meaning",
                            "union", "--growth", "off", "--rounds", "1"});
-  ASSERT_EQ(code_, kOk) << said_;
+  ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(result["meaning"], "union");
   EXPECT_EQ(result["tables"][0]["dtype"], "bf16");
   EXPECT_GT(result["tables"][0]["exhaustive"]["stages_ms"]["expand"], 0);
@@ -234,7 +219,7 @@ TEST_F(BenchRouted, EveryQueryOfATileRowCanShareItsUnion) {
 TEST_F(BenchRouted, WithoutAnInterpreterThePeerIsNotMeasured) {
   const json result = run({"--tokens", "512", "--growth", "off", "--top", "1",
                            "--rounds", "1", "--peers", "bench/peers"});
-  ASSERT_EQ(code_, kOk) << said_;
+  ASSERT_EQ(code_, kOk) << err_;
   ASSERT_EQ(result["tables"][0]["peers"].size(), 1u);
   EXPECT_EQ(result["tables"][0]["peers"][0]["why"],
             "TESSERA_TORCH_PYTHON is not set");
@@ -243,8 +228,8 @@ TEST_F(BenchRouted, WithoutAnInterpreterThePeerIsNotMeasured) {
 
 // A shell in PyTorch's place, that keeps what it is handed.
 TEST_F(BenchRouted, ThePeerIsHandedInputsAndSampledResults) {
-  const std::string kept = folder_ + "/kept.safetensors";
-  std::ofstream(folder_ + "/routed_torch.py")
+  const std::string kept = file("kept.safetensors");
+  std::ofstream(file("routed_torch.py"))
       << "cp \"$2\" '" << kept << "'\n"
       << "echo '{\"way\": \"tiles\", \"ms\": 1000000, \"runs\": 1}'\n"
       << "echo '{\"way\": \"blocks\", \"why\": \"it differs\"}'\n"
@@ -252,9 +237,9 @@ TEST_F(BenchRouted, ThePeerIsHandedInputsAndSampledResults) {
   setenv(kVariable, "/bin/sh", 1);
   const json result =
       run({"--tokens", "512", "--growth", "off", "--top", "2", "--rounds", "1",
-           "--peers", folder_, "--kv-heads", "1"});
+           "--peers", folder_.path(), "--kv-heads", "1"});
   unsetenv(kVariable);
-  ASSERT_EQ(code_, kOk) << said_;
+  ASSERT_EQ(code_, kOk) << err_;
   const json& t = result["tables"][0];
   ASSERT_EQ(t["peers"].size(), 3u);
   EXPECT_EQ(t["peers"][1]["why"], "it differs");

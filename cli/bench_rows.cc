@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "dispatch/words.h"
+
 namespace tessera::cli {
 namespace {
 

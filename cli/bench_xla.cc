@@ -23,6 +23,7 @@
 #include "cli/numbers.h"
 #include "cli/progress.h"
 #include "cli/random_inputs.h"
+#include "dispatch/words.h"
 #include "lanes/reference/judge.h"
 #include "receipt/machine.h"
 #include "tessera/cpu.h"

@@ -6,6 +6,7 @@
 #include "cli/cache_folder.h"
 #include "cli/numbers.h"
 #include "cli/progress.h"
+#include "dispatch/told.h"
 #include "lanes/jax_bridge/attention.h"
 #include "lanes/reference/judge.h"
 #include "tessera/legal.h"
@@ -106,10 +107,7 @@ Result<BridgeOutcome> bridge_once(const BridgeFlags& f) {
   if (!ran) return ran.error();
 
   BridgeReport report;
-  const XlaPlace& place = lane->place();
-  report.plugin = Receipt::Plugin{place.plugin,   place.api,
-                                  place.platform, place.platform_version,
-                                  place.device,   asked->options.device};
+  report.plugin = tell(lane->place(), asked->options.device);
   report.run = std::move(*ran);
   report.artifact_file = *f.artifact;
   report.shapes_file = *f.shapes;

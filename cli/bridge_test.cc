@@ -1,33 +1,27 @@
 // cli/bridge_test.cc: `tessera bridge` from the command line to its files.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
 #include "base/files.h"
 #include "base/safetensors.h"
-#include "cli/program.h"
 #include "tests/cpu_plugin.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
 constexpr const char* kArtifact = "tests/golden/bridge/small.mlirbc";
 constexpr const char* kShapes = "tests/golden/bridge/small.json";
 constexpr const char* kInputs = "tests/golden/bridge/small.in.safetensors";
 
-class Bridge : public ::testing::Test {
+class Bridge : public tessera::testing::Program {
  protected:
-  Bridge() { std::filesystem::create_directories(folder_); }
-  ~Bridge() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const char* name) const { return folder_ + "/" + name; }
   std::string text_of(const std::string& path) const {
     auto text = read_file(path, 1 << 24);
     return text ? *text : std::string();
@@ -37,17 +31,7 @@ class Bridge : public ::testing::Test {
     return file(name);
   }
 
-  // Leaves what was printed in out_ and err_.
-  int bridge(const Arguments& more) {
-    Arguments a = {"bridge"};
-    a.insert(a.end(), more.begin(), more.end());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    const int code = run_program(a);
-    err_ = ::testing::internal::GetCapturedStderr();
-    out_ = ::testing::internal::GetCapturedStdout();
-    return code;
-  }
+  int bridge(const Arguments& more) { return program({"bridge"}, more); }
   // Of a call that must be refused, before any plugin is loaded.
   std::string refusal(const Arguments& more) {
     Arguments all = {"--plugin", "/no/such.so"};
@@ -63,10 +47,6 @@ class Bridge : public ::testing::Test {
     tensors->tensors[name] = tensor;
     return write("inputs", *write_safetensors(*tensors));
   }
-
-  const std::string folder_ =
-      ::testing::TempDir() + "tessera_bridge_cli_" + std::to_string(getpid());
-  std::string out_, err_;
 };
 
 class BridgeRuns : public Bridge,
@@ -163,9 +143,9 @@ TEST_F(Bridge, FilesThatAreNotThereOrServeTwiceAreRefused) {
   EXPECT_EQ(refusal({kArtifact, "--shapes", kShapes, "--outputs", kShapes}),
             "tessera: [cli] each file must have a name of its own, found '" +
                 std::string(kShapes) + "' twice\n");
-  EXPECT_TRUE(refusal({kArtifact, "--shapes", kShapes, "--receipt",
-                       folder_ + "/no/folder"})
-                  .starts_with("tessera: ["));
+  EXPECT_TRUE(
+      refusal({kArtifact, "--shapes", kShapes, "--receipt", file("no/folder")})
+          .starts_with("tessera: ["));
   EXPECT_NE(refusal({kArtifact}).find("--shapes"), std::string::npos);
   EXPECT_EQ(bridge({}), 2);
 }

@@ -28,12 +28,7 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
   r.lane.requested = "auto";
   r.lane.source = "default";
   r.lane.runtime_mode = "compiled only";
-  const auto& masks = asked.request.masks;
-  for (const Mask& mask : masks) r.request.masks.push_back(to_string(mask));
-  r.request.batch = asked.request.batch;
-  r.request.q_len = asked.request.q_len;
-  r.request.kv_len = asked.request.kv_len;
-  r.request.tile = asked.request.tile;
+  r.request = tell(asked.request);
   r.request.facts["target"] = by.target;
   // Facts are not read, but which there are counts.
   const auto add = [&](const char* name, const std::optional<std::string>& flag,
@@ -43,10 +38,6 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
   add("docs", given.docs, words.docs);
   add("q_docs", given.q_docs, words.q_docs);
   r.request.valid = given.valid.empty() ? words.valid : given.valid;
-  const Ceilings& most = asked.request.ceilings;
-  if (most.max_steps > 0) r.request.ceilings["max_steps"] = most.max_steps;
-  if (most.max_width > 0) r.request.ceilings["max_width"] = most.max_width;
-  if (most.max_union > 0) r.request.ceilings["max_union"] = most.max_union;
   r.request.plan_file = given.plan.value_or("");
   r.request.facts_digest = facts_digest({});
   r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",

@@ -1,6 +1,5 @@
 // cli/compile_test.cc: `tessera compile` from the command line to its file.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,39 +7,20 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "cli/program.h"
 #include "tests/plugins.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
 constexpr const char* kProgram = "examples/product.mlir";
 
-class Compile : public ::testing::Test {
+class Compile : public tessera::testing::Program {
  protected:
-  Compile() { std::filesystem::create_directories(folder_); }
-  ~Compile() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const char* name) const { return folder_ + "/" + name; }
-
-  // Leaves what was printed in out_ and err_.
-  int compile(const Arguments& more) {
-    Arguments a = {"compile"};
-    a.insert(a.end(), more.begin(), more.end());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    const int code = run_program(a);
-    err_ = ::testing::internal::GetCapturedStderr();
-    out_ = ::testing::internal::GetCapturedStdout();
-    return code;
-  }
-
-  const std::string folder_ =
-      ::testing::TempDir() + "tessera_compile_" + std::to_string(getpid());
-  std::string out_, err_;
+  int compile(const Arguments& more) { return program({"compile"}, more); }
 };
 
 class CompileTpu : public Compile {

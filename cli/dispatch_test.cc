@@ -1,38 +1,27 @@
 // cli/dispatch_test.cc: `tessera choose`, `tessera doctor`, the fallback of
 // `tessera run` and random requests end to end.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/files.h"
-#include "cli/program.h"
 #include "tests/plugins.h"
+#include "tests/program.h"
 #include "tests/variable.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
-class Dispatch : public ::testing::Test {
+class Dispatch : public tessera::testing::Program {
  protected:
-  Dispatch() { std::filesystem::create_directories(folder_); }
-  ~Dispatch() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const char* name) const { return folder_ + "/" + name; }
-
   json run(Arguments a, bool is_json = true) {
     if (is_json) a.emplace_back("--json");
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    code_ = run_program(a);
-    said_ = ::testing::internal::GetCapturedStderr();
-    text_ = ::testing::internal::GetCapturedStdout();
-    return is_json ? json::parse(text_) : json();
+    program(a);
+    return is_json ? json::parse(out_) : json();
   }
 
   json attend(const Arguments& more) {
@@ -43,11 +32,6 @@ class Dispatch : public ::testing::Test {
     a.insert(a.end(), more.begin(), more.end());
     return run(a);
   }
-
-  const std::string folder_ =
-      ::testing::TempDir() + "tessera_dispatch_" + std::to_string(getpid());
-  int code_ = -1;
-  std::string said_, text_;
 };
 
 TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
@@ -58,7 +42,7 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   const json c =
       run({"choose", "--mask", "causal & documents", "--q-len", "512", "--docs",
            "lengths:200,312", "--dtype", "bf16", "--machine", file("tpu")});
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(c["lane"], "xla");
   EXPECT_EQ(c["method"], "worklist");
   EXPECT_EQ(c["plugin"], "libtpu");
@@ -78,10 +62,9 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
        file("tpu")},
       false);
   EXPECT_EQ(code_, 0);
-  EXPECT_NE(
-      text_.find("\n* xla         plain causal goes to the stable kernel"),
-      std::string::npos)
-      << text_;
+  EXPECT_NE(out_.find("\n* xla         plain causal goes to the stable kernel"),
+            std::string::npos)
+      << out_;
 
   const json none =
       run({"choose", "--mask", "causal", "--q-len", "64", "--machine",
@@ -109,7 +92,7 @@ TEST_F(Dispatch, DoctorSaysWhatIsHereAndWhatIsMissing) {
     const tessera::testing::Variable c("TESSERA_PJRT_LAMMPS_JAX_PJRT_CPU",
                                        nullptr);
     const json d = run({"doctor"});
-    EXPECT_EQ(code_, 0) << said_;
+    EXPECT_EQ(code_, 0) << err_;
     EXPECT_EQ(d["lanes"].size(), 6u);
     EXPECT_EQ(d["isas"][0], "portable");
     ASSERT_FALSE(d["missing"].empty());
@@ -122,9 +105,9 @@ TEST_F(Dispatch, DoctorSaysWhatIsHereAndWhatIsMissing) {
       EXPECT_EQ(d["missing"][0]["command"], "make tpu && make");
     }
     run({"doctor"}, false);
-    EXPECT_NE(text_.find("\nlane        cpu         runs, up to "),
+    EXPECT_NE(out_.find("\nlane        cpu         runs, up to "),
               std::string::npos)
-        << text_;
+        << out_;
   }
   const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
   if (tessera::testing::is_absent(plugin)) return;
@@ -152,7 +135,7 @@ TEST_F(Dispatch, ALaneThatDoesNotStartGivesWayOnlyWhereThatIsAllowed) {
   Arguments lenient = bad;
   lenient.insert(lenient.end(), {"--fallback", "cpu,reference", "--check"});
   const json r = attend(lenient);
-  ASSERT_EQ(code_, 0) << said_ << r;
+  ASSERT_EQ(code_, 0) << err_ << r;
   EXPECT_EQ(r["lane"]["requested"], "xla");
   EXPECT_EQ(r["lane"]["chosen"], "xla");
   EXPECT_EQ(r["lane"]["executed"], "cpu");
@@ -170,7 +153,7 @@ TEST_F(Dispatch, ALaneThatDoesNotStartGivesWayOnlyWhereThatIsAllowed) {
       no_cpu["error"]["message"].get<std::string>().starts_with("[cpu] "))
       << no_cpu;
   const json stepped = attend({"--fallback", "reference"});
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(stepped["lane"]["requested"], "auto");
   EXPECT_EQ(stepped["lane"]["chosen"], "cpu");
   EXPECT_EQ(stepped["lane"]["executed"], "reference");
@@ -207,7 +190,7 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
   }
   const json c = run({"choose", "--mask", "causal", "--q-len", "40", "--tile",
                       "16", "--heads", "2", "--head-dim", "16"});
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(c["lane"], "cpu");
   json row = {{"kernel", "cpu/forward"},
               {"lane", "cpu"},
@@ -236,14 +219,14 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
       run({"run", "--mask", "causal", "--q-len", "40", "--tile", "16",
            "--heads", "2", "--head-dim", "16", "--gate", file("gate"),
            "--check", "--cache", "off", "--receipt", file("receipt")});
-  ASSERT_EQ(code_, 0) << said_ << r;
+  ASSERT_EQ(code_, 0) << err_ << r;
   EXPECT_EQ(r["lane"]["executed"], "xla");
   EXPECT_EQ(r["method"], "dense");
   EXPECT_EQ(r["choice"]["measured"]["kernel"], "cpu/forward");
   EXPECT_EQ(r["check"]["passed"], true);
   // The row is in the receipt, so the choice can be made again.
   run({"receipt", "verify", file("receipt")});
-  EXPECT_EQ(code_, 0) << text_ << said_;
+  EXPECT_EQ(code_, 0) << out_ << err_;
 }
 
 // A random request gets a lane that runs and agrees with fp64, or an error

@@ -1,16 +1,13 @@
 // cli/export_test.cc: exported arrays are those of the library.
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
 
 #include "base/bytes.h"
 #include "base/files.h"
 #include "base/safetensors.h"
-#include "cli/program.h"
 #include "tessera/flex.h"
 #include "tessera/layouts.h"
 #include "tessera/splash.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
@@ -25,19 +22,15 @@ Request request() {
   return r;
 }
 
-class Export : public testing::Test {
+class Export : public tessera::testing::Program {
  protected:
-  ~Export() override { std::filesystem::remove(path_); }
-
-  Safetensors run(std::vector<std::string> more) {
-    std::vector<std::string> arguments = {"export",  "--mask", kMask,
-                                          "--q-len", "128",    "--tile",
-                                          "16",      "-o",     path_};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    testing::internal::CaptureStdout();
-    EXPECT_EQ(run_program(arguments), 0);
-    testing::internal::GetCapturedStdout();
-    bytes_ = *read_file(path_, 1 << 24);
+  Safetensors run(const tessera::testing::Arguments& more) {
+    EXPECT_EQ(program({"export", "--mask", kMask, "--q-len", "128", "--tile",
+                       "16", "-o", file("arrays")},
+                      more),
+              0)
+        << err_;
+    bytes_ = *read_file(file("arrays"), 1 << 24);
     return *parse_safetensors(bytes_);
   }
 
@@ -50,8 +43,6 @@ class Export : public testing::Test {
     EXPECT_EQ(load_array<T>(tensor->bytes), values) << name;
   }
 
-  const std::string path_ =
-      testing::TempDir() + "export" + std::to_string(getpid());
   const Plan plan_ = *make_plan(request(), {});
   std::string bytes_;
 };

@@ -19,6 +19,7 @@
 #include "cli/progress.h"
 #include "cli/random_inputs.h"
 #include "cli/run_lane.h"
+#include "dispatch/words.h"
 #include "receipt/machine.h"
 #include "tessera/version.h"
 
@@ -49,11 +50,6 @@ struct Times {
   XlaMethod method = XlaMethod::chunked;
 };
 
-void fill(AttentionData& d) {
-  d.allocate();
-  fill_inputs(d, 0);
-}
-
 // Ours with what it prepares once a batch; XLA's program alone, without its
 // compile and the arrays' way to the device.
 double time_of(LaneId lane, const LaneRun& run) {
@@ -77,7 +73,8 @@ Result<Times> measure(const GateCase& c, const Plan& plan, int64_t rounds,
                       "found {:.3g} bytes for them",
                       needed);
   }
-  fill(data);
+  data.allocate();
+  fill_inputs(data, 0);
   Facts facts;
   if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
   const double scores = static_cast<double>(c.shape.heads) *
@@ -200,7 +197,8 @@ Result<Measured> measure_all(const Options& o, const Machine& machine) {
       out.plugin = e.error().message;
       break;
     }
-    out.plugin = plain.options.opened->place().plugin;
+    out.plugin =
+        std::filesystem::path(plain.options.opened->place().plugin).filename();
     plains.push_back(std::move(plain));
   }
   const OtherCores others;
@@ -260,8 +258,8 @@ std::string table_text(const Measured& m, const Machine& machine) {
     out += fmt::format(
         "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>10} {:>10} {:>7}  {}\n",
         r.kernel, r.mask + (r.shape.softcap != 0 ? ", softcap" : ""),
-        r.dtype == Dtype::f32 ? "f32" : "bf16", r.q_len, r.kv_len, r.density,
-        ms(r.kernel_ms), ms(r.plain_ms),
+        dtype_word(r.dtype), r.q_len, r.kv_len, r.density, ms(r.kernel_ms),
+        ms(r.plain_ms),
         r.kernel_ms ? fmt::format("{:.2f}", *r.plain_ms / *r.kernel_ms) : "-",
         to_string(r.verdict));
   }
@@ -326,6 +324,8 @@ Work add_gate(CLI::App& app, CLI::App*& command) {
   command->add_flag("--quick", o->quick, "Tiny sizes, one round");
   command->add_flag("--json", o->json, "The table as JSON on stdout");
   command->footer(
+      "The whole takes ten minutes or more; a table is written when it is "
+      "done.\n"
       "Verdicts: promote where a kernel is more than 1.10 times as fast as the "
       "faster of\nXLA's two plain programs (dense, chunked), experimental "
       "where more than 1.03,\ndelete where less: a tie removes. Rows of a "

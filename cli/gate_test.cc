@@ -1,15 +1,13 @@
 // cli/gate_test.cc: `tessera gate`: its cases, its table, its verdicts.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/files.h"
 #include "cli/gate_cases.h"
-#include "cli/program.h"
 #include "tests/plugins.h"
+#include "tests/program.h"
 #include "tests/variable.h"
 
 namespace tessera::cli {
@@ -46,32 +44,18 @@ TEST(GateCases, HoldEveryKernelAndClass) {
   EXPECT_GE(densities(RequestClass::other), 1);
 }
 
-class GateCommand : public ::testing::Test {
+class GateCommand : public tessera::testing::Program {
  protected:
-  GateCommand() { std::filesystem::create_directories(folder_); }
-  ~GateCommand() override { std::filesystem::remove_all(folder_); }
-
-  int run(const std::vector<std::string>& a) {
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    const int code = run_program(a);
-    said_ = ::testing::internal::GetCapturedStderr();
-    text_ = ::testing::internal::GetCapturedStdout();
-    return code;
-  }
-
-  const std::string folder_ =
-      ::testing::TempDir() + "tessera_gate_" + std::to_string(getpid());
-  std::string said_, text_;
 };
 
 TEST_F(GateCommand, WithoutAPluginNothingIsMeasured) {
   const tessera::testing::Variable python("TESSERA_PYTHON", "/nowhere/python");
   const tessera::testing::Variable path("TESSERA_PJRT_XLA_CPU_PJRT", nullptr);
-  ASSERT_EQ(
-      run({"gate", "--quick", "--tokens", "64", "--dtype", "f32", "--json"}), 0)
-      << said_;
-  const auto table = parse_gate(text_);
+  ASSERT_EQ(program({"gate", "--quick", "--tokens", "64", "--dtype", "f32",
+                     "--json"}),
+            0)
+      << err_;
+  const auto table = parse_gate(out_);
   ASSERT_TRUE(table.ok()) << table.error().message;
   EXPECT_EQ(table->rows.size(), 8u * 2 + 1);
   for (const GateRow& row : table->rows) {
@@ -85,12 +69,12 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
   if (tessera::testing::is_absent(plugin)) {
     GTEST_SKIP() << plugin.error().message;
   }
-  const std::string path = folder_ + "/gate.json";
-  ASSERT_EQ(run({"gate", "--quick", "--tokens", "64", "--dtype", "bf16",
-                 "--head-dim", "128", "-o", path}),
+  const std::string path = file("gate.json");
+  ASSERT_EQ(program({"gate", "--quick", "--tokens", "64", "--dtype", "bf16",
+                     "--head-dim", "128", "-o", path}),
             0)
-      << said_;
-  EXPECT_NE(text_.find("cpu/forward"), std::string::npos) << text_;
+      << err_;
+  EXPECT_NE(out_.find("cpu/forward"), std::string::npos) << out_;
   const auto table = parse_gate(*read_file(path, 1 << 24));
   ASSERT_TRUE(table.ok()) << table.error().message;
   int measured = 0, tpu = 0;
@@ -110,12 +94,12 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
   EXPECT_EQ(measured, 17);
   EXPECT_GE(tpu, 6);
   // The row of a request on this machine decides.
-  ASSERT_EQ(run({"choose", "--mask", "full", "--q-len", "64", "--tile", "128",
-                 "--heads", "2", "--head-dim", "128", "--dtype", "bf16",
-                 "--gate", path, "--json"}),
+  ASSERT_EQ(program({"choose", "--mask", "full", "--q-len", "64", "--tile",
+                     "128", "--heads", "2", "--head-dim", "128", "--dtype",
+                     "bf16", "--gate", path, "--json"}),
             0)
-      << said_;
-  const json c = json::parse(text_);
+      << err_;
+  const json c = json::parse(out_);
   EXPECT_EQ(c["measured"]["kernel"], "cpu/forward") << c;
   EXPECT_EQ(c["lane"] == "cpu", c["measured"]["verdict"] != "delete") << c;
 }
@@ -124,8 +108,8 @@ TEST_F(GateCommand, FlagsAreChecked) {
   const auto refused = [&](const std::vector<std::string>& more) {
     std::vector<std::string> a = {"gate", "--quick"};
     a.insert(a.end(), more.begin(), more.end());
-    EXPECT_EQ(run(a), 2) << text_;
-    return said_;
+    EXPECT_EQ(program(a), 2) << out_;
+    return err_;
   };
   EXPECT_EQ(refused({"--dtype", "f16"}),
             "tessera: [cli] --dtype must be f32, bf16 or both, found 'f16'\n");
@@ -135,7 +119,7 @@ TEST_F(GateCommand, FlagsAreChecked) {
   EXPECT_TRUE(refused({"--rounds", "0"}).starts_with("tessera: [cli] "));
   EXPECT_TRUE(
       refused({"-o", "/nowhere/gate.json"}).starts_with("tessera: [file] "));
-  EXPECT_TRUE(refused({"--record", "-o", folder_ + "/x"})
+  EXPECT_TRUE(refused({"--record", "-o", file("x")})
                   .starts_with("tessera: [cli] --record names the file"));
 }
 

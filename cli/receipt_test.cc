@@ -1,7 +1,6 @@
 // cli/receipt_test.cc: `tessera receipt`: true receipts are verified, forged
 // ones of each kind are caught, though their digest fits.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
@@ -9,44 +8,30 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
-#include "cli/program.h"
 #include "receipt/read.h"
 #include "tests/plugins.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
-class ReceiptCommand : public ::testing::Test {
+class ReceiptCommand : public tessera::testing::Program {
  protected:
-  ReceiptCommand() { std::filesystem::create_directories(folder_); }
-  ~ReceiptCommand() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const char* name) const { return folder_ + "/" + name; }
-
-  int run(const Arguments& a) {
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    const int code = run_program(a);
-    said_ = ::testing::internal::GetCapturedStderr();
-    text_ = ::testing::internal::GetCapturedStdout();
-    return code;
-  }
-
   json make(Arguments more) {
     Arguments a = {
         "run", "--mask", "causal & documents", "--q-len",   "48", "--tile",
         "16",  "--docs", "lengths:20,28",      "--heads",   "2",  "--head-dim",
         "16",  "--json", "--receipt",          file("good")};
     a.insert(a.end(), more.begin(), more.end());
-    EXPECT_EQ(run(a), 0) << said_ << text_;
-    return json::parse(text_);
+    EXPECT_EQ(program(a), 0) << err_ << out_;
+    return json::parse(out_);
   }
 
   int verify(const char* name) {
-    return run({"receipt", "verify", file(name)});
+    return program({"receipt", "verify", file(name)});
   }
 
   // Writes the receipt with the change and a digest that fits.
@@ -56,10 +41,6 @@ class ReceiptCommand : public ::testing::Test {
     r["receipt_digest"] = receipt_digest(r);
     ASSERT_TRUE(write_file(file("forged"), r.dump()).ok());
   }
-
-  const std::string folder_ =
-      ::testing::TempDir() + "tessera_receipt_" + std::to_string(getpid());
-  std::string said_, text_;
 };
 
 // A run that routed by itself says how, so it is routed again.
@@ -77,7 +58,7 @@ TEST_F(ReceiptCommand, VerifiesRoutedRuns) {
       "--top-metas",   "2",
       "--hierarchical"};
   const json good = make(routed);
-  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  EXPECT_EQ(verify("good"), 0) << out_ << err_;
   const std::map<std::string, json> lies = {{"sink_blocks", 1},
                                             {"meaning", "exact"},
                                             {"top_metas", 1},
@@ -86,10 +67,10 @@ TEST_F(ReceiptCommand, VerifiesRoutedRuns) {
     forge(good, [&, key = name, to = value](json& r) {
       r["routing"]["settings"][key] = to;
     });
-    EXPECT_EQ(verify("forged"), 1) << name << text_ << said_;
+    EXPECT_EQ(verify("forged"), 1) << name << out_ << err_;
   }
   forge(good, [](json& r) { r["routing"]["widest_union"] = 1; });
-  EXPECT_EQ(verify("forged"), 1) << text_ << said_;
+  EXPECT_EQ(verify("forged"), 1) << out_ << err_;
 }
 
 // Picks that were drawn, and a saved plan of them.
@@ -97,7 +78,7 @@ TEST_F(ReceiptCommand, VerifiesRunsOverGivenPicks) {
   make({"--mask", "causal & documents & routed(top=3, block=4)", "--picks",
         "clustered:dim=8", "--meaning", "union", "--query-tile", "16",
         "--max-union", "8"});
-  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  EXPECT_EQ(verify("good"), 0) << out_ << err_;
 }
 
 // Attention that JAX exported is a lane like any other.
@@ -133,19 +114,19 @@ TEST_F(ReceiptCommand, VerifiesRunsOverTheBridge) {
                              "--json",
                              "--receipt",
                              file("good")};
-  ASSERT_EQ(run(bridged), 0) << said_ << text_;
-  const json good = json::parse(text_);
+  ASSERT_EQ(program(bridged), 0) << err_ << out_;
+  const json good = json::parse(out_);
   EXPECT_EQ(good["check"]["passed"], true);
   EXPECT_EQ(good["artifact"]["file"], "tests/golden/bridge/small.mlirbc");
-  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  EXPECT_EQ(verify("good"), 0) << out_ << err_;
   forge(good, [](json& r) { r["artifact"]["digest"] = std::string(32, 'a'); });
-  EXPECT_EQ(verify("forged"), 1) << text_ << said_;
+  EXPECT_EQ(verify("forged"), 1) << out_ << err_;
   forge(good, [](json& r) { r["artifact"]["file"] = nullptr; });
-  EXPECT_EQ(verify("forged"), 2) << text_ << said_;
+  EXPECT_EQ(verify("forged"), 2) << out_ << err_;
   Arguments other = bridged;
   other.insert(other.end(), {"--scale", "1"});
-  EXPECT_EQ(run(other), 2);
-  EXPECT_EQ(said_,
+  EXPECT_EQ(program(other), 2);
+  EXPECT_EQ(err_,
             "tessera: [bridge] scale must be the artifact's "
             "0.35355339059327373, found 1\n");
 }
@@ -167,18 +148,18 @@ TEST_F(ReceiptCommand, VerifiesWhatTheBridgeRan) {
   from_file.insert(from_file.end(),
                    {"--check", "--inputs", folder + "small.in.safetensors"});
   for (const Arguments& how : {drawn, from_file}) {
-    ASSERT_EQ(run(how), 0) << said_ << text_;
-    EXPECT_EQ(verify("good"), 0) << text_ << said_;
-    EXPECT_TRUE(text_.starts_with("verified    its digest, and ")) << text_;
+    ASSERT_EQ(program(how), 0) << err_ << out_;
+    EXPECT_EQ(verify("good"), 0) << out_ << err_;
+    EXPECT_TRUE(out_.starts_with("verified    its digest, and ")) << out_;
   }
   const auto text = read_file(file("good"), 1 << 20);
   ASSERT_TRUE(text.ok());
   EXPECT_TRUE(check_receipt(*text).ok());
   const json good = json::parse(*text);
-  EXPECT_EQ(run({"receipt", "show", file("good")}), 0);
-  EXPECT_NE(text_.find("\noperation   attention small\n"), std::string::npos)
-      << text_;
-  EXPECT_EQ(run({"receipt", "diff", file("good"), file("good")}), 0);
+  EXPECT_EQ(program({"receipt", "show", file("good")}), 0);
+  EXPECT_NE(out_.find("\noperation   attention small\n"), std::string::npos)
+      << out_;
+  EXPECT_EQ(program({"receipt", "diff", file("good"), file("good")}), 0);
 
   const std::string ones(32, '1');
   const std::map<std::string, json> lies = {
@@ -190,7 +171,7 @@ TEST_F(ReceiptCommand, VerifiesWhatTheBridgeRan) {
     forge(good, [&, at = field, to = value](json& r) {
       r[json::json_pointer(at)] = to;
     });
-    EXPECT_EQ(verify("forged"), 1) << field << text_ << said_;
+    EXPECT_EQ(verify("forged"), 1) << field << out_ << err_;
   }
   // What the form itself refuses.
   const std::map<std::string, json> malformed = {{"/lane/family", "native"},
@@ -201,15 +182,15 @@ TEST_F(ReceiptCommand, VerifiesWhatTheBridgeRan) {
     forge(good, [&, at = field, to = value](json& r) {
       r[json::json_pointer(at)] = to;
     });
-    EXPECT_EQ(verify("forged"), 2) << field << text_;
-    EXPECT_TRUE(said_.starts_with("tessera: [receipt] ")) << said_;
+    EXPECT_EQ(verify("forged"), 2) << field << out_;
+    EXPECT_TRUE(err_.starts_with("tessera: [receipt] ")) << err_;
   }
   json wrong = good;
   wrong["ms"]["run"] = 0;
   ASSERT_TRUE(write_file(file("forged"), wrong.dump()).ok());
   EXPECT_EQ(verify("forged"), 1);
-  EXPECT_TRUE(text_.starts_with("WRONG       [receipt] receipt_digest must be"))
-      << text_;
+  EXPECT_TRUE(out_.starts_with("WRONG       [receipt] receipt_digest must be"))
+      << out_;
 }
 
 TEST_F(ReceiptCommand, VerifiesTrueOnes) {
@@ -221,13 +202,13 @@ TEST_F(ReceiptCommand, VerifiesTrueOnes) {
         {"--lane", "cpu", "--isa", "portable", "--threads", "1"},
         {"--valid", "40", "--seed", "7", "--max-steps", "99"}}) {
     make(how);
-    EXPECT_EQ(verify("good"), 0) << text_ << said_;
-    EXPECT_TRUE(text_.starts_with("verified    its digest, and ")) << text_;
+    EXPECT_EQ(verify("good"), 0) << out_ << err_;
+    EXPECT_TRUE(out_.starts_with("verified    its digest, and ")) << out_;
   }
-  EXPECT_EQ(run({"receipt", "show", file("good")}), 0);
-  EXPECT_NE(text_.find("\nexecuted    cpu, family native\n"), std::string::npos)
-      << text_;
-  EXPECT_NE(text_.find(", that of its fields\n"), std::string::npos) << text_;
+  EXPECT_EQ(program({"receipt", "show", file("good")}), 0);
+  EXPECT_NE(out_.find("\nexecuted    cpu, family native\n"), std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find(", that of its fields\n"), std::string::npos) << out_;
 }
 
 TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
@@ -306,12 +287,12 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
   };
   for (const Forgery& f : forgeries) {
     forge(good, f.change);
-    EXPECT_EQ(verify("forged"), 1) << f.what << ": " << text_ << said_;
-    EXPECT_TRUE(text_.starts_with("WRONG ")) << f.what << ": " << text_;
+    EXPECT_EQ(verify("forged"), 1) << f.what << ": " << out_ << err_;
+    EXPECT_TRUE(out_.starts_with("WRONG ")) << f.what << ": " << out_;
   }
   // The same bits again are no forgery.
   forge(good, [](json&) {});
-  EXPECT_EQ(verify("forged"), 0) << text_;
+  EXPECT_EQ(verify("forged"), 0) << out_;
 }
 
 TEST_F(ReceiptCommand, CatchesABrokenDigest) {
@@ -319,42 +300,41 @@ TEST_F(ReceiptCommand, CatchesABrokenDigest) {
   r["tiles"]["run"] = 3;
   ASSERT_TRUE(write_file(file("forged"), r.dump()).ok());
   EXPECT_EQ(verify("forged"), 1);
-  EXPECT_TRUE(
-      text_.starts_with("WRONG       [receipt] receipt_digest must be "))
-      << text_;
-  EXPECT_EQ(run({"receipt", "show", file("forged")}), 0);
-  EXPECT_NE(text_.find("\ndigest      WRONG: "), std::string::npos) << text_;
-  EXPECT_EQ(run({"receipt", "verify", file("forged"), "--json"}), 1);
-  EXPECT_EQ(json::parse(text_)["verified"], false);
+  EXPECT_TRUE(out_.starts_with("WRONG       [receipt] receipt_digest must be "))
+      << out_;
+  EXPECT_EQ(program({"receipt", "show", file("forged")}), 0);
+  EXPECT_NE(out_.find("\ndigest      WRONG: "), std::string::npos) << out_;
+  EXPECT_EQ(program({"receipt", "verify", file("forged"), "--json"}), 1);
+  EXPECT_EQ(json::parse(out_)["verified"], false);
 }
 
 TEST_F(ReceiptCommand, FilesAreReadAgain) {
-  ASSERT_EQ(run({"run", "--mask", "causal", "--q-len", "32", "--tile", "16",
-                 "--heads", "2", "--head-dim", "16", "--outputs",
-                 file("arrays"), "--json"}),
+  ASSERT_EQ(program({"run", "--mask", "causal", "--q-len", "32", "--tile", "16",
+                     "--heads", "2", "--head-dim", "16", "--outputs",
+                     file("arrays"), "--json"}),
             0);
-  ASSERT_EQ(run({"plan", "--mask", "causal", "--q-len", "32", "--tile", "16",
-                 "-o", file("plan")}),
+  ASSERT_EQ(program({"plan", "--mask", "causal", "--q-len", "32", "--tile",
+                     "16", "-o", file("plan")}),
             0);
-  ASSERT_EQ(run({"run", "--plan", file("plan"), "--heads", "2", "--head-dim",
-                 "16", "--receipt", file("good")}),
+  ASSERT_EQ(program({"run", "--plan", file("plan"), "--heads", "2",
+                     "--head-dim", "16", "--receipt", file("good")}),
             0)
-      << said_;
-  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+      << err_;
+  EXPECT_EQ(verify("good"), 0) << out_ << err_;
   std::filesystem::remove(file("plan"));
   EXPECT_EQ(verify("good"), 2);
-  EXPECT_TRUE(said_.starts_with("tessera: [file] ")) << said_;
+  EXPECT_TRUE(err_.starts_with("tessera: [file] ")) << err_;
 }
 
 TEST_F(ReceiptCommand, Diffs) {
   make({});
   std::filesystem::rename(file("good"), file("a"));
   make({"--seed", "1"});
-  EXPECT_EQ(run({"receipt", "diff", file("a"), file("a")}), 0);
-  EXPECT_EQ(text_, "");
-  EXPECT_EQ(run({"receipt", "diff", file("a"), file("good")}), 1);
-  EXPECT_NE(text_.find("inputs.seed: 0 | 1\n"), std::string::npos) << text_;
-  EXPECT_NE(text_.find("output.digest: "), std::string::npos) << text_;
+  EXPECT_EQ(program({"receipt", "diff", file("a"), file("a")}), 0);
+  EXPECT_EQ(out_, "");
+  EXPECT_EQ(program({"receipt", "diff", file("a"), file("good")}), 1);
+  EXPECT_NE(out_.find("inputs.seed: 0 | 1\n"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("output.digest: "), std::string::npos) << out_;
 }
 
 TEST_F(ReceiptCommand, ArgumentsAreChecked) {
@@ -362,8 +342,8 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
   const auto refused = [&](const Arguments& more) {
     Arguments a = {"receipt"};
     a.insert(a.end(), more.begin(), more.end());
-    EXPECT_EQ(run(a), 2) << text_;
-    return said_;
+    EXPECT_EQ(program(a), 2) << out_;
+    return err_;
   };
   EXPECT_EQ(refused({"prove", file("good")}),
             "tessera: [cli] receipt must be told to show, verify, diff or "
@@ -375,8 +355,8 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
   ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 3}").ok());
   EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
             "tessera: [receipt] every field must be");
-  EXPECT_EQ(run({"receipt", "schema"}), 0);
-  EXPECT_EQ(text_, receipt_schema());
+  EXPECT_EQ(program({"receipt", "schema"}), 0);
+  EXPECT_EQ(out_, receipt_schema());
 }
 
 TEST_F(ReceiptCommand, VerifiesAPluginsRun) {
@@ -385,7 +365,7 @@ TEST_F(ReceiptCommand, VerifiesAPluginsRun) {
     GTEST_SKIP() << plugin.error().message;
   }
   const json good = make({"--lane", "xla", "--cache", "off"});
-  EXPECT_EQ(verify("good"), 0) << text_ << said_;
+  EXPECT_EQ(verify("good"), 0) << out_ << err_;
   for (const auto& [what, value] :
        {std::pair<const char*, json>{"/kernels/forward", std::string(32, '0')},
         {"/method", "dense"},
@@ -396,7 +376,7 @@ TEST_F(ReceiptCommand, VerifiesAPluginsRun) {
     forge(good, [&, &what = what, &value = value](json& r) {
       r[json::json_pointer(what)] = value;
     });
-    EXPECT_EQ(verify("forged"), 1) << what << text_ << said_;
+    EXPECT_EQ(verify("forged"), 1) << what << out_ << err_;
   }
 }
 

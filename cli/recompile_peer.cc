@@ -13,6 +13,7 @@
 #include "cli/bench_cases.h"
 #include "cli/peer_script.h"
 #include "cli/temp_folder.h"
+#include "dispatch/words.h"
 
 namespace tessera::cli {
 namespace {
@@ -104,9 +105,9 @@ std::vector<RecompilePeer> run_recompile_peer(const RecompilePeerRequest& r) {
       script,
       {"--ids", ids, "--sizes", sizes, "--heads", std::to_string(r.shape.heads),
        "--kv-heads", std::to_string(r.shape.kv_heads), "--head-dim",
-       std::to_string(r.shape.head_dim), "--dtype",
-       std::string(dtype_word(r.dtype)), "--threads", std::to_string(r.threads),
-       "--budget", fmt::format("{}", r.limit * 0.9)},
+       std::to_string(r.shape.head_dim), "--dtype", dtype_word(r.dtype),
+       "--threads", std::to_string(r.threads), "--budget",
+       fmt::format("{}", r.limit * 0.9)},
       {{"OMP_NUM_THREADS", std::to_string(r.threads)},
        {"TORCHINDUCTOR_COMPILE_THREADS", "1"},
        {"TORCHINDUCTOR_CACHE_DIR", folder.file("inductor")}},

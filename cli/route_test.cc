@@ -1,6 +1,5 @@
 // cli/route_test.cc: `tessera route` and routed masks of `tessera run`.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,27 +8,19 @@
 #include "base/bytes.h"
 #include "base/files.h"
 #include "base/safetensors.h"
-#include "cli/program.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
-class RouteCommand : public ::testing::Test {
+class RouteCommand : public tessera::testing::Program {
  protected:
-  RouteCommand() { std::filesystem::create_directories(folder_); }
-  ~RouteCommand() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const char* name) const { return folder_ + "/" + name; }
-
   std::string said(const Arguments& arguments) {
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    code_ = run_program(arguments);
-    errors_ = ::testing::internal::GetCapturedStderr();
-    return ::testing::internal::GetCapturedStdout();
+    program(arguments);
+    return out_;
   }
   json route(const Arguments& more) {
     Arguments a = {
@@ -56,16 +47,11 @@ class RouteCommand : public ::testing::Test {
     }
     return nullptr;
   }
-
-  const std::string folder_ =
-      ::testing::TempDir() + "tessera_route_" + std::to_string(getpid());
-  int code_ = -1;
-  std::string errors_;
 };
 
 TEST_F(RouteCommand, ToldStageByStage) {
   const json r = route({});
-  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(code_, 0) << err_;
   Arguments names;
   for (const json& s : r["stages"]) names.push_back(s["name"]);
   EXPECT_EQ(names, (Arguments{"pool", "window", "score", "top_n", "legality",
@@ -87,7 +73,7 @@ TEST_F(RouteCommand, StopsAfterAStage) {
   for (const char* last :
        {"pool", "window", "score", "top_n", "legality", "union", "expand"}) {
     const json r = route({"--stage", last});
-    ASSERT_EQ(code_, 0) << errors_;
+    ASSERT_EQ(code_, 0) << err_;
     EXPECT_EQ(r["stages"].back()["name"], last);
     EXPECT_FALSE(r.contains("plan"));
   }
@@ -98,7 +84,7 @@ TEST_F(RouteCommand, PicturesPicksAndTiles) {
       said({"route", "--q-len", "512", "--heads", "1", "--head-dim", "8",
             "--mask", "causal & routed(2, 64)", "--compression", "64",
             "--query-tile", "64", "--tile", "64", "--width", "80", "--ascii"});
-  EXPECT_EQ(code_, 0) << errors_;
+  EXPECT_EQ(code_, 0) << err_;
   EXPECT_NE(text.find("picks and their union"), std::string::npos) << text;
   EXPECT_NE(text.find("tiles: causal & routed(2, 64)"), std::string::npos);
   EXPECT_NE(text.find("clustered: "), std::string::npos);
@@ -106,10 +92,10 @@ TEST_F(RouteCommand, PicturesPicksAndTiles) {
 
 TEST_F(RouteCommand, PicksComeBackAsTheyWent) {
   const json first = route({"--outputs", file("picks")});
-  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(code_, 0) << err_;
   const json again =
       route({"--picks", file("picks"), "--outputs", file("again")});
-  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(*read_file(file("again"), 1 << 24),
             *read_file(file("picks"), 1 << 24));
   EXPECT_EQ(again["plan"]["tiles"], first["plan"]["tiles"]);
@@ -121,7 +107,7 @@ TEST_F(RouteCommand, PicksComeBackAsTheyWent) {
   const json plan = json::parse(
       said({"plan", "--mask", "causal & routed(top=3, block=16)", "--q-len",
             "256", "--tile", "32x16", "--picks", file("picks"), "--json"}));
-  EXPECT_EQ(code_, 0) << errors_;
+  EXPECT_EQ(code_, 0) << err_;
   EXPECT_EQ(plan["phases"], first["phases"]);
 }
 
@@ -133,9 +119,9 @@ TEST_F(RouteCommand, IllegalPicksAreToldOrRefused) {
       Dtype::i32, {1, 1, 256, 1}, bytes_of(std::span<const int32_t>(picks))};
   ASSERT_TRUE(write_file(file("bad"), *write_safetensors(f)));
   const json r = route({"--picks", file("bad")});
-  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(stage(r, "legality")["removed"]["future"], 1);
-  EXPECT_NE(errors_.find("must not be from the future"), std::string::npos);
+  EXPECT_NE(err_.find("must not be from the future"), std::string::npos);
   EXPECT_EQ(message({"--picks", file("bad"), "--strict"}),
             "[route] a pick must not be from the future, found block 7 for "
             "query 20 of batch row 0, head 0");
@@ -163,11 +149,11 @@ TEST_F(RouteCommand, RefusesWhatDoesNotFit) {
 TEST_F(RouteCommand, RecallOfEveryMetaIsOne) {
   const json all = route(
       {"--hierarchical", "--meta-ratio", "2", "--top-metas", "8", "--recall"});
-  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(all["recall"]["recall"], 1.0);
   const json few = route(
       {"--hierarchical", "--meta-ratio", "4", "--top-metas", "1", "--recall"});
-  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_LT(few["recall"]["recall"], 1.0);
 }
 
@@ -188,7 +174,7 @@ TEST_F(RouteCommand, PlansRecordTheMeaning) {
     Arguments plan_arguments = {"plan"};
     plan_arguments.insert(plan_arguments.end(), drawn.begin(), drawn.end());
     const json plan = json::parse(said(plan_arguments));
-    ASSERT_EQ(code_, 0) << errors_;
+    ASSERT_EQ(code_, 0) << err_;
     EXPECT_EQ(plan["heads"], 2);
     EXPECT_EQ(plan["picks"]["meaning"], meaning);
     EXPECT_EQ(plan["picks"]["union"]["capacity"], 12);
@@ -200,12 +186,12 @@ TEST_F(RouteCommand, PlansRecordTheMeaning) {
 
     const json again =
         json::parse(said({"plan", "--plan", file("plan"), "--json"}));
-    ASSERT_EQ(code_, 0) << errors_;
+    ASSERT_EQ(code_, 0) << err_;
     for (const char* same : {"picks", "phases", "contract", "digest"}) {
       EXPECT_EQ(again[same], plan[same]) << same;
     }
     const json shown = json::parse(said({"show", file("plan"), "--json"}));
-    ASSERT_EQ(code_, 0) << errors_;
+    ASSERT_EQ(code_, 0) << err_;
     EXPECT_EQ(shown["picks"], plan["picks"]);
     EXPECT_EQ(shown["phases"], plan["phases"]);
     const std::string text = said({"show", file("plan")});
@@ -214,19 +200,38 @@ TEST_F(RouteCommand, PlansRecordTheMeaning) {
     const json why =
         json::parse(said({"explain", "--plan", file("plan"), "--query", "40",
                           "--key", "3", "--json"}));
-    ASSERT_EQ(code_, 0) << errors_;
+    ASSERT_EQ(code_, 0) << err_;
     EXPECT_EQ(why["meaning"], meaning);
 
     const json ran = json::parse(
         said({"run", "--plan", file("plan"), "--heads", "4", "--kv-heads", "2",
               "--head-dim", "16", "--backward", "--check", "--json"}));
-    ASSERT_EQ(code_, 0) << errors_;
+    ASSERT_EQ(code_, 0) << err_;
     EXPECT_EQ(ran["routing"]["given"], true);
     EXPECT_EQ(ran["routing"]["settings"]["meaning"], meaning);
     EXPECT_EQ(ran["routing"]["union_capacity"], 12);
     EXPECT_EQ(ran["routing"]["phases"], plan["phases"]);
     EXPECT_TRUE(ran["check"]["passed"].get<bool>());
   }
+}
+
+TEST_F(RouteCommand, ExplainNamesPicksAndNoUnusedSlots) {
+  Safetensors f;
+  std::vector<int32_t> picks(size_t{256} * 2, -1);
+  picks[40] = 1;  // of query 20
+  f.tensors["picks"] = {
+      Dtype::i32, {1, 1, 256, 2}, bytes_of(std::span<const int32_t>(picks))};
+  ASSERT_TRUE(write_file(file("picks"), *write_safetensors(f)));
+  const auto why = [&](const char* query) {
+    return said({"explain", "--mask", "causal & routed(top=2, block=16)",
+                 "--q-len", "256", "--picks", file("picks"), "--query", query,
+                 "--key", "17"});
+  };
+  EXPECT_NE(why("20").find("key in block 1, query picked 1\n"),
+            std::string::npos)
+      << why("20") << err_;
+  EXPECT_NE(why("21").find("query picked none\n"), std::string::npos)
+      << why("21") << err_;
 }
 
 // Picks of a file are judged in `plan` and `run` as in `route`.
@@ -255,11 +260,11 @@ TEST_F(RouteCommand, GivenPicksAreJudgedEverywhere) {
       }
       a.insert(a.end(), more.begin(), more.end());
       said(a);
-      return errors_;
+      return err_;
     };
     EXPECT_NE(with("future").find("must not be from the future"),
               std::string::npos)
-        << errors_;
+        << err_;
     EXPECT_EQ(code_, 0);
     EXPECT_EQ(with("future", {"--strict"}),
               "tessera: [route] a pick must not be from the future, found "
@@ -278,7 +283,7 @@ TEST_F(RouteCommand, BenchTakesRoutedMasks) {
   const json plan = json::parse(
       said({"bench", "plan", "--mask", "causal & documents & routed(2, 64)",
             "--tokens", "1024", "--json"}));
-  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(code_, 0) << err_;
   ASSERT_EQ(plan["cases"].size(), 1U);
   EXPECT_EQ(plan["cases"][0]["tokens"], 1024);
   EXPECT_NE(plan["cases"][0]["picks"].get<std::string>().find("clustered"),
@@ -287,16 +292,15 @@ TEST_F(RouteCommand, BenchTakesRoutedMasks) {
       said({"bench", "attention", "--mask", "causal & routed(2, 64)",
             "--tokens", "256", "--head-dim", "16", "--dtype", "f32",
             "--threads", "1", "--seconds", "0.01", "--json"}));
-  ASSERT_EQ(code_, 0) << errors_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(attention["mask"], "causal & routed(2, 64)");
   ASSERT_EQ(attention["rows"].size(), 1U);
   said({"bench", "attention", "--mask", "causal", "--cases", "full"});
-  EXPECT_EQ(errors_,
+  EXPECT_EQ(err_,
             "tessera: [cli] --mask is a case of its own, found --cases beside "
             "it\n");
   said({"bench", "plan", "--tokens", "64"});
-  EXPECT_EQ(errors_,
-            "tessera: [cli] --tokens goes with --mask, found it alone\n");
+  EXPECT_EQ(err_, "tessera: [cli] --tokens goes with --mask, found it alone\n");
 }
 
 // The run routes by its own q and k, and its answer is that of fp64.
@@ -315,7 +319,7 @@ TEST_F(RouteCommand, RunRoutesByItself) {
                           "--query-tile",  "32",
                           "--meaning",     meaning,
                           "--backward",    "--check"}));
-    ASSERT_EQ(code_, 0) << errors_;
+    ASSERT_EQ(code_, 0) << err_;
     EXPECT_EQ(r["routing"]["settings"]["meaning"], meaning);
     EXPECT_EQ(r["routing"]["phases"].size(), 3U);
     EXPECT_EQ(r["routing"]["heads"], 2);
@@ -323,7 +327,7 @@ TEST_F(RouteCommand, RunRoutesByItself) {
   }
   said({"run", "--mask", "causal", "--q-len", "32", "--top-metas", "3"});
   EXPECT_EQ(code_, 2);
-  EXPECT_EQ(errors_,
+  EXPECT_EQ(err_,
             "tessera: [cli] flags of the router go with a mask that names "
             "routed(top, block), found them alone\n");
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "base/tensor_rows.h"
@@ -28,12 +29,6 @@ RoutedPeer not_measured(const std::string& why) {
   RoutedPeer peer;
   peer.why = why;
   return peer;
-}
-
-template <class T>
-std::string_view bytes_of(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()),
-          values.size() * sizeof(T)};
 }
 
 // What is compared: our outputs and picks at queries spread over the row.
@@ -72,12 +67,14 @@ Result<void> write_problem(const std::string& path, AttentionData& data,
   add("q", data.q);
   add("k", data.k);
   add("v", data.v);
-  file.tensors["queries"] = {Dtype::i32, {sampled}, bytes_of(s.queries)};
+  file.tensors["queries"] = {
+      Dtype::i32, {sampled}, bytes_of(std::span<const int32_t>(s.queries))};
   file.tensors["out"] = {Dtype::f32,
                          {data.shape.heads, sampled, data.shape.v_head_dim},
-                         bytes_of(s.out)};
-  file.tensors["picks"] = {
-      Dtype::i32, {data.shape.heads, sampled, routed.k}, bytes_of(s.picks)};
+                         bytes_of(std::span<const float>(s.out))};
+  file.tensors["picks"] = {Dtype::i32,
+                           {data.shape.heads, sampled, routed.k},
+                           bytes_of(std::span<const int32_t>(s.picks))};
   auto bytes = write_safetensors(file);
   if (!bytes) return bytes.error();
   return write_file(path, *bytes);

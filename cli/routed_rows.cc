@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "cli/bench_rows.h"
+#include "dispatch/words.h"
 
 namespace tessera::cli {
 namespace {

@@ -171,8 +171,7 @@ Result<void> check_choice(const Json& receipt, const RunOutcome& again,
     if (choice) {
       due = std::move(*choice);
     } else {
-      due = by_name(LaneId::cpu, features, machine);
-      due.reason = "no lane of the rules can run it";
+      due = no_lane(features, machine);
     }
   }
   Receipt told;

@@ -13,8 +13,8 @@
 #include "cli/run_check.h"
 #include "cli/run_lane.h"
 #include "cli/run_report.h"
-#include "dispatch/can.h"
 #include "dispatch/fallback.h"
+#include "dispatch/pick.h"
 #include "dispatch/told.h"
 #include "receipt/machine.h"
 #include "receipt/routing.h"
@@ -111,47 +111,20 @@ Result<Planned> plan_request(Loaded loaded, const RunOptions& o,
   return planned;
 }
 
-struct Chosen {
-  Choice choice;
-  Machine machine;
-};
-
-// A lane that was named, or the rules': plugins are asked for where they may
-// count, since that takes a while.
-Result<Chosen> choose_lane(const RunFlags& flags, RunOptions& o,
-                           const RequestFeatures& features,
-                           const PlanFacts& plan) {
-  Chosen out;
-  out.machine = this_machine(flags.gate.has_value());
-  if (o.forced) {
-    out.choice = by_name(*o.forced, features, out.machine);
-    return out;
-  }
-  auto choice = choose(features, plan, out.machine, o.gate);
-  if (!choice && !out.machine.asked_plugins) {
-    out.machine = this_machine(true);
-    choice = choose(features, plan, out.machine, o.gate);
-  }
-  if (!choice) {
-    // Then the first that is allowed may step in.
-    if (o.fallback.empty()) return choice.error();
-    out.choice = by_name(LaneId::cpu, features, out.machine);
-    out.choice.reason = "no lane of the rules can run it";
-    return out;
-  }
-  out.choice = std::move(*choice);
+// What the rules chose may need other flags than those that are there.
+Result<void> take_choice(const RunFlags& flags, const Choice& choice,
+                         RunOptions& o) {
+  if (o.forced) return {};
   std::vector<LaneId> lanes = o.fallback;
-  lanes.push_back(out.choice.lane);
+  lanes.push_back(choice.lane);
   auto e = check_lane_flags(
       flags, lanes,
-      fmt::format("auto, which chose {}", to_string(out.choice.lane)));
-  if (!e) return e.error();
-  if (!out.choice.plugin.empty()) {
-    XlaOptions& xla = o.lane_options.xla;
-    if (!flags.plugin) xla.plugin = out.choice.plugin;
-    if (!flags.method) xla.method = out.choice.method;
-  }
-  return out;
+      fmt::format("auto, which chose {}", to_string(choice.lane)));
+  if (!e || choice.plugin.empty()) return e;
+  XlaOptions& xla = o.lane_options.xla;
+  if (!flags.plugin) xla.plugin = choice.plugin;
+  if (!flags.method) xla.method = choice.method;
+  return {};
 }
 
 }  // namespace
@@ -212,18 +185,19 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   const RequestFeatures features =
       features_of(request, facts, data.shape, call_features(o));
   const PlanFacts tiles = plan_facts(plan);
-  auto chosen = choose_lane(flags, o, features, tiles);
-  if (!chosen) return chosen.error();
-  if (auto e = check_memory(flags, o, chosen->choice.lane); !e) {
-    return e.error();
-  }
+  std::optional<Machine> machine;
+  auto choice = pick_lane({o.forced, o.fallback, o.gate}, features, tiles,
+                          /*as_given=*/false, machine);
+  if (!choice) return choice.error();
+  if (auto e = take_choice(flags, *choice, o); !e) return e.error();
+  if (auto e = check_memory(flags, o, choice->lane); !e) return e.error();
   if (!made) make_inputs(o);
   auto started = start_receipt(flags, o, *planned);
   if (!started) return started.error();
   Receipt& receipt = *started;
-  receipt.lane.chosen = to_string(chosen->choice.lane);
-  receipt.choice = tell(chosen->choice);
-  receipt.machine = tell(chosen->machine);
+  receipt.lane.chosen = to_string(choice->lane);
+  receipt.choice = tell(*choice);
+  receipt.machine = tell(*machine);
   if (o.inputs) o.inputs->bytes.reset();  // the arrays hold what it held
 
   bool flushes = false;
@@ -241,7 +215,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
       return run_lane(runner, request, facts, plan, data, o.lane_options,
                       forward_ran);
     };
-    auto ran = execute(chosen->choice.lane, o.fallback, features, start);
+    auto ran = execute(choice->lane, o.fallback, features, start);
     if (!ran) return ran.error();
     tell_run(*ran, o.lane_options, receipt);
   }

@@ -4,29 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "base/bytes.h"
 #include "base/text.h"
 #include "cli/report.h"
-#include "dispatch/runner.h"
+#include "dispatch/told.h"
 #include "receipt/digests.h"
-#include "tessera/contract.h"
-#include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
 
-Receipt::RequestWords words_of(const RunFlags& flags, const Planned& planned) {
-  const Request& request = planned.resolved.request;
+// The words that the request was given in.
+void add_words(const RunFlags& flags, const Planned& planned,
+               Receipt::RequestWords& out) {
   const RequestOptions& o = planned.resolved.options;
-  Receipt::RequestWords out;
   out.masks = planned.resolved.written;
-  out.batch = request.batch;
-  out.q_len = request.q_len;
-  out.kv_len = request.kv_len;
-  out.tile = request.tile;
   const std::pair<const char*, const std::optional<std::string>*> texts[] = {
       {"docs", &o.docs},        {"q_docs", &o.q_docs},
       {"prefix", &o.prefix},    {"picks", &o.picks},
@@ -36,12 +29,7 @@ Receipt::RequestWords words_of(const RunFlags& flags, const Planned& planned) {
     if (*value) out.facts[name] = **value;
   }
   out.valid = o.valid;
-  if (o.max_steps) out.ceilings["max_steps"] = *o.max_steps;
-  if (o.max_width) out.ceilings["max_width"] = *o.max_width;
-  if (o.max_union) out.ceilings["max_union"] = *o.max_union;
   out.plan_file = flags.request.plan.value_or("");
-  out.facts_digest = facts_digest(planned.resolved.facts.view());
-  return out;
 }
 
 Receipt::Inputs inputs_of(const RunFlags& flags, const RunOptions& o) {
@@ -97,32 +85,25 @@ std::string check_text(const Receipt::Check& c) {
 Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
                               const Planned& planned) {
   const AttentionData& d = o.data;
-  auto contract = make_contract(planned.resolved.request,
-                                planned.resolved.facts.view(), planned.plan);
-  if (!contract) return contract.error();
-  Receipt r;
-  r.version = kVersion;
-  r.lane.requested = o.forced ? to_string(*o.forced) : "auto";
+  const Facts facts = planned.resolved.facts.view();
+  auto started = tell_asked({.request = planned.resolved.request,
+                             .facts = facts,
+                             .plan = planned.plan,
+                             .shape = d.shape,
+                             .dtype = d.dtype,
+                             .sink_logits = d.sink_logits.has_value(),
+                             .backward = d.backward,
+                             .lane = o.forced,
+                             .fallback = o.fallback});
+  if (!started) return started;
+  Receipt& r = *started;
   r.lane.source = flags.lane ? "flag" : "default";
-  for (const LaneId lane : o.fallback) {
-    r.lane.fallback_allowed.emplace_back(to_string(lane));
-  }
-  r.backward = d.backward;
-  r.request = words_of(flags, planned);
-  r.shape.attention = d.shape;
-  r.shape.scale = d.scale();
-  for (const char c : to_string(d.dtype)) {
-    r.shape.dtype += static_cast<char>(std::tolower(c));
-  }
+  add_words(flags, planned, r.request);
   r.shape.layout = to_string(d.layout);
-  r.shape.sink_logits = d.sink_logits.has_value();
   r.inputs = inputs_of(flags, o);
   r.artifact.file = flags.artifact.value_or("");
   r.artifact.shapes_file = flags.shapes.value_or("");
-  r.contract = contract->key;
-  r.plan_digest = plan_digest(planned.plan);
-  r.pairs_legal = legal_pairs(planned.plan, d.shape.heads);
-  return r;
+  return started;
 }
 
 std::string run_text(const Receipt& r) {

@@ -1,6 +1,5 @@
 // cli/run_test.cc: `tessera run` from the command line to its files.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -11,31 +10,26 @@
 #include "base/bytes.h"
 #include "base/files.h"
 #include "base/safetensors.h"
-#include "cli/program.h"
 #include "cli/random_inputs.h"
 #include "cli/run_check.h"
 #include "cli/run_lane.h"
 #include "pjrt/plugin.h"
 #include "tessera/contract.h"
 #include "tests/plugins.h"
+#include "tests/program.h"
 #include "tests/variable.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
 constexpr int64_t kQueries = 48;
 constexpr int64_t kKeys = 64;
 
-class Run : public ::testing::Test {
+class Run : public tessera::testing::Program {
  protected:
-  Run() { std::filesystem::create_directories(folder_); }
-  ~Run() override { std::filesystem::remove_all(folder_); }
-
-  std::string file(const char* name) const { return folder_ + "/" + name; }
-
   // A small run; its exit code is left in code_.
   json run(const Arguments& more,
            const Arguments& request = {"--mask", "causal & window(20, 0)",
@@ -45,11 +39,8 @@ class Run : public ::testing::Test {
     Arguments a = {"run", "--json"};
     a.insert(a.end(), request.begin(), request.end());
     a.insert(a.end(), more.begin(), more.end());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    code_ = run_program(a);
-    said_ = ::testing::internal::GetCapturedStderr();
-    return json::parse(::testing::internal::GetCapturedStdout());
+    program(a);
+    return json::parse(out_);
   }
 
   // "category name" of each span in the file "trace".
@@ -68,11 +59,6 @@ class Run : public ::testing::Test {
     const json e = run(more);
     return code_ == 2 ? e["error"]["message"].get<std::string>() : "";
   }
-
-  const std::string folder_ =
-      ::testing::TempDir() + "tessera_run_" + std::to_string(getpid());
-  int code_ = -1;
-  std::string said_;
 };
 
 class RunLane : public Run,
@@ -85,7 +71,7 @@ TEST_P(RunLane, PassesItsCheck) {
       const json r = run({"--lane", GetParam(), "--backward", "--check",
                           "--sink-logits", "--softcap", "15", "--v-head-dim",
                           "24", "--dtype", dtype, "--layout", layout});
-      ASSERT_EQ(code_, 0) << said_ << r;
+      ASSERT_EQ(code_, 0) << err_ << r;
       EXPECT_EQ(r["check"]["kind"], "full");
       EXPECT_EQ(r["check"]["passed"], true);
       EXPECT_LE(r["check"]["max_bound_ratio"], 1.0);
@@ -102,7 +88,7 @@ TEST_P(RunLane, TraceShowsTheRunAndChangesNothing) {
   Arguments with = common;
   with.insert(with.end(), {"--trace", file("trace"), "--outputs", file("out")});
   const json a = run(common), b = run(with);
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(a["output"], b["output"]);
   EXPECT_EQ(a["plan"], b["plan"]);
   const std::string lane = GetParam();
@@ -140,7 +126,7 @@ TEST_P(RunLane, FilesRepeatTheRun) {
            "--head-dim", "16", "--dtype", "bf16", "--sink-logits", "--outputs",
            file("a"), "--batch", "2"},
           request);
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   struct Made {
     const char* name;
     Stream stream;
@@ -170,7 +156,7 @@ TEST_P(RunLane, FilesRepeatTheRun) {
   // Shapes, dtype and sink logits come from the file.
   const json read =
       run({"--inputs", file("in"), "--outputs", file("b")}, request);
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(read["output"], drawn["output"]);
   EXPECT_EQ(read["inputs"]["digests"], drawn["inputs"]["digests"]);
   EXPECT_EQ(read["shape"], drawn["shape"]);
@@ -217,7 +203,7 @@ TEST_P(RunLane, NanInputsStillHaveADigest) {
   ASSERT_TRUE(write_file(file("in"), *write_safetensors(inputs)).ok());
   const json r = run({"--inputs", file("in"), "--check"},
                      {"--mask", "causal", "--lane", GetParam()});
-  EXPECT_EQ(code_, 0) << said_ << r;
+  EXPECT_EQ(code_, 0) << err_ << r;
   EXPECT_EQ(r["output"]["digest"].get<std::string>().size(), 32u);
   EXPECT_EQ(r["check"]["max_error"], 0.0);
 }
@@ -230,7 +216,7 @@ TEST_F(Run, ReceiptIsThatOfThePlan) {
   request.tile = {16, 16};
   const Plan plan = *make_plan(request, {});
   const json r = run({"--receipt", file("r"), "--threads", "1"});
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(json::parse(*read_file(file("r"), 1 << 20)), r);
   EXPECT_EQ(r["plan"]["digest"], plan_digest(plan));
   EXPECT_EQ(r["contract"], make_contract(request, {}, plan)->key);
@@ -253,11 +239,11 @@ TEST_F(Run, ReceiptHoldsASpec) {
                      {"--mask", "causal & documents", "--q-len", "64", "--tile",
                       "16x32", "--docs", "lognormal:mean=20,seed=4", "--valid",
                       "60", "--head-dim", "8"});
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   ASSERT_TRUE(write_file(file("spec"), r["request"].dump()).ok());
   const json again =
       run({"--lane", "reference"}, {"--spec", file("spec"), "--head-dim", "8"});
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   for (const char* name :
        {"request", "plan", "contract", "facts_digest", "output"}) {
     EXPECT_EQ(again[name], r[name]) << name;
@@ -269,15 +255,11 @@ TEST_F(Run, SavedPlanIsTheSameRun) {
                              "--q-len",  "48",
                              "--kv-len", "64",
                              "--tile",   "16"};
-  Arguments plan = {"plan", "-o", file("plan")};
-  plan.insert(plan.end(), request.begin(), request.end());
-  ::testing::internal::CaptureStdout();
-  ASSERT_EQ(run_program(plan), 0);
-  ::testing::internal::GetCapturedStdout();
+  ASSERT_EQ(program({"plan", "-o", file("plan")}, request), 0) << err_;
   const json a = run({"--lane", "reference", "--head-dim", "8"}, request);
   const json b =
       run({"--lane", "reference", "--head-dim", "8"}, {"--plan", file("plan")});
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(a["output"], b["output"]);
   EXPECT_EQ(a["plan"], b["plan"]);
   EXPECT_EQ(b["plan_file"], file("plan"));
@@ -357,26 +339,21 @@ TEST_F(Run, TraceOfARunThatFails) {
 
 TEST_F(Run, TraceIsTheOnlyFileLeft) {
   run({"--trace", file("trace")});
-  EXPECT_EQ(code_, 0) << said_;
+  EXPECT_EQ(code_, 0) << err_;
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder_.path())) {
     names.push_back(entry.path().filename());
   }
   EXPECT_EQ(names, (std::vector<std::string>{"trace"}));
 }
 
 TEST_F(Run, PlanHasATraceToo) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(run_program({"plan", "--mask", "causal", "--q-len", "64", "--trace",
-                         file("trace"), "-o", file("plan")}),
-            0);
-  EXPECT_EQ(run_program({"plan", "--mask", "causal", "--q-len", "64", "--trace",
-                         file("trace"), "-o", file("trace")}),
-            2);
-  ::testing::internal::GetCapturedStderr();
-  const std::string text = ::testing::internal::GetCapturedStdout();
-  EXPECT_TRUE(text.ends_with("\ntrace       " + file("trace") + "\n")) << text;
+  const Arguments plan = {"plan", "--mask",  "causal",      "--q-len",
+                          "64",   "--trace", file("trace"), "-o"};
+  EXPECT_EQ(program(plan, {file("plan")}), 0) << err_;
+  EXPECT_TRUE(out_.ends_with("\ntrace       " + file("trace") + "\n")) << out_;
+  EXPECT_EQ(program(plan, {file("trace")}), 2);
   EXPECT_EQ(spans(), (std::set<std::string>{
                          "file write", "plan bind", "plan classify",
                          "plan contract", "plan make_plan", "plan transpose"}));
@@ -468,7 +445,7 @@ TEST_F(RunXla, EveryMethodPassesItsCheck) {
     const json r = run(
         with({"--cache", "off", "--method", method, "--dtype", dtype, "--check",
               "--sink-logits", "--softcap", "15", "--layout", "bshd"}));
-    ASSERT_EQ(code_, 0) << said_ << r;
+    ASSERT_EQ(code_, 0) << err_ << r;
     EXPECT_EQ(r["check"]["kind"], "full");
     EXPECT_EQ(r["check"]["passed"], true);
     EXPECT_EQ(r["lane"]["executed"], "xla");
@@ -481,7 +458,7 @@ TEST_F(RunXla, ReceiptSaysWhatCompiledAndRan) {
   const Arguments arguments =
       with({"--backward", "--check", "--cache", file("cache")});
   const json first = run(arguments);
-  ASSERT_EQ(code_, 0) << said_ << first;
+  ASSERT_EQ(code_, 0) << err_ << first;
   EXPECT_EQ(first["check"]["passed"], true);
   EXPECT_EQ(first["compiles"], 2);
   EXPECT_EQ(first["cache_hits"], json({{"memory", 0}, {"disk", 0}}));
@@ -507,7 +484,7 @@ TEST_F(RunXla, ReceiptSaysWhatCompiledAndRan) {
   Arguments traced = arguments;
   traced.insert(traced.end(), {"--trace", file("trace")});
   const json second = run(traced);
-  ASSERT_EQ(code_, 0) << said_;
+  ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(second["compiles"], 0);
   EXPECT_EQ(second["cache_hits"], json({{"memory", 0}, {"disk", 2}}));
   for (const char* same : {"kernels", "output", "plugin", "tiles"}) {
@@ -534,18 +511,15 @@ TEST_F(RunXla, ADeviceThatIsNotThereIsTold) {
 }
 
 TEST_F(Run, TextSaysWhatRan) {
-  ::testing::internal::CaptureStdout();
-  EXPECT_EQ(run_program({"run", "--mask", "causal", "--q-len", "64", "--lane",
-                         "reference", "--check", "--head-dim", "8"}),
+  EXPECT_EQ(program({"run", "--mask", "causal", "--q-len", "64", "--lane",
+                     "reference", "--check", "--head-dim", "8"}),
             0);
-  const std::string text = ::testing::internal::GetCapturedStdout();
   EXPECT_TRUE(
-      text.starts_with("ran         reference lane, portable, 1 "
-                       "thread, "))
-      << text;
-  EXPECT_NE(text.find("\ncheck       passed: all 512 rows, "),
+      out_.starts_with("ran         reference lane, portable, 1 thread, "))
+      << out_;
+  EXPECT_NE(out_.find("\ncheck       passed: all 512 rows, "),
             std::string::npos)
-      << text;
+      << out_;
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // cli/schedule_test.cc: `tessera schedule` from the command line.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -8,20 +7,20 @@
 
 #include "base/child.h"
 #include "base/files.h"
-#include "cli/program.h"
 #include "pjrt/locate.h"
 #include "tests/plugins.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using Arguments = std::vector<std::string>;
+using tessera::testing::Arguments;
 
 constexpr const char* kProgram = "tests/golden/schedule/triangle.mlir";
 
-class Schedule : public ::testing::Test {
+class Schedule : public tessera::testing::Program {
  protected:
   Schedule() {
     fs::create_directories(dump());
@@ -35,30 +34,14 @@ class Schedule : public ::testing::Test {
     // The program's own frame is no kernel.
     EXPECT_TRUE(write_file(dump() + "/9-TLP-73-final_bundles.txt", "x").ok());
   }
-  ~Schedule() override { fs::remove_all(folder_); }
+  std::string dump() const { return file("dump"); }
 
-  std::string dump() const { return folder_ + "/dump"; }
-
-  // Leaves what was printed in out_ and err_.
-  int schedule(const Arguments& more) {
-    Arguments a = {"schedule"};
-    a.insert(a.end(), more.begin(), more.end());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    const int code = run_program(a);
-    err_ = ::testing::internal::GetCapturedStderr();
-    out_ = ::testing::internal::GetCapturedStdout();
-    return code;
-  }
+  int schedule(const Arguments& more) { return program({"schedule"}, more); }
   void refused(const Arguments& more, const std::string& what) {
     EXPECT_EQ(schedule(more), 2);
     EXPECT_EQ(out_, "");
     EXPECT_NE(err_.find(what), std::string::npos) << err_;
   }
-
-  const std::string folder_ =
-      ::testing::TempDir() + "tessera_schedule_" + std::to_string(getpid());
-  std::string out_, err_;
 };
 
 TEST_F(Schedule, PredictsAPlanFromADump) {
@@ -121,7 +104,7 @@ TEST_F(Schedule, TakesTrips) {
 }
 
 TEST_F(Schedule, DrawsThePicture) {
-  const std::string svg = folder_ + "/a.svg";
+  const std::string svg = file("a.svg");
   ASSERT_EQ(schedule({"--dump", dump(), "--picture", svg}), 0) << err_;
   const std::string text = *read_file(svg, 1 << 20);
   EXPECT_TRUE(text.starts_with("<svg "));
@@ -135,7 +118,7 @@ TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
   refused({},
           "schedule must be given a program, --dump or a request, found none");
   refused({kProgram, "--dump", dump()}, "found a program and --dump");
-  refused({"--dump", dump(), "--keep", folder_ + "/k"}, "--keep goes with");
+  refused({"--dump", dump(), "--keep", file("k")}, "--keep goes with");
   refused({"--dump", dump(), "--target", "v5p:2x2x1"},
           "a target must be of a known chip (v6e), found 'v5p:2x2x1'");
   refused({"--dump", dump(), "--trips", "grid"}, "--trips must be REGION=N");
@@ -143,14 +126,14 @@ TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
   refused({"--dump", dump(), "--trips", "gird=1"},
           "a rule must mean one region (triangle.1:loop0, ");
   refused({"--dump", dump(), "--heads", "0"}, "--heads");
-  refused({"--dump", folder_ + "/none"}, "must be a folder to read");
-  refused({"--dump", folder_}, "a dump must hold a kernel's");
+  refused({"--dump", file("none")}, "must be a folder to read");
+  refused({"--dump", folder_.path()}, "a dump must hold a kernel's");
   refused(
       {"--dump", dump(), "--mask", "causal", "--q-len", "64", "--batch", "2"},
       "the plan must be of one batch row");
-  refused({folder_ + "/none.mlir"}, "none.mlir");
+  refused({file("none.mlir")}, "none.mlir");
   refused({kProgram, "--keep", dump()}, "--keep must be a new or an empty");
-  refused({"--dump", dump(), "--picture", folder_ + "/no/a.svg"}, "a.svg");
+  refused({"--dump", dump(), "--picture", file("no/a.svg")}, "a.svg");
   fs::remove(dump() + "/17-triangle.1-71-final_bundles.txt");
   refused({"--dump", dump()}, "a kernel's dump must be two files");
   EXPECT_TRUE(
@@ -176,7 +159,7 @@ class ScheduleTpu : public Schedule {
     ASSERT_TRUE(plugin.ok()) << plugin.error().message;
   }
 
-  static ChildRun program(Arguments more, const std::string& scratch) {
+  static ChildRun child(Arguments more, const std::string& scratch) {
     more.insert(more.begin(), {TESSERA_PROGRAM, "schedule"});
     auto ran = run_child(more, {{"TMPDIR", scratch}}, 120);
     EXPECT_TRUE(ran.ok()) << ran.error().message;
@@ -185,8 +168,9 @@ class ScheduleTpu : public Schedule {
 };
 
 TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
-  const std::string keep = folder_ + "/keep";
-  const ChildRun ran = program({kProgram, "--keep", keep, "--json"}, folder_);
+  const std::string keep = file("keep");
+  const ChildRun ran =
+      child({kProgram, "--keep", keep, "--json"}, folder_.path());
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   ASSERT_EQ(schedule({"--dump", keep, "--json"}), 0) << err_;
   EXPECT_EQ(out_, ran.out);
@@ -204,14 +188,14 @@ TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
 }
 
 TEST_F(ScheduleTpu, LeavesNothingBehindAndRefusesWhatTheVendorRefuses) {
-  const std::string scratch = folder_ + "/scratch";
+  const std::string scratch = file("scratch");
   fs::create_directories(scratch);
-  const std::string bad = folder_ + "/bad.mlir";
+  const std::string bad = file("bad.mlir");
   EXPECT_TRUE(write_file(bad, "module {").ok());
-  const ChildRun good = program({kProgram}, scratch);
+  const ChildRun good = child({kProgram}, scratch);
   EXPECT_EQ(good.exit_code, 0) << good.err;
   EXPECT_TRUE(fs::is_empty(scratch));
-  const ChildRun refused = program({bad}, scratch);
+  const ChildRun refused = child({bad}, scratch);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_EQ(refused.out, "");
   EXPECT_TRUE(refused.err.starts_with("tessera: [")) << refused.err;

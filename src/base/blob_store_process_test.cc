@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/blob_store.h"
+#include "tests/temp_folder.h"
 
 namespace tessera {
 namespace {
@@ -23,13 +24,6 @@ namespace fs = std::filesystem;
 
 class BlobStoreProcess : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::temp_directory_path() / "tessera-blobs-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   // `body` says whether all was well.
   template <class Body>
   static pid_t start(Body body) {
@@ -68,7 +62,8 @@ class BlobStoreProcess : public ::testing::Test {
     return bytes;
   }
 
-  std::string folder_;
+  const testing::TempFolder temp_;
+  std::string folder_ = temp_.path();
 };
 
 std::string key_of(uint32_t n) { return "program " + std::to_string(n); }

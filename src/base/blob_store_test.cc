@@ -16,6 +16,7 @@
 #include <fstream>
 
 #include "base/files.h"
+#include "tests/temp_folder.h"
 
 namespace tessera {
 namespace {
@@ -34,14 +35,6 @@ std::string blob_of_length(size_t n) {
 
 class BlobStoreTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::temp_directory_path() / "tessera-blobs-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-    folder_ = root_ / "cache";
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   BlobStore store(int64_t max_bytes = kRoomy) const {
     return {folder_, max_bytes};
   }
@@ -107,8 +100,9 @@ class BlobStoreTest : public ::testing::Test {
            WEXITSTATUS(status) == 0;
   }
 
-  fs::path root_;
-  fs::path folder_;
+  const testing::TempFolder temp_;
+  const fs::path root_ = temp_.path();
+  const fs::path folder_ = root_ / "cache";
 };
 
 TEST_F(BlobStoreTest, GivesBackWhatWasPut) {

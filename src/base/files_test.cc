@@ -12,20 +12,15 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/temp_folder.h"
+
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Files : public testing::Test {
+class Files : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::temp_directory_path() / "tessera-files-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   std::string path(const std::string& name) const { return root_ / name; }
   std::string put(const std::string& name, const std::string& bytes) const {
     std::ofstream(path(name), std::ios::binary) << bytes;
@@ -36,7 +31,8 @@ class Files : public testing::Test {
         std::distance(fs::directory_iterator(root_), fs::directory_iterator()));
   }
 
-  fs::path root_;
+  const testing::TempFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 std::string bytes_of_length(size_t n) {

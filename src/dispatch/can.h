@@ -16,4 +16,8 @@ std::optional<std::string> cannot(const LaneFacts& lane,
 Choice by_name(LaneId lane, const RequestFeatures& features,
                const Machine& machine);
 
+// The choice where the rules know no lane and others may step in: the cpu lane,
+// whose failure tells why they do.
+Choice no_lane(const RequestFeatures& features, const Machine& machine);
+
 }  // namespace tessera

@@ -329,6 +329,12 @@ Choice by_name(LaneId lane, const RequestFeatures& f, const Machine& m) {
   return out;
 }
 
+Choice no_lane(const RequestFeatures& f, const Machine& m) {
+  Choice out = by_name(LaneId::cpu, f, m);
+  out.reason = "no lane of the rules can run it";
+  return out;
+}
+
 Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
                       const Machine& m, const GateTable& gate,
                       std::optional<LaneId> forced) {

@@ -5,16 +5,14 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/tensor_rows.h"
 #include "base/timed.h"
-#include "dispatch/can.h"
 #include "dispatch/fallback.h"
+#include "dispatch/pick.h"
 #include "dispatch/told.h"
-#include "dispatch/words.h"
 #include "receipt/digests.h"
 #include "receipt/read.h"
 #include "receipt/routing.h"
-#include "tessera/contract.h"
-#include "tessera/version.h"
 
 namespace tessera {
 namespace {
@@ -61,41 +59,24 @@ std::map<std::string, std::string> digests_of(const RunCall& call) {
 
 Result<Receipt> start(const RunCall& call, const AttentionOptions& options,
                       const Plan& plan) {
-  auto contract = make_contract(call.request, call.facts, plan);
-  if (!contract) return contract.error();
-  Receipt r;
-  r.version = kVersion;
-  r.lane.requested = options.lane ? to_string(*options.lane) : "auto";
-  r.lane.source = options.lane ? "caller" : "default";
-  for (const LaneId lane : options.fallback) {
-    r.lane.fallback_allowed.emplace_back(to_string(lane));
-  }
-  r.backward = call.backward != nullptr;
-  for (const Mask& mask : call.request.masks) {
-    r.request.masks.push_back(to_string(mask));
-  }
-  r.request.batch = call.request.batch;
-  r.request.q_len = call.request.q_len;
-  r.request.kv_len = call.request.kv_len;
-  r.request.tile = call.request.tile;
-  const Ceilings& most = call.request.ceilings;
-  if (most.max_steps > 0) r.request.ceilings["max_steps"] = most.max_steps;
-  if (most.max_width > 0) r.request.ceilings["max_width"] = most.max_width;
-  if (most.max_union > 0) r.request.ceilings["max_union"] = most.max_union;
-  r.request.facts_digest = facts_digest(call.facts);
-  r.shape.attention = call.shape;
-  r.shape.scale = call.shape.scale_or_default();
-  r.shape.dtype = dtype_word(call.forward.q.dtype);
-  r.shape.layout = layout_of(call.forward.q);
-  r.shape.sink_logits = call.forward.sink_logits.has_value();
-  if (options.input_digests) r.inputs.digests = digests_of(call);
-  r.contract = contract->key;
-  r.plan_digest = plan_digest(plan);
-  r.pairs_legal = legal_pairs(plan, call.shape.heads);
+  auto started =
+      tell_asked({.request = call.request,
+                  .facts = call.facts,
+                  .plan = plan,
+                  .shape = call.shape,
+                  .dtype = call.forward.q.dtype,
+                  .sink_logits = call.forward.sink_logits.has_value(),
+                  .backward = call.backward != nullptr,
+                  .lane = options.lane,
+                  .fallback = options.fallback});
+  if (!started) return started;
+  started->lane.source = options.lane ? "caller" : "default";
+  started->shape.layout = layout_of(call.forward.q);
+  if (options.input_digests) started->inputs.digests = digests_of(call);
   auto routing = given_routing(call.request, call.facts, plan);
   if (!routing) return routing.error();
-  r.routing = *routing;
-  return r;
+  started->routing = *routing;
+  return started;
 }
 
 // One array of a call, as it must be.
@@ -166,9 +147,7 @@ Result<void> check_call(const RunCall& c) {
                      a.name, r.batch, a.heads, a.tokens, a.dim, t.batch,
                      t.heads, t.tokens, t.dim, t.data ? "" : " without data");
     }
-    const bool is_float = t.dtype == Dtype::f32 || t.dtype == Dtype::bf16 ||
-                          t.dtype == Dtype::f16;
-    if (!is_float || t.dtype != f.q.dtype) {
+    if (!is_float_dtype(t.dtype) || t.dtype != f.q.dtype) {
       return invalid("run",
                      "arrays must be of one type, F32, BF16 or F16, "
                      "found {} for {}",
@@ -202,20 +181,6 @@ struct AttentionRunner::State {
   // Open xla lanes by method: dispatch may choose any.
   std::array<LaneOptions, 3> lanes;
 
-  Result<Choice> pick(const RequestFeatures& features, const PlanFacts& plan) {
-    if (!machine) {
-      machine = options.machine ? *options.machine
-                                : this_machine(!options.gate.rows.empty());
-    }
-    if (options.lane) return by_name(*options.lane, features, *machine);
-    auto choice = choose(features, plan, *machine, options.gate);
-    if (!choice && !machine->asked_plugins && !options.machine) {
-      machine = this_machine(true);
-      choice = choose(features, plan, *machine, options.gate);
-    }
-    return choice;
-  }
-
   LaneOptions& lane_options(const Choice& choice) {
     XlaOptions xla = options.xla;
     if (!options.lane && !choice.plugin.empty()) {
@@ -237,6 +202,7 @@ struct AttentionRunner::State {
 AttentionRunner::AttentionRunner(AttentionOptions options)
     : state_(std::make_unique<State>()) {
   state_->options = std::move(options);
+  state_->machine = state_->options.machine;
 }
 AttentionRunner::AttentionRunner(AttentionRunner&&) noexcept = default;
 AttentionRunner& AttentionRunner::operator=(AttentionRunner&&) noexcept =
@@ -253,7 +219,9 @@ Result<AttentionRun> AttentionRunner::run(const RunCall& call) {
   if (!planned) return planned.error();
   if (auto e = check_call(call); !e) return e.error();
   const RequestFeatures features = features_of_call(call, options);
-  auto choice = state_->pick(features, plan_facts(out.plan));
+  auto choice = pick_lane({options.lane, options.fallback, options.gate},
+                          features, plan_facts(out.plan),
+                          options.machine.has_value(), state_->machine);
   if (!choice) return choice.error();
   out.choice = std::move(*choice);
   auto receipt = start(call, options, out.plan);

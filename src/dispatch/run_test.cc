@@ -110,6 +110,25 @@ TEST(RunAttention, GivesOutputsAndAReceipt) {
       "caller");
 }
 
+TEST(RunAttention, AllowedLanesStepInWhereTheRulesKnowNone) {
+  Batch batch;
+  batch.shape.scale = 1e31;  // its scores fit fp64 alone
+  const auto strict = run_attention(batch.call());
+  ASSERT_FALSE(strict.ok());
+  EXPECT_EQ(strict.error().kind, ErrorKind::unavailable);
+  AttentionOptions options;
+  options.fallback = {LaneId::reference};
+  const auto ran = run_attention(batch.call(), options);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(ran->executed, LaneId::reference);
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lane"]["requested"], "auto");
+  EXPECT_EQ(r["choice"]["reason"], "no lane of the rules can run it");
+  EXPECT_TRUE(
+      r["fallback"].get<std::string>().starts_with("cpu did not start: "))
+      << r["fallback"];
+}
+
 TEST(RunAttention, BackwardAndInputDigestsOnRequest) {
   Batch batch;
   const BackwardTensors backward = batch.backward();

@@ -4,7 +4,11 @@
 #include <sys/utsname.h>
 
 #include "base/fail.h"
+#include "dispatch/words.h"
+#include "receipt/digests.h"
 #include "receipt/machine.h"
+#include "tessera/contract.h"
+#include "tessera/version.h"
 
 namespace tessera {
 namespace {
@@ -51,6 +55,47 @@ Receipt::Machine tell(const Machine& m) {
   return out;
 }
 
+Receipt::Plugin tell(const XlaPlace& place, int64_t number) {
+  return {place.plugin,           place.api,    place.platform,
+          place.platform_version, place.device, number};
+}
+
+Receipt::RequestWords tell(const Request& request) {
+  Receipt::RequestWords out;
+  for (const Mask& mask : request.masks) out.masks.push_back(to_string(mask));
+  out.batch = request.batch;
+  out.q_len = request.q_len;
+  out.kv_len = request.kv_len;
+  out.tile = request.tile;
+  const Ceilings& most = request.ceilings;
+  if (most.max_steps > 0) out.ceilings["max_steps"] = most.max_steps;
+  if (most.max_width > 0) out.ceilings["max_width"] = most.max_width;
+  if (most.max_union > 0) out.ceilings["max_union"] = most.max_union;
+  return out;
+}
+
+Result<Receipt> tell_asked(const AskedRun& asked) {
+  auto contract = make_contract(asked.request, asked.facts, asked.plan);
+  if (!contract) return contract.error();
+  Receipt out;
+  out.version = kVersion;
+  out.lane.requested = asked.lane ? to_string(*asked.lane) : "auto";
+  for (const LaneId lane : asked.fallback) {
+    out.lane.fallback_allowed.emplace_back(to_string(lane));
+  }
+  out.backward = asked.backward;
+  out.request = tell(asked.request);
+  out.request.facts_digest = facts_digest(asked.facts);
+  out.shape.attention = asked.shape;
+  out.shape.scale = asked.shape.scale_or_default();
+  out.shape.dtype = dtype_word(asked.dtype);
+  out.shape.sink_logits = asked.sink_logits;
+  out.contract = contract->key;
+  out.plan_digest = plan_digest(asked.plan);
+  out.pairs_legal = legal_pairs(asked.plan, asked.shape.heads);
+  return out;
+}
+
 void tell_run(const Executed& executed, const LaneOptions& options,
               Receipt& r) {
   const LaneRun& ran = executed.run;
@@ -74,9 +119,7 @@ void tell_run(const Executed& executed, const LaneOptions& options,
   std::string platform;
   if (const XlaPlace* place = place_of(executed.lane, options)) {
     platform = place->platform;
-    r.plugin = Receipt::Plugin{place->plugin,   place->api,
-                               place->platform, place->platform_version,
-                               place->device,   options.xla.device};
+    r.plugin = tell(*place, options.xla.device);
     if (platform != "cpu") r.device = place->device;
   }
   if (executed.lane == LaneId::xla) r.method = to_string(options.xla.method);

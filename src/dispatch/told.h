@@ -1,7 +1,9 @@
 // dispatch/told.h: a choice and a machine as a receipt tells them, and back.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/json_read.h"
@@ -13,6 +15,28 @@ namespace tessera {
 
 Receipt::Choice tell(const Choice& choice);
 Receipt::Machine tell(const Machine& machine);
+// `number`: of the device among the plugin's.
+Receipt::Plugin tell(const XlaPlace& place, int64_t number);
+
+// A request's masks, lengths, tile and ceilings.
+Receipt::RequestWords tell(const Request& request);
+
+// What was asked for, and planned.
+struct AskedRun {
+  const Request& request;
+  const Facts& facts;
+  const Plan& plan;
+  const AttentionShape& shape;
+  Dtype dtype;
+  bool sink_logits = false;
+  bool backward = false;
+  const std::optional<LaneId>& lane;
+  std::span<const LaneId> fallback;
+};
+
+// A receipt before anything ran. The caller adds who asked, the layout and the
+// inputs.
+Result<Receipt> tell_asked(const AskedRun& asked);
 
 // What ran, by the lane's own counts, its family and its plugin.
 void tell_run(const Executed& executed, const LaneOptions& options,

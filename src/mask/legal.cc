@@ -188,10 +188,14 @@ std::string Legality::State::why(const Expr& e, const Names& names,
     case Atom::routed: {
       const int64_t block = e.atom == Atom::blocks ? e.a : e.b;
       const int32_t* picks = bound.picks_of(p.b, p.h, p.q);
+      std::vector<int32_t> used;  // without slots that hold none
+      std::copy_if(picks, picks + bound.picks_k, std::back_inserter(used),
+                   [](int32_t pick) { return pick >= 0; });
       const bool shared = bound.meaning == RouteMeaning::tile_union;
-      return fmt::format("key in block {}, {} picked {}", p.k / block,
-                         shared ? "its tile row" : "query",
-                         fmt::join(picks, picks + bound.picks_k, " "));
+      return fmt::format(
+          "key in block {}, {} picked {}", p.k / block,
+          shared ? "its tile row" : "query",
+          used.empty() ? "none" : fmt::to_string(fmt::join(used, " ")));
     }
     default:
       return {};

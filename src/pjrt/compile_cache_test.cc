@@ -22,6 +22,7 @@
 #include "base/files.h"
 #include "pjrt/identity.h"
 #include "tests/plugins.h"
+#include "tests/temp_folder.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -63,17 +64,12 @@ ProgramKey key_of(int factor) {
 class CompileCacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = fs::temp_directory_path() / "tessera-programs-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
     options_.folder = root_ / "cache";
     auto plugin = real_plugin("xla_cpu_pjrt");
     if (is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
     ASSERT_TRUE(plugin.ok()) << plugin.error().message;
     open(**plugin);
   }
-  void TearDown() override { fs::remove_all(root_); }
-
   void open(const Plugin& plugin) {
     auto client = open_client(plugin, {{"cpu_device_count", int64_t{2}}});
     ASSERT_TRUE(client.ok()) << client.error().message;
@@ -178,7 +174,8 @@ class CompileCacheTest : public ::testing::Test {
     return child;
   }
 
-  fs::path root_;
+  const testing::TempFolder temp_;
+  const fs::path root_ = temp_.path();
   CacheOptions options_;
   const Client* client_ = nullptr;
   const Device* device_ = nullptr;

@@ -15,10 +15,8 @@ constexpr int64_t kQueriesPerTask = 256;
 // Does any valid key lie in the block?
 bool has_key(const RouteRow& row, int64_t block, int64_t size) {
   const int64_t begin = block * size;
-  const auto it = std::upper_bound(
-      row.runs.begin(), row.runs.end(), begin,
-      [](int64_t k, const DocumentRun& run) { return k < run.end; });
-  return it != row.runs.end() && it->begin < begin + size;
+  const size_t run = row.run_from(begin);
+  return run < row.runs.size() && row.runs[run].begin < begin + size;
 }
 
 // The first that is not below `block`.

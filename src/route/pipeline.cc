@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/isa.h"
+#include "base/tensor_rows.h"
 #include "base/threads.h"
 #include "base/trace.h"
 #include "mask/bind.h"
@@ -27,13 +28,9 @@ constexpr int64_t kMostHeads = int64_t{1} << 16;
 // Scores that wait to be chosen from, over all tiles of a group.
 constexpr int64_t kGroupScores = int64_t{1} << 21;
 
-bool is_float(Dtype d) {
-  return d == Dtype::f32 || d == Dtype::bf16 || d == Dtype::f16;
-}
-
 Result<void> check_tensor(std::string_view name, const TensorView& t,
                           int64_t batch, int64_t tokens) {
-  if (t.data == nullptr || !is_float(t.dtype)) {
+  if (t.data == nullptr || !is_float_dtype(t.dtype)) {
     return invalid("route", "{} must be an array of F32, BF16 or F16, found {}",
                    name, t.data == nullptr ? "none" : to_string(t.dtype));
   }

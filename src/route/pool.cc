@@ -10,14 +10,6 @@
 namespace tessera {
 namespace {
 
-// The first run that ends behind `key`.
-size_t run_from(const std::vector<DocumentRun>& runs, int64_t key) {
-  const auto it = std::upper_bound(
-      runs.begin(), runs.end(), key,
-      [](int64_t k, const DocumentRun& run) { return k < run.end; });
-  return static_cast<size_t>(it - runs.begin());
-}
-
 // Adds keys [begin, end) of (b, h) to `sum`.
 void add_keys(const TensorView& k, int64_t b, int64_t h, int64_t begin,
               int64_t end, float* scratch, float* sum) {
@@ -42,7 +34,7 @@ PooledRow find_pooled_keys(const RouteRow& row, int64_t kv_len,
     const int64_t begin = index * c.stride;
     const int64_t end = begin + c.compression;
     const size_t base = found.size();
-    for (size_t r = run_from(row.runs, begin);
+    for (size_t r = row.run_from(begin);
          r < row.runs.size() && row.runs[r].begin < end; ++r) {
       const DocumentRun& run = row.runs[r];
       const auto d = static_cast<size_t>(run.document);
@@ -101,7 +93,7 @@ void pool_keys(const std::vector<RouteRow>& rows, const TensorView& k,
       const PooledKey& key = out.keys[static_cast<size_t>(i)];
       float* sum = out.values.data() + (part.head * keys + i) * k.dim;
       const int64_t end = int64_t{key.last} + 1;
-      for (size_t r = run_from(row.runs, key.first);
+      for (size_t r = row.run_from(key.first);
            r < row.runs.size() && row.runs[r].begin < end; ++r) {
         const DocumentRun& run = row.runs[r];
         if (run.document != document) continue;

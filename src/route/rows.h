@@ -2,6 +2,7 @@
 // each query belongs to, and the blocks in which a document has keys.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -37,6 +38,12 @@ struct RouteRow {
     const auto d = static_cast<size_t>(document);
     return {blocks.data() + block_start[d],
             static_cast<size_t>(block_start[d + 1] - block_start[d])};
+  }
+  // The first run that ends behind `key`.
+  size_t run_from(int64_t key) const {
+    return static_cast<size_t>(
+        std::ranges::upper_bound(runs, key, {}, &DocumentRun::end) -
+        runs.begin());
   }
 };
 

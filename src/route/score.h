@@ -90,7 +90,7 @@ struct TileScores {
 
 // Memory that scoring reuses.
 struct ScoreScratch {
-  std::vector<float> queries, dots, row, sum;
+  std::vector<float> queries, dots, row;
 };
 
 // `heads` are the query heads whose scores are added, ascending; `end` cuts

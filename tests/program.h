@@ -1,0 +1,41 @@
+// tests/program.h: tests that run the program as a user does: arguments in, an
+// exit code and text out, and a folder for files.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/program.h"
+#include "tests/temp_folder.h"
+
+namespace tessera::testing {
+
+using Arguments = std::vector<std::string>;
+
+class Program : public ::testing::Test {
+ protected:
+  // What it prints is left in out_ and err_, its exit code in code_ too.
+  int program(const Arguments& arguments) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    code_ = cli::run_program(arguments);
+    err_ = ::testing::internal::GetCapturedStderr();
+    out_ = ::testing::internal::GetCapturedStdout();
+    return code_;
+  }
+  // The arguments that all calls have, and more.
+  int program(Arguments arguments, const Arguments& more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return program(arguments);
+  }
+
+  std::string file(const std::string& name) const { return folder_.file(name); }
+
+  const TempFolder folder_;
+  int code_ = -1;
+  std::string out_, err_;
+};
+
+}  // namespace tessera::testing
