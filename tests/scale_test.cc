@@ -8,6 +8,7 @@
 
 #include "tessera/legal.h"
 #include "tessera/plan.h"
+#include "tessera/route.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 
@@ -156,6 +157,47 @@ TEST(Scale, PackedCausalDocumentsAreTriangles) {
   }
   EXPECT_EQ(plan_with(c, {256, 256}).legal_pairs[0], pairs);
   EXPECT_EQ(plan_with(c, {509, 131}).legal_pairs[0], pairs);
+}
+
+// Routing of thousands of documents that take turns, in closed form: each has a
+// key in every sixteenth block, so its n-th query has n blocks to score.
+TEST(Scale, RoutingOfInterleavedDocumentsIsCounted) {
+  constexpr int64_t kTokens = 1 << 16;
+  constexpr int64_t kDocuments = 4096;
+  constexpr int64_t kKeys = kTokens / kDocuments;
+  constexpr int64_t kDim = 8;
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    ids.push_back(static_cast<int32_t>(t % kDocuments));
+  }
+  Random random(3);
+  std::vector<float> q, k;
+  for (int64_t i = 0; i < kTokens * kDim; ++i) {
+    q.push_back(static_cast<float>(below(random, 9)) - 4);
+    k.push_back(static_cast<float>(below(random, 9)) - 4);
+  }
+  Request request;
+  request.masks = {*make_mask(causal() & documents() & routed(3, 256))};
+  request.q_len = request.kv_len = kTokens;
+  Facts facts;
+  facts.doc_ids = ids;
+  RouteInputs in;
+  in.q = TensorView::bhsd(q.data(), Dtype::f32, 1, 1, kTokens, kDim);
+  in.k = TensorView::bhsd(k.data(), Dtype::f32, 1, 1, kTokens, kDim);
+  RouteSettings settings = moba_settings(3, 256);
+  settings.query_tile = kDocuments;  // one query of each document
+  std::vector<int32_t> alone;
+  for (const RouteRule rule : {RouteRule::kv_head, RouteRule::query_tile}) {
+    settings.rule = rule;
+    auto r = route(request, facts, in, settings);
+    ASSERT_TRUE(r) << r.error().message;
+    EXPECT_EQ(r->counts.pooled_keys, kTokens);
+    EXPECT_EQ(r->counts.scores, kDocuments * kKeys * (kKeys + 1) / 2);
+    EXPECT_EQ(r->counts.picks, kDocuments * (1 + 2 + 3 * (kKeys - 2)));
+    EXPECT_EQ(r->counts.removed_future, 0);
+    if (alone.empty()) alone = r->picks;
+    EXPECT_EQ(r->picks, alone);
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,10 +52,11 @@ struct RouteSettings {
   // Scores groups of `meta_ratio` blocks first, then the blocks of the best.
   bool hierarchical = false;
   int64_t meta_ratio = 8;
-  int64_t top_metas = 16;
+  int64_t top_metas = 16;  // groups that a query keeps, of those there are
   // Routing tiles from the future are not scored. Off: they are, to no effect.
   bool windowed = true;
-  // Illegal picks are an error instead of being removed and counted.
+  // Given picks that are illegal are an error instead of being removed and
+  // counted. A tile's pick is illegal where no query of the tile may follow it.
   bool strict = false;
   UnionMethod union_method = UnionMethod::bitmap;
   RouteMeaning meaning = RouteMeaning::exact;
@@ -103,9 +105,13 @@ struct RouteOptions {
   std::function<void(RouteStage)> after;
   // The last stage that runs; what later ones would fill stays empty.
   RouteStage until = RouteStage::expand;
+  // Bytes that it may take beside its inputs. More is an error, before the work
+  // that would take them.
+  int64_t memory = std::numeric_limits<int64_t>::max();
 };
 
-// Of one batch row: pooled keys and routing tiles are counted once, not a head.
+// Over all batch rows. Pooled keys and routing tiles are counted once for all
+// heads.
 struct RouteCounts {
   int64_t pooled_keys = 0;
   int64_t routing_tiles = 0;         // query tiles x routing tiles
@@ -116,7 +122,7 @@ struct RouteCounts {
   int64_t removed_documents = 0;  // across documents
   int64_t removed_future = 0;
   int64_t union_blocks = 0;  // over all tile rows
-  int64_t tile_rows = 0;     // over all batch rows and heads
+  int64_t tile_rows = 0;     // of all heads
 
   bool operator==(const RouteCounts&) const = default;
 };

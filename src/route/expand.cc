@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "base/threads.h"
+#include "route/tasks.h"
 
 namespace tessera {
 
@@ -24,7 +24,7 @@ std::vector<int32_t> expand_unions(const PickSizes& s, const PickUnions& unions,
       std::fill(to + from.size(), to + k, -1);
     }
   };
-  parallel_for(s.batch * s.heads * unions.tiles, threads, work, "expand");
+  run_tasks(s.batch * s.heads * unions.tiles, threads, work, "expand");
   return out;
 }
 
@@ -40,16 +40,16 @@ Result<std::vector<uint8_t>> dense_picks(const RouteResult& result,
                                          int64_t q_len, int64_t kv_len,
                                          int64_t batch_row, int64_t head) {
   constexpr int64_t kMostBytes = int64_t{1} << 30;
-  const int64_t list = batch_row * result.heads + head;
   const auto values = static_cast<int64_t>(result.picks.size());
   if (q_len < 1 || kv_len < 1 || batch_row < 0 || head < 0 ||
       head >= result.heads || result.k < 1 ||
-      list >= values / result.k / q_len) {
+      batch_row >= values / result.k / q_len / result.heads) {
     return invalid("route",
                    "a view must be of a list of the picks, found batch row {} "
                    "and head {} of {} queries",
                    batch_row, head, q_len);
   }
+  const int64_t list = batch_row * result.heads + head;
   const int64_t blocks = ceil_div(kv_len, result.settings.block);
   if (blocks > kMostBytes / q_len) {
     return over_limit("route",

@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "base/threads.h"
+#include "route/tasks.h"
 
 namespace tessera {
 namespace {
@@ -124,7 +124,7 @@ Removed remove_illegal(const std::vector<RouteRow>& rows, const PickSizes& s,
       std::fill(of + kept, of + s.k, -1);
     }
   };
-  parallel_for(tasks, threads, work, "legality");
+  run_tasks(tasks, threads, work, "legality");
   Removed all;
   for (const Removed& r : removed) {
     for (size_t i = 0; i < 3; ++i) all.count[i] += r.count[i];
@@ -133,15 +133,54 @@ Removed remove_illegal(const std::vector<RouteRow>& rows, const PickSizes& s,
   return all;
 }
 
-Error illegal_pick(const Removed::Pick& p) {
+Removed illegal_tile_picks(const std::vector<RouteRow>& rows,
+                           const PickSizes& s, int64_t query_tile,
+                           const Picks& picks) {
+  Removed out;
+  const int64_t tiles = ceil_div(s.q_len, query_tile);
+  const auto k = static_cast<size_t>(picks.k);
+  for (size_t at = 0; at < picks.blocks.size(); ++at) {
+    const int32_t block = picks.blocks[at];
+    if (block < 0) continue;
+    const auto of = static_cast<int64_t>(at / k);
+    const int64_t tile = of % tiles;
+    const int64_t list = of / tiles;
+    const int64_t b = list / s.heads;
+    const int64_t begin = tile * query_tile;
+    // The last queries see most. One that sees no key says nothing of others.
+    std::optional<Illegal> why;
+    for (int64_t q = std::min(s.q_len, begin + query_tile); q-- > begin;) {
+      const auto fault = fault_of(rows[static_cast<size_t>(b)], q, block, s);
+      if (!fault) {
+        why.reset();
+        break;
+      }
+      if (!why || *why == Illegal::invalid) why = fault;
+    }
+    if (!why) continue;
+    ++out.count[static_cast<size_t>(*why)];
+    if (!out.first) out.first = {*why, b, list % s.heads, tile, block};
+  }
+  return out;
+}
+
+Error illegal_pick(const Removed::Pick& p, std::string_view of) {
   constexpr std::string_view kRules[] = {
       "a pick must hold a valid key for a query that sees keys",
       "a pick must hold a key of the query's document",
       "a pick must not be from the future"};
   return invalid("route",
-                 "{}, found block {} for query {} of batch row {}, head {}",
-                 kRules[static_cast<size_t>(p.why)], p.block, p.query,
+                 "{}, found block {} for {} {} of batch row {}, head {}",
+                 kRules[static_cast<size_t>(p.why)], p.block, of, p.query,
                  p.batch_row, p.head);
+}
+
+Result<void> check_pick_heads(int64_t found, int64_t kv_heads, int64_t heads) {
+  if (found == 1 || found == kv_heads || found == heads) return {};
+  return invalid("route",
+                 "picks must be of 1 head, the {} KV heads or the {} query "
+                 "heads, found {} heads",
+                 kv_heads, heads, found);
 }
 
 }  // namespace tessera

@@ -36,6 +36,8 @@ struct Removed {
     int32_t block = 0;
   };
   std::optional<Pick> first;
+
+  int64_t all() const { return count[0] + count[1] + count[2]; }
 };
 
 // A pick of another router must be a block number from -1 on below the blocks,
@@ -49,7 +51,16 @@ Removed remove_illegal(const std::vector<RouteRow>& rows,
                        const PickSizes& sizes, int threads,
                        std::vector<int32_t>& picks);
 
-// "[route] ..." of the first that was removed.
-Error illegal_pick(const Removed::Pick& pick);
+// The picks of whole query tiles that no query of their tile may follow; the
+// fault is the last query's. `query` of one is the number of its tile.
+Removed illegal_tile_picks(const std::vector<RouteRow>& rows,
+                           const PickSizes& sizes, int64_t query_tile,
+                           const Picks& picks);
+
+// "[route] ..." of the first that was removed; `of` is whose picks they are.
+Error illegal_pick(const Removed::Pick& pick, std::string_view of = "query");
+
+// Given picks are of 1 head, the KV heads or the query heads.
+Result<void> check_pick_heads(int64_t found, int64_t kv_heads, int64_t heads);
 
 }  // namespace tessera

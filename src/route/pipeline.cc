@@ -1,5 +1,6 @@
 // route/pipeline.cc: the stages of routing, one after another.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/fail.h"
@@ -12,9 +13,11 @@
 #include "route/expand.h"
 #include "route/legality.h"
 #include "route/pool.h"
+#include "route/room.h"
 #include "route/rows.h"
 #include "route/score.h"
 #include "route/settings.h"
+#include "route/tasks.h"
 #include "route/top_n.h"
 #include "route/unions.h"
 #include "route/window.h"
@@ -25,8 +28,8 @@ namespace {
 
 constexpr int64_t kMostDim = int64_t{1} << 16;
 constexpr int64_t kMostHeads = int64_t{1} << 16;
-// Scores that wait to be chosen from, over all tiles of a group.
-constexpr int64_t kGroupScores = int64_t{1} << 21;
+// Farthest number of an array from its first.
+constexpr int64_t kMostReach = int64_t{1} << 60;
 
 Result<void> check_tensor(std::string_view name, const TensorView& t,
                           int64_t batch, int64_t tokens) {
@@ -42,14 +45,23 @@ Result<void> check_tensor(std::string_view name, const TensorView& t,
                    name, batch, tokens, kMostHeads, kMostDim, t.batch, t.heads,
                    t.tokens, t.dim);
   }
-  // No stride may leave the array's heads and rows on top of one another, or
-  // reach farther than an index can.
+  // A stride of 0 is one row for all; none may reach farther than an index can.
   constexpr int64_t kMostStride = int64_t{1} << 50;
-  for (const int64_t stride : {t.batch_stride, t.head_stride, t.token_stride}) {
+  int64_t reach = t.dim;
+  for (const auto& [count, stride] :
+       {std::pair(t.batch, t.batch_stride), std::pair(t.heads, t.head_stride),
+        std::pair(t.tokens, t.token_stride)}) {
     if (stride < 0 || stride > kMostStride) {
       return invalid("route", "strides of {} must be from 0 to {}, found {}",
                      name, kMostStride, stride);
     }
+    int64_t part = 0;
+    if (__builtin_mul_overflow(count - 1, stride, &part) ||
+        part > kMostReach - reach) {
+      return invalid("route", "{} must reach {} numbers at most, found more",
+                     name, kMostReach);
+    }
+    reach += part;
   }
   return {};
 }
@@ -67,9 +79,7 @@ class Router {
   Router(const Request& request, const RouteInputs& inputs,
          const RouteSettings& settings, const RouteOptions& options)
       : request_(request), in_(inputs), s_(settings), options_(options) {
-    threads_ =
-        std::clamp(options.threads > 0 ? options.threads : machine_threads(), 1,
-                   kMaxThreads);
+    threads_ = route_threads(options.threads);
     out_.settings = settings;
   }
 
@@ -112,13 +122,16 @@ class Router {
       if (in_.metas) {
         return invalid("route", "given picks take no metas, found both");
       }
-      return {};
+      if (!in_.q || !in_.k) return {};
+      const Picks& given = in_.picks ? *in_.picks : *in_.tile_picks;
+      return check_pick_heads(given.heads, in_.k->heads, in_.q->heads);
     }
     if (!in_.q || !in_.k) {
       return invalid("route", "routing needs q and k, or picks, found no {}",
                      in_.q ? "k" : "q");
     }
-    return check_arrays();
+    if (auto e = check_arrays(); !e) return e;
+    return check_metas();
   }
 
   // Where the masks name picks, they name these.
@@ -156,7 +169,7 @@ class Router {
       return invalid("route", "kv_heads must divide heads, found {} for {}",
                      k.heads, q.heads);
     }
-    out_.heads = s_.rule == RouteRule::query_head ? q.heads : k.heads;
+    out_.heads = heads_of(s_.rule, shape());
     return set_slots(s_.top);
   }
 
@@ -171,6 +184,18 @@ class Router {
     }
     out_.k = k;
     return {};
+  }
+
+  RouteShape shape() const { return {in_.q->heads, in_.k->heads, in_.q->dim}; }
+
+  // Of all that is made, before it is.
+  Result<void> take_room(double bytes) {
+    room_ += bytes;
+    if (room_ <= static_cast<double>(options_.memory)) return {};
+    return over_limit("route",
+                      "pooled keys, scores and picks must fit {} bytes of "
+                      "memory, found {:.4g} bytes for them",
+                      options_.memory, room_);
   }
 
   PickSizes sizes() const {
@@ -190,6 +215,7 @@ class Router {
     if (!e) return e;
     out_.heads = given.heads;
     if (auto f = set_slots(given.k); !f) return f;
+    if (auto f = take_room(pick_bytes(sizes(), s_.query_tile)); !f) return f;
     const auto k = static_cast<size_t>(out_.k);
     out_.picks.resize(
         static_cast<size_t>(request_.batch * out_.heads * request_.q_len) * k);
@@ -210,13 +236,21 @@ class Router {
 
   Result<void> route_queries() {
     const TensorView& k = *in_.k;
+    if (in_.metas) {
+      metas_k_ = in_.metas->k;
+    } else if (s_.hierarchical) {
+      metas_k_ = metas_kept(request_, s_);
+    }
+    cut_ = score_cut(request_, rows_, s_, metas_k_, threads_);
+    auto e = take_room(route_bytes(request_, rows_, s_, shape(), threads_));
+    if (!e) return e;
     fine_.compression = {s_.compression, s_.stride};
     fine_.block = s_.block;
-    out_.counts.pooled_keys = prepare(fine_, k);
+    if (auto f = prepare(fine_, k); !f) return f;
     if (s_.hierarchical) {
       coarse_.block = s_.block * s_.meta_ratio;
       coarse_.compression = {coarse_.block, coarse_.block};
-      out_.counts.pooled_keys += prepare(coarse_, k);
+      if (auto f = prepare(coarse_, k); !f) return f;
     }
     done(RouteStage::pool);
     if (!wants(RouteStage::window)) return {};
@@ -229,7 +263,6 @@ class Router {
     }
     done(RouteStage::window);
     if (!wants(RouteStage::coarse)) return {};
-    if (auto e = check_metas(); !e) return e;
     if (wants(RouteStage::top_n)) {
       out_.picks.assign(static_cast<size_t>(request_.batch * out_.heads *
                                             request_.q_len * out_.k),
@@ -238,13 +271,18 @@ class Router {
     return score_groups();
   }
 
-  int64_t prepare(Level& level, const TensorView& k) const {
+  Result<void> prepare(Level& level, const TensorView& k) {
     std::vector<PooledRow> pooled;
-    int64_t count = 0;
     for (const RouteRow& row : rows_) {
-      pooled.push_back(
-          find_pooled_keys(row, request_.kv_len, level.compression));
-      count += static_cast<int64_t>(pooled.back().keys.size());
+      const int64_t count = count_pooled_keys(row, level.compression);
+      if (count > kMostPooledKeys) {
+        return over_limit("route",
+                          "pooled keys of a batch row must be at most {}, "
+                          "found {}",
+                          kMostPooledKeys, count);
+      }
+      pooled.push_back(find_pooled_keys(row, level.compression));
+      out_.counts.pooled_keys += count;
     }
     pool_keys(rows_, k, threads_, pooled);
     for (PooledRow& row : pooled) {
@@ -252,7 +290,7 @@ class Router {
           pack_score_keys(row, level.compression, level.block, k.heads, k.dim));
       row = {};
     }
-    return count;
+    return {};
   }
 
   void set_windows(Level& level, int64_t kv_tile) const {
@@ -273,16 +311,16 @@ class Router {
           s_.hierarchical ? to_string(s_.rule) : "exhaustive routing");
     }
     PickSizes of = sizes();
-    of.block = coarse_.block;
+    of.block = s_.block * s_.meta_ratio;
     if (auto e = check_picks(*in_.metas, of, "metas", "query"); !e) return e;
     if (in_.metas->heads == out_.heads) return {};
     return invalid("route", "metas must have {} heads, found {}", out_.heads,
                    in_.metas->heads);
   }
 
-  // One tile of queries and one head that picks.
+  // Queries [begin, end) of one tile and one head that picks.
   struct Job {
-    int64_t batch_row = 0, head = 0, tile = 0;
+    int64_t batch_row = 0, head = 0, tile = 0, begin = 0, end = 0;
     std::vector<RoutingQuery> queries;
     TileScores scores;
     std::vector<int32_t> metas;  // [queries, metas_k]
@@ -293,23 +331,20 @@ class Router {
     ScoreScratch scratch;
     TileScores scores;
     std::vector<int32_t> forced;
+    std::vector<size_t> place;
     TopScratch top, top_metas;
   };
 
   // Groups of jobs bound the memory that scores take.
   Result<void> score_groups() {
-    const int64_t jobs = request_.batch * out_.heads * tiles();
-    const int64_t blocks = ceil_div(request_.kv_len, s_.block);
-    const int64_t queries = std::min(s_.query_tile, request_.q_len);
-    const int64_t size = std::clamp<int64_t>(
-        kGroupScores / std::max<int64_t>(blocks * queries, 1), 2 * threads_,
-        4096);
+    const int64_t jobs = request_.batch * out_.heads * tiles() * cut_.parts;
+    const int64_t size = cut_.group;
     std::vector<Job> group(static_cast<size_t>(std::min(size, jobs)));
     std::vector<Worker> workers(static_cast<size_t>(threads_));
     for (int64_t first = 0; first < jobs; first += size) {
       const int64_t count = std::min(size, jobs - first);
       const auto each = [&](auto&& work, const char* name) {
-        parallel_for(
+        run_tasks(
             count, threads_,
             [&](int64_t i, int worker) {
               work(group[static_cast<size_t>(i)],
@@ -348,9 +383,15 @@ class Router {
   }
 
   void begin(int64_t number, Job& job) const {
-    job.tile = number % tiles();
-    job.head = number / tiles() % out_.heads;
-    job.batch_row = number / tiles() / out_.heads;
+    const int64_t part = number % cut_.parts;
+    const int64_t tile = number / cut_.parts;
+    job.tile = tile % tiles();
+    job.head = tile / tiles() % out_.heads;
+    job.batch_row = tile / tiles() / out_.heads;
+    const int64_t first = job.tile * s_.query_tile;
+    const int64_t end = std::min(request_.q_len, first + s_.query_tile);
+    job.begin = std::min(end, first + part * cut_.queries);
+    job.end = std::min(end, job.begin + cut_.queries);
     job.products = 0;
   }
 
@@ -372,11 +413,9 @@ class Router {
   const RouteRow& row_of(const Job& job) const {
     return rows_[static_cast<size_t>(job.batch_row)];
   }
-  void find_queries(Job& job) const {
-    const int64_t begin = job.tile * s_.query_tile;
+  void find_queries(Job& job, Worker& w) const {
     job.queries =
-        routing_queries(row_of(job), s_.rule, begin,
-                        std::min(request_.q_len, begin + s_.query_tile));
+        routing_queries(row_of(job), s_.rule, job.begin, job.end, w.place);
   }
 
   static Error nan_error(const TileScores::Nan& nan, std::string_view what,
@@ -396,8 +435,8 @@ class Router {
   }
 
   void choose_metas(Job& job, Worker& w) const {
-    find_queries(job);
-    const int64_t k = in_.metas ? in_.metas->k : s_.top_metas;
+    find_queries(job, w);
+    const int64_t k = metas_k_;
     job.metas.assign(job.queries.size() * static_cast<size_t>(k), -1);
     if (in_.metas) {
       for (size_t i = 0; i < job.queries.size(); ++i) {
@@ -449,11 +488,10 @@ class Router {
 
   void score(Job& job, Worker& w) const {
     if (s_.hierarchical) {
-      const int64_t k = in_.metas ? in_.metas->k : s_.top_metas;
-      score_children(tile_of(fine_, job), {s_.meta_ratio, k, job.metas},
+      score_children(tile_of(fine_, job), {s_.meta_ratio, metas_k_, job.metas},
                      w.scratch, job.scores);
     } else {
-      find_queries(job);
+      find_queries(job, w);
       score_tile(tile_of(fine_, job), w.scratch, job.scores);
     }
     job.products += job.scores.products;
@@ -497,17 +535,7 @@ class Router {
     c.removed_invalid = removed.count[0];
     c.removed_documents = removed.count[1];
     c.removed_future = removed.count[2];
-    if (removed.first) {
-      const Error error = illegal_pick(*removed.first);
-      if (s_.strict) return error;
-      const bool given = in_.picks || in_.tile_picks;
-      if (given) {
-        const int64_t all =
-            c.removed_invalid + c.removed_documents + c.removed_future;
-        out_.warnings.push_back(
-            fmt::format("{} ({} removed in all)", error.message, all));
-      }
-    }
+    if (auto e = judge_given(removed); !e) return e;
     for (const int32_t p : out_.picks) c.picks += p >= 0;
     done(RouteStage::legality);
     if (!wants(RouteStage::unions)) return {};
@@ -523,6 +551,24 @@ class Router {
     return expand();
   }
 
+  // What another router should not have picked. Of a tile's picks each query
+  // may leave some to the others.
+  Result<void> judge_given(const Removed& removed) {
+    if (!in_.picks && !in_.tile_picks) return {};
+    const bool tiled = in_.tile_picks.has_value();
+    const Removed faults =
+        tiled
+            ? illegal_tile_picks(rows_, sizes(), s_.query_tile, *in_.tile_picks)
+            : removed;
+    if (!faults.first) return {};
+    const Error error =
+        illegal_pick(*faults.first, tiled ? "query tile" : "query");
+    if (s_.strict) return error;
+    out_.warnings.push_back(
+        fmt::format("{} ({} removed in all)", error.message, faults.all()));
+    return {};
+  }
+
   Result<void> expand() {
     out_.run_k = out_.k;
     if (s_.meaning == RouteMeaning::tile_union) {
@@ -534,6 +580,9 @@ class Router {
                           "found {} queries of {} blocks",
                           kMaxPicks, rows, k);
       }
+      const double bytes =
+          4 * static_cast<double>(rows) * static_cast<double>(k);
+      if (auto e = take_room(bytes); !e) return e;
       out_.run_k = k;
       out_.run_picks =
           expand_unions(sizes(), out_.unions, s_.query_tile, threads_);
@@ -550,6 +599,9 @@ class Router {
   Isa isa_ = Isa::portable;
   std::vector<RouteRow> rows_;
   Level fine_, coarse_;
+  int64_t metas_k_ = 0;  // slots of a query's metas; 0: there are none
+  ScoreCut cut_;
+  double room_ = 0;  // bytes, at most, of what has been made
   RouteResult out_;
 };
 
@@ -559,7 +611,14 @@ Result<RouteResult> route(const Request& request, const Facts& facts,
                           const RouteInputs& inputs,
                           const RouteSettings& settings,
                           const RouteOptions& options) {
-  return Router(request, inputs, settings, options).run(facts);
+  try {
+    return Router(request, inputs, settings, options).run(facts);
+  } catch (const std::bad_alloc&) {
+    return over_limit("route",
+                      "working memory must be there, found none left for [{}, "
+                      "{}] queries of {} keys",
+                      request.batch, request.q_len, request.kv_len);
+  }
 }
 
 }  // namespace tessera

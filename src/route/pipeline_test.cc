@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <random>
 
 #include "tessera/route.h"
@@ -237,6 +238,18 @@ TEST_F(Route, ArraysMustFitEachOther) {
   EXPECT_EQ(message(), "[route] kv_heads must divide heads, found 2 for 1");
 }
 
+// A stride may be as long as any, but not for so many rows.
+TEST_F(Route, ArraysEndWhereAnIndexCan) {
+  request_.q_len = 1 << 20;
+  const Ids offsets = {0};
+  facts_.q_offsets = offsets;
+  inputs_.q->tokens = 1 << 20;
+  inputs_.q->token_stride = int64_t{1} << 50;
+  EXPECT_EQ(message(),
+            "[route] q must reach 1152921504606846976 numbers at most, found "
+            "more");
+}
+
 TEST_F(Route, GivenPicksEnterAtLegality) {
   const Ids picks = given(9, 1, 2);
   inputs_ = {};
@@ -331,6 +344,169 @@ TEST_F(Route, MetasEnterBeforeTheirChildren) {
             "found them for exhaustive routing");
 }
 
+TEST_F(Route, MalformedMetasAreRefusedBeforeAnyWork) {
+  settings_.hierarchical = true;
+  Ids metas(32, 0);
+  metas[7] = 9;
+  inputs_.metas = Picks{metas, 1, 1};
+  RouteOptions options;
+  options.until = RouteStage::pool;
+  bool pooled = false;
+  options.after = [&](RouteStage) { pooled = true; };
+  auto r = run(options);
+  ASSERT_FALSE(r);
+  EXPECT_EQ(r.error().message,
+            "[route] metas must be from -1 to 0, found 9 for query 7 of batch "
+            "row 0, head 0");
+  EXPECT_FALSE(pooled);
+}
+
+// More groups than there are: all of them.
+TEST_F(Route, NoMoreMetasThanThereAre) {
+  settings_.hierarchical = true;
+  settings_.meta_ratio = 2;
+  settings_.top_metas = 4;
+  auto all = run();
+  ASSERT_TRUE(all) << all.error().message;
+  RouteOptions options;
+  options.memory = int64_t{1} << 23;  // 32 queries would keep twice as much
+  options.threads = 1;
+  settings_.top_metas = 65536;
+  auto r = run(options);
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_EQ(r->picks, all->picks);
+}
+
+// A tile that is scored in parts picks as small ones do.
+TEST_F(Route, LongTilesPickAsShortOnes) {
+  constexpr int64_t kTokens = 700;
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> q(2 * kTokens * 3), k(kTokens * 3);
+  for (float& x : q) x = normal(random);
+  for (float& x : k) x = normal(random);
+  Ids ids;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    ids.push_back(static_cast<int32_t>(t / 50 % 3));
+  }
+  facts_.doc_ids = ids;
+  request_.masks = {*parse_mask("causal & documents & routed(3, 4)")};
+  request_.q_len = request_.kv_len = kTokens;
+  inputs_.q = TensorView::bhsd(q.data(), Dtype::f32, 1, 2, kTokens, 3);
+  inputs_.k = TensorView::bhsd(k.data(), Dtype::f32, 1, 1, kTokens, 3);
+  for (const RouteRule rule : {RouteRule::kv_head, RouteRule::query_head}) {
+    for (const bool hierarchical : {false, true}) {
+      settings_.rule = rule;
+      settings_.hierarchical = hierarchical;
+      settings_.top_metas = 3;
+      settings_.query_tile = 32;
+      auto tiles = run();
+      ASSERT_TRUE(tiles) << tiles.error().message;
+      settings_.query_tile = 100000;
+      auto one = run();
+      ASSERT_TRUE(one) << one.error().message;
+      EXPECT_EQ(one->picks, tiles->picks);
+      EXPECT_EQ(one->counts.scores, tiles->counts.scores);
+      EXPECT_EQ(one->counts.tile_rows, one->heads);
+    }
+  }
+}
+
+TEST_F(Route, MemoryIsAskedForBeforeItIsTaken) {
+  RouteOptions options;
+  options.memory = 1000;
+  bool worked = false;
+  options.after = [&](RouteStage) { worked = true; };
+  auto r = run(options);
+  ASSERT_FALSE(r);
+  EXPECT_EQ(r.error().kind, ErrorKind::limit);
+  const std::string rule =
+      "[route] pooled keys, scores and picks must fit 1000 bytes of memory, "
+      "found ";
+  EXPECT_EQ(r.error().message.substr(0, rule.size()), rule);
+  const Ids picks = given(9, 1, 2);
+  inputs_ = {};
+  inputs_.picks = Picks{picks, 1, 2};
+  options.memory = 700;  // 64 picks and slots, the unions of four tiles
+  EXPECT_FALSE(run(options));
+  EXPECT_FALSE(worked);
+  options.memory = 800;
+  EXPECT_TRUE(run(options));
+  // What the union meaning adds is known once there are unions.
+  settings_.meaning = RouteMeaning::tile_union;
+  EXPECT_FALSE(run(options));
+  options.memory += 4 * 64;
+  EXPECT_TRUE(run(options));
+}
+
+// What the system refuses is an error too.
+TEST_F(Route, NoMemoryIsAnError) {
+  RouteOptions options;
+  options.after = [](RouteStage) { throw std::bad_alloc(); };
+  auto r = run(options);
+  ASSERT_FALSE(r);
+  EXPECT_EQ(r.error().kind, ErrorKind::limit);
+  EXPECT_EQ(r.error().message,
+            "[route] working memory must be there, found none left for [1, "
+            "32] queries of 32 keys");
+}
+
+// Of a tile's picks each query takes what it may: strict refuses those that no
+// query may take.
+TEST_F(Route, StrictJudgesTilesAsAWhole) {
+  Ids tiles = {0, 1, 1, 3, 2, 5, 6, 7};  // four tiles of two blocks each
+  const Ids counts = {30};               // the last two queries see nothing
+  request_.masks = {*parse_mask("causal & routed(top=3, block=4)")};
+  facts_.valid_token_counts = counts;
+  inputs_ = {};
+  inputs_.tile_picks = Picks{tiles, 1, 2};
+  settings_.strict = true;
+  auto r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_TRUE(r->warnings.empty());
+  EXPECT_GT(r->counts.removed_future, 0);
+  EXPECT_GT(r->counts.removed_invalid, 0);
+  tiles[5] = 6;  // of keys 24 to 27, in the tile of queries 16 to 23
+  EXPECT_EQ(message(),
+            "[route] a pick must not be from the future, found block 6 for "
+            "query tile 2 of batch row 0, head 0");
+  settings_.strict = false;
+  r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  ASSERT_EQ(r->warnings.size(), 1U);
+  EXPECT_NE(r->warnings[0].find("(1 removed in all)"), std::string::npos);
+}
+
+// The queries of a tile pick together, so some get what is after them: that is
+// no fault of anybody's.
+TEST_F(Route, StrictLeavesOwnPicksAlone) {
+  settings_.rule = RouteRule::query_tile;
+  settings_.strict = true;
+  auto r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_GT(r->counts.removed_future, 0);
+}
+
+TEST_F(Route, HeadsOfGivenPicksAreThoseOfTheArrays) {
+  request_.masks = {*parse_mask("causal & routed(top=3, block=4)")};
+  const auto with = [&](int64_t heads) {
+    const Ids picks(static_cast<size_t>(heads) * 64, -1);
+    inputs_.picks = Picks{picks, heads, 2};
+    return message();
+  };
+  EXPECT_EQ(with(1), "");
+  EXPECT_EQ(with(2), "");
+  EXPECT_EQ(with(3),
+            "[route] picks must be of 1 head, the 1 KV heads or the 2 query "
+            "heads, found 3 heads");
+}
+
+TEST(RouteSettingsOfMoba, FitAnyBlock) {
+  const RouteSettings s = moba_settings(2, kMaxTokens);
+  EXPECT_EQ(s.kv_tile % s.stride, 0);
+  EXPECT_LE(s.kv_tile, kMaxTokens);
+}
+
 TEST_F(Route, StopsAfterAStage) {
   for (int i = 0; i < kRouteStages; ++i) {
     std::vector<RouteStage> seen;
@@ -363,6 +539,10 @@ TEST_F(Route, TheDenseViewIsThePicks) {
   }
   EXPECT_FALSE(dense_picks(*r, 32, 32, 0, 1));
   EXPECT_FALSE(dense_picks(*r, 32, 32, 1, 0));
+  settings_.rule = RouteRule::query_head;
+  r = run();
+  ASSERT_TRUE(r) << r.error().message;
+  EXPECT_FALSE(dense_picks(*r, 32, 32, int64_t{1} << 62, 0));
 }
 
 TEST_F(Route, AMaskSaysTopAndBlock) {

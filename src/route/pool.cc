@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
-#include "base/integers.h"
-#include "base/threads.h"
 #include "route/numbers.h"
+#include "route/tasks.h"
 
 namespace tessera {
 namespace {
@@ -19,45 +18,62 @@ void add_keys(const TensorView& k, int64_t b, int64_t h, int64_t begin,
   }
 }
 
+// The compression blocks that a run of keys reaches into; none where the last
+// is below the first.
+struct Reach {
+  int64_t first = 0, last = 0;
+};
+
+Reach reach_of(const DocumentRun& run, const Compression& c) {
+  const int64_t first = run.begin < c.compression
+                            ? 0
+                            : (run.begin - c.compression) / c.stride + 1;
+  return {first, (run.end - 1) / c.stride};
+}
+
 }  // namespace
 
-PooledRow find_pooled_keys(const RouteRow& row, int64_t kv_len,
-                           const Compression& c) {
-  PooledRow out;
-  const auto documents = static_cast<size_t>(row.documents);
-  out.start.assign(documents + 1, 0);
-  std::vector<std::pair<int32_t, PooledKey>> found;
-  // Where the document's key of the current block stands in `found`.
-  std::vector<size_t> place(documents, 0);
-  const int64_t blocks = ceil_div(kv_len, c.stride);
-  for (int64_t index = 0; index < blocks; ++index) {
-    const int64_t begin = index * c.stride;
-    const int64_t end = begin + c.compression;
-    const size_t base = found.size();
-    for (size_t r = row.run_from(begin);
-         r < row.runs.size() && row.runs[r].begin < end; ++r) {
-      const DocumentRun& run = row.runs[r];
-      const auto d = static_cast<size_t>(run.document);
-      const auto first = static_cast<int32_t>(std::max(begin, run.begin));
-      const auto stop = static_cast<int32_t>(std::min(end, run.end));
-      const size_t at = place[d];
-      if (at < base || at >= found.size() || found[at].first != run.document) {
-        place[d] = found.size();
-        found.push_back(
-            {run.document,
-             {static_cast<int32_t>(index), first, stop - 1, stop - first}});
-        ++out.start[d + 1];
-      } else {
-        found[at].second.last = stop - 1;
-        found[at].second.tokens += stop - first;
-      }
+int64_t count_pooled_keys(const RouteRow& row, const Compression& c) {
+  int64_t count = 0;
+  for (int32_t d = 0; d < row.documents; ++d) {
+    int64_t past = 0;  // the last compression block of the runs before
+    for (const DocumentRun& run : row.runs_of(d)) {
+      const Reach reach = reach_of(run, c);
+      const int64_t end = reach.last + 1;
+      count += std::max<int64_t>(0, end - std::max(reach.first, past));
+      past = std::max(past, end);
     }
   }
-  for (size_t d = 0; d < documents; ++d) out.start[d + 1] += out.start[d];
-  std::vector<int32_t> at(out.start.begin(), out.start.end() - 1);
-  out.keys.resize(found.size());
-  for (const auto& [document, key] : found) {
-    out.keys[static_cast<size_t>(at[static_cast<size_t>(document)]++)] = key;
+  return count;
+}
+
+PooledRow find_pooled_keys(const RouteRow& row, const Compression& c) {
+  PooledRow out;
+  out.start.assign(1, 0);
+  out.keys.reserve(static_cast<size_t>(count_pooled_keys(row, c)));
+  for (int32_t d = 0; d < row.documents; ++d) {
+    int64_t past = 0;  // the last compression block of the runs before
+    for (const DocumentRun& run : row.runs_of(d)) {
+      const Reach reach = reach_of(run, c);
+      // Those that the run before reached into too are the last ones.
+      size_t at = out.keys.size() -
+                  static_cast<size_t>(std::max<int64_t>(0, past - reach.first));
+      for (int64_t index = reach.first; index <= reach.last; ++index, ++at) {
+        const int64_t begin = index * c.stride;
+        const auto first = static_cast<int32_t>(std::max(begin, run.begin));
+        const auto stop =
+            static_cast<int32_t>(std::min(begin + c.compression, run.end));
+        if (at == out.keys.size()) {
+          out.keys.push_back(
+              {static_cast<int32_t>(index), first, stop - 1, stop - first});
+        } else {
+          out.keys[at].last = stop - 1;
+          out.keys[at].tokens += stop - first;
+        }
+      }
+      past = std::max(past, reach.last + 1);
+    }
+    out.start.push_back(static_cast<int32_t>(out.keys.size()));
   }
   return out;
 }
@@ -85,27 +101,27 @@ void pool_keys(const std::vector<RouteRow>& rows, const TensorView& k,
     PooledRow& out = pooled[part.row];
     const auto keys = static_cast<int64_t>(out.keys.size());
     std::vector<float> scratch(static_cast<size_t>(k.dim));
-    int64_t document =
+    auto document = static_cast<int32_t>(
         std::upper_bound(out.start.begin(), out.start.end(), part.begin) -
-        out.start.begin() - 1;
+        out.start.begin() - 1);
     for (int64_t i = part.begin; i < part.end; ++i) {
       while (i >= out.start[static_cast<size_t>(document) + 1]) ++document;
       const PooledKey& key = out.keys[static_cast<size_t>(i)];
       float* sum = out.values.data() + (part.head * keys + i) * k.dim;
       const int64_t end = int64_t{key.last} + 1;
-      for (size_t r = row.run_from(key.first);
-           r < row.runs.size() && row.runs[r].begin < end; ++r) {
-        const DocumentRun& run = row.runs[r];
-        if (run.document != document) continue;
+      const auto runs = row.runs_of(document);
+      for (auto run = std::ranges::upper_bound(runs, int64_t{key.first}, {},
+                                               &DocumentRun::end);
+           run != runs.end() && run->begin < end; ++run) {
         add_keys(k, static_cast<int64_t>(part.row), part.head,
-                 std::max<int64_t>(run.begin, key.first),
-                 std::min(run.end, end), scratch.data(), sum);
+                 std::max<int64_t>(run->begin, key.first),
+                 std::min(run->end, end), scratch.data(), sum);
       }
       const auto tokens = static_cast<float>(key.tokens);
       for (int64_t d = 0; d < k.dim; ++d) sum[d] /= tokens;
     }
   };
-  parallel_for(static_cast<int64_t>(parts.size()), threads, work, "pool");
+  run_tasks(static_cast<int64_t>(parts.size()), threads, work, "pool");
 }
 
 }  // namespace tessera

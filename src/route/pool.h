@@ -32,9 +32,12 @@ struct PooledRow {
   std::vector<float> values;    // [kv_heads, keys, dim]
 };
 
-// Which pooled keys there are; `values` stay empty.
-PooledRow find_pooled_keys(const RouteRow& row, int64_t kv_len,
-                           const Compression& c);
+// How many pooled keys there are, without making any.
+int64_t count_pooled_keys(const RouteRow& row, const Compression& c);
+
+// Which pooled keys there are, at most kMostPooledKeys; `values` stay empty.
+PooledRow find_pooled_keys(const RouteRow& row, const Compression& c);
+inline constexpr int64_t kMostPooledKeys = INT32_MAX;
 
 // Fills the values: tokens are added in ascending order in fp32, then divided
 // by their number. `k` is [batch, kv_heads, kv_len, dim].

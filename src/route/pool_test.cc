@@ -46,7 +46,7 @@ TEST(RoutePool, MeansOfEachBlockAndDocument) {
     const auto rows = rows_of(ids, valid, 4);
     const TensorView view =
         TensorView::bhsd(k.data(), Dtype::f32, 1, 2, kv, dim);
-    std::vector<PooledRow> pooled = {find_pooled_keys(rows[0], kv, c)};
+    std::vector<PooledRow> pooled = {find_pooled_keys(rows[0], c)};
     pool_keys(rows, view, 1 + trial % 3, pooled);
 
     // The number of each id, in the order of first appearance.
@@ -55,6 +55,8 @@ TEST(RoutePool, MeansOfEachBlockAndDocument) {
       if (id >= 0) number.try_emplace(id, static_cast<int32_t>(number.size()));
     }
     const PooledRow& row = pooled[0];
+    EXPECT_EQ(count_pooled_keys(rows[0], c),
+              static_cast<int64_t>(row.keys.size()));
     ASSERT_EQ(row.start.size(), number.size() + 1);
     size_t seen = 0;
     for (const auto& [id, d] : number) {
@@ -105,7 +107,7 @@ TEST(RoutePool, SixteenBitKeysAreAddedAsFloats) {
   const auto rows = rows_of({0, 0, 0, 0}, 4, 4);
   for (const auto& [dtype, data] :
        {std::pair(Dtype::bf16, &bf16), std::pair(Dtype::f16, &f16)}) {
-    std::vector<PooledRow> pooled = {find_pooled_keys(rows[0], 4, {4, 4})};
+    std::vector<PooledRow> pooled = {find_pooled_keys(rows[0], {4, 4})};
     pool_keys(rows, TensorView::bhsd(data->data(), dtype, 1, 1, 4, 1), 1,
               pooled);
     // Too fine a sum for either type.

@@ -28,11 +28,13 @@ Result<RouteRecall> route_recall(const RouteResult& found,
     };
     int64_t picks = 0;
     int64_t hits = 0;
+    const auto in = row(found);  // ascends, as the other does
+    auto at = in.begin();
     for (const int32_t p : row(exhaustive)) {
       if (p < 0) break;
       ++picks;
-      const auto in = row(found);
-      hits += std::find(in.begin(), in.end(), p) != in.end();
+      while (at != in.end() && *at >= 0 && *at < p) ++at;
+      hits += at != in.end() && *at == p;
     }
     if (picks == 0) continue;
     out.picks += picks;

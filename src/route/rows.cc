@@ -97,7 +97,24 @@ void find_query_documents(const BoundRow& bound, const Numbers* numbers,
   }
 }
 
-// Runs ascend, so each document's blocks do when they are sorted by document.
+// Runs ascend, so each document's do when they are sorted by document.
+void sort_runs(RouteRow& row) {
+  row.run_start.assign(static_cast<size_t>(row.documents) + 1, 0);
+  for (const DocumentRun& run : row.runs) {
+    ++row.run_start[static_cast<size_t>(run.document) + 1];
+  }
+  for (size_t d = 1; d < row.run_start.size(); ++d) {
+    row.run_start[d] += row.run_start[d - 1];
+  }
+  std::vector<int32_t> at(row.run_start.begin(), row.run_start.end() - 1);
+  row.by_document.resize(row.runs.size());
+  for (const DocumentRun& run : row.runs) {
+    int32_t& next = at[static_cast<size_t>(run.document)];
+    row.by_document[static_cast<size_t>(next++)] = run;
+  }
+}
+
+// The same of each document's blocks.
 void find_blocks(int64_t block, RouteRow& row) {
   const auto documents = static_cast<size_t>(row.documents);
   std::vector<int32_t> last(documents, -1);
@@ -167,6 +184,7 @@ Result<std::vector<RouteRow>> route_rows(const Request& request,
       }
       find_query_documents(from, &numbers, row);
     }
+    sort_runs(row);
     find_blocks(block, row);
   }
   return rows;

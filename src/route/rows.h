@@ -29,11 +29,18 @@ struct RouteRow {
   int64_t q_offset = 0;
   int64_t valid = 0;      // keys below it are valid
   int64_t documents = 0;  // numbered from 0; 1 where no mask parts the keys
-  std::vector<DocumentRun> runs;        // ascending
-  std::vector<int32_t> query_document;  // [q_len]; -1: it sees no key
-  std::vector<int32_t> block_start;     // per document; documents + 1
-  std::vector<BlockOfDocument> blocks;  // by document, then block
+  std::vector<DocumentRun> runs;         // ascending
+  std::vector<int32_t> run_start;        // per document; documents + 1
+  std::vector<DocumentRun> by_document;  // the same runs, by document
+  std::vector<int32_t> query_document;   // [q_len]; -1: it sees no key
+  std::vector<int32_t> block_start;      // per document; documents + 1
+  std::vector<BlockOfDocument> blocks;   // by document, then block
 
+  std::span<const DocumentRun> runs_of(int32_t document) const {
+    const auto d = static_cast<size_t>(document);
+    return {by_document.data() + run_start[d],
+            static_cast<size_t>(run_start[d + 1] - run_start[d])};
+  }
   std::span<const BlockOfDocument> blocks_of(int32_t document) const {
     const auto d = static_cast<size_t>(document);
     return {blocks.data() + block_start[d],

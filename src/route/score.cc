@@ -62,13 +62,14 @@ void stage_query(const TensorView& q, const RoutingQuery& of, int64_t b,
   for (int64_t d = 0; d < q.dim; ++d) to[d] /= count;
 }
 
-// Panels [begin, end) of a document.
+// Panels [begin, end), from that of a document's first key on.
 struct Panels {
   int64_t begin = 0, end = 0;
 };
 
 // Scores of a run against panels, summed in head order, into scratch.dots: row
-// i of it is routing query begin + i, `ldo` floats apart.
+// i of it is routing query begin + i, `ldo` floats apart. The document's first
+// key stands at its lane.
 void score_run(const ScoreTile& t, const QueryRun& run,
                std::span<const Panels> parts, int64_t ldo,
                ScoreScratch& scratch) {
@@ -179,7 +180,6 @@ ScoreKeys pack_score_keys(const PooledRow& pooled, const Compression& c,
   const size_t documents = pooled.start.size() - 1;
   std::vector<size_t> from;  // of each key, in pooled.keys
   out.start = out.block_start = {0};
-  out.panel_start = {0};
   for (size_t d = 0; d < documents; ++d) {
     for (int32_t i = pooled.start[d]; i < pooled.start[d + 1]; ++i) {
       const auto at = static_cast<size_t>(i);
@@ -199,54 +199,49 @@ ScoreKeys pack_score_keys(const PooledRow& pooled, const Compression& c,
     }
     out.start.push_back(static_cast<int32_t>(out.keys.size()));
     out.block_start.push_back(static_cast<int32_t>(out.blocks.size()));
-    const int64_t count = out.start[d + 1] - out.start[d];
-    out.panel_start.push_back(out.panel_start[d] + ceil_div(count, kPanelKeys));
   }
   out.first_key.push_back(static_cast<int32_t>(out.keys.size()));
-  const int64_t panels = out.panel_start.back();
-  out.panels.assign(static_cast<size_t>(kv_heads * panels * dim * kPanelKeys),
-                    0);
+  const auto keys = static_cast<int64_t>(out.keys.size());
+  out.panel_count = ceil_div(keys, kPanelKeys);
+  const int64_t panel = dim * kPanelKeys;
+  out.panels.assign(static_cast<size_t>(kv_heads * out.panel_count * panel), 0);
   const auto pooled_keys = static_cast<int64_t>(pooled.keys.size());
   for (int64_t h = 0; h < kv_heads; ++h) {
-    for (size_t d = 0; d < documents; ++d) {
-      const auto document = static_cast<int32_t>(d);
-      float* to =
-          out.panels.data() + (out.panels_of(document, h) - out.panels.data());
-      for (int32_t i = out.start[d]; i < out.start[d + 1]; ++i) {
-        const int64_t in_document = i - out.start[d];
-        float* lane = to + in_document / kPanelKeys * dim * kPanelKeys +
-                      in_document % kPanelKeys;
-        const float* value =
-            pooled.values.data() +
-            (h * pooled_keys +
-             static_cast<int64_t>(from[static_cast<size_t>(i)])) *
-                dim;
-        for (int64_t n = 0; n < dim; ++n) lane[n * kPanelKeys] = value[n];
-      }
+    for (int64_t i = 0; i < keys; ++i) {
+      float* lane = out.panels.data() +
+                    (h * out.panel_count + i / kPanelKeys) * panel +
+                    i % kPanelKeys;
+      const auto at = static_cast<int64_t>(from[static_cast<size_t>(i)]);
+      const float* value = pooled.values.data() + (h * pooled_keys + at) * dim;
+      for (int64_t n = 0; n < dim; ++n) lane[n * kPanelKeys] = value[n];
     }
   }
   return out;
 }
 
 std::vector<RoutingQuery> routing_queries(const RouteRow& row, RouteRule rule,
-                                          int64_t begin, int64_t end) {
+                                          int64_t begin, int64_t end,
+                                          std::vector<size_t>& place) {
   std::vector<RoutingQuery> out;
+  const bool together = rule == RouteRule::query_tile;
+  if (together && place.size() < static_cast<size_t>(row.documents)) {
+    place.resize(static_cast<size_t>(row.documents));
+  }
   for (int64_t q = begin; q < end; ++q) {
     const int32_t document = row.query_document[static_cast<size_t>(q)];
     if (document < 0) continue;
     const auto query = static_cast<int32_t>(q);
-    auto same = out.end();
-    if (rule == RouteRule::query_tile) {
-      same = std::find_if(out.begin(), out.end(), [&](const RoutingQuery& r) {
-        return r.document == document;
-      });
+    if (together) {
+      // Where the document's stands in `out`, if it is there.
+      size_t& at = place[static_cast<size_t>(document)];
+      if (at < out.size() && out[at].document == document) {
+        out[at].position = q + row.q_offset;
+        out[at].more.push_back(query);
+        continue;
+      }
+      at = out.size();
     }
-    if (same == out.end()) {
-      out.push_back({document, query, q + row.q_offset, {}});
-    } else {
-      same->position = q + row.q_offset;
-      same->more.push_back(query);
-    }
+    out.push_back({document, query, q + row.q_offset, {}});
   }
   return out;
 }
@@ -256,7 +251,8 @@ void score_tile(const ScoreTile& tile, ScoreScratch& scratch, TileScores& out) {
   for (const QueryRun& run : runs_of(tile.queries)) {
     const std::span<const Key> keys = tile.keys.keys_of(run.document);
     const int64_t most = keys_until(keys, run.position, tile.end);
-    const Panels all{0, ceil_div(most, kPanelKeys)};
+    const int64_t lane = tile.keys.lane_of(run.document);
+    const Panels all{0, most > 0 ? ceil_div(lane + most, kPanelKeys) : 0};
     const int64_t ldo = all.end * kPanelKeys;
     score_run(tile, run, {&all, 1}, ldo, scratch);
     for (size_t i = run.begin; i < run.end; ++i) {
@@ -264,10 +260,10 @@ void score_tile(const ScoreTile& tile, ScoreScratch& scratch, TileScores& out) {
       const int64_t n = keys_until(keys.first(static_cast<size_t>(most)),
                                    query.position, tile.end);
       if (n > 0) {
-        const Scores s{
-            tile.keys, static_cast<size_t>(run.document),
-            scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo, n,
-            query.query};
+        const Scores s{tile.keys, static_cast<size_t>(run.document),
+                       scratch.dots.data() +
+                           static_cast<int64_t>(i - run.begin) * ldo + lane,
+                       n, query.query};
         add_blocks(s, 0, keys[static_cast<size_t>(n - 1)].block + 1, false,
                    out);
       }
@@ -290,7 +286,8 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     const std::span<const Key> keys = tile.keys.keys_of(run.document);
     const std::span<const int32_t> blocks = tile.keys.blocks_of(run.document);
     const int64_t most = keys_until(keys, run.position, tile.end);
-    const int64_t ldo = round_up(most, kPanelKeys);
+    const int64_t lane = tile.keys.lane_of(run.document);
+    const int64_t ldo = round_up(lane + most, kPanelKeys);
     Scores s{tile.keys, static_cast<size_t>(run.document), nullptr, 0, 0};
     const auto of_query = [&](size_t i) {
       const auto k = static_cast<size_t>(choice.k);
@@ -323,19 +320,21 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
       c.begin = block_of(meta);
       c.end = block_of(int64_t{meta} + 1);
       c.key = first_key(s, c.begin);
-      const int64_t begin = std::min(most, c.key) / kPanelKeys;
-      const int64_t end =
-          ceil_div(std::min(most, first_key(s, c.end)), kPanelKeys);
+      const int64_t stop = std::min(most, first_key(s, c.end));
+      if (c.key >= stop) continue;
+      const int64_t begin = (lane + c.key) / kPanelKeys;
+      const int64_t end = ceil_div(lane + stop, kPanelKeys);
       if (!parts.empty() && begin <= parts.back().end) {
         parts.back().end = std::max(parts.back().end, end);
-      } else if (begin < end) {
+      } else {
         parts.push_back({begin, end});
       }
     }
     score_run(tile, run, parts, ldo, scratch);
     for (size_t i = run.begin; i < run.end; ++i) {
       const RoutingQuery& query = tile.queries[i];
-      s.dots = scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo;
+      s.dots = scratch.dots.data() + static_cast<int64_t>(i - run.begin) * ldo +
+               lane;
       s.until = keys_until(keys, query.position, tile.end);
       s.query = query.query;
       // Children of neighbouring metas lie side by side.

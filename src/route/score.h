@@ -14,7 +14,8 @@
 namespace tessera {
 
 // The pooled keys of a batch row that stand for a block: those of compression
-// blocks that lie wholly inside one. Packed for the product.
+// blocks that lie wholly inside one. Packed for the product: key i is lane
+// i % kPanelKeys of panel i / kPanelKeys.
 struct ScoreKeys {
   struct Key {
     int32_t index = 0;  // of its compression block
@@ -26,7 +27,7 @@ struct ScoreKeys {
   std::vector<int32_t> block_start;  // per document, into blocks
   std::vector<int32_t> blocks;       // that have a key, by document, ascending
   std::vector<int32_t> first_key;    // per block, in keys; one more
-  std::vector<int64_t> panel_start;  // per document, in panels
+  int64_t panel_count = 0;           // of a head
   std::vector<float> panels;         // [kv_heads, panels, dim, kPanelKeys]
   int64_t dim = 0;
 
@@ -40,11 +41,14 @@ struct ScoreKeys {
     return {blocks.data() + block_start[d],
             static_cast<size_t>(block_start[d + 1] - block_start[d])};
   }
-  // Of document 0's first key on; `head` is a KV head.
+  // From the panel with the document's first key on; `head` is a KV head.
   const float* panels_of(int32_t document, int64_t head) const {
-    const auto d = static_cast<size_t>(document);
-    return panels.data() +
-           (head * panel_start.back() + panel_start[d]) * dim * kPanelKeys;
+    const int64_t panel = start[static_cast<size_t>(document)] / kPanelKeys;
+    return panels.data() + (head * panel_count + panel) * dim * kPanelKeys;
+  }
+  // The lane of the first key there.
+  int64_t lane_of(int32_t document) const {
+    return start[static_cast<size_t>(document)] % kPanelKeys;
   }
 };
 
@@ -67,9 +71,10 @@ struct RoutingQuery {
 };
 
 // Those of queries [begin, end), in the order of their first queries. Queries
-// that see no key are none's.
+// that see no key are none's. `place` is memory to reuse, whatever it holds.
 std::vector<RoutingQuery> routing_queries(const RouteRow& row, RouteRule rule,
-                                          int64_t begin, int64_t end);
+                                          int64_t begin, int64_t end,
+                                          std::vector<size_t>& place);
 
 // Block scores of the routing queries of one tile and one head that picks. A
 // block without a score that counts is no candidate.

@@ -74,8 +74,7 @@ RouteSettings moba_settings(int64_t top, int64_t block) {
   RouteSettings s;
   s.rule = RouteRule::query_head;
   s.top = top;
-  s.block = s.compression = s.stride = block;
-  s.kv_tile = 4 * block;
+  s.block = s.compression = s.stride = s.kv_tile = block;
   return s;
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "base/threads.h"
+#include "route/tasks.h"
 #include "tessera/contract.h"
 
 namespace tessera {
@@ -100,7 +100,7 @@ PickUnions make_unions(const PickSizes& s, Ints picks, int64_t query_tile,
                            row.begin());
     }
   };
-  parallel_for(rows, threads, work, "union");
+  run_tasks(rows, threads, work, "union");
   out.start.reserve(found.size() + 1);
   out.start.push_back(0);
   for (const std::vector<int32_t>& row : found) {
