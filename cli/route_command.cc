@@ -62,6 +62,8 @@ struct Job {
   std::optional<RouteStage> until;
   Array q, k;
   bool arrays = false;
+  int64_t batch_row = 0, head = 0;  // of the pictures
+  std::optional<int64_t> width;
   PicksFile picks;
   RouteOptions options;
   RouteReport report;
@@ -80,7 +82,8 @@ std::string arrays_text(const TensorView& q, const TensorView& k) {
                      to_string(q.dtype));
 }
 
-Result<void> read_arrays(const Options& o, Layout layout, Job& job) {
+// Flags that say what to draw, where nothing is drawn.
+Result<void> check_undrawn(const Options& o, std::string_view source) {
   for (const auto& [flag, name] :
        {std::pair(&o.run.heads, "--heads"),
         std::pair(&o.run.kv_heads, "--kv-heads"),
@@ -88,8 +91,13 @@ Result<void> read_arrays(const Options& o, Layout layout, Job& job) {
         std::pair(&o.run.dtype, "--dtype"), std::pair(&o.run.seed, "--seed"),
         std::pair(&o.spread, "--spread")}) {
     if (!*flag) continue;
-    return invalid("cli", "--inputs says what {} would, found both", name);
+    return invalid("cli", "{} says what {} would, found both", source, name);
   }
+  return {};
+}
+
+Result<void> read_arrays(const Options& o, Layout layout, Job& job) {
+  if (auto e = check_undrawn(o, "--inputs"); !e) return e;
   auto bytes = read_file(*o.run.inputs, available_memory());
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
@@ -105,32 +113,7 @@ Result<void> read_arrays(const Options& o, Layout layout, Job& job) {
   return {};
 }
 
-Result<void> check_memory(const Request& r, const RunOptions& sizes,
-                          const RouteSettings& s) {
-  const AttentionShape& a = sizes.data.shape;
-  const auto batch = static_cast<double>(r.batch);
-  const double rows =
-      static_cast<double>(a.heads) * static_cast<double>(r.q_len) +
-      static_cast<double>(a.kv_heads) * static_cast<double>(r.kv_len);
-  const double arrays = batch * rows * static_cast<double>(a.head_dim) *
-                        static_cast<double>(byte_width(sizes.data.dtype));
-  // Picks and slots; pooled keys are less than K as floats.
-  const double picks = 8 * batch * static_cast<double>(a.heads) *
-                       static_cast<double>(r.q_len) *
-                       static_cast<double>(s.top);
-  const double needed = 2 * arrays + picks;
-  if (needed <= static_cast<double>(available_memory())) return {};
-  return over_limit("route",
-                    "the arrays must fit the memory that is free, found {} "
-                    "bytes for them",
-                    with_unit(needed));
-}
-
-Result<void> draw_arrays(const Options& o, Job& job) {
-  RunOptions sizes;
-  if (auto e = read_shape(o.run, sizes); !e) return e;
-  const Request& r = job.resolved.request;
-  if (auto e = check_memory(r, sizes, job.settings); !e) return e;
+Result<Clusters> read_clusters(const Options& o, const RouteSettings& s) {
   Clusters clusters;
   auto seed =
       parse_int(o.run.seed.value_or("0"), "--seed", 0, int64_t{1} << 62);
@@ -141,18 +124,29 @@ Result<void> draw_arrays(const Options& o, Job& job) {
     if (!spread) return spread.error();
     clusters.spread = *spread;
   }
-  clusters.query_tile = job.settings.query_tile;
-  clusters.block = job.settings.block;
+  clusters.query_tile = s.query_tile;
+  clusters.block = s.block;
+  return clusters;
+}
+
+// Inputs of `sizes`, once all that may be wrong has been looked at.
+Result<void> draw_arrays(const Options& o, const RunOptions& sizes,
+                         Layout layout, Job& job) {
+  auto clusters = read_clusters(o, job.settings);
+  if (!clusters) return clusters.error();
   const AttentionShape& s = sizes.data.shape;
-  const Layout layout = o.run.layout == "bshd" ? Layout::bshd : Layout::bhsd;
-  job.q =
-      Array(sizes.data.dtype, layout, r.batch, s.heads, r.q_len, s.head_dim);
-  job.k = Array(sizes.data.dtype, layout, r.batch, s.kv_heads, r.kv_len,
-                s.head_dim);
-  fill_clustered_queries(job.q, clusters);
-  fill_clustered_keys(job.k, clusters);
+  const Dtype dtype = sizes.data.dtype;
+  auto e =
+      check_drawn(job.resolved, job.settings, {s.heads, s.kv_heads, s.head_dim},
+                  dtype, job.options.threads);
+  if (!e) return e;
+  const Request& r = job.resolved.request;
+  job.q = Array(dtype, layout, r.batch, s.heads, r.q_len, s.head_dim);
+  job.k = Array(dtype, layout, r.batch, s.kv_heads, r.kv_len, s.head_dim);
+  fill_clustered_queries(job.q, *clusters);
+  fill_clustered_keys(job.k, *clusters);
   job.arrays = true;
-  job.report.inputs = clusters.describe();
+  job.report.inputs = clusters->describe();
   return {};
 }
 
@@ -177,11 +171,48 @@ Result<void> read_request(const Options& o, Job& job) {
   return {};
 }
 
+Result<int64_t> index_of(const std::optional<std::string>& text,
+                         std::string_view what, int64_t count) {
+  if (!text) return int64_t{0};
+  return parse_int(*text, what, 0, std::max<int64_t>(count, 1) - 1);
+}
+
+// What of the result the pictures show. `sizes` are those of drawn inputs.
+Result<void> read_view(const Options& o, const RunOptions& sizes, Job& job) {
+  RouteShape shape;
+  if (job.arrays) {
+    shape = {job.q.view().heads, job.k.view().heads, job.q.view().dim};
+  } else {
+    const AttentionShape& s = sizes.data.shape;
+    shape = {s.heads, s.kv_heads, s.head_dim};
+  }
+  int64_t heads = heads_of(job.settings.rule, shape);
+  for (const auto* given : {&job.picks.picks, &job.picks.tile_picks}) {
+    if (*given) heads = (*given)->view().heads;
+  }
+  auto batch_row =
+      index_of(o.batch_row, "--batch-row", job.resolved.request.batch);
+  if (!batch_row) return batch_row.error();
+  job.batch_row = *batch_row;
+  auto head = index_of(o.head, "--head", heads);
+  if (!head) return head.error();
+  job.head = *head;
+  if (!o.width) return {};
+  auto width = parse_int(*o.width, "--width", kMinTextColumns, 1000);
+  if (!width) return width.error();
+  job.width = *width;
+  return {};
+}
+
 Result<Job> prepare(const Options& o) {
   Job job;
   auto until = stage_of(o);
   if (!until) return until.error();
   job.until = *until;
+  if (o.recall && job.until && *job.until < RouteStage::legality) {
+    return invalid("cli", "--recall compares legal picks, found --stage {}",
+                   *o.stage);
+  }
   if (o.run.layout && *o.run.layout != "bhsd" && *o.run.layout != "bshd") {
     return invalid("cli", "--layout must be one of bhsd, bshd, found {}",
                    in_quotes(*o.run.layout));
@@ -220,8 +251,9 @@ Result<Job> prepare(const Options& o) {
     if (!picks) return picks.error();
     job.picks = std::move(*picks);
     report.given = job.picks.picks || job.picks.tile_picks;
-    if (report.given) {
-      if (auto e = check_unscored(o.route); !e) return e.error();
+    if (auto e = check_unread(o.route, job.picks); !e) return e.error();
+    if (report.given && !job.arrays) {
+      if (auto e = check_undrawn(o, "--picks"); !e) return e.error();
     }
     const std::string from =
         fmt::format("picks of {}", in_quotes(*o.run.request.picks));
@@ -232,9 +264,15 @@ Result<Job> prepare(const Options& o) {
                    "given picks enter at legality, found --stage {} before it",
                    *o.stage);
   }
-  if (!job.arrays && !report.given) {
+  const bool drawn = !job.arrays && !report.given;
+  RunOptions sizes;
+  if (drawn) {
+    if (auto e = read_shape(o.run, sizes); !e) return e.error();
+  }
+  if (auto e = read_view(o, sizes, job); !e) return e.error();
+  if (drawn) {
     const std::string picks = report.inputs;
-    if (auto e = draw_arrays(o, job); !e) return e.error();
+    if (auto e = draw_arrays(o, sizes, layout, job); !e) return e.error();
     if (!picks.empty()) report.inputs += "; " + picks;
   }
   report.request = request;
@@ -254,6 +292,7 @@ Result<void> route_timed(Job& job) {
   auto last = Clock::now();
   RouteOptions options = job.options;
   options.until = job.report.until;
+  options.memory = available_memory();
   options.after = [&](RouteStage stage) {
     job.report.ms[static_cast<size_t>(stage)] += ms_since(last);
     last = Clock::now();
@@ -270,6 +309,7 @@ Result<void> find_recall(Job& job) {
   exhaustive.hierarchical = false;
   RouteOptions options = job.options;
   options.until = RouteStage::legality;
+  options.memory = available_memory();
   RouteInputs in = job.inputs();
   in.metas.reset();
   auto all = route(job.resolved.request, job.resolved.facts.view(), in,
@@ -300,12 +340,6 @@ Result<Plan> plan_timed(Job& job) {
   job.report.causal_tiles =
       static_cast<int64_t>(dense->forward.entries.size()) * plan->heads;
   return plan;
-}
-
-Result<int64_t> index_of(const std::optional<std::string>& text,
-                         std::string_view what, int64_t count) {
-  if (!text) return int64_t{0};
-  return parse_int(*text, what, 0, count - 1);
 }
 
 // What the queries of each tile row pick: full where all pick the block,
@@ -341,25 +375,19 @@ Result<std::string> picks_picture(const Job& job, const PictureInput& like) {
 Result<std::string> pictures(const Options& o, const Job& job,
                              const Plan& plan) {
   const RouteResult& r = job.report.result;
-  auto batch_row = index_of(o.batch_row, "--batch-row", plan.batch);
-  if (!batch_row) return batch_row.error();
-  auto head = index_of(o.head, "--head", r.heads);
-  if (!head) return head.error();
-  auto width = o.width ? parse_int(*o.width, "--width", kMinTextColumns, 1000)
-                       : std::max(kMinTextColumns, terminal_columns());
-  if (!width) return width.error();
   const Facts facts = r.facts(job.resolved.facts.view());
-  PictureInput input{plan,
-                     facts,
-                     "tiles: " + job.report.mask,
-                     *batch_row,
-                     *head * plan.heads / r.heads,
-                     *width};
+  PictureInput input{
+      plan,
+      facts,
+      "tiles: " + job.report.mask,
+      job.batch_row,
+      job.head * plan.heads / r.heads,
+      job.width ? *job.width : std::max(kMinTextColumns, terminal_columns())};
   input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
                             std::getenv("TERM"));
   input.unicode = !o.ascii && locale_is_utf8();
   PictureInput picks = input;
-  picks.head = *head;
+  picks.head = job.head;
   auto first = picks_picture(job, picks);
   if (!first) return first;
   auto second = picture_text(input);
@@ -393,7 +421,7 @@ Result<int> run(const Options& o) {
   for (const std::string& warning : job.report.result.warnings) {
     print_error(fmt::format("tessera: warning: {}\n", warning));
   }
-  if (o.recall && job.report.until >= RouteStage::legality) {
+  if (o.recall) {
     if (auto e = find_recall(job); !e) return e.error();
   }
   std::string picture;

@@ -7,19 +7,16 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/numbers.h"
+#include "route/settings.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr const char* kGroup = "The router";
 
-// Defaults that fit the mask's block: a short one is pooled whole.
 Result<RouteSettings> rule_of(const RouteFlags& f, const Request& request) {
   auto named = settings_of(request, RouteSettings{});
-  if (!named) return named;
-  named->compression = std::min(named->compression, named->block);
-  named->stride = std::gcd(named->stride, named->block);
-  if (!f.rule) return named;
+  if (!named || !f.rule) return named;
   if (*f.rule == "moba") return moba_settings(named->top, named->block);
   for (const RouteRule rule :
        {RouteRule::kv_head, RouteRule::query_head, RouteRule::query_tile}) {
@@ -31,6 +28,21 @@ Result<RouteSettings> rule_of(const RouteFlags& f, const Request& request) {
                  "--rule must be one of kv-head, query-head, query-tile, moba, "
                  "found {}",
                  in_quotes(*f.rule));
+}
+
+// What no flag says fits the mask's block. A short block is pooled whole, as is
+// one that would take many strides: it shares little with the default.
+void fit_block(const RouteFlags& f, RouteSettings& s) {
+  constexpr int64_t kShortStride = 16;
+  const int64_t stride = std::gcd(s.stride, s.block);
+  if (!f.compression) {
+    const bool whole = !f.stride && stride < kShortStride;
+    s.compression = whole ? s.block : std::min(s.compression, s.block);
+  }
+  if (!f.stride) s.stride = s.compression == s.block ? s.block : stride;
+  if (!f.kv_tile) {
+    s.kv_tile = s.stride * std::max<int64_t>(1, s.kv_tile / s.stride);
+  }
 }
 
 }  // namespace
@@ -45,12 +57,14 @@ void add_route_flags(CLI::App& command, RouteFlags& f) {
       "query-tile (the queries of a tile together), or moba (query-head, one "
       "pooled key a block) [kv-head]");
   add("--compression", f.compression, "N",
-      "Keys pooled to one [128, or a shorter block]");
+      "Keys pooled to one [128, or the block where that is shorter or shares "
+      "less than 16 with 64]");
   add("--stride", f.stride, "N",
-      "Keys from one compression block to the next [64, or what divides it and "
-      "the block]");
+      "Keys from one compression block to the next [the block where it is "
+      "pooled whole, else what it shares with 64]");
   add("--query-tile", f.query_tile, "N", "Queries that share a union [256]");
-  add("--kv-tile", f.kv_tile, "N", "Keys of a routing tile [1024]");
+  add("--kv-tile", f.kv_tile, "N",
+      "Keys of a routing tile [1024, or less that the stride divides]");
   add("--sink-blocks", f.sink_blocks, "N",
       "First blocks that every query picks, beside its own [0]");
   command
@@ -95,6 +109,7 @@ Result<RouteSettings> read_route_settings(const RouteFlags& f,
     if (!value) return value.error();
     n.out = *value;
   }
+  if (f.rule != "moba") fit_block(f, s);
   if (f.union_by) {
     auto method = parse_union_method(*f.union_by);
     if (!method) return method.error();
@@ -107,6 +122,7 @@ Result<RouteSettings> read_route_settings(const RouteFlags& f,
   }
   s.hierarchical = f.hierarchical;
   s.strict = f.strict;
+  if (auto e = check_settings(s); !e) return e.error();
   return settings;
 }
 

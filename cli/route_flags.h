@@ -21,7 +21,7 @@ struct RouteFlags {
 
 void add_route_flags(CLI::App& command, RouteFlags& flags);
 
-// With top and block of the request's masks.
+// With top and block of the request's masks; settings that fit each other.
 Result<RouteSettings> read_route_settings(const RouteFlags& flags,
                                           const Request& request);
 

@@ -23,16 +23,14 @@ class RouteCommand : public tessera::testing::Program {
     return out_;
   }
   json route(const Arguments& more) {
-    Arguments a = {
-        "route",        "--json",  "--q-len",
-        "256",          "--heads", "4",
-        "--kv-heads",   "2",       "--head-dim",
-        "16",           "--mask",  "causal & routed(top=3, block=16)",
-        "--query-tile", "32",      "--tile",
-        "32x16"};
+    Arguments a = {"route",        "--json", "--q-len",
+                   "256",          "--mask", "causal & routed(top=3, block=16)",
+                   "--query-tile", "32",     "--tile",
+                   "32x16"};
     if (std::find(more.begin(), more.end(), "--picks") == more.end()) {
       a.insert(a.end(),
-               {"--compression", "8", "--stride", "8", "--kv-tile", "64"});
+               {"--heads", "4", "--kv-heads", "2", "--head-dim", "16",
+                "--compression", "8", "--stride", "8", "--kv-tile", "64"});
     }
     a.insert(a.end(), more.begin(), more.end());
     return json::parse(said(a));
@@ -122,9 +120,10 @@ TEST_F(RouteCommand, IllegalPicksAreToldOrRefused) {
   ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(stage(r, "legality")["removed"]["future"], 1);
   EXPECT_NE(err_.find("must not be from the future"), std::string::npos);
-  EXPECT_EQ(message({"--picks", file("bad"), "--strict"}),
-            "[route] a pick must not be from the future, found block 7 for "
-            "query 20 of batch row 0, head 0");
+  EXPECT_EQ(
+      message({"--picks", file("bad"), "--strict", "--outputs", file("none")}),
+      "[route] a pick must not be from the future, found block 7 for "
+      "query 20 of batch row 0, head 0");
   EXPECT_FALSE(std::filesystem::exists(file("none")));
 }
 
@@ -144,6 +143,114 @@ TEST_F(RouteCommand, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(std::filesystem::exists(file("none")));
   EXPECT_EQ(message({"--max-union", "2"}).substr(0, 43),
             "[route] a tile row's union must be at most ");
+}
+
+// A flag that nobody would read is an error, and so is a bad one that is only
+// read at the end.
+TEST_F(RouteCommand, RefusesWhatNobodyReads) {
+  const json first = route({"--outputs", file("picks")});
+  ASSERT_EQ(code_, 0) << err_;
+  for (const auto& [flag, value] :
+       {std::pair("--dtype", "zzz"), std::pair("--seed", "abc"),
+        std::pair("--spread", "-1"), std::pair("--heads", "0")}) {
+    EXPECT_EQ(
+        message({"--picks", file("picks"), flag, value}),
+        std::string("[cli] --picks says what ") + flag + " would, found both");
+  }
+  EXPECT_EQ(message({"--hierarchical", "--recall", "--stage", "score"}),
+            "[cli] --recall compares legal picks, found --stage score");
+  Safetensors f;
+  std::vector<int32_t> metas(512, 0);
+  const auto write = [&] {
+    f.tensors["metas"] = {
+        Dtype::i32, {1, 2, 256, 1}, bytes_of(std::span<const int32_t>(metas))};
+    ASSERT_TRUE(write_file(file("metas"), *write_safetensors(f)));
+  };
+  write();
+  const Arguments metas_of = {"--picks", file("metas"), "--hierarchical",
+                              "--heads", "4",           "--kv-heads",
+                              "2",       "--head-dim",  "16"};
+  const auto with = [&](const Arguments& more) {
+    Arguments a = metas_of;
+    a.insert(a.end(), more.begin(), more.end());
+    return message(a);
+  };
+  EXPECT_EQ(with({}), "");
+  EXPECT_EQ(code_, 0) << out_;
+  EXPECT_EQ(with({"--top-metas", "3"}),
+            "[cli] given metas are kept as they are, found --top-metas for "
+            "them");
+  metas[20] = 2;
+  write();
+  EXPECT_EQ(with({"--stage", "pool"}),
+            "[route] metas must be from -1 to 1, found 2 for query 20 of batch "
+            "row 0, head 0");
+  EXPECT_EQ(message({"--head", "2"}),
+            "[cli] --head must be from 0 to 1, found 2");
+  EXPECT_EQ(message({"--batch-row", "1"}),
+            "[cli] --batch-row must be from 0 to 0, found 1");
+  EXPECT_EQ(message({"--width", "x"}).substr(0, 21), "[cli] --width must be");
+}
+
+// Whether settings fit each other is known before anything is drawn: these
+// arrays would fit no memory.
+TEST_F(RouteCommand, SettingsAreJudgedFirst) {
+  for (const Arguments& command :
+       {Arguments{"route"}, Arguments{"run"},
+        Arguments{"plan", "--picks", "clustered:heads=64,dim=4096"}}) {
+    program(command, {"--q-len", "1073741824", "--mask",
+                      "causal & routed(2, 256)", "--kv-tile", "100"});
+    EXPECT_EQ(
+        err_,
+        "tessera: [route] stride must divide kv_tile, found 64 for 100\n");
+  }
+}
+
+// Picks, and what is pooled, count as the arrays do.
+TEST_F(RouteCommand, RefusesWhatTheMemoryCannotHold) {
+  const std::string rule =
+      "clustered inputs and what routing makes of them must fit the memory "
+      "that is free";
+  const Arguments sizes = {"--mask",  "causal & routed(65536, 8)",
+                           "--q-len", "1048576",
+                           "--batch", "64"};
+  for (const Arguments& command :
+       {Arguments{"plan", "--picks", "clustered:dim=8"},
+        Arguments{"route", "--heads", "1", "--head-dim", "8"},
+        Arguments{"run", "--heads", "1", "--head-dim", "8"}}) {
+    program(command, sizes);
+    EXPECT_NE(code_, 0);
+    const std::string want =
+        command[0] == "run" ? "[run] the arrays must fit the memory" : rule;
+    EXPECT_NE(err_.find(want), std::string::npos) << command[0] << err_;
+  }
+}
+
+// Blocks that share little with 64 are pooled whole, not at every key.
+TEST_F(RouteCommand, DefaultsFitTheBlock) {
+  struct Case {
+    const char *block, *more;
+    int64_t compression, stride, kv_tile;
+  };
+  for (const Case& c :
+       {Case{"256", "", 128, 64, 1024}, Case{"192", "", 128, 64, 1024},
+        Case{"128", "", 128, 128, 1024}, Case{"64", "", 64, 64, 1024},
+        Case{"127", "", 127, 127, 1016}, Case{"255", "", 255, 255, 1020},
+        Case{"255", "51", 128, 51, 1020}, Case{"2048", "", 128, 64, 1024}}) {
+    Arguments a = {
+        "route",  "--q-len",
+        "512",    "--heads",
+        "1",      "--head-dim",
+        "8",      "--stage",
+        "pool",   "--json",
+        "--mask", std::string("causal & routed(2, ") + c.block + ")"};
+    if (*c.more) a.insert(a.end(), {"--stride", c.more});
+    const json r = json::parse(said(a));
+    ASSERT_EQ(code_, 0) << out_;
+    EXPECT_EQ(r["settings"]["compression"], c.compression) << c.block;
+    EXPECT_EQ(r["settings"]["stride"], c.stride) << c.block;
+    EXPECT_EQ(r["settings"]["kv_tile"], c.kv_tile) << c.block;
+  }
 }
 
 TEST_F(RouteCommand, RecallOfEveryMetaIsOne) {
@@ -273,6 +380,19 @@ TEST_F(RouteCommand, GivenPicksAreJudgedEverywhere) {
     EXPECT_EQ(with("beyond"),
               "tessera: [route] picks must be from -1 to 15, found 16 for "
               "query 20 of batch row 0, head 0\n");
+    if (std::string(command) == "run") {
+      Safetensors three;
+      const std::vector<int32_t> of(size_t{256} * 3, -1);
+      three.tensors["picks"] = {
+          Dtype::i32, {1, 3, 256, 1}, bytes_of(std::span<const int32_t>(of))};
+      ASSERT_TRUE(write_file(file("three"), *write_safetensors(three)));
+      Arguments a = arguments;
+      a[6] = file("three");
+      program(a, {"--heads", "6", "--head-dim", "16"});
+      EXPECT_EQ(err_,
+                "tessera: [route] picks must be of 1 head, the 6 KV heads or "
+                "the 6 query heads, found 3 heads\n");
+    }
     EXPECT_EQ(with("future", {"--rule", "moba"}),
               "tessera: [cli] given picks are not scored again, found --rule "
               "for them\n");

@@ -10,6 +10,7 @@
 #include "base/timed.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
+#include "cli/report.h"
 #include "receipt/machine.h"
 
 namespace tessera::cli {
@@ -61,18 +62,12 @@ Result<void> read_setting(std::string_view part, DrawnInputs& out) {
 }
 
 Result<void> draw(const DrawnInputs& d, const RouteSettings& s,
-                  const Request& r, Array& q, Array& k) {
-  const double values =
-      static_cast<double>(r.batch) * static_cast<double>(d.dim) *
-      (static_cast<double>(d.heads) * static_cast<double>(r.q_len) +
-       static_cast<double>(d.kv_heads) * static_cast<double>(r.kv_len));
-  // The pooled keys and centroids are less than the arrays.
-  if (2 * 4 * values > static_cast<double>(available_memory())) {
-    return over_limit("cli",
-                      "what --picks clustered draws must fit the memory that "
-                      "is free, found {:.3g} bytes for it",
-                      2 * 4 * values);
-  }
+                  const RouteOptions& options, const Resolved& resolved,
+                  Array& q, Array& k) {
+  const Request& r = resolved.request;
+  auto e = check_drawn(resolved, s, {d.heads, d.kv_heads, d.dim}, Dtype::f32,
+                       options.threads);
+  if (!e) return e;
   Clusters clusters = d.clusters;
   clusters.query_tile = s.query_tile;
   clusters.block = s.block;
@@ -133,7 +128,13 @@ bool names_router(const Request& request) {
                      [](const Mask& mask) { return has_router(mask.expr); });
 }
 
-Result<void> check_unscored(const RouteFlags& f) {
+Result<void> check_unread(const RouteFlags& f, const PicksFile& given) {
+  if (!given.picks && !given.tile_picks) {
+    if (!given.metas || !f.top_metas) return {};
+    return invalid("cli",
+                   "given metas are kept as they are, found --top-metas for "
+                   "them");
+  }
   const std::pair<const std::optional<std::string>*, std::string_view> flags[] =
       {{&f.rule, "--rule"},
        {&f.compression, "--compression"},
@@ -166,10 +167,48 @@ Result<PickSource> read_pick_source(const std::optional<std::string>& source,
   auto file = read_picks_file(*source, request, settings->query_tile);
   if (!file) return file.error();
   out.file = std::move(*file);
-  if (out.complete()) {
-    if (auto e = check_unscored(flags); !e) return e.error();
-  }
+  if (auto e = check_unread(flags, out.file); !e) return e.error();
   return out;
+}
+
+Result<void> check_drawn(const Resolved& resolved, const RouteSettings& s,
+                         const RouteShape& shape, Dtype dtype, int threads) {
+  const Request& r = resolved.request;
+  auto rows = route_rows(r, resolved.facts.view(), s.block);
+  if (!rows) return rows.error();
+  const double values =
+      static_cast<double>(r.batch) * static_cast<double>(shape.dim) *
+      (static_cast<double>(shape.heads) * static_cast<double>(r.q_len) +
+       static_cast<double>(shape.kv_heads) * static_cast<double>(r.kv_len));
+  // Centroids are floats, one for each tile or block.
+  const auto group = static_cast<double>(std::min(s.query_tile, s.block));
+  const double needed =
+      values * (static_cast<double>(byte_width(dtype)) + 4 / group) +
+      route_bytes(r, *rows, s, shape, route_threads(threads));
+  if (needed <= static_cast<double>(available_memory())) return {};
+  return over_limit("route",
+                    "clustered inputs and what routing makes of them must fit "
+                    "the memory that is free, found {} bytes for them",
+                    with_unit(needed));
+}
+
+Result<double> routing_bytes(const RouteFlags& flags, const PickSource& source,
+                             const Resolved& resolved, const RouteShape& shape,
+                             int threads) {
+  const Request& r = resolved.request;
+  auto settings = read_route_settings(flags, r);
+  if (!settings) return settings.error();
+  const PicksFile& file = source.file;
+  for (const auto* given : {&file.picks, &file.tile_picks}) {
+    if (!*given) continue;
+    auto e =
+        check_pick_heads((*given)->view().heads, shape.kv_heads, shape.heads);
+    if (!e) return e.error();
+  }
+  if (source.complete()) return 0.0;
+  auto rows = route_rows(r, resolved.facts.view(), settings->block);
+  if (!rows) return rows.error();
+  return route_bytes(r, *rows, *settings, shape, route_threads(threads));
 }
 
 Result<Receipt::Routing> route_picks(const RouteFlags& flags,
@@ -181,7 +220,7 @@ Result<Receipt::Routing> route_picks(const RouteFlags& flags,
   if (!settings) return settings.error();
   Array q, k;
   if (source.drawn) {
-    auto e = draw(*source.drawn, *settings, resolved.request, q, k);
+    auto e = draw(*source.drawn, *settings, options, resolved, q, k);
     if (!e) return e.error();
     arrays.q = std::as_const(q).view();
     arrays.k = std::as_const(k).view();
@@ -198,9 +237,11 @@ Result<Receipt::Routing> route_picks(const RouteFlags& flags,
                    "routed(top, block) needs picks, found none (give --picks "
                    "FILE, or --picks clustered for drawn ones)");
   }
+  RouteOptions within = options;
+  within.memory = available_memory();
   auto routed = timed(ms, [&] {
     return route(resolved.request, resolved.facts.view(), arrays, *settings,
-                 options);
+                 within);
   });
   if (!routed) return routed.error();
   RouteResult& r = *routed;

@@ -11,6 +11,7 @@
 #include "cli/route_flags.h"
 #include "cli/route_inputs.h"
 #include "receipt/receipt.h"
+#include "route/room.h"
 #include "tessera/route.h"
 
 namespace tessera::cli {
@@ -45,8 +46,22 @@ Result<PickSource> read_pick_source(const std::optional<std::string>& source,
                                     const Request& request,
                                     const RouteFlags& flags);
 
-// Flags that only scoring reads are refused beside given picks.
-Result<void> check_unscored(const RouteFlags& flags);
+// Flags that nobody would read are refused: what only scoring reads beside
+// given picks, how many groups to keep beside given ones.
+Result<void> check_unread(const RouteFlags& flags, const PicksFile& given);
+
+// q and k that are yet to be drawn, and what routing makes of them, must fit
+// the memory that is free.
+Result<void> check_drawn(const Resolved& resolved,
+                         const RouteSettings& settings, const RouteShape& shape,
+                         Dtype dtype, int threads);
+
+// Bytes that route_picks() will take for a command with q and k of this shape,
+// before these are made. Settings that do not fit each other and picks that do
+// not fit the shape are errors.
+Result<double> routing_bytes(const RouteFlags& flags, const PickSource& source,
+                             const Resolved& resolved, const RouteShape& shape,
+                             int threads);
 
 // Routes, or takes given picks in at legality, and makes them a fact of the
 // request. Warnings go to stderr. `arrays` has the command's q and k, where it
