@@ -193,12 +193,16 @@ Result<Settings> parse(const Options& o) {
   return s;
 }
 
-// Picks with their slots, unions and intervals, of which two runs are held.
-double pick_bytes(const Settings& s, int64_t tokens) {
+// Blocks that a query picks, at most.
+double most_top(const Settings& s, int64_t tokens) {
+  if (s.top) return static_cast<double>(*s.top);
   const double blocks = static_cast<double>(tokens) / kRoutedBlock;
-  const double top =
-      s.top ? static_cast<double>(*s.top) : std::max(1.0, s.density * blocks);
-  return 2 * 24 * static_cast<double>(s.sizes.shape.heads) *
+  return std::max(1.0, s.density * blocks);
+}
+
+// Of all picks of a run, in one array.
+double pick_bytes(const Settings& s, int64_t tokens, double top) {
+  return 4 * static_cast<double>(s.sizes.shape.heads) *
          static_cast<double>(tokens) * top;
 }
 
@@ -220,11 +224,17 @@ Result<void> check_memory(const Settings& s) {
     double needed = RoutedCase::bytes(sizes, tokens, true);
     // The file for the peer, while it is made; then the peer has its own.
     if (!s.peer.folder.empty()) needed *= 3;
-    if (auto e = check(needed + pick_bytes(s, tokens), tokens); !e) return e;
+    // Picks with their slots, unions and intervals, of which two runs are held.
+    needed += 2 * 6 * pick_bytes(s, tokens, most_top(s, tokens));
+    if (auto e = check(needed, tokens); !e) return e;
   }
+  const double top = most_top(s, s.tokens.front());
   for (const int32_t tokens : s.growth) {
-    auto e = check(RoutedCase::bytes(s.sizes, tokens, false), tokens);
-    if (!e) return e;
+    // Picks, slots and the unions that attention runs on, which are wider;
+    // how much, routing itself finds before it makes them.
+    const double needed = RoutedCase::bytes(s.sizes, tokens, false) +
+                          3 * pick_bytes(s, tokens, top);
+    if (auto e = check(needed, tokens); !e) return e;
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include "base/integers.h"
 #include "base/timed.h"
 #include "cli/random_inputs.h"
+#include "receipt/machine.h"
 #include "tessera/contract.h"
 
 namespace tessera::cli {
@@ -98,6 +99,7 @@ Result<RoutedRun> RoutedCase::route(int64_t top, bool hierarchical) const {
   in.k = data_.k.view();
   RouteOptions options;
   options.threads = sizes_.threads;
+  options.memory = available_memory();
   auto last = Clock::now();
   options.after = [&](RouteStage stage) {
     times.stage[static_cast<size_t>(stage)] += ms_since(last);

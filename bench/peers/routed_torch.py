@@ -186,7 +186,9 @@ def compare(problem, tensors, picks, out):
     ours = tensors["picks"].long().sort(-1).values
     theirs = picks[:, queries].sort(-1).values
     alike = (ours == theirs).all(-1)
-    same = (theirs[..., None] == ours[..., None, :]).any(-1).double().mean()
+    used = theirs >= 0
+    found = (theirs[..., None] == ours[..., None, :]).any(-1)
+    same = found[used].double().mean()
     want = tensors["out"].float()
     off = (out[:, queries].float() - want).abs().amax(-1)
     # A NaN is no small difference.
