@@ -80,7 +80,7 @@ void add_route_flags(CLI::App& command, RouteFlags& f) {
       "row's) [exact]");
   command
       .add_flag("--strict", f.strict,
-                "An illegal pick is an error; otherwise it is removed")
+                "An illegal given pick is an error; otherwise it is removed")
       ->group(kGroup);
 }
 
