@@ -2,6 +2,7 @@
 #include "cli/bridge_again.h"
 
 #include "cli/bridge_once.h"
+#include "dispatch/again.h"
 
 namespace tessera::cli {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 constexpr const char* kHistory[] = {"compiles", "cache_hits", "ms", "warnings",
                                     "receipt_digest"};
 
-BridgeFlags flags_of_bridge(const Json& r) {
+BridgeFlags flags_of_bridge(const Json& r, std::string plugin) {
   BridgeFlags out;
   out.artifact = r["artifact"]["file"];
   out.shapes = r["artifact"]["shapes_file"];
@@ -20,7 +21,7 @@ BridgeFlags flags_of_bridge(const Json& r) {
   } else {
     out.seed = r["inputs"]["seed"].dump();
   }
-  out.plugin = r["plugin"]["file"];
+  out.plugin = std::move(plugin);
   out.device = r["plugin"]["number"].dump();
   out.cache = "off";  // the compiler is asked again
   out.check = r["check"]["kind"] != "none";
@@ -29,15 +30,16 @@ BridgeFlags flags_of_bridge(const Json& r) {
 
 }  // namespace
 
-Result<Verdicts> verify_bridge_receipt(const Json& receipt) {
+Result<Verdicts> verify_bridge_receipt(
+    const Json& receipt, const std::optional<std::string>& plugin) {
   Verdicts out;
   out.contradictions = contradictions(receipt);
-  auto again = bridge_once(flags_of_bridge(receipt));
-  if (!again) {
-    // What contradicts itself need not run.
-    if (!out.contradictions.empty()) return out;
-    return again.error();
-  }
+  // What contradicts itself need not run.
+  if (!out.contradictions.empty()) return out;
+  auto file = plugin_to_load(receipt, plugin);
+  if (!file) return file.error();
+  auto again = bridge_once(flags_of_bridge(receipt, std::move(*file)));
+  if (!again) return again.error();
   Json found = Json::parse(bridge_json(again->report));
   Json claimed = receipt;
   for (const char* name : kHistory) {

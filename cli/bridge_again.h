@@ -5,8 +5,9 @@
 
 namespace tessera::cli {
 
-// `receipt` is of read_any_receipt, and is_bridge_receipt() of it. An error: it
-// could not be run again here.
-Result<Verdicts> verify_bridge_receipt(const Json& receipt);
+// `receipt` is of read_any_receipt, and is_bridge_receipt() of it; `plugin` is
+// one that whoever asks trusts. An error: it could not be run again here.
+Result<Verdicts> verify_bridge_receipt(
+    const Json& receipt, const std::optional<std::string>& plugin);
 
 }  // namespace tessera::cli

@@ -78,6 +78,10 @@ Result<int> run(const Options& o) {
     auto lane = parse_lane(*o.lane);
     if (!lane) return lane.error();
     forced = *lane;
+    if (o.run.gate) {
+      return invalid("cli", "--gate goes with --lane auto, found --lane {}",
+                     to_string(*lane));
+    }
   }
   auto machine = machine_for(o);
   if (!machine) return machine.error();

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "cli/spec.h"
 #include "dispatch/can.h"
 #include "dispatch/told.h"
 #include "dispatch/words.h"
@@ -18,10 +17,10 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
                                 const CompiledBy& by) {
   const RequestFlags& given = flags.run.request;
   RequestOptions words;
-  if (given.spec) {
-    auto spec = load_spec(*given.spec);
-    if (!spec) return spec.error();
-    words = std::move(*spec);
+  if (!given.plan) {
+    auto asked_words = options_of(given);
+    if (!asked_words) return asked_words.error();
+    words = std::move(*asked_words);
   }
   Receipt r;
   r.version = kVersion;
@@ -30,14 +29,14 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
   r.lane.runtime_mode = "compiled only";
   r.request = tell(asked.request);
   r.request.facts["target"] = by.target;
+  if (!given.plan) r.request.masks = words.masks;
   // Facts are not read, but which there are counts.
-  const auto add = [&](const char* name, const std::optional<std::string>& flag,
-                       const std::optional<std::string>& in_spec) {
-    if (flag || in_spec) r.request.facts[name] = flag ? *flag : *in_spec;
-  };
-  add("docs", given.docs, words.docs);
-  add("q_docs", given.q_docs, words.q_docs);
-  r.request.valid = given.valid.empty() ? words.valid : given.valid;
+  for (const auto& [name, word] :
+       {std::pair("docs", &words.docs), std::pair("q_docs", &words.q_docs),
+        std::pair("logical_block", &words.logical_block)}) {
+    if (*word) r.request.facts[name] = **word;
+  }
+  r.request.valid = words.valid;
   r.request.plan_file = given.plan.value_or("");
   r.request.facts_digest = facts_digest({});
   r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",

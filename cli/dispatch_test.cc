@@ -224,6 +224,13 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
   EXPECT_EQ(r["method"], "dense");
   EXPECT_EQ(r["choice"]["measured"]["kernel"], "cpu/forward");
   EXPECT_EQ(r["check"]["passed"], true);
+  const json other = run({"run", "--mask", "causal", "--q-len", "40", "--tile",
+                          "16", "--heads", "2", "--head-dim", "16", "--gate",
+                          file("gate"), "--method", "worklist"});
+  EXPECT_EQ(code_, 2);
+  EXPECT_EQ(other["error"]["message"],
+            "[cli] --method of --lane auto must be the one that it chose, "
+            "dense, found 'worklist'");
   // The row is in the receipt, so the choice can be made again.
   run({"receipt", "verify", file("receipt")});
   EXPECT_EQ(code_, 0) << out_ << err_;

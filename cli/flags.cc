@@ -38,6 +38,8 @@ Result<std::optional<int64_t>> optional_int(
   return std::optional<int64_t>(*value);
 }
 
+}  // namespace
+
 Result<RequestOptions> options_of(const RequestFlags& f) {
   RequestOptions o;
   if (f.spec) {
@@ -83,6 +85,8 @@ Result<RequestOptions> options_of(const RequestFlags& f) {
   if (auto e = merge(f.valid, o.valid, "--valid"); !e) return e.error();
   return o;
 }
+
+namespace {
 
 Result<Loaded> load_plan_file(const RequestFlags& f) {
   RequestFlags others = f;

@@ -28,6 +28,9 @@ struct RequestFlags {
 void add_request_flags(CLI::App& command, RequestFlags& flags,
                        const char* target_help = nullptr);
 
+// Its words, those of its spec among them. A plan's are not.
+Result<RequestOptions> options_of(const RequestFlags& flags);
+
 // Lengths that somebody else knows, for flags and a spec that leave them open.
 struct Lengths {
   std::optional<int64_t> batch, q_len, kv_len;

@@ -19,6 +19,7 @@ namespace {
 struct Options {
   std::string verb;
   std::vector<std::string> files;
+  std::optional<std::string> plugin;
   bool json = false;
 };
 
@@ -31,14 +32,15 @@ Result<Json> load(const std::string& path) {
 std::string plain(const Json& value) {
   if (!value.is_string()) return value.dump();
   const std::string text = value;
-  return in_quotes(text).substr(1, in_quotes(text).size() - 2);
+  const std::string quoted = in_quotes(text, text.size());
+  return quoted.substr(1, quoted.size() - 2);
 }
 
 std::string check_text(const Json& check) {
   if (check["kind"] == "none") return "none";
   return fmt::format("{}, {} rows, {}", plain(check["kind"]),
                      plain(check["rows"]),
-                     check["passed"] == true ? "passed" : "FAILED");
+                     check.value("passed", false) ? "passed" : "FAILED");
 }
 
 std::string digest_text(const Json& r) {
@@ -157,8 +159,8 @@ Result<int> verify(const Options& o) {
   Verdicts v;
   if (digest) {
     auto verdicts = is_bridge_receipt(*receipt)
-                        ? verify_bridge_receipt(*receipt)
-                        : verify_receipt(*receipt);
+                        ? verify_bridge_receipt(*receipt, o.plugin)
+                        : verify_receipt(*receipt, o.plugin);
     if (!verdicts) return verdicts.error();
     v = std::move(*verdicts);
   } else {
@@ -174,11 +176,12 @@ Result<int> verify(const Options& o) {
     fmt::print("{}\n", out.dump());
     return good ? kOk : kFailed;
   }
-  for (const std::string& c : v.contradictions)
+  for (const std::string& c : v.contradictions) {
     fmt::print("WRONG       {}\n", c);
+  }
   for (const ReceiptDifference& d : v.wrong) {
     fmt::print("WRONG       {}: the receipt says {}, running it again {}\n",
-               d.field, d.a.empty() ? "nothing" : d.a,
+               plain(d.field), d.a.empty() ? "nothing" : d.a,
                d.b.empty() ? "nothing" : d.b);
   }
   for (const std::string& note : v.notes) fmt::print("note        {}\n", note);
@@ -200,7 +203,7 @@ Result<int> diff(const Options& o) {
     fmt::print("{}\n", out.dump());
   } else {
     for (const ReceiptDifference& d : all) {
-      fmt::print("{}: {} | {}\n", d.field, d.a.empty() ? "nothing" : d.a,
+      fmt::print("{}: {} | {}\n", plain(d.field), d.a.empty() ? "nothing" : d.a,
                  d.b.empty() ? "nothing" : d.b);
     }
   }
@@ -225,6 +228,10 @@ Result<int> run(const Options& o) {
     }
     fmt::print("{}", bridge ? bridge_receipt_schema() : receipt_schema());
     return kOk;
+  }
+  if (o.plugin && o.verb != "verify") {
+    return invalid("cli", "--plugin goes with receipt verify, found {}",
+                   in_quotes(o.verb));
   }
   for (const Verb& verb : kVerbs) {
     if (o.verb != verb.name) continue;
@@ -254,6 +261,11 @@ Work add_receipt(CLI::App& app, CLI::App*& command) {
       ->add_option("files", o->files,
                    "Of `tessera run --receipt` or `tessera bridge --receipt`")
       ->type_name("FILE");
+  command
+      ->add_option("--plugin", o->plugin,
+                   "Of verify: load this one, where the receipt's is not "
+                   "installed")
+      ->type_name("FILE");
   command->add_flag("--json", o->json, "One JSON object on stdout");
   command->footer(
       "Examples:\n"
@@ -264,7 +276,8 @@ Work add_receipt(CLI::App& app, CLI::App*& command) {
       "verify checks the digest and runs the receipt again: plan, contract, "
       "counts and\noutput must be the same. Exit code 1 when they are not, or "
       "two receipts differ.\nFiles that the receipt names are read again from "
-      "the current folder.");
+      "the current folder. A plugin\nthat it names is loaded only where it is "
+      "an installed one, or --plugin is given.");
   return [o] { return run(*o); };
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "cli/compile_receipt.h"
 #include "receipt/read.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
@@ -279,6 +280,36 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
       {"speed", [](json& r) { r["gflops"]["useful"] = 9000.0; }},
       {"check", [](json& r) { r["check"]["rows"] = 1; }},
       {"error", [](json& r) { r["check"]["max_error"] = 0.0; }},
+      {"measured",
+       [](json& r) {
+         r["choice"]["measured"] = {{"kernel", "cpu/forward"},
+                                    {"lane", "cpu"},
+                                    {"machine", "A CPU"},
+                                    {"class", "sparse blocks"},
+                                    {"mask", "causal"},
+                                    {"direction", "forward"},
+                                    {"dtype", "f32"},
+                                    {"q_len", 48},
+                                    {"kv_len", 48},
+                                    {"heads", 2},
+                                    {"kv_heads", 2},
+                                    {"head_dim", 16},
+                                    {"v_head_dim", 16},
+                                    {"softcap", 0},
+                                    {"density", 0.5},
+                                    {"kernel_ms", 1},
+                                    {"plain_ms", 2},
+                                    {"plain", "dense"},
+                                    {"verdict", "delete"},
+                                    {"why", ""}};
+       }},
+      {"machine and device",
+       [](json& r) {
+         r["machine"]["cpu"] = "Another";
+         r["device"] = "TPU v6e";
+       }},
+      {"isa of another machine",
+       [](json& r) { r["machine"]["isas"] = json::array(); }},
       {"compiled only",
        [](json& r) {
          r["lane"]["runtime_mode"] = "compiled only";
@@ -293,6 +324,64 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
   // The same bits again are no forgery.
   forge(good, [](json&) {});
   EXPECT_EQ(verify("forged"), 0) << out_;
+}
+
+// Needs no plugin, nor does it load the one that a receipt names.
+TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
+  ASSERT_EQ(program({"plan", "--mask", "causal & window(100, 0)", "--q-len",
+                     "512", "--tile", "128", "-o", file("plan")}),
+            0)
+      << err_;
+  KernelFlags plan, blocks;
+  plan.run.request.plan = file("plan");
+  blocks.run.request.masks = {"documents & causal & causal"};
+  blocks.run.request.docs = "lengths:200,312";
+  blocks.run.request.q_len = "512";
+  blocks.run.request.logical_block = "64";
+  for (KernelFlags& flags : {std::ref(plan), std::ref(blocks)}) {
+    flags.run.heads = "2";
+    flags.run.head_dim = "128";
+    CompiledBy by;
+    by.target = "v6e:1x1";
+    by.plugin = {"/nowhere/libtpu.so", "0.77", "tpu", "", by.target, 0};
+    by.compile_ms = 3;
+    by.machine = {"A CPU", 2,    {Isa::portable},
+                  true,    true, {{"libtpu", "tpu", 0}}};
+    const auto kernel = make_asked_kernel(flags, by.target);
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    const auto receipt = compile_receipt(flags, *kernel, by);
+    ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+    const json good = json::parse(receipt_json(*receipt));
+    ASSERT_TRUE(write_file(file("good"), good.dump()).ok());
+    EXPECT_EQ(verify("good"), 0) << out_ << err_;
+    EXPECT_NE(out_.find("nothing ran"), std::string::npos) << out_;
+    const std::pair<const char*, json> lies[] = {
+        {"/contract", std::string(32, '1')},
+        {"/kernels/forward", std::string(32, '1')},
+        {"/plugin/platform", "cuda"},
+        {"/plugin/device", "v5e:1x1"},
+        {"/tiles/run", 4},
+        {"/parameters/fetch_ahead", 1},
+        {"/lane/executed", "cpu"}};
+    for (const auto& [field, value] : lies) {
+      forge(good, [&, at = field, to = value](json& r) {
+        r[json::json_pointer(at)] = to;
+      });
+      EXPECT_EQ(verify("forged"), 1) << field << out_ << err_;
+    }
+    forge(good, [](json& r) {
+      r["ms"]["forward"] = 5;
+      r["ms"]["total"] = 8;
+    });
+    EXPECT_EQ(verify("forged"), 1) << out_ << err_;
+  }
+}
+
+TEST_F(ReceiptCommand, ShowsWhatAForgerLeftOut) {
+  forge(make({"--check"}), [](json& r) { r["check"].erase("passed"); });
+  EXPECT_EQ(program({"receipt", "show", file("forged")}), 0) << err_;
+  EXPECT_NE(out_.find("rows, FAILED\n"), std::string::npos) << out_;
+  EXPECT_EQ(verify("forged"), 1) << out_;
 }
 
 TEST_F(ReceiptCommand, CatchesABrokenDigest) {

@@ -2,26 +2,19 @@
 #include "cli/run_again.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/compile_receipt.h"
 #include "cli/run_once.h"
 #include "cli/spec.h"
-#include "dispatch/can.h"
+#include "dispatch/again.h"
 #include "dispatch/told.h"
 #include "receipt/receipt.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
-
-// What a second run cannot tell: history and time. Sums and relations among
-// them are checked by contradictions().
-constexpr std::string_view kHistory[] = {
-    "compiles", "cache_hits", "ms",      "gflops",   "warnings",
-    "lane",     "choice",     "machine", "fallback", "receipt_digest"};
 
 template <class T>
 std::optional<std::string> text_of(const std::optional<T>& value) {
@@ -96,13 +89,6 @@ bool is_in(const Json& array, std::string_view text) {
   return std::find(array.begin(), array.end(), text) != array.end();
 }
 
-// Fields by their first word.
-bool is_history(const std::string& field) {
-  const std::string first = field.substr(0, field.find('.'));
-  return std::find(std::begin(kHistory), std::end(kHistory), first) !=
-         std::end(kHistory);
-}
-
 // A kernel that was compiled and not run: made again, which needs no plugin.
 Result<Verdicts> verify_compiled(const Json& receipt, const RunFlags& flags,
                                  Verdicts out) {
@@ -123,19 +109,20 @@ Result<Verdicts> verify_compiled(const Json& receipt, const RunFlags& flags,
     }
     *value = parameters[name].dump();
   }
-  CompiledBy by;
-  by.target = kernel.run.request.target.value_or("");
-  by.machine = machine_of(receipt);
   const Json& p = receipt["plugin"];
-  if (p.is_null()) {
-    return invalid("receipt", "what was compiled has a plugin, found none");
+  const Json& target = receipt["request"]["target"];
+  if (p.is_null() || !target.is_string()) {
+    return invalid("receipt",
+                   "what was compiled must have a plugin and a target, found "
+                   "no {}",
+                   p.is_null() ? "plugin" : "target");
   }
-  by.plugin.file = p["file"].get<std::string>();
-  by.plugin.api = p["api"].get<std::string>();
-  by.plugin.platform = p["platform"].get<std::string>();
-  by.plugin.platform_version = p["platform_version"].get<std::string>();
-  by.plugin.device = p["device"].get<std::string>();
-  by.plugin.number = p["number"].get<int64_t>();
+  CompiledBy by;
+  by.target = target;
+  kernel.run.request.target = target;
+  by.machine = machine_of(receipt);
+  // Its file and its versions are what it says of itself.
+  by.plugin = {p["file"], p["api"], "tpu", p["platform_version"], target, 0};
   auto asked = make_asked_kernel(kernel, by.target);
   if (!asked) return asked.error();
   auto again = compile_receipt(kernel, *asked, by);
@@ -153,51 +140,7 @@ Result<Verdicts> verify_compiled(const Json& receipt, const RunFlags& flags,
   return out;
 }
 
-// The choice, made again from the machine that the receipt tells of.
-Result<void> check_choice(const Json& receipt, const RunOutcome& again,
-                          Verdicts& out) {
-  const RequestFeatures& features = again.features;
-  const Machine machine = machine_of(receipt);
-  auto gate = gate_of(receipt);
-  if (!gate) return gate.error();
-  const std::string requested = receipt["lane"]["requested"];
-  Choice due;
-  if (requested != "auto") {
-    auto lane = parse_lane(requested);
-    if (!lane) return lane.error();
-    due = by_name(*lane, features, machine);
-  } else {
-    auto choice = choose(features, again.plan, machine, *gate);
-    if (choice) {
-      due = std::move(*choice);
-    } else {
-      due = no_lane(features, machine);
-    }
-  }
-  Receipt told;
-  told.choice = tell(due);
-  told.lane.chosen = to_string(due.lane);
-  const Json found_choice = Json::parse(receipt_json(told));
-  Json claimed = Json::object(), found = Json::object();
-  claimed["choice"] = receipt["choice"];
-  found["choice"] = found_choice["choice"];
-  claimed["lane"]["chosen"] = receipt["lane"]["chosen"];
-  found["lane"]["chosen"] = found_choice["lane"]["chosen"];
-  out.compared += count_leaves(found);
-  for (ReceiptDifference& d : differences(claimed, found)) {
-    out.wrong.push_back(std::move(d));
-  }
-  return {};
-}
-
 }  // namespace
-
-int64_t count_leaves(const Json& value) {
-  if (!value.is_structured() || value.empty()) return 1;
-  int64_t out = 0;
-  for (const Json& inner : value) out += count_leaves(inner);
-  return out;
-}
 
 void note_version(const Json& receipt, Verdicts& out) {
   if (receipt["tessera"] == kVersion) return;
@@ -244,7 +187,6 @@ Result<RunFlags> flags_of(const Json& r) {
   if (*out.lane == "xla" && r["method"].is_string()) out.method = r["method"];
   if (*out.lane == "xla" || *out.lane == "jax_bridge") {
     if (r["plugin"].is_object()) {
-      out.plugin = r["plugin"]["file"];
       out.device = number(r["plugin"]["number"]);
     }
     out.cache = "off";  // the compiler is asked again
@@ -265,56 +207,42 @@ Result<RunFlags> flags_of(const Json& r) {
 namespace {
 
 // Compares all that a second run can tell.
-Result<Verdicts> compare_again(const Json& receipt, Verdicts out) {
+Result<Verdicts> compare_again(const Json& receipt,
+                               const std::optional<std::string>& plugin,
+                               Verdicts out) {
   auto flags = flags_of(receipt);
   if (!flags) return flags.error();
   if (receipt["lane"]["runtime_mode"] != "executed") {
     return verify_compiled(receipt, *flags, std::move(out));
   }
+  if (receipt["plugin"].is_object()) {
+    auto file = plugin_to_load(receipt, plugin);
+    if (!file) return file.error();
+    flags->plugin = std::move(*file);
+  }
   auto again = run_once(*flags);
   if (!again) return again.error();
-  const Json found = Json::parse(receipt_json(again->receipt));
-  const bool here = receipt["machine"]["cpu"] == found["machine"]["cpu"];
-  if (!here) {
-    out.notes.push_back(
-        "it ran on another machine, whose name cannot be "
-        "compared here");
+  RunsCompared compared =
+      compare_runs(receipt, Json::parse(receipt_json(again->receipt)),
+                   again->features, again->plan);
+  if (!compared.here) {
+    out.notes.emplace_back(
+        "it ran on another machine, whose name cannot be compared here");
   }
-  Json due = found;
-  for (const auto& [name, value] : found.items()) {
-    if (is_history(name) || name == "tessera" || (name == "device" && !here)) {
-      due.erase(name);
-      continue;
-    }
-    out.compared += count_leaves(value);
-  }
-  Json claimed = receipt;
-  for (const auto& [name, unused] : receipt.items()) {
-    if (!due.contains(name)) claimed.erase(name);
-  }
-  // Where it came from a plan file, the words of its facts are in that file.
-  out.wrong = differences(claimed, due);
-  for (const char* field : {"executed", "family"}) {
-    ++out.compared;
-    const Json& was = receipt["lane"][field];
-    const Json& is = found["lane"][field];
-    if (was != is) {
-      out.wrong.push_back(
-          {fmt::format("lane.{}", field), was.dump(), is.dump()});
-    }
-  }
-  if (auto e = check_choice(receipt, *again, out); !e) return e.error();
+  out.compared = compared.fields;
+  out.wrong = std::move(compared.wrong);
   return out;
 }
 
 }  // namespace
 
-Result<Verdicts> verify_receipt(const Json& receipt) {
+Result<Verdicts> verify_receipt(const Json& receipt,
+                                const std::optional<std::string>& plugin) {
   Verdicts out;
   out.contradictions = contradictions(receipt);
   note_version(receipt, out);
   const std::vector<std::string> found = out.contradictions;
-  auto compared = compare_again(receipt, std::move(out));
+  auto compared = compare_again(receipt, plugin, std::move(out));
   if (compared || found.empty()) return compared;
   // What contradicts itself need not run.
   Verdicts refuted;

@@ -2,6 +2,7 @@
 // differ.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,8 @@
 
 namespace tessera::cli {
 
-// The flags of the run, with its lane forced; no file is written.
+// The flags of the run, with its lane forced; no file is written, and no plugin
+// named.
 Result<RunFlags> flags_of(const Json& receipt);
 
 struct Verdicts {
@@ -23,9 +25,9 @@ struct Verdicts {
 // A note where another version of the library wrote it.
 void note_version(const Json& receipt, Verdicts& out);
 
-int64_t count_leaves(const Json& value);
-
-// `receipt` is of read_receipt. An error: it could not be run again here.
-Result<Verdicts> verify_receipt(const Json& receipt);
+// `receipt` is of read_receipt, `plugin` one that whoever asks trusts. An
+// error: it could not be run again here.
+Result<Verdicts> verify_receipt(const Json& receipt,
+                                const std::optional<std::string>& plugin);
 
 }  // namespace tessera::cli

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/timed.h"
 #include "base/trace.h"
 #include "cli/progress.h"
@@ -46,11 +47,13 @@ Error too_large(double bytes) {
                     with_unit(bytes));
 }
 
-// Before anything is allocated: sizes come from flags and may be absurd.
+// Before anything is allocated: sizes come from flags and may be absurd. What a
+// lane takes beside the arrays is its own affair where another may step in.
 Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
-                          LaneId lane) {
+                          LaneId lane, double routing = 0) {
   const DataBytes bytes = data_bytes(o.data);
-  double needed = bytes.all + more_bytes(lane, o.data, o.lane_options);
+  double needed = bytes.all + routing;
+  if (o.fallback.empty()) needed += more_bytes(lane, o.data, o.lane_options);
   if (flags.outputs) needed += bytes.outputs;
   if (needed <= static_cast<double>(available_memory())) return {};
   return too_large(needed);
@@ -121,9 +124,22 @@ Result<void> take_choice(const RunFlags& flags, const Choice& choice,
       flags, lanes,
       fmt::format("auto, which chose {}", to_string(choice.lane)));
   if (!e || choice.plugin.empty()) return e;
-  XlaOptions& xla = o.lane_options.xla;
-  if (!flags.plugin) xla.plugin = choice.plugin;
-  if (!flags.method) xla.method = choice.method;
+  // The choice tells of its own plugin and method, so no others may run.
+  if (flags.plugin.value_or(choice.plugin) != choice.plugin) {
+    return invalid("cli",
+                   "--plugin of --lane auto must be the one that it chose, "
+                   "{}, found {}",
+                   choice.plugin, in_quotes(*flags.plugin));
+  }
+  const std::string method(to_string(choice.method));
+  if (flags.method.value_or(method) != method) {
+    return invalid("cli",
+                   "--method of --lane auto must be the one that it chose, "
+                   "{}, found {}",
+                   method, in_quotes(*flags.method));
+  }
+  o.lane_options.xla.plugin = choice.plugin;
+  o.lane_options.xla.method = choice.method;
   return {};
 }
 
@@ -160,8 +176,13 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   if (loaded->source) {  // the plan waits for picks, and those for q and k
     const PickSource& source = *loaded->source;
     RouteInputs arrays;
+    auto bytes = routing_bytes(
+        flags.route, source, loaded->resolved,
+        {data.shape.heads, data.shape.kv_heads, data.shape.head_dim},
+        o.lane_options.cpu.threads);
+    if (!bytes) return bytes.error();
     if (!source.complete()) {
-      auto e = check_memory(flags, o, o.forced.value_or(LaneId::cpu));
+      auto e = check_memory(flags, o, o.forced.value_or(LaneId::cpu), *bytes);
       if (!e) return e.error();
       make_inputs(o);
       made = true;

@@ -24,6 +24,7 @@ struct AttentionInputs {
 struct AttentionOutputs {
   std::vector<double> out;  // [batch, heads, q_len, v_head_dim]
   std::vector<double> lse;  // [batch, heads, q_len], natural
+  int64_t pairs = 0;        // legal ones, which were scored: all heads
 };
 
 // Each the shape of its input; dsink_logits is empty without sink logits.

@@ -395,6 +395,8 @@ TEST(Gate, TablesGoThroughJson) {
   EXPECT_EQ(broken("\"promote\"", "\"delete\""),
             "[gate] a verdict must be that of its times, promote, found delete "
             "for 'cpu/forward'");
+  EXPECT_EQ(broken("\"lane\": \"cpu\"", "\"lane\": \"reference\""),
+            "[gate] lane must be one of our kernels', found reference");
   EXPECT_EQ(broken("\"unmeasured\"", "\"promote\""),
             "[gate] a verdict must be that of its times, unmeasured, found "
             "promote for 'mosaic/forward'");

@@ -61,6 +61,11 @@ Result<std::optional<double>> read_ms(const Json& value,
   return std::optional<double>(*ms);
 }
 
+// Whose kernels are measured against plain XLA.
+bool has_kernels(LaneId lane) {
+  return lane == LaneId::cpu || lane == LaneId::mosaic || lane == LaneId::cuda;
+}
+
 // Keeps the first error of many reads.
 class Reader {
  public:
@@ -90,6 +95,10 @@ Result<GateRow> parse_row(const Json& j) {
   const auto lane = read_string(j["lane"], kWhere, "lane");
   if (!lane) return lane.error();
   row.lane = r.take(parse_lane(*lane));
+  if (!r.error() && !has_kernels(row.lane)) {
+    return invalid(kWhere, "lane must be one of our kernels', found {}",
+                   to_string(row.lane));
+  }
   row.machine = r.take(read_string(j["machine"], kWhere, "machine"));
   row.request_class =
       r.take(read_word(j["class"], "class",

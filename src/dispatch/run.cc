@@ -1,12 +1,14 @@
 // dispatch/run.cc: one call from request to outputs and receipt.
 #include "tessera/run.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/tensor_rows.h"
 #include "base/timed.h"
+#include "dispatch/again.h"
 #include "dispatch/fallback.h"
 #include "dispatch/pick.h"
 #include "dispatch/told.h"
@@ -27,18 +29,32 @@ RequestFeatures features_of_call(const RunCall& call,
   return features_of(call.request, call.facts, call.shape, features);
 }
 
+TensorView view_of(const MutableTensorView& t) {
+  return {t.data, t.dtype,        t.batch,       t.heads,       t.tokens,
+          t.dim,  t.batch_stride, t.head_stride, t.token_stride};
+}
+
+bool lie_alike(const TensorView& a, const TensorView& b) {
+  return a.batch_stride == b.batch_stride && a.head_stride == b.head_stride &&
+         a.token_stride == b.token_stride;
+}
+
 // "bhsd" or "bshd" where all arrays lie so, else "strided".
-std::string layout_of(const TensorView& q) {
-  const TensorView heads_first =
-      TensorView::bhsd(q.data, q.dtype, q.batch, q.heads, q.tokens, q.dim);
-  const TensorView tokens_first =
-      TensorView::bshd(q.data, q.dtype, q.batch, q.heads, q.tokens, q.dim);
-  const auto like = [&](const TensorView& t) {
-    return t.batch_stride == q.batch_stride && t.head_stride == q.head_stride &&
-           t.token_stride == q.token_stride;
+std::string layout_of(const RunCall& call) {
+  const ForwardTensors& f = call.forward;
+  std::vector<TensorView> arrays = {f.q, f.k, f.v, view_of(f.out)};
+  if (const BackwardTensors* b = call.backward) {
+    arrays.insert(arrays.end(),
+                  {b->dout, view_of(b->dq), view_of(b->dk), view_of(b->dv)});
+  }
+  const auto all = [&](auto layout) {
+    return std::ranges::all_of(arrays, [&](const TensorView& t) {
+      return lie_alike(
+          t, layout(t.data, t.dtype, t.batch, t.heads, t.tokens, t.dim));
+    });
   };
-  if (like(heads_first)) return "bhsd";
-  return like(tokens_first) ? "bshd" : "strided";
+  if (all(TensorView::bhsd)) return "bhsd";
+  return all(TensorView::bshd) ? "bshd" : "strided";
 }
 
 std::map<std::string, std::string> digests_of(const RunCall& call) {
@@ -71,7 +87,7 @@ Result<Receipt> start(const RunCall& call, const AttentionOptions& options,
                   .fallback = options.fallback});
   if (!started) return started;
   started->lane.source = options.lane ? "caller" : "default";
-  started->shape.layout = layout_of(call.forward.q);
+  started->shape.layout = layout_of(call);
   if (options.input_digests) started->inputs.digests = digests_of(call);
   auto routing = given_routing(call.request, call.facts, plan);
   if (!routing) return routing.error();
@@ -86,9 +102,10 @@ struct Due {
   int64_t heads, tokens, dim;
 };
 
-TensorView view_of(const MutableTensorView& t) {
-  return {t.data, t.dtype,        t.batch,       t.heads,       t.tokens,
-          t.dim,  t.batch_stride, t.head_stride, t.token_stride};
+bool same_array(const TensorView& a, const TensorView& b) {
+  return a.data == b.data && a.dtype == b.dtype && a.batch == b.batch &&
+         a.heads == b.heads && a.tokens == b.tokens && a.dim == b.dim &&
+         lie_alike(a, b);
 }
 
 struct DueFloats {
@@ -131,9 +148,15 @@ Result<void> check_call(const RunCall& c) {
     if (f.sink_logits) {
       floats.push_back({"dsink_logits", b.dsink_logits.size(), heads});
     }
-    if (b.out.data != f.out.data || b.lse.data() != f.lse.data()) {
+    const bool same_sinks =
+        f.sink_logits.has_value() == b.sink_logits.has_value() &&
+        (!f.sink_logits || f.sink_logits->data() == b.sink_logits->data());
+    if (!same_array(b.q, f.q) || !same_array(b.k, f.k) ||
+        !same_array(b.v, f.v) || !same_array(b.out, view_of(f.out)) ||
+        b.lse.data() != f.lse.data() || b.lse.size() != f.lse.size() ||
+        !same_sinks) {
       return invalid("run",
-                     "backward must take the out and lse of forward, "
+                     "backward must take the inputs, out and lse of forward, "
                      "found others");
     }
   }
@@ -167,10 +190,10 @@ Result<void> check_call(const RunCall& c) {
   return {};
 }
 
-// Without the names of its files, which the caller may have read.
-Json artifact_of(const Json& receipt) {
-  const Json& artifact = receipt["artifact"];
-  return artifact.is_null() ? artifact : artifact["digest"];
+// The one that a caller chose, rather than left as it is by default.
+std::optional<std::string> own_plugin(const AttentionOptions& options) {
+  if (options.xla.plugin == XlaOptions().plugin) return {};
+  return options.xla.plugin;
 }
 
 }  // namespace
@@ -266,6 +289,8 @@ Result<std::vector<std::string>> verify_run(const std::string& text,
   std::vector<std::string> out;
   if (auto e = check_digest(claimed); !e) return std::vector{e.error().message};
   for (std::string& c : contradictions(claimed)) out.push_back(std::move(c));
+  // What contradicts itself need not run.
+  if (!out.empty()) return out;
   if (claimed["lane"]["executed"].is_null()) {
     return unavailable("receipt", "a run must have run, found compiled only");
   }
@@ -287,26 +312,17 @@ Result<std::vector<std::string>> verify_run(const std::string& text,
     again.xla.method = *method;
   }
   if (claimed["plugin"].is_object()) {
-    again.xla.plugin = claimed["plugin"]["file"];
+    auto plugin = plugin_to_load(claimed, own_plugin(options));
+    if (!plugin) return plugin.error();
+    again.xla.plugin = std::move(*plugin);
     again.xla.device = claimed["plugin"]["number"];
   }
   auto ran = run_attention(call, again);
   if (!ran) return ran.error();
-  const Json found = Json::parse(ran->receipt);
-  Json a = Json::object(), b = Json::object();
-  for (const char* field : {"isa", "threads", "plugin", "method", "direction",
-                            "request", "facts_digest", "shape", "contract",
-                            "kernels", "plan", "tiles", "pairs", "output"}) {
-    a[field] = claimed[field];
-    b[field] = found[field];
-  }
-  a["artifact"] = artifact_of(claimed);
-  b["artifact"] = artifact_of(found);
-  a["inputs"] = claimed["inputs"]["digests"];
-  b["inputs"] = found["inputs"]["digests"];
-  a["family"] = claimed["lane"]["family"];
-  b["family"] = found["lane"]["family"];
-  for (const ReceiptDifference& d : differences(a, b)) {
+  const RunsCompared compared =
+      compare_runs(claimed, Json::parse(ran->receipt),
+                   features_of_call(call, options), plan_facts(ran->plan));
+  for (const ReceiptDifference& d : compared.wrong) {
     out.push_back(fmt::format("{} is {}, found {}", d.field,
                               d.a.empty() ? "nothing" : d.a,
                               d.b.empty() ? "nothing" : d.b));

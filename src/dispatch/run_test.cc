@@ -2,6 +2,7 @@
 // proof; counts against what a run really touched.
 #include "tessera/run.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -178,12 +179,43 @@ TEST(RunAttention, ForgedReceiptsAreCaught) {
       {"/lane/executed", "reference"},
       {"/compiles", 1},
       {"/fallback", "it was slow"},
-      {"/ms/total", 0.5}};
+      {"/ms/total", 0.5},
+      {"/choice/reason", "it felt right"},
+      {"/choice/class", "plain causal"},
+      {"/choice/rejected/xla", "bad"},
+      {"/device", "TPU v6e"},
+      {"/inputs/seed", 7},
+      {"/plan_file", "batch.plan"},
+      {"/parameters", {{"fetch_ahead", 4}}},
+      {"/check",
+       {{"kind", "full"},
+        {"rows", 96},
+        {"max_error", 0.0},
+        {"max_bound_ratio", 0.0},
+        {"passed", true},
+        {"worst", ""}}}};
   for (const auto& [field, value] : forgeries) {
     const auto found = verify_run(forged(good, field, value), call);
     ASSERT_TRUE(found.ok()) << field << found.error().message;
     EXPECT_FALSE(found->empty()) << field;
   }
+  // A lane that is said to have stepped in.
+  json stepped = json::parse(good);
+  stepped["lane"]["chosen"] = "xla";
+  stepped["lane"]["fallback_allowed"] = {"cpu"};
+  stepped["fallback"] = "xla did not start";
+  stepped["choice"]["rejected"].erase("xla");
+  stepped["choice"]["rejected"]["cpu"] = "second";
+  EXPECT_TRUE(verify_run(forged(stepped.dump(), "/fallback", "it failed"), call)
+                  .value()
+                  .size() > 0);
+  // What contradicts itself is told, though it could not run either.
+  json odd = json::parse(good);
+  odd["lane"]["executed"] = nullptr;
+  const auto contradicted =
+      verify_run(forged(odd.dump(), "/threads", 5000), call);
+  ASSERT_TRUE(contradicted.ok()) << contradicted.error().message;
+  EXPECT_FALSE(contradicted->empty());
   // The digest alone.
   json r = json::parse(good);
   r["tiles"]["run"] = 1;
@@ -242,6 +274,68 @@ TEST(RunAttention, ArraysAreCheckedBeforeAnyLane) {
             "[run] kv_heads must divide heads, found 3 for 2");
   EXPECT_EQ(refused([](RunCall& c) { c.forward.q.token_stride = -1; }),
             "[run] strides must be 0 or more, found one below for q");
+  // Gradients are of the run that they belong to.
+  const BackwardTensors own = batch.backward();
+  EXPECT_EQ(refused([&](RunCall& c) { c.backward = &own; }), "");
+  Batch second;
+  for (TensorView BackwardTensors::*array :
+       {&BackwardTensors::q, &BackwardTensors::k, &BackwardTensors::v,
+        &BackwardTensors::out}) {
+    BackwardTensors other = own;
+    other.*array = second.backward().*array;
+    EXPECT_EQ(refused([&](RunCall& c) { c.backward = &other; }),
+              "[run] backward must take the inputs, out and lse of forward, "
+              "found others");
+  }
+}
+
+TEST(RunAttention, TheLayoutIsThatOfAllArrays) {
+  const auto layout = [](bool q_by_token, bool k_by_token) {
+    Batch batch;
+    RunCall call = batch.call();
+    const auto by_token = [](const std::vector<float>& a) {
+      return TensorView::bshd(a.data(), Dtype::f32, 1, kHeads, kTokens, kDim);
+    };
+    if (q_by_token) {
+      call.forward.q = by_token(batch.q);
+      call.forward.v = by_token(batch.v);
+      call.forward.out = MutableTensorView::bshd(batch.out.data(), Dtype::f32,
+                                                 1, kHeads, kTokens, kDim);
+    }
+    if (k_by_token) call.forward.k = by_token(batch.k);
+    return json::parse(run_attention(call)->receipt)["shape"]["layout"];
+  };
+  EXPECT_EQ(layout(false, false), "bhsd");
+  EXPECT_EQ(layout(true, true), "bshd");
+  EXPECT_EQ(layout(false, true), "strided");
+}
+
+// A receipt may come from anybody.
+TEST(RunAttention, NoPluginIsLoadedBecauseAReceiptSaysSo) {
+  if (!this_machine(false).loads_plugins) GTEST_SKIP() << "no plugins";
+  Batch batch;
+  const std::string stranger = tessera::testing::fake_plugin("odd");
+  json r = json::parse(run_attention(batch.call())->receipt);
+  r["lane"]["requested"] = r["lane"]["chosen"] = r["lane"]["executed"] = "xla";
+  r["lane"]["family"] = "xla";
+  r["choice"]["rejected"].erase("xla");
+  r["choice"]["rejected"]["cpu"] = "xla was asked for";
+  r["isa"] = r["threads"] = nullptr;
+  r["method"] = "worklist";
+  r["kernels"]["forward"] = r["contract"];
+  r["compiles"] = 1;
+  r["plugin"] = {{"file", stranger},  {"api", "0.1"},
+                 {"platform", "cpu"}, {"platform_version", ""},
+                 {"device", "CPU"},   {"number", 0}};
+  const auto refused =
+      verify_run(forged(r.dump(), "/lane/source", "caller"), batch.call());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::unavailable);
+  EXPECT_EQ(refused.error().message,
+            "[receipt] a receipt's plugin must be an installed one or be named "
+            "(--plugin) to be loaded, found '" +
+                stranger + "'");
+  EXPECT_EQ(dlopen(stranger.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
 }
 
 // Which tiles a run touched is seen from outside: a NaN in the values of one

@@ -101,6 +101,11 @@ class Validator {
       return invalid(kWhere, "{} must be at least {}, found {}", name,
                      schema["minimum"].dump(), describe(value));
     }
+    if (schema.contains("maximum") &&
+        value.get<double>() > schema["maximum"].get<double>()) {
+      return invalid(kWhere, "{} must be at most {}, found {}", name,
+                     schema["maximum"].dump(), describe(value));
+    }
     return {};
   }
 
@@ -186,8 +191,9 @@ std::string due_family(const std::string& lane, const Json& plugin) {
       compiled ? plugin["platform"].get<std::string>() : "";
   if (lane == "reference") return compiled ? "" : "reference";
   if (lane == "cpu") return compiled ? "" : "native";
-  if (!compiled) return lane == "mosaic" ? "tpu/jax" : "";
-  if (lane == "mosaic" || lane == "jax_bridge") return "tpu/jax";
+  if (lane == "mosaic") return compiled && platform != "tpu" ? "" : "tpu/jax";
+  if (!compiled) return "";
+  if (lane == "jax_bridge") return "tpu/jax";
   if (platform == "tpu") return "tpu/jax";
   return lane == "cuda" || platform == "cuda" ? "cuda" : "xla";
 }
@@ -305,6 +311,8 @@ std::vector<std::string> contradictions(const Json& r) {
   must(executed == chosen ||
            std::find(allowed.begin(), allowed.end(), executed) != allowed.end(),
        "lane.executed must be lane.chosen or one of lane.fallback_allowed");
+  must(std::set<Json>(allowed.begin(), allowed.end()).size() == allowed.size(),
+       "lane.fallback_allowed must name a lane once");
   must((executed == chosen) == r["fallback"].is_null(),
        "fallback must say why lane.executed is not lane.chosen");
   must(lane["family"] == due_family(executed, r["plugin"]),
@@ -334,6 +342,8 @@ std::vector<std::string> contradictions(const Json& r) {
          "tiles and pairs must be 0 where nothing ran");
     must(r["check"]["kind"] == "none",
          "check.kind must be none where nothing ran");
+    must(r["ms"]["total"] == r["ms"]["compile"],
+         "ms must be of compiling alone where nothing ran");
   }
   const Json& ms = r["ms"];
   double total = 0;

@@ -96,8 +96,8 @@ TEST(ReceiptSchema, UsesWordsThatTheReaderKnows) {
   EXPECT_EQ(words,
             (std::set<std::string>{
                 "$defs", "$ref", "$schema", "additionalProperties", "anyOf",
-                "const", "description", "enum", "items", "minimum", "pattern",
-                "properties", "required", "title", "type"}));
+                "const", "description", "enum", "items", "maximum", "minimum",
+                "pattern", "properties", "required", "title", "type"}));
 }
 
 TEST(ReceiptReader, TakesWhatTheWriterWrites) {
@@ -132,6 +132,22 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message(with("/request/mask", "causal")),
             "[receipt] request.mask must be an array, found the string "
             "'causal'");
+  EXPECT_EQ(message(with("/lane/executed", "mosaic")),
+            "[receipt] lane.executed must be one of "
+            "[\"cpu\",\"xla\",\"jax_bridge\",\"reference\"], found the string "
+            "'mosaic'");
+  EXPECT_EQ(message(with("/lane/fallback_allowed", {"jax_bridge"})),
+            "[receipt] lane.fallback_allowed[0] must be one of "
+            "[\"cpu\",\"xla\",\"reference\"], found the string 'jax_bridge'");
+  EXPECT_EQ(message(with("/choice/measured", {{"kernel", "cpu/forward"}})),
+            "[receipt] every field must be there, found no "
+            "choice.measured.lane");
+  EXPECT_EQ(message(with("/choice/rejected", {{"quantum", "a"}})),
+            "[receipt] fields must be known ones, found "
+            "'choice.rejected.quantum'");
+  EXPECT_EQ(message(with("/machine/threads", int64_t{1} << 32)),
+            "[receipt] machine.threads must be at most 1048576, found the "
+            "integer 4294967296");
 }
 
 TEST(ReceiptReader, RefusesNumbersThatAreNotFinite) {
@@ -174,6 +190,8 @@ TEST(ReceiptReader, FindsContradictions) {
   EXPECT_EQ(found("/lane/executed", "reference"),
             "lane.executed must be lane.chosen or one of "
             "lane.fallback_allowed");
+  EXPECT_EQ(found("/lane/fallback_allowed", {"cpu", "cpu"}),
+            "lane.fallback_allowed must name a lane once");
   EXPECT_EQ(found("/lane/requested", "xla"),
             "lane.chosen must be lane.requested, unless that is auto");
   EXPECT_EQ(found("/fallback", "so"),

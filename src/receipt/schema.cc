@@ -24,10 +24,17 @@ constexpr std::string_view kSchema = R"json({
         },
         "source": {"enum": ["flag", "caller", "default"]},
         "chosen": {"$ref": "#/$defs/lane"},
-        "executed": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/lane"}]},
+        "executed": {
+          "anyOf": [
+            {"type": "null"}, {"enum": ["cpu", "xla", "jax_bridge", "reference"]}
+          ]
+        },
         "family": {"enum": ["native", "reference", "tpu/jax", "cuda", "xla"]},
         "runtime_mode": {"enum": ["executed", "compiled only"]},
-        "fallback_allowed": {"type": "array", "items": {"$ref": "#/$defs/lane"}}
+        "fallback_allowed": {
+          "type": "array",
+          "items": {"enum": ["cpu", "xla", "reference"]}
+        }
       },
       "required": [
         "requested", "source", "chosen", "executed", "family", "runtime_mode",
@@ -40,8 +47,19 @@ constexpr std::string_view kSchema = R"json({
       "properties": {
         "class": {"enum": ["sparse blocks", "custom", "plain causal", "other"]},
         "reason": {"type": "string"},
-        "rejected": {"type": "object", "additionalProperties": {"type": "string"}},
-        "measured": {"anyOf": [{"type": "null"}, {"type": "object"}]}
+        "rejected": {
+          "type": "object",
+          "properties": {
+            "cpu": {"type": "string"},
+            "xla": {"type": "string"},
+            "mosaic": {"type": "string"},
+            "jax_bridge": {"type": "string"},
+            "cuda": {"type": "string"},
+            "reference": {"type": "string"}
+          },
+          "additionalProperties": false
+        },
+        "measured": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/gate_row"}]}
       },
       "required": ["class", "reason", "rejected", "measured"],
       "additionalProperties": false
@@ -51,7 +69,7 @@ constexpr std::string_view kSchema = R"json({
       "properties": {
         "cpu": {"type": "string"},
         "system": {"type": "string"},
-        "threads": {"$ref": "#/$defs/count"},
+        "threads": {"$ref": "#/$defs/threads"},
         "isas": {"type": "array", "items": {"$ref": "#/$defs/isa"}},
         "loads_plugins": {"type": "boolean"},
         "asked_plugins": {"type": "boolean"},
@@ -76,7 +94,7 @@ constexpr std::string_view kSchema = R"json({
       "additionalProperties": false
     },
     "isa": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/isa"}]},
-    "threads": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/count"}]},
+    "threads": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/threads"}]},
     "device": {"type": "string"},
     "plugin": {
       "anyOf": [
@@ -319,7 +337,39 @@ constexpr std::string_view kSchema = R"json({
     "number0": {"type": "number", "minimum": 0},
     "digest": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
     "isa": {"enum": ["portable", "avx2", "avx512", "avx512bf16"]},
-    "lane": {"enum": ["cpu", "xla", "mosaic", "jax_bridge", "cuda", "reference"]}
+    "lane": {"enum": ["cpu", "xla", "mosaic", "jax_bridge", "cuda", "reference"]},
+    "threads": {"type": "integer", "minimum": 0, "maximum": 1048576},
+    "gate_row": {
+      "type": "object",
+      "properties": {
+        "kernel": {"type": "string"},
+        "lane": {"enum": ["cpu", "mosaic", "cuda"]},
+        "machine": {"type": "string"},
+        "class": {"enum": ["sparse blocks", "custom", "plain causal", "other"]},
+        "mask": {"type": "string"},
+        "direction": {"enum": ["forward", "forward+backward"]},
+        "dtype": {"enum": ["f32", "bf16", "f16"]},
+        "q_len": {"$ref": "#/$defs/count"},
+        "kv_len": {"$ref": "#/$defs/count"},
+        "heads": {"$ref": "#/$defs/count"},
+        "kv_heads": {"$ref": "#/$defs/count"},
+        "head_dim": {"$ref": "#/$defs/count"},
+        "v_head_dim": {"$ref": "#/$defs/count"},
+        "softcap": {"$ref": "#/$defs/number0"},
+        "density": {"$ref": "#/$defs/number0"},
+        "kernel_ms": {"$ref": "#/$defs/number0"},
+        "plain_ms": {"$ref": "#/$defs/number0"},
+        "plain": {"enum": ["worklist", "chunked", "dense"]},
+        "verdict": {"enum": ["promote", "experimental", "delete"]},
+        "why": {"type": "string"}
+      },
+      "required": [
+        "kernel", "lane", "machine", "class", "mask", "direction", "dtype", "q_len", "kv_len", "heads",
+        "kv_heads", "head_dim", "v_head_dim", "softcap", "density", "kernel_ms", "plain_ms", "plain",
+        "verdict", "why"
+      ],
+      "additionalProperties": false
+    }
   }
 }
 )json";

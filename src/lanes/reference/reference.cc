@@ -312,6 +312,7 @@ Result<AttentionOutputs> reference_forward(const Request& request,
   Row row;
   for_each_place(p, [&](Place at, const std::vector<int64_t>& keys) {
     softmax(p, at, keys, row);
+    r.pairs += static_cast<int64_t>(keys.size());
     r.lse[static_cast<size_t>(p.q_row(at))] = row.lse;
     double* out = r.out.data() + p.q_row(at) * p.v_head_dim;
     for (size_t j = 0; j < keys.size(); ++j) {
