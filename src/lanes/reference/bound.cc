@@ -47,11 +47,14 @@
 //              + (8 + sqrt m) u) p_z |h - delta|
 //              + p_z (x + 3 u (|delta| + |h|)) ]
 //
-// Where subnormal numbers are taken for and given as 0, each product and each
-// result may lose f = 2^-126: the dot product of bf16 pairs does so, and so do
-// the threads of XLA's CPU plugins and TPUs. Then out, dq, dk, dv and dsink
-// err by f more for each term and once more at the end, p_j by f, and ds_j by
-// (2 + 2 Dv) f and, times the scale, by f again.
+// S counts keys of finite scores alone: an infinite one is exact, its p_j 0.
+//
+// Each product and each result that is subnormal loses up to f = 2^-150, half
+// of the least number; and where subnormal numbers are taken for and given as
+// 0, f = 2^-126: the dot product of bf16 pairs does so, and so do the threads
+// of XLA's CPU plugins and TPUs. So out, dq, dk, dv and dsink err by f more for
+// each term and once more at the end, p_j by f, and ds_j by (2 + 2 Dv) f and,
+// times the scale, by f again.
 //
 // A check that takes out and lse as given, because computing them again for
 // every query would take too long, leaves their errors out: pi becomes
@@ -73,7 +76,7 @@ double score_error(const RowFacts& row) {
 }  // namespace
 
 Rounding rounding_of(Dtype dtype, bool flushes) {
-  const double lost = flushes ? kTiny32 : 0;
+  const double lost = flushes ? kTiny32 : 0x1p-150;
   switch (dtype) {
     case Dtype::bf16:
       return {0x1p-8, 0x1p-134, 0x1p-8, 0x1.fep127, kTiny32};

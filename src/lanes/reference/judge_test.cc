@@ -253,6 +253,38 @@ TEST(Judge, NanInputsMustShow) {
   EXPECT_FALSE(c.judge().passed());
 }
 
+// A key whose score is -inf has probability 0, and the bounds of the others
+// stay what they were.
+TEST(Judge, InfiniteScoresAreExact) {
+  Problem problem;
+  problem.mask = "full";
+  Case c(problem);
+  for (float& x : c.q) x = std::abs(x) + 0.1F;
+  const auto last = c.k.end() - problem.shape.head_dim;
+  *last = -std::numeric_limits<float>::infinity();
+  c.run();
+  const int64_t rows = problem.batch * problem.shape.heads * problem.q_len;
+  const auto judged = [&] {
+    return *judge_forward(c.request, {}, problem.shape, c.forward(), {});
+  };
+  EXPECT_TRUE(judged().passed()) << judged().worst;
+  EXPECT_EQ(judged().rows, rows);
+  c.out.back() += 1e-3F;
+  EXPECT_FALSE(judged().passed());
+}
+
+// Gradients below the least normal number lose what lies under the last one.
+TEST(Judge, SubnormalGradientsMayLoseTheirLastBit) {
+  Case c({});
+  for (float& x : c.k) x *= 1e-40F;
+  c.run();
+  EXPECT_TRUE(c.judge().passed()) << c.judge().worst;
+  for (float& x : c.dq) x += 0x1p-149F;
+  EXPECT_TRUE(c.judge().passed()) << c.judge().worst;
+  for (float& x : c.dq) x += 0x1p-130F;
+  EXPECT_FALSE(c.judge().passed());
+}
+
 TEST(Judge, WhatIsSmallIsJudgedWhole) {
   Request request;
   request.q_len = request.kv_len = 1024;

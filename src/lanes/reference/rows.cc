@@ -54,6 +54,12 @@ double cap_slope(double score, double softcap) {
   return sech * sech;
 }
 
+// What a score's error comes from. An infinite score has none: its probability
+// is 0 or its cap's, or the row is NaN.
+double score_size(double scale, const Dot& d) {
+  return std::isfinite(d.value) ? std::abs(scale) * d.size : 0;
+}
+
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 }  // namespace
@@ -131,7 +137,7 @@ void RowOracle::forward(int64_t b, int64_t h, int64_t q, QueryRow& row) {
     read_row(tensors_.k, b, kv_head(h), key, k_.data());
     const Dot d = dot(q_.data(), k_.data(), shape_.head_dim);
     row.score.push_back(scale_ * d.value);
-    row.facts.size = std::max(row.facts.size, std::abs(scale_) * d.size);
+    row.facts.size = std::max(row.facts.size, score_size(scale_, d));
     row.probability.push_back(capped(row.score.back(), shape_.softcap));
     top = std::max(top, row.probability.back());
   }
@@ -241,8 +247,8 @@ void RowOracle::key_gradient(int64_t b, int64_t kv_head_of_key, int64_t key,
       const Dot score = dot(q_.data(), k_.data(), dim);
       const double lse =
           tensors_.lse[index((b * shape_.heads + h) * q_len_ + q)];
-      const RowFacts facts = {1, dim, std::abs(scale_) * score.size, lse};
       const double s = scale_ * score.value;
+      const RowFacts facts = {1, dim, score_size(scale_, score), lse};
       const double p = std::exp(capped(s, shape_.softcap) - lse);
       const Dot a = dot(g_.data(), v_.data(), v_dim);
       const Dot delta = dot(g_.data(), out_.data(), v_dim);
