@@ -71,9 +71,9 @@ Result<Settings> parse(const Options& o) {
   if (!batches) return batches.error();
   auto tokens = parse_int(o.tokens, "--tokens", 128, 1 << 16);
   if (!tokens) return tokens.error();
-  auto seed = parse_int(o.seed, "--seed", 0, INT64_MAX);
+  auto seed = parse_seed(o.seed);
   if (!seed) return seed.error();
-  auto device = parse_int(o.device, "--device", 0, INT32_MAX);
+  auto device = parse_device(o.device);
   if (!device) return device.error();
   auto compiles = parse_int(o.max_compiles, "--max-compiles", 0, INT64_MAX);
   if (!compiles) return compiles.error();
@@ -99,7 +99,7 @@ Result<Settings> parse(const Options& o) {
   s.shape.kv_heads = 2;
   s.shape.head_dim = s.shape.v_head_dim = 32;
   s.dtype = o.dtype == "f32" ? Dtype::f32 : Dtype::bf16;
-  s.seed = static_cast<uint64_t>(*seed);
+  s.seed = *seed;
   s.xla.plugin = o.plugin;
   s.xla.device = *device;
   s.xla.max_compiles = *compiles;

@@ -96,7 +96,7 @@ Result<void> parse_sizes(const Options& o, Settings& s) {
   if (!meaning) return meaning.error();
   auto spread = parse_positive(o.spread, "--spread");
   if (!spread) return spread.error();
-  auto seed = parse_int(o.seed, "--seed", 0, int64_t{1} << 62);
+  auto seed = parse_seed(o.seed);
   if (!seed) return seed.error();
   s.sizes.threads = machine_threads();
   if (o.threads) {
@@ -110,7 +110,7 @@ Result<void> parse_sizes(const Options& o, Settings& s) {
   s.sizes.dtype = s.dtypes.front();
   s.sizes.meaning = *meaning;
   s.sizes.spread = *spread;
-  s.sizes.seed = static_cast<uint64_t>(*seed);
+  s.sizes.seed = *seed;
   if (o.dense_heads) {
     auto n = parse_int(*o.dense_heads, "--dense-heads", 1, *heads);
     if (!n) return n.error();

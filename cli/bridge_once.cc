@@ -14,13 +14,12 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMostDevices = int64_t{1} << 20;
 constexpr int64_t kSampledRows = 64;
 
 Result<BridgeOptions> read_options(const BridgeFlags& f) {
   BridgeOptions out;
   if (f.plugin) out.plugin = *f.plugin;
-  auto device = parse_int(f.device.value_or("0"), "--device", 0, kMostDevices);
+  auto device = parse_device(f.device.value_or("0"));
   if (!device) return device.error();
   out.device = *device;
   auto folder = cache_folder(f.cache);
@@ -43,9 +42,9 @@ Result<Asked> read_all(const BridgeFlags& f) {
   auto options = read_options(f);
   if (!options) return options.error();
   out.options = std::move(*options);
-  auto seed = parse_int(f.seed.value_or("0"), "--seed", 0, int64_t{1} << 62);
+  auto seed = parse_seed(f.seed.value_or("0"));
   if (!seed) return seed.error();
-  out.seed = static_cast<uint64_t>(*seed);
+  out.seed = *seed;
   if (f.seed && f.inputs) {
     return invalid("cli", "--seed goes without --inputs, found both");
   }

@@ -102,7 +102,7 @@ Result<int> run(const Options& o) {
   auto sample =
       o.rows ? parse_int(*o.rows, "--rows", 1, plan.forward.rows) : int64_t{0};
   if (!sample) return sample.error();
-  auto seed = parse_int(o.seed.value_or("0"), "--seed", 0, int64_t{1} << 62);
+  auto seed = parse_seed(o.seed.value_or("0"));
   if (!seed) return seed.error();
 
   const int64_t rows = *sample > 0 ? *sample : plan.forward.rows;
@@ -121,7 +121,7 @@ Result<int> run(const Options& o) {
   const bool progress = isatty(STDERR_FILENO);
   const auto start = std::chrono::steady_clock::now();
   auto last_shown = start;
-  std::mt19937_64 engine(static_cast<uint64_t>(*seed));
+  std::mt19937_64 engine(*seed);
   Tally tally;
   for (int64_t l = 0; l < plan.forward.lists; ++l) {
     for (const int64_t r : rows_to_check(plan, *sample, engine)) {

@@ -56,6 +56,16 @@ Result<double> parse_positive(std::string_view text, std::string_view what) {
   return value;
 }
 
+Result<uint64_t> parse_seed(std::string_view text) {
+  auto seed = parse_int(text, "--seed", 0, int64_t{1} << 62);
+  if (!seed) return seed.error();
+  return static_cast<uint64_t>(*seed);
+}
+
+Result<int64_t> parse_device(std::string_view text) {
+  return parse_int(text, "--device", 0, kMostDevices);
+}
+
 Result<std::vector<int32_t>> parse_ints(std::string_view text,
                                         std::string_view what, int64_t least,
                                         int64_t most) {

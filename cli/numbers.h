@@ -14,6 +14,11 @@ Result<int64_t> parse_int(std::string_view text, std::string_view what,
                           int64_t least, int64_t most);
 Result<double> parse_positive(std::string_view text, std::string_view what);
 
+// Of --seed and of --device, a number among a plugin's devices.
+inline constexpr int64_t kMostDevices = int64_t{1} << 20;
+Result<uint64_t> parse_seed(std::string_view text);
+Result<int64_t> parse_device(std::string_view text);
+
 // "1,2,3"
 Result<std::vector<int32_t>> parse_ints(std::string_view text,
                                         std::string_view what, int64_t least,

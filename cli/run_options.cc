@@ -25,7 +25,6 @@ constexpr const char* kShapeGroup = "The arrays";
 constexpr const char* kRunGroup = "The run";
 constexpr int64_t kMaxHeads = int64_t{1} << 16;
 constexpr int64_t kMostDim = int64_t{1} << 16;  // of any lane
-constexpr int64_t kMostDevices = int64_t{1} << 20;
 constexpr int64_t kMostCompiles = int64_t{1} << 31;
 constexpr int64_t kDefaultHeads = 8;
 constexpr int64_t kDefaultDim = 128;
@@ -122,7 +121,7 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
     if (!method) return method.error();
     xla.method = *method;
   }
-  auto device = parse_int(f.device.value_or("0"), "--device", 0, kMostDevices);
+  auto device = parse_device(f.device.value_or("0"));
   if (!device) return device.error();
   xla.device = *device;
   auto compiles = parse_int(f.max_compiles.value_or("0"), "--max-compiles", 0,
@@ -377,9 +376,9 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
                    in_quotes(*f.layout));
   }
   if (f.layout == "bshd") o.data.layout = Layout::bshd;
-  auto seed = parse_int(f.seed.value_or("0"), "--seed", 0, int64_t{1} << 62);
+  auto seed = parse_seed(f.seed.value_or("0"));
   if (!seed) return seed.error();
-  o.seed = static_cast<uint64_t>(*seed);
+  o.seed = *seed;
   if (auto e = read_lane(f, o); !e) return e.error();
   if (f.inputs) {
     auto file = read_inputs(*f.inputs, o.data.layout);
