@@ -1,39 +1,19 @@
 // cli/bridge_command.cc: `tessera bridge`: what JAX exported, run by a plugin.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/bridge_once.h"
+#include "cli/check_files.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/traced.h"
 
 namespace tessera::cli {
 namespace {
-
-// Every file has a name of its own, and what is written can be.
-Result<void> check_files(const BridgeFlags& f) {
-  std::vector<std::string> paths;
-  for (const auto* path :
-       {&f.artifact, &f.shapes, &f.inputs, &f.outputs, &f.receipt, &f.trace}) {
-    if (!*path) continue;
-    if (std::find(paths.begin(), paths.end(), **path) != paths.end()) {
-      return invalid("cli",
-                     "each file must have a name of its own, found {} twice",
-                     in_quotes(**path));
-    }
-    paths.push_back(**path);
-  }
-  for (const auto* path : {&f.outputs, &f.receipt}) {
-    if (!*path) continue;
-    if (auto e = check_output(**path); !e) return e;
-  }
-  return {};
-}
 
 Result<int> run(const BridgeFlags& f) {
   auto outcome = bridge_once(f);
@@ -55,8 +35,8 @@ Result<int> run(const BridgeFlags& f) {
     fmt::print("{}\n", bridge_json(report));
   } else {
     fmt::print("{}", bridge_text(report));
-    if (f.outputs) fmt::print("{:<11} {}\n", "written", *f.outputs);
-    if (f.receipt) fmt::print("{:<11} {}\n", "receipt", *f.receipt);
+    if (f.outputs) fmt::print("{:<11} {}\n", "written", on_a_line(*f.outputs));
+    if (f.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*f.receipt));
   }
   return f.check && !report.check.passed ? kFailed : kOk;
 }
@@ -103,7 +83,10 @@ Work add_bridge(CLI::App& app, CLI::App*& command) {
       "in every\nreceipt, and its key is the whole artifact. docs/bridge.md "
       "describes the files.\nExit code 1 when the check fails.");
   return [f]() -> Result<int> {
-    if (auto e = check_files(*f); !e) return e.error();
+    auto apart =
+        check_files(given_files({&f->artifact, &f->shapes, &f->inputs}),
+                    given_files({&f->outputs, &f->receipt, &f->trace}));
+    if (!apart) return apart.error();
     return traced(f->trace, !f->json, [&] { return run(*f); });
   };
 }

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/check_files.h"
 #include "cli/command.h"
 #include "cli/compile_receipt.h"
 #include "cli/kernel_flags.h"
@@ -103,24 +104,11 @@ Result<int> run(const Options& o) {
   CompileTarget target{*o.kernel.run.request.target,
                        o.plugin.value_or("libtpu")};
   const std::string contract_file = o.out ? *o.out + ".json" : "";
-  for (const std::string* path :
-       {o.out ? &*o.out : nullptr, o.emit ? &*o.emit : nullptr,
-        o.out && asked ? &contract_file : nullptr,
-        o.receipt ? &*o.receipt : nullptr}) {
-    if (!path) continue;
-    if (auto e = check_output(*path); !e) return e.error();
-  }
-  for (const auto& [a, b] :
-       {std::pair(o.emit, o.out), std::pair(o.program, o.out),
-        std::pair(o.emit, std::optional(contract_file)),
-        std::pair(o.receipt, o.out), std::pair(o.receipt, o.emit),
-        std::pair(o.receipt, std::optional(contract_file))}) {
-    if (a && b && *a == *b) {
-      return invalid("cli",
-                     "each file must have a name of its own, found {} twice",
-                     in_quotes(*a));
-    }
-  }
+  std::vector<std::string> sources = request_files(o.kernel.run.request);
+  if (o.program) sources.push_back(*o.program);
+  std::vector<std::string> written = given_files({&o.out, &o.emit, &o.receipt});
+  if (o.out && asked) written.push_back(contract_file);
+  if (auto e = check_files(std::move(sources), written); !e) return e.error();
   std::optional<AskedKernel> kernel;
   std::string program;
   if (asked) {
@@ -139,10 +127,10 @@ Result<int> run(const Options& o) {
   if (o.no_compile) {
     const nlohmann::json json = {{"kernel", kernel_json(kernel->kernel)},
                                  {"emit", *o.emit}};
-    fmt::print("{}", o.json
-                         ? json_line(json) + "\n"
-                         : kernel_text(kernel->kernel) +
-                               fmt::format("{:<11} {}\n", "emitted", *o.emit));
+    fmt::print("{}", o.json ? json_line(json) + "\n"
+                            : kernel_text(kernel->kernel) +
+                                  fmt::format("{:<11} {}\n", "emitted",
+                                              on_a_line(*o.emit)));
     return kOk;
   }
   auto report = compile_program(target, program);
@@ -181,12 +169,13 @@ Result<int> run(const Options& o) {
   }
   fmt::print("{}", compile_text(*report));
   if (kernel) fmt::print("{}", kernel_text(kernel->kernel));
-  if (o.emit) fmt::print("{:<11} {}\n", "emitted", *o.emit);
+  if (o.emit) fmt::print("{:<11} {}\n", "emitted", on_a_line(*o.emit));
   if (o.out) {
-    fmt::print("{:<11} {}, {} bytes\n", "saved", *o.out, report->bytes.size());
-    if (kernel) fmt::print("{:<11} {}\n", "", contract_file);
+    fmt::print("{:<11} {}, {} bytes\n", "saved", on_a_line(*o.out),
+               report->bytes.size());
+    if (kernel) fmt::print("{:<11} {}\n", "", on_a_line(contract_file));
   }
-  if (o.receipt) fmt::print("{:<11} {}\n", "receipt", *o.receipt);
+  if (o.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*o.receipt));
   return kOk;
 }
 

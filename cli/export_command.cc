@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "base/text.h"
+#include "cli/check_files.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
@@ -236,6 +237,9 @@ Result<int> run(const Options& o) {
                    o.layout ? in_quotes(*o.layout) : "none");
   }
   if (!o.out) return invalid("cli", "-o must be given, found none");
+  if (auto e = check_files(request_files(o.request), {*o.out}); !e) {
+    return e.error();
+  }
   RequestFlags request = o.request;
   if (layout->name == "mosaic" && !request.tile && !request.spec &&
       !request.plan) {

@@ -198,7 +198,18 @@ void add_request_flags(CLI::App& command, RequestFlags& f,
 
 Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
                             const RouteFlags& route) {
-  if (flags.plan) return load_plan_file(flags);
+  const auto unread = [&]() -> Result<void> {
+    if (route == RouteFlags{}) return {};
+    return invalid("cli",
+                   "flags of the router go with a mask that names "
+                   "routed(top, block), found them alone");
+  };
+  if (flags.plan) {
+    auto loaded = load_plan_file(flags);
+    if (!loaded) return loaded;
+    if (auto e = unread(); !e) return e.error();
+    return loaded;
+  }
   auto options = options_of(flags);
   if (!options) return options.error();
   if (!options->batch) options->batch = otherwise.batch;
@@ -208,7 +219,10 @@ Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
   if (!resolved) return resolved.error();
   Loaded out{std::move(*resolved), std::nullopt, std::nullopt};
   const Request& request = out.resolved.request;
-  if (!names_router(request)) return out;
+  if (!names_router(request)) {
+    if (auto e = unread(); !e) return e.error();
+    return out;
+  }
   auto source = read_pick_source(options->picks, request, route);
   if (!source) return source.error();
   out.source = std::move(*source);

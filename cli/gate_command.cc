@@ -296,7 +296,7 @@ Result<int> run(const Options& o) {
     fmt::print("{}", text);
   } else {
     fmt::print("{}", table_text(*measured, machine));
-    if (path) fmt::print("\n{:<11} {}\n", "table", *path);
+    if (path) fmt::print("\n{:<11} {}\n", "table", on_a_line(*path));
   }
   return kOk;
 }

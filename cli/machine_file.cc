@@ -6,21 +6,21 @@
 #include "base/fail.h"
 #include "base/json_read.h"
 #include "base/threads.h"
+#include "cli/numbers.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr std::string_view kWhere = "machine";
 constexpr size_t kMostPlugins = 64;
-constexpr int64_t kMostDevices = int64_t{1} << 20;
 
 Result<MachinePlugin> parse_plugin(const Json& j) {
   auto fields =
       check_fields(j, kWhere, "a plugin", {"name", "platform", "devices"});
   if (!fields) return fields.error();
-  auto name = read_string(j["name"], kWhere, "name");
+  auto name = read_line(j["name"], kWhere, "name");
   if (!name) return name.error();
-  auto platform = read_string(j["platform"], kWhere, "platform");
+  auto platform = read_line(j["platform"], kWhere, "platform");
   if (!platform) return platform.error();
   auto devices = read_int(j["devices"], kWhere, "devices", 0, kMostDevices);
   if (!devices) return devices.error();
@@ -43,7 +43,7 @@ Result<Machine> parse_machine(std::string_view text) {
   if (!fields) return fields.error();
   const Json& j = *json;
   Machine out;
-  auto cpu = read_string(j["cpu"], kWhere, "cpu");
+  auto cpu = read_line(j["cpu"], kWhere, "cpu");
   if (!cpu) return cpu.error();
   out.cpu = *cpu;
   auto threads = read_int(j["threads"], kWhere, "threads", 1, kMaxThreads);

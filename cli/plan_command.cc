@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/check_files.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/report.h"
@@ -30,14 +31,7 @@ Result<void> check(const Options& o) {
   if (o.lists && !o.json) {
     return invalid("cli", "--lists goes with --json, found it alone");
   }
-  if (!o.trace) return {};
-  if (auto e = check_output(*o.trace); !e) return e;
-  if (o.out == o.trace) {
-    return invalid("cli",
-                   "each file must have a name of its own, found {} twice",
-                   in_quotes(*o.trace));
-  }
-  return {};
+  return check_files(request_files(o.request), given_files({&o.out, &o.trace}));
 }
 
 Result<int> show(const Options& o, Resolved resolved, Plan plan, int64_t ns) {
@@ -57,7 +51,7 @@ Result<int> show(const Options& o, Resolved resolved, Plan plan, int64_t ns) {
     fmt::print("{}\n", report_json(*report, o.lists).dump());
   } else {
     fmt::print("{}", report_text(*report));
-    if (o.out) fmt::print("{:<11} {}\n", "saved", *o.out);
+    if (o.out) fmt::print("{:<11} {}\n", "saved", on_a_line(*o.out));
   }
   return kOk;
 }
@@ -66,11 +60,6 @@ Result<int> run(const Options& o) {
   if (auto e = check(o); !e) return e.error();
   auto loaded = load_request(o.request, {}, o.route);
   if (!loaded) return loaded.error();
-  if (!loaded->source && !(o.route == RouteFlags{})) {
-    return invalid("cli",
-                   "flags of the router go with a mask that names "
-                   "routed(top, block), found them alone");
-  }
   if (auto e = take_picks(o.route, *loaded); !e) return e.error();
   Resolved& resolved = loaded->resolved;
   const Facts facts = resolved.facts.view();

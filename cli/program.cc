@@ -165,6 +165,30 @@ std::optional<Error> unknown_flag(const CLI::App& top,
   return {};
 }
 
+// A flag that takes a value, with the next flag in its place.
+std::optional<Error> missing_value(const CLI::App& top,
+                                   const std::vector<std::string>& arguments) {
+  const CLI::App* command = &top;
+  for (size_t i = 0; i + 1 < arguments.size(); ++i) {
+    const std::string& next = arguments[i + 1];
+    if (!arguments[i].starts_with('-')) {
+      for (const CLI::App* sub : command->get_subcommands(nullptr)) {
+        if (sub->get_name() == arguments[i]) command = sub;
+      }
+      continue;
+    }
+    const CLI::Option* option = command->get_option_no_throw(arguments[i]);
+    if (!option || option->get_items_expected_min() == 0) continue;
+    if (!next.starts_with("--") && !command->get_option_no_throw(next)) {
+      ++i;  // its value
+      continue;
+    }
+    return invalid("cli", "{} must be given a value, found {} in its place",
+                   arguments[i], in_quotes(next));
+  }
+  return {};
+}
+
 int run_command(const std::vector<std::string>& arguments) {
   CLI::App app(kAbout, "tessera");
   app.footer(kExamples);
@@ -186,6 +210,9 @@ int run_command(const std::vector<std::string>& arguments) {
     entries.push_back(std::move(e));
   }
 
+  if (auto error = missing_value(app, arguments)) {
+    return report(*error, arguments);
+  }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     app.parse(reversed);

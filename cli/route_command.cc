@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "base/timed.h"
+#include "cli/check_files.h"
 #include "cli/clustered.h"
 #include "cli/command.h"
 #include "cli/numbers.h"
@@ -115,10 +116,9 @@ Result<void> read_arrays(const Options& o, Layout layout, Job& job) {
 
 Result<Clusters> read_clusters(const Options& o, const RouteSettings& s) {
   Clusters clusters;
-  auto seed =
-      parse_int(o.run.seed.value_or("0"), "--seed", 0, int64_t{1} << 62);
+  auto seed = parse_seed(o.run.seed.value_or("0"));
   if (!seed) return seed.error();
-  clusters.seed = static_cast<uint64_t>(*seed);
+  clusters.seed = *seed;
   if (o.spread) {
     auto spread = parse_positive(*o.spread, "--spread");
     if (!spread) return spread.error();
@@ -400,13 +400,10 @@ Result<void> check(const Options& o) {
     return invalid("cli",
                    "--recall is of --hierarchical routing, found it alone");
   }
-  if (!o.run.outputs) return {};
-  if (o.run.outputs == o.run.trace) {
-    return invalid("cli",
-                   "each file must have a name of its own, found {} twice",
-                   in_quotes(*o.run.trace));
-  }
-  return check_output(*o.run.outputs);
+  std::vector<std::string> read = request_files(o.run.request);
+  if (o.run.inputs) read.push_back(*o.run.inputs);
+  return check_files(std::move(read),
+                     given_files({&o.run.outputs, &o.run.trace}));
 }
 
 Result<int> run(const Options& o) {
@@ -445,7 +442,8 @@ Result<int> run(const Options& o) {
     return kOk;
   }
   fmt::print("{}", route_text(job.report));
-  if (o.run.outputs) fmt::print("{:<11} {}\n", "outputs", *o.run.outputs);
+  if (o.run.outputs)
+    fmt::print("{:<11} {}\n", "outputs", on_a_line(*o.run.outputs));
   fmt::print("{}", picture);
   return kOk;
 }
@@ -461,7 +459,7 @@ constexpr const char* kFooter =
     "  tessera route --q-len 4096 --picks picks.safetensors --meaning union\n"
     "\n"
     "Stages, in order: pool, window, coarse (with --hierarchical), score, "
-    "top_n,\nlegality, union, expand, plan. --picks FILE holds I32 tensors: "
+    "top_n,\nlegality, union, expand, plan. --picks FILE holds I32 or I64 tensors: "
     "picks [batch,\nheads, q_len, k], tile_picks [batch, heads, query tiles, "
     "k] or metas [batch,\nheads, q_len, k], -1 unused. docs/routing.md "
     "explains "

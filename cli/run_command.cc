@@ -1,7 +1,6 @@
 // cli/run_command.cc: `tessera run`: a plan, executed, with its receipt.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/check_files.h"
 #include "cli/command.h"
 #include "cli/report.h"
 #include "cli/run_once.h"
@@ -19,20 +19,14 @@
 namespace tessera::cli {
 namespace {
 
-// Every file can be written, and none would take another's place.
-Result<void> check_outputs(const RunFlags& flags) {
-  std::vector<std::string> paths;
-  for (const auto* path : {&flags.outputs, &flags.receipt, &flags.trace}) {
-    if (!*path) continue;
-    if (auto e = check_output(**path); !e) return e.error();
-    if (std::find(paths.begin(), paths.end(), **path) != paths.end()) {
-      return invalid("cli",
-                     "each file must have a name of its own, found {} twice",
-                     in_quotes(**path));
-    }
-    paths.push_back(**path);
+Result<void> check_names(const RunFlags& f) {
+  std::vector<std::string> read = request_files(f.request);
+  for (std::string& file :
+       given_files({&f.inputs, &f.gate, &f.artifact, &f.shapes})) {
+    read.push_back(std::move(file));
   }
-  return {};
+  return check_files(std::move(read),
+                     given_files({&f.outputs, &f.receipt, &f.trace}));
 }
 
 Result<int> run(const RunFlags& flags) {
@@ -54,8 +48,10 @@ Result<int> run(const RunFlags& flags) {
     fmt::print("{}\n", receipt_json(receipt));
   } else {
     fmt::print("{}", run_text(receipt));
-    if (flags.outputs) fmt::print("{:<11} {}\n", "outputs", *flags.outputs);
-    if (flags.receipt) fmt::print("{:<11} {}\n", "receipt", *flags.receipt);
+    if (flags.outputs)
+      fmt::print("{:<11} {}\n", "outputs", on_a_line(*flags.outputs));
+    if (flags.receipt)
+      fmt::print("{:<11} {}\n", "receipt", on_a_line(*flags.receipt));
   }
   return flags.check && !receipt.check.passed ? kFailed : kOk;
 }
@@ -83,7 +79,7 @@ Work add_run(CLI::App& app, CLI::App*& command) {
       "docs/run.md explains the files and every field of the receipt. Exit "
       "code 1\nwhen the check fails.");
   return [flags]() -> Result<int> {
-    if (auto e = check_outputs(*flags); !e) return e.error();
+    if (auto e = check_names(*flags); !e) return e.error();
     return traced(flags->trace, !flags->json, [&] { return run(*flags); });
   };
 }

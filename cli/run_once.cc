@@ -165,11 +165,6 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   data.batch = loaded->resolved.request.batch;
   data.q_len = loaded->resolved.request.q_len;
   data.kv_len = loaded->resolved.request.kv_len;
-  if (!loaded->source && !(flags.route == RouteFlags{})) {
-    return invalid("cli",
-                   "flags of the router go with a mask that names "
-                   "routed(top, block), found them alone");
-  }
   double route_ms = 0;
   std::optional<Receipt::Routing> routing;
   bool made = false;

@@ -326,6 +326,23 @@ TEST_F(Run, FilesHaveNamesOfTheirOwn) {
             "[cli] each file must have a name of its own, found '" + file("x") +
                 "' twice");
   EXPECT_FALSE(std::filesystem::exists(file("x")));
+  // By whatever name.
+  EXPECT_EQ(message({"--receipt", file("x"), "--trace", file("./x")}),
+            "[cli] each file must have a name of its own, found '" +
+                file("./x") + "' for '" + file("x") + "'");
+  run({"--outputs", file("in")});
+  ASSERT_EQ(code_, 0) << err_;
+  const std::string before = *read_file(file("in"), 1 << 24);
+  std::filesystem::create_symlink(file("in"), file("link"));
+  for (const char* flag : {"--outputs", "--receipt", "--trace"}) {
+    for (const char* name : {"in", "link"}) {
+      EXPECT_TRUE(message({"--inputs", file("in"), flag, file(name)})
+                      .starts_with("[cli] each file must have a name of its "
+                                   "own, found '"))
+          << flag << name;
+    }
+  }
+  EXPECT_EQ(*read_file(file("in"), 1 << 24), before);
 }
 
 // What was done until then is in the trace, and the error is told.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/files.h"
+#include "base/text.h"
 #include "base/trace.h"
 
 namespace tessera::cli {
@@ -23,7 +24,7 @@ Result<int> traced(const std::optional<std::string>& path, bool say,
   auto written = write_file(*path, trace.json());
   if (!code) return code;
   if (!written) return written.error();
-  if (say) fmt::print("{:<11} {}\n", "trace", *path);
+  if (say) fmt::print("{:<11} {}\n", "trace", on_a_line(*path));
   return code;
 }
 

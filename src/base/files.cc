@@ -70,6 +70,18 @@ std::string temporary_name(const std::string& directory) {
                      next.fetch_add(1));
 }
 
+// A new file in the folder of `target`, and its name; -1 with errno.
+int open_beside(const std::string& target, std::string& name) {
+  const std::string directory = directory_of(target);
+  int fd = -1;
+  for (int attempt = 0; attempt < 100 && fd < 0; ++attempt) {
+    name = temporary_name(directory);
+    fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != EEXIST) break;
+  }
+  return fd;
+}
+
 // Where the bytes go: the file itself, its links followed, with the mode it has
 // already, or a device or pipe that takes them straight.
 struct Destination {
@@ -179,6 +191,12 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
 Result<void> check_output(const std::string& path) {
   const auto destination = find_destination(path);
   if (!destination) return destination.error();
+  if (destination->straight) return {};
+  // Some folders take no file, whatever their mode says.
+  std::string temporary;
+  Descriptor file(open_beside(destination->path, temporary));
+  if (file.get() < 0) return unwritable(path, errno);
+  ::unlink(temporary.c_str());
   return {};
 }
 
@@ -191,15 +209,8 @@ Result<void> write_file(const std::string& path, std::string_view bytes) {
   if (destination->straight) return write_straight(path, bytes);
   const std::string& target = destination->path;
   const mode_t mode = destination->mode;
-  const std::string directory = directory_of(target);
   std::string temporary;
-  int fd = -1;
-  for (int attempt = 0; attempt < 100 && fd < 0; ++attempt) {
-    temporary = temporary_name(directory);
-    fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                0666);
-    if (fd < 0 && errno != EEXIST) break;
-  }
+  const int fd = open_beside(target, temporary);
   if (fd < 0) return unwritable(path, errno);
   Descriptor file(fd);
   const auto give_up = [&]() -> Error {
@@ -214,7 +225,7 @@ Result<void> write_file(const std::string& path, std::string_view bytes) {
   if (::rename(temporary.c_str(), target.c_str()) != 0) return give_up();
   // The data is safe by now; a directory that cannot be synced is no failure.
   Descriptor folder(
-      ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      ::open(directory_of(target).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) (void)::fsync(folder.get());
   return {};
 }

@@ -158,6 +158,16 @@ Result<std::string> read_string(const Json& value, std::string_view where,
   return value.get<std::string>();
 }
 
+Result<std::string> read_line(const Json& value, std::string_view where,
+                              std::string_view name) {
+  auto text = read_string(value, where, name);
+  if (text && on_a_line(*text) != *text) {
+    return invalid(where, "{} must hold no control characters, found {}", name,
+                   in_quotes(*text));
+  }
+  return text;
+}
+
 Result<void> check_fields(const Json& value, std::string_view where,
                           std::string_view name,
                           std::initializer_list<std::string_view> required,

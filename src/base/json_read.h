@@ -27,6 +27,9 @@ Result<int64_t> read_int(const Json& value, std::string_view where,
                          std::string_view name, int64_t least, int64_t most);
 Result<std::string> read_string(const Json& value, std::string_view where,
                                 std::string_view name);
+// One that a report may print as it is: no control characters.
+Result<std::string> read_line(const Json& value, std::string_view where,
+                              std::string_view name);
 
 // An object with exactly these keys: none missing, none more.
 Result<void> check_fields(

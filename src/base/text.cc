@@ -63,4 +63,9 @@ std::string in_quotes(std::string_view text, size_t max_bytes) {
   return out;
 }
 
+std::string on_a_line(std::string_view text) {
+  const std::string quoted = in_quotes(text, text.size());
+  return quoted.substr(1, quoted.size() - 2);
+}
+
 }  // namespace tessera

@@ -395,6 +395,11 @@ TEST(Gate, TablesGoThroughJson) {
   EXPECT_EQ(broken("\"promote\"", "\"delete\""),
             "[gate] a verdict must be that of its times, promote, found delete "
             "for 'cpu/forward'");
+  EXPECT_EQ(broken("\"A CPU, ", "\"A\\nCPU, "),
+            "[gate] machine must hold no control characters, found "
+            "'A\\x0aCPU, 8 threads, portable'");
+  EXPECT_EQ(broken("\"cpu/forward\"", "\"xla/forward\""),
+            "[gate] kernel must be one of its lane, cpu, found 'xla/forward'");
   EXPECT_EQ(broken("\"lane\": \"cpu\"", "\"lane\": \"reference\""),
             "[gate] lane must be one of our kernels', found reference");
   EXPECT_EQ(broken("\"unmeasured\"", "\"promote\""),

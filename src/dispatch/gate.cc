@@ -91,7 +91,7 @@ Result<GateRow> parse_row(const Json& j) {
   if (!fields) return fields.error();
   Reader r;
   GateRow row;
-  row.kernel = r.take(read_string(j["kernel"], kWhere, "kernel"));
+  row.kernel = r.take(read_line(j["kernel"], kWhere, "kernel"));
   const auto lane = read_string(j["lane"], kWhere, "lane");
   if (!lane) return lane.error();
   row.lane = r.take(parse_lane(*lane));
@@ -99,12 +99,12 @@ Result<GateRow> parse_row(const Json& j) {
     return invalid(kWhere, "lane must be one of our kernels', found {}",
                    to_string(row.lane));
   }
-  row.machine = r.take(read_string(j["machine"], kWhere, "machine"));
+  row.machine = r.take(read_line(j["machine"], kWhere, "machine"));
   row.request_class =
       r.take(read_word(j["class"], "class",
                        {RequestClass::sparse_blocks, RequestClass::custom,
                         RequestClass::plain_causal, RequestClass::other}));
-  row.mask = r.take(read_string(j["mask"], kWhere, "mask"));
+  row.mask = r.take(read_line(j["mask"], kWhere, "mask"));
   const std::string direction =
       r.take(read_string(j["direction"], kWhere, "direction"));
   if (!r.error() && direction != "forward" && direction != "forward+backward") {
@@ -134,8 +134,16 @@ Result<GateRow> parse_row(const Json& j) {
       r.take(read_word(j["verdict"], "verdict",
                        {GateVerdict::promote, GateVerdict::experimental,
                         GateVerdict::drop, GateVerdict::unmeasured}));
-  row.why = r.take(read_string(j["why"], kWhere, "why"));
+  row.why = r.take(read_line(j["why"], kWhere, "why"));
   if (r.error()) return *r.error();
+  if (!row.kernel.starts_with(fmt::format("{}/", to_string(row.lane)))) {
+    return invalid(kWhere, "kernel must be one of its lane, {}, found {}",
+                   to_string(row.lane), in_quotes(row.kernel));
+  }
+  if (row.shape.heads % row.shape.kv_heads != 0) {
+    return invalid(kWhere, "kv_heads must divide heads, found {} for {}",
+                   row.shape.kv_heads, row.shape.heads);
+  }
   const bool measured = row.kernel_ms && row.plain_ms;
   const GateVerdict due = measured ? judge_gate(*row.kernel_ms, *row.plain_ms)
                                    : GateVerdict::unmeasured;

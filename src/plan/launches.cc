@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "base/text.h"
 #include "tessera/layouts.h"
 
 namespace tessera {
@@ -33,7 +34,7 @@ Result<Target> find_target(std::string_view name) {
   return invalid("target",
                  "target must be one whose scalar memory was measured ({}), "
                  "found {}",
-                 names, name.substr(0, 40));
+                 names, in_quotes(name, 40));
 }
 
 int64_t scalar_words(const Target& target,

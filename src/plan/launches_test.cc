@@ -43,8 +43,8 @@ TEST(Target, OnlyMeasuredOnesAreKnown) {
     ASSERT_FALSE(t.ok());
     EXPECT_EQ(t.error().message,
               std::string("[target] target must be one whose scalar memory was "
-                          "measured (v6e), found ") +
-                  name);
+                          "measured (v6e), found '") +
+                  name + "'");
   }
 }
 
