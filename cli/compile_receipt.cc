@@ -7,7 +7,6 @@
 #include "dispatch/told.h"
 #include "dispatch/words.h"
 #include "receipt/digests.h"
-#include "receipt/machine.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
@@ -46,7 +45,7 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
   r.parameters = {{"tiles_per_pass", asked.kernel.options.tiles_per_pass},
                   {"fetch_ahead", asked.kernel.options.fetch_ahead}};
   r.plugin = by.plugin;
-  r.device = cpu_model();
+  r.device = by.machine.cpu;
   r.compiles = 1;
   r.compile_ms = by.compile_ms;
 

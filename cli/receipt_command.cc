@@ -31,9 +31,7 @@ Result<Json> load(const std::string& path) {
 
 std::string plain(const Json& value) {
   if (!value.is_string()) return value.dump();
-  const std::string text = value;
-  const std::string quoted = in_quotes(text, text.size());
-  return quoted.substr(1, quoted.size() - 2);
+  return on_a_line(value.get<std::string>());
 }
 
 std::string check_text(const Json& check) {
@@ -155,6 +153,10 @@ Json json_of(const std::vector<ReceiptDifference>& all, const char* a,
 Result<int> verify(const Options& o) {
   auto receipt = load(o.files[0]);
   if (!receipt) return receipt.error();
+  if (o.plugin && (*receipt)["plugin"].is_null()) {
+    return invalid("cli", "--plugin goes with a receipt of a plugin, found {}",
+                   in_quotes(*o.plugin));
+  }
   const auto digest = check_digest(*receipt);
   Verdicts v;
   if (digest) {

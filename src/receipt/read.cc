@@ -307,6 +307,11 @@ std::vector<std::string> contradictions(const Json& r) {
       ran && lane["executed"].is_string() ? lane["executed"] : lane["chosen"];
   must(lane["requested"] == "auto" || lane["requested"] == chosen,
        "lane.chosen must be lane.requested, unless that is auto");
+  const bool by_default = lane["source"] == "default";
+  must(!by_default || lane["requested"] == "auto",
+       "lane.source must be who asked for lane.requested");
+  must(lane["source"] != "caller" || lane["requested"] != "auto",
+       "lane.source must be default where the caller named no lane");
   const Json& allowed = lane["fallback_allowed"];
   must(executed == chosen ||
            std::find(allowed.begin(), allowed.end(), executed) != allowed.end(),
@@ -345,6 +350,14 @@ std::vector<std::string> contradictions(const Json& r) {
     must(r["ms"]["total"] == r["ms"]["compile"],
          "ms must be of compiling alone where nothing ran");
   }
+  const Json& machine = r["machine"];
+  must(machine["loads_plugins"] == true || r["plugin"].is_null(),
+       "machine.loads_plugins must be true where a plugin was loaded");
+  must(std::set<Json>(machine["isas"].begin(), machine["isas"].end()).size() ==
+           machine["isas"].size(),
+       "machine.isas must name an ISA once");
+  must(ran || r["device"] == machine["cpu"],
+       "device must be machine.cpu where nothing ran");
   const Json& ms = r["ms"];
   double total = 0;
   for (const auto& [name, value] : ms.items()) {

@@ -190,6 +190,10 @@ TEST(ReceiptReader, FindsContradictions) {
   EXPECT_EQ(found("/lane/executed", "reference"),
             "lane.executed must be lane.chosen or one of "
             "lane.fallback_allowed");
+  EXPECT_EQ(found("/lane/source", "caller"),
+            "lane.source must be default where the caller named no lane");
+  EXPECT_EQ(found("/machine/isas", {"portable", "avx2", "avx2"}),
+            "machine.isas must name an ISA once");
   EXPECT_EQ(found("/lane/fallback_allowed", {"cpu", "cpu"}),
             "lane.fallback_allowed must name a lane once");
   EXPECT_EQ(found("/lane/requested", "xla"),

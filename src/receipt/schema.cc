@@ -338,7 +338,7 @@ constexpr std::string_view kSchema = R"json({
     "digest": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
     "isa": {"enum": ["portable", "avx2", "avx512", "avx512bf16"]},
     "lane": {"enum": ["cpu", "xla", "mosaic", "jax_bridge", "cuda", "reference"]},
-    "threads": {"type": "integer", "minimum": 0, "maximum": 1048576},
+    "threads": {"type": "integer", "minimum": 1, "maximum": 1048576},
     "gate_row": {
       "type": "object",
       "properties": {
