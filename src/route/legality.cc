@@ -148,18 +148,17 @@ Removed illegal_tile_picks(const std::vector<RouteRow>& rows,
     const int64_t b = list / s.heads;
     const int64_t begin = tile * query_tile;
     // The last queries see most. One that sees no key says nothing of others.
-    std::optional<Illegal> why;
-    for (int64_t q = std::min(s.q_len, begin + query_tile); q-- > begin;) {
+    auto why = Illegal::invalid;
+    bool followed = false;
+    for (int64_t q = std::min(s.q_len, begin + query_tile);
+         !followed && q-- > begin;) {
       const auto fault = fault_of(rows[static_cast<size_t>(b)], q, block, s);
-      if (!fault) {
-        why.reset();
-        break;
-      }
-      if (!why || *why == Illegal::invalid) why = fault;
+      followed = !fault;
+      if (fault && why == Illegal::invalid) why = *fault;
     }
-    if (!why) continue;
-    ++out.count[static_cast<size_t>(*why)];
-    if (!out.first) out.first = {*why, b, list % s.heads, tile, block};
+    if (followed) continue;
+    ++out.count[static_cast<size_t>(why)];
+    if (!out.first) out.first = {why, b, list % s.heads, tile, block};
   }
   return out;
 }
