@@ -18,7 +18,6 @@
 #include "cli/clustered.h"
 #include "cli/command.h"
 #include "cli/numbers.h"
-#include "cli/picture.h"
 #include "cli/report.h"
 #include "cli/route_flags.h"
 #include "cli/route_inputs.h"
@@ -27,6 +26,7 @@
 #include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "cli/traced.h"
+#include "picture/picture.h"
 #include "receipt/machine.h"
 
 namespace tessera::cli {
@@ -198,7 +198,7 @@ Result<void> read_view(const Options& o, const RunOptions& sizes, Job& job) {
   if (!head) return head.error();
   job.head = *head;
   if (!o.width) return {};
-  auto width = parse_int(*o.width, "--width", kMinTextColumns, 1000);
+  auto width = parse_int(*o.width, "--width", picture::kMinTextColumns, 1000);
   if (!width) return width.error();
   job.width = *width;
   return {};
@@ -344,7 +344,7 @@ Result<Plan> plan_timed(Job& job) {
 
 // What the queries of each tile row pick: full where all pick the block,
 // partial where some do; all of them are the row's union.
-Result<std::string> picks_picture(const Job& job, const PictureInput& like) {
+Result<std::string> picks_picture(const Job& job, const picture::Input& like) {
   const RouteSettings& s = job.settings;
   if (s.query_tile < kMinBlock || s.query_tile > kMaxBlock ||
       s.block < kMinBlock || s.block > kMaxBlock) {
@@ -360,37 +360,38 @@ Result<std::string> picks_picture(const Job& job, const PictureInput& like) {
   facts.picks = Picks{r.picks, r.heads, r.k};
   auto plan = make_plan(request, facts);
   if (!plan) return plan.error();
-  PictureInput input{*plan,
-                     facts,
-                     "picks and their union: full where every "
-                     "query of the row picks the block",
-                     like.batch_row,
-                     like.head,
-                     like.columns};
+  picture::Input input{*plan,
+                       facts,
+                       "picks and their union: full where every "
+                       "query of the row picks the block",
+                       like.batch_row,
+                       like.head,
+                       like.columns};
   input.color = like.color;
   input.unicode = like.unicode;
-  return picture_text(input);
+  return picture::draw_text(input);
 }
 
 Result<std::string> pictures(const Options& o, const Job& job,
                              const Plan& plan) {
   const RouteResult& r = job.report.result;
   const Facts facts = r.facts(job.resolved.facts.view());
-  PictureInput input{
+  picture::Input input{
       plan,
       facts,
       "tiles: " + job.report.mask,
       job.batch_row,
       job.head * plan.heads / r.heads,
-      job.width ? *job.width : std::max(kMinTextColumns, terminal_columns())};
+      job.width ? *job.width
+                : std::max(picture::kMinTextColumns, terminal_columns())};
   input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
                             std::getenv("TERM"));
   input.unicode = !o.ascii && locale_is_utf8();
-  PictureInput picks = input;
+  picture::Input picks = input;
   picks.head = job.head;
   auto first = picks_picture(job, picks);
   if (!first) return first;
-  auto second = picture_text(input);
+  auto second = picture::draw_text(input);
   if (!second) return second;
   return "\n" + *first + "\n" + *second;
 }

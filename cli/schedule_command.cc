@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -16,8 +17,8 @@
 #include "cli/report.h"
 #include "cli/schedule_compile.h"
 #include "cli/schedule_dump.h"
-#include "cli/schedule_picture.h"
 #include "cli/schedule_report.h"
+#include "picture/schedule.h"
 
 namespace tessera::cli {
 namespace {
@@ -126,7 +127,11 @@ Result<int> run(const Options& o) {
   auto report = make_schedule(std::move(*kernels), ask);
   if (!report) return report.error();
   if (o.picture) {
-    auto svg = schedule_picture(*report);
+    std::vector<picture::Kernel> drawn;
+    for (const KernelReport& k : report->kernels) {
+      drawn.push_back({k.profile, k.prediction});
+    }
+    auto svg = picture::draw_schedule(drawn);
     if (!svg) return svg.error();
     if (auto e = write_file(*o.picture, *svg); !e) return e.error();
   }

@@ -9,12 +9,14 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "cli/picture_parts.h"
+#include "picture/labels.h"
 
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
+using picture::clean_text;
+using picture::with_commas;
 
 constexpr Tile kExactTile{256, 256};
 

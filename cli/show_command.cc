@@ -15,9 +15,9 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
-#include "cli/picture.h"
 #include "cli/route_report.h"
 #include "cli/terminal.h"
+#include "picture/picture.h"
 #include "receipt/routing.h"
 #include "receipt/routing_json.h"
 
@@ -54,8 +54,9 @@ Result<int> run(Options o) {
   if (!batch_row) return batch_row.error();
   auto head = index_of(o.head, "--head", plan.heads);
   if (!head) return head.error();
-  auto width = o.width ? parse_int(*o.width, "--width", kMinTextColumns, 1000)
-                       : std::max(kMinTextColumns, terminal_columns());
+  auto width =
+      o.width ? parse_int(*o.width, "--width", picture::kMinTextColumns, 1000)
+              : std::max(picture::kMinTextColumns, terminal_columns());
   if (!width) return width.error();
   // Heads share masks in groups of equal size.
   std::vector<std::string> head_masks;
@@ -64,8 +65,9 @@ Result<int> run(Options o) {
                                           resolved.request.masks.size() /
                                           static_cast<size_t>(plan.heads)]);
   }
-  PictureInput input{plan,       facts, head_masks[static_cast<size_t>(*head)],
-                     *batch_row, *head, *width};
+  picture::Input input{
+      plan,       facts, head_masks[static_cast<size_t>(*head)],
+      *batch_row, *head, *width};
   input.head_masks = std::move(head_masks);
   input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
                             std::getenv("TERM"));
@@ -81,7 +83,7 @@ Result<int> run(Options o) {
     return out.dump();
   };
   if (!o.out) {
-    auto picture = picture_text(input);
+    auto picture = picture::draw_text(input);
     if (!picture) return picture.error();
     if (o.json) {
       fmt::print("{}\n", with_picks({{"text", *picture}}));
@@ -99,7 +101,7 @@ Result<int> run(Options o) {
     return invalid("cli", "-o must end in .svg or .html, found {}",
                    in_quotes(*o.out));
   }
-  auto picture = svg ? picture_svg(input) : picture_html(input);
+  auto picture = svg ? picture::draw_svg(input) : picture::draw_html(input);
   if (!picture) return picture.error();
   if (auto e = write_file(*o.out, *picture); !e) return e.error();
   if (o.json) {

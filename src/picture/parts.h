@@ -1,15 +1,14 @@
-// cli/picture_parts.h: what the three pictures share: checks, counts, document
-// spans on both axes, shaded cells, safe text.
+// picture/parts.h: what the three pictures share: checks, counts, document
+// spans on both axes, shaded cells.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "cli/picture.h"
+#include "picture/picture.h"
 
-namespace tessera {
+namespace tessera::picture {
 
 // A run of tokens of one document on an axis.
 struct DocumentSpan {
@@ -24,7 +23,7 @@ struct DocumentSpan {
   bool operator==(const DocumentSpan&) const = default;
 };
 
-struct PictureParts {
+struct Parts {
   int64_t list = 0;
   int64_t batch_row = 0;
   int64_t head = 0;
@@ -45,10 +44,9 @@ struct PictureParts {
 };
 
 // Plan and facts fit together and the chosen list exists.
-Result<void> check_picture(const PictureInput& input);
+Result<void> check_input(const Input& input);
 // Of any list of a checked input.
-PictureParts make_parts(const PictureInput& input, int64_t batch_row,
-                        int64_t head);
+Parts make_parts(const Input& input, int64_t batch_row, int64_t head);
 
 // Tiles of one class side by side.
 struct TileRun {
@@ -89,14 +87,6 @@ struct SpanRange {
 SpanRange spans_in(const std::vector<DocumentSpan>& spans, int64_t begin,
                    int64_t end);
 
-std::string with_commas(int64_t n);                  // 12,345
-std::string percent(int64_t part, int64_t whole);    // 12.3%
-std::string ratio_text(int64_t paid, int64_t need);  // "1.25x"
-std::string subtitle(const PictureInput& input);
+std::string subtitle(const Input& input);
 
-// Valid UTF-8 without control characters, cut to `limit` code points with a
-// mark at the end. With `ascii`, other characters become '?'.
-std::string clean_text(std::string_view text, size_t limit, bool ascii);
-std::string escape_markup(std::string_view text);
-
-}  // namespace tessera
+}  // namespace tessera::picture

@@ -1,15 +1,15 @@
-// cli/picture_html.cc: packs the lists of a plan into the page of
-// picture_page.cc.
+// picture/html.cc: packs the lists of a plan into the page, page.html.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "cli/picture_page.h"
-#include "cli/picture_parts.h"
+#include "picture/labels.h"
+#include "picture/page.h"
+#include "picture/parts.h"
 
-namespace tessera {
+namespace tessera::picture {
 namespace {
 
 using Json = nlohmann::json;
@@ -93,8 +93,8 @@ struct PackedList {
 };
 
 // Counts of pairs may pass 2^53, so they travel as text.
-PackedList pack_list(const PictureInput& in, int64_t batch_row, int64_t head) {
-  const PictureParts parts = make_parts(in, batch_row, head);
+PackedList pack_list(const Input& in, int64_t batch_row, int64_t head) {
+  const Parts parts = make_parts(in, batch_row, head);
   const PackedTiles tiles = pack_tiles(in.plan.forward, parts.list);
   const int64_t total = parts.total();
   PackedList l;
@@ -170,8 +170,8 @@ std::string fill_page(std::string_view text, std::string_view title,
 
 }  // namespace
 
-Result<std::string> picture_html(const PictureInput& input) {
-  if (Result<void> r = check_picture(input); !r) return r.error();
+Result<std::string> draw_html(const Input& input) {
+  if (Result<void> r = check_input(input); !r) return r.error();
   const Plan& plan = input.plan;
   PackedList chosen = pack_list(input, input.batch_row, input.head);
   if (chosen.bytes > kMaxHtmlBytes) {
@@ -211,9 +211,8 @@ Result<std::string> picture_html(const PictureInput& input) {
   for (size_t i = 0; i < std::min<size_t>(plan.warnings.size(), 20); ++i) {
     data["warnings"].push_back(clean_text(plan.warnings[i], 500, false));
   }
-  return fill_page(picture_page(),
-                   escape_markup(clean_text(input.mask, 200, false)),
+  return fill_page(page(), escape_markup(clean_text(input.mask, 200, false)),
                    script_json(data));
 }
 
-}  // namespace tessera
+}  // namespace tessera::picture

@@ -1,4 +1,4 @@
-// cli/picture.h: pictures of one worklist as plain text, SVG and HTML. Pure
+// picture/picture.h: pictures of one worklist as plain text, SVG and HTML. Pure
 // functions: a plan and its facts in, one string out.
 #pragma once
 
@@ -10,9 +10,9 @@
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::picture {
 
-struct PictureInput {
+struct Input {
   const Plan& plan;
   const Facts& facts;
   std::string mask;       // the title, escaped where the format needs it
@@ -29,16 +29,16 @@ struct PictureInput {
 // For a terminal of at least kMinTextColumns. A cell may stand for several
 // tiles; the text says how many.
 inline constexpr int64_t kMinTextColumns = 32;
-Result<std::string> picture_text(const PictureInput& input);
+Result<std::string> draw_text(const Input& input);
 
 // Stays below about 2 MB: too many tiles to tell apart become shaded cells,
 // and the caption says so.
-Result<std::string> picture_svg(const PictureInput& input);
+Result<std::string> draw_svg(const Input& input);
 
 // One file that needs no network. Holds every list of the plan when together
 // they are small, otherwise the chosen one, and says so; a list above
 // kMaxHtmlBytes is an error.
 inline constexpr int64_t kMaxHtmlBytes = int64_t{32} << 20;
-Result<std::string> picture_html(const PictureInput& input);
+Result<std::string> draw_html(const Input& input);
 
-}  // namespace tessera
+}  // namespace tessera::picture

@@ -1,4 +1,4 @@
-#include "cli/schedule_picture.h"
+#include "picture/schedule.h"
 
 #include <fmt/format.h>
 
@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "cli/picture_parts.h"
+#include "picture/labels.h"
+#include "picture/svg_frame.h"
 
-namespace tessera::cli {
+namespace tessera::picture {
 namespace {
 
 constexpr double kLeft = 128;
@@ -19,12 +20,12 @@ constexpr double kMapWidth = 1000;
 constexpr double kRight = 192;
 constexpr double kRow = 22;   // of a slot, with its gap
 constexpr double kBand = 20;  // of regions, with its gap
-constexpr int64_t kMostBands = 4;
-constexpr int64_t kMostColumns = 1000;
+constexpr int64_t kMaxDepth = 4;
+constexpr int64_t kMaxColumns = 1000;
 constexpr double kWidestBundle = 12;
 constexpr int kShades = 8;
 
-std::string num(double x) {
+std::string tenths(double x) {
   std::string s = fmt::format("{:.1f}", x);
   if (s.ends_with(".0")) s.resize(s.size() - 2);
   return s;
@@ -40,14 +41,14 @@ std::string shade(int level) {
                      mix(250, 132));
 }
 
-class Picture {
+class SchedulePicture {
  public:
-  Picture(const KernelReport& kernel, size_t loop)
+  SchedulePicture(const Kernel& kernel, size_t loop)
       : k_(kernel),
         loop_(loop),
         region_(kernel.profile.tree.regions[loop]),
         size_(region_.end - region_.begin),
-        columns_(std::min(size_, kMostColumns)),
+        columns_(std::min(size_, kMaxColumns)),
         width_(
             std::min(kMapWidth, static_cast<double>(size_) * kWidestBundle)) {}
 
@@ -57,23 +58,8 @@ class Picture {
     const double bottom = top + kRow * static_cast<double>(kSlots);
     const double height = bottom + 84;
     const double wide = std::max(kLeft + width_ + kRight, 640.0);
-    put("<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1}' "
-        "viewBox='0 0 {0} {1}' role='img' aria-labelledby='t d'>",
-        num(wide), num(height));
-    put("<title id='t'>{}</title><desc id='d'>{}</desc>", title(), subtitle());
-    out_ +=
-        "<style>"
-        "text{font:12px ui-sans-serif,system-ui,'Segoe UI',Roboto,Helvetica,"
-        "Arial,sans-serif;fill:#4b5563}"
-        ".m{font:600 14px ui-monospace,SFMono-Regular,Menlo,Consolas,"
-        "'DejaVu Sans Mono',monospace;fill:#111827}"
-        ".s{fill:#6b7280}.n{font-size:11px;fill:#6b7280}"
-        ".b{font-size:10.5px;fill:#374151}.k{fill:#111827;font-weight:600}"
-        "</style>\n";
-    put("<rect width='100%' height='100%' rx='10' fill='#fff'/>");
-    put("<rect x='.5' y='.5' width='{}' height='{}' rx='9.5' fill='none' "
-        "stroke='#dfe4ea'/>",
-        num(wide - 1), num(height - 1));
+    out_ += svg_start(tenths(wide), tenths(height), title(), subtitle());
+    out_ += svg_paper(tenths(wide - 1), tenths(height - 1));
     put("<text class='m' x='28' y='40'>{}</text>", title());
     put("<text class='s' x='28' y='60'>{}</text>", subtitle());
     bands(76);
@@ -125,7 +111,7 @@ class Picture {
     for (size_t r = loop_ + 1; r < regions.size(); ++r) {
       if (regions[r].begin >= region_.end) break;
       const int64_t band = regions[r].depth - region_.depth;
-      if (band > kMostBands) continue;
+      if (band > kMaxDepth) continue;
       bands_ = std::max(bands_, band);
       inside_.push_back(r);
     }
@@ -133,7 +119,7 @@ class Picture {
 
   void bands(double top) {
     put("<text class='k' x='{}' y='{}' text-anchor='end'>{}</text>",
-        num(kLeft - 8), num(top + 12), bands_ > 0 ? "regions" : "");
+        tenths(kLeft - 8), tenths(top + 12), bands_ > 0 ? "regions" : "");
     for (size_t r : inside_) {
       const Region& region = k_.profile.tree.regions[r];
       const double y =
@@ -142,7 +128,7 @@ class Picture {
       const double wide = at(region.end) - x;
       const bool loop = region.kind == RegionKind::loop;
       put("<rect x='{}' y='{}' width='{}' height='16' rx='2' fill='{}'/>",
-          num(x), num(y), num(std::max(wide, 1.0)),
+          tenths(x), tenths(y), tenths(std::max(wide, 1.0)),
           loop ? "#f4d9a8" : "#c9d3e0");
       std::string_view role = role_name(k_.prediction.regions[r].role);
       if (role.empty()) role = region.name;
@@ -153,8 +139,8 @@ class Picture {
       for (const std::string& text : {more, label}) {
         const std::string clean = clean_text(text, 60, false);
         if (5.8 * static_cast<double>(clean.size()) + 6 > wide) continue;
-        put("<text class='b' x='{}' y='{}'>{}</text>", num(x + 4),
-            num(y + 11.5), escape_markup(clean));
+        put("<text class='b' x='{}' y='{}'>{}</text>", tenths(x + 4),
+            tenths(y + 11.5), escape_markup(clean));
         break;
       }
     }
@@ -167,9 +153,9 @@ class Picture {
     for (size_t s = 0; s < kSlots; ++s) {
       const double y = top + kRow * static_cast<double>(s);
       put("<text class='b' x='{}' y='{}' text-anchor='end'>{}</text>",
-          num(kLeft - 8), num(y + 12.5), kSlotNames[s]);
+          tenths(kLeft - 8), tenths(y + 12.5), kSlotNames[s]);
       put("<rect x='{}' y='{}' width='{}' height='18' fill='#f6f7f9'/>",
-          num(kLeft), num(y), num(width_));
+          tenths(kLeft), tenths(y), tenths(width_));
       int last = 0;
       int64_t from = 0;
       for (int64_t c = 0; c <= columns_; ++c) {
@@ -178,9 +164,10 @@ class Picture {
         if (last > 0) {
           fmt::format_to(std::back_inserter(paths[static_cast<size_t>(last)]),
                          "M{} {}h{}v18h-{}z",
-                         num(kLeft + column * static_cast<double>(from)),
-                         num(y), num(column * static_cast<double>(c - from)),
-                         num(column * static_cast<double>(c - from)));
+                         tenths(kLeft + column * static_cast<double>(from)),
+                         tenths(y),
+                         tenths(column * static_cast<double>(c - from)),
+                         tenths(column * static_cast<double>(c - from)));
         }
         last = level;
         from = c;
@@ -212,9 +199,9 @@ class Picture {
     const RegionCost& c = cost();
     const int64_t most = c.bundles * k_.profile.text.capacity[s];
     put("<text class='{}' x='{}' y='{}'>{} of {} ({})</text>",
-        c.bound > 0 && s == c.bound_slot ? "k" : "n", num(kLeft + width_ + 8),
-        num(y + 12.5), with_commas(c.used[s]), with_commas(most),
-        percent(c.used[s], most));
+        c.bound > 0 && s == c.bound_slot ? "k" : "n",
+        tenths(kLeft + width_ + 8), tenths(y + 12.5), with_commas(c.used[s]),
+        with_commas(most), percent(c.used[s], most));
   }
 
   void ticks(double y) {
@@ -227,38 +214,39 @@ class Picture {
     }
     for (int64_t b = 0; b < size_; b += step) {
       const double x = at(region_.begin + b);
-      put("<path d='M{} {}v4' stroke='#9ca3af' fill='none'/>", num(x), num(y));
-      put("<text class='n' x='{}' y='{}'>{}</text>", num(x + 3), num(y + 11),
-          with_commas(b));
+      put("<path d='M{} {}v4' stroke='#9ca3af' fill='none'/>", tenths(x),
+          tenths(y));
+      put("<text class='n' x='{}' y='{}'>{}</text>", tenths(x + 3),
+          tenths(y + 11), with_commas(b));
     }
   }
 
   void legend(double y) {
     double x = 28;
-    put("<text x='{}' y='{}'>share of slots used</text>", num(x), num(y));
+    put("<text x='{}' y='{}'>share of slots used</text>", tenths(x), tenths(y));
     x += 124;
     for (int level = 1; level <= kShades; ++level) {
-      put("<rect x='{}' y='{}' width='14' height='14' fill='{}'/>", num(x),
-          num(y - 11), shade(level));
+      put("<rect x='{}' y='{}' width='14' height='14' fill='{}'/>", tenths(x),
+          tenths(y - 11), shade(level));
       x += 14;
     }
-    put("<text x='{}' y='{}'>to 100%</text>", num(x + 6), num(y));
+    put("<text x='{}' y='{}'>to 100%</text>", tenths(x + 6), tenths(y));
     x += 76;
     for (const auto& [fill, text] :
          {std::pair("#c9d3e0", "branch"), std::pair("#f4d9a8", "loop")}) {
       put("<rect x='{}' y='{}' width='14' height='14' rx='2' fill='{}'/>",
-          num(x), num(y - 11), fill);
-      put("<text x='{}' y='{}'>{}</text>", num(x + 20), num(y), text);
+          tenths(x), tenths(y - 11), fill);
+      put("<text x='{}' y='{}'>{}</text>", tenths(x + 20), tenths(y), text);
       x += 76;
     }
     if (columns_ < size_) {
-      put("<text class='s' x='{}' y='{}'>{} bundles a column</text>", num(x),
-          num(y),
-          num(static_cast<double>(size_) / static_cast<double>(columns_)));
+      put("<text class='s' x='{}' y='{}'>{} bundles a column</text>", tenths(x),
+          tenths(y),
+          tenths(static_cast<double>(size_) / static_cast<double>(columns_)));
     }
   }
 
-  const KernelReport& k_;
+  const Kernel& k_;
   size_t loop_;
   const Region& region_;
   int64_t size_;
@@ -271,9 +259,9 @@ class Picture {
 
 }  // namespace
 
-Result<std::string> schedule_picture(const ScheduleReport& report) {
-  const KernelReport* largest = nullptr;
-  for (const KernelReport& k : report.kernels) {
+Result<std::string> draw_schedule(std::span<const Kernel> kernels) {
+  const Kernel* largest = nullptr;
+  for (const Kernel& k : kernels) {
     if (!largest ||
         k.profile.text.bundles.size() > largest->profile.text.bundles.size()) {
       largest = &k;
@@ -291,7 +279,7 @@ Result<std::string> schedule_picture(const ScheduleReport& report) {
       loop = r;
     }
   }
-  return Picture(*largest, loop).draw();
+  return SchedulePicture(*largest, loop).draw();
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::picture

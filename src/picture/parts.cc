@@ -1,5 +1,5 @@
-// cli/picture_parts.cc: checks, counts, document spans, shaded cells.
-#include "cli/picture_parts.h"
+// picture/parts.cc: checks, counts, document spans, shaded cells.
+#include "picture/parts.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "base/text.h"
+#include "picture/labels.h"
 
-namespace tessera {
+namespace tessera::picture {
 namespace {
 
 using Kind = DocumentSpan::Kind;
@@ -108,27 +108,9 @@ Result<void> check_worklist(const Plan& plan) {
   return {};
 }
 
-// Of valid UTF-8 that is `bytes` long.
-uint32_t code_point(std::string_view t, size_t bytes) {
-  const auto first = static_cast<uint8_t>(t[0]);
-  if (bytes == 1) return first;
-  uint32_t v = first & (0xffu >> (bytes + 1));
-  for (size_t i = 1; i < bytes; ++i) {
-    v = v << 6 | (static_cast<uint8_t>(t[i]) & 0x3fu);
-  }
-  return v;
-}
-
-// Control characters, and those that reorder or end text on a screen.
-bool harmful(uint32_t v) {
-  return v < 0x20 || (v >= 0x7f && v < 0xa0) || v == 0x200e || v == 0x200f ||
-         (v >= 0x2028 && v <= 0x202e) || (v >= 0x2066 && v <= 0x2069) ||
-         v == 0xfeff || (v & 0xfffe) == 0xfffe;
-}
-
 }  // namespace
 
-Result<void> check_picture(const PictureInput& input) {
+Result<void> check_input(const Input& input) {
   const Plan& plan = input.plan;
   if (Result<void> r = check_worklist(plan); !r) return r;
   if (input.batch_row < 0 || input.batch_row >= plan.batch) {
@@ -156,12 +138,11 @@ Result<void> check_picture(const PictureInput& input) {
   return {};
 }
 
-PictureParts make_parts(const PictureInput& input, int64_t batch_row,
-                        int64_t head) {
+Parts make_parts(const Input& input, int64_t batch_row, int64_t head) {
   const Plan& plan = input.plan;
   const Facts& facts = input.facts;
   const Worklist& w = plan.forward;
-  PictureParts p;
+  Parts p;
   p.batch_row = batch_row;
   p.head = head;
   p.list = plan.list(batch_row, head);
@@ -247,33 +228,7 @@ SpanRange spans_in(const std::vector<DocumentSpan>& spans, int64_t begin,
           static_cast<size_t>(last - first)};
 }
 
-std::string with_commas(int64_t n) {
-  std::string s = std::to_string(n);
-  const int64_t lead = n < 0 ? 1 : 0;
-  for (int64_t i = static_cast<int64_t>(s.size()) - 3; i > lead; i -= 3) {
-    s.insert(static_cast<size_t>(i), ",");
-  }
-  return s;
-}
-
-std::string percent(int64_t part, int64_t whole) {
-  if (whole == 0 || part == 0) return "0%";
-  if (part == whole) return "100%";
-  const double p =
-      100.0 * static_cast<double>(part) / static_cast<double>(whole);
-  // Rounding must not turn some into none, or most into all.
-  if (p < 0.01) return "<0.01%";
-  if (p >= 99.95) return ">99.9%";
-  return p < 1 ? fmt::format("{:.2f}%", p) : fmt::format("{:.1f}%", p);
-}
-
-std::string ratio_text(int64_t paid, int64_t need) {
-  if (need == 0) return "none needed";
-  return fmt::format("{:.2f}x the needed",
-                     static_cast<double>(paid) / static_cast<double>(need));
-}
-
-std::string subtitle(const PictureInput& input) {
+std::string subtitle(const Input& input) {
   const Plan& p = input.plan;
   std::string s = fmt::format(
       "{} {} x {} {}, {} x {} tiles of {} x {}", with_commas(p.q_len),
@@ -289,48 +244,4 @@ std::string subtitle(const PictureInput& input) {
   return s;
 }
 
-std::string clean_text(std::string_view text, size_t limit, bool ascii) {
-  std::string out;
-  size_t shown = 0;
-  while (!text.empty()) {
-    if (shown == limit) return out + "...";
-    const size_t bytes = utf8_length(text);
-    const uint32_t v = bytes == 0 ? 0 : code_point(text, bytes);
-    if (harmful(v) || (ascii && v >= 0x80)) {
-      out += ascii ? "?" : "\xef\xbf\xbd";
-    } else {
-      out += text.substr(0, bytes);
-    }
-    text.remove_prefix(std::max<size_t>(1, bytes));
-    ++shown;
-  }
-  return out;
-}
-
-std::string escape_markup(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-}  // namespace tessera
+}  // namespace tessera::picture

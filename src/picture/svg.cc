@@ -1,4 +1,4 @@
-// cli/picture_svg.cc: the tiles as one SVG that stands alone, on its own paper,
+// picture/svg.cc: the tiles as one SVG that stands alone, on its own paper,
 // with bounded size.
 #include <fmt/format.h>
 
@@ -8,9 +8,11 @@
 #include <iterator>
 
 #include "base/integers.h"
-#include "cli/picture_parts.h"
+#include "picture/labels.h"
+#include "picture/parts.h"
+#include "picture/svg_frame.h"
 
-namespace tessera {
+namespace tessera::picture {
 namespace {
 
 using Kind = DocumentSpan::Kind;
@@ -211,7 +213,7 @@ struct Axis {
 
 class SvgPicture {
  public:
-  SvgPicture(const PictureInput& in, const PictureParts& parts)
+  SvgPicture(const Input& in, const Parts& parts)
       : in_(in),
         parts_(parts),
         map_(make_map(in.plan.forward, parts.list)),
@@ -227,17 +229,11 @@ class SvgPicture {
   std::string draw() {
     const double bottom = top_ + queries_.length;
     height_ = bottom + 34 + 24 * 2 + 20 * notes();
-    put("<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1}' "
-        "viewBox='0 0 {0} {1}' role='img' aria-labelledby='t d'>",
-        num(width_), num(height_));
-    put("<title id='t'>{}</title><desc id='d'>{}</desc>",
-        escape_markup(clean_text(in_.mask, 2000, false)),
-        escape_markup(subtitle(in_)));
-    style();
-    put("<rect width='100%' height='100%' rx='10' fill='#fff'/>");
-    put("<rect x='.5' y='.5' width='{}' height='{}' rx='9.5' fill='none' "
-        "stroke='#dfe4ea'/>",
-        num(width_ - 1), num(height_ - 1));
+    out_ += svg_start(num(width_), num(height_),
+                      escape_markup(clean_text(in_.mask, 2000, false)),
+                      escape_markup(subtitle(in_)));
+    if (!map_.shaded()) hatch();
+    out_ += svg_paper(num(width_ - 1), num(height_ - 1));
     heading();
     axis(keys_, true);
     axis(queries_, false);
@@ -294,19 +290,6 @@ class SvgPicture {
   }
 
   int notes() const { return (map_.shaded() ? 1 : 0) + (stretched_ ? 1 : 0); }
-
-  void style() {
-    out_ +=
-        "<style>"
-        "text{font:12px ui-sans-serif,system-ui,'Segoe UI',Roboto,Helvetica,"
-        "Arial,sans-serif;fill:#4b5563}"
-        ".m{font:600 14px ui-monospace,SFMono-Regular,Menlo,Consolas,"
-        "'DejaVu Sans Mono',monospace;fill:#111827}"
-        ".s{fill:#6b7280}.n{font-size:11px;fill:#6b7280}"
-        ".b{font-size:10.5px;fill:#374151}.k{fill:#111827;font-weight:600}"
-        "</style>\n";
-    if (!map_.shaded()) hatch();
-  }
 
   // Partial tiles carry a hatch where it can be seen: the class is then told
   // without colour too. `p` lives in tile units, `l` in pixels.
@@ -575,8 +558,8 @@ class SvgPicture {
     }
   }
 
-  const PictureInput& in_;
-  const PictureParts& parts_;
+  const Input& in_;
+  const Parts& parts_;
   Map map_;
   Axis keys_;
   Axis queries_;
@@ -592,10 +575,10 @@ class SvgPicture {
 
 }  // namespace
 
-Result<std::string> picture_svg(const PictureInput& input) {
-  if (Result<void> r = check_picture(input); !r) return r.error();
-  const PictureParts parts = make_parts(input, input.batch_row, input.head);
+Result<std::string> draw_svg(const Input& input) {
+  if (Result<void> r = check_input(input); !r) return r.error();
+  const Parts parts = make_parts(input, input.batch_row, input.head);
   return SvgPicture(input, parts).draw();
 }
 
-}  // namespace tessera
+}  // namespace tessera::picture

@@ -1,4 +1,4 @@
-// cli/picture_text.cc: the tiles as lines for a terminal, with or without
+// picture/text.cc: the tiles as lines for a terminal, with or without
 // colour, in Unicode or ASCII.
 #include <fmt/format.h>
 
@@ -7,9 +7,10 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "cli/picture_parts.h"
+#include "picture/labels.h"
+#include "picture/parts.h"
 
-namespace tessera {
+namespace tessera::picture {
 namespace {
 
 using Kind = DocumentSpan::Kind;
@@ -66,7 +67,7 @@ int64_t round_scale(int64_t n) {
   return power >= 4 && power / 4 * 3 >= n ? power / 4 * 3 : power;
 }
 
-Layout make_layout(const PictureInput& in, bool ids) {
+Layout make_layout(const Input& in, bool ids) {
   const Plan& plan = in.plan;
   const Worklist& w = plan.forward;
   Layout l;
@@ -138,7 +139,7 @@ int class_color(TileClass c) {
 
 class TextPicture {
  public:
-  TextPicture(const PictureInput& in, const PictureParts& parts)
+  TextPicture(const Input& in, const Parts& parts)
       : in_(in),
         parts_(parts),
         ids_(!parts.queries.empty() || !parts.keys.empty()),
@@ -321,8 +322,8 @@ class TextPicture {
     out_ += "\n";
   }
 
-  const PictureInput& in_;
-  const PictureParts& parts_;
+  const Input& in_;
+  const Parts& parts_;
   bool ids_;
   Layout layout_;
   Cells cells_;
@@ -331,14 +332,14 @@ class TextPicture {
 
 }  // namespace
 
-Result<std::string> picture_text(const PictureInput& input) {
-  if (Result<void> r = check_picture(input); !r) return r.error();
+Result<std::string> draw_text(const Input& input) {
+  if (Result<void> r = check_input(input); !r) return r.error();
   if (input.columns < kMinTextColumns) {
     return invalid("show", "a text picture takes {} columns, found {}",
                    kMinTextColumns, input.columns);
   }
-  const PictureParts parts = make_parts(input, input.batch_row, input.head);
+  const Parts parts = make_parts(input, input.batch_row, input.head);
   return TextPicture(input, parts).draw();
 }
 
-}  // namespace tessera
+}  // namespace tessera::picture

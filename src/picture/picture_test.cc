@@ -1,6 +1,6 @@
-// cli/picture_test.cc: every picture read back and compared, tile for tile,
+// picture/picture_test.cc: every picture read back and compared, tile for tile,
 // with the plan it was made from.
-#include "cli/picture.h"
+#include "picture/picture.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,10 @@
 #include <regex>
 #include <set>
 
-#include "cli/picture_parts.h"
+#include "picture/labels.h"
+#include "picture/parts.h"
 
-namespace tessera {
+namespace tessera::picture {
 namespace {
 
 using Kind = DocumentSpan::Kind;
@@ -28,8 +29,8 @@ struct Sample {
   std::vector<int32_t> q_ids;
   std::vector<int32_t> offsets;
 
-  PictureInput input(std::string mask = "causal & documents") const {
-    PictureInput in{plan, facts, std::move(mask)};
+  Input input(std::string mask = "causal & documents") const {
+    Input in{plan, facts, std::move(mask)};
     return in;
   }
 };
@@ -156,7 +157,7 @@ TEST(PictureParts, SpansCoverEachTokenWithItsOwner) {
     std::mt19937 g(seed);
     Sample s = make_sample(g, g() % 6 + 1, g() % 6 + 1, 2, 1, 2);
     give_ids(s, g, seed % 3 == 0, seed % 2 == 0);
-    const PictureParts p = make_parts(s.input(), 1, 0);
+    const Parts p = make_parts(s.input(), 1, 0);
     std::set<int64_t> ids;
     for (bool query : {false, true}) {
       const auto& spans = query ? p.queries : p.keys;
@@ -189,7 +190,7 @@ TEST(PictureParts, CountsTilesAndPairsOfTheChosenList) {
     std::mt19937 g(seed);
     Sample s = make_sample(g, g() % 9 + 1, g() % 9 + 1, 2, 3, 2);
     s.plan.legal_pairs[4] = 777;
-    const PictureParts p = make_parts(s.input(), 1, 1);
+    const Parts p = make_parts(s.input(), 1, 1);
     int64_t counts[3] = {0, 0, 0};
     int64_t paid = 0;
     for (int64_t q = 0; q < s.plan.q_len; ++q) {
@@ -241,9 +242,9 @@ TEST(PictureText, SmallPlansAreDrawnTileForTile) {
     SCOPED_TRACE(seed);
     std::mt19937 g(seed);
     Sample s = make_sample(g, g() % 20 + 9, g() % 20 + 9, 1, 1, 3);
-    PictureInput in = s.input();
+    Input in = s.input();
     in.unicode = false;
-    const auto text = picture_text(in);
+    const auto text = draw_text(in);
     ASSERT_TRUE(text.ok()) << text.error().message;
     const auto lines = lines_of(*text);
     const size_t gutter = std::to_string(s.plan.q_len - 1).size() + 1;
@@ -264,11 +265,11 @@ TEST(PictureText, EveryLineFitsTheTerminal) {
     Sample s = make_sample(g, g() % (seed % 2 ? 300 : 5) + 1,
                            g() % (seed % 3 ? 400 : 5) + 1, 1, 1, 4);
     give_ids(s, g, false, false);
-    PictureInput in = s.input("causal");
+    Input in = s.input("causal");
     in.columns = kMinTextColumns + static_cast<int64_t>(g() % 150);
     in.color = seed % 2 == 0;
     in.unicode = seed % 5 != 0;
-    const auto text = picture_text(in);
+    const auto text = draw_text(in);
     ASSERT_TRUE(text.ok()) << text.error().message;
     EXPECT_EQ(text->find('\x1b') != std::string::npos, in.color);
     const auto lines = lines_of(without_color(*text));
@@ -291,9 +292,9 @@ TEST(PictureText, LegendFitsEightyColumns) {
   Sample s = make_sample(g, 200, 300, 1, 1, 4);
   give_ids(s, g, false, false);
   for (bool color : {false, true}) {
-    PictureInput in = s.input();
+    Input in = s.input();
     in.color = color;
-    const auto text = picture_text(in);
+    const auto text = draw_text(in);
     ASSERT_TRUE(text.ok());
     for (const auto& line : lines_of(without_color(*text))) {
       EXPECT_LE(characters(line), 80u) << line;
@@ -317,9 +318,9 @@ TEST(PictureText, ACellOfManyTilesShowsItsShare) {
   }
   s.lists = {grid};
   put_lists(s);
-  PictureInput in = s.input();
+  Input in = s.input();
   in.unicode = false;
-  const auto text = picture_text(in);
+  const auto text = draw_text(in);
   ASSERT_TRUE(text.ok());
   EXPECT_NE(text->find("one cell is 1 x 4 tiles"), std::string::npos) << *text;
   EXPECT_NE(text->find("  0 .:+%#%..."), std::string::npos) << *text;
@@ -337,9 +338,9 @@ TEST(PictureText, DocumentsAreMarkedOnBothAxes) {
   for (size_t i = 26; i < 28; ++i) s.ids[i] = 3;
   for (size_t i = 128; i < 160; ++i) s.ids[i] = -7;
   s.facts.doc_ids = Ints(s.ids);
-  PictureInput in = s.input();
+  Input in = s.input();
   in.unicode = false;
-  const auto text = picture_text(in);
+  const auto text = draw_text(in);
   ASSERT_TRUE(text.ok());
   const std::string marks = "A/B*BBBBBBBBBBBB----";
   std::string twice;
@@ -410,9 +411,9 @@ TEST(PictureSvg, RectanglesAreExactlyTheTiles) {
     SCOPED_TRACE(seed);
     std::mt19937 g(seed);
     Sample s = make_sample(g, g() % 40 + 1, g() % 40 + 1, 2, 1, seed % 6 + 1);
-    PictureInput in = s.input();
+    Input in = s.input();
     in.batch_row = 1;
-    const auto svg = picture_svg(in);
+    const auto svg = draw_svg(in);
     ASSERT_TRUE(svg.ok()) << svg.error().message;
     const Grid& want = s.lists[1];
     Grid got(want.size(), std::vector<int>(want[0].size(), 0));
@@ -441,7 +442,7 @@ TEST(PictureSvg, ManyTilesBecomeShadedCellsThatLoseNothing) {
       for (int& tile : row) tile = g() % 50 == 0 ? tile : 0;
     }
     put_lists(s);
-    const auto svg = picture_svg(s.input());
+    const auto svg = draw_svg(s.input());
     ASSERT_TRUE(svg.ok());
     std::smatch scale;
     ASSERT_TRUE(std::regex_search(*svg, scale,
@@ -481,7 +482,7 @@ TEST(PictureSvg, SizeIsBounded) {
       s.ids[i] = static_cast<int32_t>(i);
     }
     s.facts.doc_ids = Ints(s.ids);
-    const auto svg = picture_svg(s.input(std::string(1000000, '&')));
+    const auto svg = draw_svg(s.input(std::string(1000000, '&')));
     ASSERT_TRUE(svg.ok());
     EXPECT_LT(svg->size(), 2'000'000u) << rows << " x " << columns;
   }
@@ -494,7 +495,7 @@ TEST(PictureSvg, HostileTextIsEscaped) {
     std::mt19937 g(5);
     Sample s = make_sample(g, 5, 30, 2, 2, 2);
     give_ids(s, g, false, false);
-    const auto svg = picture_svg(s.input(mask));
+    const auto svg = draw_svg(s.input(mask));
     ASSERT_TRUE(svg.ok());
     expect_well_formed(*svg);
     EXPECT_EQ(svg->find("<script"), std::string::npos);
@@ -548,9 +549,9 @@ TEST(PictureHtml, HoldsEveryListExactly) {
     Sample s = make_sample(g, g() % 30 + 1, g() % 200 + 1, seed % 3 + 1,
                            seed % 2 + 1, seed % 7 + 1);
     give_ids(s, g, seed % 4 == 0, seed % 5 == 0);
-    PictureInput in = s.input();
+    Input in = s.input();
     in.batch_row = s.plan.batch - 1;
-    const auto html = picture_html(in);
+    const auto html = draw_html(in);
     ASSERT_TRUE(html.ok()) << html.error().message;
     const nlohmann::json data = page_data(*html);
     EXPECT_TRUE(data["whole"]);
@@ -602,9 +603,9 @@ TEST(PictureHtml, HoldsEveryListExactly) {
 TEST(PictureHtml, HeadsKeepTheirOwnMasks) {
   std::mt19937 g(3);
   Sample s = make_sample(g, 3, 3, 2, 2, 2);
-  PictureInput in = s.input("causal");
+  Input in = s.input("causal");
   in.head_masks = {"causal", "window(7, 0)"};
-  const auto html = picture_html(in);
+  const auto html = draw_html(in);
   ASSERT_TRUE(html.ok());
   const nlohmann::json data = page_data(*html);
   for (size_t l = 0; l < 4; ++l) {
@@ -615,9 +616,9 @@ TEST(PictureHtml, HeadsKeepTheirOwnMasks) {
 TEST(PictureHtml, ManyListsLeaveOnlyTheChosen) {
   std::mt19937 g(3);
   Sample s = make_sample(g, 3, 3, 300, 1, 2);
-  PictureInput in = s.input();
+  Input in = s.input();
   in.batch_row = 299;
-  const auto html = picture_html(in);
+  const auto html = draw_html(in);
   ASSERT_TRUE(html.ok());
   const nlohmann::json data = page_data(*html);
   EXPECT_FALSE(data["whole"]);
@@ -629,7 +630,7 @@ TEST(PictureHtml, ManyListsLeaveOnlyTheChosen) {
 TEST(PictureHtml, LargeListsLeaveOnlyTheChosen) {
   std::mt19937 g(3);
   Sample s = make_sample(g, 900, 1500, 8, 1, 1);
-  const auto html = picture_html(s.input());
+  const auto html = draw_html(s.input());
   ASSERT_TRUE(html.ok());
   EXPECT_FALSE(page_data(*html)["whole"]);
   EXPECT_LT(html->size(), 4'000'000u);
@@ -649,8 +650,8 @@ TEST(PictureHtml, HostileTextIsEscapedAndNothingIsFetched) {
   std::mt19937 g(5);
   Sample s = make_sample(g, 5, 5, 1, 1, 2);
   s.plan.warnings = {mask};
-  const auto plain = picture_html(s.input("causal"));
-  const auto html = picture_html(s.input(mask));
+  const auto plain = draw_html(s.input("causal"));
+  const auto html = draw_html(s.input(mask));
   ASSERT_TRUE(plain.ok() && html.ok());
   for (const char* what : {"<script", "</script", "</title", "<!--"}) {
     EXPECT_EQ(count_of(*html, what), count_of(*plain, what)) << what;
@@ -673,24 +674,24 @@ std::string message(const Result<std::string>& r) {
 TEST(PictureErrors, NameTheRule) {
   std::mt19937 g(5);
   const Sample good = make_sample(g, 3, 4, 2, 3, 2);
-  PictureInput in = good.input();
+  Input in = good.input();
   in.batch_row = 2;
-  EXPECT_EQ(message(picture_text(in)), "[show] batch row is 0 to 1, found 2");
+  EXPECT_EQ(message(draw_text(in)), "[show] batch row is 0 to 1, found 2");
   in.batch_row = -1;
-  EXPECT_EQ(message(picture_svg(in)), "[show] batch row is 0 to 1, found -1");
+  EXPECT_EQ(message(draw_svg(in)), "[show] batch row is 0 to 1, found -1");
   in.batch_row = 0;
   in.head = 3;
-  EXPECT_EQ(message(picture_html(in)), "[show] plan head is 0 to 2, found 3");
+  EXPECT_EQ(message(draw_html(in)), "[show] plan head is 0 to 2, found 3");
   in.head = 0;
   in.columns = 31;
-  EXPECT_EQ(message(picture_text(in)),
+  EXPECT_EQ(message(draw_text(in)),
             "[show] a text picture takes 32 columns, found 31");
-  EXPECT_TRUE(picture_svg(in).ok());
+  EXPECT_TRUE(draw_svg(in).ok());
 
   Sample s = good;
   s.ids.assign(7, 0);
   s.facts.doc_ids = Ints(s.ids);
-  EXPECT_EQ(message(picture_svg(s.input())),
+  EXPECT_EQ(message(draw_svg(s.input())),
             "[show] doc_ids has one id for each of " +
                 std::to_string(2 * s.plan.kv_len) + " tokens, found 7");
 }
@@ -718,11 +719,11 @@ TEST(PictureErrors, BrokenPlansAreRefused) {
     Sample s = good;
     ASSERT_FALSE(s.plan.forward.entries.empty());
     breaks[i](s.plan);
-    EXPECT_FALSE(picture_text(s.input()).ok());
-    EXPECT_FALSE(picture_svg(s.input()).ok());
-    EXPECT_FALSE(picture_html(s.input()).ok());
+    EXPECT_FALSE(draw_text(s.input()).ok());
+    EXPECT_FALSE(draw_svg(s.input()).ok());
+    EXPECT_FALSE(draw_html(s.input()).ok());
   }
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::picture
