@@ -35,9 +35,15 @@ if(missing)
     "${missing}\nOn Debian 12, dev/setup installs them.")
 endif()
 
-# What the library's own sources use, header-only all of it.
+# What the library's own sources use: headers alone. fmt has a compiled part,
+# which is one file of ours (src/base/fmt.cc). Its names are our own, so that a
+# program that uses a libfmt beside ours gets two that never meet.
 add_library(tessera_private_deps INTERFACE)
-target_include_directories(tessera_private_deps SYSTEM
-  INTERFACE "${XXHASH_INCLUDE_DIR}")
+target_include_directories(tessera_private_deps SYSTEM INTERFACE
+  "${XXHASH_INCLUDE_DIR}"
+  $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
+target_compile_definitions(tessera_private_deps INTERFACE
+  "FMT_BEGIN_NAMESPACE=namespace fmt { inline namespace tessera_own {"
+  "FMT_END_NAMESPACE=} }")
 target_link_libraries(tessera_private_deps
-  INTERFACE fmt::fmt-header-only nlohmann_json::nlohmann_json)
+  INTERFACE nlohmann_json::nlohmann_json)

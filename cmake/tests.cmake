@@ -17,7 +17,7 @@ function(tessera_add_tests target)
   target_include_directories(${target} PRIVATE src .)
   target_link_libraries(${target} PRIVATE tessera tessera_private_deps
     GTest::gtest_main Threads::Threads)
-  tessera_compile(${target})
+  tessera_compile(${target} QUICK)
 
   set(program "$<TARGET_FILE:${target}>")
   set(folder "${PROJECT_SOURCE_DIR}")
@@ -48,7 +48,7 @@ if(pjrt_header)
     add_library(fake_${name} MODULE "${source}")
     target_include_directories(fake_${name} PRIVATE .)
     target_link_libraries(fake_${name} PRIVATE tessera_pjrt_header)
-    tessera_compile(fake_${name})
+    tessera_compile(fake_${name} QUICK)
     set_target_properties(fake_${name} PROPERTIES
       PREFIX "" OUTPUT_NAME ${name}
       LIBRARY_OUTPUT_DIRECTORY "${fake_plugins}")

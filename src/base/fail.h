@@ -4,40 +4,40 @@
 #include <fmt/format.h>
 
 #include <string_view>
-#include <utility>
 
 #include "tessera/result.h"
 
 namespace tessera {
 
+// All that the four below do, compiled once: they are a shell that checks the
+// text against the arguments.
+Error failure(ErrorKind kind, std::string_view where, fmt::string_view text,
+              fmt::format_args args);
+
 template <class... Args>
 Error invalid(std::string_view where, fmt::format_string<Args...> text,
               Args&&... args) {
-  return {ErrorKind::invalid,
-          fmt::format("[{}] ", where) +
-              fmt::format(text, std::forward<Args>(args)...)};
+  return failure(ErrorKind::invalid, where, text,
+                 fmt::make_format_args(args...));
 }
 
 template <class... Args>
 Error over_limit(std::string_view where, fmt::format_string<Args...> text,
                  Args&&... args) {
-  return {ErrorKind::limit, fmt::format("[{}] ", where) +
-                                fmt::format(text, std::forward<Args>(args)...)};
+  return failure(ErrorKind::limit, where, text, fmt::make_format_args(args...));
 }
 
 template <class... Args>
 Error io_error(std::string_view where, fmt::format_string<Args...> text,
                Args&&... args) {
-  return {ErrorKind::io, fmt::format("[{}] ", where) +
-                             fmt::format(text, std::forward<Args>(args)...)};
+  return failure(ErrorKind::io, where, text, fmt::make_format_args(args...));
 }
 
 template <class... Args>
 Error unavailable(std::string_view where, fmt::format_string<Args...> text,
                   Args&&... args) {
-  return {ErrorKind::unavailable,
-          fmt::format("[{}] ", where) +
-              fmt::format(text, std::forward<Args>(args)...)};
+  return failure(ErrorKind::unavailable, where, text,
+                 fmt::make_format_args(args...));
 }
 
 }  // namespace tessera
