@@ -7,8 +7,9 @@ vendor's own schedules. No TPU; every figure is the same on every machine.
       -o bench/results/v6e/kernel.json
 
 Bf16, 8 heads, head dim 128, 32,768 tokens, causal. `one document` is full tiles
-but for the diagonal. `documents` are packed; what one compiled peer does for
-every batch is causal with segment ids, which skip no tile. A tile is an active
+but for the diagonal. `documents` are packed; the peers run them under a causal mask
+that is compiled in, with segment ids, which skip no tile. That is not their
+best: their lists of tiles can be arguments at run time. A tile is an active
 256 x 256 tile of the exact plan, whatever blocks a kernel has.
 """
 
