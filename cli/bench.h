@@ -1,16 +1,14 @@
 // cli/bench.h: the parts of `tessera bench`, each a file.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "cli/command.h"
 
 namespace tessera::cli {
 
-Work add_bench_plan(CLI::App& bench, CLI::App*& command);
-Work add_bench_attention(CLI::App& bench, CLI::App*& command);
-Work add_bench_recompile(CLI::App& bench, CLI::App*& command);
-Work add_bench_xla(CLI::App& bench, CLI::App*& command);
-Work add_bench_routed(CLI::App& bench, CLI::App*& command);
+Command bench_plan_command();
+Command bench_attention_command();
+Command bench_recompile_command();
+Command bench_xla_command();
+Command bench_routed_command();
 
 }  // namespace tessera::cli

@@ -410,46 +410,42 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_bench_attention(CLI::App& bench, CLI::App*& command) {
+Command bench_attention_command() {
   auto o = std::make_shared<Options>();
-  command = bench.add_subcommand(
-      "attention", "The cpu lane beside its peers and the machine's peaks");
-  auto add = [&](const char* name, auto& into, const std::string& about) {
-    return command->add_option(name, into, about);
-  };
-  add("--tokens", o->tokens, "Lengths [4096]")->type_name("N,...");
-  add("--head-dim", o->head_dim, "Head dims [128]")->type_name("N,...");
-  add("--dtype", o->dtype, "Of f32 and bf16 [both]")->type_name("TYPE,...");
-  add("--threads", o->threads, "Numbers of threads [every core]")
-      ->type_name("N,...");
-  add("--cases", o->cases, "Of " + case_names() + " [all]")
-      ->type_name("CASE,...");
-  add("--mask", o->mask,
-      "This mask alone, on drawn documents where it names them; routed(...) "
-      "routes by q and k, which are then clustered")
-      ->type_name("EXPR");
-  command->add_flag("--backward", o->backward,
-                    "Forward and backward too, as rows of their own");
-  add("--isa", o->isa, "Our instructions, and the widest of the peers' [best]")
-      ->type_name("ISA");
-  add("--seconds", o->seconds, "Of runs for each measurement [2]")
-      ->type_name("N");
-  add("--peers", o->peers,
-      "Run the scripts of this folder (bench/peers) in the interpreters that "
-      "TESSERA_TORCH_PYTHON and TESSERA_ORT_PYTHON name")
-      ->type_name("FOLDER");
-  add("--peer-limit", o->peer_limit,
-      "Seconds after which a script is ended [300]")
-      ->type_name("N");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  add("-o,--out", o->out, "Write the JSON here too")->type_name("FILE");
-  add("--results", o->results,
-      "Write it as FOLDER/<this CPU>/attention.json too (bench/results)")
-      ->type_name("FOLDER");
-  command->footer(
+  Command command{"attention",
+                  "The cpu lane beside its peers and the machine's peaks"};
+  add_flags(
+      command,
+      {
+          {"--tokens", &o->tokens, "N,...", "Lengths [4096]"},
+          {"--head-dim", &o->head_dim, "N,...", "Head dims [128]"},
+          {"--dtype", &o->dtype, "TYPE,...", "Of f32 and bf16 [both]"},
+          {"--threads", &o->threads, "N,...",
+           "Numbers of threads [every core]"},
+          {"--cases", &o->cases, "CASE,...", "Of " + case_names() + " [all]"},
+          {"--mask", &o->mask, "EXPR",
+           "This mask alone, on drawn documents where it names them; "
+           "routed(...) routes by q and k, which are then clustered"},
+          {"--backward", &o->backward, "",
+           "Forward and backward too, as rows of their own"},
+          {"--isa", &o->isa, "ISA",
+           "Our instructions, and the widest of the peers' [best]"},
+          {"--seconds", &o->seconds, "N", "Of runs for each measurement [2]"},
+          {"--peers", &o->peers, "FOLDER",
+           "Run the scripts of this folder (bench/peers) in the interpreters "
+           "that TESSERA_TORCH_PYTHON and TESSERA_ORT_PYTHON name"},
+          {"--peer-limit", &o->peer_limit, "N",
+           "Seconds after which a script is ended [300]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+          {"--results", &o->results, "FOLDER",
+           "Write it as FOLDER/<this CPU>/attention.json too (bench/results)"},
+      });
+  command.footer =
       "bench/README.md tells how to install the peers;\n"
-      "bench/plot_attention.py draws the JSON.");
-  return [o] { return run(*o); };
+      "bench/plot_attention.py draws the JSON.";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

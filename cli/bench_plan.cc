@@ -197,25 +197,25 @@ Result<int> bench_plan(const Options& o) {
 
 }  // namespace
 
-Work add_bench_plan(CLI::App& bench, CLI::App*& command) {
+Command bench_plan_command() {
   auto o = std::make_shared<Options>();
-  command = bench.add_subcommand(
-      "plan", "The planner: time, memory and growth with the tokens");
-  command
-      ->add_option("--mask", o->mask,
-                   "This mask alone: documents are drawn where it names them, "
-                   "and picks of routed(...) are those of drawn, clustered "
-                   "inputs [the table]")
-      ->type_name("EXPR");
-  command->add_option("--tokens", o->tokens, "With --mask [32768]")
-      ->type_name("N");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  command->add_option("-o,--out", o->out, "Write the JSON here too")
-      ->type_name("FILE");
-  command->footer(
+  Command command{"plan",
+                  "The planner: time, memory and growth with the tokens"};
+  add_flags(command,
+            {
+                {"--mask", &o->mask, "EXPR",
+                 "This mask alone: documents are drawn where it names them, "
+                 "and picks of routed(...) are those of drawn, clustered "
+                 "inputs [the table]"},
+                {"--tokens", &o->tokens, "N", "With --mask [32768]"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+                {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+            });
+  command.footer =
       "bench/plan_peers.py puts these figures beside JAX Splash's and\n"
-      "PyTorch FlexAttention's on the same documents.");
-  return [o] { return bench_plan(*o); };
+      "PyTorch FlexAttention's on the same documents.";
+  command.work = [o] { return bench_plan(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -403,38 +403,41 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_bench_recompile(CLI::App& bench, CLI::App*& command) {
+Command bench_recompile_command() {
   auto o = std::make_shared<Options>();
-  command = bench.add_subcommand(
-      "recompile", "How often the xla lane compiles while every batch differs");
-  const auto add = [&](const char* name, auto& into, const char* type,
-                       const char* about) {
-    command->add_option(name, into, about)->type_name(type);
-  };
-  add("--batches", o->batches, "N", "Batches, no two alike [200]");
-  add("--tokens", o->tokens, "N", "The longest batch row [512]");
-  add("--dtype", o->dtype, "TYPE", "f32 or bf16 [f32]");
-  add("--seed", o->seed, "N", "Of the batches [0]");
-  add("--plugin", o->plugin, "NAME", "A file or a known name [xla_cpu_pjrt]");
-  add("--device", o->device, "N", "Of the plugin's devices [0]");
-  add("--cache", o->cache, "FOLDER",
-      "Keep what is compiled there; a second run compiles nothing [nowhere]");
-  add("--max-compiles", o->max_compiles, "N",
-      "One more is an error that says what varied; 0 is no limit [0]");
-  command->add_flag("--cold", o->cold,
-                    "No warm-up: a batch compiles what it needs first");
-  add("--peers", o->peers, "FOLDER",
-      "FlexAttention on the same batches: the script of this folder "
-      "(bench/peers) in the interpreter that TESSERA_TORCH_PYTHON names");
-  add("--peer-limit", o->peer_limit, "N",
-      "Seconds after which the script is ended [600]");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  add("-o,--out", o->out, "FILE", "Write the JSON here too");
-  command->footer(
+  Command command{"recompile",
+                  "How often the xla lane compiles while every batch differs"};
+  add_flags(
+      command,
+      {
+          {"--batches", &o->batches, "N", "Batches, no two alike [200]"},
+          {"--tokens", &o->tokens, "N", "The longest batch row [512]"},
+          {"--dtype", &o->dtype, "TYPE", "f32 or bf16 [f32]"},
+          {"--seed", &o->seed, "N", "Of the batches [0]"},
+          {"--plugin", &o->plugin, "NAME",
+           "A file or a known name [xla_cpu_pjrt]"},
+          {"--device", &o->device, "N", "Of the plugin's devices [0]"},
+          {"--cache", &o->cache, "FOLDER",
+           "Keep what is compiled there; a second run compiles nothing "
+           "[nowhere]"},
+          {"--max-compiles", &o->max_compiles, "N",
+           "One more is an error that says what varied; 0 is no limit [0]"},
+          {"--cold", &o->cold, "",
+           "No warm-up: a batch compiles what it needs first"},
+          {"--peers", &o->peers, "FOLDER",
+           "FlexAttention on the same batches: the script of this folder "
+           "(bench/peers) in the interpreter that TESSERA_TORCH_PYTHON names"},
+          {"--peer-limit", &o->peer_limit, "N",
+           "Seconds after which the script is ended [600]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+      });
+  command.footer =
       "Exits with 1 unless compiles (or, with --cache, compiles and programs\n"
       "from disk) are as many as the kernel contracts of the batches, and\n"
-      "every result of both lanes is within its bound of fp64.");
-  return [o] { return run(*o); };
+      "every result of both lanes is within its bound of fp64.";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -469,46 +469,50 @@ constexpr const char* kFooter =
 
 }  // namespace
 
-Work add_bench_routed(CLI::App& bench, CLI::App*& command) {
+Command bench_routed_command() {
   auto o = std::make_shared<Options>();
-  command = bench.add_subcommand(
-      "routed", "Routed attention, stage by stage, beside dense and PyTorch");
-  const auto add = [&](const char* name, auto& into, const char* type,
-                       const std::string& about) {
-    command->add_option(name, into, about)->type_name(type);
-  };
-  add("--tokens", o->tokens, "N,...", "Lengths [32768,131072]");
-  add("--heads", o->heads, "N", "Query heads [8]");
-  add("--kv-heads", o->kv_heads, "N", "Key and value heads [heads]");
-  add("--head-dim", o->head_dim, "N", "Of queries, keys and values [128]");
-  add("--dtype", o->dtype, "TYPE,...", "Of f32 and bf16 [both]");
-  add("--threads", o->threads, "N", "[every core]");
-  add("--density", o->density, "X",
-      "Active tiles over causal tiles: what --top is found for [0.125]");
-  add("--top", o->top, "N", "Blocks that a query picks [what comes nearest]");
-  add("--meaning", o->meaning, "NAME",
-      "exact (each query attends to its own picks) or union (to its tile "
-      "row's) [exact]");
-  add("--spread", o->spread, "X",
-      "Noise of the inputs around their centroids [0.02]");
-  add("--seed", o->seed, "N", "Of the inputs; batch b draws with seed + b [0]");
-  add("--rounds", o->rounds, "N", "Batches of each length [3]");
-  add("--dense-heads", o->dense_heads, "N",
-      "Heads that dense attention is timed on, then scaled [all; 1 above 65536 "
-      "tokens]");
-  add("--growth", o->growth, "N,...",
-      "Lengths at which routing alone is timed, at the first length's top, or "
-      "off [from half the shortest, doubled]");
-  add("--peers", o->peers, "FOLDER",
-      "Run the script of this folder (bench/peers) in the interpreter that "
-      "TESSERA_TORCH_PYTHON names");
-  add("--seconds", o->seconds, "N", "Of the peer's runs [2]");
-  add("--peer-limit", o->peer_limit, "N",
-      "Seconds after which the script is ended [1800]");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  add("-o,--out", o->out, "FILE", "Write the JSON here too");
-  command->footer(kFooter);
-  return [o] { return run(*o); };
+  Command command{"routed",
+                  "Routed attention, stage by stage, beside dense and PyTorch"};
+  add_flags(
+      command,
+      {
+          {"--tokens", &o->tokens, "N,...", "Lengths [32768,131072]"},
+          {"--heads", &o->heads, "N", "Query heads [8]"},
+          {"--kv-heads", &o->kv_heads, "N", "Key and value heads [heads]"},
+          {"--head-dim", &o->head_dim, "N",
+           "Of queries, keys and values [128]"},
+          {"--dtype", &o->dtype, "TYPE,...", "Of f32 and bf16 [both]"},
+          {"--threads", &o->threads, "N", "[every core]"},
+          {"--density", &o->density, "X",
+           "Active tiles over causal tiles: what --top is found for [0.125]"},
+          {"--top", &o->top, "N",
+           "Blocks that a query picks [what comes nearest]"},
+          {"--meaning", &o->meaning, "NAME",
+           "exact (each query attends to its own picks) or union (to its tile "
+           "row's) [exact]"},
+          {"--spread", &o->spread, "X",
+           "Noise of the inputs around their centroids [0.02]"},
+          {"--seed", &o->seed, "N",
+           "Of the inputs; batch b draws with seed + b [0]"},
+          {"--rounds", &o->rounds, "N", "Batches of each length [3]"},
+          {"--dense-heads", &o->dense_heads, "N",
+           "Heads that dense attention is timed on, then scaled [all; 1 above "
+           "65536 tokens]"},
+          {"--growth", &o->growth, "N,...",
+           "Lengths at which routing alone is timed, at the first length's "
+           "top, or off [from half the shortest, doubled]"},
+          {"--peers", &o->peers, "FOLDER",
+           "Run the script of this folder (bench/peers) in the interpreter "
+           "that TESSERA_TORCH_PYTHON names"},
+          {"--seconds", &o->seconds, "N", "Of the peer's runs [2]"},
+          {"--peer-limit", &o->peer_limit, "N",
+           "Seconds after which the script is ended [1800]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+      });
+  command.footer = kFooter;
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

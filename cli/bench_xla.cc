@@ -416,30 +416,33 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_bench_xla(CLI::App& bench, CLI::App*& command) {
+Command bench_xla_command() {
   auto o = std::make_shared<Options>();
-  command = bench.add_subcommand(
-      "xla", "The xla lane's worklist beside its dense program");
-  const auto add = [&](const char* name, auto& into, const char* type,
-                       const std::string& about) {
-    command->add_option(name, into, about)->type_name(type);
-  };
-  add("--tokens", o->tokens, "N", "Length of the batch row [8192]");
-  add("--cases", o->cases, "CASE,...", "Of " + xla_cases() + " [window]");
-  add("--dtype", o->dtype, "TYPE,...", "Of f32 and bf16 [both]");
-  add("--methods", o->methods, "NAME,...",
-      "Of worklist, chunked and dense [all]");
-  add("--heads", o->heads, "N", "Query and K/V heads [4]");
-  add("--head-dim", o->head_dim, "N", "Of queries, keys and values [128]");
-  add("--rounds", o->rounds, "N", "Runs of each, in turn [3]");
-  add("--plugin", o->plugin, "NAME", "A file or a known name [xla_cpu_pjrt]");
-  add("--device", o->device, "N", "Of the plugin's devices [0]");
-  add("--cache", o->cache, "FOLDER", "Keep what is compiled there [nowhere]");
-  command->add_flag("--backward", o->backward,
-                    "Forward and backward too, as tables of their own");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  add("-o,--out", o->out, "FILE", "Write the JSON here too");
-  return [o] { return run(*o); };
+  Command command{"xla", "The xla lane's worklist beside its dense program"};
+  add_flags(
+      command,
+      {
+          {"--tokens", &o->tokens, "N", "Length of the batch row [8192]"},
+          {"--cases", &o->cases, "CASE,...", "Of " + xla_cases() + " [window]"},
+          {"--dtype", &o->dtype, "TYPE,...", "Of f32 and bf16 [both]"},
+          {"--methods", &o->methods, "NAME,...",
+           "Of worklist, chunked and dense [all]"},
+          {"--heads", &o->heads, "N", "Query and K/V heads [4]"},
+          {"--head-dim", &o->head_dim, "N",
+           "Of queries, keys and values [128]"},
+          {"--rounds", &o->rounds, "N", "Runs of each, in turn [3]"},
+          {"--plugin", &o->plugin, "NAME",
+           "A file or a known name [xla_cpu_pjrt]"},
+          {"--device", &o->device, "N", "Of the plugin's devices [0]"},
+          {"--cache", &o->cache, "FOLDER",
+           "Keep what is compiled there [nowhere]"},
+          {"--backward", &o->backward, "",
+           "Forward and backward too, as tables of their own"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+      });
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

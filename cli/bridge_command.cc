@@ -43,37 +43,37 @@ Result<int> run(const BridgeFlags& f) {
 
 }  // namespace
 
-Work add_bridge(CLI::App& app, CLI::App*& command) {
+Command bridge_command() {
   auto f = std::make_shared<BridgeFlags>();
-  command = app.add_subcommand(
-      "bridge", "Run an operation that JAX exported, through a plugin");
-  const auto add = [&](const char* name, std::optional<std::string>& value,
-                       const char* type, const char* text) {
-    return command->add_option(name, value, text)->type_name(type);
-  };
-  add("artifact", f->artifact, "ARTIFACT",
-      "StableHLO bytecode, as jax.export serializes it")
-      ->required();
-  add("--shapes", f->shapes, "FILE",
-      "The JSON beside it: names, dtypes and shapes")
-      ->required();
-  add("--inputs", f->inputs, "FILE",
-      ".safetensors with the inputs by name [random]");
-  add("--seed", f->seed, "N", "Of random inputs and of a sampled check [0]");
-  add("--outputs", f->outputs, "FILE", "Write a .safetensors file");
-  add("--receipt", f->receipt, "FILE", "Write the receipt, a JSON object");
-  add("--plugin", f->plugin, "NAME",
-      "A PJRT plugin's file or known name [xla_cpu_pjrt]");
-  add("--device", f->device, "N", "Of the plugin's devices [0]");
-  add("--cache", f->cache, "FOLDER",
-      "Keeps what is compiled; or off [TESSERA_CACHE, or the user's cache "
-      "folder]");
-  command->add_flag("--check", f->check,
-                    "Compare attention with fp64, where the file of shapes "
-                    "declares it");
-  add("--trace", f->trace, "FILE", kTraceHelp);
-  command->add_flag("--json", f->json, "The receipt alone, on stdout");
-  command->footer(
+  Command command{"bridge",
+                  "Run an operation that JAX exported, through a plugin"};
+  add_flags(
+      command,
+      {
+          {"artifact", &f->artifact, "ARTIFACT",
+           "StableHLO bytecode, as jax.export serializes it",
+           /*required=*/true},
+          {"--shapes", &f->shapes, "FILE",
+           "The JSON beside it: names, dtypes and shapes", /*required=*/true},
+          {"--inputs", &f->inputs, "FILE",
+           ".safetensors with the inputs by name [random]"},
+          {"--seed", &f->seed, "N",
+           "Of random inputs and of a sampled check [0]"},
+          {"--outputs", &f->outputs, "FILE", "Write a .safetensors file"},
+          {"--receipt", &f->receipt, "FILE",
+           "Write the receipt, a JSON object"},
+          {"--plugin", &f->plugin, "NAME",
+           "A PJRT plugin's file or known name [xla_cpu_pjrt]"},
+          {"--device", &f->device, "N", "Of the plugin's devices [0]"},
+          {"--cache", &f->cache, "FOLDER",
+           "Keeps what is compiled; or off [TESSERA_CACHE, or the user's cache "
+           "folder]"},
+          {"--check", &f->check, "",
+           "Compare attention with fp64, where the file of shapes declares it"},
+          {"--trace", &f->trace, "FILE", kTraceHelp},
+          {"--json", &f->json, "", "The receipt alone, on stdout"},
+      });
+  command.footer =
       "Examples:\n"
       "  .venv/bin/python examples/export_jax.py attention out\n"
       "  tessera bridge out/attention.mlirbc --shapes out/attention.json \\\n"
@@ -81,14 +81,15 @@ Work add_bridge(CLI::App& app, CLI::App*& command) {
       "\n"
       "What runs is JAX's program and not one of ours: the lane is jax_bridge "
       "in every\nreceipt, and its key is the whole artifact. docs/bridge.md "
-      "describes the files.\nExit code 1 when the check fails.");
-  return [f]() -> Result<int> {
+      "describes the files.\nExit code 1 when the check fails.";
+  command.work = [f]() -> Result<int> {
     auto apart =
         check_files(given_files({&f->artifact, &f->shapes, &f->inputs}),
                     given_files({&f->outputs, &f->receipt, &f->trace}));
     if (!apart) return apart.error();
     return traced(f->trace, !f->json, [&] { return run(*f); });
   };
+  return command;
 }
 
 }  // namespace tessera::cli

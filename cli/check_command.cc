@@ -164,25 +164,26 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_check(CLI::App& app, CLI::App*& command) {
+Command check_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "check", "Check the plan against brute force, pair by pair");
-  add_request_flags(*command, o->request);
-  command
-      ->add_option("--rows", o->rows,
-                   "Check a random sample of N tile rows of each list [all]")
-      ->type_name("N");
-  command->add_option("--seed", o->seed, "Of the sample [0]")->type_name("N");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  command->footer(
+  Command command{"check", "Check the plan against brute force, pair by pair"};
+  add_request_flags(command, o->request);
+  add_flags(command,
+            {
+                {"--rows", &o->rows, "N",
+                 "Check a random sample of N tile rows of each list [all]"},
+                {"--seed", &o->seed, "N", "Of the sample [0]"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+            });
+  command.footer =
       "Example:\n"
       "  tessera check --mask '(sink(4) | window(63, 0)) & causal & documents' "
       "\\\n"
       "      --q-len 2000 --docs lognormal:mean=300 --tile 64x32\n"
       "\n"
-      "Exit code 1 when a class differs.");
-  return [o] { return run(*o); };
+      "Exit code 1 when a class differs.";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -105,39 +105,35 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_choose(CLI::App& app, CLI::App*& command) {
+Command choose_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "choose", "Which lane would run a request, and why none of the others");
-  add_shape_flags(*command, o->run, "f32, bf16 or f16 [f32]");
-  command->add_option("--lane", o->lane, "Asks about one lane [auto]")
-      ->type_name("NAME");
-  command
-      ->add_option("--gate", o->run.gate,
-                   "What `tessera gate` measured: goes before the rules")
-      ->type_name("FILE");
-  command
-      ->add_option("--machine", o->machine,
-                   "A machine as a JSON object: cpu, threads, isas, plugins "
-                   "(each name, platform, devices) [this one]")
-      ->type_name("FILE");
-  command
-      ->add_option("--artifact", o->run.artifact,
-                   "What JAX exported for this request, which its bridge may "
-                   "run")
-      ->type_name("FILE");
-  command->add_option("--shapes", o->run.shapes, "The JSON beside the artifact")
-      ->type_name("FILE");
-  command->add_flag("--compile-only", o->compile_only,
-                    "Nothing is to run: what compiles it ahead of time");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  command->footer(
+  Command command{"choose",
+                  "Which lane would run a request, and why none of the others"};
+  add_shape_flags(command, o->run, "f32, bf16 or f16 [f32]");
+  add_flags(
+      command,
+      {
+          {"--lane", &o->lane, "NAME", "Asks about one lane [auto]"},
+          {"--gate", &o->run.gate, "FILE",
+           "What `tessera gate` measured: goes before the rules"},
+          {"--machine", &o->machine, "FILE",
+           "A machine as a JSON object: cpu, threads, isas, plugins (each "
+           "name, platform, devices) [this one]"},
+          {"--artifact", &o->run.artifact, "FILE",
+           "What JAX exported for this request, which its bridge may run"},
+          {"--shapes", &o->run.shapes, "FILE", "The JSON beside the artifact"},
+          {"--compile-only", &o->compile_only, "",
+           "Nothing is to run: what compiles it ahead of time"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+      });
+  command.footer =
       "Example:\n"
       "  tessera choose --mask 'causal & documents' --q-len 8192 \\\n"
       "      --docs lognormal --dtype bf16\n"
       "\n"
-      "docs/dispatch.md has the rules.");
-  return [o] { return run(*o); };
+      "docs/dispatch.md has the rules.";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

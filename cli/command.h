@@ -1,8 +1,13 @@
-// cli/command.h: what every command of the program looks like to main.
+// cli/command.h: what a command of the program looks like: a name, its flags
+// and its work. How arguments are read is in cli/arguments.h.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
 
 #include "tessera/result.h"
 
@@ -13,23 +18,53 @@ inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;   // the work ran and its answer is "no"
 inline constexpr int kRefused = 2;  // bad input, named on stderr
 
-// A command parses its flags into its own state and hands back its work.
+// Where a flag's value goes. A bool takes none; a vector takes one each time
+// that the flag is given.
+using FlagValue = std::variant<bool*, std::string*, std::optional<std::string>*,
+                               std::vector<std::string>*>;
+
+// The help lists flags under their group, in the order in which they were
+// added.
+inline constexpr const char* kOptionsGroup = "Options";
+
+struct Flag {
+  const char* names = "";  // "-o,--out"; an argument without a flag: "file"
+  FlagValue value = {};
+  const char* type = "";  // what the help calls its value: "FILE"
+  std::string about = {};
+  bool required = false;
+  const char* group = kOptionsGroup;
+};
+
+// A command parses its flags into its own state, which its work holds.
 using Work = std::function<Result<int>()>;
 
-Work add_plan(CLI::App& app, CLI::App*& command);
-Work add_show(CLI::App& app, CLI::App*& command);
-Work add_explain(CLI::App& app, CLI::App*& command);
-Work add_export(CLI::App& app, CLI::App*& command);
-Work add_check(CLI::App& app, CLI::App*& command);
-Work add_route(CLI::App& app, CLI::App*& command);
-Work add_run(CLI::App& app, CLI::App*& command);
-Work add_compile(CLI::App& app, CLI::App*& command);
-Work add_bench(CLI::App& app, CLI::App*& command);
-Work add_choose(CLI::App& app, CLI::App*& command);
-Work add_receipt(CLI::App& app, CLI::App*& command);
-Work add_doctor(CLI::App& app, CLI::App*& command);
-Work add_gate(CLI::App& app, CLI::App*& command);
-Work add_schedule(CLI::App& app, CLI::App*& command);
-Work add_bridge(CLI::App& app, CLI::App*& command);
+struct Command {
+  std::string name;
+  std::string about;
+  std::string footer = {};
+  std::vector<Flag> flags = {};
+  std::vector<Command> parts = {};  // commands of its own, as of `bench`
+  Work work = {};
+};
+
+void add_flags(Command& command, std::vector<Flag> flags);
+void add_flags(Command& command, const char* group, std::vector<Flag> flags);
+
+Command plan_command();
+Command show_command();
+Command explain_command();
+Command export_command();
+Command check_command();
+Command route_command();
+Command run_command();
+Command choose_command();
+Command bridge_command();
+Command receipt_command();
+Command doctor_command();
+Command gate_command();
+Command compile_command();
+Command schedule_command();
+Command bench_command();
 
 }  // namespace tessera::cli

@@ -212,35 +212,30 @@ std::string footer() {
 
 }  // namespace
 
-Work add_compile(CLI::App& app, CLI::App*& command) {
+Command compile_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "compile", "Compile a program or a kernel ahead of time, with no device");
-  command->add_option("file", o->program, "A StableHLO module")
-      ->type_name("FILE");
-  command
-      ->add_option("--plugin", o->plugin,
-                   "PJRT plugin: a file, libtpu or xla_cpu_pjrt [libtpu]")
-      ->type_name("PATH|NAME");
-  command
-      ->add_option("--emit", o->emit,
-                   "Write the program that a request makes here")
-      ->type_name("FILE");
-  command
-      ->add_option("-o,--out", o->out,
-                   "Save the executable here; for a request its contract too, "
-                   "as FILE.json")
-      ->type_name("FILE");
-  command
-      ->add_option("--receipt", o->receipt,
-                   "Of a request: write a receipt that says compiled only")
-      ->type_name("FILE");
-  command->add_flag("--no-compile", o->no_compile,
-                    "Stop after --emit, which needs no plugin");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  add_kernel_flags(*command, o->kernel);
-  command->footer(footer());
-  return [o] { return run(*o); };
+  Command command{
+      "compile", "Compile a program or a kernel ahead of time, with no device"};
+  add_flags(command,
+            {
+                {"file", &o->program, "FILE", "A StableHLO module"},
+                {"--plugin", &o->plugin, "PATH|NAME",
+                 "PJRT plugin: a file, libtpu or xla_cpu_pjrt [libtpu]"},
+                {"--emit", &o->emit, "FILE",
+                 "Write the program that a request makes here"},
+                {"-o,--out", &o->out, "FILE",
+                 "Save the executable here; for a request its contract too, as "
+                 "FILE.json"},
+                {"--receipt", &o->receipt, "FILE",
+                 "Of a request: write a receipt that says compiled only"},
+                {"--no-compile", &o->no_compile, "",
+                 "Stop after --emit, which needs no plugin"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+            });
+  add_kernel_flags(command, o->kernel);
+  command.footer = footer();
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

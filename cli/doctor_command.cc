@@ -180,15 +180,15 @@ std::string health_text(const Health& h) {
 
 }  // namespace
 
-Work add_doctor(CLI::App& app, CLI::App*& command) {
+Command doctor_command() {
   auto json = std::make_shared<bool>(false);
-  command = app.add_subcommand(
-      "doctor", "Lanes, plugins, devices and ISAs here, and what is missing");
-  command->add_flag("--json", *json, "One JSON object on stdout");
-  command->footer(
+  Command command{"doctor",
+                  "Lanes, plugins, devices and ISAs here, and what is missing"};
+  add_flags(command, {{"--json", json.get(), "", "One JSON object on stdout"}});
+  command.footer =
       "Loads every plugin that it knows and finds (docs/pjrt.md). libtpu is "
-      "asked for\ndevices only where there is a TPU.");
-  return [json]() -> Result<int> {
+      "asked for\ndevices only where there is a TPU.";
+  command.work = [json]() -> Result<int> {
     const Health health = examine();
     if (*json) {
       fmt::print("{}\n", health_json(health).dump());
@@ -197,6 +197,7 @@ Work add_doctor(CLI::App& app, CLI::App*& command) {
     }
     return kOk;
   };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -159,23 +159,24 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_explain(CLI::App& app, CLI::App*& command) {
+Command explain_command() {
   auto o = std::make_shared<Options>();
-  command =
-      app.add_subcommand("explain", "Why a pair is legal or not, atom by atom");
-  add_request_flags(*command, o->request);
-  command->add_option("--query", o->query, "Query token")->type_name("I");
-  command->add_option("--key", o->key, "Key token [all that the query sees]")
-      ->type_name("J");
-  command->add_option("--batch-row", o->batch_row, "Which batch row [0]")
-      ->type_name("B");
-  command->add_option("--head", o->head, "Which plan head [0]")->type_name("H");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  command->footer(
+  Command command{"explain", "Why a pair is legal or not, atom by atom"};
+  add_request_flags(command, o->request);
+  add_flags(command,
+            {
+                {"--query", &o->query, "I", "Query token"},
+                {"--key", &o->key, "J", "Key token [all that the query sees]"},
+                {"--batch-row", &o->batch_row, "B", "Which batch row [0]"},
+                {"--head", &o->head, "H", "Which plan head [0]"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+            });
+  command.footer =
       "Example:\n"
       "  tessera explain --mask 'causal & documents' --q-len 1000 \\\n"
-      "      --docs lengths:300,700 --query 450 --key 200");
-  return [o] { return run(*o); };
+      "      --docs lengths:300,700 --query 450 --key 200";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -278,37 +278,35 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_export(CLI::App& app, CLI::App*& command) {
+Command export_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "export", "Write a layout's arrays to a .safetensors file");
-  command
-      ->add_option("--layout", o->layout,
-                   "lists, steps (packed), rectangle, bitmaps (of the partial "
-                   "tiles), flex (PyTorch BlockMask), splash (JAX MaskInfo) or "
-                   "mosaic (the TPU kernel's, at its tile of 512x256 where "
-                   "--tile is open)")
-      ->type_name("NAME");
-  command->add_option("-o,--out", o->out, "Where to write")->type_name("FILE");
-  add_request_flags(*command, o->request);
-  command
-      ->add_option("--heads", o->heads,
-                   "flex, splash: query heads, a multiple of the plan's [its]")
-      ->type_name("N");
-  command->add_option("--batch-row", o->batch_row, "splash: which row [0]")
-      ->type_name("B");
-  command->add_option("--q-shards", o->q_shards, "splash: query shards [1]")
-      ->type_name("N");
-  command
-      ->add_option("--tiles-per-pass", o->tiles_per_pass,
-                   "mosaic: of the kernel [4]")
-      ->type_name("N");
-  command->add_flag("--dkv", o->dkv, "splash: process_mask_dkv's arrays");
-  command->add_flag("--no-shrink", o->no_shrink, "splash: keep the whole grid");
-  command->add_flag("--computable", o->computable,
-                    "splash: the kernel computes the mask, no partial blocks");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  command->footer(
+  Command command{"export", "Write a layout's arrays to a .safetensors file"};
+  add_flags(
+      command,
+      {
+          {"--layout", &o->layout, "NAME",
+           "lists, steps (packed), rectangle, bitmaps (of the partial tiles), "
+           "flex (PyTorch BlockMask), splash (JAX MaskInfo) or mosaic (the TPU "
+           "kernel's, at its tile of 512x256 where --tile is open)"},
+          {"-o,--out", &o->out, "FILE", "Where to write"},
+      });
+  add_request_flags(command, o->request);
+  add_flags(
+      command,
+      {
+          {"--heads", &o->heads, "N",
+           "flex, splash: query heads, a multiple of the plan's [its]"},
+          {"--batch-row", &o->batch_row, "B", "splash: which row [0]"},
+          {"--q-shards", &o->q_shards, "N", "splash: query shards [1]"},
+          {"--tiles-per-pass", &o->tiles_per_pass, "N",
+           "mosaic: of the kernel [4]"},
+          {"--dkv", &o->dkv, "", "splash: process_mask_dkv's arrays"},
+          {"--no-shrink", &o->no_shrink, "", "splash: keep the whole grid"},
+          {"--computable", &o->computable, "",
+           "splash: the kernel computes the mask, no partial blocks"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+      });
+  command.footer =
       "Examples:\n"
       "  tessera export --plan batch.plan --layout flex --heads 8 \\\n"
       "      -o block_mask.safetensors\n"
@@ -317,8 +315,9 @@ Work add_export(CLI::App& app, CLI::App*& command) {
       "      --layout splash --dkv -o mask_info.safetensors\n"
       "\n"
       "docs/layouts.md describes every layout; packed steps and bitmap words "
-      "are\nstored as signed integers of the same bits.");
-  return [o] { return run(*o); };
+      "are\nstored as signed integers of the same bits.";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -127,73 +127,65 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
 
 }  // namespace
 
-void add_request_flags(CLI::App& command, RequestFlags& f,
+void add_request_flags(Command& command, RequestFlags& f,
                        const char* target_help) {
-  auto add = [&](const char* name, auto& value, const char* type,
-                 const std::string& text, const char* group) {
-    command.add_option(name, value, text)->type_name(type)->group(group);
-  };
-  command
-      .add_option("--mask", f.masks,
-                  "Which keys a query may see: causal, window(left, right), "
-                  "chunk(n), prefix, documents, segments, sink(n), blocks(n), "
-                  "routed(top, block), full, joined by ! & | and parentheses. "
-                  "Repeated: one per group of heads")
-      ->type_name("EXPR")
-      ->allow_extra_args(false)
-      ->group(kRequestGroup);
-  add("--q-len", f.q_len, "N", "Queries in a batch row", kRequestGroup);
-  add("--kv-len", f.kv_len, "N", "Keys in a batch row [q-len]", kRequestGroup);
-  add("--batch", f.batch, "N", "Batch rows [1]", kRequestGroup);
-  add("--tile", f.tile, "QxKV", "Tile size, 8 to 4096 each [256x256]",
-      kRequestGroup);
-  add("--logical-block", f.logical_block, "QxKV",
-      "Report the work of this block size too [the tile]", kRequestGroup);
-  add("--spec", f.spec, "FILE",
-      "The same request as a JSON object, fields named as the flags "
-      "(q_len, docs, ...)",
-      kRequestGroup);
-  add("--plan", f.plan, "FILE", "A saved plan in place of a request",
-      kRequestGroup);
-  add("--docs", f.docs, "SOURCE",
-      "Document ids of the keys: " + std::string(kDocumentSources) +
-          ". FILE is .npy (int32 or int64, [kv_len] or [batch, kv_len]) or "
-          "text: lengths, a blank line between batch rows. Lengths short of "
-          "the row leave padding; lognormal has sigma 1, batch row b draws "
-          "with seed + b",
-      kFactsGroup);
-  add("--q-docs", f.q_docs, "SOURCE",
-      "Document ids of the queries [those at their positions]", kFactsGroup);
-  command
-      .add_option("--valid", f.valid,
-                  "Valid keys of each batch row: tokens:N[,N...] or "
-                  "slots:N[,N...]@BASE, slots of BASE keys. Both may be given: "
-                  "the smaller holds. One value serves every batch row")
-      ->type_name("COUNTS")
-      ->allow_extra_args(false)
-      ->group(kFactsGroup);
-  add("--prefix", f.prefix, "N[,N...]", "Prefix lengths", kFactsGroup);
-  add("--q-offset", f.q_offset, "N[,N...]",
-      "Key position of query 0 [kv-len - q-len]", kFactsGroup);
-  add("--picks", f.picks, "SOURCE",
-      "Picks of blocks: " + std::string(kPickSources) +
-          ". FILE is .safetensors with an I32 tensor picks [batch, heads, "
-          "q_len, k] of block numbers, -1 unused. clustered, for routed(...), "
-          "routes q and k that are drawn near centroids",
-      kFactsGroup);
-  add("--max-steps", f.max_steps, "N",
-      "Ceiling of packed steps: one contract for every batch under it",
-      kContractGroup);
-  add("--max-width", f.max_width, "N", "Ceiling of the grid width",
-      kContractGroup);
-  add("--max-union", f.max_union, "N",
-      "Ceiling of the blocks that the queries of a tile row pick together",
-      kContractGroup);
-  add("--target", f.target, "NAME",
-      target_help ? target_help
-                  : "Check the worklist against this target's scalar memory: "
-                    "v6e",
-      kContractGroup);
+  add_flags(
+      command, kRequestGroup,
+      {
+          {"--mask", &f.masks, "EXPR",
+           "Which keys a query may see: causal, window(left, right), chunk(n), "
+           "prefix, documents, segments, sink(n), blocks(n), routed(top, "
+           "block), full, joined by ! & | and parentheses. Repeated: one per "
+           "group of heads"},
+          {"--q-len", &f.q_len, "N", "Queries in a batch row"},
+          {"--kv-len", &f.kv_len, "N", "Keys in a batch row [q-len]"},
+          {"--batch", &f.batch, "N", "Batch rows [1]"},
+          {"--tile", &f.tile, "QxKV", "Tile size, 8 to 4096 each [256x256]"},
+          {"--logical-block", &f.logical_block, "QxKV",
+           "Report the work of this block size too [the tile]"},
+          {"--spec", &f.spec, "FILE",
+           "The same request as a JSON object, fields named as the flags "
+           "(q_len, docs, ...)"},
+          {"--plan", &f.plan, "FILE", "A saved plan in place of a request"},
+      });
+  add_flags(
+      command, kFactsGroup,
+      {
+          {"--docs", &f.docs, "SOURCE",
+           "Document ids of the keys: " + std::string(kDocumentSources) +
+               ". FILE is .npy (int32 or int64, [kv_len] or [batch, kv_len]) "
+               "or text: lengths, a blank line between batch rows. Lengths "
+               "short of the row leave padding; lognormal has sigma 1, batch "
+               "row b draws with seed + b"},
+          {"--q-docs", &f.q_docs, "SOURCE",
+           "Document ids of the queries [those at their positions]"},
+          {"--valid", &f.valid, "COUNTS",
+           "Valid keys of each batch row: tokens:N[,N...] or "
+           "slots:N[,N...]@BASE, slots of BASE keys. Both may be given: the "
+           "smaller holds. One value serves every batch row"},
+          {"--prefix", &f.prefix, "N[,N...]", "Prefix lengths"},
+          {"--q-offset", &f.q_offset, "N[,N...]",
+           "Key position of query 0 [kv-len - q-len]"},
+          {"--picks", &f.picks, "SOURCE",
+           "Picks of blocks: " + std::string(kPickSources) +
+               ". FILE is .safetensors with an I32 tensor picks [batch, heads, "
+               "q_len, k] of block numbers, -1 unused. clustered, for "
+               "routed(...), routes q and k that are drawn near centroids"},
+      });
+  add_flags(
+      command, kContractGroup,
+      {
+          {"--max-steps", &f.max_steps, "N",
+           "Ceiling of packed steps: one contract for every batch under it"},
+          {"--max-width", &f.max_width, "N", "Ceiling of the grid width"},
+          {"--max-union", &f.max_union, "N",
+           "Ceiling of the blocks that the queries of a tile row pick "
+           "together"},
+          {"--target", &f.target, "NAME",
+           target_help
+               ? target_help
+               : "Check the worklist against this target's scalar memory: v6e"},
+      });
 }
 
 Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,

@@ -1,11 +1,11 @@
 // cli/flags.h: the request flags that most commands share.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/resolve.h"
 #include "cli/routed.h"
 
@@ -25,7 +25,7 @@ struct RequestFlags {
 };
 
 // `target_help`: what --target is for, where it is not the default.
-void add_request_flags(CLI::App& command, RequestFlags& flags,
+void add_request_flags(Command& command, RequestFlags& flags,
                        const char* target_help = nullptr);
 
 // Its words, those of its spec among them. A plan's are not.

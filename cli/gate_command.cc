@@ -303,35 +303,37 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_gate(CLI::App& app, CLI::App*& command) {
+Command gate_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "gate", "Measure each of our kernels against plain XLA, with a verdict");
-  const auto add = [&](const char* name, std::optional<std::string>& value,
-                       const char* type, const char* text) {
-    command->add_option(name, value, text)->type_name(type);
-  };
-  add("--tokens", o->tokens, "N[,N...]", "Lengths [1024,4096]");
-  add("--dtype", o->dtype, "NAME[,NAME]", "f32, bf16 [both]");
-  add("--heads", o->heads, "N", "Heads [8]");
-  add("--head-dim", o->head_dim, "N", "Of all arrays [128]");
-  add("--rounds", o->rounds, "N", "The least of so many counts [5]");
-  add("--plugin", o->plugin, "NAME",
-      "Whose compiler plain XLA is: a file or a known name [xla_cpu_pjrt]");
-  add("-o,--out", o->out, "FILE", "Write the table as JSON");
-  command->add_flag("--record", o->record,
-                    "Write it to bench/results/MACHINE/gate.json");
-  command->add_flag("--quick", o->quick, "Tiny sizes, one round");
-  command->add_flag("--json", o->json, "The table as JSON on stdout");
-  command->footer(
+  Command command{
+      "gate", "Measure each of our kernels against plain XLA, with a verdict"};
+  add_flags(
+      command,
+      {
+          {"--tokens", &o->tokens, "N[,N...]", "Lengths [1024,4096]"},
+          {"--dtype", &o->dtype, "NAME[,NAME]", "f32, bf16 [both]"},
+          {"--heads", &o->heads, "N", "Heads [8]"},
+          {"--head-dim", &o->head_dim, "N", "Of all arrays [128]"},
+          {"--rounds", &o->rounds, "N", "The least of so many counts [5]"},
+          {"--plugin", &o->plugin, "NAME",
+           "Whose compiler plain XLA is: a file or a known name "
+           "[xla_cpu_pjrt]"},
+          {"-o,--out", &o->out, "FILE", "Write the table as JSON"},
+          {"--record", &o->record, "",
+           "Write it to bench/results/MACHINE/gate.json"},
+          {"--quick", &o->quick, "", "Tiny sizes, one round"},
+          {"--json", &o->json, "", "The table as JSON on stdout"},
+      });
+  command.footer =
       "The whole takes ten minutes or more; a table is written when it is "
       "done.\n"
       "Verdicts: promote where a kernel is more than 1.10 times as fast as the "
       "faster of\nXLA's two plain programs (dense, chunked), experimental "
       "where more than 1.03,\ndelete where less: a tie removes. Rows of a "
       "device that is not here are\nunmeasured. `tessera run --gate FILE` "
-      "reads the table (docs/dispatch.md).");
-  return [o] { return run(*o); };
+      "reads the table (docs/dispatch.md).";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

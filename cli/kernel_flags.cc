@@ -27,20 +27,17 @@ Result<void> refuse_unsupported(const RunFlags& f) {
 
 }  // namespace
 
-void add_kernel_flags(CLI::App& command, KernelFlags& f) {
+void add_kernel_flags(Command& command, KernelFlags& f) {
   add_shape_flags(command, f.run, "bf16 [bf16]",
                   "The devices to compile for, as v6e:1x1");
-  command
-      .add_option("--tiles-per-pass", f.tiles_per_pass,
-                  "Key tiles that the kernel takes at a time, 1 to 8: more "
-                  "suit long rows [4]")
-      ->type_name("N")
-      ->group(kKernelGroup);
-  command
-      .add_option("--fetch-ahead", f.fetch_ahead,
-                  "Passes between a copy's start and its use, 1 to 14 [4]")
-      ->type_name("N")
-      ->group(kKernelGroup);
+  add_flags(command, kKernelGroup,
+            {
+                {"--tiles-per-pass", &f.tiles_per_pass, "N",
+                 "Key tiles that the kernel takes at a time, 1 to 8: more suit "
+                 "long rows [4]"},
+                {"--fetch-ahead", &f.fetch_ahead, "N",
+                 "Passes between a copy's start and its use, 1 to 14 [4]"},
+            });
 }
 
 bool asks_for_kernel(const KernelFlags& f) {

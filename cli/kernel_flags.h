@@ -1,10 +1,10 @@
 // cli/kernel_flags.h: a TPU kernel as it is asked for by request flags.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/run_options.h"
 #include "tessera/mosaic.h"
 
@@ -19,7 +19,7 @@ struct KernelFlags {
 };
 
 // The request flags of `plan` and `run`, less those that only a run has.
-void add_kernel_flags(CLI::App& command, KernelFlags& flags);
+void add_kernel_flags(Command& command, KernelFlags& flags);
 
 // Whether any flag asks for a kernel.
 bool asks_for_kernel(const KernelFlags& flags);

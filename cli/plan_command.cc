@@ -109,19 +109,21 @@ constexpr const char* kFooter =
 
 }  // namespace
 
-Work add_plan(CLI::App& app, CLI::App*& command) {
+Command plan_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "plan", "Plan a batch: tiles, worklists, contract, digest");
-  add_request_flags(*command, o->request);
-  add_route_flags(*command, o->route);
-  command->add_option("-o,--out", o->out, "Save the plan here")
-      ->type_name("FILE");
-  command->add_option("--trace", o->trace, kTraceHelp)->type_name("FILE");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  command->add_flag("--lists", o->lists, "With --json: the worklists too");
-  command->footer(kFooter);
-  return [o] { return run(*o); };
+  Command command{"plan", "Plan a batch: tiles, worklists, contract, digest"};
+  add_request_flags(command, o->request);
+  add_route_flags(command, o->route);
+  add_flags(command,
+            {
+                {"-o,--out", &o->out, "FILE", "Save the plan here"},
+                {"--trace", &o->trace, "FILE", kTraceHelp},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+                {"--lists", &o->lists, "", "With --json: the worklists too"},
+            });
+  command.footer = kFooter;
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

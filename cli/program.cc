@@ -2,11 +2,10 @@
 #include "cli/program.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,12 +16,12 @@
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "base/text.h"
+#include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/numbers.h"
 #include "cli/refused.h"
 #include "tessera/mask.h"
-#include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
@@ -44,31 +43,7 @@ constexpr const char* kExamples =
     "Exit codes: 0 done, 1 the answer is no (a check failed), 2 bad input.\n"
     "Every command takes --json: stdout is then one JSON object.";
 
-constexpr size_t kNameColumns = 28;
 constexpr size_t kLineColumns = 80;
-
-// Breaks long descriptions at spaces, so that the help fits a terminal.
-class Help : public CLI::Formatter {
- public:
-  Help() { column_width(kNameColumns); }
-
-  std::string make_option_desc(const CLI::Option* option) const override {
-    std::string out;
-    size_t line = 0;
-    for (std::string_view word : split(option->get_description(), ' ')) {
-      if (line > 0 && line + 1 + word.size() > kLineColumns - kNameColumns) {
-        out += '\n';
-        line = 0;
-      } else if (line > 0) {
-        out += ' ';
-        ++line;
-      }
-      out += word;
-      line += word.size();
-    }
-    return out;
-  }
-};
 
 bool asks_for_json(const std::vector<std::string>& arguments) {
   return std::find(arguments.begin(), arguments.end(), "--json") !=
@@ -115,45 +90,60 @@ int report(const Error& error, const std::vector<std::string>& arguments) {
   return kRefused;
 }
 
-// The parser's own complaints, in the form of ours.
-Error usage_error(const CLI::ParseError& e) {
-  std::string text = e.what();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return invalid("cli", "arguments must fit the help (--help), found: {}",
-                 text);
-}
-
-std::string command_names(const CLI::App& app) {
+std::string names_of(const std::vector<Command>& commands) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    names.push_back(command->get_name());
-  }
+  for (const Command& c : commands) names.push_back(c.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// A flag that no command knows: refused by name, or with the nearest one.
-std::optional<Error> unknown_flag(const CLI::App& top,
-                                  const std::vector<std::string>& arguments) {
-  const CLI::App* inner = &top;
-  std::string path = top.get_name();
-  for (const CLI::App* sub : top.get_subcommands(nullptr)) {
-    if (arguments.size() < 2 || arguments[1] != sub->get_name()) continue;
-    inner = sub;
-    path += " " + sub->get_name();
+const Command* find_command(const std::vector<Command>& commands,
+                            std::string_view name) {
+  for (const Command& c : commands) {
+    if (c.name == name) return &c;
   }
-  const CLI::App& command = *inner;
+  return nullptr;
+}
+
+// Whether a value follows the flag; nothing of what is no flag. Without a
+// command these are the flags of the program itself.
+std::optional<bool> takes_value(const Command* command, std::string_view name) {
+  if (name == "-h" || name == "--help") return false;
+  if (!command) {
+    if (name == "--version") return false;
+    return {};
+  }
+  for (const Flag& flag : command->flags) {
+    for (const std::string_view own : split(flag.names, ',')) {
+      if (own == name) return !std::holds_alternative<bool*>(flag.value);
+    }
+  }
+  return {};
+}
+
+// A flag that no command knows: refused by name, or with the nearest one.
+std::optional<Error> unknown_flag(const Command& top,
+                                  const std::vector<std::string>& arguments) {
+  const Command* inner = &top;
+  std::string path = top.name;
+  if (arguments.size() > 1) {
+    if (const Command* part = find_command(top.parts, arguments[1])) {
+      inner = part;
+      path += " " + part->name;
+    }
+  }
+  std::vector<std::string_view> known = {"help"};
+  for (const Flag& flag : inner->flags) {
+    for (const std::string_view name : split(flag.names, ',')) {
+      if (name.starts_with("--")) known.push_back(name.substr(2));
+    }
+  }
   for (const std::string& argument : arguments) {
     if (!argument.starts_with("--") || argument.size() == 2) continue;
     const std::string name = argument.substr(2, argument.find('=') - 2);
     if (const auto why = refusal(name)) {
       return invalid("cli", "{}, found --{}", *why, name);
     }
-    if (command.get_option_no_throw("--" + name)) continue;
-    std::vector<std::string> names;
-    for (const CLI::Option* option : command.get_options()) {
-      for (const std::string& n : option->get_lnames()) names.push_back(n);
-    }
-    const std::vector<std::string_view> known(names.begin(), names.end());
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string hint = nearest(name, known);
     return invalid(
         "cli",
@@ -166,20 +156,21 @@ std::optional<Error> unknown_flag(const CLI::App& top,
 }
 
 // A flag that takes a value, with the next flag in its place.
-std::optional<Error> missing_value(const CLI::App& top,
+std::optional<Error> missing_value(const std::vector<Command>& commands,
                                    const std::vector<std::string>& arguments) {
-  const CLI::App* command = &top;
+  const std::vector<Command>* parts = &commands;
+  const Command* command = nullptr;
   for (size_t i = 0; i + 1 < arguments.size(); ++i) {
     const std::string& next = arguments[i + 1];
     if (!arguments[i].starts_with('-')) {
-      for (const CLI::App* sub : command->get_subcommands(nullptr)) {
-        if (sub->get_name() == arguments[i]) command = sub;
+      if (const Command* named = find_command(*parts, arguments[i])) {
+        command = named;
+        parts = &named->parts;
       }
       continue;
     }
-    const CLI::Option* option = command->get_option_no_throw(arguments[i]);
-    if (!option || option->get_items_expected_min() == 0) continue;
-    if (!next.starts_with("--") && !command->get_option_no_throw(next)) {
+    if (!takes_value(command, arguments[i]).value_or(false)) continue;
+    if (!next.starts_with("--") && !takes_value(command, next)) {
       ++i;  // its value
       continue;
     }
@@ -189,63 +180,39 @@ std::optional<Error> missing_value(const CLI::App& top,
   return {};
 }
 
-int run_command(const std::vector<std::string>& arguments) {
-  CLI::App app(kAbout, "tessera");
-  app.footer(kExamples);
-  app.set_version_flag("--version", std::string("tessera ") + kVersion);
-  app.require_subcommand(0, 1);
-  app.formatter(std::make_shared<Help>());
-
-  struct Entry {
-    CLI::App* command = nullptr;
-    Work work;
-  };
-  std::vector<Entry> entries;
-  for (auto* add :
-       {add_plan, add_show, add_explain, add_export, add_check, add_route,
-        add_run, add_choose, add_bridge, add_receipt, add_doctor, add_gate,
-        add_compile, add_schedule, add_bench}) {
-    Entry e;
-    e.work = add(app, e.command);
-    entries.push_back(std::move(e));
+int run_named(const std::vector<std::string>& arguments) {
+  std::vector<Command> commands;
+  for (auto* make :
+       {plan_command, show_command, explain_command, export_command,
+        check_command, route_command, run_command, choose_command,
+        bridge_command, receipt_command, doctor_command, gate_command,
+        compile_command, schedule_command, bench_command}) {
+    commands.push_back(make());
   }
-
-  if (auto error = missing_value(app, arguments)) {
+  if (auto error = missing_value(commands, arguments)) {
     return report(*error, arguments);
   }
-  try {
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-    app.parse(reversed);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);  // --help and --version
-  } catch (const CLI::ParseError& e) {
-    const bool known =
-        arguments.empty() || arguments[0].starts_with("-") ||
-        std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) {
-          return entry.command->get_name() == arguments[0];
-        });
-    if (!known) {
+  auto parsed =
+      parse_arguments({"tessera", kAbout, kExamples}, commands, arguments);
+  if (!parsed) {
+    if (arguments.empty() || arguments[0].starts_with("-")) {
+      return report(parsed.error(), arguments);
+    }
+    const Command* command = find_command(commands, arguments[0]);
+    if (!command) {
       return report(invalid("cli", "a command must be one of {}, found {}",
-                            command_names(app), in_quotes(arguments[0])),
+                            names_of(commands), in_quotes(arguments[0])),
                     arguments);
     }
-    for (const Entry& entry : entries) {
-      if (arguments.empty() || arguments[0] != entry.command->get_name()) {
-        continue;
-      }
-      if (auto error = unknown_flag(*entry.command, arguments)) {
-        return report(*error, arguments);
-      }
-    }
-    return report(usage_error(e), arguments);
+    const auto unknown = unknown_flag(*command, arguments);
+    return report(unknown ? *unknown : parsed.error(), arguments);
   }
-  for (const Entry& entry : entries) {
-    if (!entry.command->parsed()) continue;
-    auto code = entry.work();
-    return code ? *code : report(code.error(), arguments);
+  if (!parsed->command) {
+    fmt::print("{}", parsed->text);
+    return kOk;
   }
-  fmt::print("{}", app.help());
-  return kOk;
+  auto code = parsed->command->work();
+  return code ? *code : report(code.error(), arguments);
 }
 
 int report_lost_output() {
@@ -259,7 +226,7 @@ int report_lost_output() {
 
 int run_program(const std::vector<std::string>& arguments) {
   try {
-    const int code = run_command(arguments);
+    const int code = run_named(arguments);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     return report_lost_output();
   } catch (const std::system_error&) {  // of a print

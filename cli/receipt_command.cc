@@ -252,24 +252,21 @@ Result<int> run(const Options& o) {
 
 }  // namespace
 
-Work add_receipt(CLI::App& app, CLI::App*& command) {
+Command receipt_command() {
   auto o = std::make_shared<Options>();
-  command =
-      app.add_subcommand("receipt", "Show, verify or compare receipts of runs");
-  command->add_option("what", o->verb, "show, verify, diff or schema")
-      ->type_name("VERB")
-      ->required();
-  command
-      ->add_option("files", o->files,
-                   "Of `tessera run --receipt` or `tessera bridge --receipt`")
-      ->type_name("FILE");
-  command
-      ->add_option("--plugin", o->plugin,
-                   "Of verify: load this one, where the receipt's is not "
-                   "installed")
-      ->type_name("FILE");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  command->footer(
+  Command command{"receipt", "Show, verify or compare receipts of runs"};
+  add_flags(
+      command,
+      {
+          {"what", &o->verb, "VERB", "show, verify, diff or schema",
+           /*required=*/true},
+          {"files", &o->files, "FILE",
+           "Of `tessera run --receipt` or `tessera bridge --receipt`"},
+          {"--plugin", &o->plugin, "FILE",
+           "Of verify: load this one, where the receipt's is not installed"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+      });
+  command.footer =
       "Examples:\n"
       "  tessera run --mask causal --q-len 512 --receipt run.json\n"
       "  tessera receipt verify run.json\n"
@@ -279,8 +276,9 @@ Work add_receipt(CLI::App& app, CLI::App*& command) {
       "counts and\noutput must be the same. Exit code 1 when they are not, or "
       "two receipts differ.\nFiles that the receipt names are read again from "
       "the current folder. A plugin\nthat it names is loaded only where it is "
-      "an installed one, or --plugin is given.");
-  return [o] { return run(*o); };
+      "an installed one, or --plugin is given.";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -469,49 +469,55 @@ constexpr const char* kFooter =
 
 }  // namespace
 
-Work add_route(CLI::App& app, CLI::App*& command) {
+Command route_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "route", "Clustered sparse attention: picks, unions, tiles, by stages");
-  add_request_flags(*command, o->run.request);
-  const auto add = [&](const char* name, std::optional<std::string>& value,
-                       const char* type, const char* text) {
-    command->add_option(name, value, text)->type_name(type);
-  };
-  add("--heads", o->run.heads, "N", "Query heads [8]");
-  add("--kv-heads", o->run.kv_heads, "N", "Key heads [heads]");
-  add("--head-dim", o->run.head_dim, "N", "Of queries and keys [128]");
-  add("--dtype", o->run.dtype, "NAME", "f32, bf16 or f16 [f32]");
-  add("--layout", o->run.layout, "NAME",
-      "bhsd, [batch, heads, tokens, dim], or bshd [bhsd]");
-  add("--inputs", o->run.inputs, "FILE",
-      ".safetensors with q and k; what else it holds is not read [clustered "
-      "inputs from the seed]");
-  add("--seed", o->run.seed, "N", "Of clustered inputs [0]");
-  add("--spread", o->spread, "X",
-      "Noise of clustered inputs around their centroids [0.1]");
-  add_route_flags(*command, o->route);
-  command->add_flag("--recall", o->recall,
-                    "With --hierarchical: compare with exhaustive routing");
-  add("--stage", o->stage, "NAME", "Stop after this stage [plan]");
-  add("--threads", o->run.threads, "N", "[every core]");
-  add("--isa", o->run.isa, "NAME",
-      "portable, avx2, avx512 or avx512bf16; picks do not depend on it "
-      "[TESSERA_ISA, or the best]");
-  add("--outputs", o->run.outputs, "FILE",
-      "Write picks, slots and unions to a .safetensors file");
-  add("--trace", o->run.trace, "FILE", kTraceHelp);
-  add("--batch-row", o->batch_row, "B", "Of the pictures [0]");
-  add("--head", o->head, "H", "Of the pictures: one that picks [0]");
-  add("--width", o->width, "N", "Columns of the pictures [the terminal's]");
-  command->add_flag("--ascii", o->ascii, "Pictures without Unicode blocks");
-  command->add_flag("--no-picture", o->no_picture, "The stages alone");
-  command->add_flag("--json", o->run.json, "One JSON object on stdout");
-  command->footer(kFooter);
-  return [o]() -> Result<int> {
+  Command command{
+      "route", "Clustered sparse attention: picks, unions, tiles, by stages"};
+  add_request_flags(command, o->run.request);
+  add_flags(
+      command,
+      {
+          {"--heads", &o->run.heads, "N", "Query heads [8]"},
+          {"--kv-heads", &o->run.kv_heads, "N", "Key heads [heads]"},
+          {"--head-dim", &o->run.head_dim, "N", "Of queries and keys [128]"},
+          {"--dtype", &o->run.dtype, "NAME", "f32, bf16 or f16 [f32]"},
+          {"--layout", &o->run.layout, "NAME",
+           "bhsd, [batch, heads, tokens, dim], or bshd [bhsd]"},
+          {"--inputs", &o->run.inputs, "FILE",
+           ".safetensors with q and k; what else it holds is not read "
+           "[clustered inputs from the seed]"},
+          {"--seed", &o->run.seed, "N", "Of clustered inputs [0]"},
+          {"--spread", &o->spread, "X",
+           "Noise of clustered inputs around their centroids [0.1]"},
+      });
+  add_route_flags(command, o->route);
+  add_flags(
+      command,
+      {
+          {"--recall", &o->recall, "",
+           "With --hierarchical: compare with exhaustive routing"},
+          {"--stage", &o->stage, "NAME", "Stop after this stage [plan]"},
+          {"--threads", &o->run.threads, "N", "[every core]"},
+          {"--isa", &o->run.isa, "NAME",
+           "portable, avx2, avx512 or avx512bf16; picks do not depend on it "
+           "[TESSERA_ISA, or the best]"},
+          {"--outputs", &o->run.outputs, "FILE",
+           "Write picks, slots and unions to a .safetensors file"},
+          {"--trace", &o->run.trace, "FILE", kTraceHelp},
+          {"--batch-row", &o->batch_row, "B", "Of the pictures [0]"},
+          {"--head", &o->head, "H", "Of the pictures: one that picks [0]"},
+          {"--width", &o->width, "N",
+           "Columns of the pictures [the terminal's]"},
+          {"--ascii", &o->ascii, "", "Pictures without Unicode blocks"},
+          {"--no-picture", &o->no_picture, "", "The stages alone"},
+          {"--json", &o->run.json, "", "One JSON object on stdout"},
+      });
+  command.footer = kFooter;
+  command.work = [o]() -> Result<int> {
     if (auto e = check(*o); !e) return e.error();
     return traced(o->run.trace, !o->run.json, [&] { return run(*o); });
   };
+  return command;
 }
 
 }  // namespace tessera::cli

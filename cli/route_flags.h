@@ -1,10 +1,10 @@
 // cli/route_flags.h: the router's settings as flags.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
+#include "cli/command.h"
 #include "tessera/route.h"
 
 namespace tessera::cli {
@@ -19,7 +19,7 @@ struct RouteFlags {
   bool operator==(const RouteFlags&) const = default;
 };
 
-void add_route_flags(CLI::App& command, RouteFlags& flags);
+void add_route_flags(Command& command, RouteFlags& flags);
 
 // With top and block of the request's masks; settings that fit each other.
 Result<RouteSettings> read_route_settings(const RouteFlags& flags,

@@ -58,14 +58,16 @@ Result<int> run(const RunFlags& flags) {
 
 }  // namespace
 
-Work add_run(CLI::App& app, CLI::App*& command) {
+Command run_command() {
   auto flags = std::make_shared<RunFlags>();
-  command = app.add_subcommand(
-      "run", "Run attention over a plan: outputs, check, receipt");
-  add_run_flags(*command, *flags);
-  add_route_flags(*command, flags->route);
-  command->add_flag("--json", flags->json, "The receipt alone, on stdout");
-  command->footer(
+  Command command{"run", "Run attention over a plan: outputs, check, receipt"};
+  add_run_flags(command, *flags);
+  add_route_flags(command, flags->route);
+  add_flags(command,
+            {
+                {"--json", &flags->json, "", "The receipt alone, on stdout"},
+            });
+  command.footer =
       "Examples:\n"
       "  tessera run --mask 'causal & documents' --q-len 8192 --docs lognormal "
       "\\\n"
@@ -77,11 +79,12 @@ Work add_run(CLI::App& app, CLI::App*& command) {
       "      --outputs out.safetensors --receipt run.json\n"
       "\n"
       "docs/run.md explains the files and every field of the receipt. Exit "
-      "code 1\nwhen the check fails.");
-  return [flags]() -> Result<int> {
+      "code 1\nwhen the check fails.";
+  command.work = [flags]() -> Result<int> {
     if (auto e = check_names(*flags); !e) return e.error();
     return traced(flags->trace, !flags->json, [&] { return run(*flags); });
   };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/attention_data.h"
+#include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/route_flags.h"
 #include "cli/run_lane.h"
@@ -31,9 +32,9 @@ struct RunFlags {
 };
 
 // The request and the arrays; then those and the flags of a run.
-void add_shape_flags(CLI::App& command, RunFlags& flags, const char* dtypes,
+void add_shape_flags(Command& command, RunFlags& flags, const char* dtypes,
                      const char* target_help = nullptr);
-void add_run_flags(CLI::App& command, RunFlags& flags);
+void add_run_flags(Command& command, RunFlags& flags);
 
 struct RunOptions {
   // Shape, dtype, layout, direction; lengths and arrays are still empty.

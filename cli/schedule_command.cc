@@ -182,43 +182,36 @@ constexpr const char* kFooter =
 
 }  // namespace
 
-Work add_schedule(CLI::App& app, CLI::App*& command) {
+Command schedule_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "schedule", "What a TPU program costs, from the vendor's own schedule");
-  command
-      ->add_option("program", o->program,
-                   "A StableHLO module, as text or bytecode")
-      ->type_name("FILE");
-  command
-      ->add_option("--dump", o->dump,
-                   "Read libtpu's dumps there in place of compiling; needs no "
-                   "plugin")
-      ->type_name("FOLDER");
-  command
-      ->add_option("--keep", o->keep,
-                   "Leave libtpu's dumps there: a new or empty folder")
-      ->type_name("FOLDER");
-  command
-      ->add_option("--plugin", o->plugin,
-                   "The compiler: a path or a name [libtpu]")
-      ->type_name("PLUGIN");
-  command
-      ->add_option("--trips", o->trips,
-                   "How often a region runs in the whole kernel. Repeatable")
-      ->type_name("REGION=N")
-      ->allow_extra_args(false);
-  command
-      ->add_option("--picture", o->picture,
-                   "An SVG of slot use over the largest kernel's loop")
-      ->type_name("FILE");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  add_kernel_flags(*command, o->kernel);
-  command->get_option("--target")
-      ->description("Compile for this, and count its cycles [v6e:1x1]")
-      ->group("Options");
-  command->footer(kFooter);
-  return [o] { return run(*o); };
+  Command command{"schedule",
+                  "What a TPU program costs, from the vendor's own schedule"};
+  add_flags(
+      command,
+      {
+          {"program", &o->program, "FILE",
+           "A StableHLO module, as text or bytecode"},
+          {"--dump", &o->dump, "FOLDER",
+           "Read libtpu's dumps there in place of compiling; needs no plugin"},
+          {"--keep", &o->keep, "FOLDER",
+           "Leave libtpu's dumps there: a new or empty folder"},
+          {"--plugin", &o->plugin, "PLUGIN",
+           "The compiler: a path or a name [libtpu]"},
+          {"--trips", &o->trips, "REGION=N",
+           "How often a region runs in the whole kernel. Repeatable"},
+          {"--picture", &o->picture, "FILE",
+           "An SVG of slot use over the largest kernel's loop"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+      });
+  add_kernel_flags(command, o->kernel);
+  for (Flag& flag : command.flags) {
+    if (flag.names != std::string_view("--target")) continue;
+    flag.about = "Compile for this, and count its cycles [v6e:1x1]";
+    flag.group = kOptionsGroup;
+  }
+  command.footer = kFooter;
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli

@@ -115,30 +115,32 @@ Result<int> run(Options o) {
 
 }  // namespace
 
-Work add_show(CLI::App& app, CLI::App*& command) {
+Command show_command() {
   auto o = std::make_shared<Options>();
-  command = app.add_subcommand(
-      "show", "Picture the tiles: in the terminal, as SVG or HTML");
-  command->add_option("FILE", o->file, "A plan saved by `tessera plan -o`");
-  add_request_flags(*command, o->request);
-  command
-      ->add_option("-o,--out", o->out,
-                   "out.svg, or out.html to zoom and hover over [the terminal]")
-      ->type_name("FILE");
-  command->add_option("--batch-row", o->batch_row, "Which batch row [0]")
-      ->type_name("B");
-  command->add_option("--head", o->head, "Which plan head [0]")->type_name("H");
-  command->add_option("--width", o->width, "Columns of text [the terminal's]")
-      ->type_name("N");
-  command->add_flag("--ascii", o->ascii, "Text without Unicode blocks");
-  command->add_flag("--json", o->json, "One JSON object on stdout");
-  command->footer(
+  Command command{"show", "Picture the tiles: in the terminal, as SVG or HTML"};
+  add_flags(command,
+            {
+                {"FILE", &o->file, "TEXT", "A plan saved by `tessera plan -o`"},
+            });
+  add_request_flags(command, o->request);
+  add_flags(command,
+            {
+                {"-o,--out", &o->out, "FILE",
+                 "out.svg, or out.html to zoom and hover over [the terminal]"},
+                {"--batch-row", &o->batch_row, "B", "Which batch row [0]"},
+                {"--head", &o->head, "H", "Which plan head [0]"},
+                {"--width", &o->width, "N", "Columns of text [the terminal's]"},
+                {"--ascii", &o->ascii, "", "Text without Unicode blocks"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+            });
+  command.footer =
       "Examples:\n"
       "  tessera show batch.plan\n"
       "  tessera show --mask 'causal & window(1023, 0)' --q-len 8192 -o a.svg\n"
       "\n"
-      "NO_COLOR=1 or TERM=dumb turns colours off.");
-  return [o] { return run(*o); };
+      "NO_COLOR=1 or TERM=dumb turns colours off.";
+  command.work = [o] { return run(*o); };
+  return command;
 }
 
 }  // namespace tessera::cli
