@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/memory_meter.h"
+#include "plan/make_plan.h"
 #include "tessera/cpu.h"
 
 namespace tessera::cli {
@@ -51,8 +52,9 @@ Extra measure(int64_t tokens) {
       return heap_bytes().peak - before;
     };
     std::optional<Result<CpuWork>> work;
-    extra.prepare = peak_of(
-        [&] { work.emplace(cpu_prepare(request, {}, *plan, options)); });
+    extra.prepare = peak_of([&] {
+      work.emplace(cpu_prepare(*BorrowedBatch::make(request, {}), options));
+    });
     ASSERT_TRUE(*work);
     ForwardTensors f{view(q), view(q), view(q), std::nullopt, write(out), lse};
     extra.forward =

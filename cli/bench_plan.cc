@@ -112,17 +112,17 @@ Result<Measured> measure(const Case& c) {
   {
     reset_heap_peak();
     const int64_t before = heap_bytes().now;
-    auto fresh = make_plan(request, facts);
-    if (!fresh) return fresh.error();
-    m.result_bytes = bytes_of(*fresh);
+    auto batch = BorrowedBatch::make(request, facts);
+    if (!batch) return batch.error();
+    const Plan& plan = batch->plan();
+    m.result_bytes = bytes_of(plan);
     m.extra_bytes = heap_bytes().peak - before - m.result_bytes;
+    m.tiles = static_cast<int64_t>(plan.forward.entries.size());
+    m.digest = plan_digest(plan);
   }
-  Plan plan;
-  auto ns = best_plan_ns(request, facts, plan);
+  auto ns = best_plan_ns(request, facts);
   if (!ns) return ns.error();
   m.ns = *ns;
-  m.tiles = static_cast<int64_t>(plan.forward.entries.size());
-  m.digest = plan_digest(plan);
   return m;
 }
 

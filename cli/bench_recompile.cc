@@ -201,25 +201,22 @@ Result<void> judge(const char* lane, bool flushes, int64_t index,
   return {};
 }
 
-Result<void> run_xla(const XlaLane& lane, const RaggedBatch& b,
-                     const Plan& plan, AttentionData& data, Totals& t) {
+Result<void> run_xla(const XlaLane& lane, const Batch& batch,
+                     AttentionData& data, Totals& t) {
   const int64_t before = t.compiles;
-  auto forward = lane.forward(b.request, b.facts(), plan, data.shape,
-                              data.forward_tensors());
+  auto forward = lane.forward(batch, data.shape, data.forward_tensors());
   if (!forward) return forward.error();
   add(*forward, t);
-  auto backward = lane.backward(b.request, b.facts(), plan, data.shape,
-                                data.backward_tensors());
+  auto backward = lane.backward(batch, data.shape, data.backward_tensors());
   if (!backward) return backward.error();
   add(*backward, t);
   t.compiles_in_loop += t.compiles - before;
   return {};
 }
 
-Result<void> run_cpu(const RaggedBatch& b, const Plan& plan,
-                     AttentionData& data, Totals& t) {
+Result<void> run_cpu(const Batch& batch, AttentionData& data, Totals& t) {
   return timed(t.cpu_ms, [&]() -> Result<void> {
-    auto work = cpu_prepare(b.request, b.facts(), plan);
+    auto work = cpu_prepare(batch);
     if (!work) return work.error();
     auto forward = cpu_forward(*work, data.shape, data.forward_tensors());
     if (!forward) return forward.error();
@@ -232,20 +229,19 @@ Result<void> run_cpu(const RaggedBatch& b, const Plan& plan,
 Result<void> run_batches(const XlaLane& lane, const Settings& s,
                          const std::vector<RaggedBatch>& batches, Totals& t) {
   Progress progress("batches");
-  Plan plan;
   AttentionData data;
   for (const RaggedBatch& b : batches) {
     const int64_t index = t.batches++;
     progress.show(static_cast<double>(index) / static_cast<double>(s.batches));
-    auto planned =
-        timed(t.plan_ms, [&] { return make_plan(b.request, b.facts(), plan); });
-    if (!planned) return planned;
+    auto batch = BorrowedBatch::make(b.request, b.facts());
+    if (!batch) return batch.error();
+    t.plan_ms += batch->plan_ms();
     t.shapes.insert(make_ceiling_contract(b.request, b.facts()).value().key);
-    for (const int64_t n : plan.legal_pairs) t.legal_pairs += n;
+    for (const int64_t n : batch->plan().legal_pairs) t.legal_pairs += n;
     for (const bool xla : {true, false}) {
       fill(data, b, s, static_cast<uint64_t>(index));
       auto ran =
-          xla ? run_xla(lane, b, plan, data, t) : run_cpu(b, plan, data, t);
+          xla ? run_xla(lane, *batch, data, t) : run_cpu(*batch, data, t);
       if (!ran) return ran;
       auto judged = judge(xla ? "xla" : "cpu", xla, index, b, data, t);
       if (!judged) return judged;

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/ragged_batches.h"
 #include "cli/recompile_peer.h"
+#include "plan/make_plan.h"
 #include "tessera/contract.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
@@ -28,7 +29,8 @@ TEST(RaggedBatches, NoTwoAreAlikeAndThreeContractsServeAll) {
     const RaggedBatch b = ragged_batch(sizes, 0, i);
     const auto plan = make_plan(b.request, b.facts());
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    const auto contract = make_contract(b.request, b.facts(), *plan);
+    const auto contract =
+        make_contract(*BorrowedBatch::make(b.request, b.facts()));
     ASSERT_TRUE(contract.ok()) << contract.error().message;
     contracts.insert(contract->key);
     // What is compiled before the batch is known is what it needs.

@@ -291,16 +291,16 @@ Result<void> measure_batch(RoutedCase& c, int64_t batch, const Settings& s,
   if (!key) return key.error();
   t.contracts.insert(std::move(*key));
   if (batch == 0) {
-    t.counts = run->routed.counts;
-    t.widest = run->routed.unions.widest;
-    t.tiles = static_cast<int64_t>(run->plan.forward.entries.size());
+    t.counts = run->routed().counts;
+    t.widest = run->routed().unions.widest;
+    t.tiles = static_cast<int64_t>(run->plan().forward.entries.size());
     t.full_tiles = std::count_if(
-        run->plan.forward.entries.begin(), run->plan.forward.entries.end(),
+        run->plan().forward.entries.begin(), run->plan().forward.entries.end(),
         [](Entry e) { return e.tile_class() == TileClass::full; });
     t.causal_tiles = c.causal_tiles(*run);
     const auto n = static_cast<double>(t.tokens);
     t.causal_pairs = n * (n + 1) / 2 * static_cast<double>(t.heads);
-    for (const int64_t pairs : run->plan.legal_pairs) {
+    for (const int64_t pairs : run->plan().legal_pairs) {
       t.pairs += static_cast<double>(pairs);
     }
     auto verdict = c.judge(*run);
@@ -314,8 +314,9 @@ Result<void> measure_batch(RoutedCase& c, int64_t batch, const Settings& s,
   auto few = c.route(t.top, true);
   if (!few) return few.error();
   t.hierarchical.push_back(few->times);
-  t.hierarchical_tiles = static_cast<int64_t>(few->plan.forward.entries.size());
-  auto recall = route_recall(few->routed, run->routed);
+  t.hierarchical_tiles =
+      static_cast<int64_t>(few->plan().forward.entries.size());
+  auto recall = route_recall(few->routed(), run->routed());
   if (!recall) return recall.error();
   add(*recall, t.recall);
   auto dense = c.dense(t.dense_heads);

@@ -35,8 +35,7 @@ double ms_between(Clock::time_point a, Clock::time_point b) {
 struct Setup {
   Resolved resolved;
   Request& request = resolved.request;
-  Facts facts;
-  Plan plan;
+  std::optional<OwnedBatch> batch;
   CpuOptions options;
   AttentionData data;
   OurTimes times;
@@ -47,7 +46,7 @@ struct Setup {
 
 Result<void> Setup::run(bool counts) {
   const Clock::time_point begin = Clock::now();
-  auto work = cpu_prepare(request, facts, plan, options);
+  auto work = cpu_prepare(*batch, options);
   if (!work) return work.error();
   const Clock::time_point ready = Clock::now();
   auto forward =
@@ -67,7 +66,7 @@ Result<void> Setup::run(bool counts) {
 
 // The last head's output at queries spread over the row, from the definition.
 Result<double> Setup::largest_error() const {
-  auto legality = Legality::bind(request, facts);
+  auto legality = Legality::bind(batch->request(), batch->facts());
   if (!legality) return legality.error();
   const AttentionShape& shape = data.shape;
   const int64_t head = shape.heads - 1;
@@ -85,7 +84,7 @@ Result<double> Setup::largest_error() const {
     double weights = 0;
     // Scores of normal inputs stay far from where exp overflows in fp64.
     for (int64_t j = 0; j < data.kv_len; ++j) {
-      if (!legality->legal(0, plan.heads - 1, i, j)) continue;
+      if (!legality->legal(0, batch->plan().heads - 1, i, j)) continue;
       read_row(data.k.view(), 0, kv_head, j, k.data());
       read_row(data.v.view(), 0, kv_head, j, v.data());
       double score = 0;
@@ -154,13 +153,14 @@ Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
     setup.resolved.facts.doc_ids = packed_ids(row.tokens);
   }
   if (auto r = take_routed_picks(setup); !r) return r;
-  setup.facts = setup.resolved.facts.view();
-  auto plan = make_plan(setup.request, setup.facts);
-  if (!plan) return plan.error();
-  setup.plan = std::move(*plan);
-  row.pairs = std::accumulate(setup.plan.legal_pairs.begin(),
-                              setup.plan.legal_pairs.end(), int64_t{0}) /
-              setup.plan.heads;
+  auto batch = OwnedBatch::make(std::move(setup.request),
+                                std::move(setup.resolved.facts));
+  if (!batch) return batch.error();
+  setup.batch = std::move(*batch);
+  const Plan& plan = setup.batch->plan();
+  row.pairs = std::accumulate(plan.legal_pairs.begin(), plan.legal_pairs.end(),
+                              int64_t{0}) /
+              plan.heads;
   setup.times.prepare_ms = std::numeric_limits<double>::infinity();
   return {};
 }

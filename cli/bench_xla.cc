@@ -128,19 +128,18 @@ struct Problem {
   const AttentionCase* what = nullptr;
   Dtype dtype = Dtype::f32;
   Direction direction = Direction::forward;
-  Request request;
-  std::vector<int32_t> ids;
-  Facts facts;
-  Plan plan;
+  std::optional<OwnedBatch> batch;
   AttentionData data;
 
+  const Plan& plan() const { return batch->plan(); }
+
   double density() const {
-    return static_cast<double>(plan.legal_pairs[0]) /
+    return static_cast<double>(plan().legal_pairs[0]) /
            static_cast<double>(data.q_len * data.kv_len);
   }
   double tile_density() const {
-    return static_cast<double>(plan.forward.entries.size()) /
-           static_cast<double>(plan.forward.rows * plan.forward.columns);
+    return static_cast<double>(plan().forward.entries.size()) /
+           static_cast<double>(plan().forward.rows * plan().forward.columns);
   }
 };
 
@@ -158,15 +157,14 @@ struct Contender {
 Result<void> bind(Problem& p, const Settings& s) {
   auto mask = parse_mask(p.what->mask);
   if (!mask) return mask.error();
-  p.request.masks = {std::move(*mask)};
-  p.request.q_len = p.request.kv_len = s.tokens;
-  if (p.what->documents) {
-    p.ids = packed_ids(s.tokens);
-    p.facts.doc_ids = p.ids;
-  }
-  auto plan = make_plan(p.request, p.facts);
-  if (!plan) return plan.error();
-  p.plan = std::move(*plan);
+  Request request;
+  request.masks = {std::move(*mask)};
+  request.q_len = request.kv_len = s.tokens;
+  OwnedFacts facts;
+  if (p.what->documents) facts.doc_ids = packed_ids(s.tokens);
+  auto batch = OwnedBatch::make(std::move(request), std::move(facts));
+  if (!batch) return batch.error();
+  p.batch = std::move(*batch);
   AttentionData& data = p.data;
   data.q_len = data.kv_len = s.tokens;
   data.shape = s.shape;
@@ -179,7 +177,7 @@ Result<void> bind(Problem& p, const Settings& s) {
 }
 
 Result<void> run_cpu(Problem& p) {
-  auto work = cpu_prepare(p.request, p.facts, p.plan);
+  auto work = cpu_prepare(*p.batch);
   if (!work) return work.error();
   auto forward = cpu_forward(*work, p.data.shape, p.data.forward_tensors());
   if (!forward) return forward.error();
@@ -190,12 +188,11 @@ Result<void> run_cpu(Problem& p) {
 }
 
 Result<void> run_xla(const XlaLane& lane, Problem& p) {
-  auto forward = lane.forward(p.request, p.facts, p.plan, p.data.shape,
-                              p.data.forward_tensors());
+  auto forward = lane.forward(*p.batch, p.data.shape, p.data.forward_tensors());
   if (!forward) return forward.error();
   if (!p.data.backward) return {};
-  auto backward = lane.backward(p.request, p.facts, p.plan, p.data.shape,
-                                p.data.backward_tensors());
+  auto backward =
+      lane.backward(*p.batch, p.data.shape, p.data.backward_tensors());
   if (!backward) return backward.error();
   return {};
 }
@@ -209,17 +206,17 @@ Result<double> time_of(const Contender& c, Problem& p) {
 Result<void> judge(Contender& c, Problem& p) {
   JudgeOptions options;
   options.flushes = c.name != kCpu;
-  if (!can_judge_all(p.request, p.data.shape)) {
+  if (!can_judge_all(p.batch->request(), p.data.shape)) {
     options.query_rows = kQueryRows;
     options.key_rows = kKeyRows;
   }
-  auto verdict = judge_forward(p.request, p.facts, p.data.shape,
-                               p.data.forward_tensors(), options);
+  auto verdict = judge_forward(p.batch->request(), p.batch->facts(),
+                               p.data.shape, p.data.forward_tensors(), options);
   if (!verdict) return verdict.error();
   c.max_ratio = verdict->max_ratio;
   c.worst = verdict->worst;
   if (!p.data.backward) return {};
-  auto more = judge_backward(p.request, p.facts, p.data.shape,
+  auto more = judge_backward(p.batch->request(), p.batch->facts(), p.data.shape,
                              p.data.backward_tensors(), options);
   if (!more) return more.error();
   if (more->max_ratio <= c.max_ratio) return {};

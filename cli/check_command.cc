@@ -97,8 +97,8 @@ std::vector<int64_t> rows_to_check(const Plan& plan, int64_t sample,
 Result<int> run(const Options& o) {
   auto planned = load_planned(o.request);
   if (!planned) return planned.error();
-  const auto& [resolved, plan] = *planned;
-  const Facts facts = resolved.facts.view();
+  const Batch& batch = planned->batch;
+  const Plan& plan = batch.plan();
   auto sample =
       o.rows ? parse_int(*o.rows, "--rows", 1, plan.forward.rows) : int64_t{0};
   if (!sample) return sample.error();
@@ -115,7 +115,7 @@ Result<int> run(const Options& o) {
                       "sample: --rows N tile rows of each list)",
                       kMaxPairs, with_unit(pairs));
   }
-  auto legality = Legality::bind(resolved.request, facts);
+  auto legality = Legality::bind(batch.request(), batch.facts());
   if (!legality) return legality.error();
 
   const bool progress = isatty(STDERR_FILENO);

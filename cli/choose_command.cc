@@ -90,9 +90,9 @@ Result<int> run(const Options& o) {
   CallFeatures call = call_features(*options);
   call.compile_only = o.compile_only;
   const RequestFeatures features =
-      features_of(planned->resolved.request, planned->resolved.facts.view(),
+      features_of(planned->batch.request(), planned->batch.facts(),
                   options->data.shape, call);
-  const PlanFacts plan = plan_facts(planned->plan);
+  const PlanFacts plan = plan_facts(planned->batch.plan());
   auto choice = choose(features, plan, *machine, options->gate, forced);
   if (!choice) return choice.error();
   if (o.json) {

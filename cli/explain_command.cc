@@ -139,8 +139,8 @@ Result<int> run(const Options& o) {
   }
   auto planned = load_planned(o.request);
   if (!planned) return planned.error();
-  const auto& [resolved, plan] = *planned;
-  const Facts facts = resolved.facts.view();
+  const Batch& batch = planned->batch;
+  const Plan& plan = batch.plan();
   auto query = parse_int(*o.query, "--query", 0, plan.q_len - 1);
   if (!query) return query.error();
   auto batch_row =
@@ -148,7 +148,7 @@ Result<int> run(const Options& o) {
   if (!batch_row) return batch_row.error();
   auto head = parse_int(o.head.value_or("0"), "--head", 0, plan.heads - 1);
   if (!head) return head.error();
-  auto legality = Legality::bind(resolved.request, facts);
+  auto legality = Legality::bind(batch.request(), batch.facts());
   if (!legality) return legality.error();
   const Where at{*batch_row, *head, *query};
   if (!o.key) return explain_query(*legality, plan, at, o.json);

@@ -41,9 +41,8 @@ struct Options {
 };
 
 struct Source {
-  const Request& request;
-  const Facts& facts;
-  const Plan& plan;
+  const Batch& batch;
+  const Plan& plan;  // the batch's
   const Options& options;
 };
 
@@ -124,7 +123,7 @@ Result<void> add_rectangle(const Source& s, Arrays& out) {
 }
 
 Result<void> add_bitmaps(const Source& s, Arrays& out) {
-  auto b = make_bitmaps(s.request, s.facts, s.plan);
+  auto b = make_bitmaps(s.batch);
   if (!b) return b.error();
   const int64_t distinct =
       b->words_per_tile > 0 ? count(b->words) / b->words_per_tile : 0;
@@ -169,7 +168,7 @@ Result<void> add_splash(const Source& s, Arrays& out) {
   if (!shards) return shards.error();
   o.heads = *heads;
   o.q_shards = *shards;
-  auto info = make_splash(s.request, s.facts, s.plan, *batch_row, o);
+  auto info = make_splash(s.batch, *batch_row, o);
   if (!info) return info.error();
   auto add = [&](const std::string& name, const SplashArray& a) {
     constexpr Dtype kTypes[] = {Dtype::boolean, Dtype::i8, Dtype::i16,
@@ -197,10 +196,10 @@ Result<void> add_mosaic(const Source& s, Arrays& out) {
   options.tiles_per_pass = *tiles;
   AttentionShape shape;
   shape.head_dim = shape.v_head_dim = 128;
-  auto kernel = make_mosaic_kernel(s.request, s.facts, shape,
+  auto kernel = make_mosaic_kernel(s.batch.request(), s.batch.facts(), shape,
                                    tessera::Dtype::bf16, "v6e", options);
   if (!kernel) return kernel.error();
-  auto arrays = make_mosaic_arrays(s.request, s.facts, s.plan, *kernel);
+  auto arrays = make_mosaic_arrays(s.batch, *kernel);
   if (!arrays) return arrays.error();
   constexpr int64_t kLanes = 128;
   out.add("steps", Dtype::i32, {count(arrays->steps)}, arrays->steps);
@@ -247,11 +246,9 @@ Result<int> run(const Options& o) {
   }
   auto planned = load_planned(request);
   if (!planned) return planned.error();
-  const Facts facts = planned->resolved.facts.view();
   Arrays arrays;
-  if (auto r = layout->add({planned->resolved.request, facts, planned->plan, o},
-                           arrays);
-      !r) {
+  const Batch& batch = planned->batch;
+  if (auto r = layout->add({batch, batch.plan(), o}, arrays); !r) {
     return r.error();
   }
   auto bytes = write_safetensors(arrays.file());

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/files.h"
 #include "base/safetensors.h"
+#include "plan/make_plan.h"
 #include "tessera/flex.h"
 #include "tessera/layouts.h"
 #include "tessera/splash.h"
@@ -61,7 +62,8 @@ TEST_F(Export, Splash) {
   const Safetensors file = run({"--layout", "splash", "--dkv"});
   SplashOptions options;
   options.dkv = true;
-  const SplashMaskInfo info = *make_splash(request(), {}, plan_, 0, options);
+  const SplashMaskInfo info =
+      *make_splash(*BorrowedBatch::make(request(), {}), 0, options);
   expect(file, "block_mask", info.block_mask.shape, info.block_mask.bytes);
   expect(file, "data_next", info.data_next.shape, info.data_next.bytes);
   expect(file, "partial_mask_blocks", info.partial_mask_blocks->shape,
@@ -77,7 +79,7 @@ TEST_F(Export, StepsListsAndBitmaps) {
   expect(run({"--layout", "steps"}), "transposed.steps", {count}, words);
   expect(run({"--layout", "lists"}), "forward.row_start", {9},
          plan_.forward.row_start);
-  const Bitmaps bitmaps = *make_bitmaps(request(), {}, plan_);
+  const Bitmaps bitmaps = *make_bitmaps(*BorrowedBatch::make(request(), {}));
   const auto distinct =
       static_cast<int64_t>(bitmaps.words.size()) / bitmaps.words_per_tile;
   expect(run({"--layout", "bitmaps"}), "words",

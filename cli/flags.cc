@@ -111,9 +111,8 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
   auto file = load_plan(*f.plan, limits);
   if (!file) return file.error();
   Loaded out;
-  out.resolved.request = std::move(file->request);
-  out.resolved.facts = std::move(file->facts);
-  out.saved = std::move(file->plan);
+  out.resolved.request = file->request();
+  out.saved = std::move(*file);
   for (const Mask& mask : out.resolved.request.masks) {
     out.resolved.written.push_back(to_string(mask));
   }
@@ -188,6 +187,10 @@ void add_request_flags(Command& command, RequestFlags& f,
       });
 }
 
+Facts facts_of(const Loaded& loaded) {
+  return loaded.saved ? loaded.saved->facts() : loaded.resolved.facts.view();
+}
+
 Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
                             const RouteFlags& route) {
   const auto unread = [&]() -> Result<void> {
@@ -239,7 +242,7 @@ Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile) {
     auto loaded = load_plan_file(plan_alone);
     if (!loaded) return loaded.error();
     out.request = std::move(loaded->resolved.request);
-    const Facts facts = loaded->resolved.facts.view();
+    const Facts& facts = loaded->saved->facts();
     if (facts.q_doc_ids) out.present.q_doc_ids = Ints{};
     if (facts.valid_token_counts || facts.valid_slot_counts) {
       out.present.valid_token_counts = Ints{};
@@ -264,17 +267,20 @@ Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile) {
   return out;
 }
 
+Result<Planned> make_planned(Loaded loaded) {
+  Resolved& from = loaded.resolved;
+  auto batch = loaded.saved ? Result<OwnedBatch>(std::move(*loaded.saved))
+                            : OwnedBatch::make(std::move(from.request),
+                                               std::move(from.facts));
+  if (!batch) return batch.error();
+  return Planned{std::move(*batch), std::move(from.written),
+                 std::move(from.target), std::move(from.options)};
+}
+
 Result<Planned> plan_loaded(Loaded loaded) {
-  Planned out{std::move(loaded.resolved), {}};
-  if (loaded.saved) {
-    out.plan = std::move(*loaded.saved);
-  } else if (auto r = make_plan(out.resolved.request, out.resolved.facts.view(),
-                                out.plan);
-             !r) {
-    return r.error();
-  }
-  print_warnings(out.plan);
-  return out;
+  auto planned = make_planned(std::move(loaded));
+  if (planned) print_warnings(planned->batch.plan().warnings);
+  return planned;
 }
 
 Result<Planned> load_planned(const RequestFlags& flags,
@@ -285,8 +291,8 @@ Result<Planned> load_planned(const RequestFlags& flags,
   return plan_loaded(std::move(*loaded));
 }
 
-void print_warnings(const Plan& plan) {
-  for (const std::string& warning : plan.warnings) {
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
     print_error(fmt::format("tessera: warning: {}\n", warning));
   }
 }

@@ -38,12 +38,13 @@ struct Lengths {
 
 // The request, its facts and where it comes from a file, its plan.
 struct Loaded {
-  Resolved resolved;
-  std::optional<Plan> saved;  // of --plan
+  Resolved resolved;                // without the facts of a saved plan
+  std::optional<OwnedBatch> saved;  // of --plan
   // Of a mask that names a router: where its picks, which are no fact yet, come
   // from.
   std::optional<PickSource> source;
 };
+Facts facts_of(const Loaded& loaded);
 Result<Loaded> load_request(const RequestFlags& flags,
                             const Lengths& otherwise = {},
                             const RouteFlags& route = {});
@@ -59,16 +60,20 @@ struct Asked {
 };
 Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile);
 
-// The request and its plan: the saved one, or one made now. Its warnings go to
+// A request with its plan: the saved one, or one made now. Its warnings go to
 // stderr.
 struct Planned {
-  Resolved resolved;
-  Plan plan;
+  OwnedBatch batch;
+  std::vector<std::string> written;  // the masks as the user wrote them
+  std::optional<Target> target;
+  RequestOptions options;  // as given; empty where a plan file holds them
 };
+// Plans what is not saved; prints nothing.
+Result<Planned> make_planned(Loaded loaded);
 Result<Planned> plan_loaded(Loaded loaded);
 Result<Planned> load_planned(const RequestFlags& flags,
                              const RouteFlags& route = {});
-void print_warnings(const Plan& plan);
+void print_warnings(const std::vector<std::string>& warnings);
 
 // To stderr; where nobody can read it, it is lost.
 void print_error(const std::string& text);

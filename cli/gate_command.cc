@@ -57,7 +57,7 @@ double time_of(LaneId lane, const LaneRun& run) {
          (lane == LaneId::xla ? 0 : run.prepare_ms);
 }
 
-Result<Times> measure(const GateCase& c, const Plan& plan, int64_t rounds,
+Result<Times> measure(const GateCase& c, const Batch& batch, int64_t rounds,
                       std::vector<Plain>& plains) {
   AttentionData data;
   data.batch = c.request.batch;
@@ -75,8 +75,6 @@ Result<Times> measure(const GateCase& c, const Plan& plan, int64_t rounds,
   }
   data.allocate();
   fill_inputs(data, 0);
-  Facts facts;
-  if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
                         static_cast<double>(data.kv_len);
@@ -85,8 +83,7 @@ Result<Times> measure(const GateCase& c, const Plan& plan, int64_t rounds,
   const auto run = [&](LaneId lane, const LaneOptions& options, double& best,
                        bool counts) -> Result<void> {
     bool ran = false;
-    auto r = run_lane(*find_runner(lane), c.request, facts, plan, data, options,
-                      ran);
+    auto r = run_lane(*find_runner(lane), batch, data, options, ran);
     if (!r) return r.error();
     const double ms = time_of(lane, *r);
     if (counts && (best == 0 || ms < best)) best = ms;
@@ -209,15 +206,15 @@ Result<Measured> measure_all(const Options& o, const Machine& machine) {
     const GateCase& c = cases[i];
     Facts facts;
     if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
-    auto plan = make_plan(c.request, facts);
-    if (!plan) return plan.error();
-    GateRow row = row_of(c, *plan, machine);
+    auto batch = BorrowedBatch::make(c.request, facts);
+    if (!batch) return batch.error();
+    GateRow row = row_of(c, batch->plan(), machine);
     if (c.lane == LaneId::mosaic) {
       row.why = "no TPU here runs it: this version only compiles it";
     } else if (plains.empty()) {
       row.why = out.plugin;
     } else {
-      auto times = measure(c, *plan, *rounds, plains);
+      auto times = measure(c, *batch, *rounds, plains);
       if (!times) return times.error();
       row.kernel_ms = times->kernel;
       row.plain_ms = times->plain;

@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "cli/gate_cases.h"
+#include "plan/make_plan.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 #include "tests/variable.h"

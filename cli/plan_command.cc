@@ -34,18 +34,15 @@ Result<void> check(const Options& o) {
   return check_files(request_files(o.request), given_files({&o.out, &o.trace}));
 }
 
-Result<int> show(const Options& o, Resolved resolved, Plan plan, int64_t ns) {
-  std::vector<std::string> of_the_plan = plan.warnings;
-  auto report = make_report(std::move(resolved), std::move(plan), ns);
+Result<int> show(const Options& o, Loaded loaded, int64_t ns) {
+  auto planned = make_planned(std::move(loaded));
+  if (!planned) return planned.error();
+  auto report = make_report(std::move(*planned), ns);
   if (!report) return report.error();
-  print_warnings(report->plan);
+  print_warnings(report->warnings);
   if (o.out) {
-    // What the report warns of beside is no part of the plan.
-    std::swap(of_the_plan, report->plan.warnings);
-    auto saved = save_plan(*o.out, report->resolved.request,
-                           report->resolved.facts.view(), report->plan);
+    auto saved = save_plan(*o.out, report->planned.batch);
     if (!saved) return saved.error();
-    std::swap(of_the_plan, report->plan.warnings);
   }
   if (o.json) {
     fmt::print("{}\n", report_json(*report, o.lists).dump());
@@ -61,19 +58,11 @@ Result<int> run(const Options& o) {
   auto loaded = load_request(o.request, {}, o.route);
   if (!loaded) return loaded.error();
   if (auto e = take_picks(o.route, *loaded); !e) return e.error();
-  Resolved& resolved = loaded->resolved;
-  const Facts facts = resolved.facts.view();
-  Plan plan;
-  auto ns = best_plan_ns(resolved.request, facts, plan);
+  auto ns = best_plan_ns(loaded->resolved.request, facts_of(*loaded));
   if (!ns) return ns.error();
   // Traced is one more run: those that were timed were not watched.
   return traced(o.trace, !o.json, [&]() -> Result<int> {
-    if (o.trace) {
-      if (auto e = make_plan(resolved.request, facts, plan); !e) {
-        return e.error();
-      }
-    }
-    return show(o, std::move(resolved), std::move(plan), *ns);
+    return show(o, std::move(*loaded), *ns);
   });
 }
 

@@ -17,8 +17,8 @@ TEST_F(PlanCommand, AnUnusedFactIsSavedToo) {
   EXPECT_NE(err_.find("found doc_ids unused"), std::string::npos) << err_;
   const auto saved = load_plan(file("plan"));
   ASSERT_TRUE(saved) << saved.error().message;
-  EXPECT_TRUE(saved->plan.warnings.empty());
-  EXPECT_TRUE(saved->facts.doc_ids.has_value());
+  EXPECT_TRUE(saved->plan().warnings.empty());
+  EXPECT_TRUE(saved->facts().doc_ids.has_value());
 }
 
 }  // namespace

@@ -61,44 +61,41 @@ std::string with_unit(double value) {
                    : fmt::format("{:.3g}{}", value, kUnits[unit]);
 }
 
-Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns) {
-  PlanReport r;
-  r.resolved = std::move(resolved);
-  r.plan = std::move(plan);
+Result<PlanReport> make_report(Planned planned, int64_t plan_ns) {
+  PlanReport r(std::move(planned));
   r.plan_ns = plan_ns;
-  const Request& request = r.resolved.request;
-  const Facts facts = r.resolved.facts.view();
-  auto statistics = make_statistics(request, facts, r.plan);
+  const Batch& batch = r.planned.batch;
+  const Request& request = batch.request();
+  auto statistics = make_statistics(batch);
   if (!statistics) return statistics.error();
   r.statistics = std::move(*statistics);
-  auto contract = make_contract(request, facts, r.plan);
+  auto contract = make_contract(batch);
   if (!contract) return contract.error();
   r.contract = std::move(*contract);
   for (size_t i = 0; i < request.masks.size(); ++i) {
     const std::string canonical = to_string(request.masks[i]);
-    if (canonical != r.resolved.written[i]) {
+    if (canonical != r.planned.written[i]) {
       r.contract.folded.insert(r.contract.folded.begin(),
                                fmt::format("mask {} is written {}",
-                                           r.resolved.written[i], canonical));
+                                           r.planned.written[i], canonical));
     }
   }
+  r.warnings = r.plan().warnings;
   for (const std::string& fact : r.contract.unused_facts) {
-    r.plan.warnings.push_back(fmt::format(
+    r.warnings.push_back(fmt::format(
         "[plan] a fact should be named by a mask, found {} unused", fact));
   }
-  r.digest = plan_digest(r.plan);
-  auto picks = given_routing(request, facts, r.plan);
-  if (!picks) return picks.error();
-  r.picks = *picks;
-  r.steps = step_count(r.plan.forward);
-  r.steps_transposed = step_count(r.plan.transposed);
+  r.digest = plan_digest(r.plan());
+  r.picks = given_routing(batch.state());
+  r.steps = step_count(r.plan().forward);
+  r.steps_transposed = step_count(r.plan().transposed);
   // One word a step, one a range bound.
-  r.metadata_bytes = 4 * (r.steps + r.plan.forward.lists + 1);
-  if (r.resolved.target) {
+  r.metadata_bytes = 4 * (r.steps + r.plan().forward.lists + 1);
+  if (r.planned.target) {
     for (const bool transposed : {false, true}) {
-      auto steps = pack_steps(r.plan, transposed);
+      auto steps = pack_steps(r.plan(), transposed);
       if (!steps) return steps.error();
-      auto launches = split_launches(*steps, *r.resolved.target);
+      auto launches = split_launches(*steps, *r.planned.target);
       if (!launches) return launches.error();
       (transposed ? r.launches_transposed : r.launches) =
           static_cast<int64_t>(launches->size());
@@ -109,10 +106,10 @@ Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns) {
 
 json report_json(const PlanReport& r, bool lists) {
   const Statistics& s = r.statistics;
-  const Plan& p = r.plan;
+  const Plan& p = r.plan();
   const json contract = json::parse(r.contract.text);
   json masks = json::array();
-  for (const Mask& mask : r.resolved.request.masks) {
+  for (const Mask& mask : r.request().masks) {
     masks.push_back(to_string(mask));
   }
   json histogram = json::object();
@@ -154,11 +151,11 @@ json report_json(const PlanReport& r, bool lists) {
       {"metadata_bytes", r.metadata_bytes},
       {"plan_ns", r.plan_ns},
       {"digest", r.digest},
-      {"warnings", p.warnings},
+      {"warnings", r.warnings},
   };
   if (r.launches) {
-    out["target"] = {{"name", r.resolved.target->name},
-                     {"scalar_words", r.resolved.target->scalar_words},
+    out["target"] = {{"name", r.planned.target->name},
+                     {"scalar_words", r.planned.target->scalar_words},
                      {"launches", *r.launches},
                      {"launches_transposed", *r.launches_transposed}};
   }
@@ -175,12 +172,12 @@ json report_json(const PlanReport& r, bool lists) {
 
 std::string report_text(const PlanReport& r) {
   const Statistics& s = r.statistics;
-  const Plan& p = r.plan;
+  const Plan& p = r.plan();
   std::string out;
   auto line = [&](std::string_view name, const std::string& text) {
     out += fmt::format("{:<11} {}\n", name, text);
   };
-  for (const Mask& mask : r.resolved.request.masks) {
+  for (const Mask& mask : r.request().masks) {
     line("mask", to_string(mask));
   }
   line("tokens",
@@ -198,7 +195,7 @@ std::string report_text(const PlanReport& r) {
                            with_unit(static_cast<double>(s.pairs_paid)),
                            percent(s.pairs_needed, s.pairs_paid),
                            with_unit(static_cast<double>(s.pairs_total))));
-  const Tile& block = r.resolved.request.logical_block;
+  const Tile& block = r.request().logical_block;
   if (block.q > 0) {
     line("logical",
          fmt::format("{} blocks of {} x {} active, {} pairs ({} of what the "
@@ -214,8 +211,8 @@ std::string report_text(const PlanReport& r) {
                    r.metadata_bytes, r.steps_transposed,
                    r.launches ? fmt::format("; launches on {}: {}, transposed "
                                             "{}",
-                                            r.resolved.target->name,
-                                            *r.launches, *r.launches_transposed)
+                                            r.planned.target->name, *r.launches,
+                                            *r.launches_transposed)
                               : ""));
   if (r.picks) {
     line("picks", picks_text(*r.picks));

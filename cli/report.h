@@ -3,9 +3,10 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "cli/resolve.h"
+#include "cli/flags.h"
 #include "receipt/receipt.h"
 #include "tessera/contract.h"
 #include "tessera/statistics.h"
@@ -13,8 +14,12 @@
 namespace tessera::cli {
 
 struct PlanReport {
-  Resolved resolved;
-  Plan plan;
+  explicit PlanReport(Planned of) : planned(std::move(of)) {}
+  const Request& request() const { return planned.batch.request(); }
+  const Plan& plan() const { return planned.batch.plan(); }
+
+  Planned planned;
+  std::vector<std::string> warnings;  // of the plan and of facts in vain
   int64_t plan_ns = 0;
   Statistics statistics;
   PlanContract contract;
@@ -29,7 +34,7 @@ struct PlanReport {
   std::optional<int64_t> launches_transposed;
 };
 
-Result<PlanReport> make_report(Resolved resolved, Plan plan, int64_t plan_ns);
+Result<PlanReport> make_report(Planned planned, int64_t plan_ns);
 
 nlohmann::json report_json(const PlanReport& report, bool lists);
 std::string report_text(const PlanReport& report);

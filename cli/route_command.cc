@@ -321,25 +321,25 @@ Result<void> find_recall(Job& job) {
   return {};
 }
 
-Result<Plan> plan_timed(Job& job) {
+Result<BorrowedBatch> plan_timed(Job& job) {
   const Request& request = job.resolved.request;
   const Facts facts = job.report.result.facts(job.resolved.facts.view());
-  job.report.plan_ms = 0;
-  auto plan =
-      timed(job.report.plan_ms, [&] { return make_plan(request, facts); });
-  if (!plan) return plan.error();
-  auto statistics = make_statistics(request, facts, *plan);
+  auto batch = BorrowedBatch::make(request, facts);
+  if (!batch) return batch;
+  job.report.plan_ms = batch->plan_ms();
+  auto statistics = make_statistics(*batch);
   if (!statistics) return statistics.error();
   job.report.plan = std::move(*statistics);
   Request causal_request = request;
   causal_request.masks = {*make_mask(causal())};
   Facts others = facts;
   others.picks.reset();
-  auto dense = make_plan(causal_request, others);
+  auto dense = BorrowedBatch::make(std::move(causal_request), others);
   if (!dense) return dense.error();
   job.report.causal_tiles =
-      static_cast<int64_t>(dense->forward.entries.size()) * plan->heads;
-  return plan;
+      static_cast<int64_t>(dense->plan().forward.entries.size()) *
+      batch->plan().heads;
+  return batch;
 }
 
 // What the queries of each tile row pick: full where all pick the block,
@@ -358,9 +358,9 @@ Result<std::string> picks_picture(const Job& job, const picture::Input& like) {
   Facts facts;
   const RouteResult& r = job.report.result;
   facts.picks = Picks{r.picks, r.heads, r.k};
-  auto plan = make_plan(request, facts);
-  if (!plan) return plan.error();
-  picture::Input input{*plan,
+  auto batch = BorrowedBatch::make(std::move(request), facts);
+  if (!batch) return batch.error();
+  picture::Input input{batch->plan(),
                        facts,
                        "picks and their union: full where every "
                        "query of the row picks the block",
@@ -373,12 +373,12 @@ Result<std::string> picks_picture(const Job& job, const picture::Input& like) {
 }
 
 Result<std::string> pictures(const Options& o, const Job& job,
-                             const Plan& plan) {
+                             const Batch& batch) {
   const RouteResult& r = job.report.result;
-  const Facts facts = r.facts(job.resolved.facts.view());
+  const Plan& plan = batch.plan();
   picture::Input input{
       plan,
-      facts,
+      batch.facts(),
       "tiles: " + job.report.mask,
       job.batch_row,
       job.head * plan.heads / r.heads,
@@ -424,11 +424,11 @@ Result<int> run(const Options& o) {
   }
   std::string picture;
   if (!job.until) {
-    auto plan = plan_timed(job);
-    if (!plan) return plan.error();
-    print_warnings(*plan);
+    auto batch = plan_timed(job);
+    if (!batch) return batch.error();
+    print_warnings(batch->plan().warnings);
     if (!o.run.json && !o.no_picture) {
-      auto drawn = pictures(o, job, *plan);
+      auto drawn = pictures(o, job, *batch);
       if (!drawn) return drawn.error();
       picture = std::move(*drawn);
     }

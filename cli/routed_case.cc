@@ -91,9 +91,7 @@ CpuOptions RoutedCase::options() const {
 
 Result<RoutedRun> RoutedCase::route(int64_t top, bool hierarchical) const {
   using Clock = std::chrono::steady_clock;
-  RoutedRun run;
-  RoutedTimes& times = run.times;
-  const Request r = request(top);
+  RoutedTimes times;
   RouteInputs in;
   in.q = data_.q.view();
   in.k = data_.k.view();
@@ -105,23 +103,20 @@ Result<RoutedRun> RoutedCase::route(int64_t top, bool hierarchical) const {
     times.stage[static_cast<size_t>(stage)] += ms_since(last);
     last = Clock::now();
   };
-  auto routed = timed(times.routing, [&] {
-    return tessera::route(r, {}, in, settings(top, hierarchical), options);
+  double both = 0;
+  auto batch = timed(both, [&] {
+    return OwnedBatch::route(request(top), {}, in, settings(top, hierarchical),
+                             options);
   });
-  if (!routed) return routed.error();
-  run.routed = std::move(*routed);
-  auto plan =
-      timed(times.plan, [&] { return make_plan(r, run.routed.facts({})); });
-  if (!plan) return plan.error();
-  run.plan = std::move(*plan);
-  return run;
+  if (!batch) return batch.error();
+  times.plan = batch->plan_ms();
+  times.routing = both - times.plan;
+  return RoutedRun{std::move(*batch), times};
 }
 
 Result<void> RoutedCase::attend(RoutedRun& run) {
-  auto work = timed(run.times.prepare, [&] {
-    return cpu_prepare(request(run.routed.settings.top), run.routed.facts({}),
-                       run.plan, options());
-  });
+  auto work = timed(run.times.prepare,
+                    [&] { return cpu_prepare(run.batch, options()); });
   if (!work) return work.error();
   auto ran = timed(run.times.attention, [&] {
     return cpu_forward(*work, data_.shape, data_.forward_tensors(), options());
@@ -131,11 +126,11 @@ Result<void> RoutedCase::attend(RoutedRun& run) {
 }
 
 Result<Verdict> RoutedCase::judge(const RoutedRun& run) {
-  const Request r = request(run.routed.settings.top);
+  const Request& r = run.batch.request();
   JudgeOptions options;
   options.seed = sizes_.seed;
   if (!can_judge_all(r, data_.shape)) options.query_rows = kJudgedRows;
-  return judge_forward(r, run.routed.facts({}), data_.shape,
+  return judge_forward(r, run.batch.facts(), data_.shape,
                        data_.forward_tensors(), options);
 }
 
@@ -153,9 +148,9 @@ Result<double> RoutedCase::dense(int64_t heads) {
   const Request r = request_of(causal(), tokens_);
   double ms = 0;
   auto ran = timed(ms, [&]() -> Result<CpuRun> {
-    auto plan = make_plan(r, {});
-    if (!plan) return plan.error();
-    auto work = cpu_prepare(r, {}, *plan, options());
+    auto batch = OwnedBatch::make(r, {});
+    if (!batch) return batch.error();
+    auto work = cpu_prepare(*batch, options());
     if (!work) return work.error();
     return cpu_forward(*work, shape, t, options());
   });
@@ -165,11 +160,11 @@ Result<double> RoutedCase::dense(int64_t heads) {
 
 int64_t RoutedCase::causal_tiles(const RoutedRun& run) const {
   const int64_t rows = tokens_ / kRoutedBlock;
-  return run.plan.heads * (rows * (rows + 1) / 2);
+  return run.plan().heads * (rows * (rows + 1) / 2);
 }
 
 double RoutedCase::density(const RoutedRun& run) const {
-  return static_cast<double>(run.plan.forward.entries.size()) /
+  return static_cast<double>(run.plan().forward.entries.size()) /
          static_cast<double>(causal_tiles(run));
 }
 
@@ -178,9 +173,11 @@ Result<std::string> RoutedCase::contract(const RoutedRun& run,
   Request r = request(top);
   const int64_t rows = tokens_ / kRoutedBlock;
   r.ceilings.max_width = rows;
-  r.ceilings.max_steps = run.plan.heads * rows * rows;
+  r.ceilings.max_steps = run.plan().heads * rows * rows;
   r.ceilings.max_union = rows;
-  auto made = make_contract(r, run.routed.facts({}), run.plan);
+  auto batch = BorrowedBatch::make(std::move(r), run.batch.facts());
+  if (!batch) return batch.error();
+  auto made = make_contract(*batch);
   if (!made) return made.error();
   return made->key;
 }

@@ -41,9 +41,11 @@ struct RoutedTimes {
 };
 
 struct RoutedRun {
-  RouteResult routed;
-  Plan plan;
+  OwnedBatch batch;
   RoutedTimes times;
+
+  const Plan& plan() const { return batch.plan(); }
+  const RouteResult& routed() const { return *batch.routing(); }
 };
 
 class RoutedCase {

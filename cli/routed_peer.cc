@@ -133,14 +133,14 @@ RoutedPeerRun run_routed_peer(const RoutedPeerRequest& r, AttentionData& data,
   if (const std::string why = why_no_script(script); !why.empty()) {
     return failed(why);
   }
-  const RouteSettings& s = run.routed.settings;
+  const RouteSettings& s = run.routed().settings;
   if (s.meaning != RouteMeaning::exact) {
     return failed("its queries attend to their own picks");
   }
   TempFolder folder;
   if (auto ok = folder.make(); !ok) return failed(ok.error().message);
   const std::string problem = folder.file("problem.safetensors");
-  if (auto ok = write_problem(problem, data, run.routed); !ok) {
+  if (auto ok = write_problem(problem, data, run.routed()); !ok) {
     return failed(ok.error().message);
   }
   const ScriptRun ran = run_script(

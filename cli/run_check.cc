@@ -14,24 +14,23 @@ constexpr int64_t kKeyRows = 16;  // each walks all queries
 
 }  // namespace
 
-Result<Receipt::Check> check_run(const Request& request, const Facts& facts,
-                                 AttentionData& data, uint64_t seed,
-                                 bool flushes) {
+Result<Receipt::Check> check_run(const Batch& batch, AttentionData& data,
+                                 uint64_t seed, bool flushes) {
   Progress progress("checking");
   JudgeOptions options;
   options.seed = seed;
   options.flushes = flushes;
   options.progress = progress.callback();
-  const bool full = can_judge_all(request, data.shape);
+  const bool full = can_judge_all(batch.request(), data.shape);
   if (!full) {
     options.query_rows = kQueryRows;
     options.key_rows = kKeyRows;
   }
-  auto all = judge_forward(request, facts, data.shape, data.forward_tensors(),
-                           options);
+  auto all = judge_forward(batch.request(), batch.facts(), data.shape,
+                           data.forward_tensors(), options);
   if (!all) return all.error();
   if (data.backward) {
-    auto more = judge_backward(request, facts, data.shape,
+    auto more = judge_backward(batch.request(), batch.facts(), data.shape,
                                data.backward_tensors(), options);
     if (!more) return more.error();
     all->rows += more->rows;

@@ -3,14 +3,12 @@
 
 #include "cli/attention_data.h"
 #include "receipt/receipt.h"
-#include "tessera/facts.h"
-#include "tessera/plan.h"
+#include "tessera/batch.h"
 
 namespace tessera::cli {
 
 // Everything where it is small, else rows drawn by `seed`. Shows its progress.
-Result<Receipt::Check> check_run(const Request& request, const Facts& facts,
-                                 AttentionData& data, uint64_t seed,
-                                 bool flushes = false);
+Result<Receipt::Check> check_run(const Batch& batch, AttentionData& data,
+                                 uint64_t seed, bool flushes = false);
 
 }  // namespace tessera::cli

@@ -55,14 +55,13 @@ double more_bytes(LaneId lane, const AttentionData& d,
   return (elsewhere ? 1 : 2) * data_bytes(padded).all;
 }
 
-Result<LaneRun> run_lane(const Runner& runner, const Request& request,
-                         const Facts& facts, const Plan& plan,
+Result<LaneRun> run_lane(const Runner& runner, const Batch& batch,
                          AttentionData& data, const LaneOptions& options,
                          bool& forward_ran) {
   const ForwardTensors forward = data.forward_tensors();
   const BackwardTensors backward =
       data.backward ? data.backward_tensors() : BackwardTensors{};
-  return runner.run({request, facts, plan, data.shape, forward,
+  return runner.run({batch, data.shape, forward,
                      data.backward ? &backward : nullptr, options},
                     forward_ran);
 }

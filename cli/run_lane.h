@@ -17,8 +17,7 @@ double more_bytes(LaneId lane, const AttentionData& shapes,
                   const LaneOptions& options);
 
 // Runs a lane that is open over the arrays.
-Result<LaneRun> run_lane(const Runner& runner, const Request& request,
-                         const Facts& facts, const Plan& plan,
+Result<LaneRun> run_lane(const Runner& runner, const Batch& batch,
                          AttentionData& data, const LaneOptions& options,
                          bool& forward_ran);
 

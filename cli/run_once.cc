@@ -105,11 +105,11 @@ Result<Planned> plan_request(Loaded loaded, const RunOptions& o,
   const bool saved = loaded.saved.has_value();
   auto planned = timed(plan_ms, [&] { return plan_loaded(std::move(loaded)); });
   if (saved) plan_ms = 0;
-  if (planned && o.data.shape.heads % planned->plan.heads != 0) {
+  if (planned && o.data.shape.heads % planned->batch.plan().heads != 0) {
     return invalid("cli",
                    "--heads must be a multiple of the plan's, found {} "
                    "for {}",
-                   o.data.shape.heads, planned->plan.heads);
+                   o.data.shape.heads, planned->batch.plan().heads);
   }
   return planned;
 }
@@ -195,12 +195,10 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   double plan_ms = 0;
   auto planned = plan_request(std::move(*loaded), o, plan_ms);
   if (!planned) return planned.error();
-  const Request& request = planned->resolved.request;
-  const Facts facts = planned->resolved.facts.view();
-  const Plan& plan = planned->plan;
+  const Batch& batch = planned->batch;
   const RequestFeatures features =
-      features_of(request, facts, data.shape, call_features(o));
-  const PlanFacts tiles = plan_facts(plan);
+      features_of(batch.request(), batch.facts(), data.shape, call_features(o));
+  const PlanFacts tiles = plan_facts(batch.plan());
   std::optional<Machine> machine;
   auto choice = pick_lane({o.forced, o.fallback, o.gate}, features, tiles,
                           /*as_given=*/false, machine);
@@ -228,8 +226,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
         return too_large(more);
       }
       flushes = runner.flushes;
-      return run_lane(runner, request, facts, plan, data, o.lane_options,
-                      forward_ran);
+      return run_lane(runner, batch, data, o.lane_options, forward_ran);
     };
     auto ran = execute(choice->lane, o.fallback, features, start);
     if (!ran) return ran.error();
@@ -237,18 +234,14 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   }
   receipt.route_ms = route_ms;
   receipt.plan_ms = plan_ms;
-  if (!routing) {
-    auto given = given_routing(request, facts, plan);
-    if (!given) return given.error();
-    routing = *given;
-  }
+  if (!routing) routing = given_routing(batch.state());
   receipt.routing = routing;
   {
     const TraceSpan span("run", "digest");
     receipt.output_digest = output_digest(data);
   }
   if (flags.check) {
-    auto check = check_run(request, facts, data, o.seed, flushes);
+    auto check = check_run(batch, data, o.seed, flushes);
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }

@@ -18,8 +18,8 @@ namespace {
 // The words that the request was given in.
 void add_words(const RunFlags& flags, const Planned& planned,
                Receipt::RequestWords& out) {
-  const RequestOptions& o = planned.resolved.options;
-  out.masks = planned.resolved.written;
+  const RequestOptions& o = planned.options;
+  out.masks = planned.written;
   const std::pair<const char*, const std::optional<std::string>*> texts[] = {
       {"docs", &o.docs},        {"q_docs", &o.q_docs},
       {"prefix", &o.prefix},    {"picks", &o.picks},
@@ -85,10 +85,7 @@ std::string check_text(const Receipt::Check& c) {
 Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
                               const Planned& planned) {
   const AttentionData& d = o.data;
-  const Facts facts = planned.resolved.facts.view();
-  auto started = tell_asked({.request = planned.resolved.request,
-                             .facts = facts,
-                             .plan = planned.plan,
+  auto started = tell_asked({.batch = planned.batch,
                              .shape = d.shape,
                              .dtype = d.dtype,
                              .sink_logits = d.sink_logits.has_value(),

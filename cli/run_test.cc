@@ -14,6 +14,7 @@
 #include "cli/run_check.h"
 #include "cli/run_lane.h"
 #include "pjrt/plugin.h"
+#include "plan/make_plan.h"
 #include "tessera/contract.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
@@ -219,7 +220,8 @@ TEST_F(Run, ReceiptIsThatOfThePlan) {
   ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(json::parse(*read_file(file("r"), 1 << 20)), r);
   EXPECT_EQ(r["plan"]["digest"], plan_digest(plan));
-  EXPECT_EQ(r["contract"], make_contract(request, {}, plan)->key);
+  EXPECT_EQ(r["contract"],
+            make_contract(*BorrowedBatch::make(request, {}))->key);
   const auto active = static_cast<int64_t>(plan.forward.entries.size());
   EXPECT_EQ(r["tiles"]["run"], 4 * active);
   EXPECT_EQ(r["tiles"]["skipped"], 4 * (3 * 4 - active));
@@ -270,7 +272,7 @@ TEST_F(Run, CheckFindsACorruptedOutput) {
   request.masks = {*parse_mask("causal")};
   for (const int64_t tokens : {100, 8192}) {  // whole, and a sample
     request.q_len = request.kv_len = tokens;
-    const Plan plan = *make_plan(request, {});
+    const BorrowedBatch batch = *BorrowedBatch::make(request, {});
     AttentionData data;
     data.q_len = data.kv_len = tokens;
     data.shape = {1, 1, 8, 8, {}, 0};
@@ -279,16 +281,15 @@ TEST_F(Run, CheckFindsACorruptedOutput) {
     fill_random(data.k.view(), 0, Stream::k);
     fill_random(data.v.view(), 0, Stream::v);
     bool ran = false;
-    ASSERT_TRUE(run_lane(*find_runner(LaneId::reference), request, {}, plan,
-                         data, {}, ran)
-                    .ok());
+    ASSERT_TRUE(
+        run_lane(*find_runner(LaneId::reference), batch, data, {}, ran).ok());
     ASSERT_TRUE(ran);
-    const auto good = check_run(request, {}, data, 0);
+    const auto good = check_run(batch, data, 0);
     ASSERT_TRUE(good.ok());
     EXPECT_TRUE(good->passed) << good->worst;
     EXPECT_EQ(good->kind, tokens == 100 ? "full" : "sampled");
     static_cast<float*>(data.out.view().data)[3] += 1e-3f;  // query 0
-    const auto bad = check_run(request, {}, data, 0);
+    const auto bad = check_run(batch, data, 0);
     ASSERT_TRUE(bad.ok());
     EXPECT_FALSE(bad->passed);
     EXPECT_TRUE(bad->worst.starts_with("out[0, 0, 0, 3] is ")) << bad->worst;
@@ -301,13 +302,14 @@ TEST_F(Run, CheckFindsAnOutputThatNobodyWrote) {
   request.masks = {*parse_mask("causal")};
   request.q_len = request.kv_len = 16;
   AttentionData data;
+  const BorrowedBatch batch = *BorrowedBatch::make(request, {});
   data.q_len = data.kv_len = 16;
   data.shape = {1, 1, 8, 8, {}, 0};
   data.allocate();
   fill_random(data.q.view(), 0, Stream::q);
   fill_random(data.k.view(), 0, Stream::k);
   fill_random(data.v.view(), 0, Stream::v);
-  EXPECT_FALSE(check_run(request, {}, data, 0)->passed);
+  EXPECT_FALSE(check_run(batch, data, 0)->passed);
 }
 
 TEST_F(Run, OutputsAreCheckedBeforeTheRun) {

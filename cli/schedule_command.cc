@@ -53,6 +53,9 @@ Result<std::optional<Resolved>> asked_request(RequestFlags f) {
   auto loaded = load_request(f);
   if (!loaded) return loaded.error();
   if (auto e = take_picks({}, *loaded); !e) return e.error();
+  if (loaded->saved) {
+    loaded->resolved.facts = own_facts(loaded->saved->facts());
+  }
   return std::optional<Resolved>(std::move(loaded->resolved));
 }
 
@@ -65,9 +68,9 @@ Result<std::vector<KernelText>> compile_own(const Options& o,
   if (!own) return own.error();
   Request at_tile = request.request;
   at_tile.tile = own->kernel.tile;
-  auto plan = make_plan(at_tile, request.facts.view());
-  if (!plan) return plan.error();
-  auto trips = kernel_trips(*plan, own->kernel, own->shape.heads);
+  auto batch = OwnedBatch::copy(std::move(at_tile), request.facts.view());
+  if (!batch) return batch.error();
+  auto trips = kernel_trips(batch->plan(), own->kernel, own->shape.heads);
   if (!trips) return trips.error();
   ask.known = std::move(*trips);
   ask.heads = own->shape.heads;

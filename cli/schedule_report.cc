@@ -20,12 +20,12 @@ using picture::with_commas;
 
 constexpr Tile kExactTile{256, 256};
 
-Result<Plan> plan_at(const Resolved& resolved, Tile tile) {
+Result<OwnedBatch> batch_at(const Resolved& resolved, Tile tile) {
   Request request = resolved.request;
   request.tile = tile;
   request.logical_block = {0, 0};
   request.ceilings = {};
-  return make_plan(request, resolved.facts.view());
+  return OwnedBatch::copy(std::move(request), resolved.facts.view());
 }
 
 // Whether the kernel can be of this request: its lengths are those.
@@ -276,9 +276,9 @@ Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
   out.target = ask.target;
   if (ask.request) {
     if (Result<void> r = check_schedulable(*ask.request); !r) return r.error();
-    auto exact = plan_at(*ask.request, kExactTile);
+    auto exact = batch_at(*ask.request, kExactTile);
     if (!exact) return exact.error();
-    out.exact_tiles = count_plan(*exact).steps;
+    out.exact_tiles = count_plan(exact->plan()).steps;
   }
   std::vector<KernelProfile> profiles;
   for (KernelText& text : kernels) {
@@ -306,9 +306,9 @@ Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
         fits_request(profile.text, ask.request->request)) {
       k.block = kernel_blocks(profile.text);
       if (k.block) {
-        auto plan = plan_at(*ask.request, *k.block);
-        if (!plan) return plan.error();
-        k.counts = count_plan(*plan);
+        auto batch = batch_at(*ask.request, *k.block);
+        if (!batch) return batch.error();
+        k.counts = count_plan(batch->plan());
       }
     }
     auto prediction = predict(profile, *chip, rules, k.counts);

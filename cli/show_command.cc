@@ -48,8 +48,8 @@ Result<int> run(Options o) {
   }
   auto planned = load_planned(o.request);
   if (!planned) return planned.error();
-  const auto& [resolved, plan] = *planned;
-  const Facts facts = resolved.facts.view();
+  const Batch& batch = planned->batch;
+  const Plan& plan = batch.plan();
   auto batch_row = index_of(o.batch_row, "--batch-row", plan.batch);
   if (!batch_row) return batch_row.error();
   auto head = index_of(o.head, "--head", plan.heads);
@@ -61,23 +61,22 @@ Result<int> run(Options o) {
   // Heads share masks in groups of equal size.
   std::vector<std::string> head_masks;
   for (int64_t h = 0; h < plan.heads; ++h) {
-    head_masks.push_back(resolved.written[static_cast<size_t>(h) *
-                                          resolved.request.masks.size() /
-                                          static_cast<size_t>(plan.heads)]);
+    head_masks.push_back(
+        planned->written[static_cast<size_t>(h) * batch.request().masks.size() /
+                         static_cast<size_t>(plan.heads)]);
   }
   picture::Input input{
-      plan,       facts, head_masks[static_cast<size_t>(*head)],
-      *batch_row, *head, *width};
+      plan,       batch.facts(), head_masks[static_cast<size_t>(*head)],
+      *batch_row, *head,         *width};
   input.head_masks = std::move(head_masks);
   input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
                             std::getenv("TERM"));
   input.unicode = !o.ascii && locale_is_utf8();
 
-  auto picks = given_routing(resolved.request, facts, plan);
-  if (!picks) return picks.error();
+  const auto picks = given_routing(batch.state());
   const auto with_picks = [&](nlohmann::json out) {
-    if (*picks) {
-      out["picks"] = picks_json(**picks);
+    if (picks) {
+      out["picks"] = picks_json(*picks);
       out["phases"] = route_phases_json();
     }
     return out.dump();
@@ -89,9 +88,8 @@ Result<int> run(Options o) {
       fmt::print("{}\n", with_picks({{"text", *picture}}));
     } else {
       fmt::print("{}", *picture);
-      if (*picks) {
-        fmt::print("picks  {}\nphases {}\n", picks_text(**picks),
-                   phases_text());
+      if (picks) {
+        fmt::print("picks  {}\nphases {}\n", picks_text(*picks), phases_text());
       }
     }
     return kOk;

@@ -5,15 +5,17 @@
 #include <chrono>
 #include <limits>
 
+#include "plan/make_plan.h"
+
 namespace tessera::cli {
 
-Result<int64_t> best_plan_ns(const Request& request, const Facts& facts,
-                             Plan& plan) {
+Result<int64_t> best_plan_ns(const Request& request, const Facts& facts) {
   using Clock = std::chrono::steady_clock;
   constexpr int kLeastRuns = 3;
   constexpr int kMostRuns = 100;
   constexpr auto kPatience = std::chrono::milliseconds(200);
   constexpr auto kLimit = std::chrono::seconds(1);  // whatever the least
+  Plan plan;
   int64_t best = std::numeric_limits<int64_t>::max();
   const Clock::time_point start = Clock::now();
   for (int run = 0; run < kMostRuns; ++run) {
@@ -21,7 +23,9 @@ Result<int64_t> best_plan_ns(const Request& request, const Facts& facts,
     const auto spent = begin - start;
     if (run >= kLeastRuns && spent > kPatience) break;
     if (run > 0 && spent > kLimit) break;
-    if (auto r = make_plan(request, facts, plan); !r) return r.error();
+    auto sweep = start_sweep(request, facts);
+    if (!sweep) return sweep.error();
+    if (auto r = plan_sweep(*sweep, plan); !r) return r.error();
     const auto took = Clock::now() - begin;
     best = std::min<int64_t>(
         best,

@@ -7,9 +7,8 @@
 
 namespace tessera::cli {
 
-// Least time of several runs of make_plan into reused memory: from raw ids to
-// both lists, validation included. `plan` is the result.
-Result<int64_t> best_plan_ns(const Request& request, const Facts& facts,
-                             Plan& plan);
+// Least time of several runs of the planner into reused memory: from raw ids to
+// both lists, validation included.
+Result<int64_t> best_plan_ns(const Request& request, const Facts& facts);
 
 }  // namespace tessera::cli

@@ -13,6 +13,7 @@
 #include "kernels/backward/backward.h"
 #include "kernels/forward/forward.h"
 #include "lanes/reference/rows.h"
+#include "plan/make_plan.h"
 #include "tessera/legal.h"
 #include "tessera/reference.h"
 
@@ -495,7 +496,8 @@ std::optional<std::string> cpu_fault(AttentionArrays& arrays,
   CpuOptions options;
   options.isa = isa;
   options.threads = threads;
-  const auto work = cpu_prepare(arrays.request, arrays.facts, *plan, options);
+  const auto work =
+      cpu_prepare(*BorrowedBatch::make(arrays.request, arrays.facts), options);
   if (!work) return work.error().message;
   const auto fail = [&](const std::string& text) {
     return fmt::format("{}: {}", to_string(isa), text);

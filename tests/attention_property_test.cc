@@ -2,6 +2,7 @@
 // masks, facts, shapes and dtypes.
 #include <gtest/gtest.h>
 
+#include "plan/make_plan.h"
 #include "tests/attention_case.h"
 #include "tests/hold_for_all.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "plan/make_plan.h"
 #include "tessera/layouts.h"
 #include "tessera/statistics.h"
 #include "tests/hold_for_all.h"
@@ -136,7 +137,8 @@ Fault statistics_fault(const RandomCase& c) {
   const Facts facts = c.facts();
   const Result<Plan> plan = make_plan(*request, facts);
   if (!plan.ok()) return plan.error().message;
-  const Result<Statistics> found = make_statistics(*request, facts, *plan);
+  const Result<Statistics> found =
+      make_statistics(*BorrowedBatch::make(*request, facts));
   if (!found.ok()) return found.error().message;
   const Oracle oracle(c.masks, *request, facts);
   Statistics want;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "plan/make_plan.h"
 #include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tests/hold_for_all.h"
@@ -230,7 +231,9 @@ TEST(PlanProperty, AReusedPlanEqualsAFreshOne) {
     const Facts facts = c.facts();
     const Result<Plan> fresh = make_plan(*request, facts);
     ASSERT_TRUE(fresh.ok()) << fresh.error().message << describe(c);
-    const Result<void> again = make_plan(*request, facts, reused);
+    const Result<Sweep> sweep = start_sweep(*request, facts);
+    ASSERT_TRUE(sweep.ok()) << sweep.error().message << describe(c);
+    const Result<void> again = plan_sweep(*sweep, reused);
     ASSERT_TRUE(again.ok()) << again.error().message << describe(c);
     ASSERT_EQ(reused, *fresh) << describe(c);
   }

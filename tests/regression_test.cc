@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "plan/make_plan.h"
 #include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tests/oracle.h"

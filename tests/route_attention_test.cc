@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "plan/make_plan.h"
 #include "tessera/cpu.h"
 #include "tessera/reference.h"
 #include "tessera/route.h"
@@ -69,7 +70,7 @@ class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
     const Facts facts = picks.facts(facts_);
     auto plan = make_plan(request_, facts);
     EXPECT_TRUE(plan) << plan.error().message;
-    auto work = cpu_prepare(request_, facts, *plan);
+    auto work = cpu_prepare(*BorrowedBatch::make(request_, facts));
     EXPECT_TRUE(work) << work.error().message;
     Gradients g{std::vector<float>(a.q.size()),
                 std::vector<float>(static_cast<size_t>(kHeads * kTokens)),

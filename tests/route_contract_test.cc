@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "plan/make_plan.h"
 #include "tessera/contract.h"
 #include "tests/routed_batch.h"
 
@@ -42,7 +43,7 @@ std::optional<std::string> routed_fault(AttentionArrays& arrays,
   if (plan->meaning != batch.route.settings.meaning) {
     return "the plan records another meaning";
   }
-  auto contract = make_contract(request, all, *plan);
+  auto contract = make_contract(*BorrowedBatch::make(request, all));
   if (!contract) return contract.error().message;
   keys.insert(contract->key);
   arrays.request = request;
@@ -103,7 +104,7 @@ TEST_P(RouteContract, AUnionAboveItsCeilingNamesTheTileRow) {
   // And a contract refuses picks that no router judged.
   auto plan = make_plan(request, arrays.facts);
   ASSERT_TRUE(plan);
-  auto contract = make_contract(request, arrays.facts, *plan);
+  auto contract = make_contract(*BorrowedBatch::make(request, arrays.facts));
   ASSERT_FALSE(contract);
   EXPECT_EQ(contract.error().kind, ErrorKind::limit);
   EXPECT_EQ(contract.error().message.find("[contract] " + rule), 0U)

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/float16.h"
+#include "plan/make_plan.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 #include "tests/route_oracle.h"

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "plan/make_plan.h"
 #include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tessera/route.h"

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "plan/make_plan.h"
 #include "tessera/tessera.h"
 
 namespace tessera {
@@ -53,8 +54,11 @@ TEST(Threads, PlanTheirOwnBatches) {
     const std::vector<int32_t> ids = packed_ids(t);
     Facts facts;
     facts.doc_ids = ids;
+    auto batch = BorrowedBatch::make(request, facts);
+    ASSERT_TRUE(batch.ok());
     for (int again = 0; again < 5; ++again)
-      ASSERT_TRUE(make_plan(request, facts, together[t]).ok());
+      ASSERT_TRUE(batch->remake(facts).ok());
+    together[static_cast<size_t>(t)] = batch->plan();
   });
   for (int t = 0; t < kThreads; ++t) EXPECT_EQ(together[t], alone[t]) << t;
 }

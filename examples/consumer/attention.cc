@@ -28,9 +28,9 @@ int main() {
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = i < 700 ? 0 : 1;
   tessera::Facts facts;
   facts.doc_ids = ids;
-  auto plan = tessera::make_plan(request, facts);
-  if (!plan) return fail(plan.error());
-  auto work = tessera::cpu_prepare(request, facts, *plan);
+  auto batch = tessera::BorrowedBatch::make(request, facts);
+  if (!batch) return fail(batch.error());
+  auto work = tessera::cpu_prepare(*batch);
   if (!work) return fail(work.error());
 
   const size_t wide = kHeads * kTokens * kDim,

@@ -18,14 +18,14 @@ int main() {
   request.q_len = request.kv_len = 4096;
   tessera::Facts facts;
   facts.doc_ids = *ids;
-  auto plan = tessera::make_plan(request, facts);
-  if (!plan) return std::puts(plan.error().message.c_str()), 1;
+  auto batch = tessera::BorrowedBatch::make(request, facts);
+  if (!batch) return std::puts(batch.error().message.c_str()), 1;
 
+  const tessera::Worklist& tiles = batch->plan().forward;
   int full = 0;
-  for (tessera::Entry e : plan->forward.entries)
+  for (tessera::Entry e : tiles.entries)
     full += e.tile_class() == tessera::TileClass::full;
-  std::printf(
-      "%zu of %lld tiles are active, %d of them full\n",
-      plan->forward.entries.size(),
-      static_cast<long long>(plan->forward.rows * plan->forward.columns), full);
+  std::printf("%zu of %lld tiles are active, %d of them full\n",
+              tiles.entries.size(),
+              static_cast<long long>(tiles.rows * tiles.columns), full);
 }

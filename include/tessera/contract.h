@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/attention.h"
+#include "tessera/batch.h"
 #include "tessera/facts.h"
 #include "tessera/plan.h"
 
@@ -28,8 +29,7 @@ struct PlanContract {
 // The least 2^k or 1.5 * 2^k that is not below n; 0 for 0.
 int64_t bucket(int64_t n);
 
-Result<PlanContract> make_contract(const Request& request, const Facts& facts,
-                                   const Plan& plan);
+Result<PlanContract> make_contract(const Batch& batch);
 
 // The contract of every batch under the request's ceilings; an open ceiling is
 // the worst case of the lengths. Of `present` only which facts there are is

@@ -1,7 +1,7 @@
 // tessera/cpu.h: the cpu lane: block-sparse flash attention, forward and
 // backward, on the cores of this machine.
 //
-//   auto work = cpu_prepare(request, facts, plan);      // once a batch
+//   auto work = cpu_prepare(batch);                     // once a batch
 //   auto ran = cpu_forward(*work, shape, tensors, {});  // once a layer
 //
 // Results are the same bits for any number of threads and in every run on one
@@ -16,18 +16,12 @@
 #include <vector>
 
 #include "tessera/attention.h"
-#include "tessera/facts.h"
+#include "tessera/batch.h"
+#include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
 namespace tessera {
-
-// In ascending order of preference.
-enum class Isa : uint8_t { portable, avx2, avx512, avx512bf16 };
-
-std::string_view to_string(Isa isa);  // "avx512bf16"
-Result<Isa> parse_isa(std::string_view text);
-std::vector<Isa> machine_isas();  // what this machine can run
 
 struct CpuOptions {
   // Threads to use; 0 is every core this process may use.
@@ -66,10 +60,8 @@ class CpuWork {
   std::unique_ptr<State> state_;
 };
 
-// The plan must be that of the request and facts. Nothing is kept of the three
-// arguments: they may go once it returns.
-Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
-                            const Plan& plan, const CpuOptions& options = {});
+// Keeps the batch; of facts that are borrowed it reads nothing once it returns.
+Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options = {});
 
 Result<CpuRun> cpu_forward(const CpuWork& work, const AttentionShape& shape,
                            const ForwardTensors& tensors,

@@ -18,6 +18,7 @@
 #include "tessera/attention.h"
 #include "tessera/cpu.h"
 #include "tessera/facts.h"
+#include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 #include "tessera/xla.h"
@@ -98,28 +99,6 @@ struct PlanFacts {
   }
 };
 PlanFacts plan_facts(const Plan& plan);
-
-struct MachinePlugin {
-  std::string name;      // as --plugin takes it
-  std::string platform;  // "cpu", "tpu", "cuda"
-  int64_t devices = 0;   // that run programs; 0: it compiles only
-};
-struct Machine {
-  std::string cpu;            // its model
-  int threads = 1;            // that this process may use
-  std::vector<Isa> isas;      // in ascending order
-  bool loads_plugins = true;  // the build can
-  // Whether plugins were looked for: which takes asking Python.
-  bool asked_plugins = true;
-  std::vector<MachinePlugin> plugins;
-
-  bool only_cpu() const;    // no plugin has a device that is none
-  std::string key() const;  // names it in gate tables
-};
-
-// Looks at this machine. `plugins` false: those of the CPU are not looked for,
-// and others only where a device file says that there is a device.
-Machine this_machine(bool plugins);
 
 // What `tessera gate` measured: a kernel of ours against plain XLA.
 enum class GateVerdict : uint8_t { promote, experimental, drop, unmeasured };

@@ -1,6 +1,6 @@
 // tessera/facts.h: what changes with each batch. Facts are views: they own
-// nothing, and whoever fills them keeps the arrays alive. An absent fact and a
-// fact full of zeros are different things.
+// nothing, and whoever fills them keeps the arrays alive; OwnedFacts keep their
+// own. An absent fact and a fact full of zeros are different things.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,27 @@ struct Facts {
   std::optional<Ints> q_offsets;       // [batch]; absent: kv_len - q_len
   std::optional<Picks> picks;
 };
+
+// Facts that own their arrays.
+struct OwnedFacts {
+  std::optional<std::vector<int32_t>> doc_ids;
+  std::optional<std::vector<int32_t>> q_doc_ids;
+  std::optional<std::vector<int32_t>> valid_token_counts;
+  std::optional<std::vector<int32_t>> valid_slot_counts;
+  int64_t base_block_tokens = 0;
+  std::optional<std::vector<int32_t>> prefix_lengths;
+  std::optional<std::vector<int32_t>> q_offsets;
+  std::optional<std::vector<int32_t>> picks;
+  int64_t picks_heads = 1;
+  int64_t picks_k = 0;
+  RouteMeaning picks_meaning = RouteMeaning::exact;
+  int64_t picks_query_tile = 0;
+
+  Facts view() const;
+  bool operator==(const OwnedFacts&) const = default;
+};
+
+OwnedFacts own_facts(const Facts& facts);
 
 // Packed boundaries [0, a, b, ...] become ids 0, 1, ...; keys past the last
 // boundary are padding (-1).

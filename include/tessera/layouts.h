@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/batch.h"
 #include "tessera/plan.h"
 
 namespace tessera {
@@ -125,9 +126,6 @@ struct Bitmaps {
   std::vector<uint64_t> words;    // [distinct, words_per_tile]
   std::vector<int32_t> of_entry;  // per forward entry; -1 where full
 };
-// `plan` must be the plan of this request and these facts; that the legal pairs
-// add up to the plan's is checked.
-Result<Bitmaps> make_bitmaps(const Request& request, const Facts& facts,
-                             const Plan& plan);
+Result<Bitmaps> make_bitmaps(const Batch& batch);
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/attention.h"
+#include "tessera/batch.h"
 #include "tessera/contract.h"
 #include "tessera/facts.h"
 #include "tessera/layouts.h"
@@ -63,10 +64,9 @@ struct MosaicArrays {
   std::vector<int32_t> q_ids;   // [batch, q_len]; -2: sees nothing
   std::vector<int32_t> kv_ids;  // [batch, kv_len]; -1: seen by nothing
 };
-// `plan` must be the plan of this request and these facts. A batch that the
-// kernel has no room for is an error that names what is too small.
-Result<MosaicArrays> make_mosaic_arrays(const Request& request,
-                                        const Facts& facts, const Plan& plan,
+// A batch that the kernel has no room for is an error that names what is too
+// small.
+Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
                                         const MosaicKernel& kernel);
 
 }  // namespace tessera

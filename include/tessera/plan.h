@@ -1,4 +1,5 @@
-// tessera/plan.h: from a request and its facts to exact worklists.
+// tessera/plan.h: what is asked for, and the exact worklists that it plans to;
+// batch.h makes them.
 #pragma once
 
 #include <cstdint>
@@ -97,12 +98,6 @@ struct Plan {
   }
   bool operator==(const Plan&) const = default;
 };
-
-Result<Plan> make_plan(const Request& request, const Facts& facts);
-
-// The same into a plan whose memory is reused; unchanged sizes allocate
-// nothing. On an error `plan` is unspecified.
-Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan);
 
 // Exchanges rows and columns. transpose(transpose(w)) == w.
 Worklist transpose(const Worklist& w);

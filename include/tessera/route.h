@@ -1,8 +1,8 @@
 // tessera/route.h: the router of clustered sparse attention: which blocks of
 // keys each query may attend to.
 //
-//   auto routed = route(request, facts, {.q = q, .k = k}, settings);
-//   auto plan = make_plan(request, routed->facts(facts));
+//   auto batch = OwnedBatch::route(request, facts, {.q = q, .k = k}, settings);
+//   use(batch->plan(), batch->routing()->counts);
 //
 // The stages run in this order; docs/routing.md has their exact meanings:
 //   pool, window, (coarse,) score, top_n, legality, union, expand.
@@ -19,8 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/cpu.h"
 #include "tessera/facts.h"
+#include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 #include "tessera/tensor.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "tessera/plan.h"
+#include "tessera/batch.h"
 
 namespace tessera {
 
@@ -65,8 +65,7 @@ inline constexpr int64_t kMaxSplashBytes = int64_t{1} << 31;
 // never skip one and hold padding -1 equal to -1, are then not to be given.
 // Where Splash has no answer, ours is the one its arrays mean: a mask with no
 // partial tile in several q shards, and q shards with no live tile.
-Result<SplashMaskInfo> make_splash(const Request& request, const Facts& facts,
-                                   const Plan& plan, int64_t batch_row,
+Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
                                    const SplashOptions& options);
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "tessera/plan.h"
+#include "tessera/batch.h"
 
 namespace tessera {
 
@@ -31,9 +31,8 @@ struct Statistics {
   bool operator==(const Statistics&) const = default;
 };
 
-// `facts` are read only where the logical block differs from the tile, which
-// takes planning again, row by row, with that block.
-Result<Statistics> make_statistics(const Request& request, const Facts& facts,
-                                   const Plan& plan);
+// Where the logical block differs from the tile, it plans again, row by row,
+// with that block.
+Result<Statistics> make_statistics(const Batch& batch);
 
 }  // namespace tessera

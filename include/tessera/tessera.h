@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/attention.h"
+#include "tessera/batch.h"
 #include "tessera/bridge.h"
 #include "tessera/contract.h"
 #include "tessera/cpu.h"
@@ -10,6 +11,7 @@
 #include "tessera/flex.h"
 #include "tessera/layouts.h"
 #include "tessera/legal.h"
+#include "tessera/machine.h"
 #include "tessera/mask.h"
 #include "tessera/mosaic.h"
 #include "tessera/plan.h"

@@ -2,7 +2,7 @@
 // plugin compiles and runs, forward and backward (docs/xla.md).
 //
 //   auto lane = XlaLane::open({});                          // once
-//   auto ran = lane->forward(request, facts, plan, shape, tensors);
+//   auto ran = lane->forward(batch, shape, tensors);
 //
 // The worklist, ids, counts, offsets, picks and exact window bounds are inputs
 // of the program: one serves every batch of its kernel contract.
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tessera/attention.h"
+#include "tessera/batch.h"
 #include "tessera/contract.h"
 #include "tessera/facts.h"
 #include "tessera/plan.h"
@@ -75,12 +76,10 @@ class XlaLane {
 
   const XlaPlace& place() const;
 
-  // The plan must be that of the request and facts. Safe from any thread.
-  Result<XlaRun> forward(const Request& request, const Facts& facts,
-                         const Plan& plan, const AttentionShape& shape,
+  // Safe from any thread.
+  Result<XlaRun> forward(const Batch& batch, const AttentionShape& shape,
                          const ForwardTensors& tensors) const;
-  Result<XlaRun> backward(const Request& request, const Facts& facts,
-                          const Plan& plan, const AttentionShape& shape,
+  Result<XlaRun> backward(const Batch& batch, const AttentionShape& shape,
                           const BackwardTensors& tensors) const;
 
   // What a program is compiled for, beside request, shape and presence of

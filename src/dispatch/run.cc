@@ -7,7 +7,6 @@
 
 #include "base/fail.h"
 #include "base/tensor_rows.h"
-#include "base/timed.h"
 #include "dispatch/again.h"
 #include "dispatch/fallback.h"
 #include "dispatch/pick.h"
@@ -74,11 +73,9 @@ std::map<std::string, std::string> digests_of(const RunCall& call) {
 }
 
 Result<Receipt> start(const RunCall& call, const AttentionOptions& options,
-                      const Plan& plan) {
+                      const Batch& batch) {
   auto started =
-      tell_asked({.request = call.request,
-                  .facts = call.facts,
-                  .plan = plan,
+      tell_asked({.batch = batch,
                   .shape = call.shape,
                   .dtype = call.forward.q.dtype,
                   .sink_logits = call.forward.sink_logits.has_value(),
@@ -89,9 +86,7 @@ Result<Receipt> start(const RunCall& call, const AttentionOptions& options,
   started->lane.source = options.lane ? "caller" : "default";
   started->shape.layout = layout_of(call);
   if (options.input_digests) started->inputs.digests = digests_of(call);
-  auto routing = given_routing(call.request, call.facts, plan);
-  if (!routing) return routing.error();
-  started->routing = *routing;
+  started->routing = given_routing(batch.state());
   return started;
 }
 
@@ -236,10 +231,9 @@ Result<AttentionRun> AttentionRunner::run(const RunCall& call) {
   const AttentionOptions& options = state_->options;
   if (auto e = check_fallback(options.fallback); !e) return e.error();
   AttentionRun out;
-  double plan_ms = 0;
-  auto planned = timed(
-      plan_ms, [&] { return make_plan(call.request, call.facts, out.plan); });
-  if (!planned) return planned.error();
+  auto batch = BorrowedBatch::make(call.request, call.facts);
+  if (!batch) return batch.error();
+  out.plan = batch->plan();
   if (auto e = check_call(call); !e) return e.error();
   const RequestFeatures features = features_of_call(call, options);
   auto choice = pick_lane({options.lane, options.fallback, options.gate},
@@ -247,9 +241,9 @@ Result<AttentionRun> AttentionRunner::run(const RunCall& call) {
                           options.machine.has_value(), state_->machine);
   if (!choice) return choice.error();
   out.choice = std::move(*choice);
-  auto receipt = start(call, options, out.plan);
+  auto receipt = start(call, options, *batch);
   if (!receipt) return receipt.error();
-  receipt->plan_ms = plan_ms;
+  receipt->plan_ms = batch->plan_ms();
   receipt->lane.chosen = to_string(out.choice.lane);
   receipt->choice = tell(out.choice);
   receipt->machine = tell(*state_->machine);
@@ -258,8 +252,7 @@ Result<AttentionRun> AttentionRunner::run(const RunCall& call) {
   const auto start_lane = [&](const Runner& runner,
                               bool& forward_ran) -> Result<LaneRun> {
     if (auto e = runner.open(lane); !e) return e.error();
-    return runner.run({call.request, call.facts, out.plan, call.shape,
-                       call.forward, call.backward, lane},
+    return runner.run({*batch, call.shape, call.forward, call.backward, lane},
                       forward_ran);
   };
   auto ran = execute(out.choice.lane, options.fallback, features, start_lane);

@@ -21,9 +21,8 @@ Result<void> open_cpu(LaneOptions& options) {
 
 Result<LaneRun> run_cpu(const LaneCall& c, bool& forward_ran) {
   LaneRun out;
-  auto work = timed(out.prepare_ms, [&] {
-    return cpu_prepare(c.request, c.facts, c.plan, c.options.cpu);
-  });
+  auto work = timed(out.prepare_ms,
+                    [&] { return cpu_prepare(c.batch, c.options.cpu); });
   if (!work) return work.error();
   auto forward = timed(out.forward_ms, [&] {
     return cpu_forward(*work, c.shape, c.forward, c.options.cpu);
@@ -91,7 +90,8 @@ Result<LaneRun> run_reference(const LaneCall& c, bool& forward_ran) {
   AttentionInputs inputs{q, k, v, {}};
   if (t.sink_logits) inputs.sink_logits = sinks;
   auto forward = timed(out.forward_ms, [&] {
-    return reference_forward(c.request, c.facts, c.shape, inputs);
+    return reference_forward(c.batch.request(), c.batch.facts(), c.shape,
+                             inputs);
   });
   if (!forward) return forward.error();
   narrow(forward->out, t.out);
@@ -105,7 +105,8 @@ Result<LaneRun> run_reference(const LaneCall& c, bool& forward_ran) {
   const std::vector<double> dout = widen(b.dout);
   const std::vector<double> dlse(b.dlse.begin(), b.dlse.end());
   auto backward = timed(out.backward_ms, [&] {
-    return reference_backward(c.request, c.facts, c.shape, inputs, dout, dlse);
+    return reference_backward(c.batch.request(), c.batch.facts(), c.shape,
+                              inputs, dout, dlse);
   });
   if (!backward) return backward.error();
   narrow(backward->dq, b.dq);
@@ -144,9 +145,8 @@ Result<LaneRun> run_xla(const LaneCall& c, bool& forward_ran) {
   const XlaLane& lane = *c.options.opened;
   LaneRun out;
   double wall_ms = 0;
-  auto forward = timed(wall_ms, [&] {
-    return lane.forward(c.request, c.facts, c.plan, c.shape, c.forward);
-  });
+  auto forward =
+      timed(wall_ms, [&] { return lane.forward(c.batch, c.shape, c.forward); });
   if (!forward) return forward.error();
   forward_ran = true;
   add_program(*forward, "forward", wall_ms, out);
@@ -156,9 +156,8 @@ Result<LaneRun> run_xla(const LaneCall& c, bool& forward_ran) {
   out.pairs_run = forward->pairs_run;
   if (!c.backward) return out;
   wall_ms = 0;
-  auto backward = timed(wall_ms, [&] {
-    return lane.backward(c.request, c.facts, c.plan, c.shape, *c.backward);
-  });
+  auto backward = timed(
+      wall_ms, [&] { return lane.backward(c.batch, c.shape, *c.backward); });
   if (!backward) return backward.error();
   add_program(*backward, "backward", wall_ms, out);
   out.backward_ms = backward->run_ms;
@@ -185,8 +184,8 @@ Result<LaneRun> run_bridge(const LaneCall& c, bool& forward_ran) {
     return invalid("bridge", "a run must be forward alone, found backward");
   }
   const BridgeArtifact& artifact = *c.options.artifact;
-  auto arrays =
-      bridge::bind_call(artifact.spec, c.request, c.facts, c.shape, c.forward);
+  auto arrays = bridge::bind_call(artifact.spec, c.batch.request(),
+                                  c.batch.facts(), c.shape, c.forward);
   if (!arrays) return arrays.error();
   double wall_ms = 0;
   auto ran = timed(wall_ms, [&] {

@@ -37,9 +37,7 @@ struct LaneOptions {
 };
 
 struct LaneCall {
-  const Request& request;
-  const Facts& facts;
-  const Plan& plan;
+  const Batch& batch;
   const AttentionShape& shape;
   const ForwardTensors& forward;
   const BackwardTensors* backward = nullptr;  // null: forward alone

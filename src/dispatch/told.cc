@@ -75,7 +75,7 @@ Receipt::RequestWords tell(const Request& request) {
 }
 
 Result<Receipt> tell_asked(const AskedRun& asked) {
-  auto contract = make_contract(asked.request, asked.facts, asked.plan);
+  auto contract = make_contract(asked.batch);
   if (!contract) return contract.error();
   Receipt out;
   out.version = kVersion;
@@ -84,15 +84,15 @@ Result<Receipt> tell_asked(const AskedRun& asked) {
     out.lane.fallback_allowed.emplace_back(to_string(lane));
   }
   out.backward = asked.backward;
-  out.request = tell(asked.request);
-  out.request.facts_digest = facts_digest(asked.facts);
+  out.request = tell(asked.batch.request());
+  out.request.facts_digest = facts_digest(asked.batch.facts());
   out.shape.attention = asked.shape;
   out.shape.scale = asked.shape.scale_or_default();
   out.shape.dtype = dtype_word(asked.dtype);
   out.shape.sink_logits = asked.sink_logits;
   out.contract = contract->key;
-  out.plan_digest = plan_digest(asked.plan);
-  out.pairs_legal = legal_pairs(asked.plan, asked.shape.heads);
+  out.plan_digest = plan_digest(asked.batch.plan());
+  out.pairs_legal = legal_pairs(asked.batch.plan(), asked.shape.heads);
   return out;
 }
 

@@ -23,9 +23,7 @@ Receipt::RequestWords tell(const Request& request);
 
 // What was asked for, and planned.
 struct AskedRun {
-  const Request& request;
-  const Facts& facts;
-  const Plan& plan;
+  const Batch& batch;
   const AttentionShape& shape;
   Dtype dtype;
   bool sink_logits = false;

@@ -195,10 +195,10 @@ Names names_of(const Request& request) {
   return all;
 }
 
-Result<Bound> bind(const Request& request, const Facts& facts) {
+Result<void> bind(const Request& request, const Facts& facts, Bound& bound) {
   const Request& r = request;
   const Facts& f = facts;
-  if (auto e = check_request(r); !e) return e.error();
+  if (auto e = check_request(r); !e) return e;
 
   const Names names = names_of(r);
   for (const Mask& mask : r.masks) {
@@ -228,7 +228,7 @@ Result<Bound> bind(const Request& request, const Facts& facts) {
            check_rows("q_offset", f.q_offsets, r.batch, -kMaxTokens,
                       kMaxTokens),
        }) {
-    if (!e) return e.error();
+    if (!e) return e;
   }
   if (names.segments && f.q_doc_ids) {
     return invalid("facts",
@@ -239,27 +239,33 @@ Result<Bound> bind(const Request& request, const Facts& facts) {
     if (auto e = check_range("facts", "base_block_tokens", f.base_block_tokens,
                              1, kMaxTokens);
         !e) {
-      return e.error();
+      return e;
     }
     const int64_t slots = ceil_div(r.kv_len, f.base_block_tokens);
     if (auto e = check_rows("valid_slot_counts", f.valid_slot_counts, r.batch,
                             0, slots);
         !e) {
-      return e.error();
+      return e;
     }
   }
   if (auto e = check_rows("prefix_lengths", f.prefix_lengths, r.batch, 0,
                           std::numeric_limits<int32_t>::max());
       !e) {
-    return e.error();
+    return e;
   }
 
-  Bound bound;
   bound.batch = r.batch;
   bound.q_len = r.q_len;
   bound.kv_len = r.kv_len;
   bound.tile = r.tile;
-  if (auto e = check_picks(r, f, names, bound); !e) return e.error();
+  bound.masks.clear();
+  bound.rows.clear();
+  bound.picks = nullptr;
+  bound.pick_heads = 1;
+  bound.picks_k = 0;
+  bound.meaning.reset();
+  bound.warnings.clear();
+  if (auto e = check_picks(r, f, names, bound); !e) return e;
 
   const auto groups = static_cast<int64_t>(r.masks.size());
   bound.heads = std::max(groups, bound.pick_heads);
@@ -299,7 +305,7 @@ Result<Bound> bind(const Request& request, const Facts& facts) {
       row.ids = f.doc_ids->data() + b * r.kv_len;
       if (f.q_doc_ids) row.q_ids = f.q_doc_ids->data() + b * r.q_len;
       if (!row.q_ids) {
-        if (auto e = check_ids(r, row, b); !e) return e.error();
+        if (auto e = check_ids(r, row, b); !e) return e;
       }
     }
     if (!has_live_query(row, all_name_ids)) {
@@ -310,6 +316,12 @@ Result<Bound> bind(const Request& request, const Facts& facts) {
     }
     bound.rows.push_back(row);
   }
+  return {};
+}
+
+Result<Bound> bind(const Request& request, const Facts& facts) {
+  Bound bound;
+  if (auto e = bind(request, facts, bound); !e) return e.error();
   return bound;
 }
 

@@ -47,4 +47,7 @@ Result<void> check_request(const Request& request);
 
 Result<Bound> bind(const Request& request, const Facts& facts);
 
+// The same into one whose memory is reused; on an error it is unspecified.
+Result<void> bind(const Request& request, const Facts& facts, Bound& bound);
+
 }  // namespace tessera

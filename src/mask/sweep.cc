@@ -20,4 +20,16 @@ Result<Sweep> start_sweep(const Request& request, const Facts& facts) {
   return sweep;
 }
 
+Sweep with_tile(const Sweep& sweep, Tile tile) {
+  Sweep out = sweep;
+  out.bound.tile = tile;
+  return out;
+}
+
+Result<void> bind_again(const Request& request, const Facts& facts,
+                        Sweep& sweep) {
+  const TraceSpan span("plan", "bind");
+  return bind(request, facts, sweep.bound);
+}
+
 }  // namespace tessera

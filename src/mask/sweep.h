@@ -12,7 +12,6 @@
 
 namespace tessera {
 
-// The tile is the request's until it is set to another, of any size.
 struct Sweep {
   Bound bound;
   std::vector<Program> programs;  // per mask of the request
@@ -44,7 +43,15 @@ struct Sweep {
   }
 };
 
+// The same with another tile, of any size.
+Sweep with_tile(const Sweep& sweep, Tile tile);
+
 // Both must outlive the sweep, which points into them.
 Result<Sweep> start_sweep(const Request& request, const Facts& facts);
+
+// Other facts of the same request into a sweep that start_sweep made of it. On
+// an error the sweep is unspecified.
+Result<void> bind_again(const Request& request, const Facts& facts,
+                        Sweep& sweep);
 
 }  // namespace tessera

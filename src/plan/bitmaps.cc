@@ -7,7 +7,6 @@
 #include "plan/bitmaps.h"
 
 #include <algorithm>
-#include <bit>
 #include <unordered_map>
 
 #define XXH_INLINE_ALL
@@ -15,8 +14,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "mask/sweep.h"
-#include "plan/well_formed.h"
+#include "plan/batch_state.h"
 
 namespace tessera {
 namespace {
@@ -112,7 +110,6 @@ class Filler {
   Result<void> fill(Classifier& pairs, int64_t b, int64_t h) {
     const Tile tile = plan_.tile;
     const int64_t list = plan_.list(b, h);
-    int64_t legal = 0;
     for (int64_t r = 0; r < plan_.forward.rows; ++r) {
       const int64_t q_begin = r * tile.q;
       const int64_t q_end = std::min(q_begin + tile.q, plan_.q_len);
@@ -120,22 +117,13 @@ class Filler {
       for (const Entry e : plan_.forward.row(list, r)) {
         const int64_t k_begin = e.column() * tile.kv;
         const int64_t k_end = std::min(k_begin + tile.kv, plan_.kv_len);
-        const int64_t area = (q_end - q_begin) * (k_end - k_begin);
         if (e.tile_class() == TileClass::full) {
-          legal += area;
           out_.of_entry.push_back(-1);
           continue;
         }
         if (!read) keys_.read(pairs, q_begin, q_end);
         read = true;
         keys_.fill(k_begin, k_end, tile.kv, words_);
-        int64_t ones = 0;
-        for (uint64_t word : words_) ones += std::popcount(word);
-        if (ones == 0 || ones == area) {
-          return other_plan(b, h, fmt::format("tile ({}, {})", r, e.column()),
-                            ones, area);
-        }
-        legal += ones;
         const int32_t number = distinct_.number_of(words_);
         if (number < 0) {
           return over_limit(where_,
@@ -146,20 +134,10 @@ class Filler {
         out_.of_entry.push_back(number);
       }
     }
-    const int64_t due = plan_.legal_pairs[static_cast<size_t>(list)];
-    if (legal != due) return other_plan(b, h, "the list", legal, due);
     return {};
   }
 
  private:
-  Error other_plan(int64_t batch_row, int64_t head, std::string_view what,
-                   int64_t found, int64_t due) const {
-    return invalid(where_,
-                   "plan must be the plan of the request and facts, found {} "
-                   "legal pairs for {} in {} of batch row {}, head {}",
-                   found, due, what, batch_row, head);
-  }
-
   const Plan& plan_;
   const BitmapBudget& budget_;
   std::string_view where_;
@@ -173,16 +151,11 @@ int64_t words_of(const Tile& tile) { return ceil_div(tile.q * tile.kv, 64); }
 
 }  // namespace
 
-Result<Bitmaps> make_bitmaps_of(const Request& request, const Facts& facts,
-                                const Plan& plan, int64_t begin, int64_t end,
-                                const BitmapBudget& budget,
+Result<Bitmaps> make_bitmaps_of(const Batch::State& batch, int64_t begin,
+                                int64_t end, const BitmapBudget& budget,
                                 std::string_view where) {
-  auto sweep = start_sweep(request, facts);
-  if (!sweep) return sweep.error();
-  if (auto r = check_heads(plan, sweep->bound.heads, where); !r) {
-    return r.error();
-  }
-  sweep->bound.tile = {1, 1};
+  const Plan& plan = batch.plan;
+  const Sweep pairs_of = with_tile(batch.sweep, {1, 1});
   const Worklist& w = plan.forward;
   Bitmaps out;
   out.words_per_tile = words_of(plan.tile);
@@ -191,19 +164,20 @@ Result<Bitmaps> make_bitmaps_of(const Request& request, const Facts& facts,
   };
   out.of_entry.reserve(first_entry(end) - first_entry(begin));
   Filler filler(plan, budget, where, out);
-  auto walked = sweep->each_list(begin, end,
-                                 [&](Classifier& pairs, int64_t b, int64_t h) {
-                                   return filler.fill(pairs, b, h);
-                                 });
+  auto walked = pairs_of.each_list(
+      begin, end, [&](Classifier& pairs, int64_t b, int64_t h) {
+        return filler.fill(pairs, b, h);
+      });
   if (!walked) return walked.error();
   return out;
 }
 
-Result<Bitmaps> make_bitmaps(const Request& request, const Facts& facts,
-                             const Plan& plan) {
+Result<Bitmaps> make_bitmaps(const Batch& batch) {
   constexpr std::string_view kWhere = "bitmaps";
-  if (auto r = check_plan_of(request, plan, kWhere); !r) return r.error();
-  return make_bitmaps_of(request, facts, plan, 0, plan.batch,
+  auto read = read_batch(batch, kWhere);
+  if (!read) return read.error();
+  const Plan& plan = (*read)->plan;
+  return make_bitmaps_of(**read, 0, plan.batch,
                          {8 * words_of(plan.tile), kMaxLayoutBytes}, kWhere);
 }
 

@@ -14,11 +14,10 @@ struct BitmapBudget {
   int64_t max_bytes = kMaxLayoutBytes;
 };
 
-// make_bitmaps for batch rows [begin, end) of a plan that check_plan_of let
-// pass: `of_entry` begins with the first of their entries.
-Result<Bitmaps> make_bitmaps_of(const Request& request, const Facts& facts,
-                                const Plan& plan, int64_t begin, int64_t end,
-                                const BitmapBudget& budget,
+// make_bitmaps for batch rows [begin, end): `of_entry` begins with the first of
+// their entries.
+Result<Bitmaps> make_bitmaps_of(const Batch::State& batch, int64_t begin,
+                                int64_t end, const BitmapBudget& budget,
                                 std::string_view where);
 
 }  // namespace tessera

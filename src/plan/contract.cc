@@ -11,8 +11,8 @@
 #include "base/trace.h"
 #include "mask/bind.h"
 #include "mask/canonical.h"
+#include "plan/batch_state.h"
 #include "plan/pick_unions.h"
-#include "plan/well_formed.h"
 #include "route/unions.h"
 #include "tessera/layouts.h"
 
@@ -106,24 +106,13 @@ PickTerms terms_of(const Request& request, const Picks& picks) {
 }
 
 // The widest union of this batch. One above the ceiling is named.
-Result<PickTerms> pick_terms(const Request& request, const Facts& facts,
-                             const Plan& plan) {
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
-  if (auto r = check_heads(plan, bound->heads, "contract"); !r) {
-    return r.error();
-  }
-  if (plan.meaning != bound->meaning) {
-    return invalid("contract",
-                   "plan must be the plan of the request and facts, found the "
-                   "meaning {} for {}",
-                   plan.meaning ? to_string(*plan.meaning) : "none",
-                   to_string(*bound->meaning));
-  }
-  PickUnions unions = plan_unions(*bound, names_of(request).picks_block);
+Result<PickTerms> pick_terms(const Batch::State& batch) {
+  const Request& request = batch.request;
+  PickUnions unions =
+      plan_unions(batch.sweep.bound, names_of(request).picks_block);
   auto fits = set_capacity(request.ceilings.max_union, unions, "contract");
   if (!fits) return fits.error();
-  PickTerms out = terms_of(request, *facts.picks);
+  PickTerms out = terms_of(request, *batch.facts.picks);
   out.widest = std::max<int64_t>(unions.widest, 1);
   return out;
 }
@@ -137,21 +126,22 @@ int64_t bucket(int64_t n) {
   return up >= 4 && n <= up / 4 * 3 ? up / 4 * 3 : up;
 }
 
-Result<PlanContract> make_contract(const Request& request, const Facts& facts,
-                                   const Plan& plan) {
+Result<PlanContract> make_contract(const Batch& batch) {
   const TraceSpan span("plan", "contract");
-  if (auto r = check_plan_of(request, plan, "contract"); !r) return r.error();
+  auto read = read_batch(batch, "contract");
+  if (!read) return read.error();
+  const Plan& plan = (*read)->plan;
   Sizes sizes;
   sizes.heads = plan.heads;
   sizes.steps = std::max(step_count(plan.forward), step_count(plan.transposed));
   sizes.width = grid_width(plan.forward);
   sizes.width_transposed = grid_width(plan.transposed);
-  if (names_of(request).picks) {
-    auto picks = pick_terms(request, facts, plan);
+  if (plan.meaning) {
+    auto picks = pick_terms(**read);
     if (!picks) return picks.error();
     sizes.picks = *picks;
   }
-  return contract_of(request, facts, sizes);
+  return contract_of((*read)->request, (*read)->facts, sizes);
 }
 
 Result<PlanContract> make_ceiling_contract(const Request& request,

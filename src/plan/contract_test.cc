@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "plan/make_plan.h"
 #include "tessera/layouts.h"
 
 namespace tessera {
@@ -24,7 +25,7 @@ Request request_of(const char* mask, int64_t tokens, int64_t tile = 64) {
 PlanContract contract_of(const Request& r, const Facts& f = {}) {
   auto plan = make_plan(r, f);
   EXPECT_TRUE(plan.ok()) << plan.error().message;
-  auto c = make_contract(r, f, *plan);
+  auto c = make_contract(*BorrowedBatch::make(r, f));
   EXPECT_TRUE(c.ok()) << c.error().message;
   return *c;
 }
@@ -97,19 +98,19 @@ TEST(Contract, AboveACeilingIsAnErrorThatNamesIt) {
     r.ceilings = ceilings;
     auto plan = make_plan(r, {});
     ASSERT_TRUE(plan.ok());
-    auto c = make_contract(r, {}, *plan);
+    auto c = make_contract(*BorrowedBatch::make(r, {}));
     ASSERT_FALSE(c.ok());
     EXPECT_EQ(c.error().message, message);
     EXPECT_EQ(c.error().kind, ErrorKind::limit);
     r.ceilings = {ceilings.max_steps ? 528 : 0, ceilings.max_width ? 32 : 0};
-    EXPECT_TRUE(make_contract(r, {}, *plan).ok());
+    EXPECT_TRUE(make_contract(*BorrowedBatch::make(r, {})).ok());
   }
   // The first key is a sink: few tiles a row, but its column is seen by all.
   Request r = request_of("window(0, 0) | sink(1)", 2048);
   r.ceilings = {0, 2};
   auto plan = make_plan(r, {});
   ASSERT_TRUE(plan.ok());
-  auto c = make_contract(r, {}, *plan);
+  auto c = make_contract(*BorrowedBatch::make(r, {}));
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.error().message,
             "[contract] transposed grid width must be at most max_width 2, "
@@ -181,7 +182,7 @@ TEST(Contract, UnionsHaveACeiling) {
   auto picks = picks_of(256, 4);
   picks[130] = 4;  // of the third tile row
   f.picks->blocks = picks;
-  auto c = make_contract(r, f, *make_plan(r, f));
+  auto c = make_contract(*BorrowedBatch::make(r, f));
   ASSERT_FALSE(c.ok());
   EXPECT_EQ(c.error().kind, ErrorKind::limit);
   EXPECT_EQ(c.error().message,
@@ -200,12 +201,6 @@ TEST(Contract, UnionsHaveACeiling) {
   plain.ceilings.max_union = -1;
   EXPECT_EQ(make_plan(plain, {}).error().message,
             "[request] max_union must be from 0 to 1099511627776, found -1");
-  // A plan of another meaning is another plan.
-  auto plan = *make_plan(r, f);
-  plan.meaning = RouteMeaning::tile_union;
-  EXPECT_EQ(make_contract(r, f, plan).error().message,
-            "[contract] plan must be the plan of the request and facts, found "
-            "the meaning union for exact");
 }
 
 TEST(Contract, RuntimeFactsStayOutOfTheKey) {

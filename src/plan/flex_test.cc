@@ -10,6 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "plan/make_plan.h"
 #include "tessera/plan_file.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"

@@ -1,6 +1,7 @@
 // plan/layouts_page_test.cc: the example of docs/layouts.md, number by number.
 #include <gtest/gtest.h>
 
+#include "plan/make_plan.h"
 #include "tessera/layouts.h"
 #include "tessera/statistics.h"
 
@@ -70,13 +71,13 @@ TEST_F(LayoutsPage, RegroupedRows) {
 }
 
 TEST_F(LayoutsPage, Bitmaps) {
-  const Bitmaps b = *make_bitmaps(request_, facts_, plan_);
+  const Bitmaps b = *make_bitmaps(*BorrowedBatch::make(request_, facts_));
   EXPECT_EQ(b.of_entry, (std::vector<int32_t>{0, 0, -1, 1}));
   EXPECT_EQ(b.words, (std::vector<uint64_t>{0xff7f3f1f0f070301, 0x0f070301}));
 }
 
 TEST_F(LayoutsPage, Statistics) {
-  const Statistics s = *make_statistics(request_, facts_, plan_);
+  const Statistics s = *make_statistics(*BorrowedBatch::make(request_, facts_));
   EXPECT_EQ(s.pairs_needed, 114);
   EXPECT_EQ(s.pairs_paid, 176);
   EXPECT_EQ(s.pairs_total, 784);

@@ -1,5 +1,5 @@
 // plan/owned_facts.cc: facts that outlive whoever filled them.
-#include "tessera/plan_file.h"
+#include "tessera/facts.h"
 
 namespace tessera {
 namespace {

@@ -1,11 +1,9 @@
 // plan/plan.cc: classified tile rows become worklists.
-#include "tessera/plan.h"
-
 #include <algorithm>
 
 #include "base/fail.h"
 #include "base/trace.h"
-#include "mask/sweep.h"
+#include "plan/make_plan.h"
 #include "plan/transpose.h"
 
 namespace tessera {
@@ -54,22 +52,20 @@ Result<void> fill_forward(const Sweep& sweep, Plan& plan) {
 
 }  // namespace
 
-Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
+Result<void> plan_sweep(const Sweep& sweep, Plan& plan) {
   const TraceSpan span("plan", "make_plan");
-  auto sweep = start_sweep(request, facts);
-  if (!sweep) return sweep.error();
-  Bound& bound = sweep->bound;
+  const Bound& bound = sweep.bound;
   plan.batch = bound.batch;
   plan.heads = bound.heads;
   plan.q_len = bound.q_len;
   plan.kv_len = bound.kv_len;
   plan.tile = bound.tile;
   plan.meaning = bound.meaning;
-  plan.warnings = std::move(bound.warnings);
+  plan.warnings = bound.warnings;
   Worklist& w = plan.forward;
-  w.lists = sweep->lists();
-  w.rows = sweep->rows();
-  w.columns = sweep->columns();
+  w.lists = sweep.lists();
+  w.rows = sweep.rows();
+  w.columns = sweep.columns();
   // Row starts are 32 bits, and each list has some even without tiles.
   int64_t starts = 0;
   if (__builtin_mul_overflow(w.lists, std::max(w.rows, w.columns), &starts) ||
@@ -85,15 +81,17 @@ Result<void> make_plan(const Request& request, const Facts& facts, Plan& plan) {
   w.entries.clear();
   plan.legal_pairs.assign(static_cast<size_t>(w.lists), 0);
 
-  if (auto e = fill_forward(*sweep, plan); !e) return e;
+  if (auto e = fill_forward(sweep, plan); !e) return e;
   const TraceSpan transposing("plan", "transpose");
   transpose(plan.forward, plan.transposed);
   return {};
 }
 
 Result<Plan> make_plan(const Request& request, const Facts& facts) {
+  auto sweep = start_sweep(request, facts);
+  if (!sweep) return sweep.error();
   Plan plan;
-  if (auto r = make_plan(request, facts, plan); !r) return r.error();
+  if (auto e = plan_sweep(*sweep, plan); !e) return e.error();
   return plan;
 }
 

@@ -25,7 +25,7 @@
 #include "base/files.h"
 #include "base/integers.h"
 #include "base/text.h"
-#include "mask/bind.h"
+#include "plan/batch_state.h"
 #include "plan/pick_unions.h"
 #include "plan/plan_header.h"
 #include "plan/transpose.h"
@@ -422,31 +422,13 @@ size_t padded(size_t n) { return (n + 7) / 8 * 8; }
 
 }  // namespace
 
-Result<std::string> encode_plan(const Request& request, const Facts& facts,
-                                const Plan& plan) {
+Result<std::string> encode_plan(const Batch& batch) {
+  auto read = read_batch(batch, kWhere);
+  if (!read) return read.error();
+  const Request& request = (*read)->request;
+  const Facts& facts = (*read)->facts;
+  const Plan& plan = (*read)->plan;
   const Worklist& w = plan.forward;
-  // Well formed first: what follows reads the lists through their row starts.
-  if (auto r = check_worklist(w, kWhere); !r) return r.error();
-  auto verified = verify_forward(request, facts, w, kWhere);
-  if (!verified) return verified.error();
-  Plan due;
-  due.batch = request.batch;
-  due.heads = verified->heads;
-  due.q_len = request.q_len;
-  due.kv_len = request.kv_len;
-  due.tile = request.tile;
-  due.legal_pairs = std::move(verified->legal_pairs);
-  due.meaning = verified->meaning;
-  due.warnings = std::move(verified->warnings);
-  if (plan.batch != due.batch || plan.heads != due.heads ||
-      plan.q_len != due.q_len || plan.kv_len != due.kv_len ||
-      !(plan.tile == due.tile) || plan.legal_pairs != due.legal_pairs ||
-      plan.warnings != due.warnings || plan.meaning != due.meaning ||
-      transpose(w) != plan.transposed) {
-    return invalid(kWhere,
-                   "a plan must be what its request and facts make, found "
-                   "other sizes, pairs, meaning, warnings or transposed lists");
-  }
 
   PlanHeader header;
   header.request = request;
@@ -486,9 +468,7 @@ Result<std::string> encode_plan(const Request& request, const Facts& facts,
     add(name, bytes_of(std::span<const uint32_t>(from)));
   };
   if (plan.meaning) {
-    auto bound = bind(request, facts);
-    if (!bound) return bound.error();
-    words = pick_words(*bound, names_of(request).picks_block, w);
+    words = pick_words((*read)->sweep.bound, names_of(request).picks_block, w);
     add_words("union_counts", words.counts);
     add_words("union_blocks", words.blocks);
     add_words("pick_bits", words.bits);
@@ -524,8 +504,8 @@ Result<std::string> encode_plan(const Request& request, const Facts& facts,
   return out;
 }
 
-Result<PlanFile> decode_plan(std::string_view bytes,
-                             const DecodeLimits& limits) {
+Result<OwnedBatch> decode_plan(std::string_view bytes,
+                               const DecodeLimits& limits) {
   auto envelope = open_envelope(bytes, limits);
   if (!envelope) return envelope.error();
   auto [text, data] = *envelope;
@@ -547,11 +527,8 @@ Result<PlanFile> decode_plan(std::string_view bytes,
   auto facts = read_facts(*header, *sections, limits);
   if (!facts) return facts.error();
 
-  PlanFile out;
-  out.request = std::move(header->request);
-  out.facts = std::move(*facts);
-  auto verified =
-      verify_forward(out.request, out.facts.view(), *forward, kWhere);
+  const Request& request = header->request;
+  auto verified = verify_forward(request, facts->view(), *forward, kWhere);
   if (!verified) {
     Error error = verified.error();
     // What binding the request and facts says does not know of a file.
@@ -562,31 +539,31 @@ Result<PlanFile> decode_plan(std::string_view bytes,
     }
     return error;
   }
-  auto slots = check_slots(out.request, out.facts.view(), *forward, *sections);
+  auto slots = check_slots(request, facts->view(), *forward, *sections);
   if (!slots) return slots.error();
-  Plan& plan = out.plan;
-  plan.batch = out.request.batch;
+  Plan plan;
+  plan.batch = request.batch;
   plan.heads = verified->heads;
-  plan.q_len = out.request.q_len;
-  plan.kv_len = out.request.kv_len;
-  plan.tile = out.request.tile;
+  plan.q_len = request.q_len;
+  plan.kv_len = request.kv_len;
+  plan.tile = request.tile;
   plan.forward = std::move(*forward);
   plan.transposed = transpose(plan.forward);
   plan.legal_pairs = std::move(verified->legal_pairs);
   plan.meaning = verified->meaning;
   plan.warnings = std::move(verified->warnings);
-  return out;
+  return BatchMaker::of_verified(std::move(header->request), std::move(*facts),
+                                 std::move(plan));
 }
 
-Result<void> save_plan(const std::string& path, const Request& request,
-                       const Facts& facts, const Plan& plan) {
-  auto bytes = encode_plan(request, facts, plan);
+Result<void> save_plan(const std::string& path, const Batch& batch) {
+  auto bytes = encode_plan(batch);
   if (!bytes) return bytes.error();
   return write_file(path, *bytes);
 }
 
-Result<PlanFile> load_plan(const std::string& path,
-                           const DecodeLimits& limits) {
+Result<OwnedBatch> load_plan(const std::string& path,
+                             const DecodeLimits& limits) {
   auto bytes = read_file(path, limits.max_bytes);
   if (!bytes) return bytes.error();
   return decode_plan(*bytes, limits);

@@ -9,8 +9,8 @@
 
 #include "base/fail.h"
 #include "mask/bind.h"
+#include "plan/batch_state.h"
 #include "plan/bitmaps.h"
-#include "plan/well_formed.h"
 
 namespace tessera {
 namespace {
@@ -146,11 +146,7 @@ Error too_large() {
 }
 
 // Every partial tile as number 0 of no blocks, for a kernel that reads none.
-Result<Bitmaps> mark_partial(const Request& request, const Facts& facts,
-                             const Plan& plan, int64_t batch_row) {
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
-  if (auto e = check_heads(plan, bound->heads, kWhere); !e) return e.error();
+Bitmaps mark_partial(const Plan& plan, int64_t batch_row) {
   const Worklist& w = plan.forward;
   Bitmaps marks;
   marks.words_per_tile = 1;
@@ -164,14 +160,13 @@ Result<Bitmaps> mark_partial(const Request& request, const Facts& facts,
   return marks;
 }
 
-Result<Blocks> find_blocks(const Request& request, const Facts& facts,
-                           const Plan& plan, int64_t batch_row,
+Result<Blocks> find_blocks(const Batch::State& batch, int64_t batch_row,
                            bool marks_only) {
+  const Plan& plan = batch.plan;
   const Worklist& w = plan.forward;
   const int64_t area = plan.tile.q * plan.tile.kv;
-  auto bitmaps = marks_only ? mark_partial(request, facts, plan, batch_row)
-                            : make_bitmaps_of(request, facts, plan, batch_row,
-                                              batch_row + 1,
+  auto bitmaps = marks_only ? Result<Bitmaps>(mark_partial(plan, batch_row))
+                            : make_bitmaps_of(batch, batch_row, batch_row + 1,
                                               {area, kMaxSplashBytes}, kWhere);
   if (!bitmaps) return bitmaps.error();
   return Blocks{std::move(*bitmaps),
@@ -393,10 +388,13 @@ int64_t SplashArray::at(int64_t i) const {
   return load(int32_t{});
 }
 
-Result<SplashMaskInfo> make_splash(const Request& request, const Facts& facts,
-                                   const Plan& plan, int64_t batch_row,
+Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
                                    const SplashOptions& options) {
-  if (auto e = check_plan_of(request, plan, kWhere); !e) return e.error();
+  auto read = read_batch(batch, kWhere);
+  if (!read) return read.error();
+  const Request& request = (*read)->request;
+  const Facts& facts = (*read)->facts;
+  const Plan& plan = (*read)->plan;
   const int64_t heads = options.heads == 0 ? plan.heads : options.heads;
   if (auto e = check_options(plan, batch_row, heads, options); !e) {
     return e.error();
@@ -404,8 +402,8 @@ Result<SplashMaskInfo> make_splash(const Request& request, const Facts& facts,
   if (options.computable) {
     if (auto e = check_computable(request, facts); !e) return e.error();
   }
-  auto found = find_blocks(request, facts, plan, batch_row,
-                           options.computable && plan.heads == 1);
+  auto found =
+      find_blocks(**read, batch_row, options.computable && plan.heads == 1);
   if (!found) return found.error();
   const Blocks& blocks = *found;
 

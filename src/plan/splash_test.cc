@@ -13,6 +13,7 @@
 #include <random>
 #include <sstream>
 
+#include "plan/make_plan.h"
 #include "tests/oracle.h"
 
 namespace tessera {
@@ -452,7 +453,7 @@ Result<SplashMaskInfo> run(const Problem& p, const SplashOptions& o,
   const Facts facts = p.facts();
   auto plan = make_plan(p.request, facts);
   if (!plan) return plan.error();
-  return make_splash(p.request, facts, *plan, batch_row, o);
+  return make_splash(*BorrowedBatch::make(p.request, facts), batch_row, o);
 }
 
 int64_t head_count(const Problem& p, const SplashOptions& o) {
@@ -517,7 +518,7 @@ TEST(Splash, GoldenFiles) {
     for (const Json& r : json["runs"]) {
       SCOPED_TRACE(r.dump());
       const SplashOptions o = read_options(r);
-      auto got = make_splash(p.request, facts, *plan, 0, o);
+      auto got = make_splash(*BorrowedBatch::make(p.request, facts), 0, o);
       const std::string error = r.value("error", "");
       if (error.find("divide") != std::string::npos) {
         ASSERT_FALSE(got.ok());
@@ -860,99 +861,6 @@ TEST(Splash, RefusesBadOptions) {
     ASSERT_FALSE(got.ok());
     EXPECT_EQ(got.error().message, row.message);
   }
-}
-
-TEST(Splash, RefusesPlanOfAnotherRequest) {
-  const Problem p = problem_of({"causal"}, 64, 64, {16, 16});
-  const Facts facts = p.facts();
-  const Plan good = *make_plan(p.request, facts);
-  struct Row {
-    std::function<void(Plan&)> change;
-    std::string message;
-  };
-  const Row table[] = {
-      {[](Plan& x) { x.q_len = 128; },
-       "[splash] plan must be the plan of the request (batch 1, 64 x 64 "
-       "tokens, tile 16x16), found batch 1, 128 x 64 tokens, tile 16x16"},
-      {[](Plan& x) { x.tile.kv = 32; },
-       "[splash] plan must be the plan of the request (batch 1, 64 x 64 "
-       "tokens, tile 16x16), found batch 1, 64 x 64 tokens, tile 16x32"},
-      {[](Plan& x) { x.batch = 2; },
-       "[splash] plan must be the plan of the request (batch 1, 64 x 64 "
-       "tokens, tile 16x16), found batch 2, 64 x 64 tokens, tile 16x16"},
-      {[](Plan& x) { x.heads = 0; },
-       "[splash] a plan's sizes must be those of a request, found batch "
-       "1, heads 0, q_len 64, kv_len 64, tile 16x16"},
-      {[](Plan& x) { x.heads = 2; },
-       "[splash] the forward list must be 2 of 4 rows and 4 columns, found "
-       "1 of 4 and 4"},
-      {[](Plan& x) { x.forward.rows = 1 << 30; },
-       "[splash] the forward list must be 1 of 4 rows and 4 columns, found "
-       "1 of 1073741824 and 4"},
-      {[](Plan& x) { x.transposed = {}; },
-       "[splash] the transposed list must be 1 of 4 rows and 4 columns, "
-       "found 0 of 0 and 0"},
-      {[](Plan& x) { x.legal_pairs.clear(); },
-       "[splash] legal pairs must be counted for 1 lists, found 0"},
-      {[](Plan& x) { x.legal_pairs[0] = 1; },
-       "[splash] plan must be the plan of the request and facts, found 2080 "
-       "legal pairs for 1 in the list of batch row 0, head 0"},
-      {[](Plan& x) { x.forward.row_start[2] = 0; },
-       "[splash] row starts must rise, found 1 to 0 for row 1"},
-      {[](Plan& x) { x.forward.row_start.pop_back(); },
-       "[splash] row starts must be 5, found 4"},
-      {[](Plan& x) { x.forward.row_start[2] = 1 << 30; },
-       "[splash] row starts must rise, found 1 to 1073741824 for row 1"},
-      {[](Plan& x) {
-         std::swap(x.forward.row_start[1], x.forward.row_start[2]);
-       },
-       "[splash] columns must ascend below 4, found 0 after 0 for row 0"},
-      {[](Plan& x) { x.forward.entries[0] = Entry::of(4, TileClass::full); },
-       "[splash] columns must ascend below 4, found 4 after -1 for row 0"},
-      {[](Plan& x) { x.forward.entries[0] = Entry::of(0, TileClass::empty); },
-       "[splash] classes in a list must be 1 or 2, found 0 for row 0"},
-      {[](Plan& x) { x.forward.entries[0].word |= 3; },
-       "[splash] classes in a list must be 1 or 2, found 3 for row 0"},
-      {[](Plan& x) { std::swap(x.forward.entries[1], x.forward.entries[2]); },
-       "[splash] columns must ascend below 4, found 0 after 1 for row 1"},
-      {[](Plan& x) { x.forward.entries.clear(); },
-       "[splash] row starts must go from 0 to 0 entries, found 0 to 10"},
-      {[](Plan& x) { x = Plan(); },
-       "[splash] plan must be the plan of the request (batch 1, 64 x 64 "
-       "tokens, tile 16x16), found batch 1, 0 x 0 tokens, tile 256x256"},
-  };
-  for (const Row& row : table) {
-    SCOPED_TRACE(row.message);
-    Plan plan = good;
-    row.change(plan);
-    auto got = make_splash(p.request, facts, plan, 0, {});
-    ASSERT_FALSE(got.ok());
-    EXPECT_EQ(got.error().message, row.message);
-  }
-}
-
-TEST(Splash, RefusesPlanOfOtherHeads) {
-  const Problem p = problem_of({"causal", "window(9, 0)"}, 64, 64, {16, 16});
-  const Facts facts = p.facts();
-  const Plan plan = *make_plan(p.request, facts);
-  Request other = p.request;
-  other.masks.resize(1);
-  SplashOptions o;
-  for (const bool computable : {false, true}) {
-    o.computable = computable;
-    auto got = make_splash(other, facts, plan, 0, o);
-    ASSERT_FALSE(got.ok());
-    EXPECT_EQ(got.error().message,
-              "[splash] plan must be the plan of the request and facts, found "
-              "2 heads for 1");
-  }
-  // The kernel reads no blocks here: the tiles are marked, not looked into.
-  const Plan one = *make_plan(other, facts);
-  auto got = make_splash(p.request, facts, one, 0, o);
-  ASSERT_FALSE(got.ok());
-  EXPECT_EQ(got.error().message,
-            "[splash] plan must be the plan of the request and facts, found 1 "
-            "heads for 2");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "mask/sweep.h"
-#include "plan/well_formed.h"
+#include "plan/batch_state.h"
 #include "tessera/layouts.h"
 
 namespace tessera {
@@ -31,16 +31,13 @@ Tile block_of(const Request& request) {
 
 // Plans with another block and keeps only the counts, never a list: logical
 // blocks may be far more than a list may hold.
-Result<Paid> plan_blocks(const Request& request, const Facts& facts,
-                         Tile block) {
-  auto sweep = start_sweep(request, facts);
-  if (!sweep) return sweep.error();
-  const Bound& bound = sweep->bound;
-  sweep->bound.tile = block;
-  const int64_t rows = sweep->rows();
+Result<Paid> plan_blocks(const Sweep& of_tiles, Tile block) {
+  const Sweep sweep = with_tile(of_tiles, block);
+  const Bound& bound = sweep.bound;
+  const int64_t rows = sweep.rows();
   Paid paid;
   auto walked =
-      sweep->each_list([&](Classifier& list, int64_t, int64_t) -> Result<void> {
+      sweep.each_list([&](Classifier& list, int64_t, int64_t) -> Result<void> {
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t queries = tokens(r, block.q, bound.q_len);
           for (const Span& s : list.tile_row(r)) {
@@ -80,11 +77,11 @@ void count_rows(const Plan& plan, Statistics& s) {
 
 }  // namespace
 
-Result<Statistics> make_statistics(const Request& request, const Facts& facts,
-                                   const Plan& plan) {
-  if (auto r = check_plan_of(request, plan, "statistics"); !r) {
-    return r.error();
-  }
+Result<Statistics> make_statistics(const Batch& batch) {
+  auto read = read_batch(batch, "statistics");
+  if (!read) return read.error();
+  const Request& request = (*read)->request;
+  const Plan& plan = (*read)->plan;
   const Tile block = block_of(request);
   for (int64_t n : {block.q, block.kv}) {
     if (n < kMinBlock || n > kMaxBlock) {
@@ -107,14 +104,7 @@ Result<Statistics> make_statistics(const Request& request, const Facts& facts,
                       "of {} x {} for the plan",
                       w.lists, plan.q_len, plan.kv_len);
   }
-  for (int64_t pairs : plan.legal_pairs) {
-    if (pairs < 0 || pairs > plan.q_len * plan.kv_len) {
-      return invalid("statistics",
-                     "legal pairs of a list must be between 0 and {}, found {}",
-                     plan.q_len * plan.kv_len, pairs);
-    }
-    s.pairs_needed += pairs;
-  }
+  for (int64_t pairs : plan.legal_pairs) s.pairs_needed += pairs;
   s.tiles_total = w.lists * w.rows * w.columns;
   s.grid_width = grid_width(w);
   s.grid_width_transposed = grid_width(plan.transposed);
@@ -129,7 +119,7 @@ Result<Statistics> make_statistics(const Request& request, const Facts& facts,
   s.logical_active = s.tiles_active;
   s.logical_paid = s.pairs_paid;
   if (block != plan.tile) {
-    auto paid = plan_blocks(request, facts, block);
+    auto paid = plan_blocks((*read)->sweep, block);
     if (!paid) return paid.error();
     s.logical_active = paid->blocks;
     s.logical_paid = paid->pairs;

@@ -107,28 +107,4 @@ Result<void> check_plan(const Plan& plan, std::string_view where) {
   return check_worklist(plan.transposed, where);
 }
 
-Result<void> check_plan_of(const Request& request, const Plan& plan,
-                           std::string_view where) {
-  if (request.batch != plan.batch || request.q_len != plan.q_len ||
-      request.kv_len != plan.kv_len || request.tile != plan.tile) {
-    return invalid(where,
-                   "plan must be the plan of the request (batch {}, {} x {} "
-                   "tokens, tile {}x{}), found batch {}, {} x {} tokens, tile "
-                   "{}x{}",
-                   request.batch, request.q_len, request.kv_len, request.tile.q,
-                   request.tile.kv, plan.batch, plan.q_len, plan.kv_len,
-                   plan.tile.q, plan.tile.kv);
-  }
-  return check_plan(plan, where);
-}
-
-Result<void> check_heads(const Plan& plan, int64_t heads,
-                         std::string_view where) {
-  if (plan.heads == heads) return {};
-  return invalid(where,
-                 "plan must be the plan of the request and facts, found {} "
-                 "heads for {}",
-                 plan.heads, heads);
-}
-
 }  // namespace tessera

@@ -16,12 +16,4 @@ Result<void> check_worklist(const Worklist& w, std::string_view where);
 // Both lists are well formed and have the plan's sizes.
 Result<void> check_plan(const Plan& plan, std::string_view where);
 
-// check_plan, and the plan's sizes are the request's.
-Result<void> check_plan_of(const Request& request, const Plan& plan,
-                           std::string_view where);
-
-// The facts were bound to `heads` plan heads: those of the plan.
-Result<void> check_heads(const Plan& plan, int64_t heads,
-                         std::string_view where);
-
 }  // namespace tessera

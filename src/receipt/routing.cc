@@ -3,26 +3,24 @@
 
 #include <algorithm>
 
+#include "plan/batch_state.h"
 #include "plan/pick_unions.h"
 #include "tessera/contract.h"
 
 namespace tessera {
 
-Result<std::optional<Receipt::Routing>> given_routing(const Request& request,
-                                                      const Facts& facts,
-                                                      const Plan& plan) {
-  if (!plan.meaning) return std::optional<Receipt::Routing>();
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
+std::optional<Receipt::Routing> given_routing(const Batch::State& batch) {
+  if (!batch.plan.meaning) return {};
+  const Request& request = batch.request;
   const int64_t block = names_of(request).picks_block;
-  const PickUnions unions = plan_unions(*bound, block);
-  const Picks& picks = *facts.picks;
+  const PickUnions unions = plan_unions(batch.sweep.bound, block);
+  const Picks& picks = *batch.facts.picks;
   const int64_t most = request.ceilings.max_union;
   Receipt::Routing out;
   out.given = true;
   out.settings.top = picks.k;
   out.settings.block = block;
-  out.settings.query_tile = plan.tile.q;
+  out.settings.query_tile = batch.plan.tile.q;
   out.settings.meaning = picks.meaning;
   out.heads = picks.heads;
   out.picks = std::count_if(unions.slots.begin(), unions.slots.end(),
@@ -32,7 +30,7 @@ Result<std::optional<Receipt::Routing>> given_routing(const Request& request,
   out.widest_union = unions.widest;
   out.union_capacity =
       most > 0 ? most : bucket(std::max<int64_t>(unions.widest, 1));
-  return std::optional<Receipt::Routing>(out);
+  return out;
 }
 
 }  // namespace tessera

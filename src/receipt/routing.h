@@ -3,14 +3,12 @@
 #pragma once
 
 #include "receipt/receipt.h"
-#include "tessera/facts.h"
+#include "tessera/batch.h"
 
 namespace tessera {
 
 // Nothing where no mask names picks. Their tile rows and unions are the
-// plan's. The plan must be that of the request and facts.
-Result<std::optional<Receipt::Routing>> given_routing(const Request& request,
-                                                      const Facts& facts,
-                                                      const Plan& plan);
+// plan's.
+std::optional<Receipt::Routing> given_routing(const Batch::State& batch);
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/files.h"
+#include "plan/make_plan.h"
 #include "schedule/predict.h"
 #include "tests/schedule_text.h"
 

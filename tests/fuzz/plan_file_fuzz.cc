@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "plan/make_plan.h"
 #include "tessera/plan_file.h"
 #include "tests/fuzz/must.h"
 
@@ -46,16 +47,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
   if (bytes.starts_with("s")) bytes = sealed(std::string_view(bytes).substr(1));
   const DecodeLimits limits{1 << 20, 1 << 16, 1 << 14, 1 << 16};
-  const Result<PlanFile> file = decode_plan(bytes, limits);
+  const Result<OwnedBatch> file = decode_plan(bytes, limits);
   if (!file) {
     must(file.error().message.starts_with("[plan file] "));
     return 0;
   }
-  const Facts facts = file->facts.view();
-  const Result<Plan> plan = make_plan(file->request, facts);
-  must(plan.ok() && *plan == file->plan);
-  const Result<std::string> again =
-      encode_plan(file->request, facts, file->plan);
+  const Facts facts = file->facts();
+  const Result<Plan> plan = make_plan(file->request(), facts);
+  must(plan.ok() && *plan == file->plan());
+  const Result<std::string> again = encode_plan(*file);
   must(again.ok() && *again == bytes);
   return 0;
 }

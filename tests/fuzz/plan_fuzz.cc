@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "plan/make_plan.h"
 #include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tests/fuzz/must.h"

@@ -50,52 +50,26 @@ class Environment {
   std::optional<std::string> was_;
 };
 
-std::string prepare_error(const Request& request, const Plan& plan,
-                          const CpuOptions& options = {}) {
-  const auto work = cpu_prepare(request, {}, plan, options);
+std::string prepare_error(const Batch& batch, const CpuOptions& options = {}) {
+  const auto work = cpu_prepare(batch, options);
   return work ? "ok" : work.error().message;
 }
 
-TEST(CpuBadInput, APlanOfAnotherRequest) {
-  AttentionArrays arrays(small());
-  const Request& request = arrays.request;
-  const Plan plan = *make_plan(request, {});
-  EXPECT_EQ(prepare_error(request, plan), "ok");
-  const std::vector<std::function<void(Request&)>> others = {
-      [](Request& r) { r.q_len = 21; },
-      [](Request& r) { r.kv_len = 29; },
-      [](Request& r) { r.batch = 2; },
-      [](Request& r) {
-        r.tile = {8, 8};
-      },
-      [](Request& r) {
-        r.tile = {16, 16};
-      },
-      [](Request& r) { r.masks.push_back(*parse_mask("full")); },
-  };
-  for (const auto& change : others) {
-    Request other = request;
-    change(other);
-    const std::string error = prepare_error(other, plan);
-    EXPECT_TRUE(error.starts_with("[cpu] ")) << error;
-    EXPECT_NE(error.find(", found "), std::string::npos) << error;
-  }
-  // A list that is not of its own sizes.
-  Plan broken = plan;
-  broken.forward.row_start.pop_back();
-  EXPECT_NE(prepare_error(request, broken), "ok");
-  broken = plan;
-  broken.transposed.entries.pop_back();
-  EXPECT_NE(prepare_error(request, broken), "ok");
-}
-
-TEST(CpuBadInput, FactsThatAreNotThere) {
-  AttentionArrays arrays(small());
-  const Plan plan = *make_plan(arrays.request, {});
-  Request other = arrays.request;
-  other.masks = {*parse_mask("documents")};
-  EXPECT_EQ(prepare_error(other, plan),
-            "[facts] documents needs doc_ids, found none for the mask");
+TEST(CpuBadInput, FactsThatChangedUnderTheirPlan) {
+  const AttentionArrays arrays(small());
+  Request request = arrays.request;
+  request.masks = {*parse_mask("causal & documents")};
+  std::vector<int32_t> ids(static_cast<size_t>(request.batch * request.kv_len),
+                           3);
+  Facts facts;
+  facts.doc_ids = ids;
+  const auto batch = BorrowedBatch::make(request, facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  EXPECT_EQ(prepare_error(*batch), "ok");
+  ids.back() = 4;
+  EXPECT_EQ(prepare_error(*batch),
+            "[cpu] facts must be as they were planned, found others (remake "
+            "the batch when its facts change)");
 }
 
 // Runs both directions with what `change` did to a good call.
@@ -109,8 +83,7 @@ void expect_refused(const char* rule,
                     const std::function<void(Call&)>& change) {
   SCOPED_TRACE(rule);
   AttentionArrays arrays(small());
-  const auto work =
-      cpu_prepare(arrays.request, {}, *make_plan(arrays.request, {}));
+  const auto work = cpu_prepare(*BorrowedBatch::make(arrays.request, {}));
   ASSERT_TRUE(work.ok());
   const std::vector<uint8_t> before = arrays.bits();
   Call call{arrays.c.shape, arrays.forward(true), arrays.backward(), {}};
@@ -137,7 +110,7 @@ TEST(CpuBadInput, NumbersOfThreads) {
     CpuOptions options;
     options.threads = threads;
     const std::string error =
-        prepare_error(arrays.request, *make_plan(arrays.request, {}), options);
+        prepare_error(*BorrowedBatch::make(arrays.request, {}), options);
     EXPECT_TRUE(error.starts_with("[cpu] threads must be 0 to 1024, found "))
         << error;
   }
@@ -220,8 +193,7 @@ TEST(CpuBadInput, IsasThatAreNotThere) {
 // What is forced runs, and goes before the environment.
 TEST(CpuBadInput, IsasThatAreThereRun) {
   AttentionArrays arrays(small());
-  const auto work =
-      cpu_prepare(arrays.request, {}, *make_plan(arrays.request, {}));
+  const auto work = cpu_prepare(*BorrowedBatch::make(arrays.request, {}));
   const auto ran = [&](const CpuOptions& options) {
     return cpu_forward(*work, arrays.c.shape, arrays.forward(true), options)
         ->isa;

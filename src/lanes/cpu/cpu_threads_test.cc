@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "plan/make_plan.h"
 #include "tessera/cpu.h"
 #include "tests/attention_case.h"
 
@@ -43,7 +44,8 @@ Bits run(AttentionArrays& arrays, Isa isa, int threads) {
   CpuOptions options;
   options.isa = isa;
   options.threads = threads;
-  const auto work = cpu_prepare(arrays.request, arrays.facts, *plan, options);
+  const auto work =
+      cpu_prepare(*BorrowedBatch::make(arrays.request, arrays.facts), options);
   EXPECT_TRUE(work.ok());
   arrays.clear_outputs();
   const auto& shape = arrays.c.shape;
@@ -90,7 +92,8 @@ TEST(CpuThreads, WorkIsShared) {
   const AttentionCase c = cases()[0];
   AttentionArrays first(c), second(c);
   const auto plan = make_plan(first.request, first.facts);
-  const auto work = cpu_prepare(first.request, first.facts, *plan);
+  const auto work =
+      cpu_prepare(*BorrowedBatch::make(first.request, first.facts));
   ASSERT_TRUE(work.ok());
   const auto call = [&](AttentionArrays& arrays) {
     CpuOptions options;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/decode/decode.h"
+#include "plan/make_plan.h"
 #include "tessera/legal.h"
 #include "tessera/reference.h"
 
@@ -179,7 +180,7 @@ struct Case {
   CpuRun run(Isa isa, int threads = 1) {
     auto plan = make_plan(request, facts);
     EXPECT_TRUE(plan.ok()) << plan.error().message;
-    auto work = cpu_prepare(request, facts, *plan);
+    auto work = cpu_prepare(*BorrowedBatch::make(request, facts));
     EXPECT_TRUE(work.ok()) << work.error().message;
     std::fill(out.bytes.begin(), out.bytes.end(), char{1});
     std::fill(lse.begin(), lse.end(), 7.0F);

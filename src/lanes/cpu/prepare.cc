@@ -16,7 +16,7 @@
 #include "lanes/cpu/tasks.h"
 #include "lanes/cpu/work.h"
 #include "mask/sweep.h"
-#include "plan/well_formed.h"
+#include "plan/batch_state.h"
 
 namespace tessera {
 namespace {
@@ -108,33 +108,23 @@ CpuWork::CpuWork(CpuWork&&) noexcept = default;
 CpuWork& CpuWork::operator=(CpuWork&&) noexcept = default;
 CpuWork::~CpuWork() = default;
 
-Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
-                            const Plan& plan, const CpuOptions& options) {
+Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options) {
   const TraceSpan span("cpu", "prepare");
-  if (auto e = check_plan_of(request, plan, "cpu"); !e) return e.error();
   if (auto e = check_options(options); !e) return e.error();
-  auto sweep = start_sweep(request, facts);
-  if (!sweep) return sweep.error();
-  if (auto e = check_heads(plan, sweep->bound.heads, "cpu"); !e) {
-    return e.error();
-  }
-  auto state = std::make_unique<CpuWork::State>();
-  state->sizes = {plan.batch, plan.q_len, plan.kv_len, plan.heads};
-  state->tile = plan.tile;
-  state->forward = plan.forward;
-  state->transposed = plan.transposed;
-
-  sweep->bound.tile = {1, 1};
-  const int64_t pieces_a_list = ceil_div(plan.q_len, kPiece);
-  const int64_t pieces = sweep->lists() * pieces_a_list;
+  auto read = read_batch(batch, "cpu");
+  if (!read) return read.error();
+  auto state = std::make_unique<CpuWork::State>(batch);
+  const Sweep sweep = with_tile((*read)->sweep, {1, 1});
+  const int64_t pieces_a_list = ceil_div(state->sizes.q_len, kPiece);
+  const int64_t pieces = sweep.lists() * pieces_a_list;
   Tasks tasks(options);
   std::vector<Piece> found(static_cast<size_t>(pieces));
   // A reader looks at all keys of a batch row once, so each gets a run of
   // pieces.
   const int64_t runs = std::min<int64_t>(pieces, tasks.threads());
   std::atomic<int64_t> total{0};
-  const auto read = [&](int64_t run, int) {
-    Reader reader(*sweep, pieces_a_list);
+  const auto read_run = [&](int64_t run, int) {
+    Reader reader(sweep, pieces_a_list);
     for (int64_t i = pieces * run / runs; i < pieces * (run + 1) / runs; ++i) {
       Piece& piece = found[static_cast<size_t>(i)];
       if (total.load(std::memory_order_relaxed) > kMaxKeySpans ||
@@ -145,15 +135,16 @@ Result<CpuWork> cpu_prepare(const Request& request, const Facts& facts,
       total += static_cast<int64_t>(piece.spans.size());
     }
   };
-  if (auto e = tasks.run("runs of queries", runs, read); !e) return e.error();
+  if (auto e = tasks.run("runs of queries", runs, read_run); !e)
+    return e.error();
   if (total > kMaxKeySpans) {
     return over_limit("cpu",
                       "the legal keys of all queries must be at most {} "
                       "intervals, found more for {} queries",
-                      kMaxKeySpans, sweep->lists() * plan.q_len);
+                      kMaxKeySpans, sweep.lists() * state->sizes.q_len);
   }
-  state->span_start.reserve(static_cast<size_t>(sweep->lists() * plan.q_len) +
-                            1);
+  state->span_start.reserve(
+      static_cast<size_t>(sweep.lists() * state->sizes.q_len) + 1);
   state->spans.reserve(static_cast<size_t>(total.load()));
   int64_t at = 0;
   state->span_start.push_back(0);

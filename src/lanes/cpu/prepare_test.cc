@@ -5,6 +5,7 @@
 #include <random>
 
 #include "lanes/cpu/work.h"
+#include "plan/make_plan.h"
 #include "tessera/legal.h"
 #include "tests/random_case.h"
 
@@ -24,7 +25,7 @@ void expect_legal_keys(const RandomCase& c) {
   ASSERT_TRUE(legality.ok()) << legality.error().message;
   CpuOptions options;
   options.threads = static_cast<int>(1 + c.seed % 3);
-  const auto work = cpu_prepare(*request, facts, *plan, options);
+  const auto work = cpu_prepare(*BorrowedBatch::make(*request, facts), options);
   ASSERT_TRUE(work.ok()) << work.error().message;
   for (int64_t list = 0; list < plan->batch * plan->heads; ++list) {
     for (int64_t q = 0; q < c.q_len; ++q) {

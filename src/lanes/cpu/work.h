@@ -18,9 +18,19 @@ struct KeySpan {
 };
 
 struct CpuWork::State {
+  explicit State(const Batch& of)
+      : batch(of),
+        sizes{plan().batch, plan().q_len, plan().kv_len, plan().heads},
+        tile(plan().tile),
+        forward(plan().forward),
+        transposed(plan().transposed) {}
+  const Plan& plan() const { return batch.plan(); }
+
+  Batch batch;
   PlanSizes sizes;
   Tile tile;
-  Worklist forward, transposed;
+  const Worklist& forward;
+  const Worklist& transposed;
   // The legal keys of query q of list l are spans [span_start[l * q_len + q],
   // span_start[l * q_len + q + 1]), ascending and not touching.
   std::vector<int64_t> span_start;

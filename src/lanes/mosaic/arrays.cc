@@ -5,9 +5,9 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "lanes/mosaic/rule.h"
-#include "mask/bind.h"
 #include "mask/canonical.h"
 #include "mask/runs.h"
+#include "plan/batch_state.h"
 #include "tessera/mosaic.h"
 
 namespace tessera {
@@ -127,30 +127,22 @@ class KeyIds {
 
 }  // namespace
 
-Result<MosaicArrays> make_mosaic_arrays(const Request& request,
-                                        const Facts& facts, const Plan& plan,
+Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
                                         const MosaicKernel& kernel) {
-  auto bound = bind(request, facts);
-  if (!bound) return bound.error();
-  if (bound->heads != 1 || plan.heads != 1) {
+  auto read = read_batch(batch, "mosaic");
+  if (!read) return read.error();
+  const Bound& bound = (*read)->sweep.bound;
+  if (bound.heads != 1) {
     return invalid("mosaic", "one mask must serve all heads, found {}",
-                   bound->heads);
+                   bound.heads);
   }
-  auto rule = mosaic::rule_of(*bound->masks.front());
+  auto rule = mosaic::rule_of(*bound.masks.front());
   if (!rule) return rule.error();
-  auto steps = pack_steps(plan, false, kernel.options.tiles_per_pass);
+  auto steps = pack_steps((*read)->plan, false, kernel.options.tiles_per_pass);
   if (!steps) return steps.error();
-  if (plan.batch != bound->batch || plan.q_len != bound->q_len ||
-      plan.kv_len != bound->kv_len || !(plan.tile == bound->tile)) {
-    return invalid("mosaic",
-                   "a plan must be the request's, found {} x {} x {} "
-                   "for {} x {} x {}",
-                   plan.batch, plan.q_len, plan.kv_len, bound->batch,
-                   bound->q_len, bound->kv_len);
-  }
-  if (auto e = check_room(*bound, *steps, kernel); !e) return e.error();
+  if (auto e = check_room(bound, *steps, kernel); !e) return e.error();
 
-  auto bounds = reachable_bounds(*bound, *rule, kernel);
+  auto bounds = reachable_bounds(bound, *rule, kernel);
   if (!bounds) return bounds.error();
 
   MosaicArrays out;
@@ -165,14 +157,14 @@ Result<MosaicArrays> make_mosaic_arrays(const Request& request,
   out.bounds.resize(static_cast<size_t>(kernel.batch) + 2, 0);
   out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNoQuery);
   out.kv_ids.assign(static_cast<size_t>(kernel.batch * kernel.kv_len), kNoKey);
-  for (int64_t b = 0; b < bound->batch; ++b) {
-    const BoundRow& row = bound->rows[static_cast<size_t>(b)];
+  for (int64_t b = 0; b < bound.batch; ++b) {
+    const BoundRow& row = bound.rows[static_cast<size_t>(b)];
     out.bounds[static_cast<size_t>(b) + 2] = static_cast<int32_t>(row.q_offset);
-    const KeyIds ids(*bound, row, *rule);
-    for (int64_t q = 0; q < bound->q_len; ++q) {
+    const KeyIds ids(bound, row, *rule);
+    for (int64_t q = 0; q < bound.q_len; ++q) {
       out.q_ids[static_cast<size_t>(b * kernel.q_len + q)] = ids.of_query(q);
     }
-    for (int64_t k = 0; k < bound->kv_len; ++k) {
+    for (int64_t k = 0; k < bound.kv_len; ++k) {
       out.kv_ids[static_cast<size_t>(b * kernel.kv_len + k)] = ids.of_key(k);
     }
   }

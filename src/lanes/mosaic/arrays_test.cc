@@ -7,6 +7,7 @@
 
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
+#include "plan/make_plan.h"
 #include "tessera/legal.h"
 #include "tessera/mosaic.h"
 #include "tests/hold_for_all.h"
@@ -67,7 +68,8 @@ TEST(MosaicArrays, AgreeWithTheDefinitions) {
         if (!plan) return plan.error().message;
         MosaicKernel kernel = room_for(c, 1 + static_cast<int64_t>(c.seed % 4));
         kernel.mask = folded_text(request->masks.front().expr);
-        auto arrays = make_mosaic_arrays(*request, facts, *plan, kernel);
+        auto arrays =
+            make_mosaic_arrays(*BorrowedBatch::make(*request, facts), kernel);
         if (!arrays) return arrays.error().message;
         auto rule = mosaic::rule_of(request->masks.front());
         if (!rule) return rule.error().message;
@@ -98,14 +100,12 @@ TEST(MosaicArrays, AgreeWithTheDefinitions) {
 
 struct Small {
   Request request;
-  Plan plan;
   MosaicKernel kernel;
 
   explicit Small(const char* mask) {
     request.masks = {*parse_mask(mask)};
     request.q_len = request.kv_len = 300;
     request.tile = {128, 128};
-    plan = *make_plan(request, {});
     kernel.batch = 1;
     kernel.q_len = kernel.kv_len = 384;
     kernel.steps = 12;
@@ -114,14 +114,15 @@ struct Small {
     kernel.mask = folded_text(request.masks.front().expr);
   }
   std::string error() const {
-    auto r = make_mosaic_arrays(request, {}, plan, kernel);
+    auto r = make_mosaic_arrays(*BorrowedBatch::make(request, {}), kernel);
     return r ? "no error" : r.error().message;
   }
 };
 
 TEST(MosaicArrays, RowsAreFilledUpToWholePasses) {
   const Small s("causal");
-  auto arrays = make_mosaic_arrays(s.request, {}, s.plan, s.kernel);
+  auto arrays =
+      make_mosaic_arrays(*BorrowedBatch::make(s.request, {}), s.kernel);
   ASSERT_TRUE(arrays.ok()) << arrays.error().message;
   // Rows of 1, 2 and 3 tiles; two tiles a pass: 2 + 2 + 4 steps.
   EXPECT_EQ(arrays->range, (std::vector<int32_t>{0, 8}));
@@ -145,7 +146,8 @@ TEST(MosaicArrays, BoundsBeyondEveryPairAreDrawnIn) {
         std::tuple{"window(2147483647, 7)", -384, 7},
         std::tuple{"window(5, 2147483647)", -5, 384}}) {
     const Small s(mask);
-    auto arrays = make_mosaic_arrays(s.request, {}, s.plan, s.kernel);
+    auto arrays =
+        make_mosaic_arrays(*BorrowedBatch::make(s.request, {}), s.kernel);
     ASSERT_TRUE(arrays.ok()) << arrays.error().message;
     EXPECT_EQ(arrays->bounds, (std::vector<int32_t>{low, high, 0})) << mask;
   }
@@ -153,8 +155,8 @@ TEST(MosaicArrays, BoundsBeyondEveryPairAreDrawnIn) {
   const std::vector<int32_t> offset = {(1 << 30) - 1};
   Facts facts;
   facts.q_offsets = Ints(offset);
-  far.plan = *make_plan(far.request, facts);
-  auto fits = make_mosaic_arrays(far.request, facts, far.plan, far.kernel);
+  auto fits =
+      make_mosaic_arrays(*BorrowedBatch::make(far.request, facts), far.kernel);
   EXPECT_TRUE(fits.ok()) << fits.error().message;
 }
 
@@ -180,11 +182,6 @@ TEST(MosaicArrays, ABatchThatDoesNotFitIsRefused) {
   EXPECT_EQ(
       other.error(),
       "[mosaic] the mask must be the kernel's window(0, 0), found causal");
-  Small plan("causal");
-  plan.request.q_len = 299;
-  EXPECT_EQ(plan.error(),
-            "[mosaic] a plan must be the request's, found 1 x 300 x 300 for 1 "
-            "x 299 x 300");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/program.h"
+#include "plan/make_plan.h"
 #include "tessera/mosaic.h"
 #include "tests/plugins.h"
 
@@ -121,10 +122,11 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
     auto plan = make_plan(r, facts);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     // The batch's own contract, made from its plan, is the kernel's.
-    auto own = make_contract(r, facts, *plan);
+    auto own = make_contract(*BorrowedBatch::make(r, facts));
     ASSERT_TRUE(own.ok()) << own.error().message;
     EXPECT_EQ(own->key, kernel->plan.key);
-    ASSERT_TRUE(make_mosaic_arrays(r, facts, *plan, *kernel).ok());
+    ASSERT_TRUE(
+        make_mosaic_arrays(*BorrowedBatch::make(r, facts), *kernel).ok());
     if (compiled.contains(kernel->contract.key)) continue;
     auto made = compile(kernel->program);
     ASSERT_TRUE(made.ok()) << made.error().message;

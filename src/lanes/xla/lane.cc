@@ -21,7 +21,7 @@
 #include "mask/bind.h"
 #include "pjrt/compile_cache.h"
 #include "pjrt/place.h"
-#include "plan/well_formed.h"
+#include "plan/batch_state.h"
 #include "tessera/layouts.h"
 #include "tessera/xla.h"
 
@@ -62,7 +62,6 @@ Dtype dtype_of(Element element) {
 
 // A program and what it is kept under.
 struct Planned {
-  Bound bound;  // of a batch; nothing where none is there yet
   Shape shape;
   PlanContract plan;
   KernelContract kernel;
@@ -309,21 +308,15 @@ struct XlaLane::State {
     return fmt::format("{}:{}", on.client->platform(), on.device->kind);
   }
 
-  Result<Planned> plan_batch(const Request& request, const Facts& facts,
-                             const Plan& plan, const AttentionShape& shape,
+  Result<Planned> plan_batch(const Batch& batch, const AttentionShape& shape,
                              const Call& call) const {
-    auto bound = bind(request, facts);
-    if (!bound) return bound.error();
-    if (auto e = check_heads(plan, bound->heads, "xla"); !e) return e.error();
-    auto contract =
-        options.method == XlaMethod::worklist
-            ? make_contract(request, facts, plan)
-            : make_ceiling_contract(without_ceilings(request), facts);
+    auto contract = options.method == XlaMethod::worklist
+                        ? make_contract(batch)
+                        : make_ceiling_contract(
+                              without_ceilings(batch.request()), batch.facts());
     if (!contract) return contract.error();
-    auto planned = plan_call(request, facts, std::move(*contract), shape, call,
-                             options.method, target());
-    if (planned) planned->bound = std::move(*bound);
-    return planned;
+    return plan_call(batch.request(), batch.facts(), std::move(*contract),
+                     shape, call, options.method, target());
   }
 
   Result<pjrt::Cached> program(const Planned& planned, XlaRun& run) const {
@@ -346,16 +339,17 @@ struct XlaLane::State {
     return cached;
   }
 
-  Result<XlaRun> run(const Planned& planned, const Plan& plan, Inputs& inputs,
-                     const std::vector<Output>& outputs) const;
+  Result<XlaRun> run(const Planned& planned, const Batch::State& batch,
+                     Inputs& inputs, const std::vector<Output>& outputs) const;
 };
 
-Result<XlaRun> XlaLane::State::run(const Planned& planned, const Plan& plan,
-                                   Inputs& inputs,
+Result<XlaRun> XlaLane::State::run(const Planned& planned,
+                                   const Batch::State& batch, Inputs& inputs,
                                    const std::vector<Output>& outputs) const {
   XlaRun out;
   const Shape& s = planned.shape;
-  auto integers = xla::make_integers(s, planned.bound, plan);
+  const Plan& plan = batch.plan;
+  auto integers = xla::make_integers(s, batch.sweep.bound, plan);
   if (!integers) return integers.error();
   inputs.add(std::move(*integers));
   auto found = program(planned, out);
@@ -404,17 +398,18 @@ Result<XlaLane> XlaLane::open(const XlaOptions& options) {
   return XlaLane(std::make_unique<State>(options, *place));
 }
 
-Result<XlaRun> XlaLane::forward(const Request& request, const Facts& facts,
-                                const Plan& plan, const AttentionShape& shape,
+Result<XlaRun> XlaLane::forward(const Batch& batch, const AttentionShape& shape,
                                 const ForwardTensors& t) const {
   const TraceSpan span("xla", "forward");
-  if (auto e = check_plan_of(request, plan, "xla"); !e) return e.error();
+  auto read = read_batch(batch, "xla");
+  if (!read) return read.error();
+  const Plan& plan = batch.plan();
   const PlanSizes sizes{plan.batch, plan.q_len, plan.kv_len, plan.heads};
   if (auto e = check_forward("xla", sizes, shape, t); !e) return e.error();
   Call call;
   call.dtype = t.q.dtype;
   call.sink_logits = t.sink_logits.has_value();
-  auto planned = state_->plan_batch(request, facts, plan, shape, call);
+  auto planned = state_->plan_batch(batch, shape, call);
   if (!planned) return planned.error();
 
   const Shape& s = planned->shape;
@@ -423,19 +418,21 @@ Result<XlaRun> XlaLane::forward(const Request& request, const Facts& facts,
   inputs.add("k", Staged(t.k, {s.batch, s.kv_heads, s.kv_len, s.head_dim}));
   inputs.add("v", Staged(t.v, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim}));
   if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
-  const Dims have = {request.batch, s.heads, request.q_len};
+  const Dims have = {plan.batch, s.heads, plan.q_len};
   const Dims rows = {s.batch, s.heads, s.q_len};
   return state_->run(
-      *planned, plan, inputs,
+      *planned, **read, inputs,
       {to_tensor(t.out, {s.batch, s.heads, s.q_len, s.v_head_dim}),
        t.lse.empty() ? to_floats({}, {}, rows) : to_floats(t.lse, have, rows)});
 }
 
-Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,
-                                 const Plan& plan, const AttentionShape& shape,
+Result<XlaRun> XlaLane::backward(const Batch& batch,
+                                 const AttentionShape& shape,
                                  const BackwardTensors& t) const {
   const TraceSpan span("xla", "backward");
-  if (auto e = check_plan_of(request, plan, "xla"); !e) return e.error();
+  auto read = read_batch(batch, "xla");
+  if (!read) return read.error();
+  const Plan& plan = batch.plan();
   const PlanSizes sizes{plan.batch, plan.q_len, plan.kv_len, plan.heads};
   if (auto e = check_backward("xla", sizes, shape, t); !e) return e.error();
   Call call;
@@ -443,7 +440,7 @@ Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,
   call.sink_logits = t.sink_logits.has_value();
   call.backward = true;
   call.dlse = !t.dlse.empty();
-  auto planned = state_->plan_batch(request, facts, plan, shape, call);
+  auto planned = state_->plan_batch(batch, shape, call);
   if (!planned) return planned.error();
 
   const Shape& s = planned->shape;
@@ -452,7 +449,7 @@ Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,
   const Dims v_dims = {s.batch, s.kv_heads, s.kv_len, s.v_head_dim};
   const Dims out_dims = {s.batch, s.heads, s.q_len, s.v_head_dim};
   const Dims rows = {s.batch, s.heads, s.q_len};
-  const Dims have = {request.batch, s.heads, request.q_len};
+  const Dims have = {plan.batch, s.heads, plan.q_len};
   // A query that is not there has no probability for any score.
   constexpr float kNoQuery = std::numeric_limits<float>::infinity();
   Inputs inputs;
@@ -470,7 +467,7 @@ Result<XlaRun> XlaLane::backward(const Request& request, const Facts& facts,
   if (t.sink_logits) {
     outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
   }
-  return state_->run(*planned, plan, inputs, outputs);
+  return state_->run(*planned, **read, inputs, outputs);
 }
 
 Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "plan/make_plan.h"
 #include "tessera/route.h"
 #include "tessera/xla.h"
 #include "tests/plugins.h"
@@ -70,12 +71,14 @@ TEST_P(XlaRouted, ChangedPicksNeverCompile) {
     const Facts facts = routed->facts(batch.route.facts());
     auto plan = make_plan(request, facts);
     ASSERT_TRUE(plan) << plan.error().message;
-    const auto forward = lane_->forward(
-        request, facts, *plan, batch.attention.shape, arrays.forward(true));
+    const auto forward =
+        lane_->forward(*BorrowedBatch::make(request, facts),
+                       batch.attention.shape, arrays.forward(true));
     ASSERT_TRUE(forward) << forward.error().message;
     forward_compiles += forward->compiles;
-    const auto backward = lane_->backward(
-        request, facts, *plan, batch.attention.shape, arrays.backward());
+    const auto backward =
+        lane_->backward(*BorrowedBatch::make(request, facts),
+                        batch.attention.shape, arrays.backward());
     ASSERT_TRUE(backward) << backward.error().message;
     backward_compiles += backward->compiles;
     keys.insert(forward->contract.key);
@@ -108,7 +111,7 @@ TEST_P(XlaRouted, WarmingCompilesWhatABatchNeeds) {
                       batch.route.settings);
   ASSERT_TRUE(routed) << routed.error().message;
   const Facts facts = routed->facts(batch.route.facts());
-  const auto ran = lane_->forward(request, facts, *make_plan(request, facts),
+  const auto ran = lane_->forward(*BorrowedBatch::make(request, facts),
                                   batch.attention.shape, arrays.forward(true));
   ASSERT_TRUE(ran) << ran.error().message;
   EXPECT_EQ(ran->compiles, 0);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan/make_plan.h"
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
 #include "tests/attention_odd.h"
@@ -60,8 +61,9 @@ std::optional<std::string> xla_fault(const XlaLane& lane, XlaMethod method,
     return std::string(to_string(method)) + ": " + text;
   };
   arrays.clear_outputs();
-  const auto ran = lane.forward(arrays.request, arrays.facts, *plan, c.shape,
-                                arrays.forward(c.lse));
+  const auto ran =
+      lane.forward(*BorrowedBatch::make(arrays.request, arrays.facts), c.shape,
+                   arrays.forward(c.lse));
   if (!ran) return fail(ran.error().message);
   const Worklist& w = plan->forward;
   const int64_t group = c.shape.heads / plan->heads;
@@ -77,13 +79,15 @@ std::optional<std::string> xla_fault(const XlaLane& lane, XlaMethod method,
   if (auto f = forward_fault(want, arrays.forward(c.lse))) return fail(*f);
   if (auto f = arrays.spilled()) return fail(*f);
   if (!c.lse) {
-    const auto again = lane.forward(arrays.request, arrays.facts, *plan,
-                                    c.shape, arrays.forward(true));
+    const auto again =
+        lane.forward(*BorrowedBatch::make(arrays.request, arrays.facts),
+                     c.shape, arrays.forward(true));
     if (!again) return fail(again.error().message);
     if (again->memory_hits != 1) return fail("the program was not kept");
   }
-  const auto back = lane.backward(arrays.request, arrays.facts, *plan, c.shape,
-                                  arrays.backward());
+  const auto back =
+      lane.backward(*BorrowedBatch::make(arrays.request, arrays.facts), c.shape,
+                    arrays.backward());
   if (!back) return fail(back.error().message);
   if (!counted(*back)) return fail("the counts of backward are wrong");
   if (auto f = backward_fault(c, want, arrays.backward())) return fail(*f);
@@ -232,11 +236,13 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
     const Wanted want = wanted(arrays, true);
     const Plan plan = *make_plan(arrays.request, arrays.facts);
     for (const bool backward : {false, true}) {
-      const auto ran = backward
-                           ? lane.backward(arrays.request, arrays.facts, plan,
-                                           c.shape, arrays.backward())
-                           : lane.forward(arrays.request, arrays.facts, plan,
-                                          c.shape, arrays.forward(true));
+      const auto ran =
+          backward
+              ? lane.backward(
+                    *BorrowedBatch::make(arrays.request, arrays.facts), c.shape,
+                    arrays.backward())
+              : lane.forward(*BorrowedBatch::make(arrays.request, arrays.facts),
+                             c.shape, arrays.forward(true));
       ASSERT_TRUE(ran) << ran.error().message;
       compiles += ran->compiles;
       hits += ran->memory_hits;
@@ -254,8 +260,9 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
   AttentionArrays arrays(c);
   arrays.request.ceilings = {64, 8};
   const Plan plan = *make_plan(arrays.request, arrays.facts);
-  const auto more = lane.forward(arrays.request, arrays.facts, plan, c.shape,
-                                 arrays.forward(true));
+  const auto more =
+      lane.forward(*BorrowedBatch::make(arrays.request, arrays.facts), c.shape,
+                   arrays.forward(true));
   ASSERT_FALSE(more);
   EXPECT_EQ(more.error().kind, ErrorKind::limit);
   EXPECT_NE(more.error().message.find("kv_len"), std::string::npos)
@@ -277,9 +284,9 @@ TEST_P(Xla, WarmingCompilesWhatABatchNeeds) {
   const auto warm = lane.warm(arrays.request, arrays.facts, c.shape, call);
   ASSERT_TRUE(warm) << warm.error().message;
   EXPECT_EQ(warm->compiles, 1);
-  const auto ran = lane.forward(arrays.request, arrays.facts,
-                                *make_plan(arrays.request, arrays.facts),
-                                c.shape, arrays.forward(true));
+  const auto ran =
+      lane.forward(*BorrowedBatch::make(arrays.request, arrays.facts), c.shape,
+                   arrays.forward(true));
   ASSERT_TRUE(ran) << ran.error().message;
   EXPECT_EQ(ran->compiles, 0);
   EXPECT_EQ(ran->memory_hits, 1);
@@ -297,10 +304,10 @@ TEST_P(Xla, RefusesWhatDoesNotFit) {
   const auto expect_refused = [&](const Request& request, const Facts& facts,
                                   const AttentionShape& shape,
                                   const std::string& text) {
-    const auto forward =
-        lane.forward(request, facts, plan, shape, arrays.forward(true));
-    const auto backward =
-        lane.backward(request, facts, plan, shape, arrays.backward());
+    const auto forward = lane.forward(*BorrowedBatch::make(request, facts),
+                                      shape, arrays.forward(true));
+    const auto backward = lane.backward(*BorrowedBatch::make(request, facts),
+                                        shape, arrays.backward());
     for (const auto* ran : {&forward, &backward}) {
       ASSERT_FALSE(*ran);
       EXPECT_NE(ran->error().message.find(text), std::string::npos)
@@ -309,10 +316,6 @@ TEST_P(Xla, RefusesWhatDoesNotFit) {
     }
     EXPECT_EQ(arrays.bits(), before);
   };
-  Request other = arrays.request;
-  other.q_len = 21;
-  expect_refused(other, arrays.facts, c.shape,
-                 "[xla] plan must be the plan of the request");
   AttentionShape shape = c.shape;
   shape.head_dim = 12;
   expect_refused(arrays.request, arrays.facts, shape, "[xla] ");
@@ -324,19 +327,11 @@ TEST_P(Xla, RefusesWhatDoesNotFit) {
   facts.q_offsets = far;
   expect_refused(arrays.request, facts, c.shape,
                  "[xla] positions must be within +-1073741824");
-  other = arrays.request;
-  other.masks = {*parse_mask("documents")};
-  expect_refused(other, arrays.facts, c.shape,
-                 "[facts] documents needs doc_ids");
-  other = arrays.request;
-  other.ceilings.max_steps = 1;
-  other.tile = arrays.request.tile;
   AttentionCase wide = plain_attention("causal", 200, 200, 16);
   AttentionArrays big(wide);
   big.request.ceilings.max_steps = 3;
-  const auto over =
-      lane.forward(big.request, big.facts, *make_plan(big.request, big.facts),
-                   wide.shape, big.forward(true));
+  const auto over = lane.forward(*BorrowedBatch::make(big.request, big.facts),
+                                 wide.shape, big.forward(true));
   ASSERT_FALSE(over);
   EXPECT_EQ(over.error().message,
             "[contract] steps must be at most max_steps 3, found 10");
@@ -377,8 +372,9 @@ TEST(XlaOpen, TakesNoOutputOfAnotherSize) {
     const auto lane = XlaLane::open(options);
     if (testing::is_absent(lane)) GTEST_SKIP() << lane.error().message;
     ASSERT_TRUE(lane) << lane.error().message;
-    const auto ran = lane->forward(arrays.request, arrays.facts, plan, c.shape,
-                                   arrays.forward(true));
+    const auto ran =
+        lane->forward(*BorrowedBatch::make(arrays.request, arrays.facts),
+                      c.shape, arrays.forward(true));
     ASSERT_FALSE(ran);
     EXPECT_EQ(ran.error().message, message);
   }

@@ -1,0 +1,37 @@
+// plan/batch_state.h: what a Batch holds, for those that read it.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "mask/sweep.h"
+#include "tessera/batch.h"
+
+namespace tessera {
+
+// `sweep` points into `request` and `facts`, so a state never moves.
+struct Batch::State {
+  Request request;
+  OwnedFacts owned;
+  Facts facts;
+  Sweep sweep;  // the facts bound, the masks compiled
+  Plan plan;
+  double plan_ms = 0, route_ms = 0;
+  std::optional<RouteResult> routing;
+  // Of borrowed arrays, as they were planned.
+  std::optional<uint64_t> digest;
+  bool failed = false;  // no batch is here: a remake failed
+};
+
+// The state, where it is what was planned: `where` begins the error of facts
+// that changed under the plan and of a remake that failed.
+Result<const Batch::State*> read_batch(const Batch& batch,
+                                       std::string_view where);
+
+// A batch of lists that verify_forward took, which need not be made again.
+struct BatchMaker {
+  static Result<OwnedBatch> of_verified(Request request, OwnedFacts facts,
+                                        Plan plan);
+};
+
+}  // namespace tessera

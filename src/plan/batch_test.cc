@@ -1,0 +1,196 @@
+// plan/batch_test.cc: a plan never meets the facts of another batch.
+#include "tessera/batch.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "plan/make_plan.h"
+#include "tessera/contract.h"
+#include "tessera/layouts.h"
+#include "tessera/plan_file.h"
+#include "tessera/splash.h"
+#include "tessera/statistics.h"
+
+namespace tessera {
+namespace {
+
+Request packed(int64_t tokens = 64) {
+  Request r;
+  r.masks = {*parse_mask("causal & documents")};
+  r.q_len = r.kv_len = tokens;
+  r.tile = {16, 16};
+  r.logical_block = {8, 8};
+  return r;
+}
+
+std::vector<int32_t> ids_of(int64_t tokens, int64_t length) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < tokens; ++i) {
+    ids.push_back(static_cast<int32_t>(i / length));
+  }
+  return ids;
+}
+
+OwnedFacts owned(std::vector<int32_t> ids) {
+  OwnedFacts f;
+  f.doc_ids = std::move(ids);
+  return f;
+}
+
+// A plan has no door of its own by which it or its facts could be exchanged.
+static_assert(
+    std::is_const_v<
+        std::remove_reference_t<decltype(std::declval<OwnedBatch>().plan())>>);
+static_assert(!std::is_constructible_v<OwnedBatch, Request, OwnedFacts, Plan>);
+static_assert(!std::is_default_constructible_v<Batch>);
+
+// All that reads a batch, by name: its error, or nothing.
+struct Reader {
+  const char* where;
+  std::function<std::string(const Batch&)> error;
+};
+template <class T>
+std::string text_of(const Result<T>& r) {
+  return r ? "" : r.error().message;
+}
+const std::vector<Reader>& readers() {
+  static const std::vector<Reader> all = {
+      {"contract", [](const Batch& b) { return text_of(make_contract(b)); }},
+      {"statistics",
+       [](const Batch& b) { return text_of(make_statistics(b)); }},
+      {"bitmaps", [](const Batch& b) { return text_of(make_bitmaps(b)); }},
+      {"splash", [](const Batch& b) { return text_of(make_splash(b, 0, {})); }},
+      {"plan file", [](const Batch& b) { return text_of(encode_plan(b)); }},
+  };
+  return all;
+}
+
+TEST(Batch, FactsThatChangeUnderTheirPlanAreRefusedByAllThatReadThem) {
+  std::vector<int32_t> ids = ids_of(64, 20);
+  Facts facts;
+  facts.doc_ids = ids;
+  auto batch = BorrowedBatch::make(packed(), facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
+  ids[63] = 9;
+  for (const Reader& r : readers()) {
+    EXPECT_EQ(r.error(*batch),
+              std::string("[") + r.where +
+                  "] facts must be as they were planned, found others (remake "
+                  "the batch when its facts change)");
+  }
+  // The handle's copies say the same; once remade it is a batch again.
+  const Batch copy = *batch;
+  ASSERT_TRUE(batch->remake(facts).ok());
+  for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
+  EXPECT_NE(readers()[0].error(copy), "");
+  ids[63] = 3;
+  for (const Reader& r : readers()) EXPECT_EQ(r.error(copy), "") << r.where;
+}
+
+// Each array of the facts is looked at, not the ids alone.
+TEST(Batch, EveryBorrowedArrayIsLookedAt) {
+  Request request;
+  request.masks = {*parse_mask("prefix | documents | blocks(16)")};
+  request.batch = 2;
+  request.q_len = request.kv_len = 32;
+  request.tile = {16, 16};
+  std::vector<int32_t> ids(64, 0), q_ids(64, 0),
+      tokens = {32, 30}, slots = {2, 2}, prefix = {4, 5}, offsets = {0, 0},
+      picks(64, 0);
+  Facts f;
+  f.doc_ids = ids;
+  f.q_doc_ids = q_ids;
+  f.valid_token_counts = tokens;
+  f.valid_slot_counts = slots;
+  f.base_block_tokens = 16;
+  f.prefix_lengths = prefix;
+  f.q_offsets = offsets;
+  f.picks = Picks{picks, 1, 1};
+  const auto batch = BorrowedBatch::make(request, f);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  for (std::vector<int32_t>* array :
+       {&ids, &q_ids, &tokens, &slots, &prefix, &offsets, &picks}) {
+    EXPECT_TRUE(make_contract(*batch).ok());
+    array->back() += 1;
+    EXPECT_FALSE(make_contract(*batch).ok());
+    array->back() -= 1;
+  }
+}
+
+TEST(Batch, OwnedFactsMayGo) {
+  std::vector<int32_t> ids = ids_of(64, 20);
+  Facts facts;
+  facts.doc_ids = ids;
+  const auto batch = OwnedBatch::copy(packed(), facts);
+  ASSERT_TRUE(batch.ok());
+  ids.assign(ids.size(), 7);
+  EXPECT_EQ(batch->plan(), *make_plan(packed(), owned(ids_of(64, 20)).view()));
+  EXPECT_EQ(batch->facts().doc_ids->back(), 3);
+  for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
+}
+
+TEST(Batch, ACopyKeepsTheBatchThatItNames) {
+  auto batch = OwnedBatch::make(packed(), owned(ids_of(64, 20)));
+  ASSERT_TRUE(batch.ok());
+  const Batch before = *batch;
+  ASSERT_TRUE(batch->remake(owned(ids_of(64, 7))).ok());
+  EXPECT_EQ(before.plan(), *make_plan(packed(), owned(ids_of(64, 20)).view()));
+  EXPECT_EQ(batch->plan(), *make_plan(packed(), owned(ids_of(64, 7)).view()));
+}
+
+TEST(Batch, WithoutCopiesARemakeServesTheSameMemory) {
+  auto batch = OwnedBatch::make(packed(), owned(ids_of(64, 20)));
+  ASSERT_TRUE(batch.ok());
+  const Plan* const at = &batch->plan();
+  const Entry* const entries = at->forward.entries.data();
+  ASSERT_TRUE(batch->remake(owned(ids_of(64, 20))).ok());
+  EXPECT_EQ(&batch->plan(), at);
+  EXPECT_EQ(batch->plan().forward.entries.data(), entries);
+}
+
+TEST(Batch, AfterARemakeThatFailedThereIsNoBatch) {
+  auto batch = OwnedBatch::make(packed(), owned(ids_of(64, 20)));
+  ASSERT_TRUE(batch.ok());
+  EXPECT_FALSE(batch->remake(owned(ids_of(63, 20))).ok());
+  for (const Reader& r : readers()) {
+    EXPECT_EQ(r.error(*batch), std::string("[") + r.where +
+                                   "] a batch must be there, found a remake "
+                                   "that failed");
+  }
+  EXPECT_TRUE(batch->remake(owned(ids_of(64, 20))).ok());
+  for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
+}
+
+// One handle through hundreds of unlike batches: nothing of the last one is
+// left in the next.
+TEST(Batch, RemadeEqualsFresh) {
+  std::vector<int32_t> ids;
+  Request request = packed(200);
+  request.masks = {*parse_mask("causal & documents | sink(4)"),
+                   *parse_mask("window(30, 0) & documents")};
+  auto borrowed = [&](const Facts& f) {
+    return BorrowedBatch::make(request, f);
+  };
+  ids = ids_of(200, 200);
+  Facts facts;
+  facts.doc_ids = ids;
+  auto batch = borrowed(facts);
+  ASSERT_TRUE(batch.ok());
+  for (int64_t length = 1; length < 200; length += 3) {
+    std::vector<int32_t> next = ids_of(200, length);
+    if (length % 2 == 0) next.back() = -1;
+    facts.doc_ids = next;
+    ASSERT_TRUE(batch->remake(facts).ok());
+    ASSERT_EQ(batch->plan(), *make_plan(request, facts)) << length;
+    ids = std::move(next);
+    facts.doc_ids = ids;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
