@@ -98,16 +98,18 @@ ForwardTensors AttentionData::forward_tensors() {
   return t;
 }
 
-BackwardTensors AttentionData::backward_tensors() {
+Gradients AttentionData::gradients() {
   const AttentionData& c = *this;
-  BackwardTensors t;
-  t.q = c.q.view(), t.k = c.k.view(), t.v = c.v.view();
-  if (sink_logits) t.sink_logits = *sink_logits;
-  t.out = c.out.view(), t.dout = c.dout.view();
-  t.lse = lse, t.dlse = dlse;
-  t.dq = dq.view(), t.dk = dk.view(), t.dv = dv.view();
-  t.dsink_logits = dsink_logits;
-  return t;
+  Gradients g;
+  g.dout = c.dout.view(), g.dlse = dlse;
+  g.dq = dq.view(), g.dk = dk.view(), g.dv = dv.view();
+  g.dsink_logits = dsink_logits;
+  return g;
+}
+
+AttentionCall AttentionData::call() const {
+  return {shape, dtype, sink_logits.has_value(), backward,
+          backward && !dlse.empty()};
 }
 
 DataBytes data_bytes(const AttentionData& d) {
@@ -129,12 +131,6 @@ DataBytes data_bytes(const AttentionData& d) {
     bytes.all += width * (q + kv + out) + lse;
   }
   return bytes;
-}
-
-std::string output_digest(AttentionData& d) {
-  const BackwardTensors backward =
-      d.backward ? d.backward_tensors() : BackwardTensors{};
-  return outputs_digest(d.forward_tensors(), d.backward ? &backward : nullptr);
 }
 
 }  // namespace tessera::cli

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/attention.h"
+#include "lanes/tensors.h"
 
 namespace tessera::cli {
 
@@ -60,7 +60,11 @@ struct AttentionData {
   void allocate();  // what the fields above ask for; dlse stays empty
   double scale() const;
   ForwardTensors forward_tensors();
-  BackwardTensors backward_tensors();
+  Gradients gradients();
+  BackwardTensors backward_tensors() {
+    return tessera::backward_tensors(forward_tensors(), gradients());
+  }
+  AttentionCall call() const;
 };
 
 // Bytes that allocate() takes, as a double: sizes may be absurd. `outputs`: the
@@ -69,8 +73,5 @@ struct DataBytes {
   double all = 0, outputs = 0;
 };
 DataBytes data_bytes(const AttentionData& data);
-
-// Of out, lse and the gradients together.
-std::string output_digest(AttentionData& data);
 
 }  // namespace tessera::cli

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/memory_meter.h"
+#include "lanes/cpu/cpu.h"
 #include "plan/make_plan.h"
-#include "tessera/cpu.h"
 
 namespace tessera::cli {
 namespace {

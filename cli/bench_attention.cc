@@ -27,11 +27,11 @@
 #include "cli/machine.h"
 #include "cli/numbers.h"
 #include "cli/temp_folder.h"
-#include "dispatch/words.h"
 #include "kernels/peak/peak.h"
+#include "lanes/cpu/cpu.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"
-#include "tessera/cpu.h"
+#include "run/dtype_word.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {

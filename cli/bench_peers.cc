@@ -8,7 +8,7 @@
 
 #include "cli/machine.h"
 #include "cli/peer_script.h"
-#include "dispatch/words.h"
+#include "run/dtype_word.h"
 
 namespace tessera::cli {
 namespace {

@@ -25,12 +25,12 @@
 #include "cli/ragged_batches.h"
 #include "cli/random_inputs.h"
 #include "cli/recompile_peer.h"
-#include "dispatch/words.h"
+#include "lanes/cpu/cpu.h"
 #include "lanes/reference/judge.h"
+#include "lanes/xla/lane.h"
 #include "receipt/machine.h"
-#include "tessera/cpu.h"
+#include "run/dtype_word.h"
 #include "tessera/version.h"
-#include "tessera/xla.h"
 
 namespace tessera::cli {
 namespace {
@@ -151,10 +151,11 @@ Result<void> warm_up(const XlaLane& lane, const Settings& s,
     if (!contract) return contract.error();
     if (!seen.insert(contract->key).second) continue;
     for (const bool backward : {false, true}) {
-      XlaLane::Call call;
+      AttentionCall call;
+      call.shape = s.shape;
       call.dtype = s.dtype;
       call.backward = backward;
-      auto ran = lane.warm(b.request, b.facts(), s.shape, call);
+      auto ran = lane.warm(b.request, b.facts(), call);
       if (!ran) return ran.error();
       add(*ran, t);
     }
@@ -250,7 +251,7 @@ Result<void> run_batches(const XlaLane& lane, const Settings& s,
   return {};
 }
 
-json result_json(const Options& o, const Settings& s, const XlaPlace& place,
+json result_json(const Options& o, const Settings& s, const PluginPlace& place,
                  const Totals& t, const std::vector<RecompilePeer>& peers) {
   json out = {
       {"version", kVersion},
@@ -290,7 +291,7 @@ json result_json(const Options& o, const Settings& s, const XlaPlace& place,
   return out;
 }
 
-void print(const Options& o, const Settings& s, const XlaPlace& place,
+void print(const Options& o, const Settings& s, const PluginPlace& place,
            const Totals& t, const std::vector<RecompilePeer>& peers) {
   const auto each = [&](double ms) {
     return ms / static_cast<double>(t.batches);

@@ -26,10 +26,10 @@
 #include "cli/routed_case.h"
 #include "cli/routed_peer.h"
 #include "cli/routed_rows.h"
-#include "dispatch/words.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"
 #include "route/settings.h"
+#include "run/dtype_word.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "dispatch/words.h"
+#include "run/dtype_word.h"
 
 namespace tessera::cli {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "cli/bench_cases.h"
 #include "kernels/peak/peak.h"
-#include "tessera/cpu.h"
+#include "lanes/cpu/cpu.h"
 
 namespace tessera::cli {
 

@@ -23,12 +23,12 @@
 #include "cli/numbers.h"
 #include "cli/progress.h"
 #include "cli/random_inputs.h"
-#include "dispatch/words.h"
+#include "lanes/cpu/cpu.h"
 #include "lanes/reference/judge.h"
+#include "lanes/xla/lane.h"
 #include "receipt/machine.h"
-#include "tessera/cpu.h"
+#include "run/dtype_word.h"
 #include "tessera/version.h"
-#include "tessera/xla.h"
 
 namespace tessera::cli {
 namespace {
@@ -341,7 +341,7 @@ Result<int> run(const Options& o) {
     if (!lane) return lane.error();
     lanes.push_back(std::make_shared<XlaLane>(std::move(*lane)));
   }
-  const XlaPlace& place = lanes.front()->place();
+  const PluginPlace& place = lanes.front()->place();
   if (!o.json) {
     fmt::print(
         "{} tokens, {} heads, head dim {}; {}, {}. Medians of {} "

@@ -2,7 +2,7 @@
 #include "cli/bridge_again.h"
 
 #include "cli/bridge_once.h"
-#include "dispatch/again.h"
+#include "run/verify.h"
 
 namespace tessera::cli {
 namespace {

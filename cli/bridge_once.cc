@@ -6,9 +6,9 @@
 #include "cli/cache_folder.h"
 #include "cli/numbers.h"
 #include "cli/progress.h"
-#include "dispatch/told.h"
 #include "lanes/jax_bridge/attention.h"
 #include "lanes/reference/judge.h"
+#include "run/receipt_parts.h"
 #include "tessera/legal.h"
 
 namespace tessera::cli {

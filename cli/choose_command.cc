@@ -11,7 +11,7 @@
 #include "cli/machine_file.h"
 #include "cli/run_once.h"
 #include "cli/run_options.h"
-#include "dispatch/told.h"
+#include "run/receipt_parts.h"
 
 namespace tessera::cli {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <utility>
 
-#include "dispatch/can.h"
-#include "dispatch/told.h"
-#include "dispatch/words.h"
 #include "receipt/digests.h"
+#include "run/dtype_word.h"
+#include "run/lane_rules.h"
+#include "run/receipt_parts.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {

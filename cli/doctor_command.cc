@@ -10,11 +10,11 @@
 #include "base/json_read.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "dispatch/probe.h"
-#include "dispatch/runner.h"
+#include "lanes/lane.h"
 #include "pjrt/locate.h"
 #include "pjrt/plugin.h"
 #include "receipt/machine.h"
+#include "run/probe.h"
 #include "tessera/dispatch.h"
 #include "tessera/version.h"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "dispatch/can.h"
+#include "run/lane_rules.h"
 
 namespace tessera::cli {
 namespace {

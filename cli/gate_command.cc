@@ -18,9 +18,9 @@
 #include "cli/numbers.h"
 #include "cli/progress.h"
 #include "cli/random_inputs.h"
-#include "cli/run_lane.h"
-#include "dispatch/words.h"
 #include "receipt/machine.h"
+#include "run/dtype_word.h"
+#include "tessera/session.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
@@ -40,7 +40,7 @@ struct Options {
 
 struct Plain {
   XlaMethod method;
-  LaneOptions options;
+  Session session;
 };
 
 // Times in ms, the least of all rounds.
@@ -52,9 +52,9 @@ struct Times {
 
 // Ours with what it prepares once a batch; XLA's program alone, without its
 // compile and the arrays' way to the device.
-double time_of(LaneId lane, const LaneRun& run) {
-  return run.forward_ms + run.backward_ms +
-         (lane == LaneId::xla ? 0 : run.prepare_ms);
+double time_of(LaneId lane, const Counters& ran) {
+  return ran.forward_ms + ran.backward_ms +
+         (lane == LaneId::xla ? 0 : ran.prepare_ms);
 }
 
 Result<Times> measure(const GateCase& c, const Batch& batch, int64_t rounds,
@@ -78,14 +78,22 @@ Result<Times> measure(const GateCase& c, const Batch& batch, int64_t rounds,
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
                         static_cast<double>(data.kv_len);
-  const LaneOptions own;
+  SessionOptions own;
+  own.lane = c.lane;
+  auto ours = Session::open(own);
+  if (!ours) return ours.error();
   Times out;
-  const auto run = [&](LaneId lane, const LaneOptions& options, double& best,
+  const auto run = [&](LaneId lane, const Session& session, double& best,
                        bool counts) -> Result<void> {
-    bool ran = false;
-    auto r = run_lane(*find_runner(lane), batch, data, options, ran);
-    if (!r) return r.error();
-    const double ms = time_of(lane, *r);
+    auto ready = session.prepare(batch, data.call());
+    if (!ready) return ready.error();
+    auto saved = ready->forward(data.forward_tensors());
+    if (!saved) return saved.error();
+    if (data.backward) {
+      auto e = ready->backward(*saved, data.gradients());
+      if (!e) return e;
+    }
+    const double ms = time_of(lane, ready->counters());
     if (counts && (best == 0 || ms < best)) best = ms;
     return {};
   };
@@ -93,12 +101,12 @@ Result<Times> measure(const GateCase& c, const Batch& batch, int64_t rounds,
   // The first round warms up; then all take turns.
   for (int64_t round = 0; round <= rounds; ++round) {
     const bool counts = round > 0;
-    if (auto e = run(c.lane, own, out.kernel, counts); !e) return e.error();
+    if (auto e = run(c.lane, *ours, out.kernel, counts); !e) return e.error();
     for (size_t i = 0; i < plains.size(); ++i) {
       if (plains[i].method == XlaMethod::dense && scores > kMostDenseScores) {
         continue;
       }
-      auto e = run(LaneId::xla, plains[i].options, best[i], counts);
+      auto e = run(LaneId::xla, plains[i].session, best[i], counts);
       if (!e) return e.error();
     }
   }
@@ -184,19 +192,22 @@ Result<Measured> measure_all(const Options& o, const Machine& machine) {
   Measured out;
   std::vector<Plain> plains;
   for (const XlaMethod method : {XlaMethod::dense, XlaMethod::chunked}) {
-    Plain plain{method, {}};
-    plain.options.xla.method = method;
-    if (o.plugin) plain.options.xla.plugin = *o.plugin;
-    if (auto e = find_runner(LaneId::xla)->open(plain.options); !e) {
-      if (e.error().kind != ErrorKind::unavailable || o.plugin) {
-        return e.error();
+    SessionOptions options;
+    options.lane = LaneId::xla;
+    options.xla.method = method;
+    if (o.plugin) options.xla.plugin = *o.plugin;
+    auto session = Session::open(std::move(options));
+    auto place =
+        session ? session->place() : Result<PluginPlace>(session.error());
+    if (!place) {
+      if (place.error().kind != ErrorKind::unavailable || o.plugin) {
+        return place.error();
       }
-      out.plugin = e.error().message;
+      out.plugin = place.error().message;
       break;
     }
-    out.plugin =
-        std::filesystem::path(plain.options.opened->place().plugin).filename();
-    plains.push_back(std::move(plain));
+    out.plugin = std::filesystem::path(place->plugin).filename();
+    plains.push_back({method, std::move(*session)});
   }
   const OtherCores others;
   Progress progress("measuring");

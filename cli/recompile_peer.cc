@@ -13,7 +13,7 @@
 #include "cli/bench_cases.h"
 #include "cli/peer_script.h"
 #include "cli/temp_folder.h"
-#include "dispatch/words.h"
+#include "run/dtype_word.h"
 
 namespace tessera::cli {
 namespace {

@@ -86,7 +86,7 @@ Result<PlanReport> make_report(Planned planned, int64_t plan_ns) {
         "[plan] a fact should be named by a mask, found {} unused", fact));
   }
   r.digest = plan_digest(r.plan());
-  r.picks = given_routing(batch.state());
+  r.picks = routing_of(batch);
   r.steps = step_count(r.plan().forward);
   r.steps_transposed = step_count(r.plan().transposed);
   // One word a step, one a range bound.

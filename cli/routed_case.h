@@ -9,8 +9,8 @@
 
 #include "cli/attention_data.h"
 #include "cli/clustered.h"
+#include "lanes/cpu/cpu.h"
 #include "lanes/reference/judge.h"
-#include "tessera/cpu.h"
 #include "tessera/route.h"
 
 namespace tessera::cli {

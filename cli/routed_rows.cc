@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "cli/bench_rows.h"
-#include "dispatch/words.h"
+#include "run/dtype_word.h"
 
 namespace tessera::cli {
 namespace {

@@ -8,9 +8,9 @@
 #include "cli/compile_receipt.h"
 #include "cli/run_once.h"
 #include "cli/spec.h"
-#include "dispatch/again.h"
-#include "dispatch/told.h"
 #include "receipt/receipt.h"
+#include "run/receipt_parts.h"
+#include "run/verify.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {

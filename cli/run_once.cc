@@ -6,19 +6,14 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "base/timed.h"
 #include "base/trace.h"
 #include "cli/progress.h"
 #include "cli/random_inputs.h"
 #include "cli/report.h"
 #include "cli/run_check.h"
-#include "cli/run_lane.h"
 #include "cli/run_report.h"
-#include "dispatch/fallback.h"
-#include "dispatch/pick.h"
-#include "dispatch/told.h"
 #include "receipt/machine.h"
-#include "receipt/routing.h"
+#include "run/session_state.h"
 
 namespace tessera::cli {
 namespace {
@@ -47,13 +42,26 @@ Error too_large(double bytes) {
                     with_unit(bytes));
 }
 
+// Whether the forced lane's device has a memory of its own.
+bool elsewhere(const RunOptions& o) {
+  if (o.forced != LaneId::xla) return false;
+  const auto place = o.session->place();
+  return place && place->platform != "cpu";
+}
+
 // Before anything is allocated: sizes come from flags and may be absurd. What a
 // lane takes beside the arrays is its own affair where another may step in.
 Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
                           LaneId lane, double routing = 0) {
   const DataBytes bytes = data_bytes(o.data);
   double needed = bytes.all + routing;
-  if (o.fallback.empty()) needed += more_bytes(lane, o.data, o.lane_options);
+  if (o.fallback.empty()) {
+    Request lengths;
+    lengths.batch = o.data.batch;
+    lengths.q_len = o.data.q_len;
+    lengths.kv_len = o.data.kv_len;
+    needed += lane_bytes(lane, lengths, o.data.call(), elsewhere(o));
+  }
   if (flags.outputs) needed += bytes.outputs;
   if (needed <= static_cast<double>(available_memory())) return {};
   return too_large(needed);
@@ -100,11 +108,8 @@ Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
   return loaded;
 }
 
-Result<Planned> plan_request(Loaded loaded, const RunOptions& o,
-                             double& plan_ms) {
-  const bool saved = loaded.saved.has_value();
-  auto planned = timed(plan_ms, [&] { return plan_loaded(std::move(loaded)); });
-  if (saved) plan_ms = 0;
+Result<Planned> plan_request(Loaded loaded, const RunOptions& o) {
+  auto planned = plan_loaded(std::move(loaded));
   if (planned && o.data.shape.heads % planned->batch.plan().heads != 0) {
     return invalid("cli",
                    "--heads must be a multiple of the plan's, found {} "
@@ -116,7 +121,7 @@ Result<Planned> plan_request(Loaded loaded, const RunOptions& o,
 
 // What the rules chose may need other flags than those that are there.
 Result<void> take_choice(const RunFlags& flags, const Choice& choice,
-                         RunOptions& o) {
+                         const RunOptions& o) {
   if (o.forced) return {};
   std::vector<LaneId> lanes = o.fallback;
   lanes.push_back(choice.lane);
@@ -138,9 +143,36 @@ Result<void> take_choice(const RunFlags& flags, const Choice& choice,
                    "{}, found {}",
                    method, in_quotes(*flags.method));
   }
-  o.lane_options.xla.plugin = choice.plugin;
-  o.lane_options.xla.method = choice.method;
   return {};
+}
+
+struct Ran {
+  Receipt receipt;
+  RequestFeatures features;
+  bool flushes = false;
+};
+
+Result<Ran> run_passes(const RunFlags& flags, RunOptions& o,
+                       const Planned& planned, const AttentionCall& call) {
+  AttentionData& data = o.data;
+  Progress progress("running");
+  *o.progress = progress.callback();
+  auto ready = o.session->prepare(planned.batch, call);
+  if (!ready) return ready.error();
+  auto saved = ready->forward(data.forward_tensors());
+  if (!saved) return saved.error();
+  const Gradients gradients = data.gradients();
+  if (data.backward) {
+    if (auto e = ready->backward(*saved, gradients); !e) return e.error();
+  }
+  *o.progress = {};
+  const TraceSpan span("run", "digest");
+  auto receipt =
+      make_receipt(*ready, *saved, data.backward ? &gradients : nullptr);
+  if (!receipt) return receipt.error();
+  add_given(flags, o, planned, *receipt);
+  return Ran{std::move(*receipt), ready->state().features,
+             ready->state().flushes};
 }
 
 }  // namespace
@@ -192,60 +224,34 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
     if (!record) return record.error();
     routing = *record;
   }
-  double plan_ms = 0;
-  auto planned = plan_request(std::move(*loaded), o, plan_ms);
+  auto planned = plan_request(std::move(*loaded), o);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
-  const RequestFeatures features =
-      features_of(batch.request(), batch.facts(), data.shape, call_features(o));
-  const PlanFacts tiles = plan_facts(batch.plan());
-  std::optional<Machine> machine;
-  auto choice = pick_lane({o.forced, o.fallback, o.gate}, features, tiles,
-                          /*as_given=*/false, machine);
+  AttentionCall call = data.call();
+  call.sink_logits = call_features(o).sink_logits;
+  call.dlse = data.backward && !o.inputs;
+  auto choice = o.session->choose(batch, call);
   if (!choice) return choice.error();
   if (auto e = take_choice(flags, *choice, o); !e) return e.error();
   if (auto e = check_memory(flags, o, choice->lane); !e) return e.error();
   if (!made) make_inputs(o);
-  auto started = start_receipt(flags, o, *planned);
-  if (!started) return started.error();
-  Receipt& receipt = *started;
-  receipt.lane.chosen = to_string(choice->lane);
-  receipt.choice = tell(*choice);
-  receipt.machine = tell(*machine);
-  if (o.inputs) o.inputs->bytes.reset();  // the arrays hold what it held
-
-  bool flushes = false;
-  {
-    Progress progress("running");
-    o.lane_options.cpu.progress = progress.callback();
-    const auto start = [&](const Runner& runner,
-                           bool& forward_ran) -> Result<LaneRun> {
-      if (auto e = runner.open(o.lane_options); !e) return e.error();
-      const double more = more_bytes(runner.lane, data, o.lane_options);
-      if (more > static_cast<double>(available_memory())) {
-        return too_large(more);
-      }
-      flushes = runner.flushes;
-      return run_lane(runner, batch, data, o.lane_options, forward_ran);
-    };
-    auto ran = execute(choice->lane, o.fallback, features, start);
-    if (!ran) return ran.error();
-    tell_run(*ran, o.lane_options, receipt);
+  call = data.call();
+  auto ran = run_passes(flags, o, *planned, call);
+  if (!ran) return ran.error();
+  Receipt& receipt = ran->receipt;
+  if (!flags.request.plan) {
+    receipt.route_ms = route_ms;
+  } else {
+    receipt.plan_ms = 0;
   }
-  receipt.route_ms = route_ms;
-  receipt.plan_ms = plan_ms;
-  if (!routing) routing = given_routing(batch.state());
-  receipt.routing = routing;
-  {
-    const TraceSpan span("run", "digest");
-    receipt.output_digest = output_digest(data);
-  }
+  if (routing) receipt.routing = routing;
   if (flags.check) {
-    auto check = check_run(batch, data, o.seed, flushes);
+    auto check = check_run(batch, data, o.seed, ran->flushes);
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }
-  return RunOutcome{std::move(receipt), features, tiles, std::move(data)};
+  return RunOutcome{std::move(receipt), ran->features, plan_facts(batch.plan()),
+                    std::move(data)};
 }
 
 }  // namespace tessera::cli

@@ -14,9 +14,10 @@
 #include "cli/bridge_data.h"
 #include "cli/cache_folder.h"
 #include "cli/numbers.h"
-#include "cli/run_lane.h"
 #include "cli/traced.h"
-#include "dispatch/fallback.h"
+#include "lanes/tensors.h"
+#include "receipt/machine.h"
+#include "run/session_state.h"
 
 namespace tessera::cli {
 namespace {
@@ -155,11 +156,11 @@ Result<void> read_bridge(const RunFlags& f, LaneOptions& options) {
 
 Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
   std::string names;
-  for (const Runner& runner : runners()) {
+  for (const Lane& lane : lanes()) {
     // Nothing falls back to what means something else.
-    if (flag != "--lane" && !facts_of(runner.lane).same_meaning) continue;
-    if (text == to_string(runner.lane)) return runner.lane;
-    names += fmt::format(", {}", to_string(runner.lane));
+    if (flag != "--lane" && !facts_of(lane.lane).same_meaning) continue;
+    if (text == to_string(lane.lane)) return lane.lane;
+    names += fmt::format(", {}", to_string(lane.lane));
   }
   return invalid("cli", "{} must be one of {}{}, found {}", flag,
                  flag == "--lane" ? "auto" : names.substr(2),
@@ -201,16 +202,45 @@ Result<void> read_lane(const RunFlags& f, RunOptions& o) {
   return read_xla(f, o.lane_options.xla);
 }
 
+// What a lane with kernels would refuse only when all arrays are there; `lane`
+// is what errors call it.
+Result<void> check_dims(const AttentionData& d, std::string_view lane) {
+  for (const auto& [dim, what] :
+       {std::pair(d.shape.head_dim, "--head-dim"),
+        std::pair(d.shape.v_head_dim, "--v-head-dim")}) {
+    if (dim % kDimStep != 0 || dim > kMaxDim) {
+      return invalid("cli",
+                     "{} must be a multiple of {} up to {} for --lane {}, "
+                     "found {}",
+                     what, kDimStep, kMaxDim, lane, dim);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> open_early(RunOptions& o) {
-  if (!o.fallback.empty()) return {};
-  if (o.forced != LaneId::reference && o.forced != LaneId::jax_bridge) {
+  SessionOptions options;
+  options.lane = o.forced;
+  options.fallback = o.fallback;
+  options.cpu = o.lane_options.cpu;
+  options.cpu.progress = [told = o.progress](double share) {
+    if (*told) (*told)(share);
+  };
+  options.xla = o.lane_options.xla;
+  options.artifact = o.lane_options.artifact;
+  options.gate = o.gate;
+  options.memory = [] { return static_cast<double>(available_memory()); };
+  if (o.fallback.empty() && o.forced != LaneId::reference &&
+      o.forced != LaneId::jax_bridge) {
     auto e = check_dims(o.data, o.forced ? to_string(*o.forced) : "auto");
     if (!e) return e;
   }
-  if (!o.forced) return {};
-  return find_runner(*o.forced)->open(o.lane_options);
+  auto session = Session::open(std::move(options));
+  if (!session) return session.error();
+  o.session = std::move(*session);
+  return {};
 }
 
 Result<void> check_lane_flags(const RunFlags& f,

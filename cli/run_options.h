@@ -1,6 +1,8 @@
 // cli/run_options.h: what `tessera run` is asked, beside the request.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,8 +12,9 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/route_flags.h"
-#include "cli/run_lane.h"
 #include "cli/tensor_file.h"
+#include "lanes/lane.h"
+#include "tessera/session.h"
 
 namespace tessera::cli {
 
@@ -43,6 +46,10 @@ struct RunOptions {
   std::vector<LaneId> fallback;  // in this order
   GateTable gate;
   LaneOptions lane_options;
+  std::optional<Session> session;  // of all of these, once open_early opened it
+  // Where the cpu lane tells its progress, while something listens.
+  std::shared_ptr<std::function<void(double)>> progress =
+      std::make_shared<std::function<void(double)>>();
   uint64_t seed = 0;
   bool sink_logits = false;  // from the seed, unless the file has them
   std::optional<InputFile> inputs;
@@ -57,8 +64,8 @@ Result<void> check_lane_flags(const RunFlags& flags,
                               const std::vector<LaneId>& lanes,
                               std::string_view asked);
 
-// What can be told before there is any array. A lane that others may stand in
-// for is asked later.
+// What can be told before there is any array, and the session. A lane that
+// others may stand in for is asked later.
 Result<void> open_early(RunOptions& options);
 
 // Reads the input file too: what it says fills the flags that are absent.

@@ -9,7 +9,6 @@
 #include "base/bytes.h"
 #include "base/text.h"
 #include "cli/report.h"
-#include "dispatch/told.h"
 #include "receipt/digests.h"
 
 namespace tessera::cli {
@@ -82,25 +81,14 @@ std::string check_text(const Receipt::Check& c) {
 
 }  // namespace
 
-Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& o,
-                              const Planned& planned) {
-  const AttentionData& d = o.data;
-  auto started = tell_asked({.batch = planned.batch,
-                             .shape = d.shape,
-                             .dtype = d.dtype,
-                             .sink_logits = d.sink_logits.has_value(),
-                             .backward = d.backward,
-                             .lane = o.forced,
-                             .fallback = o.fallback});
-  if (!started) return started;
-  Receipt& r = *started;
+void add_given(const RunFlags& flags, const RunOptions& o,
+               const Planned& planned, Receipt& r) {
   r.lane.source = flags.lane ? "flag" : "default";
   add_words(flags, planned, r.request);
-  r.shape.layout = to_string(d.layout);
+  r.shape.layout = to_string(o.data.layout);
   r.inputs = inputs_of(flags, o);
   r.artifact.file = flags.artifact.value_or("");
   r.artifact.shapes_file = flags.shapes.value_or("");
-  return started;
 }
 
 std::string run_text(const Receipt& r) {

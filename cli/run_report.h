@@ -9,9 +9,10 @@
 
 namespace tessera::cli {
 
-// What was asked, given and planned; what ran is added by whoever ran it.
-Result<Receipt> start_receipt(const RunFlags& flags, const RunOptions& options,
-                              const Planned& planned);
+// To a session's receipt: who asked, the words of the request, and where the
+// arrays are from.
+void add_given(const RunFlags& flags, const RunOptions& options,
+               const Planned& planned, Receipt& receipt);
 
 std::string run_text(const Receipt& receipt);
 

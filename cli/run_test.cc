@@ -12,10 +12,10 @@
 #include "base/safetensors.h"
 #include "cli/random_inputs.h"
 #include "cli/run_check.h"
-#include "cli/run_lane.h"
 #include "pjrt/plugin.h"
 #include "plan/make_plan.h"
 #include "tessera/contract.h"
+#include "tessera/session.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 #include "tests/variable.h"
@@ -280,10 +280,10 @@ TEST_F(Run, CheckFindsACorruptedOutput) {
     fill_random(data.q.view(), 0, Stream::q);
     fill_random(data.k.view(), 0, Stream::k);
     fill_random(data.v.view(), 0, Stream::v);
-    bool ran = false;
-    ASSERT_TRUE(
-        run_lane(*find_runner(LaneId::reference), batch, data, {}, ran).ok());
-    ASSERT_TRUE(ran);
+    SessionOptions options;
+    options.lane = LaneId::reference;
+    const RunCall call = {batch, data.shape, data.forward_tensors()};
+    ASSERT_TRUE(run_attention(call, options).ok());
     const auto good = check_run(batch, data, 0);
     ASSERT_TRUE(good.ok());
     EXPECT_TRUE(good->passed) << good->worst;

@@ -73,7 +73,7 @@ Result<int> run(Options o) {
                             std::getenv("TERM"));
   input.unicode = !o.ascii && locale_is_utf8();
 
-  const auto picks = given_routing(batch.state());
+  const auto picks = routing_of(batch);
   const auto with_picks = [&](nlohmann::json out) {
     if (picks) {
       out["picks"] = picks_json(*picks);

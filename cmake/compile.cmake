@@ -42,7 +42,7 @@ endif()
 # the library.
 set(tessera_quick $<$<CONFIG:Release>:-O1>)
 file(GLOB tessera_quick_files
-  src/receipt/*.cc src/pjrt/*.cc src/dispatch/*.cc src/run/*.cc
+  src/receipt/*.cc src/pjrt/*.cc src/run/*.cc
   src/picture/*.cc src/lanes/jax_bridge/*.cc
   src/lanes/xla/writer.cc src/lanes/mosaic/writer.cc
   src/base/blob_store.cc src/base/child.cc src/base/fail.cc src/base/files.cc

@@ -12,10 +12,10 @@
 #include "base/tensor_rows.h"
 #include "kernels/backward/backward.h"
 #include "kernels/forward/forward.h"
+#include "lanes/reference/reference.h"
 #include "lanes/reference/rows.h"
 #include "plan/make_plan.h"
 #include "tessera/legal.h"
-#include "tessera/reference.h"
 
 namespace tessera::testing {
 namespace {

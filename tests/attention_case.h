@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "lanes/cpu/cpu.h"
 #include "lanes/reference/bound.h"
 #include "tessera/attention.h"
-#include "tessera/cpu.h"
 #include "tests/random_case.h"
 
 namespace tessera::testing {

@@ -7,9 +7,9 @@
 #include <limits>
 #include <random>
 
+#include "lanes/cpu/cpu.h"
+#include "lanes/reference/reference.h"
 #include "plan/make_plan.h"
-#include "tessera/cpu.h"
-#include "tessera/reference.h"
 #include "tessera/route.h"
 
 namespace tessera {

@@ -1,4 +1,5 @@
-// Packed documents under a causal window, forward and backward, on the CPU.
+// Packed documents under a causal window, forward and backward: one call from
+// end to end. train.cc has the loop that prepares a batch once.
 #include <tessera/tessera.h>
 
 #include <cmath>
@@ -30,8 +31,6 @@ int main() {
   facts.doc_ids = ids;
   auto batch = tessera::BorrowedBatch::make(request, facts);
   if (!batch) return fail(batch.error());
-  auto work = tessera::cpu_prepare(*batch);
-  if (!work) return fail(work.error());
 
   const size_t wide = kHeads * kTokens * kDim,
                narrow = kKvHeads * kTokens * kDim;
@@ -59,30 +58,21 @@ int main() {
   forward.v = input(v, kKvHeads);
   forward.out = output(out, kHeads);
   forward.lse = lse;
-  auto ran = tessera::cpu_forward(*work, shape, forward);
+  tessera::Gradients gradients;
+  gradients.dout = input(dout, kHeads);
+  gradients.dq = output(dq, kHeads);
+  gradients.dk = output(dk, kKvHeads);
+  gradients.dv = output(dv, kKvHeads);
+  auto ran = tessera::run_attention({*batch, shape, forward, gradients});
   if (!ran) return fail(ran.error());
 
-  tessera::BackwardTensors backward;
-  backward.q = forward.q;
-  backward.k = forward.k;
-  backward.v = forward.v;
-  backward.out = input(out, kHeads);
-  backward.dout = input(dout, kHeads);
-  backward.lse = lse;
-  backward.dq = output(dq, kHeads);
-  backward.dk = output(dk, kKvHeads);
-  backward.dv = output(dv, kKvHeads);
-  if (auto back = tessera::cpu_backward(*work, shape, backward); !back) {
-    return fail(back.error());
-  }
   // Probabilities of a query sum to 1, so with a dout of ones the values'
   // gradients sum to one for each of its numbers.
   double sum = 0;
   for (const float x : dv) sum += double{x};
-  std::printf(
-      "%s, %d threads, %lld tiles run and %lld skipped, sum of dv %.1f\n",
-      std::string(to_string(ran->isa)).c_str(), ran->threads,
-      static_cast<long long>(ran->tiles_run),
-      static_cast<long long>(ran->tiles_skipped), sum);
+  std::printf("%s: %lld tiles run and %lld skipped, sum of dv %.1f\n",
+              std::string(to_string(ran->executed)).c_str(),
+              static_cast<long long>(ran->counters.tiles_run),
+              static_cast<long long>(ran->counters.tiles_skipped), sum);
   return std::abs(sum - static_cast<double>(wide)) < 1 ? 0 : 1;
 }

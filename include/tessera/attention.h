@@ -1,7 +1,9 @@
 // tessera/attention.h: what one attention call computes and which arrays it
-// reads and writes, whatever lane runs it. reference.h has the exact meanings.
+// reads and writes, whatever lane runs it. docs/attention.md has
+// the exact meanings.
 #pragma once
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -34,16 +36,36 @@ struct ForwardTensors {
   std::span<float> lse;   // [batch, heads, q_len]; empty: not wanted
 };
 
-// `out` and `lse` are those of the forward pass; `dlse` may be empty: no
-// gradient reaches the log-sum-exp.
-struct BackwardTensors {
-  TensorView q, k, v;
-  std::optional<std::span<const float>> sink_logits;
-  TensorView out, dout;         // [batch, heads, q_len, v_head_dim]
-  std::span<const float> lse;   // [batch, heads, q_len]
+// What the backward pass reads and writes beside the arrays of its forward
+// pass. `dlse` may be empty: no gradient reaches the log-sum-exp.
+struct Gradients {
+  TensorView dout;              // [batch, heads, q_len, v_head_dim]
   std::span<const float> dlse;  // [batch, heads, q_len] or empty
   MutableTensorView dq, dk, dv;
   std::span<float> dsink_logits;  // [heads], where sink logits are given
+};
+
+// What a call is, before its arrays are there: what a program is compiled for,
+// beside its batch.
+struct AttentionCall {
+  AttentionShape shape;
+  Dtype dtype = Dtype::f32;
+  bool sink_logits = false;
+  bool backward = false;
+  bool dlse = false;  // backward takes the log-sum-exp's gradient
+};
+
+// Set from any thread, it stops the calls that were handed it: they look at it
+// between pieces of work, and end with an error of the kind `stopped`. What
+// they were to write is then unspecified.
+class StopFlag {
+ public:
+  void stop() { stopped_.store(true, std::memory_order_relaxed); }
+  void reset() { stopped_.store(false, std::memory_order_relaxed); }
+  bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace tessera

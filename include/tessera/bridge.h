@@ -3,7 +3,8 @@
 //
 //   auto spec = parse_bridge_spec(json);           // beside the artifact
 //   auto lane = BridgeLane::open({});              // once
-//   auto ran = lane->run(artifact, *spec, inputs, outputs);
+//   auto program = lane->prepare(artifact, *spec); // once an artifact
+//   auto ran = program->run(inputs, outputs);
 //
 // Programs are JAX's, not ours: their key is the whole artifact with its
 // shapes, which is wider than a kernel contract. What JAX baked in (a mask, a
@@ -22,9 +23,9 @@
 
 #include "tessera/attention.h"
 #include "tessera/contract.h"
+#include "tessera/options.h"
 #include "tessera/result.h"
 #include "tessera/tensor.h"
-#include "tessera/xla.h"
 
 namespace tessera {
 
@@ -91,6 +92,27 @@ struct BridgeRun {
   std::vector<std::string> warnings;  // of the cache on disk
 };
 
+// An artifact that is compiled and checked: a run sends its inputs, executes
+// and reads. Safe from any thread.
+class BridgeProgram {
+ public:
+  BridgeProgram(BridgeProgram&&) noexcept;
+  BridgeProgram& operator=(BridgeProgram&&) noexcept;
+  ~BridgeProgram();
+
+  const BridgeRun& prepared() const;  // its contract and compile
+  // All of the spec's inputs and outputs, in its order; inputs that the program
+  // does not take may be null.
+  Result<BridgeRun> run(std::span<const void* const> inputs,
+                        std::span<void* const> outputs) const;
+
+  struct State;
+  explicit BridgeProgram(std::unique_ptr<State> state);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
 class BridgeLane {
  public:
   // Of the kind `unavailable` where there is no such plugin or device, or the
@@ -100,20 +122,22 @@ class BridgeLane {
   BridgeLane& operator=(BridgeLane&&) noexcept;
   ~BridgeLane();
 
-  const XlaPlace& place() const;
+  const PluginPlace& place() const;
 
-  // All of the spec's inputs and outputs, in its order; inputs that the program
-  // does not take may be null. Whether the artifact is that of the spec is
-  // checked before the plugin sees it, its own shapes before it runs. Safe from
-  // any thread.
+  // Whether the artifact is that of the spec is checked before the plugin sees
+  // it, its own shapes before it runs. Safe from any thread.
+  Result<BridgeProgram> prepare(std::string_view artifact,
+                                const BridgeSpec& spec) const;
+  // One run of an artifact: prepared, and run.
   Result<BridgeRun> run(std::string_view artifact, const BridgeSpec& spec,
                         std::span<const void* const> inputs,
                         std::span<void* const> outputs) const;
 
- private:
   struct State;
-  explicit BridgeLane(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+
+ private:
+  explicit BridgeLane(std::shared_ptr<const State> state);
+  std::shared_ptr<const State> state_;
 };
 
 }  // namespace tessera

@@ -16,12 +16,11 @@
 #include <vector>
 
 #include "tessera/attention.h"
-#include "tessera/cpu.h"
 #include "tessera/facts.h"
 #include "tessera/machine.h"
+#include "tessera/options.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
-#include "tessera/xla.h"
 
 namespace tessera {
 

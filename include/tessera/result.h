@@ -12,6 +12,7 @@ enum class ErrorKind {
   limit,        // a ceiling, a budget or a capacity is exceeded
   io,           // the operating system refused
   unavailable,  // this build or machine has no such part
+  stopped,      // the caller's stop flag was set
 };
 
 // `message` reads "[where] rule, found X for Y".

@@ -50,4 +50,9 @@ struct BasicTensorView {
 using TensorView = BasicTensorView<const void*>;
 using MutableTensorView = BasicTensorView<void*>;
 
+inline TensorView as_input(const MutableTensorView& t) {
+  return {t.data, t.dtype,        t.batch,       t.heads,       t.tokens,
+          t.dim,  t.batch_stride, t.head_stride, t.token_stride};
+}
+
 }  // namespace tessera

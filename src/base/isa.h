@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "tessera/cpu.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/tensor_rows.h"
 
 namespace tessera {
 namespace {
@@ -358,6 +359,16 @@ class Check {
 
 }  // namespace
 
+Result<void> check_call(std::string_view where, const PlanSizes& plan,
+                        const AttentionCall& call) {
+  if (!is_float_dtype(call.dtype)) {
+    return invalid(where,
+                   "arrays must be F32, BF16 or F16, found {} for a call",
+                   to_string(call.dtype));
+  }
+  return Check(where, plan, call.shape).done();
+}
+
 Result<void> check_forward(std::string_view where, const PlanSizes& plan,
                            const AttentionShape& shape,
                            const ForwardTensors& tensors) {
@@ -387,6 +398,23 @@ Result<void> check_backward(std::string_view where, const PlanSizes& plan,
   check.input("dlse", tensors.dlse, true);
   check.sinks(tensors.sink_logits, &tensors.dsink_logits);
   return check.done();
+}
+
+BackwardTensors backward_tensors(const ForwardTensors& f, const Gradients& g) {
+  BackwardTensors out;
+  out.q = f.q;
+  out.k = f.k;
+  out.v = f.v;
+  out.sink_logits = f.sink_logits;
+  out.out = as_input(f.out);
+  out.lse = f.lse;
+  out.dout = g.dout;
+  out.dlse = g.dlse;
+  out.dq = g.dq;
+  out.dk = g.dk;
+  out.dv = g.dv;
+  out.dsink_logits = g.dsink_logits;
+  return out;
 }
 
 }  // namespace tessera

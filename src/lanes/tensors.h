@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "tessera/attention.h"
+#include "tessera/plan.h"
 #include "tessera/result.h"
 
 namespace tessera {
@@ -15,7 +18,26 @@ struct PlanSizes {
   int64_t q_len = 0;
   int64_t kv_len = 0;
   int64_t heads = 1;  // plan heads; divide the query heads
+
+  static PlanSizes of(const Plan& plan) {
+    return {plan.batch, plan.q_len, plan.kv_len, plan.heads};
+  }
 };
+
+// All arrays of a backward pass. `out` and `lse` are those of the forward pass;
+// `dlse` may be empty: no gradient reaches the log-sum-exp.
+struct BackwardTensors {
+  TensorView q, k, v;
+  std::optional<std::span<const float>> sink_logits;
+  TensorView out, dout;         // [batch, heads, q_len, v_head_dim]
+  std::span<const float> lse;   // [batch, heads, q_len]
+  std::span<const float> dlse;  // [batch, heads, q_len] or empty
+  MutableTensorView dq, dk, dv;
+  std::span<float> dsink_logits;  // [heads], where sink logits are given
+};
+
+BackwardTensors backward_tensors(const ForwardTensors& forward,
+                                 const Gradients& gradients);
 
 // What a lane with kernels takes, beyond what attention.h says.
 inline constexpr int64_t kDimStep = 8;  // head dims are multiples of it
@@ -37,6 +59,8 @@ inline constexpr double kLeastCap = 1e-30;   // unless it is 0
 //     one of their strides tells them apart; other layouts whose address
 //     ranges meet are refused.
 // The stride of a dimension of size 1 only must not be negative.
+Result<void> check_call(std::string_view where, const PlanSizes& plan,
+                        const AttentionCall& call);  // its shape and dtype
 Result<void> check_forward(std::string_view where, const PlanSizes& plan,
                            const AttentionShape& shape,
                            const ForwardTensors& tensors);

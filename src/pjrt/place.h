@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "pjrt/execute.h"
-#include "tessera/xla.h"
+#include "tessera/options.h"
 
 namespace tessera::pjrt {
 
@@ -20,16 +20,17 @@ struct Place {
 // `plugin` as open_plugin() takes it; the device by its number.
 Result<Place> open_place(const std::string& plugin, int64_t device,
                          const ClientOptions& options = {});
-XlaPlace describe(const Place& place);
+PluginPlace describe(const Place& place);
 
-// An array of the caller's.
+// An array of the caller's, or one that is on the device already.
 struct HostArray {
   ArrayType type;
   const void* data = nullptr;
+  const Buffer* sent = nullptr;
 };
 
-// Sends the arrays, runs the program, waits, and adds what both took. The
-// results are still on the device.
+// Sends the arrays that are not there yet, runs the program, waits, and adds
+// what both took. The results are still on the device.
 Result<std::vector<Buffer>> send_and_execute(const Loaded& program,
                                              std::span<const HostArray> arrays,
                                              double& transfer_ms,

@@ -40,6 +40,7 @@ uint64_t digest_of(const Facts& f) {
 // Binds `state.facts` and plans. `bound_before`: its sweep is of this request.
 Result<void> plan_state(State& state, bool bound_before) {
   state.failed = true;
+  state.contract.reset();
   state.plan_ms = 0;
   auto planned = timed(state.plan_ms, [&]() -> Result<void> {
     if (bound_before) {

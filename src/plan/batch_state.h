@@ -1,11 +1,13 @@
 // plan/batch_state.h: what a Batch holds, for those that read it.
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <string_view>
 
 #include "mask/sweep.h"
 #include "tessera/batch.h"
+#include "tessera/contract.h"
 
 namespace tessera {
 
@@ -21,6 +23,10 @@ struct Batch::State {
   // Of borrowed arrays, as they were planned.
   std::optional<uint64_t> digest;
   bool failed = false;  // no batch is here: a remake failed
+
+  // Made when it is first asked for, once.
+  mutable std::mutex mutex;
+  mutable std::optional<Result<PlanContract>> contract;
 };
 
 // The state, where it is what was planned: `where` begins the error of facts

@@ -126,22 +126,33 @@ int64_t bucket(int64_t n) {
   return up >= 4 && n <= up / 4 * 3 ? up / 4 * 3 : up;
 }
 
-Result<PlanContract> make_contract(const Batch& batch) {
+namespace {
+
+Result<PlanContract> contract_of_batch(const Batch::State& batch) {
   const TraceSpan span("plan", "contract");
-  auto read = read_batch(batch, "contract");
-  if (!read) return read.error();
-  const Plan& plan = (*read)->plan;
+  const Plan& plan = batch.plan;
   Sizes sizes;
   sizes.heads = plan.heads;
   sizes.steps = std::max(step_count(plan.forward), step_count(plan.transposed));
   sizes.width = grid_width(plan.forward);
   sizes.width_transposed = grid_width(plan.transposed);
   if (plan.meaning) {
-    auto picks = pick_terms(**read);
+    auto picks = pick_terms(batch);
     if (!picks) return picks.error();
     sizes.picks = *picks;
   }
-  return contract_of((*read)->request, (*read)->facts, sizes);
+  return contract_of(batch.request, batch.facts, sizes);
+}
+
+}  // namespace
+
+Result<PlanContract> make_contract(const Batch& batch) {
+  auto read = read_batch(batch, "contract");
+  if (!read) return read.error();
+  const std::lock_guard lock((*read)->mutex);
+  auto& contract = (*read)->contract;
+  if (!contract) contract = contract_of_batch(**read);
+  return *contract;
 }
 
 Result<PlanContract> make_ceiling_contract(const Request& request,

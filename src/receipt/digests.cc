@@ -67,15 +67,15 @@ std::string array_digest(std::span<const float> values) {
 }
 
 std::string outputs_digest(const ForwardTensors& forward,
-                           const BackwardTensors* backward) {
+                           const Gradients* gradients) {
   Digest digest;
   add(digest, forward.out);
   add(digest, forward.lse);
-  if (backward) {
-    add(digest, backward->dq);
-    add(digest, backward->dk);
-    add(digest, backward->dv);
-    add(digest, backward->dsink_logits);
+  if (gradients) {
+    add(digest, gradients->dq);
+    add(digest, gradients->dk);
+    add(digest, gradients->dv);
+    add(digest, gradients->dsink_logits);
   }
   return digest.hex();
 }

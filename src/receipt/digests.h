@@ -17,6 +17,6 @@ std::string array_digest(std::span<const float> values);
 
 // Of out, lse and, with a backward pass, the gradients together.
 std::string outputs_digest(const ForwardTensors& forward,
-                           const BackwardTensors* backward);
+                           const Gradients* gradients);
 
 }  // namespace tessera

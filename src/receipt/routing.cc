@@ -9,8 +9,27 @@
 
 namespace tessera {
 
-std::optional<Receipt::Routing> given_routing(const Batch::State& batch) {
+namespace {
+
+Receipt::Routing routed(const RouteResult& r) {
+  const RouteCounts& c = r.counts;
+  return {false,
+          r.settings,
+          r.heads,
+          c.picks,
+          c.removed_invalid + c.removed_documents + c.removed_future,
+          c.union_blocks,
+          c.tile_rows,
+          r.unions.widest,
+          r.unions.capacity};
+}
+
+}  // namespace
+
+std::optional<Receipt::Routing> routing_of(const Batch& of) {
+  const Batch::State& batch = of.state();
   if (!batch.plan.meaning) return {};
+  if (of.routing()) return routed(*of.routing());
   const Request& request = batch.request;
   const int64_t block = names_of(request).picks_block;
   const PickUnions unions = plan_unions(batch.sweep.bound, block);

@@ -1,5 +1,4 @@
-// receipt/routing.h: what a receipt says of picks that no router of its run
-// made.
+// receipt/routing.h: what a receipt says of picks.
 #pragma once
 
 #include "receipt/receipt.h"
@@ -7,8 +6,8 @@
 
 namespace tessera {
 
-// Nothing where no mask names picks. Their tile rows and unions are the
-// plan's.
-std::optional<Receipt::Routing> given_routing(const Batch::State& batch);
+// Nothing where no mask names picks. Of a batch that was routed, the router's
+// counts; of picks that were given, those of the plan's tile rows and unions.
+std::optional<Receipt::Routing> routing_of(const Batch& batch);
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tessera/cpu.h"
+#include "tessera/machine.h"
 #include "tessera/tensor.h"
 
 namespace tessera {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tessera/cpu.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 

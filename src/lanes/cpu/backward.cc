@@ -376,7 +376,7 @@ class Backward {
 Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
                             const AttentionShape& shape,
                             const BackwardTensors& tensors,
-                            const CpuOptions& options) {
+                            const CpuOptions& options, const StopFlag* stop) {
   const TraceSpan span("cpu", "backward");
   const CpuWork::State& work = cpu_work.state();
   if (auto e = check_options(options); !e) return e.error();
@@ -387,7 +387,7 @@ Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
   if (!isa) return isa.error();
   const BackwardVariant& variant =
       variant_for(backward_variants(), tensors.q.dtype, *isa);
-  Tasks tasks(options);
+  Tasks tasks(options, stop);
   CpuRun ran;
   auto e = Backward(work, shape, tensors, variant.kernel(), tasks)
                .run(options.progress, ran);

@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "base/integers.h"
+#include "lanes/cpu/cpu.h"
 #include "lanes/cpu/work.h"
 #include "tessera/attention.h"
-#include "tessera/cpu.h"
 
 namespace tessera {
 

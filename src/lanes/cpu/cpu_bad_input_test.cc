@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/cpu.h"
+#include "lanes/cpu/cpu.h"
 #include "tests/attention_case.h"
 
 namespace tessera {

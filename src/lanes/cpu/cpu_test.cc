@@ -1,7 +1,7 @@
 // lanes/cpu/cpu_test.cc: every kernel of this machine against the reference,
 // within the bounds of lanes/reference/bound.cc: forward, backward and counts,
 // over combinations of all that a call may vary, and where it is delicate.
-#include "tessera/cpu.h"
+#include "lanes/cpu/cpu.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@
 
 #include "kernels/backward/backward.h"
 #include "kernels/forward/forward.h"
-#include "tessera/reference.h"
+#include "lanes/reference/reference.h"
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
 #include "tests/attention_odd.h"

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "lanes/cpu/cpu.h"
 #include "plan/make_plan.h"
-#include "tessera/cpu.h"
 #include "tests/attention_case.h"
 
 namespace tessera {

@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -224,26 +225,51 @@ struct Worker {
   int64_t pairs = 0, tiles = 0;
 };
 
+}  // namespace
+
+// What calls keep for the next one.
+struct DecodeMemory {
+  std::vector<Parts> parts;
+  std::vector<Team> teams;
+  std::unique_ptr<std::atomic<int64_t>[]> left;  // tasks of each team
+  size_t left_size = 0;
+  std::vector<DecodeSums> sums;
+  Scratch out;
+  std::vector<Worker> workers;
+};
+
+namespace {
+
 // One call.
 class Decoding {
  public:
   Decoding(const CpuWork::State& work, const AttentionShape& shape,
            const ForwardTensors& tensors, const DecodeVariant& variant,
-           int threads)
-      : work_(work),
+           int threads, DecodeMemory& memory)
+      : m_(memory),
+        work_(work),
         shape_(shape),
         tensors_(tensors),
         variant_(variant),
         map_{shape.heads, shape.kv_heads, work.sizes.heads},
-        pitch_(decode_pitch(shape.v_head_dim)),
-        workers_(static_cast<size_t>(threads)) {
+        pitch_(decode_pitch(shape.v_head_dim)) {
+    m_.parts.clear();
+    m_.teams.clear();
+    m_.workers.resize(static_cast<size_t>(threads));
+    for (Worker& worker : m_.workers) {
+      worker.team = -1;
+      worker.pairs = worker.tiles = 0;
+    }
     make_teams();
-    left_ = std::make_unique<std::atomic<int64_t>[]>(teams_.size());
+    if (m_.left_size < m_.teams.size()) {
+      m_.left = std::make_unique<std::atomic<int64_t>[]>(m_.teams.size());
+      m_.left_size = m_.teams.size();
+    }
     int64_t sums = 0, out = 0;
-    for (size_t i = 0; i < teams_.size(); ++i) {
-      Team& team = teams_[i];
-      const int64_t parts = parts_[team.parts].count();
-      left_[i].store(parts, std::memory_order_relaxed);
+    for (size_t i = 0; i < m_.teams.size(); ++i) {
+      Team& team = m_.teams[i];
+      const int64_t parts = m_.parts[team.parts].count();
+      m_.left[i].store(parts, std::memory_order_relaxed);
       team.first_task = tasks_;
       team.sums = sums;
       team.out = out;
@@ -251,36 +277,36 @@ class Decoding {
       sums += parts * team.rows(work.sizes.q_len);
       out += parts * team.rows(work.sizes.q_len) * pitch_;
     }
-    sums_ = std::make_unique<DecodeSums[]>(static_cast<size_t>(sums));
-    out_.floats(static_cast<size_t>(out));
+    m_.sums.assign(static_cast<size_t>(sums), {});
+    m_.out.floats(static_cast<size_t>(out));
   }
 
   int64_t tasks() const { return tasks_; }
   int64_t tiles() const {
     int64_t tiles = 0;
-    for (const Worker& worker : workers_) tiles += worker.tiles;
+    for (const Worker& worker : m_.workers) tiles += worker.tiles;
     return tiles;
   }
   int64_t pairs() const {
     int64_t pairs = 0;
-    for (const Worker& worker : workers_) pairs += worker.pairs;
+    for (const Worker& worker : m_.workers) pairs += worker.pairs;
     return pairs;
   }
 
   void run(int64_t task, int worker_number) {
     const auto after = std::partition_point(
-        teams_.begin(), teams_.end(),
+        m_.teams.begin(), m_.teams.end(),
         [&](const Team& t) { return t.first_task <= task; });
-    const int64_t number = after - teams_.begin() - 1;
-    const Team& team = teams_[static_cast<size_t>(number)];
-    Worker& worker = workers_[static_cast<size_t>(worker_number)];
+    const int64_t number = after - m_.teams.begin() - 1;
+    const Team& team = m_.teams[static_cast<size_t>(number)];
+    Worker& worker = m_.workers[static_cast<size_t>(worker_number)];
     if (worker.team != number) {
       worker.rows.read(team, work_.sizes, map_);
       worker.team = number;
     }
     add_part(team, task - team.first_task, worker);
     // Acquires what others wrote, releases what was written here.
-    if (left_[static_cast<size_t>(number)].fetch_sub(
+    if (m_.left[static_cast<size_t>(number)].fetch_sub(
             1, std::memory_order_acq_rel) == 1) {
       merge(team, worker.rows);
       for (int64_t h = team.head_begin; h < team.head_end; ++h) {
@@ -310,12 +336,12 @@ class Decoding {
               b * sizes.heads + map_.plan_head(team.head_begin);
           const int64_t last =
               b * sizes.heads + map_.plan_head(team.head_end - 1);
-          if (parts_.empty() || parts_.back().first_list != first ||
-              parts_.back().last_list != last) {
-            parts_.push_back(parts_of(work_, first, last));
+          if (m_.parts.empty() || m_.parts.back().first_list != first ||
+              m_.parts.back().last_list != last) {
+            m_.parts.push_back(parts_of(work_, first, last));
           }
-          team.parts = parts_.size() - 1;
-          teams_.push_back(team);
+          team.parts = m_.parts.size() - 1;
+          m_.teams.push_back(team);
         }
       }
     }
@@ -323,14 +349,14 @@ class Decoding {
 
   void add_part(const Team& team, int64_t part, Worker& worker) {
     Rows& rows = worker.rows;
-    worker.keys.read(work_, parts_[team.parts].part(part), rows.alike);
+    worker.keys.read(work_, m_.parts[team.parts].part(part), rows.alike);
     const auto count = static_cast<int64_t>(rows.rows.size());
     std::array<const void*, kDecodeRows> q{};
     for (size_t r = 0; r < rows.rows.size(); ++r) {
       q[r] = element(tensors_.q, team.b, rows.rows[r].head, rows.rows[r].q);
     }
-    DecodeSums* const sums = sums_.get() + team.sums + part * count;
-    float* const out = out_.floats(0) + team.out + part * count * pitch_;
+    DecodeSums* const sums = m_.sums.data() + team.sums + part * count;
+    float* const out = m_.out.floats(0) + team.out + part * count * pitch_;
     std::fill(out, out + count * pitch_, 0.0F);
 
     DecodeTask task;
@@ -365,7 +391,7 @@ class Decoding {
     const auto count = static_cast<int64_t>(rows.rows.size());
     DecodeMerge merge;
     merge.dtype = tensors_.out.dtype;
-    merge.parts = parts_[team.parts].count();
+    merge.parts = m_.parts[team.parts].count();
     merge.v_head_dim = shape_.v_head_dim;
     merge.sums_stride = count;
     merge.out_stride = count * pitch_;
@@ -373,8 +399,8 @@ class Decoding {
       merge.live = work_.has_key(a.list, a.q);
       for (int64_t r = a.begin; r < a.end; ++r) {
         const int64_t head = rows.rows[static_cast<size_t>(r)].head;
-        merge.sums = sums_.get() + team.sums + r;
-        merge.out = out_.floats(0) + team.out + r * pitch_;
+        merge.sums = m_.sums.data() + team.sums + r;
+        merge.out = m_.out.floats(0) + team.out + r * pitch_;
         merge.to = element(tensors_.out, team.b, head, a.q);
         if (tensors_.sink_logits) {
           merge.sink_logit = tensors_.sink_logits->data() + head;
@@ -388,30 +414,31 @@ class Decoding {
     }
   }
 
+  DecodeMemory& m_;
   const CpuWork::State& work_;
   const AttentionShape& shape_;
   const ForwardTensors& tensors_;
   const DecodeVariant& variant_;
   HeadMap map_;
   int64_t pitch_;  // floats of a row of sums of values
-  std::vector<Parts> parts_;
-  std::vector<Team> teams_;
-  std::unique_ptr<std::atomic<int64_t>[]> left_;  // tasks of each team
   int64_t tasks_ = 0;
-  std::unique_ptr<DecodeSums[]> sums_;
-  Scratch out_;
-  std::vector<Worker> workers_;
 };
 
 }  // namespace
 
 Result<CpuRun> decode(const CpuWork::State& work, const AttentionShape& shape,
                       const ForwardTensors& tensors, const CpuOptions& options,
-                      Isa isa) {
+                      Isa isa, const StopFlag* stop) {
   const DecodeVariant& variant =
       variant_for(decode_variants(), tensors.q.dtype, isa);
-  Tasks tasks(options);
-  Decoding decoding(work, shape, tensors, variant, tasks.threads());
+  Tasks tasks(options, stop);
+  // Calls of other threads at the same time have memory of their own.
+  const std::unique_lock lock(work.decode_mutex, std::try_to_lock);
+  std::shared_ptr<DecodeMemory> memory;
+  if (lock.owns_lock()) memory = work.decode_memory;
+  if (!memory) memory = std::make_shared<DecodeMemory>();
+  if (lock.owns_lock()) work.decode_memory = memory;
+  Decoding decoding(work, shape, tensors, variant, tasks.threads(), *memory);
   auto e =
       tasks.run("parts of keys", decoding.tasks(), options.progress,
                 [&](int64_t task, int worker) { decoding.run(task, worker); });

@@ -1,9 +1,9 @@
 // lanes/cpu/decode.h: the forward pass of few queries against many keys.
 #pragma once
 
+#include "lanes/cpu/cpu.h"
 #include "lanes/cpu/work.h"
 #include "tessera/attention.h"
-#include "tessera/cpu.h"
 
 namespace tessera {
 
@@ -20,6 +20,6 @@ inline constexpr int64_t kDecodeKeys = 2048;
 // All arguments have been checked.
 Result<CpuRun> decode(const CpuWork::State& work, const AttentionShape& shape,
                       const ForwardTensors& tensors, const CpuOptions& options,
-                      Isa isa);
+                      Isa isa, const StopFlag* stop);
 
 }  // namespace tessera

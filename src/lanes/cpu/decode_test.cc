@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "kernels/decode/decode.h"
+#include "lanes/reference/reference.h"
 #include "plan/make_plan.h"
 #include "tessera/legal.h"
-#include "tessera/reference.h"
 
 namespace tessera {
 namespace {

@@ -72,7 +72,7 @@ struct Worker {
 
 Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
                            const ForwardTensors& tensors,
-                           const CpuOptions& options) {
+                           const CpuOptions& options, const StopFlag* stop) {
   const TraceSpan span("cpu", "forward");
   const CpuWork::State& work = cpu_work.state();
   if (auto e = check_options(options); !e) return e.error();
@@ -82,11 +82,11 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
   auto isa = choose_isa(options.isa);
   if (!isa) return isa.error();
   if (work.sizes.q_len <= kDecodeQueries) {
-    return decode(work, shape, tensors, options, *isa);
+    return decode(work, shape, tensors, options, *isa, stop);
   }
   const ForwardVariant& variant =
       variant_for(forward_variants(), tensors.q.dtype, *isa);
-  Tasks tasks(options);
+  Tasks tasks(options, stop);
   const int64_t q_len = work.sizes.q_len;
   const std::vector<Block> blocks = blocks_of(work, rows_of_block(work, shape));
   const HeadMap map{shape.heads, shape.kv_heads, work.sizes.heads};

@@ -108,12 +108,14 @@ CpuWork::CpuWork(CpuWork&&) noexcept = default;
 CpuWork& CpuWork::operator=(CpuWork&&) noexcept = default;
 CpuWork::~CpuWork() = default;
 
-Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options) {
+Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options,
+                            CpuWork* before) {
   const TraceSpan span("cpu", "prepare");
   if (auto e = check_options(options); !e) return e.error();
   auto read = read_batch(batch, "cpu");
   if (!read) return read.error();
   auto state = std::make_unique<CpuWork::State>(batch);
+  if (before) state->take_memory(before->state());
   const Sweep sweep = with_tile((*read)->sweep, {1, 1});
   const int64_t pieces_a_list = ceil_div(state->sizes.q_len, kPiece);
   const int64_t pieces = sweep.lists() * pieces_a_list;

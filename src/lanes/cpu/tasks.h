@@ -1,5 +1,5 @@
-// lanes/cpu/tasks.h: the tasks of one call: progress, and memory that is not
-// there, which must not end the process.
+// lanes/cpu/tasks.h: the tasks of one call: progress, the caller's stop flag,
+// and memory that is not there, which must not end the process.
 #pragma once
 
 #include <atomic>
@@ -16,10 +16,12 @@ namespace tessera {
 
 class Tasks {
  public:
-  explicit Tasks(const CpuOptions& options) : threads_(threads_of(options)) {}
+  explicit Tasks(const CpuOptions& options, const StopFlag* stop = nullptr)
+      : threads_(threads_of(options)), stop_(stop) {}
 
   int threads() const { return threads_; }
-  // A task found no memory: the others end as soon as they can.
+  // A task found no memory or the call was stopped: the others end as soon as
+  // they can.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
   // Runs f(task, worker) for every task of [0, tasks); `name` is for traces.
@@ -29,6 +31,11 @@ class Tasks {
     std::atomic<int64_t> done{0};
     const auto run_one = [&](int64_t task, int worker) {
       if (failed()) return;
+      if (stop_ && stop_->stopped()) {
+        stopped_.store(true, std::memory_order_relaxed);
+        failed_.store(true, std::memory_order_release);
+        return;
+      }
       try {
         f(task, worker);
       } catch (const std::bad_alloc&) {
@@ -40,6 +47,13 @@ class Tasks {
       }
     };
     parallel_for(tasks, threads_, run_one, name);
+    if (stopped_.load(std::memory_order_relaxed)) {
+      return Error{ErrorKind::stopped,
+                   fmt::format("[cpu] a call must not be stopped to give its "
+                               "outputs, found it stopped after {} of {} {}",
+                               done.load(), tasks, name),
+                   0};
+    }
     if (failed()) {
       return over_limit("cpu",
                         "working memory must be there, found none left for {} "
@@ -56,7 +70,8 @@ class Tasks {
 
  private:
   int threads_;
-  std::atomic<bool> failed_{false};
+  const StopFlag* stop_;
+  std::atomic<bool> failed_{false}, stopped_{false};
 };
 
 }  // namespace tessera

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
+#include "lanes/cpu/cpu.h"
 #include "lanes/tensors.h"
-#include "tessera/cpu.h"
 #include "tessera/plan.h"
 
 namespace tessera {
@@ -17,6 +19,8 @@ struct KeySpan {
   int32_t end = 0;
 };
 
+struct DecodeMemory;
+
 struct CpuWork::State {
   explicit State(const Batch& of)
       : batch(of),
@@ -25,6 +29,13 @@ struct CpuWork::State {
         forward(plan().forward),
         transposed(plan().transposed) {}
   const Plan& plan() const { return batch.plan(); }
+  void take_memory(State& before) {
+    span_start = std::move(before.span_start);
+    span_start.clear();
+    spans = std::move(before.spans);
+    spans.clear();
+    decode_memory = std::move(before.decode_memory);
+  }
 
   Batch batch;
   PlanSizes sizes;
@@ -35,6 +46,9 @@ struct CpuWork::State {
   // span_start[l * q_len + q + 1]), ascending and not touching.
   std::vector<int64_t> span_start;
   std::vector<KeySpan> spans;
+  // Of calls of few queries, from one to the next.
+  mutable std::mutex decode_mutex;
+  mutable std::shared_ptr<DecodeMemory> decode_memory;
 
   std::span<const KeySpan> keys_of(int64_t list, int64_t q) const {
     const auto at = static_cast<size_t>(list * sizes.q_len + q);

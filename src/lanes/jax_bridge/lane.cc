@@ -139,7 +139,7 @@ Result<void> check_program(const pjrt::Loaded& program,
 
 struct BridgeLane::State {
   pjrt::Place on;
-  XlaPlace place;  // the same, in words
+  PluginPlace place;  // the same, in words
   mutable pjrt::CompileCache cache;
 
   State(const BridgeOptions& o, const pjrt::Place& where)
@@ -149,16 +149,22 @@ struct BridgeLane::State {
                .max_bytes = o.max_cache_bytes,
                .max_programs = 256,
                .max_compiles = 0}) {}
-
-  Result<std::vector<Argument>> arguments(const BridgeSpec& spec,
-                                          std::span<const void* const> inputs,
-                                          const int32_t& index) const;
 };
 
-// The index goes first; `index` has it, and outlives the arguments.
-Result<std::vector<Argument>> BridgeLane::State::arguments(
-    const BridgeSpec& spec, std::span<const void* const> inputs,
-    const int32_t& index) const {
+struct BridgeProgram::State {
+  std::shared_ptr<const BridgeLane::State> lane;
+  BridgeSpec spec;
+  int32_t index = 0;  // of the platform among those of the artifact
+  std::shared_ptr<const pjrt::Loaded> program;
+  BridgeRun prepared;
+
+  Result<std::vector<Argument>> arguments(
+      std::span<const void* const> inputs) const;
+};
+
+// The platform's index goes first.
+Result<std::vector<Argument>> BridgeProgram::State::arguments(
+    std::span<const void* const> inputs) const {
   std::vector<Argument> out;
   if (spec.platform_index) {
     out.push_back({"the platform's index", {{Dtype::i32, {}}, &index}});
@@ -174,72 +180,33 @@ Result<std::vector<Argument>> BridgeLane::State::arguments(
   return out;
 }
 
-BridgeLane::BridgeLane(std::unique_ptr<State> state)
+BridgeProgram::BridgeProgram(std::unique_ptr<State> state)
     : state_(std::move(state)) {}
-BridgeLane::BridgeLane(BridgeLane&&) noexcept = default;
-BridgeLane& BridgeLane::operator=(BridgeLane&&) noexcept = default;
-BridgeLane::~BridgeLane() = default;
+BridgeProgram::BridgeProgram(BridgeProgram&&) noexcept = default;
+BridgeProgram& BridgeProgram::operator=(BridgeProgram&&) noexcept = default;
+BridgeProgram::~BridgeProgram() = default;
 
-const XlaPlace& BridgeLane::place() const { return state_->place; }
+const BridgeRun& BridgeProgram::prepared() const { return state_->prepared; }
 
-Result<BridgeLane> BridgeLane::open(const BridgeOptions& options) {
-  auto place = pjrt::open_place(options.plugin, options.device);
-  if (!place) return place.error();
-  return BridgeLane(std::make_unique<State>(options, *place));
-}
-
-Result<BridgeRun> BridgeLane::run(std::string_view artifact,
-                                  const BridgeSpec& spec,
-                                  std::span<const void* const> inputs,
-                                  std::span<void* const> outputs) const {
+Result<BridgeRun> BridgeProgram::run(std::span<const void* const> inputs,
+                                     std::span<void* const> outputs) const {
   const TraceSpan span("bridge", "run");
   const State& s = *state_;
-  if (inputs.size() != spec.inputs.size() ||
-      outputs.size() != spec.outputs.size()) {
-    return invalid(
-        kWhere, "there must be {} inputs and {} outputs, found {} and {}",
-        spec.inputs.size(), spec.outputs.size(), inputs.size(), outputs.size());
+  if (inputs.size() != s.spec.inputs.size() ||
+      outputs.size() != s.spec.outputs.size()) {
+    return invalid(kWhere,
+                   "there must be {} inputs and {} outputs, found {} and {}",
+                   s.spec.inputs.size(), s.spec.outputs.size(), inputs.size(),
+                   outputs.size());
   }
-  if (auto ok = check_artifact(artifact, spec); !ok) return ok.error();
-  const auto platform =
-      std::find(spec.platforms.begin(), spec.platforms.end(), s.place.platform);
-  if (platform == spec.platforms.end()) {
-    return invalid(
-        kWhere,
-        "the artifact must be exported for the plugin's platform "
-        "{}, found {}",
-        in_quotes(s.place.platform),
-        spec.platforms.empty()
-            ? "none"
-            : in_quotes(fmt::format("{}", fmt::join(spec.platforms, ", "))));
-  }
-  const auto index = static_cast<int32_t>(platform - spec.platforms.begin());
-  auto arguments = s.arguments(spec, inputs, index);
+  auto arguments = s.arguments(inputs);
   if (!arguments) return arguments.error();
-
-  BridgeRun out;
-  out.artifact_digest = digest_of(artifact);
-  out.contract = contract_of(out.artifact_digest, spec, s.place.platform);
-  auto program = timed(out.compile_ms, [&] {
-    return s.cache.get(
-        *s.on.client, *s.on.device, {out.contract.key, out.contract.text},
-        [&] { return Result<std::string>(std::string(artifact)); });
-  });
-  if (!program) return program.error();
-  out.compiles = program->found == pjrt::Found::compiled;
-  out.memory_hits = program->found == pjrt::Found::memory;
-  out.disk_hits = program->found == pjrt::Found::disk;
-  out.warnings = program->warnings;
-  const pjrt::Loaded& loaded = *program->program;
-  if (auto ok = check_program(loaded, *arguments, spec); !ok) {
-    return ok.error();
-  }
-
+  BridgeRun out = s.prepared;
   std::vector<HostArray> arrays;
   arrays.reserve(arguments->size());
   for (const Argument& a : *arguments) arrays.push_back(a.array);
   auto results =
-      pjrt::send_and_execute(loaded, arrays, out.transfer_ms, out.run_ms);
+      pjrt::send_and_execute(*s.program, arrays, out.transfer_ms, out.run_ms);
   if (!results) return results.error();
   auto read = timed(out.transfer_ms, [&]() -> Result<void> {
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -253,6 +220,80 @@ Result<BridgeRun> BridgeLane::run(std::string_view artifact,
   });
   if (!read) return read.error();
   return out;
+}
+
+BridgeLane::BridgeLane(std::shared_ptr<const State> state)
+    : state_(std::move(state)) {}
+BridgeLane::BridgeLane(BridgeLane&&) noexcept = default;
+BridgeLane& BridgeLane::operator=(BridgeLane&&) noexcept = default;
+BridgeLane::~BridgeLane() = default;
+
+const PluginPlace& BridgeLane::place() const { return state_->place; }
+
+Result<BridgeLane> BridgeLane::open(const BridgeOptions& options) {
+  auto place = pjrt::open_place(options.plugin, options.device);
+  if (!place) return place.error();
+  return BridgeLane(std::make_shared<State>(options, *place));
+}
+
+Result<BridgeProgram> BridgeLane::prepare(std::string_view artifact,
+                                          const BridgeSpec& spec) const {
+  const TraceSpan span("bridge", "prepare");
+  const State& s = *state_;
+  if (auto ok = check_artifact(artifact, spec); !ok) return ok.error();
+  const auto platform =
+      std::find(spec.platforms.begin(), spec.platforms.end(), s.place.platform);
+  if (platform == spec.platforms.end()) {
+    return invalid(
+        kWhere,
+        "the artifact must be exported for the plugin's platform "
+        "{}, found {}",
+        in_quotes(s.place.platform),
+        spec.platforms.empty()
+            ? "none"
+            : in_quotes(fmt::format("{}", fmt::join(spec.platforms, ", "))));
+  }
+  auto out = std::make_unique<BridgeProgram::State>();
+  out->lane = state_;
+  out->spec = spec;
+  out->index = static_cast<int32_t>(platform - spec.platforms.begin());
+  const std::vector<const void*> none(spec.inputs.size(), nullptr);
+  auto arguments = out->arguments(none);
+  if (!arguments) return arguments.error();
+
+  BridgeRun& did = out->prepared;
+  did.artifact_digest = digest_of(artifact);
+  did.contract = contract_of(did.artifact_digest, spec, s.place.platform);
+  auto program = timed(did.compile_ms, [&] {
+    return s.cache.get(
+        *s.on.client, *s.on.device, {did.contract.key, did.contract.text},
+        [&] { return Result<std::string>(std::string(artifact)); });
+  });
+  if (!program) return program.error();
+  did.compiles = program->found == pjrt::Found::compiled;
+  did.memory_hits = program->found == pjrt::Found::memory;
+  did.disk_hits = program->found == pjrt::Found::disk;
+  did.warnings = program->warnings;
+  out->program = std::move(program->program);
+  if (auto ok = check_program(*out->program, *arguments, spec); !ok) {
+    return ok.error();
+  }
+  return BridgeProgram(std::move(out));
+}
+
+Result<BridgeRun> BridgeLane::run(std::string_view artifact,
+                                  const BridgeSpec& spec,
+                                  std::span<const void* const> inputs,
+                                  std::span<void* const> outputs) const {
+  if (inputs.size() != spec.inputs.size() ||
+      outputs.size() != spec.outputs.size()) {
+    return invalid(
+        kWhere, "there must be {} inputs and {} outputs, found {} and {}",
+        spec.inputs.size(), spec.outputs.size(), inputs.size(), outputs.size());
+  }
+  auto program = prepare(artifact, spec);
+  if (!program) return program.error();
+  return program->run(inputs, outputs);
 }
 
 }  // namespace tessera

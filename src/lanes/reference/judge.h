@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "tessera/attention.h"
+#include "lanes/tensors.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 

@@ -10,8 +10,8 @@
 
 #include "base/float16.h"
 #include "base/tensor_rows.h"
+#include "lanes/reference/reference.h"
 #include "lanes/reference/rows.h"
-#include "tessera/reference.h"
 
 namespace tessera {
 namespace {

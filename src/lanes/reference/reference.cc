@@ -37,7 +37,7 @@
 //
 // A query with no legal key has out = 0 whatever its inputs, so g moves
 // nothing. Its lse is z (then dz = e) or -inf (then e moves nothing).
-#include "tessera/reference.h"
+#include "lanes/reference/reference.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,6 +48,7 @@
 
 #include "base/fail.h"
 #include "base/trace.h"
+#include "lanes/stop.h"
 #include "tessera/legal.h"
 
 namespace tessera {
@@ -64,7 +65,7 @@ struct Problem {
   double scale, softcap;
   const double *q, *k, *v;
   const double* sink_logits;  // null: none
-  Legality legality;
+  const Legality* legality;
 
   // Row number of a query in q, out, lse; of a key of its head in k and v.
   int64_t q_row(Place at) const { return (at.b * heads + at.h) * q_len + at.q; }
@@ -140,17 +141,15 @@ Result<void> check_shape(const AttentionShape& shape) {
   return {};
 }
 
-Result<Problem> check(const Request& request, const Facts& facts,
+Result<Problem> check(const Request& request, const Legality& legality,
                       const AttentionShape& shape,
                       const AttentionInputs& inputs) {
   if (auto e = check_shape(shape); !e) return e.error();
-  auto legality = Legality::bind(request, facts);
-  if (!legality) return legality.error();
-  if (shape.heads % legality->heads() != 0) {
+  if (shape.heads % legality.heads() != 0) {
     return invalid("reference",
                    "plan heads must divide heads, found {} plan heads for {} "
                    "heads",
-                   legality->heads(), shape.heads);
+                   legality.heads(), shape.heads);
   }
   const AttentionShape& s = shape;
   const int64_t batch = request.batch;
@@ -196,7 +195,7 @@ Result<Problem> check(const Request& request, const Facts& facts,
       .k = inputs.k.data(),
       .v = inputs.v.data(),
       .sink_logits = inputs.sink_logits ? inputs.sink_logits->data() : nullptr,
-      .legality = std::move(*legality),
+      .legality = &legality,
   };
 }
 
@@ -274,16 +273,20 @@ void softmax(const Problem& p, Place at, const std::vector<int64_t>& keys,
 // and heads in ascending order, heads innermost. All that reads a key reads it
 // from this list.
 template <class Visit>
-void for_each_place(const Problem& p, Visit visit) {
+Result<void> for_each_place(const Problem& p, const StopFlag* stop,
+                            Visit visit) {
   std::vector<int64_t> keys;
-  const int64_t heads_per_plan_head = p.heads / p.legality.heads();
+  const int64_t heads_per_plan_head = p.heads / p.legality->heads();
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t q = 0; q < p.q_len; ++q) {
+      if (stop && stop->stopped()) {
+        return check_stop(stop, "reference", fmt::format("before query {}", q));
+      }
       for (int64_t h = 0; h < p.heads; ++h) {
         if (h % heads_per_plan_head == 0) {
           keys.clear();
           for (int64_t key = 0; key < p.kv_len; ++key) {
-            if (p.legality.legal(b, h / heads_per_plan_head, q, key)) {
+            if (p.legality->legal(b, h / heads_per_plan_head, q, key)) {
               keys.push_back(key);
             }
           }
@@ -292,16 +295,18 @@ void for_each_place(const Problem& p, Visit visit) {
       }
     }
   }
+  return {};
 }
 
 }  // namespace
 
 Result<AttentionOutputs> reference_forward(const Request& request,
-                                           const Facts& facts,
+                                           const Legality& legality,
                                            const AttentionShape& shape,
-                                           const AttentionInputs& inputs) {
+                                           const AttentionInputs& inputs,
+                                           const StopFlag* stop) {
   const TraceSpan span("reference", "forward");
-  const auto checked = check(request, facts, shape, inputs);
+  const auto checked = check(request, legality, shape, inputs);
   if (!checked) return checked.error();
   const Problem& p = *checked;
 
@@ -310,7 +315,7 @@ Result<AttentionOutputs> reference_forward(const Request& request,
   r.out.resize(static_cast<size_t>(rows * p.v_head_dim));
   r.lse.resize(static_cast<size_t>(rows));
   Row row;
-  for_each_place(p, [&](Place at, const std::vector<int64_t>& keys) {
+  const auto visit = [&](Place at, const std::vector<int64_t>& keys) {
     softmax(p, at, keys, row);
     r.pairs += static_cast<int64_t>(keys.size());
     r.lse[static_cast<size_t>(p.q_row(at))] = row.lse;
@@ -318,18 +323,20 @@ Result<AttentionOutputs> reference_forward(const Request& request,
     for (size_t j = 0; j < keys.size(); ++j) {
       add_scaled(row.probabilities[j], p.v_at(at, keys[j]), p.v_head_dim, out);
     }
-  });
+  };
+  if (auto e = for_each_place(p, stop, visit); !e) return e.error();
   return r;
 }
 
 Result<AttentionGradients> reference_backward(const Request& request,
-                                              const Facts& facts,
+                                              const Legality& legality,
                                               const AttentionShape& shape,
                                               const AttentionInputs& inputs,
                                               std::span<const double> dout,
-                                              std::span<const double> dlse) {
+                                              std::span<const double> dlse,
+                                              const StopFlag* stop) {
   const TraceSpan span("reference", "backward");
-  const auto checked = check(request, facts, shape, inputs);
+  const auto checked = check(request, legality, shape, inputs);
   if (!checked) return checked.error();
   const Problem& p = *checked;
   if (auto e =
@@ -353,7 +360,7 @@ Result<AttentionGradients> reference_backward(const Request& request,
   if (p.sink_logits) r.dsink_logits.resize(inputs.sink_logits->size());
   Row row;
   std::vector<double> dp;  // a_j above
-  for_each_place(p, [&](Place at, const std::vector<int64_t>& keys) {
+  const auto visit = [&](Place at, const std::vector<int64_t>& keys) {
     softmax(p, at, keys, row);
     const double* g = dout.data() + p.q_row(at) * p.v_head_dim;
     const double e = dlse.empty() ? 0 : dlse[static_cast<size_t>(p.q_row(at))];
@@ -379,8 +386,33 @@ Result<AttentionGradients> reference_backward(const Request& request,
       r.dsink_logits[static_cast<size_t>(at.h)] +=
           row.sink_probability * (e - mean);
     }
-  });
+  };
+  if (auto stopped = for_each_place(p, stop, visit); !stopped) {
+    return stopped.error();
+  }
   return r;
+}
+
+Result<AttentionOutputs> reference_forward(const Request& request,
+                                           const Facts& facts,
+                                           const AttentionShape& shape,
+                                           const AttentionInputs& inputs) {
+  if (auto e = check_shape(shape); !e) return e.error();
+  const auto legality = Legality::bind(request, facts);
+  if (!legality) return legality.error();
+  return reference_forward(request, *legality, shape, inputs);
+}
+
+Result<AttentionGradients> reference_backward(const Request& request,
+                                              const Facts& facts,
+                                              const AttentionShape& shape,
+                                              const AttentionInputs& inputs,
+                                              std::span<const double> dout,
+                                              std::span<const double> dlse) {
+  if (auto e = check_shape(shape); !e) return e.error();
+  const auto legality = Legality::bind(request, facts);
+  if (!legality) return legality.error();
+  return reference_backward(request, *legality, shape, inputs, dout, dlse);
 }
 
 }  // namespace tessera

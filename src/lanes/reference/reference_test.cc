@@ -1,6 +1,6 @@
 // lanes/reference/reference_test.cc: the oracle against three others: naive
 // formulas in long double, finite differences, and properties of attention.
-#include "tessera/reference.h"
+#include "lanes/reference/reference.h"
 
 #include <gtest/gtest.h>
 

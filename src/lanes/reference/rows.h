@@ -1,13 +1,13 @@
 // lanes/reference/rows.h: single rows of attention in fp64, from the definition
-// (tessera/reference.h), each element with the error that a lane computing in
-// fp32 may have. Reads tensors of any layout, a row at a time.
+// (lanes/reference/reference.h), each element with the error that a lane
+// computing in fp32 may have. Reads tensors of any layout, a row at a time.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "lanes/reference/bound.h"
-#include "tessera/attention.h"
+#include "lanes/tensors.h"
 #include "tessera/legal.h"
 #include "tessera/plan.h"
 

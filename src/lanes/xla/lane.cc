@@ -1,4 +1,6 @@
 // lanes/xla/lane.cc: a call: its contract, its program, its arrays, its run.
+#include "lanes/xla/lane.h"
+
 #include <algorithm>
 #include <charconv>
 #include <deque>
@@ -14,6 +16,7 @@
 #include "base/text.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "lanes/stop.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/shape.h"
@@ -23,7 +26,6 @@
 #include "pjrt/place.h"
 #include "plan/batch_state.h"
 #include "tessera/layouts.h"
-#include "tessera/xla.h"
 
 namespace tessera {
 namespace {
@@ -69,13 +71,14 @@ struct Planned {
 
 // What `present` must say beside which facts there are: the picks' sizes.
 Result<Planned> plan_call(const Request& request, const Facts& present,
-                          PlanContract contract, const AttentionShape& shape,
-                          const XlaLane::Call& call, XlaMethod method,
+                          PlanContract contract, const AttentionCall& call,
+                          bool backward, XlaMethod method,
                           const std::string& target) {
+  const AttentionShape& shape = call.shape;
   Planned out;
   Shape& s = out.shape;
   s.method = method;
-  s.backward = call.backward;
+  s.backward = backward;
   s.batch = bucket(request.batch);
   s.q_len = round_up(bucket(request.q_len), request.tile.q);
   s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
@@ -90,7 +93,7 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
   s.scale = shape.scale_or_default();
   s.softcap = shape.softcap;
   s.sink_logits = call.sink_logits;
-  s.dlse = call.dlse;
+  s.dlse = backward && call.dlse;
   s.masks = request.masks;
   s.window_bounds = static_cast<int64_t>(contract.window_bounds.size());
   if (present.picks && names_of(request).picks) {
@@ -128,12 +131,12 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
   KernelChoice choice;
   choice.lane = "xla";
   choice.target = target;
-  choice.direction = call.backward ? "backward" : "forward";
+  choice.direction = backward ? "backward" : "forward";
   choice.dtype = to_string(call.dtype);
   choice.shape = shape;
   choice.parameters = {{"method", static_cast<int64_t>(method)},
                        {"sink_logits", call.sink_logits ? 1 : 0},
-                       {"dlse", call.dlse ? 1 : 0},
+                       {"dlse", s.dlse ? 1 : 0},
                        {"pick_heads", s.pick_heads},
                        {"picks", s.picks_k},
                        {"kernel_version", kKernelVersion}};
@@ -167,16 +170,15 @@ class Inputs {
     staged_.push_back(std::move(staged));
     add(std::move(name), staged_.back().data());
   }
-  void add(xla::Integers integers) {
-    integers_ = std::move(integers);
-    for (const auto& [name, values] : integers_) add(name, values.data());
+  // Null where it is none of these.
+  const void* of(const std::string& name) const {
+    const auto at = data_.find(name);
+    return at == data_.end() ? nullptr : at->second;
   }
-  const void* of(const std::string& name) const { return data_.at(name); }
 
  private:
   std::map<std::string, const void*> data_;
   std::deque<Staged> staged_;
-  xla::Integers integers_;
 };
 
 // Where a result goes.
@@ -276,6 +278,27 @@ Result<pjrt::ClientOptions> read_client_options(
   return out;
 }
 
+// A call's arrays must be those that its program was compiled for.
+Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
+                        bool dlse) {
+  if (element_of(dtype) != s.element || sink_logits != s.sink_logits ||
+      dlse != s.dlse) {
+    return invalid("xla",
+                   "arrays must be those of the call that was prepared, found "
+                   "{}{}{} for {}{}{}",
+                   to_string(dtype), sink_logits ? ", sink logits" : "",
+                   dlse ? ", dlse" : "", to_string(dtype_of(s.element)),
+                   s.sink_logits ? ", sink logits" : "",
+                   s.dlse ? ", dlse" : "");
+  }
+  return {};
+}
+
+Result<std::string> text_of(const Shape& shape) {
+  return shape.backward ? xla::backward_program(shape)
+                        : xla::forward_program(shape);
+}
+
 }  // namespace
 
 std::string_view to_string(XlaMethod method) {
@@ -293,7 +316,7 @@ Result<XlaMethod> parse_xla_method(std::string_view text) {
 struct XlaLane::State {
   XlaOptions options;
   pjrt::Place on;
-  XlaPlace place;  // the same, in words
+  PluginPlace place;  // the same, in words
   mutable pjrt::CompileCache cache;
 
   State(const XlaOptions& o, const pjrt::Place& where)
@@ -308,23 +331,11 @@ struct XlaLane::State {
     return fmt::format("{}:{}", on.client->platform(), on.device->kind);
   }
 
-  Result<Planned> plan_batch(const Batch& batch, const AttentionShape& shape,
-                             const Call& call) const {
-    auto contract = options.method == XlaMethod::worklist
-                        ? make_contract(batch)
-                        : make_ceiling_contract(
-                              without_ceilings(batch.request()), batch.facts());
-    if (!contract) return contract.error();
-    return plan_call(batch.request(), batch.facts(), std::move(*contract),
-                     shape, call, options.method, target());
-  }
-
   Result<pjrt::Cached> program(const Planned& planned, XlaRun& run) const {
     const TraceSpan span("xla", "program");
-    const auto write = [&]() -> Result<std::string> {
+    const auto write = [&] {
       const TraceSpan writing("xla", "write");
-      return planned.shape.backward ? xla::backward_program(planned.shape)
-                                    : xla::forward_program(planned.shape);
+      return text_of(planned.shape);
     };
     auto cached = timed(run.compile_ms, [&] {
       return cache.get(*on.client, *on.device,
@@ -338,36 +349,89 @@ struct XlaLane::State {
     run.warnings = cached->warnings;
     return cached;
   }
-
-  Result<XlaRun> run(const Planned& planned, const Batch::State& batch,
-                     Inputs& inputs, const std::vector<Output>& outputs) const;
 };
 
-Result<XlaRun> XlaLane::State::run(const Planned& planned,
-                                   const Batch::State& batch, Inputs& inputs,
-                                   const std::vector<Output>& outputs) const {
-  XlaRun out;
-  const Shape& s = planned.shape;
-  const Plan& plan = batch.plan;
-  auto integers = xla::make_integers(s, batch.sweep.bound, plan);
-  if (!integers) return integers.error();
-  inputs.add(std::move(*integers));
-  auto found = program(planned, out);
-  if (!found) return found.error();
-  if (auto e = check_outputs(*found->program, outputs); !e) return e.error();
+namespace {
 
+// One direction of a batch, ready to run. Buffers read their integers in place.
+struct Pass {
+  Shape shape;
+  XlaRun prepared;
+  std::shared_ptr<const pjrt::Loaded> program;
+  xla::Integers integers;
+  std::map<std::string, pjrt::Buffer> sent;
+};
+
+Result<std::unique_ptr<Pass>> make_pass(const XlaLane::State& lane,
+                                        const Batch::State& batch,
+                                        const PlanContract& contract,
+                                        const AttentionCall& call,
+                                        bool backward) {
+  auto planned = plan_call(batch.request, batch.facts, contract, call, backward,
+                           lane.options.method, lane.target());
+  if (!planned) return planned.error();
+  auto out = std::make_unique<Pass>();
+  out->shape = planned->shape;
+  auto integers = xla::make_integers(out->shape, batch.sweep.bound, batch.plan);
+  if (!integers) return integers.error();
+  out->integers = std::move(*integers);
+  auto found = lane.program(*planned, out->prepared);
+  if (!found) return found.error();
+  out->program = std::move(found->program);
+  auto sent = timed(out->prepared.transfer_ms, [&]() -> Result<void> {
+    for (const Argument& a : xla::arguments_of(out->shape)) {
+      const auto at = out->integers.find(a.name);
+      if (at == out->integers.end()) continue;
+      auto buffer = pjrt::to_device(
+          out->program->client(), out->program->device(),
+          {dtype_of(a.type.element), a.type.dims}, at->second.data());
+      if (!buffer) return buffer.error();
+      out->sent.emplace(a.name, std::move(*buffer));
+    }
+    return {};
+  });
+  if (!sent) return sent.error();
+  return out;
+}
+
+}  // namespace
+
+struct XlaWork::State {
+  std::shared_ptr<const XlaLane::State> lane;
+  Batch batch;
+  AttentionShape shape;
+  std::unique_ptr<Pass> forward, backward;
+
+  PlanSizes sizes() const { return PlanSizes::of(batch.plan()); }
+  Result<XlaRun> run(const Pass& pass, const Inputs& inputs,
+                     const std::vector<Output>& outputs,
+                     const StopFlag* stop) const;
+};
+
+Result<XlaRun> XlaWork::State::run(const Pass& pass, const Inputs& inputs,
+                                   const std::vector<Output>& outputs,
+                                   const StopFlag* stop) const {
+  XlaRun out;
+  const Shape& s = pass.shape;
+  if (auto e = check_stop(stop, "xla", "before it ran"); !e) return e.error();
+  if (auto e = check_outputs(*pass.program, outputs); !e) return e.error();
   std::vector<pjrt::HostArray> arrays;
   for (const Argument& a : xla::arguments_of(s)) {
-    arrays.push_back(
-        {{dtype_of(a.type.element), a.type.dims}, inputs.of(a.name)});
+    const auto sent = pass.sent.find(a.name);
+    arrays.push_back({{dtype_of(a.type.element), a.type.dims},
+                      inputs.of(a.name),
+                      sent == pass.sent.end() ? nullptr : &sent->second});
   }
-  auto results = pjrt::send_and_execute(*found->program, arrays,
-                                        out.transfer_ms, out.run_ms);
+  auto results = pjrt::send_and_execute(*pass.program, arrays, out.transfer_ms,
+                                        out.run_ms);
   if (!results) return results.error();
+  if (auto e = check_stop(stop, "xla", "after it ran"); !e) return e.error();
   int32_t tiles = 0;
   auto read = timed(out.transfer_ms,
                     [&] { return read_results(*results, outputs, tiles); });
   if (!read) return read.error();
+  out.contract = pass.prepared.contract;
+  const Plan& plan = batch.plan();
   const int64_t all =
       plan.batch * s.heads * plan.forward.rows * plan.forward.columns;
   if (s.method == XlaMethod::worklist) {
@@ -382,37 +446,37 @@ Result<XlaRun> XlaLane::State::run(const Planned& planned,
   return out;
 }
 
-XlaLane::XlaLane(std::unique_ptr<State> state) : state_(std::move(state)) {}
-XlaLane::XlaLane(XlaLane&&) noexcept = default;
-XlaLane& XlaLane::operator=(XlaLane&&) noexcept = default;
-XlaLane::~XlaLane() = default;
+XlaWork::XlaWork(std::unique_ptr<State> state) : state_(std::move(state)) {}
+XlaWork::XlaWork(XlaWork&&) noexcept = default;
+XlaWork& XlaWork::operator=(XlaWork&&) noexcept = default;
+XlaWork::~XlaWork() = default;
 
-const XlaPlace& XlaLane::place() const { return state_->place; }
-
-Result<XlaLane> XlaLane::open(const XlaOptions& options) {
-  auto client_options = read_client_options(options.client_options);
-  if (!client_options) return client_options.error();
-  auto place =
-      pjrt::open_place(options.plugin, options.device, *client_options);
-  if (!place) return place.error();
-  return XlaLane(std::make_unique<State>(options, *place));
+const XlaRun* XlaWork::prepared(bool backward) const {
+  const auto& pass = backward ? state_->backward : state_->forward;
+  return pass ? &pass->prepared : nullptr;
 }
 
-Result<XlaRun> XlaLane::forward(const Batch& batch, const AttentionShape& shape,
-                                const ForwardTensors& t) const {
-  const TraceSpan span("xla", "forward");
-  auto read = read_batch(batch, "xla");
-  if (!read) return read.error();
-  const Plan& plan = batch.plan();
-  const PlanSizes sizes{plan.batch, plan.q_len, plan.kv_len, plan.heads};
-  if (auto e = check_forward("xla", sizes, shape, t); !e) return e.error();
-  Call call;
-  call.dtype = t.q.dtype;
-  call.sink_logits = t.sink_logits.has_value();
-  auto planned = state_->plan_batch(batch, shape, call);
-  if (!planned) return planned.error();
+Result<std::string> XlaWork::program_text(bool backward) const {
+  const auto& pass = backward ? state_->backward : state_->forward;
+  if (!pass) {
+    return invalid("xla", "the call must have said backward, found forward");
+  }
+  return text_of(pass->shape);
+}
 
-  const Shape& s = planned->shape;
+Result<XlaRun> XlaWork::forward(const ForwardTensors& t,
+                                const StopFlag* stop) const {
+  const TraceSpan span("xla", "forward");
+  auto e = check_forward("xla", state_->sizes(), state_->shape, t);
+  if (!e) return e.error();
+  const Pass& pass = *state_->forward;
+  if (auto fits = check_pass(pass.shape, t.q.dtype, t.sink_logits.has_value(),
+                             pass.shape.dlse);
+      !fits) {
+    return fits.error();
+  }
+  const Plan& plan = state_->batch.plan();
+  const Shape& s = pass.shape;
   Inputs inputs;
   inputs.add("q", Staged(t.q, {s.batch, s.heads, s.q_len, s.head_dim}));
   inputs.add("k", Staged(t.k, {s.batch, s.kv_heads, s.kv_len, s.head_dim}));
@@ -421,29 +485,28 @@ Result<XlaRun> XlaLane::forward(const Batch& batch, const AttentionShape& shape,
   const Dims have = {plan.batch, s.heads, plan.q_len};
   const Dims rows = {s.batch, s.heads, s.q_len};
   return state_->run(
-      *planned, **read, inputs,
+      pass, inputs,
       {to_tensor(t.out, {s.batch, s.heads, s.q_len, s.v_head_dim}),
-       t.lse.empty() ? to_floats({}, {}, rows) : to_floats(t.lse, have, rows)});
+       t.lse.empty() ? to_floats({}, {}, rows) : to_floats(t.lse, have, rows)},
+      stop);
 }
 
-Result<XlaRun> XlaLane::backward(const Batch& batch,
-                                 const AttentionShape& shape,
-                                 const BackwardTensors& t) const {
+Result<XlaRun> XlaWork::backward(const BackwardTensors& t,
+                                 const StopFlag* stop) const {
   const TraceSpan span("xla", "backward");
-  auto read = read_batch(batch, "xla");
-  if (!read) return read.error();
-  const Plan& plan = batch.plan();
-  const PlanSizes sizes{plan.batch, plan.q_len, plan.kv_len, plan.heads};
-  if (auto e = check_backward("xla", sizes, shape, t); !e) return e.error();
-  Call call;
-  call.dtype = t.q.dtype;
-  call.sink_logits = t.sink_logits.has_value();
-  call.backward = true;
-  call.dlse = !t.dlse.empty();
-  auto planned = state_->plan_batch(batch, shape, call);
-  if (!planned) return planned.error();
-
-  const Shape& s = planned->shape;
+  auto e = check_backward("xla", state_->sizes(), state_->shape, t);
+  if (!e) return e.error();
+  if (!state_->backward) {
+    return invalid("xla", "the call must have said backward, found forward");
+  }
+  const Pass& pass = *state_->backward;
+  if (auto fits = check_pass(pass.shape, t.q.dtype, t.sink_logits.has_value(),
+                             !t.dlse.empty());
+      !fits) {
+    return fits.error();
+  }
+  const Plan& plan = state_->batch.plan();
+  const Shape& s = pass.shape;
   const Dims q_dims = {s.batch, s.heads, s.q_len, s.head_dim};
   const Dims k_dims = {s.batch, s.kv_heads, s.kv_len, s.head_dim};
   const Dims v_dims = {s.batch, s.kv_heads, s.kv_len, s.v_head_dim};
@@ -459,7 +522,7 @@ Result<XlaRun> XlaLane::backward(const Batch& batch,
   inputs.add("out", Staged(t.out, out_dims));
   inputs.add("dout", Staged(t.dout, out_dims));
   inputs.add("lse", Staged(t.lse.data(), have, rows, kNoQuery));
-  if (call.dlse) inputs.add("dlse", Staged(t.dlse.data(), have, rows, 0));
+  if (s.dlse) inputs.add("dlse", Staged(t.dlse.data(), have, rows, 0));
   if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
   std::vector<Output> outputs = {to_tensor(t.dq, q_dims),
                                  to_tensor(t.dk, k_dims),
@@ -467,12 +530,108 @@ Result<XlaRun> XlaLane::backward(const Batch& batch,
   if (t.sink_logits) {
     outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
   }
-  return state_->run(*planned, **read, inputs, outputs);
+  return state_->run(pass, inputs, outputs, stop);
+}
+
+XlaLane::XlaLane(std::shared_ptr<const State> state)
+    : state_(std::move(state)) {}
+XlaLane::XlaLane(XlaLane&&) noexcept = default;
+XlaLane& XlaLane::operator=(XlaLane&&) noexcept = default;
+XlaLane::~XlaLane() = default;
+
+const PluginPlace& XlaLane::place() const { return state_->place; }
+
+Result<XlaLane> XlaLane::open(const XlaOptions& options) {
+  auto client_options = read_client_options(options.client_options);
+  if (!client_options) return client_options.error();
+  auto place =
+      pjrt::open_place(options.plugin, options.device, *client_options);
+  if (!place) return place.error();
+  return XlaLane(std::make_shared<State>(options, *place));
+}
+
+namespace {
+
+enum class Passes : uint8_t { forward, backward, both };
+
+Result<std::unique_ptr<XlaWork::State>> make_work(
+    const std::shared_ptr<const XlaLane::State>& lane, const Batch& batch,
+    const AttentionCall& call, Passes passes) {
+  const TraceSpan span("xla", "prepare");
+  auto read = read_batch(batch, "xla");
+  if (!read) return read.error();
+  const PlanSizes sizes = PlanSizes::of(batch.plan());
+  if (auto e = check_call("xla", sizes, call); !e) return e.error();
+  auto contract = lane->options.method == XlaMethod::worklist
+                      ? make_contract(batch)
+                      : make_ceiling_contract(without_ceilings(batch.request()),
+                                              batch.facts());
+  if (!contract) return contract.error();
+  auto out = std::make_unique<XlaWork::State>(
+      XlaWork::State{lane, batch, call.shape, nullptr, nullptr});
+  for (const bool backward : {false, true}) {
+    if (passes == (backward ? Passes::forward : Passes::backward)) continue;
+    auto pass = make_pass(*lane, **read, *contract, call, backward);
+    if (!pass) return pass.error();
+    (backward ? out->backward : out->forward) = std::move(*pass);
+  }
+  return out;
+}
+
+// What a call did to be prepared, and then to run.
+XlaRun together(const XlaRun& prepared, XlaRun ran) {
+  ran.compiles = prepared.compiles;
+  ran.memory_hits = prepared.memory_hits;
+  ran.disk_hits = prepared.disk_hits;
+  ran.compile_ms = prepared.compile_ms;
+  ran.transfer_ms += prepared.transfer_ms;
+  ran.warnings = prepared.warnings;
+  return ran;
+}
+
+}  // namespace
+
+Result<XlaWork> XlaLane::prepare(const Batch& batch,
+                                 const AttentionCall& call) const {
+  auto state = make_work(state_, batch, call,
+                         call.backward ? Passes::both : Passes::forward);
+  if (!state) return state.error();
+  return XlaWork(std::move(*state));
+}
+
+Result<XlaRun> XlaLane::forward(const Batch& batch, const AttentionShape& shape,
+                                const ForwardTensors& t) const {
+  AttentionCall call;
+  call.shape = shape;
+  call.dtype = t.q.dtype;
+  call.sink_logits = t.sink_logits.has_value();
+  auto state = make_work(state_, batch, call, Passes::forward);
+  if (!state) return state.error();
+  const XlaWork work(std::move(*state));
+  auto ran = work.forward(t);
+  if (!ran) return ran;
+  return together(*work.prepared(false), std::move(*ran));
+}
+
+Result<XlaRun> XlaLane::backward(const Batch& batch,
+                                 const AttentionShape& shape,
+                                 const BackwardTensors& t) const {
+  AttentionCall call;
+  call.shape = shape;
+  call.dtype = t.q.dtype;
+  call.sink_logits = t.sink_logits.has_value();
+  call.dlse = !t.dlse.empty();
+  call.backward = true;
+  auto state = make_work(state_, batch, call, Passes::backward);
+  if (!state) return state.error();
+  const XlaWork work(std::move(*state));
+  auto ran = work.backward(t);
+  if (!ran) return ran;
+  return together(*work.prepared(true), std::move(*ran));
 }
 
 Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,
-                             const AttentionShape& shape,
-                             const Call& call) const {
+                             const AttentionCall& call) const {
   const bool listed = state_->options.method == XlaMethod::worklist;
   const Ceilings& most = request.ceilings;
   if (listed && (most.max_steps == 0 || most.max_width == 0)) {
@@ -484,8 +643,9 @@ Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,
   auto contract = make_ceiling_contract(
       listed ? request : without_ceilings(request), present);
   if (!contract) return contract.error();
-  auto planned = plan_call(request, present, std::move(*contract), shape, call,
-                           state_->options.method, state_->target());
+  auto planned =
+      plan_call(request, present, std::move(*contract), call, call.backward,
+                state_->options.method, state_->target());
   if (!planned) return planned.error();
   XlaRun out;
   auto found = state_->program(*planned, out);

@@ -5,9 +5,9 @@
 #include <set>
 #include <utility>
 
+#include "lanes/xla/lane.h"
 #include "plan/make_plan.h"
 #include "tessera/route.h"
-#include "tessera/xla.h"
 #include "tests/plugins.h"
 #include "tests/routed_batch.h"
 
@@ -104,8 +104,7 @@ TEST_P(XlaRouted, WarmingCompilesWhatABatchNeeds) {
   Facts present;
   present.doc_ids = Ints{};
   present.picks = Picks{{}, 2, 2, meaning(), testing::kRoutedTile};
-  const auto warm =
-      lane_->warm(request, present, batch.attention.shape, XlaLane::Call{});
+  const auto warm = lane_->warm(request, present, {batch.attention.shape});
   ASSERT_TRUE(warm) << warm.error().message;
   auto routed = route(request, batch.route.facts(), batch.route.inputs(),
                       batch.route.settings);

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "lanes/xla/lane.h"
 #include "lanes/xla/writer.h"
 #include "tessera/mask.h"
 #include "tessera/plan.h"
-#include "tessera/xla.h"
 
 namespace tessera::xla {
 

@@ -1,7 +1,5 @@
 // lanes/xla/xla_test.cc: the programs, compiled and run by real plugins,
 // against the reference within the bounds of lanes/reference/bound.cc.
-#include "tessera/xla.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lanes/xla/lane.h"
 #include "plan/make_plan.h"
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
@@ -274,14 +273,15 @@ TEST_P(Xla, WarmingCompilesWhatABatchNeeds) {
   std::mt19937_64 random(1);
   AttentionCase c = ragged(random, 128);
   AttentionArrays arrays(c);
-  XlaLane::Call call;
-  const auto refused = lane.warm(arrays.request, arrays.facts, c.shape, call);
+  AttentionCall call;
+  call.shape = c.shape;
+  const auto refused = lane.warm(arrays.request, arrays.facts, call);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "[xla] to compile before the batch is known, max_steps and "
             "max_width must be set, found 0 and 0");
   arrays.request.ceilings = {64, 8};
-  const auto warm = lane.warm(arrays.request, arrays.facts, c.shape, call);
+  const auto warm = lane.warm(arrays.request, arrays.facts, call);
   ASSERT_TRUE(warm) << warm.error().message;
   EXPECT_EQ(warm->compiles, 1);
   const auto ran =

@@ -1,0 +1,160 @@
+// tessera/session.h: attention over batches and layers: a lane is opened once,
+// a batch is prepared once, and then a layer costs its kernels and nothing
+// else: no plan, bind, hash or compile (docs/session.md).
+//
+//   auto session = Session::open({});                     // once a program
+//   auto batch = OwnedBatch::make(request, facts);        // once a batch
+//   auto ready = session->prepare(*batch, call);
+//   for (Layer& l : layers) l.saved = *ready->forward(l.tensors);
+//   for (Layer& l : reversed) ready->backward(l.saved, l.gradients);
+//   save(*ready->receipt(layers.back().saved));           // when asked for
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/attention.h"
+#include "tessera/batch.h"
+#include "tessera/bridge.h"
+#include "tessera/dispatch.h"
+#include "tessera/options.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+struct SessionOptions {
+  std::optional<LaneId> lane;    // that one or an error; absent: the rules
+  std::vector<LaneId> fallback;  // that may step in, in order; empty: none
+  CpuOptions cpu;
+  // Plugin and method are the choice's where the rules chose the lane. Plugin,
+  // device and cache are those of the jax_bridge lane too.
+  XlaOptions xla;
+  std::optional<BridgeArtifact> artifact;  // of the jax_bridge lane
+  GateTable gate;
+  std::optional<Machine> machine;  // absent: this one, looked at when needed
+  // Bytes that are free, asked when a lane starts: one that needs more does
+  // not. Empty: nothing is asked.
+  std::function<double()> memory;
+  bool input_digests = false;  // in the receipt; takes reading them all
+};
+
+// One set of counts for every lane. The reference has no tiles, and of a
+// bridge's program nothing can be counted.
+struct Counters {
+  // Of the latest forward pass.
+  int64_t tiles_run = 0, tiles_skipped = 0, pairs_run = 0;
+  // Since the session prepared its first batch for this Prepared.
+  int64_t forwards = 0, backwards = 0;
+  int64_t compiles = 0, memory_hits = 0, disk_hits = 0;
+  // Of the latest prepare and the latest passes.
+  double prepare_ms = 0, compile_ms = 0, transfer_ms = 0;
+  double forward_ms = 0, backward_ms = 0;
+};
+
+// What a forward pass leaves for its backward pass: where the arrays are, which
+// must stay as they were.
+struct Saved {
+  ForwardTensors tensors;
+  uint64_t of = 0;  // the Prepared and the batch that it is of
+};
+
+// One batch on one lane. It belongs to one caller at a time.
+class Prepared {
+ public:
+  Prepared(Prepared&&) noexcept;
+  Prepared& operator=(Prepared&&) noexcept;
+  ~Prepared();
+
+  Result<Saved> forward(const ForwardTensors& tensors,
+                        const StopFlag* stop = nullptr);
+  // The call that was prepared must have said `backward`.
+  Result<void> backward(const Saved& saved, const Gradients& gradients,
+                        const StopFlag* stop = nullptr);
+  // The next batch, on the same lane, in the same memory where it fits. After
+  // an error only another next() is of use.
+  Result<void> next(const Batch& batch);
+
+  const Batch& batch() const;
+  const AttentionCall& call() const;
+  const Choice& choice() const;
+  LaneId lane() const;                          // that runs it
+  std::optional<std::string> fallback() const;  // why that is not choice().lane
+  Counters counters() const;
+  // What the latest passes ran, as JSON (docs/receipt.md). `gradients` where
+  // the call has a backward pass, and only there.
+  Result<std::string> receipt(const Saved& saved,
+                              const Gradients* gradients = nullptr) const;
+  // The program that a pass runs, for lanes that have one: StableHLO, with our
+  // kernel's text in it where there is one.
+  Result<std::string> program_text(bool backward = false) const;
+
+  struct State;
+  State& state() const { return *state_; }
+  explicit Prepared(std::unique_ptr<State> state);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// Open lanes with their compiled programs, and the rules that choose one. Safe
+// from any thread.
+class Session {
+ public:
+  static Result<Session> open(SessionOptions options = {});
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+
+  // Chooses a lane, compiles at most once a contract and direction, and moves
+  // what the batch is to the device.
+  Result<Prepared> prepare(const Batch& batch, const AttentionCall& call) const;
+  // The choice alone; nothing is opened.
+  Result<Choice> choose(const Batch& batch, const AttentionCall& call) const;
+  // Compiles what every batch under the request's ceilings will need, on the
+  // forced lane. Of `present` only which facts there are is read.
+  Result<Counters> warm(const Request& request, const Facts& present,
+                        const AttentionCall& call) const;
+  // Where the forced lane runs; opens it. An error for a lane of no plugin.
+  Result<PluginPlace> place() const;
+
+  struct State;
+  State& state() const { return *state_; }
+  explicit Session(std::shared_ptr<State> state);
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+// One call from end to end.
+struct RunCall {
+  Batch batch;
+  AttentionShape shape;
+  ForwardTensors forward;
+  std::optional<Gradients> gradients = {};  // a backward pass too
+};
+AttentionCall call_of(const RunCall& call);
+
+struct AttentionRun {
+  Choice choice;
+  LaneId executed = LaneId::cpu;
+  std::optional<std::string> fallback;  // why `executed` is not choice.lane
+  Counters counters;
+  std::string receipt;  // JSON
+};
+
+// Opens a session for this one call.
+Result<AttentionRun> run_attention(const RunCall& call,
+                                   const SessionOptions& options = {});
+
+// Runs the call again, on the lane that the receipt says ran, and gives the
+// fields that are not as the receipt says: of its form and digest, then of
+// request, shape, contract, plan, counts and output. Empty: it is true.
+Result<std::vector<std::string>> verify_run(const std::string& receipt,
+                                            const RunCall& call,
+                                            const SessionOptions& options = {});
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// lanes/bytes.cc
+#include "lanes/bytes.h"
+
+#include "tessera/contract.h"
+
+namespace tessera {
+
+double call_bytes(const Request& r, const AttentionCall& call, double width) {
+  const AttentionShape& s = call.shape;
+  const auto values = [&](int64_t heads, int64_t tokens, int64_t dim) {
+    return static_cast<double>(r.batch) * static_cast<double>(heads) *
+           static_cast<double>(tokens) * static_cast<double>(dim);
+  };
+  const double lse = 4 * values(s.heads, r.q_len, 1);
+  const double out = width * values(s.heads, r.q_len, s.v_head_dim);
+  const double inputs =
+      width * (values(s.heads, r.q_len, s.head_dim) +
+               values(s.kv_heads, r.kv_len, s.head_dim + s.v_head_dim));
+  return (call.backward ? 2 : 1) * (inputs + out + lse);
+}
+
+double lane_bytes(LaneId lane, const Request& request,
+                  const AttentionCall& call, bool elsewhere) {
+  const auto width = static_cast<double>(byte_width(call.dtype));
+  switch (lane) {
+    case LaneId::cpu:
+      // Backward sums dq in fp32: at most a quarter of q, out, dout and dq.
+      return call.backward ? 0.25 * call_bytes(request, call, 4) : 0;
+    case LaneId::reference:
+      return 2 * call_bytes(request, call, 4);  // fp64 beside every array
+    case LaneId::jax_bridge:
+      // A CPU plugin's buffers lie in this machine's memory.
+      return call_bytes(request, call, width);
+    case LaneId::xla: {
+      // A copy in the program's own lengths, and on a CPU one more: its buffers
+      // lie in this machine's memory. What the program itself takes is known
+      // when it is compiled, and asked then.
+      Request padded;
+      padded.batch = bucket(request.batch);
+      padded.q_len = bucket(request.q_len);
+      padded.kv_len = bucket(request.kv_len);
+      return (elsewhere ? 1 : 2) * call_bytes(padded, call, width);
+    }
+    case LaneId::mosaic:
+    case LaneId::cuda:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// lanes/cpu/cpu.h: the cpu lane: block-sparse flash attention, forward and
+// backward, on the cores of this machine.
+//
+//   auto work = cpu_prepare(batch);                     // once a batch
+//   auto ran = cpu_forward(*work, shape, tensors, {});  // once a layer
+//
+// Results are the same bits for any number of threads and in every run on one
+// ISA; ISAs differ in the last bits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "lanes/tensors.h"
+#include "tessera/attention.h"
+#include "tessera/batch.h"
+#include "tessera/options.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+// What ran. Tiles and pairs are counted by the tasks that ran them.
+struct CpuRun {
+  Isa isa = Isa::portable;
+  int threads = 1;        // that were allowed to work; short calls need fewer
+  int64_t tiles_run = 0;  // active tiles of the plan, every head
+  int64_t tiles_skipped = 0;  // empty ones
+  int64_t pairs_run = 0;      // scores computed, legal or not, every head
+};
+
+// A plan made ready for this lane: which keys each query of a partial tile may
+// attend to, as intervals. O(q_len) for masks of intervals.
+class CpuWork {
+ public:
+  CpuWork(CpuWork&&) noexcept;
+  CpuWork& operator=(CpuWork&&) noexcept;
+  ~CpuWork();
+
+  struct State;
+  State& state() const { return *state_; }
+  explicit CpuWork(std::unique_ptr<State> state);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+// Keeps the batch; of facts that are borrowed it reads nothing once it returns.
+// `before`: work that is done with; its memory serves again.
+Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options = {},
+                            CpuWork* before = nullptr);
+
+Result<CpuRun> cpu_forward(const CpuWork& work, const AttentionShape& shape,
+                           const ForwardTensors& tensors,
+                           const CpuOptions& options = {},
+                           const StopFlag* stop = nullptr);
+
+Result<CpuRun> cpu_backward(const CpuWork& work, const AttentionShape& shape,
+                            const BackwardTensors& tensors,
+                            const CpuOptions& options = {},
+                            const StopFlag* stop = nullptr);
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+// lanes/jax_bridge/attention_lane.cc: an artifact that is attention, as a
+// session sees it. The program is JAX's: nobody here can count its tiles.
+#include "lanes/jax_bridge/attention_lane.h"
+
+#include <utility>
+
+#include "base/fail.h"
+#include "lanes/jax_bridge/attention.h"
+#include "lanes/stop.h"
+#include "plan/batch_state.h"
+
+namespace tessera {
+namespace {
+
+class Work : public LaneWork {
+ public:
+  Work(BridgeProgram program, BridgeSpec spec, const Batch& batch,
+       const AttentionShape& shape)
+      : program_(std::move(program)),
+        spec_(std::move(spec)),
+        request_(batch.request()),
+        owned_(own_facts(batch.facts())),
+        shape_(shape) {
+    const BridgeRun& did = program_.prepared();
+    facts_.kernels["forward"] = did.contract.key;
+    facts_.compiles = did.compiles;
+    facts_.memory_hits = did.memory_hits;
+    facts_.disk_hits = did.disk_hits;
+    facts_.compile_ms = did.compile_ms;
+    facts_.artifact_digest = did.artifact_digest;
+    facts_.warnings = did.warnings;
+  }
+
+  const WorkFacts& facts() const override { return facts_; }
+
+  Result<PassRun> forward(const ForwardTensors& tensors,
+                          const StopFlag* stop) override {
+    if (auto e = check_stop(stop, "bridge", "before it ran"); !e) {
+      return e.error();
+    }
+    auto arrays =
+        bridge::bind_call(spec_, request_, owned_.view(), shape_, tensors);
+    if (!arrays) return arrays.error();
+    auto ran = program_.run(arrays->inputs, arrays->outputs);
+    if (!ran) return ran.error();
+    PassRun out;
+    out.run_ms = ran->run_ms;
+    out.transfer_ms = ran->transfer_ms;
+    return out;
+  }
+
+  Result<PassRun> backward(const ForwardTensors&, const Gradients&,
+                           const StopFlag*) override {
+    return invalid("bridge", "a run must be forward alone, found backward");
+  }
+
+ private:
+  BridgeProgram program_;
+  BridgeSpec spec_;
+  Request request_;
+  OwnedFacts owned_;  // which each run sends
+  AttentionShape shape_;
+  WorkFacts facts_;
+};
+
+class AttentionLane : public OpenLane {
+ public:
+  AttentionLane(BridgeLane lane, BridgeArtifact artifact)
+      : lane_(std::move(lane)), artifact_(std::move(artifact)) {}
+
+  Result<std::unique_ptr<LaneWork>> prepare(
+      const Batch& batch, const AttentionCall& call,
+      std::unique_ptr<LaneWork>) override {
+    if (call.backward) {
+      return invalid("bridge", "a run must be forward alone, found backward");
+    }
+    if (auto read = read_batch(batch, "bridge"); !read) return read.error();
+    auto program = lane_.prepare(artifact_.program, artifact_.spec);
+    if (!program) return program.error();
+    return std::unique_ptr<LaneWork>(std::make_unique<Work>(
+        std::move(*program), artifact_.spec, batch, call.shape));
+  }
+
+  double bytes(const Request& request,
+               const AttentionCall& call) const override {
+    return lane_bytes(LaneId::jax_bridge, request, call);
+  }
+
+  const PluginPlace* place() const override { return &lane_.place(); }
+
+ private:
+  BridgeLane lane_;
+  BridgeArtifact artifact_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<OpenLane>> open_bridge_lane(const LaneOptions& options) {
+  if (!options.artifact) {
+    return unavailable("bridge",
+                       "it needs an artifact that JAX exported, found none");
+  }
+  auto lane =
+      BridgeLane::open({options.xla.plugin, options.xla.device,
+                        options.xla.cache_folder, options.xla.max_cache_bytes});
+  if (!lane) return lane.error();
+  return std::unique_ptr<OpenLane>(
+      std::make_unique<AttentionLane>(std::move(*lane), *options.artifact));
+}
+
+}  // namespace tessera

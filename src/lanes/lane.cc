@@ -1,0 +1,48 @@
+// lanes/lane.cc: the lanes that a session can open.
+#include "lanes/lane.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "lanes/cpu/lane.h"
+#include "lanes/jax_bridge/attention_lane.h"
+#include "lanes/reference/lane.h"
+#include "lanes/xla/attention_lane.h"
+
+namespace tessera {
+namespace {
+
+constexpr Lane kLanes[] = {
+    {LaneId::cpu, open_cpu_lane},
+    {LaneId::reference, open_reference_lane},
+    {LaneId::xla, open_xla_lane, true},
+    {LaneId::jax_bridge, open_bridge_lane, true},
+};
+
+}  // namespace
+
+Result<std::string> LaneWork::program_text(bool) const {
+  return unavailable("run",
+                     "a lane must run a program to show its text, found one "
+                     "that runs our own code");
+}
+
+Result<WorkFacts> OpenLane::warm(const Request&, const Facts&,
+                                 const AttentionCall&) {
+  return WorkFacts{};
+}
+
+std::span<const Lane> lanes() { return kLanes; }
+
+const Lane* find_lane(LaneId lane) {
+  const auto* const at = std::ranges::find(kLanes, lane, &Lane::lane);
+  return at == std::end(kLanes) ? nullptr : at;
+}
+
+int64_t legal_pairs(const Plan& plan, int64_t heads) {
+  int64_t pairs = 0;
+  for (const int64_t n : plan.legal_pairs) pairs += n;
+  return pairs * (heads / plan.heads);
+}
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+// lanes/lane.h: what a lane is to a session: it is opened once, prepares a
+// batch once, and then runs layers. Every lane implements this and no more.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lanes/bytes.h"
+#include "tessera/attention.h"
+#include "tessera/batch.h"
+#include "tessera/bridge.h"
+#include "tessera/dispatch.h"
+#include "tessera/options.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+struct LaneOptions {
+  CpuOptions cpu;
+  XlaOptions xla;  // plugin, device and cache are the bridge's too
+  std::optional<BridgeArtifact> artifact;
+};
+
+// One pass over one layer, counted by the lane. `run_ms` is the kernels'.
+struct PassRun {
+  int64_t tiles_run = 0, tiles_skipped = 0, pairs_run = 0;
+  double run_ms = 0, transfer_ms = 0;
+};
+
+// What a lane did to make a batch ready, and what it will run it with.
+struct WorkFacts {
+  std::optional<std::string> isa;  // nothing: not for us to say
+  std::optional<int> threads;
+  // Of lanes that compile: their contracts by direction.
+  std::map<std::string, std::string> kernels;
+  int64_t compiles = 0, memory_hits = 0, disk_hits = 0;
+  double compile_ms = 0, transfer_ms = 0;
+  std::string artifact_digest;  // of a bridge's
+  std::vector<std::string> warnings;
+};
+
+// One batch on one lane. It belongs to one caller.
+class LaneWork {
+ public:
+  virtual ~LaneWork() = default;
+  virtual const WorkFacts& facts() const = 0;
+  virtual Result<PassRun> forward(const ForwardTensors& tensors,
+                                  const StopFlag* stop) = 0;
+  virtual Result<PassRun> backward(const ForwardTensors& tensors,
+                                   const Gradients& gradients,
+                                   const StopFlag* stop) = 0;
+  // The text of the program that `forward` or `backward` runs.
+  virtual Result<std::string> program_text(bool backward) const;
+};
+
+class OpenLane {
+ public:
+  virtual ~OpenLane() = default;
+  // `before` may be handed back work of an earlier batch, whose memory serves
+  // again.
+  virtual Result<std::unique_ptr<LaneWork>> prepare(
+      const Batch& batch, const AttentionCall& call,
+      std::unique_ptr<LaneWork> before) = 0;
+  // Compiles what every batch under the request's ceilings will need; of
+  // `present` only which facts there are is read.
+  virtual Result<WorkFacts> warm(const Request& request, const Facts& present,
+                                 const AttentionCall& call);
+  // Bytes that a call takes beside its arrays, about.
+  virtual double bytes(const Request& request,
+                       const AttentionCall& call) const = 0;
+  virtual const PluginPlace* place() const { return nullptr; }
+};
+
+struct Lane {
+  LaneId lane;
+  // An error says why it cannot start here.
+  Result<std::unique_ptr<OpenLane>> (*open)(const LaneOptions& options);
+  // Takes and gives 0 for subnormal numbers, as a check must know.
+  bool flushes = false;
+};
+
+std::span<const Lane> lanes();  // those that a session can open
+const Lane* find_lane(LaneId lane);
+
+int64_t legal_pairs(const Plan& plan, int64_t heads);  // every query head
+
+}  // namespace tessera

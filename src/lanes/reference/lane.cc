@@ -1,0 +1,147 @@
+// lanes/reference/lane.cc: the reference as a session sees it.
+#include "lanes/reference/lane.h"
+
+#include <utility>
+
+#include "base/tensor_rows.h"
+#include "base/timed.h"
+#include "lanes/reference/reference.h"
+#include "lanes/stop.h"
+#include "plan/batch_state.h"
+
+namespace tessera {
+namespace {
+
+// [batch, heads, tokens, dim] in fp64, whatever the layout.
+std::vector<double> widen(const TensorView& t) {
+  std::vector<double> out(
+      static_cast<size_t>(t.batch * t.heads * t.tokens * t.dim));
+  double* row = out.data();
+  for (int64_t b = 0; b < t.batch; ++b) {
+    for (int64_t h = 0; h < t.heads; ++h) {
+      for (int64_t s = 0; s < t.tokens; ++s, row += t.dim) {
+        read_row(t, b, h, s, row);
+      }
+    }
+  }
+  return out;
+}
+
+void narrow(const std::vector<double>& from, const MutableTensorView& t) {
+  const double* row = from.data();
+  for (int64_t b = 0; b < t.batch; ++b) {
+    for (int64_t h = 0; h < t.heads; ++h) {
+      for (int64_t s = 0; s < t.tokens; ++s, row += t.dim) {
+        write_row(t, b, h, s, row);
+      }
+    }
+  }
+}
+
+void narrow(const std::vector<double>& from, std::span<float> to) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]);
+}
+
+// The arrays of a call in fp64.
+struct Wide {
+  explicit Wide(const ForwardTensors& t)
+      : q(widen(t.q)), k(widen(t.k)), v(widen(t.v)) {
+    if (t.sink_logits) {
+      sinks.assign(t.sink_logits->begin(), t.sink_logits->end());
+    }
+    inputs = {q, k, v, {}};
+    if (t.sink_logits) inputs.sink_logits = sinks;
+  }
+  std::vector<double> q, k, v, sinks;
+  AttentionInputs inputs;
+};
+
+// It has no tiles to run or skip: it asks every pair whether it is legal, and
+// scores those that are.
+class Work : public LaneWork {
+ public:
+  // The facts are its own: it reads them in every call.
+  static Result<std::unique_ptr<LaneWork>> make(const Batch& batch,
+                                                const AttentionShape& shape) {
+    auto read = read_batch(batch, "reference");
+    if (!read) return read.error();
+    auto facts = std::make_unique<const OwnedFacts>(own_facts(batch.facts()));
+    auto legality = Legality::bind(batch.request(), facts->view());
+    if (!legality) return legality.error();
+    return std::unique_ptr<LaneWork>(new Work(batch.request(), std::move(facts),
+                                              std::move(*legality), shape));
+  }
+
+  const WorkFacts& facts() const override { return facts_; }
+
+  Result<PassRun> forward(const ForwardTensors& t,
+                          const StopFlag* stop) override {
+    PassRun out;
+    auto ran = timed(out.run_ms, [&]() -> Result<AttentionOutputs> {
+      const Wide wide(t);
+      return reference_forward(request_, legality_, shape_, wide.inputs, stop);
+    });
+    if (!ran) return ran.error();
+    narrow(ran->out, t.out);
+    narrow(ran->lse, t.lse);
+    out.pairs_run = ran->pairs;
+    return out;
+  }
+
+  Result<PassRun> backward(const ForwardTensors& t, const Gradients& g,
+                           const StopFlag* stop) override {
+    PassRun out;
+    auto ran = timed(out.run_ms, [&]() -> Result<AttentionGradients> {
+      const Wide wide(t);
+      const std::vector<double> dout = widen(g.dout);
+      const std::vector<double> dlse(g.dlse.begin(), g.dlse.end());
+      return reference_backward(request_, legality_, shape_, wide.inputs, dout,
+                                dlse, stop);
+    });
+    if (!ran) return ran.error();
+    narrow(ran->dq, g.dq);
+    narrow(ran->dk, g.dk);
+    narrow(ran->dv, g.dv);
+    narrow(ran->dsink_logits, g.dsink_logits);
+    return out;
+  }
+
+ private:
+  Work(const Request& request, std::unique_ptr<const OwnedFacts> owned,
+       Legality legality, const AttentionShape& shape)
+      : request_(request),
+        owned_(std::move(owned)),
+        legality_(std::move(legality)),
+        shape_(shape) {
+    facts_.isa = to_string(Isa::portable);
+    facts_.threads = 1;
+  }
+
+  Request request_;
+  std::unique_ptr<const OwnedFacts> owned_;  // legality_ points into them
+  Legality legality_;
+  AttentionShape shape_;
+  WorkFacts facts_;
+};
+
+class ReferenceLane : public OpenLane {
+ public:
+  Result<std::unique_ptr<LaneWork>> prepare(
+      const Batch& batch, const AttentionCall& call,
+      std::unique_ptr<LaneWork>) override {
+    return Work::make(batch, call.shape);
+  }
+
+  double bytes(const Request& request,
+               const AttentionCall& call) const override {
+    return lane_bytes(LaneId::reference, request, call);
+  }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<OpenLane>> open_reference_lane(const LaneOptions&) {
+  return std::unique_ptr<OpenLane>(std::make_unique<ReferenceLane>());
+}
+
+}  // namespace tessera

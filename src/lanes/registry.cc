@@ -1,0 +1,151 @@
+// lanes/registry.cc: every lane by name, and what each can do.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "lanes/reference/reference.h"
+#include "lanes/tensors.h"
+#include "tessera/dispatch.h"
+
+namespace tessera {
+namespace {
+
+constexpr uint32_t bits(std::initializer_list<Atom> atoms) {
+  uint32_t out = 0;
+  for (const Atom a : atoms) out |= 1U << static_cast<unsigned>(a);
+  return out;
+}
+constexpr uint32_t bits(std::initializer_list<Dtype> dtypes) {
+  uint32_t out = 0;
+  for (const Dtype d : dtypes) out |= 1U << static_cast<unsigned>(d);
+  return out;
+}
+
+constexpr uint32_t kEveryAtom = bits(
+    {Atom::full, Atom::causal, Atom::window, Atom::chunk, Atom::prefix,
+     Atom::documents, Atom::segments, Atom::sink, Atom::blocks, Atom::routed});
+constexpr uint32_t kFloats = bits({Dtype::f32, Dtype::bf16, Dtype::f16});
+
+// In the order of LaneId. What stands here is what the lanes themselves check;
+// registry_test.cc compares the two.
+constexpr LaneFacts kRegistry[] = {
+    {.lane = LaneId::cpu,
+     .about = "our block-sparse kernels on this machine's cores",
+     .atoms = kEveryAtom,
+     .any_words = true,
+     .dtypes = kFloats,
+     .dim_step = kDimStep,
+     .most_dim = kMaxDim,
+     .backward = true,
+     .softcap = true,
+     .sink_logits = true,
+     .masks_by_head = true},
+    {.lane = LaneId::xla,
+     .about = "the compiler of a PJRT plugin, on any of its devices",
+     .needs_plugin = true,
+     .atoms = kEveryAtom,
+     .any_words = true,
+     .dtypes = kFloats,
+     .dim_step = kDimStep,
+     .most_dim = kMaxDim,
+     .backward = true,
+     .softcap = true,
+     .sink_logits = true,
+     .masks_by_head = true},
+    {.lane = LaneId::mosaic,
+     .about = "our TPU kernel, compiled by libtpu",
+     .runs = false,
+     .needs_plugin = true,
+     .platform = "tpu",
+     .atoms = bits({Atom::full, Atom::causal, Atom::window, Atom::documents,
+                    Atom::segments}),
+     .dtypes = bits({Dtype::bf16}),
+     .dim_step = 128,
+     .most_dim = 128,
+     .tile_step = 128,
+     .most_tile = 1024,
+     .least_scale = 1e-30,
+     .most_scale = 1e6},
+    {.lane = LaneId::jax_bridge,
+     .about = "attention that JAX exported, by a PJRT plugin",
+     .needs_plugin = true,
+     .atoms = kEveryAtom & ~bits({Atom::blocks, Atom::routed}),
+     .any_words = true,
+     .dtypes = kFloats,
+     .dim_step = 1,
+     .most_dim = int64_t{1} << 16,
+     .softcap = true,
+     .sink_logits = true,
+     .automatic = false,
+     .same_meaning = false},
+    {.lane = LaneId::cuda,
+     .about = "our kernels on a CUDA device",
+     .absent = "this version has no cuda lane",
+     .runs = false,
+     .needs_plugin = true,
+     .platform = "cuda"},
+    {.lane = LaneId::reference,
+     .about = "dense attention in fp64: the oracle",
+     .atoms = kEveryAtom,
+     .any_words = true,
+     .dtypes = kFloats,
+     .dim_step = 1,
+     .most_dim = int64_t{1} << 16,
+     .backward = true,
+     .softcap = true,
+     .sink_logits = true,
+     .masks_by_head = true,
+     .most_pairs = kMaxReferencePairs,
+     .automatic = false},
+};
+
+constexpr std::string_view kNames[] = {"cpu",        "xla",  "mosaic",
+                                       "jax_bridge", "cuda", "reference"};
+constexpr std::string_view kClasses[] = {"sparse blocks", "custom",
+                                         "plain causal", "other"};
+constexpr std::string_view kVerdicts[] = {"promote", "experimental", "delete",
+                                          "unmeasured"};
+
+}  // namespace
+
+std::string_view to_string(LaneId lane) {
+  return kNames[static_cast<size_t>(lane)];
+}
+
+std::string_view to_string(RequestClass c) {
+  return kClasses[static_cast<size_t>(c)];
+}
+
+std::string_view to_string(GateVerdict v) {
+  return kVerdicts[static_cast<size_t>(v)];
+}
+
+Result<LaneId> parse_lane(std::string_view text) {
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (kNames[i] == text) return static_cast<LaneId>(i);
+  }
+  return invalid("dispatch", "a lane must be one of {}, found {}",
+                 fmt::join(kNames, ", "), in_quotes(text));
+}
+
+std::span<const LaneFacts> lane_registry() { return kRegistry; }
+
+const LaneFacts& facts_of(LaneId lane) {
+  return kRegistry[static_cast<size_t>(lane)];
+}
+
+std::string lane_family(LaneId lane, std::string_view platform) {
+  if (lane == LaneId::reference) return "reference";
+  if (lane == LaneId::cpu) return "native";
+  // Programs of JAX are its own on any device.
+  if (lane == LaneId::mosaic || lane == LaneId::jax_bridge) return "tpu/jax";
+  if (platform == "tpu") return "tpu/jax";
+  if (lane == LaneId::cuda || platform == "cuda") return "cuda";
+  // The code is the compiler's own, whoever ships the plugin.
+  return "xla";
+}
+
+}  // namespace tessera

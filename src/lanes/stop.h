@@ -1,0 +1,22 @@
+// lanes/stop.h: a caller's stop flag, looked at between pieces of work.
+#pragma once
+
+#include <string_view>
+
+#include "base/fail.h"
+#include "tessera/attention.h"
+
+namespace tessera {
+
+// `when`: "before it ran".
+inline Result<void> check_stop(const StopFlag* stop, std::string_view where,
+                               std::string_view when) {
+  if (!stop || !stop->stopped()) return {};
+  return Error{ErrorKind::stopped,
+               fmt::format("[{}] a call must not be stopped to give its "
+                           "outputs, found it stopped {}",
+                           where, when),
+               0};
+}
+
+}  // namespace tessera

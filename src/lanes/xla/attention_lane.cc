@@ -1,0 +1,115 @@
+// lanes/xla/attention_lane.cc: the xla lane as a session sees it.
+#include "lanes/xla/attention_lane.h"
+
+#include <utility>
+
+#include "lanes/xla/lane.h"
+
+namespace tessera {
+namespace {
+
+PassRun pass_of(const XlaRun& ran) {
+  PassRun out;
+  out.tiles_run = ran.tiles_run;
+  out.tiles_skipped = ran.tiles_skipped;
+  out.pairs_run = ran.pairs_run;
+  out.run_ms = ran.run_ms;
+  out.transfer_ms = ran.transfer_ms;
+  return out;
+}
+
+void add(const XlaRun& prepared, const char* direction, WorkFacts& out) {
+  out.kernels[direction] = prepared.contract.key;
+  out.compiles += prepared.compiles;
+  out.memory_hits += prepared.memory_hits;
+  out.disk_hits += prepared.disk_hits;
+  out.compile_ms += prepared.compile_ms;
+  out.transfer_ms += prepared.transfer_ms;
+  out.warnings.insert(out.warnings.end(), prepared.warnings.begin(),
+                      prepared.warnings.end());
+}
+
+class Work : public LaneWork {
+ public:
+  explicit Work(XlaWork work) : work_(std::move(work)) {
+    for (const bool backward : {false, true}) {
+      if (const XlaRun* prepared = work_.prepared(backward)) {
+        add(*prepared, backward ? "backward" : "forward", facts_);
+      }
+    }
+  }
+
+  const WorkFacts& facts() const override { return facts_; }
+
+  Result<PassRun> forward(const ForwardTensors& tensors,
+                          const StopFlag* stop) override {
+    auto ran = work_.forward(tensors, stop);
+    if (!ran) return ran.error();
+    return pass_of(*ran);
+  }
+
+  Result<PassRun> backward(const ForwardTensors& tensors,
+                           const Gradients& gradients,
+                           const StopFlag* stop) override {
+    auto ran = work_.backward(backward_tensors(tensors, gradients), stop);
+    if (!ran) return ran.error();
+    return pass_of(*ran);
+  }
+
+  Result<std::string> program_text(bool backward) const override {
+    return work_.program_text(backward);
+  }
+
+ private:
+  XlaWork work_;
+  WorkFacts facts_;
+};
+
+class AttentionLane : public OpenLane {
+ public:
+  explicit AttentionLane(XlaLane lane) : lane_(std::move(lane)) {}
+
+  Result<std::unique_ptr<LaneWork>> prepare(
+      const Batch& batch, const AttentionCall& call,
+      std::unique_ptr<LaneWork>) override {
+    auto work = lane_.prepare(batch, call);
+    if (!work) return work.error();
+    return std::unique_ptr<LaneWork>(std::make_unique<Work>(std::move(*work)));
+  }
+
+  Result<WorkFacts> warm(const Request& request, const Facts& present,
+                         const AttentionCall& call) override {
+    WorkFacts out;
+    for (const bool backward : {false, true}) {
+      if (backward && !call.backward) continue;
+      AttentionCall one = call;
+      one.backward = backward;
+      auto ran = lane_.warm(request, present, one);
+      if (!ran) return ran.error();
+      add(*ran, backward ? "backward" : "forward", out);
+    }
+    return out;
+  }
+
+  double bytes(const Request& request,
+               const AttentionCall& call) const override {
+    const bool elsewhere = lane_.place().platform != "cpu";
+    return lane_bytes(LaneId::xla, request, call, elsewhere);
+  }
+
+  const PluginPlace* place() const override { return &lane_.place(); }
+
+ private:
+  XlaLane lane_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<OpenLane>> open_xla_lane(const LaneOptions& options) {
+  auto lane = XlaLane::open(options.xla);
+  if (!lane) return lane.error();
+  return std::unique_ptr<OpenLane>(
+      std::make_unique<AttentionLane>(std::move(*lane)));
+}
+
+}  // namespace tessera

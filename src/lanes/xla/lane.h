@@ -1,0 +1,94 @@
+// lanes/xla/lane.h: the xla lane: attention as a StableHLO program that any
+// PJRT plugin compiles and runs, forward and backward (docs/xla.md).
+//
+//   auto lane = XlaLane::open({});            // once
+//   auto work = lane->prepare(batch, call);   // once a batch
+//   auto ran = work->forward(tensors);        // once a layer
+//
+// The worklist, ids, counts, offsets, picks and exact window bounds are inputs
+// of the program: one serves every batch of its kernel contract.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lanes/tensors.h"
+#include "tessera/attention.h"
+#include "tessera/batch.h"
+#include "tessera/contract.h"
+#include "tessera/options.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+// What ran. Tiles are counted by the program itself where it is the worklist's.
+struct XlaRun {
+  KernelContract contract;
+  int64_t compiles = 0;                    // the compiler really ran
+  int64_t memory_hits = 0, disk_hits = 0;  // else one of these
+  int64_t tiles_run = 0;                   // active tiles, every head
+  int64_t tiles_skipped = 0;
+  int64_t pairs_run = 0;  // scores computed, legal or not, every head
+  double compile_ms = 0, transfer_ms = 0, run_ms = 0;
+  std::vector<std::string> warnings;  // of the cache on disk
+};
+
+// The programs of one batch, compiled, with its integers on the device: a call
+// sends its arrays, runs and reads. Safe from any thread.
+class XlaWork {
+ public:
+  XlaWork(XlaWork&&) noexcept;
+  XlaWork& operator=(XlaWork&&) noexcept;
+  ~XlaWork();
+
+  // What preparing a direction did: null where it was not asked for.
+  const XlaRun* prepared(bool backward) const;
+  Result<XlaRun> forward(const ForwardTensors& tensors,
+                         const StopFlag* stop = nullptr) const;
+  Result<XlaRun> backward(const BackwardTensors& tensors,
+                          const StopFlag* stop = nullptr) const;
+  Result<std::string> program_text(bool backward) const;
+
+  struct State;
+  explicit XlaWork(std::unique_ptr<State> state);
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+class XlaLane {
+ public:
+  // Of the kind `unavailable` where there is no such plugin or device, or the
+  // build cannot load any.
+  static Result<XlaLane> open(const XlaOptions& options);
+  XlaLane(XlaLane&&) noexcept;
+  XlaLane& operator=(XlaLane&&) noexcept;
+  ~XlaLane();
+
+  const PluginPlace& place() const;
+
+  // Both directions where the call has a backward pass. Safe from any thread.
+  Result<XlaWork> prepare(const Batch& batch, const AttentionCall& call) const;
+
+  // One pass of one batch: prepared, and run.
+  Result<XlaRun> forward(const Batch& batch, const AttentionShape& shape,
+                         const ForwardTensors& tensors) const;
+  Result<XlaRun> backward(const Batch& batch, const AttentionShape& shape,
+                          const BackwardTensors& tensors) const;
+
+  // Compiles what a batch under the request's ceilings will need in the
+  // direction of the call, so that its first call finds it. Of `present` only
+  // which facts there are is read.
+  Result<XlaRun> warm(const Request& request, const Facts& present,
+                      const AttentionCall& call) const;
+
+  struct State;
+
+ private:
+  explicit XlaLane(std::shared_ptr<const State> state);
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+// run/check_arrays.h: a call's arrays against what was prepared. Their errors
+// are nobody's failure to start.
+#pragma once
+
+#include <string_view>
+
+#include "tessera/attention.h"
+#include "tessera/plan.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+Result<void> check_heads(std::string_view where, const Plan& plan,
+                         const AttentionShape& shape);
+Result<void> check_forward_arrays(const Request& request,
+                                  const AttentionCall& call,
+                                  const ForwardTensors& tensors);
+// The arrays of the forward pass have been checked.
+Result<void> check_backward_arrays(const Request& request,
+                                   const AttentionCall& call,
+                                   const ForwardTensors& tensors,
+                                   const Gradients& gradients);
+
+}  // namespace tessera

@@ -1,0 +1,399 @@
+// run/choose.cc: the choice of a lane. Pure: no clock, file or global.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "lanes/tensors.h"
+#include "mask/canonical.h"
+#include "run/dtype_word.h"
+#include "run/lane_rules.h"
+#include "tessera/dispatch.h"
+
+namespace tessera {
+namespace {
+
+using Why = std::optional<std::string>;
+
+// A lane with how it would run the request, and why it stands where it does.
+struct Candidate {
+  LaneId lane = LaneId::cpu;
+  XlaMethod method = XlaMethod::worklist;
+  std::string reason;
+};
+
+// Programs of XLA that short sequences take: all scores at a time.
+constexpr int64_t kShortTokens = 1024;
+
+XlaMethod plain_method(const RequestFeatures& f) {
+  return std::max(f.q_len, f.kv_len) <= kShortTokens ? XlaMethod::dense
+                                                     : XlaMethod::chunked;
+}
+
+bool is_device(const MachinePlugin& p) {
+  return p.platform != "cpu" && p.devices > 0;
+}
+
+const MachinePlugin* first_device(const Machine& m) {
+  const auto at = std::ranges::find_if(m.plugins, is_device);
+  return at == m.plugins.end() ? nullptr : &*at;
+}
+
+// The plugin that would run or compile for the lane: a device that is no CPU
+// first.
+const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
+                                bool compile_only) {
+  const auto fits = [&](const MachinePlugin& p) {
+    if (!lane.platform.empty() && p.platform != lane.platform) return false;
+    return p.devices > 0 || (compile_only && !lane.platform.empty());
+  };
+  for (const bool device : {true, false}) {
+    for (const MachinePlugin& p : m.plugins) {
+      if (fits(p) && is_device(p) == device) return &p;
+    }
+  }
+  return nullptr;
+}
+
+Why no_plugin(const LaneFacts& lane, const Machine& m) {
+  if (!m.loads_plugins) {
+    return "this build loads no plugins: pjrt_c_api.h was not there (make tpu "
+           "brings it)";
+  }
+  const std::string_view what = lane.platform.empty()
+                                    ? "a PJRT plugin with a device"
+                                : lane.platform == "tpu" ? "libtpu"
+                                                         : "a CUDA plugin";
+  if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
+  return fmt::format("it needs {}, which was not found{}", what,
+                     lane.platform == "cuda" ? "" : " (make tpu brings one)");
+}
+
+Why words_missing(const LaneFacts& lane, const RequestFeatures& f) {
+  const uint32_t missing = f.atoms & ~lane.atoms;
+  if (missing != 0) {
+    std::vector<std::string_view> names;
+    for (const AtomSpec& spec : atom_specs()) {
+      if ((missing >> static_cast<unsigned>(spec.atom) & 1U) != 0) {
+        names.push_back(spec.name);
+      }
+    }
+    return fmt::format("its masks have no {}", fmt::join(names, ", "));
+  }
+  if (!f.only_and && !lane.any_words) {
+    return std::string("its masks are atoms joined by &, without | and !");
+  }
+  return {};
+}
+
+Why sizes_wrong(const LaneFacts& lane, const RequestFeatures& f) {
+  for (const auto& [what, dim] : {std::pair("head dim", f.shape.head_dim),
+                                  {"value head dim", f.shape.v_head_dim}}) {
+    if (dim >= 1 && dim % lane.dim_step == 0 && dim <= lane.most_dim) continue;
+    if (lane.dim_step == lane.most_dim) {
+      return fmt::format("its {} is {}, not {}", what, lane.most_dim, dim);
+    }
+    return fmt::format("its {} is a multiple of {} up to {}, not {}", what,
+                       lane.dim_step, lane.most_dim, dim);
+  }
+  if (f.shape.kv_heads < 1 || f.shape.heads < 1 ||
+      f.shape.heads % f.shape.kv_heads != 0 ||
+      f.shape.heads % f.plan_heads != 0) {
+    return fmt::format(
+        "{} heads must be shared by {} K/V heads and {} plan "
+        "heads",
+        f.shape.heads, f.shape.kv_heads, f.plan_heads);
+  }
+  if (lane.tile_step > 0) {
+    for (const int64_t side : {f.tile.q, f.tile.kv}) {
+      if (side % lane.tile_step == 0 && side <= lane.most_tile) continue;
+      return fmt::format(
+          "its tiles have sides of multiples of {} up to {}, "
+          "not {}x{}",
+          lane.tile_step, lane.most_tile, f.tile.q, f.tile.kv);
+    }
+  }
+  if (lane.most_pairs > 0) {
+    const double pairs =
+        static_cast<double>(f.batch) * static_cast<double>(f.shape.heads) *
+        static_cast<double>(f.q_len) * static_cast<double>(f.kv_len);
+    if (pairs > static_cast<double>(lane.most_pairs)) {
+      return fmt::format("it takes at most {} pairs, not {:.4g}",
+                         lane.most_pairs, pairs);
+    }
+  }
+  return {};
+}
+
+Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
+  const AttentionShape& s = f.shape;
+  const double scale = s.scale_or_default();
+  if (!std::isfinite(scale) || !std::isfinite(s.softcap) || s.softcap < 0) {
+    return std::string("scale and softcap must be finite");
+  }
+  if (lane.most_scale > 0 &&
+      !(scale >= lane.least_scale && scale <= lane.most_scale)) {
+    return fmt::format("its scale is from {} to {}, not {}", lane.least_scale,
+                       lane.most_scale, scale);
+  }
+  if (lane.lane == LaneId::reference || lane.lane == LaneId::jax_bridge) {
+    return {};
+  }
+  if (std::abs(scale) > kMostFactor || s.softcap > kMostFactor ||
+      (s.softcap != 0 &&
+       (s.softcap < kLeastCap || std::abs(scale) / s.softcap > kMostFactor))) {
+    return fmt::format(
+        "its scores fit float32, not with scale {} and softcap "
+        "{}",
+        scale, s.softcap);
+  }
+  return {};
+}
+
+Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
+  const CallFeatures& c = f.call;
+  if ((lane.dtypes >> static_cast<unsigned>(c.dtype) & 1U) == 0) {
+    return fmt::format("it has no arrays of {}", dtype_word(c.dtype));
+  }
+  if (c.backward && !lane.backward) return std::string("it has no backward");
+  if (f.shape.softcap != 0 && !lane.softcap) {
+    return std::string("it has no softcap");
+  }
+  if (c.sink_logits && !lane.sink_logits) {
+    return std::string("it has no sink logits");
+  }
+  if (f.plan_heads > 1 && !lane.masks_by_head) {
+    return std::string("it has one mask for all heads");
+  }
+  return {};
+}
+
+// Of every lane that is asked for by nobody, in the order of the rules.
+std::vector<Candidate> by_rule(const RequestFeatures& f, const Machine& m) {
+  const MachinePlugin* device = first_device(m);
+  const XlaMethod plain = plain_method(f);
+  if (f.call.compile_only) {
+    return {{LaneId::mosaic, {}, "it is what compiles ahead of time"}};
+  }
+  const bool plain_class = f.request_class == RequestClass::plain_causal ||
+                           f.request_class == RequestClass::other;
+  if (!device) {
+    const std::string_view as =
+        f.request_class == RequestClass::plain_causal
+            ? "plain causal goes to the stable kernel, which is the cpu lane "
+              "where the only device is a CPU"
+        : f.request_class == RequestClass::sparse_blocks
+            ? "sparse blocks go to the block-sparse kernels: on a CPU the cpu "
+              "lane"
+        : f.request_class == RequestClass::custom
+            ? "a window or a softcap goes to the custom kernel: on a CPU the "
+              "cpu lane"
+            : "the cpu lane is the default where the only device is a CPU";
+    return {{LaneId::cpu, {}, std::string(as)},
+            {LaneId::xla, plain_class ? plain : XlaMethod::worklist,
+             "the cpu lane cannot run it"}};
+  }
+  std::vector<Candidate> out;
+  const LaneId own = device->platform == "tpu"    ? LaneId::mosaic
+                     : device->platform == "cuda" ? LaneId::cuda
+                                                  : LaneId::xla;
+  switch (f.request_class) {
+    case RequestClass::sparse_blocks:
+    case RequestClass::custom: {
+      const std::string_view what =
+          f.request_class == RequestClass::custom
+              ? "a window or a softcap goes to the custom kernel"
+              : "sparse blocks go to the block-sparse kernels";
+      if (own != LaneId::xla) {
+        out.push_back({own,
+                       {},
+                       fmt::format("{}: on {} the {} lane", what,
+                                   device->platform, to_string(own))});
+      }
+      out.push_back({LaneId::xla, XlaMethod::worklist,
+                     fmt::format("{}: on {} xla's loop over the worklist", what,
+                                 device->platform)});
+      break;
+    }
+    case RequestClass::plain_causal:
+      out.push_back({LaneId::xla, plain,
+                     "plain causal goes to the stable kernel: the compiler's "
+                     "own lane"});
+      if (f.call.bridge_artifact) {
+        out.push_back({LaneId::jax_bridge,
+                       {},
+                       "plain causal goes to the stable kernel: the artifact "
+                       "that was given"});
+      }
+      break;
+    case RequestClass::other:
+      out.push_back({LaneId::xla, XlaMethod::chunked,
+                     "a mask that is neither sparse, custom nor plain causal "
+                     "goes to xla's online softmax"});
+      break;
+  }
+  out.push_back({LaneId::cpu, {}, "no lane of the device can run it"});
+  return out;
+}
+
+// What was measured on this machine goes before the rules.
+std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
+                               const PlanFacts& plan, const Machine& m) {
+  for (const GateRow& row : gate.rows) {
+    if (applies(row, f, plan, m)) return row;
+  }
+  return {};
+}
+
+Candidate by_row(const GateRow& row) {
+  const double factor = *row.plain_ms / *row.kernel_ms;
+  const bool ours = row.verdict == GateVerdict::promote ||
+                    row.verdict == GateVerdict::experimental;
+  return {
+      ours ? row.lane : LaneId::xla, row.plain,
+      fmt::format("measured on this machine at this density: {} took {:.2f} "
+                  "times as long as {} (verdict: {})",
+                  ours ? "plain xla" : row.kernel, ours ? factor : 1 / factor,
+                  ours ? row.kernel : "plain xla", to_string(row.verdict))};
+}
+
+std::string behind(const LaneFacts& lane, const Choice& choice) {
+  if (!lane.automatic) {
+    return lane.same_meaning ? "it runs only where it is asked for by name"
+                             : "an artifact runs where it is asked for by name";
+  }
+  return fmt::format("it could, but {} comes first", to_string(choice.lane));
+}
+
+}  // namespace
+
+bool Machine::only_cpu() const { return first_device(*this) == nullptr; }
+
+std::string Machine::key() const {
+  std::string out = fmt::format(
+      "{}, {} threads, {}", cpu, threads,
+      isas.empty() ? std::string_view("none") : to_string(isas.back()));
+  for (const MachinePlugin& p : plugins) {
+    if (is_device(p)) out += fmt::format(", {} x {}", p.devices, p.platform);
+  }
+  return out;
+}
+
+std::optional<std::string> cannot(const LaneFacts& lane,
+                                  const RequestFeatures& f) {
+  if (!lane.absent.empty()) return std::string(lane.absent);
+  if (lane.lane == LaneId::jax_bridge && !f.call.bridge_artifact) {
+    return std::string(
+        "it needs an artifact that JAX exported, none was given");
+  }
+  for (const auto check :
+       {words_missing, call_wrong, sizes_wrong, numbers_wrong}) {
+    if (auto why = check(lane, f)) return why;
+  }
+  if (f.call.compile_only) {
+    if (lane.lane != LaneId::mosaic) {
+      return std::string("it compiles when it runs");
+    }
+  } else if (!lane.runs) {
+    return std::string("this version compiles it and does not run it");
+  }
+  return {};
+}
+
+std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
+                                   const Machine& m) {
+  const LaneFacts& lane = facts_of(id);
+  if (auto why = cannot(lane, f)) return why;
+  if (id == LaneId::cpu && m.isas.empty()) {
+    return std::string("the machine has no ISA that its kernels know");
+  }
+  if (lane.needs_plugin && !plugin_for(lane, m, f.call.compile_only)) {
+    return no_plugin(lane, m);
+  }
+  return {};
+}
+
+Choice by_name(LaneId lane, const RequestFeatures& f, const Machine& m) {
+  Choice out;
+  out.lane = lane;
+  out.request_class = f.request_class;
+  out.reason = "it was asked for by name";
+  for (const LaneFacts& other : lane_registry()) {
+    if (other.lane == lane) continue;
+    out.rejected.push_back(
+        {other.lane,
+         why_not(other.lane, f, m)
+             .value_or(fmt::format("{} was asked for", to_string(lane)))});
+  }
+  return out;
+}
+
+Choice no_lane(const RequestFeatures& f, const Machine& m) {
+  Choice out = by_name(LaneId::cpu, f, m);
+  out.reason = "no lane of the rules can run it";
+  return out;
+}
+
+Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
+                      const Machine& m, const GateTable& gate,
+                      std::optional<LaneId> forced) {
+  if (forced) {
+    if (auto why = why_not(*forced, f, m)) {
+      return unavailable("dispatch",
+                         "the lane that was asked for must be able to run "
+                         "this, found {}: {}",
+                         to_string(*forced), *why);
+    }
+    Choice out = by_name(*forced, f, m);
+    const LaneFacts& lane = facts_of(*forced);
+    if (lane.needs_plugin) {
+      out.plugin = plugin_for(lane, m, f.call.compile_only)->name;
+    }
+    return out;
+  }
+
+  std::vector<Candidate> candidates = by_rule(f, m);
+  Choice out;
+  out.request_class = f.request_class;
+  if (!f.call.compile_only) {
+    out.measured = row_for(gate, f, plan, m);
+    if (out.measured) {
+      candidates.insert(candidates.begin(), by_row(*out.measured));
+    }
+  }
+
+  const Candidate* chosen = nullptr;
+  for (const Candidate& c : candidates) {
+    if (why_not(c.lane, f, m)) continue;
+    chosen = &c;
+    break;
+  }
+  if (!chosen) {
+    std::string found;
+    for (const LaneFacts& lane : lane_registry()) {
+      const auto why = why_not(lane.lane, f, m);
+      found += fmt::format("{}{}: {}", found.empty() ? "" : "; ",
+                           to_string(lane.lane),
+                           why.value_or("it runs only where it is asked for"));
+    }
+    return unavailable("dispatch", "a lane must be able to run this, found {}",
+                       found);
+  }
+  if (out.measured && chosen != &candidates.front()) out.measured.reset();
+  out.lane = chosen->lane;
+  out.method = chosen->method;
+  out.reason = chosen->reason;
+  const LaneFacts& lane = facts_of(out.lane);
+  if (lane.needs_plugin) {
+    out.plugin = plugin_for(lane, m, f.call.compile_only)->name;
+  }
+  for (const LaneFacts& other : lane_registry()) {
+    if (other.lane == out.lane) continue;
+    const auto why = why_not(other.lane, f, m);
+    out.rejected.push_back({other.lane, why ? *why : behind(other, out)});
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,85 @@
+// run/features.cc: what a request asks of a lane, in plain numbers.
+#include <algorithm>
+#include <cmath>
+
+#include "mask/bind.h"
+#include "tessera/dispatch.h"
+
+namespace tessera {
+namespace {
+
+constexpr uint32_t bit(Atom atom) { return 1U << static_cast<unsigned>(atom); }
+
+void add(const Expr& e, RequestFeatures& f) {
+  switch (e.atom) {
+    case Atom::op_or:
+    case Atom::op_not:
+      f.only_and = false;
+      break;
+    case Atom::op_and:
+      break;
+    default:
+      f.atoms |= bit(e.atom);
+  }
+  for (const Expr& child : e.children) add(child, f);
+}
+
+// What simplification dropped keeps its veto, so it counts.
+void add(const Names& names, RequestFeatures& f) {
+  if (names.prefix) f.atoms |= bit(Atom::prefix);
+  if (names.documents) f.atoms |= bit(Atom::documents);
+  if (names.segments) f.atoms |= bit(Atom::segments);
+  if (names.picks) f.atoms |= bit(Atom::blocks);
+}
+
+RequestClass class_of(const RequestFeatures& f) {
+  constexpr uint32_t kSparse = bit(Atom::documents) | bit(Atom::segments) |
+                               bit(Atom::blocks) | bit(Atom::routed);
+  if ((f.atoms & kSparse) != 0) return RequestClass::sparse_blocks;
+  if ((f.atoms & bit(Atom::window)) != 0 || f.shape.softcap != 0) {
+    return RequestClass::custom;
+  }
+  if (f.atoms == bit(Atom::causal) && f.only_and) {
+    return RequestClass::plain_causal;
+  }
+  return RequestClass::other;
+}
+
+}  // namespace
+
+RequestFeatures features_of(const Request& request, const Facts& present,
+                            const AttentionShape& shape,
+                            const CallFeatures& call) {
+  RequestFeatures f;
+  for (const Mask& mask : request.masks) {
+    add(mask.expr, f);
+    add(mask.names, f);
+  }
+  f.plan_heads = static_cast<int64_t>(request.masks.size());
+  if (present.picks && names_of(request).picks) {
+    f.plan_heads = std::max(f.plan_heads, present.picks->heads);
+  }
+  f.batch = request.batch;
+  f.q_len = request.q_len;
+  f.kv_len = request.kv_len;
+  f.tile = request.tile;
+  f.shape = shape;
+  f.call = call;
+  f.request_class = class_of(f);
+  return f;
+}
+
+PlanFacts plan_facts(const Plan& plan) {
+  const Worklist& w = plan.forward;
+  return {w.lists * w.rows * w.columns, static_cast<int64_t>(w.entries.size())};
+}
+
+int density_class(double density) {
+  constexpr int kLeast = 10;
+  if (!(density > 0)) return kLeast;
+  int out = 0;
+  for (double half = 0.5; out < kLeast && density <= half; half /= 2) ++out;
+  return out;
+}
+
+}  // namespace tessera

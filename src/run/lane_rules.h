@@ -1,0 +1,23 @@
+// run/lane_rules.h: what a lane can do on a machine that has all it needs.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tessera/dispatch.h"
+
+namespace tessera {
+
+// Why the lane cannot run such a request anywhere; nothing where it can.
+std::optional<std::string> cannot(const LaneFacts& lane,
+                                  const RequestFeatures& features);
+
+// The choice of a caller who named the lane, whether or not it can run here.
+Choice by_name(LaneId lane, const RequestFeatures& features,
+               const Machine& machine);
+
+// The choice where the rules know no lane and others may step in: the cpu lane,
+// whose failure tells why they do.
+Choice no_lane(const RequestFeatures& features, const Machine& machine);
+
+}  // namespace tessera

@@ -1,0 +1,101 @@
+// run/machine.cc: looks at this machine: its ISAs, and the plugins with
+// their devices.
+#include "receipt/machine.h"
+
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "base/threads.h"
+#include "pjrt/client.h"
+#include "pjrt/locate.h"
+#include "run/probe.h"
+#include "tessera/dispatch.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether a folder has an entry that starts so.
+bool has_entry(const char* folder, std::string_view start) {
+  std::error_code e;
+  for (fs::directory_iterator at(folder, e), end; !e && at != end;
+       at.increment(e)) {
+    if (at->path().filename().string().starts_with(start)) return true;
+  }
+  return false;
+}
+
+bool is_tpu_here() {
+  if (has_entry("/dev", "accel")) return true;
+  std::error_code e;
+  for (fs::directory_iterator at("/dev/vfio", e), end; !e && at != end;
+       at.increment(e)) {
+    const std::string name = at->path().filename().string();
+    if (name.find_first_not_of("0123456789") == std::string::npos) return true;
+  }
+  return false;
+}
+
+// libtpu without a TPU waits for one, so it is not asked for a client there.
+bool starts_here(std::string_view name) {
+  return name != "libtpu" || is_tpu_here();
+}
+
+}  // namespace
+
+PluginProbe probe_plugin(const std::string& name) {
+  PluginProbe out;
+  out.name = name;
+  if (name == "libtpu") out.platform = "tpu";
+  const auto file = pjrt::find_plugin(name);
+  if (!file) {
+    out.why = file.error().message;
+    return out;
+  }
+  out.file = *file;
+  const auto plugin = pjrt::open_plugin({name, {}});
+  if (!plugin) {
+    out.why = plugin.error().message;
+    return out;
+  }
+  out.file = (*plugin)->path();
+  out.api = "0." + std::to_string((*plugin)->minor_version());
+  if (!starts_here(name)) {
+    out.why = "this machine has no TPU: it compiles and does not run";
+    return out;
+  }
+  const auto client = pjrt::open_client(**plugin);
+  if (!client) {
+    out.why = client.error().message;
+    return out;
+  }
+  out.platform = (*client)->platform();
+  out.platform_version = (*client)->platform_version();
+  for (const pjrt::Device& d : (*client)->devices()) {
+    out.devices.push_back(pjrt::describe(d));
+  }
+  return out;
+}
+
+Machine this_machine(bool plugins) {
+  Machine out;
+  out.cpu = cpu_model();
+  out.threads = machine_threads();
+  out.isas = machine_isas();
+  out.loads_plugins = pjrt::check_available().ok();
+  out.asked_plugins = plugins;
+  if (!out.loads_plugins) return out;
+  for (const pjrt::KnownPlugin& known : pjrt::known_plugins()) {
+    const bool device = known.name == "libtpu" && is_tpu_here();
+    if (!plugins && !device) continue;
+    const PluginProbe p = probe_plugin(std::string(known.name));
+    if (p.api.empty()) continue;
+    out.plugins.push_back(
+        {p.name, p.platform, static_cast<int64_t>(p.devices.size())});
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+// run/receipt_parts.cc: between dispatch and receipts.
+#include "run/receipt_parts.h"
+
+#include <sys/utsname.h>
+
+#include "base/fail.h"
+#include "receipt/digests.h"
+#include "receipt/machine.h"
+#include "run/dtype_word.h"
+#include "run/session_state.h"
+#include "tessera/contract.h"
+#include "tessera/version.h"
+
+namespace tessera {
+namespace {
+
+std::string system_name() {
+  utsname u = {};
+  if (uname(&u) != 0) return "unknown";
+  return fmt::format("{} {} {}", u.sysname, u.release, u.machine);
+}
+
+}  // namespace
+
+Receipt::Choice tell(const Choice& c) {
+  Receipt::Choice out;
+  out.request_class = to_string(c.request_class);
+  out.reason = c.reason;
+  for (const Rejected& r : c.rejected) {
+    out.rejected.emplace_back(to_string(r.lane), r.reason);
+  }
+  if (c.measured) {
+    out.measured = Json::parse(gate_json({{*c.measured}}))["rows"][0].dump();
+  }
+  return out;
+}
+
+Receipt::Machine tell(const Machine& m) {
+  Receipt::Machine out;
+  out.cpu = m.cpu;
+  out.system = system_name();
+  out.threads = m.threads;
+  for (const Isa isa : m.isas) out.isas.emplace_back(to_string(isa));
+  out.loads_plugins = m.loads_plugins;
+  out.asked_plugins = m.asked_plugins;
+  for (const MachinePlugin& p : m.plugins) {
+    out.plugins.push_back({p.name, p.platform, p.devices});
+  }
+  return out;
+}
+
+Receipt::Plugin tell(const PluginPlace& place, int64_t number) {
+  return {place.plugin,           place.api,    place.platform,
+          place.platform_version, place.device, number};
+}
+
+Receipt::RequestWords tell(const Request& request) {
+  Receipt::RequestWords out;
+  for (const Mask& mask : request.masks) out.masks.push_back(to_string(mask));
+  out.batch = request.batch;
+  out.q_len = request.q_len;
+  out.kv_len = request.kv_len;
+  out.tile = request.tile;
+  const Ceilings& most = request.ceilings;
+  if (most.max_steps > 0) out.ceilings["max_steps"] = most.max_steps;
+  if (most.max_width > 0) out.ceilings["max_width"] = most.max_width;
+  if (most.max_union > 0) out.ceilings["max_union"] = most.max_union;
+  return out;
+}
+
+Result<Receipt> tell_asked(const AskedRun& asked) {
+  auto contract = make_contract(asked.batch);
+  if (!contract) return contract.error();
+  Receipt out;
+  out.version = kVersion;
+  out.lane.requested = asked.lane ? to_string(*asked.lane) : "auto";
+  for (const LaneId lane : asked.fallback) {
+    out.lane.fallback_allowed.emplace_back(to_string(lane));
+  }
+  out.backward = asked.backward;
+  out.request = tell(asked.batch.request());
+  out.request.facts_digest = facts_digest(asked.batch.facts());
+  out.shape.attention = asked.shape;
+  out.shape.scale = asked.shape.scale_or_default();
+  out.shape.dtype = dtype_word(asked.dtype);
+  out.shape.sink_logits = asked.sink_logits;
+  out.contract = contract->key;
+  out.plan_digest = plan_digest(asked.batch.plan());
+  out.pairs_legal = legal_pairs(asked.batch.plan(), asked.shape.heads);
+  return out;
+}
+
+void tell_run(const Prepared& prepared, Receipt& r) {
+  const Prepared::State& p = prepared.state();
+  const WorkFacts& did = p.work->facts();
+  const Counters counters = prepared.counters();
+  const LaneId lane = prepared.lane();
+  r.lane.executed = to_string(lane);
+  r.fallback = p.fallback();
+  r.isa = did.isa;
+  r.threads = did.threads;
+  r.kernels = did.kernels;
+  r.tiles_run = counters.tiles_run;
+  r.tiles_skipped = counters.tiles_skipped;
+  r.pairs_run = counters.pairs_run;
+  r.compiles = counters.compiles;
+  r.cache_hits = {counters.memory_hits, counters.disk_hits};
+  r.prepare_ms = counters.prepare_ms;
+  r.compile_ms = counters.compile_ms;
+  r.transfer_ms = counters.transfer_ms;
+  r.forward_ms = counters.forward_ms;
+  r.backward_ms = counters.backward_ms;
+  r.warnings = did.warnings;
+  r.device = cpu_model();
+  std::string platform;
+  if (const PluginPlace* place = p.lane->place()) {
+    platform = place->platform;
+    r.plugin = tell(*place, p.options.xla.device);
+    if (platform != "cpu") r.device = place->device;
+  }
+  if (lane == LaneId::xla) r.method = to_string(p.options.xla.method);
+  if (lane == LaneId::jax_bridge) r.artifact.digest = did.artifact_digest;
+  r.lane.family = lane_family(lane, platform);
+}
+
+Machine machine_of(const Json& receipt) {
+  const Json& m = receipt["machine"];
+  Machine out;
+  out.cpu = m["cpu"];
+  out.threads = m["threads"];
+  for (const Json& isa : m["isas"]) {
+    if (auto known = parse_isa(isa.get<std::string>())) {
+      out.isas.push_back(*known);
+    }
+  }
+  out.loads_plugins = m["loads_plugins"];
+  out.asked_plugins = m["asked_plugins"];
+  for (const Json& p : m["plugins"]) {
+    out.plugins.push_back({p["name"], p["platform"], p["devices"]});
+  }
+  return out;
+}
+
+Result<GateTable> gate_of(const Json& receipt) {
+  const Json& row = receipt["choice"]["measured"];
+  if (row.is_null()) return GateTable{};
+  return parse_gate(Json{{"schema", 1}, {"rows", Json::array({row})}}.dump());
+}
+
+}  // namespace tessera

@@ -1,0 +1,101 @@
+// run/run_receipt.cc: the receipt of the latest passes of a prepared batch.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "receipt/digests.h"
+#include "receipt/routing.h"
+#include "run/receipt_parts.h"
+#include "run/session_state.h"
+
+namespace tessera {
+namespace {
+
+bool lie_alike(const TensorView& a, const TensorView& b) {
+  return a.batch_stride == b.batch_stride && a.head_stride == b.head_stride &&
+         a.token_stride == b.token_stride;
+}
+
+// "bhsd" or "bshd" where all arrays lie so, else "strided".
+std::string layout_of(const ForwardTensors& f, const Gradients* g) {
+  std::vector<TensorView> arrays = {f.q, f.k, f.v, as_input(f.out)};
+  if (g) {
+    arrays.insert(arrays.end(),
+                  {g->dout, as_input(g->dq), as_input(g->dk), as_input(g->dv)});
+  }
+  const auto all = [&](auto layout) {
+    return std::ranges::all_of(arrays, [&](const TensorView& t) {
+      return lie_alike(
+          t, layout(t.data, t.dtype, t.batch, t.heads, t.tokens, t.dim));
+    });
+  };
+  if (all(TensorView::bhsd)) return "bhsd";
+  return all(TensorView::bshd) ? "bshd" : "strided";
+}
+
+std::map<std::string, std::string> digests_of(const ForwardTensors& f,
+                                              const Gradients* g) {
+  std::map<std::string, std::string> out = {{"q", array_digest(f.q)},
+                                            {"k", array_digest(f.k)},
+                                            {"v", array_digest(f.v)}};
+  if (f.sink_logits) out["sink_logits"] = array_digest(*f.sink_logits);
+  if (!g) return out;
+  out["dout"] = array_digest(g->dout);
+  if (!g->dlse.empty()) out["dlse"] = array_digest(g->dlse);
+  return out;
+}
+
+Result<void> check(const Prepared::State& p, const Saved& saved,
+                   const Gradients* gradients) {
+  if (!p.work) {
+    return invalid("receipt",
+                   "a batch must be prepared, found one that failed");
+  }
+  if (saved.of != p.id) {
+    return invalid("receipt",
+                   "a receipt tells of this batch's own passes, found "
+                   "another's arrays");
+  }
+  if ((gradients != nullptr) != p.call.backward) {
+    return invalid("receipt",
+                   "gradients must be there for a call with a backward pass "
+                   "and only there, found {}",
+                   gradients ? "some" : "none");
+  }
+  if (gradients && !p.went_back) {
+    return invalid("receipt", "a backward pass must have run, found none");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Receipt> make_receipt(const Prepared& prepared, const Saved& saved,
+                             const Gradients* gradients) {
+  const Prepared::State& p = prepared.state();
+  const SessionOptions& options = p.session->options;
+  if (auto e = check(p, saved, gradients); !e) return e.error();
+  auto receipt = tell_asked({.batch = p.batch,
+                             .shape = p.call.shape,
+                             .dtype = p.call.dtype,
+                             .sink_logits = p.call.sink_logits,
+                             .backward = p.call.backward,
+                             .lane = options.lane,
+                             .fallback = options.fallback});
+  if (!receipt) return receipt;
+  receipt->lane.source = options.lane ? "caller" : "default";
+  receipt->lane.chosen = to_string(p.choice.lane);
+  receipt->choice = tell(p.choice);
+  receipt->machine = tell(p.machine);
+  receipt->shape.layout = layout_of(saved.tensors, gradients);
+  if (options.input_digests) {
+    receipt->inputs.digests = digests_of(saved.tensors, gradients);
+  }
+  receipt->routing = routing_of(p.batch);
+  receipt->route_ms = p.batch.route_ms();
+  receipt->plan_ms = p.batch.plan_ms();
+  tell_run(prepared, *receipt);
+  receipt->output_digest = outputs_digest(saved.tensors, gradients);
+  return receipt;
+}
+
+}  // namespace tessera

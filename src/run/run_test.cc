@@ -1,0 +1,627 @@
+// run/run_test.cc: one call of the library: outputs, receipt, and its
+// proof; counts against what a run really touched.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "base/files.h"
+#include "receipt/read.h"
+#include "tessera/session.h"
+#include "tests/cpu_plugin.h"
+#include "tests/plugins.h"
+#include "tests/variable.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kTokens = 48;
+constexpr int64_t kHeads = 2;
+constexpr int64_t kDim = 16;
+
+// A small packed batch with its arrays.
+struct Small {
+  Request request;
+  std::vector<int32_t> ids;
+  AttentionShape shape{kHeads, kHeads, kDim, kDim, {}, 0};
+  std::vector<float> q, k, v, out, lse, dout, dq, dk, dv;
+
+  explicit Small(const char* mask = "causal & documents") {
+    request.masks = {*parse_mask(mask)};
+    request.q_len = request.kv_len = kTokens;
+    request.tile = {8, 16};
+    for (int64_t i = 0; i < kTokens; ++i) {
+      ids.push_back(i < 20 ? 0 : i < 30 ? 1 : 2);
+    }
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (std::vector<float>* a : {&q, &k, &v, &out, &dout, &dq, &dk, &dv}) {
+      a->resize(kTokens * kHeads * kDim);
+      for (float& x : *a) x = normal(random);
+    }
+    lse.resize(kTokens * kHeads);
+  }
+
+  static MutableTensorView view(std::vector<float>& a) {
+    return MutableTensorView::bhsd(a.data(), Dtype::f32, 1, kHeads, kTokens,
+                                   kDim);
+  }
+  static TensorView view(const std::vector<float>& a) {
+    return TensorView::bhsd(a.data(), Dtype::f32, 1, kHeads, kTokens, kDim);
+  }
+  Batch batch() const {
+    Facts facts;
+    facts.doc_ids = ids;
+    return *OwnedBatch::copy(request, facts);
+  }
+  ForwardTensors forward() {
+    ForwardTensors t;
+    t.q = view(std::as_const(q));
+    t.k = view(std::as_const(k));
+    t.v = view(std::as_const(v));
+    t.out = view(out);
+    t.lse = lse;
+    return t;
+  }
+  Gradients gradients() {
+    Gradients g;
+    g.dout = view(std::as_const(dout));
+    g.dq = view(dq);
+    g.dk = view(dk);
+    g.dv = view(dv);
+    return g;
+  }
+  RunCall call() { return {batch(), shape, forward()}; }
+};
+
+TEST(RunAttention, GivesOutputsAndAReceipt) {
+  Small batch, oracle;
+  const auto ran = run_attention(batch.call());
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(ran->executed, LaneId::cpu);
+  EXPECT_EQ(ran->choice.request_class, RequestClass::sparse_blocks);
+  EXPECT_FALSE(ran->fallback.has_value());
+  EXPECT_TRUE(check_receipt(ran->receipt).ok())
+      << check_receipt(ran->receipt).error().message;
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lane"]["requested"], "auto");
+  EXPECT_EQ(r["lane"]["executed"], "cpu");
+  EXPECT_EQ(r["tiles"]["run"], ran->counters.tiles_run);
+  EXPECT_EQ(r["shape"]["layout"], "bhsd");
+  EXPECT_TRUE(r["inputs"]["digests"].empty());
+
+  SessionOptions options;
+  options.lane = LaneId::reference;
+  ASSERT_TRUE(run_attention(oracle.call(), options).ok());
+  for (size_t i = 0; i < batch.out.size(); ++i) {
+    ASSERT_NEAR(batch.out[i], oracle.out[i], 1e-5) << i;
+  }
+  EXPECT_EQ(
+      json::parse(
+          run_attention(oracle.call(), options)->receipt)["lane"]["source"],
+      "caller");
+}
+
+TEST(RunAttention, AllowedLanesStepInWhereTheRulesKnowNone) {
+  Small batch;
+  batch.shape.scale = 1e31;  // its scores fit fp64 alone
+  const auto strict = run_attention(batch.call());
+  ASSERT_FALSE(strict.ok());
+  EXPECT_EQ(strict.error().kind, ErrorKind::unavailable);
+  SessionOptions options;
+  options.fallback = {LaneId::reference};
+  const auto ran = run_attention(batch.call(), options);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(ran->executed, LaneId::reference);
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lane"]["requested"], "auto");
+  EXPECT_EQ(r["choice"]["reason"], "no lane of the rules can run it");
+  EXPECT_TRUE(
+      r["fallback"].get<std::string>().starts_with("cpu did not start: "))
+      << r["fallback"];
+}
+
+TEST(RunAttention, BackwardAndInputDigestsOnRequest) {
+  Small batch;
+  RunCall call = batch.call();
+  call.gradients = batch.gradients();
+  SessionOptions options;
+  options.input_digests = true;
+  const auto ran = run_attention(call, options);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["direction"], "forward+backward");
+  EXPECT_EQ(r["inputs"]["digests"].size(), 4u);
+  const auto again = verify_run(ran->receipt, call);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->empty()) << again->front();
+  batch.q[5] += 1;
+  EXPECT_FALSE(verify_run(ran->receipt, call)->empty());
+}
+
+// A receipt whose digest fits again, as a forger would leave it.
+std::string forged(const std::string& receipt, const char* pointer,
+                   const json& value) {
+  json r = json::parse(receipt);
+  r[json::json_pointer(pointer)] = value;
+  r["receipt_digest"] = receipt_digest(r);
+  return r.dump();
+}
+
+TEST(RunAttention, ForgedReceiptsAreCaught) {
+  Small batch;
+  const RunCall call = batch.call();
+  const std::string good = run_attention(call)->receipt;
+  ASSERT_TRUE(verify_run(good, call)->empty());
+  const std::string zeros(32, '0');
+  const std::pair<const char*, json> forgeries[] = {
+      {"/contract", zeros},
+      {"/plan/digest", zeros},
+      {"/facts_digest", zeros},
+      {"/output/digest", zeros},
+      {"/tiles/run", 1},
+      {"/tiles/skipped", 1},
+      {"/pairs/run", 1},
+      {"/pairs/legal", 1},
+      {"/shape/heads", 4},
+      {"/request/q_len", 49},
+      {"/lane/family", "tpu/jax"},
+      {"/lane/executed", "reference"},
+      {"/compiles", 1},
+      {"/fallback", "it was slow"},
+      {"/ms/total", 0.5},
+      {"/choice/reason", "it felt right"},
+      {"/choice/class", "plain causal"},
+      {"/choice/rejected/xla", "bad"},
+      {"/device", "TPU v6e"},
+      {"/inputs/seed", 7},
+      {"/plan_file", "batch.plan"},
+      {"/parameters", {{"fetch_ahead", 4}}},
+      {"/check",
+       {{"kind", "full"},
+        {"rows", 96},
+        {"max_error", 0.0},
+        {"max_bound_ratio", 0.0},
+        {"passed", true},
+        {"worst", ""}}}};
+  for (const auto& [field, value] : forgeries) {
+    const auto found = verify_run(forged(good, field, value), call);
+    ASSERT_TRUE(found.ok()) << field << found.error().message;
+    EXPECT_FALSE(found->empty()) << field;
+  }
+  // A lane that is said to have stepped in.
+  json stepped = json::parse(good);
+  stepped["lane"]["chosen"] = "xla";
+  stepped["lane"]["fallback_allowed"] = {"cpu"};
+  stepped["fallback"] = "xla did not start";
+  stepped["choice"]["rejected"].erase("xla");
+  stepped["choice"]["rejected"]["cpu"] = "second";
+  EXPECT_TRUE(verify_run(forged(stepped.dump(), "/fallback", "it failed"), call)
+                  .value()
+                  .size() > 0);
+  // What contradicts itself is told, though it could not run either.
+  json odd = json::parse(good);
+  odd["lane"]["executed"] = nullptr;
+  const auto contradicted =
+      verify_run(forged(odd.dump(), "/threads", 5000), call);
+  ASSERT_TRUE(contradicted.ok()) << contradicted.error().message;
+  EXPECT_FALSE(contradicted->empty());
+  // The digest alone.
+  json r = json::parse(good);
+  r["tiles"]["run"] = 1;
+  const auto found = verify_run(r.dump(), call);
+  ASSERT_EQ(found->size(), 1u);
+  EXPECT_TRUE(found->front().starts_with(
+      "[receipt] receipt_digest must be that of the other fields, "));
+}
+
+TEST(RunAttention, FallsBackOnlyWhereThatIsAllowed) {
+  Small batch;
+  SessionOptions options;
+  options.lane = LaneId::xla;
+  options.xla.plugin = "/nowhere/none.so";
+  const auto strict = run_attention(batch.call(), options);
+  ASSERT_FALSE(strict.ok());
+  EXPECT_TRUE(strict.error().message.starts_with("[pjrt] "))
+      << strict.error().message;
+  options.fallback = {LaneId::cpu};
+  const auto lenient = run_attention(batch.call(), options);
+  ASSERT_TRUE(lenient.ok()) << lenient.error().message;
+  EXPECT_EQ(lenient->choice.lane, LaneId::xla);
+  EXPECT_EQ(lenient->executed, LaneId::cpu);
+  const json r = json::parse(lenient->receipt);
+  EXPECT_EQ(r["lane"]["requested"], "xla");
+  EXPECT_EQ(r["lane"]["executed"], "cpu");
+  EXPECT_EQ(r["fallback"], *lenient->fallback);
+  EXPECT_TRUE(check_receipt(lenient->receipt).ok());
+  EXPECT_TRUE(verify_run(lenient->receipt, batch.call())->empty());
+
+  options.fallback = {LaneId::jax_bridge};
+  EXPECT_FALSE(run_attention(batch.call(), options).ok());
+}
+
+TEST(RunAttention, ArraysAreCheckedWhateverTheLane) {
+  Small batch;
+  const auto refused = [&](auto change) {
+    RunCall call = batch.call();
+    change(call);
+    SessionOptions options;
+    options.lane = LaneId::reference;
+    const auto r = run_attention(call, options);
+    return r ? std::string() : r.error().message;
+  };
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.k.tokens = 47; }),
+            "[run] k must have shape [1, 2, 48, 16], found [1, 2, 47, 16]");
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.out.data = nullptr; }),
+            "[run] out must have shape [1, 2, 48, 16], found [1, 2, 48, 16] "
+            "without data");
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.v.dtype = Dtype::f16; }),
+            "[run] arrays must be of one type, F32, BF16 or F16, found F16 for "
+            "v");
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.lse = c.forward.lse.first(3); }),
+            "[run] lse must have 96 values, found 3");
+  EXPECT_EQ(refused([](RunCall& c) { c.shape.kv_heads = 3; }),
+            "[run] kv_heads must divide heads, found 3 for 2");
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.q.token_stride = -1; }),
+            "[run] strides must be 0 or more, found one below for q");
+  // The gradients' arrays; that they belong to this run is seen to by its own
+  // Saved (session_test.cc).
+  const auto gradients_refused = [&](auto change) {
+    return refused([&](RunCall& c) {
+      c.gradients = batch.gradients();
+      change(*c.gradients);
+    });
+  };
+  EXPECT_EQ(gradients_refused([](Gradients&) {}), "");
+  EXPECT_EQ(gradients_refused([](Gradients& g) { g.dout.tokens = 47; }),
+            "[run] dout must have shape [1, 2, 48, 16], found [1, 2, 47, 16]");
+  EXPECT_EQ(gradients_refused([](Gradients& g) { g.dv.data = nullptr; }),
+            "[run] dv must have shape [1, 2, 48, 16], found [1, 2, 48, 16] "
+            "without data");
+  EXPECT_EQ(gradients_refused([](Gradients& g) { g.dk.dtype = Dtype::bf16; }),
+            "[run] arrays must be of one type, F32, BF16 or F16, found BF16 "
+            "for dk");
+  EXPECT_EQ(gradients_refused(
+                [&](Gradients& g) { g.dlse = std::span(batch.lse).first(3); }),
+            "[run] dlse must have 96 values, found 3");
+  // Without them the log-sum-exp may lack.
+  EXPECT_EQ(refused([](RunCall& c) { c.forward.lse = {}; }), "");
+  EXPECT_EQ(refused([&](RunCall& c) {
+              c.forward.lse = {};
+              c.gradients = batch.gradients();
+            }),
+            "[run] lse must have 96 values, found 0");
+}
+
+TEST(RunAttention, TheLayoutIsThatOfAllArrays) {
+  const auto layout = [](bool q_by_token, bool k_by_token) {
+    Small batch;
+    RunCall call = batch.call();
+    const auto by_token = [](const std::vector<float>& a) {
+      return TensorView::bshd(a.data(), Dtype::f32, 1, kHeads, kTokens, kDim);
+    };
+    if (q_by_token) {
+      call.forward.q = by_token(batch.q);
+      call.forward.v = by_token(batch.v);
+      call.forward.out = MutableTensorView::bshd(batch.out.data(), Dtype::f32,
+                                                 1, kHeads, kTokens, kDim);
+    }
+    if (k_by_token) call.forward.k = by_token(batch.k);
+    return json::parse(run_attention(call)->receipt)["shape"]["layout"];
+  };
+  EXPECT_EQ(layout(false, false), "bhsd");
+  EXPECT_EQ(layout(true, true), "bshd");
+  EXPECT_EQ(layout(false, true), "strided");
+}
+
+// A receipt may come from anybody.
+TEST(RunAttention, NoPluginIsLoadedBecauseAReceiptSaysSo) {
+  if (!this_machine(false).loads_plugins) GTEST_SKIP() << "no plugins";
+  Small batch;
+  const std::string stranger = tessera::testing::fake_plugin("odd");
+  json r = json::parse(run_attention(batch.call())->receipt);
+  r["lane"]["requested"] = r["lane"]["chosen"] = r["lane"]["executed"] = "xla";
+  r["lane"]["family"] = "xla";
+  r["choice"]["rejected"].erase("xla");
+  r["choice"]["rejected"]["cpu"] = "xla was asked for";
+  r["isa"] = r["threads"] = nullptr;
+  r["method"] = "worklist";
+  r["kernels"]["forward"] = r["contract"];
+  r["compiles"] = 1;
+  r["plugin"] = {{"file", stranger},  {"api", "0.1"},
+                 {"platform", "cpu"}, {"platform_version", ""},
+                 {"device", "CPU"},   {"number", 0}};
+  const auto refused =
+      verify_run(forged(r.dump(), "/lane/source", "caller"), batch.call());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::unavailable);
+  EXPECT_EQ(refused.error().message,
+            "[receipt] a receipt's plugin must be an installed one or be named "
+            "(--plugin) to be loaded, found '" +
+                stranger + "'");
+  EXPECT_EQ(dlopen(stranger.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
+}
+
+// Which tiles a run touched is seen from outside: a NaN in the values of one
+// column of tiles reaches just the rows whose tile of that column ran.
+int64_t touched_tiles(const SessionOptions& options, const char* mask) {
+  const Tile tile = Small(mask).request.tile;
+  int64_t touched = 0;
+  for (int64_t column = 0; column * tile.kv < kTokens; ++column) {
+    Small batch(mask);
+    for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t key = column * tile.kv;
+           key < std::min(kTokens, (column + 1) * tile.kv); ++key) {
+        batch.v[static_cast<size_t>((h * kTokens + key) * kDim)] = NAN;
+      }
+    }
+    EXPECT_TRUE(run_attention(batch.call(), options).ok());
+    for (int64_t h = 0; h < kHeads; ++h) {
+      std::set<int64_t> rows;
+      for (int64_t query = 0; query < kTokens; ++query) {
+        const auto at = static_cast<size_t>((h * kTokens + query) * kDim);
+        if (std::isnan(batch.out[at])) rows.insert(query / tile.q);
+      }
+      touched += static_cast<int64_t>(rows.size());
+    }
+  }
+  return touched;
+}
+
+TEST(RunAttention, CountsAreThoseOfWhatRan) {
+  for (const char* mask : {"causal & documents", "causal", "window(9, 0)",
+                           "causal & chunk(16)", "documents"}) {
+    Small batch(mask);
+    const auto ran = run_attention(batch.call());
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    EXPECT_EQ(ran->counters.tiles_run, touched_tiles({}, mask)) << mask;
+    EXPECT_EQ(ran->counters.tiles_run + ran->counters.tiles_skipped,
+              kHeads * 6 * 3)
+        << mask;
+    EXPECT_EQ(json::parse(ran->receipt)["tiles"]["run"],
+              ran->counters.tiles_run);
+  }
+}
+
+// The receipt of one forward pass of the call in an open session.
+Result<std::string> run_in(const Session& session, const RunCall& call) {
+  auto ready = session.prepare(call.batch, call_of(call));
+  if (!ready) return ready.error();
+  auto saved = ready->forward(call.forward);
+  if (!saved) return saved.error();
+  return ready->receipt(*saved);
+}
+
+TEST(RunAttentionXla, ASessionKeepsItsProgramsAndCountsTruly) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  SessionOptions options;
+  options.lane = LaneId::xla;
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  Small batch;
+  const auto first = run_in(*session, batch.call());
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const auto second = run_in(*session, batch.call());
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(json::parse(*first)["compiles"], 1);
+  EXPECT_EQ(json::parse(*second)["compiles"], 0);
+  EXPECT_EQ(json::parse(*second)["cache_hits"]["memory"], 1);
+  Small native;
+  EXPECT_EQ(json::parse(*first)["tiles"]["run"],
+            run_attention(native.call())->counters.tiles_run);
+  const auto again = verify_run(*second, batch.call());
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->empty()) << again->front();
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"/kernels/forward", std::string(32, '1')},
+        {"/plugin/platform", "tpu"},
+        {"/plugin/api", "0.1"},
+        {"/method", "dense"},
+        {"/tiles/run", 0}}) {
+    EXPECT_FALSE(
+        verify_run(forged(*second, field, value), batch.call())->empty())
+        << field;
+  }
+}
+
+// What tests/golden/bridge/small.json declares, with arrays of its own.
+struct BridgeBatch {
+  BridgeArtifact artifact;
+  Request request;
+  std::vector<int32_t> ids;
+  Facts facts;
+  AttentionShape shape{2, 1, 8, 8, {}, 2.0};
+  std::vector<float> q, k, v, out, lse;
+  ForwardTensors tensors;
+
+  BridgeBatch() {
+    const std::string path = "tests/golden/bridge/small";
+    artifact.program = *read_file(path + ".mlirbc", 1 << 20);
+    artifact.spec = *parse_bridge_spec(*read_file(path + ".json", 1 << 20));
+    request.masks = {*parse_mask("causal & window(5, 0) & documents")};
+    request.q_len = request.kv_len = 16;
+    request.tile = {8, 8};
+    for (int32_t i = 0; i < 16; ++i) ids.push_back(i < 6 ? 0 : 1);
+    facts.doc_ids = ids;
+    std::mt19937 random(4);
+    std::normal_distribution<float> normal;
+    for (std::vector<float>* a : {&q, &k, &v, &out}) {
+      a->resize(a == &k || a == &v ? 16 * 8 : 2 * 16 * 8);
+      for (float& x : *a) x = normal(random);
+    }
+    lse.resize(2 * 16);
+    tensors.q = TensorView::bhsd(q.data(), Dtype::f32, 1, 2, 16, 8);
+    tensors.k = TensorView::bhsd(k.data(), Dtype::f32, 1, 1, 16, 8);
+    tensors.v = TensorView::bhsd(v.data(), Dtype::f32, 1, 1, 16, 8);
+    tensors.out = MutableTensorView::bhsd(out.data(), Dtype::f32, 1, 2, 16, 8);
+    tensors.lse = lse;
+  }
+  BridgeBatch(const BridgeBatch&) = delete;
+  BridgeBatch& operator=(const BridgeBatch&) = delete;
+
+  RunCall call() const {
+    return {*OwnedBatch::copy(request, facts), shape, tensors};
+  }
+  SessionOptions options() const {
+    SessionOptions made;
+    made.lane = LaneId::jax_bridge;
+    made.artifact = artifact;
+    return made;
+  }
+};
+
+class RunBridge : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto plugin = tessera::testing::real_plugin(GetParam());
+    if (tessera::testing::is_absent(plugin)) {
+      GTEST_SKIP() << plugin.error().message;
+    }
+  }
+};
+TESSERA_FOR_CPU_PLUGINS(RunBridge);
+
+TEST_P(RunBridge, RunsTheCallerSArraysAndSaysWhoseCodeRan) {
+  BridgeBatch batch;
+  SessionOptions options = batch.options();
+  options.xla.plugin = GetParam();
+  const auto ran = run_attention(batch.call(), options);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(ran->executed, LaneId::jax_bridge);
+  EXPECT_EQ(ran->counters.tiles_run, 0);  // nobody here can count JAX's
+
+  // The oracle is another lane over the same arrays.
+  BridgeBatch native;
+  SessionOptions reference;
+  reference.lane = LaneId::reference;
+  ASSERT_TRUE(run_attention(native.call(), reference).ok());
+  for (size_t i = 0; i < batch.out.size(); ++i) {
+    EXPECT_NEAR(batch.out[i], native.out[i], 2e-5) << i;
+  }
+  for (size_t i = 0; i < batch.lse.size(); ++i) {
+    EXPECT_NEAR(batch.lse[i], native.lse[i], 2e-5) << i;
+  }
+
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lane"]["executed"], "jax_bridge");
+  EXPECT_EQ(r["lane"]["family"], "tpu/jax");
+  EXPECT_EQ(r["compiles"], 1);
+  EXPECT_EQ(r["artifact"]["digest"].get<std::string>().size(), 32U);
+  EXPECT_TRUE(r["artifact"]["file"].is_null());
+  EXPECT_TRUE(check_receipt(ran->receipt).ok());
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  ASSERT_TRUE(run_in(*session, batch.call()).ok());
+  const auto again = run_in(*session, batch.call());
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(json::parse(*again)["cache_hits"]["memory"], 1);
+
+  const SessionOptions with = batch.options();
+  const auto wrong = verify_run(ran->receipt, batch.call(), with);
+  ASSERT_TRUE(wrong.ok()) << wrong.error().message;
+  EXPECT_TRUE(wrong->empty()) << wrong->front();
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"/artifact/digest", std::string(32, '1')},
+        {"/kernels/forward", std::string(32, '1')},
+        {"/output/digest", std::string(32, '1')},
+        {"/lane/family", "native"},
+        {"/artifact", nullptr},
+        {"/tiles/run", 4}}) {
+    EXPECT_FALSE(
+        verify_run(forged(ran->receipt, field, value), batch.call(), with)
+            ->empty())
+        << field;
+  }
+}
+
+// Every way in which a call is not what the artifact declares.
+TEST_P(RunBridge, OtherCallsAreRefused) {
+  const auto refused = [](const std::function<void(BridgeBatch&)>& change) {
+    BridgeBatch batch;
+    change(batch);
+    SessionOptions options = batch.options();
+    options.xla.plugin = GetParam();
+    const auto ran = run_attention(batch.call(), options);
+    return ran ? std::string("it ran") : ran.error().message;
+  };
+  EXPECT_EQ(refused([](BridgeBatch& b) {
+              b.request.masks = {*parse_mask("causal & documents")};
+            }),
+            "[bridge] the mask must be the artifact's causal & documents & "
+            "window(5, 0), found causal & documents");
+  EXPECT_EQ(refused([](BridgeBatch& b) { b.shape.softcap = 0; }),
+            "[bridge] softcap must be the artifact's 2, found 0");
+  EXPECT_EQ(refused([](BridgeBatch& b) { b.shape.scale = 0.5; }),
+            "[bridge] scale must be the artifact's 0.35355339059327373, found "
+            "0.5");
+  EXPECT_EQ(refused([](BridgeBatch& b) { b.tensors.lse = {}; }),
+            "[bridge] lse must be given, as the artifact has it, found none");
+  EXPECT_EQ(refused([](BridgeBatch& b) {
+              static const std::vector<float> sinks = {1, 2};
+              b.tensors.sink_logits = sinks;
+            }),
+            "[bridge] sink_logits must be absent, as the artifact has none, "
+            "found some");
+  EXPECT_EQ(refused([](BridgeBatch& b) {
+              static const std::vector<int32_t> counts = {3};
+              b.facts.valid_token_counts = counts;
+            }),
+            "[bridge] valid_token_counts must be absent, as the artifact has "
+            "none, found some");
+  EXPECT_EQ(refused([](BridgeBatch& b) {
+              b.tensors.q =
+                  TensorView::bshd(b.q.data(), Dtype::f32, 1, 2, 16, 8);
+            }),
+            "[bridge] q must be the artifact's F32 [1, 2, 16, 8] with strides "
+            "256, 128, 8, found F32 [1, 2, 16, 8] with strides 256, 8, 16");
+  EXPECT_EQ(refused([](BridgeBatch& b) { b.artifact.spec.attention.reset(); }),
+            "[bridge] to run as attention, an artifact must declare it, found "
+            "'attention'");
+  EXPECT_TRUE(refused([](BridgeBatch& b) {
+                b.artifact.program[100] ^= 1;
+              }).starts_with("[bridge] "));
+}
+
+// Injected failures: strict gives the error, lenient another lane and why.
+TEST(RunAttention, ABridgeThatDoesNotStart) {
+  BridgeBatch batch;
+  for (const bool artifact : {false, true}) {
+    SessionOptions options = batch.options();
+    if (!artifact) options.artifact.reset();
+    options.xla.plugin = "/nowhere/none.so";
+    const auto strict = run_attention(batch.call(), options);
+    ASSERT_FALSE(strict.ok());
+    // A lane that was named is opened before any batch is there.
+    const char* const due = artifact ? "[pjrt] "
+                                     : "[bridge] it needs an artifact that JAX "
+                                       "exported, found none";
+    EXPECT_TRUE(strict.error().message.starts_with(due))
+        << strict.error().message;
+    options.fallback = {LaneId::cpu};
+    const auto lenient = run_attention(batch.call(), options);
+    ASSERT_TRUE(lenient.ok()) << lenient.error().message;
+    EXPECT_EQ(lenient->executed, LaneId::cpu);
+    const json r = json::parse(lenient->receipt);
+    EXPECT_EQ(r["lane"]["chosen"], "jax_bridge");
+    EXPECT_TRUE(r["artifact"].is_null());
+    const char* const why =
+        artifact ? "jax_bridge did not start: [pjrt] "
+                 : "jax_bridge did not start: [dispatch] the jax_bridge lane "
+                   "must be able to run this, found: it needs an artifact";
+    EXPECT_TRUE(r["fallback"].get<std::string>().starts_with(why))
+        << r["fallback"];
+    EXPECT_TRUE(check_receipt(lenient->receipt).ok());
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,375 @@
+// run/session.cc: lanes are opened once, batches prepared once, layers run.
+#include "tessera/session.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/timed.h"
+#include "base/trace.h"
+#include "plan/batch_state.h"
+#include "run/check_arrays.h"
+#include "run/lane_rules.h"
+#include "run/pick_lane.h"
+#include "run/session_state.h"
+
+namespace tessera {
+namespace {
+
+std::atomic<uint64_t> next_id{1};
+
+RequestFeatures features_of_call(const Request& request, const Facts& present,
+                                 const AttentionCall& call,
+                                 const SessionOptions& options) {
+  CallFeatures features;
+  features.dtype = call.dtype;
+  features.sink_logits = call.sink_logits;
+  features.backward = call.backward;
+  features.bridge_artifact = options.artifact.has_value();
+  return features_of(request, present, call.shape, features);
+}
+
+// Under the session's mutex.
+Result<Choice> choose_lane(Session::State& s, const RequestFeatures& features,
+                           const Plan& plan) {
+  return pick_lane({s.options.lane, s.options.fallback, s.options.gate},
+                   features, plan_facts(plan), s.options.machine.has_value(),
+                   s.machine);
+}
+
+LaneOptions lane_options(const SessionOptions& options, const Choice& choice) {
+  LaneOptions out{options.cpu, options.xla, options.artifact};
+  if (!options.lane && !choice.plugin.empty()) {
+    out.xla.plugin = choice.plugin;
+    out.xla.method = choice.method;
+  }
+  return out;
+}
+
+Result<std::shared_ptr<OpenLane>> open_lane(Session::State& s, const Lane& lane,
+                                            const LaneOptions& options) {
+  const std::lock_guard lock(s.mutex);
+  std::shared_ptr<OpenLane>& open =
+      s.open[{lane.lane, options.xla.plugin, options.xla.method}];
+  if (open) return open;
+  auto made = lane.open(options);
+  if (!made) return made.error();
+  open = std::move(*made);
+  return open;
+}
+
+// The lane that the options name.
+Result<std::shared_ptr<OpenLane>> open_named(Session::State& s) {
+  if (!s.options.lane) {
+    return invalid("run", "a session must name its lane for this, found none");
+  }
+  const auto lane = std::ranges::find(s.lanes, *s.options.lane, &Lane::lane);
+  if (lane == s.lanes.end()) {
+    return unavailable("dispatch", "a lane must run here, found {}",
+                       to_string(*s.options.lane));
+  }
+  return open_lane(s, *lane, lane_options(s.options, {}));
+}
+
+// One candidate, from its rules to its work.
+Result<void> start(Prepared::State& p, LaneId id,
+                   std::unique_ptr<LaneWork> before) {
+  if (const auto why = cannot(facts_of(id), p.features)) {
+    return unavailable("dispatch",
+                       "the {} lane must be able to run this, found: {}",
+                       to_string(id), *why);
+  }
+  const auto lane = std::ranges::find(p.session->lanes, id, &Lane::lane);
+  if (lane == p.session->lanes.end()) {
+    return unavailable("dispatch", "a lane must run here, found {}",
+                       to_string(id));
+  }
+  auto open = open_lane(*p.session, *lane, p.options);
+  if (!open) return open.error();
+  const double bytes = (*open)->bytes(p.batch.request(), p.call);
+  const auto& memory = p.session->options.memory;
+  if (memory && bytes > memory()) {
+    return over_limit("run",
+                      "the arrays must fit the memory that is free, found "
+                      "{:.3g} bytes for them",
+                      bytes);
+  }
+  double ms = 0;
+  auto work = timed(
+      ms, [&] { return (*open)->prepare(p.batch, p.call, std::move(before)); });
+  if (!work) return work.error();
+  p.lane = std::move(*open);
+  p.flushes = lane->flushes;
+  p.work = std::move(*work);
+  const WorkFacts& did = p.work->facts();
+  p.counters.compiles += did.compiles;
+  p.counters.memory_hits += did.memory_hits;
+  p.counters.disk_hits += did.disk_hits;
+  p.counters.compile_ms = did.compile_ms;
+  p.prepare_transfer_ms = did.transfer_ms;
+  p.counters.prepare_ms = std::max(0.0, ms - did.compile_ms - did.transfer_ms);
+  return {};
+}
+
+// The candidate at p.at, or the first after it that starts. With one candidate
+// the error is the lane's own.
+Result<void> start_next(Prepared::State& p, std::unique_ptr<LaneWork> before) {
+  for (; p.at < p.candidates.size(); ++p.at) {
+    auto started = start(p, p.candidates[p.at], std::move(before));
+    if (started || p.candidates.size() == 1) return started;
+    p.failed.push_back({p.candidates[p.at], started.error().message});
+  }
+  p.work.reset();
+  return unavailable("dispatch", "one of the lanes must start, found: {}",
+                     *p.fallback());
+}
+
+Result<void> check_prepared(const Prepared::State& p) {
+  if (p.work) return {};
+  return invalid("run", "a batch must be prepared, found one that failed");
+}
+
+}  // namespace
+
+Result<void> check_fallback(std::span<const LaneId> order) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    const LaneFacts& lane = facts_of(order[i]);
+    if (!lane.same_meaning) {
+      return invalid("dispatch",
+                     "a fallback must mean the same as the request, found {}, "
+                     "which computes what its artifact holds",
+                     to_string(order[i]));
+    }
+    if (!lane.absent.empty() || !lane.runs) {
+      return invalid(
+          "dispatch",
+          "a fallback must be a lane that runs, found "
+          "{}: {}",
+          to_string(order[i]),
+          lane.absent.empty() ? "this version only compiles it" : lane.absent);
+    }
+    if (std::ranges::count(order, order[i]) > 1) {
+      return invalid("dispatch", "a fallback is named once, found {} twice",
+                     to_string(order[i]));
+    }
+  }
+  return {};
+}
+
+std::optional<std::string> Prepared::State::fallback() const {
+  if (failed.empty()) return {};
+  std::string out;
+  for (const FailedLane& f : failed) {
+    out += fmt::format("{}{} did not start: {}", out.empty() ? "" : "; ",
+                       to_string(f.lane), f.why);
+  }
+  return out;
+}
+
+Session::Session(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&&) noexcept = default;
+Session::~Session() = default;
+
+Result<Session> open_session(SessionOptions options,
+                             std::span<const Lane> lanes) {
+  if (auto e = check_fallback(options.fallback); !e) return e.error();
+  auto state = std::make_shared<Session::State>();
+  state->options = std::move(options);
+  state->machine = state->options.machine;
+  state->lanes = lanes;
+  Session out(std::move(state));
+  // A lane that was named and has no stand-in is opened now, or never.
+  const auto& named = out.state().options.lane;
+  if (named && out.state().options.fallback.empty()) {
+    if (auto e = open_named(out.state()); !e) return e.error();
+  }
+  return out;
+}
+
+Result<Session> Session::open(SessionOptions options) {
+  return open_session(std::move(options), lanes());
+}
+
+Result<Choice> Session::choose(const Batch& batch,
+                               const AttentionCall& call) const {
+  auto read = read_batch(batch, "run");
+  if (!read) return read.error();
+  const std::lock_guard lock(state_->mutex);
+  return choose_lane(
+      *state_,
+      features_of_call(batch.request(), batch.facts(), call, state_->options),
+      batch.plan());
+}
+
+Result<Prepared> Session::prepare(const Batch& batch,
+                                  const AttentionCall& call) const {
+  const TraceSpan span("run", "prepare");
+  auto read = read_batch(batch, "run");
+  if (!read) return read.error();
+  if (auto e = check_heads("run", batch.plan(), call.shape); !e) {
+    return e.error();
+  }
+  // Where a batch is above its ceilings, before any work.
+  if (auto contract = make_contract(batch); !contract) return contract.error();
+  auto p = std::make_unique<Prepared::State>(state_, batch);
+  p->call = call;
+  p->features =
+      features_of_call(batch.request(), batch.facts(), call, state_->options);
+  {
+    const std::lock_guard lock(state_->mutex);
+    auto choice = choose_lane(*state_, p->features, batch.plan());
+    if (!choice) return choice.error();
+    p->choice = std::move(*choice);
+    p->machine = *state_->machine;
+  }
+  p->candidates = {p->choice.lane};
+  for (const LaneId lane : state_->options.fallback) {
+    if (lane != p->choice.lane) p->candidates.push_back(lane);
+  }
+  p->options = lane_options(state_->options, p->choice);
+  p->id = next_id.fetch_add(1, std::memory_order_relaxed);
+  if (auto e = start_next(*p, nullptr); !e) return e.error();
+  return Prepared(std::move(p));
+}
+
+Result<Counters> Session::warm(const Request& request, const Facts& present,
+                               const AttentionCall& call) const {
+  auto open = open_named(*state_);
+  if (!open) return open.error();
+  auto did = (*open)->warm(request, present, call);
+  if (!did) return did.error();
+  Counters out;
+  out.compiles = did->compiles;
+  out.memory_hits = did->memory_hits;
+  out.disk_hits = did->disk_hits;
+  out.compile_ms = did->compile_ms;
+  return out;
+}
+
+Result<PluginPlace> Session::place() const {
+  auto open = open_named(*state_);
+  if (!open) return open.error();
+  if (const PluginPlace* place = (*open)->place()) return *place;
+  return invalid("run",
+                 "a session must name a lane of a plugin to have a place, "
+                 "found {}",
+                 to_string(*state_->options.lane));
+}
+
+Prepared::Prepared(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Prepared::Prepared(Prepared&&) noexcept = default;
+Prepared& Prepared::operator=(Prepared&&) noexcept = default;
+Prepared::~Prepared() = default;
+
+const Batch& Prepared::batch() const { return state_->batch; }
+const AttentionCall& Prepared::call() const { return state_->call; }
+const Choice& Prepared::choice() const { return state_->choice; }
+LaneId Prepared::lane() const { return state_->candidates[state_->at]; }
+std::optional<std::string> Prepared::fallback() const {
+  return state_->fallback();
+}
+
+Counters Prepared::counters() const {
+  const State& p = *state_;
+  Counters out = p.counters;
+  out.transfer_ms =
+      p.prepare_transfer_ms + p.forward_transfer_ms + p.backward_transfer_ms;
+  return out;
+}
+
+Result<Saved> Prepared::forward(const ForwardTensors& tensors,
+                                const StopFlag* stop) {
+  const TraceSpan span("run", "forward");
+  State& p = *state_;
+  if (auto e = check_prepared(p); !e) return e.error();
+  if (auto e = check_forward_arrays(p.batch.request(), p.call, tensors); !e) {
+    return e.error();
+  }
+  for (;;) {
+    auto ran = p.work->forward(tensors, stop);
+    if (ran) {
+      p.counters.tiles_run = ran->tiles_run;
+      p.counters.tiles_skipped = ran->tiles_skipped;
+      p.counters.pairs_run = ran->pairs_run;
+      p.counters.forward_ms = ran->run_ms;
+      p.forward_transfer_ms = ran->transfer_ms;
+      ++p.counters.forwards;
+      return Saved{tensors, p.id};
+    }
+    // A lane whose first pass fails did not start: the next may step in. Half a
+    // run is no such failure, nor is a caller who stopped it.
+    if (p.counters.forwards > 0 || p.candidates.size() == 1 ||
+        ran.error().kind == ErrorKind::stopped) {
+      return ran.error();
+    }
+    p.failed.push_back({p.candidates[p.at++], ran.error().message});
+    if (auto e = start_next(p, nullptr); !e) return e.error();
+  }
+}
+
+Result<void> Prepared::backward(const Saved& saved, const Gradients& gradients,
+                                const StopFlag* stop) {
+  const TraceSpan span("run", "backward");
+  State& p = *state_;
+  if (auto e = check_prepared(p); !e) return e;
+  if (!p.call.backward) {
+    return invalid("run",
+                   "a call must say backward when it is prepared, found one "
+                   "that is forward alone");
+  }
+  if (saved.of != p.id) {
+    return invalid("run",
+                   "a backward pass must be handed what this batch's forward "
+                   "pass gave, found another's");
+  }
+  if (auto e = check_backward_arrays(p.batch.request(), p.call, saved.tensors,
+                                     gradients);
+      !e) {
+    return e;
+  }
+  auto ran = p.work->backward(saved.tensors, gradients, stop);
+  if (!ran) return ran.error();
+  p.counters.backward_ms = ran->run_ms;
+  p.backward_transfer_ms = ran->transfer_ms;
+  ++p.counters.backwards;
+  p.went_back = true;
+  return {};
+}
+
+Result<void> Prepared::next(const Batch& batch) {
+  const TraceSpan span("run", "next");
+  State& p = *state_;
+  std::unique_ptr<LaneWork> before = std::move(p.work);
+  auto read = read_batch(batch, "run");
+  if (!read) return read.error();
+  if (auto e = check_heads("run", batch.plan(), p.call.shape); !e) return e;
+  if (auto contract = make_contract(batch); !contract) return contract.error();
+  const RequestFeatures features = features_of_call(
+      batch.request(), batch.facts(), p.call, p.session->options);
+  if (const auto why = cannot(facts_of(lane()), features)) {
+    return unavailable("dispatch",
+                       "the {} lane must be able to run this, found: {}",
+                       to_string(lane()), *why);
+  }
+  p.features = features;
+  p.batch = batch;
+  p.went_back = false;
+  p.id = next_id.fetch_add(1, std::memory_order_relaxed);
+  return start(p, lane(), std::move(before));
+}
+
+Result<std::string> Prepared::receipt(const Saved& saved,
+                                      const Gradients* gradients) const {
+  auto receipt = make_receipt(*this, saved, gradients);
+  if (!receipt) return receipt.error();
+  return receipt_json(*receipt);
+}
+
+Result<std::string> Prepared::program_text(bool backward) const {
+  if (auto e = check_prepared(*state_); !e) return e.error();
+  return state_->work->program_text(backward);
+}
+
+}  // namespace tessera

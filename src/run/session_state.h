@@ -1,0 +1,77 @@
+// run/session_state.h: what sessions hold, for those that read it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "lanes/lane.h"
+#include "receipt/receipt.h"
+#include "tessera/contract.h"
+#include "tessera/session.h"
+
+namespace tessera {
+
+// Refuses an order with a lane that does not run, that computes something else
+// than the request means, or that stands there twice.
+Result<void> check_fallback(std::span<const LaneId> order);
+
+struct Session::State {
+  SessionOptions options;
+  std::span<const Lane> lanes;  // that there are
+  std::mutex mutex;             // of what follows
+  std::optional<Machine> machine;
+  // Open lanes by what they were opened with.
+  using Key = std::tuple<LaneId, std::string, XlaMethod>;
+  std::map<Key, std::shared_ptr<OpenLane>> open;
+};
+
+// A session of these lanes, for tests of what happens when one fails.
+Result<Session> open_session(SessionOptions options,
+                             std::span<const Lane> lanes);
+
+struct FailedLane {
+  LaneId lane;
+  std::string why;
+};
+
+struct Prepared::State {
+  State(std::shared_ptr<Session::State> in, const Batch& of)
+      : session(std::move(in)), batch(of) {}
+
+  std::shared_ptr<Session::State> session;
+  Batch batch;
+  AttentionCall call;
+  RequestFeatures features;
+  Choice choice;
+  Machine machine;  // as the choice saw it
+  std::vector<LaneId>
+      candidates;  // the chosen one, then those that may step in
+  size_t at = 0;   // of the candidate that is prepared
+  std::vector<FailedLane> failed;  // before it, in order
+  LaneOptions options;             // it was opened with
+  std::shared_ptr<OpenLane> lane;
+  bool flushes = false;  // the lane takes and gives 0 for subnormal numbers
+  std::unique_ptr<LaneWork> work;
+  Counters counters;
+  double prepare_transfer_ms = 0, forward_transfer_ms = 0,
+         backward_transfer_ms = 0;
+  uint64_t id = 0;         // of Saved; another one for each batch
+  bool went_back = false;  // a backward pass of this batch ran
+
+  // "xla did not start: ...", or nothing.
+  std::optional<std::string> fallback() const;
+};
+
+// The receipt of the latest passes, before it is text. The caller may add who
+// asked, the words of the request and where its arrays are from.
+Result<Receipt> make_receipt(const Prepared& prepared, const Saved& saved,
+                             const Gradients* gradients);
+
+}  // namespace tessera

@@ -1,0 +1,1143 @@
+// run/session_test.cc: batches and layers over every lane, what a session
+// refuses, and lanes that fail, each in turn: strict gives the error, lenient
+// what stepped in and why.
+#include "tessera/session.h"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "base/fail.h"
+#include "base/trace.h"
+#include "run/session_state.h"
+#include "tests/plugins.h"
+#include "tests/routed_batch.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kTokens = 48;
+constexpr int64_t kHeads = 2;
+constexpr int64_t kDim = 16;
+constexpr char kChanged[] =
+    "[run] facts must be as they were planned, found others (remake the batch "
+    "when its facts change)";
+constexpr char kFailed[] = "a batch must be prepared, found one that failed";
+
+template <class T>
+std::string message(const Result<T>& r) {
+  return r ? "" : r.error().message;
+}
+
+Request packed_request(int64_t tokens = kTokens) {
+  Request r;
+  r.masks = {*parse_mask("causal & documents")};
+  r.q_len = r.kv_len = tokens;
+  r.tile = {8, 16};
+  r.ceilings = {32, 8};  // enough for every batch of these tokens
+  return r;
+}
+
+std::vector<int32_t> ids_of(int64_t length, int64_t tokens = kTokens) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < tokens; ++i) {
+    ids.push_back(static_cast<int32_t>(i / length));
+  }
+  return ids;
+}
+
+// Documents of that length.
+OwnedBatch packed(int64_t length, int64_t tokens = kTokens) {
+  OwnedFacts facts;
+  facts.doc_ids = ids_of(length, tokens);
+  return *OwnedBatch::make(packed_request(tokens), std::move(facts));
+}
+
+AttentionCall call_of_tests(bool backward) {
+  AttentionCall call;
+  call.shape = {kHeads, kHeads, kDim, kDim, {}, 0};
+  call.backward = backward;
+  return call;
+}
+
+// The arrays of one layer; all outputs start as NaN.
+struct Layer {
+  int64_t tokens;
+  std::vector<float> q, k, v, dout, out, lse, dq, dk, dv;
+
+  explicit Layer(unsigned seed, int64_t t = kTokens) : tokens(t) {
+    const auto size = static_cast<size_t>(kHeads * tokens * kDim);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    for (std::vector<float>* a : {&q, &k, &v, &dout}) {
+      a->resize(size);
+      for (float& x : *a) x = normal(random);
+    }
+    for (std::vector<float>* a : {&out, &dq, &dk, &dv}) a->assign(size, NAN);
+    lse.assign(static_cast<size_t>(kHeads * tokens), NAN);
+  }
+
+  TensorView input(const std::vector<float>& a) const {
+    return TensorView::bhsd(a.data(), Dtype::f32, 1, kHeads, tokens, kDim);
+  }
+  MutableTensorView output(std::vector<float>& a) const {
+    return MutableTensorView::bhsd(a.data(), Dtype::f32, 1, kHeads, tokens,
+                                   kDim);
+  }
+  ForwardTensors forward() {
+    ForwardTensors t;
+    t.q = input(q);
+    t.k = input(k);
+    t.v = input(v);
+    t.out = output(out);
+    t.lse = lse;
+    return t;
+  }
+  Gradients gradients() {
+    Gradients g;
+    g.dout = input(dout);
+    g.dq = output(dq);
+    g.dk = output(dk);
+    g.dv = output(dv);
+    return g;
+  }
+  std::vector<std::vector<float>> outputs() const {
+    return {out, lse, dq, dk, dv};
+  }
+};
+
+// Both passes of the layer; an error is a failure of the test.
+void run(Prepared& ready, Layer& layer) {
+  const auto saved = ready.forward(layer.forward());
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  EXPECT_EQ(message(ready.backward(*saved, layer.gradients())), "");
+}
+
+std::map<std::string, int> spans_of(const Trace& trace) {
+  std::map<std::string, int> out;
+  const json file = json::parse(trace.json());
+  for (const json& e : file["traceEvents"]) {
+    if (e["ph"] != "X") continue;
+    ++out[e["cat"].get<std::string>() + " " + e["name"].get<std::string>()];
+  }
+  return out;
+}
+
+void expect_same(const Choice& a, const Choice& b) {
+  EXPECT_EQ(a.lane, b.lane);
+  EXPECT_EQ(a.plugin, b.plugin);
+  EXPECT_EQ(a.method, b.method);
+  EXPECT_EQ(a.request_class, b.request_class);
+  EXPECT_EQ(a.reason, b.reason);
+  EXPECT_EQ(a.measured.has_value(), b.measured.has_value());
+  ASSERT_EQ(a.rejected.size(), b.rejected.size());
+  for (size_t i = 0; i < a.rejected.size(); ++i) {
+    EXPECT_EQ(a.rejected[i].lane, b.rejected[i].lane);
+    EXPECT_EQ(a.rejected[i].reason, b.rejected[i].reason);
+  }
+}
+
+// Skips the test where the plugin is not there.
+void need_plugin(LaneId lane) {
+  if (lane != LaneId::xla) return;
+  const auto plugin = testing::real_plugin("xla_cpu_pjrt");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+}
+
+class SessionLane : public ::testing::TestWithParam<LaneId> {
+ protected:
+  void SetUp() override { need_plugin(GetParam()); }
+
+  static bool compiles() { return GetParam() == LaneId::xla; }
+  static std::string name() { return std::string(to_string(GetParam())); }
+  static SessionOptions options() {
+    SessionOptions out;
+    out.lane = GetParam();
+    return out;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Each, SessionLane,
+                         ::testing::Values(LaneId::cpu, LaneId::reference,
+                                           LaneId::xla),
+                         [](const auto& each) {
+                           return std::string(to_string(each.param));
+                         });
+
+TEST_P(SessionLane, LayersPlanBindAndCompileOnce) {
+  constexpr unsigned kLayers = 32;
+  std::vector<Layer> layers;
+  for (unsigned i = 0; i < kLayers; ++i) layers.emplace_back(i);
+  const Trace trace;
+  const OwnedBatch batch = packed(20);
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(batch, call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  std::vector<Saved> saved;
+  for (Layer& layer : layers) {
+    auto ran = ready->forward(layer.forward());
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    saved.push_back(*ran);
+  }
+  for (unsigned i = kLayers; i-- > 0;) {
+    ASSERT_EQ(message(ready->backward(saved[i], layers[i].gradients())), "");
+  }
+  const Gradients last = layers[0].gradients();
+  ASSERT_EQ(message(ready->receipt(saved[0], &last)), "");
+
+  std::map<std::string, int> spans = spans_of(trace);
+  EXPECT_EQ(spans["plan make_plan"], 1);
+  EXPECT_EQ(spans["plan bind"], 1);
+  EXPECT_EQ(spans["plan contract"], 1);
+  EXPECT_EQ(spans["run prepare"], 1);
+  EXPECT_EQ(spans["run forward"], 32);
+  EXPECT_EQ(spans["run backward"], 32);
+  EXPECT_EQ(spans["pjrt compile"], compiles() ? 2 : 0);
+  const Counters counters = ready->counters();
+  EXPECT_EQ(counters.forwards, 32);
+  EXPECT_EQ(counters.backwards, 32);
+  EXPECT_EQ(counters.compiles, compiles() ? 2 : 0);
+  EXPECT_EQ(counters.memory_hits, 0);
+
+  // Each alone, as run_attention gives it. A compile takes its time: of lanes
+  // that do, the first and the last.
+  for (unsigned i = 0; i < kLayers; i += compiles() ? kLayers - 1 : 1) {
+    Layer alone(i);
+    const RunCall call = {batch, call_of_tests(true).shape, alone.forward(),
+                          alone.gradients()};
+    const auto ran = run_attention(call, options());
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    EXPECT_EQ(layers[i].outputs(), alone.outputs()) << i;
+    EXPECT_EQ(ran->counters.tiles_run, counters.tiles_run);
+  }
+}
+
+TEST_P(SessionLane, NextGivesWhatAFreshPrepareGives) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(packed(20), call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  for (const int64_t length : {48, 7, 1, 13, 20}) {
+    const OwnedBatch batch = packed(length);
+    ASSERT_EQ(message(ready->next(batch)), "");
+    EXPECT_EQ(&ready->batch().plan(), &batch.plan());
+    auto fresh = session->prepare(batch, call_of_tests(true));
+    ASSERT_TRUE(fresh.ok()) << fresh.error().message;
+    Layer a(3), b(3);
+    run(*ready, a);
+    run(*fresh, b);
+    EXPECT_EQ(a.outputs(), b.outputs()) << length;
+    EXPECT_EQ(ready->counters().tiles_run, fresh->counters().tiles_run);
+    EXPECT_EQ(ready->counters().pairs_run, fresh->counters().pairs_run);
+    // The ceilings hold them all: one program for each direction.
+    EXPECT_EQ(ready->counters().compiles, compiles() ? 2 : 0);
+    EXPECT_EQ(fresh->counters().compiles, 0);
+    EXPECT_EQ(fresh->counters().memory_hits, compiles() ? 2 : 0);
+  }
+  EXPECT_EQ(ready->counters().forwards, 5);
+  EXPECT_EQ(ready->counters().backwards, 5);
+
+  // Of other lengths, too.
+  const OwnedBatch longer = packed(30, 80);
+  ASSERT_EQ(message(ready->next(longer)), "");
+  EXPECT_EQ(message(ready->forward(Layer(1).forward())),
+            "[run] q must have shape [1, 2, 80, 16], found [1, 2, 48, 16]");
+  auto fresh = session->prepare(longer, call_of_tests(true));
+  ASSERT_TRUE(fresh.ok()) << fresh.error().message;
+  Layer a(4, 80), b(4, 80);
+  run(*ready, a);
+  run(*fresh, b);
+  EXPECT_EQ(a.outputs(), b.outputs());
+}
+
+TEST_P(SessionLane, NextThatFailsLeavesNothingButAnotherNext) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(packed(20), call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  Layer layer(1);
+  const auto saved = ready->forward(layer.forward());
+  ASSERT_TRUE(saved.ok());
+
+  Request three = packed_request();
+  three.masks.assign(3, *parse_mask("causal"));
+  const auto wide = OwnedBatch::make(three, {});
+  ASSERT_TRUE(wide.ok()) << wide.error().message;
+  const std::string due =
+      "[run] plan heads must divide heads, found 3 plan heads for 2 heads";
+  EXPECT_EQ(message(session->prepare(*wide, call_of_tests(true))), due);
+  EXPECT_EQ(message(ready->next(*wide)), due);
+  const Gradients gradients = layer.gradients();
+  EXPECT_EQ(message(ready->forward(layer.forward())),
+            std::string("[run] ") + kFailed);
+  EXPECT_EQ(message(ready->backward(*saved, gradients)),
+            std::string("[run] ") + kFailed);
+  EXPECT_EQ(message(ready->program_text()), std::string("[run] ") + kFailed);
+  EXPECT_EQ(message(ready->receipt(*saved, &gradients)),
+            std::string("[receipt] ") + kFailed);
+  ASSERT_EQ(message(ready->next(packed(7))), "");
+  run(*ready, layer);
+}
+
+// A batch above its ceilings is refused before any work, the next one too.
+TEST_P(SessionLane, CeilingsHoldForEveryBatch) {
+  Request narrow = packed_request();
+  narrow.ceilings = {12, 4};
+  OwnedFacts facts;
+  facts.doc_ids = ids_of(8);
+  const auto fits = OwnedBatch::make(narrow, facts);
+  facts.doc_ids = ids_of(48);
+  const auto wide = OwnedBatch::make(narrow, facts);
+  ASSERT_TRUE(fits.ok() && wide.ok());
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const auto refused = session->prepare(*wide, call_of_tests(false));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::limit);
+  EXPECT_TRUE(refused.error().message.starts_with("[contract] "));
+  auto ready = session->prepare(*fits, call_of_tests(false));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  EXPECT_EQ(message(ready->next(*wide)), refused.error().message);
+}
+
+TEST_P(SessionLane, AStopFlagThatIsSetStopsAndThenItRuns) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(packed(20), call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  Layer layer(5), free(5);
+  const std::string due =
+      "[" + name() +
+      "] a call must not be stopped to give its outputs, found "
+      "it stopped ";
+  StopFlag stop;
+  stop.stop();
+  const auto none = ready->forward(layer.forward(), &stop);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().kind, ErrorKind::stopped);
+  EXPECT_TRUE(none.error().message.starts_with(due)) << none.error().message;
+  EXPECT_EQ(ready->counters().forwards, 0);
+  stop.reset();
+  const auto saved = ready->forward(layer.forward(), &stop);
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  stop.stop();
+  const auto half = ready->backward(*saved, layer.gradients(), &stop);
+  ASSERT_FALSE(half.ok());
+  EXPECT_EQ(half.error().kind, ErrorKind::stopped);
+  EXPECT_TRUE(half.error().message.starts_with(due)) << half.error().message;
+  EXPECT_EQ(ready->counters().backwards, 0);
+  stop.reset();
+  EXPECT_EQ(message(ready->backward(*saved, layer.gradients(), &stop)), "");
+
+  auto fresh = session->prepare(packed(20), call_of_tests(true));
+  ASSERT_TRUE(fresh.ok());
+  run(*fresh, free);
+  EXPECT_EQ(layer.outputs(), free.outputs());
+}
+
+TEST_P(SessionLane, ChoosesAsPrepareDoes) {
+  const OwnedBatch batch = packed(20);
+  SessionOptions rules = options();
+  rules.lane.reset();
+  for (const SessionOptions& o : {options(), rules}) {
+    const auto session = Session::open(o);
+    ASSERT_TRUE(session.ok()) << session.error().message;
+    const auto choice = session->choose(batch, call_of_tests(true));
+    ASSERT_TRUE(choice.ok()) << choice.error().message;
+    const auto ready = session->prepare(batch, call_of_tests(true));
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    expect_same(*choice, ready->choice());
+    EXPECT_EQ(choice->lane, o.lane ? GetParam() : LaneId::cpu);
+    EXPECT_EQ(ready->lane(), choice->lane);
+    EXPECT_FALSE(ready->fallback().has_value());
+  }
+}
+
+TEST_P(SessionLane, ShowsTheProgramThatItRuns) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const auto ready = session->prepare(packed(20), call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  for (const bool backward : {false, true}) {
+    const auto text = ready->program_text(backward);
+    if (!compiles()) {
+      ASSERT_FALSE(text.ok());
+      EXPECT_EQ(text.error().kind, ErrorKind::unavailable);
+      EXPECT_EQ(text.error().message,
+                "[run] a lane must run a program to show its text, found one "
+                "that runs our own code");
+      continue;
+    }
+    ASSERT_TRUE(text.ok()) << text.error().message;
+    EXPECT_NE(text->find("stablehlo."), std::string::npos);
+    EXPECT_NE(text->find("func.func public @main"), std::string::npos);
+  }
+  const auto forward = session->prepare(packed(20), call_of_tests(false));
+  ASSERT_TRUE(forward.ok());
+  EXPECT_FALSE(forward->program_text(true).ok());
+  if (compiles()) {
+    EXPECT_NE(*ready->program_text(true), *ready->program_text(false));
+    EXPECT_EQ(*forward->program_text(false), *ready->program_text(false));
+  }
+}
+
+TEST_P(SessionLane, WarmedItCompilesNothing) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  Facts present;
+  present.doc_ids = Ints{};
+  const auto warm =
+      session->warm(packed_request(), present, call_of_tests(true));
+  ASSERT_TRUE(warm.ok()) << warm.error().message;
+  EXPECT_EQ(warm->compiles, compiles() ? 2 : 0);
+  auto ready = session->prepare(packed(20), call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  EXPECT_EQ(ready->counters().compiles, 0);
+  EXPECT_EQ(ready->counters().memory_hits, compiles() ? 2 : 0);
+  Layer layer(2);
+  run(*ready, layer);
+}
+
+TEST_P(SessionLane, WhereItRuns) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const auto place = session->place();
+  if (compiles()) {
+    ASSERT_TRUE(place.ok()) << place.error().message;
+    EXPECT_EQ(place->platform, "cpu");
+    return;
+  }
+  EXPECT_EQ(message(place),
+            "[run] a session must name a lane of a plugin to have a place, "
+            "found " +
+                name());
+}
+
+TEST_P(SessionLane, RoutedBatchesRunAndTheirReceiptsHaveTheRoutersCounts) {
+  for (const RouteMeaning meaning :
+       {RouteMeaning::exact, RouteMeaning::tile_union}) {
+    const testing::RoutedBatch made = testing::routed_batch(1, meaning);
+    testing::AttentionArrays arrays(made.attention);
+    const testing::Wanted want = testing::wanted(arrays, compiles());
+    Request request = arrays.request;
+    request.ceilings = testing::kRoutedCeilings;
+    const auto batch =
+        OwnedBatch::route(request, own_facts(made.route.facts()),
+                          made.route.inputs(), made.route.settings);
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    ASSERT_NE(batch->routing(), nullptr);
+
+    const BackwardTensors b = arrays.backward();
+    const ForwardTensors forward = arrays.forward(true);
+    const Gradients gradients = {b.dout, b.dlse, b.dq,
+                                 b.dk,   b.dv,   b.dsink_logits};
+    const RunCall call = {*batch, made.attention.shape, forward, gradients};
+    const auto session = Session::open(options());
+    ASSERT_TRUE(session.ok()) << session.error().message;
+    auto ready = session->prepare(*batch, call_of(call));
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    const auto saved = ready->forward(forward);
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    ASSERT_EQ(message(ready->backward(*saved, gradients)), "");
+    EXPECT_EQ(forward_fault(want, forward), std::nullopt);
+    EXPECT_EQ(backward_fault(made.attention, want, b), std::nullopt);
+
+    const auto receipt = ready->receipt(*saved, &gradients);
+    ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+    EXPECT_EQ(message(check_receipt(*receipt)), "");
+    const json r = json::parse(*receipt)["routing"];
+    const RouteResult& routed = *batch->routing();
+    const RouteCounts& c = routed.counts;
+    EXPECT_EQ(r["given"], false);
+    EXPECT_EQ(r["settings"]["meaning"], to_string(meaning));
+    EXPECT_EQ(r["settings"]["top"], made.route.settings.top);
+    EXPECT_EQ(r["settings"]["stride"], made.route.settings.stride);
+    EXPECT_EQ(r["heads"], routed.heads);
+    EXPECT_GT(c.picks, 0);
+    EXPECT_EQ(r["picks"], c.picks);
+    EXPECT_EQ(r["removed"],
+              c.removed_invalid + c.removed_documents + c.removed_future);
+    EXPECT_EQ(r["union_blocks"], c.union_blocks);
+    EXPECT_EQ(r["tile_rows"], c.tile_rows);
+    EXPECT_EQ(r["widest_union"], routed.unions.widest);
+    EXPECT_EQ(r["union_capacity"], routed.unions.capacity);
+    EXPECT_GT(json::parse(*receipt)["ms"]["route"].get<double>(), 0);
+
+    // The same picks, handed over by the caller: others counted them.
+    const auto given = OwnedBatch::copy(request, batch->facts());
+    ASSERT_TRUE(given.ok());
+    ASSERT_EQ(message(ready->next(*given)), "");
+    const auto again = ready->forward(forward);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    ASSERT_EQ(message(ready->backward(*again, gradients)), "");
+    const auto told = ready->receipt(*again, &gradients);
+    ASSERT_TRUE(told.ok()) << told.error().message;
+    EXPECT_EQ(json::parse(*told)["routing"]["given"], true);
+    EXPECT_EQ(json::parse(*told)["output"], json::parse(*receipt)["output"]);
+  }
+}
+
+// Bytes that are in use, in every arena and beside them.
+size_t heap_bytes() {
+  const auto m = mallinfo2();
+  return m.uordblks + m.hblkhd;
+}
+
+TEST(Session, LayersLeaveNothingBehind) {
+  for (const LaneId lane : {LaneId::cpu, LaneId::reference}) {
+    SessionOptions options;
+    options.lane = lane;
+    options.cpu.threads = 1;
+    const auto session = Session::open(options);
+    ASSERT_TRUE(session.ok());
+    auto ready = session->prepare(packed(20), call_of_tests(true));
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    Layer layer(1);
+    size_t after_four = 0;
+    for (int i = 1; i <= 32; ++i) {
+      run(*ready, layer);
+      if (i == 4) after_four = heap_bytes();
+    }
+    // Less than 600 bytes a layer; its arrays are 49 KiB.
+    EXPECT_LT(heap_bytes(), after_four + (16 << 10)) << to_string(lane);
+  }
+}
+
+TEST(Session, OnlyWhatThisBatchSavedGoesBackward) {
+  const auto session = Session::open({});
+  ASSERT_TRUE(session.ok());
+  auto ready = session->prepare(packed(20), call_of_tests(true));
+  auto other = session->prepare(packed(20), call_of_tests(true));
+  auto forward_alone = session->prepare(packed(20), call_of_tests(false));
+  ASSERT_TRUE(ready.ok() && other.ok() && forward_alone.ok());
+  Layer layer(1);
+  const Gradients gradients = layer.gradients();
+  const auto saved = ready->forward(layer.forward());
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  const std::string another =
+      "[run] a backward pass must be handed what this batch's forward pass "
+      "gave, found another's";
+  EXPECT_EQ(message(other->backward(*saved, gradients)), another);
+  EXPECT_EQ(message(ready->backward(Saved{layer.forward()}, gradients)),
+            another);
+  EXPECT_EQ(message(forward_alone->backward(*saved, gradients)),
+            "[run] a call must say backward when it is prepared, found one "
+            "that is forward alone");
+  EXPECT_TRUE(std::isnan(layer.dq[0]));  // none of them wrote
+  EXPECT_EQ(message(ready->backward(*saved, gradients)), "");
+  // The same facts make another batch all the same.
+  ASSERT_EQ(message(ready->next(packed(20))), "");
+  EXPECT_EQ(message(ready->backward(*saved, gradients)), another);
+  EXPECT_EQ(message(ready->receipt(*saved, &gradients)),
+            "[receipt] a receipt tells of this batch's own passes, found "
+            "another's arrays");
+}
+
+TEST(Session, AReceiptTellsOfPassesThatRan) {
+  const auto session = Session::open({});
+  ASSERT_TRUE(session.ok());
+  auto ready = session->prepare(packed(20), call_of_tests(true));
+  auto forward_alone = session->prepare(packed(20), call_of_tests(false));
+  ASSERT_TRUE(ready.ok() && forward_alone.ok());
+  Layer layer(1);
+  const Gradients gradients = layer.gradients();
+  const auto saved = ready->forward(layer.forward());
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  const std::string wrong =
+      "[receipt] gradients must be there for a call with a backward pass and "
+      "only there, found ";
+  const std::string none =
+      "[receipt] a backward pass must have run, found none";
+  EXPECT_EQ(message(ready->receipt(*saved)), wrong + "none");
+  EXPECT_EQ(message(ready->receipt(*saved, &gradients)), none);
+  EXPECT_EQ(message(forward_alone->receipt(*saved)),
+            "[receipt] a receipt tells of this batch's own passes, found "
+            "another's arrays");
+  ASSERT_EQ(message(ready->backward(*saved, gradients)), "");
+  const auto receipt = ready->receipt(*saved, &gradients);
+  ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+  EXPECT_EQ(message(check_receipt(*receipt)), "");
+  EXPECT_EQ(json::parse(*receipt)["direction"], "forward+backward");
+
+  const auto alone = forward_alone->forward(layer.forward());
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(message(forward_alone->receipt(*alone, &gradients)),
+            wrong + "some");
+  EXPECT_EQ(json::parse(*forward_alone->receipt(*alone))["direction"],
+            "forward");
+
+  // A backward pass of the batch before is none of this one.
+  ASSERT_EQ(message(ready->next(packed(7))), "");
+  const auto next = ready->forward(layer.forward());
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(message(ready->receipt(*next, &gradients)), none);
+}
+
+TEST(Session, ArraysAreCheckedWhenAPassRuns) {
+  const auto session = Session::open({});
+  ASSERT_TRUE(session.ok());
+  Layer layer(1);
+  std::vector<float> sinks(kHeads), dsinks(kHeads), dlse(kHeads * kTokens);
+  AttentionCall call = call_of_tests(true);
+  const auto forward = [&](const AttentionCall& c, auto change) {
+    auto ready = session->prepare(packed(20), c);
+    if (!ready) return message(ready);
+    ForwardTensors t = layer.forward();
+    change(t);
+    const auto ran = ready->forward(t);
+    EXPECT_EQ(ready->counters().forwards, ran.ok() ? 1 : 0);
+    return message(ran);
+  };
+  EXPECT_EQ(forward(call, [](ForwardTensors&) {}), "");
+  EXPECT_EQ(forward(call, [](ForwardTensors& t) { t.k.tokens = 47; }),
+            "[run] k must have shape [1, 2, 48, 16], found [1, 2, 47, 16]");
+  EXPECT_EQ(forward(call, [](ForwardTensors& t) { t.out.heads = 1; }),
+            "[run] out must have shape [1, 2, 48, 16], found [1, 1, 48, 16]");
+  EXPECT_EQ(forward(call, [](ForwardTensors& t) { t.q.dtype = Dtype::f16; }),
+            "[run] arrays must be of one type, F32, BF16 or F16, found F16 for "
+            "q");
+  EXPECT_EQ(forward(call, [](ForwardTensors& t) { t.q.head_stride = -1; }),
+            "[run] strides must be 0 or more, found one below for q");
+  EXPECT_EQ(forward(call, [](ForwardTensors& t) { t.lse = {}; }),
+            "[run] lse must have 96 values, found 0");
+  EXPECT_EQ(
+      forward(call_of_tests(false), [](ForwardTensors& t) { t.lse = {}; }), "");
+  EXPECT_EQ(forward(call, [&](ForwardTensors& t) { t.sink_logits = sinks; }),
+            "[run] sink logits must be as the call was prepared, found some "
+            "for none");
+  AttentionCall with_sinks = call;
+  with_sinks.sink_logits = true;
+  EXPECT_EQ(forward(with_sinks, [](ForwardTensors&) {}),
+            "[run] sink logits must be as the call was prepared, found none "
+            "for some");
+  EXPECT_EQ(forward(with_sinks,
+                    [&](ForwardTensors& t) {
+                      t.sink_logits = std::span(sinks).first(1);
+                    }),
+            "[run] sink_logits must have 2 values, found 1");
+  AttentionCall three_heads = call;
+  three_heads.shape.kv_heads = 3;
+  EXPECT_EQ(forward(three_heads, [](ForwardTensors&) {}),
+            "[run] kv_heads must divide heads, found 3 for 2");
+
+  const auto backward = [&](const AttentionCall& c, auto change) {
+    auto ready = session->prepare(packed(20), c);
+    EXPECT_EQ(message(ready), "");
+    ForwardTensors t = layer.forward();
+    Gradients g = layer.gradients();
+    if (c.sink_logits) {
+      t.sink_logits = sinks;
+      g.dsink_logits = dsinks;
+    }
+    if (c.dlse) g.dlse = dlse;
+    const auto saved = ready->forward(t);
+    EXPECT_EQ(message(saved), "");
+    change(g);
+    const auto ran = ready->backward(*saved, g);
+    EXPECT_EQ(ready->counters().backwards, ran.ok() ? 1 : 0);
+    return message(ran);
+  };
+  AttentionCall all = with_sinks;
+  all.dlse = true;
+  EXPECT_EQ(backward(call, [](Gradients&) {}), "");
+  EXPECT_EQ(backward(all, [](Gradients&) {}), "");
+  EXPECT_EQ(backward(call, [](Gradients& g) { g.dq.tokens = 1; }),
+            "[run] dq must have shape [1, 2, 48, 16], found [1, 2, 1, 16]");
+  EXPECT_EQ(backward(call, [](Gradients& g) { g.dout.dtype = Dtype::bf16; }),
+            "[run] arrays must be of one type, F32, BF16 or F16, found BF16 "
+            "for dout");
+  EXPECT_EQ(backward(call, [&](Gradients& g) { g.dlse = dlse; }),
+            "[run] dlse must be as the call was prepared, found some for none");
+  EXPECT_EQ(backward(all, [](Gradients& g) { g.dlse = {}; }),
+            "[run] dlse must be as the call was prepared, found none for some");
+  EXPECT_EQ(backward(all, [](Gradients& g) { g.dlse = g.dlse.first(5); }),
+            "[run] dlse must have 96 values, found 5");
+  EXPECT_EQ(backward(all, [](Gradients& g) { g.dsink_logits = {}; }),
+            "[run] dsink_logits must have 2 values, found 0");
+}
+
+TEST(Session, FactsThatChangedUnderTheirBatchAreRefused) {
+  std::vector<int32_t> ids = ids_of(20);
+  Facts facts;
+  facts.doc_ids = ids;
+  auto batch = BorrowedBatch::make(packed_request(), facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const auto session = Session::open({});
+  ASSERT_TRUE(session.ok());
+  auto ready = session->prepare(*batch, call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  ids.back() = 9;
+  EXPECT_EQ(message(session->prepare(*batch, call_of_tests(true))), kChanged);
+  EXPECT_EQ(message(session->choose(*batch, call_of_tests(true))), kChanged);
+  EXPECT_EQ(message(ready->next(*batch)), kChanged);
+  ASSERT_EQ(message(batch->remake(facts)), "");
+  EXPECT_EQ(message(session->prepare(*batch, call_of_tests(true))), "");
+  ASSERT_EQ(message(ready->next(*batch)), "");
+  Layer layer(1);
+  run(*ready, layer);
+  // A remake that failed leaves no batch to prepare.
+  const std::vector<int32_t> few(3);
+  facts.doc_ids = few;
+  EXPECT_FALSE(batch->remake(facts).ok());
+  EXPECT_EQ(message(ready->next(*batch)),
+            "[run] a batch must be there, found a remake that failed");
+}
+
+// What is prepared is of the batch as it was, whatever its handle is now.
+TEST(Session, ARemakeLeavesWhatIsPreparedAsItIs) {
+  OwnedBatch batch = packed(20);
+  const auto session = Session::open({});
+  ASSERT_TRUE(session.ok());
+  auto ready = session->prepare(batch, call_of_tests(true));
+  ASSERT_TRUE(ready.ok());
+  Layer before(1), after(1);
+  run(*ready, before);
+  OwnedFacts facts;
+  facts.doc_ids = ids_of(5);
+  ASSERT_EQ(message(batch.remake(facts)), "");
+  run(*ready, after);
+  EXPECT_EQ(before.outputs(), after.outputs());
+  ASSERT_EQ(message(ready->next(batch)), "");
+  run(*ready, after);
+  EXPECT_NE(before.outputs(), after.outputs());
+}
+
+TEST(Session, AStepOfDecodingStopsToo) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = 1;
+  request.kv_len = 300;
+  request.tile = {8, 16};
+  const auto batch = OwnedBatch::make(request, {});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok());
+  auto ready = session->prepare(*batch, call_of_tests(false));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  Layer query(1, 1), keys(2, 300);
+  ForwardTensors t = query.forward();
+  t.k = keys.input(keys.k);
+  t.v = keys.input(keys.v);
+  StopFlag stop;
+  stop.stop();
+  const auto ran = ready->forward(t, &stop);
+  ASSERT_FALSE(ran.ok());
+  EXPECT_EQ(ran.error().kind, ErrorKind::stopped);
+  stop.reset();
+  EXPECT_EQ(message(ready->forward(t, &stop)), "");
+  EXPECT_FALSE(std::isnan(query.out[0]));
+}
+
+TEST(Session, ALongCallStopsFromAnotherThread) {
+  constexpr int64_t kLong = 2048;
+  Request request;
+  request.q_len = request.kv_len = kLong;
+  request.masks = {*parse_mask("full")};
+  request.tile = {64, 64};
+  const auto batch = OwnedBatch::make(request, {});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  std::atomic<bool> begun{false};
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  options.cpu.threads = 1;
+  options.cpu.progress = [&](double) { begun = true; };
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok());
+  auto ready = session->prepare(*batch, call_of_tests(false));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  Layer layer(1, kLong);
+  StopFlag stop;
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!begun && !over) std::this_thread::yield();
+    stop.stop();
+  });
+  const auto ran = ready->forward(layer.forward(), &stop);
+  over = true;
+  other.join();
+  EXPECT_TRUE(ran.ok() || ran.error().kind == ErrorKind::stopped)
+      << ran.error().message;
+  stop.reset();
+  EXPECT_EQ(message(ready->forward(layer.forward(), &stop)), "");
+  EXPECT_FALSE(std::isnan(layer.out.back()));
+}
+
+TEST(Session, SomeQuestionsNeedALaneThatWasNamed) {
+  const auto session = Session::open({});
+  ASSERT_TRUE(session.ok());
+  const std::string due =
+      "[run] a session must name its lane for this, found none";
+  EXPECT_EQ(message(session->warm(packed_request(), {}, call_of_tests(false))),
+            due);
+  EXPECT_EQ(message(session->place()), due);
+  SessionOptions options;
+  options.lane = LaneId::mosaic;
+  const auto none = Session::open(options);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().kind, ErrorKind::unavailable);
+  EXPECT_EQ(none.error().message,
+            "[dispatch] a lane must run here, found mosaic");
+}
+
+class SessionMemory : public ::testing::TestWithParam<LaneId> {
+ protected:
+  void SetUp() override { need_plugin(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Each, SessionMemory,
+                         ::testing::Values(LaneId::reference, LaneId::xla),
+                         [](const auto& each) {
+                           return std::string(to_string(each.param));
+                         });
+
+TEST_P(SessionMemory, ALaneThatDoesNotFitIsPassedOver) {
+  double free = 0;
+  int asked = 0;
+  SessionOptions options;
+  options.lane = GetParam();
+  options.memory = [&] {
+    ++asked;
+    return free;
+  };
+  const auto strict = Session::open(options);
+  ASSERT_TRUE(strict.ok()) << strict.error().message;
+  EXPECT_EQ(asked, 0);
+  const auto refused = strict->prepare(packed(20), call_of_tests(false));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::limit);
+  const std::string due =
+      "[run] the arrays must fit the memory that is free, found ";
+  EXPECT_TRUE(refused.error().message.starts_with(due))
+      << refused.error().message;
+  EXPECT_EQ(asked, 1);
+
+  options.fallback = {LaneId::cpu};  // which takes none, forward
+  const auto lenient = Session::open(options);
+  ASSERT_TRUE(lenient.ok());
+  auto ready = lenient->prepare(packed(20), call_of_tests(false));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  EXPECT_EQ(ready->lane(), LaneId::cpu);
+  EXPECT_EQ(ready->choice().lane, GetParam());
+  EXPECT_EQ(ready->fallback(),
+            std::string(to_string(GetParam())) +
+                " did not start: " + refused.error().message);
+  Layer layer(1);
+  EXPECT_EQ(message(ready->forward(layer.forward())), "");
+
+  free = 1e9;
+  const auto roomy = lenient->prepare(packed(20), call_of_tests(false));
+  ASSERT_TRUE(roomy.ok()) << roomy.error().message;
+  EXPECT_EQ(roomy->lane(), GetParam());
+  EXPECT_FALSE(roomy->fallback().has_value());
+}
+
+// Lanes that fail where they are told to, and else run and write nothing.
+enum class Fail : uint8_t {
+  never,
+  open,
+  prepare,
+  forward,
+  second_forward,
+  backward
+};
+
+struct Fakes {
+  std::map<LaneId, Fail> fail;  // others never do
+  std::vector<LaneId> asked;    // those that were opened
+  int handed_back = 0;          // work of an earlier batch
+};
+Fakes fakes;  // a lane's `open` is a plain function
+
+Error fail_of(LaneId lane) {
+  return unavailable("test", "it must start, found {}", to_string(lane));
+}
+
+class FakeWork : public LaneWork {
+ public:
+  explicit FakeWork(LaneId lane) : lane_(lane) {}
+  const WorkFacts& facts() const override { return facts_; }
+  Result<PassRun> forward(const ForwardTensors&, const StopFlag*) override {
+    const Fail fail = fakes.fail[lane_];
+    if (fail == Fail::forward) return fail_of(lane_);
+    if (fail == Fail::second_forward && forwards_++ == 1) return fail_of(lane_);
+    PassRun out;
+    out.tiles_run = 7;
+    return out;
+  }
+  Result<PassRun> backward(const ForwardTensors&, const Gradients&,
+                           const StopFlag*) override {
+    if (fakes.fail[lane_] == Fail::backward) return fail_of(lane_);
+    return PassRun{};
+  }
+
+ private:
+  LaneId lane_;
+  WorkFacts facts_;
+  int forwards_ = 0;
+};
+
+class FakeLane : public OpenLane {
+ public:
+  explicit FakeLane(LaneId lane) : lane_(lane) {}
+  Result<std::unique_ptr<LaneWork>> prepare(
+      const Batch&, const AttentionCall&,
+      std::unique_ptr<LaneWork> before) override {
+    if (before) ++fakes.handed_back;
+    if (fakes.fail[lane_] == Fail::prepare) return fail_of(lane_);
+    return std::unique_ptr<LaneWork>(std::make_unique<FakeWork>(lane_));
+  }
+  double bytes(const Request&, const AttentionCall&) const override {
+    return 0;
+  }
+
+ private:
+  LaneId lane_;
+};
+
+template <LaneId lane>
+Result<std::unique_ptr<OpenLane>> open_fake(const LaneOptions&) {
+  fakes.asked.push_back(lane);
+  if (fakes.fail[lane] == Fail::open) return fail_of(lane);
+  return std::unique_ptr<OpenLane>(std::make_unique<FakeLane>(lane));
+}
+
+constexpr LaneId kRunning[] = {LaneId::cpu, LaneId::xla, LaneId::reference};
+constexpr Fail kNoStart[] = {Fail::open, Fail::prepare, Fail::forward};
+constexpr Lane kFakeLanes[] = {
+    {LaneId::cpu, open_fake<LaneId::cpu>},
+    {LaneId::xla, open_fake<LaneId::xla>},
+    {LaneId::reference, open_fake<LaneId::reference>}};
+
+class Fallback : public ::testing::Test {
+ protected:
+  void SetUp() override { fakes = {}; }
+
+  struct Ran {
+    LaneId lane;
+    std::optional<std::string> reason;
+    std::vector<FailedLane> failed;
+    int64_t tiles;
+  };
+  // Two layers forward and one backward, of arrays that nobody reads.
+  static Result<Ran> execute(LaneId lane, std::vector<LaneId> order,
+                             int64_t dim = 64) {
+    Request request;
+    request.masks = {*parse_mask("causal")};
+    request.q_len = request.kv_len = 64;
+    const auto batch = OwnedBatch::make(request, {});
+    if (!batch) return batch.error();
+    SessionOptions options;
+    options.lane = lane;
+    options.fallback = std::move(order);
+    const auto session = open_session(options, kFakeLanes);
+    if (!session) return session.error();
+    AttentionCall call;
+    call.shape = {2, 2, dim, dim, {}, 0};
+    call.backward = true;
+    auto ready = session->prepare(*batch, call);
+    if (!ready) return ready.error();
+    std::vector<float> array(static_cast<size_t>(2 * 64 * dim));
+    const auto out =
+        MutableTensorView::bhsd(array.data(), Dtype::f32, 1, 2, 64, dim);
+    const TensorView in = as_input(out);
+    const std::span<float> lse = std::span(array).first(2 * 64);
+    const ForwardTensors tensors = {in, in, in, {}, out, lse};
+    const Gradients gradients = {in, {}, out, out, out, {}};
+    auto saved = ready->forward(tensors);
+    if (!saved) {
+      // It may be asked again, and says so.
+      if (!ready->state().work) {
+        EXPECT_EQ(message(ready->forward(tensors)),
+                  std::string("[run] ") + kFailed);
+      }
+      return saved.error();
+    }
+    if (auto second = ready->forward(tensors); !second) return second.error();
+    if (auto e = ready->backward(*saved, gradients); !e) return e.error();
+    return Ran{ready->lane(), ready->fallback(), ready->state().failed,
+               ready->counters().tiles_run};
+  }
+};
+
+TEST_F(Fallback, StrictIsTheLanesOwnError) {
+  for (const LaneId lane : kRunning) {
+    for (const Fail fail : kNoStart) {
+      fakes = {{{lane, fail}}, {}, 0};
+      const auto r = execute(lane, {});
+      ASSERT_FALSE(r.ok());
+      EXPECT_EQ(r.error().message,
+                "[test] it must start, found " + std::string(to_string(lane)));
+      EXPECT_EQ(r.error().kind, ErrorKind::unavailable);
+      EXPECT_EQ(fakes.asked, std::vector{lane});
+    }
+  }
+}
+
+// A lane that was named, and that none stands in for, is opened at once.
+TEST_F(Fallback, StrictOpensBeforeAnyBatch) {
+  SessionOptions options;
+  options.lane = LaneId::xla;
+  fakes.fail[LaneId::xla] = Fail::open;
+  EXPECT_EQ(message(open_session(options, kFakeLanes)),
+            "[test] it must start, found xla");
+  options.fallback = {LaneId::cpu};
+  fakes.asked.clear();
+  EXPECT_TRUE(open_session(options, kFakeLanes).ok());
+  EXPECT_TRUE(fakes.asked.empty());
+}
+
+TEST_F(Fallback, LenientGoesDownTheOrder) {
+  for (const LaneId lane : kRunning) {
+    std::vector<LaneId> order;
+    for (const LaneId other : kRunning) {
+      if (other != lane) order.push_back(other);
+    }
+    for (const Fail first_fails : kNoStart) {
+      for (const Fail second_fails :
+           {Fail::never, Fail::open, Fail::prepare, Fail::forward}) {
+        const bool second_too = second_fails != Fail::never;
+        fakes = {{{lane, first_fails}, {order[0], second_fails}}, {}, 0};
+        const auto r = execute(lane, order);
+        ASSERT_TRUE(r.ok()) << r.error().message;
+        EXPECT_EQ(r->lane, order[second_too ? 1 : 0]);
+        EXPECT_EQ(r->tiles, 7);
+        const std::string first(to_string(lane));
+        std::string due =
+            first + " did not start: [test] it must start, found " + first;
+        if (second_too) {
+          const std::string second(to_string(order[0]));
+          due += "; " + second +
+                 " did not start: [test] it must start, found " + second;
+        }
+        EXPECT_EQ(r->reason, due);
+        EXPECT_EQ(fakes.asked.size(), second_too ? 3u : 2u);
+      }
+    }
+  }
+}
+
+TEST_F(Fallback, ALaneThatStartsNeedsNoReason) {
+  for (const LaneId lane : kRunning) {
+    fakes = {};
+    const auto r = execute(lane, {LaneId::reference});
+    ASSERT_TRUE(r.ok());
+    EXPECT_EQ(r->lane, lane);
+    EXPECT_FALSE(r->reason.has_value());
+    EXPECT_EQ(fakes.asked, std::vector{lane});
+  }
+}
+
+// What ran half has started: nobody steps in.
+TEST_F(Fallback, AFailureAfterForwardIsAnError) {
+  for (const LaneId lane : kRunning) {
+    for (const Fail fail : {Fail::second_forward, Fail::backward}) {
+      fakes = {{{lane, fail}}, {}, 0};
+      const LaneId other = lane == LaneId::cpu ? LaneId::xla : LaneId::cpu;
+      const auto r = execute(lane, {other});
+      ASSERT_FALSE(r.ok());
+      EXPECT_TRUE(r.error().message.starts_with("[test] "));
+      EXPECT_EQ(fakes.asked, std::vector{lane});
+    }
+  }
+}
+
+TEST_F(Fallback, EveryLaneMayFail) {
+  for (const Fail fail : kNoStart) {
+    fakes = {{{LaneId::cpu, fail}, {LaneId::xla, fail}}, {}, 0};
+    const auto r = execute(LaneId::xla, {LaneId::cpu});
+    ASSERT_FALSE(r.ok());
+    EXPECT_EQ(
+        r.error().message,
+        "[dispatch] one of the lanes must start, found: xla did not start: "
+        "[test] it must start, found xla; cpu did not start: [test] it "
+        "must start, found cpu");
+    EXPECT_EQ(r.error().kind, ErrorKind::unavailable);
+  }
+}
+
+// Lanes that cannot run such a request are told so and not asked.
+TEST_F(Fallback, OnlyLanesThatCanAreAsked) {
+  const auto r = execute(LaneId::cpu, {LaneId::xla, LaneId::reference}, 12);
+  ASSERT_TRUE(r.ok()) << r.error().message;
+  EXPECT_EQ(r->lane, LaneId::reference);
+  EXPECT_EQ(fakes.asked, std::vector{LaneId::reference});
+  ASSERT_EQ(r->failed.size(), 2u);
+  EXPECT_EQ(r->failed[0].lane, LaneId::cpu);
+  EXPECT_EQ(r->failed[0].why,
+            "[dispatch] the cpu lane must be able to run this, found: its head "
+            "dim is a multiple of 8 up to 256, not 12");
+}
+
+TEST_F(Fallback, OnlyLanesOfEqualMeaning) {
+  const auto refused = [](std::vector<LaneId> order) {
+    const auto r = check_fallback(order);
+    return r ? std::string() : r.error().message;
+  };
+  EXPECT_EQ(refused({LaneId::cpu, LaneId::xla, LaneId::reference}), "");
+  EXPECT_EQ(refused({LaneId::jax_bridge}),
+            "[dispatch] a fallback must mean the same as the request, found "
+            "jax_bridge, which computes what its artifact holds");
+  EXPECT_EQ(
+      refused({LaneId::mosaic}),
+      "[dispatch] a fallback must be a lane that runs, found mosaic: this "
+      "version only compiles it");
+  EXPECT_EQ(refused({LaneId::cuda}),
+            "[dispatch] a fallback must be a lane that runs, found cuda: this "
+            "version has no cuda lane");
+  EXPECT_EQ(refused({LaneId::cpu, LaneId::cpu}),
+            "[dispatch] a fallback is named once, found cpu twice");
+  EXPECT_EQ(message(execute(LaneId::cpu, {LaneId::jax_bridge})),
+            refused({LaneId::jax_bridge}));
+  EXPECT_TRUE(fakes.asked.empty());
+}
+
+// A caller who stopped the first pass asked for no other lane.
+TEST_F(Fallback, AStoppedPassIsNoFailureToStart) {
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  options.fallback = {LaneId::reference};
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok());
+  auto ready = session->prepare(packed(20), call_of_tests(false));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  Layer layer(1);
+  StopFlag stop;
+  stop.stop();
+  const auto ran = ready->forward(layer.forward(), &stop);
+  ASSERT_FALSE(ran.ok());
+  EXPECT_EQ(ran.error().kind, ErrorKind::stopped);
+  EXPECT_EQ(ready->lane(), LaneId::cpu);
+  EXPECT_FALSE(ready->fallback().has_value());
+  stop.reset();
+  EXPECT_EQ(message(ready->forward(layer.forward(), &stop)), "");
+}
+
+TEST_F(Fallback, NextHandsBackTheWorkBefore) {
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  const auto session = open_session(options, kFakeLanes);
+  ASSERT_TRUE(session.ok());
+  auto ready = session->prepare(packed(20), call_of_tests(false));
+  ASSERT_TRUE(ready.ok());
+  EXPECT_EQ(fakes.handed_back, 0);
+  EXPECT_EQ(message(ready->next(packed(7))), "");
+  EXPECT_EQ(fakes.handed_back, 1);
+  fakes.fail[LaneId::cpu] = Fail::prepare;
+  EXPECT_EQ(message(ready->next(packed(5))), "[test] it must start, found cpu");
+  fakes.fail.clear();
+  EXPECT_EQ(message(ready->next(packed(5))), "");
+  EXPECT_EQ(fakes.asked, std::vector{LaneId::cpu});  // opened once
+}
+
+}  // namespace
+}  // namespace tessera
