@@ -7,7 +7,7 @@ TESSERA = $(BUILD)/tessera
 .PHONY: help build demo test tpu check bench format clean configure
 help:
 	@echo 'make demo    set up, build, then plan, picture and run packed documents'
-	@echo 'make test    set up, build and test'
+	@echo 'make test    the same for the tests; brings .venv (TESSERA_NO_PYTHON=1: not)'
 	@echo 'make tpu     fetch libtpu and the plugins into .venv, then build'
 	@echo 'make build   build Release into build/ (installs nothing)'
 	@echo 'make bench   time the planner and attention on this machine'
@@ -53,10 +53,14 @@ demo:
 	@echo '  make tpu     # the TPU kernel, compiled and counted with no TPU'
 	@echo '  $(TESSERA) --help'
 
+# Everything is tested: what needs PJRT plugins and JAX too, which come into
+# .venv. With TESSERA_NO_PYTHON=1, or no network, those tests are skipped.
 test:
 	@dev/setup
+	@dev/python_setup --for-tests
 	@$(MAKE) --no-print-directory build
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
+	@dev/skipped $(BUILD)
 
 # Compiling for TPUs needs no TPU. The rest of the project does not need this.
 tpu:

@@ -16,8 +16,8 @@ struct CacheFolder : ::testing::Test {
 
 TEST_F(CacheFolder, TheFirstThatSaysWhere) {
   EXPECT_EQ(*cache_folder({}), "");
-  home.set("/home/ada");
-  EXPECT_EQ(*cache_folder({}), "/home/ada/.cache/tessera");
+  home.set("/users/ada");
+  EXPECT_EQ(*cache_folder({}), "/users/ada/.cache/tessera");
   xdg.set("/caches");
   EXPECT_EQ(*cache_folder({}), "/caches/tessera");
   cache.set("here");
@@ -26,7 +26,7 @@ TEST_F(CacheFolder, TheFirstThatSaysWhere) {
 }
 
 TEST_F(CacheFolder, OffIsNowhere) {
-  home.set("/home/ada");
+  home.set("/users/ada");
   EXPECT_EQ(*cache_folder("off"), "");
   cache.set("off");
   EXPECT_EQ(*cache_folder({}), "");
@@ -44,8 +44,8 @@ TEST_F(CacheFolder, AFileIsNone) {
 TEST_F(CacheFolder, EmptyOrRelativeVariablesAreAbsent) {
   cache.set("");
   xdg.set("caches");
-  home.set("/home/ada");
-  EXPECT_EQ(*cache_folder({}), "/home/ada/.cache/tessera");
+  home.set("/users/ada");
+  EXPECT_EQ(*cache_folder({}), "/users/ada/.cache/tessera");
   home.set("");
   EXPECT_EQ(*cache_folder({}), "");
   EXPECT_FALSE(cache_folder("").ok());

@@ -132,7 +132,6 @@ TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
       {"--dump", dump(), "--mask", "causal", "--q-len", "64", "--batch", "2"},
       "the plan must be of one batch row");
   refused({file("none.mlir")}, "none.mlir");
-  refused({kProgram, "--keep", dump()}, "--keep must be a new or an empty");
   refused({"--dump", dump(), "--picture", file("no/a.svg")}, "a.svg");
   fs::remove(dump() + "/17-triangle.1-71-final_bundles.txt");
   refused({"--dump", dump()}, "a kernel's dump must be two files");
@@ -141,14 +140,17 @@ TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
   refused({"--dump", dump()}, "key of labels");
 }
 
+TEST_F(Schedule, KeepsNoDumpWhereThereIsOne) {
+  TESSERA_NEEDS_PLUGINS();
+  refused({kProgram, "--keep", dump()}, "--keep must be a new or an empty");
+}
+
 // A plugin reads where to dump when it loads, once a process: these run the
 // program itself.
 class ScheduleTpu : public Schedule {
  protected:
   void SetUp() override {
-    if (const auto r = pjrt::check_available(); !r) {
-      GTEST_SKIP() << r.error().message;
-    }
+    TESSERA_NEEDS_PLUGINS();
     if (fs::exists(".venv/bin/python")) {
       setenv("TESSERA_PYTHON", ".venv/bin/python", 0);
     }

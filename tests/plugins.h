@@ -11,6 +11,12 @@
 
 #include "pjrt/plugin.h"
 
+// Skips a test, or all of a fixture from its SetUp, in a build that can load no
+// plugin, fakes among them. The reason is what a user is told.
+#define TESSERA_NEEDS_PLUGINS()                          \
+  if (auto ok = ::tessera::pjrt::check_available(); !ok) \
+  GTEST_SKIP() << ok.error().message
+
 namespace tessera::testing {
 
 // Built from tests/plugins/<name>.cc.

@@ -849,7 +849,10 @@ uint64_t first_seed(uint64_t otherwise) {
 
 int64_t case_count(int64_t otherwise) {
   const char* text = std::getenv("TESSERA_CASES");
-  return text ? std::strtoll(text, nullptr, 10) : otherwise;
+  if (text == nullptr) return otherwise;
+  char* end = nullptr;
+  const int64_t n = std::strtoll(text, &end, 10);
+  return *end == '%' ? std::max<int64_t>(1, otherwise * n / 100) : n;
 }
 
 }  // namespace tessera::testing

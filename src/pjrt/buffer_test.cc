@@ -184,7 +184,7 @@ TEST_P(PjrtBuffer, ACopyThatDoesNotFitIsALimit) {
 class FaultyBuffer : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (auto ok = check_available(); !ok) GTEST_SKIP() << ok.error().message;
+    TESSERA_NEEDS_PLUGINS();
     const auto plugin = load_plugin(path_);
     ASSERT_TRUE(plugin.ok()) << plugin.error().message;
     const auto client = open_client(**plugin);
@@ -192,7 +192,10 @@ class FaultyBuffer : public ::testing::Test {
     client_ = *client;
     before_ = counted(path_, "fake_alive");
   }
-  void TearDown() override { EXPECT_EQ(counted(path_, "fake_alive"), before_); }
+  void TearDown() override {
+    if (client_ == nullptr) return;  // skipped: nothing was loaded to count
+    EXPECT_EQ(counted(path_, "fake_alive"), before_);
+  }
   Result<Buffer> send(int64_t size) const {
     static const char kData[200] = "data";
     return to_device(*client_, client_->devices()[0], {Dtype::u8, {size}},

@@ -99,7 +99,7 @@ TEST(PjrtClientOfLibtpu, NeedsATpu) {
 class FaultyClient : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (auto ok = check_available(); !ok) GTEST_SKIP() << ok.error().message;
+    TESSERA_NEEDS_PLUGINS();
     const auto plugin = load_plugin(path_);
     ASSERT_TRUE(plugin.ok()) << plugin.error().message;
     plugin_ = *plugin;

@@ -25,7 +25,7 @@ using tessera::testing::fake_plugin;
 class PjrtPlugin : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (auto ok = check_available(); !ok) GTEST_SKIP() << ok.error().message;
+    TESSERA_NEEDS_PLUGINS();
     std::filesystem::create_directories(folder_);
   }
   ~PjrtPlugin() override { std::filesystem::remove_all(folder_); }

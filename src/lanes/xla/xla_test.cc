@@ -338,6 +338,7 @@ TEST_P(Xla, RefusesWhatDoesNotFit) {
 }
 
 TEST(XlaOpen, SaysWhatIsMissing) {
+  TESSERA_NEEDS_PLUGINS();
   XlaOptions options;
   options.plugin = "/nowhere/plugin.so";
   const auto absent = XlaLane::open(options);
