@@ -5,7 +5,10 @@ if(PROJECT_IS_TOP_LEVEL)
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
   endif()
-  find_program(CCACHE ccache)
+  # Looked for once: a build does not start anew because ccache came later.
+  if(NOT DEFINED CCACHE)
+    find_program(CCACHE ccache)
+  endif()
   if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # Paths relative to the project, so that every clone shares the cache.
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
