@@ -37,8 +37,8 @@ Result<PlanContract> make_contract(const Batch& batch);
 Result<PlanContract> make_ceiling_contract(const Request& request,
                                            const Facts& present);
 
-// What a compiled kernel depends on beside the plan's contract: the key of
-// compile caches.
+// What a compiled kernel depends on beside the terms of the plan's contract:
+// the key of compile caches.
 struct KernelChoice {
   std::string lane;       // "mosaic"
   std::string target;     // "v6e:1x1"
@@ -47,12 +47,16 @@ struct KernelChoice {
   std::string layout = "bhsd";
   std::string sharding = "none";
   AttentionShape shape;
+  // Its arrays are as wide as the rectangle. Kernels that walk a list are not:
+  // the grid width is no term of theirs.
+  bool reads_rectangle = false;
   // Block sizes and the like by name, and the version of the kernel itself.
   std::map<std::string, int64_t> parameters;
 };
 struct KernelContract {
   std::string key;
-  std::string text;
+  std::string
+      text;  // canonical JSON that the key digests, the plan's terms too
 };
 KernelContract make_kernel_contract(const PlanContract& plan,
                                     const KernelChoice& choice);

@@ -193,9 +193,14 @@ Result<PlanContract> make_ceiling_contract(const Request& request,
 KernelContract make_kernel_contract(const PlanContract& plan,
                                     const KernelChoice& choice) {
   const AttentionShape& s = choice.shape;
+  Json terms = Json::parse(plan.text);
+  if (!choice.reads_rectangle) {
+    terms.erase("width");
+    terms.erase("width_transposed");
+  }
   const Json text = {
       {"version", kContractVersion},
-      {"plan", plan.key},
+      {"plan", std::move(terms)},
       {"lane", choice.lane},
       {"target", choice.target},
       {"direction", choice.direction},

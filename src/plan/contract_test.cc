@@ -346,13 +346,23 @@ TEST(Contract, AKernelKeyHoldsEveryTerm) {
   choice.dtype = "bf16";
   choice.shape.head_dim = choice.shape.v_head_dim = 64;
   const KernelContract base = make_kernel_contract(plan, choice);
-  EXPECT_EQ(base.text,
-            "{\"direction\":\"forward\",\"dtype\":\"bf16\",\"head_dim\":64,"
-            "\"heads\":1,\"kv_heads\":1,\"lane\":\"mosaic\",\"layout\":"
-            "\"bhsd\",\"parameters\":{},\"plan\":\"" +
-                plan.key +
-                "\",\"scale\":0.125,\"sharding\":\"none\",\"softcap\":0.0,"
-                "\"target\":\"v6e:1x1\",\"v_head_dim\":64,\"version\":0}");
+  const auto text_with = [](const std::string& terms) {
+    return "{\"direction\":\"forward\",\"dtype\":\"bf16\",\"head_dim\":64,"
+           "\"heads\":1,\"kv_heads\":1,\"lane\":\"mosaic\",\"layout\":"
+           "\"bhsd\",\"parameters\":{},\"plan\":" +
+           terms +
+           ",\"scale\":0.125,\"sharding\":\"none\",\"softcap\":0.0,"
+           "\"target\":\"v6e:1x1\",\"v_head_dim\":64,\"version\":0}";
+  };
+  // The plan's terms without the widths: this kernel walks a list.
+  const std::string widths = ",\"width\":8,\"width_transposed\":8}";
+  ASSERT_TRUE(plan.text.ends_with(widths)) << plan.text;
+  EXPECT_EQ(
+      base.text,
+      text_with(plan.text.substr(0, plan.text.size() - widths.size()) + "}"));
+  KernelChoice wide = choice;
+  wide.reads_rectangle = true;
+  EXPECT_EQ(make_kernel_contract(plan, wide).text, text_with(plan.text));
   const std::vector<std::function<void(KernelChoice&)>> changes = {
       [](KernelChoice& c) { c.lane = "cpu"; },
       [](KernelChoice& c) { c.target = "v6e:2x2"; },
@@ -366,6 +376,7 @@ TEST(Contract, AKernelKeyHoldsEveryTerm) {
       [](KernelChoice& c) { c.shape.v_head_dim = 128; },
       [](KernelChoice& c) { c.shape.scale = 0.5; },
       [](KernelChoice& c) { c.shape.softcap = 30; },
+      [](KernelChoice& c) { c.reads_rectangle = true; },
       [](KernelChoice& c) { c.parameters["tiles_per_pass"] = 2; },
   };
   std::set<std::string> keys = {base.key};
@@ -379,6 +390,33 @@ TEST(Contract, AKernelKeyHoldsEveryTerm) {
   KernelChoice said = choice;
   said.shape.scale = 0.125;
   EXPECT_EQ(make_kernel_contract(plan, said).key, base.key);
+}
+
+// Rows of other widths but as many steps: two plan contracts, and one kernel
+// unless it reads the rectangle.
+TEST(Contract, TheGridWidthIsATermOfKernelsThatReadIt) {
+  const Request r = request_of("causal & documents", 512);
+  std::vector<PlanContract> plans;
+  // 4 documents of 2 tiles have 4 x 3 steps; of 3, 2, 1, 1, 1: 6 + 3 + 3.
+  for (const auto& tiles : {std::vector{2, 2, 2, 2}, {3, 2, 1, 1, 1}}) {
+    std::vector<int32_t> ids;
+    for (size_t d = 0; d < tiles.size(); ++d) {
+      ids.insert(ids.end(), 64 * static_cast<size_t>(tiles[d]),
+                 static_cast<int32_t>(d));
+    }
+    Facts f;
+    f.doc_ids = ids;
+    plans.push_back(contract_of(r, f));
+    EXPECT_EQ(plans.back().steps, 12);
+  }
+  EXPECT_NE(plans[0].key, plans[1].key);
+  KernelChoice choice;
+  choice.lane = "xla";
+  EXPECT_EQ(make_kernel_contract(plans[0], choice).key,
+            make_kernel_contract(plans[1], choice).key);
+  choice.reads_rectangle = true;
+  EXPECT_NE(make_kernel_contract(plans[0], choice).key,
+            make_kernel_contract(plans[1], choice).key);
 }
 
 }  // namespace

@@ -154,12 +154,6 @@ Request without_ceilings(const Request& request) {
   return out;
 }
 
-// The text that both keys digest, so that a difference has a name.
-std::string full_text(const Planned& p) {
-  return fmt::format(R"({{"kernel":{},"plan":{}}})", p.kernel.text,
-                     p.plan.text);
-}
-
 // What a program is handed, by name.
 class Inputs {
  public:
@@ -339,7 +333,7 @@ struct XlaLane::State {
     };
     auto cached = timed(run.compile_ms, [&] {
       return cache.get(*on.client, *on.device,
-                       {planned.kernel.key, full_text(planned)}, write);
+                       {planned.kernel.key, planned.kernel.text}, write);
     });
     if (!cached) return cached.error();
     run.contract = planned.kernel;
@@ -633,12 +627,10 @@ Result<XlaRun> XlaLane::backward(const Batch& batch,
 Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,
                              const AttentionCall& call) const {
   const bool listed = state_->options.method == XlaMethod::worklist;
-  const Ceilings& most = request.ceilings;
-  if (listed && (most.max_steps == 0 || most.max_width == 0)) {
+  if (listed && request.ceilings.max_steps == 0) {
     return invalid("xla",
-                   "to compile before the batch is known, max_steps and "
-                   "max_width must be set, found {} and {}",
-                   most.max_steps, most.max_width);
+                   "to compile before the batch is known, max_steps must be "
+                   "set, found 0");
   }
   auto contract = make_ceiling_contract(
       listed ? request : without_ceilings(request), present);

@@ -268,6 +268,41 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
       << more.error().message;
 }
 
+// As many steps at other widths of the grid: the program walks a list.
+TEST_P(Xla, AWiderGridNeverCompiles) {
+  const XlaLane lane = fresh_lane(GetParam(), 1);
+  AttentionCase c = plain_attention("causal & documents", 256, 256, 16);
+  c.plan.tile = {32, 32};
+  std::set<std::string> plans, kernels;
+  int64_t compiles = 0;
+  // 4 x 3 steps, and 6 + 3 + 3.
+  const std::vector<std::vector<int64_t>> lengths = {{64, 64, 64, 64},
+                                                     {96, 64, 32, 32, 32}};
+  for (const auto& documents : lengths) {
+    std::vector<int32_t>& ids = c.plan.doc_ids.emplace();
+    for (size_t d = 0; d < documents.size(); ++d) {
+      ids.insert(ids.end(), static_cast<size_t>(documents[d]),
+                 static_cast<int32_t>(d));
+    }
+    AttentionArrays arrays(c);
+    const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(batch) << batch.error().message;
+    const auto contract = make_contract(*batch);
+    ASSERT_TRUE(contract) << contract.error().message;
+    plans.insert(contract->key);
+    EXPECT_EQ(contract->steps, 12);
+    const auto ran = lane.forward(*batch, c.shape, arrays.forward(true));
+    ASSERT_TRUE(ran) << ran.error().message;
+    compiles += ran->compiles;
+    kernels.insert(ran->contract.key);
+    EXPECT_EQ(forward_fault(wanted(arrays, true), arrays.forward(true)),
+              std::nullopt);
+  }
+  EXPECT_EQ(plans.size(), 2U);
+  EXPECT_EQ(kernels.size(), 1U);
+  EXPECT_EQ(compiles, 1);
+}
+
 TEST_P(Xla, WarmingCompilesWhatABatchNeeds) {
   const XlaLane lane = fresh_lane(GetParam());
   std::mt19937_64 random(1);
@@ -278,9 +313,9 @@ TEST_P(Xla, WarmingCompilesWhatABatchNeeds) {
   const auto refused = lane.warm(arrays.request, arrays.facts, call);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            "[xla] to compile before the batch is known, max_steps and "
-            "max_width must be set, found 0 and 0");
-  arrays.request.ceilings = {64, 8};
+            "[xla] to compile before the batch is known, max_steps must be "
+            "set, found 0");
+  arrays.request.ceilings = {64, 0};
   const auto warm = lane.warm(arrays.request, arrays.facts, call);
   ASSERT_TRUE(warm) << warm.error().message;
   EXPECT_EQ(warm->compiles, 1);
