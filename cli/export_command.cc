@@ -37,6 +37,7 @@ struct Options {
   bool dkv = false;
   bool no_shrink = false;
   bool computable = false;
+  bool no_mask_blocks = false;
   bool json = false;
 };
 
@@ -118,6 +119,25 @@ Result<void> add_rectangle(const Source& s, Arrays& out) {
     const Shape shape = {s.plan.batch, s.plan.heads, r->rows, r->width};
     out.add(prefix + ".column", Dtype::i32, shape, r->column);
     out.add(prefix + ".class", Dtype::u8, shape, r->tile_class);
+    // The same by the names that Splash has for them.
+    out.add(prefix + ".data_next", Dtype::i32, shape, r->column);
+    out.add(prefix + ".block_mask", Dtype::u8, shape, r->tile_class);
+    out.add(prefix + ".grid_width", Dtype::i32, {1},
+            std::vector{static_cast<int32_t>(r->width)});
+    if (s.options.no_mask_blocks) continue;
+    auto masks = make_mask_blocks(s.batch, w == &s.plan.transposed, r->width);
+    if (!masks && masks.error().kind == ErrorKind::limit) {
+      return over_limit("export",
+                        "partial_mask_blocks must fit {} bytes, found more "
+                        "(--no-mask-blocks leaves them out)",
+                        kMaxLayoutBytes);
+    }
+    if (!masks) return masks.error();
+    const int64_t area = masks->rows * masks->columns;
+    out.add(prefix + ".mask_next", Dtype::i32, shape, masks->mask_next);
+    out.add(prefix + ".partial_mask_blocks", Dtype::boolean,
+            {count(masks->blocks) / area, masks->rows, masks->columns},
+            masks->blocks);
   }
   return {};
 }
@@ -301,6 +321,8 @@ Command export_command() {
           {"--no-shrink", &o->no_shrink, "", "splash: keep the whole grid"},
           {"--computable", &o->computable, "",
            "splash: the kernel computes the mask, no partial blocks"},
+          {"--no-mask-blocks", &o->no_mask_blocks, "",
+           "rectangle: leave out mask_next and partial_mask_blocks"},
           {"--json", &o->json, "", "One JSON object on stdout"},
       });
   command.footer =

@@ -84,10 +84,30 @@ TEST_F(Export, StepsListsAndBitmaps) {
       static_cast<int64_t>(bitmaps.words.size()) / bitmaps.words_per_tile;
   expect(run({"--layout", "bitmaps"}), "words",
          {distinct, bitmaps.words_per_tile}, bitmaps.words);
-  const Rectangle r =
-      *make_rectangle(plan_.forward, 4);  // the bucket of its width
-  expect(run({"--layout", "rectangle"}), "forward.column", {1, 1, 8, 4},
-         r.column);
+}
+
+TEST_F(Export, TheRectangleAlsoByTheNamesOfSplash) {
+  const Safetensors file = run({"--layout", "rectangle"});
+  EXPECT_EQ(file.tensors.size(), 14u);
+  for (const bool transposed : {false, true}) {
+    const std::string of = transposed ? "transposed." : "forward.";
+    // 4 is the bucket of its width.
+    const Rectangle r =
+        *make_rectangle(transposed ? plan_.transposed : plan_.forward, 4);
+    expect(file, of + "column", {1, 1, 8, 4}, r.column);
+    expect(file, of + "data_next", {1, 1, 8, 4}, r.column);
+    expect(file, of + "class", {1, 1, 8, 4}, r.tile_class);
+    expect(file, of + "block_mask", {1, 1, 8, 4}, r.tile_class);
+    expect(file, of + "grid_width", {1}, std::vector<int32_t>{4});
+    const MaskBlocks masks =
+        *make_mask_blocks(*BorrowedBatch::make(request(), {}), transposed, 4);
+    const auto distinct = static_cast<int64_t>(masks.blocks.size()) / 256;
+    expect(file, of + "mask_next", {1, 1, 8, 4}, masks.mask_next);
+    expect(file, of + "partial_mask_blocks", {distinct, 16, 16}, masks.blocks);
+    EXPECT_EQ(file.find(of + "partial_mask_blocks")->dtype, Dtype::boolean);
+  }
+  EXPECT_EQ(run({"--layout", "rectangle", "--no-mask-blocks"}).tensors.size(),
+            10u);
 }
 
 }  // namespace

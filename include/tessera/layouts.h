@@ -128,4 +128,15 @@ struct Bitmaps {
 };
 Result<Bitmaps> make_bitmaps(const Batch& batch);
 
+// The same as JAX Splash has them, beside the rectangle of a list: a byte a
+// pair, and for each cell of the rectangle where its mask is.
+struct MaskBlocks {
+  int64_t rows = 0;  // of a block: the tile, transposed its keys by its queries
+  int64_t columns = 0;
+  std::vector<uint8_t> blocks;     // [distinct, rows, columns], 1 is legal
+  std::vector<int32_t> mask_next;  // [lists, rows, width]; 0 where not partial
+};
+Result<MaskBlocks> make_mask_blocks(const Batch& batch, bool transposed,
+                                    int64_t width);
+
 }  // namespace tessera

@@ -58,6 +58,15 @@ TEST_F(LayoutsPage, PackedSteps) {
 TEST_F(LayoutsPage, Rectangle) {
   const Rectangle r = *make_rectangle(plan_.forward, grid_width(plan_.forward));
   EXPECT_EQ(r.width, 2);
+  const MaskBlocks masks =
+      *make_mask_blocks(*BorrowedBatch::make(request_, facts_), false, r.width);
+  EXPECT_EQ(masks.mask_next, (std::vector<int32_t>{0, 0, 0, 0, 0, 0, 0, 1}));
+  ASSERT_EQ(masks.blocks.size(), 2u * 64);
+  for (size_t i = 0; i < 64; ++i) {
+    const size_t q = i / 8, k = i % 8;
+    EXPECT_EQ(masks.blocks[i], k <= q);
+    EXPECT_EQ(masks.blocks[64 + i], k <= q && q < 4);
+  }
   EXPECT_EQ(r.column, (std::vector<int32_t>{0, 0, 0, 0, 2, 0, 2, 3}));
   EXPECT_EQ(r.tile_class, (std::vector<uint8_t>{1, 0, 0, 0, 1, 0, 2, 1}));
 }

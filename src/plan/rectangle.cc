@@ -1,10 +1,11 @@
 // plan/rectangle.cc: a worklist with rows of one width, for kernels that index
 // a grid instead of walking a list.
+#include "plan/rectangle.h"
+
 #include <algorithm>
 
 #include "base/fail.h"
 #include "plan/well_formed.h"
-#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {
@@ -23,8 +24,9 @@ int64_t cells_of(int64_t lists, int64_t rows, int64_t width) {
   return cells;
 }
 
-Error too_many_cells(int64_t lists, int64_t rows, int64_t width) {
-  return over_limit("rectangle",
+Error too_many_cells(int64_t lists, int64_t rows, int64_t width,
+                     std::string_view where) {
+  return over_limit(where,
                     "a rectangle may have {} cells in {} rows, found {} lists "
                     "of {} rows, {} wide",
                     kMaxLayoutBytes / kCellBytes, kMaxTiles, lists, rows,
@@ -41,20 +43,28 @@ int64_t grid_width(const Worklist& w) {
   return width;
 }
 
-Result<Rectangle> make_rectangle(const Worklist& w, int64_t width) {
-  if (auto r = check_worklist(w, "rectangle"); !r) return r.error();
+Result<int64_t> count_cells(const Worklist& w, int64_t width,
+                            std::string_view where) {
   const int64_t least = grid_width(w);
   if (width < least) {
-    return invalid("rectangle",
+    return invalid(where,
                    "width must be at least the {} tiles of the widest row, "
                    "found {}",
                    least, width);
   }
   const int64_t cells = cells_of(w.lists, w.rows, width);
-  if (cells < 0) return too_many_cells(w.lists, w.rows, width);
+  if (cells < 0) return too_many_cells(w.lists, w.rows, width, where);
+  return cells;
+}
+
+Result<Rectangle> make_rectangle(const Worklist& w, int64_t width) {
+  constexpr std::string_view kWhere = "rectangle";
+  if (auto r = check_worklist(w, kWhere); !r) return r.error();
+  auto cells = count_cells(w, width, kWhere);
+  if (!cells) return cells.error();
   Rectangle out{w.lists, w.rows, width, {}, {}};
-  out.column.assign(static_cast<size_t>(cells), 0);
-  out.tile_class.assign(static_cast<size_t>(cells), 0);
+  out.column.assign(static_cast<size_t>(*cells), 0);
+  out.tile_class.assign(static_cast<size_t>(*cells), 0);
   for (size_t r = 0; r + 1 < w.row_start.size(); ++r) {
     size_t at = r * static_cast<size_t>(width);
     for (uint32_t i = w.row_start[r]; i < w.row_start[r + 1]; ++i, ++at) {
@@ -71,7 +81,7 @@ Result<Worklist> list_from_rectangle(const Rectangle& r, int64_t columns) {
                    kMaxTiles, columns);
   }
   const int64_t cells = cells_of(r.lists, r.rows, r.width);
-  if (cells < 0) return too_many_cells(r.lists, r.rows, r.width);
+  if (cells < 0) return too_many_cells(r.lists, r.rows, r.width, "rectangle");
   if (static_cast<int64_t>(r.column.size()) != cells ||
       static_cast<int64_t>(r.tile_class.size()) != cells) {
     return invalid("rectangle",
