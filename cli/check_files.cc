@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/documents.h"
 
 namespace tessera::cli {
 namespace {
@@ -36,8 +37,11 @@ std::vector<std::string> given_files(
 }
 
 std::vector<std::string> request_files(const RequestFlags& f) {
-  std::vector<std::string> out = given_files(
-      {&f.spec, &f.plan, &f.docs, &f.q_docs, &f.prefix, &f.picks, &f.q_offset});
+  std::vector<std::string> out =
+      given_files({&f.spec, &f.plan, &f.prefix, &f.picks, &f.q_offset});
+  for (const std::string& source : given_files({&f.docs, &f.q_docs})) {
+    out.emplace_back(document_file(source));
+  }
   out.insert(out.end(), f.valid.begin(), f.valid.end());
   return out;
 }

@@ -27,10 +27,11 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-Result<std::vector<int32_t>> ids_from_lengths(
-    const std::vector<int32_t>& lengths, std::string_view what,
-    int64_t length) {
-  std::vector<int32_t> ids(static_cast<size_t>(length), -1);
+using Ids = std::vector<int32_t>;
+
+Result<Ids> ids_from_lengths(Ints lengths, std::string_view what,
+                             int64_t length) {
+  Ids ids(static_cast<size_t>(length), -1);
   int64_t at = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] > length - at) {
@@ -45,8 +46,36 @@ Result<std::vector<int32_t>> ids_from_lengths(
   return ids;
 }
 
-Result<std::vector<int32_t>> repeat(Result<std::vector<int32_t>> row,
-                                    int64_t batch) {
+Result<Ids> ids_from_boundaries(Ints bounds, std::string_view, int64_t length) {
+  return ids_from_cu_seqlens(bounds, length);
+}
+
+Result<Ids> ids_from_positions(Ints positions, std::string_view what,
+                               int64_t length) {
+  if (static_cast<int64_t>(positions.size()) != length) {
+    return invalid("docs",
+                   "{} must hold a position for each of {} tokens of a "
+                   "row, found {}",
+                   what, length, positions.size());
+  }
+  return ids_from_position_ids(positions);
+}
+
+// What the numbers of a row are.
+struct Numbers {
+  std::string_view prefix;  // of a source
+  std::string_view all, one;
+  int64_t least;
+  Result<Ids> (*ids)(Ints numbers, std::string_view what, int64_t length);
+};
+constexpr Numbers kLengths = {"lengths:", "lengths", "length", 1,
+                              ids_from_lengths};
+constexpr Numbers kBoundaries = {"cu_seqlens:", "cu_seqlens", "boundary", 0,
+                                 ids_from_boundaries};
+constexpr Numbers kPositions = {"position_ids:", "position_ids", "position", 0,
+                                ids_from_positions};
+
+Result<Ids> repeat(Result<Ids> row, int64_t batch) {
   if (!row || batch == 1) return row;
   std::vector<int32_t> all;
   all.reserve(row->size() * static_cast<size_t>(batch));
@@ -56,9 +85,8 @@ Result<std::vector<int32_t>> repeat(Result<std::vector<int32_t>> row,
   return all;
 }
 
-Result<std::vector<int32_t>> draw(std::string_view arguments,
-                                  std::string_view what, int64_t batch,
-                                  int64_t length) {
+Result<Ids> draw(std::string_view arguments, std::string_view what,
+                 int64_t batch, int64_t length) {
   double mean = 2048;
   int64_t seed = 0;
   for (std::string_view part : split(arguments, ',')) {
@@ -86,9 +114,12 @@ Result<std::vector<int32_t>> draw(std::string_view arguments,
   return all;
 }
 
-Result<std::vector<int32_t>> read_npy(const std::string& path,
-                                      std::string_view bytes, int64_t batch,
-                                      int64_t length) {
+bool is_npy(const std::string& path, std::string_view bytes) {
+  return path.ends_with(".npy") || bytes.starts_with("\x93NUMPY");
+}
+
+Result<Ids> read_npy(const std::string& path, std::string_view bytes,
+                     int64_t batch, int64_t length) {
   auto npy = parse_npy(bytes);
   if (!npy) return npy.error();
   using Shape = std::vector<int64_t>;
@@ -99,12 +130,44 @@ Result<std::vector<int32_t>> read_npy(const std::string& path,
                  fmt::join(npy->shape, ", "));
 }
 
-// Lengths, any number a line; a blank line ends a batch row.
-Result<std::vector<int32_t>> read_lengths(const std::string& path,
-                                          std::string_view text, int64_t batch,
-                                          int64_t length) {
-  std::vector<std::vector<int32_t>> rows;
-  std::vector<int32_t> row;
+Result<Ids> ids_of_rows(const std::vector<Ids>& rows, const Numbers& numbers,
+                        const std::string& path, int64_t length) {
+  Ids all;
+  for (const Ids& row : rows) {
+    auto ids = numbers.ids(row, path, length);
+    if (!ids) return ids;
+    all.insert(all.end(), ids->begin(), ids->end());
+  }
+  return all;
+}
+
+// [n], for every batch row, or [batch, n].
+Result<Ids> read_npy_numbers(const std::string& path, std::string_view bytes,
+                             const Numbers& numbers, int64_t batch,
+                             int64_t length) {
+  auto npy = parse_npy(bytes);
+  if (!npy) return npy.error();
+  const std::vector<int64_t>& shape = npy->shape;
+  if (shape.size() == 1) {
+    return repeat(numbers.ids(npy->values, path, length), batch);
+  }
+  if (shape.size() != 2 || shape[0] != batch) {
+    return invalid("docs", "{} must have shape [n] or [{}, n], found [{}]",
+                   in_quotes(path), batch, fmt::join(shape, ", "));
+  }
+  std::vector<Ids> rows;
+  for (int64_t b = 0; b < batch; ++b) {
+    const auto first = npy->values.begin() + b * shape[1];
+    rows.emplace_back(first, first + shape[1]);
+  }
+  return ids_of_rows(rows, numbers, path, length);
+}
+
+// Numbers, any number a line; a blank line ends a batch row.
+Result<Ids> read_text(const std::string& path, std::string_view text,
+                      const Numbers& numbers, int64_t batch, int64_t length) {
+  std::vector<Ids> rows;
+  Ids row;
   auto end_row = [&] {
     if (!row.empty()) rows.push_back(std::move(row));
     row.clear();
@@ -123,8 +186,8 @@ Result<std::vector<int32_t>> read_lengths(const std::string& path,
       if (begin == std::string_view::npos) break;
       at = std::min(content.find_first_of(" \t,", begin), content.size());
       auto n = parse_int(content.substr(begin, at - begin),
-                         fmt::format("{}:{}: a length", path, number), 1,
-                         kMaxTokens);
+                         fmt::format("{}:{}: a {}", path, number, numbers.one),
+                         numbers.least, kMaxTokens);
       if (!n) return n.error();
       row.push_back(static_cast<int32_t>(*n));
     }
@@ -132,20 +195,43 @@ Result<std::vector<int32_t>> read_lengths(const std::string& path,
   end_row();
   if (static_cast<int64_t>(rows.size()) != batch) {
     return invalid("docs",
-                   "{} must hold a row of lengths for each of {} batch rows, "
+                   "{} must hold a row of {} for each of {} batch rows, "
                    "found {}",
-                   in_quotes(path), batch, rows.size());
+                   in_quotes(path), numbers.all, batch, rows.size());
   }
-  std::vector<int32_t> all;
-  for (const std::vector<int32_t>& lengths : rows) {
-    auto ids = ids_from_lengths(lengths, path, length);
-    if (!ids) return ids;
-    all.insert(all.end(), ids->begin(), ids->end());
+  return ids_of_rows(rows, numbers, path, length);
+}
+
+// No file is called so.
+bool is_list(std::string_view text) {
+  return text.find_first_not_of("0123456789,+- ") == std::string_view::npos;
+}
+
+// `rest` is a list or, but for lengths, a file.
+Result<Ids> read_numbers(const std::string& rest, std::string_view what,
+                         const Numbers& numbers, int64_t batch,
+                         int64_t length) {
+  if (numbers.prefix == kLengths.prefix || is_list(rest)) {
+    auto values = parse_ints(rest, fmt::format("{} {}", what, numbers.all),
+                             numbers.least, kMaxTokens);
+    if (!values) return values;
+    return repeat(numbers.ids(*values, what, length), batch);
   }
-  return all;
+  auto bytes = read_file(rest, kMaxFileBytes);
+  if (!bytes) return bytes.error();
+  return is_npy(rest, *bytes)
+             ? read_npy_numbers(rest, *bytes, numbers, batch, length)
+             : read_text(rest, *bytes, numbers, batch, length);
 }
 
 }  // namespace
+
+std::string_view document_file(std::string_view source) {
+  for (const Numbers& numbers : {kBoundaries, kPositions}) {
+    if (take_prefix(source, numbers.prefix)) break;
+  }
+  return source;
+}
 
 std::vector<int32_t> lognormal_ids(double mean, uint64_t seed, int64_t length) {
   // The engine is the standard's; Box-Muller by hand, because the standard's
@@ -169,31 +255,22 @@ std::vector<int32_t> lognormal_ids(double mean, uint64_t seed, int64_t length) {
   return ids;
 }
 
-Result<std::vector<int32_t>> read_documents(std::string_view source,
-                                            std::string_view what,
-                                            int64_t batch, int64_t length) {
+Result<Ids> read_documents(std::string_view source, std::string_view what,
+                           int64_t batch, int64_t length) {
   std::string_view rest = source;
   if (source == "lognormal") return draw("", what, batch, length);
   if (take_prefix(rest, "lognormal:")) return draw(rest, what, batch, length);
-  if (take_prefix(rest, "lengths:")) {
-    auto lengths =
-        parse_ints(rest, fmt::format("{} lengths", what), 1, kMaxTokens);
-    if (!lengths) return lengths;
-    return repeat(ids_from_lengths(*lengths, what, length), batch);
-  }
-  if (take_prefix(rest, "cu_seqlens:")) {
-    auto bounds =
-        parse_ints(rest, fmt::format("{} cu_seqlens", what), 0, kMaxTokens);
-    if (!bounds) return bounds;
-    return repeat(ids_from_cu_seqlens(*bounds, length), batch);
+  for (const Numbers& numbers : {kLengths, kBoundaries, kPositions}) {
+    if (take_prefix(rest, numbers.prefix)) {
+      return read_numbers(std::string(rest), what, numbers, batch, length);
+    }
   }
   const std::string path(source);
   auto bytes = read_file(path, kMaxFileBytes);
   if (!bytes) return bytes.error();
-  if (path.ends_with(".npy") || bytes->starts_with("\x93NUMPY")) {
-    return read_npy(path, *bytes, batch, length);
-  }
-  return read_lengths(path, *bytes, batch, length);
+  return is_npy(path, *bytes)
+             ? read_npy(path, *bytes, batch, length)
+             : read_text(path, *bytes, kLengths, batch, length);
 }
 
 }  // namespace tessera::cli

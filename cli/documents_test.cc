@@ -45,6 +45,49 @@ TEST(Documents, TextHoldsARowOfLengthsPerBatchRow) {
   EXPECT_EQ(read(file.path(), 2, 5), (Ids{0, 0, 1, 2, -1, 0, 0, 0, 1, -1}));
 }
 
+TEST(Documents, BoundariesAndPositionsComeFromFiles) {
+  const TempFile bounds("bounds.txt", "0 2 3\n\n0, 4 # one\n");
+  EXPECT_EQ(read("cu_seqlens:" + bounds.path(), 2, 4),
+            (Ids{0, 0, 1, -1, 0, 0, 0, 0}));
+  const TempFile positions("positions.txt", "0 1 0 1\n\n5 6\n0 0\n");
+  EXPECT_EQ(read("position_ids:" + positions.path(), 2, 4),
+            (Ids{0, 0, 1, 1, 0, 0, 1, 2}));
+  EXPECT_EQ(read("position_ids:0,1,0", 2, 3), (Ids{0, 0, 1, 0, 0, 1}));
+
+  const int64_t flat[] = {3};
+  const int64_t square[] = {2, 3};
+  const TempFile one("bounds1.npy", *write_npy(flat, Ids{0, 1, 3}));
+  const TempFile two("bounds2.npy", *write_npy(square, Ids{0, 1, 3, 0, 2, 2}));
+  EXPECT_EQ(read("cu_seqlens:" + one.path(), 2, 3), (Ids{0, 1, 1, 0, 1, 1}));
+  EXPECT_EQ(read("cu_seqlens:" + two.path(), 2, 3), (Ids{0, 1, 1, 0, 0, -1}));
+  EXPECT_EQ(read("position_ids:" + two.path(), 2, 3), (Ids{0, 0, 1, 0, 1, 2}));
+
+  const auto error = [](const std::string& source, int64_t batch,
+                        int64_t length) {
+    auto ids = read_documents(source, "--docs", batch, length);
+    return ids ? "no error" : ids.error().message;
+  };
+  EXPECT_EQ(error("cu_seqlens:" + two.path(), 3, 3),
+            "[docs] '" + two.path() +
+                "' must have shape [n] or [3, n], found [2, 3]");
+  EXPECT_EQ(error("position_ids:" + two.path(), 2, 4),
+            "[docs] " + two.path() +
+                " must hold a position for each of 4 tokens of a row, found 3");
+  EXPECT_EQ(error("position_ids:" + positions.path(), 1, 4),
+            "[docs] '" + positions.path() +
+                "' must hold a row of position_ids for each of 1 batch rows, "
+                "found 2");
+  EXPECT_EQ(error("cu_seqlens:" + bounds.path(), 2, 3),
+            "[facts] cu_seqlens must end within kv_len 3, found 4");
+  EXPECT_EQ(error("position_ids:0,-1", 1, 2),
+            "[cli] --docs position_ids must be from 0 to 1073741824, found "
+            "-1");
+  EXPECT_FALSE(read_documents("cu_seqlens:no/such/file", "--docs", 1, 4).ok());
+  EXPECT_EQ(document_file("cu_seqlens:a/b"), "a/b");
+  EXPECT_EQ(document_file("position_ids:a"), "a");
+  EXPECT_EQ(document_file("a"), "a");
+}
+
 TEST(Documents, NpyHoldsOneRowOrAll) {
   const Ids ids = {5, 5, -1, 9};
   const int64_t flat[] = {4};

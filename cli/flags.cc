@@ -153,8 +153,10 @@ void add_request_flags(Command& command, RequestFlags& f,
           {"--docs", &f.docs, "SOURCE",
            "Document ids of the keys: " + std::string(kDocumentSources) +
                ". FILE is .npy (int32 or int64, [kv_len] or [batch, kv_len]) "
-               "or text: lengths, a blank line between batch rows. Lengths "
-               "short of the row leave padding; lognormal has sigma 1, batch "
+               "or text: lengths, a blank line between batch rows. "
+               "position_ids begin a document wherever one is not the one "
+               "before it plus 1. Lengths short of the row leave padding; "
+               "lognormal has sigma 1, batch "
                "row b draws with seed + b"},
           {"--q-docs", &f.q_docs, "SOURCE",
            "Document ids of the queries [those at their positions]"},

@@ -69,4 +69,13 @@ OwnedFacts own_facts(const Facts& facts);
 Result<std::vector<int32_t>> ids_from_cu_seqlens(Ints cu_seqlens,
                                                  int64_t kv_len);
 
+// Positions [batch, length] become ids: a new document wherever a position is
+// not the one before it plus 1, as transformers reads them. A row begins at 0.
+Result<std::vector<int32_t>> ids_from_position_ids(Ints position_ids,
+                                                   int64_t batch = 1);
+
+// Document ids [batch, length] become segment ids: each run of one id is a
+// number of its own, 0, 1, ... in each row. Padding, any negative id, is -1.
+Result<std::vector<int32_t>> segments_from_ids(Ints doc_ids, int64_t batch = 1);
+
 }  // namespace tessera

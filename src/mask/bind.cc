@@ -325,32 +325,4 @@ Result<Bound> bind(const Request& request, const Facts& facts) {
   return bound;
 }
 
-Result<std::vector<int32_t>> ids_from_cu_seqlens(Ints cu_seqlens,
-                                                 int64_t kv_len) {
-  if (auto e = check_range("facts", "kv_len", kv_len, 1, kMaxTokens); !e) {
-    return e.error();
-  }
-  if (cu_seqlens.empty() || cu_seqlens[0] != 0) {
-    return invalid("facts", "cu_seqlens must begin with 0, found {}",
-                   cu_seqlens.empty() ? std::string("nothing")
-                                      : fmt::to_string(cu_seqlens[0]));
-  }
-  for (size_t i = 1; i < cu_seqlens.size(); ++i) {
-    if (cu_seqlens[i] < cu_seqlens[i - 1]) {
-      return invalid("facts", "cu_seqlens must not fall, found {} after {}",
-                     cu_seqlens[i], cu_seqlens[i - 1]);
-    }
-  }
-  if (cu_seqlens.back() > kv_len) {
-    return invalid("facts", "cu_seqlens must end within kv_len {}, found {}",
-                   kv_len, cu_seqlens.back());
-  }
-  std::vector<int32_t> ids(static_cast<size_t>(kv_len), -1);
-  for (size_t i = 1; i < cu_seqlens.size(); ++i) {
-    std::fill(ids.begin() + cu_seqlens[i - 1], ids.begin() + cu_seqlens[i],
-              static_cast<int32_t>(i - 1));
-  }
-  return ids;
-}
-
 }  // namespace tessera
