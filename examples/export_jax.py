@@ -12,6 +12,7 @@ of them. `save` does so for any function: import it. docs/bridge.md describes
 the files.
 """
 import argparse
+import contextlib
 import functools
 import json
 import math
@@ -75,6 +76,18 @@ def describe(names, avals, ranges):
     return out
 
 
+@contextlib.contextmanager
+def no_source_locations():
+    """Within it, programs do not name the files that they were made from."""
+    option = "jax_traceback_in_locations_limit"
+    before = getattr(jax.config, option)
+    jax.config.update(option, 0)
+    try:
+        yield
+    finally:
+        jax.config.update(option, before)
+
+
 def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
          operation="other", attention=None, ranges=None):
     """Exports `function` for arguments like these, runs it, writes four files.
@@ -84,8 +97,9 @@ def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
     judges it. `ranges` has the least and the largest value of integer inputs by
     name, so that `tessera bridge` may draw them.
     """
-    exported = jax.export.export(
-        jax.jit(function), platforms=list(platforms))(*arguments)
+    with no_source_locations():
+        exported = jax.export.export(
+            jax.jit(function), platforms=list(platforms))(*arguments)
     if exported.nr_devices != 1:
         raise ValueError(f"it must be for one device, not {exported.nr_devices}")
     if exported.ordered_effects or exported.unordered_effects:

@@ -106,6 +106,20 @@ class Export(unittest.TestCase):
             ["flags", "small", "next", "sum"])
         self.expect_same(path, 0)
 
+    # JAX notes where each operation was written, by absolute paths.
+    def test_programs_name_no_file_of_the_machine_that_made_them(self):
+        x = jnp.ones((3,))
+        here = pathlib.Path(__file__).name.encode()
+        plain = jax.export.export(jax.jit(lambda x: jnp.tanh(x)))(x)
+        self.assertIn(here, plain.mlir_module_serialized)
+        path = export_jax.save(lambda x: jnp.tanh(x), (x,), self.folder.name,
+                               "tanh", ["x"], ["y"])
+        program = pathlib.Path(path + ".mlirbc").read_bytes()
+        self.assertNotIn(here, program)
+        self.assertNotIn(str(ROOT).encode(), program)
+        golden = ROOT / "tests" / "golden" / "bridge" / "small.mlirbc"
+        self.assertNotIn(b".py", golden.read_bytes())
+
     def test_a_platform_that_is_not_the_plugins_is_refused(self):
         export_jax.save_rms_norm(self.folder.name, jnp.dtype("float32"),
                                  ["tpu"])
