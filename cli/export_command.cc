@@ -211,7 +211,7 @@ Result<void> add_mosaic(const Source& s, Arrays& out) {
   MosaicOptions options;
   auto tiles = parse_int(
       s.options.tiles_per_pass.value_or(std::to_string(options.tiles_per_pass)),
-      "--tiles-per-pass", 1, kMosaicMostTilesPerPass);
+      "--tiles-per-pass", 1, kMosaicMaxTilesPerPass);
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
   AttentionShape shape;

@@ -62,9 +62,9 @@ Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
     int64_t& out;
   };
   for (const Number& n :
-       {Number{f.tiles_per_pass, "--tiles-per-pass", kMosaicMostTilesPerPass,
+       {Number{f.tiles_per_pass, "--tiles-per-pass", kMosaicMaxTilesPerPass,
                options.tiles_per_pass},
-        Number{f.fetch_ahead, "--fetch-ahead", kMosaicMostFetchAhead,
+        Number{f.fetch_ahead, "--fetch-ahead", kMosaicMaxFetchAhead,
                options.fetch_ahead}}) {
     if (!n.text) continue;
     auto value = parse_int(*n.text, n.what, 1, n.most);

@@ -11,7 +11,7 @@
 #include "cli/route_flags.h"
 #include "cli/route_inputs.h"
 #include "receipt/receipt.h"
-#include "route/room.h"
+#include "route/memory_use.h"
 #include "tessera/route.h"
 
 namespace tessera::cli {

@@ -26,6 +26,10 @@ struct AttentionShape {
   }
 };
 
+// Of any lane; most take less.
+inline constexpr int64_t kMaxHeads = int64_t{1} << 16;
+inline constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
+
 // q, k, v and out share one dtype; no output may overlap an input.
 struct ForwardTensors {
   TensorView q;  // [batch, heads, q_len, head_dim]

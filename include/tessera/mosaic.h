@@ -23,8 +23,8 @@ struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
   int64_t fetch_ahead = 4;     // passes between a copy's start and its use
 };
-inline constexpr int64_t kMosaicMostTilesPerPass = 8;
-inline constexpr int64_t kMosaicMostFetchAhead = 14;
+inline constexpr int64_t kMosaicMaxTilesPerPass = 8;
+inline constexpr int64_t kMosaicMaxFetchAhead = 14;
 // A tile that suits the kernel, where a request leaves it open.
 inline constexpr Tile kMosaicTile = {512, 256};
 

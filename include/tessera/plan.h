@@ -48,6 +48,7 @@ inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
 inline constexpr int64_t kMinBlock = 8;
 inline constexpr int64_t kMaxBlock = 4096;
 inline constexpr int64_t kMaxTiles = int64_t{1} << 28;
+inline constexpr int64_t kMaxCeiling = int64_t{1} << 40;
 
 enum class TileClass : uint8_t { empty = 0, partial = 1, full = 2 };
 

@@ -160,9 +160,9 @@ Result<void> check_request(const Request& r) {
       {"kv_len", r.kv_len, 1, kMaxTokens},
       {"tile q", r.tile.q, kMinBlock, kMaxBlock},
       {"tile kv", r.tile.kv, kMinBlock, kMaxBlock},
-      {"max_steps", r.ceilings.max_steps, 0, int64_t{1} << 40},
-      {"max_width", r.ceilings.max_width, 0, int64_t{1} << 40},
-      {"max_union", r.ceilings.max_union, 0, int64_t{1} << 40},
+      {"max_steps", r.ceilings.max_steps, 0, kMaxCeiling},
+      {"max_width", r.ceilings.max_width, 0, kMaxCeiling},
+      {"max_union", r.ceilings.max_union, 0, kMaxCeiling},
   };
   for (const Rule& rule : rules) {
     if (auto e = check_range("request", rule.what, rule.value, rule.least,

@@ -7,7 +7,7 @@
 #include "base/trace.h"
 #include "pjrt/api.h"
 #include "pjrt/element_type.h"
-#include "pjrt/room.h"
+#include "pjrt/memory_check.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -80,8 +80,8 @@ Result<Buffer> to_device(const Client& client, const Device& device,
   }
   const bool in_place =
       reinterpret_cast<uintptr_t>(data) % kInPlaceAlignment == 0;
-  if (auto ok = check_room(client, in_place ? 0 : *bytes,
-                           "the copy of an array must fit in memory");
+  if (auto ok = check_memory(client, in_place ? 0 : *bytes,
+                             "the copy of an array must fit in memory");
       !ok) {
     return ok.error();
   }

@@ -15,8 +15,8 @@
 #include "base/text.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "pjrt/differing_terms.h"
 #include "pjrt/identity.h"
-#include "pjrt/varied.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -235,7 +235,7 @@ Result<void> CompileCache::State::count_compile(const ProgramKey& key) {
   return over_limit(kWhere,
                     "compiles must be at most {}, found one more for contract "
                     "{} (what varied among them: {})",
-                    most, in_quotes(key.contract), what_varied(all));
+                    most, in_quotes(key.contract), differing_terms(all));
 }
 
 bool CompileCache::State::uses_disk(const Client& client) {

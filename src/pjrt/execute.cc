@@ -9,7 +9,7 @@
 #include "pjrt/api.h"
 #include "pjrt/element_type.h"
 #include "pjrt/input_types.h"
-#include "pjrt/room.h"
+#include "pjrt/memory_check.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -225,8 +225,8 @@ Result<std::vector<Buffer>> execute(const Loaded& program,
                                     std::span<const Buffer* const> inputs) {
   const TraceSpan span("pjrt", "execute");
   if (auto ok = check_inputs(program, inputs); !ok) return ok.error();
-  if (auto ok = check_room(program.client(), program.run_bytes(),
-                           "a run's outputs and scratch must fit in memory");
+  if (auto ok = check_memory(program.client(), program.run_bytes(),
+                             "a run's outputs and scratch must fit in memory");
       !ok) {
     return ok.error();
   }

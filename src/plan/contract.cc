@@ -22,7 +22,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kContractVersion = 0;
-constexpr double kMostSteps = 1LL << 40;
 
 // The facts a consumer has to be handed; others are folded away.
 struct Presence {
@@ -176,14 +175,15 @@ Result<PlanContract> make_ceiling_contract(const Request& request,
   const double worst = static_cast<double>(request.batch) *
                        static_cast<double>(heads) * static_cast<double>(rows) *
                        static_cast<double>(columns);
-  if (most.max_steps == 0 && worst > kMostSteps) {
+  constexpr double kMaxSteps = kMaxCeiling;
+  if (most.max_steps == 0 && worst > kMaxSteps) {
     return over_limit("contract",
                       "the worst case of the lengths must be at most {:.0f} "
                       "steps, found {:.3g} (set max_steps, or use a larger "
                       "tile)",
-                      kMostSteps, worst);
+                      kMaxSteps, worst);
   }
-  const auto steps = static_cast<int64_t>(std::min(worst, kMostSteps));
+  const auto steps = static_cast<int64_t>(std::min(worst, kMaxSteps));
   return contract_of(request, present,
                      {heads, picks, most.max_steps > 0 ? most.max_steps : steps,
                       most.max_width > 0 ? most.max_width : columns,

@@ -175,9 +175,9 @@ Result<Request> read_request(const Json& value) {
   members.integer("kv_len", 1, kMaxTokens, r.kv_len);
   members.tile("tile", kMinBlock, kMaxBlock, r.tile);
   members.tile("logical_block", 0, kMaxCount, r.logical_block);
-  members.integer("max_steps", 0, kMaxCount, r.ceilings.max_steps);
-  members.integer("max_width", 0, kMaxCount, r.ceilings.max_width);
-  members.integer("max_union", 0, kMaxCount, r.ceilings.max_union);
+  members.integer("max_steps", 0, kMaxCeiling, r.ceilings.max_steps);
+  members.integer("max_width", 0, kMaxCeiling, r.ceilings.max_width);
+  members.integer("max_union", 0, kMaxCeiling, r.ceilings.max_union);
   if (members.error()) return *members.error();
   return r;
 }

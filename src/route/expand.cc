@@ -39,7 +39,7 @@ Facts RouteResult::facts(const Facts& others) const {
 Result<std::vector<uint8_t>> dense_picks(const RouteResult& result,
                                          int64_t q_len, int64_t kv_len,
                                          int64_t batch_row, int64_t head) {
-  constexpr int64_t kMostBytes = int64_t{1} << 30;
+  constexpr int64_t kMaxBytes = int64_t{1} << 30;
   const auto values = static_cast<int64_t>(result.picks.size());
   if (q_len < 1 || kv_len < 1 || batch_row < 0 || head < 0 ||
       head >= result.heads || result.k < 1 ||
@@ -51,11 +51,11 @@ Result<std::vector<uint8_t>> dense_picks(const RouteResult& result,
   }
   const int64_t list = batch_row * result.heads + head;
   const int64_t blocks = ceil_div(kv_len, result.settings.block);
-  if (blocks > kMostBytes / q_len) {
+  if (blocks > kMaxBytes / q_len) {
     return over_limit("route",
                       "a view must be at most {} bytes, found {} queries of "
                       "{} blocks",
-                      kMostBytes, q_len, blocks);
+                      kMaxBytes, q_len, blocks);
   }
   std::vector<uint8_t> out(static_cast<size_t>(q_len * blocks), 0);
   for (int64_t q = 0; q < q_len; ++q) {

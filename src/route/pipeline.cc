@@ -12,8 +12,8 @@
 #include "mask/bind.h"
 #include "route/expand.h"
 #include "route/legality.h"
+#include "route/memory_use.h"
 #include "route/pool.h"
-#include "route/room.h"
 #include "route/rows.h"
 #include "route/score.h"
 #include "route/settings.h"
@@ -21,15 +21,14 @@
 #include "route/top_n.h"
 #include "route/unions.h"
 #include "route/window.h"
+#include "tessera/attention.h"
 #include "tessera/route.h"
 
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostDim = int64_t{1} << 16;
-constexpr int64_t kMostHeads = int64_t{1} << 16;
 // Farthest number of an array from its first.
-constexpr int64_t kMostReach = int64_t{1} << 60;
+constexpr int64_t kMaxReach = int64_t{1} << 60;
 
 Result<void> check_tensor(std::string_view name, const TensorView& t,
                           int64_t batch, int64_t tokens) {
@@ -38,28 +37,28 @@ Result<void> check_tensor(std::string_view name, const TensorView& t,
                    name, t.data == nullptr ? "none" : to_string(t.dtype));
   }
   if (t.batch != batch || t.tokens != tokens || t.heads < 1 ||
-      t.heads > kMostHeads || t.dim < 1 || t.dim > kMostDim) {
+      t.heads > kMaxHeads || t.dim < 1 || t.dim > kMaxHeadDim) {
     return invalid("route",
                    "{} must be [{}, heads, {}, dim] of at most {} heads and "
                    "dim {}, found [{}, {}, {}, {}]",
-                   name, batch, tokens, kMostHeads, kMostDim, t.batch, t.heads,
-                   t.tokens, t.dim);
+                   name, batch, tokens, kMaxHeads, kMaxHeadDim, t.batch,
+                   t.heads, t.tokens, t.dim);
   }
   // A stride of 0 is one row for all; none may reach farther than an index can.
-  constexpr int64_t kMostStride = int64_t{1} << 50;
+  constexpr int64_t kMaxStride = int64_t{1} << 50;
   int64_t reach = t.dim;
   for (const auto& [count, stride] :
        {std::pair(t.batch, t.batch_stride), std::pair(t.heads, t.head_stride),
         std::pair(t.tokens, t.token_stride)}) {
-    if (stride < 0 || stride > kMostStride) {
+    if (stride < 0 || stride > kMaxStride) {
       return invalid("route", "strides of {} must be from 0 to {}, found {}",
-                     name, kMostStride, stride);
+                     name, kMaxStride, stride);
     }
     int64_t part = 0;
     if (__builtin_mul_overflow(count - 1, stride, &part) ||
-        part > kMostReach - reach) {
+        part > kMaxReach - reach) {
       return invalid("route", "{} must reach {} numbers at most, found more",
-                     name, kMostReach);
+                     name, kMaxReach);
     }
     reach += part;
   }
@@ -275,11 +274,11 @@ class Router {
     std::vector<PooledRow> pooled;
     for (const RouteRow& row : rows_) {
       const int64_t count = count_pooled_keys(row, level.compression);
-      if (count > kMostPooledKeys) {
+      if (count > kMaxPooledKeys) {
         return over_limit("route",
                           "pooled keys of a batch row must be at most {}, "
                           "found {}",
-                          kMostPooledKeys, count);
+                          kMaxPooledKeys, count);
       }
       pooled.push_back(find_pooled_keys(row, level.compression));
       out_.counts.pooled_keys += count;

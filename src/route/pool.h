@@ -35,9 +35,9 @@ struct PooledRow {
 // How many pooled keys there are, without making any.
 int64_t count_pooled_keys(const RouteRow& row, const Compression& c);
 
-// Which pooled keys there are, at most kMostPooledKeys; `values` stay empty.
+// Which pooled keys there are, at most kMaxPooledKeys; `values` stay empty.
 PooledRow find_pooled_keys(const RouteRow& row, const Compression& c);
-inline constexpr int64_t kMostPooledKeys = INT32_MAX;
+inline constexpr int64_t kMaxPooledKeys = INT32_MAX;
 
 // Fills the values: tokens are added in ascending order in fp32, then divided
 // by their number. `k` is [batch, kv_heads, kv_len, dim].

@@ -10,8 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kMostKeys = kMaxTokens;
-
 Result<void> check_divides(std::string_view part, int64_t a,
                            std::string_view whole, int64_t b) {
   if (b % a == 0) return {};
@@ -110,11 +108,11 @@ Result<void> check_settings(const RouteSettings& s) {
   };
   for (const Rule& r : {
            Rule{"top", s.top, kMaxTop},
-           Rule{"block", s.block, kMostKeys},
-           Rule{"compression", s.compression, kMostKeys},
-           Rule{"stride", s.stride, kMostKeys},
-           Rule{"query_tile", s.query_tile, kMostKeys},
-           Rule{"kv_tile", s.kv_tile, kMostKeys},
+           Rule{"block", s.block, kMaxTokens},
+           Rule{"compression", s.compression, kMaxTokens},
+           Rule{"stride", s.stride, kMaxTokens},
+           Rule{"query_tile", s.query_tile, kMaxTokens},
+           Rule{"kv_tile", s.kv_tile, kMaxTokens},
            Rule{"meta_ratio", s.meta_ratio, 1024},
            Rule{"top_metas", s.top_metas, kMaxTop},
        }) {

@@ -15,8 +15,8 @@ constexpr std::string_view kWhere = "schedule";
 constexpr std::string_view kKeyEnd = "= control target key end";
 // Bounds that the vendor writes for a dimension of a grid it does not know.
 constexpr int64_t kRuntimeBound = 2147483647;
-constexpr size_t kMostSources = 1 << 16;
-constexpr size_t kMostWindows = 1024;
+constexpr size_t kMaxSources = 1 << 16;
+constexpr size_t kMaxWindows = 1024;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
@@ -336,8 +336,7 @@ class KernelReader {
     for (const Window& known : out_.windows) {
       if (known.output == w.output && known.operand == w.operand) return;
     }
-    if (out_.windows.size() < kMostWindows)
-      out_.windows.push_back(std::move(w));
+    if (out_.windows.size() < kMaxWindows) out_.windows.push_back(std::move(w));
   }
 
   // `file":17:4 to :9)`: a bare word for a file is a tag; a real file keeps
@@ -359,7 +358,7 @@ class KernelReader {
     const auto known = source_ids_.find(name);
     if (known != source_ids_.end()) {
       bundle_->sources.push_back(known->second);
-    } else if (out_.sources.size() < kMostSources) {
+    } else if (out_.sources.size() < kMaxSources) {
       source_ids_.emplace(name, next);
       out_.sources.push_back(std::move(name));
       bundle_->sources.push_back(next);

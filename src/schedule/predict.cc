@@ -327,7 +327,7 @@ Result<Prediction> predict(const KernelProfile& profile, const Chip& chip,
 
 Result<void> check_rules(std::span<const KernelProfile> profiles,
                          std::span<const TripRule> rules) {
-  constexpr size_t kMostListed = 400;
+  constexpr size_t kMaxListed = 400;
   for (const TripRule& rule : rules) {
     std::string meant;
     std::string known;
@@ -335,7 +335,7 @@ Result<void> check_rules(std::span<const KernelProfile> profiles,
     for (const KernelProfile& p : profiles) {
       const auto& regions = p.tree.regions;
       const auto add = [&](std::string& list, size_t r) {
-        if (list.size() > kMostListed) return;
+        if (list.size() > kMaxListed) return;
         list += fmt::format("{}{}:{}", list.empty() ? "" : ", ", p.text.name,
                             regions[r].path);
       };

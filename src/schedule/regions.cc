@@ -137,11 +137,11 @@ Result<RegionTree> find_regions(const KernelText& kernel, int64_t delay) {
     }
     r.parent = static_cast<int64_t>(parent);
     r.depth = outer.depth + 1;
-    if (r.depth > kMostNested) {
+    if (r.depth > kMaxNested) {
       return over_limit("schedule",
                         "regions must nest at most {} deep, found more at "
                         "bundle {:#x}",
-                        kMostNested, r.begin);
+                        kMaxNested, r.begin);
     }
     const bool loop = r.kind == RegionKind::loop;
     r.path = fmt::format("{}{}{}{}", outer.path, parent == 0 ? "" : "/",

@@ -34,7 +34,7 @@ struct RegionTree {
   bool operator==(const RegionTree&) const = default;
 };
 
-inline constexpr int64_t kMostNested = 64;
+inline constexpr int64_t kMaxNested = 64;
 
 // `delay` bundles behind a jump run whether it is taken or not, and count as
 // part of what holds the jump.

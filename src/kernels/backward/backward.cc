@@ -19,7 +19,7 @@ std::span<const BackwardVariant> backward_variants() {
 }
 
 // Lanes of a panel at most.
-static constexpr int64_t kMostLanes = 32;
+static constexpr int64_t kMaxLanes = 32;
 
 int64_t dq_row_floats(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
 
@@ -27,7 +27,7 @@ int64_t backward_scratch(int64_t head_dim, int64_t v_head_dim) {
   const int64_t dims = head_dim + v_head_dim;
   const int64_t floats = kBackwardKeys * (2 * dims + dq_row_floats(head_dim)) +
                          2 * kBackwardRows * (dims + 32) +
-                         kBackwardRows * (kBackwardKeys + 4 * kMostLanes);
+                         kBackwardRows * (kBackwardKeys + 4 * kMaxLanes);
   return floats + 17 * 16;  // each part is rounded up to 16
 }
 

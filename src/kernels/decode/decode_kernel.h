@@ -63,8 +63,8 @@ class Decode {
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPack = Words::kPack;
   static constexpr int kDims = Rows::kDims;
-  static constexpr int kBlock = 64;             // keys
-  static constexpr int kMostRows = kLanes / 2;  // of a group
+  static constexpr int kBlock = 64;            // keys
+  static constexpr int kMaxRows = kLanes / 2;  // of a group
   static constexpr float kLog2e = 1.44269504f;
   // Sums in registers: as many as a register tile of other kernels has.
   static constexpr int kSums = V::kRows >= 8 ? 16 : 8;
@@ -77,7 +77,7 @@ class Decode {
     q_ = task_.scratch;
     zeros_ = q_ + kDecodeRows * ldq_;
     s_ = zeros_ + (ldq_ > ldo_ ? ldq_ : ldo_);
-    p_ = kPack == 1 ? s_ : s_ + kBlock * kMostRows;
+    p_ = kPack == 1 ? s_ : s_ + kBlock * kMaxRows;
   }
 
   void run() {
@@ -91,7 +91,7 @@ class Decode {
     gather(blocks[0]);
     for (int i = 0; blocks[i].keys > 0; i = 1 - i) {
       gather(blocks[1 - i]);
-      groups<kMostRows>(0, blocks[i], blocks[1 - i]);
+      groups<kMaxRows>(0, blocks[i], blocks[1 - i]);
       *task_.pairs += task_.rows * blocks[i].keys;
     }
   }

@@ -19,12 +19,12 @@ std::span<const ForwardVariant> forward_variants() {
 }
 
 // Lanes of a panel at most.
-static constexpr int64_t kMostLanes = 32;
+static constexpr int64_t kMaxLanes = 32;
 
 int64_t forward_scratch(int64_t head_dim, int64_t v_head_dim) {
   const int64_t floats = kForwardRows * (head_dim + v_head_dim + 2) +
                          kForwardKeys * (head_dim + v_head_dim + 32) +
-                         kForwardKeys * kMostLanes * 2 + 2 * kMostLanes;
+                         kForwardKeys * kMaxLanes * 2 + 2 * kMaxLanes;
   return floats + 16 * 16;  // each part is rounded up to 16
 }
 

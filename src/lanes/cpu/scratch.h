@@ -49,7 +49,7 @@ class CallScratch {
  public:
   CallScratch() { std::swap(scratch_, kept()); }
   ~CallScratch() {
-    if (scratch_.size() <= kMostKept) std::swap(scratch_, kept());
+    if (scratch_.size() <= kMaxKept) std::swap(scratch_, kept());
   }
   CallScratch(const CallScratch&) = delete;
   CallScratch& operator=(const CallScratch&) = delete;
@@ -57,7 +57,7 @@ class CallScratch {
   float* floats(size_t n) { return scratch_.floats(n); }
 
  private:
-  static constexpr size_t kMostKept = size_t{1} << 24;  // 64 MiB
+  static constexpr size_t kMaxKept = size_t{1} << 24;  // 64 MiB
 
   static Scratch& kept() {
     static thread_local Scratch scratch;

@@ -22,8 +22,8 @@ constexpr std::string_view kFormat = "tessera bridge";
 constexpr int64_t kVersion = 1;
 // Those whose programs take their inputs in one way: a platform's index first
 // where there are several, and then the inputs that were kept.
-constexpr int64_t kLeastConvention = 9;
-constexpr int64_t kMostConvention = 10;
+constexpr int64_t kMinConvention = 9;
+constexpr int64_t kMaxConvention = 10;
 
 constexpr size_t kMaxArrays = 4096;
 constexpr size_t kMaxWord = 256;
@@ -282,7 +282,7 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
   }
   auto convention =
       read_int(json->at("calling_convention_version"), kWhere,
-               "calling_convention_version", kLeastConvention, kMostConvention);
+               "calling_convention_version", kMinConvention, kMaxConvention);
   if (!convention) return convention.error();
   out.calling_convention_version = *convention;
 

@@ -20,15 +20,14 @@ using mosaic::kLanes;
 
 // Of the text; a kernel of another number is another contract.
 constexpr int64_t kKernelVersion = 1;
-constexpr int64_t kMostTileSide = 1024;
-constexpr int64_t kMostHeads = int64_t{1} << 16;
+constexpr int64_t kMaxTileSide = 1024;
 // Beyond these float32 would silently make infinity or 0 of the scores.
-constexpr double kLeastScale = 1e-30;
-constexpr double kMostScale = 1e6;
+constexpr double kMinScale = 1e-30;
+constexpr double kMaxScale = 1e6;
 // Of the 96 MiB that the program asks for; the compiler's own share is left.
-constexpr int64_t kMostVectorBytes = int64_t{48} << 20;
+constexpr int64_t kMaxVectorBytes = int64_t{48} << 20;
 // Of the largest array: beyond any device, and safe to multiply.
-constexpr int64_t kMostArrayBytes = int64_t{1} << 40;
+constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
 
 // "v6e" or "v6e:2x2".
 bool is_target(std::string_view text) {
@@ -54,8 +53,8 @@ Result<void> check_attention(const AttentionShape& s, Dtype dtype) {
                      n.found);
     }
   }
-  if (s.heads < 1 || s.heads > kMostHeads) {
-    return invalid("mosaic", "heads must be from 1 to {}, found {}", kMostHeads,
+  if (s.heads < 1 || s.heads > kMaxHeads) {
+    return invalid("mosaic", "heads must be from 1 to {}, found {}", kMaxHeads,
                    s.heads);
   }
   if (s.kv_heads < 1 || s.heads % s.kv_heads != 0) {
@@ -70,9 +69,9 @@ Result<void> check_attention(const AttentionShape& s, Dtype dtype) {
     return invalid("mosaic", "softcap must be 0, found {}", s.softcap);
   }
   const double scale = s.scale_or_default();
-  if (!(scale >= kLeastScale && scale <= kMostScale)) {
-    return invalid("mosaic", "scale must be from {} to {}, found {}",
-                   kLeastScale, kMostScale, scale);
+  if (!(scale >= kMinScale && scale <= kMaxScale)) {
+    return invalid("mosaic", "scale must be from {} to {}, found {}", kMinScale,
+                   kMaxScale, scale);
   }
   return {};
 }
@@ -83,19 +82,19 @@ Result<void> check_options(const MosaicOptions& o, const Tile& tile) {
     int64_t found, most;
   };
   for (const Range& r :
-       {Range{"tiles a pass", o.tiles_per_pass, kMosaicMostTilesPerPass},
-        Range{"passes to fetch ahead", o.fetch_ahead, kMosaicMostFetchAhead}}) {
+       {Range{"tiles a pass", o.tiles_per_pass, kMosaicMaxTilesPerPass},
+        Range{"passes to fetch ahead", o.fetch_ahead, kMosaicMaxFetchAhead}}) {
     if (r.found < 1 || r.found > r.most) {
       return invalid("mosaic", "{} must be from 1 to {}, found {}", r.what,
                      r.most, r.found);
     }
   }
   for (const int64_t side : {tile.q, tile.kv}) {
-    if (side % kLanes != 0 || side > kMostTileSide) {
+    if (side % kLanes != 0 || side > kMaxTileSide) {
       return invalid("mosaic",
                      "a tile's sides must be multiples of {} up to {}, found "
                      "{}x{}",
-                     kLanes, kMostTileSide, tile.q, tile.kv);
+                     kLanes, kMaxTileSide, tile.q, tile.kv);
     }
   }
   return {};
@@ -166,10 +165,10 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   const double bytes = 2.0 * kHeadDim * static_cast<double>(s.batch) *
                        static_cast<double>(s.heads) *
                        static_cast<double>(std::max(s.q_len, s.kv_len));
-  if (bytes > static_cast<double>(kMostArrayBytes)) {
+  if (bytes > static_cast<double>(kMaxArrayBytes)) {
     return over_limit("mosaic",
                       "an array must be at most {} bytes, found {:.3g}",
-                      kMostArrayBytes, bytes);
+                      kMaxArrayBytes, bytes);
   }
   const int64_t words = scalar_words(
       *memory, {s.steps, s.batch + 1, s.batch + mosaic::kBoundsHead});
@@ -180,11 +179,11 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                       memory->scalar_words, memory->name, words);
   }
   out.vector_bytes = mosaic::forward_vector_bytes(s);
-  if (out.vector_bytes > kMostVectorBytes) {
+  if (out.vector_bytes > kMaxVectorBytes) {
     return over_limit("mosaic",
                       "the scratch must fit {} bytes of vector memory, found "
                       "{} (fetch less far ahead, or use a smaller tile)",
-                      kMostVectorBytes, out.vector_bytes);
+                      kMaxVectorBytes, out.vector_bytes);
   }
   out.scalar_words = mosaic::forward_scalar_words(s);
   out.batch = s.batch;

@@ -29,8 +29,8 @@ class Backward {
       : w_(w), s_(s), unclean_(unclean_columns(w, s, "k")) {}
 
   // `arrays` are dq, dk, dv and, with sink logits, dsink_logits.
-  Values row(const Unit& unit, const Value& q_begin, const Walk::Blocks& blocks,
-             const Values& arrays) {
+  Values row(const Unit& unit, const Value& q_begin,
+             const BlockLoops::Blocks& blocks, const Values& arrays) {
     const Row row = load(unit, q_begin);
     const Value dq = w_.real(0, row.q.dims());
     const Value live = w_.truth(false, {s_.block_q()});
@@ -143,15 +143,15 @@ std::string backward_program(const Shape& s) {
   start.push_back(w.real(0, {s.batch, s.kv_heads, s.kv_len, s.head_dim}));
   start.push_back(w.real(0, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim}));
   if (s.sink_logits) start.push_back(w.real(0, {s.heads}));
-  Walk walk(w, s);
-  Values results =
-      walk.rows(start, [&](const Unit& unit, const Value& q_begin,
-                           const Walk::Blocks& blocks, const Values& arrays) {
+  BlockLoops loops(w, s);
+  Values results = loops.rows(
+      start, [&](const Unit& unit, const Value& q_begin,
+                 const BlockLoops::Blocks& blocks, const Values& arrays) {
         return backward.row(unit, q_begin, blocks, arrays);
       });
   results[1] = w.convert(results[1], s.element);
   results[2] = w.convert(results[2], s.element);
-  results.push_back(walk.tiles());
+  results.push_back(loops.tiles());
   return w.module("tessera_backward", results);
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "lanes/xla/walk.h"
+#include "lanes/xla/block_loops.h"
 
 namespace tessera::xla {
 

@@ -44,8 +44,8 @@ class Forward {
   Forward(Writer& w, const Shape& s)
       : w_(w), s_(s), unclean_(unclean_columns(w, s, "v")) {}
 
-  Values row(const Unit& unit, const Value& q_begin, const Walk::Blocks& blocks,
-             const Values& arrays) {
+  Values row(const Unit& unit, const Value& q_begin,
+             const BlockLoops::Blocks& blocks, const Values& arrays) {
     const Value queries = query_rows(w_, s_, "q", unit, q_begin);
     const Dims one = {queries.dims()[0], queries.dims()[1], s_.block_q()};
     Dims wide = one;
@@ -142,13 +142,13 @@ std::string forward_program(const Shape& s) {
   const Value out =
       w.real(0, {s.batch, s.heads, s.q_len, s.v_head_dim}, s.element);
   const Value lse = w.real(0, rows);
-  Walk walk(w, s);
-  Values results = walk.rows(
+  BlockLoops loops(w, s);
+  Values results = loops.rows(
       {out, lse}, [&](const Unit& unit, const Value& q_begin,
-                      const Walk::Blocks& blocks, const Values& arrays) {
+                      const BlockLoops::Blocks& blocks, const Values& arrays) {
         return forward.row(unit, q_begin, blocks, arrays);
       });
-  results.push_back(walk.tiles());
+  results.push_back(loops.tiles());
   return w.module("tessera_forward", results);
 }
 

@@ -1,4 +1,4 @@
-// pjrt/varied.h: in what texts of contracts differ.
+// pjrt/differing_terms.h: in what texts of contracts differ.
 #pragma once
 
 #include <span>
@@ -10,6 +10,6 @@ namespace tessera::pjrt {
 // are not the same in all, each with its values in the order of the texts. A
 // text within a text counts with its fields; keys, which digest others, only
 // where nothing else differs.
-std::string what_varied(std::span<const std::string> texts);
+std::string differing_terms(std::span<const std::string> texts);
 
 }  // namespace tessera::pjrt

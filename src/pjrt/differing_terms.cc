@@ -1,5 +1,6 @@
-// pjrt/varied.cc: JSON as a flat list of fields, and the lists compared.
-#include "pjrt/varied.h"
+// pjrt/differing_terms.cc: JSON as a flat list of fields, and the lists
+// compared.
+#include "pjrt/differing_terms.h"
 
 #include <fmt/format.h>
 
@@ -103,7 +104,7 @@ std::string name_of(const std::string& path) {
 
 }  // namespace
 
-std::string what_varied(std::span<const std::string> texts) {
+std::string differing_terms(std::span<const std::string> texts) {
   std::vector<Fields> all;
   all.reserve(texts.size());
   for (const std::string& text : texts) all.push_back(fields_of(text));

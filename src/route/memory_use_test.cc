@@ -1,5 +1,5 @@
 // What is made before picks, against what was told of it.
-#include "route/room.h"
+#include "route/memory_use.h"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ std::vector<int32_t> one_token_each(int32_t tokens) {
 }
 
 // Documents share panels: no key takes more than its own lane.
-TEST(RouteRoom, ShortDocumentsPadNothing) {
+TEST(RouteMemory, ShortDocumentsPadNothing) {
   Request request;
   const auto rows = rows_of(request, one_token_each(1000), 256);
   const Compression c{256, 256};
@@ -42,7 +42,7 @@ TEST(RouteRoom, ShortDocumentsPadNothing) {
 }
 
 // A token of its own document is pooled once for each block that holds it.
-TEST(RouteRoom, PooledKeysAreCountedBeforeTheyAreMade) {
+TEST(RouteMemory, PooledKeysAreCountedBeforeTheyAreMade) {
   Request request;
   const auto rows = rows_of(request, one_token_each(1000), 64);
   EXPECT_EQ(count_pooled_keys(rows[0], {64, 64}), 1000);
@@ -59,7 +59,7 @@ TEST(RouteRoom, PooledKeysAreCountedBeforeTheyAreMade) {
 }
 
 // Neither a long tile nor more groups than there are take more.
-TEST(RouteRoom, TilesAndGroupsAreBounded) {
+TEST(RouteMemory, TilesAndGroupsAreBounded) {
   Request request;
   request.masks = {*parse_mask("causal & routed(8, 256)")};
   request.q_len = request.kv_len = 1 << 18;

@@ -1,5 +1,5 @@
-// lanes/xla/walk.cc: a worklist's steps, or every block.
-#include "lanes/xla/walk.h"
+// lanes/xla/block_loops.cc: a worklist's steps, or every block.
+#include "lanes/xla/block_loops.h"
 
 #include <array>
 
@@ -34,7 +34,7 @@ Value last_of(Writer& w, const Value& step) { return w.bits(step, 0, 1); }
 
 }  // namespace
 
-Unit Walk::unit_of(const Value& number) {
+Unit BlockLoops::unit_of(const Value& number) {
   const int64_t units = s_.units();
   Unit unit;
   unit.batch = over(w_, number, units);
@@ -45,7 +45,7 @@ Unit Walk::unit_of(const Value& number) {
   return unit;
 }
 
-Values Walk::rows(const Values& start, const RowBody& body) {
+Values BlockLoops::rows(const Values& start, const RowBody& body) {
   const Value zero = w_.integer(0);
   const Value end = w_.integer(static_cast<int32_t>(s_.batch * s_.units()));
   const Values out = w_.count(zero, end, with_front(zero, start),
@@ -64,8 +64,8 @@ Values Walk::rows(const Values& start, const RowBody& body) {
 }
 
 // Carries the next step and the count of tiles through every loop.
-Values Walk::listed_rows(const Unit& unit, const Values& start,
-                         const RowBody& body) {
+Values BlockLoops::listed_rows(const Unit& unit, const Values& start,
+                               const RowBody& body) {
   const Value range = w_.argument("range");
   const Value list =
       w_.add(times(w_, unit.batch, s_.plan_heads), unit.plan_head);
@@ -115,8 +115,8 @@ Values Walk::listed_rows(const Unit& unit, const Values& start,
   return without_front(out, 2);
 }
 
-Values Walk::single_row(const Unit& unit, const Values& start,
-                        const RowBody& body) {
+Values BlockLoops::single_row(const Unit& unit, const Values& start,
+                              const RowBody& body) {
   const Value q_begin = w_.integer(0);
   const Blocks blocks = [&](const Values& first, const BlockBody& block) {
     const Value zero = w_.integer(0);

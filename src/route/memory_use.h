@@ -1,5 +1,5 @@
-// route/room.h: the memory that routing takes, told before it is taken, and how
-// scoring is cut so that it takes little.
+// route/memory_use.h: the memory that routing takes, told before it is taken,
+// and how scoring is cut so that it takes little.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// pjrt/room.cc: compares with what the system says is available.
-#include "pjrt/room.h"
+// pjrt/memory_check.cc: compares with what the system says is available.
+#include "pjrt/memory_check.h"
 
 #include "base/fail.h"
 #include "receipt/machine.h"
@@ -12,8 +12,8 @@ constexpr int64_t kAskAbove = int64_t{64} << 20;
 
 }  // namespace
 
-Result<void> check_room(const Client& client, int64_t bytes,
-                        std::string_view rule) {
+Result<void> check_memory(const Client& client, int64_t bytes,
+                          std::string_view rule) {
   if (bytes < kAskAbove || client.platform() != "cpu") return {};
   const int64_t available = available_memory();
   if (bytes <= available) return {};

@@ -1,5 +1,5 @@
-// route/room.cc: sizes of what the stages make.
-#include "route/room.h"
+// route/memory_use.cc: sizes of what the stages make.
+#include "route/memory_use.h"
 
 #include <algorithm>
 
@@ -17,8 +17,8 @@ constexpr int64_t kGroupScores = int64_t{1} << 21;
 // Products that a worker holds, unless that would be less than the fewest
 // queries; and the most queries, past which a product gains nothing.
 constexpr int64_t kJobProducts = int64_t{1} << 22;
-constexpr int64_t kFewestQueries = 16;
-constexpr int64_t kMostQueries = 256;
+constexpr int64_t kMinQueries = 16;
+constexpr int64_t kMaxQueries = 256;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
@@ -59,7 +59,7 @@ ScoreCut score_cut(const Request& r, const std::vector<RouteRow>& rows,
   } else {
     const int64_t keys = ceil_div(r.kv_len, s.stride);
     cut.queries = std::min(
-        tile, std::clamp(kJobProducts / keys, kFewestQueries, kMostQueries));
+        tile, std::clamp(kJobProducts / keys, kMinQueries, kMaxQueries));
     cut.scores = cut.queries * (ceil_div(r.kv_len, s.block) + metas);
   }
   cut.parts = ceil_div(tile, cut.queries);

@@ -1,4 +1,5 @@
-// pjrt/room.h: whether memory can be had, asked before a plugin takes it.
+// pjrt/memory_check.h: whether memory can be had, asked before a plugin takes
+// it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace tessera::pjrt {
 // A plugin on the CPU shares this machine's memory, and the system ends a
 // process that uses more of it than there is. Other plugins know their own.
 // `rule` says what must fit: "a run's outputs and scratch must fit in memory".
-Result<void> check_room(const Client& client, int64_t bytes,
-                        std::string_view rule);
+Result<void> check_memory(const Client& client, int64_t bytes,
+                          std::string_view rule);
 
 }  // namespace tessera::pjrt

@@ -1,5 +1,6 @@
-// lanes/xla/walk.h: the loops of an attention program: over units of heads, in
-// each over rows of blocks, in each over the blocks that the method visits.
+// lanes/xla/block_loops.h: the loops of an attention program: over units of
+// heads, in each over rows of blocks, in each over the blocks that the method
+// visits.
 #pragma once
 
 #include <functional>
@@ -14,9 +15,9 @@ struct Unit {
   Value batch, plan_head, head, kv_head;
 };
 
-class Walk {
+class BlockLoops {
  public:
-  Walk(Writer& w, const Shape& s) : w_(w), s_(s) {}
+  BlockLoops(Writer& w, const Shape& s) : w_(w), s_(s) {}
 
   using Values = Writer::Values;
   using BlockBody = std::function<Values(const Block& block,
