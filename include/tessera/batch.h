@@ -50,14 +50,17 @@ class OwnedBatch : public Batch {
                                   const RouteSettings& settings,
                                   const RouteOptions& options = {});
 
-  // The next batch of the same request. Its memory is reused where no copy of
-  // this handle is left; a copy keeps the batch that it names. After an error
-  // there is no batch here until another remake succeeds: all refuse it.
+  // The next batch of the same request. A copy of this handle keeps the batch
+  // that it names; the memory of one that nobody names any more serves again,
+  // so that a loop that holds one batch while it makes the next takes two.
+  // After an error there is no batch here until another remake succeeds: all
+  // refuse it.
   Result<void> remake(OwnedFacts facts);
 
  private:
   friend struct BatchMaker;
   using Batch::Batch;
+  std::shared_ptr<State> spare_;
 };
 
 // The arrays of its facts are the caller's and must outlive it. One that
@@ -65,11 +68,12 @@ class OwnedBatch : public Batch {
 class BorrowedBatch : public Batch {
  public:
   static Result<BorrowedBatch> make(Request request, const Facts& facts);
-  // As OwnedBatch::remake; unchanged sizes allocate nothing.
+  // As OwnedBatch::remake.
   Result<void> remake(const Facts& facts);
 
  private:
   using Batch::Batch;
+  std::shared_ptr<State> spare_;
 };
 
 }  // namespace tessera

@@ -57,12 +57,14 @@ Result<void> plan_state(State& state, bool bound_before) {
   return planned;
 }
 
-// A state to plan the next batch into: this one, where nobody else names it.
-bool make_own(std::shared_ptr<State>& state) {
+// A state to plan the next batch into: this one or the one before it, where
+// nobody else names it. Whether it is of a batch of this request already.
+bool make_own(std::shared_ptr<State>& state, std::shared_ptr<State>& spare) {
   if (state.use_count() == 1) return true;
-  auto next = std::make_shared<State>();
-  next->request = state->request;
-  state = std::move(next);
+  std::swap(state, spare);
+  if (state && state.use_count() == 1) return true;
+  state = std::make_shared<State>();
+  state->request = spare->request;
   return false;
 }
 
@@ -117,7 +119,7 @@ Result<OwnedBatch> OwnedBatch::route(Request request, OwnedFacts facts,
 }
 
 Result<void> OwnedBatch::remake(OwnedFacts facts) {
-  const bool bound_before = make_own(state_);
+  const bool bound_before = make_own(state_, spare_);
   state_->owned = std::move(facts);
   state_->facts = state_->owned.view();
   state_->routing.reset();
@@ -135,7 +137,7 @@ Result<BorrowedBatch> BorrowedBatch::make(Request request, const Facts& facts) {
 }
 
 Result<void> BorrowedBatch::remake(const Facts& facts) {
-  const bool bound_before = make_own(state_);
+  const bool bound_before = make_own(state_, spare_);
   state_->facts = facts;
   if (auto e = plan_state(*state_, bound_before); !e) return e;
   state_->digest = digest_of(facts);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -151,6 +153,23 @@ TEST(Batch, WithoutCopiesARemakeServesTheSameMemory) {
   ASSERT_TRUE(batch->remake(owned(ids_of(64, 20))).ok());
   EXPECT_EQ(&batch->plan(), at);
   EXPECT_EQ(batch->plan().forward.entries.data(), entries);
+}
+
+// As a loop does that still holds a batch while it makes the next.
+TEST(Batch, ALoopThatHoldsOneBatchTakesTheMemoryOfTwo) {
+  auto batch = OwnedBatch::make(packed(), owned(ids_of(64, 20)));
+  ASSERT_TRUE(batch.ok());
+  std::optional<Batch> held = *batch;
+  std::set<const Plan*> plans = {&batch->plan()};
+  for (int64_t length = 1; length < 20; ++length) {
+    ASSERT_TRUE(batch->remake(owned(ids_of(64, length))).ok());
+    EXPECT_NE(&batch->plan(), &held->plan());
+    EXPECT_EQ(batch->plan(),
+              *make_plan(packed(), owned(ids_of(64, length)).view()));
+    held = *batch;
+    plans.insert(&batch->plan());
+  }
+  EXPECT_EQ(plans.size(), 2u);
 }
 
 TEST(Batch, AfterARemakeThatFailedThereIsNoBatch) {

@@ -50,9 +50,9 @@ TEST(MaskBlocks, ByHand) {
 
 // Every cell of the rectangle: the block that it names holds the legality of
 // each of its pairs, and no two blocks are the same.
-void check_direction(const RandomCase& c, const Request& request,
-                     const Facts& facts, const Plan& plan, const Oracle& oracle,
-                     bool transposed, int64_t width) {
+void check_direction(const RandomCase& c, const Batch& batch,
+                     const Oracle& oracle, bool transposed, int64_t width) {
+  const Plan& plan = batch.plan();
   const Worklist& w = transposed ? plan.transposed : plan.forward;
   const auto masks = make_mask_blocks(batch, transposed, width);
   ASSERT_TRUE(masks.ok()) << masks.error().message;

@@ -120,9 +120,12 @@ Result<void> start_next(Prepared::State& p, std::unique_ptr<LaneWork> before) {
     if (started || p.candidates.size() == 1) return started;
     p.failed.push_back({p.candidates[p.at], started.error().message});
   }
+  const Error none = unavailable(
+      "dispatch", "one of the lanes must start, found: {}", *p.fallback());
   p.work.reset();
-  return unavailable("dispatch", "one of the lanes must start, found: {}",
-                     *p.fallback());
+  p.failed.clear();
+  p.at = 0;
+  return none;
 }
 
 Result<void> check_prepared(const Prepared::State& p) {
@@ -296,6 +299,7 @@ Result<Saved> Prepared::forward(const ForwardTensors& tensors,
       p.counters.forward_ms = ran->run_ms;
       p.forward_transfer_ms = ran->transfer_ms;
       ++p.counters.forwards;
+      p.went_back = false;
       return Saved{tensors, p.id};
     }
     // A lane whose first pass fails did not start: the next may step in. Half a
@@ -356,6 +360,8 @@ Result<void> Prepared::next(const Batch& batch) {
   p.features = features;
   p.batch = batch;
   p.went_back = false;
+  p.counters.backward_ms = 0;
+  p.backward_transfer_ms = 0;
   p.id = next_id.fetch_add(1, std::memory_order_relaxed);
   return start(p, lane(), std::move(before));
 }

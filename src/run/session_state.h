@@ -63,7 +63,7 @@ struct Prepared::State {
   double prepare_transfer_ms = 0, forward_transfer_ms = 0,
          backward_transfer_ms = 0;
   uint64_t id = 0;         // of Saved; another one for each batch
-  bool went_back = false;  // a backward pass of this batch ran
+  bool went_back = false;  // a backward pass ran after the latest forward one
 
   // "xla did not start: ...", or nothing.
   std::optional<std::string> fallback() const;
