@@ -74,9 +74,10 @@ tpu:
 
 # Peers are those whose interpreters are set: bench/README.md.
 RESULTS ?= $(BUILD)/results
-bench: build
-	$(TESSERA) bench plan
-	$(TESSERA) bench attention --backward --peers bench/peers \
+bench: configure
+	@cmake --build $(BUILD) -j $(JOBS) --target tessera-bench
+	$(TESSERA)-bench plan
+	$(TESSERA)-bench attention --backward --peers bench/peers \
 	  --results $(RESULTS)
 	for f in $(RESULTS)/*/attention.json; do bench/plot_attention.py $$f; done
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the table of document boundaries in cli/bench_cases.cc.
+"""Prints the table of document boundaries in bench/harness/cases.cc.
 
     bench/packed_documents.py [TOKENS ...]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the results of `tessera bench attention`: ours beside the best peer.
+"""Draws the results of `tessera-bench attention`: ours beside the best peer.
 
     bench/plot_attention.py bench/results/CPU/attention.json [-o FILE.svg]
         [--tokens 4096] [--head-dim 128] [--threads 2]

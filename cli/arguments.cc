@@ -54,7 +54,7 @@ void add_flag(CLI::App& app, const Flag& flag) {
   }
   if (flag.required) option->required();
   option->group(flag.group);
-  // Else --mask would take what follows its value too.
+  // Else a vector takes all that follows, not one value each time.
   if (names.starts_with('-')) option->allow_extra_args(false);
 }
 
@@ -62,20 +62,6 @@ void add_command(CLI::App& parent, const Command& command) {
   CLI::App* app = parent.add_subcommand(command.name, command.about);
   if (!command.footer.empty()) app->footer(command.footer);
   for (const Flag& flag : command.flags) add_flag(*app, flag);
-  for (const Command& part : command.parts) add_command(*app, part);
-  if (!command.parts.empty()) app->require_subcommand(0, 1);
-}
-
-// The innermost that the arguments named.
-const Command* named(const CLI::App& app,
-                     const std::vector<Command>& commands) {
-  for (const Command& command : commands) {
-    if (!app.got_subcommand(command.name)) continue;
-    const CLI::App& own = *app.get_subcommand(command.name);
-    const Command* part = named(own, command.parts);
-    return part ? part : &command;
-  }
-  return nullptr;
 }
 
 // In the form of our own errors.
@@ -88,15 +74,14 @@ Error usage_error(const CLI::ParseError& e) {
 
 }  // namespace
 
-Result<Parsed> parse_arguments(const ProgramText& program,
-                               const std::vector<Command>& commands,
+Result<Parsed> parse_arguments(const Program& program,
                                const std::vector<std::string>& arguments) {
   CLI::App app(program.about, program.name);
   app.footer(program.footer);
   app.set_version_flag("--version", program.name + " " + kVersion);
   app.require_subcommand(0, 1);
   app.formatter(std::make_shared<Help>());
-  for (const Command& command : commands) add_command(app, command);
+  for (const Command& command : program.commands) add_command(app, command);
   Parsed out;
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -108,7 +93,9 @@ Result<Parsed> parse_arguments(const ProgramText& program,
   } catch (const CLI::ParseError& e) {
     return usage_error(e);
   }
-  out.command = named(app, commands);
+  for (const Command& command : program.commands) {
+    if (app.got_subcommand(command.name)) out.command = &command;
+  }
   if (!out.command) out.text = app.help();
   return out;
 }

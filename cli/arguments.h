@@ -10,20 +10,13 @@
 
 namespace tessera::cli {
 
-struct ProgramText {
-  std::string name;  // "tessera"
-  std::string about;
-  std::string footer;
-};
-
 struct Parsed {
-  const Command* command = nullptr;  // whose work is asked for; null: no one's
-  std::string text;                  // to print in its place: help, a version
+  const Command* command = nullptr;  // of the program: its work is asked for
+  std::string text;                  // else what to print: help, a version
 };
 
 // Fills what the flags of the named command point to.
-Result<Parsed> parse_arguments(const ProgramText& program,
-                               const std::vector<Command>& commands,
+Result<Parsed> parse_arguments(const Program& program,
                                const std::vector<std::string>& arguments);
 
 }  // namespace tessera::cli

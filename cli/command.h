@@ -44,8 +44,14 @@ struct Command {
   std::string about;
   std::string footer = {};
   std::vector<Flag> flags = {};
-  std::vector<Command> parts = {};  // commands of its own, as of `bench`
   Work work = {};
+};
+
+struct Program {
+  std::string name;  // "tessera"
+  std::string about;
+  std::string footer;
+  std::vector<Command> commands;
 };
 
 void add_flags(Command& command, std::vector<Flag> flags);
@@ -65,6 +71,5 @@ Command doctor_command();
 Command gate_command();
 Command compile_command();
 Command schedule_command();
-Command bench_command();
 
 }  // namespace tessera::cli

@@ -26,23 +26,6 @@
 namespace tessera::cli {
 namespace {
 
-constexpr const char* kAbout =
-    "Tessera plans and runs block-sparse attention: a mask and the facts of a\n"
-    "batch become exact worklists of score tiles, in microseconds, without a\n"
-    "dense mask.";
-
-constexpr const char* kExamples =
-    "Examples:\n"
-    "  tessera plan --mask 'causal & documents' --q-len 32768 \\\n"
-    "      --docs lognormal:mean=2048,seed=0 -o batch.plan\n"
-    "  tessera show batch.plan -o batch.html\n"
-    "  tessera explain --plan batch.plan --query 5000 --key 4000\n"
-    "  tessera check --mask 'causal & window(127, 0)' --q-len 1000 --tile 64\n"
-    "  tessera run --plan batch.plan --check --receipt run.json\n"
-    "\n"
-    "Exit codes: 0 done, 1 the answer is no (a check failed), 2 bad input.\n"
-    "Every command takes --json: stdout is then one JSON object.";
-
 constexpr size_t kLineColumns = 80;
 
 bool asks_for_json(const std::vector<std::string>& arguments) {
@@ -74,8 +57,9 @@ bool fits_a_line(const std::string& text) {
                      [](char c) { return c >= 0x20 && c < 0x7f; });
 }
 
-int report(const Error& error, const std::vector<std::string>& arguments) {
-  print_error(fmt::format("tessera: {}\n", error.message));
+int report(const Program& program, const Error& error,
+           const std::vector<std::string>& arguments) {
+  print_error(fmt::format("{}: {}\n", program.name, error.message));
   if (error.column > 0) {
     const std::string text = mask_argument(arguments, error);
     if (fits_a_line(text)) {
@@ -90,15 +74,14 @@ int report(const Error& error, const std::vector<std::string>& arguments) {
   return kRefused;
 }
 
-std::string names_of(const std::vector<Command>& commands) {
+std::string command_names(const Program& program) {
   std::vector<std::string> names;
-  for (const Command& c : commands) names.push_back(c.name);
+  for (const Command& c : program.commands) names.push_back(c.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-const Command* find_command(const std::vector<Command>& commands,
-                            std::string_view name) {
-  for (const Command& c : commands) {
+const Command* find_command(const Program& program, std::string_view name) {
+  for (const Command& c : program.commands) {
     if (c.name == name) return &c;
   }
   return nullptr;
@@ -121,18 +104,11 @@ std::optional<bool> takes_value(const Command* command, std::string_view name) {
 }
 
 // A flag that no command knows: refused by name, or with the nearest one.
-std::optional<Error> unknown_flag(const Command& top,
+std::optional<Error> unknown_flag(const Program& program,
+                                  const Command& command,
                                   const std::vector<std::string>& arguments) {
-  const Command* inner = &top;
-  std::string path = top.name;
-  if (arguments.size() > 1) {
-    if (const Command* part = find_command(top.parts, arguments[1])) {
-      inner = part;
-      path += " " + part->name;
-    }
-  }
   std::vector<std::string_view> known = {"help"};
-  for (const Flag& flag : inner->flags) {
+  for (const Flag& flag : command.flags) {
     for (const std::string_view name : split(flag.names, ',')) {
       if (name.starts_with("--")) known.push_back(name.substr(2));
     }
@@ -146,27 +122,21 @@ std::optional<Error> unknown_flag(const Command& top,
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string hint = nearest(name, known);
     return invalid(
-        "cli",
-        "a flag must be one of `tessera {} --help`, found "
-        "{}{}",
-        path, in_quotes("--" + name),
+        "cli", "a flag must be one of `{} {} --help`, found {}{}", program.name,
+        command.name, in_quotes("--" + name),
         hint.empty() ? "" : fmt::format(" (did you mean --{}?)", hint));
   }
   return {};
 }
 
 // A flag that takes a value, with the next flag in its place.
-std::optional<Error> missing_value(const std::vector<Command>& commands,
+std::optional<Error> missing_value(const Program& program,
                                    const std::vector<std::string>& arguments) {
-  const std::vector<Command>* parts = &commands;
   const Command* command = nullptr;
   for (size_t i = 0; i + 1 < arguments.size(); ++i) {
     const std::string& next = arguments[i + 1];
     if (!arguments[i].starts_with('-')) {
-      if (const Command* named = find_command(*parts, arguments[i])) {
-        command = named;
-        parts = &named->parts;
-      }
+      if (!command) command = find_command(program, arguments[i]);
       continue;
     }
     if (!takes_value(command, arguments[i]).value_or(false)) continue;
@@ -180,59 +150,58 @@ std::optional<Error> missing_value(const std::vector<Command>& commands,
   return {};
 }
 
-int run_named(const std::vector<std::string>& arguments) {
-  std::vector<Command> commands;
-  for (auto* make :
-       {plan_command, show_command, explain_command, export_command,
-        check_command, route_command, run_command, choose_command,
-        bridge_command, receipt_command, doctor_command, gate_command,
-        compile_command, schedule_command, bench_command}) {
-    commands.push_back(make());
+// What is wrong with arguments that the parser refused.
+Error refusal_of(const Program& program,
+                 const std::vector<std::string>& arguments,
+                 const Error& otherwise) {
+  if (arguments.empty() || arguments[0].starts_with("-")) return otherwise;
+  const Command* command = find_command(program, arguments[0]);
+  if (!command) {
+    return invalid("cli", "a command must be one of {}, found {}",
+                   command_names(program), in_quotes(arguments[0]));
   }
-  if (auto error = missing_value(commands, arguments)) {
-    return report(*error, arguments);
+  auto unknown = unknown_flag(program, *command, arguments);
+  return unknown ? *unknown : otherwise;
+}
+
+int run(const Program& program, const std::vector<std::string>& arguments) {
+  if (auto error = missing_value(program, arguments)) {
+    return report(program, *error, arguments);
   }
-  auto parsed =
-      parse_arguments({"tessera", kAbout, kExamples}, commands, arguments);
+  auto parsed = parse_arguments(program, arguments);
   if (!parsed) {
-    if (arguments.empty() || arguments[0].starts_with("-")) {
-      return report(parsed.error(), arguments);
-    }
-    const Command* command = find_command(commands, arguments[0]);
-    if (!command) {
-      return report(invalid("cli", "a command must be one of {}, found {}",
-                            names_of(commands), in_quotes(arguments[0])),
-                    arguments);
-    }
-    const auto unknown = unknown_flag(*command, arguments);
-    return report(unknown ? *unknown : parsed.error(), arguments);
+    const Error error = refusal_of(program, arguments, parsed.error());
+    return report(program, error, arguments);
   }
   if (!parsed->command) {
     fmt::print("{}", parsed->text);
     return kOk;
   }
   auto code = parsed->command->work();
-  return code ? *code : report(code.error(), arguments);
+  return code ? *code : report(program, code.error(), arguments);
 }
 
-int report_lost_output() {
+int report_lost_output(const Program& program) {
   print_error(
-      "tessera: [cli] stdout must take the output, found it closed or "
-      "full\n");
+      fmt::format("{}: [cli] stdout must take the output, found it closed or "
+                  "full\n",
+                  program.name));
   return kRefused;
 }
 
 }  // namespace
 
-int run_program(const std::vector<std::string>& arguments) {
+int run_program(const Program& program,
+                const std::vector<std::string>& arguments) {
   try {
-    const int code = run_named(arguments);
+    const int code = run(program, arguments);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    return report_lost_output();
+    return report_lost_output(program);
   } catch (const std::system_error&) {  // of a print
-    return report_lost_output();
+    return report_lost_output(program);
   } catch (const std::bad_alloc&) {
-    return report({ErrorKind::limit,
+    return report(program,
+                  {ErrorKind::limit,
                    "[cli] the work must fit this machine's memory, found too "
                    "little"},
                   arguments);

@@ -1,12 +1,16 @@
-// cli/program.h: the program `tessera`, as a function.
+// cli/program.h: runs one of a program's commands.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
+
 namespace tessera::cli {
 
-// Runs one command line and returns its exit code (cli/command.h).
-int run_program(const std::vector<std::string>& arguments);
+// Reads the arguments, runs the command that they name and returns its exit
+// code. Errors go to stderr.
+int run_program(const Program& program,
+                const std::vector<std::string>& arguments);
 
 }  // namespace tessera::cli

@@ -399,30 +399,6 @@ TEST_F(RouteCommand, GivenPicksAreJudgedEverywhere) {
   }
 }
 
-TEST_F(RouteCommand, BenchTakesRoutedMasks) {
-  const json plan = json::parse(
-      said({"bench", "plan", "--mask", "causal & documents & routed(2, 64)",
-            "--tokens", "1024", "--json"}));
-  ASSERT_EQ(code_, 0) << err_;
-  ASSERT_EQ(plan["cases"].size(), 1U);
-  EXPECT_EQ(plan["cases"][0]["tokens"], 1024);
-  EXPECT_NE(plan["cases"][0]["picks"].get<std::string>().find("clustered"),
-            std::string::npos);
-  const json attention = json::parse(
-      said({"bench", "attention", "--mask", "causal & routed(2, 64)",
-            "--tokens", "256", "--head-dim", "16", "--dtype", "f32",
-            "--threads", "1", "--seconds", "0.01", "--json"}));
-  ASSERT_EQ(code_, 0) << err_;
-  EXPECT_EQ(attention["mask"], "causal & routed(2, 64)");
-  ASSERT_EQ(attention["rows"].size(), 1U);
-  said({"bench", "attention", "--mask", "causal", "--cases", "full"});
-  EXPECT_EQ(err_,
-            "tessera: [cli] --mask is a case of its own, found --cases beside "
-            "it\n");
-  said({"bench", "plan", "--tokens", "64"});
-  EXPECT_EQ(err_, "tessera: [cli] --tokens goes with --mask, found it alone\n");
-}
-
 // The run routes by its own q and k, and its answer is that of fp64.
 TEST_F(RouteCommand, RunRoutesByItself) {
   for (const char* meaning : {"exact", "union"}) {

@@ -37,6 +37,8 @@ list(APPEND test_sources ${more_tests})
 if(TARGET tessera_cli)
   file(GLOB more_tests CONFIGURE_DEPENDS cli/*_test.cc)
   list(APPEND test_sources ${more_tests})
+  file(GLOB_RECURSE more_tests CONFIGURE_DEPENDS bench/*_test.cc)
+  list(APPEND test_sources ${more_tests})
 endif()
 set(thread_sources ${test_sources})
 list(FILTER thread_sources INCLUDE REGEX "threads_test\\.cc$")
@@ -62,7 +64,8 @@ endif()
 if(test_sources)
   tessera_add_tests(unit_tests ${test_sources})
   target_link_libraries(unit_tests PRIVATE
-    $<TARGET_NAME_IF_EXISTS:test_support> $<TARGET_NAME_IF_EXISTS:tessera_cli>)
+    $<TARGET_NAME_IF_EXISTS:test_support> $<TARGET_NAME_IF_EXISTS:tessera_cli>
+    $<TARGET_NAME_IF_EXISTS:tessera_bench>)
   # Tests run in the project's folder; a relative path lets clones share ccache.
   file(RELATIVE_PATH from_here "${PROJECT_SOURCE_DIR}" "${fake_plugins}")
   target_compile_definitions(unit_tests PRIVATE

@@ -10,16 +10,21 @@
 
 #include "base/safetensors.h"
 #include "base/shape.h"
-#include "cli/program.h"
+#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
-using Arguments = std::vector<std::string>;
+using testing::Arguments;
+using testing::run_tessera;
 
 struct Case {
   Arguments arguments;  // {DIR} is a folder with the files below
   std::string message;  // first line of stderr, after "tessera: "
+  // Of `bench <command>`: what `tessera-bench <command>` makes of it.
+  bool is_bench() const {
+    return arguments.size() > 1 && arguments[0] == "bench";
+  }
 };
 
 // `tessera plan --q-len 64 --mask <mask>` and more.
@@ -121,7 +126,7 @@ void write_files(const std::string& folder) {
 
 TEST(BadInput, HasItsMessageAndWritesNothing) {
   const std::string folder =
-      testing::TempDir() + "tessera_bad_input_" + std::to_string(getpid());
+      ::testing::TempDir() + "tessera_bad_input_" + std::to_string(getpid());
   write_files(folder);
   const std::string out = folder + "/out.plan";
   const std::string receipt = folder + "/out.json";
@@ -137,14 +142,17 @@ TEST(BadInput, HasItsMessageAndWritesNothing) {
       arguments.insert(arguments.end(),
                        {"--outputs", out, "--receipt", receipt});
     }
-    testing::internal::CaptureStderr();
-    testing::internal::CaptureStdout();
-    const int code = run_program(arguments);
-    const std::string said = testing::internal::GetCapturedStderr();
-    const std::string printed = testing::internal::GetCapturedStdout();
-    const std::string line = testing::PrintToString(c.arguments);
+    ::testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStdout();
+    if (c.is_bench()) arguments.erase(arguments.begin());
+    const int code =
+        c.is_bench() ? testing::run_bench(arguments) : run_tessera(arguments);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const std::string printed = ::testing::internal::GetCapturedStdout();
+    const std::string line = ::testing::PrintToString(c.arguments);
     EXPECT_EQ(said.substr(0, said.find('\n')),
-              "tessera: " + with_folder(c.message, folder))
+              (c.is_bench() ? "tessera-bench: " : "tessera: ") +
+                  with_folder(c.message, folder))
         << line;
     EXPECT_EQ(code, 2) << line;
     EXPECT_EQ(printed, "") << line;
@@ -157,20 +165,20 @@ TEST(BadInput, HasItsMessageAndWritesNothing) {
 }
 
 TEST(BadInput, PointsAtTheColumn) {
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(run_program(plan("causal & wndow(3, 0)")), 2);
-  const std::string said = testing::internal::GetCapturedStderr();
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run_tessera(plan("causal & wndow(3, 0)")), 2);
+  const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("\n  causal & wndow(3, 0)\n           ^\n"),
             std::string::npos)
       << said;
 }
 
 TEST(BadInput, IsOneJsonObjectWithJson) {
-  testing::internal::CaptureStderr();
-  testing::internal::CaptureStdout();
-  EXPECT_EQ(run_program(plan("causal &", {"--json"})), 2);
-  testing::internal::GetCapturedStderr();
-  const std::string printed = testing::internal::GetCapturedStdout();
+  ::testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_tessera(plan("causal &", {"--json"})), 2);
+  ::testing::internal::GetCapturedStderr();
+  const std::string printed = ::testing::internal::GetCapturedStdout();
   EXPECT_EQ(printed,
             "{\n  \"error\": {\n    \"column\": 9,\n    \"message\": \"[mask] "
             "expected an atom, '!' or '(', found the end at column 9\"\n  "

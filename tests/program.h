@@ -7,20 +7,36 @@
 #include <string>
 #include <vector>
 
+#include "bench/commands.h"
 #include "cli/program.h"
+#include "cli/tessera.h"
 #include "tests/temp_folder.h"
 
 namespace tessera::testing {
 
 using Arguments = std::vector<std::string>;
 
+inline int run_tessera(const Arguments& arguments) {
+  return cli::run_program(cli::tessera_program(), arguments);
+}
+inline int run_bench(const Arguments& arguments) {
+  return cli::run_program(bench::bench_program(), arguments);
+}
+
 class Program : public ::testing::Test {
  protected:
   // What it prints is left in out_ and err_, its exit code in code_ too.
   int program(const Arguments& arguments) {
+    return captured(run_tessera, arguments);
+  }
+  // `tessera-bench`.
+  int bench(const Arguments& arguments) {
+    return captured(run_bench, arguments);
+  }
+  int captured(int (*run)(const Arguments&), const Arguments& arguments) {
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
-    code_ = cli::run_program(arguments);
+    code_ = run(arguments);
     err_ = ::testing::internal::GetCapturedStderr();
     out_ = ::testing::internal::GetCapturedStdout();
     return code_;

@@ -1,6 +1,6 @@
 """What every attention peer shares: flags, cases, inputs, timing, proof, lines.
 
-A peer runs the cases of `tessera bench attention` on one length, head dim and
+A peer runs the cases of `tessera-bench attention` on one length, head dim and
 dtype, and prints a line of JSON for each measurement as soon as it has it. It
 is told the document ids by the file that ours are read from. Every measured
 call is judged once: its last head against a dense softmax in numpy.

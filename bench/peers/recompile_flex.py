@@ -1,4 +1,4 @@
-"""FlexAttention, compiled, on the batches of `tessera bench recompile`.
+"""FlexAttention, compiled, on the batches of `tessera-bench recompile`.
 
 Forward only: it has no backward on the CPU. Three ways: `padded`, each batch to
 the length that our buckets round up to, as a careful user would; `dynamic`,

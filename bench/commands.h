@@ -1,0 +1,17 @@
+// bench/commands.h: the program `tessera-bench`, a folder for each command.
+#pragma once
+
+#include "cli/command.h"
+
+namespace tessera::bench {
+
+cli::Command plan_command();
+cli::Command attention_command();
+cli::Command xla_command();
+cli::Command recompile_command();
+cli::Command routed_command();
+
+// These, and `gate`, which `tessera` has too.
+cli::Program bench_program();
+
+}  // namespace tessera::bench

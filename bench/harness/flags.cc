@@ -1,0 +1,52 @@
+// bench/harness/flags.cc: flags and results that several benchmarks share.
+#include "bench/harness/flags.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/numbers.h"
+
+namespace tessera::bench {
+
+Result<std::vector<Dtype>> parse_dtypes(std::string_view text) {
+  std::vector<Dtype> out;
+  for (const std::string_view word : cli::split(text, ',')) {
+    if (word != "f32" && word != "bf16") {
+      return invalid("cli", "--dtype must be of f32 and bf16, found {}",
+                     in_quotes(word));
+    }
+    out.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
+  }
+  return out;
+}
+
+Result<void> check_peers(const std::optional<std::string>& folder) {
+  if (!folder || std::filesystem::is_directory(*folder)) return {};
+  return invalid("cli", "--peers must be a folder, found {}",
+                 in_quotes(*folder));
+}
+
+Result<void> check_cache(const std::optional<std::string>& folder) {
+  if (!folder || !folder->empty()) return {};
+  return invalid("cli", "--cache must be a folder, found ''");
+}
+
+Result<void> write_result(const std::optional<std::string>& out,
+                          const nlohmann::json& result) {
+  if (!out) return {};
+  return write_file(*out, result.dump(2) + "\n");
+}
+
+void print_out_of_bound(double ratio, const std::string& what) {
+  fmt::print(stderr,
+             "tessera-bench: [bench] every result must be within its bound, "
+             "found {:.3g} of it for {}\n",
+             ratio, what);
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,25 @@
+// bench/harness/temp_folder.h: a folder for files that other programs are
+// handed; it goes with the object.
+#pragma once
+
+#include <string>
+
+#include "tessera/result.h"
+
+namespace tessera::bench {
+
+class TempFolder {
+ public:
+  TempFolder() = default;
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  ~TempFolder();
+
+  Result<void> make();
+  std::string file(const std::string& name) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace tessera::bench

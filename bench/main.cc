@@ -1,0 +1,12 @@
+// bench/main.cc: the program `tessera-bench`.
+#include <csignal>
+
+#include "bench/commands.h"
+#include "cli/program.h"
+
+int main(int argc, char** argv) {
+  // A file over the user's limit is an error of writing it.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return tessera::cli::run_program(tessera::bench::bench_program(),
+                                   {argv + 1, argv + argc});
+}

@@ -1,0 +1,146 @@
+// bench/plan/command.cc: `tessera-bench plan`: time, memory and growth.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fail.h"
+#include "bench/commands.h"
+#include "bench/harness/flags.h"
+#include "bench/plan/measure.h"
+#include "cli/numbers.h"
+#include "receipt/machine.h"
+#include "tessera/mask.h"
+#include "tessera/plan.h"
+#include "tessera/version.h"
+
+namespace tessera::bench {
+
+using cli::add_flags;
+using cli::Command;
+using cli::kOk;
+using cli::parse_int;
+
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::optional<std::string> mask, tokens;
+  bool json = false;
+  std::optional<std::string> out;
+};
+
+// Those of the table, or the one that was asked for.
+Result<std::vector<PlanCase>> cases_of(const Options& o) {
+  if (!o.mask) {
+    if (!o.tokens) return plan_cases();
+    return invalid("cli", "--tokens goes with --mask, found it alone");
+  }
+  auto mask = parse_mask(*o.mask);
+  if (!mask) return mask.error();
+  auto tokens =
+      parse_int(o.tokens.value_or("32768"), "--tokens", 1, kMaxTokens);
+  if (!tokens) return tokens.error();
+  const bool documents = mask->names.documents || mask->names.segments;
+  return std::vector<PlanCase>{{*o.mask, *tokens, documents, 0, 0}};
+}
+
+Result<int> run(const Options& o) {
+  auto cases = cases_of(o);
+  if (!cases) return cases.error();
+  json rows = json::array();
+  bool has_goals = false;
+  bool reached = true;
+  if (!o.json) {
+    fmt::print(
+        "Planning on one core of {}, tile 256x256, from raw ids to both "
+        "lists.\n\n",
+        cpu_model());
+    fmt::print("{:<38} {:>9} {:>8} {:>10} {:>9} {:>9} {:>8}\n", "mask",
+               "tokens", "tiles", "us", "goal us", "ns/token", "extra B");
+  }
+  for (const PlanCase& c : *cases) {
+    auto m = measure_plan(c);
+    if (!m) return m.error();
+    const double us = static_cast<double>(m->ns) / 1e3;
+    const double tokens = static_cast<double>(c.tokens);
+    const double extra = static_cast<double>(m->extra_bytes) / tokens;
+    const bool fast = c.goal_us == 0 || us <= c.goal_us;
+    const bool lean = c.goal_extra_bytes == 0 || extra <= c.goal_extra_bytes;
+    has_goals |= c.goal_us > 0 || c.goal_extra_bytes > 0;
+    reached &= fast && lean;
+    rows.push_back({{"mask", c.mask},
+                    {"tokens", c.tokens},
+                    {"docs", c.documents ? "lognormal:mean=2048,seed=0" : ""},
+                    {"tiles", m->tiles},
+                    {"plan_ns", m->ns},
+                    {"result_bytes", m->result_bytes},
+                    {"extra_bytes", m->extra_bytes},
+                    {"extra_bytes_per_token", extra},
+                    {"digest", m->digest}});
+    if (c.goal_us > 0) rows.back()["goal_ns"] = c.goal_us * 1e3;
+    if (!m->picks.empty()) {
+      rows.back()["picks"] = m->picks;
+      rows.back()["route_ms"] = m->route_ms;
+    }
+    if (!o.json) {
+      fmt::print("{:<38} {:>9} {:>8} {:>10.1f} {:>9} {:>9.3f} {:>8.3f}\n",
+                 c.mask, c.tokens, m->tiles, us,
+                 c.goal_us > 0 ? fmt::format("{:.0f}", c.goal_us) : "",
+                 static_cast<double>(m->ns) / tokens, extra);
+      if (!m->picks.empty()) {
+        fmt::print("  picks, routed before in {:.1f} ms: {}\n", m->route_ms,
+                   m->picks);
+      }
+    }
+  }
+  json out = {{"bench", "plan"},
+              {"version", kVersion},
+              {"cpu", cpu_model()},
+              {"tile", {256, 256}},
+              {"cases", rows}};
+  if (has_goals) out["goals_reached"] = reached;
+  if (auto e = write_result(o.out, out); !e) return e.error();
+  if (o.json) {
+    fmt::print("{}\n", out.dump());
+  } else {
+    fmt::print("\nextra B: peak heap beyond the result, bytes a token.{}\n",
+               !has_goals ? ""
+               : reached  ? " Goals reached."
+                          : " Goals missed.");
+  }
+  return kOk;
+}
+
+}  // namespace
+
+Command plan_command() {
+  auto o = std::make_shared<Options>();
+  Command command{"plan",
+                  "The planner: time, memory and growth with the tokens"};
+  add_flags(command,
+            {
+                {"--mask", &o->mask, "EXPR",
+                 "This mask alone: documents are drawn where it names them, "
+                 "and picks of routed(...) are those of drawn, clustered "
+                 "inputs [the table]"},
+                {"--tokens", &o->tokens, "N", "With --mask [32768]"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+                {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+            });
+  command.footer =
+      "bench/plan_peers.py puts these figures beside JAX Splash's and\n"
+      "PyTorch FlexAttention's on the same documents.";
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::bench

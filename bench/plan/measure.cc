@@ -1,0 +1,88 @@
+// bench/plan/measure.cc: plans twice: once for the memory, then for the time.
+#include "bench/plan/measure.h"
+
+#include <utility>
+
+#include "base/fail.h"
+#include "bench/harness/memory_meter.h"
+#include "cli/documents.h"
+#include "cli/routed.h"
+#include "cli/timing.h"
+#include "tessera/batch.h"
+#include "tessera/contract.h"
+
+namespace tessera::bench {
+
+using cli::best_plan_ns;
+using cli::lognormal_ids;
+using cli::names_router;
+using cli::PickSource;
+using cli::Resolved;
+using cli::route_picks;
+
+namespace {
+
+constexpr const char* kPacked = "causal & window(4095, 0) & documents";
+
+int64_t bytes_of(const Plan& plan) {
+  auto list = [](const Worklist& w) {
+    return w.row_start.size() * sizeof(uint32_t) +
+           w.entries.size() * sizeof(Entry);
+  };
+  return static_cast<int64_t>(list(plan.forward) + list(plan.transposed) +
+                              plan.legal_pairs.size() * sizeof(int64_t));
+}
+
+}  // namespace
+
+std::vector<PlanCase> plan_cases() {
+  return {
+      {kPacked, 1 << 20, true, 2000, 1},
+      {"causal", 1 << 17, false, 1000, 0},
+      {"causal & documents", 1 << 15, true, 60, 1},
+      {kPacked, 1 << 16, true, 0, 0},
+      {kPacked, 1 << 17, true, 0, 0},
+      {kPacked, 1 << 18, true, 0, 0},
+      {kPacked, 1 << 19, true, 0, 0},
+      {kPacked, 1 << 21, true, 0, 0},
+      {kPacked, 1 << 22, true, 0, 0},
+  };
+}
+
+Result<PlanCost> measure_plan(const PlanCase& c) {
+  auto mask = parse_mask(c.mask);
+  if (!mask) return mask.error();
+  Resolved resolved;
+  Request& request = resolved.request;
+  request.masks = {std::move(*mask)};
+  request.q_len = request.kv_len = c.tokens;
+  if (c.documents) {
+    resolved.facts.doc_ids = lognormal_ids(2048, 0, c.tokens);
+  }
+  PlanCost m;
+  if (names_router(request)) {
+    PickSource source;
+    source.drawn.emplace();
+    auto routed = route_picks({}, source, {}, {}, resolved, m.route_ms);
+    if (!routed) return routed.error();
+    m.picks = source.drawn->clusters.describe();
+  }
+  const Facts facts = resolved.facts.view();
+  {
+    reset_heap_peak();
+    const int64_t before = heap_bytes().now;
+    auto batch = BorrowedBatch::make(request, facts);
+    if (!batch) return batch.error();
+    const Plan& plan = batch->plan();
+    m.result_bytes = bytes_of(plan);
+    m.extra_bytes = heap_bytes().peak - before - m.result_bytes;
+    m.tiles = static_cast<int64_t>(plan.forward.entries.size());
+    m.digest = plan_digest(plan);
+  }
+  auto ns = best_plan_ns(request, facts);
+  if (!ns) return ns.error();
+  m.ns = *ns;
+  return m;
+}
+
+}  // namespace tessera::bench

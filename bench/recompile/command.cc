@@ -1,0 +1,123 @@
+// bench/recompile/command.cc: `tessera-bench recompile`: how often the compiler
+// runs while every batch differs.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/threads.h"
+#include "bench/commands.h"
+#include "bench/harness/flags.h"
+#include "bench/recompile/peer.h"
+#include "bench/recompile/report.h"
+#include "bench/recompile/run.h"
+#include "bench/recompile/settings.h"
+#include "cli/progress.h"
+
+namespace tessera::bench {
+
+using cli::add_flags;
+using cli::Command;
+using cli::kFailed;
+using cli::kOk;
+using cli::Progress;
+
+namespace {
+
+using nlohmann::json;
+
+Result<int> run(const RecompileFlags& o) {
+  auto settings = read_settings(o);
+  if (!settings) return settings.error();
+  const RecompileSettings& s = *settings;
+  auto lane = XlaLane::open(s.xla);
+  if (!lane) return lane.error();
+  std::vector<RaggedBatch> batches;
+  batches.reserve(static_cast<size_t>(s.batches));
+  for (int64_t i = 0; i < s.batches; ++i) {
+    batches.push_back(ragged_batch(s.sizes, s.seed, i));
+  }
+  RecompileTotals totals;
+  if (!o.cold) {
+    auto warmed = warm_up(*lane, s, batches, totals);
+    if (!warmed) return warmed.error();
+  }
+  auto ran = run_batches(*lane, s, batches, totals);
+  if (!ran) return ran.error();
+  std::vector<RecompilePeer> peers;
+  if (o.peers) {
+    Progress progress("FlexAttention");
+    peers = run_recompile_peer({*o.peers, batches, s.sizes, s.shape, s.dtype,
+                                machine_threads(), s.peer_limit});
+    for (RecompilePeer& p : peers) {
+      if (!p.why.empty() || p.pairs == totals.legal_pairs) continue;
+      p.why = fmt::format("it counts {} legal pairs, ours are {}", p.pairs,
+                          totals.legal_pairs);
+    }
+  }
+  const json result = result_json(o, s, lane->place(), totals, peers);
+  if (auto e = write_result(o.out, result); !e) return e.error();
+  if (o.json) {
+    fmt::print("{}\n", result.dump(2));
+  } else {
+    print_result(o, s, lane->place(), totals, peers);
+  }
+  const bool stray = !o.cold && totals.compiles_in_loop > 0;
+  if (!totals.passed()) {
+    print_out_of_bound(totals.max_ratio, totals.worst);
+  }
+  if (!totals.one_each() || stray) {
+    fmt::print(
+        stderr,
+        "tessera-bench: [bench] each kernel contract must be compiled once, "
+        "found {} compiles ({} after the warm-up) and {} from disk for "
+        "{} contracts\n",
+        totals.compiles, totals.compiles_in_loop, totals.disk_hits,
+        totals.contracts.size());
+  }
+  return totals.passed() && totals.one_each() && !stray ? kOk : kFailed;
+}
+
+}  // namespace
+
+Command recompile_command() {
+  auto o = std::make_shared<RecompileFlags>();
+  Command command{"recompile",
+                  "How often the xla lane compiles while every batch differs"};
+  add_flags(
+      command,
+      {
+          {"--batches", &o->batches, "N", "Batches, no two alike [200]"},
+          {"--tokens", &o->tokens, "N", "The longest batch row [512]"},
+          {"--dtype", &o->dtype, "TYPE", "f32 or bf16 [f32]"},
+          {"--seed", &o->seed, "N", "Of the batches [0]"},
+          {"--plugin", &o->plugin, "NAME",
+           "A file or a known name [xla_cpu_pjrt]"},
+          {"--device", &o->device, "N", "Of the plugin's devices [0]"},
+          {"--cache", &o->cache, "FOLDER",
+           "Keep what is compiled there; a second run compiles nothing "
+           "[nowhere]"},
+          {"--max-compiles", &o->max_compiles, "N",
+           "One more is an error that says what varied; 0 is no limit [0]"},
+          {"--cold", &o->cold, "",
+           "No warm-up: a batch compiles what it needs first"},
+          {"--peers", &o->peers, "FOLDER",
+           "FlexAttention on the same batches: the script of this folder "
+           "(bench/peers) in the interpreter that TESSERA_TORCH_PYTHON names"},
+          {"--peer-limit", &o->peer_limit, "N",
+           "Seconds after which the script is ended [600]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+      });
+  command.footer =
+      "Exits with 1 unless compiles (or, with --cache, compiles and programs\n"
+      "from disk) are as many as the kernel contracts of the batches, and\n"
+      "every result of both lanes is within its bound of fp64.";
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,22 @@
+// bench/recompile/report.h: how the totals are written.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "bench/recompile/peer.h"
+#include "bench/recompile/run.h"
+
+namespace tessera::bench {
+
+nlohmann::json result_json(const RecompileFlags& flags,
+                           const RecompileSettings& settings,
+                           const PluginPlace& place,
+                           const RecompileTotals& totals,
+                           const std::vector<RecompilePeer>& peers);
+void print_result(const RecompileFlags& flags,
+                  const RecompileSettings& settings, const PluginPlace& place,
+                  const RecompileTotals& totals,
+                  const std::vector<RecompilePeer>& peers);
+
+}  // namespace tessera::bench

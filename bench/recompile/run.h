@@ -1,0 +1,46 @@
+// bench/recompile/run.h: the batches, each on both lanes, judged and counted.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/recompile/ragged_batches.h"
+#include "bench/recompile/settings.h"
+#include "lanes/xla/lane.h"
+
+namespace tessera::bench {
+
+// All that the batches added up to.
+struct RecompileTotals {
+  int64_t batches = 0;
+  int64_t compiles = 0, disk_hits = 0, memory_hits = 0;
+  int64_t compiles_in_loop = 0;  // after the warm-up
+  std::set<std::string> contracts, shapes;
+  double plan_ms = 0, compile_ms = 0, transfer_ms = 0, xla_ms = 0, cpu_ms = 0;
+  int64_t legal_pairs = 0;  // of one head
+  bool all_rows = true;
+  int64_t rows = 0;  // that were judged
+  double max_ratio = 0;
+  std::string worst;
+  std::set<std::string> warnings;
+
+  bool passed() const { return max_ratio <= 1; }
+  // Every program was come by once, and none was compiled but for its contract.
+  bool one_each() const {
+    return compiles + disk_hits == static_cast<int64_t>(contracts.size()) &&
+           memory_hits + compiles + disk_hits >= 2 * batches;
+  }
+};
+
+// Compiles all programs that the batches will need.
+Result<void> warm_up(const XlaLane& lane, const RecompileSettings& settings,
+                     const std::vector<RaggedBatch>& batches,
+                     RecompileTotals& totals);
+
+Result<void> run_batches(const XlaLane& lane, const RecompileSettings& settings,
+                         const std::vector<RaggedBatch>& batches,
+                         RecompileTotals& totals);
+
+}  // namespace tessera::bench

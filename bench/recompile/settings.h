@@ -1,0 +1,41 @@
+// bench/recompile/settings.h: what `tessera-bench recompile` is asked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "bench/recompile/ragged_batches.h"
+#include "lanes/xla/lane.h"
+#include "tessera/attention.h"
+
+namespace tessera::bench {
+
+// As typed.
+struct RecompileFlags {
+  std::string batches = "200";
+  std::string tokens = "512";
+  std::string dtype = "f32";
+  std::string seed = "0";
+  std::string plugin = "xla_cpu_pjrt";
+  std::string device = "0";
+  std::string max_compiles = "0";
+  std::string peer_limit = "600";
+  std::optional<std::string> cache, peers, out;
+  bool cold = false;
+  bool json = false;
+};
+
+struct RecompileSettings {
+  int64_t batches = 0;
+  RaggedSizes sizes;
+  AttentionShape shape;
+  Dtype dtype = Dtype::f32;
+  uint64_t seed = 0;
+  XlaOptions xla;
+  double peer_limit = 0;
+};
+
+Result<RecompileSettings> read_settings(const RecompileFlags& flags);
+
+}  // namespace tessera::bench

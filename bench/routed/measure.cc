@@ -1,0 +1,170 @@
+// bench/routed/measure.cc: batches of one length in turn, and routing alone as
+// lengths grow.
+#include "bench/routed/measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bench/routed/case.h"
+#include "bench/routed/peer.h"
+#include "cli/machine.h"
+#include "cli/progress.h"
+#include "route/settings.h"
+
+namespace tessera::bench {
+
+using cli::OtherCores;
+using cli::Progress;
+
+namespace {
+
+// Above it, dense attention is timed on one head.
+constexpr int64_t kMostDense = 65536;
+// The number of picks whose plan comes nearest to the density, on the case's
+// batch. Density grows with it.
+Result<int64_t> find_top(const RoutedCase& c, double wanted) {
+  const int64_t rows = c.tokens() / kRoutedBlock;
+  const double tiles =
+      static_cast<double>(rows) * static_cast<double>(rows + 1) / 2;
+  // Were the union of a row no wider than its picks: a row r has r + 1 blocks.
+  int64_t top = 1;
+  const auto tiles_of = [&](int64_t n) {
+    return static_cast<double>(n) * static_cast<double>(rows) -
+           static_cast<double>(n) * static_cast<double>(n - 1) / 2;
+  };
+  const int64_t most = std::min(rows, kMaxTop);
+  while (top < most && tiles_of(top) < wanted * tiles) ++top;
+  std::optional<double> above, below;  // densities of top + 1 and top - 1
+  while (true) {
+    auto run = c.route(top, false);
+    if (!run) return run.error();
+    const double found = c.density(*run);
+    if (found > wanted) {
+      if (below) return wanted - *below < found - wanted ? top - 1 : top;
+      if (top == 1) return top;
+      above = found;
+      --top;
+    } else {
+      if (above) return *above - wanted < wanted - found ? top + 1 : top;
+      if (top == most) return top;
+      below = found;
+      ++top;
+    }
+  }
+}
+
+void add(const RouteRecall& more, RouteRecall& to) {
+  to.picks += more.picks;
+  to.found += more.found;
+  to.worst = std::min(to.worst, more.worst);
+}
+
+// A batch each round; hierarchical routing and dense attention in turn with the
+// whole, so that a machine that slows down favours nobody.
+Result<void> measure_batch(RoutedCase& c, int64_t batch,
+                           const RoutedSettings& s, RoutedTable& t) {
+  if (batch > 0) c.draw(batch);
+  auto run = c.route(t.top, false);
+  if (!run) return run.error();
+  if (auto e = c.attend(*run); !e) return e;
+  t.exhaustive.push_back(run->times);
+  auto key = c.contract(*run, t.top);
+  if (!key) return key.error();
+  t.contracts.insert(std::move(*key));
+  if (batch == 0) {
+    t.counts = run->routed().counts;
+    t.widest = run->routed().unions.widest;
+    t.tiles = static_cast<int64_t>(run->plan().forward.entries.size());
+    t.full_tiles = std::count_if(
+        run->plan().forward.entries.begin(), run->plan().forward.entries.end(),
+        [](Entry e) { return e.tile_class() == TileClass::full; });
+    t.causal_tiles = c.causal_tiles(*run);
+    const auto n = static_cast<double>(t.tokens);
+    t.causal_pairs = n * (n + 1) / 2 * static_cast<double>(t.heads);
+    for (const int64_t pairs : run->plan().legal_pairs) {
+      t.pairs += static_cast<double>(pairs);
+    }
+    auto verdict = c.judge(*run);
+    if (!verdict) return verdict.error();
+    t.check = std::move(*verdict);
+    if (!s.peer.folder.empty()) {
+      Progress progress(fmt::format("PyTorch, {} tokens", t.tokens));
+      t.peer = run_routed_peer(s.peer, c.data(), *run);
+    }
+  }
+  auto few = c.route(t.top, true);
+  if (!few) return few.error();
+  t.hierarchical.push_back(few->times);
+  t.hierarchical_tiles =
+      static_cast<int64_t>(few->plan().forward.entries.size());
+  auto recall = route_recall(few->routed(), run->routed());
+  if (!recall) return recall.error();
+  add(*recall, t.recall);
+  auto dense = c.dense(t.dense_heads);
+  if (!dense) return dense.error();
+  t.dense_ms.push_back(*dense);
+  return {};
+}
+
+}  // namespace
+
+Result<RoutedTable> measure(int64_t tokens, Dtype dtype,
+                            const RoutedSettings& s) {
+  RoutedTable t;
+  t.tokens = tokens;
+  t.dtype = dtype;
+  t.heads = s.sizes.shape.heads;
+  t.dense_heads = s.dense_heads.value_or(tokens > kMostDense ? 1 : t.heads);
+  RoutedSizes sizes = s.sizes;
+  sizes.dtype = dtype;
+  RoutedCase c(sizes, tokens, true);
+  c.draw(0);
+  t.inputs = c.clusters(0).describe();
+  const OtherCores others;
+  {
+    // Starts the threads and touches the memory too.
+    Progress progress(fmt::format("{} tokens", tokens));
+    auto top = s.top ? *s.top : find_top(c, s.density);
+    if (!top) return top.error();
+    t.top = *top;
+    auto warm = c.route(t.top, false);
+    if (!warm) return warm.error();
+    if (auto e = c.attend(*warm); !e) return e.error();
+  }
+  for (int64_t batch = 0; batch < s.rounds; ++batch) {
+    Progress progress(fmt::format("{} tokens, batch {}", tokens, batch + 1));
+    if (auto e = measure_batch(c, batch, s, t); !e) return e.error();
+  }
+  t.other_cores = others.so_far();
+  return t;
+}
+
+Result<RoutedGrowth> measure_growth(const RoutedSettings& s, int64_t top) {
+  RoutedGrowth growth;
+  growth.dtype = s.sizes.dtype;
+  growth.top = top;
+  RoutedSizes sizes = s.sizes;
+  sizes.meaning = RouteMeaning::tile_union;
+  for (const int32_t tokens : s.growth) {
+    Progress progress(fmt::format("routing of {} tokens", tokens));
+    RoutedCase c(sizes, tokens, false);
+    c.draw(0);
+    for (const bool hierarchical : {false, true}) {
+      std::vector<RoutedTimes> runs;
+      // The first one does not count.
+      for (int64_t round = 0; round <= s.rounds; ++round) {
+        auto run = c.route(top, hierarchical);
+        if (!run) return run.error();
+        if (round > 0) runs.push_back(run->times);
+      }
+      growth.rows.push_back({tokens, hierarchical, median_of(runs)});
+    }
+  }
+  return growth;
+}
+
+}  // namespace tessera::bench

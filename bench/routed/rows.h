@@ -1,0 +1,78 @@
+// bench/routed/rows.h: what `tessera-bench routed` measured, what follows from
+// it, and how it is written.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/routed/case.h"
+#include "bench/routed/peer.h"
+
+namespace tessera::bench {
+
+// What the whole should reach.
+inline constexpr double kGoalDense = 5;       // times faster than dense causal
+inline constexpr double kGoalPeer = 3;        // than the peer
+inline constexpr double kGoalRouting = 0.06;  // of dense causal
+
+// One length and dtype.
+struct RoutedTable {
+  Dtype dtype = Dtype::f32;
+  int64_t tokens = 0, top = 0, heads = 0;
+  std::string inputs;
+  // Of the first batch.
+  RouteCounts counts;
+  int64_t widest = 0;
+  int64_t tiles = 0, full_tiles = 0, causal_tiles = 0;
+  double pairs = 0, causal_pairs = 0;  // legal ones, of all query heads
+  // Of every batch, in turn.
+  std::vector<RoutedTimes> exhaustive, hierarchical;
+  std::vector<double> dense_ms;
+  int64_t dense_heads = 0;  // that were timed
+  RouteRecall recall;       // of hierarchical routing, all batches
+  int64_t hierarchical_tiles = 0;
+  std::set<std::string> contracts;  // keys
+  Verdict check;
+  std::optional<RoutedPeerRun> peer;
+  double other_cores = 0;
+
+  double density() const {
+    return static_cast<double>(tiles) / static_cast<double>(causal_tiles);
+  }
+  double dense() const;     // of all heads: scaled where not all were timed
+  double to_dense() const;  // how many times faster the whole is
+  std::optional<double> to_peer() const;
+  // Legal pairs a second of attention and its preparation, of dense's.
+  double rate_to_dense() const;
+  double routing_share() const;  // stages and plan, of dense()
+};
+
+// The run of the median whole.
+const RoutedTimes& median_of(const std::vector<RoutedTimes>& runs);
+
+// Routing alone at several lengths with one `top`.
+struct RoutedGrowth {
+  struct Row {
+    int64_t tokens = 0;
+    bool hierarchical = false;
+    RoutedTimes times;
+  };
+  Dtype dtype = Dtype::f32;
+  int64_t top = 0;
+  std::vector<Row> rows;
+
+  // x where a time grows as tokens^x, from the shortest length to the longest;
+  // nothing where there is one length or no time.
+  using Part = double (*)(const RoutedTimes&);
+  std::optional<double> exponent(bool hierarchical, Part part) const;
+};
+
+std::string table_text(const RoutedTable& table);
+nlohmann::json table_json(const RoutedTable& table);
+std::string growth_text(const RoutedGrowth& growth);
+nlohmann::json growth_json(const RoutedGrowth& growth);
+
+}  // namespace tessera::bench

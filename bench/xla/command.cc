@@ -1,0 +1,133 @@
+// bench/xla/command.cc: `tessera-bench xla`: what the worklist saves the xla
+// lane, beside its own chunked and dense programs and the cpu lane.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "bench/commands.h"
+#include "bench/harness/flags.h"
+#include "bench/xla/measure.h"
+#include "bench/xla/report.h"
+#include "bench/xla/settings.h"
+#include "cli/machine.h"
+#include "receipt/machine.h"
+#include "tessera/version.h"
+
+namespace tessera::bench {
+
+using cli::add_flags;
+using cli::Command;
+using cli::kFailed;
+using cli::kOk;
+using cli::OtherCores;
+
+namespace {
+
+using nlohmann::json;
+
+Result<int> run(const XlaFlags& o) {
+  auto settings = read_settings(o);
+  if (!settings) return settings.error();
+  const XlaSettings& s = *settings;
+  std::vector<std::shared_ptr<XlaLane>> lanes;
+  for (const XlaMethod method : s.methods) {
+    XlaOptions options = s.xla;
+    options.method = method;
+    auto lane = XlaLane::open(options);
+    if (!lane) return lane.error();
+    lanes.push_back(std::make_shared<XlaLane>(std::move(*lane)));
+  }
+  const PluginPlace& place = lanes.front()->place();
+  if (!o.json) {
+    fmt::print(
+        "{} tokens, {} heads, head dim {}; {}, {}. Medians of {} "
+        "rounds, each with transfers "
+        "and after a run\nthat does not count; nor does the first one, which "
+        "compiles\n\n",
+        s.tokens, s.shape.heads, s.shape.head_dim, cpu_model(), place.device,
+        s.rounds);
+  }
+  json tables = json::array();
+  bool passed = true;
+  std::vector<Direction> directions = {Direction::forward};
+  if (o.backward) directions.push_back(Direction::backward);
+  for (const AttentionCase* what : s.cases) {
+    for (const Dtype dtype : s.dtypes) {
+      for (const Direction direction : directions) {
+        XlaProblem p;
+        p.what = what;
+        p.dtype = dtype;
+        p.direction = direction;
+        if (auto ok = bind(p, s); !ok) return ok.error();
+        std::vector<XlaContender> all;
+        for (size_t i = 0; i < lanes.size(); ++i) {
+          all.push_back(xla_contender(s.methods[i], lanes[i]));
+        }
+        all.push_back(cpu_contender());
+        const OtherCores others;
+        if (auto ok = measure(p, all, s.rounds); !ok) return ok.error();
+        const double busy = others.so_far();
+        tables.push_back(table_json(p, all, busy));
+        if (!o.json) print_table(p, all, busy);
+        for (const XlaContender& c : all) {
+          if (c.check.max_bound_ratio <= 1) continue;
+          passed = false;
+          print_out_of_bound(c.check.max_bound_ratio,
+                             fmt::format("{}: {}", c.name, c.check.worst));
+        }
+      }
+    }
+  }
+  const json result = {
+      {"version", kVersion},
+      {"cpu", cpu_model()},
+      {"plugin", std::filesystem::path(place.plugin).filename().string()},
+      {"platform", place.platform},
+      {"device", place.device},
+      {"tokens", s.tokens},
+      {"heads", s.shape.heads},
+      {"head_dim", s.shape.head_dim},
+      {"rounds", s.rounds},
+      {"passed", passed},
+      {"tables", tables}};
+  if (auto e = write_result(o.out, result); !e) return e.error();
+  if (o.json) fmt::print("{}\n", result.dump(2));
+  return passed ? kOk : kFailed;
+}
+
+}  // namespace
+
+Command xla_command() {
+  auto o = std::make_shared<XlaFlags>();
+  Command command{"xla", "The xla lane's worklist beside its dense program"};
+  add_flags(
+      command,
+      {
+          {"--tokens", &o->tokens, "N", "Length of the batch row [8192]"},
+          {"--cases", &o->cases, "CASE,...", "Of " + xla_cases() + " [window]"},
+          {"--dtype", &o->dtype, "TYPE,...", "Of f32 and bf16 [both]"},
+          {"--methods", &o->methods, "NAME,...",
+           "Of worklist, chunked and dense [all]"},
+          {"--heads", &o->heads, "N", "Query and K/V heads [4]"},
+          {"--head-dim", &o->head_dim, "N",
+           "Of queries, keys and values [128]"},
+          {"--rounds", &o->rounds, "N", "Runs of each, in turn [3]"},
+          {"--plugin", &o->plugin, "NAME",
+           "A file or a known name [xla_cpu_pjrt]"},
+          {"--device", &o->device, "N", "Of the plugin's devices [0]"},
+          {"--cache", &o->cache, "FOLDER",
+           "Keep what is compiled there [nowhere]"},
+          {"--backward", &o->backward, "",
+           "Forward and backward too, as tables of their own"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+      });
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,127 @@
+// bench/xla/measure.cc: each lane's run, its proof, and the turns they take.
+#include "bench/xla/measure.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/fail.h"
+#include "base/timed.h"
+#include "cli/progress.h"
+#include "cli/random_inputs.h"
+#include "cli/run_check.h"
+#include "lanes/cpu/cpu.h"
+
+namespace tessera::bench {
+
+using cli::Array;
+using cli::AttentionData;
+using cli::check_run;
+using cli::fill_inputs;
+using cli::Layout;
+using cli::Progress;
+
+namespace {
+
+Result<void> run_cpu(XlaProblem& p) {
+  auto work = cpu_prepare(*p.batch);
+  if (!work) return work.error();
+  auto forward = cpu_forward(*work, p.data.shape, p.data.forward_tensors());
+  if (!forward) return forward.error();
+  if (!p.data.backward) return {};
+  auto backward = cpu_backward(*work, p.data.shape, p.data.backward_tensors());
+  if (!backward) return backward.error();
+  return {};
+}
+
+Result<void> run_xla(const XlaLane& lane, XlaProblem& p) {
+  auto forward = lane.forward(*p.batch, p.data.shape, p.data.forward_tensors());
+  if (!forward) return forward.error();
+  if (!p.data.backward) return {};
+  auto backward =
+      lane.backward(*p.batch, p.data.shape, p.data.backward_tensors());
+  if (!backward) return backward.error();
+  return {};
+}
+
+Result<double> time_of(const XlaContender& c, XlaProblem& p) {
+  double ms = 0;
+  if (auto ok = timed(ms, [&] { return c.run(p); }); !ok) return ok.error();
+  return ms;
+}
+
+Result<void> judge(XlaContender& c, XlaProblem& p) {
+  auto check = check_run(*p.batch, p.data, 0, c.name != kCpu);
+  if (!check) return check.error();
+  c.check = std::move(*check);
+  return {};
+}
+
+}  // namespace
+
+Result<void> bind(XlaProblem& p, const XlaSettings& s) {
+  auto mask = parse_mask(p.what->mask);
+  if (!mask) return mask.error();
+  Request request;
+  request.masks = {std::move(*mask)};
+  request.q_len = request.kv_len = s.tokens;
+  OwnedFacts facts;
+  if (p.what->documents) facts.doc_ids = packed_ids(s.tokens);
+  auto batch = OwnedBatch::make(std::move(request), std::move(facts));
+  if (!batch) return batch.error();
+  p.batch = std::move(*batch);
+  AttentionData& data = p.data;
+  data.q_len = data.kv_len = s.tokens;
+  data.shape = s.shape;
+  data.shape.softcap = p.what->softcap;
+  data.dtype = p.dtype;
+  data.backward = p.direction == Direction::backward;
+  data.allocate();
+  fill_inputs(data, 0);
+  return {};
+}
+
+XlaContender cpu_contender() {
+  XlaContender c;
+  c.name = kCpu;
+  c.run = run_cpu;
+  return c;
+}
+
+XlaContender xla_contender(XlaMethod method, std::shared_ptr<XlaLane> lane) {
+  XlaContender c;
+  c.name = to_string(method);
+  c.run = [lane = std::move(lane)](XlaProblem& p) { return run_xla(*lane, p); };
+  return c;
+}
+
+Result<void> measure(XlaProblem& p, std::vector<XlaContender>& contenders,
+                     int64_t rounds) {
+  for (XlaContender& c : contenders) {
+    Progress progress(c.name);
+    // What one leaves behind must not pass for what the next one wrote.
+    p.data.out = Array(p.dtype, Layout::bhsd, 1, p.data.shape.heads,
+                       p.data.q_len, p.data.shape.v_head_dim);
+    auto first = time_of(c, p);
+    if (!first) {
+      c.why = first.error().message;
+      continue;
+    }
+    c.first_ms = *first;
+    if (auto ok = judge(c, p); !ok) return ok;
+  }
+  for (int64_t round = 0; round < rounds; ++round) {
+    Progress progress(fmt::format("round {}", round + 1));
+    for (XlaContender& c : contenders) {
+      if (!c.why.empty()) continue;
+      auto settled = time_of(c, p);
+      if (!settled) return settled.error();
+      auto ms = time_of(c, p);
+      if (!ms) return ms.error();
+      c.ms.push_back(*ms);
+    }
+  }
+  return {};
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,66 @@
+// bench/xla/measure.h: one problem, and those that compute it in turn.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/harness/cases.h"
+#include "bench/xla/settings.h"
+#include "cli/attention_data.h"
+#include "lanes/xla/lane.h"
+#include "receipt/receipt.h"
+#include "tessera/batch.h"
+
+namespace tessera::bench {
+
+inline constexpr std::string_view kCpu = "cpu";
+
+// What all of one table compute.
+struct XlaProblem {
+  const AttentionCase* what = nullptr;
+  Dtype dtype = Dtype::f32;
+  Direction direction = Direction::forward;
+  std::optional<OwnedBatch> batch;
+  cli::AttentionData data;
+
+  const Plan& plan() const { return batch->plan(); }
+
+  double density() const {
+    return static_cast<double>(plan().legal_pairs[0]) /
+           static_cast<double>(data.q_len * data.kv_len);
+  }
+  double tile_density() const {
+    return static_cast<double>(plan().forward.entries.size()) /
+           static_cast<double>(plan().forward.rows * plan().forward.columns);
+  }
+};
+
+// One way to compute it, and what that took.
+struct XlaContender {
+  std::string name;  // "worklist"
+  std::function<Result<void>(XlaProblem&)> run;
+  std::vector<double> ms;
+  double first_ms = 0;  // with the compile
+  Receipt::Check check;
+  std::string why;  // it did not run
+};
+
+// Fills in all but what, dtype and direction.
+Result<void> bind(XlaProblem& problem, const XlaSettings& settings);
+
+XlaContender cpu_contender();
+XlaContender xla_contender(XlaMethod method, std::shared_ptr<XlaLane> lane);
+
+// Each once, judged; then in turn, so that a machine that slows down favours
+// nobody. Before a run that counts goes one that does not: after the gigabytes
+// of a dense program the next run, of whatever it be, takes up to twice as
+// long. What cannot run says why and is left out.
+Result<void> measure(XlaProblem& problem, std::vector<XlaContender>& contenders,
+                     int64_t rounds);
+
+}  // namespace tessera::bench

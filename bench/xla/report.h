@@ -1,0 +1,17 @@
+// bench/xla/report.h: how a table of `tessera-bench xla` is written.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "bench/xla/measure.h"
+
+namespace tessera::bench {
+
+nlohmann::json table_json(const XlaProblem& problem,
+                          const std::vector<XlaContender>& all,
+                          double other_cores);
+void print_table(const XlaProblem& problem,
+                 const std::vector<XlaContender>& all, double other_cores);
+
+}  // namespace tessera::bench

@@ -1,0 +1,44 @@
+// bench/xla/settings.h: what `tessera-bench xla` is asked.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/harness/cases.h"
+#include "lanes/xla/lane.h"
+#include "tessera/attention.h"
+
+namespace tessera::bench {
+
+// As typed.
+struct XlaFlags {
+  std::string tokens = "8192";
+  std::string cases = "window";
+  std::string dtype = "f32,bf16";
+  std::string methods = "worklist,chunked,dense";
+  std::string heads = "4";
+  std::string head_dim = "128";
+  std::string rounds = "3";
+  std::string plugin = "xla_cpu_pjrt";
+  std::string device = "0";
+  std::optional<std::string> cache, out;
+  bool backward = false;
+  bool json = false;
+};
+
+struct XlaSettings {
+  int64_t tokens = 0, rounds = 0;
+  AttentionShape shape;
+  std::vector<Dtype> dtypes;
+  std::vector<const AttentionCase*> cases;
+  std::vector<XlaMethod> methods;
+  XlaOptions xla;
+};
+
+// The cases it has: "full, causal, ...".
+std::string xla_cases();
+
+Result<XlaSettings> read_settings(const XlaFlags& flags);
+
+}  // namespace tessera::bench

@@ -1,0 +1,16 @@
+# The program `tessera-bench`, on the parts that it shares with `tessera`. All
+# of it but main() is a library, so that tests reach it. It counts memory in
+# its own operator new, which nothing that is installed has.
+file(GLOB_RECURSE bench_sources CONFIGURE_DEPENDS bench/*.cc)
+list(FILTER bench_sources EXCLUDE REGEX "(_test|/main)\\.cc$")
+add_library(tessera_bench STATIC ${bench_sources})
+target_include_directories(tessera_bench PRIVATE src PUBLIC .)
+target_link_libraries(tessera_bench
+  PUBLIC tessera_cli PRIVATE tessera_private_deps)
+tessera_compile(tessera_bench QUICK)
+
+add_executable(tessera-bench bench/main.cc)
+target_link_libraries(tessera-bench PRIVATE tessera_bench)
+tessera_compile(tessera-bench QUICK)
+set_target_properties(tessera-bench PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
