@@ -18,9 +18,9 @@
 #include "base/text.h"
 #include "cli/arguments.h"
 #include "cli/command.h"
-#include "cli/flags.h"
 #include "cli/numbers.h"
-#include "cli/refused.h"
+#include "cli/request/flags.h"
+#include "cli/unsupported.h"
 #include "tessera/mask.h"
 
 namespace tessera::cli {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "cli/attention_data.h"
+#include "cli/data/attention_data.h"
+#include "cli/data/random_inputs.h"
 #include "cli/machine.h"
-#include "cli/random_inputs.h"
-#include "cli/routed.h"
-#include "cli/run_check.h"
+#include "cli/request/routed_picks.h"
+#include "cli/run/check.h"
 #include "tessera/plan.h"
 
 namespace tessera::bench {

@@ -5,9 +5,9 @@
 
 #include "base/fail.h"
 #include "bench/harness/memory_meter.h"
-#include "cli/documents.h"
-#include "cli/routed.h"
-#include "cli/timing.h"
+#include "cli/plan/timing.h"
+#include "cli/request/documents.h"
+#include "cli/request/routed_picks.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/integers.h"
-#include "cli/documents.h"
+#include "cli/request/documents.h"
 #include "tessera/mask.h"
 
 namespace tessera::bench {

@@ -8,7 +8,7 @@
 
 #include "base/integers.h"
 #include "base/timed.h"
-#include "cli/random_inputs.h"
+#include "cli/data/random_inputs.h"
 #include "receipt/machine.h"
 #include "tessera/contract.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/attention_data.h"
-#include "cli/clustered.h"
+#include "cli/data/attention_data.h"
+#include "cli/data/clustered_inputs.h"
 #include "lanes/cpu/cpu.h"
 #include "lanes/reference/judge.h"
 #include "tessera/route.h"

@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "bench/harness/flags.h"
 #include "cli/numbers.h"
-#include "cli/report.h"
+#include "cli/plan/report.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"
 #include "route/settings.h"

@@ -7,9 +7,9 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
+#include "cli/data/random_inputs.h"
 #include "cli/progress.h"
-#include "cli/random_inputs.h"
-#include "cli/run_check.h"
+#include "cli/run/check.h"
 #include "lanes/cpu/cpu.h"
 
 namespace tessera::bench {

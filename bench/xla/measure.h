@@ -11,7 +11,7 @@
 
 #include "bench/harness/cases.h"
 #include "bench/xla/settings.h"
-#include "cli/attention_data.h"
+#include "cli/data/attention_data.h"
 #include "lanes/xla/lane.h"
 #include "receipt/receipt.h"
 #include "tessera/batch.h"

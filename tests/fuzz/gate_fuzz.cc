@@ -1,6 +1,6 @@
 // tests/fuzz/gate_fuzz.cc: any text either is a gate's table, or a machine, or
 // gives an error.
-#include "cli/machine_file.h"
+#include "cli/choose/machine_file.h"
 #include "tessera/dispatch.h"
 #include "tests/fuzz/must.h"
 

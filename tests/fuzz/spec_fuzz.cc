@@ -2,7 +2,7 @@
 // written again, or gives an error.
 #include <nlohmann/json.hpp>
 
-#include "cli/spec.h"
+#include "cli/request/spec.h"
 #include "tests/fuzz/must.h"
 
 using namespace tessera;

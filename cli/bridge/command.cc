@@ -1,0 +1,96 @@
+// cli/bridge/command.cc: `tessera bridge`: what JAX exported, run by a plugin.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/bridge/run.h"
+#include "cli/request/file_checks.h"
+#include "cli/request/flags.h"
+#include "cli/trace_flag.h"
+
+namespace tessera::cli {
+namespace {
+
+Result<int> run(const BridgeFlags& f) {
+  auto outcome = bridge_once(f);
+  if (!outcome) return outcome.error();
+  const BridgeReport& report = outcome->report;
+  for (const std::string& warning : report.run.warnings) {
+    print_error(fmt::format("tessera: warning: {}\n", warning));
+  }
+  if (f.outputs) {
+    auto e =
+        write_bridge_outputs(*f.outputs, report.spec, outcome->data.outputs);
+    if (!e) return e.error();
+  }
+  if (f.receipt) {
+    auto e = write_file(*f.receipt, bridge_json(report, 2) + "\n");
+    if (!e) return e.error();
+  }
+  if (f.json) {
+    fmt::print("{}\n", bridge_json(report));
+  } else {
+    fmt::print("{}", bridge_text(report));
+    if (f.outputs) fmt::print("{:<11} {}\n", "written", on_a_line(*f.outputs));
+    if (f.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*f.receipt));
+  }
+  return f.check && !report.check.passed ? kFailed : kOk;
+}
+
+}  // namespace
+
+Command bridge_command() {
+  auto f = std::make_shared<BridgeFlags>();
+  Command command{"bridge",
+                  "Run an operation that JAX exported, through a plugin"};
+  add_flags(
+      command,
+      {
+          {"artifact", &f->artifact, "ARTIFACT",
+           "StableHLO bytecode, as jax.export serializes it",
+           /*required=*/true},
+          {"--shapes", &f->shapes, "FILE",
+           "The JSON beside it: names, dtypes and shapes", /*required=*/true},
+          {"--inputs", &f->inputs, "FILE",
+           ".safetensors with the inputs by name [random]"},
+          {"--seed", &f->seed, "N",
+           "Of random inputs and of a sampled check [0]"},
+          {"--outputs", &f->outputs, "FILE", "Write a .safetensors file"},
+          {"--receipt", &f->receipt, "FILE",
+           "Write the receipt, a JSON object"},
+          {"--plugin", &f->plugin, "NAME",
+           "A PJRT plugin's file or known name [xla_cpu_pjrt]"},
+          {"--device", &f->device, "N", "Of the plugin's devices [0]"},
+          {"--cache", &f->cache, "FOLDER",
+           "Keeps what is compiled; or off [TESSERA_CACHE, or the user's cache "
+           "folder]"},
+          {"--check", &f->check, "",
+           "Compare attention with fp64, where the file of shapes declares it"},
+          {"--trace", &f->trace, "FILE", kTraceHelp},
+          {"--json", &f->json, "", "The receipt alone, on stdout"},
+      });
+  command.footer =
+      "Examples:\n"
+      "  .venv/bin/python examples/export_jax.py attention out\n"
+      "  tessera bridge out/attention.mlirbc --shapes out/attention.json \\\n"
+      "      --inputs out/attention.in.safetensors --check\n"
+      "\n"
+      "What runs is JAX's program and not one of ours: the lane is jax_bridge "
+      "in every\nreceipt, and its key is the whole artifact. docs/bridge.md "
+      "describes the files.\nExit code 1 when the check fails.";
+  command.work = [f]() -> Result<int> {
+    auto apart =
+        check_files(given_files({&f->artifact, &f->shapes, &f->inputs}),
+                    given_files({&f->outputs, &f->receipt, &f->trace}));
+    if (!apart) return apart.error();
+    return traced(f->trace, !f->json, [&] { return run(*f); });
+  };
+  return command;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,126 @@
+// cli/bridge/run.cc: from flags to outputs and a report.
+#include "cli/bridge/run.h"
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/numbers.h"
+#include "cli/progress.h"
+#include "cli/run/cache_folder.h"
+#include "lanes/jax_bridge/attention.h"
+#include "lanes/reference/judge.h"
+#include "run/receipt_parts.h"
+#include "tessera/legal.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kSampledRows = 64;
+
+Result<BridgeOptions> read_options(const BridgeFlags& f) {
+  BridgeOptions out;
+  if (f.plugin) out.plugin = *f.plugin;
+  auto device = parse_device(f.device.value_or("0"));
+  if (!device) return device.error();
+  out.device = *device;
+  auto folder = cache_folder(f.cache);
+  if (!folder) return folder.error();
+  out.cache_folder = std::move(*folder);
+  return out;
+}
+
+// Everything that strangers gave, before any work.
+struct Asked {
+  BridgeOptions options;
+  BridgeSpec spec;
+  std::string artifact;
+  BridgeData data;
+  uint64_t seed = 0;
+};
+
+Result<Asked> read_all(const BridgeFlags& f) {
+  Asked out;
+  auto options = read_options(f);
+  if (!options) return options.error();
+  out.options = std::move(*options);
+  auto seed = parse_seed(f.seed.value_or("0"));
+  if (!seed) return seed.error();
+  out.seed = *seed;
+  if (f.seed && f.inputs) {
+    return invalid("cli", "--seed goes without --inputs, found both");
+  }
+  auto read = read_artifact(*f.artifact, *f.shapes);
+  if (!read) return read.error();
+  out.artifact = std::move(read->program);
+  out.spec = std::move(read->spec);
+  if (f.check && !out.spec.attention) {
+    return invalid("cli",
+                   "--check needs an operation that the file of shapes "
+                   "declares as attention, found {}",
+                   in_quotes(out.spec.operation));
+  }
+  if (auto e = check_room(out.spec); !e) return e.error();
+  auto inputs = f.inputs ? read_bridge_inputs(*f.inputs, out.spec)
+                         : draw_bridge_inputs(out.spec, out.seed);
+  if (!inputs) return inputs.error();
+  out.data.inputs = std::move(*inputs);
+  out.data.outputs = make_bridge_outputs(out.spec);
+  return out;
+}
+
+Result<Receipt::Check> judge(const bridge::AttentionCall& call, uint64_t seed) {
+  Progress progress("checking");
+  JudgeOptions options;
+  options.seed = seed;
+  options.progress = progress.callback();
+  // XLA's processors do, whoever wrote the program.
+  options.flushes = true;
+  const bool full = can_judge_all(call.request, call.shape);
+  if (!full) options.query_rows = kSampledRows;
+  auto verdict = judge_forward(call.request, call.facts, call.shape,
+                               call.tensors, options);
+  if (!verdict) return verdict.error();
+  return Receipt::Check{full ? "full" : "sampled", verdict->rows,
+                        verdict->max_error,        verdict->max_ratio,
+                        verdict->passed(),         verdict->worst};
+}
+
+}  // namespace
+
+Result<BridgeOutcome> bridge_once(const BridgeFlags& f) {
+  auto asked = read_all(f);
+  if (!asked) return asked.error();
+  const auto inputs = asked->data.input_pointers();
+  const auto outputs = asked->data.output_pointers();
+  std::optional<bridge::AttentionCall> call;
+  if (f.check) {
+    auto bound = bridge::attention_call(asked->spec, inputs, outputs);
+    if (!bound) return bound.error();
+    // Facts that do not fit are refused before any work.
+    auto legal = Legality::bind(bound->request, bound->facts);
+    if (!legal) return legal.error();
+    call = std::move(*bound);
+  }
+  auto lane = BridgeLane::open(asked->options);
+  if (!lane) return lane.error();
+  auto ran = lane->run(asked->artifact, asked->spec, inputs, outputs);
+  if (!ran) return ran.error();
+
+  BridgeReport report;
+  report.plugin = tell(lane->place(), asked->options.device);
+  report.run = std::move(*ran);
+  report.artifact_file = *f.artifact;
+  report.shapes_file = *f.shapes;
+  report.inputs_file = f.inputs.value_or("");
+  report.seed = asked->seed;
+  report.input_digests = digests_of(asked->spec.inputs, asked->data.inputs);
+  report.output_digest = digest_of_all(asked->data.outputs);
+  if (call) {
+    auto check = judge(*call, asked->seed);
+    if (!check) return check.error();
+    report.check = std::move(*check);
+  }
+  report.spec = std::move(asked->spec);
+  return BridgeOutcome{std::move(report), std::move(asked->data)};
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,27 @@
+// cli/bridge/run.h: from flags to outputs and a report.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/bridge/data.h"
+#include "cli/bridge/report.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct BridgeFlags {
+  std::optional<std::string> artifact, shapes, inputs, seed, outputs, receipt,
+      plugin, device, cache, trace;
+  bool check = false;
+  bool json = false;
+};
+
+struct BridgeOutcome {
+  BridgeReport report;
+  BridgeData data;
+};
+// Runs the operation and checks it where that was asked for. Writes nothing.
+Result<BridgeOutcome> bridge_once(const BridgeFlags& flags);
+
+}  // namespace tessera::cli

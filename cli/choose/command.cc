@@ -1,0 +1,140 @@
+// cli/choose/command.cc: `tessera choose`: which lane would run a request, and
+// why none of the others.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/json_read.h"
+#include "cli/choose/machine_file.h"
+#include "cli/run/options.h"
+#include "cli/run/run.h"
+#include "run/receipt_parts.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  RunFlags run;
+  std::optional<std::string> lane, machine;
+  bool compile_only = false;
+  bool json = false;
+};
+
+Result<Machine> machine_for(const Options& o) {
+  if (!o.machine) return this_machine(true);
+  auto text = read_file(*o.machine, kMaxMachineBytes);
+  if (!text) return text.error();
+  return parse_machine(*text);
+}
+
+Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
+  Json rejected = Json::object();
+  for (const Rejected& r : c.rejected) {
+    rejected[std::string(to_string(r.lane))] = r.reason;
+  }
+  const bool xla = c.lane == LaneId::xla;
+  const Receipt::Choice told = tell(c);
+  return {{"lane", to_string(c.lane)},
+          {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
+          {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
+          {"class", to_string(c.request_class)},
+          {"reason", c.reason},
+          {"rejected", rejected},
+          {"measured",
+           told.measured.empty() ? Json(nullptr) : Json::parse(told.measured)},
+          {"density", plan.density()},
+          {"machine", m.key()}};
+}
+
+std::string choice_text(const Choice& c, const PlanFacts& plan,
+                        const Machine& m) {
+  std::string out;
+  const auto line = [&](std::string_view mark, std::string_view name,
+                        std::string_view text) {
+    out += fmt::format("{:<2}{:<11} {}\n", mark, name, text);
+  };
+  line("", "request",
+       fmt::format("{}, {} of {} tiles active", to_string(c.request_class),
+                   plan.active, plan.tiles));
+  line("", "machine", m.key());
+  line("*", to_string(c.lane),
+       fmt::format("{}{}{}", c.reason,
+                   c.plugin.empty() ? "" : fmt::format(" [{}]", c.plugin),
+                   c.lane == LaneId::xla
+                       ? fmt::format(" [{}]", to_string(c.method))
+                       : ""));
+  for (const Rejected& r : c.rejected) line("", to_string(r.lane), r.reason);
+  return out;
+}
+
+Result<int> run(const Options& o) {
+  auto options = read_run_options(o.run);
+  if (!options) return options.error();
+  std::optional<LaneId> forced;
+  if (o.lane && *o.lane != "auto") {
+    auto lane = parse_lane(*o.lane);
+    if (!lane) return lane.error();
+    forced = *lane;
+    if (o.run.gate) {
+      return invalid("cli", "--gate goes with --lane auto, found --lane {}",
+                     to_string(*lane));
+    }
+  }
+  auto machine = machine_for(o);
+  if (!machine) return machine.error();
+  auto planned = load_planned(o.run.request);
+  if (!planned) return planned.error();
+  CallFeatures call = call_features(*options);
+  call.compile_only = o.compile_only;
+  const RequestFeatures features =
+      features_of(planned->batch.request(), planned->batch.facts(),
+                  options->data.shape, call);
+  const PlanFacts plan = plan_facts(planned->batch.plan());
+  auto choice = choose(features, plan, *machine, options->gate, forced);
+  if (!choice) return choice.error();
+  if (o.json) {
+    fmt::print("{}\n", choice_json(*choice, plan, *machine).dump());
+  } else {
+    fmt::print("{}", choice_text(*choice, plan, *machine));
+  }
+  return kOk;
+}
+
+}  // namespace
+
+Command choose_command() {
+  auto o = std::make_shared<Options>();
+  Command command{"choose",
+                  "Which lane would run a request, and why none of the others"};
+  add_shape_flags(command, o->run, "f32, bf16 or f16 [f32]");
+  add_flags(
+      command,
+      {
+          {"--lane", &o->lane, "NAME", "Asks about one lane [auto]"},
+          {"--gate", &o->run.gate, "FILE",
+           "What `tessera gate` measured: goes before the rules"},
+          {"--machine", &o->machine, "FILE",
+           "A machine as a JSON object: cpu, threads, isas, plugins (each "
+           "name, platform, devices) [this one]"},
+          {"--artifact", &o->run.artifact, "FILE",
+           "What JAX exported for this request, which its bridge may run"},
+          {"--shapes", &o->run.shapes, "FILE", "The JSON beside the artifact"},
+          {"--compile-only", &o->compile_only, "",
+           "Nothing is to run: what compiles it ahead of time"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+      });
+  command.footer =
+      "Example:\n"
+      "  tessera choose --mask 'causal & documents' --q-len 8192 \\\n"
+      "      --docs lognormal --dtype bf16\n"
+      "\n"
+      "docs/dispatch.md has the rules.";
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,308 @@
+// cli/choose/command_test.cc: `tessera choose`, `tessera doctor`, the fallback
+// of `tessera run` and random requests end to end.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/files.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+#include "tests/variable.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using tessera::testing::Arguments;
+
+class Dispatch : public tessera::testing::Program {
+ protected:
+  json run(Arguments a, bool is_json = true) {
+    if (is_json) a.emplace_back("--json");
+    program(a);
+    return is_json ? json::parse(out_) : json();
+  }
+
+  json attend(const Arguments& more) {
+    Arguments a = {"run",        "--mask",  "causal & window(9, 0)",
+                   "--q-len",    "40",      "--tile",
+                   "16",         "--heads", "2",
+                   "--head-dim", "16"};
+    a.insert(a.end(), more.begin(), more.end());
+    return run(a);
+  }
+};
+
+TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
+  ASSERT_TRUE(write_file(file("tpu"), R"({"cpu": "A CPU", "threads": 8,
+      "isas": ["avx2", "portable"], "plugins": [
+        {"name": "libtpu", "platform": "tpu", "devices": 4}]})")
+                  .ok());
+  const json c =
+      run({"choose", "--mask", "causal & documents", "--q-len", "512", "--docs",
+           "lengths:200,312", "--dtype", "bf16", "--machine", file("tpu")});
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(c["lane"], "xla");
+  EXPECT_EQ(c["method"], "worklist");
+  EXPECT_EQ(c["plugin"], "libtpu");
+  EXPECT_EQ(c["class"], "sparse blocks");
+  EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
+  EXPECT_EQ(c["rejected"].size(), 5u);
+  EXPECT_EQ(c["rejected"]["mosaic"],
+            "this version compiles it and does not run it");
+
+  const json compiled =
+      run({"choose", "--mask", "causal & documents", "--q-len", "512", "--docs",
+           "lengths:200,312", "--dtype", "bf16", "--machine", file("tpu"),
+           "--compile-only"});
+  EXPECT_EQ(compiled["lane"], "mosaic") << compiled;
+
+  run({"choose", "--mask", "causal", "--q-len", "512", "--machine",
+       file("tpu")},
+      false);
+  EXPECT_EQ(code_, 0);
+  EXPECT_NE(out_.find("\n* xla         plain causal goes to the stable kernel"),
+            std::string::npos)
+      << out_;
+
+  const json none =
+      run({"choose", "--mask", "causal", "--q-len", "64", "--machine",
+           file("tpu"), "--lane", "cpu", "--v-head-dim", "8"});
+  EXPECT_EQ(code_, 0) << none;
+  for (const char* broken :
+       {"{", "[]", R"({"cpu": "A", "threads": 0, "isas": [], "plugins": []})",
+        R"({"cpu": "A", "threads": 1, "isas": ["sse"], "plugins": []})",
+        R"({"cpu": "A", "threads": 1, "isas": [], "plugins": [{}]})",
+        R"({"cpu": "A", "threads": 1, "isas": [], "plugins": 3})"}) {
+    ASSERT_TRUE(write_file(file("bad"), broken).ok());
+    const json e = run({"choose", "--mask", "causal", "--q-len", "64",
+                        "--machine", file("bad")});
+    EXPECT_EQ(code_, 2) << broken;
+    EXPECT_TRUE(e["error"]["message"].get<std::string>().starts_with("["));
+  }
+}
+
+TEST_F(Dispatch, DoctorSaysWhatIsHereAndWhatIsMissing) {
+  {
+    const tessera::testing::Variable python("TESSERA_PYTHON",
+                                            "/nowhere/python");
+    const tessera::testing::Variable a("TESSERA_PJRT_LIBTPU", nullptr);
+    const tessera::testing::Variable b("TESSERA_PJRT_XLA_CPU_PJRT", nullptr);
+    const tessera::testing::Variable c("TESSERA_PJRT_LAMMPS_JAX_PJRT_CPU",
+                                       nullptr);
+    const json d = run({"doctor"});
+    EXPECT_EQ(code_, 0) << err_;
+    EXPECT_EQ(d["lanes"].size(), 6u);
+    EXPECT_EQ(d["isas"][0], "portable");
+    ASSERT_FALSE(d["missing"].empty());
+    if (d["loads_plugins"] == true) {
+      ASSERT_EQ(d["plugins"].size(), 3u);
+      EXPECT_EQ(d["plugins"][0]["found"], false);
+      EXPECT_EQ(d["missing"][0]["command"], "pip install libtpu");
+      EXPECT_EQ(d["lanes"]["xla"]["state"], "needs a plugin with a device");
+    } else {
+      EXPECT_EQ(d["missing"][0]["command"], "make tpu && make");
+    }
+    run({"doctor"}, false);
+    EXPECT_NE(out_.find("\nlane        cpu         runs, up to "),
+              std::string::npos)
+        << out_;
+  }
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) return;
+  const json d = run({"doctor"});
+  bool found = false;
+  for (const json& p : d["plugins"]) {
+    if (p["name"] != "xla_cpu_pjrt") continue;
+    found = true;
+    EXPECT_EQ(p["platform"], "cpu");
+    EXPECT_TRUE(p["api"].get<std::string>().starts_with("0."));
+    EXPECT_GE(p["devices"].size(), 1u);
+  }
+  EXPECT_TRUE(found) << d;
+}
+
+// Selection and fallback are two things.
+TEST_F(Dispatch, ALaneThatDoesNotStartGivesWayOnlyWhereThatIsAllowed) {
+  const Arguments bad = {"--lane", "xla", "--plugin", "/nowhere/none.so"};
+  const json strict = attend(bad);
+  EXPECT_EQ(code_, 2);
+  EXPECT_TRUE(
+      strict["error"]["message"].get<std::string>().starts_with("[pjrt] "))
+      << strict;
+
+  Arguments lenient = bad;
+  lenient.insert(lenient.end(), {"--fallback", "cpu,reference", "--check"});
+  const json r = attend(lenient);
+  ASSERT_EQ(code_, 0) << err_ << r;
+  EXPECT_EQ(r["lane"]["requested"], "xla");
+  EXPECT_EQ(r["lane"]["chosen"], "xla");
+  EXPECT_EQ(r["lane"]["executed"], "cpu");
+  EXPECT_EQ(r["lane"]["family"], "native");
+  EXPECT_EQ(r["lane"]["fallback_allowed"], json({"cpu", "reference"}));
+  EXPECT_TRUE(r["fallback"].get<std::string>().starts_with(
+      "xla did not start: [pjrt] "));
+  EXPECT_EQ(r["check"]["passed"], true);
+
+  // The cpu lane, made to fail by the environment.
+  const tessera::testing::Variable isa("TESSERA_ISA", "abacus");
+  const json no_cpu = attend({});
+  EXPECT_EQ(code_, 2);
+  EXPECT_TRUE(
+      no_cpu["error"]["message"].get<std::string>().starts_with("[cpu] "))
+      << no_cpu;
+  const json stepped = attend({"--fallback", "reference"});
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(stepped["lane"]["requested"], "auto");
+  EXPECT_EQ(stepped["lane"]["chosen"], "cpu");
+  EXPECT_EQ(stepped["lane"]["executed"], "reference");
+
+  const json none = attend(
+      {"--lane", "xla", "--plugin", "/nowhere/none.so", "--fallback", "cpu"});
+  EXPECT_EQ(code_, 2);
+  EXPECT_TRUE(none["error"]["message"].get<std::string>().starts_with(
+      "[dispatch] one of the lanes must start, found: xla did not start: "))
+      << none;
+}
+
+TEST_F(Dispatch, FallbackFlagsAreChecked) {
+  const auto refused = [&](const char* order) {
+    const json e = attend({"--fallback", order});
+    return code_ == 2 ? e["error"]["message"].get<std::string>() : "";
+  };
+  EXPECT_EQ(
+      refused("cuda"),
+      "[cli] --fallback must be one of cpu, reference, xla, found 'cuda'");
+  EXPECT_EQ(refused("cpu,cpu"),
+            "[dispatch] a fallback is named once, found cpu twice");
+  EXPECT_EQ(refused(""),
+            "[cli] --fallback must be one of cpu, reference, xla, found ''");
+  const json e = attend({"--lane", "cpu", "--gate", "x.json"});
+  EXPECT_EQ(e["error"]["message"],
+            "[cli] --gate goes with --lane auto, found --lane cpu");
+}
+
+TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  const json c = run({"choose", "--mask", "causal", "--q-len", "40", "--tile",
+                      "16", "--heads", "2", "--head-dim", "16"});
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(c["lane"], "cpu");
+  json row = {{"kernel", "cpu/forward"},
+              {"lane", "cpu"},
+              {"machine", c["machine"]},
+              {"class", "plain causal"},
+              {"mask", "causal"},
+              {"direction", "forward"},
+              {"dtype", "f32"},
+              {"q_len", 40},
+              {"kv_len", 40},
+              {"heads", 8},
+              {"kv_heads", 8},
+              {"head_dim", 16},
+              {"v_head_dim", 16},
+              {"softcap", 0},
+              {"density", c["density"]},
+              {"kernel_ms", 2},
+              {"plain_ms", 1},
+              {"plain", "dense"},
+              {"verdict", "delete"},
+              {"why", ""}};
+  ASSERT_TRUE(
+      write_file(file("gate"), json({{"schema", 1}, {"rows", {row}}}).dump())
+          .ok());
+  const json r =
+      run({"run", "--mask", "causal", "--q-len", "40", "--tile", "16",
+           "--heads", "2", "--head-dim", "16", "--gate", file("gate"),
+           "--check", "--cache", "off", "--receipt", file("receipt")});
+  ASSERT_EQ(code_, 0) << err_ << r;
+  EXPECT_EQ(r["lane"]["executed"], "xla");
+  EXPECT_EQ(r["method"], "dense");
+  EXPECT_EQ(r["choice"]["measured"]["kernel"], "cpu/forward");
+  EXPECT_EQ(r["check"]["passed"], true);
+  const json other = run({"run", "--mask", "causal", "--q-len", "40", "--tile",
+                          "16", "--heads", "2", "--head-dim", "16", "--gate",
+                          file("gate"), "--method", "worklist"});
+  EXPECT_EQ(code_, 2);
+  EXPECT_EQ(other["error"]["message"],
+            "[cli] --method of --lane auto must be the one that it chose, "
+            "dense, found 'worklist'");
+  // The row is in the receipt, so the choice can be made again.
+  run({"receipt", "verify", file("receipt")});
+  EXPECT_EQ(code_, 0) << out_ << err_;
+}
+
+// A random request gets a lane that runs and agrees with fp64, or an error
+// that says what is missing.
+TEST_F(Dispatch, RandomRequestsRunOrSayWhatIsMissing) {
+  const char* masks[] = {"full",
+                         "causal",
+                         "causal & window(7, 0)",
+                         "causal & documents",
+                         "segments | causal",
+                         "causal | prefix",
+                         "!causal & chunk(16)",
+                         "sink(3) | window(5, 2)",
+                         "causal & (window(9, 0) | sink(2)) & documents"};
+  std::mt19937 random(20);
+  const auto pick = [&](const auto&... all) {
+    const std::string values[] = {std::string(all)...};
+    return values[random() % sizeof...(all)];
+  };
+  int ran = 0, missing = 0;
+  for (int i = 0; i < 60; ++i) {
+    const std::string mask = masks[random() % std::size(masks)];
+    const std::string tokens = pick("17", "40", "64", "129");
+    Arguments a = {"run",
+                   "--mask",
+                   mask,
+                   "--q-len",
+                   tokens,
+                   "--tile",
+                   pick("8", "16", "32x16", "128"),
+                   "--heads",
+                   "4",
+                   "--kv-heads",
+                   pick("1", "2", "4"),
+                   "--head-dim",
+                   pick("8", "16", "64", "12"),
+                   "--dtype",
+                   pick("f32", "bf16", "f16"),
+                   "--softcap",
+                   pick("0", "15"),
+                   "--seed",
+                   std::to_string(i),
+                   "--check"};
+    if (mask.find("documents") != std::string::npos ||
+        mask.find("segments") != std::string::npos) {
+      a.insert(a.end(), {"--docs", "lengths:7,5,4"});
+    }
+    if (mask.find("prefix") != std::string::npos) {
+      a.insert(a.end(), {"--prefix", "5"});
+    }
+    if (random() % 2 == 0) a.emplace_back("--backward");
+    if (random() % 2 == 0) a.emplace_back("--sink-logits");
+    const json r = run(a);
+    if (code_ == 0) {
+      ++ran;
+      EXPECT_EQ(r["check"]["passed"], true) << r;
+      EXPECT_EQ(r["lane"]["executed"], r["lane"]["chosen"]);
+      EXPECT_EQ(r["choice"]["rejected"].size(), 5u);
+    } else {
+      ++missing;
+      ASSERT_EQ(code_, 2) << r;
+      EXPECT_NE(r["error"]["message"].get<std::string>().find("multiple of 8"),
+                std::string::npos)
+          << r;
+    }
+  }
+  EXPECT_GT(ran, 20);
+  EXPECT_GT(missing, 3);
+}
+
+}  // namespace
+}  // namespace tessera::cli

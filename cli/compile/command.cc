@@ -1,0 +1,241 @@
+// cli/compile/command.cc: `tessera compile`: a program for a device that need
+// not be here.
+#include "cli/compile/command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/compile/kernel_flags.h"
+#include "cli/compile/receipt.h"
+#include "cli/plan/report.h"
+#include "cli/request/file_checks.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMaxProgramBytes = int64_t{1} << 31;
+
+struct Options {
+  KernelFlags kernel;
+  std::optional<std::string> program, plugin, emit, out, receipt;
+  bool no_compile = false;
+  bool json = false;
+};
+
+Result<std::string> read_program(const std::string& path) {
+  auto program = read_file(path, kMaxProgramBytes);
+  if (program && program->empty()) {
+    return invalid("compile", "a program must hold a module, found none in {}",
+                   in_quotes(path));
+  }
+  return program;
+}
+
+nlohmann::json kernel_json(const MosaicKernel& kernel) {
+  return {{"lane", "mosaic"},
+          {"contract", kernel.contract.key},
+          {"contract_terms", nlohmann::json::parse(kernel.contract.text)},
+          {"plan_contract", kernel.plan.key},
+          {"plan_contract_terms", nlohmann::json::parse(kernel.plan.text)},
+          {"window_bounds", kernel.plan.window_bounds},
+          {"batch", kernel.batch},
+          {"q_len", kernel.q_len},
+          {"kv_len", kernel.kv_len},
+          {"steps", kernel.steps},
+          {"tile", {kernel.tile.q, kernel.tile.kv}},
+          {"tiles_per_pass", kernel.options.tiles_per_pass},
+          {"fetch_ahead", kernel.options.fetch_ahead},
+          {"vector_bytes", kernel.vector_bytes},
+          {"scalar_bytes", 4 * kernel.scalar_words}};
+}
+
+std::string kernel_text(const MosaicKernel& k) {
+  return fmt::format(
+      "{:<11} forward, bf16, tile {}x{}, {} tiles a pass\n"
+      "{:<11} batch {}, {} queries, {} keys, {} steps\n"
+      "{:<11} {:>12} bytes of scratch\n"
+      "{:<11} {:>12} bytes of arrays\n"
+      "{:<11} {}\n",
+      "kernel", k.tile.q, k.tile.kv, k.options.tiles_per_pass, "room for",
+      k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
+      4 * k.scalar_words, "contract", k.contract.key);
+}
+
+Result<int> run(const Options& o) {
+  const bool asked = asks_for_kernel(o.kernel);
+  if (o.program.has_value() == asked) {
+    return invalid("cli",
+                   "compile must be given a program or a request, found {}",
+                   asked ? "both" : "neither");
+  }
+  if (!asked) {
+    KernelFlags others = o.kernel;
+    others.run.request.target.reset();
+    if (!(others == KernelFlags{})) {
+      return invalid("cli",
+                     "a program takes no flags of a request or a kernel, "
+                     "found one beside it");
+    }
+  }
+  if (o.emit && !asked) {
+    return invalid("cli",
+                   "--emit goes with a request, found it with a "
+                   "program");
+  }
+  if (o.receipt && (!asked || o.no_compile)) {
+    return invalid("cli", "--receipt goes with a request, found it with {}",
+                   asked ? "--no-compile" : "a program");
+  }
+  if (o.no_compile && (!o.emit || o.out)) {
+    return invalid("cli",
+                   "--no-compile goes with --emit and without -o, found "
+                   "{}",
+                   o.out ? "-o" : "no --emit");
+  }
+  if (!o.kernel.run.request.target) {
+    return invalid("cli", "--target must be given, found none (as v6e:1x1)");
+  }
+  CompileTarget target{*o.kernel.run.request.target,
+                       o.plugin.value_or("libtpu")};
+  const std::string contract_file = o.out ? *o.out + ".json" : "";
+  std::vector<std::string> sources = request_files(o.kernel.run.request);
+  if (o.program) sources.push_back(*o.program);
+  std::vector<std::string> written = given_files({&o.out, &o.emit, &o.receipt});
+  if (o.out && asked) written.push_back(contract_file);
+  if (auto e = check_files(std::move(sources), written); !e) return e.error();
+  std::optional<AskedKernel> kernel;
+  std::string program;
+  if (asked) {
+    auto made = make_asked_kernel(o.kernel, target.target);
+    if (!made) return made.error();
+    kernel = std::move(*made);
+    program = kernel->kernel.program;
+  } else {
+    auto read = read_program(*o.program);
+    if (!read) return read.error();
+    program = std::move(*read);
+  }
+  if (o.emit) {
+    if (auto e = write_file(*o.emit, program); !e) return e.error();
+  }
+  if (o.no_compile) {
+    const nlohmann::json json = {{"kernel", kernel_json(kernel->kernel)},
+                                 {"emit", *o.emit}};
+    fmt::print("{}", o.json ? json_line(json) + "\n"
+                            : kernel_text(kernel->kernel) +
+                                  fmt::format("{:<11} {}\n", "emitted",
+                                              on_a_line(*o.emit)));
+    return kOk;
+  }
+  auto report = compile_program(target, program);
+  if (!report) return report.error();
+  nlohmann::json json = compile_json(*report);
+  if (kernel) json["kernel"] = kernel_json(kernel->kernel);
+  if (o.emit) json["emit"] = *o.emit;
+  if (o.out) json["out"] = *o.out;
+  if (o.out && kernel) {
+    if (auto e = write_file(contract_file, json_line(json) + "\n"); !e) {
+      return e.error();
+    }
+  }
+  if (o.out) {
+    if (auto e = write_file(*o.out, report->bytes); !e) return e.error();
+  }
+  if (o.receipt) {
+    CompiledBy by;
+    by.target = target.target;
+    by.plugin.file = report->plugin;
+    by.plugin.api = report->api;
+    by.plugin.platform = report->platform;
+    by.plugin.device = target.target;
+    by.compile_ms = report->compile_ms;
+    by.machine = this_machine(false);
+    by.machine.asked_plugins = true;
+    by.machine.plugins = {{target.plugin, report->platform, 0}};
+    auto receipt = compile_receipt(o.kernel, *kernel, by);
+    if (!receipt) return receipt.error();
+    auto e = write_file(*o.receipt, receipt_json(*receipt, 2) + "\n");
+    if (!e) return e.error();
+  }
+  if (o.json) {
+    fmt::print("{}\n", json_line(json));
+    return kOk;
+  }
+  fmt::print("{}", compile_text(*report));
+  if (kernel) fmt::print("{}", kernel_text(kernel->kernel));
+  if (o.emit) fmt::print("{:<11} {}\n", "emitted", on_a_line(*o.emit));
+  if (o.out) {
+    fmt::print("{:<11} {}, {} bytes\n", "saved", on_a_line(*o.out),
+               report->bytes.size());
+    if (kernel) fmt::print("{:<11} {}\n", "", on_a_line(contract_file));
+  }
+  if (o.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*o.receipt));
+  return kOk;
+}
+
+std::string footer() {
+  return fmt::format(
+      "Examples:\n"
+      "  tessera compile program.mlir --target v6e:1x1\n"
+      "  tessera compile program.mlir --target v5p:2x2x1 -o program.bin "
+      "--json\n"
+      "  tessera compile --mask 'causal & documents' --q-len 32768 --heads 8 "
+      "\\\n      --target v6e:1x1 --emit kernel.mlir -o kernel.bin\n"
+      "\n"
+      "A request makes a kernel that serves every batch of its contract: the "
+      "facts\nthat its mask names count as present and are not read, and open "
+      "ceilings are the\nworst case of the lengths (docs/mosaic.md).\n"
+      "FILE is a StableHLO module, text or bytecode; -o saves what the plugin\n"
+      "serializes, for the same version of the plugin to load. No device is "
+      "needed.\n"
+      "docs/pjrt.md tells how to get plugins. Targets that work with "
+      "libtpu:\n"
+      "  {}\n"
+      "Any other name is tried as it stands.\n"
+      "\n"
+      "JSON fields: target, plugin (its file), platform, "
+      "devices.{{count,kind}}, name,\nfingerprint, outputs (how many), "
+      "bytes.{{code,argument,output,alias,temporary,\npeak,serialized}} (peak "
+      "null where the plugin does not say), cost (the\ncompiler's own "
+      "estimates by name), compile_ms, out, emit; of a request kernel.{{lane,\n"
+      "contract, contract_terms, plan_contract, plan_contract_terms,\n"
+      "window_bounds, batch, q_len, kv_len, steps (what its arrays hold), "
+      "tile,\ntiles_per_pass, fetch_ahead, vector_bytes, scalar_bytes}}.",
+      fmt::join(pjrt::known_targets(), " "));
+}
+
+}  // namespace
+
+Command compile_command() {
+  auto o = std::make_shared<Options>();
+  Command command{
+      "compile", "Compile a program or a kernel ahead of time, with no device"};
+  add_flags(command,
+            {
+                {"file", &o->program, "FILE", "A StableHLO module"},
+                {"--plugin", &o->plugin, "PATH|NAME",
+                 "PJRT plugin: a file, libtpu or xla_cpu_pjrt [libtpu]"},
+                {"--emit", &o->emit, "FILE",
+                 "Write the program that a request makes here"},
+                {"-o,--out", &o->out, "FILE",
+                 "Save the executable here; for a request its contract too, as "
+                 "FILE.json"},
+                {"--receipt", &o->receipt, "FILE",
+                 "Of a request: write a receipt that says compiled only"},
+                {"--no-compile", &o->no_compile, "",
+                 "Stop after --emit, which needs no plugin"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+            });
+  add_kernel_flags(command, o->kernel);
+  command.footer = footer();
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::cli

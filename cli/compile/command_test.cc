@@ -1,0 +1,122 @@
+// cli/compile/command_test.cc: `tessera compile` from the command line to its
+// file.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using tessera::testing::Arguments;
+
+constexpr const char* kProgram = "examples/product.mlir";
+
+class Compile : public tessera::testing::Program {
+ protected:
+  int compile(const Arguments& more) { return program({"compile"}, more); }
+};
+
+class CompileTpu : public Compile {
+ protected:
+  void SetUp() override {
+    const auto plugin = tessera::testing::real_plugin("libtpu");
+    if (tessera::testing::is_absent(plugin)) {
+      GTEST_SKIP() << plugin.error().message;
+    }
+  }
+};
+
+TEST_F(CompileTpu, SaysWhatItMadeAndSavesIt) {
+  ASSERT_EQ(compile({kProgram, "--target", "v6e:1x1", "-o", file("a")}), 0)
+      << err_;
+  EXPECT_EQ(err_, "");
+  EXPECT_TRUE(
+      out_.starts_with("compiled    product for v6e:1x1 (1 x TPU v6 lite), "))
+      << out_;
+  EXPECT_NE(out_.find("\narguments           589824 bytes\n"),
+            std::string::npos)
+      << out_;
+  ASSERT_EQ(
+      compile({kProgram, "--target", "v6e:1x1", "--json", "-o", file("b")}), 0);
+  const json r = json::parse(out_);
+  EXPECT_EQ(r["name"], "product");
+  EXPECT_EQ(r["target"], "v6e:1x1");
+  EXPECT_EQ(r["devices"]["count"], 1);
+  EXPECT_EQ(r["outputs"], 1);
+  EXPECT_EQ(r["bytes"]["argument"],
+            2 * (512 * 256 + 256 * 128) + 4 * 512 * 128);
+  EXPECT_EQ(r["bytes"]["output"], 4 * 512 * 128);
+  EXPECT_GT(r["bytes"]["code"], 0);
+  EXPECT_GT(r["compile_ms"], 0.0);
+  EXPECT_GE(r["cost"]["flops"], 2.0 * 512 * 256 * 128);
+  EXPECT_EQ(r["out"], file("b"));
+  const auto a = read_file(file("a"), 1 << 26);
+  const auto b = read_file(file("b"), 1 << 26);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(static_cast<int64_t>(b->size()), r["bytes"]["serialized"]);
+  EXPECT_GT(a->size(), 1000u);
+}
+
+TEST_F(CompileTpu, WhatFailsWritesNothingAndIsOneLine) {
+  ASSERT_TRUE(write_file(file("broken"), "module {").ok());
+  for (const Arguments& bad :
+       {Arguments{file("broken"), "--target", "v6e:1x1"},
+        {"tests/golden/mosaic/wrong_type.mlir", "--target", "v6e:1x1"},
+        {"tests/golden/mosaic/scalar_memory.mlir", "--target", "v6e:1x1"},
+        {kProgram, "--target", "v9e:1x1"},
+        {kProgram, "--target", "v6e:1x1", "--plugin", "libgpu"},
+        {kProgram, "--target", "v6e:1x1", "--plugin", file("none.so")},
+        {kProgram, "--target", "v6e:1x1", "--plugin", file("broken")}}) {
+    Arguments all = bad;
+    all.insert(all.end(), {"-o", file("out"), "--json"});
+    EXPECT_EQ(compile(all), 2);
+    EXPECT_TRUE(err_.starts_with("tessera: [pjrt] ")) << err_;
+    EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
+    EXPECT_EQ(
+        "tessera: " + json::parse(out_)["error"]["message"].get<std::string>() +
+            "\n",
+        err_);
+    EXPECT_FALSE(std::filesystem::exists(file("out")));
+  }
+}
+
+TEST_F(Compile, PathsAreCheckedBeforeAnyPluginLoads) {
+  EXPECT_EQ(compile({file("none"), "--target", "v6e:1x1"}), 2);
+  EXPECT_EQ(err_, "tessera: [file] input must exist, found no file for '" +
+                      file("none") + "'\n");
+  EXPECT_EQ(compile({kProgram, "--target", "v6e:1x1", "-o", file("x/y")}), 2);
+  EXPECT_TRUE(
+      err_.starts_with("tessera: [file] output must lie in a directory "
+                       "that exists, found none"))
+      << err_;
+  ASSERT_TRUE(write_file(file("empty"), "").ok());
+  EXPECT_EQ(compile({file("empty"), "--target", "v6e:1x1"}), 2);
+  EXPECT_EQ(err_,
+            "tessera: [compile] a program must hold a module, found none in '" +
+                file("empty") + "'\n");
+}
+
+// A build without the header, or a machine without the package, says so.
+TEST_F(Compile, AnAbsentPluginSaysHowToGetIt) {
+  const char* before = std::getenv("TESSERA_PYTHON");
+  const std::string kept = before ? before : "";
+  setenv("TESSERA_PYTHON", "/no/such/python", 1);
+  EXPECT_EQ(compile({kProgram, "--target", "v6e:1x1"}), 2);
+  before ? setenv("TESSERA_PYTHON", kept.c_str(), 1)
+         : unsetenv("TESSERA_PYTHON");
+  EXPECT_TRUE(pjrt::check_available()
+                  ? err_.find("'/no/such/python': exit 127") != err_.npos
+                  : err_.find("make tpu") != err_.npos)
+      << err_;
+}
+
+}  // namespace
+}  // namespace tessera::cli

@@ -1,0 +1,66 @@
+// cli/compile/receipt.cc: "compiled only": what was asked and what came of it.
+#include "cli/compile/receipt.h"
+
+#include <utility>
+
+#include "receipt/digests.h"
+#include "run/dtype_word.h"
+#include "run/lane_rules.h"
+#include "run/receipt_parts.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+
+Result<Receipt> compile_receipt(const KernelFlags& flags,
+                                const AskedKernel& asked,
+                                const CompiledBy& by) {
+  const RequestFlags& given = flags.run.request;
+  RequestOptions words;
+  if (!given.plan) {
+    auto asked_words = options_of(given);
+    if (!asked_words) return asked_words.error();
+    words = std::move(*asked_words);
+  }
+  Receipt r;
+  r.version = kVersion;
+  r.lane.requested = "auto";
+  r.lane.source = "default";
+  r.lane.runtime_mode = "compiled only";
+  r.request = tell(asked.request);
+  r.request.facts["target"] = by.target;
+  if (!given.plan) r.request.masks = words.masks;
+  // Facts are not read, but which there are counts.
+  for (const auto& [name, word] :
+       {std::pair("docs", &words.docs), std::pair("q_docs", &words.q_docs),
+        std::pair("logical_block", &words.logical_block)}) {
+    if (*word) r.request.facts[name] = **word;
+  }
+  r.request.valid = words.valid;
+  r.request.plan_file = given.plan.value_or("");
+  r.request.facts_digest = facts_digest({});
+  r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",
+             false};
+  r.contract = asked.kernel.plan.key;
+  r.kernels["forward"] = asked.kernel.contract.key;
+  r.parameters = {{"tiles_per_pass", asked.kernel.options.tiles_per_pass},
+                  {"fetch_ahead", asked.kernel.options.fetch_ahead}};
+  r.plugin = by.plugin;
+  r.device = by.machine.cpu;
+  r.compiles = 1;
+  r.compile_ms = by.compile_ms;
+
+  CallFeatures call;
+  call.dtype = Dtype::bf16;
+  call.compile_only = true;
+  const RequestFeatures features =
+      features_of(asked.request, {}, asked.shape, call);
+  auto choice = choose(features, {}, by.machine);
+  if (!choice) choice = by_name(LaneId::mosaic, features, by.machine);
+  r.lane.chosen = to_string(choice->lane);
+  r.lane.family = lane_family(choice->lane, by.plugin.platform);
+  r.choice = tell(*choice);
+  r.machine = tell(by.machine);
+  return r;
+}
+
+}  // namespace tessera::cli

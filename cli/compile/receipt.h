@@ -1,0 +1,23 @@
+// cli/compile/receipt.h: the receipt of a kernel that was compiled and not run.
+#pragma once
+
+#include "cli/compile/command.h"
+#include "cli/compile/kernel_flags.h"
+#include "receipt/receipt.h"
+#include "tessera/dispatch.h"
+
+namespace tessera::cli {
+
+// Where and by what it was compiled.
+struct CompiledBy {
+  std::string target;  // "v6e:1x1"
+  Receipt::Plugin plugin;
+  double compile_ms = 0;
+  Machine machine;  // what the choice knew
+};
+
+Result<Receipt> compile_receipt(const KernelFlags& flags,
+                                const AskedKernel& kernel,
+                                const CompiledBy& by);
+
+}  // namespace tessera::cli

@@ -1,0 +1,77 @@
+// cli/data/attention_data.h: the arrays of one attention call, owned.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lanes/tensors.h"
+
+namespace tessera::cli {
+
+// The order of [batch, heads, tokens, dim] in memory.
+enum class Layout : uint8_t { bhsd, bshd };
+std::string_view to_string(Layout layout);
+
+// A dense array, aligned for every kernel.
+class Array {
+ public:
+  Array() = default;
+  // Every byte 0xff, a NaN in each dtype: what nobody writes is seen. The
+  // caller has checked that the size fits.
+  Array(Dtype dtype, Layout layout, int64_t batch, int64_t heads,
+        int64_t tokens, int64_t dim);
+
+  MutableTensorView view() { return view_; }
+  TensorView view() const;
+  std::vector<int64_t> shape() const;  // as the layout orders it
+  std::string_view bytes() const;
+  void fill(std::string_view bytes);  // as many as there are
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  Layout layout_ = Layout::bhsd;
+  MutableTensorView view_;
+  std::unique_ptr<std::byte[], Free> bytes_;
+};
+
+struct AttentionData {
+  int64_t batch = 1, q_len = 0, kv_len = 0;
+  AttentionShape shape;
+  Dtype dtype = Dtype::f32;
+  Layout layout = Layout::bhsd;
+  bool backward = false;
+
+  Array q, k, v;
+  std::optional<std::vector<float>> sink_logits;  // [heads]
+  Array out;
+  std::vector<float> lse;  // [batch, heads, q_len]
+  // Of the backward pass.
+  Array dout;
+  std::vector<float> dlse;  // as lse, or empty
+  Array dq, dk, dv;
+  std::vector<float> dsink_logits;
+
+  void allocate();  // what the fields above ask for; dlse stays empty
+  double scale() const;
+  ForwardTensors forward_tensors();
+  Gradients gradients();
+  BackwardTensors backward_tensors() {
+    return tessera::backward_tensors(forward_tensors(), gradients());
+  }
+  AttentionCall call() const;
+};
+
+// Bytes that allocate() takes, as a double: sizes may be absurd. `outputs`: the
+// share of what the lane writes.
+struct DataBytes {
+  double all = 0, outputs = 0;
+};
+DataBytes data_bytes(const AttentionData& data);
+
+}  // namespace tessera::cli

@@ -1,0 +1,114 @@
+// cli/export/command_test.cc: exported arrays are those of the library.
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "plan/make_plan.h"
+#include "tessera/flex.h"
+#include "tessera/layouts.h"
+#include "tessera/splash.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr const char* kMask = "causal & window(40, 0)";
+
+Request request() {
+  Request r;
+  r.masks = {*parse_mask(kMask)};
+  r.q_len = r.kv_len = 128;
+  r.tile = {16, 16};
+  return r;
+}
+
+class Export : public tessera::testing::Program {
+ protected:
+  Safetensors run(const tessera::testing::Arguments& more) {
+    EXPECT_EQ(program({"export", "--mask", kMask, "--q-len", "128", "--tile",
+                       "16", "-o", file("arrays")},
+                      more),
+              0)
+        << err_;
+    bytes_ = *read_file(file("arrays"), 1 << 24);
+    return *parse_safetensors(bytes_);
+  }
+
+  template <class T>
+  void expect(const Safetensors& file, const std::string& name,
+              const std::vector<int64_t>& shape, const std::vector<T>& values) {
+    auto tensor = file.find(name);
+    ASSERT_TRUE(tensor.ok()) << name;
+    EXPECT_EQ(tensor->shape, shape) << name;
+    EXPECT_EQ(load_array<T>(tensor->bytes), values) << name;
+  }
+
+  const Plan plan_ = *make_plan(request(), {});
+  std::string bytes_;
+};
+
+TEST_F(Export, Flex) {
+  const Safetensors file = run({"--layout", "flex", "--heads", "2"});
+  const FlexBlockMask mask = *make_flex(plan_, 2);
+  EXPECT_EQ(file.tensors.size(), 8u);
+  expect(file, "kv_num_blocks", {1, 2, 8}, mask.kv.num_blocks);
+  expect(file, "full_kv_indices", {1, 2, 8, 8}, mask.full_kv.indices);
+  expect(file, "q_indices", {1, 2, 8, 8}, mask.q.indices);
+  expect(file, "full_q_num_blocks", {1, 2, 8}, mask.full_q.num_blocks);
+}
+
+TEST_F(Export, Splash) {
+  const Safetensors file = run({"--layout", "splash", "--dkv"});
+  SplashOptions options;
+  options.dkv = true;
+  const SplashMaskInfo info =
+      *make_splash(*BorrowedBatch::make(request(), {}), 0, options);
+  expect(file, "block_mask", info.block_mask.shape, info.block_mask.bytes);
+  expect(file, "data_next", info.data_next.shape, info.data_next.bytes);
+  expect(file, "partial_mask_blocks", info.partial_mask_blocks->shape,
+         info.partial_mask_blocks->bytes);
+  EXPECT_EQ(file.find("partial_mask_blocks")->dtype, Dtype::boolean);
+}
+
+TEST_F(Export, StepsListsAndBitmaps) {
+  const Steps steps = *pack_steps(plan_, true);
+  std::vector<uint32_t> words;
+  for (const Step& s : steps.steps) words.push_back(s.word);
+  const auto count = static_cast<int64_t>(words.size());
+  expect(run({"--layout", "steps"}), "transposed.steps", {count}, words);
+  expect(run({"--layout", "lists"}), "forward.row_start", {9},
+         plan_.forward.row_start);
+  const Bitmaps bitmaps = *make_bitmaps(*BorrowedBatch::make(request(), {}));
+  const auto distinct =
+      static_cast<int64_t>(bitmaps.words.size()) / bitmaps.words_per_tile;
+  expect(run({"--layout", "bitmaps"}), "words",
+         {distinct, bitmaps.words_per_tile}, bitmaps.words);
+}
+
+TEST_F(Export, TheRectangleAlsoByTheNamesOfSplash) {
+  const Safetensors file = run({"--layout", "rectangle"});
+  EXPECT_EQ(file.tensors.size(), 14u);
+  for (const bool transposed : {false, true}) {
+    const std::string of = transposed ? "transposed." : "forward.";
+    // 4 is the bucket of its width.
+    const Rectangle r =
+        *make_rectangle(transposed ? plan_.transposed : plan_.forward, 4);
+    expect(file, of + "column", {1, 1, 8, 4}, r.column);
+    expect(file, of + "data_next", {1, 1, 8, 4}, r.column);
+    expect(file, of + "class", {1, 1, 8, 4}, r.tile_class);
+    expect(file, of + "block_mask", {1, 1, 8, 4}, r.tile_class);
+    expect(file, of + "grid_width", {1}, std::vector<int32_t>{4});
+    const MaskBlocks masks =
+        *make_mask_blocks(*BorrowedBatch::make(request(), {}), transposed, 4);
+    const auto distinct = static_cast<int64_t>(masks.blocks.size()) / 256;
+    expect(file, of + "mask_next", {1, 1, 8, 4}, masks.mask_next);
+    expect(file, of + "partial_mask_blocks", {distinct, 16, 16}, masks.blocks);
+    EXPECT_EQ(file.find(of + "partial_mask_blocks")->dtype, Dtype::boolean);
+  }
+  EXPECT_EQ(run({"--layout", "rectangle", "--no-mask-blocks"}).tensors.size(),
+            10u);
+}
+
+}  // namespace
+}  // namespace tessera::cli

@@ -1,0 +1,32 @@
+// cli/gate/cases.h: what `tessera gate` measures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/dispatch.h"
+
+namespace tessera::cli {
+
+struct GateCase {
+  std::string kernel;  // "cpu/forward"
+  LaneId lane = LaneId::cpu;
+  Request request;
+  std::vector<int32_t> doc_ids;  // of every key; empty: none
+  AttentionShape shape;
+  Dtype dtype = Dtype::f32;
+  bool backward = false;
+};
+
+struct GateSizes {
+  std::vector<int64_t> tokens;
+  std::vector<Dtype> dtypes;
+  int64_t heads = 8, head_dim = 128;
+  int64_t decode_keys = 8192;
+};
+
+// Every kernel of ours with every class of request, several densities each.
+std::vector<GateCase> gate_cases(const GateSizes& sizes);
+
+}  // namespace tessera::cli

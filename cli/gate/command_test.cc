@@ -1,0 +1,128 @@
+// cli/gate/command_test.cc: `tessera gate`: its cases, its table, its verdicts.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/files.h"
+#include "cli/gate/cases.h"
+#include "plan/make_plan.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+#include "tests/variable.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+TEST(GateCases, HoldEveryKernelAndClass) {
+  GateSizes sizes;
+  sizes.tokens = {1024};
+  sizes.dtypes = {Dtype::f32, Dtype::bf16};
+  std::set<std::string> kernels;
+  std::set<std::pair<RequestClass, int>> places;
+  for (const GateCase& c : gate_cases(sizes)) {
+    kernels.insert(c.kernel);
+    Facts facts;
+    if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
+    const auto plan = make_plan(c.request, facts);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const RequestFeatures f = features_of(c.request, facts, c.shape, {c.dtype});
+    places.insert(
+        {f.request_class, density_class(plan_facts(*plan).density())});
+  }
+  EXPECT_EQ(kernels, (std::set<std::string>{"cpu/backward", "cpu/decode",
+                                            "cpu/forward", "mosaic/forward"}));
+  const auto densities = [&](RequestClass c) {
+    int n = 0;
+    for (const auto& [at, unused] : places) n += at == c ? 1 : 0;
+    return n;
+  };
+  EXPECT_GE(densities(RequestClass::sparse_blocks), 3);
+  EXPECT_GE(densities(RequestClass::custom), 3);
+  EXPECT_GE(densities(RequestClass::plain_causal), 1);
+  EXPECT_GE(densities(RequestClass::other), 1);
+}
+
+class GateCommand : public tessera::testing::Program {
+ protected:
+};
+
+TEST_F(GateCommand, WithoutAPluginNothingIsMeasured) {
+  const tessera::testing::Variable python("TESSERA_PYTHON", "/nowhere/python");
+  const tessera::testing::Variable path("TESSERA_PJRT_XLA_CPU_PJRT", nullptr);
+  ASSERT_EQ(program({"gate", "--quick", "--tokens", "64", "--dtype", "f32",
+                     "--json"}),
+            0)
+      << err_;
+  const auto table = parse_gate(out_);
+  ASSERT_TRUE(table.ok()) << table.error().message;
+  EXPECT_EQ(table->rows.size(), 8u * 2 + 1);
+  for (const GateRow& row : table->rows) {
+    EXPECT_EQ(row.verdict, GateVerdict::unmeasured);
+    EXPECT_FALSE(row.why.empty());
+  }
+}
+
+TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  const std::string path = file("gate.json");
+  ASSERT_EQ(program({"gate", "--quick", "--tokens", "64", "--dtype", "bf16",
+                     "--head-dim", "128", "-o", path}),
+            0)
+      << err_;
+  EXPECT_NE(out_.find("cpu/forward"), std::string::npos) << out_;
+  const auto table = parse_gate(*read_file(path, 1 << 24));
+  ASSERT_TRUE(table.ok()) << table.error().message;
+  int measured = 0, tpu = 0;
+  for (const GateRow& row : table->rows) {
+    if (row.kernel == "mosaic/forward") {
+      ++tpu;
+      EXPECT_EQ(row.verdict, GateVerdict::unmeasured);
+      EXPECT_FALSE(row.why.empty());
+      continue;
+    }
+    ++measured;
+    ASSERT_TRUE(row.kernel_ms && row.plain_ms) << row.kernel;
+    EXPECT_GT(*row.kernel_ms, 0);
+    EXPECT_GT(*row.plain_ms, 0);
+    EXPECT_EQ(row.verdict, judge_gate(*row.kernel_ms, *row.plain_ms));
+  }
+  EXPECT_EQ(measured, 17);
+  EXPECT_GE(tpu, 6);
+  // The row of a request on this machine decides.
+  ASSERT_EQ(program({"choose", "--mask", "full", "--q-len", "64", "--tile",
+                     "128", "--heads", "2", "--head-dim", "128", "--dtype",
+                     "bf16", "--gate", path, "--json"}),
+            0)
+      << err_;
+  const json c = json::parse(out_);
+  EXPECT_EQ(c["measured"]["kernel"], "cpu/forward") << c;
+  EXPECT_EQ(c["lane"] == "cpu", c["measured"]["verdict"] != "delete") << c;
+}
+
+TEST_F(GateCommand, FlagsAreChecked) {
+  const auto refused = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> a = {"gate", "--quick"};
+    a.insert(a.end(), more.begin(), more.end());
+    EXPECT_EQ(program(a), 2) << out_;
+    return err_;
+  };
+  EXPECT_EQ(refused({"--dtype", "f16"}),
+            "tessera: [cli] --dtype must be f32, bf16 or both, found 'f16'\n");
+  EXPECT_EQ(refused({"--head-dim", "12"}),
+            "tessera: [cli] --head-dim must be a multiple of 8, found 12\n");
+  EXPECT_TRUE(refused({"--tokens", "0"}).starts_with("tessera: [cli] "));
+  EXPECT_TRUE(refused({"--rounds", "0"}).starts_with("tessera: [cli] "));
+  EXPECT_TRUE(
+      refused({"-o", "/nowhere/gate.json"}).starts_with("tessera: [file] "));
+  EXPECT_TRUE(refused({"--record", "-o", file("x")})
+                  .starts_with("tessera: [cli] --record names the file"));
+}
+
+}  // namespace
+}  // namespace tessera::cli

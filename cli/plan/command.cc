@@ -1,0 +1,119 @@
+// cli/plan/command.cc: `tessera plan`.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/plan/report.h"
+#include "cli/plan/timing.h"
+#include "cli/request/file_checks.h"
+#include "cli/request/flags.h"
+#include "cli/trace_flag.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  RequestFlags request;
+  RouteFlags route;
+  std::optional<std::string> out, trace;
+  bool json = false;
+  bool lists = false;
+};
+
+Result<void> check(const Options& o) {
+  if (o.lists && !o.json) {
+    return invalid("cli", "--lists goes with --json, found it alone");
+  }
+  return check_files(request_files(o.request), given_files({&o.out, &o.trace}));
+}
+
+Result<int> show(const Options& o, Loaded loaded, int64_t ns) {
+  auto planned = make_planned(std::move(loaded));
+  if (!planned) return planned.error();
+  auto report = make_report(std::move(*planned), ns);
+  if (!report) return report.error();
+  print_warnings(report->warnings);
+  if (o.out) {
+    auto saved = save_plan(*o.out, report->planned.batch);
+    if (!saved) return saved.error();
+  }
+  if (o.json) {
+    fmt::print("{}\n", report_json(*report, o.lists).dump());
+  } else {
+    fmt::print("{}", report_text(*report));
+    if (o.out) fmt::print("{:<11} {}\n", "saved", on_a_line(*o.out));
+  }
+  return kOk;
+}
+
+Result<int> run(const Options& o) {
+  if (auto e = check(o); !e) return e.error();
+  auto loaded = load_request(o.request, {}, o.route);
+  if (!loaded) return loaded.error();
+  if (auto e = take_picks(o.route, *loaded); !e) return e.error();
+  auto ns = best_plan_ns(loaded->resolved.request, facts_of(*loaded));
+  if (!ns) return ns.error();
+  // Traced is one more run: those that were timed were not watched.
+  return traced(o.trace, !o.json, [&]() -> Result<int> {
+    return show(o, std::move(*loaded), *ns);
+  });
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  tessera plan --mask 'causal & documents' --q-len 32768 --docs "
+    "lognormal\n"
+    "  tessera plan --mask 'causal & window(1023, 0) & documents' \\\n"
+    "      --q-len 8192 --docs lengths:3000,120,4000 --tile 128x128 --json\n"
+    "  tessera plan --mask causal --q-len 1 --kv-len 65536 --valid "
+    "tokens:40000\n"
+    "  tessera plan --mask 'causal & routed(top=8, block=256)' --q-len 32768 "
+    "\\\n"
+    "      --picks clustered --max-union 12\n"
+    "\n"
+    "JSON fields: tiles.{active,partial,full,total}, "
+    "pairs.{needed,paid,total}\n"
+    "(legal pairs; real pairs of active tiles), logical.{active,paid}, "
+    "density,\n"
+    "grid_width, grid_width_bucket, and both _transposed; steps, "
+    "steps_bucket,\n"
+    "row_histogram (tiles in a row -> rows), contract (the key), "
+    "contract_terms\n"
+    "(what the key digests), window_bounds and folded (what left the key),\n"
+    "metadata_bytes (packed forward steps and ranges), plan_ns (best of "
+    "several\n"
+    "runs from ids in memory to both lists), digest, warnings, target; of "
+    "masks\nwith picks: picks.{meaning,block,heads,slots,picks,union} and "
+    "phases (where a\ngradient flows). --lists\n"
+    "adds forward and transposed: an array of {batch, head, row_start, "
+    "column,\n"
+    "class}, class 1 partial and 2 full.";
+
+}  // namespace
+
+Command plan_command() {
+  auto o = std::make_shared<Options>();
+  Command command{"plan", "Plan a batch: tiles, worklists, contract, digest"};
+  add_request_flags(command, o->request);
+  add_route_flags(command, o->route);
+  add_flags(command,
+            {
+                {"-o,--out", &o->out, "FILE", "Save the plan here"},
+                {"--trace", &o->trace, "FILE", kTraceHelp},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+                {"--lists", &o->lists, "", "With --json: the worklists too"},
+            });
+  command.footer = kFooter;
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::cli

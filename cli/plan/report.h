@@ -1,0 +1,47 @@
+// cli/plan/report.h: a plan in words and as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/request/flags.h"
+#include "receipt/receipt.h"
+#include "tessera/contract.h"
+#include "tessera/statistics.h"
+
+namespace tessera::cli {
+
+struct PlanReport {
+  explicit PlanReport(Planned of) : planned(std::move(of)) {}
+  const Request& request() const { return planned.batch.request(); }
+  const Plan& plan() const { return planned.batch.plan(); }
+
+  Planned planned;
+  std::vector<std::string> warnings;  // of the plan and of facts in vain
+  int64_t plan_ns = 0;
+  Statistics statistics;
+  PlanContract contract;
+  std::string digest;
+  std::optional<Receipt::Routing> picks;  // where a mask names them
+  // Packed steps, and the bytes of the forward ones and their ranges.
+  int64_t steps = 0;
+  int64_t steps_transposed = 0;
+  int64_t metadata_bytes = 0;
+  // Of the target, where one was named.
+  std::optional<int64_t> launches;
+  std::optional<int64_t> launches_transposed;
+};
+
+Result<PlanReport> make_report(Planned planned, int64_t plan_ns);
+
+nlohmann::json report_json(const PlanReport& report, bool lists);
+std::string report_text(const PlanReport& report);
+
+// On one line; bytes that are not UTF-8, as in a file's name, are replaced.
+std::string json_line(const nlohmann::json& json);
+
+std::string with_unit(double value);  // 40.1 M
+
+}  // namespace tessera::cli

@@ -1,0 +1,37 @@
+// cli/plan/timing.cc: runs until the minimum has settled or patience is over.
+#include "cli/plan/timing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "plan/make_plan.h"
+
+namespace tessera::cli {
+
+Result<int64_t> best_plan_ns(const Request& request, const Facts& facts) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kLeastRuns = 3;
+  constexpr int kMostRuns = 100;
+  constexpr auto kPatience = std::chrono::milliseconds(200);
+  constexpr auto kLimit = std::chrono::seconds(1);  // whatever the least
+  Plan plan;
+  int64_t best = std::numeric_limits<int64_t>::max();
+  const Clock::time_point start = Clock::now();
+  for (int run = 0; run < kMostRuns; ++run) {
+    const Clock::time_point begin = Clock::now();
+    const auto spent = begin - start;
+    if (run >= kLeastRuns && spent > kPatience) break;
+    if (run > 0 && spent > kLimit) break;
+    auto sweep = start_sweep(request, facts);
+    if (!sweep) return sweep.error();
+    if (auto r = plan_sweep(*sweep, plan); !r) return r.error();
+    const auto took = Clock::now() - begin;
+    best = std::min<int64_t>(
+        best,
+        std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
+  }
+  return best;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,65 @@
+// cli/request/file_checks.cc: files are compared by what they are.
+#include "cli/request/file_checks.h"
+
+#include <filesystem>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/request/documents.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A device or a pipe may be read and written.
+bool is_same(const std::string& a, const std::string& b) {
+  std::error_code unknown;
+  if (fs::exists(a, unknown) && fs::exists(b, unknown)) {
+    return fs::is_regular_file(a, unknown) && fs::equivalent(a, b, unknown);
+  }
+  const fs::path left = fs::weakly_canonical(fs::absolute(a), unknown);
+  if (unknown) return a == b;
+  const fs::path right = fs::weakly_canonical(fs::absolute(b), unknown);
+  return unknown ? a == b : left == right;
+}
+
+}  // namespace
+
+std::vector<std::string> given_files(
+    std::initializer_list<const std::optional<std::string>*> flags) {
+  std::vector<std::string> out;
+  for (const auto* flag : flags) {
+    if (*flag) out.push_back(**flag);
+  }
+  return out;
+}
+
+std::vector<std::string> request_files(const RequestFlags& f) {
+  std::vector<std::string> out =
+      given_files({&f.spec, &f.plan, &f.prefix, &f.picks, &f.q_offset});
+  for (const std::string& source : given_files({&f.docs, &f.q_docs})) {
+    out.emplace_back(document_file(source));
+  }
+  out.insert(out.end(), f.valid.begin(), f.valid.end());
+  return out;
+}
+
+Result<void> check_files(std::vector<std::string> read,
+                         const std::vector<std::string>& written) {
+  for (const std::string& path : written) {
+    if (auto e = check_output(path); !e) return e;
+    for (const std::string& other : read) {
+      if (!is_same(path, other)) continue;
+      return invalid(
+          "cli", "each file must have a name of its own, found {} {}",
+          in_quotes(path),
+          path == other ? "twice" : fmt::format("for {}", in_quotes(other)));
+    }
+    read.push_back(path);
+  }
+  return {};
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,26 @@
+// cli/request/file_checks.h: the files of one command, looked at before any
+// work.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/request/flags.h"
+
+namespace tessera::cli {
+
+// Those that were given.
+std::vector<std::string> given_files(
+    std::initializer_list<const std::optional<std::string>*> flags);
+
+// All that the flags of a request may read; a word that is no file is harmless.
+std::vector<std::string> request_files(const RequestFlags& flags);
+
+// What is written can be, and takes the place of nothing else that is read or
+// written, whatever it is called.
+Result<void> check_files(std::vector<std::string> read,
+                         const std::vector<std::string>& written);
+
+}  // namespace tessera::cli

@@ -1,0 +1,81 @@
+// cli/request/flags.h: the request flags that most commands share.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/request/make_request.h"
+#include "cli/request/routed_picks.h"
+
+namespace tessera::cli {
+
+// As typed. Numbers are parsed later, so that every error reads alike.
+struct RequestFlags {
+  std::vector<std::string> masks;
+  std::vector<std::string> valid;
+  std::optional<std::string> q_len, kv_len, batch, q_offset, tile,
+      logical_block, docs, q_docs, prefix, picks, target, max_steps, max_width,
+      max_union;
+  std::optional<std::string> spec;  // a JSON file with the same request
+  std::optional<std::string> plan;  // a saved plan, in place of a request
+
+  bool operator==(const RequestFlags&) const = default;
+};
+
+// `target_help`: what --target is for, where it is not the default.
+void add_request_flags(Command& command, RequestFlags& flags,
+                       const char* target_help = nullptr);
+
+// Its words, those of its spec among them. A plan's are not.
+Result<RequestOptions> options_of(const RequestFlags& flags);
+
+// Lengths that somebody else knows, for flags and a spec that leave them open.
+struct Lengths {
+  std::optional<int64_t> batch, q_len, kv_len;
+};
+
+// The request, its facts and where it comes from a file, its plan.
+struct Loaded {
+  Resolved resolved;                // without the facts of a saved plan
+  std::optional<OwnedBatch> saved;  // of --plan
+  // Of a mask that names a router: where its picks, which are no fact yet, come
+  // from.
+  std::optional<PickSource> source;
+};
+Facts facts_of(const Loaded& loaded);
+Result<Loaded> load_request(const RequestFlags& flags,
+                            const Lengths& otherwise = {},
+                            const RouteFlags& route = {});
+
+// Picks of a router become a fact, where there are no arrays to route by.
+Result<void> take_picks(const RouteFlags& route, Loaded& loaded);
+
+// The request alone, with the facts that a mask names or a flag gives: they
+// are not read, and only which there are may be asked.
+struct Asked {
+  Request request;
+  Facts present;
+};
+Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile);
+
+// A request with its plan: the saved one, or one made now. Its warnings go to
+// stderr.
+struct Planned {
+  OwnedBatch batch;
+  std::vector<std::string> written;  // the masks as the user wrote them
+  std::optional<Target> target;
+  RequestOptions options;  // as given; empty where a plan file holds them
+};
+// Plans what is not saved; prints nothing.
+Result<Planned> make_planned(Loaded loaded);
+Result<Planned> plan_loaded(Loaded loaded);
+Result<Planned> load_planned(const RequestFlags& flags,
+                             const RouteFlags& route = {});
+void print_warnings(const std::vector<std::string>& warnings);
+
+// To stderr; where nobody can read it, it is lost.
+void print_error(const std::string& text);
+
+}  // namespace tessera::cli

@@ -1,0 +1,34 @@
+// cli/request/make_request.h: from options, or a plan file, to a request with
+// its facts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/request/options.h"
+#include "tessera/layouts.h"
+#include "tessera/plan.h"
+#include "tessera/plan_file.h"
+
+namespace tessera::cli {
+
+// Most document ids that a request may bring: batch rows times tokens.
+inline constexpr int64_t kMaxIds = int64_t{1} << 32;
+
+struct Resolved {
+  Request request;
+  OwnedFacts facts;
+  std::vector<std::string> written;  // the masks as the user wrote them
+  std::optional<Target> target;
+  RequestOptions options;  // as given; empty where a plan file holds them
+};
+
+Result<Resolved> resolve(const RequestOptions& options);
+// The request alone: facts and target are not looked at.
+Result<Request> resolve_request(const RequestOptions& options);
+
+// "256x256", or "256" for a square.
+Result<Tile> parse_tile(std::string_view text, std::string_view what);
+
+}  // namespace tessera::cli

@@ -1,0 +1,42 @@
+// cli/route/report.h: what routing did, stage by stage, in words and as JSON.
+#pragma once
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "cli/data/attention_data.h"
+#include "receipt/receipt.h"
+#include "tessera/route.h"
+#include "tessera/statistics.h"
+
+namespace tessera::cli {
+
+struct RouteReport {
+  Request request;
+  std::string mask;    // as written
+  std::string arrays;  // "8 heads (8 K/V), dim 128, f32", or ""
+  std::string inputs;  // where q and k, or the picks, are from
+  bool given = false;  // picks of another router: nothing was scored
+  RouteStage until = RouteStage::expand;
+  int threads = 1;
+  RouteResult result;
+  std::array<double, kRouteStages> ms{};
+  std::optional<RouteRecall> recall;
+  // Of the plan, where it was made.
+  std::optional<Statistics> plan;
+  double plan_ms = 0;
+  int64_t causal_tiles = 0;  // of a plan with `causal` alone
+};
+
+std::string route_text(const RouteReport& report);
+nlohmann::json route_json(const RouteReport& report);
+
+std::string phases_text();
+
+// The picks of a plan: what attention does with them, and their unions.
+nlohmann::json picks_json(const Receipt::Routing& picks);
+std::string picks_text(const Receipt::Routing& picks);
+
+}  // namespace tessera::cli

@@ -1,0 +1,91 @@
+// cli/run/command.cc: `tessera run`: a plan, executed, with its receipt.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/plan/report.h"
+#include "cli/request/file_checks.h"
+#include "cli/run/options.h"
+#include "cli/run/report.h"
+#include "cli/run/run.h"
+#include "cli/trace_flag.h"
+
+namespace tessera::cli {
+namespace {
+
+Result<void> check_names(const RunFlags& f) {
+  std::vector<std::string> read = request_files(f.request);
+  for (std::string& file :
+       given_files({&f.inputs, &f.gate, &f.artifact, &f.shapes})) {
+    read.push_back(std::move(file));
+  }
+  return check_files(std::move(read),
+                     given_files({&f.outputs, &f.receipt, &f.trace}));
+}
+
+Result<int> run(const RunFlags& flags) {
+  auto outcome = run_once(flags);
+  if (!outcome) return outcome.error();
+  const Receipt& receipt = outcome->receipt;
+  const AttentionData& data = outcome->data;
+  for (const std::string& warning : receipt.warnings) {
+    print_error(fmt::format("tessera: warning: {}\n", warning));
+  }
+  if (flags.outputs) {
+    if (auto e = write_outputs(*flags.outputs, data); !e) return e.error();
+  }
+  if (flags.receipt) {
+    auto e = write_file(*flags.receipt, receipt_json(receipt, 2) + "\n");
+    if (!e) return e.error();
+  }
+  if (flags.json) {
+    fmt::print("{}\n", receipt_json(receipt));
+  } else {
+    fmt::print("{}", run_text(receipt));
+    if (flags.outputs)
+      fmt::print("{:<11} {}\n", "outputs", on_a_line(*flags.outputs));
+    if (flags.receipt)
+      fmt::print("{:<11} {}\n", "receipt", on_a_line(*flags.receipt));
+  }
+  return flags.check && !receipt.check.passed ? kFailed : kOk;
+}
+
+}  // namespace
+
+Command run_command() {
+  auto flags = std::make_shared<RunFlags>();
+  Command command{"run", "Run attention over a plan: outputs, check, receipt"};
+  add_run_flags(command, *flags);
+  add_route_flags(command, flags->route);
+  add_flags(command,
+            {
+                {"--json", &flags->json, "", "The receipt alone, on stdout"},
+            });
+  command.footer =
+      "Examples:\n"
+      "  tessera run --mask 'causal & documents' --q-len 8192 --docs lognormal "
+      "\\\n"
+      "      --heads 8 --head-dim 64 --check\n"
+      "  tessera run --plan batch.plan --backward --dtype bf16 --kv-heads 2\n"
+      "  tessera run --mask 'causal & routed(top=8, block=256)' --q-len 8192\n"
+      "  tessera run --plan batch.plan --lane xla --trace run.trace.json\n"
+      "  tessera run --mask causal --inputs qkv.safetensors \\\n"
+      "      --outputs out.safetensors --receipt run.json\n"
+      "\n"
+      "docs/run.md explains the files and every field of the receipt. Exit "
+      "code 1\nwhen the check fails.";
+  command.work = [flags]() -> Result<int> {
+    if (auto e = check_names(*flags); !e) return e.error();
+    return traced(flags->trace, !flags->json, [&] { return run(*flags); });
+  };
+  return command;
+}
+
+}  // namespace tessera::cli

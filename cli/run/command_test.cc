@@ -1,0 +1,545 @@
+// cli/run/command_test.cc: `tessera run` from the command line to its files.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "base/bytes.h"
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "cli/data/random_inputs.h"
+#include "cli/run/check.h"
+#include "pjrt/plugin.h"
+#include "plan/make_plan.h"
+#include "tessera/contract.h"
+#include "tessera/session.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+#include "tests/variable.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using tessera::testing::Arguments;
+
+constexpr int64_t kQueries = 48;
+constexpr int64_t kKeys = 64;
+
+class Run : public tessera::testing::Program {
+ protected:
+  // A small run; its exit code is left in code_.
+  json run(const Arguments& more,
+           const Arguments& request = {"--mask", "causal & window(20, 0)",
+                                       "--q-len", "48", "--kv-len", "64",
+                                       "--tile", "16", "--head-dim", "16",
+                                       "--heads", "4", "--kv-heads", "2"}) {
+    Arguments a = {"run", "--json"};
+    a.insert(a.end(), request.begin(), request.end());
+    a.insert(a.end(), more.begin(), more.end());
+    program(a);
+    return json::parse(out_);
+  }
+
+  // "category name" of each span in the file "trace".
+  std::set<std::string> spans() const {
+    std::set<std::string> out;
+    const json trace = json::parse(*read_file(file("trace"), 1 << 24));
+    for (const json& e : trace["traceEvents"]) {
+      if (e["ph"] != "X") continue;
+      out.insert(e["cat"].get<std::string>() + " " +
+                 e["name"].get<std::string>());
+    }
+    return out;
+  }
+
+  std::string message(const Arguments& more) {
+    const json e = run(more);
+    return code_ == 2 ? e["error"]["message"].get<std::string>() : "";
+  }
+};
+
+class RunLane : public Run,
+                public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Each, RunLane, ::testing::Values("cpu", "reference"));
+
+TEST_P(RunLane, PassesItsCheck) {
+  for (const char* dtype : {"f32", "bf16", "f16"}) {
+    for (const char* layout : {"bhsd", "bshd"}) {
+      const json r = run({"--lane", GetParam(), "--backward", "--check",
+                          "--sink-logits", "--softcap", "15", "--v-head-dim",
+                          "24", "--dtype", dtype, "--layout", layout});
+      ASSERT_EQ(code_, 0) << err_ << r;
+      EXPECT_EQ(r["check"]["kind"], "full");
+      EXPECT_EQ(r["check"]["passed"], true);
+      EXPECT_LE(r["check"]["max_bound_ratio"], 1.0);
+      EXPECT_EQ(r["check"]["rows"], 2 * 4 * kQueries + 2 * kKeys);
+      EXPECT_EQ(r["lane"]["executed"], GetParam());
+      EXPECT_EQ(r["shape"]["dtype"], dtype);
+    }
+  }
+}
+
+// Where the trace is written, it changes no bit.
+TEST_P(RunLane, TraceShowsTheRunAndChangesNothing) {
+  const Arguments common = {"--lane", GetParam(), "--backward", "--check"};
+  Arguments with = common;
+  with.insert(with.end(), {"--trace", file("trace"), "--outputs", file("out")});
+  const json a = run(common), b = run(with);
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(a["output"], b["output"]);
+  EXPECT_EQ(a["plan"], b["plan"]);
+  const std::string lane = GetParam();
+  std::set<std::string> due = {
+      "plan make_plan", "plan bind",  "plan classify",   "plan transpose",
+      "plan contract",  "run inputs", "run digest",      "check forward",
+      "check backward", "file write", lane + " forward", lane + " backward"};
+  if (lane == "cpu") due.insert({"cpu prepare", "worker blocks of keys"});
+  std::set<std::string> found = spans();
+  EXPECT_TRUE(std::includes(found.begin(), found.end(), due.begin(), due.end()))
+      << ::testing::PrintToString(found);
+}
+
+TEST_P(RunLane, LayoutsGiveTheSameDigests) {
+  for (const char* dtype : {"f32", "f16"}) {
+    const Arguments common = {"--lane", GetParam(), "--backward", "--dtype",
+                              dtype};
+    Arguments other = common;
+    other.insert(other.end(), {"--layout", "bshd"});
+    const json a = run(common), b = run(other);
+    EXPECT_EQ(a["output"], b["output"]);
+    EXPECT_EQ(a["inputs"]["digests"], b["inputs"]["digests"]);
+    other.insert(other.end(), {"--seed", "1"});
+    EXPECT_NE(a["output"], run(other)["output"]);
+  }
+}
+
+TEST_P(RunLane, FilesRepeatTheRun) {
+  const Arguments request = {"--lane",     GetParam(), "--mask",
+                             "causal",     "--layout", "bshd",
+                             "--backward", "--tile",   "16"};
+  // The arrays that a seed stands for, as a file.
+  const json drawn =
+      run({"--q-len", "48", "--kv-len", "64", "--heads", "4", "--kv-heads", "2",
+           "--head-dim", "16", "--dtype", "bf16", "--sink-logits", "--outputs",
+           file("a"), "--batch", "2"},
+          request);
+  ASSERT_EQ(code_, 0) << err_;
+  struct Made {
+    const char* name;
+    Stream stream;
+    int64_t heads, tokens;
+  };
+  Safetensors inputs;
+  std::vector<Array> arrays;
+  arrays.reserve(4);
+  for (const Made& m :
+       {Made{"q", Stream::q, 4, kQueries}, Made{"k", Stream::k, 2, kKeys},
+        Made{"v", Stream::v, 2, kKeys},
+        Made{"dout", Stream::dout, 4, kQueries}}) {
+    arrays.emplace_back(Dtype::bf16, Layout::bshd, 2, m.heads, m.tokens, 16);
+    fill_random(arrays.back().view(), 0, m.stream);
+    inputs.tensors[m.name] = {Dtype::bf16, arrays.back().shape(),
+                              arrays.back().bytes()};
+  }
+  std::vector<float> dlse(2 * 4 * kQueries), sinks(4);
+  fill_random(dlse, 0, Stream::dlse);
+  fill_random(sinks, 0, Stream::sink_logits);
+  inputs.tensors["dlse"] = {
+      Dtype::f32, {2, 4, kQueries}, bytes_of(std::span<const float>(dlse))};
+  inputs.tensors["sink_logits"] = {
+      Dtype::f32, {4}, bytes_of(std::span<const float>(sinks))};
+  ASSERT_TRUE(write_file(file("in"), *write_safetensors(inputs)).ok());
+
+  // Shapes, dtype and sink logits come from the file.
+  const json read =
+      run({"--inputs", file("in"), "--outputs", file("b")}, request);
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(read["output"], drawn["output"]);
+  EXPECT_EQ(read["inputs"]["digests"], drawn["inputs"]["digests"]);
+  EXPECT_EQ(read["shape"], drawn["shape"]);
+  EXPECT_EQ(read["inputs"]["drawn"], json::array());
+  EXPECT_EQ(drawn["inputs"]["drawn"].size(), 6u);
+  const std::string a = *read_file(file("a"), 1 << 24);
+  EXPECT_EQ(a, *read_file(file("b"), 1 << 24));
+  const Safetensors out = *parse_safetensors(a);
+  const std::pair<const char*, std::vector<int64_t>> shapes[] = {
+      {"out", {2, kQueries, 4, 16}}, {"lse", {2, 4, kQueries}},
+      {"dq", {2, kQueries, 4, 16}},  {"dk", {2, kKeys, 2, 16}},
+      {"dv", {2, kKeys, 2, 16}},     {"dsink_logits", {4}}};
+  EXPECT_EQ(out.tensors.size(), std::size(shapes));
+  for (const auto& [name, shape] : shapes) {
+    EXPECT_EQ(out.find(name)->shape, shape) << name;
+  }
+  EXPECT_EQ(out.find("out")->dtype, Dtype::bf16);
+  EXPECT_EQ(out.find("lse")->dtype, Dtype::f32);
+
+  // What contradicts the file is refused.
+  for (const Arguments& wrong : {Arguments{"--q-len", "49"},
+                                 {"--heads", "8"},
+                                 {"--batch", "1"},
+                                 {"--head-dim", "8"},
+                                 {"--dtype", "f32"},
+                                 {"--kv-heads", "4"},
+                                 {"--kv-len", "65"},
+                                 {"--layout", "bhsd"}}) {
+    Arguments all = {"--inputs", file("in"), "--mask", "causal"};
+    all.insert(all.end(), wrong.begin(), wrong.end());
+    const json e = run(all, {});
+    EXPECT_EQ(code_, 2) << wrong[0];
+    EXPECT_TRUE(
+        e["error"]["message"].get<std::string>().starts_with("[inputs] "))
+        << e;
+  }
+}
+
+TEST_P(RunLane, NanInputsStillHaveADigest) {
+  Array q(Dtype::f32, Layout::bhsd, 1, 1, 8, 8);  // NaN throughout
+  const Tensor nans = {Dtype::f32, q.shape(), q.bytes()};
+  Safetensors inputs;
+  for (const char* name : {"q", "k", "v"}) inputs.tensors[name] = nans;
+  ASSERT_TRUE(write_file(file("in"), *write_safetensors(inputs)).ok());
+  const json r = run({"--inputs", file("in"), "--check"},
+                     {"--mask", "causal", "--lane", GetParam()});
+  EXPECT_EQ(code_, 0) << err_ << r;
+  EXPECT_EQ(r["output"]["digest"].get<std::string>().size(), 32u);
+  EXPECT_EQ(r["check"]["max_error"], 0.0);
+}
+
+TEST_F(Run, ReceiptIsThatOfThePlan) {
+  Request request;
+  request.masks = {*parse_mask("causal & window(20, 0)")};
+  request.q_len = kQueries;
+  request.kv_len = kKeys;
+  request.tile = {16, 16};
+  const Plan plan = *make_plan(request, {});
+  const json r = run({"--receipt", file("r"), "--threads", "1"});
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(json::parse(*read_file(file("r"), 1 << 20)), r);
+  EXPECT_EQ(r["plan"]["digest"], plan_digest(plan));
+  EXPECT_EQ(r["contract"],
+            make_contract(*BorrowedBatch::make(request, {}))->key);
+  const auto active = static_cast<int64_t>(plan.forward.entries.size());
+  EXPECT_EQ(r["tiles"]["run"], 4 * active);
+  EXPECT_EQ(r["tiles"]["skipped"], 4 * (3 * 4 - active));
+  EXPECT_EQ(r["pairs"]["legal"], 4 * plan.legal_pairs[0]);
+  EXPECT_GE(r["pairs"]["run"], r["pairs"]["legal"]);
+  EXPECT_EQ(r["lane"]["source"], "default");
+  EXPECT_EQ(r["threads"], 1);
+  EXPECT_EQ(r["check"]["kind"], "none");
+  EXPECT_GT(r["gflops"]["useful"], 0.0);
+  EXPECT_EQ(r["compiles"], 0);
+  EXPECT_TRUE(r["fallback"].is_null());
+}
+
+// The request in a receipt is a spec that gives the same plan.
+TEST_F(Run, ReceiptHoldsASpec) {
+  const json r = run({"--lane", "reference"},
+                     {"--mask", "causal & documents", "--q-len", "64", "--tile",
+                      "16x32", "--docs", "lognormal:mean=20,seed=4", "--valid",
+                      "60", "--head-dim", "8"});
+  ASSERT_EQ(code_, 0) << err_;
+  ASSERT_TRUE(write_file(file("spec"), r["request"].dump()).ok());
+  const json again =
+      run({"--lane", "reference"}, {"--spec", file("spec"), "--head-dim", "8"});
+  ASSERT_EQ(code_, 0) << err_;
+  for (const char* name :
+       {"request", "plan", "contract", "facts_digest", "output"}) {
+    EXPECT_EQ(again[name], r[name]) << name;
+  }
+}
+
+TEST_F(Run, SavedPlanIsTheSameRun) {
+  const Arguments request = {"--mask",   "causal & window(20, 0)",
+                             "--q-len",  "48",
+                             "--kv-len", "64",
+                             "--tile",   "16"};
+  ASSERT_EQ(program({"plan", "-o", file("plan")}, request), 0) << err_;
+  const json a = run({"--lane", "reference", "--head-dim", "8"}, request);
+  const json b =
+      run({"--lane", "reference", "--head-dim", "8"}, {"--plan", file("plan")});
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(a["output"], b["output"]);
+  EXPECT_EQ(a["plan"], b["plan"]);
+  EXPECT_EQ(b["plan_file"], file("plan"));
+}
+
+TEST_F(Run, CheckFindsACorruptedOutput) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  for (const int64_t tokens : {100, 8192}) {  // whole, and a sample
+    request.q_len = request.kv_len = tokens;
+    const BorrowedBatch batch = *BorrowedBatch::make(request, {});
+    AttentionData data;
+    data.q_len = data.kv_len = tokens;
+    data.shape = {1, 1, 8, 8, {}, 0};
+    data.allocate();
+    fill_random(data.q.view(), 0, Stream::q);
+    fill_random(data.k.view(), 0, Stream::k);
+    fill_random(data.v.view(), 0, Stream::v);
+    SessionOptions options;
+    options.lane = LaneId::reference;
+    const RunCall call = {batch, data.shape, data.forward_tensors()};
+    ASSERT_TRUE(run_attention(call, options).ok());
+    const auto good = check_run(batch, data, 0);
+    ASSERT_TRUE(good.ok());
+    EXPECT_TRUE(good->passed) << good->worst;
+    EXPECT_EQ(good->kind, tokens == 100 ? "full" : "sampled");
+    static_cast<float*>(data.out.view().data)[3] += 1e-3f;  // query 0
+    const auto bad = check_run(batch, data, 0);
+    ASSERT_TRUE(bad.ok());
+    EXPECT_FALSE(bad->passed);
+    EXPECT_TRUE(bad->worst.starts_with("out[0, 0, 0, 3] is ")) << bad->worst;
+  }
+}
+
+// Nothing written by the lane is judged as NaN, not as what lay there before.
+TEST_F(Run, CheckFindsAnOutputThatNobodyWrote) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = request.kv_len = 16;
+  AttentionData data;
+  const BorrowedBatch batch = *BorrowedBatch::make(request, {});
+  data.q_len = data.kv_len = 16;
+  data.shape = {1, 1, 8, 8, {}, 0};
+  data.allocate();
+  fill_random(data.q.view(), 0, Stream::q);
+  fill_random(data.k.view(), 0, Stream::k);
+  fill_random(data.v.view(), 0, Stream::v);
+  EXPECT_FALSE(check_run(batch, data, 0)->passed);
+}
+
+TEST_F(Run, OutputsAreCheckedBeforeTheRun) {
+  for (const char* flag : {"--receipt", "--outputs", "--trace"}) {
+    const json e = run({flag, file("absent/x")});
+    EXPECT_EQ(code_, 2);
+    EXPECT_EQ(e["error"]["message"],
+              "[file] output must lie in a directory that exists, found none "
+              "for '" +
+                  file("absent/x") + "'");
+  }
+}
+
+TEST_F(Run, FilesHaveNamesOfTheirOwn) {
+  EXPECT_EQ(message({"--receipt", file("x"), "--trace", file("x")}),
+            "[cli] each file must have a name of its own, found '" + file("x") +
+                "' twice");
+  EXPECT_FALSE(std::filesystem::exists(file("x")));
+  // By whatever name.
+  EXPECT_EQ(message({"--receipt", file("x"), "--trace", file("./x")}),
+            "[cli] each file must have a name of its own, found '" +
+                file("./x") + "' for '" + file("x") + "'");
+  run({"--outputs", file("in")});
+  ASSERT_EQ(code_, 0) << err_;
+  const std::string before = *read_file(file("in"), 1 << 24);
+  std::filesystem::create_symlink(file("in"), file("link"));
+  for (const char* flag : {"--outputs", "--receipt", "--trace"}) {
+    for (const char* name : {"in", "link"}) {
+      EXPECT_TRUE(message({"--inputs", file("in"), flag, file(name)})
+                      .starts_with("[cli] each file must have a name of its "
+                                   "own, found '"))
+          << flag << name;
+    }
+  }
+  EXPECT_EQ(*read_file(file("in"), 1 << 24), before);
+}
+
+// What was done until then is in the trace, and the error is told.
+TEST_F(Run, TraceOfARunThatFails) {
+  EXPECT_EQ(
+      message({"--trace", file("trace"), "--max-steps", "1"}).substr(0, 10),
+      "[contract]");
+  EXPECT_TRUE(spans().contains("plan make_plan"));
+  EXPECT_FALSE(spans().contains("cpu forward"));
+}
+
+TEST_F(Run, TraceIsTheOnlyFileLeft) {
+  run({"--trace", file("trace")});
+  EXPECT_EQ(code_, 0) << err_;
+  std::vector<std::string> names;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder_.path())) {
+    names.push_back(entry.path().filename());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"trace"}));
+}
+
+TEST_F(Run, PlanHasATraceToo) {
+  const Arguments plan = {"plan", "--mask",  "causal",      "--q-len",
+                          "64",   "--trace", file("trace"), "-o"};
+  EXPECT_EQ(program(plan, {file("plan")}), 0) << err_;
+  EXPECT_TRUE(out_.ends_with("\ntrace       " + file("trace") + "\n")) << out_;
+  EXPECT_EQ(program(plan, {file("trace")}), 2);
+  EXPECT_EQ(spans(), (std::set<std::string>{
+                         "file write", "plan bind", "plan classify",
+                         "plan contract", "plan make_plan", "plan transpose"}));
+}
+
+TEST_F(Run, FlagsGoWithTheirLane) {
+  constexpr const char* kPlugins = "xla or jax_bridge";
+  for (const auto& [flag, value, lane] : {std::tuple("--threads", "2", "cpu"),
+                                          {"--isa", "avx2", "cpu"},
+                                          {"--plugin", "x.so", kPlugins},
+                                          {"--device", "0", kPlugins},
+                                          {"--method", "dense", "xla"},
+                                          {"--cache", "off", kPlugins},
+                                          {"--max-compiles", "3", "xla"}}) {
+    const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
+    for (const std::string& with : {other, std::string("reference")}) {
+      EXPECT_EQ(message({"--lane", with, flag, value}),
+                std::string("[cli] ") + flag + " goes with --lane " + lane +
+                    ", found --lane " + with);
+    }
+  }
+}
+
+TEST_F(Run, XlaFlagsAreChecked) {
+  const auto refused = [&](const char* flag, const char* value) {
+    return message({"--lane", "xla", flag, value});
+  };
+  EXPECT_TRUE(refused("--method", "flash").ends_with(" found 'flash'"))
+      << refused("--method", "flash");
+  for (const char* flag : {"--device", "--max-compiles"}) {
+    for (const char* value : {"-1", "1.5", "", "x", "99999999999999999999"}) {
+      EXPECT_TRUE(refused(flag, value)
+                      .starts_with(std::string("[cli] ") + flag + " must be "))
+          << refused(flag, value);
+    }
+  }
+  EXPECT_EQ(refused("--cache", ""),
+            "[cli] --cache must be a folder or off, found ''");
+}
+
+// Told before any array is there: these sizes fit no memory.
+TEST_F(Run, APluginThatIsNotThereIsTold) {
+  const auto refused = [&](const std::string& plugin) {
+    return message({"--lane", "xla", "--plugin", plugin, "--batch", "30000"});
+  };
+  if (!pjrt::check_available()) {
+    EXPECT_TRUE(refused("xla_cpu_pjrt").starts_with("[pjrt] "));
+    return;
+  }
+  EXPECT_EQ(refused(file("none.so")),
+            "[pjrt] a plugin must be a shared library, found no file for '" +
+                file("none.so") + "'");
+  ASSERT_TRUE(write_file(file("text.so"), "not a library").ok());
+  EXPECT_TRUE(refused(file("text.so"))
+                  .starts_with("[pjrt] a plugin must be a shared library, "))
+      << refused(file("text.so"));
+  EXPECT_TRUE(refused("no_such_name")
+                  .starts_with("[pjrt] a plugin must be a path or one of "))
+      << refused("no_such_name");
+  const tessera::testing::Variable python("TESSERA_PYTHON", "/nowhere/python");
+  const tessera::testing::Variable path("TESSERA_PJRT_XLA_CPU_PJRT", nullptr);
+  EXPECT_TRUE(refused("xla_cpu_pjrt")
+                  .starts_with("[pjrt] xla_cpu_pjrt must be installed (pip "
+                               "install xla-cpu-pjrt; "))
+      << refused("xla_cpu_pjrt");
+}
+
+// Of a real plugin, where there is one.
+class RunXla : public Run {
+ protected:
+  void SetUp() override {
+    const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+    if (tessera::testing::is_absent(plugin)) {
+      GTEST_SKIP() << plugin.error().message;
+    }
+    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+  }
+
+  // Small: compiling takes most of the time.
+  static Arguments with(Arguments more) {
+    more.insert(more.begin(), {"--lane", "xla"});
+    return more;
+  }
+};
+
+TEST_F(RunXla, EveryMethodPassesItsCheck) {
+  for (const auto& [method, dtype] :
+       {std::pair("worklist", "bf16"), {"chunked", "f32"}, {"dense", "bf16"}}) {
+    const json r = run(
+        with({"--cache", "off", "--method", method, "--dtype", dtype, "--check",
+              "--sink-logits", "--softcap", "15", "--layout", "bshd"}));
+    ASSERT_EQ(code_, 0) << err_ << r;
+    EXPECT_EQ(r["check"]["kind"], "full");
+    EXPECT_EQ(r["check"]["passed"], true);
+    EXPECT_EQ(r["lane"]["executed"], "xla");
+    EXPECT_EQ(r["lane"]["family"], "xla");  // on a CPU
+    EXPECT_EQ(r["method"], method);
+  }
+}
+
+TEST_F(RunXla, ReceiptSaysWhatCompiledAndRan) {
+  const Arguments arguments =
+      with({"--backward", "--check", "--cache", file("cache")});
+  const json first = run(arguments);
+  ASSERT_EQ(code_, 0) << err_ << first;
+  EXPECT_EQ(first["check"]["passed"], true);
+  EXPECT_EQ(first["compiles"], 2);
+  EXPECT_EQ(first["cache_hits"], json({{"memory", 0}, {"disk", 0}}));
+  ASSERT_EQ(first["kernels"].size(), 2u);
+  EXPECT_NE(first["kernels"]["forward"], first["kernels"]["backward"]);
+  EXPECT_EQ(first["kernels"]["forward"].get<std::string>().size(), 32u);
+  EXPECT_GT(first["ms"]["compile"], 0.0);
+  EXPECT_GT(first["ms"]["forward"], 0.0);
+  EXPECT_GT(first["ms"]["backward"], 0.0);
+  EXPECT_GT(first["tiles"]["run"], 0);
+  EXPECT_TRUE(first["isa"].is_null());
+  EXPECT_TRUE(first["threads"].is_null());
+  const json& plugin = first["plugin"];
+  EXPECT_TRUE(plugin["file"].get<std::string>().ends_with("xla_cpu_pjrt.so"));
+  EXPECT_EQ(plugin["platform"], "cpu");
+  EXPECT_TRUE(plugin["api"].get<std::string>().starts_with("0."));
+  EXPECT_NE(plugin["platform_version"], "");
+  EXPECT_NE(plugin["device"], "");
+  EXPECT_EQ(first["warnings"], json::array());
+
+  // Another lane, as in another process, finds both programs on disk; a trace
+  // changes no bit.
+  Arguments traced = arguments;
+  traced.insert(traced.end(), {"--trace", file("trace")});
+  const json second = run(traced);
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(second["compiles"], 0);
+  EXPECT_EQ(second["cache_hits"], json({{"memory", 0}, {"disk", 2}}));
+  for (const char* same : {"kernels", "output", "plugin", "tiles"}) {
+    EXPECT_EQ(second[same], first[same]) << same;
+  }
+  const std::set<std::string> found = spans();
+  for (const char* due :
+       {"xla forward", "xla backward", "xla program", "pjrt load_plugin",
+        "pjrt load", "pjrt to_device", "pjrt execute", "pjrt to_host"}) {
+    EXPECT_TRUE(found.contains(due)) << due;
+  }
+  EXPECT_FALSE(found.contains("pjrt compile"));
+}
+
+TEST_F(RunXla, CompilesHaveALimit) {
+  const std::string refused =
+      message(with({"--cache", "off", "--max-compiles", "1", "--backward"}));
+  EXPECT_NE(refused.find("compile"), std::string::npos) << refused;
+}
+
+TEST_F(RunXla, ADeviceThatIsNotThereIsTold) {
+  const std::string refused = message(with({"--device", "1000"}));
+  EXPECT_NE(refused.find("found 1000"), std::string::npos) << refused;
+}
+
+TEST_F(Run, TextSaysWhatRan) {
+  EXPECT_EQ(program({"run", "--mask", "causal", "--q-len", "64", "--lane",
+                     "reference", "--check", "--head-dim", "8"}),
+            0);
+  EXPECT_TRUE(
+      out_.starts_with("ran         reference lane, portable, 1 thread, "))
+      << out_;
+  EXPECT_NE(out_.find("\ncheck       passed: all 512 rows, "),
+            std::string::npos)
+      << out_;
+}
+
+}  // namespace
+}  // namespace tessera::cli

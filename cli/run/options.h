@@ -1,0 +1,74 @@
+// cli/run/options.h: what `tessera run` is asked, beside the request.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/data/attention_data.h"
+#include "cli/data/tensor_file.h"
+#include "cli/request/flags.h"
+#include "cli/route/flags.h"
+#include "lanes/lane.h"
+#include "tessera/session.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct RunFlags {
+  RequestFlags request;
+  RouteFlags route;
+  std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
+      layout, scale, softcap, lane, fallback, gate, threads, isa, plugin,
+      device, method, cache, max_compiles, artifact, shapes, seed, inputs,
+      outputs, receipt, trace;
+  bool sink_logits = false;
+  bool backward = false;
+  bool check = false;
+  bool json = false;
+
+  bool operator==(const RunFlags&) const = default;
+};
+
+// The request and the arrays; then those and the flags of a run.
+void add_shape_flags(Command& command, RunFlags& flags, const char* dtypes,
+                     const char* target_help = nullptr);
+void add_run_flags(Command& command, RunFlags& flags);
+
+struct RunOptions {
+  // Shape, dtype, layout, direction; lengths and arrays are still empty.
+  AttentionData data;
+  std::optional<LaneId> forced;  // absent: the rules choose
+  std::vector<LaneId> fallback;  // in this order
+  GateTable gate;
+  LaneOptions lane_options;
+  std::optional<Session> session;  // of all of these, once open_early opened it
+  // Where the cpu lane tells its progress, while something listens.
+  std::shared_ptr<std::function<void(double)>> progress =
+      std::make_shared<std::function<void(double)>>();
+  uint64_t seed = 0;
+  bool sink_logits = false;  // from the seed, unless the file has them
+  std::optional<InputFile> inputs;
+};
+
+// The sizes, dtype, scale and softcap: the flags', or those of o.inputs.
+Result<void> read_shape(const RunFlags& flags, RunOptions& o);
+
+// Flags of a lane that is none of these are refused; `asked` is how the error
+// calls them: "cpu".
+Result<void> check_lane_flags(const RunFlags& flags,
+                              const std::vector<LaneId>& lanes,
+                              std::string_view asked);
+
+// What can be told before there is any array, and the session. A lane that
+// others may stand in for is asked later.
+Result<void> open_early(RunOptions& options);
+
+// Reads the input file too: what it says fills the flags that are absent.
+Result<RunOptions> read_run_options(const RunFlags& flags);
+
+}  // namespace tessera::cli

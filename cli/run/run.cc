@@ -1,0 +1,257 @@
+// cli/run/run.cc: from flags to outputs and a receipt.
+#include "cli/run/run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "base/trace.h"
+#include "cli/data/random_inputs.h"
+#include "cli/plan/report.h"
+#include "cli/progress.h"
+#include "cli/run/check.h"
+#include "cli/run/report.h"
+#include "receipt/machine.h"
+#include "run/session_state.h"
+
+namespace tessera::cli {
+namespace {
+
+// The file's lengths must be those of the request.
+Result<void> check_lengths(const InputFile& file, const Request& request) {
+  struct Length {
+    std::string_view name;
+    int64_t found, in_file;
+  };
+  for (const Length& l : {Length{"batch", request.batch, file.batch},
+                          Length{"q_len", request.q_len, file.q_len},
+                          Length{"kv_len", request.kv_len, file.kv_len}}) {
+    if (l.found != l.in_file) {
+      return invalid("inputs", "{} must be the file's {}, found {}", l.name,
+                     l.in_file, l.found);
+    }
+  }
+  return {};
+}
+
+Error too_large(double bytes) {
+  return over_limit("run",
+                    "the arrays must fit the memory that is free, found {} "
+                    "bytes for them",
+                    with_unit(bytes));
+}
+
+// Whether the forced lane's device has a memory of its own.
+bool elsewhere(const RunOptions& o) {
+  if (o.forced != LaneId::xla) return false;
+  const auto place = o.session->place();
+  return place && place->platform != "cpu";
+}
+
+// Before anything is allocated: sizes come from flags and may be absurd. What a
+// lane takes beside the arrays is its own affair where another may step in.
+Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
+                          LaneId lane, double routing = 0) {
+  const DataBytes bytes = data_bytes(o.data);
+  double needed = bytes.all + routing;
+  if (o.fallback.empty()) {
+    Request lengths;
+    lengths.batch = o.data.batch;
+    lengths.q_len = o.data.q_len;
+    lengths.kv_len = o.data.kv_len;
+    needed += lane_bytes(lane, lengths, o.data.call(), elsewhere(o));
+  }
+  if (flags.outputs) needed += bytes.outputs;
+  if (needed <= static_cast<double>(available_memory())) return {};
+  return too_large(needed);
+}
+
+void make_inputs(RunOptions& o) {
+  const TraceSpan span("run", "inputs");
+  AttentionData& d = o.data;
+  const auto drawn = [&](std::string_view name) {
+    return !o.inputs || !o.inputs->has(name);
+  };
+  if (o.sink_logits || !drawn("sink_logits")) {
+    d.sink_logits.emplace(static_cast<size_t>(d.shape.heads));
+  }
+  d.allocate();
+  if (o.inputs) {
+    take_inputs(*o.inputs, d);
+  } else {
+    fill_random(d.q.view(), o.seed, Stream::q);
+    fill_random(d.k.view(), o.seed, Stream::k);
+    fill_random(d.v.view(), o.seed, Stream::v);
+  }
+  if (d.sink_logits && drawn("sink_logits")) {
+    fill_random(*d.sink_logits, o.seed, Stream::sink_logits);
+  }
+  if (!d.backward) return;
+  if (drawn("dout")) fill_random(d.dout.view(), o.seed, Stream::dout);
+  if (!o.inputs) {
+    d.dlse.resize(d.lse.size());
+    fill_random(d.dlse, o.seed, Stream::dlse);
+  }
+}
+
+// The request, of the lengths of the inputs where they are from a file.
+Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
+  Lengths lengths;
+  if (o.inputs) {
+    lengths = {o.inputs->batch, o.inputs->q_len, o.inputs->kv_len};
+  }
+  auto loaded = load_request(flags.request, lengths, flags.route);
+  if (!loaded || !o.inputs) return loaded;
+  auto e = check_lengths(*o.inputs, loaded->resolved.request);
+  if (!e) return e.error();
+  return loaded;
+}
+
+Result<Planned> plan_request(Loaded loaded, const RunOptions& o) {
+  auto planned = plan_loaded(std::move(loaded));
+  if (planned && o.data.shape.heads % planned->batch.plan().heads != 0) {
+    return invalid("cli",
+                   "--heads must be a multiple of the plan's, found {} "
+                   "for {}",
+                   o.data.shape.heads, planned->batch.plan().heads);
+  }
+  return planned;
+}
+
+// What the rules chose may need other flags than those that are there.
+Result<void> take_choice(const RunFlags& flags, const Choice& choice,
+                         const RunOptions& o) {
+  if (o.forced) return {};
+  std::vector<LaneId> lanes = o.fallback;
+  lanes.push_back(choice.lane);
+  auto e = check_lane_flags(
+      flags, lanes,
+      fmt::format("auto, which chose {}", to_string(choice.lane)));
+  if (!e || choice.plugin.empty()) return e;
+  // The choice tells of its own plugin and method, so no others may run.
+  if (flags.plugin.value_or(choice.plugin) != choice.plugin) {
+    return invalid("cli",
+                   "--plugin of --lane auto must be the one that it chose, "
+                   "{}, found {}",
+                   choice.plugin, in_quotes(*flags.plugin));
+  }
+  const std::string method(to_string(choice.method));
+  if (flags.method.value_or(method) != method) {
+    return invalid("cli",
+                   "--method of --lane auto must be the one that it chose, "
+                   "{}, found {}",
+                   method, in_quotes(*flags.method));
+  }
+  return {};
+}
+
+struct Ran {
+  Receipt receipt;
+  RequestFeatures features;
+  bool flushes = false;
+};
+
+Result<Ran> run_passes(const RunFlags& flags, RunOptions& o,
+                       const Planned& planned, const AttentionCall& call) {
+  AttentionData& data = o.data;
+  Progress progress("running");
+  *o.progress = progress.callback();
+  auto ready = o.session->prepare(planned.batch, call);
+  if (!ready) return ready.error();
+  auto saved = ready->forward(data.forward_tensors());
+  if (!saved) return saved.error();
+  const Gradients gradients = data.gradients();
+  if (data.backward) {
+    if (auto e = ready->backward(*saved, gradients); !e) return e.error();
+  }
+  *o.progress = {};
+  const TraceSpan span("run", "digest");
+  auto receipt =
+      make_receipt(*ready, *saved, data.backward ? &gradients : nullptr);
+  if (!receipt) return receipt.error();
+  add_given(flags, o, planned, *receipt);
+  return Ran{std::move(*receipt), ready->state().features,
+             ready->state().flushes};
+}
+
+}  // namespace
+
+CallFeatures call_features(const RunOptions& o) {
+  CallFeatures out;
+  out.dtype = o.data.dtype;
+  out.backward = o.data.backward;
+  out.bridge_artifact = o.lane_options.artifact.has_value();
+  out.sink_logits = o.sink_logits || (o.inputs && o.inputs->has("sink_logits"));
+  return out;
+}
+
+Result<RunOutcome> run_once(const RunFlags& flags) {
+  auto options = read_run_options(flags);
+  if (!options) return options.error();
+  RunOptions& o = *options;
+  if (auto e = open_early(o); !e) return e.error();
+  AttentionData& data = o.data;
+  auto loaded = load_for(flags, o);
+  if (!loaded) return loaded.error();
+  data.batch = loaded->resolved.request.batch;
+  data.q_len = loaded->resolved.request.q_len;
+  data.kv_len = loaded->resolved.request.kv_len;
+  double route_ms = 0;
+  std::optional<Receipt::Routing> routing;
+  bool made = false;
+  if (loaded->source) {  // the plan waits for picks, and those for q and k
+    const PickSource& source = *loaded->source;
+    RouteInputs arrays;
+    auto bytes = routing_bytes(
+        flags.route, source, loaded->resolved,
+        {data.shape.heads, data.shape.kv_heads, data.shape.head_dim},
+        o.lane_options.cpu.threads);
+    if (!bytes) return bytes.error();
+    if (!source.complete()) {
+      auto e = check_memory(flags, o, o.forced.value_or(LaneId::cpu), *bytes);
+      if (!e) return e.error();
+      make_inputs(o);
+      made = true;
+      arrays.q = std::as_const(data.q).view();
+      arrays.k = std::as_const(data.k).view();
+    }
+    RouteOptions route;
+    route.threads = o.lane_options.cpu.threads;
+    route.isa = o.lane_options.cpu.isa;
+    auto record = route_picks(flags.route, source, arrays, route,
+                              loaded->resolved, route_ms);
+    if (!record) return record.error();
+    routing = *record;
+  }
+  auto planned = plan_request(std::move(*loaded), o);
+  if (!planned) return planned.error();
+  const Batch& batch = planned->batch;
+  AttentionCall call = data.call();
+  call.sink_logits = call_features(o).sink_logits;
+  call.dlse = data.backward && !o.inputs;
+  auto choice = o.session->choose(batch, call);
+  if (!choice) return choice.error();
+  if (auto e = take_choice(flags, *choice, o); !e) return e.error();
+  if (auto e = check_memory(flags, o, choice->lane); !e) return e.error();
+  if (!made) make_inputs(o);
+  call = data.call();
+  auto ran = run_passes(flags, o, *planned, call);
+  if (!ran) return ran.error();
+  Receipt& receipt = ran->receipt;
+  if (!flags.request.plan) {
+    receipt.route_ms = route_ms;
+  } else {
+    receipt.plan_ms = 0;
+  }
+  if (routing) receipt.routing = routing;
+  if (flags.check) {
+    auto check = check_run(batch, data, o.seed, ran->flushes);
+    if (!check) return check.error();
+    receipt.check = std::move(*check);
+  }
+  return RunOutcome{std::move(receipt), ran->features, plan_facts(batch.plan()),
+                    std::move(data)};
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,23 @@
+// cli/run/run.h: from flags to outputs and a receipt.
+#pragma once
+
+#include "cli/run/options.h"
+#include "receipt/receipt.h"
+#include "tessera/dispatch.h"
+
+namespace tessera::cli {
+
+// What the arrays and flags ask of a lane.
+CallFeatures call_features(const RunOptions& options);
+
+struct RunOutcome {
+  Receipt receipt;
+  RequestFeatures features;  // what the choice was made from
+  PlanFacts plan;
+  AttentionData data;
+};
+// Plans, chooses a lane, runs it and checks it where that was asked for. Writes
+// nothing.
+Result<RunOutcome> run_once(const RunFlags& flags);
+
+}  // namespace tessera::cli

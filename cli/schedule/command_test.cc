@@ -1,0 +1,208 @@
+// cli/schedule/command_test.cc: `tessera schedule` from the command line.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/child.h"
+#include "base/files.h"
+#include "pjrt/locate.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using tessera::testing::Arguments;
+
+constexpr const char* kProgram = "tests/golden/schedule/triangle.mlir";
+
+class Schedule : public tessera::testing::Program {
+ protected:
+  Schedule() {
+    fs::create_directories(dump());
+    const fs::path golden = "tests/golden/schedule";
+    fs::copy_file(golden / "triangle-bundles.txt",
+                  dump() + "/17-triangle.1-71-final_bundles.txt");
+    fs::copy_file(golden / "triangle-slots.txt",
+                  dump() +
+                      "/17-triangle.1-69-final_hlo-static-per-bundle-"
+                      "utilization.txt");
+    // The program's own frame is no kernel.
+    EXPECT_TRUE(write_file(dump() + "/9-TLP-73-final_bundles.txt", "x").ok());
+  }
+  std::string dump() const { return file("dump"); }
+
+  int schedule(const Arguments& more) { return program({"schedule"}, more); }
+  void refused(const Arguments& more, const std::string& what) {
+    EXPECT_EQ(schedule(more), 2);
+    EXPECT_EQ(out_, "");
+    EXPECT_NE(err_.find(what), std::string::npos) << err_;
+  }
+};
+
+TEST_F(Schedule, PredictsAPlanFromADump) {
+  const Arguments plan = {"--dump",  dump(), "--mask",   "causal",
+                          "--q-len", "64",   "--kv-len", "512"};
+  ASSERT_EQ(schedule(plan), 0) << err_;
+  // Queries stand at keys 448 to 511: all 16 blocks of a head are active.
+  EXPECT_NE(out_.find("16 active of 16 x 128 a head (12 full, 4 partial), 2 "
+                      "heads; 0 of 32 grid steps dead: 0 cycles"),
+            std::string::npos)
+      << out_;
+  Arguments with_json = plan;
+  with_json.push_back("--json");
+  ASSERT_EQ(schedule(with_json), 0) << err_;
+  const json r = json::parse(out_);
+  const double cycles = 21 + 34 * 64 + 32 * 37 + 8 * 2 + 32 * 27 + 8 * 3;
+  EXPECT_EQ(r["cycles"], cycles);
+  EXPECT_EQ(r["attention_cycles"], cycles);
+  EXPECT_EQ(r["heads"], 2);
+  EXPECT_EQ(r["cycles_per_head"], cycles / 2);
+  EXPECT_EQ(r["exact_tiles_per_head"], 2);  // 64 queries, 512 keys
+  EXPECT_EQ(r["cycles_per_tile"], cycles / 4);
+  const json& kernel = r["kernels"].at(0);
+  EXPECT_EQ(kernel["name"], "triangle.1");
+  EXPECT_EQ(kernel["grid"], json({2, 4, 4}));
+  EXPECT_EQ(kernel["attention"]["grid_steps"], 32);
+  ASSERT_EQ(kernel["regions"].size(), 6u);
+  const json& compute = kernel["regions"].at(4);
+  EXPECT_EQ(compute["path"], "loop0/if0/if1");
+  EXPECT_EQ(compute["role"], "compute");
+  EXPECT_EQ(compute["trips"], 32);
+  EXPECT_EQ(compute["trips_from"], "plan");
+  EXPECT_EQ(compute["own"]["bundles"], 27);
+  EXPECT_EQ(compute["own"]["bound_slot"], "MATPUSH");
+  EXPECT_EQ(compute["own"]["bound"], 12);
+}
+
+TEST_F(Schedule, SaysWhenNoKernelFollowsThePlan) {
+  ASSERT_EQ(schedule({"--dump", dump(), "--mask", "causal", "--q-len", "64"}),
+            0)
+      << err_;
+  EXPECT_NE(out_.find("plan        no kernel's grid follows it"),
+            std::string::npos);
+  ASSERT_EQ(schedule({"--dump", dump(), "--mask", "causal", "--q-len", "64",
+                      "--heads", "2", "--json"}),
+            0);
+  const json r = json::parse(out_);
+  // One tile of 256 x 256 a head holds all 64 queries and keys.
+  EXPECT_EQ(r["cycles_per_tile"].get<double>() * 2, r["cycles"]);
+}
+
+TEST_F(Schedule, TakesTrips) {
+  ASSERT_EQ(schedule({"--dump", dump(), "--json", "--trips", "grid=10",
+                      "--trips", "loop0/if0/if1=3"}),
+            0)
+      << err_;
+  const json r = json::parse(out_);
+  EXPECT_EQ(r["cycles"], 21 + 10 * (64 + 37 + 2 + 3) + 3 * 27);
+  EXPECT_TRUE(r["cycles_per_tile"].is_null());
+}
+
+TEST_F(Schedule, DrawsThePicture) {
+  const std::string svg = file("a.svg");
+  ASSERT_EQ(schedule({"--dump", dump(), "--picture", svg}), 0) << err_;
+  const std::string text = *read_file(svg, 1 << 20);
+  EXPECT_TRUE(text.starts_with("<svg "));
+  EXPECT_TRUE(text.ends_with("</svg>\n"));
+  EXPECT_NE(text.find("the body of loop0: 133 bundles"), std::string::npos);
+  // All that the loop does in a slot is in its note.
+  EXPECT_NE(text.find(">8 of 266 ("), std::string::npos);
+}
+
+TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
+  refused({},
+          "schedule must be given a program, --dump or a request, found none");
+  refused({kProgram, "--dump", dump()}, "found a program and --dump");
+  refused({"--dump", dump(), "--keep", file("k")}, "--keep goes with");
+  refused({"--dump", dump(), "--target", "v5p:2x2x1"},
+          "a target must be of a known chip (v6e), found 'v5p:2x2x1'");
+  refused({"--dump", dump(), "--trips", "grid"}, "--trips must be REGION=N");
+  refused({"--dump", dump(), "--trips", "grid=-1"}, "--trips");
+  refused({"--dump", dump(), "--trips", "gird=1"},
+          "a rule must mean one region (triangle.1:loop0, ");
+  refused({"--dump", dump(), "--heads", "0"}, "--heads");
+  refused({"--dump", file("none")}, "must be a folder to read");
+  refused({"--dump", folder_.path()}, "a dump must hold a kernel's");
+  refused(
+      {"--dump", dump(), "--mask", "causal", "--q-len", "64", "--batch", "2"},
+      "the plan must be of one batch row");
+  refused({file("none.mlir")}, "none.mlir");
+  refused({"--dump", dump(), "--picture", file("no/a.svg")}, "a.svg");
+  fs::remove(dump() + "/17-triangle.1-71-final_bundles.txt");
+  refused({"--dump", dump()}, "a kernel's dump must be two files");
+  EXPECT_TRUE(
+      write_file(dump() + "/17-triangle.1-71-final_bundles.txt", "x").ok());
+  refused({"--dump", dump()}, "key of labels");
+}
+
+TEST_F(Schedule, KeepsNoDumpWhereThereIsOne) {
+  TESSERA_NEEDS_PLUGINS();
+  refused({kProgram, "--keep", dump()}, "--keep must be a new or an empty");
+}
+
+// A plugin reads where to dump when it loads, once a process: these run the
+// program itself.
+class ScheduleTpu : public Schedule {
+ protected:
+  void SetUp() override {
+    TESSERA_NEEDS_PLUGINS();
+    if (fs::exists(".venv/bin/python")) {
+      setenv("TESSERA_PYTHON", ".venv/bin/python", 0);
+    }
+    const auto plugin = pjrt::find_plugin("libtpu");
+    if (tessera::testing::is_absent(plugin)) {
+      GTEST_SKIP() << plugin.error().message;
+    }
+    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+  }
+
+  static ChildRun child(Arguments more, const std::string& scratch) {
+    more.insert(more.begin(), {TESSERA_PROGRAM, "schedule"});
+    auto ran = run_child(more, {{"TMPDIR", scratch}}, 120);
+    EXPECT_TRUE(ran.ok()) << ran.error().message;
+    return ran.ok() ? std::move(*ran) : ChildRun{};
+  }
+};
+
+TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
+  const std::string keep = file("keep");
+  const ChildRun ran =
+      child({kProgram, "--keep", keep, "--json"}, folder_.path());
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  ASSERT_EQ(schedule({"--dump", keep, "--json"}), 0) << err_;
+  EXPECT_EQ(out_, ran.out);
+  const json r = json::parse(out_);
+  ASSERT_EQ(r["kernels"].size(), 1u);
+  const json& kernel = r["kernels"].at(0);
+  EXPECT_EQ(kernel["grid"], json({2, 4, 4}));
+  // Another version may schedule it otherwise, not tell another structure.
+  std::vector<std::string> paths;
+  for (const json& region : kernel["regions"]) paths.push_back(region["path"]);
+  EXPECT_EQ(paths,
+            (std::vector<std::string>{"", "loop0", "loop0/if0", "loop0/if0/if0",
+                                      "loop0/if0/if1", "loop0/if0/if2"}));
+  EXPECT_GT(kernel["regions"].at(4)["own"]["slots"]["MATMUL"]["used"], 0);
+}
+
+TEST_F(ScheduleTpu, LeavesNothingBehindAndRefusesWhatTheVendorRefuses) {
+  const std::string scratch = file("scratch");
+  fs::create_directories(scratch);
+  const std::string bad = file("bad.mlir");
+  EXPECT_TRUE(write_file(bad, "module {").ok());
+  const ChildRun good = child({kProgram}, scratch);
+  EXPECT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_TRUE(fs::is_empty(scratch));
+  const ChildRun refused = child({bad}, scratch);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_TRUE(refused.err.starts_with("tessera: [")) << refused.err;
+  EXPECT_TRUE(fs::is_empty(scratch));
+}
+
+}  // namespace
+}  // namespace tessera::cli

@@ -1,0 +1,99 @@
+// cli/schedule/compile.cc: has libtpu dump what it compiles.
+#include "cli/schedule/compile.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/schedule/dump.h"
+#include "pjrt/compile.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostProgramBytes = int64_t{1} << 31;
+
+// Where the dumps go: hundreds of files, removed with this unless kept.
+class DumpFolder {
+ public:
+  DumpFolder() = default;
+  DumpFolder(const DumpFolder&) = delete;
+  DumpFolder& operator=(const DumpFolder&) = delete;
+  ~DumpFolder() {
+    std::error_code ignored;
+    if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+  }
+
+  Result<std::string> make(const std::string& keep) {
+    std::error_code error;
+    if (!keep.empty()) {
+      fs::create_directories(keep, error);
+      const bool empty = !error && fs::is_empty(keep, error);
+      if (error || !fs::is_directory(keep, error)) {
+        return io_error("schedule",
+                        "--keep must be a folder to write, found {}",
+                        in_quotes(keep));
+      }
+      if (!empty) {
+        return invalid(
+            "schedule",
+            "--keep must be a new or an empty folder, found files in "
+            "{}",
+            in_quotes(keep));
+      }
+      return fs::absolute(keep).string();
+    }
+    std::string path =
+        (fs::temp_directory_path(error) / "tessera-schedule-XXXXXX").string();
+    if (error || !mkdtemp(path.data())) {
+      return io_error("schedule",
+                      "a temporary folder must be made for dumps, found none "
+                      "at {}",
+                      in_quotes(path));
+    }
+    temporary_ = path;
+    return path;
+  }
+
+ private:
+  std::string temporary_;
+};
+
+}  // namespace
+
+Result<std::vector<KernelText>> compile_text_for_dump(const std::string& text,
+                                                      const DumpAsk& ask) {
+  if (Result<void> r = pjrt::check_available(); !r) return r.error();
+  DumpFolder made;
+  auto folder = made.make(ask.keep);
+  if (!folder) return folder.error();
+  pjrt::PluginOptions options;
+  if (!ask.plugin.empty()) options.plugin = ask.plugin;
+  options.dump_folder = *folder;
+  auto plugin = pjrt::open_plugin(options);
+  if (!plugin) return plugin.error();
+  auto topology = pjrt::make_topology(**plugin, ask.target);
+  if (!topology) return topology.error();
+  auto executable = pjrt::compile(*topology, text);
+  if (!executable) return executable.error();
+  return read_dump(*folder);
+}
+
+Result<std::vector<KernelText>> compile_for_dump(const DumpAsk& ask) {
+  auto text = read_file(ask.program, kMostProgramBytes);
+  if (!text) return text.error();
+  if (text->empty()) {
+    return invalid("schedule", "a program must hold a module, found {} empty",
+                   in_quotes(ask.program));
+  }
+  return compile_text_for_dump(*text, ask);
+}
+
+}  // namespace tessera::cli

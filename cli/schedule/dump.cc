@@ -1,0 +1,98 @@
+// cli/schedule/dump.cc: matches dump files by the kernels they name.
+#include "cli/schedule/dump.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{1} << 30;
+constexpr std::string_view kBundles = "-final_bundles.txt";
+constexpr std::string_view kSlots =
+    "-final_hlo-static-per-bundle-utilization.txt";
+
+bool all_digits(std::string_view s) {
+  return !s.empty() &&
+         s.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// "1795278917-splash.1-72-final_bundles.txt" without its stage: the time and
+// the name. Times are of one width, so names sort by them.
+std::optional<std::pair<std::string, std::string>> kernel_of(
+    std::string_view file, std::string_view ending) {
+  if (!file.ends_with(ending)) return {};
+  file.remove_suffix(ending.size());
+  const size_t stage = file.rfind('-');
+  const size_t time = file.find('-');
+  if (stage == std::string_view::npos || time >= stage) return {};
+  if (!all_digits(file.substr(stage + 1)) ||
+      !all_digits(file.substr(0, time))) {
+    return {};
+  }
+  const std::string_view name = file.substr(time + 1, stage - time - 1);
+  if (name.empty() || name == "TLP" || name.starts_with("<")) return {};
+  return std::pair(std::string(file.substr(0, time)), std::string(name));
+}
+
+}  // namespace
+
+Result<std::vector<KernelText>> read_dump(const std::string& folder) {
+  namespace fs = std::filesystem;
+  struct Files {
+    std::string bundles, slots;
+  };
+  std::map<std::pair<std::string, std::string>, Files> kernels;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (!entry->is_regular_file(error)) continue;
+    const std::string file = entry->path().filename().string();
+    if (auto key = kernel_of(file, kBundles)) {
+      kernels[*key].bundles = entry->path().string();
+    } else if (auto other = kernel_of(file, kSlots)) {
+      kernels[*other].slots = entry->path().string();
+    }
+  }
+  if (error) {
+    return io_error("schedule", "{} must be a folder to read, found: {}",
+                    in_quotes(folder), error.message());
+  }
+  std::vector<KernelText> out;
+  for (const auto& [key, files] : kernels) {
+    if (files.bundles.empty() || files.slots.empty()) {
+      return invalid("schedule",
+                     "a kernel's dump must be two files (*{}, *{}), found one "
+                     "for {}",
+                     kBundles, kSlots, in_quotes(key.second));
+    }
+    auto bundles = read_file(files.bundles, kMostBytes);
+    if (!bundles) return bundles.error();
+    auto slots = read_file(files.slots, kMostBytes);
+    if (!slots) return slots.error();
+    auto kernel = parse_kernel(key.second, *bundles, *slots);
+    if (!kernel) {
+      return Error{kernel.error().kind,
+                   fmt::format("{} of {}", kernel.error().message,
+                               in_quotes(files.bundles))};
+    }
+    out.push_back(std::move(*kernel));
+  }
+  if (out.empty()) {
+    return invalid("schedule",
+                   "a dump must hold a kernel's *{} (libtpu's "
+                   "--xla_jf_dump_llo_text=true), found none in {}",
+                   kBundles, in_quotes(folder));
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

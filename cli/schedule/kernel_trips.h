@@ -1,0 +1,17 @@
+// cli/schedule/kernel_trips.h: how often each region of our TPU kernel runs for
+// a plan.
+#pragma once
+
+#include <vector>
+
+#include "schedule/predict.h"
+#include "tessera/mosaic.h"
+
+namespace tessera::cli {
+
+// One batch row; `plan` is at the kernel's tile.
+Result<std::vector<TripRule>> kernel_trips(const Plan& plan,
+                                           const MosaicKernel& kernel,
+                                           int64_t heads);
+
+}  // namespace tessera::cli
