@@ -15,29 +15,21 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
                                 const AskedKernel& asked,
                                 const CompiledBy& by) {
   const RequestFlags& given = flags.run.request;
-  RequestOptions words;
-  if (!given.plan) {
-    auto asked_words = options_of(given);
-    if (!asked_words) return asked_words.error();
-    words = std::move(*asked_words);
-  }
   Receipt r;
   r.version = kVersion;
   r.lane.requested = "auto";
   r.lane.source = "default";
   r.lane.runtime_mode = "compiled only";
-  r.request = tell(asked.request);
-  r.request.facts["target"] = by.target;
-  if (!given.plan) r.request.masks = words.masks;
-  // Facts are not read, but which there are counts.
-  for (const auto& [name, word] :
-       {std::pair("docs", &words.docs), std::pair("q_docs", &words.q_docs),
-        std::pair("logical_block", &words.logical_block)}) {
-    if (*word) r.request.facts[name] = **word;
+  r.request = request_text(asked.request);
+  if (!given.plan) {
+    // Facts are not read, but which there are counts.
+    auto text = cli::request_text(given);
+    if (!text) return text.error();
+    take_given(*text, r.request);
   }
-  r.request.valid = words.valid;
-  r.request.plan_file = given.plan.value_or("");
-  r.request.facts_digest = facts_digest({});
+  r.request.target = by.target;
+  r.plan_file = given.plan.value_or("");
+  r.facts_digest = facts_digest({});
   r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",
              false};
   r.contract = asked.kernel.plan.key;

@@ -16,37 +16,16 @@
 namespace tessera::cli {
 namespace {
 
-template <class T>
-std::optional<std::string> text_of(const std::optional<T>& value) {
-  if (!value) return {};
-  return fmt::to_string(*value);
-}
-
-// The request words are a spec.
+// The request of a receipt is a spec.
 Result<RequestFlags> request_of(const Json& receipt) {
   RequestFlags out;
   if (receipt["plan_file"].is_string()) {
     out.plan = receipt["plan_file"];
     return out;
   }
-  auto options = parse_spec(receipt["request"].dump());
-  if (!options) return options.error();
-  out.masks = options->masks;
-  out.valid = options->valid;
-  out.q_len = text_of(options->q_len);
-  out.kv_len = text_of(options->kv_len);
-  out.batch = text_of(options->batch);
-  out.max_steps = text_of(options->max_steps);
-  out.max_width = text_of(options->max_width);
-  out.max_union = text_of(options->max_union);
-  out.q_offset = options->q_offset;
-  out.tile = options->tile;
-  out.logical_block = options->logical_block;
-  out.docs = options->docs;
-  out.q_docs = options->q_docs;
-  out.prefix = options->prefix;
-  out.picks = options->picks;
-  out.target = options->target;
+  auto text = parse_spec(receipt["request"].dump());
+  if (!text) return text.error();
+  static_cast<RequestText&>(out) = std::move(*text);
   return out;
 }
 

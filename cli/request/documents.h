@@ -10,11 +10,6 @@
 
 namespace tessera::cli {
 
-// How the sources are written, for help texts.
-inline constexpr std::string_view kDocumentSources =
-    "FILE | lognormal:mean=2048,seed=0 | lengths:100,200,... | "
-    "cu_seqlens:0,100,300,... | cu_seqlens:FILE | position_ids:FILE";
-
 // Ids [batch, length]. Lengths shorter than the row leave padding (id -1).
 // FILE is .npy (int32 or int64, [length] or [batch, length]) or text: lengths,
 // any number a line, `#` begins a comment, a blank line between batch rows.

@@ -37,12 +37,13 @@ std::vector<std::string> given_files(
 }
 
 std::vector<std::string> request_files(const RequestFlags& f) {
-  std::vector<std::string> out =
-      given_files({&f.spec, &f.plan, &f.prefix, &f.picks, &f.q_offset});
-  for (const std::string& source : given_files({&f.docs, &f.q_docs})) {
-    out.emplace_back(document_file(source));
+  std::vector<std::string> out = given_files({&f.spec, &f.plan});
+  for (const RequestField& field : request_fields()) {
+    if (field.group != std::string_view(kFactsGroup)) continue;
+    for (const std::string& text : field.texts(f)) {
+      out.emplace_back(document_file(text));
+    }
   }
-  out.insert(out.end(), f.valid.begin(), f.valid.end());
   return out;
 }
 

@@ -3,88 +3,29 @@
 #include "cli/request/flags.h"
 
 #include <cstdio>
+#include <map>
 #include <utility>
 
 #include "base/fail.h"
-#include "base/files.h"
-#include "cli/numbers.h"
-#include "cli/request/documents.h"
 #include "cli/request/spec.h"
 
 namespace tessera::cli {
-namespace {
 
-constexpr const char* kRequestGroup = "The request";
-constexpr const char* kFactsGroup = "The facts of a batch";
-constexpr const char* kContractGroup = "The contract";
-
-// Flags fill what the spec leaves open; naming a field twice is an error.
-template <class T>
-Result<void> merge(const T& flag, T& spec, std::string_view name) {
-  if (flag == T{}) return {};
-  if (!(spec == T{})) {
-    return invalid(
-        "cli", "{} is given once, found it as a flag and in the spec", name);
+// Flags fill what the spec leaves open; a field that both give is an error.
+Result<RequestText> request_text(const RequestFlags& f) {
+  if (!f.spec) return RequestText(f);
+  auto out = load_spec(*f.spec);
+  if (!out) return out;
+  for (const RequestField& field : request_fields()) {
+    if (!field.is_given(f)) continue;
+    if (field.is_given(*out)) {
+      return invalid("cli",
+                     "{} is given once, found it as a flag and in the spec",
+                     field.flag());
+    }
+    field.copy(f, *out);
   }
-  spec = flag;
-  return {};
-}
-
-Result<std::optional<int64_t>> optional_int(
-    const std::optional<std::string>& text, std::string_view what,
-    int64_t least, int64_t most) {
-  if (!text) return std::optional<int64_t>();
-  auto value = parse_int(*text, what, least, most);
-  if (!value) return value.error();
-  return std::optional<int64_t>(*value);
-}
-
-}  // namespace
-
-Result<RequestOptions> options_of(const RequestFlags& f) {
-  RequestOptions o;
-  if (f.spec) {
-    auto text = read_file(*f.spec, kMaxSpecBytes);
-    if (!text) return text.error();
-    auto spec = parse_spec(*text);
-    if (!spec) return spec;
-    o = std::move(*spec);
-  }
-  struct Number {
-    const std::optional<std::string>& text;
-    std::string_view what;
-    int64_t most;
-    std::optional<int64_t>& out;
-  };
-  constexpr int64_t kMost = int64_t{1} << 40;
-  for (const Number& n :
-       {Number{f.q_len, "--q-len", kMaxTokens, o.q_len},
-        Number{f.kv_len, "--kv-len", kMaxTokens, o.kv_len},
-        Number{f.batch, "--batch", kMaxBatch, o.batch},
-        Number{f.max_steps, "--max-steps", kMost, o.max_steps},
-        Number{f.max_width, "--max-width", kMost, o.max_width},
-        Number{f.max_union, "--max-union", kMost, o.max_union}}) {
-    auto value = optional_int(n.text, n.what, 1, n.most);
-    if (!value) return value.error();
-    if (auto e = merge(*value, n.out, n.what); !e) return e.error();
-  }
-  struct Text {
-    const std::optional<std::string>& text;
-    std::string_view what;
-    std::optional<std::string>& out;
-  };
-  for (const Text& t :
-       {Text{f.q_offset, "--q-offset", o.q_offset},
-        Text{f.tile, "--tile", o.tile},
-        Text{f.logical_block, "--logical-block", o.logical_block},
-        Text{f.docs, "--docs", o.docs}, Text{f.q_docs, "--q-docs", o.q_docs},
-        Text{f.prefix, "--prefix", o.prefix}, Text{f.picks, "--picks", o.picks},
-        Text{f.target, "--target", o.target}}) {
-    if (auto e = merge(t.text, t.out, t.what); !e) return e.error();
-  }
-  if (auto e = merge(f.masks, o.masks, "--mask"); !e) return e.error();
-  if (auto e = merge(f.valid, o.valid, "--valid"); !e) return e.error();
-  return o;
+  return out;
 }
 
 namespace {
@@ -98,9 +39,9 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
                    "--plan holds a whole request, found --spec beside "
                    "it");
   }
-  auto rest = options_of(others);
+  auto rest = request_text(others);
   if (!rest) return rest.error();
-  if (!(*rest == RequestOptions{})) {
+  if (!(*rest == RequestText{})) {
     return invalid("cli",
                    "--plan holds a whole request, found other request "
                    "flags beside it");
@@ -129,64 +70,29 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
 
 void add_request_flags(Command& command, RequestFlags& f,
                        const char* target_help) {
+  static const std::map<std::string_view, std::string> names = [] {
+    std::map<std::string_view, std::string> out;
+    for (const RequestField& field : request_fields()) {
+      out[field.name] = field.flag();
+    }
+    return out;
+  }();
+  std::vector<Flag> flags;
+  for (const RequestField& field : request_fields()) {
+    Flag flag{names.at(field.name).c_str(), {}, field.type, field.help};
+    std::visit([&](auto at) { flag.value = &(f.*at); }, field.member);
+    flag.group = field.group;
+    if (field.name == "target" && target_help) flag.about = target_help;
+    flags.push_back(std::move(flag));
+  }
+  add_flags(command, std::move(flags));
   add_flags(
       command, kRequestGroup,
       {
-          {"--mask", &f.masks, "EXPR",
-           "Which keys a query may see: causal, window(left, right), chunk(n), "
-           "prefix, documents, segments, sink(n), blocks(n), routed(top, "
-           "block), full, joined by ! & | and parentheses. Repeated: one per "
-           "group of heads"},
-          {"--q-len", &f.q_len, "N", "Queries in a batch row"},
-          {"--kv-len", &f.kv_len, "N", "Keys in a batch row [q-len]"},
-          {"--batch", &f.batch, "N", "Batch rows [1]"},
-          {"--tile", &f.tile, "QxKV", "Tile size, 8 to 4096 each [256x256]"},
-          {"--logical-block", &f.logical_block, "QxKV",
-           "Report the work of this block size too [the tile]"},
           {"--spec", &f.spec, "FILE",
            "The same request as a JSON object, fields named as the flags "
            "(q_len, docs, ...)"},
           {"--plan", &f.plan, "FILE", "A saved plan in place of a request"},
-      });
-  add_flags(
-      command, kFactsGroup,
-      {
-          {"--docs", &f.docs, "SOURCE",
-           "Document ids of the keys: " + std::string(kDocumentSources) +
-               ". FILE is .npy (int32 or int64, [kv_len] or [batch, kv_len]) "
-               "or text: lengths, a blank line between batch rows. "
-               "position_ids begin a document wherever one is not the one "
-               "before it plus 1. Lengths short of the row leave padding; "
-               "lognormal has sigma 1, batch "
-               "row b draws with seed + b"},
-          {"--q-docs", &f.q_docs, "SOURCE",
-           "Document ids of the queries [those at their positions]"},
-          {"--valid", &f.valid, "COUNTS",
-           "Valid keys of each batch row: tokens:N[,N...] or "
-           "slots:N[,N...]@BASE, slots of BASE keys. Both may be given: the "
-           "smaller holds. One value serves every batch row"},
-          {"--prefix", &f.prefix, "N[,N...]", "Prefix lengths"},
-          {"--q-offset", &f.q_offset, "N[,N...]",
-           "Key position of query 0 [kv-len - q-len]"},
-          {"--picks", &f.picks, "SOURCE",
-           "Picks of blocks: " + std::string(kPickSources) +
-               ". FILE is .safetensors with an I32 tensor picks [batch, heads, "
-               "q_len, k] of block numbers, -1 unused. clustered, for "
-               "routed(...), routes q and k that are drawn near centroids"},
-      });
-  add_flags(
-      command, kContractGroup,
-      {
-          {"--max-steps", &f.max_steps, "N",
-           "Ceiling of packed steps: one contract for every batch under it"},
-          {"--max-width", &f.max_width, "N", "Ceiling of the grid width"},
-          {"--max-union", &f.max_union, "N",
-           "Ceiling of the blocks that the queries of a tile row pick "
-           "together"},
-          {"--target", &f.target, "NAME",
-           target_help
-               ? target_help
-               : "Check the worklist against this target's scalar memory: v6e"},
       });
 }
 
@@ -208,12 +114,16 @@ Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
     if (auto e = unread(); !e) return e.error();
     return loaded;
   }
-  auto options = options_of(flags);
-  if (!options) return options.error();
-  if (!options->batch) options->batch = otherwise.batch;
-  if (!options->q_len) options->q_len = otherwise.q_len;
-  if (!options->kv_len) options->kv_len = otherwise.kv_len;
-  auto resolved = resolve(*options);
+  auto given = request_text(flags);
+  if (!given) return given.error();
+  const auto fill = [](const std::optional<int64_t>& length,
+                       std::optional<std::string>& text) {
+    if (!text && length) text = fmt::to_string(*length);
+  };
+  fill(otherwise.batch, given->batch);
+  fill(otherwise.q_len, given->q_len);
+  fill(otherwise.kv_len, given->kv_len);
+  auto resolved = resolve(*given);
   if (!resolved) return resolved.error();
   Loaded out{std::move(*resolved), std::nullopt, std::nullopt};
   const Request& request = out.resolved.request;
@@ -221,7 +131,7 @@ Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
     if (auto e = unread(); !e) return e.error();
     return out;
   }
-  auto source = read_pick_source(options->picks, request, route);
+  auto source = read_pick_source(given->picks, request, route);
   if (!source) return source.error();
   out.source = std::move(*source);
   return out;
@@ -251,14 +161,14 @@ Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile) {
       out.present.valid_token_counts = Ints{};
     }
   } else {
-    auto options = options_of(flags);
-    if (!options) return options.error();
-    if (options->q_docs) out.present.q_doc_ids = Ints{};
-    if (!options->valid.empty()) out.present.valid_token_counts = Ints{};
-    auto request = resolve_request(*options);
+    auto given = request_text(flags);
+    if (!given) return given.error();
+    if (given->q_docs) out.present.q_doc_ids = Ints{};
+    if (!given->valid.empty()) out.present.valid_token_counts = Ints{};
+    auto request = resolve_request(*given);
     if (!request) return request.error();
     out.request = std::move(*request);
-    if (!options->tile) out.request.tile = open_tile;
+    if (!given->tile) out.request.tile = open_tile;
   }
   for (const Mask& mask : out.request.masks) {
     if (mask.names.documents || mask.names.segments) {
@@ -277,7 +187,7 @@ Result<Planned> make_planned(Loaded loaded) {
                                                std::move(from.facts));
   if (!batch) return batch.error();
   return Planned{std::move(*batch), std::move(from.written),
-                 std::move(from.target), std::move(from.options)};
+                 std::move(from.target), std::move(from.given)};
 }
 
 Result<Planned> plan_loaded(Loaded loaded) {

@@ -11,13 +11,8 @@
 
 namespace tessera::cli {
 
-// As typed. Numbers are parsed later, so that every error reads alike.
-struct RequestFlags {
-  std::vector<std::string> masks;
-  std::vector<std::string> valid;
-  std::optional<std::string> q_len, kv_len, batch, q_offset, tile,
-      logical_block, docs, q_docs, prefix, picks, target, max_steps, max_width,
-      max_union;
+// Numbers are read later, so that every error reads alike.
+struct RequestFlags : RequestText {
   std::optional<std::string> spec;  // a JSON file with the same request
   std::optional<std::string> plan;  // a saved plan, in place of a request
 
@@ -28,8 +23,8 @@ struct RequestFlags {
 void add_request_flags(Command& command, RequestFlags& flags,
                        const char* target_help = nullptr);
 
-// Its words, those of its spec among them. A plan's are not.
-Result<RequestOptions> options_of(const RequestFlags& flags);
+// The fields of flags and spec together. A plan's are not among them.
+Result<RequestText> request_text(const RequestFlags& flags);
 
 // Lengths that somebody else knows, for flags and a spec that leave them open.
 struct Lengths {
@@ -66,7 +61,7 @@ struct Planned {
   OwnedBatch batch;
   std::vector<std::string> written;  // the masks as the user wrote them
   std::optional<Target> target;
-  RequestOptions options;  // as given; empty where a plan file holds them
+  RequestText given;  // as typed; empty where a plan file holds it
 };
 // Plans what is not saved; prints nothing.
 Result<Planned> make_planned(Loaded loaded);

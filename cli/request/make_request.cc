@@ -105,7 +105,7 @@ Result<void> read_picks(const std::string& path, const Request& r,
   return {};
 }
 
-Result<void> read_facts(const RequestOptions& o, const Request& r,
+Result<void> read_facts(const RequestText& o, const Request& r,
                         OwnedFacts& facts) {
   auto take = [](Result<std::vector<int32_t>> values,
                  std::optional<std::vector<int32_t>>& out) -> Result<void> {
@@ -182,7 +182,7 @@ Result<Tile> parse_tile(std::string_view text, std::string_view what) {
   return Tile{*q, *kv};
 }
 
-Result<Request> resolve_request(const RequestOptions& o) {
+Result<Request> resolve_request(const RequestText& o) {
   Request r;
   if (o.masks.empty()) {
     return invalid("cli",
@@ -195,24 +195,27 @@ Result<Request> resolve_request(const RequestOptions& o) {
     r.masks.push_back(std::move(*mask));
   }
   if (!o.q_len) return invalid("cli", "--q-len must be given, found none");
-  struct Length {
+  // Absent ones stay as they are.
+  struct Number {
     std::string_view what;
-    int64_t value;
+    const std::optional<std::string>& text;
     int64_t most;
     int64_t& out;
   };
-  for (const Length& l : {
-           Length{"--q-len", *o.q_len, kMaxTokens, r.q_len},
-           Length{"--kv-len", o.kv_len.value_or(*o.q_len), kMaxTokens,
-                  r.kv_len},
-           Length{"--batch", o.batch.value_or(1), kMaxBatch, r.batch},
-       }) {
-    if (l.value < 1 || l.value > l.most) {
-      return invalid("cli", "{} must be from 1 to {}, found {}", l.what, l.most,
-                     l.value);
-    }
-    l.out = l.value;
+  Ceilings& ceilings = r.ceilings;
+  for (const Number& n :
+       {Number{"--q-len", o.q_len, kMaxTokens, r.q_len},
+        Number{"--kv-len", o.kv_len, kMaxTokens, r.kv_len},
+        Number{"--batch", o.batch, kMaxBatch, r.batch},
+        Number{"--max-steps", o.max_steps, kMaxCeiling, ceilings.max_steps},
+        Number{"--max-width", o.max_width, kMaxCeiling, ceilings.max_width},
+        Number{"--max-union", o.max_union, kMaxCeiling, ceilings.max_union}}) {
+    if (!n.text) continue;
+    auto value = parse_int(*n.text, n.what, 1, n.most);
+    if (!value) return value.error();
+    n.out = *value;
   }
+  if (!o.kv_len) r.kv_len = r.q_len;
   if (o.tile) {
     auto tile = parse_tile(*o.tile, "--tile");
     if (!tile) return tile.error();
@@ -223,30 +226,14 @@ Result<Request> resolve_request(const RequestOptions& o) {
     if (!block) return block.error();
     r.logical_block = *block;
   }
-  struct Ceiling {
-    std::string_view what;
-    const std::optional<int64_t>& value;
-    int64_t& out;
-  };
-  for (const Ceiling& c :
-       {Ceiling{"max_steps", o.max_steps, r.ceilings.max_steps},
-        Ceiling{"max_width", o.max_width, r.ceilings.max_width},
-        Ceiling{"max_union", o.max_union, r.ceilings.max_union}}) {
-    if (!c.value) continue;
-    // A spec's numbers come here as they are; 0 would leave a ceiling open.
-    if (*c.value < 1) {
-      return invalid("cli", "{} must be 1 or more, found {}", c.what, *c.value);
-    }
-    c.out = *c.value;
-  }
   return r;
 }
 
-Result<Resolved> resolve(const RequestOptions& o) {
+Result<Resolved> resolve(const RequestText& o) {
   auto request = resolve_request(o);
   if (!request) return request.error();
   Resolved out;
-  out.options = o;
+  out.given = o;
   out.written = o.masks;
   out.request = std::move(*request);
   if (o.target) {

@@ -1,12 +1,12 @@
-// cli/request/make_request.h: from options, or a plan file, to a request with
-// its facts.
+// cli/request/make_request.h: from what was typed, or a plan file, to a request
+// with its facts.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/request/options.h"
+#include "receipt/request_fields.h"
 #include "tessera/layouts.h"
 #include "tessera/plan.h"
 #include "tessera/plan_file.h"
@@ -21,12 +21,12 @@ struct Resolved {
   OwnedFacts facts;
   std::vector<std::string> written;  // the masks as the user wrote them
   std::optional<Target> target;
-  RequestOptions options;  // as given; empty where a plan file holds them
+  RequestText given;  // as typed; empty where a plan file holds it
 };
 
-Result<Resolved> resolve(const RequestOptions& options);
+Result<Resolved> resolve(const RequestText& given);
 // The request alone: facts and target are not looked at.
-Result<Request> resolve_request(const RequestOptions& options);
+Result<Request> resolve_request(const RequestText& given);
 
 // "256x256", or "256" for a square.
 Result<Tile> parse_tile(std::string_view text, std::string_view what);

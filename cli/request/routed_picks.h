@@ -16,10 +16,6 @@
 
 namespace tessera::cli {
 
-// For help texts.
-inline constexpr std::string_view kPickSources =
-    "FILE | clustered:heads=1,kv_heads=1,dim=64,spread=0.1,seed=0";
-
 // q and k that are drawn for a plan's sake.
 struct DrawnInputs {
   int64_t heads = 1, kv_heads = 1, dim = 64;

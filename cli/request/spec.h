@@ -1,5 +1,4 @@
-// cli/request/spec.h: a request as a JSON file, with the same words as the
-// flags.
+// cli/request/spec.h: a request as a JSON file, its fields named as the flags.
 //
 //   {"mask": "causal & documents",          or ["causal", "full"], one a group
 //    "q_len": 32768, "kv_len": 32768, "batch": 2, "q_offset": 0,  or [0, 128]
@@ -16,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "cli/request/options.h"
+#include "receipt/request_fields.h"
 #include "tessera/result.h"
 
 namespace tessera::cli {
@@ -24,7 +23,7 @@ namespace tessera::cli {
 // Larger spec files are refused unread.
 inline constexpr int64_t kMaxSpecBytes = int64_t{1} << 24;
 
-Result<RequestOptions> parse_spec(std::string_view text);
-Result<RequestOptions> load_spec(const std::string& path);
+Result<RequestText> parse_spec(std::string_view text);
+Result<RequestText> load_spec(const std::string& path);
 
 }  // namespace tessera::cli

@@ -22,11 +22,11 @@ TEST(Spec, FillsEveryField) {
     "target": "v6e", "max_steps": 4096, "max_width": 64,
     "max_union": 12})");
   ASSERT_TRUE(r.ok()) << r.error().message;
-  RequestOptions want;
+  RequestText want;
   want.masks = {"causal & documents"};
-  want.q_len = 32768;
-  want.kv_len = 65536;
-  want.batch = 2;
+  want.q_len = "32768";
+  want.kv_len = "65536";
+  want.batch = "2";
   want.q_offset = "0,128";
   want.tile = "256x128";
   want.logical_block = "64x64";
@@ -36,9 +36,9 @@ TEST(Spec, FillsEveryField) {
   want.prefix = "16";
   want.picks = "p.safetensors";
   want.target = "v6e";
-  want.max_steps = 4096;
-  want.max_width = 64;
-  want.max_union = 12;
+  want.max_steps = "4096";
+  want.max_width = "64";
+  want.max_union = "12";
   EXPECT_EQ(*r, want);
 }
 
@@ -55,7 +55,7 @@ TEST(Spec, NaturalFormsBecomeTheFlagsSyntax) {
   EXPECT_EQ(r->prefix, "7");
   EXPECT_EQ(parse_spec(R"({"valid": ["tokens:1", "slots:2@16"]})")->valid,
             (std::vector<std::string>{"tokens:1", "slots:2@16"}));
-  EXPECT_EQ(*parse_spec("{}"), RequestOptions());
+  EXPECT_EQ(*parse_spec("{}"), RequestText());
 }
 
 TEST(Spec, Refuses) {

@@ -166,7 +166,7 @@ Result<void> read_request(const Options& o, Job& job) {
   auto loaded = load_request(flags, lengths);
   if (!loaded) return loaded.error();
   job.resolved = std::move(loaded->resolved);
-  if (job.resolved.options.picks) {
+  if (job.resolved.given.picks) {
     return invalid("cli", "picks are given by --picks, found them in the spec");
   }
   return {};

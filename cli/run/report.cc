@@ -14,23 +14,6 @@
 namespace tessera::cli {
 namespace {
 
-// The words that the request was given in.
-void add_words(const RunFlags& flags, const Planned& planned,
-               Receipt::RequestWords& out) {
-  const RequestOptions& o = planned.options;
-  out.masks = planned.written;
-  const std::pair<const char*, const std::optional<std::string>*> texts[] = {
-      {"docs", &o.docs},        {"q_docs", &o.q_docs},
-      {"prefix", &o.prefix},    {"picks", &o.picks},
-      {"target", &o.target},    {"logical_block", &o.logical_block},
-      {"q_offset", &o.q_offset}};
-  for (const auto& [name, value] : texts) {
-    if (*value) out.facts[name] = **value;
-  }
-  out.valid = o.valid;
-  out.plan_file = flags.request.plan.value_or("");
-}
-
 Receipt::Inputs inputs_of(const RunFlags& flags, const RunOptions& o) {
   const AttentionData& d = o.data;
   Receipt::Inputs out;
@@ -84,7 +67,8 @@ std::string check_text(const Receipt::Check& c) {
 void add_given(const RunFlags& flags, const RunOptions& o,
                const Planned& planned, Receipt& r) {
   r.lane.source = flags.lane ? "flag" : "default";
-  add_words(flags, planned, r.request);
+  take_given(planned.given, r.request);
+  r.plan_file = flags.request.plan.value_or("");
   r.shape.layout = to_string(o.data.layout);
   r.inputs = inputs_of(flags, o);
   r.artifact.file = flags.artifact.value_or("");
@@ -110,15 +94,17 @@ std::string run_text(const Receipt& r) {
   if (r.fallback) line("fallback", *r.fallback);
   if (r.plugin) line("plugin", plugin_text(*r.plugin));
   for (const std::string& mask : r.request.masks) line("mask", mask);
-  line("arrays",
-       fmt::format("{}, {} x {} tokens, {} ({} K/V), head dim {}{}, {} {}",
-                   plural(r.request.batch, "batch row"), r.request.q_len,
-                   r.request.kv_len, plural(s.heads, "head"), s.kv_heads,
-                   s.head_dim,
-                   s.v_head_dim == s.head_dim
-                       ? ""
-                       : fmt::format(", values {}", s.v_head_dim),
-                   r.shape.dtype, r.shape.layout));
+  line(
+      "arrays",
+      fmt::format("{} batch row{}, {} x {} tokens, {} ({} K/V), head dim {}{}, "
+                  "{} {}",
+                  *r.request.batch, *r.request.batch == "1" ? "" : "s",
+                  *r.request.q_len, *r.request.kv_len, plural(s.heads, "head"),
+                  s.kv_heads, s.head_dim,
+                  s.v_head_dim == s.head_dim
+                      ? ""
+                      : fmt::format(", values {}", s.v_head_dim),
+                  r.shape.dtype, r.shape.layout));
   const bool counted = r.lane.executed != "jax_bridge";
   if (r.tiles_run + r.tiles_skipped > 0) {
     line("tiles",
@@ -152,17 +138,17 @@ std::string run_text(const Receipt& r) {
              n.widest_union, n.settings.query_tile, time_text(r.route_ms)));
   }
   line("time",
-       fmt::format("{}prepare {}, {}forward {}{}",
-                   r.request.plan_file.empty()
-                       ? fmt::format("plan {}, ", time_text(r.plan_ms))
-                       : "",
-                   time_text(r.prepare_ms),
-                   r.plugin ? fmt::format("compile {}, transfer {}, ",
-                                          time_text(r.compile_ms),
-                                          time_text(r.transfer_ms))
-                            : "",
-                   time_text(r.forward_ms),
-                   r.backward ? ", backward " + time_text(r.backward_ms) : ""));
+       fmt::format(
+           "{}prepare {}, {}forward {}{}",
+           r.plan_file.empty() ? fmt::format("plan {}, ", time_text(r.plan_ms))
+                               : "",
+           time_text(r.prepare_ms),
+           r.plugin
+               ? fmt::format("compile {}, transfer {}, ",
+                             time_text(r.compile_ms), time_text(r.transfer_ms))
+               : "",
+           time_text(r.forward_ms),
+           r.backward ? ", backward " + time_text(r.backward_ms) : ""));
   line("speed",
        fmt::format("{:.4g} GFLOP/s, legal pairs only", r.useful_gflops()));
   if (r.check.kind != "none") line("check", check_text(r.check));

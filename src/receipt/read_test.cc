@@ -31,10 +31,11 @@ Receipt example() {
   r.threads = 2;
   r.device = "A CPU";
   r.request.masks = {"causal"};
-  r.request.q_len = r.request.kv_len = 8;
-  r.request.tile = {16, 32};
-  r.request.facts["docs"] = "lengths:8";
-  r.request.facts_digest = kDigits;
+  r.request.batch = "1";
+  r.request.q_len = r.request.kv_len = "8";
+  r.request.tile = "16x32";
+  r.request.docs = "lengths:8";
+  r.facts_digest = kDigits;
   r.shape = {{4, 2, 16, 8, {}, 30}, 0.25, "f32", "bhsd", true};
   r.inputs = {7, "", {{"q", kDigits}}, {"q"}};
   r.contract = r.plan_digest = r.output_digest = kDigits;
@@ -227,7 +228,7 @@ TEST(ReceiptReader, TellsDifferences) {
   Receipt other = example();
   other.tiles_run = 4;
   other.request.masks = {"full"};
-  other.request.facts.clear();
+  other.request.docs.reset();
   const auto d = diff_receipts(receipt_json(example()), receipt_json(other));
   ASSERT_TRUE(d.ok()) << d.error().message;
   std::vector<std::string> fields;

@@ -17,18 +17,6 @@ using parts::plugin_json;
 using parts::text;
 using parts::texts;
 
-Ordered request_json(const Receipt::RequestWords& r) {
-  Ordered out = {{"mask", texts(r.masks)},
-                 {"batch", r.batch},
-                 {"q_len", r.q_len},
-                 {"kv_len", r.kv_len},
-                 {"tile", {r.tile.q, r.tile.kv}}};
-  for (const auto& [name, value] : r.facts) out[name] = text(value);
-  if (!r.valid.empty()) out["valid"] = texts(r.valid);
-  for (const auto& [name, value] : r.ceilings) out[name] = value;
-  return out;
-}
-
 Ordered artifact_json(const Receipt::Artifact& a) {
   if (a.digest.empty()) return nullptr;
   return {{"file", file_name(a.file)},
@@ -121,8 +109,8 @@ std::string receipt_json(const Receipt& r, int indent) {
       {"parameters", r.parameters},
       {"direction", r.backward ? "forward+backward" : "forward"},
       {"request", request_json(r.request)},
-      {"plan_file", file_name(r.request.plan_file)},
-      {"facts_digest", r.request.facts_digest},
+      {"plan_file", file_name(r.plan_file)},
+      {"facts_digest", r.facts_digest},
       {"shape",
        {{"heads", a.heads},
         {"kv_heads", a.kv_heads},

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "receipt/request_fields.h"
 #include "tessera/attention.h"
-#include "tessera/plan.h"
 #include "tessera/receipt.h"
 #include "tessera/route.h"
 
@@ -45,17 +45,6 @@ struct Receipt {
     std::vector<std::string> isas;
     bool loads_plugins = false, asked_plugins = false;
     std::vector<Plugin> plugins;
-  };
-  // The words of a spec file, so that the plan can be made again.
-  struct RequestWords {
-    std::vector<std::string> masks;
-    int64_t batch = 1, q_len = 0, kv_len = 0;
-    Tile tile;
-    std::map<std::string, std::string> facts;  // "docs": "lognormal:..."
-    std::vector<std::string> valid;
-    std::map<std::string, int64_t> ceilings;
-    std::string plan_file;     // where the request came from one
-    std::string facts_digest;  // of every id, count, offset and pick
   };
   struct Shape {
     AttentionShape attention;
@@ -116,7 +105,9 @@ struct Receipt {
   // Of a kernel that was compiled for itself: "tiles_per_pass".
   std::map<std::string, int64_t> parameters;
   bool backward = false;
-  RequestWords request;
+  RequestText request;       // a spec, so that the plan can be made again
+  std::string plan_file;     // where the request came from one
+  std::string facts_digest;  // of every id, count, offset and pick
   Shape shape;
   Inputs inputs;
   std::string contract;  // key of the plan contract

@@ -24,11 +24,11 @@ Receipt example() {
   r.threads = 2;
   r.device = "A CPU";
   r.request.masks = {"causal"};
-  r.request.batch = 2;
-  r.request.q_len = r.request.kv_len = 8;
-  r.request.tile = {16, 32};
-  r.request.facts["docs"] = "lengths:8";
-  r.request.ceilings["max_steps"] = 9;
+  r.request.batch = "2";
+  r.request.q_len = r.request.kv_len = "8";
+  r.request.tile = "16x32";
+  r.request.docs = "lengths:8";
+  r.request.max_steps = "9";
   r.shape = {{4, 2, 16, 8, {}, 30}, 0.25, "f32", "bhsd", true};
   r.inputs = {7, "", {{"q", "00"}}, {"q"}};
   r.tiles_run = 3;

@@ -54,17 +54,19 @@ Receipt::Plugin tell(const PluginPlace& place, int64_t number) {
           place.platform_version, place.device, number};
 }
 
-Receipt::RequestWords tell(const Request& request) {
-  Receipt::RequestWords out;
+RequestText request_text(const Request& request) {
+  RequestText out;
   for (const Mask& mask : request.masks) out.masks.push_back(to_string(mask));
-  out.batch = request.batch;
-  out.q_len = request.q_len;
-  out.kv_len = request.kv_len;
-  out.tile = request.tile;
-  const Ceilings& most = request.ceilings;
-  if (most.max_steps > 0) out.ceilings["max_steps"] = most.max_steps;
-  if (most.max_width > 0) out.ceilings["max_width"] = most.max_width;
-  if (most.max_union > 0) out.ceilings["max_union"] = most.max_union;
+  out.batch = fmt::to_string(request.batch);
+  out.q_len = fmt::to_string(request.q_len);
+  out.kv_len = fmt::to_string(request.kv_len);
+  out.tile = fmt::format("{}x{}", request.tile.q, request.tile.kv);
+  const auto ceiling = [](int64_t most, std::optional<std::string>& text) {
+    if (most > 0) text = fmt::to_string(most);
+  };
+  ceiling(request.ceilings.max_steps, out.max_steps);
+  ceiling(request.ceilings.max_width, out.max_width);
+  ceiling(request.ceilings.max_union, out.max_union);
   return out;
 }
 
@@ -78,8 +80,8 @@ Result<Receipt> tell_asked(const AskedRun& asked) {
     out.lane.fallback_allowed.emplace_back(to_string(lane));
   }
   out.backward = asked.backward;
-  out.request = tell(asked.batch.request());
-  out.request.facts_digest = facts_digest(asked.batch.facts());
+  out.request = request_text(asked.batch.request());
+  out.facts_digest = facts_digest(asked.batch.facts());
   out.shape.attention = asked.shape;
   out.shape.scale = asked.shape.scale_or_default();
   out.shape.dtype = dtype_word(asked.dtype);

@@ -19,7 +19,7 @@ Receipt::Machine tell(const Machine& machine);
 Receipt::Plugin tell(const PluginPlace& place, int64_t number);
 
 // A request's masks, lengths, tile and ceilings.
-Receipt::RequestWords tell(const Request& request);
+RequestText request_text(const Request& request);
 
 // What was asked for, and planned.
 struct AskedRun {

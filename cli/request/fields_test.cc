@@ -1,0 +1,129 @@
+// cli/request/fields_test.cc: every field of a request, from the table: it
+// comes back through its flag, a spec file, JSON and a receipt.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/files.h"
+#include "cli/arguments.h"
+#include "cli/request/flags.h"
+#include "cli/request/spec.h"
+#include "receipt/receipt.h"
+#include "tests/temp_folder.h"
+
+namespace tessera::cli {
+namespace {
+
+// As a user types it, and as a spec may write it too.
+struct Sample {
+  std::string text;
+  Json spec;
+};
+Sample sample_of(FieldForm form) {
+  switch (form) {
+    case FieldForm::number:
+      return {"12", 12};
+    case FieldForm::text:
+      return {"lengths:8", "lengths:8"};
+    case FieldForm::texts:
+      return {"causal & full", Json::array({"causal & full"})};
+    case FieldForm::tile:
+    case FieldForm::pair:
+      return {"16x32", Json::array({16, 32})};
+    case FieldForm::numbers:
+    case FieldForm::counts:
+      return {"3,4", Json::array({3, 4})};
+  }
+  return {};
+}
+
+Result<RequestFlags> typed(const std::vector<std::string>& arguments) {
+  RequestFlags flags;
+  Command command{"plan", ""};
+  add_request_flags(command, flags);
+  auto parsed = parse_arguments({"tessera", "", "", {command}}, arguments);
+  if (!parsed) return parsed.error();
+  return flags;
+}
+
+TEST(RequestFields, EachComesBackFromEverywhere) {
+  std::set<std::string> names, flags;
+  for (const RequestField& field : request_fields()) {
+    SCOPED_TRACE(field.name);
+    const Sample sample = sample_of(field.form);
+    names.emplace(field.name);
+    flags.insert(field.flag());
+
+    const auto by_flag = typed({"plan", field.flag(), sample.text});
+    ASSERT_TRUE(by_flag.ok()) << by_flag.error().message;
+    const auto asked = request_text(*by_flag);
+    ASSERT_TRUE(asked.ok());
+    EXPECT_EQ(field.texts(*asked), std::vector{sample.text});
+    // No other field came with it.
+    RequestText none = *asked;
+    field.copy(RequestText(), none);
+    EXPECT_EQ(none, RequestText());
+
+    for (const Json& value : {sample.spec, Json(sample.text)}) {
+      if (field.form == FieldForm::number && value.is_string()) continue;
+      const auto by_spec = parse_spec(Json{{field.name, value}}.dump());
+      ASSERT_TRUE(by_spec.ok()) << by_spec.error().message;
+      EXPECT_EQ(*by_spec, *asked);
+    }
+    EXPECT_EQ(parse_spec(Json{{field.name, nullptr}}.dump())
+                  .error()
+                  .message.substr(0, 7),
+              "[spec] ");
+
+    const auto by_json = parse_spec(request_json(*asked).dump());
+    ASSERT_TRUE(by_json.ok()) << by_json.error().message;
+    EXPECT_EQ(*by_json, *asked);
+
+    Receipt receipt;
+    receipt.request = *asked;
+    const Json json = Json::parse(receipt_json(receipt));
+    EXPECT_EQ(json["request"].size(), 1u);
+    EXPECT_TRUE(json["request"].contains(field.name));
+    const auto by_receipt = parse_spec(json["request"].dump());
+    ASSERT_TRUE(by_receipt.ok()) << by_receipt.error().message;
+    EXPECT_EQ(*by_receipt, *asked);
+  }
+  EXPECT_EQ(names.size(), request_fields().size());
+  EXPECT_EQ(flags.size(), request_fields().size());
+}
+
+TEST(RequestFields, AFieldIsGivenOnce) {
+  const tessera::testing::TempFolder folder;
+  for (const RequestField& field : request_fields()) {
+    const Sample sample = sample_of(field.form);
+    const std::string file = folder.file("spec.json");
+    ASSERT_TRUE(write_file(file, Json{{field.name, sample.spec}}.dump()).ok());
+    auto flags = typed({"plan", field.flag(), sample.text, "--spec", file});
+    ASSERT_TRUE(flags.ok());
+    const auto asked = request_text(*flags);
+    ASSERT_FALSE(asked.ok());
+    EXPECT_EQ(asked.error().message,
+              "[cli] " + field.flag() +
+                  " is given once, found it as a flag and in the spec");
+  }
+}
+
+TEST(RequestFields, TheSchemaHasEachOfThem) {
+  const Json schema = Json::parse(request_schema().dump());
+  std::set<std::string> names;
+  for (const RequestField& field : request_fields()) {
+    names.emplace(field.name);
+    const Json& type = schema["properties"][std::string(field.name)];
+    EXPECT_EQ(type["description"], field.help);
+  }
+  std::set<std::string> found;
+  for (const auto& [name, type] : schema["properties"].items()) {
+    found.insert(name);
+  }
+  EXPECT_EQ(found, names);
+  EXPECT_EQ(schema["required"],
+            Json({"mask", "q_len", "kv_len", "batch", "tile"}));
+}
+
+}  // namespace
+}  // namespace tessera::cli

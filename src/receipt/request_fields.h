@@ -1,0 +1,78 @@
+// receipt/request_fields.h: the fields of a request, listed once: from this
+// table come the flags, spec files, the request of a receipt and its schema. A
+// new field is a member and its row (request_fields.cc).
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/json_read.h"
+
+namespace tessera {
+
+// A request as it is typed, before anything of it is read: each field in the
+// syntax of its flag, numbers too.
+struct RequestText {
+  std::vector<std::string> masks;  // one, or one per group of heads
+  std::vector<std::string> valid;  // each entry one --valid
+  std::optional<std::string> q_len, kv_len, batch, tile, logical_block, docs,
+      q_docs, prefix, q_offset, picks, max_steps, max_width, max_union, target;
+
+  bool operator==(const RequestText&) const = default;
+};
+
+// How a spec may write a field, and a receipt does.
+enum class FieldForm : uint8_t {
+  number,   // an integer
+  text,     // a string
+  texts,    // an array of strings; or a string
+  tile,     // [A, B]; or "AxB"
+  pair,     // "AxB"; or [A, B]
+  numbers,  // "N,N"; or N, or an array of integers
+  counts,   // an array of strings; or as numbers, or a string
+};
+
+inline constexpr const char* kRequestGroup = "The request";
+inline constexpr const char* kFactsGroup = "The facts of a batch";
+inline constexpr const char* kContractGroup = "The contract";
+
+struct RequestField {
+  std::string_view name;  // "q_len"; its flag is --q-len
+  FieldForm form;
+  std::variant<std::optional<std::string> RequestText::*,
+               std::vector<std::string> RequestText::*>
+      member;
+  const char* group;  // of the help
+  const char* type;   // what the help calls its value
+  const char* help;
+  bool always = false;  // in every receipt, filled in where it was left open
+
+  std::string flag() const;  // "--q-len"
+  std::vector<std::string> texts(const RequestText& request) const;
+  bool is_given(const RequestText& request) const {
+    return !texts(request).empty();
+  }
+  void copy(const RequestText& from, RequestText& to) const;
+};
+std::span<const RequestField> request_fields();
+
+// Takes a value in any of the forms that a spec may have; `where` names the
+// reader in errors.
+Result<void> set_field(const RequestField& field, const Json& value,
+                       std::string_view where, RequestText& out);
+
+// What was given goes before what stands there, but for what a receipt has
+// always: that is as it was understood. Masks are as they were written.
+void take_given(const RequestText& given, RequestText& out);
+
+// What is given, as a spec that means the same.
+nlohmann::ordered_json request_json(const RequestText& request);
+// Of what request_json() writes.
+nlohmann::ordered_json request_schema();
+
+}  // namespace tessera
