@@ -1,0 +1,248 @@
+#include "arrays.h"
+
+#include <nanobind/stl/string.h>
+
+#include <optional>
+
+#include "failure.h"
+
+namespace tessera::python {
+namespace {
+
+std::optional<Dtype> dtype_of(nb::dlpack::dtype t) {
+  using nb::dlpack::dtype_code;
+  if (t.lanes != 1) return {};
+  const auto is = [&](dtype_code code, int bits) {
+    return t.code == static_cast<uint8_t>(code) && t.bits == bits;
+  };
+  if (is(dtype_code::Float, 32)) return Dtype::f32;
+  if (is(dtype_code::Bfloat, 16)) return Dtype::bf16;
+  if (is(dtype_code::Float, 16)) return Dtype::f16;
+  if (is(dtype_code::Float, 64)) return Dtype::f64;
+  if (is(dtype_code::Int, 32)) return Dtype::i32;
+  if (is(dtype_code::Int, 64)) return Dtype::i64;
+  if (is(dtype_code::Int, 16)) return Dtype::i16;
+  if (is(dtype_code::Int, 8)) return Dtype::i8;
+  if (is(dtype_code::UInt, 8)) return Dtype::u8;
+  if (is(dtype_code::Bool, 8)) return Dtype::boolean;
+  return {};
+}
+
+std::string text_of(nb::handle object) {
+  return nb::cast<std::string>(nb::str(object));
+}
+
+// "ndarray of int64"
+std::string words_of(nb::handle object) {
+  std::string out = text_of(object.type().attr("__name__"));
+  if (nb::hasattr(object, "dtype")) {
+    out += " of " + text_of(object.attr("dtype"));
+  }
+  return out;
+}
+
+std::string shape_words(std::span<const int64_t> shape) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) out += ", ";
+    out += shape[i] < 0 ? "any" : std::to_string(shape[i]);
+  }
+  return out + "]";
+}
+
+bool import(nb::handle object, bool writable, nb::ndarray<nb::ro>& out) {
+  if (!writable) return nb::try_cast(object, out, false);
+  nb::ndarray<> view;
+  if (!nb::try_cast(object, view, false)) return false;
+  out = nb::ndarray<nb::ro>(view);
+  return true;
+}
+
+}  // namespace
+
+std::vector<int64_t> Array::shape() const {
+  std::vector<int64_t> out(view.ndim());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = view.shape(i);
+  return out;
+}
+
+Array read_array(const char* name, nb::handle object, bool writable) {
+  Array out;
+  out.object = nb::borrow(object);
+  out.name = name;
+  std::optional<Dtype> dtype;
+  if (import(object, writable, out.view)) {
+    dtype = dtype_of(out.view.dtype());
+  } else if (nb::hasattr(object, "dtype") && nb::hasattr(object, "view") &&
+             text_of(object.attr("dtype")) == "bfloat16" &&
+             import(object.attr("view")("uint16"), writable, out.view)) {
+    dtype = Dtype::bf16;
+  } else if (writable && nb::try_cast(object, out.view, false)) {
+    refuse(std::string(name) + " must be writable, found a read-only array");
+  }
+  if (!dtype) {
+    refuse(std::string(name) +
+           " must be an array (NumPy, or DLPack) of a dtype that attention "
+           "knows, found " +
+           words_of(object));
+  }
+  if (out.view.device_type() != nb::device::cpu::value) {
+    refuse(std::string(name) + " must be in memory of the CPU, found " +
+           words_of(object) + " on another device");
+  }
+  out.dtype = *dtype;
+  return out;
+}
+
+Layout parse_layout(const std::string& text) {
+  if (text == "bhsd") return Layout::bhsd;
+  if (text == "bshd") return Layout::bshd;
+  refuse("layout must be 'bhsd' or 'bshd', found '" + text + "'");
+}
+
+MutableTensorView tensor_of(const Array& array, Layout layout) {
+  const auto& v = array.view;
+  if (v.ndim() != 4) {
+    refuse(std::string(array.name) + " must have 4 dimensions, found " +
+           std::to_string(v.ndim()));
+  }
+  if (v.shape(3) > 1 && v.stride(3) != 1) {
+    refuse(std::string(array.name) +
+           " must be contiguous in its last dimension, found a stride of " +
+           std::to_string(v.stride(3)));
+  }
+  const size_t head = layout == Layout::bhsd ? 1 : 2;
+  const size_t token = 3 - head;
+  MutableTensorView out;
+  out.data = array.data();
+  out.dtype = array.dtype;
+  out.batch = static_cast<int64_t>(v.shape(0));
+  out.heads = static_cast<int64_t>(v.shape(head));
+  out.tokens = static_cast<int64_t>(v.shape(token));
+  out.dim = static_cast<int64_t>(v.shape(3));
+  out.batch_stride = v.stride(0);
+  out.head_stride = v.stride(head);
+  out.token_stride = v.stride(token);
+  return out;
+}
+
+std::span<float> floats_of(const Array& array) {
+  const auto& v = array.view;
+  if (array.dtype != Dtype::f32) {
+    refuse(std::string(array.name) + " must be float32, found " +
+           words_of(array.object));
+  }
+  int64_t expected = 1;
+  for (size_t i = v.ndim(); i-- > 0;) {
+    if (v.shape(i) > 1 && v.stride(i) != expected) {
+      refuse(std::string(array.name) + " must be in C order, found strides");
+    }
+    expected *= static_cast<int64_t>(v.shape(i));
+  }
+  return {static_cast<float*>(array.data()), v.size()};
+}
+
+nb::object empty_array(std::span<const int64_t> shape, Dtype dtype) {
+  nb::object type;
+  switch (dtype) {
+    case Dtype::bf16:
+      type = nb::module_::import_("ml_dtypes").attr("bfloat16");
+      break;
+    case Dtype::f16:
+      type = nb::str("float16");
+      break;
+    case Dtype::f64:
+      type = nb::str("float64");
+      break;
+    default:
+      type = nb::str("float32");
+  }
+  nb::list sizes;
+  for (const int64_t n : shape) sizes.append(n);
+  return nb::module_::import_("numpy").attr("empty")(nb::tuple(sizes), type);
+}
+
+namespace {
+
+// A list's numbers; its shape is that of its first elements, and a list that is
+// ragged has another number of them.
+void append_ints(const char* name, nb::handle list, size_t depth,
+                 IntArray& out) {
+  nb::sequence items = nb::borrow<nb::sequence>(list);
+  const auto size = static_cast<int64_t>(nb::len(items));
+  if (out.shape.size() == depth) out.shape.push_back(size);
+  if (depth >= out.shape.size() || out.shape[depth] != size || depth > 4) {
+    refuse(std::string(name) +
+           " must be a list of equal lists, found a ragged "
+           "one");
+  }
+  for (nb::handle item : items) {
+    if (nb::isinstance<nb::list>(item) || nb::isinstance<nb::tuple>(item)) {
+      append_ints(name, item, depth + 1, out);
+      continue;
+    }
+    int32_t n = 0;
+    if (out.shape.size() != depth + 1 || !nb::try_cast(item, n, false)) {
+      refuse(std::string(name) + " must hold int32 numbers, found " +
+             text_of(nb::repr(item)));
+    }
+    out.values.push_back(n);
+  }
+}
+
+bool fits(std::span<const int64_t> found, std::span<const int64_t> shape) {
+  if (found.size() > shape.size()) return false;
+  const size_t dropped = shape.size() - found.size();
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i < dropped ? shape[i] != 1
+                    : shape[i] >= 0 && shape[i] != found[i - dropped]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+IntArray read_ints(const char* name, nb::handle object,
+                   std::span<const int64_t> shape) {
+  IntArray out;
+  int32_t one = 0;
+  if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
+    append_ints(name, object, 0, out);
+  } else if (nb::isinstance<nb::int_>(object)) {
+    if (!nb::try_cast(object, one, false)) {
+      refuse(std::string(name) + " must hold int32 numbers, found " +
+             text_of(nb::repr(object)));
+    }
+    // One number stands for each batch row.
+    if (shape.size() != 1 || shape[0] < 0) {
+      refuse(std::string(name) + " must be an array or a list, found a number");
+    }
+    out.shape.assign(shape.begin(), shape.end());
+    out.values.assign(static_cast<size_t>(shape[0]), one);
+    return out;
+  } else {
+    const Array array = read_array(name, object);
+    if (array.dtype != Dtype::i32) {
+      refuse(std::string(name) + " must be int32, found " + words_of(object));
+    }
+    out.shape = array.shape();
+    int64_t expected = 1;
+    for (size_t i = out.shape.size(); i-- > 0;) {
+      if (out.shape[i] > 1 && array.view.stride(i) != expected) {
+        refuse(std::string(name) + " must be in C order, found strides");
+      }
+      expected *= out.shape[i];
+    }
+    const auto* data = static_cast<const int32_t*>(array.data());
+    out.values.assign(data, data + array.view.size());
+  }
+  if (!fits(out.shape, shape)) {
+    refuse(std::string(name) + " must have the shape " + shape_words(shape) +
+           ", found " + shape_words(out.shape));
+  }
+  return out;
+}
+
+}  // namespace tessera::python

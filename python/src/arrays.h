@@ -1,0 +1,75 @@
+// arrays.h: arrays of NumPy, JAX, PyTorch and others as the library's views:
+// nothing is copied and nothing is cast.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/tensor.h"
+
+namespace tessera::python {
+
+namespace nb = nanobind;
+
+// An array of somebody else's, held while it is used.
+struct Array {
+  nb::object object;  // as it was given
+  nb::ndarray<nb::ro> view;
+  Dtype dtype = Dtype::f32;
+  const char* name = "";
+
+  void* data() const { return const_cast<void*>(view.data()); }
+  std::vector<int64_t> shape() const;
+};
+
+// In memory of the CPU, of a dtype that the library knows. NumPy's bfloat16 is
+// read as the uint16 that it is stored as.
+Array read_array(const char* name, nb::handle object, bool writable = false);
+
+enum class Layout : uint8_t { bhsd, bshd };
+Layout parse_layout(const std::string& text);
+
+// Four dimensions, the last one contiguous.
+MutableTensorView tensor_of(const Array& array, Layout layout);
+inline TensorView input_of(const Array& array, Layout layout) {
+  return as_input(tensor_of(array, layout));
+}
+
+// float32 in C order.
+std::span<float> floats_of(const Array& array);
+
+// A new NumPy array. BF16 is ml_dtypes' bfloat16.
+nb::object empty_array(std::span<const int64_t> shape, Dtype dtype);
+
+// int32 numbers in C order: an array of them, or a list of whatever depth. The
+// shape must be `shape`, without leading sizes of 1 if need be; -1 is any.
+struct IntArray {
+  std::vector<int64_t> shape;
+  std::vector<int32_t> values;
+};
+IntArray read_ints(const char* name, nb::handle object,
+                   std::span<const int64_t> shape);
+
+// A read-only NumPy array of memory that `owner` keeps.
+template <class T>
+nb::object view_of(std::span<const T> values, nb::handle owner) {
+  return nb::cast(nb::ndarray<nb::numpy, const T, nb::ndim<1>>(
+      values.data(), {values.size()}, owner));
+}
+
+// A read-only NumPy array that owns its memory.
+template <class T>
+nb::object own_array(std::vector<T> values, std::vector<size_t> shape) {
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(
+      kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, const T>(kept->data(), shape.size(),
+                                                  shape.data(), owner));
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,492 @@
+#include "batch.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "arrays.h"
+#include "failure.h"
+#include "mask.h"
+#include "picture/picture.h"
+#include "tessera/contract.h"
+#include "tessera/flex.h"
+#include "tessera/plan_file.h"
+#include "tessera/splash.h"
+#include "tessera/statistics.h"
+
+namespace tessera::python {
+namespace {
+
+using Pair = std::pair<int64_t, int64_t>;
+
+std::string mask_text(const Request& request) {
+  std::string out;
+  for (const Mask& mask : request.masks) {
+    if (!out.empty()) out += " / ";
+    out += to_string(mask);
+  }
+  return out;
+}
+
+PyBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
+             int64_t batch, Pair tile, nb::object doc_ids, nb::object q_doc_ids,
+             nb::object cu_seqlens, nb::object position_ids,
+             nb::object valid_token_counts, nb::object prefix,
+             nb::object q_offset, nb::object picks, int64_t max_steps,
+             int64_t max_width, int64_t max_union) {
+  Request request;
+  request.masks = read_masks(mask);
+  request.batch = batch;
+  request.q_len = q_len;
+  request.kv_len = kv_len.value_or(q_len);
+  request.tile = {tile.first, tile.second};
+  request.ceilings = {max_steps, max_width, max_union};
+  const bool ceilings = max_steps > 0 || max_width > 0 || max_union > 0;
+  OwnedFacts facts = read_facts({doc_ids, q_doc_ids, cu_seqlens, position_ids,
+                                 valid_token_counts, prefix, q_offset, picks},
+                                batch, q_len, request.kv_len);
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    auto out = OwnedBatch::make(std::move(request), std::move(facts));
+    // Above a ceiling there is no batch.
+    if (out && ceilings) {
+      if (auto contract = make_contract(*out); !contract) {
+        return Result<OwnedBatch>(contract.error());
+      }
+    }
+    return out;
+  }();
+  return PyBatch(take(std::move(made)));
+}
+
+const Batch& batch_of(nb::handle object) {
+  return nb::cast<const PyBatch&>(object).batch;
+}
+
+nb::object ints_or_none(const std::optional<Ints>& values, nb::handle owner,
+                        size_t rows) {
+  if (!values) return nb::none();
+  nb::object flat = view_of(*values, owner);
+  return rows == 0 ? flat : flat.attr("reshape")(rows, values->size() / rows);
+}
+
+nb::dict facts_of(nb::handle self) {
+  const Batch& batch = batch_of(self);
+  const Facts& f = batch.facts();
+  const auto rows = static_cast<size_t>(batch.plan().batch);
+  nb::dict out;
+  const auto add = [&](const char* name, const std::optional<Ints>& values,
+                       size_t shape) {
+    if (values) out[name] = ints_or_none(values, self, shape);
+  };
+  add("doc_ids", f.doc_ids, rows);
+  add("q_doc_ids", f.q_doc_ids, rows);
+  add("valid_token_counts", f.valid_token_counts, 0);
+  add("prefix", f.prefix_lengths, 0);
+  add("q_offset", f.q_offsets, 0);
+  if (f.picks) {
+    nb::object flat = view_of(f.picks->blocks, self);
+    out["picks"] = flat.attr("reshape")(rows, f.picks->heads,
+                                        batch.plan().q_len, f.picks->k);
+  }
+  return out;
+}
+
+nb::dict statistics_of(nb::handle self) {
+  const Statistics s = take(make_statistics(batch_of(self)));
+  nb::dict out;
+  out["tiles_total"] = s.tiles_total;
+  out["tiles_active"] = s.tiles_active;
+  out["tiles_partial"] = s.tiles_partial;
+  out["tiles_full"] = s.tiles_full;
+  out["pairs_total"] = s.pairs_total;
+  out["pairs_needed"] = s.pairs_needed;
+  out["pairs_paid"] = s.pairs_paid;
+  out["density"] = s.density;
+  out["grid_width"] = s.grid_width;
+  out["grid_width_transposed"] = s.grid_width_transposed;
+  out["empty_rows"] = s.empty_rows;
+  return out;
+}
+
+std::string repr_of(nb::handle self) {
+  const Batch& batch = batch_of(self);
+  const Plan& p = batch.plan();
+  const int64_t tiles = p.forward.lists * p.forward.rows * p.forward.columns;
+  return "Batch('" + mask_text(batch.request()) +
+         "', batch=" + std::to_string(p.batch) +
+         ", q_len=" + std::to_string(p.q_len) +
+         ", kv_len=" + std::to_string(p.kv_len) +
+         ", tiles=" + std::to_string(p.forward.entries.size()) + "/" +
+         std::to_string(tiles) + ")";
+}
+
+// The request, what there is of facts, contract and counts; no array.
+nb::dict summary_of(nb::handle self) {
+  const Batch& batch = batch_of(self);
+  const Request& r = batch.request();
+  nb::list masks;
+  for (const Mask& mask : r.masks) masks.append(to_string(mask));
+  nb::list facts;
+  for (auto [name, value] : facts_of(self)) facts.append(name);
+  nb::dict out;
+  out["masks"] = masks;
+  out["batch"] = r.batch;
+  out["heads"] = batch.plan().heads;
+  out["q_len"] = r.q_len;
+  out["kv_len"] = r.kv_len;
+  out["tile"] = nb::make_tuple(r.tile.q, r.tile.kv);
+  out["max_steps"] = r.ceilings.max_steps;
+  out["max_width"] = r.ceilings.max_width;
+  out["max_union"] = r.ceilings.max_union;
+  out["facts"] = facts;
+  out["contract"] = take(make_contract(batch)).key;
+  out["digest"] = plan_digest(batch.plan());
+  out["statistics"] = statistics_of(self);
+  return out;
+}
+
+std::string html_of(nb::handle self) {
+  const Batch& batch = batch_of(self);
+  picture::Input input{batch.plan(), batch.facts(), mask_text(batch.request())};
+  if (batch.request().masks.size() > 1) {
+    for (const Mask& mask : batch.request().masks) {
+      input.head_masks.push_back(to_string(mask));
+    }
+  }
+  const nb::gil_scoped_release released;
+  return take(picture::draw_html(input));
+}
+
+OwnedBatch read_plan(const nb::bytes& bytes) {
+  const std::string_view view(bytes.c_str(), bytes.size());
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    return decode_plan(view);
+  }();
+  return take(std::move(made));
+}
+
+nb::dict flex_of(const PyBatch& self, int64_t heads) {
+  FlexBlockMask flex = take(make_flex(self.batch.plan(), heads));
+  const auto b = static_cast<size_t>(flex.batch);
+  const auto h = static_cast<size_t>(flex.heads);
+  const auto rows = static_cast<size_t>(flex.rows);
+  const auto columns = static_cast<size_t>(flex.columns);
+  nb::dict out;
+  const auto add = [&](const std::string& name, FlexLists& lists, size_t r,
+                       size_t c) {
+    out[(name + "num_blocks").c_str()] =
+        own_array(std::move(lists.num_blocks), {b, h, r});
+    out[(name + "indices").c_str()] =
+        own_array(std::move(lists.indices), {b, h, r, c});
+  };
+  add("kv_", flex.kv, rows, columns);
+  add("full_kv_", flex.full_kv, rows, columns);
+  add("q_", flex.q, columns, rows);
+  add("full_q_", flex.full_q, columns, rows);
+  return out;
+}
+
+nb::object splash_array(const SplashArray& array) {
+  const char* const type = array.type == SplashType::boolean ? "bool"
+                           : array.type == SplashType::int8  ? "int8"
+                           : array.type == SplashType::int16 ? "int16"
+                                                             : "int32";
+  nb::object bytes = own_array(array.bytes, {array.bytes.size()});
+  nb::list shape;
+  for (const int64_t n : array.shape) shape.append(n);
+  return bytes.attr("view")(type).attr("reshape")(nb::tuple(shape));
+}
+
+nb::dict splash_of(const PyBatch& self, int64_t batch_row, bool dkv,
+                   bool shrink, bool downcast, int64_t heads) {
+  SplashOptions options;
+  options.dkv = dkv;
+  options.shrink = shrink;
+  options.downcast = downcast;
+  options.heads = heads;
+  const SplashMaskInfo info = take(make_splash(self.batch, batch_row, options));
+  const auto maybe = [](const std::optional<SplashArray>& a) -> nb::object {
+    return a ? splash_array(*a) : nb::none();
+  };
+  nb::dict out;
+  out["data_next"] = splash_array(info.data_next);
+  out["mask_next"] = maybe(info.mask_next);
+  out["block_mask"] = splash_array(info.block_mask);
+  out["partial_mask_blocks"] = maybe(info.partial_mask_blocks);
+  out["q_sequence"] = maybe(info.q_sequence);
+  return out;
+}
+
+void bind_worklist(nb::module_& m) {
+  nb::class_<PyWorklist>(
+      m, "Worklist",
+      "The active tiles of every row, ascending by column, as NumPy views: row "
+      "r of list l is [row_start[l * rows + r], row_start[l * rows + r + 1]). "
+      "Classes are 1 partial and 2 full.")
+      .def_prop_ro("lists", [](const PyWorklist& w) { return w.list().lists; })
+      .def_prop_ro("rows", [](const PyWorklist& w) { return w.list().rows; })
+      .def_prop_ro("columns",
+                   [](const PyWorklist& w) { return w.list().columns; })
+      .def_prop_ro("row_start",
+                   [](const PyWorklist& w) {
+                     return view_of<uint32_t>(w.list().row_start, w.batch);
+                   })
+      .def_prop_ro("column",
+                   [](const PyWorklist& w) {
+                     return view_of<int32_t>(w.columns().column, w.batch);
+                   })
+      .def_prop_ro("tile_class",
+                   [](const PyWorklist& w) {
+                     return view_of<uint8_t>(w.columns().tile_class, w.batch);
+                   })
+      .def("__len__",
+           [](const PyWorklist& w) { return w.list().entries.size(); })
+      .def("__repr__", [](const PyWorklist& w) {
+        const Worklist& l = w.list();
+        return "Worklist(lists=" + std::to_string(l.lists) +
+               ", rows=" + std::to_string(l.rows) +
+               ", columns=" + std::to_string(l.columns) +
+               ", tiles=" + std::to_string(l.entries.size()) + ")";
+      });
+}
+
+void bind_contract(nb::module_& m) {
+  nb::class_<PlanContract>(m, "Contract",
+                           "Everything static that a compiled program of this "
+                           "batch depends on; `key` is its cache key.")
+      .def_ro("key", &PlanContract::key)
+      .def_ro("text", &PlanContract::text, "Canonical JSON.")
+      .def_ro("steps", &PlanContract::steps)
+      .def_ro("union_blocks", &PlanContract::union_blocks)
+      .def_ro("window_bounds", &PlanContract::window_bounds)
+      .def_ro("unused_facts", &PlanContract::unused_facts)
+      .def_ro("folded", &PlanContract::folded)
+      .def("__eq__", [](const PlanContract& l,
+                        const PlanContract& r) { return l.key == r.key; })
+      .def("__hash__",
+           [](const PlanContract& c) {
+             return nb::hash(nb::str(c.key.c_str()));
+           })
+      .def("__repr__",
+           [](const PlanContract& c) { return "Contract(" + c.key + ")"; });
+}
+
+}  // namespace
+
+const Worklist& PyWorklist::list() const {
+  const Plan& plan = batch_of(batch).plan();
+  return transposed ? plan.transposed : plan.forward;
+}
+
+const Columns& PyWorklist::columns() const {
+  auto& kept = nb::cast<PyBatch&>(batch);
+  std::optional<Columns>& out = transposed ? kept.transposed : kept.forward;
+  if (!out) {
+    out.emplace();
+    const Worklist& w = list();
+    out->column.reserve(w.entries.size());
+    out->tile_class.reserve(w.entries.size());
+    for (const Entry e : w.entries) {
+      out->column.push_back(static_cast<int32_t>(e.column()));
+      out->tile_class.push_back(static_cast<uint8_t>(e.tile_class()));
+    }
+  }
+  return *out;
+}
+
+OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
+                      int64_t kv_len) {
+  const std::vector<int64_t> keys{batch, kv_len};
+  const std::vector<int64_t> queries{batch, q_len};
+  const std::vector<int64_t> rows{batch};
+  OwnedFacts out;
+  const int sources = static_cast<int>(!given.doc_ids.is_none()) +
+                      static_cast<int>(!given.cu_seqlens.is_none()) +
+                      static_cast<int>(!given.position_ids.is_none());
+  if (sources > 1) {
+    refuse(
+        "documents come from one of doc_ids, cu_seqlens and position_ids, "
+        "found " +
+        std::to_string(sources));
+  }
+  if (!given.doc_ids.is_none()) {
+    out.doc_ids = read_ints("doc_ids", given.doc_ids, keys).values;
+  }
+  if (!given.cu_seqlens.is_none()) {
+    if (batch != 1) {
+      refuse("cu_seqlens are of a batch of 1, found " + std::to_string(batch));
+    }
+    const std::vector<int64_t> any{-1};
+    const IntArray at = read_ints("cu_seqlens", given.cu_seqlens, any);
+    out.doc_ids = take(ids_from_cu_seqlens(at.values, kv_len));
+  }
+  if (!given.position_ids.is_none()) {
+    const IntArray at = read_ints("position_ids", given.position_ids, keys);
+    out.doc_ids = take(ids_from_position_ids(at.values, batch));
+  }
+  if (!given.q_doc_ids.is_none()) {
+    out.q_doc_ids = read_ints("q_doc_ids", given.q_doc_ids, queries).values;
+  }
+  if (!given.valid_token_counts.is_none()) {
+    out.valid_token_counts =
+        read_ints("valid_token_counts", given.valid_token_counts, rows).values;
+  }
+  if (!given.prefix.is_none()) {
+    out.prefix_lengths = read_ints("prefix", given.prefix, rows).values;
+  }
+  if (!given.q_offset.is_none()) {
+    out.q_offsets = read_ints("q_offset", given.q_offset, rows).values;
+  }
+  if (!given.picks.is_none()) {
+    const std::vector<int64_t> shape{batch, -1, q_len, -1};
+    IntArray picks = read_ints("picks", given.picks, shape);
+    const size_t n = picks.shape.size();
+    out.picks_heads = n >= 3 ? picks.shape[n - 3] : 1;
+    out.picks_k = n >= 1 ? picks.shape[n - 1] : 0;
+    out.picks = std::move(picks.values);
+  }
+  return out;
+}
+
+void bind_batch(nb::module_& m) {
+  bind_worklist(m);
+  bind_contract(m);
+  nb::class_<PyBatch>(
+      m, "Batch", nb::dynamic_attr(), nb::is_weak_referenceable(),
+      "One batch: a request, its facts and the exact worklists that they plan "
+      "to. It never changes. `plan` makes it.")
+      .def_prop_ro("masks",
+                   [](const PyBatch& b) {
+                     std::vector<std::string> out;
+                     for (const Mask& mask : b.batch.request().masks) {
+                       out.push_back(to_string(mask));
+                     }
+                     return out;
+                   })
+      .def_prop_ro("batch",
+                   [](const PyBatch& b) { return b.batch.plan().batch; })
+      .def_prop_ro(
+          "heads", [](const PyBatch& b) { return b.batch.plan().heads; },
+          "Plan heads: 1 unless masks or picks differ by head.")
+      .def_prop_ro("q_len",
+                   [](const PyBatch& b) { return b.batch.plan().q_len; })
+      .def_prop_ro("kv_len",
+                   [](const PyBatch& b) { return b.batch.plan().kv_len; })
+      .def_prop_ro("tile",
+                   [](const PyBatch& b) {
+                     const Tile t = b.batch.plan().tile;
+                     return Pair{t.q, t.kv};
+                   })
+      .def_prop_ro("forward",
+                   [](nb::object self) {
+                     return PyWorklist{self, false};
+                   })
+      .def_prop_ro("transposed",
+                   [](nb::object self) {
+                     return PyWorklist{self, true};
+                   })
+      .def_prop_ro(
+          "contract",
+          [](const PyBatch& b) { return take(make_contract(b.batch)); })
+      .def_prop_ro(
+          "digest",
+          [](const PyBatch& b) { return plan_digest(b.batch.plan()); },
+          "Of sizes and lists: two plans are equal when it is.")
+      .def_prop_ro("facts", &facts_of, "Read-only views of what was given.")
+      .def_prop_ro("warnings",
+                   [](const PyBatch& b) { return b.batch.plan().warnings; })
+      .def_prop_ro("legal_pairs",
+                   [](nb::handle self) {
+                     return view_of<int64_t>(batch_of(self).plan().legal_pairs,
+                                             self);
+                   })
+      .def_prop_ro("plan_ms",
+                   [](const PyBatch& b) { return b.batch.plan_ms(); })
+      .def("statistics", &statistics_of)
+      .def("summary", &summary_of,
+           "Request, contract, digest and counts as plain values.")
+      .def(
+          "json",
+          [](nb::handle self) {
+            return nb::module_::import_("json").attr("dumps")(summary_of(self));
+          },
+          nb::sig("def json(self) -> str"), "`summary` as JSON.")
+      .def("html", &html_of, "The page that `tessera show` makes.")
+      .def("_repr_html_",
+           [](nb::handle self) {
+             nb::object escape = nb::module_::import_("html").attr("escape");
+             const auto page =
+                 nb::cast<std::string>(escape(nb::str(html_of(self).c_str())));
+             return "<iframe style=\"width:100%;height:640px;border:0\" "
+                    "srcdoc=\"" +
+                    page + "\"></iframe>";
+           })
+      .def("__repr__", &repr_of)
+      .def("__eq__",
+           [](const PyBatch& l, const PyBatch& r) {
+             return &l == &r ||
+                    (l.batch.request() == r.batch.request() &&
+                     own_facts(l.batch.facts()) == own_facts(r.batch.facts()));
+           })
+      .def("__hash__",
+           [](const PyBatch& b) {
+             return nb::hash(nb::str(plan_digest(b.batch.plan()).c_str()));
+           })
+      .def(
+          "to_bytes",
+          [](const PyBatch& b) {
+            const std::string bytes = take(encode_plan(b.batch));
+            return nb::bytes(bytes.data(), bytes.size());
+          },
+          "A plan file.")
+      .def_static(
+          "from_bytes",
+          [](const nb::bytes& bytes) { return PyBatch(read_plan(bytes)); },
+          nb::arg("bytes"),
+          "Of a plan file; its lists are checked against its facts.")
+      .def("__getstate__",
+           [](nb::handle self) { return self.attr("to_bytes")(); })
+      .def("__setstate__",
+           [](PyBatch& self, nb::bytes bytes) {
+             new (&self) PyBatch(read_plan(bytes));
+           })
+      .def(
+          "save",
+          [](const PyBatch& b, const std::string& path) {
+            take(save_plan(path, b.batch));
+          },
+          nb::arg("path"))
+      .def_static(
+          "load",
+          [](const std::string& path) {
+            return PyBatch(take(load_plan(path)));
+          },
+          nb::arg("path"))
+      .def("flex_lists", &flex_of, nb::arg("heads") = 0,
+           "FlexAttention's BlockMask as arrays.")
+      .def("splash_arrays", &splash_of, nb::arg("batch_row") = 0, nb::kw_only(),
+           nb::arg("dkv") = false, nb::arg("shrink") = true,
+           nb::arg("downcast") = true, nb::arg("heads") = 0,
+           "Splash attention's MaskInfo as arrays.");
+  m.def("plan", &plan, nb::arg("mask"), nb::kw_only(), nb::arg("q_len"),
+        nb::arg("kv_len") = nb::none(), nb::arg("batch") = 1,
+        nb::arg("tile") = Pair{256, 256}, nb::arg("doc_ids") = nb::none(),
+        nb::arg("q_doc_ids") = nb::none(), nb::arg("cu_seqlens") = nb::none(),
+        nb::arg("position_ids") = nb::none(),
+        nb::arg("valid_token_counts") = nb::none(),
+        nb::arg("prefix") = nb::none(), nb::arg("q_offset") = nb::none(),
+        nb::arg("picks") = nb::none(), nb::arg("max_steps") = 0,
+        nb::arg("max_width") = 0, nb::arg("max_union") = 0,
+        "Plans one batch: a mask, its lengths and what changes each batch.\n\n"
+        "Facts are int32 arrays (NumPy, DLPack) or lists; they are kept, so a "
+        "batch never goes stale. `kv_len` is `q_len` where it is not given. "
+        "`max_*` fix the contract for a whole run: a batch above one is an "
+        "error.");
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,51 @@
+// batch.h: one batch as Python holds it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/batch.h"
+
+namespace tessera::python {
+
+namespace nb = nanobind;
+
+// Of a worklist's entries, column and class apart.
+struct Columns {
+  std::vector<int32_t> column;
+  std::vector<uint8_t> tile_class;
+};
+
+struct PyBatch {
+  explicit PyBatch(OwnedBatch of) : batch(std::move(of)) {}
+
+  OwnedBatch batch;
+  // Made when they are first looked at; under the GIL.
+  std::optional<Columns> forward, transposed;
+};
+
+// The lists of one direction; `batch` is the Python object.
+struct PyWorklist {
+  nb::object batch;
+  bool transposed = false;
+
+  const Worklist& list() const;
+  const Columns& columns() const;
+};
+
+// What `plan` and `route` take beside mask and lengths.
+struct FactArguments {
+  nb::object doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts,
+      prefix, q_offset, picks;
+};
+OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
+                      int64_t kv_len);
+
+void bind_batch(nb::module_& m);
+
+}  // namespace tessera::python

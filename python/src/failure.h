@@ -1,0 +1,38 @@
+// failure.h: the library's errors as Python exceptions with the same one line.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "tessera/result.h"
+
+namespace tessera::python {
+
+namespace nb = nanobind;
+
+struct Failure : std::runtime_error {
+  explicit Failure(Error e)
+      : std::runtime_error(e.message), error(std::move(e)) {}
+  Error error;
+};
+
+template <class T>
+T take(Result<T> result) {
+  if (!result) throw Failure(result.error());
+  return std::move(*result);
+}
+inline void take(const Result<void>& result) {
+  if (!result) throw Failure(result.error());
+}
+
+// What the binding itself refuses: what no view of the library can express.
+[[noreturn]] inline void refuse(std::string message) {
+  throw Failure({ErrorKind::invalid, "[python] " + std::move(message), 0});
+}
+
+void bind_failure(nb::module_& m);  // TesseraError
+
+}  // namespace tessera::python

@@ -1,0 +1,65 @@
+#include "frameworks.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "batch.h"
+#include "failure.h"
+#include "plain_call.h"
+#include "tessera/contract.h"
+
+namespace tessera::python {
+namespace {
+
+// Entries, then zeros up to what the contract has room for.
+nb::object padded_entries(const Worklist& list, int64_t capacity) {
+  std::vector<uint32_t> out(static_cast<size_t>(capacity), 0);
+  for (size_t i = 0; i < list.entries.size() && i < out.size(); ++i) {
+    out[i] = list.entries[i].word;
+  }
+  const size_t size = out.size();
+  return own_array(std::move(out), {size});
+}
+
+nb::object row_starts(const Worklist& list) {
+  std::vector<int32_t> out(list.row_start.begin(), list.row_start.end());
+  const size_t size = out.size();
+  return own_array(std::move(out), {size});
+}
+
+// Of which all is static, then its arrays in the order that calls take.
+nb::tuple parts(nb::handle self) {
+  const Batch& batch = nb::cast<const PyBatch&>(self).batch;
+  const Plan& plan = batch.plan();
+  if (batch.facts().valid_slot_counts) {
+    refuse("a batch as arrays must have valid_token_counts, found slot counts");
+  }
+  const PlanContract contract = take(make_contract(batch));
+  std::vector<int32_t> bounds(contract.window_bounds.begin(),
+                              contract.window_bounds.end());
+  const size_t n = bounds.size();
+  nb::list arrays;
+  arrays.append(own_array(std::move(bounds), {n}));
+  arrays.append(row_starts(plan.forward));
+  arrays.append(padded_entries(plan.forward, contract.steps));
+  arrays.append(row_starts(plan.transposed));
+  arrays.append(padded_entries(plan.transposed, contract.steps));
+  nb::object facts = self.attr("facts");
+  const std::vector<std::string> names = fact_names(batch.facts());
+  for (const std::string& name : names) {
+    arrays.append(facts[nb::str(name.c_str())]);
+  }
+  return nb::make_tuple(static_text(batch), plan.batch, plan.q_len, plan.kv_len,
+                        plan.tile.q, plan.tile.kv, contract.steps,
+                        nb::cast(names), nb::tuple(arrays));
+}
+
+}  // namespace
+
+void bind_frameworks(nb::module_& m) { m.def("_parts", &parts); }
+
+}  // namespace tessera::python

@@ -1,0 +1,109 @@
+#include "mask.h"
+
+#include <nanobind/operators.h>
+#include <nanobind/stl/string.h>
+
+#include "failure.h"
+
+namespace tessera::python {
+namespace {
+
+Mask read_mask(nb::handle object) {
+  if (nb::isinstance<PyMask>(object)) {
+    return take(make_mask(nb::cast<const PyMask&>(object).expr));
+  }
+  std::string text;
+  if (!nb::try_cast(object, text, false)) {
+    refuse("mask must be a mask, its text or a list of them, found " +
+           nb::cast<std::string>(object.type().attr("__name__")));
+  }
+  return take(parse_mask(text));
+}
+
+}  // namespace
+
+std::vector<Mask> read_masks(nb::handle object) {
+  std::vector<Mask> out;
+  if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
+    for (nb::handle item : nb::borrow<nb::sequence>(object)) {
+      out.push_back(read_mask(item));
+    }
+  } else {
+    out.push_back(read_mask(object));
+  }
+  return out;
+}
+
+void bind_mask(nb::module_& m) {
+  nb::class_<PyMask>(
+      m, "Mask",
+      "A static rule of which key a query may see: build it by `&`, `|` and "
+      "`~`, or from its text. It knows no token.")
+      .def(
+          "__init__",
+          [](PyMask* self, const std::string& text) {
+            new (self) PyMask{take(parse_expr(text))};
+          },
+          nb::arg("text"))
+      .def(
+          "__and__",
+          [](const PyMask& l, const PyMask& r) {
+            return PyMask{l.expr & r.expr};
+          },
+          nb::is_operator())
+      .def(
+          "__or__",
+          [](const PyMask& l, const PyMask& r) {
+            return PyMask{l.expr | r.expr};
+          },
+          nb::is_operator())
+      .def("__invert__", [](const PyMask& e) { return PyMask{!e.expr}; })
+      .def(
+          "__eq__",
+          [](const PyMask& l, const PyMask& r) {
+            return take(make_mask(l.expr)) == take(make_mask(r.expr));
+          },
+          nb::is_operator(), "Whether both mean the same in canonical form.")
+      .def("__hash__",
+           [](const PyMask& e) {
+             return nb::hash(
+                 nb::str(to_string(take(make_mask(e.expr))).c_str()));
+           })
+      .def("__str__", [](const PyMask& e) { return to_string(e.expr); })
+      .def("__repr__",
+           [](const PyMask& e) { return "Mask('" + to_string(e.expr) + "')"; })
+      .def("__reduce__",
+           [](nb::handle self) {
+             return nb::make_tuple(self.type(), nb::make_tuple(nb::str(self)));
+           })
+      .def_prop_ro(
+          "canonical",
+          [](const PyMask& e) { return to_string(take(make_mask(e.expr))); },
+          "Its text in canonical form.");
+  m.attr("full") = PyMask{full()};
+  m.attr("causal") = PyMask{causal()};
+  m.attr("prefix") = PyMask{prefix()};
+  m.attr("documents") = PyMask{documents()};
+  m.attr("segments") = PyMask{segments()};
+  m.def(
+      "window",
+      [](int64_t left, int64_t right) { return PyMask{window(left, right)}; },
+      nb::arg("left"), nb::arg("right"),
+      "Keys at most `left` before the query and `right` after it; -1: any.");
+  m.def(
+      "chunk", [](int64_t n) { return PyMask{chunk(n)}; }, nb::arg("n"),
+      "Keys of the query's own chunk of n.");
+  m.def(
+      "sink", [](int64_t n) { return PyMask{sink(n)}; }, nb::arg("n"),
+      "The first n keys; of the query's document where documents are named.");
+  m.def(
+      "blocks", [](int64_t n) { return PyMask{blocks(n)}; }, nb::arg("n"),
+      "Blocks of n keys that each query picks; the picks are facts.");
+  m.def(
+      "routed",
+      [](int64_t top, int64_t block) { return PyMask{routed(top, block)}; },
+      nb::arg("top"), nb::arg("block"),
+      "Blocks that the router picks for each query.");
+}
+
+}  // namespace tessera::python

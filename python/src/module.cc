@@ -1,0 +1,21 @@
+// module.cc: the extension `tessera._core`: thin doors to the library.
+#include <nanobind/nanobind.h>
+
+#include "batch.h"
+#include "failure.h"
+#include "frameworks.h"
+#include "mask.h"
+#include "session.h"
+#include "tessera/version.h"
+
+NB_MODULE(_core, m) {
+  using namespace tessera::python;
+  m.doc() = "Block-sparse attention: plans, sessions and kernels.";
+  m.attr("__version__") = tessera::kVersion;
+  bind_failure(m);
+  bind_mask(m);
+  bind_batch(m);
+  bind_session(m);
+  bind_frameworks(m);
+  bind_jax(m);
+}

@@ -1,0 +1,269 @@
+#include "plain_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/fail.h"
+#include "mask/canonical.h"
+#include "tessera/contract.h"
+
+namespace tessera::python {
+namespace {
+
+// "key value" up to a ';'. Masks hold no ';'.
+std::string_view next_field(std::string_view& text) {
+  const size_t end = std::min(text.find(';'), text.size());
+  const std::string_view field = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return field;
+}
+
+std::string_view next_word(std::string_view& field) {
+  const size_t end = std::min(field.find(' '), field.size());
+  const std::string_view word = field.substr(0, end);
+  field.remove_prefix(std::min(end + 1, field.size()));
+  return word;
+}
+
+int64_t next_number(std::string_view& field) {
+  return std::strtoll(std::string(next_word(field)).c_str(), nullptr, 10);
+}
+
+// Puts the exact bounds where their classes stand.
+void set_bounds(Expr& expr, std::span<const int32_t>& bounds) {
+  if (expr.atom == Atom::window && bounds.size() >= 2) {
+    expr.a = bounds[0];
+    expr.b = bounds[1];
+    bounds = bounds.subspan(2);
+  }
+  for (Expr& child : expr.children) set_bounds(child, bounds);
+}
+
+struct Terms {
+  Request request;
+  std::vector<std::string> facts;
+  RouteMeaning meaning = RouteMeaning::exact;
+  int64_t query_tile = 0;
+};
+
+Result<Terms> read_text(const PlainBatch& plain) {
+  Terms out;
+  out.request.batch = plain.batch;
+  out.request.q_len = plain.q_len;
+  out.request.kv_len = plain.kv_len;
+  std::span<const int32_t> bounds = plain.window_bounds;
+  for (std::string_view text = plain.text; !text.empty();) {
+    std::string_view field = next_field(text);
+    const std::string_view key = next_word(field);
+    if (key == "tile") {
+      out.request.tile.q = next_number(field);
+      out.request.tile.kv = next_number(field);
+    } else if (key == "facts") {
+      while (!field.empty()) out.facts.emplace_back(next_word(field));
+    } else if (key == "meaning") {
+      auto meaning = parse_route_meaning(next_word(field));
+      if (!meaning) return meaning.error();
+      out.meaning = *meaning;
+      out.query_tile = next_number(field);
+    } else if (key == "mask") {
+      auto expr = parse_expr(field);
+      if (!expr) return expr.error();
+      set_bounds(*expr, bounds);
+      auto mask = make_mask(*expr);
+      if (!mask) return mask.error();
+      out.request.masks.push_back(std::move(*mask));
+    } else if (key == "names" && !out.request.masks.empty()) {
+      // Of the mask as it was written: simplifying may have dropped some.
+      Names& names = out.request.masks.back().names;
+      names.prefix = next_number(field) != 0;
+      names.documents = next_number(field) != 0;
+      names.segments = next_number(field) != 0;
+      names.picks = next_number(field) != 0;
+      names.picks_block = next_number(field);
+    } else {
+      return invalid("python", "a batch's text has known fields, found '{}'",
+                     key);
+    }
+  }
+  if (!bounds.empty()) {
+    return invalid("python",
+                   "window bounds must be two for each window, found {} more",
+                   bounds.size());
+  }
+  return out;
+}
+
+Result<Facts> read_facts(const Terms& terms, const PlainBatch& plain) {
+  if (terms.facts.size() != plain.facts.size()) {
+    return invalid("python",
+                   "a batch of {} facts needs as many arrays, found {}",
+                   terms.facts.size(), plain.facts.size());
+  }
+  Facts out;
+  for (size_t i = 0; i < terms.facts.size(); ++i) {
+    const std::string& name = terms.facts[i];
+    const PlainArray& array = plain.facts[i];
+    if (name == "doc_ids") {
+      out.doc_ids = array.values;
+    } else if (name == "q_doc_ids") {
+      out.q_doc_ids = array.values;
+    } else if (name == "valid_token_counts") {
+      out.valid_token_counts = array.values;
+    } else if (name == "prefix") {
+      out.prefix_lengths = array.values;
+    } else if (name == "q_offset") {
+      out.q_offsets = array.values;
+    } else if (name == "picks" && array.shape.size() == 4) {
+      out.picks = Picks{array.values, array.shape[1], array.shape[3],
+                        terms.meaning, terms.query_tile};
+    } else {
+      return invalid("python", "a fact's name must be known, found '{}'", name);
+    }
+  }
+  return out;
+}
+
+bool same(std::span<const uint32_t> ours, std::span<const int32_t> theirs) {
+  return ours.size() == theirs.size() &&
+         std::memcmp(ours.data(), theirs.data(), ours.size_bytes()) == 0;
+}
+
+// Not one of the given words is used as an index before it has been compared.
+bool same(const Worklist& ours, const PlainList& theirs) {
+  return same(ours.row_start, theirs.row_start) &&
+         ours.entries.size() <= theirs.entries.size() &&
+         std::memcmp(ours.entries.data(), theirs.entries.data(),
+                     ours.entries.size() * sizeof(Entry)) == 0;
+}
+
+Result<void> check_lists(const Plan& plan, const PlainBatch& plain) {
+  const char* const which = !same(plan.forward, plain.forward) ? "forward"
+                            : !same(plan.transposed, plain.transposed)
+                                ? "transposed"
+                                : nullptr;
+  if (which == nullptr) return {};
+  return invalid("python",
+                 "worklists must be those that the batch's facts plan to, "
+                 "found another {} one",
+                 which);
+}
+
+bool same(const std::optional<Ints>& ours, const std::optional<Ints>& theirs) {
+  if (ours.has_value() != theirs.has_value()) return false;
+  return !ours ||
+         (ours->size() == theirs->size() &&
+          std::memcmp(ours->data(), theirs->data(), ours->size_bytes()) == 0);
+}
+
+bool same(const Facts& ours, const Facts& theirs) {
+  const auto blocks = [](const Facts& f) {
+    return f.picks ? std::optional<Ints>(f.picks->blocks) : std::nullopt;
+  };
+  return same(ours.doc_ids, theirs.doc_ids) &&
+         same(ours.q_doc_ids, theirs.q_doc_ids) &&
+         same(ours.valid_token_counts, theirs.valid_token_counts) &&
+         same(ours.prefix_lengths, theirs.prefix_lengths) &&
+         same(ours.q_offsets, theirs.q_offsets) &&
+         same(blocks(ours), blocks(theirs)) &&
+         (!ours.picks || (ours.picks->heads == theirs.picks->heads &&
+                          ours.picks->k == theirs.picks->k));
+}
+
+// What was made ready last, with all that it was made from.
+struct Kept {
+  std::string text;
+  std::vector<int32_t> window_bounds;
+  OwnedBatch batch;
+  std::shared_ptr<const CpuWork> work;
+
+  bool is_of(const PlainBatch& plain, const Facts& facts) const {
+    const Request& r = batch.request();
+    return r.q_len == plain.q_len && r.kv_len == plain.kv_len &&
+           r.batch == plain.batch && text == plain.text &&
+           std::ranges::equal(window_bounds, plain.window_bounds) &&
+           same(batch.plan().forward, plain.forward) &&
+           same(batch.plan().transposed, plain.transposed) &&
+           same(batch.facts(), facts);
+  }
+};
+
+// Of a process: batches that alternate, as those of a pipeline do.
+constexpr size_t kMostKept = 8;
+// Larger ones are made ready each time, so that no call leaves much behind.
+constexpr int64_t kMostKeptTokens = int64_t{1} << 22;
+
+std::mutex kept_mutex;
+
+std::deque<std::shared_ptr<const Kept>>& kept() {
+  static auto* const all = new std::deque<std::shared_ptr<const Kept>>;
+  return *all;
+}
+
+std::vector<std::shared_ptr<const Kept>> kept_now() {
+  const std::lock_guard lock(kept_mutex);
+  return {kept().begin(), kept().end()};
+}
+
+}  // namespace
+
+std::vector<std::string> fact_names(const Facts& f) {
+  std::vector<std::string> out;
+  if (f.doc_ids) out.emplace_back("doc_ids");
+  if (f.q_doc_ids) out.emplace_back("q_doc_ids");
+  if (f.valid_token_counts) out.emplace_back("valid_token_counts");
+  if (f.prefix_lengths) out.emplace_back("prefix");
+  if (f.q_offsets) out.emplace_back("q_offset");
+  if (f.picks) out.emplace_back("picks");
+  return out;
+}
+
+std::string static_text(const Batch& batch) {
+  const Request& r = batch.request();
+  const Facts& f = batch.facts();
+  std::string out = fmt::format("tile {} {};facts", r.tile.q, r.tile.kv);
+  for (const std::string& name : fact_names(f)) out += " " + name;
+  if (f.picks) {
+    out += fmt::format(";meaning {} {}", to_string(f.picks->meaning),
+                       f.picks->query_tile);
+  }
+  for (const Mask& mask : r.masks) {
+    const Names& n = mask.names;
+    out += fmt::format(";mask {};names {:d} {:d} {:d} {:d} {}",
+                       folded_text(mask.expr), n.prefix, n.documents,
+                       n.segments, n.picks, n.picks_block);
+  }
+  return out;
+}
+
+Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
+  auto terms = read_text(plain);
+  if (!terms) return terms.error();
+  auto facts = read_facts(*terms, plain);
+  if (!facts) return facts.error();
+  for (const auto& one : kept_now()) {
+    if (one->is_of(plain, *facts)) return one->work;
+  }
+  auto batch = OwnedBatch::copy(std::move(terms->request), *facts);
+  if (!batch) return batch.error();
+  if (auto e = check_lists(batch->plan(), plain); !e) return e.error();
+  auto made = cpu_prepare(*batch);
+  if (!made) return made.error();
+  auto work = std::make_shared<const CpuWork>(std::move(*made));
+  if (plain.batch * (plain.q_len + plain.kv_len) <= kMostKeptTokens) {
+    auto one = std::make_shared<const Kept>(
+        Kept{std::string(plain.text),
+             {plain.window_bounds.begin(), plain.window_bounds.end()},
+             std::move(*batch),
+             work});
+    const std::lock_guard lock(kept_mutex);
+    kept().push_front(std::move(one));
+    if (kept().size() > kMostKept) kept().pop_back();
+  }
+  return work;
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,55 @@
+// plain_call.h: attention from plain arrays alone, as compilers of other
+// frameworks hand them over when a program runs: JAX's handlers and PyTorch's
+// operators come here.
+//
+// The arrays are all that there is of the batch. They are never taken on trust:
+// the lists must be those that the facts plan to, which is checked before any
+// work. What was made ready for the same arrays before, compared by value,
+// serves again, so that a batch is planned once and not once a layer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lanes/cpu/cpu.h"
+#include "tessera/batch.h"
+#include "tessera/result.h"
+
+namespace tessera::python {
+
+// What of a batch is static, as one text: a program is compiled for it.
+//   tile 256 256; facts doc_ids q_offset; meaning exact 0;
+//   mask causal & window(1024, 0) & documents; names documents; ...
+// Window bounds are their classes there: the exact ones are an array.
+std::string static_text(const Batch& batch);
+
+// One direction of a batch: row starts, then entries and what fills the array
+// up to its capacity.
+struct PlainList {
+  std::span<const int32_t> row_start;
+  std::span<const uint32_t> entries;
+};
+
+struct PlainArray {
+  std::span<const int32_t> values;
+  std::vector<int64_t> shape;
+};
+
+struct PlainBatch {
+  std::string_view text;  // of static_text
+  int64_t batch = 1, q_len = 0, kv_len = 0;
+  std::span<const int32_t> window_bounds;
+  PlainList forward, transposed;
+  std::vector<PlainArray> facts;  // in the order of the text
+};
+
+// The names of a batch's facts, in the order of its arrays.
+std::vector<std::string> fact_names(const Facts& facts);
+
+Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain);
+
+}  // namespace tessera::python

@@ -1,0 +1,467 @@
+#include "session.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "arrays.h"
+#include "batch.h"
+#include "failure.h"
+#include "interrupts.h"
+#include "tessera/session.h"
+
+namespace tessera::python {
+namespace {
+
+using Scale = std::optional<double>;
+
+// The arrays of a forward pass, held as long as views of them are.
+struct ForwardArrays {
+  Array q, k, v;
+  std::optional<Array> sink_logits;
+  nb::object out, lse;  // lse: nothing where it is not wanted
+  Layout layout = Layout::bhsd;
+  ForwardTensors views;
+  AttentionShape shape;
+};
+
+std::vector<int64_t> shape_in(Layout layout, const TensorView& like,
+                              int64_t dim) {
+  return layout == Layout::bhsd
+             ? std::vector{like.batch, like.heads, like.tokens, dim}
+             : std::vector{like.batch, like.tokens, like.heads, dim};
+}
+
+ForwardArrays read_forward(nb::handle q, nb::handle k, nb::handle v,
+                           nb::handle sink_logits, const std::string& layout,
+                           Scale scale, double softcap, nb::handle out,
+                           bool with_lse) {
+  ForwardArrays f;
+  f.layout = parse_layout(layout);
+  f.q = read_array("q", q);
+  f.k = read_array("k", k);
+  f.v = read_array("v", v);
+  f.views.q = input_of(f.q, f.layout);
+  f.views.k = input_of(f.k, f.layout);
+  f.views.v = input_of(f.v, f.layout);
+  if (!sink_logits.is_none()) {
+    f.sink_logits = read_array("sink_logits", sink_logits);
+    f.views.sink_logits = floats_of(*f.sink_logits);
+  }
+  f.shape.heads = f.views.q.heads;
+  f.shape.kv_heads = f.views.k.heads;
+  f.shape.head_dim = f.views.q.dim;
+  f.shape.v_head_dim = f.views.v.dim;
+  f.shape.scale = scale;
+  f.shape.softcap = softcap;
+  const TensorView& like = f.views.q;
+  f.out =
+      out.is_none()
+          ? empty_array(shape_in(f.layout, like, f.shape.v_head_dim), f.q.dtype)
+          : nb::borrow(out);
+  f.views.out = tensor_of(read_array("out", f.out, true), f.layout);
+  if (with_lse) {
+    const std::vector<int64_t> sizes{like.batch, like.heads, like.tokens};
+    f.lse = empty_array(sizes, Dtype::f32);
+    f.views.lse = floats_of(read_array("lse", f.lse, true));
+  }
+  return f;
+}
+
+AttentionCall call_of(const ForwardArrays& f) {
+  AttentionCall call;
+  call.shape = f.shape;
+  call.dtype = f.q.dtype;
+  call.sink_logits = f.sink_logits.has_value();
+  return call;
+}
+
+struct GradientArrays {
+  Array dout;
+  std::optional<Array> dlse;
+  nb::object dq, dk, dv, dsink_logits;
+  Gradients views;
+};
+
+GradientArrays read_gradients(const ForwardArrays& f, nb::handle dout,
+                              nb::handle dlse) {
+  GradientArrays g;
+  g.dout = read_array("dout", dout);
+  g.views.dout = input_of(g.dout, f.layout);
+  if (!dlse.is_none()) {
+    g.dlse = read_array("dlse", dlse);
+    g.views.dlse = floats_of(*g.dlse);
+  }
+  const auto like = [&](const TensorView& t, nb::object& kept) {
+    kept = empty_array(shape_in(f.layout, t, t.dim), t.dtype);
+    return tensor_of(read_array("gradient", kept, true), f.layout);
+  };
+  g.views.dq = like(f.views.q, g.dq);
+  g.views.dk = like(f.views.k, g.dk);
+  g.views.dv = like(f.views.v, g.dv);
+  if (f.sink_logits) {
+    const std::vector<int64_t> sizes{f.shape.heads};
+    g.dsink_logits = empty_array(sizes, Dtype::f32);
+    g.views.dsink_logits =
+        floats_of(read_array("dsink_logits", g.dsink_logits, true));
+  }
+  return g;
+}
+
+Dtype parse_dtype(const std::string& text) {
+  if (text == "f32" || text == "float32") return Dtype::f32;
+  if (text == "bf16" || text == "bfloat16") return Dtype::bf16;
+  if (text == "f16" || text == "float16") return Dtype::f16;
+  refuse("dtype must be f32, bf16 or f16, found '" + text + "'");
+}
+
+struct PySession {
+  Session session;
+};
+
+struct PySaved {
+  ForwardArrays arrays;
+  Saved saved;
+  std::optional<GradientArrays> gradients;
+};
+
+struct PyPrepared {
+  PyPrepared(Prepared p, nb::object of)
+      : prepared(std::move(p)), batch(std::move(of)) {}
+
+  Prepared prepared;
+  nb::object batch;
+  std::atomic<bool> busy{false};
+};
+
+// It belongs to one thread at a time.
+class Use {
+ public:
+  explicit Use(PyPrepared& p) : busy_(p.busy) {
+    if (busy_.exchange(true)) {
+      refuse(
+          "what a session prepared belongs to one thread at a time, found "
+          "another at work on it");
+    }
+  }
+  ~Use() { busy_ = false; }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  std::atomic<bool>& busy_;
+};
+
+SessionOptions options_of(const std::optional<std::string>& lane,
+                          const std::vector<std::string>& fallback, int threads,
+                          const std::optional<std::string>& isa,
+                          const std::optional<std::string>& plugin,
+                          const std::string& cache_folder, bool input_digests) {
+  SessionOptions o;
+  if (lane) o.lane = take(parse_lane(*lane));
+  for (const std::string& f : fallback) {
+    o.fallback.push_back(take(parse_lane(f)));
+  }
+  o.cpu.threads = threads;
+  if (isa) o.cpu.isa = take(parse_isa(*isa));
+  o.cpu.progress = &Interrupts::look;
+  if (plugin) o.xla.plugin = *plugin;
+  o.xla.cache_folder = cache_folder;
+  o.input_digests = input_digests;
+  return o;
+}
+
+Session open(SessionOptions options) {
+  const nb::gil_scoped_release released;
+  return take(Session::open(std::move(options)));
+}
+
+// Opened at the first call, for all that name none.
+Session& default_session() {
+  static Session* const session =
+      new Session(open(options_of({}, {}, 0, {}, {}, "", false)));
+  return *session;
+}
+
+const Batch& batch_of(nb::handle object) {
+  return nb::cast<const PyBatch&>(object).batch;
+}
+
+nb::object attention(nb::handle q, nb::handle k, nb::handle v, nb::handle batch,
+                     Scale scale, double softcap, nb::handle sink_logits,
+                     const std::string& layout, bool return_lse, nb::handle out,
+                     nb::handle session) {
+  const ForwardArrays f = read_forward(q, k, v, sink_logits, layout, scale,
+                                       softcap, out, return_lse);
+  const Session& used = session.is_none()
+                            ? default_session()
+                            : nb::cast<const PySession&>(session).session;
+  const Batch& of = batch_of(batch);
+  take(without_gil([&](const StopFlag* stop) -> Result<void> {
+    auto ready = used.prepare(of, call_of(f));
+    if (!ready) return ready.error();
+    auto ran = ready->forward(f.views, stop);
+    if (!ran) return ran.error();
+    return {};
+  }));
+  if (return_lse) return nb::make_tuple(f.out, f.lse);
+  return f.out;
+}
+
+std::unique_ptr<PyPrepared> prepare(const PySession& self, nb::object batch,
+                                    int64_t heads, int64_t head_dim,
+                                    std::optional<int64_t> kv_heads,
+                                    std::optional<int64_t> v_head_dim,
+                                    const std::string& dtype, Scale scale,
+                                    double softcap, bool sink_logits,
+                                    bool backward, bool dlse) {
+  AttentionCall call;
+  call.shape.heads = heads;
+  call.shape.kv_heads = kv_heads.value_or(heads);
+  call.shape.head_dim = head_dim;
+  call.shape.v_head_dim = v_head_dim.value_or(head_dim);
+  call.shape.scale = scale;
+  call.shape.softcap = softcap;
+  call.dtype = parse_dtype(dtype);
+  call.sink_logits = sink_logits;
+  call.backward = backward;
+  call.dlse = dlse;
+  const Batch& of = batch_of(batch);
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    return self.session.prepare(of, call);
+  }();
+  return std::make_unique<PyPrepared>(take(std::move(made)), std::move(batch));
+}
+
+std::unique_ptr<PySaved> forward(PyPrepared& self, nb::handle q, nb::handle k,
+                                 nb::handle v, nb::handle sink_logits,
+                                 const std::string& layout, nb::handle out) {
+  const Use use(self);
+  const AttentionShape& shape = self.prepared.call().shape;
+  auto saved = std::make_unique<PySaved>();
+  saved->arrays = read_forward(q, k, v, sink_logits, layout, shape.scale,
+                               shape.softcap, out, true);
+  saved->saved = take(without_gil([&](const StopFlag* stop) {
+    return self.prepared.forward(saved->arrays.views, stop);
+  }));
+  return saved;
+}
+
+nb::tuple backward(PyPrepared& self, PySaved& saved, nb::handle dout,
+                   nb::handle dlse) {
+  const Use use(self);
+  GradientArrays g = read_gradients(saved.arrays, dout, dlse);
+  take(without_gil([&](const StopFlag* stop) {
+    return self.prepared.backward(saved.saved, g.views, stop);
+  }));
+  nb::object sink = saved.arrays.sink_logits ? g.dsink_logits : nb::none();
+  nb::tuple out = nb::make_tuple(g.dq, g.dk, g.dv, sink);
+  saved.gradients = std::move(g);
+  return out;
+}
+
+std::string receipt(PyPrepared& self, const PySaved& saved) {
+  const Use use(self);
+  const Gradients* const gradients =
+      saved.gradients ? &saved.gradients->views : nullptr;
+  const nb::gil_scoped_release released;
+  return take(self.prepared.receipt(saved.saved, gradients));
+}
+
+nb::dict counters(const PyPrepared& self) {
+  const Counters c = self.prepared.counters();
+  nb::dict out;
+  out["tiles_run"] = c.tiles_run;
+  out["tiles_skipped"] = c.tiles_skipped;
+  out["pairs_run"] = c.pairs_run;
+  out["forwards"] = c.forwards;
+  out["backwards"] = c.backwards;
+  out["compiles"] = c.compiles;
+  out["memory_hits"] = c.memory_hits;
+  out["disk_hits"] = c.disk_hits;
+  out["prepare_ms"] = c.prepare_ms;
+  out["compile_ms"] = c.compile_ms;
+  out["transfer_ms"] = c.transfer_ms;
+  out["forward_ms"] = c.forward_ms;
+  out["backward_ms"] = c.backward_ms;
+  return out;
+}
+
+std::vector<std::string> verify(const std::string& receipt, nb::handle q,
+                                nb::handle k, nb::handle v, nb::handle batch,
+                                Scale scale, double softcap,
+                                nb::handle sink_logits,
+                                const std::string& layout, nb::handle dout,
+                                nb::handle dlse) {
+  const ForwardArrays f = read_forward(q, k, v, sink_logits, layout, scale,
+                                       softcap, nb::none(), true);
+  RunCall call{batch_of(batch), f.shape, f.views, {}};
+  std::optional<GradientArrays> g;
+  if (!dout.is_none()) {
+    g = read_gradients(f, dout, dlse);
+    call.gradients = g->views;
+  }
+  SessionOptions options = options_of({}, {}, 0, {}, {}, "", false);
+  auto found = [&] {
+    const nb::gil_scoped_release released;
+    return verify_run(receipt, call, options);
+  }();
+  return take(std::move(found));
+}
+
+}  // namespace
+
+void bind_session(nb::module_& m) {
+  nb::class_<PySaved>(m, "Saved",
+                      "What a forward pass leaves for its backward pass; it "
+                      "keeps the arrays, which must stay as they were.")
+      .def_prop_ro("out", [](const PySaved& s) { return s.arrays.out; })
+      .def_prop_ro("lse", [](const PySaved& s) { return s.arrays.lse; });
+  nb::class_<PyPrepared>(
+      m, "Prepared",
+      "One batch on one lane: a layer costs its kernels and nothing else. It "
+      "belongs to one thread at a time.")
+      .def("forward", &forward, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+           nb::kw_only(), nb::arg("sink_logits") = nb::none(),
+           nb::arg("layout") = "bhsd", nb::arg("out") = nb::none())
+      .def("backward", &backward, nb::arg("saved"), nb::arg("dout"),
+           nb::kw_only(), nb::arg("dlse") = nb::none(),
+           "dq, dk, dv and dsink_logits, which is None without sink logits.")
+      .def("receipt", &receipt, nb::arg("saved"),
+           "What the latest passes ran, as JSON.")
+      .def(
+          "next",
+          [](PyPrepared& self, nb::object batch) {
+            const Use use(self);
+            const Batch& of = batch_of(batch);
+            const auto done = [&] {
+              const nb::gil_scoped_release released;
+              return self.prepared.next(of);
+            }();
+            take(done);
+            self.batch = std::move(batch);
+          },
+          nb::arg("batch"), "The next batch, on the same lane.")
+      .def(
+          "program_text",
+          [](const PyPrepared& p, bool back) {
+            return take(p.prepared.program_text(back));
+          },
+          nb::arg("backward") = false)
+      .def_prop_ro("batch", [](const PyPrepared& p) { return p.batch; })
+      .def_prop_ro("lane",
+                   [](const PyPrepared& p) {
+                     return std::string(to_string(p.prepared.lane()));
+                   })
+      .def_prop_ro(
+          "reason",
+          [](const PyPrepared& p) { return p.prepared.choice().reason; })
+      .def_prop_ro("fallback",
+                   [](const PyPrepared& p) { return p.prepared.fallback(); })
+      .def("counters", &counters);
+  nb::class_<Choice>(m, "Choice", "Which lane runs a call, and why.")
+      .def_prop_ro(
+          "lane",
+          [](const Choice& c) { return std::string(to_string(c.lane)); })
+      .def_ro("reason", &Choice::reason)
+      .def_prop_ro("request_class",
+                   [](const Choice& c) {
+                     return std::string(to_string(c.request_class));
+                   })
+      .def_prop_ro("rejected",
+                   [](const Choice& c) {
+                     std::map<std::string, std::string> out;
+                     for (const Rejected& r : c.rejected) {
+                       out[std::string(to_string(r.lane))] = r.reason;
+                     }
+                     return out;
+                   })
+      .def("__repr__", [](const Choice& c) {
+        return "Choice(" + std::string(to_string(c.lane)) + ": " + c.reason +
+               ")";
+      });
+  nb::class_<PySession>(m, "Session",
+                        "Open lanes with their compiled programs, and the "
+                        "rules that choose one. Threads may share it.")
+      .def(
+          "__init__",
+          [](PySession* self, const std::optional<std::string>& lane,
+             const std::vector<std::string>& fallback, int threads,
+             const std::optional<std::string>& isa,
+             const std::optional<std::string>& plugin,
+             const std::string& cache_folder, bool input_digests) {
+            new (self)
+                PySession{open(options_of(lane, fallback, threads, isa, plugin,
+                                          cache_folder, input_digests))};
+          },
+          nb::arg("lane") = nb::none(), nb::kw_only(),
+          nb::arg("fallback") = std::vector<std::string>{},
+          nb::arg("threads") = 0, nb::arg("isa") = nb::none(),
+          nb::arg("plugin") = nb::none(), nb::arg("cache_folder") = "",
+          nb::arg("input_digests") = false)
+      .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
+           nb::arg("heads"), nb::arg("head_dim"),
+           nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),
+           nb::arg("dtype") = "f32", nb::arg("scale") = nb::none(),
+           nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
+           nb::arg("backward") = false, nb::arg("dlse") = false,
+           "Chooses a lane and makes the batch ready on it.")
+      .def(
+          "choose",
+          [](const PySession& self, nb::handle batch, int64_t heads,
+             int64_t head_dim, std::optional<int64_t> kv_heads,
+             std::optional<int64_t> v_head_dim, const std::string& dtype,
+             Scale scale, double softcap, bool sink_logits, bool backward) {
+            AttentionCall call;
+            call.shape.heads = heads;
+            call.shape.kv_heads = kv_heads.value_or(heads);
+            call.shape.head_dim = head_dim;
+            call.shape.v_head_dim = v_head_dim.value_or(head_dim);
+            call.shape.scale = scale;
+            call.shape.softcap = softcap;
+            call.dtype = parse_dtype(dtype);
+            call.sink_logits = sink_logits;
+            call.backward = backward;
+            const Batch& of = batch_of(batch);
+            auto choice = [&] {
+              const nb::gil_scoped_release released;
+              return self.session.choose(of, call);
+            }();
+            return take(std::move(choice));
+          },
+          nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
+          nb::arg("head_dim"), nb::arg("kv_heads") = nb::none(),
+          nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "f32",
+          nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+          nb::arg("sink_logits") = false, nb::arg("backward") = false,
+          "The choice of a lane alone; nothing is opened.");
+  m.def("attention", &attention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+        nb::arg("batch"), nb::kw_only(), nb::arg("scale") = nb::none(),
+        nb::arg("softcap") = 0.0, nb::arg("sink_logits") = nb::none(),
+        nb::arg("layout") = "bhsd", nb::arg("return_lse") = false,
+        nb::arg("out") = nb::none(), nb::arg("session") = nb::none(),
+        "Attention of one batch: the output, or it and the natural "
+        "log-sum-exp.\n\n"
+        "q is [batch, heads, q_len, dim] and k and v [batch, kv_heads, kv_len, "
+        "dim], or with the layout 'bshd' [batch, tokens, heads, dim]; float32, "
+        "bfloat16 or float16. `scale` is 1 / sqrt(dim) where it is not given. "
+        "A query that may see no key gives 0.");
+  m.def("verify", &verify, nb::arg("receipt"), nb::arg("q"), nb::arg("k"),
+        nb::arg("v"), nb::arg("batch"), nb::kw_only(),
+        nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+        nb::arg("sink_logits") = nb::none(), nb::arg("layout") = "bhsd",
+        nb::arg("dout") = nb::none(), nb::arg("dlse") = nb::none(),
+        "Runs the call of a receipt again: the fields that differ, none where "
+        "the receipt is true.");
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,63 @@
+"""Block-sparse attention: exact plans, sessions and kernels, from one engine.
+
+    import numpy as np
+    import tessera as ts
+
+    batch = ts.plan(ts.causal & ts.documents, q_len=4096, doc_ids=ids)
+    out = ts.attention(q, k, v, batch)
+
+`tessera.jax` and `tessera.torch` are the same inside those frameworks; they are
+imported only when asked for.
+"""
+
+from ._core import (
+    Batch,
+    Choice,
+    Contract,
+    Mask,
+    Prepared,
+    Saved,
+    Session,
+    TesseraError,
+    Worklist,
+    __version__,
+    attention,
+    blocks,
+    causal,
+    chunk,
+    documents,
+    full,
+    plan,
+    prefix,
+    routed,
+    segments,
+    sink,
+    verify,
+    window,
+)
+
+__all__ = [
+    "Batch",
+    "Choice",
+    "Contract",
+    "Mask",
+    "Prepared",
+    "Saved",
+    "Session",
+    "TesseraError",
+    "Worklist",
+    "__version__",
+    "attention",
+    "blocks",
+    "causal",
+    "chunk",
+    "documents",
+    "full",
+    "plan",
+    "prefix",
+    "routed",
+    "segments",
+    "sink",
+    "verify",
+    "window",
+]

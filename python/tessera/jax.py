@@ -1,0 +1,163 @@
+"""Block-sparse attention inside JAX, by our own kernels, on CPUs.
+
+    import tessera as ts
+    import tessera.jax
+
+    batch = ts.plan(ts.causal & ts.documents, q_len=4096, doc_ids=ids,
+                    max_steps=4096)
+
+    @jax.jit
+    def step(params, q, k, v, batch):
+        return tessera.jax.attention(q, k, v, batch)
+
+A batch is a pytree: its lists, ids and bounds are arguments of the program, and
+what is static is the key of its trace. Batches under the same `max_steps` have
+equal trees, so a function that takes one is traced once and compiled once.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _core
+
+__all__ = ["attention", "BatchArrays"]
+
+for _name, _handler in _core._jax_handlers().items():
+    jax.ffi.register_ffi_target(_name, _handler, platform="cpu")
+
+
+class Static(NamedTuple):
+    """What of a batch a program is compiled for."""
+
+    text: str
+    batch: int
+    q_len: int
+    kv_len: int
+    tile_q: int
+    tile_kv: int
+    steps: int
+    facts: tuple
+
+
+class BatchArrays:
+    """A batch inside a program: its arrays may be traced, stacked or on a
+    device. `jax.device_put(batch)` makes one that is moved once."""
+
+    def __init__(self, static, arrays):
+        self.static = static
+        self.arrays = arrays
+
+    def __repr__(self):
+        s = self.static
+        return (f"BatchArrays({s.text!r}, batch={s.batch}, q_len={s.q_len}, "
+                f"kv_len={s.kv_len}, steps={s.steps})")
+
+
+_LEAVES = ("window_bounds", "forward_row_start", "forward_entries",
+           "transposed_row_start", "transposed_entries")
+
+
+def _parts(batch):
+    if isinstance(batch, BatchArrays):
+        return batch.static, batch.arrays
+    if isinstance(batch, _core.Batch):
+        *static, names, arrays = _core._parts(batch)
+        return Static(*static, tuple(names)), arrays
+    raise _core.TesseraError(
+        "[jax] batch must be a tessera.Batch, found "
+        + type(batch).__name__)
+
+
+def _flatten(batch):
+    static, arrays = _parts(batch)
+    return arrays, static
+
+
+def _flatten_with_keys(batch):
+    static, arrays = _parts(batch)
+    names = _LEAVES + static.facts
+    return [(jax.tree_util.GetAttrKey(n), a)
+            for n, a in zip(names, arrays)], static
+
+
+for _kind in (_core.Batch, BatchArrays):
+    jax.tree_util.register_pytree_with_keys(
+        _kind, _flatten_with_keys, BatchArrays, _flatten)
+
+
+class _Call(NamedTuple):
+    """What of a call is static."""
+
+    text: str
+    scale: Any
+    softcap: float
+    bshd: bool
+    sinks: bool
+
+    def attributes(self):
+        return dict(batch=self.text, has_scale=self.scale is not None,
+                    scale=np.float64(self.scale or 0),
+                    softcap=np.float64(self.softcap), bshd=self.bshd,
+                    sinks=self.sinks)
+
+    def lse_shape(self, q):
+        b, h, t = q.shape[0], q.shape[1], q.shape[2]
+        return (b, t, h) if self.bshd else (b, h, t)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(call, qkv, sinks, arrays):
+    q, _, v = qkv
+    b, h, t = q.shape[:3]
+    if call.bshd:
+        h, t = t, h
+    run = jax.ffi.ffi_call(
+        "tessera_forward",
+        [jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype),
+         jax.ShapeDtypeStruct((b, h, t), jnp.float32)],
+        vmap_method="sequential")
+    return tuple(run(*qkv, *sinks, *arrays, **call.attributes()))
+
+
+def _attend_forward(call, qkv, sinks, arrays):
+    out, lse = _attend(call, qkv, sinks, arrays)
+    return (out, lse), (qkv, sinks, arrays, out, lse)
+
+
+def _attend_backward(call, saved, gradients):
+    qkv, sinks, arrays, out, lse = saved
+    like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*qkv, *sinks)]
+    run = jax.ffi.ffi_call("tessera_backward", like, vmap_method="sequential")
+    found = run(*qkv, *sinks, out, lse, *gradients, *arrays,
+                **call.attributes())
+    return tuple(found[:3]), tuple(found[3:]), None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
+              layout="bhsd", return_lse=False):
+    """Attention of one batch, under `jit`, `grad`, `vmap` and `scan`.
+
+    As `tessera.attention`, with the same arguments. `batch` is a `Batch`, or
+    what it becomes inside a function that takes one. What the library refuses
+    is an error when the program runs, with its one line.
+    """
+    if layout not in ("bhsd", "bshd"):
+        raise _core.TesseraError(
+            f"[jax] layout must be 'bhsd' or 'bshd', found '{layout}'")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if jnp.ndim(x) != 4:
+            raise _core.TesseraError(
+                f"[jax] {name} must have 4 dimensions, found {jnp.ndim(x)}")
+    static, arrays = _parts(batch)
+    call = _Call(static.text, None if scale is None else float(scale),
+                 float(softcap), layout == "bshd", sink_logits is not None)
+    sinks = () if sink_logits is None else (sink_logits,)
+    out, lse = _attend(call, (q, k, v), sinks, tuple(arrays))
+    return (out, lse) if return_lse else out

@@ -1,0 +1,357 @@
+"""The core package against the NumPy oracle: plans, attention, sessions."""
+
+import gc
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import ml_dtypes
+import numpy as np
+import oracle
+import pytest
+import tessera as ts
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+FAST = settings(max_examples=60, deadline=None, derandomize=True,
+                suppress_health_check=list(HealthCheck))
+
+
+def atoms():
+    bound = st.integers(-1, 40)
+    return st.one_of(
+        st.sampled_from([("full",), ("causal",), ("prefix",), ("documents",),
+                         ("segments",)]),
+        st.tuples(st.just("window"), bound, bound),
+        st.tuples(st.just("chunk"), st.integers(1, 30)),
+        st.tuples(st.just("sink"), st.integers(0, 9)))
+
+
+def expressions():
+    def join(children):
+        return st.one_of(st.tuples(st.just("and"), children, children),
+                         st.tuples(st.just("or"), children, children),
+                         st.tuples(st.just("not"), children))
+    return st.recursive(atoms(), join, max_leaves=5)
+
+
+@st.composite
+def cases(draw):
+    e = draw(expressions())
+    batch = draw(st.integers(1, 2))
+    kv_len = draw(st.integers(1, 90))
+    q_len = draw(st.integers(1, kv_len))
+    cuts = draw(st.lists(st.integers(0, 3), min_size=kv_len, max_size=kv_len))
+    step = np.array(cuts) == 3
+    ids = (np.cumsum(step) % 4 - (1 if draw(st.booleans()) else 0))
+    ids = np.stack([ids, ids[::-1]])[:batch].astype(np.int32)
+    counts = (np.array([draw(st.integers(0, kv_len)) for _ in range(batch)],
+                       np.int32) if draw(st.booleans()) else None)
+    prefix = np.array([draw(st.integers(0, kv_len)) for _ in range(batch)],
+                      np.int32)
+    tile = draw(st.sampled_from([(8, 8), (16, 8), (8, 24), (64, 64)]))
+    return e, batch, q_len, kv_len, ids, counts, prefix, tile
+
+
+def planned(case):
+    e, batch, q_len, kv_len, ids, counts, prefix, tile = case
+    named = oracle.names(e)
+    facts = {}
+    if named & {"documents", "segments"}:
+        facts["doc_ids"] = ids
+    if "prefix" in named:
+        facts["prefix"] = prefix
+    if counts is not None:
+        facts["valid_token_counts"] = counts
+    made = ts.plan(oracle.text(e), q_len=q_len, kv_len=kv_len, batch=batch,
+                   tile=tile, **facts)
+    mask = np.stack([
+        oracle.legal(e, q_len, kv_len, ids[b],
+                     None if counts is None else counts[b], prefix[b])
+        for b in range(batch)])
+    return made, mask
+
+
+def dense_classes(w, lists):
+    out = np.zeros((lists, w.rows, w.columns), int)
+    for at in range(lists * w.rows):
+        for i in range(w.row_start[at], w.row_start[at + 1]):
+            out[at // w.rows, at % w.rows, w.column[i]] = w.tile_class[i]
+    return out
+
+
+@FAST
+@given(cases())
+def test_worklists_are_the_oracles(case):
+    made, mask = planned(case)
+    want = np.stack([oracle.classes(m, *case[-1]) for m in mask])
+    assert (dense_classes(made.forward, len(mask)) == want).all()
+    assert (dense_classes(made.transposed, len(mask)) ==
+            want.transpose(0, 2, 1)).all()
+    assert (made.legal_pairs == mask.sum((1, 2))).all()
+
+
+@FAST
+@given(cases(), st.integers(0, 2**31), st.sampled_from(["bhsd", "bshd"]),
+       st.booleans())
+def test_attention_is_the_oracles(case, seed, layout, with_sinks):
+    made, mask = planned(case)
+    _, batch, q_len, kv_len = case[:4]
+    rng = np.random.default_rng(seed)
+    q = rng.standard_normal((batch, 4, q_len, 8), np.float32)
+    k = rng.standard_normal((batch, 2, kv_len, 8), np.float32)
+    v = rng.standard_normal((batch, 2, kv_len, 16), np.float32)
+    sinks = rng.standard_normal(4, np.float32) if with_sinks else None
+    want, want_lse = oracle.attention(q, k, v, mask, sinks=sinks)
+    turn = (lambda x: x) if layout == "bhsd" else (
+        lambda x: np.ascontiguousarray(x.swapaxes(1, 2)))
+    out, lse = ts.attention(turn(q), turn(k), turn(v), made, layout=layout,
+                            sink_logits=sinks, return_lse=True)
+    np.testing.assert_allclose(out if layout == "bhsd" else out.swapaxes(1, 2),
+                               want, atol=2e-5)
+    np.testing.assert_allclose(lse, want_lse, atol=2e-5)
+
+
+def packed(q_len=192, heads=4, kv_heads=2, dim=16, seed=0):
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(6, dtype=np.int32), q_len // 6)
+    q = rng.standard_normal((1, heads, q_len, dim), np.float32)
+    k, v = (rng.standard_normal((1, kv_heads, q_len, dim), np.float32)
+            for _ in range(2))
+    made = ts.plan(ts.causal & ts.window(20, 0) & ts.documents, q_len=q_len,
+                   doc_ids=ids, tile=(32, 32))
+    mask = oracle.legal(("and", ("causal",), ("window", 20, 0),
+                         ("documents",)), q_len, q_len, ids)[None]
+    return made, mask, q, k, v
+
+
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+@pytest.mark.parametrize("lane", ["cpu", "reference"])
+def test_session_gradients(softcap, lane):
+    made, mask, q, k, v = packed()
+    rng = np.random.default_rng(1)
+    sinks = rng.standard_normal(4, np.float32)
+    dout = rng.standard_normal(q.shape, np.float32)
+    dlse = rng.standard_normal(q.shape[:3], np.float32)
+    session = ts.Session(lane)
+    ready = session.prepare(made, heads=4, kv_heads=2, head_dim=16,
+                            softcap=softcap, sink_logits=True, backward=True,
+                            dlse=True)
+    assert ready.lane == lane
+    saved = ready.forward(q, k, v, sink_logits=sinks)
+    got = [saved.out, saved.lse, *ready.backward(saved, dout, dlse=dlse)]
+    want = oracle.attention(q, k, v, mask, softcap=softcap, sinks=sinks,
+                            dout=dout, dlse=dlse)
+    for g, w in zip(got, want):
+        np.testing.assert_allclose(g, w, atol=5e-5)
+    assert ready.counters()["forwards"] == 1
+    receipt = ready.receipt(saved)
+    assert json.loads(receipt)["plan"]["digest"] == made.digest
+    same = dict(softcap=softcap, sink_logits=sinks, dout=dout, dlse=dlse)
+    assert ts.verify(receipt, q, k, v, made, **same) == []
+    assert ts.verify(receipt, q * 2, k, v, made, **same) != []
+
+
+def test_backward_takes_its_own_saved():
+    made, _, q, k, v = packed()
+    session = ts.Session("cpu")
+    call = dict(heads=4, kv_heads=2, head_dim=16, backward=True)
+    one, two = session.prepare(made, **call), session.prepare(made, **call)
+    saved = one.forward(q, k, v)
+    with pytest.raises(ts.TesseraError, match="found another's"):
+        two.backward(saved, q)
+    one.next(packed(seed=3)[0])
+    with pytest.raises(ts.TesseraError, match="found another's"):
+        one.backward(saved, q)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_short_floats(dtype):
+    made, mask, q, k, v = packed()
+    q, k, v = (x.astype(dtype) for x in (q, k, v))
+    out = ts.attention(q, k, v, made)
+    assert out.dtype == dtype
+    want, _ = oracle.attention(q, k, v, mask)
+    np.testing.assert_allclose(out.astype(np.float64), want, atol=0.03)
+
+
+def test_masks():
+    m = ts.causal & ts.window(1023, 0) & ts.documents
+    assert m == ts.Mask("documents & causal & window(1023, 0)")
+    assert m != ts.causal and hash(m) == hash(ts.Mask(str(m)))
+    assert str(~(ts.sink(3) | ts.chunk(8))) == str(ts.Mask("!(sink(3) | chunk(8))"))
+    assert pickle.loads(pickle.dumps(m)) == m
+    with pytest.raises(ts.TesseraError) as e:
+        ts.Mask("causal & windw(3, 0)")
+    assert e.value.column > 0 and e.value.kind == "invalid"
+    assert str(e.value).startswith("[mask] ")
+
+
+def test_documents_from_anywhere():
+    ids = np.array([0, 0, 0, 1, 1, 2, 2, 2], np.int32)
+    base = dict(mask=ts.causal & ts.documents, q_len=8, tile=(8, 8))
+    want = ts.plan(doc_ids=ids, **base)
+    for facts in [dict(doc_ids=ids.tolist()), dict(doc_ids=[ids.tolist()]),
+                  dict(cu_seqlens=[0, 3, 5, 8]),
+                  dict(cu_seqlens=np.array([0, 3, 5, 8], np.int32)),
+                  dict(position_ids=[0, 1, 2, 0, 1, 0, 1, 2])]:
+        got = ts.plan(**facts, **base)
+        assert got == want and got.digest == want.digest, facts
+    ids[:] = 0  # a batch keeps its own
+    assert want.facts["doc_ids"].tolist() == [[0, 0, 0, 1, 1, 2, 2, 2]]
+    assert not want.facts["doc_ids"].flags.writeable
+    assert not want.forward.row_start.flags.writeable
+
+
+def test_batches_say_what_they_are():
+    made, *_ = packed()
+    assert repr(made).startswith("Batch('causal & documents & window(20, 0)'")
+    said = json.loads(made.json())
+    assert said["contract"] == made.contract.key
+    assert said["statistics"]["tiles_active"] == len(made.forward)
+    again = pickle.loads(pickle.dumps(made))
+    assert again == made and again.contract == made.contract
+    assert "<iframe" in made._repr_html_()
+    column = made.forward.column
+    keep = made.forward.row_start
+    del made
+    gc.collect()
+    assert column[0] == 0 and keep[0] == 0
+
+
+def test_ceilings_fix_the_contract():
+    rng = np.random.default_rng(5)
+    keys = set()
+    for _ in range(20):
+        ids = np.sort(rng.integers(0, 9, 256)).astype(np.int32)
+        keys.add(ts.plan(ts.causal & ts.documents, q_len=256, doc_ids=ids,
+                         tile=(32, 32), max_steps=64, max_width=8).contract)
+    assert len(keys) == 1
+    with pytest.raises(ts.TesseraError, match="max_steps") as e:
+        ts.plan(ts.causal, q_len=256, tile=(32, 32), max_steps=20)
+    assert e.value.kind == "limit"
+
+
+def test_bad_input_is_refused():
+    made, _, q, k, v = packed()
+    i64 = np.zeros(8, np.int64)
+    frozen = np.zeros_like(q)
+    frozen.flags.writeable = False
+    doc = dict(mask=ts.documents, q_len=8)
+    for call, words in [
+            (lambda: ts.plan(**doc), "needs doc_ids"),
+            (lambda: ts.plan(doc_ids=i64, **doc), "int32, found ndarray of int64"),
+            (lambda: ts.plan(doc_ids=[0] * 7, **doc), "shape"),
+            (lambda: ts.plan(doc_ids=[0.5] * 8, **doc), "int32"),
+            (lambda: ts.plan(doc_ids=[2**40] * 8, **doc), "int32"),
+            (lambda: ts.plan(doc_ids=[[0] * 8, [0] * 7], **doc), "ragged"),
+            (lambda: ts.plan(doc_ids=np.zeros(16, np.int32)[::2], **doc), "C order"),
+            (lambda: ts.plan(doc_ids="x", **doc), "array"),
+            (lambda: ts.plan(7, q_len=8), "mask"),
+            (lambda: ts.plan(ts.causal, q_len=0), "q_len"),
+            (lambda: ts.plan(ts.causal, q_len=8, batch=2, cu_seqlens=[0, 8]), "batch"),
+            (lambda: ts.attention(q[0], k, v, made), "4 dimensions"),
+            (lambda: ts.attention(q[..., ::2], k, v, made), "contiguous"),
+            (lambda: ts.attention(q[:, :3], k, v, made), "kv_heads"),
+            (lambda: ts.attention(q.astype(np.float64), k, v, made), "f64"),
+            (lambda: ts.attention(q.astype(np.float16), k, v, made), "F32"),
+            (lambda: ts.attention(q[:, :, :9], k, v, made), "q"),
+            (lambda: ts.attention(q.tolist(), k, v, made), "array"),
+            (lambda: ts.attention(q, k, v, made, layout="hbsd"), "layout"),
+            (lambda: ts.attention(q, k, v, made, out=frozen), "writable"),
+            (lambda: ts.attention(q, k, v, made, out=q), "out"),
+            (lambda: ts.Session("gpu"), "gpu"),
+            (lambda: ts.Batch.from_bytes(b"no plan"), "plan"),
+    ]:
+        with pytest.raises(ts.TesseraError, match=words) as e:
+            call()
+        assert "\n" not in str(e.value)
+    with pytest.raises(TypeError):
+        ts.attention(q, k, v)
+
+
+def test_threads_share_a_batch():
+    made, mask, q, k, v = packed()
+    want = ts.attention(q, k, v, made)
+    wrong = []
+
+    def work():
+        for _ in range(20):
+            if not np.array_equal(ts.attention(q, k, v, made), want):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong
+
+
+def test_memory_does_not_grow():
+    ids = np.repeat(np.arange(8, dtype=np.int32), 512)
+    q = np.zeros((1, 2, 16, 8), np.float32)
+    k = np.zeros((1, 2, 4096, 8), np.float32)
+
+    def step():
+        made = ts.plan(ts.causal & ts.documents, q_len=16, kv_len=4096,
+                       doc_ids=ids)
+        ts.attention(q, k, k, made)
+        try:
+            ts.plan(ts.documents, q_len=16)
+        except ts.TesseraError:
+            pass
+
+    def resident():
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * resource.getpagesize()
+
+    for _ in range(200):
+        step()
+    before = resident()
+    for _ in range(2000):
+        step()
+    # A batch of this is 16 KiB of ids and more: 32 MB, were it kept.
+    assert resident() - before < 8 << 20
+
+
+def test_after_fork():
+    made, _, q, k, v = packed()
+    want = ts.attention(q, k, v, made)
+    child = os.fork()
+    if child == 0:
+        same = np.array_equal(ts.attention(q, k, v, made), want)
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_interrupt_ends_a_long_call():
+    code = """if True:
+        import numpy as np, tessera as ts, sys
+        x = np.zeros((1, 8, 65536, 64), np.float32)
+        made = ts.plan(ts.full, q_len=65536)
+        print("begin", flush=True)
+        try:
+            ts.attention(x, x, x, made)
+        except KeyboardInterrupt:
+            sys.exit(42)
+    """
+    child = subprocess.Popen([sys.executable, "-c", code],
+                             stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"begin\n"
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    assert child.wait(timeout=60) == 42
+
+
+def test_the_program():
+    where = os.path.dirname(ts.__file__)
+    if not os.path.exists(os.path.join(where, "_program")):
+        pytest.skip("the program is not beside the package")
+    said = subprocess.run([sys.executable, "-m", "tessera", "--version"],
+                          capture_output=True, text=True, check=True).stdout
+    assert ts.__version__ in said

@@ -1,0 +1,272 @@
+"""`tessera.jax` on the CPU against the NumPy oracle, under JAX's transforms."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import pytest
+import tessera as ts
+import tessera.jax
+
+LENGTH = 96
+# Which of them an error becomes depends on whether JAX runs a program at once.
+REFUSED = (ValueError, jax.errors.JaxRuntimeError)
+MASK = ts.causal & ts.window(20, 0) & ts.documents
+TUPLE = ("and", ("causal",), ("window", 20, 0), ("documents",))
+
+
+def ids_of(rng, length=LENGTH):
+    return np.sort(rng.integers(0, 6, length)).astype(np.int32)
+
+
+def planned(ids, mask=MASK, **more):
+    return ts.plan(mask, q_len=LENGTH, doc_ids=ids, tile=(16, 16),
+                   max_steps=64, **more)
+
+
+def legal(ids, batch=1, mask=TUPLE):
+    return np.repeat(oracle.legal(mask, LENGTH, LENGTH, ids)[None], batch, 0)
+
+
+def arrays(rng, batch=1, heads=4, kv_heads=2, dim=8, dtype=np.float32):
+    shape = lambda h: (batch, h, LENGTH, dim)
+    return tuple(rng.standard_normal(shape(h), np.float32).astype(dtype)
+                 for h in (heads, kv_heads, kv_heads))
+
+
+def test_one_trace_and_one_compile_for_100_batches():
+    rng = np.random.default_rng(0)
+    traced = []
+
+    @jax.jit
+    def f(q, k, v, batch):
+        traced.append(1)
+        return tessera.jax.attention(q, k, v, batch, return_lse=True)
+
+    q, k, v = arrays(rng)
+    seen = set()
+    for _ in range(100):
+        ids = ids_of(rng)
+        batch = planned(ids)
+        seen.add(ids.tobytes())
+        out, lse = f(q, k, v, batch)
+        want, want_lse = oracle.attention(q, k, v, legal(ids))
+        np.testing.assert_allclose(out, want, atol=2e-5)
+        np.testing.assert_allclose(lse, want_lse, atol=2e-5)
+    assert len(seen) == 100
+    assert len(traced) == 1 and f._cache_size() == 1
+    # An exact window bound is an argument too: 20 and 25 are of one class.
+    out, _ = f(q, k, v, planned(ids, ts.causal & ts.window(25, 0) & ts.documents))
+    wider = ("and", ("causal",), ("window", 25, 0), ("documents",))
+    want, _ = oracle.attention(q, k, v, legal(ids, mask=wider))
+    np.testing.assert_allclose(out, want, atol=2e-5)
+    assert len(traced) == 1 and f._cache_size() == 1
+    # Another mask is another program.
+    f(q, k, v, planned(ids, ts.causal & ts.documents))
+    assert len(traced) == 2
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+def test_gradients(layout, softcap):
+    rng = np.random.default_rng(1)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    q, k, v = arrays(rng)
+    sinks = rng.standard_normal(4).astype(np.float32)
+    dout = rng.standard_normal(q.shape).astype(np.float32)
+    dlse = rng.standard_normal(q.shape[:3]).astype(np.float32)
+    turn = (lambda x: x) if layout == "bhsd" else (lambda x: x.swapaxes(1, 2))
+
+    def loss(q, k, v, sinks, batch):
+        out, lse = tessera.jax.attention(
+            turn(q), turn(k), turn(v), batch, sink_logits=sinks,
+            softcap=softcap, layout=layout, return_lse=True)
+        return (turn(out) * dout).sum() + (lse * dlse).sum()
+
+    got = jax.jit(jax.grad(loss, (0, 1, 2, 3)))(q, k, v, sinks, batch)
+    want = oracle.attention(q, k, v, legal(ids), softcap=softcap, sinks=sinks,
+                            dout=dout, dlse=dlse)[2:]
+    for g, w in zip(got, want):
+        np.testing.assert_allclose(g, w, atol=5e-5)
+
+
+def test_gradients_are_finite_differences():
+    rng = np.random.default_rng(2)
+    batch = planned(ids_of(rng))
+    q, k, v = arrays(rng)
+    loss = lambda q, k, v: jnp.tanh(
+        tessera.jax.attention(q, k, v, batch)).sum()
+    grads = jax.grad(loss, (0, 1, 2))(q, k, v)
+    step = 1e-2
+    for i, (x, g) in enumerate(zip((q, k, v), grads)):
+        d = rng.standard_normal(x.shape).astype(np.float32)
+        d /= np.linalg.norm(d)
+        at = lambda s: loss(*((x + s * d) if j == i else y
+                              for j, y in enumerate((q, k, v))))
+        slope = (at(step) - at(-step)) / (2 * step)
+        np.testing.assert_allclose(slope, (g * d).sum(), atol=2e-2)
+
+
+def test_vmap_over_arrays_and_over_batches():
+    rng = np.random.default_rng(3)
+    many = [ids_of(rng) for _ in range(3)]
+    batches = [planned(ids) for ids in many]
+    q, k, v = (np.stack(x) for x in zip(*(arrays(rng) for _ in many)))
+    out = jax.jit(jax.vmap(tessera.jax.attention, (0, 0, 0, None)))(
+        q, k, v, batches[0])
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    each = jax.jit(jax.vmap(tessera.jax.attention))(q, k, v, stacked)
+    for i, ids in enumerate(many):
+        for got, of in ((out, many[0]), (each, ids)):
+            want, _ = oracle.attention(q[i], k[i], v[i], legal(of))
+            np.testing.assert_allclose(got[i], want, atol=2e-5)
+    grad = jax.grad(lambda q: (jax.vmap(tessera.jax.attention)(
+        q, k, v, stacked) ** 2).sum())(q)
+    assert grad.shape == q.shape and bool(jnp.isfinite(grad).all())
+
+
+def test_scan_over_layers_and_over_batches():
+    rng = np.random.default_rng(4)
+    many = [ids_of(rng) for _ in range(3)]
+    batches = [planned(ids) for ids in many]
+    q, k, v = arrays(rng)
+
+    @jax.jit
+    def layers(q, k, v, batch):
+        def layer(x, _):
+            return tessera.jax.attention(x, k, v, batch), None
+        return jax.lax.scan(jax.checkpoint(layer), q, None, length=3)[0]
+
+    x = q
+    for _ in range(3):
+        x, _ = oracle.attention(x, k, v, legal(many[0]))
+    np.testing.assert_allclose(layers(q, k, v, batches[0]), x, atol=5e-5)
+    grad = jax.grad(lambda q: layers(q, k, v, batches[0]).sum())(q)
+    assert bool(jnp.isfinite(grad).all())
+
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    outs = jax.lax.scan(
+        lambda c, b: (c, tessera.jax.attention(q, k, v, b)), 0, stacked)[1]
+    for i, ids in enumerate(many):
+        np.testing.assert_allclose(
+            outs[i], oracle.attention(q, k, v, legal(ids))[0], atol=2e-5)
+
+
+def test_short_floats_and_batch_rows():
+    rng = np.random.default_rng(5)
+    ids = np.stack([ids_of(rng), ids_of(rng)])
+    counts = np.array([LENGTH, 50], np.int32)
+    batch = ts.plan(MASK, q_len=LENGTH, batch=2, doc_ids=ids,
+                    valid_token_counts=counts, tile=(16, 16))
+    q, k, v = arrays(rng, batch=2, dtype=jnp.bfloat16)
+    out = jax.jit(tessera.jax.attention)(q, k, v, batch)
+    assert out.dtype == jnp.bfloat16
+    mask = np.stack([oracle.legal(TUPLE, LENGTH, LENGTH, i, count=c)
+                     for i, c in zip(ids, counts)])
+    want, _ = oracle.attention(q, k, v, mask)
+    np.testing.assert_allclose(out.astype(np.float32), want, atol=0.04)
+    assert (np.asarray(out[1, :, 50:]) == 0).all()
+
+
+def test_decode_and_prefix():
+    rng = np.random.default_rng(6)
+    q = rng.standard_normal((2, 4, 1, 8), np.float32)
+    k = rng.standard_normal((2, 2, LENGTH, 8), np.float32)
+    where = np.array([30, 60], np.int32)
+    batch = ts.plan(ts.causal | ts.prefix, q_len=1, kv_len=LENGTH, batch=2,
+                    q_offset=where, prefix=[5, 70], tile=(8, 16))
+    out = jax.jit(tessera.jax.attention)(q, k, k, batch)
+    mask = np.stack([oracle.legal(("or", ("causal",), ("prefix",)), 1, LENGTH,
+                                  prefix=p, offset=w)
+                     for p, w in zip((5, 70), where)])
+    np.testing.assert_allclose(out, oracle.attention(q, k, k, mask)[0],
+                               atol=2e-5)
+
+
+def test_names_that_simplifying_drops_keep_their_veto():
+    rng = np.random.default_rng(7)
+    ids = ids_of(rng)
+    ids[-9:] = -1
+    q, k, v = arrays(rng)
+    out = tessera.jax.attention(
+        q, k, v, planned(ids, ts.full | ts.documents))
+    want, _ = oracle.attention(
+        q, k, v, legal(ids, mask=("or", ("full",), ("documents",))))
+    np.testing.assert_allclose(out, want, atol=2e-5)
+    assert (np.asarray(out)[:, :, -9:] == 0).all()
+
+
+def test_a_batch_moved_once_and_a_batch_closed_over():
+    rng = np.random.default_rng(8)
+    batch = planned(ids_of(rng))
+    q, k, v = arrays(rng)
+    want = tessera.jax.attention(q, k, v, batch)
+    moved = jax.device_put(batch)
+    assert isinstance(moved, tessera.jax.BatchArrays)
+    assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(moved))
+    for got in (jax.jit(tessera.jax.attention)(q, k, v, moved),
+                jax.jit(lambda q: tessera.jax.attention(q, k, v, batch))(q)):
+        assert (got == want).all()
+
+
+def test_what_is_not_a_batch_of_its_facts_is_refused():
+    rng = np.random.default_rng(9)
+    batch = planned(ids_of(rng))
+    q, k, v = arrays(rng)
+    f = jax.jit(tessera.jax.attention)
+    whole = jax.device_put(batch)
+
+    def broken(i, change):
+        parts = list(whole.arrays)
+        parts[i] = change(parts[i])
+        return tessera.jax.BatchArrays(whole.static, parts)
+
+    for wrong in [
+            broken(1, lambda x: x + 1),           # row starts
+            broken(1, lambda x: x.at[-1].set(2**30)),
+            broken(1, lambda x: x.at[1].set(-5)),
+            broken(2, lambda x: x ^ 3),           # classes
+            broken(2, lambda x: x | jnp.uint32(0xfffffffc)),  # columns
+            broken(2, lambda x: x[:3]),
+            broken(3, lambda x: x[:-1]),
+            broken(4, lambda x: x + 4),
+            broken(5, jnp.zeros_like),
+            broken(5, lambda x: x[:, :-1]),
+            broken(5, lambda x: x.astype(jnp.float32)),
+            broken(0, lambda x: x[:1]),
+            broken(0, lambda x: jnp.concatenate([x, x])),
+    ]:
+        with pytest.raises(REFUSED, match=r"\[[a-z]+\] "):
+            jax.block_until_ready(f(q, k, v, wrong))
+    for call, words in [
+            (lambda: f(q[0], k, v, batch), "4 dimensions"),
+            (lambda: f(q, k, v, 3), "tessera.Batch"),
+            (lambda: tessera.jax.attention(q, k, v, batch, layout="x"),
+             "layout")]:
+        with pytest.raises(ts.TesseraError, match=words):
+            call()
+    for call, words in [
+            (lambda: f(q[:, :3], k, v, batch), "kv_heads"),
+            (lambda: f(q[:, :, :-1], k, v, batch), "python|facts|q_len"),
+            (lambda: f(q, k.astype(np.float16), v, batch), "F16|F32")]:
+        with pytest.raises(REFUSED, match=words):
+            jax.block_until_ready(call())
+
+
+def test_a_changed_batch_is_never_answered_with_the_last_ones():
+    """What is kept from call to call is found by value: same shapes, same
+    buffers, other numbers."""
+    rng = np.random.default_rng(10)
+    q, k, v = arrays(rng)
+    f = jax.jit(functools.partial(tessera.jax.attention, return_lse=True))
+    for _ in range(30):
+        ids = rng.integers(0, 2, LENGTH).astype(np.int32)
+        batch = ts.plan(ts.documents, q_len=LENGTH, doc_ids=ids,
+                        tile=(LENGTH, LENGTH))  # the same lists, other ids
+        out, _ = f(q, k, v, batch)
+        want, _ = oracle.attention(
+            q, k, v, oracle.legal(("documents",), LENGTH, LENGTH, ids)[None])
+        np.testing.assert_allclose(out, want, atol=2e-5)

@@ -1,0 +1,133 @@
+"""Legality and attention from the definitions, dense and slow, in NumPy alone.
+
+It shares no code with the package: an expression is a nested tuple here, and
+its text is what the package gets.
+"""
+
+import numpy as np
+
+WORD = {"and": " & ", "or": " | "}
+
+
+def text(e):
+    kind = e[0]
+    if kind in WORD:
+        return "(" + WORD[kind].join(text(x) for x in e[1:]) + ")"
+    if kind == "not":
+        return "!(" + text(e[1]) + ")"
+    return kind + ("(" + ", ".join(map(str, e[1:])) + ")" if e[1:] else "")
+
+
+def names(e):
+    if e[0] in ("and", "or", "not"):
+        return set().union(*(names(x) for x in e[1:]))
+    return {e[0]}
+
+
+def segments(ids):
+    return np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])]).astype(int)
+
+
+def holds(e, pos, keys, ids, prefix, named):
+    """[queries, keys] of one batch row; `pos` are the queries' positions."""
+    kind, args = e[0], e[1:]
+    p, k = pos[:, None], keys[None, :]
+    if kind == "and":
+        return np.logical_and.reduce(
+            [holds(x, pos, keys, ids, prefix, named) for x in args])
+    if kind == "or":
+        return np.logical_or.reduce(
+            [holds(x, pos, keys, ids, prefix, named) for x in args])
+    if kind == "not":
+        return ~holds(args[0], pos, keys, ids, prefix, named)
+    all_true = np.ones((len(pos), len(keys)), bool)
+    if kind == "full":
+        return all_true
+    if kind == "causal":
+        return k <= p
+    if kind == "window":
+        left, right = args
+        return ((k >= p - left) if left >= 0 else all_true) & (
+            (k <= p + right) if right >= 0 else all_true)
+    if kind == "chunk":
+        return p // args[0] == k // args[0]
+    if kind == "prefix":
+        return (k < prefix) & all_true
+    if kind == "documents":
+        return ids[p] == ids[k]
+    if kind == "segments":
+        runs = segments(ids)
+        return runs[p] == runs[k]
+    if kind == "sink":
+        group = (segments(ids) if "segments" in named
+                 else ids if "documents" in named else None)
+        if group is None:
+            return (k < args[0]) & all_true
+        rank = np.array([(group[:i] == group[i]).sum() for i in keys])
+        return (group[p] == group[k]) & (rank[None, :] < args[0])
+    raise AssertionError(kind)
+
+
+def legal(e, q_len, kv_len, ids=None, count=None, prefix=0, offset=None):
+    """[q_len, kv_len] of one batch row, vetoes too."""
+    offset = kv_len - q_len if offset is None else offset
+    pos, keys = np.arange(q_len) + offset, np.arange(kv_len)
+    named = names(e)
+    out = holds(e, pos, keys, ids, prefix, named)
+    if count is not None:
+        out = out & (keys < count)[None, :] & (pos < count)[:, None]
+    if named & {"documents", "segments"}:
+        out = out & (ids[keys] >= 0)[None, :] & (ids[pos] >= 0)[:, None]
+    return out
+
+
+def classes(mask, tile_q, tile_kv):
+    """[rows, columns]: 0 empty, 1 partial, 2 full."""
+    q_len, kv_len = mask.shape
+    rows, columns = -(-q_len // tile_q), -(-kv_len // tile_kv)
+    out = np.zeros((rows, columns), int)
+    for r in range(rows):
+        for c in range(columns):
+            t = mask[r * tile_q:(r + 1) * tile_q, c * tile_kv:(c + 1) * tile_kv]
+            out[r, c] = 2 if t.all() else 1 if t.any() else 0
+    return out
+
+
+def attention(q, k, v, mask, scale=None, softcap=0.0, sinks=None, dout=None,
+              dlse=None):
+    """In float64, [batch, heads, tokens, dim]; `mask` is [batch, q, k]. The
+    output and log-sum-exp, and the gradients where `dout` is given."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    heads, group = q.shape[1], q.shape[1] // k.shape[1]
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    kk, vv = np.repeat(k, group, 1), np.repeat(v, group, 1)
+    raw = scale * np.einsum("bhqd,bhkd->bhqk", q, kk)
+    s = softcap * np.tanh(raw / softcap) if softcap else raw
+    s = np.where(mask[:, None], s, -np.inf)
+    sink = (np.full(heads, -np.inf) if sinks is None
+            else sinks.astype(np.float64))[None, :, None]
+    top = np.maximum(s.max(-1), sink)
+    safe = np.where(np.isfinite(top), top, 0)
+    p = np.exp(s - safe[..., None])
+    total = p.sum(-1) + np.exp(sink - safe)
+    with np.errstate(divide="ignore"):
+        lse = safe + np.log(total)
+    p = p / np.where(total > 0, total, 1)[..., None]
+    out = p @ vv
+    if dout is None:
+        return out, lse
+    dout = dout.astype(np.float64)
+    dlse = np.zeros(lse.shape) if dlse is None else dlse.astype(np.float64)
+    delta = (dout * out).sum(-1) - dlse
+    dp = np.einsum("bhqd,bhkd->bhqk", dout, vv)
+    ds = p * (dp - delta[..., None])
+    if softcap:
+        ds = ds * (1 - np.tanh(raw / softcap) ** 2)
+    fold = lambda x: x.reshape(
+        x.shape[0], -1, group, *x.shape[2:]).sum(2)
+    dq = scale * np.einsum("bhqk,bhkd->bhqd", ds, kk)
+    dk = fold(scale * np.einsum("bhqk,bhqd->bhkd", ds, q))
+    dv = fold(np.einsum("bhqk,bhqd->bhkd", p, dout))
+    psink = np.exp(sink - np.where(np.isfinite(lse), lse, 0))
+    dsink = -(psink * delta).sum((0, 2))
+    return out, lse, dq, dk, dv, dsink
