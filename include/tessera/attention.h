@@ -60,8 +60,8 @@ struct AttentionCall {
 };
 
 // Set from any thread, it stops the calls that were handed it: they look at it
-// between pieces of work, and end with an error of the kind `stopped`. What
-// they were to write is then unspecified.
+// between tiles (before and after a program of a plugin), and end with an error
+// of the kind `stopped`. What they were to write is then unspecified.
 class StopFlag {
  public:
   void stop() { stopped_.store(true, std::memory_order_relaxed); }

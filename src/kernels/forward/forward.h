@@ -51,6 +51,10 @@ struct ForwardTask {
   const uint8_t* live = nullptr;  // per query: has it a legal key?
   float* scratch = nullptr;       // forward_scratch() floats, 64-byte aligned
   int64_t* pairs = nullptr;       // grows by the scores that were computed
+  // Asked before each chunk; once it says yes, the rest is left out and what
+  // is written is unspecified. Null: nobody asks.
+  bool (*stopped)(const void* stop) = nullptr;
+  const void* stop = nullptr;
 };
 
 int64_t forward_scratch(int64_t head_dim, int64_t v_head_dim);

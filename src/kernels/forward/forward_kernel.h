@@ -96,6 +96,7 @@ class Forward {
   void add_chunks() {
     for (int64_t i = 0; i < panels_; ++i) begin_panel(i);
     for (int64_t c = 0; c < task_.chunk_count; ++c) {
+      if (task_.stopped != nullptr && task_.stopped(task_.stop)) return;
       const KeyChunk& chunk = task_.chunks[c];
       stage(chunk);
       if (careful_ && chunk.layers != 0) clear_odd_values(chunk);

@@ -199,5 +199,42 @@ TEST(ForwardKernel, OddNumbersStayWithTheirQueries) {
   }
 }
 
+// Asked before each chunk, it may say stop after a few: the others are not run.
+TEST(ForwardKernel, StopsBetweenChunks) {
+  constexpr int64_t kRows = 64, kKeys = 64, kDim = 32;
+  std::vector<float> numbers(static_cast<size_t>(5 * kKeys * kDim), 0.5F);
+  std::vector<float> out(static_cast<size_t>(kRows * kDim));
+  std::vector<uint8_t> live(static_cast<size_t>(kRows), 1);
+  std::vector<KeyChunk> chunks;
+  for (int64_t i = 0; i < 5; ++i) chunks.push_back({i * kKeys, kKeys, 0});
+  const auto at_third = [](const void* asked) {
+    return ++*static_cast<int*>(const_cast<void*>(asked)) > 2;
+  };
+  const auto run =
+      [&](const ForwardVariant& variant) -> std::optional<std::string> {
+    Floats scratch(forward_scratch(kDim, kDim));
+    int asked = 0;
+    int64_t pairs = 0;
+    ForwardTask task;
+    task.rows = kRows;
+    task.head_dim = task.v_head_dim = kDim;
+    task.q = task.k = task.v = numbers.data();
+    task.out = out.data();
+    task.q_stride = task.k_stride = task.v_stride = task.out_stride = kDim;
+    task.chunks = chunks.data();
+    task.chunk_count = static_cast<int64_t>(chunks.size());
+    task.live = live.data();
+    task.scratch = scratch.data();
+    task.pairs = &pairs;
+    task.stopped = at_third;
+    task.stop = &asked;
+    variant.run(task);
+    if (asked == 3 && pairs == 2 * kRows * kKeys) return {};
+    return std::to_string(asked) + " questions, " + std::to_string(pairs) +
+           " pairs";
+  };
+  EXPECT_EQ(each_variant(forward_variants(), Dtype::f32, run), std::nullopt);
+}
+
 }  // namespace
 }  // namespace tessera

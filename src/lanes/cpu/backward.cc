@@ -304,6 +304,7 @@ class Backward {
     const int32_t* const turns =
         list.turn.data() + list.first[static_cast<size_t>(number)];
     for (size_t i = 0; i < places.size(); ++i) {
+      if (tasks_.stop_asked()) return false;
       const auto chunk = static_cast<size_t>(places[i].chunk);
       const int64_t q = int64_t{places[i].chunk} * kBackwardRows;
       const int64_t rows = std::min(kBackwardRows, work_.sizes.q_len - q);

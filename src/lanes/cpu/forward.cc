@@ -68,6 +68,10 @@ struct Worker {
   int64_t tiles = 0;
 };
 
+bool is_stopped(const void* flag) {
+  return static_cast<const StopFlag*>(flag)->stopped();
+}
+
 }  // namespace
 
 Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
@@ -132,6 +136,8 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
     task.live = worker.chunks.live();
     task.scratch = thread_scratch().floats(scratch);
     task.pairs = &worker.pairs;
+    task.stop = tasks.stop();
+    if (task.stop != nullptr) task.stopped = &is_stopped;
     variant.run(task);
     worker.tiles += tiles_of(work.forward, block.list, work.tile.q,
                              block.q_begin, block.q_end);

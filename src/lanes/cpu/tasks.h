@@ -23,6 +23,15 @@ class Tasks {
   // A task found no memory or the call was stopped: the others end as soon as
   // they can.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // The caller wants the call to end; from then on it has failed.
+  bool stop_asked() {
+    if (!stop_ || !stop_->stopped()) return false;
+    stopped_.store(true, std::memory_order_relaxed);
+    failed_.store(true, std::memory_order_release);
+    return true;
+  }
+  // Null: nobody can stop this call.
+  const StopFlag* stop() const { return stop_; }
 
   // Runs f(task, worker) for every task of [0, tasks); `name` is for traces.
   template <class F>
@@ -30,17 +39,13 @@ class Tasks {
                    const std::function<void(double)>& progress, F&& f) {
     std::atomic<int64_t> done{0};
     const auto run_one = [&](int64_t task, int worker) {
-      if (failed()) return;
-      if (stop_ && stop_->stopped()) {
-        stopped_.store(true, std::memory_order_relaxed);
-        failed_.store(true, std::memory_order_release);
-        return;
-      }
+      if (failed() || stop_asked()) return;
       try {
         f(task, worker);
       } catch (const std::bad_alloc&) {
         failed_.store(true, std::memory_order_release);
       }
+      if (stop_asked()) return;  // the task may have ended early
       const int64_t n = done.fetch_add(1, std::memory_order_relaxed) + 1;
       if (worker == 0 && progress && n < tasks) {
         progress(static_cast<double>(n) / static_cast<double>(tasks));
