@@ -1,5 +1,6 @@
-# The header of the PJRT C API, which only src/pjrt/ sees. TESSERA_PJRT_HEADER
-# names its folder, or is OFF; else it is looked for where `make tpu` puts it.
+# The header of the PJRT C API, which src/pjrt/ alone sees, so that nothing else
+# is built anew when it comes. TESSERA_PJRT_HEADER names its folder, or is OFF;
+# else it is looked for where `make tpu` puts it.
 # Without it the library has src/pjrt/no_plugin.cc, which says how to get it.
 set(TESSERA_PJRT_HEADER "" CACHE STRING
   "The folder that holds pjrt_c_api.h, OFF, or nothing to look in .venv")
@@ -27,6 +28,9 @@ if(pjrt_header)
   target_include_directories(tessera_pjrt_header SYSTEM
     INTERFACE "${pjrt_header}")
   list(FILTER lib_sources EXCLUDE REGEX "/src/pjrt/no_plugin\\.cc$")
+  file(GLOB pjrt_sources src/pjrt/*.cc)
+  set_property(SOURCE ${pjrt_sources} APPEND PROPERTY
+    COMPILE_OPTIONS -isystem "${pjrt_header}")
 else()
   message(STATUS "PJRT: no header, so no plugins (`make tpu` brings it)")
   list(FILTER lib_sources EXCLUDE REGEX

@@ -15,7 +15,7 @@
 #include "lanes/reference/reference.h"
 #include "lanes/reference/rows.h"
 #include "plan/make_plan.h"
-#include "tessera/legal.h"
+#include "tessera/plan.h"
 
 namespace tessera::testing {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "plan/make_plan.h"
+#include "tessera/batch.h"
 #include "tessera/layouts.h"
-#include "tessera/statistics.h"
 #include "tests/hold_for_all.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"

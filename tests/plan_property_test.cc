@@ -6,7 +6,6 @@
 #include <string>
 
 #include "plan/make_plan.h"
-#include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tests/hold_for_all.h"
 #include "tests/oracle.h"

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "plan/make_plan.h"
-#include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"

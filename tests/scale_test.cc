@@ -7,7 +7,6 @@
 #include <string>
 
 #include "plan/make_plan.h"
-#include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tessera/route.h"
 #include "tests/oracle.h"

@@ -9,7 +9,7 @@
 #include "lanes/jax_bridge/attention.h"
 #include "lanes/reference/judge.h"
 #include "run/receipt_parts.h"
-#include "tessera/legal.h"
+#include "tessera/plan.h"
 
 namespace tessera::cli {
 namespace {

@@ -16,7 +16,7 @@
 #include "cli/numbers.h"
 #include "cli/plan/report.h"
 #include "cli/request/flags.h"
-#include "tessera/legal.h"
+#include "tessera/plan.h"
 
 namespace tessera::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/fail.h"
 #include "cli/numbers.h"
 #include "cli/request/flags.h"
-#include "tessera/legal.h"
+#include "tessera/plan.h"
 
 namespace tessera::cli {
 namespace {

@@ -23,10 +23,8 @@
 #include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
 #include "tessera/contract.h"
-#include "tessera/flex.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
-#include "tessera/splash.h"
 
 namespace tessera::cli {
 namespace {

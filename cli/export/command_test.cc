@@ -5,9 +5,7 @@
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "plan/make_plan.h"
-#include "tessera/flex.h"
 #include "tessera/layouts.h"
-#include "tessera/splash.h"
 #include "tests/program.h"
 
 namespace tessera::cli {

@@ -1,7 +1,7 @@
 // cli/plan/command_test.cc: what `tessera plan` saves.
 #include <gtest/gtest.h>
 
-#include "tessera/plan_file.h"
+#include "tessera/batch.h"
 #include "tests/program.h"
 
 namespace tessera::cli {

@@ -8,8 +8,8 @@
 
 #include "cli/request/flags.h"
 #include "receipt/receipt.h"
+#include "tessera/batch.h"
 #include "tessera/contract.h"
-#include "tessera/statistics.h"
 
 namespace tessera::cli {
 

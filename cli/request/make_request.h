@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "receipt/request_fields.h"
+#include "tessera/batch.h"
 #include "tessera/layouts.h"
 #include "tessera/plan.h"
-#include "tessera/plan_file.h"
 
 namespace tessera::cli {
 

@@ -8,8 +8,8 @@
 
 #include "cli/data/attention_data.h"
 #include "receipt/receipt.h"
+#include "tessera/batch.h"
 #include "tessera/route.h"
-#include "tessera/statistics.h"
 
 namespace tessera::cli {
 

@@ -6,10 +6,16 @@
 //
 // The three are made together by one call and cannot be exchanged, so no plan
 // ever meets the facts of another batch. Lanes, exporters, checks and pictures
-// take a Batch and nothing looser.
+// take a Batch and nothing looser. Below: what a batch costs and saves, and its
+// file.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "tessera/facts.h"
 #include "tessera/plan.h"
@@ -75,5 +81,55 @@ class BorrowedBatch : public Batch {
   using Batch::Batch;
   std::shared_ptr<State> spare_;
 };
+
+struct Statistics {
+  int64_t tiles_total = 0;
+  int64_t tiles_active = 0;
+  int64_t tiles_partial = 0;
+  int64_t tiles_full = 0;
+  int64_t pairs_total = 0;   // q_len * kv_len over all lists
+  int64_t pairs_needed = 0;  // legal pairs
+  int64_t pairs_paid = 0;    // pairs of real tokens in active tiles
+  // Active blocks and their real pairs with the logical block in place of the
+  // tile; equal to tiles_active and pairs_paid where the request names none.
+  int64_t logical_active = 0;
+  int64_t logical_paid = 0;
+  double density = 0;      // active tiles / all tiles
+  int64_t grid_width = 0;  // widest forward row
+  int64_t grid_width_transposed = 0;
+  int64_t empty_rows = 0;     // forward rows without a tile, over all lists
+  int64_t empty_columns = 0;  // the same of the transposed rows
+  std::map<int64_t, int64_t> row_histogram;  // tiles in a forward row -> rows
+
+  bool operator==(const Statistics&) const = default;
+};
+
+// Where the logical block differs from the tile, it plans again, row by row,
+// with that block.
+Result<Statistics> make_statistics(const Batch& batch);
+
+// The version this build writes, and the only one it reads.
+inline constexpr uint32_t kPlanFileVersion = 0;
+
+// What a file may grow to in memory. Ids lie in it as runs, so a few bytes can
+// stand for a billion tokens, and picks as bits; whoever means that raises the
+// ceiling.
+struct DecodeLimits {
+  int64_t max_bytes = int64_t{1} << 32;      // of the file
+  int64_t max_ids = int64_t{1} << 26;        // doc_ids and q_doc_ids together
+  int64_t max_tile_rows = int64_t{1} << 24;  // rows and columns of all lists
+  int64_t max_picks = int64_t{1} << 28;      // slots of all queries
+};
+
+Result<std::string> encode_plan(const Batch& batch);
+// Never trusts the bytes: sizes, checksum, structure, and then the lists must
+// be those that the request and facts in the file plan to. Needs memory for
+// the facts and for the tiles that are really in the file, no more.
+Result<OwnedBatch> decode_plan(std::string_view bytes,
+                               const DecodeLimits& limits = {});
+
+Result<void> save_plan(const std::string& path, const Batch& batch);
+Result<OwnedBatch> load_plan(const std::string& path,
+                             const DecodeLimits& limits = {});
 
 }  // namespace tessera

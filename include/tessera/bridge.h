@@ -23,7 +23,7 @@
 
 #include "tessera/attention.h"
 #include "tessera/contract.h"
-#include "tessera/options.h"
+#include "tessera/machine.h"
 #include "tessera/result.h"
 #include "tessera/tensor.h"
 

@@ -18,7 +18,6 @@
 #include "tessera/attention.h"
 #include "tessera/facts.h"
 #include "tessera/machine.h"
-#include "tessera/options.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 

@@ -1,8 +1,9 @@
-// tessera/plan.h: what is asked for, and the exact worklists that it plans to;
-// batch.h makes them.
+// tessera/plan.h: what is asked for, the exact worklists that it plans to, and
+// whether one pair is legal. batch.h makes plans.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -102,5 +103,41 @@ struct Plan {
 
 // Exchanges rows and columns. transpose(transpose(w)) == w.
 Worklist transpose(const Worklist& w);
+
+struct ExplainStep {
+  int64_t depth = 0;  // in the expression tree
+  std::string text;   // "causal"
+  bool holds = false;
+  std::string why;  // "key 7 <= position 9"
+};
+
+struct Explanation {
+  bool legal = false;
+  std::vector<ExplainStep> expression;  // root first
+  std::vector<ExplainStep> vetoes;      // `holds`: the veto forbids the pair
+  int64_t position = 0;
+  int64_t tile_row = 0;
+  int64_t tile_column = 0;
+};
+
+// A request bound to validated facts. Holds O(tokens) of derived arrays and
+// views of the facts, which must outlive it.
+class Legality {
+ public:
+  static Result<Legality> bind(const Request& request, const Facts& facts);
+  Legality(Legality&&) noexcept;
+  Legality& operator=(Legality&&) noexcept;
+  ~Legality();
+
+  int64_t heads() const;  // plan heads
+  bool legal(int64_t batch_row, int64_t head, int64_t q, int64_t k) const;
+  Explanation explain(int64_t batch_row, int64_t head, int64_t q,
+                      int64_t k) const;
+
+ private:
+  struct State;
+  explicit Legality(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace tessera

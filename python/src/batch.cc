@@ -11,11 +11,9 @@
 #include "failure.h"
 #include "mask.h"
 #include "picture/picture.h"
+#include "tessera/batch.h"
 #include "tessera/contract.h"
-#include "tessera/flex.h"
-#include "tessera/plan_file.h"
-#include "tessera/splash.h"
-#include "tessera/statistics.h"
+#include "tessera/layouts.h"
 
 namespace tessera::python {
 namespace {

@@ -15,7 +15,7 @@
 #include "tessera/batch.h"
 #include "tessera/bridge.h"
 #include "tessera/dispatch.h"
-#include "tessera/options.h"
+#include "tessera/machine.h"
 #include "tessera/result.h"
 
 namespace tessera {

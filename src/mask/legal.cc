@@ -1,12 +1,11 @@
 // mask/legal.cc: one pair at a time, as the definitions read.
-#include "tessera/legal.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"
 #include "mask/bind.h"
+#include "tessera/plan.h"
 
 namespace tessera {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "pjrt/execute.h"
-#include "tessera/options.h"
+#include "tessera/machine.h"
 
 namespace tessera::pjrt {
 

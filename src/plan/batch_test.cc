@@ -13,9 +13,6 @@
 #include "plan/make_plan.h"
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
-#include "tessera/plan_file.h"
-#include "tessera/splash.h"
-#include "tessera/statistics.h"
 
 namespace tessera {
 namespace {

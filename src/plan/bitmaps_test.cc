@@ -3,7 +3,7 @@
 
 #include "plan/make_plan.h"
 #include "tessera/layouts.h"
-#include "tessera/legal.h"
+#include "tessera/plan.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 #include "tests/random_worklist.h"

@@ -1,12 +1,11 @@
 // plan/flex.cc: FlexAttention's dense block lists from a plan's sparse ones.
-#include "tessera/flex.h"
-
 #include <new>
 #include <optional>
 #include <string_view>
 
 #include "base/fail.h"
 #include "plan/well_formed.h"
+#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {

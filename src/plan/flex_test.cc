@@ -1,7 +1,5 @@
 // plan/flex_test.cc: BlockMask arrays against golden files that PyTorch made,
 // against dense booleans judged token by token, and from broken plans.
-#include "tessera/flex.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/make_plan.h"
-#include "tessera/plan_file.h"
+#include "tessera/batch.h"
+#include "tessera/layouts.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 

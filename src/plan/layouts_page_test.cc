@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "plan/make_plan.h"
+#include "tessera/batch.h"
 #include "tessera/layouts.h"
-#include "tessera/statistics.h"
 
 namespace tessera {
 namespace {

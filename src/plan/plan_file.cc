@@ -12,10 +12,10 @@
 // each of the entries, union_slots (plan/pick_unions.h); of a query the file
 // keeps which blocks it picks, not in which slot. `picks` holds those that no
 // mask names, as they are.
-#include "tessera/plan_file.h"
-
 #include <algorithm>
 #include <array>
+
+#include "tessera/batch.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,7 +1,5 @@
 // plan/plan_file_test.cc: plan files come back as they were; anything else is
 // refused, however well its checksum fits.
-#include "tessera/plan_file.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -9,6 +7,8 @@
 #include <filesystem>
 #include <functional>
 #include <set>
+
+#include "tessera/batch.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

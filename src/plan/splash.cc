@@ -1,6 +1,4 @@
 // plan/splash.cc: JAX Splash attention's MaskInfo arrays from a plan's lists.
-#include "tessera/splash.h"
-
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -11,6 +9,7 @@
 #include "mask/bind.h"
 #include "plan/batch_state.h"
 #include "plan/bitmaps.h"
+#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,5 @@
 // plan/splash_test.cc: MaskInfo arrays against golden files made by JAX Splash,
 // against plain loops over the dense mask, and replayed as the kernel would.
-#include "tessera/splash.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include <sstream>
 
 #include "plan/make_plan.h"
+#include "tessera/layouts.h"
 #include "tests/oracle.h"
 
 namespace tessera {

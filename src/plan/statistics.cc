@@ -1,11 +1,10 @@
 // plan/statistics.cc: counts over a plan, and over its logical blocks.
-#include "tessera/statistics.h"
-
 #include <algorithm>
 
 #include "base/fail.h"
 #include "mask/sweep.h"
 #include "plan/batch_state.h"
+#include "tessera/batch.h"
 #include "tessera/layouts.h"
 
 namespace tessera {

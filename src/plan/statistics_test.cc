@@ -1,9 +1,8 @@
 // plan/statistics_test.cc: counts against counting token by token.
-#include "tessera/statistics.h"
-
 #include <gtest/gtest.h>
 
 #include "plan/make_plan.h"
+#include "tessera/batch.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 #include "tests/random_worklist.h"

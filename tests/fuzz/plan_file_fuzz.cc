@@ -13,7 +13,7 @@
 
 #include "base/bytes.h"
 #include "plan/make_plan.h"
-#include "tessera/plan_file.h"
+#include "tessera/batch.h"
 #include "tests/fuzz/must.h"
 
 using namespace tessera;

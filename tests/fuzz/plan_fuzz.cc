@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "plan/make_plan.h"
-#include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tests/fuzz/must.h"
 

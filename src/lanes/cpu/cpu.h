@@ -14,7 +14,7 @@
 #include "lanes/tensors.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
-#include "tessera/options.h"
+#include "tessera/machine.h"
 #include "tessera/result.h"
 
 namespace tessera {

@@ -15,7 +15,7 @@
 #include "kernels/decode/decode.h"
 #include "lanes/reference/reference.h"
 #include "plan/make_plan.h"
-#include "tessera/legal.h"
+#include "tessera/plan.h"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "lanes/cpu/work.h"
 #include "plan/make_plan.h"
-#include "tessera/legal.h"
+#include "tessera/plan.h"
 #include "tests/random_case.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
 #include "plan/make_plan.h"
-#include "tessera/legal.h"
 #include "tessera/mosaic.h"
+#include "tessera/plan.h"
 #include "tests/hold_for_all.h"
 
 namespace tessera {

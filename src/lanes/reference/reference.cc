@@ -49,7 +49,7 @@
 #include "base/fail.h"
 #include "base/trace.h"
 #include "lanes/stop.h"
-#include "tessera/legal.h"
+#include "tessera/plan.h"
 
 namespace tessera {
 namespace {

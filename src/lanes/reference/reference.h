@@ -9,7 +9,6 @@
 
 #include "tessera/attention.h"
 #include "tessera/facts.h"
-#include "tessera/legal.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 

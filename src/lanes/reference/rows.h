@@ -8,7 +8,6 @@
 
 #include "lanes/reference/bound.h"
 #include "lanes/tensors.h"
-#include "tessera/legal.h"
 #include "tessera/plan.h"
 
 namespace tessera {

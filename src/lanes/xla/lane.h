@@ -18,7 +18,7 @@
 #include "tessera/attention.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
-#include "tessera/options.h"
+#include "tessera/machine.h"
 #include "tessera/result.h"
 
 namespace tessera {
