@@ -60,6 +60,9 @@ nb::tuple parts(nb::handle self) {
 
 }  // namespace
 
-void bind_frameworks(nb::module_& m) { m.def("_parts", &parts); }
+void bind_frameworks(nb::module_& m) {
+  m.def("_parts", &parts);
+  m.def("_bucket", &bucket);
+}
 
 }  // namespace tessera::python

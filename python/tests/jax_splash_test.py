@@ -1,0 +1,70 @@
+"""JAX's Splash attention, interpreted, under our MaskInfo: equal to dense."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import oracle
+import tessera as ts
+import tessera.jax
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel as kernel)
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_mask as masks)
+
+LENGTH, BLOCK, HEADS, DIM = 384, 128, 1, 128
+
+
+def test_documents_at_run_time():
+    sizes = kernel.BlockSizes(
+        block_q=BLOCK, block_kv=BLOCK, block_kv_compute=BLOCK,
+        block_q_dkv=BLOCK, block_kv_dkv=BLOCK, block_kv_dkv_compute=BLOCK,
+        block_q_dq=BLOCK, block_kv_dq=BLOCK)
+    some = masks.NumpyMask(np.tril(np.ones((LENGTH, LENGTH), bool)))
+    words = kernel.make_splash_mha(
+        masks.MultiHeadMask([some] * HEADS), block_sizes=sizes,
+        head_shards=1, q_seq_shards=1, interpret=True).kwargs
+
+    @jax.jit
+    def loss(q, k, v, dout, forward, dkv):
+        attend = kernel.SplashAttentionKernel(forward, forward, dkv, **words)
+        out = attend(q * DIM ** -0.5, k, v)
+        return (out * dout).sum(), out
+
+    step = jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))
+    rng = np.random.default_rng(0)
+    widths = set()
+    for cuts in ([0, 200, 384], [0, 130, 300, 384]):
+        ids = np.zeros(LENGTH, np.int32)
+        for i, cut in enumerate(cuts[1:-1]):
+            ids[cut:] = i + 1
+        batch = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
+                        tile=(BLOCK, BLOCK))
+        forward, dkv = tessera.jax.splash_mask_info(batch)
+        widths.add((forward.block_mask.shape, dkv.block_mask.shape,
+                    forward.partial_mask_blocks.shape))
+        q, k, v, dout = (
+            rng.standard_normal((HEADS, LENGTH, DIM)).astype(np.float32)
+            for _ in range(4))
+        (_, out), grads = step(q, k, v, dout, forward, dkv)
+        mask = oracle.legal(("and", ("causal",), ("documents",)), LENGTH,
+                            LENGTH, ids)
+        want = oracle.attention(*(x[None] for x in (q, k, v)), mask[None],
+                                dout=dout[None])
+        np.testing.assert_allclose(out, want[0][0], atol=2e-4)
+        for g, w in zip(grads, want[2:5]):
+            np.testing.assert_allclose(g, w[0], atol=1e-3)
+        # Tiles of other documents are not there at all.
+        assert (forward.block_mask != 0).sum() == len(batch.forward)
+    assert step._cache_size() == len(widths)
+
+
+def test_shapes_are_buckets():
+    rng = np.random.default_rng(1)
+    shapes = set()
+    for _ in range(12):
+        ids = np.sort(rng.integers(0, 12, 2048)).astype(np.int32)
+        batch = ts.plan(ts.causal & ts.documents, q_len=2048, doc_ids=ids,
+                        tile=(BLOCK, BLOCK))
+        shapes.add(tuple(x.shape for x in jax.tree.leaves(
+            tessera.jax.splash_mask_info(batch))))
+    assert len(shapes) <= 4
