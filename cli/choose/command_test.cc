@@ -43,14 +43,13 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
       run({"choose", "--mask", "causal & documents", "--q-len", "512", "--docs",
            "lengths:200,312", "--dtype", "bf16", "--machine", file("tpu")});
   ASSERT_EQ(code_, 0) << err_;
-  EXPECT_EQ(c["lane"], "xla");
-  EXPECT_EQ(c["method"], "worklist");
+  EXPECT_EQ(c["lane"], "mosaic");
+  EXPECT_EQ(c["method"], nullptr);
   EXPECT_EQ(c["plugin"], "libtpu");
   EXPECT_EQ(c["class"], "sparse blocks");
   EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
   EXPECT_EQ(c["rejected"].size(), 5u);
-  EXPECT_EQ(c["rejected"]["mosaic"],
-            "this version compiles it and does not run it");
+  EXPECT_EQ(c["rejected"]["xla"], "it could, but mosaic comes first");
 
   const json compiled =
       run({"choose", "--mask", "causal & documents", "--q-len", "512", "--docs",
@@ -171,13 +170,14 @@ TEST_F(Dispatch, FallbackFlagsAreChecked) {
     const json e = attend({"--fallback", order});
     return code_ == 2 ? e["error"]["message"].get<std::string>() : "";
   };
-  EXPECT_EQ(
-      refused("cuda"),
-      "[cli] --fallback must be one of cpu, reference, xla, found 'cuda'");
+  EXPECT_EQ(refused("cuda"),
+            "[cli] --fallback must be one of cpu, reference, xla, mosaic, "
+            "found 'cuda'");
   EXPECT_EQ(refused("cpu,cpu"),
             "[dispatch] a fallback is named once, found cpu twice");
-  EXPECT_EQ(refused(""),
-            "[cli] --fallback must be one of cpu, reference, xla, found ''");
+  EXPECT_EQ(
+      refused(""),
+      "[cli] --fallback must be one of cpu, reference, xla, mosaic, found ''");
   const json e = attend({"--lane", "cpu", "--gate", "x.json"});
   EXPECT_EQ(e["error"]["message"],
             "[cli] --gate goes with --lane auto, found --lane cpu");

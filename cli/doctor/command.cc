@@ -90,18 +90,23 @@ std::string lane_state(const LaneFacts& lane, const Health& h) {
   }
   if (own) return "runs where it is asked for";
   if (!h.machine.loads_plugins) return "this build loads no plugins";
-  std::string with;
+  // Those that run it, or else those that compile it.
+  std::string with, compiles;
   for (const MachinePlugin& p : h.machine.plugins) {
-    const bool fits = lane.platform.empty() || p.platform == lane.platform;
-    if (!fits || (lane.runs && p.devices == 0)) continue;
-    with += fmt::format("{}{}", with.empty() ? "" : ", ", p.name);
+    if (!lane.platform.empty() && p.platform != lane.platform) continue;
+    std::string& names = p.devices > 0 ? with : compiles;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", p.name);
+  }
+  if (with.empty() && !compiles.empty() && !lane.platform.empty()) {
+    return fmt::format("compiles only with {}, which has no device here",
+                       compiles);
   }
   if (with.empty()) {
     return fmt::format("needs {}", lane.platform == "tpu"
                                        ? "libtpu"
                                        : "a plugin with a device");
   }
-  return fmt::format("{} with {}", lane.runs ? "runs" : "compiles only", with);
+  return fmt::format("runs with {}", with);
 }
 
 Json health_json(const Health& h) {

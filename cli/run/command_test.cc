@@ -379,14 +379,15 @@ TEST_F(Run, PlanHasATraceToo) {
 }
 
 TEST_F(Run, FlagsGoWithTheirLane) {
-  constexpr const char* kPlugins = "xla or jax_bridge";
-  for (const auto& [flag, value, lane] : {std::tuple("--threads", "2", "cpu"),
-                                          {"--isa", "avx2", "cpu"},
-                                          {"--plugin", "x.so", kPlugins},
-                                          {"--device", "0", kPlugins},
-                                          {"--method", "dense", "xla"},
-                                          {"--cache", "off", kPlugins},
-                                          {"--max-compiles", "3", "xla"}}) {
+  constexpr const char* kPlugins = "xla, mosaic or jax_bridge";
+  for (const auto& [flag, value, lane] :
+       {std::tuple("--threads", "2", "cpu"),
+        {"--isa", "avx2", "cpu"},
+        {"--plugin", "x.so", kPlugins},
+        {"--device", "0", kPlugins},
+        {"--method", "dense", "xla"},
+        {"--cache", "off", kPlugins},
+        {"--max-compiles", "3", "xla or mosaic"}}) {
     const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
     for (const std::string& with : {other, std::string("reference")}) {
       EXPECT_EQ(message({"--lane", with, flag, value}),

@@ -83,22 +83,33 @@ Result<Dtype> dtype_of(const std::optional<std::string>& flag,
 
 constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
 
-// Flags that one lane takes, or two.
+// Flags that only some lanes take, which are named as an error names them.
 struct LaneFlag {
   std::optional<std::string> RunFlags::*flag;
   std::string_view name;
-  LaneId lane;
-  LaneId other = lane;
+  uint32_t lanes;  // bits by LaneId
+  std::string_view words;
 };
+constexpr uint32_t bits(std::initializer_list<LaneId> lanes) {
+  uint32_t out = 0;
+  for (const LaneId lane : lanes) out |= 1U << static_cast<unsigned>(lane);
+  return out;
+}
+constexpr uint32_t kCpu = bits({LaneId::cpu}), kXla = bits({LaneId::xla}),
+                   kCompiled = bits({LaneId::xla, LaneId::mosaic}),
+                   kPlugin =
+                       bits({LaneId::xla, LaneId::mosaic, LaneId::jax_bridge});
+constexpr std::string_view kPluginWords = "xla, mosaic or jax_bridge";
 constexpr LaneFlag kLaneFlags[] = {
-    {&RunFlags::threads, "--threads", LaneId::cpu},
-    {&RunFlags::isa, "--isa", LaneId::cpu},
-    {&RunFlags::plugin, "--plugin", LaneId::xla, LaneId::jax_bridge},
-    {&RunFlags::device, "--device", LaneId::xla, LaneId::jax_bridge},
-    {&RunFlags::method, "--method", LaneId::xla},
-    {&RunFlags::cache, "--cache", LaneId::xla, LaneId::jax_bridge},
-    {&RunFlags::max_compiles, "--max-compiles", LaneId::xla},
-    {&RunFlags::artifact, "--artifact", LaneId::jax_bridge},
+    {&RunFlags::threads, "--threads", kCpu, "cpu"},
+    {&RunFlags::isa, "--isa", kCpu, "cpu"},
+    {&RunFlags::plugin, "--plugin", kPlugin, kPluginWords},
+    {&RunFlags::device, "--device", kPlugin, kPluginWords},
+    {&RunFlags::method, "--method", kXla, "xla"},
+    {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
+    {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
+    {&RunFlags::artifact, "--artifact", bits({LaneId::jax_bridge}),
+     "jax_bridge"},
 };
 
 Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
@@ -248,14 +259,11 @@ Result<void> check_lane_flags(const RunFlags& f,
                               std::string_view asked) {
   for (const LaneFlag& l : kLaneFlags) {
     const auto takes = [&](LaneId lane) {
-      return lane == l.lane || lane == l.other;
+      return (l.lanes >> static_cast<unsigned>(lane) & 1U) != 0;
     };
     if (f.*l.flag && std::none_of(lanes.begin(), lanes.end(), takes)) {
-      return invalid(
-          "cli", "{} goes with --lane {}{}, found --lane {}", l.name,
-          to_string(l.lane),
-          l.other == l.lane ? "" : fmt::format(" or {}", to_string(l.other)),
-          asked);
+      return invalid("cli", "{} goes with --lane {}, found --lane {}", l.name,
+                     l.words, asked);
     }
   }
   return {};
@@ -349,8 +357,9 @@ void add_run_flags(Command& command, RunFlags& f) {
       {
           {"--lane", &f.lane, "NAME",
            "cpu, reference (dense, fp64), xla (the compiler of a PJRT plugin), "
-           "jax_bridge (what JAX exported), which then runs or fails; or auto, "
-           "which `tessera choose` explains [auto]"},
+           "mosaic (our TPU kernel), jax_bridge (what JAX exported), which "
+           "then "
+           "runs or fails; or auto, which `tessera choose` explains [auto]"},
           {"--fallback", &f.fallback, "NAME[,NAME...]",
            "Lanes that may step in, in this order, where the lane does not "
            "start [none: that is an error]"},
@@ -362,8 +371,8 @@ void add_run_flags(Command& command, RunFlags& f) {
            "portable, avx2, avx512 or avx512bf16, which this machine must have "
            "[TESSERA_ISA, or the best]"},
           {"--plugin", &f.plugin, "NAME",
-           "Of the xla lane or the bridge: a file or a known name "
-           "[xla_cpu_pjrt]"},
+           "Of the xla lane, the bridge or mosaic: a file or a known name "
+           "[xla_cpu_pjrt; of mosaic libtpu]"},
           {"--device", &f.device, "N", "Of the plugin's devices [0]"},
           {"--method", &f.method, "NAME",
            "Of the xla lane: worklist, chunked or dense [worklist]"},

@@ -32,7 +32,6 @@ struct LaneFacts {
   LaneId lane = LaneId::cpu;
   std::string_view about;        // one line
   std::string_view absent = {};  // why this version has none; else empty
-  bool runs = true;              // else it compiles and no more
   bool needs_plugin = false;     // a PJRT plugin, of `platform` if that is set
   std::string_view platform = {};
   uint32_t atoms = 0;      // bits by Atom

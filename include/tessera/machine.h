@@ -61,7 +61,8 @@ std::string_view to_string(XlaMethod method);
 Result<XlaMethod> parse_xla_method(std::string_view text);
 
 struct XlaOptions {
-  // A path, or a known plugin's name: "xla_cpu_pjrt".
+  // A path, or a known plugin's name. The mosaic lane takes libtpu in place of
+  // this one.
   std::string plugin = "xla_cpu_pjrt";
   int64_t device = 0;  // its number among the plugin's
   // What the plugin is started with, "cpu_device_count=8": a whole number, a

@@ -31,6 +31,7 @@ double lane_bytes(LaneId lane, const Request& request,
     case LaneId::jax_bridge:
       // A CPU plugin's buffers lie in this machine's memory.
       return call_bytes(request, call, width);
+    case LaneId::mosaic:
     case LaneId::xla: {
       // A copy in the program's own lengths, and on a CPU one more: its buffers
       // lie in this machine's memory. What the program itself takes is known
@@ -41,7 +42,6 @@ double lane_bytes(LaneId lane, const Request& request,
       padded.kv_len = bucket(request.kv_len);
       return (elsewhere ? 1 : 2) * call_bytes(padded, call, width);
     }
-    case LaneId::mosaic:
     case LaneId::cuda:
       break;
   }

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "lanes/cpu/lane.h"
 #include "lanes/jax_bridge/attention_lane.h"
+#include "lanes/mosaic/attention_lane.h"
 #include "lanes/reference/lane.h"
 #include "lanes/xla/attention_lane.h"
 
@@ -16,6 +17,7 @@ constexpr Lane kLanes[] = {
     {LaneId::cpu, open_cpu_lane},
     {LaneId::reference, open_reference_lane},
     {LaneId::xla, open_xla_lane, true},
+    {LaneId::mosaic, open_mosaic_lane, true},
     {LaneId::jax_bridge, open_bridge_lane, true},
 };
 

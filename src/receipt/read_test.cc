@@ -133,10 +133,11 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message(with("/request/mask", "causal")),
             "[receipt] request.mask must be an array, found the string "
             "'causal'");
-  EXPECT_EQ(message(with("/lane/executed", "mosaic")),
+  EXPECT_EQ(message(with("/lane/executed", "cuda")),
             "[receipt] lane.executed must be one of "
-            "[\"cpu\",\"xla\",\"jax_bridge\",\"reference\"], found the string "
-            "'mosaic'");
+            "[\"cpu\",\"xla\",\"mosaic\",\"jax_bridge\",\"reference\"], found "
+            "the string "
+            "'cuda'");
   EXPECT_EQ(message(with("/lane/fallback_allowed", {"jax_bridge"})),
             "[receipt] lane.fallback_allowed[0] must be one of "
             "[\"cpu\",\"xla\",\"reference\"], found the string 'jax_bridge'");

@@ -26,7 +26,7 @@ constexpr std::string_view kSchema = R"json({
         "chosen": {"$ref": "#/$defs/lane"},
         "executed": {
           "anyOf": [
-            {"type": "null"}, {"enum": ["cpu", "xla", "jax_bridge", "reference"]}
+            {"type": "null"}, {"enum": ["cpu", "xla", "mosaic", "jax_bridge", "reference"]}
           ]
         },
         "family": {"enum": ["native", "reference", "tpu/jax", "cuda", "xla"]},

@@ -66,6 +66,12 @@ Why no_plugin(const LaneFacts& lane, const Machine& m) {
                                 : lane.platform == "tpu" ? "libtpu"
                                                          : "a CUDA plugin";
   if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
+  const auto there =
+      std::ranges::find(m.plugins, lane.platform, &MachinePlugin::platform);
+  if (there != m.plugins.end()) {
+    return fmt::format("{} has no device here: it compiles and does not run",
+                       there->name);
+  }
   return fmt::format("it needs {}, which was not found{}", what,
                      lane.platform == "cuda" ? "" : " (make tpu brings one)");
 }
@@ -295,8 +301,6 @@ std::optional<std::string> cannot(const LaneFacts& lane,
     if (lane.lane != LaneId::mosaic) {
       return std::string("it compiles when it runs");
     }
-  } else if (!lane.runs) {
-    return std::string("this version compiles it and does not run it");
   }
   return {};
 }

@@ -116,18 +116,21 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
   const bool compiler = dims && std::string(on.run_plugin) != "";
   const XlaMethod plain =
       tokens <= 1024 ? XlaMethod::dense : XlaMethod::chunked;
+  const bool kernel = mask.mosaic && call.dtype == Dtype::bf16 &&
+                      shape.head_dim == 128 && shape.softcap == 0 &&
+                      !call.backward && !call.sink_logits;
   if (call.compile_only) {
     bool tpu = false;
     for (const MachinePlugin& p : on.machine.plugins)
       tpu |= p.platform == "tpu";
-    const bool can = tpu && mask.mosaic && call.dtype == Dtype::bf16 &&
-                     shape.head_dim == 128 && shape.softcap == 0 &&
-                     !call.backward && !call.sink_logits;
-    return can ? Due{LaneId::mosaic} : Due{};
+    return tpu && kernel ? Due{LaneId::mosaic} : Due{};
   }
   const XlaMethod method = c == kPlain   ? plain
                            : c == kOther ? XlaMethod::chunked
                                          : XlaMethod::worklist;
+  if (device == "tpu" && kernel && (c == kSparse || c == kCustom)) {
+    return {LaneId::mosaic};
+  }
   if (device != "cpu") {
     if (compiler) return {LaneId::xla, method};
     if (native) return {LaneId::cpu};
@@ -234,15 +237,24 @@ TEST(Choose, FollowsTheRules) {
   // Otherwise chunked.
   EXPECT_EQ(pick("causal | prefix", shape, "a TPU"), "xla chunked");
   EXPECT_EQ(pick("chunk(64)", shape, "a GPU"), "xla chunked");
-  // What never runs says so.
+  // Our TPU kernel has bf16 alone, and libtpu without a TPU runs nothing.
   const auto c = choose(features("causal & documents", shape, {Dtype::bf16}),
                         {64, 40}, on("a TPU"));
-  EXPECT_EQ(find(*c, LaneId::mosaic)->reason,
-            "this version compiles it and does not run it");
+  EXPECT_EQ(c->lane, LaneId::mosaic);
+  EXPECT_EQ(c->reason,
+            "sparse blocks go to the block-sparse kernels: on tpu the mosaic "
+            "lane");
+  const auto alone =
+      choose(features("causal & documents", shape, {Dtype::bf16}), {64, 40},
+             on("a CPU with libtpu"));
+  EXPECT_EQ(alone->lane, LaneId::cpu);
+  EXPECT_EQ(find(*alone, LaneId::mosaic)->reason,
+            "libtpu has no device here: it compiles and does not run");
+  EXPECT_EQ(find(*c, LaneId::xla)->reason, "it could, but mosaic comes first");
   EXPECT_EQ(find(*c, LaneId::cuda)->reason, "this version has no cuda lane");
   EXPECT_EQ(find(*c, LaneId::reference)->reason,
             "it runs only where it is asked for by name");
-  EXPECT_EQ(find(*c, LaneId::cpu)->reason, "it could, but xla comes first");
+  EXPECT_EQ(find(*c, LaneId::cpu)->reason, "it could, but mosaic comes first");
 }
 
 // An artifact of JAX's is the other stable kernel, behind the compiler's own.

@@ -2,45 +2,20 @@
 // their devices.
 #include "receipt/machine.h"
 
-#include <filesystem>
 #include <string_view>
-#include <system_error>
 
 #include "base/threads.h"
 #include "pjrt/client.h"
 #include "pjrt/locate.h"
+#include "pjrt/tpu_here.h"
 #include "run/probe.h"
 #include "tessera/dispatch.h"
 
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-
-// Whether a folder has an entry that starts so.
-bool has_entry(const char* folder, std::string_view start) {
-  std::error_code e;
-  for (fs::directory_iterator at(folder, e), end; !e && at != end;
-       at.increment(e)) {
-    if (at->path().filename().string().starts_with(start)) return true;
-  }
-  return false;
-}
-
-bool is_tpu_here() {
-  if (has_entry("/dev", "accel")) return true;
-  std::error_code e;
-  for (fs::directory_iterator at("/dev/vfio", e), end; !e && at != end;
-       at.increment(e)) {
-    const std::string name = at->path().filename().string();
-    if (name.find_first_not_of("0123456789") == std::string::npos) return true;
-  }
-  return false;
-}
-
-// libtpu without a TPU waits for one, so it is not asked for a client there.
 bool starts_here(std::string_view name) {
-  return name != "libtpu" || is_tpu_here();
+  return name != "libtpu" || pjrt::is_tpu_here();
 }
 
 }  // namespace
@@ -88,7 +63,7 @@ Machine this_machine(bool plugins) {
   out.asked_plugins = plugins;
   if (!out.loads_plugins) return out;
   for (const pjrt::KnownPlugin& known : pjrt::known_plugins()) {
-    const bool device = known.name == "libtpu" && is_tpu_here();
+    const bool device = known.name == "libtpu" && pjrt::is_tpu_here();
     if (!plugins && !device) continue;
     const PluginProbe p = probe_plugin(std::string(known.name));
     if (p.api.empty()) continue;

@@ -144,13 +144,10 @@ Result<void> check_fallback(std::span<const LaneId> order) {
                      "which computes what its artifact holds",
                      to_string(order[i]));
     }
-    if (!lane.absent.empty() || !lane.runs) {
-      return invalid(
-          "dispatch",
-          "a fallback must be a lane that runs, found "
-          "{}: {}",
-          to_string(order[i]),
-          lane.absent.empty() ? "this version only compiles it" : lane.absent);
+    if (!lane.absent.empty()) {
+      return invalid("dispatch",
+                     "a fallback must be a lane that runs, found {}: {}",
+                     to_string(order[i]), lane.absent);
     }
     if (std::ranges::count(order, order[i]) > 1) {
       return invalid("dispatch", "a fallback is named once, found {} twice",

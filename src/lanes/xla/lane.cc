@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <deque>
-#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -16,11 +15,11 @@
 #include "base/text.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "lanes/program_arrays.h"
 #include "lanes/stop.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/shape.h"
-#include "lanes/xla/staging.h"
 #include "mask/bind.h"
 #include "pjrt/compile_cache.h"
 #include "pjrt/place.h"
@@ -34,7 +33,6 @@ using xla::Argument;
 using xla::Dims;
 using xla::Element;
 using xla::Shape;
-using xla::Staged;
 
 // Of the programs' text; one of another number is another contract.
 constexpr int64_t kKernelVersion = 1;
@@ -174,70 +172,6 @@ class Inputs {
   std::map<std::string, const void*> data_;
   std::deque<Staged> staged_;
 };
-
-// Where a result goes.
-struct Output {
-  pjrt::ArrayType type;
-  void* to = nullptr;  // as it is; null: through `copy`
-  std::function<void(const void*, const Dims&)> copy;
-};
-
-Output to_tensor(const MutableTensorView& tensor, const Dims& dims) {
-  return {{tensor.dtype, dims},
-          xla::in_place(tensor, dims),
-          [tensor](const void* from, const Dims& d) {
-            xla::unstage(from, d, tensor);
-          }};
-}
-
-Output to_floats(std::span<float> to, const Dims& have, const Dims& dims) {
-  return {{Dtype::f32, dims},
-          have == dims ? to.data() : nullptr,
-          [to, have](const void* from, const Dims& d) {
-            if (!to.empty()) {
-              xla::unstage(static_cast<const float*>(from), d, to.data(), have);
-            }
-          }};
-}
-
-// They are written where the caller's arrays are, so no plugin is believed.
-Result<void> check_outputs(const pjrt::Loaded& program,
-                           const std::vector<Output>& outputs) {
-  std::vector<pjrt::ArrayType> due;
-  due.reserve(outputs.size() + 1);
-  for (const Output& o : outputs) due.push_back(o.type);
-  due.push_back({Dtype::i32, {}});  // the count of tiles
-  const std::vector<pjrt::ArrayType>& found = program.outputs();
-  if (found.size() != due.size()) {
-    return invalid("xla", "a program must give {} arrays, found {}", due.size(),
-                   found.size());
-  }
-  for (size_t i = 0; i < due.size(); ++i) {
-    if (found[i] == due[i]) continue;
-    return invalid("xla", "a program must give {}, found {} for output {}",
-                   pjrt::describe(due[i]), pjrt::describe(found[i]), i);
-  }
-  return {};
-}
-
-// The outputs, and after them the count of tiles.
-Result<void> read_results(const std::vector<pjrt::Buffer>& results,
-                          const std::vector<Output>& outputs, int32_t& tiles) {
-  std::vector<uint8_t> copy;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const pjrt::Buffer& from = results[i];
-    auto bytes = pjrt::byte_size(from.type());
-    if (!bytes) return bytes.error();
-    void* to = outputs[i].to;
-    if (!to) {
-      copy.resize(static_cast<size_t>(*bytes));
-      to = copy.data();
-    }
-    if (auto e = pjrt::to_host(from, to, *bytes); !e) return e;
-    if (!outputs[i].to) outputs[i].copy(to, from.type().dims);
-  }
-  return pjrt::to_host(results.back(), &tiles, sizeof tiles);
-}
 
 template <class Number>
 std::optional<Number> number_of(std::string_view text) {
@@ -398,17 +332,21 @@ struct XlaWork::State {
 
   PlanSizes sizes() const { return PlanSizes::of(batch.plan()); }
   Result<XlaRun> run(const Pass& pass, const Inputs& inputs,
-                     const std::vector<Output>& outputs,
+                     std::vector<ProgramOutput> outputs,
                      const StopFlag* stop) const;
 };
 
 Result<XlaRun> XlaWork::State::run(const Pass& pass, const Inputs& inputs,
-                                   const std::vector<Output>& outputs,
+                                   std::vector<ProgramOutput> outputs,
                                    const StopFlag* stop) const {
   XlaRun out;
   const Shape& s = pass.shape;
   if (auto e = check_stop(stop, "xla", "before it ran"); !e) return e.error();
-  if (auto e = check_outputs(*pass.program, outputs); !e) return e.error();
+  int32_t tiles = 0;
+  outputs.push_back({{Dtype::i32, {}}, &tiles, {}});  // the program's own count
+  if (auto e = check_outputs("xla", *pass.program, outputs); !e) {
+    return e.error();
+  }
   std::vector<pjrt::HostArray> arrays;
   for (const Argument& a : xla::arguments_of(s)) {
     const auto sent = pass.sent.find(a.name);
@@ -420,9 +358,8 @@ Result<XlaRun> XlaWork::State::run(const Pass& pass, const Inputs& inputs,
                                         out.run_ms);
   if (!results) return results.error();
   if (auto e = check_stop(stop, "xla", "after it ran"); !e) return e.error();
-  int32_t tiles = 0;
-  auto read = timed(out.transfer_ms,
-                    [&] { return read_results(*results, outputs, tiles); });
+  auto read =
+      timed(out.transfer_ms, [&] { return read_outputs(*results, outputs); });
   if (!read) return read.error();
   out.contract = pass.prepared.contract;
   const Plan& plan = batch.plan();
@@ -481,7 +418,7 @@ Result<XlaRun> XlaWork::forward(const ForwardTensors& t,
   return state_->run(
       pass, inputs,
       {to_tensor(t.out, {s.batch, s.heads, s.q_len, s.v_head_dim}),
-       t.lse.empty() ? to_floats({}, {}, rows) : to_floats(t.lse, have, rows)},
+       to_floats(t.lse, t.lse.empty() ? Dims{} : have, rows, rows)},
       stop);
 }
 
@@ -518,13 +455,13 @@ Result<XlaRun> XlaWork::backward(const BackwardTensors& t,
   inputs.add("lse", Staged(t.lse.data(), have, rows, kNoQuery));
   if (s.dlse) inputs.add("dlse", Staged(t.dlse.data(), have, rows, 0));
   if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
-  std::vector<Output> outputs = {to_tensor(t.dq, q_dims),
-                                 to_tensor(t.dk, k_dims),
-                                 to_tensor(t.dv, v_dims)};
+  std::vector<ProgramOutput> outputs = {to_tensor(t.dq, q_dims),
+                                        to_tensor(t.dk, k_dims),
+                                        to_tensor(t.dv, v_dims)};
   if (t.sink_logits) {
     outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
   }
-  return state_->run(pass, inputs, outputs, stop);
+  return state_->run(pass, inputs, std::move(outputs), stop);
 }
 
 XlaLane::XlaLane(std::shared_ptr<const State> state)

@@ -1,0 +1,55 @@
+// lanes/program_arrays.h: the arrays of a plugin's program: a tensor as the
+// dense, padded array that it reads, and its results back. A tensor that is
+// such an array already is not copied.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "pjrt/execute.h"
+#include "tessera/result.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+using ArrayDims = std::vector<int64_t>;
+
+// Memory that is read in place, or a copy.
+class Staged {
+ public:
+  // [batch, heads, tokens, dim], no dimension below the tensor's; zeros beyond
+  // it.
+  Staged(const TensorView& tensor, const ArrayDims& dims);
+  // [batch, heads, tokens] of the same; `beyond` where the array ends before.
+  Staged(const float* data, const ArrayDims& from, const ArrayDims& dims,
+         float beyond);
+
+  const void* data() const { return data_; }
+
+ private:
+  const void* data_ = nullptr;
+  std::vector<uint8_t> copy_;
+};
+
+// A result that a program must give, and where it goes.
+struct ProgramOutput {
+  pjrt::ArrayType type;
+  void* to = nullptr;  // as it is; null: through `copy`
+  std::function<void(const void* from)> copy;
+};
+ProgramOutput to_tensor(const MutableTensorView& tensor, const ArrayDims& dims);
+// [batch, heads, tokens] of an array that has `dims` of it; an empty `to` takes
+// nothing. `type` may have dimensions of 1 among them.
+ProgramOutput to_floats(std::span<float> to, const ArrayDims& have,
+                        const ArrayDims& dims, ArrayDims type);
+
+// Results are written where the caller's arrays are, so no plugin is believed.
+Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
+                           std::span<const ProgramOutput> outputs);
+Result<void> read_outputs(std::span<const pjrt::Buffer> results,
+                          std::span<const ProgramOutput> outputs);
+
+}  // namespace tessera
