@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/dtype_word.h"
 #include "base/files.h"
 #include "base/npy.h"
 #include "bench/attention/run.h"
-#include "run/dtype_word.h"
 
 namespace tessera::bench {
 namespace {

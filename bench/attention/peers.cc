@@ -6,9 +6,9 @@
 
 #include <utility>
 
+#include "base/dtype_word.h"
 #include "bench/harness/peer_script.h"
 #include "cli/machine.h"
-#include "run/dtype_word.h"
 
 namespace tessera::bench {
 

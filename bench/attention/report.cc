@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "run/dtype_word.h"
+#include "base/dtype_word.h"
 
 namespace tessera::bench {
 

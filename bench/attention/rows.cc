@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "run/dtype_word.h"
+#include "base/dtype_word.h"
 
 namespace tessera::bench {
 namespace {

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/dtype_word.h"
 #include "base/files.h"
 #include "base/npy.h"
 #include "base/text.h"
 #include "bench/harness/cases.h"
 #include "bench/harness/peer_script.h"
 #include "bench/harness/temp_folder.h"
-#include "run/dtype_word.h"
 
 namespace tessera::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/dtype_word.h"
 #include "receipt/machine.h"
-#include "run/dtype_word.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/dtype_word.h"
 #include "base/isa.h"
 #include "base/threads.h"
 #include "bench/commands.h"
@@ -18,7 +19,6 @@
 #include "bench/routed/settings.h"
 #include "cli/machine.h"
 #include "receipt/machine.h"
-#include "run/dtype_word.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {

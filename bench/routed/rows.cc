@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/dtype_word.h"
 #include "bench/harness/times.h"
-#include "run/dtype_word.h"
 
 namespace tessera::bench {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "base/dtype_word.h"
 #include "bench/harness/times.h"
-#include "run/dtype_word.h"
 
 namespace tessera::bench {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/bridge/run.h"
+#include "cli/receipt/text.h"
 #include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
 #include "cli/trace_flag.h"
@@ -19,27 +20,27 @@ namespace {
 Result<int> run(const BridgeFlags& f) {
   auto outcome = bridge_once(f);
   if (!outcome) return outcome.error();
-  const BridgeReport& report = outcome->report;
-  for (const std::string& warning : report.run.warnings) {
+  const Receipt& receipt = outcome->receipt;
+  for (const std::string& warning : receipt.warnings) {
     print_error(fmt::format("tessera: warning: {}\n", warning));
   }
   if (f.outputs) {
     auto e =
-        write_bridge_outputs(*f.outputs, report.spec, outcome->data.outputs);
+        write_bridge_outputs(*f.outputs, outcome->spec, outcome->data.outputs);
     if (!e) return e.error();
   }
   if (f.receipt) {
-    auto e = write_file(*f.receipt, bridge_json(report, 2) + "\n");
+    auto e = write_file(*f.receipt, receipt_json(receipt, 2) + "\n");
     if (!e) return e.error();
   }
   if (f.json) {
-    fmt::print("{}\n", bridge_json(report));
+    fmt::print("{}\n", receipt_json(receipt));
   } else {
-    fmt::print("{}", bridge_text(report));
+    fmt::print("{}", receipt_text(receipt));
     if (f.outputs) fmt::print("{:<11} {}\n", "written", on_a_line(*f.outputs));
     if (f.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*f.receipt));
   }
-  return f.check && !report.check.passed ? kFailed : kOk;
+  return f.check && !receipt.check.passed ? kFailed : kOk;
 }
 
 }  // namespace

@@ -74,11 +74,13 @@ TEST_P(BridgeRuns, SaysWhatRanAndWritesIt) {
             0)
       << err_;
   EXPECT_EQ(err_, "");
-  EXPECT_TRUE(
-      out_.starts_with("lane        jax_bridge (tpu/jax): attention "
-                       "'small', exported by JAX '"))
+  EXPECT_TRUE(out_.starts_with("ran         jax_bridge lane, family tpu/jax\n"))
       << out_;
-  EXPECT_NE(out_.find("check       passed: 32 full rows"), std::string::npos)
+  EXPECT_NE(out_.find("\noperation   attention small\nartifact    '" +
+                      std::string(kArtifact) + "', exported by JAX "),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("check       passed: all 32 rows"), std::string::npos)
       << out_;
   EXPECT_NE(out_.find("wider than a kernel contract"), std::string::npos);
 

@@ -141,7 +141,7 @@ std::vector<void*> BridgeData::output_pointers() const {
   return out;
 }
 
-Result<void> check_room(const BridgeSpec& spec) {
+Result<void> check_arrays_fit(const BridgeSpec& spec) {
   double bytes = 0;
   for (const BridgeArray& a : spec.inputs) {
     bytes += static_cast<double>(byte_count(a));

@@ -43,7 +43,7 @@ struct BridgeData {
 };
 
 // Whether all of it fits in memory, before any is allocated.
-Result<void> check_room(const BridgeSpec& spec);
+Result<void> check_arrays_fit(const BridgeSpec& spec);
 
 // The tensors of the file must be the spec's inputs; it may hold outputs too,
 // which are not read.

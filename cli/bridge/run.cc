@@ -1,4 +1,4 @@
-// cli/bridge/run.cc: from flags to outputs and a report.
+// cli/bridge/run.cc: from flags to outputs and a receipt.
 #include "cli/bridge/run.h"
 
 #include "base/fail.h"
@@ -10,11 +10,17 @@
 #include "lanes/reference/judge.h"
 #include "run/receipt_parts.h"
 #include "tessera/plan.h"
+#include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr int64_t kSampledRows = 64;
+// Programs of JAX, whichever device runs them.
+constexpr const char* kFamily = "tpu/jax";
+constexpr const char* kWider =
+    "the whole artifact and its shapes: what JAX baked in is part of the key, "
+    "and another mask, length or scale is another compile";
 
 Result<BridgeOptions> read_options(const BridgeFlags& f) {
   BridgeOptions out;
@@ -58,7 +64,7 @@ Result<Asked> read_all(const BridgeFlags& f) {
                    "declares as attention, found {}",
                    in_quotes(out.spec.operation));
   }
-  if (auto e = check_room(out.spec); !e) return e.error();
+  if (auto e = check_arrays_fit(out.spec); !e) return e.error();
   auto inputs = f.inputs ? read_bridge_inputs(*f.inputs, out.spec)
                          : draw_bridge_inputs(out.spec, out.seed);
   if (!inputs) return inputs.error();
@@ -84,6 +90,49 @@ Result<Receipt::Check> judge(const bridge::AttentionCall& call, uint64_t seed) {
                         verdict->passed(),         verdict->worst};
 }
 
+std::vector<Receipt::Array> arrays_of(const std::vector<BridgeArray>& arrays) {
+  std::vector<Receipt::Array> out;
+  for (const BridgeArray& a : arrays) {
+    out.push_back({a.name, std::string(to_string(a.dtype)), a.shape});
+  }
+  return out;
+}
+
+// Of a run that was not judged yet.
+Receipt receipt_of(const BridgeFlags& f, const Asked& asked,
+                   const BridgeRun& run) {
+  const BridgeSpec& spec = asked.spec;
+  Receipt r;
+  r.of_plan = false;
+  r.version = kVersion;
+  r.lane = {"jax_bridge", "command", "jax_bridge", "jax_bridge", kFamily,
+            "executed",   {}};
+  r.operation = spec.operation;
+  r.name = spec.name;
+  r.artifact = {*f.artifact,         *f.shapes, run.artifact_digest,
+                spec.artifact_bytes, spec.jax,  spec.calling_convention_version,
+                spec.platforms};
+  r.inputs.seed = asked.seed;
+  r.inputs.file = f.inputs.value_or("");
+  r.inputs.arrays = arrays_of(spec.inputs);
+  r.inputs.digests = digests_of(spec.inputs, asked.data.inputs);
+  if (!f.inputs) {
+    for (const auto& [name, digest] : r.inputs.digests) {
+      r.inputs.drawn.push_back(name);
+    }
+  }
+  r.outputs = arrays_of(spec.outputs);
+  r.key = {run.contract.key, true, kWider, run.contract.text};
+  r.compiles = run.compiles;
+  r.cache_hits = {run.memory_hits, run.disk_hits};
+  r.compile_ms = run.compile_ms;
+  r.transfer_ms = run.transfer_ms;
+  r.run_ms = run.run_ms;
+  r.warnings = run.warnings;
+  r.output_digest = digest_of_all(asked.data.outputs);
+  return r;
+}
+
 }  // namespace
 
 Result<BridgeOutcome> bridge_once(const BridgeFlags& f) {
@@ -105,22 +154,16 @@ Result<BridgeOutcome> bridge_once(const BridgeFlags& f) {
   auto ran = lane->run(asked->artifact, asked->spec, inputs, outputs);
   if (!ran) return ran.error();
 
-  BridgeReport report;
-  report.plugin = tell(lane->place(), asked->options.device);
-  report.run = std::move(*ran);
-  report.artifact_file = *f.artifact;
-  report.shapes_file = *f.shapes;
-  report.inputs_file = f.inputs.value_or("");
-  report.seed = asked->seed;
-  report.input_digests = digests_of(asked->spec.inputs, asked->data.inputs);
-  report.output_digest = digest_of_all(asked->data.outputs);
+  Receipt receipt = receipt_of(f, *asked, *ran);
+  receipt.plugin = receipt_plugin(lane->place(), asked->options.device);
   if (call) {
     auto check = judge(*call, asked->seed);
     if (!check) return check.error();
-    report.check = std::move(*check);
+    receipt.check = std::move(*check);
   }
-  report.spec = std::move(asked->spec);
-  return BridgeOutcome{std::move(report), std::move(asked->data)};
+  seal(receipt);
+  return BridgeOutcome{std::move(receipt), std::move(asked->spec),
+                       std::move(asked->data)};
 }
 
 }  // namespace tessera::cli

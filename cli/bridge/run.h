@@ -1,11 +1,11 @@
-// cli/bridge/run.h: from flags to outputs and a report.
+// cli/bridge/run.h: from flags to outputs and a receipt.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "cli/bridge/data.h"
-#include "cli/bridge/report.h"
+#include "receipt/receipt.h"
 
 namespace tessera::cli {
 
@@ -18,7 +18,8 @@ struct BridgeFlags {
 };
 
 struct BridgeOutcome {
-  BridgeReport report;
+  Receipt receipt;
+  BridgeSpec spec;
   BridgeData data;
 };
 // Runs the operation and checks it where that was asked for. Writes nothing.

@@ -12,7 +12,7 @@
 #include "cli/choose/machine_file.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
-#include "run/receipt_parts.h"
+#include "receipt/parts.h"
 
 namespace tessera::cli {
 namespace {
@@ -37,17 +37,16 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
     rejected[std::string(to_string(r.lane))] = r.reason;
   }
   const bool xla = c.lane == LaneId::xla;
-  const Receipt::Choice told = tell(c);
-  return {{"lane", to_string(c.lane)},
-          {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
-          {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
-          {"class", to_string(c.request_class)},
-          {"reason", c.reason},
-          {"rejected", rejected},
-          {"measured",
-           told.measured.empty() ? Json(nullptr) : Json::parse(told.measured)},
-          {"density", plan.density()},
-          {"machine", m.key()}};
+  return {
+      {"lane", to_string(c.lane)},
+      {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
+      {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
+      {"class", to_string(c.request_class)},
+      {"reason", c.reason},
+      {"rejected", rejected},
+      {"measured", c.measured ? Json(fields_json(*c.measured)) : Json(nullptr)},
+      {"density", plan.density()},
+      {"machine", m.key()}};
 }
 
 std::string choice_text(const Choice& c, const PlanFacts& plan,

@@ -3,8 +3,8 @@
 
 #include <utility>
 
+#include "base/dtype_word.h"
 #include "receipt/digests.h"
-#include "run/dtype_word.h"
 #include "run/lane_rules.h"
 #include "run/receipt_parts.h"
 #include "tessera/version.h"
@@ -50,8 +50,9 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
   if (!choice) choice = by_name(LaneId::mosaic, features, by.machine);
   r.lane.chosen = to_string(choice->lane);
   r.lane.family = lane_family(choice->lane, by.plugin.platform);
-  r.choice = tell(*choice);
-  r.machine = tell(by.machine);
+  r.choice = receipt_choice(*choice);
+  r.machine = receipt_machine(by.machine);
+  seal(r);
   return r;
 }
 

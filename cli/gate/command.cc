@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json_read.h"
@@ -20,7 +21,6 @@
 #include "cli/numbers.h"
 #include "cli/progress.h"
 #include "receipt/machine.h"
-#include "run/dtype_word.h"
 #include "tessera/session.h"
 #include "tessera/version.h"
 

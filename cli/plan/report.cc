@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cli/route/report.h"
+#include "receipt/parts.h"
 #include "receipt/routing.h"
-#include "receipt/routing_json.h"
 #include "tessera/layouts.h"
 
 namespace tessera::cli {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/plan/report.h"
-#include "receipt/routing_json.h"
+#include "receipt/parts.h"
 
 namespace tessera::cli {
 namespace {
@@ -207,7 +207,7 @@ json route_json(const RouteReport& r) {
       {"kv_len", r.request.kv_len},
       {"inputs", r.inputs},
       {"threads", r.threads},
-      {"settings", route_settings_json(s)},
+      {"settings", fields_json(s)},
       {"stages", stages},
       {"phases", route_phases_json()},
       {"warnings", r.result.warnings},

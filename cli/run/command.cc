@@ -11,9 +11,9 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/plan/report.h"
+#include "cli/receipt/text.h"
 #include "cli/request/file_checks.h"
 #include "cli/run/options.h"
-#include "cli/run/report.h"
 #include "cli/run/run.h"
 #include "cli/trace_flag.h"
 
@@ -48,7 +48,7 @@ Result<int> run(const RunFlags& flags) {
   if (flags.json) {
     fmt::print("{}\n", receipt_json(receipt));
   } else {
-    fmt::print("{}", run_text(receipt));
+    fmt::print("{}", receipt_text(receipt));
     if (flags.outputs)
       fmt::print("{:<11} {}\n", "outputs", on_a_line(*flags.outputs));
     if (flags.receipt)

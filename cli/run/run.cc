@@ -11,7 +11,7 @@
 #include "cli/plan/report.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
-#include "cli/run/report.h"
+#include "cli/run/receipt.h"
 #include "receipt/machine.h"
 #include "run/session_state.h"
 

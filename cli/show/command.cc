@@ -19,8 +19,8 @@
 #include "cli/route/report.h"
 #include "cli/terminal.h"
 #include "picture/picture.h"
+#include "receipt/parts.h"
 #include "receipt/routing.h"
-#include "receipt/routing_json.h"
 
 namespace tessera::cli {
 namespace {

@@ -10,13 +10,13 @@
 
 namespace tessera {
 
+// Of receipts of every kind; any other number is refused.
 inline constexpr int kReceiptSchema = 3;
-inline constexpr int kBridgeReceiptSchema = 2;
 
 // The JSON schema, draft 2020-12; docs/receipt.schema.json is the same text.
 std::string_view receipt_schema();
-// Of `tessera bridge`, of any operation; docs/bridge_receipt.schema.json.
-std::string_view bridge_receipt_schema();
+// What every field means, as Markdown; docs/receipt_fields.md ends in it.
+std::string_view receipt_table();
 
 // Its form, its digest, and that its fields do not contradict each other.
 // Whether they are true takes running it again: `tessera receipt verify`.

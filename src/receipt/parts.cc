@@ -1,14 +1,17 @@
-// receipt/parts.cc: what receipts of every kind hold, as JSON.
+// receipt/parts.cc: writes what the table of fields lists.
 #include "receipt/parts.h"
 
 #include <cmath>
 
 #include "base/text.h"
-#include "receipt/read.h"
+#include "receipt/field_types.h"
+#include "receipt/fields.h"
 
-namespace tessera::parts {
+namespace tessera {
 
 using Ordered = nlohmann::ordered_json;
+
+namespace parts {
 
 Ordered number(double value) {
   if (std::isnan(value)) return "nan";
@@ -26,32 +29,101 @@ Ordered texts(const std::vector<std::string>& values) {
   return out;
 }
 
-Ordered file_name(const std::string& name) {
-  return name.empty() ? Ordered(nullptr) : text(name);
+}  // namespace parts
+
+namespace {
+
+class Writer {
+ public:
+  // Fields that repeat less than `least` are left out.
+  explicit Writer(bool of_plan, Repeats least = Repeats::never)
+      : of_plan_(of_plan), least_(least) {}
+
+  template <class T>
+  void operator()(std::string_view path, const T& value, const FieldRule& rule,
+                  std::string_view) {
+    if (!rule.present || !is_of(rule, of_plan_) || rule.repeats > least_) {
+      return;
+    }
+    out[pointer_of<Ordered>(path)] = json_of(value, rule);
+  }
+
+  Ordered out = Ordered::object();
+
+ private:
+  template <class T>
+  Ordered json_of(const T& value, const FieldRule& rule) const {
+    if constexpr (HasFields<T>) {
+      Writer inner(of_plan_);
+      visit_fields(value, inner);
+      return std::move(inner.out);
+    } else if constexpr (std::same_as<T, RequestText>) {
+      return request_json(value);
+    } else if constexpr (std::same_as<T, std::string>) {
+      if (rule.or_null && value.empty()) return nullptr;
+      return rule.json ? Ordered::parse(value) : parts::text(value);
+    } else if constexpr (std::same_as<T, bool>) {
+      return rule.one_of.empty() ? Ordered(value) : Ordered(rule.one_of[value]);
+    } else if constexpr (std::is_enum_v<T>) {
+      return word_of(value);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      return parts::number(value);
+    } else if constexpr (std::is_integral_v<T>) {
+      return value;
+    } else if constexpr (IsOptional<T>) {
+      return value ? json_of(*value, rule) : Ordered(nullptr);
+    } else if constexpr (IsMap<T>) {
+      Ordered all = Ordered::object();
+      for (const auto& [key, v] : value) all[key] = json_of(v, rule);
+      return all;
+    } else {
+      Ordered all = Ordered::array();
+      for (const auto& v : value) all.push_back(json_of(v, rule));
+      return all;
+    }
+  }
+
+  bool of_plan_;
+  Repeats least_;
+};
+
+template <class T>
+Ordered written(const T& value, Writer writer = Writer(true)) {
+  visit_fields(value, writer);
+  return std::move(writer.out);
 }
 
-Ordered plugin_json(const std::optional<Receipt::Plugin>& p) {
-  if (!p) return nullptr;
-  return {{"file", text(p->file)},
-          {"api", text(p->api)},
-          {"platform", text(p->platform)},
-          {"platform_version", text(p->platform_version)},
-          {"device", text(p->device)},
-          {"number", p->number}};
+}  // namespace
+
+std::vector<Receipt::Phase> Receipt::Routing::all_phases() {
+  std::vector<Phase> out;
+  for (const RoutePhase& p : route_phases()) {
+    out.push_back(
+        {std::string(p.name), std::string(p.stages), p.differentiable});
+  }
+  return out;
 }
 
-Ordered check_json(const Receipt::Check& c) {
-  if (c.kind == "none") return {{"kind", c.kind}, {"rows", 0}};
-  return {{"kind", c.kind},
-          {"rows", c.rows},
-          {"max_error", number(c.max_error)},
-          {"max_bound_ratio", number(c.max_bound_ratio)},
-          {"passed", c.passed},
-          {"worst", c.worst}};
+Ordered fields_json(const Receipt& receipt) {
+  return written(receipt, Writer(receipt.of_plan));
 }
 
-void add_digest(Ordered& receipt) {
-  receipt["receipt_digest"] = receipt_digest(Json::parse(receipt.dump()));
+Ordered repeatable_json(const Receipt& receipt) {
+  return written(receipt, Writer(receipt.of_plan,
+                                 receipt.ran() ? Repeats::always
+                                               : Repeats::if_compiled_only));
 }
 
-}  // namespace tessera::parts
+Ordered fields_json(const GateRow& row) { return written(row); }
+
+Ordered fields_json(const RouteSettings& settings) { return written(settings); }
+
+Ordered route_phases_json() {
+  Ordered out = Ordered::array();
+  for (const Receipt::Phase& phase : Receipt::Routing::all_phases()) {
+    out.push_back(written(phase));
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "receipt/field_types.h"
+#include "receipt/parts.h"
 
 namespace tessera {
 namespace {
@@ -160,47 +161,58 @@ class Validator {
   const Json& root_;
 };
 
-Result<Json> parse_any(std::string_view text) {
-  if (text.size() > static_cast<size_t>(kMaxReceiptBytes)) {
-    return over_limit(kWhere, "a receipt must be at most {} bytes, found {}",
-                      kMaxReceiptBytes, text.size());
+// Fills the members from a value that has the form.
+class Reader {
+ public:
+  Reader(const Json& json, bool of_plan) : json_(json), of_plan_(of_plan) {}
+
+  template <class T>
+  void operator()(std::string_view path, T& member, const FieldRule& rule,
+                  std::string_view) const {
+    const auto at = pointer_of<Json>(path);
+    if (is_of(rule, of_plan_) && json_.contains(at)) {
+      take(json_[at], rule, member);
+    }
   }
-  return parse_json(text, kWhere);
-}
 
-Result<Json> checked(Result<Json> json, const Json& schema) {
-  if (!json) return json;
-  if (auto e = Validator(schema).check(*json, schema, ""); !e) return e.error();
-  return json;
-}
+ private:
+  template <class T>
+  void take(const Json& json, const FieldRule& rule, T& out) const {
+    if constexpr (HasFields<T>) {
+      visit_fields(out, Reader(json, of_plan_));
+    } else if constexpr (std::same_as<T, RequestText>) {
+      for (const RequestField& field : request_fields()) {
+        const auto at = json.find(field.name);
+        // The form has been looked at; an array of none gives nothing.
+        if (at != json.end()) (void)set_field(field, *at, kWhere, out);
+      }
+    } else if constexpr (std::same_as<T, std::string>) {
+      out = json.is_null() ? "" : rule.json ? json.dump() : json.get<T>();
+    } else if constexpr (std::same_as<T, bool>) {
+      out = rule.one_of.empty() ? json.get<bool>() : json == rule.one_of[1];
+    } else if constexpr (std::is_enum_v<T>) {
+      out = value_of<T>(json.get<std::string>());
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      out = json.get<T>();
+    } else if constexpr (IsOptional<T>) {
+      if (json.is_null()) return out.reset();
+      // Not emplace(): clang 14 denies that a nested struct has a default.
+      out = typename T::value_type();
+      take(json, rule, *out);
+    } else if constexpr (IsMap<T>) {
+      out.clear();
+      for (const auto& [key, value] : json.items()) {
+        take(value, rule, out[key]);
+      }
+    } else {
+      out.clear();
+      for (const Json& value : json) take(value, rule, out.emplace_back());
+    }
+  }
 
-const Json& run_schema() {
-  static const Json schema = Json::parse(receipt_schema());
-  return schema;
-}
-
-const Json& bridge_schema() {
-  static const Json schema = Json::parse(bridge_receipt_schema());
-  return schema;
-}
-
-// Whose lane it is; "" where the plugin's platform does not fit.
-std::string due_family(const std::string& lane, const Json& plugin) {
-  const bool compiled = !plugin.is_null();
-  const std::string platform =
-      compiled ? plugin["platform"].get<std::string>() : "";
-  if (lane == "reference") return compiled ? "" : "reference";
-  if (lane == "cpu") return compiled ? "" : "native";
-  if (lane == "mosaic") return compiled && platform != "tpu" ? "" : "tpu/jax";
-  if (!compiled) return "";
-  if (lane == "jax_bridge") return "tpu/jax";
-  if (platform == "tpu") return "tpu/jax";
-  return lane == "cuda" || platform == "cuda" ? "cuda" : "xla";
-}
-
-bool near(double a, double b) {
-  return std::abs(a - b) <= 1e-9 * std::max({1.0, std::abs(a), std::abs(b)});
-}
+  const Json& json_;
+  bool of_plan_;
+};
 
 void add_leaves(const Json& value, const std::string& name,
                 std::map<std::string, std::string>& out) {
@@ -215,21 +227,6 @@ void add_leaves(const Json& value, const std::string& name,
 
 }  // namespace
 
-Result<Json> read_receipt(std::string_view text) {
-  return checked(parse_any(text), run_schema());
-}
-
-Result<Json> read_any_receipt(std::string_view text) {
-  auto json = parse_any(text);
-  if (!json) return json;
-  const bool bridge = is_bridge_receipt(*json);
-  return checked(std::move(json), bridge ? bridge_schema() : run_schema());
-}
-
-bool is_bridge_receipt(const Json& receipt) {
-  return receipt.is_object() && receipt.contains("operation");
-}
-
 std::string receipt_digest(const Json& receipt) {
   Json others = receipt;
   others.erase(kDigest);
@@ -239,150 +236,67 @@ std::string receipt_digest(const Json& receipt) {
   return digest.hex();
 }
 
-Result<void> check_digest(const Json& receipt) {
-  const std::string due = receipt_digest(receipt);
-  if (receipt[kDigest] == due) return {};
+Result<ReceiptClaim> parse_receipt(std::string_view text) {
+  if (text.size() > static_cast<size_t>(kMaxReceiptBytes)) {
+    return over_limit(kWhere, "a receipt must be at most {} bytes, found {}",
+                      kMaxReceiptBytes, text.size());
+  }
+  auto json = parse_json(text, kWhere);
+  if (!json) return json.error();
+  ReceiptClaim out;
+  if (json->is_object()) {
+    // Before all else: another version has other fields.
+    if (json->contains("schema") && (*json)["schema"] != kReceiptSchema) {
+      return invalid(kWhere, "schema must be {}, found {}", kReceiptSchema,
+                     describe((*json)["schema"]));
+    }
+    out.of_plan = !json->contains("operation");
+  }
+  static const Json schema = Json::parse(receipt_schema());
+  const Json& kind = schema["$defs"][out.of_plan ? "plan" : "operation"];
+  if (auto e = Validator(schema).check(*json, kind, ""); !e) return e.error();
+  visit_fields(static_cast<Receipt&>(out), Reader(*json, out.of_plan));
+  out.digest_due = receipt_digest(*json);
+  for (const ReceiptDifference& d :
+       differences(*json, Json(fields_json(out)))) {
+    if (d.a.empty() || d.b.empty()) out.misplaced.push_back(d.field);
+  }
+  return out;
+}
+
+void seal(Receipt& r) {
+  r.total_ms = r.total_ms_due();
+  r.useful_gflops = r.useful_gflops_due();
+  r.digest = receipt_digest(Json::parse(fields_json(r).dump()));
+}
+
+std::string receipt_json(Receipt receipt, int indent) {
+  seal(receipt);
+  return fields_json(receipt).dump(indent);
+}
+
+double Receipt::useful_flop() const {
+  const double dims = static_cast<double>(shape.attention.head_dim +
+                                          shape.attention.v_head_dim);
+  return static_cast<double>(pairs_legal) * dims * (backward ? 7 : 2);
+}
+
+double Receipt::useful_gflops_due() const {
+  const double ms = forward_ms + backward_ms;
+  return ms > 0 ? useful_flop() / ms / 1e6 : 0;
+}
+
+double Receipt::total_ms_due() const {
+  return route_ms + plan_ms + prepare_ms + compile_ms + transfer_ms +
+         forward_ms + backward_ms;
+}
+
+Result<void> check_digest(const ReceiptClaim& claim) {
+  if (claim.digest == claim.digest_due) return {};
   return invalid(kWhere,
                  "receipt_digest must be that of the other fields, {}, found "
                  "{}",
-                 due, receipt[kDigest].get<std::string>());
-}
-
-namespace {
-
-// What must hold, in words, where it does not.
-class Wrongs {
- public:
-  void operator()(bool holds, std::string text) {
-    if (!holds) found.push_back(std::move(text));
-  }
-  std::vector<std::string> found;
-};
-
-void check_checks(const Json& check, Wrongs& must) {
-  const bool checked = check["kind"] != "none";
-  must(checked == check.contains("passed"),
-       "check must hold its result where there was one");
-  if (checked && check.contains("passed") &&
-      check.contains("max_bound_ratio")) {
-    must(check["passed"] == (check["max_bound_ratio"] <= 1.0),
-         "check.passed must follow from check.max_bound_ratio");
-  }
-}
-
-double programs_found(const Json& r) {
-  return r["compiles"].get<double>() + r["cache_hits"]["memory"].get<double>() +
-         r["cache_hits"]["disk"].get<double>();
-}
-
-std::vector<std::string> bridge_contradictions(const Json& r) {
-  Wrongs must;
-  must(programs_found(r) == 1,
-       fmt::format("compiles and cache hits must come to 1 for a bridge, "
-                   "found {}",
-                   programs_found(r)));
-  const Json& terms = r["key"]["terms"];
-  must(terms.contains("artifact") &&
-           terms["artifact"] == r["artifact"]["digest"],
-       "key.terms.artifact must be artifact.digest");
-  must(r["inputs"]["digests"].size() == r["inputs"]["arrays"].size(),
-       "inputs.digests must be of every input");
-  check_checks(r["check"], must);
-  return must.found;
-}
-
-}  // namespace
-
-std::vector<std::string> contradictions(const Json& r) {
-  if (is_bridge_receipt(r)) return bridge_contradictions(r);
-  Wrongs must;
-  const Json& lane = r["lane"];
-  const bool ran = lane["runtime_mode"] == "executed";
-  must(ran != lane["executed"].is_null(),
-       "lane.executed must name a lane where one ran, and none else");
-  must(ran != r["output"]["digest"].is_null(),
-       "output.digest must be there where a lane ran, and nowhere else");
-  const std::string chosen = lane["chosen"];
-  const std::string executed =
-      ran && lane["executed"].is_string() ? lane["executed"] : lane["chosen"];
-  must(lane["requested"] == "auto" || lane["requested"] == chosen,
-       "lane.chosen must be lane.requested, unless that is auto");
-  const bool by_default = lane["source"] == "default";
-  must(!by_default || lane["requested"] == "auto",
-       "lane.source must be who asked for lane.requested");
-  must(lane["source"] != "caller" || lane["requested"] != "auto",
-       "lane.source must be default where the caller named no lane");
-  const Json& allowed = lane["fallback_allowed"];
-  must(executed == chosen ||
-           std::find(allowed.begin(), allowed.end(), executed) != allowed.end(),
-       "lane.executed must be lane.chosen or one of lane.fallback_allowed");
-  must(std::set<Json>(allowed.begin(), allowed.end()).size() == allowed.size(),
-       "lane.fallback_allowed must name a lane once");
-  must((executed == chosen) == r["fallback"].is_null(),
-       "fallback must say why lane.executed is not lane.chosen");
-  must(lane["family"] == due_family(executed, r["plugin"]),
-       fmt::format("lane.family must be that of {} and its plugin", executed));
-  must((executed == "xla") == !r["method"].is_null() || !ran,
-       "method must be there for the xla lane alone");
-  must((executed == "jax_bridge") == !r["artifact"].is_null() || !ran,
-       "artifact must be there for the jax_bridge lane alone");
-  const bool native = executed == "cpu" || executed == "reference";
-  must(!ran || native == !r["isa"].is_null(),
-       "isa must be there for our own lanes alone");
-  must(!ran || native == !r["threads"].is_null(),
-       "threads must be there for our own lanes alone");
-  if (ran) {
-    const size_t programs = r["direction"] == "forward" ? 1 : 2;
-    const double found = programs_found(r);
-    const size_t due = native ? 0 : programs;
-    must(r["kernels"].size() == due,
-         fmt::format("kernels must be {} of the {} lane", due, executed));
-    must(found == static_cast<double>(due),
-         fmt::format("compiles and cache hits must come to {} for the {} lane, "
-                     "found {}",
-                     due, executed, found));
-  } else {
-    must(r["tiles"]["run"] == 0 && r["tiles"]["skipped"] == 0 &&
-             r["pairs"]["run"] == 0,
-         "tiles and pairs must be 0 where nothing ran");
-    must(r["check"]["kind"] == "none",
-         "check.kind must be none where nothing ran");
-    must(r["ms"]["total"] == r["ms"]["compile"],
-         "ms must be of compiling alone where nothing ran");
-  }
-  const Json& machine = r["machine"];
-  must(machine["loads_plugins"] == true || r["plugin"].is_null(),
-       "machine.loads_plugins must be true where a plugin was loaded");
-  must(std::set<Json>(machine["isas"].begin(), machine["isas"].end()).size() ==
-           machine["isas"].size(),
-       "machine.isas must name an ISA once");
-  must(ran || r["device"] == machine["cpu"],
-       "device must be machine.cpu where nothing ran");
-  const Json& ms = r["ms"];
-  double total = 0;
-  for (const auto& [name, value] : ms.items()) {
-    if (name != "total") total += value.get<double>();
-  }
-  must(near(total, ms["total"]), "ms.total must be the sum of the others");
-  const Json& s = r["shape"];
-  const double worked =
-      ms["forward"].get<double>() + ms["backward"].get<double>();
-  const double flop =
-      r["pairs"]["legal"].get<double>() *
-      (s["head_dim"].get<double>() + s["v_head_dim"].get<double>()) *
-      (r["direction"] == "forward" ? 2 : 7);
-  must(near(worked > 0 ? flop / worked / 1e6 : 0, r["gflops"]["useful"]),
-       "gflops.useful must be that of pairs.legal and ms");
-  must(r["direction"] != "forward" || ms["backward"] == 0,
-       "ms.backward must be 0 for a forward run");
-  check_checks(r["check"], must);
-  std::set<std::string> lanes = {chosen};
-  for (const auto& [name, reason] : r["choice"]["rejected"].items()) {
-    lanes.insert(name);
-  }
-  must(lanes.size() == 6 && r["choice"]["rejected"].size() == 5,
-       "choice.rejected must give every other lane its reason");
-  return must.found;
+                 claim.digest_due, claim.digest);
 }
 
 std::vector<ReceiptDifference> differences(const Json& a, const Json& b) {
@@ -402,8 +316,12 @@ std::vector<ReceiptDifference> differences(const Json& a, const Json& b) {
   return out;
 }
 
+std::vector<ReceiptDifference> differences(const Receipt& a, const Receipt& b) {
+  return differences(Json(fields_json(a)), Json(fields_json(b)));
+}
+
 Result<void> check_receipt(std::string_view text) {
-  auto receipt = read_any_receipt(text);
+  auto receipt = parse_receipt(text);
   if (!receipt) return receipt.error();
   if (auto e = check_digest(*receipt); !e) return e;
   const std::vector<std::string> wrong = contradictions(*receipt);
@@ -417,7 +335,7 @@ Result<std::vector<ReceiptDifference>> diff_receipts(std::string_view a,
   for (const std::string_view text : {a, b}) {
     if (auto e = check_receipt(text); !e) return e.error();
   }
-  return differences(*read_any_receipt(a), *read_any_receipt(b));
+  return differences(*parse_receipt(a), *parse_receipt(b));
 }
 
 }  // namespace tessera

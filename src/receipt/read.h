@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json_read.h"
+#include "receipt/receipt.h"
 #include "tessera/receipt.h"
 
 namespace tessera {
@@ -14,24 +15,27 @@ namespace tessera {
 // Larger files are refused unread.
 inline constexpr int64_t kMaxReceiptBytes = int64_t{1} << 24;
 
-// Every field of the schema, none more, every number finite. The digest is not
-// looked at.
-Result<Json> read_receipt(std::string_view text);
+// What a receipt says that somebody wrote.
+struct ReceiptClaim : Receipt {
+  std::string digest_due;  // of the text's fields, as they stand there
+  // Fields that are there, or are not, against what others say.
+  std::vector<std::string> misplaced;
+};
 
-// The same of a run's receipt or one of `tessera bridge`.
-Result<Json> read_any_receipt(std::string_view text);
-bool is_bridge_receipt(const Json& receipt);
+// Exactly the fields of the table, each of its type, every number finite;
+// errors name the field. The digest is not looked at.
+Result<ReceiptClaim> parse_receipt(std::string_view text);
 
 // Of all fields but the digest itself, however they are ordered or spaced.
 std::string receipt_digest(const Json& receipt);
-
-Result<void> check_digest(const Json& receipt);
+Result<void> check_digest(const ReceiptClaim& claim);
 
 // What must hold among the fields of one receipt: sums, families, who may
 // stand in for whom.
-std::vector<std::string> contradictions(const Json& receipt);
+std::vector<std::string> contradictions(const ReceiptClaim& claim);
 
 // Leaves by their path, "tiles.run", where the two differ.
 std::vector<ReceiptDifference> differences(const Json& a, const Json& b);
+std::vector<ReceiptDifference> differences(const Receipt& a, const Receipt& b);
 
 }  // namespace tessera

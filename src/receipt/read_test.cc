@@ -4,10 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/files.h"
-#include "receipt/receipt.h"
+#include "receipt/parts.h"
 
 namespace tessera {
 namespace {
@@ -25,7 +26,7 @@ Receipt example() {
                {"jax_bridge", "c"},
                {"cuda", "d"},
                {"reference", "e"}},
-              ""};
+              {}};
   r.machine = {"A CPU", "Linux", 2, {"portable", "avx2"}, true, false, {}};
   r.isa = "avx2";
   r.threads = 2;
@@ -47,6 +48,60 @@ Receipt example() {
   return r;
 }
 
+// Of what `tessera bridge` ran.
+Receipt operation() {
+  Receipt r;
+  r.of_plan = false;
+  r.version = "0.1.0";
+  r.lane = {"jax_bridge", "command", "jax_bridge", "jax_bridge", "tpu/jax",
+            "executed",   {}};
+  r.operation = "rms_norm";
+  r.name = "norm";
+  r.plugin = Receipt::Plugin{"a.so", "0.81", "cpu", "v", "cpu 0", 1};
+  r.artifact = {"norm.mlirbc", "norm.json", kDigits, 900, "0.7.2", 9, {"cpu"}};
+  r.inputs = {7, "", {{"x", kDigits}}, {"x"}, {{"x", "F32", {2, 3}}}};
+  r.outputs = {{"y", "F32", {2, 3}}};
+  r.key = {kDigits, true, "all", "{\"artifact\":\"" + kDigits + "\"}"};
+  r.compiles = 1;
+  r.run_ms = 2;
+  r.output_digest = kDigits;
+  return r;
+}
+
+// With every field there.
+Receipt fullest() {
+  Receipt r = example();
+  const auto keep = [&](std::optional<std::string>& text, const char* value) {
+    text = value;
+  };
+  for (const RequestField& f : request_fields()) {
+    if (f.is_given(r.request)) continue;
+    if (const auto* one = std::get_if<0>(&f.member)) {
+      keep(r.request.**one, "12");
+    } else {
+      r.request.*std::get<1>(f.member) = {"12"};
+    }
+  }
+  GateRow row;
+  row.kernel = "cpu/forward";
+  row.mask = "causal";
+  row.kernel_ms = row.plain_ms = 1;
+  row.verdict = GateVerdict::promote;
+  r.choice.measured = row;
+  r.machine.plugins = {{"p", "cpu", 2}};
+  r.plugin = operation().plugin;
+  r.artifact = operation().artifact;
+  r.method = "dense";
+  r.parameters = {{"fetch_ahead", 4}};
+  r.plan_file = "a.plan";
+  r.inputs.file = "a.safetensors";
+  r.kernels = {{"forward", kDigits}};
+  r.routing = Receipt::Routing();
+  r.fallback = "so";
+  r.warnings = {"full"};
+  return r;
+}
+
 std::string message(const std::string& text) {
   const auto r = check_receipt(text);
   return r ? "" : r.error().message;
@@ -63,10 +118,11 @@ std::string with(const char* pointer, const Json& value) {
 TEST(ReceiptSchema, IsTheFileInDocs) {
   const auto file = read_file("docs/receipt.schema.json", 1 << 20);
   ASSERT_TRUE(file.ok()) << file.error().message;
-  EXPECT_EQ(*file, receipt_schema());
-  const auto bridge = read_file("docs/bridge_receipt.schema.json", 1 << 20);
-  ASSERT_TRUE(bridge.ok());
-  EXPECT_EQ(*bridge, bridge_receipt_schema());
+  EXPECT_EQ(*file, receipt_schema()) << "made by: tessera receipt schema";
+  const auto table = read_file("docs/receipt_fields.md", 1 << 20);
+  ASSERT_TRUE(table.ok()) << table.error().message;
+  EXPECT_TRUE(table->ends_with(receipt_table()))
+      << "made by: tessera receipt schema table";
 }
 
 // The reader knows just these words of JSON schema.
@@ -78,6 +134,9 @@ void collect(const Json& schema, std::set<std::string>& words) {
     } else if (key == "items" ||
                (key == "additionalProperties" && value.is_object())) {
       collect(value, words);
+    } else if (key == "oneOf") {
+      EXPECT_EQ(value, Json::parse(R"([{"$ref": "#/$defs/plan"},
+                                       {"$ref": "#/$defs/operation"}])"));
     } else if (key == "anyOf") {
       ASSERT_EQ(value.size(), 2u);
       EXPECT_EQ(value[0], Json({{"type", "null"}}));
@@ -93,17 +152,173 @@ void collect(const Json& schema, std::set<std::string>& words) {
 TEST(ReceiptSchema, UsesWordsThatTheReaderKnows) {
   std::set<std::string> words;
   collect(Json::parse(receipt_schema()), words);
-  collect(Json::parse(bridge_receipt_schema()), words);
-  EXPECT_EQ(words,
-            (std::set<std::string>{
-                "$defs", "$ref", "$schema", "additionalProperties", "anyOf",
-                "const", "description", "enum", "items", "maximum", "minimum",
-                "pattern", "properties", "required", "title", "type"}));
+  EXPECT_EQ(words, (std::set<std::string>{
+                       "$defs", "$ref", "$schema", "additionalProperties",
+                       "anyOf", "const", "description", "enum", "items",
+                       "maximum", "minimum", "oneOf", "pattern", "properties",
+                       "required", "title", "type"}));
 }
 
 TEST(ReceiptReader, TakesWhatTheWriterWrites) {
   EXPECT_EQ(message(receipt_json(example())), "");
   EXPECT_EQ(message(receipt_json(example(), 2)), "");  // spaced otherwise
+  EXPECT_EQ(message(receipt_json(operation())), "");
+}
+
+// Every member is read as it was written.
+TEST(ReceiptReader, EveryFieldComesBack) {
+  for (Receipt r : {example(), operation(), fullest(), Receipt()}) {
+    if (r.digest.empty()) seal(r);
+    const std::string text = receipt_json(r);
+    auto claim = parse_receipt(text);
+    if (r.version.empty()) {  // texts that no row allows
+      EXPECT_FALSE(claim.ok());
+      continue;
+    }
+    ASSERT_TRUE(claim.ok()) << claim.error().message;
+    EXPECT_EQ(fields_json(*claim).dump(), text);
+    EXPECT_EQ(claim->misplaced, std::vector<std::string>());
+    EXPECT_EQ(claim->digest, claim->digest_due);
+    EXPECT_EQ(claim->request, r.request);
+    EXPECT_EQ(claim->of_plan, r.of_plan);
+  }
+  const auto claim = parse_receipt(receipt_json(fullest()));
+  EXPECT_EQ(claim->choice.measured->verdict, GateVerdict::promote);
+  EXPECT_EQ(claim->shape.attention.softcap, 30);
+  EXPECT_EQ(claim->routing->settings, RouteSettings());
+  EXPECT_EQ(claim->threads, 2);
+}
+
+// The fields of an object by their paths, objects among them.
+void add_paths(const Json& object, const std::string& before,
+               std::vector<std::string>& out) {
+  for (const auto& [key, value] : object.items()) {
+    const std::string path = before + "/" + key;
+    out.push_back(path);
+    if (value.is_object()) add_paths(value, path, out);
+    if (value.is_array() && !value.empty() && value[0].is_object()) {
+      add_paths(value[0], path + "/0", out);
+    }
+  }
+}
+
+// As errors call it: "/machine/plugins/0/name" is machine.plugins[0].name.
+std::string name_of(std::string path) {
+  const size_t item = path.find("/0");
+  if (item != std::string::npos) path.replace(item, 2, "[0]");
+  std::replace(path.begin(), path.end(), '/', '.');
+  return path.substr(1);
+}
+
+// Whatever is absent, of another type or unknown is refused by its path.
+TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
+  const std::set<std::string> free_keys = {"/key/terms", "/kernels",
+                                           "/inputs/digests", "/parameters",
+                                           "/choice/rejected"};
+  for (const Receipt& r : {fullest(), operation()}) {
+    const Json good = Json::parse(receipt_json(r));
+    std::vector<std::string> paths;
+    add_paths(good, "", paths);
+    EXPECT_GT(paths.size(), r.of_plan ? 150u : 60u);
+    for (const std::string& path : paths) {
+      const Json::json_pointer at(path);
+      const std::string parent = at.parent_pointer().to_string();
+      const std::string name = name_of(path);
+      if (parent == "/key/terms") continue;
+      Json other = good;
+      other[at] = Json::array({Json::array()});
+      EXPECT_NE(message(other.dump()).find(name), std::string::npos) << name;
+      if (free_keys.contains(parent) || parent == "/request" ||
+          parent == "/check") {
+        continue;  // may be absent
+      }
+      other = good;
+      other[at.parent_pointer()].erase(at.back());
+      if (path == "/operation") continue;  // which tells what it is of
+      EXPECT_EQ(message(other.dump()),
+                "[receipt] every field must be there, found no " + name);
+      if (!good[at].is_object() || free_keys.contains(path)) continue;
+      other = good;
+      other[at]["extra"] = 1;
+      EXPECT_EQ(
+          message(other.dump()),
+          "[receipt] fields must be known ones, found '" + name + ".extra'");
+    }
+  }
+}
+
+TEST(ReceiptReader, FieldsGoWithTheirKind) {
+  Json r = Json::parse(receipt_json(operation()));
+  r["tiles"] = {{"run", 1}, {"skipped", 0}};
+  EXPECT_EQ(message(r.dump()),
+            "[receipt] fields must be known ones, found 'tiles'");
+  r = Json::parse(receipt_json(example()));
+  r["key"] = Json::object();
+  EXPECT_EQ(message(r.dump()),
+            "[receipt] fields must be known ones, found 'key'");
+  r = Json::parse(receipt_json(example()));
+  r["operation"] = "attention";
+  EXPECT_EQ(message(r.dump()),
+            "[receipt] every field must be there, found no name");
+}
+
+// An older receipt is told so before anything else of it is looked at.
+TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
+  EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
+            "[receipt] schema must be 3, found the integer 2");
+  EXPECT_EQ(message(R"({"schema": 4})"),
+            "[receipt] schema must be 3, found the integer 4");
+}
+
+// A field that others call for cannot be left out, nor one be there for
+// nothing.
+TEST(ReceiptReader, FindsMisplacedFields) {
+  Json r = Json::parse(receipt_json(example()));
+  r["check"].erase("passed");
+  r["receipt_digest"] = receipt_digest(r);
+  EXPECT_NE(message(r.dump()).find("check.passed must be there just where"),
+            std::string::npos)
+      << message(r.dump());
+  r = Json::parse(receipt_json(operation()));
+  r["check"]["worst"] = "out[0]";
+  r["receipt_digest"] = receipt_digest(r);
+  EXPECT_NE(message(r.dump()).find("check.worst must be there just where"),
+            std::string::npos)
+      << message(r.dump());
+}
+
+TEST(ReceiptReader, FindsContradictionsOfOperations) {
+  const auto found = [](const char* pointer, const Json& value) {
+    Json r = Json::parse(receipt_json(operation()));
+    r[Json::json_pointer(pointer)] = value;
+    r["receipt_digest"] = receipt_digest(r);
+    const std::string text = message(r.dump());
+    const std::string start =
+        "[receipt] fields must not contradict each other, found: ";
+    return text.starts_with(start) ? text.substr(start.size()) : text;
+  };
+  const std::string lane =
+      "an operation must have run on the jax_bridge lane, asked for by the "
+      "command";
+  EXPECT_EQ(found("/lane/executed", "cpu"), lane);
+  EXPECT_EQ(found("/lane/requested", "auto"), lane);
+  EXPECT_EQ(found("/lane/source", "flag"), lane);
+  EXPECT_EQ(found("/lane/fallback_allowed", {"cpu"}), lane);
+  EXPECT_EQ(found("/lane/runtime_mode", "compiled only"), lane);
+  EXPECT_EQ(found("/fallback", "so"), lane);
+  EXPECT_EQ(found("/lane/family", "native"),
+            "lane.family must be tpu/jax for a bridge");
+  EXPECT_EQ(found("/plugin", nullptr), "plugin must be there for a bridge");
+  EXPECT_EQ(found("/compiles", 2),
+            "compiles and cache hits must come to 1 for a bridge, found 2");
+  EXPECT_EQ(found("/artifact", nullptr),
+            "key.terms.artifact must be artifact.digest");
+  EXPECT_EQ(found("/key/terms", Json::object()),
+            "key.terms.artifact must be artifact.digest");
+  EXPECT_EQ(found("/inputs/arrays", Json::array()),
+            "inputs.digests must be of every input");
+  EXPECT_EQ(found("/output/digest", nullptr),
+            "output.digest must be there for a bridge");
 }
 
 TEST(ReceiptReader, RefusesWhatIsNotOne) {

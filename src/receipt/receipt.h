@@ -1,16 +1,17 @@
-// receipt/receipt.h: what a run was asked, what really ran, and its proof.
-// docs/run.md explains every field.
+// receipt/receipt.h: what was asked, what really ran, and its proof. fields.h
+// says what every member means.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "receipt/request_fields.h"
 #include "tessera/attention.h"
+#include "tessera/dispatch.h"
 #include "tessera/receipt.h"
 #include "tessera/route.h"
 
@@ -30,8 +31,8 @@ struct Receipt {
   struct Choice {
     std::string request_class;  // "sparse blocks"
     std::string reason;
-    std::vector<std::pair<std::string, std::string>> rejected;
-    std::string measured;  // the gate's row that decided, as JSON; or ""
+    std::map<std::string, std::string> rejected;
+    std::optional<GateRow> measured;  // that decided
   };
   // What the choice knew of the machine.
   struct Machine {
@@ -52,6 +53,10 @@ struct Receipt {
     std::string dtype, layout;
     bool sink_logits = false;
   };
+  struct Array {
+    std::string name, dtype;
+    std::vector<int64_t> shape;
+  };
   // Arrays that were drawn from the seed or read from the file, with digests of
   // what the lane was given.
   struct Inputs {
@@ -59,6 +64,7 @@ struct Receipt {
     std::string file;  // "" where there was none
     std::map<std::string, std::string> digests;
     std::vector<std::string> drawn;  // names of those from the seed
+    std::vector<Array> arrays = {};  // of an operation
   };
   // The PJRT plugin that compiled and ran it.
   struct Plugin {
@@ -69,6 +75,22 @@ struct Receipt {
   struct Artifact {
     std::string file, shapes_file;  // "" where the caller had them in memory
     std::string digest;
+    // Of an operation.
+    int64_t bytes = 0;
+    std::string jax;
+    int64_t calling_convention_version = 0;
+    std::vector<std::string> platforms;
+  };
+  // Of an operation's program.
+  struct Key {
+    std::string digest;
+    bool wider = true;  // than a kernel contract
+    std::string of;
+    std::string terms = "{}";  // JSON
+  };
+  struct Phase {
+    std::string name, stages;
+    bool differentiable = false;
   };
   // Where a mask names picks. No phase has a gradient but attention.
   struct Routing {
@@ -78,6 +100,9 @@ struct Receipt {
     int64_t picks = 0, removed = 0;
     int64_t union_blocks = 0, tile_rows = 0;
     int64_t widest_union = 0, union_capacity = 0;
+    std::vector<Phase> phases = all_phases();
+
+    static std::vector<Phase> all_phases();
   };
   struct CacheHits {
     int64_t memory = 0, disk = 0;
@@ -91,8 +116,13 @@ struct Receipt {
     std::string worst;
   };
 
+  int schema = kReceiptSchema;
   std::string version;
   Lane lane;
+  // Of a plan; else of an operation that JAX exported: members that the table
+  // gives to the other kind are then not looked at.
+  bool of_plan = true;
+  std::string operation, name;
   Choice choice;
   Machine machine;
   // Nothing where a plugin decides them.
@@ -101,7 +131,7 @@ struct Receipt {
   std::string device;  // the CPU's own name, or a plugin's for another device
   std::optional<Plugin> plugin;
   std::string method;  // of a lane that has several; else ""
-  Artifact artifact;   // without a digest: none ran
+  std::optional<Artifact> artifact;
   // Of a kernel that was compiled for itself: "tiles_per_pass".
   std::map<std::string, int64_t> parameters;
   bool backward = false;
@@ -110,6 +140,8 @@ struct Receipt {
   std::string facts_digest;  // of every id, count, offset and pick
   Shape shape;
   Inputs inputs;
+  std::vector<Array> outputs;  // of an operation
+  Key key;
   std::string contract;  // key of the plan contract
   // Keys of kernel contracts by direction, of lanes that compile.
   std::map<std::string, std::string> kernels;
@@ -120,25 +152,27 @@ struct Receipt {
   int64_t compiles = 0;  // the compiler really ran
   CacheHits cache_hits;
   std::optional<std::string> fallback;  // why another lane ran than requested
-  double route_ms = 0;
-  double plan_ms = 0, prepare_ms = 0, compile_ms = 0, transfer_ms = 0;
-  double forward_ms = 0, backward_ms = 0;
+  double route_ms = 0, plan_ms = 0, prepare_ms = 0, compile_ms = 0;
+  double transfer_ms = 0, run_ms = 0, forward_ms = 0, backward_ms = 0;
   std::vector<std::string> warnings;  // of the lane
   Check check;
   std::string output_digest;
+  // Of what stands above; seal() fills them.
+  double total_ms = 0, useful_gflops = 0;
+  std::string digest;
 
-  double total_ms() const {
-    return route_ms + plan_ms + prepare_ms + compile_ms + transfer_ms +
-           forward_ms + backward_ms;
-  }
+  bool ran() const { return lane.runtime_mode == "executed"; }
   // Legal pairs only: 4 D a pair forward, 14 D with the backward pass, D the
   // mean of the two head dimensions.
   double useful_flop() const;
-  double useful_gflops() const;  // 0 where nothing was timed
+  double useful_gflops_due() const;  // 0 where nothing was timed
+  double total_ms_due() const;
 };
 
-// One JSON object that ends with a digest of all before it. A number that is
-// not finite is the text "inf", "-inf" or "nan", which no reader takes.
-std::string receipt_json(const Receipt& receipt, int indent = -1);
+// Fills what follows from the other fields, the digest of all of them last.
+void seal(Receipt& receipt);
+// One JSON object, sealed. A number that is not finite is the text "inf",
+// "-inf" or "nan", which no reader takes.
+std::string receipt_json(Receipt receipt, int indent = -1);
 
 }  // namespace tessera

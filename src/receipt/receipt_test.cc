@@ -151,11 +151,11 @@ TEST(Receipt, CountsUsefulWork) {
   Receipt r = example();
   // 4 D a pair, D = (16 + 8) / 2.
   EXPECT_EQ(r.useful_flop(), 1000.0 * 4 * 12);
-  EXPECT_DOUBLE_EQ(r.useful_gflops(), 48000 / 4e-3 / 1e9);
+  EXPECT_DOUBLE_EQ(r.useful_gflops_due(), 48000 / 4e-3 / 1e9);
   r.backward = true;
   EXPECT_EQ(r.useful_flop(), 1000.0 * 14 * 12);
   r.forward_ms = 0;
-  EXPECT_EQ(r.useful_gflops(), 0);
+  EXPECT_EQ(r.useful_gflops_due(), 0);
 }
 
 TEST(Receipt, HasNoNullForANumber) {

@@ -1,382 +1,240 @@
-// receipt/schema.cc: the JSON schema of receipts. docs/receipt.schema.json is
-// the same text; a test compares them.
-#include "tessera/receipt.h"
+// receipt/schema.cc: the JSON schema of receipts and the table for people, made
+// from the list of fields. docs/ has both; a test compares them.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/json_read.h"
+#include "receipt/field_types.h"
+#include "receipt/fields.h"
 
 namespace tessera {
 namespace {
 
-// clang-format off
-constexpr std::string_view kSchema = R"json({
-  "$schema": "https://json-schema.org/draft/2020-12/schema",
-  "title": "Tessera receipt",
-  "description": "What a run was asked, what really ran, and its proof. docs/receipt.md explains every field.",
-  "type": "object",
-  "properties": {
-    "schema": {"const": 3},
-    "tessera": {"type": "string"},
-    "lane": {
-      "type": "object",
-      "properties": {
-        "requested": {
-          "enum": [
-            "auto", "cpu", "xla", "mosaic", "jax_bridge", "cuda", "reference"
-          ]
-        },
-        "source": {"enum": ["flag", "caller", "default"]},
-        "chosen": {"$ref": "#/$defs/lane"},
-        "executed": {
-          "anyOf": [
-            {"type": "null"}, {"enum": ["cpu", "xla", "mosaic", "jax_bridge", "reference"]}
-          ]
-        },
-        "family": {"enum": ["native", "reference", "tpu/jax", "cuda", "xla"]},
-        "runtime_mode": {"enum": ["executed", "compiled only"]},
-        "fallback_allowed": {
-          "type": "array",
-          "items": {"enum": ["cpu", "xla", "reference"]}
-        }
-      },
-      "required": [
-        "requested", "source", "chosen", "executed", "family", "runtime_mode",
-        "fallback_allowed"
-      ],
-      "additionalProperties": false
-    },
-    "choice": {
-      "type": "object",
-      "properties": {
-        "class": {"enum": ["sparse blocks", "custom", "plain causal", "other"]},
-        "reason": {"type": "string"},
-        "rejected": {
-          "type": "object",
-          "properties": {
-            "cpu": {"type": "string"},
-            "xla": {"type": "string"},
-            "mosaic": {"type": "string"},
-            "jax_bridge": {"type": "string"},
-            "cuda": {"type": "string"},
-            "reference": {"type": "string"}
-          },
-          "additionalProperties": false
-        },
-        "measured": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/gate_row"}]}
-      },
-      "required": ["class", "reason", "rejected", "measured"],
-      "additionalProperties": false
-    },
-    "machine": {
-      "type": "object",
-      "properties": {
-        "cpu": {"type": "string"},
-        "system": {"type": "string"},
-        "threads": {"$ref": "#/$defs/threads"},
-        "isas": {"type": "array", "items": {"$ref": "#/$defs/isa"}},
-        "loads_plugins": {"type": "boolean"},
-        "asked_plugins": {"type": "boolean"},
-        "plugins": {
-          "type": "array",
-          "items": {
-            "type": "object",
-            "properties": {
-              "name": {"type": "string"},
-              "platform": {"type": "string"},
-              "devices": {"$ref": "#/$defs/count"}
-            },
-            "required": ["name", "platform", "devices"],
-            "additionalProperties": false
-          }
-        }
-      },
-      "required": [
-        "cpu", "system", "threads", "isas", "loads_plugins", "asked_plugins",
-        "plugins"
-      ],
-      "additionalProperties": false
-    },
-    "isa": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/isa"}]},
-    "threads": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/threads"}]},
-    "device": {"type": "string"},
-    "plugin": {
-      "anyOf": [
-        {"type": "null"},
-        {"type": "object", "properties": {"file": {"type": "string"}, "api": {"type": "string"}, "platform": {"type": "string"}, "platform_version": {"type": "string"}, "device": {"type": "string"}, "number": {"$ref": "#/$defs/count"}}, "required": ["file", "api", "platform", "platform_version", "device", "number"], "additionalProperties": false}
-      ]
-    },
-    "method": {
-      "anyOf": [{"type": "null"}, {"enum": ["worklist", "chunked", "dense"]}]
-    },
-    "artifact": {
-      "anyOf": [
-        {"type": "null"},
-        {
-          "type": "object",
-          "properties": {
-            "file": {"anyOf": [{"type": "null"}, {"type": "string"}]},
-            "shapes_file": {"anyOf": [{"type": "null"}, {"type": "string"}]},
-            "digest": {"$ref": "#/$defs/digest"}
-          },
-          "required": ["file", "shapes_file", "digest"],
-          "additionalProperties": false
-        }
-      ]
-    },
-    "parameters": {
-      "type": "object",
-      "additionalProperties": {"$ref": "#/$defs/count"}
-    },
-    "direction": {"enum": ["forward", "forward+backward"]},
-    "request": {
-      "type": "object",
-      "properties": {
-        "mask": {"type": "array", "items": {"type": "string"}},
-        "batch": {"$ref": "#/$defs/count"},
-        "q_len": {"$ref": "#/$defs/count"},
-        "kv_len": {"$ref": "#/$defs/count"},
-        "tile": {"type": "array", "items": {"$ref": "#/$defs/count"}},
-        "docs": {"type": "string"},
-        "q_docs": {"type": "string"},
-        "prefix": {"type": "string"},
-        "picks": {"type": "string"},
-        "target": {"type": "string"},
-        "logical_block": {"type": "string"},
-        "q_offset": {"type": "string"},
-        "valid": {"type": "array", "items": {"type": "string"}},
-        "max_steps": {"$ref": "#/$defs/count"},
-        "max_width": {"$ref": "#/$defs/count"},
-        "max_union": {"$ref": "#/$defs/count"}
-      },
-      "required": ["mask", "batch", "q_len", "kv_len", "tile"],
-      "additionalProperties": false
-    },
-    "plan_file": {"anyOf": [{"type": "null"}, {"type": "string"}]},
-    "facts_digest": {"$ref": "#/$defs/digest"},
-    "shape": {
-      "type": "object",
-      "properties": {
-        "heads": {"$ref": "#/$defs/count"},
-        "kv_heads": {"$ref": "#/$defs/count"},
-        "head_dim": {"$ref": "#/$defs/count"},
-        "v_head_dim": {"$ref": "#/$defs/count"},
-        "dtype": {"enum": ["f32", "bf16", "f16"]},
-        "layout": {"enum": ["bhsd", "bshd", "strided"]},
-        "scale": {"type": "number"},
-        "softcap": {"$ref": "#/$defs/number0"},
-        "sink_logits": {"type": "boolean"}
-      },
-      "required": [
-        "heads", "kv_heads", "head_dim", "v_head_dim", "dtype", "layout",
-        "scale", "softcap", "sink_logits"
-      ],
-      "additionalProperties": false
-    },
-    "inputs": {
-      "type": "object",
-      "properties": {
-        "seed": {"$ref": "#/$defs/count"},
-        "file": {"anyOf": [{"type": "null"}, {"type": "string"}]},
-        "drawn": {"type": "array", "items": {"type": "string"}},
-        "digests": {
-          "type": "object",
-          "additionalProperties": {"$ref": "#/$defs/digest"}
-        }
-      },
-      "required": ["seed", "file", "drawn", "digests"],
-      "additionalProperties": false
-    },
-    "contract": {"$ref": "#/$defs/digest"},
-    "kernels": {"type": "object", "additionalProperties": {"$ref": "#/$defs/digest"}},
-    "plan": {
-      "type": "object",
-      "properties": {"digest": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/digest"}]}},
-      "required": ["digest"],
-      "additionalProperties": false
-    },
-    "tiles": {
-      "type": "object",
-      "properties": {
-        "run": {"$ref": "#/$defs/count"},
-        "skipped": {"$ref": "#/$defs/count"}
-      },
-      "required": ["run", "skipped"],
-      "additionalProperties": false
-    },
-    "pairs": {
-      "type": "object",
-      "properties": {"legal": {"$ref": "#/$defs/count"}, "run": {"$ref": "#/$defs/count"}},
-      "required": ["legal", "run"],
-      "additionalProperties": false
-    },
-    "routing": {
-      "anyOf": [
-        {"type": "null"},
-        {
-          "type": "object",
-          "properties": {
-            "given": {"type": "boolean"},
-            "settings": {
-              "type": "object",
-              "properties": {
-                "rule": {"enum": ["kv-head", "query-head", "query-tile"]},
-                "top": {"$ref": "#/$defs/count"},
-                "block": {"$ref": "#/$defs/count"},
-                "compression": {"$ref": "#/$defs/count"},
-                "stride": {"$ref": "#/$defs/count"},
-                "query_tile": {"$ref": "#/$defs/count"},
-                "kv_tile": {"$ref": "#/$defs/count"},
-                "sink_blocks": {"$ref": "#/$defs/count"},
-                "hierarchical": {"type": "boolean"},
-                "meta_ratio": {"$ref": "#/$defs/count"},
-                "top_metas": {"$ref": "#/$defs/count"},
-                "union_by": {"enum": ["bitmap", "sort"]},
-                "meaning": {"enum": ["exact", "union"]},
-                "strict": {"type": "boolean"}
-              },
-              "required": [
-                "rule", "top", "block", "compression", "stride", "query_tile",
-                "kv_tile", "sink_blocks", "hierarchical", "meta_ratio",
-                "top_metas", "union_by", "meaning", "strict"
-              ],
-              "additionalProperties": false
-            },
-            "heads": {"$ref": "#/$defs/count"},
-            "picks": {"$ref": "#/$defs/count"},
-            "removed": {"$ref": "#/$defs/count"},
-            "union_blocks": {"$ref": "#/$defs/count"},
-            "tile_rows": {"$ref": "#/$defs/count"},
-            "widest_union": {"$ref": "#/$defs/count"},
-            "union_capacity": {"$ref": "#/$defs/count"},
-            "phases": {
-              "type": "array",
-              "items": {
-                "type": "object",
-                "properties": {
-                  "name": {"type": "string"},
-                  "stages": {"type": "string"},
-                  "gradient": {"enum": ["stop_gradient", "differentiable"]}
-                },
-                "required": ["name", "stages", "gradient"],
-                "additionalProperties": false
-              }
-            }
-          },
-          "required": [
-            "given", "settings", "heads", "picks", "removed", "union_blocks", "tile_rows", "widest_union",
-            "union_capacity", "phases"
-          ],
-          "additionalProperties": false
-        }
-      ]
-    },
-    "compiles": {"$ref": "#/$defs/count"},
-    "cache_hits": {
-      "type": "object",
-      "properties": {
-        "memory": {"$ref": "#/$defs/count"},
-        "disk": {"$ref": "#/$defs/count"}
-      },
-      "required": ["memory", "disk"],
-      "additionalProperties": false
-    },
-    "fallback": {"anyOf": [{"type": "null"}, {"type": "string"}]},
-    "ms": {
-      "type": "object",
-      "properties": {
-        "route": {"$ref": "#/$defs/number0"},
-        "plan": {"$ref": "#/$defs/number0"},
-        "prepare": {"$ref": "#/$defs/number0"},
-        "compile": {"$ref": "#/$defs/number0"},
-        "transfer": {"$ref": "#/$defs/number0"},
-        "forward": {"$ref": "#/$defs/number0"},
-        "backward": {"$ref": "#/$defs/number0"},
-        "total": {"$ref": "#/$defs/number0"}
-      },
-      "required": [
-        "route", "plan", "prepare", "compile", "transfer", "forward", "backward",
-        "total"
-      ],
-      "additionalProperties": false
-    },
-    "gflops": {
-      "type": "object",
-      "properties": {"useful": {"$ref": "#/$defs/number0"}},
-      "required": ["useful"],
-      "additionalProperties": false
-    },
-    "warnings": {"type": "array", "items": {"type": "string"}},
-    "check": {
-      "type": "object",
-      "properties": {
-        "kind": {"enum": ["none", "sampled", "full"]},
-        "rows": {"$ref": "#/$defs/count"},
-        "max_error": {"$ref": "#/$defs/number0"},
-        "max_bound_ratio": {"$ref": "#/$defs/number0"},
-        "passed": {"type": "boolean"},
-        "worst": {"type": "string"}
-      },
-      "required": ["kind", "rows"],
-      "additionalProperties": false
-    },
-    "output": {
-      "type": "object",
-      "properties": {"digest": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/digest"}]}},
-      "required": ["digest"],
-      "additionalProperties": false
-    },
-    "receipt_digest": {"$ref": "#/$defs/digest"}
-  },
-  "required": [
-    "schema", "tessera", "lane", "choice", "machine", "isa", "threads",
-    "device", "plugin", "method", "artifact", "parameters", "direction", "request", "plan_file",
-    "facts_digest", "shape", "inputs", "contract", "kernels", "plan", "tiles",
-    "pairs", "routing", "compiles", "cache_hits", "fallback", "ms", "gflops", "warnings",
-    "check", "output", "receipt_digest"
-  ],
-  "additionalProperties": false,
-  "$defs": {
-    "count": {"type": "integer", "minimum": 0},
-    "number0": {"type": "number", "minimum": 0},
-    "digest": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-    "isa": {"enum": ["portable", "avx2", "avx512", "avx512bf16"]},
-    "lane": {"enum": ["cpu", "xla", "mosaic", "jax_bridge", "cuda", "reference"]},
-    "threads": {"type": "integer", "minimum": 1, "maximum": 1048576},
-    "gate_row": {
-      "type": "object",
-      "properties": {
-        "kernel": {"type": "string"},
-        "lane": {"enum": ["cpu", "mosaic", "cuda"]},
-        "machine": {"type": "string"},
-        "class": {"enum": ["sparse blocks", "custom", "plain causal", "other"]},
-        "mask": {"type": "string"},
-        "direction": {"enum": ["forward", "forward+backward"]},
-        "dtype": {"enum": ["f32", "bf16", "f16"]},
-        "q_len": {"$ref": "#/$defs/count"},
-        "kv_len": {"$ref": "#/$defs/count"},
-        "heads": {"$ref": "#/$defs/count"},
-        "kv_heads": {"$ref": "#/$defs/count"},
-        "head_dim": {"$ref": "#/$defs/count"},
-        "v_head_dim": {"$ref": "#/$defs/count"},
-        "softcap": {"$ref": "#/$defs/number0"},
-        "density": {"$ref": "#/$defs/number0"},
-        "kernel_ms": {"$ref": "#/$defs/number0"},
-        "plain_ms": {"$ref": "#/$defs/number0"},
-        "plain": {"enum": ["worklist", "chunked", "dense"]},
-        "verdict": {"enum": ["promote", "experimental", "delete"]},
-        "why": {"type": "string"}
-      },
-      "required": [
-        "kernel", "lane", "machine", "class", "mask", "direction", "dtype", "q_len", "kv_len", "heads",
-        "kv_heads", "head_dim", "v_head_dim", "softcap", "density", "kernel_ms", "plain_ms", "plain",
-        "verdict", "why"
-      ],
-      "additionalProperties": false
+using Ordered = nlohmann::ordered_json;
+
+Ordered reference(std::string_view name) {
+  return {{"$ref", fmt::format("#/$defs/{}", name)}};
+}
+
+Ordered enum_of(TextList words) {
+  Ordered all = Ordered::array();
+  for (const std::string_view word : words) all.push_back(word);
+  return {{"enum", std::move(all)}};
+}
+
+Ordered or_null(Ordered schema) {
+  return {{"anyOf", {{{"type", "null"}}, std::move(schema)}}};
+}
+
+Ordered empty_object() {
+  return {{"type", "object"},
+          {"properties", Ordered::object()},
+          {"required", Ordered::array()},
+          {"additionalProperties", false}};
+}
+
+// What fits a line stands on one.
+std::string lines_of(const Ordered& value, size_t indent = 0) {
+  constexpr size_t kLine = 120;
+  const std::string flat = value.dump();
+  if (!value.is_structured() || indent + flat.size() <= kLine) return flat;
+  const bool object = value.is_object();
+  std::string out(1, object ? '{' : '[');
+  for (const auto& [key, inner] : value.items()) {
+    if (out.size() > 1) out += ",";
+    out += "\n" + std::string(indent + 1, ' ');
+    if (object) out += fmt::format("\"{}\": ", key);
+    out += lines_of(inner, indent + 1);
+  }
+  out += "\n" + std::string(indent, ' ');
+  return out + (object ? '}' : ']');
+}
+
+class SchemaMaker {
+ public:
+  explicit SchemaMaker(bool of_plan) : of_plan_(of_plan) {}
+
+  template <class T>
+  void operator()(std::string_view path, const T& member, const FieldRule& rule,
+                  std::string_view meaning) {
+    if (!is_of(rule, of_plan_)) return;
+    Ordered* object = &out;
+    for (size_t dot; (dot = path.find('.')) != std::string_view::npos;
+         path.remove_prefix(dot + 1)) {
+      const std::string part(path.substr(0, dot));
+      if (!(*object)["properties"].contains(part)) {
+        (*object)["properties"][part] = empty_object();
+        (*object)["required"].push_back(part);
+      }
+      object = &(*object)["properties"][part];
+    }
+    Ordered schema = schema_of(member, rule);
+    if (!meaning.empty()) schema["description"] = meaning;
+    (*object)["properties"][std::string(path)] = std::move(schema);
+    if (!rule.optional) (*object)["required"].push_back(path);
+  }
+
+  Ordered out = empty_object();
+
+ private:
+  template <class T>
+  Ordered schema_of(const T& member, const FieldRule& rule) const {
+    if constexpr (HasFields<T>) {
+      SchemaMaker inner(of_plan_);
+      visit_fields(member, inner);
+      return std::move(inner.out);
+    } else if constexpr (std::same_as<T, RequestText>) {
+      return request_schema();
+    } else if constexpr (IsOptional<T>) {
+      return or_null(schema_of(typename T::value_type(), rule));
+    } else if constexpr (IsMap<T>) {
+      return map_schema(schema_of(typename T::mapped_type(), rule), rule.keys);
+    } else if constexpr (std::same_as<T, std::string>) {
+      return rule.or_null ? or_null(text_schema(rule)) : text_schema(rule);
+    } else if constexpr (std::is_enum_v<T>) {
+      return enum_of(rule.one_of);
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      if (rule.constant) return {{"const", member}};
+      if (!rule.def.empty()) return reference(rule.def);
+      if (std::same_as<T, bool>) {
+        if (!rule.one_of.empty()) return enum_of(rule.one_of);
+        return {{"type", "boolean"}};
+      }
+      if (std::is_integral_v<T>) return reference("count");
+      return {{"type", "number"}};
+    } else {
+      return {{"type", "array"},
+              {"items", schema_of(typename T::value_type(), rule)}};
     }
   }
+
+  static Ordered map_schema(const Ordered& values, TextList keys) {
+    if (keys.empty()) {
+      return {{"type", "object"}, {"additionalProperties", values}};
+    }
+    Ordered out = empty_object();
+    out.erase("required");
+    for (const std::string_view key : keys) {
+      out["properties"][std::string(key)] = values;
+    }
+    return out;
+  }
+
+  static Ordered text_schema(const FieldRule& rule) {
+    if (rule.json) return {{"type", "object"}};
+    if (!rule.one_of.empty()) return enum_of(rule.one_of);
+    if (!rule.def.empty()) return reference(rule.def);
+    return {{"type", "string"}};
+  }
+
+  bool of_plan_;
+};
+
+Ordered schema_of_kind(bool of_plan, std::string_view description) {
+  const Receipt receipt;
+  SchemaMaker maker(of_plan);
+  visit_fields(receipt, maker);
+  maker.out["description"] = description;
+  return std::move(maker.out);
 }
-)json";
-// clang-format on
+
+// Rows without a sentence join the one before them.
+class TableMaker {
+ public:
+  template <class T>
+  void operator()(std::string_view path, const T& member, const FieldRule& rule,
+                  std::string_view meaning) {
+    const FieldOf of = rule.of == FieldOf::all ? of_ : rule.of;
+    add(path, of, meaning);
+    const std::string before =
+        std::exchange(prefix_, fmt::format("{}{}.", prefix_, path));
+    const FieldOf of_before = std::exchange(of_, of);
+    add_inner(member);
+    prefix_ = before;
+    of_ = of_before;
+  }
+
+  std::string text() const {
+    std::string out =
+        "| field | in receipts of | holds |\n| --- | --- | --- |\n";
+    for (const Row& row : rows_) {
+      constexpr std::string_view kKinds[] = {"all", "plans", "operations"};
+      std::string meaning;
+      for (const char c : row.meaning)
+        meaning += c == '|' ? "\\|" : std::string(1, c);
+      out += fmt::format("| {} | {} | {} |\n", row.names,
+                         kKinds[static_cast<size_t>(row.of)], meaning);
+    }
+    return out;
+  }
+
+ private:
+  struct Row {
+    std::string names;
+    FieldOf of;
+    std::string meaning;
+  };
+
+  void add(std::string_view path, FieldOf of, std::string_view meaning) {
+    const std::string name = fmt::format("`{}{}`", prefix_, path);
+    if (meaning.empty() && !rows_.empty()) {
+      rows_.back().names += ", " + name;
+    } else {
+      rows_.push_back({name, of, std::string(meaning)});
+    }
+  }
+
+  template <class T>
+  void add_inner(const T& member) {
+    if constexpr (HasFields<T>) {
+      visit_fields(member, *this);
+    } else if constexpr (std::same_as<T, RequestText>) {
+      for (const RequestField& f : request_fields()) add(f.name, of_, f.help);
+    } else if constexpr (!std::same_as<T, std::string> && !IsMap<T> &&
+                         requires { typename T::value_type; }) {
+      add_inner(typename T::value_type());
+    }
+  }
+
+  std::string prefix_;
+  FieldOf of_ = FieldOf::all;
+  std::vector<Row> rows_;
+};
 
 }  // namespace
 
-std::string_view receipt_schema() { return kSchema; }
+std::string_view receipt_schema() {
+  static const std::string text = [] {
+    const Ordered count = {{"type", "integer"}, {"minimum", 0}};
+    const Ordered schema = {
+        {"$schema", "https://json-schema.org/draft/2020-12/schema"},
+        {"title", "Tessera receipt"},
+        {"description",
+         "What was asked, what really ran, and its proof (docs/receipt.md)"},
+        {"oneOf", {reference("plan"), reference("operation")}},
+        {"$defs",
+         {{"plan", schema_of_kind(true, "Of a plan that ran or was compiled")},
+          {"operation",
+           schema_of_kind(false, "Of an operation that JAX exported")},
+          {"count", count},
+          {"number0", {{"type", "number"}, {"minimum", 0}}},
+          {"digest", {{"type", "string"}, {"pattern", "^[0-9a-f]{32}$"}}},
+          {"threads",
+           {{"type", "integer"}, {"minimum", 1}, {"maximum", 1 << 20}}}}}};
+    return lines_of(schema) + "\n";
+  }();
+  return text;
+}
+
+std::string_view receipt_table() {
+  static const std::string text = [] {
+    const Receipt receipt;
+    TableMaker maker;
+    visit_fields(receipt, maker);
+    return maker.text();
+  }();
+  return text;
+}
 
 }  // namespace tessera

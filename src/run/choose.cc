@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/dtype_word.h"
 #include "base/fail.h"
 #include "lanes/tensors.h"
 #include "mask/canonical.h"
-#include "run/dtype_word.h"
 #include "run/lane_rules.h"
 #include "tessera/dispatch.h"
 

@@ -4,10 +4,11 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/json_read.h"
 #include "base/text.h"
-#include "run/dtype_word.h"
+#include "receipt/parts.h"
 #include "tessera/contract.h"
 #include "tessera/dispatch.h"
 
@@ -155,10 +156,6 @@ Result<GateRow> parse_row(const Json& j) {
   return row;
 }
 
-Json ms_json(const std::optional<double>& ms) {
-  return ms ? Json(*ms) : Json(nullptr);
-}
-
 }  // namespace
 
 GateVerdict judge_gate(double kernel_ms, double plain_ms) {
@@ -209,28 +206,7 @@ Result<GateTable> parse_gate(std::string_view text) {
 
 std::string gate_json(const GateTable& table) {
   Json rows = Json::array();
-  for (const GateRow& r : table.rows) {
-    rows.push_back({{"kernel", r.kernel},
-                    {"lane", to_string(r.lane)},
-                    {"machine", r.machine},
-                    {"class", to_string(r.request_class)},
-                    {"mask", r.mask},
-                    {"direction", r.backward ? "forward+backward" : "forward"},
-                    {"dtype", dtype_word(r.dtype)},
-                    {"q_len", r.q_len},
-                    {"kv_len", r.kv_len},
-                    {"heads", r.shape.heads},
-                    {"kv_heads", r.shape.kv_heads},
-                    {"head_dim", r.shape.head_dim},
-                    {"v_head_dim", r.shape.v_head_dim},
-                    {"softcap", r.shape.softcap},
-                    {"density", r.density},
-                    {"kernel_ms", ms_json(r.kernel_ms)},
-                    {"plain_ms", ms_json(r.plain_ms)},
-                    {"plain", to_string(r.plain)},
-                    {"verdict", to_string(r.verdict)},
-                    {"why", r.why}});
-  }
+  for (const GateRow& row : table.rows) rows.push_back(Json(fields_json(row)));
   return Json{{"schema", kSchema}, {"rows", std::move(rows)}}.dump(2);
 }
 

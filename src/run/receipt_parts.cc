@@ -3,10 +3,10 @@
 
 #include <sys/utsname.h>
 
+#include "base/dtype_word.h"
 #include "base/fail.h"
 #include "receipt/digests.h"
 #include "receipt/machine.h"
-#include "run/dtype_word.h"
 #include "run/session_state.h"
 #include "tessera/contract.h"
 #include "tessera/version.h"
@@ -22,20 +22,18 @@ std::string system_name() {
 
 }  // namespace
 
-Receipt::Choice tell(const Choice& c) {
+Receipt::Choice receipt_choice(const Choice& c) {
   Receipt::Choice out;
   out.request_class = to_string(c.request_class);
   out.reason = c.reason;
   for (const Rejected& r : c.rejected) {
-    out.rejected.emplace_back(to_string(r.lane), r.reason);
+    out.rejected[std::string(to_string(r.lane))] = r.reason;
   }
-  if (c.measured) {
-    out.measured = Json::parse(gate_json({{*c.measured}}))["rows"][0].dump();
-  }
+  out.measured = c.measured;
   return out;
 }
 
-Receipt::Machine tell(const Machine& m) {
+Receipt::Machine receipt_machine(const Machine& m) {
   Receipt::Machine out;
   out.cpu = m.cpu;
   out.system = system_name();
@@ -49,7 +47,7 @@ Receipt::Machine tell(const Machine& m) {
   return out;
 }
 
-Receipt::Plugin tell(const PluginPlace& place, int64_t number) {
+Receipt::Plugin receipt_plugin(const PluginPlace& place, int64_t number) {
   return {place.plugin,           place.api,    place.platform,
           place.platform_version, place.device, number};
 }
@@ -70,7 +68,7 @@ RequestText request_text(const Request& request) {
   return out;
 }
 
-Result<Receipt> tell_asked(const AskedRun& asked) {
+Result<Receipt> start_receipt(const AskedRun& asked) {
   auto contract = make_contract(asked.batch);
   if (!contract) return contract.error();
   Receipt out;
@@ -92,7 +90,7 @@ Result<Receipt> tell_asked(const AskedRun& asked) {
   return out;
 }
 
-void tell_run(const Prepared& prepared, Receipt& r) {
+void add_what_ran(const Prepared& prepared, Receipt& r) {
   const Prepared::State& p = prepared.state();
   const WorkFacts& did = p.work->facts();
   const Counters counters = prepared.counters();
@@ -117,36 +115,31 @@ void tell_run(const Prepared& prepared, Receipt& r) {
   std::string platform;
   if (const PluginPlace* place = p.lane->place()) {
     platform = place->platform;
-    r.plugin = tell(*place, p.options.xla.device);
+    r.plugin = receipt_plugin(*place, p.options.xla.device);
     if (platform != "cpu") r.device = place->device;
   }
   if (lane == LaneId::xla) r.method = to_string(p.options.xla.method);
-  if (lane == LaneId::jax_bridge) r.artifact.digest = did.artifact_digest;
+  if (lane == LaneId::jax_bridge) {
+    r.artifact = Receipt::Artifact();
+    r.artifact->digest = did.artifact_digest;
+  }
   r.lane.family = lane_family(lane, platform);
 }
 
-Machine machine_of(const Json& receipt) {
-  const Json& m = receipt["machine"];
+Machine machine_of(const Receipt& receipt) {
+  const Receipt::Machine& m = receipt.machine;
   Machine out;
-  out.cpu = m["cpu"];
-  out.threads = m["threads"];
-  for (const Json& isa : m["isas"]) {
-    if (auto known = parse_isa(isa.get<std::string>())) {
-      out.isas.push_back(*known);
-    }
+  out.cpu = m.cpu;
+  out.threads = m.threads;
+  for (const std::string& isa : m.isas) {
+    if (auto known = parse_isa(isa)) out.isas.push_back(*known);
   }
-  out.loads_plugins = m["loads_plugins"];
-  out.asked_plugins = m["asked_plugins"];
-  for (const Json& p : m["plugins"]) {
-    out.plugins.push_back({p["name"], p["platform"], p["devices"]});
+  out.loads_plugins = m.loads_plugins;
+  out.asked_plugins = m.asked_plugins;
+  for (const Receipt::Machine::Plugin& p : m.plugins) {
+    out.plugins.push_back({p.name, p.platform, p.devices});
   }
   return out;
-}
-
-Result<GateTable> gate_of(const Json& receipt) {
-  const Json& row = receipt["choice"]["measured"];
-  if (row.is_null()) return GateTable{};
-  return parse_gate(Json{{"schema", 1}, {"rows", Json::array({row})}}.dump());
 }
 
 }  // namespace tessera

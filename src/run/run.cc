@@ -58,49 +58,63 @@ Result<AttentionRun> run_attention(const RunCall& call,
                       ready->counters(), std::move(*receipt)};
 }
 
+namespace {
+
+// The options of the run that a receipt tells of, with its lane forced.
+Result<SessionOptions> options_to_repeat(const Receipt& claimed,
+                                         const SessionOptions& options) {
+  if (!claimed.of_plan || !claimed.ran()) {
+    return unavailable("receipt", "a run must have run, found {}",
+                       claimed.of_plan ? "compiled only" : "an operation");
+  }
+  SessionOptions out = options;
+  auto lane = parse_lane(claimed.lane.executed);
+  if (!lane) return lane.error();
+  out.lane = *lane;
+  out.fallback.clear();
+  out.input_digests = !claimed.inputs.digests.empty();
+  if (*lane == LaneId::cpu && claimed.isa) {
+    auto isa = parse_isa(*claimed.isa);
+    if (!isa) return isa.error();
+    out.cpu.isa = *isa;
+    if (claimed.threads) out.cpu.threads = *claimed.threads;
+  }
+  if (*lane == LaneId::xla) {
+    auto method = parse_xla_method(claimed.method);
+    if (!method) return method.error();
+    out.xla.method = *method;
+  }
+  if (claimed.plugin) {
+    auto plugin = plugin_to_load(claimed, own_plugin(options));
+    if (!plugin) return plugin.error();
+    out.xla.plugin = std::move(*plugin);
+    out.xla.device = claimed.plugin->number;
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<std::vector<std::string>> verify_run(const std::string& text,
                                             const RunCall& call,
                                             const SessionOptions& options) {
-  auto receipt = read_receipt(text);
-  if (!receipt) return receipt.error();
-  const Json& claimed = *receipt;
-  std::vector<std::string> out;
-  if (auto e = check_digest(claimed); !e) return std::vector{e.error().message};
-  for (std::string& c : contradictions(claimed)) out.push_back(std::move(c));
-  // What contradicts itself need not run.
-  if (!out.empty()) return out;
-  if (claimed["lane"]["executed"].is_null()) {
-    return unavailable("receipt", "a run must have run, found compiled only");
-  }
-  SessionOptions again = options;
-  auto lane = parse_lane(claimed["lane"]["executed"].get<std::string>());
-  if (!lane) return lane.error();
-  again.lane = *lane;
-  again.fallback.clear();
-  again.input_digests = !claimed["inputs"]["digests"].empty();
-  if (*lane == LaneId::cpu && claimed["isa"].is_string()) {
-    auto isa = parse_isa(claimed["isa"].get<std::string>());
-    if (!isa) return isa.error();
-    again.cpu.isa = *isa;
-    if (claimed["threads"].is_number()) again.cpu.threads = claimed["threads"];
-  }
-  if (*lane == LaneId::xla && claimed["method"].is_string()) {
-    auto method = parse_xla_method(claimed["method"].get<std::string>());
-    if (!method) return method.error();
-    again.xla.method = *method;
-  }
-  if (claimed["plugin"].is_object()) {
-    auto plugin = plugin_to_load(claimed, own_plugin(options));
-    if (!plugin) return plugin.error();
-    again.xla.plugin = std::move(*plugin);
-    again.xla.device = claimed["plugin"]["number"];
-  }
-  auto ran = run_attention(call, again);
-  if (!ran) return ran.error();
-  const RunsCompared compared =
-      compare_runs(claimed, Json::parse(ran->receipt),
-                   features_of(call, options), plan_facts(call.batch.plan()));
-  for (const ReceiptDifference& d : compared.wrong) {
+  auto claim = parse_receipt(text);
+  if (!claim) return claim.error();
+  auto verdict =
+      verify_receipt(*claim, [&](const Receipt& claimed) -> Result<SecondRun> {
+        auto with = options_to_repeat(claimed, options);
+        if (!with) return with.error();
+        auto ran = run_attention(call, *with);
+        if (!ran) return ran.error();
+        auto receipt = parse_receipt(ran->receipt);
+        if (!receipt) return receipt.error();
+        return SecondRun{std::move(*receipt),
+                         SecondRun::Asked{features_of(call, options),
+                                          plan_facts(call.batch.plan())}};
+      });
+  if (!verdict) return verdict.error();
+  std::vector<std::string> out = std::move(verdict->contradictions);
+  for (const ReceiptDifference& d : verdict->wrong) {
     out.push_back(fmt::format("{} is {}, found {}", d.field,
                               d.a.empty() ? "nothing" : d.a,
                               d.b.empty() ? "nothing" : d.b));

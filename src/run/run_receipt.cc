@@ -74,18 +74,18 @@ Result<Receipt> make_receipt(const Prepared& prepared, const Saved& saved,
   const Prepared::State& p = prepared.state();
   const SessionOptions& options = p.session->options;
   if (auto e = check(p, saved, gradients); !e) return e.error();
-  auto receipt = tell_asked({.batch = p.batch,
-                             .shape = p.call.shape,
-                             .dtype = p.call.dtype,
-                             .sink_logits = p.call.sink_logits,
-                             .backward = p.call.backward,
-                             .lane = options.lane,
-                             .fallback = options.fallback});
+  auto receipt = start_receipt({.batch = p.batch,
+                                .shape = p.call.shape,
+                                .dtype = p.call.dtype,
+                                .sink_logits = p.call.sink_logits,
+                                .backward = p.call.backward,
+                                .lane = options.lane,
+                                .fallback = options.fallback});
   if (!receipt) return receipt;
   receipt->lane.source = options.lane ? "caller" : "default";
   receipt->lane.chosen = to_string(p.choice.lane);
-  receipt->choice = tell(p.choice);
-  receipt->machine = tell(p.machine);
+  receipt->choice = receipt_choice(p.choice);
+  receipt->machine = receipt_machine(p.machine);
   receipt->shape.layout = layout_of(saved.tensors, gradients);
   if (options.input_digests) {
     receipt->inputs.digests = digests_of(saved.tensors, gradients);
@@ -93,7 +93,7 @@ Result<Receipt> make_receipt(const Prepared& prepared, const Saved& saved,
   receipt->routing = routing_of(p.batch);
   receipt->route_ms = p.batch.route_ms();
   receipt->plan_ms = p.batch.plan_ms();
-  tell_run(prepared, *receipt);
+  add_what_ran(prepared, *receipt);
   receipt->output_digest = outputs_digest(saved.tensors, gradients);
   return receipt;
 }

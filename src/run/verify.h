@@ -1,34 +1,49 @@
-// run/verify.h: a run that was made again, beside the receipt of the first.
+// run/verify.h: whether a receipt is true: by itself, and beside a second run.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/json_read.h"
 #include "receipt/read.h"
 #include "tessera/dispatch.h"
 
 namespace tessera {
 
-struct RunsCompared {
+struct ReceiptVerdict {
+  // What the digest and the fields themselves give away.
+  std::vector<std::string> contradictions;
   std::vector<ReceiptDifference> wrong;  // a: claimed, b: what it must be
-  int64_t fields = 0;                    // that were compared
-  bool here = true;  // on a CPU of the name that the receipt gives
+  std::vector<std::string> notes;  // what could not be compared here, and why
+  int64_t compared = 0;            // fields
+
+  bool is_true() const { return contradictions.empty() && wrong.empty(); }
 };
 
-// All that a second run can tell, whose lane was named, and the choice, made
-// again from the machine that `claimed` tells of. Both are as read_receipt has
-// them.
-RunsCompared compare_runs(const Json& claimed, const Json& found,
-                          const RequestFeatures& features,
-                          const PlanFacts& plan);
+struct SecondRun {
+  Receipt receipt;
+  // Of a run whose lane was forced, as the first's may not have been: the
+  // choice is then made again from these and the machine that was claimed.
+  struct Asked {
+    RequestFeatures features;
+    PlanFacts plan;
+  };
+  std::optional<Asked> asked;
+};
+
+// Runs what a receipt tells of. An error: it cannot be run here.
+using RunAgain = std::function<Result<SecondRun>(const Receipt& claimed)>;
+
+// The one way to verify, for receipts of every kind: the digest, what fields
+// say of each other, and then every field that a second run tells too. What
+// contradicts itself is not run.
+Result<ReceiptVerdict> verify_receipt(const ReceiptClaim& claim,
+                                      const RunAgain& run_again);
 
 // The plugin that a receipt's run must load again. What a file says is never
 // loaded for that alone: it must be an installed one, or `named` by who asks.
-Result<std::string> plugin_to_load(const Json& receipt,
+Result<std::string> plugin_to_load(const Receipt& receipt,
                                    const std::optional<std::string>& named);
-
-int64_t count_leaves(const Json& value);
 
 }  // namespace tessera

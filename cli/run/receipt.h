@@ -1,7 +1,5 @@
-// cli/run/report.h: a run's receipt, and the same in words.
+// cli/run/receipt.h: what a run's receipt holds of its flags.
 #pragma once
-
-#include <string>
 
 #include "cli/request/flags.h"
 #include "cli/run/options.h"
@@ -13,7 +11,5 @@ namespace tessera::cli {
 // arrays are from.
 void add_given(const RunFlags& flags, const RunOptions& options,
                const Planned& planned, Receipt& receipt);
-
-std::string run_text(const Receipt& receipt);
 
 }  // namespace tessera::cli

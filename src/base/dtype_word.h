@@ -1,4 +1,4 @@
-// run/dtype_word.h: words that dispatch shares with its tables.
+// base/dtype_word.h: element types as flags, tables and receipts spell them.
 #pragma once
 
 #include <cctype>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// "f32", as flags and receipts spell it.
+// "f32"
 inline std::string dtype_word(Dtype dtype) {
   std::string out(to_string(dtype));
   for (char& c : out) {

@@ -1,0 +1,176 @@
+// receipt/contradictions.cc: what must hold among the fields of one receipt.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/json_read.h"
+#include "receipt/read.h"
+
+namespace tessera {
+namespace {
+
+// Whose lane it is; "" where the plugin's platform does not fit.
+std::string due_family(const std::string& lane,
+                       const std::optional<Receipt::Plugin>& plugin) {
+  const std::string platform = plugin ? plugin->platform : "";
+  if (lane == "reference") return plugin ? "" : "reference";
+  if (lane == "cpu") return plugin ? "" : "native";
+  if (lane == "mosaic") return plugin && platform != "tpu" ? "" : "tpu/jax";
+  if (!plugin) return "";
+  if (lane == "jax_bridge" || platform == "tpu") return "tpu/jax";
+  return lane == "cuda" || platform == "cuda" ? "cuda" : "xla";
+}
+
+bool near(double a, double b) {
+  return std::abs(a - b) <= 1e-9 * std::max({1.0, std::abs(a), std::abs(b)});
+}
+
+bool names_one_twice(const std::vector<std::string>& names) {
+  return std::set(names.begin(), names.end()).size() != names.size();
+}
+
+bool is_in(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Collects each rule that does not hold.
+class Rules {
+ public:
+  void operator()(bool holds, std::string rule) {
+    if (!holds) broken.push_back(std::move(rule));
+  }
+  std::vector<std::string> broken;
+};
+
+int64_t programs_found(const Receipt& r) {
+  return r.compiles + r.cache_hits.memory + r.cache_hits.disk;
+}
+
+void check_operation(const Receipt& r, Rules& must) {
+  const Receipt::Lane& lane = r.lane;
+  must(lane.requested == "jax_bridge" && lane.chosen == "jax_bridge" &&
+           lane.executed == "jax_bridge" && lane.source == "command" &&
+           lane.fallback_allowed.empty() && !r.fallback && r.ran(),
+       "an operation must have run on the jax_bridge lane, asked for by the "
+       "command");
+  must(lane.family == "tpu/jax", "lane.family must be tpu/jax for a bridge");
+  must(r.plugin.has_value(), "plugin must be there for a bridge");
+  must(programs_found(r) == 1,
+       fmt::format("compiles and cache hits must come to 1 for a bridge, "
+                   "found {}",
+                   programs_found(r)));
+  const Json terms = Json::parse(r.key.terms);
+  must(r.artifact && terms.value("artifact", Json()) == r.artifact->digest,
+       "key.terms.artifact must be artifact.digest");
+  must(r.inputs.digests.size() == r.inputs.arrays.size(),
+       "inputs.digests must be of every input");
+  must(!r.output_digest.empty(), "output.digest must be there for a bridge");
+}
+
+void check_lane(const Receipt& r, const std::string& executed, Rules& must) {
+  const Receipt::Lane& lane = r.lane;
+  must(r.ran() != lane.executed.empty(),
+       "lane.executed must name a lane where one ran, and none else");
+  must(r.ran() != r.output_digest.empty(),
+       "output.digest must be there where a lane ran, and nowhere else");
+  must(lane.requested == "auto" || lane.requested == lane.chosen,
+       "lane.chosen must be lane.requested, unless that is auto");
+  must(lane.source != "default" || lane.requested == "auto",
+       "lane.source must be who asked for lane.requested");
+  must(lane.source != "caller" || lane.requested != "auto",
+       "lane.source must be default where the caller named no lane");
+  must(lane.source != "command",
+       "lane.source must be command for an operation alone");
+  must(executed == lane.chosen || is_in(lane.fallback_allowed, executed),
+       "lane.executed must be lane.chosen or one of lane.fallback_allowed");
+  must(!names_one_twice(lane.fallback_allowed),
+       "lane.fallback_allowed must name a lane once");
+  must((executed == lane.chosen) == !r.fallback,
+       "fallback must say why lane.executed is not lane.chosen");
+  must(lane.family == due_family(executed, r.plugin),
+       fmt::format("lane.family must be that of {} and its plugin", executed));
+  std::set<std::string> lanes = {lane.chosen};
+  for (const auto& [name, reason] : r.choice.rejected) lanes.insert(name);
+  must(lanes.size() == 6 && r.choice.rejected.size() == 5,
+       "choice.rejected must give every other lane its reason");
+}
+
+void check_what_ran(const Receipt& r, const std::string& executed,
+                    Rules& must) {
+  must((executed == "xla") == !r.method.empty(),
+       "method must be there for the xla lane alone");
+  must((executed == "jax_bridge") == r.artifact.has_value(),
+       "artifact must be there for the jax_bridge lane alone");
+  const bool native = executed == "cpu" || executed == "reference";
+  must(native == r.isa.has_value(),
+       "isa must be there for our own lanes alone");
+  must(native == r.threads.has_value(),
+       "threads must be there for our own lanes alone");
+  must(!r.isa || is_in(r.machine.isas, *r.isa),
+       "isa must be one of machine.isas");
+  const int64_t due = native ? 0 : r.backward ? 2 : 1;
+  must(static_cast<int64_t>(r.kernels.size()) == due,
+       fmt::format("kernels must be {} of the {} lane", due, executed));
+  must(programs_found(r) == due,
+       fmt::format("compiles and cache hits must come to {} for the {} lane, "
+                   "found {}",
+                   due, executed, programs_found(r)));
+}
+
+void check_compiled_only(const Receipt& r, Rules& must) {
+  must(r.tiles_run == 0 && r.tiles_skipped == 0 && r.pairs_run == 0,
+       "tiles and pairs must be 0 where nothing ran");
+  must(r.check.kind == "none", "check.kind must be none where nothing ran");
+  must(r.total_ms == r.compile_ms,
+       "ms must be of compiling alone where nothing ran");
+  must(r.device == r.machine.cpu,
+       "device must be machine.cpu where nothing ran");
+}
+
+void check_machine(const Receipt& r, Rules& must) {
+  must(r.machine.loads_plugins || !r.plugin,
+       "machine.loads_plugins must be true where a plugin was loaded");
+  must(!names_one_twice(r.machine.isas), "machine.isas must name an ISA once");
+}
+
+void check_times(const Receipt& r, Rules& must) {
+  must(near(r.total_ms_due(), r.total_ms),
+       "ms.total must be the sum of the others");
+  must(near(r.useful_gflops_due(), r.useful_gflops),
+       "gflops.useful must be that of pairs.legal and ms");
+  must(r.backward || r.backward_ms == 0,
+       "ms.backward must be 0 for a forward run");
+}
+
+}  // namespace
+
+std::vector<std::string> contradictions(const ReceiptClaim& r) {
+  Rules must;
+  if (r.of_plan) {
+    const std::string executed =
+        r.ran() && !r.lane.executed.empty() ? r.lane.executed : r.lane.chosen;
+    check_lane(r, executed, must);
+    if (r.ran()) {
+      check_what_ran(r, executed, must);
+    } else {
+      check_compiled_only(r, must);
+    }
+    check_machine(r, must);
+    check_times(r, must);
+  } else {
+    check_operation(r, must);
+  }
+  for (const std::string& field : r.misplaced) {
+    must(false, fmt::format("{} must be there just where other fields call for "
+                            "it",
+                            field));
+  }
+  must(r.check.kind == "none" ||
+           r.check.passed == (r.check.max_bound_ratio <= 1.0),
+       "check.passed must follow from check.max_bound_ratio");
+  return must.broken;
+}
+
+}  // namespace tessera

@@ -1,0 +1,363 @@
+// receipt/fields.h: every field of a receipt, listed once: its path, its
+// member, what it may hold, where it is there, what verify does with it, and
+// what it means. The writer, the reader, the schema and the table in docs/ all
+// visit this list; a new field is a member of Receipt and its row here.
+#pragma once
+
+#include <concepts>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "receipt/receipt.h"
+
+namespace tessera {
+
+// Which receipts have the field: all, those of a plan that ran or was compiled,
+// or those of an operation that JAX exported, which has no plan.
+enum class FieldOf : uint8_t { all, plan, operation };
+
+// Whether a second run tells it too. What is history of a run that executed is
+// no history of a kernel that was only compiled.
+enum class Repeats : uint8_t { always, if_compiled_only, never };
+
+using TextList = std::span<const std::string_view>;
+
+// What a value may be, beside what its C++ type says.
+struct FieldRule {
+  std::string_view def = {};  // a definition of the schema: "digest"
+  TextList one_of = {};       // one of these; of a bool: false, true
+  TextList keys = {};         // of a map
+  bool constant = false;      // no other value than the one that is there
+  bool or_null = false;       // null where the text is empty
+  bool json = false;          // the text is itself JSON: an object
+  bool present = true;        // left out where false
+  bool optional = false;      // may be left out
+  FieldOf of = FieldOf::all;
+  Repeats repeats = Repeats::always;
+};
+
+template <class T, class U>
+concept Is = std::same_as<std::remove_const_t<T>, U>;
+
+namespace allowed {
+using Texts = const std::string_view[];
+inline constexpr Texts kLanes = {"cpu",        "xla",  "mosaic",
+                                 "jax_bridge", "cuda", "reference"};
+inline constexpr Texts kRequested = {"auto",       "cpu",  "xla",      "mosaic",
+                                     "jax_bridge", "cuda", "reference"};
+inline constexpr Texts kRunning = {"cpu", "xla", "mosaic", "jax_bridge",
+                                   "reference"};
+inline constexpr Texts kFallback = {"cpu", "xla", "reference"};
+inline constexpr Texts kWithKernels = {"cpu", "mosaic", "cuda"};
+inline constexpr Texts kSources = {"flag", "caller", "default", "command"};
+inline constexpr Texts kFamilies = {"native", "reference", "tpu/jax", "cuda",
+                                    "xla"};
+inline constexpr Texts kModes = {"executed", "compiled only"};
+inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16"};
+inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
+inline constexpr Texts kDirections = {"forward", "forward+backward"};
+inline constexpr Texts kGradients = {"stop_gradient", "differentiable"};
+inline constexpr Texts kDtypes = {"f32", "bf16", "f16"};
+inline constexpr Texts kLayouts = {"bhsd", "bshd", "strided"};
+inline constexpr Texts kChecks = {"none", "sampled", "full"};
+inline constexpr Texts kClasses = {"sparse blocks", "custom", "plain causal",
+                                   "other"};
+inline constexpr Texts kVerdicts = {"promote", "experimental", "delete"};
+inline constexpr Texts kRules = {"kv-head", "query-head", "query-tile"};
+inline constexpr Texts kUnions = {"bitmap", "sort"};
+inline constexpr Texts kMeanings = {"exact", "union"};
+}  // namespace allowed
+
+// A visitor is called with (path, member, rule, meaning) of each field.
+
+void visit_fields(Is<Receipt::Plugin> auto& p, auto&& field) {
+  field("file", p.file, {}, "The plugin's file");
+  field("api", p.api, {}, "Its version of the PJRT API");
+  field("platform", p.platform, {}, "In the plugin's own words");
+  field("platform_version", p.platform_version, {}, "");
+  field("device", p.device, {}, "");
+  field("number", p.number, {}, "The device's number among the plugin's");
+}
+
+void visit_fields(Is<Receipt::Machine::Plugin> auto& p, auto&& field) {
+  field("name", p.name, {}, "The plugin, in its own words");
+  field("platform", p.platform, {}, "");
+  field("devices", p.devices, {}, "How many devices it has");
+}
+
+void visit_fields(Is<Receipt::Array> auto& a, auto&& field) {
+  field("name", a.name, {}, "An array of the file of shapes");
+  field("dtype", a.dtype, {}, "");
+  field("shape", a.shape, {}, "");
+}
+
+void visit_fields(Is<Receipt::Artifact> auto& a, auto&& field) {
+  constexpr auto kOf = FieldOf::operation;
+  field("file", a.file, {.or_null = true},
+        "The files it was in; null where the caller had it in memory");
+  field("shapes_file", a.shapes_file, {.or_null = true}, "");
+  field("bytes", a.bytes, {.of = kOf}, "The program's size");
+  field("digest", a.digest, {.def = "digest"},
+        "The digest of the program and its shapes");
+  field("jax", a.jax, {.of = kOf}, "The version of JAX that exported it");
+  field("calling_convention_version", a.calling_convention_version, {.of = kOf},
+        "The calling convention of jax.export");
+  field("platforms", a.platforms, {.of = kOf},
+        "The platforms it was exported for");
+}
+
+void visit_fields(Is<GateRow> auto& r, auto&& field) {
+  using namespace allowed;
+  field("kernel", r.kernel, {}, "What was measured, and for what");
+  field("lane", r.lane, {.one_of = kWithKernels}, "");
+  field("machine", r.machine, {}, "");
+  field("class", r.request_class, {.one_of = kClasses}, "");
+  field("mask", r.mask, {}, "");
+  field("direction", r.backward, {.one_of = kDirections}, "");
+  field("dtype", r.dtype, {.one_of = kDtypes}, "");
+  field("q_len", r.q_len, {}, "");
+  field("kv_len", r.kv_len, {}, "");
+  field("heads", r.shape.heads, {}, "");
+  field("kv_heads", r.shape.kv_heads, {}, "");
+  field("head_dim", r.shape.head_dim, {}, "");
+  field("v_head_dim", r.shape.v_head_dim, {}, "");
+  field("softcap", r.shape.softcap, {.def = "number0"}, "");
+  field("density", r.density, {.def = "number0"}, "");
+  field("kernel_ms", r.kernel_ms, {.def = "number0"},
+        "How long our kernel took, and how long plain XLA took");
+  field("plain_ms", r.plain_ms, {.def = "number0"}, "");
+  field("plain", r.plain, {.one_of = kMethods},
+        "The faster program of plain XLA");
+  field("verdict", r.verdict, {.one_of = kVerdicts},
+        "The gate's verdict, and why a row has none");
+  field("why", r.why, {}, "");
+}
+
+void visit_fields(Is<RouteSettings> auto& s, auto&& field) {
+  using namespace allowed;
+  field("rule", s.rule, {.one_of = kRules}, "Who picks");
+  field("top", s.top, {}, "Blocks that a query picks");
+  field("block", s.block, {}, "Keys of a block");
+  field("compression", s.compression, {}, "Keys that are pooled to one");
+  field("stride", s.stride, {}, "From one pooled key to the next");
+  field("query_tile", s.query_tile, {}, "Queries that share a union");
+  field("kv_tile", s.kv_tile, {}, "Keys of a routing tile");
+  field("sink_blocks", s.sink_blocks, {}, "First blocks that are forced");
+  field("hierarchical", s.hierarchical, {},
+        "Whether groups of blocks are scored first");
+  field("meta_ratio", s.meta_ratio, {}, "Blocks of a group");
+  field("top_metas", s.top_metas, {}, "Groups that a query keeps");
+  field("union_by", s.union_method, {.one_of = kUnions},
+        "How unions are found");
+  field("meaning", s.meaning, {.one_of = kMeanings},
+        "Whether a query sees its own picks or its tile's union");
+  field("strict", s.strict, {}, "Whether an illegal pick is an error");
+}
+
+void visit_fields(Is<Receipt::Phase> auto& p, auto&& field) {
+  using namespace allowed;
+  field("name", p.name, {}, "A phase and its stages");
+  field("stages", p.stages, {}, "");
+  field("gradient", p.differentiable, {.one_of = kGradients},
+        "Whether a gradient flows through it");
+}
+
+void visit_fields(Is<Receipt::Routing> auto& r, auto&& field) {
+  field("given", r.given, {},
+        "Whether the picks were given and not made by this run");
+  field("settings", r.settings, {},
+        "The router's settings; of given picks only slots, block, tile and "
+        "meaning are known");
+  field("heads", r.heads, {}, "How many heads pick");
+  field("picks", r.picks, {}, "Picks that legality left");
+  field("removed", r.removed, {}, "Picks that were not legal");
+  field("union_blocks", r.union_blocks, {},
+        "The blocks of all unions, and of how many tile rows these are");
+  field("tile_rows", r.tile_rows, {}, "");
+  field("widest_union", r.widest_union, {},
+        "The blocks of the widest union, and how many the contract allows");
+  field("union_capacity", r.union_capacity, {}, "");
+  field("phases", r.phases, {}, "The phases in order");
+}
+
+void visit_fields(Is<Receipt> auto& r, auto&& field) {
+  using namespace allowed;
+  constexpr auto kPlan = FieldOf::plan;
+  constexpr auto kOperation = FieldOf::operation;
+  constexpr auto kHistory = Repeats::if_compiled_only;
+  constexpr auto kNever = Repeats::never;
+  const bool checked = r.check.kind != "none";
+
+  field("schema", r.schema, {.constant = true}, "The version of this format");
+  field("tessera", r.version, {.repeats = kNever},
+        "The version of the library");
+  field("lane.requested", r.lane.requested,
+        {.one_of = kRequested, .repeats = kHistory},
+        "The lane that was asked for; auto where the rules choose");
+  field("lane.source", r.lane.source, {.one_of = kSources, .repeats = kHistory},
+        "Who asked for it: a flag, the caller of the library, nobody "
+        "(default), or `tessera bridge` (command)");
+  field("lane.chosen", r.lane.chosen, {.one_of = kLanes},
+        "The lane that was asked for, or the rules' choice");
+  field("lane.executed", r.lane.executed, {.one_of = kRunning, .or_null = true},
+        "The lane that ran; null where nothing did");
+  field("lane.family", r.lane.family, {.one_of = kFamilies},
+        "Whose code it was: native, our own kernels; reference; tpu/jax of the "
+        "bridge; or of a compiler, by the plugin's platform: tpu/jax for tpu, "
+        "cuda for cuda, xla for any other, a CPU among them");
+  field("lane.runtime_mode", r.lane.runtime_mode,
+        {.one_of = kModes, .repeats = kHistory},
+        "executed: the lane ran, in this process; compiled only: nothing ran");
+  field("lane.fallback_allowed", r.lane.fallback_allowed,
+        {.one_of = kFallback, .repeats = kHistory},
+        "Lanes that may step in, in this order");
+  field("operation", r.operation, {.of = kOperation},
+        "What the file of shapes calls it: attention, rms_norm, any word");
+  field("name", r.name, {.of = kOperation}, "The name in that file");
+  field("choice.class", r.choice.request_class,
+        {.one_of = kClasses, .of = kPlan}, "The class of the request");
+  field("choice.reason", r.choice.reason, {.of = kPlan}, "Why this lane");
+  field("choice.rejected", r.choice.rejected, {.keys = kLanes, .of = kPlan},
+        "Every other lane, with the reason against it");
+  field("choice.measured", r.choice.measured, {.def = "gate_row", .of = kPlan},
+        "The gate's row that decided, or null");
+  constexpr FieldRule kMachine = {.of = kPlan, .repeats = kNever};
+  field("machine.cpu", r.machine.cpu, kMachine,
+        "What the choice knew of the machine");
+  field("machine.system", r.machine.system, kMachine, "");
+  field("machine.threads", r.machine.threads,
+        {.def = "threads", .of = kPlan, .repeats = kNever}, "");
+  field("machine.isas", r.machine.isas,
+        {.one_of = kIsas, .of = kPlan, .repeats = kNever}, "");
+  field("machine.loads_plugins", r.machine.loads_plugins, kMachine,
+        "Whether the build can, and whether all known ones were looked for");
+  field("machine.asked_plugins", r.machine.asked_plugins, kMachine, "");
+  field("machine.plugins", r.machine.plugins, kMachine,
+        "The known plugins that were found");
+  field("isa", r.isa, {.one_of = kIsas, .of = kPlan},
+        "The ISA of the kernels that ran; null where a plugin decides");
+  field("threads", r.threads, {.def = "threads", .of = kPlan},
+        "How many threads were allowed to work; null where a plugin decides");
+  field("device", r.device, {.of = kPlan},
+        "The CPU's own name, or the plugin's name for another device");
+  field("plugin", r.plugin, {},
+        "The PJRT plugin that compiled and ran it, or null");
+  field("method", r.method, {.one_of = kMethods, .or_null = true, .of = kPlan},
+        "The program of the xla lane, else null");
+  field("artifact", r.artifact, {},
+        "What JAX exported and the bridge ran, else null");
+  field("parameters", r.parameters, {.of = kPlan},
+        "tiles_per_pass and fetch_ahead of a kernel that was only compiled");
+  field("direction", r.backward, {.one_of = kDirections, .of = kPlan},
+        "Whether gradients were computed");
+  field("request", r.request, {.of = kPlan},
+        "A spec that plans the same again");
+  field("plan_file", r.plan_file, {.or_null = true, .of = kPlan},
+        "The saved plan that was used in place of the request, or null");
+  field("facts_digest", r.facts_digest, {.def = "digest", .of = kPlan},
+        "The digest of all ids, counts, offsets, prefixes and picks");
+  field("shape.heads", r.shape.attention.heads, {.of = kPlan},
+        "The sizes of the arrays, their dtype and their layout");
+  field("shape.kv_heads", r.shape.attention.kv_heads, {.of = kPlan}, "");
+  field("shape.head_dim", r.shape.attention.head_dim, {.of = kPlan}, "");
+  field("shape.v_head_dim", r.shape.attention.v_head_dim, {.of = kPlan}, "");
+  field("shape.dtype", r.shape.dtype, {.one_of = kDtypes, .of = kPlan}, "");
+  field("shape.layout", r.shape.layout, {.one_of = kLayouts, .of = kPlan}, "");
+  field("shape.scale", r.shape.scale, {.of = kPlan},
+        "The scale as it was used");
+  field("shape.softcap", r.shape.attention.softcap,
+        {.def = "number0", .of = kPlan}, "The softcap; 0 is off");
+  field("shape.sink_logits", r.shape.sink_logits, {.of = kPlan},
+        "Whether there are sink logits");
+  field("inputs.seed", r.inputs.seed, {},
+        "The seed of drawn arrays and of a sampled check");
+  field("inputs.file", r.inputs.file, {.or_null = true},
+        "The file that the other arrays came from, or null");
+  field("inputs.drawn", r.inputs.drawn, {}, "The arrays that were drawn");
+  field("inputs.arrays", r.inputs.arrays, {.of = kOperation},
+        "The inputs in the order of the program");
+  field("inputs.digests", r.inputs.digests, {.def = "digest"},
+        "The digest of each array that the lane was given");
+  field("outputs", r.outputs, {.of = kOperation},
+        "The outputs in the order of the program");
+  field("key.digest", r.key.digest, {.def = "digest", .of = kOperation},
+        "The key of the program");
+  field("key.wider", r.key.wider, {.constant = true, .of = kOperation},
+        "That the key is wider than a kernel contract, and why");
+  field("key.of", r.key.of, {.of = kOperation}, "");
+  field("key.terms", r.key.terms, {.json = true, .of = kOperation},
+        "Everything that the key is made of");
+  field("contract", r.contract, {.def = "digest", .of = kPlan},
+        "The key of the plan contract");
+  field("kernels", r.kernels, {.def = "digest", .of = kPlan},
+        "The keys of kernel contracts by direction, of lanes that compile");
+  field("plan.digest", r.plan_digest,
+        {.def = "digest", .or_null = true, .of = kPlan},
+        "The digest of both worklists; null where there is no plan");
+  field("tiles.run", r.tiles_run, {.of = kPlan},
+        "Tiles of the plan over all heads, counted by the forward pass; of "
+        "xla's chunked and dense programs, which ask no worklist, all; 0 of "
+        "the reference, which has none, and of the bridge, whose program "
+        "nobody here can count");
+  field("tiles.skipped", r.tiles_skipped, {.of = kPlan}, "");
+  field("pairs.legal", r.pairs_legal, {.of = kPlan},
+        "Query-key pairs over all heads, by the plan");
+  field("pairs.run", r.pairs_run, {.of = kPlan},
+        "Scores that the forward pass computed; of xla's worklist program all "
+        "that its tiles hold");
+  field("routing", r.routing, {.of = kPlan},
+        "What was routed, where a mask names picks; else null");
+  field("compiles", r.compiles, {.repeats = kHistory},
+        "How often the compiler really ran, for all programs of the run");
+  field("cache_hits.memory", r.cache_hits.memory, {.repeats = kHistory},
+        "Programs that came from memory or disk instead");
+  field("cache_hits.disk", r.cache_hits.disk, {.repeats = kHistory}, "");
+  field("fallback", r.fallback, {.repeats = kHistory},
+        "Why lane.executed is not lane.chosen, else null");
+  constexpr FieldRule kMs = {.def = "number0", .repeats = kNever};
+  constexpr FieldRule kPlanMs = {
+      .def = "number0", .of = kPlan, .repeats = kNever};
+  field("ms.route", r.route_ms, kPlanMs,
+        "Routing, q and k in memory to picks, or judging given ones; else 0");
+  field("ms.plan", r.plan_ms, kPlanMs,
+        "Facts in memory to both lists; 0 for a saved plan");
+  field("ms.prepare", r.prepare_ms, kPlanMs,
+        "Making the lane ready for the plan");
+  field("ms.compile", r.compile_ms, kMs,
+        "Compiling, or loading what was compiled");
+  field("ms.transfer", r.transfer_ms, kMs,
+        "Arrays to the device and back; both directions together");
+  field("ms.run", r.run_ms,
+        {.def = "number0", .of = kOperation, .repeats = kNever}, "One run");
+  field("ms.forward", r.forward_ms, kPlanMs,
+        "One run each, the first; with its arrays on the device");
+  field("ms.backward", r.backward_ms, kPlanMs, "");
+  field("ms.total", r.total_ms, kPlanMs, "The sum of the others");
+  field("gflops.useful", r.useful_gflops, kPlanMs,
+        "4 D operations a legal pair forward, 14 D with backward, D the mean "
+        "of the two head dims, over ms.forward and ms.backward");
+  field("warnings", r.warnings, {.repeats = kHistory},
+        "Warnings of the lane and of the cache on disk");
+  field("check.kind", r.check.kind, {.one_of = kChecks},
+        "Whether outputs were compared with fp64");
+  field("check.rows", r.check.rows, {}, "How many rows were compared");
+  const FieldRule result = {
+      .def = "number0", .present = checked, .optional = true};
+  field("check.max_error", r.check.max_error, result, "The largest difference");
+  field("check.max_bound_ratio", r.check.max_bound_ratio, result,
+        "The largest share of its bound that an element used");
+  field("check.passed", r.check.passed, {.present = checked, .optional = true},
+        "Whether no element went beyond its bound");
+  field("check.worst", r.check.worst, {.present = checked, .optional = true},
+        "The element that used most");
+  field("output.digest", r.output_digest, {.def = "digest", .or_null = true},
+        "XXH3, 128 bits, of all outputs: out, lse, dq, dk, dv, dsink_logits, "
+        "their rows in the order [batch, heads, tokens]; of an operation its "
+        "outputs in their order. Null where nothing ran");
+  field("receipt_digest", r.digest, {.def = "digest", .repeats = kNever},
+        "XXH3, 128 bits, of all other fields as JSON with sorted keys and no "
+        "spaces");
+}
+
+}  // namespace tessera
