@@ -5,6 +5,7 @@
 #include "failure.h"
 #include "frameworks.h"
 #include "mask.h"
+#include "route.h"
 #include "session.h"
 #include "tessera/version.h"
 
@@ -16,6 +17,8 @@ NB_MODULE(_core, m) {
   bind_mask(m);
   bind_batch(m);
   bind_session(m);
+  bind_route(m);
+  bind_compile(m);
   bind_frameworks(m);
   bind_jax(m);
 }

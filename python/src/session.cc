@@ -216,13 +216,11 @@ nb::object attention(nb::handle q, nb::handle k, nb::handle v, nb::handle batch,
   return f.out;
 }
 
-std::unique_ptr<PyPrepared> prepare(const PySession& self, nb::object batch,
-                                    int64_t heads, int64_t head_dim,
-                                    std::optional<int64_t> kv_heads,
-                                    std::optional<int64_t> v_head_dim,
-                                    const std::string& dtype, Scale scale,
-                                    double softcap, bool sink_logits,
-                                    bool backward, bool dlse) {
+AttentionCall call_of(int64_t heads, int64_t head_dim,
+                      std::optional<int64_t> kv_heads,
+                      std::optional<int64_t> v_head_dim,
+                      const std::string& dtype, Scale scale, double softcap,
+                      bool sink_logits, bool backward) {
   AttentionCall call;
   call.shape.heads = heads;
   call.shape.kv_heads = kv_heads.value_or(heads);
@@ -233,6 +231,18 @@ std::unique_ptr<PyPrepared> prepare(const PySession& self, nb::object batch,
   call.dtype = parse_dtype(dtype);
   call.sink_logits = sink_logits;
   call.backward = backward;
+  return call;
+}
+
+std::unique_ptr<PyPrepared> prepare(const PySession& self, nb::object batch,
+                                    int64_t heads, int64_t head_dim,
+                                    std::optional<int64_t> kv_heads,
+                                    std::optional<int64_t> v_head_dim,
+                                    const std::string& dtype, Scale scale,
+                                    double softcap, bool sink_logits,
+                                    bool backward, bool dlse) {
+  AttentionCall call = call_of(heads, head_dim, kv_heads, v_head_dim, dtype,
+                               scale, softcap, sink_logits, backward);
   call.dlse = dlse;
   const Batch& of = batch_of(batch);
   auto made = [&] {
@@ -240,6 +250,34 @@ std::unique_ptr<PyPrepared> prepare(const PySession& self, nb::object batch,
     return self.session.prepare(of, call);
   }();
   return std::make_unique<PyPrepared>(take(std::move(made)), std::move(batch));
+}
+
+Choice choice_of(const Session& session, nb::handle batch,
+                 const AttentionCall& call) {
+  const Batch& of = batch_of(batch);
+  auto choice = [&] {
+    const nb::gil_scoped_release released;
+    return session.choose(of, call);
+  }();
+  return take(std::move(choice));
+}
+
+Choice choose_in(const PySession& self, nb::handle batch, int64_t heads,
+                 int64_t head_dim, std::optional<int64_t> kv_heads,
+                 std::optional<int64_t> v_head_dim, const std::string& dtype,
+                 Scale scale, double softcap, bool sink_logits, bool backward) {
+  return choice_of(self.session, batch,
+                   call_of(heads, head_dim, kv_heads, v_head_dim, dtype, scale,
+                           softcap, sink_logits, backward));
+}
+
+Choice choose(nb::handle batch, int64_t heads, int64_t head_dim,
+              std::optional<int64_t> kv_heads,
+              std::optional<int64_t> v_head_dim, const std::string& dtype,
+              Scale scale, double softcap, bool sink_logits, bool backward) {
+  return choice_of(default_session(), batch,
+                   call_of(heads, head_dim, kv_heads, v_head_dim, dtype, scale,
+                           softcap, sink_logits, backward));
 }
 
 std::unique_ptr<PySaved> forward(PyPrepared& self, nb::handle q, nb::handle k,
@@ -415,35 +453,19 @@ void bind_session(nb::module_& m) {
            nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
            nb::arg("backward") = false, nb::arg("dlse") = false,
            "Chooses a lane and makes the batch ready on it.")
-      .def(
-          "choose",
-          [](const PySession& self, nb::handle batch, int64_t heads,
-             int64_t head_dim, std::optional<int64_t> kv_heads,
-             std::optional<int64_t> v_head_dim, const std::string& dtype,
-             Scale scale, double softcap, bool sink_logits, bool backward) {
-            AttentionCall call;
-            call.shape.heads = heads;
-            call.shape.kv_heads = kv_heads.value_or(heads);
-            call.shape.head_dim = head_dim;
-            call.shape.v_head_dim = v_head_dim.value_or(head_dim);
-            call.shape.scale = scale;
-            call.shape.softcap = softcap;
-            call.dtype = parse_dtype(dtype);
-            call.sink_logits = sink_logits;
-            call.backward = backward;
-            const Batch& of = batch_of(batch);
-            auto choice = [&] {
-              const nb::gil_scoped_release released;
-              return self.session.choose(of, call);
-            }();
-            return take(std::move(choice));
-          },
-          nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
-          nb::arg("head_dim"), nb::arg("kv_heads") = nb::none(),
-          nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "f32",
-          nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
-          nb::arg("sink_logits") = false, nb::arg("backward") = false,
-          "The choice of a lane alone; nothing is opened.");
+      .def("choose", &choose_in, nb::arg("batch"), nb::kw_only(),
+           nb::arg("heads"), nb::arg("head_dim"),
+           nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),
+           nb::arg("dtype") = "f32", nb::arg("scale") = nb::none(),
+           nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
+           nb::arg("backward") = false,
+           "The choice of a lane alone; nothing is opened.");
+  m.def("choose", &choose, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
+        nb::arg("head_dim"), nb::arg("kv_heads") = nb::none(),
+        nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "f32",
+        nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+        nb::arg("sink_logits") = false, nb::arg("backward") = false,
+        "Which lane would run such a call here, and why not the others.");
   m.def("attention", &attention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("batch"), nb::kw_only(), nb::arg("scale") = nb::none(),
         nb::arg("softcap") = 0.0, nb::arg("sink_logits") = nb::none(),

@@ -276,6 +276,55 @@ def test_bad_input_is_refused():
         ts.attention(q, k, v)
 
 
+def test_routed_batches():
+    rng = np.random.default_rng(3)
+    q = rng.standard_normal((1, 4, 128, 8), np.float32)
+    k = rng.standard_normal((1, 2, 128, 8), np.float32)
+    sizes = dict(compression=8, stride=8, query_tile=16, kv_tile=32)
+    made = ts.route(ts.causal & ts.routed(2, 16), q, k, tile=(16, 16), **sizes)
+    picks = made.facts["picks"]
+    assert picks.shape == (1, 2, 128, 2)
+    # One pooled key of every 8 keys; a block is as good as the better of its
+    # two that are whole and not after the query; its own block is one of 2.
+    pooled = k.reshape(1, 2, 16, 8, 8).astype(np.float64).mean(3)
+    score = np.einsum("gqd,pd->qp", q[0, :2].astype(np.float64), pooled[0, 0])
+    for at in range(128):
+        whole = [max([score[at, p] for p in (2 * b, 2 * b + 1)
+                      if 8 * p + 7 <= at], default=-np.inf)
+                 for b in range(at // 16)]
+        best = [int(np.argmax(whole))] if whole else []
+        want = sorted([*best, at // 16])
+        assert [p for p in picks[0, 0, at] if p >= 0] == want, at
+    mask = np.zeros((4, 128, 128), bool)
+    for h in range(4):
+        for at in range(128):
+            for b in picks[0, h // 2, at]:
+                if b >= 0:
+                    mask[h, at, 16 * b:16 * b + 16] = True
+    mask &= np.tril(np.ones((128, 128), bool))
+    out = ts.attention(q, k, k, made)
+    for h in range(4):
+        want, _ = oracle.attention(q[:, h:h + 1], k[:, h // 2:h // 2 + 1],
+                                   k[:, h // 2:h // 2 + 1], mask[h][None])
+        np.testing.assert_allclose(out[:, h:h + 1], want, atol=2e-5)
+
+
+def test_choices_and_tpu_programs():
+    made, *_ = packed()
+    choice = ts.choose(made, heads=4, head_dim=16)
+    assert choice.lane == "cpu" and "mosaic" in choice.rejected
+    ids = np.repeat(np.arange(4, dtype=np.int32), 512)
+    for_tpu = ts.plan(ts.causal & ts.documents, q_len=2048, doc_ids=ids,
+                      tile=(512, 256), max_steps=128)
+    kernel = ts.compile(for_tpu, heads=8, kv_heads=2)
+    assert "tpu_custom_call" in kernel.program and kernel.key in repr(kernel)
+    found = kernel.arrays(for_tpu)
+    assert found["kv_ids"].tolist() == [ids.tolist()]
+    assert found["steps"].shape == (kernel.steps,)
+    with pytest.raises(ts.TesseraError, match=r"^\[mosaic\]"):
+        ts.compile(for_tpu, heads=8, head_dim=64)
+
+
 def test_threads_share_a_batch():
     made, mask, q, k, v = packed()
     want = ts.attention(q, k, v, made)

@@ -1,0 +1,86 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "arrays.h"
+#include "batch.h"
+#include "failure.h"
+#include "route.h"
+#include "tessera/mosaic.h"
+
+namespace tessera::python {
+namespace {
+
+MosaicKernel compile(const PyBatch& batch, int64_t heads,
+                     std::optional<int64_t> kv_heads, int64_t head_dim,
+                     std::optional<double> scale, const std::string& target,
+                     int64_t tiles_per_pass, int64_t fetch_ahead) {
+  AttentionShape shape;
+  shape.heads = heads;
+  shape.kv_heads = kv_heads.value_or(heads);
+  shape.head_dim = shape.v_head_dim = head_dim;
+  shape.scale = scale;
+  const Batch& of = batch.batch;
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    return make_mosaic_kernel(of.request(), of.facts(), shape, Dtype::bf16,
+                              target, {tiles_per_pass, fetch_ahead});
+  }();
+  return take(std::move(made));
+}
+
+nb::dict arrays(const MosaicKernel& kernel, const PyBatch& batch) {
+  MosaicArrays a = take(make_mosaic_arrays(batch.batch, kernel));
+  const auto b = static_cast<size_t>(kernel.batch);
+  nb::dict out;
+  const auto flat = [](std::vector<int32_t> values) {
+    const size_t n = values.size();
+    return own_array(std::move(values), {n});
+  };
+  out["steps"] = flat(std::move(a.steps));
+  out["range"] = flat(std::move(a.range));
+  out["bounds"] = flat(std::move(a.bounds));
+  out["q_ids"] =
+      own_array(std::move(a.q_ids), {b, static_cast<size_t>(kernel.q_len)});
+  out["kv_ids"] =
+      own_array(std::move(a.kv_ids), {b, static_cast<size_t>(kernel.kv_len)});
+  return out;
+}
+
+}  // namespace
+
+void bind_compile(nb::module_& m) {
+  nb::class_<MosaicKernel>(
+      m, "TpuKernel",
+      "A TPU program of forward attention, as text: it serves every batch of "
+      "its contract.")
+      .def_ro("text", &MosaicKernel::text, "The kernel alone.")
+      .def_ro("program", &MosaicKernel::program, "StableHLO around it.")
+      .def_prop_ro("key", [](const MosaicKernel& k) { return k.contract.key; })
+      .def_prop_ro("contract",
+                   [](const MosaicKernel& k) { return k.contract.text; })
+      .def_ro("batch", &MosaicKernel::batch)
+      .def_ro("q_len", &MosaicKernel::q_len)
+      .def_ro("kv_len", &MosaicKernel::kv_len)
+      .def_ro("steps", &MosaicKernel::steps)
+      .def_ro("mask", &MosaicKernel::mask)
+      .def("arrays", &arrays, nb::arg("batch"),
+           "What the program reads of a batch beside q, k and v.")
+      .def("__repr__", [](const MosaicKernel& k) {
+        return "TpuKernel('" + k.mask + "', q_len=" + std::to_string(k.q_len) +
+               ", kv_len=" + std::to_string(k.kv_len) + ", " + k.contract.key +
+               ")";
+      });
+  m.def("compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
+        nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
+        nb::arg("scale") = nb::none(), nb::arg("target") = "v6e",
+        nb::arg("tiles_per_pass") = 4, nb::arg("fetch_ahead") = 4,
+        "The TPU program for batches like this one: bfloat16, causal, window, "
+        "documents and segments joined by `&`.");
+}
+
+}  // namespace tessera::python
