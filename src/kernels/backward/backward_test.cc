@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
 
 #include "base/tensor_rows.h"
 #include "lanes/cpu/call.h"
@@ -189,8 +191,8 @@ class Call {
 };
 
 std::optional<std::string> fault(const KernelCase& c, AttentionArrays& arrays,
-                                 int64_t keys, int64_t rows) {
-  const Wanted want = wanted(arrays);
+                                 const Wanted& want, int64_t keys,
+                                 int64_t rows) {
   return each_variant(
       backward_variants(), c.attention.dtype,
       [&](const BackwardVariant& variant) -> std::optional<std::string> {
@@ -214,7 +216,8 @@ TEST(BackwardKernel, EverySizeAroundTheLanes) {
     sizes.v_head_dim = n * 5 % 32 * 8 + 8;
     const KernelCase c = kernel_case(sizes, static_cast<uint64_t>(n));
     AttentionArrays arrays(c.attention);
-    EXPECT_EQ(fault(c, arrays, kBackwardKeys, kBackwardRows), std::nullopt)
+    EXPECT_EQ(fault(c, arrays, wanted(arrays), kBackwardKeys, kBackwardRows),
+              std::nullopt)
         << n << ": " << describe(c.attention);
   }
 }
@@ -235,10 +238,125 @@ TEST(BackwardKernel, RandomCallsAreWithinTheirBounds) {
     const bool whole = random() % 2 == 0;
     const int64_t keys = whole ? kBackwardKeys : edge_size(random, 65);
     const int64_t rows = whole ? kBackwardRows : edge_size(random, 65);
-    EXPECT_EQ(fault(c, arrays, keys, rows), std::nullopt)
+    EXPECT_EQ(fault(c, arrays, wanted(arrays), keys, rows), std::nullopt)
         << "seed " << first + i << ", blocks of " << keys << ", chunks of "
         << rows << ": " << describe(c.attention);
   }
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Gradients of one head in fp64 by the kernels' own formula, delta = dout .
+// out, from what forward left. The reference has a sum of p times dout . v for
+// it, equal but where dout is infinite: then one is Inf and the other may be
+// NaN.
+struct PlainGradients {
+  std::vector<double> dq, dk, dv;
+};
+PlainGradients plain_gradients(const KernelCase& c, AttentionArrays& arrays) {
+  const BackwardTensors t = arrays.backward();
+  const AttentionShape& s = c.attention.shape;
+  const auto dim = static_cast<size_t>(s.head_dim);
+  const auto v_dim = static_cast<size_t>(s.v_head_dim);
+  const auto row = [](const TensorView& from, int64_t i) {
+    std::vector<double> out(static_cast<size_t>(from.dim));
+    read_row(from, 0, 0, i, out.data());
+    return out;
+  };
+  PlainGradients g;
+  g.dq.resize(static_cast<size_t>(c.q_len()) * dim);
+  g.dk.resize(static_cast<size_t>(c.kv_len()) * dim);
+  g.dv.resize(static_cast<size_t>(c.kv_len()) * v_dim);
+  for (int64_t i = 0; i < c.q_len(); ++i) {
+    const auto q = row(t.q, i), dout = row(t.dout, i), out = row(t.out, i);
+    const double delta = dot(dout, out);
+    for (int64_t j = 0; j < c.kv_len(); ++j) {
+      if (!c.is_legal(i, j)) continue;
+      const auto k = row(t.k, j), v = row(t.v, j);
+      double score = s.scale_or_default() * dot(q, k), slope = 1;
+      if (s.softcap > 0) {
+        const double tanh = std::tanh(score / s.softcap);
+        score = s.softcap * tanh;
+        slope = 1 - tanh * tanh;
+      }
+      const double p = std::exp(score - t.lse[static_cast<size_t>(i)]);
+      const double ds =
+          p * (dot(dout, v) - delta) * slope * s.scale_or_default();
+      const size_t iq = static_cast<size_t>(i) * dim;
+      const size_t jk = static_cast<size_t>(j) * dim;
+      for (size_t d = 0; d < dim; ++d) {
+        g.dq[iq + d] += ds * k[d];
+        g.dk[jk + d] += ds * q[d];
+      }
+      const size_t jv = static_cast<size_t>(j) * v_dim;
+      for (size_t d = 0; d < v_dim; ++d) g.dv[jv + d] += p * dout[d];
+    }
+  }
+  return g;
+}
+
+// Where the formula gives NaN or Inf, so must the kernel, with that sign; and
+// the reference has one or the other there, and nowhere else.
+int64_t expect_kinds(const std::vector<double>& plain,
+                     std::vector<Expected>& want) {
+  int64_t odd = 0;
+  for (size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_EQ(std::isfinite(plain[i]), std::isfinite(want[i].value)) << i;
+    if (std::isfinite(plain[i])) continue;
+    want[i] = {plain[i], 0};
+    ++odd;
+  }
+  return odd;
+}
+
+// Two numbers that are not finite, in every pair of arrays: they reach the
+// gradients of their legal pairs alone.
+TEST(BackwardKernel, OddNumbersStayWithTheirPairs) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kOdd[] = {kNan, kInf, -kInf};
+  constexpr const char* kArrays[] = {"dd", "dv", "dk", "dq", "vv",
+                                     "vk", "vq", "kk", "kq", "qq"};
+  int64_t odd = 0;
+  for (uint64_t seed = 1; seed <= 120; ++seed) {
+    std::mt19937_64 random(seed);
+    testing::KernelSizes sizes;
+    sizes.q_len = edge_size(random, 70);
+    sizes.kv_len = edge_size(random, 140);
+    sizes.head_dim = sizes.v_head_dim = 24;
+    KernelCase c = kernel_case(sizes, seed);
+    c.attention.shape.scale.reset();
+    c.attention.q_size = 1;  // no probability is 0
+    AttentionArrays arrays(c.attention);
+    for (const char* array = kArrays[seed % std::size(kArrays)]; *array;
+         ++array) {
+      const bool query = *array == 'q' || *array == 'd';
+      const auto token = static_cast<int64_t>(
+          random() % static_cast<uint64_t>(query ? c.q_len() : c.kv_len()));
+      const auto d = static_cast<int64_t>(random() % 24);
+      double x = kOdd[random() % 3];
+      // The slope of a cap at an infinite score is 0, or almost.
+      if (c.attention.shape.softcap > 0 && (*array == 'q' || *array == 'k')) {
+        x = kNan;
+      }
+      if (query ? c.has_key(token) : c.is_live(token, 0, c.q_len())) {
+        arrays.set(*array, 0, 0, token, d, x);
+      }
+    }
+    Wanted want = wanted(arrays);
+    write_forward(want, arrays);
+    const PlainGradients plain = plain_gradients(c, arrays);
+    odd += expect_kinds(plain.dq, want.dq) + expect_kinds(plain.dk, want.dk) +
+           expect_kinds(plain.dv, want.dv);
+    EXPECT_EQ(fault(c, arrays, want, kBackwardKeys, kBackwardRows),
+              std::nullopt)
+        << "seed " << seed << ": " << describe(c.attention);
+  }
+  EXPECT_GT(odd, 10000);
 }
 
 }  // namespace

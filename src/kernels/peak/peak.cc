@@ -83,13 +83,15 @@ double gbytes(int threads) {
 
 }  // namespace
 
-Peaks measure_peaks(int threads) {
+Peaks measure_products(Isa isa, int threads) {
   threads = std::clamp(threads, 1, kMaxThreads);
-  const Isa isa = machine_isas().back();
-  Peaks peaks;
-  peaks.fma_gflops = gflops(fma_loop(isa), threads);
-  peaks.bf16_dot_gflops = gflops(bf16_dot_loop(isa), threads);
-  peaks.read_gbytes = gbytes(threads);
+  return {gflops(fma_loop(isa), threads), gflops(bf16_dot_loop(isa), threads),
+          0};
+}
+
+Peaks measure_peaks(int threads) {
+  Peaks peaks = measure_products(machine_isas().back(), threads);
+  peaks.read_gbytes = gbytes(std::clamp(threads, 1, kMaxThreads));
   return peaks;
 }
 

@@ -2,6 +2,8 @@
 // beside which kernels are judged.
 #pragma once
 
+#include "tessera/machine.h"
+
 namespace tessera {
 
 struct Peaks {
@@ -14,5 +16,7 @@ struct Peaks {
 
 // On `threads` threads at once, the best of several samples. About a second.
 Peaks measure_peaks(int threads);
+// What one ISA multiplies and adds; reads are left out. Half a second.
+Peaks measure_products(Isa isa, int threads);
 
 }  // namespace tessera
