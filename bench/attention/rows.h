@@ -11,8 +11,8 @@
 #include "bench/harness/cases.h"
 #include "bench/harness/times.h"
 #include "kernels/peak/peak.h"
-#include "lanes/cpu/cpu.h"
 #include "receipt/receipt.h"
+#include "tessera/machine.h"
 
 namespace tessera::bench {
 

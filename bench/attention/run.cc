@@ -5,16 +5,19 @@
 #include <chrono>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/fail.h"
 #include "cli/data/attention_data.h"
+#include "cli/data/clustered_inputs.h"
 #include "cli/data/random_inputs.h"
 #include "cli/machine.h"
 #include "cli/request/routed_picks.h"
 #include "cli/run/check.h"
-#include "tessera/plan.h"
+#include "receipt/machine.h"
+#include "tessera/session.h"
 
 namespace tessera::bench {
 
@@ -26,15 +29,14 @@ using cli::fill_clustered_queries;
 using cli::fill_inputs;
 using cli::names_router;
 using cli::OtherCores;
-using cli::Resolved;
-using cli::route_picks;
+using cli::read_route_settings;
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLeastRuns = 3;
-constexpr int kMostRuns = 10000;
+constexpr int kMinRuns = 3;
+constexpr int kMaxRuns = 10000;
 
 double ms_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double, std::milli>(b - a).count();
@@ -42,10 +44,8 @@ double ms_between(Clock::time_point a, Clock::time_point b) {
 
 // All that a run needs, made before the first.
 struct Setup {
-  Resolved resolved;
-  Request& request = resolved.request;
+  std::optional<Session> session;
   std::optional<OwnedBatch> batch;
-  CpuOptions options;
   AttentionData data;
   OurTimes times;
 
@@ -54,54 +54,58 @@ struct Setup {
 
 Result<void> Setup::run(bool counts) {
   const Clock::time_point begin = Clock::now();
-  auto work = cpu_prepare(*batch, options);
-  if (!work) return work.error();
-  const Clock::time_point ready = Clock::now();
-  auto forward =
-      cpu_forward(*work, data.shape, data.forward_tensors(), options);
-  if (!forward) return forward.error();
+  auto ready = session->prepare(*batch, data.call());
+  if (!ready) return ready.error();
+  const Clock::time_point prepared = Clock::now();
+  auto saved = ready->forward(data.forward_tensors());
+  if (!saved) return saved.error();
   if (data.backward) {
-    auto backward =
-        cpu_backward(*work, data.shape, data.backward_tensors(), options);
-    if (!backward) return backward.error();
+    if (auto e = ready->backward(*saved, data.gradients()); !e) return e;
   }
   if (counts) {
     times.ms.push_back(ms_between(begin, Clock::now()));
-    times.prepare_ms = std::min(times.prepare_ms, ms_between(begin, ready));
+    times.prepare_ms = std::min(times.prepare_ms, ms_between(begin, prepared));
   }
   return {};
 }
 
 // A mask that names a router has q and k which are worth routing.
-Result<void> take_routed_picks(Setup& setup) {
-  if (!names_router(setup.request)) return {};
-  auto settings = settings_of(setup.request, {});
+Result<OwnedBatch> make_batch(Request request, OwnedFacts facts,
+                              AttentionData& data, int threads) {
+  if (!names_router(request)) {
+    return OwnedBatch::make(std::move(request), std::move(facts));
+  }
+  auto settings = read_route_settings({}, request);
   if (!settings) return settings.error();
   Clusters clusters;
   clusters.block = settings->block;
-  AttentionData& data = setup.data;
   fill_clustered_queries(data.q, clusters);
   fill_clustered_keys(data.k, clusters);
   RouteInputs arrays;
   arrays.q = std::as_const(data.q).view();
   arrays.k = std::as_const(data.k).view();
   RouteOptions options;
-  options.threads = setup.options.threads;
-  double ms = 0;
-  auto routed = route_picks({}, {}, arrays, options, setup.resolved, ms);
-  if (!routed) return routed.error();
-  return {};
+  options.threads = threads;
+  options.memory = available_memory();
+  return OwnedBatch::route(std::move(request), std::move(facts), arrays,
+                           *settings, options);
 }
 
 Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  options.cpu.threads = row.threads;
+  options.cpu.isa = isa;
+  auto session = Session::open(std::move(options));
+  if (!session) return session.error();
+  setup.session = std::move(*session);
   auto mask = parse_mask(row.what->mask);
   if (!mask) return mask.error();
   const CaseShape s = shape_of(*row.what, row.tokens);
-  setup.request.masks = {std::move(*mask)};
-  setup.request.q_len = s.q_len;
-  setup.request.kv_len = s.kv_len;
-  setup.options.threads = row.threads;
-  setup.options.isa = isa;
+  Request request;
+  request.masks = {std::move(*mask)};
+  request.q_len = s.q_len;
+  request.kv_len = s.kv_len;
   AttentionData& data = setup.data;
   data.q_len = s.q_len;
   data.kv_len = s.kv_len;
@@ -113,12 +117,10 @@ Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
   data.backward = row.direction == Direction::backward;
   data.allocate();
   fill_inputs(data, 0);
-  if (row.what->documents) {
-    setup.resolved.facts.doc_ids = packed_ids(row.tokens);
-  }
-  if (auto r = take_routed_picks(setup); !r) return r;
-  auto batch = OwnedBatch::make(std::move(setup.request),
-                                std::move(setup.resolved.facts));
+  OwnedFacts facts;
+  if (row.what->documents) facts.doc_ids = packed_ids(row.tokens);
+  auto batch =
+      make_batch(std::move(request), std::move(facts), data, row.threads);
   if (!batch) return batch.error();
   setup.batch = std::move(*batch);
   const Plan& plan = setup.batch->plan();
@@ -138,9 +140,9 @@ Result<OurTimes> measure_ours(BenchRow& row, Isa isa, double seconds) {
   if (auto r = setup.run(/*counts=*/false); !r) return r.error();
   const OtherCores others;
   const Clock::time_point start = Clock::now();
-  for (int run = 0; run < kMostRuns; ++run) {
+  for (int run = 0; run < kMaxRuns; ++run) {
     const double spent = ms_between(start, Clock::now()) / 1e3;
-    if (run >= kLeastRuns && spent > seconds) break;
+    if (run >= kMinRuns && spent > seconds) break;
     if (run > 0 && spent > 4 * seconds) break;
     if (auto r = setup.run(/*counts=*/true); !r) return r.error();
   }

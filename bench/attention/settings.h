@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/harness/cases.h"
-#include "lanes/cpu/cpu.h"
+#include "tessera/machine.h"
 
 namespace tessera::bench {
 

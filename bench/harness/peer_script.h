@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "lanes/cpu/cpu.h"
+#include "tessera/machine.h"
 
 namespace tessera::bench {
 

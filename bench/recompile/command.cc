@@ -33,8 +33,10 @@ Result<int> run(const RecompileFlags& o) {
   auto settings = read_settings(o);
   if (!settings) return settings.error();
   const RecompileSettings& s = *settings;
-  auto lane = XlaLane::open(s.xla);
-  if (!lane) return lane.error();
+  auto lanes = open_lanes(s);
+  if (!lanes) return lanes.error();
+  const auto place = lanes->xla.place();
+  if (!place) return place.error();
   std::vector<RaggedBatch> batches;
   batches.reserve(static_cast<size_t>(s.batches));
   for (int64_t i = 0; i < s.batches; ++i) {
@@ -42,10 +44,10 @@ Result<int> run(const RecompileFlags& o) {
   }
   RecompileTotals totals;
   if (!o.cold) {
-    auto warmed = warm_up(*lane, s, batches, totals);
+    auto warmed = warm_up(lanes->xla, s, batches, totals);
     if (!warmed) return warmed.error();
   }
-  auto ran = run_batches(*lane, s, batches, totals);
+  auto ran = run_batches(*lanes, s, batches, totals);
   if (!ran) return ran.error();
   std::vector<RecompilePeer> peers;
   if (o.peers) {
@@ -58,12 +60,12 @@ Result<int> run(const RecompileFlags& o) {
                           totals.legal_pairs);
     }
   }
-  const json result = result_json(o, s, lane->place(), totals, peers);
+  const json result = result_json(o, s, *place, totals, peers);
   if (auto e = write_result(o.out, result); !e) return e.error();
   if (o.json) {
     fmt::print("{}\n", result.dump(2));
   } else {
-    print_result(o, s, lane->place(), totals, peers);
+    print_result(o, s, *place, totals, peers);
   }
   const bool stray = !o.cold && totals.compiles_in_loop > 0;
   if (!totals.passed()) {

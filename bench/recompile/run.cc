@@ -11,7 +11,7 @@
 #include "cli/data/random_inputs.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
-#include "lanes/cpu/cpu.h"
+#include "run/session_state.h"
 
 namespace tessera::bench {
 
@@ -22,15 +22,13 @@ using cli::Progress;
 
 namespace {
 
-void add(const XlaRun& run, RecompileTotals& t) {
-  t.contracts.insert(run.contract.key);
-  t.compiles += run.compiles;
-  t.disk_hits += run.disk_hits;
-  t.memory_hits += run.memory_hits;
-  t.compile_ms += run.compile_ms;
-  t.transfer_ms += run.transfer_ms;
-  t.xla_ms += run.run_ms;
-  t.warnings.insert(run.warnings.begin(), run.warnings.end());
+void add(const Counters& did, RecompileTotals& t) {
+  t.compiles += did.compiles;
+  t.disk_hits += did.disk_hits;
+  t.memory_hits += did.memory_hits;
+  t.compile_ms += did.compile_ms;
+  t.transfer_ms += did.transfer_ms;
+  t.xla_ms += did.forward_ms + did.backward_ms;
 }
 
 void fill(AttentionData& data, const RaggedBatch& b, const RecompileSettings& s,
@@ -58,35 +56,50 @@ Result<void> judge(const char* lane, bool flushes, int64_t index,
   return {};
 }
 
-Result<void> run_xla(const XlaLane& lane, const Batch& batch,
+Result<Prepared> run(const Session& session, const Batch& batch,
+                     AttentionData& data) {
+  auto ready = session.prepare(batch, data.call());
+  if (!ready) return ready;
+  auto saved = ready->forward(data.forward_tensors());
+  if (!saved) return saved.error();
+  if (auto e = ready->backward(*saved, data.gradients()); !e) return e.error();
+  return ready;
+}
+
+Result<void> run_xla(const Session& session, const Batch& batch,
                      AttentionData& data, RecompileTotals& t) {
-  const int64_t before = t.compiles;
-  auto forward = lane.forward(batch, data.shape, data.forward_tensors());
-  if (!forward) return forward.error();
-  add(*forward, t);
-  auto backward = lane.backward(batch, data.shape, data.backward_tensors());
-  if (!backward) return backward.error();
-  add(*backward, t);
-  t.compiles_in_loop += t.compiles - before;
+  auto ran = run(session, batch, data);
+  if (!ran) return ran.error();
+  add(ran->counters(), t);
+  t.compiles_in_loop += ran->counters().compiles;
+  const WorkFacts& work = ran->state().work->facts();
+  for (const auto& [direction, key] : work.kernels) t.contracts.insert(key);
+  t.warnings.insert(work.warnings.begin(), work.warnings.end());
   return {};
 }
 
-Result<void> run_cpu(const Batch& batch, AttentionData& data,
-                     RecompileTotals& t) {
-  return timed(t.cpu_ms, [&]() -> Result<void> {
-    auto work = cpu_prepare(batch);
-    if (!work) return work.error();
-    auto forward = cpu_forward(*work, data.shape, data.forward_tensors());
-    if (!forward) return forward.error();
-    auto backward = cpu_backward(*work, data.shape, data.backward_tensors());
-    if (!backward) return backward.error();
-    return {};
-  });
+Result<void> run_cpu(const Session& session, const Batch& batch,
+                     AttentionData& data, RecompileTotals& t) {
+  auto ran = timed(t.cpu_ms, [&] { return run(session, batch, data); });
+  if (!ran) return ran.error();
+  return {};
 }
 
 }  // namespace
 
-Result<void> warm_up(const XlaLane& lane, const RecompileSettings& s,
+Result<RecompileLanes> open_lanes(const RecompileSettings& s) {
+  SessionOptions options;
+  options.lane = LaneId::xla;
+  options.xla = s.xla;
+  auto xla = Session::open(options);
+  if (!xla) return xla.error();
+  options.lane = LaneId::cpu;
+  auto cpu = Session::open(options);
+  if (!cpu) return cpu.error();
+  return RecompileLanes{std::move(*xla), std::move(*cpu)};
+}
+
+Result<void> warm_up(const Session& xla, const RecompileSettings& s,
                      const std::vector<RaggedBatch>& batches,
                      RecompileTotals& t) {
   Progress progress("warming up");
@@ -95,20 +108,19 @@ Result<void> warm_up(const XlaLane& lane, const RecompileSettings& s,
     auto contract = make_ceiling_contract(b.request, b.facts());
     if (!contract) return contract.error();
     if (!seen.insert(contract->key).second) continue;
-    for (const bool backward : {false, true}) {
-      AttentionCall call;
-      call.shape = s.shape;
-      call.dtype = s.dtype;
-      call.backward = backward;
-      auto ran = lane.warm(b.request, b.facts(), call);
-      if (!ran) return ran.error();
-      add(*ran, t);
-    }
+    AttentionCall call;
+    call.shape = s.shape;
+    call.dtype = s.dtype;
+    call.backward = true;
+    auto did = xla.warm(b.request, b.facts(), call);
+    if (!did) return did.error();
+    add(*did, t);
   }
   return {};
 }
 
-Result<void> run_batches(const XlaLane& lane, const RecompileSettings& s,
+Result<void> run_batches(const RecompileLanes& lanes,
+                         const RecompileSettings& s,
                          const std::vector<RaggedBatch>& batches,
                          RecompileTotals& t) {
   Progress progress("batches");
@@ -123,8 +135,8 @@ Result<void> run_batches(const XlaLane& lane, const RecompileSettings& s,
     for (const int64_t n : batch->plan().legal_pairs) t.legal_pairs += n;
     for (const bool xla : {true, false}) {
       fill(data, b, s, static_cast<uint64_t>(index));
-      auto ran =
-          xla ? run_xla(lane, *batch, data, t) : run_cpu(*batch, data, t);
+      auto ran = xla ? run_xla(lanes.xla, *batch, data, t)
+                     : run_cpu(lanes.cpu, *batch, data, t);
       if (!ran) return ran;
       auto judged = judge(xla ? "xla" : "cpu", xla, index, *batch, data, t);
       if (!judged) return judged;

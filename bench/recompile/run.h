@@ -8,7 +8,7 @@
 
 #include "bench/recompile/ragged_batches.h"
 #include "bench/recompile/settings.h"
-#include "lanes/xla/lane.h"
+#include "tessera/session.h"
 
 namespace tessera::bench {
 
@@ -34,12 +34,19 @@ struct RecompileTotals {
   }
 };
 
+// The lanes of the batches.
+struct RecompileLanes {
+  Session xla, cpu;
+};
+Result<RecompileLanes> open_lanes(const RecompileSettings& settings);
+
 // Compiles all programs that the batches will need.
-Result<void> warm_up(const XlaLane& lane, const RecompileSettings& settings,
+Result<void> warm_up(const Session& xla, const RecompileSettings& settings,
                      const std::vector<RaggedBatch>& batches,
                      RecompileTotals& totals);
 
-Result<void> run_batches(const XlaLane& lane, const RecompileSettings& settings,
+Result<void> run_batches(const RecompileLanes& lanes,
+                         const RecompileSettings& settings,
                          const std::vector<RaggedBatch>& batches,
                          RecompileTotals& totals);
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "bench/recompile/ragged_batches.h"
-#include "lanes/xla/lane.h"
 #include "tessera/attention.h"
+#include "tessera/machine.h"
 
 namespace tessera::bench {
 

@@ -15,6 +15,7 @@
 namespace tessera::bench {
 
 using cli::Array;
+using cli::AttentionData;
 using cli::Clusters;
 using cli::fill_clustered_keys;
 using cli::fill_clustered_queries;
@@ -43,19 +44,27 @@ View first_heads(View view, int64_t heads) {
 
 }  // namespace
 
-RoutedCase::RoutedCase(const RoutedSizes& sizes, int64_t tokens, bool attends)
-    : sizes_(sizes), tokens_(tokens) {
+Result<RoutedCase> RoutedCase::make(const RoutedSizes& sizes, int64_t tokens,
+                                    bool attends) {
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  options.cpu.threads = sizes.threads;
+  auto session = Session::open(std::move(options));
+  if (!session) return session.error();
+  RoutedCase out(sizes, tokens, std::move(*session));
   const AttentionShape& s = sizes.shape;
-  data_.q_len = data_.kv_len = tokens;
-  data_.shape = s;
-  data_.dtype = sizes.dtype;
+  AttentionData& data = out.data_;
+  data.q_len = data.kv_len = tokens;
+  data.shape = s;
+  data.dtype = sizes.dtype;
   if (attends) {
-    data_.allocate();
-    fill_random(data_.v.view(), sizes.seed, Stream::v);
-    return;
+    data.allocate();
+    fill_random(data.v.view(), sizes.seed, Stream::v);
+    return out;
   }
-  data_.q = Array(sizes.dtype, Layout::bhsd, 1, s.heads, tokens, s.head_dim);
-  data_.k = Array(sizes.dtype, Layout::bhsd, 1, s.kv_heads, tokens, s.head_dim);
+  data.q = Array(sizes.dtype, Layout::bhsd, 1, s.heads, tokens, s.head_dim);
+  data.k = Array(sizes.dtype, Layout::bhsd, 1, s.kv_heads, tokens, s.head_dim);
+  return out;
 }
 
 double RoutedCase::bytes(const RoutedSizes& sizes, int64_t tokens,
@@ -92,12 +101,6 @@ RouteSettings RoutedCase::settings(int64_t top, bool hierarchical) const {
   return s;
 }
 
-CpuOptions RoutedCase::options() const {
-  CpuOptions o;
-  o.threads = sizes_.threads;
-  return o;
-}
-
 Result<RoutedRun> RoutedCase::route(int64_t top, bool hierarchical) const {
   using Clock = std::chrono::steady_clock;
   RoutedTimes times;
@@ -124,12 +127,11 @@ Result<RoutedRun> RoutedCase::route(int64_t top, bool hierarchical) const {
 }
 
 Result<void> RoutedCase::attend(RoutedRun& run) {
-  auto work = timed(run.times.prepare,
-                    [&] { return cpu_prepare(run.batch, options()); });
-  if (!work) return work.error();
-  auto ran = timed(run.times.attention, [&] {
-    return cpu_forward(*work, data_.shape, data_.forward_tensors(), options());
-  });
+  auto ready = timed(run.times.prepare,
+                     [&] { return session_.prepare(run.batch, data_.call()); });
+  if (!ready) return ready.error();
+  auto ran = timed(run.times.attention,
+                   [&] { return ready->forward(data_.forward_tensors()); });
   if (!ran) return ran.error();
   return {};
 }
@@ -144,7 +146,8 @@ Result<Verdict> RoutedCase::judge(const RoutedRun& run) {
 }
 
 Result<double> RoutedCase::dense(int64_t heads) {
-  AttentionShape shape = data_.shape;
+  AttentionCall call = data_.call();
+  AttentionShape& shape = call.shape;
   const int64_t group = shape.heads / shape.kv_heads;
   shape.heads = heads;
   shape.kv_heads = ceil_div(heads, group);
@@ -156,12 +159,12 @@ Result<double> RoutedCase::dense(int64_t heads) {
   t.lse = t.lse.first(static_cast<size_t>(heads * tokens_));
   const Request r = request_of(causal(), tokens_);
   double ms = 0;
-  auto ran = timed(ms, [&]() -> Result<CpuRun> {
+  auto ran = timed(ms, [&]() -> Result<Saved> {
     auto batch = OwnedBatch::make(r, {});
     if (!batch) return batch.error();
-    auto work = cpu_prepare(*batch, options());
-    if (!work) return work.error();
-    return cpu_forward(*work, shape, t, options());
+    auto ready = session_.prepare(*batch, call);
+    if (!ready) return ready.error();
+    return ready->forward(t);
   });
   if (!ran) return ran.error();
   return ms;

@@ -9,9 +9,9 @@
 
 #include "cli/data/attention_data.h"
 #include "cli/data/clustered_inputs.h"
-#include "lanes/cpu/cpu.h"
 #include "lanes/reference/judge.h"
 #include "tessera/route.h"
+#include "tessera/session.h"
 
 namespace tessera::bench {
 
@@ -33,8 +33,8 @@ struct RoutedTimes {
   std::array<double, kRouteStages> stage{};
   double routing = 0;  // all stages and what lies between them
   double plan = 0;
-  double prepare = 0;    // cpu_prepare
-  double attention = 0;  // cpu_forward
+  double prepare = 0;    // a session's prepare, of the cpu lane
+  double attention = 0;  // its forward
 
   double planned() const { return routing + plan; }
   double whole() const { return planned() + prepare + attention; }
@@ -51,9 +51,10 @@ struct RoutedRun {
 class RoutedCase {
  public:
   // `attends`: with values and outputs, else q and k alone.
-  RoutedCase(const RoutedSizes& sizes, int64_t tokens, bool attends);
+  static Result<RoutedCase> make(const RoutedSizes& sizes, int64_t tokens,
+                                 bool attends);
 
-  // Bytes of the arrays that the constructor allocates.
+  // Bytes of the arrays that make() allocates.
   static double bytes(const RoutedSizes& sizes, int64_t tokens, bool attends);
 
   // Q and K of a batch: nothing else differs between batches.
@@ -80,10 +81,12 @@ class RoutedCase {
   cli::AttentionData& data() { return data_; }
 
  private:
-  CpuOptions options() const;
+  RoutedCase(const RoutedSizes& sizes, int64_t tokens, Session session)
+      : sizes_(sizes), tokens_(tokens), session_(std::move(session)) {}
 
   RoutedSizes sizes_;
   int64_t tokens_;
+  Session session_;  // of the cpu lane
   cli::AttentionData data_;
 };
 

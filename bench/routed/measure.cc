@@ -23,7 +23,7 @@ using cli::Progress;
 namespace {
 
 // Above it, dense attention is timed on one head.
-constexpr int64_t kMostDense = 65536;
+constexpr int64_t kMaxDenseTokens = 65536;
 // The number of picks whose plan comes nearest to the density, on the case's
 // batch. Density grows with it.
 Result<int64_t> find_top(const RoutedCase& c, double wanted) {
@@ -118,10 +118,13 @@ Result<RoutedTable> measure(int64_t tokens, Dtype dtype,
   t.tokens = tokens;
   t.dtype = dtype;
   t.heads = s.sizes.shape.heads;
-  t.dense_heads = s.dense_heads.value_or(tokens > kMostDense ? 1 : t.heads);
+  t.dense_heads =
+      s.dense_heads.value_or(tokens > kMaxDenseTokens ? 1 : t.heads);
   RoutedSizes sizes = s.sizes;
   sizes.dtype = dtype;
-  RoutedCase c(sizes, tokens, true);
+  auto made = RoutedCase::make(sizes, tokens, true);
+  if (!made) return made.error();
+  RoutedCase& c = *made;
   c.draw(0);
   t.inputs = c.clusters(0).describe();
   const OtherCores others;
@@ -151,7 +154,9 @@ Result<RoutedGrowth> measure_growth(const RoutedSettings& s, int64_t top) {
   sizes.meaning = RouteMeaning::tile_union;
   for (const int32_t tokens : s.growth) {
     Progress progress(fmt::format("routing of {} tokens", tokens));
-    RoutedCase c(sizes, tokens, false);
+    auto made = RoutedCase::make(sizes, tokens, false);
+    if (!made) return made.error();
+    RoutedCase& c = *made;
     c.draw(0);
     for (const bool hierarchical : {false, true}) {
       std::vector<RoutedTimes> runs;

@@ -26,7 +26,7 @@ using cli::with_unit;
 
 namespace {
 
-constexpr int64_t kMostRoutedTokens = int64_t{1} << 20;
+constexpr int64_t kMaxRoutedTokens = int64_t{1} << 20;
 
 Result<void> parse_sizes(const RoutedFlags& o, RoutedSettings& s) {
   auto heads = parse_int(o.heads, "--heads", 1, 1024);
@@ -83,7 +83,7 @@ Result<void> parse_sizes(const RoutedFlags& o, RoutedSettings& s) {
 
 Result<std::vector<int32_t>> parse_lengths(const std::string& text,
                                            std::string_view flag) {
-  auto out = parse_ints(text, flag, kRoutedBlock, kMostRoutedTokens);
+  auto out = parse_ints(text, flag, kRoutedBlock, kMaxRoutedTokens);
   if (!out) return out;
   for (const int32_t n : *out) {
     if (n % kRoutedBlock == 0) continue;

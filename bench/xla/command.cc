@@ -29,19 +29,43 @@ namespace {
 
 using nlohmann::json;
 
+struct Way {
+  std::string name;
+  Session session;
+};
+
+// The methods, then the cpu lane.
+Result<std::vector<Way>> open_ways(const XlaSettings& s) {
+  std::vector<Way> out;
+  const auto open = [&out](std::string_view name,
+                           SessionOptions options) -> Result<void> {
+    auto session = Session::open(std::move(options));
+    if (!session) return session.error();
+    out.push_back({std::string(name), std::move(*session)});
+    return {};
+  };
+  SessionOptions options;
+  options.lane = LaneId::xla;
+  options.xla = s.xla;
+  for (const XlaMethod method : s.methods) {
+    options.xla.method = method;
+    if (auto e = open(to_string(method), options); !e) return e.error();
+  }
+  options.lane = LaneId::cpu;
+  if (auto e = open(kCpu, options); !e) return e.error();
+  return out;
+}
+
 Result<int> run(const XlaFlags& o) {
   auto settings = read_settings(o);
   if (!settings) return settings.error();
   const XlaSettings& s = *settings;
-  std::vector<std::shared_ptr<XlaLane>> lanes;
-  for (const XlaMethod method : s.methods) {
-    XlaOptions options = s.xla;
-    options.method = method;
-    auto lane = XlaLane::open(options);
-    if (!lane) return lane.error();
-    lanes.push_back(std::make_shared<XlaLane>(std::move(*lane)));
-  }
-  const PluginPlace& place = lanes.front()->place();
+  auto opened = open_ways(s);
+  if (!opened) return opened.error();
+  const std::vector<Way>& ways = *opened;
+  const auto found = ways.front().session.place();
+  if (!found) return found.error();
+  const PluginPlace& place = *found;
   if (!o.json) {
     fmt::print(
         "{} tokens, {} heads, head dim {}; {}, {}. Medians of {} "
@@ -64,10 +88,11 @@ Result<int> run(const XlaFlags& o) {
         p.direction = direction;
         if (auto ok = bind(p, s); !ok) return ok.error();
         std::vector<XlaContender> all;
-        for (size_t i = 0; i < lanes.size(); ++i) {
-          all.push_back(xla_contender(s.methods[i], lanes[i]));
+        for (const Way& way : ways) {
+          XlaContender& c = all.emplace_back();
+          c.name = way.name;
+          c.session = &way.session;
         }
-        all.push_back(cpu_contender());
         const OtherCores others;
         if (auto ok = measure(p, all, s.rounds); !ok) return ok.error();
         const double busy = others.so_far();

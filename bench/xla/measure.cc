@@ -10,7 +10,6 @@
 #include "cli/data/random_inputs.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
-#include "lanes/cpu/cpu.h"
 
 namespace tessera::bench {
 
@@ -23,30 +22,19 @@ using cli::Progress;
 
 namespace {
 
-Result<void> run_cpu(XlaProblem& p) {
-  auto work = cpu_prepare(*p.batch);
-  if (!work) return work.error();
-  auto forward = cpu_forward(*work, p.data.shape, p.data.forward_tensors());
-  if (!forward) return forward.error();
+Result<void> run(const Session& session, XlaProblem& p) {
+  auto ready = session.prepare(*p.batch, p.data.call());
+  if (!ready) return ready.error();
+  auto saved = ready->forward(p.data.forward_tensors());
+  if (!saved) return saved.error();
   if (!p.data.backward) return {};
-  auto backward = cpu_backward(*work, p.data.shape, p.data.backward_tensors());
-  if (!backward) return backward.error();
-  return {};
-}
-
-Result<void> run_xla(const XlaLane& lane, XlaProblem& p) {
-  auto forward = lane.forward(*p.batch, p.data.shape, p.data.forward_tensors());
-  if (!forward) return forward.error();
-  if (!p.data.backward) return {};
-  auto backward =
-      lane.backward(*p.batch, p.data.shape, p.data.backward_tensors());
-  if (!backward) return backward.error();
-  return {};
+  return ready->backward(*saved, p.data.gradients());
 }
 
 Result<double> time_of(const XlaContender& c, XlaProblem& p) {
   double ms = 0;
-  if (auto ok = timed(ms, [&] { return c.run(p); }); !ok) return ok.error();
+  if (auto ok = timed(ms, [&] { return run(*c.session, p); }); !ok)
+    return ok.error();
   return ms;
 }
 
@@ -79,20 +67,6 @@ Result<void> bind(XlaProblem& p, const XlaSettings& s) {
   data.allocate();
   fill_inputs(data, 0);
   return {};
-}
-
-XlaContender cpu_contender() {
-  XlaContender c;
-  c.name = kCpu;
-  c.run = run_cpu;
-  return c;
-}
-
-XlaContender xla_contender(XlaMethod method, std::shared_ptr<XlaLane> lane) {
-  XlaContender c;
-  c.name = to_string(method);
-  c.run = [lane = std::move(lane)](XlaProblem& p) { return run_xla(*lane, p); };
-  return c;
 }
 
 Result<void> measure(XlaProblem& p, std::vector<XlaContender>& contenders,

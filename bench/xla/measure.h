@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,9 +10,8 @@
 #include "bench/harness/cases.h"
 #include "bench/xla/settings.h"
 #include "cli/data/attention_data.h"
-#include "lanes/xla/lane.h"
 #include "receipt/receipt.h"
-#include "tessera/batch.h"
+#include "tessera/session.h"
 
 namespace tessera::bench {
 
@@ -43,7 +40,7 @@ struct XlaProblem {
 // One way to compute it, and what that took.
 struct XlaContender {
   std::string name;  // "worklist"
-  std::function<Result<void>(XlaProblem&)> run;
+  const Session* session = nullptr;
   std::vector<double> ms;
   double first_ms = 0;  // with the compile
   Receipt::Check check;
@@ -52,9 +49,6 @@ struct XlaContender {
 
 // Fills in all but what, dtype and direction.
 Result<void> bind(XlaProblem& problem, const XlaSettings& settings);
-
-XlaContender cpu_contender();
-XlaContender xla_contender(XlaMethod method, std::shared_ptr<XlaLane> lane);
 
 // Each once, judged; then in turn, so that a machine that slows down favours
 // nobody. Before a run that counts goes one that does not: after the gigabytes

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/harness/cases.h"
-#include "lanes/xla/lane.h"
 #include "tessera/attention.h"
+#include "tessera/machine.h"
 
 namespace tessera::bench {
 
