@@ -63,7 +63,7 @@ Result<uint64_t> parse_seed(std::string_view text) {
 }
 
 Result<int64_t> parse_device(std::string_view text) {
-  return parse_int(text, "--device", 0, kMostDevices);
+  return parse_int(text, "--device", 0, kMaxDevices);
 }
 
 Result<std::vector<int32_t>> parse_ints(std::string_view text,

@@ -15,7 +15,7 @@ Result<int64_t> parse_int(std::string_view text, std::string_view what,
 Result<double> parse_positive(std::string_view text, std::string_view what);
 
 // Of --seed and of --device, a number among a plugin's devices.
-inline constexpr int64_t kMostDevices = int64_t{1} << 20;
+inline constexpr int64_t kMaxDevices = int64_t{1} << 20;
 Result<uint64_t> parse_seed(std::string_view text);
 Result<int64_t> parse_device(std::string_view text);
 

@@ -48,6 +48,7 @@ file(GLOB tessera_quick_files
   src/receipt/*.cc src/pjrt/*.cc src/run/*.cc
   src/picture/*.cc src/lanes/jax_bridge/*.cc
   src/lanes/xla/writer.cc src/lanes/mosaic/writer.cc
+  src/schedule/compile_dump.cc src/schedule/dump.cc src/schedule/program.cc
   src/base/blob_store.cc src/base/child.cc src/base/fail.cc src/base/files.cc
   src/base/fmt.cc src/base/json_read.cc src/base/npy.cc
   src/base/safetensors.cc src/base/text.cc src/base/trace.cc)

@@ -18,7 +18,7 @@
 #include "cli/machine.h"
 #include "cli/numbers.h"
 #include "receipt/machine.h"
-#include "run/dtype_word.h"
+#include "base/dtype_word.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {

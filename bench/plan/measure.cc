@@ -1,6 +1,7 @@
 // bench/plan/measure.cc: plans twice: once for the memory, then for the time.
 #include "bench/plan/measure.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/fail.h"
@@ -18,7 +19,7 @@ using cli::lognormal_ids;
 using cli::names_router;
 using cli::PickSource;
 using cli::Resolved;
-using cli::route_picks;
+using cli::route_batch;
 
 namespace {
 
@@ -60,14 +61,18 @@ Result<PlanCost> measure_plan(const PlanCase& c) {
     resolved.facts.doc_ids = lognormal_ids(2048, 0, c.tokens);
   }
   PlanCost m;
+  Facts facts = resolved.facts.view();
+  std::optional<OwnedBatch> routed;
   if (names_router(request)) {
     PickSource source;
     source.drawn.emplace();
-    auto routed = route_picks({}, source, {}, {}, resolved, m.route_ms);
-    if (!routed) return routed.error();
+    auto made = route_batch({}, source, {}, {}, resolved);
+    if (!made) return made.error();
+    routed = std::move(*made);
+    facts = routed->facts();
+    m.route_ms = routed->route_ms();
     m.picks = source.drawn->clusters.describe();
   }
-  const Facts facts = resolved.facts.view();
   {
     reset_heap_peak();
     const int64_t before = heap_bytes().now;

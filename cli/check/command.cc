@@ -2,21 +2,17 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
-#include <utility>
 
 #include "base/fail.h"
 #include "cli/numbers.h"
 #include "cli/plan/report.h"
+#include "cli/progress.h"
 #include "cli/request/flags.h"
-#include "tessera/plan.h"
+#include "plan/check_plan.h"
 
 namespace tessera::cli {
 namespace {
@@ -29,71 +25,6 @@ struct Options {
   std::optional<std::string> rows, seed;
   bool json = false;
 };
-
-struct Tally {
-  int64_t tiles = 0;
-  int64_t pairs = 0;
-  int64_t wrong = 0;
-  std::string first_wrong;
-};
-
-constexpr const char* kClassNames[] = {"empty", "partial", "full"};
-
-TileClass brute_force(const Legality& legality, const Plan& plan, int64_t b,
-                      int64_t h, int64_t row, int64_t column, Tally& tally) {
-  const int64_t q1 = std::min((row + 1) * plan.tile.q, plan.q_len);
-  const int64_t k1 = std::min((column + 1) * plan.tile.kv, plan.kv_len);
-  int64_t legal = 0;
-  int64_t real = 0;
-  for (int64_t q = row * plan.tile.q; q < q1; ++q) {
-    for (int64_t k = column * plan.tile.kv; k < k1; ++k) {
-      legal += legality.legal(b, h, q, k);
-      ++real;
-    }
-  }
-  tally.pairs += real;
-  ++tally.tiles;
-  if (legal == 0) return TileClass::empty;
-  return legal == real ? TileClass::full : TileClass::partial;
-}
-
-void check_row(const Legality& legality, const Plan& plan, int64_t b, int64_t h,
-               int64_t row, Tally& tally) {
-  const auto entries = plan.forward.row(plan.list(b, h), row);
-  size_t next = 0;
-  for (int64_t c = 0; c < plan.forward.columns; ++c) {
-    TileClass planned = TileClass::empty;
-    if (next < entries.size() && entries[next].column() == c) {
-      planned = entries[next++].tile_class();
-    }
-    const TileClass truth = brute_force(legality, plan, b, h, row, c, tally);
-    if (planned == truth) continue;
-    if (tally.wrong++ == 0) {
-      tally.first_wrong = fmt::format(
-          "batch row {}, head {}, tile row {}, column {} is {}, planned {}", b,
-          h, row, c, kClassNames[static_cast<int>(truth)],
-          kClassNames[static_cast<int>(planned)]);
-    }
-  }
-  if (next != entries.size() && tally.wrong++ == 0) {
-    tally.first_wrong = fmt::format(
-        "batch row {}, head {}, tile row {} lists a column out of order", b, h,
-        row);
-  }
-}
-
-// The rows to check: all, or a seeded sample of each list.
-std::vector<int64_t> rows_to_check(const Plan& plan, int64_t sample,
-                                   std::mt19937_64& engine) {
-  std::vector<int64_t> rows(static_cast<size_t>(plan.forward.rows));
-  for (size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<int64_t>(r);
-  if (sample > 0 && sample < plan.forward.rows) {
-    std::shuffle(rows.begin(), rows.end(), engine);
-    rows.resize(static_cast<size_t>(sample));
-    std::sort(rows.begin(), rows.end());
-  }
-  return rows;
-}
 
 Result<int> run(const Options& o) {
   auto planned = load_planned(o.request);
@@ -119,48 +50,34 @@ Result<int> run(const Options& o) {
   auto legality = Legality::bind(batch.request(), batch.facts());
   if (!legality) return legality.error();
 
-  const bool progress = isatty(STDERR_FILENO);
-  const auto start = std::chrono::steady_clock::now();
-  auto last_shown = start;
-  std::mt19937_64 engine(*seed);
-  Tally tally;
-  for (int64_t l = 0; l < plan.forward.lists; ++l) {
-    for (const int64_t r : rows_to_check(plan, *sample, engine)) {
-      check_row(*legality, plan, l / plan.heads, l % plan.heads, r, tally);
-      const auto now = std::chrono::steady_clock::now();
-      if (progress && now - last_shown > std::chrono::milliseconds(200)) {
-        last_shown = now;
-        fmt::print(stderr, "\rchecking: {:.0f} %",
-                   100 * static_cast<double>(tally.pairs) / pairs);
-        std::fflush(stderr);
-      }
-    }
+  PlanCheck found;
+  {
+    Progress progress("checking");
+    const auto show = progress.callback();
+    found = check_plan(*legality, plan, *sample, *seed, [&](int64_t done) {
+      if (show) show(static_cast<double>(done) / pairs);
+    });
   }
-  if (progress && last_shown != start) fmt::print(stderr, "\r\033[K");
-
-  // The transposed lists hold the same tiles, or the check above is half one.
-  const bool transposed = transpose(plan.transposed) == plan.forward;
-  const bool right = tally.wrong == 0 && transposed;
   if (o.json) {
-    nlohmann::json out = {{"right", right},
-                          {"tiles", tally.tiles},
-                          {"pairs", tally.pairs},
-                          {"wrong", tally.wrong},
-                          {"transposed_agrees", transposed},
+    nlohmann::json out = {{"right", found.right()},
+                          {"tiles", found.tiles},
+                          {"pairs", found.pairs},
+                          {"wrong", found.wrong},
+                          {"transposed_agrees", found.transposed_agrees},
                           {"sampled", *sample > 0}};
-    if (tally.wrong > 0) out["first_wrong"] = tally.first_wrong;
+    if (found.wrong > 0) out["first_wrong"] = found.first_wrong;
     fmt::print("{}\n", out.dump());
-  } else if (right) {
+  } else if (found.right()) {
     fmt::print(
         "right: {} tiles agree with brute force over {} pairs, and the "
         "transposed lists with the forward ones\n",
-        tally.tiles, tally.pairs);
+        found.tiles, found.pairs);
   } else {
     fmt::print(
-        "wrong: {} of {} tiles; {}\n", tally.wrong, tally.tiles,
-        tally.wrong > 0 ? tally.first_wrong : "the transposed lists differ");
+        "wrong: {} of {} tiles; {}\n", found.wrong, found.tiles,
+        found.wrong > 0 ? found.first_wrong : "the transposed lists differ");
   }
-  return right ? kOk : kFailed;
+  return found.right() ? kOk : kFailed;
 }
 
 }  // namespace

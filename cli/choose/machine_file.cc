@@ -12,7 +12,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr std::string_view kWhere = "machine";
-constexpr size_t kMostPlugins = 64;
+constexpr size_t kMaxPlugins = 64;
 
 Result<MachinePlugin> parse_plugin(const Json& j) {
   auto fields =
@@ -22,15 +22,15 @@ Result<MachinePlugin> parse_plugin(const Json& j) {
   if (!name) return name.error();
   auto platform = read_line(j["platform"], kWhere, "platform");
   if (!platform) return platform.error();
-  auto devices = read_int(j["devices"], kWhere, "devices", 0, kMostDevices);
+  auto devices = read_int(j["devices"], kWhere, "devices", 0, kMaxDevices);
   if (!devices) return devices.error();
   return MachinePlugin{*name, *platform, *devices};
 }
 
 Result<void> check_list(const Json& j, std::string_view name) {
-  if (j.is_array() && j.size() <= kMostPlugins) return {};
+  if (j.is_array() && j.size() <= kMaxPlugins) return {};
   return invalid(kWhere, "{} must be an array of at most {}, found {}", name,
-                 kMostPlugins, describe(j));
+                 kMaxPlugins, describe(j));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // cli/compile/command.cc: `tessera compile`: a program for a device that need
 // not be here.
-#include "cli/compile/command.h"
+#include "cli/command.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,16 +10,15 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/command.h"
 #include "cli/compile/kernel_flags.h"
+#include "cli/compile/kernel_report.h"
 #include "cli/compile/receipt.h"
+#include "cli/compile/report.h"
 #include "cli/plan/report.h"
 #include "cli/request/file_checks.h"
 
 namespace tessera::cli {
 namespace {
-
-constexpr int64_t kMaxProgramBytes = int64_t{1} << 31;
 
 struct Options {
   KernelFlags kernel;
@@ -29,7 +28,7 @@ struct Options {
 };
 
 Result<std::string> read_program(const std::string& path) {
-  auto program = read_file(path, kMaxProgramBytes);
+  auto program = read_file(path, pjrt::kMaxProgramBytes);
   if (program && program->empty()) {
     return invalid("compile", "a program must hold a module, found none in {}",
                    in_quotes(path));
@@ -37,38 +36,8 @@ Result<std::string> read_program(const std::string& path) {
   return program;
 }
 
-nlohmann::json kernel_json(const MosaicKernel& kernel) {
-  return {{"lane", "mosaic"},
-          {"contract", kernel.contract.key},
-          {"contract_terms", nlohmann::json::parse(kernel.contract.text)},
-          {"plan_contract", kernel.plan.key},
-          {"plan_contract_terms", nlohmann::json::parse(kernel.plan.text)},
-          {"window_bounds", kernel.plan.window_bounds},
-          {"batch", kernel.batch},
-          {"q_len", kernel.q_len},
-          {"kv_len", kernel.kv_len},
-          {"steps", kernel.steps},
-          {"tile", {kernel.tile.q, kernel.tile.kv}},
-          {"tiles_per_pass", kernel.options.tiles_per_pass},
-          {"fetch_ahead", kernel.options.fetch_ahead},
-          {"vector_bytes", kernel.vector_bytes},
-          {"scalar_bytes", 4 * kernel.scalar_words}};
-}
-
-std::string kernel_text(const MosaicKernel& k) {
-  return fmt::format(
-      "{:<11} forward, bf16, tile {}x{}, {} tiles a pass\n"
-      "{:<11} batch {}, {} queries, {} keys, {} steps\n"
-      "{:<11} {:>12} bytes of scratch\n"
-      "{:<11} {:>12} bytes of arrays\n"
-      "{:<11} {}\n",
-      "kernel", k.tile.q, k.tile.kv, k.options.tiles_per_pass, "room for",
-      k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
-      4 * k.scalar_words, "contract", k.contract.key);
-}
-
-Result<int> run(const Options& o) {
-  const bool asked = asks_for_kernel(o.kernel);
+// Which flags go together.
+Result<void> check_flags(const Options& o, bool asked) {
   if (o.program.has_value() == asked) {
     return invalid("cli",
                    "compile must be given a program or a request, found {}",
@@ -101,81 +70,103 @@ Result<int> run(const Options& o) {
   if (!o.kernel.run.request.target) {
     return invalid("cli", "--target must be given, found none (as v6e:1x1)");
   }
-  CompileTarget target{*o.kernel.run.request.target,
-                       o.plugin.value_or("libtpu")};
-  const std::string contract_file = o.out ? *o.out + ".json" : "";
+  return {};
+}
+
+// Beside -o, for a request.
+std::string contract_file(const Options& o) { return *o.out + ".json"; }
+
+Result<void> check_paths(const Options& o, bool asked) {
   std::vector<std::string> sources = request_files(o.kernel.run.request);
   if (o.program) sources.push_back(*o.program);
   std::vector<std::string> written = given_files({&o.out, &o.emit, &o.receipt});
-  if (o.out && asked) written.push_back(contract_file);
-  if (auto e = check_files(std::move(sources), written); !e) return e.error();
+  if (o.out && asked) written.push_back(contract_file(o));
+  return check_files(std::move(sources), written);
+}
+
+Result<void> write_receipt(const Options& o, const CompileTarget& target,
+                           const AskedKernel& kernel,
+                           const CompileReport& report) {
+  CompiledBy by;
+  by.target = target.target;
+  by.plugin.file = report.plugin;
+  by.plugin.api = report.api;
+  by.plugin.platform = report.platform;
+  by.plugin.device = target.target;
+  by.compile_ms = report.compile_ms;
+  by.machine = this_machine(false);
+  by.machine.asked_plugins = true;
+  by.machine.plugins = {{target.plugin, report.platform, 0}};
+  auto receipt = compile_receipt(o.kernel, kernel, by);
+  if (!receipt) return receipt.error();
+  return write_file(*o.receipt, receipt_json(*receipt, 2) + "\n");
+}
+
+int print_emitted(const Options& o, const MosaicKernel& kernel) {
+  const nlohmann::json json = {{"kernel", kernel_json(kernel)},
+                               {"emit", *o.emit}};
+  fmt::print(
+      "{}", o.json ? json_line(json) + "\n"
+                   : kernel_text(kernel) + fmt::format("{:<11} {}\n", "emitted",
+                                                       on_a_line(*o.emit)));
+  return kOk;
+}
+
+void print_report(const Options& o, const MosaicKernel* kernel,
+                  const CompileReport& report) {
+  fmt::print("{}", compile_text(report));
+  if (kernel) fmt::print("{}", kernel_text(*kernel));
+  if (o.emit) fmt::print("{:<11} {}\n", "emitted", on_a_line(*o.emit));
+  if (o.out) {
+    fmt::print("{:<11} {}, {} bytes\n", "saved", on_a_line(*o.out),
+               report.bytes.size());
+    if (kernel) fmt::print("{:<11} {}\n", "", on_a_line(contract_file(o)));
+  }
+  if (o.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*o.receipt));
+}
+
+Result<int> run(const Options& o) {
+  const bool asked = asks_for_kernel(o.kernel);
+  if (auto e = check_flags(o, asked); !e) return e.error();
+  const CompileTarget target{*o.kernel.run.request.target,
+                             o.plugin.value_or("libtpu")};
+  if (auto e = check_paths(o, asked); !e) return e.error();
   std::optional<AskedKernel> kernel;
-  std::string program;
   if (asked) {
     auto made = make_asked_kernel(o.kernel, target.target);
     if (!made) return made.error();
     kernel = std::move(*made);
-    program = kernel->kernel.program;
-  } else {
-    auto read = read_program(*o.program);
-    if (!read) return read.error();
-    program = std::move(*read);
   }
+  auto program =
+      kernel ? Result(kernel->kernel.program) : read_program(*o.program);
+  if (!program) return program.error();
   if (o.emit) {
-    if (auto e = write_file(*o.emit, program); !e) return e.error();
+    if (auto e = write_file(*o.emit, *program); !e) return e.error();
   }
-  if (o.no_compile) {
-    const nlohmann::json json = {{"kernel", kernel_json(kernel->kernel)},
-                                 {"emit", *o.emit}};
-    fmt::print("{}", o.json ? json_line(json) + "\n"
-                            : kernel_text(kernel->kernel) +
-                                  fmt::format("{:<11} {}\n", "emitted",
-                                              on_a_line(*o.emit)));
-    return kOk;
-  }
-  auto report = compile_program(target, program);
+  if (o.no_compile) return print_emitted(o, kernel->kernel);
+  auto report = compile_program(target, *program);
   if (!report) return report.error();
   nlohmann::json json = compile_json(*report);
   if (kernel) json["kernel"] = kernel_json(kernel->kernel);
   if (o.emit) json["emit"] = *o.emit;
   if (o.out) json["out"] = *o.out;
   if (o.out && kernel) {
-    if (auto e = write_file(contract_file, json_line(json) + "\n"); !e) {
-      return e.error();
-    }
+    auto e = write_file(contract_file(o), json_line(json) + "\n");
+    if (!e) return e.error();
   }
   if (o.out) {
     if (auto e = write_file(*o.out, report->bytes); !e) return e.error();
   }
   if (o.receipt) {
-    CompiledBy by;
-    by.target = target.target;
-    by.plugin.file = report->plugin;
-    by.plugin.api = report->api;
-    by.plugin.platform = report->platform;
-    by.plugin.device = target.target;
-    by.compile_ms = report->compile_ms;
-    by.machine = this_machine(false);
-    by.machine.asked_plugins = true;
-    by.machine.plugins = {{target.plugin, report->platform, 0}};
-    auto receipt = compile_receipt(o.kernel, *kernel, by);
-    if (!receipt) return receipt.error();
-    auto e = write_file(*o.receipt, receipt_json(*receipt, 2) + "\n");
-    if (!e) return e.error();
+    if (auto e = write_receipt(o, target, *kernel, *report); !e) {
+      return e.error();
+    }
   }
   if (o.json) {
     fmt::print("{}\n", json_line(json));
-    return kOk;
+  } else {
+    print_report(o, kernel ? &kernel->kernel : nullptr, *report);
   }
-  fmt::print("{}", compile_text(*report));
-  if (kernel) fmt::print("{}", kernel_text(kernel->kernel));
-  if (o.emit) fmt::print("{:<11} {}\n", "emitted", on_a_line(*o.emit));
-  if (o.out) {
-    fmt::print("{:<11} {}, {} bytes\n", "saved", on_a_line(*o.out),
-               report->bytes.size());
-    if (kernel) fmt::print("{:<11} {}\n", "", on_a_line(contract_file));
-  }
-  if (o.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*o.receipt));
   return kOk;
 }
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/timed.h"
-#include "cli/compile/command.h"
+#include "cli/compile/report.h"
 
 namespace tessera::cli {
 namespace {

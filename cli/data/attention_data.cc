@@ -4,36 +4,24 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <new>
 
 #include "receipt/digests.h"
 
 namespace tessera::cli {
-namespace {
-
-constexpr std::align_val_t kAlignment{64};
-
-}  // namespace
-
 std::string_view to_string(Layout layout) {
   return layout == Layout::bhsd ? "bhsd" : "bshd";
 }
 
-void Array::Free::operator()(std::byte* p) const {
-  ::operator delete(p, kAlignment);
-}
-
 Array::Array(Dtype dtype, Layout layout, int64_t batch, int64_t heads,
              int64_t tokens, int64_t dim)
-    : layout_(layout) {
-  const auto size =
-      static_cast<size_t>(batch * heads * tokens * dim * byte_width(dtype));
-  bytes_.reset(static_cast<std::byte*>(::operator new(size, kAlignment)));
-  std::memset(bytes_.get(), 0xff, size);
+    : layout_(layout),
+      bytes_(static_cast<size_t>(batch * heads * tokens * dim *
+                                 byte_width(dtype))) {
+  std::memset(bytes_.data(), 0xff, bytes_.view().size());
   view_ = layout == Layout::bhsd
-              ? MutableTensorView::bhsd(bytes_.get(), dtype, batch, heads,
+              ? MutableTensorView::bhsd(bytes_.data(), dtype, batch, heads,
                                         tokens, dim)
-              : MutableTensorView::bshd(bytes_.get(), dtype, batch, heads,
+              : MutableTensorView::bshd(bytes_.data(), dtype, batch, heads,
                                         tokens, dim);
 }
 
@@ -50,15 +38,8 @@ std::vector<int64_t> Array::shape() const {
   return {view_.batch, view_.tokens, view_.heads, view_.dim};
 }
 
-std::string_view Array::bytes() const {
-  if (!bytes_) return {};
-  const int64_t count = view_.batch * view_.heads * view_.tokens * view_.dim;
-  return {reinterpret_cast<const char*>(bytes_.get()),
-          static_cast<size_t>(count * byte_width(view_.dtype))};
-}
-
 void Array::fill(std::string_view bytes) {
-  std::memcpy(bytes_.get(), bytes.data(), bytes.size());
+  std::memcpy(bytes_.data(), bytes.data(), bytes.size());
 }
 
 void AttentionData::allocate() {

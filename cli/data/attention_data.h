@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cli/data/aligned_bytes.h"
 #include "lanes/tensors.h"
 
 namespace tessera::cli {
@@ -28,16 +28,13 @@ class Array {
   MutableTensorView view() { return view_; }
   TensorView view() const;
   std::vector<int64_t> shape() const;  // as the layout orders it
-  std::string_view bytes() const;
+  std::string_view bytes() const { return bytes_.view(); }
   void fill(std::string_view bytes);  // as many as there are
 
  private:
-  struct Free {
-    void operator()(std::byte* p) const;
-  };
   Layout layout_ = Layout::bhsd;
   MutableTensorView view_;
-  std::unique_ptr<std::byte[], Free> bytes_;
+  AlignedBytes bytes_;
 };
 
 struct AttentionData {

@@ -122,13 +122,13 @@ int explain_query(const Legality& legality, const Plan& plan, const Where& at,
   }
   fmt::print("query {} (position {}) sees {} of {} keys\n", at.query,
              e.position, count, plan.kv_len);
-  constexpr size_t kMostLines = 20;
-  for (size_t i = 0; i < ranges.size() && i < kMostLines; ++i) {
+  constexpr size_t kMaxLines = 20;
+  for (size_t i = 0; i < ranges.size() && i < kMaxLines; ++i) {
     fmt::print("  keys {} to {}\n", ranges[i].first, ranges[i].second - 1);
   }
-  if (ranges.size() > kMostLines) {
+  if (ranges.size() > kMaxLines) {
     fmt::print("  and {} more ranges (--json lists them all)\n",
-               ranges.size() - kMostLines);
+               ranges.size() - kMaxLines);
   }
   fmt::print("tile row {} holds {} tiles\n", e.tile_row, row.size());
   return kOk;

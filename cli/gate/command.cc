@@ -3,33 +3,22 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 
-#include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/files.h"
-#include "base/json_read.h"
 #include "base/text.h"
-#include "cli/data/attention_data.h"
-#include "cli/data/random_inputs.h"
-#include "cli/gate/cases.h"
+#include "cli/gate/measure.h"
+#include "cli/gate/report.h"
 #include "cli/machine.h"
 #include "cli/numbers.h"
-#include "cli/progress.h"
-#include "receipt/machine.h"
-#include "tessera/session.h"
-#include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMostRounds = 1000;
-// Scores of all heads that the dense program may hold at once.
-constexpr double kMostDenseScores = 1 << 28;
+constexpr int64_t kMaxRounds = 1000;
 
 struct Options {
   std::optional<std::string> tokens, dtype, heads, head_dim, rounds, plugin,
@@ -38,106 +27,6 @@ struct Options {
   bool record = false;
   bool json = false;
 };
-
-struct Plain {
-  XlaMethod method;
-  Session session;
-};
-
-// Times in ms, the least of all rounds.
-struct Times {
-  double kernel = 0;
-  double plain = 0;
-  XlaMethod method = XlaMethod::chunked;
-};
-
-// Ours with what it prepares once a batch; XLA's program alone, without its
-// compile and the arrays' way to the device.
-double time_of(LaneId lane, const Counters& ran) {
-  return ran.forward_ms + ran.backward_ms +
-         (lane == LaneId::xla ? 0 : ran.prepare_ms);
-}
-
-Result<Times> measure(const GateCase& c, const Batch& batch, int64_t rounds,
-                      std::vector<Plain>& plains) {
-  AttentionData data;
-  data.batch = c.request.batch;
-  data.q_len = c.request.q_len;
-  data.kv_len = c.request.kv_len;
-  data.shape = c.shape;
-  data.dtype = c.dtype;
-  data.backward = c.backward;
-  const double needed = 4 * data_bytes(data).all;
-  if (needed > static_cast<double>(available_memory())) {
-    return over_limit("gate",
-                      "the arrays must fit the memory that is free, "
-                      "found {:.3g} bytes for them",
-                      needed);
-  }
-  data.allocate();
-  fill_inputs(data, 0);
-  const double scores = static_cast<double>(c.shape.heads) *
-                        static_cast<double>(data.q_len) *
-                        static_cast<double>(data.kv_len);
-  SessionOptions own;
-  own.lane = c.lane;
-  auto ours = Session::open(own);
-  if (!ours) return ours.error();
-  Times out;
-  const auto run = [&](LaneId lane, const Session& session, double& best,
-                       bool counts) -> Result<void> {
-    auto ready = session.prepare(batch, data.call());
-    if (!ready) return ready.error();
-    auto saved = ready->forward(data.forward_tensors());
-    if (!saved) return saved.error();
-    if (data.backward) {
-      auto e = ready->backward(*saved, data.gradients());
-      if (!e) return e;
-    }
-    const double ms = time_of(lane, ready->counters());
-    if (counts && (best == 0 || ms < best)) best = ms;
-    return {};
-  };
-  std::vector<double> best(plains.size(), 0);
-  // The first round warms up; then all take turns.
-  for (int64_t round = 0; round <= rounds; ++round) {
-    const bool counts = round > 0;
-    if (auto e = run(c.lane, *ours, out.kernel, counts); !e) return e.error();
-    for (size_t i = 0; i < plains.size(); ++i) {
-      if (plains[i].method == XlaMethod::dense && scores > kMostDenseScores) {
-        continue;
-      }
-      auto e = run(LaneId::xla, plains[i].session, best[i], counts);
-      if (!e) return e.error();
-    }
-  }
-  for (size_t i = 0; i < plains.size(); ++i) {
-    if (best[i] > 0 && (out.plain == 0 || best[i] < out.plain)) {
-      out.plain = best[i];
-      out.method = plains[i].method;
-    }
-  }
-  return out;
-}
-
-GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
-  GateRow row;
-  CallFeatures call;
-  call.dtype = c.dtype;
-  call.backward = c.backward;
-  row.kernel = c.kernel;
-  row.lane = c.lane;
-  row.machine = machine.key();
-  row.request_class = features_of(c.request, {}, c.shape, call).request_class;
-  row.mask = to_string(c.request.masks[0]);
-  row.backward = c.backward;
-  row.dtype = c.dtype;
-  row.q_len = c.request.q_len;
-  row.kv_len = c.request.kv_len;
-  row.shape = c.shape;
-  row.density = plan_facts(plan).density();
-  return row;
-}
 
 Result<GateSizes> read_sizes(const Options& o) {
   GateSizes out;
@@ -178,107 +67,6 @@ Result<GateSizes> read_sizes(const Options& o) {
   return out;
 }
 
-struct Measured {
-  GateTable table;
-  std::string plugin;  // or why there is none
-  double busy_cores = 0;
-};
-
-Result<Measured> measure_all(const Options& o, const Machine& machine) {
-  auto sizes = read_sizes(o);
-  if (!sizes) return sizes.error();
-  auto rounds = parse_int(o.rounds.value_or(o.quick ? "1" : "5"), "--rounds", 1,
-                          kMostRounds);
-  if (!rounds) return rounds.error();
-  Measured out;
-  std::vector<Plain> plains;
-  for (const XlaMethod method : {XlaMethod::dense, XlaMethod::chunked}) {
-    SessionOptions options;
-    options.lane = LaneId::xla;
-    options.xla.method = method;
-    if (o.plugin) options.xla.plugin = *o.plugin;
-    auto session = Session::open(std::move(options));
-    auto place =
-        session ? session->place() : Result<PluginPlace>(session.error());
-    if (!place) {
-      if (place.error().kind != ErrorKind::unavailable || o.plugin) {
-        return place.error();
-      }
-      out.plugin = place.error().message;
-      break;
-    }
-    out.plugin = std::filesystem::path(place->plugin).filename();
-    plains.push_back({method, std::move(*session)});
-  }
-  const OtherCores others;
-  Progress progress("measuring");
-  const auto shown = progress.callback();
-  const std::vector<GateCase> cases = gate_cases(*sizes);
-  for (size_t i = 0; i < cases.size(); ++i) {
-    const GateCase& c = cases[i];
-    Facts facts;
-    if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
-    auto batch = BorrowedBatch::make(c.request, facts);
-    if (!batch) return batch.error();
-    GateRow row = row_of(c, batch->plan(), machine);
-    if (c.lane == LaneId::mosaic) {
-      row.why = "no TPU here runs it: this version only compiles it";
-    } else if (plains.empty()) {
-      row.why = out.plugin;
-    } else {
-      auto times = measure(c, *batch, *rounds, plains);
-      if (!times) return times.error();
-      row.kernel_ms = times->kernel;
-      row.plain_ms = times->plain;
-      row.plain = times->method;
-      row.verdict = judge_gate(times->kernel, times->plain);
-    }
-    out.table.rows.push_back(std::move(row));
-    if (shown) {
-      shown(static_cast<double>(i + 1) / static_cast<double>(cases.size()));
-    }
-  }
-  out.busy_cores = others.so_far();
-  return out;
-}
-
-std::string table_json(const Measured& m, const Machine& machine, bool quick) {
-  Json out = Json::parse(gate_json(m.table));
-  out["machine"] = machine.key();
-  out["tessera"] = kVersion;
-  out["quick"] = quick;
-  out["plugin"] = is_utf8(m.plugin) ? m.plugin : in_quotes(m.plugin);
-  out["busy_cores"] = m.busy_cores;
-  return out.dump(2) + "\n";
-}
-
-std::string table_text(const Measured& m, const Machine& machine) {
-  std::string out = fmt::format("machine     {}\nplain XLA   {}\n\n",
-                                machine.key(), in_quotes(m.plugin, 1000));
-  out += fmt::format(
-      "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8} {:>10} {:>10} "
-      "{:>7}  {}\n",
-      "kernel", "mask", "dtype", "q", "kv", "density", "ours ms", "plain ms",
-      "factor", "verdict");
-  for (const GateRow& r : m.table.rows) {
-    const auto ms = [](const std::optional<double>& v) {
-      return v ? fmt::format("{:.3f}", *v) : std::string("-");
-    };
-    out += fmt::format(
-        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>10} {:>10} {:>7}  {}\n",
-        r.kernel, r.mask + (r.shape.softcap != 0 ? ", softcap" : ""),
-        dtype_word(r.dtype), r.q_len, r.kv_len, r.density, ms(r.kernel_ms),
-        ms(r.plain_ms),
-        r.kernel_ms ? fmt::format("{:.2f}", *r.plain_ms / *r.kernel_ms) : "-",
-        to_string(r.verdict));
-  }
-  if (m.busy_cores > 0.5) {
-    out += fmt::format("\nOther programs kept {:.1f} cores busy meanwhile.\n",
-                       m.busy_cores);
-  }
-  return out;
-}
-
 Result<int> run(const Options& o) {
   const Machine machine = this_machine(true);
   std::optional<std::string> path = o.out;
@@ -295,16 +83,21 @@ Result<int> run(const Options& o) {
   if (path) {
     if (auto e = check_output(*path); !e) return e.error();
   }
-  auto measured = measure_all(o, machine);
+  auto sizes = read_sizes(o);
+  if (!sizes) return sizes.error();
+  auto rounds = parse_int(o.rounds.value_or(o.quick ? "1" : "5"), "--rounds", 1,
+                          kMaxRounds);
+  if (!rounds) return rounds.error();
+  auto measured = measure_gate(*sizes, *rounds, o.plugin, machine);
   if (!measured) return measured.error();
-  const std::string text = table_json(*measured, machine, o.quick);
+  const std::string text = gate_table_json(*measured, machine, o.quick);
   if (path) {
     if (auto e = write_file(*path, text); !e) return e.error();
   }
   if (o.json) {
     fmt::print("{}", text);
   } else {
-    fmt::print("{}", table_text(*measured, machine));
+    fmt::print("{}", gate_table_text(*measured, machine));
     if (path) fmt::print("\n{:<11} {}\n", "table", on_a_line(*path));
   }
   return kOk;

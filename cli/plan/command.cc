@@ -36,6 +36,14 @@ Result<void> check(const Options& o) {
 }
 
 Result<int> show(const Options& o, Loaded loaded, int64_t ns) {
+  if (loaded.saved && !o.request.plan) {
+    // Routed and planned before a trace began. The report is of the picks that
+    // run, as a saved plan has them.
+    auto batch =
+        OwnedBatch::copy(loaded.resolved.request, loaded.saved->facts());
+    if (!batch) return batch.error();
+    loaded.saved = std::move(*batch);
+  }
   auto planned = make_planned(std::move(loaded));
   if (!planned) return planned.error();
   auto report = make_report(std::move(*planned), ns);

@@ -11,17 +11,17 @@ namespace tessera::cli {
 
 Result<int64_t> best_plan_ns(const Request& request, const Facts& facts) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kLeastRuns = 3;
-  constexpr int kMostRuns = 100;
+  constexpr int kMinRuns = 3;
+  constexpr int kMaxRuns = 100;
   constexpr auto kPatience = std::chrono::milliseconds(200);
   constexpr auto kLimit = std::chrono::seconds(1);  // whatever the least
   Plan plan;
   int64_t best = std::numeric_limits<int64_t>::max();
   const Clock::time_point start = Clock::now();
-  for (int run = 0; run < kMostRuns; ++run) {
+  for (int run = 0; run < kMaxRuns; ++run) {
     const Clock::time_point begin = Clock::now();
     const auto spent = begin - start;
-    if (run >= kLeastRuns && spent > kPatience) break;
+    if (run >= kMinRuns && spent > kPatience) break;
     if (run > 0 && spent > kLimit) break;
     auto sweep = start_sweep(request, facts);
     if (!sweep) return sweep.error();

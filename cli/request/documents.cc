@@ -19,8 +19,6 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 34;
-
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
@@ -217,7 +215,7 @@ Result<Ids> read_numbers(const std::string& rest, std::string_view what,
     if (!values) return values;
     return repeat(numbers.ids(*values, what, length), batch);
   }
-  auto bytes = read_file(rest, kMaxFileBytes);
+  auto bytes = read_file(rest, kMaxFactBytes);
   if (!bytes) return bytes.error();
   return is_npy(rest, *bytes)
              ? read_npy_numbers(rest, *bytes, numbers, batch, length)
@@ -266,7 +264,7 @@ Result<Ids> read_documents(std::string_view source, std::string_view what,
     }
   }
   const std::string path(source);
-  auto bytes = read_file(path, kMaxFileBytes);
+  auto bytes = read_file(path, kMaxFactBytes);
   if (!bytes) return bytes.error();
   return is_npy(path, *bytes)
              ? read_npy(path, *bytes, batch, length)

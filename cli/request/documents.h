@@ -10,6 +10,9 @@
 
 namespace tessera::cli {
 
+// Larger files of facts are refused unread.
+inline constexpr int64_t kMaxFactBytes = int64_t{1} << 34;
+
 // Ids [batch, length]. Lengths shorter than the row leave padding (id -1).
 // FILE is .npy (int32 or int64, [length] or [batch, length]) or text: lengths,
 // any number a line, `#` begins a comment, a blank line between batch rows.

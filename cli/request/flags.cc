@@ -139,9 +139,9 @@ Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
 
 Result<void> take_picks(const RouteFlags& route, Loaded& loaded) {
   if (!loaded.source) return {};
-  double ms = 0;
-  auto record = route_picks(route, *loaded.source, {}, {}, loaded.resolved, ms);
-  if (!record) return record.error();
+  auto batch = route_batch(route, *loaded.source, {}, {}, loaded.resolved);
+  if (!batch) return batch.error();
+  loaded.saved = std::move(*batch);
   loaded.source.reset();
   return {};
 }

@@ -34,7 +34,7 @@ struct Lengths {
 // The request, its facts and where it comes from a file, its plan.
 struct Loaded {
   Resolved resolved;                // without the facts of a saved plan
-  std::optional<OwnedBatch> saved;  // of --plan
+  std::optional<OwnedBatch> saved;  // of --plan, or once its picks are routed
   // Of a mask that names a router: where its picks, which are no fact yet, come
   // from.
   std::optional<PickSource> source;
@@ -44,7 +44,7 @@ Result<Loaded> load_request(const RequestFlags& flags,
                             const Lengths& otherwise = {},
                             const RouteFlags& route = {});
 
-// Picks of a router become a fact, where there are no arrays to route by.
+// Routes and plans, where there are no arrays to route by.
 Result<void> take_picks(const RouteFlags& route, Loaded& loaded);
 
 // The request alone, with the facts that a mask names or a flag gives: they

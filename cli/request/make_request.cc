@@ -16,8 +16,6 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{1} << 34;
-
 // One value serves every batch row; otherwise one per row.
 Result<std::vector<int32_t>> per_row(std::string_view text,
                                      std::string_view what, int64_t batch,
@@ -84,7 +82,7 @@ Result<void> read_picks(const std::string& path, const Request& r,
                    "block), found {}",
                    to_string(r.masks.front()));
   }
-  auto bytes = read_file(path, kMaxFileBytes);
+  auto bytes = read_file(path, kMaxFactBytes);
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
   if (!file) return file.error();

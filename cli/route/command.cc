@@ -2,293 +2,25 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
 #include "base/fail.h"
-#include "base/files.h"
 #include "base/text.h"
-#include "base/threads.h"
 #include "base/timed.h"
-#include "cli/data/clustered_inputs.h"
-#include "cli/numbers.h"
 #include "cli/plan/report.h"
 #include "cli/request/file_checks.h"
-#include "cli/request/routed_picks.h"
-#include "cli/route/flags.h"
-#include "cli/route/inputs.h"
+#include "cli/route/job.h"
 #include "cli/route/report.h"
-#include "cli/run/options.h"
-#include "cli/terminal.h"
 #include "cli/trace_flag.h"
-#include "picture/picture.h"
 #include "receipt/machine.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr const char* kDefaultMask = "causal & routed(top=8, block=256)";
-
-struct Options {
-  RunFlags run;  // of which the request and the sizes of q and k are read
-  RouteFlags route;
-  std::optional<std::string> stage, spread, batch_row, head, width;
-  bool recall = false;
-  bool ascii = false;
-  bool no_picture = false;
-};
-
-// The last stage to run; nothing: all of them, then the plan.
-Result<std::optional<RouteStage>> stage_of(const Options& o) {
-  if (!o.stage || *o.stage == "plan") return std::optional<RouteStage>();
-  std::vector<std::string_view> names;
-  for (int i = 0; i < kRouteStages; ++i) {
-    const auto stage = static_cast<RouteStage>(i);
-    if (*o.stage == to_string(stage)) return std::optional(stage);
-    names.push_back(to_string(stage));
-  }
-  return invalid("cli", "--stage must be one of {}, plan, found {}",
-                 fmt::join(names, ", "), in_quotes(*o.stage));
-}
-
-// What the command works on, owning the arrays that the router views.
-struct Job {
-  Resolved resolved;
-  RouteSettings settings;
-  std::optional<RouteStage> until;
-  Array q, k;
-  bool arrays = false;
-  int64_t batch_row = 0, head = 0;  // of the pictures
-  std::optional<int64_t> width;
-  PicksFile picks;
-  RouteOptions options;
-  RouteReport report;
-
-  RouteInputs inputs() const {
-    RouteInputs in;
-    if (arrays) in.q = q.view(), in.k = k.view();
-    picks.add_to(in);
-    return in;
-  }
-};
-
-std::string arrays_text(const TensorView& q, const TensorView& k) {
-  return fmt::format("{} head{} on {} of K, dim {}, {}", q.heads,
-                     q.heads == 1 ? "" : "s", k.heads, q.dim,
-                     to_string(q.dtype));
-}
-
-// Flags that say what to draw, where nothing is drawn.
-Result<void> check_undrawn(const Options& o, std::string_view source) {
-  for (const auto& [flag, name] :
-       {std::pair(&o.run.heads, "--heads"),
-        std::pair(&o.run.kv_heads, "--kv-heads"),
-        std::pair(&o.run.head_dim, "--head-dim"),
-        std::pair(&o.run.dtype, "--dtype"), std::pair(&o.run.seed, "--seed"),
-        std::pair(&o.spread, "--spread")}) {
-    if (!*flag) continue;
-    return invalid("cli", "{} says what {} would, found both", source, name);
-  }
-  return {};
-}
-
-Result<void> read_arrays(const Options& o, Layout layout, Job& job) {
-  if (auto e = check_undrawn(o, "--inputs"); !e) return e;
-  auto bytes = read_file(*o.run.inputs, available_memory());
-  if (!bytes) return bytes.error();
-  auto file = parse_safetensors(*bytes);
-  if (!file) return file.error();
-  auto q = read_array(*file, "q", layout);
-  if (!q) return q.error();
-  auto k = read_array(*file, "k", layout);
-  if (!k) return k.error();
-  job.q = std::move(*q);
-  job.k = std::move(*k);
-  job.arrays = true;
-  job.report.inputs = fmt::format("q and k of {}", in_quotes(*o.run.inputs));
-  return {};
-}
-
-Result<Clusters> read_clusters(const Options& o, const RouteSettings& s) {
-  Clusters clusters;
-  auto seed = parse_seed(o.run.seed.value_or("0"));
-  if (!seed) return seed.error();
-  clusters.seed = *seed;
-  if (o.spread) {
-    auto spread = parse_positive(*o.spread, "--spread");
-    if (!spread) return spread.error();
-    clusters.spread = *spread;
-  }
-  clusters.query_tile = s.query_tile;
-  clusters.block = s.block;
-  return clusters;
-}
-
-// Inputs of `sizes`, once all that may be wrong has been looked at.
-Result<void> draw_arrays(const Options& o, const RunOptions& sizes,
-                         Layout layout, Job& job) {
-  auto clusters = read_clusters(o, job.settings);
-  if (!clusters) return clusters.error();
-  const AttentionShape& s = sizes.data.shape;
-  const Dtype dtype = sizes.data.dtype;
-  auto e =
-      check_drawn(job.resolved, job.settings, {s.heads, s.kv_heads, s.head_dim},
-                  dtype, job.options.threads);
-  if (!e) return e;
-  const Request& r = job.resolved.request;
-  job.q = Array(dtype, layout, r.batch, s.heads, r.q_len, s.head_dim);
-  job.k = Array(dtype, layout, r.batch, s.kv_heads, r.kv_len, s.head_dim);
-  fill_clustered_queries(job.q, *clusters);
-  fill_clustered_keys(job.k, *clusters);
-  job.arrays = true;
-  job.report.inputs = clusters->describe();
-  return {};
-}
-
-// The request, with the lengths of q and k where they are from a file.
-Result<void> read_request(const Options& o, Job& job) {
-  RequestFlags flags = o.run.request;
-  flags.picks.reset();
-  if (flags.plan) {
-    return invalid("cli", "--plan has its picks, found it for the router");
-  }
-  if (flags.masks.empty() && !flags.spec) flags.masks = {kDefaultMask};
-  Lengths lengths;
-  if (job.arrays) {
-    lengths = {job.q.view().batch, job.q.view().tokens, job.k.view().tokens};
-  }
-  auto loaded = load_request(flags, lengths);
-  if (!loaded) return loaded.error();
-  job.resolved = std::move(loaded->resolved);
-  if (job.resolved.given.picks) {
-    return invalid("cli", "picks are given by --picks, found them in the spec");
-  }
-  return {};
-}
-
-Result<int64_t> index_of(const std::optional<std::string>& text,
-                         std::string_view what, int64_t count) {
-  if (!text) return int64_t{0};
-  return parse_int(*text, what, 0, std::max<int64_t>(count, 1) - 1);
-}
-
-// What of the result the pictures show. `sizes` are those of drawn inputs.
-Result<void> read_view(const Options& o, const RunOptions& sizes, Job& job) {
-  RouteShape shape;
-  if (job.arrays) {
-    shape = {job.q.view().heads, job.k.view().heads, job.q.view().dim};
-  } else {
-    const AttentionShape& s = sizes.data.shape;
-    shape = {s.heads, s.kv_heads, s.head_dim};
-  }
-  int64_t heads = heads_of(job.settings.rule, shape);
-  for (const auto* given : {&job.picks.picks, &job.picks.tile_picks}) {
-    if (*given) heads = (*given)->view().heads;
-  }
-  auto batch_row =
-      index_of(o.batch_row, "--batch-row", job.resolved.request.batch);
-  if (!batch_row) return batch_row.error();
-  job.batch_row = *batch_row;
-  auto head = index_of(o.head, "--head", heads);
-  if (!head) return head.error();
-  job.head = *head;
-  if (!o.width) return {};
-  auto width = parse_int(*o.width, "--width", picture::kMinTextColumns, 1000);
-  if (!width) return width.error();
-  job.width = *width;
-  return {};
-}
-
-Result<Job> prepare(const Options& o) {
-  Job job;
-  auto until = stage_of(o);
-  if (!until) return until.error();
-  job.until = *until;
-  if (o.recall && job.until && *job.until < RouteStage::legality) {
-    return invalid("cli", "--recall compares legal picks, found --stage {}",
-                   *o.stage);
-  }
-  if (o.run.layout && *o.run.layout != "bhsd" && *o.run.layout != "bshd") {
-    return invalid("cli", "--layout must be one of bhsd, bshd, found {}",
-                   in_quotes(*o.run.layout));
-  }
-  const Layout layout = o.run.layout == "bshd" ? Layout::bshd : Layout::bhsd;
-  if (o.run.inputs) {
-    if (auto e = read_arrays(o, layout, job); !e) return e.error();
-  }
-  if (auto e = read_request(o, job); !e) return e.error();
-  const Request& request = job.resolved.request;
-  auto settings = read_route_settings(o.route, request);
-  if (!settings) return settings.error();
-  job.settings = *settings;
-  if (o.run.threads) {
-    auto threads = parse_int(*o.run.threads, "--threads", 1, kMaxThreads);
-    if (!threads) return threads.error();
-    job.options.threads = static_cast<int>(*threads);
-  }
-  if (o.run.isa) {
-    auto isa = parse_isa(*o.run.isa);
-    if (!isa) return isa.error();
-    job.options.isa = *isa;
-  }
-  RouteReport& report = job.report;
-  if (o.run.request.picks) {
-    auto drawn = parse_drawn(*o.run.request.picks);
-    if (!drawn) return drawn.error();
-    if (*drawn) {
-      return invalid("cli",
-                     "route draws clustered inputs by itself, so --picks must "
-                     "be a file, found {}",
-                     in_quotes(*o.run.request.picks));
-    }
-    auto picks =
-        read_picks_file(*o.run.request.picks, request, job.settings.query_tile);
-    if (!picks) return picks.error();
-    job.picks = std::move(*picks);
-    report.given = job.picks.picks || job.picks.tile_picks;
-    if (auto e = check_unread(o.route, job.picks); !e) return e.error();
-    if (report.given && !job.arrays) {
-      if (auto e = check_undrawn(o, "--picks"); !e) return e.error();
-    }
-    const std::string from =
-        fmt::format("picks of {}", in_quotes(*o.run.request.picks));
-    report.inputs = report.inputs.empty() ? from : report.inputs + "; " + from;
-  }
-  if (report.given && job.until && *job.until < RouteStage::legality) {
-    return invalid("cli",
-                   "given picks enter at legality, found --stage {} before it",
-                   *o.stage);
-  }
-  const bool drawn = !job.arrays && !report.given;
-  RunOptions sizes;
-  if (drawn) {
-    if (auto e = read_shape(o.run, sizes); !e) return e.error();
-  }
-  if (auto e = read_view(o, sizes, job); !e) return e.error();
-  if (drawn) {
-    const std::string picks = report.inputs;
-    if (auto e = draw_arrays(o, sizes, layout, job); !e) return e.error();
-    if (!picks.empty()) report.inputs += "; " + picks;
-  }
-  report.request = request;
-  report.mask = fmt::format("{}", fmt::join(job.resolved.written, "; "));
-  if (job.arrays) {
-    report.arrays =
-        arrays_text(std::as_const(job.q).view(), std::as_const(job.k).view());
-  }
-  report.threads =
-      job.options.threads > 0 ? job.options.threads : machine_threads();
-  report.until = job.until.value_or(RouteStage::expand);
-  return job;
-}
-
-Result<void> route_timed(Job& job) {
+Result<void> route_timed(RouteJob& job) {
   using Clock = std::chrono::steady_clock;
   auto last = Clock::now();
   RouteOptions options = job.options;
@@ -305,7 +37,7 @@ Result<void> route_timed(Job& job) {
   return {};
 }
 
-Result<void> find_recall(Job& job) {
+Result<void> find_recall(RouteJob& job) {
   RouteSettings exhaustive = job.settings;
   exhaustive.hierarchical = false;
   RouteOptions options = job.options;
@@ -322,7 +54,7 @@ Result<void> find_recall(Job& job) {
   return {};
 }
 
-Result<BorrowedBatch> plan_timed(Job& job) {
+Result<BorrowedBatch> plan_timed(RouteJob& job) {
   const Request& request = job.resolved.request;
   const Facts facts = job.report.result.facts(job.resolved.facts.view());
   auto batch = BorrowedBatch::make(request, facts);
@@ -343,61 +75,7 @@ Result<BorrowedBatch> plan_timed(Job& job) {
   return batch;
 }
 
-// What the queries of each tile row pick: full where all pick the block,
-// partial where some do; all of them are the row's union.
-Result<std::string> picks_picture(const Job& job, const picture::Input& like) {
-  const RouteSettings& s = job.settings;
-  if (s.query_tile < kMinBlock || s.query_tile > kMaxBlock ||
-      s.block < kMinBlock || s.block > kMaxBlock) {
-    return fmt::format("no picture of tiles of {} x {} tokens\n", s.query_tile,
-                       s.block);
-  }
-  Request request = job.resolved.request;
-  request.masks = {*make_mask(blocks(s.block))};
-  request.tile = {s.query_tile, s.block};
-  request.logical_block = {0, 0};
-  Facts facts;
-  const RouteResult& r = job.report.result;
-  facts.picks = Picks{r.picks, r.heads, r.k};
-  auto batch = BorrowedBatch::make(std::move(request), facts);
-  if (!batch) return batch.error();
-  picture::Input input{batch->plan(),
-                       facts,
-                       "picks and their union: full where every "
-                       "query of the row picks the block",
-                       like.batch_row,
-                       like.head,
-                       like.columns};
-  input.color = like.color;
-  input.unicode = like.unicode;
-  return picture::draw_text(input);
-}
-
-Result<std::string> pictures(const Options& o, const Job& job,
-                             const Batch& batch) {
-  const RouteResult& r = job.report.result;
-  const Plan& plan = batch.plan();
-  picture::Input input{
-      plan,
-      batch.facts(),
-      "tiles: " + job.report.mask,
-      job.batch_row,
-      job.head * plan.heads / r.heads,
-      job.width ? *job.width
-                : std::max(picture::kMinTextColumns, terminal_columns())};
-  input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
-                            std::getenv("TERM"));
-  input.unicode = !o.ascii && locale_is_utf8();
-  picture::Input picks = input;
-  picks.head = job.head;
-  auto first = picks_picture(job, picks);
-  if (!first) return first;
-  auto second = picture::draw_text(input);
-  if (!second) return second;
-  return "\n" + *first + "\n" + *second;
-}
-
-Result<void> check(const Options& o) {
+Result<void> check(const RouteCommandFlags& o) {
   if (o.recall && !o.route.hierarchical) {
     return invalid("cli",
                    "--recall is of --hierarchical routing, found it alone");
@@ -408,10 +86,10 @@ Result<void> check(const Options& o) {
                      given_files({&o.run.outputs, &o.run.trace}));
 }
 
-Result<int> run(const Options& o) {
-  auto prepared = prepare(o);
+Result<int> run(const RouteCommandFlags& o) {
+  auto prepared = make_route_job(o);
   if (!prepared) return prepared.error();
-  Job& job = *prepared;
+  RouteJob& job = *prepared;
   if (o.run.outputs && job.report.until < RouteStage::legality) {
     return invalid("cli", "--outputs holds legal picks, found --stage {}",
                    *o.stage);
@@ -429,7 +107,7 @@ Result<int> run(const Options& o) {
     if (!batch) return batch.error();
     print_warnings(batch->plan().warnings);
     if (!o.run.json && !o.no_picture) {
-      auto drawn = pictures(o, job, *batch);
+      auto drawn = route_pictures(o, job, *batch);
       if (!drawn) return drawn.error();
       picture = std::move(*drawn);
     }
@@ -471,7 +149,7 @@ constexpr const char* kFooter =
 }  // namespace
 
 Command route_command() {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RouteCommandFlags>();
   Command command{
       "route", "Clustered sparse attention: picks, unions, tiles, by stages"};
   add_request_flags(command, o->run.request);

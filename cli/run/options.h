@@ -8,36 +8,13 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/command.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/tensor_file.h"
-#include "cli/request/flags.h"
-#include "cli/route/flags.h"
+#include "cli/run/flags.h"
 #include "lanes/lane.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
-
-// As typed.
-struct RunFlags {
-  RequestFlags request;
-  RouteFlags route;
-  std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
-      layout, scale, softcap, lane, fallback, gate, threads, isa, plugin,
-      device, method, cache, max_compiles, artifact, shapes, seed, inputs,
-      outputs, receipt, trace;
-  bool sink_logits = false;
-  bool backward = false;
-  bool check = false;
-  bool json = false;
-
-  bool operator==(const RunFlags&) const = default;
-};
-
-// The request and the arrays; then those and the flags of a run.
-void add_shape_flags(Command& command, RunFlags& flags, const char* dtypes,
-                     const char* target_help = nullptr);
-void add_run_flags(Command& command, RunFlags& flags);
 
 struct RunOptions {
   // Shape, dtype, layout, direction; lengths and arrays are still empty.
@@ -57,6 +34,9 @@ struct RunOptions {
 
 // The sizes, dtype, scale and softcap: the flags', or those of o.inputs.
 Result<void> read_shape(const RunFlags& flags, RunOptions& o);
+
+// --lane, --fallback, --gate and what each lane is asked.
+Result<void> read_lane_options(const RunFlags& flags, RunOptions& o);
 
 // Flags of a lane that is none of these are refused; `asked` is how the error
 // calls them: "cpu".

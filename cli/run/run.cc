@@ -197,8 +197,6 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   data.batch = loaded->resolved.request.batch;
   data.q_len = loaded->resolved.request.q_len;
   data.kv_len = loaded->resolved.request.kv_len;
-  double route_ms = 0;
-  std::optional<Receipt::Routing> routing;
   bool made = false;
   if (loaded->source) {  // the plan waits for picks, and those for q and k
     const PickSource& source = *loaded->source;
@@ -219,10 +217,10 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
     RouteOptions route;
     route.threads = o.lane_options.cpu.threads;
     route.isa = o.lane_options.cpu.isa;
-    auto record = route_picks(flags.route, source, arrays, route,
-                              loaded->resolved, route_ms);
-    if (!record) return record.error();
-    routing = *record;
+    auto routed =
+        route_batch(flags.route, source, arrays, route, loaded->resolved);
+    if (!routed) return routed.error();
+    loaded->saved = std::move(*routed);
   }
   auto planned = plan_request(std::move(*loaded), o);
   if (!planned) return planned.error();
@@ -239,12 +237,7 @@ Result<RunOutcome> run_once(const RunFlags& flags) {
   auto ran = run_passes(flags, o, *planned, call);
   if (!ran) return ran.error();
   Receipt& receipt = ran->receipt;
-  if (!flags.request.plan) {
-    receipt.route_ms = route_ms;
-  } else {
-    receipt.plan_ms = 0;
-  }
-  if (routing) receipt.routing = routing;
+  if (flags.request.plan) receipt.plan_ms = 0;
   if (flags.check) {
     auto check = check_run(batch, data, o.seed, ran->flushes);
     if (!check) return check.error();

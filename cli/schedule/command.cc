@@ -15,16 +15,16 @@
 #include "cli/numbers.h"
 #include "cli/plan/report.h"
 #include "cli/request/flags.h"
-#include "cli/schedule/compile.h"
-#include "cli/schedule/dump.h"
-#include "cli/schedule/kernel_trips.h"
 #include "cli/schedule/report.h"
+#include "lanes/mosaic/trips.h"
 #include "picture/schedule.h"
+#include "schedule/compile_dump.h"
+#include "schedule/dump.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMostTrips = int64_t{1} << 53;
+constexpr int64_t kMaxTrips = int64_t{1} << 53;
 
 struct Options {
   KernelFlags kernel;
@@ -41,7 +41,7 @@ Result<TripRule> parse_trips(const std::string& text) {
                    in_quotes(text));
   }
   auto n = parse_int(std::string_view(text).substr(equals + 1), "--trips", 0,
-                     kMostTrips);
+                     kMaxTrips);
   if (!n) return n.error();
   return TripRule{text.substr(0, equals), static_cast<double>(*n)};
 }
@@ -64,14 +64,14 @@ Result<std::optional<Resolved>> asked_request(RequestFlags f) {
 Result<std::vector<KernelText>> compile_own(const Options& o,
                                             const Resolved& request,
                                             ScheduleAsk& ask) {
-  if (auto e = check_schedulable(request); !e) return e.error();
+  if (auto e = check_schedulable(request.request); !e) return e.error();
   auto own = make_asked_kernel(o.kernel, ask.target);
   if (!own) return own.error();
   Request at_tile = request.request;
   at_tile.tile = own->kernel.tile;
   auto batch = OwnedBatch::copy(std::move(at_tile), request.facts.view());
   if (!batch) return batch.error();
-  auto trips = kernel_trips(batch->plan(), own->kernel, own->shape.heads);
+  auto trips = mosaic_trips(batch->plan(), own->kernel, own->shape.heads);
   if (!trips) return trips.error();
   ask.known = std::move(*trips);
   ask.heads = own->shape.heads;
@@ -80,8 +80,13 @@ Result<std::vector<KernelText>> compile_own(const Options& o,
       {"", ask.target, o.plugin.value_or(""), o.keep.value_or("")});
 }
 
-Result<int> run(const Options& o) {
-  const bool own = !o.program && !o.dump && asks_for_kernel(o.kernel);
+bool asks_own_kernel(const Options& o) {
+  return !o.program && !o.dump && asks_for_kernel(o.kernel);
+}
+
+// Which flags go together.
+Result<void> check(const Options& o) {
+  const bool own = asks_own_kernel(o);
   if (!own && o.program.has_value() == o.dump.has_value()) {
     return invalid("cli",
                    "schedule must be given a program, --dump or a request, "
@@ -92,17 +97,18 @@ Result<int> run(const Options& o) {
     return invalid("cli", "{} goes with a program, found it with --dump",
                    o.keep ? "--keep" : "--plugin");
   }
+  if (own) return {};
+  KernelFlags others = o.kernel;
+  others.run.request = {};
+  others.run.heads.reset();
+  if (others == KernelFlags{}) return {};
+  return invalid("cli",
+                 "a program takes no flags of a kernel, found one "
+                 "beside it");
+}
+
+Result<ScheduleAsk> read_ask(const Options& o) {
   const RunFlags& flags = o.kernel.run;
-  if (!own) {
-    KernelFlags others = o.kernel;
-    others.run.request = {};
-    others.run.heads.reset();
-    if (!(others == KernelFlags{})) {
-      return invalid("cli",
-                     "a program takes no flags of a kernel, found one "
-                     "beside it");
-    }
-  }
   ScheduleAsk ask;
   ask.target = flags.request.target.value_or("v6e:1x1");
   if (auto chip = find_chip(ask.target); !chip) return chip.error();
@@ -116,28 +122,49 @@ Result<int> run(const Options& o) {
     if (!heads) return heads.error();
     ask.heads = *heads;
   }
-  auto request = asked_request(flags.request);
+  return ask;
+}
+
+Result<std::vector<KernelText>> read_kernels(const Options& o,
+                                             const Resolved* request,
+                                             ScheduleAsk& ask) {
+  if (asks_own_kernel(o)) return compile_own(o, *request, ask);
+  if (o.dump) return read_dump(*o.dump);
+  return compile_for_dump(
+      {*o.program, ask.target, o.plugin.value_or(""), o.keep.value_or("")});
+}
+
+Result<void> write_picture(const ScheduleReport& report,
+                           const std::string& path) {
+  std::vector<picture::Kernel> drawn;
+  for (const KernelReport& k : report.kernels) {
+    drawn.push_back({k.profile, k.prediction});
+  }
+  auto svg = picture::draw_schedule(drawn);
+  if (!svg) return svg.error();
+  return write_file(path, *svg);
+}
+
+Result<int> run(const Options& o) {
+  if (auto e = check(o); !e) return e.error();
+  auto ask = read_ask(o);
+  if (!ask) return ask.error();
+  auto request = asked_request(o.kernel.run.request);
   if (!request) return request.error();
-  if (*request) ask.request = &**request;
+  const Resolved* const asked = *request ? &**request : nullptr;
+  if (asked) {
+    ask->request = &asked->request;
+    ask->facts = asked->facts.view();
+  }
   if (o.picture) {
     if (auto e = check_output(*o.picture); !e) return e.error();
   }
-  auto kernels =
-      own      ? compile_own(o, **request, ask)
-      : o.dump ? read_dump(*o.dump)
-               : compile_for_dump({*o.program, ask.target,
-                                   o.plugin.value_or(""), o.keep.value_or("")});
+  auto kernels = read_kernels(o, asked, *ask);
   if (!kernels) return kernels.error();
-  auto report = make_schedule(std::move(*kernels), ask);
+  auto report = make_schedule(std::move(*kernels), *ask);
   if (!report) return report.error();
   if (o.picture) {
-    std::vector<picture::Kernel> drawn;
-    for (const KernelReport& k : report->kernels) {
-      drawn.push_back({k.profile, k.prediction});
-    }
-    auto svg = picture::draw_schedule(drawn);
-    if (!svg) return svg.error();
-    if (auto e = write_file(*o.picture, *svg); !e) return e.error();
+    if (auto e = write_picture(*report, *o.picture); !e) return e.error();
   }
   if (o.json) {
     fmt::print("{}\n", json_line(schedule_json(*report)));

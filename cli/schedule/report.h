@@ -3,54 +3,11 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
-#include "cli/request/make_request.h"
-#include "schedule/predict.h"
+#include "schedule/program.h"
 
 namespace tessera::cli {
-
-struct KernelReport {
-  KernelProfile profile;
-  Prediction prediction;
-  std::optional<Tile> block;         // of an attention kernel
-  std::optional<PlanCounts> counts;  // of the plan at its blocks
-};
-
-struct ScheduleReport {
-  Chip chip;
-  std::string target;
-  std::vector<KernelReport> kernels;
-  // Tiles of 256 x 256 that the exact plan computes, for one head.
-  std::optional<int64_t> exact_tiles;
-  int64_t heads = 0;          // of the attention kernels; 0 where there is none
-  bool follows_plan = false;  // a kernel that we know
-  // Of all kernels, each once; nothing where one's trips are unknown.
-  std::optional<double> cycles;
-  std::optional<double> attention_cycles;  // of the attention kernels alone
-};
-
-// What the caller knows beside the dump. A request gives the trips of attention
-// kernels and the exact tiles; `heads` those that no kernel's grid tells.
-struct ScheduleAsk {
-  std::string target;
-  std::vector<TripRule> rules;
-  // The same for a kernel that we know, which rules above come before; a region
-  // that the compiler made no branch of, or that a rule above names, is passed
-  // over.
-  std::vector<TripRule> known;
-  const Resolved* request = nullptr;
-  std::optional<int64_t> heads;
-};
-
-// A plan of many batch rows or heads says too little about a kernel's grid.
-Result<void> check_schedulable(const Resolved& resolved);
-
-Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
-                                     const ScheduleAsk& ask);
 
 nlohmann::json schedule_json(const ScheduleReport& report);
 std::string schedule_text(const ScheduleReport& report);

@@ -147,6 +147,111 @@ bool has_live_query(const BoundRow& row, bool ids_veto) {
   return std::any_of(ids, ids + row.q_end, [](int32_t id) { return id >= 0; });
 }
 
+// Every fact that a mask names is there, and each has its size and range.
+Result<void> check_facts(const Request& r, const Facts& f, const Names& names) {
+  for (const auto& e : {
+           check_absent(names.documents, f.doc_ids.has_value(), "documents",
+                        "doc_ids"),
+           check_absent(names.segments, f.doc_ids.has_value(), "segments",
+                        "doc_ids"),
+           check_absent(names.prefix, f.prefix_lengths.has_value(), "prefix",
+                        "prefix_lengths"),
+           check_absent(names.picks, f.picks.has_value(), "blocks or routed",
+                        "picks"),
+           check_size("doc_ids", f.doc_ids, r.batch, r.kv_len,
+                      "[batch, kv_len]"),
+           check_size("q_doc_ids", f.q_doc_ids, r.batch, r.q_len,
+                      "[batch, q_len]"),
+           check_rows("valid_token_counts", f.valid_token_counts, r.batch, 0,
+                      r.kv_len),
+           check_rows("q_offset", f.q_offsets, r.batch, -kMaxTokens,
+                      kMaxTokens),
+       }) {
+    if (!e) return e;
+  }
+  if (names.segments && f.q_doc_ids) {
+    return invalid("facts",
+                   "segments are runs of the keys' ids, so q_doc_ids must be "
+                   "absent, found both");
+  }
+  if (f.valid_slot_counts) {
+    if (auto e = check_range("facts", "base_block_tokens", f.base_block_tokens,
+                             1, kMaxTokens);
+        !e) {
+      return e;
+    }
+    const int64_t slots = ceil_div(r.kv_len, f.base_block_tokens);
+    if (auto e = check_rows("valid_slot_counts", f.valid_slot_counts, r.batch,
+                            0, slots);
+        !e) {
+      return e;
+    }
+  }
+  return check_rows("prefix_lengths", f.prefix_lengths, r.batch, 0,
+                    std::numeric_limits<int32_t>::max());
+}
+
+// Nothing of an earlier batch is left but memory.
+void begin_bound(const Request& r, Bound& bound) {
+  bound.batch = r.batch;
+  bound.q_len = r.q_len;
+  bound.kv_len = r.kv_len;
+  bound.tile = r.tile;
+  bound.masks.clear();
+  bound.rows.clear();
+  bound.picks = nullptr;
+  bound.pick_heads = 1;
+  bound.picks_k = 0;
+  bound.meaning.reset();
+  bound.warnings.clear();
+}
+
+// As many plan heads as there are masks or heads that pick.
+Result<void> bind_heads(const Request& r, Bound& bound) {
+  const auto groups = static_cast<int64_t>(r.masks.size());
+  bound.heads = std::max(groups, bound.pick_heads);
+  if (bound.heads % groups != 0 || bound.heads % bound.pick_heads != 0) {
+    return invalid("request",
+                   "masks and pick heads must divide one another, found {} "
+                   "masks for {} pick heads",
+                   groups, bound.pick_heads);
+  }
+  for (int64_t h = 0; h < bound.heads; ++h) {
+    bound.masks.push_back(
+        &r.masks[static_cast<size_t>(h * groups / bound.heads)]);
+  }
+  return {};
+}
+
+Result<BoundRow> bind_row(const Request& r, const Facts& f, bool needs_ids,
+                          int64_t b) {
+  const auto at = static_cast<size_t>(b);
+  const bool counted = f.valid_token_counts || f.valid_slot_counts;
+  BoundRow row;
+  row.q_offset = f.q_offsets ? (*f.q_offsets)[at] : r.kv_len - r.q_len;
+  row.valid = valid_of(r, f, b);
+  row.q_end = counted
+                  ? std::clamp<int64_t>(row.valid - row.q_offset, 0, r.q_len)
+                  : r.q_len;
+  if (f.prefix_lengths) {
+    row.prefix = (*f.prefix_lengths)[at];
+    if (row.prefix > row.valid) {
+      return invalid("facts",
+                     "prefix_lengths must be at most the valid count {}, "
+                     "found {} for row {}",
+                     row.valid, row.prefix, b);
+    }
+  }
+  if (needs_ids) {
+    row.ids = f.doc_ids->data() + b * r.kv_len;
+    if (f.q_doc_ids) row.q_ids = f.q_doc_ids->data() + b * r.q_len;
+    if (!row.q_ids) {
+      if (auto e = check_ids(r, row, b); !e) return e.error();
+    }
+  }
+  return row;
+}
+
 }  // namespace
 
 Result<void> check_request(const Request& r) {
@@ -195,11 +300,8 @@ Names names_of(const Request& request) {
   return all;
 }
 
-Result<void> bind(const Request& request, const Facts& facts, Bound& bound) {
-  const Request& r = request;
-  const Facts& f = facts;
+Result<void> bind(const Request& r, const Facts& facts, Bound& bound) {
   if (auto e = check_request(r); !e) return e;
-
   const Names names = names_of(r);
   for (const Mask& mask : r.masks) {
     if (mask.names.picks && mask.names.picks_block != names.picks_block) {
@@ -209,112 +311,24 @@ Result<void> bind(const Request& request, const Facts& facts, Bound& bound) {
                      mask.names.picks_block, names.picks_block);
     }
   }
+  if (auto e = check_facts(r, facts, names); !e) return e;
+  begin_bound(r, bound);
+  if (auto e = check_picks(r, facts, names, bound); !e) return e;
+  if (auto e = bind_heads(r, bound); !e) return e;
   const bool needs_ids = names.documents || names.segments;
-  for (const auto& e : {
-           check_absent(names.documents, f.doc_ids.has_value(), "documents",
-                        "doc_ids"),
-           check_absent(names.segments, f.doc_ids.has_value(), "segments",
-                        "doc_ids"),
-           check_absent(names.prefix, f.prefix_lengths.has_value(), "prefix",
-                        "prefix_lengths"),
-           check_absent(names.picks, f.picks.has_value(), "blocks or routed",
-                        "picks"),
-           check_size("doc_ids", f.doc_ids, r.batch, r.kv_len,
-                      "[batch, kv_len]"),
-           check_size("q_doc_ids", f.q_doc_ids, r.batch, r.q_len,
-                      "[batch, q_len]"),
-           check_rows("valid_token_counts", f.valid_token_counts, r.batch, 0,
-                      r.kv_len),
-           check_rows("q_offset", f.q_offsets, r.batch, -kMaxTokens,
-                      kMaxTokens),
-       }) {
-    if (!e) return e;
-  }
-  if (names.segments && f.q_doc_ids) {
-    return invalid("facts",
-                   "segments are runs of the keys' ids, so q_doc_ids must be "
-                   "absent, found both");
-  }
-  if (f.valid_slot_counts) {
-    if (auto e = check_range("facts", "base_block_tokens", f.base_block_tokens,
-                             1, kMaxTokens);
-        !e) {
-      return e;
-    }
-    const int64_t slots = ceil_div(r.kv_len, f.base_block_tokens);
-    if (auto e = check_rows("valid_slot_counts", f.valid_slot_counts, r.batch,
-                            0, slots);
-        !e) {
-      return e;
-    }
-  }
-  if (auto e = check_rows("prefix_lengths", f.prefix_lengths, r.batch, 0,
-                          std::numeric_limits<int32_t>::max());
-      !e) {
-    return e;
-  }
-
-  bound.batch = r.batch;
-  bound.q_len = r.q_len;
-  bound.kv_len = r.kv_len;
-  bound.tile = r.tile;
-  bound.masks.clear();
-  bound.rows.clear();
-  bound.picks = nullptr;
-  bound.pick_heads = 1;
-  bound.picks_k = 0;
-  bound.meaning.reset();
-  bound.warnings.clear();
-  if (auto e = check_picks(r, f, names, bound); !e) return e;
-
-  const auto groups = static_cast<int64_t>(r.masks.size());
-  bound.heads = std::max(groups, bound.pick_heads);
-  if (bound.heads % groups != 0 || bound.heads % bound.pick_heads != 0) {
-    return invalid("request",
-                   "masks and pick heads must divide one another, found {} "
-                   "masks for {} pick heads",
-                   groups, bound.pick_heads);
-  }
-  for (int64_t h = 0; h < bound.heads; ++h) {
-    bound.masks.push_back(
-        &r.masks[static_cast<size_t>(h * groups / bound.heads)]);
-  }
-
   const bool all_name_ids = std::all_of(
       r.masks.begin(), r.masks.end(),
       [](const Mask& m) { return m.names.documents || m.names.segments; });
-  const bool counted = f.valid_token_counts || f.valid_slot_counts;
   for (int64_t b = 0; b < r.batch; ++b) {
-    const auto at = static_cast<size_t>(b);
-    BoundRow row;
-    row.q_offset = f.q_offsets ? (*f.q_offsets)[at] : r.kv_len - r.q_len;
-    row.valid = valid_of(r, f, b);
-    row.q_end = counted
-                    ? std::clamp<int64_t>(row.valid - row.q_offset, 0, r.q_len)
-                    : r.q_len;
-    if (f.prefix_lengths) {
-      row.prefix = (*f.prefix_lengths)[at];
-      if (row.prefix > row.valid) {
-        return invalid("facts",
-                       "prefix_lengths must be at most the valid count {}, "
-                       "found {} for row {}",
-                       row.valid, row.prefix, b);
-      }
-    }
-    if (needs_ids) {
-      row.ids = f.doc_ids->data() + b * r.kv_len;
-      if (f.q_doc_ids) row.q_ids = f.q_doc_ids->data() + b * r.q_len;
-      if (!row.q_ids) {
-        if (auto e = check_ids(r, row, b); !e) return e;
-      }
-    }
-    if (!has_live_query(row, all_name_ids)) {
+    auto row = bind_row(r, facts, needs_ids, b);
+    if (!row) return row.error();
+    if (!has_live_query(*row, all_name_ids)) {
       bound.warnings.push_back(fmt::format(
           "[plan] a batch row should have a query that no veto forbids, found "
           "none for row {}",
           b));
     }
-    bound.rows.push_back(row);
+    bound.rows.push_back(*row);
   }
   return {};
 }

@@ -34,6 +34,9 @@ struct CostProperty {
   std::variant<double, int64_t, bool, std::string, std::vector<int64_t>> value;
 };
 
+// Of a file with a program.
+inline constexpr int64_t kMaxProgramBytes = int64_t{1} << 31;
+
 // A plugin need not have everything: what it lacks is an error of the kind
 // `unavailable`.
 class Executable {

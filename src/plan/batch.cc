@@ -113,6 +113,7 @@ Result<OwnedBatch> OwnedBatch::route(Request request, OwnedFacts facts,
   state->owned.picks.reset();
   state->routing = std::move(*routed);
   state->route_ms = route_ms;
+  state->given_picks = inputs.picks || inputs.tile_picks;
   state->facts = state->routing->facts(state->owned.view());
   if (auto e = plan_state(*state, false); !e) return e.error();
   return OwnedBatch(std::move(state));

@@ -20,6 +20,7 @@ struct Batch::State {
   Plan plan;
   double plan_ms = 0, route_ms = 0;
   std::optional<RouteResult> routing;
+  bool given_picks = false;  // `routing` did not score them, they came in
   // Of borrowed arrays, as they were planned.
   std::optional<uint64_t> digest;
   bool failed = false;  // no batch is here: a remake failed

@@ -420,6 +420,29 @@ Result<std::pair<std::string_view, std::string_view>> open_envelope(
 
 size_t padded(size_t n) { return (n + 7) / 8 * 8; }
 
+// The whole file.
+Result<std::string> close_envelope(const PlanHeader& header,
+                                   const std::string& sections) {
+  auto text = write_header(header);
+  if (!text) return text.error();
+  const size_t header_size = padded(text->size());
+  if (header_size > kMaxHeader) {
+    return over_limit(kWhere, "a header must be at most {} bytes, found {}",
+                      kMaxHeader, header_size);
+  }
+  std::string out(kMagic);
+  const size_t total = kHeaderAt + header_size + sections.size() + kDigestBytes;
+  out.reserve(total);
+  append(out, kPlanFileVersion);
+  append(out, uint64_t{total});
+  append(out, uint64_t{header_size});
+  out += *text;
+  out.append(header_size - text->size(), ' ');
+  out += sections;
+  out += digest_of(out);
+  return out;
+}
+
 }  // namespace
 
 Result<std::string> encode_plan(const Batch& batch) {
@@ -484,24 +507,7 @@ Result<std::string> encode_plan(const Batch& batch) {
   add("entries", bytes_of(std::span<const Entry>(w.entries)));
   if (plan.meaning) add_words("union_slots", words.slots);
 
-  auto text = write_header(header);
-  if (!text) return text.error();
-  const size_t header_size = padded(text->size());
-  if (header_size > kMaxHeader) {
-    return over_limit(kWhere, "a header must be at most {} bytes, found {}",
-                      kMaxHeader, header_size);
-  }
-  std::string out(kMagic);
-  const size_t total = kHeaderAt + header_size + sections.size() + kDigestBytes;
-  out.reserve(total);
-  append(out, kPlanFileVersion);
-  append(out, uint64_t{total});
-  append(out, uint64_t{header_size});
-  out += *text;
-  out.append(header_size - text->size(), ' ');
-  out += sections;
-  out += digest_of(out);
-  return out;
+  return close_envelope(header, sections);
 }
 
 Result<OwnedBatch> decode_plan(std::string_view bytes,

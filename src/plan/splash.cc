@@ -1,6 +1,7 @@
 // plan/splash.cc: JAX Splash attention's MaskInfo arrays from a plan's lists.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -350,6 +351,35 @@ SplashArray pack_blocks(const Blocks& blocks, const Tile& tile, bool dkv) {
   return a;
 }
 
+// Three int32 arrays, the same once more packed, and a shard's lines.
+bool fits_file(const Grid& grid, const Blocks& blocks, const Tile& tile) {
+  int64_t bytes = 0;
+  return !__builtin_mul_overflow(grid.heads * 32, grid.rows, &bytes) &&
+         !__builtin_mul_overflow(bytes, grid.columns, &bytes) &&
+         !__builtin_add_overflow(bytes, blocks.count() * tile.q * tile.kv,
+                                 &bytes) &&
+         bytes <= kMaxSplashBytes;
+}
+
+// `computed`: the kernel makes the mask from positions.
+SplashMaskInfo pack_info(const Grid& grid, const Blocks& blocks,
+                         const Plan& plan, const SplashOptions& options,
+                         bool computed) {
+  const std::vector<int64_t> shape = {grid.heads, grid.rows, grid.columns};
+  SplashMaskInfo info;
+  info.data_next = pack(grid.data_next, shape, options.downcast);
+  info.block_mask = pack(grid.block_mask, shape, options.downcast);
+  if (computed) {
+    std::vector<int32_t> positions(index(plan.q_len));
+    std::iota(positions.begin(), positions.end(), 0);
+    info.q_sequence = pack(positions, {plan.q_len}, false);
+  } else if (blocks.count() > 0) {
+    info.mask_next = pack(grid.mask_next, shape, options.downcast);
+    info.partial_mask_blocks = pack_blocks(blocks, plan.tile, options.dkv);
+  }
+  return info;
+}
+
 }  // namespace
 
 int64_t SplashArray::item_bytes() const {
@@ -442,15 +472,7 @@ Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
   grid.heads = one_mask_per_shard ? options.head_shards : heads;
   grid.rows = options.dkv ? options.q_shards * slots : plan.forward.rows;
   grid.columns = options.dkv ? plan.forward.columns : slots;
-  // Three int32 arrays, the same once more packed, and a shard's lines.
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(grid.heads * 32, grid.rows, &bytes) ||
-      __builtin_mul_overflow(bytes, grid.columns, &bytes) ||
-      __builtin_add_overflow(bytes, blocks.count() * plan.tile.q * plan.tile.kv,
-                             &bytes) ||
-      bytes > kMaxSplashBytes) {
-    return too_large();
-  }
+  if (!fits_file(grid, blocks, plan.tile)) return too_large();
   grid.allocate();
   for (int64_t hs = 0; hs < (one_mask ? 1 : options.head_shards); ++hs) {
     for (int64_t qs = 0; qs < options.q_shards; ++qs) {
@@ -475,22 +497,7 @@ Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
     }
   }
 
-  const bool computed = options.computable && one_mask;
-  const std::vector<int64_t> shape = {grid.heads, grid.rows, grid.columns};
-  SplashMaskInfo info;
-  info.data_next = pack(grid.data_next, shape, options.downcast);
-  info.block_mask = pack(grid.block_mask, shape, options.downcast);
-  if (computed) {
-    std::vector<int32_t> positions(index(plan.q_len));
-    for (size_t i = 0; i < positions.size(); ++i) {
-      positions[i] = static_cast<int32_t>(i);
-    }
-    info.q_sequence = pack(positions, {plan.q_len}, false);
-  } else if (blocks.count() > 0) {
-    info.mask_next = pack(grid.mask_next, shape, options.downcast);
-    info.partial_mask_blocks = pack_blocks(blocks, plan.tile, options.dkv);
-  }
-  return info;
+  return pack_info(grid, blocks, plan, options, options.computable && one_mask);
 }
 
 }  // namespace tessera

@@ -31,6 +31,37 @@ Error bad_step(const Steps& steps, size_t at, std::string_view rule) {
                  at);
 }
 
+// That every list's steps are there, before any memory is taken for them.
+Result<void> check_ranges(const Steps& steps, int64_t rows, int64_t columns) {
+  for (int64_t n : {rows, columns}) {
+    if (n < 1 || n > kMaxStepRows) {
+      return invalid("steps",
+                     "tile rows and columns must be between 1 and {}, found {} "
+                     "and {}",
+                     kMaxStepRows, rows, columns);
+    }
+  }
+  const std::vector<uint32_t>& range = steps.range;
+  if (range.empty() || range.front() != 0 ||
+      range.back() != steps.steps.size() ||
+      !std::is_sorted(range.begin(), range.end())) {
+    return invalid("steps", "ranges must rise from 0 to {} steps, found {}",
+                   steps.steps.size(),
+                   range.empty() ? "none" : fmt::to_string(range.back()));
+  }
+  if (steps.tiles_per_pass < 1 || steps.tiles_per_pass > kMaxTilesPerPass) {
+    return invalid("steps", "tiles a pass must be between 1 and {}, found {}",
+                   kMaxTilesPerPass, steps.tiles_per_pass);
+  }
+  // Every row has a step, so this also bounds the row starts by what is there.
+  const auto lists = static_cast<int64_t>(range.size()) - 1;
+  if (lists * rows > static_cast<int64_t>(steps.steps.size())) {
+    return invalid("steps", "steps must be at least one a row, found {} for {}",
+                   steps.steps.size(), lists * rows);
+  }
+  return {};
+}
+
 }  // namespace
 
 int64_t step_count(const Worklist& w, int64_t tiles_per_pass) {
@@ -98,35 +129,12 @@ Result<Steps> pack_steps(const Plan& plan, bool transposed,
 
 Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
                                  int64_t columns) {
-  for (int64_t n : {rows, columns}) {
-    if (n < 1 || n > kMaxStepRows) {
-      return invalid("steps",
-                     "tile rows and columns must be between 1 and {}, found {} "
-                     "and {}",
-                     kMaxStepRows, rows, columns);
-    }
-  }
+  if (auto e = check_ranges(steps, rows, columns); !e) return e.error();
   const std::vector<uint32_t>& range = steps.range;
-  if (range.empty() || range.front() != 0 ||
-      range.back() != steps.steps.size() ||
-      !std::is_sorted(range.begin(), range.end())) {
-    return invalid("steps", "ranges must rise from 0 to {} steps, found {}",
-                   steps.steps.size(),
-                   range.empty() ? "none" : fmt::to_string(range.back()));
-  }
-  if (steps.tiles_per_pass < 1 || steps.tiles_per_pass > kMaxTilesPerPass) {
-    return invalid("steps", "tiles a pass must be between 1 and {}, found {}",
-                   kMaxTilesPerPass, steps.tiles_per_pass);
-  }
   Worklist w;
   w.lists = static_cast<int64_t>(range.size()) - 1;
   w.rows = rows;
   w.columns = columns;
-  // Every row has a step, so this also bounds the row starts by what is there.
-  if (w.lists * rows > static_cast<int64_t>(steps.steps.size())) {
-    return invalid("steps", "steps must be at least one a row, found {} for {}",
-                   steps.steps.size(), w.lists * rows);
-  }
   w.row_start.reserve(static_cast<size_t>(w.lists * rows) + 1);
   w.row_start.push_back(0);
   w.entries.reserve(steps.steps.size());

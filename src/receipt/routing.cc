@@ -11,9 +11,9 @@ namespace tessera {
 
 namespace {
 
-Receipt::Routing routed(const RouteResult& r) {
+Receipt::Routing routed(const RouteResult& r, bool given) {
   const RouteCounts& c = r.counts;
-  return {false,
+  return {given,
           r.settings,
           r.heads,
           c.picks,
@@ -29,7 +29,7 @@ Receipt::Routing routed(const RouteResult& r) {
 std::optional<Receipt::Routing> routing_of(const Batch& of) {
   const Batch::State& batch = of.state();
   if (!batch.plan.meaning) return {};
-  if (of.routing()) return routed(*of.routing());
+  if (of.routing()) return routed(*of.routing(), batch.given_picks);
   const Request& request = batch.request;
   const int64_t block = names_of(request).picks_block;
   const PickUnions unions = plan_unions(batch.sweep.bound, block);

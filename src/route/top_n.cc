@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-constexpr float kLeast = -std::numeric_limits<float>::infinity();
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 // An object, so that sorting inlines it.
 struct Better {
@@ -74,10 +74,10 @@ void pick_top(std::span<const float> scores, std::span<const int32_t> blocks,
   const size_t room = picks.size() - forced.size();
   std::vector<ScoredBlock>& kept = scratch.kept;
   keep(scores, blocks, forced, scratch.from, kept);
-  if (kept.size() < room && scratch.from != kLeast) {
-    keep(scores, blocks, forced, kLeast, kept);
+  if (kept.size() < room && scratch.from != kLowest) {
+    keep(scores, blocks, forced, kLowest, kept);
   }
-  scratch.from = kLeast;
+  scratch.from = kLowest;
   if (kept.size() > room) {
     if (room == 0) {
       kept.clear();

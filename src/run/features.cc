@@ -75,10 +75,10 @@ PlanFacts plan_facts(const Plan& plan) {
 }
 
 int density_class(double density) {
-  constexpr int kLeast = 10;
-  if (!(density > 0)) return kLeast;
+  constexpr int kMaxClass = 10;
+  if (!(density > 0)) return kMaxClass;
   int out = 0;
-  for (double half = 0.5; out < kLeast && density <= half; half /= 2) ++out;
+  for (double half = 0.5; out < kMaxClass && density <= half; half /= 2) ++out;
   return out;
 }
 

@@ -17,9 +17,8 @@ namespace {
 
 constexpr std::string_view kWhere = "gate";
 constexpr int kSchema = 1;
-constexpr size_t kMostRows = 1 << 16;
-constexpr int64_t kMostHeads = int64_t{1} << 16;
-constexpr double kMostMs = 1e12;
+constexpr size_t kMaxRows = 1 << 16;
+constexpr double kMaxMs = 1e12;
 
 // The value of that name among those that to_string gives.
 template <class Enum>
@@ -57,7 +56,7 @@ Result<double> read_number(const Json& value, std::string_view name,
 Result<std::optional<double>> read_ms(const Json& value,
                                       std::string_view name) {
   if (value.is_null()) return std::optional<double>();
-  auto ms = read_number(value, name, 1e-9, kMostMs);
+  auto ms = read_number(value, name, 1e-9, kMaxMs);
   if (!ms) return ms.error();
   return std::optional<double>(*ms);
 }
@@ -120,10 +119,10 @@ Result<GateRow> parse_row(const Json& j) {
   };
   row.q_len = size("q_len", kMaxTokens);
   row.kv_len = size("kv_len", kMaxTokens);
-  row.shape.heads = size("heads", kMostHeads);
-  row.shape.kv_heads = size("kv_heads", kMostHeads);
-  row.shape.head_dim = size("head_dim", kMostHeads);
-  row.shape.v_head_dim = size("v_head_dim", kMostHeads);
+  row.shape.heads = size("heads", kMaxHeads);
+  row.shape.kv_heads = size("kv_heads", kMaxHeads);
+  row.shape.head_dim = size("head_dim", kMaxHeadDim);
+  row.shape.v_head_dim = size("v_head_dim", kMaxHeadDim);
   row.shape.softcap = r.take(read_number(j["softcap"], "softcap", 0, 1e30));
   row.density = r.take(read_number(j["density"], "density", 0, 1));
   row.kernel_ms = r.take(read_ms(j["kernel_ms"], "kernel_ms"));
@@ -191,9 +190,9 @@ Result<GateTable> parse_gate(std::string_view text) {
   auto schema = read_int((*json)["schema"], kWhere, "schema", kSchema, kSchema);
   if (!schema) return schema.error();
   const Json& rows = (*json)["rows"];
-  if (!rows.is_array() || rows.size() > kMostRows) {
+  if (!rows.is_array() || rows.size() > kMaxRows) {
     return invalid(kWhere, "rows must be an array of at most {}, found {}",
-                   kMostRows, describe(rows));
+                   kMaxRows, describe(rows));
   }
   GateTable out;
   for (const Json& j : rows) {

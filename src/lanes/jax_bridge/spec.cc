@@ -245,6 +245,16 @@ Result<BridgeAttention> read_attention(const Json& value) {
   return out;
 }
 
+Result<void> read_platforms(const Json& platforms, BridgeSpec& out) {
+  if (auto ok = check_list(platforms, "platforms", 16); !ok) return ok;
+  for (const Json& platform : platforms) {
+    auto word = read_word(platform, "each of platforms");
+    if (!word) return word.error();
+    out.platforms.push_back(std::move(*word));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
@@ -286,14 +296,8 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
   if (!convention) return convention.error();
   out.calling_convention_version = *convention;
 
-  const Json& platforms = json->at("platforms");
-  if (auto ok = check_list(platforms, "platforms", 16); !ok) {
+  if (auto ok = read_platforms(json->at("platforms"), out); !ok) {
     return ok.error();
-  }
-  for (const Json& platform : platforms) {
-    auto word = read_word(platform, "each of platforms");
-    if (!word) return word.error();
-    out.platforms.push_back(std::move(*word));
   }
   auto index = read_flag(json->at("platform_index"), "platform_index");
   if (!index) return index.error();

@@ -1139,7 +1139,7 @@ struct Bad {
 };
 
 const std::vector<Bad>& bad_inputs() {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   static const std::vector<Bad> all = {
       {[](Case& c) { c.shape.heads = 0; },
        "[reference] sizes must be 1 or more, found 0 for heads"},
@@ -1186,7 +1186,7 @@ const std::vector<Bad>& bad_inputs() {
       {[](Case& c) { c.v.pop_back(); },
        "[reference] v must hold [batch, kv_heads, kv_len, v_head_dim] values, "
        "found 5 for [1, 1, 3, 2]"},
-      {[](Case& c) { c.shape.head_dim = kMost; },
+      {[](Case& c) { c.shape.head_dim = kMax; },
        "[reference] q must hold [batch, heads, q_len, head_dim] values, found "
        "4 for [1, 1, 2, 9223372036854775807]"},
       // 2^64 + 8 values must not wrap around to the 8 that are there.
@@ -1223,7 +1223,7 @@ const std::vector<Bad>& bad_inputs() {
        "than 2^63 for [batch, heads, q_len, kv_len] [1, 8, 1073741824, "
        "1073741824]",
        ErrorKind::limit},
-      {[](Case& c) { c.shape.heads = kMost; },
+      {[](Case& c) { c.shape.heads = kMax; },
        "[reference] query-key pairs must be at most 17179869184, found more "
        "than 2^63 for [batch, heads, q_len, kv_len] [1, 9223372036854775807, "
        "2, 3]",

@@ -1,5 +1,5 @@
-// cli/schedule/compile.cc: has libtpu dump what it compiles.
-#include "cli/schedule/compile.h"
+// schedule/compile_dump.cc: has libtpu dump what it compiles.
+#include "schedule/compile_dump.h"
 
 #include <unistd.h>
 
@@ -10,15 +10,13 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/schedule/dump.h"
 #include "pjrt/compile.h"
+#include "schedule/dump.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kMostProgramBytes = int64_t{1} << 31;
 
 // Where the dumps go: hundreds of files, removed with this unless kept.
 class DumpFolder {
@@ -87,7 +85,7 @@ Result<std::vector<KernelText>> compile_text_for_dump(const std::string& text,
 }
 
 Result<std::vector<KernelText>> compile_for_dump(const DumpAsk& ask) {
-  auto text = read_file(ask.program, kMostProgramBytes);
+  auto text = read_file(ask.program, pjrt::kMaxProgramBytes);
   if (!text) return text.error();
   if (text->empty()) {
     return invalid("schedule", "a program must hold a module, found {} empty",
@@ -96,4 +94,4 @@ Result<std::vector<KernelText>> compile_for_dump(const DumpAsk& ask) {
   return compile_text_for_dump(*text, ask);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,4 +1,4 @@
-// cli/compile/command.h: a program compiled ahead of time, as `tessera
+// cli/compile/report.h: a program compiled ahead of time, as `tessera
 // compile` shows it.
 #pragma once
 

@@ -1,4 +1,4 @@
-// cli/schedule/compile.h: compiles a program for its dumps.
+// schedule/compile_dump.h: compiles a program for its dumps.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "schedule/bundles.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 struct DumpAsk {
   std::string program;  // a file
@@ -23,4 +23,4 @@ Result<std::vector<KernelText>> compile_for_dump(const DumpAsk& ask);
 Result<std::vector<KernelText>> compile_text_for_dump(const std::string& text,
                                                       const DumpAsk& ask);
 
-}  // namespace tessera::cli
+}  // namespace tessera

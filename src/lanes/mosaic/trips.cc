@@ -1,16 +1,16 @@
-// cli/schedule/kernel_trips.cc: counts passes as the kernel walks them.
+// lanes/mosaic/trips.cc: counts passes as the kernel walks them.
 //
 // The scores of the first pass are made before the loop, masked; the softmax of
 // the last pass, and the last row's end, come after it.
-#include "cli/schedule/kernel_trips.h"
+#include "lanes/mosaic/trips.h"
 
 #include <algorithm>
 
 #include "base/fail.h"
 
-namespace tessera::cli {
+namespace tessera {
 
-Result<std::vector<TripRule>> kernel_trips(const Plan& plan,
+Result<std::vector<TripRule>> mosaic_trips(const Plan& plan,
                                            const MosaicKernel& kernel,
                                            int64_t heads) {
   const int64_t tiles = kernel.options.tiles_per_pass;
@@ -49,4 +49,4 @@ Result<std::vector<TripRule>> kernel_trips(const Plan& plan,
   };
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

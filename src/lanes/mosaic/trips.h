@@ -1,4 +1,4 @@
-// cli/schedule/kernel_trips.h: how often each region of our TPU kernel runs for
+// lanes/mosaic/trips.h: how often each region of our TPU kernel runs for
 // a plan.
 #pragma once
 
@@ -7,11 +7,11 @@
 #include "schedule/predict.h"
 #include "tessera/mosaic.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 // One batch row; `plan` is at the kernel's tile.
-Result<std::vector<TripRule>> kernel_trips(const Plan& plan,
+Result<std::vector<TripRule>> mosaic_trips(const Plan& plan,
                                            const MosaicKernel& kernel,
                                            int64_t heads);
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,5 +1,5 @@
-// cli/schedule/dump.cc: matches dump files by the kernels they name.
-#include "cli/schedule/dump.h"
+// schedule/dump.cc: matches dump files by the kernels they name.
+#include "schedule/dump.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -12,12 +12,12 @@
 #include "base/files.h"
 #include "base/text.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 30;
-constexpr std::string_view kBundles = "-final_bundles.txt";
-constexpr std::string_view kSlots =
+constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
+constexpr std::string_view kBundleEnding = "-final_bundles.txt";
+constexpr std::string_view kSlotEnding =
     "-final_hlo-static-per-bundle-utilization.txt";
 
 bool all_digits(std::string_view s) {
@@ -56,9 +56,9 @@ Result<std::vector<KernelText>> read_dump(const std::string& folder) {
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     if (!entry->is_regular_file(error)) continue;
     const std::string file = entry->path().filename().string();
-    if (auto key = kernel_of(file, kBundles)) {
+    if (auto key = kernel_of(file, kBundleEnding)) {
       kernels[*key].bundles = entry->path().string();
-    } else if (auto other = kernel_of(file, kSlots)) {
+    } else if (auto other = kernel_of(file, kSlotEnding)) {
       kernels[*other].slots = entry->path().string();
     }
   }
@@ -72,11 +72,11 @@ Result<std::vector<KernelText>> read_dump(const std::string& folder) {
       return invalid("schedule",
                      "a kernel's dump must be two files (*{}, *{}), found one "
                      "for {}",
-                     kBundles, kSlots, in_quotes(key.second));
+                     kBundleEnding, kSlotEnding, in_quotes(key.second));
     }
-    auto bundles = read_file(files.bundles, kMostBytes);
+    auto bundles = read_file(files.bundles, kMaxDumpBytes);
     if (!bundles) return bundles.error();
-    auto slots = read_file(files.slots, kMostBytes);
+    auto slots = read_file(files.slots, kMaxDumpBytes);
     if (!slots) return slots.error();
     auto kernel = parse_kernel(key.second, *bundles, *slots);
     if (!kernel) {
@@ -90,9 +90,9 @@ Result<std::vector<KernelText>> read_dump(const std::string& folder) {
     return invalid("schedule",
                    "a dump must hold a kernel's *{} (libtpu's "
                    "--xla_jf_dump_llo_text=true), found none in {}",
-                   kBundles, in_quotes(folder));
+                   kBundleEnding, in_quotes(folder));
   }
   return out;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

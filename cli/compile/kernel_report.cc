@@ -1,0 +1,38 @@
+// cli/compile/kernel_report.cc: a TPU kernel as JSON and in words.
+#include "cli/compile/kernel_report.h"
+
+#include <fmt/format.h>
+
+namespace tessera::cli {
+
+nlohmann::json kernel_json(const MosaicKernel& kernel) {
+  return {{"lane", "mosaic"},
+          {"contract", kernel.contract.key},
+          {"contract_terms", nlohmann::json::parse(kernel.contract.text)},
+          {"plan_contract", kernel.plan.key},
+          {"plan_contract_terms", nlohmann::json::parse(kernel.plan.text)},
+          {"window_bounds", kernel.plan.window_bounds},
+          {"batch", kernel.batch},
+          {"q_len", kernel.q_len},
+          {"kv_len", kernel.kv_len},
+          {"steps", kernel.steps},
+          {"tile", {kernel.tile.q, kernel.tile.kv}},
+          {"tiles_per_pass", kernel.options.tiles_per_pass},
+          {"fetch_ahead", kernel.options.fetch_ahead},
+          {"vector_bytes", kernel.vector_bytes},
+          {"scalar_bytes", 4 * kernel.scalar_words}};
+}
+
+std::string kernel_text(const MosaicKernel& k) {
+  return fmt::format(
+      "{:<11} forward, bf16, tile {}x{}, {} tiles a pass\n"
+      "{:<11} batch {}, {} queries, {} keys, {} steps\n"
+      "{:<11} {:>12} bytes of scratch\n"
+      "{:<11} {:>12} bytes of arrays\n"
+      "{:<11} {}\n",
+      "kernel", k.tile.q, k.tile.kv, k.options.tiles_per_pass, "room for",
+      k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
+      4 * k.scalar_words, "contract", k.contract.key);
+}
+
+}  // namespace tessera::cli

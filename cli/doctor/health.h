@@ -1,0 +1,29 @@
+// cli/doctor/health.h: what this machine and build have, and what they lack.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "run/lane_rules.h"
+#include "run/probe.h"
+#include "tessera/dispatch.h"
+
+namespace tessera::cli {
+
+struct Missing {
+  std::string what, command;
+};
+
+struct Health {
+  Machine machine;
+  std::vector<PluginProbe> plugins;
+  std::vector<Missing> missing;
+};
+
+// Loads every plugin that is known and found.
+Health examine_health();
+
+// What would have to be there, where a lane lacks it; else nothing.
+std::string lane_state(const LaneFacts& lane, const Health& health);
+
+}  // namespace tessera::cli

@@ -1,0 +1,51 @@
+// cli/gate/report.cc: the gate's table as JSON and in words.
+#include "cli/gate/report.h"
+
+#include <fmt/format.h>
+
+#include "base/json_read.h"
+#include "base/text.h"
+#include "base/dtype_word.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+
+std::string gate_table_json(const GateMeasured& m, const Machine& machine,
+                            bool quick) {
+  Json out = Json::parse(gate_json(m.table));
+  out["machine"] = machine.key();
+  out["tessera"] = kVersion;
+  out["quick"] = quick;
+  out["plugin"] = is_utf8(m.plugin) ? m.plugin : in_quotes(m.plugin);
+  out["busy_cores"] = m.busy_cores;
+  return out.dump(2) + "\n";
+}
+
+std::string gate_table_text(const GateMeasured& m, const Machine& machine) {
+  std::string out = fmt::format("machine     {}\nplain XLA   {}\n\n",
+                                machine.key(), in_quotes(m.plugin, 1000));
+  out += fmt::format(
+      "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8} {:>10} {:>10} "
+      "{:>7}  {}\n",
+      "kernel", "mask", "dtype", "q", "kv", "density", "ours ms", "plain ms",
+      "factor", "verdict");
+  for (const GateRow& r : m.table.rows) {
+    const auto ms = [](const std::optional<double>& v) {
+      return v ? fmt::format("{:.3f}", *v) : std::string("-");
+    };
+    out += fmt::format(
+        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>10} {:>10} {:>7}  {}\n",
+        r.kernel, r.mask + (r.shape.softcap != 0 ? ", softcap" : ""),
+        dtype_word(r.dtype), r.q_len, r.kv_len, r.density, ms(r.kernel_ms),
+        ms(r.plain_ms),
+        r.kernel_ms ? fmt::format("{:.2f}", *r.plain_ms / *r.kernel_ms) : "-",
+        to_string(r.verdict));
+  }
+  if (m.busy_cores > 0.5) {
+    out += fmt::format("\nOther programs kept {:.1f} cores busy meanwhile.\n",
+                       m.busy_cores);
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,54 @@
+// cli/route/job.h: what `tessera route` works on, read from its flags.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cli/data/attention_data.h"
+#include "cli/request/make_request.h"
+#include "cli/route/flags.h"
+#include "cli/route/inputs.h"
+#include "cli/route/report.h"
+#include "cli/run/flags.h"
+
+namespace tessera::cli {
+
+struct RouteCommandFlags {
+  RunFlags run;  // of which the request and the sizes of q and k are read
+  RouteFlags route;
+  std::optional<std::string> stage, spread, batch_row, head, width;
+  bool recall = false;
+  bool ascii = false;
+  bool no_picture = false;
+};
+
+// Owning the arrays that the router views.
+struct RouteJob {
+  Resolved resolved;
+  RouteSettings settings;
+  std::optional<RouteStage> until;
+  Array q, k;
+  bool arrays = false;
+  int64_t batch_row = 0, head = 0;  // of the pictures
+  std::optional<int64_t> width;
+  PicksFile picks;
+  RouteOptions options;
+  RouteReport report;
+
+  RouteInputs inputs() const {
+    RouteInputs in;
+    if (arrays) in.q = q.view(), in.k = k.view();
+    picks.add_to(in);
+    return in;
+  }
+};
+
+// All that flags and files may get wrong is told here, before any work.
+Result<RouteJob> make_route_job(const RouteCommandFlags& flags);
+
+// Of the picks and of the tiles that they make.
+Result<std::string> route_pictures(const RouteCommandFlags& flags,
+                                   const RouteJob& job, const Batch& batch);
+
+}  // namespace tessera::cli

@@ -1,0 +1,72 @@
+// cli/route/pictures.cc: picks and tiles as text.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cli/route/job.h"
+#include "cli/terminal.h"
+#include "picture/picture.h"
+
+namespace tessera::cli {
+namespace {
+
+// What the queries of each tile row pick: full where all pick the block,
+// partial where some do; all of them are the row's union.
+Result<std::string> picks_picture(const RouteJob& job,
+                                  const picture::Input& like) {
+  const RouteSettings& s = job.settings;
+  if (s.query_tile < kMinBlock || s.query_tile > kMaxBlock ||
+      s.block < kMinBlock || s.block > kMaxBlock) {
+    return fmt::format("no picture of tiles of {} x {} tokens\n", s.query_tile,
+                       s.block);
+  }
+  Request request = job.resolved.request;
+  request.masks = {*make_mask(blocks(s.block))};
+  request.tile = {s.query_tile, s.block};
+  request.logical_block = {0, 0};
+  Facts facts;
+  const RouteResult& r = job.report.result;
+  facts.picks = Picks{r.picks, r.heads, r.k};
+  auto batch = BorrowedBatch::make(std::move(request), facts);
+  if (!batch) return batch.error();
+  picture::Input input{batch->plan(),
+                       facts,
+                       "picks and their union: full where every "
+                       "query of the row picks the block",
+                       like.batch_row,
+                       like.head,
+                       like.columns};
+  input.color = like.color;
+  input.unicode = like.unicode;
+  return picture::draw_text(input);
+}
+
+}  // namespace
+
+Result<std::string> route_pictures(const RouteCommandFlags& o,
+                                   const RouteJob& job, const Batch& batch) {
+  const RouteResult& r = job.report.result;
+  const Plan& plan = batch.plan();
+  picture::Input input{
+      plan,
+      batch.facts(),
+      "tiles: " + job.report.mask,
+      job.batch_row,
+      job.head * plan.heads / r.heads,
+      job.width ? *job.width
+                : std::max(picture::kMinTextColumns, terminal_columns())};
+  input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
+                            std::getenv("TERM"));
+  input.unicode = !o.ascii && locale_is_utf8();
+  picture::Input picks = input;
+  picks.head = job.head;
+  auto first = picks_picture(job, picks);
+  if (!first) return first;
+  auto second = picture::draw_text(input);
+  if (!second) return second;
+  return "\n" + *first + "\n" + *second;
+}
+
+}  // namespace tessera::cli

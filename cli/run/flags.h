@@ -1,0 +1,34 @@
+// cli/run/flags.h: the flags of `tessera run`, as typed.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/request/flags.h"
+#include "cli/route/flags.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct RunFlags {
+  RequestFlags request;
+  RouteFlags route;
+  std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
+      layout, scale, softcap, lane, fallback, gate, threads, isa, plugin,
+      device, method, cache, max_compiles, artifact, shapes, seed, inputs,
+      outputs, receipt, trace;
+  bool sink_logits = false;
+  bool backward = false;
+  bool check = false;
+  bool json = false;
+
+  bool operator==(const RunFlags&) const = default;
+};
+
+// The request and the arrays; then those and the flags of a run.
+void add_shape_flags(Command& command, RunFlags& flags, const char* dtypes,
+                     const char* target_help = nullptr);
+void add_run_flags(Command& command, RunFlags& flags);
+
+}  // namespace tessera::cli

@@ -1,0 +1,209 @@
+// cli/run/lane_options.cc: which lanes may run, and what each is asked.
+#include <algorithm>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cli/bridge/data.h"
+#include "cli/numbers.h"
+#include "cli/run/cache_folder.h"
+#include "cli/run/options.h"
+#include "lanes/tensors.h"
+#include "receipt/machine.h"
+#include "run/session_state.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMaxCompiles = int64_t{1} << 31;
+constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
+
+// Flags that only some lanes take, which are named as an error names them.
+struct LaneFlag {
+  std::optional<std::string> RunFlags::*flag;
+  std::string_view name;
+  uint32_t lanes;  // bits by LaneId
+  std::string_view words;
+};
+constexpr uint32_t bits(std::initializer_list<LaneId> lanes) {
+  uint32_t out = 0;
+  for (const LaneId lane : lanes) out |= 1U << static_cast<unsigned>(lane);
+  return out;
+}
+constexpr uint32_t kCpu = bits({LaneId::cpu}), kXla = bits({LaneId::xla}),
+                   kCompiled = bits({LaneId::xla, LaneId::mosaic}),
+                   kPlugin =
+                       bits({LaneId::xla, LaneId::mosaic, LaneId::jax_bridge});
+constexpr std::string_view kPluginWords = "xla, mosaic or jax_bridge";
+constexpr LaneFlag kLaneFlags[] = {
+    {&RunFlags::threads, "--threads", kCpu, "cpu"},
+    {&RunFlags::isa, "--isa", kCpu, "cpu"},
+    {&RunFlags::plugin, "--plugin", kPlugin, kPluginWords},
+    {&RunFlags::device, "--device", kPlugin, kPluginWords},
+    {&RunFlags::method, "--method", kXla, "xla"},
+    {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
+    {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
+    {&RunFlags::artifact, "--artifact", bits({LaneId::jax_bridge}),
+     "jax_bridge"},
+};
+
+Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
+  if (f.threads) {
+    auto threads = parse_int(*f.threads, "--threads", 1, kMaxThreads);
+    if (!threads) return threads.error();
+    cpu.threads = static_cast<int>(*threads);
+  }
+  if (f.isa) {
+    auto isa = parse_isa(*f.isa);
+    if (!isa) return isa.error();
+    cpu.isa = *isa;
+  }
+  return {};
+}
+
+Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
+  if (f.plugin) xla.plugin = *f.plugin;
+  if (f.method) {
+    auto method = parse_xla_method(*f.method);
+    if (!method) return method.error();
+    xla.method = *method;
+  }
+  auto device = parse_device(f.device.value_or("0"));
+  if (!device) return device.error();
+  xla.device = *device;
+  auto compiles = parse_int(f.max_compiles.value_or("0"), "--max-compiles", 0,
+                            kMaxCompiles);
+  if (!compiles) return compiles.error();
+  xla.max_compiles = *compiles;
+  auto folder = cache_folder(f.cache);
+  if (!folder) return folder.error();
+  xla.cache_folder = std::move(*folder);
+  return {};
+}
+
+// What the bridge runs must give all that a run compares.
+Result<void> read_bridge(const RunFlags& f, LaneOptions& options) {
+  if (f.artifact.has_value() != f.shapes.has_value()) {
+    return invalid("cli", "--artifact goes with --shapes, found {} alone",
+                   f.artifact ? "--artifact" : "--shapes");
+  }
+  if (!f.artifact) return {};
+  auto artifact = read_artifact(*f.artifact, *f.shapes);
+  if (!artifact) return artifact.error();
+  if (!artifact->spec.attention || !find_role(artifact->spec, "lse")) {
+    return invalid("cli",
+                   "--artifact must be attention that gives lse, found {} "
+                   "without (`tessera bridge` runs any operation)",
+                   in_quotes(artifact->spec.name));
+  }
+  options.artifact = std::move(*artifact);
+  return {};
+}
+
+Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
+  std::string names;
+  for (const Lane& lane : lanes()) {
+    // Nothing falls back to what means something else.
+    if (flag != "--lane" && !facts_of(lane.lane).same_meaning) continue;
+    if (text == to_string(lane.lane)) return lane.lane;
+    names += fmt::format(", {}", to_string(lane.lane));
+  }
+  return invalid("cli", "{} must be one of {}{}, found {}", flag,
+                 flag == "--lane" ? "auto" : names.substr(2),
+                 flag == "--lane" ? names : "", in_quotes(text));
+}
+
+// What a lane with kernels would refuse only when all arrays are there; `lane`
+// is what errors call it.
+Result<void> check_dims(const AttentionData& d, std::string_view lane) {
+  for (const auto& [dim, what] :
+       {std::pair(d.shape.head_dim, "--head-dim"),
+        std::pair(d.shape.v_head_dim, "--v-head-dim")}) {
+    if (dim % kDimStep != 0 || dim > kMaxDim) {
+      return invalid("cli",
+                     "{} must be a multiple of {} up to {} for --lane {}, "
+                     "found {}",
+                     what, kDimStep, kMaxDim, lane, dim);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> read_lane_options(const RunFlags& f, RunOptions& o) {
+  if (f.lane && *f.lane != "auto") {
+    auto lane = lane_of(*f.lane, "--lane");
+    if (!lane) return lane.error();
+    o.forced = *lane;
+  }
+  if (f.fallback) {
+    for (const std::string_view name : split(*f.fallback, ',')) {
+      auto lane = lane_of(trim(name), "--fallback");
+      if (!lane) return lane.error();
+      o.fallback.push_back(*lane);
+    }
+    if (auto e = check_fallback(o.fallback); !e) return e.error();
+  }
+  if (f.gate) {
+    if (o.forced) {
+      return invalid("cli", "--gate goes with --lane auto, found --lane {}",
+                     to_string(*o.forced));
+    }
+    auto text = read_file(*f.gate, kMaxGateBytes);
+    if (!text) return text.error();
+    auto gate = parse_gate(*text);
+    if (!gate) return gate.error();
+    o.gate = std::move(*gate);
+  }
+  if (o.forced) {
+    std::vector<LaneId> lanes = o.fallback;
+    lanes.push_back(*o.forced);
+    if (auto e = check_lane_flags(f, lanes, to_string(*o.forced)); !e) return e;
+  }
+  if (auto e = read_bridge(f, o.lane_options); !e) return e.error();
+  if (auto e = read_cpu(f, o.lane_options.cpu); !e) return e.error();
+  return read_xla(f, o.lane_options.xla);
+}
+
+Result<void> open_early(RunOptions& o) {
+  SessionOptions options;
+  options.lane = o.forced;
+  options.fallback = o.fallback;
+  options.cpu = o.lane_options.cpu;
+  options.cpu.progress = [told = o.progress](double share) {
+    if (*told) (*told)(share);
+  };
+  options.xla = o.lane_options.xla;
+  options.artifact = o.lane_options.artifact;
+  options.gate = o.gate;
+  options.memory = [] { return static_cast<double>(available_memory()); };
+  if (o.fallback.empty() && o.forced != LaneId::reference &&
+      o.forced != LaneId::jax_bridge) {
+    auto e = check_dims(o.data, o.forced ? to_string(*o.forced) : "auto");
+    if (!e) return e;
+  }
+  auto session = Session::open(std::move(options));
+  if (!session) return session.error();
+  o.session = std::move(*session);
+  return {};
+}
+
+Result<void> check_lane_flags(const RunFlags& f,
+                              const std::vector<LaneId>& lanes,
+                              std::string_view asked) {
+  for (const LaneFlag& l : kLaneFlags) {
+    const auto takes = [&](LaneId lane) {
+      return (l.lanes >> static_cast<unsigned>(lane) & 1U) != 0;
+    };
+    if (f.*l.flag && std::none_of(lanes.begin(), lanes.end(), takes)) {
+      return invalid("cli", "{} goes with --lane {}, found --lane {}", l.name,
+                     l.words, asked);
+    }
+  }
+  return {};
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,123 @@
+// cli/schedule/json.cc: a program's kernels as JSON.
+#include <utility>
+
+#include "cli/schedule/report.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+json slots_json(const SlotCounts& used, const SlotCounts& capacity,
+                int64_t bundles) {
+  json out = json::object();
+  for (size_t s = 0; s < kSlots; ++s) {
+    const auto most = static_cast<double>(capacity[s] * bundles);
+    out[std::string(kSlotNames[s])] = {
+        {"used", used[s]},
+        {"capacity", capacity[s]},
+        {"share", most > 0 ? static_cast<double>(used[s]) / most : 0}};
+  }
+  return out;
+}
+
+json cost_json(const RegionCost& c, const SlotCounts& capacity) {
+  return {{"bundles", c.bundles},
+          {"slots", slots_json(c.used, capacity, c.bundles)},
+          {"bound", c.bound},
+          {"bound_slot", c.bound > 0 ? json(kSlotNames[c.bound_slot]) : json()},
+          {"distance", c.distance()},
+          {"fills", c.used[kFill]},
+          {"spills", c.used[kSpill]},
+          {"dmas", c.transfers},
+          {"hbm_bytes", c.bytes},
+          {"dmas_of_unknown_size", c.unknown_sizes}};
+}
+
+constexpr const char* kKinds[] = {"kernel", "loop", "branch"};
+
+json region_json(const KernelReport& k, size_t r) {
+  const Region& region = k.profile.tree.regions[r];
+  const RegionTime& t = k.prediction.regions[r];
+  const bool known = t.source != TripSource::unknown;
+  json out = {{"path", region.path},
+              {"name", region.name},
+              {"role", role_name(t.role)},
+              {"kind", kKinds[static_cast<size_t>(region.kind)]},
+              {"source", region.source},
+              {"begin", region.begin},
+              {"end", region.end},
+              {"parent", region.parent},
+              {"depth", region.depth},
+              {"own", cost_json(k.profile.own[r], k.profile.text.capacity)},
+              {"whole", cost_json(k.profile.whole[r], k.profile.text.capacity)},
+              {"trips", known ? json(t.trips) : json()},
+              {"trips_from", trip_source_name(t.source)},
+              {"bundle_cycles", known ? json(t.bundle_cycles) : json()},
+              {"memory_cycles", known ? json(t.memory_cycles) : json()}};
+  return out;
+}
+
+json optional_json(const std::optional<double>& value) {
+  return value ? json(*value) : json();
+}
+
+json kernel_json(const KernelReport& k) {
+  json regions = json::array();
+  for (size_t r = 0; r < k.profile.tree.regions.size(); ++r) {
+    regions.push_back(region_json(k, r));
+  }
+  json paths = json::array();
+  for (int64_t r : k.prediction.unknown) {
+    paths.push_back(k.profile.tree.regions[static_cast<size_t>(r)].path);
+  }
+  json out = {{"name", k.profile.text.name},
+              {"opcode", k.profile.text.opcode},
+              {"bundles", k.profile.text.bundles.size()},
+              {"grid", k.profile.text.grid},
+              {"regions", std::move(regions)},
+              {"irregular_jumps", k.profile.tree.irregular},
+              {"unknown_trips", std::move(paths)},
+              {"cycles", optional_json(k.prediction.cycles)}};
+  if (k.prediction.attention) {
+    out["attention"] = {{"block_q", k.block->q},
+                        {"block_kv", k.block->kv},
+                        {"heads", k.prediction.heads},
+                        {"active_steps", k.counts->steps},
+                        {"full_steps", k.counts->full},
+                        {"partial_steps", k.counts->partial},
+                        {"rows", k.counts->rows},
+                        {"grid_steps", k.prediction.grid_steps},
+                        {"dead_steps", k.prediction.dead_steps},
+                        {"dead_cycles", k.prediction.dead_cycles}};
+  }
+  return out;
+}
+
+}  // namespace
+
+json schedule_json(const ScheduleReport& report) {
+  json kernels = json::array();
+  for (const KernelReport& k : report.kernels)
+    kernels.push_back(kernel_json(k));
+  json out = {{"target", report.target},
+              {"assumed",
+               {{"gigahertz", report.chip.gigahertz},
+                {"hbm_bytes_per_cycle", report.chip.hbm_bytes_per_cycle}}},
+              {"kernels", std::move(kernels)},
+              {"cycles", optional_json(report.cycles)},
+              {"attention_cycles", optional_json(report.attention_cycles)},
+              {"heads", report.heads > 0 ? json(report.heads) : json()},
+              {"exact_tiles_per_head",
+               report.exact_tiles ? json(*report.exact_tiles) : json()},
+              {"cycles_per_tile", optional_json(report.cycles_per_tile())}};
+  const auto& cycles =
+      report.attention_cycles ? report.attention_cycles : report.cycles;
+  out["cycles_per_head"] =
+      cycles && report.heads > 0
+          ? json(*cycles / static_cast<double>(report.heads))
+          : json();
+  return out;
+}
+
+}  // namespace tessera::cli
