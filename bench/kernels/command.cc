@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/isa.h"
@@ -18,7 +19,6 @@
 #include "cli/machine.h"
 #include "cli/numbers.h"
 #include "receipt/machine.h"
-#include "base/dtype_word.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {

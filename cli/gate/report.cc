@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "base/dtype_word.h"
 #include "base/json_read.h"
 #include "base/text.h"
-#include "base/dtype_word.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
