@@ -111,7 +111,7 @@ void add_work(const Receipt& r, Lines& line) {
                    r.shape.dtype, r.shape.layout,
                    r.backward ? ", with backward" : ""));
   const bool counted = r.lane.executed != "jax_bridge";
-  if (r.tiles_run + r.tiles_skipped > 0) {
+  if (r.tiles_run > 0 || r.tiles_skipped > 0) {
     line("tiles",
          fmt::format("{} run, {} skipped", r.tiles_run, r.tiles_skipped));
   } else if (r.ran()) {

@@ -276,8 +276,9 @@ std::string receipt_json(Receipt receipt, int indent) {
 }
 
 double Receipt::useful_flop() const {
-  const double dims = static_cast<double>(shape.attention.head_dim +
-                                          shape.attention.v_head_dim);
+  // A stranger's sizes may be too much to add up as integers.
+  const double dims = static_cast<double>(shape.attention.head_dim) +
+                      static_cast<double>(shape.attention.v_head_dim);
   return static_cast<double>(pairs_legal) * dims * (backward ? 7 : 2);
 }
 

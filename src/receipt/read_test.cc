@@ -247,6 +247,17 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
   }
 }
 
+// Nothing that a stranger claims overflows.
+TEST(ReceiptReader, TakesTheLargestNumbers) {
+  Receipt r = example();
+  r.compiles = r.cache_hits.memory = r.cache_hits.disk = INT64_MAX;
+  r.shape.attention.head_dim = r.shape.attention.v_head_dim = INT64_MAX;
+  r.pairs_legal = INT64_MAX;
+  EXPECT_NE(message(receipt_json(r)).find("compiles and cache hits must come"),
+            std::string::npos)
+      << message(receipt_json(r));
+}
+
 TEST(ReceiptReader, FieldsGoWithTheirKind) {
   Json r = Json::parse(receipt_json(operation()));
   r["tiles"] = {{"run", 1}, {"skipped", 0}};

@@ -37,7 +37,7 @@ Ordered empty_object() {
 // What fits a line stands on one.
 std::string lines_of(const Ordered& value, size_t indent = 0) {
   constexpr size_t kLine = 120;
-  const std::string flat = value.dump();
+  std::string flat = value.dump();
   if (!value.is_structured() || indent + flat.size() <= kLine) return flat;
   const bool object = value.is_object();
   std::string out(1, object ? '{' : '[');
