@@ -152,25 +152,15 @@ Result<void> check_lists(const Plan& plan, const PlainBatch& plain) {
                  which);
 }
 
-bool same(const std::optional<Ints>& ours, const std::optional<Ints>& theirs) {
-  if (ours.has_value() != theirs.has_value()) return false;
-  return !ours ||
-         (ours->size() == theirs->size() &&
-          std::memcmp(ours->data(), theirs->data(), ours->size_bytes()) == 0);
-}
-
-bool same(const Facts& ours, const Facts& theirs) {
-  const auto blocks = [](const Facts& f) {
-    return f.picks ? std::optional<Ints>(f.picks->blocks) : std::nullopt;
-  };
-  return same(ours.doc_ids, theirs.doc_ids) &&
-         same(ours.q_doc_ids, theirs.q_doc_ids) &&
-         same(ours.valid_token_counts, theirs.valid_token_counts) &&
-         same(ours.prefix_lengths, theirs.prefix_lengths) &&
-         same(ours.q_offsets, theirs.q_offsets) &&
-         same(blocks(ours), blocks(theirs)) &&
-         (!ours.picks || (ours.picks->heads == theirs.picks->heads &&
-                          ours.picks->k == theirs.picks->k));
+// The arrays of facts in the order of fact_names.
+std::vector<Ints> fact_values(const Facts& f) {
+  std::vector<Ints> out;
+  for (const auto* values : {&f.doc_ids, &f.q_doc_ids, &f.valid_token_counts,
+                             &f.prefix_lengths, &f.q_offsets}) {
+    if (*values) out.push_back(**values);
+  }
+  if (f.picks) out.push_back(f.picks->blocks);
+  return out;
 }
 
 // What was made ready last, with all that it was made from.
@@ -178,16 +168,30 @@ struct Kept {
   std::string text;
   std::vector<int32_t> window_bounds;
   OwnedBatch batch;
+  std::vector<Ints> facts;  // of the batch
+  std::vector<std::vector<int64_t>> shapes;
   std::shared_ptr<const CpuWork> work;
 
-  bool is_of(const PlainBatch& plain, const Facts& facts) const {
+  bool is_of(const PlainBatch& plain) const {
     const Request& r = batch.request();
-    return r.q_len == plain.q_len && r.kv_len == plain.kv_len &&
-           r.batch == plain.batch && text == plain.text &&
-           std::ranges::equal(window_bounds, plain.window_bounds) &&
-           same(batch.plan().forward, plain.forward) &&
-           same(batch.plan().transposed, plain.transposed) &&
-           same(batch.facts(), facts);
+    if (r.q_len != plain.q_len || r.kv_len != plain.kv_len ||
+        r.batch != plain.batch || text != plain.text ||
+        facts.size() != plain.facts.size() ||
+        !std::ranges::equal(window_bounds, plain.window_bounds) ||
+        !same(batch.plan().forward, plain.forward) ||
+        !same(batch.plan().transposed, plain.transposed)) {
+      return false;
+    }
+    for (size_t i = 0; i < facts.size(); ++i) {
+      const std::span<const int32_t> theirs = plain.facts[i].values;
+      if (shapes[i] != plain.facts[i].shape ||
+          facts[i].size() != theirs.size() ||
+          std::memcmp(facts[i].data(), theirs.data(), facts[i].size_bytes()) !=
+              0) {
+        return false;
+      }
+    }
+    return true;
   }
 };
 
@@ -203,9 +207,18 @@ std::deque<std::shared_ptr<const Kept>>& kept() {
   return *all;
 }
 
-std::vector<std::shared_ptr<const Kept>> kept_now() {
-  const std::lock_guard lock(kept_mutex);
-  return {kept().begin(), kept().end()};
+// Compares outside the lock: another thread's batch may be large.
+std::shared_ptr<const CpuWork> find_kept(const PlainBatch& plain) {
+  for (size_t i = 0; i < kMostKept; ++i) {
+    std::shared_ptr<const Kept> one;
+    {
+      const std::lock_guard lock(kept_mutex);
+      if (i >= kept().size()) break;
+      one = kept()[i];
+    }
+    if (one->is_of(plain)) return one->work;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -240,29 +253,31 @@ std::string static_text(const Batch& batch) {
 }
 
 Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
+  if (auto work = find_kept(plain)) return work;
   auto terms = read_text(plain);
   if (!terms) return terms.error();
   auto facts = read_facts(*terms, plain);
   if (!facts) return facts.error();
-  for (const auto& one : kept_now()) {
-    if (one->is_of(plain, *facts)) return one->work;
-  }
   auto batch = OwnedBatch::copy(std::move(terms->request), *facts);
   if (!batch) return batch.error();
   if (auto e = check_lists(batch->plan(), plain); !e) return e.error();
   auto made = cpu_prepare(*batch);
   if (!made) return made.error();
   auto work = std::make_shared<const CpuWork>(std::move(*made));
-  if (plain.batch * (plain.q_len + plain.kv_len) <= kMostKeptTokens) {
-    auto one = std::make_shared<const Kept>(
-        Kept{std::string(plain.text),
-             {plain.window_bounds.begin(), plain.window_bounds.end()},
-             std::move(*batch),
-             work});
-    const std::lock_guard lock(kept_mutex);
-    kept().push_front(std::move(one));
-    if (kept().size() > kMostKept) kept().pop_back();
-  }
+  if (plain.batch * (plain.q_len + plain.kv_len) > kMostKeptTokens) return work;
+  std::vector<Ints> values = fact_values(batch->facts());
+  std::vector<std::vector<int64_t>> shapes;
+  for (const PlainArray& array : plain.facts) shapes.push_back(array.shape);
+  auto one = std::make_shared<const Kept>(
+      Kept{std::string(plain.text),
+           {plain.window_bounds.begin(), plain.window_bounds.end()},
+           std::move(*batch),
+           std::move(values),
+           std::move(shapes),
+           work});
+  const std::lock_guard lock(kept_mutex);
+  kept().push_front(std::move(one));
+  if (kept().size() > kMostKept) kept().pop_back();
   return work;
 }
 

@@ -1,6 +1,9 @@
 """`tessera.jax` on the CPU against the NumPy oracle, under JAX's transforms."""
 
 import functools
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +12,8 @@ import oracle
 import pytest
 import tessera as ts
 import tessera.jax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 LENGTH = 96
 # Which of them an error becomes depends on whether JAX runs a program at once.
@@ -270,3 +275,37 @@ def test_a_changed_batch_is_never_answered_with_the_last_ones():
         want, _ = oracle.attention(
             q, k, v, oracle.legal(("documents",), LENGTH, LENGTH, ids)[None])
         np.testing.assert_allclose(out, want, atol=2e-5)
+
+
+def test_shard_map_over_heads_and_over_rows():
+    rng = np.random.default_rng(11)
+    ids = np.stack([ids_of(rng), ids_of(rng)])
+    made = ts.plan(MASK, q_len=LENGTH, batch=2, doc_ids=ids, tile=(16, 16),
+                   max_steps=128)
+    q, k, v = arrays(rng, batch=2)
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    assert mesh.size == 2
+    want, _ = oracle.attention(q, k, v, np.stack(
+        [oracle.legal(TUPLE, LENGTH, LENGTH, i) for i in ids]))
+
+    heads = P(None, "d")
+    by_heads = jax.jit(jax.shard_map(
+        tessera.jax.attention, mesh=mesh, in_specs=(heads, heads, heads, P()),
+        out_specs=heads, check_vma=False))
+    np.testing.assert_allclose(by_heads(q, k, v, made), want, atol=2e-5)
+    text = by_heads.lower(q, k, v, made).compile().as_text()
+    assert "all-gather" not in text and "all-reduce" not in text
+    grad = jax.grad(lambda q: (by_heads(q, k, v, made) ** 2).sum())(q)
+    alone = jax.grad(lambda q: (
+        tessera.jax.attention(q, k, v, made) ** 2).sum())(q)
+    np.testing.assert_allclose(grad, alone, atol=1e-5)
+
+    # A batch for each device: its rows are its own.
+    rows = [ts.plan(MASK, q_len=LENGTH, doc_ids=i, tile=(16, 16), max_steps=64)
+            for i in ids]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *rows)
+    one = lambda q, k, v, batch: tessera.jax.attention(
+        q, k, v, jax.tree.map(lambda x: x[0], batch))
+    by_rows = jax.jit(jax.shard_map(
+        one, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False))
+    np.testing.assert_allclose(by_rows(q, k, v, stacked), want, atol=2e-5)

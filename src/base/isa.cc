@@ -41,10 +41,14 @@ Result<Isa> parse(std::string_view text, std::string_view source) {
 
 #if defined(__x86_64__)
 // clang 14 does not know this word in __builtin_cpu_supports. Whoever has
-// avx2 there has an operating system that keeps these registers.
+// avx2 there has an operating system that keeps these registers. Asked once:
+// under a hypervisor each cpuid takes 6 us, and every call comes here.
 bool has_f16c() {
-  unsigned a, b, c, d;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  static const bool has = [] {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  }();
+  return has;
 }
 #endif
 
