@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Puts the TPU kernel beside Splash and tokamax: predicted cycles, all in, of
-forward attention on v6e, by one command (`tessera schedule`) for all, from the
-vendor's own schedules. No TPU; every figure is the same on every machine.
+"""Puts the TPU kernels beside Splash and tokamax: predicted cycles, all in, of
+attention on v6e, forward or with --backward its gradients, by one command
+(`tessera schedule`) for all, from the vendor's own schedules. No TPU; every
+figure is the same on every machine.
 
     bench/kernel_peers.py --jax-python VENV/bin/python --tokamax-python ... \\
       -o bench/results/v6e/kernel.json
@@ -9,8 +10,10 @@ vendor's own schedules. No TPU; every figure is the same on every machine.
 Bf16, 8 heads, head dim 128, 32,768 tokens, causal. `one document` is full tiles
 but for the diagonal. `documents` are packed; the peers run them under a causal mask
 that is compiled in, with segment ids, which skip no tile. That is not their
-best: their lists of tiles can be arguments at run time. A tile is an active
-256 x 256 tile of the exact plan, whatever blocks a kernel has.
+best: their lists of tiles can be arguments at run time. Backward, the peers run
+one document alone, by their fused kernels, and what XLA puts beside those counts
+with them. A tile is an active 256 x 256 tile of the exact plan, whatever blocks a
+kernel has.
 """
 
 import argparse
@@ -31,6 +34,11 @@ CASES = {
 OURS = ((2, "512x256"), (4, "512x256"), (2, "256x256"))
 PEERS = (("splash", 256), ("splash", 1024), ("tokamax", 256),
          ("tokamax", 1024), ("tokamax", 2048))
+OURS_BACKWARD = ((1, "512x512"), (1, "1024x1024"), (1, "512x256"))
+# The last: keys computed at once.
+PEERS_BACKWARD = (("splash", 1024, 1024), ("tokamax", 1024, 512),
+                  ("tokamax", 1024, 1024), ("tokamax", 2048, 512),
+                  ("tokamax", 2048, 1024))
 
 
 def parse_flags():
@@ -47,6 +55,7 @@ def parse_flags():
             metavar="FILE",
             help=f"interpreter with {venv}; default ${variable}",
         )
+    add("--backward", action="store_true", help="of the gradients")
     add("-o", "--out", metavar="FILE", help="write the figures as JSON")
     return parser.parse_args()
 
@@ -74,12 +83,13 @@ def row(case, kernel, cycles, exact_tiles):
 
 def ours(flags):
     for case, documents in CASES.items():
-        for tiles, tile in OURS:
+        for tiles, tile in OURS_BACKWARD if flags.backward else OURS:
             told = schedule(
                 flags,
                 *("--mask", "causal & documents", "--docs", documents),
                 *("--q-len", TOKENS, "--heads", HEADS, "--tile", tile),
                 *("--tiles-per-pass", tiles),
+                *(["--backward"] if flags.backward else []),
             )
             yield row(
                 case,
@@ -89,20 +99,29 @@ def ours(flags):
             )
 
 
-def peer(flags, name, block, segments, folder):
+def peer(flags, name, block, compute, segments, folder):
     """A peer's cycles, or why there are none."""
     python = flags.jax_python if name == "splash" else flags.tokamax_python
     if not python:
         return "no interpreter"
     emit = [python, HERE / "peers" / "emit_splash.py", "--peer", name]
-    emit += ["--block", str(block), *(["--segments"] if segments else [])]
+    emit += ["--block", str(block), "--block-compute", str(compute)]
+    emit += ["--segments"] if segments else []
+    emit += ["--backward", "fused"] if flags.backward else []
     done = subprocess.run(emit, capture_output=True, text=True)
     if done.returncode != 0:
         return done.stderr.strip().splitlines()[-1]
     path = pathlib.Path(folder) / f"{name}{block}.mlir"
     path.write_text(done.stdout)
     told = schedule(flags, path, "--mask", "causal", "--q-len", TOKENS)
-    return told["attention_cycles"]
+    if not flags.backward:
+        return told["attention_cycles"]
+    # All but the forward kernel, whose residuals the gradients need; what the
+    # tool cannot count beside the kernels is small, and in the peer's favour.
+    rest = [k for k in told["kernels"] if "_fwd" not in k["name"]]
+    if not any("dkv" in k["name"] and k["cycles"] for k in rest):
+        return "trips unknown"
+    return sum(k["cycles"] or 0 for k in rest)
 
 
 def main():
@@ -111,17 +130,18 @@ def main():
     tiles = {r["case"]: r["exact_tiles_per_head"] for r in rows}
     missing = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, block in PEERS:
-            for segments in (False, True):
-                cycles = peer(flags, name, block, segments, folder)
+        peers = [(name, block, block) for name, block in PEERS]
+        for name, block, compute in PEERS_BACKWARD if flags.backward else peers:
+            for segments in (False,) if flags.backward else (False, True):
+                cycles = peer(flags, name, block, compute, segments, folder)
+                kernel = f"{name} {block}"
+                kernel += f", {compute} keys at once" * (compute != block)
                 if isinstance(cycles, str) or cycles is None:
-                    missing.append(f"{name} {block}: {cycles}")
+                    missing.append(f"{kernel}: {cycles}")
                     continue
                 for case in CASES:
                     if segments == (case != "one document"):
-                        rows.append(
-                            row(case, f"{name} {block}", cycles, tiles[case])
-                        )
+                        rows.append(row(case, kernel, cycles, tiles[case]))
     for case in CASES:
         print(f"\n{case}: {tiles[case]:,} active tiles a head")
         for r in sorted(

@@ -12,9 +12,6 @@ constexpr const char* kKernelGroup = "The kernel";
 
 // What the kernel cannot do and no size says.
 Result<void> refuse_unsupported(const RunFlags& f) {
-  if (f.backward) {
-    return invalid("mosaic", "the kernel is forward, found --backward");
-  }
   if (f.sink_logits) {
     return invalid("mosaic",
                    "the kernel has no sink logits, found "
@@ -34,11 +31,19 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
   add_flags(command, kKernelGroup,
             {
                 {"--tiles-per-pass", &f.tiles_per_pass, "N",
-                 "Key tiles that the kernel takes at a time, 1 to 8: more suit "
-                 "long rows [4]"},
+                 "Tiles that the kernel takes at a time, 1 to 8: more suit "
+                 "long rows [4; backward 1]"},
                 {"--fetch-ahead", &f.fetch_ahead, "N",
-                 "Passes between a copy's start and its use, 1 to 14 [4]"},
+                 "Passes, backward key tiles, between a copy's start and its "
+                 "use, 1 to 14 [4; backward 1]"},
+                {"--dlse", &f.dlse, "",
+                 "It takes the gradient of the log-sum-exp too"},
             });
+  for (Flag& flag : command.flags) {
+    if (flag.names != std::string_view("--backward")) continue;
+    flag.about = "The kernel of the gradients";
+    flag.group = kKernelGroup;
+  }
 }
 
 bool asks_for_kernel(const KernelFlags& f) {
@@ -49,13 +54,15 @@ bool asks_for_kernel(const KernelFlags& f) {
 Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
                                       const std::string& target) {
   if (auto e = refuse_unsupported(f.run); !e) return e.error();
-  auto asked = load_asked(f.run.request, kMosaicTile);
+  const bool backward = f.run.backward;
+  auto asked =
+      load_asked(f.run.request, backward ? kMosaicBackwardTile : kMosaicTile);
   if (!asked) return asked.error();
   RunOptions sizes;
   RunFlags run = f.run;
   if (!run.dtype) run.dtype = "bf16";
   if (auto e = read_shape(run, sizes); !e) return e.error();
-  MosaicOptions options;
+  MosaicOptions options = backward ? kMosaicBackward : MosaicOptions{};
   struct Number {
     const std::optional<std::string>& text;
     std::string_view what;
@@ -72,9 +79,11 @@ Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
     if (!value) return value.error();
     n.out = *value;
   }
+  AttentionCall call{sizes.data.shape, sizes.data.dtype};
+  call.backward = backward;
+  call.dlse = f.dlse;
   auto kernel =
-      make_mosaic_kernel(asked->request, asked->present, sizes.data.shape,
-                         sizes.data.dtype, target, options);
+      make_mosaic_kernel(asked->request, asked->present, call, target, options);
   if (!kernel) return kernel.error();
   return AskedKernel{std::move(asked->request), sizes.data.shape,
                      std::move(*kernel)};

@@ -14,6 +14,7 @@ namespace tessera::cli {
 struct KernelFlags {
   RunFlags run;
   std::optional<std::string> tiles_per_pass, fetch_ahead;
+  bool dlse = false;
 
   bool operator==(const KernelFlags&) const = default;
 };

@@ -25,14 +25,15 @@ nlohmann::json kernel_json(const MosaicKernel& kernel) {
 
 std::string kernel_text(const MosaicKernel& k) {
   return fmt::format(
-      "{:<11} forward, bf16, tile {}x{}, {} tiles a pass\n"
+      "{:<11} {}, bf16, tile {}x{}, {} tiles a pass\n"
       "{:<11} batch {}, {} queries, {} keys, {} steps\n"
       "{:<11} {:>12} bytes of scratch\n"
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",
-      "kernel", k.tile.q, k.tile.kv, k.options.tiles_per_pass, "room for",
-      k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
-      4 * k.scalar_words, "contract", k.contract.key);
+      "kernel", k.call.backward ? "backward" : "forward", k.tile.q, k.tile.kv,
+      k.options.tiles_per_pass, "room for", k.batch, k.q_len, k.kv_len, k.steps,
+      "vector", k.vector_bytes, "scalar", 4 * k.scalar_words, "contract",
+      k.contract.key);
 }
 
 }  // namespace tessera::cli

@@ -33,9 +33,11 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
   r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",
              false};
   r.contract = asked.kernel.plan.key;
-  r.kernels["forward"] = asked.kernel.contract.key;
+  r.backward = asked.kernel.call.backward;
+  r.kernels[r.backward ? "backward" : "forward"] = asked.kernel.contract.key;
   r.parameters = {{"tiles_per_pass", asked.kernel.options.tiles_per_pass},
                   {"fetch_ahead", asked.kernel.options.fetch_ahead}};
+  if (r.backward) r.parameters["dlse"] = asked.kernel.call.dlse;
   r.plugin = by.plugin;
   r.device = by.machine.cpu;
   r.compiles = 1;

@@ -43,7 +43,8 @@ Result<int> run(const ExportFlags& o) {
   RequestFlags request = o.request;
   if (layout.name == "mosaic" && !request.tile && !request.spec &&
       !request.plan) {
-    request.tile = fmt::format("{}x{}", kMosaicTile.q, kMosaicTile.kv);
+    const Tile tile = o.backward ? kMosaicBackwardTile : kMosaicTile;
+    request.tile = fmt::format("{}x{}", tile.q, tile.kv);
   }
   auto planned = load_planned(request);
   if (!planned) return planned.error();
@@ -82,7 +83,7 @@ Command export_command() {
           {"--layout", &o->layout, "NAME",
            "lists, steps (packed), rectangle, bitmaps (of the partial tiles), "
            "flex (PyTorch BlockMask), splash (JAX MaskInfo) or mosaic (the TPU "
-           "kernel's, at its tile of 512x256 where --tile is open)"},
+           "kernel's, at its tile where --tile is open)"},
           {"-o,--out", &o->out, "FILE", "Where to write"},
       });
   add_request_flags(command, o->request);
@@ -94,7 +95,8 @@ Command export_command() {
           {"--batch-row", &o->batch_row, "B", "splash: which row [0]"},
           {"--q-shards", &o->q_shards, "N", "splash: query shards [1]"},
           {"--tiles-per-pass", &o->tiles_per_pass, "N",
-           "mosaic: of the kernel [4]"},
+           "mosaic: of the kernel [4; backward 1]"},
+          {"--backward", &o->backward, "", "mosaic: of the gradients' kernel"},
           {"--dkv", &o->dkv, "", "splash: process_mask_dkv's arrays"},
           {"--no-shrink", &o->no_shrink, "", "splash: keep the whole grid"},
           {"--computable", &o->computable, "",

@@ -157,16 +157,18 @@ Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
 // The arrays of the TPU kernel, and nothing of its heads: any will do.
 Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out) {
-  MosaicOptions options;
+  MosaicOptions options = flags.backward ? kMosaicBackward : MosaicOptions{};
   auto tiles = parse_int(
       flags.tiles_per_pass.value_or(std::to_string(options.tiles_per_pass)),
       "--tiles-per-pass", 1, kMosaicMaxTilesPerPass);
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
-  AttentionShape shape;
-  shape.head_dim = shape.v_head_dim = 128;
-  auto kernel = make_mosaic_kernel(batch.request(), batch.facts(), shape,
-                                   tessera::Dtype::bf16, "v6e", options);
+  AttentionCall call;
+  call.shape.head_dim = call.shape.v_head_dim = 128;
+  call.dtype = tessera::Dtype::bf16;
+  call.backward = flags.backward;
+  auto kernel =
+      make_mosaic_kernel(batch.request(), batch.facts(), call, "v6e", options);
   if (!kernel) return kernel.error();
   auto arrays = make_mosaic_arrays(batch, *kernel);
   if (!arrays) return arrays.error();

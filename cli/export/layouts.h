@@ -23,6 +23,7 @@ struct ExportFlags {
   bool no_shrink = false;
   bool computable = false;
   bool no_mask_blocks = false;
+  bool backward = false;
   bool json = false;
 };
 

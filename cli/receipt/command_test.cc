@@ -334,13 +334,17 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
                      "512", "--tile", "128", "-o", file("plan")}),
             0)
       << err_;
-  KernelFlags plan, blocks;
+  KernelFlags plan, blocks, gradients;
+  gradients.run.request.masks = {"causal"};
+  gradients.run.request.q_len = "512";
+  gradients.run.backward = gradients.dlse = true;
   plan.run.request.plan = file("plan");
   blocks.run.request.masks = {"documents & causal & causal"};
   blocks.run.request.docs = "lengths:200,312";
   blocks.run.request.q_len = "512";
   blocks.run.request.logical_block = "64";
-  for (KernelFlags& flags : {std::ref(plan), std::ref(blocks)}) {
+  for (KernelFlags& flags :
+       {std::ref(plan), std::ref(blocks), std::ref(gradients)}) {
     flags.run.heads = "2";
     flags.run.head_dim = "128";
     CompiledBy by;
@@ -363,7 +367,9 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
         {"/plugin/platform", "cuda"},
         {"/plugin/device", "v5e:1x1"},
         {"/tiles/run", 4},
-        {"/parameters/fetch_ahead", 1},
+        {"/parameters/fetch_ahead", 7},
+        {"/parameters/dlse", flags.dlse ? 0 : 1},
+        {"/direction", flags.run.backward ? "forward" : "forward+backward"},
         {"/lane/executed", "cpu"}};
     for (const auto& [field, value] : lies) {
       forge(good, [&, at = field, to = value](json& r) {

@@ -152,7 +152,10 @@ Result<SecondRun> make_kernel(const Receipt& claimed) {
   kernel.run = std::move(*flags);
   kernel.run.layout.reset();
   kernel.run.seed.reset();
-  kernel.run.sink_logits = kernel.run.backward = kernel.run.check = false;
+  kernel.run.sink_logits = kernel.run.check = false;
+  const auto dlse = claimed.parameters.find("dlse");
+  kernel.dlse =
+      claimed.backward && dlse != claimed.parameters.end() && dlse->second != 0;
   for (const auto& [name, value] :
        {std::pair("tiles_per_pass", &kernel.tiles_per_pass),
         std::pair("fetch_ahead", &kernel.fetch_ahead)}) {

@@ -71,7 +71,7 @@ Result<std::vector<KernelText>> compile_own(const Options& o,
   at_tile.tile = own->kernel.tile;
   auto batch = OwnedBatch::copy(std::move(at_tile), request.facts.view());
   if (!batch) return batch.error();
-  auto trips = mosaic_trips(batch->plan(), own->kernel, own->shape.heads);
+  auto trips = mosaic_trips(batch->plan(), own->kernel);
   if (!trips) return trips.error();
   ask.known = std::move(*trips);
   ask.heads = own->shape.heads;

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/child.h"
@@ -187,6 +188,27 @@ TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
             (std::vector<std::string>{"", "loop0", "loop0/if0", "loop0/if0/if0",
                                       "loop0/if0/if1", "loop0/if0/if2"}));
   EXPECT_GT(kernel["regions"].at(4)["own"]["slots"]["MATMUL"]["used"], 0);
+}
+
+// 8 x 8 tiles: a head has 8 of keys, which meet 36 of queries, 8 of them
+// partial. Its kernel walks each once, and the queries twice.
+TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
+  const ChildRun ran = child({"--mask", "causal", "--q-len", "4096", "--heads",
+                              "4", "--kv-heads", "2", "--backward", "--json"},
+                             folder_.path());
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json r = json::parse(ran.out);
+  std::map<std::string, double> trips;
+  for (const json& region : r["kernels"].at(0)["regions"]) {
+    const std::string name = region["name"];
+    if (!name.empty()) trips[name] = region["trips"];
+  }
+  const std::map<std::string, double> due = {
+      {"head", 4},           {"prepare", 32},   {"column", 32},
+      {"pass", 144},         {"full", 112},     {"partial", 32},
+      {"finish_column", 16}, {"finish_row", 32}};
+  for (const auto& [name, count] : due) EXPECT_EQ(trips[name], count) << name;
+  EXPECT_GT(r["cycles"], 0);
 }
 
 TEST_F(ScheduleTpu, LeavesNothingBehindAndRefusesWhatTheVendorRefuses) {

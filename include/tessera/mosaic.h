@@ -1,5 +1,5 @@
-// tessera/mosaic.h: a TPU kernel of its own for forward attention, emitted as
-// text that the TPU compiler takes (docs/mosaic.md).
+// tessera/mosaic.h: TPU kernels of its own for attention and its gradients,
+// emitted as text that the TPU compiler takes (docs/mosaic.md).
 //
 // One kernel serves every batch of its contract: document ids, counts, offsets,
 // exact window bounds and the worklist are arrays that it reads when it runs.
@@ -21,12 +21,18 @@ namespace tessera {
 
 struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
-  int64_t fetch_ahead = 4;     // passes between a copy's start and its use
+  // Between a copy's start and its use: passes, backward columns of tiles.
+  int64_t fetch_ahead = 4;
 };
 inline constexpr int64_t kMosaicMaxTilesPerPass = 8;
 inline constexpr int64_t kMosaicMaxFetchAhead = 14;
 // A tile that suits the kernel, where a request leaves it open.
 inline constexpr Tile kMosaicTile = {512, 256};
+// The same of the backward kernel, with its options.
+inline constexpr Tile kMosaicBackwardTile = {512, 512};
+inline constexpr MosaicOptions kMosaicBackward = {1, 1};
+// Tiles of queries that the backward kernel fetches ahead, at a head's start.
+inline constexpr int64_t kMosaicRowsAhead = 3;
 
 struct MosaicKernel {
   std::string text;     // the kernel alone
@@ -40,23 +46,27 @@ struct MosaicKernel {
   int64_t steps = 0;
   Tile tile;
   MosaicOptions options;
+  AttentionCall call;
   std::string mask;  // with the classes of its window bounds
 
   int64_t vector_bytes = 0;  // scratch in vector memory
   int64_t scalar_words = 0;  // scalar arrays
 };
 
-// Refuses what the kernel cannot do: masks that are not causal, window,
-// documents and segments joined by &, other types than bf16, head dims other
-// than 128, softcap. Of `present` only which facts there are is
-// read. `target`: "v6e" or "v6e:1x1".
+// The forward kernel, or the one of the gradients where `call` is backward: it
+// takes out and the log-sum-exp of the forward one. Refuses what the kernels
+// cannot do: masks that are not causal, window, documents and segments joined
+// by &, other types than bf16, head dims other than 128, softcap, sink logits.
+// Of `present` only which facts there are is read. `target`: "v6e" or
+// "v6e:1x1".
 Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                                         const Facts& present,
-                                        const AttentionShape& shape,
-                                        Dtype dtype, const std::string& target,
+                                        const AttentionCall& call,
+                                        const std::string& target,
                                         const MosaicOptions& options = {});
 
-// The program's first three and last two inputs for one batch.
+// The program's first three and last two inputs for one batch. Steps are those
+// of the kernel's direction: backward the transposed list.
 struct MosaicArrays {
   std::vector<int32_t> steps;   // [steps]; 0 beyond the batch's own
   std::vector<int32_t> range;   // [batch + 1]

@@ -27,7 +27,7 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   const Batch& of = batch.batch;
   auto made = [&] {
     const nb::gil_scoped_release released;
-    return make_mosaic_kernel(of.request(), of.facts(), shape, Dtype::bf16,
+    return make_mosaic_kernel(of.request(), of.facts(), {shape, Dtype::bf16},
                               target, {tiles_per_pass, fetch_ahead});
   }();
   return take(std::move(made));

@@ -109,6 +109,105 @@ def attention(q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16):
     return Expected(out, lse, out_error, lse_error)
 
 
+@dataclasses.dataclass
+class Gradients:
+    """dq [B, H, Q, D], dk and dv [B, G, K, D], each with its allowed error."""
+
+    dq: np.ndarray
+    dk: np.ndarray
+    dv: np.ndarray
+    dq_error: np.ndarray
+    dk_error: np.ndarray
+    dv_error: np.ndarray
+
+
+def gradients(
+    q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None
+):
+    """Of attention, in fp64, for kernels that round P and dS to bf16.
+
+    `out` and `lse`, as they were stored, are what a kernel reads. Given, they
+    are taken for true; else they are computed, and what a forward kernel may
+    have erred by in them is allowed for as well.
+
+    With u = 2^-24, n legal keys, D the head dim, S the size of a pair's score
+    (of the row's largest, if lse is not given) and e that of a rounding to
+    bf16, what is allowed is, to first order:
+
+      p    err pi = 12 u + (D + 4) u S + 3 u |lse|, relative: products, scale,
+           difference; the constant, product and difference of lse; exp2.
+           More by the error of lse where it is not given.
+      t    = g.v - g.out + h errs by tau = (D + 4) u (sum |g v| + sum |g out|)
+           + 3 u (|g.v| + |g.out| + |h|), more by |g| times the error of out.
+      ds   = p t errs by |t| ((pi + e + 8 u) p + f) + p tau + (2 + 2 D) f
+      sums of n terms err by (8 + sqrt n) u of the sum of magnitudes.
+
+    f = 2^-126: a subnormal number may become 0.
+    """
+    eps_p = ROUNDING[np.dtype(bfloat16)][0]
+    eps_out, tiny_out = ROUNDING[q.dtype]
+    full = attention(q, k, v, legal, scale=scale)
+    out_error, lse_error = full.out_error, full.lse_error
+    if out is not None:
+        full.out, full.lse = (x.astype(np.float64) for x in (out, lse))
+        out_error, lse_error = np.zeros_like(out_error), 0 * lse_error
+    q, k, v, dout = (x.astype(np.float64) for x in (q, k, v, dout))
+    batch, heads, q_len, dim = q.shape
+    group = heads // k.shape[1]
+    scale = dim**-0.5 if scale is None else scale
+    result = Gradients(*(np.zeros(x.shape) for x in (q, k, v, q, k, v)))
+    seen_by = np.zeros((batch, k.shape[1], k.shape[2]))
+    sizes = [np.zeros_like(k), np.zeros_like(v)]
+    for b, h, i in np.ndindex(batch, heads, q_len):
+        keys = np.flatnonzero(legal[b, i])
+        if not len(keys):
+            continue
+        g = h // group
+        kk, vv, go = k[b, g, keys], v[b, g, keys], dout[b, h, i]
+        size = np.abs(scale) * (np.abs(kk) @ np.abs(q[b, h, i]))
+        top = full.lse[b, h, i]
+        p = np.exp(scale * (kk @ q[b, h, i]) - top)
+        pi = (12 + (dim + 4) * size + 3 * np.abs(top)) * EPS32
+        # (Where lse is computed, its error has the size of the largest.)
+        pi += np.where(np.isfinite(top), lse_error[b, h, i], 0)
+        a, delta = vv @ go, go @ full.out[b, h, i]
+        up = 0.0 if dlse is None else float(dlse[b, h, i])
+        t = a - delta + up
+        tau = (dim + 4) * EPS32 * (
+            np.abs(vv) @ np.abs(go) + np.abs(go) @ np.abs(full.out[b, h, i])
+        )
+        tau += 3 * EPS32 * (np.abs(a) + abs(delta) + abs(up))
+        tau += np.abs(go) @ out_error[b, h, i]
+        ds = p * t
+        ds_error = np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32)
+        ds_error += p * tau + (2 + 2 * dim) * TINY32
+        sums = (8 + np.sqrt(len(keys))) * EPS32
+        result.dq[b, h, i] = scale * (ds @ kk)
+        result.dq_error[b, h, i] = np.abs(scale) * (
+            (ds_error + sums * np.abs(ds)) @ np.abs(kk)
+        )
+        result.dk[b, g, keys] += scale * np.outer(ds, q[b, h, i])
+        result.dk_error[b, g, keys] += np.abs(
+            scale * np.outer(ds_error, q[b, h, i])
+        )
+        result.dv[b, g, keys] += np.outer(p, go)
+        result.dv_error[b, g, keys] += np.outer(
+            (pi + eps_p) * p + TINY32, np.abs(go)
+        )
+        seen_by[b, g, keys] += 1
+        sizes[0][b, g, keys] += np.abs(scale * np.outer(ds, q[b, h, i]))
+        sizes[1][b, g, keys] += np.outer(p, np.abs(go))
+    sums = ((8 + np.sqrt(seen_by)) * EPS32)[..., None]
+    result.dk_error += sums * sizes[0]
+    result.dv_error += sums * sizes[1]
+    for name in ("dq", "dk", "dv"):
+        error, value = getattr(result, f"{name}_error"), getattr(result, name)
+        # Without a legal pair it is exactly 0.
+        some = error > 0
+        error[some] += eps_out * np.abs(value[some]) + tiny_out
+    return result
+
+
 def worst(got, want, error):
     """The largest ratio of an error to what is allowed; above 1 fails.
 

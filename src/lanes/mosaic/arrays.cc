@@ -138,7 +138,8 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
   }
   auto rule = mosaic::rule_of(*bound.masks.front());
   if (!rule) return rule.error();
-  auto steps = pack_steps((*read)->plan, false, kernel.options.tiles_per_pass);
+  auto steps = pack_steps((*read)->plan, kernel.call.backward,
+                          kernel.options.tiles_per_pass);
   if (!steps) return steps.error();
   if (auto e = check_room(bound, *steps, kernel); !e) return e.error();
 

@@ -101,8 +101,8 @@ class Work : public LaneWork {
     if (request.ceilings.max_steps == 0) {
       request.ceilings.max_steps = contract->steps;
     }
-    auto kernel = make_mosaic_kernel(request, batch.facts(), call.shape,
-                                     call.dtype, lane->target);
+    auto kernel =
+        make_mosaic_kernel(request, batch.facts(), call, lane->target);
     if (!kernel) return kernel.error();
     auto arrays = make_mosaic_arrays(batch, *kernel);
     if (!arrays) return arrays.error();
@@ -256,8 +256,7 @@ class AttentionLane : public OpenLane {
   Result<WorkFacts> warm(const Request& request, const Facts& present,
                          const AttentionCall& call) override {
     if (auto e = check_forward_alone(call); !e) return e.error();
-    auto kernel = make_mosaic_kernel(request, present, call.shape, call.dtype,
-                                     open_->target);
+    auto kernel = make_mosaic_kernel(request, present, call, open_->target);
     if (!kernel) return kernel.error();
     WorkFacts out;
     if (auto program = load(*open_, *kernel, out); !program) {

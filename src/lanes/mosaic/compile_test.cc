@@ -8,7 +8,9 @@
 #include <map>
 #include <random>
 
+#include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
+#include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "plan/make_plan.h"
 #include "tessera/mosaic.h"
@@ -57,18 +59,42 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
     Tile tile;
     MosaicOptions options;
     int64_t heads, kv_heads;
+    bool backward = false, dlse = false;
   };
-  for (const Class& c :
-       {Class{"causal & documents", 4096, kMosaicTile, {2, 4}, 8, 8},
-        Class{"full", 100, {128, 128}, {1, 1}, 1, 1},
-        Class{"window(100, 7) & segments", 1000, {256, 128}, {3, 2}, 6, 2},
-        Class{"causal", 2048, {1024, 256}, {1, 14}, 4, 4},
-        Class{"causal & window(-1, 5)", 1024, {128, 1024}, {1, 3}, 2, 1}}) {
+  for (const Class& c : {
+           Class{"causal & documents", 4096, kMosaicTile, {2, 4}, 8, 8},
+           Class{"full", 100, {128, 128}, {1, 1}, 1, 1},
+           Class{"window(100, 7) & segments", 1000, {256, 128}, {3, 2}, 6, 2},
+           Class{"causal", 2048, {1024, 256}, {1, 14}, 4, 4},
+           Class{"causal & window(-1, 5)", 1024, {128, 1024}, {1, 3}, 2, 1},
+           Class{"causal & documents", 4096, kMosaicBackwardTile,
+                 kMosaicBackward, 8, 8, true, true},
+           Class{"full", 100, {128, 128}, {1, 1}, 1, 1, true},
+           Class{"window(100, 7) & segments",
+                 1000,
+                 {256, 128},
+                 {3, 2},
+                 6,
+                 2,
+                 true,
+                 true},
+           Class{"causal & window(-1, 5)",
+                 1024,
+                 {128, 1024},
+                 {1, 14},
+                 2,
+                 1,
+                 true},
+       }) {
     Facts present;
     present.doc_ids = Ints{};
-    auto kernel = make_mosaic_kernel(request_of(c.mask, c.tokens, c.tile),
-                                     present, shape_of(c.heads, c.kv_heads),
-                                     Dtype::bf16, "v6e:1x1", c.options);
+    auto kernel =
+        make_mosaic_kernel(request_of(c.mask, c.tokens, c.tile), present,
+                           {.shape = shape_of(c.heads, c.kv_heads),
+                            .dtype = Dtype::bf16,
+                            .backward = c.backward,
+                            .dlse = c.dlse},
+                           "v6e:1x1", c.options);
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     auto made = compile(kernel->program);
     ASSERT_TRUE(made.ok()) << c.mask << ": " << made.error().message;
@@ -76,26 +102,71 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
     ASSERT_TRUE(memory.ok());
     EXPECT_GT(memory->code, 0);
     const int64_t queries = kernel->q_len * c.heads * 128 * 2;
-    EXPECT_GE(memory->output, queries);
-    EXPECT_GE(memory->argument, queries);
+    const int64_t keys = kernel->kv_len * c.kv_heads * 128 * 2;
+    EXPECT_GE(memory->output, queries + (c.backward ? 2 * keys : 0));
+    EXPECT_GE(memory->argument, (c.backward ? 3 : 1) * queries + 2 * keys);
   }
+}
+
+// Up to the planner's budget the compiler has room for its own.
+TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
+  mosaic::KernelShape s;
+  s.heads = s.kv_heads = 2;
+  s.block_q = s.block_kv = 512;
+  s.q_len = s.kv_len = 71 * 1024;
+  s.tiles_per_pass = s.fetch_ahead = 1;
+  s.steps = 9000;
+  const auto arguments = mosaic::backward_arguments(s);
+  EXPECT_GT(mosaic::vector_bytes(arguments), 78 << 20);
+  auto made = compile(mosaic::program("tessera_backward", arguments,
+                                      mosaic::kBackwardOutputs,
+                                      mosaic::backward_kernel(s)));
+  EXPECT_TRUE(made.ok()) << made.error().message;
+}
+
+// The unchanged text, for other chips.
+TEST_F(MosaicCompile, TheTextIsOfNoChip) {
+  mosaic::KernelShape s;
+  s.heads = s.kv_heads = 2;
+  s.block_q = s.block_kv = 512;
+  s.q_len = s.kv_len = 4096;
+  s.tiles_per_pass = s.fetch_ahead = 1;
+  s.steps = 64;
+  s.has_high = true;
+  const std::string text =
+      mosaic::program("tessera_backward", mosaic::backward_arguments(s),
+                      mosaic::kBackwardOutputs, mosaic::backward_kernel(s));
+  auto plugin = testing::real_plugin("libtpu");
+  ASSERT_TRUE(plugin.ok());
+  for (const char* target :
+       {"v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "tpu7x:2x2x1"}) {
+    auto topology = pjrt::make_topology(**plugin, target);
+    ASSERT_TRUE(topology.ok()) << topology.error().message;
+    auto made = pjrt::compile(*topology, text);
+    EXPECT_TRUE(made.ok()) << target << ": " << made.error().message;
+  }
+}
+
+std::string forward_program(const mosaic::KernelShape& s) {
+  return mosaic::program("tessera_forward", mosaic::forward_arguments(s),
+                         mosaic::kForwardOutputs, mosaic::forward_kernel(s));
 }
 
 // On both sides of the edge, for batches whose arrays take one granule or two.
 TEST_F(MosaicCompile, TheScalarBudgetIsTheVendors) {
   const Target v6e = *find_target("v6e");
   for (const int64_t batch : {1, 200}) {
-    mosaic::ForwardShape s;
+    mosaic::KernelShape s;
     s.batch = batch;
     s.q_len = s.kv_len = 512;
     s.tiles_per_pass = 1;
     s.has_high = true;
     s.steps = v6e.scalar_words -
               scalar_words(v6e, {batch + 1, batch + mosaic::kBoundsHead});
-    auto fits = compile(forward_program(s, forward_kernel(s)));
+    auto fits = compile(forward_program(s));
     EXPECT_TRUE(fits.ok()) << fits.error().message;
     s.steps += 1;
-    auto over = compile(forward_program(s, forward_kernel(s)));
+    auto over = compile(forward_program(s));
     ASSERT_FALSE(over.ok());
     EXPECT_NE(over.error().message.find("smem"), std::string::npos)
         << over.error().message;
@@ -107,7 +178,8 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
   std::mt19937_64 random(3);
   std::map<std::string, pjrt::Executable> compiled;
   int compiles = 0;
-  for (int batch = 0; batch < 50; ++batch) {
+  for (int batch = 0; batch < 100; ++batch) {
+    const bool backward = batch % 2 == 1;
     const auto tokens = static_cast<int64_t>(1600 + random() % 449);
     Request r = request_of("causal & documents", tokens, {256, 256});
     r.ceilings = {64, 8};
@@ -116,8 +188,10 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
     for (int32_t& out : ids) out = id += random() % 300 == 0;
     Facts facts;
     facts.doc_ids = Ints(ids);
-    auto kernel = make_mosaic_kernel(r, facts, shape_of(2, 1), Dtype::bf16,
-                                     "v6e:1x1", {2, 4});
+    auto kernel = make_mosaic_kernel(
+        r, facts,
+        {.shape = shape_of(2, 1), .dtype = Dtype::bf16, .backward = backward},
+        "v6e:1x1", {2, 4});
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     auto plan = make_plan(r, facts);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
@@ -133,7 +207,7 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
     ++compiles;
     compiled.emplace(kernel->contract.key, std::move(*made));
   }
-  EXPECT_EQ(compiles, 1);
+  EXPECT_EQ(compiles, 2);  // of each direction one
 }
 
 }  // namespace

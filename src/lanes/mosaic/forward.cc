@@ -35,83 +35,26 @@
 // query that a count, a negative id or the end of the tokens vetoes.
 #include "lanes/mosaic/forward.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <limits>
 #include <vector>
 
-#include "lanes/mosaic/writer.h"
+#include "lanes/mosaic/parts.h"
 
 namespace tessera::mosaic {
 namespace {
 
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr double kLog2E = 1.4426950408889634074;
 constexpr double kLn2 = 0.69314718055994530942;
-constexpr int64_t kSublanes = 8;
 
-int64_t ring_size(const ForwardShape& s) {
+int64_t ring_size(const KernelShape& s) {
   // The pass in hand, the next one, and those on their way.
   return static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(s.fetch_ahead + 2)));
 }
-
-std::vector<Argument> arguments_of(const ForwardShape& s) {
-  const int64_t ring = ring_size(s);
-  const int64_t keys = s.block_kv * s.tiles_per_pass;
-  auto array = [](Element e, std::vector<int64_t> shape) {
-    return memref(Space::any, e, std::move(shape));
-  };
-  auto smem = [](int64_t n) { return memref(Space::smem, Element::i32, {n}); };
-  auto vmem = [](Element e, std::vector<int64_t> shape) {
-    return memref(Space::vmem, e, std::move(shape));
-  };
-  auto semaphores = [](std::vector<int64_t> shape) {
-    return memref(Space::semaphore, Element::semaphore, std::move(shape));
-  };
-  constexpr Element kBf16 = Element::bf16;
-  constexpr Element kF32 = Element::f32;
-  constexpr Element kI32 = Element::i32;
-  return {
-      {"batch_row", scalar(kI32)},
-      // Scalar prefetch.
-      {"steps", smem(s.steps)},
-      {"range", smem(s.batch + 1)},
-      {"bounds", smem(kBoundsHead + s.batch)},
-      // Inputs and outputs.
-      {"q", array(kBf16, {s.batch, s.heads, s.q_len, kHeadDim})},
-      {"k", array(kBf16, {s.batch, s.kv_heads, s.kv_len, kHeadDim})},
-      {"v", array(kBf16, {s.batch, s.kv_heads, s.kv_len, kHeadDim})},
-      {"q_ids", array(kI32, {s.batch, s.q_len / kLanes, kLanes})},
-      {"kv_ids", array(kI32, {s.batch, s.kv_len / kLanes, kLanes})},
-      {"out", array(kBf16, {s.batch, s.heads, s.q_len, kHeadDim})},
-      {"lse", array(kF32, {s.batch, s.heads, 1, s.q_len})},
-      // Scratch.
-      {"q_ring", vmem(kBf16, {ring, s.block_q, kHeadDim})},
-      {"k_ring", vmem(kBf16, {ring, keys, kHeadDim})},
-      {"v_ring", vmem(kBf16, {ring, keys, kHeadDim})},
-      {"row_ids", vmem(kI32, {s.q_len / kLanes, kLanes})},
-      {"key_ids", vmem(kI32, {s.kv_len / kLanes, kLanes})},
-      {"scores", vmem(kF32, {keys, s.block_q})},
-      {"scores_max", vmem(kF32, {kSublanes, s.block_q})},
-      {"most", vmem(kF32, {kSublanes, s.block_q})},  // m
-      {"sum", vmem(kF32, {kSublanes, s.block_q})},   // l, in eight parts
-      {"sums", vmem(kF32, {kHeadDim, s.block_q})},   // O'
-      {"out_tile", vmem(kBf16, {s.block_q, kHeadDim})},
-      {"lse_tile", vmem(kF32, {1, s.block_q})},
-      {"q_copies", semaphores({ring})},
-      {"kv_copies", semaphores({ring})},
-      {"id_copies", semaphores({})},
-      {"out_copies", semaphores({})},
-  };
-}
-
-constexpr int kPrefetched = 3;
-constexpr int kArrays = 7;
 
 // A place in the walk over passes: the head, and the pass's first step.
 struct Place {
@@ -119,74 +62,27 @@ struct Place {
   Value at;
 };
 
-// An op is written where its function is called, and C++ leaves the order of a
-// call's arguments open: no call here has two arguments that write.
-class Forward {
+class Forward : Parts {
  public:
-  explicit Forward(const ForwardShape& shape)
-      : s_(shape),
+  explicit Forward(const KernelShape& shape)
+      : Parts(shape, forward_arguments(shape)),
         ring_(ring_size(shape)),
-        keys_(shape.block_kv * shape.tiles_per_pass),
-        w_(arguments_of(shape)),
-        batch_row_(w_.argument("batch_row")) {}
+        keys_(shape.block_kv * shape.tiles_per_pass) {}
 
-  std::string write();
+  std::string write() {
+    return function("tessera_forward", [this] { batch_row(); });
+  }
 
  private:
-  // The fields of a packed tile.
-  Value row_of(const Value& word) { return w_.shift_right(word, 18); }
-  Value column_of(const Value& word) {
-    return w_.bit_and(w_.shift_right(word, 4), w_.constant(0x3fff));
-  }
-  Value is_first(const Value& word) {
-    return w_.bit_and(w_.shift_right(word, 1), w_.constant(1));
-  }
-  Value is_last(const Value& word) { return w_.bit_and(word, w_.constant(1)); }
-  Value is_true(const Value& flag) {
-    return w_.compare(Compare::not_equal, flag, w_.constant(0));
-  }
-
-  Value word(const Value& at, int64_t tile = 0) {
-    return w_.load_scalar(
-        w_.argument("steps"),
-        tile == 0 ? at : w_.add(at, w_.constant(static_cast<int32_t>(tile))));
-  }
-  Value times(const Value& a, int64_t n) {
-    return w_.mul(a, w_.constant(static_cast<int32_t>(n)));
-  }
   Value slot_of(const Value& count) {
     return w_.bit_and(count, w_.constant(static_cast<int32_t>(ring_ - 1)));
-  }
-  Value row(int64_t n) { return w_.constant(static_cast<int32_t>(n)); }
-  Value in_ring(const char* name, const Value& slot) {
-    const Value& ring = w_.argument(name);
-    const std::array<Value, 3> at = {slot, w_.constant(0), w_.constant(0)};
-    return w_.slice(ring, at, {1, ring.type.shape[1], kHeadDim}, 1);
-  }
-  Value semaphore(const char* name, const Value& slot) {
-    return w_.slice(w_.argument(name), {&slot, 1}, {1}, 1);
-  }
-  Value load_slot(const char* name, const Value& slot) {
-    const Value& ring = w_.argument(name);
-    const std::array<Value, 3> at = {w_.to_index(slot), w_.index(0),
-                                     w_.index(0)};
-    const int64_t rows = ring.type.shape[1];
-    return w_.reshape(w_.load(ring, at, {1, rows, kHeadDim}), {rows, kHeadDim});
-  }
-  Value ids_at(const char* name, const Value& line) {
-    const std::array<Value, 2> at = {w_.to_index(line), w_.index(0)};
-    return w_.load(w_.argument(name), at, {1, kLanes});
   }
   // Low enough for every score, and finite when it is scaled.
   Value least_score() {
     const double c = s_.scale * kLog2E;
     return w_.real(static_cast<float>(kLowest / std::max(1.0, 2 * c)));
   }
-  Value scale_log2() { return w_.real(static_cast<float>(s_.scale * kLog2E)); }
   std::vector<int64_t> tile_shape() const { return {keys_, s_.block_q}; }
-  Value whole(const Value& a, std::vector<int64_t> shape) {
-    return w_.broadcast(a, std::move(shape));
-  }
 
   Place after(const Place& p);
   void fetch(const char* region, const Place& p, const Value& pass,
@@ -196,25 +92,19 @@ class Forward {
   Value scores_of(const Value& pass, const Place& p, const Value& rows,
                   bool masked);
   Value key_column(const Place& p);
-  Value legal(const Place& p, const Value& key_ids);
   void keep(const Value& scores);
   void absorb(const Value& pass, const Place& p);
   void finish(const char* region, const Place& p, const Value& rows_done);
   void wait_out();
-  void copy_ids();
   void batch_row();
 
-  const ForwardShape& s_;
   int64_t ring_;
   int64_t keys_;
-  Writer w_;
-  Value batch_row_;
-  Value begin_, end_;
 };
 
 // The next pass: of this head, or the first one of the next.
 Place Forward::after(const Place& p) {
-  const Value at = w_.add(p.at, row(s_.tiles_per_pass));
+  const Value at = w_.add(p.at, number(s_.tiles_per_pass));
   const Value over = w_.compare(Compare::greater_or_equal, at, end_);
   return {w_.select(over, w_.add(p.head, w_.constant(1)), p.head),
           w_.select(over, begin_, at)};
@@ -226,13 +116,13 @@ void Forward::fetch(const char* region, const Place& p, const Value& pass,
   const Value slot = slot_of(pass);
   const Value kv_head = s_.heads == s_.kv_heads
                             ? p.head
-                            : w_.div(p.head, row(s_.heads / s_.kv_heads));
+                            : w_.div(p.head, number(s_.heads / s_.kv_heads));
   const Value done = semaphore("kv_copies", slot);
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value key = times(column_of(word(p.at, t)), s_.block_kv);
     const std::array<Value, 4> from = {batch_row_, kv_head, key,
                                        w_.constant(0)};
-    const std::array<Value, 3> to = {slot, row(t * s_.block_kv),
+    const std::array<Value, 3> to = {slot, number(t * s_.block_kv),
                                      w_.constant(0)};
     for (const auto& [array, ring] :
          {std::pair{"k", "k_ring"}, std::pair{"v", "v_ring"}}) {
@@ -280,58 +170,15 @@ Value Forward::key_column(const Place& p) {
     const Value tile = word(p.at, t);
     const Value line = times(column_of(tile), s_.block_kv / kLanes);
     for (int64_t i = 0; i < s_.block_kv / kLanes; ++i) {
-      Value ids = ids_at("key_ids", w_.add(line, row(i)));
+      Value ids = ids_at("key_ids", w_.add(line, number(i)));
       if (t > 0) {
-        const Value live = is_true(w_.bit_and(tile, w_.constant(12)));
+        const Value live = is_live(tile);
         ids = w_.select(live, ids, w_.splat(w_.constant(-1), {1, kLanes}));
       }
-      parts.push_back(w_.transpose(whole(ids, {kLanes, kLanes})));
+      parts.push_back(upright(ids));
     }
   }
   return w_.join(parts, 0);
-}
-
-Value Forward::legal(const Place& p, const Value& key_ids) {
-  const std::vector<int64_t> shape = tile_shape();
-  const Value query_row = row_of(word(p.at));
-  std::vector<Value> ids;
-  const Value line = times(query_row, s_.block_q / kLanes);
-  for (int64_t i = 0; i < s_.block_q / kLanes; ++i) {
-    ids.push_back(ids_at("row_ids", w_.add(line, row(i))));
-  }
-  const std::vector<Value> copies(static_cast<size_t>(s_.block_q / kLanes),
-                                  key_ids);
-  const Value all_key_ids = w_.join(copies, 1);
-  Value ok =
-      w_.compare(Compare::equal, all_key_ids, whole(w_.join(ids, 1), shape));
-  if (!s_.has_low && !s_.has_high) return ok;
-
-  // key - position, bounded.
-  std::vector<Value> keys;
-  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
-    const std::vector<int64_t> tile = {s_.block_kv, s_.block_q};
-    const Value first = times(column_of(word(p.at, t)), s_.block_kv);
-    const Value within = w_.iota(tile, 0);
-    keys.push_back(w_.add(within, w_.splat(first, tile)));
-  }
-  const Value& bounds = w_.argument("bounds");
-  const Value offset =
-      w_.load_scalar(bounds, w_.add(batch_row_, row(kBoundsHead)));
-  const Value position = w_.add(times(query_row, s_.block_q), offset);
-  const Value key = w_.join(keys, 0);
-  auto limit = [&](int64_t which) {
-    const std::vector<int64_t> line_shape = {1, s_.block_q};
-    const Value at = w_.add(position, w_.load_scalar(bounds, row(which)));
-    const Value within = w_.iota(line_shape, 1);
-    return whole(w_.add(within, w_.splat(at, line_shape)), shape);
-  };
-  if (s_.has_low) {
-    ok = w_.bit_and(ok, w_.compare(Compare::greater_or_equal, key, limit(0)));
-  }
-  if (s_.has_high) {
-    ok = w_.bit_and(ok, w_.compare(Compare::less_or_equal, key, limit(1)));
-  }
-  return ok;
 }
 
 Value Forward::scores_of(const Value& pass, const Place& p, const Value& rows,
@@ -342,14 +189,15 @@ Value Forward::scores_of(const Value& pass, const Place& p, const Value& rows,
   Value scores = w_.matmul(k, 1, q, 1);
   if (!masked) return scores;
   const Value key_ids = key_column(p);
-  const Value ok = legal(p, key_ids);
+  const Value query_row = row_of(word(p.at));
+  const Value ids = query_ids(query_row);
+  const Value ok = legal(query_row, ids, key_ids,
+                         [&](int64_t t) { return column_of(word(p.at, t)); });
   // What no query may see must not reach the sums as 0 * NaN either.
   const Value v = load_slot("v_ring", slot);
-  const Value seen = w_.compare(Compare::greater_or_equal, key_ids,
-                                w_.splat(w_.constant(0), key_ids.type.shape));
-  const Value clean = w_.select(seen, v, w_.zeros(v.type));
-  const std::array<Value, 3> at = {w_.to_index(slot), w_.index(0), w_.index(0)};
-  w_.store(w_.reshape(clean, {1, keys_, kHeadDim}), w_.argument("v_ring"), at);
+  const Value kept = seen(key_ids);
+  const Value clean = w_.select(kept, v, w_.zeros(v.type));
+  store_slot(clean, "v_ring", slot);
   return w_.select(ok, scores, w_.splat(w_.real(-kInfinity), tile_shape()));
 }
 
@@ -439,29 +287,15 @@ void Forward::finish(const char* region, const Place& p,
   w_.store(w_.splat(w_.real(0), {kHeadDim, s_.block_q}), sums_ref);
 }
 
-void Forward::copy_ids() {
-  const std::array<Value, 3> at = {batch_row_, w_.constant(0), w_.constant(0)};
-  const Value& done = w_.argument("id_copies");
-  for (const auto& [array, scratch] :
-       {std::pair{"q_ids", "row_ids"}, std::pair{"kv_ids", "key_ids"}}) {
-    const Value& to = w_.argument(scratch);
-    w_.start_copy(
-        w_.slice(w_.argument(array), at, {1, to.type.shape[0], kLanes}, 1), to,
-        done);
-  }
-  w_.wait_copy(done, w_.argument("row_ids"));
-  w_.wait_copy(done, w_.argument("key_ids"));
-}
-
 void Forward::batch_row() {
   const Writer::Region named(w_, "batch_row");
   const Value zero = w_.constant(0);
   const Value one = w_.constant(1);
   const Value passes =
-      times(w_.div(w_.sub(end_, begin_), row(s_.tiles_per_pass)), s_.heads);
+      times(w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass)), s_.heads);
 
   w_.comment("the first copies are on their way while the ids come");
-  const Value ahead = w_.min(passes, row(s_.fetch_ahead));
+  const Value ahead = w_.min(passes, number(s_.fetch_ahead));
   const std::vector<Value> fetched = w_.for_each(
       zero, ahead, {zero, begin_, zero},
       [&](const Value& pass, std::span<const Value> c) -> std::vector<Value> {
@@ -491,7 +325,7 @@ void Forward::batch_row() {
         const Place now{c[0], c[1]};
         const Place next{now.head, c[2]};  // its head does not matter
         const Place far{c[4], c[5]};
-        const Value fetched_pass = w_.add(i, row(s_.fetch_ahead));
+        const Value fetched_pass = w_.add(i, number(s_.fetch_ahead));
         w_.if_then(w_.compare(Compare::less, fetched_pass, passes),
                    [&] { fetch("fetch", far, fetched_pass, c[6]); });
         const Value far_rows = w_.add(c[6], is_first(word(far.at)));
@@ -501,18 +335,7 @@ void Forward::batch_row() {
         const Value rows = w_.add(c[3], first);
         wait_row(first, rows);
 
-        // Class 2 in every step of the pass.
-        Value all = word(next.at);
-        Value any = all;
-        for (int64_t t = 1; t < s_.tiles_per_pass; ++t) {
-          const Value tile = word(next.at, t);
-          all = w_.bit_and(all, tile);
-          any = w_.bit_or(any, tile);
-        }
-        const Value all_high = w_.bit_and(all, w_.constant(8));
-        const Value any_low = w_.bit_and(any, w_.constant(4));
-        const Value full = w_.compare(
-            Compare::equal, w_.bit_or(all_high, any_low), w_.constant(8));
+        const Value full = all_full(next.at);
         auto body = [&](bool masked) {
           const Writer::Region inner(w_, masked ? "partial" : "full");
           const Value scores = scores_of(next_pass, next, rows, masked);
@@ -537,52 +360,42 @@ void Forward::batch_row() {
   wait_out();
 }
 
-std::string Forward::write() {
-  const Value& range = w_.argument("range");
-  begin_ = w_.load_scalar(range, batch_row_);
-  end_ = w_.load_scalar(range, w_.add(batch_row_, w_.constant(1)));
-  w_.if_then(w_.compare(Compare::less, begin_, end_), [&] { batch_row(); });
-
-  std::string windows;
-  for (int i = 0; i < kArrays; ++i) windows += i == 0 ? "{}" : ", {}";
-  const auto scratch =
-      static_cast<int64_t>(arguments_of(s_).size()) - 1 - kPrefetched - kArrays;
-  return w_.module(
-      "tessera_forward",
-      fmt::format(
-          "dimension_semantics = [#tpu.dimension_semantics<arbitrary>], "
-          "iteration_bounds = array<i64: {}>, scalar_prefetch = {} : i64, "
-          "scratch_operands = {} : i64, tpu.core_type = #tpu.core_type<tc>, "
-          "window_params = [{}]",
-          s_.batch, kPrefetched, scratch, windows));
-}
-
-int64_t bytes_of(const Type& type) {
-  int64_t n = type.element == Element::bf16 ? 2 : 4;
-  for (int64_t d : type.shape) n *= d;
-  return n;
-}
-
 }  // namespace
 
-std::string forward_kernel(const ForwardShape& shape) {
+std::vector<Argument> forward_arguments(const KernelShape& s) {
+  const int64_t ring = ring_size(s);
+  const int64_t keys = s.block_kv * s.tiles_per_pass;
+  constexpr Element kBf16 = Element::bf16;
+  constexpr Element kF32 = Element::f32;
+  std::vector<Argument> out = scalar_arguments(s);
+  auto add = [&](std::vector<Argument> more) {
+    out.insert(out.end(), more.begin(), more.end());
+  };
+  add({in_hbm("q", kBf16, {s.batch, s.heads, s.q_len, kHeadDim}),
+       in_hbm("k", kBf16, {s.batch, s.kv_heads, s.kv_len, kHeadDim}),
+       in_hbm("v", kBf16, {s.batch, s.kv_heads, s.kv_len, kHeadDim})});
+  add(id_arguments(s));
+  add({in_hbm("out", kBf16, {s.batch, s.heads, s.q_len, kHeadDim}),
+       in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len}),
+       // Scratch.
+       in_vmem("q_ring", kBf16, {ring, s.block_q, kHeadDim}),
+       in_vmem("k_ring", kBf16, {ring, keys, kHeadDim}),
+       in_vmem("v_ring", kBf16, {ring, keys, kHeadDim})});
+  add(id_scratch(s));
+  add({in_vmem("scores", kF32, {keys, s.block_q}),
+       in_vmem("scores_max", kF32, {kSublanes, s.block_q}),
+       in_vmem("most", kF32, {kSublanes, s.block_q}),  // m
+       in_vmem("sum", kF32, {kSublanes, s.block_q}),   // l, in eight parts
+       in_vmem("sums", kF32, {kHeadDim, s.block_q}),   // O'
+       in_vmem("out_tile", kBf16, {s.block_q, kHeadDim}),
+       in_vmem("lse_tile", kF32, {1, s.block_q}),
+       semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
+       semaphores("id_copies", {}), semaphores("out_copies", {})});
+  return out;
+}
+
+std::string forward_kernel(const KernelShape& shape) {
   return Forward(shape).write();
-}
-
-int64_t forward_vector_bytes(const ForwardShape& shape) {
-  int64_t bytes = 0;
-  for (const Argument& a : arguments_of(shape)) {
-    if (a.type.space == Space::vmem) bytes += bytes_of(a.type);
-  }
-  return bytes;
-}
-
-int64_t forward_scalar_words(const ForwardShape& shape) {
-  int64_t words = 0;
-  for (const Argument& a : arguments_of(shape)) {
-    if (a.type.space == Space::smem) words += a.type.shape[0];
-  }
-  return words;
 }
 
 }  // namespace tessera::mosaic

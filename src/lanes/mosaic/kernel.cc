@@ -5,7 +5,9 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/text.h"
+#include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
+#include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
@@ -14,18 +16,19 @@
 namespace tessera {
 namespace {
 
-using mosaic::ForwardShape;
+using mosaic::KernelShape;
 using mosaic::kHeadDim;
 using mosaic::kLanes;
 
-// Of the text; a kernel of another number is another contract.
-constexpr int64_t kKernelVersion = 1;
+// Of each text; a kernel of another number is another contract.
+constexpr int64_t kForwardVersion = 1;
+constexpr int64_t kBackwardVersion = 1;
 constexpr int64_t kMaxTileSide = 1024;
 // Beyond these float32 would silently make infinity or 0 of the scores.
 constexpr double kMinScale = 1e-30;
 constexpr double kMaxScale = 1e6;
 // Of the 96 MiB that the program asks for; the compiler's own share is left.
-constexpr int64_t kMaxVectorBytes = int64_t{48} << 20;
+constexpr int64_t kMaxVectorBytes = int64_t{80} << 20;
 // Of the largest array: beyond any device, and safe to multiply.
 constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
 
@@ -41,7 +44,8 @@ bool is_target(std::string_view text) {
          grid.find_first_not_of("0123456789x") == std::string_view::npos;
 }
 
-Result<void> check_attention(const AttentionShape& s, Dtype dtype) {
+Result<void> check_attention(const AttentionCall& call) {
+  const AttentionShape& s = call.shape;
   struct Size {
     std::string_view what;
     int64_t found;
@@ -61,9 +65,17 @@ Result<void> check_attention(const AttentionShape& s, Dtype dtype) {
     return invalid("mosaic", "kv heads must divide heads, found {} for {}",
                    s.kv_heads, s.heads);
   }
-  if (dtype != Dtype::bf16) {
+  if (call.dtype != Dtype::bf16) {
     return invalid("mosaic", "the type must be bf16, found {}",
-                   to_string(dtype));
+                   to_string(call.dtype));
+  }
+  if (call.sink_logits) {
+    return invalid("mosaic", "sink logits must be absent, found some");
+  }
+  if (call.dlse && !call.backward) {
+    return invalid("mosaic",
+                   "the log-sum-exp's gradient goes with backward, found it "
+                   "with forward");
   }
   if (s.softcap != 0) {
     return invalid("mosaic", "softcap must be 0, found {}", s.softcap);
@@ -104,9 +116,10 @@ Result<void> check_options(const MosaicOptions& o, const Tile& tile) {
 
 Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                                         const Facts& present,
-                                        const AttentionShape& shape,
-                                        Dtype dtype, const std::string& target,
+                                        const AttentionCall& call,
+                                        const std::string& target,
                                         const MosaicOptions& options) {
+  const AttentionShape& shape = call.shape;
   MosaicKernel out;
   auto plan = make_ceiling_contract(request, present);
   if (!plan) return plan.error();
@@ -117,7 +130,7 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   }
   auto rule = mosaic::rule_of(request.masks.front());
   if (!rule) return rule.error();
-  if (auto e = check_attention(shape, dtype); !e) return e.error();
+  if (auto e = check_attention(call); !e) return e.error();
   if (auto e = check_options(options, request.tile); !e) return e.error();
   if (!is_target(target)) {
     return invalid("mosaic", "a target must read as v6e:1x1, found {}",
@@ -126,7 +139,7 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   auto memory = find_target(target.substr(0, target.find(':')));
   if (!memory) return memory.error();
 
-  ForwardShape s;
+  KernelShape s;
   s.batch = bucket(request.batch);
   s.heads = shape.heads;
   s.kv_heads = shape.kv_heads;
@@ -139,6 +152,7 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   s.scale = shape.scale_or_default();
   s.has_low = rule->low.has_value();
   s.has_high = rule->high.has_value();
+  s.has_dlse = call.dlse;
 
   const int64_t rows = s.q_len / s.block_q;
   const int64_t columns = s.kv_len / s.block_kv;
@@ -148,12 +162,12 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                       "found {} (use a larger tile)",
                       kMaxStepRows, std::max(rows, columns));
   }
-  // Filling up the passes of every row costs at most tiles_per_pass - 1 steps.
-  const int64_t worst = s.batch * rows * round_up(columns, s.tiles_per_pass);
-  s.steps = worst;
+  // Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
+  const int64_t lists = s.batch * (call.backward ? columns : rows);
+  const int64_t most = call.backward ? rows : columns;
+  s.steps = lists * round_up(most, s.tiles_per_pass);
   if (const int64_t ceiling = request.ceilings.max_steps; ceiling > 0) {
-    s.steps =
-        std::min(worst, ceiling + s.batch * rows * (s.tiles_per_pass - 1));
+    s.steps = std::min(s.steps, ceiling + lists * (s.tiles_per_pass - 1));
   }
   // The kernel counts passes, heads and keys in 32 bits.
   const int64_t passes = s.steps / s.tiles_per_pass * s.heads;
@@ -178,34 +192,49 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                       "(set max_steps, or use a larger tile)",
                       memory->scalar_words, memory->name, words);
   }
-  out.vector_bytes = mosaic::forward_vector_bytes(s);
+  const std::vector<mosaic::Argument> arguments =
+      call.backward ? mosaic::backward_arguments(s)
+                    : mosaic::forward_arguments(s);
+  out.vector_bytes = mosaic::vector_bytes(arguments);
   if (out.vector_bytes > kMaxVectorBytes) {
     return over_limit("mosaic",
                       "the scratch must fit {} bytes of vector memory, found "
-                      "{} (fetch less far ahead, or use a smaller tile)",
-                      kMaxVectorBytes, out.vector_bytes);
+                      "{} ({})",
+                      kMaxVectorBytes, out.vector_bytes,
+                      call.backward
+                          ? "dQ, Q and dout of a head stay there: fewer "
+                            "queries, or heads that share fewer keys"
+                          : "fetch less far ahead, or use a smaller tile");
   }
-  out.scalar_words = mosaic::forward_scalar_words(s);
+  out.scalar_words = mosaic::scalar_words_of(arguments);
   out.batch = s.batch;
   out.q_len = s.q_len;
   out.kv_len = s.kv_len;
   out.steps = s.steps;
   out.tile = request.tile;
   out.options = options;
+  out.call = call;
   out.mask = folded_text(request.masks.front().expr);
 
   KernelChoice choice;
   choice.lane = "mosaic";
   choice.target = target;
-  choice.direction = "forward";
-  choice.dtype = to_string(dtype);
+  choice.direction = call.backward ? "backward" : "forward";
+  choice.dtype = to_string(call.dtype);
   choice.shape = shape;
-  choice.parameters = {{"tiles_per_pass", options.tiles_per_pass},
-                       {"fetch_ahead", options.fetch_ahead},
-                       {"kernel_version", kKernelVersion}};
+  choice.parameters = {
+      {"tiles_per_pass", options.tiles_per_pass},
+      {"fetch_ahead", options.fetch_ahead},
+      {"kernel_version", call.backward ? kBackwardVersion : kForwardVersion}};
+  if (call.backward) choice.parameters["dlse"] = call.dlse;
   out.contract = make_kernel_contract(out.plan, choice);
-  out.text = mosaic::forward_kernel(s);
-  out.program = mosaic::forward_program(s, out.text);
+  out.text =
+      call.backward ? mosaic::backward_kernel(s) : mosaic::forward_kernel(s);
+  out.program = call.backward
+                    ? mosaic::program("tessera_backward", arguments,
+                                      mosaic::kBackwardOutputs, out.text)
+                    : mosaic::program("tessera_forward", arguments,
+                                      mosaic::kForwardOutputs, out.text);
   return out;
 }
 

@@ -1,11 +1,13 @@
 // lanes/mosaic/kernel_test.cc: what the kernel has room for, what is in its
 // key, what it refuses, and its text.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
 #include <set>
 
 #include "base/files.h"
+#include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/program.h"
 #include "tessera/mosaic.h"
@@ -35,7 +37,18 @@ Result<MosaicKernel> make(const Request& request,
                           const MosaicOptions& options = {}) {
   Facts present;
   if (request.masks.front().names.documents) present.doc_ids = Ints{};
-  return make_mosaic_kernel(request, present, shape, dtype, target, options);
+  return make_mosaic_kernel(request, present, {shape, dtype}, target, options);
+}
+
+Result<MosaicKernel> make_backward(
+    const Request& request, const AttentionShape& shape = shape_of(),
+    const MosaicOptions& options = kMosaicBackward, bool dlse = false) {
+  Facts present;
+  if (request.masks.front().names.documents) present.doc_ids = Ints{};
+  return make_mosaic_kernel(
+      request, present,
+      {.shape = shape, .dtype = Dtype::bf16, .backward = true, .dlse = dlse},
+      "v6e:1x1", options);
 }
 
 std::string error_of(const Result<MosaicKernel>& kernel) {
@@ -112,6 +125,60 @@ TEST(MosaicKernel, OneTextAContract) {
           .second);
 }
 
+TEST(MosaicKernel, TheBackwardKernelIsAnotherContract) {
+  Request r = request_of("causal & documents");
+  r.tile = kMosaicBackwardTile;
+  const MosaicKernel base = *make_backward(r);
+  EXPECT_EQ(make_backward(request_of("documents & causal", 3500))->mask,
+            base.mask);
+  std::set<std::string> keys = {
+      base.contract.key,
+      make(r, shape_of(), Dtype::bf16, "v6e:1x1", kMosaicBackward)
+          ->contract.key};
+  std::set<std::string> programs = {base.program};
+  auto differs = [&](const Result<MosaicKernel>& kernel, const char* what) {
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    EXPECT_TRUE(keys.insert(kernel->contract.key).second) << what;
+    EXPECT_TRUE(programs.insert(kernel->program).second) << what;
+  };
+  differs(make_backward(r, shape_of(), kMosaicBackward, true), "dlse");
+  differs(make_backward(r, shape_of(), {2, 1}), "tiles a pass");
+  differs(make_backward(r, shape_of(), {1, 2}), "fetch ahead");
+  AttentionShape shape = shape_of();
+  shape.kv_heads = 2;
+  differs(make_backward(r, shape), "kv heads");
+  Request tile = r;
+  tile.tile = {256, 512};
+  differs(make_backward(tile), "tile");
+  // Lists are of columns: 8 of them, each of at most 8 rows in passes of 3.
+  EXPECT_EQ(make_backward(r, shape_of(), {3, 1})->steps, 8 * 9);
+  r.ceilings.max_steps = 20;
+  EXPECT_EQ(make_backward(r, shape_of(), {3, 1})->steps, 20 + 8 * 2);
+}
+
+TEST(MosaicKernel, VectorMemoryIsABudgetOfTheBackwardKernel) {
+  Request r = request_of("causal", 1 << 16);
+  r.tile = kMosaicBackwardTile;
+  r.ceilings.max_steps = 9000;
+  auto kernel = make_backward(r);
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_EQ(kernel->vector_bytes, 75374592);
+  AttentionShape shared = shape_of();
+  shared.kv_heads = 2;
+  const std::string hint =
+      " (dQ, Q and dout of a head stay there: fewer queries, or heads that "
+      "share fewer keys)";
+  EXPECT_EQ(error_of(make_backward(r, shared)),
+            "[mosaic] the scratch must fit 83886080 bytes of vector memory, "
+            "found 141959168" +
+                hint);
+  r.q_len = r.kv_len = 70000;
+  EXPECT_EQ(error_of(make_backward(r)),
+            "[mosaic] the scratch must fit 83886080 bytes of vector memory, "
+            "found 111288320" +
+                hint);
+}
+
 TEST(MosaicKernel, ScalarMemoryIsABudget) {
   Request r = request_of("causal", 1 << 20);
   r.tile = {1024, 1024};
@@ -146,6 +213,21 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   scale.scale = -1;
   EXPECT_EQ(error_of(make(r, scale)),
             "[mosaic] scale must be from 1e-30 to 1000000, found -1");
+  const AttentionCall call{shape_of(), Dtype::bf16};
+  AttentionCall sinks = call;
+  sinks.sink_logits = true;
+  EXPECT_EQ(error_of(make_mosaic_kernel(r, {}, sinks, "v6e")),
+            "[mosaic] sink logits must be absent, found some");
+  AttentionCall slope = call;
+  slope.dlse = true;
+  EXPECT_EQ(error_of(make_mosaic_kernel(r, {}, slope, "v6e")),
+            "[mosaic] the log-sum-exp's gradient goes with backward, found it "
+            "with forward");
+  EXPECT_EQ(error_of(make_backward(r, cap)),
+            "[mosaic] softcap must be 0, found 30");
+  EXPECT_EQ(error_of(make_backward(request_of("sink(4) & causal"))),
+            "[mosaic] a mask must be causal, window, documents, segments or "
+            "full joined by &, found causal & sink(4)");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32)),
             "[mosaic] the type must be bf16, found F32");
   EXPECT_EQ(error_of(make(request_of("sink(4) & causal"))),
@@ -200,10 +282,10 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
             "[request] q_len must be from 1 to 1073741824, found 0");
 }
 
-// Golden: the text of a small kernel. Where it is meant to change, write it
-// anew: TESSERA_WRITE_GOLDEN=1 and this test.
-TEST(MosaicKernel, TextIsTheGoldenOne) {
-  mosaic::ForwardShape s;
+// Golden: the texts of small kernels. Where they are meant to change, write
+// them anew: TESSERA_WRITE_GOLDEN=1 and this test.
+TEST(MosaicKernel, TextsAreTheGoldenOnes) {
+  mosaic::KernelShape s;
   s.batch = 2;
   s.heads = 4;
   s.kv_heads = 2;
@@ -212,22 +294,29 @@ TEST(MosaicKernel, TextIsTheGoldenOne) {
   s.block_kv = 128;
   s.steps = 128;
   s.scale = 0.125;
-  s.has_low = s.has_high = true;
-  const std::string text = mosaic::forward_kernel(s);
-  const std::string path = "tests/golden/mosaic/forward.mlir";
-  if (std::getenv("TESSERA_WRITE_GOLDEN")) {
-    ASSERT_TRUE(write_file(path, text).ok());
+  s.has_low = s.has_high = s.has_dlse = true;
+  mosaic::KernelShape two = s;
+  two.tiles_per_pass = 2;
+  two.fetch_ahead = 1;
+  for (const auto& [name, text] :
+       {std::pair{"forward", mosaic::forward_kernel(s)},
+        std::pair{"backward", mosaic::backward_kernel(two)}}) {
+    const std::string path = fmt::format("tests/golden/mosaic/{}.mlir", name);
+    if (std::getenv("TESSERA_WRITE_GOLDEN")) {
+      ASSERT_TRUE(write_file(path, text).ok());
+    }
+    auto golden = read_file(path, 1 << 20);
+    ASSERT_TRUE(golden.ok()) << golden.error().message;
+    EXPECT_EQ(text, *golden) << name;
   }
-  auto golden = read_file(path, 1 << 20);
-  ASSERT_TRUE(golden.ok()) << golden.error().message;
-  EXPECT_EQ(text, *golden);
 }
 
 TEST(MosaicProgram, HoldsTheKernelTwice) {
-  mosaic::ForwardShape s;
+  mosaic::KernelShape s;
   s.q_len = s.kv_len = 512;
   s.steps = 128;
-  const std::string program = mosaic::forward_program(s, "two\nlines\n");
+  const std::string program = mosaic::program(
+      "tessera_forward", mosaic::forward_arguments(s), 2, "two\nlines\n");
   EXPECT_NE(program.find("\\22body\\22: \\22dHdvCmxpbmVzCg==\\22"),
             std::string::npos);
   EXPECT_NE(program.find("// two\n// lines\n"), std::string::npos);

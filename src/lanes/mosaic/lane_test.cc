@@ -187,8 +187,8 @@ class MosaicLane : public ::testing::Test {
   void write_plain(const Batch& batch, const AttentionShape& shape) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
-    const auto kernel = make_mosaic_kernel(request, batch.facts(), shape,
-                                           Dtype::bf16, "v6e:1x1");
+    const auto kernel = make_mosaic_kernel(request, batch.facts(),
+                                           {shape, Dtype::bf16}, "v6e:1x1");
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     ASSERT_TRUE(write_file(program_, plain_program(*kernel, shape.heads,
                                                    shape.kv_heads, false, true))

@@ -9,10 +9,6 @@
 namespace tessera::mosaic {
 namespace {
 
-// A call may use this much vector memory; the compiler's default is a fraction
-// of what a core has.
-constexpr int64_t kVectorBytes = int64_t{96} << 20;
-
 struct Array {
   std::string_view name;
   std::string type;
@@ -73,43 +69,44 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
-std::string forward_program(const ForwardShape& s, std::string_view kernel) {
-  const std::vector<Array> inputs = {
-      array_of("steps", {s.steps}, "i32"),
-      array_of("range", {s.batch + 1}, "i32"),
-      array_of("bounds", {kBoundsHead + s.batch}, "i32"),
-      array_of("q", {s.batch, s.heads, s.q_len, kHeadDim}, "bf16"),
-      array_of("k", {s.batch, s.kv_heads, s.kv_len, kHeadDim}, "bf16"),
-      array_of("v", {s.batch, s.kv_heads, s.kv_len, kHeadDim}, "bf16"),
-      array_of("q_ids", {s.batch, s.q_len / kLanes, kLanes}, "i32"),
-      array_of("kv_ids", {s.batch, s.kv_len / kLanes, kLanes}, "i32"),
-  };
-  const std::vector<Array> outputs = {
-      array_of("out", {s.batch, s.heads, s.q_len, kHeadDim}, "bf16"),
-      array_of("lse", {s.batch, s.heads, 1, s.q_len}, "f32"),
-  };
+std::string program(std::string_view name,
+                    const std::vector<Argument>& arguments, int outputs,
+                    std::string_view kernel) {
+  std::vector<Array> inputs;
+  for (const Argument& a : arguments) {
+    if (a.type.space != Space::smem && a.type.space != Space::any) continue;
+    const Type element = scalar(a.type.element);
+    inputs.push_back(array_of(a.name, a.type.shape, to_string(element)));
+  }
+  const std::vector<Array> results(inputs.end() - outputs, inputs.end());
+  inputs.resize(inputs.size() - static_cast<size_t>(outputs));
+  std::string returned;
+  for (int i = 0; i < outputs; ++i) {
+    returned += fmt::format("{}%result#{}", i == 0 ? "" : ", ", i);
+  }
   const std::string config = fmt::format(
       "{{\\22custom_call_config\\22: {{\\22body\\22: \\22{}\\22, "
       "\\22serialization_format\\22: 1, \\22needs_layout_passes\\22: true, "
       "\\22disable_bounds_checks\\22: true}}, \\22scoped_memory_configs\\22: "
       "[{{\\22memory_space\\22:1, \\22offset\\22: 0, \\22size\\22: {}}}]}}",
-      base64(kernel), kVectorBytes);
+      base64(kernel), kProgramVectorBytes);
   std::string out = fmt::format(
       "module @tessera attributes {{mhlo.num_partitions = 1 : i32, "
       "mhlo.num_replicas = 1 : i32}} {{\n"
       "  func.func public @main({}) -> ({}) {{\n"
-      "    %result:2 = stablehlo.custom_call @tpu_custom_call({}) "
-      "{{backend_config = \"{}\", kernel_name = \"tessera_forward\", "
+      "    %result:{} = stablehlo.custom_call @tpu_custom_call({}) "
+      "{{backend_config = \"{}\", kernel_name = \"{}\", "
       "operand_layouts = [{}], result_layouts = [{}]}} : ({}) -> ({}) "
-      "loc(\"tessera_forward\")\n"
-      "    return %result#0, %result#1 : {}\n"
+      "loc(\"{}\")\n"
+      "    return {} : {}\n"
       "  }}\n"
       "}}\n\n"
       "// The kernel, which backend_config holds in base64:\n//\n",
-      joined(inputs, true, true), joined(outputs, false, true),
-      joined(inputs, true, false), config, layouts_of(inputs),
-      layouts_of(outputs), joined(inputs, false, true),
-      joined(outputs, false, true), joined(outputs, false, true));
+      joined(inputs, true, true), joined(results, false, true), outputs,
+      joined(inputs, true, false), config, name, layouts_of(inputs),
+      layouts_of(results), joined(inputs, false, true),
+      joined(results, false, true), name, returned,
+      joined(results, false, true));
   for (size_t at = 0; at < kernel.size();) {
     const size_t end = std::min(kernel.find('\n', at), kernel.size());
     out += fmt::format("// {}\n", kernel.substr(at, end - at));

@@ -1,7 +1,8 @@
-// lanes/mosaic/trips.cc: counts passes as the kernel walks them.
+// lanes/mosaic/trips.cc: counts passes as the kernels walk them.
 //
-// The scores of the first pass are made before the loop, masked; the softmax of
-// the last pass, and the last row's end, come after it.
+// Forward, the scores of the first pass are made before the loop, masked; the
+// softmax of the last pass, and the last row's end, come after it. Backward,
+// every pass is one trip.
 #include "lanes/mosaic/trips.h"
 
 #include <algorithm>
@@ -9,44 +10,93 @@
 #include "base/fail.h"
 
 namespace tessera {
+namespace {
 
-Result<std::vector<TripRule>> mosaic_trips(const Plan& plan,
-                                           const MosaicKernel& kernel,
-                                           int64_t heads) {
-  const int64_t tiles = kernel.options.tiles_per_pass;
-  auto packed = pack_steps(plan, false, tiles);
-  if (!packed) return packed.error();
-  const std::vector<Step>& steps = packed->steps;
-  if (static_cast<int64_t>(steps.size()) > kernel.steps) {
-    return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
-                      kernel.steps, steps.size());
-  }
-  int64_t full = 0, rows = 0;
+TripRule rule(const char* region, int64_t trips) {
+  return {region, static_cast<double>(trips)};
+}
+
+// What the list says of one head.
+struct ListCounts {
+  int64_t passes = 0;
+  int64_t full = 0;  // passes of full tiles alone
+  int64_t rows = 0;
   bool first_is_full = false;
+};
+
+ListCounts count_list(const std::vector<Step>& steps, int64_t tiles) {
+  ListCounts out;
   for (size_t at = 0; at < steps.size(); at += static_cast<size_t>(tiles)) {
     const bool all_full =
         std::all_of(steps.begin() + static_cast<ptrdiff_t>(at),
                     steps.begin() + static_cast<ptrdiff_t>(at) + tiles,
                     [](const Step& s) { return s.step_class() == 2; });
-    full += all_full;
-    if (at == 0) first_is_full = all_full;
-    rows += steps[at + static_cast<size_t>(tiles) - 1].last();
+    ++out.passes;
+    out.full += all_full;
+    if (at == 0) out.first_is_full = all_full;
+    out.rows += steps[at + static_cast<size_t>(tiles) - 1].last();
   }
-  const int64_t passes = heads * static_cast<int64_t>(steps.size()) / tiles;
-  const int64_t ahead = std::min(passes, kernel.options.fetch_ahead);
-  const int64_t in_full = heads * full - first_is_full;
-  auto rule = [](const char* region, int64_t trips) {
-    return TripRule{region, static_cast<double>(trips)};
-  };
-  return std::vector<TripRule>{
+  return out;
+}
+
+std::vector<TripRule> forward_trips(const ListCounts& n, int64_t heads,
+                                    int64_t fetch_ahead) {
+  const int64_t passes = heads * n.passes;
+  const int64_t ahead = std::min(passes, fetch_ahead);
+  const int64_t in_full = heads * n.full - n.first_is_full;
+  return {
       rule("batch_row", 1),
       rule("first_fetch", ahead),
       rule("pass", passes - 1),
       rule("fetch", passes - ahead),
       rule("full", in_full),
       rule("partial", passes - 1 - in_full),
-      rule("finish", heads * rows - 1),
+      rule("finish", heads * n.rows - 1),
   };
+}
+
+std::vector<TripRule> backward_trips(const ListCounts& n,
+                                     const MosaicKernel& kernel) {
+  const int64_t heads = kernel.call.shape.heads;
+  const int64_t kv_heads = kernel.call.shape.kv_heads;
+  const int64_t rows = kernel.q_len / kernel.tile.q;
+  const int64_t columns = n.rows;  // of the transposed list
+  const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
+  const int64_t rows_ahead = std::min(rows, kMosaicRowsAhead);
+  return {
+      rule("batch_row", 1),
+      rule("head", heads),
+      rule("first_columns", heads * ahead),
+      rule("first_rows", heads * rows_ahead),
+      rule("prepare", heads * rows),
+      rule("fetch_row", heads * (rows - rows_ahead)),
+      rule("pass", heads * n.passes),
+      rule("fetch_column", heads * (columns - ahead)),
+      rule("column", heads * columns),
+      rule("clear", kv_heads * columns),
+      rule("full", heads * n.full),
+      rule("partial", heads * (n.passes - n.full)),
+      rule("finish_column", kv_heads * columns),
+      rule("finish_row", heads * rows),
+  };
+}
+
+}  // namespace
+
+Result<std::vector<TripRule>> mosaic_trips(const Plan& plan,
+                                           const MosaicKernel& kernel) {
+  const int64_t tiles = kernel.options.tiles_per_pass;
+  auto packed = pack_steps(plan, kernel.call.backward, tiles);
+  if (!packed) return packed.error();
+  const std::vector<Step>& steps = packed->steps;
+  if (static_cast<int64_t>(steps.size()) > kernel.steps) {
+    return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
+                      kernel.steps, steps.size());
+  }
+  const ListCounts counts = count_list(steps, tiles);
+  return kernel.call.backward ? backward_trips(counts, kernel)
+                              : forward_trips(counts, kernel.call.shape.heads,
+                                              kernel.options.fetch_ahead);
 }
 
 }  // namespace tessera

@@ -11,7 +11,6 @@ namespace tessera {
 
 // One batch row; `plan` is at the kernel's tile.
 Result<std::vector<TripRule>> mosaic_trips(const Plan& plan,
-                                           const MosaicKernel& kernel,
-                                           int64_t heads);
+                                           const MosaicKernel& kernel);
 
 }  // namespace tessera

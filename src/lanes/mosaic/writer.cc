@@ -271,6 +271,11 @@ Value Writer::to_bf16(const Value& a) {
             vector_of(Element::bf16, a.type.shape));
 }
 
+Value Writer::to_f32(const Value& a) {
+  assert(a.type.element == Element::bf16);
+  return op("arith.extf", {&a, 1}, "", vector_of(Element::f32, a.type.shape));
+}
+
 Value Writer::to_index(const Value& a) {
   assert(a.type == scalar(Element::i32));
   return op("arith.index_cast", {&a, 1}, "", scalar(Element::index));
@@ -489,12 +494,17 @@ std::vector<Value> Writer::for_each(const Value& begin, const Value& end,
   return carried;
 }
 
-std::string Writer::module(std::string_view name,
-                           std::string_view attributes) const {
-  std::string parameters;
+std::string Writer::kernel(std::string_view name, int64_t grid) const {
+  std::string parameters, windows;
+  int prefetched = 0;
+  int scratch = 0;
   for (const Value& v : arguments_) {
     parameters += fmt::format("{}{}: {}", parameters.empty() ? "" : ",\n      ",
                               v.name, to_string(v.type));
+    const Space space = v.type.space;
+    prefetched += space == Space::smem;
+    scratch += space == Space::vmem || space == Space::semaphore;
+    if (space == Space::any) windows += windows.empty() ? "{}" : ", {}";
   }
   std::string out =
       "module attributes {stable_mosaic.version = 11 : i64} {\n"
@@ -504,9 +514,12 @@ std::string Writer::module(std::string_view name,
   out += text_;
   out += "    \"stable_mosaic.func.return\"() : () -> () loc(#kernel)\n";
   out += fmt::format(
-      "  }}) {{function_type = ({}) -> (), sym_name = \"{}\", {}}} : () -> () "
-      "loc(#kernel)\n}} loc(#kernel)\n",
-      types_of(arguments_), name, attributes);
+      "  }}) {{function_type = ({}) -> (), sym_name = \"{}\", "
+      "dimension_semantics = [#tpu.dimension_semantics<arbitrary>], "
+      "iteration_bounds = array<i64: {}>, scalar_prefetch = {} : i64, "
+      "scratch_operands = {} : i64, tpu.core_type = #tpu.core_type<tc>, "
+      "window_params = [{}]}} : () -> () loc(#kernel)\n}} loc(#kernel)\n",
+      types_of(arguments_), name, grid, prefetched, scratch, windows);
   out += "#kernel = loc(\"kernel\":1:1)\n";
   for (const std::string& r : regions_) {
     if (r != "kernel") out += fmt::format("#{} = loc(\"{}\":1:1)\n", r, r);

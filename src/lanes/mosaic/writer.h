@@ -99,6 +99,7 @@ class Writer {
   Value exp2(const Value& a);
   Value log(const Value& a);
   Value to_bf16(const Value& a);
+  Value to_f32(const Value& a);
   Value to_index(const Value& a);
 
   // Vectors.
@@ -136,8 +137,9 @@ class Writer {
   std::vector<Value> for_each(const Value& begin, const Value& end,
                               std::vector<Value> carried, const Body& body);
 
-  // The whole module. `attributes` are those of the function.
-  std::string module(std::string_view name, std::string_view attributes) const;
+  // The whole module: one function that runs for each of `grid` rows. Its
+  // arguments: the row, those in scalar memory, the arrays in HBM, scratch.
+  std::string kernel(std::string_view name, int64_t grid) const;
 
  private:
   Value fresh(Type type);

@@ -1,0 +1,17 @@
+// lanes/mosaic/backward.h: the TPU kernel of the gradients, as text.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lanes/mosaic/shape.h"
+#include "lanes/mosaic/writer.h"
+
+namespace tessera::mosaic {
+
+inline constexpr int kBackwardOutputs = 3;  // the last of its arrays
+
+std::vector<Argument> backward_arguments(const KernelShape& shape);
+std::string backward_kernel(const KernelShape& shape);
+
+}  // namespace tessera::mosaic

@@ -1,0 +1,194 @@
+// lanes/mosaic/parts.cc: see parts.h.
+#include "lanes/mosaic/parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace tessera::mosaic {
+namespace {
+
+std::vector<Argument> with_batch_row(const std::vector<Argument>& arguments) {
+  std::vector<Argument> out = {{"batch_row", scalar(Element::i32)}};
+  out.insert(out.end(), arguments.begin(), arguments.end());
+  return out;
+}
+
+int64_t bytes_of(const Type& type) {
+  int64_t n = type.element == Element::bf16 ? 2 : 4;
+  for (int64_t d : type.shape) n *= d;
+  return n;
+}
+
+}  // namespace
+
+Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape) {
+  return {std::move(name), memref(Space::any, e, std::move(shape))};
+}
+Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape) {
+  return {std::move(name), memref(Space::vmem, e, std::move(shape))};
+}
+Argument in_smem(std::string name, int64_t words) {
+  return {std::move(name), memref(Space::smem, Element::i32, {words})};
+}
+Argument semaphores(std::string name, std::vector<int64_t> shape) {
+  return {std::move(name),
+          memref(Space::semaphore, Element::semaphore, std::move(shape))};
+}
+
+std::vector<Argument> scalar_arguments(const KernelShape& s) {
+  return {in_smem("steps", s.steps), in_smem("range", s.batch + 1),
+          in_smem("bounds", kBoundsHead + s.batch)};
+}
+
+std::vector<Argument> id_arguments(const KernelShape& s) {
+  return {in_hbm("q_ids", Element::i32, {s.batch, s.q_len / kLanes, kLanes}),
+          in_hbm("kv_ids", Element::i32, {s.batch, s.kv_len / kLanes, kLanes})};
+}
+
+std::vector<Argument> id_scratch(const KernelShape& s) {
+  return {in_vmem("row_ids", Element::i32, {s.q_len / kLanes, kLanes}),
+          in_vmem("key_ids", Element::i32, {s.kv_len / kLanes, kLanes})};
+}
+
+int64_t vector_bytes(const std::vector<Argument>& arguments) {
+  int64_t bytes = 0;
+  for (const Argument& a : arguments) {
+    if (a.type.space == Space::vmem) bytes += bytes_of(a.type);
+  }
+  return bytes;
+}
+
+int64_t scalar_words_of(const std::vector<Argument>& arguments) {
+  int64_t words = 0;
+  for (const Argument& a : arguments) {
+    if (a.type.space == Space::smem) words += a.type.shape[0];
+  }
+  return words;
+}
+
+Parts::Parts(const KernelShape& shape, const std::vector<Argument>& arguments)
+    : s_(shape),
+      w_(with_batch_row(arguments)),
+      batch_row_(w_.argument("batch_row")) {}
+
+Value Parts::word(const Value& at, int64_t tile) {
+  return w_.load_scalar(
+      w_.argument("steps"),
+      tile == 0 ? at : w_.add(at, w_.constant(static_cast<int32_t>(tile))));
+}
+
+Value Parts::all_full(const Value& at) {
+  Value all = word(at);
+  Value any = all;
+  for (int64_t t = 1; t < s_.tiles_per_pass; ++t) {
+    const Value tile = word(at, t);
+    all = w_.bit_and(all, tile);
+    any = w_.bit_or(any, tile);
+  }
+  const Value all_high = w_.bit_and(all, w_.constant(8));
+  const Value any_low = w_.bit_and(any, w_.constant(4));
+  return w_.compare(Compare::equal, w_.bit_or(all_high, any_low),
+                    w_.constant(8));
+}
+
+Value Parts::in_ring(const char* name, const Value& slot) {
+  const Value& ring = w_.argument(name);
+  const std::array<Value, 3> at = {slot, w_.constant(0), w_.constant(0)};
+  return w_.slice(ring, at, {1, ring.type.shape[1], ring.type.shape[2]}, 1);
+}
+
+Value Parts::load_slot(const char* name, const Value& slot) {
+  const Value& ring = w_.argument(name);
+  const std::array<Value, 3> at = {w_.to_index(slot), w_.index(0), w_.index(0)};
+  const int64_t rows = ring.type.shape[1];
+  const int64_t columns = ring.type.shape[2];
+  return w_.reshape(w_.load(ring, at, {1, rows, columns}), {rows, columns});
+}
+
+void Parts::store_slot(const Value& value, const char* name,
+                       const Value& slot) {
+  const Value& ring = w_.argument(name);
+  const std::array<Value, 3> at = {w_.to_index(slot), w_.index(0), w_.index(0)};
+  w_.store(w_.reshape(value, {1, ring.type.shape[1], ring.type.shape[2]}), ring,
+           at);
+}
+
+void Parts::copy_ids() {
+  const std::array<Value, 3> at = {batch_row_, w_.constant(0), w_.constant(0)};
+  const Value& done = w_.argument("id_copies");
+  for (const auto& [array, scratch] :
+       {std::pair{"q_ids", "row_ids"}, std::pair{"kv_ids", "key_ids"}}) {
+    const Value& to = w_.argument(scratch);
+    w_.start_copy(
+        w_.slice(w_.argument(array), at, {1, to.type.shape[0], kLanes}, 1), to,
+        done);
+  }
+  w_.wait_copy(done, w_.argument("row_ids"));
+  w_.wait_copy(done, w_.argument("key_ids"));
+}
+
+Value Parts::ids_at(const char* name, const Value& line) {
+  const std::array<Value, 2> at = {w_.to_index(line), w_.index(0)};
+  return w_.load(w_.argument(name), at, {1, kLanes});
+}
+
+Value Parts::query_ids(const Value& query_row) {
+  std::vector<Value> ids;
+  const Value line = times(query_row, s_.block_q / kLanes);
+  for (int64_t i = 0; i < s_.block_q / kLanes; ++i) {
+    ids.push_back(ids_at("row_ids", w_.add(line, number(i))));
+  }
+  return w_.join(ids, 1);
+}
+
+Value Parts::legal(const Value& query_row, const Value& ids,
+                   const Value& key_ids,
+                   const std::function<Value(int64_t)>& key_tile) {
+  const std::vector<int64_t> shape = {key_ids.type.shape[0], s_.block_q};
+  const std::vector<Value> copies(static_cast<size_t>(s_.block_q / kLanes),
+                                  key_ids);
+  const Value all_key_ids = w_.join(copies, 1);
+  Value ok = w_.compare(Compare::equal, all_key_ids, whole(ids, shape));
+  if (!s_.has_low && !s_.has_high) return ok;
+
+  // key - position, bounded.
+  std::vector<Value> keys;
+  for (int64_t t = 0; t < shape[0] / s_.block_kv; ++t) {
+    const std::vector<int64_t> tile = {s_.block_kv, s_.block_q};
+    const Value first = times(key_tile(t), s_.block_kv);
+    const Value within = w_.iota(tile, 0);
+    keys.push_back(w_.add(within, w_.splat(first, tile)));
+  }
+  const Value& bounds = w_.argument("bounds");
+  const Value offset =
+      w_.load_scalar(bounds, w_.add(batch_row_, number(kBoundsHead)));
+  const Value position = w_.add(times(query_row, s_.block_q), offset);
+  const Value key = w_.join(keys, 0);
+  auto limit = [&](int64_t which) {
+    const std::vector<int64_t> line_shape = {1, s_.block_q};
+    const Value at = w_.add(position, w_.load_scalar(bounds, number(which)));
+    const Value within = w_.iota(line_shape, 1);
+    return whole(w_.add(within, w_.splat(at, line_shape)), shape);
+  };
+  if (s_.has_low) {
+    ok = w_.bit_and(ok, w_.compare(Compare::greater_or_equal, key, limit(0)));
+  }
+  if (s_.has_high) {
+    ok = w_.bit_and(ok, w_.compare(Compare::less_or_equal, key, limit(1)));
+  }
+  return ok;
+}
+
+std::string Parts::function(std::string_view name,
+                            const std::function<void()>& batch_row) {
+  const Value& range = w_.argument("range");
+  begin_ = w_.load_scalar(range, batch_row_);
+  end_ = w_.load_scalar(range, w_.add(batch_row_, w_.constant(1)));
+  w_.if_then(w_.compare(Compare::less, begin_, end_), batch_row);
+  return w_.kernel(name, s_.batch);
+}
+
+}  // namespace tessera::mosaic

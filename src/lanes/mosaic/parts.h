@@ -1,0 +1,107 @@
+// lanes/mosaic/parts.h: what the forward and the backward kernel are both made
+// of: packed steps, rings of buffers, ids, legal pairs, the function around it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lanes/mosaic/shape.h"
+#include "lanes/mosaic/writer.h"
+
+namespace tessera::mosaic {
+
+inline constexpr double kLog2E = 1.4426950408889634074;
+
+// Arguments, by where they lie.
+Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape);
+Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape);
+Argument in_smem(std::string name, int64_t words);
+Argument semaphores(std::string name, std::vector<int64_t> shape);
+// The scalar arrays that every kernel begins with, and the ids.
+std::vector<Argument> scalar_arguments(const KernelShape& s);
+std::vector<Argument> id_arguments(const KernelShape& s);
+std::vector<Argument> id_scratch(const KernelShape& s);
+
+// What a kernel asks of the core's memories.
+int64_t vector_bytes(const std::vector<Argument>& arguments);
+int64_t scalar_words_of(const std::vector<Argument>& arguments);
+
+// An op is written where its function is called, and C++ leaves the order of a
+// call's arguments open: no call here has two arguments that write.
+class Parts {
+ protected:
+  Parts(const KernelShape& shape, const std::vector<Argument>& arguments);
+
+  // The fields of a packed step: of the transposed list its row is the key
+  // tile, its column the query tile.
+  Value row_of(const Value& word) { return w_.shift_right(word, 18); }
+  Value column_of(const Value& word) {
+    return w_.bit_and(w_.shift_right(word, 4), w_.constant(0x3fff));
+  }
+  Value is_first(const Value& word) {
+    return w_.bit_and(w_.shift_right(word, 1), w_.constant(1));
+  }
+  Value is_last(const Value& word) { return w_.bit_and(word, w_.constant(1)); }
+  Value is_true(const Value& flag) {
+    return w_.compare(Compare::not_equal, flag, w_.constant(0));
+  }
+  // Not one that fills a pass up.
+  Value is_live(const Value& word) {
+    return is_true(w_.bit_and(word, w_.constant(12)));
+  }
+  // Class 2 in every step of the pass at `at`.
+  Value all_full(const Value& at);
+  Value word(const Value& at, int64_t tile = 0);
+
+  Value number(int64_t n) { return w_.constant(static_cast<int32_t>(n)); }
+  Value times(const Value& a, int64_t n) { return w_.mul(a, number(n)); }
+  Value less(const Value& a, const Value& b) {
+    return w_.compare(Compare::less, a, b);
+  }
+
+  // Arrays [n, a, b] of which one [a, b] is looked at.
+  Value in_ring(const char* name, const Value& slot);
+  Value semaphore(const char* name, const Value& slot) {
+    return w_.slice(w_.argument(name), {&slot, 1}, {1}, 1);
+  }
+  Value load_slot(const char* name, const Value& slot);
+  void store_slot(const Value& value, const char* name, const Value& slot);
+
+  Value whole(const Value& a, std::vector<int64_t> shape) {
+    return w_.broadcast(a, std::move(shape));
+  }
+  Value scale_log2() { return w_.real(static_cast<float>(s_.scale * kLog2E)); }
+
+  void copy_ids();
+  Value ids_at(const char* name, const Value& line);
+  // The ids of a tile's queries, [1, block_q].
+  Value query_ids(const Value& query_row);
+  // 128 ids of keys, one a sublane and the same in all lanes.
+  Value upright(const Value& ids) {
+    return w_.transpose(whole(ids, {kLanes, kLanes}));
+  }
+  // A key that no veto takes.
+  Value seen(const Value& ids) {
+    return w_.compare(Compare::greater_or_equal, ids,
+                      w_.splat(w_.constant(0), ids.type.shape));
+  }
+  // Which pairs of these keys and of one tile of queries are legal: [keys,
+  // block_q]. `ids` are of the queries, [1, block_q], `key_ids` [keys, 128],
+  // one a sublane; each block_kv of the keys are tile key_tile(0), key_tile(1),
+  // ...
+  Value legal(const Value& query_row, const Value& ids, const Value& key_ids,
+              const std::function<Value(int64_t)>& key_tile);
+
+  // Writes the function whose body is `batch_row`, for every row with steps.
+  std::string function(std::string_view name,
+                       const std::function<void()>& batch_row);
+
+  const KernelShape& s_;
+  Writer w_;
+  Value batch_row_;
+  Value begin_, end_;  // its steps
+};
+
+}  // namespace tessera::mosaic

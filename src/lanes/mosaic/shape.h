@@ -1,0 +1,34 @@
+// lanes/mosaic/shape.h: everything that is fixed when a kernel is compiled.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::mosaic {
+
+// Lengths are what the arrays hold: whole blocks, whatever the batch fills of
+// them.
+struct KernelShape {
+  int64_t batch = 1;
+  int64_t heads = 1;
+  int64_t kv_heads = 1;
+  int64_t q_len = 0;
+  int64_t kv_len = 0;
+  int64_t block_q = 512;  // the plan's tile
+  int64_t block_kv = 256;
+  int64_t tiles_per_pass = 4;
+  // Between a copy's start and its use: passes, backward columns of tiles.
+  int64_t fetch_ahead = 4;
+  int64_t steps = 0;  // that scalar memory has room for
+  double scale = 1;
+  bool has_low = false;   // key - position >= bounds[0]
+  bool has_high = false;  // key - position <= bounds[1]
+  bool has_dlse = false;  // backward: the log-sum-exp has a gradient
+};
+
+inline constexpr int64_t kLanes = 128;
+inline constexpr int64_t kSublanes = 8;
+inline constexpr int64_t kHeadDim = 128;
+// Of bounds: low, high, then the offset of each batch row.
+inline constexpr int64_t kBoundsHead = 2;
+
+}  // namespace tessera::mosaic

@@ -1,0 +1,207 @@
+"""The backward kernel that `tessera compile` emits, run on arrays against fp64."""
+
+import os
+import unittest
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+import mutate
+import oracle
+from case import DIM, Case, random_case, random_ids
+from forward_test import ForwardCase
+from program import Program
+
+
+class BackwardCase(Case):
+    """Reads the out and the log-sum-exp of fp64, as a forward kernel rounds."""
+
+    def __init__(self, rng, *arguments, dlse=None, **options):
+        super().__init__(rng, *arguments, **options)
+        self.has_dlse = bool(rng.integers(2)) if dlse is None else dlse
+        self.direction = ["--backward"] + ["--dlse"] * self.has_dlse
+
+    def draw_gradients(self, legal):
+        """dout, and that of the log-sum-exp where there is one."""
+        shape = (self.batch, self.heads, self.q_len)
+        dout = self.rng.standard_normal((*shape, DIM)).astype(bfloat16)
+        dlse = self.rng.standard_normal(shape).astype(np.float32)
+        return dout, dlse if self.has_dlse else None
+
+    def arrays(self, room):
+        q, k, v, legal = self.draw()
+        dout, dlse = self.draw_gradients(legal)
+        saved = oracle.attention(q, k, v, legal, scale=self.scale)
+        out, lse = saved.out.astype(bfloat16), saved.lse.astype(np.float32)
+        self.want = oracle.gradients(
+            *(q, k, v, dout, legal, dlse, self.scale, out, lse)
+        )
+        return self.inputs(room, q, k, v, out, dout, lse, dlse)
+
+    def inputs(self, room, q, k, v, out, dout, lse, dlse):
+        gone = np.stack([self.vetoed_queries(b) for b in range(self.batch)])
+        gone = np.broadcast_to(gone[:, None], (*gone.shape[:1], *lse.shape[1:]))
+        of_queries = [q, out, dout, lse] + [dlse] * self.has_dlse
+        for x in of_queries:
+            x[gone] = np.nan
+        q, out, dout = (self.padded(x, room, "q_len") for x in of_queries[:3])
+        rows = [
+            self.padded(x[:, :, None], room, "q_len", axis=3)
+            for x in of_queries[3:]
+        ]
+        k, v = (self.padded(x, room, "kv_len") for x in (k, v))
+        lists = self.lists()
+        return [
+            *(lists[name] for name in ("steps", "range", "bounds")),
+            *(q, k, v, out, dout, *rows, lists["q_ids"], lists["kv_ids"]),
+        ]
+
+    def error(self, outputs):
+        """The largest share of the allowed error; above 1 is wrong."""
+        want = self.want
+        lengths = (self.q_len, self.kv_len, self.kv_len)
+        dq, dk, dv = (
+            x[: self.batch, :, :n] for x, n in zip(outputs, lengths)
+        )
+        return max(
+            oracle.worst(dq, want.dq, want.dq_error),
+            oracle.worst(dk, want.dk, want.dk_error),
+            oracle.worst(dv, want.dv, want.dv_error),
+        )
+
+
+class Backward(unittest.TestCase):
+    def check(self, case):
+        text, room = case.emit()
+        program = Program(text)
+        # A result that hangs on what nobody wrote would change with it.
+        for poison in (-1, 7):
+            outputs = program.run(
+                case.arrays(room), poison=poison, max_trips=100_000
+            )
+            self.assertLessEqual(case.error(outputs), 1)
+
+    def test_random_requests(self):
+        for seed in range(40):
+            with self.subTest(seed=seed):
+                self.check(
+                    random_case(np.random.default_rng(seed), BackwardCase)
+                )
+
+    def test_lengths_around_the_tile(self):
+        rng = np.random.default_rng(5)
+        for n in (1, 127, 128, 129, 255, 256, 257):
+            with self.subTest(n=n):
+                ids = np.sort(rng.integers(0, 3, (1, n)).astype(np.int32))
+                self.check(
+                    BackwardCase(
+                        rng, "causal & documents", q_len=n, kv_len=n, ids=ids
+                    )
+                )
+
+    def test_the_shipped_tile(self):
+        rng = np.random.default_rng(9)
+        ids = np.sort(rng.integers(0, 4, (1, 1500)).astype(np.int32))
+        self.check(
+            BackwardCase(
+                rng,
+                "causal & documents",
+                q_len=1500,
+                kv_len=1500,
+                tile=(512, 512),
+                tiles=1,
+                ahead=1,
+                ids=ids,
+            )
+        )
+
+    def test_rows_and_keys_without_a_pair(self):
+        """Gradients of exactly 0, where -inf and NaN went in."""
+        rng = np.random.default_rng(6)
+        ids = np.full((2, 400), -1, np.int32)
+        ids[1, 130:140] = 3
+        case = BackwardCase(
+            rng, "causal & documents", batch=2, q_len=400, kv_len=400, ids=ids
+        )
+        text, room = case.emit()
+        outputs = Program(text).run(case.arrays(room), max_trips=10_000)
+        empty = np.flatnonzero(ids[1] < 0)
+        for x in outputs:
+            self.assertTrue((x[0, :, :400] == 0).all())
+            self.assertTrue((x[1][:, empty] == 0).all())
+        self.assertLessEqual(case.error(outputs), 1)
+
+    def test_a_query_that_no_veto_takes_may_see_nothing(self):
+        rng = np.random.default_rng(10)
+        case = BackwardCase(
+            rng,
+            "window(20, 0)",
+            q_len=300,
+            kv_len=200,
+            q_offset=[0],
+            heads=2,
+            kv_heads=1,
+            dlse=True,
+        )
+        self.assertTrue((~case.legal(0).any(1)).sum() > 50)
+        self.check(case)
+
+    def test_after_the_forward_kernel(self):
+        """Both texts, one after the other, against fp64 of q, k and v alone."""
+        rng = np.random.default_rng(11)
+        n = 500
+        options = dict(batch=2, heads=4, kv_heads=2, q_len=n, kv_len=n)
+        options["ids"] = random_ids(rng, 2, n)
+        seed = int(rng.integers(1 << 30))
+        mask = "causal & documents"
+        first = ForwardCase(np.random.default_rng(seed), mask, **options)
+        text, room = first.emit()
+        out, lse = Program(text).run(first.arrays(room), max_trips=10_000)
+        case = BackwardCase(
+            np.random.default_rng(seed), mask, dlse=True, **options
+        )
+        q, k, v, legal = case.draw()
+        dout, dlse = case.draw_gradients(legal)
+        case.want = oracle.gradients(q, k, v, dout, legal, dlse)
+        text, room = case.emit()
+        inputs = case.inputs(
+            *(room, q, k, v, out[:2, :, :n].copy(), dout),
+            *(lse[:2, :, 0, :n].copy(), dlse),
+        )
+        outputs = Program(text).run(inputs, max_trips=10_000)
+        self.assertLessEqual(case.error(outputs), 1)
+
+    def test_one_program_serves_every_batch_of_its_contract(self):
+        """Ids, counts, offsets and lengths change; the text does not."""
+        rng = np.random.default_rng(7)
+        ceilings = ("--max-steps", 200, "--max-width", 8)
+        programs, contracts, texts = {}, set(), set()
+        for _ in range(12):
+            n = int(rng.integers(400, 513))
+            case = BackwardCase(
+                rng,
+                "causal & documents",
+                batch=2,
+                q_len=n,
+                kv_len=n,
+                ids=random_ids(rng, 2, n),
+                valid=rng.integers(1, n + 1, 2),
+                ceilings=ceilings,
+                dlse=True,
+            )
+            text, room = case.emit()
+            contracts.add(room["contract"])
+            texts.add(text)
+            if room["contract"] not in programs:
+                programs[room["contract"]] = Program(text)
+            outputs = programs[room["contract"]].run(
+                case.arrays(room), max_trips=10_000
+            )
+            self.assertLessEqual(case.error(outputs), 1)
+        self.assertEqual(len(contracts), 1)
+        self.assertEqual(len(texts), 1)
+        self.assertEqual(len(programs), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
