@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "arrays.h"
@@ -33,6 +34,18 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   return take(std::move(made));
 }
 
+// The configuration of the one custom call, as JAX takes it.
+std::string backend_config(const MosaicKernel& kernel) {
+  constexpr std::string_view kBegin = "backend_config = \"";
+  const std::string& program = kernel.program;
+  const size_t begin = program.find(kBegin) + kBegin.size();
+  std::string out = program.substr(begin, program.find('"', begin) - begin);
+  for (size_t at = 0; (at = out.find("\\22", at)) != std::string::npos;) {
+    out.replace(at, 3, "\"");
+  }
+  return out;
+}
+
 nb::dict arrays(const MosaicKernel& kernel, const PyBatch& batch) {
   MosaicArrays a = take(make_mosaic_arrays(batch.batch, kernel));
   const auto b = static_cast<size_t>(kernel.batch);
@@ -60,6 +73,9 @@ void bind_compile(nb::module_& m) {
       "its contract.")
       .def_ro("text", &MosaicKernel::text, "The kernel alone.")
       .def_ro("program", &MosaicKernel::program, "StableHLO around it.")
+      .def_prop_ro("backend_config", &backend_config,
+                   "JSON that holds the kernel: what a framework hands to "
+                   "`tpu_custom_call`.")
       .def_prop_ro("key", [](const MosaicKernel& k) { return k.contract.key; })
       .def_prop_ro("contract",
                    [](const MosaicKernel& k) { return k.contract.text; })

@@ -1,4 +1,4 @@
-"""Block-sparse attention inside JAX, by our own kernels, on CPUs.
+"""Block-sparse attention inside JAX, by our own kernels.
 
     import tessera as ts
     import tessera.jax
@@ -24,7 +24,8 @@ import numpy as np
 
 from . import _core
 
-__all__ = ["BatchArrays", "attention", "splash_mask_info"]
+__all__ = ["BatchArrays", "attention", "splash_mask_info",
+           "tpu_attention"]
 
 for _name, _handler in _core._jax_handlers().items():
     jax.ffi.register_ffi_target(_name, _handler, platform="cpu")
@@ -160,6 +161,40 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
                  float(softcap), layout == "bshd", sink_logits is not None)
     sinks = () if sink_logits is None else (sink_logits,)
     out, lse = _attend(call, (q, k, v), sinks, tuple(arrays))
+    return (out, lse) if return_lse else out
+
+
+def tpu_attention(q, k, v, arrays, kernel, *, return_lse=False):
+    """Forward attention on a TPU by our own kernel, as a call in a program.
+
+    `kernel` is `tessera.compile(batch, ...)`, static; `arrays` are
+    `kernel.arrays(batch)`, arguments of the program: every batch of the
+    kernel's contract runs it. q, k and v are bfloat16 [batch, heads, tokens,
+    128] of one device's heads: under a mesh it belongs into `shard_map`.
+    """
+    for name, x, length in (("q", q, kernel.q_len), ("k", k, kernel.kv_len),
+                            ("v", v, kernel.kv_len)):
+        if x.dtype != jnp.bfloat16 or x.ndim != 4 or x.shape[2] > length:
+            raise _core.TesseraError(
+                f"[jax] {name} must be bfloat16 [batch, heads, tokens, 128] of "
+                f"at most {length} tokens, found {x.dtype} {list(x.shape)}")
+    tokens = q.shape[2]
+    # What lies beyond the batch's own lengths may be anything.
+    whole = lambda x, n: jnp.pad(
+        x, ((0, 0), (0, 0), (0, n - x.shape[2]), (0, 0)))
+    q, k, v = (whole(q, kernel.q_len), whole(k, kernel.kv_len),
+               whole(v, kernel.kv_len))
+    lanes = lambda ids: ids.reshape(ids.shape[0], -1, 128)
+    call = jax.ffi.ffi_call(
+        "tpu_custom_call",
+        [jax.ShapeDtypeStruct(q.shape, jnp.bfloat16),
+         jax.ShapeDtypeStruct((*q.shape[:2], 1, q.shape[2]), jnp.float32)],
+        custom_call_api_version=1, vmap_method="sequential",
+        legacy_backend_config=kernel.backend_config)
+    with jax.named_scope("tessera_forward"):  # as profiles show it
+        out, lse = call(arrays["steps"], arrays["range"], arrays["bounds"], q,
+                        k, v, lanes(arrays["q_ids"]), lanes(arrays["kv_ids"]))
+    out, lse = out[:, :, :tokens], lse[:, :, 0, :tokens]
     return (out, lse) if return_lse else out
 
 

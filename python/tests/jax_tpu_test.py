@@ -1,0 +1,98 @@
+"""The TPU program inside JAX: compiled ahead of time, for a TPU that is not
+here. Its numbers are proved where its text is evaluated (tests/mosaic)."""
+
+import base64
+import json
+import os
+
+os.environ.update(TPU_SKIP_MDS_QUERY="1", TPU_ACCELERATOR_TYPE="v6e-4",
+                  TPU_WORKER_HOSTNAMES="localhost",
+                  ALLOW_MULTIPLE_LIBTPU_LOAD="true", JAX_PLATFORMS="cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tessera as ts
+import tessera.jax
+from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import PartitionSpec as P
+
+LENGTH = 2048
+
+
+def planned(seed):
+    ids = np.sort(np.random.default_rng(seed).integers(0, 6, LENGTH))
+    return ts.plan(ts.causal & ts.documents, q_len=LENGTH, tile=(512, 256),
+                   doc_ids=ids.astype(np.int32), max_steps=64)
+
+
+def shapes(x, sharding=None):
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(
+        a.shape, a.dtype, sharding=sharding), x)
+
+
+def array(heads):
+    return jax.ShapeDtypeStruct((1, heads, LENGTH, 128), jnp.bfloat16)
+
+
+def test_the_payload_is_the_librarys():
+    kernel = ts.compile(planned(0), heads=2)
+    config = json.loads(kernel.backend_config)["custom_call_config"]
+    assert base64.b64decode(config["body"]).decode() == kernel.text
+    f = jax.jit(lambda q, k, v, a: tessera.jax.tpu_attention(q, k, v, a, kernel))
+    q = array(2)
+    text = f.trace(q, q, q, shapes(kernel.arrays(planned(0)))).lower(
+        lowering_platforms=("tpu",)).as_text()
+    assert config["body"] in text and "tpu_custom_call" in text
+
+
+def test_batches_of_one_contract_trace_once():
+    kernel = ts.compile(planned(0), heads=2)
+    traced = set()
+    for seed in range(20):
+        batch = planned(seed)
+        assert ts.compile(batch, heads=2).key == kernel.key
+        traced.add(str(jax.tree.map(lambda a: (a.shape, a.dtype),
+                                    kernel.arrays(batch))))
+    assert len(traced) == 1
+
+
+def test_wrong_arrays_are_refused():
+    kernel = ts.compile(planned(0), heads=2)
+    q = jnp.zeros((1, 2, 16, 128), jnp.float32)
+    with pytest.raises(ts.TesseraError, match="bfloat16"):
+        tessera.jax.tpu_attention(q, q, q, kernel.arrays(planned(0)), kernel)
+
+
+def test_it_compiles_for_v6e_alone_and_on_four_chips():
+    pytest.importorskip("libtpu")
+    from jax.experimental import topologies
+    chips = topologies.get_topology_desc(
+        platform="tpu", topology_name="v6e:2x2").devices
+    kernel = ts.compile(planned(0), heads=2)
+    arrays = kernel.arrays(planned(0))
+
+    def layer(q, k, v, a):
+        out, lse = tessera.jax.tpu_attention(
+            q * 2, k, v, a, kernel, return_lse=True)
+        return out.astype(jnp.float32).sum(-1) + lse
+
+    one = SingleDeviceSharding(chips[0])
+    q = shapes(array(2), one)
+    compiled = jax.jit(layer).trace(q, q, q, shapes(arrays, one)).lower(
+        lowering_platforms=("tpu",)).compile()
+    assert "tpu_custom_call" in compiled.as_text()
+
+    mesh = Mesh(np.array(chips), ("h",))
+    heads = P(None, "h")
+    spread = jax.jit(jax.shard_map(
+        layer, mesh=mesh, in_specs=(heads, heads, heads, P()),
+        out_specs=heads, check_vma=False))
+    q = shapes(array(8), NamedSharding(mesh, heads))
+    text = spread.trace(q, q, q, shapes(arrays, NamedSharding(mesh, P()))).lower(
+        lowering_platforms=("tpu",)).compile().as_text()
+    assert "tpu_custom_call" in text
+    for collective in ("all-gather", "all-reduce", "collective-permute",
+                       "all-to-all"):
+        assert collective not in text
