@@ -179,21 +179,21 @@ class Check {
           shape_.softcap);
     }
     // Beyond, single precision would make them 0 or infinite.
-    if (shape_.scale && std::abs(*shape_.scale) > kMostFactor) {
+    if (shape_.scale && std::abs(*shape_.scale) > kMaxFactor) {
       return invalid(where_, "a scale must be at most {} in size, found {}",
-                     kMostFactor, *shape_.scale);
+                     kMaxFactor, *shape_.scale);
     }
     if (shape_.softcap == 0) return {};
-    if (shape_.softcap < kLeastCap || shape_.softcap > kMostFactor) {
+    if (shape_.softcap < kMinCap || shape_.softcap > kMaxFactor) {
       return invalid(where_, "a softcap must be 0 or {} to {}, found {}",
-                     kLeastCap, kMostFactor, shape_.softcap);
+                     kMinCap, kMaxFactor, shape_.softcap);
     }
     const double scale = shape_.scale.value_or(1);
-    if (std::abs(scale) / shape_.softcap > kMostFactor) {
+    if (std::abs(scale) / shape_.softcap > kMaxFactor) {
       return invalid(where_,
                      "scale / softcap must be at most {} in size, found {} "
                      "for scale and {} for softcap",
-                     kMostFactor, scale, shape_.softcap);
+                     kMaxFactor, scale, shape_.softcap);
     }
     return {};
   }

@@ -42,8 +42,8 @@ BackwardTensors backward_tensors(const ForwardTensors& forward,
 // What a lane with kernels takes, beyond what attention.h says.
 inline constexpr int64_t kDimStep = 8;  // head dims are multiples of it
 inline constexpr int64_t kMaxDim = 256;
-inline constexpr double kMostFactor = 1e30;  // scale, softcap, their quotient
-inline constexpr double kLeastCap = 1e-30;   // unless it is 0
+inline constexpr double kMaxFactor = 1e30;  // scale, softcap, their quotient
+inline constexpr double kMinCap = 1e-30;    // unless it is 0
 
 // Checked of every call, in this order, `where` starting the error:
 //   - the shape: sizes, dims, scale and softcap;

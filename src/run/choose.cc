@@ -146,9 +146,9 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   if (lane.lane == LaneId::reference || lane.lane == LaneId::jax_bridge) {
     return {};
   }
-  if (std::abs(scale) > kMostFactor || s.softcap > kMostFactor ||
+  if (std::abs(scale) > kMaxFactor || s.softcap > kMaxFactor ||
       (s.softcap != 0 &&
-       (s.softcap < kLeastCap || std::abs(scale) / s.softcap > kMostFactor))) {
+       (s.softcap < kMinCap || std::abs(scale) / s.softcap > kMaxFactor))) {
     return fmt::format(
         "its scores fit float32, not with scale {} and softcap "
         "{}",
