@@ -18,7 +18,7 @@ namespace tessera::cli {
 namespace {
 
 Result<int> run(const BridgeFlags& f) {
-  auto outcome = bridge_once(f);
+  auto outcome = run_bridge(f);
   if (!outcome) return outcome.error();
   const Receipt& receipt = outcome->receipt;
   for (const std::string& warning : receipt.warnings) {

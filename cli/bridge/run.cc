@@ -135,7 +135,7 @@ Receipt receipt_of(const BridgeFlags& f, const Asked& asked,
 
 }  // namespace
 
-Result<BridgeOutcome> bridge_once(const BridgeFlags& f) {
+Result<BridgeOutcome> run_bridge(const BridgeFlags& f) {
   auto asked = read_all(f);
   if (!asked) return asked.error();
   const auto inputs = asked->data.input_pointers();

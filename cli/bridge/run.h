@@ -23,6 +23,6 @@ struct BridgeOutcome {
   BridgeData data;
 };
 // Runs the operation and checks it where that was asked for. Writes nothing.
-Result<BridgeOutcome> bridge_once(const BridgeFlags& flags);
+Result<BridgeOutcome> run_bridge(const BridgeFlags& flags);
 
 }  // namespace tessera::cli

@@ -122,7 +122,7 @@ Result<SecondRun> run_plan(const Receipt& claimed,
   if (auto e = add_program_flags(claimed, plugin, *flags); !e) {
     return e.error();
   }
-  auto run = run_once(*flags);
+  auto run = run_request(*flags);
   if (!run) return run.error();
   seal(run->receipt);
   return SecondRun{std::move(run->receipt),
@@ -139,7 +139,7 @@ Result<SecondRun> run_operation(const Receipt& claimed,
     flags.inputs = claimed.inputs.file;
   }
   flags.check = claimed.check.kind != "none";
-  auto outcome = bridge_once(flags);
+  auto outcome = run_bridge(flags);
   if (!outcome) return outcome.error();
   return SecondRun{std::move(outcome->receipt), {}};
 }

@@ -31,7 +31,7 @@ Result<void> check_names(const RunFlags& f) {
 }
 
 Result<int> run(const RunFlags& flags) {
-  auto outcome = run_once(flags);
+  auto outcome = run_request(flags);
   if (!outcome) return outcome.error();
   const Receipt& receipt = outcome->receipt;
   const AttentionData& data = outcome->data;

@@ -186,7 +186,7 @@ CallFeatures call_features(const RunOptions& o) {
   return out;
 }
 
-Result<RunOutcome> run_once(const RunFlags& flags) {
+Result<RunOutcome> run_request(const RunFlags& flags) {
   auto options = read_run_options(flags);
   if (!options) return options.error();
   RunOptions& o = *options;

@@ -18,6 +18,6 @@ struct RunOutcome {
 };
 // Plans, chooses a lane, runs it and checks it where that was asked for. Writes
 // nothing.
-Result<RunOutcome> run_once(const RunFlags& flags);
+Result<RunOutcome> run_request(const RunFlags& flags);
 
 }  // namespace tessera::cli

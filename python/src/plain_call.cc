@@ -196,9 +196,9 @@ struct Kept {
 };
 
 // Of a process: batches that alternate, as those of a pipeline do.
-constexpr size_t kMostKept = 8;
+constexpr size_t kMaxKept = 8;
 // Larger ones are made ready each time, so that no call leaves much behind.
-constexpr int64_t kMostKeptTokens = int64_t{1} << 22;
+constexpr int64_t kMaxKeptTokens = int64_t{1} << 22;
 
 std::mutex kept_mutex;
 
@@ -209,7 +209,7 @@ std::deque<std::shared_ptr<const Kept>>& kept() {
 
 // Compares outside the lock: another thread's batch may be large.
 std::shared_ptr<const CpuWork> find_kept(const PlainBatch& plain) {
-  for (size_t i = 0; i < kMostKept; ++i) {
+  for (size_t i = 0; i < kMaxKept; ++i) {
     std::shared_ptr<const Kept> one;
     {
       const std::lock_guard lock(kept_mutex);
@@ -264,7 +264,7 @@ Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
   auto made = cpu_prepare(*batch);
   if (!made) return made.error();
   auto work = std::make_shared<const CpuWork>(std::move(*made));
-  if (plain.batch * (plain.q_len + plain.kv_len) > kMostKeptTokens) return work;
+  if (plain.batch * (plain.q_len + plain.kv_len) > kMaxKeptTokens) return work;
   std::vector<Ints> values = fact_values(batch->facts());
   std::vector<std::vector<int64_t>> shapes;
   for (const PlainArray& array : plain.facts) shapes.push_back(array.shape);
@@ -277,7 +277,7 @@ Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
            work});
   const std::lock_guard lock(kept_mutex);
   kept().push_front(std::move(one));
-  if (kept().size() > kMostKept) kept().pop_back();
+  if (kept().size() > kMaxKept) kept().pop_back();
   return work;
 }
 
