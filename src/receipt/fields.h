@@ -48,7 +48,7 @@ inline constexpr Texts kRequested = {"auto",       "cpu",  "xla",      "mosaic",
                                      "jax_bridge", "cuda", "reference"};
 inline constexpr Texts kRunning = {"cpu", "xla", "mosaic", "jax_bridge",
                                    "reference"};
-inline constexpr Texts kFallback = {"cpu", "xla", "reference"};
+inline constexpr Texts kFallback = {"cpu", "xla", "mosaic", "reference"};
 inline constexpr Texts kWithKernels = {"cpu", "mosaic", "cuda"};
 inline constexpr Texts kSources = {"flag", "caller", "default", "command"};
 inline constexpr Texts kFamilies = {"native", "reference", "tpu/jax", "cuda",

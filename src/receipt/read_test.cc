@@ -366,7 +366,8 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
             "'cuda'");
   EXPECT_EQ(message(with("/lane/fallback_allowed", {"jax_bridge"})),
             "[receipt] lane.fallback_allowed[0] must be one of "
-            "[\"cpu\",\"xla\",\"reference\"], found the string 'jax_bridge'");
+            "[\"cpu\",\"xla\",\"mosaic\",\"reference\"], found the string "
+            "'jax_bridge'");
   EXPECT_EQ(message(with("/choice/measured", {{"kernel", "cpu/forward"}})),
             "[receipt] every field must be there, found no "
             "choice.measured.lane");

@@ -118,7 +118,7 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
       tokens <= 1024 ? XlaMethod::dense : XlaMethod::chunked;
   const bool kernel = mask.mosaic && call.dtype == Dtype::bf16 &&
                       shape.head_dim == 128 && shape.softcap == 0 &&
-                      !call.backward && !call.sink_logits;
+                      !call.sink_logits;
   if (call.compile_only) {
     bool tpu = false;
     for (const MachinePlugin& p : on.machine.plugins)

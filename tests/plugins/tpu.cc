@@ -1,6 +1,7 @@
 // tests/plugins/tpu.cc: a real CPU plugin that says it is a TPU. A program with
 // a TPU kernel in it, which no CPU can compile, is replaced by the one in the
-// file that TESSERA_TEST_TPU_PROGRAM names, of the same inputs and outputs.
+// file that TESSERA_TEST_TPU_PROGRAM names, of the same inputs and outputs;
+// that of the gradients ends in ".backward".
 #include <atomic>
 #include <fstream>
 #include <iterator>
@@ -37,7 +38,9 @@ PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   if (!path || code.find("@tpu_custom_call") == code.npos) {
     return real().PJRT_Client_Compile(args);
   }
-  std::ifstream file(path, std::ios::binary);
+  const bool backward = code.find("\"tessera_backward\"") != code.npos;
+  std::ifstream file(std::string(path) + (backward ? ".backward" : ""),
+                     std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), {});
   PJRT_Program program = *args->program;
   program.code = text.data();

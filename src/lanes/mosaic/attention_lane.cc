@@ -3,9 +3,12 @@
 // sent once a batch.
 #include "lanes/mosaic/attention_lane.h"
 
-#include <array>
+#include <limits>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -64,6 +67,27 @@ struct Open {
                .max_compiles = o.max_compiles}) {}
 };
 
+// One direction of a batch, ready to run.
+struct Pass {
+  MosaicKernel kernel;
+  MosaicArrays arrays;  // which the buffers may read in place
+  std::shared_ptr<const pjrt::Loaded> program;
+  std::map<std::string_view, pjrt::Buffer> sent;
+};
+
+AttentionCall one_direction(AttentionCall call, bool backward) {
+  call.backward = backward;
+  call.dlse &= backward;
+  return call;
+}
+
+Result<MosaicKernel> make_kernel(const Open& lane, const Request& request,
+                                 const Facts& present,
+                                 const AttentionCall& call) {
+  return make_mosaic_kernel(request, present, call, lane.target,
+                            call.backward ? kMosaicBackward : MosaicOptions{});
+}
+
 Result<std::shared_ptr<const pjrt::Loaded>> load(Open& lane,
                                                  const MosaicKernel& kernel,
                                                  WorkFacts& facts) {
@@ -74,17 +98,56 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(Open& lane,
                           [&] { return Result<std::string>(kernel.program); });
   });
   if (!cached) return cached.error();
-  facts.kernels["forward"] = kernel.contract.key;
+  facts.kernels[kernel.call.backward ? "backward" : "forward"] =
+      kernel.contract.key;
   facts.compiles += cached->found == pjrt::Found::compiled;
   facts.memory_hits += cached->found == pjrt::Found::memory;
   facts.disk_hits += cached->found == pjrt::Found::disk;
-  facts.warnings = std::move(cached->warnings);
+  facts.warnings.insert(facts.warnings.end(), cached->warnings.begin(),
+                        cached->warnings.end());
   return std::move(cached->program);
 }
 
-Result<void> check_forward_alone(const AttentionCall& call) {
-  if (!call.backward) return {};
-  return invalid("mosaic", "a run must be forward alone, found backward");
+// The batch's integers.
+Result<void> send(const Open& lane, Pass& pass) {
+  constexpr int64_t kLanes = 128;
+  const MosaicKernel& k = pass.kernel;
+  struct Array {
+    std::string_view name;
+    ArrayDims dims;
+    const std::vector<int32_t>& data;
+  };
+  const Array all[] = {
+      {"steps", {k.steps}, pass.arrays.steps},
+      {"range", {k.batch + 1}, pass.arrays.range},
+      {"bounds", {k.batch + 2}, pass.arrays.bounds},
+      {"q_ids", {k.batch, k.q_len / kLanes, kLanes}, pass.arrays.q_ids},
+      {"kv_ids", {k.batch, k.kv_len / kLanes, kLanes}, pass.arrays.kv_ids}};
+  for (const Array& array : all) {
+    auto buffer = pjrt::to_device(*lane.on.client, *lane.on.device,
+                                  {Dtype::i32, array.dims}, array.data.data());
+    if (!buffer) return buffer.error();
+    pass.sent.emplace(array.name, std::move(*buffer));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
+                                        const Batch& batch,
+                                        const AttentionCall& call,
+                                        WorkFacts& facts) {
+  auto kernel = make_kernel(lane, request, batch.facts(), call);
+  if (!kernel) return kernel.error();
+  auto arrays = make_mosaic_arrays(batch, *kernel);
+  if (!arrays) return arrays.error();
+  auto pass = std::make_unique<Pass>(
+      Pass{std::move(*kernel), std::move(*arrays), nullptr, {}});
+  auto program = load(lane, pass->kernel, facts);
+  if (!program) return program.error();
+  pass->program = std::move(*program);
+  auto sent = timed(facts.transfer_ms, [&] { return send(lane, *pass); });
+  if (!sent) return sent.error();
+  return pass;
 }
 
 class Work : public LaneWork {
@@ -93,7 +156,6 @@ class Work : public LaneWork {
       const std::shared_ptr<Open>& lane, const Batch& batch,
       const AttentionCall& call) {
     const TraceSpan span("mosaic", "prepare");
-    if (auto e = check_forward_alone(call); !e) return e.error();
     // Room for the list is this batch's bucket, unless the request says more.
     auto contract = make_contract(batch);
     if (!contract) return contract.error();
@@ -101,17 +163,14 @@ class Work : public LaneWork {
     if (request.ceilings.max_steps == 0) {
       request.ceilings.max_steps = contract->steps;
     }
-    auto kernel =
-        make_mosaic_kernel(request, batch.facts(), call, lane->target);
-    if (!kernel) return kernel.error();
-    auto arrays = make_mosaic_arrays(batch, *kernel);
-    if (!arrays) return arrays.error();
-    std::unique_ptr<Work> work(
-        new Work(lane, batch, call, std::move(*kernel), std::move(*arrays)));
-    auto program = load(*lane, work->kernel_, work->facts_);
-    if (!program) return program.error();
-    work->program_ = std::move(*program);
-    if (auto e = work->send(); !e) return e.error();
+    std::unique_ptr<Work> work(new Work(lane, batch, call));
+    for (const bool backward : {false, true}) {
+      if (backward && !call.backward) continue;
+      auto pass = make_pass(*lane, request, batch,
+                            one_direction(call, backward), work->facts_);
+      if (!pass) return pass.error();
+      (backward ? work->backward_ : work->forward_) = std::move(*pass);
+    }
     return std::unique_ptr<LaneWork>(std::move(work));
   }
 
@@ -121,52 +180,131 @@ class Work : public LaneWork {
                           const StopFlag* stop) override {
     const TraceSpan span("mosaic", "forward");
     const PlanSizes sizes = PlanSizes::of(batch_.plan());
-    if (auto e = check_forward("mosaic", sizes, shape_, t); !e) {
+    if (auto e = check_forward("mosaic", sizes, call_.shape, t); !e) {
       return e.error();
     }
-    if (t.q.dtype != Dtype::bf16 || t.sink_logits) {
-      return invalid("mosaic",
-                     "arrays must be those of the call that was prepared, "
-                     "found {}{} for BF16",
-                     to_string(t.q.dtype),
-                     t.sink_logits ? ", sink logits" : "");
+    if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value()); !e) {
+      return e.error();
     }
+    const Sizes n = sizes_of(*forward_);
+    const Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys);
+    const ProgramOutput outputs[] = {
+        to_tensor(t.out, n.queries),
+        to_floats(t.lse, t.lse.empty() ? ArrayDims{} : n.have, n.rows,
+                  n.lines)};
+    const pjrt::HostArray arrays[] = {
+        sent(*forward_, "steps"),          sent(*forward_, "range"),
+        sent(*forward_, "bounds"),         {{Dtype::bf16, n.queries}, q.data()},
+        {{Dtype::bf16, n.keys}, k.data()}, {{Dtype::bf16, n.keys}, v.data()},
+        sent(*forward_, "q_ids"),          sent(*forward_, "kv_ids")};
+    return run(*forward_, arrays, outputs, batch_.plan().forward, stop);
+  }
+
+  Result<PassRun> backward(const ForwardTensors& tensors,
+                           const Gradients& gradients,
+                           const StopFlag* stop) override {
+    const TraceSpan span("mosaic", "backward");
+    if (!backward_) {
+      return invalid("mosaic",
+                     "the call must have said backward, found forward");
+    }
+    const BackwardTensors t = backward_tensors(tensors, gradients);
+    const PlanSizes sizes = PlanSizes::of(batch_.plan());
+    if (auto e = check_backward("mosaic", sizes, call_.shape, t); !e) {
+      return e.error();
+    }
+    if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value()); !e) {
+      return e.error();
+    }
+    if (t.dlse.empty() == call_.dlse) {
+      return invalid("mosaic",
+                     "dlse must be there where the call that was prepared "
+                     "said so, found {}",
+                     t.dlse.empty() ? "none" : "one");
+    }
+    const Sizes n = sizes_of(*backward_);
+    // A query that is not there sees no key.
+    constexpr float kNoQuery = -std::numeric_limits<float>::infinity();
+    const Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys),
+        out(t.out, n.queries), dout(t.dout, n.queries),
+        lse(t.lse.data(), n.have, n.rows, kNoQuery);
+    std::vector<pjrt::HostArray> arrays = {
+        sent(*backward_, "steps"),
+        sent(*backward_, "range"),
+        sent(*backward_, "bounds"),
+        {{Dtype::bf16, n.queries}, q.data()},
+        {{Dtype::bf16, n.keys}, k.data()},
+        {{Dtype::bf16, n.keys}, v.data()},
+        {{Dtype::bf16, n.queries}, out.data()},
+        {{Dtype::bf16, n.queries}, dout.data()},
+        {{Dtype::f32, n.lines}, lse.data()}};
+    std::optional<Staged> dlse;
+    if (call_.dlse) {
+      dlse.emplace(t.dlse.data(), n.have, n.rows, 0.0F);
+      arrays.push_back({{Dtype::f32, n.lines}, dlse->data()});
+    }
+    arrays.push_back(sent(*backward_, "q_ids"));
+    arrays.push_back(sent(*backward_, "kv_ids"));
+    const ProgramOutput outputs[] = {to_tensor(t.dq, n.queries),
+                                     to_tensor(t.dk, n.keys),
+                                     to_tensor(t.dv, n.keys)};
+    return run(*backward_, arrays, outputs, batch_.plan().transposed, stop);
+  }
+
+  Result<std::string> program_text(bool backward) const override {
+    const Pass* const pass = (backward ? backward_ : forward_).get();
+    if (!pass) {
+      return invalid("mosaic",
+                     "the call must have said backward, found forward");
+    }
+    return pass->kernel.program;
+  }
+
+ private:
+  Work(std::shared_ptr<Open> lane, const Batch& batch,
+       const AttentionCall& call)
+      : lane_(std::move(lane)), batch_(batch), call_(call) {}
+
+  // Dimensions of the program's arrays; `have` those of the caller's rows.
+  struct Sizes {
+    ArrayDims queries, keys, rows, lines, have;
+  };
+  Sizes sizes_of(const Pass& pass) const {
+    const MosaicKernel& k = pass.kernel;
+    const AttentionShape& s = call_.shape;
+    const Plan& plan = batch_.plan();
+    return {{k.batch, s.heads, k.q_len, s.head_dim},
+            {k.batch, s.kv_heads, k.kv_len, s.head_dim},
+            {k.batch, s.heads, k.q_len},
+            {k.batch, s.heads, 1, k.q_len},
+            {plan.batch, s.heads, plan.q_len}};
+  }
+
+  static pjrt::HostArray sent(const Pass& pass, std::string_view name) {
+    const pjrt::Buffer& buffer = pass.sent.at(name);
+    return {buffer.type(), nullptr, &buffer};
+  }
+
+  static Result<void> check_arrays(Dtype dtype, bool sink_logits) {
+    if (dtype == Dtype::bf16 && !sink_logits) return {};
+    return invalid("mosaic",
+                   "arrays must be those of the call that was prepared, found "
+                   "{}{} for BF16",
+                   to_string(dtype), sink_logits ? ", sink logits" : "");
+  }
+
+  Result<PassRun> run(const Pass& pass, std::span<const pjrt::HostArray> arrays,
+                      std::span<const ProgramOutput> outputs, const Worklist& w,
+                      const StopFlag* stop) const {
     if (auto e = check_stop(stop, "mosaic", "before it ran"); !e) {
       return e.error();
     }
-    const int64_t batch = kernel_.batch, q_len = kernel_.q_len;
-    const ArrayDims rows = {batch, shape_.heads, q_len};
-    const ArrayDims q_dims = {batch, shape_.heads, q_len, shape_.head_dim};
-    const ArrayDims kv_dims = {batch, shape_.kv_heads, kernel_.kv_len,
-                               shape_.head_dim};
-    const Staged q(t.q, q_dims), k(t.k, kv_dims), v(t.v, kv_dims);
-    const std::array<ProgramOutput, 2> outputs = {
-        to_tensor(t.out, q_dims),
-        to_floats(t.lse,
-                  t.lse.empty()
-                      ? ArrayDims{}
-                      : ArrayDims{sizes.batch, shape_.heads, sizes.q_len},
-                  rows, {batch, shape_.heads, 1, q_len})};
-    if (auto e = check_outputs("mosaic", *program_, outputs); !e) {
+    if (auto e = check_outputs("mosaic", *pass.program, outputs); !e) {
       return e.error();
     }
-    const auto sent = [&](const char* name) {
-      const pjrt::Buffer& buffer = sent_.at(name);
-      return pjrt::HostArray{buffer.type(), nullptr, &buffer};
-    };
-    // In the order of forward_program().
-    const std::array<pjrt::HostArray, 8> arrays = {
-        sent("steps"),
-        sent("range"),
-        sent("bounds"),
-        pjrt::HostArray{{Dtype::bf16, q_dims}, q.data()},
-        pjrt::HostArray{{Dtype::bf16, kv_dims}, k.data()},
-        pjrt::HostArray{{Dtype::bf16, kv_dims}, v.data()},
-        sent("q_ids"),
-        sent("kv_ids")};
     PassRun out;
-    auto results =
-        pjrt::send_and_execute(*program_, arrays, out.transfer_ms, out.run_ms);
+    auto results = pjrt::send_and_execute(*pass.program, arrays,
+                                          out.transfer_ms, out.run_ms);
     if (!results) return results.error();
     if (auto e = check_stop(stop, "mosaic", "after it ran"); !e) {
       return e.error();
@@ -175,72 +313,19 @@ class Work : public LaneWork {
         timed(out.transfer_ms, [&] { return read_outputs(*results, outputs); });
     if (!read) return read.error();
     // The kernel counts nothing: these are its list's.
-    const Worklist& w = batch_.plan().forward;
-    out.tiles_run = static_cast<int64_t>(w.entries.size()) * shape_.heads;
-    out.tiles_skipped =
-        w.lists * w.rows * w.columns * shape_.heads - out.tiles_run;
-    out.pairs_run =
-        arrays_.range.back() * kernel_.tile.q * kernel_.tile.kv * shape_.heads;
+    const int64_t heads = call_.shape.heads;
+    const Tile& tile = pass.kernel.tile;
+    out.tiles_run = static_cast<int64_t>(w.entries.size()) * heads;
+    out.tiles_skipped = w.lists * w.rows * w.columns * heads - out.tiles_run;
+    out.pairs_run = pass.arrays.range.back() * tile.q * tile.kv * heads;
     return out;
-  }
-
-  Result<PassRun> backward(const ForwardTensors&, const Gradients&,
-                           const StopFlag*) override {
-    return invalid("mosaic", "a run must be forward alone, found backward");
-  }
-
-  Result<std::string> program_text(bool backward) const override {
-    if (backward) {
-      return invalid("mosaic", "a run must be forward alone, found backward");
-    }
-    return kernel_.program;
-  }
-
- private:
-  Work(std::shared_ptr<Open> lane, const Batch& batch,
-       const AttentionCall& call, MosaicKernel kernel, MosaicArrays arrays)
-      : lane_(std::move(lane)),
-        batch_(batch),
-        shape_(call.shape),
-        kernel_(std::move(kernel)),
-        arrays_(std::move(arrays)) {}
-
-  // The batch's integers.
-  Result<void> send() {
-    constexpr int64_t kLanes = 128;
-    const MosaicArrays& a = arrays_;
-    const int64_t batch = kernel_.batch;
-    struct Array {
-      const char* name;
-      ArrayDims dims;
-      const std::vector<int32_t>& data;
-    };
-    const Array all[] = {
-        {"steps", {kernel_.steps}, a.steps},
-        {"range", {batch + 1}, a.range},
-        {"bounds", {batch + 2}, a.bounds},
-        {"q_ids", {batch, kernel_.q_len / kLanes, kLanes}, a.q_ids},
-        {"kv_ids", {batch, kernel_.kv_len / kLanes, kLanes}, a.kv_ids}};
-    return timed(facts_.transfer_ms, [&]() -> Result<void> {
-      for (const Array& array : all) {
-        auto buffer =
-            pjrt::to_device(*lane_->on.client, *lane_->on.device,
-                            {Dtype::i32, array.dims}, array.data.data());
-        if (!buffer) return buffer.error();
-        sent_.emplace(array.name, std::move(*buffer));
-      }
-      return {};
-    });
   }
 
   std::shared_ptr<Open> lane_;
   Batch batch_;
-  AttentionShape shape_;
-  MosaicKernel kernel_;
-  MosaicArrays arrays_;  // which the buffers may read in place
+  AttentionCall call_;
   WorkFacts facts_;
-  std::shared_ptr<const pjrt::Loaded> program_;
-  std::map<std::string, pjrt::Buffer> sent_;
+  std::unique_ptr<Pass> forward_, backward_;
 };
 
 class AttentionLane : public OpenLane {
@@ -255,12 +340,14 @@ class AttentionLane : public OpenLane {
 
   Result<WorkFacts> warm(const Request& request, const Facts& present,
                          const AttentionCall& call) override {
-    if (auto e = check_forward_alone(call); !e) return e.error();
-    auto kernel = make_mosaic_kernel(request, present, call, open_->target);
-    if (!kernel) return kernel.error();
     WorkFacts out;
-    if (auto program = load(*open_, *kernel, out); !program) {
-      return program.error();
+    for (const bool backward : {false, true}) {
+      if (backward && !call.backward) continue;
+      auto kernel =
+          make_kernel(*open_, request, present, one_direction(call, backward));
+      if (!kernel) return kernel.error();
+      auto program = load(*open_, *kernel, out);
+      if (!program) return program.error();
     }
     return out;
   }

@@ -30,114 +30,174 @@ using xla::Value;
 
 constexpr int64_t kDim = 128;
 
-// What the kernel computes, over its arrays and no others: a pair is legal
+// What the kernels compute, over their arrays and no others: a pair is legal
 // where its tile is in the list, its key lies within the bounds and its ids are
 // equal.
-std::string plain_program(const MosaicKernel& kernel, int64_t heads,
-                          int64_t kv_heads, bool low, bool high) {
-  const int64_t batch = kernel.batch, queries = kernel.q_len,
-                keys = kernel.kv_len, steps = kernel.steps;
-  const int64_t rows = queries / kernel.tile.q, columns = keys / kernel.tile.kv;
-  const auto ints = [](Dims dims) {
-    return xla::Type{Element::i32, std::move(dims)};
-  };
-  const auto numbers = [](Dims dims) {
-    return xla::Type{Element::bf16, std::move(dims)};
-  };
-  xla::Writer w({{"steps", ints({steps})},
-                 {"range", ints({batch + 1})},
-                 {"bounds", ints({batch + 2})},
-                 {"q", numbers({batch, heads, queries, kDim})},
-                 {"k", numbers({batch, kv_heads, keys, kDim})},
-                 {"v", numbers({batch, kv_heads, keys, kDim})},
-                 {"q_ids", ints({batch, queries / 128, 128})},
-                 {"kv_ids", ints({batch, keys / 128, 128})}});
+class Plain {
+ public:
+  explicit Plain(const MosaicKernel& kernel)
+      : k_(kernel),
+        s_(kernel.call.shape),
+        backward_(kernel.call.backward),
+        w_(arguments()) {}
 
-  // [batch, steps, rows, columns]: step s of batch row b is that tile.
-  const Dims tiles = {batch, steps, rows, columns};
-  const auto field = [&](int32_t at, int32_t width) {
-    return w.broadcast(w.bits(w.argument("steps"), at, width), tiles, {1});
-  };
-  const auto ends = [&](int64_t from) {
-    const Value first = w.integer(static_cast<int32_t>(from));
-    return w.broadcast(
-        w.slice(w.argument("range"), std::vector{first}, {batch}), tiles, {0});
-  };
-  const Value number = w.iota(tiles, 1);
-  Value listed = w.both(w.compare(Compare::greater_or_equal, number, ends(0)),
-                        w.compare(Compare::less, number, ends(1)));
-  listed = w.both(listed,
-                  w.compare(Compare::equal, field(18, 14), w.iota(tiles, 2)));
-  listed =
-      w.both(listed, w.compare(Compare::equal, field(4, 14), w.iota(tiles, 3)));
-  listed = w.both(
-      listed, w.compare(Compare::greater, field(2, 2), w.integer(0, tiles)));
-  const Value active = w.reduce_any(listed, {1});  // [batch, rows, columns]
+  // causal: no lower bound, and an upper one.
+  std::string program() { return backward_ ? gradients() : output(); }
 
-  const Dims pairs = {batch, queries, keys};
-  Value legal = w.reshape(
-      w.broadcast(active, {batch, rows, kernel.tile.q, columns, kernel.tile.kv},
-                  {0, 1, 3}),
-      pairs);
-  const Value q_ids = w.reshape(w.argument("q_ids"), {batch, queries});
-  const Value kv_ids = w.reshape(w.argument("kv_ids"), {batch, keys});
-  legal =
-      w.both(legal, w.compare(Compare::equal, w.broadcast(q_ids, pairs, {0, 1}),
-                              w.broadcast(kv_ids, pairs, {0, 2})));
-  const Value offsets =
-      w.slice(w.argument("bounds"), std::vector{w.integer(2)}, {batch});
-  const Value distance =
-      w.sub(w.iota(pairs, 2),
-            w.add(w.iota(pairs, 1), w.broadcast(offsets, pairs, {0})));
-  const auto bound = [&](int32_t at) {
-    return w.broadcast(w.element(w.argument("bounds"), w.integer(at)), pairs,
-                       {});
-  };
-  if (low) {
-    legal =
-        w.both(legal, w.compare(Compare::greater_or_equal, distance, bound(0)));
+ private:
+  std::vector<xla::Argument> arguments() const {
+    const auto ints = [](Dims dims) {
+      return xla::Type{Element::i32, std::move(dims)};
+    };
+    const xla::Type queries = {Element::bf16,
+                               {k_.batch, s_.heads, k_.q_len, kDim}},
+                    keys = {Element::bf16,
+                            {k_.batch, s_.kv_heads, k_.kv_len, kDim}},
+                    lines = {Element::f32, {k_.batch, s_.heads, 1, k_.q_len}};
+    std::vector<xla::Argument> out = {{"steps", ints({k_.steps})},
+                                      {"range", ints({k_.batch + 1})},
+                                      {"bounds", ints({k_.batch + 2})},
+                                      {"q", queries},
+                                      {"k", keys},
+                                      {"v", keys}};
+    if (backward_) {
+      out.insert(out.end(),
+                 {{"out", queries}, {"dout", queries}, {"lse", lines}});
+      if (k_.call.dlse) out.push_back({"dlse", lines});
+    }
+    out.push_back({"q_ids", ints({k_.batch, k_.q_len / 128, 128})});
+    out.push_back({"kv_ids", ints({k_.batch, k_.kv_len / 128, 128})});
+    return out;
   }
-  if (high) {
-    legal =
-        w.both(legal, w.compare(Compare::less_or_equal, distance, bound(1)));
+
+  // [batch, queries, keys].
+  Value legal() {
+    // [batch, steps, rows, columns]: step s of batch row b is that tile. Of the
+    // transposed list rows are tiles of keys.
+    const int64_t q_tiles = k_.q_len / k_.tile.q,
+                  kv_tiles = k_.kv_len / k_.tile.kv;
+    const Dims tiles = {k_.batch, k_.steps, q_tiles, kv_tiles};
+    const auto field = [&](int32_t at, int32_t width) {
+      return w_.broadcast(w_.bits(w_.argument("steps"), at, width), tiles, {1});
+    };
+    const auto ends = [&](int32_t from) {
+      const std::vector<Value> first = {w_.integer(from)};
+      return w_.broadcast(w_.slice(w_.argument("range"), first, {k_.batch}),
+                          tiles, {0});
+    };
+    const Value number = w_.iota(tiles, 1);
+    Value listed =
+        w_.both(w_.compare(Compare::greater_or_equal, number, ends(0)),
+                w_.compare(Compare::less, number, ends(1)));
+    listed = w_.both(listed, w_.compare(Compare::equal, field(18, 14),
+                                        w_.iota(tiles, backward_ ? 3 : 2)));
+    listed = w_.both(listed, w_.compare(Compare::equal, field(4, 14),
+                                        w_.iota(tiles, backward_ ? 2 : 3)));
+    listed = w_.both(listed, w_.compare(Compare::greater, field(2, 2),
+                                        w_.integer(0, tiles)));
+
+    const Dims pairs = {k_.batch, k_.q_len, k_.kv_len};
+    Value legal = w_.reshape(
+        w_.broadcast(w_.reduce_any(listed, {1}),
+                     {k_.batch, q_tiles, k_.tile.q, kv_tiles, k_.tile.kv},
+                     {0, 1, 3}),
+        pairs);
+    const Value q_ids = w_.reshape(w_.argument("q_ids"), {k_.batch, k_.q_len});
+    const Value kv_ids =
+        w_.reshape(w_.argument("kv_ids"), {k_.batch, k_.kv_len});
+    legal = w_.both(
+        legal, w_.compare(Compare::equal, w_.broadcast(q_ids, pairs, {0, 1}),
+                          w_.broadcast(kv_ids, pairs, {0, 2})));
+    const std::vector<Value> second = {w_.integer(2)};
+    const Value offsets = w_.slice(w_.argument("bounds"), second, {k_.batch});
+    const Value position =
+        w_.add(w_.iota(pairs, 1), w_.broadcast(offsets, pairs, {0}));
+    const Value most = w_.broadcast(
+        w_.element(w_.argument("bounds"), w_.integer(1)), pairs, {});
+    return w_.both(legal,
+                   w_.compare(Compare::less_or_equal,
+                              w_.sub(w_.iota(pairs, 2), position), most));
   }
 
   // What no legal pair reads may be anything, so 0 stands in for it.
-  const auto finite = [&](std::string_view name) {
-    const Value x = w.convert(w.argument(name), Element::f32);
-    return w.select(w.is_finite(x), x, w.real(0, x.dims()));
-  };
-  const int64_t group = heads / kv_heads;
-  const auto each_head = [&](const Value& x) {
-    return w.reshape(
-        w.broadcast(x, {batch, kv_heads, group, keys, kDim}, {0, 1, 3, 4}),
-        {batch, heads, keys, kDim});
-  };
-  const Dims scores = {batch, heads, queries, keys},
-             top = {batch, heads, queries};
-  const Value s = w.mul(
-      w.dot(finite("q"), each_head(finite("k")), {{0, 1}, {0, 1}, {3}, {3}}),
-      w.real(1 / std::sqrt(static_cast<float>(kDim)), scores));
-  const Value mask = w.broadcast(legal, scores, {0, 2, 3});
-  constexpr float kNone = -1e30F;
-  const Value masked = w.select(mask, s, w.real(kNone, scores));
-  const Value most = w.reduce_max(masked, {3});
-  const Value p =
-      w.select(mask, w.exp(w.sub(masked, w.broadcast(most, scores, {0, 1, 2}))),
-               w.real(0, scores));
-  const Value sum = w.reduce_sum(p, {3});
-  const Value live = w.compare(Compare::greater, sum, w.real(0, top));
-  const Value out =
-      w.dot(p, each_head(finite("v")), {{0, 1}, {0, 1}, {3}, {2}});
-  const Value divisor = w.select(live, sum, w.real(1, top));
-  const Value lse = w.select(live, w.add(most, w.log(divisor)),
-                             w.real(-__builtin_inff(), top));
-  return w.module(
-      "plain",
-      {w.convert(w.div(out, w.broadcast(divisor, out.dims(), {0, 1, 2})),
-                 Element::bf16),
-       w.reshape(lse, {batch, heads, 1, queries})});
-}
+  Value finite(std::string_view name) {
+    const Value x = w_.convert(w_.argument(name), Element::f32);
+    return w_.select(w_.is_finite(x), x, w_.real(0, x.dims()));
+  }
+  // Of K/V heads for every query head, and the sum back.
+  Value spread(const Value& x) {
+    const int64_t group = s_.heads / s_.kv_heads;
+    return w_.reshape(
+        w_.broadcast(x, {k_.batch, s_.kv_heads, group, k_.kv_len, kDim},
+                     {0, 1, 3, 4}),
+        {k_.batch, s_.heads, k_.kv_len, kDim});
+  }
+  Value gathered(const Value& x) {
+    const int64_t group = s_.heads / s_.kv_heads;
+    return w_.reduce_sum(
+        w_.reshape(x, {k_.batch, s_.kv_heads, group, k_.kv_len, kDim}), {2});
+  }
+  Dims pairs() const { return {k_.batch, s_.heads, k_.q_len, k_.kv_len}; }
+  Value scores() {
+    return w_.mul(
+        w_.dot(finite("q"), spread(finite("k")), {{0, 1}, {0, 1}, {3}, {3}}),
+        w_.real(scale(), pairs()));
+  }
+  static float scale() { return 1 / std::sqrt(static_cast<float>(kDim)); }
+  Value over_keys(const Value& x) {
+    return w_.broadcast(x, pairs(), {0, 1, 2});
+  }
+
+  std::string output() {
+    const Dims rows = {k_.batch, s_.heads, k_.q_len};
+    const Value mask = w_.broadcast(legal(), pairs(), {0, 2, 3});
+    const Value s = w_.select(mask, scores(), w_.real(-1e30F, pairs()));
+    const Value most = w_.reduce_max(s, {3});
+    const Value p = w_.select(mask, w_.exp(w_.sub(s, over_keys(most))),
+                              w_.real(0, pairs()));
+    const Value sum = w_.reduce_sum(p, {3});
+    const Value live = w_.compare(Compare::greater, sum, w_.real(0, rows));
+    const Value divisor = w_.select(live, sum, w_.real(1, rows));
+    const Value out =
+        w_.dot(p, spread(finite("v")), {{0, 1}, {0, 1}, {3}, {2}});
+    const Value lse = w_.select(live, w_.add(most, w_.log(divisor)),
+                                w_.real(-__builtin_inff(), rows));
+    return w_.module(
+        "plain",
+        {w_.convert(w_.div(out, w_.broadcast(divisor, out.dims(), {0, 1, 2})),
+                    Element::bf16),
+         w_.reshape(lse, {k_.batch, s_.heads, 1, k_.q_len})});
+  }
+
+  std::string gradients() {
+    const Dims rows = {k_.batch, s_.heads, k_.q_len};
+    const Value mask = w_.broadcast(legal(), pairs(), {0, 2, 3});
+    const Value lse = w_.reshape(finite("lse"), rows);
+    const Value p = w_.select(mask, w_.exp(w_.sub(scores(), over_keys(lse))),
+                              w_.real(0, pairs()));
+    const Value dout = finite("dout");
+    Value delta = w_.reduce_sum(w_.mul(finite("out"), dout), {3});
+    if (k_.call.dlse) {
+      delta = w_.sub(delta, w_.reshape(finite("dlse"), rows));
+    }
+    const Value dp =
+        w_.dot(dout, spread(finite("v")), {{0, 1}, {0, 1}, {3}, {3}});
+    const Value ds = w_.mul(w_.mul(p, w_.sub(dp, over_keys(delta))),
+                            w_.real(scale(), pairs()));
+    const Value dq =
+        w_.dot(ds, spread(finite("k")), {{0, 1}, {0, 1}, {3}, {2}});
+    const Value dk = w_.dot(ds, finite("q"), {{0, 1}, {0, 1}, {2}, {2}});
+    const Value dv = w_.dot(p, dout, {{0, 1}, {0, 1}, {2}, {2}});
+    return w_.module("plain", {w_.convert(dq, Element::bf16),
+                               w_.convert(gathered(dk), Element::bf16),
+                               w_.convert(gathered(dv), Element::bf16)});
+  }
+
+  const MosaicKernel& k_;
+  const AttentionShape& s_;
+  bool backward_;
+  xla::Writer w_;
+};
 
 AttentionCase packed_case(testing::Layout layout, uint64_t seed) {
   AttentionCase c;
@@ -150,7 +210,10 @@ AttentionCase packed_case(testing::Layout layout, uint64_t seed) {
   for (int64_t i = 0; i < 2 * 300; ++i) {
     const int64_t at = i % 300;
     c.plan.doc_ids->push_back(
-        at < 290 ? static_cast<int32_t>(at / (i < 300 ? 70 : 150)) : -1);
+        at < 290
+            ? static_cast<int32_t>(
+                  at / (i < 300 ? 70 + 3 * static_cast<int64_t>(seed) : 150))
+            : -1);
   }
   c.shape = {4, 2, kDim, kDim, {}, 0};
   c.dtype = Dtype::bf16;
@@ -173,7 +236,8 @@ class MosaicLane : public ::testing::Test {
   }
   void TearDown() override {
     unsetenv("TESSERA_TEST_TPU_KIND");
-    if (!program_.empty()) unlink(program_.c_str());
+    std::filesystem::remove(program_);
+    std::filesystem::remove(program_ + ".backward");
   }
 
   static SessionOptions options() {
@@ -183,16 +247,22 @@ class MosaicLane : public ::testing::Test {
     return out;
   }
 
-  // Of the kernel that the lane will make for this batch.
-  void write_plain(const Batch& batch, const AttentionShape& shape) {
+  // Of the kernels that the lane will make for this batch.
+  void write_plain(const Batch& batch, AttentionCall call) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
-    const auto kernel = make_mosaic_kernel(request, batch.facts(),
-                                           {shape, Dtype::bf16}, "v6e:1x1");
-    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
-    ASSERT_TRUE(write_file(program_, plain_program(*kernel, shape.heads,
-                                                   shape.kv_heads, false, true))
-                    .ok());
+    const bool gradients = call.backward;
+    for (const bool backward : {false, true}) {
+      if (backward && !gradients) continue;
+      call.backward = backward;
+      const auto kernel =
+          make_mosaic_kernel(request, batch.facts(), call, "v6e:1x1",
+                             backward ? kMosaicBackward : MosaicOptions{});
+      ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+      ASSERT_TRUE(write_file(program_ + (backward ? ".backward" : ""),
+                             Plain(*kernel).program())
+                      .ok());
+    }
   }
 
   std::string program_;
@@ -209,34 +279,39 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
     AttentionArrays arrays(packed_case(layout, seed));
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
-    write_plain(*batch, arrays.c.shape);
-    auto ready =
-        session->prepare(*batch, {arrays.c.shape, Dtype::bf16, false, false});
+    const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
+    write_plain(*batch, call);
+    auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
     EXPECT_EQ(ready->lane(), LaneId::mosaic);
+    const testing::Wanted want = testing::wanted(arrays, true);
     arrays.clear_outputs();
     const auto saved = ready->forward(arrays.forward(true));
     ASSERT_TRUE(saved.ok()) << saved.error().message;
-    EXPECT_EQ(testing::forward_fault(testing::wanted(arrays, true),
-                                     arrays.forward(true)),
-              std::nullopt);
-    EXPECT_EQ(arrays.spilled(), std::nullopt);
-    const Counters counters = ready->counters();
-    compiles += counters.compiles;
-    EXPECT_EQ(counters.tiles_run,
+    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
+    EXPECT_EQ(ready->counters().tiles_run,
               4 * static_cast<int64_t>(batch->plan().forward.entries.size()));
-    const auto text = ready->program_text();
-    ASSERT_TRUE(text.ok()) << text.error().message;
-    EXPECT_NE(text->find("@tpu_custom_call"), std::string::npos);
-    const auto receipt = ready->receipt(*saved);
+    const BackwardTensors t = arrays.backward();
+    const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
+    const auto done = ready->backward(*saved, gradients);
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
+    EXPECT_EQ(arrays.spilled(), std::nullopt);
+    for (const bool backward : {false, true}) {
+      const auto text = ready->program_text(backward);
+      ASSERT_TRUE(text.ok()) << text.error().message;
+      EXPECT_NE(text->find("@tpu_custom_call"), std::string::npos);
+    }
+    const auto receipt = ready->receipt(*saved, &gradients);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
     const auto form = check_receipt(*receipt);
     EXPECT_TRUE(form.ok()) << form.error().message;
-    // Other documents, the same contract: the same program.
-    EXPECT_EQ(compiles, 1);
+    // Other documents, the same contract: the same programs.
+    compiles += ready->counters().compiles;
+    EXPECT_EQ(compiles, 2);
   }
   EXPECT_EQ(testing::counted(testing::fake_plugin("tpu"), "replaced_programs"),
-            1);
+            2);
 }
 
 TEST_F(MosaicLane, RefusesWhatItCannotRun) {
@@ -249,9 +324,9 @@ TEST_F(MosaicLane, RefusesWhatItCannotRun) {
     const auto ready = session->prepare(*batch, call);
     return ready ? std::string() : ready.error().message;
   };
-  EXPECT_EQ(why({arrays.c.shape, Dtype::bf16, false, true}),
+  EXPECT_EQ(why({arrays.c.shape, Dtype::bf16, true, false}),
             "[dispatch] the mosaic lane must be able to run this, found: it "
-            "has no backward");
+            "has no sink logits");
   EXPECT_EQ(why({arrays.c.shape, Dtype::f32, false, false}),
             "[dispatch] the mosaic lane must be able to run this, found: it "
             "has no arrays of f32");
