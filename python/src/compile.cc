@@ -19,17 +19,24 @@ namespace {
 MosaicKernel compile(const PyBatch& batch, int64_t heads,
                      std::optional<int64_t> kv_heads, int64_t head_dim,
                      std::optional<double> scale, const std::string& target,
-                     int64_t tiles_per_pass, int64_t fetch_ahead) {
+                     bool backward, bool dlse,
+                     std::optional<int64_t> tiles_per_pass,
+                     std::optional<int64_t> fetch_ahead) {
   AttentionShape shape;
   shape.heads = heads;
   shape.kv_heads = kv_heads.value_or(heads);
   shape.head_dim = shape.v_head_dim = head_dim;
   shape.scale = scale;
+  AttentionCall call{shape, Dtype::bf16};
+  call.backward = backward;
+  call.dlse = dlse;
+  const MosaicOptions usual = backward ? kMosaicBackward : MosaicOptions();
+  const MosaicOptions options = {tiles_per_pass.value_or(usual.tiles_per_pass),
+                                 fetch_ahead.value_or(usual.fetch_ahead)};
   const Batch& of = batch.batch;
   auto made = [&] {
     const nb::gil_scoped_release released;
-    return make_mosaic_kernel(of.request(), of.facts(), {shape, Dtype::bf16},
-                              target, {tiles_per_pass, fetch_ahead});
+    return make_mosaic_kernel(of.request(), of.facts(), call, target, options);
   }();
   return take(std::move(made));
 }
@@ -69,8 +76,8 @@ nb::dict arrays(const MosaicKernel& kernel, const PyBatch& batch) {
 void bind_compile(nb::module_& m) {
   nb::class_<MosaicKernel>(
       m, "TpuKernel",
-      "A TPU program of forward attention, as text: it serves every batch of "
-      "its contract.")
+      "A TPU program of attention or of its gradients, as text: it serves "
+      "every batch of its contract.")
       .def_ro("text", &MosaicKernel::text, "The kernel alone.")
       .def_ro("program", &MosaicKernel::program, "StableHLO around it.")
       .def_prop_ro("backend_config", &backend_config,
@@ -79,6 +86,9 @@ void bind_compile(nb::module_& m) {
       .def_prop_ro("key", [](const MosaicKernel& k) { return k.contract.key; })
       .def_prop_ro("contract",
                    [](const MosaicKernel& k) { return k.contract.text; })
+      .def_prop_ro("backward",
+                   [](const MosaicKernel& k) { return k.call.backward; })
+      .def_prop_ro("dlse", [](const MosaicKernel& k) { return k.call.dlse; })
       .def_ro("batch", &MosaicKernel::batch)
       .def_ro("q_len", &MosaicKernel::q_len)
       .def_ro("kv_len", &MosaicKernel::kv_len)
@@ -94,9 +104,12 @@ void bind_compile(nb::module_& m) {
   m.def("compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
         nb::arg("scale") = nb::none(), nb::arg("target") = "v6e",
-        nb::arg("tiles_per_pass") = 4, nb::arg("fetch_ahead") = 4,
+        nb::arg("backward") = false, nb::arg("dlse") = false,
+        nb::arg("tiles_per_pass") = nb::none(),
+        nb::arg("fetch_ahead") = nb::none(),
         "The TPU program for batches like this one: bfloat16, causal, window, "
-        "documents and segments joined by `&`.");
+        "documents and segments joined by `&`. `backward`: that of the "
+        "gradients, which takes the log-sum-exp's with `dlse`.");
 }
 
 }  // namespace tessera::python

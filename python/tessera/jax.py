@@ -164,13 +164,58 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
     return (out, lse) if return_lse else out
 
 
-def tpu_attention(q, k, v, arrays, kernel, *, return_lse=False):
-    """Forward attention on a TPU by our own kernel, as a call in a program.
+def _tpu_call(kernel, name, results, arrays, tensors):
+    lanes = lambda ids: ids.reshape(ids.shape[0], -1, 128)
+    call = jax.ffi.ffi_call(
+        "tpu_custom_call", results, custom_call_api_version=1,
+        vmap_method="sequential", legacy_backend_config=kernel.backend_config)
+    with jax.named_scope(name):  # as profiles show it
+        return call(arrays["steps"], arrays["range"], arrays["bounds"],
+                    *tensors, lanes(arrays["q_ids"]), lanes(arrays["kv_ids"]))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend_tpu(kernels, q, k, v, arrays):
+    rows = (*q.shape[:2], 1, q.shape[2])
+    return tuple(_tpu_call(
+        kernels[0], "tessera_forward",
+        [jax.ShapeDtypeStruct(q.shape, q.dtype),
+         jax.ShapeDtypeStruct(rows, jnp.float32)], arrays[0], (q, k, v)))
+
+
+def _attend_tpu_forward(kernels, q, k, v, arrays):
+    out, lse = _attend_tpu(kernels, q, k, v, arrays)
+    return (out, lse), (q, k, v, arrays, out, lse)
+
+
+def _attend_tpu_backward(kernels, saved, given):
+    q, k, v, arrays, out, lse = saved
+    kernel = kernels[1]
+    if kernel is None or arrays[1] is None:
+        raise _core.TesseraError(
+            "[jax] a gradient must have gradients and gradient_arrays, found "
+            "none")
+    dout, dlse = given
+    more = (dlse,) if kernel.dlse else ()
+    like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k, v)]
+    found = _tpu_call(kernel, "tessera_backward", like, arrays[1],
+                      (q, k, v, out, dout, lse, *more))
+    return (*found, None)
+
+
+_attend_tpu.defvjp(_attend_tpu_forward, _attend_tpu_backward)
+
+
+def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
+                  gradient_arrays=None, return_lse=False):
+    """Attention on a TPU by our own kernels, as calls in a program.
 
     `kernel` is `tessera.compile(batch, ...)`, static; `arrays` are
     `kernel.arrays(batch)`, arguments of the program: every batch of the
-    kernel's contract runs it. q, k and v are bfloat16 [batch, heads, tokens,
-    128] of one device's heads: under a mesh it belongs into `shard_map`.
+    kernel's contract runs it. For a gradient, `gradients` and its arrays are
+    the same of `tessera.compile(batch, backward=True)`. q, k and v are bfloat16
+    [batch, heads, tokens, 128] of one device's heads: under a mesh it belongs
+    into `shard_map`.
     """
     for name, x, length in (("q", q, kernel.q_len), ("k", k, kernel.kv_len),
                             ("v", v, kernel.kv_len)):
@@ -178,22 +223,24 @@ def tpu_attention(q, k, v, arrays, kernel, *, return_lse=False):
             raise _core.TesseraError(
                 f"[jax] {name} must be bfloat16 [batch, heads, tokens, 128] of "
                 f"at most {length} tokens, found {x.dtype} {list(x.shape)}")
+    if kernel.backward or not (gradients is None or gradients.backward):
+        raise _core.TesseraError(
+            "[jax] kernel must be of the forward pass and gradients of the "
+            "backward one, found others")
+    if gradients is not None and (
+            (gradients.q_len, gradients.kv_len) !=
+            (kernel.q_len, kernel.kv_len) or
+            gradients.dlse != return_lse):
+        raise _core.TesseraError(
+            "[jax] gradients must be of the kernel's lengths, with dlse where "
+            "the log-sum-exp is returned and only there, found others")
     tokens = q.shape[2]
-    # What lies beyond the batch's own lengths may be anything.
+    # What lies beyond the batch's own lengths may be anything that is finite.
     whole = lambda x, n: jnp.pad(
         x, ((0, 0), (0, 0), (0, n - x.shape[2]), (0, 0)))
-    q, k, v = (whole(q, kernel.q_len), whole(k, kernel.kv_len),
-               whole(v, kernel.kv_len))
-    lanes = lambda ids: ids.reshape(ids.shape[0], -1, 128)
-    call = jax.ffi.ffi_call(
-        "tpu_custom_call",
-        [jax.ShapeDtypeStruct(q.shape, jnp.bfloat16),
-         jax.ShapeDtypeStruct((*q.shape[:2], 1, q.shape[2]), jnp.float32)],
-        custom_call_api_version=1, vmap_method="sequential",
-        legacy_backend_config=kernel.backend_config)
-    with jax.named_scope("tessera_forward"):  # as profiles show it
-        out, lse = call(arrays["steps"], arrays["range"], arrays["bounds"], q,
-                        k, v, lanes(arrays["q_ids"]), lanes(arrays["kv_ids"]))
+    out, lse = _attend_tpu(
+        (kernel, gradients), whole(q, kernel.q_len), whole(k, kernel.kv_len),
+        whole(v, kernel.kv_len), (arrays, gradient_arrays))
     out, lse = out[:, :, :tokens], lse[:, :, 0, :tokens]
     return (out, lse) if return_lse else out
 

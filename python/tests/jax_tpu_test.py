@@ -63,6 +63,12 @@ def test_wrong_arrays_are_refused():
     q = jnp.zeros((1, 2, 16, 128), jnp.float32)
     with pytest.raises(ts.TesseraError, match="bfloat16"):
         tessera.jax.tpu_attention(q, q, q, kernel.arrays(planned(0)), kernel)
+    q = jnp.zeros((1, 2, 16, 128), jnp.bfloat16)
+    for words in (dict(gradients=kernel), dict(gradients=ts.compile(
+            planned(0), heads=2, backward=True), return_lse=True)):
+        with pytest.raises(ts.TesseraError, match="gradients"):
+            tessera.jax.tpu_attention(
+                q, q, q, kernel.arrays(planned(0)), kernel, **words)
 
 
 def test_it_compiles_for_v6e_alone_and_on_four_chips():
@@ -83,6 +89,17 @@ def test_it_compiles_for_v6e_alone_and_on_four_chips():
     compiled = jax.jit(layer).trace(q, q, q, shapes(arrays, one)).lower(
         lowering_platforms=("tpu",)).compile()
     assert "tpu_custom_call" in compiled.as_text()
+
+    back = ts.compile(planned(0), heads=2, backward=True)
+    words = dict(gradients=back)
+    step = jax.grad(lambda q, k, v, a, b: tessera.jax.tpu_attention(
+        q, k, v, a, kernel, gradient_arrays=b, **words).astype(
+            jnp.float32).sum(), (0, 1, 2))
+    trained = jax.jit(step).trace(
+        q, q, q, shapes(arrays, one),
+        shapes(back.arrays(planned(0)), one)).lower(
+            lowering_platforms=("tpu",)).compile().as_text()
+    assert "tessera_forward" in trained and "tessera_backward" in trained
 
     mesh = Mesh(np.array(chips), ("h",))
     heads = P(None, "h")
