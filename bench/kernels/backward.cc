@@ -128,9 +128,9 @@ std::vector<KernelVariant> variants(KernelCall& call) {
 }  // namespace
 
 const KernelOperation& backward_operation() {
-  static const KernelOperation kBackward = {"backward", true, 5, kSizes,
+  static const KernelOperation operation = {"backward", true, 5, kSizes,
                                             variants};
-  return kBackward;
+  return operation;
 }
 
 }  // namespace tessera::bench

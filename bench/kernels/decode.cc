@@ -97,8 +97,9 @@ std::vector<KernelVariant> variants(KernelCall& call) {
 }  // namespace
 
 const KernelOperation& decode_operation() {
-  static const KernelOperation kDecode = {"decode", false, 2, kSizes, variants};
-  return kDecode;
+  static const KernelOperation operation = {"decode", false, 2, kSizes,
+                                            variants};
+  return operation;
 }
 
 }  // namespace tessera::bench

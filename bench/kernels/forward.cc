@@ -96,9 +96,9 @@ std::vector<KernelVariant> variants(KernelCall& call) {
 }  // namespace
 
 const KernelOperation& forward_operation() {
-  static const KernelOperation kForward = {"forward", false, 2, kSizes,
-                                           variants};
-  return kForward;
+  static const KernelOperation operation = {"forward", false, 2, kSizes,
+                                            variants};
+  return operation;
 }
 
 }  // namespace tessera::bench

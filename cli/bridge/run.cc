@@ -92,6 +92,7 @@ Result<Receipt::Check> judge(const bridge::AttentionCall& call, uint64_t seed) {
 
 std::vector<Receipt::Array> arrays_of(const std::vector<BridgeArray>& arrays) {
   std::vector<Receipt::Array> out;
+  out.reserve(arrays.size());
   for (const BridgeArray& a : arrays) {
     out.push_back({a.name, std::string(to_string(a.dtype)), a.shape});
   }
