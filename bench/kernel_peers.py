@@ -1,44 +1,73 @@
 #!/usr/bin/env python3
-"""Puts the TPU kernels beside Splash and tokamax: predicted cycles, all in, of
-attention on v6e, forward or with --backward its gradients, by one command
-(`tessera schedule`) for all, from the vendor's own schedules. No TPU; every
-figure is the same on every machine.
+"""Puts the TPU kernels beside Splash and tokamax: predicted cycles of attention on
+v6e, forward or with --backward its gradients, by one command (`tessera schedule`)
+for all, from the vendor's own schedules. No TPU; every figure is the same on
+every machine.
 
     bench/kernel_peers.py --jax-python VENV/bin/python --tokamax-python ... \\
       -o bench/results/v6e/kernel.json
 
 Bf16, 8 heads, head dim 128, 32,768 tokens, causal. `one document` is full tiles
-but for the diagonal. `documents` are packed; the peers run them under a causal mask
-that is compiled in, with segment ids, which skip no tile. That is not their
-best: their lists of tiles can be arguments at run time. Backward, the peers run
-one document alone, by their fused kernels, and what XLA puts beside those counts
-with them. A tile is an active 256 x 256 tile of the exact plan, whatever blocks a
-kernel has.
+but for the diagonal. `documents` are packed: every kernel is compiled once, and its
+list of active tiles and its document ids are arguments; of the draws each row
+gives the lower median. A peer's list says partial on the diagonal alone, since its
+segment ids are compared in every tile; one document it runs with its list and
+mask compiled in. All in: what XLA puts beside a kernel counts with it. Forward,
+everyone takes q without its scale and gives the log-sum-exp; backward, everyone
+is given it. A tile is an active 256 x 256 tile of the exact plan, whatever blocks
+a kernel has.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
-import subprocess
 import sys
-import tempfile
+from typing import NamedTuple
+
+from predicted import Predictor
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENS, HEADS = 32768, 8
+ONE = "one document"
 CASES = {
-    "one document": f"lengths:{TOKENS}",
+    ONE: f"lengths:{TOKENS}",
     "documents, mean 4096": "lognormal:mean=4096,seed=",
     "documents, mean 1024": "lognormal:mean=1024,seed=",
 }
-OURS = ((2, "512x256"), (4, "512x256"), (2, "256x256"))
-PEERS = (("splash", 256), ("splash", 1024), ("tokamax", 256),
-         ("tokamax", 1024), ("tokamax", 2048))
+OURS = ((4, "1024x512"), (4, "512x512"), (2, "512x512"), (4, "512x256"),
+        (2, "512x256"), (2, "256x256"))
 OURS_BACKWARD = ((1, "512x512"), (1, "1024x1024"), (1, "512x256"))
-# The last: keys computed at once.
-PEERS_BACKWARD = (("splash", 1024, 1024), ("tokamax", 1024, 512),
-                  ("tokamax", 1024, 1024), ("tokamax", 2048, 512),
-                  ("tokamax", 2048, 1024))
+
+
+class Peer(NamedTuple):
+    """A kernel's blocks: queries, keys, and keys computed at once."""
+
+    name: str
+    block_q: int
+    block_kv: int
+    compute: int
+    layouts: str = "111"  # of q, k, v; 2: tokens last
+    scheduler: bool = False
+
+    def words(self):
+        out = f"{self.name} {self.block_q}x{self.block_kv}/{self.compute}"
+        out += f", layouts {self.layouts}" * (self.layouts != "111")
+        return out + ", scheduler" * self.scheduler
+
+
+# Forward and backward alike; layouts forward alone.
+PEERS = (
+    Peer("tokamax", 2048, 2048, 1024, scheduler=True),
+    Peer("tokamax", 2048, 2048, 512, scheduler=True),
+    Peer("tokamax", 1024, 1024, 1024, scheduler=True),
+    Peer("tokamax", 1024, 1024, 512, scheduler=True),
+    Peer("tokamax", 512, 512, 512, scheduler=True),
+    Peer("tokamax", 2048, 2048, 512, "211", True),
+    Peer("tokamax", 1024, 1024, 512, "211", True),
+    Peer("splash", 1024, 1024, 512),
+)
 
 
 def parse_flags():
@@ -56,116 +85,204 @@ def parse_flags():
             help=f"interpreter with {venv}; default ${variable}",
         )
     add("--backward", action="store_true", help="of the gradients")
-    add("--seeds", type=int, default=1, metavar="N",
-        help="draws of documents; ours is their lower median [1]")
+    add("--seeds", type=int, default=16, metavar="N",
+        help="draws of documents [16]")
+    add("--jobs", type=int, default=1, metavar="N", help="compiles at once [1]")
+    add("--dumps", metavar="FOLDER",
+        help="leave libtpu's dumps there, and read those that are there")
+    add("--silicon", default=HERE / "results" / "v6e" / "silicon.json",
+        metavar="FILE", help="what compare.py wrote: the error of a lead")
     add("-o", "--out", metavar="FILE", help="write the figures as JSON")
     return parser.parse_args()
 
 
-def schedule(flags, *arguments):
-    done = subprocess.run(
-        [flags.tessera, "schedule", "--json", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout)
+def draws(case, seeds):
+    documents = CASES[case]
+    if not documents.endswith("seed="):
+        return [documents]
+    return [f"{documents}{seed}" for seed in range(1, seeds + 1)]
 
 
-def row(case, kernel, cycles, exact_tiles):
+def row(case, kernel, counted, seeds):
+    """Of (cycles, exact tiles) of each draw, the lower median a tile."""
+    counted = sorted(counted, key=lambda c: c[0] / c[1])
+    cycles, exact = counted[(len(counted) - 1) // 2]
     return {
         "case": case,
         "kernel": kernel,
+        "seeds": seeds,
         "cycles": round(cycles),
-        "exact_tiles_per_head": exact_tiles,
-        "cycles_per_tile": round(cycles / HEADS / exact_tiles, 1),
+        "exact_tiles_per_head": exact,
+        "cycles_per_tile": round(cycles / HEADS / exact, 1),
     }
 
 
-def ours(flags):
-    for case, documents in CASES.items():
-        drawn = documents.endswith("seed=")
-        draws = [f"{documents}{seed}" for seed in range(1, flags.seeds + 1)]
-        for tiles, tile in OURS_BACKWARD if flags.backward else OURS:
-            rows = []
-            for docs in draws if drawn else [documents]:
-                told = schedule(
-                    flags,
-                    *("--mask", "causal & documents", "--docs", docs),
-                    *("--q-len", TOKENS, "--heads", HEADS, "--tile", tile),
-                    *("--tiles-per-pass", tiles),
-                    *(["--backward"] if flags.backward else []),
-                )
-                name = f"tessera {tile}, {tiles} a pass"
-                exact = told["exact_tiles_per_head"]
-                rows.append(row(case, name, told["cycles"], exact))
-            rows.sort(key=lambda r: r["cycles_per_tile"])
-            more = {"seeds": len(rows)} if len(rows) > 1 else {}
-            yield rows[(len(rows) - 1) // 2] | more
+def ours(flags, predictor, tiles, tile):
+    kernel = ["--mask", "causal & documents", "--q-len", TOKENS]
+    kernel += ["--heads", HEADS, "--tile", tile, "--tiles-per-pass", tiles]
+    kernel += ["--backward"] if flags.backward else []
+    name = f"tessera_{tile}_{tiles}" + "_backward" * flags.backward
+    for case in CASES:
+        counted = []
+        for docs in draws(case, flags.seeds):
+            told = predictor.schedule(name, [*kernel, "--docs", docs])
+            counted.append((told["cycles"], told["exact_tiles_per_head"]))
+        yield row(case, f"tessera {tile}, {tiles} a pass", counted,
+                  len(counted))
 
 
-def peer(flags, name, block, compute, segments, folder):
-    """A peer's cycles, or why there are none."""
-    python = flags.jax_python if name == "splash" else flags.tokamax_python
+def emit(flags, peer, listed):
+    python = flags.jax_python if peer.name == "splash" else flags.tokamax_python
     if not python:
-        return "no interpreter"
-    emit = [python, HERE / "peers" / "emit_splash.py", "--peer", name]
-    emit += ["--block", str(block), "--block-compute", str(compute)]
-    emit += ["--segments"] if segments else []
-    emit += ["--backward", "fused"] if flags.backward else []
-    done = subprocess.run(emit, capture_output=True, text=True)
-    if done.returncode != 0:
-        return done.stderr.strip().splitlines()[-1]
-    path = pathlib.Path(folder) / f"{name}{block}.mlir"
-    path.write_text(done.stdout)
-    told = schedule(flags, path, "--mask", "causal", "--q-len", TOKENS)
-    if not flags.backward:
-        return told["attention_cycles"]
-    # All but the forward kernel, whose residuals the gradients need; what the
-    # tool cannot count beside the kernels is small, and in the peer's favour.
-    rest = [k for k in told["kernels"] if "_fwd" not in k["name"]]
-    if not any("dkv" in k["name"] and k["cycles"] for k in rest):
-        return "trips unknown"
-    return sum(k["cycles"] or 0 for k in rest)
+        raise RuntimeError("no interpreter")
+    command = [python, HERE / "peers" / "emit_splash.py", "--peer", peer.name]
+    command += ["--block-q", peer.block_q, "--block-kv", peer.block_kv]
+    command += ["--block-compute", peer.compute, "--layouts", peer.layouts]
+    command += ["--scheduler"] if peer.scheduler else []
+    command += ["--segments", "--list"] if listed else []
+    command += ["--backward", "fused"] if flags.backward else ["--lse"]
+    return command
+
+
+def kernels_of(flags, told):
+    """Backward, all but the forward kernel, whose log-sum-exp they need."""
+    return [k for k in told["kernels"]
+            if not (flags.backward and "_fwd" in k["name"])]
+
+
+def count(flags, told):
+    kernels = kernels_of(flags, told)
+    attention = [k for k in kernels if k.get("attention")]
+    if not attention or any(k["cycles"] is None for k in attention):
+        raise RuntimeError("trips unknown")
+    cycles = sum(k["cycles_loops_once"] for k in kernels)
+    return cycles, told["exact_tiles_per_head"]
+
+
+def diagonal_rules(told, causal):
+    """Where a kernel has two bodies, the one with the mask runs on the diagonal."""
+    for kernel in told["kernels"]:
+        if kernel["name"] not in causal:
+            continue
+        partial = causal[kernel["name"]]["partial_steps"]
+        active = kernel["attention"]["active_steps"]
+        heads = kernel["attention"]["heads"]
+        for region in kernel["regions"]:
+            steps = {"partial": partial, "full": active - partial}
+            if region["role"] in steps:
+                trips = steps[region["role"]] * heads
+                where = f"{kernel['name']}:{region['path']}"
+                yield from ("--trips", f"{where}={trips}")
+
+
+def peer_rows(flags, predictor, peer):
+    """One document, then packed ones; a RuntimeError says why there are none."""
+    name = peer.words().translate(str.maketrans("", "", ", ")).replace("/", "_")
+    name += "_backward" * flags.backward
+    causal = ["--mask", "causal", "--q-len", TOKENS]
+    told = predictor.schedule(name, causal, emit(flags, peer, False))
+    yield row(ONE, peer.words(), [count(flags, told)], 1)
+    name += "_list"
+    asked = ["--mask", "causal & documents", "--q-len", TOKENS]
+    told = predictor.schedule(name, causal, emit(flags, peer, True))
+    counts = {k["name"]: k["attention"] for k in kernels_of(flags, told)
+              if k.get("attention")}
+    for case in list(CASES)[1:]:
+        counted = []
+        for docs in draws(case, flags.seeds):
+            of = [*asked, "--docs", docs]
+            told = predictor.schedule(name, of)
+            rules = list(diagonal_rules(told, counts))
+            if rules:
+                told = predictor.schedule(name, [*of, *rules])
+            counted.append(count(flags, told))
+        yield row(case, peer.words() + ", list at run time", counted,
+                  len(counted))
+
+
+def collect(flags):
+    """All rows, and why others are missing."""
+    predictor = Predictor(flags.tessera, flags.dumps)
+    rows, missing = [], []
+
+    def work(job):
+        words, found, why = job[0], [], None
+        try:
+            for one in job[1]():
+                found.append(one)
+        except RuntimeError as error:
+            why = f"{words}: {error}"
+        print(f"{words}: {why or [r['cycles_per_tile'] for r in found]}",
+              file=sys.stderr, flush=True)
+        return found, why
+
+    jobs = [(f"tessera {tile}, {tiles} a pass",
+             lambda tile=tile, tiles=tiles: ours(flags, predictor, tiles, tile))
+            for tiles, tile in (OURS_BACKWARD if flags.backward else OURS)]
+    # The scheduler is asked of forward kernels alone.
+    jobs += [(p.words(), lambda p=p: peer_rows(flags, predictor, p))
+             for p in PEERS if not flags.backward or p.layouts == "111"]
+    with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+        for found, why in pool.map(work, jobs):
+            rows += found
+            missing += [why] if why else []
+    return rows, missing
+
+
+def best_of(case, rows, lead_error):
+    """The best of ours and of each peer's, and whether there is a lead."""
+    best = {}
+    for r in sorted((r for r in rows if r["case"] == case),
+                    key=lambda r: r["cycles_per_tile"]):
+        best.setdefault(r["kernel"].split()[0], r)
+    our = best.pop("tessera")
+    out = {"case": case, "ours": our["kernel"],
+           "cycles_per_tile": our["cycles_per_tile"], "peers": []}
+    for peer in best.values():
+        lead = peer["cycles_per_tile"] / our["cycles_per_tile"]
+        tie = lead_error and 1 / lead_error < lead < lead_error
+        out["peers"].append({
+            "kernel": peer["kernel"],
+            "cycles_per_tile": peer["cycles_per_tile"],
+            "over_ours": round(lead, 3),
+            "says": "tie" if tie else "ours" if lead > 1 else "theirs",
+        })
+    return out
+
+
+def read_lead_error(path):
+    path = pathlib.Path(path)
+    if not path.exists():
+        return None
+    return json.loads(path.read_text(encoding="utf-8"))["all"]["lead_error"]
 
 
 def main():
     flags = parse_flags()
-    rows = list(ours(flags))
-    tiles = {r["case"]: r["exact_tiles_per_head"] for r in rows}
-    missing = []
-    with tempfile.TemporaryDirectory() as folder:
-        peers = [(name, block, block) for name, block in PEERS]
-        for name, block, compute in PEERS_BACKWARD if flags.backward else peers:
-            for segments in (False,) if flags.backward else (False, True):
-                cycles = peer(flags, name, block, compute, segments, folder)
-                kernel = f"{name} {block}"
-                kernel += f", {compute} keys at once" * (compute != block)
-                if isinstance(cycles, str) or cycles is None:
-                    missing.append(f"{kernel}: {cycles}")
-                    continue
-                for case in CASES:
-                    if segments == (case != "one document"):
-                        rows.append(row(case, kernel, cycles, tiles[case]))
-    for case in CASES:
-        print(f"\n{case}")
-        for r in sorted(
-            (r for r in rows if r["case"] == case),
-            key=lambda r: r["cycles_per_tile"],
-        ):
-            print(
-                f"  {r['kernel']:<32} {r['cycles']:>13,} cycles "
-                f"{r['cycles_per_tile']:>9.1f} a tile"
-            )
+    lead_error = read_lead_error(flags.silicon)
+    rows, missing = collect(flags)
+    best = [best_of(case, rows, lead_error) for case in CASES]
+    for case in best:
+        print(f"\n{case['case']}")
+        for r in sorted((r for r in rows if r["case"] == case["case"]),
+                        key=lambda r: r["cycles_per_tile"]):
+            print(f"  {r['kernel']:<56} {r['cycles']:>12,} cycles "
+                  f"{r['cycles_per_tile']:>8.1f} a tile")
+        for p in case["peers"]:
+            print(f"  best: {case['ours']} {case['cycles_per_tile']}, "
+                  f"{p['kernel']} {p['cycles_per_tile']}, "
+                  f"{p['over_ours']} times ours: {p['says']}")
+    if lead_error:
+        print(f"\nA lead below {lead_error} times is a tie: the error of such "
+              "predictions, of tokamax's forward kernels on silicon.")
     for why in missing:
         print("not measured:", why)
     if flags.out:
+        result = {"lead_error": lead_error, "best": best, "rows": rows,
+                  "not_measured": missing}
         out = pathlib.Path(flags.out)
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(
-            json.dumps({"rows": rows, "not_measured": missing}, indent=1) + "\n"
-        )
+        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

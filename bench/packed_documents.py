@@ -21,6 +21,7 @@ def starts(tokens, documents=8):
     return sorted(random.choice(places, documents - 1, replace=False).tolist())
 
 
-for length in [int(word) for word in sys.argv[1:]] or LENGTHS:
-    words = ", ".join(str(start) for start in starts(length))
-    print(f"    {{{length}, {{{words}}}}},")
+if __name__ == "__main__":
+    for length in [int(word) for word in sys.argv[1:]] or LENGTHS:
+        words = ", ".join(str(start) for start in starts(length))
+        print(f"    {{{length}, {{{words}}}}},")

@@ -8,11 +8,10 @@ One length, head dim and number of threads; the first of each in the file by
 default. Standard library only; the picture lies beside the results by default.
 """
 
-import argparse
 import html
-import json
-import pathlib
 import sys
+
+from plot_svg import plot, text
 
 WIDTH, LEFT, RIGHT, TOP = 760, 150, 190, 88
 BAR, ROW, GROUP = 13, 40, 34
@@ -80,13 +79,6 @@ def round_step(most):
         if most / step <= 8:
             return step
     return 10000
-
-
-def text(at, y, words, kind, anchor="start"):
-    return (
-        f'<text x="{at:.1f}" y="{y:.1f}" class="{kind}" '
-        f'text-anchor="{anchor}">{html.escape(words)}</text>'
-    )
 
 
 def line(x, y0, y1, kind):
@@ -173,20 +165,9 @@ def draw(result, rows):
     return "\n".join(out) + "\n</svg>\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("results", type=pathlib.Path)
-    parser.add_argument("-o", "--out", type=pathlib.Path, metavar="FILE.svg")
-    for name in ("tokens", "head-dim", "threads"):
-        parser.add_argument(f"--{name}", type=int, metavar="N")
-    flags = parser.parse_args()
-    result = json.loads(flags.results.read_text(encoding="utf-8"))
-    out = flags.out or flags.results.with_suffix(".svg")
-    out.write_text(draw(result, chosen(result, flags)), encoding="utf-8")
-    print(out)
-
-
 if __name__ == "__main__":
-    main()
+    plot(
+        __doc__,
+        lambda result, flags: draw(result, chosen(result, flags)),
+        numbers=("tokens", "head-dim", "threads"),
+    )

@@ -6,11 +6,10 @@
 Standard library only; the picture lies beside the results by default.
 """
 
-import argparse
 import html
-import json
 import math
-import pathlib
+
+from plot_svg import plot, text
 
 NAMES = {
     "jax-splash": ("JAX Splash", "process_mask + process_mask_dkv"),
@@ -67,12 +66,6 @@ def draw(result):
         part = (math.log10(ns) - low) / (high - low)
         return LEFT + part * (WIDTH - LEFT - RIGHT)
 
-    def text(at, y, words, kind, anchor="start"):
-        return (
-            f'<text x="{at:.1f}" y="{y:.1f}" class="{kind}" '
-            f'text-anchor="{anchor}">{html.escape(words)}</text>'
-        )
-
     title = (
         f"Planning {result['mask']}, {result['tokens']:,} tokens, "
         f"tile {result['tile']}"
@@ -113,18 +106,5 @@ def draw(result):
     return "\n".join(out) + "\n</svg>\n"
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("results", type=pathlib.Path)
-    parser.add_argument("-o", "--out", type=pathlib.Path, metavar="FILE.svg")
-    flags = parser.parse_args()
-    result = json.loads(flags.results.read_text(encoding="utf-8"))
-    out = flags.out or flags.results.with_suffix(".svg")
-    out.write_text(draw(result), encoding="utf-8")
-    print(out)
-
-
 if __name__ == "__main__":
-    main()
+    plot(__doc__, lambda result, flags: draw(result))

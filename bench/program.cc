@@ -21,12 +21,11 @@ constexpr const char* kExamples =
 }  // namespace
 
 cli::Program bench_program() {
-  return {
-      "tessera-bench",
-      kAbout,
-      kExamples,
-      {plan_command(), kernels_command(), attention_command(), xla_command(),
-       recompile_command(), routed_command(), cli::gate_command()}};
+  return {"tessera-bench",
+          kAbout,
+          kExamples,
+          {plan_command(), kernels_command(), attention_command(),
+           xla_command(), recompile_command(), routed_command(), cli::gate_command()}};
 }
 
 }  // namespace tessera::bench

@@ -78,4 +78,10 @@ Result<std::vector<int32_t>> parse_ints(std::string_view text,
   return values;
 }
 
+bool take_prefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
 }  // namespace tessera::cli

@@ -1,4 +1,5 @@
-// cli/numbers.h: numbers out of flag text, with errors that name the flag.
+// cli/numbers.h: numbers and parts out of flag text, with errors that name the
+// flag.
 #pragma once
 
 #include <cstdint>
@@ -26,5 +27,7 @@ Result<std::vector<int32_t>> parse_ints(std::string_view text,
 
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
+// Whether it was there; then `text` is what follows.
+bool take_prefix(std::string_view& text, std::string_view prefix);
 
 }  // namespace tessera::cli

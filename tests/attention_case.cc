@@ -101,7 +101,7 @@ class KeyErrors {
     }
   }
   double at(size_t i) const {
-    return error_[i] + sum_error(terms_[i / dim_]) * size_[i];
+    return error_[i] + reference::sum_error(terms_[i / dim_]) * size_[i];
   }
 
  private:
@@ -113,8 +113,9 @@ class KeyErrors {
 // The worst element of a call.
 class Worst {
  public:
-  void row(const char* name, const Expected* want, std::span<const double> got,
-           int64_t b, int64_t h, int64_t t, const Rounding& rounding) {
+  void row(const char* name, const reference::Expected* want,
+           std::span<const double> got, int64_t b, int64_t h, int64_t t,
+           const reference::Rounding& rounding) {
     for (size_t d = 0; d < got.size(); ++d) {
       // Infinite inputs leave the size of an error open, not the kind.
       if (std::isinf(want[d].value) && got[d] == want[d].value) continue;
@@ -122,7 +123,8 @@ class Worst {
           std::isfinite(got[d])) {
         continue;
       }
-      const Compared r = compare(want[d], got[d], rounding);
+      const reference::Compared r =
+          reference::compare(want[d], got[d], rounding);
       if (r.ratio <= ratio_) continue;
       ratio_ = r.ratio;
       text_ = fmt::format(
@@ -130,22 +132,23 @@ class Worst {
           name, b, h, t, d, got[d], want[d].value, r.ratio);
     }
   }
-  void tensor(const char* name, const std::vector<Expected>& want,
+  void tensor(const char* name, const std::vector<reference::Expected>& want,
               const TensorView& got) {
     std::vector<double> buffer(index(got.dim));
-    const Expected* at = want.data();
+    const reference::Expected* at = want.data();
     for (int64_t b = 0; b < got.batch; ++b) {
       for (int64_t h = 0; h < got.heads; ++h) {
         for (int64_t t = 0; t < got.tokens; ++t, at += got.dim) {
           read_row(got, b, h, t, buffer.data());
-          row(name, at, buffer, b, h, t, rounding_of(got.dtype));
+          row(name, at, buffer, b, h, t, reference::rounding_of(got.dtype));
         }
       }
     }
   }
-  void floats(const char* name, const std::vector<Expected>& want,
+  void floats(const char* name, const std::vector<reference::Expected>& want,
               std::span<const float> got) {
-    row(name, want.data(), wide(got), 0, 0, 0, rounding_of(Dtype::f32));
+    row(name, want.data(), wide(got), 0, 0, 0,
+        reference::rounding_of(Dtype::f32));
   }
   std::optional<std::string> fault() const {
     if (ratio_ <= 1) return {};
@@ -384,8 +387,8 @@ ForwardTensors AttentionArrays::forward(bool with_lse) {
   return t;
 }
 
-BackwardTensors AttentionArrays::backward() {
-  BackwardTensors t;
+lanes::BackwardTensors AttentionArrays::backward() {
+  lanes::BackwardTensors t;
   t.q = as_const(q_.view), t.k = as_const(k_.view), t.v = as_const(v_.view);
   if (c.sinks) t.sink_logits = sinks_;
   t.out = as_const(out_.view), t.dout = as_const(dout_.view);
@@ -398,18 +401,20 @@ BackwardTensors AttentionArrays::backward() {
 Wanted wanted(AttentionArrays& arrays, bool flushes) {
   const AttentionCase& c = arrays.c;
   const AttentionShape& s = c.shape;
-  const BackwardTensors t = arrays.backward();
+  const lanes::BackwardTensors t = arrays.backward();
   const auto q = dense(t.q), k = dense(t.k), v = dense(t.v);
   const auto dout = dense(t.dout), dlse = wide(t.dlse);
   const std::vector<double> sinks =
       c.sinks ? wide(*t.sink_logits) : std::vector<double>{};
-  AttentionInputs in{q, k, v, {}};
+  reference::AttentionInputs in{q, k, v, {}};
   if (c.sinks) in.sink_logits = sinks;
-  const auto forward = *reference_forward(arrays.request, arrays.facts, s, in);
-  const auto backward =
-      *reference_backward(arrays.request, arrays.facts, s, in, dout, dlse);
+  const auto forward =
+      *reference::reference_forward(arrays.request, arrays.facts, s, in);
+  const auto backward = *reference::reference_backward(
+      arrays.request, arrays.facts, s, in, dout, dlse);
 
-  auto oracle = *RowOracle::bind(arrays.request, arrays.facts, s, t, flushes);
+  auto oracle =
+      *reference::RowOracle::bind(arrays.request, arrays.facts, s, t, flushes);
   Wanted w;
   w.out.resize(forward.out.size());
   w.lse.resize(forward.lse.size());
@@ -419,8 +424,8 @@ Wanted wanted(AttentionArrays& arrays, bool flushes) {
   KeyErrors dk(keys, s.head_dim), dv(keys, s.v_head_dim);
   std::vector<double> sink_sizes(sinks.size());
   const double lost = oracle.rounding().lost;
-  QueryRow row;
-  QueryGradient gradient;
+  reference::QueryRow row;
+  reference::QueryGradient gradient;
   size_t i = 0;
   for (int64_t b = 0; b < t.q.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
@@ -464,7 +469,8 @@ Wanted wanted(AttentionArrays& arrays, bool flushes) {
   }
   for (size_t h = 0; h < w.dsinks.size(); ++h) {
     w.dsinks[h].value = backward.dsink_logits[h];
-    w.dsinks[h].error += sum_error(t.q.batch * t.q.tokens) * sink_sizes[h];
+    w.dsinks[h].error +=
+        reference::sum_error(t.q.batch * t.q.tokens) * sink_sizes[h];
   }
   return w;
 }
@@ -479,7 +485,7 @@ std::optional<std::string> forward_fault(const Wanted& want,
 
 std::optional<std::string> backward_fault(const AttentionCase& c,
                                           const Wanted& want,
-                                          const BackwardTensors& t) {
+                                          const lanes::BackwardTensors& t) {
   Worst worst;
   worst.tensor("dq", want.dq, as_const(t.dq));
   worst.tensor("dk", want.dk, as_const(t.dk));
@@ -491,13 +497,13 @@ std::optional<std::string> backward_fault(const AttentionCase& c,
 std::optional<std::string> cpu_fault(AttentionArrays& arrays,
                                      const Wanted& want, Isa isa, int threads) {
   const AttentionCase& c = arrays.c;
-  const auto plan = make_plan(arrays.request, arrays.facts);
+  const auto plan = plan::make_plan(arrays.request, arrays.facts);
   if (!plan) return plan.error().message;
   CpuOptions options;
   options.isa = isa;
   options.threads = threads;
-  const auto work =
-      cpu_prepare(*BorrowedBatch::make(arrays.request, arrays.facts), options);
+  const auto work = cpu::cpu_prepare(
+      *BorrowedBatch::make(arrays.request, arrays.facts), options);
   if (!work) return work.error().message;
   const auto fail = [&](const std::string& text) {
     return fmt::format("{}: {}", to_string(isa), text);
@@ -507,31 +513,36 @@ std::optional<std::string> cpu_fault(AttentionArrays& arrays,
   const int64_t group = c.shape.heads / plan->heads;
   int64_t pairs = 0;
   for (const int64_t n : plan->legal_pairs) pairs += n * group;
-  const auto counted = [&](const CpuRun& run, Isa ran) {
+  const auto counted = [&](const cpu::CpuRun& run, Isa ran) {
     const int64_t tiles =
         static_cast<int64_t>(plan->forward.entries.size()) * group;
     const Worklist& w = plan->forward;
     return run.isa == ran && run.threads == threads && run.tiles_run == tiles &&
            run.tiles_skipped == w.lists * w.rows * w.columns * group - tiles;
   };
-  const auto ran = cpu_forward(*work, c.shape, arrays.forward(c.lse), options);
+  const auto ran =
+      cpu::cpu_forward(*work, c.shape, arrays.forward(c.lse), options);
   if (!ran) return fail(ran.error().message);
-  if (!counted(*ran, isa_that_runs(forward_variants(), c.dtype, isa)) ||
+  if (!counted(*ran,
+               isa_that_runs(kernels::forward_variants(), c.dtype, isa)) ||
       ran->pairs_run < pairs) {
     return fail("the counts of forward are wrong");
   }
   if (auto f = forward_fault(want, arrays.forward(c.lse))) return fail(*f);
   if (auto f = arrays.spilled()) return fail(*f);
   if (!c.lse) {
-    if (auto e = cpu_forward(*work, c.shape, arrays.forward(true), options);
+    if (auto e =
+            cpu::cpu_forward(*work, c.shape, arrays.forward(true), options);
         !e) {
       return fail(e.error().message);
     }
     if (auto f = forward_fault(want, arrays.forward(true))) return fail(*f);
   }
-  const auto back = cpu_backward(*work, c.shape, arrays.backward(), options);
+  const auto back =
+      cpu::cpu_backward(*work, c.shape, arrays.backward(), options);
   if (!back) return fail(back.error().message);
-  if (!counted(*back, isa_that_runs(backward_variants(), c.dtype, isa))) {
+  if (!counted(*back,
+               isa_that_runs(kernels::backward_variants(), c.dtype, isa))) {
     return fail("the counts of backward are wrong");
   }
   if (auto f = backward_fault(c, want, arrays.backward())) return fail(*f);

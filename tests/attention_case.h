@@ -45,7 +45,7 @@ class AttentionArrays {
 
   // Views of the arrays; the outputs of forward are inputs of backward.
   ForwardTensors forward(bool with_lse);
-  BackwardTensors backward();
+  lanes::BackwardTensors backward();
 
   // NaN into all outputs.
   void clear_outputs();
@@ -81,7 +81,7 @@ class AttentionArrays {
 
 // Arrays in the order of their dimensions.
 struct Wanted {
-  std::vector<Expected> out, lse, dq, dk, dv, dsinks;
+  std::vector<reference::Expected> out, lse, dq, dk, dv, dsinks;
 };
 // `flushes`: of a lane that takes and gives 0 for subnormal numbers.
 Wanted wanted(AttentionArrays& arrays, bool flushes = false);
@@ -91,7 +91,7 @@ std::optional<std::string> forward_fault(const Wanted& want,
                                          const ForwardTensors& t);
 std::optional<std::string> backward_fault(const AttentionCase& c,
                                           const Wanted& want,
-                                          const BackwardTensors& t);
+                                          const lanes::BackwardTensors& t);
 
 // Runs the cpu lane forward and backward and judges all that it wrote, and the
 // counts that it gave.

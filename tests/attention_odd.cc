@@ -51,7 +51,7 @@ std::vector<uint32_t> written(AttentionArrays& arrays) {
       }
     }
   };
-  const BackwardTensors t = arrays.backward();
+  const lanes::BackwardTensors t = arrays.backward();
   add(t.out), add(t.dq), add(t.dk), add(t.dv);
   for (const float x : t.lse) all.push_back(std::bit_cast<uint32_t>(x));
   return all;
@@ -60,7 +60,7 @@ std::vector<uint32_t> written(AttentionArrays& arrays) {
 std::vector<double> values(const Wanted& w) {
   std::vector<double> all;
   for (const auto* which : {&w.out, &w.dq, &w.dk, &w.dv, &w.lse}) {
-    for (const Expected& e : *which) all.push_back(e.value);
+    for (const reference::Expected& e : *which) all.push_back(e.value);
   }
   return all;
 }

@@ -14,7 +14,7 @@ TEST(AttentionProperty, CpuLaneIsTheReference) {
       [](const RandomCase& plan) -> Fault {
         // What the planner refuses is none of the lane's business.
         const auto request = plan.request();
-        if (!request || !make_plan(*request, plan.facts())) return {};
+        if (!request || !plan::make_plan(*request, plan.facts())) return {};
         const AttentionCase c = random_attention(plan);
         auto fault = cpu_fault(c);
         if (fault) *fault += "\n" + describe(c);

@@ -100,7 +100,7 @@ Fault layout_fault(const RandomCase& c) {
   const Result<Request> request = c.request();
   if (!request.ok()) return request.error().message;
   const Facts facts = c.facts();
-  const Result<Plan> plan = make_plan(*request, facts);
+  const Result<Plan> plan = plan::make_plan(*request, facts);
   if (!plan.ok()) return plan.error().message;
   const Oracle oracle(c.masks, *request, facts);
   for (const bool transposed : {false, true}) {
@@ -135,7 +135,7 @@ Fault statistics_fault(const RandomCase& c) {
   const Result<Request> request = c.request();
   if (!request.ok()) return request.error().message;
   const Facts facts = c.facts();
-  const Result<Plan> plan = make_plan(*request, facts);
+  const Result<Plan> plan = plan::make_plan(*request, facts);
   if (!plan.ok()) return plan.error().message;
   const Result<Statistics> found =
       make_statistics(*BorrowedBatch::make(*request, facts));

@@ -79,7 +79,7 @@ Fault plan_fault(const RandomCase& c) {
   const Result<Request> request = c.request();
   if (!request.ok()) return "make_mask refused: " + request.error().message;
   const Facts facts = c.facts();
-  const Result<Plan> planned = make_plan(*request, facts);
+  const Result<Plan> planned = plan::make_plan(*request, facts);
   if (!planned.ok()) return "make_plan refused: " + planned.error().message;
   const Plan& plan = *planned;
   const Oracle oracle(c.masks, *request, facts);
@@ -143,7 +143,7 @@ Fault plan_fault(const RandomCase& c) {
   if (transpose(plan.transposed) != plan.forward) {
     return "transpose(transpose(forward)) is not forward";
   }
-  const Result<Plan> again = make_plan(*request, facts);
+  const Result<Plan> again = plan::make_plan(*request, facts);
   if (!again.ok() || *again != plan) return "a second run gave another plan";
   return std::nullopt;
 }
@@ -228,11 +228,11 @@ TEST(PlanProperty, AReusedPlanEqualsAFreshOne) {
     const Result<Request> request = c.request();
     ASSERT_TRUE(request.ok()) << request.error().message << describe(c);
     const Facts facts = c.facts();
-    const Result<Plan> fresh = make_plan(*request, facts);
+    const Result<Plan> fresh = plan::make_plan(*request, facts);
     ASSERT_TRUE(fresh.ok()) << fresh.error().message << describe(c);
-    const Result<Sweep> sweep = start_sweep(*request, facts);
+    const Result<mask::Sweep> sweep = mask::start_sweep(*request, facts);
     ASSERT_TRUE(sweep.ok()) << sweep.error().message << describe(c);
-    const Result<void> again = plan_sweep(*sweep, reused);
+    const Result<void> again = plan::plan_sweep(*sweep, reused);
     ASSERT_TRUE(again.ok()) << again.error().message << describe(c);
     ASSERT_EQ(reused, *fresh) << describe(c);
   }
@@ -247,7 +247,7 @@ TEST(PlanProperty, ShuffledAndDoubledExpressionsGiveTheSamePlan) {
     const Result<Request> request = c.request();
     ASSERT_TRUE(request.ok());
     const Facts facts = c.facts();
-    const Result<Plan> plan = make_plan(*request, facts);
+    const Result<Plan> plan = plan::make_plan(*request, facts);
     RandomCase other = c;
     for (Expr& mask : other.masks) {
       std::reverse(mask.children.begin(), mask.children.end());
@@ -260,7 +260,7 @@ TEST(PlanProperty, ShuffledAndDoubledExpressionsGiveTheSamePlan) {
     const Result<Request> second = other.request();
     ASSERT_TRUE(second.ok()) << second.error().message << describe(other);
     EXPECT_EQ(*second, *request) << describe(c);
-    const Result<Plan> same = make_plan(*second, facts);
+    const Result<Plan> same = plan::make_plan(*second, facts);
     ASSERT_TRUE(plan.ok() && same.ok()) << describe(c);
     ASSERT_EQ(*plan, *same) << describe(c);
   }

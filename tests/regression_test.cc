@@ -43,7 +43,7 @@ Plan planned(const RandomCase& c) {
   const Result<Request> request = c.request();
   EXPECT_TRUE(request.ok()) << request.error().message;
   const Facts facts = c.facts();
-  const Result<Plan> plan = make_plan(*request, facts);
+  const Result<Plan> plan = plan::make_plan(*request, facts);
   EXPECT_TRUE(plan.ok()) << plan.error().message << describe(c);
   if (!plan.ok()) return {};
   const Oracle oracle(c.masks, *request, facts);
@@ -68,7 +68,7 @@ std::string error_of(const RandomCase& c) {
   const Result<Request> request = c.request();
   if (!request.ok()) return request.error().message;
   const Facts facts = c.facts();
-  const Result<Plan> plan = make_plan(*request, facts);
+  const Result<Plan> plan = plan::make_plan(*request, facts);
   const Result<Legality> legality = Legality::bind(*request, facts);
   EXPECT_EQ(plan.ok(), legality.ok());
   return plan.ok() ? "" : plan.error().message;
@@ -375,7 +375,7 @@ TEST(Regression, AsManyBoundsAsAMaskMayHold) {
   RandomCase c = square(stripes, 100);
   EXPECT_EQ(planned(c).legal_pairs[0], 31 * 100 - 31 * 31);
   c.masks = {stripes | (window(62, -1) & !window(61, -1))};
-  const Result<Plan> plan = make_plan(*c.request(), {});
+  const Result<Plan> plan = plan::make_plan(*c.request(), {});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().kind, ErrorKind::limit);
 }
@@ -392,7 +392,7 @@ TEST(Regression, AsManyKeyAtomsAsAMaskMayHold) {
   c.masks = {sinks};
   planned(c);
   c.masks = {corners | chunk(65)};
-  const Result<Plan> plan = make_plan(*c.request(), {});
+  const Result<Plan> plan = plan::make_plan(*c.request(), {});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().kind, ErrorKind::limit);
 }
@@ -404,7 +404,7 @@ TEST(Regression, MasksMadeByHandAreChecked) {
     request.q_len = request.kv_len = 32;
     request.tile = {8, 8};
     request.masks = {Mask{expr, names}};
-    const Result<Plan> plan = make_plan(request, {});
+    const Result<Plan> plan = plan::make_plan(request, {});
     EXPECT_EQ(Legality::bind(request, {}).ok(), plan.ok());
     return plan.ok() ? "" : plan.error().message;
   };
@@ -443,7 +443,7 @@ TEST(Regression, HugeRowsKeepTheirSums) {
   request.q_len = request.kv_len = kMaxTokens;
   request.tile = {4096, 4096};
   request.masks = {*make_mask(causal() & window(10, 0))};
-  Result<Plan> plan = make_plan(request, {});
+  Result<Plan> plan = plan::make_plan(request, {});
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   const int64_t rows = kMaxTokens / 4096;
   EXPECT_EQ(plan->forward.entries.size(), static_cast<size_t>(2 * rows - 1));
@@ -451,7 +451,7 @@ TEST(Regression, HugeRowsKeepTheirSums) {
 
   request.q_len = 1;
   request.masks = {*make_mask(causal())};
-  plan = make_plan(request, {});
+  plan = plan::make_plan(request, {});
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(plan->legal_pairs[0], kMaxTokens);
   EXPECT_EQ(plan->forward.entries.size(), static_cast<size_t>(rows));
@@ -460,7 +460,7 @@ TEST(Regression, HugeRowsKeepTheirSums) {
   request.q_len = kMaxTokens;
   request.tile = {8, 8};
   request.batch = 4;
-  plan = make_plan(request, {});
+  plan = plan::make_plan(request, {});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().kind, ErrorKind::limit);
 }

@@ -68,9 +68,9 @@ class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
   };
   Gradients attend(const Arrays& a, const RouteResult& picks) const {
     const Facts facts = picks.facts(facts_);
-    auto plan = make_plan(request_, facts);
+    auto plan = plan::make_plan(request_, facts);
     EXPECT_TRUE(plan) << plan.error().message;
-    auto work = cpu_prepare(*BorrowedBatch::make(request_, facts));
+    auto work = cpu::cpu_prepare(*BorrowedBatch::make(request_, facts));
     EXPECT_TRUE(work) << work.error().message;
     Gradients g{std::vector<float>(a.q.size()),
                 std::vector<float>(static_cast<size_t>(kHeads * kTokens)),
@@ -86,15 +86,15 @@ class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
     const ForwardTensors forward{of(a.q, kHeads),   of(a.k, kKvHeads),
                                  of(a.v, kKvHeads), {},
                                  to(g.out, kHeads), g.lse};
-    auto ran = cpu_forward(*work, shape_, forward);
+    auto ran = cpu::cpu_forward(*work, shape_, forward);
     EXPECT_TRUE(ran) << ran.error().message;
-    BackwardTensors backward;
+    lanes::BackwardTensors backward;
     backward.q = of(a.q, kHeads), backward.k = of(a.k, kKvHeads);
     backward.v = of(a.v, kKvHeads), backward.out = of(g.out, kHeads);
     backward.dout = of(a.dout, kHeads), backward.lse = g.lse;
     backward.dq = to(g.dq, kHeads), backward.dk = to(g.dk, kKvHeads);
     backward.dv = to(g.dv, kKvHeads);
-    ran = cpu_backward(*work, shape_, backward);
+    ran = cpu::cpu_backward(*work, shape_, backward);
     EXPECT_TRUE(ran) << ran.error().message;
     return g;
   }
@@ -208,7 +208,7 @@ TEST_P(RouteAttention, RouterInputsReachAttentionByPicksAlone) {
   ASSERT_NE(changed.picks, picks.picks);
   EXPECT_FALSE(attend(a, changed) == g);
   const Facts facts = changed.facts(facts_);
-  auto plan = make_plan(request_, facts);
+  auto plan = plan::make_plan(request_, facts);
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(plan->legal_pairs.size(), 2U);  // a list for each KV head
 }

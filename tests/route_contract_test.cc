@@ -38,7 +38,7 @@ std::optional<std::string> routed_fault(AttentionArrays& arrays,
   }
   const Wanted want = wanted(arrays);
   const Facts all = routed->facts(batch.route.facts());
-  auto plan = make_plan(request, all);
+  auto plan = plan::make_plan(request, all);
   if (!plan) return plan.error().message;
   if (plan->meaning != batch.route.settings.meaning) {
     return "the plan records another meaning";
@@ -102,7 +102,7 @@ TEST_P(RouteContract, AUnionAboveItsCeilingNamesTheTileRow) {
       << routed.error().message;
   EXPECT_NE(routed.error().message.find(" for tile row "), std::string::npos);
   // And a contract refuses picks that no router judged.
-  auto plan = make_plan(request, arrays.facts);
+  auto plan = plan::make_plan(request, arrays.facts);
   ASSERT_TRUE(plan);
   auto contract = make_contract(*BorrowedBatch::make(request, arrays.facts));
   ASSERT_FALSE(contract);

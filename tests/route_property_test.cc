@@ -194,7 +194,7 @@ TEST(RouteProperty, PlanHoldsWhatTheMeaningSays) {
       Request request = c.request();
       request.tile = {8, 8};
       const Facts facts = r.facts(c.facts());
-      auto plan = make_plan(request, facts);
+      auto plan = plan::make_plan(request, facts);
       ASSERT_TRUE(plan) << plan.error().message << "\n" << c.describe();
       const RouteSettings& s = c.settings;
       const int64_t tiles = (c.q_len + s.query_tile - 1) / s.query_tile;

@@ -64,7 +64,7 @@ Plan plan_with(RandomCase& c, Tile tile) {
   const Result<Request> request = c.request();
   EXPECT_TRUE(request.ok()) << request.error().message;
   const Facts facts = c.facts();
-  const Result<Plan> plan = make_plan(*request, facts);
+  const Result<Plan> plan = plan::make_plan(*request, facts);
   EXPECT_TRUE(plan.ok()) << plan.error().message;
   return plan.ok() ? *plan : Plan{};
 }

@@ -12,7 +12,7 @@ namespace tessera {
 struct BundleLine {
   std::string ops;
   std::string comment{};
-  SlotCounts used{};
+  schedule::SlotCounts used{};
 };
 
 inline std::string bundles_text(const std::vector<BundleLine>& lines) {
@@ -42,8 +42,9 @@ inline std::string slots_text(const std::vector<BundleLine>& lines) {
   return out;
 }
 
-inline Result<KernelText> parse_lines(const std::vector<BundleLine>& lines) {
-  return parse_kernel("k.1", bundles_text(lines), slots_text(lines));
+inline Result<schedule::KernelText> parse_lines(
+    const std::vector<BundleLine>& lines) {
+  return schedule::parse_kernel("k.1", bundles_text(lines), slots_text(lines));
 }
 
 // Bundles 0 to `size` - 1, empty but for those that are set.

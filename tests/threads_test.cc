@@ -46,7 +46,7 @@ TEST(Threads, PlanTheirOwnBatches) {
     const std::vector<int32_t> ids = packed_ids(t);
     Facts facts;
     facts.doc_ids = ids;
-    alone.push_back(*make_plan(request, facts));
+    alone.push_back(*plan::make_plan(request, facts));
   }
   ASSERT_FALSE(alone[0] == alone[1]);
   std::vector<Plan> together(kThreads);
@@ -68,11 +68,11 @@ TEST(Threads, ShareRequestFactsAndLegality) {
   const std::vector<int32_t> ids = packed_ids(7);
   Facts facts;
   facts.doc_ids = ids;
-  const Plan alone = *make_plan(request, facts);
+  const Plan alone = *plan::make_plan(request, facts);
   const Result<Legality> legality = Legality::bind(request, facts);
   ASSERT_TRUE(legality.ok());
   on_threads([&](int t) {
-    EXPECT_EQ(*make_plan(request, facts), alone);
+    EXPECT_EQ(*plan::make_plan(request, facts), alone);
     int64_t legal = 0;
     for (int64_t q = 0; q < kLength; ++q)
       for (int64_t k = 0; k <= q; ++k) legal += legality->legal(0, 0, q, k);

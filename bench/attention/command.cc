@@ -36,7 +36,8 @@ using nlohmann::json;
 Result<void> save(const AttentionFlags& o, const json& result) {
   if (auto e = write_result(o.out, result); !e) return e;
   if (!o.results) return {};
-  const auto folder = std::filesystem::path(*o.results) / slug(cpu_model());
+  const auto folder =
+      std::filesystem::path(*o.results) / slug(receipt::cpu_model());
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   if (failed) {
@@ -61,14 +62,14 @@ Result<int> run(const AttentionFlags& o) {
         "its preparation, the plan made before. decode: one query, 32768 "
         "keys,\n"
         "32/8 heads, in GB/s of K and V.\n\n",
-        cpu_model(), to_string(settings->isa));
+        receipt::cpu_model(), to_string(settings->isa));
   }
   std::vector<AttentionGroup> groups;
   json peaks = json::array();
   json rows = json::array();
   for (const int32_t threads : settings->threads) {
     show_progress("peaks of the machine");
-    const Peaks measured = measure_peaks(threads);
+    const kernels::Peaks measured = kernels::measure_peaks(threads);
     show_progress("");
     peaks.push_back(peaks_json(measured, threads));
     if (!o.json) {
@@ -103,7 +104,7 @@ Result<int> run(const AttentionFlags& o) {
   const json result = {{"bench", "attention"},
                        {"schema", 1},
                        {"version", kVersion},
-                       {"cpu", cpu_model()},
+                       {"cpu", receipt::cpu_model()},
                        {"cores", machine_threads()},
                        {"isa", to_string(settings->isa)},
                        {"peaks", peaks},

@@ -17,9 +17,9 @@
 namespace tessera::bench {
 
 struct OurTimes {
-  std::vector<double> ms;  // of every run
-  double prepare_ms = 0;   // least; it is part of every run
-  Receipt::Check check;    // of the last run, against fp64
+  std::vector<double> ms;         // of every run
+  double prepare_ms = 0;          // least; it is part of every run
+  receipt::Receipt::Check check;  // of the last run, against fp64
   double other_cores = 0;
 };
 
@@ -41,7 +41,7 @@ struct BenchRow {
   int64_t head_dim = 0;
   int threads = 1;
   int64_t pairs = 0;  // legal ones, of one head
-  Peaks peaks;
+  kernels::Peaks peaks;
   std::optional<OurTimes> ours;
   std::string why;  // ours is not measured
   std::vector<PeerTimes> peers;

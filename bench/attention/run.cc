@@ -86,7 +86,7 @@ Result<OwnedBatch> make_batch(Request request, OwnedFacts facts,
   arrays.k = std::as_const(data.k).view();
   RouteOptions options;
   options.threads = threads;
-  options.memory = available_memory();
+  options.memory = receipt::available_memory();
   return OwnedBatch::route(std::move(request), std::move(facts), arrays,
                            *settings, options);
 }

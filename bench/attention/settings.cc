@@ -61,7 +61,8 @@ Result<AttentionSettings> read_settings(const AttentionFlags& o) {
   AttentionSettings s;
   auto tokens = parse_ints(o.tokens, "--tokens", 64, 1 << 20);
   if (!tokens) return tokens.error();
-  auto head_dims = parse_ints(o.head_dim, "--head-dim", kDimStep, kMaxDim);
+  auto head_dims =
+      parse_ints(o.head_dim, "--head-dim", lanes::kDimStep, lanes::kMaxDim);
   if (!head_dims) return head_dims.error();
   auto threads = parse_ints(
       o.threads.empty() ? std::to_string(machine_threads()) : o.threads,
@@ -76,9 +77,9 @@ Result<AttentionSettings> read_settings(const AttentionFlags& o) {
   auto limit = parse_positive(o.peer_limit, "--peer-limit");
   if (!limit) return limit.error();
   for (const int32_t dim : *head_dims) {
-    if (dim % kDimStep != 0) {
+    if (dim % lanes::kDimStep != 0) {
       return invalid("cli", "--head-dim must be multiples of {}, found {}",
-                     kDimStep, dim);
+                     lanes::kDimStep, dim);
     }
   }
   if (auto e = check_peers(o.peers); !e) return e.error();

@@ -25,7 +25,7 @@ Extra measure(int64_t tokens) {
   request.masks = {*parse_mask("causal")};
   request.q_len = request.kv_len = tokens;
   request.tile = {128, 128};
-  auto plan = make_plan(request, {});
+  auto plan = plan::make_plan(request, {});
   EXPECT_TRUE(plan);
   const auto n = static_cast<size_t>(kHeads * tokens * kDim);
   std::vector<float> q(n, 0.1F), out(n), dq(n), dk(n), dv(n);
@@ -51,19 +51,20 @@ Extra measure(int64_t tokens) {
       work();
       return heap_bytes().peak - before;
     };
-    std::optional<Result<CpuWork>> work;
+    std::optional<Result<cpu::CpuWork>> work;
     extra.prepare = peak_of([&] {
-      work.emplace(cpu_prepare(*BorrowedBatch::make(request, {}), options));
+      work.emplace(
+          cpu::cpu_prepare(*BorrowedBatch::make(request, {}), options));
     });
     ASSERT_TRUE(*work);
     ForwardTensors f{view(q), view(q), view(q), std::nullopt, write(out), lse};
-    extra.forward =
-        peak_of([&] { EXPECT_TRUE(cpu_forward(**work, shape, f, options)); });
-    BackwardTensors b{view(q),   view(q),   view(q),   std::nullopt,
-                      view(out), view(out), lse,       {},
-                      write(dq), write(dk), write(dv), {}};
-    extra.backward =
-        peak_of([&] { EXPECT_TRUE(cpu_backward(**work, shape, b, options)); });
+    extra.forward = peak_of(
+        [&] { EXPECT_TRUE(cpu::cpu_forward(**work, shape, f, options)); });
+    lanes::BackwardTensors b{view(q),   view(q),   view(q),   std::nullopt,
+                             view(out), view(out), lse,       {},
+                             write(dq), write(dk), write(dv), {}};
+    extra.backward = peak_of(
+        [&] { EXPECT_TRUE(cpu::cpu_backward(**work, shape, b, options)); });
   }).join();
   return extra;
 }

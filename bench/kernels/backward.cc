@@ -20,19 +20,19 @@ constexpr KernelSize kSizes[] = {{"full", 128, 128, 1, 64},
 
 class Call {
  public:
-  Call(KernelCall& call, const BackwardKernel& kernel)
+  Call(KernelCall& call, const kernels::BackwardKernel& kernel)
       : t_(call.data.backward_tensors()),
         kernel_(kernel),
         queries_(call.data.q_len),
         dtype_(call.data.dtype),
-        scale_(scale_of(call.data.shape)),
-        row_(dq_row_floats(t_.q.dim)),
-        scratch_(floats(backward_scratch(t_.q.dim, t_.v.dim))),
+        scale_(cpu::scale_of(call.data.shape)),
+        row_(kernels::dq_row_floats(t_.q.dim)),
+        scratch_(floats(kernels::backward_scratch(t_.q.dim, t_.v.dim))),
         dq_(floats(queries_ * row_)),
         live_(static_cast<size_t>(queries_), 1),
         delta_(static_cast<size_t>(queries_)) {
     for (const float lse : t_.lse) lse_.push_back(lse * 1.44269504F);
-    for (int64_t k = 0; k < call.data.kv_len; k += kBackwardKeys) {
+    for (int64_t k = 0; k < call.data.kv_len; k += kernels::kBackwardKeys) {
       add_block(call, k);
     }
   }
@@ -45,7 +45,8 @@ class Call {
                    t_.dout.token_stride, t_.out.token_stride, delta_.data()});
     for (const Block& b : blocks_) {
       kernel_.begin(b.block);
-      for (const BackwardChunk& chunk : b.chunks) kernel_.add(b.block, chunk);
+      for (const kernels::BackwardChunk& chunk : b.chunks)
+        kernel_.add(b.block, chunk);
       kernel_.end(b.block);
     }
     kernel_.write_dq({dtype_, queries_, t_.q.dim, dq, row_, scale_, t_.dq.data,
@@ -54,8 +55,8 @@ class Call {
 
  private:
   struct Block {
-    BackwardBlock block;
-    std::vector<BackwardChunk> chunks;
+    kernels::BackwardBlock block;
+    std::vector<kernels::BackwardChunk> chunks;
   };
 
   static cli::Array floats(int64_t n) {
@@ -64,15 +65,15 @@ class Call {
 
   void add_block(const KernelCall& call, int64_t k) {
     Block& b = blocks_.emplace_back();
-    BackwardBlock& block = b.block;
+    kernels::BackwardBlock& block = b.block;
     block.dtype = dtype_;
-    block.keys = kBackwardKeys;
+    block.keys = kernels::kBackwardKeys;
     block.head_dim = t_.q.dim;
     block.v_head_dim = t_.v.dim;
-    block.k = element(t_.k, 0, 0, k);
-    block.v = element(t_.v, 0, 0, k);
-    block.dk = element(t_.dk, 0, 0, k);
-    block.dv = element(t_.dv, 0, 0, k);
+    block.k = cpu::element(t_.k, 0, 0, k);
+    block.v = cpu::element(t_.v, 0, 0, k);
+    block.dk = cpu::element(t_.dk, 0, 0, k);
+    block.dv = cpu::element(t_.dv, 0, 0, k);
     block.k_stride = t_.k.token_stride;
     block.v_stride = t_.v.token_stride;
     block.dk_stride = t_.dk.token_stride;
@@ -81,18 +82,19 @@ class Call {
     block.dq_row = row_;
     block.scratch = static_cast<float*>(scratch_.view().data);
     block.pairs = &pairs_;
-    for (int64_t q = 0; q < queries_; q += kBackwardRows) {
-      BackwardChunk chunk;
-      chunk.rows = std::min(kBackwardRows, queries_ - q);
-      bounds_.push_back(last_keys(call, q, kBackwardRows, k, kBackwardKeys));
+    for (int64_t q = 0; q < queries_; q += kernels::kBackwardRows) {
+      kernels::BackwardChunk chunk;
+      chunk.rows = std::min(kernels::kBackwardRows, queries_ - q);
+      bounds_.push_back(last_keys(call, q, kernels::kBackwardRows, k,
+                                  kernels::kBackwardKeys));
       if (!bounds_.back().empty()) {
         if (bounds_.back().back() == 0) continue;  // no query sees a key
         chunk.layers = 1;
         chunk.first = zeros_.data();
         chunk.last = bounds_.back().data();
       }
-      chunk.q = element(t_.q, 0, 0, q);
-      chunk.dout = element(t_.dout, 0, 0, q);
+      chunk.q = cpu::element(t_.q, 0, 0, q);
+      chunk.dout = cpu::element(t_.dout, 0, 0, q);
       chunk.q_stride = t_.q.token_stride;
       chunk.dout_stride = t_.dout.token_stride;
       chunk.lse = lse_.data() + q;
@@ -103,8 +105,8 @@ class Call {
     }
   }
 
-  BackwardTensors t_;
-  const BackwardKernel& kernel_;
+  lanes::BackwardTensors t_;
+  const kernels::BackwardKernel& kernel_;
   int64_t queries_;
   Dtype dtype_;
   float scale_;
@@ -112,7 +114,7 @@ class Call {
   cli::Array scratch_, dq_;
   std::vector<uint8_t> live_;
   std::vector<float> lse_, delta_;
-  std::vector<int32_t> zeros_ = std::vector<int32_t>(kBackwardRows);
+  std::vector<int32_t> zeros_ = std::vector<int32_t>(kernels::kBackwardRows);
   std::deque<std::vector<int32_t>> bounds_;
   std::deque<Block> blocks_;
   int64_t pairs_ = 0;
@@ -120,7 +122,8 @@ class Call {
 
 std::vector<KernelVariant> variants(KernelCall& call) {
   return kernel_variants(
-      backward_variants(), call, [&call](const BackwardVariant& v) {
+      kernels::backward_variants(), call,
+      [&call](const kernels::BackwardVariant& v) {
         return [it = std::make_shared<Call>(call, v.kernel())] { it->run(); };
       });
 }

@@ -90,7 +90,7 @@ json row_json(const KernelRow& r) {
           {"bound_ratio", r.ratio}};
 }
 
-json peaks_json(const std::map<Isa, Peaks>& peaks) {
+json peaks_json(const std::map<Isa, kernels::Peaks>& peaks) {
   json out = json::object();
   for (const auto& [isa, p] : peaks) {
     out[std::string(to_string(isa))] = {{"fma_gflops", p.fma_gflops},
@@ -99,8 +99,8 @@ json peaks_json(const std::map<Isa, Peaks>& peaks) {
   return out;
 }
 
-void print_head(const std::map<Isa, Peaks>& peaks) {
-  fmt::print("One thread of {}; at most, in GFLOP/s:\n", cpu_model());
+void print_head(const std::map<Isa, kernels::Peaks>& peaks) {
+  fmt::print("One thread of {}; at most, in GFLOP/s:\n", receipt::cpu_model());
   for (const auto& [isa, p] : peaks) {
     fmt::print("  {:<11} {:>7.1f}", to_string(isa), p.fma_gflops);
     if (p.bf16_dot_gflops > 0) {
@@ -143,7 +143,7 @@ Result<int> run(const Options& o) {
     }
   }
   const double busy = others.so_far();
-  const json result = {{"version", kVersion}, {"cpu", cpu_model()},
+  const json result = {{"version", kVersion}, {"cpu", receipt::cpu_model()},
                        {"busy_cores", busy},  {"peaks", peaks_json(peaks)},
                        {"passed", passed},    {"rows", rows}};
   if (auto e = write_result(o.out, result); !e) return e.error();

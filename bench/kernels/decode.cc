@@ -14,22 +14,22 @@ namespace {
 // Heads are the rows of a task.
 constexpr KernelSize kSizes[] = {{"full", 1, 512, 1, 128},
                                  {"full", 1, 512, 4, 128},
-                                 {"full", 1, 512, kDecodeRows, 128},
+                                 {"full", 1, 512, kernels::kDecodeRows, 128},
                                  {"full", 1, 8192, 4, 128}};
 
 class Call {
  public:
-  Call(KernelCall& call, const DecodeVariant& variant)
+  Call(KernelCall& call, const kernels::DecodeVariant& variant)
       : variant_(variant),
         t_(call.data.forward_tensors()),
         heads_(call.data.shape.heads),
         keys_{0, call.data.kv_len},
-        pitch_(decode_pitch(t_.v.dim)),
+        pitch_(kernels::decode_pitch(t_.v.dim)),
         sums_(static_cast<size_t>(heads_)),
         out_(floats(heads_ * pitch_)),
-        scratch_(floats(decode_scratch(t_.q.dim, t_.v.dim))) {
+        scratch_(floats(kernels::decode_scratch(t_.q.dim, t_.v.dim))) {
     for (int64_t h = 0; h < heads_; ++h) {
-      rows_.push_back(element(t_.q, 0, h, 0));
+      rows_.push_back(cpu::element(t_.q, 0, h, 0));
     }
     task_.dtype = call.data.dtype;
     task_.rows = heads_;
@@ -40,7 +40,7 @@ class Call {
     task_.v = t_.v.data;
     task_.k_stride = t_.k.token_stride;
     task_.v_stride = t_.v.token_stride;
-    task_.scale = scale_of(call.data.shape);
+    task_.scale = cpu::scale_of(call.data.shape);
     task_.runs = &keys_;
     task_.run_count = 1;
     task_.sums = sums_.data();
@@ -51,11 +51,11 @@ class Call {
   Call(const Call&) = delete;  // its task points into it
 
   void run() {
-    std::fill(sums_.begin(), sums_.end(), DecodeSums{});
+    std::fill(sums_.begin(), sums_.end(), kernels::DecodeSums{});
     std::fill_n(task_.out, heads_ * pitch_, 0.0F);
     variant_.run(task_);
     for (int64_t h = 0; h < heads_; ++h) {
-      DecodeMerge merge;
+      kernels::DecodeMerge merge;
       merge.dtype = task_.dtype;
       merge.parts = 1;
       merge.v_head_dim = task_.v_head_dim;
@@ -64,7 +64,7 @@ class Call {
       merge.out = task_.out + h * pitch_;
       merge.out_stride = heads_ * pitch_;
       merge.live = true;
-      merge.to = element(t_.out, 0, h, 0);
+      merge.to = cpu::element(t_.out, 0, h, 0);
       merge.lse = t_.lse.data() + h;
       variant_.merge(merge);
     }
@@ -75,23 +75,25 @@ class Call {
     return {Dtype::f32, cli::Layout::bhsd, 1, 1, 1, n};
   }
 
-  DecodeVariant variant_;
+  kernels::DecodeVariant variant_;
   ForwardTensors t_;
   int64_t heads_;
-  KeyRun keys_;
+  kernels::KeyRun keys_;
   int64_t pitch_;
-  std::vector<DecodeSums> sums_;
+  std::vector<kernels::DecodeSums> sums_;
   cli::Array out_, scratch_;
   std::vector<const void*> rows_;
-  DecodeTask task_;
+  kernels::DecodeTask task_;
   int64_t pairs_ = 0;
 };
 
 std::vector<KernelVariant> variants(KernelCall& call) {
-  return kernel_variants(
-      decode_variants(), call, [&call](const DecodeVariant& v) {
-        return [it = std::make_shared<Call>(call, v)] { it->run(); };
-      });
+  return kernel_variants(kernels::decode_variants(), call,
+                         [&call](const kernels::DecodeVariant& v) {
+                           return [it = std::make_shared<Call>(call, v)] {
+                             it->run();
+                           };
+                         });
 }
 
 }  // namespace

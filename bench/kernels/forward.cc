@@ -18,32 +18,35 @@ constexpr KernelSize kSizes[] = {{"full", 128, 128, 1, 64},
 
 class Call {
  public:
-  Call(KernelCall& call, void (*kernel)(const ForwardTask&))
+  Call(KernelCall& call, void (*kernel)(const kernels::ForwardTask&))
       : call_(call),
         kernel_(kernel),
         scratch_(Dtype::f32, cli::Layout::bhsd, 1, 1, 1,
-                 forward_scratch(call.data.shape.head_dim,
-                                 call.data.shape.v_head_dim)),
+                 kernels::forward_scratch(call.data.shape.head_dim,
+                                          call.data.shape.v_head_dim)),
         live_(static_cast<size_t>(call.data.q_len), 1) {
     for (int64_t h = 0; h < call.data.shape.heads; ++h) {
-      for (int64_t q = 0; q < call.data.q_len; q += kForwardRows) add(h, q);
+      for (int64_t q = 0; q < call.data.q_len; q += kernels::kForwardRows)
+        add(h, q);
     }
   }
   Call(const Call&) = delete;  // its tasks point into it
 
   void run() const {
-    for (const ForwardTask& task : tasks_) kernel_(task);
+    for (const kernels::ForwardTask& task : tasks_) kernel_(task);
   }
 
  private:
   void add(int64_t h, int64_t q) {
     const int64_t keys = call_.data.kv_len;
-    std::vector<KeyChunk>& chunks = chunks_.emplace_back();
-    for (int64_t k = 0; k < keys; k += kForwardKeys) {
-      KeyChunk chunk;
+    std::vector<kernels::KeyChunk>& chunks = chunks_.emplace_back();
+    for (int64_t k = 0; k < keys; k += kernels::kForwardKeys) {
+      kernels::KeyChunk chunk;
       chunk.begin = k;
-      chunk.keys = static_cast<int32_t>(std::min(kForwardKeys, keys - k));
-      bounds_.push_back(last_keys(call_, q, kForwardRows, k, chunk.keys));
+      chunk.keys =
+          static_cast<int32_t>(std::min(kernels::kForwardKeys, keys - k));
+      bounds_.push_back(
+          last_keys(call_, q, kernels::kForwardRows, k, chunk.keys));
       if (!bounds_.back().empty()) {
         chunk.layers = 1;
         chunk.last = bounds_.back().data();
@@ -52,21 +55,21 @@ class Call {
       chunks.push_back(chunk);
     }
     const ForwardTensors t = call_.data.forward_tensors();
-    ForwardTask task;
+    kernels::ForwardTask task;
     task.dtype = call_.data.dtype;
-    task.rows = std::min(kForwardRows, call_.data.q_len - q);
+    task.rows = std::min(kernels::kForwardRows, call_.data.q_len - q);
     task.head_dim = t.q.dim;
     task.v_head_dim = t.v.dim;
-    task.q = element(t.q, 0, h, q);
-    task.k = element(t.k, 0, 0, 0);
-    task.v = element(t.v, 0, 0, 0);
-    task.out = element(t.out, 0, h, q);
+    task.q = cpu::element(t.q, 0, h, q);
+    task.k = cpu::element(t.k, 0, 0, 0);
+    task.v = cpu::element(t.v, 0, 0, 0);
+    task.out = cpu::element(t.out, 0, h, q);
     task.q_stride = t.q.token_stride;
     task.k_stride = t.k.token_stride;
     task.v_stride = t.v.token_stride;
     task.out_stride = t.out.token_stride;
     task.lse = t.lse.data() + h * call_.data.q_len + q;
-    task.scale = scale_of(call_.data.shape);
+    task.scale = cpu::scale_of(call_.data.shape);
     task.chunks = chunks.data();
     task.chunk_count = static_cast<int64_t>(chunks.size());
     task.live = live_.data() + q;
@@ -76,21 +79,23 @@ class Call {
   }
 
   KernelCall& call_;
-  void (*kernel_)(const ForwardTask&);
+  void (*kernel_)(const kernels::ForwardTask&);
   cli::Array scratch_;
   std::vector<uint8_t> live_;
-  std::vector<int32_t> zeros_ = std::vector<int32_t>(kForwardRows);
+  std::vector<int32_t> zeros_ = std::vector<int32_t>(kernels::kForwardRows);
   std::deque<std::vector<int32_t>> bounds_;
-  std::deque<std::vector<KeyChunk>> chunks_;
-  std::vector<ForwardTask> tasks_;
+  std::deque<std::vector<kernels::KeyChunk>> chunks_;
+  std::vector<kernels::ForwardTask> tasks_;
   int64_t pairs_ = 0;
 };
 
 std::vector<KernelVariant> variants(KernelCall& call) {
-  return kernel_variants(
-      forward_variants(), call, [&call](const ForwardVariant& v) {
-        return [it = std::make_shared<Call>(call, v.run)] { it->run(); };
-      });
+  return kernel_variants(kernels::forward_variants(), call,
+                         [&call](const kernels::ForwardVariant& v) {
+                           return [it = std::make_shared<Call>(call, v.run)] {
+                             it->run();
+                           };
+                         });
 }
 
 }  // namespace

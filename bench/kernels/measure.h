@@ -25,12 +25,12 @@ struct KernelRow {
 };
 
 // Of one thread.
-std::map<Isa, Peaks> kernel_peaks(const std::vector<Isa>& isas);
+std::map<Isa, kernels::Peaks> kernel_peaks(const std::vector<Isa>& isas);
 
 // Every size and dtype on every variant of these ISAs, `seconds` each. What
 // the last run wrote is judged by fp64.
 Result<std::vector<KernelRow>> measure_kernels(
-    const KernelOperation& operation, const std::map<Isa, Peaks>& peaks,
-    double seconds);
+    const KernelOperation& operation,
+    const std::map<Isa, kernels::Peaks>& peaks, double seconds);
 
 }  // namespace tessera::bench

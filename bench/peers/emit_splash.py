@@ -3,6 +3,11 @@
 Lowering needs no TPU; `tessera schedule` takes what this prints. With --dump
 it compiles with the libtpu of its own environment too, and leaves libtpu's
 text dumps in a folder, which `tessera schedule --dump` takes.
+
+The program is given q without its scale, k and v, of [heads, tokens, dim], and
+what it puts beside the kernel counts with it: the scale, transposes for
+--layouts, segment ids spread over lanes. With --list the active tiles are
+arguments of the jitted function, so that one compile serves any documents.
 """
 
 import argparse
@@ -22,29 +27,44 @@ def arguments():
     p.add_argument("--head-dim", type=int, default=128)
     p.add_argument("--block", type=int, default=256,
                    help="queries and keys of a block")
+    p.add_argument("--block-q", type=int, help="queries, where they differ")
+    p.add_argument("--block-kv", type=int, help="keys, where they differ")
     p.add_argument("--block-compute", type=int,
                    help="keys computed at once, where fewer than a block's")
+    p.add_argument("--layouts", default="111", metavar="QKV",
+                   help="1: head dim last, 2: tokens last [111]")
+    p.add_argument("--scheduler", action="store_true",
+                   help="tokamax: its experimental scheduler")
     p.add_argument("--softcap", type=float)
+    p.add_argument("--lse", action="store_true",
+                   help="give the log-sum-exp too")
     p.add_argument("--segments", action="store_true",
                    help="pass segment ids, as packed documents need")
+    p.add_argument("--list", action="store_true",
+                   help="the active tiles are arguments")
     p.add_argument("--backward", choices=("no", "split", "fused"),
                    default="no")
     p.add_argument("--target", default="v6e:1x1", help="with --dump")
     p.add_argument("--dump", metavar="FOLDER")
-    return p.parse_args()
+    a = p.parse_args()
+    a.block_q = a.block_q or a.block
+    a.block_kv = a.block_kv or a.block
+    return a
 
 
-def block_arguments(a):
-    compute = a.block_compute or a.block
-    sizes = {"block_q": a.block, "block_kv": a.block,
+def block_arguments(a, layouts):
+    compute = a.block_compute or a.block_kv
+    sizes = {"block_q": a.block_q, "block_kv": a.block_kv,
              "block_kv_compute": compute}
+    for which, digit in zip("qkv", a.layouts):
+        sizes[f"{which}_layout"] = layouts(int(digit))
     if a.backward == "no":
         return sizes
-    sizes |= {"block_q_dkv": a.block, "block_kv_dkv": a.block,
+    sizes |= {"block_q_dkv": a.block_q, "block_kv_dkv": a.block_kv,
               "block_kv_dkv_compute": compute,
               "use_fused_bwd_kernel": a.backward == "fused"}
     if a.backward == "split":
-        sizes |= {"block_q_dq": a.block, "block_kv_dq": a.block}
+        sizes |= {"block_q_dq": a.block_q, "block_kv_dq": a.block_kv}
     return sizes
 
 
@@ -58,27 +78,42 @@ def one_mask(masks, a):
 
 
 def make_kernel(a):
+    """The class of segment ids, and a kernel whose lists are constants."""
+    residuals = {"save_residuals": a.lse and a.backward == "no"}
     if a.peer == "splash":
         from jax.experimental.pallas.ops.tpu import splash_attention as lib
 
         kernels = lib.splash_attention_kernel
         masks = lib.splash_attention_mask
         heads = masks.MultiHeadMask([one_mask(masks, a)] * a.heads)
+        sizes = block_arguments(a, kernels.QKVLayout)
         return kernels.SegmentIds, kernels.make_splash_mha_single_device(
             heads,
-            block_sizes=kernels.BlockSizes(**block_arguments(a)),
+            block_sizes=kernels.BlockSizes(**sizes),
             attn_logits_soft_cap=a.softcap,
+            **residuals,
         )
-    from tokamax._src.ops.experimental.tpu import splash_attention as lib
+    from tokamax._src.ops.experimental.tpu.splash_attention import (
+        splash_attention_kernel as kernels,
+        splash_attention_mask as masks,
+    )
 
-    kernels = lib.splash_attention_kernel
-    masks = lib.splash_attention_mask
     config = kernels.SplashConfig(
-        **block_arguments(a), attn_logits_soft_cap=a.softcap
+        **block_arguments(a, kernels.QKVLayout),
+        attn_logits_soft_cap=a.softcap,
+        use_experimental_scheduler=a.scheduler,
+        # Its backward kernel walks a list only so.
+        dq_reduction_steps=3 if a.list and a.backward != "no" else None,
     )
     return kernels.base.SegmentIds, kernels.make_splash_mha_single_device(
-        one_mask(masks, a), config=config
+        one_mask(masks, a), config=config, **residuals
     )
+
+
+def describe(array, sharding):
+    import jax
+
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
 
 def traced(a, sharding):
@@ -86,25 +121,36 @@ def traced(a, sharding):
     import jax.numpy as jnp
 
     segment_ids, kernel = make_kernel(a)
-
-    def attend(q, k, v, *ids):
-        if ids:
-            return kernel(q, k, v, segment_ids(*ids))
-        return kernel(q, k, v)
-
-    def gradients(q, k, v, *ids):
-        def total(*qkv):
-            return attend(*qkv, *ids).astype(jnp.float32).sum()
-
-        return jax.grad(total, argnums=(0, 1, 2))(q, k, v)
+    # A kernel is a tree whose leaves are its lists.
+    lists, tree = jax.tree.flatten(kernel)
+    lists = [describe(x, sharding) for x in lists] if a.list else lists
+    scale = a.head_dim**-0.5
 
     def array(shape, dtype):
         return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
 
-    inputs = [array((a.heads, a.tokens, a.head_dim), jnp.bfloat16)] * 3
-    if a.segments:
-        inputs += [array((a.tokens,), jnp.int32)] * 2
-    f = attend if a.backward == "no" else gradients
+    def attend(lists, q, k, v, ids):
+        kernel = jax.tree.unflatten(tree, lists)
+        return kernel(q, k, v, segment_ids(*ids) if ids else None)
+
+    def forward(q, k, v, ids, *given):
+        q = (q * scale).astype(q.dtype)
+        return attend(given[0] if a.list else lists, q, k, v, ids)
+
+    # Of the scaled q, which the forward pass has saved.
+    def gradients(q, k, v, ids, dout, *given):
+        def of(*qkv):
+            return attend(given[0] if a.list else lists, *qkv, ids)
+
+        dq, dk, dv = jax.vjp(of, q, k, v)[1](dout)
+        return (dq * scale).astype(q.dtype), dk, dv
+
+    qkv = array((a.heads, a.tokens, a.head_dim), jnp.bfloat16)
+    ids = array((a.tokens,), jnp.int32)
+    inputs = [qkv] * 3 + [[ids] * 2 if a.segments else []]
+    inputs += [] if a.backward == "no" else [qkv]
+    inputs += [lists] if a.list else []
+    f = forward if a.backward == "no" else gradients
     return jax.jit(f).trace(*inputs).lower(lowering_platforms=("tpu",))
 
 

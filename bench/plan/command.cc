@@ -63,7 +63,7 @@ Result<int> run(const Options& o) {
     fmt::print(
         "Planning on one core of {}, tile 256x256, from raw ids to both "
         "lists.\n\n",
-        cpu_model());
+        receipt::cpu_model());
     fmt::print("{:<38} {:>9} {:>8} {:>10} {:>9} {:>9} {:>8}\n", "mask",
                "tokens", "tiles", "us", "goal us", "ns/token", "extra B");
   }
@@ -104,7 +104,7 @@ Result<int> run(const Options& o) {
   }
   json out = {{"bench", "plan"},
               {"version", kVersion},
-              {"cpu", cpu_model()},
+              {"cpu", receipt::cpu_model()},
               {"tile", {256, 256}},
               {"cases", rows}};
   if (has_goals) out["goals_reached"] = reached;

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "bench/harness/memory_meter.h"
 #include "cli/plan/timing.h"
-#include "cli/request/documents.h"
+#include "cli/request/drawn_documents.h"
 #include "cli/request/routed_picks.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"

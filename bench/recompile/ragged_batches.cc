@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/integers.h"
-#include "cli/request/documents.h"
+#include "cli/request/drawn_documents.h"
 #include "tessera/mask.h"
 
 namespace tessera::bench {

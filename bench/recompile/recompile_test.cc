@@ -31,7 +31,7 @@ TEST(RaggedBatches, NoTwoAreAlikeAndThreeContractsServeAll) {
   std::set<std::vector<int32_t>> ids;
   for (int64_t i = 0; i < 200; ++i) {
     const RaggedBatch b = ragged_batch(sizes, 0, i);
-    const auto plan = make_plan(b.request, b.facts());
+    const auto plan = plan::make_plan(b.request, b.facts());
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     const auto contract =
         make_contract(*BorrowedBatch::make(b.request, b.facts()));

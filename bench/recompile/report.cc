@@ -20,7 +20,7 @@ json result_json(const RecompileFlags& o, const RecompileSettings& s,
                  const std::vector<RecompilePeer>& peers) {
   json out = {
       {"version", kVersion},
-      {"cpu", cpu_model()},
+      {"cpu", receipt::cpu_model()},
       {"plugin", std::filesystem::path(place.plugin).filename().string()},
       {"platform", place.platform},
       {"device", place.device},
@@ -66,8 +66,8 @@ void print_result(const RecompileFlags& o, const RecompileSettings& s,
       "Batches of {} rows of {} to {} tokens in packed documents, {} heads "
       "({} K/V),\nhead dim {}, {}, forward and backward; {}, {}\n\n",
       s.sizes.rows, s.sizes.tokens * 7 / 16, s.sizes.tokens, s.shape.heads,
-      s.shape.kv_heads, s.shape.head_dim, dtype_word(s.dtype), cpu_model(),
-      place.device);
+      s.shape.kv_heads, s.shape.head_dim, dtype_word(s.dtype),
+      receipt::cpu_model(), place.device);
   fmt::print("compiles    {}{}\n", t.compiles,
              o.cold ? ""
                     : fmt::format(", {} of them after the warm-up",

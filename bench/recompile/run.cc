@@ -72,7 +72,7 @@ Result<void> run_xla(const Session& session, const Batch& batch,
   if (!ran) return ran.error();
   add(ran->counters(), t);
   t.compiles_in_loop += ran->counters().compiles;
-  const WorkFacts& work = ran->state().work->facts();
+  const lanes::WorkFacts& work = ran->state().work->facts();
   for (const auto& [direction, key] : work.kernels) t.contracts.insert(key);
   t.warnings.insert(work.warnings.begin(), work.warnings.end());
   return {};

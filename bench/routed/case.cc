@@ -109,7 +109,7 @@ Result<RoutedRun> RoutedCase::route(int64_t top, bool hierarchical) const {
   in.k = data_.k.view();
   RouteOptions options;
   options.threads = sizes_.threads;
-  options.memory = available_memory();
+  options.memory = receipt::available_memory();
   auto last = Clock::now();
   options.after = [&](RouteStage stage) {
     times.stage[static_cast<size_t>(stage)] += ms_since(last);
@@ -136,13 +136,14 @@ Result<void> RoutedCase::attend(RoutedRun& run) {
   return {};
 }
 
-Result<Verdict> RoutedCase::judge(const RoutedRun& run) {
+Result<reference::Verdict> RoutedCase::judge(const RoutedRun& run) {
   const Request& r = run.batch.request();
-  JudgeOptions options;
+  reference::JudgeOptions options;
   options.seed = sizes_.seed;
-  if (!can_judge_all(r, data_.shape)) options.query_rows = kJudgedRows;
-  return judge_forward(r, run.batch.facts(), data_.shape,
-                       data_.forward_tensors(), options);
+  if (!reference::can_judge_all(r, data_.shape))
+    options.query_rows = kJudgedRows;
+  return reference::judge_forward(r, run.batch.facts(), data_.shape,
+                                  data_.forward_tensors(), options);
 }
 
 Result<double> RoutedCase::dense(int64_t heads) {

@@ -65,7 +65,7 @@ class RoutedCase {
   Result<RoutedRun> route(int64_t top, bool hierarchical) const;
   Result<void> attend(RoutedRun& run);
   // Of the output of the latest attend(), at sampled queries.
-  Result<Verdict> judge(const RoutedRun& run);
+  Result<reference::Verdict> judge(const RoutedRun& run);
   // Milliseconds of causal attention by the cpu lane, plan and all, over the
   // first `heads` query heads and the heads of K and V that these read.
   Result<double> dense(int64_t heads);

@@ -44,7 +44,7 @@ Result<int> run(const RoutedFlags& o) {
         "Routed attention on {}, {}, {} thread{}: heads {} on {} of K and V, "
         "head dim {}.\ncausal & routed(top, {}) by MoBA's rule, {}; "
         "forward, from q, k and v to the output\n\n",
-        cpu_model(), to_string(isa), s.sizes.threads,
+        receipt::cpu_model(), to_string(isa), s.sizes.threads,
         s.sizes.threads == 1 ? "" : "s", shape.heads, shape.kv_heads,
         shape.head_dim, kRoutedBlock, to_string(s.sizes.meaning));
     std::fflush(stdout);
@@ -86,7 +86,7 @@ Result<int> run(const RoutedFlags& o) {
   const json result = {{"bench", "routed"},
                        {"schema", 1},
                        {"version", kVersion},
-                       {"cpu", cpu_model()},
+                       {"cpu", receipt::cpu_model()},
                        {"cores", machine_threads()},
                        {"threads", s.sizes.threads},
                        {"isa", to_string(isa)},

@@ -36,7 +36,7 @@ Result<int64_t> find_top(const RoutedCase& c, double wanted) {
     return static_cast<double>(n) * static_cast<double>(rows) -
            static_cast<double>(n) * static_cast<double>(n - 1) / 2;
   };
-  const int64_t most = std::min(rows, kMaxTop);
+  const int64_t most = std::min(rows, routing::kMaxTop);
   while (top < most && tiles_of(top) < wanted * tiles) ++top;
   std::optional<double> above, below;  // densities of top + 1 and top - 1
   while (true) {

@@ -35,7 +35,7 @@ struct RoutedTable {
   RouteRecall recall;       // of hierarchical routing, all batches
   int64_t hierarchical_tiles = 0;
   std::set<std::string> contracts;  // keys
-  Verdict check;
+  reference::Verdict check;
   std::optional<RoutedPeerRun> peer;
   double other_cores = 0;
 

@@ -38,11 +38,12 @@ Result<void> parse_sizes(const RoutedFlags& o, RoutedSettings& s) {
     return invalid("cli", "--kv-heads must divide --heads, found {} for {}",
                    *kv_heads, *heads);
   }
-  auto dim = parse_int(o.head_dim, "--head-dim", kDimStep, kMaxDim);
+  auto dim =
+      parse_int(o.head_dim, "--head-dim", lanes::kDimStep, lanes::kMaxDim);
   if (!dim) return dim.error();
-  if (*dim % kDimStep != 0) {
+  if (*dim % lanes::kDimStep != 0) {
     return invalid("cli", "--head-dim must be a multiple of {}, found {}",
-                   kDimStep, *dim);
+                   lanes::kDimStep, *dim);
   }
   auto dtypes = parse_dtypes(o.dtype);
   if (!dtypes) return dtypes.error();
@@ -108,7 +109,7 @@ double pick_bytes(const RoutedSettings& s, int64_t tokens, double top) {
 
 Result<void> check_memory(const RoutedSettings& s) {
   const auto check = [](double needed, int64_t tokens) -> Result<void> {
-    if (needed <= static_cast<double>(available_memory())) return {};
+    if (needed <= static_cast<double>(receipt::available_memory())) return {};
     return over_limit(
         "bench",
         "arrays and picks must fit the memory that is free, found "
@@ -154,7 +155,7 @@ Result<RoutedSettings> read_settings(const RoutedFlags& o) {
   }
   s.density = *density;
   if (o.top) {
-    auto top = parse_int(*o.top, "--top", 1, kMaxTop);
+    auto top = parse_int(*o.top, "--top", 1, routing::kMaxTop);
     if (!top) return top.error();
     s.top = *top;
   }

@@ -72,8 +72,8 @@ Result<int> run(const XlaFlags& o) {
         "rounds, each with transfers "
         "and after a run\nthat does not count; nor does the first one, which "
         "compiles\n\n",
-        s.tokens, s.shape.heads, s.shape.head_dim, cpu_model(), place.device,
-        s.rounds);
+        s.tokens, s.shape.heads, s.shape.head_dim, receipt::cpu_model(),
+        place.device, s.rounds);
   }
   json tables = json::array();
   bool passed = true;
@@ -109,7 +109,7 @@ Result<int> run(const XlaFlags& o) {
   }
   const json result = {
       {"version", kVersion},
-      {"cpu", cpu_model()},
+      {"cpu", receipt::cpu_model()},
       {"plugin", std::filesystem::path(place.plugin).filename().string()},
       {"platform", place.platform},
       {"device", place.device},

@@ -43,7 +43,7 @@ struct XlaContender {
   const Session* session = nullptr;
   std::vector<double> ms;
   double first_ms = 0;  // with the compile
-  Receipt::Check check;
+  receipt::Receipt::Check check;
   std::string why;  // it did not run
 };
 

@@ -20,7 +20,7 @@ namespace {
 Result<int> run(const BridgeFlags& f) {
   auto outcome = run_bridge(f);
   if (!outcome) return outcome.error();
-  const Receipt& receipt = outcome->receipt;
+  const receipt::Receipt& receipt = outcome->receipt;
   for (const std::string& warning : receipt.warnings) {
     print_error(fmt::format("tessera: warning: {}\n", warning));
   }
@@ -30,11 +30,11 @@ Result<int> run(const BridgeFlags& f) {
     if (!e) return e.error();
   }
   if (f.receipt) {
-    auto e = write_file(*f.receipt, receipt_json(receipt, 2) + "\n");
+    auto e = write_file(*f.receipt, receipt::receipt_json(receipt, 2) + "\n");
     if (!e) return e.error();
   }
   if (f.json) {
-    fmt::print("{}\n", receipt_json(receipt));
+    fmt::print("{}\n", receipt::receipt_json(receipt));
   } else {
     fmt::print("{}", receipt_text(receipt));
     if (f.outputs) fmt::print("{:<11} {}\n", "written", on_a_line(*f.outputs));

@@ -83,7 +83,7 @@ Result<void> check_arrays_fit(const BridgeSpec& spec) {
   for (const BridgeArray& a : spec.outputs) {
     bytes += 2 * static_cast<double>(bridge_bytes(a));
   }
-  const auto available = static_cast<double>(available_memory());
+  const auto available = static_cast<double>(receipt::available_memory());
   if (bytes <= available) return {};
   return over_limit("bridge",
                     "the arrays must fit the memory that is free, found {:.0f} "
@@ -93,7 +93,7 @@ Result<void> check_arrays_fit(const BridgeSpec& spec) {
 
 Result<std::vector<AlignedBytes>> read_bridge_inputs(const std::string& path,
                                                      const BridgeSpec& spec) {
-  auto bytes = read_file(path, available_memory());
+  auto bytes = read_file(path, receipt::available_memory());
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
   if (!file) return file.error();

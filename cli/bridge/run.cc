@@ -73,25 +73,27 @@ Result<Asked> read_all(const BridgeFlags& f) {
   return out;
 }
 
-Result<Receipt::Check> judge(const bridge::AttentionCall& call, uint64_t seed) {
+Result<receipt::Receipt::Check> judge(const bridge::DeclaredAttention& call,
+                                      uint64_t seed) {
   Progress progress("checking");
-  JudgeOptions options;
+  reference::JudgeOptions options;
   options.seed = seed;
   options.progress = progress.callback();
   // XLA's processors do, whoever wrote the program.
   options.flushes = true;
-  const bool full = can_judge_all(call.request, call.shape);
+  const bool full = reference::can_judge_all(call.request, call.shape);
   if (!full) options.query_rows = kSampledRows;
-  auto verdict = judge_forward(call.request, call.facts, call.shape,
-                               call.tensors, options);
+  auto verdict = reference::judge_forward(call.request, call.facts, call.shape,
+                                          call.tensors, options);
   if (!verdict) return verdict.error();
-  return Receipt::Check{full ? "full" : "sampled", verdict->rows,
-                        verdict->max_error,        verdict->max_ratio,
-                        verdict->passed(),         verdict->worst};
+  return receipt::Receipt::Check{full ? "full" : "sampled", verdict->rows,
+                                 verdict->max_error,        verdict->max_ratio,
+                                 verdict->passed(),         verdict->worst};
 }
 
-std::vector<Receipt::Array> arrays_of(const std::vector<BridgeArray>& arrays) {
-  std::vector<Receipt::Array> out;
+std::vector<receipt::Receipt::Array> arrays_of(
+    const std::vector<BridgeArray>& arrays) {
+  std::vector<receipt::Receipt::Array> out;
   out.reserve(arrays.size());
   for (const BridgeArray& a : arrays) {
     out.push_back({a.name, std::string(to_string(a.dtype)), a.shape});
@@ -100,10 +102,10 @@ std::vector<Receipt::Array> arrays_of(const std::vector<BridgeArray>& arrays) {
 }
 
 // Of a run that was not judged yet.
-Receipt receipt_of(const BridgeFlags& f, const Asked& asked,
-                   const BridgeRun& run) {
+receipt::Receipt receipt_of(const BridgeFlags& f, const Asked& asked,
+                            const BridgeRun& run) {
   const BridgeSpec& spec = asked.spec;
-  Receipt r;
+  receipt::Receipt r;
   r.of_plan = false;
   r.version = kVersion;
   r.lane = {"jax_bridge", "command", "jax_bridge", "jax_bridge", kFamily,
@@ -141,9 +143,9 @@ Result<BridgeOutcome> run_bridge(const BridgeFlags& f) {
   if (!asked) return asked.error();
   const auto inputs = asked->data.input_pointers();
   const auto outputs = asked->data.output_pointers();
-  std::optional<bridge::AttentionCall> call;
+  std::optional<bridge::DeclaredAttention> call;
   if (f.check) {
-    auto bound = bridge::attention_call(asked->spec, inputs, outputs);
+    auto bound = bridge::declared_attention(asked->spec, inputs, outputs);
     if (!bound) return bound.error();
     // Facts that do not fit are refused before any work.
     auto legal = Legality::bind(bound->request, bound->facts);
@@ -155,14 +157,14 @@ Result<BridgeOutcome> run_bridge(const BridgeFlags& f) {
   auto ran = lane->run(asked->artifact, asked->spec, inputs, outputs);
   if (!ran) return ran.error();
 
-  Receipt receipt = receipt_of(f, *asked, *ran);
-  receipt.plugin = receipt_plugin(lane->place(), asked->options.device);
+  receipt::Receipt receipt = receipt_of(f, *asked, *ran);
+  receipt.plugin = run::receipt_plugin(lane->place(), asked->options.device);
   if (call) {
     auto check = judge(*call, asked->seed);
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }
-  seal(receipt);
+  receipt::seal(receipt);
   return BridgeOutcome{std::move(receipt), std::move(asked->spec),
                        std::move(asked->data)};
 }

@@ -18,7 +18,7 @@ struct BridgeFlags {
 };
 
 struct BridgeOutcome {
-  Receipt receipt;
+  receipt::Receipt receipt;
   BridgeSpec spec;
   BridgeData data;
 };

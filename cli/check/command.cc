@@ -50,13 +50,14 @@ Result<int> run(const Options& o) {
   auto legality = Legality::bind(batch.request(), batch.facts());
   if (!legality) return legality.error();
 
-  PlanCheck found;
+  plan::PlanCheck found;
   {
     Progress progress("checking");
     const auto show = progress.callback();
-    found = check_plan(*legality, plan, *sample, *seed, [&](int64_t done) {
-      if (show) show(static_cast<double>(done) / pairs);
-    });
+    found =
+        plan::check_plan(*legality, plan, *sample, *seed, [&](int64_t done) {
+          if (show) show(static_cast<double>(done) / pairs);
+        });
   }
   if (o.json) {
     nlohmann::json out = {{"right", found.right()},

@@ -37,16 +37,16 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
     rejected[std::string(to_string(r.lane))] = r.reason;
   }
   const bool xla = c.lane == LaneId::xla;
-  return {
-      {"lane", to_string(c.lane)},
-      {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
-      {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
-      {"class", to_string(c.request_class)},
-      {"reason", c.reason},
-      {"rejected", rejected},
-      {"measured", c.measured ? Json(fields_json(*c.measured)) : Json(nullptr)},
-      {"density", plan.density()},
-      {"machine", m.key()}};
+  return {{"lane", to_string(c.lane)},
+          {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
+          {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
+          {"class", to_string(c.request_class)},
+          {"reason", c.reason},
+          {"rejected", rejected},
+          {"measured", c.measured ? Json(receipt::fields_json(*c.measured))
+                                  : Json(nullptr)},
+          {"density", plan.density()},
+          {"machine", m.key()}};
 }
 
 std::string choice_text(const Choice& c, const PlanFacts& plan,

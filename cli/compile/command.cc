@@ -99,7 +99,7 @@ Result<void> write_receipt(const Options& o, const CompileTarget& target,
   by.machine.plugins = {{target.plugin, report.platform, 0}};
   auto receipt = compile_receipt(o.kernel, kernel, by);
   if (!receipt) return receipt.error();
-  return write_file(*o.receipt, receipt_json(*receipt, 2) + "\n");
+  return write_file(*o.receipt, receipt::receipt_json(*receipt, 2) + "\n");
 }
 
 int print_emitted(const Options& o, const MosaicKernel& kernel) {

@@ -11,25 +11,25 @@
 
 namespace tessera::cli {
 
-Result<Receipt> compile_receipt(const KernelFlags& flags,
-                                const AskedKernel& asked,
-                                const CompiledBy& by) {
+Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
+                                         const AskedKernel& asked,
+                                         const CompiledBy& by) {
   const RequestFlags& given = flags.run.request;
-  Receipt r;
+  receipt::Receipt r;
   r.version = kVersion;
   r.lane.requested = "auto";
   r.lane.source = "default";
   r.lane.runtime_mode = "compiled only";
-  r.request = request_text(asked.request);
+  r.request = run::request_text(asked.request);
   if (!given.plan) {
     // Facts are not read, but which there are counts.
     auto text = cli::request_text(given);
     if (!text) return text.error();
-    take_given(*text, r.request);
+    receipt::take_given(*text, r.request);
   }
   r.request.target = by.target;
   r.plan_file = given.plan.value_or("");
-  r.facts_digest = facts_digest({});
+  r.facts_digest = receipt::facts_digest({});
   r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",
              false};
   r.contract = asked.kernel.plan.key;
@@ -49,12 +49,12 @@ Result<Receipt> compile_receipt(const KernelFlags& flags,
   const RequestFeatures features =
       features_of(asked.request, {}, asked.shape, call);
   auto choice = choose(features, {}, by.machine);
-  if (!choice) choice = by_name(LaneId::mosaic, features, by.machine);
+  if (!choice) choice = run::by_name(LaneId::mosaic, features, by.machine);
   r.lane.chosen = to_string(choice->lane);
   r.lane.family = lane_family(choice->lane, by.plugin.platform);
-  r.choice = receipt_choice(*choice);
-  r.machine = receipt_machine(by.machine);
-  seal(r);
+  r.choice = run::receipt_choice(*choice);
+  r.machine = run::receipt_machine(by.machine);
+  receipt::seal(r);
   return r;
 }
 

@@ -11,13 +11,13 @@ namespace tessera::cli {
 // Where and by what it was compiled.
 struct CompiledBy {
   std::string target;  // "v6e:1x1"
-  Receipt::Plugin plugin;
+  receipt::Receipt::Plugin plugin;
   double compile_ms = 0;
   Machine machine;  // what the choice knew
 };
 
-Result<Receipt> compile_receipt(const KernelFlags& flags,
-                                const AskedKernel& kernel,
-                                const CompiledBy& by);
+Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
+                                         const AskedKernel& kernel,
+                                         const CompiledBy& by);
 
 }  // namespace tessera::cli

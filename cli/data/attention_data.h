@@ -58,8 +58,8 @@ struct AttentionData {
   double scale() const;
   ForwardTensors forward_tensors();
   Gradients gradients();
-  BackwardTensors backward_tensors() {
-    return tessera::backward_tensors(forward_tensors(), gradients());
+  lanes::BackwardTensors backward_tensors() {
+    return lanes::backward_tensors(forward_tensors(), gradients());
   }
   AttentionCall call() const;
 };

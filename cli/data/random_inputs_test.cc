@@ -52,7 +52,8 @@ TEST(RandomInputs, LayoutAndDtypeChangeNoValue) {
     fill_random(a.view(), 9, Stream::v);
     fill_random(b.view(), 9, Stream::v);
     const Array &ca = a, &cb = b;
-    EXPECT_EQ(array_digest(ca.view()), array_digest(cb.view()));
+    EXPECT_EQ(receipt::array_digest(ca.view()),
+              receipt::array_digest(cb.view()));
     EXPECT_NE(a.bytes(), b.bytes());
     // Element (1, 2, 3, 1) of either.
     const float x = random_normal(9, Stream::v, ((1 * 3 + 2) * 5 + 3) * 4 + 1);

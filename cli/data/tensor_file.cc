@@ -64,7 +64,7 @@ Result<void> check_tensor(const Tensor& tensor, std::string_view name,
 }  // namespace
 
 Result<InputFile> read_inputs(const std::string& path, Layout layout) {
-  auto bytes = read_file(path, available_memory());
+  auto bytes = read_file(path, receipt::available_memory());
   if (!bytes) return bytes.error();
   InputFile file;
   file.bytes = std::make_unique<std::string>(std::move(*bytes));

@@ -26,7 +26,7 @@ Json health_json(const Health& h) {
   const auto text = [](const std::string& s) {
     return is_utf8(s) ? s : in_quotes(s, s.size());
   };
-  for (const PluginProbe& p : h.plugins) {
+  for (const run::PluginProbe& p : h.plugins) {
     Json devices = Json::array();
     for (const std::string& d : p.devices) devices.push_back(text(d));
     plugins.push_back({{"name", p.name},
@@ -67,7 +67,7 @@ std::string health_text(const Health& h) {
     line("lane",
          fmt::format("{:<11} {}", to_string(lane.lane), lane_state(lane, h)));
   }
-  for (const PluginProbe& p : h.plugins) {
+  for (const run::PluginProbe& p : h.plugins) {
     if (p.api.empty()) {
       line("plugin", fmt::format("{:<20} {}", p.name,
                                  p.file.empty() ? "not found" : p.why));

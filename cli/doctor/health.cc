@@ -43,7 +43,7 @@ Health examine_health() {
   out.machine.asked_plugins = true;
   out.machine.plugins.clear();
   for (const pjrt::KnownPlugin& known : pjrt::known_plugins()) {
-    PluginProbe p = probe_plugin(std::string(known.name));
+    run::PluginProbe p = run::probe_plugin(std::string(known.name));
     if (p.file.empty()) {
       out.missing.push_back(
           {fmt::format("the plugin {}", known.name), install_command(known)});

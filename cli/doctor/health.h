@@ -16,7 +16,7 @@ struct Missing {
 
 struct Health {
   Machine machine;
-  std::vector<PluginProbe> plugins;
+  std::vector<run::PluginProbe> plugins;
   std::vector<Missing> missing;
 };
 

@@ -42,7 +42,7 @@ class Export : public tessera::testing::Program {
     EXPECT_EQ(load_array<T>(tensor->bytes), values) << name;
   }
 
-  const Plan plan_ = *make_plan(request(), {});
+  const Plan plan_ = *plan::make_plan(request(), {});
   std::string bytes_;
 };
 

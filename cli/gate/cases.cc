@@ -69,7 +69,7 @@ std::vector<GateCase> gate_cases(const GateSizes& sizes) {
         call.dtype = dtype;
         call.compile_only = true;
         const RequestFeatures f = features_of(c.request, {}, c.shape, call);
-        if (!cannot(facts_of(LaneId::mosaic), f)) out.push_back(c);
+        if (!run::cannot(facts_of(LaneId::mosaic), f)) out.push_back(c);
       }
     }
     GateCase decode;

@@ -26,7 +26,7 @@ TEST(GateCases, HoldEveryKernelAndClass) {
     kernels.insert(c.kernel);
     Facts facts;
     if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
-    const auto plan = make_plan(c.request, facts);
+    const auto plan = plan::make_plan(c.request, facts);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     const RequestFeatures f = features_of(c.request, facts, c.shape, {c.dtype});
     places.insert(

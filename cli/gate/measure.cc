@@ -47,7 +47,7 @@ Result<AttentionData> data_of(const GateCase& c) {
   data.dtype = c.dtype;
   data.backward = c.backward;
   const double needed = 4 * data_bytes(data).all;
-  if (needed > static_cast<double>(available_memory())) {
+  if (needed > static_cast<double>(receipt::available_memory())) {
     return over_limit("gate",
                       "the arrays must fit the memory that is free, "
                       "found {:.3g} bytes for them",

@@ -86,7 +86,7 @@ Result<PlanReport> make_report(Planned planned, int64_t plan_ns) {
         "[plan] a fact should be named by a mask, found {} unused", fact));
   }
   r.digest = plan_digest(r.plan());
-  r.picks = routing_of(batch);
+  r.picks = receipt::routing_of(batch);
   r.steps = step_count(r.plan().forward);
   r.steps_transposed = step_count(r.plan().transposed);
   // One word a step, one a range bound.
@@ -161,7 +161,7 @@ json report_json(const PlanReport& r, bool lists) {
   }
   if (r.picks) {
     out["picks"] = picks_json(*r.picks);
-    out["phases"] = route_phases_json();
+    out["phases"] = receipt::route_phases_json();
   }
   if (lists) {
     out["forward"] = lists_json(p.forward, p.heads);

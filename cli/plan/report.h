@@ -24,7 +24,7 @@ struct PlanReport {
   Statistics statistics;
   PlanContract contract;
   std::string digest;
-  std::optional<Receipt::Routing> picks;  // where a mask names them
+  std::optional<receipt::Receipt::Routing> picks;  // where a mask names them
   // Packed steps, and the bytes of the forward ones and their ranges.
   int64_t steps = 0;
   int64_t steps_transposed = 0;

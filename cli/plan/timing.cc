@@ -23,9 +23,9 @@ Result<int64_t> best_plan_ns(const Request& request, const Facts& facts) {
     const auto spent = begin - start;
     if (run >= kMinRuns && spent > kPatience) break;
     if (run > 0 && spent > kLimit) break;
-    auto sweep = start_sweep(request, facts);
+    auto sweep = mask::start_sweep(request, facts);
     if (!sweep) return sweep.error();
-    if (auto r = plan_sweep(*sweep, plan); !r) return r.error();
+    if (auto r = plan::plan_sweep(*sweep, plan); !r) return r.error();
     const auto took = Clock::now() - begin;
     best = std::min<int64_t>(
         best,

@@ -24,20 +24,20 @@ struct Options {
   bool json = false;
 };
 
-Result<ReceiptClaim> load(const std::string& path) {
-  auto text = read_file(path, kMaxReceiptBytes);
+Result<receipt::ReceiptClaim> load(const std::string& path) {
+  auto text = read_file(path, receipt::kMaxReceiptBytes);
   if (!text) return text.error();
-  return parse_receipt(*text);
+  return receipt::parse_receipt(*text);
 }
 
 Result<int> show(const Options& o) {
   auto claim = load(o.files[0]);
   if (!claim) return claim.error();
   if (o.json) {
-    fmt::print("{}\n", Json(fields_json(*claim)).dump());
+    fmt::print("{}\n", Json(receipt::fields_json(*claim)).dump());
     return kOk;
   }
-  const auto digest = check_digest(*claim);
+  const auto digest = receipt::check_digest(*claim);
   fmt::print("{}{:<11} {}\n", receipt_text(*claim, true), "digest",
              digest ? claim->digest + ", that of its fields"
                     : "WRONG: " + digest.error().message);
@@ -53,7 +53,7 @@ Json json_of(const std::vector<ReceiptDifference>& all, const char* a,
   return out;
 }
 
-void print_verdict(const ReceiptVerdict& v) {
+void print_verdict(const run::ReceiptVerdict& v) {
   for (const std::string& c : v.contradictions) {
     fmt::print("WRONG       {}\n", c);
   }
@@ -76,9 +76,10 @@ Result<int> verify(const Options& o) {
     return invalid("cli", "--plugin goes with a receipt of a plugin, found {}",
                    in_quotes(*o.plugin));
   }
-  auto verdict = verify_receipt(*claim, [&](const Receipt& claimed) {
-    return second_run(claimed, o.plugin);
-  });
+  auto verdict =
+      run::verify_receipt(*claim, [&](const receipt::Receipt& claimed) {
+        return second_run(claimed, o.plugin);
+      });
   if (!verdict) return verdict.error();
   if (o.json) {
     const Json out = {{"verified", verdict->is_true()},
@@ -98,7 +99,7 @@ Result<int> diff(const Options& o) {
   if (!a) return a.error();
   auto b = load(o.files[1]);
   if (!b) return b.error();
-  const std::vector<ReceiptDifference> all = differences(*a, *b);
+  const std::vector<ReceiptDifference> all = receipt::differences(*a, *b);
   if (o.json) {
     const Json out = {{"differences", json_of(all, "a", "b")}};
     fmt::print("{}\n", out.dump());

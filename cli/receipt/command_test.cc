@@ -39,7 +39,7 @@ class ReceiptCommand : public tessera::testing::Program {
   void forge(const json& good, const std::function<void(json&)>& change) {
     json r = good;
     change(r);
-    r["receipt_digest"] = receipt_digest(r);
+    r["receipt_digest"] = receipt::receipt_digest(r);
     ASSERT_TRUE(write_file(file("forged"), r.dump()).ok());
   }
 };
@@ -357,7 +357,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     const auto receipt = compile_receipt(flags, *kernel, by);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
-    const json good = json::parse(receipt_json(*receipt));
+    const json good = json::parse(receipt::receipt_json(*receipt));
     ASSERT_TRUE(write_file(file("good"), good.dump()).ok());
     EXPECT_EQ(verify("good"), 0) << out_ << err_;
     EXPECT_NE(out_.find("nothing ran"), std::string::npos) << out_;

@@ -21,7 +21,7 @@ bool is_in(const std::vector<std::string>& names, std::string_view name) {
 
 // The settings of a router; of picks that were given to it, those that judging
 // them reads.
-RouteFlags route_flags(const Receipt& r) {
+RouteFlags route_flags(const receipt::Receipt& r) {
   RouteFlags out;
   Request masks;
   for (const std::string& text : r.request.masks) {
@@ -29,7 +29,7 @@ RouteFlags route_flags(const Receipt& r) {
     if (mask) masks.masks.push_back(std::move(*mask));
   }
   if (!r.routing || !r.plan_file.empty() || !names_router(masks)) return out;
-  const Json s = fields_json(r.routing->settings);
+  const Json s = receipt::fields_json(r.routing->settings);
   const bool given = r.routing->given;
   const std::pair<const char*, std::optional<std::string>*> fields[] = {
       {"rule", &out.rule},
@@ -54,10 +54,10 @@ RouteFlags route_flags(const Receipt& r) {
 }
 
 // Those of the request and the arrays.
-Result<RunFlags> array_flags(const Receipt& r) {
+Result<RunFlags> array_flags(const receipt::Receipt& r) {
   RunFlags out;
   if (r.plan_file.empty()) {
-    static_cast<RequestText&>(out.request) = r.request;
+    static_cast<receipt::RequestText&>(out.request) = r.request;
   } else {
     out.request.plan = r.plan_file;
   }
@@ -88,11 +88,11 @@ Result<RunFlags> array_flags(const Receipt& r) {
 
 // The plugin and the artifact, for flags of a run or of the bridge.
 template <class Flags>
-Result<void> add_program_flags(const Receipt& r,
+Result<void> add_program_flags(const receipt::Receipt& r,
                                const std::optional<std::string>& plugin,
                                Flags& out) {
   if (r.plugin) {
-    auto file = plugin_to_load(r, plugin);
+    auto file = run::plugin_to_load(r, plugin);
     if (!file) return file.error();
     out.plugin = std::move(*file);
     out.device = fmt::to_string(r.plugin->number);
@@ -109,8 +109,8 @@ Result<void> add_program_flags(const Receipt& r,
   return {};
 }
 
-Result<SecondRun> run_plan(const Receipt& claimed,
-                           const std::optional<std::string>& plugin) {
+Result<run::SecondRun> run_plan(const receipt::Receipt& claimed,
+                                const std::optional<std::string>& plugin) {
   auto flags = array_flags(claimed);
   if (!flags) return flags.error();
   flags->lane = claimed.lane.executed;
@@ -124,13 +124,13 @@ Result<SecondRun> run_plan(const Receipt& claimed,
   }
   auto run = run_request(*flags);
   if (!run) return run.error();
-  seal(run->receipt);
-  return SecondRun{std::move(run->receipt),
-                   SecondRun::Asked{run->features, run->plan}};
+  receipt::seal(run->receipt);
+  return run::SecondRun{std::move(run->receipt),
+                        run::SecondRun::Asked{run->features, run->plan}};
 }
 
-Result<SecondRun> run_operation(const Receipt& claimed,
-                                const std::optional<std::string>& plugin) {
+Result<run::SecondRun> run_operation(const receipt::Receipt& claimed,
+                                     const std::optional<std::string>& plugin) {
   BridgeFlags flags;
   if (auto e = add_program_flags(claimed, plugin, flags); !e) return e.error();
   if (claimed.inputs.file.empty()) {
@@ -141,11 +141,11 @@ Result<SecondRun> run_operation(const Receipt& claimed,
   flags.check = claimed.check.kind != "none";
   auto outcome = run_bridge(flags);
   if (!outcome) return outcome.error();
-  return SecondRun{std::move(outcome->receipt), {}};
+  return run::SecondRun{std::move(outcome->receipt), {}};
 }
 
 // A kernel that was compiled and not run is made again, which needs no plugin.
-Result<SecondRun> make_kernel(const Receipt& claimed) {
+Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   KernelFlags kernel;
   auto flags = array_flags(claimed);
   if (!flags) return flags.error();
@@ -176,7 +176,7 @@ Result<SecondRun> make_kernel(const Receipt& claimed) {
   CompiledBy by;
   by.target = *target;
   kernel.run.request.target = target;
-  by.machine = machine_of(claimed);
+  by.machine = run::machine_of(claimed);
   // Its file and its versions are what it says of itself.
   by.plugin = {claimed.plugin->file,
                claimed.plugin->api,
@@ -188,13 +188,13 @@ Result<SecondRun> make_kernel(const Receipt& claimed) {
   if (!asked) return asked.error();
   auto receipt = compile_receipt(kernel, *asked, by);
   if (!receipt) return receipt.error();
-  return SecondRun{std::move(*receipt), {}};
+  return run::SecondRun{std::move(*receipt), {}};
 }
 
 }  // namespace
 
-Result<SecondRun> second_run(const Receipt& claimed,
-                             const std::optional<std::string>& plugin) {
+Result<run::SecondRun> second_run(const receipt::Receipt& claimed,
+                                  const std::optional<std::string>& plugin) {
   if (!claimed.of_plan) return run_operation(claimed, plugin);
   return claimed.ran() ? run_plan(claimed, plugin) : make_kernel(claimed);
 }

@@ -11,7 +11,7 @@ namespace tessera::cli {
 
 // A plan, an exported operation or a kernel that was only compiled. `plugin` is
 // one that whoever asks trusts.
-Result<SecondRun> second_run(const Receipt& claimed,
-                             const std::optional<std::string>& plugin);
+Result<run::SecondRun> second_run(const receipt::Receipt& claimed,
+                                  const std::optional<std::string>& plugin);
 
 }  // namespace tessera::cli

@@ -31,7 +31,7 @@ class Lines {
   std::string out;
 };
 
-void add_question(const Receipt& r, Lines& line) {
+void add_question(const receipt::Receipt& r, Lines& line) {
   line("asked", fmt::format("{} (by {})", r.lane.requested, r.lane.source));
   if (r.of_plan) {
     line("chosen", fmt::format("{}: {}", r.lane.chosen, r.choice.reason));
@@ -45,7 +45,7 @@ void add_question(const Receipt& r, Lines& line) {
   }
 }
 
-void add_place(const Receipt& r, Lines& line) {
+void add_place(const receipt::Receipt& r, Lines& line) {
   line("ran",
        fmt::format("{} lane{}{}{}{}", r.lane.executed,
                    r.fallback                   ? " (fallback)"
@@ -59,7 +59,7 @@ void add_place(const Receipt& r, Lines& line) {
   if (r.of_plan && r.lane.requested == "auto") line("choice", r.choice.reason);
 }
 
-void add_plugin(const Receipt& r, Lines& line) {
+void add_plugin(const receipt::Receipt& r, Lines& line) {
   if (r.fallback) line("fallback", *r.fallback);
   if (r.plugin) {
     line("plugin",
@@ -68,16 +68,16 @@ void add_plugin(const Receipt& r, Lines& line) {
   }
 }
 
-std::string arrays_text(const std::vector<Receipt::Array>& arrays) {
+std::string arrays_text(const std::vector<receipt::Receipt::Array>& arrays) {
   std::string out;
-  for (const Receipt::Array& a : arrays) {
+  for (const receipt::Receipt::Array& a : arrays) {
     out += fmt::format("{}'{}' {} [{}]", out.empty() ? "" : ", ", a.name,
                        a.dtype, fmt::join(a.shape, ", "));
   }
   return out.empty() ? "none" : out;
 }
 
-void add_operation(const Receipt& r, Lines& line) {
+void add_operation(const receipt::Receipt& r, Lines& line) {
   line("operation", fmt::format("{} {}", r.operation, r.name));
   if (r.artifact) {
     line("artifact",
@@ -94,10 +94,10 @@ void add_operation(const Receipt& r, Lines& line) {
                   "shapes");
 }
 
-void add_work(const Receipt& r, Lines& line) {
+void add_work(const receipt::Receipt& r, Lines& line) {
   for (const std::string& mask : r.request.masks) line("mask", mask);
   const AttentionShape& s = r.shape.attention;
-  const RequestText& request = r.request;
+  const receipt::RequestText& request = r.request;
   const std::string batch = request.batch.value_or("");
   line("arrays",
        fmt::format("{} batch row{}, {} x {} tokens, {} ({} K/V), head dim "
@@ -127,7 +127,7 @@ void add_work(const Receipt& r, Lines& line) {
            counted ? fmt::format(", {} scored", pairs(r.pairs_run)) : ""));
 }
 
-void add_routing(const Receipt::Routing& n, double ms, Lines& line) {
+void add_routing(const receipt::Receipt::Routing& n, double ms, Lines& line) {
   line("routing",
        fmt::format("{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
                    "{} at most, for {} queries, in {}",
@@ -139,7 +139,7 @@ void add_routing(const Receipt::Routing& n, double ms, Lines& line) {
                    n.widest_union, n.settings.query_tile, time_text(ms)));
 }
 
-void add_times(const Receipt& r, Lines& line) {
+void add_times(const receipt::Receipt& r, Lines& line) {
   std::string out;
   const auto add = [&](std::string_view what, double ms) {
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", what, time_text(ms));
@@ -158,7 +158,7 @@ void add_times(const Receipt& r, Lines& line) {
        fmt::format("{:.4g} GFLOP/s, legal pairs only", r.useful_gflops_due()));
 }
 
-std::string check_text(const Receipt::Check& c) {
+std::string check_text(const receipt::Receipt::Check& c) {
   const std::string rows = c.kind == "full" ? "all " + plural(c.rows, "row")
                                             : plural(c.rows, "sampled row");
   if (!c.passed) {
@@ -172,7 +172,7 @@ std::string check_text(const Receipt::Check& c) {
 
 }  // namespace
 
-std::string receipt_text(const Receipt& r, bool whole) {
+std::string receipt_text(const receipt::Receipt& r, bool whole) {
   Lines line;
   if (whole) add_question(r, line);
   if (r.ran()) add_place(r, line);

@@ -8,6 +8,6 @@
 namespace tessera::cli {
 
 // `whole`: what was asked, why no other lane, contract and plan too.
-std::string receipt_text(const Receipt& receipt, bool whole = false);
+std::string receipt_text(const receipt::Receipt& receipt, bool whole = false);
 
 }  // namespace tessera::cli

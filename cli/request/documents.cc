@@ -2,10 +2,6 @@
 #include "cli/request/documents.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <numbers>
-#include <random>
 #include <string>
 
 #include "base/fail.h"
@@ -13,17 +9,12 @@
 #include "base/npy.h"
 #include "base/text.h"
 #include "cli/numbers.h"
+#include "cli/request/drawn_documents.h"
 #include "tessera/facts.h"
 #include "tessera/plan.h"
 
 namespace tessera::cli {
 namespace {
-
-bool take_prefix(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
 
 using Ids = std::vector<int32_t>;
 
@@ -79,35 +70,6 @@ Result<Ids> repeat(Result<Ids> row, int64_t batch) {
   all.reserve(row->size() * static_cast<size_t>(batch));
   for (int64_t b = 0; b < batch; ++b) {
     all.insert(all.end(), row->begin(), row->end());
-  }
-  return all;
-}
-
-Result<Ids> draw(std::string_view arguments, std::string_view what,
-                 int64_t batch, int64_t length) {
-  double mean = 2048;
-  int64_t seed = 0;
-  for (std::string_view part : split(arguments, ',')) {
-    if (part.empty() && arguments.empty()) break;
-    if (take_prefix(part, "mean=")) {
-      auto m = parse_positive(part, fmt::format("{} mean", what));
-      if (!m) return m.error();
-      mean = *m;
-    } else if (take_prefix(part, "seed=")) {
-      auto s =
-          parse_int(part, fmt::format("{} seed", what), 0, int64_t{1} << 62);
-      if (!s) return s.error();
-      seed = *s;
-    } else {
-      return invalid("docs", "{} lognormal takes mean=N and seed=N, found {}",
-                     what, in_quotes(part));
-    }
-  }
-  std::vector<int32_t> all;
-  for (int64_t b = 0; b < batch; ++b) {
-    const std::vector<int32_t> row =
-        lognormal_ids(mean, static_cast<uint64_t>(seed + b), length);
-    all.insert(all.end(), row.begin(), row.end());
   }
   return all;
 }
@@ -231,33 +193,12 @@ std::string_view document_file(std::string_view source) {
   return source;
 }
 
-std::vector<int32_t> lognormal_ids(double mean, uint64_t seed, int64_t length) {
-  // The engine is the standard's; Box-Muller by hand, because the standard's
-  // distributions differ between libraries.
-  std::mt19937_64 engine(seed);
-  auto uniform = [&] {  // in (0, 1]
-    return (static_cast<double>(engine() >> 11) + 1) * 0x1p-53;
-  };
-  const double mu = std::log(mean) - 0.5;
-  std::vector<int32_t> ids(static_cast<size_t>(length));
-  int64_t at = 0;
-  for (int32_t id = 0; at < length; ++id) {
-    const double radius = std::sqrt(-2 * std::log(uniform()));
-    const double z = radius * std::cos(2 * std::numbers::pi * uniform());
-    const double drawn = std::floor(std::exp(mu + z));
-    const auto left = static_cast<double>(length - at);
-    const auto n = static_cast<int64_t>(std::clamp(drawn, 1.0, left));
-    std::fill_n(ids.begin() + at, n, id);
-    at += n;
-  }
-  return ids;
-}
-
 Result<Ids> read_documents(std::string_view source, std::string_view what,
                            int64_t batch, int64_t length) {
   std::string_view rest = source;
-  if (source == "lognormal") return draw("", what, batch, length);
-  if (take_prefix(rest, "lognormal:")) return draw(rest, what, batch, length);
+  if (source == "lognormal") return draw_documents("", what, batch, length);
+  if (take_prefix(rest, "lognormal:"))
+    return draw_documents(rest, what, batch, length);
   for (const Numbers& numbers : {kLengths, kBoundaries, kPositions}) {
     if (take_prefix(rest, numbers.prefix)) {
       return read_numbers(std::string(rest), what, numbers, batch, length);

@@ -27,7 +27,4 @@ Result<std::vector<int32_t>> read_documents(std::string_view source,
 // The file that a source names; a source that names none as it is.
 std::string_view document_file(std::string_view source);
 
-// Lengths with sigma 1 and this mean, at least 1, the last one cut.
-std::vector<int32_t> lognormal_ids(double mean, uint64_t seed, int64_t length);
-
 }  // namespace tessera::cli

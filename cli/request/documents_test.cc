@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/npy.h"
+#include "cli/request/drawn_documents.h"
 
 namespace tessera::cli {
 namespace {

@@ -19,19 +19,19 @@ struct Sample {
   std::string text;
   Json spec;
 };
-Sample sample_of(FieldForm form) {
+Sample sample_of(receipt::FieldForm form) {
   switch (form) {
-    case FieldForm::number:
+    case receipt::FieldForm::number:
       return {"12", 12};
-    case FieldForm::text:
+    case receipt::FieldForm::text:
       return {"lengths:8", "lengths:8"};
-    case FieldForm::texts:
+    case receipt::FieldForm::texts:
       return {"causal & full", Json::array({"causal & full"})};
-    case FieldForm::tile:
-    case FieldForm::pair:
+    case receipt::FieldForm::tile:
+    case receipt::FieldForm::pair:
       return {"16x32", Json::array({16, 32})};
-    case FieldForm::numbers:
-    case FieldForm::counts:
+    case receipt::FieldForm::numbers:
+    case receipt::FieldForm::counts:
       return {"3,4", Json::array({3, 4})};
   }
   return {};
@@ -48,7 +48,7 @@ Result<RequestFlags> typed(const std::vector<std::string>& arguments) {
 
 TEST(RequestFields, EachComesBackFromEverywhere) {
   std::set<std::string> names, flags;
-  for (const RequestField& field : request_fields()) {
+  for (const receipt::RequestField& field : receipt::request_fields()) {
     SCOPED_TRACE(field.name);
     const Sample sample = sample_of(field.form);
     names.emplace(field.name);
@@ -60,12 +60,13 @@ TEST(RequestFields, EachComesBackFromEverywhere) {
     ASSERT_TRUE(asked.ok());
     EXPECT_EQ(field.texts(*asked), std::vector{sample.text});
     // No other field came with it.
-    RequestText none = *asked;
-    field.copy(RequestText(), none);
-    EXPECT_EQ(none, RequestText());
+    receipt::RequestText none = *asked;
+    field.copy(receipt::RequestText(), none);
+    EXPECT_EQ(none, receipt::RequestText());
 
     for (const Json& value : {sample.spec, Json(sample.text)}) {
-      if (field.form == FieldForm::number && value.is_string()) continue;
+      if (field.form == receipt::FieldForm::number && value.is_string())
+        continue;
       const auto by_spec = parse_spec(Json{{field.name, value}}.dump());
       ASSERT_TRUE(by_spec.ok()) << by_spec.error().message;
       EXPECT_EQ(*by_spec, *asked);
@@ -75,26 +76,26 @@ TEST(RequestFields, EachComesBackFromEverywhere) {
                   .message.substr(0, 7),
               "[spec] ");
 
-    const auto by_json = parse_spec(request_json(*asked).dump());
+    const auto by_json = parse_spec(receipt::request_json(*asked).dump());
     ASSERT_TRUE(by_json.ok()) << by_json.error().message;
     EXPECT_EQ(*by_json, *asked);
 
-    Receipt receipt;
+    receipt::Receipt receipt;
     receipt.request = *asked;
-    const Json json = Json::parse(receipt_json(receipt));
+    const Json json = Json::parse(receipt::receipt_json(receipt));
     EXPECT_EQ(json["request"].size(), 1u);
     EXPECT_TRUE(json["request"].contains(field.name));
     const auto by_receipt = parse_spec(json["request"].dump());
     ASSERT_TRUE(by_receipt.ok()) << by_receipt.error().message;
     EXPECT_EQ(*by_receipt, *asked);
   }
-  EXPECT_EQ(names.size(), request_fields().size());
-  EXPECT_EQ(flags.size(), request_fields().size());
+  EXPECT_EQ(names.size(), receipt::request_fields().size());
+  EXPECT_EQ(flags.size(), receipt::request_fields().size());
 }
 
 TEST(RequestFields, AFieldIsGivenOnce) {
   const tessera::testing::TempFolder folder;
-  for (const RequestField& field : request_fields()) {
+  for (const receipt::RequestField& field : receipt::request_fields()) {
     const Sample sample = sample_of(field.form);
     const std::string file = folder.file("spec.json");
     ASSERT_TRUE(write_file(file, Json{{field.name, sample.spec}}.dump()).ok());
@@ -109,9 +110,9 @@ TEST(RequestFields, AFieldIsGivenOnce) {
 }
 
 TEST(RequestFields, TheSchemaHasEachOfThem) {
-  const Json schema = Json::parse(request_schema().dump());
+  const Json schema = Json::parse(receipt::request_schema().dump());
   std::set<std::string> names;
-  for (const RequestField& field : request_fields()) {
+  for (const receipt::RequestField& field : receipt::request_fields()) {
     names.emplace(field.name);
     const Json& type = schema["properties"][std::string(field.name)];
     EXPECT_EQ(type["description"], field.help);

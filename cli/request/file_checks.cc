@@ -38,8 +38,8 @@ std::vector<std::string> given_files(
 
 std::vector<std::string> request_files(const RequestFlags& f) {
   std::vector<std::string> out = given_files({&f.spec, &f.plan});
-  for (const RequestField& field : request_fields()) {
-    if (field.group != std::string_view(kFactsGroup)) continue;
+  for (const receipt::RequestField& field : receipt::request_fields()) {
+    if (field.group != std::string_view(receipt::kFactsGroup)) continue;
     for (const std::string& text : field.texts(f)) {
       out.emplace_back(document_file(text));
     }

@@ -7,16 +7,17 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "cli/request/read_facts.h"
 #include "cli/request/spec.h"
 
 namespace tessera::cli {
 
 // Flags fill what the spec leaves open; a field that both give is an error.
-Result<RequestText> request_text(const RequestFlags& f) {
-  if (!f.spec) return RequestText(f);
+Result<receipt::RequestText> request_text(const RequestFlags& f) {
+  if (!f.spec) return receipt::RequestText(f);
   auto out = load_spec(*f.spec);
   if (!out) return out;
-  for (const RequestField& field : request_fields()) {
+  for (const receipt::RequestField& field : receipt::request_fields()) {
     if (!field.is_given(f)) continue;
     if (field.is_given(*out)) {
       return invalid("cli",
@@ -41,7 +42,7 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
   }
   auto rest = request_text(others);
   if (!rest) return rest.error();
-  if (!(*rest == RequestText{})) {
+  if (!(*rest == receipt::RequestText{})) {
     return invalid("cli",
                    "--plan holds a whole request, found other request "
                    "flags beside it");
@@ -72,13 +73,13 @@ void add_request_flags(Command& command, RequestFlags& f,
                        const char* target_help) {
   static const std::map<std::string_view, std::string> names = [] {
     std::map<std::string_view, std::string> out;
-    for (const RequestField& field : request_fields()) {
+    for (const receipt::RequestField& field : receipt::request_fields()) {
       out[field.name] = field.flag();
     }
     return out;
   }();
   std::vector<Flag> flags;
-  for (const RequestField& field : request_fields()) {
+  for (const receipt::RequestField& field : receipt::request_fields()) {
     Flag flag{names.at(field.name).c_str(), {}, field.type, field.help};
     std::visit([&](auto at) { flag.value = &(f.*at); }, field.member);
     flag.group = field.group;
@@ -87,7 +88,7 @@ void add_request_flags(Command& command, RequestFlags& f,
   }
   add_flags(command, std::move(flags));
   add_flags(
-      command, kRequestGroup,
+      command, receipt::kRequestGroup,
       {
           {"--spec", &f.spec, "FILE",
            "The same request as a JSON object, fields named as the flags "

@@ -12,7 +12,7 @@
 namespace tessera::cli {
 
 // Numbers are read later, so that every error reads alike.
-struct RequestFlags : RequestText {
+struct RequestFlags : receipt::RequestText {
   std::optional<std::string> spec;  // a JSON file with the same request
   std::optional<std::string> plan;  // a saved plan, in place of a request
 
@@ -24,7 +24,7 @@ void add_request_flags(Command& command, RequestFlags& flags,
                        const char* target_help = nullptr);
 
 // The fields of flags and spec together. A plan's are not among them.
-Result<RequestText> request_text(const RequestFlags& flags);
+Result<receipt::RequestText> request_text(const RequestFlags& flags);
 
 // Lengths that somebody else knows, for flags and a spec that leave them open.
 struct Lengths {
@@ -61,7 +61,7 @@ struct Planned {
   OwnedBatch batch;
   std::vector<std::string> written;  // the masks as the user wrote them
   std::optional<Target> target;
-  RequestText given;  // as typed; empty where a plan file holds it
+  receipt::RequestText given;  // as typed; empty where a plan file holds it
 };
 // Plans what is not saved; prints nothing.
 Result<Planned> make_planned(Loaded loaded);

@@ -13,20 +13,17 @@
 
 namespace tessera::cli {
 
-// Most document ids that a request may bring: batch rows times tokens.
-inline constexpr int64_t kMaxIds = int64_t{1} << 32;
-
 struct Resolved {
   Request request;
   OwnedFacts facts;
   std::vector<std::string> written;  // the masks as the user wrote them
   std::optional<Target> target;
-  RequestText given;  // as typed; empty where a plan file holds it
+  receipt::RequestText given;  // as typed; empty where a plan file holds it
 };
 
-Result<Resolved> resolve(const RequestText& given);
+Result<Resolved> resolve(const receipt::RequestText& given);
 // The request alone: facts and target are not looked at.
-Result<Request> resolve_request(const RequestText& given);
+Result<Request> resolve_request(const receipt::RequestText& given);
 
 // "256x256", or "256" for a square.
 Result<Tile> parse_tile(std::string_view text, std::string_view what);

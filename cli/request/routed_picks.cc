@@ -67,22 +67,23 @@ Result<PickSource> read_pick_source(const std::optional<std::string>& source,
 }
 
 Result<double> routing_bytes(const RouteFlags& flags, const PickSource& source,
-                             const Resolved& resolved, const RouteShape& shape,
-                             int threads) {
+                             const Resolved& resolved,
+                             const routing::RouteShape& shape, int threads) {
   const Request& r = resolved.request;
   auto settings = read_route_settings(flags, r);
   if (!settings) return settings.error();
   const PicksFile& file = source.file;
   for (const auto* given : {&file.picks, &file.tile_picks}) {
     if (!*given) continue;
-    auto e =
-        check_pick_heads((*given)->view().heads, shape.kv_heads, shape.heads);
+    auto e = routing::check_pick_heads((*given)->view().heads, shape.kv_heads,
+                                       shape.heads);
     if (!e) return e.error();
   }
   if (source.complete()) return 0.0;
-  auto rows = route_rows(r, resolved.facts.view(), settings->block);
+  auto rows = routing::route_rows(r, resolved.facts.view(), settings->block);
   if (!rows) return rows.error();
-  return route_bytes(r, *rows, *settings, shape, route_threads(threads));
+  return routing::route_bytes(r, *rows, *settings, shape,
+                              routing::route_threads(threads));
 }
 
 Result<OwnedBatch> route_batch(const RouteFlags& flags,
@@ -113,7 +114,7 @@ Result<OwnedBatch> route_batch(const RouteFlags& flags,
                    "FILE, or --picks clustered for drawn ones)");
   }
   RouteOptions within = options;
-  within.memory = available_memory();
+  within.memory = receipt::available_memory();
   auto batch = OwnedBatch::route(resolved.request, resolved.facts, arrays,
                                  *settings, within);
   if (batch) print_warnings(batch->routing()->warnings);

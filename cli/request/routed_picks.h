@@ -40,8 +40,8 @@ Result<void> check_unread(const RouteFlags& flags, const PicksFile& given);
 // before these are made. Settings that do not fit each other and picks that do
 // not fit the shape are errors.
 Result<double> routing_bytes(const RouteFlags& flags, const PickSource& source,
-                             const Resolved& resolved, const RouteShape& shape,
-                             int threads);
+                             const Resolved& resolved,
+                             const routing::RouteShape& shape, int threads);
 
 // Routes, or takes given picks in at legality, and plans. The router's warnings
 // go to stderr. `arrays` has the command's q and k, where it has any.

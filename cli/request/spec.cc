@@ -20,7 +20,8 @@ Error unknown_field(const std::string& key) {
     return invalid(kWhere, "{}, found the field {}", *reason, in_quotes(key));
   }
   std::vector<std::string_view> known;
-  for (const RequestField& f : request_fields()) known.push_back(f.name);
+  for (const receipt::RequestField& f : receipt::request_fields())
+    known.push_back(f.name);
   const std::string near = nearest(key, known);
   return invalid(kWhere, "fields must be known ones, found {}{}",
                  in_quotes(key),
@@ -30,7 +31,7 @@ Error unknown_field(const std::string& key) {
 
 }  // namespace
 
-Result<RequestText> parse_spec(std::string_view text) {
+Result<receipt::RequestText> parse_spec(std::string_view text) {
   if (text.size() > static_cast<size_t>(kMaxSpecBytes)) {
     return over_limit(kWhere, "a spec must be at most {} bytes, found {}",
                       kMaxSpecBytes, text.size());
@@ -41,17 +42,19 @@ Result<RequestText> parse_spec(std::string_view text) {
     return invalid(kWhere, "a spec must be an object, found {} for it",
                    describe(*json));
   }
-  RequestText out;
+  receipt::RequestText out;
   for (const auto& [key, value] : json->items()) {
-    const auto fields = request_fields();
-    const auto field = std::ranges::find(fields, key, &RequestField::name);
+    const auto fields = receipt::request_fields();
+    const auto field =
+        std::ranges::find(fields, key, &receipt::RequestField::name);
     if (field == fields.end()) return unknown_field(key);
-    if (auto e = set_field(*field, value, kWhere, out); !e) return e.error();
+    if (auto e = receipt::set_field(*field, value, kWhere, out); !e)
+      return e.error();
   }
   return out;
 }
 
-Result<RequestText> load_spec(const std::string& path) {
+Result<receipt::RequestText> load_spec(const std::string& path) {
   auto text = read_file(path, kMaxSpecBytes);
   if (!text) return text.error();
   return parse_spec(*text);

@@ -23,7 +23,7 @@ namespace tessera::cli {
 // Larger spec files are refused unread.
 inline constexpr int64_t kMaxSpecBytes = int64_t{1} << 24;
 
-Result<RequestText> parse_spec(std::string_view text);
-Result<RequestText> load_spec(const std::string& path);
+Result<receipt::RequestText> parse_spec(std::string_view text);
+Result<receipt::RequestText> load_spec(const std::string& path);
 
 }  // namespace tessera::cli

@@ -22,7 +22,7 @@ TEST(Spec, FillsEveryField) {
     "target": "v6e", "max_steps": 4096, "max_width": 64,
     "max_union": 12})");
   ASSERT_TRUE(r.ok()) << r.error().message;
-  RequestText want;
+  receipt::RequestText want;
   want.masks = {"causal & documents"};
   want.q_len = "32768";
   want.kv_len = "65536";
@@ -55,7 +55,7 @@ TEST(Spec, NaturalFormsBecomeTheFlagsSyntax) {
   EXPECT_EQ(r->prefix, "7");
   EXPECT_EQ(parse_spec(R"({"valid": ["tokens:1", "slots:2@16"]})")->valid,
             (std::vector<std::string>{"tokens:1", "slots:2@16"}));
-  EXPECT_EQ(*parse_spec("{}"), RequestText());
+  EXPECT_EQ(*parse_spec("{}"), receipt::RequestText());
 }
 
 TEST(Spec, Refuses) {

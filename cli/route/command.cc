@@ -25,7 +25,7 @@ Result<void> route_timed(RouteJob& job) {
   auto last = Clock::now();
   RouteOptions options = job.options;
   options.until = job.report.until;
-  options.memory = available_memory();
+  options.memory = receipt::available_memory();
   options.after = [&](RouteStage stage) {
     job.report.ms[static_cast<size_t>(stage)] += ms_since(last);
     last = Clock::now();
@@ -42,7 +42,7 @@ Result<void> find_recall(RouteJob& job) {
   exhaustive.hierarchical = false;
   RouteOptions options = job.options;
   options.until = RouteStage::legality;
-  options.memory = available_memory();
+  options.memory = receipt::available_memory();
   RouteInputs in = job.inputs();
   in.metas.reset();
   auto all = route(job.resolved.request, job.resolved.facts.view(), in,

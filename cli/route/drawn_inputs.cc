@@ -57,7 +57,7 @@ Result<void> read_setting(std::string_view part, DrawnInputs& out) {
 
 Result<void> check_memory(const DrawnInputs& d, const RouteSettings& s,
                           const Request& r, const Facts& facts, int threads) {
-  auto rows = route_rows(r, facts, s.block);
+  auto rows = routing::route_rows(r, facts, s.block);
   if (!rows) return rows.error();
   const double values =
       static_cast<double>(r.batch) * static_cast<double>(d.dim) *
@@ -67,9 +67,9 @@ Result<void> check_memory(const DrawnInputs& d, const RouteSettings& s,
   const auto group = static_cast<double>(std::min(s.query_tile, s.block));
   const double needed =
       values * (static_cast<double>(byte_width(d.dtype)) + 4 / group) +
-      route_bytes(r, *rows, s, {d.heads, d.kv_heads, d.dim},
-                  route_threads(threads));
-  if (needed <= static_cast<double>(available_memory())) return {};
+      routing::route_bytes(r, *rows, s, {d.heads, d.kv_heads, d.dim},
+                           routing::route_threads(threads));
+  if (needed <= static_cast<double>(receipt::available_memory())) return {};
   return over_limit("route",
                     "clustered inputs and what routing makes of them must fit "
                     "the memory that is free, found {} bytes for them",

@@ -119,7 +119,7 @@ Result<RouteSettings> read_route_settings(const RouteFlags& f,
   }
   s.hierarchical = f.hierarchical;
   s.strict = f.strict;
-  if (auto e = check_settings(s); !e) return e.error();
+  if (auto e = routing::check_settings(s); !e) return e.error();
   return settings;
 }
 

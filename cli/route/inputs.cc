@@ -43,7 +43,7 @@ void PicksFile::add_to(RouteInputs& inputs) const {
 
 Result<PicksFile> read_picks_file(const std::string& path, const Request& r,
                                   int64_t query_tile) {
-  auto bytes = read_file(path, available_memory());
+  auto bytes = read_file(path, receipt::available_memory());
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
   if (!file) return file.error();

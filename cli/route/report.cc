@@ -121,7 +121,7 @@ std::string phases_text() {
   return out;
 }
 
-json picks_json(const Receipt::Routing& p) {
+json picks_json(const receipt::Receipt::Routing& p) {
   return {{"meaning", to_string(p.settings.meaning)},
           {"block", p.settings.block},
           {"heads", p.heads},
@@ -135,7 +135,7 @@ json picks_json(const Receipt::Routing& p) {
             {"capacity", p.union_capacity}}}};
 }
 
-std::string picks_text(const Receipt::Routing& p) {
+std::string picks_text(const receipt::Receipt::Routing& p) {
   return fmt::format(
       "{}: {} of blocks of {} keys, {} head{} pick; unions of {:.2f} blocks a "
       "tile row, {} in the widest, capacity {}",
@@ -207,9 +207,9 @@ json route_json(const RouteReport& r) {
       {"kv_len", r.request.kv_len},
       {"inputs", r.inputs},
       {"threads", r.threads},
-      {"settings", fields_json(s)},
+      {"settings", receipt::fields_json(s)},
       {"stages", stages},
-      {"phases", route_phases_json()},
+      {"phases", receipt::route_phases_json()},
       {"warnings", r.result.warnings},
   };
   if (const int64_t most = r.request.ceilings.max_union; most > 0) {

@@ -36,7 +36,7 @@ nlohmann::json route_json(const RouteReport& report);
 std::string phases_text();
 
 // The picks of a plan: what attention does with them, and their unions.
-nlohmann::json picks_json(const Receipt::Routing& picks);
-std::string picks_text(const Receipt::Routing& picks);
+nlohmann::json picks_json(const receipt::Receipt::Routing& picks);
+std::string picks_text(const receipt::Receipt::Routing& picks);
 
 }  // namespace tessera::cli

@@ -8,7 +8,8 @@
 namespace tessera::cli {
 
 // Everything where it is small, else rows drawn by `seed`. Shows its progress.
-Result<Receipt::Check> check_run(const Batch& batch, AttentionData& data,
-                                 uint64_t seed, bool flushes = false);
+Result<receipt::Receipt::Check> check_run(const Batch& batch,
+                                          AttentionData& data, uint64_t seed,
+                                          bool flushes = false);
 
 }  // namespace tessera::cli

@@ -33,7 +33,7 @@ Result<void> check_names(const RunFlags& f) {
 Result<int> run(const RunFlags& flags) {
   auto outcome = run_request(flags);
   if (!outcome) return outcome.error();
-  const Receipt& receipt = outcome->receipt;
+  const receipt::Receipt& receipt = outcome->receipt;
   const AttentionData& data = outcome->data;
   for (const std::string& warning : receipt.warnings) {
     print_error(fmt::format("tessera: warning: {}\n", warning));
@@ -42,11 +42,12 @@ Result<int> run(const RunFlags& flags) {
     if (auto e = write_outputs(*flags.outputs, data); !e) return e.error();
   }
   if (flags.receipt) {
-    auto e = write_file(*flags.receipt, receipt_json(receipt, 2) + "\n");
+    auto e =
+        write_file(*flags.receipt, receipt::receipt_json(receipt, 2) + "\n");
     if (!e) return e.error();
   }
   if (flags.json) {
-    fmt::print("{}\n", receipt_json(receipt));
+    fmt::print("{}\n", receipt::receipt_json(receipt));
   } else {
     fmt::print("{}", receipt_text(receipt));
     if (flags.outputs)

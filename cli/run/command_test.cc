@@ -215,7 +215,7 @@ TEST_F(Run, ReceiptIsThatOfThePlan) {
   request.q_len = kQueries;
   request.kv_len = kKeys;
   request.tile = {16, 16};
-  const Plan plan = *make_plan(request, {});
+  const Plan plan = *plan::make_plan(request, {});
   const json r = run({"--receipt", file("r"), "--threads", "1"});
   ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(json::parse(*read_file(file("r"), 1 << 20)), r);

@@ -84,7 +84,7 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
 }
 
 // What the bridge runs must give all that a run compares.
-Result<void> read_bridge(const RunFlags& f, LaneOptions& options) {
+Result<void> read_bridge(const RunFlags& f, lanes::LaneOptions& options) {
   if (f.artifact.has_value() != f.shapes.has_value()) {
     return invalid("cli", "--artifact goes with --shapes, found {} alone",
                    f.artifact ? "--artifact" : "--shapes");
@@ -104,7 +104,7 @@ Result<void> read_bridge(const RunFlags& f, LaneOptions& options) {
 
 Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
   std::string names;
-  for (const Lane& lane : lanes()) {
+  for (const lanes::Lane& lane : lanes::lanes()) {
     // Nothing falls back to what means something else.
     if (flag != "--lane" && !facts_of(lane.lane).same_meaning) continue;
     if (text == to_string(lane.lane)) return lane.lane;
@@ -121,11 +121,11 @@ Result<void> check_dims(const AttentionData& d, std::string_view lane) {
   for (const auto& [dim, what] :
        {std::pair(d.shape.head_dim, "--head-dim"),
         std::pair(d.shape.v_head_dim, "--v-head-dim")}) {
-    if (dim % kDimStep != 0 || dim > kMaxDim) {
+    if (dim % lanes::kDimStep != 0 || dim > lanes::kMaxDim) {
       return invalid("cli",
                      "{} must be a multiple of {} up to {} for --lane {}, "
                      "found {}",
-                     what, kDimStep, kMaxDim, lane, dim);
+                     what, lanes::kDimStep, lanes::kMaxDim, lane, dim);
     }
   }
   return {};
@@ -145,7 +145,7 @@ Result<void> read_lane_options(const RunFlags& f, RunOptions& o) {
       if (!lane) return lane.error();
       o.fallback.push_back(*lane);
     }
-    if (auto e = check_fallback(o.fallback); !e) return e.error();
+    if (auto e = run::check_fallback(o.fallback); !e) return e.error();
   }
   if (f.gate) {
     if (o.forced) {
@@ -179,7 +179,9 @@ Result<void> open_early(RunOptions& o) {
   options.xla = o.lane_options.xla;
   options.artifact = o.lane_options.artifact;
   options.gate = o.gate;
-  options.memory = [] { return static_cast<double>(available_memory()); };
+  options.memory = [] {
+    return static_cast<double>(receipt::available_memory());
+  };
   if (o.fallback.empty() && o.forced != LaneId::reference &&
       o.forced != LaneId::jax_bridge) {
     auto e = check_dims(o.data, o.forced ? to_string(*o.forced) : "auto");

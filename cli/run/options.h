@@ -22,7 +22,7 @@ struct RunOptions {
   std::optional<LaneId> forced;  // absent: the rules choose
   std::vector<LaneId> fallback;  // in this order
   GateTable gate;
-  LaneOptions lane_options;
+  lanes::LaneOptions lane_options;
   std::optional<Session> session;  // of all of these, once open_early opened it
   // Where the cpu lane tells its progress, while something listens.
   std::shared_ptr<std::function<void(double)>> progress =

@@ -8,31 +8,31 @@
 namespace tessera::cli {
 namespace {
 
-Receipt::Inputs inputs_of(const RunFlags& flags, const RunOptions& o) {
+receipt::Receipt::Inputs inputs_of(const RunFlags& flags, const RunOptions& o) {
   const AttentionData& d = o.data;
-  Receipt::Inputs out;
+  receipt::Receipt::Inputs out;
   out.seed = o.seed;
   out.file = flags.inputs.value_or("");
   const auto add = [&](const char* name, std::string digest) {
     out.digests[name] = std::move(digest);
     if (!o.inputs || !o.inputs->has(name)) out.drawn.push_back(name);
   };
-  add("q", array_digest(d.q.view()));
-  add("k", array_digest(d.k.view()));
-  add("v", array_digest(d.v.view()));
-  if (d.sink_logits) add("sink_logits", array_digest(*d.sink_logits));
+  add("q", receipt::array_digest(d.q.view()));
+  add("k", receipt::array_digest(d.k.view()));
+  add("v", receipt::array_digest(d.v.view()));
+  if (d.sink_logits) add("sink_logits", receipt::array_digest(*d.sink_logits));
   if (!d.backward) return out;
-  add("dout", array_digest(d.dout.view()));
-  if (!d.dlse.empty()) add("dlse", array_digest(d.dlse));
+  add("dout", receipt::array_digest(d.dout.view()));
+  if (!d.dlse.empty()) add("dlse", receipt::array_digest(d.dlse));
   return out;
 }
 
 }  // namespace
 
 void add_given(const RunFlags& flags, const RunOptions& o,
-               const Planned& planned, Receipt& r) {
+               const Planned& planned, receipt::Receipt& r) {
   r.lane.source = flags.lane ? "flag" : "default";
-  take_given(planned.given, r.request);
+  receipt::take_given(planned.given, r.request);
   r.plan_file = flags.request.plan.value_or("");
   r.shape.layout = to_string(o.data.layout);
   r.inputs = inputs_of(flags, o);

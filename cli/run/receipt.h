@@ -10,6 +10,6 @@ namespace tessera::cli {
 // To a session's receipt: who asked, the words of the request, and where the
 // arrays are from.
 void add_given(const RunFlags& flags, const RunOptions& options,
-               const Planned& planned, Receipt& receipt);
+               const Planned& planned, receipt::Receipt& receipt);
 
 }  // namespace tessera::cli

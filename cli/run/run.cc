@@ -1,99 +1,19 @@
 // cli/run/run.cc: from flags to outputs and a receipt.
 #include "cli/run/run.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/trace.h"
-#include "cli/data/random_inputs.h"
-#include "cli/plan/report.h"
 #include "cli/progress.h"
+#include "cli/run/arrays.h"
 #include "cli/run/check.h"
 #include "cli/run/receipt.h"
-#include "receipt/machine.h"
 #include "run/session_state.h"
 
 namespace tessera::cli {
 namespace {
-
-// The file's lengths must be those of the request.
-Result<void> check_lengths(const InputFile& file, const Request& request) {
-  struct Length {
-    std::string_view name;
-    int64_t found, in_file;
-  };
-  for (const Length& l : {Length{"batch", request.batch, file.batch},
-                          Length{"q_len", request.q_len, file.q_len},
-                          Length{"kv_len", request.kv_len, file.kv_len}}) {
-    if (l.found != l.in_file) {
-      return invalid("inputs", "{} must be the file's {}, found {}", l.name,
-                     l.in_file, l.found);
-    }
-  }
-  return {};
-}
-
-Error too_large(double bytes) {
-  return over_limit("run",
-                    "the arrays must fit the memory that is free, found {} "
-                    "bytes for them",
-                    with_unit(bytes));
-}
-
-// Whether the forced lane's device has a memory of its own.
-bool elsewhere(const RunOptions& o) {
-  if (o.forced != LaneId::xla) return false;
-  const auto place = o.session->place();
-  return place && place->platform != "cpu";
-}
-
-// Before anything is allocated: sizes come from flags and may be absurd. What a
-// lane takes beside the arrays is its own affair where another may step in.
-Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
-                          LaneId lane, double routing = 0) {
-  const DataBytes bytes = data_bytes(o.data);
-  double needed = bytes.all + routing;
-  if (o.fallback.empty()) {
-    Request lengths;
-    lengths.batch = o.data.batch;
-    lengths.q_len = o.data.q_len;
-    lengths.kv_len = o.data.kv_len;
-    needed += lane_bytes(lane, lengths, o.data.call(), elsewhere(o));
-  }
-  if (flags.outputs) needed += bytes.outputs;
-  if (needed <= static_cast<double>(available_memory())) return {};
-  return too_large(needed);
-}
-
-void make_inputs(RunOptions& o) {
-  const TraceSpan span("run", "inputs");
-  AttentionData& d = o.data;
-  const auto drawn = [&](std::string_view name) {
-    return !o.inputs || !o.inputs->has(name);
-  };
-  if (o.sink_logits || !drawn("sink_logits")) {
-    d.sink_logits.emplace(static_cast<size_t>(d.shape.heads));
-  }
-  d.allocate();
-  if (o.inputs) {
-    take_inputs(*o.inputs, d);
-  } else {
-    fill_random(d.q.view(), o.seed, Stream::q);
-    fill_random(d.k.view(), o.seed, Stream::k);
-    fill_random(d.v.view(), o.seed, Stream::v);
-  }
-  if (d.sink_logits && drawn("sink_logits")) {
-    fill_random(*d.sink_logits, o.seed, Stream::sink_logits);
-  }
-  if (!d.backward) return;
-  if (drawn("dout")) fill_random(d.dout.view(), o.seed, Stream::dout);
-  if (!o.inputs) {
-    d.dlse.resize(d.lse.size());
-    fill_random(d.dlse, o.seed, Stream::dlse);
-  }
-}
 
 // The request, of the lengths of the inputs where they are from a file.
 Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
@@ -147,7 +67,7 @@ Result<void> take_choice(const RunFlags& flags, const Choice& choice,
 }
 
 struct Ran {
-  Receipt receipt;
+  receipt::Receipt receipt;
   RequestFeatures features;
   bool flushes = false;
 };
@@ -168,7 +88,7 @@ Result<Ran> run_passes(const RunFlags& flags, RunOptions& o,
   *o.progress = {};
   const TraceSpan span("run", "digest");
   auto receipt =
-      make_receipt(*ready, *saved, data.backward ? &gradients : nullptr);
+      run::make_receipt(*ready, *saved, data.backward ? &gradients : nullptr);
   if (!receipt) return receipt.error();
   add_given(flags, o, planned, *receipt);
   return Ran{std::move(*receipt), ready->state().features,
@@ -236,7 +156,7 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
   call = data.call();
   auto ran = run_passes(flags, o, *planned, call);
   if (!ran) return ran.error();
-  Receipt& receipt = ran->receipt;
+  receipt::Receipt& receipt = ran->receipt;
   if (flags.request.plan) receipt.plan_ms = 0;
   if (flags.check) {
     auto check = check_run(batch, data, o.seed, ran->flushes);

@@ -11,7 +11,7 @@ namespace tessera::cli {
 CallFeatures call_features(const RunOptions& options);
 
 struct RunOutcome {
-  Receipt receipt;
+  receipt::Receipt receipt;
   RequestFeatures features;  // what the choice was made from
   PlanFacts plan;
   AttentionData data;

@@ -34,7 +34,7 @@ struct Options {
 };
 
 // "REGION=N"; a region's name may hold an equals sign, a number does not.
-Result<TripRule> parse_trips(const std::string& text) {
+Result<schedule::TripRule> parse_trips(const std::string& text) {
   const size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0) {
     return invalid("cli", "--trips must be REGION=N, found {}",
@@ -43,7 +43,7 @@ Result<TripRule> parse_trips(const std::string& text) {
   auto n = parse_int(std::string_view(text).substr(equals + 1), "--trips", 0,
                      kMaxTrips);
   if (!n) return n.error();
-  return TripRule{text.substr(0, equals), static_cast<double>(*n)};
+  return schedule::TripRule{text.substr(0, equals), static_cast<double>(*n)};
 }
 
 Result<std::optional<Resolved>> asked_request(RequestFlags f) {
@@ -61,33 +61,44 @@ Result<std::optional<Resolved>> asked_request(RequestFlags f) {
 }
 
 // Our own kernel for the request: its dumps, and its trips for the plan.
-Result<std::vector<KernelText>> compile_own(const Options& o,
-                                            const Resolved& request,
-                                            ScheduleAsk& ask) {
-  if (auto e = check_schedulable(request.request); !e) return e.error();
+Result<schedule::Dump> own_kernels(const Options& o, const Resolved& request,
+                                   schedule::ScheduleAsk& ask) {
+  if (auto e = schedule::check_schedulable(request.request); !e)
+    return e.error();
   auto own = make_asked_kernel(o.kernel, ask.target);
   if (!own) return own.error();
   Request at_tile = request.request;
   at_tile.tile = own->kernel.tile;
   auto batch = OwnedBatch::copy(std::move(at_tile), request.facts.view());
   if (!batch) return batch.error();
-  auto trips = mosaic_trips(batch->plan(), own->kernel);
+  auto trips = mosaic::mosaic_trips(*batch, own->kernel);
   if (!trips) return trips.error();
   ask.known = std::move(*trips);
   ask.heads = own->shape.heads;
-  return compile_text_for_dump(
+  if (o.dump) return schedule::read_dump(*o.dump);
+  return schedule::compile_text_for_dump(
       own->kernel.program,
       {"", ask.target, o.plugin.value_or(""), o.keep.value_or("")});
 }
 
+// Beside those of a request and its heads, which go with any program.
+bool has_kernel_flags(const Options& o) {
+  KernelFlags others = o.kernel;
+  others.run.request = {};
+  others.run.heads.reset();
+  return others != KernelFlags{};
+}
+
+// A dump is of our kernel where its flags say so.
 bool asks_own_kernel(const Options& o) {
-  return !o.program && !o.dump && asks_for_kernel(o.kernel);
+  return !o.program && asks_for_kernel(o.kernel) &&
+         (!o.dump || has_kernel_flags(o));
 }
 
 // Which flags go together.
 Result<void> check(const Options& o) {
   const bool own = asks_own_kernel(o);
-  if (!own && o.program.has_value() == o.dump.has_value()) {
+  if (o.program ? o.dump.has_value() : !own && !o.dump) {
     return invalid("cli",
                    "schedule must be given a program, --dump or a request, "
                    "found {}",
@@ -97,21 +108,17 @@ Result<void> check(const Options& o) {
     return invalid("cli", "{} goes with a program, found it with --dump",
                    o.keep ? "--keep" : "--plugin");
   }
-  if (own) return {};
-  KernelFlags others = o.kernel;
-  others.run.request = {};
-  others.run.heads.reset();
-  if (others == KernelFlags{}) return {};
+  if (own || !has_kernel_flags(o)) return {};
   return invalid("cli",
                  "a program takes no flags of a kernel, found one "
                  "beside it");
 }
 
-Result<ScheduleAsk> read_ask(const Options& o) {
+Result<schedule::ScheduleAsk> read_ask(const Options& o) {
   const RunFlags& flags = o.kernel.run;
-  ScheduleAsk ask;
+  schedule::ScheduleAsk ask;
   ask.target = flags.request.target.value_or("v6e:1x1");
-  if (auto chip = find_chip(ask.target); !chip) return chip.error();
+  if (auto chip = schedule::find_chip(ask.target); !chip) return chip.error();
   for (const std::string& text : o.trips) {
     auto rule = parse_trips(text);
     if (!rule) return rule.error();
@@ -125,19 +132,18 @@ Result<ScheduleAsk> read_ask(const Options& o) {
   return ask;
 }
 
-Result<std::vector<KernelText>> read_kernels(const Options& o,
-                                             const Resolved* request,
-                                             ScheduleAsk& ask) {
-  if (asks_own_kernel(o)) return compile_own(o, *request, ask);
-  if (o.dump) return read_dump(*o.dump);
-  return compile_for_dump(
+Result<schedule::Dump> read_kernels(const Options& o, const Resolved* request,
+                                    schedule::ScheduleAsk& ask) {
+  if (asks_own_kernel(o)) return own_kernels(o, *request, ask);
+  if (o.dump) return schedule::read_dump(*o.dump);
+  return schedule::compile_for_dump(
       {*o.program, ask.target, o.plugin.value_or(""), o.keep.value_or("")});
 }
 
-Result<void> write_picture(const ScheduleReport& report,
+Result<void> write_picture(const schedule::ScheduleReport& report,
                            const std::string& path) {
   std::vector<picture::Kernel> drawn;
-  for (const KernelReport& k : report.kernels) {
+  for (const schedule::KernelReport& k : report.kernels) {
     drawn.push_back({k.profile, k.prediction});
   }
   auto svg = picture::draw_schedule(drawn);
@@ -159,9 +165,9 @@ Result<int> run(const Options& o) {
   if (o.picture) {
     if (auto e = check_output(*o.picture); !e) return e.error();
   }
-  auto kernels = read_kernels(o, asked, *ask);
-  if (!kernels) return kernels.error();
-  auto report = make_schedule(std::move(*kernels), *ask);
+  auto dump = read_kernels(o, asked, *ask);
+  if (!dump) return dump.error();
+  auto report = schedule::make_schedule(std::move(*dump), *ask);
   if (!report) return report.error();
   if (o.picture) {
     if (auto e = write_picture(*report, *o.picture); !e) return e.error();
@@ -217,23 +223,24 @@ Command schedule_command() {
   auto o = std::make_shared<Options>();
   Command command{"schedule",
                   "What a TPU program costs, from the vendor's own schedule"};
-  add_flags(
-      command,
-      {
-          {"program", &o->program, "FILE",
-           "A StableHLO module, as text or bytecode"},
-          {"--dump", &o->dump, "FOLDER",
-           "Read libtpu's dumps there in place of compiling; needs no plugin"},
-          {"--keep", &o->keep, "FOLDER",
-           "Leave libtpu's dumps there: a new or empty folder"},
-          {"--plugin", &o->plugin, "PLUGIN",
-           "The compiler: a path or a name [libtpu]"},
-          {"--trips", &o->trips, "REGION=N",
-           "How often a region runs in the whole kernel. Repeatable"},
-          {"--picture", &o->picture, "FILE",
-           "An SVG of slot use over the largest kernel's loop"},
-          {"--json", &o->json, "", "One JSON object on stdout"},
-      });
+  add_flags(command,
+            {
+                {"program", &o->program, "FILE",
+                 "A StableHLO module, as text or bytecode"},
+                {"--dump", &o->dump, "FOLDER",
+                 "Read libtpu's dumps there in place of compiling; needs no "
+                 "plugin. With "
+                 "flags of our kernel they are of it"},
+                {"--keep", &o->keep, "FOLDER",
+                 "Leave libtpu's dumps there: a new or empty folder"},
+                {"--plugin", &o->plugin, "PLUGIN",
+                 "The compiler: a path or a name [libtpu]"},
+                {"--trips", &o->trips, "REGION=N",
+                 "How often a region runs in the whole kernel. Repeatable"},
+                {"--picture", &o->picture, "FILE",
+                 "An SVG of slot use over the largest kernel's loop"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+            });
   add_kernel_flags(command, o->kernel);
   for (Flag& flag : command.flags) {
     if (flag.names != std::string_view("--target")) continue;

@@ -32,6 +32,8 @@ class Schedule : public tessera::testing::Program {
                   dump() +
                       "/17-triangle.1-69-final_hlo-static-per-bundle-"
                       "utilization.txt");
+    fs::copy_file(golden / "triangle-packed.txt",
+                  dump() + "/17-triangle.1-64-packed-bundles-post-ra.txt");
     // The program's own frame is no kernel.
     EXPECT_TRUE(write_file(dump() + "/9-TLP-73-final_bundles.txt", "x").ok());
   }
@@ -58,7 +60,9 @@ TEST_F(Schedule, PredictsAPlanFromADump) {
   with_json.push_back("--json");
   ASSERT_EQ(schedule(with_json), 0) << err_;
   const json r = json::parse(out_);
-  const double cycles = 21 + 34 * 64 + 32 * 37 + 8 * 2 + 32 * 27 + 8 * 3;
+  // Bundles, and the stalls of the grid, of a step and of its product.
+  const double cycles =
+      21 + 34 * (64 + 3) + 32 * (37 + 15) + 8 * 2 + 32 * (27 + 244) + 8 * 3;
   EXPECT_EQ(r["cycles"], cycles);
   EXPECT_EQ(r["attention_cycles"], cycles);
   EXPECT_EQ(r["heads"], 2);
@@ -76,6 +80,7 @@ TEST_F(Schedule, PredictsAPlanFromADump) {
   EXPECT_EQ(compute["trips"], 32);
   EXPECT_EQ(compute["trips_from"], "plan");
   EXPECT_EQ(compute["own"]["bundles"], 27);
+  EXPECT_EQ(compute["own"]["stalls"], 244);
   EXPECT_EQ(compute["own"]["bound_slot"], "MATPUSH");
   EXPECT_EQ(compute["own"]["bound"], 12);
 }
@@ -100,7 +105,8 @@ TEST_F(Schedule, TakesTrips) {
             0)
       << err_;
   const json r = json::parse(out_);
-  EXPECT_EQ(r["cycles"], 21 + 10 * (64 + 37 + 2 + 3) + 3 * 27);
+  EXPECT_EQ(r["cycles"], 21 + 10 * (67 + 52 + 2 + 3) + 3 * (27 + 244));
+  EXPECT_EQ(r["cycles_loops_once"], r["cycles"]);
   EXPECT_TRUE(r["cycles_per_tile"].is_null());
 }
 
@@ -135,7 +141,7 @@ TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
   refused({file("none.mlir")}, "none.mlir");
   refused({"--dump", dump(), "--picture", file("no/a.svg")}, "a.svg");
   fs::remove(dump() + "/17-triangle.1-71-final_bundles.txt");
-  refused({"--dump", dump()}, "a kernel's dump must be two files");
+  refused({"--dump", dump()}, "a kernel's dump must be three files");
   EXPECT_TRUE(
       write_file(dump() + "/17-triangle.1-71-final_bundles.txt", "x").ok());
   refused({"--dump", dump()}, "key of labels");
@@ -193,10 +199,18 @@ TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
 // 8 x 8 tiles: a head has 8 of keys, which meet 36 of queries, 8 of them
 // partial. Its kernel walks each once, and the queries twice.
 TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
-  const ChildRun ran = child({"--mask", "causal", "--q-len", "4096", "--heads",
-                              "4", "--kv-heads", "2", "--backward", "--json"},
-                             folder_.path());
+  const Arguments asked = {"--mask",     "causal", "--q-len",    "4096",
+                           "--heads",    "4",      "--kv-heads", "2",
+                           "--backward", "--json"};
+  const std::string keep = file("keep");
+  Arguments compiled = asked;
+  compiled.insert(compiled.end(), {"--keep", keep});
+  const ChildRun ran = child(compiled, folder_.path());
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  Arguments read = asked;
+  read.insert(read.end(), {"--dump", keep});
+  ASSERT_EQ(schedule(read), 0) << err_;
+  EXPECT_EQ(out_, ran.out);
   const json r = json::parse(ran.out);
   std::map<std::string, double> trips;
   for (const json& region : r["kernels"].at(0)["regions"]) {

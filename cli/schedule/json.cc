@@ -8,12 +8,12 @@ namespace {
 
 using nlohmann::json;
 
-json slots_json(const SlotCounts& used, const SlotCounts& capacity,
-                int64_t bundles) {
+json slots_json(const schedule::SlotCounts& used,
+                const schedule::SlotCounts& capacity, int64_t bundles) {
   json out = json::object();
-  for (size_t s = 0; s < kSlots; ++s) {
+  for (size_t s = 0; s < schedule::kSlots; ++s) {
     const auto most = static_cast<double>(capacity[s] * bundles);
-    out[std::string(kSlotNames[s])] = {
+    out[std::string(schedule::kSlotNames[s])] = {
         {"used", used[s]},
         {"capacity", capacity[s]},
         {"share", most > 0 ? static_cast<double>(used[s]) / most : 0}};
@@ -21,14 +21,17 @@ json slots_json(const SlotCounts& used, const SlotCounts& capacity,
   return out;
 }
 
-json cost_json(const RegionCost& c, const SlotCounts& capacity) {
+json cost_json(const schedule::RegionCost& c,
+               const schedule::SlotCounts& capacity) {
   return {{"bundles", c.bundles},
+          {"stalls", c.stalls},
           {"slots", slots_json(c.used, capacity, c.bundles)},
           {"bound", c.bound},
-          {"bound_slot", c.bound > 0 ? json(kSlotNames[c.bound_slot]) : json()},
+          {"bound_slot",
+           c.bound > 0 ? json(schedule::kSlotNames[c.bound_slot]) : json()},
           {"distance", c.distance()},
-          {"fills", c.used[kFill]},
-          {"spills", c.used[kSpill]},
+          {"fills", c.used[schedule::kFill]},
+          {"spills", c.used[schedule::kSpill]},
           {"dmas", c.transfers},
           {"hbm_bytes", c.bytes},
           {"dmas_of_unknown_size", c.unknown_sizes}};
@@ -36,13 +39,13 @@ json cost_json(const RegionCost& c, const SlotCounts& capacity) {
 
 constexpr const char* kKinds[] = {"kernel", "loop", "branch"};
 
-json region_json(const KernelReport& k, size_t r) {
-  const Region& region = k.profile.tree.regions[r];
-  const RegionTime& t = k.prediction.regions[r];
-  const bool known = t.source != TripSource::unknown;
+json region_json(const schedule::KernelReport& k, size_t r) {
+  const schedule::Region& region = k.profile.tree.regions[r];
+  const schedule::RegionTime& t = k.prediction.regions[r];
+  const bool known = t.source != schedule::TripSource::unknown;
   json out = {{"path", region.path},
               {"name", region.name},
-              {"role", role_name(t.role)},
+              {"role", schedule::role_name(t.role)},
               {"kind", kKinds[static_cast<size_t>(region.kind)]},
               {"source", region.source},
               {"begin", region.begin},
@@ -52,7 +55,7 @@ json region_json(const KernelReport& k, size_t r) {
               {"own", cost_json(k.profile.own[r], k.profile.text.capacity)},
               {"whole", cost_json(k.profile.whole[r], k.profile.text.capacity)},
               {"trips", known ? json(t.trips) : json()},
-              {"trips_from", trip_source_name(t.source)},
+              {"trips_from", schedule::trip_source_name(t.source)},
               {"bundle_cycles", known ? json(t.bundle_cycles) : json()},
               {"memory_cycles", known ? json(t.memory_cycles) : json()}};
   return out;
@@ -62,7 +65,7 @@ json optional_json(const std::optional<double>& value) {
   return value ? json(*value) : json();
 }
 
-json kernel_json(const KernelReport& k) {
+json kernel_json(const schedule::KernelReport& k) {
   json regions = json::array();
   for (size_t r = 0; r < k.profile.tree.regions.size(); ++r) {
     regions.push_back(region_json(k, r));
@@ -78,7 +81,9 @@ json kernel_json(const KernelReport& k) {
               {"regions", std::move(regions)},
               {"irregular_jumps", k.profile.tree.irregular},
               {"unknown_trips", std::move(paths)},
-              {"cycles", optional_json(k.prediction.cycles)}};
+              {"cycles", optional_json(k.prediction.cycles)},
+              {"cycles_loops_once", k.prediction.cycles_loops_once},
+              {"calls", k.calls}};
   if (k.prediction.attention) {
     out["attention"] = {{"block_q", k.block->q},
                         {"block_kv", k.block->kv},
@@ -96,9 +101,9 @@ json kernel_json(const KernelReport& k) {
 
 }  // namespace
 
-json schedule_json(const ScheduleReport& report) {
+json schedule_json(const schedule::ScheduleReport& report) {
   json kernels = json::array();
-  for (const KernelReport& k : report.kernels)
+  for (const schedule::KernelReport& k : report.kernels)
     kernels.push_back(kernel_json(k));
   json out = {{"target", report.target},
               {"assumed",
@@ -106,6 +111,8 @@ json schedule_json(const ScheduleReport& report) {
                 {"hbm_bytes_per_cycle", report.chip.hbm_bytes_per_cycle}}},
               {"kernels", std::move(kernels)},
               {"cycles", optional_json(report.cycles)},
+              {"cycles_loops_once", report.cycles_loops_once},
+              {"copy_cycles", report.copy_cycles},
               {"attention_cycles", optional_json(report.attention_cycles)},
               {"heads", report.heads > 0 ? json(report.heads) : json()},
               {"exact_tiles_per_head",

@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-nlohmann::json schedule_json(const ScheduleReport& report);
-std::string schedule_text(const ScheduleReport& report);
+nlohmann::json schedule_json(const schedule::ScheduleReport& report);
+std::string schedule_text(const schedule::ScheduleReport& report);
 
 }  // namespace tessera::cli

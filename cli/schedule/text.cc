@@ -22,25 +22,30 @@ std::string whole(double value) {
 
 class Text {
  public:
-  std::string draw(const ScheduleReport& report) {
+  std::string draw(const schedule::ScheduleReport& report) {
     line("target", "{}: {:.2f} GHz (assumed), {:.0f} bytes of HBM a cycle",
          report.target, report.chip.gigahertz, report.chip.hbm_bytes_per_cycle);
     std::string small;
-    for (const KernelReport& k : report.kernels) {
+    for (const schedule::KernelReport& k : report.kernels) {
       if (k.profile.text.opcode == "custom-call" ||
           report.kernels.size() == 1) {
         kernel(k);
       } else {
         small += fmt::format(
-            "{:<40} {:<14} {:>9} bundles {:>16}\n",
+            "{:<40} {:<14} {:>9} bundles {:>16}{}\n",
             clean_text(k.profile.text.name, 39, true), k.profile.text.opcode,
             with_commas(static_cast<int64_t>(k.profile.text.bundles.size())),
             k.prediction.cycles
                 ? fmt::format("{} cycles", whole(*k.prediction.cycles))
-                : "trips unknown");
+                : "trips unknown",
+            k.calls > 1 ? fmt::format(", {} times", k.calls) : "");
       }
     }
     if (!small.empty()) out_ += "\nbeside them\n" + small;
+    if (report.copy_cycles > 0) {
+      line("copies", "{} cycles that no kernel hides",
+           whole(report.copy_cycles));
+    }
     out_ += '\n';
     totals(report);
     return std::move(out_);
@@ -55,8 +60,8 @@ class Text {
     out_ += '\n';
   }
 
-  void kernel(const KernelReport& k) {
-    const KernelText& text = k.profile.text;
+  void kernel(const schedule::KernelReport& k) {
+    const schedule::KernelText& text = k.profile.text;
     out_ += '\n';
     std::string grid;
     for (int64_t n : text.grid) {
@@ -67,7 +72,8 @@ class Text {
          text.opcode.empty() ? "" : text.opcode + ", ",
          with_commas(static_cast<int64_t>(text.bundles.size())), grid);
     out_ +=
-        "region                 bundles  bound by        x  fills spills  "
+        "region                 bundles  stalls  bound by        x  fills "
+        "spills  "
         "HBM bytes       trips          cycles   HBM cycles\n";
     for (size_t r = 0; r < k.profile.tree.regions.size(); ++r) region(k, r);
     if (k.prediction.attention) {
@@ -86,39 +92,40 @@ class Text {
     if (k.prediction.cycles) line("cycles", "{}", whole(*k.prediction.cycles));
   }
 
-  void region(const KernelReport& k, size_t r) {
-    const Region& region = k.profile.tree.regions[r];
-    const RegionTime& t = k.prediction.regions[r];
-    const RegionCost& c = k.profile.own[r];
+  void region(const schedule::KernelReport& k, size_t r) {
+    const schedule::Region& region = k.profile.tree.regions[r];
+    const schedule::RegionTime& t = k.prediction.regions[r];
+    const schedule::RegionCost& c = k.profile.own[r];
     std::string name(static_cast<size_t>(std::min<int64_t>(region.depth, 8)),
                      ' ');
     name += r == 0 ? "outside" : region.path.substr(region.path.rfind('/') + 1);
-    std::string_view more = role_name(t.role);
+    std::string_view more = schedule::role_name(t.role);
     if (more.empty()) more = region.name;
     if (more.empty() && r > 0) more = region.source;
     if (!more.empty()) name += fmt::format(" {}", more);
-    const bool known = t.source != TripSource::unknown;
+    const bool known = t.source != schedule::TripSource::unknown;
     fmt::format_to(
         std::back_inserter(out_),
-        "{:<22} {:>7} {:>6} {:<6} {:>5.2f} {:>6} {:>6} {:>10} {:>11}{} "
+        "{:<22} {:>7} {:>7} {:>6} {:<6} {:>5.2f} {:>6} {:>6} {:>10} {:>11}{} "
         "{:>14} {:>12}\n",
         clean_text(name, 22, true), with_commas(c.bundles),
-        with_commas(c.bound),
-        c.bound > 0 ? kSlotNames[c.bound_slot].substr(0, 6) : "", c.distance(),
-        with_commas(c.used[kFill]), with_commas(c.used[kSpill]),
+        with_commas(c.stalls), with_commas(c.bound),
+        c.bound > 0 ? schedule::kSlotNames[c.bound_slot].substr(0, 6) : "",
+        c.distance(), with_commas(c.used[schedule::kFill]),
+        with_commas(c.used[schedule::kSpill]),
         with_commas(c.bytes) + (c.unknown_sizes > 0 ? "+?" : ""),
         known ? whole(t.trips) : "?",
-        t.source == TripSource::assumed ? "*" : " ",
+        t.source == schedule::TripSource::assumed ? "*" : " ",
         known ? whole(t.bundle_cycles) : "?",
         known ? whole(t.memory_cycles) : "?");
-    starred_ = starred_ || t.source == TripSource::assumed;
+    starred_ = starred_ || t.source == schedule::TripSource::assumed;
   }
 
-  void totals(const ScheduleReport& r) {
+  void totals(const schedule::ScheduleReport& r) {
     if (starred_) line("* trips", "of a branch that counts as always taken");
     const bool followed = std::any_of(
         r.kernels.begin(), r.kernels.end(),
-        [](const KernelReport& k) { return k.prediction.attention; });
+        [](const schedule::KernelReport& k) { return k.prediction.attention; });
     if (r.exact_tiles && !followed && !r.follows_plan) {
       line("plan", "no kernel's grid follows it: trips are those of --trips");
     }
@@ -139,7 +146,7 @@ class Text {
 
 }  // namespace
 
-std::string schedule_text(const ScheduleReport& report) {
+std::string schedule_text(const schedule::ScheduleReport& report) {
   return Text().draw(report);
 }
 

@@ -74,11 +74,11 @@ Result<int> run(Options o) {
                             std::getenv("TERM"));
   input.unicode = !o.ascii && locale_is_utf8();
 
-  const auto picks = routing_of(batch);
+  const auto picks = receipt::routing_of(batch);
   const auto with_picks = [&](nlohmann::json out) {
     if (picks) {
       out["picks"] = picks_json(*picks);
-      out["phases"] = route_phases_json();
+      out["phases"] = receipt::route_phases_json();
     }
     return out.dump();
   };

@@ -169,7 +169,10 @@ struct FlexBlockMask {
 // Flex takes masks of one head or of every query head: a plan of several heads
 // is repeated over `heads`, which they must divide. 0: the plan's own.
 // The arrays are dense, so more than kMaxTiles indices each is an error.
-Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads = 0);
+// `before`: one that is done with; its memory serves again, for fresh memory of
+// this size costs more than what is written there.
+Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads = 0,
+                                FlexBlockMask* before = nullptr);
 
 enum class SplashType : uint8_t { boolean, int8, int16, int32 };
 

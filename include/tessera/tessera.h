@@ -6,6 +6,7 @@
 #include "tessera/bridge.h"
 #include "tessera/contract.h"
 #include "tessera/dispatch.h"
+#include "tessera/documents.h"
 #include "tessera/facts.h"
 #include "tessera/layouts.h"
 #include "tessera/machine.h"

@@ -3,7 +3,7 @@
 
 #include "tessera/contract.h"
 
-namespace tessera {
+namespace tessera::lanes {
 
 double call_bytes(const Request& r, const AttentionCall& call, double width) {
   const AttentionShape& s = call.shape;
@@ -48,4 +48,4 @@ double lane_bytes(LaneId lane, const Request& request,
   return 0;
 }
 
-}  // namespace tessera
+}  // namespace tessera::lanes

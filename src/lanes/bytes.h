@@ -4,7 +4,7 @@
 #include "tessera/attention.h"
 #include "tessera/dispatch.h"
 
-namespace tessera {
+namespace tessera::lanes {
 
 // Bytes of the arrays of a call whose elements are of this width, as a double:
 // sizes may be absurd.
@@ -16,4 +16,4 @@ double call_bytes(const Request& request, const AttentionCall& call,
 double lane_bytes(LaneId lane, const Request& request,
                   const AttentionCall& call, bool elsewhere = false);
 
-}  // namespace tessera
+}  // namespace tessera::lanes

@@ -10,15 +10,15 @@
 #include "lanes/reference/lane.h"
 #include "lanes/xla/attention_lane.h"
 
-namespace tessera {
+namespace tessera::lanes {
 namespace {
 
 constexpr Lane kLanes[] = {
-    {LaneId::cpu, open_cpu_lane},
-    {LaneId::reference, open_reference_lane},
-    {LaneId::xla, open_xla_lane, true},
-    {LaneId::mosaic, open_mosaic_lane, true},
-    {LaneId::jax_bridge, open_bridge_lane, true},
+    {LaneId::cpu, cpu::open_cpu_lane},
+    {LaneId::reference, reference::open_reference_lane},
+    {LaneId::xla, xla::open_xla_lane, true},
+    {LaneId::mosaic, mosaic::open_mosaic_lane, true},
+    {LaneId::jax_bridge, bridge::open_bridge_lane, true},
 };
 
 }  // namespace
@@ -47,4 +47,4 @@ int64_t legal_pairs(const Plan& plan, int64_t heads) {
   return pairs * (heads / plan.heads);
 }
 
-}  // namespace tessera
+}  // namespace tessera::lanes

@@ -18,7 +18,7 @@
 #include "tessera/machine.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::lanes {
 
 struct LaneOptions {
   CpuOptions cpu;
@@ -89,4 +89,4 @@ const Lane* find_lane(LaneId lane);
 
 int64_t legal_pairs(const Plan& plan, int64_t heads);  // every query head
 
-}  // namespace tessera
+}  // namespace tessera::lanes

@@ -5,8 +5,10 @@
 #include <cstring>
 
 #include "base/fail.h"
+#include "base/timed.h"
+#include "lanes/stop.h"
 
-namespace tessera {
+namespace tessera::lanes {
 namespace {
 
 template <class Pointer>
@@ -57,6 +59,39 @@ void unstage(const float* array, const ArrayDims& dims, float* to,
                   to + (b * from[1] + h) * from[2]);
     }
   }
+}
+
+Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
+                           std::span<const ProgramOutput> outputs) {
+  const std::vector<pjrt::ArrayType>& found = program.outputs();
+  if (found.size() != outputs.size()) {
+    return invalid(where, "a program must give {} arrays, found {}",
+                   outputs.size(), found.size());
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (found[i] == outputs[i].type) continue;
+    return invalid(where, "a program must give {}, found {} for output {}",
+                   pjrt::describe(outputs[i].type), pjrt::describe(found[i]),
+                   i);
+  }
+  return {};
+}
+
+Result<void> read_outputs(std::span<const pjrt::Buffer> results,
+                          std::span<const ProgramOutput> outputs) {
+  std::vector<uint8_t> copy;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    auto bytes = pjrt::byte_size(results[i].type());
+    if (!bytes) return bytes.error();
+    void* to = outputs[i].to;
+    if (!to) {
+      copy.resize(static_cast<size_t>(*bytes));
+      to = copy.data();
+    }
+    if (auto e = pjrt::to_host(results[i], to, *bytes); !e) return e;
+    if (!outputs[i].to) outputs[i].copy(to);
+  }
+  return {};
 }
 
 }  // namespace
@@ -112,37 +147,17 @@ ProgramOutput to_floats(std::span<float> to, const ArrayDims& have,
           }};
 }
 
-Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
-                           std::span<const ProgramOutput> outputs) {
-  const std::vector<pjrt::ArrayType>& found = program.outputs();
-  if (found.size() != outputs.size()) {
-    return invalid(where, "a program must give {} arrays, found {}",
-                   outputs.size(), found.size());
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (found[i] == outputs[i].type) continue;
-    return invalid(where, "a program must give {}, found {} for output {}",
-                   pjrt::describe(outputs[i].type), pjrt::describe(found[i]),
-                   i);
-  }
-  return {};
+Result<void> run_program(std::string_view where, const pjrt::Loaded& program,
+                         std::span<const pjrt::HostArray> arrays,
+                         std::span<const ProgramOutput> outputs,
+                         const StopFlag* stop, double& transfer_ms,
+                         double& run_ms) {
+  if (auto e = check_stop(stop, where, "before it ran"); !e) return e;
+  if (auto e = check_outputs(where, program, outputs); !e) return e;
+  auto results = pjrt::send_and_execute(program, arrays, transfer_ms, run_ms);
+  if (!results) return results.error();
+  if (auto e = check_stop(stop, where, "after it ran"); !e) return e;
+  return timed(transfer_ms, [&] { return read_outputs(*results, outputs); });
 }
 
-Result<void> read_outputs(std::span<const pjrt::Buffer> results,
-                          std::span<const ProgramOutput> outputs) {
-  std::vector<uint8_t> copy;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    auto bytes = pjrt::byte_size(results[i].type());
-    if (!bytes) return bytes.error();
-    void* to = outputs[i].to;
-    if (!to) {
-      copy.resize(static_cast<size_t>(*bytes));
-      to = copy.data();
-    }
-    if (auto e = pjrt::to_host(results[i], to, *bytes); !e) return e;
-    if (!outputs[i].to) outputs[i].copy(to);
-  }
-  return {};
-}
-
-}  // namespace tessera
+}  // namespace tessera::lanes

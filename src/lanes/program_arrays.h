@@ -1,6 +1,6 @@
-// lanes/program_arrays.h: the arrays of a plugin's program: a tensor as the
-// dense, padded array that it reads, and its results back. A tensor that is
-// such an array already is not copied.
+// lanes/program_arrays.h: one run of a plugin's program over tensors: each as
+// the dense, padded array that the program reads, and its results back. A
+// tensor that is such an array already is not copied.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "pjrt/execute.h"
+#include "pjrt/place.h"
+#include "tessera/attention.h"
 #include "tessera/result.h"
 #include "tessera/tensor.h"
 
-namespace tessera {
+namespace tessera::lanes {
 
 using ArrayDims = std::vector<int64_t>;
 
@@ -46,10 +48,12 @@ ProgramOutput to_tensor(const MutableTensorView& tensor, const ArrayDims& dims);
 ProgramOutput to_floats(std::span<float> to, const ArrayDims& have,
                         const ArrayDims& dims, ArrayDims type);
 
-// Results are written where the caller's arrays are, so no plugin is believed.
-Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
-                           std::span<const ProgramOutput> outputs);
-Result<void> read_outputs(std::span<const pjrt::Buffer> results,
-                          std::span<const ProgramOutput> outputs);
+// Adds to the times. No plugin is believed: results are written where the
+// caller's arrays are, so the program must give just these outputs.
+Result<void> run_program(std::string_view where, const pjrt::Loaded& program,
+                         std::span<const pjrt::HostArray> arrays,
+                         std::span<const ProgramOutput> outputs,
+                         const StopFlag* stop, double& transfer_ms,
+                         double& run_ms);
 
-}  // namespace tessera
+}  // namespace tessera::lanes

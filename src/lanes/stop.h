@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "tessera/attention.h"
 
-namespace tessera {
+namespace tessera::lanes {
 
 // `when`: "before it ran".
 inline Result<void> check_stop(const StopFlag* stop, std::string_view where,
@@ -19,4 +19,4 @@ inline Result<void> check_stop(const StopFlag* stop, std::string_view where,
                0};
 }
 
-}  // namespace tessera
+}  // namespace tessera::lanes

@@ -13,7 +13,7 @@
 #include "base/fail.h"
 #include "base/tensor_rows.h"
 
-namespace tessera {
+namespace tessera::lanes {
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
@@ -417,4 +417,4 @@ BackwardTensors backward_tensors(const ForwardTensors& f, const Gradients& g) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::lanes

@@ -10,7 +10,7 @@
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::lanes {
 
 // What the plan says about the arrays.
 struct PlanSizes {
@@ -68,4 +68,4 @@ Result<void> check_backward(std::string_view where, const PlanSizes& plan,
                             const AttentionShape& shape,
                             const BackwardTensors& tensors);
 
-}  // namespace tessera
+}  // namespace tessera::lanes

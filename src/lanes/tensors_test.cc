@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::lanes {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -552,4 +552,4 @@ TEST(CheckTensors, RandomViewsAgreeWithSetsOfBytes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::lanes

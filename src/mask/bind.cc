@@ -9,7 +9,7 @@
 #include "base/integers.h"
 #include "mask/canonical.h"
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 Result<void> check_range(std::string_view where, std::string_view what,
@@ -339,4 +339,4 @@ Result<Bound> bind(const Request& request, const Facts& facts) {
   return bound;
 }
 
-}  // namespace tessera
+}  // namespace tessera::mask

@@ -8,7 +8,7 @@
 
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::mask {
 
 struct BoundRow {
   int64_t q_offset = 0;
@@ -50,4 +50,4 @@ Result<Bound> bind(const Request& request, const Facts& facts);
 // The same into one whose memory is reused; on an error it is unspecified.
 Result<void> bind(const Request& request, const Facts& facts, Bound& bound);
 
-}  // namespace tessera
+}  // namespace tessera::mask

@@ -9,7 +9,7 @@
 
 #include "tessera/mask.h"
 
-namespace tessera {
+namespace tessera::mask {
 
 // Deeper or larger expressions are refused: the planner's stacks are bounded.
 inline constexpr int kMaxExprDepth = 64;
@@ -43,4 +43,4 @@ Expr canonical(const Expr& expr);
 // make_mask would refuse, and names that leave out what it names.
 Result<void> check_mask(const Mask& mask);
 
-}  // namespace tessera
+}  // namespace tessera::mask

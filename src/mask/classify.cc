@@ -21,7 +21,7 @@
 
 #include "base/integers.h"
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 // Above this a document's runs are worth sharing or counting.
@@ -462,4 +462,4 @@ void Classifier::add_bands(const Group& group, Interval strip, uint64_t bands) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::mask

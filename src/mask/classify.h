@@ -9,7 +9,7 @@
 #include "mask/program.h"
 #include "mask/runs.h"
 
-namespace tessera {
+namespace tessera::mask {
 
 // Classifies tile rows in ascending order, one (batch row, plan head) after
 // another. Its memory is scratch and is reused.
@@ -102,4 +102,4 @@ class Classifier {
   std::vector<Span> spans_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::mask

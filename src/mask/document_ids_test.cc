@@ -10,7 +10,7 @@
 #include "plan/make_plan.h"
 #include "tessera/facts.h"
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -131,10 +131,10 @@ TEST(DocumentIds, RandomSegmentsAreRunsOfAnId) {
     Facts facts;
     facts.doc_ids = ids;
     request.masks = {*parse_mask("segments")};
-    const auto by_runs = make_plan(request, facts);
+    const auto by_runs = plan::make_plan(request, facts);
     facts.doc_ids = *segments;
     request.masks = {*parse_mask("documents")};
-    const auto by_ids = make_plan(request, facts);
+    const auto by_ids = plan::make_plan(request, facts);
     ASSERT_TRUE(by_runs) << by_runs.error().message;
     ASSERT_TRUE(by_ids) << by_ids.error().message;
     EXPECT_EQ(by_runs->forward, by_ids->forward);
@@ -170,4 +170,4 @@ TEST(DocumentIds, WhatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mask

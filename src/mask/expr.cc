@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "mask/canonical.h"
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 bool is_operator(Atom atom) { return atom >= Atom::op_not; }
@@ -223,40 +223,6 @@ Expr canonical(const Expr& expr) {
   return Expr{expr.atom, 0, 0, std::move(terms)};
 }
 
-Expr full() { return make_atom(Atom::full); }
-Expr causal() { return make_atom(Atom::causal); }
-Expr window(int64_t left, int64_t right) {
-  return make_atom(Atom::window, left, right);
-}
-Expr chunk(int64_t n) { return make_atom(Atom::chunk, n); }
-Expr prefix() { return make_atom(Atom::prefix); }
-Expr documents() { return make_atom(Atom::documents); }
-Expr segments() { return make_atom(Atom::segments); }
-Expr sink(int64_t n) { return make_atom(Atom::sink, n); }
-Expr blocks(int64_t n) { return make_atom(Atom::blocks, n); }
-Expr routed(int64_t top, int64_t block) {
-  return make_atom(Atom::routed, top, block);
-}
-Expr operator!(Expr e) {
-  Expr n{Atom::op_not, 0, 0, {}};
-  n.children.push_back(std::move(e));
-  return n;
-}
-Expr operator&(Expr l, Expr r) {
-  return make_binary(Atom::op_and, std::move(l), std::move(r));
-}
-Expr operator|(Expr l, Expr r) {
-  return make_binary(Atom::op_or, std::move(l), std::move(r));
-}
-
-Result<Mask> make_mask(const Expr& expr) {
-  Mask mask;
-  int nodes = 0;
-  if (auto r = check(expr, 1, nodes, mask.names); !r) return r.error();
-  mask.expr = canonical(expr);
-  return mask;
-}
-
 Result<void> check_mask(const Mask& mask) {
   Names found;
   int nodes = 0;
@@ -289,7 +255,58 @@ Result<void> check_mask(const Mask& mask) {
   return {};
 }
 
-std::string to_string(const Expr& expr) { return text_of(expr, false); }
+}  // namespace tessera::mask
+
+namespace tessera {
+
+Expr full() { return mask::make_atom(Atom::full); }
+
+Expr causal() { return mask::make_atom(Atom::causal); }
+
+Expr window(int64_t left, int64_t right) {
+  return mask::make_atom(Atom::window, left, right);
+}
+
+Expr chunk(int64_t n) { return mask::make_atom(Atom::chunk, n); }
+
+Expr prefix() { return mask::make_atom(Atom::prefix); }
+
+Expr documents() { return mask::make_atom(Atom::documents); }
+
+Expr segments() { return mask::make_atom(Atom::segments); }
+
+Expr sink(int64_t n) { return mask::make_atom(Atom::sink, n); }
+
+Expr blocks(int64_t n) { return mask::make_atom(Atom::blocks, n); }
+
+Expr routed(int64_t top, int64_t block) {
+  return mask::make_atom(Atom::routed, top, block);
+}
+
+Expr operator&(Expr l, Expr r) {
+  return mask::make_binary(Atom::op_and, std::move(l), std::move(r));
+}
+
+Expr operator|(Expr l, Expr r) {
+  return mask::make_binary(Atom::op_or, std::move(l), std::move(r));
+}
+
+Expr operator!(Expr e) {
+  Expr n{Atom::op_not, 0, 0, {}};
+  n.children.push_back(std::move(e));
+  return n;
+}
+
+Result<Mask> make_mask(const Expr& expr) {
+  Mask mask;
+  int nodes = 0;
+  if (auto r = mask::check(expr, 1, nodes, mask.names); !r) return r.error();
+  mask.expr = mask::canonical(expr);
+  return mask;
+}
+
+std::string to_string(const Expr& expr) { return mask::text_of(expr, false); }
+
 std::string to_string(const Mask& mask) { return to_string(mask.expr); }
 
 }  // namespace tessera

@@ -5,78 +5,46 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "mask/bind.h"
+#include "mask/key_arrays.h"
 #include "tessera/plan.h"
 
 namespace tessera {
-namespace {
-
-// What tells keys of one batch row apart, an entry a key.
-struct KeyArrays {
-  std::vector<int32_t> segment;        // its run of equal ids
-  std::vector<int32_t> document_rank;  // its place in its document
-  std::vector<int32_t> segment_rank;   // its place in its segment
-};
-
-KeyArrays key_arrays(const int32_t* ids, int64_t kv_len) {
-  KeyArrays a;
-  const auto n = static_cast<size_t>(kv_len);
-  a.segment.resize(n);
-  a.document_rank.resize(n);
-  a.segment_rank.resize(n);
-  for (size_t k = 0; k < n; ++k) {
-    const bool same = k > 0 && ids[k] == ids[k - 1];
-    a.segment[k] = k == 0 ? 0 : a.segment[k - 1] + (same ? 0 : 1);
-    a.segment_rank[k] = same ? a.segment_rank[k - 1] + 1 : 0;
-  }
-  std::vector<int32_t> order(n);
-  for (size_t k = 0; k < n; ++k) order[k] = static_cast<int32_t>(k);
-  std::stable_sort(order.begin(), order.end(),
-                   [ids](int32_t l, int32_t r) { return ids[l] < ids[r]; });
-  for (size_t i = 0; i < n; ++i) {
-    const bool same = i > 0 && ids[order[i]] == ids[order[i - 1]];
-    a.document_rank[static_cast<size_t>(order[i])] =
-        same ? a.document_rank[static_cast<size_t>(order[i - 1])] + 1 : 0;
-  }
-  return a;
-}
-
-}  // namespace
 
 struct Legality::State {
   Request request;  // owns the masks that `bound` points to
-  Bound bound;
-  std::vector<KeyArrays> keys;  // per batch row, where ids are named
+  mask::Bound bound;
+  std::vector<mask::KeyArrays> keys;  // per batch row, where ids are named
 
   struct Pair {
     int64_t b, h, q, k, position;
   };
 
   int32_t q_id(const Pair& p) const {
-    const BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
+    const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
     return row.q_ids ? row.q_ids[p.q] : row.ids[p.position];
   }
 
   // A query that its count vetoes may stand outside the keys, without an id.
   bool has_id(const Pair& p) const {
-    const BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
+    const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
     return row.ids &&
            (row.q_ids || (p.position >= 0 && p.position < bound.kv_len));
   }
 
   bool same_document(const Pair& p) const {
-    const BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
+    const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
     return has_id(p) && q_id(p) == row.ids[p.k];
   }
 
   bool same_segment(const Pair& p) const {
-    const KeyArrays& a = keys[static_cast<size_t>(p.b)];
+    const mask::KeyArrays& a = keys[static_cast<size_t>(p.b)];
     return has_id(p) && a.segment[static_cast<size_t>(p.position)] ==
                             a.segment[static_cast<size_t>(p.k)];
   }
 
   bool sink(int64_t n, const Names& names, const Pair& p) const {
     if (!names.documents && !names.segments) return p.k < n;
-    const KeyArrays& a = keys[static_cast<size_t>(p.b)];
+    const mask::KeyArrays& a = keys[static_cast<size_t>(p.b)];
     const auto k = static_cast<size_t>(p.k);
     return names.segments ? same_segment(p) && a.segment_rank[k] < n
                           : same_document(p) && a.document_rank[k] < n;
@@ -129,7 +97,7 @@ struct Legality::State {
 
   bool vetoed_by_id(const Names& names, const Pair& p) const {
     if (!names.documents && !names.segments) return false;
-    const BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
+    const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
     return row.ids[p.k] < 0 || (has_id(p) && q_id(p) < 0);
   }
 
@@ -140,7 +108,7 @@ struct Legality::State {
 
 std::string Legality::State::why(const Expr& e, const Names& names,
                                  const Pair& p) const {
-  const BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
+  const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
   auto ids = [&] {
     return fmt::format("query id {}, key id {}",
                        has_id(p) ? fmt::to_string(q_id(p)) : "none",
@@ -163,7 +131,7 @@ std::string Legality::State::why(const Expr& e, const Names& names,
     case Atom::documents:
       return ids();
     case Atom::segments: {
-      const KeyArrays& a = keys[static_cast<size_t>(p.b)];
+      const mask::KeyArrays& a = keys[static_cast<size_t>(p.b)];
       return fmt::format(
           "query in segment {}, key in segment {}",
           has_id(p) ? fmt::to_string(a.segment[static_cast<size_t>(p.position)])
@@ -174,7 +142,7 @@ std::string Legality::State::why(const Expr& e, const Names& names,
       if (!names.documents && !names.segments) {
         return fmt::format("key {} {} {}", p.k, p.k < e.a ? "<" : ">=", e.a);
       }
-      const KeyArrays& a = keys[static_cast<size_t>(p.b)];
+      const mask::KeyArrays& a = keys[static_cast<size_t>(p.b)];
       const auto k = static_cast<size_t>(p.k);
       return fmt::format(
           "key is number {} of its {}, which the query {}",
@@ -219,12 +187,12 @@ Legality::~Legality() = default;
 Result<Legality> Legality::bind(const Request& request, const Facts& facts) {
   auto state = std::make_unique<State>();
   state->request = request;
-  auto bound = tessera::bind(state->request, facts);
+  auto bound = tessera::mask::bind(state->request, facts);
   if (!bound) return bound.error();
   state->bound = std::move(*bound);
-  for (const BoundRow& row : state->bound.rows) {
+  for (const mask::BoundRow& row : state->bound.rows) {
     if (row.ids) {
-      state->keys.push_back(key_arrays(row.ids, state->bound.kv_len));
+      state->keys.push_back(mask::key_arrays(row.ids, state->bound.kv_len));
     }
   }
   return Legality(std::move(state));
@@ -235,7 +203,7 @@ int64_t Legality::heads() const { return state_->bound.heads; }
 bool Legality::legal(int64_t batch_row, int64_t head, int64_t q,
                      int64_t k) const {
   const State& s = *state_;
-  const BoundRow& row = s.bound.rows[static_cast<size_t>(batch_row)];
+  const mask::BoundRow& row = s.bound.rows[static_cast<size_t>(batch_row)];
   if (k >= row.valid || q >= row.q_end) return false;
   const State::Pair p = s.pair(batch_row, head, q, k);
   const Mask& mask = *s.bound.masks[static_cast<size_t>(head)];
@@ -245,7 +213,7 @@ bool Legality::legal(int64_t batch_row, int64_t head, int64_t q,
 Explanation Legality::explain(int64_t batch_row, int64_t head, int64_t q,
                               int64_t k) const {
   const State& s = *state_;
-  const BoundRow& row = s.bound.rows[static_cast<size_t>(batch_row)];
+  const mask::BoundRow& row = s.bound.rows[static_cast<size_t>(batch_row)];
   const State::Pair p = s.pair(batch_row, head, q, k);
   const Mask& mask = *s.bound.masks[static_cast<size_t>(head)];
   Explanation e;

@@ -8,7 +8,7 @@
 #include "base/nearest.h"
 #include "mask/canonical.h"
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 bool is_space(char c) {
@@ -275,7 +275,13 @@ class Parser {
 
 }  // namespace
 
-Result<Expr> parse_expr(std::string_view text) { return Parser(text).parse(); }
+}  // namespace tessera::mask
+
+namespace tessera {
+
+Result<Expr> parse_expr(std::string_view text) {
+  return mask::Parser(text).parse();
+}
 
 Result<Mask> parse_mask(std::string_view text) {
   auto expr = parse_expr(text);

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 // Sum of clamp(x, 0, width) over all integers x <= n.
@@ -153,4 +153,4 @@ void Parts::finish(int64_t queries, std::vector<Span>& spans) {
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::mask

@@ -8,7 +8,7 @@
 #include "mask/runs.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::mask {
 
 // Active neighbouring columns [begin, end) of one class; `pairs` legal pairs
 // in each.
@@ -82,4 +82,4 @@ class Parts {
   std::vector<int64_t> sums_;  // per column
 };
 
-}  // namespace tessera
+}  // namespace tessera::mask

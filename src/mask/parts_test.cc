@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 TEST(Parts, ShapesAddUpAsIfCounted) {
@@ -80,4 +80,4 @@ TEST(Parts, ShapesAddUpAsIfCounted) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mask

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "mask/canonical.h"
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 constexpr size_t kMaxThresholds = 63;
@@ -156,4 +156,4 @@ Result<Program> compile(const Mask& mask) {
   return program;
 }
 
-}  // namespace tessera
+}  // namespace tessera::mask

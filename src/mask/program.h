@@ -13,7 +13,7 @@
 
 #include "tessera/mask.h"
 
-namespace tessera {
+namespace tessera::mask {
 
 // Farther than any distance between a key and a position.
 inline constexpr int64_t kFar = int64_t{1} << 40;
@@ -59,4 +59,4 @@ struct Program {
 // Refuses masks with more than 63 thresholds or 64 key atoms.
 Result<Program> compile(const Mask& mask);
 
-}  // namespace tessera
+}  // namespace tessera::mask

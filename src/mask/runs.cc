@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 // Ids are compared with their neighbour a block at a time, so that the long
@@ -130,4 +130,4 @@ void count_columns(const IdRuns& runs, int64_t block, ColumnCounts& out) {
   out.first.push_back(static_cast<int32_t>(out.counts.size()));
 }
 
-}  // namespace tessera
+}  // namespace tessera::mask

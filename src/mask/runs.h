@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera {
+namespace tessera::mask {
 
 // Half-open [begin, end).
 struct Interval {
@@ -58,4 +58,4 @@ struct ColumnCounts {
 // Of linked runs that are not distinct, for columns of `block` keys.
 void count_columns(const IdRuns& runs, int64_t block, ColumnCounts& out);
 
-}  // namespace tessera
+}  // namespace tessera::mask

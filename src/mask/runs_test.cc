@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-namespace tessera {
+namespace tessera::mask {
 namespace {
 
 std::vector<int32_t> random_ids(std::mt19937_64& engine) {
@@ -98,4 +98,4 @@ TEST(Runs, AgreeWithPlainLoops) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mask

@@ -5,7 +5,7 @@
 
 #include "base/trace.h"
 
-namespace tessera {
+namespace tessera::mask {
 
 Result<Sweep> start_sweep(const Request& request, const Facts& facts) {
   const TraceSpan span("plan", "bind");
@@ -32,4 +32,4 @@ Result<void> bind_again(const Request& request, const Facts& facts,
   return bind(request, facts, sweep.bound);
 }
 
-}  // namespace tessera
+}  // namespace tessera::mask

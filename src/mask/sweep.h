@@ -10,7 +10,7 @@
 #include "mask/classify.h"
 #include "mask/program.h"
 
-namespace tessera {
+namespace tessera::mask {
 
 struct Sweep {
   Bound bound;
@@ -54,4 +54,4 @@ Result<Sweep> start_sweep(const Request& request, const Facts& facts);
 Result<void> bind_again(const Request& request, const Facts& facts,
                         Sweep& sweep);
 
-}  // namespace tessera
+}  // namespace tessera::mask

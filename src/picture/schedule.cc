@@ -55,7 +55,7 @@ class SchedulePicture {
   std::string draw() {
     collect_bands();
     const double top = 96 + static_cast<double>(bands_) * kBand;
-    const double bottom = top + kRow * static_cast<double>(kSlots);
+    const double bottom = top + kRow * static_cast<double>(schedule::kSlots);
     const double height = bottom + 84;
     const double wide = std::max(kLeft + width_ + kRight, 640.0);
     out_ += svg_start(tenths(wide), tenths(height), title(), subtitle());
@@ -77,26 +77,26 @@ class SchedulePicture {
     out_ += "\n";
   }
 
-  const RegionCost& cost() const { return k_.profile.whole[loop_]; }
+  const schedule::RegionCost& cost() const { return k_.profile.whole[loop_]; }
 
   std::string title() const {
     return escape_markup(clean_text(k_.profile.text.name, 80, false));
   }
 
   std::string subtitle() const {
-    const RegionCost& c = cost();
+    const schedule::RegionCost& c = cost();
     std::string text =
         loop_ == 0 ? "the whole kernel" : "the body of " + region_.path;
     text += fmt::format(": {} bundles", with_commas(c.bundles));
     if (c.bound > 0) {
       text +=
           fmt::format(", at least {} for {} ({:.2f}x)", with_commas(c.bound),
-                      kSlotNames[c.bound_slot], c.distance());
+                      schedule::kSlotNames[c.bound_slot], c.distance());
     }
-    if (c.used[kFill] + c.used[kSpill] > 0) {
-      text +=
-          fmt::format(", {} fills and {} spills", with_commas(c.used[kFill]),
-                      with_commas(c.used[kSpill]));
+    if (c.used[schedule::kFill] + c.used[schedule::kSpill] > 0) {
+      text += fmt::format(", {} fills and {} spills",
+                          with_commas(c.used[schedule::kFill]),
+                          with_commas(c.used[schedule::kSpill]));
     }
     return escape_markup(text);
   }
@@ -121,16 +121,17 @@ class SchedulePicture {
     put("<text class='k' x='{}' y='{}' text-anchor='end'>{}</text>",
         tenths(kLeft - 8), tenths(top + 12), bands_ > 0 ? "regions" : "");
     for (size_t r : inside_) {
-      const Region& region = k_.profile.tree.regions[r];
+      const schedule::Region& region = k_.profile.tree.regions[r];
       const double y =
           top + kBand * static_cast<double>(region.depth - region_.depth - 1);
       const double x = at(region.begin);
       const double wide = at(region.end) - x;
-      const bool loop = region.kind == RegionKind::loop;
+      const bool loop = region.kind == schedule::RegionKind::loop;
       put("<rect x='{}' y='{}' width='{}' height='16' rx='2' fill='{}'/>",
           tenths(x), tenths(y), tenths(std::max(wide, 1.0)),
           loop ? "#f4d9a8" : "#c9d3e0");
-      std::string_view role = role_name(k_.prediction.regions[r].role);
+      std::string_view role =
+          schedule::role_name(k_.prediction.regions[r].role);
       if (role.empty()) role = region.name;
       std::string label = region.path.substr(region.path.rfind('/') + 1);
       if (!role.empty()) label = role;
@@ -150,10 +151,10 @@ class SchedulePicture {
   void slots(double top) {
     std::vector<std::string> paths(kShades + 1);
     const double column = width_ / static_cast<double>(columns_);
-    for (size_t s = 0; s < kSlots; ++s) {
+    for (size_t s = 0; s < schedule::kSlots; ++s) {
       const double y = top + kRow * static_cast<double>(s);
       put("<text class='b' x='{}' y='{}' text-anchor='end'>{}</text>",
-          tenths(kLeft - 8), tenths(y + 12.5), kSlotNames[s]);
+          tenths(kLeft - 8), tenths(y + 12.5), schedule::kSlotNames[s]);
       put("<rect x='{}' y='{}' width='{}' height='18' fill='#f6f7f9'/>",
           tenths(kLeft), tenths(y), tenths(width_));
       int last = 0;
@@ -196,7 +197,7 @@ class SchedulePicture {
   }
 
   void note(size_t s, double y) {
-    const RegionCost& c = cost();
+    const schedule::RegionCost& c = cost();
     const int64_t most = c.bundles * k_.profile.text.capacity[s];
     put("<text class='{}' x='{}' y='{}'>{} of {} ({})</text>",
         c.bound > 0 && s == c.bound_slot ? "k" : "n",
@@ -248,7 +249,7 @@ class SchedulePicture {
 
   const Kernel& k_;
   size_t loop_;
-  const Region& region_;
+  const schedule::Region& region_;
   int64_t size_;
   int64_t columns_;
   double width_;
@@ -273,7 +274,7 @@ Result<std::string> draw_schedule(std::span<const Kernel> kernels) {
   size_t loop = 0;
   const auto& regions = largest->profile.tree.regions;
   for (size_t r = 1; r < regions.size(); ++r) {
-    if (regions[r].kind != RegionKind::loop) continue;
+    if (regions[r].kind != schedule::RegionKind::loop) continue;
     if (loop == 0 || largest->profile.whole[r].bundles >
                          largest->profile.whole[loop].bundles) {
       loop = r;

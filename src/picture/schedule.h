@@ -10,8 +10,8 @@ namespace tessera::picture {
 
 // A kernel and what was predicted of each of its regions.
 struct Kernel {
-  const KernelProfile& profile;
-  const Prediction& prediction;
+  const schedule::KernelProfile& profile;
+  const schedule::Prediction& prediction;
 };
 
 // Of the loop that holds the most bundles of the kernel that has the most, or

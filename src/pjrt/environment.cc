@@ -16,6 +16,13 @@ constexpr std::string_view kFlags = "LIBTPU_INIT_ARGS";
 // stays the same.
 constexpr std::string_view kSources =
     " --xla_mosaic_enable_llo_source_annotations=true";
+// Of some seventy stages those that are read: all of them take longer to write
+// than the compile.
+constexpr std::string_view kStages =
+    " --xla_jf_dump_llo_pass_label_regex="
+    "^(final_(bundles|hlo-static-per-bundle-utilization)|packed-bundles-post-"
+    "ra)"
+    "$";
 
 }  // namespace
 
@@ -44,7 +51,7 @@ Result<Variables> tpu_environment(const std::string& dump_folder) {
   }
   out.emplace_back(kFlags, "--xla_jf_dump_to=" + dump_folder +
                                " --xla_jf_dump_llo_text=true" +
-                               std::string(kSources));
+                               std::string(kSources) + std::string(kStages));
   return out;
 }
 

@@ -25,7 +25,10 @@ TEST(TpuEnvironment, AsksNoServerAndDumpsWhenTold) {
   ASSERT_TRUE(dumps.ok());
   EXPECT_EQ(value(*dumps, "LIBTPU_INIT_ARGS"),
             "--xla_jf_dump_to=/tmp --xla_jf_dump_llo_text=true "
-            "--xla_mosaic_enable_llo_source_annotations=true");
+            "--xla_mosaic_enable_llo_source_annotations=true "
+            "--xla_jf_dump_llo_pass_label_regex="
+            "^(final_(bundles|hlo-static-per-bundle-utilization)|"
+            "packed-bundles-post-ra)$");
 }
 
 TEST(TpuEnvironment, RefusesAFolderThatFlagsCannotName) {

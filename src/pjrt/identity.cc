@@ -116,7 +116,7 @@ Result<std::string> identity_of(const Client& client, const Device& device) {
                        value ? in_quotes(value, SIZE_MAX) : "unset");
   }
   if (client.platform() == "cpu") {
-    const std::string cpu = cpu_identity();
+    const std::string cpu = receipt::cpu_identity();
     if (cpu.empty()) {
       return unavailable("cache",
                          "programs for this CPU must be kept under its model, "

@@ -15,7 +15,7 @@ constexpr int64_t kAskAbove = int64_t{64} << 20;
 Result<void> check_memory(const Client& client, int64_t bytes,
                           std::string_view rule) {
   if (bytes < kAskAbove || client.platform() != "cpu") return {};
-  const int64_t available = available_memory();
+  const int64_t available = receipt::available_memory();
   if (bytes <= available) return {};
   return over_limit("pjrt", "{}, found {} bytes for {} available", rule, bytes,
                     available);

@@ -44,14 +44,14 @@ Result<void> plan_state(State& state, bool bound_before) {
   state.plan_ms = 0;
   auto planned = timed(state.plan_ms, [&]() -> Result<void> {
     if (bound_before) {
-      auto bound = bind_again(state.request, state.facts, state.sweep);
+      auto bound = mask::bind_again(state.request, state.facts, state.sweep);
       if (!bound) return bound;
     } else {
-      auto sweep = start_sweep(state.request, state.facts);
+      auto sweep = mask::start_sweep(state.request, state.facts);
       if (!sweep) return sweep.error();
       state.sweep = std::move(*sweep);
     }
-    return plan_sweep(state.sweep, state.plan);
+    return plan::plan_sweep(state.sweep, state.plan);
   });
   if (planned) state.failed = false;
   return planned;
@@ -145,7 +145,8 @@ Result<void> BorrowedBatch::remake(const Facts& facts) {
   return {};
 }
 
-Result<const State*> read_batch(const Batch& batch, std::string_view where) {
+Result<const State*> plan::read_batch(const Batch& batch,
+                                      std::string_view where) {
   const State& state = batch.state();
   if (state.failed) {
     return invalid(where, "a batch must be there, found a remake that failed");
@@ -164,7 +165,7 @@ Result<OwnedBatch> BatchMaker::of_verified(Request request, OwnedFacts facts,
   state->request = std::move(request);
   state->owned = std::move(facts);
   state->facts = state->owned.view();
-  auto sweep = start_sweep(state->request, state->facts);
+  auto sweep = mask::start_sweep(state->request, state->facts);
   if (!sweep) return sweep.error();
   state->sweep = std::move(*sweep);
   state->plan = std::move(plan);

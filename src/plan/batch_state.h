@@ -16,7 +16,7 @@ struct Batch::State {
   Request request;
   OwnedFacts owned;
   Facts facts;
-  Sweep sweep;  // the facts bound, the masks compiled
+  mask::Sweep sweep;  // the facts bound, the masks compiled
   Plan plan;
   double plan_ms = 0, route_ms = 0;
   std::optional<RouteResult> routing;
@@ -30,15 +30,19 @@ struct Batch::State {
   mutable std::optional<Result<PlanContract>> contract;
 };
 
-// The state, where it is what was planned: `where` begins the error of facts
-// that changed under the plan and of a remake that failed.
-Result<const Batch::State*> read_batch(const Batch& batch,
-                                       std::string_view where);
-
 // A batch of lists that verify_forward took, which need not be made again.
 struct BatchMaker {
   static Result<OwnedBatch> of_verified(Request request, OwnedFacts facts,
                                         Plan plan);
 };
+
+namespace plan {
+
+// The state, where it is what was planned: `where` begins the error of facts
+// that changed under the plan and of a remake that failed.
+Result<const Batch::State*> read_batch(const Batch& batch,
+                                       std::string_view where);
+
+}  // namespace plan
 
 }  // namespace tessera

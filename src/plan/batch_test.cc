@@ -14,7 +14,7 @@
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 Request packed(int64_t tokens = 64) {
@@ -209,4 +209,4 @@ TEST(Batch, RemadeEqualsFresh) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -35,12 +35,13 @@ void set_bits(std::vector<uint64_t>& words, int64_t begin, int64_t end) {
 // how far each query's were used up.
 class RowKeys {
  public:
-  void read(Classifier& pairs, int64_t q_begin, int64_t q_end) {
+  void read(mask::Classifier& pairs, int64_t q_begin, int64_t q_end) {
     keys_.clear();
     at_.clear();
     for (int64_t q = q_begin; q < q_end; ++q) {
       const size_t begin = keys_.size();
-      for (const Span& s : pairs.tile_row(q)) keys_.push_back({s.begin, s.end});
+      for (const mask::Span& s : pairs.tile_row(q))
+        keys_.push_back({s.begin, s.end});
       at_.push_back({begin, keys_.size()});
     }
   }
@@ -65,7 +66,7 @@ class RowKeys {
     size_t at;
     size_t end;
   };
-  std::vector<Interval> keys_;
+  std::vector<mask::Interval> keys_;
   std::vector<Rest> at_;  // per query
 };
 
@@ -97,8 +98,8 @@ class Distinct {
 // One list of a plan: its partial tiles into their bitmaps.
 class Filler {
  public:
-  Filler(const Plan& plan, const BitmapBudget& budget, std::string_view where,
-         Bitmaps& out)
+  Filler(const Plan& plan, const plan::BitmapBudget& budget,
+         std::string_view where, Bitmaps& out)
       : plan_(plan),
         budget_(budget),
         where_(where),
@@ -107,7 +108,7 @@ class Filler {
         words_(static_cast<size_t>(out.words_per_tile)) {}
 
   // `pairs` has tiles of 1 x 1.
-  Result<void> fill(Classifier& pairs, int64_t b, int64_t h) {
+  Result<void> fill(mask::Classifier& pairs, int64_t b, int64_t h) {
     const Tile tile = plan_.tile;
     const int64_t list = plan_.list(b, h);
     for (int64_t r = 0; r < plan_.forward.rows; ++r) {
@@ -139,7 +140,7 @@ class Filler {
 
  private:
   const Plan& plan_;
-  const BitmapBudget& budget_;
+  const plan::BitmapBudget& budget_;
   std::string_view where_;
   Bitmaps& out_;
   Distinct distinct_;
@@ -151,11 +152,12 @@ int64_t words_of(const Tile& tile) { return ceil_div(tile.q * tile.kv, 64); }
 
 }  // namespace
 
-Result<Bitmaps> make_bitmaps_of(const Batch::State& batch, int64_t begin,
-                                int64_t end, const BitmapBudget& budget,
-                                std::string_view where) {
+Result<Bitmaps> plan::make_bitmaps_of(const Batch::State& batch, int64_t begin,
+                                      int64_t end,
+                                      const plan::BitmapBudget& budget,
+                                      std::string_view where) {
   const Plan& plan = batch.plan;
-  const Sweep pairs_of = with_tile(batch.sweep, {1, 1});
+  const mask::Sweep pairs_of = mask::with_tile(batch.sweep, {1, 1});
   const Worklist& w = plan.forward;
   Bitmaps out;
   out.words_per_tile = words_of(plan.tile);
@@ -165,7 +167,7 @@ Result<Bitmaps> make_bitmaps_of(const Batch::State& batch, int64_t begin,
   out.of_entry.reserve(first_entry(end) - first_entry(begin));
   Filler filler(plan, budget, where, out);
   auto walked = pairs_of.each_list(
-      begin, end, [&](Classifier& pairs, int64_t b, int64_t h) {
+      begin, end, [&](mask::Classifier& pairs, int64_t b, int64_t h) {
         return filler.fill(pairs, b, h);
       });
   if (!walked) return walked.error();
@@ -174,11 +176,12 @@ Result<Bitmaps> make_bitmaps_of(const Batch::State& batch, int64_t begin,
 
 Result<Bitmaps> make_bitmaps(const Batch& batch) {
   constexpr std::string_view kWhere = "bitmaps";
-  auto read = read_batch(batch, kWhere);
+  auto read = plan::read_batch(batch, kWhere);
   if (!read) return read.error();
   const Plan& plan = (*read)->plan;
-  return make_bitmaps_of(**read, 0, plan.batch,
-                         {8 * words_of(plan.tile), kMaxLayoutBytes}, kWhere);
+  return plan::make_bitmaps_of(**read, 0, plan.batch,
+                               {8 * words_of(plan.tile), kMaxLayoutBytes},
+                               kWhere);
 }
 
 }  // namespace tessera

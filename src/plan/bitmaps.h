@@ -6,7 +6,7 @@
 
 #include "tessera/layouts.h"
 
-namespace tessera {
+namespace tessera::plan {
 
 // What the distinct masks may take in the form that the caller gives them.
 struct BitmapBudget {
@@ -20,4 +20,4 @@ Result<Bitmaps> make_bitmaps_of(const Batch::State& batch, int64_t begin,
                                 int64_t end, const BitmapBudget& budget,
                                 std::string_view where);
 
-}  // namespace tessera
+}  // namespace tessera::plan

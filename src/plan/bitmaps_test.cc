@@ -8,7 +8,7 @@
 #include "tests/random_case.h"
 #include "tests/random_worklist.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using namespace testing;
@@ -139,4 +139,4 @@ TEST(Bitmaps, AreWhatBruteForceSaysOnceEachInOrder) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

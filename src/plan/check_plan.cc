@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 constexpr const char* kClassNames[] = {"empty", "partial", "full"};
@@ -85,4 +85,4 @@ PlanCheck check_plan(const Legality& legality, const Plan& plan, int64_t sample,
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::plan

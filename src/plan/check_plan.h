@@ -7,7 +7,7 @@
 
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::plan {
 
 struct PlanCheck {
   int64_t tiles = 0;  // that were looked at
@@ -26,4 +26,4 @@ PlanCheck check_plan(const Legality& legality, const Plan& plan, int64_t sample,
                      uint64_t seed,
                      const std::function<void(int64_t)>& progress = {});
 
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -8,7 +8,7 @@
 
 #include "tessera/batch.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 class CheckPlan : public ::testing::Test {
@@ -71,4 +71,4 @@ TEST_F(CheckPlan, FindsTransposedListsThatDiffer) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

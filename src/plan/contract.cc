@@ -31,7 +31,7 @@ struct Presence {
 };
 
 std::vector<Presence> presence_of(const Request& request, const Facts& f) {
-  const Names n = names_of(request);
+  const Names n = mask::names_of(request);
   const bool ids = n.documents || n.segments;
   return {
       {"doc_ids", f.doc_ids.has_value(), ids},
@@ -108,8 +108,9 @@ PickTerms terms_of(const Request& request, const Picks& picks) {
 Result<PickTerms> pick_terms(const Batch::State& batch) {
   const Request& request = batch.request;
   PickUnions unions =
-      plan_unions(batch.sweep.bound, names_of(request).picks_block);
-  auto fits = set_capacity(request.ceilings.max_union, unions, "contract");
+      plan::plan_unions(batch.sweep.bound, mask::names_of(request).picks_block);
+  auto fits =
+      routing::set_capacity(request.ceilings.max_union, unions, "contract");
   if (!fits) return fits.error();
   PickTerms out = terms_of(request, *batch.facts.picks);
   out.widest = std::max<int64_t>(unions.widest, 1);
@@ -146,7 +147,7 @@ Result<PlanContract> contract_of_batch(const Batch::State& batch) {
 }  // namespace
 
 Result<PlanContract> make_contract(const Batch& batch) {
-  auto read = read_batch(batch, "contract");
+  auto read = plan::read_batch(batch, "contract");
   if (!read) return read.error();
   const std::lock_guard lock((*read)->mutex);
   auto& contract = (*read)->contract;
@@ -157,12 +158,12 @@ Result<PlanContract> make_contract(const Batch& batch) {
 Result<PlanContract> make_ceiling_contract(const Request& request,
                                            const Facts& present) {
   const TraceSpan span("plan", "contract");
-  if (auto r = check_request(request); !r) return r.error();
+  if (auto r = mask::check_request(request); !r) return r.error();
   const int64_t rows = ceil_div(request.q_len, request.tile.q);
   const int64_t columns = ceil_div(request.kv_len, request.tile.kv);
   auto heads = static_cast<int64_t>(request.masks.size());
   std::optional<PickTerms> picks;
-  const Names names = names_of(request);
+  const Names names = mask::names_of(request);
   if (present.picks && names.picks) {
     heads = std::max(heads, present.picks->heads);
     picks = terms_of(request, *present.picks);
@@ -238,8 +239,8 @@ Result<PlanContract> contract_of(const Request& request, const Facts& facts,
 
   for (const Mask& mask : request.masks) {
     const std::string exact = to_string(mask);
-    const std::string key = folded_text(mask.expr);
-    append_window_bounds(mask.expr, c.window_bounds);
+    const std::string key = mask::folded_text(mask.expr);
+    mask::append_window_bounds(mask.expr, c.window_bounds);
     if (exact != key) {
       c.folded.push_back(fmt::format(
           "mask {} is {}, its window bounds are runtime scalars", exact, key));

@@ -11,7 +11,7 @@
 #include "plan/make_plan.h"
 #include "tessera/layouts.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 Request request_of(const char* mask, int64_t tokens, int64_t tile = 64) {
@@ -420,4 +420,4 @@ TEST(Contract, TheGridWidthIsATermOfKernelsThatReadIt) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -1,7 +1,9 @@
 // plan/flex.cc: FlexAttention's dense block lists from a plan's sparse ones.
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/fail.h"
 #include "plan/well_formed.h"
@@ -35,20 +37,23 @@ class Builder {
     ++count;
   }
 
+  // Writes begin, begin + 1, ..., end - 1.
+  static int32_t* ascend(int32_t* out, int32_t begin, int32_t end) {
+    std::iota(out, out + (end - begin), begin);
+    return out + (end - begin);
+  }
+
   // The blocks that were not pushed, behind those that were.
   void finish() {
     int32_t* row = lists_.indices.data();
     for (const int32_t count : lists_.num_blocks) {
-      const int32_t* listed = row;
-      const int32_t* const end = row + count;
       int32_t* out = row + count;
-      for (int32_t c = 0; c < columns_; ++c) {
-        if (listed != end && *listed == c) {
-          ++listed;
-        } else {
-          *out++ = c;
-        }
+      int32_t next = 0;
+      for (const int32_t* listed = row; listed != row + count; ++listed) {
+        out = ascend(out, next, *listed);
+        next = *listed + 1;
       }
+      ascend(out, next, static_cast<int32_t>(columns_));
       row += columns_;
     }
   }
@@ -58,9 +63,8 @@ class Builder {
   int64_t columns_;
 };
 
-FlexBlockMask fill(const Plan& plan, int64_t heads) {
+FlexBlockMask fill(const Plan& plan, int64_t heads, FlexBlockMask out) {
   const Worklist& w = plan.forward;
-  FlexBlockMask out;
   out.batch = plan.batch;
   out.heads = heads;
   out.rows = w.rows;
@@ -92,8 +96,9 @@ FlexBlockMask fill(const Plan& plan, int64_t heads) {
 
 }  // namespace
 
-Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads) {
-  if (auto r = check_plan(plan, kWhere); !r) return r.error();
+Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads,
+                                FlexBlockMask* before) {
+  if (auto r = plan::check_plan(plan, kWhere); !r) return r.error();
   if (heads == 0) heads = plan.heads;
   if (heads < 1 || heads % plan.heads != 0) {
     return invalid(kWhere,
@@ -113,7 +118,8 @@ Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads) {
                       kMaxTiles, plan.batch, heads, w.rows, w.columns);
   }
   try {
-    return fill(plan, heads);
+    return fill(plan, heads,
+                before == nullptr ? FlexBlockMask{} : std::move(*before));
   } catch (const std::bad_alloc&) {
     return over_limit(kWhere,
                       "four arrays of {} indices must fit in memory, found "

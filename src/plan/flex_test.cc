@@ -14,7 +14,7 @@
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using Json = nlohmann::json;
@@ -260,6 +260,22 @@ TEST(Flex, ARaggedFullTileIsListedAsPartial) {
   EXPECT_EQ(flex->full_q.indices, (Values{0, 1, 0, 1}));
 }
 
+TEST(Flex, MemoryOfOneThatIsDoneWithServesAgain) {
+  const auto right = make_flex(small_plan());
+  auto before = make_flex(small_plan());
+  ASSERT_TRUE(right.ok() && before.ok());
+  const int32_t* const memory = before->q.indices.data();
+  before->q.indices.assign(4, 99);
+  before->kv.num_blocks.assign(7, 99);
+  const auto again = make_flex(small_plan(), 0, &*before);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->q.indices.data(), memory);
+  EXPECT_EQ(again->kv, right->kv);
+  EXPECT_EQ(again->full_kv, right->full_kv);
+  EXPECT_EQ(again->q, right->q);
+  EXPECT_EQ(again->full_q, right->full_q);
+}
+
 struct Broken {
   const char* name;
   std::function<void(Plan&)> damage;
@@ -367,4 +383,4 @@ TEST(Flex, AHugeBlockMaskIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -4,7 +4,7 @@
 #include "tessera/layouts.h"
 #include "tests/random_worklist.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using testing::for_seeds;
@@ -155,4 +155,4 @@ TEST(Launches, StepsThatAreNoneAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

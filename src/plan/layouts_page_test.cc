@@ -5,7 +5,7 @@
 #include "tessera/batch.h"
 #include "tessera/layouts.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 class LayoutsPage : public ::testing::Test {
@@ -93,4 +93,4 @@ TEST_F(LayoutsPage, Statistics) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -5,12 +5,12 @@
 #include "mask/sweep.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::plan {
 
 // Into a plan whose memory is reused; unchanged sizes allocate nothing. On an
 // error `plan` is unspecified.
-Result<void> plan_sweep(const Sweep& sweep, Plan& plan);
+Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan);
 
 Result<Plan> make_plan(const Request& request, const Facts& facts);
 
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -57,15 +57,15 @@ std::vector<int32_t> transpose_numbers(const Plan& plan,
 
 Result<MaskBlocks> make_mask_blocks(const Batch& batch, bool transposed,
                                     int64_t width) {
-  auto read = read_batch(batch, kWhere);
+  auto read = plan::read_batch(batch, kWhere);
   if (!read) return read.error();
   const Plan& plan = (*read)->plan;
   const Worklist& w = transposed ? plan.transposed : plan.forward;
-  auto cells = count_cells(w, width, kWhere);
+  auto cells = plan::count_cells(w, width, kWhere);
   if (!cells) return cells.error();
-  auto bitmaps =
-      make_bitmaps_of(**read, 0, plan.batch,
-                      {plan.tile.q * plan.tile.kv, kMaxLayoutBytes}, kWhere);
+  auto bitmaps = plan::make_bitmaps_of(
+      **read, 0, plan.batch, {plan.tile.q * plan.tile.kv, kMaxLayoutBytes},
+      kWhere);
   if (!bitmaps) return bitmaps.error();
   if (transposed) {
     bitmaps->of_entry = transpose_numbers(plan, bitmaps->of_entry);

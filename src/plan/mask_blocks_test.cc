@@ -9,7 +9,7 @@
 #include "tests/random_case.h"
 #include "tests/random_worklist.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using namespace testing;
@@ -153,4 +153,4 @@ TEST(MaskBlocks, WhatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -9,16 +9,16 @@
 #include "base/integers.h"
 #include "route/unions.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 constexpr int64_t kWord = 32;
 
-PickSizes sizes_of(const Bound& b, int64_t block) {
+routing::PickSizes sizes_of(const mask::Bound& b, int64_t block) {
   return {b.batch, b.pick_heads, b.q_len, b.picks_k, block, b.kv_len};
 }
 
-Ints picks_of(const Bound& b) {
+Ints picks_of(const mask::Bound& b) {
   return {b.picks,
           static_cast<size_t>(b.batch * b.pick_heads * b.q_len * b.picks_k)};
 }
@@ -45,12 +45,12 @@ Result<std::vector<int32_t>> read_union(std::string_view words, int64_t first,
 
 }  // namespace
 
-PickUnions plan_unions(const Bound& bound, int64_t block) {
-  return make_unions(sizes_of(bound, block), picks_of(bound), bound.tile.q,
-                     UnionMethod::bitmap, 1);
+PickUnions plan_unions(const mask::Bound& bound, int64_t block) {
+  return routing::make_unions(sizes_of(bound, block), picks_of(bound),
+                              bound.tile.q, UnionMethod::bitmap, 1);
 }
 
-std::vector<uint32_t> tile_slots(const Bound& bound, int64_t block,
+std::vector<uint32_t> tile_slots(const mask::Bound& bound, int64_t block,
                                  const PickUnions& unions,
                                  const Worklist& forward) {
   std::vector<uint32_t> out;
@@ -75,7 +75,7 @@ std::vector<uint32_t> tile_slots(const Bound& bound, int64_t block,
   return out;
 }
 
-PickWords pick_words(const Bound& bound, int64_t block,
+PickWords pick_words(const mask::Bound& bound, int64_t block,
                      const Worklist& forward) {
   const PickUnions unions = plan_unions(bound, block);
   PickWords out;
@@ -178,4 +178,4 @@ Result<std::vector<int32_t>> picks_of_words(const PickLayout& l,
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -9,11 +9,11 @@
 #include "mask/bind.h"
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::plan {
 
 // Unions of the plan's own tile rows, whatever tile the router worked with.
 // The picks must be named and bound.
-PickUnions plan_unions(const Bound& bound, int64_t block);
+PickUnions plan_unions(const mask::Bound& bound, int64_t block);
 
 // Arrays of 32-bit words. Lists are those of the picks, tile rows the plan's.
 struct PickWords {
@@ -28,11 +28,11 @@ struct PickWords {
 };
 inline constexpr uint32_t kNoSlot = UINT32_MAX;
 
-PickWords pick_words(const Bound& bound, int64_t block,
+PickWords pick_words(const mask::Bound& bound, int64_t block,
                      const Worklist& forward);
 
 // Slots of the tiles alone.
-std::vector<uint32_t> tile_slots(const Bound& bound, int64_t block,
+std::vector<uint32_t> tile_slots(const mask::Bound& bound, int64_t block,
                                  const PickUnions& unions,
                                  const Worklist& forward);
 
@@ -51,4 +51,4 @@ Result<std::vector<int32_t>> picks_of_words(const PickLayout& layout,
                                             std::string_view bits,
                                             std::string_view where);
 
-}  // namespace tessera
+}  // namespace tessera::plan

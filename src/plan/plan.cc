@@ -6,7 +6,7 @@
 #include "plan/make_plan.h"
 #include "plan/transpose.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 Error too_many_tiles() {
@@ -16,8 +16,8 @@ Error too_many_tiles() {
                     kMaxTiles);
 }
 
-void append(const std::vector<Span>& spans, std::vector<Entry>& entries) {
-  for (const Span& s : spans) {
+void append(const std::vector<mask::Span>& spans, std::vector<Entry>& entries) {
+  for (const mask::Span& s : spans) {
     const size_t at = entries.size();
     entries.resize(at + static_cast<size_t>(s.end - s.begin));
     Entry* out = entries.data() + at;
@@ -28,16 +28,16 @@ void append(const std::vector<Span>& spans, std::vector<Entry>& entries) {
 }
 
 // Classifies every tile row into the empty lists.
-Result<void> fill_forward(const Sweep& sweep, Plan& plan) {
+Result<void> fill_forward(const mask::Sweep& sweep, Plan& plan) {
   const TraceSpan span("plan", "classify");
   Worklist& w = plan.forward;
   return sweep.each_list(
-      [&](Classifier& list, int64_t b, int64_t h) -> Result<void> {
+      [&](mask::Classifier& list, int64_t b, int64_t h) -> Result<void> {
         int64_t pairs = 0;
         for (int64_t r = 0; r < w.rows; ++r) {
-          const std::vector<Span>& spans = list.tile_row(r);
+          const std::vector<mask::Span>& spans = list.tile_row(r);
           int64_t tiles = static_cast<int64_t>(w.entries.size());
-          for (const Span& s : spans) {
+          for (const mask::Span& s : spans) {
             tiles += s.end - s.begin;
             pairs += s.pairs * (s.end - s.begin);
           }
@@ -52,9 +52,9 @@ Result<void> fill_forward(const Sweep& sweep, Plan& plan) {
 
 }  // namespace
 
-Result<void> plan_sweep(const Sweep& sweep, Plan& plan) {
+Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan) {
   const TraceSpan span("plan", "make_plan");
-  const Bound& bound = sweep.bound;
+  const mask::Bound& bound = sweep.bound;
   plan.batch = bound.batch;
   plan.heads = bound.heads;
   plan.q_len = bound.q_len;
@@ -83,16 +83,16 @@ Result<void> plan_sweep(const Sweep& sweep, Plan& plan) {
 
   if (auto e = fill_forward(sweep, plan); !e) return e;
   const TraceSpan transposing("plan", "transpose");
-  transpose(plan.forward, plan.transposed);
+  plan::transpose(plan.forward, plan.transposed);
   return {};
 }
 
 Result<Plan> make_plan(const Request& request, const Facts& facts) {
-  auto sweep = start_sweep(request, facts);
+  auto sweep = mask::start_sweep(request, facts);
   if (!sweep) return sweep.error();
   Plan plan;
   if (auto e = plan_sweep(*sweep, plan); !e) return e.error();
   return plan;
 }
 
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -35,7 +35,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kWhere = kPlanFileWhere;
+constexpr std::string_view kWhere = plan::kPlanFileWhere;
 constexpr std::string_view kMagic("TESSERA\0plan", 12);
 constexpr size_t kVersionAt = 12;
 constexpr size_t kLengthAt = 16;
@@ -91,11 +91,11 @@ std::vector<uint32_t> make_runs(Ints ids, int64_t row_length) {
 // Section bytes by name, cut out of the file.
 class Sections {
  public:
-  static Result<Sections> cut(const std::vector<Section>& table,
+  static Result<Sections> cut(const std::vector<plan::Section>& table,
                               std::string_view bytes) {
     Sections out;
     size_t next = 0;
-    for (const Section& s : table) {
+    for (const plan::Section& s : table) {
       const auto* const place =
           std::find(std::begin(kSectionOrder), std::end(kSectionOrder), s.name);
       if (place == std::end(kSectionOrder)) {
@@ -190,9 +190,10 @@ Result<std::optional<std::vector<int32_t>>> read_ids(const Sections& sections,
 }
 
 Result<std::optional<std::vector<int32_t>>> read_picks(
-    const PlanHeader& h, const Sections& sections, const DecodeLimits& limits) {
+    const plan::PlanHeader& h, const Sections& sections,
+    const DecodeLimits& limits) {
   std::optional<std::vector<int32_t>> out;
-  const bool named = names_of(h.request).picks;
+  const bool named = mask::names_of(h.request).picks;
   for (const char* name :
        {"union_counts", "union_blocks", "pick_bits", "union_slots"}) {
     if (sections.get(name).has_value() == named) continue;
@@ -213,8 +214,9 @@ Result<std::optional<std::vector<int32_t>>> read_picks(
                    "the section 'picks'");
   }
   const Request& r = h.request;
-  PickLayout layout{r.batch, h.picks_heads, r.q_len, h.picks_k, r.tile.q, 0};
-  layout.blocks = ceil_div(r.kv_len, names_of(r).picks_block);
+  plan::PickLayout layout{r.batch,   h.picks_heads, r.q_len,
+                          h.picks_k, r.tile.q,      0};
+  layout.blocks = ceil_div(r.kv_len, mask::names_of(r).picks_block);
   int64_t slots = 0;
   if (h.picks_k < 1 ||
       __builtin_mul_overflow(r.batch * h.picks_heads, r.q_len, &slots) ||
@@ -226,15 +228,16 @@ Result<std::optional<std::vector<int32_t>>> read_picks(
                       limits.max_picks, r.batch, h.picks_heads, r.q_len,
                       h.picks_k);
   }
-  auto picks = picks_of_words(layout, *sections.get("union_counts"),
-                              *sections.get("union_blocks"),
-                              *sections.get("pick_bits"), kWhere);
+  auto picks = plan::picks_of_words(layout, *sections.get("union_counts"),
+                                    *sections.get("union_blocks"),
+                                    *sections.get("pick_bits"), kWhere);
   if (!picks) return picks.error();
   out = std::move(*picks);
   return out;
 }
 
-Result<OwnedFacts> read_facts(const PlanHeader& h, const Sections& sections,
+Result<OwnedFacts> read_facts(const plan::PlanHeader& h,
+                              const Sections& sections,
                               const DecodeLimits& limits) {
   OwnedFacts f;
   const Request& r = h.request;
@@ -290,11 +293,11 @@ Result<void> check_slots(const Request& request, const Facts& facts,
                          const Worklist& forward, const Sections& sections) {
   const auto& section = sections.get("union_slots");
   if (!section) return {};
-  auto bound = bind(request, facts);
+  auto bound = mask::bind(request, facts);
   if (!bound) return bound.error();
-  const int64_t block = names_of(request).picks_block;
-  const std::vector<uint32_t> due =
-      tile_slots(*bound, block, plan_unions(*bound, block), forward);
+  const int64_t block = mask::names_of(request).picks_block;
+  const std::vector<uint32_t> due = plan::tile_slots(
+      *bound, block, plan::plan_unions(*bound, block), forward);
   if (section->size() / 4 != due.size()) {
     return invalid(kWhere, "union_slots must hold {} tiles, found {}",
                    due.size(), section->size() / 4);
@@ -310,7 +313,8 @@ Result<void> check_slots(const Request& request, const Facts& facts,
   return {};
 }
 
-Result<Worklist> read_forward(const PlanHeader& h, const Sections& sections,
+Result<Worklist> read_forward(const plan::PlanHeader& h,
+                              const Sections& sections,
                               const DecodeLimits& limits) {
   const Request& r = h.request;
   Worklist w;
@@ -365,7 +369,7 @@ Result<Worklist> read_forward(const PlanHeader& h, const Sections& sections,
                    tiles, total);
   }
   w.entries = load_array<Entry>(entries);
-  if (auto e = check_worklist(w, kWhere); !e) return e.error();
+  if (auto e = plan::check_worklist(w, kWhere); !e) return e.error();
   return w;
 }
 
@@ -421,9 +425,9 @@ Result<std::pair<std::string_view, std::string_view>> open_envelope(
 size_t padded(size_t n) { return (n + 7) / 8 * 8; }
 
 // The whole file.
-Result<std::string> close_envelope(const PlanHeader& header,
+Result<std::string> close_envelope(const plan::PlanHeader& header,
                                    const std::string& sections) {
-  auto text = write_header(header);
+  auto text = plan::write_header(header);
   if (!text) return text.error();
   const size_t header_size = padded(text->size());
   if (header_size > kMaxHeader) {
@@ -446,14 +450,14 @@ Result<std::string> close_envelope(const PlanHeader& header,
 }  // namespace
 
 Result<std::string> encode_plan(const Batch& batch) {
-  auto read = read_batch(batch, kWhere);
+  auto read = plan::read_batch(batch, kWhere);
   if (!read) return read.error();
   const Request& request = (*read)->request;
   const Facts& facts = (*read)->facts;
   const Plan& plan = (*read)->plan;
   const Worklist& w = plan.forward;
 
-  PlanHeader header;
+  plan::PlanHeader header;
   header.request = request;
   header.heads = plan.heads;
   header.base_block_tokens = facts.base_block_tokens;
@@ -485,13 +489,14 @@ Result<std::string> encode_plan(const Batch& batch) {
   add_plain("valid_slot_counts", facts.valid_slot_counts);
   add_plain("prefix_lengths", facts.prefix_lengths);
   add_plain("q_offsets", facts.q_offsets);
-  PickWords words;
+  plan::PickWords words;
   const auto add_words = [&](std::string_view name,
                              const std::vector<uint32_t>& from) {
     add(name, bytes_of(std::span<const uint32_t>(from)));
   };
   if (plan.meaning) {
-    words = pick_words((*read)->sweep.bound, names_of(request).picks_block, w);
+    words = plan::pick_words((*read)->sweep.bound,
+                             mask::names_of(request).picks_block, w);
     add_words("union_counts", words.counts);
     add_words("union_blocks", words.blocks);
     add_words("pick_bits", words.bits);
@@ -524,7 +529,7 @@ Result<OwnedBatch> decode_plan(std::string_view bytes,
                    "{} bytes for {}",
                    text.size(), padded(json_size));
   }
-  auto header = read_header(text.substr(0, json_size));
+  auto header = plan::read_header(text.substr(0, json_size));
   if (!header) return header.error();
   auto sections = Sections::cut(header->sections, data);
   if (!sections) return sections.error();
@@ -534,7 +539,8 @@ Result<OwnedBatch> decode_plan(std::string_view bytes,
   if (!facts) return facts.error();
 
   const Request& request = header->request;
-  auto verified = verify_forward(request, facts->view(), *forward, kWhere);
+  auto verified =
+      plan::verify_forward(request, facts->view(), *forward, kWhere);
   if (!verified) {
     Error error = verified.error();
     // What binding the request and facts says does not know of a file.

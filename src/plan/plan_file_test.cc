@@ -19,7 +19,7 @@
 #include "plan/make_plan.h"
 #include "tests/random_case.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 // The file taken apart by a reader of the format, not by the code under test.
@@ -719,4 +719,4 @@ TEST(PlanFile, SavesAndLoads) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

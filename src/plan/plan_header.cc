@@ -5,7 +5,7 @@
 #include "base/json_read.h"
 #include "base/text.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 constexpr std::string_view kWhere = kPlanFileWhere;
@@ -270,4 +270,4 @@ Result<std::string> write_header(const PlanHeader& header) {
   return text;
 }
 
-}  // namespace tessera
+}  // namespace tessera::plan

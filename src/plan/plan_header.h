@@ -8,7 +8,7 @@
 
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::plan {
 
 inline constexpr std::string_view kPlanFileWhere = "plan file";
 
@@ -40,4 +40,4 @@ Result<std::string> write_header(const PlanHeader& header);
 // Types, ranges and the masks are checked; that sizes agree is not.
 Result<PlanHeader> read_header(std::string_view text);
 
-}  // namespace tessera
+}  // namespace tessera::plan

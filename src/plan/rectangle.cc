@@ -43,8 +43,8 @@ int64_t grid_width(const Worklist& w) {
   return width;
 }
 
-Result<int64_t> count_cells(const Worklist& w, int64_t width,
-                            std::string_view where) {
+Result<int64_t> plan::count_cells(const Worklist& w, int64_t width,
+                                  std::string_view where) {
   const int64_t least = grid_width(w);
   if (width < least) {
     return invalid(where,
@@ -59,8 +59,8 @@ Result<int64_t> count_cells(const Worklist& w, int64_t width,
 
 Result<Rectangle> make_rectangle(const Worklist& w, int64_t width) {
   constexpr std::string_view kWhere = "rectangle";
-  if (auto r = check_worklist(w, kWhere); !r) return r.error();
-  auto cells = count_cells(w, width, kWhere);
+  if (auto r = plan::check_worklist(w, kWhere); !r) return r.error();
+  auto cells = plan::count_cells(w, width, kWhere);
   if (!cells) return cells.error();
   Rectangle out{w.lists, w.rows, width, {}, {}};
   out.column.assign(static_cast<size_t>(*cells), 0);

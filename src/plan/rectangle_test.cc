@@ -4,7 +4,7 @@
 #include "tessera/layouts.h"
 #include "tests/random_worklist.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using testing::for_seeds;
@@ -139,4 +139,4 @@ TEST(Rectangle, HostileRectanglesAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -49,7 +49,7 @@ void for_groups(const Worklist& w, int64_t rows_per_group, const Visit& visit) {
 
 Result<Regrouped> regroup(const Worklist& w, int64_t rows_per_group,
                           int64_t tiles_per_step) {
-  if (auto r = check_worklist(w, "regroup"); !r) return r.error();
+  if (auto r = plan::check_worklist(w, "regroup"); !r) return r.error();
   if (rows_per_group < 1 || rows_per_group > kMaxGroupRows) {
     return invalid("regroup", "rows a group must be between 1 and {}, found {}",
                    kMaxGroupRows, rows_per_group);

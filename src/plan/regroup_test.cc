@@ -6,7 +6,7 @@
 #include "tessera/layouts.h"
 #include "tests/random_worklist.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using testing::for_seeds;
@@ -156,4 +156,4 @@ TEST(Regroup, MoreSlotsThanALayoutMayHoldAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -165,9 +165,10 @@ Result<Blocks> find_blocks(const Batch::State& batch, int64_t batch_row,
   const Plan& plan = batch.plan;
   const Worklist& w = plan.forward;
   const int64_t area = plan.tile.q * plan.tile.kv;
-  auto bitmaps = marks_only ? Result<Bitmaps>(mark_partial(plan, batch_row))
-                            : make_bitmaps_of(batch, batch_row, batch_row + 1,
-                                              {area, kMaxSplashBytes}, kWhere);
+  auto bitmaps = marks_only
+                     ? Result<Bitmaps>(mark_partial(plan, batch_row))
+                     : plan::make_bitmaps_of(batch, batch_row, batch_row + 1,
+                                             {area, kMaxSplashBytes}, kWhere);
   if (!bitmaps) return bitmaps.error();
   return Blocks{std::move(*bitmaps),
                 w.row_start[index(plan.list(batch_row, 0) * w.rows)]};
@@ -419,7 +420,7 @@ int64_t SplashArray::at(int64_t i) const {
 
 Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
                                    const SplashOptions& options) {
-  auto read = read_batch(batch, kWhere);
+  auto read = plan::read_batch(batch, kWhere);
   if (!read) return read.error();
   const Request& request = (*read)->request;
   const Facts& facts = (*read)->facts;

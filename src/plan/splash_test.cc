@@ -15,7 +15,7 @@
 #include "tessera/layouts.h"
 #include "tests/oracle.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using Json = nlohmann::json;
@@ -863,4 +863,4 @@ TEST(Splash, RefusesBadOptions) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

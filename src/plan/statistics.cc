@@ -30,16 +30,16 @@ Tile block_of(const Request& request) {
 
 // Plans with another block and keeps only the counts, never a list: logical
 // blocks may be far more than a list may hold.
-Result<Paid> plan_blocks(const Sweep& of_tiles, Tile block) {
-  const Sweep sweep = with_tile(of_tiles, block);
-  const Bound& bound = sweep.bound;
+Result<Paid> plan_blocks(const mask::Sweep& of_tiles, Tile block) {
+  const mask::Sweep sweep = mask::with_tile(of_tiles, block);
+  const mask::Bound& bound = sweep.bound;
   const int64_t rows = sweep.rows();
   Paid paid;
-  auto walked =
-      sweep.each_list([&](Classifier& list, int64_t, int64_t) -> Result<void> {
+  auto walked = sweep.each_list(
+      [&](mask::Classifier& list, int64_t, int64_t) -> Result<void> {
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t queries = tokens(r, block.q, bound.q_len);
-          for (const Span& s : list.tile_row(r)) {
+          for (const mask::Span& s : list.tile_row(r)) {
             const int64_t begin = s.begin * block.kv;
             const int64_t end = std::min(s.end * block.kv, bound.kv_len);
             paid.blocks += s.end - s.begin;
@@ -77,7 +77,7 @@ void count_rows(const Plan& plan, Statistics& s) {
 }  // namespace
 
 Result<Statistics> make_statistics(const Batch& batch) {
-  auto read = read_batch(batch, "statistics");
+  auto read = plan::read_batch(batch, "statistics");
   if (!read) return read.error();
   const Request& request = (*read)->request;
   const Plan& plan = (*read)->plan;

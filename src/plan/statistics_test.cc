@@ -7,7 +7,7 @@
 #include "tests/random_case.h"
 #include "tests/random_worklist.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using namespace testing;
@@ -200,4 +200,4 @@ TEST(Statistics, PairsBeyond63BitsAreAnError) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

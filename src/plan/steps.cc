@@ -3,22 +3,12 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "plan/step_word.h"
 #include "plan/well_formed.h"
 #include "tessera/layouts.h"
 
 namespace tessera {
 namespace {
-
-constexpr uint32_t kEmpty = 0;
-constexpr uint32_t kFull = 2;
-constexpr uint32_t kFullCrossing = 3;
-
-Step step_of(int64_t row, int64_t column, uint32_t step_class, bool first,
-             bool last) {
-  return {static_cast<uint32_t>(row) << 18 |
-          static_cast<uint32_t>(column) << 4 | step_class << 2 |
-          static_cast<uint32_t>(first) << 1 | static_cast<uint32_t>(last)};
-}
 
 // The error of a step, told by its number and its fields.
 template <class... Args>
@@ -80,7 +70,7 @@ Result<Steps> pack_steps(const Plan& plan, bool transposed,
     return invalid("steps", "tiles a pass must be between 1 and {}, found {}",
                    kMaxTilesPerPass, tiles_per_pass);
   }
-  if (auto r = check_plan(plan, "steps"); !r) return r.error();
+  if (auto r = plan::check_plan(plan, "steps"); !r) return r.error();
   const Worklist& w = transposed ? plan.transposed : plan.forward;
   const int64_t most = std::max(w.rows, w.columns);
   if (most > kMaxStepRows) {
@@ -108,18 +98,18 @@ Result<Steps> pack_steps(const Plan& plan, bool transposed,
           round_up(std::max<int64_t>(tiles, 1), tiles_per_pass);
       for (int64_t i = 0; i < filled; ++i) {
         int64_t column = tiles > 0 ? row.back().column() : 0;
-        uint32_t step_class = kEmpty;
+        uint32_t step_class = plan::kStepEmpty;
         if (i < tiles) {
           const Entry& tile = row[static_cast<size_t>(i)];
           column = tile.column();
           step_class = static_cast<uint32_t>(tile.tile_class());
-          if (step_class == kFull &&
+          if (step_class == plan::kStepFull &&
               (r >= whole_rows || column >= whole_columns)) {
-            step_class = kFullCrossing;
+            step_class = plan::kStepFullCrossing;
           }
         }
         out.steps.push_back(
-            step_of(r, column, step_class, i == 0, i + 1 == filled));
+            plan::step_of(r, column, step_class, i == 0, i + 1 == filled));
       }
     }
     out.range.push_back(static_cast<uint32_t>(out.steps.size()));
@@ -151,7 +141,7 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
       if (s.first() != (before < 0)) {
         return bad_step(steps, at, "a row's first step is marked first");
       }
-      if (s.step_class() == kEmpty) {
+      if (s.step_class() == plan::kStepEmpty) {
         if (s.column() != std::max<int64_t>(before, 0)) {
           return bad_step(steps, at,
                           "a class 0 step names its row's last column, or 0");
@@ -165,9 +155,9 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
         if (filling || s.column() <= before || s.column() >= columns) {
           return bad_step(steps, at, "columns must ascend inside the grid");
         }
-        w.entries.push_back(Entry::of(
-            s.column(),
-            static_cast<TileClass>(std::min<int64_t>(s.step_class(), kFull))));
+        w.entries.push_back(
+            Entry::of(s.column(), static_cast<TileClass>(std::min<int64_t>(
+                                      s.step_class(), plan::kStepFull))));
       }
       before = s.column();
       ++of_row;

@@ -4,7 +4,7 @@
 #include "tessera/layouts.h"
 #include "tests/random_worklist.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using testing::for_seeds;
@@ -258,4 +258,4 @@ TEST(Steps, APlanThatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

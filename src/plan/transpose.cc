@@ -3,7 +3,7 @@
 
 namespace tessera {
 
-void transpose(const Worklist& w, Worklist& out) {
+void plan::transpose(const Worklist& w, Worklist& out) {
   out.lists = w.lists;
   out.rows = w.columns;
   out.columns = w.rows;
@@ -40,7 +40,7 @@ void transpose(const Worklist& w, Worklist& out) {
 
 Worklist transpose(const Worklist& w) {
   Worklist out;
-  transpose(w, out);
+  plan::transpose(w, out);
   return out;
 }
 

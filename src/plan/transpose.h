@@ -3,9 +3,9 @@
 
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::plan {
 
 // Into memory that is reused.
 void transpose(const Worklist& w, Worklist& out);
 
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -3,7 +3,7 @@
 
 #include "tests/random_worklist.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 using testing::for_seeds;
@@ -58,4 +58,4 @@ TEST(Transpose, ListsWithoutTiles) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::plan

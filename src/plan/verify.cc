@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "mask/sweep.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 // A tile of a row, for errors; "no tile" where the row has ended.
@@ -24,9 +24,10 @@ struct Difference {
   std::string due;
 };
 
-Difference compare(std::span<const Entry> row, const std::vector<Span>& spans) {
+Difference compare(std::span<const Entry> row,
+                   const std::vector<mask::Span>& spans) {
   size_t at = 0;
-  for (const Span& s : spans) {
+  for (const mask::Span& s : spans) {
     for (int32_t c = s.begin; c < s.end; ++c, ++at) {
       const Entry due = Entry::of(c, s.tile_class);
       if (at < row.size() && row[at] == due) continue;
@@ -43,7 +44,7 @@ Difference compare(std::span<const Entry> row, const std::vector<Span>& spans) {
 Result<Verified> verify_forward(const Request& request, const Facts& facts,
                                 const Worklist& forward,
                                 std::string_view where) {
-  auto sweep = start_sweep(request, facts);
+  auto sweep = mask::start_sweep(request, facts);
   if (!sweep) return sweep.error();
   const int64_t lists = sweep->lists();
   const int64_t rows = sweep->rows();
@@ -62,11 +63,11 @@ Result<Verified> verify_forward(const Request& request, const Facts& facts,
   out.meaning = sweep->bound.meaning;
   out.warnings = std::move(sweep->bound.warnings);
   out.legal_pairs.reserve(static_cast<size_t>(lists));
-  auto walked = sweep->each_list([&](Classifier& list, int64_t b,
+  auto walked = sweep->each_list([&](mask::Classifier& list, int64_t b,
                                      int64_t h) -> Result<void> {
     int64_t pairs = 0;
     for (int64_t r = 0; r < rows; ++r) {
-      const std::vector<Span>& spans = list.tile_row(r);
+      const std::vector<mask::Span>& spans = list.tile_row(r);
       const Difference d = compare(forward.row(b * out.heads + h, r), spans);
       if (d.any) {
         return invalid(where,
@@ -75,7 +76,7 @@ Result<Verified> verify_forward(const Request& request, const Facts& facts,
                        "of batch row {}, head {}",
                        d.found, d.due, r, b, h);
       }
-      for (const Span& s : spans) pairs += s.pairs * (s.end - s.begin);
+      for (const mask::Span& s : spans) pairs += s.pairs * (s.end - s.begin);
     }
     out.legal_pairs.push_back(pairs);
     return {};
@@ -84,4 +85,4 @@ Result<Verified> verify_forward(const Request& request, const Facts& facts,
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::plan

@@ -9,7 +9,7 @@
 #include "tessera/facts.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::plan {
 
 // What a forward list does not tell but planning does.
 struct Verified {
@@ -26,4 +26,4 @@ Result<Verified> verify_forward(const Request& request, const Facts& facts,
                                 const Worklist& forward,
                                 std::string_view where);
 
-}  // namespace tessera
+}  // namespace tessera::plan

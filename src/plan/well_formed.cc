@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 
-namespace tessera {
+namespace tessera::plan {
 namespace {
 
 Result<void> check_sizes(const Worklist& w, std::string_view where) {
@@ -107,4 +107,4 @@ Result<void> check_plan(const Plan& plan, std::string_view where) {
   return check_worklist(plan.transposed, where);
 }
 
-}  // namespace tessera
+}  // namespace tessera::plan

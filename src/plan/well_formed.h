@@ -7,7 +7,7 @@
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::plan {
 
 // Row starts rise to the number of entries, columns ascend inside the grid and
 // classes are partial or full.
@@ -16,4 +16,4 @@ Result<void> check_worklist(const Worklist& w, std::string_view where);
 // Both lists are well formed and have the plan's sizes.
 Result<void> check_plan(const Plan& plan, std::string_view where);
 
-}  // namespace tessera
+}  // namespace tessera::plan

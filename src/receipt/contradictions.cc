@@ -8,7 +8,7 @@
 #include "base/json_read.h"
 #include "receipt/read.h"
 
-namespace tessera {
+namespace tessera::receipt {
 namespace {
 
 // Whose lane it is; "" where the plugin's platform does not fit.
@@ -176,4 +176,4 @@ std::vector<std::string> contradictions(const ReceiptClaim& r) {
   return must.broken;
 }
 
-}  // namespace tessera
+}  // namespace tessera::receipt

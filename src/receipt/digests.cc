@@ -3,7 +3,7 @@
 
 #include "base/digest.h"
 
-namespace tessera {
+namespace tessera::receipt {
 namespace {
 
 void add(Digest& digest, const TensorView& t) {
@@ -80,4 +80,4 @@ std::string outputs_digest(const ForwardTensors& forward,
   return digest.hex();
 }
 
-}  // namespace tessera
+}  // namespace tessera::receipt

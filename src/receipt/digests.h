@@ -7,7 +7,7 @@
 #include "tessera/attention.h"
 #include "tessera/facts.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 std::string facts_digest(const Facts& facts);
 
@@ -19,4 +19,4 @@ std::string array_digest(std::span<const float> values);
 std::string outputs_digest(const ForwardTensors& forward,
                            const Gradients* gradients);
 
-}  // namespace tessera
+}  // namespace tessera::receipt

@@ -12,7 +12,7 @@
 #include "base/dtype_word.h"
 #include "receipt/fields.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 struct AnyVisitor {
   void operator()(auto&&...) const {}
@@ -65,4 +65,4 @@ typename AnyJson::json_pointer pointer_of(std::string_view path) {
   return typename AnyJson::json_pointer(text);
 }
 
-}  // namespace tessera
+}  // namespace tessera::receipt

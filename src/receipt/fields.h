@@ -11,7 +11,7 @@
 
 #include "receipt/receipt.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 // Which receipts have the field: all, those of a plan that ran or was compiled,
 // or those of an operation that JAX exported, which has no plan.
@@ -360,4 +360,4 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "spaces");
 }
 
-}  // namespace tessera
+}  // namespace tessera::receipt

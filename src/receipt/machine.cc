@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-namespace tessera {
+namespace tessera::receipt {
 namespace {
 
 // The bytes of a line like "MemAvailable:   123 kB"; nothing without it.
@@ -72,4 +72,4 @@ int64_t available_memory() {
   return available;
 }
 
-}  // namespace tessera
+}  // namespace tessera::receipt

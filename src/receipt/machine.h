@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace tessera {
+namespace tessera::receipt {
 
 std::string cpu_model();  // "unknown" where it does not say
 
@@ -16,4 +16,4 @@ std::string cpu_identity();
 // (`ulimit -v`); INT64_MAX where nothing is said.
 int64_t available_memory();
 
-}  // namespace tessera
+}  // namespace tessera::receipt

@@ -7,7 +7,7 @@
 #include "receipt/field_types.h"
 #include "receipt/fields.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 using Ordered = nlohmann::ordered_json;
 
@@ -126,4 +126,4 @@ Ordered route_phases_json() {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::receipt

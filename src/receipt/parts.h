@@ -7,7 +7,7 @@
 
 #include "receipt/receipt.h"
 
-namespace tessera {
+namespace tessera::receipt {
 namespace parts {
 
 // "nan", "inf" and "-inf" are words, which no reader takes for numbers.
@@ -28,4 +28,4 @@ nlohmann::ordered_json fields_json(const RouteSettings& settings);
 // The phases of a routed run: where a gradient flows.
 nlohmann::ordered_json route_phases_json();
 
-}  // namespace tessera
+}  // namespace tessera::receipt

@@ -11,7 +11,7 @@
 #include "receipt/field_types.h"
 #include "receipt/parts.h"
 
-namespace tessera {
+namespace tessera::receipt {
 namespace {
 
 constexpr std::string_view kWhere = "receipt";
@@ -321,13 +321,18 @@ std::vector<ReceiptDifference> differences(const Receipt& a, const Receipt& b) {
   return differences(Json(fields_json(a)), Json(fields_json(b)));
 }
 
+}  // namespace tessera::receipt
+
+namespace tessera {
+
 Result<void> check_receipt(std::string_view text) {
-  auto receipt = parse_receipt(text);
+  auto receipt = receipt::parse_receipt(text);
   if (!receipt) return receipt.error();
-  if (auto e = check_digest(*receipt); !e) return e;
-  const std::vector<std::string> wrong = contradictions(*receipt);
+  if (auto e = receipt::check_digest(*receipt); !e) return e;
+  const std::vector<std::string> wrong = receipt::contradictions(*receipt);
   if (wrong.empty()) return {};
-  return invalid(kWhere, "fields must not contradict each other, found: {}",
+  return invalid(receipt::kWhere,
+                 "fields must not contradict each other, found: {}",
                  wrong.front());
 }
 
@@ -336,7 +341,8 @@ Result<std::vector<ReceiptDifference>> diff_receipts(std::string_view a,
   for (const std::string_view text : {a, b}) {
     if (auto e = check_receipt(text); !e) return e.error();
   }
-  return differences(*parse_receipt(a), *parse_receipt(b));
+  return receipt::differences(*receipt::parse_receipt(a),
+                              *receipt::parse_receipt(b));
 }
 
 }  // namespace tessera

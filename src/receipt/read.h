@@ -10,7 +10,7 @@
 #include "receipt/receipt.h"
 #include "tessera/receipt.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 // Larger files are refused unread.
 inline constexpr int64_t kMaxReceiptBytes = int64_t{1} << 24;
@@ -38,4 +38,4 @@ std::vector<std::string> contradictions(const ReceiptClaim& claim);
 std::vector<ReceiptDifference> differences(const Json& a, const Json& b);
 std::vector<ReceiptDifference> differences(const Receipt& a, const Receipt& b);
 
-}  // namespace tessera
+}  // namespace tessera::receipt

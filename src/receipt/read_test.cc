@@ -10,7 +10,7 @@
 #include "base/files.h"
 #include "receipt/parts.h"
 
-namespace tessera {
+namespace tessera::receipt {
 namespace {
 
 const std::string kDigits(32, 'a');
@@ -472,4 +472,4 @@ TEST(ReceiptReader, TellsDifferences) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::receipt

@@ -15,7 +15,7 @@
 #include "tessera/receipt.h"
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 struct Receipt {
   struct Lane {
@@ -175,4 +175,4 @@ void seal(Receipt& receipt);
 // "-inf" or "nan", which no reader takes.
 std::string receipt_json(Receipt receipt, int indent = -1);
 
-}  // namespace tessera
+}  // namespace tessera::receipt

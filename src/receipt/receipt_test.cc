@@ -11,7 +11,7 @@
 
 #include "receipt/machine.h"
 
-namespace tessera {
+namespace tessera::receipt {
 namespace {
 
 using nlohmann::json;
@@ -198,4 +198,4 @@ TEST(ReceiptMachine, IsDescribed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::receipt

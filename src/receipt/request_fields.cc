@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "receipt/parts.h"
 
-namespace tessera {
+namespace tessera::receipt {
 namespace {
 
 using Ordered = nlohmann::ordered_json;
@@ -245,4 +245,4 @@ Ordered request_schema() {
           {"additionalProperties", false}};
 }
 
-}  // namespace tessera
+}  // namespace tessera::receipt

@@ -13,7 +13,7 @@
 
 #include "base/json_read.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 // A request as it is typed, before anything of it is read: each field in the
 // syntax of its flag, numbers too.
@@ -75,4 +75,4 @@ nlohmann::ordered_json request_json(const RequestText& request);
 // Of what request_json() writes.
 nlohmann::ordered_json request_schema();
 
-}  // namespace tessera
+}  // namespace tessera::receipt

@@ -7,7 +7,7 @@
 #include "plan/pick_unions.h"
 #include "tessera/contract.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 namespace {
 
@@ -31,8 +31,8 @@ std::optional<Receipt::Routing> routing_of(const Batch& of) {
   if (!batch.plan.meaning) return {};
   if (of.routing()) return routed(*of.routing(), batch.given_picks);
   const Request& request = batch.request;
-  const int64_t block = names_of(request).picks_block;
-  const PickUnions unions = plan_unions(batch.sweep.bound, block);
+  const int64_t block = mask::names_of(request).picks_block;
+  const PickUnions unions = plan::plan_unions(batch.sweep.bound, block);
   const Picks& picks = *batch.facts.picks;
   const int64_t most = request.ceilings.max_union;
   Receipt::Routing out;
@@ -52,4 +52,4 @@ std::optional<Receipt::Routing> routing_of(const Batch& of) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::receipt

@@ -4,10 +4,10 @@
 #include "receipt/receipt.h"
 #include "tessera/batch.h"
 
-namespace tessera {
+namespace tessera::receipt {
 
 // Nothing where no mask names picks. Of a batch that was routed, the router's
 // counts; of picks that were given, those of the plan's tile rows and unions.
 std::optional<Receipt::Routing> routing_of(const Batch& batch);
 
-}  // namespace tessera
+}  // namespace tessera::receipt

@@ -8,7 +8,7 @@
 #include "receipt/field_types.h"
 #include "receipt/fields.h"
 
-namespace tessera {
+namespace tessera::receipt {
 namespace {
 
 using Ordered = nlohmann::ordered_json;
@@ -204,34 +204,40 @@ class TableMaker {
 
 }  // namespace
 
+}  // namespace tessera::receipt
+
+namespace tessera {
+
 std::string_view receipt_schema() {
   static const std::string text = [] {
-    const Ordered count = {{"type", "integer"}, {"minimum", 0}};
-    const Ordered schema = {
+    const receipt::Ordered count = {{"type", "integer"}, {"minimum", 0}};
+    const receipt::Ordered schema = {
         {"$schema", "https://json-schema.org/draft/2020-12/schema"},
         {"title", "Tessera receipt"},
         {"description",
          "What was asked, what really ran, and its proof (docs/receipt.md)"},
-        {"oneOf", {reference("plan"), reference("operation")}},
+        {"oneOf",
+         {receipt::reference("plan"), receipt::reference("operation")}},
         {"$defs",
-         {{"plan", schema_of_kind(true, "Of a plan that ran or was compiled")},
+         {{"plan",
+           receipt::schema_of_kind(true, "Of a plan that ran or was compiled")},
           {"operation",
-           schema_of_kind(false, "Of an operation that JAX exported")},
+           receipt::schema_of_kind(false, "Of an operation that JAX exported")},
           {"count", count},
           {"number0", {{"type", "number"}, {"minimum", 0}}},
           {"digest", {{"type", "string"}, {"pattern", "^[0-9a-f]{32}$"}}},
           {"threads",
            {{"type", "integer"}, {"minimum", 1}, {"maximum", 1 << 20}}}}}};
-    return lines_of(schema) + "\n";
+    return receipt::lines_of(schema) + "\n";
   }();
   return text;
 }
 
 std::string_view receipt_table() {
   static const std::string text = [] {
-    const Receipt receipt;
-    TableMaker maker;
-    visit_fields(receipt, maker);
+    const receipt::Receipt receipt;
+    receipt::TableMaker maker;
+    receipt::visit_fields(receipt, maker);
     return maker.text();
   }();
   return text;

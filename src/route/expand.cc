@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-std::vector<int32_t> expand_unions(const PickSizes& s, const PickUnions& unions,
-                                   int64_t query_tile, int threads) {
+std::vector<int32_t> routing::expand_unions(const routing::PickSizes& s,
+                                            const PickUnions& unions,
+                                            int64_t query_tile, int threads) {
   const int64_t k = std::max<int64_t>(unions.widest, 1);
   std::vector<int32_t> out(
       static_cast<size_t>(s.batch * s.heads * s.q_len * k));
@@ -24,7 +25,7 @@ std::vector<int32_t> expand_unions(const PickSizes& s, const PickUnions& unions,
       std::fill(to + from.size(), to + k, -1);
     }
   };
-  run_tasks(s.batch * s.heads * unions.tiles, threads, work, "expand");
+  routing::run_tasks(s.batch * s.heads * unions.tiles, threads, work, "expand");
   return out;
 }
 

@@ -6,7 +6,7 @@
 
 #include "route/unions.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Each query of a tile row gets the row's union: [batch, heads, q_len, widest],
 // ascending, -1 last. At least one slot.
@@ -14,4 +14,4 @@ std::vector<int32_t> expand_unions(const PickSizes& sizes,
                                    const PickUnions& unions, int64_t query_tile,
                                    int threads);
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -7,7 +7,7 @@
 #include "base/integers.h"
 #include "route/tasks.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 constexpr int64_t kQueriesPerTask = 256;
@@ -182,4 +182,4 @@ Result<void> check_pick_heads(int64_t found, int64_t kv_heads, int64_t heads) {
                  kv_heads, heads, found);
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

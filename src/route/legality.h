@@ -9,7 +9,7 @@
 
 #include "route/rows.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Picks as an array of their own: [batch, heads, q_len, k].
 struct PickSizes {
@@ -63,4 +63,4 @@ Error illegal_pick(const Removed::Pick& pick, std::string_view of = "query");
 // Given picks are of 1 head, the KV heads or the query heads.
 Result<void> check_pick_heads(int64_t found, int64_t kv_heads, int64_t heads);
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -108,4 +108,4 @@ TEST_F(RouteLegality, MalformedPicksAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -9,7 +9,7 @@
 #include "route/product.h"
 #include "route/score.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 // Scores that wait to be chosen from, over all jobs of a group.
@@ -111,4 +111,4 @@ double route_bytes(const Request& r, const std::vector<RouteRow>& rows,
   return pooled + waiting + working + pick_bytes(sizes, s.query_tile);
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

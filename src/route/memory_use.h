@@ -9,7 +9,7 @@
 #include "route/rows.h"
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Of q and k.
 struct RouteShape {
@@ -49,4 +49,4 @@ double route_bytes(const Request& request, const std::vector<RouteRow>& rows,
                    const RouteSettings& settings, const RouteShape& shape,
                    int threads);
 
-}  // namespace tessera
+}  // namespace tessera::routing

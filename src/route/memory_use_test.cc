@@ -6,7 +6,7 @@
 #include "route/pool.h"
 #include "route/score.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 std::vector<RouteRow> rows_of(Request& request, const std::vector<int32_t>& ids,
@@ -82,4 +82,4 @@ TEST(RouteMemory, TilesAndGroupsAreBounded) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

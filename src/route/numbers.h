@@ -7,7 +7,7 @@
 #include "base/float16.h"
 #include "tessera/tensor.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // The `dim` numbers of row (b, h, t), in place where they are floats, else in
 // `scratch`.
@@ -26,4 +26,4 @@ inline const float* float_row(const TensorView& from, int64_t b, int64_t h,
   return scratch;
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

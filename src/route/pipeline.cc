@@ -24,7 +24,7 @@
 #include "tessera/attention.h"
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 // Farthest number of an array from its first.
@@ -102,7 +102,7 @@ class Router {
   int64_t tiles() const { return ceil_div(request_.q_len, s_.query_tile); }
 
   Result<void> check() {
-    if (auto e = check_request(request_); !e) return e;
+    if (auto e = mask::check_request(request_); !e) return e;
     if (auto e = check_settings(s_); !e) return e;
     if (auto e = check_mask(); !e) return e;
     if (options_.threads < 0 || options_.threads > kMaxThreads) {
@@ -135,7 +135,7 @@ class Router {
 
   // Where the masks name picks, they name these.
   Result<void> check_mask() const {
-    if (!names_of(request_).picks) return {};
+    if (!mask::names_of(request_).picks) return {};
     auto named = settings_of(request_, s_);
     if (!named) return named.error();
     if (named->block != s_.block) {
@@ -606,12 +606,16 @@ class Router {
 
 }  // namespace
 
+}  // namespace tessera::routing
+
+namespace tessera {
+
 Result<RouteResult> route(const Request& request, const Facts& facts,
                           const RouteInputs& inputs,
                           const RouteSettings& settings,
                           const RouteOptions& options) {
   try {
-    return Router(request, inputs, settings, options).run(facts);
+    return routing::Router(request, inputs, settings, options).run(facts);
   } catch (const std::bad_alloc&) {
     return over_limit("route",
                       "working memory must be there, found none left for [{}, "

@@ -9,7 +9,7 @@
 
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -573,4 +573,4 @@ TEST_F(Route, PhasesSayWhereAGradientFlows) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

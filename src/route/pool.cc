@@ -6,7 +6,7 @@
 #include "route/numbers.h"
 #include "route/tasks.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 // Adds keys [begin, end) of (b, h) to `sum`.
@@ -124,4 +124,4 @@ void pool_keys(const std::vector<RouteRow>& rows, const TensorView& k,
   run_tasks(static_cast<int64_t>(parts.size()), threads, work, "pool");
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

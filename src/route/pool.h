@@ -8,7 +8,7 @@
 #include "route/rows.h"
 #include "tessera/tensor.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Compression block c is keys [c * stride, c * stride + compression) of the row
 // grid.
@@ -44,4 +44,4 @@ inline constexpr int64_t kMaxPooledKeys = INT32_MAX;
 void pool_keys(const std::vector<RouteRow>& rows, const TensorView& k,
                int threads, std::vector<PooledRow>& pooled);
 
-}  // namespace tessera
+}  // namespace tessera::routing

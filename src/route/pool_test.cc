@@ -9,7 +9,7 @@
 
 #include "base/float16.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 // Ids of keys; negative ones and keys from `valid` on are no document's.
@@ -116,4 +116,4 @@ TEST(RoutePool, SixteenBitKeysAreAddedAsFloats) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 typedef float Four __attribute__((vector_size(16)));
@@ -90,4 +90,4 @@ void multiply_panels(Isa isa, const PanelProduct& p) {
   multiply_portable(p);
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -6,7 +6,7 @@
 
 #include "tessera/machine.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Keys side by side in a panel: number d of key i is panel[d * kPanelKeys + i].
 inline constexpr int64_t kPanelKeys = 16;
@@ -28,4 +28,4 @@ struct PanelProduct {
 };
 void multiply_panels(Isa isa, const PanelProduct& p);
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 TEST(RouteProduct, EveryInstructionSetAddsInTheOrderOfTheDimensions) {
@@ -53,4 +53,4 @@ TEST(RouteProduct, EveryInstructionSetAddsInTheOrderOfTheDimensions) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

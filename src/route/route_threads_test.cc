@@ -7,7 +7,7 @@
 
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 TEST(RouteThreads, AnyNumberGivesTheSameResult) {
@@ -74,4 +74,4 @@ TEST(RouteThreads, AnyNumberGivesTheSameResult) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

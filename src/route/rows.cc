@@ -8,12 +8,12 @@
 #include "mask/bind.h"
 #include "mask/runs.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 // A mask with what parts documents and without picks, which are yet to come.
 Result<Request> without_picks(const Request& request) {
-  const Names names = names_of(request);
+  const Names names = mask::names_of(request);
   Expr expr = causal();
   if (names.documents) expr = std::move(expr) & documents();
   if (names.segments) expr = std::move(expr) & segments();
@@ -32,7 +32,7 @@ struct Numbers {
   int64_t count = 0;
 };
 
-Numbers number_documents(const IdRuns& runs, bool segments_apart) {
+Numbers number_documents(const mask::IdRuns& runs, bool segments_apart) {
   Numbers out;
   out.of_run.assign(runs.id.size(), -1);
   if (segments_apart) {
@@ -79,7 +79,7 @@ int32_t document_at(const std::vector<DocumentRun>& runs, int64_t position) {
   return position < run.end ? run.document : -1;
 }
 
-void find_query_documents(const BoundRow& bound, const Numbers* numbers,
+void find_query_documents(const mask::BoundRow& bound, const Numbers* numbers,
                           RouteRow& row) {
   for (int64_t q = 0; q < bound.q_end; ++q) {
     int32_t& document = row.query_document[static_cast<size_t>(q)];
@@ -145,24 +145,24 @@ void find_blocks(int64_t block, RouteRow& row) {
 
 Result<std::vector<RouteRow>> route_rows(const Request& request,
                                          const Facts& facts, int64_t block) {
-  if (auto e = check_request(request); !e) return e.error();
+  if (auto e = mask::check_request(request); !e) return e.error();
   if (ceil_div(request.kv_len, block) > kMaxRouteBlocks) {
     return over_limit("route", "keys must be at most {} blocks, found {}",
                       kMaxRouteBlocks, ceil_div(request.kv_len, block));
   }
-  const Names names = names_of(request);
+  const Names names = mask::names_of(request);
   auto plain = without_picks(request);
   if (!plain) return plain.error();
   Facts others = facts;
   others.picks.reset();
-  auto bound = bind(*plain, others);
+  auto bound = mask::bind(*plain, others);
   if (!bound) return bound.error();
 
   const bool parted = names.documents || names.segments;
   std::vector<RouteRow> rows(static_cast<size_t>(request.batch));
-  IdRuns ids;
+  mask::IdRuns ids;
   for (size_t b = 0; b < rows.size(); ++b) {
-    const BoundRow& from = bound->rows[b];
+    const mask::BoundRow& from = bound->rows[b];
     RouteRow& row = rows[b];
     row.q_offset = from.q_offset;
     row.valid = from.valid;
@@ -173,7 +173,7 @@ Result<std::vector<RouteRow>> route_rows(const Request& request,
       find_query_documents(from, nullptr, row);
     } else {
       // Of all keys: what a count cuts is no document's, but it is still one.
-      find_runs(from.ids, request.kv_len, ids);
+      mask::find_runs(from.ids, request.kv_len, ids);
       const Numbers numbers = number_documents(ids, names.segments);
       row.documents = numbers.count;
       for (size_t r = 0; r < ids.id.size(); ++r) {
@@ -190,4 +190,4 @@ Result<std::vector<RouteRow>> route_rows(const Request& request,
   return rows;
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -10,7 +10,7 @@
 #include "tessera/facts.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Keys [begin, end) of one document. Keys that a veto forbids are in no run.
 struct DocumentRun {
@@ -61,4 +61,4 @@ inline constexpr int64_t kMaxRouteBlocks = int64_t{1} << 26;
 Result<std::vector<RouteRow>> route_rows(const Request& request,
                                          const Facts& facts, int64_t block);
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -7,7 +7,7 @@
 #include "base/integers.h"
 #include "route/numbers.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 using Key = ScoreKeys::Key;
@@ -356,4 +356,4 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -11,7 +11,7 @@
 #include "route/rows.h"
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // The pooled keys of a batch row that stand for a block: those of compression
 // blocks that lie wholly inside one. Packed for the product: key i is lane
@@ -126,4 +126,4 @@ struct MetaChoice {
 void score_children(const ScoreTile& tile, const MetaChoice& choice,
                     ScoreScratch& scratch, TileScores& out);
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -77,7 +77,7 @@ RouteSettings moba_settings(int64_t top, int64_t block) {
 }
 
 Result<RouteSettings> settings_of(const Request& request, RouteSettings s) {
-  if (auto e = check_request(request); !e) return e.error();
+  if (auto e = mask::check_request(request); !e) return e.error();
   std::optional<int64_t> top, block;
   for (const Mask& mask : request.masks) {
     if (auto e = find_top(mask.expr, top); !e) return e.error();
@@ -101,7 +101,7 @@ Result<RouteSettings> settings_of(const Request& request, RouteSettings s) {
   return s;
 }
 
-Result<void> check_settings(const RouteSettings& s) {
+Result<void> routing::check_settings(const RouteSettings& s) {
   struct Rule {
     std::string_view what;
     int64_t value, most;

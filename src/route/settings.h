@@ -3,7 +3,7 @@
 
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Most values of any array of picks.
 inline constexpr int64_t kMaxPicks = int64_t{1} << 33;
@@ -11,4 +11,4 @@ inline constexpr int64_t kMaxTop = int64_t{1} << 16;
 
 Result<void> check_settings(const RouteSettings& settings);
 
-}  // namespace tessera
+}  // namespace tessera::routing

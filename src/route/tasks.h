@@ -8,7 +8,7 @@
 
 #include "base/threads.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // parallel_for of tasks that may throw std::bad_alloc. The others then end as
 // soon as they can, and the caller gets the exception.
@@ -27,4 +27,4 @@ void run_tasks(int64_t tasks, int threads, F&& f, const char* name) {
   if (failed.load(std::memory_order_relaxed)) throw std::bad_alloc();
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 TEST(RouteTasks, NoMemoryIsTheCallersToTell) {
@@ -24,4 +24,4 @@ TEST(RouteTasks, NoMemoryIsTheCallersToTell) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
@@ -105,4 +105,4 @@ void pick_top(std::span<const float> scores, std::span<const int32_t> blocks,
   std::fill(picks.begin() + static_cast<std::ptrdiff_t>(at), picks.end(), -1);
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -9,7 +9,7 @@
 #include "route/rows.h"
 #include "route/score.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Blocks that a routing query picks whatever they score: its own and the first
 // `sinks` blocks in which its document has keys, those from the future aside.
@@ -40,4 +40,4 @@ void pick_top(std::span<const float> scores, std::span<const int32_t> blocks,
               std::span<const int32_t> forced, TopScratch& scratch,
               std::span<int32_t> picks);
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -7,7 +7,7 @@
 #include <limits>
 #include <random>
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -73,4 +73,4 @@ TEST(RouteTopN, IsASortByScoreThenBlock) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

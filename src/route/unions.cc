@@ -10,7 +10,7 @@
 #include "route/tasks.h"
 #include "tessera/contract.h"
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 // Picks of one tile row, its queries side by side.
@@ -130,4 +130,4 @@ Result<void> set_capacity(int64_t ceiling, PickUnions& unions,
   return {};
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

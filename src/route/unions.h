@@ -4,7 +4,7 @@
 #include "route/legality.h"
 #include "tessera/route.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 // Picks are -1 or one of the row's blocks.
 PickUnions make_unions(const PickSizes& sizes, Ints picks, int64_t query_tile,
@@ -15,4 +15,4 @@ PickUnions make_unions(const PickSizes& sizes, Ints picks, int64_t query_tile,
 Result<void> set_capacity(int64_t ceiling, PickUnions& unions,
                           std::string_view where = "route");
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -96,4 +96,4 @@ TEST(RouteUnions, TheClassIsABucket) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

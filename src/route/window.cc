@@ -5,7 +5,7 @@
 
 #include "base/integers.h"
 
-namespace tessera {
+namespace tessera::routing {
 
 RoutingWindow causal_window(const WindowSizes& s, int64_t q_offset,
                             bool windowed) {
@@ -21,4 +21,4 @@ RoutingWindow causal_window(const WindowSizes& s, int64_t q_offset,
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::routing

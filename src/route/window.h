@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera {
+namespace tessera::routing {
 
 // A routing tile is `per_tile` neighbouring compression blocks.
 struct RoutingWindow {
@@ -34,4 +34,4 @@ struct WindowSizes {
 RoutingWindow causal_window(const WindowSizes& sizes, int64_t q_offset,
                             bool windowed);
 
-}  // namespace tessera
+}  // namespace tessera::routing

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace tessera {
+namespace tessera::routing {
 namespace {
 
 TEST(RouteWindow, ATileIsScoredIfItStartsBeforeTheLastQueryEnds) {
@@ -34,4 +34,4 @@ TEST(RouteWindow, ATileIsScoredIfItStartsBeforeTheLastQueryEnds) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::routing

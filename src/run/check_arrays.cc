@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/tensor_rows.h"
 
-namespace tessera {
+namespace tessera::run {
 namespace {
 
 // One array of a call, as it must be.
@@ -126,4 +126,4 @@ Result<void> check_backward_arrays(const Request& r, const AttentionCall& call,
   return check(r, call.dtype, arrays, floats);
 }
 
-}  // namespace tessera
+}  // namespace tessera::run

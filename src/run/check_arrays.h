@@ -8,7 +8,7 @@
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::run {
 
 Result<void> check_heads(std::string_view where, const Plan& plan,
                          const AttentionShape& shape);
@@ -21,4 +21,4 @@ Result<void> check_backward_arrays(const Request& request,
                                    const ForwardTensors& tensors,
                                    const Gradients& gradients);
 
-}  // namespace tessera
+}  // namespace tessera::run

@@ -80,7 +80,7 @@ Why words_missing(const LaneFacts& lane, const RequestFeatures& f) {
   const uint32_t missing = f.atoms & ~lane.atoms;
   if (missing != 0) {
     std::vector<std::string_view> names;
-    for (const AtomSpec& spec : atom_specs()) {
+    for (const mask::AtomSpec& spec : mask::atom_specs()) {
       if ((missing >> static_cast<unsigned>(spec.atom) & 1U) != 0) {
         names.push_back(spec.name);
       }
@@ -146,9 +146,9 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   if (lane.lane == LaneId::reference || lane.lane == LaneId::jax_bridge) {
     return {};
   }
-  if (std::abs(scale) > kMaxFactor || s.softcap > kMaxFactor ||
-      (s.softcap != 0 &&
-       (s.softcap < kMinCap || std::abs(scale) / s.softcap > kMaxFactor))) {
+  if (std::abs(scale) > lanes::kMaxFactor || s.softcap > lanes::kMaxFactor ||
+      (s.softcap != 0 && (s.softcap < lanes::kMinCap ||
+                          std::abs(scale) / s.softcap > lanes::kMaxFactor))) {
     return fmt::format(
         "its scores fit float32, not with scale {} and softcap "
         "{}",
@@ -286,8 +286,8 @@ std::string Machine::key() const {
   return out;
 }
 
-std::optional<std::string> cannot(const LaneFacts& lane,
-                                  const RequestFeatures& f) {
+std::optional<std::string> run::cannot(const LaneFacts& lane,
+                                       const RequestFeatures& f) {
   if (!lane.absent.empty()) return std::string(lane.absent);
   if (lane.lane == LaneId::jax_bridge && !f.call.bridge_artifact) {
     return std::string(
@@ -308,7 +308,7 @@ std::optional<std::string> cannot(const LaneFacts& lane,
 std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
                                    const Machine& m) {
   const LaneFacts& lane = facts_of(id);
-  if (auto why = cannot(lane, f)) return why;
+  if (auto why = run::cannot(lane, f)) return why;
   if (id == LaneId::cpu && m.isas.empty()) {
     return std::string("the machine has no ISA that its kernels know");
   }
@@ -318,7 +318,7 @@ std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
   return {};
 }
 
-Choice by_name(LaneId lane, const RequestFeatures& f, const Machine& m) {
+Choice run::by_name(LaneId lane, const RequestFeatures& f, const Machine& m) {
   Choice out;
   out.lane = lane;
   out.request_class = f.request_class;
@@ -333,8 +333,8 @@ Choice by_name(LaneId lane, const RequestFeatures& f, const Machine& m) {
   return out;
 }
 
-Choice no_lane(const RequestFeatures& f, const Machine& m) {
-  Choice out = by_name(LaneId::cpu, f, m);
+Choice run::no_lane(const RequestFeatures& f, const Machine& m) {
+  Choice out = run::by_name(LaneId::cpu, f, m);
   out.reason = "no lane of the rules can run it";
   return out;
 }
@@ -349,7 +349,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
                          "this, found {}: {}",
                          to_string(*forced), *why);
     }
-    Choice out = by_name(*forced, f, m);
+    Choice out = run::by_name(*forced, f, m);
     const LaneFacts& lane = facts_of(*forced);
     if (lane.needs_plugin) {
       out.plugin = plugin_for(lane, m, f.call.compile_only)->name;

@@ -9,7 +9,7 @@
 
 #include "tessera/dispatch.h"
 
-namespace tessera {
+namespace tessera::run {
 namespace {
 
 struct MaskRow {
@@ -458,4 +458,4 @@ TEST(Lanes, HaveNamesAndFamilies) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run

@@ -56,7 +56,7 @@ RequestFeatures features_of(const Request& request, const Facts& present,
     add(mask.names, f);
   }
   f.plan_heads = static_cast<int64_t>(request.masks.size());
-  if (present.picks && names_of(request).picks) {
+  if (present.picks && mask::names_of(request).picks) {
     f.plan_heads = std::max(f.plan_heads, present.picks->heads);
   }
   f.batch = request.batch;

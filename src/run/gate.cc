@@ -205,7 +205,8 @@ Result<GateTable> parse_gate(std::string_view text) {
 
 std::string gate_json(const GateTable& table) {
   Json rows = Json::array();
-  for (const GateRow& row : table.rows) rows.push_back(Json(fields_json(row)));
+  for (const GateRow& row : table.rows)
+    rows.push_back(Json(receipt::fields_json(row)));
   return Json{{"schema", kSchema}, {"rows", std::move(rows)}}.dump(2);
 }
 

@@ -6,7 +6,7 @@
 
 #include "tessera/dispatch.h"
 
-namespace tessera {
+namespace tessera::run {
 
 // Why the lane cannot run such a request anywhere; nothing where it can.
 std::optional<std::string> cannot(const LaneFacts& lane,
@@ -20,4 +20,4 @@ Choice by_name(LaneId lane, const RequestFeatures& features,
 // whose failure tells why they do.
 Choice no_lane(const RequestFeatures& features, const Machine& machine);
 
-}  // namespace tessera
+}  // namespace tessera::run

@@ -20,8 +20,8 @@ bool starts_here(std::string_view name) {
 
 }  // namespace
 
-PluginProbe probe_plugin(const std::string& name) {
-  PluginProbe out;
+run::PluginProbe run::probe_plugin(const std::string& name) {
+  run::PluginProbe out;
   out.name = name;
   if (name == "libtpu") out.platform = "tpu";
   const auto file = pjrt::find_plugin(name);
@@ -56,7 +56,7 @@ PluginProbe probe_plugin(const std::string& name) {
 
 Machine this_machine(bool plugins) {
   Machine out;
-  out.cpu = cpu_model();
+  out.cpu = receipt::cpu_model();
   out.threads = machine_threads();
   out.isas = machine_isas();
   out.loads_plugins = pjrt::check_available().ok();
@@ -65,7 +65,7 @@ Machine this_machine(bool plugins) {
   for (const pjrt::KnownPlugin& known : pjrt::known_plugins()) {
     const bool device = known.name == "libtpu" && pjrt::is_tpu_here();
     if (!plugins && !device) continue;
-    const PluginProbe p = probe_plugin(std::string(known.name));
+    const run::PluginProbe p = run::probe_plugin(std::string(known.name));
     if (p.api.empty()) continue;
     out.plugins.push_back(
         {p.name, p.platform, static_cast<int64_t>(p.devices.size())});

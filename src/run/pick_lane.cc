@@ -3,7 +3,7 @@
 
 #include "run/lane_rules.h"
 
-namespace tessera {
+namespace tessera::run {
 
 Result<Choice> pick_lane(const LaneWish& wish, const RequestFeatures& features,
                          const PlanFacts& plan, bool as_given,
@@ -19,4 +19,4 @@ Result<Choice> pick_lane(const LaneWish& wish, const RequestFeatures& features,
   return no_lane(features, *machine);
 }
 
-}  // namespace tessera
+}  // namespace tessera::run

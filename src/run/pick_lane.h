@@ -7,7 +7,7 @@
 
 #include "tessera/dispatch.h"
 
-namespace tessera {
+namespace tessera::run {
 
 // What a caller fixed of it.
 struct LaneWish {
@@ -23,4 +23,4 @@ Result<Choice> pick_lane(const LaneWish& wish, const RequestFeatures& features,
                          const PlanFacts& plan, bool as_given,
                          std::optional<Machine>& machine);
 
-}  // namespace tessera
+}  // namespace tessera::run

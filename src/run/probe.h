@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
+namespace tessera::run {
 
 struct PluginProbe {
   std::string name;
@@ -18,4 +18,4 @@ struct PluginProbe {
 // Loads it and asks for its devices, except libtpu where there is no TPU.
 PluginProbe probe_plugin(const std::string& name);
 
-}  // namespace tessera
+}  // namespace tessera::run

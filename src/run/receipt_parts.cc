@@ -11,7 +11,7 @@
 #include "tessera/contract.h"
 #include "tessera/version.h"
 
-namespace tessera {
+namespace tessera::run {
 namespace {
 
 std::string system_name() {
@@ -22,8 +22,8 @@ std::string system_name() {
 
 }  // namespace
 
-Receipt::Choice receipt_choice(const Choice& c) {
-  Receipt::Choice out;
+receipt::Receipt::Choice receipt_choice(const Choice& c) {
+  receipt::Receipt::Choice out;
   out.request_class = to_string(c.request_class);
   out.reason = c.reason;
   for (const Rejected& r : c.rejected) {
@@ -33,8 +33,8 @@ Receipt::Choice receipt_choice(const Choice& c) {
   return out;
 }
 
-Receipt::Machine receipt_machine(const Machine& m) {
-  Receipt::Machine out;
+receipt::Receipt::Machine receipt_machine(const Machine& m) {
+  receipt::Receipt::Machine out;
   out.cpu = m.cpu;
   out.system = system_name();
   out.threads = m.threads;
@@ -47,13 +47,14 @@ Receipt::Machine receipt_machine(const Machine& m) {
   return out;
 }
 
-Receipt::Plugin receipt_plugin(const PluginPlace& place, int64_t number) {
+receipt::Receipt::Plugin receipt_plugin(const PluginPlace& place,
+                                        int64_t number) {
   return {place.plugin,           place.api,    place.platform,
           place.platform_version, place.device, number};
 }
 
-RequestText request_text(const Request& request) {
-  RequestText out;
+receipt::RequestText request_text(const Request& request) {
+  receipt::RequestText out;
   for (const Mask& mask : request.masks) out.masks.push_back(to_string(mask));
   out.batch = fmt::to_string(request.batch);
   out.q_len = fmt::to_string(request.q_len);
@@ -68,10 +69,10 @@ RequestText request_text(const Request& request) {
   return out;
 }
 
-Result<Receipt> start_receipt(const AskedRun& asked) {
+Result<receipt::Receipt> start_receipt(const AskedRun& asked) {
   auto contract = make_contract(asked.batch);
   if (!contract) return contract.error();
-  Receipt out;
+  receipt::Receipt out;
   out.version = kVersion;
   out.lane.requested = asked.lane ? to_string(*asked.lane) : "auto";
   for (const LaneId lane : asked.fallback) {
@@ -79,20 +80,20 @@ Result<Receipt> start_receipt(const AskedRun& asked) {
   }
   out.backward = asked.backward;
   out.request = request_text(asked.batch.request());
-  out.facts_digest = facts_digest(asked.batch.facts());
+  out.facts_digest = receipt::facts_digest(asked.batch.facts());
   out.shape.attention = asked.shape;
   out.shape.scale = asked.shape.scale_or_default();
   out.shape.dtype = dtype_word(asked.dtype);
   out.shape.sink_logits = asked.sink_logits;
   out.contract = contract->key;
   out.plan_digest = plan_digest(asked.batch.plan());
-  out.pairs_legal = legal_pairs(asked.batch.plan(), asked.shape.heads);
+  out.pairs_legal = lanes::legal_pairs(asked.batch.plan(), asked.shape.heads);
   return out;
 }
 
-void add_what_ran(const Prepared& prepared, Receipt& r) {
+void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
   const Prepared::State& p = prepared.state();
-  const WorkFacts& did = p.work->facts();
+  const lanes::WorkFacts& did = p.work->facts();
   const Counters counters = prepared.counters();
   const LaneId lane = prepared.lane();
   r.lane.executed = to_string(lane);
@@ -111,7 +112,7 @@ void add_what_ran(const Prepared& prepared, Receipt& r) {
   r.forward_ms = counters.forward_ms;
   r.backward_ms = counters.backward_ms;
   r.warnings = did.warnings;
-  r.device = cpu_model();
+  r.device = receipt::cpu_model();
   std::string platform;
   if (const PluginPlace* place = p.lane->place()) {
     platform = place->platform;
@@ -120,14 +121,14 @@ void add_what_ran(const Prepared& prepared, Receipt& r) {
   }
   if (lane == LaneId::xla) r.method = to_string(p.options.xla.method);
   if (lane == LaneId::jax_bridge) {
-    r.artifact = Receipt::Artifact();
+    r.artifact = receipt::Receipt::Artifact();
     r.artifact->digest = did.artifact_digest;
   }
   r.lane.family = lane_family(lane, platform);
 }
 
-Machine machine_of(const Receipt& receipt) {
-  const Receipt::Machine& m = receipt.machine;
+Machine machine_of(const receipt::Receipt& receipt) {
+  const receipt::Receipt::Machine& m = receipt.machine;
   Machine out;
   out.cpu = m.cpu;
   out.threads = m.threads;
@@ -136,10 +137,10 @@ Machine machine_of(const Receipt& receipt) {
   }
   out.loads_plugins = m.loads_plugins;
   out.asked_plugins = m.asked_plugins;
-  for (const Receipt::Machine::Plugin& p : m.plugins) {
+  for (const receipt::Receipt::Machine::Plugin& p : m.plugins) {
     out.plugins.push_back({p.name, p.platform, p.devices});
   }
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::run

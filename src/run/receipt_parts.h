@@ -7,16 +7,17 @@
 #include "receipt/receipt.h"
 #include "tessera/session.h"
 
-namespace tessera {
+namespace tessera::run {
 
-Receipt::Choice receipt_choice(const Choice& choice);
-Receipt::Machine receipt_machine(const Machine& machine);
-Machine machine_of(const Receipt& receipt);
+receipt::Receipt::Choice receipt_choice(const Choice& choice);
+receipt::Receipt::Machine receipt_machine(const Machine& machine);
+Machine machine_of(const receipt::Receipt& receipt);
 // `number`: of the device among the plugin's.
-Receipt::Plugin receipt_plugin(const PluginPlace& place, int64_t number);
+receipt::Receipt::Plugin receipt_plugin(const PluginPlace& place,
+                                        int64_t number);
 
 // A request's masks, lengths, tile and ceilings.
-RequestText request_text(const Request& request);
+receipt::RequestText request_text(const Request& request);
 
 // What was asked for, and planned.
 struct AskedRun {
@@ -31,9 +32,9 @@ struct AskedRun {
 
 // A receipt before anything ran. The caller adds who asked, the layout and the
 // inputs.
-Result<Receipt> start_receipt(const AskedRun& asked);
+Result<receipt::Receipt> start_receipt(const AskedRun& asked);
 
 // What ran, by the lane's own counts, its family and its plugin.
-void add_what_ran(const Prepared& prepared, Receipt& receipt);
+void add_what_ran(const Prepared& prepared, receipt::Receipt& receipt);
 
-}  // namespace tessera
+}  // namespace tessera::run

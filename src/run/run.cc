@@ -61,7 +61,7 @@ Result<AttentionRun> run_attention(const RunCall& call,
 namespace {
 
 // The options of the run that a receipt tells of, with its lane forced.
-Result<SessionOptions> options_to_repeat(const Receipt& claimed,
+Result<SessionOptions> options_to_repeat(const receipt::Receipt& claimed,
                                          const SessionOptions& options) {
   if (!claimed.of_plan || !claimed.ran()) {
     return unavailable("receipt", "a run must have run, found {}",
@@ -85,7 +85,7 @@ Result<SessionOptions> options_to_repeat(const Receipt& claimed,
     out.xla.method = *method;
   }
   if (claimed.plugin) {
-    auto plugin = plugin_to_load(claimed, own_plugin(options));
+    auto plugin = run::plugin_to_load(claimed, own_plugin(options));
     if (!plugin) return plugin.error();
     out.xla.plugin = std::move(*plugin);
     out.xla.device = claimed.plugin->number;
@@ -98,19 +98,20 @@ Result<SessionOptions> options_to_repeat(const Receipt& claimed,
 Result<std::vector<std::string>> verify_run(const std::string& text,
                                             const RunCall& call,
                                             const SessionOptions& options) {
-  auto claim = parse_receipt(text);
+  auto claim = receipt::parse_receipt(text);
   if (!claim) return claim.error();
-  auto verdict =
-      verify_receipt(*claim, [&](const Receipt& claimed) -> Result<SecondRun> {
+  auto verdict = run::verify_receipt(
+      *claim, [&](const receipt::Receipt& claimed) -> Result<run::SecondRun> {
         auto with = options_to_repeat(claimed, options);
         if (!with) return with.error();
         auto ran = run_attention(call, *with);
         if (!ran) return ran.error();
-        auto receipt = parse_receipt(ran->receipt);
+        auto receipt = receipt::parse_receipt(ran->receipt);
         if (!receipt) return receipt.error();
-        return SecondRun{std::move(*receipt),
-                         SecondRun::Asked{features_of(call, options),
-                                          plan_facts(call.batch.plan())}};
+        return run::SecondRun{
+            std::move(*receipt),
+            run::SecondRun::Asked{features_of(call, options),
+                                  plan_facts(call.batch.plan())}};
       });
   if (!verdict) return verdict.error();
   std::vector<std::string> out = std::move(verdict->contradictions);

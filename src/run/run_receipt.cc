@@ -7,7 +7,7 @@
 #include "run/receipt_parts.h"
 #include "run/session_state.h"
 
-namespace tessera {
+namespace tessera::run {
 namespace {
 
 bool lie_alike(const TensorView& a, const TensorView& b) {
@@ -34,13 +34,13 @@ std::string layout_of(const ForwardTensors& f, const Gradients* g) {
 
 std::map<std::string, std::string> digests_of(const ForwardTensors& f,
                                               const Gradients* g) {
-  std::map<std::string, std::string> out = {{"q", array_digest(f.q)},
-                                            {"k", array_digest(f.k)},
-                                            {"v", array_digest(f.v)}};
-  if (f.sink_logits) out["sink_logits"] = array_digest(*f.sink_logits);
+  std::map<std::string, std::string> out = {{"q", receipt::array_digest(f.q)},
+                                            {"k", receipt::array_digest(f.k)},
+                                            {"v", receipt::array_digest(f.v)}};
+  if (f.sink_logits) out["sink_logits"] = receipt::array_digest(*f.sink_logits);
   if (!g) return out;
-  out["dout"] = array_digest(g->dout);
-  if (!g->dlse.empty()) out["dlse"] = array_digest(g->dlse);
+  out["dout"] = receipt::array_digest(g->dout);
+  if (!g->dlse.empty()) out["dlse"] = receipt::array_digest(g->dlse);
   return out;
 }
 
@@ -69,8 +69,9 @@ Result<void> check(const Prepared::State& p, const Saved& saved,
 
 }  // namespace
 
-Result<Receipt> make_receipt(const Prepared& prepared, const Saved& saved,
-                             const Gradients* gradients) {
+Result<receipt::Receipt> make_receipt(const Prepared& prepared,
+                                      const Saved& saved,
+                                      const Gradients* gradients) {
   const Prepared::State& p = prepared.state();
   const SessionOptions& options = p.session->options;
   if (auto e = check(p, saved, gradients); !e) return e.error();
@@ -90,12 +91,12 @@ Result<Receipt> make_receipt(const Prepared& prepared, const Saved& saved,
   if (options.input_digests) {
     receipt->inputs.digests = digests_of(saved.tensors, gradients);
   }
-  receipt->routing = routing_of(p.batch);
+  receipt->routing = receipt::routing_of(p.batch);
   receipt->route_ms = p.batch.route_ms();
   receipt->plan_ms = p.batch.plan_ms();
   add_what_ran(prepared, *receipt);
-  receipt->output_digest = outputs_digest(saved.tensors, gradients);
+  receipt->output_digest = receipt::outputs_digest(saved.tensors, gradients);
   return receipt;
 }
 
-}  // namespace tessera
+}  // namespace tessera::run

@@ -16,7 +16,7 @@
 #include "tests/plugins.h"
 #include "tests/variable.h"
 
-namespace tessera {
+namespace tessera::run {
 namespace {
 
 using nlohmann::json;
@@ -150,7 +150,7 @@ std::string forged(const std::string& receipt, const char* pointer,
                    const json& value) {
   json r = json::parse(receipt);
   r[json::json_pointer(pointer)] = value;
-  r["receipt_digest"] = receipt_digest(r);
+  r["receipt_digest"] = receipt::receipt_digest(r);
   return r.dump();
 }
 
@@ -624,4 +624,4 @@ TEST(RunAttention, ABridgeThatDoesNotStart) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run

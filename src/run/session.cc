@@ -33,13 +33,14 @@ RequestFeatures features_of_call(const Request& request, const Facts& present,
 // Under the session's mutex.
 Result<Choice> choose_lane(Session::State& s, const RequestFeatures& features,
                            const Plan& plan) {
-  return pick_lane({s.options.lane, s.options.fallback, s.options.gate},
-                   features, plan_facts(plan), s.options.machine.has_value(),
-                   s.machine);
+  return run::pick_lane({s.options.lane, s.options.fallback, s.options.gate},
+                        features, plan_facts(plan),
+                        s.options.machine.has_value(), s.machine);
 }
 
-LaneOptions lane_options(const SessionOptions& options, const Choice& choice) {
-  LaneOptions out{options.cpu, options.xla, options.artifact};
+lanes::LaneOptions lane_options(const SessionOptions& options,
+                                const Choice& choice) {
+  lanes::LaneOptions out{options.cpu, options.xla, options.artifact};
   if (!options.lane && !choice.plugin.empty()) {
     out.xla.plugin = choice.plugin;
     out.xla.method = choice.method;
@@ -47,10 +48,11 @@ LaneOptions lane_options(const SessionOptions& options, const Choice& choice) {
   return out;
 }
 
-Result<std::shared_ptr<OpenLane>> open_lane(Session::State& s, const Lane& lane,
-                                            const LaneOptions& options) {
+Result<std::shared_ptr<lanes::OpenLane>> open_lane(
+    Session::State& s, const lanes::Lane& lane,
+    const lanes::LaneOptions& options) {
   const std::lock_guard lock(s.mutex);
-  std::shared_ptr<OpenLane>& open =
+  std::shared_ptr<lanes::OpenLane>& open =
       s.open[{lane.lane, options.xla.plugin, options.xla.method}];
   if (open) return open;
   auto made = lane.open(options);
@@ -60,11 +62,12 @@ Result<std::shared_ptr<OpenLane>> open_lane(Session::State& s, const Lane& lane,
 }
 
 // The lane that the options name.
-Result<std::shared_ptr<OpenLane>> open_named(Session::State& s) {
+Result<std::shared_ptr<lanes::OpenLane>> open_named(Session::State& s) {
   if (!s.options.lane) {
     return invalid("run", "a session must name its lane for this, found none");
   }
-  const auto lane = std::ranges::find(s.lanes, *s.options.lane, &Lane::lane);
+  const auto lane =
+      std::ranges::find(s.lanes, *s.options.lane, &lanes::Lane::lane);
   if (lane == s.lanes.end()) {
     return unavailable("dispatch", "a lane must run here, found {}",
                        to_string(*s.options.lane));
@@ -74,13 +77,13 @@ Result<std::shared_ptr<OpenLane>> open_named(Session::State& s) {
 
 // One candidate, from its rules to its work.
 Result<void> start(Prepared::State& p, LaneId id,
-                   std::unique_ptr<LaneWork> before) {
-  if (const auto why = cannot(facts_of(id), p.features)) {
+                   std::unique_ptr<lanes::LaneWork> before) {
+  if (const auto why = run::cannot(facts_of(id), p.features)) {
     return unavailable("dispatch",
                        "the {} lane must be able to run this, found: {}",
                        to_string(id), *why);
   }
-  const auto lane = std::ranges::find(p.session->lanes, id, &Lane::lane);
+  const auto lane = std::ranges::find(p.session->lanes, id, &lanes::Lane::lane);
   if (lane == p.session->lanes.end()) {
     return unavailable("dispatch", "a lane must run here, found {}",
                        to_string(id));
@@ -102,7 +105,7 @@ Result<void> start(Prepared::State& p, LaneId id,
   p.lane = std::move(*open);
   p.flushes = lane->flushes;
   p.work = std::move(*work);
-  const WorkFacts& did = p.work->facts();
+  const lanes::WorkFacts& did = p.work->facts();
   p.counters.compiles += did.compiles;
   p.counters.memory_hits += did.memory_hits;
   p.counters.disk_hits += did.disk_hits;
@@ -114,7 +117,8 @@ Result<void> start(Prepared::State& p, LaneId id,
 
 // The candidate at p.at, or the first after it that starts. With one candidate
 // the error is the lane's own.
-Result<void> start_next(Prepared::State& p, std::unique_ptr<LaneWork> before) {
+Result<void> start_next(Prepared::State& p,
+                        std::unique_ptr<lanes::LaneWork> before) {
   for (; p.at < p.candidates.size(); ++p.at) {
     auto started = start(p, p.candidates[p.at], std::move(before));
     if (started || p.candidates.size() == 1) return started;
@@ -135,7 +139,7 @@ Result<void> check_prepared(const Prepared::State& p) {
 
 }  // namespace
 
-Result<void> check_fallback(std::span<const LaneId> order) {
+Result<void> run::check_fallback(std::span<const LaneId> order) {
   for (size_t i = 0; i < order.size(); ++i) {
     const LaneFacts& lane = facts_of(order[i]);
     if (!lane.same_meaning) {
@@ -160,7 +164,7 @@ Result<void> check_fallback(std::span<const LaneId> order) {
 std::optional<std::string> Prepared::State::fallback() const {
   if (failed.empty()) return {};
   std::string out;
-  for (const FailedLane& f : failed) {
+  for (const run::FailedLane& f : failed) {
     out += fmt::format("{}{} did not start: {}", out.empty() ? "" : "; ",
                        to_string(f.lane), f.why);
   }
@@ -172,9 +176,9 @@ Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
-Result<Session> open_session(SessionOptions options,
-                             std::span<const Lane> lanes) {
-  if (auto e = check_fallback(options.fallback); !e) return e.error();
+Result<Session> run::open_session(SessionOptions options,
+                                  std::span<const lanes::Lane> lanes) {
+  if (auto e = run::check_fallback(options.fallback); !e) return e.error();
   auto state = std::make_shared<Session::State>();
   state->options = std::move(options);
   state->machine = state->options.machine;
@@ -189,12 +193,12 @@ Result<Session> open_session(SessionOptions options,
 }
 
 Result<Session> Session::open(SessionOptions options) {
-  return open_session(std::move(options), lanes());
+  return run::open_session(std::move(options), lanes::lanes());
 }
 
 Result<Choice> Session::choose(const Batch& batch,
                                const AttentionCall& call) const {
-  auto read = read_batch(batch, "run");
+  auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
   const std::lock_guard lock(state_->mutex);
   return choose_lane(
@@ -206,9 +210,9 @@ Result<Choice> Session::choose(const Batch& batch,
 Result<Prepared> Session::prepare(const Batch& batch,
                                   const AttentionCall& call) const {
   const TraceSpan span("run", "prepare");
-  auto read = read_batch(batch, "run");
+  auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
-  if (auto e = check_heads("run", batch.plan(), call.shape); !e) {
+  if (auto e = run::check_heads("run", batch.plan(), call.shape); !e) {
     return e.error();
   }
   // Where a batch is above its ceilings, before any work.
@@ -284,7 +288,8 @@ Result<Saved> Prepared::forward(const ForwardTensors& tensors,
   const TraceSpan span("run", "forward");
   State& p = *state_;
   if (auto e = check_prepared(p); !e) return e.error();
-  if (auto e = check_forward_arrays(p.batch.request(), p.call, tensors); !e) {
+  if (auto e = run::check_forward_arrays(p.batch.request(), p.call, tensors);
+      !e) {
     return e.error();
   }
   for (;;) {
@@ -325,8 +330,8 @@ Result<void> Prepared::backward(const Saved& saved, const Gradients& gradients,
                    "a backward pass must be handed what this batch's forward "
                    "pass gave, found another's");
   }
-  if (auto e = check_backward_arrays(p.batch.request(), p.call, saved.tensors,
-                                     gradients);
+  if (auto e = run::check_backward_arrays(p.batch.request(), p.call,
+                                          saved.tensors, gradients);
       !e) {
     return e;
   }
@@ -342,14 +347,15 @@ Result<void> Prepared::backward(const Saved& saved, const Gradients& gradients,
 Result<void> Prepared::next(const Batch& batch) {
   const TraceSpan span("run", "next");
   State& p = *state_;
-  std::unique_ptr<LaneWork> before = std::move(p.work);
-  auto read = read_batch(batch, "run");
+  std::unique_ptr<lanes::LaneWork> before = std::move(p.work);
+  auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
-  if (auto e = check_heads("run", batch.plan(), p.call.shape); !e) return e;
+  if (auto e = run::check_heads("run", batch.plan(), p.call.shape); !e)
+    return e;
   if (auto contract = make_contract(batch); !contract) return contract.error();
   const RequestFeatures features = features_of_call(
       batch.request(), batch.facts(), p.call, p.session->options);
-  if (const auto why = cannot(facts_of(lane()), features)) {
+  if (const auto why = run::cannot(facts_of(lane()), features)) {
     return unavailable("dispatch",
                        "the {} lane must be able to run this, found: {}",
                        to_string(lane()), *why);
@@ -365,9 +371,9 @@ Result<void> Prepared::next(const Batch& batch) {
 
 Result<std::string> Prepared::receipt(const Saved& saved,
                                       const Gradients* gradients) const {
-  auto receipt = make_receipt(*this, saved, gradients);
+  auto receipt = run::make_receipt(*this, saved, gradients);
   if (!receipt) return receipt.error();
-  return receipt_json(*receipt);
+  return receipt::receipt_json(*receipt);
 }
 
 Result<std::string> Prepared::program_text(bool backward) const {

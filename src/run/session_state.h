@@ -18,27 +18,23 @@
 
 namespace tessera {
 
-// Refuses an order with a lane that does not run, that computes something else
-// than the request means, or that stands there twice.
-Result<void> check_fallback(std::span<const LaneId> order);
-
-struct Session::State {
-  SessionOptions options;
-  std::span<const Lane> lanes;  // that there are
-  std::mutex mutex;             // of what follows
-  std::optional<Machine> machine;
-  // Open lanes by what they were opened with.
-  using Key = std::tuple<LaneId, std::string, XlaMethod>;
-  std::map<Key, std::shared_ptr<OpenLane>> open;
-};
-
-// A session of these lanes, for tests of what happens when one fails.
-Result<Session> open_session(SessionOptions options,
-                             std::span<const Lane> lanes);
+namespace run {
 
 struct FailedLane {
   LaneId lane;
   std::string why;
+};
+
+}  // namespace run
+
+struct Session::State {
+  SessionOptions options;
+  std::span<const lanes::Lane> lanes;  // that there are
+  std::mutex mutex;                    // of what follows
+  std::optional<Machine> machine;
+  // Open lanes by what they were opened with.
+  using Key = std::tuple<LaneId, std::string, XlaMethod>;
+  std::map<Key, std::shared_ptr<lanes::OpenLane>> open;
 };
 
 struct Prepared::State {
@@ -54,11 +50,11 @@ struct Prepared::State {
   std::vector<LaneId>
       candidates;  // the chosen one, then those that may step in
   size_t at = 0;   // of the candidate that is prepared
-  std::vector<FailedLane> failed;  // before it, in order
-  LaneOptions options;             // it was opened with
-  std::shared_ptr<OpenLane> lane;
+  std::vector<run::FailedLane> failed;  // before it, in order
+  lanes::LaneOptions options;           // it was opened with
+  std::shared_ptr<lanes::OpenLane> lane;
   bool flushes = false;  // the lane takes and gives 0 for subnormal numbers
-  std::unique_ptr<LaneWork> work;
+  std::unique_ptr<lanes::LaneWork> work;
   Counters counters;
   double prepare_transfer_ms = 0, forward_transfer_ms = 0,
          backward_transfer_ms = 0;
@@ -69,9 +65,22 @@ struct Prepared::State {
   std::optional<std::string> fallback() const;
 };
 
+namespace run {
+
+// Refuses an order with a lane that does not run, that computes something else
+// than the request means, or that stands there twice.
+Result<void> check_fallback(std::span<const LaneId> order);
+
+// A session of these lanes, for tests of what happens when one fails.
+Result<Session> open_session(SessionOptions options,
+                             std::span<const lanes::Lane> lanes);
+
 // The receipt of the latest passes, before it is text. The caller may add who
 // asked, the words of the request and where its arrays are from.
-Result<Receipt> make_receipt(const Prepared& prepared, const Saved& saved,
-                             const Gradients* gradients);
+Result<receipt::Receipt> make_receipt(const Prepared& prepared,
+                                      const Saved& saved,
+                                      const Gradients* gradients);
+
+}  // namespace run
 
 }  // namespace tessera

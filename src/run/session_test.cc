@@ -19,7 +19,7 @@
 #include "tests/plugins.h"
 #include "tests/routed_batch.h"
 
-namespace tessera {
+namespace tessera::run {
 namespace {
 
 using nlohmann::json;
@@ -436,7 +436,7 @@ TEST_P(SessionLane, RoutedBatchesRunAndTheirReceiptsHaveTheRoutersCounts) {
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     ASSERT_NE(batch->routing(), nullptr);
 
-    const BackwardTensors b = arrays.backward();
+    const lanes::BackwardTensors b = arrays.backward();
     const ForwardTensors forward = arrays.forward(true);
     const Gradients gradients = {b.dout, b.dlse, b.dq,
                                  b.dk,   b.dv,   b.dsink_logits};
@@ -862,39 +862,40 @@ Error fail_of(LaneId lane) {
   return unavailable("test", "it must start, found {}", to_string(lane));
 }
 
-class FakeWork : public LaneWork {
+class FakeWork : public lanes::LaneWork {
  public:
   explicit FakeWork(LaneId lane) : lane_(lane) {}
-  const WorkFacts& facts() const override { return facts_; }
-  Result<PassRun> forward(const ForwardTensors&, const StopFlag*) override {
+  const lanes::WorkFacts& facts() const override { return facts_; }
+  Result<lanes::PassRun> forward(const ForwardTensors&,
+                                 const StopFlag*) override {
     const Fail fail = fakes.fail[lane_];
     if (fail == Fail::forward) return fail_of(lane_);
     if (fail == Fail::second_forward && forwards_++ == 1) return fail_of(lane_);
-    PassRun out;
+    lanes::PassRun out;
     out.tiles_run = 7;
     return out;
   }
-  Result<PassRun> backward(const ForwardTensors&, const Gradients&,
-                           const StopFlag*) override {
+  Result<lanes::PassRun> backward(const ForwardTensors&, const Gradients&,
+                                  const StopFlag*) override {
     if (fakes.fail[lane_] == Fail::backward) return fail_of(lane_);
-    return PassRun{};
+    return lanes::PassRun{};
   }
 
  private:
   LaneId lane_;
-  WorkFacts facts_;
+  lanes::WorkFacts facts_;
   int forwards_ = 0;
 };
 
-class FakeLane : public OpenLane {
+class FakeLane : public lanes::OpenLane {
  public:
   explicit FakeLane(LaneId lane) : lane_(lane) {}
-  Result<std::unique_ptr<LaneWork>> prepare(
+  Result<std::unique_ptr<lanes::LaneWork>> prepare(
       const Batch&, const AttentionCall&,
-      std::unique_ptr<LaneWork> before) override {
+      std::unique_ptr<lanes::LaneWork> before) override {
     if (before) ++fakes.handed_back;
     if (fakes.fail[lane_] == Fail::prepare) return fail_of(lane_);
-    return std::unique_ptr<LaneWork>(std::make_unique<FakeWork>(lane_));
+    return std::unique_ptr<lanes::LaneWork>(std::make_unique<FakeWork>(lane_));
   }
   double bytes(const Request&, const AttentionCall&) const override {
     return 0;
@@ -905,15 +906,15 @@ class FakeLane : public OpenLane {
 };
 
 template <LaneId lane>
-Result<std::unique_ptr<OpenLane>> open_fake(const LaneOptions&) {
+Result<std::unique_ptr<lanes::OpenLane>> open_fake(const lanes::LaneOptions&) {
   fakes.asked.push_back(lane);
   if (fakes.fail[lane] == Fail::open) return fail_of(lane);
-  return std::unique_ptr<OpenLane>(std::make_unique<FakeLane>(lane));
+  return std::unique_ptr<lanes::OpenLane>(std::make_unique<FakeLane>(lane));
 }
 
 constexpr LaneId kRunning[] = {LaneId::cpu, LaneId::xla, LaneId::reference};
 constexpr Fail kNoStart[] = {Fail::open, Fail::prepare, Fail::forward};
-constexpr Lane kFakeLanes[] = {
+constexpr lanes::Lane kFakeLanes[] = {
     {LaneId::cpu, open_fake<LaneId::cpu>},
     {LaneId::xla, open_fake<LaneId::xla>},
     {LaneId::reference, open_fake<LaneId::reference>}};
@@ -1137,4 +1138,4 @@ TEST_F(Fallback, NextHandsBackTheWorkBefore) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run

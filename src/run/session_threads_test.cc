@@ -9,7 +9,7 @@
 
 #include "tessera/session.h"
 
-namespace tessera {
+namespace tessera::run {
 namespace {
 
 constexpr int kThreads = 4;
@@ -178,4 +178,4 @@ TEST_P(SessionThreads, OneFlagStopsThemAll) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run

@@ -14,7 +14,7 @@
 #include "run/receipt_parts.h"
 #include "tessera/version.h"
 
-namespace tessera {
+namespace tessera::run {
 namespace {
 
 int64_t count_leaves(const Json& value) {
@@ -25,7 +25,7 @@ int64_t count_leaves(const Json& value) {
 }
 
 // The lane that the rules give, or that was named.
-Result<Choice> choice_due(const Receipt& claimed,
+Result<Choice> choice_due(const receipt::Receipt& claimed,
                           const SecondRun::Asked& asked) {
   const Machine machine = machine_of(claimed);
   if (claimed.lane.requested != "auto") {
@@ -44,13 +44,14 @@ Result<Choice> choice_due(const Receipt& claimed,
 
 // What the first machine is called cannot be looked at from another one, but
 // its fields must fit each other.
-std::string device_due(const Receipt& claimed) {
+std::string device_due(const receipt::Receipt& claimed) {
   const bool on_cpu = !claimed.plugin || claimed.plugin->platform == "cpu";
   return on_cpu ? claimed.machine.cpu : claimed.plugin->device;
 }
 
-void compare(const Receipt& claimed, SecondRun second, ReceiptVerdict& out) {
-  Receipt& found = second.receipt;
+void compare(const receipt::Receipt& claimed, SecondRun second,
+             ReceiptVerdict& out) {
+  receipt::Receipt& found = second.receipt;
   if (second.asked) {
     const auto due = choice_due(claimed, *second.asked);
     if (due) {
@@ -59,7 +60,7 @@ void compare(const Receipt& claimed, SecondRun second, ReceiptVerdict& out) {
     } else {
       found.choice = claimed.choice;
       found.lane.chosen = claimed.lane.chosen;
-      const Json row = fields_json(claimed)["choice"]["measured"];
+      const Json row = receipt::fields_json(claimed)["choice"]["measured"];
       out.wrong.push_back(
           {"choice.measured", row.dump(), in_quotes(due.error().message)});
     }
@@ -71,9 +72,10 @@ void compare(const Receipt& claimed, SecondRun second, ReceiptVerdict& out) {
         "it ran on another machine, whose name cannot be compared here");
     found.device = device_due(claimed);
   }
-  const Json due = repeatable_json(found);
+  const Json due = receipt::repeatable_json(found);
   out.compared = count_leaves(due);
-  for (ReceiptDifference& d : differences(repeatable_json(claimed), due)) {
+  for (ReceiptDifference& d :
+       receipt::differences(receipt::repeatable_json(claimed), due)) {
     out.wrong.push_back(std::move(d));
   }
   std::ranges::stable_sort(out.wrong, {}, &ReceiptDifference::field);
@@ -81,14 +83,14 @@ void compare(const Receipt& claimed, SecondRun second, ReceiptVerdict& out) {
 
 }  // namespace
 
-Result<ReceiptVerdict> verify_receipt(const ReceiptClaim& claim,
+Result<ReceiptVerdict> verify_receipt(const receipt::ReceiptClaim& claim,
                                       const RunAgain& run_again) {
   ReceiptVerdict out;
-  if (auto e = check_digest(claim); !e) {
+  if (auto e = receipt::check_digest(claim); !e) {
     out.contradictions.push_back(e.error().message);
     return out;
   }
-  out.contradictions = contradictions(claim);
+  out.contradictions = receipt::contradictions(claim);
   if (!out.contradictions.empty()) return out;
   if (claim.version != kVersion) {
     out.notes.push_back(
@@ -101,7 +103,7 @@ Result<ReceiptVerdict> verify_receipt(const ReceiptClaim& claim,
   return out;
 }
 
-Result<std::string> plugin_to_load(const Receipt& receipt,
+Result<std::string> plugin_to_load(const receipt::Receipt& receipt,
                                    const std::optional<std::string>& named) {
   if (named) return *named;
   const std::string file = receipt.plugin ? receipt.plugin->file : "";
@@ -116,4 +118,4 @@ Result<std::string> plugin_to_load(const Receipt& receipt,
                      in_quotes(file, 1000));
 }
 
-}  // namespace tessera
+}  // namespace tessera::run

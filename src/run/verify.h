@@ -9,7 +9,7 @@
 #include "receipt/read.h"
 #include "tessera/dispatch.h"
 
-namespace tessera {
+namespace tessera::run {
 
 struct ReceiptVerdict {
   // What the digest and the fields themselves give away.
@@ -22,7 +22,7 @@ struct ReceiptVerdict {
 };
 
 struct SecondRun {
-  Receipt receipt;
+  receipt::Receipt receipt;
   // Of a run whose lane was forced, as the first's may not have been: the
   // choice is then made again from these and the machine that was claimed.
   struct Asked {
@@ -33,17 +33,18 @@ struct SecondRun {
 };
 
 // Runs what a receipt tells of. An error: it cannot be run here.
-using RunAgain = std::function<Result<SecondRun>(const Receipt& claimed)>;
+using RunAgain =
+    std::function<Result<SecondRun>(const receipt::Receipt& claimed)>;
 
 // The one way to verify, for receipts of every kind: the digest, what fields
 // say of each other, and then every field that a second run tells too. What
 // contradicts itself is not run.
-Result<ReceiptVerdict> verify_receipt(const ReceiptClaim& claim,
+Result<ReceiptVerdict> verify_receipt(const receipt::ReceiptClaim& claim,
                                       const RunAgain& run_again);
 
 // The plugin that a receipt's run must load again. What a file says is never
 // loaded for that alone: it must be an installed one, or `named` by who asks.
-Result<std::string> plugin_to_load(const Receipt& receipt,
+Result<std::string> plugin_to_load(const receipt::Receipt& receipt,
                                    const std::optional<std::string>& named);
 
-}  // namespace tessera
+}  // namespace tessera::run

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 constexpr std::string_view kWhere = "schedule";
@@ -557,4 +557,4 @@ Result<KernelText> parse_kernel(std::string_view name, std::string_view bundles,
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

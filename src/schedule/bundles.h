@@ -11,7 +11,7 @@
 
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 // In the order of libtpu's table. `fill` and `spill` are loads and stores of
 // registers that did not suffice; they are counted in `vload` and `vstore` too.
@@ -62,6 +62,7 @@ struct Bundle {
   std::vector<int64_t> starts;    // numbers of the regions that start here
   std::vector<uint32_t> sources;  // one for each op that says where it is from
   bool pipeline = false;  // holds an index of the pipeline around a grid
+  int64_t stalls = 0;     // cycles spent waiting for results, see stalls.h
 
   bool operator==(const Bundle&) const = default;
 };
@@ -98,4 +99,4 @@ inline constexpr int64_t kGranuleBytes = 32;
 Result<KernelText> parse_kernel(std::string_view name, std::string_view bundles,
                                 std::string_view slots);
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -4,7 +4,7 @@
 #include "base/files.h"
 #include "tests/schedule_text.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 std::string golden(const char* name) {
@@ -157,4 +157,4 @@ TEST(ScheduleBundles, NoPrefixCrashes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -11,9 +11,8 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "pjrt/compile.h"
-#include "schedule/dump.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 namespace fs = std::filesystem;
@@ -66,8 +65,8 @@ class DumpFolder {
 
 }  // namespace
 
-Result<std::vector<KernelText>> compile_text_for_dump(const std::string& text,
-                                                      const DumpAsk& ask) {
+Result<Dump> compile_text_for_dump(const std::string& text,
+                                   const DumpAsk& ask) {
   if (Result<void> r = pjrt::check_available(); !r) return r.error();
   DumpFolder made;
   auto folder = made.make(ask.keep);
@@ -84,7 +83,7 @@ Result<std::vector<KernelText>> compile_text_for_dump(const std::string& text,
   return read_dump(*folder);
 }
 
-Result<std::vector<KernelText>> compile_for_dump(const DumpAsk& ask) {
+Result<Dump> compile_for_dump(const DumpAsk& ask) {
   auto text = read_file(ask.program, pjrt::kMaxProgramBytes);
   if (!text) return text.error();
   if (text->empty()) {
@@ -94,4 +93,4 @@ Result<std::vector<KernelText>> compile_for_dump(const DumpAsk& ask) {
   return compile_text_for_dump(*text, ask);
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "schedule/bundles.h"
+#include "schedule/dump.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 struct DumpAsk {
   std::string program;  // a file
@@ -17,10 +17,9 @@ struct DumpAsk {
 
 // The kernels of the program, compiled by the vendor in this process: once a
 // process, because a plugin reads where to dump when it loads.
-Result<std::vector<KernelText>> compile_for_dump(const DumpAsk& ask);
+Result<Dump> compile_for_dump(const DumpAsk& ask);
 
 // The same for a program's text.
-Result<std::vector<KernelText>> compile_text_for_dump(const std::string& text,
-                                                      const DumpAsk& ask);
+Result<Dump> compile_text_for_dump(const std::string& text, const DumpAsk& ask);
 
-}  // namespace tessera
+}  // namespace tessera::schedule

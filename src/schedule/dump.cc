@@ -11,14 +11,17 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "schedule/stalls.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
 constexpr std::string_view kBundleEnding = "-final_bundles.txt";
 constexpr std::string_view kSlotEnding =
     "-final_hlo-static-per-bundle-utilization.txt";
+constexpr std::string_view kPackedEnding = "-packed-bundles-post-ra.txt";
+constexpr std::string_view kProgramEnding = "-TLP-hlo.txt";
 
 bool all_digits(std::string_view s) {
   return !s.empty() &&
@@ -45,12 +48,13 @@ std::optional<std::pair<std::string, std::string>> kernel_of(
 
 }  // namespace
 
-Result<std::vector<KernelText>> read_dump(const std::string& folder) {
+Result<Dump> read_dump(const std::string& folder) {
   namespace fs = std::filesystem;
   struct Files {
-    std::string bundles, slots;
+    std::string bundles, slots, packed;
   };
   std::map<std::pair<std::string, std::string>, Files> kernels;
+  std::vector<std::string> programs;
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
@@ -60,19 +64,24 @@ Result<std::vector<KernelText>> read_dump(const std::string& folder) {
       kernels[*key].bundles = entry->path().string();
     } else if (auto other = kernel_of(file, kSlotEnding)) {
       kernels[*other].slots = entry->path().string();
+    } else if (auto third = kernel_of(file, kPackedEnding)) {
+      kernels[*third].packed = entry->path().string();
+    } else if (file.ends_with(kProgramEnding)) {
+      programs.push_back(entry->path().string());
     }
   }
   if (error) {
     return io_error("schedule", "{} must be a folder to read, found: {}",
                     in_quotes(folder), error.message());
   }
-  std::vector<KernelText> out;
+  Dump out;
   for (const auto& [key, files] : kernels) {
-    if (files.bundles.empty() || files.slots.empty()) {
+    if (files.bundles.empty() || files.slots.empty() || files.packed.empty()) {
       return invalid("schedule",
-                     "a kernel's dump must be two files (*{}, *{}), found one "
-                     "for {}",
-                     kBundleEnding, kSlotEnding, in_quotes(key.second));
+                     "a kernel's dump must be three files (*{}, *{}, *{}), "
+                     "found fewer for {}",
+                     kBundleEnding, kSlotEnding, kPackedEnding,
+                     in_quotes(key.second));
     }
     auto bundles = read_file(files.bundles, kMaxDumpBytes);
     if (!bundles) return bundles.error();
@@ -84,15 +93,32 @@ Result<std::vector<KernelText>> read_dump(const std::string& folder) {
                    fmt::format("{} of {}", kernel.error().message,
                                in_quotes(files.bundles))};
     }
-    out.push_back(std::move(*kernel));
+    auto packed = read_file(files.packed, kMaxDumpBytes);
+    if (!packed) return packed.error();
+    if (auto e = add_stalls(*packed, *kernel); !e) {
+      return Error{e.error().kind, fmt::format("{} of {}", e.error().message,
+                                               in_quotes(files.packed))};
+    }
+    out.kernels.push_back(std::move(*kernel));
   }
-  if (out.empty()) {
+  if (out.kernels.empty()) {
     return invalid("schedule",
                    "a dump must hold a kernel's *{} (libtpu's "
                    "--xla_jf_dump_llo_text=true), found none in {}",
                    kBundleEnding, in_quotes(folder));
   }
+  if (programs.size() == 1) {
+    auto hlo = read_file(programs[0], kMaxDumpBytes);
+    if (!hlo) return hlo.error();
+    auto calls = parse_calls(*hlo);
+    if (!calls) {
+      return Error{calls.error().kind,
+                   fmt::format("{} of {}", calls.error().message,
+                               in_quotes(programs[0]))};
+    }
+    out.calls = std::move(*calls);
+  }
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

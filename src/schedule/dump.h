@@ -5,11 +5,18 @@
 #include <vector>
 
 #include "schedule/bundles.h"
+#include "schedule/hlo.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
-// Every kernel of the folder, in the order they were compiled. The program's
-// own frame (TLP, <late-...>) is none. A folder without a kernel is an error.
-Result<std::vector<KernelText>> read_dump(const std::string& folder);
+struct Dump {
+  std::vector<KernelText> kernels;  // in the order they were compiled
+  std::vector<HloCall> calls;       // of the program; empty: each kernel once
+};
 
-}  // namespace tessera
+// Every kernel of the folder. The program's own frame (TLP, <late-...>) is
+// none. A folder without a kernel is an error. Calls are told where it holds
+// the HLO of one program.
+Result<Dump> read_dump(const std::string& folder);
+
+}  // namespace tessera::schedule

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 // v6e: 1,640 GB/s of HBM at a clock of 1.75 GHz, which is assumed.
@@ -68,78 +68,17 @@ class Predictor {
     return {};
   }
 
-  // The vendor's pipeline around a grid, whose parts attention kernels share:
-  // every step of the grid runs the loop, an active one the products of its
-  // tile, the first of a row what precedes them and the last what follows.
   void attention(const PlanCounts& counts) {
-    size_t grid = 0;
-    for (size_t r = 1; r < regions().size() && grid == 0; ++r) {
-      if (regions()[r].grid) grid = r;
-    }
-    const auto& bounds = p_.text.grid;
-    const int64_t all_heads = window_heads();
-    if (grid == 0 || all_heads == 0 || bounds.size() < 2) return;
-    const bool fixed = std::count(bounds.begin(), bounds.end(), -1) == 0;
-    if (bounds.size() > 3 || (fixed && bounds.size() != 3)) return;
-
-    size_t inside = grid;
-    const std::vector<size_t> whole = branches_in(grid);
-    const auto has_product = [&](size_t r) {
-      return p_.whole[r].used[kMatmul] > 0;
-    };
-    size_t guards = 0;
-    for (size_t r : whole) {
-      if (!has_product(r) || branches_in(r).empty()) continue;
-      inside = r;
-      ++guards;
-    }
-    if (guards > 1) return;
-    const std::vector<size_t> parts = branches_in(inside);
-    std::vector<size_t> products;
-    for (size_t r : parts) {
-      if (has_product(r)) products.push_back(r);
-    }
-    if (products.empty() || products.size() > 2) return;
-
-    const auto heads = static_cast<double>(all_heads);
-    const double active = static_cast<double>(counts.steps) * heads;
-    double steps = active;
-    double rows = static_cast<double>(counts.filled_rows) * heads;
-    if (fixed) {  // the last bound sweeps a row, whatever its rows are of
-      rows = static_cast<double>(bounds[0]) * static_cast<double>(bounds[1]);
-      steps = rows * static_cast<double>(bounds[2]);
-    }
-    if (steps < active) return;  // a plan of something else
+    const auto found = attention_trips(p_, counts);
+    if (!found) return;
     out_.attention = true;
-    out_.heads = all_heads;
-    out_.grid_steps = steps;
-    out_.dead_steps = steps - active;
-    const int64_t overhead =
-        p_.own[grid].bundles + (inside != grid ? p_.own[inside].bundles : 0);
-    out_.dead_cycles = out_.dead_steps * static_cast<double>(overhead);
-    const double loops =
-        regions()[grid].limit
-            ? static_cast<double>(*regions()[grid].limit)
-            : steps + 2;  // the pipeline's first fetch and last write
-    plan(grid, loops, Role::grid);
-    if (inside != grid) plan(inside, steps, Role::step);
-    for (size_t r : parts) {
-      if (r < products.front()) plan(r, rows, Role::first);
-      if (r > products.back()) plan(r, rows, Role::last);
-    }
-    if (products.size() == 1) {
-      plan(products[0], active, Role::compute);
-    } else {
-      // Masks are work of the vector units.
-      const bool second = p_.whole[products[1]].used[kValu] >=
-                          p_.whole[products[0]].used[kValu];
-      plan(products[second ? 0 : 1], static_cast<double>(counts.full) * heads,
-           Role::full);
-      plan(products[second ? 1 : 0],
-           static_cast<double>(counts.partial) * heads, Role::partial);
-    }
-    input_trips_ = active;
-    output_trips_ = rows;
+    out_.heads = found->heads;
+    out_.grid_steps = found->grid_steps;
+    out_.dead_steps = found->dead_steps;
+    out_.dead_cycles = found->dead_cycles;
+    for (const RoleTrips& r : found->regions) plan(r.region, r.trips, r.role);
+    input_trips_ = found->active_steps;
+    output_trips_ = found->rows;
   }
 
   Prediction finish() {
@@ -147,7 +86,8 @@ class Predictor {
     out_.regions[0].source = TripSource::kernel;
     for (size_t r = 1; r < regions().size(); ++r) inherit(r);
     time();
-    if (out_.unknown.empty()) out_.cycles = total();
+    out_.cycles_loops_once = total();
+    if (out_.unknown.empty()) out_.cycles = out_.cycles_loops_once;
     return std::move(out_);
   }
 
@@ -167,51 +107,45 @@ class Predictor {
     }
   }
 
-  std::vector<size_t> branches_in(size_t parent) const {
-    std::vector<size_t> out;
-    for (size_t r = parent + 1; r < regions().size(); ++r) {
-      if (regions()[r].parent == static_cast<int64_t>(parent) &&
-          regions()[r].kind == RegionKind::branch) {
-        out.push_back(r);
-      }
-    }
-    return out;
-  }
-
-  // Of q, the first operand that the pipeline moves: [heads, tokens, dim]; 0
-  // where it is nothing like that.
-  int64_t window_heads() const {
-    for (const Window& w : p_.text.windows) {
-      if (w.output) continue;
-      return w.full.size() == 3 && w.shape.size() == 3 && w.shape[0] == 1
-                 ? w.full[0]
-                 : 0;
-    }
-    return 0;
-  }
-
   void inherit(size_t r) {
     const Region& region = regions()[r];
     const RegionTime& outer = out_.regions[index(region.parent)];
     if (out_.regions[r].source != TripSource::unknown) return;
-    if (outer.source == TripSource::unknown) return;
-    if (region.kind == RegionKind::branch) {
-      set(r, outer.trips, TripSource::assumed);
+    const double limit =
+        region.limit ? static_cast<double>(*region.limit) : 1.0;
+    if (outer.source == TripSource::unknown) {
+      set(r, outer.trips * limit, TripSource::unknown);
+    } else if (region.kind == RegionKind::branch) {
+      set(r, at_most_grid(index(region.parent), outer.trips),
+          TripSource::assumed);
       out_.assumed.push_back(static_cast<int64_t>(r));
     } else if (region.limit) {
-      set(r, outer.trips * static_cast<double>(*region.limit),
-          TripSource::constant);
+      set(r, outer.trips * limit, TripSource::constant);
     } else {
+      set(r, outer.trips, TripSource::unknown);
       out_.unknown.push_back(static_cast<int64_t>(r));
     }
   }
 
-  // Windows of a pipeline are moved when their block changes: inputs with an
-  // active step at most, outputs once a row. Other DMAs run with their region.
+  // A pipeline's loop has more iterations than its grid, to fill and to drain
+  // it. What it does under a condition it does for a step of the grid.
+  double at_most_grid(size_t region, double trips) const {
+    if (!regions()[region].grid || p_.text.grid.empty()) return trips;
+    double steps = 1;
+    for (int64_t n : p_.text.grid) {
+      if (n < 0) return trips;
+      steps *= static_cast<double>(n);
+    }
+    return std::min(trips, steps);
+  }
+
+  // Windows of a pipeline are moved when their block changes, at most once a
+  // step of the grid; of attention inputs with an active step at most, outputs
+  // once a row. Other DMAs run with their region.
   void time() {
     for (size_t r = 0; r < regions().size(); ++r) {
       RegionTime& t = out_.regions[r];
-      t.bundle_cycles = t.trips * static_cast<double>(p_.own[r].bundles);
+      t.bundle_cycles = t.trips * static_cast<double>(p_.own[r].cycles());
     }
     for (size_t b = 0; b < p_.text.bundles.size(); ++b) {
       RegionTime& t = out_.regions[p_.tree.innermost[b]];
@@ -219,6 +153,8 @@ class Predictor {
         double trips = t.trips;
         if (move.window && out_.attention) {
           trips = move.writes ? output_trips_ : input_trips_;
+        } else if (move.predicated) {
+          trips = at_most_grid(p_.tree.innermost[b], trips);
         }
         const auto bytes = static_cast<double>(transfer_bytes(move));
         t.memory_cycles += trips * bytes / chip_.hbm_bytes_per_cycle;
@@ -271,12 +207,6 @@ std::string_view trip_source_name(TripSource source) {
   return "unknown";
 }
 
-std::string_view role_name(Role role) {
-  constexpr std::string_view kNames[] = {"",        "grid", "step",    "first",
-                                         "compute", "full", "partial", "last"};
-  return kNames[static_cast<size_t>(role)];
-}
-
 Result<Chip> find_chip(std::string_view target) {
   std::string known;
   for (const Chip& chip : kChips) {
@@ -285,35 +215,6 @@ Result<Chip> find_chip(std::string_view target) {
   }
   return invalid("schedule", "a target must be of a known chip ({}), found {}",
                  known, in_quotes(target));
-}
-
-PlanCounts count_plan(const Plan& plan) {
-  PlanCounts out;
-  const Worklist& w = plan.forward;
-  for (const Entry& e : w.entries) {
-    ++(e.tile_class() == TileClass::full ? out.full : out.partial);
-  }
-  out.steps = out.full + out.partial;
-  out.rows = w.lists * w.rows;
-  for (int64_t l = 0; l < w.lists; ++l) {
-    for (int64_t r = 0; r < w.rows; ++r) {
-      out.filled_rows += w.row(l, r).empty() ? 0 : 1;
-    }
-  }
-  return out;
-}
-
-std::optional<Tile> kernel_blocks(const KernelText& text) {
-  std::vector<int64_t> blocks;
-  for (const Window& w : text.windows) {
-    if (w.output || w.shape.size() < 2 || blocks.size() == 2) continue;
-    blocks.push_back(w.shape[w.shape.size() - 2]);
-  }
-  if (blocks.size() != 2) return {};
-  for (int64_t n : blocks) {
-    if (n < kMinBlock || n > kMaxBlock) return {};
-  }
-  return Tile{blocks[0], blocks[1]};
 }
 
 Result<Prediction> predict(const KernelProfile& profile, const Chip& chip,
@@ -353,4 +254,4 @@ Result<void> check_rules(std::span<const KernelProfile> profiles,
   return {};
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -8,10 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "schedule/profile.h"
-#include "tessera/plan.h"
+#include "schedule/attention.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 // What is assumed of a chip. A bundle is a cycle when nothing stalls.
 struct Chip {
@@ -34,21 +33,6 @@ struct TripRule {
   bool operator==(const TripRule&) const = default;
 };
 
-// What a plan says about one head, at the blocks of a kernel.
-struct PlanCounts {
-  int64_t steps = 0;  // active tiles, and those of each class
-  int64_t partial = 0;
-  int64_t full = 0;
-  int64_t rows = 0;
-  int64_t filled_rows = 0;  // those with a tile
-
-  bool operator==(const PlanCounts&) const = default;
-};
-PlanCounts count_plan(const Plan& plan);
-
-// The queries and keys of a block, where a kernel's first two windows say so.
-std::optional<Tile> kernel_blocks(const KernelText& text);
-
 enum class TripSource : uint8_t {
   kernel,    // it runs once
   constant,  // in the loop's exit test, or the grid in the dump
@@ -59,21 +43,8 @@ enum class TripSource : uint8_t {
 };
 std::string_view trip_source_name(TripSource source);
 
-// What an attention kernel's regions are for, where it could be told.
-enum class Role : uint8_t {
-  none,
-  grid,     // every step of the grid: overhead
-  step,     // a guard around what a step does
-  first,    // of a row: set-up
-  compute,  // an active tile
-  full,     // an active tile free of mask work
-  partial,  // one with it
-  last,     // of a row: write-back
-};
-std::string_view role_name(Role role);
-
 struct RegionTime {
-  double trips = 0;
+  double trips = 0;  // of an unknown loop: what once each time would make
   TripSource source = TripSource::unknown;
   Role role = Role::none;
   double bundle_cycles = 0;
@@ -85,6 +56,8 @@ struct Prediction {
   // Inside one loop, and outside of all, memory overlaps with bundles: the sum
   // over loops of the larger of both. Nothing where a loop's trips are unknown.
   std::optional<double> cycles;
+  // The same, loops of unknown trips counted as one pass each time.
+  double cycles_loops_once = 0;
   std::vector<int64_t> unknown;  // loops whose trips somebody must give
   std::vector<int64_t> assumed;  // branches that count as always taken
   bool attention = false;        // roles were told, and `heads` with them
@@ -104,4 +77,4 @@ Result<Prediction> predict(const KernelProfile& profile, const Chip& chip,
 Result<void> check_rules(std::span<const KernelProfile> profiles,
                          std::span<const TripRule> rules);
 
-}  // namespace tessera
+}  // namespace tessera::schedule

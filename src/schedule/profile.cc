@@ -4,7 +4,7 @@
 
 #include "base/integers.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 double RegionCost::distance() const {
   if (bound == 0) return 0;
@@ -17,6 +17,7 @@ int64_t transfer_bytes(const Transfer& t) {
 
 void add_cost(RegionCost& to, const RegionCost& cost) {
   to.bundles += cost.bundles;
+  to.stalls += cost.stalls;
   for (size_t s = 0; s < kSlots; ++s) to.used[s] += cost.used[s];
   to.transfers += cost.transfers;
   to.bytes += cost.bytes;
@@ -43,6 +44,7 @@ Result<KernelProfile> profile_kernel(KernelText text, int64_t delay) {
     const Bundle& bundle = out.text.bundles[b];
     RegionCost& cost = out.own[out.tree.innermost[b]];
     ++cost.bundles;
+    cost.stalls += bundle.stalls;
     for (size_t s = 0; s < kSlots; ++s) cost.used[s] += bundle.used[s];
     for (const Transfer& t : bundle.transfers) {
       ++cost.transfers;
@@ -60,4 +62,4 @@ Result<KernelProfile> profile_kernel(KernelText text, int64_t delay) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

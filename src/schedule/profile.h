@@ -4,11 +4,12 @@
 
 #include "schedule/regions.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 // Of bundles that belong to no region inside.
 struct RegionCost {
   int64_t bundles = 0;
+  int64_t stalls = 0;  // cycles without a bundle
   SlotCounts used{};
   // The fewest bundles that its busiest slot would need, and which slot it is.
   int64_t bound = 0;
@@ -19,6 +20,7 @@ struct RegionCost {
 
   // Bundles for each that the bound asks for; 0 without a bound.
   double distance() const;
+  int64_t cycles() const { return bundles + stalls; }
   bool operator==(const RegionCost&) const = default;
 };
 
@@ -40,4 +42,4 @@ int64_t transfer_bytes(const Transfer& t);
 void add_cost(RegionCost& to, const RegionCost& cost);
 void find_bound(const SlotCounts& capacity, RegionCost& cost);
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -2,13 +2,14 @@
 #include "schedule/program.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
 #include "tessera/batch.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 constexpr Tile kExactTile{256, 256};
@@ -19,17 +20,6 @@ Result<BorrowedBatch> batch_at(const ScheduleAsk& ask, Tile tile) {
   request.logical_block = {0, 0};
   request.ceilings = {};
   return BorrowedBatch::make(std::move(request), ask.facts);
-}
-
-// Whether the kernel can be of this request: its lengths are those.
-bool fits_request(const KernelText& text, const Request& request) {
-  std::vector<int64_t> lengths;
-  for (const Window& w : text.windows) {
-    if (w.output || w.full.size() < 2 || lengths.size() == 2) continue;
-    lengths.push_back(w.full[w.full.size() - 2]);
-  }
-  return lengths.size() == 2 && lengths[0] == request.q_len &&
-         lengths[1] == request.kv_len;
 }
 
 // Each kernel without its trips.
@@ -65,9 +55,9 @@ Result<KernelReport> report_kernel(KernelProfile profile,
                                    const ScheduleAsk& ask, const Chip& chip,
                                    const std::vector<TripRule>& rules) {
   KernelReport k;
-  if (ask.request && profile.text.opcode == "custom-call" &&
-      fits_request(profile.text, *ask.request)) {
-    k.block = kernel_blocks(profile.text);
+  if (ask.request && profile.text.opcode == "custom-call") {
+    k.block =
+        kernel_blocks(profile.text, ask.request->q_len, ask.request->kv_len);
     if (k.block) {
       auto batch = batch_at(ask, *k.block);
       if (!batch) return batch.error();
@@ -81,17 +71,86 @@ Result<KernelReport> report_kernel(KernelProfile profile,
   return k;
 }
 
-void add_kernel(KernelReport k, ScheduleReport& out) {
+// Which kernel each call runs: the one of its name, or one of the same code.
+std::vector<std::optional<size_t>> kernels_called(
+    const std::vector<HloCall>& calls,
+    const std::vector<KernelProfile>& profiles) {
+  std::unordered_map<std::string, size_t> by_name;
+  for (size_t k = 0; k < profiles.size(); ++k) {
+    by_name.emplace(profiles[k].text.name, k);
+  }
+  std::unordered_map<std::string, size_t> by_signature;
+  for (const HloCall& call : calls) {
+    const auto named = by_name.find(call.name);
+    if (named != by_name.end()) {
+      by_signature.emplace(call.signature, named->second);
+    }
+  }
+  std::vector<std::optional<size_t>> out(calls.size());
+  for (size_t c = 0; c < calls.size(); ++c) {
+    const auto found = by_signature.find(calls[c].signature);
+    if (found != by_signature.end()) out[c] = found->second;
+    const auto named = by_name.find(calls[c].name);
+    if (named != by_name.end()) out[c] = named->second;
+  }
+  return out;
+}
+
+// HBM that a kernel leaves idle hides copies that are under way.
+double exposed_copies(const std::vector<HloCall>& calls,
+                      const std::vector<std::optional<size_t>>& called,
+                      const ScheduleReport& report) {
+  std::vector<double> idle(calls.size());
+  for (size_t c = 0; c < calls.size(); ++c) {
+    if (!called[c]) continue;
+    const Prediction& p = report.kernels[*called[c]].prediction;
+    double memory = 0;
+    for (const RegionTime& t : p.regions) memory += t.memory_cycles;
+    idle[c] = std::max(0.0, p.cycles_loops_once - memory);
+  }
+  double out = 0;
+  for (size_t start = 0; start < calls.size(); ++start) {
+    double left = static_cast<double>(calls[start].bytes) /
+                  report.chip.hbm_bytes_per_cycle;
+    for (size_t c = start + 1; c < calls.size() && left > 0; ++c) {
+      if (calls[c].opcode == "copy-done" && !calls[c].operands.empty() &&
+          calls[c].operands[0] == calls[start].name) {
+        break;
+      }
+      const double hidden = std::min(left, idle[c]);
+      left -= hidden;
+      idle[c] -= hidden;
+    }
+    out += left;
+  }
+  return out;
+}
+
+void count_calls(const std::vector<HloCall>& calls,
+                 const std::vector<std::optional<size_t>>& called,
+                 std::vector<KernelReport>& kernels) {
+  std::vector<int64_t> counts(kernels.size());
+  for (size_t c = 0; c < calls.size(); ++c) {
+    if (called[c]) ++counts[*called[c]];
+  }
+  // What the entry does not call, something in it does.
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    kernels[k].calls = std::max<int64_t>(counts[k], 1);
+  }
+}
+
+void add_kernel(const KernelReport& k, ScheduleReport& out) {
+  const auto calls = static_cast<double>(k.calls);
   const auto& cycles = k.prediction.cycles;
   if (!cycles) out.cycles.reset();
-  if (out.cycles) *out.cycles += *cycles;
+  if (out.cycles) *out.cycles += calls * *cycles;
+  out.cycles_loops_once += calls * k.prediction.cycles_loops_once;
   if (k.prediction.attention) {
     out.heads = std::max(out.heads, k.prediction.heads);
     if (cycles) {
-      out.attention_cycles = out.attention_cycles.value_or(0) + *cycles;
+      out.attention_cycles = out.attention_cycles.value_or(0) + calls * *cycles;
     }
   }
-  out.kernels.push_back(std::move(k));
 }
 
 }  // namespace
@@ -112,8 +171,7 @@ Result<void> check_schedulable(const Request& r) {
                  r.batch, r.masks.size());
 }
 
-Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
-                                     const ScheduleAsk& ask) {
+Result<ScheduleReport> make_schedule(Dump dump, const ScheduleAsk& ask) {
   auto chip = find_chip(ask.target);
   if (!chip) return chip.error();
   ScheduleReport out;
@@ -125,19 +183,25 @@ Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
     if (!exact) return exact.error();
     out.exact_tiles = count_plan(exact->plan()).steps;
   }
-  auto profiles = profiles_of(std::move(kernels), *chip);
+  auto profiles = profiles_of(std::move(dump.kernels), *chip);
   if (!profiles) return profiles.error();
   auto rules = rules_of(ask, *profiles);
   if (!rules) return rules.error();
   out.follows_plan = !ask.known.empty();
   out.cycles = 0;
+  const auto called = kernels_called(dump.calls, *profiles);
   for (KernelProfile& profile : *profiles) {
     auto kernel = report_kernel(std::move(profile), ask, *chip, *rules);
     if (!kernel) return kernel.error();
-    add_kernel(std::move(*kernel), out);
+    out.kernels.push_back(std::move(*kernel));
   }
+  count_calls(dump.calls, called, out.kernels);
+  for (const KernelReport& k : out.kernels) add_kernel(k, out);
+  out.copy_cycles = exposed_copies(dump.calls, called, out);
+  if (out.cycles) *out.cycles += out.copy_cycles;
+  out.cycles_loops_once += out.copy_cycles;
   if (ask.heads) out.heads = *ask.heads;
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

@@ -7,13 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "schedule/dump.h"
 #include "schedule/predict.h"
 #include "tessera/facts.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 struct KernelReport {
+  int64_t calls = 1;  // in the program
   KernelProfile profile;
   Prediction prediction;
   std::optional<Tile> block;         // of an attention kernel
@@ -28,8 +30,12 @@ struct ScheduleReport {
   std::optional<int64_t> exact_tiles;
   int64_t heads = 0;          // of the attention kernels; 0 where there is none
   bool follows_plan = false;  // a kernel that we know
-  // Of all kernels, each once; nothing where one's trips are unknown.
+  // Of all calls of kernels; nothing where one's trips are unknown.
   std::optional<double> cycles;
+  double cycles_loops_once = 0;  // such loops counted as one pass each time
+  // Of asynchronous copies between HBM and other memory, what no kernel between
+  // their start and their end hides; the totals have it.
+  double copy_cycles = 0;
   std::optional<double> attention_cycles;  // of the attention kernels alone
 
   // Of an exact tile of one head, where all of that is known.
@@ -53,7 +59,6 @@ struct ScheduleAsk {
 // A plan of many batch rows or heads says too little about a kernel's grid.
 Result<void> check_schedulable(const Request& request);
 
-Result<ScheduleReport> make_schedule(std::vector<KernelText> kernels,
-                                     const ScheduleAsk& ask);
+Result<ScheduleReport> make_schedule(Dump dump, const ScheduleAsk& ask);
 
-}  // namespace tessera
+}  // namespace tessera::schedule

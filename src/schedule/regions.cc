@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 
-namespace tessera {
+namespace tessera::schedule {
 namespace {
 
 // Loops of one head are one loop: a jump to it from inside is a "continue".
@@ -170,4 +170,4 @@ Result<RegionTree> find_regions(const KernelText& kernel, int64_t delay) {
   return tree;
 }
 
-}  // namespace tessera
+}  // namespace tessera::schedule

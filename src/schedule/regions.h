@@ -3,7 +3,7 @@
 
 #include "schedule/bundles.h"
 
-namespace tessera {
+namespace tessera::schedule {
 
 enum class RegionKind : uint8_t { kernel, loop, branch };
 
@@ -40,4 +40,4 @@ inline constexpr int64_t kMaxNested = 64;
 // part of what holds the jump.
 Result<RegionTree> find_regions(const KernelText& kernel, int64_t delay);
 
-}  // namespace tessera
+}  // namespace tessera::schedule

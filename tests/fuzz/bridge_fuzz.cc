@@ -23,6 +23,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   must(find_role(*spec, "q") && find_role(*spec, "out"));
   const std::vector<const void*> inputs(spec->inputs.size());
   const std::vector<void*> outputs(spec->outputs.size());
-  must(bridge::attention_call(*spec, inputs, outputs).ok());
+  must(bridge::declared_attention(*spec, inputs, outputs).ok());
   return 0;
 }

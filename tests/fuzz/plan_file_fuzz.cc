@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const Facts facts = file->facts();
-  const Result<Plan> plan = make_plan(file->request(), facts);
+  const Result<Plan> plan = plan::make_plan(file->request(), facts);
   must(plan.ok() && *plan == file->plan());
   const Result<std::string> again = encode_plan(*file);
   must(again.ok() && *again == bytes);

@@ -95,7 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Result<Mask> mask = parse_mask(bytes.rest());
   if (!mask) return 0;
   request.masks = {*mask};
-  const Result<Plan> plan = make_plan(request, facts);
+  const Result<Plan> plan = plan::make_plan(request, facts);
   const Result<Legality> legality = Legality::bind(request, facts);
   must(plan.ok() == legality.ok());
   if (!plan) {

@@ -8,21 +8,22 @@ using namespace tessera;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const Result<ReceiptClaim> receipt = parse_receipt(text);
+  const Result<receipt::ReceiptClaim> receipt = receipt::parse_receipt(text);
   if (!receipt) {
     must(receipt.error().message.starts_with("[receipt] "));
     must(receipt.error().message.find_first_of("\r\n") == std::string::npos);
     must(!check_receipt(text));
     return 0;
   }
-  const auto again = parse_receipt(fields_json(*receipt).dump(2));
+  const auto again =
+      receipt::parse_receipt(receipt::fields_json(*receipt).dump(2));
   if (!again) {  // a request that means nothing is no request again
     must(!receipt->misplaced.empty());
     return 0;
   }
-  must(differences(*receipt, *again).empty());
-  const bool good =
-      check_digest(*receipt).ok() && contradictions(*receipt).empty();
+  must(receipt::differences(*receipt, *again).empty());
+  const bool good = receipt::check_digest(*receipt).ok() &&
+                    receipt::contradictions(*receipt).empty();
   must(check_receipt(text).ok() == good);
   return 0;
 }

@@ -8,13 +8,15 @@ using namespace tessera::cli;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const Result<RequestText> given = parse_spec(text);
+  const Result<receipt::RequestText> given = parse_spec(text);
   if (!given) {
     must(given.error().message.starts_with("[spec] "));
     must(given.error().message.find_first_of("\r\n") == std::string::npos);
     return 0;
   }
-  const Result<RequestText> again = parse_spec(request_json(*given).dump());
-  must(again.ok() && request_json(*again) == request_json(*given));
+  const Result<receipt::RequestText> again =
+      parse_spec(receipt::request_json(*given).dump());
+  must(again.ok() &&
+       receipt::request_json(*again) == receipt::request_json(*given));
   return 0;
 }

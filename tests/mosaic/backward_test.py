@@ -8,7 +8,7 @@ from ml_dtypes import bfloat16
 
 import mutate
 import oracle
-from case import DIM, Case, random_case, random_ids
+from case import DIM, Case, random_case, random_ids, run_one_contract
 from forward_test import ForwardCase
 from program import Program
 
@@ -173,34 +173,7 @@ class Backward(unittest.TestCase):
 
     def test_one_program_serves_every_batch_of_its_contract(self):
         """Ids, counts, offsets and lengths change; the text does not."""
-        rng = np.random.default_rng(7)
-        ceilings = ("--max-steps", 200, "--max-width", 8)
-        programs, contracts, texts = {}, set(), set()
-        for _ in range(12):
-            n = int(rng.integers(400, 513))
-            case = BackwardCase(
-                rng,
-                "causal & documents",
-                batch=2,
-                q_len=n,
-                kv_len=n,
-                ids=random_ids(rng, 2, n),
-                valid=rng.integers(1, n + 1, 2),
-                ceilings=ceilings,
-                dlse=True,
-            )
-            text, room = case.emit()
-            contracts.add(room["contract"])
-            texts.add(text)
-            if room["contract"] not in programs:
-                programs[room["contract"]] = Program(text)
-            outputs = programs[room["contract"]].run(
-                case.arrays(room), max_trips=10_000
-            )
-            self.assertLessEqual(case.error(outputs), 1)
-        self.assertEqual(len(contracts), 1)
-        self.assertEqual(len(texts), 1)
-        self.assertEqual(len(programs), 1)
+        run_one_contract(BackwardCase, dlse=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 import oracle
+from program import Program
 
 TESSERA = os.environ.get("TESSERA", "../../build/tessera")
 DIM = 128
@@ -248,3 +249,32 @@ def random_case(rng, kind):
         q_offset=q_offset,
         scale=float(rng.choice([1.0, 0.02, 30.0])) if rng.random() < 0.4 else None,
     )
+
+
+def run_one_contract(make_case, **settings):
+    """Runs twelve batches of one contract by the one program of the first."""
+    rng = np.random.default_rng(7)
+    first = program = None
+    for _ in range(12):
+        n = int(rng.integers(400, 513))
+        case = make_case(
+            rng,
+            "causal & documents",
+            batch=2,
+            q_len=n,
+            kv_len=n,
+            ids=random_ids(rng, 2, n),
+            valid=rng.integers(1, n + 1, 2),
+            ceilings=("--max-steps", 200, "--max-width", 8),
+            **settings,
+        )
+        text, room = case.emit()
+        if program is None:
+            first, program = (room["contract"], text), Program(text)
+        if (room["contract"], text) != first:
+            raise AssertionError("a batch must have the contract and text of "
+                                 "the first")
+        outputs = program.run(case.arrays(room), max_trips=10_000)
+        error = case.error(outputs)
+        if not error <= 1:
+            raise AssertionError(f"error of {error} of its bound")

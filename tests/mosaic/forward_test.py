@@ -7,7 +7,7 @@ import numpy as np
 
 import mutate
 import oracle
-from case import Case, random_case, random_ids
+from case import Case, random_case, run_one_contract
 from program import Program
 
 
@@ -74,33 +74,7 @@ class Forward(unittest.TestCase):
 
     def test_one_program_serves_every_batch_of_its_contract(self):
         """Ids, counts, offsets and lengths change; the text does not."""
-        rng = np.random.default_rng(7)
-        ceilings = ("--max-steps", 200, "--max-width", 8)
-        programs, contracts, texts = {}, set(), set()
-        for _ in range(12):
-            n = int(rng.integers(400, 513))
-            case = ForwardCase(
-                rng,
-                "causal & documents",
-                batch=2,
-                q_len=n,
-                kv_len=n,
-                ids=random_ids(rng, 2, n),
-                valid=rng.integers(1, n + 1, 2),
-                ceilings=ceilings,
-            )
-            text, room = case.emit()
-            contracts.add(room["contract"])
-            texts.add(text)
-            if room["contract"] not in programs:
-                programs[room["contract"]] = Program(text)
-            outputs = programs[room["contract"]].run(
-                case.arrays(room), max_trips=10_000
-            )
-            self.assertLessEqual(case.error(outputs), 1)
-        self.assertEqual(len(contracts), 1)
-        self.assertEqual(len(texts), 1)
-        self.assertEqual(len(programs), 1)
+        run_one_contract(ForwardCase)
 
 
 # Mutations for which the kernel has no site.
@@ -108,9 +82,14 @@ ABSENT = ("window_off_by_one",)
 # Why these mean the same as the kernel here.
 EQUIVALENT = (
     # Only a head of a single pass would begin its second pass anew.
-    "dropped_choice[11]",
+    "dropped_choice[13]",
     # Full tiles masked as well: slower, and the same.
-    "ignored_condition[11]",
+    "ignored_condition[13]",
+    # What has no vetoed key cleaned as well.
+    "ignored_condition[4]",
+    "ignored_condition[14]",
+    # With four heads the last row is never the first.
+    "ignored_condition[20]",
 )
 
 

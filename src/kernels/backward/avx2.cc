@@ -3,7 +3,7 @@
 
 #include "kernels/backward/backward_kernel.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 const BackwardKernel& backward_avx2_floats() {
   static constexpr BackwardKernel kKernel =
@@ -11,4 +11,4 @@ const BackwardKernel& backward_avx2_floats() {
   return kKernel;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -2,7 +2,7 @@
 #include "kernels/backward/backward_kernel.h"
 #include "kernels/simd/bf16_pairs.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 const BackwardKernel& backward_avx512bf16_bf16_pairs() {
   static constexpr BackwardKernel kKernel =
@@ -10,4 +10,4 @@ const BackwardKernel& backward_avx512bf16_bf16_pairs() {
   return kKernel;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -1,7 +1,7 @@
 // kernels/backward/backward.cc: the backward kernels there are.
 #include "kernels/backward/backward.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 #define BACKWARD(isa, words) const BackwardKernel& backward_##isa##_##words();
 #include "kernels/backward/variants.inc"
@@ -31,4 +31,4 @@ int64_t backward_scratch(int64_t head_dim, int64_t v_head_dim) {
   return floats + 17 * 16;  // each part is rounded up to 16
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -8,7 +8,7 @@
 #include "tessera/machine.h"
 #include "tessera/tensor.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 // Keys of one block at most, and queries of one chunk at most.
 inline constexpr int64_t kBackwardKeys = 128;
@@ -111,4 +111,4 @@ struct BackwardVariant {
 // All that are compiled in, in ascending order of preference.
 std::span<const BackwardVariant> backward_variants();
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -32,7 +32,7 @@
 #include "kernels/simd/product.h"
 #include "kernels/simd/stage.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 template <class V, class Words>
@@ -545,4 +545,4 @@ constexpr BackwardKernel backward_kernel() {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -13,7 +13,7 @@
 #include "lanes/cpu/call.h"
 #include "tests/kernel_case.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using testing::AttentionArrays;
@@ -72,8 +72,8 @@ class Call {
     }
     for (int64_t h = 0; h < s_.heads; ++h) {
       kernel_.write_dq({t_.q.dtype, c_.q_len(), s_.head_dim, dq_of(h, 0),
-                        row_floats_, scale_of(s_), element(t_.dq, 0, h, 0),
-                        t_.dq.token_stride});
+                        row_floats_, cpu::scale_of(s_),
+                        cpu::element(t_.dq, 0, h, 0), t_.dq.token_stride});
     }
     if (!dq_.intact()) return "the kernel wrote behind dq's sums";
     if (!delta_.intact()) return "the kernel wrote behind delta";
@@ -92,11 +92,12 @@ class Call {
     const int64_t first = h * c_.q_len();
     float* const delta = delta_.data() + first;
     kernel_.delta({t_.q.dtype, c_.q_len(), s_.v_head_dim,
-                   element(t_.dout, 0, h, 0), element(t_.out, 0, h, 0),
-                   t_.dout.token_stride, t_.out.token_stride, delta});
+                   cpu::element(t_.dout, 0, h, 0),
+                   cpu::element(t_.out, 0, h, 0), t_.dout.token_stride,
+                   t_.out.token_stride, delta});
     bool finite = kernel_.finite({t_.q.dtype, c_.q_len(), s_.head_dim,
-                                  element(t_.q, 0, h, 0), t_.q.token_stride,
-                                  live_.data()});
+                                  cpu::element(t_.q, 0, h, 0),
+                                  t_.q.token_stride, live_.data()});
     for (int64_t q = 0; q < c_.q_len(); ++q) {
       const auto i = static_cast<size_t>(first + q);
       const bool live = live_[static_cast<size_t>(q)] != 0;
@@ -116,15 +117,15 @@ class Call {
     block.keys = end - begin;
     block.head_dim = s_.head_dim;
     block.v_head_dim = s_.v_head_dim;
-    block.k = element(t_.k, 0, 0, begin);
-    block.v = element(t_.v, 0, 0, begin);
-    block.dk = element(t_.dk, 0, 0, begin);
-    block.dv = element(t_.dv, 0, 0, begin);
+    block.k = cpu::element(t_.k, 0, 0, begin);
+    block.v = cpu::element(t_.v, 0, 0, begin);
+    block.dk = cpu::element(t_.dk, 0, 0, begin);
+    block.dv = cpu::element(t_.dv, 0, 0, begin);
     block.k_stride = t_.k.token_stride;
     block.v_stride = t_.v.token_stride;
     block.dk_stride = t_.dk.token_stride;
     block.dv_stride = t_.dv.token_stride;
-    block.scale = scale_of(s_);
+    block.scale = cpu::scale_of(s_);
     block.softcap = static_cast<float>(s_.softcap);
     std::vector<uint8_t> live;
     for (int64_t k = begin; k < end; ++k) {
@@ -166,8 +167,8 @@ class Call {
       chunk.last = layers.last.data();
     }
     const auto row = static_cast<size_t>(h * c_.q_len() + q);
-    chunk.q = element(t_.q, 0, h, q);
-    chunk.dout = element(t_.dout, 0, h, q);
+    chunk.q = cpu::element(t_.q, 0, h, q);
+    chunk.dout = cpu::element(t_.dout, 0, h, q);
     chunk.q_stride = t_.q.token_stride;
     chunk.dout_stride = t_.dout.token_stride;
     chunk.lse = lse_.data() + row;
@@ -180,7 +181,7 @@ class Call {
   }
 
   const KernelCase& c_;
-  const BackwardTensors t_;
+  const lanes::BackwardTensors t_;
   const AttentionShape& s_;
   const BackwardKernel& kernel_;
   int64_t row_floats_;
@@ -258,7 +259,7 @@ struct PlainGradients {
   std::vector<double> dq, dk, dv;
 };
 PlainGradients plain_gradients(const KernelCase& c, AttentionArrays& arrays) {
-  const BackwardTensors t = arrays.backward();
+  const lanes::BackwardTensors t = arrays.backward();
   const AttentionShape& s = c.attention.shape;
   const auto dim = static_cast<size_t>(s.head_dim);
   const auto v_dim = static_cast<size_t>(s.v_head_dim);
@@ -302,7 +303,7 @@ PlainGradients plain_gradients(const KernelCase& c, AttentionArrays& arrays) {
 // Where the formula gives NaN or Inf, so must the kernel, with that sign; and
 // the reference has one or the other there, and nowhere else.
 int64_t expect_kinds(const std::vector<double>& plain,
-                     std::vector<Expected>& want) {
+                     std::vector<reference::Expected>& want) {
   int64_t odd = 0;
   for (size_t i = 0; i < plain.size(); ++i) {
     EXPECT_EQ(std::isfinite(plain[i]), std::isfinite(want[i].value)) << i;
@@ -360,4 +361,4 @@ TEST(BackwardKernel, OddNumbersStayWithTheirPairs) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

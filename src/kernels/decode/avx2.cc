@@ -3,7 +3,7 @@
 
 #include "kernels/decode/decode_kernel.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 void decode_avx2_floats(const DecodeTask& task) { decode_floats<Avx2>(task); }
 
@@ -11,4 +11,4 @@ void decode_merge_avx2_floats(const DecodeMerge& task) {
   merge_parts<Avx2>(task);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

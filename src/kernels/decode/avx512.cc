@@ -3,7 +3,7 @@
 
 #include "kernels/decode/decode_kernel.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 void decode_avx512_floats(const DecodeTask& task) {
   decode_floats<Avx512>(task);
@@ -13,4 +13,4 @@ void decode_merge_avx512_floats(const DecodeMerge& task) {
   merge_parts<Avx512>(task);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -2,7 +2,7 @@
 #include "kernels/decode/decode_kernel.h"
 #include "kernels/simd/bf16_pairs.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // Rows of bf16 as they lie: pairs of neighbours for keys; for values, pairs of
@@ -42,4 +42,4 @@ void decode_merge_avx512bf16_bf16_pairs(const DecodeMerge& task) {
   merge_parts<Avx512>(task);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -1,7 +1,7 @@
 // kernels/decode/decode.cc: the decode kernels there are.
 #include "kernels/decode/decode.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 #define DECODE(isa, words)                        \
   void decode_##isa##_##words(const DecodeTask&); \
@@ -32,4 +32,4 @@ int64_t decode_scratch(int64_t head_dim, int64_t v_head_dim) {
   return (kDecodeRows + 1) * decode_pitch(most) + 2 * 64 * kDecodeRows;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

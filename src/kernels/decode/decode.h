@@ -8,7 +8,7 @@
 #include "tessera/machine.h"
 #include "tessera/tensor.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 // Rows of one task at most. A row is one query of one head; the rows of a task
 // read the same keys and values.
@@ -77,4 +77,4 @@ struct DecodeVariant {
 // All that are compiled in, in ascending order of preference.
 std::span<const DecodeVariant> decode_variants();
 
-}  // namespace tessera
+}  // namespace tessera::kernels

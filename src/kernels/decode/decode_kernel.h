@@ -29,7 +29,7 @@
 #include "kernels/simd/product.h"
 #include "kernels/simd/stage.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // How rows of a dtype are read as floats.
@@ -400,4 +400,4 @@ void merge_parts(const DecodeMerge& t) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

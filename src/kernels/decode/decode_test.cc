@@ -10,7 +10,7 @@
 #include "lanes/cpu/call.h"
 #include "tests/kernel_case.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using testing::AttentionArrays;
@@ -75,7 +75,7 @@ class Call {
                 static_cast<int64_t>(ends_.size()) * rows_ * pitch_, 0.0F);
     for (int64_t q = 0; q < c.q_len(); ++q) {
       for (int64_t h = 0; h < s_.heads; ++h) {
-        q_.push_back(element(t_.q, 0, h, q));
+        q_.push_back(cpu::element(t_.q, 0, h, q));
       }
     }
   }
@@ -121,11 +121,11 @@ class Call {
     task.head_dim = s_.head_dim;
     task.v_head_dim = s_.v_head_dim;
     task.q = q_.data() + begin;
-    task.k = element(t_.k, 0, 0, 0);
-    task.v = element(t_.v, 0, 0, 0);
+    task.k = cpu::element(t_.k, 0, 0, 0);
+    task.v = cpu::element(t_.v, 0, 0, 0);
     task.k_stride = t_.k.token_stride;
     task.v_stride = t_.v.token_stride;
-    task.scale = scale_of(s_);
+    task.scale = cpu::scale_of(s_);
     task.softcap = static_cast<float>(s_.softcap);
     task.runs = runs.data();
     task.run_count = static_cast<int64_t>(runs.size());
@@ -150,7 +150,7 @@ class Call {
     merge.out_stride = rows_ * pitch_;
     merge.live = c_.has_key(q);
     if (t_.sink_logits) merge.sink_logit = t_.sink_logits->data() + h;
-    merge.to = element(t_.out, 0, h, q);
+    merge.to = cpu::element(t_.out, 0, h, q);
     if (!t_.lse.empty()) merge.lse = t_.lse.data() + h * c_.q_len() + q;
     variant_.merge(merge);
   }
@@ -249,4 +249,4 @@ TEST(DecodeKernel, OddNumbersStayWithTheirQueries) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -3,7 +3,7 @@
 
 #include "kernels/decode/decode_kernel.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 void decode_portable_floats(const DecodeTask& task) {
   decode_floats<Portable>(task);
@@ -13,4 +13,4 @@ void decode_merge_portable_floats(const DecodeMerge& task) {
   merge_parts<Portable>(task);
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -3,10 +3,10 @@
 
 #include "kernels/forward/forward_kernel.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 void forward_avx2_floats(const ForwardTask& task) {
   Forward<Avx2, FloatWords<Avx2>>(task).run();
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -3,10 +3,10 @@
 
 #include "kernels/forward/forward_kernel.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 void forward_avx512_floats(const ForwardTask& task) {
   Forward<Avx512, FloatWords<Avx512>>(task).run();
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -2,10 +2,10 @@
 #include "kernels/forward/forward_kernel.h"
 #include "kernels/simd/bf16_pairs.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 void forward_avx512bf16_bf16_pairs(const ForwardTask& task) {
   Forward<Avx512, Bf16Pairs>(task).run();
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

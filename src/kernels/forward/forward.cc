@@ -1,7 +1,7 @@
 // kernels/forward/forward.cc: the forward kernels there are.
 #include "kernels/forward/forward.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 #define FORWARD(isa, words) void forward_##isa##_##words(const ForwardTask&);
 #include "kernels/forward/variants.inc"
@@ -28,4 +28,4 @@ int64_t forward_scratch(int64_t head_dim, int64_t v_head_dim) {
   return floats + 16 * 16;  // each part is rounded up to 16
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -8,7 +8,7 @@
 #include "tessera/machine.h"
 #include "tessera/tensor.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 // Queries of one task at most, and keys of one chunk at most.
 inline constexpr int64_t kForwardRows = 256;
@@ -68,4 +68,4 @@ struct ForwardVariant {
 // All that are compiled in, in ascending order of preference.
 std::span<const ForwardVariant> forward_variants();
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -34,7 +34,7 @@
 #include "kernels/simd/product.h"
 #include "kernels/simd/stage.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 template <class V, class Words>
@@ -418,4 +418,4 @@ class Forward {
 };
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

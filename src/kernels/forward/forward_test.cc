@@ -11,7 +11,7 @@
 #include "lanes/cpu/call.h"
 #include "tests/kernel_case.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using testing::AttentionArrays;
@@ -92,16 +92,16 @@ std::optional<std::string> run(const KernelCase& c, AttentionArrays& arrays,
       task.rows = end - q;
       task.head_dim = s.head_dim;
       task.v_head_dim = s.v_head_dim;
-      task.q = element(t.q, 0, h, q);
-      task.k = element(t.k, 0, 0, 0);
-      task.v = element(t.v, 0, 0, 0);
-      task.out = element(t.out, 0, h, q);
+      task.q = cpu::element(t.q, 0, h, q);
+      task.k = cpu::element(t.k, 0, 0, 0);
+      task.v = cpu::element(t.v, 0, 0, 0);
+      task.out = cpu::element(t.out, 0, h, q);
       task.q_stride = t.q.token_stride;
       task.k_stride = t.k.token_stride;
       task.v_stride = t.v.token_stride;
       task.out_stride = t.out.token_stride;
       if (!t.lse.empty()) task.lse = t.lse.data() + h * c.q_len() + q;
-      task.scale = scale_of(s);
+      task.scale = cpu::scale_of(s);
       task.softcap = static_cast<float>(s.softcap);
       if (t.sink_logits) task.sink_logit = t.sink_logits->data() + h;
       task.chunks = chunks.chunks.data();
@@ -237,4 +237,4 @@ TEST(ForwardKernel, StopsBetweenChunks) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -3,10 +3,10 @@
 
 #include "kernels/forward/forward_kernel.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 void forward_portable_floats(const ForwardTask& task) {
   Forward<Portable, FloatWords<Portable>>(task).run();
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

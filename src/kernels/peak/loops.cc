@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // The compiler must believe that `x` is read and changed here.
@@ -132,4 +132,4 @@ uint64_t read_all(const std::byte* data, size_t bytes) {
   return total;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -14,7 +14,7 @@
 #include "base/threads.h"
 #include "kernels/peak/loops.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -95,4 +95,4 @@ Peaks measure_peaks(int threads) {
   return peaks;
 }
 
-}  // namespace tessera
+}  // namespace tessera::kernels

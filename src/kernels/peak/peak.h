@@ -4,7 +4,7 @@
 
 #include "tessera/machine.h"
 
-namespace tessera {
+namespace tessera::kernels {
 
 struct Peaks {
   // Multiply-adds of fp32, two operations each, of the best ISA; the portable
@@ -19,4 +19,4 @@ Peaks measure_peaks(int threads);
 // What one ISA multiplies and adds; reads are left out. Half a second.
 Peaks measure_products(Isa isa, int threads);
 
-}  // namespace tessera
+}  // namespace tessera::kernels

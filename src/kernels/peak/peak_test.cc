@@ -11,7 +11,7 @@
 
 #include "kernels/peak/loops.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 TEST(PeakLoops, EveryFmaIsDone) {
@@ -66,4 +66,4 @@ TEST(Peaks, AreThereWhereTheMachineHasThem) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 struct Avx2 {
@@ -116,4 +116,4 @@ struct Avx2 {
 };
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

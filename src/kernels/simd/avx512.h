@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 struct Avx512 {
@@ -117,4 +117,4 @@ struct Avx512 {
 };
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -4,7 +4,7 @@
 
 #include "kernels/simd/avx512.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 struct Bf16Pairs {
@@ -67,4 +67,4 @@ struct Bf16Pairs {
 };
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

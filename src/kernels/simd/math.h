@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // x = n + r with a whole n and r in [-1/2, 1/2]; `power` is 2^n. Needs x in
@@ -81,4 +81,4 @@ struct Tanh {
 };
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

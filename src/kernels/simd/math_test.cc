@@ -14,7 +14,7 @@
 
 #include "kernels/simd/portable.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 using V = Portable;
@@ -121,4 +121,4 @@ TEST(SimdMath, TanhAndItsSlope) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 struct Portable {
@@ -148,4 +148,4 @@ struct Portable {
 };
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 // One float a word.
@@ -97,4 +97,4 @@ inline __attribute__((always_inline)) void each_part(Stretch a, Stretch b,
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

@@ -6,7 +6,7 @@
 
 #include "tessera/tensor.h"
 
-namespace tessera {
+namespace tessera::kernels {
 namespace {
 
 inline const void* row_at(const void* data, Dtype dtype, int64_t element) {
@@ -271,4 +271,4 @@ inline void unpack_lanes(const float* from, int64_t lanes, const float* factor,
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::kernels

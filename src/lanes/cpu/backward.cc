@@ -30,7 +30,7 @@
 #include "lanes/cpu/tasks.h"
 #include "lanes/cpu/work.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
@@ -52,10 +52,11 @@ ListPlaces places_of(const CpuWork::State& work, int64_t list) {
   const auto [q_len, kv_len] = std::pair(work.sizes.q_len, work.sizes.kv_len);
   const Tile tile = work.tile;
   ListPlaces all;
-  all.turns.resize(static_cast<size_t>(ceil_div(q_len, kBackwardRows)));
+  all.turns.resize(
+      static_cast<size_t>(ceil_div(q_len, kernels::kBackwardRows)));
   std::vector<ActiveColumn> rows;
-  for (int64_t k = 0; k < kv_len; k += kBackwardKeys) {
-    const int64_t k_end = std::min(k + kBackwardKeys, kv_len);
+  for (int64_t k = 0; k < kv_len; k += kernels::kBackwardKeys) {
+    const int64_t k_end = std::min(k + kernels::kBackwardKeys, kv_len);
     active_columns(work.transposed, list, k / tile.kv,
                    (k_end - 1) / tile.kv + 1, rows);
     const size_t first = all.places.size();
@@ -65,10 +66,10 @@ ListPlaces places_of(const CpuWork::State& work, int64_t list) {
     for (const ActiveColumn& tile_row : rows) {
       const int64_t q_begin = tile_row.column * tile.q;
       const int64_t q_end = std::min(q_begin + tile.q, q_len);
-      for (int64_t c = q_begin / kBackwardRows; c * kBackwardRows < q_end;
-           ++c) {
-        const int64_t begin = c * kBackwardRows;
-        const int64_t end = std::min(begin + kBackwardRows, q_len);
+      for (int64_t c = q_begin / kernels::kBackwardRows;
+           c * kernels::kBackwardRows < q_end; ++c) {
+        const int64_t begin = c * kernels::kBackwardRows;
+        const int64_t end = std::min(begin + kernels::kBackwardRows, q_len);
         if (all.places.size() == first || all.places.back().chunk != c) {
           all.places.push_back({static_cast<uint32_t>(c) & 0x7fffffff, 0});
           all.turn.push_back(all.turns[static_cast<size_t>(c)]++);
@@ -119,8 +120,8 @@ struct Worker {
 class Backward {
  public:
   Backward(const CpuWork::State& work, const AttentionShape& shape,
-           const BackwardTensors& tensors, const BackwardKernel& kernel,
-           Tasks& tasks)
+           const lanes::BackwardTensors& tensors,
+           const kernels::BackwardKernel& kernel, Tasks& tasks)
       : work_(work),
         shape_(shape),
         tensors_(tensors),
@@ -129,9 +130,9 @@ class Backward {
         map_{shape.heads, shape.kv_heads, work.sizes.heads},
         dtype_(tensors.q.dtype),
         scale_(scale_of(shape)),
-        chunks_(ceil_div(work.sizes.q_len, kBackwardRows)),
-        blocks_(ceil_div(work.sizes.kv_len, kBackwardKeys)),
-        row_floats_(dq_row_floats(shape.head_dim)) {}
+        chunks_(ceil_div(work.sizes.q_len, kernels::kBackwardRows)),
+        blocks_(ceil_div(work.sizes.kv_len, kernels::kBackwardKeys)),
+        row_floats_(kernels::dq_row_floats(shape.head_dim)) {}
 
   // Grows `run` by what ran.
   Result<void> run(const std::function<void(double)>& progress, CpuRun& run) {
@@ -170,7 +171,7 @@ class Backward {
 
   size_t chunk_of(int64_t b, int64_t h, int64_t q) const {
     return static_cast<size_t>((b * shape_.heads + h) * chunks_ +
-                               q / kBackwardRows);
+                               q / kernels::kBackwardRows);
   }
 
   // Rows of all queries, room for dq, and zeros for what no block meets.
@@ -188,8 +189,9 @@ class Backward {
     return tasks_.run("rows", heads * chunks_, [&](int64_t number, int) {
       const int64_t b = number / chunks_ / shape_.heads;
       const int64_t h = number / chunks_ % shape_.heads;
-      const int64_t q = number % chunks_ * kBackwardRows;
-      prepare_chunk(b, h, q, std::min(kBackwardRows, work_.sizes.q_len - q));
+      const int64_t q = number % chunks_ * kernels::kBackwardRows;
+      prepare_chunk(b, h, q,
+                    std::min(kernels::kBackwardRows, work_.sizes.q_len - q));
     });
   }
 
@@ -217,7 +219,7 @@ class Backward {
       finite &= std::isfinite(rows_.delta[row + static_cast<size_t>(r)]);
     }
     rows_.finite[chunk_of(b, h, q_begin)] = finite ? 1 : 0;
-    const auto chunk = static_cast<size_t>(q_begin / kBackwardRows);
+    const auto chunk = static_cast<size_t>(q_begin / kernels::kBackwardRows);
     if (places_[static_cast<size_t>(list)].turns[chunk] == 0) {
       write_dq(b, h, q_begin, rows, true);
     }
@@ -240,10 +242,10 @@ class Backward {
   }
 
   void run_block(int64_t number, int64_t b, int64_t kv, Worker& worker) {
-    const int64_t k_begin = number * kBackwardKeys;
-    BackwardBlock block;
+    const int64_t k_begin = number * kernels::kBackwardKeys;
+    kernels::BackwardBlock block;
     block.dtype = dtype_;
-    block.keys = std::min(kBackwardKeys, work_.sizes.kv_len - k_begin);
+    block.keys = std::min(kernels::kBackwardKeys, work_.sizes.kv_len - k_begin);
     block.head_dim = shape_.head_dim;
     block.v_head_dim = shape_.v_head_dim;
     block.k = element(tensors_.k, b, kv, k_begin);
@@ -258,7 +260,7 @@ class Backward {
     block.dq_row = row_floats_;
     block.softcap = static_cast<float>(shape_.softcap);
     block.scratch = thread_scratch().floats(static_cast<size_t>(
-        backward_scratch(shape_.head_dim, shape_.v_head_dim)));
+        kernels::backward_scratch(shape_.head_dim, shape_.v_head_dim)));
 
     const int64_t group = shape_.heads / shape_.kv_heads;
     block.pairs = &worker.pairs;
@@ -287,16 +289,17 @@ class Backward {
 
   void read_chunks(int64_t list, int64_t number, Worker& worker) const {
     if (worker.list == list && worker.block == number) return;
-    const int64_t k_begin = number * kBackwardKeys;
-    worker.chunks.read(work_, list, k_begin,
-                       std::min(k_begin + kBackwardKeys, work_.sizes.kv_len),
-                       places_[static_cast<size_t>(list)].of(number));
+    const int64_t k_begin = number * kernels::kBackwardKeys;
+    worker.chunks.read(
+        work_, list, k_begin,
+        std::min(k_begin + kernels::kBackwardKeys, work_.sizes.kv_len),
+        places_[static_cast<size_t>(list)].of(number));
     worker.list = list;
     worker.block = number;
   }
 
   // False where another task failed.
-  bool add_head(const BackwardBlock& block, int64_t b, int64_t h,
+  bool add_head(const kernels::BackwardBlock& block, int64_t b, int64_t h,
                 int64_t number, Worker& worker) {
     const int64_t list_number = list_of(b, h);
     const ListPlaces& list = places_[static_cast<size_t>(list_number)];
@@ -306,14 +309,15 @@ class Backward {
     for (size_t i = 0; i < places.size(); ++i) {
       if (tasks_.stop_asked()) return false;
       const auto chunk = static_cast<size_t>(places[i].chunk);
-      const int64_t q = int64_t{places[i].chunk} * kBackwardRows;
-      const int64_t rows = std::min(kBackwardRows, work_.sizes.q_len - q);
+      const int64_t q = int64_t{places[i].chunk} * kernels::kBackwardRows;
+      const int64_t rows =
+          std::min(kernels::kBackwardRows, work_.sizes.q_len - q);
       const auto row = static_cast<size_t>(row_of(b, h, q));
       std::atomic<int32_t>& turn = turns_[chunk_of(b, h, q)];
       if (!wait_for(turn, turns[i], tasks_)) return false;
       float* const dq = dq_of(b, h, q);
       if (turns[i] == 0) clear_dq(dq, rows);
-      BackwardChunk task = worker.chunks.chunks()[i];
+      kernels::BackwardChunk task = worker.chunks.chunks()[i];
       if (task.rows > 0) {
         task.q = element(tensors_.q, b, h, q);
         task.dout = element(tensors_.dout, b, h, q);
@@ -331,7 +335,7 @@ class Backward {
       }
       turn.store(turns[i] + 1, std::memory_order_release);
     }
-    const int64_t k_begin = number * kBackwardKeys;
+    const int64_t k_begin = number * kernels::kBackwardKeys;
     worker.tiles += tiles_of(work_.transposed, list_number, work_.tile.kv,
                              k_begin, k_begin + block.keys);
     return true;
@@ -357,8 +361,8 @@ class Backward {
 
   const CpuWork::State& work_;
   const AttentionShape& shape_;
-  const BackwardTensors& tensors_;
-  const BackwardKernel& kernel_;
+  const lanes::BackwardTensors& tensors_;
+  const kernels::BackwardKernel& kernel_;
   Tasks& tasks_;
   HeadMap map_;
   Dtype dtype_;
@@ -376,18 +380,18 @@ class Backward {
 
 Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
                             const AttentionShape& shape,
-                            const BackwardTensors& tensors,
+                            const lanes::BackwardTensors& tensors,
                             const CpuOptions& options, const StopFlag* stop) {
   const TraceSpan span("cpu", "backward");
   const CpuWork::State& work = cpu_work.state();
   if (auto e = check_options(options); !e) return e.error();
-  if (auto e = check_backward("cpu", work.sizes, shape, tensors); !e) {
+  if (auto e = lanes::check_backward("cpu", work.sizes, shape, tensors); !e) {
     return e.error();
   }
   auto isa = choose_isa(options.isa);
   if (!isa) return isa.error();
-  const BackwardVariant& variant =
-      variant_for(backward_variants(), tensors.q.dtype, *isa);
+  const kernels::BackwardVariant& variant =
+      variant_for(kernels::backward_variants(), tensors.q.dtype, *isa);
   Tasks tasks(options, stop);
   CpuRun ran;
   auto e = Backward(work, shape, tensors, variant.kernel(), tasks)
@@ -400,4 +404,4 @@ Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
   return run;
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -11,7 +11,7 @@
 #include "lanes/cpu/work.h"
 #include "tessera/attention.h"
 
-namespace tessera {
+namespace tessera::cpu {
 
 // The last variant that the ISA and the dtype allow.
 template <class Variant>
@@ -40,7 +40,8 @@ Pointer element(const BasicTensorView<Pointer>& t, int64_t b, int64_t h,
 
 // Of all tiles of a list, for all heads of a call, `tiles_run` ran.
 inline CpuRun count_tiles(int64_t tiles_run, const Worklist& list,
-                          const AttentionShape& shape, const PlanSizes& sizes) {
+                          const AttentionShape& shape,
+                          const lanes::PlanSizes& sizes) {
   CpuRun run;
   run.tiles_run = tiles_run;
   run.tiles_skipped =
@@ -59,4 +60,4 @@ inline int64_t tiles_of(const Worklist& list, int64_t number, int64_t step,
   return tiles;
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -6,11 +6,12 @@
 
 #include "base/integers.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 // Most keys of a chunk or a block.
-constexpr int64_t kKeys = std::max(kForwardKeys, kBackwardKeys);
+constexpr int64_t kKeys =
+    std::max(kernels::kForwardKeys, kernels::kBackwardKeys);
 
 // Spans of a query from the first that ends after `key`.
 std::span<const KeySpan> spans_after(std::span<const KeySpan> spans,
@@ -153,8 +154,8 @@ void QueryBlock::read(const CpuWork::State& work, int64_t list, int64_t q_begin,
     const int64_t run_begin = columns_[i].column * work.tile.kv;
     const int64_t run_end = std::min(
         (columns_[j - 1].column + 1) * work.tile.kv, work.sizes.kv_len);
-    for (int64_t k = run_begin; k < run_end; k += kForwardKeys) {
-      const int64_t k_end = std::min(k + kForwardKeys, run_end);
+    for (int64_t k = run_begin; k < run_end; k += kernels::kForwardKeys) {
+      const int64_t k_end = std::min(k + kernels::kForwardKeys, run_end);
       if (columns_[i].full) {
         chunks_.push_back({k, static_cast<int32_t>(k_end - k)});
       } else {
@@ -165,11 +166,11 @@ void QueryBlock::read(const CpuWork::State& work, int64_t list, int64_t q_begin,
   }
   // The arrays have stopped growing: chunks may point into them.
   size_t bounds = 0, keys = 0;
-  for (KeyChunk& chunk : chunks_) {
+  for (kernels::KeyChunk& chunk : chunks_) {
     if (chunk.layers == 0) continue;
     chunk.first = first_.data() + bounds;
     chunk.last = last_.data() + bounds;
-    bounds += static_cast<size_t>(chunk.layers * kForwardRows);
+    bounds += static_cast<size_t>(chunk.layers * kernels::kForwardRows);
     const uint8_t* const live = key_live_.data() + keys;
     keys += static_cast<size_t>(chunk.keys);
     if (std::find(live, live + chunk.keys, 0) != live + chunk.keys) {
@@ -184,12 +185,13 @@ void QueryBlock::add_partial(const CpuWork::State& work, int64_t list,
   const Window window(work, list, q_begin, q_end, k_begin, k_end);
   if (window.empty()) return;
   const int64_t from = window.first_key, to = window.last_key;
-  KeyChunk chunk{k_begin + from, static_cast<int32_t>(to - from)};
+  kernels::KeyChunk chunk{k_begin + from, static_cast<int32_t>(to - from)};
   if (!window.full) {
     chunk.layers = window.most_layers;
-    const int64_t rows =
-        std::min(ceil_div(q_end - q_begin, kRowStep) * kRowStep, kForwardRows);
-    window.append(from, rows, kForwardRows, first_, last_);
+    const int64_t rows = std::min(
+        ceil_div(q_end - q_begin, kernels::kRowStep) * kernels::kRowStep,
+        kernels::kForwardRows);
+    window.append(from, rows, kernels::kForwardRows, first_, last_);
     const size_t at = key_live_.size();
     key_live_.resize(at + static_cast<size_t>(chunk.keys));
     window.mark_live(from, to, key_live_.data() + at);
@@ -206,11 +208,11 @@ void KeyBlock::read(const CpuWork::State& work, int64_t list, int64_t k_begin,
   live_.assign(static_cast<size_t>(keys), 0);
   all_live_ = false;
   // A lane without a key must be masked: a short block has no full chunk.
-  const bool whole = keys == kBackwardKeys;
+  const bool whole = keys == kernels::kBackwardKeys;
   for (const Place place : places) {
-    const int64_t q_begin = int64_t{place.chunk} * kBackwardRows;
-    BackwardChunk chunk;
-    chunk.rows = std::min(kBackwardRows, work.sizes.q_len - q_begin);
+    const int64_t q_begin = int64_t{place.chunk} * kernels::kBackwardRows;
+    kernels::BackwardChunk chunk;
+    chunk.rows = std::min(kernels::kBackwardRows, work.sizes.q_len - q_begin);
     if (place.full != 0 && whole) {
       all_live_ = true;
     } else {
@@ -222,19 +224,19 @@ void KeyBlock::read(const CpuWork::State& work, int64_t list, int64_t k_begin,
         all_live_ = true;
       } else {
         chunk.layers = window.most_layers;
-        window.append(0, chunk.rows, kBackwardRows, first_, last_);
+        window.append(0, chunk.rows, kernels::kBackwardRows, first_, last_);
         if (!all_live_) all_live_ = window.mark_live(0, keys, live_.data());
       }
     }
     chunks_.push_back(chunk);
   }
   size_t bounds = 0;
-  for (BackwardChunk& chunk : chunks_) {
+  for (kernels::BackwardChunk& chunk : chunks_) {
     if (chunk.layers == 0) continue;
     chunk.first = first_.data() + bounds;
     chunk.last = last_.data() + bounds;
-    bounds += static_cast<size_t>(chunk.layers * kBackwardRows);
+    bounds += static_cast<size_t>(chunk.layers * kernels::kBackwardRows);
   }
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -11,7 +11,7 @@
 #include "kernels/forward/forward.h"
 #include "lanes/cpu/work.h"
 
-namespace tessera {
+namespace tessera::cpu {
 
 // A column of tiles and whether all its tiles, one a row, are full.
 struct ActiveColumn {
@@ -28,7 +28,7 @@ class QueryBlock {
  public:
   void read(const CpuWork::State& work, int64_t list, int64_t q_begin,
             int64_t q_end);
-  std::span<const KeyChunk> chunks() const { return chunks_; }
+  std::span<const kernels::KeyChunk> chunks() const { return chunks_; }
   const uint8_t* live() const { return live_.data(); }  // per query
 
  private:
@@ -36,7 +36,7 @@ class QueryBlock {
                    int64_t q_end, int64_t k_begin, int64_t k_end);
 
   std::vector<ActiveColumn> columns_;
-  std::vector<KeyChunk> chunks_;
+  std::vector<kernels::KeyChunk> chunks_;
   // Of the chunks with layers, in their order.
   std::vector<int32_t> first_, last_;
   std::vector<uint8_t> key_live_;
@@ -55,15 +55,15 @@ class KeyBlock {
             int64_t k_end, std::span<const Place> places);
   // One for each place, with 0 rows where no pair is legal.
   // Rows, layers, first and last are set.
-  std::span<const BackwardChunk> chunks() const { return chunks_; }
+  std::span<const kernels::BackwardChunk> chunks() const { return chunks_; }
   // Per key, null where each has a query.
   const uint8_t* live() const { return all_live_ ? nullptr : live_.data(); }
 
  private:
-  std::vector<BackwardChunk> chunks_;
+  std::vector<kernels::BackwardChunk> chunks_;
   std::vector<int32_t> first_, last_;
   std::vector<uint8_t> live_;
   bool all_live_ = false;
 };
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -17,7 +17,7 @@
 #include "tessera/machine.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::cpu {
 
 // What ran. Tiles and pairs are counted by the tasks that ran them.
 struct CpuRun {
@@ -55,8 +55,8 @@ Result<CpuRun> cpu_forward(const CpuWork& work, const AttentionShape& shape,
                            const StopFlag* stop = nullptr);
 
 Result<CpuRun> cpu_backward(const CpuWork& work, const AttentionShape& shape,
-                            const BackwardTensors& tensors,
+                            const lanes::BackwardTensors& tensors,
                             const CpuOptions& options = {},
                             const StopFlag* stop = nullptr);
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -13,7 +13,7 @@
 #include "lanes/cpu/cpu.h"
 #include "tests/attention_case.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 using testing::AttentionArrays;
@@ -76,7 +76,7 @@ TEST(CpuBadInput, FactsThatChangedUnderTheirPlan) {
 struct Call {
   AttentionShape shape;
   ForwardTensors forward;
-  BackwardTensors backward;
+  lanes::BackwardTensors backward;
   CpuOptions options;
 };
 void expect_refused(const char* rule,
@@ -213,4 +213,4 @@ TEST(CpuBadInput, IsasThatAreThereRun) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cpu

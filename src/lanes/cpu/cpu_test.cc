@@ -27,7 +27,7 @@
 #include "tests/attention_choices.h"
 #include "tests/attention_odd.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 using testing::attention_choices;
@@ -75,8 +75,8 @@ TEST(Cpu, EveryKernelIsJudgedOnThisMachine) {
       absent += std::string(" ") + name + " " + std::string(to_string(v.isa));
     }
   };
-  look("forward", forward_variants());
-  look("backward", backward_variants());
+  look("forward", kernels::forward_variants());
+  look("backward", kernels::backward_variants());
   if (!absent.empty()) GTEST_SKIP() << "this machine cannot run" << absent;
 }
 
@@ -176,7 +176,7 @@ TEST(Cpu, GradientsAreSlopes) {
     c.shape.softcap = capped ? 2 : 0;
     AttentionArrays arrays(c);
     const Wanted want = wanted(arrays);
-    const BackwardTensors t = arrays.backward();
+    const lanes::BackwardTensors t = arrays.backward();
     const auto wide = [](const TensorView& x) {  // dense, as `plain` has them
       const auto* data = static_cast<const float*>(x.data);
       return std::vector<double>(data, data + x.heads * x.tokens * x.dim);
@@ -185,9 +185,9 @@ TEST(Cpu, GradientsAreSlopes) {
     const std::vector<double> g = wide(t.dout);
     std::vector<double> z(t.sink_logits->begin(), t.sink_logits->end());
     const auto loss = [&] {
-      AttentionInputs in{q, k, v, z};
-      const auto out =
-          *reference_forward(arrays.request, arrays.facts, c.shape, in);
+      reference::AttentionInputs in{q, k, v, z};
+      const auto out = *reference::reference_forward(arrays.request,
+                                                     arrays.facts, c.shape, in);
       double sum = 0;
       for (size_t i = 0; i < g.size(); ++i) {
         if (std::isfinite(g[i])) sum += g[i] * out.out[i];
@@ -199,23 +199,24 @@ TEST(Cpu, GradientsAreSlopes) {
     };
     for (const Isa isa : machine_isas()) {
       ASSERT_EQ(cpu_fault(arrays, want, isa, 1), std::nullopt);
-      const auto expect_slopes = [&](const char* name, std::vector<double>& x,
-                                     const float* gradient,
-                                     const std::vector<Expected>& bound) {
-        for (size_t i = 0; i < x.size(); ++i) {
-          if (!std::isfinite(x[i])) continue;  // read by nobody
-          const double was = x[i];
-          constexpr double kStep = 1e-5;
-          x[i] = was + kStep;
-          const double up = loss();
-          x[i] = was - kStep;
-          const double down = loss();
-          x[i] = was;
-          EXPECT_NEAR(gradient[i], (up - down) / (2 * kStep),
-                      bound[i].error + 0x1p-23 * std::abs(gradient[i]) + 1e-7)
-              << name << " " << i << " " << to_string(isa);
-        }
-      };
+      const auto expect_slopes =
+          [&](const char* name, std::vector<double>& x, const float* gradient,
+              const std::vector<reference::Expected>& bound) {
+            for (size_t i = 0; i < x.size(); ++i) {
+              if (!std::isfinite(x[i])) continue;  // read by nobody
+              const double was = x[i];
+              constexpr double kStep = 1e-5;
+              x[i] = was + kStep;
+              const double up = loss();
+              x[i] = was - kStep;
+              const double down = loss();
+              x[i] = was;
+              EXPECT_NEAR(
+                  gradient[i], (up - down) / (2 * kStep),
+                  bound[i].error + 0x1p-23 * std::abs(gradient[i]) + 1e-7)
+                  << name << " " << i << " " << to_string(isa);
+            }
+          };
       expect_slopes("dq", q, static_cast<const float*>(t.dq.data), want.dq);
       expect_slopes("dk", k, static_cast<const float*>(t.dk.data), want.dk);
       expect_slopes("dv", v, static_cast<const float*>(t.dv.data), want.dv);
@@ -225,4 +226,4 @@ TEST(Cpu, GradientsAreSlopes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cpu

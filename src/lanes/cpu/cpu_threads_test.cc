@@ -13,7 +13,7 @@
 #include "plan/make_plan.h"
 #include "tests/attention_case.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 using testing::AttentionArrays;
@@ -40,7 +40,7 @@ std::vector<AttentionCase> cases() {
 
 // Every bit that forward and backward write.
 Bits run(AttentionArrays& arrays, Isa isa, int threads) {
-  const auto plan = make_plan(arrays.request, arrays.facts);
+  const auto plan = plan::make_plan(arrays.request, arrays.facts);
   CpuOptions options;
   options.isa = isa;
   options.threads = threads;
@@ -91,7 +91,7 @@ TEST(CpuThreads, ManyCallersGetTheSameBits) {
 TEST(CpuThreads, WorkIsShared) {
   const AttentionCase c = cases()[0];
   AttentionArrays first(c), second(c);
-  const auto plan = make_plan(first.request, first.facts);
+  const auto plan = plan::make_plan(first.request, first.facts);
   const auto work =
       cpu_prepare(*BorrowedBatch::make(first.request, first.facts));
   ASSERT_TRUE(work.ok());
@@ -122,4 +122,4 @@ TEST(CpuThreads, TasksOfAHostMayCall) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -26,12 +26,12 @@
 #include "lanes/cpu/scratch.h"
 #include "lanes/cpu/tasks.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 // Neighbouring active keys; `full`: legal for every query.
 struct Range {
-  KeyRun keys;
+  kernels::KeyRun keys;
   bool full = false;
 };
 
@@ -107,7 +107,7 @@ struct Team {
 // `list`.
 struct Alike {
   int64_t list = 0, q = 0, begin = 0, end = 0;
-  std::vector<KeyRun> keys;  // legal for them, and not for all
+  std::vector<kernels::KeyRun> keys;  // legal for them, and not for all
 };
 
 // The rows of a team, those alike together.
@@ -118,7 +118,8 @@ struct Rows {
   std::vector<Row> rows;
   std::vector<Alike> alike;
 
-  void read(const Team& team, const PlanSizes& sizes, const HeadMap& map) {
+  void read(const Team& team, const lanes::PlanSizes& sizes,
+            const HeadMap& map) {
     rows.clear();
     size_t n = 0;
     for (int64_t h = team.head_begin, next = h; h < team.head_end; h = next) {
@@ -154,7 +155,7 @@ class KeySorter {
       }
     }
   }
-  std::span<const KeyRun> shared() const { return shared_; }
+  std::span<const kernels::KeyRun> shared() const { return shared_; }
 
  private:
   struct Edge {
@@ -162,7 +163,7 @@ class KeySorter {
     int64_t change = 0;  // of how many attend to it
   };
 
-  void add_partial(const CpuWork::State& work, const KeyRun& range,
+  void add_partial(const CpuWork::State& work, const kernels::KeyRun& range,
                    std::vector<Alike>& alike) {
     const auto clipped = [&](const Alike& a, auto visit) {
       const auto spans = work.keys_of(a.list, a.q);
@@ -170,17 +171,17 @@ class KeySorter {
           spans.begin(), spans.end(),
           [&](const KeySpan& span) { return span.end <= range.begin; });
       for (; s != spans.end() && s->begin < range.end; ++s) {
-        visit(KeyRun{std::max<int64_t>(s->begin, range.begin),
-                     std::min<int64_t>(s->end, range.end)});
+        visit(kernels::KeyRun{std::max<int64_t>(s->begin, range.begin),
+                              std::min<int64_t>(s->end, range.end)});
       }
     };
     if (alike.size() == 1) {
-      clipped(alike[0], [&](KeyRun run) { shared_.push_back(run); });
+      clipped(alike[0], [&](kernels::KeyRun run) { shared_.push_back(run); });
       return;
     }
     edges_.clear();
     for (const Alike& a : alike) {
-      clipped(a, [&](KeyRun run) {
+      clipped(a, [&](kernels::KeyRun run) {
         edges_.push_back({run.begin, 1});
         edges_.push_back({run.end, -1});
       });
@@ -200,7 +201,7 @@ class KeySorter {
     }
     for (Alike& a : alike) {
       size_t s = first;
-      clipped(a, [&](KeyRun run) {
+      clipped(a, [&](kernels::KeyRun run) {
         for (; s < shared_.size() && shared_[s].begin < run.end; ++s) {
           // Every shared run lies within one of each query.
           if (run.begin < shared_[s].begin) {
@@ -213,7 +214,7 @@ class KeySorter {
     }
   }
 
-  std::vector<KeyRun> shared_;
+  std::vector<kernels::KeyRun> shared_;
   std::vector<Edge> edges_;
 };
 
@@ -233,7 +234,7 @@ struct DecodeMemory {
   std::vector<Team> teams;
   std::unique_ptr<std::atomic<int64_t>[]> left;  // tasks of each team
   size_t left_size = 0;
-  std::vector<DecodeSums> sums;
+  std::vector<kernels::DecodeSums> sums;
   Scratch out;
   std::vector<Worker> workers;
 };
@@ -244,7 +245,7 @@ namespace {
 class Decoding {
  public:
   Decoding(const CpuWork::State& work, const AttentionShape& shape,
-           const ForwardTensors& tensors, const DecodeVariant& variant,
+           const ForwardTensors& tensors, const kernels::DecodeVariant& variant,
            int threads, DecodeMemory& memory)
       : m_(memory),
         work_(work),
@@ -252,7 +253,7 @@ class Decoding {
         tensors_(tensors),
         variant_(variant),
         map_{shape.heads, shape.kv_heads, work.sizes.heads},
-        pitch_(decode_pitch(shape.v_head_dim)) {
+        pitch_(kernels::decode_pitch(shape.v_head_dim)) {
     m_.parts.clear();
     m_.teams.clear();
     m_.workers.resize(static_cast<size_t>(threads));
@@ -319,10 +320,11 @@ class Decoding {
 
  private:
   void make_teams() {
-    const PlanSizes& sizes = work_.sizes;
+    const lanes::PlanSizes& sizes = work_.sizes;
     const int64_t group = shape_.heads / shape_.kv_heads;
     // As many heads as fit, in teams of about one size.
-    const int64_t most = std::max<int64_t>(kDecodeRows / sizes.q_len, 1);
+    const int64_t most =
+        std::max<int64_t>(kernels::kDecodeRows / sizes.q_len, 1);
     const int64_t cuts = ceil_div(group, most);
     for (int64_t b = 0; b < sizes.batch; ++b) {
       for (int64_t kv = 0; kv < shape_.kv_heads; ++kv) {
@@ -351,15 +353,15 @@ class Decoding {
     Rows& rows = worker.rows;
     worker.keys.read(work_, m_.parts[team.parts].part(part), rows.alike);
     const auto count = static_cast<int64_t>(rows.rows.size());
-    std::array<const void*, kDecodeRows> q{};
+    std::array<const void*, kernels::kDecodeRows> q{};
     for (size_t r = 0; r < rows.rows.size(); ++r) {
       q[r] = element(tensors_.q, team.b, rows.rows[r].head, rows.rows[r].q);
     }
-    DecodeSums* const sums = m_.sums.data() + team.sums + part * count;
+    kernels::DecodeSums* const sums = m_.sums.data() + team.sums + part * count;
     float* const out = m_.out.floats(0) + team.out + part * count * pitch_;
     std::fill(out, out + count * pitch_, 0.0F);
 
-    DecodeTask task;
+    kernels::DecodeTask task;
     task.dtype = tensors_.q.dtype;
     task.head_dim = shape_.head_dim;
     task.v_head_dim = shape_.v_head_dim;
@@ -370,10 +372,10 @@ class Decoding {
     task.scale = scale_of(shape_);
     task.softcap = static_cast<float>(shape_.softcap);
     task.scratch = thread_scratch().floats(static_cast<size_t>(
-        decode_scratch(shape_.head_dim, shape_.v_head_dim)));
+        kernels::decode_scratch(shape_.head_dim, shape_.v_head_dim)));
     task.pairs = &worker.pairs;
     const auto add = [&](int64_t begin, int64_t end,
-                         std::span<const KeyRun> keys) {
+                         std::span<const kernels::KeyRun> keys) {
       if (keys.empty()) return;
       task.rows = end - begin;
       task.q = q.data() + begin;
@@ -389,7 +391,7 @@ class Decoding {
 
   void merge(const Team& team, const Rows& rows) {
     const auto count = static_cast<int64_t>(rows.rows.size());
-    DecodeMerge merge;
+    kernels::DecodeMerge merge;
     merge.dtype = tensors_.out.dtype;
     merge.parts = m_.parts[team.parts].count();
     merge.v_head_dim = shape_.v_head_dim;
@@ -418,7 +420,7 @@ class Decoding {
   const CpuWork::State& work_;
   const AttentionShape& shape_;
   const ForwardTensors& tensors_;
-  const DecodeVariant& variant_;
+  const kernels::DecodeVariant& variant_;
   HeadMap map_;
   int64_t pitch_;  // floats of a row of sums of values
   int64_t tasks_ = 0;
@@ -429,8 +431,8 @@ class Decoding {
 Result<CpuRun> decode(const CpuWork::State& work, const AttentionShape& shape,
                       const ForwardTensors& tensors, const CpuOptions& options,
                       Isa isa, const StopFlag* stop) {
-  const DecodeVariant& variant =
-      variant_for(decode_variants(), tensors.q.dtype, isa);
+  const kernels::DecodeVariant& variant =
+      variant_for(kernels::decode_variants(), tensors.q.dtype, isa);
   Tasks tasks(options, stop);
   // Calls of other threads at the same time have memory of their own.
   const std::unique_lock lock(work.decode_mutex, std::try_to_lock);
@@ -450,4 +452,4 @@ Result<CpuRun> decode(const CpuWork::State& work, const AttentionShape& shape,
   return run;
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -5,7 +5,7 @@
 #include "lanes/cpu/work.h"
 #include "tessera/attention.h"
 
-namespace tessera {
+namespace tessera::cpu {
 
 // Calls of at most so many queries run here, longer ones in forward.cc. Its
 // panels are of 8 to 32 queries of one head, by ISA: at 8 queries without
@@ -22,4 +22,4 @@ Result<CpuRun> decode(const CpuWork::State& work, const AttentionShape& shape,
                       const ForwardTensors& tensors, const CpuOptions& options,
                       Isa isa, const StopFlag* stop);
 
-}  // namespace tessera
+}  // namespace tessera::cpu

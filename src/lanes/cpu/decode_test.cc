@@ -17,7 +17,7 @@
 #include "plan/make_plan.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 using Doubles = std::vector<double>;
@@ -178,7 +178,7 @@ struct Case {
   }
 
   CpuRun run(Isa isa, int threads = 1) {
-    auto plan = make_plan(request, facts);
+    auto plan = plan::make_plan(request, facts);
     EXPECT_TRUE(plan.ok()) << plan.error().message;
     auto work = cpu_prepare(*BorrowedBatch::make(request, facts));
     EXPECT_TRUE(work.ok()) << work.error().message;
@@ -211,21 +211,22 @@ struct Case {
 };
 
 struct Expected {
-  AttentionOutputs is;
+  reference::AttentionOutputs is;
   Doubles size;              // sum of p |v|
   Doubles score_size, keys;  // per row
 };
 
 Expected expect(Case& c) {
   const Doubles sinks(c.sinks.begin(), c.sinks.end());
-  AttentionInputs in{c.q.numbers, c.k.numbers, c.v.numbers, std::nullopt};
+  reference::AttentionInputs in{c.q.numbers, c.k.numbers, c.v.numbers,
+                                std::nullopt};
   if (!sinks.empty()) in.sink_logits = sinks;
-  auto is = reference_forward(c.request, c.facts, c.shape, in);
+  auto is = reference::reference_forward(c.request, c.facts, c.shape, in);
   EXPECT_TRUE(is.ok()) << is.error().message;
   Doubles magnitudes = c.v.numbers;
   for (double& x : magnitudes) x = std::abs(x);
   in.v = magnitudes;
-  auto size = reference_forward(c.request, c.facts, c.shape, in);
+  auto size = reference::reference_forward(c.request, c.facts, c.shape, in);
   Expected e{*is, size->out, {}, {}};
   auto legality = Legality::bind(c.request, c.facts);
   const AttentionShape& s = c.shape;
@@ -536,9 +537,9 @@ TEST(Decode, CountsTiles) {
 }
 
 TEST(Decode, EveryVariantIsThere) {
-  ASSERT_FALSE(decode_variants().empty());
-  EXPECT_EQ(decode_variants().front().isa, Isa::portable);
-  for (const DecodeVariant& v : decode_variants()) {
+  ASSERT_FALSE(kernels::decode_variants().empty());
+  EXPECT_EQ(kernels::decode_variants().front().isa, Isa::portable);
+  for (const kernels::DecodeVariant& v : kernels::decode_variants()) {
     EXPECT_NE(v.run, nullptr);
     EXPECT_NE(v.merge, nullptr);
     const auto there = machine_isas();
@@ -549,4 +550,4 @@ TEST(Decode, EveryVariantIsThere) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -18,7 +18,7 @@
 #include "lanes/cpu/tasks.h"
 #include "lanes/cpu/work.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 struct Block {
@@ -29,7 +29,7 @@ struct Block {
 // Shorter blocks where there are few, so that they spread over many threads;
 // by sizes alone, never by threads.
 int64_t rows_of_block(const CpuWork::State& work, const AttentionShape& shape) {
-  int64_t rows = kForwardRows;
+  int64_t rows = kernels::kForwardRows;
   const int64_t most_dim = std::max(shape.head_dim, shape.v_head_dim);
   if (most_dim > 128) rows /= 2;  // a block's sums stay in the second cache
   while (rows > 64 &&
@@ -80,7 +80,7 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
   const TraceSpan span("cpu", "forward");
   const CpuWork::State& work = cpu_work.state();
   if (auto e = check_options(options); !e) return e.error();
-  if (auto e = check_forward("cpu", work.sizes, shape, tensors); !e) {
+  if (auto e = lanes::check_forward("cpu", work.sizes, shape, tensors); !e) {
     return e.error();
   }
   auto isa = choose_isa(options.isa);
@@ -88,16 +88,16 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
   if (work.sizes.q_len <= kDecodeQueries) {
     return decode(work, shape, tensors, options, *isa, stop);
   }
-  const ForwardVariant& variant =
-      variant_for(forward_variants(), tensors.q.dtype, *isa);
+  const kernels::ForwardVariant& variant =
+      variant_for(kernels::forward_variants(), tensors.q.dtype, *isa);
   Tasks tasks(options, stop);
   const int64_t q_len = work.sizes.q_len;
   const std::vector<Block> blocks = blocks_of(work, rows_of_block(work, shape));
   const HeadMap map{shape.heads, shape.kv_heads, work.sizes.heads};
   const int64_t group = shape.heads / work.sizes.heads;
   const float scale = scale_of(shape);
-  const auto scratch =
-      static_cast<size_t>(forward_scratch(shape.head_dim, shape.v_head_dim));
+  const auto scratch = static_cast<size_t>(
+      kernels::forward_scratch(shape.head_dim, shape.v_head_dim));
 
   std::vector<Worker> workers(static_cast<size_t>(tasks.threads()));
   const auto count = static_cast<int64_t>(blocks.size()) * group;
@@ -111,7 +111,7 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
     const int64_t b = block.list / work.sizes.heads;
     const int64_t h = block.list % work.sizes.heads * group + number % group;
     const int64_t kv = map.kv_head(h);
-    ForwardTask task;
+    kernels::ForwardTask task;
     task.dtype = tensors.q.dtype;
     task.rows = block.q_end - block.q_begin;
     task.head_dim = shape.head_dim;
@@ -153,4 +153,4 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
   return run;
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

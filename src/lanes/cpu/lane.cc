@@ -9,11 +9,11 @@
 #include "lanes/cpu/cpu.h"
 #include "lanes/cpu/work.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
-PassRun pass_of(const CpuRun& ran, double ms) {
-  PassRun out;
+lanes::PassRun pass_of(const CpuRun& ran, double ms) {
+  lanes::PassRun out;
   out.tiles_run = ran.tiles_run;
   out.tiles_skipped = ran.tiles_skipped;
   out.pairs_run = ran.pairs_run;
@@ -21,16 +21,16 @@ PassRun pass_of(const CpuRun& ran, double ms) {
   return out;
 }
 
-class Work : public LaneWork {
+class Work : public lanes::LaneWork {
  public:
   Work(CpuWork work, const AttentionShape& shape, const CpuOptions& options)
       : work_(std::move(work)), shape_(shape), options_(options) {}
 
   CpuWork& cpu() { return work_; }
-  const WorkFacts& facts() const override { return facts_; }
+  const lanes::WorkFacts& facts() const override { return facts_; }
 
-  Result<PassRun> forward(const ForwardTensors& tensors,
-                          const StopFlag* stop) override {
+  Result<lanes::PassRun> forward(const ForwardTensors& tensors,
+                                 const StopFlag* stop) override {
     double ms = 0;
     auto ran = timed(ms, [&] {
       return cpu_forward(work_, shape_, tensors, options_, stop);
@@ -41,13 +41,14 @@ class Work : public LaneWork {
     return pass_of(*ran, ms);
   }
 
-  Result<PassRun> backward(const ForwardTensors& tensors,
-                           const Gradients& gradients,
-                           const StopFlag* stop) override {
+  Result<lanes::PassRun> backward(const ForwardTensors& tensors,
+                                  const Gradients& gradients,
+                                  const StopFlag* stop) override {
     double ms = 0;
     auto ran = timed(ms, [&] {
-      return cpu_backward(work_, shape_, backward_tensors(tensors, gradients),
-                          options_, stop);
+      return cpu_backward(work_, shape_,
+                          lanes::backward_tensors(tensors, gradients), options_,
+                          stop);
     });
     if (!ran) return ran.error();
     return pass_of(*ran, ms);
@@ -57,28 +58,28 @@ class Work : public LaneWork {
   CpuWork work_;
   AttentionShape shape_;
   CpuOptions options_;
-  WorkFacts facts_;
+  lanes::WorkFacts facts_;
 };
 
-class CpuLane : public OpenLane {
+class CpuLane : public lanes::OpenLane {
  public:
   explicit CpuLane(const CpuOptions& options) : options_(options) {}
 
-  Result<std::unique_ptr<LaneWork>> prepare(
+  Result<std::unique_ptr<lanes::LaneWork>> prepare(
       const Batch& batch, const AttentionCall& call,
-      std::unique_ptr<LaneWork> before) override {
-    auto e = check_call("cpu", PlanSizes::of(batch.plan()), call);
+      std::unique_ptr<lanes::LaneWork> before) override {
+    auto e = lanes::check_call("cpu", lanes::PlanSizes::of(batch.plan()), call);
     if (!e) return e.error();
     auto* const old = dynamic_cast<Work*>(before.get());
     auto work = cpu_prepare(batch, options_, old ? &old->cpu() : nullptr);
     if (!work) return work.error();
-    return std::unique_ptr<LaneWork>(
+    return std::unique_ptr<lanes::LaneWork>(
         std::make_unique<Work>(std::move(*work), call.shape, options_));
   }
 
   double bytes(const Request& request,
                const AttentionCall& call) const override {
-    return lane_bytes(LaneId::cpu, request, call);
+    return lanes::lane_bytes(LaneId::cpu, request, call);
   }
 
  private:
@@ -87,9 +88,11 @@ class CpuLane : public OpenLane {
 
 }  // namespace
 
-Result<std::unique_ptr<OpenLane>> open_cpu_lane(const LaneOptions& options) {
+Result<std::unique_ptr<lanes::OpenLane>> open_cpu_lane(
+    const lanes::LaneOptions& options) {
   if (auto isa = choose_isa(options.cpu.isa); !isa) return isa.error();
-  return std::unique_ptr<OpenLane>(std::make_unique<CpuLane>(options.cpu));
+  return std::unique_ptr<lanes::OpenLane>(
+      std::make_unique<CpuLane>(options.cpu));
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

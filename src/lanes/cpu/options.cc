@@ -3,7 +3,7 @@
 #include "base/threads.h"
 #include "lanes/cpu/work.h"
 
-namespace tessera {
+namespace tessera::cpu {
 
 Result<void> check_options(const CpuOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
@@ -17,4 +17,4 @@ int threads_of(const CpuOptions& options) {
   return options.threads > 0 ? options.threads : machine_threads();
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -18,7 +18,7 @@
 #include "mask/sweep.h"
 #include "plan/batch_state.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 constexpr int64_t kPiece = 1024;  // queries of one task
@@ -31,7 +31,7 @@ struct Piece {
 // Reads pieces in ascending order.
 class Reader {
  public:
-  Reader(const Sweep& sweep, int64_t pieces_a_list)
+  Reader(const mask::Sweep& sweep, int64_t pieces_a_list)
       : sweep_(sweep), pieces_(pieces_a_list), pairs_(sweep.bound) {}
 
   // Gives up, and says no, at more than `most` spans.
@@ -44,7 +44,7 @@ class Reader {
         pairs_.begin_batch_row(list / heads);
       }
       const auto group = static_cast<size_t>(list % heads * groups / heads);
-      const Program& program = sweep_.programs[group];
+      const mask::Program& program = sweep_.programs[group];
       pairs_.begin_list(program, list % heads);
       // Of all distances, at most those of the future are told apart.
       cut_ = program.reach_end == 1;
@@ -58,7 +58,7 @@ class Reader {
       const int64_t alike = shares_ ? pairs_.alike_until(q, end) : q + 1;
       read_keys(alike - 1);
       for (; q < alike; ++q) {
-        add(shares_ && cut_ ? q + offset_ + 1 : kFar, piece);
+        add(shares_ && cut_ ? q + offset_ + 1 : mask::kFar, piece);
         if (static_cast<int64_t>(piece.spans.size()) > most) return false;
       }
     }
@@ -69,7 +69,7 @@ class Reader {
   // The keys of one query, in intervals that do not touch.
   void read_keys(int64_t q) {
     keys_.clear();
-    for (const Span& s : pairs_.tile_row(q)) {
+    for (const mask::Span& s : pairs_.tile_row(q)) {
       if (!keys_.empty() && keys_.back().end == s.begin) {
         keys_.back().end = s.end;
       } else {
@@ -91,10 +91,10 @@ class Reader {
     piece.counts.push_back(static_cast<int32_t>(after - before));
   }
 
-  const Sweep& sweep_;
+  const mask::Sweep& sweep_;
   int64_t pieces_;
   int64_t list_ = -1;
-  Classifier pairs_;
+  mask::Classifier pairs_;
   bool cut_ = false;     // no key after its query is legal
   bool shares_ = false;  // that is all that distances say
   int64_t offset_ = 0;
@@ -112,11 +112,11 @@ Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options,
                             CpuWork* before) {
   const TraceSpan span("cpu", "prepare");
   if (auto e = check_options(options); !e) return e.error();
-  auto read = read_batch(batch, "cpu");
+  auto read = plan::read_batch(batch, "cpu");
   if (!read) return read.error();
   auto state = std::make_unique<CpuWork::State>(batch);
   if (before) state->take_memory(before->state());
-  const Sweep sweep = with_tile((*read)->sweep, {1, 1});
+  const mask::Sweep sweep = mask::with_tile((*read)->sweep, {1, 1});
   const int64_t pieces_a_list = ceil_div(state->sizes.q_len, kPiece);
   const int64_t pieces = sweep.lists() * pieces_a_list;
   Tasks tasks(options);
@@ -159,4 +159,4 @@ Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options,
   return CpuWork(std::move(state));
 }
 
-}  // namespace tessera
+}  // namespace tessera::cpu

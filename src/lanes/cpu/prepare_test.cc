@@ -9,7 +9,7 @@
 #include "tessera/plan.h"
 #include "tests/random_case.h"
 
-namespace tessera {
+namespace tessera::cpu {
 namespace {
 
 using testing::RandomCase;
@@ -19,7 +19,7 @@ void expect_legal_keys(const RandomCase& c) {
   const auto request = c.request();
   if (!request) return;  // a mask that nobody may write
   const Facts facts = c.facts();
-  const auto plan = make_plan(*request, facts);
+  const auto plan = plan::make_plan(*request, facts);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   const auto legality = Legality::bind(*request, facts);
   ASSERT_TRUE(legality.ok()) << legality.error().message;
@@ -97,4 +97,4 @@ TEST(CpuPrepare, NeighboursThatPickAlikeAreToldApartByTimeAlone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cpu

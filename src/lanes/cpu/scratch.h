@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace tessera {
+namespace tessera::cpu {
 
 // Floats, aligned to a cache line.
 class Scratch {
@@ -66,4 +66,4 @@ class CallScratch {
   Scratch scratch_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -12,7 +12,7 @@
 #include "lanes/cpu/work.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::cpu {
 
 class Tasks {
  public:
@@ -79,4 +79,4 @@ class Tasks {
   std::atomic<bool> failed_{false}, stopped_{false};
 };
 
-}  // namespace tessera
+}  // namespace tessera::cpu

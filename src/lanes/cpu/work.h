@@ -11,7 +11,7 @@
 #include "lanes/tensors.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::cpu {
 
 // Keys [begin, end).
 struct KeySpan {
@@ -38,7 +38,7 @@ struct CpuWork::State {
   }
 
   Batch batch;
-  PlanSizes sizes;
+  lanes::PlanSizes sizes;
   Tile tile;
   const Worklist& forward;
   const Worklist& transposed;
@@ -75,4 +75,4 @@ struct HeadMap {
 Result<void> check_options(const CpuOptions& options);
 int threads_of(const CpuOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::cpu

@@ -150,7 +150,7 @@ Result<Request> request_of(const BridgeSpec& spec, const Sizes& sizes) {
   out.batch = sizes.batch;
   out.q_len = sizes.q_len;
   out.kv_len = sizes.kv_len;
-  if (auto ok = check_request(out); !ok) return ok.error();
+  if (auto ok = mask::check_request(out); !ok) return ok.error();
   return out;
 }
 
@@ -176,7 +176,7 @@ Result<void> check_attention(const BridgeSpec& spec) {
   }
   auto request = request_of(spec, *sizes);
   if (!request) return request.error();
-  const Names names = names_of(*request);
+  const Names names = mask::names_of(*request);
   struct Fact {
     bool named;
     const char* role;
@@ -194,14 +194,14 @@ Result<void> check_attention(const BridgeSpec& spec) {
   return {};
 }
 
-Result<AttentionCall> attention_call(const BridgeSpec& spec,
-                                     std::span<const void* const> inputs,
-                                     std::span<void* const> outputs) {
+Result<DeclaredAttention> declared_attention(
+    const BridgeSpec& spec, std::span<const void* const> inputs,
+    std::span<void* const> outputs) {
   auto sizes = sizes_of(spec);
   if (!sizes) return sizes.error();
   auto request = request_of(spec, *sizes);
   if (!request) return request.error();
-  AttentionCall out;
+  DeclaredAttention out;
   out.request = std::move(*request);
   out.shape.heads = sizes->heads;
   out.shape.kv_heads = sizes->kv_heads;
@@ -315,7 +315,7 @@ std::string words_of(const MutableTensorView& t) {
                              t.batch_stride, t.head_stride, t.token_stride});
 }
 
-std::vector<Word> words_of(const AttentionCall& declared,
+std::vector<Word> words_of(const DeclaredAttention& declared,
                            const Request& request, const AttentionShape& shape,
                            const ForwardTensors& t) {
   const Request& r = declared.request;
@@ -381,7 +381,7 @@ Result<ArrayPointers> bind_call(const BridgeSpec& spec, const Request& request,
                    facts.picks ? "picks" : "slot counts");
   }
   if (auto ok = check_roles(spec, out); !ok) return ok.error();
-  auto declared = attention_call(spec, out.inputs, out.outputs);
+  auto declared = declared_attention(spec, out.inputs, out.outputs);
   if (!declared) return declared.error();
   // Words that simplification drops are part of a mask, though not of its text.
   const bool same = declared->request.masks == request.masks;

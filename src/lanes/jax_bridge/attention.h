@@ -14,7 +14,7 @@ namespace tessera::bridge {
 // Whether the declaration fits the arrays: its mask, roles, dtypes and shapes.
 Result<void> check_attention(const BridgeSpec& spec);
 
-struct AttentionCall {
+struct DeclaredAttention {
   Request request;
   Facts facts;
   AttentionShape shape;
@@ -23,9 +23,9 @@ struct AttentionCall {
 
 // Of a spec that declares attention. Views of the arrays, which are in the
 // spec's order.
-Result<AttentionCall> attention_call(const BridgeSpec& spec,
-                                     std::span<const void* const> inputs,
-                                     std::span<void* const> outputs);
+Result<DeclaredAttention> declared_attention(
+    const BridgeSpec& spec, std::span<const void* const> inputs,
+    std::span<void* const> outputs);
 
 // Of a spec's inputs and outputs, in its order; null for inputs that the
 // program does not take.

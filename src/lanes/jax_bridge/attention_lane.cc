@@ -9,10 +9,10 @@
 #include "lanes/stop.h"
 #include "plan/batch_state.h"
 
-namespace tessera {
+namespace tessera::bridge {
 namespace {
 
-class Work : public LaneWork {
+class Work : public lanes::LaneWork {
  public:
   Work(BridgeProgram program, BridgeSpec spec, const Batch& batch,
        const AttentionShape& shape)
@@ -31,11 +31,11 @@ class Work : public LaneWork {
     facts_.warnings = did.warnings;
   }
 
-  const WorkFacts& facts() const override { return facts_; }
+  const lanes::WorkFacts& facts() const override { return facts_; }
 
-  Result<PassRun> forward(const ForwardTensors& tensors,
-                          const StopFlag* stop) override {
-    if (auto e = check_stop(stop, "bridge", "before it ran"); !e) {
+  Result<lanes::PassRun> forward(const ForwardTensors& tensors,
+                                 const StopFlag* stop) override {
+    if (auto e = lanes::check_stop(stop, "bridge", "before it ran"); !e) {
       return e.error();
     }
     auto arrays =
@@ -43,14 +43,14 @@ class Work : public LaneWork {
     if (!arrays) return arrays.error();
     auto ran = program_.run(arrays->inputs, arrays->outputs);
     if (!ran) return ran.error();
-    PassRun out;
+    lanes::PassRun out;
     out.run_ms = ran->run_ms;
     out.transfer_ms = ran->transfer_ms;
     return out;
   }
 
-  Result<PassRun> backward(const ForwardTensors&, const Gradients&,
-                           const StopFlag*) override {
+  Result<lanes::PassRun> backward(const ForwardTensors&, const Gradients&,
+                                  const StopFlag*) override {
     return invalid("bridge", "a run must be forward alone, found backward");
   }
 
@@ -60,30 +60,31 @@ class Work : public LaneWork {
   Request request_;
   OwnedFacts owned_;  // which each run sends
   AttentionShape shape_;
-  WorkFacts facts_;
+  lanes::WorkFacts facts_;
 };
 
-class AttentionLane : public OpenLane {
+class AttentionLane : public lanes::OpenLane {
  public:
   AttentionLane(BridgeLane lane, BridgeArtifact artifact)
       : lane_(std::move(lane)), artifact_(std::move(artifact)) {}
 
-  Result<std::unique_ptr<LaneWork>> prepare(
+  Result<std::unique_ptr<lanes::LaneWork>> prepare(
       const Batch& batch, const AttentionCall& call,
-      std::unique_ptr<LaneWork>) override {
+      std::unique_ptr<lanes::LaneWork>) override {
     if (call.backward) {
       return invalid("bridge", "a run must be forward alone, found backward");
     }
-    if (auto read = read_batch(batch, "bridge"); !read) return read.error();
+    if (auto read = plan::read_batch(batch, "bridge"); !read)
+      return read.error();
     auto program = lane_.prepare(artifact_.program, artifact_.spec);
     if (!program) return program.error();
-    return std::unique_ptr<LaneWork>(std::make_unique<Work>(
+    return std::unique_ptr<lanes::LaneWork>(std::make_unique<Work>(
         std::move(*program), artifact_.spec, batch, call.shape));
   }
 
   double bytes(const Request& request,
                const AttentionCall& call) const override {
-    return lane_bytes(LaneId::jax_bridge, request, call);
+    return lanes::lane_bytes(LaneId::jax_bridge, request, call);
   }
 
   const PluginPlace* place() const override { return &lane_.place(); }
@@ -95,7 +96,8 @@ class AttentionLane : public OpenLane {
 
 }  // namespace
 
-Result<std::unique_ptr<OpenLane>> open_bridge_lane(const LaneOptions& options) {
+Result<std::unique_ptr<lanes::OpenLane>> open_bridge_lane(
+    const lanes::LaneOptions& options) {
   if (!options.artifact) {
     return unavailable("bridge",
                        "it needs an artifact that JAX exported, found none");
@@ -104,8 +106,8 @@ Result<std::unique_ptr<OpenLane>> open_bridge_lane(const LaneOptions& options) {
       BridgeLane::open({options.xla.plugin, options.xla.device,
                         options.xla.cache_folder, options.xla.max_cache_bytes});
   if (!lane) return lane.error();
-  return std::unique_ptr<OpenLane>(
+  return std::unique_ptr<lanes::OpenLane>(
       std::make_unique<AttentionLane>(std::move(*lane), *options.artifact));
 }
 
-}  // namespace tessera
+}  // namespace tessera::bridge

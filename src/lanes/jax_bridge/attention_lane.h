@@ -5,8 +5,9 @@
 
 #include "lanes/lane.h"
 
-namespace tessera {
+namespace tessera::bridge {
 
-Result<std::unique_ptr<OpenLane>> open_bridge_lane(const LaneOptions& options);
+Result<std::unique_ptr<lanes::OpenLane>> open_bridge_lane(
+    const lanes::LaneOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::bridge

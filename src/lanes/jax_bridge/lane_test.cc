@@ -15,7 +15,7 @@
 #include "lanes/reference/judge.h"
 #include "tests/cpu_plugin.h"
 
-namespace tessera {
+namespace tessera::bridge {
 namespace {
 
 using tessera::testing::is_absent;
@@ -99,10 +99,10 @@ TEST_P(JaxBridge, MakesWhatJaxMade) {
   expect_near("out", out_);
   expect_near("lse", lse_);
 
-  const auto call = bridge::attention_call(spec_, inputs_, outputs_);
+  const auto call = bridge::declared_attention(spec_, inputs_, outputs_);
   ASSERT_TRUE(call.ok()) << call.error().message;
-  const auto verdict =
-      judge_forward(call->request, call->facts, call->shape, call->tensors);
+  const auto verdict = reference::judge_forward(call->request, call->facts,
+                                                call->shape, call->tensors);
   ASSERT_TRUE(verdict.ok()) << verdict.error().message;
   EXPECT_EQ(verdict->rows, 32);
   EXPECT_TRUE(verdict->passed()) << verdict->worst;
@@ -110,11 +110,11 @@ TEST_P(JaxBridge, MakesWhatJaxMade) {
   // The judge looks: another mask is another answer.
   BridgeSpec other = spec_;
   other.attention->mask = "causal & documents";
-  const auto wrong = bridge::attention_call(other, inputs_, outputs_);
+  const auto wrong = bridge::declared_attention(other, inputs_, outputs_);
   ASSERT_TRUE(wrong.ok());
-  EXPECT_FALSE(
-      judge_forward(wrong->request, wrong->facts, wrong->shape, wrong->tensors)
-          ->passed());
+  EXPECT_FALSE(reference::judge_forward(wrong->request, wrong->facts,
+                                        wrong->shape, wrong->tensors)
+                   ->passed());
 }
 
 TEST_P(JaxBridge, TheKeyIsTheArtifactsAndItsShapes) {
@@ -229,4 +229,4 @@ TEST(JaxBridgeOf, APluginThatIsAbsentSaysSo) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::bridge

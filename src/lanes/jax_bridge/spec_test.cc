@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "tessera/bridge.h"
 
-namespace tessera {
+namespace tessera::bridge {
 namespace {
 
 using nlohmann::json;
@@ -217,4 +217,4 @@ TEST(BridgeSpec, TextThatIsNoJsonIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::bridge

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
 #include "mask/runs.h"
@@ -20,11 +21,11 @@ constexpr int32_t kNoKey = -1;
 
 // Bounds that no pair of this batch can reach are drawn in to where it could,
 // so that what the kernel adds to them stays within 32 bits.
-Result<std::array<int32_t, 2>> reachable_bounds(const Bound& bound,
+Result<std::array<int32_t, 2>> reachable_bounds(const mask::Bound& bound,
                                                 const Rule& rule,
                                                 const MosaicKernel& kernel) {
   int64_t least = 0, most = 0;  // positions, those of padding included
-  for (const BoundRow& row : bound.rows) {
+  for (const mask::BoundRow& row : bound.rows) {
     least = std::min(least, row.q_offset);
     most = std::max(most, row.q_offset + kernel.q_len);
   }
@@ -39,7 +40,7 @@ Result<std::array<int32_t, 2>> reachable_bounds(const Bound& bound,
   return std::array{static_cast<int32_t>(low), static_cast<int32_t>(high)};
 }
 
-Result<void> check_room(const Bound& bound, const Steps& steps,
+Result<void> check_room(const mask::Bound& bound, const Steps& steps,
                         const MosaicKernel& kernel) {
   struct Size {
     std::string_view what;
@@ -55,7 +56,7 @@ Result<void> check_room(const Bound& bound, const Steps& steps,
                         s.what, s.room, s.found);
     }
   }
-  if (const std::string mask = folded_text(bound.masks.front()->expr);
+  if (const std::string mask = mask::folded_text(bound.masks.front()->expr);
       mask != kernel.mask) {
     return invalid("mosaic", "the mask must be the kernel's {}, found {}",
                    kernel.mask, mask);
@@ -81,13 +82,13 @@ Result<void> check_room(const Bound& bound, const Steps& steps,
 // -1 where a veto holds. `runs` are those of the row's ids.
 class KeyIds {
  public:
-  KeyIds(const Bound& bound, const BoundRow& row, const Rule& rule)
+  KeyIds(const mask::Bound& bound, const mask::BoundRow& row, const Rule& rule)
       : row_(row),
         documents_(rule.documents && !rule.segments),
         of_key_(static_cast<size_t>(bound.kv_len), 0) {
     if (row.ids && rule.segments) {
-      IdRuns runs;
-      find_runs(row.ids, bound.kv_len, runs);
+      mask::IdRuns runs;
+      mask::find_runs(row.ids, bound.kv_len, runs);
       for (int64_t r = 0; r < runs.count(); ++r) {
         const auto at = static_cast<size_t>(r);
         std::fill(of_key_.begin() + runs.start[at],
@@ -98,9 +99,7 @@ class KeyIds {
       std::copy_n(row.ids, bound.kv_len, of_key_.begin());
     }
     for (int64_t k = 0; k < bound.kv_len; ++k) {
-      if (k >= row.valid || (row.ids && row.ids[k] < 0)) {
-        of_key_[static_cast<size_t>(k)] = kNoKey;
-      }
+      if (mosaic::is_vetoed(row, k)) of_key_[static_cast<size_t>(k)] = kNoKey;
     }
   }
 
@@ -120,7 +119,7 @@ class KeyIds {
   }
 
  private:
-  const BoundRow& row_;
+  const mask::BoundRow& row_;
   bool documents_;
   std::vector<int32_t> of_key_;
 };
@@ -129,17 +128,16 @@ class KeyIds {
 
 Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
                                         const MosaicKernel& kernel) {
-  auto read = read_batch(batch, "mosaic");
+  auto read = plan::read_batch(batch, "mosaic");
   if (!read) return read.error();
-  const Bound& bound = (*read)->sweep.bound;
+  const mask::Bound& bound = (*read)->sweep.bound;
   if (bound.heads != 1) {
     return invalid("mosaic", "one mask must serve all heads, found {}",
                    bound.heads);
   }
   auto rule = mosaic::rule_of(*bound.masks.front());
   if (!rule) return rule.error();
-  auto steps = pack_steps((*read)->plan, kernel.call.backward,
-                          kernel.options.tiles_per_pass);
+  auto steps = mosaic::kernel_steps(bound, (*read)->plan, kernel);
   if (!steps) return steps.error();
   if (auto e = check_room(bound, *steps, kernel); !e) return e.error();
 
@@ -159,7 +157,7 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
   out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNoQuery);
   out.kv_ids.assign(static_cast<size_t>(kernel.batch * kernel.kv_len), kNoKey);
   for (int64_t b = 0; b < bound.batch; ++b) {
-    const BoundRow& row = bound.rows[static_cast<size_t>(b)];
+    const mask::BoundRow& row = bound.rows[static_cast<size_t>(b)];
     out.bounds[static_cast<size_t>(b) + 2] = static_cast<int32_t>(row.q_offset);
     const KeyIds ids(bound, row, *rule);
     for (int64_t q = 0; q < bound.q_len; ++q) {

@@ -1,18 +1,22 @@
 // lanes/mosaic/arrays_test.cc: a pair is legal by the arrays where it is legal
-// by the definitions.
+// by the definitions, and a row has its tiles in the order that the kernel
+// wants.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
-#include "plan/make_plan.h"
 #include "tessera/mosaic.h"
 #include "tessera/plan.h"
 #include "tests/hold_for_all.h"
 
-namespace tessera {
+namespace tessera::mosaic {
 namespace {
 
 using testing::describe;
@@ -51,7 +55,17 @@ int32_t at(const std::vector<int32_t>& values, int64_t i) {
   return values[static_cast<size_t>(i)];
 }
 
-TEST(MosaicArrays, AgreeWithTheDefinitions) {
+// What a random case gives the kernel, and what its arrays mean.
+struct Judged {
+  const RandomCase& c;
+  const MosaicKernel& kernel;
+  const MosaicArrays& arrays;
+  const Legality& legality;
+  const Batch& batch;
+};
+
+// `fault` holds for every random case that the kernel can take.
+void hold_for_arrays(const std::function<Fault(const Judged&)>& fault) {
   int64_t judged = 0;
   hold_for_all(
       [&](const RandomCase& original) -> Fault {
@@ -64,38 +78,105 @@ TEST(MosaicArrays, AgreeWithTheDefinitions) {
         const Facts facts = c.facts();
         auto legality = Legality::bind(*request, facts);
         if (!legality) return {};
-        auto plan = make_plan(*request, facts);
-        if (!plan) return plan.error().message;
         MosaicKernel kernel = room_for(c, 1 + static_cast<int64_t>(c.seed % 4));
-        kernel.mask = folded_text(request->masks.front().expr);
-        auto arrays =
-            make_mosaic_arrays(*BorrowedBatch::make(*request, facts), kernel);
+        kernel.mask = mask::folded_text(request->masks.front().expr);
+        auto batch = BorrowedBatch::make(*request, facts);
+        if (!batch) return batch.error().message;
+        auto arrays = make_mosaic_arrays(*batch, kernel);
         if (!arrays) return arrays.error().message;
-        auto rule = mosaic::rule_of(request->masks.front());
-        if (!rule) return rule.error().message;
         ++judged;
-        for (int64_t b = 0; b < kernel.batch; ++b) {
-          for (int64_t q = 0; q < kernel.q_len; ++q) {
-            for (int64_t k = 0; k < kernel.kv_len; ++k) {
-              const int64_t d = k - q - at(arrays->bounds, 2 + b);
-              const bool found =
-                  at(arrays->q_ids, b * kernel.q_len + q) ==
-                      at(arrays->kv_ids, b * kernel.kv_len + k) &&
-                  (!rule->low || d >= at(arrays->bounds, 0)) &&
-                  (!rule->high || d <= at(arrays->bounds, 1));
-              const bool due = b < c.batch && q < c.q_len && k < c.kv_len &&
-                               legality->legal(b, 0, q, k);
-              if (found != due) {
-                return fmt::format("row {} query {} key {}: found {} for {}", b,
-                                   q, k, found, due);
-              }
-            }
-          }
-        }
-        return {};
+        return fault({c, kernel, *arrays, *legality, *batch});
       },
       400);
   EXPECT_GT(judged, testing::case_count(400) / 4);
+}
+
+TEST(MosaicArrays, AgreeWithTheDefinitions) {
+  hold_for_arrays([](const Judged& j) -> Fault {
+    auto rule = mosaic::rule_of(j.batch.request().masks.front());
+    if (!rule) return rule.error().message;
+    const MosaicArrays& a = j.arrays;
+    for (int64_t b = 0; b < j.kernel.batch; ++b) {
+      for (int64_t q = 0; q < j.kernel.q_len; ++q) {
+        for (int64_t k = 0; k < j.kernel.kv_len; ++k) {
+          const int64_t d = k - q - at(a.bounds, 2 + b);
+          const bool found = at(a.q_ids, b * j.kernel.q_len + q) ==
+                                 at(a.kv_ids, b * j.kernel.kv_len + k) &&
+                             (!rule->low || d >= at(a.bounds, 0)) &&
+                             (!rule->high || d <= at(a.bounds, 1));
+          const bool due = b < j.c.batch && q < j.c.q_len && k < j.c.kv_len &&
+                           j.legality.legal(b, 0, q, k);
+          if (found != due) {
+            return fmt::format("row {} query {} key {}: found {} for {}", b, q,
+                               k, found, due);
+          }
+        }
+      }
+    }
+    return {};
+  });
+}
+
+// The steps of one tile row against brute force.
+Fault row_fault(const std::vector<Step>& row, const Worklist& list, int64_t b,
+                const std::vector<bool>& vetoed, const Legality& legality,
+                const RandomCase& c) {
+  std::set<int64_t> due, found;
+  for (const Entry& e : list.row(b, row.front().row())) due.insert(e.column());
+  int64_t before = 2;
+  for (const Step& step : row) {
+    const int64_t at = step.step_class();
+    const int64_t order = at == 0 ? -1 : at == 2 ? 2 : at == 1 ? 1 : 0;
+    if (order > before) return "classes out of order";
+    before = order;
+    const bool has_veto = vetoed[static_cast<size_t>(step.column())];
+    if (at == 0) {
+      if (step.column() != row.front().column()) return "another filler";
+      if (has_veto && row.front().step_class() != 3) return "unclean filler";
+      continue;
+    }
+    if (!due.empty() && !found.insert(step.column()).second) return "twice";
+    bool full = true;
+    for (int64_t q = 0; q < c.tile.q; ++q) {
+      for (int64_t k = 0; k < c.tile.kv; ++k) {
+        const int64_t query = step.row() * c.tile.q + q;
+        const int64_t key = step.column() * c.tile.kv + k;
+        full &= query < c.q_len && key < c.kv_len &&
+                legality.legal(b, 0, query, key);
+      }
+    }
+    if (at != (full ? 2 : has_veto ? 3 : 1)) return "another class";
+  }
+  if (found != due) return "other columns";
+  return {};
+}
+
+TEST(MosaicArrays, FullTilesComeFirstAndTilesToCleanLast) {
+  hold_for_arrays([](const Judged& j) -> Fault {
+    const MosaicArrays& a = j.arrays;
+    const Worklist& list = j.batch.plan().forward;
+    for (int64_t b = 0; b < j.c.batch; ++b) {
+      std::vector<bool> vetoed(static_cast<size_t>(list.columns));
+      for (int64_t k = 0; k < list.columns * j.c.tile.kv; ++k) {
+        if (k >= j.c.kv_len || at(a.kv_ids, b * j.kernel.kv_len + k) < 0) {
+          vetoed[static_cast<size_t>(k / j.c.tile.kv)] = true;
+        }
+      }
+      std::vector<Step> row;
+      for (int64_t i = at(a.range, b); i < at(a.range, b + 1); ++i) {
+        const Step step{static_cast<uint32_t>(at(a.steps, i))};
+        if (step.first() != row.empty()) return "first is elsewhere";
+        row.push_back(step);
+        if (!step.last()) continue;
+        if (auto f = row_fault(row, list, b, vetoed, j.legality, j.c); f) {
+          return f;
+        }
+        row.clear();
+      }
+      if (!row.empty()) return "a row without an end";
+    }
+    return {};
+  });
 }
 
 struct Small {
@@ -111,7 +192,7 @@ struct Small {
     kernel.steps = 12;
     kernel.options.tiles_per_pass = 2;
     kernel.tile = request.tile;
-    kernel.mask = folded_text(request.masks.front().expr);
+    kernel.mask = mask::folded_text(request.masks.front().expr);
   }
   std::string error() const {
     auto r = make_mosaic_arrays(*BorrowedBatch::make(request, {}), kernel);
@@ -126,14 +207,14 @@ TEST(MosaicArrays, RowsAreFilledUpToWholePasses) {
   ASSERT_TRUE(arrays.ok()) << arrays.error().message;
   // Rows of 1, 2 and 3 tiles; two tiles a pass: 2 + 2 + 4 steps.
   EXPECT_EQ(arrays->range, (std::vector<int32_t>{0, 8}));
-  const int classes[] = {1, 0, 2, 1, 2, 2, 1, 0, 0, 0, 0, 0};
-  const int columns[] = {0, 0, 0, 1, 0, 1, 2, 2, 0, 0, 0, 0};
+  // The last row crosses q_len, so all of it is masked; keys beyond kv_len are
+  // in column 2. A step that fills a pass up names its row's first tile.
+  const int classes[] = {1, 0, 2, 1, 1, 1, 3, 0, 0, 0, 0, 0};
+  const int columns[] = {0, 0, 0, 1, 0, 1, 2, 0, 0, 0, 0, 0};
   ASSERT_EQ(arrays->steps.size(), 12u);
   for (size_t i = 0; i < 12; ++i) {
     const Step step{static_cast<uint32_t>(arrays->steps[i])};
-    // The last row crosses q_len: its full tiles are class 3.
-    const int due = i == 4 || i == 5 ? 3 : classes[i];
-    EXPECT_EQ(step.step_class(), due) << i;
+    EXPECT_EQ(step.step_class(), classes[i]) << i;
     EXPECT_EQ(step.column(), columns[i]) << i;
   }
 }
@@ -185,4 +266,4 @@ TEST(MosaicArrays, ABatchThatDoesNotFitIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mosaic

@@ -16,8 +16,8 @@
 #include "base/text.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "lanes/mosaic/kernel.h"
 #include "lanes/program_arrays.h"
-#include "lanes/stop.h"
 #include "lanes/tensors.h"
 #include "pjrt/compile_cache.h"
 #include "pjrt/place.h"
@@ -26,7 +26,7 @@
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
 
-namespace tessera {
+namespace tessera::mosaic {
 namespace {
 
 constexpr std::string_view kPlugin = "libtpu";
@@ -69,7 +69,7 @@ struct Open {
 
 // One direction of a batch, ready to run.
 struct Pass {
-  MosaicKernel kernel;
+  mosaic::PlannedKernel planned;
   MosaicArrays arrays;  // which the buffers may read in place
   std::shared_ptr<const pjrt::Loaded> program;
   std::map<std::string_view, pjrt::Buffer> sent;
@@ -81,21 +81,24 @@ AttentionCall one_direction(AttentionCall call, bool backward) {
   return call;
 }
 
-Result<MosaicKernel> make_kernel(const Open& lane, const Request& request,
-                                 const Facts& present,
-                                 const AttentionCall& call) {
-  return make_mosaic_kernel(request, present, call, lane.target,
-                            call.backward ? kMosaicBackward : MosaicOptions{});
+Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
+                                          const Request& request,
+                                          const Facts& present,
+                                          const AttentionCall& call) {
+  return mosaic::plan_kernel(request, present, call, lane.target,
+                             call.backward ? kMosaicBackward : MosaicOptions{});
 }
 
-Result<std::shared_ptr<const pjrt::Loaded>> load(Open& lane,
-                                                 const MosaicKernel& kernel,
-                                                 WorkFacts& facts) {
+Result<std::shared_ptr<const pjrt::Loaded>> load(
+    Open& lane, const mosaic::PlannedKernel& planned, lanes::WorkFacts& facts) {
   const TraceSpan span("mosaic", "program");
+  const MosaicKernel& kernel = planned.kernel;
+  const auto write = [&] {
+    return Result<std::string>(mosaic::write_kernel(planned).program);
+  };
   auto cached = timed(facts.compile_ms, [&] {
     return lane.cache.get(*lane.on.client, *lane.on.device,
-                          {kernel.contract.key, kernel.contract.text},
-                          [&] { return Result<std::string>(kernel.program); });
+                          {kernel.contract.key, kernel.contract.text}, write);
   });
   if (!cached) return cached.error();
   facts.kernels[kernel.call.backward ? "backward" : "forward"] =
@@ -111,10 +114,10 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(Open& lane,
 // The batch's integers.
 Result<void> send(const Open& lane, Pass& pass) {
   constexpr int64_t kLanes = 128;
-  const MosaicKernel& k = pass.kernel;
+  const MosaicKernel& k = pass.planned.kernel;
   struct Array {
     std::string_view name;
-    ArrayDims dims;
+    lanes::ArrayDims dims;
     const std::vector<int32_t>& data;
   };
   const Array all[] = {
@@ -135,14 +138,14 @@ Result<void> send(const Open& lane, Pass& pass) {
 Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
                                         const Batch& batch,
                                         const AttentionCall& call,
-                                        WorkFacts& facts) {
-  auto kernel = make_kernel(lane, request, batch.facts(), call);
-  if (!kernel) return kernel.error();
-  auto arrays = make_mosaic_arrays(batch, *kernel);
+                                        lanes::WorkFacts& facts) {
+  auto planned = plan_kernel(lane, request, batch.facts(), call);
+  if (!planned) return planned.error();
+  auto arrays = make_mosaic_arrays(batch, planned->kernel);
   if (!arrays) return arrays.error();
   auto pass = std::make_unique<Pass>(
-      Pass{std::move(*kernel), std::move(*arrays), nullptr, {}});
-  auto program = load(lane, pass->kernel, facts);
+      Pass{std::move(*planned), std::move(*arrays), nullptr, {}});
+  auto program = load(lane, pass->planned, facts);
   if (!program) return program.error();
   pass->program = std::move(*program);
   auto sent = timed(facts.transfer_ms, [&] { return send(lane, *pass); });
@@ -150,9 +153,9 @@ Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
   return pass;
 }
 
-class Work : public LaneWork {
+class Work : public lanes::LaneWork {
  public:
-  static Result<std::unique_ptr<LaneWork>> make(
+  static Result<std::unique_ptr<lanes::LaneWork>> make(
       const std::shared_ptr<Open>& lane, const Batch& batch,
       const AttentionCall& call) {
     const TraceSpan span("mosaic", "prepare");
@@ -171,27 +174,27 @@ class Work : public LaneWork {
       if (!pass) return pass.error();
       (backward ? work->backward_ : work->forward_) = std::move(*pass);
     }
-    return std::unique_ptr<LaneWork>(std::move(work));
+    return std::unique_ptr<lanes::LaneWork>(std::move(work));
   }
 
-  const WorkFacts& facts() const override { return facts_; }
+  const lanes::WorkFacts& facts() const override { return facts_; }
 
-  Result<PassRun> forward(const ForwardTensors& t,
-                          const StopFlag* stop) override {
+  Result<lanes::PassRun> forward(const ForwardTensors& t,
+                                 const StopFlag* stop) override {
     const TraceSpan span("mosaic", "forward");
-    const PlanSizes sizes = PlanSizes::of(batch_.plan());
-    if (auto e = check_forward("mosaic", sizes, call_.shape, t); !e) {
+    const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch_.plan());
+    if (auto e = lanes::check_forward("mosaic", sizes, call_.shape, t); !e) {
       return e.error();
     }
     if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value()); !e) {
       return e.error();
     }
     const Sizes n = sizes_of(*forward_);
-    const Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys);
-    const ProgramOutput outputs[] = {
-        to_tensor(t.out, n.queries),
-        to_floats(t.lse, t.lse.empty() ? ArrayDims{} : n.have, n.rows,
-                  n.lines)};
+    const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys);
+    const lanes::ProgramOutput outputs[] = {
+        lanes::to_tensor(t.out, n.queries),
+        lanes::to_floats(t.lse, t.lse.empty() ? lanes::ArrayDims{} : n.have,
+                         n.rows, n.lines)};
     const pjrt::HostArray arrays[] = {
         sent(*forward_, "steps"),          sent(*forward_, "range"),
         sent(*forward_, "bounds"),         {{Dtype::bf16, n.queries}, q.data()},
@@ -200,17 +203,18 @@ class Work : public LaneWork {
     return run(*forward_, arrays, outputs, batch_.plan().forward, stop);
   }
 
-  Result<PassRun> backward(const ForwardTensors& tensors,
-                           const Gradients& gradients,
-                           const StopFlag* stop) override {
+  Result<lanes::PassRun> backward(const ForwardTensors& tensors,
+                                  const Gradients& gradients,
+                                  const StopFlag* stop) override {
     const TraceSpan span("mosaic", "backward");
     if (!backward_) {
       return invalid("mosaic",
                      "the call must have said backward, found forward");
     }
-    const BackwardTensors t = backward_tensors(tensors, gradients);
-    const PlanSizes sizes = PlanSizes::of(batch_.plan());
-    if (auto e = check_backward("mosaic", sizes, call_.shape, t); !e) {
+    const lanes::BackwardTensors t =
+        lanes::backward_tensors(tensors, gradients);
+    const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch_.plan());
+    if (auto e = lanes::check_backward("mosaic", sizes, call_.shape, t); !e) {
       return e.error();
     }
     if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value()); !e) {
@@ -225,7 +229,7 @@ class Work : public LaneWork {
     const Sizes n = sizes_of(*backward_);
     // A query that is not there sees no key.
     constexpr float kNoQuery = -std::numeric_limits<float>::infinity();
-    const Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys),
+    const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys),
         out(t.out, n.queries), dout(t.dout, n.queries),
         lse(t.lse.data(), n.have, n.rows, kNoQuery);
     std::vector<pjrt::HostArray> arrays = {
@@ -238,16 +242,16 @@ class Work : public LaneWork {
         {{Dtype::bf16, n.queries}, out.data()},
         {{Dtype::bf16, n.queries}, dout.data()},
         {{Dtype::f32, n.lines}, lse.data()}};
-    std::optional<Staged> dlse;
+    std::optional<lanes::Staged> dlse;
     if (call_.dlse) {
       dlse.emplace(t.dlse.data(), n.have, n.rows, 0.0F);
       arrays.push_back({{Dtype::f32, n.lines}, dlse->data()});
     }
     arrays.push_back(sent(*backward_, "q_ids"));
     arrays.push_back(sent(*backward_, "kv_ids"));
-    const ProgramOutput outputs[] = {to_tensor(t.dq, n.queries),
-                                     to_tensor(t.dk, n.keys),
-                                     to_tensor(t.dv, n.keys)};
+    const lanes::ProgramOutput outputs[] = {lanes::to_tensor(t.dq, n.queries),
+                                            lanes::to_tensor(t.dk, n.keys),
+                                            lanes::to_tensor(t.dv, n.keys)};
     return run(*backward_, arrays, outputs, batch_.plan().transposed, stop);
   }
 
@@ -257,7 +261,7 @@ class Work : public LaneWork {
       return invalid("mosaic",
                      "the call must have said backward, found forward");
     }
-    return pass->kernel.program;
+    return mosaic::write_kernel(pass->planned).program;
   }
 
  private:
@@ -267,10 +271,10 @@ class Work : public LaneWork {
 
   // Dimensions of the program's arrays; `have` those of the caller's rows.
   struct Sizes {
-    ArrayDims queries, keys, rows, lines, have;
+    lanes::ArrayDims queries, keys, rows, lines, have;
   };
   Sizes sizes_of(const Pass& pass) const {
-    const MosaicKernel& k = pass.kernel;
+    const MosaicKernel& k = pass.planned.kernel;
     const AttentionShape& s = call_.shape;
     const Plan& plan = batch_.plan();
     return {{k.batch, s.heads, k.q_len, s.head_dim},
@@ -293,28 +297,17 @@ class Work : public LaneWork {
                    to_string(dtype), sink_logits ? ", sink logits" : "");
   }
 
-  Result<PassRun> run(const Pass& pass, std::span<const pjrt::HostArray> arrays,
-                      std::span<const ProgramOutput> outputs, const Worklist& w,
-                      const StopFlag* stop) const {
-    if (auto e = check_stop(stop, "mosaic", "before it ran"); !e) {
-      return e.error();
-    }
-    if (auto e = check_outputs("mosaic", *pass.program, outputs); !e) {
-      return e.error();
-    }
-    PassRun out;
-    auto results = pjrt::send_and_execute(*pass.program, arrays,
-                                          out.transfer_ms, out.run_ms);
-    if (!results) return results.error();
-    if (auto e = check_stop(stop, "mosaic", "after it ran"); !e) {
-      return e.error();
-    }
-    auto read =
-        timed(out.transfer_ms, [&] { return read_outputs(*results, outputs); });
-    if (!read) return read.error();
+  Result<lanes::PassRun> run(const Pass& pass,
+                             std::span<const pjrt::HostArray> arrays,
+                             std::span<const lanes::ProgramOutput> outputs,
+                             const Worklist& w, const StopFlag* stop) const {
+    lanes::PassRun out;
+    auto ran = lanes::run_program("mosaic", *pass.program, arrays, outputs,
+                                  stop, out.transfer_ms, out.run_ms);
+    if (!ran) return ran.error();
     // The kernel counts nothing: these are its list's.
     const int64_t heads = call_.shape.heads;
-    const Tile& tile = pass.kernel.tile;
+    const Tile& tile = pass.planned.kernel.tile;
     out.tiles_run = static_cast<int64_t>(w.entries.size()) * heads;
     out.tiles_skipped = w.lists * w.rows * w.columns * heads - out.tiles_run;
     out.pairs_run = pass.arrays.range.back() * tile.q * tile.kv * heads;
@@ -324,29 +317,29 @@ class Work : public LaneWork {
   std::shared_ptr<Open> lane_;
   Batch batch_;
   AttentionCall call_;
-  WorkFacts facts_;
+  lanes::WorkFacts facts_;
   std::unique_ptr<Pass> forward_, backward_;
 };
 
-class AttentionLane : public OpenLane {
+class AttentionLane : public lanes::OpenLane {
  public:
   explicit AttentionLane(std::shared_ptr<Open> open) : open_(std::move(open)) {}
 
-  Result<std::unique_ptr<LaneWork>> prepare(
+  Result<std::unique_ptr<lanes::LaneWork>> prepare(
       const Batch& batch, const AttentionCall& call,
-      std::unique_ptr<LaneWork>) override {
+      std::unique_ptr<lanes::LaneWork>) override {
     return Work::make(open_, batch, call);
   }
 
-  Result<WorkFacts> warm(const Request& request, const Facts& present,
-                         const AttentionCall& call) override {
-    WorkFacts out;
+  Result<lanes::WorkFacts> warm(const Request& request, const Facts& present,
+                                const AttentionCall& call) override {
+    lanes::WorkFacts out;
     for (const bool backward : {false, true}) {
       if (backward && !call.backward) continue;
-      auto kernel =
-          make_kernel(*open_, request, present, one_direction(call, backward));
-      if (!kernel) return kernel.error();
-      auto program = load(*open_, *kernel, out);
+      auto planned =
+          plan_kernel(*open_, request, present, one_direction(call, backward));
+      if (!planned) return planned.error();
+      auto program = load(*open_, *planned, out);
       if (!program) return program.error();
     }
     return out;
@@ -354,7 +347,7 @@ class AttentionLane : public OpenLane {
 
   double bytes(const Request& request,
                const AttentionCall& call) const override {
-    return lane_bytes(LaneId::mosaic, request, call, true);
+    return lanes::lane_bytes(LaneId::mosaic, request, call, true);
   }
 
   const PluginPlace* place() const override { return &open_->place; }
@@ -365,7 +358,8 @@ class AttentionLane : public OpenLane {
 
 }  // namespace
 
-Result<std::unique_ptr<OpenLane>> open_mosaic_lane(const LaneOptions& options) {
+Result<std::unique_ptr<lanes::OpenLane>> open_mosaic_lane(
+    const lanes::LaneOptions& options) {
   // The default is for the compiler of a CPU, which has none of this.
   const std::string plugin = options.xla.plugin == XlaOptions().plugin
                                  ? std::string(kPlugin)
@@ -379,8 +373,8 @@ Result<std::unique_ptr<OpenLane>> open_mosaic_lane(const LaneOptions& options) {
   if (!place) return place.error();
   auto target = target_of(*place);
   if (!target) return target.error();
-  return std::unique_ptr<OpenLane>(std::make_unique<AttentionLane>(
+  return std::unique_ptr<lanes::OpenLane>(std::make_unique<AttentionLane>(
       std::make_shared<Open>(options.xla, *place, std::move(*target))));
 }
 
-}  // namespace tessera
+}  // namespace tessera::mosaic

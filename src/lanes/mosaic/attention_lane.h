@@ -5,8 +5,9 @@
 
 #include "lanes/lane.h"
 
-namespace tessera {
+namespace tessera::mosaic {
 
-Result<std::unique_ptr<OpenLane>> open_mosaic_lane(const LaneOptions& options);
+Result<std::unique_ptr<lanes::OpenLane>> open_mosaic_lane(
+    const lanes::LaneOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::mosaic

@@ -415,8 +415,8 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   constexpr Element kBf16 = Element::bf16;
   constexpr Element kF32 = Element::f32;
   const int64_t ring = ring_size(s);
-  const int64_t rows = s.q_len / s.block_q;
-  const int64_t sums = s.heads == s.kv_heads ? 1 : s.kv_len / s.block_kv;
+  const int64_t rows = s.rows();
+  const int64_t sums = s.heads == s.kv_heads ? 1 : s.columns();
   const std::vector<int64_t> of_queries = {s.batch, s.heads, s.q_len, kHeadDim};
   const std::vector<int64_t> of_keys = {s.batch, s.kv_heads, s.kv_len,
                                         kHeadDim};

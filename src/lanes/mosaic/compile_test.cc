@@ -16,7 +16,7 @@
 #include "tessera/mosaic.h"
 #include "tests/plugins.h"
 
-namespace tessera {
+namespace tessera::mosaic {
 namespace {
 
 class MosaicCompile : public ::testing::Test {
@@ -193,7 +193,7 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
         {.shape = shape_of(2, 1), .dtype = Dtype::bf16, .backward = backward},
         "v6e:1x1", {2, 4});
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
-    auto plan = make_plan(r, facts);
+    auto plan = plan::make_plan(r, facts);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     // The batch's own contract, made from its plan, is the kernel's.
     auto own = make_contract(*BorrowedBatch::make(r, facts));
@@ -211,4 +211,4 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mosaic

@@ -25,9 +25,14 @@
 // buffers. Neither stops at the end of a row or a head.
 //
 // Cost of a pass on v6e at 512 queries and 4 tiles of 256 keys, in bundles:
-// 1155 where all tiles are full, 1661 where one is not; the loop around them
-// 134, the end of a row 145. The vector unit's slots alone would need 799, the
-// exponentials 516. With 2 tiles a pass: 655, 873, 103, 145; 415 and 260.
+// 1154 where all tiles are full, 1561 where one is not, and 308 more where it
+// has keys to clean; the loop around them 134, the end of a row 145. The vector
+// unit's slots alone would need 799, the exponentials 516. With 2 tiles a pass:
+// 655, 817, 171, 103, 145; 415 and 260.
+//
+// What a veto takes may be NaN, and must not reach a sum as 0 NaN: the host
+// marks tiles with such keys (class 3, kernel_steps.h), whose V is set to 0
+// there before the pass.
 //
 // Facts come as ids: queries and keys each carry an int32, and a pair is legal
 // where both are equal and key - position lies within the bounds. The host
@@ -89,8 +94,10 @@ class Forward : Parts {
              const Value& rows);
   void wait_keys(const Value& pass);
   void wait_row(const Value& first, const Value& rows);
-  Value scores_of(const Value& pass, const Place& p, const Value& rows,
-                  bool masked);
+  Value full_scores(const Value& pass, const Value& rows);
+  Value masked_scores(const Value& pass, const Place& p, const Value& rows,
+                      const char* clean_region);
+  Value has_vetoed(const Place& p);
   Value key_column(const Place& p);
   void keep(const Value& scores);
   void absorb(const Value& pass, const Place& p);
@@ -181,23 +188,41 @@ Value Forward::key_column(const Place& p) {
   return w_.join(parts, 0);
 }
 
-Value Forward::scores_of(const Value& pass, const Place& p, const Value& rows,
-                         bool masked) {
-  const Value slot = slot_of(pass);
-  const Value k = load_slot("k_ring", slot);
+// Class 3 in one of the pass's steps.
+Value Forward::has_vetoed(const Place& p) {
+  Value any = w_.constant(0);
+  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
+    const Value tile = word(p.at, t);
+    any = w_.bit_or(any, w_.bit_and(tile, w_.shift_right(tile, 1)));
+  }
+  return is_true(w_.bit_and(any, w_.constant(4)));
+}
+
+Value Forward::full_scores(const Value& pass, const Value& rows) {
+  const Value k = load_slot("k_ring", slot_of(pass));
   const Value q = load_slot("q_ring", slot_of(rows));
-  Value scores = w_.matmul(k, 1, q, 1);
-  if (!masked) return scores;
+  return w_.matmul(k, 1, q, 1);
+}
+
+Value Forward::masked_scores(const Value& pass, const Place& p,
+                             const Value& rows, const char* clean_region) {
+  // What no query may see must not reach the sums as 0 * NaN either.
+  {
+    const Writer::Region named(w_, clean_region);
+    w_.if_then(has_vetoed(p), [&] {
+      const Value kept = seen(key_column(p));
+      const Value slot = slot_of(pass);
+      const Value v = load_slot("v_ring", slot);
+      const Value clean = w_.select(kept, v, w_.zeros(v.type));
+      store_slot(clean, "v_ring", slot);
+    });
+  }
   const Value key_ids = key_column(p);
+  const Value scores = full_scores(pass, rows);
   const Value query_row = row_of(word(p.at));
   const Value ids = query_ids(query_row);
   const Value ok = legal(query_row, ids, key_ids,
                          [&](int64_t t) { return column_of(word(p.at, t)); });
-  // What no query may see must not reach the sums as 0 * NaN either.
-  const Value v = load_slot("v_ring", slot);
-  const Value kept = seen(key_ids);
-  const Value clean = w_.select(kept, v, w_.zeros(v.type));
-  store_slot(clean, "v_ring", slot);
   return w_.select(ok, scores, w_.splat(w_.real(-kInfinity), tile_shape()));
 }
 
@@ -312,7 +337,7 @@ void Forward::batch_row() {
   const Place start{zero, begin_};
   wait_keys(zero);
   wait_row(one, zero);
-  keep(scores_of(zero, start, zero, true));
+  keep(masked_scores(zero, start, zero, "first_clean"));
 
   w_.comment("pass i: its softmax beside the scores of pass i + 1");
   const Value before_last = w_.sub(passes, one);
@@ -338,7 +363,9 @@ void Forward::batch_row() {
         const Value full = all_full(next.at);
         auto body = [&](bool masked) {
           const Writer::Region inner(w_, masked ? "partial" : "full");
-          const Value scores = scores_of(next_pass, next, rows, masked);
+          const Value scores =
+              masked ? masked_scores(next_pass, next, rows, "clean")
+                     : full_scores(next_pass, rows);
           absorb(i, now);
           keep(scores);
         };

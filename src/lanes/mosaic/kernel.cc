@@ -1,4 +1,6 @@
-// lanes/mosaic/kernel.cc: from a request to a kernel, its program and contract.
+// lanes/mosaic/kernel.cc: from a request to a kernel, its contract and program.
+#include "lanes/mosaic/kernel.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +13,6 @@
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
-#include "tessera/mosaic.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +22,7 @@ using mosaic::kHeadDim;
 using mosaic::kLanes;
 
 // Of each text; a kernel of another number is another contract.
-constexpr int64_t kForwardVersion = 1;
+constexpr int64_t kForwardVersion = 2;
 constexpr int64_t kBackwardVersion = 1;
 constexpr int64_t kMaxTileSide = 1024;
 // Beyond these float32 would silently make infinity or 0 of the scores.
@@ -114,69 +115,53 @@ Result<void> check_options(const MosaicOptions& o, const Tile& tile) {
   return {};
 }
 
-}  // namespace
+Result<void> check_rows(const KernelShape& s) {
+  const int64_t most = std::max(s.rows(), s.columns());
+  if (most <= kMaxStepRows) return {};
+  return over_limit("mosaic",
+                    "packed steps count at most {} tile rows or columns, found "
+                    "{} (use a larger tile)",
+                    kMaxStepRows, most);
+}
 
-Result<MosaicKernel> make_mosaic_kernel(const Request& request,
-                                        const Facts& present,
-                                        const AttentionCall& call,
-                                        const std::string& target,
-                                        const MosaicOptions& options) {
-  const AttentionShape& shape = call.shape;
-  MosaicKernel out;
-  auto plan = make_ceiling_contract(request, present);
-  if (!plan) return plan.error();
-  out.plan = std::move(*plan);
-  if (request.masks.size() != 1) {
-    return invalid("mosaic", "one mask must serve all heads, found {}",
-                   request.masks.size());
-  }
-  auto rule = mosaic::rule_of(request.masks.front());
-  if (!rule) return rule.error();
-  if (auto e = check_attention(call); !e) return e.error();
-  if (auto e = check_options(options, request.tile); !e) return e.error();
-  if (!is_target(target)) {
-    return invalid("mosaic", "a target must read as v6e:1x1, found {}",
-                   in_quotes(target));
-  }
-  auto memory = find_target(target.substr(0, target.find(':')));
-  if (!memory) return memory.error();
+// Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
+int64_t steps_of(const KernelShape& s, bool backward, int64_t ceiling) {
+  const int64_t lists = s.batch * (backward ? s.columns() : s.rows());
+  const int64_t most = backward ? s.rows() : s.columns();
+  const int64_t steps = lists * round_up(most, s.tiles_per_pass);
+  if (ceiling == 0) return steps;
+  return std::min(steps, ceiling + lists * (s.tiles_per_pass - 1));
+}
 
+Result<KernelShape> shape_of(const Request& request, const AttentionCall& call,
+                             const MosaicOptions& options,
+                             const mosaic::Rule& rule) {
   KernelShape s;
   s.batch = bucket(request.batch);
-  s.heads = shape.heads;
-  s.kv_heads = shape.kv_heads;
+  s.heads = call.shape.heads;
+  s.kv_heads = call.shape.kv_heads;
   s.q_len = round_up(bucket(request.q_len), request.tile.q);
   s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
   s.block_q = request.tile.q;
   s.block_kv = request.tile.kv;
   s.tiles_per_pass = options.tiles_per_pass;
   s.fetch_ahead = options.fetch_ahead;
-  s.scale = shape.scale_or_default();
-  s.has_low = rule->low.has_value();
-  s.has_high = rule->high.has_value();
+  s.scale = call.shape.scale_or_default();
+  s.has_low = rule.low.has_value();
+  s.has_high = rule.high.has_value();
   s.has_dlse = call.dlse;
+  if (auto e = check_rows(s); !e) return e.error();
+  s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
+  return s;
+}
 
-  const int64_t rows = s.q_len / s.block_q;
-  const int64_t columns = s.kv_len / s.block_kv;
-  if (std::max(rows, columns) > kMaxStepRows) {
-    return over_limit("mosaic",
-                      "packed steps count at most {} tile rows or columns, "
-                      "found {} (use a larger tile)",
-                      kMaxStepRows, std::max(rows, columns));
-  }
-  // Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
-  const int64_t lists = s.batch * (call.backward ? columns : rows);
-  const int64_t most = call.backward ? rows : columns;
-  s.steps = lists * round_up(most, s.tiles_per_pass);
-  if (const int64_t ceiling = request.ceilings.max_steps; ceiling > 0) {
-    s.steps = std::min(s.steps, ceiling + lists * (s.tiles_per_pass - 1));
-  }
-  // The kernel counts passes, heads and keys in 32 bits.
+// The kernel counts passes, heads and keys in 32 bits.
+Result<void> check_sizes(const KernelShape& s) {
   const int64_t passes = s.steps / s.tiles_per_pass * s.heads;
-  if (passes > INT32_MAX - options.fetch_ahead) {
+  if (passes > INT32_MAX - s.fetch_ahead) {
     return over_limit("mosaic",
                       "passes of all heads must be at most {}, found {}",
-                      INT32_MAX - options.fetch_ahead, passes);
+                      INT32_MAX - s.fetch_ahead, passes);
   }
   const double bytes = 2.0 * kHeadDim * static_cast<double>(s.batch) *
                        static_cast<double>(s.heads) *
@@ -186,58 +171,125 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                       "an array must be at most {} bytes, found {:.3g}",
                       kMaxArrayBytes, bytes);
   }
-  const int64_t words = scalar_words(
-      *memory, {s.steps, s.batch + 1, s.batch + mosaic::kBoundsHead});
-  if (words > memory->scalar_words) {
-    return over_limit("mosaic",
-                      "the scalar arrays must fit the {} words of {}, found {} "
-                      "(set max_steps, or use a larger tile)",
-                      memory->scalar_words, memory->name, words);
-  }
-  const std::vector<mosaic::Argument> arguments =
-      call.backward ? mosaic::backward_arguments(s)
-                    : mosaic::forward_arguments(s);
-  out.vector_bytes = mosaic::vector_bytes(arguments);
-  const int64_t room = call.backward ? kMaxBackwardBytes : kMaxForwardBytes;
-  if (out.vector_bytes > room) {
-    return over_limit("mosaic",
-                      "the scratch must fit {} bytes of vector memory, found "
-                      "{} ({})",
-                      room, out.vector_bytes,
-                      call.backward
-                          ? "dQ, Q and dout of a head stay there: fewer "
-                            "queries, or heads that share fewer keys"
-                          : "fetch less far ahead, or use a smaller tile");
-  }
-  out.scalar_words = mosaic::scalar_words_of(arguments);
-  out.batch = s.batch;
-  out.q_len = s.q_len;
-  out.kv_len = s.kv_len;
-  out.steps = s.steps;
-  out.tile = request.tile;
-  out.options = options;
-  out.call = call;
-  out.mask = folded_text(request.masks.front().expr);
+  return {};
+}
 
+Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
+  const int64_t words = scalar_words(
+      memory, {s.steps, s.batch + 1, s.batch + mosaic::kBoundsHead});
+  if (words <= memory.scalar_words) return {};
+  return over_limit("mosaic",
+                    "the scalar arrays must fit the {} words of {}, found {} "
+                    "(set max_steps, or use a larger tile)",
+                    memory.scalar_words, memory.name, words);
+}
+
+Result<void> check_vector_memory(int64_t bytes, bool backward) {
+  const int64_t room = backward ? kMaxBackwardBytes : kMaxForwardBytes;
+  if (bytes <= room) return {};
+  return over_limit("mosaic",
+                    "the scratch must fit {} bytes of vector memory, found {} "
+                    "({})",
+                    room, bytes,
+                    backward ? "dQ, Q and dout of a head stay there: fewer "
+                               "queries, or heads that share fewer keys"
+                             : "fetch less far ahead, or use a smaller tile");
+}
+
+std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
+                                           bool backward) {
+  return backward ? mosaic::backward_arguments(s)
+                  : mosaic::forward_arguments(s);
+}
+
+KernelContract contract_of(const MosaicKernel& kernel,
+                           const std::string& target) {
+  const bool backward = kernel.call.backward;
   KernelChoice choice;
   choice.lane = "mosaic";
   choice.target = target;
-  choice.direction = call.backward ? "backward" : "forward";
-  choice.dtype = to_string(call.dtype);
-  choice.shape = shape;
+  choice.direction = backward ? "backward" : "forward";
+  choice.dtype = to_string(kernel.call.dtype);
+  choice.shape = kernel.call.shape;
   choice.parameters = {
-      {"tiles_per_pass", options.tiles_per_pass},
-      {"fetch_ahead", options.fetch_ahead},
-      {"kernel_version", call.backward ? kBackwardVersion : kForwardVersion}};
-  if (call.backward) choice.parameters["dlse"] = call.dlse;
-  out.contract = make_kernel_contract(out.plan, choice);
-  out.text =
-      call.backward ? mosaic::backward_kernel(s) : mosaic::forward_kernel(s);
-  out.program = call.backward
-                    ? mosaic::program("tessera_backward", arguments,
-                                      mosaic::kBackwardOutputs, out.text)
-                    : mosaic::program("tessera_forward", arguments,
-                                      mosaic::kForwardOutputs, out.text);
+      {"tiles_per_pass", kernel.options.tiles_per_pass},
+      {"fetch_ahead", kernel.options.fetch_ahead},
+      {"kernel_version", backward ? kBackwardVersion : kForwardVersion}};
+  if (backward) choice.parameters["dlse"] = kernel.call.dlse;
+  return make_kernel_contract(kernel.plan, choice);
+}
+
+}  // namespace
+
+Result<mosaic::PlannedKernel> mosaic::plan_kernel(
+    const Request& request, const Facts& present, const AttentionCall& call,
+    const std::string& target, const MosaicOptions& options) {
+  auto plan = make_ceiling_contract(request, present);
+  if (!plan) return plan.error();
+  if (request.masks.size() != 1) {
+    return invalid("mosaic", "one mask must serve all heads, found {}",
+                   request.masks.size());
+  }
+  auto rule = rule_of(request.masks.front());
+  if (!rule) return rule.error();
+  if (auto e = check_attention(call); !e) return e.error();
+  if (auto e = check_options(options, request.tile); !e) return e.error();
+  if (!is_target(target)) {
+    return invalid("mosaic", "a target must read as v6e:1x1, found {}",
+                   in_quotes(target));
+  }
+  auto memory = find_target(target.substr(0, target.find(':')));
+  if (!memory) return memory.error();
+  auto shape = shape_of(request, call, options, *rule);
+  if (!shape) return shape.error();
+  if (auto e = check_sizes(*shape); !e) return e.error();
+  if (auto e = check_scalar_memory(*shape, *memory); !e) return e.error();
+  const std::vector<Argument> arguments = arguments_of(*shape, call.backward);
+
+  PlannedKernel out;
+  out.shape = *shape;
+  MosaicKernel& k = out.kernel;
+  k.vector_bytes = vector_bytes(arguments);
+  if (auto e = check_vector_memory(k.vector_bytes, call.backward); !e) {
+    return e.error();
+  }
+  k.scalar_words = scalar_words_of(arguments);
+  k.plan = std::move(*plan);
+  k.batch = shape->batch;
+  k.q_len = shape->q_len;
+  k.kv_len = shape->kv_len;
+  k.steps = shape->steps;
+  k.tile = request.tile;
+  k.options = options;
+  k.call = call;
+  k.mask = mask::folded_text(request.masks.front().expr);
+  k.contract = contract_of(k, target);
+  return out;
+}
+
+mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
+  const KernelShape& s = planned.shape;
+  const bool backward = planned.kernel.call.backward;
+  KernelText out;
+  out.text = backward ? backward_kernel(s) : forward_kernel(s);
+  out.program =
+      program(backward ? "tessera_backward" : "tessera_forward",
+              arguments_of(s, backward),
+              backward ? kBackwardOutputs : kForwardOutputs, out.text);
+  return out;
+}
+
+Result<MosaicKernel> make_mosaic_kernel(const Request& request,
+                                        const Facts& present,
+                                        const AttentionCall& call,
+                                        const std::string& target,
+                                        const MosaicOptions& options) {
+  auto planned = mosaic::plan_kernel(request, present, call, target, options);
+  if (!planned) return planned.error();
+  mosaic::KernelText written = mosaic::write_kernel(*planned);
+  MosaicKernel out = std::move(planned->kernel);
+  out.text = std::move(written.text);
+  out.program = std::move(written.program);
   return out;
 }
 

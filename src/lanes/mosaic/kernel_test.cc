@@ -12,7 +12,7 @@
 #include "lanes/mosaic/program.h"
 #include "tessera/mosaic.h"
 
-namespace tessera {
+namespace tessera::mosaic {
 namespace {
 
 Request request_of(const char* mask, int64_t tokens = 4096) {
@@ -332,4 +332,4 @@ TEST(Base64, AsTheStandardHasIt) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mosaic

@@ -18,7 +18,7 @@
 #include "tests/attention_case.h"
 #include "tests/plugins.h"
 
-namespace tessera {
+namespace tessera::mosaic {
 namespace {
 
 using testing::AttentionArrays;
@@ -291,7 +291,7 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
     EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
     EXPECT_EQ(ready->counters().tiles_run,
               4 * static_cast<int64_t>(batch->plan().forward.entries.size()));
-    const BackwardTensors t = arrays.backward();
+    const lanes::BackwardTensors t = arrays.backward();
     const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
     const auto done = ready->backward(*saved, gradients);
     ASSERT_TRUE(done.ok()) << done.error().message;
@@ -353,4 +353,4 @@ TEST_F(MosaicLane, NeedsATpuOfAKindThatItKnows) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mosaic

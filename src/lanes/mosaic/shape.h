@@ -23,6 +23,9 @@ struct KernelShape {
   bool has_low = false;   // key - position >= bounds[0]
   bool has_high = false;  // key - position <= bounds[1]
   bool has_dlse = false;  // backward: the log-sum-exp has a gradient
+
+  int64_t rows() const { return q_len / block_q; }  // of tiles
+  int64_t columns() const { return kv_len / block_kv; }
 };
 
 inline constexpr int64_t kLanes = 128;

@@ -6,13 +6,16 @@
 #include "lanes/mosaic/trips.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/fail.h"
+#include "lanes/mosaic/kernel_steps.h"
+#include "plan/batch_state.h"
 
-namespace tessera {
+namespace tessera::mosaic {
 namespace {
 
-TripRule rule(const char* region, int64_t trips) {
+schedule::TripRule rule(const char* region, int64_t trips) {
   return {region, static_cast<double>(trips)};
 }
 
@@ -22,25 +25,34 @@ struct ListCounts {
   int64_t full = 0;  // passes of full tiles alone
   int64_t rows = 0;
   bool first_is_full = false;
+  int64_t cleaned = 0;  // passes with keys that a veto takes
+  bool first_is_cleaned = false;
 };
 
 ListCounts count_list(const std::vector<Step>& steps, int64_t tiles) {
   ListCounts out;
-  for (size_t at = 0; at < steps.size(); at += static_cast<size_t>(tiles)) {
+  const auto size = static_cast<size_t>(tiles);
+  for (size_t at = 0; at < steps.size(); at += size) {
+    const auto pass = std::span(steps).subspan(at, size);
     const bool all_full =
-        std::all_of(steps.begin() + static_cast<ptrdiff_t>(at),
-                    steps.begin() + static_cast<ptrdiff_t>(at) + tiles,
-                    [](const Step& s) { return s.step_class() == 2; });
+        std::ranges::all_of(pass, [](Step s) { return s.step_class() == 2; });
+    const bool cleaned =
+        std::ranges::any_of(pass, [](Step s) { return s.step_class() == 3; });
     ++out.passes;
     out.full += all_full;
-    if (at == 0) out.first_is_full = all_full;
-    out.rows += steps[at + static_cast<size_t>(tiles) - 1].last();
+    out.cleaned += cleaned;
+    if (at == 0) {
+      out.first_is_full = all_full;
+      out.first_is_cleaned = cleaned;
+    }
+    out.rows += pass.back().last();
   }
   return out;
 }
 
-std::vector<TripRule> forward_trips(const ListCounts& n, int64_t heads,
-                                    int64_t fetch_ahead) {
+std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
+                                              int64_t heads,
+                                              int64_t fetch_ahead) {
   const int64_t passes = heads * n.passes;
   const int64_t ahead = std::min(passes, fetch_ahead);
   const int64_t in_full = heads * n.full - n.first_is_full;
@@ -49,14 +61,16 @@ std::vector<TripRule> forward_trips(const ListCounts& n, int64_t heads,
       rule("first_fetch", ahead),
       rule("pass", passes - 1),
       rule("fetch", passes - ahead),
+      rule("first_clean", n.first_is_cleaned),
+      rule("clean", heads * n.cleaned - n.first_is_cleaned),
       rule("full", in_full),
       rule("partial", passes - 1 - in_full),
       rule("finish", heads * n.rows - 1),
   };
 }
 
-std::vector<TripRule> backward_trips(const ListCounts& n,
-                                     const MosaicKernel& kernel) {
+std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
+                                               const MosaicKernel& kernel) {
   const int64_t heads = kernel.call.shape.heads;
   const int64_t kv_heads = kernel.call.shape.kv_heads;
   const int64_t rows = kernel.q_len / kernel.tile.q;
@@ -83,20 +97,21 @@ std::vector<TripRule> backward_trips(const ListCounts& n,
 
 }  // namespace
 
-Result<std::vector<TripRule>> mosaic_trips(const Plan& plan,
-                                           const MosaicKernel& kernel) {
-  const int64_t tiles = kernel.options.tiles_per_pass;
-  auto packed = pack_steps(plan, kernel.call.backward, tiles);
+Result<std::vector<schedule::TripRule>> mosaic_trips(
+    const Batch& batch, const MosaicKernel& kernel) {
+  auto read = plan::read_batch(batch, "mosaic");
+  if (!read) return read.error();
+  auto packed = kernel_steps((*read)->sweep.bound, (*read)->plan, kernel);
   if (!packed) return packed.error();
   const std::vector<Step>& steps = packed->steps;
   if (static_cast<int64_t>(steps.size()) > kernel.steps) {
     return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
                       kernel.steps, steps.size());
   }
-  const ListCounts counts = count_list(steps, tiles);
+  const ListCounts counts = count_list(steps, kernel.options.tiles_per_pass);
   return kernel.call.backward ? backward_trips(counts, kernel)
                               : forward_trips(counts, kernel.call.shape.heads,
                                               kernel.options.fetch_ahead);
 }
 
-}  // namespace tessera
+}  // namespace tessera::mosaic

@@ -7,10 +7,10 @@
 #include "schedule/predict.h"
 #include "tessera/mosaic.h"
 
-namespace tessera {
+namespace tessera::mosaic {
 
-// One batch row; `plan` is at the kernel's tile.
-Result<std::vector<TripRule>> mosaic_trips(const Plan& plan,
-                                           const MosaicKernel& kernel);
+// One batch row, planned at the kernel's tile.
+Result<std::vector<schedule::TripRule>> mosaic_trips(
+    const Batch& batch, const MosaicKernel& kernel);
 
-}  // namespace tessera
+}  // namespace tessera::mosaic

@@ -66,7 +66,7 @@
 #include <cmath>
 #include <limits>
 
-namespace tessera {
+namespace tessera::reference {
 namespace {
 
 double score_error(const RowFacts& row) {
@@ -133,4 +133,4 @@ Compared compare(const Expected& want, double got, const Rounding& r) {
   return {error, error / allowed};
 }
 
-}  // namespace tessera
+}  // namespace tessera::reference

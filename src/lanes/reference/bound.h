@@ -6,7 +6,7 @@
 
 #include "tessera/tensor.h"
 
-namespace tessera {
+namespace tessera::reference {
 
 inline constexpr double kEps32 = 0x1p-24;  // unit roundoff of fp32
 
@@ -61,4 +61,4 @@ struct Compared {
 // 0 allows nothing else.
 Compared compare(const Expected& want, double got, const Rounding& r);
 
-}  // namespace tessera
+}  // namespace tessera::reference

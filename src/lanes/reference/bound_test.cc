@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace tessera {
+namespace tessera::reference {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -59,4 +59,4 @@ TEST(Bound, ForwardFormula) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::reference

@@ -14,7 +14,7 @@
 #include "base/trace.h"
 #include "lanes/reference/rows.h"
 
-namespace tessera {
+namespace tessera::reference {
 namespace {
 
 constexpr int64_t kMaxFullPairs = int64_t{1} << 24;
@@ -152,7 +152,7 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
                               const ForwardTensors& tensors,
                               const JudgeOptions& options) {
   const TraceSpan span("check", "forward");
-  BackwardTensors inputs;
+  lanes::BackwardTensors inputs;
   inputs.q = tensors.q, inputs.k = tensors.k, inputs.v = tensors.v;
   inputs.sink_logits = tensors.sink_logits;
   auto oracle = RowOracle::bind(request, facts, shape, inputs, options.flushes);
@@ -182,7 +182,7 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
 
 Result<Verdict> judge_backward(const Request& request, const Facts& facts,
                                const AttentionShape& shape,
-                               const BackwardTensors& tensors,
+                               const lanes::BackwardTensors& tensors,
                                const JudgeOptions& options) {
   const TraceSpan span("check", "backward");
   auto bound = RowOracle::bind(request, facts, shape, tensors, options.flushes);
@@ -262,4 +262,4 @@ Result<Verdict> judge_backward(const Request& request, const Facts& facts,
   return verdict;
 }
 
-}  // namespace tessera
+}  // namespace tessera::reference

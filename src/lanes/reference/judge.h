@@ -11,7 +11,7 @@
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::reference {
 
 struct JudgeOptions {
   // Query rows to judge, and key rows for gradients; 0 is all of them. A sample
@@ -46,7 +46,7 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
 // and `lse` as they are.
 Result<Verdict> judge_backward(const Request& request, const Facts& facts,
                                const AttentionShape& shape,
-                               const BackwardTensors& tensors,
+                               const lanes::BackwardTensors& tensors,
                                const JudgeOptions& options = {});
 
-}  // namespace tessera
+}  // namespace tessera::reference

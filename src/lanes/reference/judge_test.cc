@@ -13,7 +13,7 @@
 #include "lanes/reference/reference.h"
 #include "lanes/reference/rows.h"
 
-namespace tessera {
+namespace tessera::reference {
 namespace {
 
 struct Problem {
@@ -66,7 +66,7 @@ class Case {
   }
 
   ForwardTensors forward() {
-    const BackwardTensors b = backward();
+    const lanes::BackwardTensors b = backward();
     ForwardTensors t;
     t.q = b.q, t.k = b.k, t.v = b.v, t.sink_logits = b.sink_logits;
     t.out = queries<MutableTensorView>(out, s_.shape.v_head_dim);
@@ -74,9 +74,9 @@ class Case {
     return t;
   }
 
-  BackwardTensors backward() {
+  lanes::BackwardTensors backward() {
     const AttentionShape& a = s_.shape;
-    BackwardTensors t;
+    lanes::BackwardTensors t;
     t.q = queries<TensorView>(q, a.head_dim);
     t.k = keys<TensorView>(k, a.head_dim);
     t.v = keys<TensorView>(v, a.v_head_dim);
@@ -296,4 +296,4 @@ TEST(Judge, WhatIsSmallIsJudgedWhole) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::reference

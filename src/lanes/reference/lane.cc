@@ -9,7 +9,7 @@
 #include "lanes/stop.h"
 #include "plan/batch_state.h"
 
-namespace tessera {
+namespace tessera::reference {
 namespace {
 
 // [batch, heads, tokens, dim] in fp64, whatever the layout.
@@ -58,25 +58,25 @@ struct Wide {
 
 // It has no tiles to run or skip: it asks every pair whether it is legal, and
 // scores those that are.
-class Work : public LaneWork {
+class Work : public lanes::LaneWork {
  public:
   // The facts are its own: it reads them in every call.
-  static Result<std::unique_ptr<LaneWork>> make(const Batch& batch,
-                                                const AttentionShape& shape) {
-    auto read = read_batch(batch, "reference");
+  static Result<std::unique_ptr<lanes::LaneWork>> make(
+      const Batch& batch, const AttentionShape& shape) {
+    auto read = plan::read_batch(batch, "reference");
     if (!read) return read.error();
     auto facts = std::make_unique<const OwnedFacts>(own_facts(batch.facts()));
     auto legality = Legality::bind(batch.request(), facts->view());
     if (!legality) return legality.error();
-    return std::unique_ptr<LaneWork>(new Work(batch.request(), std::move(facts),
-                                              std::move(*legality), shape));
+    return std::unique_ptr<lanes::LaneWork>(new Work(
+        batch.request(), std::move(facts), std::move(*legality), shape));
   }
 
-  const WorkFacts& facts() const override { return facts_; }
+  const lanes::WorkFacts& facts() const override { return facts_; }
 
-  Result<PassRun> forward(const ForwardTensors& t,
-                          const StopFlag* stop) override {
-    PassRun out;
+  Result<lanes::PassRun> forward(const ForwardTensors& t,
+                                 const StopFlag* stop) override {
+    lanes::PassRun out;
     auto ran = timed(out.run_ms, [&]() -> Result<AttentionOutputs> {
       const Wide wide(t);
       return reference_forward(request_, legality_, shape_, wide.inputs, stop);
@@ -88,9 +88,9 @@ class Work : public LaneWork {
     return out;
   }
 
-  Result<PassRun> backward(const ForwardTensors& t, const Gradients& g,
-                           const StopFlag* stop) override {
-    PassRun out;
+  Result<lanes::PassRun> backward(const ForwardTensors& t, const Gradients& g,
+                                  const StopFlag* stop) override {
+    lanes::PassRun out;
     auto ran = timed(out.run_ms, [&]() -> Result<AttentionGradients> {
       const Wide wide(t);
       const std::vector<double> dout = widen(g.dout);
@@ -121,27 +121,28 @@ class Work : public LaneWork {
   std::unique_ptr<const OwnedFacts> owned_;  // legality_ points into them
   Legality legality_;
   AttentionShape shape_;
-  WorkFacts facts_;
+  lanes::WorkFacts facts_;
 };
 
-class ReferenceLane : public OpenLane {
+class ReferenceLane : public lanes::OpenLane {
  public:
-  Result<std::unique_ptr<LaneWork>> prepare(
+  Result<std::unique_ptr<lanes::LaneWork>> prepare(
       const Batch& batch, const AttentionCall& call,
-      std::unique_ptr<LaneWork>) override {
+      std::unique_ptr<lanes::LaneWork>) override {
     return Work::make(batch, call.shape);
   }
 
   double bytes(const Request& request,
                const AttentionCall& call) const override {
-    return lane_bytes(LaneId::reference, request, call);
+    return lanes::lane_bytes(LaneId::reference, request, call);
   }
 };
 
 }  // namespace
 
-Result<std::unique_ptr<OpenLane>> open_reference_lane(const LaneOptions&) {
-  return std::unique_ptr<OpenLane>(std::make_unique<ReferenceLane>());
+Result<std::unique_ptr<lanes::OpenLane>> open_reference_lane(
+    const lanes::LaneOptions&) {
+  return std::unique_ptr<lanes::OpenLane>(std::make_unique<ReferenceLane>());
 }
 
-}  // namespace tessera
+}  // namespace tessera::reference

@@ -5,9 +5,9 @@
 
 #include "lanes/lane.h"
 
-namespace tessera {
+namespace tessera::reference {
 
-Result<std::unique_ptr<OpenLane>> open_reference_lane(
-    const LaneOptions& options);
+Result<std::unique_ptr<lanes::OpenLane>> open_reference_lane(
+    const lanes::LaneOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::reference

@@ -51,7 +51,7 @@
 #include "lanes/stop.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::reference {
 namespace {
 
 // One query of one head of one batch row.
@@ -280,7 +280,8 @@ Result<void> for_each_place(const Problem& p, const StopFlag* stop,
   for (int64_t b = 0; b < p.batch; ++b) {
     for (int64_t q = 0; q < p.q_len; ++q) {
       if (stop && stop->stopped()) {
-        return check_stop(stop, "reference", fmt::format("before query {}", q));
+        return lanes::check_stop(stop, "reference",
+                                 fmt::format("before query {}", q));
       }
       for (int64_t h = 0; h < p.heads; ++h) {
         if (h % heads_per_plan_head == 0) {
@@ -415,4 +416,4 @@ Result<AttentionGradients> reference_backward(const Request& request,
   return reference_backward(request, *legality, shape, inputs, dout, dlse);
 }
 
-}  // namespace tessera
+}  // namespace tessera::reference

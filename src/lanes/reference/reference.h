@@ -12,7 +12,7 @@
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::reference {
 
 // All arrays are row-major: q [batch, heads, q_len, head_dim], k [batch,
 // kv_heads, kv_len, head_dim], v [.., v_head_dim], sink_logits [heads].
@@ -67,4 +67,4 @@ Result<AttentionGradients> reference_backward(const Request& request,
 
 // docs/attention.md has the exact meanings.
 
-}  // namespace tessera
+}  // namespace tessera::reference

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera {
+namespace tessera::reference {
 namespace {
 
 using Doubles = std::vector<double>;
@@ -1278,4 +1278,4 @@ TEST(Reference, RefusesBadIncomingGradients) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::reference

@@ -10,7 +10,7 @@
 #include "base/fail.h"
 #include "base/tensor_rows.h"
 
-namespace tessera {
+namespace tessera::reference {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -66,7 +66,7 @@ size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 RowOracle::RowOracle(Legality legality, const Request& request,
                      const AttentionShape& shape,
-                     const BackwardTensors& tensors, bool flushes)
+                     const lanes::BackwardTensors& tensors, bool flushes)
     : legality_(std::move(legality)),
       shape_(shape),
       tensors_(tensors),
@@ -84,7 +84,7 @@ RowOracle::RowOracle(Legality legality, const Request& request,
 
 Result<RowOracle> RowOracle::bind(const Request& request, const Facts& facts,
                                   const AttentionShape& shape,
-                                  const BackwardTensors& tensors,
+                                  const lanes::BackwardTensors& tensors,
                                   bool flushes) {
   if (shape.heads < 1 || shape.kv_heads < 1 ||
       shape.heads % shape.kv_heads != 0) {
@@ -320,4 +320,4 @@ Expected RowOracle::sink_gradient(int64_t h) {
   return sum;
 }
 
-}  // namespace tessera
+}  // namespace tessera::reference

@@ -10,7 +10,7 @@
 #include "lanes/tensors.h"
 #include "tessera/plan.h"
 
-namespace tessera {
+namespace tessera::reference {
 
 // Elements of one row with their errors, cast at the end not included.
 struct RowValues {
@@ -48,7 +48,7 @@ class RowOracle {
   // only where a function says so. Views must outlive it.
   static Result<RowOracle> bind(const Request& request, const Facts& facts,
                                 const AttentionShape& shape,
-                                const BackwardTensors& tensors,
+                                const lanes::BackwardTensors& tensors,
                                 bool flushes = false);
 
   void forward(int64_t b, int64_t h, int64_t q, QueryRow& row);
@@ -70,7 +70,7 @@ class RowOracle {
 
  private:
   RowOracle(Legality legality, const Request& request,
-            const AttentionShape& shape, const BackwardTensors& tensors,
+            const AttentionShape& shape, const lanes::BackwardTensors& tensors,
             bool flushes);
   // Of ds: what its products may lose, the scale's left out.
   double ds_lost() const {
@@ -86,11 +86,11 @@ class RowOracle {
 
   Legality legality_;
   AttentionShape shape_;
-  BackwardTensors tensors_;
+  lanes::BackwardTensors tensors_;
   int64_t batch_, q_len_, kv_len_;
   double scale_;
   Rounding rounding_;
   std::vector<double> q_, k_, v_, g_, out_, magnitude_;  // a row each
 };
 
-}  // namespace tessera
+}  // namespace tessera::reference

@@ -16,8 +16,8 @@ constexpr int32_t kNone = -1;  // the id of padding, a slot without a pick
 // So that the distance of any key and any position is one of 32 bits.
 constexpr int64_t kFarthest = int64_t{1} << 30;
 
-Result<void> check_positions(const Shape& s, const Bound& bound) {
-  for (const BoundRow& row : bound.rows) {
+Result<void> check_positions(const Shape& s, const mask::Bound& bound) {
+  for (const mask::BoundRow& row : bound.rows) {
     const int64_t first = row.q_offset;
     const int64_t last = row.q_offset + s.q_len;
     if (first >= -kFarthest && last <= kFarthest) continue;
@@ -37,10 +37,11 @@ std::vector<int32_t> room(const Dims& dims, int32_t empty) {
 // What tells the keys of one batch row apart.
 class KeyNumbers {
  public:
-  KeyNumbers(const Shape& s, const Bound& bound, const BoundRow& row)
+  KeyNumbers(const Shape& s, const mask::Bound& bound,
+             const mask::BoundRow& row)
       : ids_(row.ids), kv_len_(bound.kv_len) {
-    find_runs(ids_, kv_len_, runs_);
-    if (s.ranks_documents()) link_runs(runs_);
+    mask::find_runs(ids_, kv_len_, runs_);
+    if (s.ranks_documents()) mask::link_runs(runs_);
   }
 
   int32_t id(int64_t k) const { return ids_[k]; }
@@ -68,12 +69,12 @@ class KeyNumbers {
  private:
   const int32_t* ids_;
   int64_t kv_len_;
-  IdRuns runs_;
+  mask::IdRuns runs_;
 };
 
 class Maker {
  public:
-  Maker(const Shape& s, const Bound& bound) : s_(s), bound_(bound) {
+  Maker(const Shape& s, const mask::Bound& bound) : s_(s), bound_(bound) {
     for (const Argument& a : arguments_of(s)) {
       if (a.type.element != Element::i32) continue;
       const bool padded_with_none = a.name.starts_with("q_") ||
@@ -100,7 +101,7 @@ class Maker {
   void add_rows() {
     std::vector<int32_t>& rows = arrays_["rows"];
     for (int64_t b = 0; b < bound_.batch; ++b) {
-      const BoundRow& row = bound_.rows[static_cast<size_t>(b)];
+      const mask::BoundRow& row = bound_.rows[static_cast<size_t>(b)];
       const auto set = [&](RowFact fact, int64_t value) {
         rows[static_cast<size_t>(b * kRowFacts + static_cast<int64_t>(fact))] =
             static_cast<int32_t>(value);
@@ -115,7 +116,8 @@ class Maker {
   void add_bounds() {
     if (s_.window_bounds == 0) return;
     std::vector<int64_t> bounds;
-    for (const Mask& mask : s_.masks) append_window_bounds(mask.expr, bounds);
+    for (const Mask& mask : s_.masks)
+      mask::append_window_bounds(mask.expr, bounds);
     std::transform(bounds.begin(), bounds.end(), arrays_["bounds"].begin(),
                    [](int64_t n) { return static_cast<int32_t>(n); });
   }
@@ -146,7 +148,7 @@ class Maker {
   }
 
   void add_ids(int64_t b) {
-    const BoundRow& row = bound_.rows[static_cast<size_t>(b)];
+    const mask::BoundRow& row = bound_.rows[static_cast<size_t>(b)];
     const KeyNumbers keys(s_, bound_, row);
     int32_t* const documents = row_of("k_documents", b, s_.kv_len);
     int32_t* const segments = row_of("k_segments", b, s_.kv_len);
@@ -185,13 +187,13 @@ class Maker {
   }
 
   const Shape& s_;
-  const Bound& bound_;
+  const mask::Bound& bound_;
   Integers arrays_;
 };
 
 }  // namespace
 
-Result<Integers> make_integers(const Shape& s, const Bound& bound,
+Result<Integers> make_integers(const Shape& s, const mask::Bound& bound,
                                const Plan& plan) {
   if (auto e = check_positions(s, bound); !e) return e.error();
   return Maker(s, bound).make(plan);

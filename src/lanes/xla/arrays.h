@@ -16,7 +16,7 @@ namespace tessera::xla {
 using Integers = std::map<std::string, std::vector<int32_t>>;
 
 // The shape must be that of the bound request, which must fit it.
-Result<Integers> make_integers(const Shape& s, const Bound& bound,
+Result<Integers> make_integers(const Shape& s, const mask::Bound& bound,
                                const Plan& plan);
 
 }  // namespace tessera::xla

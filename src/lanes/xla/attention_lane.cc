@@ -5,11 +5,11 @@
 
 #include "lanes/xla/lane.h"
 
-namespace tessera {
+namespace tessera::xla {
 namespace {
 
-PassRun pass_of(const XlaRun& ran) {
-  PassRun out;
+lanes::PassRun pass_of(const XlaRun& ran) {
+  lanes::PassRun out;
   out.tiles_run = ran.tiles_run;
   out.tiles_skipped = ran.tiles_skipped;
   out.pairs_run = ran.pairs_run;
@@ -18,7 +18,7 @@ PassRun pass_of(const XlaRun& ran) {
   return out;
 }
 
-void add(const XlaRun& prepared, const char* direction, WorkFacts& out) {
+void add(const XlaRun& prepared, const char* direction, lanes::WorkFacts& out) {
   out.kernels[direction] = prepared.contract.key;
   out.compiles += prepared.compiles;
   out.memory_hits += prepared.memory_hits;
@@ -29,7 +29,7 @@ void add(const XlaRun& prepared, const char* direction, WorkFacts& out) {
                       prepared.warnings.end());
 }
 
-class Work : public LaneWork {
+class Work : public lanes::LaneWork {
  public:
   explicit Work(XlaWork work) : work_(std::move(work)) {
     for (const bool backward : {false, true}) {
@@ -39,19 +39,20 @@ class Work : public LaneWork {
     }
   }
 
-  const WorkFacts& facts() const override { return facts_; }
+  const lanes::WorkFacts& facts() const override { return facts_; }
 
-  Result<PassRun> forward(const ForwardTensors& tensors,
-                          const StopFlag* stop) override {
+  Result<lanes::PassRun> forward(const ForwardTensors& tensors,
+                                 const StopFlag* stop) override {
     auto ran = work_.forward(tensors, stop);
     if (!ran) return ran.error();
     return pass_of(*ran);
   }
 
-  Result<PassRun> backward(const ForwardTensors& tensors,
-                           const Gradients& gradients,
-                           const StopFlag* stop) override {
-    auto ran = work_.backward(backward_tensors(tensors, gradients), stop);
+  Result<lanes::PassRun> backward(const ForwardTensors& tensors,
+                                  const Gradients& gradients,
+                                  const StopFlag* stop) override {
+    auto ran =
+        work_.backward(lanes::backward_tensors(tensors, gradients), stop);
     if (!ran) return ran.error();
     return pass_of(*ran);
   }
@@ -62,24 +63,25 @@ class Work : public LaneWork {
 
  private:
   XlaWork work_;
-  WorkFacts facts_;
+  lanes::WorkFacts facts_;
 };
 
-class AttentionLane : public OpenLane {
+class AttentionLane : public lanes::OpenLane {
  public:
   explicit AttentionLane(XlaLane lane) : lane_(std::move(lane)) {}
 
-  Result<std::unique_ptr<LaneWork>> prepare(
+  Result<std::unique_ptr<lanes::LaneWork>> prepare(
       const Batch& batch, const AttentionCall& call,
-      std::unique_ptr<LaneWork>) override {
+      std::unique_ptr<lanes::LaneWork>) override {
     auto work = lane_.prepare(batch, call);
     if (!work) return work.error();
-    return std::unique_ptr<LaneWork>(std::make_unique<Work>(std::move(*work)));
+    return std::unique_ptr<lanes::LaneWork>(
+        std::make_unique<Work>(std::move(*work)));
   }
 
-  Result<WorkFacts> warm(const Request& request, const Facts& present,
-                         const AttentionCall& call) override {
-    WorkFacts out;
+  Result<lanes::WorkFacts> warm(const Request& request, const Facts& present,
+                                const AttentionCall& call) override {
+    lanes::WorkFacts out;
     for (const bool backward : {false, true}) {
       if (backward && !call.backward) continue;
       AttentionCall one = call;
@@ -94,7 +96,7 @@ class AttentionLane : public OpenLane {
   double bytes(const Request& request,
                const AttentionCall& call) const override {
     const bool elsewhere = lane_.place().platform != "cpu";
-    return lane_bytes(LaneId::xla, request, call, elsewhere);
+    return lanes::lane_bytes(LaneId::xla, request, call, elsewhere);
   }
 
   const PluginPlace* place() const override { return &lane_.place(); }
@@ -105,11 +107,12 @@ class AttentionLane : public OpenLane {
 
 }  // namespace
 
-Result<std::unique_ptr<OpenLane>> open_xla_lane(const LaneOptions& options) {
+Result<std::unique_ptr<lanes::OpenLane>> open_xla_lane(
+    const lanes::LaneOptions& options) {
   auto lane = XlaLane::open(options.xla);
   if (!lane) return lane.error();
-  return std::unique_ptr<OpenLane>(
+  return std::unique_ptr<lanes::OpenLane>(
       std::make_unique<AttentionLane>(std::move(*lane)));
 }
 
-}  // namespace tessera
+}  // namespace tessera::xla

@@ -5,8 +5,9 @@
 
 #include "lanes/lane.h"
 
-namespace tessera {
+namespace tessera::xla {
 
-Result<std::unique_ptr<OpenLane>> open_xla_lane(const LaneOptions& options);
+Result<std::unique_ptr<lanes::OpenLane>> open_xla_lane(
+    const lanes::LaneOptions& options);
 
-}  // namespace tessera
+}  // namespace tessera::xla

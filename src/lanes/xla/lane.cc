@@ -16,7 +16,6 @@
 #include "base/timed.h"
 #include "base/trace.h"
 #include "lanes/program_arrays.h"
-#include "lanes/stop.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/shape.h"
@@ -26,13 +25,8 @@
 #include "plan/batch_state.h"
 #include "tessera/layouts.h"
 
-namespace tessera {
+namespace tessera::xla {
 namespace {
-
-using xla::Argument;
-using xla::Dims;
-using xla::Element;
-using xla::Shape;
 
 // Of the programs' text; one of another number is another contract.
 constexpr int64_t kKernelVersion = 1;
@@ -94,15 +88,15 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
   s.dlse = backward && call.dlse;
   s.masks = request.masks;
   s.window_bounds = static_cast<int64_t>(contract.window_bounds.size());
-  if (present.picks && names_of(request).picks) {
+  if (present.picks && mask::names_of(request).picks) {
     s.pick_heads = present.picks->heads;
     s.picks_k = bucket(present.picks->k);
     // A query's slots are then its row's union, which every batch may fill.
     if (present.picks->meaning == RouteMeaning::tile_union) {
-      s.picks_k =
-          std::max(s.picks_k,
-                   std::min(request.ceilings.max_union,
-                            ceil_div(s.kv_len, names_of(request).picks_block)));
+      s.picks_k = std::max(
+          s.picks_k,
+          std::min(request.ceilings.max_union,
+                   ceil_div(s.kv_len, mask::names_of(request).picks_block)));
     }
     s.plan_heads = std::max(s.plan_heads, s.pick_heads);
   }
@@ -158,7 +152,7 @@ class Inputs {
   void add(std::string name, const void* data) {
     data_[std::move(name)] = data;
   }
-  void add(std::string name, Staged staged) {
+  void add(std::string name, lanes::Staged staged) {
     staged_.push_back(std::move(staged));
     add(std::move(name), staged_.back().data());
   }
@@ -170,7 +164,7 @@ class Inputs {
 
  private:
   std::map<std::string, const void*> data_;
-  std::deque<Staged> staged_;
+  std::deque<lanes::Staged> staged_;
 };
 
 template <class Number>
@@ -223,23 +217,10 @@ Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
 }
 
 Result<std::string> text_of(const Shape& shape) {
-  return shape.backward ? xla::backward_program(shape)
-                        : xla::forward_program(shape);
+  return shape.backward ? backward_program(shape) : forward_program(shape);
 }
 
 }  // namespace
-
-std::string_view to_string(XlaMethod method) {
-  return kMethods[static_cast<size_t>(method)];
-}
-
-Result<XlaMethod> parse_xla_method(std::string_view text) {
-  for (size_t i = 0; i < std::size(kMethods); ++i) {
-    if (kMethods[i] == text) return static_cast<XlaMethod>(i);
-  }
-  return invalid("xla", "a method must be worklist, chunked or dense, found {}",
-                 in_quotes(text));
-}
 
 struct XlaLane::State {
   XlaOptions options;
@@ -286,7 +267,7 @@ struct Pass {
   Shape shape;
   XlaRun prepared;
   std::shared_ptr<const pjrt::Loaded> program;
-  xla::Integers integers;
+  Integers integers;
   std::map<std::string, pjrt::Buffer> sent;
 };
 
@@ -300,14 +281,14 @@ Result<std::unique_ptr<Pass>> make_pass(const XlaLane::State& lane,
   if (!planned) return planned.error();
   auto out = std::make_unique<Pass>();
   out->shape = planned->shape;
-  auto integers = xla::make_integers(out->shape, batch.sweep.bound, batch.plan);
+  auto integers = make_integers(out->shape, batch.sweep.bound, batch.plan);
   if (!integers) return integers.error();
   out->integers = std::move(*integers);
   auto found = lane.program(*planned, out->prepared);
   if (!found) return found.error();
   out->program = std::move(found->program);
   auto sent = timed(out->prepared.transfer_ms, [&]() -> Result<void> {
-    for (const Argument& a : xla::arguments_of(out->shape)) {
+    for (const Argument& a : arguments_of(out->shape)) {
       const auto at = out->integers.find(a.name);
       if (at == out->integers.end()) continue;
       auto buffer = pjrt::to_device(
@@ -330,37 +311,29 @@ struct XlaWork::State {
   AttentionShape shape;
   std::unique_ptr<Pass> forward, backward;
 
-  PlanSizes sizes() const { return PlanSizes::of(batch.plan()); }
+  lanes::PlanSizes sizes() const { return lanes::PlanSizes::of(batch.plan()); }
   Result<XlaRun> run(const Pass& pass, const Inputs& inputs,
-                     std::vector<ProgramOutput> outputs,
+                     std::vector<lanes::ProgramOutput> outputs,
                      const StopFlag* stop) const;
 };
 
 Result<XlaRun> XlaWork::State::run(const Pass& pass, const Inputs& inputs,
-                                   std::vector<ProgramOutput> outputs,
+                                   std::vector<lanes::ProgramOutput> outputs,
                                    const StopFlag* stop) const {
   XlaRun out;
   const Shape& s = pass.shape;
-  if (auto e = check_stop(stop, "xla", "before it ran"); !e) return e.error();
   int32_t tiles = 0;
   outputs.push_back({{Dtype::i32, {}}, &tiles, {}});  // the program's own count
-  if (auto e = check_outputs("xla", *pass.program, outputs); !e) {
-    return e.error();
-  }
   std::vector<pjrt::HostArray> arrays;
-  for (const Argument& a : xla::arguments_of(s)) {
+  for (const Argument& a : arguments_of(s)) {
     const auto sent = pass.sent.find(a.name);
     arrays.push_back({{dtype_of(a.type.element), a.type.dims},
                       inputs.of(a.name),
                       sent == pass.sent.end() ? nullptr : &sent->second});
   }
-  auto results = pjrt::send_and_execute(*pass.program, arrays, out.transfer_ms,
-                                        out.run_ms);
-  if (!results) return results.error();
-  if (auto e = check_stop(stop, "xla", "after it ran"); !e) return e.error();
-  auto read =
-      timed(out.transfer_ms, [&] { return read_outputs(*results, outputs); });
-  if (!read) return read.error();
+  auto ran = lanes::run_program("xla", *pass.program, arrays, outputs, stop,
+                                out.transfer_ms, out.run_ms);
+  if (!ran) return ran.error();
   out.contract = pass.prepared.contract;
   const Plan& plan = batch.plan();
   const int64_t all =
@@ -398,7 +371,7 @@ Result<std::string> XlaWork::program_text(bool backward) const {
 Result<XlaRun> XlaWork::forward(const ForwardTensors& t,
                                 const StopFlag* stop) const {
   const TraceSpan span("xla", "forward");
-  auto e = check_forward("xla", state_->sizes(), state_->shape, t);
+  auto e = lanes::check_forward("xla", state_->sizes(), state_->shape, t);
   if (!e) return e.error();
   const Pass& pass = *state_->forward;
   if (auto fits = check_pass(pass.shape, t.q.dtype, t.sink_logits.has_value(),
@@ -409,23 +382,25 @@ Result<XlaRun> XlaWork::forward(const ForwardTensors& t,
   const Plan& plan = state_->batch.plan();
   const Shape& s = pass.shape;
   Inputs inputs;
-  inputs.add("q", Staged(t.q, {s.batch, s.heads, s.q_len, s.head_dim}));
-  inputs.add("k", Staged(t.k, {s.batch, s.kv_heads, s.kv_len, s.head_dim}));
-  inputs.add("v", Staged(t.v, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim}));
+  inputs.add("q", lanes::Staged(t.q, {s.batch, s.heads, s.q_len, s.head_dim}));
+  inputs.add("k",
+             lanes::Staged(t.k, {s.batch, s.kv_heads, s.kv_len, s.head_dim}));
+  inputs.add("v",
+             lanes::Staged(t.v, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim}));
   if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
   const Dims have = {plan.batch, s.heads, plan.q_len};
   const Dims rows = {s.batch, s.heads, s.q_len};
   return state_->run(
       pass, inputs,
-      {to_tensor(t.out, {s.batch, s.heads, s.q_len, s.v_head_dim}),
-       to_floats(t.lse, t.lse.empty() ? Dims{} : have, rows, rows)},
+      {lanes::to_tensor(t.out, {s.batch, s.heads, s.q_len, s.v_head_dim}),
+       lanes::to_floats(t.lse, t.lse.empty() ? Dims{} : have, rows, rows)},
       stop);
 }
 
-Result<XlaRun> XlaWork::backward(const BackwardTensors& t,
+Result<XlaRun> XlaWork::backward(const lanes::BackwardTensors& t,
                                  const StopFlag* stop) const {
   const TraceSpan span("xla", "backward");
-  auto e = check_backward("xla", state_->sizes(), state_->shape, t);
+  auto e = lanes::check_backward("xla", state_->sizes(), state_->shape, t);
   if (!e) return e.error();
   if (!state_->backward) {
     return invalid("xla", "the call must have said backward, found forward");
@@ -447,17 +422,17 @@ Result<XlaRun> XlaWork::backward(const BackwardTensors& t,
   // A query that is not there has no probability for any score.
   constexpr float kNoQuery = std::numeric_limits<float>::infinity();
   Inputs inputs;
-  inputs.add("q", Staged(t.q, q_dims));
-  inputs.add("k", Staged(t.k, k_dims));
-  inputs.add("v", Staged(t.v, v_dims));
-  inputs.add("out", Staged(t.out, out_dims));
-  inputs.add("dout", Staged(t.dout, out_dims));
-  inputs.add("lse", Staged(t.lse.data(), have, rows, kNoQuery));
-  if (s.dlse) inputs.add("dlse", Staged(t.dlse.data(), have, rows, 0));
+  inputs.add("q", lanes::Staged(t.q, q_dims));
+  inputs.add("k", lanes::Staged(t.k, k_dims));
+  inputs.add("v", lanes::Staged(t.v, v_dims));
+  inputs.add("out", lanes::Staged(t.out, out_dims));
+  inputs.add("dout", lanes::Staged(t.dout, out_dims));
+  inputs.add("lse", lanes::Staged(t.lse.data(), have, rows, kNoQuery));
+  if (s.dlse) inputs.add("dlse", lanes::Staged(t.dlse.data(), have, rows, 0));
   if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
-  std::vector<ProgramOutput> outputs = {to_tensor(t.dq, q_dims),
-                                        to_tensor(t.dk, k_dims),
-                                        to_tensor(t.dv, v_dims)};
+  std::vector<lanes::ProgramOutput> outputs = {lanes::to_tensor(t.dq, q_dims),
+                                               lanes::to_tensor(t.dk, k_dims),
+                                               lanes::to_tensor(t.dv, v_dims)};
   if (t.sink_logits) {
     outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
   }
@@ -489,10 +464,10 @@ Result<std::unique_ptr<XlaWork::State>> make_work(
     const std::shared_ptr<const XlaLane::State>& lane, const Batch& batch,
     const AttentionCall& call, Passes passes) {
   const TraceSpan span("xla", "prepare");
-  auto read = read_batch(batch, "xla");
+  auto read = plan::read_batch(batch, "xla");
   if (!read) return read.error();
-  const PlanSizes sizes = PlanSizes::of(batch.plan());
-  if (auto e = check_call("xla", sizes, call); !e) return e.error();
+  const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch.plan());
+  if (auto e = lanes::check_call("xla", sizes, call); !e) return e.error();
   auto contract = lane->options.method == XlaMethod::worklist
                       ? make_contract(batch)
                       : make_ceiling_contract(without_ceilings(batch.request()),
@@ -546,7 +521,7 @@ Result<XlaRun> XlaLane::forward(const Batch& batch, const AttentionShape& shape,
 
 Result<XlaRun> XlaLane::backward(const Batch& batch,
                                  const AttentionShape& shape,
-                                 const BackwardTensors& t) const {
+                                 const lanes::BackwardTensors& t) const {
   AttentionCall call;
   call.shape = shape;
   call.dtype = t.q.dtype;
@@ -580,6 +555,22 @@ Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,
   auto found = state_->program(*planned, out);
   if (!found) return found.error();
   return out;
+}
+
+}  // namespace tessera::xla
+
+namespace tessera {
+
+std::string_view to_string(XlaMethod method) {
+  return xla::kMethods[static_cast<size_t>(method)];
+}
+
+Result<XlaMethod> parse_xla_method(std::string_view text) {
+  for (size_t i = 0; i < std::size(xla::kMethods); ++i) {
+    if (xla::kMethods[i] == text) return static_cast<XlaMethod>(i);
+  }
+  return invalid("xla", "a method must be worklist, chunked or dense, found {}",
+                 in_quotes(text));
 }
 
 }  // namespace tessera

@@ -21,7 +21,7 @@
 #include "tessera/machine.h"
 #include "tessera/result.h"
 
-namespace tessera {
+namespace tessera::xla {
 
 // What ran. Tiles are counted by the program itself where it is the worklist's.
 struct XlaRun {
@@ -47,7 +47,7 @@ class XlaWork {
   const XlaRun* prepared(bool backward) const;
   Result<XlaRun> forward(const ForwardTensors& tensors,
                          const StopFlag* stop = nullptr) const;
-  Result<XlaRun> backward(const BackwardTensors& tensors,
+  Result<XlaRun> backward(const lanes::BackwardTensors& tensors,
                           const StopFlag* stop = nullptr) const;
   Result<std::string> program_text(bool backward) const;
 
@@ -76,7 +76,7 @@ class XlaLane {
   Result<XlaRun> forward(const Batch& batch, const AttentionShape& shape,
                          const ForwardTensors& tensors) const;
   Result<XlaRun> backward(const Batch& batch, const AttentionShape& shape,
-                          const BackwardTensors& tensors) const;
+                          const lanes::BackwardTensors& tensors) const;
 
   // Compiles what a batch under the request's ceilings will need in the
   // direction of the call, so that its first call finds it. Of `present` only
@@ -91,4 +91,4 @@ class XlaLane {
   std::shared_ptr<const State> state_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::xla

@@ -11,7 +11,7 @@
 #include "tests/plugins.h"
 #include "tests/routed_batch.h"
 
-namespace tessera {
+namespace tessera::xla {
 namespace {
 
 using testing::AttentionArrays;
@@ -69,7 +69,7 @@ TEST_P(XlaRouted, ChangedPicksNeverCompile) {
                         batch.route.settings);
     ASSERT_TRUE(routed) << routed.error().message;
     const Facts facts = routed->facts(batch.route.facts());
-    auto plan = make_plan(request, facts);
+    auto plan = plan::make_plan(request, facts);
     ASSERT_TRUE(plan) << plan.error().message;
     const auto forward =
         lane_->forward(*BorrowedBatch::make(request, facts),
@@ -118,4 +118,4 @@ TEST_P(XlaRouted, WarmingCompilesWhatABatchNeeds) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::xla

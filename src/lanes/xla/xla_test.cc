@@ -19,7 +19,7 @@
 #include "tests/attention_odd.h"
 #include "tests/plugins.h"
 
-namespace tessera {
+namespace tessera::xla {
 namespace {
 
 using testing::attention_choices;
@@ -54,7 +54,7 @@ std::optional<std::string> xla_fault(const XlaLane& lane, XlaMethod method,
                                      AttentionArrays& arrays,
                                      const Wanted& want) {
   const AttentionCase& c = arrays.c;
-  const auto plan = make_plan(arrays.request, arrays.facts);
+  const auto plan = plan::make_plan(arrays.request, arrays.facts);
   if (!plan) return plan.error().message;
   const auto fail = [&](const std::string& text) {
     return std::string(to_string(method)) + ": " + text;
@@ -233,7 +233,7 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
     AttentionArrays arrays(c);
     arrays.request.ceilings = {64, 8};
     const Wanted want = wanted(arrays, true);
-    const Plan plan = *make_plan(arrays.request, arrays.facts);
+    const Plan plan = *plan::make_plan(arrays.request, arrays.facts);
     for (const bool backward : {false, true}) {
       const auto ran =
           backward
@@ -258,7 +258,7 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
   AttentionCase c = ragged(random, 200);
   AttentionArrays arrays(c);
   arrays.request.ceilings = {64, 8};
-  const Plan plan = *make_plan(arrays.request, arrays.facts);
+  const Plan plan = *plan::make_plan(arrays.request, arrays.facts);
   const auto more =
       lane.forward(*BorrowedBatch::make(arrays.request, arrays.facts), c.shape,
                    arrays.forward(true));
@@ -334,7 +334,7 @@ TEST_P(Xla, RefusesWhatDoesNotFit) {
   const XlaLane lane = fresh_lane(GetParam());
   AttentionCase c = plain_attention("causal", 20, 30, 16);
   AttentionArrays arrays(c);
-  const Plan plan = *make_plan(arrays.request, arrays.facts);
+  const Plan plan = *plan::make_plan(arrays.request, arrays.facts);
   const std::vector<uint8_t> before = arrays.bits();
   const auto expect_refused = [&](const Request& request, const Facts& facts,
                                   const AttentionShape& shape,
@@ -397,7 +397,7 @@ TEST(XlaOpen, TakesNoOutputOfAnotherSize) {
   const AttentionCase c = plain_attention("causal", 16, 16, 8);
   AttentionArrays arrays(c);
   arrays.request.tile = {16, 16};
-  const Plan plan = *make_plan(arrays.request, arrays.facts);
+  const Plan plan = *plan::make_plan(arrays.request, arrays.facts);
   for (const auto& [plugin, message] :
        {std::pair("faulty", "[xla] a program must give 3 arrays, found 2"),
         {"other_outputs",
@@ -436,4 +436,4 @@ TEST_P(Xla, HasTheDevicesOfThePlugin) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::xla

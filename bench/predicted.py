@@ -1,0 +1,44 @@
+"""`tessera schedule` from scripts: dumps are kept, so that a program that was
+compiled once is predicted again for other documents in a moment."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+
+def run(command):
+    """What a command prints; RuntimeError with its last words where it fails."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise RuntimeError(words[-1])
+    return done.stdout
+
+
+class Predictor:
+    """A folder of dumps, by name. Without one they go when the process ends."""
+
+    def __init__(self, tessera, folder):
+        self.tessera = tessera
+        self.temporary = None if folder else tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(folder or self.temporary.name)
+
+    def schedule(self, name, asked, emit=None):
+        """What it says of program `name`, as JSON. `emit` prints the program; None
+        where `asked` describes our own kernel."""
+        command = [self.tessera, "schedule", "--json", *asked]
+        kept = self.folder / name
+        if (kept / "done").exists():
+            return json.loads(run([*command, "--dump", kept]))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(kept, ignore_errors=True)  # what was cut short
+        command += ["--keep", kept]
+        if emit:
+            program = self.folder / f"{name}.mlir"
+            program.write_text(run(emit), encoding="utf-8")
+            command.append(program)
+        told = json.loads(run(command))
+        (kept / "done").touch()
+        return told

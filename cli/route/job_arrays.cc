@@ -1,0 +1,103 @@
+// cli/route/job_arrays.cc: nothing is drawn before all that may be wrong has
+// been looked at.
+#include "cli/route/job_arrays.h"
+
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/numbers.h"
+#include "cli/request/routed_picks.h"
+#include "receipt/machine.h"
+
+namespace tessera::cli {
+namespace {
+
+// Flags that say what to draw, where nothing is drawn.
+Result<void> check_undrawn(const RouteCommandFlags& o,
+                           std::string_view source) {
+  for (const auto& [flag, name] :
+       {std::pair(&o.run.heads, "--heads"),
+        std::pair(&o.run.kv_heads, "--kv-heads"),
+        std::pair(&o.run.head_dim, "--head-dim"),
+        std::pair(&o.run.dtype, "--dtype"), std::pair(&o.run.seed, "--seed"),
+        std::pair(&o.spread, "--spread")}) {
+    if (!*flag) continue;
+    return invalid("cli", "{} says what {} would, found both", source, name);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> read_arrays(const RouteCommandFlags& o, Layout layout,
+                         RouteJob& job) {
+  if (auto e = check_undrawn(o, "--inputs"); !e) return e;
+  auto bytes = read_file(*o.run.inputs, receipt::available_memory());
+  if (!bytes) return bytes.error();
+  auto file = parse_safetensors(*bytes);
+  if (!file) return file.error();
+  auto q = read_array(*file, "q", layout);
+  if (!q) return q.error();
+  auto k = read_array(*file, "k", layout);
+  if (!k) return k.error();
+  job.q = std::move(*q);
+  job.k = std::move(*k);
+  job.arrays = true;
+  job.report.inputs = fmt::format("q and k of {}", in_quotes(*o.run.inputs));
+  return {};
+}
+
+Result<void> draw_inputs(const RouteCommandFlags& o, const RunOptions& sizes,
+                         Layout layout, RouteJob& job) {
+  const AttentionShape& s = sizes.data.shape;
+  DrawnInputs drawn{s.heads, s.kv_heads,       s.head_dim,
+                    {},      sizes.data.dtype, layout};
+  auto seed = parse_seed(o.run.seed.value_or("0"));
+  if (!seed) return seed.error();
+  drawn.clusters.seed = *seed;
+  if (o.spread) {
+    auto spread = parse_positive(*o.spread, "--spread");
+    if (!spread) return spread.error();
+    drawn.clusters.spread = *spread;
+  }
+  drawn.clusters.query_tile = job.settings.query_tile;
+  drawn.clusters.block = job.settings.block;
+  auto arrays = draw_arrays(drawn, job.settings, job.resolved.request,
+                            job.resolved.facts.view(), job.options.threads);
+  if (!arrays) return arrays.error();
+  job.q = std::move(arrays->q);
+  job.k = std::move(arrays->k);
+  job.arrays = true;
+  job.report.inputs = drawn.clusters.describe();
+  return {};
+}
+
+Result<void> read_given_picks(const RouteCommandFlags& o, RouteJob& job) {
+  if (!o.run.request.picks) return {};
+  const std::string& path = *o.run.request.picks;
+  RouteReport& report = job.report;
+  auto drawn = parse_drawn(path);
+  if (!drawn) return drawn.error();
+  if (*drawn) {
+    return invalid("cli",
+                   "route draws clustered inputs by itself, so --picks must "
+                   "be a file, found {}",
+                   in_quotes(path));
+  }
+  auto picks =
+      read_picks_file(path, job.resolved.request, job.settings.query_tile);
+  if (!picks) return picks.error();
+  job.picks = std::move(*picks);
+  report.given = job.picks.picks || job.picks.tile_picks;
+  if (auto e = check_unread(o.route, job.picks); !e) return e;
+  if (report.given && !job.arrays) {
+    if (auto e = check_undrawn(o, "--picks"); !e) return e;
+  }
+  const std::string from = fmt::format("picks of {}", in_quotes(path));
+  report.inputs = report.inputs.empty() ? from : report.inputs + "; " + from;
+  return {};
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,91 @@
+// cli/run/arrays.cc: lengths, memory, then values.
+#include "cli/run/arrays.h"
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "base/trace.h"
+#include "cli/data/random_inputs.h"
+#include "cli/plan/report.h"
+#include "lanes/lane.h"
+#include "receipt/machine.h"
+
+namespace tessera::cli {
+namespace {
+
+Error too_large(double bytes) {
+  return over_limit("run",
+                    "the arrays must fit the memory that is free, found {} "
+                    "bytes for them",
+                    with_unit(bytes));
+}
+
+// Whether the forced lane's device has a memory of its own.
+bool elsewhere(const RunOptions& o) {
+  if (o.forced != LaneId::xla) return false;
+  const auto place = o.session->place();
+  return place && place->platform != "cpu";
+}
+
+}  // namespace
+
+Result<void> check_lengths(const InputFile& file, const Request& request) {
+  struct Length {
+    std::string_view name;
+    int64_t found, in_file;
+  };
+  for (const Length& l : {Length{"batch", request.batch, file.batch},
+                          Length{"q_len", request.q_len, file.q_len},
+                          Length{"kv_len", request.kv_len, file.kv_len}}) {
+    if (l.found != l.in_file) {
+      return invalid("inputs", "{} must be the file's {}, found {}", l.name,
+                     l.in_file, l.found);
+    }
+  }
+  return {};
+}
+
+Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
+                          LaneId lane, double routing) {
+  const DataBytes bytes = data_bytes(o.data);
+  double needed = bytes.all + routing;
+  if (o.fallback.empty()) {
+    Request lengths;
+    lengths.batch = o.data.batch;
+    lengths.q_len = o.data.q_len;
+    lengths.kv_len = o.data.kv_len;
+    needed += lanes::lane_bytes(lane, lengths, o.data.call(), elsewhere(o));
+  }
+  if (flags.outputs) needed += bytes.outputs;
+  if (needed <= static_cast<double>(receipt::available_memory())) return {};
+  return too_large(needed);
+}
+
+void make_inputs(RunOptions& o) {
+  const TraceSpan span("run", "inputs");
+  AttentionData& d = o.data;
+  const auto drawn = [&](std::string_view name) {
+    return !o.inputs || !o.inputs->has(name);
+  };
+  if (o.sink_logits || !drawn("sink_logits")) {
+    d.sink_logits.emplace(static_cast<size_t>(d.shape.heads));
+  }
+  d.allocate();
+  if (o.inputs) {
+    take_inputs(*o.inputs, d);
+  } else {
+    fill_random(d.q.view(), o.seed, Stream::q);
+    fill_random(d.k.view(), o.seed, Stream::k);
+    fill_random(d.v.view(), o.seed, Stream::v);
+  }
+  if (d.sink_logits && drawn("sink_logits")) {
+    fill_random(*d.sink_logits, o.seed, Stream::sink_logits);
+  }
+  if (!d.backward) return;
+  if (drawn("dout")) fill_random(d.dout.view(), o.seed, Stream::dout);
+  if (!o.inputs) {
+    d.dlse.resize(d.lse.size());
+    fill_random(d.dlse, o.seed, Stream::dlse);
+  }
+}
+
+}  // namespace tessera::cli

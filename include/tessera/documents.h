@@ -1,0 +1,139 @@
+// tessera/documents.h: documents in, rows out: where documents come from, and
+// the stream of packed rows that they become.
+//
+//   auto source = open_json_lines({"a.jsonl", "b.jsonl"});
+//   auto stream = RowStream::open(std::move(*source), options);
+//   while (auto rows = stream->next(8)) { if (rows->rows == 0) break; ... }
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/data.h"
+#include "tessera/result.h"
+
+namespace tessera {
+
+// Documents one after another. A column that no document has is empty; one that
+// only some have is 0 in the others.
+struct Documents {
+  static constexpr size_t kStructures = 5;  // structure_ids to node_type
+
+  std::vector<int64_t> token_start{0};  // documents + 1
+  std::vector<int32_t> input_ids;
+  std::vector<int32_t>
+      loss_mask;  // where there is one: else every token counts
+  std::array<std::vector<int32_t>, kStructures> structure;
+
+  // Tokens [start, end) of their document. Edges are pairs of its chunks.
+  std::vector<int64_t> chunk_start{0};  // documents + 1
+  std::vector<int32_t> chunk_starts, chunk_ends, chunk_kinds;
+  std::array<std::vector<int64_t>, 2> edge_start{{{0}, {0}}};  // call, type
+  std::array<std::vector<int32_t>, 2> edges;
+
+  int64_t size() const { return static_cast<int64_t>(token_start.size()) - 1; }
+  int64_t tokens() const { return token_start.back(); }
+  void clear();
+  // Completes a document whose values were added to the columns.
+  void close_document();
+};
+
+// Where a source goes on reading.
+struct SourcePosition {
+  int64_t file = 0;
+  int64_t offset = 0;  // bytes or documents of it
+  int64_t line = 0;
+
+  bool operator==(const SourcePosition&) const = default;
+};
+
+// Documents in an order that is always the same.
+class DocumentSource {
+ public:
+  virtual ~DocumentSource() = default;
+  // Adds the next document; false after the last. After an error the source
+  // must not be read.
+  virtual Result<bool> read(Documents& into) = 0;
+  virtual SourcePosition position() const = 0;
+  virtual Result<void> seek(const SourcePosition& position) = 0;
+  // Columns that were met and that rows have no place for.
+  virtual std::set<std::string> ignored() const { return {}; }
+};
+
+struct JsonLinesLimits {
+  int64_t max_line_bytes = int64_t{1} << 26;
+};
+
+// Files of JSON lines: an object a line, `input_ids` required; loss_mask,
+// structure_ids, dep_levels, ast_depth, sibling_index and node_type are arrays
+// as long; chunk_starts, chunk_ends and chunk_kinds go together; call_edges and
+// type_edges are pairs of chunks. Where `chunk_unit` is "character", chunks are
+// of characters and `token_spans`, a [begin, end] a token, is required.
+Result<std::unique_ptr<DocumentSource>> open_json_lines(
+    std::vector<std::string> files, const JsonLinesLimits& limits = {});
+
+// Where chunks and edges went.
+struct ChunkAccount {
+  int64_t chunks_in = 0;
+  int64_t chunks_out = 0;
+  int64_t chunks_cut = 0;   // of those: a row ends within them
+  int64_t chunks_over = 0;  // a row had no more room
+  int64_t edges_in = 0;
+  int64_t edges_out = 0;
+  int64_t edges_over = 0;  // no room, or for one of their chunks
+  // The rest joined chunks of different rows, or of tokens that were dropped.
+  int64_t edges_lost() const { return edges_in - edges_out - edges_over; }
+  bool operator==(const ChunkAccount&) const = default;
+};
+
+// What becomes of more chunks or edges than a row has room for.
+enum class ChunkRoom : uint8_t { drop, refuse };
+
+struct StreamOptions {
+  PackOptions pack;
+  int32_t pad_id = 0;
+  int64_t max_chunks = 0;  // 0: those of RowShape::of(tokens)
+  int64_t max_edges = 0;
+  ChunkRoom chunk_room = ChunkRoom::drop;
+};
+
+// Everything that a stream needs to go on where it was.
+struct StreamPosition {
+  SourcePosition source;  // of the window that rows come from
+  PackState state;        // before that window
+  int64_t rows = 0;       // of the window, handed out
+  bool operator==(const StreamPosition&) const = default;
+};
+
+// Rows of documents. Holds one window of documents in memory, no more.
+class RowStream {
+ public:
+  static Result<RowStream> open(std::unique_ptr<DocumentSource> source,
+                                const StreamOptions& options,
+                                const StreamPosition& from = {});
+  RowStream(RowStream&&) noexcept;
+  RowStream& operator=(RowStream&&) noexcept;
+  ~RowStream();
+
+  // The next `rows` rows, fewer at the end, none after it.
+  Result<Rows> next(int64_t rows);
+  StreamPosition position() const;
+  const RowShape& shape() const;
+
+  // Of the windows that were packed since the stream was opened.
+  const PackAccount& account() const;
+  const ChunkAccount& chunks() const;  // of the rows that were handed out
+  PackBalance balance() const;
+  const DocumentSource& source() const;
+
+ private:
+  struct State;
+  explicit RowStream(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// lanes/mosaic/kernel_steps.h: a batch's steps in the order and with the
+// classes in which a kernel takes them.
+#pragma once
+
+#include <cstdint>
+
+#include "mask/bind.h"
+#include "tessera/layouts.h"
+#include "tessera/mosaic.h"
+
+namespace tessera::mosaic {
+
+// Whether a count or a negative id takes the key.
+inline bool is_vetoed(const mask::BoundRow& row, int64_t key) {
+  return key >= row.valid || (row.ids && row.ids[key] < 0);
+}
+
+// Backward the steps of the transposed plan as they are. Forward, a pass is
+// masked where one of its tiles is not full, so a row's full tiles come first;
+// a softmax takes its keys in any order. Classes are then
+//   0  fills a pass up
+//   1  masked
+//   2  full
+//   3  masked, with keys that a veto takes, whose values may be NaN
+// and these last come last. What fills a pass up names the row's first tile: it
+// has such keys only where every tile of the row has.
+Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
+                           const MosaicKernel& kernel);
+
+}  // namespace tessera::mosaic

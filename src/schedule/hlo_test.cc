@@ -1,0 +1,95 @@
+// schedule/hlo_test.cc: calls of a scheduled module.
+#include "schedule/hlo.h"
+
+#include <gtest/gtest.h>
+
+#include "schedule/program.h"
+#include "tests/schedule_text.h"
+
+namespace tessera::schedule {
+namespace {
+
+// Two copies of one code, of which `copy.2` was dumped; a third of another
+// layout; and a copy into the chip's memory beside the last.
+constexpr const char* kModule = R"(HloModule m, is_scheduled=true
+
+%fused (p: f32[8]) -> f32[8] {
+  ROOT %copy.9 = f32[8]{0} copy(%p)
+}
+
+ENTRY %main (a: bf16[4,937,8], b: bf16[4,937,8]) -> bf16[4,937,8] {
+  %a = bf16[4,937,8]{2,1,0:T(8,128)(2,1)} parameter(0), metadata={op_name="a"}
+  %b = bf16[4,937,8]{2,1,0:T(8,128)(2,1)} parameter(1)
+  %copy.2 = bf16[4,937,8]{1,2,0:T(8,128)(2,1)} copy(%a), metadata={op_name="x(y) = z(
+}}, more"}
+  %copy.3 = bf16[4,937,8]{1,2,0:T(8,128)(2,1)} copy(%b)
+  %copy-start = (bf16[4,937,8]{1,2,0:T(8,128)S(1)}, bf16[4,937,8]{1,2,0:T(8,128)}, u32[]{:S(2)}) copy-start(%copy.3)
+  %copy.4 = bf16[4,937,8]{2,0,1:T(8,128)(2,1)} copy(%copy.2)
+  %copy-done = bf16[4,937,8]{1,2,0:T(8,128)S(1)} copy-done(%copy-start)
+  ROOT %tuple = (bf16[4,937,8]{2,0,1}, bf16[4,937,8]{1,2,0}) tuple(%copy.4, %copy-done)
+}
+)";
+
+TEST(ScheduleHlo, ReadsTheEntry) {
+  const auto calls = parse_calls(kModule);
+  ASSERT_TRUE(calls.ok()) << calls.error().message;
+  std::vector<std::string> names, opcodes;
+  for (const HloCall& c : *calls) {
+    names.push_back(c.name);
+    opcodes.push_back(c.opcode);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"a", "b", "copy.2", "copy.3",
+                                             "copy-start", "copy.4",
+                                             "copy-done", "tuple"}));
+  EXPECT_EQ(opcodes, (std::vector<std::string>{"parameter", "parameter", "copy",
+                                               "copy", "copy-start", "copy",
+                                               "copy-done", "tuple"}));
+  EXPECT_EQ((*calls)[2].signature, (*calls)[3].signature);
+  EXPECT_NE((*calls)[2].signature, (*calls)[5].signature);
+  EXPECT_EQ((*calls)[7].operands,
+            (std::vector<std::string>{"copy.4", "copy-done"}));
+  EXPECT_EQ((*calls)[4].bytes, 4 * 937 * 8 * 2);
+  EXPECT_EQ((*calls)[2].bytes, 0);
+}
+
+TEST(ScheduleHlo, RefusesWhatHasNoEntry) {
+  for (const char* text :
+       {"", "HloModule m\n\n%f (a: f32[]) -> f32[] {\n}\n"}) {
+    const auto calls = parse_calls(text);
+    ASSERT_FALSE(calls.ok());
+    EXPECT_TRUE(calls.error().message.starts_with("[schedule] "));
+  }
+  // Sizes of strangers overflow nothing.
+  const auto huge = parse_calls(
+      "\nENTRY %m () -> f32[] {\n  %c = (f32[999999999,999999999,99999]{0}, "
+      "f32[1]{0}, u32[]) copy-start(%a)\n}\n");
+  ASSERT_TRUE(huge.ok());
+  EXPECT_EQ(huge->at(0).bytes, 0);
+}
+
+KernelText kernel(const char* name) {
+  KernelText out = *parse_lines(empty_lines(10));
+  out.name = name;
+  out.opcode = "copy";
+  return out;
+}
+
+TEST(ScheduleHlo, AProgramIsTheSumOfItsCalls) {
+  Dump dump;
+  dump.kernels = {kernel("copy.2"), kernel("copy.4"), kernel("copy.9")};
+  dump.calls = *parse_calls(kModule);
+  ScheduleAsk ask;
+  ask.target = "v6e:1x1";
+  const auto report = make_schedule(dump, ask);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(report->kernels[0].calls, 2);
+  EXPECT_EQ(report->kernels[1].calls, 1);
+  EXPECT_EQ(report->kernels[2].calls, 1);  // of something inside
+  // 64 cycles of HBM, of which the 10 of copy.4 hide as many.
+  EXPECT_EQ(report->copy_cycles, 54);
+  EXPECT_EQ(report->cycles, 40 + 54);
+  EXPECT_EQ(report->cycles_loops_once, 40 + 54);
+}
+
+}  // namespace
+}  // namespace tessera::schedule

@@ -1,0 +1,90 @@
+// schedule/stalls_test.cc: stalls, counted by hand and of the vendor's dump.
+#include "schedule/stalls.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "schedule/predict.h"
+#include "tests/schedule_text.h"
+
+namespace tessera::schedule {
+namespace {
+
+// Ten bundles, of which regions 1 and 2 start at 3 and 7.
+std::vector<BundleLine> final_lines() {
+  auto lines = empty_lines(10);
+  lines[3].comment = "Start region 1";
+  lines[7].comment = "Start/End empty region 2 :: Start region 3";
+  return lines;
+}
+
+// The same with `a`, `b` and `c` empty bundles more before, between and behind.
+std::string packed(size_t a, size_t b, size_t c) {
+  auto lines = empty_lines(10 + a + b + c);
+  lines[3 + a].comment = "Start region 1 :: Start region 99";
+  lines[7 + a + b].comment = "Start/End empty region 2";
+  return bundles_text(lines);
+}
+
+std::vector<int64_t> stalls_of(const KernelText& kernel) {
+  std::vector<int64_t> out;
+  for (const Bundle& b : kernel.bundles) out.push_back(b.stalls);
+  return out;
+}
+
+TEST(ScheduleStalls, GoToTheMiddleOfWhatIsLonger) {
+  auto kernel = *parse_lines(final_lines());
+  ASSERT_TRUE(add_stalls(packed(0, 0, 0), kernel).ok());
+  EXPECT_EQ(stalls_of(kernel), std::vector<int64_t>(10));
+  ASSERT_TRUE(add_stalls(packed(5, 20, 1), kernel).ok());
+  EXPECT_EQ(stalls_of(kernel),
+            (std::vector<int64_t>{0, 5, 0, 0, 0, 20, 0, 0, 1, 0}));
+}
+
+TEST(ScheduleStalls, WhatIsShorterHasNone) {
+  auto lines = empty_lines(9);
+  lines[2].comment = "Start region 1";
+  lines[8].comment = "Start region 2";
+  auto kernel = *parse_lines(final_lines());
+  ASSERT_TRUE(add_stalls(bundles_text(lines), kernel).ok());
+  EXPECT_EQ(stalls_of(kernel),
+            (std::vector<int64_t>{0, 0, 0, 0, 0, 2, 0, 0, 0, 0}));
+}
+
+TEST(ScheduleStalls, RefusesOtherDumps) {
+  auto kernel = *parse_lines(final_lines());
+  for (const char* text : {"", "x", "= control target key end\n"}) {
+    const auto r = add_stalls(text, kernel);
+    ASSERT_FALSE(r.ok());
+    EXPECT_TRUE(r.error().message.starts_with(
+        "[schedule] packed bundles must hold a bundle"))
+        << r.error().message;
+  }
+  auto lines = empty_lines(12);
+  lines[9].comment = "Start region 1";
+  lines[4].comment = "Start region 2";
+  const auto r = add_stalls(bundles_text(lines), kernel);
+  ASSERT_FALSE(r.ok());
+  EXPECT_NE(r.error().message.find("in one order"), std::string::npos);
+}
+
+TEST(ScheduleStalls, OfTheVendorsDump) {
+  const auto golden = [](const char* name) {
+    return *read_file(std::string("tests/golden/schedule/") + name, 1 << 20);
+  };
+  auto kernel = *parse_kernel("triangle.1", golden("triangle-bundles.txt"),
+                              golden("triangle-slots.txt"));
+  ASSERT_TRUE(add_stalls(golden("triangle-packed.txt"), kernel).ok());
+  const auto p = *profile_kernel(kernel, 4);
+  std::vector<int64_t> of;
+  for (const RegionCost& c : p.own) of.push_back(c.stalls);
+  // One product, whose result nothing hides.
+  EXPECT_EQ(of, (std::vector<int64_t>{0, 3, 15, 0, 244, 0}));
+  EXPECT_EQ(p.whole[0].cycles(), 154 + 262);
+  const auto out = predict(p, *find_chip("v6e"), {}, {});
+  ASSERT_TRUE(out.ok());
+  EXPECT_EQ(out->regions[4].bundle_cycles, 32 * (27 + 244));
+}
+
+}  // namespace
+}  // namespace tessera::schedule
