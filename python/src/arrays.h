@@ -62,14 +62,14 @@ nb::object view_of(std::span<const T> values, nb::handle owner) {
       values.data(), {values.size()}, owner));
 }
 
-// A read-only NumPy array that owns its memory.
+// A NumPy array that owns its memory.
 template <class T>
 nb::object own_array(std::vector<T> values, std::vector<size_t> shape) {
   auto* kept = new std::vector<T>(std::move(values));
   nb::capsule owner(
       kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, const T>(kept->data(), shape.size(),
-                                                  shape.data(), owner));
+  return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(),
+                                            shape.data(), owner));
 }
 
 }  // namespace tessera::python

@@ -29,12 +29,21 @@ std::string mask_text(const Request& request) {
   return out;
 }
 
-PyBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
-             int64_t batch, Pair tile, nb::object doc_ids, nb::object q_doc_ids,
-             nb::object cu_seqlens, nb::object position_ids,
-             nb::object valid_token_counts, nb::object prefix,
-             nb::object q_offset, nb::object picks, int64_t max_steps,
-             int64_t max_width, int64_t max_union) {
+// Held until the process ends, as modules are.
+PyObject* watching = nullptr;
+
+void show(nb::handle made) {
+  if (watching == nullptr) return;
+  const nb::handle call = watching;
+  call(made);
+}
+
+NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
+              int64_t batch, Pair tile, nb::object doc_ids,
+              nb::object q_doc_ids, nb::object cu_seqlens,
+              nb::object position_ids, nb::object valid_token_counts,
+              nb::object prefix, nb::object q_offset, nb::object picks,
+              int64_t max_steps, int64_t max_width, int64_t max_union) {
   Request request;
   request.masks = read_masks(mask);
   request.batch = batch;
@@ -57,7 +66,7 @@ PyBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
     }
     return out;
   }();
-  return PyBatch(take(std::move(made)));
+  return new_batch(take(std::move(made)));
 }
 
 const Batch& batch_of(nb::handle object) {
@@ -168,8 +177,43 @@ OwnedBatch read_plan(const nb::bytes& bytes) {
   return take(std::move(made));
 }
 
+// Memory of the last BlockMasks that nobody holds any more. Under the GIL.
+std::vector<std::vector<int32_t>>& spare_lists() {
+  static auto* const lists = new std::vector<std::vector<int32_t>>;
+  return *lists;
+}
+constexpr size_t kMaxSpareLists = 8;
+constexpr size_t kMaxSpareSize = size_t{1} << 22;  // numbers of one
+
+void take_spare(std::vector<int32_t>& into) {
+  if (spare_lists().empty()) return;
+  into = std::move(spare_lists().back());
+  spare_lists().pop_back();
+}
+
+// Writable, for PyTorch takes no other.
+nb::object indices_of(std::vector<int32_t> values, size_t b, size_t h, size_t r,
+                      size_t c) {
+  auto* const kept = new std::vector<int32_t>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept {
+    const std::unique_ptr<std::vector<int32_t>> last(
+        static_cast<std::vector<int32_t>*>(p));
+    if (spare_lists().size() < kMaxSpareLists &&
+        last->capacity() <= kMaxSpareSize) {
+      spare_lists().push_back(std::move(*last));
+    }
+  });
+  return nb::cast(nb::ndarray<nb::numpy, int32_t, nb::ndim<4>>(
+      kept->data(), {b, h, r, c}, owner));
+}
+
 nb::dict flex_of(const PyBatch& self, int64_t heads) {
-  FlexBlockMask flex = take(make_flex(self.batch.plan(), heads));
+  FlexBlockMask before;
+  for (FlexLists* lists :
+       {&before.kv, &before.full_kv, &before.q, &before.full_q}) {
+    take_spare(lists->indices);
+  }
+  FlexBlockMask flex = take(make_flex(self.batch.plan(), heads, &before));
   const auto b = static_cast<size_t>(flex.batch);
   const auto h = static_cast<size_t>(flex.heads);
   const auto rows = static_cast<size_t>(flex.rows);
@@ -180,7 +224,7 @@ nb::dict flex_of(const PyBatch& self, int64_t heads) {
     out[(name + "num_blocks").c_str()] =
         own_array(std::move(lists.num_blocks), {b, h, r});
     out[(name + "indices").c_str()] =
-        own_array(std::move(lists.indices), {b, h, r, c});
+        indices_of(std::move(lists.indices), b, h, r, c);
   };
   add("kv_", flex.kv, rows, columns);
   add("full_kv_", flex.full_kv, rows, columns);
@@ -275,6 +319,12 @@ void bind_contract(nb::module_& m) {
 }
 
 }  // namespace
+
+NewBatch new_batch(OwnedBatch batch) {
+  nb::object out = nb::cast(PyBatch(std::move(batch)));
+  show(out);
+  return nb::borrow<NewBatch>(out);
+}
 
 const Worklist& PyWorklist::list() const {
   const Plan& plan = batch_of(batch).plan();
@@ -444,14 +494,16 @@ void bind_batch(nb::module_& m) {
           "A plan file.")
       .def_static(
           "from_bytes",
-          [](const nb::bytes& bytes) { return PyBatch(read_plan(bytes)); },
+          [](const nb::bytes& bytes) { return new_batch(read_plan(bytes)); },
           nb::arg("bytes"),
           "Of a plan file; its lists are checked against its facts.")
       .def("__getstate__",
            [](nb::handle self) { return self.attr("to_bytes")(); })
       .def("__setstate__",
-           [](PyBatch& self, nb::bytes bytes) {
-             new (&self) PyBatch(read_plan(bytes));
+           [](nb::handle self, nb::bytes bytes) {
+             new (nb::inst_ptr<PyBatch>(self)) PyBatch(read_plan(bytes));
+             nb::inst_mark_ready(self);
+             show(self);
            })
       .def(
           "save",
@@ -462,7 +514,7 @@ void bind_batch(nb::module_& m) {
       .def_static(
           "load",
           [](const std::string& path) {
-            return PyBatch(take(load_plan(path)));
+            return new_batch(take(load_plan(path)));
           },
           nb::arg("path"))
       .def("flex_lists", &flex_of, nb::arg("heads") = 0,
@@ -471,6 +523,13 @@ void bind_batch(nb::module_& m) {
            nb::arg("dkv") = false, nb::arg("shrink") = true,
            nb::arg("downcast") = true, nb::arg("heads") = 0,
            "Splash attention's MaskInfo as arrays.");
+  m.def(
+      "_watch_batches",
+      [](nb::object of) {
+        Py_XDECREF(watching);
+        watching = of.is_none() ? nullptr : of.release().ptr();
+      },
+      nb::arg("of").none());
   m.def("plan", &plan, nb::arg("mask"), nb::kw_only(), nb::arg("q_len"),
         nb::arg("kv_len") = nb::none(), nb::arg("batch") = 1,
         nb::arg("tile") = Pair{256, 256}, nb::arg("doc_ids") = nb::none(),

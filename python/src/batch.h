@@ -21,13 +21,21 @@ struct Columns {
   std::vector<uint8_t> tile_class;
 };
 
+class Ready;  // for PyTorch's operators (torch_calls.cc)
+
 struct PyBatch {
   explicit PyBatch(OwnedBatch of) : batch(std::move(of)) {}
 
   OwnedBatch batch;
   // Made when they are first looked at; under the GIL.
   std::optional<Columns> forward, transposed;
+  std::shared_ptr<Ready> ready;
 };
+
+// As Python gets it. While a framework watches (`tessera.torch`), it looks at
+// each one first, so that a batch is known to it before a compiler meets it.
+using NewBatch = nb::typed<nb::object, PyBatch>;
+NewBatch new_batch(OwnedBatch batch);
 
 // The lists of one direction; `batch` is the Python object.
 struct PyWorklist {

@@ -11,4 +11,8 @@ void bind_frameworks(nanobind::module_& m);
 // The handlers of XLA, where the build had their header.
 void bind_jax(nanobind::module_& m);
 
+// What PyTorch's operators call, and what a FlexAttention mask is made of.
+void bind_torch(nanobind::module_& m);
+void bind_mask_parts(nanobind::module_& m);
+
 }  // namespace tessera::python

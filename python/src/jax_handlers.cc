@@ -148,10 +148,10 @@ class Reader {
 };
 
 // The arrays of a batch, last among the arguments.
-Result<std::shared_ptr<const CpuWork>> read_work(Reader& read,
-                                                 const Terms& terms,
-                                                 const TensorView& q,
-                                                 const TensorView& k) {
+Result<std::shared_ptr<const cpu::CpuWork>> read_work(Reader& read,
+                                                      const Terms& terms,
+                                                      const TensorView& q,
+                                                      const TensorView& k) {
   PlainBatch plain;
   plain.text = terms.batch;
   plain.batch = q.batch;
@@ -191,7 +191,7 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
   t.lse = read.result_floats("lse");
   auto work = read_work(read, terms, t.q, t.k);
   if (!work) return work.error();
-  auto ran = cpu_forward(**work, shape_of(terms, t.q, t.k, t.v), t);
+  auto ran = cpu::cpu_forward(**work, shape_of(terms, t.q, t.k, t.v), t);
   if (!ran) return ran.error();
   return {};
 }
@@ -199,7 +199,7 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
 Result<void> backward(const Terms& terms, const ffi::RemainingArgs& args,
                       const ffi::RemainingRets& rets) {
   Reader read(args, rets, terms);
-  BackwardTensors t;
+  lanes::BackwardTensors t;
   t.q = as_input(read.next_tensor("q"));
   t.k = as_input(read.next_tensor("k"));
   t.v = as_input(read.next_tensor("v"));
@@ -214,7 +214,7 @@ Result<void> backward(const Terms& terms, const ffi::RemainingArgs& args,
   if (terms.sinks) t.dsink_logits = read.result_floats("dsink_logits");
   auto work = read_work(read, terms, t.q, t.k);
   if (!work) return work.error();
-  auto ran = cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t);
+  auto ran = cpu::cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t);
   if (!ran) return ran.error();
   return {};
 }

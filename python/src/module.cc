@@ -11,6 +11,9 @@
 
 NB_MODULE(_core, m) {
   using namespace tessera::python;
+  // Compilers of other frameworks keep what they have seen until the end of the
+  // process, and nanobind would call that a leak.
+  nanobind::set_leak_warnings(false);
   m.doc() = "Block-sparse attention: plans, sessions and kernels.";
   m.attr("__version__") = tessera::kVersion;
   bind_failure(m);
@@ -21,4 +24,6 @@ NB_MODULE(_core, m) {
   bind_compile(m);
   bind_frameworks(m);
   bind_jax(m);
+  bind_torch(m);
+  bind_mask_parts(m);
 }

@@ -170,7 +170,7 @@ struct Kept {
   OwnedBatch batch;
   std::vector<Ints> facts;  // of the batch
   std::vector<std::vector<int64_t>> shapes;
-  std::shared_ptr<const CpuWork> work;
+  std::shared_ptr<const cpu::CpuWork> work;
 
   bool is_of(const PlainBatch& plain) const {
     const Request& r = batch.request();
@@ -208,7 +208,7 @@ std::deque<std::shared_ptr<const Kept>>& kept() {
 }
 
 // Compares outside the lock: another thread's batch may be large.
-std::shared_ptr<const CpuWork> find_kept(const PlainBatch& plain) {
+std::shared_ptr<const cpu::CpuWork> find_kept(const PlainBatch& plain) {
   for (size_t i = 0; i < kMaxKept; ++i) {
     std::shared_ptr<const Kept> one;
     {
@@ -246,13 +246,14 @@ std::string static_text(const Batch& batch) {
   for (const Mask& mask : r.masks) {
     const Names& n = mask.names;
     out += fmt::format(";mask {};names {:d} {:d} {:d} {:d} {}",
-                       folded_text(mask.expr), n.prefix, n.documents,
+                       mask::folded_text(mask.expr), n.prefix, n.documents,
                        n.segments, n.picks, n.picks_block);
   }
   return out;
 }
 
-Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
+Result<std::shared_ptr<const cpu::CpuWork>> ready_work(
+    const PlainBatch& plain) {
   if (auto work = find_kept(plain)) return work;
   auto terms = read_text(plain);
   if (!terms) return terms.error();
@@ -261,9 +262,9 @@ Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
   auto batch = OwnedBatch::copy(std::move(terms->request), *facts);
   if (!batch) return batch.error();
   if (auto e = check_lists(batch->plan(), plain); !e) return e.error();
-  auto made = cpu_prepare(*batch);
+  auto made = cpu::cpu_prepare(*batch);
   if (!made) return made.error();
-  auto work = std::make_shared<const CpuWork>(std::move(*made));
+  auto work = std::make_shared<const cpu::CpuWork>(std::move(*made));
   if (plain.batch * (plain.q_len + plain.kv_len) > kMaxKeptTokens) return work;
   std::vector<Ints> values = fact_values(batch->facts());
   std::vector<std::vector<int64_t>> shapes;

@@ -50,6 +50,6 @@ struct PlainBatch {
 // The names of a batch's facts, in the order of its arrays.
 std::vector<std::string> fact_names(const Facts& facts);
 
-Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain);
+Result<std::shared_ptr<const cpu::CpuWork>> ready_work(const PlainBatch& plain);
 
 }  // namespace tessera::python

@@ -26,14 +26,15 @@ RouteRule parse_rule(const std::string& text) {
          text + "'");
 }
 
-PyBatch route(nb::object mask, nb::handle q, nb::handle k,
-              const std::string& layout, std::pair<int64_t, int64_t> tile,
-              nb::object doc_ids, nb::object valid_token_counts,
-              nb::object q_offset, const std::string& rule, int64_t compression,
-              int64_t stride, int64_t query_tile, int64_t kv_tile,
-              int64_t sink_blocks, bool hierarchical, int64_t meta_ratio,
-              int64_t top_metas, const std::string& meaning, int64_t max_steps,
-              int64_t max_width, int64_t max_union) {
+NewBatch route(nb::object mask, nb::handle q, nb::handle k,
+               const std::string& layout, std::pair<int64_t, int64_t> tile,
+               nb::object doc_ids, nb::object valid_token_counts,
+               nb::object q_offset, const std::string& rule,
+               int64_t compression, int64_t stride, int64_t query_tile,
+               int64_t kv_tile, int64_t sink_blocks, bool hierarchical,
+               int64_t meta_ratio, int64_t top_metas,
+               const std::string& meaning, int64_t max_steps, int64_t max_width,
+               int64_t max_union) {
   const Layout order = parse_layout(layout);
   const Array queries = read_array("q", q);
   const Array keys = read_array("k", k);
@@ -68,7 +69,7 @@ PyBatch route(nb::object mask, nb::handle q, nb::handle k,
     return OwnedBatch::route(std::move(request), std::move(facts), inputs,
                              settings);
   }();
-  return PyBatch(take(std::move(made)));
+  return new_batch(take(std::move(made)));
 }
 
 }  // namespace

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""tessera.torch beside FlexAttention, compiled, and PyTorch's own attention a
+document at a time: packed documents, 8 heads, head dim 128, every core. Then
+block_mask beside create_block_mask. The best of many rounds.
+
+    PYTHONPATH=build/python $TESSERA_TORCH_PYTHON bench/python_attention.py
+"""
+
+import argparse
+import os
+import time
+
+import numpy as np
+import tessera as ts
+import tessera.torch
+import torch
+import torch.nn.functional as F
+from packed_documents import starts
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+HEADS, DIM = 8, 128
+BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+
+
+def best(call, seconds):
+    call()
+    taken, until = [], time.perf_counter() + seconds
+    while time.perf_counter() < until or len(taken) < 3:
+        started = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - started)
+    return min(taken)
+
+
+def cut(tokens):
+    edges = [0, *starts(tokens), tokens]
+    ids = np.zeros(tokens, np.int32)
+    for document, (a, b) in enumerate(zip(edges, edges[1:])):
+        ids[a:b] = document
+    return edges, ids
+
+
+def per_document(edges):
+    def attend(q, k, v):
+        return torch.cat([F.scaled_dot_product_attention(
+            *(x[:, :, a:b] for x in (q, k, v)), is_causal=True)
+            for a, b in zip(edges, edges[1:])], 2)
+    return attend
+
+
+def with_gradients(attend, inputs, dout):
+    def call():
+        for x in inputs:
+            x.grad = None
+        attend(*inputs).backward(dout)
+    return call
+
+
+def attention(tokens, dtype, seconds):
+    edges, ids = cut(tokens)
+    batch = ts.plan(ts.causal & ts.documents, q_len=tokens, doc_ids=ids,
+                    tile=(128, 128))
+    blocks = tessera.torch.block_mask(batch)
+    torch._dynamo.reset()
+    compiled = torch.compile(flex_attention, dynamic=False)
+    rng = np.random.default_rng(0)
+    draw = lambda: torch.from_numpy(rng.standard_normal(
+        (1, HEADS, tokens, DIM), np.float32)).to(dtype)
+    inputs, dout = [draw().requires_grad_() for _ in range(3)], draw()
+    session = ts.Session("cpu")
+    ready = session.prepare(batch, heads=HEADS, head_dim=DIM, backward=True,
+                            dtype="f32" if dtype == torch.float32 else "bf16")
+    plain = [x.detach() for x in inputs]
+
+    def through_session():
+        ready.backward(ready.forward(*plain), dout)
+
+    ways = {
+        "tessera.torch": lambda q, k, v: tessera.torch.attention(q, k, v, batch),
+        "SDPA a document": per_document(edges),
+        "FlexAttention": lambda q, k, v: compiled(q, k, v, block_mask=blocks),
+    }
+    pairs = int(batch.legal_pairs.sum()) * HEADS
+    flops = lambda a_pair, taken: pairs * a_pair * DIM / taken / 1e9
+    right = None
+    print(f"{tokens} tokens, {str(dtype).removeprefix('torch.')}, useful GFLOP/s")
+    for name, attend in ways.items():
+        with torch.no_grad():
+            out = attend(*plain)
+            right = out if right is None else right
+            worst = float((out - right).abs().max())
+            if not worst < BOUNDS[dtype]:
+                raise SystemExit(f"{name} is {worst} from ours")
+            taken = best(lambda: attend(*plain), seconds)
+        row = f"  {name:16s} forward {flops(4, taken):6.1f}"
+        if name != "FlexAttention":  # it has none on a CPU
+            both = best(with_gradients(attend, inputs, dout), seconds)
+            row += f", with backward {flops(14, both):6.1f}"
+        print(row)
+    both = best(through_session, seconds)
+    print(f"  {'a session':16s} {'':15s} with backward {flops(14, both):6.1f}")
+
+
+def masks(tokens, seconds):
+    edges, ids = cut(65536)
+    ids = np.resize(ids, tokens) + np.arange(tokens, dtype=np.int32) // 65536 * 8
+    batch = ts.plan(ts.causal & ts.documents, q_len=tokens,
+                    doc_ids=ids.astype(np.int32), tile=(128, 128))
+    kept = []
+
+    def ours():
+        kept[:] = [tessera.torch.block_mask(batch)]
+
+    started = time.perf_counter()
+    ours()
+    first = time.perf_counter() - started
+    again = best(ours, seconds)
+    there = torch.from_numpy(ids)
+    make = torch.compile(create_block_mask)
+    theirs = lambda: make(
+        lambda b, h, q, k: (q >= k) & (there[q] == there[k]), None, None,
+        tokens, tokens, device="cpu", BLOCK_SIZE=128)
+    same = theirs()
+    for name in ("kv_indices", "full_kv_indices", "q_indices",
+                 "full_q_indices", "kv_num_blocks", "full_kv_num_blocks"):
+        if not torch.equal(getattr(kept[0], name), getattr(same, name)):
+            raise SystemExit(f"{name} differs")
+    print(f"{tokens} tokens: block_mask {again * 1e3:.2f} ms, the first "
+          f"{first * 1e3:.1f}; create_block_mask, compiled, "
+          f"{best(theirs, seconds) * 1e3:.0f} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=4096,
+                        choices=(1024, 4096, 8192, 65536))
+    parser.add_argument("--mask-tokens", type=int, default=1 << 17)
+    parser.add_argument("--seconds", type=float, default=3)
+    args = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, "
+          f"torch {torch.__version__}")
+    for dtype in BOUNDS:
+        attention(args.tokens, dtype, args.seconds)
+    masks(args.mask_tokens, args.seconds)
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

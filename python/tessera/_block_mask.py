@@ -1,0 +1,157 @@
+"""FlexAttention's BlockMask from a batch: its lists are those of the plan, and
+its mask_mod reads ids and bounds as tensors.
+
+A compiler guards the code of a mask_mod and the shapes of its tensors, and not
+what is in them: batches of one mask and one shape compile once.
+"""
+
+import functools
+
+import torch
+
+from . import _core
+
+
+def block_mask(batch, *, heads=0):
+    """A `BlockMask` for `flex_attention`, equal to `create_block_mask`'s with
+    the batch's tile as BLOCK_SIZE, and never dense.
+
+    `heads`: query heads, where masks or picks differ by head and the plan has
+    fewer; 0 is the plan's own.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    if not isinstance(batch, _core.Batch):
+        raise _core.TesseraError(
+            "[torch] batch must be a tessera.Batch, found "
+            + type(batch).__name__)
+    lists = {name: torch.from_numpy(array)
+             for name, array in batch.flex_lists(heads).items()}
+    return BlockMask(
+        seq_lengths=(batch.q_len, batch.kv_len), BLOCK_SIZE=batch.tile,
+        mask_mod=_mask_mod(batch, max(heads, batch.heads)), **lists)
+
+
+def _mask_mod(batch, heads):
+    parts = _core._mask_parts(batch)
+    masks = parts.pop("masks")
+    t = {name: torch.from_numpy(array) for name, array in parts.items()}
+    if not t["q_offset"].any():
+        del t["q_offset"]
+    mods = [_one_mask(tree, same, t, heads) for tree, same in masks]
+    if all(m == masks[0] for m in masks):
+        mods = mods[:1]
+    if len(mods) == 1:
+        return mods[0]
+    group = heads // len(mods)
+    return functools.reduce(
+        lambda before, at: _by_head(before, mods[at], at * group),
+        range(1, len(mods)), mods[0])
+
+
+def _by_head(before, mod, first):
+    def pick(b, h, q, k):
+        return torch.where(h < first, before(b, h, q, k), mod(b, h, q, k))
+    return pick
+
+
+def _one_mask(tree, same, t, heads):
+    """Of one head: its expression, then the vetoes that nothing undoes."""
+    parts = [_mod(tree, same, t, heads)]
+    if "valid" in t:
+        valid, q_end = t["valid"], t["q_end"]
+        parts.append(lambda b, h, q, k: (k < valid[b]) & (q < q_end[b]))
+    if same:
+        q_ids, kv_ids = t["q_ids"], t["kv_ids"]
+        parts.append(lambda b, h, q, k: (q_ids[b, q] >= 0) & (kv_ids[b, k] >= 0))
+    return _all(parts)
+
+
+def _all(parts):
+    return functools.reduce(_and, parts)
+
+
+def _and(left, right):
+    return lambda b, h, q, k: left(b, h, q, k) & right(b, h, q, k)
+
+
+def _or(left, right):
+    return lambda b, h, q, k: left(b, h, q, k) | right(b, h, q, k)
+
+
+def _not(mod):
+    return lambda b, h, q, k: ~mod(b, h, q, k)
+
+
+def _position(t):
+    if "q_offset" not in t:
+        return lambda b, q: q
+    offset = t["q_offset"]
+    return lambda b, q: q + offset[b]
+
+
+def _same(q_of, kv_of):
+    return lambda b, h, q, k: q_of[b, q] == kv_of[b, k]
+
+
+def _first(rank, n):
+    return lambda b, h, q, k: rank[b, k] < n
+
+
+def _picked(picks, block, heads):
+    group = heads // picks.shape[1]
+
+    def mod(b, h, q, k):
+        place = k // block
+        found = picks[b, h // group, q, 0] == place
+        for i in range(1, picks.shape[3]):
+            found = found | (picks[b, h // group, q, i] == place)
+        return found
+    return mod
+
+
+def _window(at, left, right):
+    if left < 0 and right < 0:
+        return lambda b, h, q, k: q >= 0
+    if right < 0:
+        return lambda b, h, q, k: at(b, q) - k <= left
+    if left < 0:
+        return lambda b, h, q, k: k - at(b, q) <= right
+    return lambda b, h, q, k: (at(b, q) - k <= left) & (k - at(b, q) <= right)
+
+
+def _mod(tree, same, t, heads):
+    """A mask_mod of an expression; `same` says what `sink` counts within."""
+    name, *args = tree
+    at = _position(t)
+    if name in ("and", "or"):
+        mods = [_mod(child, same, t, heads) for child in args]
+        return functools.reduce(_and if name == "and" else _or, mods)
+    if name == "not":
+        return _not(_mod(args[0], same, t, heads))
+    if name == "full":
+        return lambda b, h, q, k: q >= 0
+    if name == "causal":
+        return lambda b, h, q, k: k <= at(b, q)
+    if name == "window":
+        return _window(at, *args)
+    if name == "chunk":
+        n = args[0]
+        return lambda b, h, q, k: torch.div(
+            at(b, q), n, rounding_mode="floor") == k // n
+    if name == "prefix":
+        prefix = t["prefix"]
+        return lambda b, h, q, k: k < prefix[b]
+    if name == "documents":
+        return _same(t["q_ids"], t["kv_ids"])
+    if name == "segments":
+        return _same(t["q_segments"], t["kv_segments"])
+    if name == "sink":
+        if not same:
+            return lambda b, h, q, k: k < args[0]
+        return _and(_mod((same,), same, t, heads),
+                    _first(t[same[:-1] + "_ranks"], args[0]))
+    if name in ("blocks", "routed"):
+        return _picked(t["picks"], args[-1], heads)
+    raise _core.TesseraError(
+        f"[torch] a mask_mod must be of known atoms, found '{name}'")

@@ -1,0 +1,210 @@
+"""Block-sparse attention inside PyTorch, by our own kernels.
+
+    import tessera as ts
+    import tessera.torch
+
+    batch = ts.plan(ts.causal & ts.documents, q_len=4096, doc_ids=ids)
+    out = tessera.torch.attention(q, k, v, batch)
+
+`attention` is one operator with gradients, eager and under `torch.compile`,
+where a batch is an argument and never a constant: batches that differ run the
+same compiled function.
+"""
+
+import functools
+from typing import Optional
+
+import torch
+
+from . import _core
+from ._block_mask import block_mask
+
+__all__ = ["attention", "block_mask", "scaled_dot_product_attention"]
+
+
+def _number(batch):
+    # A tensor that stands for the batch and keeps it; the operator's argument.
+    return torch.from_numpy(_core._torch_number(batch))
+
+
+def _known(batch):
+    batch._torch = _number(batch)
+
+
+# A compiler must find the tensor there, so that a batch has it from the start.
+_core._watch_batches(_known)
+
+
+def _results(q, v, bshd):
+    b, h, t = q.shape[:3]
+    lse = (b, t, h) if bshd else (b, h, t)
+    return (q.new_empty((*q.shape[:3], v.shape[3])),
+            q.new_empty(lse, dtype=torch.float32))
+
+
+def _gradients(q, k, v, sink_logits):
+    like = lambda x: x.new_empty(x.shape)
+    sinks = (q.new_empty(0, dtype=torch.float32) if sink_logits is None
+             else like(sink_logits))
+    return like(q), like(k), like(v), sinks
+
+
+def _plain(x):
+    # Gradients of sums are one number spread out: kernels read rows.
+    dense = x.stride(-1) == 1 and 0 not in x.stride()
+    return x if dense else x.contiguous()
+
+
+@torch.library.custom_op("tessera::attention", mutates_args=())
+def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+               sink_logits: Optional[torch.Tensor], batch: torch.Tensor,
+               scale: Optional[float], softcap: float,
+               bshd: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, v)
+    out, lse = _results(q, v, bshd)
+    _core._torch_forward(q, k, v, sink_logits, batch, scale, softcap, bshd,
+                         torch.get_num_threads(), out, lse)
+    return out, lse
+
+
+@_attention.register_fake
+def _(q, k, v, sink_logits, batch, scale, softcap, bshd):
+    _check(q, k, v)
+    return _results(q, v, bshd)
+
+
+@torch.library.custom_op("tessera::attention_backward", mutates_args=())
+def _attention_backward(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+        sink_logits: Optional[torch.Tensor], batch: torch.Tensor,
+        out: torch.Tensor, lse: torch.Tensor, dout: torch.Tensor,
+        dlse: Optional[torch.Tensor], scale: Optional[float], softcap: float,
+        bshd: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor,
+                             torch.Tensor]:
+    found = _gradients(q, k, v, sink_logits)
+    _core._torch_backward(
+        q, k, v, sink_logits, batch, scale, softcap, bshd,
+        torch.get_num_threads(), out, lse, _plain(dout),
+        None if dlse is None else dlse.contiguous(), *found)
+    return found
+
+
+@_attention_backward.register_fake
+def _(q, k, v, sink_logits, batch, out, lse, dout, dlse, scale, softcap, bshd):
+    return _gradients(q, k, v, sink_logits)
+
+
+def _save(ctx, inputs, output):
+    ctx.set_materialize_grads(False)
+    *tensors, ctx.scale, ctx.softcap, ctx.bshd = inputs
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _differentiate(ctx, dout, dlse):
+    q, k, v, sink_logits, batch, out, lse = ctx.saved_tensors
+    if dout is None and dlse is None:
+        return (None,) * 8
+    if dout is None:
+        dout = torch.zeros_like(out)
+    dq, dk, dv, dsinks = torch.ops.tessera.attention_backward(
+        q, k, v, sink_logits, batch, out, lse, dout, dlse, ctx.scale,
+        ctx.softcap, ctx.bshd)
+    return (dq, dk, dv, None if sink_logits is None else dsinks, None, None,
+            None, None)
+
+
+_attention.register_autograd(_differentiate, setup_context=_save)
+
+
+def _check(q, k, v):
+    # What the shapes of results depend on; the library checks the rest.
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.dim() != 4:
+            raise _core.TesseraError(
+                f"[torch] {name} must have 4 dimensions, found {x.dim()}")
+        if x.device != q.device:
+            raise _core.TesseraError(
+                f"[torch] {name} must be where q is, on {q.device}, found "
+                f"{x.device}")
+
+
+def _tensor_of(batch):
+    if not isinstance(batch, _core.Batch):
+        raise _core.TesseraError(
+            "[torch] batch must be a tessera.Batch, found "
+            + type(batch).__name__)
+    found = getattr(batch, "_torch", None)
+    if found is None:
+        if torch.compiler.is_compiling():
+            raise _core.TesseraError(
+                "[torch] a batch of a compiled function must be planned after "
+                "tessera.torch is imported, found an older one")
+        _known(batch)
+        found = batch._torch
+    return found
+
+
+def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
+              layout="bhsd", return_lse=False):
+    """Attention of one batch: the output, or it and the natural log-sum-exp.
+
+    As `tessera.attention`, with the same arguments, and differentiable by q, k,
+    v and sink_logits, through both results. Tensors are read where they are;
+    float32, bfloat16 or float16 in memory of the CPU, any strides whose last
+    dimension is contiguous. It uses `torch.get_num_threads()` threads.
+    """
+    if layout not in ("bhsd", "bshd"):
+        raise _core.TesseraError(
+            f"[torch] layout must be 'bhsd' or 'bshd', found '{layout}'")
+    out, lse = torch.ops.tessera.attention(
+        q, k, v, sink_logits, _tensor_of(batch),
+        None if scale is None else float(scale), float(softcap),
+        layout == "bshd")
+    return (out, lse) if return_lse else out
+
+
+@functools.lru_cache(maxsize=64)
+def _plain_batch(batch, q_len, kv_len, is_causal):
+    return _core.plan(_core.causal if is_causal else _core.full, q_len=q_len,
+                      kv_len=kv_len, batch=batch, q_offset=[0] * batch)
+
+
+# An operator, so that a compiled function plans for the sizes that it meets.
+@torch.library.custom_op("tessera::plain_batch", mutates_args=())
+def _plain_tensor(q: torch.Tensor, k: torch.Tensor,
+                  is_causal: bool) -> torch.Tensor:
+    return _number(_plain_batch(q.shape[0], q.shape[2], k.shape[2], is_causal))
+
+
+@_plain_tensor.register_fake
+def _(q, k, is_causal):
+    return torch.empty(1, dtype=torch.int64)
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None,
+                                 dropout_p=0.0, is_causal=False, scale=None,
+                                 enable_gqa=False):
+    """`torch.nn.functional.scaled_dot_product_attention`, where `attn_mask` is
+    a `tessera.Batch` or None.
+
+    What it cannot honour it refuses: dropout, and masks that are tensors.
+    `is_causal` counts from the first key, as it does there.
+    """
+    refuse = None
+    if dropout_p != 0:
+        refuse = f"dropout_p must be 0, found {dropout_p}"
+    elif attn_mask is not None and is_causal:
+        refuse = "is_causal must be False beside attn_mask, found True"
+    elif not enable_gqa and query.shape[1] != key.shape[1]:
+        refuse = (f"query and key must have the same heads without enable_gqa, "
+                  f"found {query.shape[1]} and {key.shape[1]}")
+    if refuse is not None:
+        raise _core.TesseraError("[torch] " + refuse)
+    if attn_mask is None:
+        _check(query, key, value)
+        batch = torch.ops.tessera.plain_batch(query, key, is_causal)
+    else:
+        batch = _tensor_of(attn_mask)
+    return torch.ops.tessera.attention(
+        query, key, value, None, batch,
+        None if scale is None else float(scale), 0.0, False)[0]

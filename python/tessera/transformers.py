@@ -1,0 +1,202 @@
+"""Attention of Hugging Face models by our own kernels.
+
+    import tessera.transformers
+
+    tessera.transformers.register()
+    model.set_attn_implementation("tessera")
+
+Packed documents come from `position_ids`, as transformers itself finds them.
+A mask is read from the functions that transformers composes it of, exactly; one
+that cannot be read so is refused by name.
+"""
+
+import torch
+import torch.nn.functional as F
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import masking_utils as _masks
+
+from . import _core
+from . import torch as _torch
+
+__all__ = ["register"]
+
+
+def register(name="tessera"):
+    """Registers attention and mask under one name, for `attn_implementation`.
+
+    Both are needed: where an attention has no mask of its name, transformers
+    passes none, silently.
+    """
+    AttentionInterface.register(name, _attention)
+    AttentionMaskInterface.register(name, _mask)
+
+
+def _refuse(rule, found):
+    raise _core.TesseraError(f"[transformers] {rule}, found {found}")
+
+
+# What an inner function is told by: transformers makes each from one code.
+def _code(maker, *args):
+    make = getattr(_masks, maker, None)
+    return None if make is None else make(*args).__code__
+
+
+_KINDS = {
+    _code("and_masks"): "and",
+    _code("or_masks"): "or",
+    _code("sliding_window_overlay", 1): "window",
+    _code("sliding_window_bidirectional_overlay", 1): "both ways",
+    _code("chunked_overlay", 1, None): "chunk",
+    _code("packed_sequence_mask_function", None): "packed",
+    _code("remap_positions_for_packed_sequence", None, None): "remap",
+}
+
+
+class _Reader:
+    """Reads a mask function; `ids` are those of the packed documents in it."""
+
+    def __init__(self, kv_offset):
+        self.kv_offset = kv_offset
+        self.ids = None
+
+    def read(self, function, packed=None, remapped=False):
+        """`packed`: ids that the function's result is conjoined with."""
+        if function is _masks.causal_mask_function:
+            return _core.causal
+        if function is _masks.bidirectional_mask_function:
+            return _core.full
+        kind = _KINDS.get(getattr(function, "__code__", None))
+        parts = {} if kind is None else dict(
+            zip(function.__code__.co_freevars,
+                (cell.cell_contents for cell in function.__closure__)))
+        if kind in ("and", "or"):
+            return self._join(kind, parts["mask_functions"], packed, remapped)
+        if kind in ("window", "both ways"):
+            n = parts["sliding_window"]
+            if not isinstance(n, int) or n < 1:
+                _refuse("a sliding window must be a number of 1 or more", n)
+            return (_core.window(n - 1, -1) if kind == "window"
+                    else _core.window(n, n))
+        if kind == "chunk":
+            return self._chunk(parts["chunk_size"], parts["left_padding"],
+                               remapped)
+        if kind == "packed":
+            return self._packed(parts["packed_sequence_mask"])
+        if kind == "remap" and packed is not None and not remapped:
+            self._follow(parts["position_ids"], packed)
+            return self.read(parts["mask_function"], packed, True)
+        _refuse("a mask function must be one that can be read exactly",
+                getattr(function, "__qualname__", repr(function)))
+
+    def _join(self, kind, functions, packed, remapped):
+        if kind == "and":
+            for function in functions:
+                if _KINDS.get(getattr(function, "__code__", None)) == "packed":
+                    packed = function.__closure__[0].cell_contents
+        read = [self.read(f, packed if kind == "and" else None, remapped)
+                for f in functions]
+        out = read[0]
+        for mask in read[1:]:
+            out = out & mask if kind == "and" else out | mask
+        return out
+
+    def _chunk(self, size, left_padding, remapped):
+        if (left_padding != 0).any():
+            _refuse("chunked attention must have no padding on the left",
+                    left_padding.tolist())
+        if remapped:
+            _refuse("chunked attention must be of rows that are not packed",
+                    "packed documents")
+        if self.kv_offset % size != 0:
+            _refuse(f"the keys of chunks of {size} must begin at one",
+                    f"an offset of {self.kv_offset}")
+        return _core.chunk(size)
+
+    def _packed(self, ids):
+        if self.ids is not None and not torch.equal(ids, self.ids):
+            _refuse("a mask must have one packing", "two")
+        self.ids = ids
+        return _core.documents
+
+    def _follow(self, positions, ids):
+        # Then distances by position are distances in the row.
+        steps = positions.diff(dim=-1) == 1
+        if not (steps | (ids.diff(dim=-1) != 0)).all():
+            _refuse("positions within a packed document must rise by one",
+                    "others")
+
+
+@torch._dynamo.disable  # a plan depends on the ids themselves
+def _mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
+          mask_function=_masks.causal_mask_function, attention_mask=None,
+          **kwargs):
+    """The batch, as a tensor in the place of a dense mask of four dimensions:
+    whoever passes masks on takes it for one. It holds one number."""
+    return _torch._tensor_of(_plan(
+        batch_size, q_length, kv_length, q_offset, kv_offset, mask_function,
+        attention_mask)).view(1, 1, 1, 1)
+
+
+def _plan(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function,
+          attention_mask):
+    q_offset = int(q_offset)
+    reader = _Reader(kv_offset)
+    mask = reader.read(mask_function)
+    ids = reader.ids
+    if ids is not None and (q_length != kv_length or q_offset != kv_offset):
+        _refuse("packed documents must have as many keys as queries",
+                f"{kv_length} and {q_length}")
+    keys = _keys_that_are_real(attention_mask, kv_length, kv_offset)
+    facts = {}
+    if ids is not None:
+        facts["doc_ids"] = ids = ids.expand(batch_size, -1).int()
+    if keys is not None:
+        # Padding hides keys and no query, as in transformers.
+        mask = mask & _core.documents
+        if ids is None:
+            ids = torch.zeros(batch_size, 1, dtype=torch.int32)
+        facts["doc_ids"] = torch.where(keys, ids, -1)
+        facts["q_doc_ids"] = ids.expand(batch_size, q_length)
+    return _core.plan(mask, q_len=q_length, kv_len=kv_length, batch=batch_size,
+                      q_offset=[q_offset - kv_offset] * batch_size,
+                      **{name: x.contiguous() for name, x in facts.items()})
+
+
+def _keys_that_are_real(attention_mask, kv_length, kv_offset):
+    if attention_mask is None:
+        return None
+    if attention_mask.dim() != 2:
+        _refuse("attention_mask must have 2 dimensions", attention_mask.dim())
+    missing = kv_offset + kv_length - attention_mask.shape[1]
+    keys = F.pad(attention_mask.bool(), (0, max(0, missing)))
+    keys = keys[:, kv_offset:kv_offset + kv_length]
+    return None if keys.all() else keys
+
+
+def _attention(module, query, key, value, attention_mask, scaling=None,
+               dropout=0.0, softcap=None, s_aux=None, is_causal=None, **kwargs):
+    """One layer: [batch, tokens, heads, dim], and no weights."""
+    if dropout:
+        _refuse("dropout must be 0", dropout)
+    for name in ("output_attentions", "position_bias", "head_mask", "cache"):
+        if kwargs.get(name) is not None and kwargs[name] is not False:
+            _refuse(f"there must be no {name}", type(kwargs[name]).__name__)
+    batch = attention_mask
+    if batch is not None and (not isinstance(batch, torch.Tensor) or
+                              batch.dtype != torch.int64 or
+                              batch.shape != (1, 1, 1, 1)):
+        _refuse("attention_mask must be what the mask of the same name made",
+                f"{type(batch).__name__} {list(getattr(batch, 'shape', []))}")
+    if batch is None:
+        causal = getattr(module, "is_causal", True)
+        if causal if is_causal is None else is_causal:
+            _refuse("causal attention must have a mask", "None")
+        if kwargs.get("sliding_window") is not None:
+            _refuse("attention with a sliding window must have a mask", "None")
+        batch = torch.ops.tessera.plain_batch(query, key, False)
+    sinks = None if s_aux is None else s_aux.float()
+    turn = lambda x: x.transpose(1, 2)  # so that the result is as they want it
+    out, _ = torch.ops.tessera.attention(
+        turn(query), turn(key), turn(value), sinks, batch, scaling,
+        float(softcap or 0), True)
+    return out, None

@@ -1,0 +1,357 @@
+"""`tessera.torch.attention` against the NumPy oracle, eager and compiled."""
+
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import oracle
+import pytest
+import tessera as ts
+import tessera.torch
+import torch
+from tessera import _core
+from torch._dynamo.testing import CompileCounterWithBackend
+
+LENGTH = 96
+MASK = ts.causal & ts.window(20, 0) & ts.documents
+TUPLE = ("and", ("causal",), ("window", 20, 0), ("documents",))
+
+
+def ids_of(rng, length=LENGTH):
+    return np.sort(rng.integers(0, 6, length)).astype(np.int32)
+
+
+def planned(ids, mask=MASK, **more):
+    return ts.plan(mask, q_len=LENGTH, doc_ids=ids, tile=(16, 16), **more)
+
+
+def legal(ids, mask=TUPLE):
+    return oracle.legal(mask, LENGTH, LENGTH, ids)[None]
+
+
+def arrays(rng, heads=4, kv_heads=2, dim=8, batch=1):
+    shape = lambda h: (batch, h, LENGTH, dim)
+    return tuple(rng.standard_normal(shape(h), np.float32)
+                 for h in (heads, kv_heads, kv_heads))
+
+
+def tensors(arrays, dtype=torch.float32, grad=False):
+    return tuple(torch.from_numpy(x).to(dtype).requires_grad_(grad)
+                 for x in arrays)
+
+
+def counted(f):
+    """A compiled function, and what counts its compiles."""
+    counter = CompileCounterWithBackend("inductor")
+    torch._dynamo.reset()
+    return torch.compile(f, fullgraph=True, backend=counter), counter
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+def test_gradients(compiled, layout, softcap):
+    rng = np.random.default_rng(1)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    given = arrays(rng)
+    sinks = rng.standard_normal(4).astype(np.float32)
+    dout = rng.standard_normal(given[0].shape).astype(np.float32)
+    dlse = rng.standard_normal(given[0].shape[:3]).astype(np.float32)
+    turn = (lambda x: x) if layout == "bhsd" else (
+        lambda x: x.transpose(1, 2))
+
+    def both(q, k, v, sinks, batch):
+        out, lse = tessera.torch.attention(
+            turn(q), turn(k), turn(v), batch, sink_logits=sinks,
+            softcap=softcap, layout=layout, return_lse=True)
+        return turn(out), lse
+
+    if compiled:
+        both, _ = counted(both)
+    q, k, v = tensors(given, grad=True)
+    s = torch.from_numpy(sinks).requires_grad_()
+    out, lse = both(q, k, v, s, batch)
+    want = oracle.attention(*given, legal(ids), softcap=softcap, sinks=sinks,
+                            dout=dout, dlse=dlse)
+    torch.autograd.backward((out, lse), (torch.from_numpy(dout),
+                                         torch.from_numpy(dlse)))
+    for found, right in zip((out, lse, q.grad, k.grad, v.grad, s.grad), want):
+        np.testing.assert_allclose(found.detach(), right, atol=5e-5)
+
+
+def test_gradients_of_one_result_and_of_spread_numbers():
+    rng = np.random.default_rng(2)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    given = arrays(rng)
+    ones, none = np.ones(given[0].shape), np.zeros(given[0].shape[:3])
+    for use, dout, dlse in ((0, ones, none), (1, 0 * ones, none + 1)):
+        q, k, v = tensors(given, grad=True)
+        tessera.torch.attention(q, k, v, batch,
+                                return_lse=True)[use].sum().backward()
+        want = oracle.attention(*given, legal(ids), dout=dout, dlse=dlse)[2:5]
+        for found, right in zip((q.grad, k.grad, v.grad), want):
+            np.testing.assert_allclose(found, right, atol=5e-5)
+    # Only one of them asks for a gradient.
+    q, k, v = tensors(given)
+    k.requires_grad_()
+    tessera.torch.attention(q, k, v, batch).sum().backward()
+    want = oracle.attention(*given, legal(ids), dout=ones)[3]
+    np.testing.assert_allclose(k.grad, want, atol=5e-5)
+
+
+def test_gradients_are_finite_differences():
+    rng = np.random.default_rng(3)
+    batch = planned(ids_of(rng))
+    given = tensors(arrays(rng), grad=True)
+    loss = lambda q, k, v: torch.tanh(
+        tessera.torch.attention(q, k, v, batch)).sum()
+    grads = torch.autograd.grad(loss(*given), given)
+    step = 1e-2
+    for i, g in enumerate(grads):
+        d = torch.from_numpy(rng.standard_normal(g.shape).astype(np.float32))
+        d /= d.norm()
+        at = lambda s: loss(*(x.detach() + (s * d if j == i else 0)
+                              for j, x in enumerate(given)))
+        slope = (at(step) - at(-step)) / (2 * step)
+        np.testing.assert_allclose(slope, (g * d).sum(), atol=2e-2)
+
+
+def test_opcheck():
+    rng = np.random.default_rng(4)
+    batch = planned(ids_of(rng))
+    for dtype in (torch.float32, torch.bfloat16):
+        for sinks in (None, torch.zeros(4, requires_grad=True)):
+            q, k, v = tensors(arrays(rng), dtype, grad=True)
+            torch.library.opcheck(
+                torch.ops.tessera.attention.default,
+                (q, k, v, sinks, batch._torch, None, 0.0, False),
+                rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_one_compile_for_100_batches(backward):
+    rng = np.random.default_rng(5)
+    f, counter = counted(lambda q, k, v, batch: tessera.torch.attention(
+        q, k, v, batch) * 2)
+    given = arrays(rng)
+    seen = set()
+    for _ in range(100):
+        ids = ids_of(rng)
+        seen.add(ids.tobytes())
+        q, k, v = tensors(given, grad=backward)
+        out = f(q, k, v, planned(ids))
+        want = oracle.attention(*given, legal(ids),
+                                dout=np.full(given[0].shape, 2))
+        np.testing.assert_allclose(out.detach(), 2 * want[0], atol=5e-5)
+        if backward:  # the batch is nobody's by now but the graph's
+            gc.collect()
+            out.sum().backward()
+            np.testing.assert_allclose(k.grad, want[3], atol=5e-5)
+    assert len(seen) == 100 and counter.frame_count == 1
+    # The program knows no mask: another one runs it too.
+    other = planned(ids, ts.causal & ts.documents)
+    want = legal(ids, ("and", ("causal",), ("documents",)))
+    np.testing.assert_allclose(
+        f(*tensors(given, grad=backward), other).detach(),
+        2 * oracle.attention(*given, want)[0], atol=5e-5)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_short_floats(dtype):
+    rng = np.random.default_rng(6)
+    ids = ids_of(rng)
+    q, k, v = tensors(arrays(rng), dtype, grad=True)
+    out = tessera.torch.attention(q, k, v, planned(ids))
+    out.backward(torch.ones_like(out))
+    want = oracle.attention(*(x.detach().float().numpy() for x in (q, k, v)),
+                            legal(ids), dout=np.ones(q.shape))
+    assert out.dtype == q.grad.dtype == v.grad.dtype == dtype
+    for found, right in zip((out, q.grad, k.grad, v.grad),
+                            (want[0], *want[2:5])):
+        np.testing.assert_allclose(found.detach().float(), right, atol=0.12,
+                                   rtol=0.02)
+
+
+def test_batch_rows_counts_and_decode():
+    rng = np.random.default_rng(7)
+    ids = np.stack([ids_of(rng), ids_of(rng)])
+    counts = np.array([LENGTH, 50], np.int32)
+    batch = ts.plan(MASK, q_len=LENGTH, batch=2, doc_ids=torch.from_numpy(ids),
+                    valid_token_counts=counts, tile=(16, 16))
+    given = arrays(rng, batch=2)
+    out = tessera.torch.attention(*tensors(given), batch)
+    mask = np.stack([oracle.legal(TUPLE, LENGTH, LENGTH, i, count=c)
+                     for i, c in zip(ids, counts)])
+    np.testing.assert_allclose(out, oracle.attention(*given, mask)[0],
+                               atol=2e-5)
+    assert (out[1, :, 50:] == 0).all()
+    one = ts.plan(ts.causal, q_len=1, kv_len=LENGTH, batch=2,
+                  q_offset=[30, 60], tile=(8, 16))
+    q = given[0][:, :, :1]
+    mask = np.stack([oracle.legal(("causal",), 1, LENGTH, offset=o)
+                     for o in (30, 60)])
+    np.testing.assert_allclose(
+        tessera.torch.attention(*tensors((q, *given[1:])), one),
+        oracle.attention(q, *given[1:], mask)[0], atol=2e-5)
+
+
+def test_views_are_read_where_they_are():
+    rng = np.random.default_rng(8)
+    batch = planned(ids_of(rng))
+    q, k, v = tensors(arrays(rng, kv_heads=4))
+    want = tessera.torch.attention(q, k, v, batch)
+    fused = torch.stack((q, k, v), 3).transpose(1, 2).contiguous()
+    turned = [fused[:, :, :, i].transpose(1, 2) for i in range(3)]
+    assert not any(x.is_contiguous() for x in turned)
+    assert (tessera.torch.attention(*turned, batch) == want).all()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_scaled_dot_product_attention(compiled):
+    rng = np.random.default_rng(9)
+    q, k, v = tensors(arrays(rng))
+    ours = tessera.torch.scaled_dot_product_attention
+    if compiled:
+        ours, _ = counted(ours)
+    torchs = torch.nn.functional.scaled_dot_product_attention
+    for more in ({}, {"is_causal": True}, {"scale": 0.3}):
+        np.testing.assert_allclose(
+            ours(q, k, v, enable_gqa=True, **more),
+            torchs(q, k, v, enable_gqa=True, **more), atol=2e-5)
+        short = q[:, :, :40]  # causal from the first key
+        np.testing.assert_allclose(
+            ours(short, k, v, enable_gqa=True, **more),
+            torchs(short, k, v, enable_gqa=True, **more), atol=2e-5)
+    ids = ids_of(rng)
+    np.testing.assert_allclose(
+        ours(q, k, v, planned(ids), enable_gqa=True),
+        torchs(q, k, v, torch.from_numpy(legal(ids)), enable_gqa=True),
+        atol=2e-5)
+
+
+def test_what_it_cannot_do_is_refused_by_name():
+    rng = np.random.default_rng(10)
+    batch = planned(ids_of(rng))
+    q, k, v = tensors(arrays(rng))
+    f = tessera.torch.attention
+    sdpa = tessera.torch.scaled_dot_product_attention
+    copy = batch._torch.clone()
+    stale = torch.ops.tessera.attention
+    gone = planned(ids_of(rng))._torch.clone()  # its batch is nobody's
+    gc.collect()
+    rest = (None, 0.0, False)
+    for call, words in [
+            (lambda: f(q.double(), k.double(), v.double(), batch), "F32"),
+            (lambda: f(q, k.bfloat16(), v, batch), "BF16"),
+            (lambda: f(q.long(), k, v, batch), "dtype|F32"),
+            (lambda: f(q, k.to("meta"), v, batch), "where q is, on cpu"),
+            (lambda: f(q.to_sparse(), k, v, batch), "array|CPU"),
+            (lambda: f(q.transpose(2, 3), k, v, batch), "contiguous"),
+            (lambda: f(q[0], k, v, batch), "4 dimensions"),
+            (lambda: f(q[:, :3], k, v, batch), "kv_heads"),
+            (lambda: f(q[:, :, :-1], k, v, batch), "q_len|tokens"),
+            (lambda: f(q, k[:, :, :-1], v, batch), "kv_len|tokens"),
+            (lambda: f(q, k, v[..., :3], batch), "multiple|dim"),
+            (lambda: f(q, k, v, legal), "tessera.Batch"),
+            (lambda: f(q, k, v, batch, layout="x"), "layout"),
+            (lambda: f(q, k, v, batch, sink_logits=torch.zeros(3)), "sink"),
+            (lambda: f(q, k, v, batch,
+                       sink_logits=torch.zeros(4).bfloat16()), "float32"),
+            (lambda: f(q, k, v, batch, scale=float("nan")), "scale"),
+            (lambda: stale(q, k, v, None, torch.tensor([1]), *rest), "batch"),
+            (lambda: stale(q, k, v, None, gone, *rest), "must live"),
+            (lambda: stale(q, k, v, None, copy.int(), *rest), "batch"),
+            (lambda: sdpa(q, k, v, enable_gqa=True, dropout_p=0.1), "dropout"),
+            (lambda: sdpa(q, k, v), "enable_gqa"),
+            (lambda: sdpa(q, k, v, batch, is_causal=True, enable_gqa=True),
+             "is_causal"),
+            (lambda: sdpa(q, k, v, torch.ones(1, 1, LENGTH, LENGTH),
+                          enable_gqa=True), "tessera.Batch")]:
+        with pytest.raises(ts.TesseraError, match=r"\[[a-z]+\] .*" + words):
+            call()
+    # A copy is good while its batch lives.
+    assert (stale(q, k, v, None, copy, *rest)[0] == f(q, k, v, batch)).all()
+
+
+def test_a_gradient_has_no_gradient():
+    rng = np.random.default_rng(11)
+    batch = planned(ids_of(rng))
+    q, k, v = tensors(arrays(rng), grad=True)
+    dq, = torch.autograd.grad(
+        tessera.torch.attention(q, k, v, batch).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="attention_backward"):
+        dq.sum().backward()
+
+
+def test_batches_come_back_from_files_and_processes():
+    rng = np.random.default_rng(12)
+    q, k, v = tensors(arrays(rng))
+    batch = planned(ids_of(rng))
+    f, counter = counted(tessera.torch.attention)
+    want = f(q, k, v, batch)
+    for other in (pickle.loads(pickle.dumps(batch)),
+                  ts.Batch.from_bytes(batch.to_bytes())):
+        assert (f(q, k, v, other) == want).all()
+    assert counter.frame_count == 1
+
+
+def test_nothing_grows_over_10000_calls():
+    rng = np.random.default_rng(13)
+    q, k, v = tensors(arrays(rng, heads=2), grad=True)
+    ids = [ids_of(rng) for _ in range(50)]
+
+    def resident():
+        with open("/proc/self/statm") as f:
+            return int(f.read().split()[1]) * 4096
+
+    def calls(n):
+        for i in range(n):
+            batch = planned(ids[i % 50])
+            out = tessera.torch.attention(q, k, v, batch)
+            if i % 10 == 0:
+                out.sum().backward()
+        q.grad = k.grad = v.grad = None
+
+    calls(2000)
+    gc.collect()
+    held, before = _core._torch_numbers(), resident()
+    calls(10000)
+    gc.collect()
+    assert _core._torch_numbers() == held
+    assert resident() - before < 4 << 20
+
+
+def test_eight_threads_on_one_batch():
+    rng = np.random.default_rng(14)
+    ids = ids_of(rng)
+    given = arrays(rng)
+    want = oracle.attention(*given, legal(ids), dout=np.ones(given[0].shape))
+    batch = planned(ids)
+    wrong = []
+
+    def work():
+        for _ in range(20):
+            q, k, v = tensors(given, grad=True)
+            out = tessera.torch.attention(q, k, v, batch)
+            out.sum().backward()
+            if (abs(out.detach().numpy() - want[0]).max() > 2e-5 or
+                    abs(v.grad.numpy() - want[4]).max() > 5e-5):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_importing_tessera_imports_no_torch():
+    code = "import sys, tessera; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

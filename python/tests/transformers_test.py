@@ -1,0 +1,256 @@
+"""`tessera.transformers` against eager attention, in tiny random models."""
+
+import numpy as np
+import pytest
+import tessera as ts
+import tessera.torch
+import tessera.transformers
+import torch
+from transformers import (AutoModelForCausalLM, BertConfig, BertModel,
+                          Gemma2Config, GptOssConfig, LlamaConfig)
+from transformers import masking_utils as masks
+
+tessera.transformers.register()
+torch.set_num_threads(1)
+
+SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48,
+             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             head_dim=8, max_position_embeddings=128, pad_token_id=0,
+             bos_token_id=1, eos_token_id=None)
+CONFIGS = {
+    "llama": lambda: LlamaConfig(**SIZES),
+    "gemma2": lambda: Gemma2Config(
+        **SIZES, sliding_window=7, attn_logit_softcapping=2.0,
+        final_logit_softcapping=5.0, query_pre_attn_scalar=8),
+    "gpt_oss": lambda: GptOssConfig(
+        **SIZES, sliding_window=7, num_local_experts=2, num_experts_per_tok=2),
+}
+
+
+def two(name):
+    """The same weights with each attention."""
+    torch.manual_seed(0)
+    models = [AutoModelForCausalLM.from_config(
+        CONFIGS[name](), attn_implementation=a) for a in ("eager", "tessera")]
+    with torch.no_grad():
+        for p in models[0].parameters():
+            p.uniform_(-0.3, 0.3)
+    models[1].load_state_dict(models[0].state_dict())
+    return [m.eval() for m in models]
+
+
+def tokens(*shape, seed=0):
+    return torch.from_numpy(
+        np.random.default_rng(seed).integers(2, 61, shape))
+
+
+def packed_positions(*lengths):
+    return torch.cat([torch.arange(n) for n in lengths])[None]
+
+
+def step(model, labels=None, **inputs):
+    """Logits, then the gradients of a loss."""
+    model.zero_grad()
+    out = model(**inputs, labels=inputs["input_ids"] if labels is None
+                else labels, use_cache=False)
+    out.loss.backward()
+    return out.logits.detach(), {
+        n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def same_steps(models, real=None, **inputs):
+    (eager, want), (ours, found) = (step(m, **inputs) for m in models)
+    real = slice(None) if real is None else real
+    torch.testing.assert_close(ours[real], eager[real], atol=2e-5, rtol=1e-4)
+    assert want.keys() == found.keys()
+    for name in want:
+        torch.testing.assert_close(found[name], want[name], atol=2e-5,
+                                   rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_and_gradients_are_eagers(name):
+    models = two(name)
+    same_steps(models, input_ids=tokens(2, 24))
+    same_steps(models, input_ids=tokens(1, 24),
+               position_ids=packed_positions(9, 1, 14))
+
+
+# GptOss tells its mask no positions: there transformers finds no documents.
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_packed_is_unpacked(name):
+    _, model = two(name)
+    lengths = (9, 4, 11)
+    row = tokens(1, sum(lengths))
+    with torch.no_grad():  # with a cache transformers looks for no documents
+        packed = model(row, position_ids=packed_positions(*lengths),
+                       use_cache=False).logits
+        alone = [model(x).logits for x in row.split(lengths, 1)]
+    torch.testing.assert_close(packed, torch.cat(alone, 1), atol=2e-5,
+                               rtol=1e-4)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_padding(name, side):
+    row = tokens(3, 20)
+    real = torch.ones(3, 20, dtype=torch.bool)
+    for i, n in enumerate((0, 5, 13)):
+        real[i, (slice(0, n) if side == "left" else slice(20 - n, 20))] = False
+    # What a padded token predicts is no one's: nor is the first real token.
+    labels = row.where(real & real.roll(1, 1), -100)
+    same_steps(two(name), real=real, input_ids=row, labels=labels,
+               attention_mask=real.long())
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_generating_with_a_cache(name, cache):
+    row = tokens(2, 10)
+    real = torch.ones_like(row)
+    real[1, :4] = 0
+    found = [m.generate(row, attention_mask=real, max_new_tokens=12,
+                        do_sample=False, cache_implementation=cache,
+                        disable_compile=True, output_logits=True,
+                        return_dict_in_generate=True) for m in two(name)]
+    assert torch.equal(found[0].sequences, found[1].sequences)
+    torch.testing.assert_close(torch.stack(found[1].logits),
+                               torch.stack(found[0].logits), atol=2e-5,
+                               rtol=1e-4)
+
+
+def test_attention_without_causality():
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2,
+                        num_attention_heads=4, intermediate_size=48)
+    models = [BertModel._from_config(config, attn_implementation=a).eval()
+              for a in ("eager", "tessera")]
+    models[1].load_state_dict(models[0].state_dict())
+    real = torch.ones(2, 16)
+    real[1, 9:] = 0
+    for more in ({}, {"attention_mask": real}):
+        eager, ours = (m(tokens(2, 16), **more).last_hidden_state
+                       for m in models)
+        keep = real.bool() if more else slice(None)
+        torch.testing.assert_close(ours[keep], eager[keep], atol=2e-5,
+                                   rtol=1e-4)
+
+
+def test_recomputed_layers():
+    model = two("llama")[1]
+    inputs = dict(input_ids=tokens(1, 24), position_ids=packed_positions(9, 15))
+    _, want = step(model, **inputs)
+    model.train().gradient_checkpointing_enable()
+    _, found = step(model, **inputs)
+    for name in want:
+        torch.testing.assert_close(found[name], want[name])
+
+
+def dense_of(batch):
+    n = [torch.arange(x) for x in (batch.batch, 1, batch.q_len, batch.kv_len)]
+    at = [x.reshape([-1 if i == j else 1 for j in range(4)])
+          for i, x in enumerate(n)]
+    mod = tessera.torch.block_mask(batch).mask_mod
+    return mod(*at).expand(batch.batch, 1, batch.q_len, batch.kv_len)
+
+
+ZEROS = torch.zeros(2, dtype=torch.long)
+FUNCTIONS = {
+    "causal": masks.causal_mask_function,
+    "both": masks.bidirectional_mask_function,
+    "window": masks.sliding_window_causal_mask_function(5),
+    "both_ways": masks.sliding_window_bidirectional_mask_function(5),
+    "chunk": masks.chunked_causal_mask_function(4, ZEROS),
+    "or": masks.or_masks(masks.sliding_window_overlay(3),
+                         masks.causal_mask_function),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_mask_is_read_as_transformers_evaluates_it(name):
+    rng = np.random.default_rng(1)
+    padding = torch.from_numpy(rng.integers(0, 4, (2, 40)) > 0)
+    for q, kv, q_offset, kv_offset in ((12, 12, 0, 0), (1, 20, 19, 0),
+                                       (5, 20, 15, 0), (3, 16, 21, 8)):
+        for attention_mask in (None, padding, padding[:, :kv + kv_offset - 2]):
+            given = dict(batch_size=2, q_length=q, kv_length=kv,
+                         q_offset=q_offset, kv_offset=kv_offset,
+                         mask_function=FUNCTIONS[name],
+                         attention_mask=attention_mask)
+            want = masks.sdpa_mask(**given, allow_is_causal_skip=False)
+            found = dense_of(tessera.transformers._plan(**given))
+            assert torch.equal(found, want), given
+
+
+def test_a_packed_mask_is_read_as_transformers_evaluates_it():
+    positions = torch.stack([packed_positions(3, 8, 5)[0],
+                             packed_positions(16)[0]])
+    ids = masks.find_packed_sequence_indices(positions)
+    for name in ("causal", "both", "window", "both_ways", "or"):
+        given = dict(batch_size=2, q_length=16, kv_length=16, q_offset=0,
+                     kv_offset=0, attention_mask=None,
+                     mask_function=masks.packed_sequence_compatibility_function(
+                         FUNCTIONS[name], positions, ids))
+        want = masks.sdpa_mask(**given, allow_is_causal_skip=False)
+        found = dense_of(tessera.transformers._plan(**given))
+        assert torch.equal(found, want), name
+
+
+def test_masks_that_cannot_be_read_are_refused_by_name():
+    positions = packed_positions(3, 5)
+    ids = masks.find_packed_sequence_indices(positions)
+    packed = lambda f, p=positions: masks.packed_sequence_compatibility_function(
+        f, p, ids)
+
+    def someones(b, h, q, k):
+        return q >= k
+
+    for function, words in [
+            (someones, "someones"),
+            (masks.and_masks(masks.causal_mask_function, someones), "someones"),
+            (masks.blockwise_overlay(ids), "blockwise_overlay"),
+            (masks.padding_mask_function(ids > 0), "padding_mask_function"),
+            (masks.chunked_causal_mask_function(4, torch.tensor([1])),
+             "no padding on the left"),
+            (packed(masks.chunked_causal_mask_function(4, torch.tensor([0]))),
+             "not packed"),
+            (packed(masks.causal_mask_function, positions * 2), "rise by one"),
+            (masks.remap_positions_for_packed_sequence(
+                masks.causal_mask_function, positions),
+             "remap_positions_for_packed_sequence"),
+            (masks.or_masks(packed(masks.causal_mask_function),
+                            masks.packed_sequence_mask_function(ids * 2)),
+             "one packing"),
+            (masks.sliding_window_causal_mask_function(0), "1 or more")]:
+        with pytest.raises(ts.TesseraError, match=r"\[transformers\] .*"
+                           + words):
+            tessera.transformers._mask(1, 8, 8, mask_function=function)
+    with pytest.raises(ts.TesseraError, match="as many keys"):
+        tessera.transformers._mask(1, 4, 8, q_offset=4, mask_function=packed(
+            masks.causal_mask_function))
+    with pytest.raises(ts.TesseraError, match="begin at one"):
+        tessera.transformers._mask(
+            1, 4, 8, q_offset=7, kv_offset=3,
+            mask_function=masks.chunked_causal_mask_function(4, ZEROS[:1]))
+
+
+def test_what_attention_cannot_honour_is_refused_by_name():
+    model = two("llama")[1]
+    row = tokens(1, 8)
+    model.config.attention_dropout = 0.1
+    for layer in model.model.layers:
+        layer.self_attn.attention_dropout = 0.1
+    with pytest.raises(ts.TesseraError, match="dropout must be 0, found 0.1"):
+        model.train()(row)
+    model.eval()(row)  # there is none then
+    dense = torch.zeros(1, 1, 8, 8)
+    with pytest.raises(ts.TesseraError, match="of the same name made"):
+        model(row, attention_mask=dense)
+    with pytest.raises(ts.TesseraError, match="no output_attentions"):
+        model(row, output_attentions=True)
+    x = torch.zeros(1, 4, 8, 8)
+    for more, words in ((dict(), "must have a mask"),
+                        (dict(is_causal=False, sliding_window=4), "window"),
+                        (dict(is_causal=False, position_bias=x), "position")):
+        with pytest.raises(ts.TesseraError, match=words):
+            tessera.transformers._attention(model, x, x, x, None, **more)
