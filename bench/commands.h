@@ -11,6 +11,7 @@ cli::Command attention_command();
 cli::Command xla_command();
 cli::Command recompile_command();
 cli::Command routed_command();
+cli::Command shard_command();
 
 // These, and `gate`, which `tessera` has too.
 cli::Program bench_program();

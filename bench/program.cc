@@ -25,7 +25,8 @@ cli::Program bench_program() {
           kAbout,
           kExamples,
           {plan_command(), kernels_command(), attention_command(),
-           xla_command(), recompile_command(), routed_command(), cli::gate_command()}};
+           xla_command(), recompile_command(), routed_command(),
+           shard_command(), cli::gate_command()}};
 }
 
 }  // namespace tessera::bench

@@ -71,5 +71,6 @@ Command doctor_command();
 Command gate_command();
 Command compile_command();
 Command schedule_command();
+Command shard_command();
 
 }  // namespace tessera::cli

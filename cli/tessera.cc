@@ -31,7 +31,7 @@ Program tessera_program() {
       {plan_command(), show_command(), explain_command(), export_command(),
        check_command(), route_command(), run_command(),
        choose_command(), bridge_command(), receipt_command(), doctor_command(),
-       gate_command(), compile_command(), schedule_command()}};
+       gate_command(), compile_command(), schedule_command(), shard_command()}};
 }
 
 }  // namespace tessera::cli

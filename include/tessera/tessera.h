@@ -17,5 +17,6 @@
 #include "tessera/result.h"
 #include "tessera/route.h"
 #include "tessera/session.h"
+#include "tessera/shard.h"
 #include "tessera/tensor.h"
 #include "tessera/version.h"

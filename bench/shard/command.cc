@@ -1,0 +1,119 @@
+// bench/shard/command.cc: `tessera-bench shard`: evenness and traffic of each
+// way to spread a batch.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "bench/commands.h"
+#include "bench/harness/flags.h"
+#include "bench/shard/measure.h"
+#include "cli/numbers.h"
+#include "receipt/machine.h"
+#include "tessera/version.h"
+
+namespace tessera::bench {
+
+using cli::add_flags;
+using cli::Command;
+using cli::kOk;
+
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::optional<std::string> seeds, out;
+  bool json = false;
+};
+
+json spread_json(const Spread& s) {
+  return {{"median", s.median}, {"p90", s.p90}};
+}
+
+std::string beside(const Spread& s) {
+  return fmt::format("{:.1f} ({:.1f})", 100 * s.median, 100 * s.p90);
+}
+
+void print_row(const ShardCase& c, Balance balance, const ShardFigures& f) {
+  fmt::print(
+      "{:>8} {:>6.0f} {:>3} {:<10} {:>5.3f} ({:.3f}) {:>5.3f} ({:.3f}) "
+      "{:>13} {:>15} {:>6.2f} {:>6.2f}\n",
+      c.tokens, c.mean, c.shards, to_string(balance), f.work.median, f.work.p90,
+      f.tokens.median, f.tokens.p90, beside(f.needed), beside(f.sent),
+      f.plan_ms, f.shard_ms);
+}
+
+bool reached(const ShardCase& c, const ShardFigures& f) {
+  return f.work.median <= kGoalWork && f.tokens.median <= kGoalTokens &&
+         f.needed.median <= c.goal_needed && f.sent.median <= c.goal_sent;
+}
+
+Result<int> run(const Options& o) {
+  auto seeds = cli::parse_int(o.seeds.value_or("16"), "--seeds", 1, 1000);
+  if (!seeds) return seeds.error();
+  if (!o.json) {
+    fmt::print(
+        "causal & documents, tile 256, 32 heads on 8, {} seeds: median (p90). "
+        "Bytes in % of an\nall-gather of K and V; ms on one core of {}.\n\n"
+        "{:>8} {:>6} {:>3} {:<10} {:>13} {:>13} {:>13} {:>15} {:>6} {:>6}\n",
+        *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance",
+        "work max/mean", "tokens", "needed", "sent", "plan", "shard");
+  }
+  json rows = json::array();
+  for (const ShardCase& c : shard_cases()) {
+    for (const Balance b : {Balance::contiguous, Balance::headtail,
+                            Balance::rows, Balance::tasks}) {
+      auto f = measure_shards(c, b, *seeds);
+      if (!f) return f.error();
+      if (!o.json) print_row(c, b, *f);
+      rows.push_back({{"tokens", c.tokens},
+                      {"mean", c.mean},
+                      {"shards", c.shards},
+                      {"balance", to_string(b)},
+                      {"work_max_over_mean", spread_json(f->work)},
+                      {"tokens_max_over_mean", spread_json(f->tokens)},
+                      {"needed_beside_all_gather", spread_json(f->needed)},
+                      {"sent_beside_all_gather", spread_json(f->sent)},
+                      {"backward_needed", spread_json(f->backward_needed)},
+                      {"backward_sent", spread_json(f->backward_sent)},
+                      {"plan_ms", f->plan_ms},
+                      {"shard_ms", f->shard_ms},
+                      {"goals_reached", reached(c, *f)}});
+    }
+    if (!o.json) {
+      fmt::print("{:>8} {:>6} {:>3} {:<10} {:>13} {:>13} {:>13} {:>15}\n", "",
+                 "", "", "goal", kGoalWork, kGoalTokens, 100 * c.goal_needed,
+                 100 * c.goal_sent);
+    }
+  }
+  const json out = {
+      {"bench", "shard"}, {"version", kVersion}, {"cpu", receipt::cpu_model()},
+      {"seeds", *seeds},  {"tile", {256, 256}},  {"rows", rows}};
+  if (auto e = write_result(o.out, out); !e) return e.error();
+  if (o.json) fmt::print("{}\n", out.dump());
+  return kOk;
+}
+
+}  // namespace
+
+Command shard_command() {
+  auto o = std::make_shared<Options>();
+  Command command{"shard",
+                  "Batches over many devices: how even, and what travels"};
+  add_flags(command,
+            {
+                {"--seeds", &o->seeds, "N", "Batches of each case [16]"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+                {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+            });
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,43 @@
+// bench/shard/measure.h: how even shards are, and what travels, over drawn
+// batches.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/result.h"
+#include "tessera/shard.h"
+
+namespace tessera::bench {
+
+// Lognormal documents under `causal & documents`, tile 256, four query heads to
+// a KV head.
+struct ShardCase {
+  int64_t tokens;
+  double mean;
+  int64_t shards;
+  // What it should reach, beside an all-gather of K and V; work and tokens are
+  // the same for all.
+  double goal_needed, goal_sent;
+};
+inline constexpr double kGoalWork = 1.05;
+inline constexpr double kGoalTokens = 1.02;
+inline constexpr double kGoalMs = 5;  // of the last case
+
+std::vector<ShardCase> shard_cases();
+
+// The middle of all seeds, and what nine of ten do not exceed.
+struct Spread {
+  double median = 0, p90 = 0;
+};
+struct ShardFigures {
+  Spread work, tokens, needed, sent, backward_needed, backward_sent;
+  // Medians, of the processor.
+  double plan_ms = 0;   // from raw ids to the plan
+  double shard_ms = 0;  // from the plan to all shards
+};
+
+Result<ShardFigures> measure_shards(const ShardCase& c, Balance balance,
+                                    int64_t seeds);
+
+}  // namespace tessera::bench

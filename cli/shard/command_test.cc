@@ -1,0 +1,67 @@
+// cli/shard/command_test.cc: what `tessera shard` prints.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using ShardCommand = tessera::testing::Program;
+
+TEST_F(ShardCommand, ReportsAsJson) {
+  for (const char* balance : {"contiguous", "headtail", "rows", "tasks"}) {
+    program({"shard", "--mask", "causal & documents", "--q-len", "8192",
+             "--docs", "lognormal:mean=500,seed=1", "--tile", "64", "--mesh",
+             "data=1,seq=8", "--balance", balance, "--json"});
+    ASSERT_EQ(code_, 0) << err_;
+    const json out = json::parse(out_);
+    EXPECT_EQ(out["balance"], balance);
+    EXPECT_GE(out["work_max_over_mean"], 1.0);
+    EXPECT_GE(out["tokens_max_over_mean"], 1.0);
+    EXPECT_GE(out["sent_beside_all_gather"], out["needed_beside_all_gather"]);
+    EXPECT_GT(out["plan_ns"], 0);
+    ASSERT_EQ(out["shards"].size(), 8U);
+    int64_t most = 0;
+    int64_t sum = 0;
+    for (const json& shard : out["shards"]) {
+      most = std::max<int64_t>(most, shard["steps"]);
+      sum += shard["steps"].get<int64_t>();
+    }
+    EXPECT_DOUBLE_EQ(out["work_max_over_mean"],
+                     8 * static_cast<double>(most) / static_cast<double>(sum));
+  }
+}
+
+TEST_F(ShardCommand, ReportsAsText) {
+  program({"shard", "--mask", "causal", "--q-len", "1024", "--mesh", "seq=2"});
+  EXPECT_EQ(code_, 0) << err_;
+  EXPECT_NE(out_.find("2 shards, rows"), std::string::npos) << out_;
+}
+
+TEST_F(ShardCommand, RefusesInOneLine) {
+  const auto error = [&](std::vector<std::string> flags) {
+    std::vector<std::string> all = {"shard", "--mask", "causal", "--q-len",
+                                    "1024"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    program(all);
+    EXPECT_EQ(code_, 2);
+    return err_;
+  };
+  EXPECT_EQ(error({}), "tessera: [cli] --mesh must be given, found none\n");
+  EXPECT_EQ(error({"--mesh", "seq"}),
+            "tessera: [mesh] an axis must read name=size, found 'seq'\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--balance", "fair"}),
+            "tessera: [shard] balance must be contiguous, headtail, rows or "
+            "tasks, found 'fair'\n");
+  EXPECT_EQ(error({"--mesh", "head=3"}),
+            "tessera: [shard] an axis must divide what it splits, found head=3 "
+            "for 2 KV heads (uneven pads them)\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--dtype", "i8"}),
+            "tessera: [cli] --dtype must be f32, bf16 or f16, found 'i8'\n");
+}
+
+}  // namespace
+}  // namespace tessera::cli

@@ -1,0 +1,173 @@
+// cli/shard/report.cc: what `tessera shard` prints.
+#include "cli/shard/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/dtype_word.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+double beside(const Moved& m, int64_t bytes) {
+  return m.all_gather == 0
+             ? 0
+             : static_cast<double>(bytes) / static_cast<double>(m.all_gather);
+}
+
+json moved_json(const Moved& m) {
+  return {{"needed_bytes", m.needed},
+          {"sent_bytes", m.sent},
+          {"busiest_bytes", m.busiest},
+          {"all_gather_bytes", m.all_gather}};
+}
+
+json rounds_json(const Traffic& traffic) {
+  json out = json::array();
+  for (const Round& r : traffic.rounds) {
+    out.push_back({{"shift", r.shift}, {"tiles", r.capacity}});
+  }
+  return out;
+}
+
+json one_json(const Shard& s) {
+  return {{"data", s.data},
+          {"head", s.head},
+          {"seq", s.seq},
+          {"batch_rows", {s.first_batch_row, s.batch_rows}},
+          {"heads", {s.first_head, s.heads}},
+          {"kv_heads", {s.first_kv_head, s.kv_heads}},
+          {"rows", s.own_rows},
+          {"columns", s.own_columns},
+          {"steps", s.steps},
+          {"steps_transposed", s.steps_transposed},
+          {"work", s.work}};
+}
+
+json specs_json(const std::vector<ArraySpec>& specs) {
+  json out = json::array();
+  for (const ArraySpec& s : specs) {
+    out.push_back({{"name", s.name},
+                   {"dtype", dtype_word(s.dtype)},
+                   {"shape", s.shape},
+                   {"axes", s.axes}});
+  }
+  return out;
+}
+
+// A line a shard is read by people only where there are few.
+constexpr size_t kMaxLines = 64;
+constexpr int64_t kBarColumns = 30;
+
+std::string bar(double x, double most) {
+  const auto n = static_cast<size_t>(
+      most > 0 ? x / most * static_cast<double>(kBarColumns) + 0.5 : 0);
+  return std::string(n, '#');
+}
+
+std::string megabytes(int64_t bytes) {
+  return fmt::format("{:.2f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+std::string moved_text(const char* name, const Moved& m) {
+  return fmt::format(
+      "{:<11} needs {} ({:.1f}% of an all-gather's {}), sends {} ({:.1f}%), "
+      "busiest {}\n",
+      name, megabytes(m.needed), 100 * beside(m, m.needed),
+      megabytes(m.all_gather), megabytes(m.sent), 100 * beside(m, m.sent),
+      megabytes(m.busiest));
+}
+
+std::string rounds_text(const char* name, const Traffic& traffic) {
+  if (traffic.rounds.empty()) return {};
+  std::string out = fmt::format("{:<11}", name);
+  for (const Round& r : traffic.rounds) {
+    out += fmt::format(" +{}:{}", r.shift, r.capacity);
+  }
+  return out + " (shift:tiles)\n";
+}
+
+}  // namespace
+
+json shard_json(const ShardRun& run) {
+  const Shards& s = run.shards;
+  const ShardReport& r = s.report;
+  json shards = json::array();
+  for (const Shard& one : s.shards) shards.push_back(one_json(one));
+  const int64_t seq = s.mesh.size("seq");
+  json pairs = json::array();
+  for (int64_t from = 0; from < seq; ++from) {
+    const auto at = r.kv_tiles.begin() + from * seq;
+    pairs.push_back(std::vector<int64_t>(at, at + seq));
+  }
+  return {{"mesh", to_string(s.mesh)},
+          {"balance", to_string(run.balance)},
+          {"work_max_over_mean", r.work_max_over_mean},
+          {"tokens_max_over_mean", r.tokens_max_over_mean},
+          {"needed_beside_all_gather", beside(r.forward, r.forward.needed)},
+          {"sent_beside_all_gather", beside(r.forward, r.forward.sent)},
+          {"plan_ns", run.plan_ns},
+          {"forward", moved_json(r.forward)},
+          {"backward", moved_json(r.backward)},
+          {"kv_tiles", std::move(pairs)},
+          {"kv_rounds", rounds_json(s.kv)},
+          {"q_rounds", rounds_json(s.q)},
+          {"shapes",
+           {{"own_rows", s.shapes.own_rows},
+            {"rows", s.shapes.rows},
+            {"own_columns", s.shapes.own_columns},
+            {"columns", s.shapes.columns},
+            {"steps", s.shapes.steps}}},
+          {"specs", specs_json(s.specs)},
+          {"fingerprint", s.fingerprint},
+          {"contract", s.contract_key},
+          {"shards", std::move(shards)}};
+}
+
+std::string shard_text(const ShardRun& run) {
+  const Shards& s = run.shards;
+  const ShardReport& r = s.report;
+  std::string out = fmt::format(
+      "{:<11} {}: {} shards, {}\n{:<11} max/mean {:.3f}\n{:<11} max/mean "
+      "{:.3f}\n",
+      "mesh", to_string(s.mesh), s.shards.size(), to_string(run.balance),
+      "work", r.work_max_over_mean, "tokens", r.tokens_max_over_mean);
+  out += moved_text("forward", r.forward);
+  out += moved_text("backward", r.backward);
+  out += rounds_text("K/V rounds", s.kv);
+  out += rounds_text("q rounds", s.q);
+  out += fmt::format(
+      "{:<11} {} query tiles, {} key tiles, {} steps\n{:<11} {}\n{:<11} {:.1f} "
+      "us\n",
+      "room", s.shapes.rows, s.shapes.columns, s.shapes.steps, "contract",
+      s.contract_key, "planned in", static_cast<double>(run.plan_ns) / 1e3);
+  if (s.shards.size() > kMaxLines) {
+    return out + fmt::format("{:<11} {} (--json has each)\n", "shards",
+                             s.shards.size());
+  }
+  int64_t most = 0;
+  for (const Shard& one : s.shards) most = std::max(most, one.work);
+  const auto seq = static_cast<size_t>(s.mesh.size("seq"));
+  out +=
+      fmt::format("\n{:>4} {:>4} {:>4} {:>6} {:>9} {:>8} {:>8}  work\n", "data",
+                  "head", "seq", "rows", "steps", "from all", "to all");
+  for (const Shard& one : s.shards) {
+    int64_t in = 0;
+    int64_t to = 0;
+    const auto self = static_cast<size_t>(one.seq);
+    for (size_t i = 0; i < seq; ++i) {
+      in += r.kv_tiles[i * seq + self];
+      to += r.kv_tiles[self * seq + i];
+    }
+    out += fmt::format(
+        "{:>4} {:>4} {:>4} {:>6} {:>9} {:>8} {:>8}  {}\n", one.data, one.head,
+        one.seq, one.own_rows, one.steps, in, to,
+        bar(static_cast<double>(one.work), static_cast<double>(most)));
+  }
+  return out + "from all, to all: K/V tiles, over all data and head groups\n";
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,20 @@
+// cli/shard/report.h: shards for people and as JSON.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tessera/shard.h"
+
+namespace tessera::cli {
+
+struct ShardRun {
+  Shards shards;
+  Balance balance = Balance::rows;
+  int64_t plan_ns = 0;
+};
+nlohmann::json shard_json(const ShardRun& run);
+std::string shard_text(const ShardRun& run);
+
+}  // namespace tessera::cli

@@ -1,0 +1,197 @@
+// tessera/shard.h: a batch spread over a mesh of devices: what each shard
+// computes, what it needs from which other, and how even that is.
+//
+//   auto mesh = parse_mesh("data=2,seq=4");
+//   auto shards = make_shards(batch, *mesh, options);
+//   shards->shards[i].forward;     // its worklist, in its own tile numbers
+//   shards->kv.rounds;             // what is sent around, in static sizes
+//   shards->report.forward.needed  // bytes
+//
+// Every shard has the same shapes, so that one program serves all; how many
+// steps and tiles of them are real is told at run time. docs/shard.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/attention.h"
+#include "tessera/batch.h"
+#include "tessera/layouts.h"
+#include "tessera/plan.h"
+#include "tessera/result.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct MeshAxis {
+  std::string name;
+  int64_t size = 1;
+
+  bool operator==(const MeshAxis&) const = default;
+};
+
+// Devices in a grid, the last axis the fastest. Batch rows are spread along the
+// axis "data", heads along "head" and query rows along "seq"; along an axis of
+// another name all devices hold the same.
+struct Mesh {
+  std::vector<MeshAxis> axes;
+
+  int64_t devices() const;
+  int64_t size(std::string_view axis) const;  // 1 where there is none
+  bool operator==(const Mesh&) const = default;
+};
+inline constexpr int64_t kMaxMeshDevices = 4096;
+
+Result<Mesh> parse_mesh(std::string_view text);  // "data=2,head=2,seq=4"
+std::string to_string(const Mesh& mesh);
+
+// How one array of a program lies on a mesh: for each dimension the axis that
+// splits it, or "" where every device holds it whole.
+struct ArraySpec {
+  std::string name;
+  Dtype dtype = Dtype::f32;
+  std::vector<int64_t> shape;
+  std::vector<std::string> axes;
+
+  bool operator==(const ArraySpec&) const = default;
+};
+
+// That each dimension has its word, and that an axis is of the mesh, splits one
+// dimension of an array and divides it.
+Result<void> check_specs(const Mesh& mesh, const std::vector<ArraySpec>& specs);
+// Of mesh, names, dtypes, shapes and specs, in their order: 32 hex digits.
+std::string spec_fingerprint(const Mesh& mesh,
+                             const std::vector<ArraySpec>& specs);
+
+// contiguous: tokens stay where they lie. headtail: shard i has the chunks i
+// and 2n - 1 - i of 2n. rows: rows lie where exact costs are even and little
+// travels. tasks: rows stay, and the attention of some is computed elsewhere:
+// q goes there and out comes back.
+enum class Balance : uint8_t { contiguous, headtail, rows, tasks };
+std::string_view to_string(Balance balance);
+Result<Balance> parse_balance(std::string_view text);
+
+// What a shard may hold at most, so that one contract serves a whole run; above
+// is an error. 0 and empty: the bucket of what this batch needs.
+struct ShardCeilings {
+  int64_t rows = 0;   // query tiles that it owns
+  int64_t steps = 0;  // of either worklist
+  // Tiles of the round that shifts by 1, by 2, ...: one for each.
+  std::vector<int64_t> kv_rounds, q_rounds;
+};
+
+struct ShardOptions {
+  Balance balance = Balance::rows;
+  AttentionShape shape;  // heads and dims: what a tile weighs in bytes
+  Dtype dtype = Dtype::bf16;
+  // Pads batch rows and groups of heads that an axis does not divide. Otherwise
+  // they are an error: arrays split evenly or not at all.
+  bool uneven = false;
+  // Work of a tile by its class. A row without a tile is a partial one.
+  int64_t partial_work = 1, full_work = 1;
+  // What `rows` and `tasks` aim at; `rows` gives no shard more tokens.
+  double work_max_over_mean = 1.05;
+  double tokens_max_over_mean = 1.02;
+  ShardCeilings ceilings;
+};
+
+// A tile of a batch row; -1 is padding.
+struct TileAt {
+  int32_t batch_row = -1;
+  int32_t tile = -1;
+
+  bool operator==(const TileAt&) const = default;
+};
+
+// Tiles in local numbers: row i is `rows[i]`, column j `columns[j]`. What a
+// shard owns comes first, ascending; then the tiles that rounds bring, each
+// round at its place, whether it is filled or not.
+struct Shard {
+  int64_t data = 0, head = 0, seq = 0;  // where it stands on these axes
+  int64_t first_batch_row = 0, batch_rows = 0;
+  int64_t first_head = 0, heads = 0;        // query heads
+  int64_t first_kv_head = 0, kv_heads = 0;  // whole groups
+  // Its plan heads; lists beyond them are padding.
+  int64_t first_list = 0, lists = 0;
+  std::vector<TileAt> rows, columns;
+  int64_t own_rows = 0, own_columns = 0;
+  // Of each row, whether it is computed here: own rows may be elsewhere.
+  std::vector<uint8_t> computes;
+  Worklist forward;  // a list for each plan head of its query heads
+  Worklist transposed;
+  int64_t steps = 0, steps_transposed = 0;  // to run, padding left out
+  int64_t work = 0;                         // steps weighted by class
+};
+
+// One way that tiles travel along "seq". In round r every shard s sends up to
+// `capacity` tiles to shard (s + shift) % seq.
+struct Round {
+  int64_t shift = 0;
+  int64_t capacity = 0;
+
+  bool operator==(const Round&) const = default;
+};
+struct Traffic {
+  std::vector<Round> rounds;
+  // [shard][round]: local numbers of the sender's own tiles, in the order in
+  // which they lie at the receiver.
+  std::vector<std::vector<std::vector<int32_t>>> send;
+};
+
+// The shapes that all shards share, in tiles and steps.
+struct ShardShapes {
+  int64_t own_rows = 0, rows = 0;
+  int64_t own_columns = 0, columns = 0;
+  int64_t steps = 0;  // of either worklist
+  int64_t batch_rows = 0, heads = 0, kv_heads = 0;
+
+  bool operator==(const ShardShapes&) const = default;
+};
+
+struct Moved {
+  int64_t needed = 0;   // bytes that must travel
+  int64_t sent = 0;     // bytes that do, padding of static sizes included
+  int64_t busiest = 0;  // needed bytes that leave or reach one shard, at most
+  int64_t all_gather = 0;  // of K/V; backward with a reduce-scatter of dK, dV
+
+  bool operator==(const Moved&) const = default;
+};
+
+struct ShardReport {
+  double work_max_over_mean = 1;
+  double tokens_max_over_mean = 1;
+  Moved forward, backward;
+  // K/V tiles that shard `to` of a "seq" group needs from `from`, summed over
+  // the groups: [from * seq + to].
+  std::vector<int64_t> kv_tiles;
+};
+
+struct Shards {
+  Mesh mesh;
+  Tile tile;
+  ShardShapes shapes;
+  // One for each (data, head, seq), seq the fastest. Devices that differ only
+  // along other axes hold the same.
+  std::vector<Shard> shards;
+  Traffic kv;                    // K and V; backward dK and dV go the other way
+  Traffic q;                     // q; out and its log-sum-exp go the other way
+  std::vector<ArraySpec> specs;  // of the arrays of a call, global shapes
+  std::string fingerprint;       // of the specs
+  // Mesh, shapes and rounds, and the terms of the plan's contract that do not
+  // count its tiles. No batch is in it.
+  std::string contract_key, contract_text;
+  ShardReport report;
+};
+
+Result<Shards> make_shards(const Batch& batch, const Mesh& mesh,
+                           const ShardOptions& options);
+
+// A worklist of shard `index` as packed steps, as many as are to run: rows in
+// padding, and own rows that another computes, have none. Several lists follow
+// each other; `range` has where.
+Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
+                         int64_t index, bool transposed);
+
+}  // namespace tessera

@@ -1,0 +1,13 @@
+// shard/check.h: what is refused before any work.
+#pragma once
+
+#include "tessera/shard.h"
+
+namespace tessera::shard {
+
+Result<void> check_mesh(const Mesh& mesh);
+Result<void> check_options(const ShardOptions& options);
+Result<void> check_fit(const Batch& batch, const Mesh& mesh,
+                       const ShardOptions& options);
+
+}  // namespace tessera::shard

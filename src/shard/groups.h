@@ -1,0 +1,76 @@
+// shard/groups.h: from who has which row to what each shard holds: the stages
+// of make_shards after the rows are spread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shard/problem.h"
+#include "tessera/contract.h"
+#include "tessera/shard.h"
+
+namespace tessera::shard {
+
+// Of one index of "data": who owns and computes each tile. Tiles of its batch
+// rows stand behind each other.
+struct Owners {
+  int64_t first_batch_row = 0, batch_rows = 0;
+  int64_t rows = 0, columns = 0;  // tiles of a batch row
+  std::vector<int32_t> row, computes, column;
+};
+Owners make_owners(const Problem& p, const Plan& plan, const Homes& computes,
+                   int64_t first_batch_row);
+
+// Tiles that travel along "seq" in one (data, head) group: [from * seq + to],
+// each ascending.
+using Pairs = std::vector<std::vector<int32_t>>;
+
+// One (data, head) group.
+struct Group {
+  const Owners* owners = nullptr;
+  int64_t first_list = 0, lists = 0;  // plan heads
+  Pairs kv, q;
+};
+void find_pairs(const Plan& plan, int64_t seq, Group& group);
+
+// The rounds that carry the pairs of all groups.
+Result<std::vector<Round>> make_rounds(const std::vector<const Pairs*>& groups,
+                                       int64_t seq, std::string_view what,
+                                       const std::vector<int64_t>& ceilings);
+
+// Sends of the shards of one group, by round. `local`: for each shard the
+// number that it has for each of its tiles.
+void add_sends(const Pairs& pairs, const std::vector<Round>& rounds,
+               int64_t seq, const std::vector<std::vector<int32_t>>& local,
+               Traffic& traffic);
+
+// A shard's buffer of rows or columns: its own tiles, padding up to `own`, then
+// what each round brings.
+struct Buffer {
+  std::vector<TileAt> tiles;
+  std::vector<int32_t> local;  // of each tile of the group; -1: not here
+  int64_t own = 0;
+};
+Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
+                   const std::vector<Round>& rounds, int64_t seq, int64_t self,
+                   int64_t own_capacity, int64_t tiles_a_batch_row,
+                   int64_t first_batch_row);
+
+// The worklists, in numbers of the buffers; steps and work.
+struct Lists {
+  const Plan& plan;
+  const Group& group;
+  const ShardOptions& options;
+  int64_t lists;  // of every shard
+};
+void fill_lists(const Lists& in, const Buffer& rows, const Buffer& columns,
+                int64_t self, Shard& shard);
+
+ShardReport make_report(const Shards& shards, const ShardOptions& options,
+                        const std::vector<Group>& groups);
+
+std::vector<ArraySpec> specs_of(const Shards& shards,
+                                const ShardOptions& options);
+void set_contract(const PlanContract& plan, Shards& shards);
+
+}  // namespace tessera::shard

@@ -1,0 +1,119 @@
+// shard/loads.cc: counts of rows that need a column, by shard; a tile travels
+// where the count of a shard that does not own it is not 0.
+#include "shard/loads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/contract.h"
+
+namespace tessera::shard {
+
+Loads::Loads(const Problem& p, Homes homes)
+    : p_(p),
+      shards_(p.shards),
+      a_work_(1 / p.mean_work()),
+      a_row_(1 / p.mean_rows()),
+      home_(std::move(homes)) {
+  const auto n = static_cast<size_t>(shards_);
+  const auto columns = static_cast<size_t>(p.columns());
+  row_owner_ = p.tasks ? contiguous_homes(p) : home_;
+  column_owner_.resize(columns);
+  for (size_t c = 0; c < columns; ++c) {
+    const int64_t unit = static_cast<int64_t>(c) % p.column_units;
+    column_owner_[c] =
+        p.tied ? row_owner_[c]
+               : static_cast<int32_t>(unit * shards_ / p.column_units);
+  }
+  work_.assign(n, 0);
+  rows_.assign(n, 0);
+  users_.assign(n * columns, 0);
+  kv_.assign(n * n, 0);
+  q_.assign(n * n, 0);
+  for (int64_t r = 0; r < p.rows(); ++r) {
+    const int32_t s = home(r);
+    work_[static_cast<size_t>(s)] += p.work(r, r + 1);
+    ++rows_[static_cast<size_t>(s)];
+    uint32_t* const users = users_.data() + static_cast<size_t>(s) * columns;
+    for (const uint32_t c : p.needs(r)) ++users[c];
+    if (p.tasks) travel(q_, q_tiles_, row_owner_[static_cast<size_t>(r)], s, 1);
+  }
+  for (size_t s = 0; s < n; ++s) {
+    for (size_t c = 0; c < columns; ++c) {
+      if (users_[s * columns + c] > 0) {
+        travel(kv_, kv_tiles_, column_owner_[c], static_cast<int32_t>(s), 1);
+      }
+    }
+  }
+}
+
+void Loads::travel(std::vector<int32_t>& tiles, int64_t& total, int32_t from,
+                   int32_t to, int32_t n) {
+  if (from == to) return;
+  const int64_t shift = to > from ? to - from : to - from + shards_;
+  tiles[static_cast<size_t>(shift * shards_ + from)] += n;
+  total += n;
+}
+
+void Loads::move(int64_t row, int32_t to) {
+  const auto r = static_cast<size_t>(row);
+  const int32_t from = home_[r];
+  if (from == to) return;
+  const int64_t work = p_.work(row, row + 1);
+  work_[static_cast<size_t>(from)] -= work;
+  work_[static_cast<size_t>(to)] += work;
+  --rows_[static_cast<size_t>(from)];
+  ++rows_[static_cast<size_t>(to)];
+  const auto columns = static_cast<size_t>(p_.columns());
+  uint32_t* const at_from = users_.data() + static_cast<size_t>(from) * columns;
+  uint32_t* const at_to = users_.data() + static_cast<size_t>(to) * columns;
+  counted_ += static_cast<int64_t>(p_.needs(row).size());
+  for (const uint32_t c : p_.needs(row)) {
+    if (--at_from[c] == 0) travel(kv_, kv_tiles_, column_owner_[c], from, -1);
+    if (at_to[c]++ == 0) travel(kv_, kv_tiles_, column_owner_[c], to, 1);
+  }
+  home_[r] = to;
+  if (p_.tasks) {
+    travel(q_, q_tiles_, row_owner_[r], from, -1);
+    travel(q_, q_tiles_, row_owner_[r], to, 1);
+  } else if (p_.tied) {
+    for (int32_t s = 0; s < shards_; ++s) {
+      if (users_[static_cast<size_t>(s) * columns + r] == 0) continue;
+      travel(kv_, kv_tiles_, from, s, -1);
+      travel(kv_, kv_tiles_, to, s, 1);
+    }
+    column_owner_[r] = to;
+  }
+}
+
+double Loads::needed() const {
+  return static_cast<double>(kv_tiles_ * p_.kv_bytes +
+                             q_tiles_ * p_.row_bytes) /
+         p_.all_gather();
+}
+
+template <class Size>
+double Loads::sent_in(const Size& size) const {
+  double bytes = 0;
+  const auto add = [&](const std::vector<int32_t>& tiles, int64_t of_tile) {
+    const int32_t* at = tiles.data() + shards_;
+    for (int64_t shift = 1; shift < shards_; ++shift, at += shards_) {
+      const int32_t most = *std::max_element(at, at + shards_);
+      if (most > 0) bytes += size(most) * static_cast<double>(of_tile);
+    }
+  };
+  add(kv_, p_.kv_bytes);
+  if (q_tiles_ > 0) add(q_, p_.row_bytes);
+  return bytes * static_cast<double>(shards_) / p_.all_gather();
+}
+
+double Loads::sent() const {
+  return sent_in([](int64_t n) { return static_cast<double>(bucket(n)); });
+}
+
+double Loads::sent_half_rounded() const {
+  return sent_in(
+      [](int64_t n) { return static_cast<double>(bucket(n) + n) / 2; });
+}
+
+}  // namespace tessera::shard

@@ -1,0 +1,230 @@
+// shard/repair.cc: the last steps to the limits, with traffic counted exactly.
+#include <algorithm>
+#include <array>
+
+#include "shard/place.h"
+
+namespace tessera::shard {
+namespace {
+
+// Rows [begin, end) of one shard go to another, and [back, back_end) come back.
+struct Step {
+  double rank = 0;  // the guess by which few are tried; lower is better
+  int64_t begin = 0, end = 0;
+  int64_t back = 0, back_end = 0;
+  int32_t to = 0;
+};
+
+constexpr double kOver = 2;  // what being over a limit weighs
+constexpr std::array<int64_t, 13> kLengths = {1,  2,  3,  4,  6,  8,  12,
+                                              16, 24, 32, 48, 64, 128};
+
+class Repair {
+ public:
+  Repair(Loads& loads, const RepairOptions& options)
+      : loads_(loads),
+        options_(options),
+        p_(loads.problem()),
+        n_(static_cast<int32_t>(p_.shards)),
+        runs_(static_cast<size_t>(n_)) {}
+
+  bool step() {
+    from_ = worst();
+    if (from_ < 0) return false;
+    by_work_ = static_cast<double>(loads_.work(from_)) > p_.work_cap;
+    find_runs();
+    steps_.clear();
+    worst_rank_ = -kOver * 1e-9;  // what does not help is no step
+    for (const int32_t to : targets()) {
+      over_ = loads_.over(from_) + loads_.over(to);
+      collect(to);
+    }
+    if (steps_.empty()) return false;
+    take_best();
+    return true;
+  }
+
+ private:
+  int32_t worst() const {
+    int32_t out = -1;
+    double most = 1e-12;
+    for (int32_t s = 0; s < n_; ++s) {
+      if (loads_.over(s) > most) {
+        most = loads_.over(s);
+        out = s;
+      }
+    }
+    return out;
+  }
+
+  // Rows that follow each other, in one document and on one shard.
+  void find_runs() {
+    for (auto& runs : runs_) runs.clear();
+    for (int64_t r = 0; r < p_.rows(); ++r) {
+      const int32_t s = loads_.home(r);
+      if (r > 0 && loads_.home(r - 1) == s &&
+          p_.joined[static_cast<size_t>(r)]) {
+        runs_[static_cast<size_t>(s)].back().end = r + 1;
+      } else {
+        runs_[static_cast<size_t>(s)].push_back({r, r + 1});
+      }
+    }
+  }
+
+  std::vector<int32_t> targets() const {
+    std::vector<int32_t> all;
+    for (int32_t s = 0; s < n_; ++s) {
+      if (s != from_) all.push_back(s);
+    }
+    const auto load = [&](int32_t s) {
+      return by_work_ ? loads_.work(s) : loads_.rows(s);
+    };
+    std::sort(all.begin(), all.end(), [&](int32_t a, int32_t b) {
+      return load(a) != load(b) ? load(a) < load(b) : a < b;
+    });
+    if (all.size() > options_.lightest) all.resize(options_.lightest);
+    for (const int32_t d : {1, n_ - 1, 2, n_ - 2}) {
+      const auto s = static_cast<int32_t>((from_ + d) % n_);
+      if (s != from_ && std::find(all.begin(), all.end(), s) == all.end()) {
+        all.push_back(s);
+      }
+    }
+    return all;
+  }
+
+  void collect(int32_t to) {
+    for (const Piece& run : runs_[static_cast<size_t>(from_)]) {
+      for (const int64_t length : kLengths) {
+        const int64_t k = std::min(length, run.end - run.begin);
+        for (const bool at_end : {false, true}) {
+          if (at_end && k == run.end - run.begin) break;  // the same rows
+          const int64_t begin = at_end ? run.end - k : run.begin;
+          consider({0, begin, begin + k, 0, 0, to});
+          if (by_work_ && !p_.tasks && (k & (k - 1)) == 0) {
+            collect_swaps(begin, k, to);
+          }
+        }
+        if (k < length) break;
+      }
+    }
+  }
+
+  // As many rows come back, with less work.
+  void collect_swaps(int64_t begin, int64_t k, int32_t to) {
+    const int64_t work = p_.work(begin, begin + k);
+    const auto swap = [&](int64_t back) {
+      if (p_.work(back, back + k) >= work) return;
+      consider({0, begin, begin + k, back, back + k, to});
+    };
+    for (const Piece& run : runs_[static_cast<size_t>(to)]) {
+      const int64_t length = run.end - run.begin;
+      if (length < k) continue;
+      swap(run.begin);
+      if (length > k) swap(run.end - k);
+    }
+  }
+
+  // Keeps the best few by a guess that costs no counting.
+  void consider(Step step) {
+    const int64_t work =
+        p_.work(step.begin, step.end) - p_.work(step.back, step.back_end);
+    const int64_t rows = step.end - step.begin - (step.back_end - step.back);
+    const double gain =
+        loads_.over(loads_.work(from_) - work, loads_.rows(from_) - rows) +
+        loads_.over(loads_.work(step.to) + work, loads_.rows(step.to) + rows) -
+        over_;
+    step.rank = kOver * gain;
+    if (step.rank >= worst_rank_) return;
+    const bool full = steps_.size() == options_.tried;
+    step.rank += guess(step.begin, step.end, step.to) +
+                 guess(step.back, step.back_end, from_);
+    if (full) {
+      if (step.rank >= worst_rank_) return;
+      steps_.pop_back();
+    }
+    steps_.insert(std::upper_bound(steps_.begin(), steps_.end(), step,
+                                   [](const Step& a, const Step& b) {
+                                     return a.rank < b.rank;
+                                   }),
+                  step);
+    if (steps_.size() == options_.tried) worst_rank_ = steps_.back().rank;
+  }
+
+  // What moving these rows may send, beside an all-gather: little where they
+  // join rows of their document or are all of it.
+  double guess(int64_t begin, int64_t end, int32_t to) const {
+    if (begin >= end) return 0;
+    const auto joined = [&](int64_t row) {
+      return row < p_.rows() && p_.joined[static_cast<size_t>(row)] != 0;
+    };
+    const double all = 1 + 0.5 * static_cast<double>(n_);
+    const auto rows = static_cast<double>(end - begin);
+    double bytes =
+        p_.tasks ? rows * all * static_cast<double>(p_.row_bytes) : 0;
+    const bool joins = (joined(begin) && loads_.home(begin - 1) == to) ||
+                       (joined(end) && loads_.home(end) == to);
+    double tiles = 0;
+    if (joins) {
+      tiles = 2 * rows;
+    } else if (!p_.tasks && !joined(begin) && !joined(end)) {
+      tiles = 4;
+    } else {
+      tiles = all * static_cast<double>(std::max(p_.needs(begin).size(),
+                                                 p_.needs(end - 1).size()));
+    }
+    bytes += tiles * static_cast<double>(p_.kv_bytes);
+    return bytes / p_.all_gather();
+  }
+
+  void apply(const Step& s) {
+    loads_.move(s.begin, s.end, s.to);
+    loads_.move(s.back, s.back_end, from_);
+  }
+  void undo(const Step& s) {
+    loads_.move(s.back, s.back_end, s.to);
+    loads_.move(s.begin, s.end, from_);
+  }
+
+  void take_best() {
+    size_t best = 0;
+    double least = 0;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const Step& s = steps_[i];
+      // Steps to different shards are compared by what they change.
+      double cost = -kOver * (loads_.over(from_) + loads_.over(s.to));
+      apply(s);
+      cost += kOver * (loads_.over(from_) + loads_.over(s.to)) +
+              loads_.needed() + loads_.sent_half_rounded();
+      undo(s);
+      if (i == 0 || cost < least) {
+        least = cost;
+        best = i;
+      }
+    }
+    apply(steps_[best]);
+  }
+
+  Loads& loads_;
+  const RepairOptions& options_;
+  const Problem& p_;
+  const int32_t n_;
+  int32_t from_ = -1;
+  bool by_work_ = false;   // it has too much of, else too many rows
+  double over_ = 0;        // of it and the shard that is looked at
+  double worst_rank_ = 0;  // that still counts
+  std::vector<std::vector<Piece>> runs_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace
+
+void repair(Loads& loads, const RepairOptions& options) {
+  // A dense mask has so many needs a row that counting them takes seconds.
+  constexpr int64_t kMaxCounted = int64_t{1} << 28;
+  Repair repair(loads, options);
+  for (int64_t i = 0; i < options.steps && loads.counted() < kMaxCounted; ++i) {
+    if (!repair.step()) return;
+  }
+}
+
+}  // namespace tessera::shard

@@ -1,0 +1,289 @@
+// shard/shard_test.cc: meshes, specs, what is refused, and the contract.
+#include "tessera/shard.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/sharded_run.h"
+
+namespace tessera {
+namespace {
+
+std::string error_of(const auto& result) {
+  return result ? "no error" : result.error().message;
+}
+
+Mesh mesh_of(std::string_view text) { return *parse_mesh(text); }
+
+TEST(Mesh, IsReadAndWritten) {
+  const Mesh mesh = mesh_of("data=2,head=3,seq=4");
+  EXPECT_EQ(mesh.devices(), 24);
+  EXPECT_EQ(mesh.size("head"), 3);
+  EXPECT_EQ(mesh.size("expert"), 1);
+  EXPECT_EQ(to_string(mesh), "data=2,head=3,seq=4");
+  EXPECT_EQ(mesh_of(to_string(mesh)), mesh);
+}
+
+TEST(Mesh, RefusesBadText) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "[mesh] an axis must read name=size, found ''"},
+      {"seq", "[mesh] an axis must read name=size, found 'seq'"},
+      {"=4", "[mesh] an axis must read name=size, found '=4'"},
+      {"seq=4,", "[mesh] an axis must read name=size, found ''"},
+      {"s q=4", "[mesh] an axis must read name=size, found 's q=4'"},
+      {"seq=", "[mesh] an axis must have 1 to 4096 devices, found 'seq='"},
+      {"seq=0", "[mesh] an axis must have 1 to 4096 devices, found 'seq=0'"},
+      {"seq=+4", "[mesh] an axis must have 1 to 4096 devices, found 'seq=+4'"},
+      {"seq=99999999999999999999",
+       "[mesh] an axis must have 1 to 4096 devices, found "
+       "'seq=99999999999999999999'"},
+      {"seq=4,seq=2", "[mesh] an axis must stand once, found two for 'seq'"},
+      {"seq=4096,data=2",
+       "[mesh] a mesh may have 4096 devices, found more for 'seq=4096,data=2'"},
+  };
+  for (const auto& [text, message] : cases) {
+    EXPECT_EQ(error_of(parse_mesh(text)), message) << text;
+  }
+}
+
+// Any bytes are a mesh that is written as it was read, or one line.
+TEST(Mesh, TakesAnyBytes) {
+  std::mt19937_64 random(1);
+  constexpr std::string_view kLikely = "seq=,data head0123456789\n\xff_";
+  for (int i = 0; i < 200000; ++i) {
+    std::string text = random() % 2 ? "seq=4,data=2" : "";
+    for (uint64_t k = random() % 12; k > 0; --k) {
+      const char c = kLikely[random() % kLikely.size()];
+      if (text.empty() || random() % 2) {
+        text.insert(random() % (text.size() + 1), 1, c);
+      } else {
+        text[random() % text.size()] = c;
+      }
+    }
+    const auto mesh = parse_mesh(text);
+    if (mesh) {
+      EXPECT_EQ(*parse_mesh(to_string(*mesh)), *mesh) << text;
+      EXPECT_LE(mesh->devices(), kMaxMeshDevices);
+    } else {
+      EXPECT_TRUE(mesh.error().message.starts_with("[mesh] "));
+      EXPECT_EQ(mesh.error().message.find('\n'), std::string::npos);
+    }
+  }
+}
+
+TEST(Specs, AreChecked) {
+  const Mesh mesh = mesh_of("data=2,seq=4");
+  const ArraySpec good{"q", Dtype::bf16, {2, 8, 16}, {"data", "", "seq"}};
+  EXPECT_TRUE(check_specs(mesh, {good}));
+  auto spec = good;
+  spec.axes.pop_back();
+  EXPECT_EQ(error_of(check_specs(mesh, {spec})),
+            "[shard] an array must have a spec for each dimension, found 2 for "
+            "the 3 of 'q'");
+  spec = good;
+  spec.axes[1] = "head";
+  EXPECT_EQ(error_of(check_specs(mesh, {spec})),
+            "[shard] an axis must be of the mesh data=2,seq=4, found 'head' "
+            "for 'q'");
+  spec = good;
+  spec.axes[1] = "seq";
+  EXPECT_EQ(error_of(check_specs(mesh, {spec})),
+            "[shard] an axis must split one dimension of an array, found "
+            "'seq' twice for 'q'");
+  spec = good;
+  spec.shape[2] = 18;
+  EXPECT_EQ(error_of(check_specs(mesh, {spec})),
+            "[shard] an axis must divide what it splits, found seq=4 for "
+            "dimension 2 of 'q', which is 18");
+  EXPECT_EQ(error_of(check_specs(mesh, {good, good})),
+            "[shard] an array must have a name of its own, found 'q' again");
+}
+
+TEST(Specs, FingerprintTellsAllApart) {
+  const Mesh mesh = mesh_of("data=2,seq=4");
+  const ArraySpec q{"q", Dtype::bf16, {2, 8, 16}, {"data", "", "seq"}};
+  const std::string first = spec_fingerprint(mesh, {q});
+  EXPECT_EQ(first, "e696db4312ee35c2e95c08e4db04b640");
+  EXPECT_NE(spec_fingerprint(mesh_of("data=2,seq=8"), {q}), first);
+  for (int what = 0; what < 4; ++what) {
+    ArraySpec other = q;
+    if (what == 0) other.name = "k";
+    if (what == 1) other.dtype = Dtype::f32;
+    if (what == 2) other.shape[1] = 4;
+    if (what == 3) other.axes = {"seq", "", "data"};
+    EXPECT_NE(spec_fingerprint(mesh, {other}), first) << what;
+  }
+}
+
+Request request_of(std::string_view mask, int64_t tokens, int64_t batch = 1) {
+  Request r;
+  r.masks = {*parse_mask(mask)};
+  r.batch = batch;
+  r.q_len = r.kv_len = tokens;
+  r.tile = {16, 16};
+  return r;
+}
+
+ShardOptions options_of(Balance balance) {
+  ShardOptions o;
+  o.balance = balance;
+  o.shape.heads = 4;
+  o.shape.kv_heads = 2;
+  o.shape.head_dim = o.shape.v_head_dim = 8;
+  return o;
+}
+
+std::vector<int32_t> drawn_ids(uint64_t seed, int64_t tokens) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; static_cast<int64_t>(ids.size()) < tokens; ++id) {
+    ids.insert(ids.end(), 1 + random() % 200, id);
+  }
+  ids.resize(static_cast<size_t>(tokens));
+  return ids;
+}
+
+TEST(Shards, RefusesWhatDoesNotFit) {
+  auto batch = OwnedBatch::make(request_of("causal", 256, 3), {});
+  ASSERT_TRUE(batch);
+  const auto refuse = [&](std::string_view mesh, auto change) {
+    ShardOptions o = options_of(Balance::rows);
+    change(o);
+    return error_of(make_shards(*batch, mesh_of(mesh), o));
+  };
+  const auto nothing = [](ShardOptions&) {};
+  EXPECT_EQ(refuse("data=2,seq=2", nothing),
+            "[shard] an axis must divide what it splits, found data=2 for 3 "
+            "batch rows (uneven pads them)");
+  EXPECT_EQ(refuse("head=4", nothing),
+            "[shard] an axis must divide what it splits, found head=4 for 2 KV "
+            "heads (uneven pads them)");
+  EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.shape.kv_heads = 3; }),
+            "[shard] kv_heads must divide heads, found 3 for 4");
+  EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.shape.head_dim = 0; }),
+            "[shard] head_dim must be between 1 and 65536, found 0");
+  EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.full_work = 0; }),
+            "[shard] full_work must be between 1 and 1048576, found 0");
+  EXPECT_EQ(
+      refuse("seq=2",
+             [](ShardOptions& o) { o.tokens_max_over_mean = std::nan(""); }),
+      "[shard] tokens_max_over_mean must be between 1 and 1000, found "
+      "nan");
+  EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.dtype = Dtype::i32; }),
+            "[shard] dtype must be f32, bf16 or f16, found i32");
+  EXPECT_EQ(refuse("seq=4", [](ShardOptions& o) { o.ceilings.steps = 3; }),
+            "[shard] a shard may have 3 steps, found 106");
+  EXPECT_EQ(refuse("seq=4",
+                   [](ShardOptions& o) {
+                     o.ceilings.kv_rounds = {1, 1};
+                   }),
+            "[shard] kv_rounds must have a ceiling for each of 3 shifts, found "
+            "2");
+  EXPECT_TRUE(
+      refuse("seq=4", [](ShardOptions& o) {
+        o.ceilings.kv_rounds = {0, 0, 0};
+      }).starts_with("[shard] a round of kv_rounds by shift 1 may send 0"));
+  Mesh twice{{{"seq", 2}, {"seq", 2}}};
+  EXPECT_EQ(error_of(make_shards(*batch, twice, options_of(Balance::rows))),
+            "[mesh] an axis must stand once, found two for 'seq'");
+  auto other = OwnedBatch::make(request_of("causal", 256, 3), {});
+  EXPECT_EQ(error_of(parse_balance("even")),
+            "[shard] balance must be contiguous, headtail, rows or tasks, "
+            "found 'even'");
+}
+
+// Under ceilings, batches that all differ have one contract.
+TEST(Shards, OneContractServesManyBatches) {
+  for (const Balance balance : {Balance::contiguous, Balance::headtail,
+                                Balance::rows, Balance::tasks}) {
+    ShardOptions o = options_of(balance);
+    o.ceilings.steps = 4096;
+    o.ceilings.rows = 24;
+    o.ceilings.kv_rounds = {24, 24, 24};
+    o.ceilings.q_rounds = {24, 24, 24};
+    std::string key;
+    for (uint64_t seed = 0; seed < 100; ++seed) {
+      OwnedFacts facts;
+      facts.doc_ids = drawn_ids(seed, 1024);
+      auto batch =
+          OwnedBatch::make(request_of("causal & documents", 1024), facts);
+      ASSERT_TRUE(batch);
+      auto shards = make_shards(*batch, mesh_of("seq=4"), o);
+      ASSERT_TRUE(shards) << shards.error().message;
+      if (seed == 0) key = shards->contract_key;
+      EXPECT_EQ(shards->contract_key, key) << seed;
+    }
+    auto batch = OwnedBatch::make(request_of("causal", 1024), {});
+    auto other = make_shards(*batch, mesh_of("seq=4"), o);
+    ASSERT_TRUE(other);
+    EXPECT_NE(other->contract_key, key);
+    auto mesh = make_shards(*batch, mesh_of("seq=4,x=2"), o);
+    ASSERT_TRUE(mesh);
+    EXPECT_NE(mesh->contract_key, other->contract_key);
+    EXPECT_EQ(mesh->shards.size(), 4U);  // devices along x hold the same
+  }
+}
+
+TEST(Shards, EvenWaysReachTheLimitsThatTheyCan) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    OwnedFacts facts;
+    facts.doc_ids = drawn_ids(seed, 8192);
+    auto batch =
+        OwnedBatch::make(request_of("causal & documents", 8192), facts);
+    ASSERT_TRUE(batch);
+    for (const Balance balance : {Balance::rows, Balance::tasks}) {
+      auto shards = make_shards(*batch, mesh_of("seq=8"), options_of(balance));
+      ASSERT_TRUE(shards);
+      const ShardReport& r = shards->report;
+      EXPECT_LE(r.work_max_over_mean, 1.05) << seed;
+      EXPECT_LE(r.tokens_max_over_mean, 1.02) << seed;
+      EXPECT_GE(r.forward.sent, r.forward.needed);
+      EXPECT_GE(r.forward.needed, r.forward.busiest);
+    }
+  }
+}
+
+// By hand: 8 rows of one causal document on two shards.
+TEST(Shards, CountsBytesAsByHand) {
+  auto batch = OwnedBatch::make(request_of("causal", 128), {});
+  ASSERT_TRUE(batch);
+  const ShardOptions o = options_of(Balance::contiguous);
+  auto shards = make_shards(*batch, mesh_of("seq=2"), o);
+  ASSERT_TRUE(shards) << shards.error().message;
+  // Rows 0 to 3 have 10 tiles, rows 4 to 7 have 26 and need columns 0 to 3.
+  EXPECT_EQ(shards->shards[0].steps, 10);
+  EXPECT_EQ(shards->shards[1].steps, 26);
+  EXPECT_EQ(shards->report.work_max_over_mean, 26.0 / 18);
+  EXPECT_EQ(shards->report.kv_tiles, (std::vector<int64_t>{0, 4, 0, 0}));
+  const int64_t tile = 2 * 16 * (8 + 8) * 2;  // KV heads, tokens, dims, bytes
+  const Moved& f = shards->report.forward;
+  EXPECT_EQ(f, (Moved{4 * tile, 2 * 4 * tile, 4 * tile, 8 * tile}));
+  const Moved& b = shards->report.backward;
+  EXPECT_EQ(b, (Moved{8 * tile, 16 * tile, 8 * tile, 16 * tile}));
+  EXPECT_EQ(shards->kv.rounds, (std::vector<Round>{{1, 4}}));
+  EXPECT_EQ(shards->kv.send[0][0], (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_TRUE(shards->kv.send[1][0].empty());
+}
+
+TEST(Shards, PacksStepsWithTheirClasses) {
+  Request r = request_of("causal", 120);  // the last tile is ragged
+  auto batch = OwnedBatch::make(r, {});
+  ASSERT_TRUE(batch);
+  auto shards =
+      make_shards(*batch, mesh_of("seq=2"), options_of(Balance::contiguous));
+  ASSERT_TRUE(shards);
+  auto steps = pack_shard(*batch, *shards, 1, false);
+  ASSERT_TRUE(steps);
+  // Its row 3 is tile row 7, which crosses the end: full tiles are class 3.
+  const Step last = steps->steps.back();
+  EXPECT_EQ(last.row(), 3);
+  EXPECT_TRUE(last.last());
+  const Step crossing = steps->steps[steps->steps.size() - 2];
+  EXPECT_EQ(crossing.step_class(), 3);
+  EXPECT_EQ(error_of(pack_shard(*batch, *shards, 2, false)),
+            "[shard] a shard must be between 0 and 1, found 2");
+}
+
+}  // namespace
+}  // namespace tessera

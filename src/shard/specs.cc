@@ -1,0 +1,95 @@
+// shard/specs.cc: how arrays lie on a mesh: checked, and digested.
+#include <set>
+
+#include "base/digest.h"
+#include "base/dtype_word.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "tessera/shard.h"
+
+namespace tessera {
+namespace {
+
+bool has_axis(const Mesh& mesh, std::string_view name) {
+  for (const MeshAxis& a : mesh.axes) {
+    if (a.name == name) return true;
+  }
+  return false;
+}
+
+Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
+  if (spec.axes.size() != spec.shape.size()) {
+    return invalid("shard",
+                   "an array must have a spec for each dimension, found {} for "
+                   "the {} of {}",
+                   spec.axes.size(), spec.shape.size(), in_quotes(spec.name));
+  }
+  std::set<std::string_view> used;
+  for (size_t d = 0; d < spec.axes.size(); ++d) {
+    const std::string& axis = spec.axes[d];
+    if (spec.shape[d] < 1) {
+      return invalid("shard",
+                     "a dimension must be at least 1, found {} for dimension "
+                     "{} of {}",
+                     spec.shape[d], d, in_quotes(spec.name));
+    }
+    if (axis.empty()) continue;
+    if (!has_axis(mesh, axis)) {
+      return invalid("shard", "an axis must be of the mesh {}, found {} for {}",
+                     to_string(mesh), in_quotes(axis), in_quotes(spec.name));
+    }
+    if (!used.insert(axis).second) {
+      return invalid("shard",
+                     "an axis must split one dimension of an array, found {} "
+                     "twice for {}",
+                     in_quotes(axis), in_quotes(spec.name));
+    }
+    if (spec.shape[d] % mesh.size(axis) != 0) {
+      return invalid("shard",
+                     "an axis must divide what it splits, found {}={} for "
+                     "dimension {} of {}, which is {}",
+                     axis, mesh.size(axis), d, in_quotes(spec.name),
+                     spec.shape[d]);
+    }
+  }
+  return {};
+}
+
+// Its length first, so that no two lists of words read alike.
+void add_word(Digest& digest, std::string_view word) {
+  digest.add(static_cast<int64_t>(word.size()));
+  digest.add(word.data(), word.size());
+}
+
+}  // namespace
+
+Result<void> check_specs(const Mesh& mesh,
+                         const std::vector<ArraySpec>& specs) {
+  std::set<std::string_view> names;
+  for (const ArraySpec& spec : specs) {
+    if (spec.name.empty() || !names.insert(spec.name).second) {
+      return invalid("shard",
+                     "an array must have a name of its own, found {} again",
+                     in_quotes(spec.name));
+    }
+    if (auto e = check_spec(mesh, spec); !e) return e;
+  }
+  return {};
+}
+
+std::string spec_fingerprint(const Mesh& mesh,
+                             const std::vector<ArraySpec>& specs) {
+  Digest digest;
+  add_word(digest, to_string(mesh));
+  for (const ArraySpec& spec : specs) {
+    add_word(digest, spec.name);
+    add_word(digest, dtype_word(spec.dtype));
+    digest.add(static_cast<int64_t>(spec.shape.size()));
+    for (const int64_t n : spec.shape) digest.add(n);
+    digest.add(static_cast<int64_t>(spec.axes.size()));
+    for (const std::string& axis : spec.axes) add_word(digest, axis);
+  }
+  return digest.hex();
+}
+
+}  // namespace tessera
