@@ -25,7 +25,7 @@ cli::Program bench_program() {
           kAbout,
           kExamples,
           {plan_command(), kernels_command(), attention_command(),
-           xla_command(), recompile_command(), routed_command(),
+           xla_command(), recompile_command(), routed_command(), pack_command(),
            shard_command(), cli::gate_command()}};
 }
 

@@ -5,6 +5,7 @@
 #include "tessera/batch.h"
 #include "tessera/bridge.h"
 #include "tessera/contract.h"
+#include "tessera/data.h"
 #include "tessera/dispatch.h"
 #include "tessera/documents.h"
 #include "tessera/facts.h"

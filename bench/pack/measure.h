@@ -1,0 +1,37 @@
+// bench/pack/measure.h: what packing drawn lengths takes and gives.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/data.h"
+
+namespace tessera::bench {
+
+struct PackCase {
+  int64_t documents = 0;
+  double mean = 0;
+  int64_t tokens = 0;
+  int64_t rounds = 0;
+};
+
+struct PackRow {
+  PackStrategy strategy;
+  double mixing;
+};
+
+// What is measured.
+std::vector<PackRow> pack_table();
+
+struct PackCost {
+  double documents_per_second = 0;  // of the fastest round
+  PackAccount account;
+  PackBalance balance;
+};
+
+Result<PackCost> measure_pack(const PackCase& c, const PackRow& row);
+
+// Lognormal, sigma 1, at least 1; the same on every machine with this library.
+std::vector<int32_t> drawn_lengths(int64_t n, double mean, uint64_t seed);
+
+}  // namespace tessera::bench

@@ -1,0 +1,185 @@
+// cli/pack/command.cc: `tessera pack`: documents to rows, and where they went.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/pack/options.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+// A folder that is new or empty, so that no row of another run lies in it.
+Result<void> make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error || !std::filesystem::is_directory(path)) {
+    return io_error("cli", "--out must be a folder, found '{}' for {}",
+                    error.message(), in_quotes(path));
+  }
+  if (!std::filesystem::is_empty(path, error) || error) {
+    return invalid("cli", "--out must be an empty folder, found files in {}",
+                   in_quotes(path));
+  }
+  return {};
+}
+
+Result<int64_t> write_rows(RowStream& stream, const PackFlags& f) {
+  auto size = rows_per_file(f);
+  if (!size) return size.error();
+  int64_t files = 0;
+  while (true) {
+    auto rows = stream.next(*size);
+    if (!rows) return rows.error();
+    if (rows->rows == 0) return files;
+    if (!f.out) continue;
+    const std::filesystem::path path =
+        std::filesystem::path(*f.out) /
+        fmt::format("rows-{:05}.safetensors", files);
+    if (auto e = save_rows(path, *rows); !e) return e.error();
+    ++files;
+  }
+}
+
+struct Report {
+  PackAccount account;
+  ChunkAccount chunks;
+  PackBalance balance;
+  std::set<std::string> ignored;
+  int64_t files = 0;
+  double seconds = 0;
+
+  double documents_per_second() const {
+    return seconds > 0 ? static_cast<double>(account.documents) / seconds : 0;
+  }
+};
+
+json report_json(const Report& r, const StreamOptions& o) {
+  const PackAccount& a = r.account;
+  return {{"strategy", to_string(o.pack.strategy)},
+          {"tokens", o.pack.tokens},
+          {"documents", a.documents},
+          {"documents_empty", a.empty_documents},
+          {"documents_long", a.long_documents},
+          {"documents_dropped", a.dropped_documents},
+          {"parts", a.parts},
+          {"tokens_in", a.tokens_in},
+          {"tokens_out", a.tokens_out},
+          {"tokens_dropped", a.tokens_dropped},
+          {"dropped_by", to_string(o.pack.long_documents)},
+          {"padding", a.padding},
+          {"rows", a.rows},
+          {"fill", a.fill()},
+          {"cost_max_over_mean", r.balance.max_over_mean},
+          {"cost_worst_step", r.balance.worst},
+          {"length_spread", r.balance.length_spread},
+          {"chunks",
+           {{"in", r.chunks.chunks_in},
+            {"out", r.chunks.chunks_out},
+            {"cut", r.chunks.chunks_cut},
+            {"no_room", r.chunks.chunks_over}}},
+          {"edges",
+           {{"in", r.chunks.edges_in},
+            {"out", r.chunks.edges_out},
+            {"across_rows", r.chunks.edges_lost()},
+            {"no_room", r.chunks.edges_over}}},
+          {"ignored_columns", r.ignored},
+          {"files", r.files},
+          {"documents_per_second", r.documents_per_second()}};
+}
+
+std::string report_text(const Report& r, const StreamOptions& o) {
+  const PackAccount& a = r.account;
+  std::string out;
+  const auto line = [&](std::string_view name, std::string_view text) {
+    out += fmt::format("{:<11} {}\n", name, text);
+  };
+  line("documents",
+       fmt::format("{}, {} empty, {} longer than a row, {:.0f} a second",
+                   a.documents, a.empty_documents, a.long_documents,
+                   r.documents_per_second()));
+  line("tokens",
+       fmt::format("{} in, {} out, {} dropped ({})", a.tokens_in, a.tokens_out,
+                   a.tokens_dropped, to_string(o.pack.long_documents)));
+  line("rows", fmt::format("{} of {} tokens, {:.4f} full, {} of padding",
+                           a.rows, o.pack.tokens, a.fill(), a.padding));
+  line("cost", fmt::format("of {} rows at a time: max over mean {:.3f}, worst "
+                           "{:.3f}; lengths spread {:.3f}",
+                           o.pack.rows_per_step, r.balance.max_over_mean,
+                           r.balance.worst, r.balance.length_spread));
+  if (r.chunks.chunks_in > 0) {
+    line("chunks", fmt::format("{} in, {} out, {} cut, {} without room",
+                               r.chunks.chunks_in, r.chunks.chunks_out,
+                               r.chunks.chunks_cut, r.chunks.chunks_over));
+  }
+  if (r.chunks.edges_in > 0) {
+    line("edges", fmt::format("{} in, {} out, {} across rows, {} without room",
+                              r.chunks.edges_in, r.chunks.edges_out,
+                              r.chunks.edges_lost(), r.chunks.edges_over));
+  }
+  for (const std::string& name : r.ignored) line("ignored", on_a_line(name));
+  if (r.files > 0) line("files", std::to_string(r.files));
+  return out;
+}
+
+Result<int> run(const PackFlags& f) {
+  auto options = stream_options(f);
+  if (!options) return options.error();
+  if (auto e = rows_per_file(f); !e) return e.error();
+  auto source = open_json_lines(f.inputs);
+  if (!source) return source.error();
+  auto stream = RowStream::open(std::move(*source), *options);
+  if (!stream) return stream.error();
+  if (f.out) {
+    if (auto e = make_folder(*f.out); !e) return e.error();
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  auto files = write_rows(*stream, f);
+  if (!files) return files.error();
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  const Report report{
+      stream->account(),          stream->chunks(), stream->balance(),
+      stream->source().ignored(), *files,           took.count()};
+  if (f.json) {
+    fmt::print("{}\n", report_json(report, *options).dump());
+  } else {
+    fmt::print("{}", report_text(report, *options));
+  }
+  return kOk;
+}
+
+constexpr const char* kFooter =
+    "A line is an object with input_ids and, where there are any, loss_mask,\n"
+    "structure_ids, dep_levels, ast_depth, sibling_index, node_type,\n"
+    "chunk_starts, chunk_ends, chunk_kinds, call_edges, type_edges.\n"
+    "Examples:\n"
+    "  tessera pack documents.jsonl --tokens 8192 -o rows\n"
+    "  tessera pack documents.jsonl --strategy cost --mixing 0.01 --json\n"
+    "\n"
+    "JSON fields: documents, tokens_in, tokens_out, tokens_dropped, padding,\n"
+    "rows, fill; cost_max_over_mean (tiles of a step's costliest row over\n"
+    "their mean), cost_worst_step, length_spread (of the steps' mean lengths\n"
+    "of parts: deviation over mean), chunks, edges, ignored_columns,\n"
+    "documents_per_second (from file to rows).";
+
+}  // namespace
+
+Command pack_command() {
+  auto flags = std::make_shared<PackFlags>();
+  Command command{"pack", "Pack documents into rows of one length"};
+  add_pack_flags(command, *flags);
+  command.footer = kFooter;
+  command.work = [flags] { return run(*flags); };
+  return command;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,91 @@
+// cli/pack/command_test.cc: `tessera pack`.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "tessera/data.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+class PackProgram : public tessera::testing::Program {
+ protected:
+  void SetUp() override {
+    std::string text;
+    for (int d = 0; d < 40; ++d) {
+      json ids = json::array();
+      for (int i = 0; i < d * 3; ++i) ids.push_back(i + 1);
+      text += json{{"input_ids", ids}, {"source", "a"}}.dump() + "\n";
+    }
+    ASSERT_TRUE(write_file(file("a.jsonl"), text));
+  }
+};
+
+TEST_F(PackProgram, WritesRowsAndAccountsForEveryToken) {
+  for (const char* strategy : {"inorder", "firstfit", "bestfit", "cost"}) {
+    const std::string out = file(strategy);
+    program({"pack", file("a.jsonl"), "--tokens", "64", "--strategy", strategy,
+             "--rows-per-file", "7", "-o", out, "--json"});
+    ASSERT_EQ(code_, 0) << err_;
+    const json j = json::parse(out_);
+    EXPECT_EQ(j["documents"], 40);
+    EXPECT_EQ(j["documents_empty"], 1);
+    EXPECT_EQ(j["tokens_in"], 3 * 39 * 40 / 2);
+    EXPECT_EQ(j["tokens_out"], j["tokens_in"]);
+    EXPECT_EQ(j["tokens_dropped"], 0);
+    EXPECT_EQ(j["ignored_columns"], json({"source"}));
+    EXPECT_GT(j["fill"], 0.95);
+    int64_t rows = 0, tokens = 0;
+    for (int64_t at = 0; at < j["files"]; ++at) {
+      const auto read =
+          load_rows(out + "/rows-0000" + std::to_string(at) + ".safetensors");
+      ASSERT_TRUE(read) << read.error().message;
+      rows += read->rows;
+      for (const int32_t n : read->column(RowColumn::valid_token_count)) {
+        tokens += n;
+      }
+    }
+    EXPECT_EQ(j["rows"], rows);
+    EXPECT_EQ(j["tokens_out"], tokens);
+    // It does not write among what is there.
+    program({"pack", file("a.jsonl"), "-o", out});
+    EXPECT_EQ(code_, 2);
+  }
+}
+
+TEST_F(PackProgram, DropsByTheRuleThatIsNamed) {
+  program(
+      {"pack", file("a.jsonl"), "--tokens", "64", "--long", "drop", "--json"});
+  ASSERT_EQ(code_, 0) << err_;
+  const json j = json::parse(out_);
+  EXPECT_EQ(j["dropped_by"], "drop");
+  EXPECT_EQ(j["documents_dropped"], 40 - 22);
+  EXPECT_EQ(j["tokens_in"], j["tokens_out"].get<int64_t>() +
+                                j["tokens_dropped"].get<int64_t>());
+}
+
+TEST_F(PackProgram, RefusesBadInputInOneLine) {
+  const std::vector<tessera::testing::Arguments> cases = {
+      {"pack"},
+      {"pack", file("none.jsonl")},
+      {"pack", file("a.jsonl"), "--tokens", "0"},
+      {"pack", file("a.jsonl"), "--strategy", "magic"},
+      {"pack", file("a.jsonl"), "--long", "magic"},
+      {"pack", file("a.jsonl"), "--mixing", "2"},
+      {"pack", file("a.jsonl"), "--mask", "causal &"},
+      {"pack", file("a.jsonl"), "--mask", "prefix", "--strategy", "cost"},
+      {"pack", file("a.jsonl"), "--rows-per-file", "0"},
+  };
+  for (const auto& arguments : cases) {
+    program(arguments);
+    EXPECT_EQ(code_, 2) << ::testing::PrintToString(arguments);
+    EXPECT_EQ(out_, "");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cli

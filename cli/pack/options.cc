@@ -1,0 +1,121 @@
+// cli/pack/options.cc: the flags of `tessera pack` and what they ask for.
+#include "cli/pack/options.h"
+
+#include <charconv>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/numbers.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMostNumber = int64_t{1} << 24;
+
+Result<double> parse_share(const std::string& text, std::string_view what) {
+  double share = -1;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), share);
+  if (error == std::errc() && end == text.data() + text.size() && share >= 0 &&
+      share <= 1) {
+    return share;
+  }
+  return invalid("cli", "{} must be a number of 0 to 1, found {} for it", what,
+                 in_quotes(text));
+}
+
+Result<void> read_optional(const std::optional<std::string>& text,
+                           std::string_view what, int64_t& into) {
+  if (!text) return {};
+  auto n = parse_int(*text, what, 1, kMostNumber);
+  if (!n) return n.error();
+  into = *n;
+  return {};
+}
+
+Result<PackOptions> pack_options(const PackFlags& f) {
+  PackOptions o;
+  auto strategy = parse_pack_strategy(f.strategy);
+  if (!strategy) return strategy.error();
+  o.strategy = *strategy;
+  auto rule = parse_long_documents(f.long_documents);
+  if (!rule) return rule.error();
+  o.long_documents = *rule;
+  for (const auto& [text, what, into] :
+       {std::tuple{&f.tokens, "--tokens", &o.tokens},
+        std::tuple{&f.window_rows, "--window-rows", &o.window_rows},
+        std::tuple{&f.rows_per_step, "--rows-per-step", &o.rows_per_step}}) {
+    auto n = parse_int(*text, what, 1, kMostNumber);
+    if (!n) return n.error();
+    *into = *n;
+  }
+  auto mixing = parse_share(f.mixing, "--mixing");
+  if (!mixing) return mixing.error();
+  o.mixing = *mixing;
+  auto seed = parse_seed(f.seed);
+  if (!seed) return seed.error();
+  o.seed = *seed;
+  if (f.mask) {
+    auto mask = parse_mask(*f.mask);
+    if (!mask) return mask.error();
+    o.mask = std::move(*mask);
+  }
+  return o;
+}
+
+}  // namespace
+
+void add_pack_flags(Command& command, PackFlags& f) {
+  add_flags(
+      command,
+      {{"input", &f.inputs, "FILE", "JSON lines, an object a document", true},
+       {"--tokens", &f.tokens, "N", "Tokens of a row [8192]"},
+       {"--strategy", &f.strategy, "NAME",
+        "inorder, firstfit, bestfit or cost [bestfit]"},
+       {"--long", &f.long_documents, "RULE",
+        "A document longer than a row: split, keep_head, keep_tail or drop "
+        "[split]"},
+       {"--window-rows", &f.window_rows, "N",
+        "Documents of this many rows are packed at a time [4096]"},
+       {"--rows-per-step", &f.rows_per_step, "N",
+        "Rows that are computed together [8]"},
+       {"--mixing", &f.mixing, "SHARE",
+        "Of cost: 0 the most even steps, 1 any rows [0]"},
+       {"--mask", &f.mask, "EXPR",
+        "Whose tiles are the cost [causal & documents]"},
+       {"--seed", &f.seed, "N", "Of the order of rows [0]"},
+       {"--pad-id", &f.pad_id, "ID", "The token of padding [0]"},
+       {"--max-chunks", &f.max_chunks, "N", "Of a row [max(128, tokens / 32)]"},
+       {"--max-edges", &f.max_edges, "N",
+        "Of a row and a kind [twice the chunks]"},
+       {"--strict-chunks", &f.strict_chunks, "",
+        "More chunks or edges are an error; else they are dropped and counted"},
+       {"-o,--out", &f.out, "FOLDER",
+        "Write rows here: rows-00000.safetensors and so on"},
+       {"--rows-per-file", &f.rows_per_file, "N", "[256]"},
+       {"--json", &f.json, "", "One JSON object on stdout"}});
+}
+
+Result<StreamOptions> stream_options(const PackFlags& f) {
+  StreamOptions o;
+  auto pack = pack_options(f);
+  if (!pack) return pack.error();
+  o.pack = std::move(*pack);
+  auto pad_id = parse_int(f.pad_id, "--pad-id", INT32_MIN, INT32_MAX);
+  if (!pad_id) return pad_id.error();
+  o.pad_id = static_cast<int32_t>(*pad_id);
+  if (auto e = read_optional(f.max_chunks, "--max-chunks", o.max_chunks); !e) {
+    return e.error();
+  }
+  if (auto e = read_optional(f.max_edges, "--max-edges", o.max_edges); !e) {
+    return e.error();
+  }
+  if (f.strict_chunks) o.chunk_room = ChunkRoom::refuse;
+  return o;
+}
+
+Result<int64_t> rows_per_file(const PackFlags& f) {
+  return parse_int(f.rows_per_file, "--rows-per-file", 1, kMostNumber);
+}
+
+}  // namespace tessera::cli

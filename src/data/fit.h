@@ -1,0 +1,35 @@
+// data/fit.h: parts of documents into rows with room for them, longest first.
+// A part is a number of a list; only lengths matter.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tessera/data.h"
+
+namespace tessera::data {
+
+// Which parts lie in which row.
+struct Fit {
+  std::vector<int32_t> parts;  // row after row
+  std::vector<int32_t> row_start{0};
+
+  int64_t rows() const { return static_cast<int64_t>(row_start.size()) - 1; }
+  std::span<const int32_t> row(int64_t r) const {
+    const auto at = static_cast<size_t>(r);
+    return {parts.data() + row_start[at],
+            static_cast<size_t>(row_start[at + 1] - row_start[at])};
+  }
+};
+
+// Parts of 1 to `tokens` tokens, fewer than 2^31. The memory of `fit` serves
+// again.
+using Parts = std::span<const DocumentPart>;
+
+// Each part, longest first, goes into the first row that has room.
+void first_fit(Parts parts, int64_t tokens, Fit& fit);
+// Each part, longest first, goes into the row where it leaves the least room.
+void best_fit(Parts parts, int64_t tokens, Fit& fit);
+
+}  // namespace tessera::data

@@ -1,0 +1,17 @@
+// data/json_document.h: one line of JSON as a document.
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "tessera/documents.h"
+
+namespace tessera::data {
+
+// `place` ends the errors: "line 3 of 'a.jsonl'". On an error `into` is
+// unspecified. Fields without a column are added to `ignored`.
+Result<void> add_json_document(std::string_view line, std::string_view place,
+                               Documents& into, std::set<std::string>& ignored);
+
+}  // namespace tessera::data

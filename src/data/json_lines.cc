@@ -1,0 +1,162 @@
+// data/json_lines.cc: files of JSON lines, read a line at a time.
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "data/json_document.h"
+#include "tessera/documents.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kReadBytes = size_t{1} << 16;
+constexpr int64_t kMaxLineBytes = int64_t{1} << 30;
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+class JsonLines : public DocumentSource {
+ public:
+  JsonLines(std::vector<std::string> files, const JsonLinesLimits& limits)
+      : files_(std::move(files)), limits_(limits) {}
+
+  Result<bool> read(Documents& into) override {
+    while (at_.file < static_cast<int64_t>(files_.size())) {
+      if (!file_) {
+        if (auto e = open(); !e) return e.error();
+      }
+      auto more = read_line();
+      if (!more) return more.error();
+      if (!*more) {
+        file_.reset();
+        at_ = {at_.file + 1, 0, 0};
+        continue;
+      }
+      if (is_blank(line_)) continue;
+      if (auto e = data::add_json_document(line_, place(), into, ignored_);
+          !e) {
+        return e.error();
+      }
+      return true;
+    }
+    return false;
+  }
+
+  SourcePosition position() const override { return at_; }
+
+  Result<void> seek(const SourcePosition& position) override {
+    if (position.file < 0 || position.offset < 0 ||
+        position.file > static_cast<int64_t>(files_.size())) {
+      return invalid("data", "a position must be in one of {} files, found {}",
+                     files_.size(), position.file);
+    }
+    file_.reset();
+    begin_ = end_ = 0;
+    at_ = position;
+    return {};
+  }
+
+  std::set<std::string> ignored() const override { return ignored_; }
+
+ private:
+  const std::string& name() const {
+    return files_[static_cast<size_t>(at_.file)];
+  }
+  std::string place() const {
+    return fmt::format("line {} of {}", at_.line, in_quotes(name()));
+  }
+
+  Result<void> open() {
+    file_.reset(std::fopen(name().c_str(), "rb"));
+    struct stat about = {};
+    if (!file_ || fstat(fileno(file_.get()), &about) != 0) {
+      return io_error("data", "a file must be readable, found '{}' for {}",
+                      reason(errno), in_quotes(name()));
+    }
+    if (!S_ISREG(about.st_mode) && !S_ISFIFO(about.st_mode)) {
+      return io_error("data", "documents must be a file, found none for {}",
+                      in_quotes(name()));
+    }
+    begin_ = end_ = 0;
+    if (at_.offset > 0 && fseeko(file_.get(), at_.offset, SEEK_SET) != 0) {
+      return io_error("data", "a file must be readable, found '{}' for {}",
+                      reason(errno), in_quotes(name()));
+    }
+    return {};
+  }
+
+  // Into line_, without its end; false at the end of the file.
+  Result<bool> read_line() {
+    line_.clear();
+    bool any = false;
+    while (true) {
+      if (begin_ == end_) {
+        begin_ = 0;
+        end_ = std::fread(buffer_.data(), 1, buffer_.size(), file_.get());
+        if (end_ == 0 && std::ferror(file_.get()) != 0) {
+          return io_error("data", "a file must be readable, found '{}' for {}",
+                          reason(errno), place());
+        }
+        if (end_ == 0) {
+          if (any) ++at_.line;
+          return any;
+        }
+      }
+      any = true;
+      const std::string_view rest(buffer_.data() + begin_, end_ - begin_);
+      const size_t newline = rest.find('\n');
+      const size_t taken =
+          newline == std::string_view::npos ? rest.size() : newline;
+      if (static_cast<int64_t>(line_.size() + taken) > limits_.max_line_bytes) {
+        ++at_.line;
+        return over_limit("data",
+                          "a line must be at most {} bytes, found more "
+                          "for {}",
+                          limits_.max_line_bytes, place());
+      }
+      line_.append(rest.substr(0, taken));
+      const size_t used = taken + (newline == std::string_view::npos ? 0 : 1);
+      begin_ += used;
+      at_.offset += static_cast<int64_t>(used);
+      if (newline == std::string_view::npos) continue;
+      ++at_.line;
+      return true;
+    }
+  }
+
+  std::vector<std::string> files_;
+  JsonLinesLimits limits_;
+  SourcePosition at_;
+  std::unique_ptr<std::FILE, CloseFile> file_;
+  std::string buffer_ = std::string(kReadBytes, '\0');
+  size_t begin_ = 0, end_ = 0;  // of the buffer, not yet read
+  std::string line_;
+  std::set<std::string> ignored_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DocumentSource>> open_json_lines(
+    std::vector<std::string> files, const JsonLinesLimits& limits) {
+  if (files.empty()) {
+    return invalid("data", "documents must come from a file, found none");
+  }
+  if (limits.max_line_bytes < 1 || limits.max_line_bytes > kMaxLineBytes) {
+    return invalid("data", "a line's limit must be 1 to {} bytes, found {}",
+                   kMaxLineBytes, limits.max_line_bytes);
+  }
+  return std::unique_ptr<DocumentSource>(
+      std::make_unique<JsonLines>(std::move(files), limits));
+}
+
+}  // namespace tessera

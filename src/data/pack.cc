@@ -1,0 +1,320 @@
+// data/pack.cc: documents to rows, a window at a time, with an account of every
+// token.
+#include <algorithm>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "data/fit.h"
+#include "data/row_cost.h"
+#include "data/row_order.h"
+#include "tessera/data.h"
+
+namespace tessera {
+namespace {
+
+using data::Fit;
+using data::RowCost;
+
+constexpr std::string_view kStrategies[] = {"inorder", "firstfit", "bestfit",
+                                            "cost"};
+constexpr std::string_view kLongRules[] = {"split", "keep_head", "keep_tail",
+                                           "drop"};
+constexpr int64_t kMaxWindowRows = int64_t{1} << 24;
+constexpr int64_t kMaxRowsPerStep = int64_t{1} << 16;
+
+template <class Enum>
+Result<Enum> parse_word(std::span<const std::string_view> words,
+                        std::string_view what, std::string_view text) {
+  const auto at = std::find(words.begin(), words.end(), text);
+  if (at != words.end()) return static_cast<Enum>(at - words.begin());
+  return invalid("pack", "{} must be one of {}, found {} for it", what,
+                 fmt::join(words, ", "), in_quotes(text));
+}
+
+Result<void> within(std::string_view what, int64_t n, int64_t most) {
+  if (n >= 1 && n <= most) return {};
+  return invalid("pack", "{} must be 1 to {}, found {} for it", what, most, n);
+}
+
+Result<void> check(const PackOptions& o) {
+  if (auto e = within("the tokens of a row", o.tokens, kMaxRowTokens); !e) {
+    return e;
+  }
+  if (auto e = within("the rows of a window", o.window_rows, kMaxWindowRows);
+      !e) {
+    return e;
+  }
+  if (auto e = within("the rows of a step", o.rows_per_step, kMaxRowsPerStep);
+      !e) {
+    return e;
+  }
+  if (!(o.mixing >= 0 && o.mixing <= 1)) {
+    return invalid("pack", "mixing must be 0 to 1, found {} for it", o.mixing);
+  }
+  return {};
+}
+
+// A window's parts are numbered in 32 bits, and take 16 bytes each.
+constexpr int64_t kMaxWindowParts = int64_t{1} << 28;
+
+Result<void> check_window(std::span<const int32_t> lengths, int64_t tokens) {
+  int64_t parts = 0;
+  for (const int32_t length : lengths) {
+    ++parts;
+    if (length > tokens) parts += length / tokens;
+  }
+  if (parts <= kMaxWindowParts) return {};
+  return over_limit("pack",
+                    "a window must be at most {} parts of documents, found {} "
+                    "for {} tokens a row",
+                    kMaxWindowParts, parts, tokens);
+}
+
+Error negative_length(int64_t length, int64_t document) {
+  return invalid("pack", "a length must be 0 or more, found {} for document {}",
+                 length, document);
+}
+
+// The documents of one window, cut by the rule for long ones: no part is longer
+// than a row, but for in_order, which cuts where a row ends.
+Result<std::vector<DocumentPart>> parts_of(std::span<const int32_t> lengths,
+                                           int64_t first, const PackOptions& o,
+                                           PackAccount& account) {
+  std::vector<DocumentPart> parts;
+  parts.reserve(lengths.size());
+  const auto tokens = static_cast<int32_t>(o.tokens);
+  for (size_t d = 0; d < lengths.size(); ++d) {
+    const int64_t document = first + static_cast<int64_t>(d);
+    const int32_t length = lengths[d];
+    if (length < 0) return negative_length(length, document);
+    account.tokens_in += length;
+    if (length == 0) {
+      ++account.empty_documents;
+      continue;
+    }
+    if (length <= tokens) {
+      parts.push_back({document, 0, length});
+      continue;
+    }
+    ++account.long_documents;
+    if (o.long_documents == LongDocuments::split) {
+      if (o.strategy == PackStrategy::in_order) {
+        parts.push_back({document, 0, length});
+        continue;
+      }
+      for (int32_t at = 0; at < length;) {
+        const int32_t n = std::min(tokens, length - at);
+        parts.push_back({document, at, n});
+        at += n;
+      }
+      continue;
+    }
+    account.tokens_dropped += length;
+    if (o.long_documents == LongDocuments::drop) {
+      ++account.dropped_documents;
+      continue;
+    }
+    account.tokens_dropped -= tokens;
+    const bool head = o.long_documents == LongDocuments::keep_head;
+    parts.push_back({document, head ? 0 : length - tokens, tokens});
+  }
+  account.documents += static_cast<int64_t>(lengths.size());
+  return parts;
+}
+
+void close_row(Packing& packing) {
+  packing.row_start.push_back(static_cast<int64_t>(packing.parts.size()));
+}
+
+// One part after another, cut where a row ends.
+void add_in_order(std::span<const DocumentPart> parts, Packing& packing) {
+  int64_t room = packing.tokens;
+  for (DocumentPart part : parts) {
+    while (part.length > 0) {
+      DocumentPart here = part;
+      here.length = static_cast<int32_t>(std::min<int64_t>(part.length, room));
+      packing.parts.push_back(here);
+      part.offset += here.length;
+      part.length -= here.length;
+      room -= here.length;
+      if (room > 0) continue;
+      close_row(packing);
+      room = packing.tokens;
+    }
+  }
+  if (room < packing.tokens) close_row(packing);
+}
+
+// Rows of the fit in this order.
+void add_rows(std::span<const DocumentPart> parts, const Fit& fit,
+              std::span<const int32_t> order, Packing& packing) {
+  size_t out = packing.parts.size();
+  packing.parts.resize(out + fit.parts.size());
+  DocumentPart* const to = packing.parts.data();
+  for (const int32_t r : order) {
+    for (const int32_t p : fit.row(r))
+      to[out++] = parts[static_cast<size_t>(p)];
+    packing.row_start.push_back(static_cast<int64_t>(out));
+  }
+}
+
+Result<void> add_by_cost(std::span<const DocumentPart> parts,
+                         const RowCost& cost, const PackOptions& options,
+                         PackState& state, Packing& packing) {
+  Fit fit;
+  data::best_fit(parts, options.tokens, fit);
+  std::vector<int32_t> lengths(fit.parts.size());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    lengths[i] = parts[static_cast<size_t>(fit.parts[i])].length;
+  }
+  auto costs = cost.rows(lengths, fit.row_start);
+  if (!costs) return costs.error();
+  add_rows(parts, fit, data::steps_of_like_cost(*costs, options, state),
+           packing);
+  return {};
+}
+
+// What was added to the packing since it had `rows` rows is accounted for by
+// what really lies in them.
+Result<void> add_to_account(Packing& packing, int64_t rows,
+                            PackAccount account) {
+  const auto from =
+      static_cast<size_t>(packing.row_start[static_cast<size_t>(rows)]);
+  for (size_t p = from; p < packing.parts.size(); ++p) {
+    account.tokens_out += packing.parts[p].length;
+  }
+  account.parts = static_cast<int64_t>(packing.parts.size() - from);
+  account.rows = packing.rows() - rows;
+  account.padding = account.rows * packing.tokens - account.tokens_out;
+  if (!account.sums(packing.tokens) || account.padding < 0) {
+    return invalid("pack",
+                   "tokens in must be tokens out and dropped, found {} for {} "
+                   "and {}",
+                   account.tokens_in, account.tokens_out,
+                   account.tokens_dropped);
+  }
+  packing.account += account;
+  return {};
+}
+
+Result<void> add_window(std::span<const int32_t> lengths, int64_t first,
+                        const PackOptions& options, const RowCost* cost,
+                        PackState& state, Packing& packing) {
+  if (auto e = check_window(lengths, options.tokens); !e) return e;
+  PackAccount account;
+  auto parts = parts_of(lengths, first, options, account);
+  if (!parts) return parts.error();
+  const int64_t rows = packing.rows();
+  Fit fit;
+  switch (options.strategy) {
+    case PackStrategy::in_order:
+      add_in_order(*parts, packing);
+      break;
+    case PackStrategy::first_fit:
+      data::first_fit(*parts, options.tokens, fit);
+      add_rows(*parts, fit,
+               data::shuffled(fit.rows(), options.seed, state.window), packing);
+      break;
+    case PackStrategy::best_fit:
+      data::best_fit(*parts, options.tokens, fit);
+      add_rows(*parts, fit,
+               data::shuffled(fit.rows(), options.seed, state.window), packing);
+      break;
+    case PackStrategy::by_cost:
+      if (auto e = add_by_cost(*parts, *cost, options, state, packing); !e) {
+        return e;
+      }
+      break;
+  }
+  ++state.window;
+  return add_to_account(packing, rows, account);
+}
+
+Result<std::optional<RowCost>> cost_of(const PackOptions& options) {
+  if (options.strategy != PackStrategy::by_cost) return {std::nullopt};
+  auto cost = RowCost::make(options);
+  if (!cost) return cost.error();
+  return {std::move(*cost)};
+}
+
+}  // namespace
+
+std::string_view to_string(PackStrategy strategy) {
+  return kStrategies[static_cast<size_t>(strategy)];
+}
+Result<PackStrategy> parse_pack_strategy(std::string_view text) {
+  return parse_word<PackStrategy>(kStrategies, "a strategy", text);
+}
+std::string_view to_string(LongDocuments rule) {
+  return kLongRules[static_cast<size_t>(rule)];
+}
+Result<LongDocuments> parse_long_documents(std::string_view text) {
+  return parse_word<LongDocuments>(kLongRules, "the rule for long documents",
+                                   text);
+}
+
+PackAccount& PackAccount::operator+=(const PackAccount& other) {
+  documents += other.documents;
+  empty_documents += other.empty_documents;
+  long_documents += other.long_documents;
+  dropped_documents += other.dropped_documents;
+  parts += other.parts;
+  tokens_in += other.tokens_in;
+  tokens_out += other.tokens_out;
+  tokens_dropped += other.tokens_dropped;
+  rows += other.rows;
+  padding += other.padding;
+  return *this;
+}
+
+Result<int64_t> next_window(std::span<const int32_t> lengths,
+                            const PackOptions& options) {
+  if (auto e = check(options); !e) return e.error();
+  const int64_t most = options.window_rows * options.tokens;
+  int64_t tokens = 0;
+  int64_t n = 0;
+  for (const int32_t length : lengths) {
+    if (length < 0) return negative_length(length, n);
+    if (tokens >= most || n == kMaxWindowDocuments) break;
+    tokens += length;
+    ++n;
+  }
+  return n;
+}
+
+Result<void> pack_window(std::span<const int32_t> lengths, int64_t first,
+                         const PackOptions& options, PackState& state,
+                         Packing& packing) {
+  if (auto e = check(options); !e) return e;
+  if (packing.tokens == 0) packing.tokens = options.tokens;
+  auto cost = cost_of(options);
+  if (!cost) return cost.error();
+  return add_window(lengths, first, options, *cost ? &**cost : nullptr, state,
+                    packing);
+}
+
+Result<Packing> pack(std::span<const int32_t> lengths,
+                     const PackOptions& options) {
+  if (auto e = check(options); !e) return e.error();
+  auto cost = cost_of(options);
+  if (!cost) return cost.error();
+  Packing packing;
+  packing.tokens = options.tokens;
+  packing.parts.reserve(lengths.size());
+  PackState state;
+  for (size_t at = 0; at < lengths.size();) {
+    auto n = next_window(lengths.subspan(at), options);
+    if (!n) return n.error();
+    const auto window = lengths.subspan(at, static_cast<size_t>(*n));
+    if (auto e = add_window(window, static_cast<int64_t>(at), options,
+                            *cost ? &**cost : nullptr, state, packing);
+        !e) {
+      return e.error();
+    }
+    at += window.size();
+  }
+  return packing;
+}
+
+}  // namespace tessera

@@ -1,0 +1,133 @@
+// data/row_stream.cc: documents to rows, one window in memory at a time.
+#include <algorithm>
+#include <utility>
+
+#include "base/fail.h"
+#include "data/fill_row.h"
+#include "tessera/documents.h"
+
+namespace tessera {
+
+struct RowStream::State {
+  State(std::unique_ptr<DocumentSource> from, const StreamOptions& asked)
+      : source(std::move(from)),
+        options(asked),
+        filler(asked.chunk_room),
+        meter(asked.pack.rows_per_step) {}
+
+  Result<bool> load_window();
+  Result<void> skip(int64_t rows);
+
+  std::unique_ptr<DocumentSource> source;
+  StreamOptions options;
+  RowShape shape;
+  data::RowFiller filler;
+  PackAccount account;
+  BalanceMeter meter;
+
+  Documents window;
+  Packing packing;
+  StreamPosition at;  // of this window
+  PackState next_state;
+};
+
+// False where there are no more documents.
+Result<bool> RowStream::State::load_window() {
+  at = {source->position(), next_state, 0};
+  window.clear();
+  packing = {};
+  const int64_t most = options.pack.window_rows * options.pack.tokens;
+  bool more = true;
+  while (window.tokens() < most && window.size() < kMaxWindowDocuments) {
+    auto read = source->read(window);
+    if (!read) return read.error();
+    more = *read;
+    if (!more) break;
+  }
+  if (window.size() == 0) return false;
+  std::vector<int32_t> lengths(static_cast<size_t>(window.size()));
+  for (size_t d = 0; d < lengths.size(); ++d) {
+    lengths[d] =
+        static_cast<int32_t>(window.token_start[d + 1] - window.token_start[d]);
+  }
+  if (auto e = pack_window(lengths, 0, options.pack, next_state, packing); !e) {
+    return e.error();
+  }
+  auto costs = row_costs(packing, options.pack);
+  if (!costs) return costs.error();
+  for (int64_t r = 0; r < packing.rows(); ++r) {
+    meter.add(packing.row(r), (*costs)[static_cast<size_t>(r)]);
+  }
+  account += packing.account;
+  filler.account.chunks_in += static_cast<int64_t>(window.chunk_starts.size());
+  for (const std::vector<int32_t>& edges : window.edges) {
+    filler.account.edges_in += static_cast<int64_t>(edges.size() / 2);
+  }
+  return true;
+}
+
+Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
+                                  const StreamOptions& options,
+                                  const StreamPosition& from) {
+  auto state = std::make_unique<State>(std::move(source), options);
+  State& s = *state;
+  s.shape = RowShape::of(options.pack.tokens);
+  if (options.max_chunks != 0) s.shape.max_chunks = options.max_chunks;
+  if (options.max_edges != 0) s.shape.max_edges = options.max_edges;
+  if (auto e = Rows::make(s.shape, 0); !e) return e.error();
+  if (auto e = next_window({}, options.pack); !e) return e.error();
+  if (from == StreamPosition{}) return RowStream(std::move(state));
+  if (auto e = s.source->seek(from.source); !e) return e.error();
+  s.next_state = from.state;
+  if (auto e = s.load_window(); !e) return e.error();
+  if (from.rows < 0 || from.rows > s.packing.rows()) {
+    return invalid("data",
+                   "a position must be of the documents that it was taken of, "
+                   "found row {} for a window of {}",
+                   from.rows, s.packing.rows());
+  }
+  s.at.rows = from.rows;
+  return RowStream(std::move(state));
+}
+
+Result<Rows> RowStream::next(int64_t rows) {
+  State& s = *state_;
+  auto made = Rows::make(s.shape, rows, s.options.pad_id);
+  if (!made) return made.error();
+  int64_t filled = 0;
+  while (filled < rows) {
+    if (s.at.rows == s.packing.rows()) {
+      auto more = s.load_window();
+      if (!more) return more.error();
+      if (!*more) break;
+      continue;
+    }
+    if (auto e =
+            s.filler.fill(s.window, s.packing.row(s.at.rows), *made, filled);
+        !e) {
+      return e.error();
+    }
+    ++s.at.rows;
+    ++filled;
+  }
+  made->rows = filled;
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    made->columns[c].resize(
+        static_cast<size_t>(filled * s.shape.size(static_cast<RowColumn>(c))));
+  }
+  return made;
+}
+
+RowStream::RowStream(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RowStream::RowStream(RowStream&&) noexcept = default;
+RowStream& RowStream::operator=(RowStream&&) noexcept = default;
+RowStream::~RowStream() = default;
+
+StreamPosition RowStream::position() const { return state_->at; }
+const RowShape& RowStream::shape() const { return state_->shape; }
+const PackAccount& RowStream::account() const { return state_->account; }
+const ChunkAccount& RowStream::chunks() const { return state_->filler.account; }
+PackBalance RowStream::balance() const { return state_->meter.balance(); }
+const DocumentSource& RowStream::source() const { return *state_->source; }
+
+}  // namespace tessera

@@ -1,0 +1,322 @@
+// JSON lines to rows: every token with what belongs to it, resumed anywhere,
+// and what is refused.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "tessera/documents.h"
+#include "tests/random_case.h"
+#include "tests/temp_folder.h"
+
+namespace tessera::data {
+namespace {
+
+using enum RowColumn;
+
+// Token i of document d is 1000 d + i + 1, so a row tells where it came from.
+constexpr int32_t kStride = 1000;
+
+struct Written {
+  std::vector<int32_t> lengths;
+  std::vector<bool> has_depth;
+  std::string text;
+  int64_t edges = 0;
+};
+
+// Documents of 0 to 90 tokens. Chunk c is tokens [5 c, 5 c + 5), of kind d + c;
+// an edge joins each chunk to the one before it.
+Written write_documents(size_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Written w;
+  for (size_t d = 0; d < n; ++d) {
+    const auto length =
+        static_cast<int32_t>(random() % 7 == 0 ? 0 : random() % 90);
+    w.lengths.push_back(length);
+    w.has_depth.push_back(random() % 2 == 0);
+    std::vector<int32_t> ids, depth, starts, ends, kinds;
+    std::string edges;
+    for (int32_t i = 0; i < length; ++i) {
+      ids.push_back(static_cast<int32_t>(d) * kStride + i + 1);
+      depth.push_back(i % 7 + 1);
+    }
+    for (int32_t c = 0; 5 * c + 5 <= length; ++c) {
+      starts.push_back(5 * c);
+      ends.push_back(5 * c + 5);
+      kinds.push_back(static_cast<int32_t>(d) + c);
+      if (c > 0) {
+        edges += fmt::format("{}[{},{}]", c > 1 ? "," : "", c, c - 1);
+        ++w.edges;
+      }
+    }
+    w.text += fmt::format("{{\"input_ids\": [{}], \"name\": \"x\"",
+                          fmt::join(ids, ","));
+    if (w.has_depth[d]) {
+      w.text += fmt::format(", \"ast_depth\": [{}]", fmt::join(depth, ","));
+    }
+    if (!starts.empty()) {
+      w.text += fmt::format(
+          ", \"chunk_starts\": [{}], \"chunk_ends\": [{}], \"chunk_kinds\": "
+          "[{}], \"call_edges\": [{}]",
+          fmt::join(starts, ","), fmt::join(ends, ","), fmt::join(kinds, ","),
+          edges);
+    }
+    w.text += d % 5 == 0 ? "}\n\n" : "}\n";
+  }
+  return w;
+}
+
+RowStream stream_of(const std::string& path, const StreamOptions& options,
+                    const StreamPosition& from = {}) {
+  auto source = open_json_lines({path});
+  auto stream = RowStream::open(std::move(*source), options, from);
+  EXPECT_TRUE(stream) << stream.error().message;
+  return std::move(*stream);
+}
+
+// Each token of a row, against the documents that were written.
+void check_row(const Rows& rows, int64_t r, const Written& w,
+               std::map<int32_t, int>& seen) {
+  const auto at = [&](RowColumn c, int64_t t) {
+    return rows.row(c, r)[static_cast<size_t>(t)];
+  };
+  for (int64_t t = 0; t < at(valid_token_count, 0); ++t) {
+    const int32_t id = at(input_ids, t) - 1;
+    const auto d = static_cast<size_t>(id / kStride);
+    const int32_t i = id % kStride;
+    ASSERT_LT(i, w.lengths.at(d));
+    ++seen[id];
+    EXPECT_EQ(at(positions, t), i);
+    EXPECT_EQ(at(ast_depth, t), w.has_depth[d] ? i % 7 + 1 : 0);
+    const bool last = i + 1 == w.lengths[d];
+    EXPECT_EQ(at(target_ids, t), last ? rows.pad_id : id + 2);
+    EXPECT_EQ(at(loss_mask, t), last ? 0 : 1);
+    if (t > 0) {
+      const bool same = (at(input_ids, t - 1) - 1) / kStride == id / kStride;
+      EXPECT_EQ(at(doc_ids, t) == at(doc_ids, t - 1), same);
+    }
+  }
+  for (int64_t c = 0; c < at(num_chunks, 0); ++c) {
+    const int32_t start = at(chunk_starts, c);
+    const int32_t id = at(input_ids, start) - 1;
+    EXPECT_EQ(id % kStride % 5, 0);
+    EXPECT_EQ(at(chunk_kinds, c), id / kStride + id % kStride / 5);
+    const int32_t n = at(chunk_ends, c) - start;
+    EXPECT_TRUE(n == 5 || at(chunk_ends, c) == at(valid_token_count, 0));
+  }
+  for (int64_t e = 0; e < at(num_call_edges, 0); ++e) {
+    const int32_t from = at(chunk_starts, at(call_edges, 2 * e));
+    const int32_t to = at(chunk_starts, at(call_edges, 2 * e + 1));
+    EXPECT_EQ(at(input_ids, from), at(input_ids, to) + 5);
+  }
+}
+
+StreamOptions options_of(uint64_t seed) {
+  StreamOptions o;
+  o.pack.tokens = 16 + static_cast<int64_t>(seed * 7 % 40);
+  o.pack.tile = {8, 8};
+  o.pack.window_rows = 2 + static_cast<int64_t>(seed % 9);
+  o.pack.rows_per_step = 3;
+  o.pack.strategy = static_cast<PackStrategy>(seed % 4);
+  o.pad_id = 7;
+  return o;
+}
+
+TEST(RowStreams, EveryTokenComesWithWhatBelongsToIt) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    const Written w = write_documents(120, seed);
+    ASSERT_TRUE(write_file(path, w.text));
+    RowStream stream = stream_of(path, options_of(seed));
+    std::map<int32_t, int> seen;
+    int64_t rows = 0;
+    while (true) {
+      const auto some = stream.next(5);
+      ASSERT_TRUE(some) << some.error().message;
+      if (some->rows == 0) break;
+      const auto good = check_rows(*some, "stream");
+      ASSERT_TRUE(good) << good.error().message;
+      for (int64_t r = 0; r < some->rows; ++r) check_row(*some, r, w, seen);
+      rows += some->rows;
+    }
+    int64_t tokens = 0;
+    for (const int32_t n : w.lengths) tokens += n;
+    EXPECT_EQ(static_cast<int64_t>(seen.size()), tokens);
+    for (const auto& [id, times] : seen) EXPECT_EQ(times, 1) << id;
+    const PackAccount& account = stream.account();
+    EXPECT_EQ(account.tokens_out, tokens);
+    EXPECT_EQ(account.rows, rows);
+    EXPECT_TRUE(account.sums(stream.shape().tokens));
+    const ChunkAccount& chunks = stream.chunks();
+    EXPECT_EQ(chunks.chunks_in, chunks.chunks_out + chunks.chunks_over);
+    EXPECT_EQ(chunks.edges_in, w.edges);
+    EXPECT_GT(chunks.edges_out, 0);
+    EXPECT_GE(chunks.edges_lost(), 0);
+    EXPECT_EQ(stream.source().ignored(), (std::set<std::string>{"name"}));
+  }
+}
+
+TEST(RowStreams, ResumedAnywhereItGivesTheSameRows) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  ASSERT_TRUE(write_file(path, write_documents(80, 5).text));
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const StreamOptions options = options_of(seed);
+    RowStream whole = stream_of(path, options);
+    std::vector<Rows> rows;
+    std::vector<StreamPosition> positions;
+    do {
+      positions.push_back(whole.position());
+      rows.push_back(*whole.next(3));
+    } while (rows.back().rows > 0);
+    ASSERT_GT(rows.size(), 8u);
+    for (size_t at = 0; at < positions.size(); ++at) {
+      RowStream again = stream_of(path, options, positions[at]);
+      for (size_t r = at; r < rows.size(); ++r) {
+        ASSERT_EQ(*again.next(3), rows[r]) << seed << " " << at << " " << r;
+      }
+    }
+  }
+}
+
+TEST(RowStreams, RoomForChunksIsAPolicy) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  ASSERT_TRUE(write_file(path, write_documents(60, 2).text));
+  StreamOptions options = options_of(2);
+  options.max_chunks = 2;
+  options.max_edges = 1;
+  RowStream stream = stream_of(path, options);
+  const Rows rows = *stream.next(1000);
+  EXPECT_TRUE(check_rows(rows, "stream"));
+  EXPECT_GT(stream.chunks().chunks_over, 0);
+  EXPECT_GT(stream.chunks().edges_over, 0);
+  EXPECT_EQ(rows.shape, (RowShape{options.pack.tokens, 2, 1}));
+  options.chunk_room = ChunkRoom::refuse;
+  RowStream strict = stream_of(path, options);
+  const auto refused = strict.next(1000);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::limit);
+}
+
+TEST(RowStreams, ColumnsAreTheSameWhateverADataSetHas) {
+  const testing::TempFolder folder;
+  const std::string rich = folder.file("rich.jsonl");
+  const std::string plain = folder.file("plain.jsonl");
+  ASSERT_TRUE(write_file(rich, write_documents(40, 1).text));
+  ASSERT_TRUE(write_file(plain, "{\"input_ids\": [1, 2, 3]}\n"));
+  const StreamOptions options = options_of(1);
+  const Rows a = *stream_of(rich, options).next(1);
+  const Rows b = *stream_of(plain, options).next(1);
+  EXPECT_EQ(a.shape, b.shape);
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    EXPECT_EQ(a.columns[c].size(), b.columns[c].size());
+  }
+}
+
+TEST(RowStreams, CharactersNeedExactSpans) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  const std::string chunk =
+      "\"chunk_unit\": \"character\", \"chunk_starts\": [2], \"chunk_ends\": "
+      "[6]";
+  ASSERT_TRUE(write_file(path,
+                         "{\"input_ids\": [5, 6, 7, 8], \"token_spans\": "
+                         "[[0,2],[2,3],[4,7],[7,9]], " +
+                             chunk + "}\n"));
+  const Rows rows = *stream_of(path, options_of(0)).next(1);
+  EXPECT_EQ(rows.row(chunk_starts, 0)[0], 1);
+  EXPECT_EQ(rows.row(chunk_ends, 0)[0], 3);
+}
+
+std::string said(const std::string& line) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  EXPECT_TRUE(write_file(path, "{\"input_ids\": [1, 2, 3]}\n" + line + "\n"));
+  auto source = open_json_lines({path}, {.max_line_bytes = 200});
+  auto stream = RowStream::open(std::move(*source), options_of(1));
+  const auto rows = stream->next(4);
+  std::string text = rows ? "" : rows.error().message;
+  const size_t at = text.find(folder.path().string());
+  if (at != std::string::npos) {
+    text.replace(at, folder.path().string().size() + 1, "");
+  }
+  return text;
+}
+
+TEST(RowStreamErrors, BadLinesAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"[]",
+       "[data] a line must be an object, found an array of 0 for line 2 "
+       "of 'a.jsonl'"},
+      {"{}",
+       "[data] a document must have the column input_ids, found none for line "
+       "2 of 'a.jsonl'"},
+      {"{\"input_ids\": [1, 2",
+       "[data] text must be valid JSON, found the end "
+       "of the text for line 1, column 20 of line 2 "
+       "of 'a.jsonl'"},
+      {"{\"input_ids\": 5}",
+       "[data] input_ids must be an array of integers, found the integer 5 for "
+       "line 2 of 'a.jsonl'"},
+      {"{\"input_ids\": [1, \"x\"]}",
+       "[data] element 1 of input_ids of line 2 of 'a.jsonl' must be an "
+       "integer "
+       "of 0 to 2147483647, found the string 'x' for it"},
+      {"{\"input_ids\": [null]}",
+       "[data] element 0 of input_ids of line 2 of 'a.jsonl' must be an "
+       "integer "
+       "of 0 to 2147483647, found null for it"},
+      {"{\"input_ids\": [-1]}", "found the integer -1 for it"},
+      {"{\"input_ids\": [3000000000]}", "found the integer 3000000000 for it"},
+      {"{\"input_ids\": [18446744073709551615]}",
+       "found the integer 18446744073709551615 for it"},
+      {"{\"input_ids\": [1.5]}", "found the float 1.5 for it"},
+      {"{\"input_ids\": [1, 2], \"ast_depth\": [1]}",
+       "[data] ast_depth must be as long as the tokens, 2, found 1 for line 2 "
+       "of 'a.jsonl'"},
+      {"{\"input_ids\": [1], \"loss_mask\": [2]}",
+       "element 0 of loss_mask of line 2 of 'a.jsonl' must be an integer of 0 "
+       "to 1"},
+      {"{\"input_ids\": [1, 2], \"chunk_starts\": [0], \"chunk_ends\": [3]}",
+       "[data] a chunk must be some of the document's 2 tokens, found 0 to 3 "
+       "for chunk 0 of line 2 of 'a.jsonl'"},
+      {"{\"input_ids\": [1, 2], \"chunk_starts\": [0]}",
+       "[data] chunk_starts and chunk_ends must be of one length, found 1 and 0"
+       " for line 2 of 'a.jsonl'"},
+      {"{\"input_ids\": [1], \"call_edges\": [[0, 0]]}",
+       "[data] call_edges must join the document's 0 chunks, found 0 for "
+       "element 0 of line 2 of 'a.jsonl'"},
+      {"{\"input_ids\": [1], \"type_edges\": [[0]]}",
+       "type_edges must be an array of pairs, found an array of 1"},
+      {"{\"input_ids\": [1], \"chunk_unit\": \"word\"}",
+       "chunk_unit must be token or character, found 'word'"},
+      {"{\"input_ids\": [1], \"chunk_unit\": \"character\", \"chunk_starts\": "
+       "[0], \"chunk_ends\": [1]}",
+       "[data] chunks of characters must come with the exact characters of "
+       "each token in token_spans, found none for line 2 of 'a.jsonl'"},
+      {"{\"input_ids\": [1, 2], \"chunk_unit\": \"character\", "
+       "\"token_spans\": [[0, 3], [2, 4]]}",
+       "token_spans must not fall, found 2 after 3 for element 1"},
+      {"{\"input_ids\": [1], \"input_ids\": [1]}",
+       "a key must appear once, found it twice for 'input_ids'"},
+  };
+  for (const auto& [line, says] : cases) {
+    const std::string text = said(line);
+    EXPECT_NE(text.find(says), std::string::npos) << line << "\n" << text;
+  }
+  EXPECT_EQ(said("{\"input_ids\": [" + std::string(300, ' ') + "]}"),
+            "[data] a line must be at most 200 bytes, found more for line 2 of "
+            "'a.jsonl'");
+  EXPECT_EQ(said(""), "");
+  EXPECT_FALSE(open_json_lines({}));
+  auto missing = open_json_lines({"/nonexistent/a.jsonl"});
+  Documents documents;
+  EXPECT_EQ((*missing)->read(documents).error().kind, ErrorKind::io);
+}
+
+}  // namespace
+}  // namespace tessera::data

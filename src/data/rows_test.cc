@@ -1,0 +1,175 @@
+// What a packed row must be, and each way in which it may not be.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/fail.h"
+#include "data/row_file.h"
+#include "tessera/batch.h"
+#include "tests/temp_folder.h"
+
+namespace tessera::data {
+namespace {
+
+using enum RowColumn;
+
+// Two rows of 8 tokens: documents of 3 and 2 tokens and padding; one of 8.
+Rows two_rows() {
+  Rows rows = *Rows::make({8, 4, 4}, 2, 7);
+  const auto put = [&](RowColumn c, int64_t r, std::vector<int32_t> values) {
+    std::copy(values.begin(), values.end(), rows.row(c, r).begin());
+  };
+  put(input_ids, 0, {1, 2, 3, 4, 5});
+  put(target_ids, 0, {2, 3, 7, 5, 7});
+  put(loss_mask, 0, {1, 1, 0, 1, 0});
+  put(doc_ids, 0, {0, 0, 0, 1, 1});
+  put(positions, 0, {0, 1, 2, 0, 1});
+  put(valid_token_count, 0, {5});
+  put(num_docs, 0, {2});
+  put(chunk_starts, 0, {0, 3});
+  put(chunk_ends, 0, {2, 5});
+  put(num_chunks, 0, {2});
+  put(call_edges, 0, {1, 0});
+  put(num_call_edges, 0, {1});
+  put(doc_ids, 1, std::vector<int32_t>(8, 0));
+  put(valid_token_count, 1, {8});
+  put(num_docs, 1, {1});
+  return rows;
+}
+
+std::string message(const Rows& rows) {
+  const Result<void> checked = check_rows(rows, "a.safetensors");
+  return checked ? "" : checked.error().message;
+}
+
+TEST(PackedRows, TheTableHasEveryColumnOnce) {
+  ASSERT_EQ(row_columns().size(), kRowColumns);
+  EXPECT_EQ(spec_of(input_ids).name, "input_ids");
+  EXPECT_EQ(spec_of(num_type_edges).name, "num_type_edges");
+  EXPECT_EQ(spec_of(valid_token_count).unit, RowUnit::row);
+  std::set<std::string_view> names;
+  int required = 0;
+  for (const RowColumnSpec& spec : row_columns()) {
+    EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
+    required += spec.required ? 1 : 0;
+  }
+  EXPECT_EQ(required, 6);
+}
+
+TEST(PackedRows, ShapesFollowFromTheTokens) {
+  EXPECT_EQ(RowShape::of(1024), (RowShape{1024, 128, 256}));
+  EXPECT_EQ(RowShape::of(8192), (RowShape{8192, 256, 512}));
+  EXPECT_EQ(RowShape::of(8192).array(type_edges, 3),
+            (std::vector<int64_t>{3, 512, 2}));
+  EXPECT_FALSE(Rows::make(RowShape::of(0), 1));
+  EXPECT_FALSE(Rows::make(RowShape::of(8192), int64_t{1} << 40));
+  EXPECT_FALSE(Rows::make({8, -1, 0}, 1));
+}
+
+TEST(PackedRows, GoodOnesAreFactsAsTheyAre) {
+  const Rows rows = two_rows();
+  EXPECT_EQ(message(rows), "");
+  Request request;
+  request.masks = {*parse_mask("causal & documents")};
+  request.batch = 2;
+  request.q_len = request.kv_len = 8;
+  const auto batch = BorrowedBatch::make(request, rows.facts());
+  ASSERT_TRUE(batch) << batch.error().message;
+  EXPECT_EQ(batch->plan().legal_pairs, (std::vector<int64_t>{6 + 3, 36}));
+}
+
+struct Broken {
+  RowColumn column;
+  int64_t row;
+  size_t at;
+  int32_t value;
+  const char* says;
+};
+
+TEST(PackedRows, EachBrokenRuleIsNamed) {
+  const Broken cases[] = {
+      {doc_ids, 0, 4, 0,
+       "[data] doc_ids must not fall within the valid tokens, found 0 for "
+       "element 4 of row 0 of 'a.safetensors'"},
+      {doc_ids, 0, 0, 1, "doc_ids must count 0, 1, 2, ..., found 1"},
+      {doc_ids, 0, 0, -1, "doc_ids must be 0 or more, found -1"},
+      {doc_ids, 0, 3, 2, "doc_ids must count 0, 1, 2, ..., found 2"},
+      {doc_ids, 0, 6, 1, "doc_ids must be -1 where the row has no more"},
+      {valid_token_count, 1, 0, 9, "valid_token_count must be 0 to 8, found 9"},
+      {num_docs, 0, 0, 3, "num_docs must count the documents, 2, found 3"},
+      {loss_mask, 0, 1, 2, "loss_mask must be 0 or 1, found 2"},
+      {loss_mask, 0, 5, 1, "loss_mask must be 0 where the row has no more"},
+      {input_ids, 0, 7, 1, "input_ids must be 7 where the row has no more"},
+      {target_ids, 0, 7, 1, "target_ids must be 7 where"},
+      {ast_depth, 0, 5, 1, "ast_depth must be 0 where the row has no more"},
+      {num_chunks, 0, 0, 5, "num_chunks must be 0 to 4, found 5"},
+      {chunk_starts, 0, 1, 5, "chunk_starts must be one of the row's valid"},
+      {chunk_starts, 0, 0, -1, "chunk_starts must be one of the row's valid"},
+      {chunk_ends, 0, 0, 0, "chunk_ends must be after the chunk's start"},
+      {chunk_ends, 0, 1, 6, "chunk_ends must be after the chunk's start and"},
+      {chunk_ends, 0, 0, 4, "chunk_ends must stay in the document of its"},
+      {call_edges, 0, 1, 2, "call_edges must join chunks of its row, found 2"},
+      {call_edges, 0, 0, -1, "call_edges must join chunks of its row"},
+      {num_type_edges, 1, 0, 1, "type_edges must join chunks of its row"},
+  };
+  for (const Broken& c : cases) {
+    Rows rows = two_rows();
+    rows.row(c.column, c.row)[c.at] = c.value;
+    const std::string said = message(rows);
+    EXPECT_NE(said.find(c.says), std::string::npos) << said << "\n" << c.says;
+    EXPECT_NE(said.find(fmt::format("row {} of", c.row)), std::string::npos)
+        << said;
+  }
+  Rows rows = two_rows();
+  rows.columns[0].pop_back();
+  EXPECT_NE(message(rows).find("input_ids must hold 16 numbers, found 15"),
+            std::string::npos);
+}
+
+TEST(PackedRows, AFileGivesThemBack) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("rows.safetensors");
+  const Rows rows = two_rows();
+  const Result<void> saved = save_rows(path, rows);
+  ASSERT_TRUE(saved) << saved.error().message;
+  const auto again = load_rows(path);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(*again, rows);
+}
+
+TEST(PackedRows, AFileThatLacksWhatItMustHaveIsRefused) {
+  const Rows rows = two_rows();
+  const std::string bytes = *encode_rows(rows);
+  const auto refused = [&](auto&& change) -> std::string {
+    Safetensors file = *parse_safetensors(bytes);
+    change(file);
+    const auto read = rows_of(file, "a");
+    return read ? "" : read.error().message;
+  };
+  EXPECT_EQ(refused([](Safetensors&) {}), "");
+  EXPECT_EQ(refused([](Safetensors& f) { f.tensors.erase("ast_depth"); }), "");
+  EXPECT_EQ(refused([](Safetensors& f) { f.tensors.erase("loss_mask"); }),
+            "[data] rows must have the column loss_mask, found none for 'a'");
+  EXPECT_EQ(refused([](Safetensors& f) { f.tensors.erase("input_ids"); }),
+            "[data] rows must have the column input_ids, found none for 'a'");
+  EXPECT_EQ(
+      refused([](Safetensors& f) { f.tensors["doc_ids"].dtype = Dtype::f32; }),
+      "[data] column doc_ids must be I32, found F32 for 'a'");
+  EXPECT_EQ(refused([](Safetensors& f) { f.tensors["doc_ids"].shape = {16}; }),
+            "[data] column doc_ids must be [2, 8], found [16] for 'a'");
+  EXPECT_EQ(refused([](Safetensors& f) { f.metadata["pad_id"] = "7x"; }),
+            "[data] pad_id must be an integer, found '7x' for 'a'");
+  EXPECT_EQ(refused([](Safetensors& f) { f.metadata.erase("pad_id"); }),
+            "[data] input_ids must be 0 where the row has no more, found 7 for "
+            "element 5 of row 0 of 'a'");
+  // Room that the file does not say is what the tokens give.
+  EXPECT_EQ(
+      refused([](Safetensors& f) { f.metadata.erase("max_chunks"); }),
+      "[data] column chunk_starts must be [2, 128], found [2, 4] for 'a'");
+  EXPECT_NE(
+      refused([](Safetensors& f) { f.metadata["max_edges"] = "2000000000"; }),
+      "");
+}
+
+}  // namespace
+}  // namespace tessera::data
