@@ -14,6 +14,7 @@ constexpr auto kToken = RowUnit::token;
 constexpr auto kChunk = RowUnit::chunk;
 constexpr auto kEdge = RowUnit::edge;
 constexpr auto kI32 = Dtype::i32;
+constexpr std::string_view kOwn = "as the document says";
 
 // name, unit, dtype, required, padded with the pad id, padding, about.
 constexpr std::array<RowColumnSpec, kRowColumns> kColumns = {{
@@ -27,19 +28,19 @@ constexpr std::array<RowColumnSpec, kRowColumns> kColumns = {{
     {"num_docs", kRow, kI32, true, false, 0, "documents in the row"},
     {"positions", kToken, kI32, false, false, 0,
      "the token's place in its document"},
-    {"structure_ids", kToken, kI32, false, false, 0, ""},
-    {"dep_levels", kToken, kI32, false, false, 0, ""},
-    {"ast_depth", kToken, kI32, false, false, 0, ""},
-    {"sibling_index", kToken, kI32, false, false, 0, ""},
-    {"node_type", kToken, kI32, false, false, 0, ""},
+    {"structure_ids", kToken, kI32, false, false, 0, kOwn},
+    {"dep_levels", kToken, kI32, false, false, 0, kOwn},
+    {"ast_depth", kToken, kI32, false, false, 0, kOwn},
+    {"sibling_index", kToken, kI32, false, false, 0, kOwn},
+    {"node_type", kToken, kI32, false, false, 0, kOwn},
     {"chunk_starts", kChunk, kI32, false, false, -1, "its first token"},
     {"chunk_ends", kChunk, kI32, false, false, -1, "one past its last token"},
-    {"chunk_kinds", kChunk, kI32, false, false, 0, ""},
-    {"num_chunks", kRow, kI32, false, false, 0, ""},
+    {"chunk_kinds", kChunk, kI32, false, false, 0, kOwn},
+    {"num_chunks", kRow, kI32, false, false, 0, "chunks in the row"},
     {"call_edges", kEdge, kI32, false, false, -1, "from chunk, to chunk"},
-    {"num_call_edges", kRow, kI32, false, false, 0, ""},
+    {"num_call_edges", kRow, kI32, false, false, 0, "edges in the row"},
     {"type_edges", kEdge, kI32, false, false, -1, "from chunk, to chunk"},
-    {"num_type_edges", kRow, kI32, false, false, 0, ""},
+    {"num_type_edges", kRow, kI32, false, false, 0, "edges in the row"},
 }};
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "data/row_file.h"
 #include "tessera/batch.h"
 #include "tests/temp_folder.h"
@@ -54,6 +55,23 @@ TEST(PackedRows, TheTableHasEveryColumnOnce) {
     required += spec.required ? 1 : 0;
   }
   EXPECT_EQ(required, 6);
+}
+
+TEST(PackedRows, TheirPageHasTheTable) {
+  const auto page = read_file("docs/data.md", 1 << 20);
+  ASSERT_TRUE(page) << page.error().message;
+  const char* const shapes[] = {"[]", "[T]", "[C]", "[E, 2]"};
+  size_t last = 0;
+  for (const RowColumnSpec& spec : row_columns()) {
+    const std::string line = fmt::format(
+        "\n| `{}` | {} | {} | {} | {} |\n", spec.name,
+        shapes[static_cast<size_t>(spec.unit)], spec.required ? "yes" : "no",
+        spec.pad_id ? "the pad id" : std::to_string(spec.padding), spec.about);
+    const size_t at = page->find(line, last == 0 ? 0 : last - 1);
+    ASSERT_NE(at, std::string::npos) << line;
+    ASSERT_TRUE(last == 0 || at == last - 1) << line;
+    last = at + line.size();
+  }
 }
 
 TEST(PackedRows, ShapesFollowFromTheTokens) {
