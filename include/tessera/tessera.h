@@ -1,6 +1,7 @@
 // tessera/tessera.h: everything.
 #pragma once
 
+#include "tessera/arrow.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
 #include "tessera/bridge.h"

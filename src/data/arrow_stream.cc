@@ -1,0 +1,300 @@
+// data/arrow_stream.cc: documents from an Arrow C stream, a batch in memory at
+// a time.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "data/arrow_batch.h"
+#include "data/arrow_type.h"
+#include "data/document_fields.h"
+#include "tessera/arrow.h"
+
+namespace tessera {
+namespace {
+
+using data::ArrowItems;
+using data::ArrowPlace;
+using data::ArrowType;
+using data::ArrowValue;
+using data::Field;
+using data::kFields;
+using data::name_of;
+
+// A struct of the interface that is released once.
+template <class T>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(T& from) : value_(from) { from.release = nullptr; }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() { reset(); }
+
+  void reset() {
+    if (value_.release != nullptr) value_.release(&value_);
+    value_ = {};
+  }
+  bool there() const { return value_.release != nullptr; }
+  T* get() { return &value_; }
+  const T& operator*() const { return value_; }
+  const T* operator->() const { return &value_; }
+
+ private:
+  T value_ = {};
+};
+
+// Which of a batch's columns holds a field, and what it holds.
+struct Column {
+  int64_t child = 0;
+  ArrowType type;
+};
+using Columns = std::array<std::optional<Column>, kFields>;
+
+// One row of a batch.
+class ArrowFields : public data::DocumentFields {
+ public:
+  ArrowFields(const Columns& columns, const ArrowArray& batch,
+              const ArrowPlace& place)
+      : columns_(columns), batch_(batch), place_(place) {}
+
+  // An index that is beyond its dictionary is told where it is read.
+  bool has(Field field) const override {
+    if (!columns_[static_cast<size_t>(field)]) return false;
+    if (!data::is_there(batch_, place_.row)) return false;
+    auto found = value(field);
+    return !found || !found->is_null();
+  }
+
+  Result<void> numbers(Field field, int64_t least, int64_t most,
+                       std::vector<int32_t>& to) const override {
+    auto found = value(field);
+    if (!found) return found.error();
+    return data::add_integers(data::items_of(*found), {least, most},
+                              name_of(field), place_, to);
+  }
+
+  Result<void> pairs(Field field, std::vector<int32_t>& to) const override {
+    auto found = value(field);
+    if (!found) return found.error();
+    const ArrowItems lists = data::items_of(*found);
+    for (int64_t i = 0; i < lists.count; ++i) {
+      auto list =
+          data::arrow_value(*lists.type, *lists.array, lists.first + i, place_);
+      if (!list) return list.error();
+      const ArrowItems pair =
+          list->is_null() ? ArrowItems{} : data::items_of(*list);
+      if (pair.count != 2) {
+        return invalid(
+            "data", "{} must be a list of pairs, found {} for element {} of {}",
+            name_of(field),
+            list->is_null() ? "null" : fmt::format("a list of {}", pair.count),
+            i, place());
+      }
+      if (auto e = data::add_integers(pair, {0, INT32_MAX}, name_of(field),
+                                      place_, to);
+          !e) {
+        return e;
+      }
+    }
+    return {};
+  }
+
+  Result<std::string> text(Field field) const override {
+    auto found = value(field);
+    if (!found) return found.error();
+    return data::text_of(*found);
+  }
+
+  std::string place() const override { return place_.words(); }
+
+ private:
+  Result<ArrowValue> value(Field field) const {
+    const Column& column = *columns_[static_cast<size_t>(field)];
+    return data::arrow_value(column.type, *batch_.children[column.child],
+                             batch_.offset + place_.row, place_);
+  }
+
+  const Columns& columns_;
+  const ArrowArray& batch_;
+  ArrowPlace place_;
+};
+
+class ArrowDocuments : public DocumentSource {
+ public:
+  ArrowDocuments(ArrowArrayStream& stream, std::string name)
+      : stream_(stream), name_(std::move(name)) {}
+
+  Result<void> open() {
+    Owned<ArrowSchema> schema;
+    if (auto e = call(stream_->get_schema, schema.get(), "its schema"); !e) {
+      return e;
+    }
+    if (!schema.there() || schema->format == nullptr ||
+        std::string_view(schema->format) != "+s" ||
+        schema->dictionary != nullptr || schema->n_children < 0 ||
+        (schema->n_children > 0 && schema->children == nullptr)) {
+      return invalid(
+          "data",
+          "an Arrow stream must give batches of columns, found the format {} "
+          "for {}",
+          schema.there() && schema->format != nullptr
+              ? in_quotes(schema->format, 40)
+              : "''",
+          name_);
+    }
+    children_ = schema->n_children;
+    for (int64_t c = 0; c < children_; ++c) {
+      if (auto e = add_column(schema->children[c], c); !e) return e;
+    }
+    if (columns_[static_cast<size_t>(Field::input_ids)]) return {};
+    return invalid("data",
+                   "documents must have the column input_ids, found none for "
+                   "{}",
+                   name_);
+  }
+
+  Result<bool> read(Documents& into) override {
+    auto more = find_row();
+    if (!more || !*more) return more;
+    const ArrowFields fields(columns_, *batch_, {row_, batches_ - 1, name_});
+    if (auto e = data::add_document(fields, into); !e) return e.error();
+    ++row_;
+    ++documents_;
+    return true;
+  }
+
+  SourcePosition position() const override { return {0, documents_, 0}; }
+
+  Result<void> seek(const SourcePosition& position) override {
+    if (position.file != 0 || position.line != 0 ||
+        position.offset < documents_) {
+      return invalid("data",
+                     "a stream goes forward, so a position must be of document "
+                     "{} or a later one, found {} for {}",
+                     documents_, position.offset, name_);
+    }
+    while (documents_ < position.offset) {
+      auto more = find_row();
+      if (!more) return more.error();
+      if (!*more) {
+        return invalid("data",
+                       "a position must be of the documents that it was taken "
+                       "of, found {} for the {} of {}",
+                       position.offset, documents_, name_);
+      }
+      const int64_t n =
+          std::min(position.offset - documents_, batch_->length - row_);
+      row_ += n;
+      documents_ += n;
+    }
+    return {};
+  }
+
+  std::set<std::string> ignored() const override { return ignored_; }
+
+ private:
+  template <class Function, class T>
+  Result<void> call(Function function, T* out, std::string_view what) {
+    const int code = function == nullptr ? -1 : function(stream_.get(), out);
+    if (code == 0) return {};
+    const char* said = stream_->get_last_error == nullptr
+                           ? nullptr
+                           : stream_->get_last_error(stream_.get());
+    return io_error("data",
+                    "an Arrow stream must give {}, found error {} ({}) for {}",
+                    what, code, in_quotes(said == nullptr ? "" : said), name_);
+  }
+
+  Result<void> add_column(const ArrowSchema* schema, int64_t child) {
+    if (schema == nullptr) {
+      return invalid("data",
+                     "a schema must be there, found none for column {} "
+                     "of {}",
+                     child, name_);
+    }
+    const std::string_view name = schema->name == nullptr ? "" : schema->name;
+    const std::optional<Field> field = data::field_called(name);
+    if (!field) {
+      data::ignore(name, ignored_);
+      return {};
+    }
+    std::optional<Column>& column = columns_[static_cast<size_t>(*field)];
+    if (column) {
+      return invalid("data",
+                     "a column must be there once, found it twice for {} of {}",
+                     name, name_);
+    }
+    auto type = data::read_arrow_type(*schema, *field, name_);
+    if (!type) return type.error();
+    column = Column{child, std::move(*type)};
+    return {};
+  }
+
+  // The next row is in the batch; false after the last.
+  Result<bool> find_row() {
+    while (!batch_.there() || row_ == batch_->length) {
+      if (over_) return false;
+      batch_.reset();
+      row_ = 0;
+      if (auto e = call(stream_->get_next, batch_.get(),
+                        fmt::format("batch {}", batches_));
+          !e) {
+        return e.error();
+      }
+      if (!batch_.there()) {
+        over_ = true;
+        return false;
+      }
+      if (auto e = check_batch(); !e) return e.error();
+      ++batches_;
+    }
+    return true;
+  }
+
+  Result<void> check_batch() const {
+    const std::string place = fmt::format("batch {} of {}", batches_, name_);
+    if (auto e = data::check_arrow_batch(*batch_, children_, place); !e) {
+      return e;
+    }
+    for (size_t f = 0; f < kFields; ++f) {
+      if (!columns_[f]) continue;
+      auto e = data::check_arrow_array(
+          columns_[f]->type, batch_->children[columns_[f]->child],
+          fmt::format("column {} of {}", name_of(static_cast<Field>(f)),
+                      place));
+      if (!e) return e;
+    }
+    return {};
+  }
+
+  Owned<ArrowArrayStream> stream_;  // outlives the batch
+  std::string name_;
+  int64_t children_ = 0;
+  Columns columns_;
+  std::set<std::string> ignored_;
+  Owned<ArrowArray> batch_;
+  bool over_ = false;
+  int64_t batches_ = 0;  // that were begun
+  int64_t row_ = 0;      // of the batch, not yet read
+  int64_t documents_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DocumentSource>> open_arrow_stream(
+    ArrowArrayStream* stream, std::string name) {
+  if (stream == nullptr || stream->release == nullptr) {
+    return invalid("data",
+                   "an Arrow stream must be there, found a released "
+                   "one for {}",
+                   name);
+  }
+  auto source = std::make_unique<ArrowDocuments>(*stream, std::move(name));
+  if (auto e = source->open(); !e) return e.error();
+  return std::unique_ptr<DocumentSource>(std::move(source));
+}
+
+}  // namespace tessera

@@ -1,0 +1,141 @@
+// data/document_fields.cc: what holds for a document at every door.
+#include "data/document_fields.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/fail.h"
+#include "data/chunk_checks.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr std::string_view kNames[kFields] = {
+    "input_ids",  "loss_mask",     "structure_ids", "dep_levels",
+    "ast_depth",  "sibling_index", "node_type",     "chunk_starts",
+    "chunk_ends", "chunk_kinds",   "chunk_unit",    "token_spans",
+    "call_edges", "type_edges"};
+constexpr Field kStructure[] = {Field::structure_ids, Field::dep_levels,
+                                Field::ast_depth, Field::sibling_index,
+                                Field::node_type};
+constexpr Field kEdges[] = {Field::call_edges, Field::type_edges};
+constexpr Field kChunks[] = {Field::chunk_starts, Field::chunk_ends,
+                             Field::chunk_kinds, Field::chunk_unit,
+                             Field::token_spans};
+
+class Adding {
+ public:
+  Adding(const DocumentFields& fields, Documents& into)
+      : fields_(fields), into_(into) {}
+
+  Result<void> all() {
+    const auto first = static_cast<size_t>(into_.tokens());
+    if (!fields_.has(Field::input_ids)) {
+      return invalid("data",
+                     "a document must have the column input_ids, found none "
+                     "for {}",
+                     fields_.place());
+    }
+    if (auto e =
+            fields_.numbers(Field::input_ids, 0, INT32_MAX, into_.input_ids);
+        !e) {
+      return e;
+    }
+    tokens_ = static_cast<int64_t>(into_.input_ids.size() - first);
+    if (tokens_ > INT32_MAX) {
+      return over_limit("data",
+                        "a document must have at most {} tokens, found {} for "
+                        "{}",
+                        INT32_MAX, tokens_, fields_.place());
+    }
+    if (auto e = column(Field::loss_mask, 0, 1, 1, into_.loss_mask, first);
+        !e) {
+      return e;
+    }
+    for (size_t s = 0; s < Documents::kStructures; ++s) {
+      auto e = column(kStructure[s], INT32_MIN, INT32_MAX, 0,
+                      into_.structure[s], first);
+      if (!e) return e;
+    }
+    if (auto e = chunks(); !e) return e;
+    for (size_t kind = 0; kind < into_.edges.size(); ++kind) {
+      if (auto e = edges(kind); !e) return e;
+    }
+    into_.close_document();
+    return {};
+  }
+
+ private:
+  // A number a token, where the document has the column. `first` is its first
+  // token; the documents before it have `absent` if none had the column.
+  Result<void> column(Field field, int64_t least, int64_t most, int32_t absent,
+                      std::vector<int32_t>& to, size_t first) const {
+    if (!fields_.has(field)) return {};
+    to.resize(first, absent);
+    if (auto e = fields_.numbers(field, least, most, to); !e) return e;
+    const auto found = static_cast<int64_t>(to.size() - first);
+    if (found == tokens_) return {};
+    return invalid("data",
+                   "{} must be as long as the tokens, {}, found {} for {}",
+                   name_of(field), tokens_, found, fields_.place());
+  }
+
+  Result<void> chunks() const {
+    const auto has = [&](Field field) { return fields_.has(field); };
+    if (std::none_of(std::begin(kChunks), std::end(kChunks), has)) return {};
+    ChunkColumns chunks;
+    for (const auto& [field, to] :
+         {std::pair{Field::chunk_starts, &chunks.starts},
+          std::pair{Field::chunk_ends, &chunks.ends},
+          std::pair{Field::chunk_kinds, &chunks.kinds}}) {
+      if (!has(field)) continue;
+      if (auto e = fields_.numbers(field, 0, INT32_MAX, *to); !e) return e;
+    }
+    if (has(Field::token_spans)) {
+      chunks.token_spans.emplace();
+      if (auto e = fields_.pairs(Field::token_spans, *chunks.token_spans); !e) {
+        return e;
+      }
+    }
+    if (has(Field::chunk_unit)) {
+      auto unit = fields_.text(Field::chunk_unit);
+      if (!unit) return unit.error();
+      chunks.unit = std::move(*unit);
+    }
+    return add_chunks(std::move(chunks), tokens_, fields_.place(), into_);
+  }
+
+  Result<void> edges(size_t kind) const {
+    if (!fields_.has(kEdges[kind])) return {};
+    std::vector<int32_t> ends;
+    if (auto e = fields_.pairs(kEdges[kind], ends); !e) return e;
+    return add_edges(ends, kind, name_of(kEdges[kind]), fields_.place(), into_);
+  }
+
+  const DocumentFields& fields_;
+  Documents& into_;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace
+
+std::string_view name_of(Field field) {
+  return kNames[static_cast<size_t>(field)];
+}
+
+std::optional<Field> field_called(std::string_view name) {
+  const auto at = std::find(std::begin(kNames), std::end(kNames), name);
+  if (at == std::end(kNames)) return std::nullopt;
+  return static_cast<Field>(at - std::begin(kNames));
+}
+
+void ignore(std::string_view name, std::set<std::string>& ignored) {
+  constexpr size_t kMostNames = 64;  // a stranger's may all differ
+  if (ignored.size() < kMostNames) ignored.emplace(name);
+}
+
+Result<void> add_document(const DocumentFields& fields, Documents& into) {
+  return Adding(fields, into).all();
+}
+
+}  // namespace tessera::data
