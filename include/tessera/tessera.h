@@ -11,6 +11,7 @@
 #include "tessera/documents.h"
 #include "tessera/facts.h"
 #include "tessera/layouts.h"
+#include "tessera/loader.h"
 #include "tessera/machine.h"
 #include "tessera/mask.h"
 #include "tessera/mosaic.h"

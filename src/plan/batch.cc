@@ -57,12 +57,21 @@ Result<void> plan_state(State& state, bool bound_before) {
   return planned;
 }
 
+// Nobody else names it, so nobody can again. A reader on another thread that
+// let go of it was done before what is written now: the second name here is let
+// go of by a step that orders the two, which looking at the count is not.
+bool is_own(const std::shared_ptr<State>& state) {
+  if (state.use_count() != 1) return false;
+  std::shared_ptr<State>(state).reset();
+  return true;
+}
+
 // A state to plan the next batch into: this one or the one before it, where
 // nobody else names it. Whether it is of a batch of this request already.
 bool make_own(std::shared_ptr<State>& state, std::shared_ptr<State>& spare) {
-  if (state.use_count() == 1) return true;
+  if (is_own(state)) return true;
   std::swap(state, spare);
-  if (state && state.use_count() == 1) return true;
+  if (state && is_own(state)) return true;
   state = std::make_shared<State>();
   state->request = spare->request;
   return false;
