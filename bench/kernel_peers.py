@@ -7,6 +7,9 @@ every machine.
     bench/kernel_peers.py --jax-python VENV/bin/python --tokamax-python ... \\
       -o bench/results/v6e/kernel.json
 
+Ours runs at the tile and tiles a pass that the program itself takes for each batch
+(bench/mosaic_tiles.py); peers at each of their blocks.
+
 Bf16, 8 heads, head dim 128, 32,768 tokens, causal. `one document` is full tiles
 but for the diagonal. `documents` are packed: every kernel is compiled once, and its
 list of active tiles and its document ids are arguments; of the draws each row
@@ -26,7 +29,7 @@ import pathlib
 import sys
 from typing import NamedTuple
 
-from predicted import Predictor
+from predicted import Predictor, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENS, HEADS = 32768, 8
@@ -36,9 +39,6 @@ CASES = {
     "documents, mean 4096": "lognormal:mean=4096,seed=",
     "documents, mean 1024": "lognormal:mean=1024,seed=",
 }
-OURS = ((4, "1024x512"), (4, "512x512"), (2, "512x512"), (4, "512x256"),
-        (2, "512x256"), (2, "256x256"))
-OURS_BACKWARD = ((1, "512x512"), (1, "1024x1024"), (1, "512x256"))
 
 
 class Peer(NamedTuple):
@@ -90,6 +90,8 @@ def parse_flags():
     add("--jobs", type=int, default=1, metavar="N", help="compiles at once [1]")
     add("--dumps", metavar="FOLDER",
         help="leave libtpu's dumps there, and read those that are there")
+    add("--peers-from", metavar="FILE",
+        help="an earlier result: our rows are made anew, the peers' are its own")
     add("--silicon", default=HERE / "results" / "v6e" / "silicon.json",
         metavar="FILE", help="what compare.py wrote: the error of a lead")
     add("-o", "--out", metavar="FILE", help="write the figures as JSON")
@@ -117,17 +119,32 @@ def row(case, kernel, counted, seeds):
     }
 
 
-def ours(flags, predictor, tiles, tile):
+def setting(flags, kernel, docs):
+    """Tile and tiles a pass as the program takes them for one batch."""
+    planned = json.loads(run([flags.tessera, "plan", "--json", *kernel[:4],
+                              "--docs", docs]))
+    keys = planned["pairs"]["needed"] // TOKENS
+    told = json.loads(run([flags.tessera, "compile", "--target", "v6e:1x1",
+                           *kernel, "--keys-per-query", keys, "--no-compile",
+                           "--emit", os.devnull, "--json"]))["kernel"]
+    return "{}x{}".format(*told["tile"]), told["tiles_per_pass"]
+
+
+def ours(flags, predictor):
+    """Each batch as the table has it for its keys a query."""
     kernel = ["--mask", "causal & documents", "--q-len", TOKENS]
-    kernel += ["--heads", HEADS, "--tile", tile, "--tiles-per-pass", tiles]
-    kernel += ["--backward"] if flags.backward else []
-    name = f"tessera_{tile}_{tiles}" + "_backward" * flags.backward
+    kernel += ["--heads", HEADS] + ["--backward"] * flags.backward
     for case in CASES:
-        counted = []
+        counted, used = [], []
         for docs in draws(case, flags.seeds):
-            told = predictor.schedule(name, [*kernel, "--docs", docs])
+            tile, tiles = setting(flags, kernel, docs)
+            used.append(f"{tile}, {tiles} a pass")
+            told = predictor.schedule(
+                f"tessera_{tile}_{tiles}" + "_backward" * flags.backward,
+                [*kernel, "--tile", tile, "--tiles-per-pass", tiles, "--docs",
+                 docs])
             counted.append((told["cycles"], told["exact_tiles_per_head"]))
-        yield row(case, f"tessera {tile}, {tiles} a pass", counted,
+        yield row(case, "tessera " + " or ".join(sorted(set(used))), counted,
                   len(counted))
 
 
@@ -216,17 +233,24 @@ def collect(flags):
               file=sys.stderr, flush=True)
         return found, why
 
-    jobs = [(f"tessera {tile}, {tiles} a pass",
-             lambda tile=tile, tiles=tiles: ours(flags, predictor, tiles, tile))
-            for tiles, tile in (OURS_BACKWARD if flags.backward else OURS)]
-    # The scheduler is asked of forward kernels alone.
-    jobs += [(p.words(), lambda p=p: peer_rows(flags, predictor, p))
-             for p in PEERS if not flags.backward or p.layouts == "111"]
+    jobs = [("tessera", lambda: ours(flags, predictor))]
+    if flags.peers_from:
+        text = pathlib.Path(flags.peers_from).read_text(encoding="utf-8")
+        earlier = json.loads(text)
+        rows += [r for r in earlier["rows"] if not is_ours(r)]
+        missing += earlier["not_measured"]
+    else:  # layouts and scheduler are asked of forward kernels alone
+        jobs += [(p.words(), lambda p=p: peer_rows(flags, predictor, p))
+                 for p in PEERS if not flags.backward or p.layouts == "111"]
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         for found, why in pool.map(work, jobs):
             rows += found
             missing += [why] if why else []
     return rows, missing
+
+
+def is_ours(r):
+    return r["kernel"].startswith("tessera")
 
 
 def best_of(case, rows, lead_error):

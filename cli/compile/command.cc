@@ -102,7 +102,7 @@ Result<void> write_receipt(const Options& o, const CompileTarget& target,
   return write_file(*o.receipt, receipt::receipt_json(*receipt, 2) + "\n");
 }
 
-int print_emitted(const Options& o, const MosaicKernel& kernel) {
+int print_emitted(const Options& o, const AskedKernel& kernel) {
   const nlohmann::json json = {{"kernel", kernel_json(kernel)},
                                {"emit", *o.emit}};
   fmt::print(
@@ -112,7 +112,7 @@ int print_emitted(const Options& o, const MosaicKernel& kernel) {
   return kOk;
 }
 
-void print_report(const Options& o, const MosaicKernel* kernel,
+void print_report(const Options& o, const AskedKernel* kernel,
                   const CompileReport& report) {
   fmt::print("{}", compile_text(report));
   if (kernel) fmt::print("{}", kernel_text(*kernel));
@@ -143,11 +143,11 @@ Result<int> run(const Options& o) {
   if (o.emit) {
     if (auto e = write_file(*o.emit, *program); !e) return e.error();
   }
-  if (o.no_compile) return print_emitted(o, kernel->kernel);
+  if (o.no_compile) return print_emitted(o, *kernel);
   auto report = compile_program(target, *program);
   if (!report) return report.error();
   nlohmann::json json = compile_json(*report);
-  if (kernel) json["kernel"] = kernel_json(kernel->kernel);
+  if (kernel) json["kernel"] = kernel_json(*kernel);
   if (o.emit) json["emit"] = *o.emit;
   if (o.out) json["out"] = *o.out;
   if (o.out && kernel) {
@@ -165,7 +165,7 @@ Result<int> run(const Options& o) {
   if (o.json) {
     fmt::print("{}\n", json_line(json));
   } else {
-    print_report(o, kernel ? &kernel->kernel : nullptr, *report);
+    print_report(o, kernel ? &*kernel : nullptr, *report);
   }
   return kOk;
 }
@@ -197,7 +197,8 @@ std::string footer() {
       "estimates by name), compile_ms, out, emit; of a request kernel.{{lane,\n"
       "contract, contract_terms, plan_contract, plan_contract_terms,\n"
       "window_bounds, batch, q_len, kv_len, steps (what its arrays hold), "
-      "tile,\ntiles_per_pass, fetch_ahead, vector_bytes, scalar_bytes}}.",
+      "tile,\ntiles_per_pass, chosen_by, fetch_ahead, vector_bytes, "
+      "scalar_bytes}}.",
       fmt::join(pjrt::known_targets(), " "));
 }
 

@@ -2,6 +2,8 @@
 // fact.
 #include "cli/compile/kernel_flags.h"
 
+#include <fmt/format.h>
+
 #include "base/fail.h"
 #include "cli/numbers.h"
 
@@ -32,7 +34,11 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
             {
                 {"--tiles-per-pass", &f.tiles_per_pass, "N",
                  "Tiles that the kernel takes at a time, 1 to 8: more suit "
-                 "long rows [4; backward 1]"},
+                 "long rows [with --tile open the table's; else 4, backward "
+                 "1]"},
+                {"--keys-per-query", &f.keys_per_query, "N",
+                 "How many keys a query sees in the mean, about: picks tile "
+                 "and tiles a pass where both are open"},
                 {"--fetch-ahead", &f.fetch_ahead, "N",
                  "Passes, backward key tiles, between a copy's start and its "
                  "use, 1 to 14 [4; backward 1]"},
@@ -51,18 +57,54 @@ bool asks_for_kernel(const KernelFlags& f) {
   return !r.masks.empty() || r.spec || r.plan;
 }
 
+Result<AskedSetting> asked_setting(
+    const Asked& asked, const AttentionCall& call, bool open_passes,
+    const std::optional<std::string>& keys_per_query, int64_t batch_keys) {
+  if (keys_per_query) {
+    auto keys = parse_int(*keys_per_query, "--keys-per-query", 1, kMaxTokens);
+    if (!keys) return keys.error();
+    if (!asked.open_tile || !open_passes) {
+      return invalid("cli",
+                     "--keys-per-query picks tile and tiles a pass, found {} "
+                     "beside it",
+                     asked.open_tile ? "--tiles-per-pass" : "a tile");
+    }
+    batch_keys = *keys;
+  }
+  AskedSetting out;
+  if (asked.open_tile && open_passes) {
+    out.setting = mosaic_setting(asked.request, call, batch_keys);
+    out.chosen_by =
+        out.setting.keys > 0
+            ? fmt::format("the table, for {} keys a query", out.setting.keys)
+            : "the default: the table has no such row";
+    return out;
+  }
+  if (call.backward) out.setting = {kMosaicBackwardTile, kMosaicBackward, 0};
+  if (!asked.open_tile) out.setting.tile = asked.request.tile;
+  out.chosen_by = "the request";
+  return out;
+}
+
 Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
-                                      const std::string& target) {
+                                      const std::string& target,
+                                      int64_t batch_keys) {
   if (auto e = refuse_unsupported(f.run); !e) return e.error();
   const bool backward = f.run.backward;
-  auto asked =
-      load_asked(f.run.request, backward ? kMosaicBackwardTile : kMosaicTile);
+  auto asked = load_asked(f.run.request);
   if (!asked) return asked.error();
   RunOptions sizes;
   RunFlags run = f.run;
   if (!run.dtype) run.dtype = "bf16";
   if (auto e = read_shape(run, sizes); !e) return e.error();
-  MosaicOptions options = backward ? kMosaicBackward : MosaicOptions{};
+  AttentionCall call{sizes.data.shape, sizes.data.dtype};
+  call.backward = backward;
+  call.dlse = f.dlse;
+  auto found = asked_setting(*asked, call, !f.tiles_per_pass, f.keys_per_query,
+                             batch_keys);
+  if (!found) return found.error();
+  asked->request.tile = found->setting.tile;
+  MosaicOptions& options = found->setting.options;
   struct Number {
     const std::optional<std::string>& text;
     std::string_view what;
@@ -79,14 +121,12 @@ Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
     if (!value) return value.error();
     n.out = *value;
   }
-  AttentionCall call{sizes.data.shape, sizes.data.dtype};
-  call.backward = backward;
-  call.dlse = f.dlse;
   auto kernel =
       make_mosaic_kernel(asked->request, asked->present, call, target, options);
   if (!kernel) return kernel.error();
   return AskedKernel{std::move(asked->request), sizes.data.shape,
-                     std::move(*kernel)};
+                     std::move(*kernel), std::move(found->chosen_by),
+                     asked->open_tile && !f.tiles_per_pass};
 }
 
 }  // namespace tessera::cli

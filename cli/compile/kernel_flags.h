@@ -13,7 +13,7 @@ namespace tessera::cli {
 // As typed. The request's own --target is the device's, as v6e:1x1.
 struct KernelFlags {
   RunFlags run;
-  std::optional<std::string> tiles_per_pass, fetch_ahead;
+  std::optional<std::string> tiles_per_pass, fetch_ahead, keys_per_query;
   bool dlse = false;
 
   bool operator==(const KernelFlags&) const = default;
@@ -29,10 +29,24 @@ struct AskedKernel {
   Request request;
   AttentionShape shape;
   MosaicKernel kernel;
+  std::string chosen_by;  // who chose tile and tiles a pass
+  bool open = false;      // not the request
 };
 // Facts that the mask names, or a flag gives, count as present; they are not
-// read. `target` as v6e:1x1. A tile that is left open is the kernel's own.
+// read. `target` as v6e:1x1. Tile and tiles a pass that are both open are
+// looked up; `batch_keys`, the mean keys a query of a batch that is known, goes
+// with that where no flag says it.
 Result<AskedKernel> make_asked_kernel(const KernelFlags& flags,
-                                      const std::string& target);
+                                      const std::string& target,
+                                      int64_t batch_keys = 0);
+
+// What is looked up where tile and tiles a pass are both open, and who chose.
+struct AskedSetting {
+  MosaicSetting setting;
+  std::string chosen_by;
+};
+Result<AskedSetting> asked_setting(
+    const Asked& asked, const AttentionCall& call, bool open_passes,
+    const std::optional<std::string>& keys_per_query, int64_t batch_keys = 0);
 
 }  // namespace tessera::cli

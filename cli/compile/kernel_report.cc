@@ -5,7 +5,8 @@
 
 namespace tessera::cli {
 
-nlohmann::json kernel_json(const MosaicKernel& kernel) {
+nlohmann::json kernel_json(const AskedKernel& asked) {
+  const MosaicKernel& kernel = asked.kernel;
   return {{"lane", "mosaic"},
           {"contract", kernel.contract.key},
           {"contract_terms", nlohmann::json::parse(kernel.contract.text)},
@@ -18,22 +19,25 @@ nlohmann::json kernel_json(const MosaicKernel& kernel) {
           {"steps", kernel.steps},
           {"tile", {kernel.tile.q, kernel.tile.kv}},
           {"tiles_per_pass", kernel.options.tiles_per_pass},
+          {"chosen_by", asked.chosen_by},
           {"fetch_ahead", kernel.options.fetch_ahead},
           {"vector_bytes", kernel.vector_bytes},
           {"scalar_bytes", 4 * kernel.scalar_words}};
 }
 
-std::string kernel_text(const MosaicKernel& k) {
+std::string kernel_text(const AskedKernel& asked) {
+  const MosaicKernel& k = asked.kernel;
   return fmt::format(
       "{:<11} {}, bf16, tile {}x{}, {} tiles a pass\n"
+      "{:<11} {}\n"
       "{:<11} batch {}, {} queries, {} keys, {} steps\n"
       "{:<11} {:>12} bytes of scratch\n"
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",
       "kernel", k.call.backward ? "backward" : "forward", k.tile.q, k.tile.kv,
-      k.options.tiles_per_pass, "room for", k.batch, k.q_len, k.kv_len, k.steps,
-      "vector", k.vector_bytes, "scalar", 4 * k.scalar_words, "contract",
-      k.contract.key);
+      k.options.tiles_per_pass, "chosen by", asked.chosen_by, "room for",
+      k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
+      4 * k.scalar_words, "contract", k.contract.key);
 }
 
 }  // namespace tessera::cli

@@ -4,11 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tessera/mosaic.h"
+#include "cli/compile/kernel_flags.h"
 
 namespace tessera::cli {
 
-nlohmann::json kernel_json(const MosaicKernel& kernel);
-std::string kernel_text(const MosaicKernel& kernel);
+nlohmann::json kernel_json(const AskedKernel& asked);
+std::string kernel_text(const AskedKernel& asked);
 
 }  // namespace tessera::cli

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/compile/kernel_flags.h"
 #include "cli/export/layouts.h"
 #include "cli/plan/report.h"
 #include "cli/request/file_checks.h"
@@ -32,6 +33,31 @@ Result<const ExportLayout*> layout_of(const ExportFlags& o) {
                  o.layout ? in_quotes(*o.layout) : "none");
 }
 
+// Tile and tiles a pass as `compile` takes them for the same request, of which
+// facts are not read.
+Result<void> suit_kernel(ExportFlags& o) {
+  Asked asked;  // a saved plan has its tile
+  if (!o.request.plan) {
+    auto read = load_asked(o.request);
+    if (!read) return read.error();
+    asked = std::move(*read);
+  }
+  AttentionCall call;
+  call.shape.head_dim = call.shape.v_head_dim = 128;
+  call.dtype = tessera::Dtype::bf16;
+  call.backward = o.backward;
+  auto found = asked_setting(asked, call, !o.tiles_per_pass, o.keys_per_query);
+  if (!found) return found.error();
+  const MosaicSetting& s = found->setting;
+  if (asked.open_tile) {
+    o.request.tile = fmt::format("{}x{}", s.tile.q, s.tile.kv);
+  }
+  if (!o.tiles_per_pass) {
+    o.tiles_per_pass = fmt::to_string(s.options.tiles_per_pass);
+  }
+  return {};
+}
+
 Result<int> run(const ExportFlags& o) {
   auto found = layout_of(o);
   if (!found) return found.error();
@@ -40,16 +66,18 @@ Result<int> run(const ExportFlags& o) {
   if (auto e = check_files(request_files(o.request), {*o.out}); !e) {
     return e.error();
   }
-  RequestFlags request = o.request;
-  if (layout.name == "mosaic" && !request.tile && !request.spec &&
-      !request.plan) {
-    const Tile tile = o.backward ? kMosaicBackwardTile : kMosaicTile;
-    request.tile = fmt::format("{}x{}", tile.q, tile.kv);
+  ExportFlags flags = o;
+  if (layout.name == "mosaic") {
+    if (auto e = suit_kernel(flags); !e) return e.error();
+  } else if (o.keys_per_query) {
+    return invalid("cli",
+                   "--keys-per-query goes with --layout mosaic, found {}",
+                   layout.name);
   }
-  auto planned = load_planned(request);
+  auto planned = load_planned(flags.request);
   if (!planned) return planned.error();
   NamedArrays arrays;
-  if (auto r = layout.add(planned->batch, o, arrays); !r) return r.error();
+  if (auto r = layout.add(planned->batch, flags, arrays); !r) return r.error();
   auto bytes = write_safetensors(arrays.file());
   if (!bytes) return bytes.error();
   if (auto r = write_file(*o.out, *bytes); !r) return r.error();
@@ -95,7 +123,9 @@ Command export_command() {
           {"--batch-row", &o->batch_row, "B", "splash: which row [0]"},
           {"--q-shards", &o->q_shards, "N", "splash: query shards [1]"},
           {"--tiles-per-pass", &o->tiles_per_pass, "N",
-           "mosaic: of the kernel [4; backward 1]"},
+           "mosaic: of the kernel [as compile has it]"},
+          {"--keys-per-query", &o->keys_per_query, "N",
+           "mosaic: what compile was told"},
           {"--backward", &o->backward, "", "mosaic: of the gradients' kernel"},
           {"--dkv", &o->dkv, "", "splash: process_mask_dkv's arrays"},
           {"--no-shrink", &o->no_shrink, "", "splash: keep the whole grid"},

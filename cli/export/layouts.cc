@@ -158,9 +158,8 @@ Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
 Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out) {
   MosaicOptions options = flags.backward ? kMosaicBackward : MosaicOptions{};
-  auto tiles = parse_int(
-      flags.tiles_per_pass.value_or(std::to_string(options.tiles_per_pass)),
-      "--tiles-per-pass", 1, kMosaicMaxTilesPerPass);
+  auto tiles = parse_int(*flags.tiles_per_pass, "--tiles-per-pass", 1,
+                         kMosaicMaxTilesPerPass);
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
   AttentionCall call;

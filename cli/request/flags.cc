@@ -147,7 +147,7 @@ Result<void> take_picks(const RouteFlags& route, Loaded& loaded) {
   return {};
 }
 
-Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile) {
+Result<Asked> load_asked(const RequestFlags& flags) {
   Asked out;
   const bool saved = flags.plan.has_value();
   if (saved) {
@@ -169,7 +169,7 @@ Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile) {
     auto request = resolve_request(*given);
     if (!request) return request.error();
     out.request = std::move(*request);
-    if (!given->tile) out.request.tile = open_tile;
+    out.open_tile = !given->tile;
   }
   for (const Mask& mask : out.request.masks) {
     if (mask.names.documents || mask.names.segments) {

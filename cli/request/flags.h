@@ -52,8 +52,9 @@ Result<void> take_picks(const RouteFlags& route, Loaded& loaded);
 struct Asked {
   Request request;
   Facts present;
+  bool open_tile = false;  // nobody said one
 };
-Result<Asked> load_asked(const RequestFlags& flags, const Tile& open_tile);
+Result<Asked> load_asked(const RequestFlags& flags);
 
 // A request with its plan: the saved one, or one made now. Its warnings go to
 // stderr.

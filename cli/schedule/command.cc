@@ -60,13 +60,23 @@ Result<std::optional<Resolved>> asked_request(RequestFlags f) {
   return std::optional<Resolved>(std::move(loaded->resolved));
 }
 
-// Our own kernel for the request: its dumps, and its trips for the plan.
+// Our own kernel for the request, at the setting that suits this batch where it
+// is open: its dumps, and its trips for the plan.
 Result<schedule::Dump> own_kernels(const Options& o, const Resolved& request,
-                                   schedule::ScheduleAsk& ask) {
+                                   schedule::ScheduleAsk& ask,
+                                   std::optional<AskedKernel>& own) {
   if (auto e = schedule::check_schedulable(request.request); !e)
     return e.error();
-  auto own = make_asked_kernel(o.kernel, ask.target);
-  if (!own) return own.error();
+  auto known = OwnedBatch::copy(request.request, request.facts.view());
+  if (!known) return known.error();
+  auto made = make_asked_kernel(o.kernel, ask.target, keys_per_query(*known));
+  if (!made) return made.error();
+  own = std::move(*made);
+  if (o.dump && own->open) {
+    return invalid("cli",
+                   "a dump of our kernel must come with its --tile or "
+                   "--tiles-per-pass, found both open");
+  }
   Request at_tile = request.request;
   at_tile.tile = own->kernel.tile;
   auto batch = OwnedBatch::copy(std::move(at_tile), request.facts.view());
@@ -133,8 +143,9 @@ Result<schedule::ScheduleAsk> read_ask(const Options& o) {
 }
 
 Result<schedule::Dump> read_kernels(const Options& o, const Resolved* request,
-                                    schedule::ScheduleAsk& ask) {
-  if (asks_own_kernel(o)) return own_kernels(o, *request, ask);
+                                    schedule::ScheduleAsk& ask,
+                                    std::optional<AskedKernel>& own) {
+  if (asks_own_kernel(o)) return own_kernels(o, *request, ask, own);
   if (o.dump) return schedule::read_dump(*o.dump);
   return schedule::compile_for_dump(
       {*o.program, ask.target, o.plugin.value_or(""), o.keep.value_or("")});
@@ -165,17 +176,19 @@ Result<int> run(const Options& o) {
   if (o.picture) {
     if (auto e = check_output(*o.picture); !e) return e.error();
   }
-  auto dump = read_kernels(o, asked, *ask);
+  std::optional<AskedKernel> own;
+  auto dump = read_kernels(o, asked, *ask, own);
   if (!dump) return dump.error();
   auto report = schedule::make_schedule(std::move(*dump), *ask);
   if (!report) return report.error();
   if (o.picture) {
     if (auto e = write_picture(*report, *o.picture); !e) return e.error();
   }
+  const AskedKernel* const told = own ? &*own : nullptr;
   if (o.json) {
-    fmt::print("{}\n", json_line(schedule_json(*report)));
+    fmt::print("{}\n", json_line(schedule_json(*report, told)));
   } else {
-    fmt::print("{}", schedule_text(*report));
+    fmt::print("{}", schedule_text(*report, told));
     if (o.picture) fmt::print("{:<11} {}\n", "picture", *o.picture);
   }
   return kOk;
@@ -205,6 +218,7 @@ constexpr const char* kFooter =
     "kernels, null where trips are unknown), attention_cycles, heads,\n"
     "cycles_per_head, exact_tiles_per_head, cycles_per_tile (a tile is 256 x "
     "256),\n"
+    "own.{tile, tiles_per_pass, chosen_by} of our own kernel,\n"
     "kernels[].{name, opcode, bundles, grid (-1: at run time), cycles,\n"
     "unknown_trips, irregular_jumps, attention.{block_q, block_kv, heads,\n"
     "active_steps, full_steps, partial_steps, rows, grid_steps, dead_steps,\n"

@@ -199,9 +199,9 @@ TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
 // 8 x 8 tiles: a head has 8 of keys, which meet 36 of queries, 8 of them
 // partial. Its kernel walks each once, and the queries twice.
 TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
-  const Arguments asked = {"--mask",     "causal", "--q-len",    "4096",
-                           "--heads",    "4",      "--kv-heads", "2",
-                           "--backward", "--json"};
+  const Arguments asked = {"--mask",  "causal",  "--q-len",    "4096",
+                           "--heads", "4",       "--kv-heads", "2",
+                           "--tile",  "512x512", "--backward", "--json"};
   const std::string keep = file("keep");
   Arguments compiled = asked;
   compiled.insert(compiled.end(), {"--keep", keep});
@@ -212,6 +212,7 @@ TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
   ASSERT_EQ(schedule(read), 0) << err_;
   EXPECT_EQ(out_, ran.out);
   const json r = json::parse(ran.out);
+  EXPECT_EQ(r["own"]["chosen_by"], "the request");
   std::map<std::string, double> trips;
   for (const json& region : r["kernels"].at(0)["regions"]) {
     const std::string name = region["name"];

@@ -101,7 +101,8 @@ json kernel_json(const schedule::KernelReport& k) {
 
 }  // namespace
 
-json schedule_json(const schedule::ScheduleReport& report) {
+json schedule_json(const schedule::ScheduleReport& report,
+                   const AskedKernel* own) {
   json kernels = json::array();
   for (const schedule::KernelReport& k : report.kernels)
     kernels.push_back(kernel_json(k));
@@ -124,6 +125,12 @@ json schedule_json(const schedule::ScheduleReport& report) {
       cycles && report.heads > 0
           ? json(*cycles / static_cast<double>(report.heads))
           : json();
+  if (own) {
+    const Tile& tile = own->kernel.tile;
+    out["own"] = {{"tile", {tile.q, tile.kv}},
+                  {"tiles_per_pass", own->kernel.options.tiles_per_pass},
+                  {"chosen_by", own->chosen_by}};
+  }
   return out;
 }
 

@@ -5,11 +5,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/compile/kernel_flags.h"
 #include "schedule/program.h"
 
 namespace tessera::cli {
 
-nlohmann::json schedule_json(const schedule::ScheduleReport& report);
-std::string schedule_text(const schedule::ScheduleReport& report);
+// `own`: our kernel, where it is of that.
+nlohmann::json schedule_json(const schedule::ScheduleReport& report,
+                             const AskedKernel* own);
+std::string schedule_text(const schedule::ScheduleReport& report,
+                          const AskedKernel* own);
 
 }  // namespace tessera::cli

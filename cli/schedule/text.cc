@@ -22,9 +22,15 @@ std::string whole(double value) {
 
 class Text {
  public:
-  std::string draw(const schedule::ScheduleReport& report) {
+  std::string draw(const schedule::ScheduleReport& report,
+                   const AskedKernel* own) {
     line("target", "{}: {:.2f} GHz (assumed), {:.0f} bytes of HBM a cycle",
          report.target, report.chip.gigahertz, report.chip.hbm_bytes_per_cycle);
+    if (own) {
+      const Tile& tile = own->kernel.tile;
+      line("setting", "tile {}x{}, {} tiles a pass: {}", tile.q, tile.kv,
+           own->kernel.options.tiles_per_pass, own->chosen_by);
+    }
     std::string small;
     for (const schedule::KernelReport& k : report.kernels) {
       if (k.profile.text.opcode == "custom-call" ||
@@ -146,8 +152,9 @@ class Text {
 
 }  // namespace
 
-std::string schedule_text(const schedule::ScheduleReport& report) {
-  return Text().draw(report);
+std::string schedule_text(const schedule::ScheduleReport& report,
+                          const AskedKernel* own) {
+  return Text().draw(report, own);
 }
 
 }  // namespace tessera::cli

@@ -34,6 +34,24 @@ inline constexpr MosaicOptions kMosaicBackward = {1, 1};
 // Tiles of queries that the backward kernel fetches ahead, at a head's start.
 inline constexpr int64_t kMosaicRowsAhead = 3;
 
+// What suits the kernel where a request leaves tile and passes open.
+struct MosaicSetting {
+  Tile tile = kMosaicTile;
+  MosaicOptions options;
+  // Of the table's row that it is from: its queries see these keys in the mean,
+  // up to twice as many. 0: there is no such row, and this is the default.
+  int64_t keys = 0;
+};
+// From a table of predicted cycles (docs/mosaic.md). It depends on what a
+// contract holds and on `keys_per_query`, which the caller says once for all
+// batches that a kernel shall serve: how many keys a query sees in the mean, as
+// far as a power of two. 0: as many as the mask leaves; for a mask that names
+// documents or segments that is not known, and the default is taken.
+MosaicSetting mosaic_setting(const Request& request, const AttentionCall& call,
+                             int64_t keys_per_query = 0);
+// That mean of one batch, those of padding counted as queries.
+int64_t keys_per_query(const Batch& batch);
+
 struct MosaicKernel {
   std::string text;     // the kernel alone
   std::string program;  // StableHLO around it, ready to compile

@@ -14,6 +14,7 @@
 #include "tessera/batch.h"
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
+#include "tessera/mosaic.h"
 
 namespace tessera::python {
 namespace {
@@ -425,6 +426,10 @@ void bind_batch(nb::module_& m) {
                    [](const PyBatch& b) { return b.batch.plan().q_len; })
       .def_prop_ro("kv_len",
                    [](const PyBatch& b) { return b.batch.plan().kv_len; })
+      .def_prop_ro(
+          "keys_per_query",
+          [](const PyBatch& b) { return keys_per_query(b.batch); },
+          "The keys that a query sees in the mean.")
       .def_prop_ro("tile",
                    [](const PyBatch& b) {
                      const Tile t = b.batch.plan().tile;

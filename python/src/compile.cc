@@ -10,6 +10,7 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
+#include "mask.h"
 #include "route.h"
 #include "tessera/mosaic.h"
 
@@ -39,6 +40,22 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
     return make_mosaic_kernel(of.request(), of.facts(), call, target, options);
   }();
   return take(std::move(made));
+}
+
+// (q, kv) of a tile, and tiles a pass.
+std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
+    nb::handle mask, int64_t q_len, std::optional<int64_t> kv_len,
+    int64_t head_dim, bool backward, int64_t keys_per_query) {
+  Request request;
+  request.masks = read_masks(mask);
+  request.q_len = q_len;
+  request.kv_len = kv_len.value_or(q_len);
+  AttentionCall call;
+  call.shape.head_dim = call.shape.v_head_dim = head_dim;
+  call.dtype = Dtype::bf16;
+  call.backward = backward;
+  const MosaicSetting s = mosaic_setting(request, call, keys_per_query);
+  return {{s.tile.q, s.tile.kv}, s.options.tiles_per_pass};
 }
 
 // The configuration of the one custom call, as JAX takes it.
@@ -101,6 +118,15 @@ void bind_compile(nb::module_& m) {
                ", kv_len=" + std::to_string(k.kv_len) + ", " + k.contract.key +
                ")";
       });
+  m.def("tpu_setting", &tpu_setting, nb::arg("mask"), nb::kw_only(),
+        nb::arg("q_len"), nb::arg("kv_len") = nb::none(),
+        nb::arg("head_dim") = 128, nb::arg("backward") = false,
+        nb::arg("keys_per_query") = 0,
+        "The tile for `plan` and the `tiles_per_pass` for `compile` that suit "
+        "the TPU kernels, by a table of predicted cycles. `keys_per_query`: "
+        "how many keys a query sees in the mean (`Batch.keys_per_query` is "
+        "that of one batch); say it once for all batches that one program "
+        "shall serve.");
   m.def("compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
         nb::arg("scale") = nb::none(), nb::arg("target") = "v6e",

@@ -36,6 +36,7 @@ from ._core import (
     routed,
     segments,
     sink,
+    tpu_setting,
     verify,
     window,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "routed",
     "segments",
     "sink",
+    "tpu_setting",
     "verify",
     "window",
 ]

@@ -271,6 +271,22 @@ def test_choices_and_tpu_programs():
         ts.compile(for_tpu, heads=8, head_dim=64)
 
 
+def test_the_setting_of_a_tpu_program():
+    ids = np.repeat(np.arange(8, dtype=np.int32), 1024)
+    mask = ts.causal & ts.documents
+    seen = ts.plan(mask, q_len=8192, doc_ids=ids)
+    assert seen.keys_per_query == 512  # 512.5, of all queries
+    usual = ts.tpu_setting(mask, q_len=8192)
+    assert usual == ((512, 256), 4)  # nobody said how long documents are
+    tile, tiles = ts.tpu_setting(mask, q_len=8192,
+                                 keys_per_query=seen.keys_per_query)
+    assert (tile, tiles) != usual
+    batch = ts.plan(mask, q_len=8192, doc_ids=ids, tile=tile)
+    kernel = ts.compile(batch, heads=8, tiles_per_pass=tiles)
+    assert f'"tiles_per_pass":{tiles}' in kernel.contract
+    assert ts.tpu_setting("causal", q_len=8192, backward=True) != usual
+
+
 def test_threads_share_a_batch():
     made, mask, q, k, v = packed()
     want = ts.attention(q, k, v, made)

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""Makes the table that picks the TPU kernels' tile and tiles a pass where a request
+leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on v6e
+(`tessera schedule`). No TPU; every figure is the same on every machine.
+
+    bench/mosaic_tiles.py --dumps FOLDER --jobs 2
+
+Bf16, head dim 128, 8 heads, one batch row, as many queries as keys. Each kernel is
+compiled once a class of mask and then predicted for every batch of that class:
+lengths of 2,048 to 131,072 tokens, whose documents are drawn, or whose windows
+are set, from 64 tokens to all. A batch belongs to the row of its direction,
+class, length and mean keys a query, in powers of two; there each candidate gets
+the mean of its cycles an active 256 x 256 tile of the exact plan, and the least
+one is the row's. What does not fit the chip's memories is no candidate.
+
+    bench/mosaic_tiles.py --check forward,causal,2048,256
+
+makes one row's best two again and fails where the table says other figures.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import pathlib
+import re
+import sys
+from typing import NamedTuple
+
+from predicted import Predictor, run
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TABLE = ROOT / "src" / "lanes" / "mosaic" / "settings.inc"
+LENGTHS = (2048, 8192, 32768, 131072)
+SEEDS = (1, 2, 3, 4)
+# A kernel's text depends on the mask's bounds alone; so does the class.
+MASKS = {
+    "causal": "causal & documents",
+    "band": "causal & documents & window({}, 0)",
+    "open": "documents",
+}
+PASSES = {  # keys of a tile, tiles a pass
+    256: ((128, 2), (128, 4), (256, 1), (256, 2), (256, 4), (256, 8), (512, 1),
+          (512, 2), (512, 4)),
+    512: ((128, 2), (128, 4), (256, 1), (256, 2), (256, 4), (256, 8), (512, 1),
+          (512, 2), (512, 4), (1024, 1), (1024, 2)),
+    1024: ((128, 4), (256, 1), (256, 2), (256, 4), (256, 8), (512, 1), (512, 2),
+           (512, 4), (1024, 1), (1024, 2)),
+}
+PASSES_BACKWARD = {
+    q: [(kv, tiles) for kv in (256, 512, 1024) for tiles in (1, 2)]
+    for q in (256, 512, 1024)
+}
+
+
+class Setting(NamedTuple):
+    block_q: int
+    block_kv: int
+    tiles: int
+
+    def words(self):
+        return f"{self.block_q}x{self.block_kv} {self.tiles}"
+
+
+class Row(NamedTuple):
+    direction: str
+    mask: str
+    tokens: int
+    keys: int
+
+
+class Work(NamedTuple):
+    """One batch."""
+
+    mask: str
+    tokens: int
+    docs: str
+
+
+def works(mask, tokens):
+    """Batches of a class and a length, sparse to dense."""
+    out = [] if mask == "band" else [
+        Work(MASKS[mask], tokens, f"lengths:{tokens}")]
+    size = 64
+    while size <= tokens:
+        if mask == "band":
+            for keys in (size, size + size // 2):
+                out.append(Work(MASKS[mask].format(keys - 1), tokens,
+                                f"lengths:{tokens}"))
+        else:
+            out += [Work(MASKS[mask], tokens, f"lognormal:mean={size},seed={s}")
+                    for s in SEEDS]
+        size *= 2
+    return out
+
+
+def settings(direction):
+    passes = PASSES if direction == "forward" else PASSES_BACKWARD
+    return [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
+
+
+class Measure:
+    def __init__(self, flags):
+        self.tessera = flags.tessera
+        self.predictor = Predictor(flags.tessera, flags.dumps)
+
+    def keys(self, work):
+        """Those that a query sees in the mean, down to a power of two."""
+        told = json.loads(run([self.tessera, "plan", "--json", "--mask", work.mask,
+                               "--q-len", work.tokens, "--docs", work.docs]))
+        pairs = told["pairs"]["needed"]
+        return 1 << (max(1, pairs // work.tokens).bit_length() - 1)
+
+    def ask(self, direction, work, s):
+        out = ["--mask", work.mask, "--q-len", work.tokens, "--docs", work.docs]
+        out += ["--heads", 8, "--tile", f"{s.block_q}x{s.block_kv}"]
+        out += ["--tiles-per-pass", s.tiles]
+        return out + ["--backward"] * (direction == "backward")
+
+    def name(self, direction, mask, s):
+        return f"{direction}_{mask}_{s.words().replace(' ', '_')}"
+
+    def compile(self, direction, mask, s):
+        """Once; what each batch says is read off its dump."""
+        work = Work(MASKS[mask].format(1023), 32768, "lengths:32768")
+        self.predictor.schedule(self.name(direction, mask, s),
+                                self.ask(direction, work, s))
+
+    def cycles(self, direction, mask, work, s):
+        """A tile; nothing where the kernel does not fit."""
+        try:
+            told = self.predictor.schedule(self.name(direction, mask, s),
+                                           self.ask(direction, work, s))
+        except RuntimeError as error:
+            if "must fit" not in str(error):
+                raise
+            return None
+        return told["cycles_per_tile"]
+
+    def groups(self, mask, tokens):
+        """The batches of a class and a length by their keys."""
+        out = collections.defaultdict(list)
+        for work in works(mask, tokens):
+            out[self.keys(work)].append(work)
+        return out
+
+    def mean(self, row, group, s):
+        """Over the row's batches; nothing where one does not fit."""
+        found = []
+        for work in group:
+            cycles = self.cycles(row.direction, row.mask, work, s)
+            if cycles is None:
+                return None
+            found.append(cycles)
+        return sum(found) / len(found)
+
+
+class Best(NamedTuple):
+    """A row's best settings, what they cost, and of how many batches."""
+
+    first: Setting
+    cycles: float
+    second: Setting
+    second_cycles: float
+    batches: int
+
+
+LINE = re.compile(r"\{k(\w+), k(\w+), (\d+), (\d+), \{(\d+), (\d+)\}, (\d+)\},"
+                  r" // ([\d.]+); (\d+)x(\d+) (\d+): ([\d.]+); of (\d+)")
+
+
+def line(row, best):
+    s = best.first
+    return (f"{{k{row.direction.capitalize()}, k{row.mask.capitalize()}, "
+            f"{row.tokens}, {row.keys}, {{{s.block_q}, {s.block_kv}}}, {s.tiles}}}, "
+            f"// {best.cycles:.1f}; {best.second.words()}: "
+            f"{best.second_cycles:.1f}; of {best.batches}")
+
+
+def read_table(path):
+    out = {}
+    for text in path.read_text(encoding="utf-8").splitlines():
+        if text.startswith("//"):
+            continue
+        found = LINE.fullmatch(text)
+        if not found:
+            raise RuntimeError(f"{path.name}: no row: {text}")
+        direction, mask, *rest = found.groups()
+        tokens, keys, q, kv, tiles = map(int, rest[:5])
+        out[Row(direction.lower(), mask.lower(), tokens, keys)] = Best(
+            Setting(q, kv, tiles), float(rest[5]),
+            Setting(*map(int, rest[6:9])), float(rest[9]), int(rest[10]))
+    return out
+
+
+def best_of(measure, row, group, pool):
+    tried = settings(row.direction)
+    cycles = pool.map(lambda s: measure.mean(row, group, s), tried)
+    fits = sorted((c, s) for c, s in zip(cycles, tried) if c is not None)
+    if len(fits) < 2:
+        return None
+    (cycles, first), (second_cycles, second) = fits[:2]
+    return Best(first, cycles, second, second_cycles, len(group))
+
+
+def make(flags):
+    measure = Measure(flags)
+    out = [
+        "// What suits the TPU kernels: {direction, class, tokens, keys, tile, tiles a",
+        "// pass}, // cycles a tile; the next best setting: its own; of how many batches.",
+        "// Made by bench/mosaic_tiles.py, which says how; libtpu 0.0.51, v6e.",
+    ]
+    with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+        kernels = [(d, m, s) for m in MASKS for d in ("forward", "backward")
+                   for s in settings(d)]
+        for _ in pool.map(lambda k: measure.compile(*k), kernels):
+            pass
+        for direction in ("forward", "backward"):
+            for mask in MASKS:
+                for tokens in LENGTHS:
+                    groups = measure.groups(mask, tokens)
+                    for keys in sorted(groups):
+                        row = Row(direction, mask, tokens, keys)
+                        best = best_of(measure, row, groups[keys], pool)
+                        if best:
+                            out.append(line(row, best))
+                            print(out[-1], file=sys.stderr, flush=True)
+    flags.table.write_text("\n".join(out) + "\n", encoding="utf-8")
+
+
+def check(flags):
+    """The row's two best again; the figures of the table are rounded."""
+    direction, mask, tokens, keys = flags.check.split(",")
+    row = Row(direction, mask, int(tokens), int(keys))
+    says = read_table(flags.table).get(row)
+    if says is None:
+        raise RuntimeError(f"the table has no row {flags.check}")
+    measure = Measure(flags)
+    group = measure.groups(row.mask, row.tokens)[row.keys]
+    found = []
+    for s in (says.first, says.second):
+        measure.compile(row.direction, row.mask, s)
+        found.append(measure.mean(row, group, s))
+    print(f"{flags.check}: {found}, the table says {says}")
+    due = (says.cycles, says.second_cycles)
+    same = all(f is not None and abs(f - d) <= 0.051
+               for f, d in zip(found, due))
+    return 0 if same and len(group) == says.batches else 1
+
+
+def parse_flags():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    add = parser.add_argument
+    add("--tessera", default=ROOT / "build" / "tessera", metavar="FILE")
+    add("--jobs", type=int, default=1, metavar="N", help="at once [1]")
+    add("--dumps", metavar="FOLDER",
+        help="leave libtpu's dumps there, and read those that are there")
+    add("--table", type=pathlib.Path, default=TABLE, metavar="FILE")
+    add("--check", metavar="ROW", help="DIRECTION,CLASS,TOKENS,KEYS")
+    return parser.parse_args()
+
+
+def main():
+    flags = parse_flags()
+    if flags.check:
+        return check(flags)
+    return make(flags)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+// lanes/mosaic/settings_test.cc: the table is whole, what it names the kernels
+// take, and a request finds its row by what a contract holds.
+#include "lanes/mosaic/settings.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <tuple>
+#include <vector>
+
+namespace tessera::mosaic {
+namespace {
+
+const char* mask_of(MaskClass mask) {
+  switch (mask) {
+    case MaskClass::causal:
+      return "causal & documents";
+    case MaskClass::band:
+      return "causal & documents & window(100, 0)";
+    case MaskClass::open:
+      break;
+  }
+  return "documents";
+}
+
+Request request_of(const std::string& mask, int64_t tokens) {
+  Request r;
+  r.masks = {*parse_mask(mask)};
+  r.q_len = r.kv_len = tokens;
+  return r;
+}
+
+AttentionCall call_of(bool backward) {
+  AttentionCall call;
+  call.shape.heads = call.shape.kv_heads = 8;
+  call.shape.head_dim = call.shape.v_head_dim = 128;
+  call.dtype = Dtype::bf16;
+  call.backward = backward;
+  return call;
+}
+
+bool is_default(const MosaicSetting& s, bool backward) {
+  return s.keys == 0 &&
+         s.tile == (backward ? kMosaicBackwardTile : kMosaicTile) &&
+         s.options.tiles_per_pass ==
+             (backward ? kMosaicBackward : MosaicOptions{}).tiles_per_pass;
+}
+
+TEST(MosaicSettings, TheTableHasNoGaps) {
+  using Group = std::tuple<bool, MaskClass, int64_t>;
+  std::map<Group, std::vector<int64_t>> keys;
+  for (const SettingRow& r : setting_rows()) {
+    keys[{r.backward, r.mask, r.tokens}].push_back(r.keys);
+  }
+  for (const bool backward : {false, true}) {
+    for (const MaskClass mask :
+         {MaskClass::causal, MaskClass::band, MaskClass::open}) {
+      int64_t before = 0;
+      for (const auto& [group, of] : keys) {
+        const auto& [direction, of_mask, tokens] = group;
+        if (direction != backward || of_mask != mask) continue;
+        EXPECT_TRUE(before == 0 || tokens == 4 * before) << tokens;
+        before = tokens;
+        for (size_t i = 1; i < of.size(); ++i) EXPECT_EQ(of[i], 2 * of[i - 1]);
+        // Nothing sees more than all keys, or, with bounds, half of them.
+        EXPECT_EQ(of.back(), mask == MaskClass::open ? tokens : tokens / 2);
+        EXPECT_LE(of.front(), 128);
+      }
+      EXPECT_GE(before, 32768);
+    }
+  }
+}
+
+TEST(MosaicSettings, EveryRowIsAKernel) {
+  Facts present;
+  present.doc_ids = Ints{};
+  for (const SettingRow& r : setting_rows()) {
+    for (const int64_t tokens : {r.tokens, r.tokens / 4 + 1}) {
+      Request request = request_of(mask_of(r.mask), tokens);
+      const MosaicSetting found =
+          mosaic_setting(request, call_of(r.backward), 2 * r.keys - 1);
+      EXPECT_EQ(found.keys, r.keys);
+      EXPECT_EQ(found.tile, r.tile);
+      EXPECT_EQ(found.options.tiles_per_pass, r.tiles_per_pass);
+      request.tile = found.tile;
+      auto kernel = make_mosaic_kernel(request, present, call_of(r.backward),
+                                       "v6e", found.options);
+      EXPECT_TRUE(kernel.ok()) << r.tokens << " tokens, " << r.keys
+                               << " keys: " << kernel.error().message;
+    }
+  }
+}
+
+TEST(MosaicSettings, WhatTheTableLacksGetsTheDefault) {
+  for (const bool backward : {false, true}) {
+    const AttentionCall call = call_of(backward);
+    const auto lacks = [&](const Request& r, int64_t keys,
+                           const AttentionCall& of) {
+      EXPECT_TRUE(is_default(mosaic_setting(r, of, keys), backward));
+    };
+    const Request known = request_of("causal & documents", 8192);
+    EXPECT_EQ(mosaic_setting(known, call, 1000).keys, 512);
+    lacks(known, 0, call);  // nobody knows the documents
+    lacks(known, 1, call);
+    lacks(known, 8192, call);
+    lacks(request_of("causal & documents", 512), 128, call);
+    lacks(request_of("causal", 0), 0, call);
+    lacks(request_of("causal", -5), 0, call);
+    lacks(request_of("causal & documents", 1 << 20), 1024, call);
+    lacks(request_of("window(100, -1)", 8192), 128, call);
+    lacks(request_of("chunk(128)", 8192), 128, call);
+    Request longer = known;
+    longer.kv_len = 32768;
+    lacks(longer, 1024, call);
+    Request by_head = known;
+    by_head.masks.push_back(*parse_mask("full"));
+    lacks(by_head, 1024, call);
+    AttentionCall wide = call;
+    wide.shape.v_head_dim = 64;
+    lacks(known, 1024, wide);
+    AttentionCall exact = call;
+    exact.dtype = Dtype::f32;
+    lacks(known, 1024, exact);
+  }
+}
+
+// A mask without documents says how many keys it leaves, counted here pair by
+// pair with the classes of its bounds in place of them.
+TEST(MosaicSettings, AMaskOfBoundsIsCounted) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 200; ++i) {
+    const int64_t tokens = 513 + random() % 3500;
+    const int64_t left = random() % 3000;
+    const bool causal = random() % 2 == 0;
+    const int64_t right = causal ? 0 : random() % 3000;
+    const bool open = random() % 8 == 0;
+    const std::string mask =
+        open ? "full" : fmt::format("window({}, {})", left, right);
+    const int64_t n = bucket(tokens);
+    const auto folded = [](int64_t bound) {
+      int64_t out = 1;
+      while (out < bound) out *= 2;
+      return bound == 0 ? 0 : out;
+    };
+    int64_t pairs = 0;
+    for (int64_t q = 0; q < n; ++q) {
+      const int64_t first = open ? 0 : std::max<int64_t>(0, q - folded(left));
+      const int64_t last = open ? n - 1 : std::min(n - 1, q + folded(right));
+      pairs += last - first + 1;
+    }
+    const Request request = request_of(mask, tokens);
+    const MosaicSetting a = mosaic_setting(request, call_of(false));
+    const MosaicSetting b = mosaic_setting(request, call_of(false), pairs / n);
+    EXPECT_EQ(a.keys, b.keys) << mask << " " << tokens;
+    EXPECT_EQ(a.tile, b.tile);
+    // One contract, one setting.
+    EXPECT_EQ(mosaic_setting(request_of(mask, n), call_of(false)).keys, a.keys);
+  }
+}
+
+TEST(MosaicSettings, KeysAQueryAreTheLegalPairs) {
+  const std::vector<int32_t> ids = {3, 3, 3, 3, 7, 7, -1, -1};
+  Facts facts;
+  facts.doc_ids = Ints(ids);
+  Request request = request_of("documents", 8);
+  request.tile = {8, 8};
+  auto batch = BorrowedBatch::make(request, facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  EXPECT_EQ(keys_per_query(*batch), (16 + 4) / 8);
+}
+
+}  // namespace
+}  // namespace tessera::mosaic
