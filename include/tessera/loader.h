@@ -33,7 +33,7 @@ struct LoaderOptions {
 struct LoadedBatch {
   Rows rows;       // all of `rows` rows; those past `filled` are padding alone
   int64_t filled;  // fewer than `rows` in the last batch alone
-  Batch batch;     // the plan of doc_ids and valid_token_count
+  OwnedBatch batch;      // the plan of doc_ids and valid_token_count
   StreamPosition after;  // Loader::open goes on from here, exactly
   // As they were when this batch was made: of the windows packed by then, and
   // of the chunks handed out.
@@ -56,6 +56,8 @@ class Loader {
   // The next batch; none after the last. An error comes after the batches that
   // were made before it, and again from then on.
   Result<std::optional<LoadedBatch>> next();
+  // Whether next() has an answer; waits for it so long at most.
+  bool ready(int64_t milliseconds) const;
   // Of the last batch that was handed out; where it was opened before any.
   StreamPosition position() const;
   const RowShape& shape() const;

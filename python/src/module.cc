@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "batch.h"
+#include "data.h"
 #include "failure.h"
 #include "frameworks.h"
 #include "mask.h"
@@ -21,6 +22,7 @@ NB_MODULE(_core, m) {
   bind_batch(m);
   bind_session(m);
   bind_route(m);
+  bind_data(m);
   bind_compile(m);
   bind_frameworks(m);
   bind_jax(m);

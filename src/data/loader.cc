@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "plan/batch_state.h"
 #include "tessera/contract.h"
 
 namespace tessera {
@@ -89,6 +91,7 @@ struct Loader::State {
 
   Result<std::optional<LoadedBatch>> make();
   void work();
+  bool has_answer() const { return !ready.empty() || over || error; }
 
   // The thread's own.
   RowStream stream;
@@ -181,7 +184,7 @@ Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
 Result<std::optional<LoadedBatch>> Loader::next() {
   State& s = *state_;
   std::unique_lock lock(s.mutex);
-  s.changed.wait(lock, [&] { return !s.ready.empty() || s.over || s.error; });
+  s.changed.wait(lock, [&] { return s.has_answer(); });
   if (s.ready.empty()) {
     if (s.error) return *s.error;
     return std::optional<LoadedBatch>();
@@ -191,6 +194,13 @@ Result<std::optional<LoadedBatch>> Loader::next() {
   s.changed.notify_all();
   s.position = out->after;
   return out;
+}
+
+bool Loader::ready(int64_t milliseconds) const {
+  State& s = *state_;
+  std::unique_lock lock(s.mutex);
+  return s.changed.wait_for(lock, std::chrono::milliseconds(milliseconds),
+                            [&] { return s.has_answer(); });
 }
 
 Loader::Loader(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -108,6 +108,7 @@ TEST(Loaders, BatchesAreTheStreamsRowsWithTheirPlans) {
     EXPECT_EQ(all.back().account, stream->account());
     EXPECT_TRUE(all.back().account.sums(options.stream.pack.tokens));
     EXPECT_EQ(loader.position(), all.back().after);
+    EXPECT_TRUE(loader.ready(0));
     EXPECT_FALSE(*loader.next());
   }
 }

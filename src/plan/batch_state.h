@@ -30,8 +30,12 @@ struct Batch::State {
   mutable std::optional<Result<PlanContract>> contract;
 };
 
-// A batch of lists that verify_forward took, which need not be made again.
 struct BatchMaker {
+  // A handle of the same batch, whose remake has no part in the other's memory.
+  static OwnedBatch share(const OwnedBatch& batch) {
+    return OwnedBatch(batch.state_);
+  }
+  // A batch of lists that verify_forward took, which need not be made again.
   static Result<OwnedBatch> of_verified(Request request, OwnedFacts facts,
                                         Plan plan);
 };

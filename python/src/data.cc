@@ -1,0 +1,260 @@
+#include "data.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "batch.h"
+#include "documents.h"
+#include "failure.h"
+#include "mask.h"
+#include "tessera/loader.h"
+
+namespace tessera::python {
+namespace {
+
+// The loader, until it is closed. The mutex is taken without the GIL.
+struct Open {
+  std::mutex mutex;
+  std::optional<Loader> loader;
+
+  void close() {
+    const nb::gil_scoped_release released;
+    const std::lock_guard lock(mutex);
+    loader.reset();
+  }
+};
+
+struct PyLoader {
+  std::shared_ptr<Open> open;
+  std::shared_ptr<Raised> raised;
+  StreamPosition position;  // of the last batch that was handed out
+  PackAccount account;
+  ChunkAccount chunks;
+
+  PyLoader(std::shared_ptr<Open> of, std::shared_ptr<Raised> exception)
+      : open(std::move(of)),
+        raised(std::move(exception)),
+        position(open->loader->position()) {}
+  PyLoader(const PyLoader&) = delete;
+  PyLoader& operator=(const PyLoader&) = delete;
+  ~PyLoader() { open->close(); }
+};
+
+nb::dict dict_of(const StreamPosition& p) {
+  nb::dict out;
+  out["file"] = p.source.file;
+  out["offset"] = p.source.offset;
+  out["line"] = p.source.line;
+  out["window"] = p.state.window;
+  out["open_rows"] = p.state.open_rows;
+  out["open_cost"] = p.state.open_cost;
+  out["rows"] = p.rows;
+  return out;
+}
+
+template <class T>
+void read_key(const nb::dict& dict, const char* key, T& to) {
+  if (!dict.contains(key) || !nb::try_cast(nb::handle(dict[key]), to)) {
+    refuse(std::string("a state must be what Loader.state() gave, found no "
+                       "number for '") +
+           key + "'");
+  }
+}
+
+StreamPosition position_of(const nb::dict& dict) {
+  StreamPosition p;
+  read_key(dict, "file", p.source.file);
+  read_key(dict, "offset", p.source.offset);
+  read_key(dict, "line", p.source.line);
+  read_key(dict, "window", p.state.window);
+  read_key(dict, "open_rows", p.state.open_rows);
+  read_key(dict, "open_cost", p.state.open_cost);
+  read_key(dict, "rows", p.rows);
+  return p;
+}
+
+// The columns as arrays that share the rows' memory.
+nb::dict dict_of(LoadedBatch made) {
+  auto* const rows = new Rows(std::move(made.rows));
+  const nb::capsule owner(
+      rows, [](void* p) noexcept { delete static_cast<Rows*>(p); });
+  nb::dict out;
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    const auto column = static_cast<RowColumn>(c);
+    std::vector<size_t> shape;
+    for (const int64_t n : rows->shape.array(column, rows->rows)) {
+      shape.push_back(static_cast<size_t>(n));
+    }
+    out[spec_of(column).name.data()] = nb::cast(nb::ndarray<nb::numpy, int32_t>(
+        rows->columns[c].data(), shape.size(), shape.data(), owner));
+  }
+  out["filled"] = made.filled;
+  out["batch"] = new_batch(std::move(made.batch));
+  return out;
+}
+
+nb::dict next(PyLoader& self) {
+  Result<std::optional<LoadedBatch>> got = std::optional<LoadedBatch>();
+  bool closed = false, interrupted = false;
+  {
+    const nb::gil_scoped_release released;
+    const std::lock_guard lock(self.open->mutex);
+    std::optional<Loader>& loader = self.open->loader;
+    closed = !loader;
+    while (!closed && !interrupted && !loader->ready(50)) {
+      const nb::gil_scoped_acquire held;
+      interrupted = PyErr_CheckSignals() != 0;
+    }
+    if (!closed && !interrupted) got = loader->next();
+  }
+  if (interrupted) throw nb::python_error();
+  if (closed) refuse("a loader must be open, found a closed one");
+  if (!got && self.raised->exception.is_valid()) {
+    const nb::object& raised = self.raised->exception;
+    PyErr_SetObject(raised.type().ptr(), raised.ptr());
+    throw nb::python_error();
+  }
+  auto batch = take(std::move(got));
+  if (!batch) throw nb::stop_iteration();
+  self.position = batch->after;
+  self.account = batch->account;
+  self.chunks = batch->chunks;
+  return dict_of(std::move(*batch));
+}
+
+nb::dict account_of(const PyLoader& self) {
+  const PackAccount& a = self.account;
+  const ChunkAccount& c = self.chunks;
+  nb::dict out;
+  out["documents"] = a.documents;
+  out["documents_empty"] = a.empty_documents;
+  out["documents_long"] = a.long_documents;
+  out["documents_dropped"] = a.dropped_documents;
+  out["parts"] = a.parts;
+  out["tokens_in"] = a.tokens_in;
+  out["tokens_out"] = a.tokens_out;
+  out["tokens_dropped"] = a.tokens_dropped;
+  out["rows"] = a.rows;
+  out["padding"] = a.padding;
+  out["fill"] = a.fill();
+  out["chunks_in"] = c.chunks_in;
+  out["chunks_out"] = c.chunks_out;
+  out["chunks_cut"] = c.chunks_cut;
+  out["chunks_no_room"] = c.chunks_over;
+  out["edges_in"] = c.edges_in;
+  out["edges_out"] = c.edges_out;
+  out["edges_across_rows"] = c.edges_lost();
+  out["edges_no_room"] = c.edges_over;
+  return out;
+}
+
+// Not later than the interpreter's end, for the thread may need it.
+void close_at_exit(nb::handle self, const std::shared_ptr<Open>& open) {
+  nb::module_::import_("weakref").attr("finalize")(
+      self, nb::cpp_function([open] { open->close(); }));
+}
+
+void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
+          int64_t tokens, int64_t rows, const std::string& strategy,
+          const std::string& long_documents, const nb::object& mask,
+          std::pair<int64_t, int64_t> tile, int64_t max_steps,
+          int64_t max_width, int64_t window_rows, int64_t rows_per_step,
+          double mixing, uint64_t seed, int32_t pad_id, int64_t max_chunks,
+          int64_t max_edges, bool strict_chunks, int64_t ahead,
+          std::optional<nb::dict> state) {
+  LoaderOptions o;
+  PackOptions& pack = o.stream.pack;
+  pack.tokens = tokens;
+  pack.strategy = take(parse_pack_strategy(strategy));
+  pack.long_documents = take(parse_long_documents(long_documents));
+  pack.window_rows = window_rows;
+  pack.rows_per_step = rows_per_step;
+  pack.mixing = mixing;
+  pack.seed = seed;
+  pack.tile = o.tile = {tile.first, tile.second};
+  o.stream.pad_id = pad_id;
+  o.stream.max_chunks = max_chunks;
+  o.stream.max_edges = max_edges;
+  if (strict_chunks) o.stream.chunk_room = ChunkRoom::refuse;
+  o.rows = rows;
+  if (!mask.is_none()) o.masks = read_masks(mask);
+  if (o.masks.size() == 1) pack.mask = o.masks[0];
+  o.ceilings.max_steps = max_steps;
+  o.ceilings.max_width = max_width;
+  o.ahead = ahead;
+  StreamPosition from;
+  if (state) from = position_of(*state);
+  auto raised = std::make_shared<Raised>();
+  auto source = documents_of(documents, raised);
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    return Loader::open(std::move(source), o, from);
+  }();
+  auto open = std::make_shared<Open>();
+  open->loader.emplace(take(std::move(made)));
+  new (self.p) PyLoader(open, raised);
+  close_at_exit(self.h, open);
+}
+
+constexpr const char* kAbout =
+    "Fixed-shape batches of packed rows, each with its attention plan, made "
+    "ahead by a thread.\n\n"
+    "`documents` is anything with `__arrow_c_stream__` (a pyarrow Table or "
+    "RecordBatchReader, a Polars DataFrame, a DuckDB relation), a path or a "
+    "list of paths of JSON lines, or an iterable of documents: token arrays, "
+    "or "
+    "dicts of fields. A batch is a dict: each column of a row as a NumPy int32 "
+    "array [rows, ...], `batch`, the `tessera.Batch` of their doc_ids and "
+    "valid_token_count under `mask` (None: causal & documents), and `filled`, "
+    "how many rows are not padding alone, fewer than `rows` in the last batch "
+    "only. `state()` is where to go on: `Loader(same documents, ..., "
+    "state=state)` gives the same batches from there.";
+
+}  // namespace
+
+void bind_data(nb::module_& m) {
+  nb::class_<PyLoader>(m, "Loader", nb::is_weak_referenceable(), kAbout)
+      .def("__init__", &init, nb::arg("documents"), nb::kw_only(),
+           nb::arg("tokens") = 8192, nb::arg("rows") = 8,
+           nb::arg("strategy") = "bestfit", nb::arg("long_documents") = "split",
+           nb::arg("mask") = nb::none(),
+           nb::arg("tile") = std::pair<int64_t, int64_t>{256, 256},
+           nb::arg("max_steps") = 0, nb::arg("max_width") = 0,
+           nb::arg("window_rows") = 4096, nb::arg("rows_per_step") = 8,
+           nb::arg("mixing") = 0.0, nb::arg("seed") = 0, nb::arg("pad_id") = 0,
+           nb::arg("max_chunks") = 0, nb::arg("max_edges") = 0,
+           nb::arg("strict_chunks") = false, nb::arg("ahead") = 2,
+           nb::arg("state") = nb::none())
+      .def(
+          "__iter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __iter__(self) -> Loader"))
+      .def("__next__", &next,
+           nb::sig("def __next__(self) -> dict[str, object]"))
+      .def(
+          "state", [](const PyLoader& l) { return dict_of(l.position); },
+          nb::sig("def state(self) -> dict[str, int | float]"),
+          "Where to go on after the last batch: plain numbers, for JSON or "
+          "pickle.")
+      .def("account", &account_of,
+           nb::sig("def account(self) -> dict[str, int | float]"),
+           "Where tokens, chunks and edges went, when the last batch was made: "
+           "of the windows packed by then and the chunks handed out.")
+      .def(
+          "close", [](PyLoader& l) { l.open->close(); },
+          "Stops the thread. Batches that were handed out stay.")
+      .def(
+          "__enter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __enter__(self) -> Loader"))
+      .def(
+          "__exit__", [](PyLoader& l, const nb::args&) { l.open->close(); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
+}
+
+}  // namespace tessera::python

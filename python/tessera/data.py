@@ -1,0 +1,13 @@
+"""Packed rows: documents in, fixed-shape batches with their attention plan out.
+
+    import tessera.data
+
+    loader = tessera.data.Loader(table, tokens=8192, rows=8, mask="causal & documents")
+    for batch in loader:
+        step(batch["input_ids"], batch["target_ids"], batch["loss_mask"], batch["batch"])
+        save(loader.state())  # Loader(table, ..., state=...) goes on from here
+"""
+
+from ._core import Loader
+
+__all__ = ["Loader"]

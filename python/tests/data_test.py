@@ -1,0 +1,273 @@
+"""Packed rows in Python: every door gives the same rows, judged by an oracle."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tessera as ts
+import tessera.data
+from arrow_by_hand import ByHand
+
+T, ROWS, PAD = 32, 3, 7
+OPTIONS = dict(tokens=T, rows=ROWS, tile=(8, 8), pad_id=PAD, window_rows=4)
+
+
+def documents(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 1000, rng.integers(0, 80)).astype(np.int32)
+            for _ in range(n)]
+
+
+def in_order(docs):
+    """Rows of documents one after another: ids, targets, loss, docs, places."""
+    tokens = [(t, d[i + 1] if i + 1 < len(d) else PAD, int(i + 1 < len(d)), n, i)
+              for n, d in enumerate(docs) for i, t in enumerate(d)]
+    for at in range(0, len(tokens), T):
+        part = np.array(tokens[at:at + T])
+        _, part[:, 3] = np.unique(part[:, 3], return_inverse=True)
+        rest = np.array([[PAD, PAD, 0, -1, 0]] * (T - len(part)), int)
+        yield len(part), np.concatenate([part, rest.reshape(-1, 5)]).T
+
+
+def loader(source, **more):
+    return tessera.data.Loader(source, **{**OPTIONS, **more})
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert np.array_equal(a[name], b[name]) if name != "batch" else (
+            a["batch"] == b["batch"]), name
+
+
+def test_rows_in_order_are_the_oracles():
+    docs = documents()
+    # A window is packed alone, so one holds all.
+    rows = [r for b in loader(docs, strategy="inorder", window_rows=4096)
+            for r in [{k: v[i] for k, v in b.items() if isinstance(v, np.ndarray)}
+                      for i in range(b["filled"])]]
+    want = list(in_order(docs))
+    assert len(rows) == len(want)
+    for row, (valid, columns) in zip(rows, want):
+        assert row["valid_token_count"] == valid
+        assert row["num_docs"] == columns[3].max() + 1
+        for name, column in zip(("input_ids", "target_ids", "loss_mask", "doc_ids",
+                                 "positions"), columns):
+            assert (row[name] == column).all(), name
+
+
+@pytest.mark.parametrize("strategy", ["inorder", "firstfit", "bestfit", "cost"])
+def test_batches_have_one_shape_and_the_plan_of_their_rows(strategy):
+    docs = documents(seed=1)
+    made = loader(docs, strategy=strategy, max_steps=64, max_width=4)
+    batches = list(made)
+    assert len({b["batch"].contract.key for b in batches}) == 1
+    for b in batches:
+        for name, array in b.items():
+            if isinstance(array, np.ndarray):
+                assert array.dtype == np.int32 and array.shape[0] == ROWS
+                assert not array.flags.owndata and array.flags.writeable
+        assert b["chunk_starts"].shape == (ROWS, 128)
+        assert b["call_edges"].shape == (ROWS, 256, 2)
+        alone = ts.plan("causal & documents", q_len=T, batch=ROWS, tile=(8, 8),
+                        doc_ids=b["doc_ids"], max_steps=64, max_width=4,
+                        valid_token_counts=b["valid_token_count"])
+        assert alone == b["batch"]
+        assert alone.digest == b["batch"].digest
+    tokens = np.concatenate([b["input_ids"][b["doc_ids"] >= 0] for b in batches])
+    assert (np.sort(tokens) == np.sort(np.concatenate(docs))).all()
+    account = made.account()
+    assert account["tokens_in"] == account["tokens_out"] == len(tokens)
+    assert account["rows"] * T == account["tokens_out"] + account["padding"]
+
+
+def doors(docs, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"input_ids": d.tolist()}) + "\n"
+                            for d in docs))
+    yield lambda: path
+    yield lambda: [str(path)]
+    yield lambda: docs
+    yield lambda: (d.astype(np.uint16)[::1] for d in docs)
+    yield lambda: ({"input_ids": d.tolist()} for d in docs)
+    yield lambda: ByHand([{"input_ids": docs[:7]}, {"input_ids": []},
+                          {"input_ids": docs[7:]}])
+
+
+def test_every_door_gives_the_same_batches(tmp_path):
+    docs = documents(seed=2)
+    want = list(loader(docs))
+    for door in doors(docs, tmp_path):
+        got = list(loader(door()))
+        assert len(got) == len(want)
+        for a, b in zip(got, want):
+            same(a, b)
+
+
+def enriched():
+    return [{"input_ids": np.arange(10), "ast_depth": [3] * 10,
+             "chunk_starts": [0, 4], "chunk_ends": np.array([4, 9]),
+             "call_edges": np.array([[1, 0]]), "loss_mask": np.ones(10, bool)},
+            {"input_ids": [5, 6, 7], "ast_depth": None,
+             "chunk_unit": "character", "token_spans": [[0, 2], (2, 3), [3, 9]],
+             "chunk_starts": [1], "chunk_ends": [3]}]
+
+
+def test_dicts_bring_structure():
+    (b,) = loader(enriched(), strategy="inorder")
+    assert (b["ast_depth"][0, :13] == [3] * 10 + [0] * 3).all()
+    assert b["num_chunks"].tolist() == [3, 0, 0]
+    assert b["chunk_starts"][0, :3].tolist() == [0, 4, 10]
+    assert b["chunk_ends"][0, :3].tolist() == [4, 9, 12]
+    assert b["call_edges"][0, 0].tolist() == [1, 0]
+
+
+def test_resumed_anywhere_it_gives_the_same_batches(tmp_path):
+    docs = documents(seed=3)
+    for door in list(doors(docs, tmp_path))[1:]:
+        made = loader(door(), strategy="cost")
+        batches, states = [], [made.state()]
+        for b in made:
+            batches.append(b)
+            states.append(json.loads(json.dumps(made.state())))
+        for at in range(0, len(states), 3):
+            again = list(loader(door(), strategy="cost", state=states[at]))
+            assert len(again) == len(batches) - at
+            for a, b in zip(again, batches[at:]):
+                same(a, b)
+    with pytest.raises(ts.TesseraError, match="a state must be what"):
+        loader(docs, state={"file": 0})
+
+
+def test_arrays_outlive_the_loader():
+    docs = documents(seed=4)
+    made = loader(docs)
+    first = next(made)
+    want = {k: np.copy(v) for k, v in first.items() if isinstance(v, np.ndarray)}
+    digest = first["batch"].digest
+    made.close()
+    del made
+    gc.collect()
+    for name, array in want.items():
+        assert (first[name] == array).all()
+    assert first["batch"].digest == digest
+
+
+def test_what_is_refused_is_named():
+    def said(docs, **more):
+        with pytest.raises(ts.TesseraError) as e:
+            list(loader(docs, **more))
+        return str(e.value)
+
+    assert said([[1], [1, -2]]) == (
+        "[data] element 1 of input_ids of document 1 must be an integer of 0 to "
+        "2147483647, found -2 for it")
+    assert "found 1180591620717411303424 for it" in said([[2**70]])
+    assert "found str for it" in said([["x"]])
+    assert "found an array of 2 dimensions for it" in said([np.zeros((2, 2), int)])
+    assert "found an array of another dtype for it" in said([np.zeros(3)])
+    assert "found float for it" in said([1.5])
+    assert "must have the column input_ids" in said([{"ast_depth": [1]}])
+    assert "must be pairs of integers" in said(
+        [{"input_ids": [1], "token_spans": [[1]]}])
+    assert said([[1]], strategy="magic").startswith("[pack] ")
+    assert said([[1]], rows=0).startswith("[data] a batch must have 1 to")
+    assert "needs prefix_lengths" in said([[1]], mask="prefix & documents")
+    assert said(ByHand([{"input_ids": [[1]]}, {"input_ids": [[2], [-3]]}])) == (
+        "[data] element 0 of input_ids of row 1 of batch 1 of the stream must be "
+        "an integer of 0 to 2147483647, found the integer -3 for it")
+    assert "found error 5 ('the disk is gone')" in said(
+        ByHand([{"input_ids": [[1]]}, None]))
+    with pytest.raises(TypeError):
+        loader(5)
+    made = loader([[1]])
+    made.close()
+    with pytest.raises(ts.TesseraError, match="found a closed one"):
+        next(made)
+
+
+def test_what_an_iterable_raises_is_raised_in_its_turn():
+    def broken():
+        yield from documents(40, seed=5)
+        raise KeyError("gone")
+
+    made = loader(broken())
+    batches = 0
+    with pytest.raises(KeyError, match="gone"):
+        for _ in made:
+            batches += 1
+    assert batches > 3
+    with pytest.raises(KeyError, match="gone"):
+        next(made)
+
+
+def test_what_is_exported_is_released():
+    stream = ByHand([{"input_ids": [[1, 2]]}] * 3)
+    with loader(stream) as made:
+        assert len(list(made)) == 1
+    # The schema, three batches, the stream.
+    assert stream.released == 5
+
+
+def test_an_interpreter_with_an_open_loader_ends():
+    code = ("import itertools, tessera.data\n"
+            "l = tessera.data.Loader(itertools.repeat([1, 2, 3]), tokens=8, rows=2,"
+            " window_rows=1)\n"
+            "next(l)\n")
+    done = subprocess.run([sys.executable, "-c", code], timeout=60,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_the_example_runs():
+    example = os.path.join(os.path.dirname(__file__), "..", "..", "examples",
+                           "python", "pack_rows.py")
+    ran = subprocess.run([sys.executable, example, "--tokens", "512"],
+                         capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "resumed after batch 0: the same rows" in ran.stdout
+    assert " 0 dropped, " in ran.stdout
+
+
+def library_doors(docs):
+    lists = [d.tolist() for d in docs]
+
+    def pyarrow():
+        pa = pytest.importorskip("pyarrow")
+        column = pa.chunked_array([pa.array(lists[:9], pa.large_list(pa.uint16())),
+                                   pa.array(lists[9:], pa.large_list(pa.uint16()))])
+        return pa.table({"input_ids": column, "name": ["x"] * len(docs)})
+
+    def reader():
+        pa = pytest.importorskip("pyarrow")
+        column = pa.array(lists, pa.list_(pa.int64()))
+        return pa.RecordBatchReader.from_batches(
+            pa.schema([("input_ids", column.type)]),
+            pa.table({"input_ids": column})[3:].to_batches(max_chunksize=5))
+
+    def polars():
+        return pytest.importorskip("polars").DataFrame({"input_ids": lists})
+
+    def duckdb():
+        duckdb = pytest.importorskip("duckdb")
+        pa = pytest.importorskip("pyarrow")
+        made = pa.table({"input_ids": lists})
+        return duckdb.from_arrow(made)
+
+    return {f.__name__: f for f in (pyarrow, reader, polars, duckdb)}
+
+
+@pytest.mark.parametrize("name", ["pyarrow", "reader", "polars", "duckdb"])
+def test_libraries_hand_over_the_same(name):
+    docs = documents(seed=6)
+    source = library_doors(docs)[name]()
+    want = list(loader(docs[3:] if name == "reader" else docs))
+    got = list(loader(source))
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        same(a, b)
