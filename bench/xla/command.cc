@@ -56,6 +56,22 @@ Result<std::vector<Way>> open_ways(const XlaSettings& s) {
   return out;
 }
 
+// The text of the first program that is asked for, in place of its times.
+Result<int> print_program(const XlaSettings& s, const Session& session,
+                          bool backward) {
+  XlaProblem p;
+  p.what = s.cases.front();
+  p.dtype = s.dtypes.front();
+  p.direction = backward ? Direction::backward : Direction::forward;
+  if (auto ok = bind(p, s); !ok) return ok.error();
+  auto ready = session.prepare(*p.batch, p.data.call());
+  if (!ready) return ready.error();
+  auto text = ready->program_text(backward);
+  if (!text) return text.error();
+  fmt::print("{}", *text);
+  return kOk;
+}
+
 Result<int> run(const XlaFlags& o) {
   auto settings = read_settings(o);
   if (!settings) return settings.error();
@@ -63,6 +79,7 @@ Result<int> run(const XlaFlags& o) {
   auto opened = open_ways(s);
   if (!opened) return opened.error();
   const std::vector<Way>& ways = *opened;
+  if (o.program) return print_program(s, ways.front().session, o.backward);
   const auto found = ways.front().session.place();
   if (!found) return found.error();
   const PluginPlace& place = *found;
@@ -148,6 +165,8 @@ Command xla_command() {
            "Keep what is compiled there [nowhere]"},
           {"--backward", &o->backward, "",
            "Forward and backward too, as tables of their own"},
+          {"--program", &o->program, "",
+           "Print the first program as StableHLO and run none"},
           {"--json", &o->json, "", "One JSON object on stdout"},
           {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
       });

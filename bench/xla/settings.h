@@ -25,6 +25,7 @@ struct XlaFlags {
   std::optional<std::string> cache, out;
   bool backward = false;
   bool json = false;
+  bool program = false;
 };
 
 struct XlaSettings {

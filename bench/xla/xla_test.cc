@@ -48,5 +48,14 @@ TEST_F(BenchXla, HasARowForEachMethod) {
   }
 }
 
+// The program of the method alone, which a compiler reads.
+TEST_F(BenchXla, PrintsAProgram) {
+  bench({"xla", "--program", "--tokens", "512", "--heads", "1", "--head-dim",
+         "16", "--dtype", "f32", "--methods", "dense"});
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_NE(out_.find("func.func public @main"), std::string::npos);
+  EXPECT_NE(out_.find("tensor<1x1x512x16xf32>"), std::string::npos) << out_;
+}
+
 }  // namespace
 }  // namespace tessera::bench

@@ -31,6 +31,15 @@ Result<Machine> machine_for(const Options& o) {
   return parse_machine(*text);
 }
 
+Json rule_json(const DispatchRule& r) {
+  return {{"name", r.name},
+          {"lane", to_string(r.lane)},
+          {"beyond_tokens", r.beyond_tokens},
+          {"below_density",
+           r.below_density ? Json(*r.below_density) : Json(nullptr)},
+          {"source", r.source}};
+}
+
 Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
   Json rejected = Json::object();
   for (const Rejected& r : c.rejected) {
@@ -45,6 +54,7 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
           {"rejected", rejected},
           {"measured", c.measured ? Json(receipt::fields_json(*c.measured))
                                   : Json(nullptr)},
+          {"rule", c.rule ? rule_json(*c.rule) : Json(nullptr)},
           {"density", plan.density()},
           {"machine", m.key()}};
 }
@@ -66,6 +76,8 @@ std::string choice_text(const Choice& c, const PlanFacts& plan,
                    c.lane == LaneId::xla
                        ? fmt::format(" [{}]", to_string(c.method))
                        : ""));
+  if (c.rule)
+    line("", "rule", fmt::format("{}: {}", c.rule->name, c.rule->source));
   for (const Rejected& r : c.rejected) line("", to_string(r.lane), r.reason);
   return out;
 }

@@ -39,22 +39,27 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
       "isas": ["avx2", "portable"], "plugins": [
         {"name": "libtpu", "platform": "tpu", "devices": 4}]})")
                   .ok());
-  const json c =
-      run({"choose", "--mask", "causal & documents", "--q-len", "512", "--docs",
-           "lengths:200,312", "--dtype", "bf16", "--machine", file("tpu")});
+  const json c = run({"choose", "--mask", "causal & documents", "--q-len",
+                      "2048", "--docs", "lengths:1000,1048", "--dtype", "bf16",
+                      "--machine", file("tpu")});
   ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(c["lane"], "mosaic");
   EXPECT_EQ(c["method"], nullptr);
   EXPECT_EQ(c["plugin"], "libtpu");
   EXPECT_EQ(c["class"], "sparse blocks");
+  EXPECT_EQ(c["rule"]["name"], "tpu kernels");
+  EXPECT_EQ(c["rule"]["lane"], "mosaic");
+  EXPECT_EQ(c["rule"]["beyond_tokens"], 512);
+  EXPECT_EQ(c["rule"]["below_density"], 1.0);
+  EXPECT_EQ(c["measured"], nullptr);
   EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
   EXPECT_EQ(c["rejected"].size(), 5u);
   EXPECT_EQ(c["rejected"]["xla"], "it could, but mosaic comes first");
 
   const json compiled =
-      run({"choose", "--mask", "causal & documents", "--q-len", "512", "--docs",
-           "lengths:200,312", "--dtype", "bf16", "--machine", file("tpu"),
-           "--compile-only"});
+      run({"choose", "--mask", "causal & documents", "--q-len", "2048",
+           "--docs", "lengths:1000,1048", "--dtype", "bf16", "--machine",
+           file("tpu"), "--compile-only"});
   EXPECT_EQ(compiled["lane"], "mosaic") << compiled;
 
   run({"choose", "--mask", "causal", "--q-len", "512", "--machine",
@@ -64,11 +69,14 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   EXPECT_NE(out_.find("\n* xla         plain causal goes to the stable kernel"),
             std::string::npos)
       << out_;
+  EXPECT_NE(out_.find("\n  rule        plain causal: "), std::string::npos)
+      << out_;
 
   const json none =
       run({"choose", "--mask", "causal", "--q-len", "64", "--machine",
            file("tpu"), "--lane", "cpu", "--v-head-dim", "8"});
   EXPECT_EQ(code_, 0) << none;
+  EXPECT_EQ(none["rule"], nullptr);
   for (const char* broken :
        {"{", "[]", R"({"cpu": "A", "threads": 0, "isas": [], "plugins": []})",
         R"({"cpu": "A", "threads": 1, "isas": ["sse"], "plugins": []})",
@@ -223,6 +231,7 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
   EXPECT_EQ(r["lane"]["executed"], "xla");
   EXPECT_EQ(r["method"], "dense");
   EXPECT_EQ(r["choice"]["measured"]["kernel"], "cpu/forward");
+  EXPECT_EQ(r["choice"]["rule"], nullptr);
   EXPECT_EQ(r["check"]["passed"], true);
   const json other = run({"run", "--mask", "causal", "--q-len", "40", "--tile",
                           "16", "--heads", "2", "--head-dim", "16", "--gate",

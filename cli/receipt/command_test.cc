@@ -247,6 +247,7 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
       {"reason", [](json& r) { r["choice"]["reason"] = "it felt right"; }},
       {"rejected", [](json& r) { r["choice"]["rejected"]["xla"] = "bad"; }},
       {"class", [](json& r) { r["choice"]["class"] = "plain causal"; }},
+      {"rule", [](json& r) { r["choice"]["rule"] = "tpu kernels"; }},
       {"tiles run", [](json& r) { r["tiles"]["run"] = 3; }},
       {"tiles skipped", [](json& r) { r["tiles"]["skipped"] = 300; }},
       {"pairs run", [](json& r) { r["pairs"]["run"] = 3; }},
@@ -449,7 +450,7 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
             "tessera: [cli] receipt diff must be given 2 files, found 1\n");
   EXPECT_EQ(refused({"show"}),
             "tessera: [cli] receipt show must be given 1 file, found 0\n");
-  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 3}").ok());
+  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 4}").ok());
   EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
             "tessera: [receipt] every field must be");
   EXPECT_EQ(program({"receipt", "schema"}), 0);

@@ -134,6 +134,19 @@ bool applies(const GateRow& row, const RequestFeatures& features,
 Result<GateTable> parse_gate(std::string_view json);
 std::string gate_json(const GateTable& table);
 
+// A row of the table of thresholds: on the platform, the lane visits what the
+// plan lists where the longer of both lengths is beyond, and the share of
+// active tiles below, what stands here.
+struct DispatchRule {
+  std::string_view name;
+  LaneId lane = LaneId::cpu;
+  std::string_view platform = {};  // empty: any
+  int64_t beyond_tokens = 0;
+  std::optional<double> below_density = {};  // none: any share
+  std::string_view source = {};              // what says so
+};
+std::span<const DispatchRule> dispatch_rules();
+
 struct Rejected {
   LaneId lane;
   std::string reason;
@@ -146,6 +159,8 @@ struct Choice {
   std::string reason;
   std::vector<Rejected> rejected;   // every other lane
   std::optional<GateRow> measured;  // the row that decided
+  // The row of the thresholds that decided, where none was measured.
+  const DispatchRule* rule = nullptr;
 };
 
 // Where no lane can run it, an error that names what each lacks. With `forced`,

@@ -411,6 +411,11 @@ void bind_session(nb::module_& m) {
           "lane",
           [](const Choice& c) { return std::string(to_string(c.lane)); })
       .def_ro("reason", &Choice::reason)
+      .def_prop_ro("rule",
+                   [](const Choice& c) -> std::optional<std::string> {
+                     if (!c.rule) return {};
+                     return std::string(c.rule->name);
+                   })
       .def_prop_ro("request_class",
                    [](const Choice& c) {
                      return std::string(to_string(c.request_class));

@@ -222,6 +222,8 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "Every other lane, with the reason against it");
   field("choice.measured", r.choice.measured, {.def = "gate_row", .of = kPlan},
         "The gate's row that decided, or null");
+  field("choice.rule", r.choice.rule, {.or_null = true, .of = kPlan},
+        "The row of the table of thresholds that decided, or null");
   constexpr FieldRule kMachine = {.of = kPlan, .repeats = kNever};
   field("machine.cpu", r.machine.cpu, kMachine,
         "What the choice knew of the machine");

@@ -26,6 +26,7 @@ Receipt example() {
                {"jax_bridge", "c"},
                {"cuda", "d"},
                {"reference", "e"}},
+              {},
               {}};
   r.machine = {"A CPU", "Linux", 2, {"portable", "avx2"}, true, false, {}};
   r.isa = "avx2";
@@ -88,6 +89,7 @@ Receipt fullest() {
   row.kernel_ms = row.plain_ms = 1;
   row.verdict = GateVerdict::promote;
   r.choice.measured = row;
+  r.choice.rule = "tpu kernels";
   r.machine.plugins = {{"p", "cpu", 2}};
   r.plugin = operation().plugin;
   r.artifact = operation().artifact;
@@ -276,9 +278,9 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 3, found the integer 2");
-  EXPECT_EQ(message(R"({"schema": 4})"),
-            "[receipt] schema must be 3, found the integer 4");
+            "[receipt] schema must be 4, found the integer 2");
+  EXPECT_EQ(message(R"({"schema": 5})"),
+            "[receipt] schema must be 4, found the integer 5");
 }
 
 // A field that others call for cannot be left out, nor one be there for
@@ -339,7 +341,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 3, found the integer 2");
+            "[receipt] schema must be 4, found the integer 2");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
   EXPECT_EQ(message(with("/tiles/most", 2)),

@@ -33,6 +33,7 @@ struct Receipt {
     std::string reason;
     std::map<std::string, std::string> rejected;
     std::optional<GateRow> measured;  // that decided
+    std::optional<std::string> rule;  // the threshold that decided
   };
   // What the choice knew of the machine.
   struct Machine {

@@ -9,36 +9,16 @@
 #include "lanes/tensors.h"
 #include "mask/canonical.h"
 #include "run/lane_rules.h"
+#include "run/rules.h"
 #include "tessera/dispatch.h"
 
 namespace tessera {
 namespace {
 
+using run::Candidate;
+using run::first_device;
+using run::is_device;
 using Why = std::optional<std::string>;
-
-// A lane with how it would run the request, and why it stands where it does.
-struct Candidate {
-  LaneId lane = LaneId::cpu;
-  XlaMethod method = XlaMethod::worklist;
-  std::string reason;
-};
-
-// Programs of XLA that short sequences take: all scores at a time.
-constexpr int64_t kShortTokens = 1024;
-
-XlaMethod plain_method(const RequestFeatures& f) {
-  return std::max(f.q_len, f.kv_len) <= kShortTokens ? XlaMethod::dense
-                                                     : XlaMethod::chunked;
-}
-
-bool is_device(const MachinePlugin& p) {
-  return p.platform != "cpu" && p.devices > 0;
-}
-
-const MachinePlugin* first_device(const Machine& m) {
-  const auto at = std::ranges::find_if(m.plugins, is_device);
-  return at == m.plugins.end() ? nullptr : &*at;
-}
 
 // The plugin that would run or compile for the lane: a device that is no CPU
 // first.
@@ -175,74 +155,6 @@ Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   return {};
 }
 
-// Of every lane that is asked for by nobody, in the order of the rules.
-std::vector<Candidate> by_rule(const RequestFeatures& f, const Machine& m) {
-  const MachinePlugin* device = first_device(m);
-  const XlaMethod plain = plain_method(f);
-  if (f.call.compile_only) {
-    return {{LaneId::mosaic, {}, "it is what compiles ahead of time"}};
-  }
-  const bool plain_class = f.request_class == RequestClass::plain_causal ||
-                           f.request_class == RequestClass::other;
-  if (!device) {
-    const std::string_view as =
-        f.request_class == RequestClass::plain_causal
-            ? "plain causal goes to the stable kernel, which is the cpu lane "
-              "where the only device is a CPU"
-        : f.request_class == RequestClass::sparse_blocks
-            ? "sparse blocks go to the block-sparse kernels: on a CPU the cpu "
-              "lane"
-        : f.request_class == RequestClass::custom
-            ? "a window or a softcap goes to the custom kernel: on a CPU the "
-              "cpu lane"
-            : "the cpu lane is the default where the only device is a CPU";
-    return {{LaneId::cpu, {}, std::string(as)},
-            {LaneId::xla, plain_class ? plain : XlaMethod::worklist,
-             "the cpu lane cannot run it"}};
-  }
-  std::vector<Candidate> out;
-  const LaneId own = device->platform == "tpu"    ? LaneId::mosaic
-                     : device->platform == "cuda" ? LaneId::cuda
-                                                  : LaneId::xla;
-  switch (f.request_class) {
-    case RequestClass::sparse_blocks:
-    case RequestClass::custom: {
-      const std::string_view what =
-          f.request_class == RequestClass::custom
-              ? "a window or a softcap goes to the custom kernel"
-              : "sparse blocks go to the block-sparse kernels";
-      if (own != LaneId::xla) {
-        out.push_back({own,
-                       {},
-                       fmt::format("{}: on {} the {} lane", what,
-                                   device->platform, to_string(own))});
-      }
-      out.push_back({LaneId::xla, XlaMethod::worklist,
-                     fmt::format("{}: on {} xla's loop over the worklist", what,
-                                 device->platform)});
-      break;
-    }
-    case RequestClass::plain_causal:
-      out.push_back({LaneId::xla, plain,
-                     "plain causal goes to the stable kernel: the compiler's "
-                     "own lane"});
-      if (f.call.bridge_artifact) {
-        out.push_back({LaneId::jax_bridge,
-                       {},
-                       "plain causal goes to the stable kernel: the artifact "
-                       "that was given"});
-      }
-      break;
-    case RequestClass::other:
-      out.push_back({LaneId::xla, XlaMethod::chunked,
-                     "a mask that is neither sparse, custom nor plain causal "
-                     "goes to xla's online softmax"});
-      break;
-  }
-  out.push_back({LaneId::cpu, {}, "no lane of the device can run it"});
-  return out;
-}
-
 // What was measured on this machine goes before the rules.
 std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
                                const PlanFacts& plan, const Machine& m) {
@@ -357,7 +269,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
     return out;
   }
 
-  std::vector<Candidate> candidates = by_rule(f, m);
+  std::vector<Candidate> candidates = run::by_rule(f, plan, m);
   Choice out;
   out.request_class = f.request_class;
   if (!f.call.compile_only) {
@@ -388,6 +300,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   out.lane = chosen->lane;
   out.method = chosen->method;
   out.reason = chosen->reason;
+  out.rule = chosen->rule;
   const LaneFacts& lane = facts_of(out.lane);
   if (lane.needs_plugin) {
     out.plugin = plugin_for(lane, m, f.call.compile_only)->name;

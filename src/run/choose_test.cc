@@ -2,11 +2,16 @@
 // a request asks and what a machine has, ours or not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/files.h"
+#include "plan/make_plan.h"
 #include "tessera/dispatch.h"
 
 namespace tessera::run {
@@ -101,21 +106,37 @@ const Rejected* find(const Choice& choice, LaneId lane) {
   return nullptr;
 }
 
-// The rules once more, in plain words. `tokens` is both lengths.
+// The rules once more, in plain words. `tokens` is both lengths, `share` of the
+// tiles is active.
 struct Due {
   std::optional<LaneId> lane;
   XlaMethod method = XlaMethod::worklist;
+  std::string rule = {};
 };
+Due xla_due(RequestClass c, const std::string& device, int64_t tokens,
+            double share) {
+  if (c == kPlain) {
+    return {LaneId::xla, tokens > 1024 ? XlaMethod::worklist : XlaMethod::dense,
+            "plain causal"};
+  }
+  const bool tpu = device == "tpu";
+  const std::string rule = !tpu            ? "worklist"
+                           : tokens > 4096 ? "tpu worklist, long"
+                                           : "tpu worklist";
+  if (tokens <= 1024) return {LaneId::xla, XlaMethod::dense, rule};
+  const double most = !tpu ? 0.67 : tokens > 4096 ? 0.88 : 0.61;
+  return {LaneId::xla, share < most ? XlaMethod::worklist : XlaMethod::chunked,
+          rule};
+}
 Due due_of(const MaskRow& mask, const AttentionShape& shape,
-           const CallFeatures& call, const MachineRow& on, int64_t tokens) {
+           const CallFeatures& call, const MachineRow& on, int64_t tokens,
+           double share) {
   RequestClass c = mask.due;
   if (shape.softcap != 0 && c != kSparse) c = kCustom;
   const std::string device = on.device;
   const bool dims = shape.head_dim % 8 == 0 && shape.head_dim <= 256;
   const bool native = dims && !on.machine.isas.empty();
   const bool compiler = dims && std::string(on.run_plugin) != "";
-  const XlaMethod plain =
-      tokens <= 1024 ? XlaMethod::dense : XlaMethod::chunked;
   const bool kernel = mask.mosaic && call.dtype == Dtype::bf16 &&
                       shape.head_dim == 128 && shape.softcap == 0 &&
                       !call.sink_logits;
@@ -125,20 +146,50 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
       tpu |= p.platform == "tpu";
     return tpu && kernel ? Due{LaneId::mosaic} : Due{};
   }
-  const XlaMethod method = c == kPlain   ? plain
-                           : c == kOther ? XlaMethod::chunked
-                                         : XlaMethod::worklist;
-  if (device == "tpu" && kernel && (c == kSparse || c == kCustom)) {
-    return {LaneId::mosaic};
+  if (device == "tpu" && kernel && c != kPlain && tokens > 512 && share < 1) {
+    return {LaneId::mosaic, {}, "tpu kernels"};
   }
-  if (device != "cpu") {
-    if (compiler) return {LaneId::xla, method};
-    if (native) return {LaneId::cpu};
-    return {};
+  if (device == "cpu" && native) return {LaneId::cpu, {}, "cpu kernels"};
+  if (compiler) return xla_due(c, device, tokens, share);
+  return native ? Due{LaneId::cpu} : Due{};
+}
+
+// Everything that a choice says, against what is due.
+void expect_due(const Result<Choice>& choice, const Due& due,
+                const RequestFeatures& f, const MachineRow& on,
+                const std::string& what) {
+  ASSERT_EQ(choice.ok(), due.lane.has_value())
+      << what << ": " << (choice ? choice->reason : choice.error().message);
+  if (!choice) {
+    EXPECT_EQ(choice.error().kind, ErrorKind::unavailable);
+    // Each lane is named with what it lacks.
+    for (const LaneFacts& lane : lane_registry()) {
+      EXPECT_NE(
+          choice.error().message.find(std::string(to_string(lane.lane)) + ": "),
+          std::string::npos)
+          << choice.error().message;
+    }
+    return;
   }
-  if (native) return {LaneId::cpu};
-  if (compiler) return {LaneId::xla, c == kOther ? plain : method};
-  return {};
+  EXPECT_EQ(choice->lane, *due.lane) << what;
+  EXPECT_EQ(choice->rule ? choice->rule->name : "", due.rule) << what;
+  if (choice->lane == LaneId::xla) {
+    EXPECT_EQ(choice->method, due.method) << what;
+    EXPECT_EQ(choice->plugin, on.run_plugin) << what;
+  }
+  EXPECT_FALSE(choice->reason.empty());
+  EXPECT_EQ(choice->rejected.size(), lane_registry().size() - 1);
+  for (const LaneFacts& lane : lane_registry()) {
+    if (lane.lane == choice->lane) continue;
+    const Rejected* r = find(*choice, lane.lane);
+    ASSERT_NE(r, nullptr) << what;
+    EXPECT_FALSE(r->reason.empty()) << what;
+    const auto why = why_not(lane.lane, f, on.machine);
+    if (why) {
+      EXPECT_EQ(r->reason, *why);
+    }
+  }
+  EXPECT_FALSE(why_not(choice->lane, f, on.machine)) << what;
 }
 
 TEST(Choose, EveryCombination) {
@@ -154,45 +205,13 @@ TEST(Choose, EveryCombination) {
                                        (bits & 8) != 0, false};
             const int64_t tokens = (bits & 16) != 0 ? 512 : 4096;
             const RequestFeatures f = features(mask.text, shape, call, tokens);
-            const Due due = due_of(mask, shape, call, on, tokens);
-            const auto choice = choose(f, {100, 50}, on.machine);
             const std::string what = std::string(on.name) + ", " + mask.text +
                                      ", bits " + std::to_string(bits) +
                                      ", dim " + std::to_string(dim);
-            ASSERT_EQ(choice.ok(), due.lane.has_value())
-                << what << ": "
-                << (choice ? choice->reason : choice.error().message);
-            if (!choice) {
-              ++none;
-              EXPECT_EQ(choice.error().kind, ErrorKind::unavailable);
-              // Each lane is named with what it lacks.
-              for (const LaneFacts& lane : lane_registry()) {
-                EXPECT_NE(choice.error().message.find(
-                              std::string(to_string(lane.lane)) + ": "),
-                          std::string::npos)
-                    << choice.error().message;
-              }
-              continue;
-            }
-            ++chosen;
-            EXPECT_EQ(choice->lane, *due.lane) << what;
-            if (choice->lane == LaneId::xla) {
-              EXPECT_EQ(choice->method, due.method) << what;
-              EXPECT_EQ(choice->plugin, on.run_plugin) << what;
-            }
-            EXPECT_FALSE(choice->reason.empty());
-            EXPECT_EQ(choice->rejected.size(), lane_registry().size() - 1);
-            for (const LaneFacts& lane : lane_registry()) {
-              if (lane.lane == choice->lane) continue;
-              const Rejected* r = find(*choice, lane.lane);
-              ASSERT_NE(r, nullptr) << what;
-              EXPECT_FALSE(r->reason.empty()) << what;
-              const auto why = why_not(lane.lane, f, on.machine);
-              if (why) {
-                EXPECT_EQ(r->reason, *why);
-              }
-            }
-            EXPECT_FALSE(why_not(choice->lane, f, on.machine)) << what;
+            const auto choice = choose(f, {100, 50}, on.machine);
+            ++(choice ? chosen : none);
+            expect_due(choice, due_of(mask, shape, call, on, tokens, 0.5), f,
+                       on, what);
           }
         }
       }
@@ -200,6 +219,148 @@ TEST(Choose, EveryCombination) {
   }
   EXPECT_GT(chosen, 10000);
   EXPECT_GT(none, 10000);
+}
+
+// Every class on every machine at both sides of each threshold. What skips
+// enough by the table visits what its plan lists, whatever its mask is called.
+TEST(Choose, EveryDensity) {
+  int worklists = 0, plain = 0;
+  for (const MachineRow& on : machines()) {
+    for (const MaskRow& mask : kMasks) {
+      for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+        for (const int64_t tokens : {200, 512, 513, 1024, 1025, 4096, 4097}) {
+          for (const int64_t active :
+               {100, 99, 88, 87, 67, 66, 61, 60, 30, 1, 0}) {
+            const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+            const CallFeatures call = {dtype, false, false, false, false};
+            const RequestFeatures f = features(mask.text, shape, call, tokens);
+            const double share = static_cast<double>(active) / 100;
+            const std::string what = std::string(on.name) + ", " + mask.text +
+                                     ", " + std::to_string(tokens) +
+                                     " tokens, " + std::to_string(active);
+            const auto choice = choose(f, {100, active}, on.machine);
+            expect_due(choice, due_of(mask, shape, call, on, tokens, share), f,
+                       on, what);
+            if (!choice) continue;
+            const bool whole = choice->lane == LaneId::xla &&
+                               choice->method != XlaMethod::worklist;
+            ++(whole ? plain : worklists);
+            // Of no class, and at no density below all rows of the table.
+            if (tokens > 1024 && (share < 0.61 || mask.due == kPlain)) {
+              EXPECT_FALSE(whole) << what;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(worklists, 5000);
+  EXPECT_GT(plain, 1000);
+}
+
+const DispatchRule& rule_called(std::string_view name) {
+  for (const DispatchRule& rule : dispatch_rules()) {
+    if (rule.name == name) return rule;
+  }
+  ADD_FAILURE() << name;
+  return dispatch_rules()[0];
+}
+
+nlohmann::json json_of(std::string_view file) {
+  const auto text = read_file(std::string(file), 1 << 24);
+  EXPECT_TRUE(text.ok()) << file;
+  return nlohmann::json::parse(text.ok() ? *text : "{}");
+}
+
+TEST(Choose, ThresholdsAreThoseOfTheirSources) {
+  std::set<std::string_view> names;
+  for (const DispatchRule& rule : dispatch_rules()) {
+    EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
+    EXPECT_FALSE(rule.source.empty()) << rule.name;
+  }
+  // Predicted: a smaller lead is a tie.
+  const double lead =
+      json_of("bench/results/v6e/kernel.json")["lead_error"].get<double>();
+  double ties_at = 1;
+  const DispatchRule& kernels = rule_called("tpu kernels");
+  const DispatchRule& from = rule_called("tpu worklist");
+  const DispatchRule& far = rule_called("tpu worklist, long");
+  const nlohmann::json predicted = json_of("bench/results/v6e/dispatch.json");
+  EXPECT_GE(predicted["rows"].size(), 12u);
+  for (const nlohmann::json& row : predicted["rows"]) {
+    const int64_t tokens = row["tokens"];
+    const double ahead = row["plain_over_kernel_causal"];
+    EXPECT_EQ(tokens > kernels.beyond_tokens, ahead >= lead) << row;
+    const double tie = row["worklist_ties_at"];
+    if (tokens > far.beyond_tokens) {
+      EXPECT_GE(tie, *far.below_density) << row;
+    } else if (tokens > from.beyond_tokens) {
+      ties_at = std::min(ties_at, tie);
+    }
+  }
+  EXPECT_NEAR(*from.below_density, ties_at, 0.01);
+  // Measured: at that share of the tiles the two take equally long.
+  ties_at = 1;
+  const nlohmann::json on_cpu = json_of("bench/results/amd-epyc/xla.json");
+  for (const nlohmann::json& table : on_cpu["tables"]) {
+    double worklist = 0, chunked = 0;
+    for (const nlohmann::json& row : table["rows"]) {
+      if (row["name"] == "xla worklist") worklist = row["median_ms"];
+      if (row["name"] == "xla chunked") chunked = row["median_ms"];
+    }
+    const double share = table["tile_density"];
+    ties_at = std::min(ties_at, share * chunked / worklist);
+  }
+  EXPECT_NEAR(*rule_called("worklist").below_density, ties_at, 0.01);
+}
+
+// Masks that no class of old named, with the plans that they have.
+TEST(Choose, RealPlansGoByWhatTheySkip) {
+  const std::vector<MachineRow> all = machines();
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const auto pick = [&](const char* mask, const char* machine, Dtype dtype,
+                        int64_t due_active) {
+    Request request;
+    request.masks = {*parse_mask(mask)};
+    request.q_len = request.kv_len = 8192;
+    request.tile = {256, 256};
+    const std::vector<int32_t> ids(8192, 0);
+    Facts facts;
+    if (std::string(mask).find("documents") != std::string::npos) {
+      facts.doc_ids = ids;
+    }
+    const auto plan = plan::make_plan(request, facts);
+    EXPECT_TRUE(plan.ok()) << plan.error().message;
+    const PlanFacts of = plan_facts(*plan);
+    EXPECT_EQ(of.tiles, 1024);
+    EXPECT_EQ(of.active, due_active) << mask;
+    for (const MachineRow& row : all) {
+      if (std::string(row.name) != machine) continue;
+      const auto c =
+          choose(features_of(request, facts, shape, {dtype}), of, row.machine);
+      EXPECT_TRUE(c.ok()) << c.error().message;
+      return std::string(to_string(c->lane)) + " " +
+             std::string(c->lane == LaneId::xla ? to_string(c->method) : "");
+    }
+    return std::string("no such machine");
+  };
+  for (const char* machine : {"a TPU", "a GPU", "another device"}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      EXPECT_EQ(pick("causal & chunk(1024)", machine, dtype, 80),
+                "xla worklist");
+      EXPECT_EQ(pick("causal & sink(4)", machine, dtype, 32), "xla worklist");
+      EXPECT_EQ(pick("causal", machine, dtype, 528), "xla worklist");
+      EXPECT_EQ(pick("full | documents", machine, dtype, 1024), "xla chunked");
+      EXPECT_EQ(pick("full", machine, dtype, 1024), "xla chunked");
+    }
+  }
+  EXPECT_EQ(pick("causal & window(1023, 0)", "a TPU", Dtype::bf16, 150),
+            "mosaic ");
+  // A window of the whole length skips nothing that causal does not.
+  EXPECT_EQ(pick("window(8191, 8191)", "a TPU", Dtype::bf16, 1024),
+            "xla chunked");
+  EXPECT_EQ(pick("causal & chunk(1024)", "a CPU with a plugin", Dtype::f32, 80),
+            "cpu ");
 }
 
 // The words of the rules, one by one.
@@ -223,27 +384,24 @@ TEST(Choose, FollowsTheRules) {
              : c.error().message;
   };
   // Plain causal goes to the stable path; on a CPU that is the cpu lane.
-  EXPECT_EQ(pick("causal", shape, "a TPU"), "xla chunked");
-  EXPECT_EQ(pick("causal", shape, "a GPU"), "xla chunked");
+  EXPECT_EQ(pick("causal", shape, "a TPU"), "xla worklist");
+  EXPECT_EQ(pick("causal", shape, "a GPU"), "xla worklist");
   EXPECT_EQ(pick("causal", shape, "a CPU with a plugin"), "cpu ");
-  // A softcap, a window or documents take it off that path.
+  // The rest goes by what is skipped.
   for (const char* mask : {"causal & window(99, 0)", "causal & documents",
-                           "causal & blocks(64)"}) {
-    EXPECT_EQ(pick(mask, shape, "a TPU"), "xla worklist") << mask;
+                           "causal & blocks(64)", "causal | prefix"}) {
+    EXPECT_EQ(pick(mask, shape, "a TPU"), "xla chunked") << mask;
     EXPECT_EQ(pick(mask, shape, "a GPU"), "xla worklist") << mask;
     EXPECT_EQ(pick(mask, shape, "a CPU with a plugin"), "cpu ") << mask;
   }
-  EXPECT_EQ(pick("causal", capped, "a TPU"), "xla worklist");
-  // Otherwise chunked.
-  EXPECT_EQ(pick("causal | prefix", shape, "a TPU"), "xla chunked");
-  EXPECT_EQ(pick("chunk(64)", shape, "a GPU"), "xla chunked");
+  EXPECT_EQ(pick("causal", capped, "a GPU"), "xla worklist");
   // Our TPU kernel has bf16 alone, and libtpu without a TPU runs nothing.
   const auto c = choose(features("causal & documents", shape, {Dtype::bf16}),
                         {64, 40}, on("a TPU"));
   EXPECT_EQ(c->lane, LaneId::mosaic);
   EXPECT_EQ(c->reason,
-            "sparse blocks go to the block-sparse kernels: on tpu the mosaic "
-            "lane");
+            "40 of 64 tiles are active, and 4096 tokens are beyond 512: on tpu "
+            "the mosaic lane, which visits these alone");
   const auto alone =
       choose(features("causal & documents", shape, {Dtype::bf16}), {64, 40},
              on("a CPU with libtpu"));
@@ -257,7 +415,7 @@ TEST(Choose, FollowsTheRules) {
   EXPECT_EQ(find(*c, LaneId::cpu)->reason, "it could, but mosaic comes first");
 }
 
-// An artifact of JAX's is the other stable kernel, behind the compiler's own.
+// An artifact of JAX's that the caller gave is the stable kernel.
 TEST(Choose, ABridgeNeedsItsArtifact) {
   Machine tpu{"A CPU", 8, {Isa::portable}, true, true, {{"libtpu", "tpu", 4}}};
   const AttentionShape odd = {8, 8, 100, 100, {}, 0};  // not for our programs
@@ -270,7 +428,11 @@ TEST(Choose, ABridgeNeedsItsArtifact) {
   c = choose(features("causal", odd, call), {1, 1}, tpu);
   ASSERT_TRUE(c.ok()) << c.error().message;
   EXPECT_EQ(c->lane, LaneId::jax_bridge);
-  c = choose(features("causal", {8, 8, 128, 128, {}, 0}, call), {1, 1}, tpu);
+  // Where both could, too; of plain causal alone.
+  const AttentionShape even = {8, 8, 128, 128, {}, 0};
+  c = choose(features("causal", even, call), {1, 1}, tpu);
+  EXPECT_EQ(c->lane, LaneId::jax_bridge);
+  c = choose(features("full", even, call), {1, 1}, tpu);
   EXPECT_EQ(c->lane, LaneId::xla);
 }
 

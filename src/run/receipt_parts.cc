@@ -30,6 +30,7 @@ receipt::Receipt::Choice receipt_choice(const Choice& c) {
     out.rejected[std::string(to_string(r.lane))] = r.reason;
   }
   out.measured = c.measured;
+  if (c.rule) out.rule = c.rule->name;
   return out;
 }
 

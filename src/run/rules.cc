@@ -1,0 +1,185 @@
+// run/rules.cc: the table of thresholds and the rules that read it. Pure.
+#include "run/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+// In the order in which they are asked; of one lane the longer lengths first.
+// Each source is a file of figures; docs/dispatch.md says how they were read.
+constexpr DispatchRule kRules[] = {
+    {.name = "cpu kernels",
+     .lane = LaneId::cpu,
+     .platform = "cpu",
+     .source = "measured, bench/results/amd-epyc/gate.json: ahead of plain XLA "
+               "in all rows, from 3% to 100% of the tiles"},
+    {.name = "plain causal",
+     .lane = LaneId::xla,
+     .beyond_tokens = 1024,
+     .source = "the length of the worklist rules; it skips near half, and the "
+               "worklist holds a tile of scores where chunked holds a column"},
+    {.name = "tpu kernels",
+     .lane = LaneId::mosaic,
+     .platform = "tpu",
+     .beyond_tokens = 512,
+     .below_density = 1,
+     .source = "predicted, bench/results/v6e/dispatch.json: a tie with the "
+               "dense program at 512 tokens, ahead at 1,024"},
+    {.name = "tpu worklist, long",
+     .lane = LaneId::xla,
+     .platform = "tpu",
+     .beyond_tokens = 4096,
+     .below_density = 0.88,
+     .source = "predicted, bench/results/v6e/dispatch.json: where the worklist "
+               "costs what chunked does at 8,192 tokens, backward"},
+    {.name = "tpu worklist",
+     .lane = LaneId::xla,
+     .platform = "tpu",
+     .beyond_tokens = 1024,
+     .below_density = 0.61,
+     .source = "predicted, bench/results/v6e/dispatch.json: where the worklist "
+               "costs what chunked does at 2,048 tokens, backward"},
+    {.name = "worklist",
+     .lane = LaneId::xla,
+     .beyond_tokens = 1024,
+     .below_density = 0.67,
+     .source = "measured, bench/results/amd-epyc/xla.json: where the worklist "
+               "takes as long as chunked on a CPU, float32 forward"},
+};
+
+int64_t tokens_of(const RequestFeatures& f) {
+  return std::max(f.q_len, f.kv_len);
+}
+
+bool is_long(const DispatchRule& rule, const RequestFeatures& f) {
+  return tokens_of(f) > rule.beyond_tokens;
+}
+
+bool skips_enough(const DispatchRule& rule, const PlanFacts& plan) {
+  return !rule.below_density || plan.density() < *rule.below_density;
+}
+
+const DispatchRule& rule_named(std::string_view name) {
+  return *std::ranges::find(kRules, name, &DispatchRule::name);
+}
+
+// Of the lane on the platform, the row for so many tokens: the last where they
+// are too few for any.
+const DispatchRule& rule_for(LaneId lane, std::string_view platform,
+                             const RequestFeatures& f) {
+  const DispatchRule* out = nullptr;
+  for (const DispatchRule& rule : kRules) {
+    if (rule.lane != lane || rule.name == "plain causal") continue;
+    if (!rule.platform.empty() && rule.platform != platform) continue;
+    if (out && rule.platform != out->platform) break;
+    out = &rule;
+    if (is_long(rule, f)) break;
+  }
+  return *out;
+}
+
+std::string tiles(const PlanFacts& plan) {
+  return fmt::format("{} of {} tiles are active", plan.active, plan.tiles);
+}
+
+std::string short_words(const DispatchRule& rule, const RequestFeatures& f) {
+  return fmt::format(
+      "{} tokens are not beyond {}: the compiler's own program, "
+      "all scores at a time",
+      tokens_of(f), rule.beyond_tokens);
+}
+
+run::Candidate causal(const RequestFeatures& f) {
+  const DispatchRule& rule = rule_named("plain causal");
+  const bool long_one = is_long(rule, f);
+  return {LaneId::xla, long_one ? XlaMethod::worklist : XlaMethod::dense,
+          long_one ? "plain causal goes to the stable kernel: the compiler's "
+                     "loop over the worklist"
+                   : "plain causal goes to the stable kernel: " +
+                         short_words(rule, f),
+          &rule};
+}
+
+run::Candidate xla_by_density(const RequestFeatures& f, const PlanFacts& plan,
+                              std::string_view platform) {
+  const DispatchRule& rule = rule_for(LaneId::xla, platform, f);
+  if (!is_long(rule, f)) {
+    return {LaneId::xla, XlaMethod::dense, short_words(rule, f), &rule};
+  }
+  const bool enough = skips_enough(rule, plan);
+  return {LaneId::xla, enough ? XlaMethod::worklist : XlaMethod::chunked,
+          fmt::format("{}, {} below {} of them: {}", tiles(plan),
+                      enough ? "which is" : "not", *rule.below_density,
+                      enough ? "xla's loop over the worklist"
+                             : "the compiler's own program, an online softmax"),
+          &rule};
+}
+
+run::Candidate on_xla(const RequestFeatures& f, const PlanFacts& plan,
+                      std::string_view platform) {
+  return f.request_class == RequestClass::plain_causal
+             ? causal(f)
+             : xla_by_density(f, plan, platform);
+}
+
+}  // namespace
+
+std::span<const DispatchRule> dispatch_rules() { return kRules; }
+
+bool run::is_device(const MachinePlugin& p) {
+  return p.platform != "cpu" && p.devices > 0;
+}
+
+const MachinePlugin* run::first_device(const Machine& m) {
+  const auto at = std::ranges::find_if(m.plugins, is_device);
+  return at == m.plugins.end() ? nullptr : &*at;
+}
+
+std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
+                                         const PlanFacts& plan,
+                                         const Machine& m) {
+  if (f.call.compile_only) {
+    return {{LaneId::mosaic, {}, "it is what compiles ahead of time"}};
+  }
+  const MachinePlugin* device = first_device(m);
+  if (!device) {
+    Candidate fallback = on_xla(f, plan, "cpu");
+    fallback.reason = "the cpu lane cannot run it; " + fallback.reason;
+    return {{LaneId::cpu,
+             {},
+             "the only device is a CPU, where the cpu lane is ahead at every "
+             "density that was measured",
+             &rule_named("cpu kernels")},
+            std::move(fallback)};
+  }
+  std::vector<Candidate> out;
+  const bool plain = f.request_class == RequestClass::plain_causal;
+  if (plain && f.call.bridge_artifact) {
+    out.push_back({LaneId::jax_bridge,
+                   {},
+                   "plain causal goes to the stable kernel: the artifact that "
+                   "was given"});
+  }
+  for (const DispatchRule& rule : kRules) {
+    if (plain || rule.lane == LaneId::xla ||
+        rule.platform != device->platform) {
+      continue;
+    }
+    if (!is_long(rule, f) || !skips_enough(rule, plan)) continue;
+    out.push_back({rule.lane,
+                   {},
+                   fmt::format("{}, and {} tokens are beyond {}: on {} the {} "
+                               "lane, which visits these alone",
+                               tiles(plan), tokens_of(f), rule.beyond_tokens,
+                               device->platform, to_string(rule.lane)),
+                   &rule});
+  }
+  out.push_back(on_xla(f, plan, device->platform));
+  out.push_back({LaneId::cpu, {}, "no lane of the device can run it"});
+  return out;
+}
+
+}  // namespace tessera
