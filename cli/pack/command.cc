@@ -9,8 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "cli/pack/options.h"
+#include "data/row_stats.h"
+#include "picture/rows.h"
 
 namespace tessera::cli {
 namespace {
@@ -32,7 +35,9 @@ Result<void> make_folder(const std::string& path) {
   return {};
 }
 
-Result<int64_t> write_rows(RowStream& stream, const PackFlags& f) {
+// `stats` may be null.
+Result<int64_t> write_rows(RowStream& stream, const PackFlags& f,
+                           const PackOptions& pack, data::RowStats* stats) {
   auto size = rows_per_file(f);
   if (!size) return size.error();
   int64_t files = 0;
@@ -40,6 +45,11 @@ Result<int64_t> write_rows(RowStream& stream, const PackFlags& f) {
     auto rows = stream.next(*size);
     if (!rows) return rows.error();
     if (rows->rows == 0) return files;
+    if (stats != nullptr) {
+      if (auto e = data::add_row_stats(*rows, pack, *stats); !e) {
+        return e.error();
+      }
+    }
     if (!f.out) continue;
     const std::filesystem::path path =
         std::filesystem::path(*f.out) /
@@ -134,6 +144,10 @@ Result<int> run(const PackFlags& f) {
   auto options = stream_options(f);
   if (!options) return options.error();
   if (auto e = rows_per_file(f); !e) return e.error();
+  if (f.stats && !f.stats->ends_with(".svg")) {
+    return invalid("cli", "--stats must end in .svg, found {}",
+                   in_quotes(*f.stats));
+  }
   auto source = open_json_lines(f.inputs);
   if (!source) return source.error();
   auto stream = RowStream::open(std::move(*source), *options);
@@ -142,10 +156,19 @@ Result<int> run(const PackFlags& f) {
     if (auto e = make_folder(*f.out); !e) return e.error();
   }
   const auto begin = std::chrono::steady_clock::now();
-  auto files = write_rows(*stream, f);
+  data::RowStats stats;
+  auto files =
+      write_rows(*stream, f, options->pack, f.stats ? &stats : nullptr);
   if (!files) return files.error();
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
+  if (f.stats) {
+    const std::string title = fmt::format(
+        "{}, strategy {}", f.mask.value_or("causal & documents"), f.strategy);
+    if (auto e = write_file(*f.stats, picture::draw_rows(stats, title)); !e) {
+      return e.error();
+    }
+  }
   const Report report{
       stream->account(),          stream->chunks(), stream->balance(),
       stream->source().ignored(), *files,           took.count()};

@@ -68,6 +68,18 @@ TEST_F(PackProgram, DropsByTheRuleThatIsNamed) {
                                 j["tokens_dropped"].get<int64_t>());
 }
 
+TEST_F(PackProgram, DrawsWhatTheRowsAreLike) {
+  program({"pack", file("a.jsonl"), "--tokens", "64", "--stats",
+           file("rows.svg"), "--json"});
+  ASSERT_EQ(code_, 0) << err_;
+  const json j = json::parse(out_);
+  const auto svg = read_file(file("rows.svg"), 1 << 20);
+  ASSERT_TRUE(svg) << svg.error().message;
+  EXPECT_NE(svg->find(std::to_string(j["rows"].get<int64_t>()) +
+                      " rows of 64 tokens"),
+            std::string::npos);
+}
+
 TEST_F(PackProgram, RefusesBadInputInOneLine) {
   const std::vector<tessera::testing::Arguments> cases = {
       {"pack"},
@@ -79,6 +91,7 @@ TEST_F(PackProgram, RefusesBadInputInOneLine) {
       {"pack", file("a.jsonl"), "--mask", "causal &"},
       {"pack", file("a.jsonl"), "--mask", "prefix", "--strategy", "cost"},
       {"pack", file("a.jsonl"), "--rows-per-file", "0"},
+      {"pack", file("a.jsonl"), "--stats", file("rows.png")},
   };
   for (const auto& arguments : cases) {
     program(arguments);

@@ -92,6 +92,8 @@ void add_pack_flags(Command& command, PackFlags& f) {
         "More chunks or edges are an error; else they are dropped and counted"},
        {"-o,--out", &f.out, "FOLDER",
         "Write rows here: rows-00000.safetensors and so on"},
+       {"--stats", &f.stats, "FILE",
+        "Draw what the rows are like, as .svg: fill, cost, documents, tiles"},
        {"--rows-per-file", &f.rows_per_file, "N", "[256]"},
        {"--json", &f.json, "", "One JSON object on stdout"}});
 }

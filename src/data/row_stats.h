@@ -1,0 +1,26 @@
+// data/row_stats.h: what rows are like: how full, of how many documents, what
+// attention over each costs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "tessera/data.h"
+
+namespace tessera::data {
+
+struct RowStats {
+  int64_t tokens = 0;  // of a row
+  int64_t rows = 0;
+  std::map<int64_t, int64_t> filled, documents, cost;  // value -> rows
+  int64_t tiles = 0;  // of all rows, and of them:
+  int64_t partial = 0, full = 0;
+
+  bool operator==(const RowStats&) const = default;
+};
+
+// Counts the rows too. Tiles are those of the mask and the tile of `options`.
+Result<void> add_row_stats(const Rows& rows, const PackOptions& options,
+                           RowStats& into);
+
+}  // namespace tessera::data
