@@ -85,6 +85,42 @@ def test_batches_have_one_shape_and_the_plan_of_their_rows(strategy):
     assert account["rows"] * T == account["tokens_out"] + account["padding"]
 
 
+def loss_and_gradient(session, table, targets_table, ids, targets, mask, batch):
+    """Of <attention, row of its target> over the tokens that count."""
+    x = np.ascontiguousarray(table[ids].transpose(0, 2, 1, 3))
+    dout = targets_table[targets] * mask[..., None, None]
+    dout = np.ascontiguousarray(dout.transpose(0, 2, 1, 3).astype(np.float32))
+    ready = session.prepare(batch, heads=2, kv_heads=2, head_dim=8, backward=True)
+    saved = ready.forward(x, x, x)
+    grads = ready.backward(saved, dout)[:3]
+    out = np.zeros(table.shape)
+    for g in grads:
+        np.add.at(out, ids, g.transpose(0, 2, 1, 3).astype(np.float64))
+    return (saved.out.astype(np.float64) * dout).sum(), out
+
+
+def test_training_on_rows_is_training_on_the_documents_apart():
+    rng = np.random.default_rng(0)
+    docs = [rng.integers(0, 50, rng.integers(2, T // 2)) for _ in range(30)]
+    table, targets_table = rng.standard_normal((2, 50, 2, 8), np.float32)
+    session = ts.Session("reference")
+    packed = [0, 0]
+    for b in loader(docs, pad_id=0):
+        assert b["num_docs"].max() > 1
+        got = loss_and_gradient(session, table, targets_table, b["input_ids"],
+                                b["target_ids"], b["loss_mask"], b["batch"])
+        packed = [p + g for p, g in zip(packed, got)]
+    apart = [0, 0]
+    for d in docs:
+        alone = ts.plan("causal", q_len=len(d), tile=(8, 8))
+        targets, mask = np.append(d[1:], 0), np.append(np.ones(len(d) - 1), 0)
+        got = loss_and_gradient(session, table, targets_table, d[None],
+                                targets[None], mask[None], alone)
+        apart = [p + g for p, g in zip(apart, got)]
+    np.testing.assert_allclose(packed[0], apart[0], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(packed[1], apart[1], rtol=1e-4, atol=1e-4)
+
+
 def doors(docs, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"input_ids": d.tolist()}) + "\n"
