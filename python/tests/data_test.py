@@ -260,9 +260,66 @@ def test_an_interpreter_with_an_open_loader_ends():
     assert done.stderr == ""
 
 
+EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "python")
+
+
+def test_memory_is_flat_over_a_stream():
+    code = ("import itertools, resource, tessera.data\n"
+            "l = tessera.data.Loader(itertools.repeat(list(range(700))), tokens=2048,"
+            " rows=8, window_rows=64)\n"
+            "most = [0, 0]\n"
+            "for n, _ in zip(range(800), l):\n"
+            "    most[n > 200] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+            "print(most[1] - most[0])\n")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                         timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    # KiB; the columns of 600 batches are 390 MB.
+    assert int(ran.stdout) < 8192
+
+
+def test_sources_become_rows_with_their_structure(tmp_path):
+    tree_sitter = pytest.importorskip("tree_sitter")
+    language = pytest.importorskip("tree_sitter_cpp").language()
+    sys.path.insert(0, EXAMPLES)
+    try:
+        import source_rows
+    finally:
+        sys.path.remove(EXAMPLES)
+    parser = tree_sitter.Parser(tree_sitter.Language(language))
+    words = {}
+    made = source_rows.document(
+        b"struct A { int x; };\n"
+        b"int f(A a) { return a.x; }\n"
+        b"int g(A a) { return f(a); }\n", parser, words)
+    (b,) = loader([made], tokens=128)
+    row = {k: v[0] for k, v in b.items() if isinstance(v, np.ndarray)}
+    text = {v: k for k, v in words.items()}
+    chunks = [b"".join(text[t] for t in row["input_ids"][a:z]) for a, z in
+              zip(row["chunk_starts"][:3], row["chunk_ends"][:3])]
+    assert chunks == [b"struct A { int x; }", b"int f(A a) { return a.x; }",
+                      b"int g(A a) { return f(a); }"]
+    assert row["chunk_kinds"][:3].tolist() == [2, 1, 1]
+    assert row["call_edges"][:2].tolist() == [[2, 1], [-1, -1]]
+    assert row["type_edges"][:3].tolist() == [[1, 0], [2, 0], [-1, -1]]
+    at = row["chunk_starts"]
+    assert [row["dep_levels"][at[c]] for c in range(3)] == [0, 0, 1]
+    assert [row["structure_ids"][at[c]] for c in range(3)] == [1, 2, 3]
+    assert row["ast_depth"][at[1]] > 0 and row["node_type"][at[1]] > 0
+    # This project's own headers.
+    lines = tmp_path / "sources.jsonl"
+    with lines.open("w") as out:
+        subprocess.run([sys.executable, os.path.join(EXAMPLES, "source_rows.py"),
+                        os.path.join(EXAMPLES, "..", "..", "include")],
+                       stdout=out, check=True, timeout=120)
+    made = loader(lines, tokens=2048, tile=(128, 128))
+    assert sum(b["num_chunks"].sum() for b in made) == made.account()["chunks_out"]
+    assert made.account()["chunks_in"] > 50
+    assert made.account()["edges_out"] > 20
+
+
 def test_the_example_runs():
-    example = os.path.join(os.path.dirname(__file__), "..", "..", "examples",
-                           "python", "pack_rows.py")
+    example = os.path.join(EXAMPLES, "pack_rows.py")
     ran = subprocess.run([sys.executable, example, "--tokens", "512"],
                          capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
