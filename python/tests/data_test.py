@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -177,6 +178,47 @@ def test_resumed_anywhere_it_gives_the_same_batches(tmp_path):
                 same(a, b)
     with pytest.raises(ts.TesseraError, match="a state must be what"):
         loader(docs, state={"file": 0})
+
+
+def test_killed_anywhere_it_goes_on_with_the_same_rows(tmp_path):
+    """A process is killed, by the system, while it loads; the next one goes on
+    from the last state that was written."""
+    path, log = tmp_path / "a.jsonl", tmp_path / "log"
+    path.write_text("".join(json.dumps({"input_ids": d.tolist()}) + "\n"
+                            for d in documents(300, seed=8)))
+    code = ("import json, sys, time, zlib, tessera.data\n"
+            "path, log, wait = sys.argv[1:]\n"
+            "done = [json.loads(x) for x in open(log)]\n"
+            "l = tessera.data.Loader(path, tokens=32, rows=3, window_rows=4,"
+            " tile=(8, 8), strategy='cost', state=done[-1][1] if done else None)\n"
+            "with open(log, 'a') as out:\n"
+            "    for b in l:\n"
+            "        rows = b''.join(b[k].tobytes() for k in sorted(b)"
+            " if k not in ('batch', 'filled'))\n"
+            "        out.write(json.dumps([zlib.crc32(rows), l.state()]) + '\\n')\n"
+            "        out.flush()\n"
+            "        time.sleep(float(wait))\n")
+    run = [sys.executable, "-c", code, str(path), str(log)]
+
+    def written():
+        return [json.loads(x) for x in log.read_text().splitlines()]
+
+    log.write_text("")
+    subprocess.run([*run, "0"], check=True, timeout=60)
+    whole = written()
+    assert len(whole) > 100
+    log.write_text("")
+    for wanted in (5, 40):
+        with subprocess.Popen([*run, "0.01"]) as process:
+            while log.read_text().count("\n") < wanted and process.poll() is None:
+                time.sleep(0.002)
+            process.kill()
+        # A line that was cut is not a state.
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(x for x in lines if x.endswith("\n")))
+        assert wanted <= len(written()) < len(whole)
+    subprocess.run([*run, "0"], check=True, timeout=60)
+    assert written() == whole
 
 
 def test_arrays_outlive_the_loader():
