@@ -23,6 +23,7 @@
 #include "tessera/dispatch.h"
 #include "tessera/machine.h"
 #include "tessera/result.h"
+#include "tessera/shard.h"
 
 namespace tessera {
 
@@ -34,6 +35,11 @@ struct SessionOptions {
   // device and cache are those of the jax_bridge lane too.
   XlaOptions xla;
   std::optional<BridgeArtifact> artifact;  // of the jax_bridge lane
+  // Spreads every call over devices of the plugin, from xla.device on
+  // (docs/shard.md); the lane must be xla. Of `shards` shape and dtype are the
+  // call's. No axes: one device.
+  Mesh mesh;
+  ShardOptions shards;
   GateTable gate;
   std::optional<Machine> machine;  // absent: this one, looked at when needed
   // Bytes that are free, asked when a lane starts: one that needs more does

@@ -194,4 +194,11 @@ Result<Shards> make_shards(const Batch& batch, const Mesh& mesh,
 Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
                          int64_t index, bool transposed);
 
+// The program of all shards: StableHLO in which every argument and result says
+// how it lies on the mesh, and tiles travel in the rounds of `kv` and `q`. It
+// needs a compiler with Shardy. Arguments are integers of each device, then q,
+// k and v (backward also out, dout and lse) with the tokens of shard 0 first.
+Result<std::string> shard_program(const Batch& batch, const Shards& shards,
+                                  const AttentionCall& call, bool backward);
+
 }  // namespace tessera

@@ -17,6 +17,7 @@
 #include "tessera/dispatch.h"
 #include "tessera/machine.h"
 #include "tessera/result.h"
+#include "tessera/shard.h"
 
 namespace tessera::lanes {
 
@@ -24,6 +25,8 @@ struct LaneOptions {
   CpuOptions cpu;
   XlaOptions xla;  // plugin, device and cache are the bridge's too
   std::optional<BridgeArtifact> artifact;
+  Mesh mesh;  // of several devices, for a lane that spreads a call; else empty
+  ShardOptions shards;
 };
 
 // One pass over one layer, counted by the lane. `run_ms` is the kernels'.

@@ -198,6 +198,12 @@ Result<const Client*> open_client(const Plugin& plugin,
   return at->second.get();
 }
 
+std::vector<int64_t> Devices::ids() const {
+  std::vector<int64_t> out;
+  for (const Device* device : all_) out.push_back(device->id);
+  return out;
+}
+
 Result<const Device*> find_device(const Client& client, int64_t number) {
   const auto count = static_cast<int64_t>(client.devices().size());
   if (number < 0 || number >= count) {

@@ -26,6 +26,21 @@ struct Device {
   PJRT_Device* handle = nullptr;
 };
 
+// What a program runs on: one device, or one for each of its partitions.
+class Devices {
+ public:
+  Devices(const Device& one) : all_{&one} {}
+  explicit Devices(std::vector<const Device*> all) : all_(std::move(all)) {}
+
+  const Device& front() const { return *all_.front(); }
+  const Device& operator[](size_t i) const { return *all_[i]; }
+  size_t size() const { return all_.size(); }
+  std::vector<int64_t> ids() const;
+
+ private:
+  std::vector<const Device*> all_;  // not empty
+};
+
 class Client {
  public:
   Client(const Client&) = delete;

@@ -30,8 +30,8 @@ constexpr int kEntryVersion = 1;
 // Texts kept for the error of a limit.
 constexpr size_t kMaxTexts = 64;
 
-// A program in memory: of a client, on a device, by the contract's key.
-using Place = std::tuple<const Client*, int64_t, std::string>;
+// A program in memory: of a client, on its devices, by the contract's key.
+using Place = std::tuple<const Client*, std::vector<int64_t>, std::string>;
 
 // One that is there, or that a thread is working on.
 struct Entry {
@@ -69,18 +69,18 @@ struct CompileCache::State {
   }
 
   // Of an entry that no thread works on and nobody has.
-  Result<Cached> make(const Client& client, const Device& device,
+  Result<Cached> make(const Client& client, const Devices& devices,
                       const ProgramKey& key, const std::string& program);
   Result<void> count_compile(const ProgramKey& key);
   bool uses_disk(const Client& client);
   // The key of the disk's entry; nothing where the disk is not used.
   std::optional<std::string> disk_key(const Client& client,
-                                      const Device& device,
+                                      const Devices& devices,
                                       const ProgramKey& key,
                                       std::string_view program,
                                       Warnings& warnings);
   std::shared_ptr<const Loaded> from_disk(const Client& client,
-                                          const Device& device,
+                                          const Devices& devices,
                                           const std::string& entry,
                                           Warnings& warnings);
   void to_disk(const Loaded& program, const std::string& entry,
@@ -153,10 +153,10 @@ class Working {
 }  // namespace
 
 Result<Cached> CompileCache::get(
-    const Client& client, const Device& device, const ProgramKey& key,
+    const Client& client, const Devices& devices, const ProgramKey& key,
     const std::function<Result<std::string>()>& write) {
   State& s = *state_;
-  const Place place{&client, device.id, key.contract};
+  const Place place{&client, devices.ids(), key.contract};
   std::shared_ptr<Entry> entry;
   {
     std::unique_lock lock(s.mutex);
@@ -176,7 +176,7 @@ Result<Cached> CompileCache::get(
   auto made = [&]() -> Result<Cached> {
     auto program = write();
     if (!program) return program.error();
-    return s.make(client, device, key, *program);
+    return s.make(client, devices, key, *program);
   }();
   const std::lock_guard lock(s.mutex);
   if (!made) {
@@ -190,15 +190,15 @@ Result<Cached> CompileCache::get(
 }
 
 Result<Cached> CompileCache::State::make(const Client& client,
-                                         const Device& device,
+                                         const Devices& devices,
                                          const ProgramKey& key,
                                          const std::string& program) {
   Cached out;
-  const auto entry = disk_key(client, device, key, program, out.warnings);
+  const auto entry = disk_key(client, devices, key, program, out.warnings);
   if (entry) {
     double ms = 0;
     out.program = timed(
-        ms, [&] { return from_disk(client, device, *entry, out.warnings); });
+        ms, [&] { return from_disk(client, devices, *entry, out.warnings); });
     if (out.program) {
       out.found = Found::disk;
       out.compile_ms = ms;
@@ -209,7 +209,7 @@ Result<Cached> CompileCache::State::make(const Client& client,
   }
   if (auto ok = count_compile(key); !ok) return ok.error();
   auto compiled =
-      timed(out.compile_ms, [&] { return compile(client, device, program); });
+      timed(out.compile_ms, [&] { return compile(client, devices, program); });
   if (!compiled) return compiled.error();
   out.program = std::make_shared<const Loaded>(std::move(*compiled));
   if (entry && uses_disk(client)) {
@@ -244,10 +244,10 @@ bool CompileCache::State::uses_disk(const Client& client) {
 }
 
 std::optional<std::string> CompileCache::State::disk_key(
-    const Client& client, const Device& device, const ProgramKey& key,
+    const Client& client, const Devices& devices, const ProgramKey& key,
     std::string_view program, Warnings& warnings) {
   if (!uses_disk(client)) return {};
-  auto identity = identity_of(client, device);
+  auto identity = identity_of(client, devices);
   if (!identity) {
     give_up_disk(client, identity.error().message, warnings);
     return {};
@@ -256,13 +256,13 @@ std::optional<std::string> CompileCache::State::disk_key(
 }
 
 std::shared_ptr<const Loaded> CompileCache::State::from_disk(
-    const Client& client, const Device& device, const std::string& entry,
+    const Client& client, const Devices& devices, const std::string& entry,
     Warnings& warnings) {
   TraceSpan span("cache", "read");
   const auto bytes = store->get(entry, warnings);
   if (!bytes) return nullptr;
   span.note("bytes", static_cast<int64_t>(bytes->size()));
-  auto loaded = load(client, device, *bytes);
+  auto loaded = load(client, devices, *bytes);
   if (loaded) return std::make_shared<const Loaded>(std::move(*loaded));
   std::string warning =
       io_error(kWhere,

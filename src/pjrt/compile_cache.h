@@ -56,7 +56,7 @@ class CompileCache {
   // `write` gives the StableHLO; it is not called on a hit in memory. On disk
   // an entry is another one when what it writes differs. Threads that wait for
   // one another's program share its error as well.
-  Result<Cached> get(const Client& client, const Device& device,
+  Result<Cached> get(const Client& client, const Devices& devices,
                      const ProgramKey& key,
                      const std::function<Result<std::string>()>& write);
   CacheCounts counts() const;

@@ -41,15 +41,18 @@ void add_message(std::string& out, uint64_t field, const std::string& bytes) {
   out += bytes;
 }
 
-std::string one_device(int64_t id) {
-  std::string ids;
-  add_varint(ids, static_cast<uint64_t>(id));
-  std::string computation;
-  add_message(computation, kReplicaDeviceIds, ids);  // packed
+// A computation is a partition; each has one replica.
+std::string assignment(const std::vector<int64_t>& devices) {
   std::string out;
   add_number(out, kReplicaCount, 1);
-  add_number(out, kComputationCount, 1);
-  add_message(out, kComputationDevices, computation);
+  add_number(out, kComputationCount, static_cast<int64_t>(devices.size()));
+  for (const int64_t id : devices) {
+    std::string ids;
+    add_varint(ids, static_cast<uint64_t>(id));
+    std::string computation;
+    add_message(computation, kReplicaDeviceIds, ids);  // packed
+    add_message(out, kComputationDevices, computation);
+  }
   return out;
 }
 
@@ -60,8 +63,8 @@ std::string compile_options_bytes(const CompileOptions& options) {
   add_number(build, kReplicas, options.replicas);
   add_number(build, kPartitions, options.partitions);
   add_number(build, kUseSpmd, options.use_spmd ? 1 : 0);
-  if (options.device) {
-    add_message(build, kDeviceAssignment, one_device(*options.device));
+  if (!options.devices.empty()) {
+    add_message(build, kDeviceAssignment, assignment(options.devices));
   }
   add_number(build, kUseShardy, options.use_shardy ? 1 : 0);
   std::string out;

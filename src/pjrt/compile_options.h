@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 namespace tessera::pjrt {
 
@@ -12,8 +12,9 @@ struct CompileOptions {
   int64_t partitions = 1;
   bool use_spmd = false;
   bool use_shardy = false;  // for a program with `sdy` operations
-  // The one device that a client's program is for, by its id; else the first.
-  std::optional<int64_t> device = {};
+  // The devices that a client's program is for, by their ids: one for each
+  // partition. None: the client's first.
+  std::vector<int64_t> devices = {};
 };
 
 // The bytes in protobuf's wire format; a field at its default is left out.

@@ -34,9 +34,9 @@ TEST(CompileOptions, BytesAreGolden) {
 // 0x4a: field 9, the assignment; 08 01 10 01: one replica of one computation;
 // 1a: field 3, its devices; 0a: field 1, their ids, packed.
 TEST(CompileOptions, ADeviceIsAnAssignment) {
-  EXPECT_EQ(hex(compile_options_bytes({1, 1, false, false, 0})),
+  EXPECT_EQ(hex(compile_options_bytes({1, 1, false, false, {0}})),
             "1a0f200128014a09080110011a030a0100");
-  EXPECT_EQ(hex(compile_options_bytes({1, 1, false, true, 300})),
+  EXPECT_EQ(hex(compile_options_bytes({1, 1, false, true, {300}})),
             "1a13200128014a0a080110011a040a02ac02980101");
 }
 

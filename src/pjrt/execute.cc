@@ -89,7 +89,8 @@ Result<std::optional<std::vector<ArrayType>>> find_inputs(
   return Inputs(std::move(*types));
 }
 
-Result<void> check_inputs(const Loaded& program,
+// Of one of its devices.
+Result<void> check_inputs(const Loaded& program, const Device& device,
                           std::span<const Buffer* const> inputs) {
   const auto& types = program.inputs();
   if (types && types->size() != inputs.size()) {
@@ -102,11 +103,11 @@ Result<void> check_inputs(const Loaded& program,
       return invalid("pjrt", "an input must be {}, found {} for input {}",
                      describe((*types)[i]), describe(input.type()), i);
     }
-    if (input.device() != program.device().handle) {
+    if (input.device() != device.handle) {
       return invalid("pjrt",
                      "an input must be on the program's device {}, found "
                      "another one for input {}",
-                     describe(program.device()), i);
+                     describe(device), i);
     }
   }
   return {};
@@ -144,12 +145,12 @@ Result<Executable> Loaded::executable() const {
 class LoadedMaker {
  public:
   // Takes `made`; null is an error of the call that made it.
-  static Result<Loaded> make(const Client& client, const Device& device,
+  static Result<Loaded> make(const Client& client, const Devices& devices,
                              PJRT_LoadedExecutable* made,
                              const Purpose& purpose);
 };
 
-Result<Loaded> LoadedMaker::make(const Client& client, const Device& device,
+Result<Loaded> LoadedMaker::make(const Client& client, const Devices& devices,
                                  PJRT_LoadedExecutable* made,
                                  const Purpose& purpose) {
   if (!made) {
@@ -158,7 +159,7 @@ Result<Loaded> LoadedMaker::make(const Client& client, const Device& device,
   }
   Loaded out;
   out.client_ = &client;
-  out.device_ = &device;
+  out.devices_ = devices;
   out.handle_ = {made, {&client.plugin()}};
   auto executable = out.executable();
   if (!executable) return executable.error();
@@ -174,16 +175,26 @@ Result<Loaded> LoadedMaker::make(const Client& client, const Device& device,
   return out;
 }
 
-Result<Loaded> compile(const Client& client, const Device& device,
+namespace {
+
+CompileOptions options_for(const Devices& devices) {
+  CompileOptions out;
+  out.devices = devices.ids();
+  out.partitions = static_cast<int64_t>(devices.size());
+  out.use_spmd = out.use_shardy = devices.size() > 1;
+  return out;
+}
+
+}  // namespace
+
+Result<Loaded> compile(const Client& client, const Devices& devices,
                        std::string_view program) {
   TraceSpan span("pjrt", "compile");
   span.note("bytes", static_cast<int64_t>(program.size()));
   std::string code(program);
   PJRT_Program in = mlir_program(code);
-  CompileOptions options;
-  options.device = device.id;
-  const std::string bytes = compile_options_bytes(options);
-  const std::string subject = describe(device);
+  const std::string bytes = compile_options_bytes(options_for(devices));
+  const std::string subject = describe(devices.front());
   const Purpose purpose = {"the program must compile", subject};
   PJRT_Client_Compile_Args args = {};
   args.client = client.handle();
@@ -193,10 +204,10 @@ Result<Loaded> compile(const Client& client, const Device& device,
   auto ok =
       TESSERA_PJRT_CALL(client.plugin(), PJRT_Client_Compile, args, purpose);
   if (!ok) return ok.error();
-  return LoadedMaker::make(client, device, args.executable, purpose);
+  return LoadedMaker::make(client, devices, args.executable, purpose);
 }
 
-Result<Loaded> load(const Client& client, const Device& device,
+Result<Loaded> load(const Client& client, const Devices& devices,
                     std::string_view serialized) {
   if (serialized.empty()) {
     return invalid("pjrt", "a serialized program must have bytes, found none");
@@ -204,10 +215,8 @@ Result<Loaded> load(const Client& client, const Device& device,
   TraceSpan span("pjrt", "load");
   span.note("bytes", static_cast<int64_t>(serialized.size()));
   // Else it would run where it was compiled for.
-  CompileOptions options;
-  options.device = device.id;
-  const std::string bytes = compile_options_bytes(options);
-  const std::string subject = describe(device);
+  const std::string bytes = compile_options_bytes(options_for(devices));
+  const std::string subject = describe(devices.front());
   const Purpose purpose = {"a serialized program must load", subject};
   PJRT_Executable_DeserializeAndLoad_Args args = {};
   args.client = client.handle();
@@ -218,14 +227,37 @@ Result<Loaded> load(const Client& client, const Device& device,
   auto ok = TESSERA_PJRT_CALL(
       client.plugin(), PJRT_Executable_DeserializeAndLoad, args, purpose);
   if (!ok) return ok.error();
-  return LoadedMaker::make(client, device, args.loaded_executable, purpose);
+  return LoadedMaker::make(client, devices, args.loaded_executable, purpose);
 }
 
 Result<std::vector<Buffer>> execute(const Loaded& program,
                                     std::span<const Buffer* const> inputs) {
+  const Inputs one(inputs.begin(), inputs.end());
+  auto out = execute_on_all(program, std::span(&one, 1));
+  if (!out) return out.error();
+  return std::move(out->front());
+}
+
+Result<std::vector<std::vector<Buffer>>> execute_on_all(
+    const Loaded& program, std::span<const Inputs> inputs) {
   const TraceSpan span("pjrt", "execute");
-  if (auto ok = check_inputs(program, inputs); !ok) return ok.error();
-  if (auto ok = check_memory(program.client(), program.run_bytes(),
+  const Devices& devices = program.devices();
+  if (inputs.size() != devices.size()) {
+    return invalid("pjrt",
+                   "a program must get the inputs of its {} devices, found {}",
+                   devices.size(), inputs.size());
+  }
+  for (size_t d = 0; d < devices.size(); ++d) {
+    if (auto ok = check_inputs(program, devices[d], inputs[d]); !ok) {
+      return ok.error();
+    }
+    if (inputs[d].size() == inputs.front().size()) continue;
+    return invalid("pjrt", "devices must get as many inputs, found {} and {}",
+                   inputs.front().size(), inputs[d].size());
+  }
+  const int64_t memory =
+      program.run_bytes() * static_cast<int64_t>(devices.size());
+  if (auto ok = check_memory(program.client(), memory,
                              "a run's outputs and scratch must fit in memory");
       !ok) {
     return ok.error();
@@ -234,15 +266,22 @@ Result<std::vector<Buffer>> execute(const Loaded& program,
   const std::string subject = describe(program.device());
   const Purpose purpose = {"the program must run", subject};
 
-  std::vector<PJRT_Buffer*> arguments;
-  arguments.reserve(inputs.size());
-  for (const Buffer* input : inputs) arguments.push_back(input->handle());
-  std::vector<int64_t> kept(inputs.size());
+  const size_t count = inputs.front().size();
+  std::vector<std::vector<PJRT_Buffer*>> arguments(devices.size());
+  std::vector<std::vector<PJRT_Buffer*>> results(devices.size());
+  std::vector<PJRT_Buffer* const*> argument_lists;
+  std::vector<PJRT_Buffer**> result_lists;
+  for (size_t d = 0; d < devices.size(); ++d) {
+    for (const Buffer* input : inputs[d]) {
+      arguments[d].push_back(input->handle());
+    }
+    results[d].resize(program.outputs().size());
+    argument_lists.push_back(arguments[d].data());
+    result_lists.push_back(results[d].data());
+  }
+  std::vector<int64_t> kept(count);
   std::iota(kept.begin(), kept.end(), int64_t{0});
-  std::vector<PJRT_Buffer*> results(program.outputs().size());
-  PJRT_Buffer* const* argument_list = arguments.data();
-  PJRT_Buffer** result_list = results.data();
-  PJRT_Event* done = nullptr;
+  std::vector<PJRT_Event*> done(devices.size());
 
   PJRT_ExecuteOptions options = {};
   options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
@@ -251,28 +290,37 @@ Result<std::vector<Buffer>> execute(const Loaded& program,
   PJRT_LoadedExecutable_Execute_Args args = {};
   args.executable = program.handle();
   args.options = &options;
-  args.argument_lists = &argument_list;
-  args.num_devices = 1;
-  args.num_args = arguments.size();
-  args.output_lists = &result_list;
-  args.device_complete_events = &done;
+  args.argument_lists = argument_lists.data();
+  args.num_devices = devices.size();
+  args.num_args = count;
+  args.output_lists = result_lists.data();
+  args.device_complete_events = done.data();
   auto ok =
       TESSERA_PJRT_CALL(plugin, PJRT_LoadedExecutable_Execute, args, purpose);
   if (!ok) return ok.error();
 
-  std::vector<Buffer> out;
-  out.reserve(results.size());
-  for (size_t i = 0; i < results.size(); ++i) {
-    out.emplace_back(program.outputs()[i], program.device(),
-                     Handle<PJRT_Buffer>(results[i], {&plugin}));
-  }
-  ok = await({done, {&plugin}}, purpose.rule, purpose.subject);
-  if (!ok) return ok.error();
-  for (PJRT_Buffer* result : results) {
-    if (!result) {
-      return invalid("pjrt", "{}, found an output missing for {}", purpose.rule,
-                     purpose.subject);
+  // All are owned before any wait may fail.
+  std::vector<std::vector<Buffer>> out(devices.size());
+  std::vector<Handle<PJRT_Event>> events;
+  bool missing = false;
+  for (size_t d = 0; d < devices.size(); ++d) {
+    events.emplace_back(done[d], Destroyer<PJRT_Event>{&plugin});
+    for (size_t i = 0; i < results[d].size(); ++i) {
+      missing = missing || !results[d][i];
+      out[d].emplace_back(program.outputs()[i], devices[d],
+                          Handle<PJRT_Buffer>(results[d][i], {&plugin}));
     }
+  }
+  // The first error, once no device runs any more.
+  Result<void> ended;
+  for (const Handle<PJRT_Event>& event : events) {
+    auto waited = await(event, purpose.rule, purpose.subject);
+    if (!waited && ended) ended = std::move(waited);
+  }
+  if (!ended) return ended.error();
+  if (missing) {
+    return invalid("pjrt", "{}, found an output missing for {}", purpose.rule,
+                   purpose.subject);
   }
   return out;
 }

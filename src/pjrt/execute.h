@@ -1,4 +1,4 @@
-// pjrt/execute.h: a program that is loaded on a device, and its runs.
+// pjrt/execute.h: a program that is loaded on its devices, and its runs.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,10 @@ void Destroyer<PJRT_LoadedExecutable>::operator()(
 class Loaded {
  public:
   const Client& client() const { return *client_; }
-  const Device& device() const { return *device_; }
-  // Nothing where the plugin does not tell; then calls are the plugin's to
-  // refuse, which looks at sizes only, if at all.
+  const Device& device() const { return devices_->front(); }
+  const Devices& devices() const { return *devices_; }
+  // Of each device. Nothing where the plugin does not tell; then calls are the
+  // plugin's to refuse, which looks at sizes only, if at all.
   const std::optional<std::vector<ArrayType>>& inputs() const {
     return inputs_;
   }
@@ -39,27 +40,32 @@ class Loaded {
   friend class LoadedMaker;  // execute.cc
 
   const Client* client_ = nullptr;
-  const Device* device_ = nullptr;
+  std::optional<Devices> devices_;  // always there once it is made
   std::optional<std::vector<ArrayType>> inputs_;
   std::vector<ArrayType> outputs_;
   int64_t run_bytes_ = 0;
   Handle<PJRT_LoadedExecutable> handle_;
 };
 
-// For one device of the client's; `program` is StableHLO, as text or as
-// bytecode.
-Result<Loaded> compile(const Client& client, const Device& device,
+// For devices of the client's; `program` is StableHLO, as text or as bytecode.
+// Where they are several, each runs it as its own partition.
+Result<Loaded> compile(const Client& client, const Devices& devices,
                        std::string_view program);
 
 // What Executable::serialize() gave, in this process or another one, under the
 // same plugin, platform version and kind of device. Bytes that are not such are
 // the plugin's to refuse; some plugins crash on them, so check them first.
-Result<Loaded> load(const Client& client, const Device& device,
+Result<Loaded> load(const Client& client, const Devices& devices,
                     std::string_view serialized);
 
 // Runs it once and waits until it is done. Inputs stay as they are. Safe from
 // any thread.
 Result<std::vector<Buffer>> execute(const Loaded& program,
                                     std::span<const Buffer* const> inputs);
+
+// On all its devices at once: inputs and results of each.
+using Inputs = std::vector<const Buffer*>;
+Result<std::vector<std::vector<Buffer>>> execute_on_all(
+    const Loaded& program, std::span<const Inputs> inputs);
 
 }  // namespace tessera::pjrt

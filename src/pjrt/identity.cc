@@ -98,7 +98,7 @@ Result<std::string> file_identity(const std::string& path) {
       status.st_dev);
 }
 
-Result<std::string> identity_of(const Client& client, const Device& device) {
+Result<std::string> identity_of(const Client& client, const Devices& devices) {
   const Plugin& plugin = client.plugin();
   auto file = file_identity(plugin.path());
   if (!file) return file.error();
@@ -109,7 +109,8 @@ Result<std::string> identity_of(const Client& client, const Device& device) {
       "{}\n",
       *file, plugin.minor_version(), in_quotes(client.platform(), SIZE_MAX),
       in_quotes(client.platform_version(), SIZE_MAX),
-      in_quotes(device.kind, SIZE_MAX), client.devices().size(), device.id);
+      in_quotes(devices.front().kind, SIZE_MAX), client.devices().size(),
+      fmt::join(devices.ids(), ", "));
   for (const char* name : kVariables) {
     const char* value = std::getenv(name);
     out += fmt::format("{} {}\n", name,

@@ -11,7 +11,7 @@ namespace tessera::pjrt {
 // plugin's file and version, what it reads from the environment, platform and
 // device, and, where the platform is this machine's CPU, the CPU's model and
 // features and the cores there are. An error where something of it is unknown.
-Result<std::string> identity_of(const Client& client, const Device& device);
+Result<std::string> identity_of(const Client& client, const Devices& devices);
 
 // Which file this is, whatever its path: its build id where the linker gave it
 // one, else its size, times and place on the disk.

@@ -58,6 +58,7 @@ Result<const Device*> find_device(const Client&, int64_t) {
   return no_header();
 }
 std::string describe(const Device&) { return {}; }
+std::vector<int64_t> Devices::ids() const { return {}; }
 
 template <>
 void Destroyer<PJRT_Buffer>::operator()(PJRT_Buffer*) const {}
@@ -73,14 +74,18 @@ template <>
 void Destroyer<PJRT_LoadedExecutable>::operator()(
     PJRT_LoadedExecutable*) const {}
 Result<Executable> Loaded::executable() const { return no_header(); }
-Result<Loaded> compile(const Client&, const Device&, std::string_view) {
+Result<Loaded> compile(const Client&, const Devices&, std::string_view) {
   return no_header();
 }
-Result<Loaded> load(const Client&, const Device&, std::string_view) {
+Result<Loaded> load(const Client&, const Devices&, std::string_view) {
   return no_header();
 }
 Result<std::vector<Buffer>> execute(const Loaded&,
                                     std::span<const Buffer* const>) {
+  return no_header();
+}
+Result<std::vector<std::vector<Buffer>>> execute_on_all(
+    const Loaded&, std::span<const Inputs>) {
   return no_header();
 }
 

@@ -40,7 +40,8 @@ Result<Choice> choose_lane(Session::State& s, const RequestFeatures& features,
 
 lanes::LaneOptions lane_options(const SessionOptions& options,
                                 const Choice& choice) {
-  lanes::LaneOptions out{options.cpu, options.xla, options.artifact};
+  lanes::LaneOptions out{options.cpu, options.xla, options.artifact,
+                         options.mesh, options.shards};
   if (!options.lane && !choice.plugin.empty()) {
     out.xla.plugin = choice.plugin;
     out.xla.method = choice.method;
@@ -179,6 +180,12 @@ Session::~Session() = default;
 Result<Session> run::open_session(SessionOptions options,
                                   std::span<const lanes::Lane> lanes) {
   if (auto e = run::check_fallback(options.fallback); !e) return e.error();
+  if (!options.mesh.axes.empty() &&
+      (options.lane != LaneId::xla || !options.fallback.empty())) {
+    return invalid("run", "a mesh must run on the xla lane alone, found {}{}",
+                   options.lane ? to_string(*options.lane) : "no lane named",
+                   options.fallback.empty() ? "" : " and a fallback");
+  }
   auto state = std::make_shared<Session::State>();
   state->options = std::move(options);
   state->machine = state->options.machine;

@@ -18,7 +18,10 @@ Weights weights_of(const ShardOptions& options, const Tile& tile, int64_t heads,
   const TileBytes b = tile_bytes(options, tile, heads, kv_heads);
   const int64_t dout =
       heads * tile.q * options.shape.v_head_dim * byte_width(options.dtype);
-  return {b.kv, 2 * b.kv, b.q + b.out, 2 * b.q + b.out + dout};
+  // Gradients of K and V are sums, so they go home in float32.
+  const int64_t kv_sums =
+      b.kv / byte_width(options.dtype) * static_cast<int64_t>(sizeof(float));
+  return {b.kv, b.kv + kv_sums, b.q + b.out, 2 * b.q + b.out + dout};
 }
 
 // Bytes that leave and reach each shard of a group.

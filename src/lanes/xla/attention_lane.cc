@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lanes/xla/lane.h"
+#include "lanes/xla/shard_lane.h"
 
 namespace tessera::xla {
 namespace {
@@ -109,6 +110,7 @@ class AttentionLane : public lanes::OpenLane {
 
 Result<std::unique_ptr<lanes::OpenLane>> open_xla_lane(
     const lanes::LaneOptions& options) {
+  if (options.mesh.devices() > 1) return open_shard_lane(options);
   auto lane = XlaLane::open(options.xla);
   if (!lane) return lane.error();
   return std::unique_ptr<lanes::OpenLane>(

@@ -134,8 +134,7 @@ class Backward {
 
 }  // namespace
 
-std::string backward_program(const Shape& s) {
-  Writer w(arguments_of(s));
+Values write_backward(Writer& w, const Shape& s) {
   Backward backward(w, s);
   Values start;
   start.push_back(
@@ -149,9 +148,15 @@ std::string backward_program(const Shape& s) {
                  const BlockLoops::Blocks& blocks, const Values& arrays) {
         return backward.row(unit, q_begin, blocks, arrays);
       });
+  results.push_back(loops.tiles());
+  return results;
+}
+
+std::string backward_program(const Shape& s) {
+  Writer w(arguments_of(s));
+  Values results = write_backward(w, s);
   results[1] = w.convert(results[1], s.element);
   results[2] = w.convert(results[2], s.element);
-  results.push_back(loops.tiles());
   return w.module("tessera_backward", results);
 }
 

@@ -135,8 +135,7 @@ class Forward {
 
 }  // namespace
 
-std::string forward_program(const Shape& s) {
-  Writer w(arguments_of(s));
+Values write_forward(Writer& w, const Shape& s) {
   Forward forward(w, s);
   const Dims rows = {s.batch, s.heads, s.q_len};
   const Value out =
@@ -149,6 +148,12 @@ std::string forward_program(const Shape& s) {
         return forward.row(unit, q_begin, blocks, arrays);
       });
   results.push_back(loops.tiles());
+  return results;
+}
+
+std::string forward_program(const Shape& s) {
+  Writer w(arguments_of(s));
+  const Values results = write_forward(w, s);
   return w.module("tessera_forward", results);
 }
 

@@ -18,7 +18,8 @@
 #include "lanes/program_arrays.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
-#include "lanes/xla/shape.h"
+#include "lanes/xla/client_options.h"
+#include "lanes/xla/planned.h"
 #include "mask/bind.h"
 #include "pjrt/compile_cache.h"
 #include "pjrt/place.h"
@@ -28,114 +29,7 @@
 namespace tessera::xla {
 namespace {
 
-// Of the programs' text; one of another number is another contract.
-constexpr int64_t kKernelVersion = 1;
-
 constexpr std::string_view kMethods[] = {"worklist", "chunked", "dense"};
-
-Element element_of(Dtype dtype) {
-  if (dtype == Dtype::bf16) return Element::bf16;
-  return dtype == Dtype::f16 ? Element::f16 : Element::f32;
-}
-
-Dtype dtype_of(Element element) {
-  switch (element) {
-    case Element::i1:
-      return Dtype::boolean;
-    case Element::i32:
-      return Dtype::i32;
-    case Element::f16:
-      return Dtype::f16;
-    case Element::bf16:
-      return Dtype::bf16;
-    case Element::f32:
-      break;
-  }
-  return Dtype::f32;
-}
-
-// A program and what it is kept under.
-struct Planned {
-  Shape shape;
-  PlanContract plan;
-  KernelContract kernel;
-};
-
-// What `present` must say beside which facts there are: the picks' sizes.
-Result<Planned> plan_call(const Request& request, const Facts& present,
-                          PlanContract contract, const AttentionCall& call,
-                          bool backward, XlaMethod method,
-                          const std::string& target) {
-  const AttentionShape& shape = call.shape;
-  Planned out;
-  Shape& s = out.shape;
-  s.method = method;
-  s.backward = backward;
-  s.batch = bucket(request.batch);
-  s.q_len = round_up(bucket(request.q_len), request.tile.q);
-  s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
-  s.heads = shape.heads;
-  s.kv_heads = shape.kv_heads;
-  s.plan_heads = static_cast<int64_t>(request.masks.size());
-  s.head_dim = shape.head_dim;
-  s.v_head_dim = shape.v_head_dim;
-  s.tile = request.tile;
-  s.steps = contract.steps;
-  s.element = element_of(call.dtype);
-  s.scale = shape.scale_or_default();
-  s.softcap = shape.softcap;
-  s.sink_logits = call.sink_logits;
-  s.dlse = backward && call.dlse;
-  s.masks = request.masks;
-  s.window_bounds = static_cast<int64_t>(contract.window_bounds.size());
-  if (present.picks && mask::names_of(request).picks) {
-    s.pick_heads = present.picks->heads;
-    s.picks_k = bucket(present.picks->k);
-    // A query's slots are then its row's union, which every batch may fill.
-    if (present.picks->meaning == RouteMeaning::tile_union) {
-      s.picks_k = std::max(
-          s.picks_k,
-          std::min(request.ceilings.max_union,
-                   ceil_div(s.kv_len, mask::names_of(request).picks_block)));
-    }
-    s.plan_heads = std::max(s.plan_heads, s.pick_heads);
-  }
-  if (s.heads % s.plan_heads != 0) {
-    return invalid("xla",
-                   "heads must be a multiple of the plan's, found {} "
-                   "for {}",
-                   s.heads, s.plan_heads);
-  }
-  // The program counts in 32 bits.
-  const double most = std::numeric_limits<int32_t>::max();
-  const double units =
-      static_cast<double>(s.batch) * static_cast<double>(s.units());
-  const int64_t visits = s.units() / s.plan_heads;  // of each list
-  const double steps =
-      static_cast<double>(s.steps) * static_cast<double>(visits);
-  if (units > most || steps > most) {
-    return over_limit("xla",
-                      "steps and heads of all batch rows must count to at most "
-                      "{:.0f}, found {:.0f} and {:.0f}",
-                      most, steps, units);
-  }
-
-  KernelChoice choice;
-  choice.lane = "xla";
-  choice.target = target;
-  choice.direction = backward ? "backward" : "forward";
-  choice.dtype = to_string(call.dtype);
-  choice.shape = shape;
-  choice.parameters = {{"method", static_cast<int64_t>(method)},
-                       {"sink_logits", call.sink_logits ? 1 : 0},
-                       {"dlse", s.dlse ? 1 : 0},
-                       {"pick_heads", s.pick_heads},
-                       {"picks", s.picks_k},
-                       {"kernel_version", kKernelVersion}};
-  out.plan = std::move(contract);
-  out.kernel = make_kernel_contract(out.plan, choice);
-  return out;
-}
 
 // Only the worklist's length depends on the worklist; picks are an input of
 // every method.
@@ -166,55 +60,6 @@ class Inputs {
   std::map<std::string, const void*> data_;
   std::deque<lanes::Staged> staged_;
 };
-
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number out{};
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, out);
-  if (error != std::errc() || at != end) return {};
-  return out;
-}
-
-Result<pjrt::ClientOptions> read_client_options(
-    const std::vector<std::string>& options) {
-  pjrt::ClientOptions out;
-  for (const std::string& option : options) {
-    const size_t equals = option.find('=');
-    if (equals == 0 || equals == std::string::npos) {
-      return invalid("xla", "a client option must read as name=value, found {}",
-                     in_quotes(option));
-    }
-    const std::string name = option.substr(0, equals);
-    const std::string value = option.substr(equals + 1);
-    if (const auto whole = number_of<int64_t>(value)) {
-      out.emplace_back(name, *whole);
-    } else if (const auto real = number_of<double>(value)) {
-      out.emplace_back(name, *real);
-    } else if (value == "true" || value == "false") {
-      out.emplace_back(name, value == "true");
-    } else {
-      out.emplace_back(name, value);
-    }
-  }
-  return out;
-}
-
-// A call's arrays must be those that its program was compiled for.
-Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
-                        bool dlse) {
-  if (element_of(dtype) != s.element || sink_logits != s.sink_logits ||
-      dlse != s.dlse) {
-    return invalid("xla",
-                   "arrays must be those of the call that was prepared, found "
-                   "{}{}{} for {}{}{}",
-                   to_string(dtype), sink_logits ? ", sink logits" : "",
-                   dlse ? ", dlse" : "", to_string(dtype_of(s.element)),
-                   s.sink_logits ? ", sink logits" : "",
-                   s.dlse ? ", dlse" : "");
-  }
-  return {};
-}
 
 Result<std::string> text_of(const Shape& shape) {
   return shape.backward ? backward_program(shape) : forward_program(shape);

@@ -46,6 +46,12 @@ Value floor_divided(Writer& w, const Value& a, int64_t n) {
   return w.sub(toward_zero, w.convert(below, Element::i32));
 }
 
+Value key_numbers(Writer& w, const Shape& s, const Value& batch,
+                  const Value& k_begin, int64_t n) {
+  if (!s.numbered) return numbers_from(w, k_begin, n);
+  return tokens_of(w, w.argument("k_numbers"), batch, k_begin, n);
+}
+
 class Rule {
  public:
   Rule(Writer& w, const Shape& s, const Block& block)
@@ -53,7 +59,7 @@ class Rule {
         s_(s),
         block_(block),
         pairs_{s.block_q(), s.block_kv()},
-        keys_(numbers_from(w, block.k_begin, s.block_kv())),
+        keys_(key_numbers(w, s, block.batch, block.k_begin, s.block_kv())),
         positions_(position(w, s, block)),
         distance_(distance()) {}
 
@@ -79,6 +85,10 @@ class Rule {
 
  private:
   static Value position(Writer& w, const Shape& s, const Block& block) {
+    if (s.numbered) {
+      return tokens_of(w, w.argument("q_positions"), block.batch, block.q_begin,
+                       s.block_q());
+    }
     const Value queries = numbers_from(w, block.q_begin, s.block_q());
     const Value offset = row_fact(w, block.batch, RowFact::q_offset);
     return w.add(queries, w.broadcast(offset, queries.dims(), {}));
@@ -169,6 +179,10 @@ class Rule {
         return w_.compare(Compare::equal, of_q, of_keys(k));
       }
       case Atom::prefix:
+        if (s_.numbered) {
+          return of_keys(
+              compare_to(w_, Compare::not_equal, k_tokens("k_in_prefix"), 0));
+        }
         return of_keys(compare_to(w_, Compare::less, keys_,
                                   row_fact(w_, block_.batch, RowFact::prefix)));
       case Atom::documents:
@@ -216,6 +230,11 @@ int64_t bounds_of(const Expr& e) {
 
 Value valid_queries(Writer& w, const Shape& s, const Value& batch,
                     const Value& q_begin) {
+  if (s.numbered) {
+    const Value positions =
+        tokens_of(w, w.argument("q_positions"), batch, q_begin, s.block_q());
+    return compare_to(w, Compare::not_equal, positions, kNoPosition);
+  }
   const Value queries = numbers_from(w, q_begin, s.block_q());
   const Value end = row_fact(w, batch, RowFact::q_end);
   return compare_to(w, Compare::less, queries, end);
@@ -223,9 +242,11 @@ Value valid_queries(Writer& w, const Shape& s, const Value& batch,
 
 Value valid_keys(Writer& w, const Shape& s, const Value& batch,
                  const Value& k_begin, int64_t keys) {
-  const Value numbers = numbers_from(w, k_begin, keys);
-  const Value valid = row_fact(w, batch, RowFact::valid);
-  Value counted = compare_to(w, Compare::less, numbers, valid);
+  const Value numbers = key_numbers(w, s, batch, k_begin, keys);
+  const Value counted =
+      s.numbered ? compare_to(w, Compare::greater_or_equal, numbers, 0)
+                 : compare_to(w, Compare::less, numbers,
+                              row_fact(w, batch, RowFact::valid));
   if (!s.all_name_ids()) return counted;
   const Value ids = tokens_of(
       w, w.argument(s.names_documents() ? "k_documents" : "k_segments"), batch,

@@ -7,10 +7,13 @@
 namespace tessera::xla {
 namespace {
 
-bool has_sink(const Expr& e) {
-  return e.atom == Atom::sink ||
-         std::any_of(e.children.begin(), e.children.end(), has_sink);
+bool has(const Expr& e, Atom atom) {
+  return e.atom == atom ||
+         std::any_of(e.children.begin(), e.children.end(),
+                     [&](const Expr& child) { return has(child, atom); });
 }
+
+bool has_sink(const Expr& e) { return has(e, Atom::sink); }
 
 }  // namespace
 
@@ -53,6 +56,11 @@ bool Shape::ranks_segments() const {
   });
 }
 
+bool Shape::names_prefix() const {
+  return std::any_of(masks.begin(), masks.end(),
+                     [](const Mask& m) { return has(m.expr, Atom::prefix); });
+}
+
 std::vector<Argument> arguments_of(const Shape& s) {
   std::vector<Argument> out;
   const auto integers = [&](bool needed, std::string name, Dims dims) {
@@ -61,7 +69,10 @@ std::vector<Argument> arguments_of(const Shape& s) {
     }
   };
   const bool listed = s.method == XlaMethod::worklist;
-  integers(true, "rows", {s.batch, kRowFacts});
+  integers(!s.numbered, "rows", {s.batch, kRowFacts});
+  integers(s.numbered, "q_positions", {s.batch, s.q_len});
+  integers(s.numbered, "k_numbers", {s.batch, s.kv_len});
+  integers(s.numbered && s.names_prefix(), "k_in_prefix", {s.batch, s.kv_len});
   integers(s.window_bounds > 0, "bounds", {s.window_bounds});
   integers(listed, "steps", {s.steps});
   integers(listed, "range", {s.batch * s.plan_heads + 1});

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct Shape {
   int64_t window_bounds = 0;
   int64_t pick_heads = 0, picks_k = 0;  // 0: no picks
 
+  // Tiles lie in another order than their tokens: the numbers of tokens are
+  // arrays too, in place of `rows`. One batch row.
+  bool numbered = false;
+
   // What the program loops over, batch row by batch row: heads that share a
   // plan head and whose K/V heads are whole.
   int64_t units() const;
@@ -54,7 +59,13 @@ struct Shape {
   // A mask counts the keys of its documents, or of its segments.
   bool ranks_documents() const;
   bool ranks_segments() const;
+  bool names_prefix() const;
 };
+
+// In q_positions: a query that no key may see. In k_numbers: a key that does
+// not count.
+inline constexpr int32_t kNoPosition = std::numeric_limits<int32_t>::min();
+inline constexpr int32_t kNoKey = -1;
 
 // Columns of the array `rows`, a line for each batch row.
 enum class RowFact : uint8_t { q_offset, prefix, valid, q_end };
@@ -67,5 +78,9 @@ std::vector<Argument> arguments_of(const Shape& s);
 std::string forward_program(const Shape& s);  // out, lse, tiles
 std::string backward_program(
     const Shape& s);  // dq, dk, dv, dsink_logits, tiles
+// The same results of what the writer's arguments are. dk and dv are sums in
+// float32.
+Writer::Values write_forward(Writer& w, const Shape& s);
+Writer::Values write_backward(Writer& w, const Shape& s);
 
 }  // namespace tessera::xla

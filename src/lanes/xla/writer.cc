@@ -89,7 +89,15 @@ bool Writer::has_argument(std::string_view name) const {
   });
 }
 
+void Writer::bind(std::string name, Value value) {
+  bound_.emplace_back(std::move(name), std::move(value));
+}
+
 const Value& Writer::argument(std::string_view name) const {
+  const auto last =
+      std::find_if(bound_.rbegin(), bound_.rend(),
+                   [&](const auto& b) { return b.first == name; });
+  if (last != bound_.rend()) return last->second;
   const auto found =
       std::find_if(arguments_.begin(), arguments_.end(), [&](const Value& v) {
         return std::string_view(v.name).substr(1) == name;
@@ -435,19 +443,137 @@ Values Writer::choose(const Value& number, std::span<const Branch> branches) {
   return out;
 }
 
-std::string Writer::module(std::string_view name, const Values& results) const {
+Value Writer::join(std::span<const Value> parts, int64_t along) {
+  if (parts.size() == 1) return parts.front();
+  Type type = parts.front().type;
+  int64_t& size = type.dims[static_cast<size_t>(along)];
+  size = 0;
+  for (const Value& p : parts) size += p.dims()[static_cast<size_t>(along)];
+  Value out = fresh(type);
+  line(fmt::format(
+      "{} = \"stablehlo.concatenate\"({}) {{dimension = {} : i64}} "
+      ": ({}) -> {}",
+      out.name, names_of(parts), along, types_of(parts), to_string(out.type)));
+  return out;
+}
+
+Value Writer::permute(const Value& a, const Hops& hops) {
+  const std::string pairs = joined(hops, [](const auto& hop) {
+    return fmt::format("[{}, {}]", hop.first, hop.second);
+  });
+  return op("collective_permute", {a},
+            fmt::format("source_target_pairs = dense<[{}]> : "
+                        "tensor<{}x2xi64>, channel_handle = "
+                        "#stablehlo.channel_handle<handle = {}, type = 1>",
+                        pairs, hops.size(), next_ + 1),
+            a.type);
+}
+
+namespace {
+
+std::string module_text(std::string_view name, int64_t partitions,
+                        std::string_view above, std::string_view arguments,
+                        std::string_view types, std::string_view body) {
   return fmt::format(
-      "module @{} attributes {{mhlo.num_partitions = 1 : i32, "
+      "module @{} attributes {{mhlo.num_partitions = {} : i32, "
       "mhlo.num_replicas = 1 : i32}} {{\n"
+      "{}"
       "  func.func public @main({}) -> ({}) {{\n"
       "{}"
-      "    \"func.return\"({}) : ({}) -> ()\n"
       "  }}\n"
       "}}\n",
-      name,
-      joined(arguments_,
-             [](const Value& v) { return v.name + ": " + to_string(v.type); }),
-      types_of(results), text_, names_of(results), types_of(results));
+      name, partitions, above, arguments, types, body);
+}
+
+std::string typed(const Value& v) { return v.name + ": " + to_string(v.type); }
+
+}  // namespace
+
+std::string Writer::module(std::string_view name, const Values& results) const {
+  return module_text(name, 1, "", joined(arguments_, typed), types_of(results),
+                     fmt::format("{}    \"func.return\"({}) : ({}) -> ()\n",
+                                 text_, names_of(results), types_of(results)));
+}
+
+namespace {
+
+// What all devices hold together of an array that each has a part of.
+Type whole(const Type& part, const std::vector<std::string>& axes,
+           const Writer::Spread& spread) {
+  assert(axes.size() == part.dims.size());
+  Type out = part;
+  for (size_t d = 0; d < axes.size(); ++d) {
+    for (const auto& [axis, size] : spread.sizes) {
+      if (axis == axes[d]) out.dims[d] *= size;
+    }
+  }
+  return out;
+}
+
+// `[{"data"}, {}]`
+std::string dims_text(const std::vector<std::string>& axes) {
+  return "[" +
+         joined(axes,
+                [](const std::string& axis) {
+                  return axis.empty() ? std::string("{}")
+                                      : fmt::format("{{\"{}\"}}", axis);
+                }) +
+         "]";
+}
+
+std::string sharding_of(const std::vector<std::string>& axes) {
+  return fmt::format("<@mesh, {}>", dims_text(axes));
+}
+
+}  // namespace
+
+std::string Writer::module(std::string_view name, const Values& results,
+                           const Spread& spread) const {
+  assert(spread.arguments.size() == arguments_.size());
+  assert(spread.results.size() == results.size());
+  int64_t devices = 1;
+  for (const auto& [axis, size] : spread.sizes) devices *= size;
+  std::string outer;
+  Values given;  // the arguments of the function, named apart from a device's
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const Value& a = arguments_[i];
+    const std::vector<std::string>& axes = spread.arguments[i];
+    given.push_back({"%all_" + a.name.substr(1), whole(a.type, axes, spread)});
+    outer +=
+        fmt::format("{}{} {{sdy.sharding = #sdy.sharding{}}}",
+                    i == 0 ? "" : ", ", typed(given.back()), sharding_of(axes));
+  }
+  Values taken;
+  std::string types;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::vector<std::string>& axes = spread.results[i];
+    taken.push_back({results.size() == 1 ? "%all" : fmt::format("%all#{}", i),
+                     whole(results[i].type, axes, spread)});
+    types += fmt::format("{}{} {{sdy.sharding = #sdy.sharding{}}}",
+                         i == 0 ? "" : ", ", to_string(taken.back().type),
+                         sharding_of(axes));
+  }
+  const std::string mesh = joined(spread.sizes, [](const auto& s) {
+    return fmt::format("\"{}\"={}", s.first, s.second);
+  });
+  const std::string all_axes = joined(spread.sizes, [](const auto& s) {
+    return fmt::format("\"{}\"", s.first);
+  });
+  const std::string body = fmt::format(
+      "    %all{} = sdy.manual_computation({}) in_shardings=[{}] "
+      "out_shardings=[{}] manual_axes={{{}}} ({}) {{\n"
+      "{}"
+      "    sdy.return {} : {}\n"
+      "    }} : ({}) -> ({})\n"
+      "    \"func.return\"({}) : ({}) -> ()\n",
+      results.size() == 1 ? "" : fmt::format(":{}", results.size()),
+      names_of(given), joined(spread.arguments, sharding_of),
+      joined(spread.results, sharding_of), all_axes, joined(arguments_, typed),
+      text_, names_of(results), types_of(results), types_of(given),
+      types_of(taken), names_of(taken), types_of(taken));
+  return module_text(name, devices,
+                     fmt::format("  sdy.mesh @mesh = <[{}]>\n", mesh), outer,
+                     types, body);
 }
 
 }  // namespace tessera::xla

@@ -56,7 +56,9 @@ class Writer {
   explicit Writer(std::vector<Argument> arguments);
 
   bool has_argument(std::string_view name) const;
+  // The argument, or what was bound to its name last.
   const Value& argument(std::string_view name) const;
+  void bind(std::string name, Value value);
 
   // Every element is the same.
   Value integer(int32_t value, Dims dims = {});
@@ -93,6 +95,12 @@ class Writer {
   Value update(const Value& a, const Value& block, std::span<const Value> at);
   // One element of an array of one dimension, as a scalar.
   Value element(const Value& a, const Value& at);
+  // One after the other along the dimension; their other sizes are equal.
+  Value join(std::span<const Value> parts, int64_t along);
+  // Between devices of a mesh, by their numbers: each source sends to its
+  // target, once; a device that gets nothing has zeros.
+  using Hops = std::vector<std::pair<int64_t, int64_t>>;
+  Value permute(const Value& a, const Hops& hops);
   // Over these dimensions, which go. An empty sum is 0.
   Value reduce_max(const Value& a, const Dims& over);
   Value reduce_sum(const Value& a, const Dims& over);
@@ -124,6 +132,16 @@ class Writer {
   // The whole module, returning these.
   std::string module(std::string_view name, const Values& results) const;
 
+  // The same for all devices of a mesh: what was written is what each does
+  // with its part of the arguments. Of each array that is handed in or out, the
+  // axis that splits each dimension, or "".
+  struct Spread {
+    std::vector<std::pair<std::string, int64_t>> sizes;  // of the mesh's axes
+    std::vector<std::vector<std::string>> arguments, results;
+  };
+  std::string module(std::string_view name, const Values& results,
+                     const Spread& spread) const;
+
  private:
   Value fresh(Type type);
   void line(std::string_view text);
@@ -139,6 +157,7 @@ class Writer {
   Values results_of(int number, const std::vector<Type>& types) const;
 
   std::vector<Value> arguments_;
+  std::vector<std::pair<std::string, Value>> bound_;
   std::string text_;
   int next_ = 0;
   int depth_ = 2;

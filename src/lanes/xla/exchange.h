@@ -1,0 +1,37 @@
+// lanes/xla/exchange.h: tiles on their way between the devices of a mesh, as
+// ops: there before the work, and back after it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lanes/xla/writer.h"
+#include "tessera/shard.h"
+
+namespace tessera::xla {
+
+// One Traffic of shards. The argument `sends` has the sender's tiles, round
+// after round, and `own` where a round has room and no tile.
+struct Exchange {
+  std::string sends;
+  int64_t own = 0;  // tiles that a device owns
+  int64_t tokens = 0;
+  std::vector<Round> rounds;
+  std::vector<Writer::Hops> hops;  // of each round
+
+  int64_t tiles() const;  // own ones, and room for those of all rounds
+};
+Exchange exchange_of(const Mesh& mesh, const Traffic& traffic,
+                     std::string sends, int64_t own, int64_t tokens);
+
+// Of a device's own tokens (dimension 2), those and what the rounds bring.
+Value gather_tiles(Writer& w, const Exchange& e, const Value& own);
+
+// The other way: what was done for others goes home, and stands in its own
+// place there, or is added to what is there.
+enum class Homecoming : uint8_t { in_place, added };
+Value return_tiles(Writer& w, const Exchange& e, const Value& all,
+                   Homecoming how);
+
+}  // namespace tessera::xla

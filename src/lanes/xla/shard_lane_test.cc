@@ -1,0 +1,248 @@
+// lanes/xla/shard_lane_test.cc: random calls over random meshes of the devices
+// of real plugins, against the reference within the bounds of
+// lanes/reference/bound.cc.
+#include "lanes/xla/shard_lane.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <random>
+#include <string>
+
+#include "tessera/session.h"
+#include "tests/attention_case.h"
+#include "tests/hold_for_all.h"
+#include "tests/plugins.h"
+
+namespace tessera::xla {
+namespace {
+
+using testing::AttentionArrays;
+using testing::AttentionCase;
+using testing::Fault;
+
+constexpr const char* kPlugins[] = {"xla_cpu_pjrt", "lammps_jax_pjrt_cpu"};
+constexpr int64_t kDevices = 4;
+
+lanes::LaneOptions options_for(const std::string& plugin) {
+  testing::look_in_venv();
+  lanes::LaneOptions out;
+  out.xla.plugin = plugin;
+  out.shards.uneven = true;
+  return out;
+}
+
+// Of two or four devices, one of its axes maybe one that splits nothing.
+Mesh random_mesh(std::mt19937_64& random, bool heads_may_part) {
+  Mesh out;
+  out.axes = {{"data", 1}, {"head", 1}, {"seq", 1}, {"copy", 1}};
+  for (uint64_t i = 0; i <= random() % 2; ++i) {
+    size_t axis = random() % 6;
+    // Half of the draws are for "seq".
+    if (axis > 3 || (axis == 1 && !heads_may_part)) axis = 2;
+    out.axes[axis].size *= 2;
+  }
+  std::shuffle(out.axes.begin(), out.axes.end(), random);
+  return out;
+}
+
+AttentionCall call_of(const AttentionCase& c) {
+  return {c.shape, c.dtype, c.sinks, true, c.dlse};
+}
+
+Gradients gradients_of(const lanes::BackwardTensors& t) {
+  return {t.dout, t.dlse, t.dq, t.dk, t.dv, t.dsink_logits};
+}
+
+Fault run_fault(lanes::OpenLane& lane, AttentionArrays& arrays) {
+  const AttentionCase& c = arrays.c;
+  const testing::Wanted want = testing::wanted(arrays, true);
+  arrays.clear_outputs();
+  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  if (!batch) return batch.error().message;
+  auto work = lane.prepare(*batch, call_of(c), nullptr);
+  if (!work) return work.error().message;
+  const ForwardTensors forward = arrays.forward(true);
+  auto ran = (*work)->forward(forward, nullptr);
+  if (!ran) return ran.error().message;
+  if (auto f = testing::forward_fault(want, forward)) return f;
+  if (auto f = arrays.spilled()) return f;
+  const Plan& plan = batch->plan();
+  const int64_t active = static_cast<int64_t>(plan.forward.entries.size()) *
+                         (c.shape.heads / plan.heads);
+  if (ran->tiles_run != active) {
+    return "tiles_run is " + std::to_string(ran->tiles_run) + ", not " +
+           std::to_string(active);
+  }
+  const lanes::BackwardTensors back = arrays.backward();
+  // Its out and log-sum-exp are those of the forward pass.
+  auto returned = (*work)->backward(forward, gradients_of(back), nullptr);
+  if (!returned) return returned.error().message;
+  if (auto f = testing::backward_fault(c, want, back)) return f;
+  return arrays.spilled();
+}
+
+Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {
+  AttentionArrays arrays(testing::random_attention(c));
+  const int64_t plan_heads = static_cast<int64_t>(std::max<size_t>(
+      c.masks.size(), static_cast<size_t>(c.picks ? c.pick_heads : 1)));
+  std::mt19937_64 random(c.seed * 31 + 1);
+  lanes::LaneOptions options = options_for(plugin);
+  options.mesh = random_mesh(random, plan_heads == 1);
+  options.shards.balance = static_cast<Balance>(random() % 4);
+  auto lane = open_shard_lane(options);
+  if (!lane) return lane.error().message;
+  if (auto f = run_fault(**lane, arrays)) {
+    return to_string(options.mesh) + " " +
+           std::string(to_string(options.shards.balance)) + ": " + *f + "\n" +
+           describe(arrays.c);
+  }
+  return {};
+}
+
+// Bytes that the permutations of a program move, on all its devices.
+int64_t bytes_moved(const std::string& program, int64_t devices) {
+  int64_t bytes = 0;
+  const std::string op = "collective_permute";
+  for (size_t at = program.find(op); at != std::string::npos;
+       at = program.find(op, at + 1)) {
+    const size_t begin = program.find("-> tensor<", at) + 10;
+    const std::string type =
+        program.substr(begin, program.find('>', begin) - begin);
+    int64_t n = 1;
+    size_t i = 0;
+    while (std::isdigit(static_cast<unsigned char>(type[i])) != 0) {
+      const size_t x = type.find('x', i);
+      n *= std::stoll(type.substr(i, x - i));
+      i = x + 1;
+    }
+    bytes += n * (type.ends_with("32") ? 4 : 2);
+  }
+  return bytes * devices;
+}
+
+// No plugin is needed: what a report says is sent is what a program sends.
+TEST(ShardProgram, SendsWhatTheReportSays) {
+  const int64_t n = testing::case_count(200);
+  for (int64_t i = 0; i < n; ++i) {
+    AttentionArrays arrays(testing::random_attention(testing::random_case(
+        testing::first_seed(1) + static_cast<uint64_t>(i))));
+    AttentionCall call = call_of(arrays.c);
+    call.dlse = false;  // a report knows of none
+    auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(batch) << batch.error().message;
+    std::mt19937_64 random(static_cast<uint64_t>(i));
+    ShardOptions options;
+    options.uneven = true;
+    options.shape = call.shape;
+    options.dtype = call.dtype;
+    options.balance = static_cast<Balance>(random() % 4);
+    Mesh mesh;
+    mesh.axes = {{"seq", 1 + static_cast<int64_t>(random() % 8)}};
+    auto shards = make_shards(*batch, mesh, options);
+    ASSERT_TRUE(shards) << shards.error().message;
+    for (const bool backward : {false, true}) {
+      auto text = shard_program(*batch, *shards, call, backward);
+      ASSERT_TRUE(text) << text.error().message;
+      const Moved& moved =
+          backward ? shards->report.backward : shards->report.forward;
+      ASSERT_EQ(bytes_moved(*text, mesh.devices()), moved.sent)
+          << describe(arrays.c) << " " << to_string(mesh);
+    }
+  }
+}
+
+class XlaShards : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    lanes::LaneOptions options = options_for(GetParam());
+    options.mesh.axes = {{"seq", kDevices}};
+    auto lane = open_shard_lane(options);
+    if (testing::is_absent(lane)) GTEST_SKIP() << lane.error().message;
+    ASSERT_TRUE(lane) << lane.error().message;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Plugins, XlaShards, ::testing::ValuesIn(kPlugins));
+
+// A case takes two compiles, so none is shrunk.
+TEST_P(XlaShards, JoinedDevicesAreTheReference) {
+  const uint64_t first = testing::first_seed(1);
+  const int64_t n = testing::case_count(12);
+  for (int64_t i = 0; i < n; ++i) {
+    const testing::RandomCase c =
+        testing::random_case(first + static_cast<uint64_t>(i));
+    const Fault fault = sharded_fault(GetParam(), c);
+    ASSERT_FALSE(fault) << "run again with TESSERA_SEED=" << c.seed
+                        << " TESSERA_CASES=1\n"
+                        << *fault;
+  }
+}
+
+// One program for every batch: 20 that differ compile once a direction.
+TEST_P(XlaShards, BatchesDoNotCompileAgain) {
+  lanes::LaneOptions options = options_for(GetParam());
+  options.mesh.axes = {{"seq", 2}};
+  options.shards.balance = Balance::rows;
+  options.shards.ceilings.rows = 8;
+  options.shards.ceilings.steps = 64;
+  options.shards.ceilings.kv_rounds = {8};
+  auto lane = open_shard_lane(options);
+  ASSERT_TRUE(lane) << lane.error().message;
+  AttentionCall call;
+  call.shape = {2, 1, 8, 8, {}, 0};
+  call.backward = true;
+  int64_t compiles = 0;
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 20; ++i) {
+    std::vector<int32_t> ids(128);
+    int32_t id = 0;
+    for (int32_t& x : ids) x = id += random() % 9 == 0 ? 1 : 0;
+    auto mask = parse_mask("causal & documents");
+    ASSERT_TRUE(mask);
+    Request request;
+    request.masks = {*mask};
+    request.q_len = request.kv_len = 128;
+    request.tile = {16, 16};
+    Facts facts;
+    facts.doc_ids = ids;
+    auto batch = OwnedBatch::copy(request, facts);
+    ASSERT_TRUE(batch) << batch.error().message;
+    auto work = (*lane)->prepare(*batch, call, nullptr);
+    ASSERT_TRUE(work) << work.error().message;
+    compiles += (*work)->facts().compiles;
+  }
+  EXPECT_EQ(compiles, 2);
+}
+
+TEST_P(XlaShards, RefusesWhatCannotRun) {
+  lanes::LaneOptions options = options_for(GetParam());
+  options.mesh.axes = {{"seq", 2}};
+  options.xla.method = XlaMethod::dense;
+  EXPECT_EQ(open_shard_lane(options).error().message,
+            "[xla] a mesh must run the method worklist, found dense");
+  options.xla.method = XlaMethod::worklist;
+  options.xla.client_options = {"cpu_device_count=2"};
+  options.mesh.axes = {{"seq", 4}};
+  EXPECT_EQ(open_shard_lane(options).error().message,
+            "[xla] a mesh must have its 4 devices from number 0 on, found 2");
+}
+
+// Only the xla lane spreads a call.
+TEST(SessionMesh, AnotherLaneIsRefused) {
+  SessionOptions options;
+  options.mesh.axes = {{"seq", 2}};
+  EXPECT_EQ(Session::open(options).error().message,
+            "[run] a mesh must run on the xla lane alone, found no lane named");
+  options.lane = LaneId::cpu;
+  EXPECT_EQ(Session::open(options).error().message,
+            "[run] a mesh must run on the xla lane alone, found cpu");
+  options.lane = LaneId::xla;
+  options.fallback = {LaneId::cpu};
+  EXPECT_EQ(Session::open(options).error().message,
+            "[run] a mesh must run on the xla lane alone, found xla and a "
+            "fallback");
+}
+
+}  // namespace
+}  // namespace tessera::xla

@@ -1,0 +1,66 @@
+// lanes/xla/shard_shape.cc: a device's own shape, and the exchanges around it.
+#include "lanes/xla/shard_shape.h"
+
+#include <limits>
+
+#include "base/fail.h"
+#include "lanes/xla/planned.h"
+#include "tessera/contract.h"
+
+namespace tessera {
+namespace xla {
+
+Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
+                               const AttentionCall& call, bool backward) {
+  if (shards.mesh.size("head") > 1 && batch.plan().heads > 1) {
+    return unavailable("xla",
+                       "heads over devices must have one mask for all of them, "
+                       "found {} plan heads for {}",
+                       batch.plan().heads, to_string(shards.mesh));
+  }
+  auto contract = make_contract(batch);
+  if (!contract) return contract.error();
+  ShardShape out;
+  out.mesh = shards.mesh;
+  out.rows = exchange_of(shards.mesh, shards.q, "q_sends",
+                         shards.shapes.own_rows, shards.tile.q);
+  out.columns = exchange_of(shards.mesh, shards.kv, "kv_sends",
+                            shards.shapes.own_columns, shards.tile.kv);
+  Shape& s = out.local;
+  s = call_shape(batch.request(), batch.facts(), *contract, call, backward,
+                 XlaMethod::worklist);
+  s.numbered = true;
+  s.batch = 1;
+  s.q_len = out.rows.tiles() * out.rows.tokens;
+  s.kv_len = out.columns.tiles() * out.columns.tokens;
+  s.heads = shards.shapes.heads;
+  s.kv_heads = shards.shapes.kv_heads;
+  s.steps = shards.shapes.steps;
+  if (s.heads % s.plan_heads != 0) {
+    return invalid("xla",
+                   "heads of a device must be a multiple of the plan's, found "
+                   "{} for {}",
+                   s.heads, s.plan_heads);
+  }
+  // The program counts steps in 32 bits; tokens are at most 2^14 tiles.
+  const int64_t visits = s.units() / s.plan_heads;
+  const double steps =
+      static_cast<double>(s.steps) * static_cast<double>(visits);
+  if (steps > std::numeric_limits<int32_t>::max()) {
+    return over_limit(
+        "xla", "steps of a device must count to at most {}, found {:.0f}",
+        std::numeric_limits<int32_t>::max(), steps);
+  }
+  return out;
+}
+
+}  // namespace xla
+
+Result<std::string> shard_program(const Batch& batch, const Shards& shards,
+                                  const AttentionCall& call, bool backward) {
+  auto shape = xla::shard_shape(batch, shards, call, backward);
+  if (!shape) return shape.error();
+  return xla::shard_program_text(*shape);
+}
+
+}  // namespace tessera

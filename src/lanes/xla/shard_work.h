@@ -1,0 +1,79 @@
+// lanes/xla/shard_work.h: one batch on the devices of a mesh.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lanes/lane.h"
+#include "lanes/xla/shard_arrays.h"
+#include "lanes/xla/shard_program.h"
+#include "lanes/xla/stage.h"
+#include "pjrt/compile_cache.h"
+#include "pjrt/place.h"
+
+namespace tessera::xla {
+
+// What a session opened.
+struct OpenMesh {
+  lanes::LaneOptions options;
+  const pjrt::Client* client;
+  pjrt::Devices devices;  // in the mesh's order
+  PluginPlace place;
+  mutable pjrt::CompileCache cache;
+
+  OpenMesh(const lanes::LaneOptions& o, const pjrt::Client& c, pjrt::Devices d)
+      : options(o),
+        client(&c),
+        devices(std::move(d)),
+        place(pjrt::describe({client, &devices.front()})),
+        cache({.folder = o.xla.cache_folder,
+               .max_bytes = o.xla.max_cache_bytes,
+               .max_compiles = o.xla.max_compiles}) {}
+};
+
+class ShardWork : public lanes::LaneWork {
+ public:
+  ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
+            AttentionShape shape, Shards shards);
+  ~ShardWork() override;
+
+  // Compiles a direction, and sends what its devices need of the batch.
+  Result<void> add_pass(const AttentionCall& call, bool backward);
+
+  const lanes::WorkFacts& facts() const override { return facts_; }
+  Result<lanes::PassRun> forward(const ForwardTensors& tensors,
+                                 const StopFlag* stop) override;
+  Result<lanes::PassRun> backward(const ForwardTensors& tensors,
+                                  const Gradients& gradients,
+                                  const StopFlag* stop) override;
+  Result<std::string> program_text(bool backward) const override;
+
+ private:
+  struct Pass;
+  using Arrays = std::map<std::string, CallArray>;
+
+  Part stage_sinks(size_t shard, int64_t heads,
+                   std::span<const float> sinks) const;
+  Result<lanes::PassRun> run(const Pass& pass, const Arrays& arrays,
+                             std::optional<std::span<const float>> sinks,
+                             std::span<float> dsinks,
+                             const StopFlag* stop) const;
+  Result<std::vector<std::vector<pjrt::Buffer>>> execute(
+      const Pass& pass, const Arrays& arrays,
+      std::optional<std::span<const float>> sinks, lanes::PassRun& out) const;
+
+  std::shared_ptr<const OpenMesh> open_;
+  Batch batch_;
+  AttentionShape call_shape_;
+  Shards shards_;
+  std::vector<size_t> shard_of_;     // by device
+  std::unique_ptr<Pass> passes_[2];  // forward, backward
+  lanes::WorkFacts facts_;
+};
+
+}  // namespace tessera::xla
