@@ -59,6 +59,12 @@ Result<int64_t> write_rows(RowStream& stream, const PackFlags& f,
   }
 }
 
+Result<void> draw_stats(const PackFlags& f, const data::RowStats& stats) {
+  const std::string title = fmt::format(
+      "{}, strategy {}", f.mask.value_or("causal & documents"), f.strategy);
+  return write_file(*f.stats, picture::draw_rows(stats, title));
+}
+
 struct Report {
   PackAccount account;
   ChunkAccount chunks;
@@ -152,22 +158,21 @@ Result<int> run(const PackFlags& f) {
   if (!source) return source.error();
   auto stream = RowStream::open(std::move(*source), *options);
   if (!stream) return stream.error();
+  data::RowStats stats;
+  if (f.stats) {  // that it can be written is known before any work
+    if (auto e = draw_stats(f, stats); !e) return e.error();
+  }
   if (f.out) {
     if (auto e = make_folder(*f.out); !e) return e.error();
   }
   const auto begin = std::chrono::steady_clock::now();
-  data::RowStats stats;
   auto files =
       write_rows(*stream, f, options->pack, f.stats ? &stats : nullptr);
   if (!files) return files.error();
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
   if (f.stats) {
-    const std::string title = fmt::format(
-        "{}, strategy {}", f.mask.value_or("causal & documents"), f.strategy);
-    if (auto e = write_file(*f.stats, picture::draw_rows(stats, title)); !e) {
-      return e.error();
-    }
+    if (auto e = draw_stats(f, stats); !e) return e.error();
   }
   const Report report{
       stream->account(),          stream->chunks(), stream->balance(),

@@ -1,6 +1,7 @@
 // cli/pack/command_test.cc: `tessera pack`.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
@@ -78,6 +79,11 @@ TEST_F(PackProgram, DrawsWhatTheRowsAreLike) {
   EXPECT_NE(svg->find(std::to_string(j["rows"].get<int64_t>()) +
                       " rows of 64 tokens"),
             std::string::npos);
+  // That it cannot be written is known before there are rows.
+  program({"pack", file("a.jsonl"), "-o", file("unmade"), "--stats",
+           file("none/rows.svg")});
+  EXPECT_NE(code_, 0);
+  EXPECT_FALSE(std::filesystem::exists(file("unmade")));
 }
 
 TEST_F(PackProgram, RefusesBadInputInOneLine) {
