@@ -369,6 +369,24 @@ def test_the_example_runs():
     assert " 0 dropped, " in ran.stdout
 
 
+def test_ctrl_c_ends_the_wait_for_a_slow_source():
+    code = ("import os, signal, threading, time, tessera.data\n"
+            "def slow():\n"
+            "    time.sleep(3)\n"
+            "    yield [1]\n"
+            "l = tessera.data.Loader(slow(), tokens=8, rows=1)\n"
+            "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "begin = time.monotonic()\n"
+            "try:\n"
+            "    next(l)\n"
+            "except KeyboardInterrupt:\n"
+            "    print(time.monotonic() - begin, next(l)['filled'])\n")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                         timeout=60)
+    waited, filled = ran.stdout.split()
+    assert float(waited) < 2.5 and filled == "1"
+
+
 def library_doors(docs):
     lists = [d.tolist() for d in docs]
 
