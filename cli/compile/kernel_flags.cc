@@ -5,12 +5,21 @@
 #include <fmt/format.h>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "cli/numbers.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr const char* kKernelGroup = "The kernel";
+
+Result<RowSum> parse_row_sum(const std::optional<std::string>& text) {
+  for (const RowSum s : {RowSum::exact, RowSum::rounded}) {
+    if (text.value_or("exact") == to_string(s)) return s;
+  }
+  return invalid("cli", "--row-sum must be exact or rounded, found {}",
+                 in_quotes(*text));
+}
 
 // What the kernel cannot do and no size says.
 Result<void> refuse_unsupported(const RunFlags& f) {
@@ -42,6 +51,9 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                 {"--fetch-ahead", &f.fetch_ahead, "N",
                  "Passes, backward key tiles, between a copy's start and its "
                  "use, 1 to 14 [4; backward 1]"},
+                {"--row-sum", &f.row_sum, "SUM",
+                 "Of a query's probabilities: exact, or rounded as its product "
+                 "takes them [exact]"},
                 {"--dlse", &f.dlse, "",
                  "It takes the gradient of the log-sum-exp too"},
             });
@@ -105,6 +117,9 @@ Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
   if (!found) return found.error();
   asked->request.tile = found->setting.tile;
   MosaicOptions& options = found->setting.options;
+  auto row_sum = parse_row_sum(f.row_sum);
+  if (!row_sum) return row_sum.error();
+  options.row_sum = *row_sum;
   struct Number {
     const std::optional<std::string>& text;
     std::string_view what;

@@ -13,7 +13,8 @@ namespace tessera::cli {
 // As typed. The request's own --target is the device's, as v6e:1x1.
 struct KernelFlags {
   RunFlags run;
-  std::optional<std::string> tiles_per_pass, fetch_ahead, keys_per_query;
+  std::optional<std::string> tiles_per_pass, fetch_ahead, keys_per_query,
+      row_sum;
   bool dlse = false;
 
   bool operator==(const KernelFlags&) const = default;

@@ -21,6 +21,7 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"tiles_per_pass", kernel.options.tiles_per_pass},
           {"chosen_by", asked.chosen_by},
           {"fetch_ahead", kernel.options.fetch_ahead},
+          {"row_sum", to_string(kernel.options.row_sum)},
           {"vector_bytes", kernel.vector_bytes},
           {"scalar_bytes", 4 * kernel.scalar_words}};
 }

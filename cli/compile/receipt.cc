@@ -37,7 +37,12 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   r.kernels[r.backward ? "backward" : "forward"] = asked.kernel.contract.key;
   r.parameters = {{"tiles_per_pass", asked.kernel.options.tiles_per_pass},
                   {"fetch_ahead", asked.kernel.options.fetch_ahead}};
-  if (r.backward) r.parameters["dlse"] = asked.kernel.call.dlse;
+  if (r.backward) {
+    r.parameters["dlse"] = asked.kernel.call.dlse;
+  } else {
+    r.parameters["row_sum_rounded"] =
+        asked.kernel.options.row_sum == RowSum::rounded;
+  }
   r.plugin = by.plugin;
   r.device = by.machine.cpu;
   r.compiles = 1;

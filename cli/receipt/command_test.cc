@@ -335,7 +335,10 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
                      "512", "--tile", "128", "-o", file("plan")}),
             0)
       << err_;
-  KernelFlags plan, blocks, gradients;
+  KernelFlags plan, blocks, gradients, rounded;
+  rounded.run.request.masks = {"causal"};
+  rounded.run.request.q_len = "512";
+  rounded.row_sum = "rounded";
   gradients.run.request.masks = {"causal"};
   gradients.run.request.q_len = "512";
   gradients.run.backward = gradients.dlse = true;
@@ -344,8 +347,8 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
   blocks.run.request.docs = "lengths:200,312";
   blocks.run.request.q_len = "512";
   blocks.run.request.logical_block = "64";
-  for (KernelFlags& flags :
-       {std::ref(plan), std::ref(blocks), std::ref(gradients)}) {
+  for (KernelFlags& flags : {std::ref(plan), std::ref(blocks),
+                             std::ref(gradients), std::ref(rounded)}) {
     flags.run.heads = "2";
     flags.run.head_dim = "128";
     CompiledBy by;
@@ -370,6 +373,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
         {"/tiles/run", 4},
         {"/parameters/fetch_ahead", 7},
         {"/parameters/dlse", flags.dlse ? 0 : 1},
+        {"/parameters/row_sum_rounded", flags.row_sum ? 0 : 1},
         {"/direction", flags.run.backward ? "forward" : "forward+backward"},
         {"/lane/executed", "cpu"}};
     for (const auto& [field, value] : lies) {

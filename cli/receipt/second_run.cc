@@ -156,6 +156,11 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   const auto dlse = claimed.parameters.find("dlse");
   kernel.dlse =
       claimed.backward && dlse != claimed.parameters.end() && dlse->second != 0;
+  const auto rounded = claimed.parameters.find("row_sum_rounded");
+  if (!claimed.backward && rounded != claimed.parameters.end() &&
+      rounded->second != 0) {
+    kernel.row_sum = to_string(RowSum::rounded);
+  }
   for (const auto& [name, value] :
        {std::pair("tiles_per_pass", &kernel.tiles_per_pass),
         std::pair("fetch_ahead", &kernel.fetch_ahead)}) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/attention.h"
@@ -19,10 +20,19 @@
 
 namespace tessera {
 
+// What a query's probabilities are divided by, forward.
+enum class RowSum : uint8_t {
+  exact,    // their float32 sum
+  rounded,  // the sum of what the product takes, bf16: out's weights sum to 1,
+            // and the log-sum-exp may be off by bf16's rounding, 2^-8
+};
+std::string_view to_string(RowSum row_sum);
+
 struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
   // Between a copy's start and its use: passes, backward columns of tiles.
   int64_t fetch_ahead = 4;
+  RowSum row_sum = RowSum::exact;
 };
 inline constexpr int64_t kMosaicMaxTilesPerPass = 8;
 inline constexpr int64_t kMosaicMaxFetchAhead = 14;

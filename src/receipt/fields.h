@@ -250,7 +250,8 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("artifact", r.artifact, {},
         "What JAX exported and the bridge ran, else null");
   field("parameters", r.parameters, {.of = kPlan},
-        "tiles_per_pass and fetch_ahead of a kernel that was only compiled");
+        "tiles_per_pass, fetch_ahead and row_sum_rounded or dlse of a kernel "
+        "that was only compiled");
   field("direction", r.backward, {.one_of = kDirections, .of = kPlan},
         "Whether gradients were computed");
   field("request", r.request, {.of = kPlan},

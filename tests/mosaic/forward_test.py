@@ -4,18 +4,23 @@ import os
 import unittest
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 import mutate
 import oracle
-from case import Case, random_case, run_one_contract
+from case import Case, random_case, random_ids, run_one_contract
 from program import Program
 
 
 class ForwardCase(Case):
+    rounded_sum = False
+
     def arrays(self, room):
         arrays = self.lists()
         q, k, v, legal = self.draw()
-        self.want = oracle.attention(q, k, v, legal, scale=self.scale)
+        self.want = oracle.attention(
+            q, k, v, legal, scale=self.scale, rounded_sum=self.rounded_sum
+        )
         inputs = [arrays[name] for name in ("steps", "range", "bounds")]
         for x, tokens in ((q, "q_len"), (k, "kv_len"), (v, "kv_len")):
             inputs.append(self.padded(x, room, tokens))
@@ -30,6 +35,16 @@ class ForwardCase(Case):
             oracle.worst(out, want.out, want.out_error),
             oracle.worst(lse, want.lse, want.lse_error),
         )
+
+
+class RoundedCase(ForwardCase):
+    direction = ("--row-sum", "rounded")
+    rounded_sum = True
+
+
+# Those that the table of settings names most.
+SHIPPED = (((512, 512), 1), ((512, 512), 2), ((1024, 1024), 1),
+           ((1024, 1024), 2), ((512, 256), 4), ((256, 256), 2))
 
 
 class Forward(unittest.TestCase):
@@ -47,6 +62,44 @@ class Forward(unittest.TestCase):
         for seed in range(40):
             with self.subTest(seed=seed):
                 self.check(random_case(np.random.default_rng(seed), ForwardCase))
+
+    def test_random_requests_with_a_rounded_sum(self):
+        for seed in range(40, 52):
+            with self.subTest(seed=seed):
+                self.check(random_case(np.random.default_rng(seed), RoundedCase))
+
+    def test_the_shipped_tiles(self):
+        for at, (tile, tiles) in enumerate(SHIPPED):
+            for kind in (ForwardCase, RoundedCase):
+                with self.subTest(tile=tile, tiles=tiles, kind=kind):
+                    rng = np.random.default_rng(at)
+                    case = kind(
+                        rng, "causal & documents", heads=1, q_len=1300,
+                        kv_len=2300, tile=tile, tiles=tiles,
+                        ids=np.sort(random_ids(rng, 1, 2300)),
+                        valid=[2200],
+                    )
+                    text, room = case.emit()
+                    outputs = Program(text).run(
+                        case.arrays(room), max_trips=100_000
+                    )
+                    self.assertLessEqual(case.error(outputs), 1)
+
+    def test_a_rounded_sum_is_no_exact_one(self):
+        """Its log-sum-exp is beyond the bound of an exact sum."""
+        rng = np.random.default_rng(9)
+        ids = np.sort(random_ids(rng, 1, 600))
+        case = RoundedCase(
+            rng, "causal & documents", q_len=600, kv_len=600, ids=ids, tiles=3
+        )
+        text, room = case.emit()
+        outputs = Program(text).run(case.arrays(room), max_trips=10_000)
+        self.assertLessEqual(case.error(outputs), 1)
+        want = case.want
+        lse = outputs[1][:1, :, 0, :600]
+        exact = want.lse_error - oracle.ROUNDING[np.dtype(bfloat16)][0]
+        seen = want.lse > -np.inf
+        self.assertGreater(oracle.worst(lse[seen], want.lse[seen], exact[seen]), 1)
 
     def test_lengths_around_the_tile(self):
         rng = np.random.default_rng(5)

@@ -67,11 +67,18 @@ def legal_pairs(
     return legal
 
 
-def attention(q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16):
+def attention(
+    q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16, rounded_sum=False
+):
     """q [B, H, Q, D], k [B, G, K, D], v [B, G, K, Dv], legal [B, Q, K].
 
     `p_dtype`: what the probabilities may be rounded to for their product;
-    f32 if they may not.
+    f32 if they may not. `rounded_sum`: what they are divided by is the sum of
+    those, so that
+
+      lse  errs by eps_p more: the sum of p (1 + d), |d| <= eps_p;
+      out  = sum p (1 + d) v / sum p (1 + d) is a mean of the values, whose
+           error sum p d (v - out) is at most eps_p sum p |v - out|.
     """
     out_dtype = q.dtype
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
@@ -102,10 +109,15 @@ def attention(q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16):
         out[b, h, i] = p @ vv
         sums = (8 + np.sqrt(len(keys))) * EPS32
         scores_error = 2 * (dim + 4) * EPS32 * size
-        rho = eps_p + sums + scores_error
+        rho = (0 if rounded_sum else eps_p) + sums + scores_error
         out_error[b, h, i] = (rho * p + TINY32) @ np.abs(vv)
+        if rounded_sum:
+            # The last factor is more than 1 / (1 - eps_p).
+            spread = p @ np.abs(vv - out[b, h, i])
+            out_error[b, h, i] += eps_p * (1 + 2 * eps_p) * spread
+            lse_error[b, h, i] += eps_p * (1 + eps_p)
         out_error[b, h, i] += eps_out * np.abs(out[b, h, i]) + tiny_out
-        lse_error[b, h, i] = EPS32 * np.abs(lse[b, h, i]) + sums + scores_error
+        lse_error[b, h, i] += EPS32 * np.abs(lse[b, h, i]) + sums + scores_error
     return Expected(out, lse, out_error, lse_error)
 
 

@@ -63,6 +63,13 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
   };
   for (const Class& c : {
            Class{"causal & documents", 4096, kMosaicTile, {2, 4}, 8, 8},
+           Class{"causal & documents",
+                 4096,
+                 {512, 512},
+                 {2, 4, RowSum::rounded},
+                 8,
+                 8},
+           Class{"full", 100, {128, 128}, {1, 1, RowSum::rounded}, 1, 1},
            Class{"full", 100, {128, 128}, {1, 1}, 1, 1},
            Class{"window(100, 7) & segments", 1000, {256, 128}, {3, 2}, 6, 2},
            Class{"causal", 2048, {1024, 256}, {1, 14}, 4, 4},

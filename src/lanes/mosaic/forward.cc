@@ -10,6 +10,8 @@
 //   l  = l 2^(c m_old - c m) + sum_k P'
 //   O' = O' 2^(c m_old - c m) + V' bf16(P')           transposed as well
 //
+// (where the row sum is rounded, l is one more row of O', of a V of ones)
+//
 // and at the row's end out = (O' / l)', lse = ln 2 c m + ln l; where l is 0 no
 // key was legal: out is 0 and lse -inf. With queries along the lanes the
 // maximum and the sum run down the sublanes, so no step shuffles lanes, and the
@@ -44,6 +46,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "lanes/mosaic/parts.h"
@@ -59,6 +62,14 @@ int64_t ring_size(const KernelShape& s) {
   // The pass in hand, the next one, and those on their way.
   return static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(s.fetch_ahead + 2)));
+}
+
+// Columns of ones beside V, where the row sum is rounded.
+constexpr int64_t kOnes = 8;
+
+// Of O', that of the sum with them.
+int64_t sum_rows(const KernelShape& s) {
+  return kHeadDim + (s.rounded_sum ? kOnes : 0);
 }
 
 // A place in the walk over passes: the head, and the pass's first step.
@@ -100,7 +111,10 @@ class Forward : Parts {
   Value has_vetoed(const Place& p);
   Value key_column(const Place& p);
   void keep(const Value& scores);
+  Value sum_before(const Value& first);
+  void add_sum(const Value& before, const Value& shrink, const Value& p_tile);
   void absorb(const Value& pass, const Place& p);
+  Value row_sum();
   void finish(const char* region, const Place& p, const Value& rows_done);
   void wait_out();
   void batch_row();
@@ -233,18 +247,31 @@ void Forward::keep(const Value& scores) {
   w_.store(whole(most, {kSublanes, s_.block_q}), w_.argument("scores_max"));
 }
 
+// The sum of unrounded probabilities so far, in eight parts.
+Value Forward::sum_before(const Value& first) {
+  const std::vector<int64_t> line = {kSublanes, s_.block_q};
+  const Value row_sum = w_.load(w_.argument("sum"));
+  return w_.select(first, w_.splat(w_.real(0), line), row_sum);
+}
+
+void Forward::add_sum(const Value& before, const Value& shrink,
+                      const Value& p_tile) {
+  const Value part = w_.reduce_sum(
+      w_.reshape(p_tile, {keys_ / kSublanes, kSublanes, s_.block_q}), 0);
+  w_.store(w_.add(w_.mul(before, shrink), part), w_.argument("sum"));
+}
+
 // The softmax of the scores that are kept, and their part of the sums.
 void Forward::absorb(const Value& pass, const Place& p) {
   const std::vector<int64_t> line = {kSublanes, s_.block_q};
   const Value first = is_true(is_first(word(p.at)));
   const Value c = scale_log2();
   const Value& most_ref = w_.argument("most");
-  const Value& sum_ref = w_.argument("sum");
   const Value row_most = w_.load(most_ref);
   const Value old_most =
       w_.select(first, w_.splat(least_score(), line), row_most);
-  const Value row_sum = w_.load(sum_ref);
-  const Value old_sum = w_.select(first, w_.splat(w_.real(0), line), row_sum);
+  std::optional<Value> old_sum;
+  if (!s_.rounded_sum) old_sum = sum_before(first);
   const Value most = w_.max(old_most, w_.load(w_.argument("scores_max")));
   const Value fallen = w_.sub(old_most, most);
   const Value shrink = w_.exp2(w_.mul(fallen, w_.splat(c, line)));
@@ -255,18 +282,29 @@ void Forward::absorb(const Value& pass, const Place& p) {
   const Value scores = w_.load(w_.argument("scores"));
   const Value scaled = w_.mul(scores, w_.splat(c, tile));
   const Value p_tile = w_.exp2(w_.sub(scaled, whole(scaled_most, tile)));
-  const Value part = w_.reduce_sum(
-      w_.reshape(p_tile, {keys_ / kSublanes, kSublanes, s_.block_q}), 0);
-  w_.store(w_.add(w_.mul(old_sum, shrink), part), sum_ref);
+  if (old_sum) add_sum(*old_sum, shrink, p_tile);
   w_.store(most, most_ref);
 
   const Value& sums_ref = w_.argument("sums");
-  const Value v = load_slot("v_ring", slot_of(pass));
+  Value v = load_slot("v_ring", slot_of(pass));
+  if (s_.rounded_sum) {
+    const Value one = w_.to_bf16(w_.splat(w_.real(1), {keys_, kOnes}));
+    v = w_.join(std::array{v, one}, 1);
+  }
   const Value product = w_.matmul(v, 0, w_.to_bf16(p_tile), 0);
   const Value sums = w_.load(sums_ref);
-  const Value kept =
-      w_.mul(sums, whole(w_.first_row(shrink), {kHeadDim, s_.block_q}));
+  const Value kept = w_.mul(sums, whole(w_.first_row(shrink), sums.type.shape));
   w_.store(w_.add(kept, product), sums_ref);
+}
+
+// l of every query, [1, block_q].
+Value Forward::row_sum() {
+  const std::vector<int64_t> line = {1, s_.block_q};
+  if (!s_.rounded_sum) {
+    return w_.reshape(w_.reduce_sum(w_.load(w_.argument("sum")), 0), line);
+  }
+  const std::array<Value, 2> at = {w_.index(kHeadDim), w_.index(0)};
+  return w_.load(w_.argument("sums"), at, line);
 }
 
 void Forward::wait_out() {
@@ -282,13 +320,15 @@ void Forward::finish(const char* region, const Place& p,
   w_.if_then(is_true(rows_done), [&] { wait_out(); });
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value zero = w_.splat(w_.real(0), line);
-  const Value sum =
-      w_.reshape(w_.reduce_sum(w_.load(w_.argument("sum")), 0), line);
+  const Value sum = row_sum();
   const Value any = w_.compare(Compare::greater, sum, zero);
   const Value inverse =
       w_.select(any, w_.div(w_.splat(w_.real(1), line), sum), zero);
   const Value& sums_ref = w_.argument("sums");
-  const Value sums = w_.load(sums_ref);
+  const std::array<Value, 2> top = {w_.index(0), w_.index(0)};
+  const Value sums = s_.rounded_sum
+                         ? w_.load(sums_ref, top, {kHeadDim, s_.block_q})
+                         : w_.load(sums_ref);
   const Value out = w_.mul(sums, whole(inverse, {kHeadDim, s_.block_q}));
   w_.store(w_.to_bf16(w_.transpose(out)), w_.argument("out_tile"));
   const Value most = w_.first_row(w_.load(w_.argument("most")));
@@ -309,7 +349,7 @@ void Forward::finish(const char* region, const Place& p,
   w_.start_copy(w_.argument("lse_tile"),
                 w_.slice(w_.argument("lse"), lse_at, {1, 1, 1, s_.block_q}, 2),
                 done);
-  w_.store(w_.splat(w_.real(0), {kHeadDim, s_.block_q}), sums_ref);
+  w_.store(w_.splat(w_.real(0), sums_ref.type.shape), sums_ref);
 }
 
 void Forward::batch_row() {
@@ -331,7 +371,8 @@ void Forward::batch_row() {
         return {next.head, next.at, rows};
       });
   copy_ids();
-  w_.store(w_.splat(w_.real(0), {kHeadDim, s_.block_q}), w_.argument("sums"));
+  const Value& sums_ref = w_.argument("sums");
+  w_.store(w_.splat(w_.real(0), sums_ref.type.shape), sums_ref);
 
   w_.comment("the scores of pass 0");
   const Place start{zero, begin_};
@@ -411,9 +452,9 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
   add(id_scratch(s));
   add({in_vmem("scores", kF32, {keys, s.block_q}),
        in_vmem("scores_max", kF32, {kSublanes, s.block_q}),
-       in_vmem("most", kF32, {kSublanes, s.block_q}),  // m
-       in_vmem("sum", kF32, {kSublanes, s.block_q}),   // l, in eight parts
-       in_vmem("sums", kF32, {kHeadDim, s.block_q}),   // O'
+       in_vmem("most", kF32, {kSublanes, s.block_q}),    // m
+       in_vmem("sum", kF32, {kSublanes, s.block_q}),     // l, in eight parts
+       in_vmem("sums", kF32, {sum_rows(s), s.block_q}),  // O'
        in_vmem("out_tile", kBf16, {s.block_q, kHeadDim}),
        in_vmem("lse_tile", kF32, {1, s.block_q}),
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),

@@ -47,6 +47,19 @@ bool is_target(std::string_view text) {
          grid.find_first_not_of("0123456789x") == std::string_view::npos;
 }
 
+// What only the forward kernel of 16-bit numbers has.
+Result<void> check_row_sum(const AttentionCall& call, RowSum row_sum) {
+  if (row_sum == RowSum::exact) return {};
+  if (call.backward) {
+    return invalid("mosaic",
+                   "a rounded row sum goes with forward, found it with "
+                   "backward");
+  }
+  if (call.dtype == Dtype::bf16) return {};
+  return invalid("mosaic", "a rounded row sum goes with bf16, found {}",
+                 to_string(call.dtype));
+}
+
 Result<void> check_attention(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   struct Size {
@@ -150,6 +163,7 @@ Result<KernelShape> shape_of(const Request& request, const AttentionCall& call,
   s.has_low = rule.low.has_value();
   s.has_high = rule.high.has_value();
   s.has_dlse = call.dlse;
+  s.rounded_sum = options.row_sum == RowSum::rounded;
   if (auto e = check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
   return s;
@@ -215,7 +229,12 @@ KernelContract contract_of(const MosaicKernel& kernel,
       {"tiles_per_pass", kernel.options.tiles_per_pass},
       {"fetch_ahead", kernel.options.fetch_ahead},
       {"kernel_version", backward ? kBackwardVersion : kForwardVersion}};
-  if (backward) choice.parameters["dlse"] = kernel.call.dlse;
+  if (backward) {
+    choice.parameters["dlse"] = kernel.call.dlse;
+  } else {
+    choice.parameters["row_sum_rounded"] =
+        kernel.options.row_sum == RowSum::rounded;
+  }
   return make_kernel_contract(kernel.plan, choice);
 }
 
@@ -232,6 +251,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
   }
   auto rule = rule_of(request.masks.front());
   if (!rule) return rule.error();
+  if (auto e = check_row_sum(call, options.row_sum); !e) return e.error();
   if (auto e = check_attention(call); !e) return e.error();
   if (auto e = check_options(options, request.tile); !e) return e.error();
   if (!is_target(target)) {
@@ -265,6 +285,10 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
   k.mask = mask::folded_text(request.masks.front().expr);
   k.contract = contract_of(k, target);
   return out;
+}
+
+std::string_view to_string(RowSum row_sum) {
+  return row_sum == RowSum::exact ? "exact" : "rounded";
 }
 
 mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {

@@ -15,6 +15,8 @@
 namespace tessera::mosaic {
 namespace {
 
+constexpr MosaicOptions kRounded = {4, 4, RowSum::rounded};
+
 Request request_of(const char* mask, int64_t tokens = 4096) {
   Request r;
   r.masks = {*parse_mask(mask)};
@@ -110,6 +112,7 @@ TEST(MosaicKernel, OneTextAContract) {
   differs(make(r, shape), "scale");
   differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", {2, 4}), "tiles a pass");
   differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", {4, 5}), "fetch ahead");
+  differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", kRounded), "row sum");
   Request tile = r;
   tile.tile = {256, 256};
   differs(make(tile), "tile");
@@ -195,6 +198,11 @@ TEST(MosaicKernel, ScalarMemoryIsABudget) {
 
 TEST(MosaicKernel, RefusesWhatItCannotDo) {
   const Request r = request_of("causal");
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32, "v6e", kRounded)),
+            "[mosaic] a rounded row sum goes with bf16, found F32");
+  EXPECT_EQ(error_of(make_backward(r, shape_of(), kRounded)),
+            "[mosaic] a rounded row sum goes with forward, found it with "
+            "backward");
   AttentionShape dim = shape_of();
   dim.head_dim = 64;
   EXPECT_EQ(error_of(make(r, dim)), "[mosaic] head dim must be 128, found 64");

@@ -20,9 +20,10 @@ struct KernelShape {
   int64_t fetch_ahead = 4;
   int64_t steps = 0;  // that scalar memory has room for
   double scale = 1;
-  bool has_low = false;   // key - position >= bounds[0]
-  bool has_high = false;  // key - position <= bounds[1]
-  bool has_dlse = false;  // backward: the log-sum-exp has a gradient
+  bool has_low = false;      // key - position >= bounds[0]
+  bool has_high = false;     // key - position <= bounds[1]
+  bool rounded_sum = false;  // forward: the row sum is of bf16
+  bool has_dlse = false;     // backward: the log-sum-exp has a gradient
 
   int64_t rows() const { return q_len / block_q; }  // of tiles
   int64_t columns() const { return kv_len / block_kv; }
