@@ -22,7 +22,8 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
                      std::optional<double> scale, const std::string& target,
                      bool backward, bool dlse,
                      std::optional<int64_t> tiles_per_pass,
-                     std::optional<int64_t> fetch_ahead) {
+                     std::optional<int64_t> fetch_ahead,
+                     const std::string& row_sum) {
   AttentionShape shape;
   shape.heads = heads;
   shape.kv_heads = kv_heads.value_or(heads);
@@ -32,8 +33,12 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   call.backward = backward;
   call.dlse = dlse;
   const MosaicOptions usual = backward ? kMosaicBackward : MosaicOptions();
-  const MosaicOptions options = {tiles_per_pass.value_or(usual.tiles_per_pass),
-                                 fetch_ahead.value_or(usual.fetch_ahead)};
+  MosaicOptions options = {tiles_per_pass.value_or(usual.tiles_per_pass),
+                           fetch_ahead.value_or(usual.fetch_ahead)};
+  if (row_sum != "exact" && row_sum != "rounded") {
+    refuse("row_sum must be 'exact' or 'rounded', found '" + row_sum + "'");
+  }
+  if (row_sum == "rounded") options.row_sum = RowSum::rounded;
   const Batch& of = batch.batch;
   auto made = [&] {
     const nb::gil_scoped_release released;
@@ -132,10 +137,11 @@ void bind_compile(nb::module_& m) {
         nb::arg("scale") = nb::none(), nb::arg("target") = "v6e",
         nb::arg("backward") = false, nb::arg("dlse") = false,
         nb::arg("tiles_per_pass") = nb::none(),
-        nb::arg("fetch_ahead") = nb::none(),
+        nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
         "The TPU program for batches like this one: bfloat16, causal, window, "
         "documents and segments joined by `&`. `backward`: that of the "
-        "gradients, which takes the log-sum-exp's with `dlse`.");
+        "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
+        "\"exact\", or \"rounded\" as the product takes the probabilities.");
 }
 
 }  // namespace tessera::python

@@ -285,6 +285,12 @@ def test_the_setting_of_a_tpu_program():
     kernel = ts.compile(batch, heads=8, tiles_per_pass=tiles)
     assert f'"tiles_per_pass":{tiles}' in kernel.contract
     assert ts.tpu_setting("causal", q_len=8192, backward=True) != usual
+    rounded = ts.compile(batch, heads=8, row_sum="rounded")
+    assert '"row_sum_rounded":1' in rounded.contract
+    assert '"row_sum_rounded":0' in kernel.contract
+    for wrong in ({"row_sum": "both"}, {"row_sum": "rounded", "backward": True}):
+        with pytest.raises(ValueError, match="row.sum"):
+            ts.compile(batch, heads=8, **wrong)
 
 
 def test_threads_share_a_batch():
