@@ -218,10 +218,14 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
               {"kernel_ms", 2},
               {"plain_ms", 1},
               {"plain", "dense"},
+              {"factor", 0.5},
+              {"judgement", "passed"},
+              {"error", 0.5},
+              {"shape_per_step", false},
               {"verdict", "delete"},
               {"why", ""}};
   ASSERT_TRUE(
-      write_file(file("gate"), json({{"schema", 1}, {"rows", {row}}}).dump())
+      write_file(file("gate"), json({{"schema", 2}, {"rows", {row}}}).dump())
           .ok());
   const json r =
       run({"run", "--mask", "causal", "--q-len", "40", "--tile", "16",

@@ -129,10 +129,12 @@ Command gate_command() {
   command.footer =
       "The whole takes ten minutes or more; a table is written when it is "
       "done.\n"
-      "Verdicts: promote where a kernel is more than 1.10 times as fast as the "
-      "faster of\nXLA's two plain programs (dense, chunked), experimental "
-      "where more than 1.03,\ndelete where less: a tie removes. Rows of a "
-      "device that is not here are\nunmeasured. `tessera run --gate FILE` "
+      "Each output is held against fp64 before it is timed. A row wins where "
+      "its kernel is\nmore than 1.10 times as fast as the faster of XLA's two "
+      "plain programs (dense,\nchunked). The verdict is of a kernel's rows "
+      "together: promote; experimental where\nfew shape classes win, delete "
+      "where none does, wrong, unjudged, or unmeasured. `tessera run --gate "
+      "FILE` "
       "reads the table (docs/dispatch.md).";
   command.work = [o] { return run(*o); };
   return command;

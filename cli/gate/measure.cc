@@ -10,6 +10,7 @@
 #include "cli/data/random_inputs.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
+#include "cli/run/check.h"
 #include "receipt/machine.h"
 #include "tessera/session.h"
 
@@ -72,21 +73,31 @@ Result<double> run_case(LaneId lane, const Session& session, const Batch& batch,
   return time_of(lane, ready->counters());
 }
 
-Result<Times> measure_case(const GateCase& c, const Batch& batch,
-                           int64_t rounds, std::vector<Plain>& plains) {
-  auto data = data_of(c);
-  if (!data) return data.error();
+// Runs our kernel once and holds its output against fp64.
+Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
+                        AttentionData& data) {
+  auto ran = run_case(row.lane, ours, batch, data);
+  if (!ran) return ran.error();
+  auto check = check_run(batch, data, 0);
+  if (!check) return check.error();
+  const double error = check->max_bound_ratio;
+  row.error = error < kMostGateError ? error : kMostGateError;
+  row.judgement =
+      *row.error <= 1 ? GateJudgement::passed : GateJudgement::wrong;
+  if (*row.error > 1) row.why = check->worst;
+  return {};
+}
+
+Result<Times> time_case(const GateCase& c, const Session& ours,
+                        const Batch& batch, AttentionData& data, int64_t rounds,
+                        std::vector<Plain>& plains) {
   const double scores = static_cast<double>(c.shape.heads) *
-                        static_cast<double>(data->q_len) *
-                        static_cast<double>(data->kv_len);
-  SessionOptions own;
-  own.lane = c.lane;
-  auto ours = Session::open(own);
-  if (!ours) return ours.error();
+                        static_cast<double>(data.q_len) *
+                        static_cast<double>(data.kv_len);
   Times out;
   const auto run = [&](LaneId lane, const Session& session, double& best,
                        bool counts) -> Result<void> {
-    auto ms = run_case(lane, session, batch, *data);
+    auto ms = run_case(lane, session, batch, data);
     if (!ms) return ms.error();
     if (counts && (best == 0 || *ms < best)) best = *ms;
     return {};
@@ -95,7 +106,7 @@ Result<Times> measure_case(const GateCase& c, const Batch& batch,
   // The first round warms up; then all take turns.
   for (int64_t round = 0; round <= rounds; ++round) {
     const bool counts = round > 0;
-    if (auto e = run(c.lane, *ours, out.kernel, counts); !e) return e.error();
+    if (auto e = run(c.lane, ours, out.kernel, counts); !e) return e.error();
     for (size_t i = 0; i < plains.size(); ++i) {
       if (plains[i].method == XlaMethod::dense && scores > kMaxDenseScores) {
         continue;
@@ -111,6 +122,31 @@ Result<Times> measure_case(const GateCase& c, const Batch& batch,
     }
   }
   return out;
+}
+
+// Judged first; what is wrong is not timed.
+Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
+                          int64_t rounds, std::vector<Plain>& plains,
+                          const std::string& no_plugin) {
+  auto data = data_of(c);
+  if (!data) return data.error();
+  SessionOptions own;
+  own.lane = c.lane;
+  auto ours = Session::open(own);
+  if (!ours) return ours.error();
+  if (auto e = judge_case(row, *ours, batch, *data); !e) return e.error();
+  if (row.judgement == GateJudgement::wrong) return {};
+  if (plains.empty()) {
+    row.why = no_plugin;
+    return {};
+  }
+  auto times = time_case(c, *ours, batch, *data, rounds, plains);
+  if (!times) return times.error();
+  row.kernel_ms = times->kernel;
+  row.plain_ms = times->plain;
+  row.plain = times->method;
+  row.factor = times->plain / times->kernel;
+  return {};
 }
 
 GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
@@ -179,21 +215,16 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     GateRow row = row_of(c, batch->plan(), machine);
     if (c.lane == LaneId::mosaic) {
       row.why = "no TPU here runs it: this version only compiles it";
-    } else if (plains->empty()) {
-      row.why = out.plugin;
     } else {
-      auto times = measure_case(c, *batch, rounds, *plains);
-      if (!times) return times.error();
-      row.kernel_ms = times->kernel;
-      row.plain_ms = times->plain;
-      row.plain = times->method;
-      row.verdict = judge_gate(times->kernel, times->plain);
+      auto e = measure_case(row, c, *batch, rounds, *plains, out.plugin);
+      if (!e) return e.error();
     }
     out.table.rows.push_back(std::move(row));
     if (shown) {
       shown(static_cast<double>(i + 1) / static_cast<double>(cases.size()));
     }
   }
+  set_verdicts(out.table);
   out.busy_cores = others.so_far();
   return out;
 }

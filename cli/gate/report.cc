@@ -26,20 +26,20 @@ std::string gate_table_text(const GateMeasured& m, const Machine& machine) {
                                 machine.key(), in_quotes(m.plugin, 1000));
   out += fmt::format(
       "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8} {:>10} {:>10} "
-      "{:>7}  {}\n",
+      "{:>7} {:>7}  {}\n",
       "kernel", "mask", "dtype", "q", "kv", "density", "ours ms", "plain ms",
-      "factor", "verdict");
+      "factor", "error", "verdict");
   for (const GateRow& r : m.table.rows) {
     const auto ms = [](const std::optional<double>& v) {
       return v ? fmt::format("{:.3f}", *v) : std::string("-");
     };
     out += fmt::format(
-        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>10} {:>10} {:>7}  {}\n",
+        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>10} {:>10} {:>7} {:>7}  "
+        "{}\n",
         r.kernel, r.mask + (r.shape.softcap != 0 ? ", softcap" : ""),
         dtype_word(r.dtype), r.q_len, r.kv_len, r.density, ms(r.kernel_ms),
-        ms(r.plain_ms),
-        r.kernel_ms ? fmt::format("{:.2f}", *r.plain_ms / *r.kernel_ms) : "-",
-        to_string(r.verdict));
+        ms(r.plain_ms), r.factor ? fmt::format("{:.2f}", *r.factor) : "-",
+        r.error ? fmt::format("{:.3g}", *r.error) : "-", to_string(r.verdict));
   }
   if (m.busy_cores > 0.5) {
     out += fmt::format("\nOther programs kept {:.1f} cores busy meanwhile.\n",

@@ -303,6 +303,10 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
                                     {"kernel_ms", 1},
                                     {"plain_ms", 2},
                                     {"plain", "dense"},
+                                    {"factor", 2},
+                                    {"judgement", "passed"},
+                                    {"error", 0.5},
+                                    {"shape_per_step", false},
                                     {"verdict", "delete"},
                                     {"why", ""}};
        }},
@@ -454,7 +458,7 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
             "tessera: [cli] receipt diff must be given 2 files, found 1\n");
   EXPECT_EQ(refused({"show"}),
             "tessera: [cli] receipt show must be given 1 file, found 0\n");
-  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 4}").ok());
+  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 5}").ok());
   EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
             "tessera: [receipt] every field must be");
   EXPECT_EQ(program({"receipt", "schema"}), 0);

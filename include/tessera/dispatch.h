@@ -97,9 +97,21 @@ struct PlanFacts {
 };
 PlanFacts plan_facts(const Plan& plan);
 
-// What `tessera gate` measured: a kernel of ours against plain XLA.
-enum class GateVerdict : uint8_t { promote, experimental, drop, unmeasured };
+// What `tessera gate` found: a kernel of ours judged by fp64, then timed
+// against plain XLA. The verdict is over all rows of a kernel on one machine.
+enum class GateVerdict : uint8_t {
+  promote,
+  experimental,     // it wins in few shape classes
+  drop,             // in none: a tie or a loss
+  wrong,            // an output was out of bounds: never chosen
+  unjudged,         // timed, but not all that was timed was judged
+  out_of_hot_loop,  // it needs a choice of shape each step: never chosen
+  unmeasured
+};
 std::string_view to_string(GateVerdict v);  // "delete" for drop
+// Whether the output of a row lay within the bounds of the fp64 judge.
+enum class GateJudgement : uint8_t { passed, wrong, unjudged };
+std::string_view to_string(GateJudgement j);
 struct GateRow {
   std::string kernel;  // "cpu/forward"
   LaneId lane = LaneId::cpu;
@@ -114,22 +126,33 @@ struct GateRow {
   // Absent where nothing ran.
   std::optional<double> kernel_ms, plain_ms;
   XlaMethod plain = XlaMethod::dense;  // the faster of the two plain ones
-  GateVerdict verdict = GateVerdict::unmeasured;
-  std::string why;  // of a row that is not measured
+  std::optional<double> factor;        // plain_ms / kernel_ms
+  GateJudgement judgement = GateJudgement::unjudged;
+  std::optional<double> error;  // the worst, as a share of its bound
+  bool shape_per_step = false;  // the kernel needs a choice of shape each step
+  GateVerdict verdict = GateVerdict::unmeasured;  // its kernel's
+  std::string why;  // of a row that is not measured or not judged
 };
 struct GateTable {
   std::vector<GateRow> rows;
 };
-// Beyond this factor a kernel wins; within the next it wins narrowly; less is a
-// tie.
-inline constexpr double kPromoteFactor = 1.10;
-inline constexpr double kTieFactor = 1.03;
-GateVerdict judge_gate(double kernel_ms, double plain_ms);
+// Beyond this factor a row wins; less is a tie or a loss.
+inline constexpr double kWinFactor = 1.10;
+// A kernel that wins in fewer shape classes, or in fewer than half of those
+// that were measured, is experimental, however large its wins. A shape class is
+// what a row speaks for, less the direction: it wins where all its rows do.
+inline constexpr int64_t kFewShapeClasses = 3;
+inline constexpr double kMostGateError = 1e300;
+// Gives each row the verdict of its kernel on its machine.
+void set_verdicts(GateTable& table);
 // 0 for more than half of all tiles, 1 for more than a quarter, ...
 int density_class(double density);
 // Whether a row says something about this request on this machine.
 bool applies(const GateRow& row, const RequestFeatures& features,
              const PlanFacts& plan, const Machine& machine);
+// Whether the row's kernel keeps the lane from being chosen for this request.
+bool bars(const GateRow& row, LaneId lane, const RequestFeatures& features,
+          const Machine& machine);
 
 Result<GateTable> parse_gate(std::string_view json);
 std::string gate_json(const GateTable& table);

@@ -105,8 +105,10 @@ constexpr std::string_view kNames[] = {"cpu",        "xla",  "mosaic",
                                        "jax_bridge", "cuda", "reference"};
 constexpr std::string_view kClasses[] = {"sparse blocks", "custom",
                                          "plain causal", "other"};
-constexpr std::string_view kVerdicts[] = {"promote", "experimental", "delete",
-                                          "unmeasured"};
+constexpr std::string_view kVerdicts[] = {
+    "promote",  "experimental",        "delete",    "wrong",
+    "unjudged", "out of the hot loop", "unmeasured"};
+constexpr std::string_view kJudgements[] = {"passed", "wrong", "unjudged"};
 
 }  // namespace
 
@@ -120,6 +122,10 @@ std::string_view to_string(RequestClass c) {
 
 std::string_view to_string(GateVerdict v) {
   return kVerdicts[static_cast<size_t>(v)];
+}
+
+std::string_view to_string(GateJudgement j) {
+  return kJudgements[static_cast<size_t>(j)];
 }
 
 Result<LaneId> parse_lane(std::string_view text) {

@@ -63,7 +63,9 @@ inline constexpr Texts kLayouts = {"bhsd", "bshd", "strided"};
 inline constexpr Texts kChecks = {"none", "sampled", "full"};
 inline constexpr Texts kClasses = {"sparse blocks", "custom", "plain causal",
                                    "other"};
-inline constexpr Texts kVerdicts = {"promote", "experimental", "delete"};
+inline constexpr Texts kVerdicts = {"promote", "experimental", "delete",
+                                    "wrong", "out of the hot loop"};
+inline constexpr Texts kJudgements = {"passed", "wrong", "unjudged"};
 inline constexpr Texts kRules = {"kv-head", "query-head", "query-tile"};
 inline constexpr Texts kUnions = {"bitmap", "sort"};
 inline constexpr Texts kMeanings = {"exact", "union"};
@@ -129,8 +131,17 @@ void visit_fields(Is<GateRow> auto& r, auto&& field) {
   field("plain_ms", r.plain_ms, {.def = "number0"}, "");
   field("plain", r.plain, {.one_of = kMethods},
         "The faster program of plain XLA");
-  field("verdict", r.verdict, {.one_of = kVerdicts},
-        "The gate's verdict, and why a row has none");
+  field("factor", r.factor, {.def = "number0"},
+        "plain_ms over kernel_ms; null, as they are, where nothing was timed");
+  field("judgement", r.judgement, {.one_of = kJudgements},
+        "Whether the output was within the bounds of the fp64 judge");
+  field("error", r.error, {.def = "number0"},
+        "The worst error, as a share of its bound; null: not judged");
+  field("shape_per_step", r.shape_per_step, {},
+        "Whether the kernel needs a choice of shape each step");
+  field(
+      "verdict", r.verdict, {.one_of = kVerdicts},
+      "The verdict over all rows of the kernel, and why this row has no times");
   field("why", r.why, {}, "");
 }
 

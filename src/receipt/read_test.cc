@@ -86,7 +86,7 @@ Receipt fullest() {
   GateRow row;
   row.kernel = "cpu/forward";
   row.mask = "causal";
-  row.kernel_ms = row.plain_ms = 1;
+  row.kernel_ms = row.plain_ms = row.factor = row.error = 1;
   row.verdict = GateVerdict::promote;
   r.choice.measured = row;
   r.choice.rule = "tpu kernels";
@@ -278,9 +278,9 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 4, found the integer 2");
-  EXPECT_EQ(message(R"({"schema": 5})"),
-            "[receipt] schema must be 4, found the integer 5");
+            "[receipt] schema must be 5, found the integer 2");
+  EXPECT_EQ(message(R"({"schema": 6})"),
+            "[receipt] schema must be 5, found the integer 6");
 }
 
 // A field that others call for cannot be left out, nor one be there for
@@ -341,7 +341,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 4, found the integer 2");
+            "[receipt] schema must be 5, found the integer 2");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
   EXPECT_EQ(message(with("/tiles/most", 2)),

@@ -164,10 +164,23 @@ std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
   return {};
 }
 
+// The first row that keeps the lane out.
+const GateRow* barred(const GateTable& gate, LaneId lane,
+                      const RequestFeatures& f, const Machine& m) {
+  for (const GateRow& row : gate.rows) {
+    if (bars(row, lane, f, m)) return &row;
+  }
+  return nullptr;
+}
+
+std::string barred_words(const GateRow& row) {
+  return fmt::format("the gate on this machine: {} is {}", row.kernel,
+                     to_string(row.verdict));
+}
+
 Candidate by_row(const GateRow& row) {
-  const double factor = *row.plain_ms / *row.kernel_ms;
-  const bool ours = row.verdict == GateVerdict::promote ||
-                    row.verdict == GateVerdict::experimental;
+  const double factor = *row.factor;
+  const bool ours = factor > kWinFactor && row.verdict != GateVerdict::drop;
   return {
       ours ? row.lane : LaneId::xla, row.plain,
       fmt::format("measured on this machine at this density: {} took {:.2f} "
@@ -280,15 +293,22 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   }
 
   const Candidate* chosen = nullptr;
+  const GateRow* bar = nullptr;
   for (const Candidate& c : candidates) {
     if (why_not(c.lane, f, m)) continue;
+    if (const GateRow* row = barred(gate, c.lane, f, m)) {
+      if (!bar) bar = row;
+      continue;
+    }
     chosen = &c;
     break;
   }
   if (!chosen) {
     std::string found;
     for (const LaneFacts& lane : lane_registry()) {
-      const auto why = why_not(lane.lane, f, m);
+      auto why = why_not(lane.lane, f, m);
+      const GateRow* row = barred(gate, lane.lane, f, m);
+      if (!why && row) why = barred_words(*row);
       found += fmt::format("{}{}: {}", found.empty() ? "" : "; ",
                            to_string(lane.lane),
                            why.value_or("it runs only where it is asked for"));
@@ -297,6 +317,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
                        found);
   }
   if (out.measured && chosen != &candidates.front()) out.measured.reset();
+  if (!out.measured && bar) out.measured = *bar;
   out.lane = chosen->lane;
   out.method = chosen->method;
   out.reason = chosen->reason;
@@ -307,7 +328,9 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   }
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
-    const auto why = why_not(other.lane, f, m);
+    auto why = why_not(other.lane, f, m);
+    const GateRow* row = barred(gate, other.lane, f, m);
+    if (!why && row) why = barred_words(*row);
     out.rejected.push_back({other.lane, why ? *why : behind(other, out)});
   }
   return out;

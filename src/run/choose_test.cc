@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -473,17 +474,117 @@ GateRow row_of(const RequestFeatures& f, const Machine& m, double density,
   row.kernel_ms = kernel_ms;
   row.plain_ms = plain_ms;
   row.plain = XlaMethod::chunked;
-  row.verdict = judge_gate(kernel_ms, plain_ms);
-  return row;
+  row.factor = plain_ms / kernel_ms;
+  row.judgement = GateJudgement::passed;
+  row.error = 0.5;
+  GateTable alone = {{row}};
+  set_verdicts(alone);
+  return alone.rows[0];
 }
 
-TEST(Gate, VerdictsFollowTheTimes) {
-  EXPECT_EQ(judge_gate(1, 2), GateVerdict::promote);
-  EXPECT_EQ(judge_gate(1, 1.11), GateVerdict::promote);
-  EXPECT_EQ(judge_gate(1, 1.05), GateVerdict::experimental);
-  EXPECT_EQ(judge_gate(1, 1.03), GateVerdict::drop);  // a tie removes
-  EXPECT_EQ(judge_gate(1, 1), GateVerdict::drop);
-  EXPECT_EQ(judge_gate(2, 1), GateVerdict::drop);
+// Rows of one kernel, a shape class each, with these factors.
+GateTable table_of(const std::vector<double>& factors) {
+  const Machine cpu{"A CPU", 8, {Isa::portable}, true, true, {}};
+  GateTable out;
+  int64_t tokens = 64;
+  for (const double factor : factors) {
+    RequestFeatures f =
+        features("causal", {8, 8, 128, 128, {}, 0}, {}, tokens *= 2);
+    out.rows.push_back(row_of(f, cpu, 0.6, 1, factor));
+  }
+  set_verdicts(out);
+  return out;
+}
+
+TEST(Gate, VerdictsAreOverAllRowsOfAKernel) {
+  const auto verdict = [](const std::vector<double>& factors) {
+    const GateTable table = table_of(factors);
+    for (const GateRow& row : table.rows) {
+      EXPECT_EQ(row.verdict, table.rows[0].verdict);
+    }
+    return table.rows[0].verdict;
+  };
+  EXPECT_EQ(verdict({2, 2, 2}), GateVerdict::promote);
+  EXPECT_EQ(verdict({2, 2, 2, 0.5, 1}), GateVerdict::promote);
+  // However large, of few shapes.
+  EXPECT_EQ(verdict({80}), GateVerdict::experimental);
+  EXPECT_EQ(verdict({80, 80}), GateVerdict::experimental);
+  EXPECT_EQ(verdict({80, 80, 80, 1, 1, 1, 1}), GateVerdict::experimental);
+  // Tiny wins everywhere are a tie, and a tie removes.
+  EXPECT_EQ(verdict({1.09, 1.09, 1.09, 1.09}), GateVerdict::drop);
+  EXPECT_EQ(verdict({1.1}), GateVerdict::drop);
+  EXPECT_EQ(verdict({0.5, 0.9, 1}), GateVerdict::drop);
+
+  // Two rows of one shape class are one win, and no win where one loses.
+  GateTable twice = table_of({2, 2});
+  twice.rows.push_back(twice.rows[0]);
+  set_verdicts(twice);
+  EXPECT_EQ(twice.rows[2].verdict, GateVerdict::experimental);
+  GateTable torn = table_of({2, 2, 2});
+  torn.rows.push_back(torn.rows[0]);
+  torn.rows.back().factor = 1;
+  set_verdicts(torn);
+  EXPECT_EQ(torn.rows[0].verdict, GateVerdict::experimental);
+
+  const auto changed = [](auto change) {
+    GateTable table = table_of({9, 9, 9, 9});
+    change(table.rows[1]);
+    set_verdicts(table);
+    return table.rows[3].verdict;
+  };
+  EXPECT_EQ(changed([](GateRow& r) { r.judgement = GateJudgement::wrong; }),
+            GateVerdict::wrong);
+  EXPECT_EQ(changed([](GateRow& r) { r.judgement = GateJudgement::unjudged; }),
+            GateVerdict::unjudged);
+  EXPECT_EQ(changed([](GateRow& r) { r.shape_per_step = true; }),
+            GateVerdict::out_of_hot_loop);
+  EXPECT_EQ(changed([](GateRow& r) { r.kernel = "cpu/backward"; }),
+            GateVerdict::promote);  // of its own
+  GateTable none = table_of({9, 9, 9});
+  for (GateRow& row : none.rows) row.factor.reset();
+  set_verdicts(none);
+  EXPECT_EQ(none.rows[0].verdict, GateVerdict::unmeasured);
+}
+
+// What is wrong, or out of the hot loop, is never chosen: not by its rows, nor
+// by the rules, nor for requests that its rows do not speak for.
+TEST(Gate, AWrongKernelIsNeverChosen) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const Machine cpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"xla_cpu_pjrt", "cpu", 4}}};
+  Machine bare = cpu;
+  bare.plugins.clear();
+  for (const GateVerdict verdict :
+       {GateVerdict::wrong, GateVerdict::out_of_hot_loop}) {
+    for (const bool backward : {false, true}) {
+      GateRow row =
+          row_of(features("full", shape, {Dtype::bf16}, 64), cpu, 1, 1, 9);
+      row.verdict = verdict;
+      row.backward = backward;
+      for (const bool wanted : {false, true}) {
+        const RequestFeatures f =
+            features("causal & documents", shape, {Dtype::f32, false, wanted});
+        const auto c = choose(f, {100, 30}, cpu, {{row}});
+        ASSERT_TRUE(c.ok()) << c.error().message;
+        // A wrong gradient says nothing of the forward pass.
+        const bool barred = wanted || !backward;
+        EXPECT_EQ(c->lane, barred ? LaneId::xla : LaneId::cpu);
+        EXPECT_EQ(c->measured.has_value(), barred);
+        if (!barred) continue;
+        EXPECT_EQ(find(*c, LaneId::cpu)->reason,
+                  "the gate on this machine: cpu/forward is " +
+                      std::string(to_string(verdict)));
+        GateRow here = row;
+        here.machine = bare.key();
+        const auto none = choose(f, {100, 30}, bare, {{here}});
+        ASSERT_FALSE(none.ok());
+        EXPECT_NE(none.error().message.find("cpu: the gate on this machine"),
+                  std::string::npos);
+        here.machine = "another";
+        EXPECT_TRUE(choose(f, {100, 30}, bare, {{here}}).ok());
+      }
+    }
+  }
 }
 
 TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
@@ -504,7 +605,14 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
             "measured on this machine at this density: cpu/forward took 2.00 "
             "times as long as plain xla (verdict: delete)");
   EXPECT_EQ(pick(row_of(f, cpu, 0.6, 5, 10), plan).lane, LaneId::cpu);
-  EXPECT_EQ(pick(row_of(f, cpu, 0.6, 10, 10.5), plan).lane, LaneId::cpu);
+  EXPECT_EQ(pick(row_of(f, cpu, 0.6, 10, 10.5), plan).lane, LaneId::xla);
+  // A row that loses goes to XLA where its kernel is promoted, too.
+  slow.verdict = GateVerdict::promote;
+  EXPECT_EQ(pick(slow, plan).lane, LaneId::xla);
+  slow.verdict = GateVerdict::unjudged;
+  EXPECT_EQ(pick(slow, plan).lane, LaneId::cpu);
+  EXPECT_FALSE(pick(slow, plan).measured.has_value());
+  slow.verdict = GateVerdict::drop;
 
   // It says nothing of another density, machine or shape.
   EXPECT_EQ(pick(slow, {100, 20}).lane, LaneId::cpu);
@@ -550,6 +658,9 @@ TEST(Gate, TablesGoThroughJson) {
   tpu.lane = LaneId::mosaic;
   tpu.kernel_ms.reset();
   tpu.plain_ms.reset();
+  tpu.factor.reset();
+  tpu.judgement = GateJudgement::unjudged;
+  tpu.error.reset();
   tpu.verdict = GateVerdict::unmeasured;
   tpu.why = "no TPU";
   table.rows.push_back(tpu);
@@ -566,9 +677,20 @@ TEST(Gate, TablesGoThroughJson) {
     const auto r = parse_gate(text);
     return r ? std::string("read") : r.error().message;
   };
-  EXPECT_EQ(broken("\"promote\"", "\"delete\""),
-            "[gate] a verdict must be that of its times, promote, found delete "
+  EXPECT_EQ(broken("\"experimental\"", "\"promote\""),
+            "[gate] a verdict must be that of all its kernel's rows, "
+            "experimental, found promote for 'cpu/forward'");
+  EXPECT_EQ(broken("\"passed\"", "\"unjudged\""),
+            "[gate] a judgement must be that of its error, passed, found "
+            "unjudged for 'cpu/forward'");
+  EXPECT_EQ(broken("\"error\": 0.5", "\"error\": 1.5"),
+            "[gate] a judgement must be that of its error, wrong, found passed "
             "for 'cpu/forward'");
+  EXPECT_EQ(broken("\"plain_ms\": 4.0", "\"plain_ms\": 5.0"),
+            "[gate] factor must be plain_ms over kernel_ms, null without them, "
+            "found other for 'cpu/forward'");
+  EXPECT_TRUE(broken("\"shape_per_step\": false", "\"shape_per_step\": 0")
+                  .starts_with("[gate] shape_per_step must be true or false"));
   EXPECT_EQ(broken("\"A CPU, ", "\"A\\nCPU, "),
             "[gate] machine must hold no control characters, found "
             "'A\\x0aCPU, 8 threads, portable'");
@@ -577,18 +699,32 @@ TEST(Gate, TablesGoThroughJson) {
   EXPECT_EQ(broken("\"lane\": \"cpu\"", "\"lane\": \"reference\""),
             "[gate] lane must be one of our kernels', found reference");
   EXPECT_EQ(broken("\"unmeasured\"", "\"promote\""),
-            "[gate] a verdict must be that of its times, unmeasured, found "
-            "promote for 'mosaic/forward'");
+            "[gate] a verdict must be that of all its kernel's rows, "
+            "unmeasured, found promote for 'mosaic/forward'");
   EXPECT_TRUE(broken("\"density\": 0.25", "\"density\": 1.5")
                   .starts_with("[gate] density must be a number from 0 to 1"));
   EXPECT_TRUE(broken("\"kernel_ms\": 3.0", "\"kernel_ms\": 0")
                   .starts_with("[gate] kernel_ms must be "));
-  EXPECT_TRUE(broken("\"schema\": 1", "\"schema\": 2").starts_with("[gate] "));
+  EXPECT_TRUE(broken("\"schema\": 2", "\"schema\": 1").starts_with("[gate] "));
   EXPECT_TRUE(broken("\"q_len\"", "\"qlen\"").starts_with("[gate] "));
   EXPECT_TRUE(broken("\"lane\": \"cpu\"", "\"lane\": \"npu\"")
                   .starts_with("[dispatch] a lane must be one of "));
   EXPECT_TRUE(broken("\"rows\": [", "\"rows\": [3, ").starts_with("[gate] "));
   EXPECT_TRUE(parse_gate("{").error().message.starts_with("[gate] "));
+}
+
+TEST(Gate, RecordedTablesAreRead) {
+  int read = 0;
+  for (const auto& folder :
+       std::filesystem::directory_iterator("bench/results")) {
+    const std::string path = folder.path() / "gate.json";
+    if (!std::filesystem::exists(path)) continue;
+    const auto table = parse_gate(*read_file(path, 1 << 24));
+    ASSERT_TRUE(table.ok()) << path << ": " << table.error().message;
+    EXPECT_FALSE(table->rows.empty());
+    ++read;
+  }
+  EXPECT_GE(read, 1);
 }
 
 TEST(Gate, DensityClassesHalve) {

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/json_read.h"
 #include "base/text.h"
 #include "receipt/parts.h"
+#include "run/lane_rules.h"
 #include "tessera/contract.h"
 #include "tessera/dispatch.h"
 
@@ -16,9 +21,9 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kWhere = "gate";
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
 constexpr size_t kMaxRows = 1 << 16;
-constexpr double kMaxMs = 1e12;
+constexpr double kLeastMs = 1e-9, kMaxMs = 1e12;
 
 // The value of that name among those that to_string gives.
 template <class Enum>
@@ -53,12 +58,13 @@ Result<double> read_number(const Json& value, std::string_view name,
   return value.get<double>();
 }
 
-Result<std::optional<double>> read_ms(const Json& value,
-                                      std::string_view name) {
+Result<std::optional<double>> read_or_null(const Json& value,
+                                           std::string_view name, double least,
+                                           double most) {
   if (value.is_null()) return std::optional<double>();
-  auto ms = read_number(value, name, 1e-9, kMaxMs);
-  if (!ms) return ms.error();
-  return std::optional<double>(*ms);
+  auto number = read_number(value, name, least, most);
+  if (!number) return number.error();
+  return std::optional<double>(*number);
 }
 
 // Whose kernels are measured against plain XLA.
@@ -81,13 +87,42 @@ class Reader {
   std::optional<Error> error_;
 };
 
+// What a row says must fit together; its verdict needs the other rows.
+Result<void> check_row(const GateRow& row) {
+  const bool timed = row.kernel_ms && row.plain_ms;
+  const auto refused = [&](std::string_view rule) {
+    return invalid(kWhere, "{}, found other for {}", rule,
+                   in_quotes(row.kernel));
+  };
+  if (row.kernel_ms.has_value() != row.plain_ms.has_value()) {
+    return refused("kernel_ms and plain_ms must both be there or neither");
+  }
+  if (timed ? row.factor != *row.plain_ms / *row.kernel_ms
+            : row.factor.has_value()) {
+    return refused("factor must be plain_ms over kernel_ms, null without them");
+  }
+  const GateJudgement due = !row.error        ? GateJudgement::unjudged
+                            : *row.error <= 1 ? GateJudgement::passed
+                                              : GateJudgement::wrong;
+  if (row.judgement != due) {
+    return invalid(
+        kWhere, "a judgement must be that of its error, {}, found {} for {}",
+        to_string(due), to_string(row.judgement), in_quotes(row.kernel));
+  }
+  if (timed && due == GateJudgement::wrong) {
+    return refused("what is wrong must have no times");
+  }
+  return {};
+}
+
 Result<GateRow> parse_row(const Json& j) {
-  auto fields =
-      check_fields(j, kWhere, "a row",
-                   {"kernel",    "lane",     "machine",    "class",   "mask",
-                    "direction", "dtype",    "q_len",      "kv_len",  "heads",
-                    "kv_heads",  "head_dim", "v_head_dim", "softcap", "density",
-                    "kernel_ms", "plain_ms", "plain",      "verdict", "why"});
+  auto fields = check_fields(
+      j, kWhere, "a row",
+      {"kernel",    "lane",           "machine",    "class",   "mask",
+       "direction", "dtype",          "q_len",      "kv_len",  "heads",
+       "kv_heads",  "head_dim",       "v_head_dim", "softcap", "density",
+       "kernel_ms", "plain_ms",       "plain",      "factor",  "judgement",
+       "error",     "shape_per_step", "verdict",    "why"});
   if (!fields) return fields.error();
   Reader r;
   GateRow row;
@@ -125,15 +160,29 @@ Result<GateRow> parse_row(const Json& j) {
   row.shape.v_head_dim = size("v_head_dim", kMaxHeadDim);
   row.shape.softcap = r.take(read_number(j["softcap"], "softcap", 0, 1e30));
   row.density = r.take(read_number(j["density"], "density", 0, 1));
-  row.kernel_ms = r.take(read_ms(j["kernel_ms"], "kernel_ms"));
-  row.plain_ms = r.take(read_ms(j["plain_ms"], "plain_ms"));
+  const auto or_null = [&](const char* name, double least, double most) {
+    return r.take(read_or_null(j[name], name, least, most));
+  };
+  row.kernel_ms = or_null("kernel_ms", kLeastMs, kMaxMs);
+  row.plain_ms = or_null("plain_ms", kLeastMs, kMaxMs);
+  row.factor = or_null("factor", kLeastMs / kMaxMs, kMaxMs / kLeastMs);
+  row.error = or_null("error", 0, kMostGateError);
+  row.judgement = r.take(read_word(
+      j["judgement"], "judgement",
+      {GateJudgement::passed, GateJudgement::wrong, GateJudgement::unjudged}));
+  if (!j["shape_per_step"].is_boolean()) {
+    return invalid(kWhere, "shape_per_step must be true or false, found {}",
+                   describe(j["shape_per_step"]));
+  }
+  row.shape_per_step = j["shape_per_step"].get<bool>();
   const auto plain = read_string(j["plain"], kWhere, "plain");
   if (!plain) return plain.error();
   row.plain = r.take(parse_xla_method(*plain));
-  row.verdict =
-      r.take(read_word(j["verdict"], "verdict",
-                       {GateVerdict::promote, GateVerdict::experimental,
-                        GateVerdict::drop, GateVerdict::unmeasured}));
+  row.verdict = r.take(
+      read_word(j["verdict"], "verdict",
+                {GateVerdict::promote, GateVerdict::experimental,
+                 GateVerdict::drop, GateVerdict::wrong, GateVerdict::unjudged,
+                 GateVerdict::out_of_hot_loop, GateVerdict::unmeasured}));
   row.why = r.take(read_line(j["why"], kWhere, "why"));
   if (r.error()) return *r.error();
   if (!row.kernel.starts_with(fmt::format("{}/", to_string(row.lane)))) {
@@ -144,30 +193,79 @@ Result<GateRow> parse_row(const Json& j) {
     return invalid(kWhere, "kv_heads must divide heads, found {} for {}",
                    row.shape.kv_heads, row.shape.heads);
   }
-  const bool measured = row.kernel_ms && row.plain_ms;
-  const GateVerdict due = measured ? judge_gate(*row.kernel_ms, *row.plain_ms)
-                                   : GateVerdict::unmeasured;
-  if (row.verdict != due) {
-    return invalid(
-        kWhere, "a verdict must be that of its times, {}, found {} for {}",
-        to_string(due), to_string(row.verdict), in_quotes(row.kernel));
-  }
+  if (auto e = check_row(row); !e) return e.error();
   return row;
+}
+
+// What a kernel did in one shape class.
+using ShapeClass = std::tuple<RequestClass, Dtype, int64_t, int64_t, int64_t,
+                              int64_t, bool, bool, int>;
+ShapeClass shape_class(const GateRow& row) {
+  return {row.request_class,
+          row.dtype,
+          bucket(row.q_len),
+          bucket(row.kv_len),
+          row.shape.head_dim,
+          row.shape.v_head_dim,
+          row.shape.heads == row.shape.kv_heads,
+          row.shape.softcap != 0,
+          density_class(row.density)};
+}
+
+GateVerdict judge_kernel(const std::vector<const GateRow*>& rows) {
+  bool timed = false, unjudged = false, per_step = false;
+  std::map<ShapeClass, bool> classes;
+  for (const GateRow* row : rows) {
+    if (row->judgement == GateJudgement::wrong) return GateVerdict::wrong;
+    per_step |= row->shape_per_step;
+    if (!row->factor) continue;
+    timed = true;
+    unjudged |= row->judgement != GateJudgement::passed;
+    const auto [at, unused] = classes.try_emplace(shape_class(*row), true);
+    at->second = at->second && *row->factor > kWinFactor;
+  }
+  if (per_step) return GateVerdict::out_of_hot_loop;
+  if (!timed) return GateVerdict::unmeasured;
+  if (unjudged) return GateVerdict::unjudged;
+  const int64_t wins =
+      std::ranges::count_if(classes, [](const auto& c) { return c.second; });
+  if (wins == 0) return GateVerdict::drop;
+  const bool few = wins < kFewShapeClasses ||
+                   2 * wins < static_cast<int64_t>(classes.size());
+  return few ? GateVerdict::experimental : GateVerdict::promote;
 }
 
 }  // namespace
 
-GateVerdict judge_gate(double kernel_ms, double plain_ms) {
-  const double factor = plain_ms / kernel_ms;
-  if (!(factor > kTieFactor)) return GateVerdict::drop;
-  return factor > kPromoteFactor ? GateVerdict::promote
-                                 : GateVerdict::experimental;
+void set_verdicts(GateTable& table) {
+  std::map<std::pair<std::string_view, std::string_view>,
+           std::vector<const GateRow*>>
+      kernels;
+  for (const GateRow& row : table.rows) {
+    kernels[{row.kernel, row.machine}].push_back(&row);
+  }
+  std::map<const GateRow*, GateVerdict> due;
+  for (const auto& [name, rows] : kernels) {
+    const GateVerdict verdict = judge_kernel(rows);
+    for (const GateRow* row : rows) due[row] = verdict;
+  }
+  for (GateRow& row : table.rows) row.verdict = due[&row];
+}
+
+bool bars(const GateRow& row, LaneId lane, const RequestFeatures& f,
+          const Machine& machine) {
+  const bool never = row.verdict == GateVerdict::wrong ||
+                     row.verdict == GateVerdict::out_of_hot_loop;
+  return never && row.lane == lane && row.machine == machine.key() &&
+         (f.call.backward || !row.backward);
 }
 
 bool applies(const GateRow& row, const RequestFeatures& f,
              const PlanFacts& plan, const Machine& machine) {
-  return row.verdict != GateVerdict::unmeasured && row.kernel_ms &&
-         row.plain_ms && row.machine == machine.key() &&
+  const bool decides = row.verdict == GateVerdict::promote ||
+                       row.verdict == GateVerdict::experimental ||
+                       row.verdict == GateVerdict::drop;
+  return decides && row.factor && row.machine == machine.key() &&
          row.request_class == f.request_class &&
          row.backward == f.call.backward && row.dtype == f.call.dtype &&
          row.shape.head_dim == f.shape.head_dim &&
@@ -180,7 +278,7 @@ bool applies(const GateRow& row, const RequestFeatures& f,
          density_class(row.density) == density_class(plan.density());
 }
 
-Result<GateTable> parse_gate(std::string_view text) {
+Result<GateTable> run::parse_gate_rows(std::string_view text) {
   auto json = parse_json(text, kWhere);
   if (!json) return json.error();
   auto fields =
@@ -201,6 +299,23 @@ Result<GateTable> parse_gate(std::string_view text) {
     out.rows.push_back(std::move(*row));
   }
   return out;
+}
+
+Result<GateTable> parse_gate(std::string_view text) {
+  auto table = run::parse_gate_rows(text);
+  if (!table) return table.error();
+  GateTable due = *table;
+  set_verdicts(due);
+  for (size_t i = 0; i < due.rows.size(); ++i) {
+    const GateRow& row = table->rows[i];
+    if (row.verdict == due.rows[i].verdict) continue;
+    return invalid(kWhere,
+                   "a verdict must be that of all its kernel's rows, {}, found "
+                   "{} for {}",
+                   to_string(due.rows[i].verdict), to_string(row.verdict),
+                   in_quotes(row.kernel));
+  }
+  return table;
 }
 
 std::string gate_json(const GateTable& table) {

@@ -20,4 +20,8 @@ Choice by_name(LaneId lane, const RequestFeatures& features,
 // whose failure tells why they do.
 Choice no_lane(const RequestFeatures& features, const Machine& machine);
 
+// The rows of a gate's table, each by itself: a receipt has one of many, so its
+// verdict cannot be made again.
+Result<GateTable> parse_gate_rows(std::string_view json);
+
 }  // namespace tessera::run

@@ -36,7 +36,7 @@ Result<Choice> choice_due(const receipt::Receipt& claimed,
   GateTable gate;
   if (claimed.choice.measured) gate.rows.push_back(*claimed.choice.measured);
   // As a file of them would be checked.
-  auto checked = parse_gate(gate_json(gate));
+  auto checked = parse_gate_rows(gate_json(gate));
   if (!checked) return checked.error();
   auto choice = choose(asked.features, asked.plan, machine, *checked);
   return choice ? choice : no_lane(asked.features, machine);
