@@ -5,7 +5,8 @@ the figures are those behind the rows of src/run/rules.cc.
 
     bench/dispatch_costs.py -o bench/results/v6e/dispatch.json
 
-Bf16, 8 heads, head dim 128, causal, tiles of 256 x 256, one batch row. XLA's programs
+Bf16, 8 heads, head dim 128, causal, one batch row; XLA at tiles of 256 x 256, our
+kernel at those that `tessera schedule` takes for it. XLA's programs
 are loops; a body's cycles are summed over the kernels that it calls, times its trips:
 rows and tiles for the worklist, columns for chunked. Of branches the cheaper counts,
 which is that of tiles without NaN and Inf: so a partial tile's mask is not charged,
