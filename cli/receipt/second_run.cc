@@ -119,6 +119,11 @@ Result<run::SecondRun> run_plan(const receipt::Receipt& claimed,
     if (claimed.threads) flags->threads = fmt::to_string(*claimed.threads);
   }
   if (*flags->lane == "xla") flags->method = claimed.method;
+  if (claimed.shards) {
+    flags->mesh = claimed.shards->mesh;
+    flags->balance = claimed.shards->balance;
+    flags->uneven = claimed.shards->uneven;
+  }
   if (auto e = add_program_flags(claimed, plugin, *flags); !e) {
     return e.error();
   }

@@ -66,6 +66,16 @@ void add_plugin(const receipt::Receipt& r, Lines& line) {
          fmt::format("'{}', PJRT {}, {} of platform {}", r.plugin->file,
                      r.plugin->api, r.plugin->device, r.plugin->platform));
   }
+  if (r.shards) {
+    line("shards",
+         fmt::format(
+             "{}, {}, work {:.3f} of the mean, {} bytes sent forward "
+             "({} needed){}",
+             r.shards->mesh, r.shards->balance, r.shards->work_max_over_mean,
+             r.shards->sent, r.shards->needed,
+             r.backward ? fmt::format(", {} backward", r.shards->sent_backward)
+                        : std::string()));
+  }
 }
 
 std::string arrays_text(const std::vector<receipt::Receipt::Array>& arrays) {

@@ -65,6 +65,13 @@ void add_run_flags(Command& command, RunFlags& f) {
            "Of the xla lane, the bridge or mosaic: a file or a known name "
            "[xla_cpu_pjrt; of mosaic libtpu]"},
           {"--device", &f.device, "N", "Of the plugin's devices [0]"},
+          {"--mesh", &f.mesh, "AXES",
+           "Of --lane xla: spread over as many devices, from --device on; "
+           "data=2,seq=4 and the like (`tessera shard`)"},
+          {"--balance", &f.balance, "NAME",
+           "With --mesh: contiguous, headtail, rows or tasks [rows]"},
+          {"--uneven", &f.uneven, "",
+           "With --mesh: pad what an axis does not divide"},
           {"--method", &f.method, "NAME",
            "Of the xla lane: worklist, chunked or dense [worklist]"},
           {"--cache", &f.cache, "FOLDER",

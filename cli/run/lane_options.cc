@@ -43,6 +43,7 @@ constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::plugin, "--plugin", kPlugin, kPluginWords},
     {&RunFlags::device, "--device", kPlugin, kPluginWords},
     {&RunFlags::method, "--method", kXla, "xla"},
+    {&RunFlags::mesh, "--mesh", kXla, "xla"},
     {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
     {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
     {&RunFlags::artifact, "--artifact", bits({LaneId::jax_bridge}),
@@ -80,6 +81,28 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   auto folder = cache_folder(f.cache);
   if (!folder) return folder.error();
   xla.cache_folder = std::move(*folder);
+  return {};
+}
+
+Result<void> read_mesh(const RunFlags& f, RunOptions& o) {
+  lanes::LaneOptions& options = o.lane_options;
+  if (!f.mesh) {
+    if (!f.balance && !f.uneven) return {};
+    return invalid("cli", "{} goes with --mesh, found no --mesh",
+                   f.balance ? "--balance" : "--uneven");
+  }
+  if (!o.forced || !o.fallback.empty()) {
+    return invalid("cli", "--mesh goes with --lane xla{}, found {}",
+                   o.forced ? " alone" : "",
+                   o.forced ? "--fallback" : "--lane auto");
+  }
+  auto mesh = parse_mesh(*f.mesh);
+  if (!mesh) return mesh.error();
+  options.mesh = std::move(*mesh);
+  auto balance = parse_balance(f.balance.value_or("rows"));
+  if (!balance) return balance.error();
+  options.shards.balance = *balance;
+  options.shards.uneven = f.uneven;
   return {};
 }
 
@@ -165,6 +188,7 @@ Result<void> read_lane_options(const RunFlags& f, RunOptions& o) {
   }
   if (auto e = read_bridge(f, o.lane_options); !e) return e.error();
   if (auto e = read_cpu(f, o.lane_options.cpu); !e) return e.error();
+  if (auto e = read_mesh(f, o); !e) return e.error();
   return read_xla(f, o.lane_options.xla);
 }
 
@@ -178,6 +202,8 @@ Result<void> open_early(RunOptions& o) {
   };
   options.xla = o.lane_options.xla;
   options.artifact = o.lane_options.artifact;
+  options.mesh = o.lane_options.mesh;
+  options.shards = o.lane_options.shards;
   options.gate = o.gate;
   options.memory = [] {
     return static_cast<double>(receipt::available_memory());

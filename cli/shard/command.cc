@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "cli/numbers.h"
 #include "cli/plan/timing.h"
+#include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
 #include "cli/shard/report.h"
 
@@ -22,8 +24,9 @@ namespace {
 struct Options {
   RequestFlags request;
   std::optional<std::string> mesh, balance, heads, kv_heads, head_dim,
-      v_head_dim, dtype;
+      v_head_dim, dtype, emit;
   bool uneven = false;
+  bool backward = false;
   bool json = false;
 };
 
@@ -88,8 +91,26 @@ Result<int64_t> best_shard_ns(const Batch& batch, const Mesh& mesh,
   return best;
 }
 
+Result<void> write_program(const Options& o, const Batch& batch,
+                           const Shards& shards, const ShardOptions& options) {
+  AttentionCall call;
+  call.shape = options.shape;
+  call.dtype = options.dtype;
+  call.backward = o.backward;
+  auto text = shard_program(batch, shards, call, o.backward);
+  if (!text) return text.error();
+  return write_file(*o.emit, *text);
+}
+
 Result<int> run(const Options& o) {
   if (!o.mesh) return invalid("cli", "--mesh must be given, found none");
+  if (o.backward && !o.emit) {
+    return invalid("cli", "--backward goes with --emit, found no --emit");
+  }
+  if (o.emit) {
+    auto e = check_files(request_files(o.request), {*o.emit});
+    if (!e) return e.error();
+  }
   auto mesh = parse_mesh(*o.mesh);
   if (!mesh) return mesh.error();
   auto options = options_of(o);
@@ -103,6 +124,11 @@ Result<int> run(const Options& o) {
   if (!plan_ns) return plan_ns.error();
   auto shard_ns = best_shard_ns(batch, *mesh, *options);
   if (!shard_ns) return shard_ns.error();
+  if (o.emit) {
+    if (auto e = write_program(o, batch, *shards, *options); !e) {
+      return e.error();
+    }
+  }
   const ShardRun out{std::move(*shards), options->balance,
                      *plan_ns + *shard_ns};
   if (o.json) {
@@ -119,6 +145,9 @@ constexpr const char* kFooter =
     "      --docs lognormal:mean=1536,seed=0 --mesh seq=8\n"
     "  tessera shard --mask causal --q-len 32768 --batch 4 \\\n"
     "      --mesh data=2,head=2,seq=4 --balance tasks --json\n"
+    "  tessera shard --mask causal --q-len 32768 --mesh seq=4 \\\n"
+    "      --emit sharded.mlir\n"
+    "  tessera compile sharded.mlir --target v6e:2x2\n"
     "\n"
     "JSON fields: work_max_over_mean, tokens_max_over_mean,\n"
     "needed_beside_all_gather, sent_beside_all_gather (forward; padding of\n"
@@ -152,6 +181,11 @@ Command shard_command() {
           {"--dtype", &o->dtype, "NAME", "f32, bf16 or f16 [bf16]"},
           {"--uneven", &o->uneven, "",
            "Pad batch rows and KV heads that an axis does not divide"},
+          {"--emit", &o->emit, "FILE",
+           "Write the program of all shards, StableHLO, for `tessera compile` "
+           "and any compiler with Shardy"},
+          {"--backward", &o->backward, "",
+           "With --emit: the program of the backward pass"},
           {"--json", &o->json, "", "One JSON object on stdout"},
       });
   command.footer = kFooter;

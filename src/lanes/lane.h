@@ -35,6 +35,15 @@ struct PassRun {
   double run_ms = 0, transfer_ms = 0;
 };
 
+// How a lane spread a batch over devices.
+struct ShardFacts {
+  Mesh mesh;
+  Balance balance = Balance::rows;
+  bool uneven = false;
+  std::string specs, contract;  // digests
+  ShardReport report;
+};
+
 // What a lane did to make a batch ready, and what it will run it with.
 struct WorkFacts {
   std::optional<std::string> isa;  // nothing: not for us to say
@@ -44,6 +53,7 @@ struct WorkFacts {
   int64_t compiles = 0, memory_hits = 0, disk_hits = 0;
   double compile_ms = 0, transfer_ms = 0;
   std::string artifact_digest;  // of a bridge's
+  std::optional<ShardFacts> shards;
   std::vector<std::string> warnings;
 };
 

@@ -56,6 +56,7 @@ inline constexpr Texts kFamilies = {"native", "reference", "tpu/jax", "cuda",
 inline constexpr Texts kModes = {"executed", "compiled only"};
 inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16"};
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
+inline constexpr Texts kBalances = {"contiguous", "headtail", "rows", "tasks"};
 inline constexpr Texts kDirections = {"forward", "forward+backward"};
 inline constexpr Texts kGradients = {"stop_gradient", "differentiable"};
 inline constexpr Texts kDtypes = {"f32", "bf16", "f16"};
@@ -80,6 +81,27 @@ void visit_fields(Is<Receipt::Plugin> auto& p, auto&& field) {
   field("platform_version", p.platform_version, {}, "");
   field("device", p.device, {}, "");
   field("number", p.number, {}, "The device's number among the plugin's");
+}
+
+void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
+  using namespace allowed;
+  field("mesh", s.mesh, {}, "The axes of the mesh, the last the fastest");
+  field("balance", s.balance, {.one_of = kBalances},
+        "How rows or tasks were spread, and whether shards were padded");
+  field("uneven", s.uneven, {}, "");
+  field("specs", s.specs, {.def = "digest"},
+        "The digest of mesh, names, dtypes, shapes and axes of the arrays");
+  field("contract", s.contract, {.def = "digest"},
+        "The key of the shards' contract");
+  field("work_max_over_mean", s.work_max_over_mean, {.def = "number0"},
+        "The steps of the busiest shard over their mean");
+  field("bytes.needed", s.needed, {},
+        "Bytes that had to travel forward, and that did, padding of static "
+        "sizes included");
+  field("bytes.sent", s.sent, {}, "");
+  field("bytes.needed_backward", s.needed_backward, {},
+        "The same of a backward pass");
+  field("bytes.sent_backward", s.sent_backward, {}, "");
 }
 
 void visit_fields(Is<Receipt::Machine::Plugin> auto& p, auto&& field) {
@@ -256,6 +278,9 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "The CPU's own name, or the plugin's name for another device");
   field("plugin", r.plugin, {},
         "The PJRT plugin that compiled and ran it, or null");
+  field("shards", r.shards, {.of = kPlan},
+        "Where a mesh of the plugin's devices ran it: how it was spread and "
+        "what travelled; else null");
   field("method", r.method, {.one_of = kMethods, .or_null = true, .of = kPlan},
         "The program of the xla lane, else null");
   field("artifact", r.artifact, {},

@@ -72,6 +72,15 @@ struct Receipt {
     std::string file, api, platform, platform_version, device;
     int64_t number = 0;  // of the device among the plugin's
   };
+  // Where a mesh of its devices ran it: how it was spread, and what travelled.
+  struct Shards {
+    std::string mesh, balance;  // "data=2,seq=4", "rows"
+    bool uneven = false;
+    std::string specs, contract;  // digests
+    double work_max_over_mean = 1;
+    int64_t needed = 0, sent = 0;  // bytes, forward
+    int64_t needed_backward = 0, sent_backward = 0;
+  };
   // What a bridge ran, and the files it was in.
   struct Artifact {
     std::string file, shapes_file;  // "" where the caller had them in memory
@@ -131,6 +140,7 @@ struct Receipt {
   std::optional<int> threads;
   std::string device;  // the CPU's own name, or a plugin's for another device
   std::optional<Plugin> plugin;
+  std::optional<Shards> shards;
   std::string method;  // of a lane that has several; else ""
   std::optional<Artifact> artifact;
   // Of a kernel that was compiled for itself: "tiles_per_pass".

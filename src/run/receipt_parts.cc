@@ -120,6 +120,19 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
     r.plugin = receipt_plugin(*place, p.options.xla.device);
     if (platform != "cpu") r.device = place->device;
   }
+  if (did.shards) {
+    const lanes::ShardFacts& s = *did.shards;
+    r.shards = {to_string(s.mesh),
+                std::string(to_string(s.balance)),
+                s.uneven,
+                s.specs,
+                s.contract,
+                s.report.work_max_over_mean,
+                s.report.forward.needed,
+                s.report.forward.sent,
+                p.call.backward ? s.report.backward.needed : 0,
+                p.call.backward ? s.report.backward.sent : 0};
+  }
   if (lane == LaneId::xla) r.method = to_string(p.options.xla.method);
   if (lane == LaneId::jax_bridge) {
     r.artifact = receipt::Receipt::Artifact();

@@ -84,6 +84,16 @@ Result<SessionOptions> options_to_repeat(const receipt::Receipt& claimed,
     if (!method) return method.error();
     out.xla.method = *method;
   }
+  out.mesh = {};
+  if (claimed.shards) {
+    auto mesh = parse_mesh(claimed.shards->mesh);
+    if (!mesh) return mesh.error();
+    auto balance = parse_balance(claimed.shards->balance);
+    if (!balance) return balance.error();
+    out.mesh = std::move(*mesh);
+    out.shards.balance = *balance;
+    out.shards.uneven = claimed.shards->uneven;
+  }
   if (claimed.plugin) {
     auto plugin = run::plugin_to_load(claimed, own_plugin(options));
     if (!plugin) return plugin.error();

@@ -68,7 +68,12 @@ ShardWork::ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
       batch_(std::move(batch)),
       call_shape_(shape),
       shards_(std::move(shards)),
-      shard_of_(shards_of_devices(shards_.mesh)) {}
+      shard_of_(shards_of_devices(shards_.mesh)) {
+  const ShardOptions& o = open_->options.shards;
+  facts_.shards = {
+      shards_.mesh,         o.balance,     o.uneven, shards_.fingerprint,
+      shards_.contract_key, shards_.report};
+}
 ShardWork::~ShardWork() = default;
 
 Result<std::string> ShardWork::program_text(bool backward) const {
