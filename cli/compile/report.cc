@@ -39,8 +39,11 @@ Result<CompileReport> compile_program(const CompileTarget& target,
   auto topology = pjrt::make_topology(**plugin, target.target);
   if (!topology) return topology.error();
   CompileReport out;
-  auto executable =
-      timed(out.compile_ms, [&] { return pjrt::compile(*topology, program); });
+  auto executable = timed(out.compile_ms, [&]() -> Result<pjrt::Executable> {
+    auto options = pjrt::options_of(*topology, program);
+    if (!options) return options.error();
+    return pjrt::compile(*topology, program, *options);
+  });
   if (!executable) return executable.error();
 
   out.target = target.target;

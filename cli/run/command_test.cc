@@ -386,6 +386,7 @@ TEST_F(Run, FlagsGoWithTheirLane) {
         {"--plugin", "x.so", kPlugins},
         {"--device", "0", kPlugins},
         {"--method", "dense", "xla"},
+        {"--mesh", "seq=2", "xla"},
         {"--cache", "off", kPlugins},
         {"--max-compiles", "3", "xla or mosaic"}}) {
     const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
@@ -410,6 +411,16 @@ TEST_F(Run, XlaFlagsAreChecked) {
           << refused(flag, value);
     }
   }
+  EXPECT_EQ(message({"--mesh", "seq=2"}),
+            "[cli] --mesh goes with --lane xla, found --lane auto");
+  EXPECT_EQ(message({"--lane", "xla", "--fallback", "cpu", "--mesh", "seq=2"}),
+            "[cli] --mesh goes with --lane xla alone, found --fallback");
+  EXPECT_EQ(refused("--balance", "rows"),
+            "[cli] --balance goes with --mesh, found no --mesh");
+  EXPECT_EQ(message({"--lane", "xla", "--uneven"}),
+            "[cli] --uneven goes with --mesh, found no --mesh");
+  EXPECT_TRUE(refused("--mesh", "seq").starts_with("[mesh] "))
+      << refused("--mesh", "seq");
   EXPECT_EQ(refused("--cache", ""),
             "[cli] --cache must be a folder or off, found ''");
 }

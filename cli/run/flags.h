@@ -16,8 +16,8 @@ struct RunFlags {
   RouteFlags route;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
       layout, scale, softcap, lane, fallback, gate, threads, isa, plugin,
-      device, mesh, balance, method, cache, max_compiles, artifact, shapes, seed, inputs,
-      outputs, receipt, trace;
+      device, mesh, balance, method, cache, max_compiles, artifact, shapes,
+      seed, inputs, outputs, receipt, trace;
   bool uneven = false;
   bool sink_logits = false;
   bool backward = false;

@@ -2,8 +2,10 @@
 #include "pjrt/compile.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 
+#include "base/fail.h"
 #include "base/text.h"
 #include "pjrt/api.h"
 
@@ -60,6 +62,35 @@ void Destroyer<PJRT_Executable>::operator()(PJRT_Executable* object) const {
   args.executable = object;
   (void)TESSERA_PJRT_CALL(*plugin, PJRT_Executable_Destroy, args,
                           Purpose{"an executable must be freed", "it"});
+}
+
+Result<CompileOptions> options_of(const Topology& topology,
+                                  std::string_view program) {
+  CompileOptions out;
+  constexpr std::string_view kPartitions = "mhlo.num_partitions = ";
+  const size_t at = program.find(kPartitions);
+  if (at == std::string_view::npos) return out;
+  const char* const begin = program.data() + at + kPartitions.size();
+  const char* const end = program.data() + program.size();
+  if (std::from_chars(begin, end, out.partitions).ec != std::errc() ||
+      out.partitions < 1) {
+    return invalid("pjrt",
+                   "{}must be followed by a number from 1 on, found "
+                   "none",
+                   kPartitions);
+  }
+  if (out.partitions == 1) return out;
+  // Any other number, and libtpu ends the process.
+  const auto devices = static_cast<int64_t>(topology.devices().size());
+  if (out.partitions != devices) {
+    return invalid("pjrt",
+                   "a program's partitions must be the {} devices of {}, found "
+                   "{}",
+                   devices, topology.name(), out.partitions);
+  }
+  out.use_spmd = true;
+  out.use_shardy = program.find("sdy.") != std::string_view::npos;
+  return out;
 }
 
 Result<Executable> compile(const Topology& topology, std::string_view program,

@@ -62,6 +62,11 @@ class Executable {
   Handle<PJRT_Executable> handle_;
 };
 
+// What a module in text says of its partitions (`mhlo.num_partitions`), which
+// must be as many as the topology has devices, or one. Bytecode is not read.
+Result<CompileOptions> options_of(const Topology& topology,
+                                  std::string_view program);
+
 // `program` is a StableHLO module, as text or as bytecode.
 Result<Executable> compile(const Topology& topology, std::string_view program,
                            const CompileOptions& options = {});

@@ -30,6 +30,9 @@ Result<Topology> make_topology(const Plugin&, const std::string&) {
 
 template <>
 void Destroyer<PJRT_Executable>::operator()(PJRT_Executable*) const {}
+Result<CompileOptions> options_of(const Topology&, std::string_view) {
+  return no_header();
+}
 Result<Executable> compile(const Topology&, std::string_view,
                            const CompileOptions&) {
   return no_header();

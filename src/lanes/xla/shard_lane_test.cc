@@ -10,6 +10,8 @@
 #include <random>
 #include <string>
 
+#include "pjrt/compile.h"
+#include "pjrt/topology.h"
 #include "tessera/session.h"
 #include "tests/attention_case.h"
 #include "tests/hold_for_all.h"
@@ -151,6 +153,52 @@ TEST(ShardProgram, SendsWhatTheReportSays) {
           << describe(arrays.c) << " " << to_string(mesh);
     }
   }
+}
+
+// Ahead of time, for 4, 16 and 256 chips.
+TEST(ShardProgram, CompilesForTpus) {
+  auto plugin = testing::real_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  ASSERT_TRUE(plugin) << plugin.error().message;
+  AttentionCall call;
+  call.shape = {4, 2, 128, 128, {}, 0};
+  call.dtype = Dtype::bf16;
+  ShardOptions options;
+  options.shape = call.shape;
+  options.balance = Balance::tasks;
+  for (const auto& [target, mesh] : {std::pair("v6e:2x2", "seq=4"),
+                                     {"v6e:4x4", "data=2,head=2,seq=4"},
+                                     {"v6e:16x16", "data=16,seq=16"}}) {
+    Request request;
+    request.masks = {*parse_mask("causal")};
+    request.batch = 16;
+    request.q_len = request.kv_len = 8192;
+    auto batch = OwnedBatch::make(request, {});
+    ASSERT_TRUE(batch) << batch.error().message;
+    auto shards = make_shards(*batch, *parse_mesh(mesh), options);
+    ASSERT_TRUE(shards) << shards.error().message;
+    auto topology = pjrt::make_topology(**plugin, target);
+    ASSERT_TRUE(topology) << topology.error().message;
+    for (const bool backward : {false, true}) {
+      auto text = shard_program(*batch, *shards, call, backward);
+      ASSERT_TRUE(text) << text.error().message;
+      auto spread = pjrt::options_of(*topology, *text);
+      ASSERT_TRUE(spread) << spread.error().message;
+      EXPECT_EQ(spread->partitions, parse_mesh(mesh)->devices());
+      auto compiled = pjrt::compile(*topology, *text, *spread);
+      ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
+    }
+  }
+  auto one = pjrt::make_topology(**plugin, "v6e:1x1");
+  ASSERT_TRUE(one) << one.error().message;
+  EXPECT_EQ(pjrt::options_of(*one, "module @m {}")->partitions, 1);
+  EXPECT_EQ(
+      pjrt::options_of(*one, "mhlo.num_partitions = 4 : i32").error().message,
+      "[pjrt] a program's partitions must be the 1 devices of v6e:1x1, "
+      "found 4");
+  EXPECT_EQ(pjrt::options_of(*one, "mhlo.num_partitions = x").error().message,
+            "[pjrt] mhlo.num_partitions = must be followed by a number from 1 "
+            "on, found none");
 }
 
 class XlaShards : public ::testing::TestWithParam<const char*> {
