@@ -243,10 +243,10 @@ Value valid_queries(Writer& w, const Shape& s, const Value& batch,
 Value valid_keys(Writer& w, const Shape& s, const Value& batch,
                  const Value& k_begin, int64_t keys) {
   const Value numbers = key_numbers(w, s, batch, k_begin, keys);
-  const Value counted =
-      s.numbered ? compare_to(w, Compare::greater_or_equal, numbers, 0)
-                 : compare_to(w, Compare::less, numbers,
-                              row_fact(w, batch, RowFact::valid));
+  Value counted = s.numbered
+                      ? compare_to(w, Compare::greater_or_equal, numbers, 0)
+                      : compare_to(w, Compare::less, numbers,
+                                   row_fact(w, batch, RowFact::valid));
   if (!s.all_name_ids()) return counted;
   const Value ids = tokens_of(
       w, w.argument(s.names_documents() ? "k_documents" : "k_segments"), batch,
