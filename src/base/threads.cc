@@ -4,7 +4,6 @@
 #include "base/threads.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,6 +19,7 @@
 #include <sched.h>
 #endif
 
+#include "base/no_signals.h"
 #include "base/trace.h"
 
 namespace tessera {
@@ -160,10 +160,7 @@ class Pool {
   void grow(int helpers) {
     const auto want = static_cast<size_t>(helpers);
     if (workers_.size() >= want) return;
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const NoSignals none;
     try {
       workers_.reserve(want);
       while (workers_.size() < want) {
@@ -173,7 +170,6 @@ class Pool {
     } catch (...) {
       // No thread or no memory: those there are will do.
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   std::vector<std::unique_ptr<Worker>> workers_;  // [i] is worker i + 1

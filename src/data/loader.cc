@@ -1,9 +1,6 @@
 // data/loader.cc: a thread makes batches and their plans ahead of who asks.
 #include "tessera/loader.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -14,6 +11,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/no_signals.h"
 #include "plan/batch_state.h"
 #include "tessera/contract.h"
 
@@ -53,22 +51,6 @@ Result<void> check_ceilings(const Batch& batch) {
   if (!contract) return contract.error();
   return {};
 }
-
-// The host's signals are the host's.
-class NoSignals {
- public:
-  NoSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  NoSignals(const NoSignals&) = delete;
-  NoSignals& operator=(const NoSignals&) = delete;
-  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
