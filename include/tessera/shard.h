@@ -39,6 +39,7 @@ struct Mesh {
   std::vector<MeshAxis> axes;
 
   int64_t devices() const;
+  bool has(std::string_view axis) const;
   int64_t size(std::string_view axis) const;  // 1 where there is none
   bool operator==(const Mesh&) const = default;
 };

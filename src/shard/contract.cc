@@ -23,10 +23,7 @@ std::vector<ArraySpec> specs_of(const Shards& shards,
   const Mesh& mesh = shards.mesh;
   // An axis that the mesh does not have splits nothing.
   const auto axis = [&](const char* name) {
-    for (const MeshAxis& a : mesh.axes) {
-      if (a.name == name) return std::string(name);
-    }
-    return std::string();
+    return mesh.has(name) ? std::string(name) : std::string();
   };
   const ShardShapes& s = shards.shapes;
   const int64_t data = mesh.size("data");

@@ -48,6 +48,10 @@ int64_t Mesh::devices() const {
   return n;
 }
 
+bool Mesh::has(std::string_view axis) const {
+  return std::ranges::find(axes, axis, &MeshAxis::name) != axes.end();
+}
+
 int64_t Mesh::size(std::string_view axis) const {
   for (const MeshAxis& a : axes) {
     if (a.name == axis) return a.size;

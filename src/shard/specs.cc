@@ -10,13 +10,6 @@
 namespace tessera {
 namespace {
 
-bool has_axis(const Mesh& mesh, std::string_view name) {
-  for (const MeshAxis& a : mesh.axes) {
-    if (a.name == name) return true;
-  }
-  return false;
-}
-
 Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
   if (spec.axes.size() != spec.shape.size()) {
     return invalid("shard",
@@ -34,7 +27,7 @@ Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
                      spec.shape[d], d, in_quotes(spec.name));
     }
     if (axis.empty()) continue;
-    if (!has_axis(mesh, axis)) {
+    if (!mesh.has(axis)) {
       return invalid("shard", "an axis must be of the mesh {}, found {} for {}",
                      to_string(mesh), in_quotes(axis), in_quotes(spec.name));
     }

@@ -1,7 +1,6 @@
 // lanes/xla/shard_program.cc: the exchange around a device's own program.
 #include "lanes/xla/shard_program.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace tessera::xla {
@@ -9,16 +8,11 @@ namespace {
 
 using Values = Writer::Values;
 
-bool has_axis(const Mesh& mesh, const std::string& name) {
-  return std::any_of(mesh.axes.begin(), mesh.axes.end(),
-                     [&](const MeshAxis& a) { return a.name == name; });
-}
-
 // An axis that the mesh does not have splits nothing.
 std::vector<std::string> axes_of(const Mesh& mesh,
                                  std::vector<std::string> names) {
   for (std::string& name : names) {
-    if (!has_axis(mesh, name)) name.clear();
+    if (!mesh.has(name)) name.clear();
   }
   return names;
 }
