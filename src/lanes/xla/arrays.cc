@@ -28,10 +28,8 @@ Result<void> check_positions(const Shape& s, const mask::Bound& bound) {
 }
 
 // Room for every batch row of the program, filled with `empty`.
-std::vector<int32_t> room(const Dims& dims, int32_t empty) {
-  int64_t n = 1;
-  for (int64_t d : dims) n *= d;
-  return std::vector<int32_t>(static_cast<size_t>(n), empty);
+std::vector<int32_t> room(const Type& type, int32_t empty) {
+  return std::vector<int32_t>(static_cast<size_t>(type.elements()), empty);
 }
 
 // What tells the keys of one batch row apart.
@@ -80,7 +78,7 @@ class Maker {
       const bool padded_with_none = a.name.starts_with("q_") ||
                                     a.name.starts_with("k_") ||
                                     a.name == "picks";
-      arrays_[a.name] = room(a.type.dims, padded_with_none ? kNone : 0);
+      arrays_[a.name] = room(a.type, padded_with_none ? kNone : 0);
     }
   }
 

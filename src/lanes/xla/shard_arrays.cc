@@ -22,12 +22,6 @@ Shape whole_shape(const ShardShape& s, const Request& request) {
   return out;
 }
 
-int64_t size_of(const Type& type) {
-  int64_t n = 1;
-  for (const int64_t d : type.dims) n *= d;
-  return n;
-}
-
 class Spreader {
  public:
   Spreader(const ShardShape& s, const Batch::State& batch, const Shards& shards)
@@ -58,7 +52,7 @@ class Spreader {
  private:
   std::vector<int32_t> part(const Shard& shard, const Argument& a,
                             size_t index) {
-    std::vector<int32_t> out(static_cast<size_t>(size_of(a.type)), 0);
+    std::vector<int32_t> out(static_cast<size_t>(a.type.elements()), 0);
     if (a.name == "bounds") return whole_.at(a.name);
     if (a.name == s_.rows.sends) {
       add_sends(s_.rows, shards_.q, index, out);

@@ -71,6 +71,12 @@ Dims without(const Dims& dims, const Dims& gone) {
 
 }  // namespace
 
+int64_t Type::elements() const {
+  int64_t n = 1;
+  for (const int64_t d : dims) n *= d;
+  return n;
+}
+
 std::string to_string(const Type& type) {
   std::string out = "tensor<";
   for (int64_t n : type.dims) out += fmt::format("{}x", n);

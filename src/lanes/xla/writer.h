@@ -23,6 +23,7 @@ struct Type {
   Element element = Element::f32;
   Dims dims;  // none: a scalar
 
+  int64_t elements() const;
   bool operator==(const Type&) const = default;
 };
 std::string to_string(const Type& type);
