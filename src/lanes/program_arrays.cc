@@ -61,22 +61,6 @@ void unstage(const float* array, const ArrayDims& dims, float* to,
   }
 }
 
-Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
-                           std::span<const ProgramOutput> outputs) {
-  const std::vector<pjrt::ArrayType>& found = program.outputs();
-  if (found.size() != outputs.size()) {
-    return invalid(where, "a program must give {} arrays, found {}",
-                   outputs.size(), found.size());
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (found[i] == outputs[i].type) continue;
-    return invalid(where, "a program must give {}, found {} for output {}",
-                   pjrt::describe(outputs[i].type), pjrt::describe(found[i]),
-                   i);
-  }
-  return {};
-}
-
 Result<void> read_outputs(std::span<const pjrt::Buffer> results,
                           std::span<const ProgramOutput> outputs) {
   std::vector<uint8_t> copy;
@@ -95,6 +79,21 @@ Result<void> read_outputs(std::span<const pjrt::Buffer> results,
 }
 
 }  // namespace
+
+Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
+                           std::span<const pjrt::ArrayType> outputs) {
+  const std::vector<pjrt::ArrayType>& found = program.outputs();
+  if (found.size() != outputs.size()) {
+    return invalid(where, "a program must give {} arrays, found {}",
+                   outputs.size(), found.size());
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (found[i] == outputs[i]) continue;
+    return invalid(where, "a program must give {}, found {} for output {}",
+                   pjrt::describe(outputs[i]), pjrt::describe(found[i]), i);
+  }
+  return {};
+}
 
 Staged::Staged(const TensorView& t, const ArrayDims& dims) {
   if (is_dense(t, dims)) {
@@ -153,7 +152,9 @@ Result<void> run_program(std::string_view where, const pjrt::Loaded& program,
                          const StopFlag* stop, double& transfer_ms,
                          double& run_ms) {
   if (auto e = check_stop(stop, where, "before it ran"); !e) return e;
-  if (auto e = check_outputs(where, program, outputs); !e) return e;
+  std::vector<pjrt::ArrayType> types;
+  for (const ProgramOutput& output : outputs) types.push_back(output.type);
+  if (auto e = check_outputs(where, program, types); !e) return e;
   auto results = pjrt::send_and_execute(program, arrays, transfer_ms, run_ms);
   if (!results) return results.error();
   if (auto e = check_stop(stop, where, "after it ran"); !e) return e;

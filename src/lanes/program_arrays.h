@@ -48,6 +48,10 @@ ProgramOutput to_tensor(const MutableTensorView& tensor, const ArrayDims& dims);
 ProgramOutput to_floats(std::span<float> to, const ArrayDims& have,
                         const ArrayDims& dims, ArrayDims type);
 
+// A program must give just these, whatever its plugin says.
+Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
+                           std::span<const pjrt::ArrayType> outputs);
+
 // Adds to the times. No plugin is believed: results are written where the
 // caller's arrays are, so the program must give just these outputs.
 Result<void> run_program(std::string_view where, const pjrt::Loaded& program,

@@ -36,6 +36,7 @@ class ShardLane : public lanes::OpenLane {
     if (!shards) return shards.error();
     auto out = std::make_unique<ShardWork>(open_, batch, call.shape,
                                            std::move(*shards));
+    if (auto e = out->send_integers(call); !e) return e.error();
     for (const bool backward : {false, true}) {
       if (backward && !call.backward) continue;
       if (auto e = out->add_pass(call, backward); !e) {

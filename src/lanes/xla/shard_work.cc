@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "lanes/program_arrays.h"
 #include "lanes/stop.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/planned.h"
@@ -53,13 +54,10 @@ TensorView numbers(const float* data, const Plan& plan, int64_t heads) {
 
 }  // namespace
 
-// One direction of a batch: its program, and the integers of every device.
+// One direction of a batch.
 struct ShardWork::Pass {
   ShardShape shape;
-  KernelContract contract;
   std::shared_ptr<const pjrt::Loaded> program;
-  std::vector<Integers> integers;                         // of each shard
-  std::vector<std::map<std::string, pjrt::Buffer>> sent;  // of each device
 };
 
 ShardWork::ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
@@ -82,6 +80,28 @@ Result<std::string> ShardWork::program_text(bool backward) const {
   return invalid("xla", "the call must have said backward, found forward");
 }
 
+Result<void> ShardWork::send_integers(const AttentionCall& call) {
+  auto shape = shard_shape(batch_, shards_, call, false);
+  if (!shape) return shape.error();
+  auto integers = make_shard_integers(*shape, batch_, shards_);
+  if (!integers) return integers.error();
+  integers_ = std::move(*integers);
+  return timed(facts_.transfer_ms, [&]() -> Result<void> {
+    for (size_t d = 0; d < open_->devices.size(); ++d) {
+      auto& of_device = sent_.emplace_back();
+      for (const ShardArray& a : shard_arguments(*shape)) {
+        if (!a.is_own) continue;
+        auto buffer = pjrt::to_device(
+            *open_->client, open_->devices[d], array_type(a.part.type),
+            integers_[shard_of_[d]].at(a.part.name).data());
+        if (!buffer) return buffer.error();
+        of_device.emplace(a.part.name, std::move(*buffer));
+      }
+    }
+    return {};
+  });
+}
+
 Result<void> ShardWork::add_pass(const AttentionCall& call, bool backward) {
   auto pass = std::make_unique<Pass>();
   auto shape = shard_shape(batch_, shards_, call, backward);
@@ -93,14 +113,11 @@ Result<void> ShardWork::add_pass(const AttentionCall& call, bool backward) {
                               open_->devices.front().kind));
   choice.sharding = shards_.fingerprint;
   // The terms of the shards stand for those of the plan.
-  pass->contract = make_kernel_contract(
+  const KernelContract contract = make_kernel_contract(
       {shards_.contract_key, shards_.contract_text, {}, 0, 0, {}, {}}, choice);
-  auto integers = make_shard_integers(pass->shape, batch_, shards_);
-  if (!integers) return integers.error();
-  pass->integers = std::move(*integers);
   auto cached = timed(facts_.compile_ms, [&] {
     return open_->cache.get(*open_->client, open_->devices,
-                            {pass->contract.key, pass->contract.text},
+                            {contract.key, contract.text},
                             [&]() -> Result<std::string> {
                               return shard_program_text(pass->shape);
                             });
@@ -110,24 +127,9 @@ Result<void> ShardWork::add_pass(const AttentionCall& call, bool backward) {
   facts_.compiles += cached->found == pjrt::Found::compiled;
   facts_.memory_hits += cached->found == pjrt::Found::memory;
   facts_.disk_hits += cached->found == pjrt::Found::disk;
-  facts_.kernels[backward ? "backward" : "forward"] = pass->contract.key;
+  facts_.kernels[backward ? "backward" : "forward"] = contract.key;
   facts_.warnings.insert(facts_.warnings.end(), cached->warnings.begin(),
                          cached->warnings.end());
-  auto sent = timed(facts_.transfer_ms, [&]() -> Result<void> {
-    for (size_t d = 0; d < open_->devices.size(); ++d) {
-      auto& of_device = pass->sent.emplace_back();
-      for (const ShardArray& a : shard_arguments(pass->shape)) {
-        if (!a.is_own) continue;
-        auto buffer = pjrt::to_device(
-            *open_->client, open_->devices[d], array_type(a.part.type),
-            pass->integers[shard_of_[d]].at(a.part.name).data());
-        if (!buffer) return buffer.error();
-        of_device.emplace(a.part.name, std::move(*buffer));
-      }
-    }
-    return {};
-  });
-  if (!sent) return sent;
   passes_[backward ? 1 : 0] = std::move(pass);
   return {};
 }
@@ -155,7 +157,7 @@ Result<std::vector<std::vector<pjrt::Buffer>>> ShardWork::execute(
     for (size_t d = 0; d < n; ++d) {
       for (const ShardArray& a : arguments) {
         if (a.is_own) {
-          inputs[d].push_back(&pass.sent[d].at(a.part.name));
+          inputs[d].push_back(&sent_[d].at(a.part.name));
           continue;
         }
         const Dims& dims = a.part.type.dims;
@@ -178,33 +180,16 @@ Result<std::vector<std::vector<pjrt::Buffer>>> ShardWork::execute(
                [&] { return pjrt::execute_on_all(*pass.program, inputs); });
 }
 
-namespace {
-
-// The program must give these arrays, whatever the plugin says.
-Result<void> check_results(const pjrt::Loaded& program,
-                           const std::vector<ShardArray>& results) {
-  const std::vector<pjrt::ArrayType>& found = program.outputs();
-  if (found.size() != results.size()) {
-    return invalid("xla", "a program must give {} arrays, found {}",
-                   results.size(), found.size());
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    const pjrt::ArrayType type = array_type(results[i].part.type);
-    if (found[i] == type) continue;
-    return invalid("xla", "a program must give {}, found {} for output {}",
-                   pjrt::describe(type), pjrt::describe(found[i]), i);
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<PassRun> ShardWork::run(const Pass& pass, const Arrays& arrays,
                                std::optional<std::span<const float>> sinks,
                                std::span<float> dsinks,
                                const StopFlag* stop) const {
   const std::vector<ShardArray> results = shard_results(pass.shape);
-  if (auto e = check_results(*pass.program, results); !e) return e.error();
+  std::vector<pjrt::ArrayType> types;
+  for (const ShardArray& r : results) types.push_back(array_type(r.part.type));
+  if (auto e = lanes::check_outputs("xla", *pass.program, types); !e) {
+    return e.error();
+  }
   if (auto e = lanes::check_stop(stop, "xla", "before it ran"); !e) {
     return e.error();
   }
@@ -249,7 +234,7 @@ Result<PassRun> ShardWork::run(const Pass& pass, const Arrays& arrays,
         }
       } else if (const auto at = arrays.find("to_" + part.name);
                  at != arrays.end()) {
-        unstage(pass.shape, shard, part, from, at->second);
+        unstage(pass.shape, shard, from, at->second);
       }
     }
     out.pairs_run += shard.steps *

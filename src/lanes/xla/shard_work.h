@@ -42,7 +42,10 @@ class ShardWork : public lanes::LaneWork {
             AttentionShape shape, Shards shards);
   ~ShardWork() override;
 
-  // Compiles a direction, and sends what its devices need of the batch.
+  // What each device must know of the batch, which both directions read: once,
+  // and first.
+  Result<void> send_integers(const AttentionCall& call);
+  // Compiles a direction.
   Result<void> add_pass(const AttentionCall& call, bool backward);
 
   const lanes::WorkFacts& facts() const override { return facts_; }
@@ -71,8 +74,10 @@ class ShardWork : public lanes::LaneWork {
   Batch batch_;
   AttentionShape call_shape_;
   Shards shards_;
-  std::vector<size_t> shard_of_;     // by device
-  std::unique_ptr<Pass> passes_[2];  // forward, backward
+  std::vector<size_t> shard_of_;    // by device
+  std::vector<Integers> integers_;  // of each shard; sent ones read them
+  std::vector<std::map<std::string, pjrt::Buffer>> sent_;  // of each device
+  std::unique_ptr<Pass> passes_[2];                        // forward, backward
   lanes::WorkFacts facts_;
 };
 

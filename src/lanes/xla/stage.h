@@ -24,7 +24,7 @@ struct CallArray {
 
 Part stage(const ShardShape& shape, const Shard& shard, const Argument& part,
            const CallArray& from);
-void unstage(const ShardShape& shape, const Shard& shard, const Argument& part,
-             const Part& from, const CallArray& to);
+void unstage(const ShardShape& shape, const Shard& shard, const Part& from,
+             const CallArray& to);
 
 }  // namespace tessera::xla
