@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "tests/oracle.h"
@@ -853,6 +854,12 @@ int64_t case_count(int64_t otherwise) {
   char* end = nullptr;
   const int64_t n = std::strtoll(text, &end, 10);
   return *end == '%' ? std::max<int64_t>(1, otherwise * n / 100) : n;
+}
+
+size_t case_stride() {
+  const char* text = std::getenv("TESSERA_CASES");
+  if (text == nullptr || !std::string_view(text).ends_with('%')) return 1;
+  return static_cast<size_t>(std::max<int64_t>(100 / case_count(100), 1)) | 1;
 }
 
 }  // namespace tessera::testing

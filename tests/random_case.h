@@ -67,5 +67,8 @@ RandomCase shrink(RandomCase c, const Failing& fails, int budget = 3000);
 // TESSERA_SEED and TESSERA_CASES, or the given values.
 uint64_t first_seed(uint64_t otherwise);
 int64_t case_count(int64_t otherwise);
+// The step through a fixed list that meets TESSERA_CASES=10% of it, odd so that
+// lists within lists are met evenly; 1 where no share is asked for.
+size_t case_stride();
 
 }  // namespace tessera::testing

@@ -6,6 +6,7 @@
 
 #include "plan/make_plan.h"
 #include "tessera/contract.h"
+#include "tests/random_case.h"
 #include "tests/routed_batch.h"
 
 namespace tessera::testing {
@@ -57,7 +58,8 @@ TEST_P(RouteContract, TwoHundredBatchesHaveOneAndShareNothing) {
   std::set<std::vector<int32_t>> picks;
   std::set<std::string> results;
   std::vector<uint8_t> first;
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  const auto n = static_cast<uint64_t>(testing::case_count(200));
+  for (uint64_t seed = 0; seed < n; ++seed) {
     const RoutedBatch batch = routed_batch(seed, GetParam());
     AttentionArrays arrays(batch.attention);
     const auto fault = routed_fault(arrays, batch, keys);
@@ -67,8 +69,8 @@ TEST_P(RouteContract, TwoHundredBatchesHaveOneAndShareNothing) {
     if (seed == 0) first = arrays.bits();
   }
   EXPECT_EQ(keys.size(), 1U);
-  EXPECT_GT(picks.size(), 195U);  // two may pick alike by chance
-  EXPECT_EQ(results.size(), 200U);
+  EXPECT_GE(picks.size(), n - n / 50);  // two may pick alike by chance
+  EXPECT_EQ(results.size(), n);
   // What came between leaves no trace.
   const RoutedBatch again = routed_batch(0, GetParam());
   AttentionArrays arrays(again.attention);

@@ -14,6 +14,7 @@
 #include "plan/make_plan.h"
 #include "tessera/layouts.h"
 #include "tests/oracle.h"
+#include "tests/random_case.h"
 
 namespace tessera::plan {
 namespace {
@@ -501,6 +502,8 @@ TEST(Splash, GoldenFiles) {
   int equal = 0;
   int crashes = 0;
   int refused = 0;
+  size_t at = 0;
+  const size_t stride = testing::case_stride();
   ASSERT_TRUE(std::filesystem::exists(golden_folder()));
   for (const auto& file :
        std::filesystem::directory_iterator(golden_folder())) {
@@ -515,6 +518,7 @@ TEST(Splash, GoldenFiles) {
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     std::map<int64_t, std::vector<Dense>> dense;  // by query heads
     for (const Json& r : json["runs"]) {
+      if (at++ % stride != 0) continue;
       SCOPED_TRACE(r.dump());
       const SplashOptions o = read_options(r);
       auto got = make_splash(*BorrowedBatch::make(p.request, facts), 0, o);
@@ -557,6 +561,8 @@ TEST(Splash, GoldenFiles) {
     if (::testing::Test::HasFailure()) return;  // one file is enough to read
   }
   EXPECT_GE(files, 120);
+  EXPECT_GE(equal, 2200 / static_cast<int>(stride) / 2);
+  if (stride > 1) return;
   EXPECT_GE(equal, 2200);
   EXPECT_GE(crashes, 100);
   EXPECT_GE(refused, 16);

@@ -166,9 +166,12 @@ TEST(ShardProgram, CompilesForTpus) {
   ShardOptions options;
   options.shape = call.shape;
   options.balance = Balance::tasks;
-  for (const auto& [target, mesh] : {std::pair("v6e:2x2", "seq=4"),
-                                     {"v6e:4x4", "data=2,head=2,seq=4"},
-                                     {"v6e:16x16", "data=16,seq=16"}}) {
+  const std::pair<const char*, const char*> meshes[] = {
+      {"v6e:2x2", "seq=4"},
+      {"v6e:4x4", "data=2,head=2,seq=4"},
+      {"v6e:16x16", "data=16,seq=16"}};
+  for (size_t i = 0; i < std::size(meshes); i += testing::case_stride()) {
+    const auto& [target, mesh] = meshes[i];
     Request request;
     request.masks = {*parse_mask("causal")};
     request.batch = 16;

@@ -18,6 +18,7 @@
 #include "tests/attention_choices.h"
 #include "tests/attention_odd.h"
 #include "tests/plugins.h"
+#include "tests/random_case.h"
 
 namespace tessera::xla {
 namespace {
@@ -129,7 +130,7 @@ TEST_P(Xla, ChoicesAreRight) {
   const size_t stride = asked ? std::strtoul(asked, nullptr, 10) : 31;
   ASSERT_GT(stride, 0U);
   const std::vector<AttentionCase> cases = attention_choices(seed);
-  for (size_t i = 0; i < cases.size(); i += stride) {
+  for (size_t i = 0; i < cases.size(); i += stride * testing::case_stride()) {
     const AttentionCase& c = cases[i];
     ASSERT_TRUE(well_formed(c.plan)) << describe(c);
     if (auto fault = xla_fault(GetParam(), c, kMethods[i % 3])) {
