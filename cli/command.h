@@ -73,5 +73,6 @@ Command gate_command();
 Command compile_command();
 Command schedule_command();
 Command shard_command();
+Command audit_command();
 
 }  // namespace tessera::cli

@@ -45,7 +45,7 @@ endif()
 # the library.
 set(tessera_quick $<$<CONFIG:Release>:-O1>)
 file(GLOB tessera_quick_files
-  src/receipt/*.cc src/pjrt/*.cc src/run/*.cc
+  src/audit/*.cc src/receipt/*.cc src/pjrt/*.cc src/run/*.cc
   src/picture/*.cc src/lanes/jax_bridge/*.cc
   src/lanes/xla/writer.cc src/lanes/mosaic/writer.cc
   src/schedule/compile_dump.cc src/schedule/dump.cc src/schedule/program.cc

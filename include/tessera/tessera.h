@@ -3,6 +3,7 @@
 
 #include "tessera/arrow.h"
 #include "tessera/attention.h"
+#include "tessera/audit.h"
 #include "tessera/batch.h"
 #include "tessera/bridge.h"
 #include "tessera/contract.h"

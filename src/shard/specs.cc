@@ -5,6 +5,7 @@
 #include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "shard/fingerprint.h"
 #include "tessera/shard.h"
 
 namespace tessera {
@@ -70,19 +71,39 @@ Result<void> check_specs(const Mesh& mesh,
   return {};
 }
 
-std::string spec_fingerprint(const Mesh& mesh,
-                             const std::vector<ArraySpec>& specs) {
+namespace shard {
+
+PlacedArray placed(const ArraySpec& spec) {
+  std::string sharding = "[";
+  for (size_t d = 0; d < spec.axes.size(); ++d) {
+    const std::string& axis = spec.axes[d];
+    if (d > 0) sharding += ", ";
+    sharding += axis.empty() ? "{}" : fmt::format("{{\"{}\"}}", axis);
+  }
+  return {spec.name, dtype_word(spec.dtype), spec.shape, sharding + "]"};
+}
+
+std::string fingerprint_of(const std::string& mesh,
+                           std::span<const PlacedArray> arrays) {
   Digest digest;
-  add_word(digest, to_string(mesh));
-  for (const ArraySpec& spec : specs) {
-    add_word(digest, spec.name);
-    add_word(digest, dtype_word(spec.dtype));
-    digest.add(static_cast<int64_t>(spec.shape.size()));
-    for (const int64_t n : spec.shape) digest.add(n);
-    digest.add(static_cast<int64_t>(spec.axes.size()));
-    for (const std::string& axis : spec.axes) add_word(digest, axis);
+  add_word(digest, mesh);
+  for (const PlacedArray& a : arrays) {
+    add_word(digest, a.name);
+    add_word(digest, a.dtype);
+    digest.add(static_cast<int64_t>(a.shape.size()));
+    for (const int64_t n : a.shape) digest.add(n);
+    add_word(digest, a.sharding);
   }
   return digest.hex();
+}
+
+}  // namespace shard
+
+std::string spec_fingerprint(const Mesh& mesh,
+                             const std::vector<ArraySpec>& specs) {
+  std::vector<shard::PlacedArray> arrays;
+  for (const ArraySpec& spec : specs) arrays.push_back(shard::placed(spec));
+  return shard::fingerprint_of(to_string(mesh), arrays);
 }
 
 }  // namespace tessera

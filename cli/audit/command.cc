@@ -1,0 +1,73 @@
+// cli/audit/command.cc: `tessera audit`.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/files.h"
+#include "cli/audit/report.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMaxBytes = int64_t{1} << 28;
+
+struct Options {
+  std::string program;
+  bool json = false;
+};
+
+Result<int> run(const Options& o) {
+  auto text = read_file(o.program, kMaxBytes);
+  if (!text) return text.error();
+  auto audit = audit_program(*text);
+  if (!audit) return audit.error();
+  if (o.json) {
+    fmt::print("{}\n", audit_json(*audit).dump());
+  } else {
+    fmt::print("{}", audit_text(*audit));
+  }
+  return kOk;
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  tessera shard --mask causal --q-len 32768 --mesh seq=4 \\\n"
+    "      --emit sharded.mlir\n"
+    "  tessera audit sharded.mlir\n"
+    "\n"
+    "FILE is a StableHLO module as text: ours, or what JAX's "
+    "lowered.as_text()\n"
+    "gives. Every parameter and result of main, every boundary within\n"
+    "(sdy.manual_computation, sdy.sharding_constraint, sdy.reshard) and every\n"
+    "mesh must be there and fit; what is left to the compiler is refused by "
+    "its\n"
+    "name and line, exit code 2. The old mhlo.sharding is read too.\n"
+    "\n"
+    "JSON fields: partitions, meshes[].{name,axes[].{name,size},devices},\n"
+    "arguments[] and results[].{name,dtype,shape,sharding,part (of a device),\n"
+    "bytes (of the part)}, boundaries[].{op,line,arrays[]},\n"
+    "collectives[].{op,line,dtype,shape,groups,group_devices,operand_bytes,\n"
+    "sent_bytes (over all devices; null where a run tells it),repeats (in a\n"
+    "loop or a function that is called)}, sent_bytes (of all, null where one\n"
+    "repeats or is null), fingerprint.";
+
+}  // namespace
+
+Command audit_command() {
+  auto o = std::make_shared<Options>();
+  Command command{"audit",
+                  "Check that a program says how every array lies on its mesh"};
+  add_flags(command, {
+                         {"file", &o->program, "FILE",
+                          "A StableHLO module as text", true},
+                         {"--json", &o->json, "", "One JSON object on stdout"},
+                     });
+  command.footer = kFooter;
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,14 @@
+// cli/audit/report.h: what `tessera audit` prints.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tessera/audit.h"
+
+namespace tessera::cli {
+
+nlohmann::json audit_json(const Audit& audit);
+std::string audit_text(const Audit& audit);
+
+}  // namespace tessera::cli

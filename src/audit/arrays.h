@@ -1,0 +1,66 @@
+// audit/arrays.h: types and shardings as a program writes them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "audit/tokens.h"
+#include "tessera/audit.h"
+
+namespace tessera::audit {
+
+using Dims = std::vector<int64_t>;
+
+// Nothing where it does not fit.
+std::optional<int64_t> product(int64_t a, int64_t b);
+
+struct Type {
+  std::string dtype;
+  Dims dims;
+  int64_t bits = 0;  // of an element
+
+  bool operator==(const Type&) const = default;
+};
+std::string to_string(const Type& type);
+Result<int64_t> bytes_of(const Type& type, uint32_t line);
+
+// `at` is moved past what is read. Of types it takes tensors of static sizes,
+// and tokens.
+Result<Type> read_type(const Tokens& t, uint32_t& at);
+// `(type, type) -> type`, or one list for both.
+struct Signature {
+  std::vector<Type> operands, results;
+};
+Result<Signature> read_signature(const Tokens& t, uint32_t at);
+// What could not be read, and where.
+Error unread(const Token& found, std::string_view wanted);
+
+// An axis, or where `size` is not 0 a part of one: "x":(2)4.
+struct AxisUse {
+  std::string name;
+  int64_t before = 1, size = 0;
+};
+struct Sharding {
+  std::string mesh;  // as it is written, with its @
+  std::vector<std::vector<AxisUse>> dims;
+  // "replicated" says no more than an axis that is not named; a sum over
+  // "unreduced" ones is still to be made.
+  std::vector<AxisUse> replicated, unreduced;
+  std::optional<size_t> open;  // a dimension that is left to the compiler
+  uint32_t line = 0;
+};
+
+// `<["a"=2, "b"=4]>` at its bracket.
+Result<AuditMesh> read_mesh(const Tokens& t, uint32_t at,
+                            std::string_view name);
+// `<@mesh, [{"a"}, {}]>` at its bracket.
+Result<Sharding> read_sharding(const Tokens& t, uint32_t at);
+// `{"a", "b"}` at its bracket.
+Result<std::vector<AxisUse>> read_axes(const Tokens& t, uint32_t at);
+
+std::string text_of(const Sharding& s);      // `[{"a"}, {}]`: one spelling
+std::string text_of(const AuditMesh& mesh);  // a=2,b=4
+
+}  // namespace tessera::audit

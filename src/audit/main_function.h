@@ -1,0 +1,16 @@
+// audit/main_function.h: what goes into a program and what comes out.
+#pragma once
+
+#include <vector>
+
+#include "audit/program.h"
+
+namespace tessera::audit {
+
+struct MainFunction {
+  uint32_t op = kNone;
+  std::vector<AuditArray> arguments, results;
+};
+Result<MainFunction> read_main(const Program& p);
+
+}  // namespace tessera::audit

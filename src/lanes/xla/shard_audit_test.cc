@@ -1,0 +1,168 @@
+// lanes/xla/shard_audit_test.cc: our programs for a mesh say how every array
+// lies, and an audit notices where one word of it is missing.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/audit.h"
+#include "tests/attention_case.h"
+#include "tests/hold_for_all.h"
+
+namespace tessera::xla {
+namespace {
+
+struct Emitted {
+  std::string what;
+  Mesh mesh;
+  Moved moved;
+  bool counted = false;  // the report knows all that this program sends
+  std::string text;
+};
+
+// Forward and backward of a random call on a random mesh.
+std::vector<Emitted> random_programs(uint64_t seed) {
+  testing::AttentionArrays arrays(
+      testing::random_attention(testing::random_case(seed)));
+  const testing::AttentionCase& c = arrays.c;
+  std::mt19937_64 random(seed);
+  Mesh mesh;
+  mesh.axes = {{"seq", 1 + static_cast<int64_t>(random() % 8)}};
+  if (random() % 2 == 0) mesh.axes.insert(mesh.axes.begin(), {"data", 2});
+  if (random() % 3 == 0) mesh.axes.push_back({"copy", 2});
+  ShardOptions options;
+  options.uneven = true;
+  options.shape = c.shape;
+  options.dtype = c.dtype;
+  options.balance = static_cast<Balance>(random() % 4);
+  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  EXPECT_TRUE(batch) << batch.error().message;
+  auto shards = make_shards(*batch, mesh, options);
+  EXPECT_TRUE(shards) << shards.error().message;
+  const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
+  std::vector<Emitted> out;
+  for (const bool backward : {false, true}) {
+    auto text = shard_program(*batch, *shards, call, backward);
+    EXPECT_TRUE(text) << text.error().message;
+    const ShardReport& r = shards->report;
+    out.push_back({describe(c) + " " + to_string(mesh), mesh,
+                   backward ? r.backward : r.forward,
+                   // Of `copy` and of gradients of the log-sum-exp it does not.
+                   mesh.size("copy") == 1 && !(backward && c.dlse),
+                   std::move(*text)});
+  }
+  return out;
+}
+
+TEST(ShardAudit, EveryProgramPassesAndSendsWhatTheReportSays) {
+  const int64_t n = testing::case_count(200);
+  for (int64_t i = 0; i < n; ++i) {
+    for (const Emitted& p :
+         random_programs(testing::first_seed(1) + static_cast<uint64_t>(i))) {
+      const auto audit = audit_program(p.text);
+      ASSERT_TRUE(audit) << audit.error().message << "\n" << p.what;
+      ASSERT_EQ(audit->partitions, p.mesh.devices()) << p.what;
+      ASSERT_EQ(audit->boundaries.size(), 1U) << p.what;
+      ASSERT_EQ(audit->boundaries[0].arrays.size(),
+                audit->arguments.size() + audit->results.size());
+      int64_t sent = 0;
+      for (const AuditCollective& c : audit->collectives) {
+        EXPECT_FALSE(c.repeats);
+        sent += *c.sent_bytes;
+      }
+      if (p.counted) {
+        ASSERT_EQ(sent, p.moved.sent) << p.what;
+      }
+    }
+  }
+}
+
+// ---- Each annotation is taken away, one at a time.
+
+using Span = std::pair<size_t, size_t>;  // begin, end
+
+// With the comma that parts it from its neighbour.
+Span with_comma(const std::string& text, size_t begin, size_t end) {
+  if (text.compare(end, 2, ", ") == 0) return {begin, end + 2};
+  if (begin >= 2 && text.compare(begin - 2, 2, ", ") == 0) begin -= 2;
+  return {begin, end};
+}
+
+void add_all(const std::string& text, const std::string& begin,
+             const std::string& end, std::vector<Span>& out) {
+  for (size_t at = text.find(begin); at != std::string::npos;
+       at = text.find(begin, at + 1)) {
+    out.push_back(with_comma(text, at, text.find(end, at) + end.size()));
+  }
+}
+
+// Each word of a list in braces or brackets that begins at `at`.
+void add_words(const std::string& text, size_t at, char open, char close,
+               std::vector<Span>& out) {
+  for (; text[at] == open; at += 2) {
+    const size_t end = text.find(close, at + 1) + 1;
+    out.push_back(with_comma(text, at, end));
+    at = end;
+    if (text.compare(at, 2, ", ") != 0) return;
+  }
+}
+
+std::vector<Span> annotations(const std::string& text) {
+  std::vector<Span> out;
+  add_all(text, " {sdy.sharding = ", ">}", out);  // of main's arrays
+  add_all(text, "<@mesh, [", "]>", out);          // of boundaries too
+  add_all(text, " in_shardings=", "]>]", out);
+  add_all(text, " out_shardings=", "]>]", out);
+  add_all(text, " manual_axes=", "}", out);
+  add_all(text, "sdy.mesh @mesh = ", "\n", out);
+  add_all(text, "mhlo.num_partitions = ", "i32", out);
+  const std::string dims = "<@mesh, [";
+  for (size_t at = text.find(dims); at != std::string::npos;
+       at = text.find(dims, at + 1)) {
+    add_words(text, at + dims.size(), '{', '}', out);
+  }
+  const std::string axes = "manual_axes={";
+  add_words(text, text.find(axes) + axes.size(), '"', '"', out);
+  return out;
+}
+
+TEST(ShardAudit, EveryAnnotationThatIsMissingIsNoticed) {
+  const int64_t n = testing::case_count(5);
+  int64_t taken = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    for (const Emitted& p :
+         random_programs(testing::first_seed(7) + static_cast<uint64_t>(i))) {
+      const auto audit = audit_program(p.text);
+      ASSERT_TRUE(audit) << audit.error().message;
+      size_t arrays = 0;
+      size_t dims = 0;
+      for (const auto* side : {&audit->arguments, &audit->results}) {
+        arrays += side->size();
+        for (const AuditArray& a : *side) dims += a.shape.size();
+      }
+      const std::vector<Span> all = annotations(p.text);
+      // Each array at main and at the computation, with and without braces.
+      ASSERT_EQ(all.size(), 3 * arrays + 2 * dims + 5 + p.mesh.axes.size());
+      for (const Span& at : all) {
+        std::string text = p.text;
+        text.erase(at.first, at.second - at.first);
+        const auto mutant = audit_program(text);
+        ASSERT_FALSE(mutant)
+            << "without " << p.text.substr(at.first, at.second - at.first)
+            << "\n"
+            << p.what;
+        EXPECT_TRUE(mutant.error().message.starts_with("[audit] "));
+        EXPECT_NE(mutant.error().message.find(" on line "), std::string::npos)
+            << mutant.error().message;
+        ++taken;
+      }
+    }
+  }
+  RecordProperty("taken", static_cast<int>(taken));
+  EXPECT_GE(taken, 100 * n);
+}
+
+}  // namespace
+}  // namespace tessera::xla
