@@ -302,25 +302,25 @@ Result<std::vector<std::vector<Buffer>>> execute_on_all(
   // All are owned before any wait may fail.
   std::vector<std::vector<Buffer>> out(devices.size());
   std::vector<Handle<PJRT_Event>> events;
-  bool missing = false;
+  std::optional<size_t> missing;  // the first device that has not all
   for (size_t d = 0; d < devices.size(); ++d) {
     events.emplace_back(done[d], Destroyer<PJRT_Event>{&plugin});
     for (size_t i = 0; i < results[d].size(); ++i) {
-      missing = missing || !results[d][i];
+      if (!results[d][i] && !missing) missing = d;
       out[d].emplace_back(program.outputs()[i], devices[d],
                           Handle<PJRT_Buffer>(results[d][i], {&plugin}));
     }
   }
   // The first error, once no device runs any more.
   Result<void> ended;
-  for (const Handle<PJRT_Event>& event : events) {
-    auto waited = await(event, purpose.rule, purpose.subject);
+  for (size_t d = 0; d < devices.size(); ++d) {
+    auto waited = await(events[d], purpose.rule, describe(devices[d]));
     if (!waited && ended) ended = std::move(waited);
   }
   if (!ended) return ended.error();
   if (missing) {
     return invalid("pjrt", "{}, found an output missing for {}", purpose.rule,
-                   purpose.subject);
+                   describe(devices[*missing]));
   }
   return out;
 }

@@ -505,6 +505,33 @@ TEST_F(FaultyExecute, ErrorsNameTheDeviceAndNothingIsLeft) {
       << said("odd type");
 }
 
+// On two devices: what the others gave is freed with the rest.
+TEST_F(FaultyExecute, ADeviceOfSeveralThatFailsIsNamed) {
+  const std::vector<Device>& all = client_->devices();
+  const Devices both({&all[0], &all[1]});
+  const auto run_both = [&](const std::string& text) {
+    auto program = compile(*client_, both, text);
+    if (!program) return program.error().message;
+    const std::vector<Inputs> inputs(2);
+    auto out = execute_on_all(*program, inputs);
+    return out ? std::to_string(out->size()) + " ran" : out.error().message;
+  };
+  EXPECT_EQ(run_both("well"), "2 ran");
+  EXPECT_EQ(run_both("does not end"),
+            "[pjrt] the program must run, found INTERNAL: 'a fault in the "
+            "core' for device 9");
+  EXPECT_EQ(run_both("all do not end"),
+            "[pjrt] the program must run, found INTERNAL: 'a fault in the "
+            "core' for device 7");
+  EXPECT_EQ(run_both("does not start"),
+            "[pjrt] the program must run, found ABORTED: 'the core is halted' "
+            "for device 7");
+  EXPECT_EQ(run_both("forgets an output"),
+            "[pjrt] the program must run, found an output missing for device "
+            "9");
+  EXPECT_EQ(run_both("well"), "2 ran");
+}
+
 TEST_F(FaultyExecute, AProgramWithoutFaultsRuns) {
   const auto out = run("well");
   ASSERT_TRUE(out.ok()) << out.error().message;

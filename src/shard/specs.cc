@@ -102,6 +102,7 @@ std::string fingerprint_of(const std::string& mesh,
 std::string spec_fingerprint(const Mesh& mesh,
                              const std::vector<ArraySpec>& specs) {
   std::vector<shard::PlacedArray> arrays;
+  arrays.reserve(specs.size());
   for (const ArraySpec& spec : specs) arrays.push_back(shard::placed(spec));
   return shard::fingerprint_of(to_string(mesh), arrays);
 }

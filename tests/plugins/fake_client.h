@@ -1,6 +1,6 @@
 // tests/plugins/fake_client.h: a plugin with clients that run programs and fail
 // where they are told to: a client by its options, an array by its size, a
-// program by its text. What it makes is counted.
+// program by its text, on the last of its devices. What it makes is counted.
 #pragma once
 
 #include <cstring>
@@ -218,14 +218,18 @@ inline PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   if (args->options->num_non_donatable_input_indices != args->num_args) {
     return error(PJRT_Error_Code_INVALID_ARGUMENT, "an input may go");
   }
-  alive += 1;
-  args->output_lists[0][0] = new PJRT_Buffer{"abc", {3}};
-  if (text != "forgets an output") {
+  for (size_t d = 0; d < args->num_devices; ++d) {
+    const bool last = d + 1 == args->num_devices;
     alive += 1;
-    args->output_lists[0][1] = new PJRT_Buffer{"d", {}};
+    args->output_lists[d][0] = new PJRT_Buffer{"abc", {3}};
+    if (text != "forgets an output" || !last) {
+      alive += 1;
+      args->output_lists[d][1] = new PJRT_Buffer{"d", {}};
+    }
+    const bool fails =
+        text == "all do not end" || (text == "does not end" && last);
+    args->device_complete_events[d] = event(fails ? "a fault in the core" : "");
   }
-  args->device_complete_events[0] =
-      event(text == "does not end" ? "a fault in the core" : "");
   return nullptr;
 }
 

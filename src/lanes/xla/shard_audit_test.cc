@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "lanes/xla/shard_shape.h"
 #include "tessera/audit.h"
 #include "tests/attention_case.h"
 #include "tests/hold_for_all.h"
@@ -17,6 +18,7 @@ namespace {
 struct Emitted {
   std::string what;
   Mesh mesh;
+  ShardShape shape;
   Moved moved;
   bool counted = false;  // the report knows all that this program sends
   std::string text;
@@ -46,8 +48,10 @@ std::vector<Emitted> random_programs(uint64_t seed) {
   for (const bool backward : {false, true}) {
     auto text = shard_program(*batch, *shards, call, backward);
     EXPECT_TRUE(text) << text.error().message;
+    auto shape = shard_shape(*batch, *shards, call, backward);
+    EXPECT_TRUE(shape) << shape.error().message;
     const ShardReport& r = shards->report;
-    out.push_back({describe(c) + " " + to_string(mesh), mesh,
+    out.push_back({describe(c) + " " + to_string(mesh), mesh, *shape,
                    backward ? r.backward : r.forward,
                    // Of `copy` and of gradients of the log-sum-exp it does not.
                    mesh.size("copy") == 1 && !(backward && c.dlse),
@@ -72,6 +76,10 @@ TEST(ShardAudit, EveryProgramPassesAndSendsWhatTheReportSays) {
         EXPECT_FALSE(c.repeats);
         sent += *c.sent_bytes;
       }
+      // What a receipt and a contract have is what the text says.
+      const std::vector<ArraySpec> specs = shard_program_specs(p.shape);
+      ASSERT_TRUE(check_specs(p.mesh, specs));
+      ASSERT_EQ(audit->fingerprint, spec_fingerprint(p.mesh, specs)) << p.what;
       if (p.counted) {
         ASSERT_EQ(sent, p.moved.sent) << p.what;
       }

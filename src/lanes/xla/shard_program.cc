@@ -1,7 +1,11 @@
 // lanes/xla/shard_program.cc: the exchange around a device's own program.
 #include "lanes/xla/shard_program.h"
 
+#include <fmt/format.h>
+
 #include <utility>
+
+#include "lanes/xla/planned.h"
 
 namespace tessera::xla {
 namespace {
@@ -133,6 +137,26 @@ std::string shard_program_text(const ShardShape& s) {
   return w.module(
       s.local.backward ? "tessera_sharded_backward" : "tessera_sharded_forward",
       made, spread);
+}
+
+std::vector<ArraySpec> shard_program_specs(const ShardShape& s) {
+  std::vector<ArraySpec> out;
+  const auto add = [&](std::string name, const ShardArray& a) {
+    ArraySpec spec = {std::move(name), dtype_of(a.part.type.element),
+                      a.part.type.dims, a.axes};
+    for (size_t d = 0; d < a.axes.size(); ++d) {
+      spec.shape[d] *= s.mesh.size(a.axes[d]);
+    }
+    out.push_back(std::move(spec));
+  };
+  for (const ShardArray& a : shard_arguments(s)) {
+    add("all_" + a.part.name, a);
+  }
+  const std::vector<ShardArray> results = shard_results(s);
+  for (size_t i = 0; i < results.size(); ++i) {
+    add(fmt::format("result {}", i), results[i]);
+  }
+  return out;
 }
 
 }  // namespace tessera::xla

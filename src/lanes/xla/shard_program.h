@@ -32,4 +32,8 @@ std::vector<ShardArray> shard_results(const ShardShape& s);
 
 std::string shard_program_text(const ShardShape& s);
 
+// Every argument and result as the text has it: "all_q", "result 0"; the whole
+// array, and the axes that split it.
+std::vector<ArraySpec> shard_program_specs(const ShardShape& s);
+
 }  // namespace tessera::xla

@@ -1,0 +1,159 @@
+// lanes/xla/shard_fails_test.cc: a device of a mesh fails in the middle of a
+// run: one line says so, no output of the caller's has changed by a bit, and
+// the session runs again.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tessera/session.h"
+#include "tests/attention_case.h"
+#include "tests/attention_choices.h"
+#include "tests/plugins.h"
+
+namespace tessera::xla {
+namespace {
+
+constexpr int kDevices = 4;
+
+// In the order of tests/plugins/fails_once.cc.
+enum class Fault : int {
+  none,
+  input,
+  start,
+  end,
+  late,
+  output,
+  read,
+  read_late
+};
+
+class ShardFails : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto real = testing::real_plugin("xla_cpu_pjrt");
+    if (!real) return;
+    setenv("TESSERA_TEST_WRAPPED_PLUGIN", (*real)->path().c_str(), 1);
+  }
+
+  void SetUp() override {
+    TESSERA_NEEDS_PLUGINS();
+    auto real = testing::real_plugin("xla_cpu_pjrt");
+    if (testing::is_absent(real)) GTEST_SKIP() << real.error().message;
+    SessionOptions options;
+    options.lane = LaneId::xla;
+    options.xla.plugin = path_;
+    options.mesh.axes = {{"seq", kDevices}};
+    options.shards.balance = Balance::tasks;
+    auto session = Session::open(options);
+    ASSERT_TRUE(session) << session.error().message;
+    session_.emplace(std::move(*session));
+    auto batch = BorrowedBatch::make(arrays_.request, arrays_.facts);
+    ASSERT_TRUE(batch) << batch.error().message;
+    const testing::AttentionCase& c = arrays_.c;
+    auto prepared =
+        session_->prepare(*batch, {c.shape, c.dtype, c.sinks, true, c.dlse});
+    ASSERT_TRUE(prepared) << prepared.error().message;
+    batch_.emplace(std::move(*batch));
+    prepared_.emplace(std::move(*prepared));
+    fail_next_ = find<void (*)(int, int)>("fail_next");
+    ASSERT_NE(fail_next_, nullptr);
+  }
+
+  template <class F>
+  F find(const char* name) const {
+    void* library = dlopen(path_.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    return library ? reinterpret_cast<F>(dlsym(library, name)) : nullptr;
+  }
+
+  // The error, or "".
+  std::string run(bool backward) {
+    if (!backward) {
+      auto saved = prepared_->forward(arrays_.forward(true));
+      if (!saved) return saved.error().message;
+      saved_ = *saved;
+      return "";
+    }
+    const lanes::BackwardTensors t = arrays_.backward();
+    auto ran = prepared_->backward(
+        *saved_, {t.dout, t.dlse, t.dq, t.dk, t.dv, t.dsink_logits});
+    return ran ? "" : ran.error().message;
+  }
+
+  int ask(const char* name) const { return testing::counted(path_, name); }
+
+  const std::string path_ = testing::fake_plugin("fails_once");
+  testing::AttentionArrays arrays_{
+      testing::plain_attention("causal", 256, 256, 16)};
+  std::optional<Session> session_;
+  std::optional<BorrowedBatch> batch_;
+  std::optional<Prepared> prepared_;
+  std::optional<Saved> saved_;
+  void (*fail_next_)(int, int) = nullptr;
+};
+
+struct Case {
+  Fault fault;
+  int after;  // so many calls, or devices, that do not fail
+  std::string message;
+};
+
+TEST_F(ShardFails, OneLineNoOutputTouchedAndItRunsAgain) {
+  const std::string lost = "UNAVAILABLE: 'the device is lost' for ";
+  const std::string start = "[pjrt] the program must run, found ";
+  const testing::Wanted want = testing::wanted(arrays_, true);
+  for (const bool backward : {false, true}) {
+    const std::string reach = "[pjrt] an array must reach its device, found ";
+    const std::string come =
+        "[pjrt] an array must come from its device, found ";
+    for (const Case& c : std::vector<Case>{
+             {Fault::input, 0, reach + lost},
+             {Fault::input, 6, reach + lost},
+             {Fault::start, 0, start + lost + "cpu 0"},
+             {Fault::end, 0, start + lost + "cpu 0"},
+             {Fault::end, 2, start + lost + "cpu 2"},
+             {Fault::end, 3, start + lost + "cpu 3"},
+             {Fault::output, 1, start + "an output missing for cpu 1"},
+             {Fault::read, 0, come + lost},
+             {Fault::read, 7, come + lost},
+             {Fault::read_late, 5, come + lost}}) {
+      // Its inputs are right, whatever failed before.
+      arrays_.clear_outputs();
+      if (backward) {
+        ASSERT_EQ(run(false), "");
+      }
+      const std::vector<uint8_t> before = arrays_.bits();
+      const int seen = ask("faults_seen");
+      fail_next_(static_cast<int>(c.fault), c.after);
+      const std::string said = run(backward);
+      ASSERT_EQ(ask("faults_seen"), seen + 1) << c.message;
+      EXPECT_TRUE(said.starts_with(c.message)) << said;
+      EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+      EXPECT_EQ(arrays_.bits(), before) << c.message;
+      EXPECT_EQ(ask("errors_alive"), 0) << c.message;
+      // Again, on the same devices.
+      ASSERT_EQ(run(backward), "") << c.message;
+      const auto fault =
+          backward ? backward_fault(arrays_.c, want, arrays_.backward())
+                   : forward_fault(want, arrays_.forward(true));
+      EXPECT_FALSE(fault) << *fault;
+    }
+  }
+}
+
+// What the others computed waits for the last of them.
+TEST_F(ShardFails, ALateDeviceIsWaitedFor) {
+  const testing::Wanted want = testing::wanted(arrays_, true);
+  arrays_.clear_outputs();
+  fail_next_(static_cast<int>(Fault::late), 1);
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(run(false), "");
+  EXPECT_GE(std::chrono::steady_clock::now() - begin,
+            std::chrono::milliseconds(300));
+  const auto fault = forward_fault(want, arrays_.forward(true));
+  EXPECT_FALSE(fault) << *fault;
+}
+
+}  // namespace
+}  // namespace tessera::xla
