@@ -14,7 +14,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/attention.h"
@@ -59,6 +61,8 @@ struct Counters {
   // Of the latest prepare and the latest passes.
   double prepare_ms = 0, compile_ms = 0, transfer_ms = 0;
   double forward_ms = 0, backward_ms = 0;
+  // Of all arrays that were put and fetched.
+  double put_ms = 0, fetch_ms = 0;
 };
 
 // What a forward pass leaves for its backward pass: where the arrays are, which
@@ -66,6 +70,42 @@ struct Counters {
 struct Saved {
   ForwardTensors tensors;
   uint64_t of = 0;  // the Prepared and the batch that it is of
+};
+
+// Arrays of a call by what they are like: gradients are like what they are of.
+enum class ArrayRole : uint8_t { q, k, v, out };
+
+// An array that stays where its lane computes, on a mesh a part on each device:
+// put once, handed to any number of layers, fetched once. It belongs to the
+// Prepared that made it, until that one's next batch.
+class DeviceArray {
+ public:
+  DeviceArray() = default;  // none
+  explicit operator bool() const { return state_ != nullptr; }
+
+  struct State;
+  const State* state() const { return state_.get(); }
+  explicit DeviceArray(std::shared_ptr<const State> state)
+      : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<const State> state_;
+};
+
+struct DeviceForward {
+  DeviceArray q, k, v;
+  std::optional<std::span<const float>> sink_logits;  // of the host
+};
+// What such a pass leaves for its backward pass. Numbers by query are few, and
+// come back: [batch, heads, q_len].
+struct DeviceSaved {
+  DeviceForward in;
+  DeviceArray out;
+  std::vector<float> lse;
+};
+struct DeviceGradients {
+  DeviceArray dq, dk, dv;
+  std::vector<float> dsink_logits;
 };
 
 // One batch on one lane. It belongs to one caller at a time.
@@ -80,6 +120,16 @@ class Prepared {
   // The call that was prepared must have said `backward`.
   Result<void> backward(const Saved& saved, const Gradients& gradients,
                         const StopFlag* stop = nullptr);
+  // The same over arrays that stay with the lane. put() copies; an `out` may be
+  // the next layer's `q` where their dims agree. No other lane steps in.
+  Result<DeviceArray> put(ArrayRole role, const TensorView& array);
+  Result<void> fetch(const DeviceArray& array, const MutableTensorView& to);
+  Result<DeviceSaved> forward(const DeviceForward& in,
+                              const StopFlag* stop = nullptr);
+  Result<DeviceGradients> backward(const DeviceSaved& saved,
+                                   const DeviceArray& dout,
+                                   std::span<const float> dlse = {},
+                                   const StopFlag* stop = nullptr);
   // The next batch, on the same lane, in the same memory where it fits. After
   // an error only another next() is of use.
   Result<void> next(const Batch& batch);

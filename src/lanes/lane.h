@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "lanes/bytes.h"
+#include "lanes/pass_run.h"
+#include "lanes/resident.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
 #include "tessera/bridge.h"
@@ -27,12 +29,6 @@ struct LaneOptions {
   std::optional<BridgeArtifact> artifact;
   Mesh mesh;  // of several devices, for a lane that spreads a call; else empty
   ShardOptions shards;
-};
-
-// One pass over one layer, counted by the lane. `run_ms` is the kernels'.
-struct PassRun {
-  int64_t tiles_run = 0, tiles_skipped = 0, pairs_run = 0;
-  double run_ms = 0, transfer_ms = 0;
 };
 
 // How a lane spread a batch over devices.
@@ -67,6 +63,8 @@ class LaneWork {
   virtual Result<PassRun> backward(const ForwardTensors& tensors,
                                    const Gradients& gradients,
                                    const StopFlag* stop) = 0;
+  // Null where arrays are in the host's memory anyway.
+  virtual ResidentWork* residents() { return nullptr; }
   // The text of the program that `forward` or `backward` runs.
   virtual Result<std::string> program_text(bool backward) const;
 };

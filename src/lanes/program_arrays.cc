@@ -61,23 +61,6 @@ void unstage(const float* array, const ArrayDims& dims, float* to,
   }
 }
 
-Result<void> read_outputs(std::span<const pjrt::Buffer> results,
-                          std::span<const ProgramOutput> outputs) {
-  std::vector<uint8_t> copy;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    auto bytes = pjrt::byte_size(results[i].type());
-    if (!bytes) return bytes.error();
-    void* to = outputs[i].to;
-    if (!to) {
-      copy.resize(static_cast<size_t>(*bytes));
-      to = copy.data();
-    }
-    if (auto e = pjrt::to_host(results[i], to, *bytes); !e) return e;
-    if (!outputs[i].to) outputs[i].copy(to);
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
@@ -92,6 +75,17 @@ Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,
     return invalid(where, "a program must give {}, found {} for output {}",
                    pjrt::describe(outputs[i]), pjrt::describe(found[i]), i);
   }
+  return {};
+}
+
+Result<void> read_output(const pjrt::Buffer& result,
+                         const ProgramOutput& output) {
+  auto bytes = pjrt::byte_size(result.type());
+  if (!bytes) return bytes.error();
+  if (output.to) return pjrt::to_host(result, output.to, *bytes);
+  std::vector<uint8_t> copy(static_cast<size_t>(*bytes));
+  if (auto e = pjrt::to_host(result, copy.data(), *bytes); !e) return e;
+  output.copy(copy.data());
   return {};
 }
 
@@ -128,6 +122,10 @@ Staged::Staged(const float* data, const ArrayDims& from, const ArrayDims& dims,
   data_ = copy_.data();
 }
 
+ProgramOutput to_device(pjrt::ArrayType type, std::vector<pjrt::Buffer>& to) {
+  return {std::move(type), nullptr, {}, &to};
+}
+
 ProgramOutput to_tensor(const MutableTensorView& tensor,
                         const ArrayDims& dims) {
   return {{tensor.dtype, dims},
@@ -153,12 +151,23 @@ Result<void> run_program(std::string_view where, const pjrt::Loaded& program,
                          double& run_ms) {
   if (auto e = check_stop(stop, where, "before it ran"); !e) return e;
   std::vector<pjrt::ArrayType> types;
+  types.reserve(outputs.size());
   for (const ProgramOutput& output : outputs) types.push_back(output.type);
   if (auto e = check_outputs(where, program, types); !e) return e;
   auto results = pjrt::send_and_execute(program, arrays, transfer_ms, run_ms);
   if (!results) return results.error();
   if (auto e = check_stop(stop, where, "after it ran"); !e) return e;
-  return timed(transfer_ms, [&] { return read_outputs(*results, outputs); });
+  return timed(transfer_ms, [&]() -> Result<void> {
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      pjrt::Buffer& result = (*results)[i];
+      if (outputs[i].stays) {
+        outputs[i].stays->push_back(std::move(result));
+      } else if (auto e = read_output(result, outputs[i]); !e) {
+        return e;
+      }
+    }
+    return {};
+  });
 }
 
 }  // namespace tessera::lanes

@@ -41,12 +41,18 @@ struct ProgramOutput {
   pjrt::ArrayType type;
   void* to = nullptr;  // as it is; null: through `copy`
   std::function<void(const void* from)> copy;
+  std::vector<pjrt::Buffer>* stays = nullptr;  // on the device: added to these
 };
+ProgramOutput to_device(pjrt::ArrayType type, std::vector<pjrt::Buffer>& to);
 ProgramOutput to_tensor(const MutableTensorView& tensor, const ArrayDims& dims);
 // [batch, heads, tokens] of an array that has `dims` of it; an empty `to` takes
 // nothing. `type` may have dimensions of 1 among them.
 ProgramOutput to_floats(std::span<float> to, const ArrayDims& have,
                         const ArrayDims& dims, ArrayDims type);
+
+// Waits for it.
+Result<void> read_output(const pjrt::Buffer& result,
+                         const ProgramOutput& output);
 
 // A program must give just these, whatever its plugin says.
 Result<void> check_outputs(std::string_view where, const pjrt::Loaded& program,

@@ -90,6 +90,30 @@ class Check {
     if (auto e = check_shape(); !e) error_ = e.error();
   }
 
+  void tensor(std::string_view name, const TensorView& t, bool output) {
+    if (error_) return;
+    const std::array<int64_t, 4> sizes = {t.batch, t.heads, t.tokens, t.dim};
+    if (const Want w = want(name); sizes != w.sizes) {
+      return fail("{} must be {} = [{}], found [{}]", name, w.dims,
+                  fmt::join(w.sizes, ", "), fmt::join(sizes, ", "));
+    }
+    if (t.dtype != Dtype::f32 && t.dtype != Dtype::bf16 &&
+        t.dtype != Dtype::f16) {
+      return fail("tensors must be F32, BF16 or F16, found {} for {}",
+                  to_string(t.dtype), name);
+    }
+    if (!dtype_) dtype_ = t.dtype;
+    if (t.dtype != *dtype_) {
+      return fail(
+          "tensors must share the dtype of q, found {} for {} and {} "
+          "for q",
+          to_string(t.dtype), name, to_string(*dtype_));
+    }
+    const int64_t width = byte_width(t.dtype);
+    data(name, t.data, width);
+    strides(name, t, width, output);
+  }
+
   void input(std::string_view name, const TensorView& t) {
     tensor(name, t, false);
   }
@@ -220,30 +244,6 @@ class Check {
             {plan_.batch, shape_.heads, plan_.q_len, shape_.v_head_dim}};
   }
 
-  void tensor(std::string_view name, const TensorView& t, bool output) {
-    if (error_) return;
-    const std::array<int64_t, 4> sizes = {t.batch, t.heads, t.tokens, t.dim};
-    if (const Want w = want(name); sizes != w.sizes) {
-      return fail("{} must be {} = [{}], found [{}]", name, w.dims,
-                  fmt::join(w.sizes, ", "), fmt::join(sizes, ", "));
-    }
-    if (t.dtype != Dtype::f32 && t.dtype != Dtype::bf16 &&
-        t.dtype != Dtype::f16) {
-      return fail("tensors must be F32, BF16 or F16, found {} for {}",
-                  to_string(t.dtype), name);
-    }
-    if (!dtype_) dtype_ = t.dtype;
-    if (t.dtype != *dtype_) {
-      return fail(
-          "tensors must share the dtype of q, found {} for {} and {} "
-          "for q",
-          to_string(t.dtype), name, to_string(*dtype_));
-    }
-    const int64_t width = byte_width(t.dtype);
-    data(name, t.data, width);
-    strides(name, t, width, output);
-  }
-
   void data(std::string_view name, const void* at, int64_t width) {
     if (at == nullptr) {
       return fail("data must be there, found a null pointer for {}", name);
@@ -367,6 +367,20 @@ Result<void> check_call(std::string_view where, const PlanSizes& plan,
                    to_string(call.dtype));
   }
   return Check(where, plan, call.shape).done();
+}
+
+Result<void> check_array(std::string_view where, const PlanSizes& plan,
+                         const AttentionCall& call, std::string_view name,
+                         const TensorView& array, bool output) {
+  if (array.dtype != call.dtype) {
+    return invalid(where,
+                   "arrays must be as the call was prepared, {}, found "
+                   "{} for {}",
+                   to_string(call.dtype), to_string(array.dtype), name);
+  }
+  Check check(where, plan, call.shape);
+  check.tensor(name, array, output);
+  return check.done();
 }
 
 Result<void> check_forward(std::string_view where, const PlanSizes& plan,

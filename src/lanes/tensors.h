@@ -61,6 +61,10 @@ inline constexpr double kMinCap = 1e-30;    // unless it is 0
 // The stride of a dimension of size 1 only must not be negative.
 Result<void> check_call(std::string_view where, const PlanSizes& plan,
                         const AttentionCall& call);  // its shape and dtype
+// One of its arrays, by its name.
+Result<void> check_array(std::string_view where, const PlanSizes& plan,
+                         const AttentionCall& call, std::string_view name,
+                         const TensorView& array, bool output);
 Result<void> check_forward(std::string_view where, const PlanSizes& plan,
                            const AttentionShape& shape,
                            const ForwardTensors& tensors);

@@ -66,7 +66,8 @@ void Buffer::release() {
 // others copy, now or later, and it comes about when they have. So it is not
 // waited for here, where that could take forever, but when the buffer goes.
 Result<Buffer> to_device(const Client& client, const Device& device,
-                         const ArrayType& type, const void* data) {
+                         const ArrayType& type, const void* data,
+                         DataStays stays) {
   TraceSpan span("pjrt", "to_device");
   auto bytes = byte_size(type);
   if (!bytes) return bytes.error();
@@ -79,6 +80,7 @@ Result<Buffer> to_device(const Client& client, const Device& device,
                    subject);
   }
   const bool in_place =
+      stays == DataStays::until_freed &&
       reinterpret_cast<uintptr_t>(data) % kInPlaceAlignment == 0;
   if (auto ok = check_memory(client, in_place ? 0 : *bytes,
                              "the copy of an array must fit in memory");
@@ -92,7 +94,10 @@ Result<Buffer> to_device(const Client& client, const Device& device,
   args.type = element_type(type.dtype);
   args.dims = type.dims.data();
   args.num_dims = type.dims.size();
-  args.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy;
+  args.host_buffer_semantics =
+      stays == DataStays::until_freed
+          ? PJRT_HostBufferSemantics_kImmutableZeroCopy
+          : PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
   args.device = device.handle;
   auto ok = TESSERA_PJRT_CALL(plugin, PJRT_Client_BufferFromHostBuffer, args,
                               purpose);

@@ -44,10 +44,15 @@ class Buffer {
   Handle<PJRT_Buffer> handle_;
 };
 
-// `data` must stay as it is until the buffer is gone: where the plugin can, it
-// is read in place, and else copied at a time of the plugin's choice.
+// How long the caller's data stays as it is.
+enum class DataStays : uint8_t {
+  until_freed,  // the buffer: where the plugin can, it is read in place, and
+                // else copied at a time of the plugin's choice
+  during_call   // the plugin copies it at once
+};
 Result<Buffer> to_device(const Client& client, const Device& device,
-                         const ArrayType& type, const void* data);
+                         const ArrayType& type, const void* data,
+                         DataStays stays = DataStays::until_freed);
 
 // Waits until the buffer holds its value, and copies it. `bytes` must be the
 // type's size.

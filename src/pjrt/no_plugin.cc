@@ -68,7 +68,7 @@ void Destroyer<PJRT_Buffer>::operator()(PJRT_Buffer*) const {}
 Buffer& Buffer::operator=(Buffer&&) noexcept = default;
 Buffer::~Buffer() = default;
 Result<Buffer> to_device(const Client&, const Device&, const ArrayType&,
-                         const void*) {
+                         const void*, DataStays) {
   return no_header();
 }
 Result<void> to_host(const Buffer&, void*, int64_t) { return no_header(); }

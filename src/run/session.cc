@@ -133,12 +133,36 @@ Result<void> start_next(Prepared::State& p,
   return none;
 }
 
-Result<void> check_prepared(const Prepared::State& p) {
+}  // namespace
+
+Result<void> run::check_prepared(const Prepared::State& p) {
   if (p.work) return {};
   return invalid("run", "a batch must be prepared, found one that failed");
 }
 
-}  // namespace
+Result<void> run::check_says_backward(const Prepared::State& p) {
+  if (p.call.backward) return {};
+  return invalid("run",
+                 "a call must say backward when it is prepared, found one "
+                 "that is forward alone");
+}
+
+void run::count_forward(Prepared::State& p, const lanes::PassRun& ran) {
+  p.counters.tiles_run = ran.tiles_run;
+  p.counters.tiles_skipped = ran.tiles_skipped;
+  p.counters.pairs_run = ran.pairs_run;
+  p.counters.forward_ms = ran.run_ms;
+  p.forward_transfer_ms = ran.transfer_ms;
+  ++p.counters.forwards;
+  p.went_back = false;
+}
+
+void run::count_backward(Prepared::State& p, const lanes::PassRun& ran) {
+  p.counters.backward_ms = ran.run_ms;
+  p.backward_transfer_ms = ran.transfer_ms;
+  ++p.counters.backwards;
+  p.went_back = true;
+}
 
 Result<void> run::check_fallback(std::span<const LaneId> order) {
   for (size_t i = 0; i < order.size(); ++i) {
@@ -294,7 +318,7 @@ Result<Saved> Prepared::forward(const ForwardTensors& tensors,
                                 const StopFlag* stop) {
   const TraceSpan span("run", "forward");
   State& p = *state_;
-  if (auto e = check_prepared(p); !e) return e.error();
+  if (auto e = run::check_prepared(p); !e) return e.error();
   if (auto e = run::check_forward_arrays(p.batch.request(), p.call, tensors);
       !e) {
     return e.error();
@@ -302,13 +326,7 @@ Result<Saved> Prepared::forward(const ForwardTensors& tensors,
   for (;;) {
     auto ran = p.work->forward(tensors, stop);
     if (ran) {
-      p.counters.tiles_run = ran->tiles_run;
-      p.counters.tiles_skipped = ran->tiles_skipped;
-      p.counters.pairs_run = ran->pairs_run;
-      p.counters.forward_ms = ran->run_ms;
-      p.forward_transfer_ms = ran->transfer_ms;
-      ++p.counters.forwards;
-      p.went_back = false;
+      run::count_forward(p, *ran);
       return Saved{tensors, p.id};
     }
     // A lane whose first pass fails did not start: the next may step in. Half a
@@ -326,12 +344,8 @@ Result<void> Prepared::backward(const Saved& saved, const Gradients& gradients,
                                 const StopFlag* stop) {
   const TraceSpan span("run", "backward");
   State& p = *state_;
-  if (auto e = check_prepared(p); !e) return e;
-  if (!p.call.backward) {
-    return invalid("run",
-                   "a call must say backward when it is prepared, found one "
-                   "that is forward alone");
-  }
+  if (auto e = run::check_prepared(p); !e) return e;
+  if (auto e = run::check_says_backward(p); !e) return e;
   if (saved.of != p.id) {
     return invalid("run",
                    "a backward pass must be handed what this batch's forward "
@@ -344,10 +358,7 @@ Result<void> Prepared::backward(const Saved& saved, const Gradients& gradients,
   }
   auto ran = p.work->backward(saved.tensors, gradients, stop);
   if (!ran) return ran.error();
-  p.counters.backward_ms = ran->run_ms;
-  p.backward_transfer_ms = ran->transfer_ms;
-  ++p.counters.backwards;
-  p.went_back = true;
+  run::count_backward(p, *ran);
   return {};
 }
 
@@ -384,7 +395,7 @@ Result<std::string> Prepared::receipt(const Saved& saved,
 }
 
 Result<std::string> Prepared::program_text(bool backward) const {
-  if (auto e = check_prepared(*state_); !e) return e.error();
+  if (auto e = run::check_prepared(*state_); !e) return e.error();
   return state_->work->program_text(backward);
 }
 

@@ -75,6 +75,11 @@ Result<void> check_fallback(std::span<const LaneId> order);
 Result<Session> open_session(SessionOptions options,
                              std::span<const lanes::Lane> lanes);
 
+Result<void> check_prepared(const Prepared::State& p);
+Result<void> check_says_backward(const Prepared::State& p);
+void count_forward(Prepared::State& p, const lanes::PassRun& ran);
+void count_backward(Prepared::State& p, const lanes::PassRun& ran);
+
 // The receipt of the latest passes, before it is text. The caller may add who
 // asked, the words of the request and where its arrays are from.
 Result<receipt::Receipt> make_receipt(const Prepared& prepared,

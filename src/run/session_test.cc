@@ -221,6 +221,139 @@ TEST_P(SessionLane, LayersPlanBindAndCompileOnce) {
   }
 }
 
+// Each layer's output is the next one's queries, and its gradient the gradient
+// of the output below.
+TEST_P(SessionLane, ArraysStayWithTheLaneBetweenLayers) {
+  constexpr unsigned kLayers = 32;
+  const OwnedBatch batch = packed(20);
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(batch, call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+
+  std::vector<Layer> layers(kLayers, Layer(1));
+  for (unsigned i = 0; i < kLayers; ++i) {
+    if (i > 0) layers[i].q = layers[i - 1].out;
+    ASSERT_TRUE(ready->forward(layers[i].forward()).ok());
+  }
+  for (unsigned i = kLayers; i-- > 0;) {
+    if (i + 1 < kLayers) layers[i].dout = layers[i + 1].dq;
+    const auto saved = ready->forward(layers[i].forward());
+    ASSERT_TRUE(saved.ok());
+    ASSERT_EQ(message(ready->backward(*saved, layers[i].gradients())), "");
+  }
+
+  Layer got(1);
+  const auto before = ready->counters();
+  const auto k = ready->put(ArrayRole::k, got.input(got.k));
+  const auto v = ready->put(ArrayRole::v, got.input(got.v));
+  auto q = ready->put(ArrayRole::q, got.input(got.q));
+  auto dout = ready->put(ArrayRole::out, got.input(got.dout));
+  ASSERT_TRUE(q.ok() && k.ok() && v.ok() && dout.ok());
+  // What was put is a copy.
+  for (auto* a : {&got.q, &got.k, &got.v, &got.dout}) {
+    a->assign(a->size(), NAN);
+  }
+  std::vector<DeviceSaved> saved;
+  for (unsigned i = 0; i < kLayers; ++i) {
+    auto ran = ready->forward(DeviceForward{*q, *k, *v, {}});
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    EXPECT_EQ(ran->lse, layers[i].lse) << i;
+    q = ran->out;
+    saved.push_back(std::move(*ran));
+  }
+  ASSERT_EQ(message(ready->fetch(saved.back().out, got.output(got.out))), "");
+  EXPECT_EQ(got.out, layers.back().out);
+  for (unsigned i = kLayers; i-- > 0;) {
+    const auto back = ready->backward(saved[i], *dout);
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    ASSERT_EQ(message(ready->fetch(back->dk, got.output(got.dk))), "");
+    ASSERT_EQ(message(ready->fetch(back->dv, got.output(got.dv))), "");
+    EXPECT_EQ(got.dk, layers[i].dk) << i;
+    EXPECT_EQ(got.dv, layers[i].dv) << i;
+    dout = back->dq;
+  }
+  ASSERT_EQ(message(ready->fetch(*dout, got.output(got.dq))), "");
+  EXPECT_EQ(got.dq, layers.front().dq);
+  const Counters counters = ready->counters();
+  EXPECT_EQ(counters.forwards - before.forwards, kLayers);
+  EXPECT_EQ(counters.backwards - before.backwards, kLayers);
+  EXPECT_EQ(counters.compiles, before.compiles);
+  EXPECT_EQ(counters.tiles_run, before.tiles_run);
+}
+
+TEST_P(SessionLane, ArraysThatStayMustBeThisBatchsAndFit) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  AttentionCall call = call_of_tests(false);
+  call.shape.v_head_dim = 8;
+  auto ready = session->prepare(packed(20), call);
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  Layer layer(1);
+  const TensorView q = layer.input(layer.q);
+  TensorView v = q;
+  v.dim = 8;
+  const auto there_q = ready->put(ArrayRole::q, q);
+  const auto there_k = ready->put(ArrayRole::k, q);
+  const auto there_v = ready->put(ArrayRole::v, v);
+  ASSERT_TRUE(there_q.ok() && there_k.ok() && there_v.ok());
+
+  EXPECT_EQ(message(ready->put(ArrayRole::v, q)),
+            "[run] v must be [batch, kv_heads, kv_len, v_head_dim] = [1, 2, "
+            "48, 8], found [1, 2, 48, 16]");
+  TensorView odd = q;
+  odd.dtype = Dtype::bf16;
+  EXPECT_EQ(message(ready->put(ArrayRole::q, odd)),
+            "[run] arrays must be as the call was prepared, F32, found BF16 "
+            "for q");
+  odd = q;
+  odd.data = nullptr;
+  EXPECT_EQ(message(ready->put(ArrayRole::q, odd)),
+            "[run] data must be there, found a null pointer for q");
+  MutableTensorView twice = layer.output(layer.dq);
+  twice.head_stride = 0;
+  EXPECT_TRUE(message(ready->fetch(*there_q, twice))
+                  .starts_with("[run] elements of an output must not coincide"))
+      << message(ready->fetch(*there_q, twice));
+
+  const auto forward = [&](DeviceArray a, DeviceArray b, DeviceArray c) {
+    return message(ready->forward(
+        DeviceForward{std::move(a), std::move(b), std::move(c), {}}));
+  };
+  EXPECT_EQ(forward(*there_q, {}, *there_v),
+            "[run] an array must be with the lane for this batch, found none "
+            "for k");
+  EXPECT_EQ(forward(*there_q, *there_q, *there_v),
+            "[run] an array must be like k, keys of dim 16, found one like q "
+            "of dim 16 for k");
+  EXPECT_EQ(forward(*there_q, *there_k, *there_k),
+            "[run] an array must be like v, keys of dim 8, found one like k of "
+            "dim 16 for v");
+  const std::vector<float> sinks(2, 0.0F);
+  EXPECT_EQ(message(ready->forward(
+                DeviceForward{*there_q, *there_k, *there_v, sinks})),
+            "[run] sink logits must be as the call was prepared, found 2 for "
+            "0");
+  auto saved = ready->forward(DeviceForward{*there_q, *there_k, *there_v, {}});
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  EXPECT_EQ(message(ready->backward(*saved, saved->out)),
+            "[run] a call must say backward when it is prepared, found one "
+            "that is forward alone");
+  EXPECT_EQ(message(ready->fetch({}, layer.output(layer.out))),
+            "[run] an array must be with the lane for this batch, found none "
+            "for q");
+  StopFlag stop;
+  stop.stop();
+  const auto stopped = ready->forward(saved->in, &stop);
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().kind, ErrorKind::stopped);
+
+  ASSERT_EQ(message(ready->next(packed(10))), "");
+  EXPECT_EQ(forward(*there_q, *there_k, *there_v),
+            "[run] an array must be with the lane for this batch, found "
+            "another batch's for q");
+}
+
 TEST_P(SessionLane, NextGivesWhatAFreshPrepareGives) {
   const auto session = Session::open(options());
   ASSERT_TRUE(session.ok()) << session.error().message;

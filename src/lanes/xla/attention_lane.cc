@@ -30,7 +30,7 @@ void add(const XlaRun& prepared, const char* direction, lanes::WorkFacts& out) {
                       prepared.warnings.end());
 }
 
-class Work : public lanes::LaneWork {
+class Work : public lanes::LaneWork, public lanes::ResidentWork {
  public:
   explicit Work(XlaWork work) : work_(std::move(work)) {
     for (const bool backward : {false, true}) {
@@ -54,6 +54,27 @@ class Work : public lanes::LaneWork {
                                   const StopFlag* stop) override {
     auto ran =
         work_.backward(lanes::backward_tensors(tensors, gradients), stop);
+    if (!ran) return ran.error();
+    return pass_of(*ran);
+  }
+
+  lanes::ResidentWork* residents() override { return this; }
+  Result<lanes::ResidentPtr> put(const TensorView& t, bool queries) override {
+    return work_.put(t, queries);
+  }
+  Result<void> fetch(const lanes::Resident& array, bool,
+                     const MutableTensorView& to) const override {
+    return work_.fetch(array, to);
+  }
+  Result<lanes::PassRun> forward(lanes::ResidentForward& pass,
+                                 const StopFlag* stop) override {
+    auto ran = work_.forward(pass, stop);
+    if (!ran) return ran.error();
+    return pass_of(*ran);
+  }
+  Result<lanes::PassRun> backward(lanes::ResidentBackward& pass,
+                                  const StopFlag* stop) override {
+    auto ran = work_.backward(pass, stop);
     if (!ran) return ran.error();
     return pass_of(*ran);
   }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lanes/resident.h"
 #include "lanes/tensors.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
@@ -49,6 +50,14 @@ class XlaWork {
                          const StopFlag* stop = nullptr) const;
   Result<XlaRun> backward(const lanes::BackwardTensors& tensors,
                           const StopFlag* stop = nullptr) const;
+  // The same over arrays that stay on the device (lanes/resident.h).
+  Result<XlaRun> forward(lanes::ResidentForward& pass,
+                         const StopFlag* stop) const;
+  Result<XlaRun> backward(lanes::ResidentBackward& pass,
+                          const StopFlag* stop) const;
+  Result<lanes::ResidentPtr> put(const TensorView& t, bool queries) const;
+  Result<void> fetch(const lanes::Resident& array,
+                     const MutableTensorView& to) const;
   Result<std::string> program_text(bool backward) const;
 
   struct State;

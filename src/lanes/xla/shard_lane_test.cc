@@ -16,6 +16,7 @@
 #include "tests/attention_case.h"
 #include "tests/hold_for_all.h"
 #include "tests/plugins.h"
+#include "tests/resident_run.h"
 
 namespace tessera::xla {
 namespace {
@@ -82,7 +83,8 @@ Fault run_fault(lanes::OpenLane& lane, AttentionArrays& arrays) {
   auto returned = (*work)->backward(forward, gradients_of(back), nullptr);
   if (!returned) return returned.error().message;
   if (auto f = testing::backward_fault(c, want, back)) return f;
-  return arrays.spilled();
+  if (auto f = arrays.spilled()) return f;
+  return testing::resident_fault(**work, *batch, arrays);
 }
 
 Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {

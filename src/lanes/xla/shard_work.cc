@@ -1,17 +1,14 @@
-// lanes/xla/shard_work.cc: a batch's program and integers once, then a layer's
-// arrays there, a run, and back.
+// lanes/xla/shard_work.cc: a batch's programs and integers once, then runs.
 #include "lanes/xla/shard_work.h"
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/trace.h"
 #include "lanes/program_arrays.h"
 #include "lanes/stop.h"
-#include "lanes/tensors.h"
 #include "lanes/xla/planned.h"
 #include "lanes/xla/shard_shape.h"
 
@@ -19,10 +16,6 @@ namespace tessera::xla {
 namespace {
 
 using lanes::PassRun;
-
-pjrt::ArrayType array_type(const Type& type) {
-  return {dtype_of(type.element), type.dims};
-}
 
 // The shard of each device: those that differ along other axes hold the same.
 std::vector<size_t> shards_of_devices(const Mesh& mesh) {
@@ -41,24 +34,7 @@ std::vector<size_t> shards_of_devices(const Mesh& mesh) {
   return out;
 }
 
-CallArray input(const TensorView& view, bool by_rows) {
-  return {view, nullptr, by_rows};
-}
-CallArray result(const MutableTensorView& view, bool by_rows) {
-  return {as_input(view), view.data, by_rows};
-}
-// [batch, heads, queries] floats.
-TensorView numbers(const float* data, const Plan& plan, int64_t heads) {
-  return TensorView::bhsd(data, Dtype::f32, plan.batch, heads, plan.q_len, 1);
-}
-
 }  // namespace
-
-// One direction of a batch.
-struct ShardWork::Pass {
-  ShardShape shape;
-  std::shared_ptr<const pjrt::Loaded> program;
-};
 
 ShardWork::ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
                      AttentionShape shape, Shards shards)
@@ -74,10 +50,16 @@ ShardWork::ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
 }
 ShardWork::~ShardWork() = default;
 
-Result<std::string> ShardWork::program_text(bool backward) const {
+Result<const ShardWork::Pass*> ShardWork::pass_of(bool backward) const {
   const auto& pass = passes_[backward ? 1 : 0];
-  if (pass) return shard_program_text(pass->shape);
+  if (pass) return pass.get();
   return invalid("xla", "the call must have said backward, found forward");
+}
+
+Result<std::string> ShardWork::program_text(bool backward) const {
+  auto pass = pass_of(backward);
+  if (!pass) return pass.error();
+  return shard_program_text((*pass)->shape);
 }
 
 Result<void> ShardWork::send_integers(const AttentionCall& call) {
@@ -143,9 +125,9 @@ Part ShardWork::stage_sinks(size_t shard, int64_t heads,
   return out;
 }
 
-Result<std::vector<std::vector<pjrt::Buffer>>> ShardWork::execute(
-    const Pass& pass, const Arrays& arrays,
-    std::optional<std::span<const float>> sinks, PassRun& out) const {
+Result<ShardWork::Buffers> ShardWork::execute(const Pass& pass,
+                                              const Arrays& arrays,
+                                              PassRun& out) const {
   const size_t n = open_->devices.size();
   std::vector<Part> parts;
   std::vector<pjrt::Buffer> sent;
@@ -156,15 +138,21 @@ Result<std::vector<std::vector<pjrt::Buffer>>> ShardWork::execute(
   auto ok = timed(out.transfer_ms, [&]() -> Result<void> {
     for (size_t d = 0; d < n; ++d) {
       for (const ShardArray& a : arguments) {
+        const std::string& name = a.part.name;
         if (a.is_own) {
-          inputs[d].push_back(&sent_[d].at(a.part.name));
+          inputs[d].push_back(&sent_[d].at(name));
           continue;
         }
-        const Dims& dims = a.part.type.dims;
-        parts.push_back(a.part.name == "sink_logits"
-                            ? stage_sinks(shard_of_[d], dims[0], *sinks)
-                            : stage(pass.shape, shards_.shards[shard_of_[d]],
-                                    a.part, arrays.at(a.part.name)));
+        if (const auto at = arrays.there.find(name); at != arrays.there.end()) {
+          inputs[d].push_back(&at->second->parts[d]);
+          continue;
+        }
+        const size_t shard = shard_of_[d];
+        parts.push_back(
+            name == "sink_logits"
+                ? stage_sinks(shard, a.part.type.dims[0], *arrays.sinks)
+                : stage(pass.shape, shards_.shards[shard], a.part.type,
+                        arrays.from.at(name)));
         auto buffer =
             pjrt::to_device(*open_->client, open_->devices[d],
                             array_type(a.part.type), parts.back().data());
@@ -180,12 +168,35 @@ Result<std::vector<std::vector<pjrt::Buffer>>> ShardWork::execute(
                [&] { return pjrt::execute_on_all(*pass.program, inputs); });
 }
 
+Result<std::vector<std::vector<Part>>> ShardWork::read(
+    const Buffers& buffers, const std::vector<ShardArray>& results,
+    const Arrays& arrays) const {
+  std::vector<std::vector<Part>> here(shards_.shards.size());
+  for (size_t d = 0; d < buffers.size(); ++d) {
+    std::vector<Part>& parts = here[shard_of_[d]];
+    if (!parts.empty()) continue;  // another device holds the same
+    parts.resize(results.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      const std::string& name = results[i].part.name;
+      const bool summed = name == "tiles" || name == "dsink_logits";
+      if (!summed && !arrays.to.contains(name)) continue;
+      const pjrt::Buffer& b = buffers[d][i];
+      auto bytes = pjrt::byte_size(b.type());
+      if (!bytes) return bytes.error();
+      parts[i].resize(static_cast<size_t>(*bytes));
+      if (auto e = pjrt::to_host(b, parts[i].data(), *bytes); !e) {
+        return e.error();
+      }
+    }
+  }
+  return here;
+}
+
 Result<PassRun> ShardWork::run(const Pass& pass, const Arrays& arrays,
-                               std::optional<std::span<const float>> sinks,
-                               std::span<float> dsinks,
                                const StopFlag* stop) const {
   const std::vector<ShardArray> results = shard_results(pass.shape);
   std::vector<pjrt::ArrayType> types;
+  types.reserve(results.size());
   for (const ShardArray& r : results) types.push_back(array_type(r.part.type));
   if (auto e = lanes::check_outputs("xla", *pass.program, types); !e) {
     return e.error();
@@ -194,46 +205,31 @@ Result<PassRun> ShardWork::run(const Pass& pass, const Arrays& arrays,
     return e.error();
   }
   PassRun out;
-  auto buffers = execute(pass, arrays, sinks, out);
+  auto buffers = execute(pass, arrays, out);
   if (!buffers) return buffers.error();
   if (auto e = lanes::check_stop(stop, "xla", "after it ran"); !e) {
     return e.error();
   }
-  // All of it is here before any of it is written.
-  std::vector<std::vector<Part>> here(shards_.shards.size());
-  auto ok = timed(out.transfer_ms, [&]() -> Result<void> {
-    for (size_t d = 0; d < buffers->size(); ++d) {
-      std::vector<Part>& parts = here[shard_of_[d]];
-      if (!parts.empty()) continue;  // another device holds the same
-      for (const pjrt::Buffer& b : (*buffers)[d]) {
-        auto bytes = pjrt::byte_size(b.type());
-        if (!bytes) return bytes.error();
-        parts.emplace_back(static_cast<size_t>(*bytes));
-        auto e = pjrt::to_host(b, parts.back().data(), *bytes);
-        if (!e) return e;
-      }
-    }
-    return {};
-  });
-  if (!ok) return ok.error();
-  std::fill(dsinks.begin(), dsinks.end(), 0.0F);
+  auto here =
+      timed(out.transfer_ms, [&] { return read(*buffers, results, arrays); });
+  if (!here) return here.error();
+  std::fill(arrays.dsinks.begin(), arrays.dsinks.end(), 0.0F);
   const Shape& l = pass.shape.local;
-  for (size_t s = 0; s < here.size(); ++s) {
+  for (size_t s = 0; s < here->size(); ++s) {
     const Shard& shard = shards_.shards[s];
     for (size_t i = 0; i < results.size(); ++i) {
-      const Argument& part = results[i].part;
-      const Part& from = here[s][i];
-      if (part.name == "tiles") {
+      const std::string& name = results[i].part.name;
+      const Part& from = (*here)[s][i];
+      if (name == "tiles") {
         int32_t tiles = 0;
         std::memcpy(&tiles, from.data(), sizeof tiles);
         out.tiles_run += tiles * std::min(l.unit_heads(), shard.heads);
-      } else if (part.name == "dsink_logits") {
+      } else if (name == "dsink_logits") {
         const auto* const more = reinterpret_cast<const float*>(from.data());
         for (int64_t h = 0; h < shard.heads; ++h) {
-          dsinks[static_cast<size_t>(shard.first_head + h)] += more[h];
+          arrays.dsinks[static_cast<size_t>(shard.first_head + h)] += more[h];
         }
-      } else if (const auto at = arrays.find("to_" + part.name);
-                 at != arrays.end()) {
+      } else if (const auto at = arrays.to.find(name); at != arrays.to.end()) {
         unstage(pass.shape, shard, from, at->second);
       }
     }
@@ -241,70 +237,18 @@ Result<PassRun> ShardWork::run(const Pass& pass, const Arrays& arrays,
                      (shard.heads / std::max<int64_t>(1, shard.lists)) *
                      shards_.tile.q * shards_.tile.kv;
   }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const auto at = arrays.stay.find(results[i].part.name);
+    if (at == arrays.stay.end()) continue;
+    for (std::vector<pjrt::Buffer>& of_device : *buffers) {
+      at->second->parts.push_back(std::move(of_device[i]));
+    }
+  }
   const Plan& plan = batch_.plan();
   out.tiles_skipped = plan.batch * call_shape_.heads * plan.forward.rows *
                           plan.forward.columns -
                       out.tiles_run;
   return out;
-}
-
-Result<PassRun> ShardWork::forward(const ForwardTensors& t,
-                                   const StopFlag* stop) {
-  const TraceSpan span("xla", "forward");
-  auto e = lanes::check_forward("xla", lanes::PlanSizes::of(batch_.plan()),
-                                call_shape_, t);
-  if (!e) return e.error();
-  const Plan& plan = batch_.plan();
-  const Pass& pass = *passes_[0];
-  if (auto fits = check_pass(pass.shape.local, t.q.dtype,
-                             t.sink_logits.has_value(), pass.shape.local.dlse);
-      !fits) {
-    return fits.error();
-  }
-  Arrays arrays = {{"q", input(t.q, true)},
-                   {"k", input(t.k, false)},
-                   {"v", input(t.v, false)},
-                   {"to_out", result(t.out, true)}};
-  if (!t.lse.empty()) {
-    CallArray lse = input(numbers(t.lse.data(), plan, call_shape_.heads), true);
-    lse.to = t.lse.data();
-    arrays["to_lse"] = lse;
-  }
-  return run(pass, arrays, t.sink_logits, {}, stop);
-}
-
-Result<PassRun> ShardWork::backward(const ForwardTensors& forward,
-                                    const Gradients& gradients,
-                                    const StopFlag* stop) {
-  const TraceSpan span("xla", "backward");
-  const lanes::BackwardTensors t = lanes::backward_tensors(forward, gradients);
-  auto e = lanes::check_backward("xla", lanes::PlanSizes::of(batch_.plan()),
-                                 call_shape_, t);
-  if (!e) return e.error();
-  if (!passes_[1]) {
-    return invalid("xla", "the call must have said backward, found forward");
-  }
-  const Plan& plan = batch_.plan();
-  const Pass& pass = *passes_[1];
-  if (auto fits = check_pass(pass.shape.local, t.q.dtype,
-                             t.sink_logits.has_value(), !t.dlse.empty());
-      !fits) {
-    return fits.error();
-  }
-  Arrays arrays = {
-      {"q", input(t.q, true)},        {"k", input(t.k, false)},
-      {"v", input(t.v, false)},       {"out", input(t.out, true)},
-      {"dout", input(t.dout, true)},  {"to_dq", result(t.dq, true)},
-      {"to_dk", result(t.dk, false)}, {"to_dv", result(t.dv, false)}};
-  CallArray lse = input(numbers(t.lse.data(), plan, call_shape_.heads), true);
-  // A query that is not there has no probability for any score.
-  lse.beyond = std::numeric_limits<float>::infinity();
-  arrays["lse"] = lse;
-  if (!t.dlse.empty()) {
-    arrays["dlse"] =
-        input(numbers(t.dlse.data(), plan, call_shape_.heads), true);
-  }
-  return run(pass, arrays, t.sink_logits, t.dsink_logits, stop);
 }
 
 }  // namespace tessera::xla

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lanes/lane.h"
+#include "lanes/xla/device_parts.h"
 #include "lanes/xla/shard_arrays.h"
 #include "lanes/xla/shard_program.h"
 #include "lanes/xla/stage.h"
@@ -36,7 +37,7 @@ struct OpenMesh {
                .max_compiles = o.xla.max_compiles}) {}
 };
 
-class ShardWork : public lanes::LaneWork {
+class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
  public:
   ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
             AttentionShape shape, Shards shards);
@@ -56,19 +57,50 @@ class ShardWork : public lanes::LaneWork {
                                   const StopFlag* stop) override;
   Result<std::string> program_text(bool backward) const override;
 
- private:
-  struct Pass;
-  using Arrays = std::map<std::string, CallArray>;
+  lanes::ResidentWork* residents() override { return this; }
+  Result<lanes::ResidentPtr> put(const TensorView& t, bool queries) override;
+  Result<void> fetch(const lanes::Resident& array, bool queries,
+                     const MutableTensorView& to) const override;
+  Result<lanes::PassRun> forward(lanes::ResidentForward& pass,
+                                 const StopFlag* stop) override;
+  Result<lanes::PassRun> backward(lanes::ResidentBackward& pass,
+                                  const StopFlag* stop) override;
 
+ private:
+  // One direction of a batch.
+  struct Pass {
+    ShardShape shape;
+    std::shared_ptr<const pjrt::Loaded> program;
+  };
+  // What a pass reads and writes, by the names of its program: on the host, or
+  // with the devices. A result that nobody wants is in neither.
+  struct Arrays {
+    std::map<std::string, CallArray> from;
+    std::map<std::string, const DeviceParts*> there;
+    std::map<std::string, CallArray> to;
+    std::map<std::string, DeviceParts*> stay;
+    std::optional<std::span<const float>> sinks = {};
+    std::span<float> dsinks = {};
+  };
+
+  Result<const Pass*> pass_of(bool backward) const;
+  // [batch, heads, queries].
+  TensorView numbers(std::span<const float> rows) const;
+  CallArray to_rows(std::span<float> rows) const;
+  void add_rows(std::span<const float> lse, std::span<const float> dlse,
+                Arrays& arrays) const;
   Part stage_sinks(size_t shard, int64_t heads,
                    std::span<const float> sinks) const;
   Result<lanes::PassRun> run(const Pass& pass, const Arrays& arrays,
-                             std::optional<std::span<const float>> sinks,
-                             std::span<float> dsinks,
                              const StopFlag* stop) const;
-  Result<std::vector<std::vector<pjrt::Buffer>>> execute(
-      const Pass& pass, const Arrays& arrays,
-      std::optional<std::span<const float>> sinks, lanes::PassRun& out) const;
+  using Buffers = std::vector<std::vector<pjrt::Buffer>>;  // of each device
+  Result<Buffers> execute(const Pass& pass, const Arrays& arrays,
+                          lanes::PassRun& out) const;
+  // All results that go to the host, before any of them is written: of each
+  // shard, empty where a result stays.
+  Result<std::vector<std::vector<Part>>> read(
+      const Buffers& buffers, const std::vector<ShardArray>& results,
+      const Arrays& arrays) const;
 
   std::shared_ptr<const OpenMesh> open_;
   Batch batch_;

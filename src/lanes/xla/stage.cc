@@ -38,9 +38,9 @@ void for_each_token(const ShardShape& shape, const Shard& shard,
 
 }  // namespace
 
-Part stage(const ShardShape& shape, const Shard& shard, const Argument& part,
+Part stage(const ShardShape& shape, const Shard& shard, const Type& part,
            const CallArray& from) {
-  const int64_t n = part.type.elements();
+  const int64_t n = part.elements();
   Part out(static_cast<size_t>(n * byte_width(from.view.dtype)), 0);
   if (from.beyond != 0) {
     std::fill_n(reinterpret_cast<float*>(out.data()), n, from.beyond);

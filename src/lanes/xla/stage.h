@@ -22,7 +22,7 @@ struct CallArray {
   float beyond = 0;     // of tokens that are not there; else zeros
 };
 
-Part stage(const ShardShape& shape, const Shard& shard, const Argument& part,
+Part stage(const ShardShape& shape, const Shard& shard, const Type& part,
            const CallArray& from);
 void unstage(const ShardShape& shape, const Shard& shard, const Part& from,
              const CallArray& to);

@@ -1,0 +1,52 @@
+// lanes/resident.h: arrays that stay with a lane between layers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "lanes/pass_run.h"
+#include "tessera/attention.h"
+#include "tessera/result.h"
+#include "tessera/tensor.h"
+
+namespace tessera::lanes {
+
+// What a lane keeps of an array; each lane knows its own.
+struct Resident {
+  virtual ~Resident() = default;
+};
+using ResidentPtr = std::shared_ptr<const Resident>;
+
+struct ResidentForward {
+  const Resident *q = nullptr, *k = nullptr, *v = nullptr;
+  std::optional<std::span<const float>> sink_logits;
+  std::span<float> lse;  // written
+  ResidentPtr out;       // written
+};
+
+struct ResidentBackward {
+  const Resident *q = nullptr, *k = nullptr, *v = nullptr;
+  std::optional<std::span<const float>> sink_logits;
+  const Resident *out = nullptr, *dout = nullptr;
+  std::span<const float> lse, dlse;
+  ResidentPtr dq, dk, dv;         // written
+  std::span<float> dsink_logits;  // written
+};
+
+// One batch on a lane, over such arrays. Arrays handed in are this batch's, of
+// the right shape and type; a session has seen to it.
+class ResidentWork {
+ public:
+  virtual ~ResidentWork() = default;
+  // The tokens of `t` are queries, or keys.
+  virtual Result<ResidentPtr> put(const TensorView& t, bool queries) = 0;
+  virtual Result<void> fetch(const Resident& array, bool queries,
+                             const MutableTensorView& to) const = 0;
+  virtual Result<PassRun> forward(ResidentForward& pass,
+                                  const StopFlag* stop) = 0;
+  virtual Result<PassRun> backward(ResidentBackward& pass,
+                                   const StopFlag* stop) = 0;
+};
+
+}  // namespace tessera::lanes

@@ -1,0 +1,185 @@
+// lanes/xla/shard_passes.cc: a layer's arrays to the devices, a run, and back;
+// or the run alone, where they stay there.
+#include <limits>
+#include <utility>
+
+#include "base/trace.h"
+#include "lanes/tensors.h"
+#include "lanes/xla/planned.h"
+#include "lanes/xla/shard_work.h"
+
+namespace tessera::xla {
+namespace {
+
+using lanes::PassRun;
+
+CallArray input(const TensorView& view, bool by_rows) {
+  return {view, nullptr, by_rows};
+}
+CallArray result(const MutableTensorView& view, bool by_rows) {
+  return {as_input(view), view.data, by_rows};
+}
+
+// A device's part of an array of queries, or of keys.
+Type part_type(const ShardShape& s, const TensorView& t, bool queries) {
+  const Exchange& e = queries ? s.rows : s.columns;
+  const int64_t heads = queries ? s.local.heads : s.local.kv_heads;
+  return {s.local.element, {1, heads, e.own * e.tokens, t.dim}};
+}
+
+const DeviceParts* there(const lanes::Resident* array) {
+  return static_cast<const DeviceParts*>(array);
+}
+
+}  // namespace
+
+TensorView ShardWork::numbers(std::span<const float> rows) const {
+  const Plan& plan = batch_.plan();
+  return TensorView::bhsd(rows.data(), Dtype::f32, plan.batch,
+                          call_shape_.heads, plan.q_len, 1);
+}
+
+CallArray ShardWork::to_rows(std::span<float> rows) const {
+  CallArray out = input(numbers(rows), true);
+  out.to = rows.data();
+  return out;
+}
+
+void ShardWork::add_rows(std::span<const float> lse,
+                         std::span<const float> dlse, Arrays& arrays) const {
+  CallArray rows = input(numbers(lse), true);
+  // A query that is not there has no probability for any score.
+  rows.beyond = std::numeric_limits<float>::infinity();
+  arrays.from["lse"] = rows;
+  if (!dlse.empty()) arrays.from["dlse"] = input(numbers(dlse), true);
+}
+
+Result<PassRun> ShardWork::forward(const ForwardTensors& t,
+                                   const StopFlag* stop) {
+  const TraceSpan span("xla", "forward");
+  auto e = lanes::check_forward("xla", lanes::PlanSizes::of(batch_.plan()),
+                                call_shape_, t);
+  if (!e) return e.error();
+  const Pass& pass = *passes_[0];
+  if (auto fits = check_pass(pass.shape.local, t.q.dtype,
+                             t.sink_logits.has_value(), pass.shape.local.dlse);
+      !fits) {
+    return fits.error();
+  }
+  Arrays arrays;
+  arrays.from = {{"q", input(t.q, true)},
+                 {"k", input(t.k, false)},
+                 {"v", input(t.v, false)}};
+  arrays.to = {{"out", result(t.out, true)}};
+  if (!t.lse.empty()) arrays.to["lse"] = to_rows(t.lse);
+  arrays.sinks = t.sink_logits;
+  return run(pass, arrays, stop);
+}
+
+Result<PassRun> ShardWork::forward(lanes::ResidentForward& t,
+                                   const StopFlag* stop) {
+  const TraceSpan span("xla", "forward");
+  auto made = std::make_shared<DeviceParts>();
+  Arrays arrays;
+  arrays.there = {{"q", there(t.q)}, {"k", there(t.k)}, {"v", there(t.v)}};
+  arrays.stay = {{"out", made.get()}};
+  if (!t.lse.empty()) arrays.to["lse"] = to_rows(t.lse);
+  arrays.sinks = t.sink_logits;
+  auto ran = run(*passes_[0], arrays, stop);
+  if (ran) t.out = std::move(made);
+  return ran;
+}
+
+Result<PassRun> ShardWork::backward(const ForwardTensors& forward,
+                                    const Gradients& gradients,
+                                    const StopFlag* stop) {
+  const TraceSpan span("xla", "backward");
+  const lanes::BackwardTensors t = lanes::backward_tensors(forward, gradients);
+  auto e = lanes::check_backward("xla", lanes::PlanSizes::of(batch_.plan()),
+                                 call_shape_, t);
+  if (!e) return e.error();
+  auto pass = pass_of(true);
+  if (!pass) return pass.error();
+  const Shape& l = (*pass)->shape.local;
+  if (auto fits =
+          check_pass(l, t.q.dtype, t.sink_logits.has_value(), !t.dlse.empty());
+      !fits) {
+    return fits.error();
+  }
+  Arrays arrays;
+  arrays.from = {{"q", input(t.q, true)},
+                 {"k", input(t.k, false)},
+                 {"v", input(t.v, false)},
+                 {"out", input(t.out, true)},
+                 {"dout", input(t.dout, true)}};
+  add_rows(t.lse, t.dlse, arrays);
+  arrays.to = {{"dq", result(t.dq, true)},
+               {"dk", result(t.dk, false)},
+               {"dv", result(t.dv, false)}};
+  arrays.sinks = t.sink_logits;
+  arrays.dsinks = t.dsink_logits;
+  return run(**pass, arrays, stop);
+}
+
+Result<PassRun> ShardWork::backward(lanes::ResidentBackward& t,
+                                    const StopFlag* stop) {
+  const TraceSpan span("xla", "backward");
+  auto pass = pass_of(true);
+  if (!pass) return pass.error();
+  auto dq = std::make_shared<DeviceParts>();
+  auto dk = std::make_shared<DeviceParts>();
+  auto dv = std::make_shared<DeviceParts>();
+  Arrays arrays;
+  arrays.there = {{"q", there(t.q)},
+                  {"k", there(t.k)},
+                  {"v", there(t.v)},
+                  {"out", there(t.out)},
+                  {"dout", there(t.dout)}};
+  add_rows(t.lse, t.dlse, arrays);
+  arrays.stay = {{"dq", dq.get()}, {"dk", dk.get()}, {"dv", dv.get()}};
+  arrays.sinks = t.sink_logits;
+  arrays.dsinks = t.dsink_logits;
+  auto ran = run(**pass, arrays, stop);
+  if (!ran) return ran;
+  t.dq = std::move(dq);
+  t.dk = std::move(dk);
+  t.dv = std::move(dv);
+  return ran;
+}
+
+Result<lanes::ResidentPtr> ShardWork::put(const TensorView& t, bool queries) {
+  const ShardShape& shape = passes_[0]->shape;
+  const Type type = part_type(shape, t, queries);
+  auto out = std::make_shared<DeviceParts>();
+  for (size_t d = 0; d < open_->devices.size(); ++d) {
+    const Part part =
+        stage(shape, shards_.shards[shard_of_[d]], type, input(t, queries));
+    auto buffer =
+        pjrt::to_device(*open_->client, open_->devices[d], array_type(type),
+                        part.data(), pjrt::DataStays::during_call);
+    if (!buffer) return buffer.error();
+    out->parts.push_back(std::move(*buffer));
+  }
+  return lanes::ResidentPtr(std::move(out));
+}
+
+Result<void> ShardWork::fetch(const lanes::Resident& array, bool queries,
+                              const MutableTensorView& to) const {
+  const DeviceParts& from = *there(&array);
+  std::vector<Part> here(shards_.shards.size());
+  for (size_t d = 0; d < from.parts.size(); ++d) {
+    Part& part = here[shard_of_[d]];
+    if (!part.empty()) continue;
+    auto bytes = pjrt::byte_size(from.parts[d].type());
+    if (!bytes) return bytes.error();
+    part.resize(static_cast<size_t>(*bytes));
+    auto e = pjrt::to_host(from.parts[d], part.data(), *bytes);
+    if (!e) return e;
+  }
+  for (size_t s = 0; s < here.size(); ++s) {
+    unstage(passes_[0]->shape, shards_.shards[s], here[s], result(to, queries));
+  }
+  return {};
+}
+
+}  // namespace tessera::xla

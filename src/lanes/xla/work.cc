@@ -1,0 +1,237 @@
+// lanes/xla/work.cc: a layer's arrays there, a run, and back; or only the run,
+// where they stay there.
+#include "lanes/xla/work.h"
+
+#include <limits>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/trace.h"
+#include "lanes/xla/planned.h"
+#include "tessera/layouts.h"
+
+namespace tessera::xla {
+namespace {
+
+// A query that is not there has no probability for any score.
+constexpr float kNoQuery = std::numeric_limits<float>::infinity();
+
+Dims q_dims(const Shape& s, int64_t dim) {
+  return {s.batch, s.heads, s.q_len, dim};
+}
+Dims k_dims(const Shape& s, int64_t dim) {
+  return {s.batch, s.kv_heads, s.kv_len, dim};
+}
+Dims rows(const Shape& s) { return {s.batch, s.heads, s.q_len}; }
+// As many of them as there are tokens.
+Dims real_rows(const Shape& s, const Plan& plan) {
+  return {plan.batch, s.heads, plan.q_len};
+}
+
+lanes::ProgramOutput to_lse(std::span<float> lse, const Shape& s,
+                            const Plan& plan) {
+  return lanes::to_floats(lse, lse.empty() ? Dims{} : real_rows(s, plan),
+                          rows(s), rows(s));
+}
+
+void add_rows(Inputs& inputs, const Shape& s, const Plan& plan,
+              std::span<const float> lse, std::span<const float> dlse) {
+  const Dims have = real_rows(s, plan);
+  inputs.add("lse", lanes::Staged(lse.data(), have, rows(s), kNoQuery));
+  if (s.dlse) inputs.add("dlse", lanes::Staged(dlse.data(), have, rows(s), 0));
+}
+
+}  // namespace
+
+Result<std::string> text_of(const Shape& shape) {
+  return shape.backward ? backward_program(shape) : forward_program(shape);
+}
+
+Result<const Pass*> XlaWork::State::pass(bool is_backward) const {
+  const auto& found = is_backward ? backward : forward;
+  if (found) return found.get();
+  return invalid("xla", "the call must have said backward, found forward");
+}
+
+Result<XlaRun> XlaWork::State::run(const Pass& pass, const Inputs& inputs,
+                                   std::vector<lanes::ProgramOutput> outputs,
+                                   const StopFlag* stop) const {
+  XlaRun out;
+  const Shape& s = pass.shape;
+  int32_t tiles = 0;
+  outputs.push_back({{Dtype::i32, {}}, &tiles, {}});  // the program's own count
+  std::vector<pjrt::HostArray> arrays;
+  for (const Argument& a : arguments_of(s)) {
+    pjrt::HostArray array = inputs.of(a.name);
+    array.type = array_type(a.type);
+    const auto sent = pass.sent.find(a.name);
+    if (sent != pass.sent.end()) array.sent = &sent->second;
+    arrays.push_back(std::move(array));
+  }
+  auto ran = lanes::run_program("xla", *pass.program, arrays, outputs, stop,
+                                out.transfer_ms, out.run_ms);
+  if (!ran) return ran.error();
+  out.contract = pass.prepared.contract;
+  const Plan& plan = batch.plan();
+  const int64_t all =
+      plan.batch * s.heads * plan.forward.rows * plan.forward.columns;
+  if (s.method == XlaMethod::worklist) {
+    out.tiles_run = tiles * s.unit_heads();
+    const int64_t visits = step_count(plan.forward) * (s.heads / s.plan_heads);
+    out.pairs_run = visits * s.tile.q * s.tile.kv;
+  } else {
+    out.tiles_run = all;
+    out.pairs_run = s.batch * s.heads * s.q_len * s.kv_len;
+  }
+  out.tiles_skipped = all - out.tiles_run;
+  return out;
+}
+
+XlaWork::XlaWork(std::unique_ptr<State> state) : state_(std::move(state)) {}
+XlaWork::XlaWork(XlaWork&&) noexcept = default;
+XlaWork& XlaWork::operator=(XlaWork&&) noexcept = default;
+XlaWork::~XlaWork() = default;
+
+const XlaRun* XlaWork::prepared(bool backward) const {
+  const auto& pass = backward ? state_->backward : state_->forward;
+  return pass ? &pass->prepared : nullptr;
+}
+
+Result<std::string> XlaWork::program_text(bool backward) const {
+  auto pass = state_->pass(backward);
+  if (!pass) return pass.error();
+  return text_of((*pass)->shape);
+}
+
+Result<XlaRun> XlaWork::forward(const ForwardTensors& t,
+                                const StopFlag* stop) const {
+  const TraceSpan span("xla", "forward");
+  auto e = lanes::check_forward("xla", state_->sizes(), state_->shape, t);
+  if (!e) return e.error();
+  const Pass& pass = *state_->forward;
+  const Shape& s = pass.shape;
+  if (auto fits = check_pass(s, t.q.dtype, t.sink_logits.has_value(), s.dlse);
+      !fits) {
+    return fits.error();
+  }
+  Inputs inputs;
+  inputs.add("q", lanes::Staged(t.q, q_dims(s, s.head_dim)));
+  inputs.add("k", lanes::Staged(t.k, k_dims(s, s.head_dim)));
+  inputs.add("v", lanes::Staged(t.v, k_dims(s, s.v_head_dim)));
+  if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
+  return state_->run(pass, inputs,
+                     {lanes::to_tensor(t.out, q_dims(s, s.v_head_dim)),
+                      to_lse(t.lse, s, state_->batch.plan())},
+                     stop);
+}
+
+Result<XlaRun> XlaWork::forward(lanes::ResidentForward& t,
+                                const StopFlag* stop) const {
+  const TraceSpan span("xla", "forward");
+  const Pass& pass = *state_->forward;
+  const Shape& s = pass.shape;
+  Inputs inputs;
+  inputs.add("q", *t.q);
+  inputs.add("k", *t.k);
+  inputs.add("v", *t.v);
+  if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
+  auto made = std::make_shared<DeviceParts>();
+  auto ran = state_->run(
+      pass, inputs,
+      {lanes::to_device(array_type({s.element, q_dims(s, s.v_head_dim)}),
+                        made->parts),
+       to_lse(t.lse, s, state_->batch.plan())},
+      stop);
+  if (ran) t.out = std::move(made);
+  return ran;
+}
+
+Result<XlaRun> XlaWork::backward(const lanes::BackwardTensors& t,
+                                 const StopFlag* stop) const {
+  const TraceSpan span("xla", "backward");
+  auto e = lanes::check_backward("xla", state_->sizes(), state_->shape, t);
+  if (!e) return e.error();
+  auto pass = state_->pass(true);
+  if (!pass) return pass.error();
+  const Shape& s = (*pass)->shape;
+  if (auto fits =
+          check_pass(s, t.q.dtype, t.sink_logits.has_value(), !t.dlse.empty());
+      !fits) {
+    return fits.error();
+  }
+  Inputs inputs;
+  inputs.add("q", lanes::Staged(t.q, q_dims(s, s.head_dim)));
+  inputs.add("k", lanes::Staged(t.k, k_dims(s, s.head_dim)));
+  inputs.add("v", lanes::Staged(t.v, k_dims(s, s.v_head_dim)));
+  inputs.add("out", lanes::Staged(t.out, q_dims(s, s.v_head_dim)));
+  inputs.add("dout", lanes::Staged(t.dout, q_dims(s, s.v_head_dim)));
+  add_rows(inputs, s, state_->batch.plan(), t.lse, t.dlse);
+  if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
+  std::vector<lanes::ProgramOutput> outputs = {
+      lanes::to_tensor(t.dq, q_dims(s, s.head_dim)),
+      lanes::to_tensor(t.dk, k_dims(s, s.head_dim)),
+      lanes::to_tensor(t.dv, k_dims(s, s.v_head_dim))};
+  if (t.sink_logits) {
+    outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
+  }
+  return state_->run(**pass, inputs, std::move(outputs), stop);
+}
+
+Result<XlaRun> XlaWork::backward(lanes::ResidentBackward& t,
+                                 const StopFlag* stop) const {
+  const TraceSpan span("xla", "backward");
+  auto pass = state_->pass(true);
+  if (!pass) return pass.error();
+  const Shape& s = (*pass)->shape;
+  Inputs inputs;
+  inputs.add("q", *t.q);
+  inputs.add("k", *t.k);
+  inputs.add("v", *t.v);
+  inputs.add("out", *t.out);
+  inputs.add("dout", *t.dout);
+  add_rows(inputs, s, state_->batch.plan(), t.lse, t.dlse);
+  if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
+  auto dq = std::make_shared<DeviceParts>();
+  auto dk = std::make_shared<DeviceParts>();
+  auto dv = std::make_shared<DeviceParts>();
+  std::vector<lanes::ProgramOutput> outputs = {
+      lanes::to_device(array_type({s.element, q_dims(s, s.head_dim)}),
+                       dq->parts),
+      lanes::to_device(array_type({s.element, k_dims(s, s.head_dim)}),
+                       dk->parts),
+      lanes::to_device(array_type({s.element, k_dims(s, s.v_head_dim)}),
+                       dv->parts)};
+  if (t.sink_logits) {
+    outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
+  }
+  auto ran = state_->run(**pass, inputs, std::move(outputs), stop);
+  if (!ran) return ran;
+  t.dq = std::move(dq);
+  t.dk = std::move(dk);
+  t.dv = std::move(dv);
+  return ran;
+}
+
+Result<lanes::ResidentPtr> XlaWork::put(const TensorView& t,
+                                        bool queries) const {
+  const Pass& pass = *state_->forward;
+  const Dims dims =
+      queries ? q_dims(pass.shape, t.dim) : k_dims(pass.shape, t.dim);
+  const lanes::Staged staged(t, dims);
+  auto out = std::make_shared<DeviceParts>();
+  auto buffer = pjrt::to_device(pass.program->client(), pass.program->device(),
+                                {t.dtype, dims}, staged.data(),
+                                pjrt::DataStays::during_call);
+  if (!buffer) return buffer.error();
+  out->parts.push_back(std::move(*buffer));
+  return lanes::ResidentPtr(std::move(out));
+}
+
+Result<void> XlaWork::fetch(const lanes::Resident& array,
+                            const MutableTensorView& to) const {
+  const pjrt::Buffer& from =
+      static_cast<const DeviceParts&>(array).parts.front();
+  return lanes::read_output(from, lanes::to_tensor(to, from.type().dims));
+}
+
+}  // namespace tessera::xla
