@@ -12,6 +12,7 @@ cli::Command xla_command();
 cli::Command recompile_command();
 cli::Command routed_command();
 cli::Command shard_command();
+cli::Command mesh_command();
 cli::Command pack_command();
 
 // These, and `gate`, which `tessera` has too.

@@ -26,7 +26,7 @@ cli::Program bench_program() {
           kExamples,
           {plan_command(), kernels_command(), attention_command(),
            xla_command(), recompile_command(), routed_command(), pack_command(),
-           shard_command(), cli::gate_command()}};
+           shard_command(), mesh_command(), cli::gate_command()}};
 }
 
 }  // namespace tessera::bench

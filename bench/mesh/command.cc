@@ -1,0 +1,152 @@
+// bench/mesh/command.cc: `tessera-bench mesh`: layers on one device and on a
+// mesh of them, with arrays that travel each time and arrays that stay.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "bench/commands.h"
+#include "bench/harness/flags.h"
+#include "bench/mesh/measure.h"
+#include "cli/machine.h"
+#include "cli/numbers.h"
+#include "receipt/machine.h"
+#include "tessera/version.h"
+
+namespace tessera::bench {
+
+using cli::add_flags;
+using cli::Command;
+using cli::kFailed;
+using cli::kOk;
+using cli::OtherCores;
+
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  std::optional<std::string> tokens, devices, layers, rounds, mean, plugin, out;
+  bool json = false;
+};
+
+Result<MeshSettings> read_settings(const Options& o) {
+  MeshSettings s;
+  const struct {
+    const std::optional<std::string>& text;
+    const char* name;
+    int64_t& to;
+    int64_t least, most;
+  } numbers[] = {{o.tokens, "--tokens", s.tokens, 256, 1 << 20},
+                 {o.devices, "--devices", s.devices, 2, 64},
+                 {o.layers, "--layers", s.layers, 1, 1000},
+                 {o.rounds, "--rounds", s.rounds, 1, 1000}};
+  for (const auto& n : numbers) {
+    if (!n.text) continue;
+    auto value = cli::parse_int(*n.text, n.name, n.least, n.most);
+    if (!value) return value.error();
+    n.to = *value;
+  }
+  if (o.mean) {
+    auto mean = cli::parse_int(*o.mean, "--mean", 1, 1 << 20);
+    if (!mean) return mean.error();
+    s.mean = static_cast<double>(*mean);
+  }
+  s.plugin = o.plugin;
+  return s;
+}
+
+json times_json(const MeshTimes& t) {
+  return {{"forward_ms", t.forward},
+          {"backward_ms", t.backward},
+          {"stay_forward_ms", t.stay_forward},
+          {"stay_backward_ms", t.stay_backward},
+          {"put_and_fetch_ms", t.put_and_fetch}};
+}
+
+std::string beside(double ms, double one) {
+  return fmt::format("{:.0f} ({:.2f})", ms, ms / one);
+}
+
+void print_row(const MeshContender& c, const MeshTimes& one) {
+  const MeshTimes& t = c.times;
+  fmt::print("{:<18} {:>13} {:>13} {:>13} {:>13} {:>6.0f}\n", c.name,
+             beside(t.forward, one.forward), beside(t.backward, one.backward),
+             beside(t.stay_forward, one.stay_forward),
+             beside(t.stay_backward, one.stay_backward), t.put_and_fetch);
+}
+
+Result<int> run(const Options& o) {
+  auto settings = read_settings(o);
+  if (!settings) return settings.error();
+  const MeshSettings& s = *settings;
+  std::vector<MeshContender> all = mesh_contenders(s);
+  const OtherCores others;
+  if (auto ok = measure_mesh(s, all); !ok) return ok.error();
+  const double busy = others.so_far();
+  if (!o.json) {
+    fmt::print(
+        "causal & documents, {} tokens, documents of mean {:.0f}, {} heads on "
+        "{}, head dim {}, f32; {}.\nms a layer, medians of {} rounds of {} "
+        "layers (beside one device); arrays that stay are put and\nfetched "
+        "once a round. Others kept {:.1f} cores busy.\n\n"
+        "{:<18} {:>13} {:>13} {:>13} {:>13} {:>6}\n",
+        s.tokens, s.mean, s.shape.heads, s.shape.kv_heads, s.shape.head_dim,
+        receipt::cpu_model(), s.rounds, s.layers, busy, "", "forward",
+        "backward", "stay: forward", "backward", "moved");
+  }
+  bool passed = true;
+  json rows = json::array();
+  for (const MeshContender& c : all) {
+    if (!c.check.passed) {
+      passed = false;
+      fmt::print(stderr, "{} is out of bound: {}\n", c.name, c.check.worst);
+    }
+    if (!o.json) print_row(c, all.front().times);
+    json row = times_json(c.times);
+    row["name"] = c.name;
+    row["passed"] = c.check.passed;
+    row["max_bound_ratio"] = c.check.max_bound_ratio;
+    rows.push_back(std::move(row));
+  }
+  const json out = {{"bench", "mesh"},
+                    {"version", kVersion},
+                    {"cpu", receipt::cpu_model()},
+                    {"tokens", s.tokens},
+                    {"mean", s.mean},
+                    {"devices", s.devices},
+                    {"layers", s.layers},
+                    {"rounds", s.rounds},
+                    {"other_cores", busy},
+                    {"passed", passed},
+                    {"rows", rows}};
+  if (auto e = write_result(o.out, out); !e) return e.error();
+  if (o.json) fmt::print("{}\n", out.dump());
+  return passed ? kOk : kFailed;
+}
+
+}  // namespace
+
+Command mesh_command() {
+  auto o = std::make_shared<Options>();
+  Command command{"mesh", "Layers on one device and on a mesh of them"};
+  add_flags(command,
+            {
+                {"--tokens", &o->tokens, "N", "Length of the batch row [8192]"},
+                {"--mean", &o->mean, "N", "Of the documents' lengths [1500]"},
+                {"--devices", &o->devices, "N", "Of the mesh [4]"},
+                {"--layers", &o->layers, "N", "Of a round [4]"},
+                {"--rounds", &o->rounds, "N", "Of each, in turn [3]"},
+                {"--plugin", &o->plugin, "NAME",
+                 "A file or a known name [xla_cpu_pjrt]"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+                {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+            });
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,56 @@
+// bench/mesh/mesh_test.cc: a whole run of `tessera-bench mesh`.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/plugins.h"
+#include "tests/program.h"
+
+namespace tessera::bench {
+
+using cli::kOk;
+using cli::kRefused;
+
+namespace {
+
+using nlohmann::json;
+
+class BenchMesh : public tessera::testing::Program {
+ protected:
+  void SetUp() override {
+    auto plugin = testing::real_plugin("xla_cpu_pjrt");
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  }
+};
+
+TEST_F(BenchMesh, HasARowForOneDeviceAndEachBalance) {
+  bench({"mesh", "--json", "--tokens", "512", "--mean", "100", "--devices", "2",
+         "--layers", "2", "--rounds", "1"});
+  const json result = json::parse(out_, nullptr, false);
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_TRUE(result["passed"]);
+  std::vector<std::string> names;
+  for (const json& row : result["rows"]) {
+    names.push_back(row["name"]);
+    EXPECT_TRUE(row["passed"]) << row;
+    EXPECT_GT(row["max_bound_ratio"], 0);
+    for (const char* ms : {"forward_ms", "backward_ms", "stay_forward_ms",
+                           "stay_backward_ms", "put_and_fetch_ms"}) {
+      EXPECT_GT(row[ms], 0) << ms;
+    }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"one device", "seq=2 contiguous",
+                                             "seq=2 headtail", "seq=2 rows",
+                                             "seq=2 tasks"}));
+}
+
+TEST_F(BenchMesh, RefusesWhatItCannotMeasure) {
+  bench({"mesh", "--devices", "1"});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_NE(err_.find("--devices"), std::string::npos) << err_;
+}
+
+}  // namespace
+}  // namespace tessera::bench
