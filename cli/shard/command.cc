@@ -2,6 +2,7 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
 #include "cli/shard/report.h"
+#include "picture/shards.h"
 
 namespace tessera::cli {
 namespace {
@@ -24,7 +26,7 @@ namespace {
 struct Options {
   RequestFlags request;
   std::optional<std::string> mesh, balance, heads, kv_heads, head_dim,
-      v_head_dim, dtype, emit;
+      v_head_dim, dtype, emit, picture;
   bool uneven = false;
   bool backward = false;
   bool json = false;
@@ -107,9 +109,14 @@ Result<int> run(const Options& o) {
   if (o.backward && !o.emit) {
     return invalid("cli", "--backward goes with --emit, found no --emit");
   }
-  if (o.emit) {
-    auto e = check_files(request_files(o.request), {*o.emit});
-    if (!e) return e.error();
+  if (o.picture && !o.picture->ends_with(".svg")) {
+    return invalid("cli", "--picture must end in .svg, found {}",
+                   in_quotes(*o.picture));
+  }
+  if (auto e = check_files(request_files(o.request),
+                           given_files({&o.emit, &o.picture}));
+      !e) {
+    return e.error();
   }
   auto mesh = parse_mesh(*o.mesh);
   if (!mesh) return mesh.error();
@@ -128,6 +135,14 @@ Result<int> run(const Options& o) {
     if (auto e = write_program(o, batch, *shards, *options); !e) {
       return e.error();
     }
+  }
+  if (o.picture) {
+    const std::string title =
+        fmt::format("{}: {}", fmt::join(planned->written, ", "),
+                    to_string(options->balance));
+    auto e = write_file(*o.picture,
+                        picture::draw_shards(*shards, batch.plan(), title));
+    if (!e) return e.error();
   }
   const ShardRun out{std::move(*shards), options->balance,
                      *plan_ns + *shard_ns};
@@ -186,6 +201,8 @@ Command shard_command() {
            "and any compiler with Shardy"},
           {"--backward", &o->backward, "",
            "With --emit: the program of the backward pass"},
+          {"--picture", &o->picture, "FILE.svg",
+           "Draw who holds and computes what, and what travels"},
           {"--json", &o->json, "", "One JSON object on stdout"},
       });
   command.footer = kFooter;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "tests/program.h"
 
 namespace tessera::cli {
@@ -41,6 +42,17 @@ TEST_F(ShardCommand, ReportsAsText) {
   EXPECT_NE(out_.find("2 shards, rows"), std::string::npos) << out_;
 }
 
+TEST_F(ShardCommand, DrawsAPicture) {
+  program({"shard", "--mask", "causal", "--q-len", "1024", "--mesh", "seq=2",
+           "--balance", "tasks", "--picture", file("shards.svg")});
+  EXPECT_EQ(code_, 0) << err_;
+  const auto svg = read_file(file("shards.svg"), 1 << 20);
+  ASSERT_TRUE(svg) << svg.error().message;
+  EXPECT_NE(svg->find("causal: tasks"), std::string::npos);
+  EXPECT_NE(svg->find("Who computes it"), std::string::npos);
+  EXPECT_TRUE(svg->ends_with("</svg>\n"));
+}
+
 TEST_F(ShardCommand, RefusesInOneLine) {
   const auto error = [&](std::vector<std::string> flags) {
     std::vector<std::string> all = {"shard", "--mask", "causal", "--q-len",
@@ -51,6 +63,9 @@ TEST_F(ShardCommand, RefusesInOneLine) {
     return err_;
   };
   EXPECT_EQ(error({}), "tessera: [cli] --mesh must be given, found none\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--picture", file("a.png")}),
+            "tessera: [cli] --picture must end in .svg, found '" +
+                file("a.png") + "'\n");
   EXPECT_EQ(error({"--mesh", "seq"}),
             "tessera: [mesh] an axis must read name=size, found 'seq'\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--balance", "fair"}),
