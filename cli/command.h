@@ -74,5 +74,6 @@ Command compile_command();
 Command schedule_command();
 Command shard_command();
 Command audit_command();
+Command fit_command();
 
 }  // namespace tessera::cli

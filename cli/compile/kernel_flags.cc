@@ -98,9 +98,7 @@ Result<AskedSetting> asked_setting(
   return out;
 }
 
-Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
-                                      const std::string& target,
-                                      int64_t batch_keys) {
+Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
   if (auto e = refuse_unsupported(f.run); !e) return e.error();
   const bool backward = f.run.backward;
   auto asked = load_asked(f.run.request);
@@ -136,12 +134,25 @@ Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
     if (!value) return value.error();
     n.out = *value;
   }
-  auto kernel =
-      make_mosaic_kernel(asked->request, asked->present, call, target, options);
+  return AskedCall{std::move(asked->request),
+                   asked->present,
+                   call,
+                   options,
+                   std::move(found->chosen_by),
+                   asked->open_tile && !f.tiles_per_pass};
+}
+
+Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
+                                      const std::string& target,
+                                      int64_t batch_keys) {
+  auto asked = read_asked_call(f, batch_keys);
+  if (!asked) return asked.error();
+  auto kernel = make_mosaic_kernel(asked->request, asked->present, asked->call,
+                                   target, asked->options);
   if (!kernel) return kernel.error();
-  return AskedKernel{std::move(asked->request), sizes.data.shape,
-                     std::move(*kernel), std::move(found->chosen_by),
-                     asked->open_tile && !f.tiles_per_pass};
+  return AskedKernel{std::move(asked->request), asked->call.shape,
+                     std::move(*kernel), std::move(asked->chosen_by),
+                     asked->open};
 }
 
 }  // namespace tessera::cli

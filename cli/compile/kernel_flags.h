@@ -26,6 +26,21 @@ void add_kernel_flags(Command& command, KernelFlags& flags);
 // Whether any flag asks for a kernel.
 bool asks_for_kernel(const KernelFlags& flags);
 
+// What a kernel is made from, once all flags are read. Facts that the mask
+// names, or a flag gives, count as present; they are not read. Tile and tiles a
+// pass that are both open are looked up; `batch_keys`, the mean keys a query of
+// a batch that is known, goes with that where no flag says it.
+struct AskedCall {
+  Request request;
+  Facts present;
+  AttentionCall call;
+  MosaicOptions options;
+  std::string chosen_by;  // who chose tile and tiles a pass
+  bool open = false;      // not the request
+};
+Result<AskedCall> read_asked_call(const KernelFlags& flags,
+                                  int64_t batch_keys = 0);
+
 struct AskedKernel {
   Request request;
   AttentionShape shape;
@@ -33,10 +48,7 @@ struct AskedKernel {
   std::string chosen_by;  // who chose tile and tiles a pass
   bool open = false;      // not the request
 };
-// Facts that the mask names, or a flag gives, count as present; they are not
-// read. `target` as v6e:1x1. Tile and tiles a pass that are both open are
-// looked up; `batch_keys`, the mean keys a query of a batch that is known, goes
-// with that where no flag says it.
+// `target` as v6e:1x1.
 Result<AskedKernel> make_asked_kernel(const KernelFlags& flags,
                                       const std::string& target,
                                       int64_t batch_keys = 0);

@@ -11,6 +11,7 @@
 #include "tessera/dispatch.h"
 #include "tessera/documents.h"
 #include "tessera/facts.h"
+#include "tessera/fit.h"
 #include "tessera/layouts.h"
 #include "tessera/loader.h"
 #include "tessera/machine.h"

@@ -1,0 +1,78 @@
+// cli/fit/command_test.cc: `tessera fit` from the command line to its answer.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/plugins.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using tessera::testing::Arguments;
+
+class Fit : public tessera::testing::Program {
+ protected:
+  int fit(const Arguments& more) { return program({"fit"}, more); }
+};
+
+TEST_F(Fit, SaysWhatEveryPartTakes) {
+  ASSERT_EQ(fit({"--mask", "causal & documents", "--q-len", "4096",
+                 "--backward", "--json"}),
+            0)
+      << err_;
+  const json r = json::parse(out_);
+  EXPECT_EQ(r["lane"], "xla");
+  EXPECT_EQ(r["chip"]["name"], "v6e");
+  EXPECT_TRUE(r["fits"]);
+  int64_t sum = 0;
+  for (const char* section : {"arguments", "outputs", "scratch"}) {
+    for (const json& part : r["backward"][section]) {
+      sum += part["bytes"].get<int64_t>();
+    }
+  }
+  EXPECT_EQ(r["backward"]["bytes"]["total"], sum);
+  EXPECT_GT(r["residuals"], 4 * 2 * 8 * 4096 * 128);
+  ASSERT_EQ(fit({"--mask", "causal", "--q-len", "4096"}), 0);
+  EXPECT_NE(out_.find("  arguments rows"), std::string::npos) << out_;
+  EXPECT_EQ(out_.find("backward"), std::string::npos) << out_;
+}
+
+TEST_F(Fit, WhatDoesNotFitIsSaidWithWhatWould) {
+  EXPECT_EQ(fit({"--mask", "causal", "--q-len", "1048576", "--heads", "64",
+                 "--tile", "512", "--backward", "--target", "v5e"}),
+            1);
+  EXPECT_TRUE(err_.starts_with(
+      "tessera: [fit] the backward pass must fit the 15.75 GiB of a v5e "
+      "device, found 192.51 GiB (sum of dk 32.00 GiB"))
+      << err_;
+  EXPECT_NE(err_.find("what would fit: q_len and kv_len 65536, or heads of a "
+                      "chip (a mesh's axis head) 5)\n"),
+            std::string::npos)
+      << err_;
+  EXPECT_NE(out_.find("would fit   q_len and kv_len 65536 for 1048576\n"),
+            std::string::npos)
+      << out_;
+}
+
+TEST_F(Fit, TheCompilersNumbersStandBesideOurs) {
+  const auto plugin = tessera::testing::real_plugin("libtpu");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  ASSERT_EQ(fit({"--lane", "mosaic", "--mask", "causal", "--q-len", "4096",
+                 "--backward", "--compile", "--json"}),
+            0)
+      << err_;
+  const json r = json::parse(out_);
+  for (const char* pass : {"forward", "backward"}) {
+    const json& compiled = r[pass]["compiled"];
+    EXPECT_EQ(compiled["argument"], r[pass]["bytes"]["argument"]);
+    EXPECT_EQ(compiled["total"], r[pass]["bytes"]["total"]);
+    EXPECT_GT(compiled["code"], 0);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cli

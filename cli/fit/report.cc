@@ -1,0 +1,150 @@
+// cli/fit/report.cc: a table for people, an object for programs.
+#include "cli/fit/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+// 17,179,869,184: bytes that people compare.
+std::string grouped(int64_t n) {
+  std::string out = fmt::to_string(n);
+  for (size_t at = out.size(); at > 3;) {
+    at -= 3;
+    out.insert(at, 1, ',');
+  }
+  return out;
+}
+
+double gib(int64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(int64_t{1} << 30);
+}
+
+json parts_json(const std::vector<MemoryPart>& parts) {
+  json out = json::array();
+  for (const MemoryPart& p : parts) {
+    out.push_back({{"name", p.name},
+                   {"kind", to_string(p.kind)},
+                   {"bytes", p.bytes},
+                   {"padding", p.padding},
+                   {"residual", p.residual},
+                   {"core", p.core}});
+  }
+  return out;
+}
+
+json stats_json(const pjrt::MemoryStats& m) {
+  return {{"argument", m.argument},
+          {"output", m.output},
+          {"temporary", m.temporary},
+          {"total", m.argument + m.output + m.temporary},
+          {"code", m.code}};
+}
+
+json pass_json(const PassMemory& pass,
+               const std::optional<pjrt::MemoryStats>& compiled) {
+  json out = {{"arguments", parts_json(pass.arguments)},
+              {"outputs", parts_json(pass.outputs)},
+              {"scratch", parts_json(pass.scratch)},
+              {"bytes",
+               {{"argument", pass.argument_bytes()},
+                {"output", pass.output_bytes()},
+                {"scratch", pass.scratch_bytes()},
+                {"core", pass.core_bytes()},
+                {"total", pass.total()}}}};
+  if (compiled) out["compiled"] = stats_json(*compiled);
+  return out;
+}
+
+std::string parts_text(std::string_view section,
+                       const std::vector<MemoryPart>& parts) {
+  std::string out;
+  for (const MemoryPart& p : parts) {
+    const char* note = p.residual ? "residual" : p.core ? "or in the core" : "";
+    out += fmt::format("  {:<9} {:<24} {:<8} {:>18} {:>14} {}\n",
+                       out.empty() ? section : "", p.name, to_string(p.kind),
+                       grouped(p.bytes), grouped(p.padding), note);
+  }
+  return out;
+}
+
+std::string pass_text(const PassMemory& pass,
+                      const std::optional<pjrt::MemoryStats>& compiled) {
+  std::string out = fmt::format("{}\n", pass.backward ? "backward" : "forward");
+  out += fmt::format("  {:<9} {:<24} {:<8} {:>18} {:>14}\n", "", "part", "kind",
+                     "bytes", "of padding");
+  out += parts_text("arguments", pass.arguments);
+  out += parts_text("outputs", pass.outputs);
+  out += parts_text("scratch", pass.scratch);
+  const auto line = [&](std::string_view name, int64_t ours, int64_t theirs) {
+    out += fmt::format(
+        "  {:<43} {:>18}{}\n", name, grouped(ours),
+        compiled ? fmt::format(" {:>18} compiled", grouped(theirs)) : "");
+  };
+  const pjrt::MemoryStats m = compiled.value_or(pjrt::MemoryStats{});
+  line("all arguments", pass.argument_bytes(), m.argument);
+  line("all outputs", pass.output_bytes(), m.output);
+  line("all scratch", pass.scratch_bytes(), m.temporary);
+  line("total", pass.total(), m.argument + m.output + m.temporary);
+  if (compiled) line("code, of the room for it", kProgramRoom, m.code);
+  return out;
+}
+
+}  // namespace
+
+json fit_json(const FitReport& r) {
+  const Budget& b = r.budget;
+  json remedies = json::array();
+  for (const Remedy& remedy : r.remedies) {
+    remedies.push_back({{"change", remedy.change},
+                        {"found", remedy.found},
+                        {"fits", remedy.fits},
+                        {"needed", remedy.needed}});
+  }
+  json out = {{"lane", to_string(r.asked.lane)},
+              {"chip",
+               {{"name", b.chip.name},
+                {"hbm", b.chip.hbm},
+                {"devices", b.chip.devices},
+                {"room", b.chip.room}}},
+              {"tile", {r.asked.request.tile.q, r.asked.request.tile.kv}},
+              {"forward", pass_json(b.forward, r.forward)},
+              {"residuals", b.residuals()},
+              {"program_room", kProgramRoom},
+              {"needed", b.needed()},
+              {"fits", b.fits()},
+              {"would_fit", remedies}};
+  if (b.backward) out["backward"] = pass_json(*b.backward, r.backward);
+  return out;
+}
+
+std::string fit_text(const FitReport& r) {
+  const Budget& b = r.budget;
+  std::string out = fmt::format(
+      "{:<11} {} on {}, tile {}x{}\n"
+      "{:<11} {:.2f} GiB of a device, of {} a chip with {:.0f} GiB\n",
+      "lane", to_string(r.asked.lane), b.chip.name, r.asked.request.tile.q,
+      r.asked.request.tile.kv, "room", gib(b.chip.room), b.chip.devices,
+      gib(b.chip.hbm));
+  out += pass_text(b.forward, r.forward);
+  if (b.backward) out += pass_text(*b.backward, r.backward);
+  if (b.backward) {
+    out += fmt::format("{:<11} {} bytes from forward to backward\n",
+                       "residuals", grouped(b.residuals()));
+  }
+  out += fmt::format(
+      "{:<11} {} bytes with {} for code: {:.2f}% of the room\n", "needed",
+      grouped(b.needed()), grouped(kProgramRoom),
+      100 * static_cast<double>(b.needed()) / static_cast<double>(b.chip.room));
+  for (const Remedy& remedy : r.remedies) {
+    out += fmt::format("{:<11} {} {} for {}\n", "would fit", remedy.change,
+                       remedy.fits, remedy.found);
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

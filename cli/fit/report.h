@@ -1,0 +1,24 @@
+// cli/fit/report.h: a budget, and the compiler's own numbers beside it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "pjrt/compile.h"
+#include "tessera/fit.h"
+
+namespace tessera::cli {
+
+struct FitReport {
+  FitCall asked;
+  Budget budget;
+  std::vector<Remedy> remedies;  // where it does not fit
+  // By direction, with --compile.
+  std::optional<pjrt::MemoryStats> forward, backward;
+};
+
+nlohmann::json fit_json(const FitReport& report);
+std::string fit_text(const FitReport& report);
+
+}  // namespace tessera::cli

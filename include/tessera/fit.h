@@ -1,0 +1,120 @@
+// tessera/fit.h: what a call takes of a chip's memory, told before anything is
+// compiled or run (docs/memory.md).
+//
+//   FitCall asked{request, present, call};
+//   asked.chip = "v6e";
+//   auto budget = make_budget(asked);           // or an error: no such program
+//   if (!budget->fits()) what_fits(asked);
+//
+// All of it is pure: no plugin, no device, no facts but which there are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/attention.h"
+#include "tessera/dispatch.h"
+#include "tessera/facts.h"
+#include "tessera/mosaic.h"
+#include "tessera/result.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+// A TPU as its compiler sees it: a chip is one device or two.
+struct Chip {
+  std::string_view name;  // "v6e"
+  int64_t hbm = 0;        // bytes of a chip, as its maker publishes
+  int64_t devices = 1;    // that a chip is
+  int64_t room = 0;       // bytes of a device for a program's arrays and code
+  // Bytes of a core's own memory, VMEM or on v4 CMEM: what fits there the
+  // compiler may keep out of HBM.
+  int64_t core = 0;
+  int64_t table = 0;        // a result's table of arrays is in multiples of it
+  std::string_view target;  // the smallest that the compiler takes
+};
+std::span<const Chip> chips();
+Result<Chip> find_chip(std::string_view name);  // "v6e", or "v6e:2x2"
+
+// Bytes of an array in the layout that the TPU's compiler gives to what a
+// program takes and returns: the padding of its tiles is in them.
+int64_t device_bytes(Dtype dtype, std::span<const int64_t> dims);
+
+enum class MemoryKind : uint8_t {
+  input,     // q, k, v, sink logits
+  output,    // out
+  lse,       // the log-sum-exp
+  gradient,  // those that come in and those that go out
+  metadata,  // worklist, ids, bounds, counts
+  scratch,   // what the program makes for itself
+};
+std::string_view to_string(MemoryKind kind);
+
+struct MemoryPart {
+  std::string name;  // "q"
+  MemoryKind kind = MemoryKind::input;
+  int64_t bytes = 0;
+  int64_t padding = 0;    // of them, in an array's tiles
+  bool residual = false;  // the forward pass leaves it for the backward pass
+  bool core = false;      // small enough that a core's own memory may take it
+};
+
+// One program: what it takes, gives, and needs between.
+struct PassMemory {
+  bool backward = false;
+  std::vector<MemoryPart> arguments, outputs, scratch;
+
+  int64_t argument_bytes() const;
+  int64_t output_bytes() const;
+  int64_t scratch_bytes() const;
+  int64_t core_bytes() const;  // of scratch, at most
+  int64_t total() const;       // of the three
+};
+
+// What is asked. Of `present` only which facts there are, and the sizes of
+// picks, is read.
+struct FitCall {
+  Request request;
+  Facts present;
+  AttentionCall call;
+  LaneId lane = LaneId::xla;  // or mosaic
+  MosaicOptions mosaic;       // of that lane
+  std::string chip = "v6e";
+};
+
+struct Budget {
+  Chip chip;
+  PassMemory forward;
+  std::optional<PassMemory> backward;  // where the call has one
+
+  const PassMemory& largest() const;
+  int64_t residuals() const;  // bytes; 0 without a backward pass
+  // The larger program, its code and what it takes beside.
+  int64_t needed() const;
+  bool fits() const { return needed() <= chip.room; }
+};
+// Room for a program's code; those of our lanes were smaller.
+inline constexpr int64_t kProgramRoom = int64_t{16} << 20;
+
+Result<Budget> make_budget(const FitCall& asked);
+
+// The program that a direction of the call compiles: StableHLO.
+Result<std::string> fit_program(const FitCall& asked, bool backward);
+
+// One change alone that makes it fit, the largest of its kind.
+struct Remedy {
+  std::string change;  // "q_len and kv_len"
+  int64_t found = 0, fits = 0;
+  int64_t needed = 0;  // then
+};
+// Found by making the budget of what is tried. Empty: none of them is enough.
+std::vector<Remedy> what_fits(const FitCall& asked);
+
+// An error that names the largest parts and what would fit.
+Result<void> check_fits(const FitCall& asked, const Budget& budget);
+
+}  // namespace tessera

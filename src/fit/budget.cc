@@ -1,0 +1,117 @@
+// fit/budget.cc: the parts of both passes, and their sums.
+#include <algorithm>
+#include <numeric>
+
+#include "base/fail.h"
+#include "fit/parts.h"
+#include "lanes/mosaic/kernel.h"
+
+namespace tessera {
+namespace {
+
+int64_t sum(const std::vector<MemoryPart>& parts) {
+  return std::accumulate(
+      parts.begin(), parts.end(), int64_t{0},
+      [](int64_t n, const MemoryPart& p) { return n + p.bytes; });
+}
+
+Result<void> check_lane(const FitCall& asked) {
+  if (asked.lane != LaneId::xla && asked.lane != LaneId::mosaic) {
+    return invalid("fit", "a budget is of lane xla or mosaic, found {}",
+                   to_string(asked.lane));
+  }
+  if (asked.call.dlse && !asked.call.backward) {
+    return invalid("fit",
+                   "the log-sum-exp's gradient goes with backward, found it "
+                   "with forward");
+  }
+  return {};
+}
+
+Result<PassMemory> pass_of(const FitCall& asked, const Chip& chip,
+                           bool backward) {
+  return asked.lane == LaneId::mosaic ? fit::mosaic_pass(asked, chip, backward)
+                                      : fit::xla_pass(asked, chip, backward);
+}
+
+}  // namespace
+
+std::string_view to_string(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::input:
+      return "input";
+    case MemoryKind::output:
+      return "output";
+    case MemoryKind::lse:
+      return "lse";
+    case MemoryKind::gradient:
+      return "gradient";
+    case MemoryKind::metadata:
+      return "metadata";
+    case MemoryKind::scratch:
+      break;
+  }
+  return "scratch";
+}
+
+int64_t PassMemory::argument_bytes() const { return sum(arguments); }
+int64_t PassMemory::output_bytes() const { return sum(outputs); }
+int64_t PassMemory::scratch_bytes() const { return sum(scratch); }
+int64_t PassMemory::core_bytes() const {
+  int64_t out = 0;
+  for (const MemoryPart& p : scratch) out += p.core ? p.bytes : 0;
+  return out;
+}
+int64_t PassMemory::total() const {
+  return argument_bytes() + output_bytes() + scratch_bytes();
+}
+
+const PassMemory& Budget::largest() const {
+  return backward && backward->total() > forward.total() ? *backward : forward;
+}
+
+int64_t Budget::residuals() const {
+  if (!backward) return 0;
+  int64_t out = 0;
+  for (const MemoryPart& p : backward->arguments) {
+    out += p.residual ? p.bytes : 0;
+  }
+  return out;
+}
+
+int64_t Budget::needed() const { return largest().total() + kProgramRoom; }
+
+Result<Budget> make_budget(const FitCall& asked) {
+  Budget out;
+  auto chip = find_chip(asked.chip);
+  if (!chip) return chip.error();
+  out.chip = *chip;
+  if (auto e = check_lane(asked); !e) return e.error();
+  auto forward = pass_of(asked, *chip, false);
+  if (!forward) return forward.error();
+  out.forward = std::move(*forward);
+  if (!asked.call.backward) return out;
+  auto backward = pass_of(asked, *chip, true);
+  if (!backward) return backward.error();
+  out.backward = std::move(*backward);
+  return out;
+}
+
+Result<std::string> fit_program(const FitCall& asked, bool backward) {
+  if (auto e = check_lane(asked); !e) return e.error();
+  if (asked.lane == LaneId::mosaic) {
+    AttentionCall call = asked.call;
+    call.backward = backward;
+    call.dlse = backward && asked.call.dlse;
+    auto planned = mosaic::plan_kernel(asked.request, asked.present, call,
+                                       asked.chip, asked.mosaic);
+    if (!planned) return planned.error();
+    return mosaic::write_kernel(*planned).program;
+  }
+  auto shape = fit::xla_shape(asked, backward);
+  if (!shape) return shape.error();
+  return backward ? xla::backward_program(*shape)
+                  : xla::forward_program(*shape);
+}
+
+}  // namespace tessera

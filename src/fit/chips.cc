@@ -1,0 +1,48 @@
+// fit/chips.cc: what the memory of each TPU holds.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "tessera/fit.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kKiB = int64_t{1} << 10;
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// HBM of a chip: docs.cloud.google.com/tpu/docs, the page of each version;
+// devices of a chip and the core's memory: docs.jax.dev/en/latest/pallas/tpu/
+// hardware.html. Room: what libtpu 0.0.51 grants a device, in the words of its
+// error, "Used X of Y hbm", found to a KiB by bisection over the size of an
+// array (a test compiles both sides): HBM less what it reserves. On v4 it
+// reserves more than half, as two devices share a chip's memory. Core: VMEM,
+// on v4 CMEM, of the same page; none on v5p, whose 64 MiB were never seen to
+// hold what our programs carry.
+constexpr Chip kChips[] = {
+    {"v4", 32 * kGiB, 2, 15 * kGiB + 254 * kMiB + 480 * kKiB, 128 * kMiB, 512,
+     "v4:2x2x1"},
+    {"v5e", 16 * kGiB, 1, 16 * kGiB - 258 * kMiB, 128 * kMiB, 512, "v5e:2x2"},
+    {"v5p", 95 * kGiB, 1, 96 * kGiB - 279 * kMiB, 0, 32, "v5p:2x2x1"},
+    {"v6e", 32 * kGiB, 1, 31 * kGiB + 248 * kMiB, 128 * kMiB, 32, "v6e:1x1"},
+    {"tpu7x", 192 * kGiB, 2, 95 * kGiB - 268 * kMiB, 64 * kMiB, 32,
+     "tpu7x:2x2x1"}};
+
+}  // namespace
+
+std::span<const Chip> chips() { return kChips; }
+
+Result<Chip> find_chip(std::string_view name) {
+  const std::string_view chip = name.substr(0, name.find(':'));
+  const auto* const found = std::ranges::find(kChips, chip, &Chip::name);
+  if (found != std::end(kChips)) return *found;
+  std::string names;
+  for (const Chip& c : kChips) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
+  }
+  return invalid("fit", "a chip must be one of {}, found {}", names,
+                 in_quotes(name, 40));
+}
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+// fit/device_bytes.cc: the padding of an array's tiles.
+//
+// What a TPU program takes and returns lies in tiles of [8, 128] elements of
+// two dimensions, and the compiler picks those two: of every pair it takes the
+// one that pads least. Where the dimension of 8 is shorter, so is its tile, to
+// the next power of two, but 16-bit numbers go in pairs. An array of one
+// dimension has tiles of 512 bytes to 1024 elements. libtpu 0.0.51 agreed for
+// every target and every shape that was tried (a test compiles some).
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "base/integers.h"
+#include "tessera/fit.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kLanes = 128;
+constexpr int64_t kSublanes = 8;
+constexpr int64_t kMostInLine = 1024;
+constexpr int64_t kLeastBytes = 512;
+
+int64_t power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
+}
+
+}  // namespace
+
+int64_t device_bytes(Dtype dtype, std::span<const int64_t> dims) {
+  const int64_t width = byte_width(dtype);
+  if (dims.size() < 2) {
+    const int64_t n = dims.empty() ? 1 : dims[0];
+    const int64_t least = kLeastBytes / width;
+    return round_up(n, std::clamp(power_of_two(n), least, kMostInLine)) * width;
+  }
+  int64_t best = std::numeric_limits<int64_t>::max();
+  for (size_t lane = 0; lane < dims.size(); ++lane) {
+    for (size_t sublane = 0; sublane < dims.size(); ++sublane) {
+      if (lane == sublane) continue;
+      const int64_t pairs = std::max<int64_t>(1, 4 / width);
+      const int64_t rows =
+          std::clamp(power_of_two(dims[sublane]), pairs, kSublanes);
+      int64_t bytes =
+          width * round_up(dims[lane], kLanes) * round_up(dims[sublane], rows);
+      for (size_t i = 0; i < dims.size(); ++i) {
+        if (i != lane && i != sublane) bytes *= dims[i];
+      }
+      best = std::min(best, bytes);
+    }
+  }
+  return best;
+}
+
+}  // namespace tessera

@@ -1,0 +1,253 @@
+// fit/fit_compile_test.cc: budgets beside what the vendor's compiler says of
+// the compiled program. Skipped without libtpu.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "pjrt/compile.h"
+#include "tessera/fit.h"
+#include "tests/plugins.h"
+
+namespace tessera {
+namespace {
+
+class FitCompile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto plugin = testing::real_plugin("libtpu");
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+    plugin_ = *plugin;
+  }
+
+  Result<pjrt::MemoryStats> compile(std::string_view target,
+                                    const std::string& program) {
+    auto topology = pjrt::make_topology(*plugin_, std::string(target));
+    if (!topology) return topology.error();
+    auto executable = pjrt::compile(*topology, program);
+    if (!executable) return executable.error();
+    return executable->memory();
+  }
+
+  // Arguments, results and residuals to the byte; the total never below, and
+  // within 10% but for what the core's memory may have taken.
+  void compare(const FitCall& asked) {
+    const auto budget = make_budget(asked);
+    ASSERT_TRUE(budget.ok()) << budget.error().message;
+    for (const bool backward : {false, true}) {
+      if (backward && !budget->backward) continue;
+      const PassMemory& ours = backward ? *budget->backward : budget->forward;
+      const auto program = fit_program(asked, backward);
+      ASSERT_TRUE(program.ok()) << program.error().message;
+      const auto theirs = compile(budget->chip.target, *program);
+      ASSERT_TRUE(theirs.ok()) << theirs.error().message;
+      EXPECT_EQ(ours.argument_bytes(), theirs->argument);
+      EXPECT_EQ(ours.output_bytes(), theirs->output);
+      EXPECT_EQ(theirs->alias, 0);
+      EXPECT_LE(theirs->code, kProgramRoom);
+      const int64_t total =
+          theirs->argument + theirs->output + theirs->temporary;
+      EXPECT_GE(ours.total(), total);
+      EXPECT_LE(static_cast<double>(ours.total() - ours.core_bytes()),
+                1.1 * static_cast<double>(total));
+      if (asked.lane == LaneId::mosaic) {
+        EXPECT_EQ(ours.total(), total);
+      }
+    }
+  }
+
+  const pjrt::Plugin* plugin_ = nullptr;
+};
+
+const char* word(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::i32:
+      return "i32";
+    case Dtype::bf16:
+      return "bf16";
+    case Dtype::f16:
+      return "f16";
+    default:
+      return "f32";
+  }
+}
+
+// A program that hands its arguments back.
+std::string mirror(
+    const std::vector<std::pair<Dtype, std::vector<int64_t>>>& arrays) {
+  std::string in, types, names;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    std::string type = "tensor<";
+    for (const int64_t d : arrays[i].second) type += fmt::format("{}x", d);
+    type += fmt::format("{}>", word(arrays[i].first));
+    const char* comma = i == 0 ? "" : ", ";
+    in += fmt::format("{}%a{}: {}", comma, i, type);
+    types += comma + type;
+    names += fmt::format("{}%a{}", comma, i);
+  }
+  return fmt::format(
+      "module @mirror {{ func.func public @main({}) -> ({}) {{ return {} : {} "
+      "}} }}",
+      in, types, names, types);
+}
+
+TEST_F(FitCompile, ArraysOfAnyShapeTakeWhatTheirTilesTake) {
+  constexpr Dtype kDtypes[] = {Dtype::i32, Dtype::bf16, Dtype::f16, Dtype::f32};
+  constexpr int64_t kDims[] = {1,  2,  3,  5,   7,   8,   9,   12,
+                               16, 40, 72, 128, 136, 192, 256, 1000};
+  for (const Chip& chip : chips()) {
+    std::mt19937 random(7);
+    std::vector<std::pair<Dtype, std::vector<int64_t>>> arrays;
+    int64_t bytes = 0;
+    for (int i = 0; i < 60; ++i) {
+      std::vector<int64_t> dims(random() % 5);
+      for (int64_t& d : dims) d = kDims[random() % std::size(kDims)];
+      arrays.emplace_back(kDtypes[random() % 4], dims);
+      int64_t plain = 4;
+      for (const int64_t d : dims) plain *= d;
+      if (plain > 1 << 26) {
+        arrays.pop_back();
+        continue;
+      }
+      bytes += device_bytes(arrays.back().first, dims);
+    }
+    const auto told = compile(chip.target, mirror(arrays));
+    ASSERT_TRUE(told.ok()) << told.error().message;
+    EXPECT_EQ(told->argument, bytes) << chip.name;
+    EXPECT_GE(told->output, bytes);
+    EXPECT_LE(told->output, bytes + 512);
+  }
+}
+
+// A megabyte less than the table's room compiles; a little more does not.
+TEST_F(FitCompile, TheRoomOfEachChipIsTheCompilers) {
+  for (const Chip& chip : chips()) {
+    const auto doubled = [&](int64_t room) {
+      const int64_t words = room / 8 / 1024 * 1024;
+      return compile(chip.target,
+                     fmt::format("module @double {{ func.func public @main(%a: "
+                                 "tensor<{0}xf32>) -> tensor<{0}xf32> {{\n"
+                                 "%b = stablehlo.add %a, %a : tensor<{0}xf32>\n"
+                                 "return %b : tensor<{0}xf32> }} }}",
+                                 words));
+    };
+    const auto fits = doubled(chip.room - (1 << 20));
+    EXPECT_TRUE(fits.ok()) << chip.name << ": " << fits.error().message;
+    const auto beyond = doubled(chip.room + 8192);
+    ASSERT_FALSE(beyond.ok()) << chip.name;
+    EXPECT_NE(beyond.error().message.find("RESOURCE_EXHAUSTED"),
+              std::string::npos)
+        << beyond.error().message;
+  }
+}
+
+struct Case {
+  const char* mask;
+  int64_t batch, heads, kv_heads, tokens, dim;
+  Dtype dtype;
+  Tile tile;
+  const char* chip;
+};
+
+FitCall call_of(const Case& c) {
+  static constexpr int32_t kId[] = {0};
+  FitCall out;
+  out.chip = c.chip;
+  out.request.masks = {*parse_mask(c.mask)};
+  out.request.batch = c.batch;
+  out.request.q_len = out.request.kv_len = c.tokens;
+  out.request.tile = c.tile;
+  out.call.shape.heads = c.heads;
+  out.call.shape.kv_heads = c.kv_heads;
+  out.call.shape.head_dim = out.call.shape.v_head_dim = c.dim;
+  out.call.dtype = c.dtype;
+  out.call.backward = true;
+  const Names& names = out.request.masks[0].names;
+  if (names.documents || names.segments) out.present.doc_ids = kId;
+  return out;
+}
+
+TEST_F(FitCompile, XlaPrograms) {
+  const Case cases[] = {
+      {"causal & documents",
+       1,
+       8,
+       8,
+       8192,
+       128,
+       Dtype::bf16,
+       {256, 256},
+       "v6e"},
+      {"window(1023, 0)", 2, 8, 2, 4096, 72, Dtype::bf16, {256, 128}, "v6e"},
+      {"segments & sink(2)", 3, 4, 4, 6000, 64, Dtype::f16, {128, 256}, "v6e"},
+      {"causal", 1, 4, 1, 4096, 128, Dtype::f32, {512, 256}, "v5e"},
+      // Sums too large for a core's memory.
+      {"causal", 1, 16, 16, 32768, 128, Dtype::bf16, {256, 256}, "v5p"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("{} {} tokens on {}", c.mask, c.tokens, c.chip));
+    FitCall asked = call_of(c);
+    asked.call.sink_logits = c.batch == 2;
+    asked.call.dlse = c.batch == 3;
+    compare(asked);
+  }
+}
+
+// Sums of half a gigabyte: nothing that counts may lie in the core.
+TEST_F(FitCompile, LongSequencesAreWithinTenPercentWhole) {
+  const FitCall asked =
+      call_of({"causal", 1, 8, 8, 131072, 128, Dtype::bf16, {512, 512}, "v6e"});
+  const auto budget = make_budget(asked);
+  ASSERT_TRUE(budget.ok());
+  const auto theirs = compile("v6e:1x1", *fit_program(asked, true));
+  ASSERT_TRUE(theirs.ok()) << theirs.error().message;
+  const int64_t total = theirs->argument + theirs->output + theirs->temporary;
+  EXPECT_GE(budget->backward->total(), total);
+  EXPECT_LE(static_cast<double>(budget->backward->total()),
+            1.01 * static_cast<double>(total));
+}
+
+TEST_F(FitCompile, MosaicPrograms) {
+  std::mt19937 generator(11);
+  const auto random = [&] { return static_cast<int64_t>(generator()); };
+  constexpr const char* kMasks[] = {"causal", "causal & documents",
+                                    "window(1023, 0) & segments", "full"};
+  for (int i = 0; i < 6; ++i) {
+    Case c = {kMasks[random() % 4],
+              1 + random() % 3,
+              0,
+              0,
+              512 + random() % 8000,
+              128,
+              Dtype::bf16,
+              {128 << random() % 3, 128 << random() % 3},
+              "v6e"};
+    c.kv_heads = int64_t{1} << random() % 3;
+    c.heads = c.kv_heads << random() % 3;
+    SCOPED_TRACE(fmt::format("{} batch {} heads {}/{} tokens {} tile {}x{}",
+                             c.mask, c.batch, c.heads, c.kv_heads, c.tokens,
+                             c.tile.q, c.tile.kv));
+    FitCall asked = call_of(c);
+    asked.lane = LaneId::mosaic;
+    asked.mosaic = {1, 1, RowSum::exact};
+    asked.call.dlse = i % 2 == 0;
+    compare(asked);
+  }
+}
+
+// What stays for the backward pass, alone: the same bytes on the device.
+TEST_F(FitCompile, Residuals) {
+  const FitCall asked =
+      call_of({"causal", 2, 6, 3, 1000, 72, Dtype::bf16, {128, 128}, "v6e"});
+  const auto told = compile("v6e:1x1", mirror({{Dtype::bf16, {2, 6, 1024, 72}},
+                                               {Dtype::bf16, {2, 3, 1024, 72}},
+                                               {Dtype::bf16, {2, 3, 1024, 72}},
+                                               {Dtype::bf16, {2, 6, 1024, 72}},
+                                               {Dtype::f32, {2, 6, 1024}}}));
+  ASSERT_TRUE(told.ok()) << told.error().message;
+  EXPECT_EQ(make_budget(asked)->residuals(), told->argument);
+}
+
+}  // namespace
+}  // namespace tessera

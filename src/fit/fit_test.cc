@@ -1,0 +1,163 @@
+// fit/fit_test.cc: budgets as arithmetic: sums, layouts, what would fit.
+#include "tessera/fit.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace tessera {
+namespace {
+
+FitCall call_of(const char* mask, int64_t tokens, int64_t heads,
+                bool backward = true) {
+  FitCall out;
+  out.request.masks = {*parse_mask(mask)};
+  out.request.q_len = out.request.kv_len = tokens;
+  out.call.shape.heads = heads;
+  out.call.shape.kv_heads = heads;
+  out.call.shape.head_dim = out.call.shape.v_head_dim = 128;
+  out.call.dtype = Dtype::bf16;
+  out.call.backward = backward;
+  return out;
+}
+
+int64_t part(const std::vector<MemoryPart>& parts, std::string_view name) {
+  for (const MemoryPart& p : parts) {
+    if (p.name == name) return p.bytes;
+  }
+  return -1;
+}
+
+TEST(DeviceBytes, TilesPadWhatTheyCannotTurn) {
+  const auto bytes = [](Dtype dtype, std::vector<int64_t> dims) {
+    return device_bytes(dtype, dims);
+  };
+  EXPECT_EQ(bytes(Dtype::bf16, {1, 8, 4096, 128}), 2 * 8 * 4096 * 128);
+  // Tokens go along the lanes where that pads less.
+  EXPECT_EQ(bytes(Dtype::bf16, {5, 5, 256, 96}), 2 * 25 * 256 * 96);
+  EXPECT_EQ(bytes(Dtype::bf16, {3, 136}), 2 * 4 * 256);
+  EXPECT_EQ(bytes(Dtype::i32, {5, 4096}), 4 * 8 * 4096);
+  EXPECT_EQ(bytes(Dtype::i32, {1, 4}), 512);
+  EXPECT_EQ(bytes(Dtype::f32, {1, 8, 1, 300}), 4 * 8 * 384);
+  EXPECT_EQ(bytes(Dtype::i32, {}), 512);
+  EXPECT_EQ(bytes(Dtype::i32, {5000}), 4 * 5120);
+  EXPECT_EQ(bytes(Dtype::i32, {136}), 4 * 256);
+  EXPECT_EQ(bytes(Dtype::bf16, {8}), 512);
+}
+
+TEST(Budget, NamesEveryPartAndAddsThemUp) {
+  auto asked = call_of("causal & documents", 4096, 8);
+  asked.call.shape.kv_heads = 2;
+  const std::vector<int32_t> ids(1);
+  asked.present.doc_ids = ids;
+  const auto budget = make_budget(asked);
+  ASSERT_TRUE(budget.ok()) << budget.error().message;
+  const PassMemory& f = budget->forward;
+  const int64_t queries = 2 * 8 * 4096 * 128;
+  const int64_t keys = queries / 4;
+  EXPECT_EQ(part(f.arguments, "q"), queries);
+  EXPECT_EQ(part(f.arguments, "k"), keys);
+  EXPECT_EQ(part(f.arguments, "k_documents"), 4 * 4096);
+  EXPECT_EQ(part(f.arguments, "steps"), 4 * 256);
+  EXPECT_EQ(part(f.outputs, "lse"), 4 * 8 * 4096);
+  EXPECT_EQ(f.total(),
+            f.argument_bytes() + f.output_bytes() + f.scratch_bytes());
+  const PassMemory& b = *budget->backward;
+  EXPECT_EQ(part(b.outputs, "dq"), queries);
+  EXPECT_EQ(part(b.scratch, "sum of dk"), 2 * keys);
+  EXPECT_EQ(budget->residuals(), 2 * queries + 2 * keys + 4 * 8 * 4096);
+  EXPECT_EQ(&budget->largest(), &b);
+  EXPECT_EQ(budget->needed(), b.total() + kProgramRoom);
+  EXPECT_TRUE(budget->fits());
+  EXPECT_TRUE(check_fits(asked, *budget).ok());
+}
+
+// Sums of float32 are the results; a forward call has no residuals.
+TEST(Budget, WhatIsNotThereIsNotCounted) {
+  auto asked = call_of("causal", 4096, 8);
+  asked.call.dtype = Dtype::f32;
+  EXPECT_EQ(part(make_budget(asked)->backward->scratch, "sum of dk"), -1);
+  asked.call.backward = false;
+  const auto budget = make_budget(asked);
+  EXPECT_FALSE(budget->backward);
+  EXPECT_EQ(budget->residuals(), 0);
+}
+
+// One more than each remedy says does not fit: it is the largest.
+TEST(WhatFits, EachIsTheLargestOfItsKind) {
+  std::mt19937 random(3);
+  int tried = 0;
+  for (int i = 0; i < 60; ++i) {
+    auto asked = call_of(random() % 2 ? "causal" : "full",
+                         int64_t{16384} << random() % 5, 8 << random() % 4);
+    asked.request.tile = {512, 512};
+    asked.request.batch = 1 + static_cast<int64_t>(random() % 9);
+    asked.request.ceilings.max_steps = 1 << 20;
+    asked.chip = std::string(chips()[random() % chips().size()].name);
+    const auto budget = make_budget(asked);
+    ASSERT_TRUE(budget.ok()) << budget.error().message;
+    const auto told = check_fits(asked, *budget);
+    EXPECT_EQ(told.ok(), budget->fits());
+    if (budget->fits()) continue;
+    EXPECT_NE(
+        told.error().message.find(asked.call.backward ? "backward" : "forward"),
+        std::string::npos);
+    for (const Remedy& r : what_fits(asked)) {
+      SCOPED_TRACE(r.change + " " + std::to_string(r.fits));
+      EXPECT_LT(r.fits, r.found);
+      EXPECT_LE(r.needed, budget->chip.room);
+      const auto needed = [&](int64_t size) {
+        FitCall with = asked;
+        if (r.change.starts_with("q_len and")) {
+          with.request.q_len = with.request.kv_len = size;
+        } else if (r.change.starts_with("q_len alone")) {
+          with.request.q_len = size;
+        } else if (r.change.starts_with("heads")) {
+          with.call.shape.heads = with.call.shape.kv_heads = size;
+        } else {
+          with.request.batch = size;
+        }
+        return make_budget(with)->needed();
+      };
+      const int64_t unit = r.change.starts_with("q_len") ? 512 : 1;
+      EXPECT_EQ(needed(r.fits), r.needed);
+      if (r.fits + unit < r.found) {
+        EXPECT_GT(needed(r.fits + unit), budget->chip.room);
+      }
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 20);
+}
+
+TEST(Budget, BadCallsAreRefused) {
+  const auto error = [](const FitCall& asked) {
+    const auto budget = make_budget(asked);
+    return budget ? std::string("none") : budget.error().message;
+  };
+  auto asked = call_of("causal", 4096, 8);
+  asked.chip = "v9";
+  EXPECT_EQ(error(asked),
+            "[fit] a chip must be one of v4, v5e, v5p, v6e, tpu7x, found 'v9'");
+  asked = call_of("causal", 4096, 8);
+  asked.lane = LaneId::cpu;
+  EXPECT_EQ(error(asked), "[fit] a budget is of lane xla or mosaic, found cpu");
+  asked = call_of("causal", 4096, 8, false);
+  asked.call.dlse = true;
+  EXPECT_NE(error(asked).find("goes with backward"), std::string::npos);
+  asked = call_of("blocks(64)", 4096, 8);
+  EXPECT_EQ(error(asked), "[fit] picks must have heads and slots, found none");
+  asked = call_of("causal", int64_t{1} << 30, 8);
+  asked.request.ceilings.max_steps = 1;
+  EXPECT_NE(error(asked).find("16384 tile rows or columns"), std::string::npos);
+  asked = call_of("causal", int64_t{1} << 20, 1 << 16);
+  asked.request.batch = 1 << 20;
+  asked.request.ceilings.max_steps = 1;
+  EXPECT_NE(error(asked).find("an array must be at most"), std::string::npos)
+      << error(asked);
+  asked = call_of("causal", 4096, 0);
+  EXPECT_NE(error(asked).find("heads"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,62 @@
+// fit/parts.cc: what each name means, whatever the lane.
+#include "fit/parts.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/integers.h"
+
+namespace tessera::fit {
+namespace {
+
+// Beyond any device; tiles may make it a thousand times as much, and still 64
+// bits hold it.
+constexpr double kMostBytes = static_cast<double>(int64_t{1} << 50);
+
+bool is_any(std::string_view name,
+            std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
+
+MemoryKind kind_of(std::string_view name) {
+  if (is_any(name, {"q", "k", "v", "sink_logits"})) return MemoryKind::input;
+  if (name == "out") return MemoryKind::output;
+  if (name == "lse") return MemoryKind::lse;
+  if (is_any(name, {"dout", "dlse", "dq", "dk", "dv", "dsink_logits"})) {
+    return MemoryKind::gradient;
+  }
+  return MemoryKind::metadata;
+}
+
+bool is_residual(std::string_view name) {
+  return is_any(name, {"q", "k", "v", "sink_logits", "out", "lse"});
+}
+
+Result<MemoryPart> part_of(std::string name, MemoryKind kind, Dtype dtype,
+                           std::span<const int64_t> dims) {
+  auto plain = static_cast<double>(byte_width(dtype));
+  for (const int64_t d : dims) plain *= static_cast<double>(d);
+  if (plain > kMostBytes) {
+    return over_limit(
+        "fit", "an array must be at most {:.4g} bytes, found {:.4g} for {}",
+        kMostBytes, plain, name);
+  }
+  MemoryPart out;
+  out.bytes = device_bytes(dtype, dims);
+  out.padding = out.bytes - static_cast<int64_t>(plain);
+  out.residual = is_residual(name);
+  out.kind = kind;
+  out.name = std::move(name);
+  return out;
+}
+
+MemoryPart table_of(const Chip& chip, size_t outputs) {
+  constexpr int64_t kPointer = 4;
+  const auto bytes =
+      round_up(kPointer * static_cast<int64_t>(outputs), chip.table);
+  return {"table of results", MemoryKind::metadata, bytes};
+}
+
+}  // namespace tessera::fit

@@ -1,0 +1,30 @@
+// fit/parts.h: the arrays of a lane's programs, by name.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "lanes/xla/shape.h"
+#include "tessera/fit.h"
+
+namespace tessera::fit {
+
+// One array of a program, in the layout that the compiler gives it.
+Result<MemoryPart> part_of(std::string name, MemoryKind kind, Dtype dtype,
+                           std::span<const int64_t> dims);
+
+// What an argument of this name is: "q", "lse", "steps".
+MemoryKind kind_of(std::string_view name);
+// Whether the forward pass leaves it for the backward pass.
+bool is_residual(std::string_view name);
+
+Result<xla::Shape> xla_shape(const FitCall& asked, bool backward);
+Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
+                            bool backward);
+Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
+                               bool backward);
+
+// The table of a result's arrays, which the compiler counts among outputs.
+MemoryPart table_of(const Chip& chip, size_t outputs);
+
+}  // namespace tessera::fit

@@ -1,0 +1,150 @@
+// fit/what_fits.cc: the largest call of a kind that fits, by trying.
+#include <algorithm>
+#include <functional>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "tessera/fit.h"
+
+namespace tessera {
+namespace {
+
+// The call with one size changed.
+using Change = std::function<FitCall(int64_t)>;
+
+struct Tried {
+  int64_t size = 0, needed = 0;
+};
+
+// The largest size from 1 to `most` that fits; a larger one never needs less.
+std::optional<Tried> largest(int64_t most, const Change& change) {
+  std::optional<Tried> out;
+  int64_t low = 0, high = most + 1;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    auto budget = make_budget(change(middle));
+    if (budget && budget->fits()) {
+      out = {middle, budget->needed()};
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return out;
+}
+
+// A call of the same heads for each K/V head.
+FitCall with_kv_heads(const FitCall& asked, int64_t kv_heads) {
+  FitCall out = asked;
+  AttentionShape& s = out.call.shape;
+  s.heads = s.heads / s.kv_heads * kv_heads;
+  s.kv_heads = kv_heads;
+  return out;
+}
+
+// Whole tiles, and both lengths where they are equal.
+FitCall with_tiles(const FitCall& asked, int64_t tiles, bool keys_too) {
+  FitCall out = asked;
+  Request& r = out.request;
+  const int64_t tokens =
+      tiles * (keys_too ? std::max(r.tile.q, r.tile.kv) : r.tile.q);
+  r.q_len = std::min(r.q_len, tokens);
+  if (keys_too) r.kv_len = std::min(r.kv_len, tokens);
+  return out;
+}
+
+class Remedies {
+ public:
+  explicit Remedies(const FitCall& asked) : asked_(asked) {}
+
+  void tokens() {
+    const Request& r = asked_.request;
+    if (r.q_len == r.kv_len) {
+      const int64_t side = std::max(r.tile.q, r.tile.kv);
+      add("q_len and kv_len", r.q_len, side, ceil_div(r.q_len, side) - 1,
+          [&](int64_t n) { return with_tiles(asked_, n, true); });
+    }
+    add("q_len alone, a chunk of queries at a time", r.q_len, r.tile.q,
+        ceil_div(r.q_len, r.tile.q) - 1,
+        [&](int64_t n) { return with_tiles(asked_, n, false); });
+  }
+
+  void heads() {
+    const AttentionShape& s = asked_.call.shape;
+    const int64_t group = s.heads / s.kv_heads;
+    // One mask a group of heads: heads and masks would have to go together.
+    if (asked_.request.masks.size() > 1 || asked_.present.picks) return;
+    add("heads of a chip (a mesh's axis head)", s.heads, group, s.kv_heads - 1,
+        [&](int64_t n) { return with_kv_heads(asked_, n); });
+  }
+
+  void batch() {
+    add("batch rows of a chip (a mesh's axis data)", asked_.request.batch, 1,
+        asked_.request.batch - 1, [&](int64_t n) {
+          FitCall out = asked_;
+          out.request.batch = n;
+          return out;
+        });
+  }
+
+  std::vector<Remedy> take() { return std::move(out_); }
+
+ private:
+  void add(std::string change, int64_t found, int64_t unit, int64_t most,
+           const Change& of) {
+    const auto best = largest(most, of);
+    if (!best) return;
+    out_.push_back({std::move(change), found, best->size * unit, best->needed});
+  }
+
+  const FitCall& asked_;
+  std::vector<Remedy> out_;
+};
+
+std::string gib(int64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) /
+                                       static_cast<double>(int64_t{1} << 30));
+}
+
+std::string largest_parts(const PassMemory& pass) {
+  constexpr size_t kNamed = 4;
+  std::vector<MemoryPart> parts = pass.arguments;
+  parts.insert(parts.end(), pass.outputs.begin(), pass.outputs.end());
+  parts.insert(parts.end(), pass.scratch.begin(), pass.scratch.end());
+  std::ranges::stable_sort(parts, std::ranges::greater{}, &MemoryPart::bytes);
+  parts.resize(std::min(parts.size(), kNamed));
+  std::string out;
+  for (const MemoryPart& p : parts) {
+    out +=
+        fmt::format("{}{} {}", out.empty() ? "" : ", ", p.name, gib(p.bytes));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Remedy> what_fits(const FitCall& asked) {
+  Remedies out(asked);
+  out.tokens();
+  out.heads();
+  out.batch();
+  return out.take();
+}
+
+Result<void> check_fits(const FitCall& asked, const Budget& budget) {
+  if (budget.fits()) return {};
+  std::string fits;
+  for (const Remedy& r : what_fits(asked)) {
+    fits +=
+        fmt::format("{}{} {}", fits.empty() ? "" : ", or ", r.change, r.fits);
+  }
+  const PassMemory& pass = budget.largest();
+  return over_limit(
+      "fit", "the {} pass must fit the {} of a {} device, found {} ({}; {})",
+      pass.backward ? "backward" : "forward", gib(budget.chip.room),
+      budget.chip.name, gib(budget.needed()), largest_parts(pass),
+      fits.empty() ? "no smaller batch, heads or lengths alone would fit"
+                   : "what would fit: " + fits);
+}
+
+}  // namespace tessera

@@ -1,0 +1,208 @@
+// fit/xla_pass.cc: the xla lane's worklist programs.
+//
+// Arguments and results are the program's own. Its scratch is what libtpu's
+// buffer assignment showed (XLA_FLAGS=--xla_dump_to), by the names that the
+// text of the program has for it:
+//   - forward, the sum of a row of tiles, float32, carried from tile to tile;
+//   - backward, the sums of dK and dV, float32, of all keys: what rows add to;
+//     they are converted at the end. And a row of dQ, and what a tile adds to
+//     dK and dV;
+//   - counters, flags and tables of the loops, 16 KiB each with their padding.
+// Scores and other values of a tile lie in the core's memory, and in HBM where
+// they are many. What is small enough for the core is marked so: the compiler
+// may put it there, by a search of its own whose end is not known in advance.
+#include <algorithm>
+#include <optional>
+
+#include "base/fail.h"
+#include "fit/parts.h"
+#include "lanes/tensors.h"
+#include "lanes/xla/planned.h"
+#include "mask/bind.h"
+#include "tessera/layouts.h"
+
+namespace tessera::fit {
+namespace {
+
+using xla::Dims;
+using xla::Shape;
+
+// The most that was seen, in 16 KiB: 45 forward, 56 backward.
+constexpr int64_t kForwardCounters = int64_t{48} << 14;
+constexpr int64_t kBackwardCounters = int64_t{60} << 14;
+
+Result<void> check(const FitCall& asked) {
+  const Request& r = asked.request;
+  auto heads = static_cast<int64_t>(r.masks.size());
+  if (mask::names_of(r).picks) {
+    const auto& picks = asked.present.picks;
+    if (!picks || picks->heads < 1 || picks->k < 1) {
+      return invalid("fit", "picks must have heads and slots, found none");
+    }
+    heads = std::max(heads, picks->heads);
+  }
+  auto ok =
+      lanes::check_call("fit", {r.batch, r.q_len, r.kv_len, heads}, asked.call);
+  if (!ok) return ok;
+  const int64_t most = std::max(r.q_len / r.tile.q, r.kv_len / r.tile.kv);
+  if (most < kMaxStepRows) return {};
+  return over_limit("fit",
+                    "a worklist has at most {} tile rows or columns, found "
+                    "more for tile {}x{} (use a larger tile)",
+                    kMaxStepRows, r.tile.q, r.tile.kv);
+}
+
+}  // namespace
+
+Result<xla::Shape> xla_shape(const FitCall& asked, bool backward) {
+  auto contract = make_ceiling_contract(asked.request, asked.present);
+  if (!contract) return contract.error();
+  auto planned =
+      xla::plan_call(asked.request, asked.present, std::move(*contract),
+                     asked.call, backward, XlaMethod::worklist, asked.chip);
+  if (!planned) return planned.error();
+  return std::move(planned->shape);
+}
+
+namespace {
+
+Result<void> add_array(std::vector<MemoryPart>& to, const std::string& name,
+                       MemoryKind kind, xla::Element element,
+                       const Dims& dims) {
+  auto part = part_of(name, kind, xla::dtype_of(element), dims);
+  if (!part) return part.error();
+  to.push_back(std::move(*part));
+  return {};
+}
+
+std::vector<xla::Argument> results_of(const Shape& s) {
+  const Dims queries = {s.batch, s.heads, s.q_len, s.head_dim};
+  const Dims keys = {s.batch, s.kv_heads, s.kv_len, s.head_dim};
+  const Dims values = {s.batch, s.kv_heads, s.kv_len, s.v_head_dim};
+  std::vector<xla::Argument> out;
+  if (s.backward) {
+    out = {{"dq", {s.element, queries}},
+           {"dk", {s.element, keys}},
+           {"dv", {s.element, values}}};
+    if (s.sink_logits) {
+      out.push_back({"dsink_logits", {xla::Element::f32, {s.heads}}});
+    }
+  } else {
+    out = {{"out", {s.element, {s.batch, s.heads, s.q_len, s.v_head_dim}}},
+           {"lse", {xla::Element::f32, {s.batch, s.heads, s.q_len}}}};
+  }
+  out.push_back({"tiles", {xla::Element::i32, {}}});
+  return out;
+}
+
+// What the program makes for itself of float32, and whether the core's memory
+// may have it.
+struct Scratch {
+  const char* name;
+  std::vector<Dims> arrays;
+  bool core = false;
+};
+
+int64_t unit_group(const Shape& s) {
+  return s.unit_heads() / s.unit_kv_heads();
+}
+
+std::vector<Scratch> sums_of(const Shape& s) {
+  const int64_t kv = s.unit_kv_heads();
+  const int64_t group = unit_group(s);
+  const Dims out = {kv, group, s.tile.q, s.v_head_dim};
+  if (!s.backward) return {{"sum of a row of out", {out}}};
+  std::vector<Scratch> sums;
+  // Those of float32 arrays are the results themselves.
+  if (s.element != xla::Element::f32) {
+    sums = {
+        {"sum of dk", {{s.batch, s.kv_heads, s.kv_len, s.head_dim}}, true},
+        {"sum of dv", {{s.batch, s.kv_heads, s.kv_len, s.v_head_dim}}, true}};
+  }
+  sums.push_back({"sum of a row of dq", {{kv, group, s.tile.q, s.head_dim}}});
+  sums.push_back({"a tile's dk and dv",
+                  {{kv, s.tile.kv, s.head_dim}, {kv, s.tile.kv, s.v_head_dim}},
+                  true});
+  return sums;
+}
+
+int64_t bytes_of(xla::Element element, const Dims& dims) {
+  return device_bytes(xla::dtype_of(element), dims);
+}
+
+// How often they are there at most, as the assignments showed. Products of
+// bf16 take rounded scores, those of f16 take float32 copies of the rest too.
+struct Copies {
+  int64_t half_scores, rows;
+};
+Copies copies_of(const Shape& s) {
+  switch (s.element) {
+    case xla::Element::bf16:
+      return s.backward ? Copies{4, 1} : Copies{3, 0};
+    case xla::Element::f16:
+      return s.backward ? Copies{12, 3} : Copies{8, 2};
+    default:
+      return s.backward ? Copies{4, 2} : Copies{4, 0};
+  }
+}
+
+// What one tile needs at a time beside the sums: scores, probabilities, rows.
+// In the core's memory as long as there is room, of which half was always
+// enough.
+std::optional<MemoryPart> tile_values(const Shape& s, const Chip& chip) {
+  constexpr auto kF32 = xla::Element::f32;
+  const int64_t kv = s.unit_kv_heads();
+  const int64_t group = unit_group(s);
+  const Dims q = {kv, group, s.tile.q, s.head_dim};
+  const Dims out = {kv, group, s.tile.q, s.v_head_dim};
+  const Dims scores = {kv, group, s.tile.q, s.tile.kv};
+  const int64_t score_bytes = bytes_of(kF32, scores);
+  const int64_t row_bytes = bytes_of(kF32, q) + bytes_of(kF32, out);
+  if (4 * score_bytes + row_bytes <= chip.core / 2) return {};
+  MemoryPart part{"a tile's scores and rows", MemoryKind::scratch};
+  part.core = chip.core > 0;
+  const int64_t rows = bytes_of(s.element, q) + bytes_of(s.element, out) +
+                       bytes_of(s.element, {kv, s.tile.kv, s.head_dim});
+  const Copies most = copies_of(s);
+  part.bytes =
+      most.half_scores * score_bytes / 2 + most.rows * row_bytes + rows;
+  return part;
+}
+
+}  // namespace
+
+Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
+                            bool backward) {
+  if (auto e = check(asked); !e) return e.error();
+  auto shape = xla_shape(asked, backward);
+  if (!shape) return shape.error();
+  PassMemory out;
+  out.backward = backward;
+  for (const xla::Argument& a : xla::arguments_of(*shape)) {
+    auto e = add_array(out.arguments, a.name, kind_of(a.name), a.type.element,
+                       a.type.dims);
+    if (!e) return e.error();
+  }
+  for (const xla::Argument& a : results_of(*shape)) {
+    auto e = add_array(out.outputs, a.name, kind_of(a.name), a.type.element,
+                       a.type.dims);
+    if (!e) return e.error();
+  }
+  out.outputs.push_back(table_of(chip, out.outputs.size()));
+  for (const Scratch& sum : sums_of(*shape)) {
+    MemoryPart part{sum.name, MemoryKind::scratch};
+    for (const Dims& dims : sum.arrays) {
+      part.bytes += bytes_of(xla::Element::f32, dims);
+    }
+    part.core = sum.core && part.bytes <= chip.core;
+    out.scratch.push_back(std::move(part));
+  }
+  if (auto values = tile_values(*shape, chip)) {
+    out.scratch.push_back(std::move(*values));
+  }
+  out.scratch.push_back({"counters", MemoryKind::scratch,
+                         backward ? kBackwardCounters : kForwardCounters});
+  return out;
+}
+
+}  // namespace tessera::fit
