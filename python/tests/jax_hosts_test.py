@@ -1,0 +1,70 @@
+"""The example over several processes: two of two devices each, on the loopback,
+train as one process of four does; where one is killed, the other ends with an
+error."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+EXAMPLE = (pathlib.Path(__file__).resolve().parents[2] / "examples" / "python" /
+           "train_many_hosts.py")
+
+
+def start(*arguments):
+    return subprocess.Popen([sys.executable, str(EXAMPLE), *arguments],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True, env=dict(os.environ, JAX_PLATFORMS="cpu"))
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def pair(*of_second, out=None):
+    """Both processes, begun."""
+    where = ("--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2")
+    more = ("--out", str(out)) if out else ()
+    return (start("--process", "0", *where, *more),
+            start("--process", "1", *where, *of_second))
+
+
+def finish(process, seconds=120):
+    try:
+        return process.communicate(timeout=seconds)[0]
+    finally:
+        process.kill()
+
+
+def test_two_processes_train_as_one(tmp_path):
+    together = pair(out=tmp_path / "two.npz")
+    for process in together:
+        text = finish(process)
+        assert process.returncode == 0, text
+    alone = start("--devices", "4", "--out", str(tmp_path / "one.npz"))
+    text = finish(alone)
+    assert alone.returncode == 0, text
+    assert "compiles: 1" in text
+
+    two, one = (np.load(tmp_path / f"{n}.npz") for n in ("two", "one"))
+    np.testing.assert_allclose(two["losses"], one["losses"], rtol=1e-6)
+    assert one["losses"][-1] < one["losses"][0]
+    for name in "qkvo":
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-7)
+
+
+def test_a_process_that_is_killed_ends_the_other():
+    first, second = pair("--die-before", "2")
+    begun = time.monotonic()
+    text = finish(first, 90)
+    finish(second)
+    assert second.returncode == -9
+    assert first.returncode != 0, text
+    assert "step 1" in text and "step 2" not in text
+    assert time.monotonic() - begun < 90
