@@ -36,7 +36,9 @@ struct ShardFacts {
   Mesh mesh;
   Balance balance = Balance::rows;
   bool uneven = false;
-  std::string specs, contract;  // digests
+  // By direction: how every argument and result of its program lies, digested.
+  std::map<std::string, std::string> specs;
+  std::string contract;  // a digest
   ShardReport report;
 };
 

@@ -90,7 +90,8 @@ void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
         "How rows or tasks were spread, and whether shards were padded");
   field("uneven", s.uneven, {}, "");
   field("specs", s.specs, {.def = "digest"},
-        "The digest of mesh, names, dtypes, shapes and axes of the arrays");
+        "For each direction the fingerprint of its program: of the mesh, and "
+        "of name, dtype, shape and sharding of every argument and result");
   field("contract", s.contract, {.def = "digest"},
         "The key of the shards' contract");
   field("work_max_over_mean", s.work_max_over_mean, {.def = "number0"},

@@ -76,7 +76,8 @@ struct Receipt {
   struct Shards {
     std::string mesh, balance;  // "data=2,seq=4", "rows"
     bool uneven = false;
-    std::string specs, contract;  // digests
+    std::map<std::string, std::string> specs;  // digests by direction
+    std::string contract;                      // a digest
     double work_max_over_mean = 1;
     int64_t needed = 0, sent = 0;  // bytes, forward
     int64_t needed_backward = 0, sent_backward = 0;

@@ -2,7 +2,9 @@
 // lies, and an audit notices where one word of it is missing.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "lanes/xla/shard_shape.h"
 #include "tessera/audit.h"
 #include "tests/attention_case.h"
+#include "tests/attention_choices.h"
 #include "tests/hold_for_all.h"
 
 namespace tessera::xla {
@@ -84,6 +87,43 @@ TEST(ShardAudit, EveryProgramPassesAndSendsWhatTheReportSays) {
         ASSERT_EQ(sent, p.moved.sent) << p.what;
       }
     }
+  }
+}
+
+// Meshes that cut nothing differently still have programs of their own.
+TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
+  testing::AttentionArrays arrays(
+      testing::plain_attention("causal", 256, 256, 16));
+  const testing::AttentionCase& c = arrays.c;
+  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch) << batch.error().message;
+  const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
+  ShardOptions options;
+  options.shape = c.shape;
+  options.dtype = c.dtype;
+  std::set<std::string> fingerprints, keys;
+  for (const char* text : {"seq=4", "data=1,seq=4", "seq=4,head=1",
+                           "seq=4,copy=1", "seq=4,model=1", "seq=4,copy=2"}) {
+    auto shards = make_shards(*batch, *parse_mesh(text), options);
+    ASSERT_TRUE(shards) << shards.error().message;
+    for (const bool backward : {false, true}) {
+      auto shape = shard_shape(*batch, *shards, call, backward);
+      ASSERT_TRUE(shape) << shape.error().message;
+      const KernelContract contract =
+          shard_contract(*shape, *shards, call, "cpu:any");
+      const std::string fingerprint = shard_fingerprint(*shape);
+      // The key is the digest of a text that has the program's fingerprint.
+      EXPECT_EQ(nlohmann::json::parse(contract.text)["sharding"], fingerprint);
+      EXPECT_EQ(audit_program(shard_program_text(*shape))->fingerprint,
+                fingerprint);
+      EXPECT_TRUE(fingerprints.insert(fingerprint).second) << text;
+      EXPECT_TRUE(keys.insert(contract.key).second) << text;
+    }
+    // Were all else the same, its specs alone would tell them apart.
+    auto shape = shard_shape(*batch, *shards, call, false);
+    const KernelContract is = shard_contract(*shape, *shards, call, "cpu:any");
+    shape->mesh.axes.push_back({"more", 1});
+    EXPECT_NE(shard_contract(*shape, *shards, call, "cpu:any").key, is.key);
   }
 }
 

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
 #include <random>
 #include <string>
 
@@ -103,58 +102,6 @@ Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {
            describe(arrays.c);
   }
   return {};
-}
-
-// Bytes that the permutations of a program move, on all its devices.
-int64_t bytes_moved(const std::string& program, int64_t devices) {
-  int64_t bytes = 0;
-  const std::string op = "collective_permute";
-  for (size_t at = program.find(op); at != std::string::npos;
-       at = program.find(op, at + 1)) {
-    const size_t begin = program.find("-> tensor<", at) + 10;
-    const std::string type =
-        program.substr(begin, program.find('>', begin) - begin);
-    int64_t n = 1;
-    size_t i = 0;
-    while (std::isdigit(static_cast<unsigned char>(type[i])) != 0) {
-      const size_t x = type.find('x', i);
-      n *= std::stoll(type.substr(i, x - i));
-      i = x + 1;
-    }
-    bytes += n * (type.ends_with("32") ? 4 : 2);
-  }
-  return bytes * devices;
-}
-
-// No plugin is needed: what a report says is sent is what a program sends.
-TEST(ShardProgram, SendsWhatTheReportSays) {
-  const int64_t n = testing::case_count(200);
-  for (int64_t i = 0; i < n; ++i) {
-    AttentionArrays arrays(testing::random_attention(testing::random_case(
-        testing::first_seed(1) + static_cast<uint64_t>(i))));
-    AttentionCall call = call_of(arrays.c);
-    call.dlse = false;  // a report knows of none
-    auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
-    ASSERT_TRUE(batch) << batch.error().message;
-    std::mt19937_64 random(static_cast<uint64_t>(i));
-    ShardOptions options;
-    options.uneven = true;
-    options.shape = call.shape;
-    options.dtype = call.dtype;
-    options.balance = static_cast<Balance>(random() % 4);
-    Mesh mesh;
-    mesh.axes = {{"seq", 1 + static_cast<int64_t>(random() % 8)}};
-    auto shards = make_shards(*batch, mesh, options);
-    ASSERT_TRUE(shards) << shards.error().message;
-    for (const bool backward : {false, true}) {
-      auto text = shard_program(*batch, *shards, call, backward);
-      ASSERT_TRUE(text) << text.error().message;
-      const Moved& moved =
-          backward ? shards->report.backward : shards->report.forward;
-      ASSERT_EQ(bytes_moved(*text, mesh.devices()), moved.sent)
-          << describe(arrays.c) << " " << to_string(mesh);
-    }
-  }
 }
 
 // Ahead of time, for 4, 16 and 256 chips.

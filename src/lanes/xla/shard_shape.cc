@@ -5,7 +5,6 @@
 
 #include "base/fail.h"
 #include "lanes/xla/planned.h"
-#include "tessera/contract.h"
 
 namespace tessera {
 namespace xla {
@@ -52,6 +51,20 @@ Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
         std::numeric_limits<int32_t>::max(), steps);
   }
   return out;
+}
+
+std::string shard_fingerprint(const ShardShape& s) {
+  return spec_fingerprint(s.mesh, shard_program_specs(s));
+}
+
+KernelContract shard_contract(const ShardShape& s, const Shards& shards,
+                              const AttentionCall& call,
+                              const std::string& device) {
+  KernelChoice choice = call_choice(s.local, call, device);
+  choice.sharding = shard_fingerprint(s);
+  // The terms of the shards stand for those of the plan.
+  return make_kernel_contract(
+      {shards.contract_key, shards.contract_text, {}, 0, 0, {}, {}}, choice);
 }
 
 }  // namespace xla

@@ -5,6 +5,7 @@
 #include "lanes/xla/shard_program.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
+#include "tessera/contract.h"
 #include "tessera/shard.h"
 
 namespace tessera::xla {
@@ -12,5 +13,15 @@ namespace tessera::xla {
 // An error where devices would differ in more than their arrays.
 Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
                                const AttentionCall& call, bool backward);
+
+// Of every argument and result of the program; an audit of its text gives the
+// same.
+std::string shard_fingerprint(const ShardShape& s);
+
+// What the program depends on, so that programs of other specs have another
+// key. `device` is what it runs on.
+KernelContract shard_contract(const ShardShape& s, const Shards& shards,
+                              const AttentionCall& call,
+                              const std::string& device);
 
 }  // namespace tessera::xla

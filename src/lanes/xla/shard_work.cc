@@ -44,9 +44,8 @@ ShardWork::ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
       shards_(std::move(shards)),
       shard_of_(shards_of_devices(shards_.mesh)) {
   const ShardOptions& o = open_->options.shards;
-  facts_.shards = {
-      shards_.mesh,         o.balance,     o.uneven, shards_.fingerprint,
-      shards_.contract_key, shards_.report};
+  facts_.shards = {shards_.mesh,         o.balance,     o.uneven, {},
+                   shards_.contract_key, shards_.report};
 }
 ShardWork::~ShardWork() = default;
 
@@ -89,14 +88,11 @@ Result<void> ShardWork::add_pass(const AttentionCall& call, bool backward) {
   auto shape = shard_shape(batch_, shards_, call, backward);
   if (!shape) return shape.error();
   pass->shape = std::move(*shape);
-  KernelChoice choice =
-      call_choice(pass->shape.local, call,
-                  fmt::format("{}:{}", open_->client->platform(),
-                              open_->devices.front().kind));
-  choice.sharding = shards_.fingerprint;
-  // The terms of the shards stand for those of the plan.
-  const KernelContract contract = make_kernel_contract(
-      {shards_.contract_key, shards_.contract_text, {}, 0, 0, {}, {}}, choice);
+  const std::string direction = backward ? "backward" : "forward";
+  const KernelContract contract =
+      shard_contract(pass->shape, shards_, call,
+                     fmt::format("{}:{}", open_->client->platform(),
+                                 open_->devices.front().kind));
   auto cached = timed(facts_.compile_ms, [&] {
     return open_->cache.get(*open_->client, open_->devices,
                             {contract.key, contract.text},
@@ -109,7 +105,8 @@ Result<void> ShardWork::add_pass(const AttentionCall& call, bool backward) {
   facts_.compiles += cached->found == pjrt::Found::compiled;
   facts_.memory_hits += cached->found == pjrt::Found::memory;
   facts_.disk_hits += cached->found == pjrt::Found::disk;
-  facts_.kernels[backward ? "backward" : "forward"] = contract.key;
+  facts_.kernels[direction] = contract.key;
+  facts_.shards->specs[direction] = shard_fingerprint(pass->shape);
   facts_.warnings.insert(facts_.warnings.end(), cached->warnings.begin(),
                          cached->warnings.end());
   passes_[backward ? 1 : 0] = std::move(pass);
