@@ -94,6 +94,13 @@ Array read_array(const char* name, nb::handle object, bool writable) {
   return out;
 }
 
+Dtype parse_dtype(const std::string& text) {
+  if (text == "f32" || text == "float32") return Dtype::f32;
+  if (text == "bf16" || text == "bfloat16") return Dtype::bf16;
+  if (text == "f16" || text == "float16") return Dtype::f16;
+  refuse("dtype must be f32, bf16 or f16, found '" + text + "'");
+}
+
 Layout parse_layout(const std::string& text) {
   if (text == "bhsd") return Layout::bhsd;
   if (text == "bshd") return Layout::bshd;

@@ -31,6 +31,9 @@ struct Array {
 // read as the uint16 that it is stored as.
 Array read_array(const char* name, nb::handle object, bool writable = false);
 
+// f32, bf16 or f16, or their long names.
+Dtype parse_dtype(const std::string& text);
+
 enum class Layout : uint8_t { bhsd, bshd };
 Layout parse_layout(const std::string& text);
 

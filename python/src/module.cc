@@ -8,6 +8,7 @@
 #include "mask.h"
 #include "route.h"
 #include "session.h"
+#include "shard.h"
 #include "tessera/version.h"
 
 NB_MODULE(_core, m) {
@@ -22,6 +23,7 @@ NB_MODULE(_core, m) {
   bind_batch(m);
   bind_session(m);
   bind_route(m);
+  bind_shard(m);
   bind_data(m);
   bind_compile(m);
   bind_frameworks(m);

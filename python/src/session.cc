@@ -116,13 +116,6 @@ GradientArrays read_gradients(const ForwardArrays& f, nb::handle dout,
   return g;
 }
 
-Dtype parse_dtype(const std::string& text) {
-  if (text == "f32" || text == "float32") return Dtype::f32;
-  if (text == "bf16" || text == "bfloat16") return Dtype::bf16;
-  if (text == "f16" || text == "float16") return Dtype::f16;
-  refuse("dtype must be f32, bf16 or f16, found '" + text + "'");
-}
-
 struct PySession {
   Session session;
 };
@@ -164,8 +157,14 @@ SessionOptions options_of(const std::optional<std::string>& lane,
                           const std::vector<std::string>& fallback, int threads,
                           const std::optional<std::string>& isa,
                           const std::optional<std::string>& plugin,
-                          const std::string& cache_folder, bool input_digests) {
+                          const std::string& cache_folder, bool input_digests,
+                          const std::string& mesh = "",
+                          const std::string& balance = "rows",
+                          bool uneven = false) {
   SessionOptions o;
+  if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
+  o.shards.balance = take(parse_balance(balance));
+  o.shards.uneven = uneven;
   if (lane) o.lane = take(parse_lane(*lane));
   for (const std::string& f : fallback) {
     o.fallback.push_back(take(parse_lane(f)));
@@ -441,16 +440,20 @@ void bind_session(nb::module_& m) {
              const std::vector<std::string>& fallback, int threads,
              const std::optional<std::string>& isa,
              const std::optional<std::string>& plugin,
-             const std::string& cache_folder, bool input_digests) {
-            new (self)
-                PySession{open(options_of(lane, fallback, threads, isa, plugin,
-                                          cache_folder, input_digests))};
+             const std::string& cache_folder, bool input_digests,
+             const std::string& mesh, const std::string& balance, bool uneven) {
+            new (self) PySession{open(
+                options_of(lane, fallback, threads, isa, plugin, cache_folder,
+                           input_digests, mesh, balance, uneven))};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
           nb::arg("fallback") = std::vector<std::string>{},
           nb::arg("threads") = 0, nb::arg("isa") = nb::none(),
           nb::arg("plugin") = nb::none(), nb::arg("cache_folder") = "",
-          nb::arg("input_digests") = false)
+          nb::arg("input_digests") = false, nb::arg("mesh") = "",
+          nb::arg("balance") = "rows", nb::arg("uneven") = false,
+          "`mesh`, such as 'data=2,seq=4', spreads every call over devices of "
+          "the xla lane's plugin (see ts.shard).")
       .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),

@@ -1,0 +1,195 @@
+#include "shard.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "batch.h"
+#include "failure.h"
+#include "picture/shards.h"
+#include "tessera/shard.h"
+
+namespace tessera::python {
+namespace {
+
+struct PyShards {
+  nb::object batch;
+  Shards shards;
+  ShardOptions options;
+
+  const Batch& of() const { return nb::cast<const PyBatch&>(batch).batch; }
+};
+
+PyShards shard(nb::object batch, const std::string& mesh,
+               const std::string& balance, int64_t heads,
+               std::optional<int64_t> kv_heads, int64_t head_dim,
+               std::optional<int64_t> v_head_dim, const std::string& dtype,
+               bool uneven) {
+  const Mesh over = take(parse_mesh(mesh));
+  ShardOptions options;
+  options.balance = take(parse_balance(balance));
+  options.shape.heads = heads;
+  options.shape.kv_heads = kv_heads.value_or(heads);
+  options.shape.head_dim = head_dim;
+  options.shape.v_head_dim = v_head_dim.value_or(head_dim);
+  options.dtype = parse_dtype(dtype);
+  options.uneven = uneven;
+  const Batch& of = nb::cast<const PyBatch&>(batch).batch;
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    return make_shards(of, over, options);
+  }();
+  return {std::move(batch), take(std::move(made)), options};
+}
+
+// [tiles, 2]: batch row and tile.
+nb::object tiles_of(const std::vector<TileAt>& tiles, size_t first,
+                    size_t last) {
+  std::vector<int32_t> flat;
+  for (size_t i = first; i < last; ++i) {
+    flat.push_back(tiles[i].batch_row);
+    flat.push_back(tiles[i].tile);
+  }
+  return own_array(std::move(flat), {last - first, 2});
+}
+
+nb::list held(const PyShards& self, bool queries) {
+  nb::list out;
+  for (const Shard& s : self.shards.shards) {
+    const auto n = static_cast<size_t>(queries ? s.own_rows : s.own_columns);
+    out.append(tiles_of(queries ? s.rows : s.columns, 0, n));
+  }
+  return out;
+}
+
+nb::dict moved(const Moved& m) {
+  nb::dict out;
+  out["needed_bytes"] = m.needed;
+  out["sent_bytes"] = m.sent;
+  out["busiest_bytes"] = m.busiest;
+  out["all_gather_bytes"] = m.all_gather;
+  return out;
+}
+
+nb::list specs(const PyShards& self) {
+  nb::list out;
+  for (const ArraySpec& s : self.shards.specs) {
+    nb::dict spec;
+    spec["name"] = s.name;
+    spec["dtype"] = std::string(to_string(s.dtype));
+    spec["shape"] = s.shape;
+    spec["axes"] = s.axes;
+    out.append(spec);
+  }
+  return out;
+}
+
+std::string program(const PyShards& self, bool backward) {
+  AttentionCall call;
+  call.shape = self.options.shape;
+  call.dtype = self.options.dtype;
+  call.backward = backward;
+  auto text = [&] {
+    const nb::gil_scoped_release released;
+    return shard_program(self.of(), self.shards, call, backward);
+  }();
+  return take(std::move(text));
+}
+
+std::string picture_of(const PyShards& self) {
+  return picture::draw_shards(self.shards, self.of().plan(),
+                              std::string(to_string(self.options.balance)) +
+                                  " over " + to_string(self.shards.mesh));
+}
+
+std::string described(const PyShards& self) {
+  char evenness[64];
+  (void)std::snprintf(evenness, sizeof evenness, "work %.3f, tokens %.3f",
+                      self.shards.report.work_max_over_mean,
+                      self.shards.report.tokens_max_over_mean);
+  return "Shards(" + to_string(self.shards.mesh) + ", " +
+         std::string(to_string(self.options.balance)) + ": " + evenness + ")";
+}
+
+}  // namespace
+
+void bind_shard(nb::module_& m) {
+  nb::class_<PyShards>(
+      m, "Shards",
+      "A batch spread over a mesh: who computes what, how even, what travels.")
+      .def_prop_ro("batch", [](const PyShards& s) { return s.batch; })
+      .def_prop_ro("mesh",
+                   [](const PyShards& s) { return to_string(s.shards.mesh); })
+      .def_prop_ro("balance",
+                   [](const PyShards& s) {
+                     return std::string(to_string(s.options.balance));
+                   })
+      .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); })
+      .def_prop_ro(
+          "work_max_over_mean",
+          [](const PyShards& s) { return s.shards.report.work_max_over_mean; })
+      .def_prop_ro("tokens_max_over_mean",
+                   [](const PyShards& s) {
+                     return s.shards.report.tokens_max_over_mean;
+                   })
+      .def_prop_ro(
+          "forward",
+          [](const PyShards& s) { return moved(s.shards.report.forward); },
+          "Bytes that travel in a forward pass.")
+      .def_prop_ro(
+          "backward",
+          [](const PyShards& s) { return moved(s.shards.report.backward); },
+          "Bytes that travel in a backward pass.")
+      .def_prop_ro(
+          "steps",
+          [](const PyShards& s) {
+            std::vector<int64_t> steps;
+            for (const Shard& one : s.shards.shards) {
+              steps.push_back(one.steps);
+            }
+            return steps;
+          },
+          "That each shard runs forward.")
+      .def_prop_ro(
+          "kv_tiles",
+          [](const PyShards& s) {
+            const auto n = static_cast<size_t>(s.shards.mesh.size("seq"));
+            return own_array(s.shards.report.kv_tiles, {n, n});
+          },
+          "[from, to]: K/V tiles that travel along seq.")
+      .def_prop_ro(
+          "query_tiles", [](const PyShards& s) { return held(s, true); },
+          "Of each shard, an array [tiles, 2] of the batch row and the tile "
+          "that it holds: a data loader puts these tokens there.")
+      .def_prop_ro("key_tiles",
+                   [](const PyShards& s) { return held(s, false); })
+      .def_prop_ro("specs", &specs,
+                   "How every array of a call lies on the mesh.")
+      .def_prop_ro("contract",
+                   [](const PyShards& s) { return s.shards.contract_key; })
+      .def_prop_ro("fingerprint",
+                   [](const PyShards& s) { return s.shards.fingerprint; })
+      .def("program_text", &program, nb::arg("backward") = false,
+           "The program of all shards as StableHLO, for a compiler with "
+           "Shardy.")
+      .def("_repr_svg_", &picture_of)
+      .def("__repr__", &described);
+  m.def("shard", &shard, nb::arg("batch"), nb::arg("mesh"), nb::kw_only(),
+        nb::arg("balance") = "rows", nb::arg("heads") = 1,
+        nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
+        nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
+        nb::arg("uneven") = false,
+        "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows along "
+        "data, heads along head, query rows along seq. `balance` is "
+        "'contiguous', 'headtail', 'rows' or 'tasks'. ts.Session(\"xla\", "
+        "mesh=...) runs it.");
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,92 @@
+"""Batches over a mesh: what `ts.shard` says, and a session with a mesh against
+the NumPy oracle."""
+
+import importlib.util
+import os
+import sys
+
+import numpy as np
+import oracle
+import pytest
+import tessera as ts
+
+os.environ.setdefault("TESSERA_PYTHON", sys.executable)
+LENGTH, HEADS, KV_HEADS, DIM, TILE = 100, 4, 2, 16, 8
+
+
+def packed(seed=0, batch=1):
+    rng = np.random.default_rng(seed)
+    ids = np.sort(rng.integers(0, 5, (batch, LENGTH)), 1).astype(np.int32)
+    made = ts.plan(ts.causal & ts.documents, q_len=LENGTH, batch=batch,
+                   doc_ids=ids, tile=(TILE, TILE))
+    legal = np.stack([oracle.legal(("and", ("causal",), ("documents",)), LENGTH,
+                                   LENGTH, row) for row in ids])
+    draw = lambda heads: rng.standard_normal(
+        (batch, heads, LENGTH, DIM), np.float32)
+    return made, legal, draw(HEADS), draw(KV_HEADS), draw(KV_HEADS), draw(HEADS)
+
+
+SIZES = dict(heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM)
+
+
+@pytest.mark.parametrize("balance", ["contiguous", "headtail", "rows", "tasks"])
+def test_what_shards_say(balance):
+    made, legal, *_ = packed(batch=2)
+    shards = ts.shard(made, "data=2,seq=3", balance=balance, dtype="f32",
+                      **SIZES)
+    assert len(shards) == 6 and shards.mesh == "data=2,seq=3"
+    assert shards.balance == balance and shards.batch is made
+    side = -(-LENGTH // TILE)
+    padded = np.pad(legal, ((0, 0), (0, side * TILE - LENGTH),
+                            (0, side * TILE - LENGTH)))
+    active = padded.reshape(2, side, TILE, side, TILE).any((2, 4))
+    assert sum(shards.steps) == active.sum()
+    most, mean = max(shards.steps), active.sum() / 6
+    assert shards.work_max_over_mean == pytest.approx(most / mean)
+    every = {(b, t) for b in range(2) for t in range(side)}
+    for tiles in shards.query_tiles, shards.key_tiles:
+        assert sorted(map(tuple, np.concatenate(tiles))) == sorted(every)
+    held = max(len(t) for t in shards.query_tiles)
+    assert shards.tokens_max_over_mean == pytest.approx(held / (2 * side / 6))
+    assert shards.kv_tiles.shape == (3, 3)
+    assert (np.diag(shards.kv_tiles) == 0).all()
+    for way in shards.forward, shards.backward:
+        assert way["busiest_bytes"] <= way["needed_bytes"] <= way["sent_bytes"]
+    q = next(s for s in shards.specs if s["name"] == "q")
+    assert q["axes"] == ["data", "", "seq", ""]
+    assert repr(shards).startswith(f"Shards(data=2,seq=3, {balance}: work ")
+    assert shards._repr_svg_().endswith("</svg>\n")
+    for backward in False, True:
+        assert "sdy.manual_computation" in shards.program_text(backward)
+    again = ts.shard(made, "data=2,seq=3", balance=balance, dtype="f32", **SIZES)
+    assert again.contract == shards.contract
+    assert again.fingerprint == shards.fingerprint
+
+
+def test_refusals():
+    made, *_ = packed()
+    for words, call in [
+            ("name=size", lambda: ts.shard(made, "seq")),
+            ("balance must be", lambda: ts.shard(made, "seq=2", balance="fair")),
+            ("divide", lambda: ts.shard(made, "head=3", **SIZES)),
+            ("dtype must be", lambda: ts.shard(made, "seq=2", dtype="int8")),
+            ("xla lane alone", lambda: ts.Session("cpu", mesh="seq=2")),
+            ("xla lane alone", lambda: ts.Session(mesh="seq=2")),
+            ("name=size", lambda: ts.Session("xla", mesh="2"))]:
+        with pytest.raises(ts.TesseraError, match=words) as e:
+            call()
+        assert "\n" not in str(e.value)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
+                    reason="xla-cpu-pjrt is not installed")
+@pytest.mark.parametrize("balance", ["rows", "tasks"])
+def test_a_session_over_a_mesh(balance):
+    made, legal, q, k, v, dout = packed(seed=1)
+    session = ts.Session("xla", mesh="head=2,seq=3", balance=balance)
+    ready = session.prepare(made, backward=True, **SIZES)
+    saved = ready.forward(q, k, v)
+    got = [saved.out, saved.lse, *ready.backward(saved, dout)[:3]]
+    want = oracle.attention(q, k, v, legal, dout=dout)
+    for g, w in zip(got, want):
+        np.testing.assert_allclose(g, w, atol=5e-5)
