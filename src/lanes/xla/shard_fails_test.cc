@@ -142,6 +142,49 @@ TEST_F(ShardFails, OneLineNoOutputTouchedAndItRunsAgain) {
   }
 }
 
+// Arrays that stay with the lane: putting, running and fetching fail alike.
+TEST_F(ShardFails, ArraysThatStayAreWholeOrNotThere) {
+  const testing::Wanted want = testing::wanted(arrays_, true);
+  arrays_.clear_outputs();
+  const ForwardTensors t = arrays_.forward(false);
+  const std::vector<uint8_t> before = arrays_.bits();
+  const auto next = [&](Fault fault, int after) {
+    fail_next_(static_cast<int>(fault), after);
+  };
+  next(Fault::input, 2);
+  const auto q = prepared_->put(ArrayRole::q, t.q);
+  ASSERT_FALSE(q);
+  EXPECT_TRUE(
+      q.error().message.starts_with("[pjrt] an array must reach its "
+                                    "device, found UNAVAILABLE"))
+      << q.error().message;
+  DeviceForward in;
+  in.q = *prepared_->put(ArrayRole::q, t.q);
+  in.k = *prepared_->put(ArrayRole::k, t.k);
+  in.v = *prepared_->put(ArrayRole::v, t.v);
+  next(Fault::end, 3);
+  const auto lost = prepared_->forward(in);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().message,
+            "[pjrt] the program must run, found UNAVAILABLE: 'the device is "
+            "lost' for cpu 3");
+  const auto saved = prepared_->forward(in);
+  ASSERT_TRUE(saved) << saved.error().message;
+  // The third of four parts does not come.
+  next(Fault::read_late, 2);
+  const auto fetched = prepared_->fetch(saved->out, t.out);
+  ASSERT_FALSE(fetched);
+  EXPECT_TRUE(fetched.error().message.starts_with(
+      "[pjrt] an array must come from its device, found UNAVAILABLE"))
+      << fetched.error().message;
+  EXPECT_EQ(arrays_.bits(), before);
+  EXPECT_EQ(ask("errors_alive"), 0);
+  const auto again = prepared_->fetch(saved->out, t.out);
+  ASSERT_TRUE(again) << again.error().message;
+  const auto fault = forward_fault(want, t);
+  EXPECT_FALSE(fault) << *fault;
+}
+
 // What the others computed waits for the last of them.
 TEST_F(ShardFails, ALateDeviceIsWaitedFor) {
   const testing::Wanted want = testing::wanted(arrays_, true);
