@@ -86,7 +86,9 @@ class Check {
  public:
   Check(std::string_view where, const PlanSizes& plan,
         const AttentionShape& shape)
-      : where_(where), plan_(plan), shape_(shape) {
+      : where_(where), plan_(plan), shape_(shape) {}
+
+  void shape() {
     if (auto e = check_shape(); !e) error_ = e.error();
   }
 
@@ -366,7 +368,9 @@ Result<void> check_call(std::string_view where, const PlanSizes& plan,
                    "arrays must be F32, BF16 or F16, found {} for a call",
                    to_string(call.dtype));
   }
-  return Check(where, plan, call.shape).done();
+  Check check(where, plan, call.shape);
+  check.shape();
+  return check.done();
 }
 
 Result<void> check_array(std::string_view where, const PlanSizes& plan,
@@ -387,6 +391,7 @@ Result<void> check_forward(std::string_view where, const PlanSizes& plan,
                            const AttentionShape& shape,
                            const ForwardTensors& tensors) {
   Check check(where, plan, shape);
+  check.shape();
   check.input("q", tensors.q);
   check.input("k", tensors.k);
   check.input("v", tensors.v);
@@ -400,6 +405,7 @@ Result<void> check_backward(std::string_view where, const PlanSizes& plan,
                             const AttentionShape& shape,
                             const BackwardTensors& tensors) {
   Check check(where, plan, shape);
+  check.shape();
   check.input("q", tensors.q);
   check.input("k", tensors.k);
   check.input("v", tensors.v);

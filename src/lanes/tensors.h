@@ -61,7 +61,7 @@ inline constexpr double kMinCap = 1e-30;    // unless it is 0
 // The stride of a dimension of size 1 only must not be negative.
 Result<void> check_call(std::string_view where, const PlanSizes& plan,
                         const AttentionCall& call);  // its shape and dtype
-// One of its arrays, by its name.
+// One of its arrays, by its name; the shape has been checked by whom it is for.
 Result<void> check_array(std::string_view where, const PlanSizes& plan,
                          const AttentionCall& call, std::string_view name,
                          const TensorView& array, bool output);
