@@ -75,5 +75,6 @@ Command schedule_command();
 Command shard_command();
 Command audit_command();
 Command fit_command();
+Command warm_command();
 
 }  // namespace tessera::cli

@@ -32,7 +32,7 @@ Program tessera_program() {
        check_command(), route_command(), pack_command(), run_command(),
        choose_command(), bridge_command(), receipt_command(), doctor_command(),
        gate_command(), compile_command(), schedule_command(), shard_command(),
-       audit_command(), fit_command()}};
+       audit_command(), fit_command(), warm_command()}};
 }
 
 }  // namespace tessera::cli

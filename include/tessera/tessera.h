@@ -25,3 +25,4 @@
 #include "tessera/shard.h"
 #include "tessera/tensor.h"
 #include "tessera/version.h"
+#include "tessera/warm.h"

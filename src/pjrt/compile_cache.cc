@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -52,6 +53,22 @@ std::string entry_key(const ProgramKey& key, std::string_view program,
   return fmt::format("tessera program {}\ncontract {}\nstablehlo {} {}\n{}",
                      kEntryVersion, in_quotes(key.contract, SIZE_MAX),
                      digest.hex(), program.size(), identity);
+}
+
+// From the text that differs in the fewest fields; of equal ones the latest.
+std::string nearest_difference(const std::vector<std::string>& texts,
+                               const std::string& text) {
+  std::string nearest;
+  std::ptrdiff_t fewest = std::numeric_limits<std::ptrdiff_t>::max();
+  for (const std::string& known : texts) {
+    const std::string pair[] = {known, text};
+    std::string differs = differing_terms(pair);
+    const auto fields = std::ranges::count(differs, ';');
+    if (fields > fewest) continue;
+    fewest = fields;
+    nearest = std::move(differs);
+  }
+  return nearest;
 }
 
 void add_once(Warnings& to, std::string warning) {
@@ -230,12 +247,11 @@ Result<void> CompileCache::State::count_compile(const ProgramKey& key) {
     if (texts.size() < kMaxTexts) texts.push_back(key.text);
     return {};
   }
-  std::vector<std::string> all = texts;
-  all.push_back(key.text);
   return over_limit(kWhere,
                     "compiles must be at most {}, found one more for contract "
-                    "{} (what varied among them: {})",
-                    most, in_quotes(key.contract), differing_terms(all));
+                    "{} (from the nearest known one differs: {})",
+                    most, in_quotes(key.contract),
+                    nearest_difference(texts, key.text));
 }
 
 bool CompileCache::State::uses_disk(const Client& client) {

@@ -435,7 +435,7 @@ TEST_F(CompileCacheTest, AtTheLimitTheErrorNamesWhatVaried) {
   EXPECT_EQ(refused.error().kind, ErrorKind::limit);
   EXPECT_EQ(refused.error().message,
             "[cache] compiles must be at most 3, found one more for contract "
-            "'contract 12' (what varied among them: q_len 4, 6, 8, 12)");
+            "'contract 12' (from the nearest known one differs: q_len 8, 12)");
   expect(cache, 4, Found::memory);
   expect_counts(cache, 3, 1, 0);
   // What is on disk needs no compile.

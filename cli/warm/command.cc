@@ -1,0 +1,177 @@
+// cli/warm/command.cc: `tessera warm`: every program of a run, compiled before
+// it.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "cli/numbers.h"
+#include "cli/plan/report.h"
+#include "cli/progress.h"
+#include "cli/run/options.h"
+#include "tessera/warm.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMaxSeeds = int64_t{1} << 20;
+
+struct Options {
+  RunFlags run;
+  std::optional<std::string> seeds;
+  std::vector<std::string> specs;
+  bool dlse = false;
+  bool json = false;
+};
+
+// The requests to plan: each spec, or the flags, with each seed.
+Result<std::vector<RequestFlags>> requests_of(const Options& o) {
+  std::vector<RequestFlags> out;
+  if (!o.specs.empty() && o.run.request.spec) {
+    return invalid("cli", "--specs stands for --spec, found both");
+  }
+  if (o.specs.empty()) out.push_back(o.run.request);
+  for (const std::string& spec : o.specs) {
+    out.push_back(o.run.request);
+    out.back().spec = spec;
+  }
+  if (!o.seeds) return out;
+  const auto& docs = o.run.request.docs;
+  if (!docs || !docs->starts_with("lognormal") ||
+      docs->find("seed=") != docs->npos) {
+    return invalid("cli", "--seeds goes with --docs lognormal:mean=N, found {}",
+                   docs ? in_quotes(*docs) : "no --docs");
+  }
+  auto seeds = parse_int(*o.seeds, "--seeds", 1, kMaxSeeds);
+  if (!seeds) return seeds.error();
+  std::vector<RequestFlags> each;
+  const std::string join = docs->find(':') == docs->npos ? ":" : ",";
+  for (const RequestFlags& request : out) {
+    for (int64_t seed = 0; seed < *seeds; ++seed) {
+      each.push_back(request);
+      each.back().docs = fmt::format("{}{}seed={}", *docs, join, seed);
+    }
+  }
+  return each;
+}
+
+Result<RunOptions> open_session(const Options& o) {
+  RunFlags run = o.run;
+  if (!run.lane) run.lane = "xla";
+  if (*run.lane != "xla" && *run.lane != "mosaic") {
+    return invalid("cli", "--lane must be xla or mosaic, found {}",
+                   in_quotes(*run.lane));
+  }
+  auto options = read_run_options(run);
+  if (!options) return options.error();
+  if (options->lane_options.xla.cache_folder.empty()) {
+    return invalid("cli",
+                   "what is warmed must be kept for other processes, found no "
+                   "folder (--cache FOLDER)");
+  }
+  if (auto e = open_early(*options); !e) return e.error();
+  return options;
+}
+
+Result<int> run(const Options& o) {
+  if (o.dlse && !o.run.backward) {
+    return invalid("cli", "--dlse goes with --backward, found it alone");
+  }
+  auto requests = requests_of(o);
+  if (!requests) return requests.error();
+  auto options = open_session(o);
+  if (!options) return options.error();
+  AttentionCall call;
+  call.shape = options->data.shape;
+  call.dtype = options->data.dtype;
+  call.sink_logits = options->sink_logits;
+  call.backward = options->data.backward;
+  call.dlse = o.dlse;
+  WarmList list;
+  for (const RequestFlags& request : *requests) {
+    auto planned = load_planned(request, o.run.route);
+    if (!planned) return planned.error();
+    auto added = add_call(list, planned->batch, call);
+    if (!added) return added.error();
+  }
+  WarmOptions warm;
+  warm.threads = machine_threads();
+  Progress progress("warm");
+  if (const auto show = progress.callback()) {
+    warm.progress = [show](int64_t done, int64_t contracts) {
+      show(static_cast<double>(done) / static_cast<double>(contracts));
+    };
+  }
+  auto told = warm_all(*options->session, list, warm);
+  if (!told) return told.error();
+  const std::string& folder = options->lane_options.xla.cache_folder;
+  if (o.json) {
+    const nlohmann::json json = {{"batches", told->batches},
+                                 {"contracts", told->contracts},
+                                 {"compiles", told->compiles},
+                                 {"disk_hits", told->disk_hits},
+                                 {"memory_hits", told->memory_hits},
+                                 {"ms", told->ms},
+                                 {"cache", folder}};
+    fmt::print("{}\n", json_line(json));
+    return kOk;
+  }
+  fmt::print(
+      "{:<11} {} batches, {} distinct contracts\n"
+      "{:<11} {} programs in {:.0f} ms, {} found on disk\n"
+      "{:<11} {}\n",
+      "planned", told->batches, told->contracts, "compiled", told->compiles,
+      told->ms, told->disk_hits, "kept in", on_a_line(folder));
+  return kOk;
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  tessera warm --mask 'causal & documents' --q-len 8192 \\\n"
+    "      --docs lognormal:mean=1500 --seeds 200 --backward\n"
+    "  tessera warm --specs short.json --specs long.json --max-compiles 8\n"
+    "\n"
+    "Give the arrays as the run will: heads, dims, dtype, --backward, --dlse.\n"
+    "\n"
+    "JSON fields: batches, contracts, compiles, disk_hits, memory_hits, ms, "
+    "cache.";
+
+}  // namespace
+
+Command warm_command() {
+  auto o = std::make_shared<Options>();
+  Command command{"warm", "Compile every program of a run before it begins"};
+  add_shape_flags(command, o->run, "f32, bf16 or f16 [f32]");
+  add_flags(
+      command,
+      {
+          {"--seeds", &o->seeds, "N",
+           "With --docs lognormal: as many batches, of seeds 0 to N - 1 [one]"},
+          {"--specs", &o->specs, "FILE",
+           "A request as a JSON file; may be given more than once"},
+          {"--dlse", &o->dlse, "",
+           "Backward takes the log-sum-exp's gradient, as `tessera run` does"},
+          {"--lane", &o->run.lane, "NAME", "xla or mosaic [xla]"},
+          {"--plugin", &o->run.plugin, "NAME",
+           "A file or a known name [xla_cpu_pjrt; of mosaic libtpu]"},
+          {"--device", &o->run.device, "N", "Of the plugin's devices [0]"},
+          {"--method", &o->run.method, "NAME",
+           "Of the xla lane: worklist, chunked or dense [worklist]"},
+          {"--cache", &o->run.cache, "FOLDER",
+           "Keeps what is compiled [TESSERA_CACHE, or the user's cache "
+           "folder]"},
+          {"--max-compiles", &o->run.max_compiles, "N",
+           "0 is no limit: one more is an error that says what varied [0]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+      });
+  command.footer = kFooter;
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,82 @@
+// cli/warm/command_test.cc: after `tessera warm`, runs compile nothing.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using tessera::testing::Arguments;
+
+class Warm : public tessera::testing::Program {
+ protected:
+  void SetUp() override {
+    const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+    if (tessera::testing::is_absent(plugin)) {
+      GTEST_SKIP() << plugin.error().message;
+    }
+  }
+  Arguments shape() {
+    return {"--mask",     "causal & documents",
+            "--q-len",    "512",
+            "--tile",     "32",
+            "--heads",    "2",
+            "--cache",    file("cache"),
+            "--head-dim", "16"};
+  }
+  int run(const std::string& name, Arguments more) {
+    Arguments all = shape();
+    all.insert(all.end(), more.begin(), more.end());
+    return program({name}, all);
+  }
+};
+
+TEST_F(Warm, RunsAfterItCompileNothing) {
+  const Arguments draw = {"--docs", "lognormal:mean=60", "--seeds",
+                          "6",      "--backward",        "--dlse",
+                          "--json"};
+  ASSERT_EQ(run("warm", draw), 0) << err_;
+  const json first = json::parse(out_);
+  EXPECT_EQ(first["batches"], 6);
+  EXPECT_GT(first["contracts"], 0);
+  EXPECT_EQ(first["compiles"], 2 * first["contracts"].get<int64_t>());
+  ASSERT_EQ(run("warm", draw), 0) << err_;
+  const json second = json::parse(out_);
+  EXPECT_EQ(second["compiles"], 0);
+  EXPECT_EQ(second["disk_hits"], first["compiles"]);
+  for (int seed = 0; seed < 6; ++seed) {
+    ASSERT_EQ(
+        run("run", {"--docs", "lognormal:mean=60,seed=" + std::to_string(seed),
+                    "--lane", "xla", "--backward", "--json"}),
+        0)
+        << err_;
+    EXPECT_EQ(json::parse(out_)["compiles"], 0) << out_;
+  }
+}
+
+TEST_F(Warm, ALimitSaysWhatVaried) {
+  ASSERT_TRUE(write_file(file("a.json"), R"({"q_len": 256})").ok());
+  ASSERT_TRUE(write_file(file("b.json"), R"({"q_len": 512})").ok());
+  const Arguments all = {
+      "--mask",  "causal",       "--tile",  "32",           "--heads",
+      "2",       "--head-dim",   "16",      "--cache",      file("cache"),
+      "--specs", file("a.json"), "--specs", file("b.json"), "--max-compiles",
+      "1"};
+  EXPECT_EQ(program({"warm"}, all), 2);
+  EXPECT_TRUE(err_.starts_with(
+      "tessera: [cache] compiles must be at most 1, found one more for "
+      "contract '"))
+      << err_;
+  EXPECT_NE(err_.find("(from the nearest known one differs: "),
+            std::string::npos);
+  EXPECT_NE(err_.find("q_len "), std::string::npos) << err_;
+  EXPECT_NE(err_.find("steps "), std::string::npos) << err_;
+}
+
+}  // namespace
+}  // namespace tessera::cli

@@ -1,0 +1,83 @@
+// run/warm.cc: one batch of each contract, prepared side by side.
+#include "tessera/warm.h"
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include "base/threads.h"
+#include "base/timed.h"
+#include "plan/batch_state.h"
+#include "tessera/contract.h"
+
+namespace tessera {
+namespace {
+
+// All that kernel contracts of our lanes have of a call.
+std::string key_of(const PlanContract& plan, const Facts& facts,
+                   const AttentionCall& call) {
+  KernelChoice choice;
+  choice.lane = "any";
+  choice.target = "any";
+  choice.direction = call.backward ? "both" : "forward";
+  choice.dtype = to_string(call.dtype);
+  choice.shape = call.shape;
+  choice.parameters = {{"sink_logits", call.sink_logits},
+                       {"dlse", call.dlse},
+                       {"pick_heads", facts.picks ? facts.picks->heads : 0},
+                       {"picks", facts.picks ? facts.picks->k : 0}};
+  return make_kernel_contract(plan, choice).key;
+}
+
+}  // namespace
+
+Result<bool> add_call(WarmList& list, const Batch& batch,
+                      const AttentionCall& call) {
+  auto read = plan::read_batch(batch, "warm");
+  if (!read) return read.error();
+  auto contract = make_contract(batch);
+  if (!contract) return contract.error();
+  ++list.seen;
+  const std::string key = key_of(*contract, batch.facts(), call);
+  return list.calls.emplace(key, WarmList::Call{batch, call}).second;
+}
+
+Result<WarmReport> warm_all(const Session& session, const WarmList& list,
+                            const WarmOptions& options) {
+  std::vector<const WarmList::Call*> calls;
+  for (const auto& [key, call] : list.calls) calls.push_back(&call);
+  WarmReport out;
+  out.batches = list.seen;
+  out.contracts = static_cast<int64_t>(calls.size());
+  std::mutex mutex;  // of what follows
+  std::optional<Error> error;
+  int64_t done = 0;
+  const auto one = [&](int64_t task, int) {
+    {
+      const std::lock_guard lock(mutex);
+      if (error) return;
+    }
+    const WarmList::Call& c = *calls[static_cast<size_t>(task)];
+    const auto ready = session.prepare(c.batch, c.call);
+    const std::lock_guard lock(mutex);
+    if (!ready) {
+      if (!error) error = ready.error();
+      return;
+    }
+    const Counters counters = ready->counters();
+    out.compiles += counters.compiles;
+    out.disk_hits += counters.disk_hits;
+    out.memory_hits += counters.memory_hits;
+    if (options.progress) options.progress(++done, out.contracts);
+  };
+  timed(out.ms, [&] {
+    parallel_for(out.contracts,
+                 options.threads > 0 ? options.threads : machine_threads(), one,
+                 "warm");
+    return 0;
+  });
+  if (error) return *error;
+  return out;
+}
+
+}  // namespace tessera
