@@ -59,6 +59,7 @@ void add_flags(Command& command, const char* group, std::vector<Flag> flags);
 
 Command plan_command();
 Command pack_command();
+Command tree_command();
 Command show_command();
 Command explain_command();
 Command export_command();

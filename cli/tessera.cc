@@ -24,15 +24,16 @@ constexpr const char* kExamples =
 }  // namespace
 
 Program tessera_program() {
-  return {
-      "tessera",
-      kAbout,
-      kExamples,
-      {plan_command(), show_command(), explain_command(), export_command(),
-       check_command(), route_command(), pack_command(), run_command(),
-       choose_command(), bridge_command(), receipt_command(), doctor_command(),
-       gate_command(), compile_command(), schedule_command(), shard_command(),
-       audit_command(), fit_command(), warm_command()}};
+  return {"tessera",
+          kAbout,
+          kExamples,
+          {plan_command(),     show_command(),   explain_command(),
+           export_command(),   check_command(),  route_command(),
+           pack_command(),     tree_command(),   run_command(),
+           choose_command(),   bridge_command(), receipt_command(),
+           doctor_command(),   gate_command(),   compile_command(),
+           schedule_command(), shard_command(),  audit_command(),
+           fit_command(),      warm_command()}};
 }
 
 }  // namespace tessera::cli

@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "tests/random_tree.h"
+
 namespace tessera::testing {
 namespace {
 
@@ -63,6 +65,10 @@ const std::vector<MaskKind>& mask_kinds() {
       {{"(chunk(16) | !documents) & !window(2, 2)"}},
       {{"causal", "window(8, 8) & !causal"}},
       {{"!full"}},
+      {{"tree"}},
+      {{"tree & documents", "causal & (tree | sink(3))"}},
+      {{"tree & (window(6, 0) | !segments)"}},
+      {{"causal & !tree | window(1, 1)"}},
   };
   return kinds;
 }
@@ -79,12 +85,13 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
   RandomCase c;
   c.seed = seed;
   c.batch = batch, c.q_len = q_len, c.kv_len = kv_len, c.tile = tile;
-  bool ids = false, runs = false, prefix = false;
+  bool ids = false, runs = false, prefix = false, tree = false;
   for (const char* text : kind.masks) {
     c.masks.push_back(*parse_expr(text));
     runs |= names(c.masks.back(), Atom::segments);
     ids |= runs || names(c.masks.back(), Atom::documents);
     prefix |= names(c.masks.back(), Atom::prefix);
+    tree |= names(c.masks.back(), Atom::tree);
   }
   const auto each_row = [&](int64_t low, int64_t high) {
     std::vector<int32_t> values;
@@ -106,8 +113,21 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
     } else if (q_len > kv_len || (!runs && random() % 4 == 0)) {
       c.q_doc_ids = some_ids(random, batch, q_len);
     }
-  } else if (random() % 3 == 0) {
+  } else if (!tree && random() % 3 == 0) {
     c.q_offsets = each_row(-5, kv_len);
+  }
+  if (tree && q_len > kv_len && !c.q_offsets) {
+    // Queries past the keys are no tokens, but a count vetoes them.
+    c.q_offsets = each_row(0, 0);
+    if (!c.valid_tokens) c.valid_tokens = each_row(kv_len, kv_len);
+  }
+  if (tree) {
+    c.tree_enter.emplace();
+    c.tree_leave.emplace();
+    for (size_t b = 0; b < static_cast<size_t>(batch); ++b) {
+      const int64_t valid = c.valid_tokens ? (*c.valid_tokens)[b] : kv_len;
+      append_random_tree(random, kv_len, valid, *c.tree_enter, *c.tree_leave);
+    }
   }
   if (prefix) c.prefix = each_row(0, kv_len);
   for (size_t b = 0; prefix && c.valid_tokens && b < c.prefix->size(); ++b) {

@@ -111,6 +111,8 @@ void write_files(const std::string& folder) {
   write(folder + "/words.txt", "10\nten\n");
   write(folder + "/long.txt", "60\n5\n");
   write(folder + "/two_rows.txt", "10\n\n20\n");
+  write(folder + "/prompts.jsonl",
+        "{\"input_ids\": [7, 8, 9]}\n{\"input_ids\": [7, 8, 1]}\n");
   write(folder + "/not.npy", "\x93NUMPY\x01");
   write(folder + "/not.safetensors", "12345678");
   write(folder + "/not.plan", "hello");

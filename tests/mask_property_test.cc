@@ -201,6 +201,7 @@ TEST(MaskProperty, CanonicalFormKeepsTheMeaning) {
       e = mask->expr;
       if (mask->names.documents) e = e & (full() | documents());
       if (mask->names.segments) e = e & (full() | segments());
+      if (mask->names.tree) e = e & (full() | tree());
       if (mask->names.picks) e = e & (full() | blocks(mask->names.picks_block));
     }
     const Facts facts = c.facts();

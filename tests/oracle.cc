@@ -65,6 +65,13 @@ Oracle::Oracle(std::vector<Expr> as_written, const Request& request,
         facts_.q_offsets ? of_row(*facts_.q_offsets) : kv_len_ - q_len_;
     for (int64_t i = 0; i < q_len_; ++i) row.position.push_back(i + offset);
 
+    if (facts_.tree_enter && facts_.tree_leave) {
+      for (int64_t j = b * kv_len_; j < (b + 1) * kv_len_; ++j) {
+        row.enter.push_back((*facts_.tree_enter)[static_cast<size_t>(j)]);
+        row.leave.push_back((*facts_.tree_leave)[static_cast<size_t>(j)]);
+      }
+    }
+
     if (facts_.doc_ids) {
       for (int64_t j = 0; j < kv_len_; ++j) {
         row.k_doc.push_back(
@@ -153,6 +160,11 @@ bool Oracle::holds(const Expr& e, const Expr& root, int64_t b,
         if (block != -1 && block == j / n) return true;
       }
       return false;
+    }
+    case Atom::tree: {
+      // Query i is the token at its position.
+      const int64_t at = row.enter[static_cast<size_t>(position)];
+      return row.enter[jk] <= at && at < row.leave[jk];
     }
     case Atom::op_not:
       return !holds(e.children[0], root, b, pick_head, i, j);

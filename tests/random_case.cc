@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tests/oracle.h"
+#include "tests/random_tree.h"
 
 namespace tessera::testing {
 namespace {
@@ -58,6 +59,7 @@ int64_t bound(Random& random) {
 int64_t size(Random& random) { return std::max<int64_t>(1, distance(random)); }
 
 Expr random_atom(Random& random, int64_t pick_block) {
+  if (chance(random, 9)) return node(Atom::tree);
   switch (uniform(random, 0, pick_block > 0 ? 11 : 9)) {
     case 0:
       return node(Atom::full);
@@ -111,6 +113,13 @@ Expr realistic(Random& random, int64_t pick_block) {
   const Expr c = node(Atom::causal);
   const Expr w = node(Atom::window, bound(random), bound(random));
   const Expr s = node(Atom::sink, distance(random));
+  if (chance(random, 12)) {
+    const Expr tree = node(Atom::tree);
+    return chance(random, 40) ? tree
+           : chance(random, 50)
+               ? join(Atom::op_and, {tree, ids})
+               : join(Atom::op_and, {tree, join(Atom::op_or, {w, s})});
+  }
   switch (uniform(random, 0, pick_block > 0 ? 10 : 7)) {
     case 0:
       return c;
@@ -242,6 +251,24 @@ bool any_mask(const RandomCase& c, bool (*names)(const Expr&)) {
 
 bool names_segments(const Expr& e) { return names_atom(e, Atom::segments); }
 bool names_prefix(const Expr& e) { return names_atom(e, Atom::prefix); }
+bool names_tree(const Expr& e) { return names_atom(e, Atom::tree); }
+
+// Every query that no count vetoes must stand at a key.
+bool stands_on_keys(const RandomCase& c) {
+  return any_mask(c, names_tree) || (any_mask(c, names_ids) && !c.q_doc_ids);
+}
+
+bool queries_have_keys(const RandomCase& c) {
+  if (!stands_on_keys(c)) return true;
+  for (size_t b = 0; b < static_cast<size_t>(c.batch); ++b) {
+    const int64_t first = c.q_offsets ? (*c.q_offsets)[b] : c.kv_len - c.q_len;
+    const int64_t last = first + c.q_len - 1;
+    if (first < 0) return false;
+    // A count is never above kv_len, so it vetoes what lies past the keys.
+    if (last >= c.kv_len && !c.valid_tokens && !c.valid_slots) return false;
+  }
+  return true;
+}
 
 int64_t block_of_picks(const Expr& e) {
   if (e.atom == Atom::blocks) return e.a;
@@ -275,6 +302,8 @@ Facts RandomCase::facts() const {
   f.base_block_tokens = base_block_tokens;
   f.prefix_lengths = view(prefix);
   f.q_offsets = view(q_offsets);
+  f.tree_enter = view(tree_enter);
+  f.tree_leave = view(tree_leave);
   if (picks) {
     f.picks = Picks{.blocks = *picks, .heads = pick_heads, .k = pick_k};
   }
@@ -404,7 +433,7 @@ RandomCase random_case(uint64_t seed) {
     for (size_t b = 0; b < rows; ++b) {
       // Ids need positions on the keys, or past the count where there is one.
       const bool counted = c.valid_tokens || c.valid_slots;
-      const bool on_keys = ids && !c.q_doc_ids;
+      const bool on_keys = stands_on_keys(c);
       const int64_t low = on_keys ? 0 : -c.q_len - 20;
       int64_t high = on_keys && !counted ? c.kv_len - c.q_len : c.kv_len + 20;
       if (high < low) high = low;
@@ -417,9 +446,12 @@ RandomCase random_case(uint64_t seed) {
       c.q_offsets->push_back(static_cast<int32_t>(offset));
     }
   }
-  // Where queries would need ids outside the keys, q_len gives way.
-  if (ids && !c.q_doc_ids && !well_formed(c) && c.q_len > c.kv_len) {
+  // Where queries would stand outside the keys, q_len gives way.
+  if (!queries_have_keys(c) && c.q_len > c.kv_len) {
     c.q_len = uniform(random, 1, c.kv_len);
+    if (c.q_doc_ids) {
+      c.q_doc_ids->resize(rows * static_cast<size_t>(c.q_len));
+    }
     if (c.q_offsets) {
       for (int32_t& offset : *c.q_offsets) {
         offset = static_cast<int32_t>(
@@ -433,6 +465,15 @@ RandomCase random_case(uint64_t seed) {
     for (size_t b = 0; b < rows; ++b) {
       c.prefix->push_back(
           static_cast<int32_t>(some_count(random, keys_left(c, b))));
+    }
+  }
+
+  if (any_mask(c, names_tree)) {
+    c.tree_enter.emplace();
+    c.tree_leave.emplace();
+    for (size_t b = 0; b < rows; ++b) {
+      append_random_tree(random, c.kv_len, keys_left(c, b), *c.tree_enter,
+                         *c.tree_leave);
     }
   }
 
@@ -495,16 +536,22 @@ bool well_formed(const RandomCase& c) {
   if (any_mask(c, names_ids)) {
     if (!c.doc_ids) return false;
     if (c.q_doc_ids && any_mask(c, names_segments)) return false;
-    if (!c.q_doc_ids) {
-      for (size_t b = 0; b < rows; ++b) {
-        const int64_t first =
-            c.q_offsets ? (*c.q_offsets)[b] : c.kv_len - c.q_len;
-        const int64_t last = first + c.q_len - 1;
-        if (first < 0) return false;
-        // A count is never above kv_len, so it vetoes what lies past the keys.
-        if (last >= c.kv_len && !c.valid_tokens && !c.valid_slots) return false;
+  }
+  if (!queries_have_keys(c)) return false;
+  if (any_mask(c, names_tree)) {
+    if (!c.tree_enter || !c.tree_leave || c.tree_enter->size() != keys ||
+        c.tree_leave->size() != keys) {
+      return false;
+    }
+    for (size_t b = 0; b < rows; ++b) {
+      const size_t at = b * static_cast<size_t>(c.kv_len);
+      if (!is_tree(c.tree_enter->data() + at, c.tree_leave->data() + at,
+                   keys_left(c, b))) {
+        return false;
       }
     }
+  } else if (c.tree_enter || c.tree_leave) {
+    return false;  // nothing reads them; leave them out
   }
   if (any_mask(c, names_picks)) {
     if (!c.picks || c.pick_heads < 1 || c.pick_k < 1) return false;
@@ -555,6 +602,8 @@ std::string spell(const Expr& e) {
       return call("blocks", {e.a});
     case Atom::routed:
       return call("routed", {e.a, e.b});
+    case Atom::tree:
+      return "tree";
     case Atom::op_not:
       return "!" + spell(e.children[0]);
     case Atom::op_and:
@@ -606,6 +655,8 @@ std::string describe(const RandomCase& c) {
   }
   list("prefix_lengths", c.prefix);
   runs("doc_ids", c.doc_ids);
+  list("tree_enter", c.tree_enter);
+  list("tree_leave", c.tree_leave);
   runs("q_doc_ids", c.q_doc_ids);
   if (c.picks) {
     text += "\n  pick heads " + std::to_string(c.pick_heads) + ", k " +
@@ -639,8 +690,9 @@ void keep_batch_row(RandomCase& c, int64_t b) {
     const auto n = static_cast<int64_t>(v->size()) / c.batch;
     *v = std::vector<int32_t>(v->begin() + b * n, v->begin() + (b + 1) * n);
   };
-  for (Array* v : {&c.doc_ids, &c.q_doc_ids, &c.valid_tokens, &c.valid_slots,
-                   &c.prefix, &c.q_offsets, &c.picks}) {
+  for (Array* v :
+       {&c.doc_ids, &c.q_doc_ids, &c.valid_tokens, &c.valid_slots, &c.prefix,
+        &c.q_offsets, &c.picks, &c.tree_enter, &c.tree_leave}) {
     keep(*v);
   }
   c.batch = 1;
@@ -668,7 +720,9 @@ void cut_keys(RandomCase& c, int64_t keep) {
     c.q_offsets.emplace(static_cast<size_t>(c.batch),
                         static_cast<int32_t>(c.kv_len - c.q_len));
   }
-  cut(c.doc_ids, c.kv_len, keep, false);
+  for (Array* v : {&c.doc_ids, &c.tree_enter, &c.tree_leave}) {
+    cut(*v, c.kv_len, keep, false);
+  }
   c.kv_len = keep;
   for (size_t b = 0; b < static_cast<size_t>(c.batch); ++b) {
     const auto limit = [&](Array& v, int64_t most) {
@@ -695,7 +749,9 @@ void cut_first_keys(RandomCase& c, int64_t gone) {
     c.q_offsets.emplace(static_cast<size_t>(c.batch),
                         static_cast<int32_t>(c.kv_len - c.q_len));
   }
-  cut(c.doc_ids, c.kv_len, c.kv_len - gone, true);
+  for (Array* v : {&c.doc_ids, &c.tree_enter, &c.tree_leave}) {
+    cut(*v, c.kv_len, c.kv_len - gone, true);
+  }
   c.kv_len -= gone;
   const auto lower = [&](Array& v, int64_t by, int64_t least) {
     if (!v) return;
@@ -759,6 +815,10 @@ std::vector<RandomCase> smaller_cases(const RandomCase& c) {
       next.picks.reset();
       next.pick_heads = 1;
       next.pick_k = 0;
+    }
+    if (!any_mask(next, names_tree)) {
+      next.tree_enter.reset();
+      next.tree_leave.reset();
     }
     if (well_formed(next)) out.push_back(std::move(next));
   };

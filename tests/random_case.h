@@ -33,6 +33,8 @@ struct RandomCase {
   std::optional<std::vector<int32_t>> picks;  // [batch, heads, q_len, k]
   int64_t pick_heads = 1;
   int64_t pick_k = 0;
+  std::optional<std::vector<int32_t>> tree_enter;  // [batch, kv_len]
+  std::optional<std::vector<int32_t>> tree_leave;
 
   // Views of this case: it must stay where it is while they live.
   Facts facts() const;

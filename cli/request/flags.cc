@@ -177,6 +177,8 @@ Result<Asked> load_asked(const RequestFlags& flags) {
     }
     if (mask.names.prefix) out.present.prefix_lengths = Ints{};
     if (mask.names.picks) out.present.picks = Picks{};
+    if (mask.names.tree)
+      out.present.tree_enter = out.present.tree_leave = Ints{};
   }
   return out;
 }

@@ -12,6 +12,7 @@
 #include "cli/numbers.h"
 #include "cli/request/documents.h"
 #include "cli/request/routed_picks.h"
+#include "cli/request/trees.h"
 
 namespace tessera::cli {
 namespace {
@@ -142,6 +143,9 @@ Result<void> read_facts(const receipt::RequestText& o, const Request& r,
         per_row(*o.q_offset, "--q-offset", r.batch, -kMaxTokens, kMaxTokens),
         facts.q_offsets);
     if (!e) return e;
+  }
+  if (o.tree) {
+    if (auto e = read_tree_fact(*o.tree, r, facts); !e) return e;
   }
   // Those of a router are judged first.
   if (o.picks && !names_router(r)) return read_picks(*o.picks, r, facts);

@@ -41,6 +41,10 @@ struct Facts {
   std::optional<Ints> prefix_lengths;  // [batch]
   std::optional<Ints> q_offsets;       // [batch]; absent: kv_len - q_len
   std::optional<Picks> picks;
+  // [batch, kv_len] each: a token's subtree is [enter, leave), and enter rises
+  // along the tokens, depth-first. Those behind the valid count are not read.
+  std::optional<Ints> tree_enter;
+  std::optional<Ints> tree_leave;
 };
 
 // Facts that own their arrays.
@@ -57,6 +61,8 @@ struct OwnedFacts {
   int64_t picks_k = 0;
   RouteMeaning picks_meaning = RouteMeaning::exact;
   int64_t picks_query_tile = 0;
+  std::optional<std::vector<int32_t>> tree_enter;
+  std::optional<std::vector<int32_t>> tree_leave;
 
   Facts view() const;
   bool operator==(const OwnedFacts&) const = default;

@@ -23,6 +23,7 @@ enum class Atom : uint8_t {
   sink,
   blocks,
   routed,
+  tree,
   // Operators share the enum, so that an expression is one kind of node.
   op_not,
   op_and,
@@ -46,6 +47,7 @@ struct Names {
   bool prefix = false;
   bool documents = false;
   bool segments = false;
+  bool tree = false;
   bool picks = false;       // blocks(n) or routed(...)
   int64_t picks_block = 0;  // n of blocks(n), block of routed(...)
 
@@ -70,6 +72,7 @@ Expr segments();
 Expr sink(int64_t n);
 Expr blocks(int64_t n);
 Expr routed(int64_t top, int64_t block);
+Expr tree();
 Expr operator!(Expr e);
 Expr operator&(Expr l, Expr r);
 Expr operator|(Expr l, Expr r);

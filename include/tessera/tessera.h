@@ -24,5 +24,6 @@
 #include "tessera/session.h"
 #include "tessera/shard.h"
 #include "tessera/tensor.h"
+#include "tessera/tree.h"
 #include "tessera/version.h"
 #include "tessera/warm.h"

@@ -44,7 +44,8 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
               nb::object q_doc_ids, nb::object cu_seqlens,
               nb::object position_ids, nb::object valid_token_counts,
               nb::object prefix, nb::object q_offset, nb::object picks,
-              int64_t max_steps, int64_t max_width, int64_t max_union) {
+              nb::object tree_enter, nb::object tree_leave, int64_t max_steps,
+              int64_t max_width, int64_t max_union) {
   Request request;
   request.masks = read_masks(mask);
   request.batch = batch;
@@ -53,9 +54,10 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
   request.tile = {tile.first, tile.second};
   request.ceilings = {max_steps, max_width, max_union};
   const bool ceilings = max_steps > 0 || max_width > 0 || max_union > 0;
-  OwnedFacts facts = read_facts({doc_ids, q_doc_ids, cu_seqlens, position_ids,
-                                 valid_token_counts, prefix, q_offset, picks},
-                                batch, q_len, request.kv_len);
+  OwnedFacts facts = read_facts(
+      {doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts, prefix,
+       q_offset, picks, tree_enter, tree_leave},
+      batch, q_len, request.kv_len);
   auto made = [&] {
     const nb::gil_scoped_release released;
     auto out = OwnedBatch::make(std::move(request), std::move(facts));
@@ -95,6 +97,8 @@ nb::dict facts_of(nb::handle self) {
   add("valid_token_counts", f.valid_token_counts, 0);
   add("prefix", f.prefix_lengths, 0);
   add("q_offset", f.q_offsets, 0);
+  add("tree_enter", f.tree_enter, rows);
+  add("tree_leave", f.tree_leave, rows);
   if (f.picks) {
     nb::object flat = view_of(f.picks->blocks, self);
     out["picks"] = flat.attr("reshape")(rows, f.picks->heads,
@@ -391,6 +395,12 @@ OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
   if (!given.q_offset.is_none()) {
     out.q_offsets = read_ints("q_offset", given.q_offset, rows).values;
   }
+  if (!given.tree_enter.is_none()) {
+    out.tree_enter = read_ints("tree_enter", given.tree_enter, keys).values;
+  }
+  if (!given.tree_leave.is_none()) {
+    out.tree_leave = read_ints("tree_leave", given.tree_leave, keys).values;
+  }
   if (!given.picks.is_none()) {
     const std::vector<int64_t> shape{batch, -1, q_len, -1};
     IntArray picks = read_ints("picks", given.picks, shape);
@@ -542,7 +552,8 @@ void bind_batch(nb::module_& m) {
         nb::arg("position_ids") = nb::none(),
         nb::arg("valid_token_counts") = nb::none(),
         nb::arg("prefix") = nb::none(), nb::arg("q_offset") = nb::none(),
-        nb::arg("picks") = nb::none(), nb::arg("max_steps") = 0,
+        nb::arg("picks") = nb::none(), nb::arg("tree_enter") = nb::none(),
+        nb::arg("tree_leave") = nb::none(), nb::arg("max_steps") = 0,
         nb::arg("max_width") = 0, nb::arg("max_union") = 0,
         "Plans one batch: a mask, its lengths and what changes each batch.\n\n"
         "Facts are int32 arrays (NumPy, DLPack) or lists; they are kept, so a "

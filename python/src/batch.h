@@ -49,7 +49,7 @@ struct PyWorklist {
 // What `plan` and `route` take beside mask and lengths.
 struct FactArguments {
   nb::object doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts,
-      prefix, q_offset, picks;
+      prefix, q_offset, picks, tree_enter, tree_leave;
 };
 OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
                       int64_t kv_len);

@@ -85,6 +85,7 @@ void bind_mask(nb::module_& m) {
   m.attr("prefix") = PyMask{prefix()};
   m.attr("documents") = PyMask{documents()};
   m.attr("segments") = PyMask{segments()};
+  m.attr("tree") = PyMask{tree()};
   m.def(
       "window",
       [](int64_t left, int64_t right) { return PyMask{window(left, right)}; },

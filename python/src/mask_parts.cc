@@ -143,6 +143,7 @@ nb::dict mask_parts(nb::handle self) {
     named.documents |= n.documents;
     named.segments |= n.segments;
     named.prefix |= n.prefix;
+    named.tree |= n.tree;
     sinks |= names(one->expr, Atom::sink);
   }
   out["masks"] = masks;
@@ -161,6 +162,11 @@ nb::dict mask_parts(nb::handle self) {
   if (named.documents || named.segments) add_ids(bound, out);
   if (named.segments || (sinks && named.documents)) {
     add_ranks(bound, named, sinks, out);
+  }
+  if (named.tree) {
+    out["tree_ends"] = rows.tokens(bound.kv_len, [&](size_t b, size_t k) {
+      return mask::end_of_subtree(bound.trees[b], static_cast<int64_t>(k));
+    });
   }
   if (bound.picks != nullptr) {
     out["picks"] = self.attr("facts")["picks"].attr("copy")();

@@ -10,6 +10,7 @@
 #include "session.h"
 #include "shard.h"
 #include "tessera/version.h"
+#include "tree.h"
 
 NB_MODULE(_core, m) {
   using namespace tessera::python;
@@ -21,6 +22,7 @@ NB_MODULE(_core, m) {
   bind_failure(m);
   bind_mask(m);
   bind_batch(m);
+  bind_tree(m);
   bind_session(m);
   bind_route(m);
   bind_shard(m);

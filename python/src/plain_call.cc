@@ -84,6 +84,7 @@ Result<Terms> read_text(const PlainBatch& plain) {
       names.segments = next_number(field) != 0;
       names.picks = next_number(field) != 0;
       names.picks_block = next_number(field);
+      names.tree = next_number(field) != 0;
     } else {
       return invalid("python", "a batch's text has known fields, found '{}'",
                      key);
@@ -117,6 +118,10 @@ Result<Facts> read_facts(const Terms& terms, const PlainBatch& plain) {
       out.prefix_lengths = array.values;
     } else if (name == "q_offset") {
       out.q_offsets = array.values;
+    } else if (name == "tree_enter") {
+      out.tree_enter = array.values;
+    } else if (name == "tree_leave") {
+      out.tree_leave = array.values;
     } else if (name == "picks" && array.shape.size() == 4) {
       out.picks = Picks{array.values, array.shape[1], array.shape[3],
                         terms.meaning, terms.query_tile};
@@ -155,8 +160,9 @@ Result<void> check_lists(const Plan& plan, const PlainBatch& plain) {
 // The arrays of facts in the order of fact_names.
 std::vector<Ints> fact_values(const Facts& f) {
   std::vector<Ints> out;
-  for (const auto* values : {&f.doc_ids, &f.q_doc_ids, &f.valid_token_counts,
-                             &f.prefix_lengths, &f.q_offsets}) {
+  for (const auto* values :
+       {&f.doc_ids, &f.q_doc_ids, &f.valid_token_counts, &f.prefix_lengths,
+        &f.q_offsets, &f.tree_enter, &f.tree_leave}) {
     if (*values) out.push_back(**values);
   }
   if (f.picks) out.push_back(f.picks->blocks);
@@ -230,6 +236,8 @@ std::vector<std::string> fact_names(const Facts& f) {
   if (f.valid_token_counts) out.emplace_back("valid_token_counts");
   if (f.prefix_lengths) out.emplace_back("prefix");
   if (f.q_offsets) out.emplace_back("q_offset");
+  if (f.tree_enter) out.emplace_back("tree_enter");
+  if (f.tree_leave) out.emplace_back("tree_leave");
   if (f.picks) out.emplace_back("picks");
   return out;
 }
@@ -245,9 +253,9 @@ std::string static_text(const Batch& batch) {
   }
   for (const Mask& mask : r.masks) {
     const Names& n = mask.names;
-    out += fmt::format(";mask {};names {:d} {:d} {:d} {:d} {}",
+    out += fmt::format(";mask {};names {:d} {:d} {:d} {:d} {} {:d}",
                        mask::folded_text(mask.expr), n.prefix, n.documents,
-                       n.segments, n.picks, n.picks_block);
+                       n.segments, n.picks, n.picks_block, n.tree);
   }
   return out;
 }

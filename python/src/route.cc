@@ -61,9 +61,9 @@ NewBatch route(nb::object mask, nb::handle q, nb::handle k,
   wish.meaning = take(parse_route_meaning(meaning));
   const RouteSettings settings = take(settings_of(request, wish));
   const nb::none none;
-  OwnedFacts facts = read_facts(
-      {doc_ids, none, none, none, valid_token_counts, none, q_offset, none},
-      request.batch, request.q_len, request.kv_len);
+  OwnedFacts facts = read_facts({doc_ids, none, none, none, valid_token_counts,
+                                 none, q_offset, none, none, none},
+                                request.batch, request.q_len, request.kv_len);
   auto made = [&] {
     const nb::gil_scoped_release released;
     return OwnedBatch::route(std::move(request), std::move(facts), inputs,

@@ -151,6 +151,9 @@ def _mod(tree, same, t, heads):
             return lambda b, h, q, k: k < args[0]
         return _and(_mod((same,), same, t, heads),
                     _first(t[same[:-1] + "_ranks"], args[0]))
+    if name == "tree":
+        ends = t["tree_ends"]
+        return lambda b, h, q, k: (k <= at(b, q)) & (at(b, q) < ends[b, k])
     if name in ("blocks", "routed"):
         return _picked(t["picks"], args[-1], heads)
     raise _core.TesseraError(

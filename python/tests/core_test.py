@@ -64,6 +64,41 @@ def test_attention_is_the_oracles(case, seed, layout, with_sinks):
     np.testing.assert_allclose(lse, want_lse, atol=2e-5)
 
 
+def test_a_tree_gives_what_its_sequences_give():
+    rng = np.random.default_rng(4)
+    prompt = rng.integers(0, 9, 21).tolist()
+    sequences = [prompt + rng.integers(0, 2, n).tolist()
+                 for n in (5, 17, 8, 1)]
+    tree = ts.pack_tree(sequences)
+    assert len(tree) == len(tree.tokens) == len(tree.depth)
+    assert tree.tokens_saved == sum(map(len, sequences)) - len(tree) >= 3 * 21
+    batch = ts.plan(ts.tree, q_len=len(tree), tree_enter=tree.enter,
+                    tree_leave=tree.leave, tile=(8, 16))
+    assert (batch.facts["tree_enter"] == tree.enter).all()
+    q, k, v = rng.standard_normal((3, 1, 2, len(tree), 8), np.float32)
+    out = ts.attention(q, k, v, batch)
+    for sequence, path in zip(sequences, tree.paths):
+        n = len(sequence)
+        assert list(tree.tokens[path]) == sequence
+        assert list(tree.depth[path]) == list(range(n))
+        want, _ = oracle.attention(q[:, :, path], k[:, :, path], v[:, :, path],
+                                   np.tri(n, dtype=bool)[None])
+        np.testing.assert_allclose(out[:, :, path], want, atol=2e-5)
+
+
+def test_a_tree_that_is_none_is_refused():
+    for arguments, message in [
+            ({}, "tree needs tree_enter, found none"),
+            (dict(tree_enter=[0, 1, 2]), "tree needs tree_leave, found none"),
+            (dict(tree_enter=[0, 2, 1], tree_leave=[3, 3, 3]),
+             "tree_enter must rise from token to token, found 1 after 2 for "
+             "token 2 of row 0")]:
+        with pytest.raises(ts.TesseraError, match=message):
+            ts.plan(ts.tree, q_len=3, **arguments)
+    with pytest.raises(ts.TesseraError, match="found 0 for sequence 1"):
+        ts.pack_tree([[1], []])
+
+
 def packed(q_len=192, heads=4, kv_heads=2, dim=16, seed=0):
     rng = np.random.default_rng(seed)
     ids = np.repeat(np.arange(6, dtype=np.int32), q_len // 6)

@@ -191,6 +191,30 @@ def test_decode_and_prefix():
                                atol=2e-5)
 
 
+def test_drafts_are_a_tree_behind_the_cache():
+    rng = np.random.default_rng(16)
+    # Two drafts of three tokens behind the cache; the second row's is shorter.
+    enter = np.tile(np.arange(LENGTH, dtype=np.int32), (2, 1))
+    leave = np.full((2, LENGTH), LENGTH, np.int32)
+    leave[:, -6:-3] = LENGTH - 3
+    counts = np.array([LENGTH, LENGTH - 1], np.int32)
+    q = rng.standard_normal((2, 4, 6, 8), np.float32)
+    k, v = rng.standard_normal((2, 2, 2, LENGTH, 8), np.float32)
+    batch = ts.plan(ts.tree, q_len=6, kv_len=LENGTH, batch=2, tree_enter=enter,
+                    tree_leave=leave, valid_token_counts=counts, tile=(8, 16))
+    mask = np.stack([oracle.legal(("tree",), 6, LENGTH, count=counts[b],
+                                  tree=(enter[b], leave[b]))
+                     for b in range(2)])
+    assert not mask[0, 3, -4] and mask[0, 3, -7]
+    want, _, *grads = oracle.attention(q, k, v, mask, dout=np.ones_like(q))
+    out = jax.jit(tessera.jax.attention)(q, k, v, batch)
+    np.testing.assert_allclose(out, want, atol=2e-5)
+    got = jax.jit(jax.grad(
+        lambda *x: tessera.jax.attention(*x, batch).sum(), (0, 1, 2)))(q, k, v)
+    for g, w in zip(got, grads):
+        np.testing.assert_allclose(g, w, atol=5e-5)
+
+
 def test_names_that_simplifying_drops_keep_their_veto():
     rng = np.random.default_rng(7)
     ids = ids_of(rng)

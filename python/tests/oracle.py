@@ -28,18 +28,18 @@ def segments(ids):
     return np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])]).astype(int)
 
 
-def holds(e, pos, keys, ids, prefix, named):
+def holds(e, pos, keys, ids, prefix, named, tree):
     """[queries, keys] of one batch row; `pos` are the queries' positions."""
     kind, args = e[0], e[1:]
     p, k = pos[:, None], keys[None, :]
     if kind == "and":
         return np.logical_and.reduce(
-            [holds(x, pos, keys, ids, prefix, named) for x in args])
+            [holds(x, pos, keys, ids, prefix, named, tree) for x in args])
     if kind == "or":
         return np.logical_or.reduce(
-            [holds(x, pos, keys, ids, prefix, named) for x in args])
+            [holds(x, pos, keys, ids, prefix, named, tree) for x in args])
     if kind == "not":
-        return ~holds(args[0], pos, keys, ids, prefix, named)
+        return ~holds(args[0], pos, keys, ids, prefix, named, tree)
     all_true = np.ones((len(pos), len(keys)), bool)
     if kind == "full":
         return all_true
@@ -55,6 +55,9 @@ def holds(e, pos, keys, ids, prefix, named):
         return (k < prefix) & all_true
     if kind == "documents":
         return ids[p] == ids[k]
+    if kind == "tree":
+        enter, leave = tree
+        return (enter[k] <= enter[p]) & (enter[p] < leave[k])
     if kind == "segments":
         runs = segments(ids)
         return runs[p] == runs[k]
@@ -68,12 +71,13 @@ def holds(e, pos, keys, ids, prefix, named):
     raise AssertionError(kind)
 
 
-def legal(e, q_len, kv_len, ids=None, count=None, prefix=0, offset=None):
+def legal(e, q_len, kv_len, ids=None, count=None, prefix=0, offset=None,
+          tree=None):
     """[q_len, kv_len] of one batch row, vetoes too."""
     offset = kv_len - q_len if offset is None else offset
     pos, keys = np.arange(q_len) + offset, np.arange(kv_len)
     named = names(e)
-    out = holds(e, pos, keys, ids, prefix, named)
+    out = holds(e, pos, keys, ids, prefix, named, tree)
     if count is not None:
         out = out & (keys < count)[None, :] & (pos < count)[:, None]
     if named & {"documents", "segments"}:

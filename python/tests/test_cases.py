@@ -10,7 +10,7 @@ def atoms():
     bound = st.integers(-1, 40)
     return st.one_of(
         st.sampled_from([("full",), ("causal",), ("prefix",), ("documents",),
-                         ("segments",)]),
+                         ("segments",), ("tree",)]),
         st.tuples(st.just("window"), bound, bound),
         st.tuples(st.just("chunk"), st.integers(1, 30)),
         st.tuples(st.just("sink"), st.integers(0, 9)))
@@ -22,6 +22,21 @@ def expressions():
                          st.tuples(st.just("or"), children, children),
                          st.tuples(st.just("not"), children))
     return st.recursive(atoms(), join, max_leaves=5)
+
+
+def random_tree(seed, n):
+    """enter and leave of n tokens; a token's parent is on the way to the one
+    before it."""
+    rng = np.random.default_rng(seed)
+    leave = np.full(n, n, np.int32)
+    way = []
+    for t in range(n):
+        if rng.integers(4) == 0:
+            keep = rng.integers(len(way) + 1)
+            leave[way[keep:]] = t
+            del way[keep:]
+        way.append(t)
+    return np.arange(n, dtype=np.int32), leave
 
 
 @st.composite
@@ -40,24 +55,30 @@ def cases(draw):
                       np.int32)
     if counts is not None:  # a prefix is of valid keys
         prefix = np.minimum(prefix, counts)
+    trees = [random_tree(draw(st.integers(0, 2**31)), kv_len)
+             for _ in range(batch)]
     tile = draw(st.sampled_from([(8, 8), (16, 8), (8, 24), (64, 64)]))
-    return e, batch, q_len, kv_len, ids, counts, prefix, tile
+    return e, batch, q_len, kv_len, ids, counts, prefix, trees, tile
 
 
 def planned(case):
-    e, batch, q_len, kv_len, ids, counts, prefix, tile = case
+    e, batch, q_len, kv_len, ids, counts, prefix, trees, tile = case
     named = oracle.names(e)
     facts = {}
     if named & {"documents", "segments"}:
         facts["doc_ids"] = ids
     if "prefix" in named:
         facts["prefix"] = prefix
+    if "tree" in named:
+        facts["tree_enter"] = np.stack([enter for enter, _ in trees])
+        facts["tree_leave"] = np.stack([leave for _, leave in trees])
     if counts is not None:
         facts["valid_token_counts"] = counts
     made = ts.plan(oracle.text(e), q_len=q_len, kv_len=kv_len, batch=batch,
                    tile=tile, **facts)
     mask = np.stack([
         oracle.legal(e, q_len, kv_len, ids[b],
-                     None if counts is None else counts[b], prefix[b])
+                     None if counts is None else counts[b], prefix[b],
+                     tree=trees[b])
         for b in range(batch)])
     return made, mask

@@ -24,9 +24,10 @@ constexpr uint32_t bits(std::initializer_list<Dtype> dtypes) {
   return out;
 }
 
-constexpr uint32_t kEveryAtom = bits(
-    {Atom::full, Atom::causal, Atom::window, Atom::chunk, Atom::prefix,
-     Atom::documents, Atom::segments, Atom::sink, Atom::blocks, Atom::routed});
+constexpr uint32_t kEveryAtom =
+    bits({Atom::full, Atom::causal, Atom::window, Atom::chunk, Atom::prefix,
+          Atom::documents, Atom::segments, Atom::sink, Atom::blocks,
+          Atom::routed, Atom::tree});
 constexpr uint32_t kFloats = bits({Dtype::f32, Dtype::bf16, Dtype::f16});
 
 // In the order of LaneId. What stands here is what the lanes themselves check;
@@ -72,7 +73,7 @@ constexpr LaneFacts kRegistry[] = {
     {.lane = LaneId::jax_bridge,
      .about = "attention that JAX exported, by a PJRT plugin",
      .needs_plugin = true,
-     .atoms = kEveryAtom & ~bits({Atom::blocks, Atom::routed}),
+     .atoms = kEveryAtom & ~bits({Atom::blocks, Atom::routed, Atom::tree}),
      .any_words = true,
      .dtypes = kFloats,
      .dim_step = 1,

@@ -125,19 +125,19 @@ int64_t valid_of(const Request& r, const Facts& f, int64_t b) {
   return valid;
 }
 
-Result<void> check_ids(const Request& r, const BoundRow& row, int64_t b) {
-  // Each query that its count does not veto stands somewhere in the keys.
+// Each query that its count does not veto stands somewhere in the keys.
+Result<void> check_positions(const Request& r, const BoundRow& row, int64_t b,
+                             std::string_view rule, std::string_view remedy) {
   if (row.q_end == 0) return {};
   const int64_t first = row.q_offset;
   const int64_t last = row.q_end - 1 + row.q_offset;
   if (first >= 0 && last < r.kv_len) return {};
   const bool early = first < 0;
   return invalid("facts",
-                 "a query takes the id at its position, so positions must be "
-                 "from 0 to {}, found {} for query {} of batch row {} (give "
-                 "q_doc_ids, or another q_offset)",
-                 r.kv_len - 1, early ? first : last, early ? 0 : row.q_end - 1,
-                 b);
+                 "{}, so positions must be from 0 to {}, found {} for query {} "
+                 "of batch row {} (give {})",
+                 rule, r.kv_len - 1, early ? first : last,
+                 early ? 0 : row.q_end - 1, b, remedy);
 }
 
 bool has_live_query(const BoundRow& row, bool ids_veto) {
@@ -158,10 +158,18 @@ Result<void> check_facts(const Request& r, const Facts& f, const Names& names) {
                         "prefix_lengths"),
            check_absent(names.picks, f.picks.has_value(), "blocks or routed",
                         "picks"),
+           check_absent(names.tree, f.tree_enter.has_value(), "tree",
+                        "tree_enter"),
+           check_absent(names.tree, f.tree_leave.has_value(), "tree",
+                        "tree_leave"),
            check_size("doc_ids", f.doc_ids, r.batch, r.kv_len,
                       "[batch, kv_len]"),
            check_size("q_doc_ids", f.q_doc_ids, r.batch, r.q_len,
                       "[batch, q_len]"),
+           check_size("tree_enter", f.tree_enter, r.batch, r.kv_len,
+                      "[batch, kv_len]"),
+           check_size("tree_leave", f.tree_leave, r.batch, r.kv_len,
+                      "[batch, kv_len]"),
            check_rows("valid_token_counts", f.valid_token_counts, r.batch, 0,
                       r.kv_len),
            check_rows("q_offset", f.q_offsets, r.batch, -kMaxTokens,
@@ -246,10 +254,27 @@ Result<BoundRow> bind_row(const Request& r, const Facts& f, bool needs_ids,
     row.ids = f.doc_ids->data() + b * r.kv_len;
     if (f.q_doc_ids) row.q_ids = f.q_doc_ids->data() + b * r.q_len;
     if (!row.q_ids) {
-      if (auto e = check_ids(r, row, b); !e) return e.error();
+      auto e =
+          check_positions(r, row, b, "a query takes the id at its position",
+                          "q_doc_ids, or another q_offset");
+      if (!e) return e.error();
     }
   }
   return row;
+}
+
+// Tokens from the valid count on are padding: nobody reads theirs.
+Result<void> bind_tree(const Request& r, const Facts& f, int64_t b,
+                       BoundRow& row, Tree& tree) {
+  if (auto e =
+          check_positions(r, row, b, "a query is the token at its position",
+                          "another q_offset");
+      !e) {
+    return e;
+  }
+  row.enter = f.tree_enter->data() + b * r.kv_len;
+  row.leave = f.tree_leave->data() + b * r.kv_len;
+  return read_tree(row.enter, row.leave, row.valid, b, tree);
 }
 
 }  // namespace
@@ -292,6 +317,7 @@ Names names_of(const Request& request) {
     all.prefix |= n.prefix;
     all.documents |= n.documents;
     all.segments |= n.segments;
+    all.tree |= n.tree;
     if (n.picks) {
       all.picks = true;
       all.picks_block = n.picks_block;
@@ -319,9 +345,14 @@ Result<void> bind(const Request& r, const Facts& facts, Bound& bound) {
   const bool all_name_ids = std::all_of(
       r.masks.begin(), r.masks.end(),
       [](const Mask& m) { return m.names.documents || m.names.segments; });
+  bound.trees.resize(names.tree ? static_cast<size_t>(r.batch) : 0);
   for (int64_t b = 0; b < r.batch; ++b) {
     auto row = bind_row(r, facts, needs_ids, b);
     if (!row) return row.error();
+    if (names.tree) {
+      Tree& tree = bound.trees[static_cast<size_t>(b)];
+      if (auto e = bind_tree(r, facts, b, *row, tree); !e) return e;
+    }
     if (!has_live_query(*row, all_name_ids)) {
       bound.warnings.push_back(fmt::format(
           "[plan] a batch row should have a query that no veto forbids, found "

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "mask/tree.h"
 #include "tessera/plan.h"
 
 namespace tessera::mask {
@@ -17,6 +18,8 @@ struct BoundRow {
   int64_t prefix = 0;
   const int32_t* ids = nullptr;    // kv_len, where the request names ids
   const int32_t* q_ids = nullptr;  // q_len, where given and named
+  const int32_t* enter = nullptr;  // kv_len, where the request names a tree
+  const int32_t* leave = nullptr;
 };
 
 struct Bound {
@@ -27,6 +30,7 @@ struct Bound {
   Tile tile;
   std::vector<const Mask*> masks;  // per plan head; owned by the request
   std::vector<BoundRow> rows;
+  std::vector<Tree> trees;         // per batch row, where the request names one
   const int32_t* picks = nullptr;  // [batch, pick_heads, q_len, picks_k]
   int64_t pick_heads = 1;
   int64_t picks_k = 0;

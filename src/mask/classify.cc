@@ -13,6 +13,11 @@
 // no local atom held (one that tells them apart), then with the difference
 // where it does. And where runs are short, whole columns are settled by how
 // many of their keys are of the id.
+//
+// A tree is causal, and the keys on the way from the root to the query. Pieces
+// in different branches are taken together too: what is on the way to all of
+// them, then run by run what is on the way to some, which are neighbours. Such
+// a run lies in the tile row or ends there, so each is met a few times only.
 #include "mask/classify.h"
 
 #include <algorithm>
@@ -26,6 +31,8 @@ namespace {
 
 // Above this a document's runs are worth sharing or counting.
 constexpr int64_t kManyRuns = 4;
+// Up to here a look at each piece is cheaper than a search among them.
+constexpr int64_t kFewPieces = 8;
 
 }  // namespace
 
@@ -49,6 +56,9 @@ void Classifier::begin_list(const Program& program, int64_t head) {
   program_ = &program;
   head_ = head;
   cursor_ = 0;
+  tree_ = nullptr;
+  tree_cursor_ = 0;
+  branch_bit_ = 0;
   const Names& names = program.names;
   ids_veto_ = names.documents || names.segments;
   own_bits_ = 0;
@@ -57,6 +67,10 @@ void Classifier::begin_list(const Program& program, int64_t head) {
   for (size_t i = 0; i < program.keys.size(); ++i) {
     const KeyAtom& atom = program.keys[i];
     const uint64_t bit = uint64_t{1} << i;
+    if (atom.atom == Atom::tree) {
+      tree_ = &bound_.trees[static_cast<size_t>(batch_row_)];
+      if (atom.n == 1) branch_bit_ = bit;
+    }
     const bool by_segment = atom.atom == Atom::segments ||
                             (atom.atom == Atom::sink && names.segments);
     if (by_segment || atom.atom == Atom::documents ||
@@ -77,11 +91,16 @@ const std::vector<Span>& Classifier::tile_row(int64_t r) {
   const int64_t q0 = r * bound_.tile.q;
   cut_pieces(q0, std::min(q0 + bound_.tile.q, row_->q_end), false);
   sort_by_id();
+  int64_t before = 0;
+  for (Piece& p : pieces_) {
+    p.before = before;
+    before += p.end - p.begin;
+  }
   const Piece* const end = pieces_.data() + pieces_.size();
   for (const Piece* p = pieces_.data(); p != end;) {
     Group group{p, p + 1, p->end - p->begin};
-    while (ids_veto_ && group.last != end && group.last->id == p->id &&
-           group.last->chunks == p->chunks) {
+    while ((ids_veto_ || tree_) && group.last != end &&
+           group.last->id == p->id && group.last->chunks == p->chunks) {
       group.queries += group.last->end - group.last->begin;
       ++group.last;
     }
@@ -115,7 +134,7 @@ int64_t Classifier::cut_pieces(int64_t begin, int64_t end, bool first) {
   const int64_t shift = row_->q_ids ? offset : 0;
   int64_t p = begin + offset;
   while (p < end + offset) {
-    Piece piece{p, end + offset, 0, 0, 0};
+    Piece piece{p, end + offset, 0, 0, 0, 0, 0};
     if (ids_veto_) {
       while (runs.start[cursor_ + 1] + shift <= p) ++cursor_;
       piece.end = std::min(piece.end, runs.start[cursor_ + 1] + shift);
@@ -126,6 +145,11 @@ int64_t Classifier::cut_pieces(int64_t begin, int64_t end, bool first) {
         if (first) break;
         continue;
       }
+    }
+    if (tree_) {
+      while (tree_->start[tree_cursor_ + 1] <= p) ++tree_cursor_;
+      piece.end = std::min<int64_t>(piece.end, tree_->start[tree_cursor_ + 1]);
+      piece.tree = tree_cursor_;
     }
     for (const KeyAtom& atom : program_->keys) {
       if (atom.atom == Atom::chunk) {
@@ -167,16 +191,38 @@ Interval Classifier::document_of(const Piece& piece) const {
                      : places_of_run(runs_, piece.run);
 }
 
+void Classifier::share_path(const Group& group) {
+  int64_t run = group.first->tree;
+  while (run >= 0 && tree_->end[run] < group.end()) run = tree_->parent[run];
+  shared_run_ = run;
+  shared_path_.clear();
+  append_path(*tree_, run, -1, shared_path_);
+  own_path_of_ = nullptr;
+}
+
+const std::vector<Interval>& Classifier::own_path(const Piece& piece) {
+  if (own_path_of_ != &piece) {
+    own_path_.clear();
+    append_path(*tree_, piece.tree, shared_run_, own_path_);
+    own_path_of_ = &piece;
+  }
+  return own_path_;
+}
+
 void Classifier::add_group(const Group& group) {
   constexpr uint64_t kAll = ~uint64_t{0};
+  if (tree_) share_path(group);
   // Piece by piece costs each piece every run of its document, so where those
   // are many the pieces share what they can.
-  if (local_bits_ == 0 || group.last - group.first == 1) {
+  if ((local_bits_ | branch_bit_) == 0 || group.last - group.first == 1) {
     add_keys(group, reach_of(group), kAll);
     return;
   }
-  const Interval document = document_of(*group.first);
-  if (document.end - document.begin > kManyRuns) {
+  const auto has_many_runs = [&] {
+    const Interval document = document_of(*group.first);
+    return document.end - document.begin > kManyRuns;
+  };
+  if (tree_ || has_many_runs()) {
     add_shared(group, reach_of(group));
     return;
   }
@@ -189,7 +235,9 @@ void Classifier::add_group(const Group& group) {
 // All pieces at once as if no local atom held, then, where one does hold for a
 // piece, the difference that it makes.
 void Classifier::add_shared(const Group& group, Interval keys) {
-  add_keys(group, keys, ~local_bits_);
+  add_keys(group, keys, ~(local_bits_ | branch_bit_));
+  if (tree_) add_branches(group);
+  if (local_bits_ == 0) return;
   for (const Piece* p = group.first; p != group.last; ++p) {
     const Group alone{p, p + 1, p->end - p->begin};
     toggle_atoms(local_bits_, alone, reach_of(alone));
@@ -208,6 +256,39 @@ void Classifier::add_shared(const Group& group, Interval keys) {
       parts_.set_times(1);
     }
   }
+}
+
+// The runs that are on the way to some pieces of the group and not to all: to
+// those in its subtree, which are neighbours. The difference that each makes
+// while no local atom holds.
+void Classifier::add_branches(const Group& group) {
+  met_.resize(tree_->end.size());
+  ++groups_;
+  for (const Piece* p = group.first; p != group.last; ++p) {
+    for (int64_t run = p->tree; run != shared_run_; run = tree_->parent[run]) {
+      // Pieces of the group met it, and all above it.
+      const auto at = static_cast<size_t>(run);
+      if (met_[at] == groups_) break;
+      met_[at] = groups_;
+      const Piece* const last = std::partition_point(
+          p, group.last,
+          [&](const Piece& other) { return other.begin < tree_->end[at]; });
+      const Piece& back = last[-1];
+      const Group below{p, last,
+                        back.before + back.end - back.begin - p->before};
+      const Interval reach = reach_of(below);
+      const Interval keys = {
+          std::max<int64_t>(reach.begin, tree_->start[at]),
+          std::min<int64_t>(reach.end, tree_->start[at + 1])};
+      own_path_.assign(1, keys);
+      own_path_of_ = p;
+      add_keys(below, keys, ~local_bits_);
+      parts_.set_times(-1);
+      add_keys(below, keys, ~(local_bits_ | branch_bit_));
+      parts_.set_times(1);
+    }
+  }
+  own_path_of_ = nullptr;
 }
 
 void Classifier::toggle_atoms(uint64_t atoms, const Group& group,
@@ -346,6 +427,17 @@ void Classifier::toggle(Interval interval, uint64_t bit, Interval keys) {
   toggles_.push_back({end, bit});
 }
 
+// Of ascending intervals that do not touch.
+void Classifier::toggle_all(const std::vector<Interval>& intervals,
+                            uint64_t bit, Interval keys) {
+  auto it =
+      std::partition_point(intervals.begin(), intervals.end(),
+                           [&](Interval i) { return i.end <= keys.begin; });
+  for (; it != intervals.end() && it->begin < keys.end; ++it) {
+    toggle(*it, bit, keys);
+  }
+}
+
 // Toggles the keys of the runs at `places`, the first `first_n` of them.
 void Classifier::toggle_places(Interval places, uint64_t bit, int64_t first_n,
                                Interval keys) {
@@ -415,6 +507,9 @@ void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
       }
       break;
     }
+    case Atom::tree:
+      toggle_all(atom.n == 0 ? shared_path_ : own_path(piece), bit, keys);
+      break;
     default:
       break;
   }
@@ -456,10 +551,47 @@ void Classifier::add_bands(const Group& group, Interval strip, uint64_t bands) {
       parts_.add_rectangle(strip, group.queries);
       continue;
     }
-    for (const Piece* p = group.first; p != group.last; ++p) {
+    add_pieces(group, strip, from, to);
+  }
+}
+
+// Where pieces are many, those that see the whole strip are one rectangle; only
+// those that a bound goes through are looked at alone.
+void Classifier::add_pieces(const Group& group, Interval strip, int64_t from,
+                            int64_t to) {
+  const auto trapezoids = [&](const Piece* first, const Piece* last) {
+    for (const Piece* p = first; p < last; ++p) {
       parts_.add_trapezoid({p->begin, p->end}, strip, from, to);
     }
+  };
+  if (group.last - group.first <= kFewPieces) {
+    trapezoids(group.first, group.last);
+    return;
   }
+  // The first piece that begins, or ends, behind a position.
+  const auto begins = [&](int64_t position) {
+    return std::partition_point(group.first, group.last, [&](const Piece& p) {
+      return p.begin <= position;
+    });
+  };
+  const auto ends = [&](int64_t position) {
+    return std::partition_point(group.first, group.last, [&](const Piece& p) {
+      return p.end - 1 <= position;
+    });
+  };
+  const Piece* const some = ends(strip.begin - to);
+  const Piece* const all = begins(strip.end - 1 - to);
+  const Piece* const all_end = ends(strip.begin - from);
+  const Piece* const some_end = begins(strip.end - 1 - from);
+  if (all >= all_end) {
+    trapezoids(some, some_end);
+    return;
+  }
+  trapezoids(some, all);
+  const Piece& last = all_end[-1];
+  parts_.add_rectangle(strip,
+                       last.before + last.end - last.begin - all->before);
+  trapezoids(all_end, some_end);
 }
 
 }  // namespace tessera::mask

@@ -34,9 +34,11 @@ class Classifier {
     int64_t run = 0;  // of the keys, or of q_ids where given
     int32_t id = 0;
     int64_t chunks = 0;  // sum of the numbers of its large chunks
+    int64_t tree = 0;    // run of the tree
+    int64_t before = 0;  // queries of the pieces before it
   };
-  // Pieces of one id. They see every key alike but for the distance and for
-  // the local atoms, those that tell pieces of one id apart.
+  // Pieces of one id, or of one tree. They see every key alike but for the
+  // distance and for the local atoms, those that tell pieces of one id apart.
   struct Group {
     const Piece* first = nullptr;
     const Piece* last = nullptr;  // one past
@@ -55,6 +57,9 @@ class Classifier {
   bool is_large(const KeyAtom& atom) const;
   Interval reach_of(const Group& group) const;
   Interval document_of(const Piece& piece) const;
+  void share_path(const Group& group);
+  void add_branches(const Group& group);
+  const std::vector<Interval>& own_path(const Piece& piece);
 
   void add_group(const Group& group);
   void add_shared(const Group& group, Interval keys);
@@ -66,6 +71,7 @@ class Classifier {
                    uint64_t state);
   void add_strip(const Group& group, Interval strip, uint64_t state);
   void add_bands(const Group& group, Interval strip, uint64_t bands);
+  void add_pieces(const Group& group, Interval strip, int64_t from, int64_t to);
 
   // Each fills or extends toggles_: where key atoms begin and cease to hold.
   void toggle_atoms(uint64_t atoms, const Group& group, Interval keys);
@@ -73,6 +79,8 @@ class Classifier {
                    Interval keys);
   void toggle_places(Interval places, uint64_t bit, int64_t first_n,
                      Interval keys);
+  void toggle_all(const std::vector<Interval>& intervals, uint64_t bit,
+                  Interval keys);
   void toggle(Interval interval, uint64_t bit, Interval keys);
 
   const Bound& bound_;
@@ -91,6 +99,16 @@ class Classifier {
   uint64_t own_bits_ = 0;  // key atoms that hold for the query's own id only
   uint64_t local_bits_ = 0;
   uint64_t document_bit_ = 0;
+
+  const Tree* tree_ = nullptr;  // where the list's mask reads it
+  int64_t tree_cursor_ = 0;     // the run that the last piece stood in
+  int64_t shared_run_ = -1;     // the last on the way to all pieces of a group
+  std::vector<Interval> shared_path_;
+  std::vector<Interval> own_path_;  // of one piece, behind shared_run_
+  const Piece* own_path_of_ = nullptr;
+  uint64_t branch_bit_ = 0;   // keys on the way to some pieces
+  std::vector<int64_t> met_;  // per run: the number of the group that met it
+  int64_t groups_ = 0;
 
   std::vector<Piece> pieces_;
   std::vector<Toggle> toggles_;

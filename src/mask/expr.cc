@@ -132,6 +132,7 @@ Result<void> check(const Expr& e, int depth, int& nodes, Names& names) {
   if (e.atom == Atom::prefix) names.prefix = true;
   if (e.atom == Atom::documents) names.documents = true;
   if (e.atom == Atom::segments) names.segments = true;
+  if (e.atom == Atom::tree) names.tree = true;
   if (e.atom == Atom::blocks || e.atom == Atom::routed) {
     const int64_t block = e.atom == Atom::blocks ? e.a : e.b;
     if (names.picks && names.picks_block != block) {
@@ -149,7 +150,7 @@ Result<void> check(const Expr& e, int depth, int& nodes, Names& names) {
 }  // namespace
 
 std::span<const AtomSpec> atom_specs() {
-  static const std::array<AtomSpec, 10> specs = {{
+  static const std::array<AtomSpec, 11> specs = {{
       {Atom::full, "full", {}, 0},
       {Atom::causal, "causal", {}, 0},
       {Atom::window, "window", {"left", "right"}, -1},
@@ -160,6 +161,7 @@ std::span<const AtomSpec> atom_specs() {
       {Atom::sink, "sink", {"n"}, 0},
       {Atom::blocks, "blocks", {"n"}, 1},
       {Atom::routed, "routed", {"top", "block"}, 1},
+      {Atom::tree, "tree", {}, 0},
   }};
   return specs;
 }
@@ -232,6 +234,7 @@ Result<void> check_mask(const Mask& mask) {
       {found.prefix && !names.prefix, "prefix"},
       {found.documents && !names.documents, "documents"},
       {found.segments && !names.segments, "segments"},
+      {found.tree && !names.tree, "tree"},
       {found.picks && !names.picks, "picks"},
   };
   for (const auto& [is_missing, name] : missing) {
@@ -282,6 +285,8 @@ Expr blocks(int64_t n) { return mask::make_atom(Atom::blocks, n); }
 Expr routed(int64_t top, int64_t block) {
   return mask::make_atom(Atom::routed, top, block);
 }
+
+Expr tree() { return mask::make_atom(Atom::tree); }
 
 Expr operator&(Expr l, Expr r) {
   return mask::make_binary(Atom::op_and, std::move(l), std::move(r));

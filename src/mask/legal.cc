@@ -56,6 +56,17 @@ struct Legality::State {
            picks + bound.picks_k;
   }
 
+  // A query that its count vetoes may stand outside the tokens, and what stands
+  // behind the count is no token.
+  bool in_subtree(const Pair& p) const {
+    const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
+    if (p.position < 0 || p.position >= row.valid || p.k >= row.valid) {
+      return false;
+    }
+    const int32_t at = row.enter[p.position];
+    return row.enter[p.k] <= at && at < row.leave[p.k];
+  }
+
   bool holds(const Expr& e, const Names& names, const Pair& p) const {
     const int64_t distance = p.position - p.k;
     switch (e.atom) {
@@ -79,6 +90,8 @@ struct Legality::State {
         return picked(e.a, p);
       case Atom::routed:
         return picked(e.b, p);
+      case Atom::tree:
+        return in_subtree(p);
       case Atom::op_not:
         return !holds(e.children[0], names, p);
       case Atom::op_and:
@@ -164,6 +177,12 @@ std::string Legality::State::why(const Expr& e, const Names& names,
           shared ? "its tile row" : "query",
           used.empty() ? "none" : fmt::to_string(fmt::join(used, " ")));
     }
+    case Atom::tree:
+      if (p.position < 0 || p.position >= row.valid || p.k >= row.valid) {
+        return "no token of the tree";
+      }
+      return fmt::format("query enters at {}, key's subtree is [{}, {})",
+                         row.enter[p.position], row.enter[p.k], row.leave[p.k]);
     default:
       return {};
   }

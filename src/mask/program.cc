@@ -33,26 +33,42 @@ Distances distances_of(const Expr& e) {
   return {};
 }
 
+constexpr KeyAtom kTree[] = {{Atom::tree, 0}, {Atom::tree, 1}};
+
 KeyAtom key_atom(const Expr& e) {
   // A router's picks and given picks are the same fact.
   if (e.atom == Atom::routed) return {Atom::blocks, e.b};
   return {e.atom, e.a};
 }
 
+void add_key(const KeyAtom& k, Program& program) {
+  if (std::find(program.keys.begin(), program.keys.end(), k) ==
+      program.keys.end()) {
+    program.keys.push_back(k);
+  }
+}
+
 void collect(const Expr& e, Program& program) {
   for (const Expr& child : e.children) collect(child, program);
   if (e.atom >= Atom::op_not) return;
+  if (e.atom == Atom::tree) {
+    collect(causal(), program);
+    for (const KeyAtom& k : kTree) add_key(k, program);
+    return;
+  }
   if (depends_on_distance(e.atom)) {
     const Distances d = distances_of(e);
     if (d.begin > -kFar) program.thresholds.push_back(d.begin);
     if (d.end < kFar) program.thresholds.push_back(d.end);
     return;
   }
-  const KeyAtom k = key_atom(e);
-  if (std::find(program.keys.begin(), program.keys.end(), k) ==
-      program.keys.end()) {
-    program.keys.push_back(k);
-  }
+  add_key(key_atom(e), program);
+}
+
+void append_key(const KeyAtom& k, Program& program) {
+  const auto it = std::find(program.keys.begin(), program.keys.end(), k);
+  program.ops.push_back(
+      {Program::Op::key, static_cast<uint64_t>(it - program.keys.begin())});
 }
 
 void append_ops(const Expr& e, Program& program) {
@@ -68,6 +84,12 @@ void append_ops(const Expr& e, Program& program) {
     case Atom::op_or:
       program.ops.push_back({Op::op_or, e.children.size()});
       return;
+    case Atom::tree:
+      append_ops(causal(), program);
+      for (const KeyAtom& k : kTree) append_key(k, program);
+      program.ops.push_back({Op::op_or, 2});
+      program.ops.push_back({Op::op_and, 2});
+      return;
     default:
       break;
   }
@@ -82,18 +104,15 @@ void append_ops(const Expr& e, Program& program) {
     program.ops.push_back({Op::bands, bands});
     return;
   }
-  const auto it =
-      std::find(program.keys.begin(), program.keys.end(), key_atom(e));
-  program.ops.push_back(
-      {Op::key, static_cast<uint64_t>(it - program.keys.begin())});
+  append_key(key_atom(e), program);
 }
 
 }  // namespace
 
 uint64_t Program::evaluate(uint64_t state) const {
   // An n-ary operator waits for all its operands, so the stack may hold every
-  // term of the mask.
-  std::array<uint64_t, kMaxExprNodes> stack;
+  // term of the mask, and a tree's three parts for its one.
+  std::array<uint64_t, kMaxExprNodes + 2> stack;
   size_t top = 0;
   for (const Op& op : ops) {
     switch (op.kind) {

@@ -18,7 +18,9 @@ namespace tessera::mask {
 // Farther than any distance between a key and a position.
 inline constexpr int64_t kFar = int64_t{1} << 40;
 
-// An atom that depends on the key alone, once the query is fixed.
+// An atom that depends on the key alone, once the query is fixed. A tree is
+// causal and two of them: the keys on the way to all queries of a group (n 0),
+// and those on the way to some pieces of it (n 1).
 struct KeyAtom {
   Atom atom = Atom::full;
   int64_t n = 0;

@@ -34,6 +34,8 @@ uint64_t digest_of(const Facts& f) {
   add(f.prefix_lengths);
   add(f.q_offsets);
   add(f.picks ? std::optional<Ints>(f.picks->blocks) : std::nullopt);
+  add(f.tree_enter);
+  add(f.tree_leave);
   return digest;
 }
 

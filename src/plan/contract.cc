@@ -38,6 +38,8 @@ std::vector<Presence> presence_of(const Request& request, const Facts& f) {
       {"picks", f.picks.has_value(), n.picks},
       {"prefix_lengths", f.prefix_lengths.has_value(), n.prefix},
       {"q_doc_ids", f.q_doc_ids.has_value(), ids},
+      {"tree_enter", f.tree_enter.has_value(), n.tree},
+      {"tree_leave", f.tree_leave.has_value(), n.tree},
       // Slots become token counts before any consumer sees them.
       {"valid_counts", f.valid_token_counts || f.valid_slot_counts, true},
   };
@@ -49,6 +51,7 @@ Json names_json(const Names& names) {
   if (names.picks) out.push_back("picks");
   if (names.prefix) out.push_back("prefix");
   if (names.segments) out.push_back("segments");
+  if (names.tree) out.push_back("tree");
   return out;
 }
 

@@ -10,6 +10,7 @@
 
 #include "plan/make_plan.h"
 #include "tessera/layouts.h"
+#include "tests/random_tree.h"
 
 namespace tessera::plan {
 namespace {
@@ -86,6 +87,27 @@ TEST(Contract, CeilingsGiveEveryBatchOneKey) {
     if (seed == 0) key = k;
     EXPECT_EQ(k, key) << "seed " << seed;
   }
+}
+
+// Which tree it is, a program reads when it runs.
+TEST(Contract, EveryTreeUnderTheCeilingsHasOneKey) {
+  Request r = request_of("tree", 512);
+  r.ceilings = {64, 8};
+  std::set<std::string> keys;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> enter, leave;
+    testing::append_random_tree(random, 512, 512, enter, leave);
+    Facts f;
+    f.tree_enter = enter;
+    f.tree_leave = leave;
+    const PlanContract c = contract_of(r, f);
+    keys.insert(c.key);
+    EXPECT_NE(c.text.find("\"facts\":[\"tree_enter\",\"tree_leave\"]"),
+              std::string::npos);
+    EXPECT_NE(c.text.find("\"names\":[\"tree\"]"), std::string::npos);
+  }
+  EXPECT_EQ(keys.size(), 1u);
 }
 
 TEST(Contract, AboveACeilingIsAnErrorThatNamesIt) {

@@ -25,6 +25,8 @@ Facts OwnedFacts::view() const {
   f.base_block_tokens = base_block_tokens;
   f.prefix_lengths = view_of(prefix_lengths);
   f.q_offsets = view_of(q_offsets);
+  f.tree_enter = view_of(tree_enter);
+  f.tree_leave = view_of(tree_leave);
   if (picks) {
     f.picks = Picks{Ints(*picks), picks_heads, picks_k, picks_meaning,
                     picks_query_tile};
@@ -41,6 +43,8 @@ OwnedFacts own_facts(const Facts& facts) {
   f.base_block_tokens = facts.base_block_tokens;
   f.prefix_lengths = copy_of(facts.prefix_lengths);
   f.q_offsets = copy_of(facts.q_offsets);
+  f.tree_enter = copy_of(facts.tree_enter);
+  f.tree_leave = copy_of(facts.tree_leave);
   if (facts.picks) {
     f.picks = copy_of(facts.picks->blocks);
     f.picks_heads = facts.picks->heads;

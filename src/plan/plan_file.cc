@@ -57,7 +57,9 @@ constexpr std::string_view kSectionOrder[] = {"doc_ids",
                                               "pick_bits",
                                               "row_counts",
                                               "entries",
-                                              "union_slots"};
+                                              "union_slots",
+                                              "tree_enter",
+                                              "tree_leave"};
 
 std::string digest_of(std::string_view bytes) {
   XXH128_canonical_t canonical;
@@ -267,6 +269,8 @@ Result<OwnedFacts> read_facts(const plan::PlanHeader& h,
   f.valid_slot_counts = plain("valid_slot_counts");
   f.prefix_lengths = plain("prefix_lengths");
   f.q_offsets = plain("q_offsets");
+  f.tree_enter = plain("tree_enter");
+  f.tree_leave = plain("tree_leave");
   auto picks = read_picks(h, sections, limits);
   if (!picks) return picks.error();
   f.picks = std::move(*picks);
@@ -511,6 +515,8 @@ Result<std::string> encode_plan(const Batch& batch) {
   add("row_counts", bytes_of(std::span<const uint32_t>(counts)));
   add("entries", bytes_of(std::span<const Entry>(w.entries)));
   if (plan.meaning) add_words("union_slots", words.slots);
+  add_plain("tree_enter", facts.tree_enter);
+  add_plain("tree_leave", facts.tree_leave);
 
   return close_envelope(header, sections);
 }

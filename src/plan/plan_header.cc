@@ -16,11 +16,14 @@ Json text_of(const PlanHeader& h) {
   const Request& r = h.request;
   Json masks = Json::array();
   for (const Mask& m : r.masks) {
-    masks.push_back({{"expr", to_string(m)},
-                     {"prefix", m.names.prefix},
-                     {"documents", m.names.documents},
-                     {"segments", m.names.segments},
-                     {"picks_block", m.names.picks ? m.names.picks_block : 0}});
+    Json mask = {{"expr", to_string(m)},
+                 {"prefix", m.names.prefix},
+                 {"documents", m.names.documents},
+                 {"segments", m.names.segments},
+                 {"picks_block", m.names.picks ? m.names.picks_block : 0}};
+    // Younger than the others: files without one stay as they are.
+    if (m.names.tree) mask["tree"] = true;
+    masks.push_back(std::move(mask));
   }
   Json sections = Json::array();
   for (const Section& s : h.sections) {
@@ -110,7 +113,7 @@ Result<Mask> read_mask(const Json& value, size_t index) {
   const std::string name = fmt::format("request.masks[{}]", index);
   if (auto ok = check_fields(
           value, kWhere, name,
-          {"expr", "prefix", "documents", "segments", "picks_block"});
+          {"expr", "prefix", "documents", "segments", "picks_block"}, {"tree"});
       !ok) {
     return ok.error();
   }
@@ -121,6 +124,7 @@ Result<Mask> read_mask(const Json& value, size_t index) {
   members.flag("prefix", names.prefix);
   members.flag("documents", names.documents);
   members.flag("segments", names.segments);
+  if (value.contains("tree")) members.flag("tree", names.tree);
   members.integer("picks_block", 0, INT32_MAX, names.picks_block);
   if (members.error()) return *members.error();
   names.picks = names.picks_block > 0;
@@ -138,7 +142,7 @@ Result<Mask> read_mask(const Json& value, size_t index) {
   const Names& least = mask->names;
   if ((least.prefix && !names.prefix) ||
       (least.documents && !names.documents) ||
-      (least.segments && !names.segments) ||
+      (least.segments && !names.segments) || (least.tree && !names.tree) ||
       (least.picks && least.picks_block != names.picks_block)) {
     return invalid(kWhere,
                    "{} must name what its expr names, found less for {}", name,

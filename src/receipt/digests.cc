@@ -51,6 +51,10 @@ std::string facts_digest(const Facts& f) {
   if (f.picks && f.picks->meaning == RouteMeaning::tile_union) {
     digest.add(f.picks->query_tile);
   }
+  if (f.tree_enter || f.tree_leave) {
+    add(digest, f.tree_enter);
+    add(digest, f.tree_leave);
+  }
   return digest.hex();
 }
 

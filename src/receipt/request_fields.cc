@@ -18,7 +18,8 @@ constexpr RequestField kFields[] = {
     {"mask", Form::texts, &R::masks, kRequestGroup, "EXPR",
      "Which keys a query may see: causal, window(left, right), chunk(n), "
      "prefix, documents, segments, sink(n), blocks(n), routed(top, block), "
-     "full, joined by ! & | and parentheses. Repeated: one per group of heads",
+     "tree, full, joined by ! & | and parentheses. Repeated: one per group of "
+     "heads",
      true},
     {"q_len", Form::number, &R::q_len, kRequestGroup, "N",
      "Queries in a batch row", true},
@@ -53,6 +54,13 @@ constexpr RequestField kFields[] = {
      "seed=0. FILE is .safetensors with an I32 tensor picks [batch, heads, "
      "q_len, k] of block numbers, -1 unused. clustered, for routed(...), "
      "routes q and k that are drawn near centroids"},
+    {"tree", Form::text, &R::tree, kFactsGroup, "SOURCE",
+     "Prefix trees of the tokens: FILE | random:run=64,seed=0. FILE is "
+     ".safetensors with I32 tensors enter and leave, [n] or [batch, n], or "
+     "JSON lines with `input_ids`, whose tree serves every batch row. Tokens "
+     "behind a file's n are padding, and --valid is n where it is absent. "
+     "random begins a branch after N tokens on average, batch row b draws "
+     "with seed + b"},
     {"max_steps", Form::number, &R::max_steps, kContractGroup, "N",
      "Ceiling of packed steps: one contract for every batch under it"},
     {"max_width", Form::number, &R::max_width, kContractGroup, "N",

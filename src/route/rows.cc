@@ -151,6 +151,12 @@ Result<std::vector<RouteRow>> route_rows(const Request& request,
                       kMaxRouteBlocks, ceil_div(request.kv_len, block));
   }
   const Names names = mask::names_of(request);
+  if (names.tree) {
+    return invalid("route",
+                   "a router pools keys of branches that do not see each "
+                   "other, so no mask may name a tree, found {}",
+                   to_string(request.masks.front()));
+  }
   auto plain = without_picks(request);
   if (!plain) return plain.error();
   Facts others = facts;

@@ -46,6 +46,8 @@ constexpr MaskRow kMasks[] = {
     {"segments", kSparse, true},
     {"causal & segments", kSparse, true},
     {"full | documents", kSparse, true},  // its veto stays
+    {"tree", kSparse, false},
+    {"tree & documents", kSparse, false},
     {"blocks(16)", kSparse, false},
     {"causal & blocks(16)", kSparse, false},
     {"routed(2, 16)", kSparse, false},

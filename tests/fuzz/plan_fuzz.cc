@@ -38,6 +38,25 @@ class Bytes {
     }
     return values;
   }
+  // A tree of n tokens; a byte each says how many subtrees end before it.
+  void tree(int64_t n, std::vector<int32_t>& enter,
+            std::vector<int32_t>& leave) {
+    const size_t first = enter.size();
+    std::vector<size_t> open;
+    const auto close = [&](size_t number, int64_t at) {
+      for (; number > 0 && !open.empty(); --number) {
+        leave[open.back()] = static_cast<int32_t>(at);
+        open.pop_back();
+      }
+    };
+    for (int64_t t = 0; t < n; ++t) {
+      close(next() % 8, t);
+      open.push_back(first + static_cast<size_t>(t));
+      enter.push_back(static_cast<int32_t>(t));
+      leave.push_back(0);
+    }
+    close(open.size(), n);
+  }
   std::string_view rest() const {
     return {reinterpret_cast<const char*>(data_) + at_, size_ - at_};
   }
@@ -90,6 +109,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const int64_t k = 1 + bytes.next() % 3;
     picks = *bytes.numbers(true, request.batch * request.q_len * k);
     facts.picks = Picks{picks, 1, k};
+  }
+
+  std::vector<int32_t> enter, leave;
+  if (present & 64) {
+    for (int64_t b = 0; b < request.batch; ++b) {
+      bytes.tree(request.kv_len, enter, leave);
+    }
+    // One number out of place, which may or may not matter.
+    if (present & 128 && !enter.empty()) {
+      const size_t at = bytes.next() % enter.size();
+      (bytes.next() % 2 == 0 ? enter : leave)[at] += bytes.number();
+    }
+    facts.tree_enter = enter;
+    facts.tree_leave = leave;
   }
 
   const Result<Mask> mask = parse_mask(bytes.rest());

@@ -16,6 +16,7 @@
 #include "lanes/reference/reference.h"
 #include "plan/make_plan.h"
 #include "tessera/plan.h"
+#include "tests/random_tree.h"
 
 namespace tessera::cpu {
 namespace {
@@ -109,7 +110,7 @@ struct Case {
   Dtype dtype = Dtype::f32;
   bool bshd = false;
   bool nan_where_illegal = false;  // for every query of the K/V head
-  Int32s doc_ids, counts, picks;
+  Int32s doc_ids, counts, picks, tree_enter, tree_leave;
   int64_t pick_heads = 1;
   Doubles sink_logits;
   uint64_t seed = 1;
@@ -127,6 +128,8 @@ struct Case {
     request.tile = tile;
     if (!doc_ids.empty()) facts.doc_ids = doc_ids;
     if (!counts.empty()) facts.valid_token_counts = counts;
+    if (!tree_enter.empty()) facts.tree_enter = tree_enter;
+    if (!tree_leave.empty()) facts.tree_leave = tree_leave;
     if (!picks.empty()) {
       facts.picks = Picks{
           picks, pick_heads,
@@ -345,6 +348,12 @@ Case with_mask(const std::string& mask, int64_t q_len) {
           j < c.kv_len - 8 ? j / 50 % 3 : (j + i / c.kv_len) / 2 % 3));
     }
   }
+  if (mask.find("tree") != mask.npos) {
+    for (int64_t b = 0; b < c.batch; ++b) {
+      testing::append_random_tree(random, c.kv_len, c.kv_len, c.tree_enter,
+                                  c.tree_leave);
+    }
+  }
   if (mask.find("blocks") != mask.npos) {
     c.pick_heads = q_len == 1 ? 1 : q_len == 3 ? 2 : 6;
     for (int64_t i = 0; i < c.batch * c.pick_heads * q_len * 4; ++i) {
@@ -362,7 +371,8 @@ TEST(Decode, EveryMaskWithNanBehindIt) {
           "causal & documents", "causal & segments", "!documents",
           "causal & documents & window(20, 0)", "sink(4) | window(30, 0)",
           "causal & chunk(64)", "blocks(16)", "causal & blocks(16)",
-          "!blocks(16)", "causal & !window(40, 0)"}) {
+          "!blocks(16)", "causal & !window(40, 0)", "tree",
+          "tree & (documents | sink(3))"}) {
       Case c = with_mask(mask, q_len);
       c.dtype = kDtypes[turn++ % 3];
       c.bshd = turn % 2 == 0;

@@ -186,6 +186,10 @@ Result<void> check_attention(const BridgeSpec& spec) {
     if (!fact.named) continue;
     if (auto array = needed(spec, fact.role); !array) return array.error();
   }
+  if (names.tree) {
+    return invalid(kWhere, "attention.mask must name no tree, found {}",
+                   in_quotes(spec.attention->mask));
+  }
   if (names.picks) {
     return invalid(kWhere,
                    "attention.mask must name no picks of blocks, found {}",

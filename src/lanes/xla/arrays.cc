@@ -90,6 +90,7 @@ class Maker {
     }
     for (int64_t b = 0; b < bound_.batch; ++b) {
       if (s_.names_documents() || s_.names_segments()) add_ids(b);
+      if (s_.names_tree()) add_tree(b);
       if (s_.picks_k > 0) add_picks(b);
     }
     return std::move(arrays_);
@@ -168,6 +169,14 @@ class Maker {
       if (!q_segments) continue;
       // Without a fact of their own, queries stand at keys.
       q_segments[q] = segments[position];
+    }
+  }
+
+  void add_tree(int64_t b) {
+    const mask::Tree& tree = bound_.trees[static_cast<size_t>(b)];
+    int32_t* const out = row_of("k_tree_ends", b, s_.kv_len);
+    for (size_t r = 0; r < tree.end.size(); ++r) {
+      std::fill(out + tree.start[r], out + tree.start[r + 1], tree.end[r]);
     }
   }
 

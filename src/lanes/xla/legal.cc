@@ -195,6 +195,14 @@ class Rule {
         return picked(e.a);
       case Atom::routed:
         return picked(e.b);
+      case Atom::tree: {
+        // A subtree is the tokens from its key's on that lie before its end.
+        const Value ends = of_keys(k_tokens("k_tree_ends"));
+        const Value before =
+            w_.compare(Compare::less, of_queries(positions_), ends);
+        return w_.both(compare_to(w_, Compare::less_or_equal, distance_, 0),
+                       before);
+      }
       case Atom::op_not:
         return w_.negate(holds(e.children[0]));
       case Atom::op_and:

@@ -61,6 +61,11 @@ bool Shape::names_prefix() const {
                      [](const Mask& m) { return has(m.expr, Atom::prefix); });
 }
 
+bool Shape::names_tree() const {
+  return std::any_of(masks.begin(), masks.end(),
+                     [](const Mask& m) { return has(m.expr, Atom::tree); });
+}
+
 std::vector<Argument> arguments_of(const Shape& s) {
   std::vector<Argument> out;
   const auto integers = [&](bool needed, std::string name, Dims dims) {
@@ -82,6 +87,7 @@ std::vector<Argument> arguments_of(const Shape& s) {
   integers(s.names_segments(), "k_segments", {s.batch, s.kv_len});
   integers(s.ranks_documents(), "k_document_ranks", {s.batch, s.kv_len});
   integers(s.ranks_segments(), "k_segment_ranks", {s.batch, s.kv_len});
+  integers(s.names_tree(), "k_tree_ends", {s.batch, s.kv_len});
   integers(s.picks_k > 0, "picks", {s.batch, s.pick_heads, s.q_len, s.picks_k});
 
   const auto array = [&](bool needed, std::string name, Element element,

@@ -60,12 +60,15 @@ struct Shape {
   bool ranks_documents() const;
   bool ranks_segments() const;
   bool names_prefix() const;
+  bool names_tree() const;
 };
 
 // In q_positions: a query that no key may see. In k_numbers: a key that does
 // not count.
 inline constexpr int32_t kNoPosition = std::numeric_limits<int32_t>::min();
 inline constexpr int32_t kNoKey = -1;
+
+// k_tree_ends has the token at which the subtree of each key ends.
 
 // Columns of the array `rows`, a line for each batch row.
 enum class RowFact : uint8_t { q_offset, prefix, valid, q_end };

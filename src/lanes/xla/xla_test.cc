@@ -19,6 +19,7 @@
 #include "tests/attention_odd.h"
 #include "tests/plugins.h"
 #include "tests/random_case.h"
+#include "tests/random_tree.h"
 
 namespace tessera::xla {
 namespace {
@@ -267,6 +268,57 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
   EXPECT_EQ(more.error().kind, ErrorKind::limit);
   EXPECT_NE(more.error().message.find("kv_len"), std::string::npos)
       << more.error().message;
+}
+
+// Trees in a batch of two rows of which one is cut by its count.
+AttentionCase with_tree(std::mt19937_64& random, const char* mask,
+                        int64_t q_len, int64_t kv_len) {
+  AttentionCase c = plain_attention(mask, q_len, kv_len, 16);
+  c.plan.batch = 2;
+  c.plan.tile = {32, 32};
+  c.plan.valid_tokens = {static_cast<int32_t>(random() % (kv_len + 1)),
+                         static_cast<int32_t>(kv_len)};
+  c.plan.tree_enter.emplace();
+  c.plan.tree_leave.emplace();
+  for (const int32_t valid : *c.plan.valid_tokens) {
+    testing::append_random_tree(random, kv_len, valid, *c.plan.tree_enter,
+                                *c.plan.tree_leave);
+  }
+  c.seed = random();
+  return c;
+}
+
+TEST_P(Xla, TreesAreRightByEveryMethod) {
+  std::mt19937_64 random(testing::first_seed(1));
+  for (const XlaMethod method : kMethods) {
+    expect_right(with_tree(random, "tree", 100, 100), method);
+    expect_right(with_tree(random, "tree & window(20, 0)", 7, 90), method);
+    expect_right(with_tree(random, "causal & !tree | sink(2)", 70, 100),
+                 method);
+  }
+}
+
+TEST_P(Xla, AChangedTreeNeverCompiles) {
+  const XlaLane lane = fresh_lane(GetParam(), 2);
+  std::mt19937_64 random(testing::first_seed(1));
+  int64_t compiles = 0;
+  for (int batch = 0; batch < 8; ++batch) {
+    const int64_t tokens = batch % 2 == 0 ? 128 : 100;
+    AttentionCase c = with_tree(random, "tree", tokens, tokens);
+    AttentionArrays arrays(c);
+    arrays.request.ceilings = {64, 8};
+    const Wanted want = wanted(arrays, true);
+    const auto planned = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(planned) << planned.error().message;
+    const auto ran = lane.forward(*planned, c.shape, arrays.forward(true));
+    ASSERT_TRUE(ran) << ran.error().message;
+    const auto back = lane.backward(*planned, c.shape, arrays.backward());
+    ASSERT_TRUE(back) << back.error().message;
+    compiles += ran->compiles + back->compiles;
+    EXPECT_EQ(forward_fault(want, arrays.forward(true)), std::nullopt);
+    EXPECT_EQ(backward_fault(c, want, arrays.backward()), std::nullopt);
+  }
+  EXPECT_EQ(compiles, 2);
 }
 
 // As many steps at other widths of the grid: the program walks a list.

@@ -1,0 +1,123 @@
+// cli/tree/command_test.cc: a tree of sequences, its file, and plans of it.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/safetensors.h"
+#include "cli/request/trees.h"
+#include "tests/program.h"
+#include "tests/random_tree.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using Numbers = std::vector<int32_t>;
+
+class TreeProgram : public tessera::testing::Program {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(write_file(file("prompts.jsonl"),
+                           "{\"input_ids\": [7, 8, 9, 9]}\n"
+                           "{\"input_ids\": [7, 8, 1]}\n"
+                           "{\"input_ids\": [7, 8, 9, 2]}\n"));
+  }
+  json statistics(const std::string& tree, int64_t tokens) {
+    program({"plan", "--mask", "tree", "--q-len", std::to_string(tokens),
+             "--tile", "8", "--tree", tree, "--json"});
+    EXPECT_EQ(code_, 0) << err_;
+    return json::parse(out_);
+  }
+};
+
+TEST_F(TreeProgram, CountsWhatItSaves) {
+  program({"tree", file("prompts.jsonl"), "--json"});
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(json::parse(out_), (json{{"sequences", 3},
+                                     {"tokens_in", 11},
+                                     {"tokens", 6},
+                                     {"tokens_saved", 5},
+                                     {"longest", 4}}));
+  program({"tree", file("prompts.jsonl")});
+  EXPECT_NE(out_.find("5 saved (45.5%)"), std::string::npos) << out_;
+}
+
+TEST_F(TreeProgram, WritesWhatAPlanReads) {
+  program({"tree", file("prompts.jsonl"), "-o", file("tree.safetensors")});
+  ASSERT_EQ(code_, 0) << err_;
+  const auto bytes = read_file(file("tree.safetensors"), 1 << 20);
+  ASSERT_TRUE(bytes.ok());
+  const auto arrays = parse_safetensors(*bytes);
+  ASSERT_TRUE(arrays.ok());
+  const auto numbers = [&](const char* name) {
+    return *int32_values(*arrays->find(name), name);
+  };
+  EXPECT_EQ(numbers("tokens"), (Numbers{7, 8, 9, 9, 2, 1}));
+  EXPECT_EQ(numbers("enter"), (Numbers{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(numbers("leave"), (Numbers{6, 6, 5, 4, 5, 6}));
+  EXPECT_EQ(numbers("depth"), (Numbers{0, 1, 2, 3, 3, 2}));
+  EXPECT_EQ(numbers("path"), (Numbers{0, 1, 2, 3, 0, 1, 5, 0, 1, 2, 4}));
+  EXPECT_EQ(numbers("path_start"), (Numbers{0, 4, 7, 11}));
+
+  const json whole = statistics(file("tree.safetensors"), 6);
+  EXPECT_EQ(whole["pairs"]["needed"], 1 + 2 + 3 + 4 + 4 + 3);
+  EXPECT_EQ(statistics(file("prompts.jsonl"), 6)["digest"], whole["digest"]);
+  // What stands behind the tree is padding.
+  EXPECT_EQ(statistics(file("prompts.jsonl"), 20)["pairs"]["needed"],
+            whole["pairs"]["needed"]);
+}
+
+TEST_F(TreeProgram, RowsOfABatchMayDiffer) {
+  Request request;
+  request.masks = {*parse_mask("tree")};
+  request.batch = 2;
+  request.q_len = request.kv_len = 4;
+  Safetensors arrays;
+  const int32_t enter[] = {0, 1, 2, 5, 6, 7};
+  const int32_t leave[] = {3, 2, 3, 6, 8, 8};
+  const auto bytes_of_numbers = [](const int32_t(&values)[6]) {
+    return std::string_view(reinterpret_cast<const char*>(values),
+                            sizeof(values));
+  };
+  arrays.tensors["enter"] = {Dtype::i32, {2, 3}, bytes_of_numbers(enter)};
+  arrays.tensors["leave"] = {Dtype::i32, {2, 3}, bytes_of_numbers(leave)};
+  ASSERT_TRUE(write_file(file("two.safetensors"), *write_safetensors(arrays)));
+  OwnedFacts facts;
+  ASSERT_TRUE(read_tree_fact(file("two.safetensors"), request, facts).ok());
+  EXPECT_EQ(facts.tree_enter, (Numbers{0, 1, 2, 0, 5, 6, 7, 0}));
+  EXPECT_EQ(facts.tree_leave, (Numbers{3, 2, 3, 0, 6, 8, 8, 0}));
+  EXPECT_EQ(facts.valid_token_counts, (Numbers{3, 3}));
+  // Counts that are given stay.
+  facts = {};
+  facts.valid_token_counts = Numbers{1, 3};
+  ASSERT_TRUE(read_tree_fact(file("two.safetensors"), request, facts).ok());
+  EXPECT_EQ(facts.valid_token_counts, (Numbers{1, 3}));
+}
+
+TEST_F(TreeProgram, DrawnOnesAreTreesAndAlwaysTheSame) {
+  Request request;
+  request.masks = {*parse_mask("tree")};
+  request.batch = 2;
+  request.q_len = request.kv_len = 300;
+  OwnedFacts one, again, other;
+  ASSERT_TRUE(read_tree_fact("random:run=10,seed=4", request, one).ok());
+  ASSERT_TRUE(read_tree_fact("random:seed=4,run=10", request, again).ok());
+  ASSERT_TRUE(read_tree_fact("random:run=10,seed=5", request, other).ok());
+  EXPECT_EQ(one, again);
+  EXPECT_FALSE(one.valid_token_counts);
+  for (size_t b = 0; b < 2; ++b) {
+    EXPECT_TRUE(tessera::testing::is_tree(one.tree_enter->data() + 300 * b,
+                                          one.tree_leave->data() + 300 * b,
+                                          300));
+  }
+  // Row b draws with seed + b.
+  EXPECT_TRUE(std::equal(other.tree_leave->begin(),
+                         other.tree_leave->begin() + 300,
+                         one.tree_leave->begin() + 300));
+  EXPECT_NE(*one.tree_leave, *other.tree_leave);
+  EXPECT_NE(one.tree_leave, std::optional(Numbers(600, 300)));
+}
+
+}  // namespace
+}  // namespace tessera::cli
