@@ -275,8 +275,9 @@ TEST(Oracle, ClassesOnRaggedTiles) {
 }
 
 TEST(RandomCases, AreWellFormedAndVaried) {
-  int documented = 0, repeated = 0, counted = 0, picked = 0, negative = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  int documented = 0, repeated = 0, counted = 0, picked = 0, negative = 0,
+      branched = 0;
+  for (uint64_t seed = 0; seed < 3300; ++seed) {
     const RandomCase c = random_case(seed);
     ASSERT_TRUE(well_formed(c)) << describe(c);
     ASSERT_EQ(describe(c), describe(random_case(seed)));
@@ -284,11 +285,13 @@ TEST(RandomCases, AreWellFormedAndVaried) {
     repeated += c.masks.size() > 1;
     counted += c.valid_tokens || c.valid_slots;
     picked += c.picks.has_value();
+    branched += c.tree_enter.has_value();
     if (c.q_offsets) {
       for (const int32_t offset : *c.q_offsets) negative += offset < 0;
     }
   }
-  for (const int seen : {documented, repeated, counted, picked, negative}) {
+  for (const int seen :
+       {documented, repeated, counted, picked, negative, branched}) {
     EXPECT_GT(seen, 300);
   }
 }

@@ -11,6 +11,7 @@
 #include "tessera/route.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
+#include "tests/random_tree.h"
 
 namespace tessera::testing {
 namespace {
@@ -19,6 +20,10 @@ using Random = std::mt19937_64;
 
 int64_t below(Random& random, int64_t n) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+}
+
+bool names_tree(const Expr& e) {
+  return e.atom == Atom::tree || std::ranges::any_of(e.children, names_tree);
 }
 
 // Tens of thousands of tokens, documents of many lengths, one mask.
@@ -49,6 +54,10 @@ RandomCase long_case(uint64_t seed) {
   const auto most = static_cast<int32_t>(below(random, c.kv_len));
   if (below(random, 3) == 0) c.valid_tokens = {most};
   c.prefix = {std::min<int32_t>(most, 700)};
+  if (names_tree(c.masks[0])) {
+    append_random_tree(random, c.kv_len, c.kv_len, c.tree_enter.emplace(),
+                       c.tree_leave.emplace());
+  }
   return c;
 }
 
