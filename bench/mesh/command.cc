@@ -8,11 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/fail.h"
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/mesh/measure.h"
 #include "cli/machine.h"
 #include "cli/numbers.h"
+#include "lanes/tensors.h"
 #include "receipt/machine.h"
 #include "tessera/version.h"
 
@@ -29,18 +31,24 @@ namespace {
 using nlohmann::json;
 
 struct Options {
-  std::optional<std::string> tokens, devices, layers, rounds, mean, plugin, out;
+  std::optional<std::string> tokens, heads, kv_heads, head_dim, devices, layers,
+      rounds, mean, plugin, out;
   bool json = false;
 };
 
 Result<MeshSettings> read_settings(const Options& o) {
   MeshSettings s;
+  AttentionShape& shape = s.shape;
   const struct {
     const std::optional<std::string>& text;
     const char* name;
     int64_t& to;
     int64_t least, most;
   } numbers[] = {{o.tokens, "--tokens", s.tokens, 256, 1 << 20},
+                 {o.heads, "--heads", shape.heads, 1, 1024},
+                 {o.kv_heads, "--kv-heads", shape.kv_heads, 1, 1024},
+                 {o.head_dim, "--head-dim", shape.head_dim, lanes::kDimStep,
+                  lanes::kMaxDim},
                  {o.devices, "--devices", s.devices, 2, 64},
                  {o.layers, "--layers", s.layers, 1, 1000},
                  {o.rounds, "--rounds", s.rounds, 1, 1000}};
@@ -50,6 +58,15 @@ Result<MeshSettings> read_settings(const Options& o) {
     if (!value) return value.error();
     n.to = *value;
   }
+  if (shape.heads % shape.kv_heads != 0) {
+    return invalid("cli", "--kv-heads must divide --heads, found {} for {}",
+                   shape.kv_heads, shape.heads);
+  }
+  if (shape.head_dim % lanes::kDimStep != 0) {
+    return invalid("cli", "--head-dim must be a multiple of {}, found {}",
+                   lanes::kDimStep, shape.head_dim);
+  }
+  shape.v_head_dim = shape.head_dim;
   if (o.mean) {
     auto mean = cli::parse_int(*o.mean, "--mean", 1, 1 << 20);
     if (!mean) return mean.error();
@@ -117,6 +134,9 @@ Result<int> run(const Options& o) {
                     {"cpu", receipt::cpu_model()},
                     {"tokens", s.tokens},
                     {"mean", s.mean},
+                    {"heads", s.shape.heads},
+                    {"kv_heads", s.shape.kv_heads},
+                    {"head_dim", s.shape.head_dim},
                     {"devices", s.devices},
                     {"layers", s.layers},
                     {"rounds", s.rounds},
@@ -137,6 +157,10 @@ Command mesh_command() {
             {
                 {"--tokens", &o->tokens, "N", "Length of the batch row [8192]"},
                 {"--mean", &o->mean, "N", "Of the documents' lengths [1500]"},
+                {"--heads", &o->heads, "N", "Query heads [8]"},
+                {"--kv-heads", &o->kv_heads, "N", "Key and value heads [2]"},
+                {"--head-dim", &o->head_dim, "N",
+                 "Of queries, keys and values [128]"},
                 {"--devices", &o->devices, "N", "Of the mesh [4]"},
                 {"--layers", &o->layers, "N", "Of a round [4]"},
                 {"--rounds", &o->rounds, "N", "Of each, in turn [3]"},

@@ -26,8 +26,9 @@ class BenchMesh : public tessera::testing::Program {
 };
 
 TEST_F(BenchMesh, HasARowForOneDeviceAndEachBalance) {
-  bench({"mesh", "--json", "--tokens", "512", "--mean", "100", "--devices", "2",
-         "--layers", "2", "--rounds", "1"});
+  bench({"mesh", "--json", "--tokens", "256", "--mean", "50", "--heads", "2",
+         "--kv-heads", "1", "--head-dim", "16", "--devices", "2", "--layers",
+         "2", "--rounds", "1"});
   const json result = json::parse(out_, nullptr, false);
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_TRUE(result["passed"]);
@@ -50,6 +51,12 @@ TEST_F(BenchMesh, RefusesWhatItCannotMeasure) {
   bench({"mesh", "--devices", "1"});
   EXPECT_EQ(code_, kRefused);
   EXPECT_NE(err_.find("--devices"), std::string::npos) << err_;
+  bench({"mesh", "--heads", "4", "--kv-heads", "3"});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_NE(err_.find("found 3 for 4"), std::string::npos) << err_;
+  bench({"mesh", "--head-dim", "12"});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_NE(err_.find("found 12"), std::string::npos) << err_;
 }
 
 }  // namespace
