@@ -102,6 +102,11 @@ if(TARGET tessera-cli)
     SYMBOLIC)
 endif()
 
+if(TARGET tessera_arrow)
+  file(CREATE_LINK "${PROJECT_BINARY_DIR}/tessera_arrow.so"
+    "${python_tree}/tessera_arrow.so" SYMBOLIC)
+endif()
+
 if(SKBUILD)
   install(TARGETS tessera_python LIBRARY DESTINATION tessera COMPONENT python)
   install(FILES "${python_tree}/_core.pyi" DESTINATION tessera

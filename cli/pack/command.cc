@@ -154,7 +154,7 @@ Result<int> run(const PackFlags& f) {
     return invalid("cli", "--stats must end in .svg, found {}",
                    in_quotes(*f.stats));
   }
-  auto source = open_json_lines(f.inputs);
+  auto source = open_documents(f.inputs);
   if (!source) return source.error();
   auto stream = RowStream::open(std::move(*source), *options);
   if (!stream) return stream.error();
@@ -186,8 +186,11 @@ Result<int> run(const PackFlags& f) {
 }
 
 constexpr const char* kFooter =
-    "A line is an object with input_ids and, where there are any, loss_mask,\n"
-    "structure_ids, dep_levels, ast_depth, sibling_index, node_type,\n"
+    "A document is a line of JSON, or a row of Parquet (.parquet) or Arrow "
+    "IPC\n"
+    "(.arrow, .arrows, .feather, .ipc): input_ids and, where there are any,\n"
+    "loss_mask, structure_ids, dep_levels, ast_depth, sibling_index, "
+    "node_type,\n"
     "chunk_starts, chunk_ends, chunk_kinds, call_edges, type_edges.\n"
     "Examples:\n"
     "  tessera pack documents.jsonl --tokens 8192 -o rows\n"

@@ -68,7 +68,7 @@ Result<PackOptions> pack_options(const PackFlags& f) {
 void add_pack_flags(Command& command, PackFlags& f) {
   add_flags(
       command,
-      {{"input", &f.inputs, "FILE", "JSON lines, an object a document", true},
+      {{"input", &f.inputs, "FILE", "JSON lines, Parquet or Arrow IPC", true},
        {"--tokens", &f.tokens, "N", "Tokens of a row [8192]"},
        {"--strategy", &f.strategy, "NAME",
         "inorder, firstfit, bestfit or cost [bestfit]"},

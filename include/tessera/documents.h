@@ -76,6 +76,13 @@ struct JsonLinesLimits {
 Result<std::unique_ptr<DocumentSource>> open_json_lines(
     std::vector<std::string> files, const JsonLinesLimits& limits = {});
 
+// Files one after another, each by how its name ends: .parquet, .arrow,
+// .arrows, .feather and .ipc have a row a document, with the columns of
+// open_arrow_stream; any other is JSON lines. Arrow's need the component
+// tessera_arrow.so, which is loaded here, and are read from any row on.
+Result<std::unique_ptr<DocumentSource>> open_documents(
+    std::vector<std::string> files);
+
 // Where chunks and edges went.
 struct ChunkAccount {
   int64_t chunks_in = 0;

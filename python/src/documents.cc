@@ -270,7 +270,7 @@ std::unique_ptr<DocumentSource> documents_of(
       paths.push_back(path_of(item));
     }
   }
-  if (!paths.empty()) return take(open_json_lines(std::move(paths)));
+  if (!paths.empty()) return take(open_documents(std::move(paths)));
   return std::make_unique<PyDocuments>(nb::iter(object), raised);
 }
 

@@ -23,9 +23,11 @@ Result<void> check_arrow_batch(const ArrowArray& batch, int64_t columns,
 struct ArrowPlace {
   int64_t row = 0;
   int64_t batch = 0;
+  int64_t first = -1;  // row of the file that the batch begins with, if of one
   std::string_view name;
 
-  std::string words() const;  // "row 3 of batch 2 of the stream"
+  // "row 3 of batch 2 of the stream", "row 203 of 'a.parquet'"
+  std::string words() const;
 };
 
 // A value of a checked array; no array stands for null. Dictionaries are

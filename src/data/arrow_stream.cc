@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "data/arrow_batch.h"
+#include "data/arrow_documents.h"
 #include "data/arrow_type.h"
 #include "data/document_fields.h"
 #include "tessera/arrow.h"
@@ -124,8 +125,11 @@ class ArrowFields : public data::DocumentFields {
 
 class ArrowDocuments : public DocumentSource {
  public:
-  ArrowDocuments(ArrowArrayStream& stream, std::string name)
-      : stream_(stream), name_(std::move(name)) {}
+  ArrowDocuments(ArrowArrayStream& stream, data::ArrowOrigin origin)
+      : stream_(stream),
+        name_(std::move(origin.name)),
+        is_file_(origin.is_file),
+        documents_(origin.first_row) {}
 
   Result<void> open() {
     Owned<ArrowSchema> schema;
@@ -159,7 +163,9 @@ class ArrowDocuments : public DocumentSource {
   Result<bool> read(Documents& into) override {
     auto more = find_row();
     if (!more || !*more) return more;
-    const ArrowFields fields(columns_, *batch_, {row_, batches_ - 1, name_});
+    const int64_t first = is_file_ ? documents_ - row_ : -1;
+    const ArrowFields fields(columns_, *batch_,
+                             {row_, batches_ - 1, first, name_});
     if (auto e = data::add_document(fields, into); !e) return e.error();
     ++row_;
     ++documents_;
@@ -203,9 +209,14 @@ class ArrowDocuments : public DocumentSource {
     const char* said = stream_->get_last_error == nullptr
                            ? nullptr
                            : stream_->get_last_error(stream_.get());
+    const std::string words = in_quotes(said == nullptr ? "" : said, 1024);
+    if (is_file_) {
+      return io_error("data", "a file must give {}, found {} for {}", what,
+                      words, name_);
+    }
     return io_error("data",
                     "an Arrow stream must give {}, found error {} ({}) for {}",
-                    what, code, in_quotes(said == nullptr ? "" : said), name_);
+                    what, code, words, name_);
   }
 
   Result<void> add_column(const ArrowSchema* schema, int64_t child) {
@@ -239,9 +250,7 @@ class ArrowDocuments : public DocumentSource {
       if (over_) return false;
       batch_.reset();
       row_ = 0;
-      if (auto e = call(stream_->get_next, batch_.get(),
-                        fmt::format("batch {}", batches_));
-          !e) {
+      if (auto e = call(stream_->get_next, batch_.get(), batch_words()); !e) {
         return e.error();
       }
       if (!batch_.there()) {
@@ -254,8 +263,13 @@ class ArrowDocuments : public DocumentSource {
     return true;
   }
 
+  std::string batch_words() const {
+    return is_file_ ? fmt::format("the rows from {} on", documents_)
+                    : fmt::format("batch {}", batches_);
+  }
+
   Result<void> check_batch() const {
-    const std::string place = fmt::format("batch {} of {}", batches_, name_);
+    const std::string place = fmt::format("{} of {}", batch_words(), name_);
     if (auto e = data::check_arrow_batch(*batch_, children_, place); !e) {
       return e;
     }
@@ -272,17 +286,25 @@ class ArrowDocuments : public DocumentSource {
 
   Owned<ArrowArrayStream> stream_;  // outlives the batch
   std::string name_;
+  bool is_file_ = false;
   int64_t children_ = 0;
   Columns columns_;
   std::set<std::string> ignored_;
   Owned<ArrowArray> batch_;
   bool over_ = false;
-  int64_t batches_ = 0;  // that were begun
-  int64_t row_ = 0;      // of the batch, not yet read
-  int64_t documents_ = 0;
+  int64_t batches_ = 0;    // that were begun
+  int64_t row_ = 0;        // of the batch, not yet read
+  int64_t documents_ = 0;  // passed, of a file from its beginning
 };
 
 }  // namespace
+
+Result<std::unique_ptr<DocumentSource>> data::open_arrow_documents(
+    ArrowArrayStream& stream, ArrowOrigin origin) {
+  auto source = std::make_unique<ArrowDocuments>(stream, std::move(origin));
+  if (auto e = source->open(); !e) return e.error();
+  return std::unique_ptr<DocumentSource>(std::move(source));
+}
 
 Result<std::unique_ptr<DocumentSource>> open_arrow_stream(
     ArrowArrayStream* stream, std::string name) {
@@ -292,9 +314,7 @@ Result<std::unique_ptr<DocumentSource>> open_arrow_stream(
                    "one for {}",
                    name);
   }
-  auto source = std::make_unique<ArrowDocuments>(*stream, std::move(name));
-  if (auto e = source->open(); !e) return e.error();
-  return std::unique_ptr<DocumentSource>(std::move(source));
+  return data::open_arrow_documents(*stream, {std::move(name), false, 0});
 }
 
 }  // namespace tessera

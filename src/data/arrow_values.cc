@@ -83,6 +83,7 @@ bool may_have_nulls(const ArrowArray& array) {
 }  // namespace
 
 std::string ArrowPlace::words() const {
+  if (first >= 0) return fmt::format("row {} of {}", first + row, name);
   return fmt::format("row {} of batch {} of {}", row, batch, name);
 }
 

@@ -1,0 +1,77 @@
+// arrow_files/component.cc: the component's one door, in C; no exception
+// crosses it.
+#include <arrow/c/bridge.h>
+#include <arrow/type.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "arrow_files/reader.h"
+#include "data/arrow_component.h"
+
+namespace tessera::arrow_files {
+namespace {
+
+int say(TesseraArrowWhy* why, const std::string& text) {
+  std::snprintf(why->text, sizeof(why->text), "%s", text.c_str());
+  return 1;
+}
+
+template <class Work>
+int guarded(TesseraArrowWhy* why, const Work& work) {
+  try {
+    const arrow::Status status = work();
+    return status.ok() ? 0 : say(why, status.message());
+  } catch (const std::exception& e) {
+    return say(why, e.what());
+  }
+}
+
+// Arrow's own bridge lets exceptions of a reader through.
+class Guarded : public arrow::RecordBatchReader {
+ public:
+  explicit Guarded(std::shared_ptr<arrow::RecordBatchReader> from)
+      : from_(std::move(from)) {}
+
+  std::shared_ptr<arrow::Schema> schema() const override {
+    return from_->schema();
+  }
+  arrow::Status ReadNext(std::shared_ptr<arrow::RecordBatch>* out) override {
+    try {
+      return from_->ReadNext(out);
+    } catch (const std::exception& e) {
+      return arrow::Status::IOError(e.what());
+    }
+  }
+
+ private:
+  std::shared_ptr<arrow::RecordBatchReader> from_;
+};
+
+int schema(const char* path, ArrowSchema* out, TesseraArrowWhy* why) {
+  return guarded(why, [&]() -> arrow::Status {
+    ARROW_ASSIGN_OR_RAISE(const auto found, schema_of(path));
+    return arrow::ExportSchema(*found, out);
+  });
+}
+
+int read(const char* path, const int* columns, int count, int64_t first_row,
+         ArrowArrayStream* out, TesseraArrowWhy* why) {
+  return guarded(why, [&]() -> arrow::Status {
+    const Wanted wanted{{columns, columns + count}, first_row};
+    ARROW_ASSIGN_OR_RAISE(auto reader, read_file(path, wanted));
+    return arrow::ExportRecordBatchReader(
+        std::make_shared<Guarded>(std::move(reader)), out);
+  });
+}
+
+constexpr TesseraArrowComponent kComponent{TESSERA_ARROW_ABI, &schema, &read};
+
+}  // namespace
+}  // namespace tessera::arrow_files
+
+extern "C" __attribute__((visibility("default"))) const TesseraArrowComponent*
+tessera_arrow_component(void) {
+  return &tessera::arrow_files::kComponent;
+}

@@ -1,0 +1,125 @@
+// arrow_files/ipc.cc: Arrow IPC, of either form: a file that ends with a list
+// of its batches, or a stream. A batch is in memory at a time.
+#include <arrow/array.h>
+#include <arrow/ipc/options.h>
+#include <arrow/ipc/reader.h>
+#include <arrow/type.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "arrow_files/reader.h"
+
+namespace tessera::arrow_files {
+namespace {
+
+arrow::ipc::IpcReadOptions options(const std::vector<int>& columns) {
+  auto out = arrow::ipc::IpcReadOptions::Defaults();
+  out.memory_pool = pool();
+  out.use_threads = false;
+  out.included_fields = columns;
+  return out;
+}
+
+// Both forms, a batch after another.
+class Batches {
+ public:
+  static arrow::Result<Batches> open(const std::string& path, Kind kind,
+                                     const std::vector<int>& columns) {
+    Batches out;
+    // Not mapped: a file that shrinks while it is read is then an error.
+    ARROW_ASSIGN_OR_RAISE(auto input,
+                          arrow::io::ReadableFile::Open(path, pool()));
+    if (kind == Kind::ipc_file) {
+      ARROW_ASSIGN_OR_RAISE(out.file_, arrow::ipc::RecordBatchFileReader::Open(
+                                           std::move(input), options(columns)));
+    } else {
+      ARROW_ASSIGN_OR_RAISE(out.stream_,
+                            arrow::ipc::RecordBatchStreamReader::Open(
+                                std::move(input), options(columns)));
+    }
+    return out;
+  }
+
+  std::shared_ptr<arrow::Schema> schema() const {
+    return file_ ? file_->schema() : stream_->schema();
+  }
+  // Null after the last.
+  arrow::Result<std::shared_ptr<arrow::RecordBatch>> next() {
+    std::shared_ptr<arrow::RecordBatch> batch;
+    if (!file_) {
+      ARROW_RETURN_NOT_OK(stream_->ReadNext(&batch));
+    } else if (number_ < file_->num_record_batches()) {
+      ARROW_ASSIGN_OR_RAISE(batch, file_->ReadRecordBatch(number_));
+    }
+    if (batch) ++number_;
+    return batch;
+  }
+  int number() const { return number_; }  // of the next
+
+ private:
+  std::shared_ptr<arrow::ipc::RecordBatchFileReader> file_;
+  std::shared_ptr<arrow::RecordBatchReader> stream_;
+  int number_ = 0;
+};
+
+class IpcRows : public arrow::RecordBatchReader {
+ public:
+  IpcRows(Batches batches, int64_t first_row)
+      : batches_(std::move(batches)), skip_(first_row) {}
+
+  std::shared_ptr<arrow::Schema> schema() const override {
+    return batches_.schema();
+  }
+
+  arrow::Status ReadNext(std::shared_ptr<arrow::RecordBatch>* out) override {
+    out->reset();
+    while (true) {
+      const int number = batches_.number();
+      auto read = batches_.next();
+      if (!read.ok()) return at(number, read.status());
+      std::shared_ptr<arrow::RecordBatch> batch = std::move(*read);
+      if (!batch) break;
+      const int64_t passed = std::min(skip_, batch->num_rows());
+      skip_ -= passed;
+      if (passed > 0 && passed == batch->num_rows()) continue;
+      for (int c = 0; c < batch->num_columns(); ++c) {
+        const arrow::Status checked = batch->column(c)->ValidateFull();
+        if (checked.ok()) continue;
+        return at(number, checked, "column " + batch->column_name(c) + " of ");
+      }
+      *out = passed > 0 ? batch->Slice(passed) : std::move(batch);
+      return arrow::Status::OK();
+    }
+    if (skip_ == 0) return arrow::Status::OK();
+    return arrow::Status::Invalid("the file ends ", skip_,
+                                  " rows before the row to begin with");
+  }
+
+ private:
+  static arrow::Status at(int number, const arrow::Status& status,
+                          const std::string& column = "") {
+    return status.WithMessage(column, "record batch ", number, ": ",
+                              status.message());
+  }
+
+  Batches batches_;
+  int64_t skip_ = 0;
+};
+
+}  // namespace
+
+arrow::Result<std::shared_ptr<arrow::Schema>> ipc_schema(
+    const std::string& path, Kind kind) {
+  ARROW_ASSIGN_OR_RAISE(const Batches batches, Batches::open(path, kind, {}));
+  return batches.schema();
+}
+
+arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> read_ipc(
+    const std::string& path, Kind kind, const Wanted& wanted) {
+  ARROW_ASSIGN_OR_RAISE(Batches batches,
+                        Batches::open(path, kind, wanted.columns));
+  return std::make_shared<IpcRows>(std::move(batches), wanted.first_row);
+}
+
+}  // namespace tessera::arrow_files

@@ -1,0 +1,289 @@
+"""Parquet and Arrow IPC files: the rows of JSON lines, whatever the encoding;
+what is broken is refused by its place."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc as ipc
+import pyarrow.parquet as pq
+import pytest
+import tessera as ts
+import tessera.data
+
+if not os.path.exists(os.path.join(os.path.dirname(ts.__file__), "tessera_arrow.so")):
+    pytest.skip("this build has no component tessera_arrow.so",
+                allow_module_level=True)
+
+OPTIONS = dict(tokens=64, rows=3, tile=(8, 8), window_rows=4, strategy="cost")
+
+
+def loader(source, **more):
+    return tessera.data.Loader(source, **{**OPTIONS, **more})
+
+
+def documents(n=120, seed=0):
+    """Of every field, each absent in some documents."""
+    rng = random.Random(seed)
+    out = []
+    for _ in range(n):
+        tokens = rng.choice([0, 1, 5, 30, 90])
+        d = {"input_ids": [rng.randrange(60000) for _ in range(tokens)],
+             "ast_depth": [rng.randrange(-9, 9) for _ in range(tokens)],
+             "loss_mask": [rng.randrange(2) for _ in range(tokens)],
+             "name": rng.choice(["a", "b"])}
+        cuts = sorted(rng.sample(range(tokens + 1), min(tokens + 1, 4)))
+        d["chunk_starts"], d["chunk_ends"] = cuts[:-1], cuts[1:]
+        chunks = len(cuts) - 1
+        d["call_edges"] = [[rng.randrange(chunks), rng.randrange(chunks)]
+                           for _ in range(2 if chunks else 0)]
+        for field in ("ast_depth", "loss_mask", "call_edges", "name"):
+            if rng.random() < 0.2:
+                d[field] = None
+        out.append(d)
+    return out
+
+
+def json_file(docs, path):
+    path.write_text("".join(
+        json.dumps({k: v for k, v in d.items() if v is not None}) + "\n"
+        for d in docs))
+    return path
+
+
+WIDTHS = [pa.int32(), pa.int64(), pa.uint16(), pa.uint64()]
+
+
+def table(docs, number=pa.int32(), list_of=pa.list_, mask=pa.int8()):
+    pair = pa.list_(pa.int16(), 2)
+    return pa.table({
+        "name": pa.array([d["name"] for d in docs]),
+        "input_ids": pa.array([d["input_ids"] for d in docs], list_of(number)),
+        "ast_depth": pa.array([d["ast_depth"] for d in docs], list_of(pa.int8())),
+        "loss_mask": pa.array([d["loss_mask"] and [mask == pa.bool_() and bool(x) or x
+                                                   for x in d["loss_mask"]]
+                               for d in docs], pa.list_(mask)),
+        "chunk_starts": pa.array([d["chunk_starts"] for d in docs],
+                                 pa.list_(pa.uint8())),
+        "chunk_ends": pa.array([d["chunk_ends"] for d in docs], pa.list_(pa.int64())),
+        "call_edges": pa.array([d["call_edges"] for d in docs], list_of(pair))})
+
+
+def write_ipc(made, path, new, **options):
+    with new(path, made.schema, options=ipc.IpcWriteOptions(**options)) as out:
+        out.write_table(made, max_chunksize=37)
+
+
+def files(docs, folder):
+    """The same documents in many files."""
+    for number, width in enumerate(WIDTHS):
+        path = folder / f"{number}.parquet"
+        pq.write_table(table(docs, width), path, row_group_size=31,
+                       compression=["none", "snappy", "zstd", "gzip"][number],
+                       data_page_version=["1.0", "2.0"][number % 2],
+                       use_dictionary=number < 2, data_page_size=256)
+        yield path
+    path = folder / "large.parquet"
+    pq.write_table(table(docs, list_of=pa.large_list, mask=pa.uint64()), path,
+                   store_schema=False)
+    yield path
+    for compression in (None, "lz4", "zstd"):
+        path = folder / f"{compression}.arrow"
+        write_ipc(table(docs, pa.uint32(), pa.large_list), path, ipc.new_file,
+                  compression=compression)
+        yield path
+        path = folder / f"{compression}.arrows"
+        write_ipc(table(docs), path, ipc.new_stream, compression=compression)
+        yield path
+    path = folder / "dictionary.feather"
+    words = pa.array([d["input_ids"] for d in docs], pa.list_(pa.int32()))
+    flat = words.flatten().dictionary_encode()
+    made = table(docs).set_column(1, "input_ids", pa.ListArray.from_arrays(
+        words.offsets, flat))
+    write_ipc(made, path, ipc.new_file)
+    yield path
+
+
+def same(got, want):
+    got, want = list(got), list(want)
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        assert a.keys() == b.keys()
+        for name in a:
+            assert (a["batch"] == b["batch"] if name == "batch"
+                    else np.array_equal(a[name], b[name])), name
+
+
+def test_every_encoding_gives_the_rows_of_json_lines(tmp_path):
+    docs = documents()
+    want = list(loader(json_file(docs, tmp_path / "a.jsonl")))
+    for path in files(docs, tmp_path):
+        same(loader(path), want)
+
+
+def test_resumed_anywhere_in_files_of_many_kinds(tmp_path):
+    docs = documents(90, seed=1)
+    paths = [json_file(docs[:20], tmp_path / "a.jsonl"), tmp_path / "b.parquet",
+             tmp_path / "c.arrow", tmp_path / "d.arrows", tmp_path / "e.parquet"]
+    pq.write_table(table(docs[20:50]), paths[1], row_group_size=7)
+    write_ipc(table(docs[50:70]), paths[2], ipc.new_file)
+    write_ipc(table(docs[70:]), paths[3], ipc.new_stream)
+    pq.write_table(table(docs[:0]), paths[4])
+    made = loader(paths, window_rows=1, rows=2)
+    states, batches = [made.state()], []
+    for b in made:
+        batches.append(b)
+        states.append(made.state())
+    same(batches, loader(json_file(docs, tmp_path / "all.jsonl"), window_rows=1, rows=2))
+    assert {s["file"] for s in states} >= {0, 1, 2, 3}
+    for at, state in enumerate(states):
+        same(loader(paths, window_rows=1, rows=2, state=state), batches[at:])
+
+
+def said(*arguments, **more):
+    with pytest.raises(ts.TesseraError) as e:
+        list(loader(*arguments, **more))
+    return str(e.value)
+
+
+def test_a_bad_value_is_told_by_file_row_and_column(tmp_path):
+    path = tmp_path / "a.parquet"
+    ids = [[1, 2]] * 200 + [[3, 4, -5]]
+    pq.write_table(pa.table({"input_ids": ids}), path, row_group_size=64)
+    want = (f"[data] element 2 of input_ids of row 200 of '{path}' must be an "
+            "integer of 0 to 2147483647, found the integer -5 for it")
+    assert said(path) == want
+    # The row is the file's also where reading began later.
+    made = loader(path, window_rows=1, rows=1)
+    next(made), next(made)
+    assert said(path, window_rows=1, rows=1, state=made.state()) == want
+    pq.write_table(pa.table({"input_ids": [[1], None]}), path)
+    assert said(path) == ("[data] a document must have the column input_ids, found "
+                          f"none for row 1 of '{path}'")
+    pq.write_table(pa.table({"input_ids": [["x"]]}), path)
+    assert f"found Arrow's format '+l' of 'u' for '{path}'" in said(path)
+    pq.write_table(pa.table({"ids": [[1]]}), path)
+    assert said(path) == ("[data] documents must have the column input_ids, found "
+                          f"none for '{path}'")
+
+
+def test_what_is_no_such_file_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    assert "No such file" in said(path)
+    path.write_bytes(b"")
+    assert "neither Parquet nor Arrow IPC" in said(path)
+    path.write_text('{"input_ids": [1]}\n')
+    assert "neither Parquet nor Arrow IPC" in said(path)
+    folder = tmp_path / "b.arrow"
+    folder.mkdir()
+    assert "must be a file" in said(folder)
+    pq.write_table(pa.table({"input_ids": [[1]]}), path)
+    state = dict(loader(path).state(), offset=7, rows=1)
+    assert "ends 6 rows before" in said(path, state=state)
+
+
+def test_every_cut_is_refused(tmp_path):
+    docs = documents(40, seed=2)
+    made = table(docs)
+    pq.write_table(made, tmp_path / "whole.parquet", row_group_size=16)
+    write_ipc(made, tmp_path / "whole.arrow", ipc.new_file)
+    write_ipc(made, tmp_path / "whole.arrows", ipc.new_stream)
+    for kind in ("parquet", "arrow", "arrows"):
+        whole = (tmp_path / f"whole.{kind}").read_bytes()
+        want = list(loader(tmp_path / f"whole.{kind}"))
+        cut = tmp_path / f"cut.{kind}"
+        for length in range(0, len(whole), 41):
+            cut.write_bytes(whole[:length])
+            try:
+                got = list(loader(cut))
+            except ts.TesseraError as e:
+                assert str(cut) in str(e), e
+                continue
+            # A stream has no end that must be there: batches of it are whole.
+            assert kind == "arrows" and len(got) <= len(want)
+
+
+def test_a_broken_column_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    docs = documents(200, seed=3)
+    pq.write_table(table(docs), path, row_group_size=100, compression="zstd")
+    chunk = pq.ParquetFile(path).metadata.row_group(1).column(2)
+    assert chunk.path_in_schema == "ast_depth.list.element"
+    broken = bytearray(path.read_bytes())
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset
+    middle = begin + chunk.total_compressed_size // 2
+    broken[middle:middle + 16] = b"\xff" * 16
+    path.write_bytes(broken)
+    assert "column ast_depth of row group 1: " in said(path)
+    assert f"for '{path}'" in said(path)
+
+
+def test_bytes_that_changed_are_rows_or_an_error(tmp_path):
+    rng = random.Random(4)
+    docs = documents(60, seed=4)
+    made = table(docs)
+    pq.write_table(made, tmp_path / "whole.parquet", row_group_size=16)
+    write_ipc(made, tmp_path / "whole.arrow", ipc.new_file)
+    write_ipc(made, tmp_path / "whole.arrows", ipc.new_stream, compression="lz4")
+    refused = 0
+    for n in range(240):
+        kind = ("parquet", "arrow", "arrows")[n % 3]
+        broken = bytearray((tmp_path / f"whole.{kind}").read_bytes())
+        for _ in range(rng.choice([1, 4, 30])):
+            at = rng.randrange(len(broken))
+            if rng.random() < 0.5:  # where both formats describe themselves
+                at = len(broken) - 1 - rng.randrange(1200)
+            broken[at] = rng.randrange(256)
+        path = tmp_path / f"broken.{kind}"
+        path.write_bytes(broken)
+        try:
+            for b in loader(path):
+                assert b["valid_token_count"].max() <= 64
+        except ts.TesseraError as e:
+            assert str(path) in str(e), e
+            refused += 1
+    assert 60 < refused < 240
+
+
+def test_memory_is_flat_over_a_file(tmp_path):
+    path = tmp_path / "a.parquet"
+    column = pa.array([list(range(700))] * 2000, pa.list_(pa.int32()))
+    batch = pa.table({"input_ids": column})
+    with pq.ParquetWriter(path, batch.schema) as out:
+        for _ in range(16):  # 90 MB of tokens
+            out.write_table(batch)
+    code = ("import resource, sys, tessera.data\n"
+            "l = tessera.data.Loader(sys.argv[1], tokens=2048, rows=8, window_rows=64)\n"
+            "most = [0, 0]\n"
+            "for n, _ in enumerate(l):\n"
+            "    most[n > 300] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+            "print(n, most[1] - most[0])\n")
+    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True,
+                         text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    batches, grown = map(int, ran.stdout.split())
+    assert batches > 1200 and grown < 16384  # KiB
+
+
+def test_without_the_component_a_user_is_told(tmp_path):
+    lines = json_file(documents(3), tmp_path / "a.jsonl")
+    code = ("import sys, tessera.data\n"
+            "print(len(list(tessera.data.Loader(sys.argv[1], tokens=8, rows=2))))\n")
+
+    def run(path, component):
+        return subprocess.run([sys.executable, "-c", code, str(path)], text=True,
+                              capture_output=True, timeout=60,
+                              env={**os.environ, "TESSERA_ARROW": str(component)})
+
+    nowhere = tmp_path / "none.so"
+    assert run(lines, nowhere).returncode == 0
+    ran = run("a.parquet", nowhere)
+    assert ran.returncode == 1
+    assert "Parquet and Arrow files need the component tessera_arrow.so" in ran.stderr
+    assert f"found no file '{nowhere}'" in ran.stderr
+    nowhere.write_text("no library")
+    assert "the Arrow component must load" in run("a.parquet", nowhere).stderr

@@ -1,0 +1,33 @@
+// data/arrow_documents.h: documents from an Arrow C stream: a stranger's, or
+// that of a file.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "tessera/arrow.h"
+#include "tessera/documents.h"
+
+namespace tessera::data {
+
+// What a stream is called in errors, and where it begins.
+struct ArrowOrigin {
+  std::string name;
+  // Of a file: then errors count rows from its beginning, and positions too.
+  bool is_file = false;
+  int64_t first_row = 0;
+};
+
+Result<std::unique_ptr<DocumentSource>> open_arrow_documents(
+    ArrowArrayStream& stream, ArrowOrigin origin);
+
+// Whether a file of this name is Parquet or Arrow IPC.
+bool is_arrow_file(std::string_view path);
+// Rows of one such file from a row on. Columns that no row has a place for are
+// not read; their names are added to `ignored`.
+Result<std::unique_ptr<DocumentSource>> open_arrow_file(
+    const std::string& path, int64_t first_row, std::set<std::string>& ignored);
+
+}  // namespace tessera::data

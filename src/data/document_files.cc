@@ -1,0 +1,108 @@
+// data/document_files.cc: documents of files of any kind, one after another.
+#include <algorithm>
+#include <utility>
+
+#include "base/fail.h"
+#include "data/arrow_component.h"
+#include "data/arrow_documents.h"
+#include "tessera/documents.h"
+
+namespace tessera {
+namespace {
+
+class DocumentFiles : public DocumentSource {
+ public:
+  explicit DocumentFiles(std::vector<std::string> files)
+      : files_(std::move(files)) {}
+
+  Result<bool> read(Documents& into) override {
+    while (file_ < static_cast<int64_t>(files_.size())) {
+      if (!open_) {
+        if (auto e = open({}); !e) return e.error();
+      }
+      auto more = open_->read(into);
+      if (!more || *more) return more;
+      close();
+      ++file_;
+    }
+    return false;
+  }
+
+  SourcePosition position() const override {
+    SourcePosition at;
+    if (open_) at = open_->position();
+    at.file = file_;
+    return at;
+  }
+
+  Result<void> seek(const SourcePosition& position) override {
+    if (position.file < 0 || position.offset < 0 ||
+        position.file > static_cast<int64_t>(files_.size())) {
+      return invalid("data", "a position must be in one of {} files, found {}",
+                     files_.size(), position.file);
+    }
+    close();
+    file_ = position.file;
+    SourcePosition within = position;
+    within.file = 0;
+    if (within == SourcePosition{}) return {};  // opened when it is read
+    if (file_ < static_cast<int64_t>(files_.size())) return open(within);
+    return invalid("data",
+                   "a position after the last file must be its beginning, "
+                   "found {}",
+                   position.offset);
+  }
+
+  std::set<std::string> ignored() const override {
+    std::set<std::string> all = ignored_;
+    if (open_) all.merge(open_->ignored());
+    return all;
+  }
+
+ private:
+  Result<void> open(const SourcePosition& from) {
+    const std::string& file = files_[static_cast<size_t>(file_)];
+    if (data::is_arrow_file(file)) {
+      auto opened = data::open_arrow_file(file, from.offset, ignored_);
+      if (!opened) return opened.error();
+      open_ = std::move(*opened);
+      return {};
+    }
+    auto opened = open_json_lines({file});
+    if (!opened) return opened.error();
+    if (auto e = (*opened)->seek(from); !e) return e;
+    open_ = std::move(*opened);
+    return {};
+  }
+
+  void close() {
+    if (open_) ignored_.merge(open_->ignored());
+    open_.reset();
+  }
+
+  std::vector<std::string> files_;
+  int64_t file_ = 0;
+  std::unique_ptr<DocumentSource> open_;  // of that file, where it was begun
+  std::set<std::string> ignored_;         // of files before it
+};
+
+}  // namespace
+
+Result<std::unique_ptr<DocumentSource>> open_documents(
+    std::vector<std::string> files) {
+  if (files.empty()) {
+    return invalid("data", "documents must come from a file, found none");
+  }
+  // That it is not there is told before any work.
+  if (std::any_of(files.begin(), files.end(), [](const std::string& file) {
+        return data::is_arrow_file(file);
+      })) {
+    if (auto component = data::arrow_component(); !component) {
+      return component.error();
+    }
+  }
+  return std::unique_ptr<DocumentSource>(
+      std::make_unique<DocumentFiles>(std::move(files)));
+}
+
+}  // namespace tessera

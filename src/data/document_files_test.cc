@@ -1,0 +1,124 @@
+// data/document_files_test.cc: files of many kinds as one source of documents.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/files.h"
+#include "data/arrow_component.h"
+#include "tessera/documents.h"
+#include "tests/temp_folder.h"
+
+// The reason is what a user is told.
+#define TESSERA_NEEDS_ARROW()                                  \
+  if (auto found = ::tessera::data::arrow_component(); !found) \
+  GTEST_SKIP() << found.error().message
+
+namespace tessera {
+namespace {
+
+constexpr const char* kSample = "examples/sources.parquet";
+
+// Documents that have been read; one that could not be is a failure.
+Documents read_all(DocumentSource& source) {
+  Documents out;
+  while (true) {
+    const auto more = source.read(out);
+    EXPECT_TRUE(more) << more.error().message;
+    if (!more || !*more) return out;
+  }
+}
+
+class DocumentFiles : public ::testing::Test {
+ protected:
+  std::string lines(const std::string& name, int first, int count) {
+    std::string text;
+    for (int d = first; d < first + count; ++d) {
+      text += "{\"input_ids\": [" + std::to_string(d) + "], \"other\": 1}\n";
+    }
+    EXPECT_TRUE(write_file(folder_.file(name), text));
+    return folder_.file(name);
+  }
+  testing::TempFolder folder_;
+};
+
+TEST_F(DocumentFiles, FollowOneAnotherAndGoOnFromAnyPosition) {
+  const std::vector<std::string> files = {
+      lines("a.jsonl", 0, 3), lines("b", 3, 0), lines("c.txt", 3, 4)};
+  auto source = open_documents(files);
+  ASSERT_TRUE(source) << source.error().message;
+  Documents into;
+  for (int d = 0; d <= 7; ++d) {
+    const SourcePosition at = (*source)->position();
+    auto again = open_documents(files);
+    ASSERT_TRUE((*again)->seek(at));
+    const Documents rest = read_all(**again);
+    ASSERT_EQ(rest.size(), 7 - d);
+    for (int i = 0; i < 7 - d; ++i) {
+      EXPECT_EQ(rest.input_ids[static_cast<size_t>(i)], d + i);
+    }
+    const auto more = (*source)->read(into);
+    ASSERT_TRUE(more) << more.error().message;
+    EXPECT_EQ(*more, d < 7);
+  }
+  EXPECT_EQ((*source)->ignored(), std::set<std::string>{"other"});
+  EXPECT_TRUE((*source)->seek({3, 0, 0}));
+  EXPECT_FALSE((*source)->seek({3, 1, 0}));
+  EXPECT_FALSE((*source)->seek({4, 0, 0}));
+  EXPECT_FALSE((*source)->seek({-1, 0, 0}));
+  EXPECT_FALSE(open_documents({}));
+}
+
+TEST_F(DocumentFiles, ParquetOfTheSampleIsReadFromAnyRow) {
+  TESSERA_NEEDS_ARROW();
+  auto source = open_documents({kSample, lines("a.jsonl", 0, 2), kSample});
+  ASSERT_TRUE(source) << source.error().message;
+  const Documents twice = read_all(**source);
+  auto once = open_documents({kSample});
+  const Documents sample = read_all(**once);
+  ASSERT_GT(sample.size(), 2);
+  EXPECT_EQ(twice.size(), 2 * sample.size() + 2);
+  EXPECT_GT(sample.chunk_starts.size(), 5U);
+  EXPECT_GT(sample.edges[0].size(), 2U);
+  for (int64_t row = 0; row <= sample.size(); ++row) {
+    ASSERT_TRUE((*source)->seek({2, row, 0}));
+    const Documents rest = read_all(**source);
+    const auto from =
+        sample.input_ids.begin() + sample.token_start[static_cast<size_t>(row)];
+    EXPECT_EQ(rest.input_ids,
+              std::vector<int32_t>(from, sample.input_ids.end()));
+  }
+  ASSERT_FALSE((*source)->seek({2, -1, 0}));
+}
+
+TEST_F(DocumentFiles, BrokenParquetIsRefusedByItsPlace) {
+  TESSERA_NEEDS_ARROW();
+  const auto whole = read_file(kSample, 1 << 20);
+  ASSERT_TRUE(whole) << whole.error().message;
+  const auto said = [&](const std::string& bytes) -> std::string {
+    const std::string path = folder_.file("broken.parquet");
+    EXPECT_TRUE(write_file(path, bytes));
+    auto source = open_documents({path});
+    Documents into;
+    while (true) {
+      const auto more = (*source)->read(into);
+      if (!more) return more.error().message;
+      if (!*more) return "all was read";
+    }
+  };
+  EXPECT_EQ(said(*whole), "all was read");
+  EXPECT_NE(said("").find("neither Parquet nor Arrow"), std::string::npos);
+  for (const size_t length : {4U, 11U, 1000U, 20000U}) {
+    const std::string error = said(whole->substr(0, length));
+    EXPECT_NE(error.find("a file must give its columns, found '"),
+              std::string::npos);
+    EXPECT_NE(error.find("broken.parquet'"), std::string::npos);
+  }
+  std::string bytes = *whole;
+  bytes.replace(40, 40, 40, '\xff');  // of the first column's first page
+  EXPECT_NE(said(bytes).find("column input_ids of row group 0: "),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
