@@ -19,7 +19,7 @@ import mlir_module
 from errors import EvaluatorError
 from kinds import DTYPES, SEMAPHORES, Kind, kind_of, scalar
 from memory import DEFAULT_POISON, Machine, garbage
-from translate import Translator
+from translate import Translator, summary
 
 WINDOW_FIELDS = {"transform_indices", "window_bounds", "pipeline_mode"}
 
@@ -42,7 +42,8 @@ class Kernel:
         """`body`: text or bytecode, of stable_mosaic or of real operations."""
         self.name = name
         with mlir_module.context():
-            module = mlir_module.parse(body)
+            # Errors show its operations, which do not outlive it.
+            self.module = module = mlir_module.parse(body)
             # Mutations work on this text.
             self.text = mlir_module.text_of(module)
             self._read(module)
@@ -159,6 +160,8 @@ class Kernel:
             if file in self.files:
                 where = self.files[file][at_line.tb_lineno - 1] or where
             at_line = at_line.tb_next
+        if where is not None and not isinstance(where, str):
+            where = summary(where)
         if isinstance(error, EvaluatorError):
             error.op = error.op or where
             return error

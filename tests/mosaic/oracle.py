@@ -1,7 +1,8 @@
 """Dense attention in fp64, from the definitions, and how far fp32 may be.
 
 Nothing here knows of tiles. `attention` gives outputs, log-sum-exps and the
-absolute error that is allowed for each; `worst` compares.
+absolute error that is allowed for each; `worst` compares. Whole heads are
+computed at once; oracle_rows.py is the same a row at a time.
 """
 
 import dataclasses
@@ -47,24 +48,33 @@ def legal_pairs(
     count = kv_len if valid_count is None else valid_count
     # Without a count, a query may stand beyond the keys.
     end = max(kv_len, q_len + offset) if valid_count is None else valid_count
-    legal = np.zeros((q_len, kv_len), np.bool_)
-    for i in range(q_len):
-        position = i + offset
-        if position >= end:
-            continue
-        if doc_ids is not None and not 0 <= position < kv_len:
-            raise ValueError(f"query {i} stands outside the keys: {position}")
-        for j in range(min(kv_len, count)):
-            legal[i, j] = (
-                (not causal or j <= position)
-                and (window[0] < 0 or position - j <= window[0])
-                and (window[1] < 0 or j - position <= window[1])
-                and (
-                    doc_ids is None
-                    or (doc_ids[j] >= 0 and doc_ids[j] == doc_ids[position])
-                )
+    position = np.arange(q_len)[:, None] + offset
+    key = np.arange(kv_len)[None, :]
+    legal = (position < end) & (key < count)
+    if causal:
+        legal &= key <= position
+    if window[0] >= 0:
+        legal &= position - key <= window[0]
+    if window[1] >= 0:
+        legal &= key - position <= window[1]
+    if doc_ids is not None:
+        ids = np.asarray(doc_ids)
+        outside = (position < end) & ((position < 0) | (position >= kv_len))
+        if outside.any():
+            raise ValueError(
+                f"queries {np.flatnonzero(outside)} stand outside the keys"
             )
+        own = ids[np.clip(position, 0, kv_len - 1)]
+        legal &= (ids >= 0) & (ids == own)
     return legal
+
+
+def seen(x, legal):
+    """fp64 of keys or values [K, D], with 0 for what nobody sees."""
+    x = np.where(legal.any(0)[:, None], x.astype(np.float64), 0.0)
+    if not np.isfinite(x).all():
+        raise ValueError("what is seen must be finite")
+    return x
 
 
 def attention(
@@ -92,32 +102,40 @@ def attention(
     out = np.zeros((batch, heads, q_len, v.shape[-1]))
     lse = np.full((batch, heads, q_len), -np.inf)
     out_error, lse_error = np.zeros_like(out), np.zeros_like(lse)
-    for b, h, i in np.ndindex(batch, heads, q_len):
-        keys = np.flatnonzero(legal[b, i])
-        if not len(keys):
-            # Exactly 0 and -inf.
-            continue
-        kk, vv = k[b, h // group, keys], v[b, h // group, keys]
-        scores = scale * (kk @ q[b, h, i])
-        size = (np.abs(scale) * (np.abs(kk) @ np.abs(q[b, h, i]))).max()
+    for b, h in np.ndindex(batch, heads):
+        rows, pairs = legal[b].any(1), legal[b]
+        kk, vv = (seen(x[b, h // group], pairs) for x in (k, v))
+        # Rows that see no key keep exactly 0 and -inf.
+        qq, pairs = q[b, h, rows], pairs[rows]
+        scores = scale * (qq @ kk.T)
+        size = np.abs(scale) * (np.abs(qq) @ np.abs(kk).T)
+        size = np.where(pairs, size, 0.0).max(1, initial=0.0)
         if softcap:
             scores = softcap * np.tanh(scores / softcap)
-        top = scores.max()
-        weights = np.exp(scores - top)
-        lse[b, h, i] = top + np.log(weights.sum())
-        p = weights / weights.sum()
-        out[b, h, i] = p @ vv
-        sums = (8 + np.sqrt(len(keys))) * EPS32
+        scores = np.where(pairs, scores, -np.inf)
+        top = scores.max(1, initial=-np.inf)
+        weights = np.exp(scores - top[:, None])
+        total = weights.sum(1)
+        lse[b, h, rows] = top + np.log(total)
+        p = weights / total[:, None]
+        mean = p @ vv
+        sums = (8 + np.sqrt(pairs.sum(1))) * EPS32
         scores_error = 2 * (dim + 4) * EPS32 * size
         rho = (0 if rounded_sum else eps_p) + sums + scores_error
-        out_error[b, h, i] = (rho * p + TINY32) @ np.abs(vv)
+        allowed = (rho[:, None] * p + TINY32 * pairs) @ np.abs(vv)
         if rounded_sum:
             # The last factor is more than 1 / (1 - eps_p).
-            spread = p @ np.abs(vv - out[b, h, i])
-            out_error[b, h, i] += eps_p * (1 + 2 * eps_p) * spread
-            lse_error[b, h, i] += eps_p * (1 + eps_p)
-        out_error[b, h, i] += eps_out * np.abs(out[b, h, i]) + tiny_out
-        lse_error[b, h, i] += EPS32 * np.abs(lse[b, h, i]) + sums + scores_error
+            spread = [
+                row[own] @ np.abs(vv[own] - m)
+                for row, m, own in zip(p, mean, pairs)
+            ]
+            allowed += eps_p * (1 + 2 * eps_p) * np.reshape(spread, mean.shape)
+            lse_error[b, h, rows] += eps_p * (1 + eps_p)
+        out[b, h, rows] = mean
+        out_error[b, h, rows] = allowed + eps_out * np.abs(mean) + tiny_out
+        lse_error[b, h, rows] += (
+            EPS32 * np.abs(lse[b, h, rows]) + sums + scores_error
+        )
     return Expected(out, lse, out_error, lse_error)
 
 
@@ -170,45 +188,46 @@ def gradients(
     result = Gradients(*(np.zeros(x.shape) for x in (q, k, v, q, k, v)))
     seen_by = np.zeros((batch, k.shape[1], k.shape[2]))
     sizes = [np.zeros_like(k), np.zeros_like(v)]
-    for b, h, i in np.ndindex(batch, heads, q_len):
-        keys = np.flatnonzero(legal[b, i])
-        if not len(keys):
-            continue
-        g = h // group
-        kk, vv, go = k[b, g, keys], v[b, g, keys], dout[b, h, i]
-        size = np.abs(scale) * (np.abs(kk) @ np.abs(q[b, h, i]))
-        top = full.lse[b, h, i]
-        p = np.exp(scale * (kk @ q[b, h, i]) - top)
+    for b, h in np.ndindex(batch, heads):
+        g, rows, pairs = h // group, legal[b].any(1), legal[b]
+        kk, vv = seen(k[b, g], pairs), seen(v[b, g], pairs)
+        pairs = pairs[rows]
+        qq, go, oo = q[b, h, rows], dout[b, h, rows], full.out[b, h, rows]
+        size = np.abs(scale) * (np.abs(qq) @ np.abs(kk).T)
+        top = full.lse[b, h, rows][:, None]
+        # With 0 wherever there is no pair, so in all that p is part of.
+        p = np.exp(np.where(pairs, scale * (qq @ kk.T) - top, -np.inf))
         pi = (12 + (dim + 4) * size + 3 * np.abs(top)) * EPS32
         # (Where lse is computed, its error has the size of the largest.)
-        pi += np.where(np.isfinite(top), lse_error[b, h, i], 0)
-        a, delta = vv @ go, go @ full.out[b, h, i]
-        up = 0.0 if dlse is None else float(dlse[b, h, i])
+        of_lse = lse_error[b, h, rows][:, None]
+        pi += np.where(np.isfinite(top), of_lse, 0)
+        a, delta = go @ vv.T, (go * oo).sum(1, keepdims=True)
+        up = 0.0 if dlse is None else dlse[b, h, rows][:, None].astype(float)
         t = a - delta + up
         tau = (dim + 4) * EPS32 * (
-            np.abs(vv) @ np.abs(go) + np.abs(go) @ np.abs(full.out[b, h, i])
+            np.abs(go) @ np.abs(vv).T
+            + (np.abs(go) * np.abs(oo)).sum(1, keepdims=True)
         )
-        tau += 3 * EPS32 * (np.abs(a) + abs(delta) + abs(up))
-        tau += np.abs(go) @ out_error[b, h, i]
+        tau += 3 * EPS32 * (np.abs(a) + np.abs(delta) + np.abs(up))
+        of_out = out_error[b, h, rows]
+        tau += (np.abs(go) * of_out).sum(1, keepdims=True)
         ds = p * t
         ds_error = np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32)
         ds_error += p * tau + (2 + 2 * dim) * TINY32
-        sums = (8 + np.sqrt(len(keys))) * EPS32
-        result.dq[b, h, i] = scale * (ds @ kk)
-        result.dq_error[b, h, i] = np.abs(scale) * (
+        ds_error *= pairs
+        p_error = ((pi + eps_p) * p + TINY32) * pairs
+        sums = (8 + np.sqrt(pairs.sum(1, keepdims=True))) * EPS32
+        result.dq[b, h, rows] = scale * (ds @ kk)
+        result.dq_error[b, h, rows] = np.abs(scale) * (
             (ds_error + sums * np.abs(ds)) @ np.abs(kk)
         )
-        result.dk[b, g, keys] += scale * np.outer(ds, q[b, h, i])
-        result.dk_error[b, g, keys] += np.abs(
-            scale * np.outer(ds_error, q[b, h, i])
-        )
-        result.dv[b, g, keys] += np.outer(p, go)
-        result.dv_error[b, g, keys] += np.outer(
-            (pi + eps_p) * p + TINY32, np.abs(go)
-        )
-        seen_by[b, g, keys] += 1
-        sizes[0][b, g, keys] += np.abs(scale * np.outer(ds, q[b, h, i]))
-        sizes[1][b, g, keys] += np.outer(p, np.abs(go))
+        result.dk[b, g] += scale * (ds.T @ qq)
+        result.dk_error[b, g] += np.abs(scale) * (ds_error.T @ np.abs(qq))
+        result.dv[b, g] += p.T @ go
+        result.dv_error[b, g] += p_error.T @ np.abs(go)
+        seen_by[b, g] += pairs.sum(0)
+        sizes[0][b, g] += np.abs(scale) * (np.abs(ds).T @ np.abs(qq))
+        sizes[1][b, g] += p.T @ np.abs(go)
     sums = ((8 + np.sqrt(seen_by)) * EPS32)[..., None]
     result.dk_error += sums * sizes[0]
     result.dv_error += sums * sizes[1]

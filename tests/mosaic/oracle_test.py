@@ -3,8 +3,10 @@
 import unittest
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 import oracle
+import oracle_rows
 
 
 class Legal(unittest.TestCase):
@@ -85,6 +87,88 @@ class Attention(unittest.TestCase):
         self.assertEqual(oracle.worst(one * 1.5, one, one * 0.25), 2)
         self.assertEqual(oracle.worst([np.nan, 1, 1], one, one), np.inf)
         self.assertEqual(oracle.worst([np.inf, 1, 1], one, one), np.inf)
+
+
+class RowByRow(unittest.TestCase):
+    """Both ways to write the oracle agree, in values and in what is allowed."""
+
+    def request(self, rng):
+        """Sizes, and which pairs are legal by both."""
+        kv_len = int(rng.integers(1, 40))
+        q_len = int(rng.integers(1, kv_len + 1))
+        facts = dict(
+            causal=bool(rng.integers(2)),
+            window=tuple(int(x) for x in rng.integers(-1, 12, 2)),
+            doc_ids=rng.integers(-1, 3, kv_len) if rng.integers(2) else None,
+            valid_count=int(rng.integers(0, kv_len + 1))
+            if rng.integers(2)
+            else None,
+            q_offset=int(rng.integers(0, kv_len - q_len + 1))
+            if rng.integers(2)
+            else None,
+        )
+        legal = oracle.legal_pairs(q_len, kv_len, **facts)
+        np.testing.assert_array_equal(
+            legal, oracle_rows.legal_pairs(q_len, kv_len, **facts)
+        )
+        return legal
+
+    def agree(self, got, want):
+        for name, value in vars(want).items():
+            ours = getattr(got, name)
+            if name.endswith("_error"):
+                np.testing.assert_allclose(ours, value, rtol=1e-9, atol=0)
+                continue
+            # Far below what fp32 may err by; where it may not, the very value.
+            allowed = 1e-6 * getattr(want, f"{name}_error")
+            self.assertLessEqual(oracle.worst(ours, value, allowed), 1, name)
+
+    def test_random_requests(self):
+        some = 0
+        for seed in range(60):
+            with self.subTest(seed=seed):
+                rng = np.random.default_rng(seed)
+                legal = self.request(rng)[None]
+                _, q_len, kv_len = legal.shape
+                some += legal.any()
+                q, k, v = oracle.hard_inputs(
+                    seed, (1, 4, q_len, 16), (1, 2, kv_len, 16)
+                )
+                unseen = np.broadcast_to(~legal.any(1)[:, None], (1, 2, kv_len))
+                k[unseen] = v[unseen] = np.nan
+                options = dict(
+                    scale=float(rng.choice([0.25, 2.0])),
+                    softcap=float(rng.choice([0.0, 3.0])),
+                    rounded_sum=bool(rng.integers(2)),
+                )
+                self.agree(
+                    oracle.attention(q, k, v, legal, **options),
+                    oracle_rows.attention(q, k, v, legal, **options),
+                )
+                dout = rng.standard_normal(q.shape).astype(bfloat16)
+                dlse = rng.standard_normal(q.shape[:3]).astype(np.float32)
+                for more in ((), self.saved(q, k, v, legal)):
+                    arguments = (q, k, v, dout, legal, dlse, None, *more)
+                    self.agree(
+                        oracle.gradients(*arguments),
+                        oracle_rows.gradients(*arguments),
+                    )
+        self.assertGreater(some, 40)
+
+    def saved(self, q, k, v, legal):
+        want = oracle.attention(q, k, v, legal)
+        return want.out.astype(bfloat16), want.lse.astype(np.float32)
+
+    def test_what_is_seen_is_finite(self):
+        q, k, v = oracle.hard_inputs(1, (1, 1, 3, 8), (1, 1, 3, 8))
+        v[0, 0, 1, 2] = np.inf
+        with self.assertRaisesRegex(ValueError, "finite"):
+            oracle.attention(q, k, v, np.ones((1, 3, 3), np.bool_))
+
+    def test_a_query_outside_the_keys_has_no_document(self):
+        for module in (oracle, oracle_rows):
+            with self.assertRaisesRegex(ValueError, "outside the keys"):
+                module.legal_pairs(2, 2, doc_ids=[0, 0], q_offset=-1)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ TERMINATORS = {"scf.yield", "tpu.yield", "scf.condition", "func.return"}
 
 
 def summary(op, limit=160):
-    """An operation on one line."""
+    """An operation on one line. Slow: all that is around it gets numbers."""
     text = op.get_asm(enable_debug_info=False, large_elements_limit=8)
     text = " ".join(text.split())
     return text if len(text) <= limit else text[:limit] + "..."
@@ -64,6 +64,7 @@ class Translator:
     # Writing Python.
 
     def line(self, text, op=None):
+        """A line of Python, and what it comes from: an operation or words."""
         self.lines.append("  " * self.depth + text)
         self.ops.append(op)
 
@@ -138,28 +139,27 @@ class Translator:
         return None
 
     def call(self, op):
-        text = summary(op)
         try:
             if op.name in VALUE_OPS:
                 meaning, first = VALUE_OPS[op.name](op), []
             else:
                 meaning, first = MEMORY_OPS[op.name](op), ["m"]
         except EvaluatorError as error:
-            error.op = error.op or text
+            error.op = error.op or summary(op)
             raise
         arguments = ", ".join(first + self.use(op.operands))
         call = f"{self.bind(meaning)}({arguments})"
         if len(op.results) > 1:
-            raise EvaluatorError("at most one result, found more", text)
+            raise EvaluatorError("at most one result, found more", summary(op))
         if len(op.results):
             call = f"{self.fresh(op.results[0])} = {call}"
-        self.line(call, text)
+        self.line(call, op)
 
     # Operations with regions.
 
     def scf_if(self, op):
         results = self.fresh_list(op.results)
-        self.line(f"if {self.names[op.operands[0]]}:", summary(op))
+        self.line(f"if {self.names[op.operands[0]]}:", op)
         self.branch(op.regions[0], results)
         if len(op.regions) > 1 and len(op.regions[1].blocks):
             self.line("else:")
@@ -170,11 +170,11 @@ class Translator:
         chosen = self.names[op.operands[0]]
         # The default comes first among the regions.
         for case, region in zip(at.integers(op, "cases"), op.regions[1:]):
-            self.line(f"if {chosen} == {case}:", summary(op))
+            self.line(f"if {chosen} == {case}:", op)
             self.branch(region, results)
             self.line("else:")
             self.depth += 1
-        self.line("if True:", summary(op))
+        self.line("if True:", op)
         self.branch(op.regions[0], results)
         self.depth -= len(at.integers(op, "cases"))
 
@@ -192,10 +192,10 @@ class Translator:
         counter, *carried = self.fresh_list(block.arguments)
         self.assign(carried, starts)
         check = self.bind(_check_step)
-        self.line(f"{counter} = {low}; {check}({step})", summary(op))
+        self.line(f"{counter} = {low}; {check}({step})", op)
         self.line(f"while {counter} < {high}:")
         self.depth += 1
-        self.line("m.trip()", summary(op))
+        self.line("m.trip()", op)
         self.assign(carried, self.block(block))
         self.line(f"{counter} += {step}")
         self.depth -= 1
@@ -208,7 +208,7 @@ class Translator:
         self.assign(carried, self.use(op.operands))
         self.line("while True:")
         self.depth += 1
-        self.line("m.trip()", summary(op))
+        self.line("m.trip()", op)
         condition, *values = self.block(before)
         self.assign(passed, values)
         self.line(f"if not {condition}: break")
@@ -233,9 +233,7 @@ class Translator:
         arguments = ", ".join(["m"] + self.use(op.operands))
         call = f"m.functions[{name}]({arguments})"
         results = self.fresh_list(op.results)
-        self.line(
-            f"{', '.join(results)}, = {call}" if results else call, summary(op)
-        )
+        self.line(f"{', '.join(results)}, = {call}" if results else call, op)
 
 
 def _check_step(step):
