@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/npy.h"
 #include "base/safetensors.h"
 #include "base/shape.h"
 #include "tests/program.h"
@@ -105,6 +106,19 @@ void write_run_files(const std::string& folder) {
   write_inputs(folder + "/unknown" + end, i);
 }
 
+// Of 64 queries: two groups with one pick each, the last of which is 8; and one
+// group that picks block 0 twice.
+void write_topk_files(const std::string& folder) {
+  std::vector<int32_t> picks(128, 0);
+  const std::vector<int64_t> one_group = {64, 2}, two_groups = {64, 2, 1};
+  write(folder + "/topk_twice.npy", *write_npy(one_group, picks));
+  picks.back() = 8;
+  std::string bytes = *write_npy(two_groups, picks);
+  write(folder + "/topk.npy", bytes);
+  bytes.replace(bytes.find("<i4"), 3, "<f4");
+  write(folder + "/topk_float.npy", bytes);
+}
+
 void write_files(const std::string& folder) {
   std::filesystem::create_directories(folder);
   write(folder + "/empty.txt", "");
@@ -124,6 +138,7 @@ void write_files(const std::string& folder) {
   write(folder + "/array.json", "[]");
   write(folder + "/whole.json", R"({"mask": "full", "q_len": 64})");
   write_run_files(folder);
+  write_topk_files(folder);
 }
 
 TEST(BadInput, HasItsMessageAndWritesNothing) {

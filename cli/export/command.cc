@@ -110,8 +110,9 @@ Command export_command() {
       {
           {"--layout", &o->layout, "NAME",
            "lists, steps (packed), rectangle, bitmaps (of the partial tiles), "
-           "flex (PyTorch BlockMask), splash (JAX MaskInfo) or mosaic (the TPU "
-           "kernel's, at its tile where --tile is open)"},
+           "flex (PyTorch BlockMask), splash (JAX MaskInfo), topk (picks as "
+           "topk_idxs) or mosaic (the TPU kernel's, at its tile where --tile "
+           "is open)"},
           {"-o,--out", &o->out, "FILE", "Where to write"},
       });
   add_request_flags(command, o->request);

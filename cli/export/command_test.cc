@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/files.h"
+#include "base/npy.h"
 #include "base/safetensors.h"
 #include "plan/make_plan.h"
 #include "tessera/layouts.h"
@@ -54,6 +55,30 @@ TEST_F(Export, Flex) {
   expect(file, "full_kv_indices", {1, 2, 8, 8}, mask.full_kv.indices);
   expect(file, "q_indices", {1, 2, 8, 8}, mask.q.indices);
   expect(file, "full_q_num_blocks", {1, 2, 8}, mask.full_q.num_blocks);
+}
+
+// What is read is written, and read again from what was written.
+TEST_F(Export, TopkComesBack) {
+  std::vector<int32_t> values;
+  for (int32_t i = 0; i < 128 * 2; ++i) {
+    const int32_t first = 31 - i % 32, second = i % 31;
+    values.insert(values.end(), {first == second ? -1 : first, -1, second});
+  }
+  const std::vector<int64_t> shape = {128, 2, 3};
+  ASSERT_TRUE(write_file(file("topk.npy"), *write_npy(shape, values)).ok());
+  std::string source = file("topk.npy");
+  for (const char* to : {"first.safetensors", "second.safetensors"}) {
+    ASSERT_EQ(program({"export", "--layout", "topk", "--mask",
+                       "causal & blocks(4)", "--q-len", "128", "--picks",
+                       "topk_idxs:" + source, "-o", file(to)}),
+              0)
+        << err_;
+    source = file(to);
+    bytes_ = *read_file(source, 1 << 24);
+    const Safetensors written = *parse_safetensors(bytes_);
+    EXPECT_EQ(written.tensors.size(), 1u);
+    expect(written, "topk_idxs", shape, values);
+  }
 }
 
 TEST_F(Export, Splash) {

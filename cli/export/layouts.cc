@@ -6,6 +6,7 @@
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
+#include "tessera/topk.h"
 
 namespace tessera::cli {
 namespace {
@@ -182,11 +183,19 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   return {};
 }
 
+Result<void> add_topk(const Batch& batch, const ExportFlags&,
+                      NamedArrays& out) {
+  auto topk = make_topk(batch);
+  if (!topk) return topk.error();
+  out.add("topk_idxs", Dtype::i32, topk->shape, topk->values);
+  return {};
+}
+
 constexpr ExportLayout kLayouts[] = {
     {"lists", add_lists},         {"steps", add_steps},
     {"rectangle", add_rectangle}, {"bitmaps", add_bitmaps},
     {"flex", add_flex},           {"splash", add_splash},
-    {"mosaic", add_mosaic},
+    {"mosaic", add_mosaic},       {"topk", add_topk},
 };
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/numbers.h"
 #include "cli/request/documents.h"
+#include "cli/request/given_picks.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,7 +43,9 @@ std::vector<std::string> request_files(const RequestFlags& f) {
   for (const receipt::RequestField& field : receipt::request_fields()) {
     if (field.group != std::string_view(receipt::kFactsGroup)) continue;
     for (const std::string& text : field.texts(f)) {
-      out.emplace_back(document_file(text));
+      std::string_view file = document_file(text);
+      take_prefix(file, kTopkSource);
+      out.emplace_back(file);
     }
   }
   return out;

@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/files.h"
-#include "base/safetensors.h"
 #include "base/text.h"
 #include "cli/numbers.h"
 #include "cli/request/documents.h"
+#include "cli/request/given_picks.h"
 #include "cli/request/routed_picks.h"
 #include "cli/request/trees.h"
 
@@ -73,37 +72,6 @@ Result<void> read_valid(std::string_view text, const Request& r,
   return {};
 }
 
-Result<void> read_picks(const std::string& path, const Request& r,
-                        OwnedFacts& facts) {
-  auto drawn = parse_drawn(path);
-  if (!drawn) return drawn.error();
-  if (*drawn) {
-    return invalid("cli",
-                   "--picks clustered goes with a mask that names routed(top, "
-                   "block), found {}",
-                   to_string(r.masks.front()));
-  }
-  auto bytes = read_file(path, kMaxFactBytes);
-  if (!bytes) return bytes.error();
-  auto file = parse_safetensors(*bytes);
-  if (!file) return file.error();
-  auto tensor = file->find("picks");
-  if (!tensor) return tensor.error();
-  const std::vector<int64_t>& shape = tensor->shape;
-  if (shape.size() != 4 || shape[0] != r.batch || shape[2] != r.q_len) {
-    return invalid("picks",
-                   "tensor picks must have shape [{}, heads, {}, k], found "
-                   "[{}] for {}",
-                   r.batch, r.q_len, fmt::join(shape, ", "), in_quotes(path));
-  }
-  auto values = int32_values(*tensor, "picks");
-  if (!values) return values.error();
-  facts.picks = std::move(*values);
-  facts.picks_heads = shape[1];
-  facts.picks_k = shape[3];
-  return {};
-}
-
 }  // namespace
 
 Result<void> read_facts(const receipt::RequestText& o, const Request& r,
@@ -148,7 +116,9 @@ Result<void> read_facts(const receipt::RequestText& o, const Request& r,
     if (auto e = read_tree_fact(*o.tree, r, facts); !e) return e;
   }
   // Those of a router are judged first.
-  if (o.picks && !names_router(r)) return read_picks(*o.picks, r, facts);
+  if (o.picks && !names_router(r)) {
+    return read_given_picks(*o.picks, r, facts);
+  }
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include "base/integers.h"
 #include "base/tensor_rows.h"
 #include "base/text.h"
+#include "cli/request/given_picks.h"
 #include "receipt/machine.h"
 
 namespace tessera::cli {
@@ -43,6 +44,12 @@ void PicksFile::add_to(RouteInputs& inputs) const {
 
 Result<PicksFile> read_picks_file(const std::string& path, const Request& r,
                                   int64_t query_tile) {
+  if (path.starts_with(kTopkSource)) {
+    return invalid("cli",
+                   "--picks topk_idxs goes with a mask that names blocks(n), "
+                   "found {}",
+                   to_string(r.masks.front()));
+  }
   auto bytes = read_file(path, receipt::available_memory());
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);

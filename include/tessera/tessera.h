@@ -24,6 +24,7 @@
 #include "tessera/session.h"
 #include "tessera/shard.h"
 #include "tessera/tensor.h"
+#include "tessera/topk.h"
 #include "tessera/tree.h"
 #include "tessera/version.h"
 #include "tessera/warm.h"

@@ -50,10 +50,12 @@ constexpr RequestField kFields[] = {
     {"q_offset", Form::numbers, &R::q_offset, kFactsGroup, "N[,N...]",
      "Key position of query 0 [kv-len - q-len]"},
     {"picks", Form::text, &R::picks, kFactsGroup, "SOURCE",
-     "Picks of blocks: FILE | clustered:heads=1,kv_heads=1,dim=64,spread=0.1,"
-     "seed=0. FILE is .safetensors with an I32 tensor picks [batch, heads, "
-     "q_len, k] of block numbers, -1 unused. clustered, for routed(...), "
-     "routes q and k that are drawn near centroids"},
+     "Picks of blocks: FILE | topk_idxs:FILE | clustered:heads=1,kv_heads=1,"
+     "dim=64,spread=0.1,seed=0. FILE is .safetensors with an I32 tensor picks "
+     "[batch, heads, q_len, k] of block numbers, -1 unused. topk_idxs, for "
+     "blocks(n), are [queries, k] or [queries, groups, k] in .npy or in a "
+     "tensor of that name. clustered, for routed(...), routes q and k that "
+     "are drawn near centroids"},
     {"tree", Form::text, &R::tree, kFactsGroup, "SOURCE",
      "Prefix trees of the tokens: FILE | random:run=64,seed=0. FILE is "
      ".safetensors with I32 tensors enter and leave, [n] or [batch, n], or "
