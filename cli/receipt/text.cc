@@ -147,6 +147,10 @@ void add_routing(const receipt::Receipt::Routing& n, double ms, Lines& line) {
                    static_cast<double>(n.union_blocks) /
                        static_cast<double>(n.tile_rows),
                    n.widest_union, n.settings.query_tile, time_text(ms)));
+  line("reads",
+       fmt::format("{} keys by tile rows that need {}; {} bytes of K "
+                   "and V more, beside {} of all, a layer",
+                   n.read_keys, n.needed_keys, n.extra_bytes, n.cache_bytes));
 }
 
 void add_times(const receipt::Receipt& r, Lines& line) {

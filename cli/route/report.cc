@@ -132,16 +132,18 @@ json picks_json(const receipt::Receipt::Routing& p) {
             {"tile_rows", p.tile_rows},
             {"blocks", p.union_blocks},
             {"widest", p.widest_union},
-            {"capacity", p.union_capacity}}}};
+            {"capacity", p.union_capacity}}},
+          {"keys", {{"needed", p.needed_keys}, {"read", p.read_keys}}}};
 }
 
 std::string picks_text(const receipt::Receipt::Routing& p) {
   return fmt::format(
       "{}: {} of blocks of {} keys, {} head{} pick; unions of {:.2f} blocks a "
-      "tile row, {} in the widest, capacity {}",
+      "tile row, {} in the widest, capacity {}; {} keys read by tile rows that "
+      "need {}",
       to_string(p.settings.meaning), p.picks, p.settings.block, p.heads,
       p.heads == 1 ? "" : "s", part(p.union_blocks, p.tile_rows),
-      p.widest_union, p.union_capacity);
+      p.widest_union, p.union_capacity, p.read_keys, p.needed_keys);
 }
 
 std::string route_text(const RouteReport& r) {

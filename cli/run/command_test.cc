@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/files.h"
+#include "base/npy.h"
 #include "base/safetensors.h"
 #include "cli/data/random_inputs.h"
 #include "cli/run/check.h"
@@ -207,6 +208,44 @@ TEST_P(RunLane, NanInputsStillHaveADigest) {
   EXPECT_EQ(code_, 0) << err_ << r;
   EXPECT_EQ(r["output"]["digest"].get<std::string>().size(), 32u);
   EXPECT_EQ(r["check"]["max_error"], 0.0);
+}
+
+// Picks of single tokens: what tile rows read is counted pick by pick.
+TEST_F(Run, ReceiptCountsWhatTokenPicksRead) {
+  constexpr int64_t kTile = 16, kPicks = 3;
+  std::vector<int32_t> picks;
+  int64_t needed = 0, read = 0;
+  std::set<int64_t> keys, tiles;
+  for (int64_t q = 0; q < kQueries; ++q) {
+    for (int64_t i = 0; i < kPicks; ++i) {
+      const int64_t key = (q / 2 * 5 + i * 7) % kKeys;
+      picks.push_back(static_cast<int32_t>(key));
+      keys.insert(key);
+      tiles.insert(key / kTile);
+    }
+    if (q % kTile != kTile - 1) continue;
+    needed += static_cast<int64_t>(keys.size());
+    read += static_cast<int64_t>(tiles.size()) * kTile;
+    keys.clear();
+    tiles.clear();
+  }
+  const std::vector<int64_t> shape = {kQueries, kPicks};
+  ASSERT_TRUE(write_file(file("topk.npy"), *write_npy(shape, picks)).ok());
+  for (const char* lane : {"cpu", "reference"}) {
+    const json r =
+        run({"--lane", lane, "--backward", "--check"},
+            {"--mask", "blocks(1)", "--q-len", "48", "--kv-len", "64", "--tile",
+             "16", "--head-dim", "16", "--heads", "4", "--kv-heads", "2",
+             "--picks", "topk_idxs:" + file("topk.npy")});
+    ASSERT_EQ(code_, 0) << err_;
+    EXPECT_EQ(r["check"]["passed"], true);
+    const json& n = r["routing"];
+    EXPECT_EQ(n["needed_keys"], needed);
+    EXPECT_EQ(n["read_keys"], read);
+    // Two K/V heads share the picks; 16 + 16 numbers of 4 bytes a key.
+    EXPECT_EQ(n["extra_bytes"], (read - needed) * 2 * 32 * 4);
+    EXPECT_EQ(n["cache_bytes"], kKeys * 2 * 32 * 4);
+  }
 }
 
 TEST_F(Run, ReceiptIsThatOfThePlan) {

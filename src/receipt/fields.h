@@ -212,6 +212,15 @@ void visit_fields(Is<Receipt::Routing> auto& r, auto&& field) {
   field("widest_union", r.widest_union, {},
         "The blocks of the widest union, and how many the contract allows");
   field("union_capacity", r.union_capacity, {}, "");
+  field("needed_keys", r.needed_keys, {},
+        "Keys that some query of a tile row may see, and keys of its tiles, "
+        "over all tile rows of the plan");
+  field("read_keys", r.read_keys, {}, "");
+  field("extra_bytes", r.extra_bytes, {},
+        "Bytes of K and V that the forward pass of a layer reads because tile "
+        "rows share tiles: those of read_keys less needed_keys, for every K/V "
+        "head; beside all of K and V");
+  field("cache_bytes", r.cache_bytes, {}, "");
   field("phases", r.phases, {}, "The phases in order");
 }
 

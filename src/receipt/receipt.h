@@ -111,6 +111,10 @@ struct Receipt {
     int64_t picks = 0, removed = 0;
     int64_t union_blocks = 0, tile_rows = 0;
     int64_t widest_union = 0, union_capacity = 0;
+    // Keys as KeyReads counts them, over the lists of the plan. Bytes of K and
+    // V, of a receipt alone: read beyond what is needed, and all there are.
+    int64_t needed_keys = 0, read_keys = 0;
+    int64_t extra_bytes = 0, cache_bytes = 0;
     std::vector<Phase> phases = all_phases();
 
     static std::vector<Phase> all_phases();

@@ -116,7 +116,8 @@ TEST(Receipt, TellsRoutingWithItsPhases) {
   EXPECT_TRUE(json::parse(receipt_json(r))["routing"].is_null());
   RouteSettings settings;
   settings.rule = RouteRule::query_head;
-  r.routing = Receipt::Routing{false, settings, 2, 100, 3, 40, 20, 5, 6};
+  r.routing = Receipt::Routing{false, settings, 2,  100, 3,   40,  20,
+                               5,     6,        70, 90,  640, 4096};
   r.route_ms = 0.5;
   const json j = json::parse(receipt_json(r));
   EXPECT_EQ(j["ms"]["route"], 0.5);
@@ -142,6 +143,10 @@ TEST(Receipt, TellsRoutingWithItsPhases) {
   EXPECT_EQ(n["removed"], 3);
   EXPECT_EQ(n["widest_union"], 5);
   EXPECT_EQ(n["union_capacity"], 6);
+  EXPECT_EQ(n["needed_keys"], 70);
+  EXPECT_EQ(n["read_keys"], 90);
+  EXPECT_EQ(n["extra_bytes"], 640);
+  EXPECT_EQ(n["cache_bytes"], 4096);
   EXPECT_EQ(n["phases"][0]["gradient"], "stop_gradient");
   EXPECT_EQ(n["phases"][1]["gradient"], "stop_gradient");
   EXPECT_EQ(n["phases"][2]["gradient"], "differentiable");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/batch_state.h"
+#include "plan/key_reads.h"
 #include "plan/pick_unions.h"
 #include "tessera/contract.h"
 
@@ -11,9 +12,9 @@ namespace tessera::receipt {
 
 namespace {
 
-Receipt::Routing routed(const RouteResult& r, bool given) {
+Receipt::Routing routed(const RouteResult& r, bool given_picks) {
   const RouteCounts& c = r.counts;
-  return {given,
+  return {given_picks,
           r.settings,
           r.heads,
           c.picks,
@@ -24,12 +25,8 @@ Receipt::Routing routed(const RouteResult& r, bool given) {
           r.unions.capacity};
 }
 
-}  // namespace
-
-std::optional<Receipt::Routing> routing_of(const Batch& of) {
-  const Batch::State& batch = of.state();
-  if (!batch.plan.meaning) return {};
-  if (of.routing()) return routed(*of.routing(), batch.given_picks);
+// Of picks that no router of ours saw.
+Receipt::Routing given(const Batch::State& batch) {
   const Request& request = batch.request;
   const int64_t block = mask::names_of(request).picks_block;
   const PickUnions unions = plan::plan_unions(batch.sweep.bound, block);
@@ -49,6 +46,33 @@ std::optional<Receipt::Routing> routing_of(const Batch& of) {
   out.widest_union = unions.widest;
   out.union_capacity =
       most > 0 ? most : bucket(std::max<int64_t>(unions.widest, 1));
+  return out;
+}
+
+}  // namespace
+
+std::optional<Receipt::Routing> routing_of(const Batch& of) {
+  const Batch::State& batch = of.state();
+  if (!batch.plan.meaning) return {};
+  Receipt::Routing out =
+      of.routing() ? routed(*of.routing(), batch.given_picks) : given(batch);
+  const KeyReads reads = plan::key_reads(batch.sweep, batch.plan);
+  out.needed_keys = reads.needed;
+  out.read_keys = reads.read;
+  return out;
+}
+
+std::optional<Receipt::Routing> routing_of(const Batch& batch,
+                                           const AttentionCall& call) {
+  auto out = routing_of(batch);
+  if (!out) return out;
+  const Plan& plan = batch.plan();
+  const AttentionShape& s = call.shape;
+  const int64_t key = (s.head_dim + s.v_head_dim) * byte_width(call.dtype);
+  // A list serves several K/V heads, or several lists read one.
+  const int64_t heads = std::max<int64_t>(s.kv_heads / plan.heads, 1);
+  out->extra_bytes = (out->read_keys - out->needed_keys) * heads * key;
+  out->cache_bytes = plan.batch * plan.kv_len * s.kv_heads * key;
   return out;
 }
 

@@ -91,7 +91,7 @@ Result<receipt::Receipt> make_receipt(const Prepared& prepared,
   if (options.input_digests) {
     receipt->inputs.digests = digests_of(saved.tensors, gradients);
   }
-  receipt->routing = receipt::routing_of(p.batch);
+  receipt->routing = receipt::routing_of(p.batch, p.call);
   receipt->route_ms = p.batch.route_ms();
   receipt->plan_ms = p.batch.plan_ms();
   add_what_ran(prepared, *receipt);
