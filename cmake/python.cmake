@@ -28,6 +28,7 @@ if(TESSERA_BUILD_TESTS AND NOT TESSERA_SANITIZE)
       COMMAND python/run_tests "${PROJECT_BINARY_DIR}" "${name}"
       WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
     set_tests_properties("Python.${name}" PROPERTIES SKIP_RETURN_CODE 77)
+    tessera_test_cost("Python.${name}")
   endforeach()
 endif()
 

@@ -2,6 +2,21 @@
 # has a small program of its own. ctest gets one test per GoogleTest suite:
 # fewer and faster than one per case, and still named after what is tested.
 
+# Seconds of those above 8, which begin first: none of them runs on alone at
+# the end. Of the others ctest remembers how long they took the last time.
+set(long_tests Plugins/Xla=80 Plugins/XlaShards=50 FitCompile=35
+  Mosaic.forward=35 ShardProgram=30 Mosaic.backward=25 Each/SessionLane=20
+  Bridge.export=20 Python.jax_hosts=19 GateCommand=15 Each/XlaRouted=15
+  Cpu=11 Python.jax=11 KernelsBench=10 Mosaic.mutate=10 ReceiptCommand=9
+  MosaicCompile=9 Python.jax_tpu=9)
+function(tessera_test_cost test)
+  foreach(one IN LISTS long_tests)
+    if(one MATCHES "^(.*)=(.*)$" AND CMAKE_MATCH_1 STREQUAL test)
+      set_tests_properties("${test}" PROPERTIES COST ${CMAKE_MATCH_2})
+    endif()
+  endforeach()
+endfunction()
+
 # What tests share (oracles, random cases) is tests/*.cc without _test.
 file(GLOB support_sources CONFIGURE_DEPENDS tests/*.cc)
 list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$")
@@ -104,6 +119,7 @@ function(tessera_add_python_tests prefix folder)
       COMMAND tests/run_python "${folder}" "${name}"
       WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
     set_tests_properties("${prefix}.${name}" PROPERTIES SKIP_RETURN_CODE 77)
+    tessera_test_cost("${prefix}.${name}")
     if(TARGET tessera-cli)
       set_property(TEST "${prefix}.${name}" APPEND PROPERTY
         ENVIRONMENT "TESSERA=$<TARGET_FILE:tessera-cli>")
