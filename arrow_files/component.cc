@@ -8,6 +8,7 @@
 #include <string>
 
 #include "arrow_files/reader.h"
+#include "arrow_files/writer.h"
 #include "data/arrow_component.h"
 
 namespace tessera::arrow_files {
@@ -66,7 +67,18 @@ int read(const char* path, const int* columns, int count, int64_t first_row,
   });
 }
 
-constexpr TesseraArrowComponent kComponent{TESSERA_ARROW_ABI, &schema, &read};
+int write(int descriptor, TesseraArrowFormat format, ArrowArrayStream* from,
+          TesseraArrowWhy* why) {
+  return guarded(why, [&]() -> arrow::Status {
+    ARROW_ASSIGN_OR_RAISE(const auto to,
+                          arrow::io::FileOutputStream::Open(descriptor));
+    ARROW_ASSIGN_OR_RAISE(auto reader, arrow::ImportRecordBatchReader(from));
+    return write_file(to, format, *reader);
+  });
+}
+
+constexpr TesseraArrowComponent kComponent{TESSERA_ARROW_ABI, &schema, &read,
+                                           &write};
 
 }  // namespace
 }  // namespace tessera::arrow_files

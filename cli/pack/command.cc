@@ -35,21 +35,24 @@ Result<void> make_folder(const std::string& path) {
   return {};
 }
 
-// `stats` may be null.
-Result<int64_t> write_rows(RowStream& stream, const PackFlags& f,
-                           const PackOptions& pack, data::RowStats* stats) {
-  auto size = rows_per_file(f);
-  if (!size) return size.error();
+// Before any work.
+Result<void> check_out(const std::string& out) {
+  return is_row_file(out) ? check_row_file(out) : make_folder(out);
+}
+
+using NextRows = std::function<Result<Rows>()>;
+
+// Into files of a folder, one file, or nowhere; how many files.
+Result<int64_t> write_rows(const PackFlags& f, const NextRows& next) {
+  if (f.out && is_row_file(*f.out)) {
+    if (auto e = save_row_file(*f.out, next); !e) return e.error();
+    return 1;
+  }
   int64_t files = 0;
   while (true) {
-    auto rows = stream.next(*size);
+    auto rows = next();
     if (!rows) return rows.error();
     if (rows->rows == 0) return files;
-    if (stats != nullptr) {
-      if (auto e = data::add_row_stats(*rows, pack, *stats); !e) {
-        return e.error();
-      }
-    }
     if (!f.out) continue;
     const std::filesystem::path path =
         std::filesystem::path(*f.out) /
@@ -149,7 +152,8 @@ std::string report_text(const Report& r, const StreamOptions& o) {
 Result<int> run(const PackFlags& f) {
   auto options = stream_options(f);
   if (!options) return options.error();
-  if (auto e = rows_per_file(f); !e) return e.error();
+  auto size = rows_per_file(f);
+  if (!size) return size.error();
   if (f.stats && !f.stats->ends_with(".svg")) {
     return invalid("cli", "--stats must end in .svg, found {}",
                    in_quotes(*f.stats));
@@ -163,11 +167,17 @@ Result<int> run(const PackFlags& f) {
     if (auto e = draw_stats(f, stats); !e) return e.error();
   }
   if (f.out) {
-    if (auto e = make_folder(*f.out); !e) return e.error();
+    if (auto e = check_out(*f.out); !e) return e.error();
   }
   const auto begin = std::chrono::steady_clock::now();
-  auto files =
-      write_rows(*stream, f, options->pack, f.stats ? &stats : nullptr);
+  auto files = write_rows(f, [&]() -> Result<Rows> {
+    auto rows = stream->next(*size);
+    if (!rows || !f.stats) return rows;
+    if (auto e = data::add_row_stats(*rows, options->pack, stats); !e) {
+      return e.error();
+    }
+    return rows;
+  });
   if (!files) return files.error();
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
@@ -194,6 +204,7 @@ constexpr const char* kFooter =
     "chunk_starts, chunk_ends, chunk_kinds, call_edges, type_edges.\n"
     "Examples:\n"
     "  tessera pack documents.jsonl --tokens 8192 -o rows\n"
+    "  tessera pack documents.parquet --tokens 8192 -o rows.parquet\n"
     "  tessera pack documents.jsonl --strategy cost --mixing 0.01 --json\n"
     "\n"
     "JSON fields: documents, tokens_in, tokens_out, tokens_dropped, padding,\n"

@@ -98,6 +98,8 @@ TEST_F(PackProgram, RefusesBadInputInOneLine) {
       {"pack", file("a.jsonl"), "--mask", "prefix", "--strategy", "cost"},
       {"pack", file("a.jsonl"), "--rows-per-file", "0"},
       {"pack", file("a.jsonl"), "--stats", file("rows.png")},
+      {"pack", file("a.jsonl"), "-o", file("none/rows.parquet")},
+      {"pack", file("none.parquet")},
   };
   for (const auto& arguments : cases) {
     program(arguments);

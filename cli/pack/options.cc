@@ -90,11 +90,13 @@ void add_pack_flags(Command& command, PackFlags& f) {
         "Of a row and a kind [twice the chunks]"},
        {"--strict-chunks", &f.strict_chunks, "",
         "More chunks or edges are an error; else they are dropped and counted"},
-       {"-o,--out", &f.out, "FOLDER",
-        "Write rows here: rows-00000.safetensors and so on"},
+       {"-o,--out", &f.out, "PATH",
+        "Write rows: into a folder, as rows-00000.safetensors and so on, or "
+        "into one file, .parquet or .arrow"},
        {"--stats", &f.stats, "FILE",
         "Draw what the rows are like, as .svg: fill, cost, documents, tiles"},
-       {"--rows-per-file", &f.rows_per_file, "N", "[256]"},
+       {"--rows-per-file", &f.rows_per_file, "N",
+        "Of a folder; of one file rows of a row group or batch [256]"},
        {"--json", &f.json, "", "One JSON object on stdout"}});
 }
 

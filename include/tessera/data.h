@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -109,6 +110,18 @@ Result<void> check_rows(const Rows& rows, std::string_view file);
 // left out of it and filled again; what is read is checked.
 Result<void> save_rows(const std::string& path, const Rows& rows);
 Result<Rows> load_rows(const std::string& path);
+
+// One file that takes rows as they come: Parquet or Arrow IPC (.arrow,
+// .feather, .ipc; .arrows is its stream form), through the component
+// tessera_arrow.so. Every column is there, as lists of a fixed size. What
+// `next` gives is a row group or a record batch, until it gives no row. The
+// file is there when all of it is, or not at all.
+Result<void> save_row_file(const std::string& path,
+                           std::function<Result<Rows>()> next);
+// By how its name ends.
+bool is_row_file(std::string_view path);
+// Whether save_row_file may succeed, for work that is long: it is told before.
+Result<void> check_row_file(const std::string& path);
 
 // Packing: which part of which document lies in which row. It knows lengths
 // alone and reads no token.

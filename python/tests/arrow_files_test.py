@@ -269,6 +269,62 @@ def test_memory_is_flat_over_a_file(tmp_path):
     assert batches > 1200 and grown < 16384  # KiB
 
 
+def pack(*arguments):
+    return subprocess.run([sys.executable, "-m", "tessera", "pack", *arguments],
+                          capture_output=True, text=True, timeout=60)
+
+
+def read_rows(path):
+    if path.suffix == ".parquet":
+        assert pq.ParquetFile(path).metadata.row_group(0).num_rows == 5
+        return pq.read_table(path)
+    open_it = ipc.open_stream if path.suffix == ".arrows" else ipc.open_file
+    return open_it(path).read_all()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
+def test_rows_in_one_file_are_those_of_the_loader(kind, tmp_path):
+    docs = json_file(documents(seed=5), tmp_path / "a.jsonl")
+    out = tmp_path / f"rows.{kind}"
+    ran = pack(str(docs), "--tokens", "64", "--window-rows", "4", "--strategy", "cost",
+               "--pad-id", "9", "--rows-per-file", "5", "-o", str(out))
+    assert ran.returncode == 0, ran.stderr
+    got = read_rows(out)
+    got.validate(full=True)
+    assert got.schema.metadata[b"pad_id"] == b"9"
+    batches = list(loader(docs, tile=(256, 256), pad_id=9))
+    rows = sum(b["filled"] for b in batches)
+    assert got.num_rows == rows > 10
+    for name in got.column_names:
+        want = np.concatenate([b[name] for b in batches])[:rows]
+        column = got[name].combine_chunks()
+        while pa.types.is_fixed_size_list(column.type):
+            column = column.flatten()
+        assert column.type == pa.int32() and column.null_count == 0
+        assert (column.to_numpy().reshape(want.shape) == want).all(), name
+    assert {"call_edges", "node_type"} < set(got.column_names)
+
+
+def test_rows_in_one_file_are_whole_or_not_there(tmp_path):
+    docs = documents(60, seed=6)
+    good = json_file(docs, tmp_path / "a.jsonl")
+    bad = tmp_path / "b.jsonl"
+    bad.write_text(good.read_text() + '{"input_ids": [-1]}\n')
+    out = tmp_path / "rows.parquet"
+    options = ["--tokens", "64", "--window-rows", "1", "--rows-per-file", "1",
+               "-o", str(out)]
+    ran = pack(str(bad), *options)
+    assert ran.returncode == 2 and "line 61 of" in ran.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "b.jsonl"]
+    assert pack(str(good), *options).returncode == 0
+    before = out.read_bytes()
+    assert pack(str(bad), *options).returncode == 2
+    assert out.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 3
+    nowhere = pack(str(good), "-o", str(tmp_path / "none" / "rows.parquet"))
+    assert "output must lie in a directory that exists" in nowhere.stderr
+
+
 def test_without_the_component_a_user_is_told(tmp_path):
     lines = json_file(documents(3), tmp_path / "a.jsonl")
     code = ("import sys, tessera.data\n"

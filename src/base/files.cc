@@ -54,10 +54,10 @@ std::string directory_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-Result<void> write_straight(const std::string& path, std::string_view bytes) {
+Result<void> write_straight(const std::string& path, const WriteFile& write) {
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
   if (file.get() < 0) return unwritable(path, errno);
-  if (!write_all(file.get(), bytes)) return unwritable(path, errno);
+  if (auto e = write(file.get()); !e) return e;
   if (!file.close()) return unwritable(path, errno);
   return {};
 }
@@ -200,27 +200,26 @@ Result<void> check_output(const std::string& path) {
   return {};
 }
 
-Result<void> write_file(const std::string& path, std::string_view bytes) {
-  TraceSpan span("file", "write");
-  span.note("path", path);
-  span.note("bytes", static_cast<int64_t>(bytes.size()));
+Result<void> write_file_by(const std::string& path, const WriteFile& write) {
   const auto destination = find_destination(path);
   if (!destination) return destination.error();
-  if (destination->straight) return write_straight(path, bytes);
+  if (destination->straight) return write_straight(path, write);
   const std::string& target = destination->path;
   const mode_t mode = destination->mode;
   std::string temporary;
-  const int fd = open_beside(target, temporary);
-  if (fd < 0) return unwritable(path, errno);
-  Descriptor file(fd);
+  Descriptor file(open_beside(target, temporary));
+  if (file.get() < 0) return unwritable(path, errno);
+  if (auto e = write(file.get()); !e) {
+    ::unlink(temporary.c_str());
+    return e;
+  }
   const auto give_up = [&]() -> Error {
     const int error = errno;
     ::unlink(temporary.c_str());
     return unwritable(path, error);
   };
-  if (!write_all(fd, bytes)) return give_up();
-  if (mode != 0 && ::fchmod(fd, mode) != 0) return give_up();
-  if (::fsync(fd) != 0) return give_up();
+  if (mode != 0 && ::fchmod(file.get(), mode) != 0) return give_up();
+  if (::fsync(file.get()) != 0) return give_up();
   if (!file.close()) return give_up();
   if (::rename(temporary.c_str(), target.c_str()) != 0) return give_up();
   // The data is safe by now; a directory that cannot be synced is no failure.
@@ -228,6 +227,16 @@ Result<void> write_file(const std::string& path, std::string_view bytes) {
       ::open(directory_of(target).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) (void)::fsync(folder.get());
   return {};
+}
+
+Result<void> write_file(const std::string& path, std::string_view bytes) {
+  TraceSpan span("file", "write");
+  span.note("path", path);
+  span.note("bytes", static_cast<int64_t>(bytes.size()));
+  return write_file_by(path, [&](int file) -> Result<void> {
+    if (!write_all(file, bytes)) return unwritable(path, errno);
+    return {};
+  });
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,10 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes);
 // Writes beside `path`, syncs, then renames: readers see the old file or the
 // whole new one. A link is followed; a device or pipe is written straight.
 Result<void> write_file(const std::string& path, std::string_view bytes);
+
+// As much where something else writes the bytes, into an open file.
+using WriteFile = std::function<Result<void>(int descriptor)>;
+Result<void> write_file_by(const std::string& path, const WriteFile& write);
 
 // Whether write_file may succeed, for work that is long: it is told before.
 Result<void> check_output(const std::string& path);

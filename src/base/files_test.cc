@@ -184,6 +184,25 @@ TEST_F(Files, ANameAsLongAsNamesCanBeIsWritten) {
   EXPECT_EQ(*read_file(p, 100), "x");
 }
 
+TEST_F(Files, AWriterThatFailsLeavesTheOldFile) {
+  const std::string p = put("f", "old");
+  const auto write = [](bool well) {
+    return [well](int file) -> Result<void> {
+      EXPECT_EQ(::write(file, "new", 3), 3);
+      if (well) return {};
+      return Error{ErrorKind::io, "[x] it broke"};
+    };
+  };
+  const auto failed = write_file_by(p, write(false));
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().message, "[x] it broke");
+  EXPECT_EQ(*read_file(p, 100), "old");
+  EXPECT_EQ(count(), 1u);
+  ASSERT_TRUE(write_file_by(p, write(true)).ok());
+  EXPECT_EQ(*read_file(p, 100), "new");
+  EXPECT_EQ(count(), 1u);
+}
+
 TEST_F(Files, AnOutputIsCheckedWithoutWriting) {
   EXPECT_TRUE(check_output(path("new")).ok());
   EXPECT_EQ(count(), 0u);

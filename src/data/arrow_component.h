@@ -9,6 +9,12 @@
 
 extern "C" {
 
+enum class TesseraArrowFormat : int32_t {
+  parquet,
+  ipc_file,
+  ipc_stream,
+};
+
 struct TesseraArrowWhy {
   char text[1024];  // ends with a NUL
 };
@@ -22,13 +28,17 @@ struct TesseraArrowComponent {
   // in full.
   int (*read)(const char* path, const int* columns, int count,
               int64_t first_row, ArrowArrayStream* out, TesseraArrowWhy* why);
+  // Into an open file, from where it is. Takes the stream over, and closes the
+  // file.
+  int (*write)(int descriptor, TesseraArrowFormat format,
+               ArrowArrayStream* from, TesseraArrowWhy* why);
 };
 
 // The one symbol that the component exports.
 const TesseraArrowComponent* tessera_arrow_component(void);
 }
 
-#define TESSERA_ARROW_ABI 1
+#define TESSERA_ARROW_ABI 2
 #define TESSERA_ARROW_MAJOR 26  // of Apache Arrow: its libraries' names have it
 
 namespace tessera::data {

@@ -1,0 +1,20 @@
+// data/export_rows.h: packed rows as an Arrow C stream, a column of lists of a
+// fixed size a column.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "tessera/arrow.h"
+#include "tessera/data.h"
+
+namespace tessera::data {
+
+// `first`, then what `next` gives until it gives no row: a batch each, whose
+// memory is the rows' own. All are of one shape and are checked. What stops it
+// is left in `error`, which lives as long as the stream.
+void export_rows(Rows first, std::function<Result<Rows>()> next,
+                 std::optional<Error>& error, ArrowArrayStream* out);
+
+}  // namespace tessera::data
