@@ -15,6 +15,7 @@
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
+#include "tessera/topk.h"
 
 namespace tessera::python {
 namespace {
@@ -39,13 +40,44 @@ void show(nb::handle made) {
   call(made);
 }
 
+size_t dims_of(nb::handle object) {
+  if (nb::hasattr(object, "ndim")) return nb::cast<size_t>(object.attr("ndim"));
+  size_t n = 0;
+  nb::object at = nb::borrow(object);
+  while (nb::isinstance<nb::list>(at) || nb::isinstance<nb::tuple>(at)) {
+    ++n;
+    if (nb::len(at) == 0) break;
+    at = at[0];
+  }
+  return n;
+}
+
+void take_topk(nb::handle topk_idxs, const Request& request,
+               OwnedFacts& facts) {
+  if (topk_idxs.is_none()) return;
+  if (facts.picks) refuse("picks or topk_idxs must be given, found both");
+  const size_t dims = dims_of(topk_idxs);
+  const std::vector<int64_t> any(dims >= 2 && dims <= 4 ? dims : 3, -1);
+  const IntArray read = read_ints("topk_idxs", topk_idxs, any);
+  TopkPicks picks = take(picks_from_topk(read.values, read.shape, request));
+  facts.picks = std::move(picks.blocks);
+  facts.picks_heads = picks.heads;
+  facts.picks_k = picks.k;
+}
+
+nb::object topk_of(const PyBatch& b) {
+  TopkIdxs topk = take(make_topk(b.batch));
+  return own_array(std::move(topk.values),
+                   {topk.shape.begin(), topk.shape.end()});
+}
+
 NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
               int64_t batch, Pair tile, nb::object doc_ids,
               nb::object q_doc_ids, nb::object cu_seqlens,
               nb::object position_ids, nb::object valid_token_counts,
               nb::object prefix, nb::object q_offset, nb::object picks,
               nb::object tree_enter, nb::object tree_leave, int64_t max_steps,
-              int64_t max_width, int64_t max_union) {
+              int64_t max_width, int64_t max_union, nb::object topk_idxs) {
   Request request;
   request.masks = read_masks(mask);
   request.batch = batch;
@@ -58,6 +90,7 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
       {doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts, prefix,
        q_offset, picks, tree_enter, tree_leave},
       batch, q_len, request.kv_len);
+  take_topk(topk_idxs, request, facts);
   auto made = [&] {
     const nb::gil_scoped_release released;
     auto out = OwnedBatch::make(std::move(request), std::move(facts));
@@ -537,7 +570,8 @@ void bind_batch(nb::module_& m) {
       .def("splash_arrays", &splash_of, nb::arg("batch_row") = 0, nb::kw_only(),
            nb::arg("dkv") = false, nb::arg("shrink") = true,
            nb::arg("downcast") = true, nb::arg("heads") = 0,
-           "Splash attention's MaskInfo as arrays.");
+           "Splash attention's MaskInfo as arrays.")
+      .def("topk_idxs", &topk_of, "The picks as [queries, groups, k], int32.");
   m.def(
       "_watch_batches",
       [](nb::object of) {
@@ -555,11 +589,12 @@ void bind_batch(nb::module_& m) {
         nb::arg("picks") = nb::none(), nb::arg("tree_enter") = nb::none(),
         nb::arg("tree_leave") = nb::none(), nb::arg("max_steps") = 0,
         nb::arg("max_width") = 0, nb::arg("max_union") = 0,
+        nb::arg("topk_idxs") = nb::none(),
         "Plans one batch: a mask, its lengths and what changes each batch.\n\n"
         "Facts are int32 arrays (NumPy, DLPack) or lists; they are kept, so a "
         "batch never goes stale. `kv_len` is `q_len` where it is not given. "
         "`max_*` fix the contract for a whole run: a batch above one is an "
-        "error.");
+        "error. `topk_idxs` are picks as [queries, groups, k].");
 }
 
 }  // namespace tessera::python

@@ -290,6 +290,50 @@ def test_routed_batches():
         np.testing.assert_allclose(out[:, h:h + 1], want, atol=2e-5)
 
 
+def test_topk_idxs():
+    rng = np.random.default_rng(7)
+    q = rng.standard_normal((1, 4, 96, 8), np.float32)
+    k, v = rng.standard_normal((2, 1, 2, 96, 8), np.float32)
+    for block in 1, 4, 64:
+        blocks = -(-96 // block)
+        topk = np.full((96, 2, 3), -1, np.int32)
+        mask = np.zeros((2, 96, 96), bool)
+        for at in range(96):
+            if at % 11 == 0:
+                continue  # sees nothing
+            for group in range(2):
+                some = rng.permutation(blocks)[:2]
+                topk[at, group, [2, 0][:len(some)]] = some
+                for b in some:
+                    mask[group, at, block * b:block * b + block] = True
+        mask &= np.tril(np.ones((96, 96), bool))
+        made = ts.plan(ts.causal & ts.blocks(block), q_len=96,
+                       topk_idxs=topk)
+        np.testing.assert_array_equal(made.topk_idxs(), topk)
+        out, lse = ts.attention(q, k, v, made, return_lse=True)
+        for h in range(4):
+            g = h // 2
+            want, want_lse = oracle.attention(
+                q[:, h:h + 1], k[:, g:g + 1], v[:, g:g + 1], mask[g][None])
+            np.testing.assert_allclose(out[:, h:h + 1], want, atol=2e-5)
+            np.testing.assert_allclose(lse[:, h:h + 1], want_lse, atol=2e-5)
+        assert np.isneginf(lse[0, :, 0]).all() and not out[0, :, 0].any()
+    rows = ts.plan(ts.blocks(4), q_len=2, kv_len=8, topk_idxs=[[0], [-1]])
+    np.testing.assert_array_equal(rows.topk_idxs(), [[0], [-1]])
+    for bad, why in (([[0], [2]], "must be from -1 to 1, blocks of 4 keys, "
+                                  "found 2 for query 1"),
+                     ([[0, 0], [1, -1]], "must differ, found 0 twice"),
+                     ([0, 1], "must have the shape"),
+                     (np.zeros((2, 1)), "must be int32")):
+        with pytest.raises(ts.TesseraError, match=why):
+            ts.plan(ts.blocks(4), q_len=2, kv_len=8, topk_idxs=bad)
+    with pytest.raises(ts.TesseraError, match="found both"):
+        ts.plan(ts.blocks(4), q_len=2, kv_len=8, topk_idxs=[[0], [1]],
+                picks=[[[[0], [1]]]])
+    with pytest.raises(ts.TesseraError, match="blocks"):
+        ts.plan(ts.causal, q_len=2).topk_idxs()
+
+
 def test_choices_and_tpu_programs():
     made, *_ = packed()
     choice = ts.choose(made, heads=4, head_dim=16)
