@@ -23,6 +23,7 @@
 #include "tessera/route.h"
 #include "tessera/session.h"
 #include "tessera/shard.h"
+#include "tessera/sinks.h"
 #include "tessera/tensor.h"
 #include "tessera/topk.h"
 #include "tessera/tree.h"

@@ -1,0 +1,225 @@
+// tests/sinks_test.cc: sinks joined behind the cpu lane are the reference's
+// sinks, whose log-sum-exp is that of a run without them; gradients too.
+#include "tessera/sinks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/float16.h"
+#include "lanes/cpu/cpu.h"
+#include "lanes/reference/reference.h"
+#include "tessera/topk.h"
+#include "tests/random_topk.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr int64_t kDim = 8;
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Numbers {
+  std::vector<float> f32;
+  std::vector<double> f64;
+};
+
+class Sinks : public ::testing::Test {
+ protected:
+  Numbers draw(int64_t count, double size = 1) {
+    std::normal_distribution<float> normal;
+    Numbers out;
+    for (int64_t i = 0; i < count; ++i) {
+      out.f32.push_back(static_cast<float>(size) * normal(random_));
+      out.f64.push_back(double{out.f32.back()});
+    }
+    return out;
+  }
+  std::mt19937_64 random_{11};
+};
+
+void expect_near(const std::vector<float>& got, const std::vector<double>& want,
+                 const char* what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isinf(want[i])) {
+      EXPECT_EQ(double{got[i]}, want[i]) << what << " " << i;
+    } else {
+      EXPECT_NEAR(got[i], want[i], 2e-5 * (1 + std::abs(want[i])))
+          << what << " " << i;
+    }
+  }
+}
+
+TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
+  int64_t dead = 0;
+  for (const RandomTopk& c : topk_cases(9, 24)) {
+    const Request& r = c.request;
+    const int64_t nq = r.batch * c.heads * r.q_len;
+    const int64_t nk = r.batch * c.kv_heads * r.kv_len;
+    const Numbers q = draw(nq * kDim), k = draw(nk * kDim), v = draw(nk * kDim),
+                  dout = draw(nq * kDim), dlse = draw(nq),
+                  sinks = draw(c.heads, 3);
+    OwnedFacts facts = own_facts(c.facts());
+    const auto picks = picks_from_topk(c.values, c.shape, r);
+    ASSERT_TRUE(picks);
+    facts.picks = picks->blocks;
+    facts.picks_heads = picks->heads;
+    facts.picks_k = picks->k;
+    AttentionShape shape;
+    shape.heads = c.heads;
+    shape.kv_heads = c.kv_heads;
+    shape.head_dim = shape.v_head_dim = kDim;
+
+    // With sinks, the gradient by the output; without, by the log-sum-exp.
+    const reference::AttentionInputs with{q.f64, k.f64, v.f64, sinks.f64};
+    const reference::AttentionInputs without{q.f64, k.f64, v.f64, {}};
+    const Facts view = facts.view();
+    const auto want = reference::reference_forward(r, view, shape, with);
+    const auto plain = reference::reference_forward(r, view, shape, without);
+    const auto by_out =
+        reference::reference_backward(r, view, shape, with, dout.f64, {});
+    const std::vector<double> zeros(dout.f64.size());
+    const auto by_lse =
+        reference::reference_backward(r, view, shape, without, zeros, dlse.f64);
+    ASSERT_TRUE(want && plain && by_out && by_lse);
+
+    const auto batch = OwnedBatch::make(r, facts);
+    ASSERT_TRUE(batch);
+    const auto work = cpu::cpu_prepare(*batch);
+    ASSERT_TRUE(work);
+    const auto of_queries = [&](const std::vector<float>& x) {
+      return TensorView::bhsd(x.data(), Dtype::f32, r.batch, c.heads, r.q_len,
+                              kDim);
+    };
+    const auto of_keys = [&](const std::vector<float>& x) {
+      return TensorView::bhsd(x.data(), Dtype::f32, r.batch, c.kv_heads,
+                              r.kv_len, kDim);
+    };
+    const auto to_queries = [&](std::vector<float>& x) {
+      return MutableTensorView::bhsd(x.data(), Dtype::f32, r.batch, c.heads,
+                                     r.q_len, kDim);
+    };
+    const auto to_keys = [&](std::vector<float>& x) {
+      return MutableTensorView::bhsd(x.data(), Dtype::f32, r.batch, c.kv_heads,
+                                     r.kv_len, kDim);
+    };
+    std::vector<float> out(q.f32.size()), lse(static_cast<size_t>(nq)),
+        joined(out.size());
+    ForwardTensors t;
+    t.q = of_queries(q.f32);
+    t.k = of_keys(k.f32);
+    t.v = of_keys(v.f32);
+    t.out = to_queries(out);
+    t.lse = lse;
+    ASSERT_TRUE(cpu::cpu_forward(*work, shape, t));
+    ASSERT_TRUE(
+        join_sinks(as_input(t.out), lse, sinks.f32, to_queries(joined)));
+    expect_near(joined, want->out, "out");
+    expect_near(lse, plain->lse, "lse");
+
+    std::vector<float> given = dout.f32;
+    for (size_t i = 0; i < lse.size(); ++i) {
+      if (lse[i] != -kInf) continue;
+      ++dead;
+      for (size_t d = 0; d < kDim; ++d) {
+        EXPECT_EQ(joined[i * kDim + d], 0.0F);
+        given[i * kDim + d] = std::numeric_limits<float>::quiet_NaN();
+      }
+    }
+    std::vector<float> inner(given.size()), inner_dlse(lse.size()),
+        dsinks(sinks.f32.size());
+    ASSERT_TRUE(sink_gradients(of_queries(joined), lse, sinks.f32,
+                               of_queries(given), dlse.f32,
+                               {to_queries(inner), inner_dlse, dsinks}));
+    std::vector<float> dq(q.f32.size()), dk(k.f32.size()), dv(v.f32.size());
+    const auto ran =
+        cpu::cpu_backward(*work, shape,
+                          lanes::backward_tensors(t, {of_queries(inner),
+                                                      inner_dlse,
+                                                      to_queries(dq),
+                                                      to_keys(dk),
+                                                      to_keys(dv),
+                                                      {}}));
+    ASSERT_TRUE(ran) << ran.error().message;
+    const auto sum = [](std::vector<double> a, const std::vector<double>& b) {
+      for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+      return a;
+    };
+    expect_near(dq, sum(by_out->dq, by_lse->dq), "dq");
+    expect_near(dk, sum(by_out->dk, by_lse->dk), "dk");
+    expect_near(dv, sum(by_out->dv, by_lse->dv), "dv");
+    // Where no key is there the reference's log-sum-exp is the logit's; its
+    // output is 0 all the same, so nothing reaches the logit.
+    expect_near(dsinks, by_out->dsink_logits, "dsink_logits");
+
+    // In place, and without a gradient of the log-sum-exp, the same.
+    ASSERT_TRUE(join_sinks(as_input(t.out), lse, sinks.f32, t.out));
+    EXPECT_EQ(out, joined);
+    std::vector<float> none(lse.size()), again(dsinks.size());
+    ASSERT_TRUE(sink_gradients(of_queries(joined), lse, sinks.f32,
+                               of_queries(given), {},
+                               {to_queries(given), none, again}));
+    EXPECT_EQ(given, inner);
+    EXPECT_EQ(again, dsinks);
+    for (size_t i = 0; i < none.size(); ++i) {
+      EXPECT_NEAR(none[i] + dlse.f32[i], inner_dlse[i], 1e-5);
+    }
+  }
+  EXPECT_GT(dead, 100);
+}
+
+TEST_F(Sinks, OfAnySizeAndRoundedOnce) {
+  std::vector<uint16_t> out = {0x4040, 0xc0a0};  // 3 and -5
+  std::vector<uint16_t> joined(2);
+  const auto view = [](auto& x) {
+    return TensorView::bhsd(x.data(), Dtype::bf16, 1, 2, 1, 1);
+  };
+  const auto to = [](auto& x) {
+    return MutableTensorView::bhsd(x.data(), Dtype::bf16, 1, 2, 1, 1);
+  };
+  const auto join = [&](std::vector<float> lse, std::vector<float> sinks) {
+    EXPECT_TRUE(join_sinks(view(out), lse, sinks, to(joined)));
+    return std::vector<float>{bf16_to_float(joined[0]),
+                              bf16_to_float(joined[1])};
+  };
+  EXPECT_EQ(join({0, 0}, {-kInf, kInf}), (std::vector<float>{3, 0}));
+  EXPECT_EQ(join({1e30F, -1e30F}, {1e30F, 0}), (std::vector<float>{1.5F, 0}));
+  const auto two = static_cast<float>(std::log(2.0));
+  EXPECT_EQ(join({0, two}, {two, 0}), (std::vector<float>{1, -3.328125F}));
+}
+
+TEST_F(Sinks, RefuseWhatDoesNotFit) {
+  std::vector<float> x(8), one(1), two(2);
+  const auto view = TensorView::bhsd(x.data(), Dtype::f32, 1, 2, 1, 4);
+  auto to = MutableTensorView::bhsd(x.data(), Dtype::f32, 1, 2, 1, 4);
+  const auto message = [](const Result<void>& r) {
+    return r ? std::string("none") : r.error().message;
+  };
+  EXPECT_EQ(message(join_sinks(view, two, two, to)), "none");
+  EXPECT_EQ(message(join_sinks(view, one, two, to)),
+            "[sinks] lse must hold [batch, heads, tokens] = 2 values, found 1");
+  EXPECT_EQ(message(join_sinks(view, two, one, to)),
+            "[sinks] sink_logits must hold [heads] = 2 values, found 1");
+  EXPECT_EQ(message(sink_gradients(view, two, two, view, one, {to, two, two})),
+            "[sinks] dlse must hold [batch, heads, tokens] or nothing = 2 "
+            "values, found 1");
+  EXPECT_EQ(message(sink_gradients(view, two, two, view, {}, {to, one, two})),
+            "[sinks] dlse to write must hold [batch, heads, tokens] = 2 "
+            "values, found 1");
+  EXPECT_EQ(message(sink_gradients(view, two, two, view, {}, {to, two, one})),
+            "[sinks] dsink_logits must hold [heads] = 2 values, found 1");
+  to.dim = 3;
+  EXPECT_EQ(message(join_sinks(view, two, two, to)),
+            "[sinks] joined must be there, F32, BF16 or F16, and all of one "
+            "shape and dtype, found [1, 2, 1, 3] of F32");
+  to.dim = 4;
+  to.data = nullptr;
+  EXPECT_EQ(message(join_sinks(view, two, two, to)),
+            "[sinks] joined must be there, F32, BF16 or F16, and all of one "
+            "shape and dtype, found [1, 2, 1, 4] of F32, nowhere");
+}
+
+}  // namespace
+}  // namespace tessera::testing
