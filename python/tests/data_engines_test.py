@@ -1,0 +1,139 @@
+"""The examples that put packed rows into grain, PyTorch and Ray Data."""
+
+import hashlib
+import importlib
+import json
+import os
+import random
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import tessera.data
+
+EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "python")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Of many lengths, one of them empty."""
+    rng = random.Random(0)
+    out = []
+    for number, documents in enumerate([30, 1, 0, 12, 7, 25, 3, 9]):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text("".join(
+            json.dumps({"input_ids": [rng.randrange(999) for _ in
+                                      range(rng.randrange(200))]}) + "\n"
+            for _ in range(documents)))
+        out.append(str(path))
+    return out
+
+
+def example(name, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    sys.modules.pop(name, None)
+    return importlib.import_module(name)
+
+
+def run(name, *arguments):
+    ran = subprocess.run([sys.executable, os.path.join(EXAMPLES, name), *arguments],
+                         capture_output=True, text=True, timeout=300,
+                         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"})
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def same(got, want):
+    assert len(got) == len(want) > 0
+    for a, b in zip(got, want):
+        for name in b:
+            if name not in ("batch", "filled"):
+                assert (np.asarray(a[name]) == b[name]).all(), name
+
+
+OPTIONS = dict(tokens=128, rows=3, strategy="cost", window_rows=8)
+
+
+def test_ray_gives_the_same_rows_for_any_number_of_workers(files):
+    pytest.importorskip("ray")
+    digest, rows, tokens = hashlib.sha256(), 0, 0
+    for path in files:
+        for b in tessera.data.Loader(path, tokens=128, strategy="cost"):
+            for r in range(b["filled"]):
+                for name in sorted(b.keys() - {"batch", "filled"}):
+                    digest.update(b[name][r].tobytes())
+            rows += b["filled"]
+            tokens += int(b["valid_token_count"].sum())
+    want = f"{rows} rows, {tokens} tokens, {digest.hexdigest()}\n"
+    for workers in ("1", "4"):
+        assert run("rows_with_ray.py", "--workers", workers, "--tokens", "128",
+                   *files) == want
+
+
+def test_grain_gives_the_loaders_batches_and_resumes(files, monkeypatch):
+    pytest.importorskip("grain")
+    made = example("rows_with_grain", monkeypatch).Rows(files, **OPTIONS)
+    want = list(tessera.data.Loader(files, **OPTIONS))
+    batches, got, states = iter(made), [], []
+    states.append(batches.get_state())
+    for b in batches:
+        got.append(b)
+        states.append(json.loads(json.dumps(batches.get_state())))
+    same(got, want)
+    for at in range(0, len(want), 4):
+        again = iter(made)
+        again.set_state(states[at])
+        same(list(again), want[at:])
+    said = run("rows_with_grain.py", "--tokens", "128", *files)
+    assert "resumed after batch 0: the same rows" in said
+
+
+@pytest.fixture
+def torch_worker(monkeypatch):
+    """PyTorch's, or as much of it as the example needs: which worker runs."""
+    chosen = {"worker": None}
+    try:
+        from torch.utils import data
+        monkeypatch.setattr(data, "get_worker_info", lambda: chosen["worker"])
+    except ImportError:
+        data = types.SimpleNamespace(IterableDataset=object,
+                                     get_worker_info=lambda: chosen["worker"])
+        utils = types.SimpleNamespace(data=data)
+        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(
+            from_numpy=np.asarray, utils=utils))
+        monkeypatch.setitem(sys.modules, "torch.utils", utils)
+        monkeypatch.setitem(sys.modules, "torch.utils.data", data)
+    return chosen
+
+
+def test_torch_dataset_gives_the_loaders_batches_and_resumes(
+        files, torch_worker, monkeypatch):
+    made = example("rows_with_torch", monkeypatch).Rows(files, **OPTIONS)
+    want = list(tessera.data.Loader(files, **OPTIONS))
+    got = []
+    for b in made:
+        got.append(b)
+        if len(got) == 5:
+            state = json.loads(json.dumps(made.state_dict()))
+    same(got, want)
+    assert all(a["batch"] == b["batch"] for a, b in zip(got, want))
+    made.load_state_dict(state)
+    same(list(made), want[5:])
+    same(list(made), want)  # an epoch later from the beginning
+
+
+def test_torch_workers_take_every_file_once(files, torch_worker, monkeypatch):
+    made = example("rows_with_torch", monkeypatch).Rows(files, **OPTIONS)
+    for workers in (1, 4, 11):
+        for number in range(workers):
+            torch_worker["worker"] = types.SimpleNamespace(id=number,
+                                                           num_workers=workers)
+            part = files[number::workers]
+            got = list(made)
+            assert all("batch" not in b for b in got)
+            if part and any(os.path.getsize(f) for f in part):
+                same(got, list(tessera.data.Loader(part, **OPTIONS)))
+            else:
+                assert not got
