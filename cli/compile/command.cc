@@ -10,22 +10,14 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/compile/kernel_flags.h"
+#include "cli/compile/flags.h"
 #include "cli/compile/kernel_report.h"
 #include "cli/compile/receipt.h"
 #include "cli/compile/report.h"
 #include "cli/plan/report.h"
-#include "cli/request/file_checks.h"
 
 namespace tessera::cli {
 namespace {
-
-struct Options {
-  KernelFlags kernel;
-  std::optional<std::string> program, plugin, emit, out, receipt;
-  bool no_compile = false;
-  bool json = false;
-};
 
 Result<std::string> read_program(const std::string& path) {
   auto program = read_file(path, pjrt::kMaxProgramBytes);
@@ -36,55 +28,7 @@ Result<std::string> read_program(const std::string& path) {
   return program;
 }
 
-// Which flags go together.
-Result<void> check_flags(const Options& o, bool asked) {
-  if (o.program.has_value() == asked) {
-    return invalid("cli",
-                   "compile must be given a program or a request, found {}",
-                   asked ? "both" : "neither");
-  }
-  if (!asked) {
-    KernelFlags others = o.kernel;
-    others.run.request.target.reset();
-    if (!(others == KernelFlags{})) {
-      return invalid("cli",
-                     "a program takes no flags of a request or a kernel, "
-                     "found one beside it");
-    }
-  }
-  if (o.emit && !asked) {
-    return invalid("cli",
-                   "--emit goes with a request, found it with a "
-                   "program");
-  }
-  if (o.receipt && (!asked || o.no_compile)) {
-    return invalid("cli", "--receipt goes with a request, found it with {}",
-                   asked ? "--no-compile" : "a program");
-  }
-  if (o.no_compile && (!o.emit || o.out)) {
-    return invalid("cli",
-                   "--no-compile goes with --emit and without -o, found "
-                   "{}",
-                   o.out ? "-o" : "no --emit");
-  }
-  if (!o.kernel.run.request.target) {
-    return invalid("cli", "--target must be given, found none (as v6e:1x1)");
-  }
-  return {};
-}
-
-// Beside -o, for a request.
-std::string contract_file(const Options& o) { return *o.out + ".json"; }
-
-Result<void> check_paths(const Options& o, bool asked) {
-  std::vector<std::string> sources = request_files(o.kernel.run.request);
-  if (o.program) sources.push_back(*o.program);
-  std::vector<std::string> written = given_files({&o.out, &o.emit, &o.receipt});
-  if (o.out && asked) written.push_back(contract_file(o));
-  return check_files(std::move(sources), written);
-}
-
-Result<void> write_receipt(const Options& o, const CompileTarget& target,
+Result<void> write_receipt(const CompileFlags& o, const CompileTarget& target,
                            const AskedKernel& kernel,
                            const CompileReport& report) {
   CompiledBy by;
@@ -102,7 +46,7 @@ Result<void> write_receipt(const Options& o, const CompileTarget& target,
   return write_file(*o.receipt, receipt::receipt_json(*receipt, 2) + "\n");
 }
 
-int print_emitted(const Options& o, const AskedKernel& kernel) {
+int print_emitted(const CompileFlags& o, const AskedKernel& kernel) {
   const nlohmann::json json = {{"kernel", kernel_json(kernel)},
                                {"emit", *o.emit}};
   fmt::print(
@@ -112,7 +56,7 @@ int print_emitted(const Options& o, const AskedKernel& kernel) {
   return kOk;
 }
 
-void print_report(const Options& o, const AskedKernel* kernel,
+void print_report(const CompileFlags& o, const AskedKernel* kernel,
                   const CompileReport& report) {
   fmt::print("{}", compile_text(report));
   if (kernel) fmt::print("{}", kernel_text(*kernel));
@@ -125,12 +69,11 @@ void print_report(const Options& o, const AskedKernel* kernel,
   if (o.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*o.receipt));
 }
 
-Result<int> run(const Options& o) {
+Result<int> run(const CompileFlags& o) {
   const bool asked = asks_for_kernel(o.kernel);
-  if (auto e = check_flags(o, asked); !e) return e.error();
+  if (auto e = check_flags(o); !e) return e.error();
   const CompileTarget target{*o.kernel.run.request.target,
                              o.plugin.value_or("libtpu")};
-  if (auto e = check_paths(o, asked); !e) return e.error();
   std::optional<AskedKernel> kernel;
   if (asked) {
     auto made = make_asked_kernel(o.kernel, target.target);
@@ -205,7 +148,7 @@ std::string footer() {
 }  // namespace
 
 Command compile_command() {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<CompileFlags>();
   Command command{
       "compile", "Compile a program or a kernel ahead of time, with no device"};
   add_flags(command,

@@ -1,13 +1,13 @@
 // cli/gate/measure.cc: the least time of each, all taking turns.
 #include "cli/gate/measure.h"
 
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "base/fail.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/random_inputs.h"
+#include "cli/gate/plain.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
@@ -19,11 +19,6 @@ namespace {
 
 // Scores of all heads that the dense program may hold at once.
 constexpr double kMaxDenseScores = 1 << 28;
-
-struct Plain {
-  XlaMethod method;
-  Session session;
-};
 
 // Times in ms, the least of all rounds.
 struct Times {
@@ -166,32 +161,6 @@ GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
   row.shape = c.shape;
   row.density = plan_facts(plan).density();
   return row;
-}
-
-// XLA's two plain programs; none, with the reason in `plugin`, where there is
-// no plugin and none was asked for.
-Result<std::vector<Plain>> open_plains(const std::optional<std::string>& asked,
-                                       std::string& plugin) {
-  std::vector<Plain> out;
-  for (const XlaMethod method : {XlaMethod::dense, XlaMethod::chunked}) {
-    SessionOptions options;
-    options.lane = LaneId::xla;
-    options.xla.method = method;
-    if (asked) options.xla.plugin = *asked;
-    auto session = Session::open(std::move(options));
-    auto place =
-        session ? session->place() : Result<PluginPlace>(session.error());
-    if (!place) {
-      if (place.error().kind != ErrorKind::unavailable || asked) {
-        return place.error();
-      }
-      plugin = place.error().message;
-      break;
-    }
-    plugin = std::filesystem::path(place->plugin).filename();
-    out.push_back({method, std::move(*session)});
-  }
-  return out;
 }
 
 }  // namespace

@@ -9,13 +9,12 @@
 
 namespace tessera::cli {
 
-Result<int64_t> best_plan_ns(const Request& request, const Facts& facts) {
+Result<int64_t> least_ns(const std::function<Result<void>()>& work) {
   using Clock = std::chrono::steady_clock;
   constexpr int kMinRuns = 3;
   constexpr int kMaxRuns = 100;
   constexpr auto kPatience = std::chrono::milliseconds(200);
   constexpr auto kLimit = std::chrono::seconds(1);  // whatever the least
-  Plan plan;
   int64_t best = std::numeric_limits<int64_t>::max();
   const Clock::time_point start = Clock::now();
   for (int run = 0; run < kMaxRuns; ++run) {
@@ -23,15 +22,22 @@ Result<int64_t> best_plan_ns(const Request& request, const Facts& facts) {
     const auto spent = begin - start;
     if (run >= kMinRuns && spent > kPatience) break;
     if (run > 0 && spent > kLimit) break;
-    auto sweep = mask::start_sweep(request, facts);
-    if (!sweep) return sweep.error();
-    if (auto r = plan::plan_sweep(*sweep, plan); !r) return r.error();
+    if (auto e = work(); !e) return e.error();
     const auto took = Clock::now() - begin;
     best = std::min<int64_t>(
         best,
         std::chrono::duration_cast<std::chrono::nanoseconds>(took).count());
   }
   return best;
+}
+
+Result<int64_t> best_plan_ns(const Request& request, const Facts& facts) {
+  Plan plan;
+  return least_ns([&]() -> Result<void> {
+    auto sweep = mask::start_sweep(request, facts);
+    if (!sweep) return sweep.error();
+    return plan::plan_sweep(*sweep, plan);
+  });
 }
 
 }  // namespace tessera::cli

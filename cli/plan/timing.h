@@ -3,10 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "tessera/plan.h"
 
 namespace tessera::cli {
+
+// The least of several runs: until it has settled or patience is over.
+Result<int64_t> least_ns(const std::function<Result<void>()>& work);
 
 // Least time of several runs of the planner into reused memory: from raw ids to
 // both lists, validation included.

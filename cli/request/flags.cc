@@ -1,13 +1,10 @@
-// cli/request/flags.cc: declares the request flags and turns them into a
-// request.
+// cli/request/flags.cc: declares the request flags and reads their text.
 #include "cli/request/flags.h"
 
-#include <cstdio>
 #include <map>
 #include <utility>
 
 #include "base/fail.h"
-#include "cli/request/read_facts.h"
 #include "cli/request/spec.h"
 
 namespace tessera::cli {
@@ -28,46 +25,6 @@ Result<receipt::RequestText> request_text(const RequestFlags& f) {
   }
   return out;
 }
-
-namespace {
-
-Result<Loaded> load_plan_file(const RequestFlags& f) {
-  RequestFlags others = f;
-  others.plan.reset();
-  const std::optional<std::string> target = std::exchange(others.target, {});
-  if (others.spec) {
-    return invalid("cli",
-                   "--plan holds a whole request, found --spec beside "
-                   "it");
-  }
-  auto rest = request_text(others);
-  if (!rest) return rest.error();
-  if (!(*rest == receipt::RequestText{})) {
-    return invalid("cli",
-                   "--plan holds a whole request, found other request "
-                   "flags beside it");
-  }
-  // What flags may ask for, a saved plan may hold.
-  DecodeLimits limits;
-  limits.max_ids = kMaxIds;
-  limits.max_tile_rows = kMaxTiles;
-  auto file = load_plan(*f.plan, limits);
-  if (!file) return file.error();
-  Loaded out;
-  out.resolved.request = file->request();
-  out.saved = std::move(*file);
-  for (const Mask& mask : out.resolved.request.masks) {
-    out.resolved.written.push_back(to_string(mask));
-  }
-  if (target) {
-    auto found = find_target(*target);
-    if (!found) return found.error();
-    out.resolved.target = std::move(*found);
-  }
-  return out;
-}
-
-}  // namespace
 
 void add_request_flags(Command& command, RequestFlags& f,
                        const char* target_help) {
@@ -96,123 +53,5 @@ void add_request_flags(Command& command, RequestFlags& f,
           {"--plan", &f.plan, "FILE", "A saved plan in place of a request"},
       });
 }
-
-Facts facts_of(const Loaded& loaded) {
-  return loaded.saved ? loaded.saved->facts() : loaded.resolved.facts.view();
-}
-
-Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
-                            const RouteFlags& route) {
-  const auto unread = [&]() -> Result<void> {
-    if (route == RouteFlags{}) return {};
-    return invalid("cli",
-                   "flags of the router go with a mask that names "
-                   "routed(top, block), found them alone");
-  };
-  if (flags.plan) {
-    auto loaded = load_plan_file(flags);
-    if (!loaded) return loaded;
-    if (auto e = unread(); !e) return e.error();
-    return loaded;
-  }
-  auto given = request_text(flags);
-  if (!given) return given.error();
-  const auto fill = [](const std::optional<int64_t>& length,
-                       std::optional<std::string>& text) {
-    if (!text && length) text = fmt::to_string(*length);
-  };
-  fill(otherwise.batch, given->batch);
-  fill(otherwise.q_len, given->q_len);
-  fill(otherwise.kv_len, given->kv_len);
-  auto resolved = resolve(*given);
-  if (!resolved) return resolved.error();
-  Loaded out{std::move(*resolved), std::nullopt, std::nullopt};
-  const Request& request = out.resolved.request;
-  if (!names_router(request)) {
-    if (auto e = unread(); !e) return e.error();
-    return out;
-  }
-  auto source = read_pick_source(given->picks, request, route);
-  if (!source) return source.error();
-  out.source = std::move(*source);
-  return out;
-}
-
-Result<void> take_picks(const RouteFlags& route, Loaded& loaded) {
-  if (!loaded.source) return {};
-  auto batch = route_batch(route, *loaded.source, {}, {}, loaded.resolved);
-  if (!batch) return batch.error();
-  loaded.saved = std::move(*batch);
-  loaded.source.reset();
-  return {};
-}
-
-Result<Asked> load_asked(const RequestFlags& flags) {
-  Asked out;
-  const bool saved = flags.plan.has_value();
-  if (saved) {
-    RequestFlags plan_alone = flags;
-    plan_alone.target.reset();
-    auto loaded = load_plan_file(plan_alone);
-    if (!loaded) return loaded.error();
-    out.request = std::move(loaded->resolved.request);
-    const Facts& facts = loaded->saved->facts();
-    if (facts.q_doc_ids) out.present.q_doc_ids = Ints{};
-    if (facts.valid_token_counts || facts.valid_slot_counts) {
-      out.present.valid_token_counts = Ints{};
-    }
-  } else {
-    auto given = request_text(flags);
-    if (!given) return given.error();
-    if (given->q_docs) out.present.q_doc_ids = Ints{};
-    if (!given->valid.empty()) out.present.valid_token_counts = Ints{};
-    auto request = resolve_request(*given);
-    if (!request) return request.error();
-    out.request = std::move(*request);
-    out.open_tile = !given->tile;
-  }
-  for (const Mask& mask : out.request.masks) {
-    if (mask.names.documents || mask.names.segments) {
-      out.present.doc_ids = Ints{};
-    }
-    if (mask.names.prefix) out.present.prefix_lengths = Ints{};
-    if (mask.names.picks) out.present.picks = Picks{};
-    if (mask.names.tree)
-      out.present.tree_enter = out.present.tree_leave = Ints{};
-  }
-  return out;
-}
-
-Result<Planned> make_planned(Loaded loaded) {
-  Resolved& from = loaded.resolved;
-  auto batch = loaded.saved ? Result<OwnedBatch>(std::move(*loaded.saved))
-                            : OwnedBatch::make(std::move(from.request),
-                                               std::move(from.facts));
-  if (!batch) return batch.error();
-  return Planned{std::move(*batch), std::move(from.written),
-                 std::move(from.target), std::move(from.given)};
-}
-
-Result<Planned> plan_loaded(Loaded loaded) {
-  auto planned = make_planned(std::move(loaded));
-  if (planned) print_warnings(planned->batch.plan().warnings);
-  return planned;
-}
-
-Result<Planned> load_planned(const RequestFlags& flags,
-                             const RouteFlags& route) {
-  auto loaded = load_request(flags, {}, route);
-  if (!loaded) return loaded.error();
-  if (auto e = take_picks(route, *loaded); !e) return e.error();
-  return plan_loaded(std::move(*loaded));
-}
-
-void print_warnings(const std::vector<std::string>& warnings) {
-  for (const std::string& warning : warnings) {
-    print_error(fmt::format("tessera: warning: {}\n", warning));
-  }
-}
-
-void print_error(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 }  // namespace tessera::cli

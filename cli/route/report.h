@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/data/attention_data.h"
 #include "receipt/receipt.h"
@@ -29,6 +30,8 @@ struct RouteReport {
   double plan_ms = 0;
   int64_t causal_tiles = 0;  // of a plan with `causal` alone
 };
+
+std::vector<RouteStage> stages_run(const RouteReport& report);
 
 std::string route_text(const RouteReport& report);
 nlohmann::json route_json(const RouteReport& report);

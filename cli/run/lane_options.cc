@@ -1,5 +1,4 @@
 // cli/run/lane_options.cc: which lanes may run, and what each is asked.
-#include <algorithm>
 #include <utility>
 
 #include "base/fail.h"
@@ -10,8 +9,6 @@
 #include "cli/numbers.h"
 #include "cli/run/cache_folder.h"
 #include "cli/run/options.h"
-#include "lanes/tensors.h"
-#include "receipt/machine.h"
 #include "run/session_state.h"
 
 namespace tessera::cli {
@@ -19,36 +16,6 @@ namespace {
 
 constexpr int64_t kMaxCompiles = int64_t{1} << 31;
 constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
-
-// Flags that only some lanes take, which are named as an error names them.
-struct LaneFlag {
-  std::optional<std::string> RunFlags::*flag;
-  std::string_view name;
-  uint32_t lanes;  // bits by LaneId
-  std::string_view words;
-};
-constexpr uint32_t bits(std::initializer_list<LaneId> lanes) {
-  uint32_t out = 0;
-  for (const LaneId lane : lanes) out |= 1U << static_cast<unsigned>(lane);
-  return out;
-}
-constexpr uint32_t kCpu = bits({LaneId::cpu}), kXla = bits({LaneId::xla}),
-                   kCompiled = bits({LaneId::xla, LaneId::mosaic}),
-                   kPlugin =
-                       bits({LaneId::xla, LaneId::mosaic, LaneId::jax_bridge});
-constexpr std::string_view kPluginWords = "xla, mosaic or jax_bridge";
-constexpr LaneFlag kLaneFlags[] = {
-    {&RunFlags::threads, "--threads", kCpu, "cpu"},
-    {&RunFlags::isa, "--isa", kCpu, "cpu"},
-    {&RunFlags::plugin, "--plugin", kPlugin, kPluginWords},
-    {&RunFlags::device, "--device", kPlugin, kPluginWords},
-    {&RunFlags::method, "--method", kXla, "xla"},
-    {&RunFlags::mesh, "--mesh", kXla, "xla"},
-    {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
-    {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
-    {&RunFlags::artifact, "--artifact", bits({LaneId::jax_bridge}),
-     "jax_bridge"},
-};
 
 Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
   if (f.threads) {
@@ -138,22 +105,6 @@ Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
                  flag == "--lane" ? names : "", in_quotes(text));
 }
 
-// What a lane with kernels would refuse only when all arrays are there; `lane`
-// is what errors call it.
-Result<void> check_dims(const AttentionData& d, std::string_view lane) {
-  for (const auto& [dim, what] :
-       {std::pair(d.shape.head_dim, "--head-dim"),
-        std::pair(d.shape.v_head_dim, "--v-head-dim")}) {
-    if (dim % lanes::kDimStep != 0 || dim > lanes::kMaxDim) {
-      return invalid("cli",
-                     "{} must be a multiple of {} up to {} for --lane {}, "
-                     "found {}",
-                     what, lanes::kDimStep, lanes::kMaxDim, lane, dim);
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<void> read_lane_options(const RunFlags& f, RunOptions& o) {
@@ -190,48 +141,6 @@ Result<void> read_lane_options(const RunFlags& f, RunOptions& o) {
   if (auto e = read_cpu(f, o.lane_options.cpu); !e) return e.error();
   if (auto e = read_mesh(f, o); !e) return e.error();
   return read_xla(f, o.lane_options.xla);
-}
-
-Result<void> open_early(RunOptions& o) {
-  SessionOptions options;
-  options.lane = o.forced;
-  options.fallback = o.fallback;
-  options.cpu = o.lane_options.cpu;
-  options.cpu.progress = [told = o.progress](double share) {
-    if (*told) (*told)(share);
-  };
-  options.xla = o.lane_options.xla;
-  options.artifact = o.lane_options.artifact;
-  options.mesh = o.lane_options.mesh;
-  options.shards = o.lane_options.shards;
-  options.gate = o.gate;
-  options.memory = [] {
-    return static_cast<double>(receipt::available_memory());
-  };
-  if (o.fallback.empty() && o.forced != LaneId::reference &&
-      o.forced != LaneId::jax_bridge) {
-    auto e = check_dims(o.data, o.forced ? to_string(*o.forced) : "auto");
-    if (!e) return e;
-  }
-  auto session = Session::open(std::move(options));
-  if (!session) return session.error();
-  o.session = std::move(*session);
-  return {};
-}
-
-Result<void> check_lane_flags(const RunFlags& f,
-                              const std::vector<LaneId>& lanes,
-                              std::string_view asked) {
-  for (const LaneFlag& l : kLaneFlags) {
-    const auto takes = [&](LaneId lane) {
-      return (l.lanes >> static_cast<unsigned>(lane) & 1U) != 0;
-    };
-    if (f.*l.flag && std::none_of(lanes.begin(), lanes.end(), takes)) {
-      return invalid("cli", "{} goes with --lane {}, found --lane {}", l.name,
-                     l.words, asked);
-    }
-  }
-  return {};
 }
 
 }  // namespace tessera::cli

@@ -11,27 +11,17 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/compile/kernel_flags.h"
 #include "cli/numbers.h"
 #include "cli/plan/report.h"
 #include "cli/request/flags.h"
+#include "cli/schedule/kernels.h"
 #include "cli/schedule/report.h"
-#include "lanes/mosaic/trips.h"
 #include "picture/schedule.h"
-#include "schedule/compile_dump.h"
-#include "schedule/dump.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr int64_t kMaxTrips = int64_t{1} << 53;
-
-struct Options {
-  KernelFlags kernel;
-  std::optional<std::string> program, dump, keep, picture, plugin;
-  std::vector<std::string> trips;
-  bool json = false;
-};
 
 // "REGION=N"; a region's name may hold an equals sign, a number does not.
 Result<schedule::TripRule> parse_trips(const std::string& text) {
@@ -60,53 +50,8 @@ Result<std::optional<Resolved>> asked_request(RequestFlags f) {
   return std::optional<Resolved>(std::move(loaded->resolved));
 }
 
-// Our own kernel for the request, at the setting that suits this batch where it
-// is open: its dumps, and its trips for the plan.
-Result<schedule::Dump> own_kernels(const Options& o, const Resolved& request,
-                                   schedule::ScheduleAsk& ask,
-                                   std::optional<AskedKernel>& own) {
-  if (auto e = schedule::check_schedulable(request.request); !e)
-    return e.error();
-  auto known = OwnedBatch::copy(request.request, request.facts.view());
-  if (!known) return known.error();
-  auto made = make_asked_kernel(o.kernel, ask.target, keys_per_query(*known));
-  if (!made) return made.error();
-  own = std::move(*made);
-  if (o.dump && own->open) {
-    return invalid("cli",
-                   "a dump of our kernel must come with its --tile or "
-                   "--tiles-per-pass, found both open");
-  }
-  Request at_tile = request.request;
-  at_tile.tile = own->kernel.tile;
-  auto batch = OwnedBatch::copy(std::move(at_tile), request.facts.view());
-  if (!batch) return batch.error();
-  auto trips = mosaic::mosaic_trips(*batch, own->kernel);
-  if (!trips) return trips.error();
-  ask.known = std::move(*trips);
-  ask.heads = own->shape.heads;
-  if (o.dump) return schedule::read_dump(*o.dump);
-  return schedule::compile_text_for_dump(
-      own->kernel.program,
-      {"", ask.target, o.plugin.value_or(""), o.keep.value_or("")});
-}
-
-// Beside those of a request and its heads, which go with any program.
-bool has_kernel_flags(const Options& o) {
-  KernelFlags others = o.kernel;
-  others.run.request = {};
-  others.run.heads.reset();
-  return others != KernelFlags{};
-}
-
-// A dump is of our kernel where its flags say so.
-bool asks_own_kernel(const Options& o) {
-  return !o.program && asks_for_kernel(o.kernel) &&
-         (!o.dump || has_kernel_flags(o));
-}
-
 // Which flags go together.
-Result<void> check(const Options& o) {
+Result<void> check(const ScheduleFlags& o) {
   const bool own = asks_own_kernel(o);
   if (o.program ? o.dump.has_value() : !own && !o.dump) {
     return invalid("cli",
@@ -124,7 +69,7 @@ Result<void> check(const Options& o) {
                  "beside it");
 }
 
-Result<schedule::ScheduleAsk> read_ask(const Options& o) {
+Result<schedule::ScheduleAsk> read_ask(const ScheduleFlags& o) {
   const RunFlags& flags = o.kernel.run;
   schedule::ScheduleAsk ask;
   ask.target = flags.request.target.value_or("v6e:1x1");
@@ -142,15 +87,6 @@ Result<schedule::ScheduleAsk> read_ask(const Options& o) {
   return ask;
 }
 
-Result<schedule::Dump> read_kernels(const Options& o, const Resolved* request,
-                                    schedule::ScheduleAsk& ask,
-                                    std::optional<AskedKernel>& own) {
-  if (asks_own_kernel(o)) return own_kernels(o, *request, ask, own);
-  if (o.dump) return schedule::read_dump(*o.dump);
-  return schedule::compile_for_dump(
-      {*o.program, ask.target, o.plugin.value_or(""), o.keep.value_or("")});
-}
-
 Result<void> write_picture(const schedule::ScheduleReport& report,
                            const std::string& path) {
   std::vector<picture::Kernel> drawn;
@@ -162,7 +98,7 @@ Result<void> write_picture(const schedule::ScheduleReport& report,
   return write_file(path, *svg);
 }
 
-Result<int> run(const Options& o) {
+Result<int> run(const ScheduleFlags& o) {
   if (auto e = check(o); !e) return e.error();
   auto ask = read_ask(o);
   if (!ask) return ask.error();
@@ -234,7 +170,7 @@ constexpr const char* kFooter =
 }  // namespace
 
 Command schedule_command() {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ScheduleFlags>();
   Command command{"schedule",
                   "What a TPU program costs, from the vendor's own schedule"};
   add_flags(command,

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <utility>
@@ -73,26 +71,6 @@ Result<ShardOptions> options_of(const Options& o) {
   return out;
 }
 
-// The least of a few runs.
-Result<int64_t> best_shard_ns(const Batch& batch, const Mesh& mesh,
-                              const ShardOptions& options) {
-  using Clock = std::chrono::steady_clock;
-  constexpr int kRuns = 5;
-  constexpr auto kPatience = std::chrono::seconds(1);
-  int64_t best = INT64_MAX;
-  const Clock::time_point start = Clock::now();
-  for (int run = 0; run < kRuns && Clock::now() - start < kPatience; ++run) {
-    const Clock::time_point begin = Clock::now();
-    auto shards = make_shards(batch, mesh, options);
-    if (!shards) return shards.error();
-    best = std::min<int64_t>(
-        best, std::chrono::duration_cast<std::chrono::nanoseconds>(
-                  Clock::now() - begin)
-                  .count());
-  }
-  return best;
-}
-
 Result<void> write_program(const Options& o, const Batch& batch,
                            const Shards& shards, const ShardOptions& options) {
   AttentionCall call;
@@ -129,7 +107,10 @@ Result<int> run(const Options& o) {
   if (!shards) return shards.error();
   auto plan_ns = best_plan_ns(batch.request(), batch.facts());
   if (!plan_ns) return plan_ns.error();
-  auto shard_ns = best_shard_ns(batch, *mesh, *options);
+  auto shard_ns = least_ns([&]() -> Result<void> {
+    auto made = make_shards(batch, *mesh, *options);
+    return made ? Result<void>() : made.error();
+  });
   if (!shard_ns) return shard_ns.error();
   if (o.emit) {
     if (auto e = write_program(o, batch, *shards, *options); !e) {

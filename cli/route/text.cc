@@ -1,15 +1,11 @@
-// cli/route/report.cc: a line for each stage: time and counts.
-#include "cli/route/report.h"
-
+// cli/route/text.cc: a line for each stage: time and counts.
 #include <fmt/format.h>
 
 #include "cli/plan/report.h"
-#include "receipt/parts.h"
+#include "cli/route/report.h"
 
 namespace tessera::cli {
 namespace {
-
-using nlohmann::json;
 
 bool ran(const RouteReport& r, RouteStage stage) {
   if (stage > r.until) return false;
@@ -61,56 +57,16 @@ std::string stage_text(const RouteReport& r, RouteStage stage) {
   return "";
 }
 
-json stage_json(const RouteReport& r, RouteStage stage) {
-  const RouteCounts& c = r.result.counts;
-  json out = {{"name", to_string(stage)},
-              {"ms", r.ms[static_cast<size_t>(stage)]}};
-  switch (stage) {
-    case RouteStage::pool:
-      out["pooled_keys"] = c.pooled_keys;
-      break;
-    case RouteStage::window:
-      out["routing_tiles"] = c.routing_tiles;
-      out["routing_tiles_scored"] = c.routing_tiles_scored;
-      break;
-    case RouteStage::coarse:
-      break;
-    case RouteStage::score:
-      out["scores"] = c.scores;
-      break;
-    case RouteStage::top_n:
-      out["heads"] = r.result.heads;
-      out["slots"] = r.result.k;
-      break;
-    case RouteStage::legality:
-      out["picks"] = c.picks;
-      out["removed"] = {{"invalid", c.removed_invalid},
-                        {"documents", c.removed_documents},
-                        {"future", c.removed_future}};
-      break;
-    case RouteStage::unions:
-      out["tile_rows"] = c.tile_rows;
-      out["blocks"] = c.union_blocks;
-      out["widest"] = r.result.unions.widest;
-      out["capacity"] = r.result.unions.capacity;
-      break;
-    case RouteStage::expand:
-      out["meaning"] = to_string(r.result.settings.meaning);
-      out["slots"] = r.result.run_k;
-      break;
+}  // namespace
+
+std::vector<RouteStage> stages_run(const RouteReport& r) {
+  std::vector<RouteStage> out;
+  for (int i = 0; i < kRouteStages; ++i) {
+    const auto stage = static_cast<RouteStage>(i);
+    if (ran(r, stage)) out.push_back(stage);
   }
   return out;
 }
-
-template <class Visit>
-void each_stage(const RouteReport& r, Visit&& visit) {
-  for (int i = 0; i < kRouteStages; ++i) {
-    const auto stage = static_cast<RouteStage>(i);
-    if (ran(r, stage)) visit(stage);
-  }
-}
-
-}  // namespace
 
 std::string phases_text() {
   std::string out;
@@ -119,21 +75,6 @@ std::string phases_text() {
                        p.differentiable ? "differentiable" : "no gradient");
   }
   return out;
-}
-
-json picks_json(const receipt::Receipt::Routing& p) {
-  return {{"meaning", to_string(p.settings.meaning)},
-          {"block", p.settings.block},
-          {"heads", p.heads},
-          {"slots", p.settings.top},
-          {"picks", p.picks},
-          {"union",
-           {{"query_tile", p.settings.query_tile},
-            {"tile_rows", p.tile_rows},
-            {"blocks", p.union_blocks},
-            {"widest", p.widest_union},
-            {"capacity", p.union_capacity}}},
-          {"keys", {{"needed", p.needed_keys}, {"read", p.read_keys}}}};
 }
 
 std::string picks_text(const receipt::Receipt::Routing& p) {
@@ -171,11 +112,11 @@ std::string route_text(const RouteReport& r) {
             s.hierarchical ? ", hierarchical" : ""));
   }
   double sum = 0;
-  each_stage(r, [&](RouteStage stage) {
+  for (const RouteStage stage : stages_run(r)) {
     const double ms = r.ms[static_cast<size_t>(stage)];
     sum += ms;
     timed(to_string(stage), ms, stage_text(r, stage));
-  });
+  }
   timed("routing", sum,
         fmt::format("together, on {} thread{}", r.threads,
                     r.threads == 1 ? "" : "s"));
@@ -194,45 +135,6 @@ std::string route_text(const RouteReport& r) {
                     r.plan->tiles_full, r.plan->tiles_partial,
                     100 * part(r.plan->tiles_active, r.causal_tiles)));
   line("phases", phases_text());
-  return out;
-}
-
-json route_json(const RouteReport& r) {
-  const RouteSettings& s = r.result.settings;
-  json stages = json::array();
-  each_stage(r,
-             [&](RouteStage stage) { stages.push_back(stage_json(r, stage)); });
-  json out = {
-      {"mask", r.mask},
-      {"batch", r.request.batch},
-      {"q_len", r.request.q_len},
-      {"kv_len", r.request.kv_len},
-      {"inputs", r.inputs},
-      {"threads", r.threads},
-      {"settings", receipt::fields_json(s)},
-      {"stages", stages},
-      {"phases", receipt::route_phases_json()},
-      {"warnings", r.result.warnings},
-  };
-  if (const int64_t most = r.request.ceilings.max_union; most > 0) {
-    out["max_union"] = most;
-  }
-  if (r.recall) {
-    out["recall"] = {{"picks", r.recall->picks},
-                     {"found", r.recall->found},
-                     {"recall", r.recall->recall()},
-                     {"worst", r.recall->worst}};
-  }
-  if (r.plan) {
-    out["plan"] = {{"tiles",
-                    {{"active", r.plan->tiles_active},
-                     {"full", r.plan->tiles_full},
-                     {"partial", r.plan->tiles_partial},
-                     {"total", r.plan->tiles_total},
-                     {"causal", r.causal_tiles}}},
-                   {"pairs", r.plan->pairs_needed},
-                   {"ms", r.plan_ms}};
-  }
   return out;
 }
 

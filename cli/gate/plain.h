@@ -1,0 +1,22 @@
+// cli/gate/plain.h: what our kernels are measured against.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/session.h"
+
+namespace tessera::cli {
+
+struct Plain {
+  XlaMethod method;
+  Session session;
+};
+
+// XLA's two plain programs; none, with the reason in `plugin`, where there is
+// no plugin and none was asked for.
+Result<std::vector<Plain>> open_plains(const std::optional<std::string>& asked,
+                                       std::string& plugin);
+
+}  // namespace tessera::cli

@@ -1,0 +1,88 @@
+// cli/receipt/flags.cc: a receipt's fields as the flags of its command.
+#include "cli/receipt/flags.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/fail.h"
+#include "receipt/parts.h"
+
+namespace tessera::cli {
+namespace {
+
+bool is_in(const std::vector<std::string>& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// The settings of a router; of picks that were given to it, those that judging
+// them reads.
+RouteFlags route_flags(const receipt::Receipt& r) {
+  RouteFlags out;
+  Request masks;
+  for (const std::string& text : r.request.masks) {
+    auto mask = parse_mask(text);
+    if (mask) masks.masks.push_back(std::move(*mask));
+  }
+  if (!r.routing || !r.plan_file.empty() || !names_router(masks)) return out;
+  const Json s = receipt::fields_json(r.routing->settings);
+  const bool given = r.routing->given;
+  const std::pair<const char*, std::optional<std::string>*> fields[] = {
+      {"rule", &out.rule},
+      {"compression", &out.compression},
+      {"stride", &out.stride},
+      {"query_tile", &out.query_tile},
+      {"kv_tile", &out.kv_tile},
+      {"sink_blocks", &out.sink_blocks},
+      {"meta_ratio", &out.meta_ratio},
+      {"top_metas", &out.top_metas},
+      {"union_by", &out.union_by},
+      {"meaning", &out.meaning}};
+  constexpr std::array<std::string_view, 3> kJudging = {"query_tile",
+                                                        "union_by", "meaning"};
+  for (const auto& [name, flag] : fields) {
+    if (given && std::ranges::find(kJudging, name) == kJudging.end()) continue;
+    *flag = s[name].is_string() ? s[name].get<std::string>() : s[name].dump();
+  }
+  out.hierarchical = !given && r.routing->settings.hierarchical;
+  out.strict = r.routing->settings.strict;
+  return out;
+}
+
+}  // namespace
+
+Result<RunFlags> flags_of(const receipt::Receipt& r) {
+  RunFlags out;
+  if (r.plan_file.empty()) {
+    static_cast<receipt::RequestText&>(out.request) = r.request;
+  } else {
+    out.request.plan = r.plan_file;
+  }
+  out.route = route_flags(r);
+  if (!r.inputs.file.empty()) {
+    out.inputs = r.inputs.file;
+  } else if (r.ran() && !is_in(r.inputs.drawn, "q")) {
+    return unavailable("receipt",
+                       "to run it again, its arrays must be drawn or in a "
+                       "file, found neither");
+  }
+  const auto number = [](auto value) { return Json(value).dump(); };
+  const AttentionShape& shape = r.shape.attention;
+  out.heads = number(shape.heads);
+  out.kv_heads = number(shape.kv_heads);
+  out.head_dim = number(shape.head_dim);
+  out.v_head_dim = number(shape.v_head_dim);
+  out.dtype = r.shape.dtype;
+  out.layout = r.shape.layout;
+  out.scale = number(r.shape.scale);
+  out.softcap = number(shape.softcap);
+  out.seed = number(r.inputs.seed);
+  out.sink_logits = is_in(r.inputs.drawn, "sink_logits");
+  out.backward = r.backward;
+  out.check = r.check.kind != "none";
+  return out;
+}
+
+}  // namespace tessera::cli

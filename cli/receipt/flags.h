@@ -1,0 +1,12 @@
+// cli/receipt/flags.h: what was asked, by a receipt.
+#pragma once
+
+#include "cli/run/flags.h"
+#include "receipt/receipt.h"
+
+namespace tessera::cli {
+
+// Those of the request, the router and the arrays.
+Result<RunFlags> flags_of(const receipt::Receipt& receipt);
+
+}  // namespace tessera::cli

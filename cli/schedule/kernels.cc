@@ -1,0 +1,69 @@
+// cli/schedule/kernels.cc: dumps that are there, and those that are made.
+#include "cli/schedule/kernels.h"
+
+#include <utility>
+
+#include "base/fail.h"
+#include "lanes/mosaic/trips.h"
+#include "schedule/compile_dump.h"
+
+namespace tessera::cli {
+namespace {
+
+// Our own kernel for the request, at the setting that suits this batch where it
+// is open: its dumps, and its trips for the plan.
+Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
+                                   const Resolved& request,
+                                   schedule::ScheduleAsk& ask,
+                                   std::optional<AskedKernel>& own) {
+  if (auto e = schedule::check_schedulable(request.request); !e)
+    return e.error();
+  auto known = OwnedBatch::copy(request.request, request.facts.view());
+  if (!known) return known.error();
+  auto made = make_asked_kernel(o.kernel, ask.target, keys_per_query(*known));
+  if (!made) return made.error();
+  own = std::move(*made);
+  if (o.dump && own->open) {
+    return invalid("cli",
+                   "a dump of our kernel must come with its --tile or "
+                   "--tiles-per-pass, found both open");
+  }
+  Request at_tile = request.request;
+  at_tile.tile = own->kernel.tile;
+  auto batch = OwnedBatch::copy(std::move(at_tile), request.facts.view());
+  if (!batch) return batch.error();
+  auto trips = mosaic::mosaic_trips(*batch, own->kernel);
+  if (!trips) return trips.error();
+  ask.known = std::move(*trips);
+  ask.heads = own->shape.heads;
+  if (o.dump) return schedule::read_dump(*o.dump);
+  return schedule::compile_text_for_dump(
+      own->kernel.program,
+      {"", ask.target, o.plugin.value_or(""), o.keep.value_or("")});
+}
+
+}  // namespace
+
+bool has_kernel_flags(const ScheduleFlags& o) {
+  KernelFlags others = o.kernel;
+  others.run.request = {};
+  others.run.heads.reset();
+  return others != KernelFlags{};
+}
+
+bool asks_own_kernel(const ScheduleFlags& o) {
+  return !o.program && asks_for_kernel(o.kernel) &&
+         (!o.dump || has_kernel_flags(o));
+}
+
+Result<schedule::Dump> read_kernels(const ScheduleFlags& o,
+                                    const Resolved* request,
+                                    schedule::ScheduleAsk& ask,
+                                    std::optional<AskedKernel>& own) {
+  if (asks_own_kernel(o)) return own_kernels(o, *request, ask, own);
+  if (o.dump) return schedule::read_dump(*o.dump);
+  return schedule::compile_for_dump(
+      {*o.program, ask.target, o.plugin.value_or(""), o.keep.value_or("")});
+}
+
+}  // namespace tessera::cli

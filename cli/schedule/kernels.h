@@ -1,0 +1,36 @@
+// cli/schedule/kernels.h: the kernels that `tessera schedule` is asked about.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/compile/kernel_flags.h"
+#include "cli/request/flags.h"
+#include "schedule/dump.h"
+#include "schedule/program.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct ScheduleFlags {
+  KernelFlags kernel;
+  std::optional<std::string> program, dump, keep, picture, plugin;
+  std::vector<std::string> trips;
+  bool json = false;
+};
+
+// Beside those of a request and its heads, which go with any program.
+bool has_kernel_flags(const ScheduleFlags& flags);
+
+// A dump is of our kernel where its flags say so.
+bool asks_own_kernel(const ScheduleFlags& flags);
+
+// From a dump, or by compiling a program or our own kernel for `request`. Of
+// our own, `ask` learns its trips and heads, and `own` is what it is.
+Result<schedule::Dump> read_kernels(const ScheduleFlags& flags,
+                                    const Resolved* request,
+                                    schedule::ScheduleAsk& ask,
+                                    std::optional<AskedKernel>& own);
+
+}  // namespace tessera::cli
