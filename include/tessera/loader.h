@@ -1,5 +1,5 @@
 // tessera/loader.h: batches of packed rows, each with its attention plan, made
-// ahead by a thread.
+// ahead by threads.
 //
 //   auto loader = Loader::open(std::move(source), options);
 //   while (true) {
@@ -27,7 +27,8 @@ struct LoaderOptions {
   std::vector<Mask> masks;  // none: causal & documents
   Tile tile = {};
   Ceilings ceilings = {};
-  int64_t ahead = 2;  // batches made before they are asked for
+  int64_t ahead = 2;    // batches made before they are asked for
+  int64_t workers = 1;  // threads that plan them: batches are the same for any
 };
 
 struct LoadedBatch {
@@ -41,8 +42,8 @@ struct LoadedBatch {
   ChunkAccount chunks;
 };
 
-// One thread at a time may call it. Destroying it stops the thread, which ends
-// what it is reading first.
+// One thread at a time may call it. Destroying it stops the threads, one of
+// which may end what it is reading first.
 class Loader {
  public:
   // Masks may need no other facts than those of the rows.

@@ -167,7 +167,7 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
           std::pair<int64_t, int64_t> tile, int64_t max_steps,
           int64_t max_width, int64_t window_rows, int64_t rows_per_step,
           double mixing, uint64_t seed, int32_t pad_id, int64_t max_chunks,
-          int64_t max_edges, bool strict_chunks, int64_t ahead,
+          int64_t max_edges, bool strict_chunks, int64_t ahead, int64_t workers,
           std::optional<nb::dict> state) {
   LoaderOptions o;
   PackOptions& pack = o.stream.pack;
@@ -189,6 +189,7 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
   o.ceilings.max_steps = max_steps;
   o.ceilings.max_width = max_width;
   o.ahead = ahead;
+  o.workers = workers;
   StreamPosition from;
   if (state) from = position_of(*state);
   auto raised = std::make_shared<Raised>();
@@ -205,7 +206,7 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
 
 constexpr const char* kAbout =
     "Fixed-shape batches of packed rows, each with its attention plan, made "
-    "ahead by a thread.\n\n"
+    "ahead by threads.\n\n"
     "`documents` is anything with `__arrow_c_stream__` (a pyarrow Table or "
     "RecordBatchReader, a Polars DataFrame, a DuckDB relation), a path or a "
     "list of paths of JSON lines, Parquet or Arrow IPC, or an iterable of "
@@ -231,7 +232,7 @@ void bind_data(nb::module_& m) {
            nb::arg("mixing") = 0.0, nb::arg("seed") = 0, nb::arg("pad_id") = 0,
            nb::arg("max_chunks") = 0, nb::arg("max_edges") = 0,
            nb::arg("strict_chunks") = false, nb::arg("ahead") = 2,
-           nb::arg("state") = nb::none())
+           nb::arg("workers") = 1, nb::arg("state") = nb::none())
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __iter__(self) -> Loader"))

@@ -180,6 +180,23 @@ def test_resumed_anywhere_it_gives_the_same_batches(tmp_path):
         loader(docs, state={"file": 0})
 
 
+def test_any_number_of_workers_gives_the_same_batches():
+    docs = documents(200, seed=7)
+    want = list(loader(docs, strategy="cost"))
+    for workers in (2, 5):
+        made = loader(iter(docs), strategy="cost", workers=workers, ahead=8)
+        states = [made.state()]
+        got = []
+        for b in made:
+            got.append(b)
+            states.append(made.state())
+        assert len(got) == len(want) > 20
+        for a, b in zip(got, want):
+            same(a, b)
+        (first, *_) = loader(docs, strategy="cost", workers=workers, state=states[9])
+        same(first, want[9])
+
+
 def test_killed_anywhere_it_goes_on_with_the_same_rows(tmp_path):
     """A process is killed, by the system, while it loads; the next one goes on
     from the last state that was written."""

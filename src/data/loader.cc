@@ -1,9 +1,9 @@
-// data/loader.cc: a thread makes batches and their plans ahead of who asks.
+// data/loader.cc: threads make batches and their plans ahead of who asks.
 #include "tessera/loader.h"
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <map>
 #include <mutex>
 #include <new>
 #include <system_error>
@@ -52,14 +52,57 @@ Result<void> check_ceilings(const Batch& batch) {
   return {};
 }
 
+// The rows of a batch, and where the stream was after them.
+struct Taken {
+  Rows rows;
+  int64_t filled = 0;
+  StreamPosition after;
+  PackAccount account;
+  ChunkAccount chunks;
+};
+
+// None after the last. It is the last, as an error is.
+using TakenRows = Result<std::optional<Taken>>;
+using Answer = Result<std::optional<LoadedBatch>>;
+
+template <class Work>
+auto within_memory(const Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return over_limit("data",
+                      "a batch must fit into memory, found no more for it");
+  }
+}
+
+TakenRows take_rows(RowStream& stream, int64_t wanted) {
+  auto rows = stream.next(wanted);
+  if (!rows) return rows.error();
+  const int64_t filled = rows->rows;
+  if (filled == 0) return std::optional<Taken>();
+  pad_rows(*rows, wanted);
+  return std::optional<Taken>(Taken{std::move(*rows), filled, stream.position(),
+                                    stream.account(), stream.chunks()});
+}
+
+// With its plan, which is made in `plan`.
+Answer plan_rows(TakenRows taken, OwnedBatch& plan) {
+  if (!taken) return taken.error();
+  if (!*taken) return std::optional<LoadedBatch>();
+  Taken& t = **taken;
+  if (auto e = plan.remake(own_facts(t.rows.facts())); !e) return e.error();
+  if (auto e = check_ceilings(plan); !e) return e.error();
+  return std::optional<LoadedBatch>(LoadedBatch{
+      std::move(t.rows), t.filled, plan, t.after, t.account, t.chunks});
+}
+
 }  // namespace
 
 struct Loader::State {
-  State(RowStream rows, OwnedBatch first, const LoaderOptions& asked)
+  State(RowStream rows, const LoaderOptions& asked)
       : stream(std::move(rows)),
-        plan(std::move(first)),
         wanted_rows(asked.rows),
-        ahead(static_cast<size_t>(asked.ahead)),
+        ahead(asked.ahead),
         shape(stream.shape()),
         position(stream.position()) {}
   ~State() {
@@ -68,65 +111,56 @@ struct Loader::State {
       stop = true;
     }
     changed.notify_all();
-    if (thread.joinable()) thread.join();
+    for (std::thread& thread : threads) {
+      if (thread.joinable()) thread.join();
+    }
   }
 
-  Result<std::optional<LoadedBatch>> make();
-  void work();
-  bool has_answer() const { return !ready.empty() || over || error; }
+  // The next batch's number and rows; none where there is no more to do.
+  std::optional<std::pair<int64_t, TakenRows>> take_in_turn();
+  void work(OwnedBatch& plan);
+  bool has_answer() const { return ready.contains(handed); }
 
-  // The thread's own.
+  // Rows are taken by one thread at a time, in order; plans are made side by
+  // side. So any number of threads gives the same batches.
+  std::mutex taking;
   RowStream stream;
-  OwnedBatch plan;
-  const int64_t wanted_rows;
-  const size_t ahead;
+  const int64_t wanted_rows, ahead;
   const RowShape shape;
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<LoadedBatch> ready;
-  std::optional<Error> error;
-  bool over = false, stop = false;
+  std::map<int64_t, Answer> ready;  // by number
+  int64_t taken = 0, handed = 0;    // of batches
+  bool over = false, stop = false;  // no more are taken
 
-  StreamPosition position;  // the caller's
-  std::thread thread;
+  StreamPosition position;        // the caller's
+  std::vector<OwnedBatch> plans;  // a thread's own each
+  std::vector<std::thread> threads;
 };
 
-Result<std::optional<LoadedBatch>> Loader::State::make() {
-  auto rows = stream.next(wanted_rows);
-  if (!rows) return rows.error();
-  const int64_t filled = rows->rows;
-  if (filled == 0) return std::optional<LoadedBatch>();
-  pad_rows(*rows, wanted_rows);
-  if (auto e = plan.remake(own_facts(rows->facts())); !e) return e.error();
-  if (auto e = check_ceilings(plan); !e) return e.error();
-  return std::optional<LoadedBatch>(
-      LoadedBatch{std::move(*rows), filled, plan, stream.position(),
-                  stream.account(), stream.chunks()});
+std::optional<std::pair<int64_t, TakenRows>> Loader::State::take_in_turn() {
+  const std::lock_guard turn(taking);
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return stop || over || taken < handed + ahead; });
+    if (stop || over) return std::nullopt;
+  }
+  TakenRows rows =
+      within_memory([&] { return take_rows(stream, wanted_rows); });
+  const std::lock_guard lock(mutex);
+  if (!rows || !*rows) over = true;
+  return std::pair(taken++, std::move(rows));
 }
 
-void Loader::State::work() {
-  while (true) {
-    auto made = [&]() -> Result<std::optional<LoadedBatch>> {
-      try {
-        return make();
-      } catch (const std::bad_alloc&) {
-        return over_limit("data",
-                          "a batch must fit into memory, found no more for it");
-      }
-    }();
-    std::unique_lock lock(mutex);
-    if (!made) {
-      error = made.error();
-    } else if (*made) {
-      ready.push_back(std::move(**made));
-    } else {
-      over = true;
-    }
+void Loader::State::work(OwnedBatch& plan) {
+  while (auto next = take_in_turn()) {
+    Answer answer =
+        within_memory([&] { return plan_rows(std::move(next->second), plan); });
+    const std::lock_guard lock(mutex);
+    if (!answer) over = true;
+    ready.emplace(next->first, std::move(answer));
     changed.notify_all();
-    if (over || error) return;
-    changed.wait(lock, [&] { return stop || ready.size() < ahead; });
-    if (stop) return;
   }
 }
 
@@ -142,6 +176,11 @@ Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
                    "batches made ahead must be 1 to {}, found {} for them",
                    kMaxAhead, options.ahead);
   }
+  if (options.workers < 1 || options.workers > kMaxAhead) {
+    return invalid("data",
+                   "a loader's workers must be 1 to {}, found {} of them",
+                   kMaxAhead, options.workers);
+  }
   auto stream = RowStream::open(std::move(source), options.stream, from);
   if (!stream) return stream.error();
   auto request = request_of(options);
@@ -149,13 +188,17 @@ Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
   // Padding alone tells what is wrong with the request before any work.
   auto rows = Rows::make(stream->shape(), options.rows, options.stream.pad_id);
   if (!rows) return rows.error();
-  auto plan = OwnedBatch::copy(std::move(*request), rows->facts());
-  if (!plan) return plan.error();
-  auto state =
-      std::make_unique<State>(std::move(*stream), std::move(*plan), options);
+  auto state = std::make_unique<State>(std::move(*stream), options);
+  for (int64_t w = 0; w < options.workers; ++w) {
+    auto plan = OwnedBatch::copy(*request, rows->facts());
+    if (!plan) return plan.error();
+    state->plans.push_back(std::move(*plan));
+  }
   try {
     const NoSignals none;
-    state->thread = std::thread([s = state.get()] { s->work(); });
+    for (OwnedBatch& plan : state->plans) {
+      state->threads.emplace_back([s = state.get(), &plan] { s->work(plan); });
+    }
   } catch (const std::system_error& e) {
     return unavailable("data", "a thread must start, found '{}' for it",
                        e.what());
@@ -167,12 +210,12 @@ Result<std::optional<LoadedBatch>> Loader::next() {
   State& s = *state_;
   std::unique_lock lock(s.mutex);
   s.changed.wait(lock, [&] { return s.has_answer(); });
-  if (s.ready.empty()) {
-    if (s.error) return *s.error;
-    return std::optional<LoadedBatch>();
-  }
-  std::optional<LoadedBatch> out(std::move(s.ready.front()));
-  s.ready.pop_front();
+  const auto answer = s.ready.find(s.handed);
+  if (!answer->second) return answer->second.error();
+  if (!*answer->second) return std::optional<LoadedBatch>();
+  std::optional<LoadedBatch> out(std::move(*answer->second));
+  s.ready.erase(answer);
+  ++s.handed;
   s.changed.notify_all();
   s.position = out->after;
   return out;

@@ -51,6 +51,7 @@ LoaderOptions options_of(uint64_t seed) {
   o.stream.pad_id = 3;
   o.rows = 1 + static_cast<int64_t>(seed % 3);
   o.ahead = 1 + static_cast<int64_t>(seed % 4);
+  o.workers = 1 + static_cast<int64_t>(seed / 2 % 4);
   return o;
 }
 
@@ -111,6 +112,56 @@ TEST(Loaders, BatchesAreTheStreamsRowsWithTheirPlans) {
     EXPECT_TRUE(loader.ready(0));
     EXPECT_FALSE(*loader.next());
   }
+}
+
+// The least ceiling that every batch is within.
+int64_t enough_steps(LoaderOptions options) {
+  for (int64_t steps = 1;; ++steps) {
+    options.ceilings.max_steps = steps;
+    Loader loader = open(options);
+    auto next = loader.next();
+    while (next && *next) next = loader.next();
+    if (next) return steps;
+  }
+}
+
+// What a loader gives, and the error that ended it.
+std::pair<std::vector<LoadedBatch>, std::string> run(
+    const LoaderOptions& options) {
+  Loader loader = open(options);
+  std::vector<LoadedBatch> all;
+  auto next = loader.next();
+  for (; next && *next; next = loader.next()) all.push_back(std::move(**next));
+  return {std::move(all), next ? "" : next.error().message};
+}
+
+TEST(Loaders, AnyNumberOfWorkersGivesTheSame) {
+  size_t before_errors = 0;
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    LoaderOptions options = options_of(seed / 2);
+    const bool fails = seed % 2 == 1;  // at the batch of the most steps
+    options.ceilings.max_steps = enough_steps(options) - (fails ? 1 : 0);
+    options.ahead = 6;
+    options.workers = 1;
+    const auto [want, why] = run(options);
+    EXPECT_EQ(why.empty(), !fails);
+    if (fails) before_errors += want.size();
+    for (const int64_t workers : {2, 4, 8}) {
+      options.workers = workers;
+      const auto [got, also_why] = run(options);
+      EXPECT_EQ(also_why, why);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t b = 0; b < got.size(); ++b) {
+        EXPECT_EQ(got[b].rows, want[b].rows);
+        EXPECT_EQ(got[b].after, want[b].after);
+        EXPECT_EQ(got[b].account, want[b].account);
+        EXPECT_EQ(got[b].chunks, want[b].chunks);
+        EXPECT_EQ(plan_digest(got[b].batch.plan()),
+                  plan_digest(want[b].batch.plan()));
+      }
+    }
+  }
+  EXPECT_GT(before_errors, 20u);
 }
 
 TEST(Loaders, OneContractServesEveryBatch) {
@@ -209,6 +260,10 @@ TEST(LoaderErrors, AreToldBeforeAnyWork) {
   options.ahead = 65;
   EXPECT_EQ(said(options),
             "[data] batches made ahead must be 1 to 64, found 65 for them");
+  options = options_of(0);
+  options.workers = 0;
+  EXPECT_EQ(said(options),
+            "[data] a loader's workers must be 1 to 64, found 0 of them");
   options = options_of(0);
   options.masks = {*parse_mask("prefix & documents")};
   EXPECT_EQ(said(options),
