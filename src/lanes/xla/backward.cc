@@ -58,8 +58,8 @@ class Backward {
     r.dout = clean(w_, dout, valid, 2);
     const Value out = query_rows(w_, s_, "out", unit, q_begin);
     r.lse = query_numbers(w_, s_, "lse", unit, q_begin);
-    const Value left = w_.convert(r.dout, Element::f32);
-    const Value right = w_.convert(out, Element::f32);
+    const Value left = w_.convert(r.dout, w_.wide());
+    const Value right = w_.convert(out, w_.wide());
     r.delta = w_.reduce_sum(w_.mul(left, right), {3});
     r.dlse = s_.dlse ? query_numbers(w_, s_, "dlse", unit, q_begin)
                      : w_.real(0, r.lse.dims());
@@ -90,7 +90,7 @@ class Backward {
     const Value delta = over_scores(w_, row.delta, dims);
     Value ds = w_.mul(raw, w_.sub(dp, delta));
     if (scores.slope) ds = w_.mul(ds, *scores.slope);
-    ds = w_.mul(ds, w_.real(static_cast<float>(s_.scale), dims));
+    ds = w_.mul(ds, w_.real(s_.scale, dims));
     ds = w_.select(legal, ds, zero);
 
     const Value column =

@@ -145,9 +145,9 @@ Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
   out.values = clean(w, values, counted, 1);
   const Value products = w.dot(queries, out.keys, {{0}, {0}, {3}, {2}});
   const Dims& dims = products.dims();
-  out.capped = w.mul(products, w.real(static_cast<float>(s.scale), dims));
+  out.capped = w.mul(products, w.real(s.scale, dims));
   if (s.softcap == 0) return out;
-  const Value cap = w.real(static_cast<float>(s.softcap), dims);
+  const Value cap = w.real(s.softcap, dims);
   const Value bent = w.tanh(w.div(out.capped, cap));
   out.capped = w.mul(bent, cap);
   if (with_slope) {
@@ -162,8 +162,7 @@ namespace {
 // What weights are multiplied by, and rounded to the type of. Float16 has not
 // the range for weights: small ones would be lost.
 Value factor(Writer& w, const Value& rows) {
-  return rows.type.element == Element::f16 ? w.convert(rows, Element::f32)
-                                           : rows;
+  return rows.type.element == Element::f16 ? w.convert(rows, w.wide()) : rows;
 }
 
 // Rows that are finite, and rows that are the rest; each 0 where the other is
@@ -176,7 +175,7 @@ Parts parts_of(Writer& w, const Value& rows) {
   const Value zeros = w.real(0, rows.dims(), rows.type.element);
   Parts out;
   out.finite = w.select(finite, rows, zeros);
-  out.rest = w.convert(w.select(finite, zeros, rows), Element::f32);
+  out.rest = w.convert(w.select(finite, zeros, rows), w.wide());
   return out;
 }
 
@@ -226,7 +225,7 @@ Value weighted_keys(Writer& w, const Value& weights, const Value& key_rows,
           const Value may = w.reshape(
               w.slice(legal.pairs, std::array{zero, j}, {p[2], 1}), {p[2]});
           const Value left =
-              w.broadcast(w.convert(weight, Element::f32), out, {0, 1, 2});
+              w.broadcast(w.convert(weight, w.wide()), out, {0, 1, 2});
           const Value right = w.broadcast(row, out, {0, 3});
           const Value term =
               counted(w, w.broadcast(may, out, {2}), left, right);
@@ -265,7 +264,7 @@ Value weighted_queries(Writer& w, const Value& weights, const Value& query_rows,
           const Value may = w.reshape(
               w.slice(legal.pairs, std::array{i, zero}, {1, p[3]}), {p[3]});
           const Value left =
-              w.broadcast(w.convert(weight, Element::f32), terms, {0, 1, 2});
+              w.broadcast(w.convert(weight, w.wide()), terms, {0, 1, 2});
           const Value right = w.broadcast(row, terms, {0, 1, 3});
           const Value term =
               counted(w, w.broadcast(may, terms, {2}), left, right);

@@ -31,6 +31,8 @@ Dtype dtype_of(Element element) {
       return Dtype::f16;
     case Element::bf16:
       return Dtype::bf16;
+    case Element::f64:
+      return Dtype::f64;
     case Element::f32:
       break;
   }

@@ -6,56 +6,22 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <limits>
+
+#include "lanes/xla/writer_text.h"
 
 namespace tessera::xla {
 namespace {
 
-using Values = Writer::Values;
-
 std::string_view element_text(Element e) {
-  constexpr std::string_view kTexts[] = {"i1", "i32", "f16", "bf16", "f32"};
+  constexpr std::string_view kTexts[] = {"i1",   "i32", "f16",
+                                         "bf16", "f32", "f64"};
   return kTexts[static_cast<size_t>(e)];
 }
 
+}  // namespace
+
 bool is_real(const Type& t) {
   return t.element != Element::i1 && t.element != Element::i32;
-}
-
-template <class Range, class Text>
-std::string joined(const Range& range, Text text) {
-  std::string out;
-  for (const auto& each : range) {
-    if (!out.empty()) out += ", ";
-    out += text(each);
-  }
-  return out;
-}
-
-template <class Range>
-std::string names_of(const Range& values) {
-  return joined(values, [](const Value& v) { return v.name; });
-}
-
-template <class Range>
-std::string types_of(const Range& values) {
-  return joined(values, [](const Value& v) { return to_string(v.type); });
-}
-
-std::vector<Type> types(const Values& values) {
-  std::vector<Type> out;
-  for (const Value& v : values) out.push_back(v.type);
-  return out;
-}
-
-std::string numbers(const Dims& dims) {
-  return joined(dims, [](int64_t n) { return fmt::to_string(n); });
-}
-
-// MLIR has another form for an empty list.
-std::string array_text(const Dims& dims) {
-  return dims.empty() ? "array<i64>"
-                      : fmt::format("array<i64: {}>", numbers(dims));
 }
 
 Dims without(const Dims& dims, const Dims& gone) {
@@ -69,8 +35,6 @@ Dims without(const Dims& dims, const Dims& gone) {
   return out;
 }
 
-}  // namespace
-
 int64_t Type::elements() const {
   int64_t n = 1;
   for (const int64_t d : dims) n *= d;
@@ -83,7 +47,7 @@ std::string to_string(const Type& type) {
   return out + std::string(element_text(type.element)) + ">";
 }
 
-Writer::Writer(std::vector<Argument> arguments) {
+Writer::Writer(std::vector<Argument> arguments, Element wide) : wide_(wide) {
   for (Argument& a : arguments) {
     arguments_.push_back({"%" + a.name, std::move(a.type)});
   }
@@ -149,12 +113,21 @@ Value Writer::integer(int32_t value, Dims dims) {
   return constant(fmt::to_string(value), {Element::i32, std::move(dims)});
 }
 
-Value Writer::real(float value, Dims dims, Element element) {
-  if (element != Element::f32) {
-    return convert(real(value, std::move(dims)), element);
-  }
+Value Writer::real(double value, Dims dims) {
+  return real(value, std::move(dims), wide_);
+}
+
+Value Writer::real(double value, Dims dims, Element element) {
   // The bits, which the parser takes exactly; decimals would be rounded twice.
-  return constant(fmt::format("0x{:08X}", std::bit_cast<uint32_t>(value)),
+  if (element == Element::f64) {
+    return constant(fmt::format("0x{:016X}", std::bit_cast<uint64_t>(value)),
+                    {element, std::move(dims)});
+  }
+  if (element != Element::f32) {
+    return convert(real(value, std::move(dims), Element::f32), element);
+  }
+  return constant(fmt::format("0x{:08X}", std::bit_cast<uint32_t>(
+                                              static_cast<float>(value))),
                   {element, std::move(dims)});
 }
 
@@ -226,6 +199,16 @@ Value Writer::log(const Value& a) { return op("log", {a}, "", a.type); }
 
 Value Writer::tanh(const Value& a) { return op("tanh", {a}, "", a.type); }
 
+Value Writer::sin(const Value& a) { return op("sine", {a}, "", a.type); }
+
+Value Writer::cos(const Value& a) { return op("cosine", {a}, "", a.type); }
+
+Value Writer::sqrt(const Value& a) { return op("sqrt", {a}, "", a.type); }
+
+Value Writer::logistic(const Value& a) {
+  return op("logistic", {a}, "", a.type);
+}
+
 Value Writer::is_finite(const Value& a) {
   assert(is_real(a.type));
   return op("is_finite", {a}, "", {Element::i1, a.dims()});
@@ -260,6 +243,42 @@ Value Writer::reshape(const Value& a, Dims dims) {
   return op("reshape", {a}, "", {a.type.element, std::move(dims)});
 }
 
+Value Writer::transpose(const Value& a, const Dims& order) {
+  assert(order.size() == a.dims().size());
+  Dims dims;
+  for (const int64_t d : order)
+    dims.push_back(a.dims()[static_cast<size_t>(d)]);
+  return op("transpose", {a}, "permutation = " + array_text(order),
+            {a.type.element, std::move(dims)});
+}
+
+Value Writer::part(const Value& a, int64_t along, int64_t begin, int64_t end) {
+  const auto at = static_cast<size_t>(along);
+  assert(0 <= begin && begin < end && end <= a.dims()[at]);
+  if (end - begin == a.dims()[at]) return a;
+  Dims from(a.dims().size(), 0), to = a.dims(), dims = a.dims();
+  from[at] = begin;
+  to[at] = end;
+  dims[at] = end - begin;
+  const std::string attributes = fmt::format(
+      "start_indices = {}, limit_indices = {}, strides = {}", array_text(from),
+      array_text(to), array_text(Dims(from.size(), 1)));
+  return op("slice", {a}, attributes, {a.type.element, std::move(dims)});
+}
+
+Value Writer::rows(const Value& table, const Value& numbers) {
+  assert(table.dims().size() == 2 && numbers.dims().size() == 1);
+  const int64_t n = numbers.dims()[0], width = table.dims()[1];
+  return op(
+      "gather", {table, reshape(numbers, {n, 1})},
+      fmt::format("dimension_numbers = #stablehlo.gather<offset_dims = [1], "
+                  "collapsed_slice_dims = [0], start_index_map = [0], "
+                  "index_vector_dim = 1>, indices_are_sorted = false, "
+                  "slice_sizes = {}",
+                  array_text({1, width})),
+      {table.type.element, {n, width}});
+}
+
 Value Writer::slice(const Value& a, std::span<const Value> at, Dims dims) {
   assert(at.size() == dims.size() && at.size() == a.dims().size());
   const std::string sizes = array_text(dims);
@@ -289,42 +308,6 @@ Value Writer::element(const Value& a, const Value& at) {
   return reshape(slice(a, std::array{at}, {1}), {});
 }
 
-Value Writer::reduce(std::string_view kind, const Value& start, const Value& a,
-                     const Dims& over) {
-  Value out = fresh({a.type.element, without(a.dims(), over)});
-  const Type scalar{a.type.element, {}};
-  const std::string t = to_string(scalar);
-  line(fmt::format("{} = \"stablehlo.reduce\"({}, {}) ({{", out.name, a.name,
-                   start.name));
-  const Value left = fresh(scalar);
-  const Value right = fresh(scalar);
-  line(fmt::format("^bb0({}: {}, {}: {}):", left.name, t, right.name, t));
-  ++depth_;
-  const Value both_sides = same(kind, left, right);
-  line(
-      fmt::format("\"stablehlo.return\"({}) : ({}) -> ()", both_sides.name, t));
-  --depth_;
-  line(fmt::format("}}) {{dimensions = {}}} : ({}, {}) -> {}", array_text(over),
-                   to_string(a.type), t, to_string(out.type)));
-  return out;
-}
-
-Value Writer::reduce_max(const Value& a, const Dims& over) {
-  const Value start =
-      real(-std::numeric_limits<float>::infinity(), {}, a.type.element);
-  return reduce("maximum", start, a, over);
-}
-
-Value Writer::reduce_sum(const Value& a, const Dims& over) {
-  const Value start =
-      is_real(a.type) ? real(0, {}, a.type.element) : integer(0);
-  return reduce("add", start, a, over);
-}
-
-Value Writer::reduce_any(const Value& a, const Dims& over) {
-  return reduce("or", truth(false), a, over);
-}
-
 Value Writer::dot(const Value& a, const Value& b, const Contraction& over) {
   assert(a.type.element == b.type.element && is_real(a.type));
   assert(over.a.size() == over.b.size());
@@ -348,105 +331,9 @@ Value Writer::dot(const Value& a, const Value& b, const Contraction& over) {
       numbers(over.batch_a), numbers(over.batch_b), numbers(over.a),
       numbers(over.b), a.type.element == Element::f32 ? "HIGHEST" : "DEFAULT",
       a.type.element == Element::f32 ? "HIGHEST" : "DEFAULT");
-  return op("dot_general", {a, b}, attributes, {Element::f32, std::move(dims)});
-}
-
-// `({` and `})` are the caller's. Arguments may be none.
-void Writer::region(const std::vector<Argument>& arguments,
-                    const std::function<Values()>& body) {
-  if (!arguments.empty()) {
-    line(fmt::format("^bb0({}):", joined(arguments, [](const Argument& a) {
-                       return a.name + ": " + to_string(a.type);
-                     })));
-  }
-  ++depth_;
-  const Values out = body();
-  line(fmt::format("\"stablehlo.return\"({}) : ({}) -> ()", names_of(out),
-                   types_of(out)));
-  --depth_;
-}
-
-Values Writer::results_of(int number, const std::vector<Type>& of) const {
-  Values out;
-  for (size_t i = 0; i < of.size(); ++i) {
-    out.push_back({of.size() == 1 ? fmt::format("%{}", number)
-                                  : fmt::format("%{}#{}", number, i),
-                   of[i]});
-  }
-  return out;
-}
-
-Values Writer::loop(const Values& start, const Test& test, const Body& body) {
-  const int number = next_++;
-  line(fmt::format("%{}{} = \"stablehlo.while\"({}) ({{", number,
-                   start.size() == 1 ? "" : fmt::format(":{}", start.size()),
-                   names_of(start)));
-  for (const bool is_test : {true, false}) {
-    Values carried;
-    std::vector<Argument> arguments;
-    for (const Value& v : start) {
-      carried.push_back(fresh(v.type));
-      arguments.push_back({carried.back().name, v.type});
-    }
-    region(arguments, [&] {
-      if (is_test) return Values{test(carried)};
-      Values out = body(carried);
-      assert(types(out) == types(start));
-      return out;
-    });
-    if (is_test) line("}, {");
-  }
-  line(fmt::format("}}) : ({}) -> ({})", types_of(start), types_of(start)));
-  return results_of(number, types(start));
-}
-
-Values Writer::count(const Value& begin, const Value& end, const Values& start,
-                     const CountedBody& body) {
-  Values carried = {begin};
-  carried.insert(carried.end(), start.begin(), start.end());
-  Values out = loop(
-      carried,
-      [&](const Values& c) { return compare(Compare::less, c[0], end); },
-      [&](const Values& c) {
-        Values next = body(c[0], Values(c.begin() + 1, c.end()));
-        const Value one = integer(1);
-        next.insert(next.begin(), add(c[0], one));
-        return next;
-      });
-  return Values(out.begin() + 1, out.end());
-}
-
-Values Writer::choose(const Value& condition, const Branch& yes,
-                      const Branch& no) {
-  assert(condition.type.element == Element::i1);
-  return choose(convert(condition, Element::i32), std::array{no, yes});
-}
-
-Values Writer::choose(const Value& number, std::span<const Branch> branches) {
-  assert(number.type == (Type{Element::i32, {}}));
-  const int name = next_++;
-  // How many results there are is known when a branch is written, and stands
-  // in front of it.
-  const size_t at = text_.size();
-  std::vector<Type> of;
-  for (size_t i = 0; i < branches.size(); ++i) {
-    if (i > 0) line("}, {");
-    region({}, [&] {
-      Values out = branches[i]();
-      assert(i == 0 || types(out) == of);
-      of = types(out);
-      return out;
-    });
-  }
-  text_.insert(
-      at,
-      fmt::format("{:{}}%{}{} = \"stablehlo.case\"({}) ({{\n", "", 2 * depth_,
-                  name, of.size() == 1 ? "" : fmt::format(":{}", of.size()),
-                  number.name));
-  Values out = results_of(name, of);
-  line(
-      fmt::format("}}) : ({}) -> ({})", to_string(number.type), types_of(out)));
-  return out;
+  return op("dot_general", {a, b}, attributes,
+            {a.type.element == Element::f64 ? Element::f64 : Element::f32,
+             std::move(dims)});
 }
 
 Value Writer::join(std::span<const Value> parts, int64_t along) {
@@ -463,6 +350,18 @@ Value Writer::join(std::span<const Value> parts, int64_t along) {
   return out;
 }
 
+Writer::Values Writer::barrier(const Values& values) {
+  std::vector<Type> of;
+  for (const Value& v : values) of.push_back(v.type);
+  const int number = next_++;
+  line(
+      fmt::format("%{}{} = \"stablehlo.optimization_barrier\"({}) : ({}) -> "
+                  "({})",
+                  number, of.size() == 1 ? "" : fmt::format(":{}", of.size()),
+                  names_of(values), types_of(values), types_of(values)));
+  return results_of(number, of);
+}
+
 Value Writer::permute(const Value& a, const Hops& hops) {
   const std::string pairs = joined(hops, [](const auto& hop) {
     return fmt::format("[{}, {}]", hop.first, hop.second);
@@ -473,113 +372,6 @@ Value Writer::permute(const Value& a, const Hops& hops) {
                         "#stablehlo.channel_handle<handle = {}, type = 1>",
                         pairs, hops.size(), next_ + 1),
             a.type);
-}
-
-namespace {
-
-std::string module_text(std::string_view name, int64_t partitions,
-                        std::string_view above, std::string_view arguments,
-                        std::string_view types, std::string_view body) {
-  return fmt::format(
-      "module @{} attributes {{mhlo.num_partitions = {} : i32, "
-      "mhlo.num_replicas = 1 : i32}} {{\n"
-      "{}"
-      "  func.func public @main({}) -> ({}) {{\n"
-      "{}"
-      "  }}\n"
-      "}}\n",
-      name, partitions, above, arguments, types, body);
-}
-
-std::string typed(const Value& v) { return v.name + ": " + to_string(v.type); }
-
-}  // namespace
-
-std::string Writer::module(std::string_view name, const Values& results) const {
-  return module_text(name, 1, "", joined(arguments_, typed), types_of(results),
-                     fmt::format("{}    \"func.return\"({}) : ({}) -> ()\n",
-                                 text_, names_of(results), types_of(results)));
-}
-
-namespace {
-
-// What all devices hold together of an array that each has a part of.
-Type whole(const Type& part, const std::vector<std::string>& axes,
-           const Writer::Spread& spread) {
-  assert(axes.size() == part.dims.size());
-  Type out = part;
-  for (size_t d = 0; d < axes.size(); ++d) {
-    for (const auto& [axis, size] : spread.sizes) {
-      if (axis == axes[d]) out.dims[d] *= size;
-    }
-  }
-  return out;
-}
-
-// `[{"data"}, {}]`
-std::string dims_text(const std::vector<std::string>& axes) {
-  return "[" +
-         joined(axes,
-                [](const std::string& axis) {
-                  return axis.empty() ? std::string("{}")
-                                      : fmt::format("{{\"{}\"}}", axis);
-                }) +
-         "]";
-}
-
-std::string sharding_of(const std::vector<std::string>& axes) {
-  return fmt::format("<@mesh, {}>", dims_text(axes));
-}
-
-}  // namespace
-
-std::string Writer::module(std::string_view name, const Values& results,
-                           const Spread& spread) const {
-  assert(spread.arguments.size() == arguments_.size());
-  assert(spread.results.size() == results.size());
-  int64_t devices = 1;
-  for (const auto& [axis, size] : spread.sizes) devices *= size;
-  std::string outer;
-  Values given;  // the arguments of the function, named apart from a device's
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    const Value& a = arguments_[i];
-    const std::vector<std::string>& axes = spread.arguments[i];
-    given.push_back({"%all_" + a.name.substr(1), whole(a.type, axes, spread)});
-    outer +=
-        fmt::format("{}{} {{sdy.sharding = #sdy.sharding{}}}",
-                    i == 0 ? "" : ", ", typed(given.back()), sharding_of(axes));
-  }
-  Values taken;
-  std::string types;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const std::vector<std::string>& axes = spread.results[i];
-    taken.push_back({results.size() == 1 ? "%all" : fmt::format("%all#{}", i),
-                     whole(results[i].type, axes, spread)});
-    types += fmt::format("{}{} {{sdy.sharding = #sdy.sharding{}}}",
-                         i == 0 ? "" : ", ", to_string(taken.back().type),
-                         sharding_of(axes));
-  }
-  const std::string mesh = joined(spread.sizes, [](const auto& s) {
-    return fmt::format("\"{}\"={}", s.first, s.second);
-  });
-  const std::string all_axes = joined(spread.sizes, [](const auto& s) {
-    return fmt::format("\"{}\"", s.first);
-  });
-  const std::string body = fmt::format(
-      "    %all{} = sdy.manual_computation({}) in_shardings=[{}] "
-      "out_shardings=[{}] manual_axes={{{}}} ({}) {{\n"
-      "{}"
-      "    sdy.return {} : {}\n"
-      "    }} : ({}) -> ({})\n"
-      "    \"func.return\"({}) : ({}) -> ()\n",
-      results.size() == 1 ? "" : fmt::format(":{}", results.size()),
-      names_of(given), joined(spread.arguments, sharding_of),
-      joined(spread.results, sharding_of), all_axes, joined(arguments_, typed),
-      text_, names_of(results), types_of(results), types_of(given),
-      types_of(taken), names_of(taken), types_of(taken));
-  return module_text(name, devices,
-                     fmt::format("  sdy.mesh @mesh = <[{}]>\n", mesh), outer,
-                     types, body);
 }
 
 }  // namespace tessera::xla

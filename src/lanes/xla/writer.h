@@ -16,7 +16,7 @@
 
 namespace tessera::xla {
 
-enum class Element : uint8_t { i1, i32, f16, bf16, f32 };
+enum class Element : uint8_t { i1, i32, f16, bf16, f32, f64 };
 using Dims = std::vector<int64_t>;
 
 struct Type {
@@ -54,7 +54,9 @@ struct Argument {
 // values from around it.
 class Writer {
  public:
-  explicit Writer(std::vector<Argument> arguments);
+  // Sums and scores are `wide`: float32, or float64 for what is to be exact.
+  explicit Writer(std::vector<Argument> arguments, Element wide = Element::f32);
+  Element wide() const { return wide_; }
 
   bool has_argument(std::string_view name) const;
   // The argument, or what was bound to its name last.
@@ -63,7 +65,8 @@ class Writer {
 
   // Every element is the same.
   Value integer(int32_t value, Dims dims = {});
-  Value real(float value, Dims dims = {}, Element element = Element::f32);
+  Value real(double value, Dims dims = {});  // wide
+  Value real(double value, Dims dims, Element element);
   Value truth(bool value, Dims dims = {});
   // 0, 1, 2, ... along the dimension.
   Value iota(Dims dims, int64_t dimension);
@@ -83,6 +86,10 @@ class Writer {
   Value exp(const Value& a);
   Value log(const Value& a);
   Value tanh(const Value& a);
+  Value sin(const Value& a);
+  Value cos(const Value& a);
+  Value sqrt(const Value& a);
+  Value logistic(const Value& a);  // 1 / (1 + exp(-a))
   Value is_finite(const Value& a);
   Value convert(const Value& a, Element element);
   // Bits [low, low + width) of integers.
@@ -91,6 +98,17 @@ class Writer {
   // Dimension i of `a` becomes dimension `at[i]` of the result.
   Value broadcast(const Value& a, Dims dims, const Dims& at);
   Value reshape(const Value& a, Dims dims);
+  // Dimension i of the result is dimension `order[i]` of `a`.
+  Value transpose(const Value& a, const Dims& order);
+  // [begin, end) along one dimension.
+  Value part(const Value& a, int64_t along, int64_t begin, int64_t end);
+  // Rows of a table [rows, width] by their numbers [n], which must be in it.
+  Value rows(const Value& table, const Value& numbers);
+  // Adds [n, width] to such rows; one may get several.
+  Value add_rows(const Value& table, const Value& numbers, const Value& more);
+  // The same values, which the compiler may not take for what they were made
+  // from: what is computed of them is computed again.
+  std::vector<Value> barrier(const std::vector<Value>& values);
   // A block of `dims` that begins at scalars `at`, one a dimension.
   Value slice(const Value& a, std::span<const Value> at, Dims dims);
   Value update(const Value& a, const Value& block, std::span<const Value> at);
@@ -110,7 +128,8 @@ class Writer {
   struct Contraction {
     Dims batch_a, batch_b, a, b;
   };
-  // Float32 comes out: batch dimensions, then what is left of a, then of b.
+  // Float32 comes out, of float64 float64: batch dimensions, then what is left
+  // of a, then of b.
   Value dot(const Value& a, const Value& b, const Contraction& over);
 
   using Values = std::vector<Value>;
@@ -130,8 +149,12 @@ class Writer {
   // Starts as a comment line of its own.
   void comment(std::string_view text);
 
+  // An argument whose memory the result of that number may take: a caller that
+  // donates it has it no more.
+  using Reuse = std::vector<std::pair<std::string, size_t>>;
   // The whole module, returning these.
-  std::string module(std::string_view name, const Values& results) const;
+  std::string module(std::string_view name, const Values& results,
+                     const Reuse& reuse = {}) const;
 
   // The same for all devices of a mesh: what was written is what each does
   // with its part of the arguments. Of each array that is handed in or out, the
@@ -152,6 +175,8 @@ class Writer {
   Value same(std::string_view name, const Value& a, const Value& b);
   Value reduce(std::string_view kind, const Value& start, const Value& a,
                const Dims& over);
+  // The region of two scalars, `kind` of which it returns.
+  void combine(std::string_view kind, const Type& scalar);
   void region(const std::vector<Argument>& arguments,
               const std::function<Values()>& body);
   // What an op with regions gave: "%4#0", "%4#1".
@@ -160,6 +185,7 @@ class Writer {
   std::vector<Value> arguments_;
   std::vector<std::pair<std::string, Value>> bound_;
   std::string text_;
+  Element wide_ = Element::f32;
   int next_ = 0;
   int depth_ = 2;
 };

@@ -1,0 +1,129 @@
+// lanes/xla/writer_module.cc: the module around what was written, for one
+// device or for all of a mesh.
+#include <fmt/format.h>
+
+#include <cassert>
+
+#include "lanes/xla/writer_text.h"
+
+namespace tessera::xla {
+
+namespace {
+
+std::string module_text(std::string_view name, int64_t partitions,
+                        std::string_view above, std::string_view arguments,
+                        std::string_view types, std::string_view body) {
+  return fmt::format(
+      "module @{} attributes {{mhlo.num_partitions = {} : i32, "
+      "mhlo.num_replicas = 1 : i32}} {{\n"
+      "{}"
+      "  func.func public @main({}) -> ({}) {{\n"
+      "{}"
+      "  }}\n"
+      "}}\n",
+      name, partitions, above, arguments, types, body);
+}
+
+std::string typed(const Value& v) { return v.name + ": " + to_string(v.type); }
+
+}  // namespace
+
+std::string Writer::module(std::string_view name, const Values& results,
+                           const Reuse& reuse) const {
+  const auto argument = [&](const Value& a) {
+    std::string out = typed(a);
+    for (const auto& [of, result] : reuse) {
+      if (a.name.substr(1) != of) continue;
+      assert(results[result].type == a.type);
+      out += fmt::format(" {{tf.aliasing_output = {} : i32}}", result);
+    }
+    return out;
+  };
+  return module_text(name, 1, "", joined(arguments_, argument),
+                     types_of(results),
+                     fmt::format("{}    \"func.return\"({}) : ({}) -> ()\n",
+                                 text_, names_of(results), types_of(results)));
+}
+
+namespace {
+
+// What all devices hold together of an array that each has a part of.
+Type whole(const Type& part, const std::vector<std::string>& axes,
+           const Writer::Spread& spread) {
+  assert(axes.size() == part.dims.size());
+  Type out = part;
+  for (size_t d = 0; d < axes.size(); ++d) {
+    for (const auto& [axis, size] : spread.sizes) {
+      if (axis == axes[d]) out.dims[d] *= size;
+    }
+  }
+  return out;
+}
+
+// `[{"data"}, {}]`
+std::string dims_text(const std::vector<std::string>& axes) {
+  return "[" +
+         joined(axes,
+                [](const std::string& axis) {
+                  return axis.empty() ? std::string("{}")
+                                      : fmt::format("{{\"{}\"}}", axis);
+                }) +
+         "]";
+}
+
+std::string sharding_of(const std::vector<std::string>& axes) {
+  return fmt::format("<@mesh, {}>", dims_text(axes));
+}
+
+}  // namespace
+
+std::string Writer::module(std::string_view name, const Values& results,
+                           const Spread& spread) const {
+  assert(spread.arguments.size() == arguments_.size());
+  assert(spread.results.size() == results.size());
+  int64_t devices = 1;
+  for (const auto& [axis, size] : spread.sizes) devices *= size;
+  std::string outer;
+  Values given;  // the arguments of the function, named apart from a device's
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    const Value& a = arguments_[i];
+    const std::vector<std::string>& axes = spread.arguments[i];
+    given.push_back({"%all_" + a.name.substr(1), whole(a.type, axes, spread)});
+    outer +=
+        fmt::format("{}{} {{sdy.sharding = #sdy.sharding{}}}",
+                    i == 0 ? "" : ", ", typed(given.back()), sharding_of(axes));
+  }
+  Values taken;
+  std::string types;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::vector<std::string>& axes = spread.results[i];
+    taken.push_back({results.size() == 1 ? "%all" : fmt::format("%all#{}", i),
+                     whole(results[i].type, axes, spread)});
+    types += fmt::format("{}{} {{sdy.sharding = #sdy.sharding{}}}",
+                         i == 0 ? "" : ", ", to_string(taken.back().type),
+                         sharding_of(axes));
+  }
+  const std::string mesh = joined(spread.sizes, [](const auto& s) {
+    return fmt::format("\"{}\"={}", s.first, s.second);
+  });
+  const std::string all_axes = joined(spread.sizes, [](const auto& s) {
+    return fmt::format("\"{}\"", s.first);
+  });
+  const std::string body = fmt::format(
+      "    %all{} = sdy.manual_computation({}) in_shardings=[{}] "
+      "out_shardings=[{}] manual_axes={{{}}} ({}) {{\n"
+      "{}"
+      "    sdy.return {} : {}\n"
+      "    }} : ({}) -> ({})\n"
+      "    \"func.return\"({}) : ({}) -> ()\n",
+      results.size() == 1 ? "" : fmt::format(":{}", results.size()),
+      names_of(given), joined(spread.arguments, sharding_of),
+      joined(spread.results, sharding_of), all_axes, joined(arguments_, typed),
+      text_, names_of(results), types_of(results), types_of(given),
+      types_of(taken), names_of(taken), types_of(taken));
+  return module_text(name, devices,
+                     fmt::format("  sdy.mesh @mesh = <[{}]>\n", mesh), outer,
+                     types, body);
+}
+
+}  // namespace tessera::xla
