@@ -18,6 +18,14 @@ std::string_view element_text(Element e) {
   return kTexts[static_cast<size_t>(e)];
 }
 
+// The bits, which the parser takes exactly; decimals would be rounded twice.
+std::string bits_text(double value, Element e) {
+  return e == Element::f64
+             ? fmt::format("0x{:016X}", std::bit_cast<uint64_t>(value))
+             : fmt::format("0x{:08X}",
+                           std::bit_cast<uint32_t>(static_cast<float>(value)));
+}
+
 }  // namespace
 
 bool is_real(const Type& t) {
@@ -118,17 +126,17 @@ Value Writer::real(double value, Dims dims) {
 }
 
 Value Writer::real(double value, Dims dims, Element element) {
-  // The bits, which the parser takes exactly; decimals would be rounded twice.
-  if (element == Element::f64) {
-    return constant(fmt::format("0x{:016X}", std::bit_cast<uint64_t>(value)),
-                    {element, std::move(dims)});
-  }
-  if (element != Element::f32) {
+  if (element != Element::f32 && element != Element::f64) {
     return convert(real(value, std::move(dims), Element::f32), element);
   }
-  return constant(fmt::format("0x{:08X}", std::bit_cast<uint32_t>(
-                                              static_cast<float>(value))),
-                  {element, std::move(dims)});
+  return constant(bits_text(value, element), {element, std::move(dims)});
+}
+
+Value Writer::reals(std::span<const double> values) {
+  const std::string text =
+      joined(values, [&](double value) { return bits_text(value, wide_); });
+  return constant("[" + text + "]",
+                  {wide_, {static_cast<int64_t>(values.size())}});
 }
 
 Value Writer::truth(bool value, Dims dims) {

@@ -67,6 +67,7 @@ class Writer {
   Value integer(int32_t value, Dims dims = {});
   Value real(double value, Dims dims = {});  // wide
   Value real(double value, Dims dims, Element element);
+  Value reals(std::span<const double> values);  // [n], wide
   Value truth(bool value, Dims dims = {});
   // 0, 1, 2, ... along the dimension.
   Value iota(Dims dims, int64_t dimension);

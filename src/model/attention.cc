@@ -1,0 +1,117 @@
+// model/attention.cc: the attention slot, by the programs of the xla lane: over
+// the plan's worklist, or over every pair.
+#include <utility>
+
+#include "model/layer.h"
+
+namespace tessera::model {
+namespace {
+
+// Zeros behind, in each dimension.
+Value grown(Writer& w, Value a, const Dims& dims) {
+  for (size_t d = 0; d < dims.size(); ++d) {
+    Dims more = a.dims();
+    more[d] = dims[d] - more[d];
+    if (more[d] == 0) continue;
+    const Values parts = {a, w.real(0, more, a.type.element)};
+    a = w.join(parts, static_cast<int64_t>(d));
+  }
+  return a;
+}
+
+Value shrunk(Writer& w, Value a, const Dims& dims) {
+  for (size_t d = 0; d < dims.size(); ++d) {
+    a = w.part(a, static_cast<int64_t>(d), 0, dims[d]);
+  }
+  return a;
+}
+
+class Attention final : public Layer {
+ public:
+  Attention(const AttentionPlace& place, XlaMethod method) : place_(place) {
+    place_.shape.method = method;
+  }
+
+  std::vector<ModelParameter> parameters() const override { return {}; }
+
+  // q, k, v [batch, heads, tokens, head_dim]; out is like q. Saved are what the
+  // backward program reads, as it reads them.
+  Passed forward(const Site& at, const Values&,
+                 const Values& inputs) const override {
+    Writer& w = at.w;
+    const xla::Shape& s = place_.shape;
+    const char* names[] = {"q", "k", "v"};
+    bind_integers(w, false);
+    Values saved;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Value cast = w.convert(inputs[i], s.element);
+      saved.push_back(grown(w, cast, padded(s, i == 0)));
+      w.bind(names[i], saved.back());
+    }
+    Values made = xla::write_forward(w, s);
+    saved.push_back(made[0]);
+    saved.push_back(made[1]);
+    const Value out = w.convert(made[0], w.wide());
+    return {{shrunk(w, out, inputs[0].dims()), made[2]}, std::move(saved)};
+  }
+
+  Returned backward(const Site& at, const Values&, const Values& saved,
+                    const Values& gradients) const override {
+    Writer& w = at.w;
+    xla::Shape s = place_.shape;
+    s.backward = true;
+    bind_integers(w, true);
+    const char* names[] = {"q", "k", "v", "out", "lse"};
+    for (size_t i = 0; i < saved.size(); ++i) w.bind(names[i], saved[i]);
+    const Dims& given = gradients[0].dims();
+    const Value cast = w.convert(gradients[0], s.element);
+    w.bind("dout", grown(w, cast, padded(s, true)));
+    const Values made = xla::write_backward(w, s);
+    Returned out;
+    for (size_t i = 0; i < 3; ++i) {
+      Dims dims = given;
+      if (i > 0) dims[1] = s.kv_heads;
+      const Value wide = w.convert(made[i], w.wide());
+      out.inputs.push_back(shrunk(w, wide, dims));
+    }
+    return out;
+  }
+
+  // Depends on the batch: its receipt counts the tiles.
+  double flops(int64_t) const override { return 0; }
+
+ private:
+  static Dims padded(const xla::Shape& s, bool queries) {
+    return {s.batch, queries ? s.heads : s.kv_heads,
+            queries ? s.q_len : s.kv_len, s.head_dim};
+  }
+
+  void bind_integers(Writer& w, bool backward) const {
+    xla::Shape s = place_.shape;
+    s.backward = backward;
+    for (const xla::Argument& a : xla::arguments_of(s)) {
+      if (a.type.element != Element::i32) continue;
+      w.bind(a.name, w.argument(place_.prefix + a.name));
+    }
+  }
+
+  AttentionPlace place_;
+};
+
+}  // namespace
+
+std::vector<xla::Argument> integers_of(const AttentionPlace& place) {
+  std::vector<xla::Argument> out;
+  for (xla::Argument& a : xla::arguments_of(place.shape)) {
+    if (a.type.element != Element::i32) continue;
+    a.name = place.prefix + a.name;
+    out.push_back(std::move(a));
+  }
+  return out;
+}
+
+LayerPtr make_attention(const AttentionPlace& place, XlaMethod method) {
+  return std::make_unique<Attention>(place, method);
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,227 @@
+// model/config.cc: the sizes and settings of a model, their JSON, their rules.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/fail.h"
+#include "base/json_read.h"
+#include "base/text.h"
+#include "tessera/layers.h"
+#include "tessera/plan.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kWhere = "model";
+constexpr std::string_view kNormKinds[] = {"rms", "layer"};
+constexpr std::string_view kMlpKinds[] = {"swiglu", "geglu", "gelu"};
+constexpr double kMost = std::numeric_limits<int32_t>::max();
+
+// One table for reading, writing and checking.
+struct IntField {
+  const char* name;
+  int64_t ModelConfig::*at;
+  int64_t least, most;
+};
+constexpr IntField kInts[] = {
+    {"vocab", &ModelConfig::vocab, 2, 1 << 24},
+    {"layers", &ModelConfig::layers, 1, 1024},
+    {"width", &ModelConfig::width, 1, 1 << 20},
+    {"heads", &ModelConfig::heads, 1, 1024},
+    {"kv_heads", &ModelConfig::kv_heads, 1, 1024},
+    {"head_dim", &ModelConfig::head_dim, 8, 256},
+    {"mlp_width", &ModelConfig::mlp_width, 1, 1 << 20},
+};
+struct NumberField {
+  const char* name;
+  double ModelConfig::*at;
+  double least;
+};
+constexpr NumberField kNumbers[] = {
+    {"embedding_scale", &ModelConfig::embedding_scale, 1e-30},
+    {"norm_eps", &ModelConfig::norm_eps, 1e-30},
+    {"rope_theta", &ModelConfig::rope_theta, 1},
+    {"softcap", &ModelConfig::softcap, 0},
+    {"final_softcap", &ModelConfig::final_softcap, 0},
+    {"score_scale", &ModelConfig::score_scale, 0},
+};
+struct FlagField {
+  const char* name;
+  bool ModelConfig::*at;
+};
+constexpr FlagField kFlags[] = {
+    {"fused_mlp", &ModelConfig::fused_mlp},
+    {"tied_head", &ModelConfig::tied_head},
+    {"post_norms", &ModelConfig::post_norms},
+};
+
+template <class Kind, size_t n>
+Result<Kind> parse_kind(std::string_view text, const char* name,
+                        const std::string_view (&kinds)[n]) {
+  for (size_t i = 0; i < n; ++i) {
+    if (kinds[i] == text) return static_cast<Kind>(i);
+  }
+  return invalid(kWhere, "{} must be one of {}, found {}", name,
+                 fmt::join(kinds, ", "), in_quotes(text));
+}
+
+Result<void> read_windows(const Json& value, ModelConfig& m) {
+  if (!value.is_array() || value.size() > 1024) {
+    return invalid(kWhere, "windows must be a list of at most 1024, found {}",
+                   describe(value));
+  }
+  m.windows.clear();
+  for (const Json& each : value) {
+    auto window = read_int(each, kWhere, "a window", 0, kMaxTokens);
+    if (!window) return window.error();
+    m.windows.push_back(*window);
+  }
+  return {};
+}
+
+Result<void> read_field(const std::string& name, const Json& value,
+                        ModelConfig& m) {
+  for (const IntField& f : kInts) {
+    if (name != f.name) continue;
+    auto read = read_int(value, kWhere, name, f.least, f.most);
+    if (!read) return read.error();
+    m.*f.at = *read;
+    return {};
+  }
+  for (const NumberField& f : kNumbers) {
+    if (name != f.name) continue;
+    if (!value.is_number()) {
+      return invalid(kWhere, "{} must be a number, found {}", name,
+                     describe(value));
+    }
+    m.*f.at = value.get<double>();
+    return {};
+  }
+  for (const FlagField& f : kFlags) {
+    if (name != f.name) continue;
+    if (!value.is_boolean()) {
+      return invalid(kWhere, "{} must be true or false, found {}", name,
+                     describe(value));
+    }
+    m.*f.at = value.get<bool>();
+    return {};
+  }
+  if (name == "windows") return read_windows(value, m);
+  auto text = read_string(value, kWhere, name);
+  if (!text) return text.error();
+  if (name == "norm") {
+    auto kind = parse_norm_kind(*text);
+    if (!kind) return kind.error();
+    m.norm = *kind;
+    return {};
+  }
+  auto kind = parse_mlp_kind(*text);
+  if (!kind) return kind.error();
+  m.mlp = *kind;
+  return {};
+}
+
+bool is_field(const std::string& name) {
+  const auto named = [&](const auto& f) { return name == f.name; };
+  return std::ranges::any_of(kInts, named) ||
+         std::ranges::any_of(kNumbers, named) ||
+         std::ranges::any_of(kFlags, named) || name == "windows" ||
+         name == "norm" || name == "mlp";
+}
+
+}  // namespace
+
+std::string_view to_string(NormKind kind) {
+  return kNormKinds[static_cast<size_t>(kind)];
+}
+std::string_view to_string(MlpKind kind) {
+  return kMlpKinds[static_cast<size_t>(kind)];
+}
+Result<NormKind> parse_norm_kind(std::string_view text) {
+  return parse_kind<NormKind>(text, "norm", kNormKinds);
+}
+Result<MlpKind> parse_mlp_kind(std::string_view text) {
+  return parse_kind<MlpKind>(text, "mlp", kMlpKinds);
+}
+
+Result<ModelConfig> parse_model_config(std::string_view text) {
+  auto json = parse_json(text, kWhere);
+  if (!json) return json.error();
+  if (!json->is_object()) {
+    return invalid(kWhere, "a model must be an object, found {}",
+                   describe(*json));
+  }
+  ModelConfig out;
+  for (const auto& [name, value] : json->items()) {
+    if (!is_field(name)) {
+      return invalid(kWhere, "a model has no field of that name, found {}",
+                     in_quotes(name));
+    }
+    if (auto e = read_field(name, value, out); !e) return e.error();
+  }
+  if (auto e = check_model(out); !e) return e.error();
+  return out;
+}
+
+std::string to_json(const ModelConfig& m) {
+  Json out;
+  for (const IntField& f : kInts) out[f.name] = m.*f.at;
+  for (const NumberField& f : kNumbers) out[f.name] = m.*f.at;
+  for (const FlagField& f : kFlags) out[f.name] = m.*f.at;
+  out["norm"] = to_string(m.norm);
+  out["mlp"] = to_string(m.mlp);
+  out["windows"] = m.windows;
+  return out.dump();
+}
+
+Result<void> check_model(const ModelConfig& m) {
+  for (const IntField& f : kInts) {
+    if (m.*f.at < f.least || m.*f.at > f.most) {
+      return invalid(kWhere, "{} must be {} to {}, found {}", f.name, f.least,
+                     f.most, m.*f.at);
+    }
+  }
+  for (const NumberField& f : kNumbers) {
+    if (!(m.*f.at >= f.least) || !std::isfinite(m.*f.at)) {
+      return invalid(kWhere, "{} must be at least {} and finite, found {}",
+                     f.name, f.least, m.*f.at);
+    }
+  }
+  if (m.heads % m.kv_heads != 0) {
+    return invalid(kWhere, "kv_heads must divide heads, found {} for {}",
+                   m.kv_heads, m.heads);
+  }
+  if (m.head_dim % 8 != 0) {
+    return invalid(kWhere, "head_dim must be a multiple of 8, found {}",
+                   m.head_dim);
+  }
+  for (const int64_t window : m.windows) {
+    if (window < 0 || window > kMaxTokens) {
+      return invalid(kWhere, "a window must be 0 to {}, found {}", kMaxTokens,
+                     window);
+    }
+  }
+  // Programs index arrays in 32 bits.
+  const auto at_most = [&](const char* what, double a, double b) {
+    return a * b <= kMost ? Result<void>()
+                          : over_limit(kWhere,
+                                       "{} must have at most {:.0f} numbers, "
+                                       "found {:.0f}",
+                                       what, kMost, a * b);
+  };
+  const auto real = [](int64_t n) { return static_cast<double>(n); };
+  if (auto e = at_most("the embedding", real(m.vocab), real(m.width)); !e) {
+    return e;
+  }
+  if (auto e = at_most("linear_fc1", 2 * real(m.mlp_width), real(m.width));
+      !e) {
+    return e;
+  }
+  return at_most("linear_qkv",
+                 real(m.heads + 2 * m.kv_heads) * real(m.head_dim),
+                 real(m.width));
+}
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+// model/layer.h: what a slot of a decoder block does: it writes itself into a
+// program, forward and backward.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lanes/xla/shape.h"
+#include "lanes/xla/writer.h"
+#include "tessera/layers.h"
+
+namespace tessera::model {
+
+using xla::Dims;
+using xla::Element;
+using xla::Value;
+using xla::Writer;
+using Values = Writer::Values;
+
+// Where a slot writes. `products` is what operands of matrix products are
+// rounded to; all else is wide.
+struct Site {
+  Writer& w;
+  Element products = Element::f32;
+
+  // a [n, k] by weights [m, k]: [n, m].
+  Value times(const Value& a, const Value& weights) const;
+};
+
+// What a forward pass gives, and what it keeps for the way back.
+struct Passed {
+  Values out;
+  Values saved;
+};
+// Gradients of inputs and of parameters, in their order.
+struct Returned {
+  Values inputs;
+  Values parameters;
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  // Names are within the slot: "weight".
+  virtual std::vector<ModelParameter> parameters() const = 0;
+  virtual Passed forward(const Site& at, const Values& parameters,
+                         const Values& inputs) const = 0;
+  // Of the gradients of its outputs.
+  virtual Returned backward(const Site& at, const Values& parameters,
+                            const Values& saved,
+                            const Values& gradients) const = 0;
+  // Of products, multiply and add, of one forward pass over so many rows.
+  virtual double flops(int64_t rows) const = 0;
+};
+using LayerPtr = std::unique_ptr<Layer>;
+
+// Where attention finds its plan: the integers of its batch are arguments of
+// the program, each under its own name behind the prefix. Layers of one mask
+// share them.
+struct AttentionPlace {
+  xla::Shape shape;
+  std::string prefix;
+};
+std::vector<xla::Argument> integers_of(const AttentionPlace& place);
+
+// What a factory is told.
+struct Needs {
+  const ModelConfig& model;
+  AttentionPlace attention = {};
+};
+
+// A slot of the spec, or an error that names it.
+Result<LayerPtr> make_layer(const LayerSpec& spec, Slot slot,
+                            const Needs& needs);
+
+Result<void> check_spec(const LayerSpec& spec);
+
+// The slots' own makers, which make_layer() finds by name.
+LayerPtr make_norm(const Needs& needs);
+LayerPtr make_linear(int64_t from, int64_t to, double deviation,
+                     std::vector<std::string> axes);
+// Its inputs are q, k and v [batch, heads, tokens, head_dim]; its outputs the
+// like of q, and how many tiles it visited.
+LayerPtr make_attention(const AttentionPlace& place, XlaMethod method);
+// Of fc1's output [n, ..] the MLP's hidden values [n, mlp_width].
+Passed activate(const Site& at, const ModelConfig& model, const Value& x);
+Value activate_backward(const Site& at, const ModelConfig& model,
+                        const Values& saved, const Value& gradient);
+LayerPtr make_layernorm_mlp(const Needs& needs, LayerPtr norm, LayerPtr fc1,
+                            LayerPtr fc2);
+
+}  // namespace tessera::model

@@ -1,0 +1,88 @@
+// model/loss.cc: the mean cross-entropy of the tokens that count, and its
+// gradients, a chunk of rows at a time: all logits are never there at once.
+//
+// Of a row h and its target t: z = h E^T, bent by the cap c to c tanh(z / c),
+//   loss = log sum_j exp(z_j) - z_t,   dz_j = softmax(z)_j - [j = t]
+// times the cap's slope, and over the number of tokens that count.
+#include "model/loss.h"
+
+#include <array>
+
+namespace tessera::model {
+namespace {
+
+// Logits that may be there at once.
+constexpr int64_t kMaxLogits = int64_t{1} << 22;
+
+int64_t chunk_rows(int64_t rows, int64_t vocab) {
+  int64_t out = rows;
+  while (out % 2 == 0 && out * vocab > kMaxLogits) out /= 2;
+  return out;
+}
+
+}  // namespace
+
+Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
+                const Value& head, const Value& targets, const Value& counts) {
+  Writer& w = at.w;
+  const int64_t rows = hidden.dims()[0], vocab = head.dims()[0];
+  const int64_t some = chunk_rows(rows, vocab);
+  const Dims wide = {some, vocab}, one = {some};
+  const Value counted = w.convert(counts, w.wide());
+  const Value total = w.max(w.reduce_sum(counted, {0}), w.real(1));
+  const Value zero = w.integer(0);
+  const Values start = {w.real(0), w.real(0, hidden.dims()),
+                        w.real(0, head.dims())};
+  const auto chunk = [&](const Value& i, const Values& before) {
+    const Value first = w.mul(i, w.integer(static_cast<int32_t>(some)));
+    const Value h =
+        w.slice(hidden, std::array{first, zero}, {some, hidden.dims()[1]});
+    const Value target = w.slice(targets, std::array{first}, one);
+    const Value counting = w.slice(counted, std::array{first}, one);
+    Value z = at.times(h, head), slope;
+    if (m.final_softcap > 0) {
+      const Value cap = w.real(m.final_softcap, wide);
+      const Value bent = w.tanh(w.div(z, cap));
+      z = w.mul(bent, cap);
+      slope = w.sub(w.real(1, wide), w.mul(bent, bent));
+    }
+    const Value most = w.reduce_max(z, {1});
+    const Value e = w.exp(w.sub(z, w.broadcast(most, wide, {0})));
+    const Value sum = w.reduce_sum(e, {1});
+    const Value is_target = w.compare(Compare::equal, w.iota(wide, 1),
+                                      w.broadcast(target, wide, {0}));
+    const Value nothing = w.real(0, wide);
+    const Value at_target = w.reduce_sum(w.select(is_target, z, nothing), {1});
+    const Value each = w.sub(w.add(most, w.log(sum)), at_target);
+    const Value weight = w.div(counting, w.broadcast(total, one, {}));
+    // A row that does not count adds nothing, whatever is in it.
+    const Value counts_here =
+        w.compare(Compare::not_equal, counting, w.real(0, one));
+    const Value part =
+        w.select(counts_here, w.mul(each, weight), w.real(0, one));
+
+    Value dz = w.sub(w.div(e, w.broadcast(sum, wide, {0})),
+                     w.convert(is_target, w.wide()));
+    if (m.final_softcap > 0) dz = w.mul(dz, slope);
+    dz = w.select(w.broadcast(counts_here, wide, {0}),
+                  w.mul(dz, w.broadcast(weight, wide, {0})), nothing);
+    const Value cast = w.convert(dz, at.products);
+    const Value dh =
+        w.dot(cast, w.convert(head, at.products), {{}, {}, {1}, {0}});
+    const Value dhead =
+        w.dot(cast, w.convert(h, at.products), {{}, {}, {0}, {0}});
+    return Values{w.add(before[0], w.reduce_sum(part, {0})),
+                  w.update(before[1], dh, std::array{first, zero}),
+                  w.add(before[2], dhead)};
+  };
+  Values out;
+  if (some == rows) {
+    out = chunk(zero, start);
+  } else {
+    const Value end = w.integer(static_cast<int32_t>(rows / some));
+    out = w.count(zero, end, start, chunk);
+  }
+  return {out[0], out[1], out[2]};
+}
+
+}  // namespace tessera::model

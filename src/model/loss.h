@@ -1,0 +1,20 @@
+// model/loss.h: what is trained for.
+#pragma once
+
+#include "model/layer.h"
+
+namespace tessera::model {
+
+using xla::Compare;
+
+struct Loss {
+  Value mean;     // over the tokens that count
+  Value dhidden;  // its gradients
+  Value dhead;
+};
+// hidden [rows, width], head [vocab, width], targets and counts [rows]: 1 where
+// a row's target counts, else 0.
+Loss write_loss(const Site& at, const ModelConfig& model, const Value& hidden,
+                const Value& head, const Value& targets, const Value& counts);
+
+}  // namespace tessera::model

@@ -1,0 +1,30 @@
+// model/plans.h: the masks of a model's layers as requests, and their plans as
+// what a step's program reads.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/program.h"
+#include "tessera/batch.h"
+#include "tessera/plan.h"
+
+namespace tessera::model {
+
+// One for each different mask: causal & documents, within the windows.
+Result<std::vector<Request>> layer_requests(const ModelConfig& model,
+                                            int64_t batch, int64_t tokens,
+                                            const Tile& tile);
+
+// Where each finds its plan, for any batch: contracts are those of ceilings.
+// `present` says which facts batches will have.
+Result<std::vector<AttentionPlace>> attention_places(
+    const ModelConfig& model, Dtype products,
+    const std::vector<Request>& requests, const Facts& present);
+
+// What a batch of the request puts there, by the program's names.
+Result<std::map<std::string, std::vector<int32_t>>> plan_integers(
+    const AttentionPlace& place, const Batch& batch);
+
+}  // namespace tessera::model

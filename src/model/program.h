@@ -1,0 +1,42 @@
+// model/program.h: a step of training as one program: forward, backward and
+// optimizer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/block.h"
+#include "model/optimizer.h"
+
+namespace tessera::model {
+
+// All that is static about it.
+struct StepShape {
+  ModelConfig model;
+  LayerSpec spec;
+  int64_t batch = 1, tokens = 0;
+  Element products = Element::f32;
+  Element wide = Element::f32;  // f64 for tests of gradients
+  bool recompute = false;       // blocks keep their input alone
+  AdamW optimizer;
+  // One for each mask; layer i has number i % size.
+  std::vector<AttentionPlace> places;
+
+  const AttentionPlace& place_of(int64_t layer) const {
+    return places[static_cast<size_t>(layer) % places.size()];
+  }
+};
+
+// Arrays of a batch, behind the model's state: int32 [batch, tokens], and what
+// the plans bring.
+std::vector<xla::Argument> batch_arguments(const StepShape& s);
+
+// Arguments: parameters, both moments of each (named "first." and "second."),
+// rates, the batch. Results: the first three anew, then loss, the norm of the
+// gradients, tiles that attention visited. The state is donated.
+Result<std::string> step_program(const StepShape& s);
+// Arguments: parameters and the batch. Results: loss, tiles, and where asked
+// for the gradients of the parameters.
+Result<std::string> loss_program(const StepShape& s, bool gradients);
+
+}  // namespace tessera::model

@@ -1,0 +1,125 @@
+// model/spec.cc: the specs that are shipped, and the factories they name.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "model/layer.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kSlotNames[] = {
+    "norm",       "linear_qkv", "linear_proj",  "linear_fc1",
+    "linear_fc2", "attention",  "layernorm_mlp"};
+
+// Everything but attention is plain StableHLO, which the compiler fuses.
+LayerSpec plain_spec(std::string name, std::string attention) {
+  LayerSpec out;
+  out.name = std::move(name);
+  out.factories.fill("stablehlo");
+  out.of(Slot::attention) = std::move(attention);
+  return out;
+}
+
+std::vector<LayerSpec> shipped() {
+  return {plain_spec("reference", "dense"), plain_spec("xla", "worklist")};
+}
+
+}  // namespace
+
+std::string_view to_string(Slot slot) {
+  return kSlotNames[static_cast<size_t>(slot)];
+}
+
+std::vector<std::string> layer_spec_names() {
+  std::vector<std::string> out;
+  for (const LayerSpec& spec : shipped()) out.push_back(spec.name);
+  return out;
+}
+
+Result<LayerSpec> find_layer_spec(std::string_view name) {
+  for (LayerSpec& spec : shipped()) {
+    if (spec.name == name) return std::move(spec);
+  }
+  return invalid("model", "a spec must be one of {}, found {}",
+                 fmt::join(layer_spec_names(), ", "), in_quotes(name));
+}
+
+std::vector<std::string> factories_of(Slot slot) {
+  if (slot == Slot::attention) return {"worklist", "dense"};
+  return {"stablehlo"};
+}
+
+namespace model {
+namespace {
+
+// Small enough that sums over the inputs have a deviation near 1, and over the
+// layers do not grow.
+double deviation(int64_t from) {
+  return 1 / std::sqrt(static_cast<double>(from));
+}
+double deviation(int64_t from, int64_t layers) {
+  return deviation(from) / std::sqrt(2.0 * static_cast<double>(layers));
+}
+
+LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
+  const ModelConfig& m = needs.model;
+  const int64_t attended = m.heads * m.head_dim;
+  switch (slot) {
+    case Slot::norm:
+      return make_norm(needs);
+    case Slot::linear_qkv:
+      return make_linear(m.width, attended + 2 * m.kv_heads * m.head_dim,
+                         deviation(m.width), {"head", ""});
+    case Slot::linear_proj:
+      return make_linear(attended, m.width, deviation(attended, m.layers),
+                         {"", "head"});
+    case Slot::linear_fc1:
+      return make_linear(m.width,
+                         m.mlp == MlpKind::gelu ? m.mlp_width : 2 * m.mlp_width,
+                         deviation(m.width), {"head", ""});
+    case Slot::linear_fc2:
+      return make_linear(m.mlp_width, m.width, deviation(m.mlp_width, m.layers),
+                         {"", "head"});
+    case Slot::attention:
+      return make_attention(needs.attention, spec.of(slot) == "dense"
+                                                 ? XlaMethod::dense
+                                                 : XlaMethod::worklist);
+    case Slot::layernorm_mlp:
+      return make_layernorm_mlp(needs, make_slot(spec, Slot::norm, needs),
+                                make_slot(spec, Slot::linear_fc1, needs),
+                                make_slot(spec, Slot::linear_fc2, needs));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Result<void> check_spec(const LayerSpec& spec) {
+  for (size_t i = 0; i < kSlots; ++i) {
+    const auto slot = static_cast<Slot>(i);
+    const std::string& factory = spec.of(slot);
+    const std::vector<std::string> known = factories_of(slot);
+    if (factory.empty()) {
+      return invalid("model", "a spec must fill every slot, found none for {}",
+                     to_string(slot));
+    }
+    if (std::find(known.begin(), known.end(), factory) == known.end()) {
+      return invalid("model", "a factory of {} must be one of {}, found {}",
+                     to_string(slot), fmt::join(known, ", "),
+                     in_quotes(factory));
+    }
+  }
+  return {};
+}
+
+Result<LayerPtr> make_layer(const LayerSpec& spec, Slot slot,
+                            const Needs& needs) {
+  if (auto e = check_spec(spec); !e) return e.error();
+  return make_slot(spec, slot, needs);
+}
+
+}  // namespace model
+}  // namespace tessera
