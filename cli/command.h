@@ -77,5 +77,6 @@ Command shard_command();
 Command audit_command();
 Command fit_command();
 Command warm_command();
+Command train_command();
 
 }  // namespace tessera::cli

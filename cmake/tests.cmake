@@ -109,7 +109,7 @@ endif()
 
 # Tests in Python; skipped where .venv has no jax. The one build that other
 # builds would only repeat runs them. Mosaic: kernels for TPU, in NumPy.
-# Bridge: what JAX exports.
+# Bridge: what JAX exports. Model: training, beside JAX.
 function(tessera_add_python_tests prefix folder)
   file(GLOB python_tests CONFIGURE_DEPENDS tests/${folder}/*_test.py)
   foreach(test IN LISTS python_tests)
@@ -130,5 +130,6 @@ if(NOT TESSERA_SANITIZE)
   tessera_add_python_tests(Mosaic mosaic)
   if(TARGET tessera-cli)
     tessera_add_python_tests(Bridge bridge)
+    tessera_add_python_tests(Model model)
   endif()
 endif()

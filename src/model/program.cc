@@ -43,6 +43,7 @@ class Step {
 void Step::angles() {
   const int64_t half = s_.model.head_dim / 2;
   std::vector<double> steps;
+  steps.reserve(static_cast<size_t>(half));
   for (int64_t i = 0; i < half; ++i) {
     steps.push_back(
         std::pow(s_.model.rope_theta,
@@ -76,6 +77,7 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   };
   const Value table = take(1)[0];
   std::vector<Values> of_blocks;
+  of_blocks.reserve(blocks.size());
   for (const Block& b : blocks)
     of_blocks.push_back(take(b.parameters().size()));
   const Values of_norm = take((*norm)->parameters().size());

@@ -1,0 +1,116 @@
+// cli/train/command_test.cc: `tessera train` as a user runs it.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+
+class TrainCommand : public tessera::testing::Program {
+ protected:
+  void SetUp() override {
+    std::ofstream documents(path("documents.jsonl"));
+    for (int d = 0; d < 40; ++d) {
+      json ids = json::array();
+      for (int i = 0; i < 20 + d; ++i) ids.push_back((d + 3 * i) % 61);
+      documents << json({{"input_ids", ids}}).dump() << "\n";
+    }
+    documents.close();
+    program({"pack", path("documents.jsonl"), "--tokens", "128", "-o",
+             path("rows"), "--rows-per-file", "3"});
+    ASSERT_EQ(code_, kOk) << err_;
+    std::ofstream(path("model.json"))
+        << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48})";
+  }
+
+  bool has_plugin() {
+    auto plugin = testing::real_plugin("xla_cpu_pjrt");
+    return !testing::is_absent(plugin);
+  }
+  std::string path(const std::string& name) { return folder_.file(name); }
+
+  void train(std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"train", "--data", path("rows"), "--model", path("model.json"),
+                 "--rows", "2", "--tile", "32x32", "--cache", path("cache")});
+    program(more);
+  }
+  json trained(std::vector<std::string> more) {
+    more.push_back("--json");
+    train(more);
+    EXPECT_EQ(code_, kOk) << err_;
+    return json::parse(out_, nullptr, false);
+  }
+  void refuses(std::vector<std::string> more, const std::string& why) {
+    train(std::move(more));
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_NE(err_.find(why), std::string::npos) << err_;
+  }
+};
+
+TEST_F(TrainCommand, GoesOnWhereItStopped) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  const json whole = trained({"--steps", "6", "--rate", "1e-2", "--picture",
+                              path("loss.svg"), "--checkpoint", path("whole"),
+                              "--save-program", path("step.mlir")});
+  ASSERT_EQ(whole["losses"].size(), 6U);
+  EXPECT_EQ(whole["compiles"], 1);
+  EXPECT_EQ(whole["tiles_run"], whole["tiles_planned"]);
+  EXPECT_LT(whole["losses"][5], whole["losses"][0]);
+  EXPECT_NE(read_file(path("loss.svg"), 1 << 20)->find("<polyline"),
+            std::string::npos);
+  EXPECT_NE(read_file(path("step.mlir"), 1 << 24)->find("tf.aliasing_output"),
+            std::string::npos);
+
+  // A run that ends at step 6 is cut after step 3, where it kept its state.
+  train({"--steps", "6", "--rate", "1e-2", "--checkpoint", path("part"),
+         "--every", "3"});
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_NE(out_.find("found on disk"), std::string::npos) << out_;
+  EXPECT_EQ(*read_file(path("part"), 1 << 24),
+            *read_file(path("whole"), 1 << 24));
+  refuses({"--steps", "6", "--resume", path("part")},
+          "--steps must be above those that were done, found 6 for 6");
+  const json more = trained({"--steps", "9", "--resume", path("part")});
+  EXPECT_EQ(more["first_step"], 7);
+  EXPECT_EQ(more["losses"].size(), 3U);
+  EXPECT_EQ(more["compiles"], 0);
+}
+
+TEST_F(TrainCommand, RefusesBadInput) {
+  refuses({"--steps", "0"}, "--steps");
+  refuses({"--spec", "cudnn"}, "a spec must be one of reference, xla");
+  refuses({"--dtype", "f16"}, "--dtype must be f32 or bf16");
+  program({"train", "--data", path("rows"), "--tile", "32"});
+  EXPECT_NE(err_.find("--tile must read QxKV"), std::string::npos) << err_;
+  refuses({"--rate", "-1"}, "--rate");
+  refuses({"--every", "2"}, "--every goes with --checkpoint");
+  refuses({"--resume", path("nothing")}, "nothing");
+  refuses({"--checkpoint", path("model.json")}, "model.json");
+  std::ofstream(path("state")) << "no checkpoint";
+  refuses({"--resume", path("state")}, "[safetensors]");
+  std::ofstream(path("model.json")) << R"({"depth": 3})";
+  refuses({}, "no field of that name");
+  std::ofstream(path("rows/rows-00001.safetensors")) << "cut";
+  std::ofstream(path("model.json")) << "{}";
+  refuses({}, "safetensors");
+}
+
+TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  std::ofstream(path("model.json"))
+      << R"({"vocab": 60, "layers": 1, "width": 8})";
+  refuses({}, "must be below the model's vocab 60, found 60");
+}
+
+}  // namespace
+}  // namespace tessera::cli

@@ -1,0 +1,142 @@
+// cli/train/settings.cc: flags as settings, all checked before any work.
+#include "cli/train/settings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/numbers.h"
+#include "cli/request/file_checks.h"
+#include "cli/run/cache_folder.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMaxSteps = int64_t{1} << 40;
+constexpr int64_t kMaxModelBytes = int64_t{1} << 20;
+constexpr double kLastShare = 0.1;
+
+Result<int64_t> count(const std::optional<std::string>& text, const char* flag,
+                      int64_t otherwise, int64_t least) {
+  if (!text) return otherwise;
+  return parse_int(*text, flag, least, kMaxSteps);
+}
+
+Result<double> positive(const std::optional<std::string>& text,
+                        const char* flag, double otherwise) {
+  if (!text) return otherwise;
+  return parse_positive(*text, flag);
+}
+
+Result<Tile> read_tile(const std::string& text) {
+  const std::vector<std::string_view> sides = split(text, 'x');
+  if (sides.size() != 2) {
+    return invalid("cli", "--tile must read QxKV, found {}", in_quotes(text));
+  }
+  auto q = parse_int(sides[0], "--tile", kMinBlock, kMaxBlock);
+  if (!q) return q.error();
+  auto kv = parse_int(sides[1], "--tile", kMinBlock, kMaxBlock);
+  if (!kv) return kv.error();
+  return Tile{*q, *kv};
+}
+
+Result<ModelConfig> read_model(const std::optional<std::string>& file) {
+  if (!file) return ModelConfig{};
+  auto text = read_file(*file, kMaxModelBytes);
+  if (!text) return text.error();
+  return parse_model_config(*text);
+}
+
+Result<void> read_options(const TrainFlags& f, TrainOptions& out) {
+  auto model = read_model(f.model);
+  if (!model) return model.error();
+  out.model = std::move(*model);
+  auto spec = find_layer_spec(f.spec.value_or("xla"));
+  if (!spec) return spec.error();
+  out.spec = std::move(*spec);
+  auto rows = count(f.rows, "--rows", 1, 1);
+  if (!rows) return rows.error();
+  out.rows = *rows;
+  if (f.seed) {
+    auto seed = parse_seed(*f.seed);
+    if (!seed) return seed.error();
+    out.seed = *seed;
+  }
+  if (f.dtype && *f.dtype != "f32" && *f.dtype != "bf16") {
+    return invalid("cli", "--dtype must be f32 or bf16, found {}",
+                   in_quotes(*f.dtype));
+  }
+  if (f.dtype == "bf16") out.precision.products = Dtype::bf16;
+  if (f.tile) {
+    auto tile = read_tile(*f.tile);
+    if (!tile) return tile.error();
+    out.tile = *tile;
+  }
+  auto decay =
+      positive(f.weight_decay, "--weight-decay", out.optimizer.weight_decay);
+  if (!decay) return decay.error();
+  out.optimizer.weight_decay = *decay;
+  out.recompute = f.recompute;
+  if (f.plugin) out.xla.plugin = *f.plugin;
+  if (f.device) {
+    auto device = parse_device(*f.device);
+    if (!device) return device.error();
+    out.xla.device = *device;
+  }
+  auto folder = cache_folder(f.cache);
+  if (!folder) return folder.error();
+  out.xla.cache_folder = std::move(*folder);
+  return {};
+}
+
+}  // namespace
+
+StepRates TrainSettings::rates(int64_t step) const {
+  StepRates out = peak;
+  if (step <= warmup) {
+    out.learning_rate *=
+        static_cast<double>(step) / static_cast<double>(warmup);
+    return out;
+  }
+  const double gone = static_cast<double>(step - warmup) /
+                      static_cast<double>(std::max<int64_t>(1, steps - warmup));
+  const double cosine = (1 + std::cos(std::acos(-1.0) * gone)) / 2;
+  out.learning_rate *= kLastShare + (1 - kLastShare) * cosine;
+  return out;
+}
+
+Result<TrainSettings> read_train_flags(const TrainFlags& f) {
+  TrainSettings out;
+  if (auto e = read_options(f, out.options); !e) return e.error();
+  auto steps = count(f.steps, "--steps", 100, 1);
+  if (!steps) return steps.error();
+  out.steps = *steps;
+  auto warmup = count(f.warmup, "--warmup", out.steps / 20, 0);
+  if (!warmup) return warmup.error();
+  out.warmup = *warmup;
+  auto rate = positive(f.rate, "--rate", 3e-4);
+  if (!rate) return rate.error();
+  out.peak.learning_rate = *rate;
+  auto norm = positive(f.max_norm, "--max-norm", 1);
+  if (!norm) return norm.error();
+  out.peak.max_norm = *norm;
+  auto every = count(f.every, "--every", 0, 1);
+  if (!every) return every.error();
+  out.every = *every;
+  if (f.every && !f.checkpoint) {
+    return invalid("cli", "--every goes with --checkpoint, found it alone");
+  }
+  std::vector<std::string> read = {f.data};
+  if (f.model) read.push_back(*f.model);
+  if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);
+  std::vector<std::string> written;
+  for (const auto& file : {f.checkpoint, f.program, f.picture}) {
+    if (file) written.push_back(*file);
+  }
+  if (auto e = check_files(read, written); !e) return e.error();
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,36 @@
+// cli/train/settings.h: what `tessera train` was asked for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tessera/train.h"
+
+namespace tessera::cli {
+
+struct TrainFlags {
+  std::string data;
+  std::optional<std::string> model, spec, steps, rows, seed, dtype, tile;
+  std::optional<std::string> rate, warmup, max_norm, weight_decay;
+  std::optional<std::string> plugin, device, cache;
+  std::optional<std::string> checkpoint, every, resume, program, picture;
+  bool recompute = false;
+  bool json = false;
+};
+
+struct TrainSettings {
+  TrainOptions options;  // tokens are those of the data
+  int64_t steps = 0;     // in all, with those of what is resumed
+  int64_t warmup = 0;
+  int64_t every = 0;  // 0: at the end alone
+  StepRates peak;
+
+  // Rises to the peak over the warm-up, then falls as a cosine to a tenth of it
+  // at the last step.
+  StepRates rates(int64_t step) const;
+};
+
+Result<TrainSettings> read_train_flags(const TrainFlags& flags);
+
+}  // namespace tessera::cli

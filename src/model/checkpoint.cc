@@ -1,0 +1,105 @@
+// model/checkpoint.cc: names, shapes and the step, checked on the way in.
+#include "model/checkpoint.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "base/fail.h"
+#include "base/safetensors.h"
+#include "base/text.h"
+
+namespace tessera::model {
+namespace {
+
+constexpr std::string_view kStep = "step", kModel = "model";
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+Result<std::vector<float>> read_values(const Safetensors& file,
+                                       const std::string& name,
+                                       const ModelParameter& p) {
+  auto tensor = file.find(name);
+  if (!tensor) return tensor.error();
+  if (tensor->dtype != Dtype::f32 || tensor->shape != p.shape) {
+    return invalid("checkpoint", "{} must be F32 {}, found {} {}", name,
+                   shape_text(p.shape), to_string(tensor->dtype),
+                   shape_text(tensor->shape));
+  }
+  std::vector<float> out(static_cast<size_t>(p.size()));
+  std::memcpy(out.data(), tensor->bytes.data(), tensor->bytes.size());
+  return out;
+}
+
+Result<int64_t> read_step(const Safetensors& file) {
+  const auto at = file.metadata.find(kStep);
+  int64_t step = -1;
+  if (at != file.metadata.end()) {
+    const char* end = at->second.data() + at->second.size();
+    const auto [stop, error] = std::from_chars(at->second.data(), end, step);
+    if (error != std::errc() || stop != end) step = -1;
+  }
+  if (step < 0) {
+    return invalid("checkpoint", "moments must come with their step, found {}",
+                   at == file.metadata.end() ? "none" : in_quotes(at->second));
+  }
+  return step;
+}
+
+}  // namespace
+
+Result<std::string> write_checkpoint(
+    const ModelConfig& model, const std::vector<ModelParameter>& parameters,
+    const TrainState& state) {
+  Safetensors file;
+  for (size_t kind = 0; kind < kStateNames.size(); ++kind) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const std::vector<float>& values = state.values[kind][i];
+      file.tensors[std::string(kStateNames[kind]) + parameters[i].name] = {
+          Dtype::f32,
+          parameters[i].shape,
+          {reinterpret_cast<const char*>(values.data()), 4 * values.size()}};
+    }
+  }
+  file.metadata[std::string(kStep)] = std::to_string(state.step);
+  file.metadata[std::string(kModel)] = to_json(model);
+  return write_safetensors(file);
+}
+
+Result<TrainState> read_checkpoint(
+    std::string_view bytes, const ModelConfig& model,
+    const std::vector<ModelParameter>& parameters) {
+  auto file = parse_safetensors(bytes);
+  if (!file) return file.error();
+  const auto said = file->metadata.find(kModel);
+  if (said != file->metadata.end() && said->second != to_json(model)) {
+    return invalid("checkpoint",
+                   "a checkpoint must be of the model that it is restored to, "
+                   "found {} for {}",
+                   said->second, to_json(model));
+  }
+  TrainState out;
+  const bool moments = file->tensors.contains(std::string(kStateNames[1]) +
+                                              parameters.front().name);
+  if (moments) {
+    auto step = read_step(*file);
+    if (!step) return step.error();
+    out.step = *step;
+  }
+  for (size_t kind = 0; kind < kStateNames.size(); ++kind) {
+    for (const ModelParameter& p : parameters) {
+      if (kind > 0 && !moments) {
+        out.values[kind].emplace_back(static_cast<size_t>(p.size()), 0.0F);
+        continue;
+      }
+      auto values =
+          read_values(*file, std::string(kStateNames[kind]) + p.name, p);
+      if (!values) return values.error();
+      out.values[kind].push_back(std::move(*values));
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,32 @@
+// model/checkpoint.h: the state of training as a .safetensors file.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/layers.h"
+
+namespace tessera::model {
+
+// Names of a parameter, and of its two moments, begin so.
+inline constexpr std::array<std::string_view, 3> kStateNames = {"", "first.",
+                                                                "second."};
+
+struct TrainState {
+  int64_t step = 0;
+  // Parameters, first moments, second moments, each in the model's order.
+  std::array<std::vector<std::vector<float>>, 3> values;
+};
+
+Result<std::string> write_checkpoint(
+    const ModelConfig& model, const std::vector<ModelParameter>& parameters,
+    const TrainState& state);
+// Moments that are not there are zeros, and the step is 0.
+Result<TrainState> read_checkpoint(
+    std::string_view bytes, const ModelConfig& model,
+    const std::vector<ModelParameter>& parameters);
+
+}  // namespace tessera::model

@@ -1,0 +1,165 @@
+// model/trainer_test.cc: training of packed rows, step after step.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tessera/train.h"
+#include "tests/plugins.h"
+
+namespace tessera {
+namespace {
+
+// Rows that a small model can learn: token t is followed by 3 t + 1.
+Rows learnable(int64_t rows, int64_t tokens, int32_t vocab, uint64_t seed) {
+  Rows out = *Rows::make(RowShape::of(tokens), rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t valid = tokens - static_cast<int64_t>(seed + 3 * r) % 7;
+    const int64_t cut = valid / 3;
+    out.row(RowColumn::valid_token_count, r)[0] = static_cast<int32_t>(valid);
+    out.row(RowColumn::num_docs, r)[0] = 2;
+    int32_t token = static_cast<int32_t>((seed * 5 + r) % vocab);
+    for (int64_t i = 0; i < valid; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const bool second = i >= cut, last = i + 1 == cut || i + 1 == valid;
+      out.row(RowColumn::doc_ids, r)[at] = second;
+      out.row(RowColumn::positions, r)[at] =
+          static_cast<int32_t>(second ? i - cut : i);
+      out.row(RowColumn::input_ids, r)[at] = token;
+      token = (3 * token + 1) % vocab;
+      out.row(RowColumn::target_ids, r)[at] = last ? 0 : token;
+      out.row(RowColumn::loss_mask, r)[at] = last ? 0 : 1;
+    }
+  }
+  EXPECT_TRUE(check_rows(out, "test"));
+  return out;
+}
+
+class Train : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto plugin = testing::real_plugin("xla_cpu_pjrt");
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+    options_.model.vocab = 32;
+    options_.model.width = 32;
+    options_.model.head_dim = 8;
+    options_.model.mlp_width = 48;
+    options_.model.windows = {0, 24};
+    options_.spec = *find_layer_spec("xla");
+    options_.rows = 2;
+    options_.tokens = 96;
+    options_.tile = {32, 32};
+  }
+
+  Rows rows(int64_t step) const { return learnable(2, 96, 32, step); }
+
+  TrainOptions options_;
+};
+
+TEST_F(Train, LearnsWithOneCompile) {
+  auto trainer = Trainer::open(options_);
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  double first = 0, last = 0;
+  for (int64_t i = 1; i <= 60; ++i) {
+    auto told = trainer->step(rows(i), {.learning_rate = 1e-2});
+    ASSERT_TRUE(told) << told.error().message;
+    EXPECT_EQ(told->step, i);
+    EXPECT_EQ(told->tiles_run, told->tiles_planned);
+    EXPECT_GT(told->tiles_run, 0);
+    EXPECT_GT(told->gradient_norm, 0);
+    if (i == 1) first = told->loss;
+    last = told->loss;
+  }
+  // A model that knows nothing says ln 32 = 3.47.
+  EXPECT_NEAR(first, std::log(32.0), 0.3);
+  EXPECT_LT(last, 0.1);
+  EXPECT_EQ(trainer->counters().compiles, 1);
+}
+
+// Whatever was before, and in another trainer.
+TEST_F(Train, GoesOnBitForBitFromACheckpoint) {
+  auto whole = Trainer::open(options_);
+  ASSERT_TRUE(whole) << whole.error().message;
+  std::string middle;
+  for (int64_t i = 1; i <= 6; ++i) {
+    ASSERT_TRUE(whole->step(rows(i), {.learning_rate = 1e-2}));
+    if (i == 3) middle = *whole->checkpoint();
+  }
+  TrainOptions other = options_;
+  other.seed = 7;
+  auto resumed = Trainer::open(other);
+  ASSERT_TRUE(resumed) << resumed.error().message;
+  ASSERT_TRUE(resumed->step(rows(9), {.learning_rate = 1e-2}));
+  EXPECT_NE(*resumed->checkpoint(), *whole->checkpoint());
+  auto ok = resumed->restore(middle);
+  ASSERT_TRUE(ok) << ok.error().message;
+  EXPECT_EQ(resumed->steps(), 3);
+  for (int64_t i = 4; i <= 6; ++i) {
+    ASSERT_TRUE(resumed->step(rows(i), {.learning_rate = 1e-2}));
+  }
+  EXPECT_EQ(*resumed->checkpoint(), *whole->checkpoint());
+}
+
+// Of the compiler's own attention over every pair.
+TEST_F(Train, SpecsAgree) {
+  auto listed = Trainer::open(options_);
+  TrainOptions dense = options_;
+  dense.spec = *find_layer_spec("reference");
+  auto plain = Trainer::open(dense);
+  ASSERT_TRUE(listed && plain);
+  for (int64_t i = 1; i <= 3; ++i) {
+    auto a = listed->step(rows(i), {.learning_rate = 1e-3});
+    auto b = plain->step(rows(i), {.learning_rate = 1e-3});
+    ASSERT_TRUE(a && b);
+    EXPECT_EQ(b->tiles_run, 0);
+    // Means of some 180 losses of float32, each of a few sums.
+    EXPECT_NEAR(a->loss, b->loss, 256 * 6e-8 * a->loss);
+  }
+}
+
+TEST_F(Train, ComputesInBf16WhereAsked) {
+  options_.precision.products = Dtype::bf16;
+  auto trainer = Trainer::open(options_);
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  double last = 0;
+  for (int64_t i = 1; i <= 60; ++i) {
+    auto told = trainer->step(rows(i), {.learning_rate = 1e-2});
+    ASSERT_TRUE(told) << told.error().message;
+    last = told->loss;
+  }
+  EXPECT_LT(last, 0.2);
+  options_.precision.products = Dtype::f16;
+  EXPECT_EQ(Trainer::open(options_).error().message,
+            "[train] products must be F32 or BF16, found F16");
+}
+
+TEST_F(Train, RefusesWhatDoesNotFit) {
+  auto trainer = Trainer::open(options_);
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  const std::string before = *trainer->checkpoint();
+  const auto refused = [&](const Rows& rows, const StepRates& rates) {
+    auto told = trainer->step(rows, rates);
+    EXPECT_FALSE(told);
+    return told ? std::string() : told.error().message;
+  };
+  EXPECT_EQ(refused(learnable(1, 96, 32, 1), {}),
+            "[train] a step takes 2 rows of 96 tokens, found 1 of 96");
+  Rows alien = rows(1);
+  alien.row(RowColumn::input_ids, 1)[5] = 32;
+  EXPECT_EQ(refused(alien, {}),
+            "[train] input_ids must be below the model's vocab 32, found 32 "
+            "for row 1, token 5");
+  EXPECT_NE(refused(rows(1), {.learning_rate = std::nan("")}).find("nan"),
+            std::string::npos);
+  EXPECT_FALSE(trainer->restore("no file"));
+  options_.model.mlp_width = 40;
+  auto other = Trainer::open(options_);
+  ASSERT_TRUE(other);
+  auto wrong = trainer->restore(*other->checkpoint());
+  ASSERT_FALSE(wrong);
+  EXPECT_NE(wrong.error().message.find("of the model"), std::string::npos);
+  // Nothing was lost.
+  EXPECT_EQ(*trainer->checkpoint(), before);
+}
+
+}  // namespace
+}  // namespace tessera
