@@ -185,6 +185,28 @@ CompileOptions options_for(const Devices& devices) {
   return out;
 }
 
+// Inputs for each device that it takes, and memory for what they make.
+Result<void> check_run(const Loaded& program, std::span<const Inputs> inputs) {
+  const Devices& devices = program.devices();
+  if (inputs.size() != devices.size()) {
+    return invalid("pjrt",
+                   "a program must get the inputs of its {} devices, found {}",
+                   devices.size(), inputs.size());
+  }
+  for (size_t d = 0; d < devices.size(); ++d) {
+    if (auto ok = check_inputs(program, devices[d], inputs[d]); !ok) {
+      return ok.error();
+    }
+    if (inputs[d].size() == inputs.front().size()) continue;
+    return invalid("pjrt", "devices must get as many inputs, found {} and {}",
+                   inputs.front().size(), inputs[d].size());
+  }
+  const int64_t memory =
+      program.run_bytes() * static_cast<int64_t>(devices.size());
+  return check_memory(program.client(), memory,
+                      "a run's outputs and scratch must fit in memory");
+}
+
 }  // namespace
 
 Result<Loaded> compile(const Client& client, const Devices& devices,
@@ -241,27 +263,8 @@ Result<std::vector<Buffer>> execute(const Loaded& program,
 Result<std::vector<std::vector<Buffer>>> execute_on_all(
     const Loaded& program, std::span<const Inputs> inputs) {
   const TraceSpan span("pjrt", "execute");
+  if (auto ok = check_run(program, inputs); !ok) return ok.error();
   const Devices& devices = program.devices();
-  if (inputs.size() != devices.size()) {
-    return invalid("pjrt",
-                   "a program must get the inputs of its {} devices, found {}",
-                   devices.size(), inputs.size());
-  }
-  for (size_t d = 0; d < devices.size(); ++d) {
-    if (auto ok = check_inputs(program, devices[d], inputs[d]); !ok) {
-      return ok.error();
-    }
-    if (inputs[d].size() == inputs.front().size()) continue;
-    return invalid("pjrt", "devices must get as many inputs, found {} and {}",
-                   inputs.front().size(), inputs[d].size());
-  }
-  const int64_t memory =
-      program.run_bytes() * static_cast<int64_t>(devices.size());
-  if (auto ok = check_memory(program.client(), memory,
-                             "a run's outputs and scratch must fit in memory");
-      !ok) {
-    return ok.error();
-  }
   const Plugin& plugin = program.client().plugin();
   const std::string subject = describe(program.device());
   const Purpose purpose = {"the program must run", subject};

@@ -89,6 +89,14 @@ class Reader {
 
 // What a row says must fit together; its verdict needs the other rows.
 Result<void> check_row(const GateRow& row) {
+  if (!row.kernel.starts_with(fmt::format("{}/", to_string(row.lane)))) {
+    return invalid(kWhere, "kernel must be one of its lane, {}, found {}",
+                   to_string(row.lane), in_quotes(row.kernel));
+  }
+  if (row.shape.heads % row.shape.kv_heads != 0) {
+    return invalid(kWhere, "kv_heads must divide heads, found {} for {}",
+                   row.shape.kv_heads, row.shape.heads);
+  }
   const bool timed = row.kernel_ms && row.plain_ms;
   const auto refused = [&](std::string_view rule) {
     return invalid(kWhere, "{}, found other for {}", rule,
@@ -185,14 +193,6 @@ Result<GateRow> parse_row(const Json& j) {
                  GateVerdict::out_of_hot_loop, GateVerdict::unmeasured}));
   row.why = r.take(read_line(j["why"], kWhere, "why"));
   if (r.error()) return *r.error();
-  if (!row.kernel.starts_with(fmt::format("{}/", to_string(row.lane)))) {
-    return invalid(kWhere, "kernel must be one of its lane, {}, found {}",
-                   to_string(row.lane), in_quotes(row.kernel));
-  }
-  if (row.shape.heads % row.shape.kv_heads != 0) {
-    return invalid(kWhere, "kv_heads must divide heads, found {} for {}",
-                   row.shape.kv_heads, row.shape.heads);
-  }
   if (auto e = check_row(row); !e) return e.error();
   return row;
 }

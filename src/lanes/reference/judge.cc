@@ -131,6 +131,25 @@ class KeySums {
   std::vector<int64_t> terms_;
 };
 
+// What one query gives the gradients of the keys that it sees; `first_key` is
+// the row of its K/V head's first.
+void add_to_keys(RowOracle& oracle, const Place& at, const QueryRow& row,
+                 const QueryGradient& gradient, int64_t first_key,
+                 KeySums& dk_sums, KeySums& dv_sums) {
+  const auto& [b, h, q] = at;
+  const double* x = oracle.query(b, h, q);
+  const double* g = oracle.dout(b, h, q);
+  const double lost = oracle.rounding().lost;
+  for (size_t j = 0; j < row.keys.size(); ++j) {
+    const auto key = static_cast<size_t>(first_key + row.keys[j]);
+    dk_sums.add(key, oracle.scale() * gradient.ds.value[j],
+                std::abs(oracle.scale()) * gradient.ds.error[j] + lost, x,
+                lost);
+    dv_sums.add(key, gradient.weight.value[j], gradient.weight.error[j], g,
+                lost);
+  }
+}
+
 }  // namespace
 
 bool can_judge_all(const Request& request, const AttentionShape& shape) {
@@ -219,18 +238,8 @@ Result<Verdict> judge_backward(const Request& request, const Facts& facts,
     ticker.tick();
     if (!full) continue;
     const int64_t kv_head = h / (shape.heads / shape.kv_heads);
-    const double* x = oracle.query(b, h, q);
-    const double* g = oracle.dout(b, h, q);
-    const double lost = oracle.rounding().lost;
-    for (size_t j = 0; j < row.keys.size(); ++j) {
-      const auto key = static_cast<size_t>(
-          (b * shape.kv_heads + kv_head) * request.kv_len + row.keys[j]);
-      dk_sums.add(key, oracle.scale() * gradient.ds.value[j],
-                  std::abs(oracle.scale()) * gradient.ds.error[j] + lost, x,
-                  lost);
-      dv_sums.add(key, gradient.weight.value[j], gradient.weight.error[j], g,
-                  lost);
-    }
+    const int64_t first_key = (b * shape.kv_heads + kv_head) * request.kv_len;
+    add_to_keys(oracle, at, row, gradient, first_key, dk_sums, dv_sums);
     const auto head = static_cast<size_t>(h);
     sinks[head].value += gradient.sink.value;
     sinks[head].error += gradient.sink.error;
