@@ -43,7 +43,8 @@ void add_leaves(const parquet::arrow::SchemaField& field,
 
 class ParquetRows : public arrow::RecordBatchReader {
  public:
-  ParquetRows(std::unique_ptr<FileReader> file, const Wanted& wanted)
+  ParquetRows(std::unique_ptr<FileReader> file, const Wanted& wanted,
+              const arrow::Schema& all)
       : file_(std::move(file)), columns_(wanted.columns) {
     std::vector<std::shared_ptr<arrow::Field>> fields;
     for (const int column : columns_) {
@@ -51,7 +52,7 @@ class ParquetRows : public arrow::RecordBatchReader {
       fields.push_back(field.field);
       add_leaves(field, leaves_);
     }
-    schema_ = arrow::schema(std::move(fields));
+    schema_ = arrow::schema(std::move(fields), all.metadata());
     skip_ = wanted.first_row;
   }
 
@@ -176,7 +177,9 @@ arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> read_parquet(
     if (static_cast<size_t>(column) < fields) continue;
     return arrow::Status::Invalid("the file has no column ", column);
   }
-  return std::make_shared<ParquetRows>(std::move(file), wanted);
+  std::shared_ptr<arrow::Schema> all;
+  ARROW_RETURN_NOT_OK(file->GetSchema(&all));
+  return std::make_shared<ParquetRows>(std::move(file), wanted, *all);
 }
 
 }  // namespace tessera::arrow_files

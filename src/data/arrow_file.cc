@@ -19,18 +19,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kEndings = {
     ".parquet", ".arrow", ".arrows", ".feather", ".ipc"};
 
-// A device or pipe may never end.
-Result<void> check_file(const std::string& path) {
-  struct stat about = {};
-  if (stat(path.c_str(), &about) != 0) {
-    return io_error("data", "a file must be readable, found '{}' for {}",
-                    reason(errno), in_quotes(path));
-  }
-  if (S_ISREG(about.st_mode)) return {};
-  return io_error("data", "documents must be a file, found none for {}",
-                  in_quotes(path));
-}
-
 Error unread(std::string_view what, const TesseraArrowWhy& why,
              const std::string& path) {
   return io_error("data", "a file must give {}, found {} for {}", what,
@@ -74,12 +62,23 @@ bool is_arrow_file(std::string_view path) {
       [&](std::string_view ending) { return path.ends_with(ending); });
 }
 
+Result<void> check_arrow_file(const std::string& path) {
+  struct stat about = {};
+  if (stat(path.c_str(), &about) != 0) {
+    return io_error("data", "a file must be readable, found '{}' for {}",
+                    reason(errno), in_quotes(path));
+  }
+  if (S_ISREG(about.st_mode)) return {};
+  return io_error("data", "documents must be a file, found none for {}",
+                  in_quotes(path));
+}
+
 Result<std::unique_ptr<DocumentSource>> open_arrow_file(
     const std::string& path, int64_t first_row,
     std::set<std::string>& ignored) {
   auto component = arrow_component();
   if (!component) return component.error();
-  if (auto e = check_file(path); !e) return e.error();
+  if (auto e = check_arrow_file(path); !e) return e.error();
   auto columns = wanted_columns(**component, path, ignored);
   if (!columns) return columns.error();
   ArrowArrayStream stream = {};

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "data/import_rows.h"
 
 namespace tessera::data {
 namespace {
@@ -136,6 +137,7 @@ Result<void> save_rows(const std::string& path, const Rows& rows) {
 }
 
 Result<Rows> load_rows(const std::string& path) {
+  if (is_row_file(path)) return data::load_row_file(path);
   auto bytes = read_file(path, data::kMaxFileBytes);
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);

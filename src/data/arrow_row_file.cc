@@ -1,6 +1,7 @@
-// data/save_row_file.cc: packed rows to one Parquet or Arrow IPC file.
+// data/arrow_row_file.cc: packed rows in one Parquet or Arrow IPC file.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "data/arrow_component.h"
 #include "data/arrow_documents.h"
 #include "data/export_rows.h"
+#include "data/import_rows.h"
 
 namespace tessera {
 namespace {
@@ -21,7 +23,49 @@ TesseraArrowFormat format_of(std::string_view path) {
                                    : TesseraArrowFormat::ipc_file;
 }
 
+// Columns of a file that are those of rows.
+Result<std::vector<int>> columns_of(const TesseraArrowComponent& component,
+                                    const std::string& path) {
+  ArrowSchema schema = {};
+  TesseraArrowWhy why = {};
+  if (component.schema(path.c_str(), &schema, &why) != 0) {
+    return io_error("data", "a file must give its columns, found {} for {}",
+                    in_quotes(why.text, sizeof(why.text)), in_quotes(path));
+  }
+  std::vector<int> out;
+  for (int64_t c = 0; c < schema.n_children; ++c) {
+    const std::string_view name = schema.children[c]->name;
+    const auto specs = row_columns();
+    if (std::any_of(specs.begin(), specs.end(),
+                    [&](const auto& spec) { return spec.name == name; })) {
+      out.push_back(static_cast<int>(c));
+    }
+  }
+  schema.release(&schema);
+  if (!out.empty()) return out;
+  return invalid("data",
+                 "rows must have the column input_ids, found none for {}",
+                 in_quotes(path));
+}
+
 }  // namespace
+
+Result<Rows> data::load_row_file(const std::string& path) {
+  auto component = arrow_component();
+  if (!component) return component.error();
+  if (auto e = check_arrow_file(path); !e) return e.error();
+  auto columns = columns_of(**component, path);
+  if (!columns) return columns.error();
+  ArrowArrayStream stream = {};
+  TesseraArrowWhy why = {};
+  if ((*component)
+          ->read(path.c_str(), columns->data(),
+                 static_cast<int>(columns->size()), 0, &stream, &why) != 0) {
+    return io_error("data", "a file must give its rows, found {} for {}",
+                    in_quotes(why.text, sizeof(why.text)), in_quotes(path));
+  }
+  return import_rows(stream, path);
+}
 
 bool is_row_file(std::string_view path) { return data::is_arrow_file(path); }
 
