@@ -133,6 +133,12 @@ bool is_field(const std::string& name) {
 
 }  // namespace
 
+int64_t ModelParameter::size() const {
+  int64_t n = 1;
+  for (const int64_t d : shape) n *= d;
+  return n;
+}
+
 std::string_view to_string(NormKind kind) {
   return kNormKinds[static_cast<size_t>(kind)];
 }

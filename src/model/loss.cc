@@ -6,27 +6,27 @@
 // times the cap's slope, and over the number of tokens that count.
 #include "model/loss.h"
 
+#include <algorithm>
 #include <array>
 
 namespace tessera::model {
 namespace {
 
-// Logits that may be there at once.
-constexpr int64_t kMaxLogits = int64_t{1} << 22;
-
-int64_t chunk_rows(int64_t rows, int64_t vocab) {
-  int64_t out = rows;
-  while (out % 2 == 0 && out * vocab > kMaxLogits) out /= 2;
+// The most rows that divide all and whose logits may be there, or one.
+int64_t chunk_rows(int64_t rows, int64_t vocab, int64_t max_logits) {
+  int64_t out = std::clamp<int64_t>(max_logits / vocab, 1, rows);
+  while (rows % out != 0) --out;
   return out;
 }
 
 }  // namespace
 
 Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
-                const Value& head, const Value& targets, const Value& counts) {
+                const Value& head, const Value& targets, const Value& counts,
+                int64_t max_logits) {
   Writer& w = at.w;
   const int64_t rows = hidden.dims()[0], vocab = head.dims()[0];
-  const int64_t some = chunk_rows(rows, vocab);
+  const int64_t some = chunk_rows(rows, vocab, max_logits);
   const Dims wide = {some, vocab}, one = {some};
   const Value counted = w.convert(counts, w.wide());
   const Value total = w.max(w.reduce_sum(counted, {0}), w.real(1));

@@ -13,8 +13,9 @@ struct Loss {
   Value dhead;
 };
 // hidden [rows, width], head [vocab, width], targets and counts [rows]: 1 where
-// a row's target counts, else 0.
+// a row's target counts, else 0. Of all logits `max_logits` are there at once.
 Loss write_loss(const Site& at, const ModelConfig& model, const Value& hidden,
-                const Value& head, const Value& targets, const Value& counts);
+                const Value& head, const Value& targets, const Value& counts,
+                int64_t max_logits);
 
 }  // namespace tessera::model

@@ -101,8 +101,9 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   }
   const Passed normed = (*norm)->forward(at_, of_norm, {x});
   w_.comment("loss");
-  const Loss loss = write_loss(at_, m, normed.out[0], head,
-                               column("target_ids"), column("loss_mask"));
+  const Loss loss =
+      write_loss(at_, m, normed.out[0], head, column("target_ids"),
+                 column("loss_mask"), s_.max_logits);
   Written out = {loss.mean, tiles, {}};
   if (!with_gradients) return out;
 
@@ -223,12 +224,6 @@ Result<std::string> step_program(const StepShape& s) {
 }  // namespace tessera::model
 
 namespace tessera {
-
-int64_t ModelParameter::size() const {
-  int64_t n = 1;
-  for (const int64_t d : shape) n *= d;
-  return n;
-}
 
 Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& m,
                                                      const LayerSpec& spec) {

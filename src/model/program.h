@@ -16,8 +16,9 @@ struct StepShape {
   LayerSpec spec;
   int64_t batch = 1, tokens = 0;
   Element products = Element::f32;
-  Element wide = Element::f32;  // f64 for tests of gradients
-  bool recompute = false;       // blocks keep their input alone
+  Element wide = Element::f32;            // f64 for tests of gradients
+  bool recompute = false;                 // blocks keep their input alone
+  int64_t max_logits = int64_t{1} << 22;  // that are there at once
   AdamW optimizer;
   // One for each mask; layer i has number i % size.
   std::vector<AttentionPlace> places;
