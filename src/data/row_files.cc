@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "data/arrow_documents.h"
 
 namespace tessera::data {
 namespace {
@@ -18,8 +19,9 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   std::vector<std::string> out;
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
-    if (at->path().extension() == ".safetensors") {
-      out.push_back(at->path().string());
+    std::string name = at->path().string();
+    if (name.ends_with(".safetensors") || is_arrow_file(name)) {
+      out.push_back(std::move(name));
     }
   }
   if (error) {
@@ -27,10 +29,11 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
                    error.message(), in_quotes(path));
   }
   if (out.empty()) {
-    return invalid("data",
-                   "a folder of rows must have a .safetensors file, found none "
-                   "for {}",
-                   in_quotes(path));
+    return invalid(
+        "data",
+        "a folder of rows must have a .safetensors, Parquet or Arrow "
+        "file, found none for {}",
+        in_quotes(path));
   }
   std::sort(out.begin(), out.end());
   return out;

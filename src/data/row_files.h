@@ -12,8 +12,8 @@ namespace tessera::data {
 
 class RowFiles {
  public:
-  // A .safetensors file, or a folder whose such files are taken by name. All
-  // are read once, so that a bad one is found before any work.
+  // A file that load_rows() takes, or a folder whose such files are taken by
+  // name. All are read once, so that a bad one is found before any work.
   static Result<RowFiles> open(const std::string& path);
 
   int64_t rows() const { return first_.back(); }

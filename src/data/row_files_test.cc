@@ -50,7 +50,7 @@ TEST_F(RowFilesTest, CountsThroughAFolderAndAround) {
 TEST_F(RowFilesTest, NamesTheFileThatIsWrong) {
   auto none = RowFiles::open(folder_.path().string());
   ASSERT_FALSE(none);
-  EXPECT_NE(none.error().message.find("must have a .safetensors file"),
+  EXPECT_NE(none.error().message.find("must have a .safetensors, Parquet"),
             std::string::npos);
   save("a.safetensors", 2, 0);
   auto one = RowFiles::open(folder_.file("a.safetensors"));
