@@ -1,5 +1,4 @@
-"""`tessera train` beside the same model in JAX: dense masks, JAX's own gradients,
-AdamW by hand. JAX in float64 is the truth; ours may be three times as far from
+"""`tessera train` beside the same model in JAX. JAX in float64 is the truth; ours may be three times as far from
 it as JAX in float32 is."""
 
 import json
@@ -14,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_model import adamw, mean_loss
+
 jax.config.update("jax_enable_x64", True)
 PROGRAM = os.environ.get("TESSERA", "../../build/tessera")
 STEPS, TOKENS = 8, 160
-RATE, MAX_NORM, DECAY, BETAS, EPS = 1e-2, 1.0, 0.1, (0.9, 0.95), 1e-8
+RATE = 1e-2
 
 LLAMA = dict(vocab=61, layers=2, width=48, heads=4, kv_heads=2, head_dim=16,
              mlp_width=80)
@@ -91,98 +92,19 @@ def draw_parameters(rng, m):
     return {k: v.astype(np.float32) for k, v in out.items()}
 
 
-def norm(p, name, x, kind):
-    if kind == "layer":
-        x = x - x.mean(-1, keepdims=True)
-    x = x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
-    x = x * p[name + ".weight"]
-    return x + p[name + ".bias"] if kind == "layer" else x
-
-
-def rope(x, positions):
-    half = x.shape[-1] // 2
-    turns = 10000.0 ** (-np.arange(half) / half)
-    angle = positions[:, None, :, None] * turns.astype(x.dtype)
-    c, s = jnp.cos(angle), jnp.sin(angle)
-    a, b = x[..., :half], x[..., half:]
-    return jnp.concatenate([a * c - b * s, b * c + a * s], -1)
-
-
-def mean_loss(p, row, m):
-    kind, post = m.get("norm", "rms"), m.get("post_norms")
-    x = p["embedding.weight"][row["input_ids"]] * m.get("embedding_scale", 1)
-    dtype = x.dtype
-    positions = row["positions"].astype(dtype)
-    ids = row["doc_ids"]
-    n = np.arange(TOKENS)
-    legal = (n[:, None] >= n) & (ids[:, :, None] == ids[:, None, :])
-    legal &= (ids >= 0)[:, None, :]
-    windows = m.get("windows") or [0]
-    h, g, d = m["heads"], m["kv_heads"], m["head_dim"]
-    batch = x.shape[0]
-    for i in range(m["layers"]):
-        w = lambda name: p[f"layers.{i}.{name}.weight"]
-        qkv = norm(p, f"layers.{i}.norm1", x, kind) @ w("linear_qkv").T
-        q, k, v = (
-            a.reshape(batch, TOKENS, -1, d).transpose(0, 2, 1, 3)
-            for a in jnp.split(qkv, [h * d, (h + g) * d], -1))
-        q, k = rope(q, positions), rope(k, positions)
-        k, v = (jnp.repeat(a, h // g, 1) for a in (k, v))
-        scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / np.sqrt(d).astype(dtype)
-        if cap := m.get("softcap"):
-            scores = cap * jnp.tanh(scores / cap)
-        may = legal
-        if window := windows[i % len(windows)]:
-            may = may & (n[:, None] - n <= window)
-        scores = jnp.where(may[:, None], scores, -1e30)
-        o = jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, -1), v)
-        o = jnp.where(may.any(-1)[:, None, :, None], o, 0)
-        o = o.transpose(0, 2, 1, 3).reshape(batch, TOKENS, -1)
-        o = o @ w("linear_proj").T
-        x = x + (norm(p, f"layers.{i}.post_norm1", o, kind) if post else o)
-        y = norm(p, f"layers.{i}.norm2", x, kind) @ w("linear_fc1").T
-        mlp = m.get("mlp", "swiglu")
-        if mlp == "gelu":
-            y = jax.nn.gelu(y)
-        else:
-            gate, up = jnp.split(y, 2, -1)
-            y = (jax.nn.silu if mlp == "swiglu" else jax.nn.gelu)(gate) * up
-        y = y @ w("linear_fc2").T
-        x = x + (norm(p, f"layers.{i}.post_norm2", y, kind) if post else y)
-    head = p.get("head.weight", p["embedding.weight"])
-    logits = norm(p, "final_norm", x, kind) @ head.T
-    if cap := m.get("final_softcap"):
-        logits = cap * jnp.tanh(logits / cap)
-    at = jnp.take_along_axis(logits, row["target_ids"][..., None], -1)[..., 0]
-    each = jax.nn.logsumexp(logits, -1) - at
-    counts = row["loss_mask"].astype(dtype)
-    return (each * counts).sum() / counts.sum()
-
-
 def jax_losses(parameters, rows, m, dtype):
     p = {k: jnp.asarray(v, dtype) for k, v in parameters.items()}
     first = {k: jnp.zeros_like(v) for k, v in p.items()}
     second = dict(first)
     step_of = jax.jit(jax.value_and_grad(lambda p, row: mean_loss(p, row, m)))
     losses = []
-    b1, b2 = BETAS
     for t in range(1, STEPS + 1):
         row = {k: v[t - 1:t] for k, v in rows.items()}
         loss, grads = step_of(p, row)
         losses.append(float(loss))
-        total = jnp.sqrt(sum((g * g).sum() for g in grads.values()))
-        scale = jnp.where(total > MAX_NORM, MAX_NORM / total, 1)
         # No warm-up; a cosine to a tenth at the last step.
         rate = RATE * (0.1 + 0.9 * (1 + np.cos(np.pi * t / STEPS)) / 2)
-        for k, g in grads.items():
-            g = g * scale
-            first[k] = b1 * first[k] + (1 - b1) * g
-            second[k] = b2 * second[k] + (1 - b2) * g * g
-            move = first[k] / (1 - b1 ** t) / (
-                jnp.sqrt(second[k] / (1 - b2 ** t)) + EPS)
-            if g.ndim > 1:
-                move = move + DECAY * p[k]
-            p[k] = p[k] - rate * move
+        p, first, second = adamw(p, first, second, grads, t, rate)
     return np.array(losses)
 
 

@@ -1,0 +1,77 @@
+"""Times steps of training in JAX: the model of tests/model/jax_model.py, dense
+masks, jax.checkpoint around each block, AdamW, parameters and moments donated.
+
+    python train_jax.py rows/rows-00000.safetensors model.json --steps 5
+
+Prints one JSON object: seconds of each step after the first, which compiles,
+losses, and the peak of memory.
+"""
+
+import argparse
+import json
+import pathlib
+import resource
+import struct
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/model"))
+from jax_model import adamw, mean_loss  # noqa: E402
+
+
+def read(path):
+    with open(path, "rb") as f:
+        (size,) = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(size)), f.read()
+    kinds = {"I32": np.int32, "F32": np.float32}
+    return {
+        name: np.frombuffer(data[slice(*a["data_offsets"])],
+                            kinds[a["dtype"]]).reshape(a["shape"])
+        for name, a in header.items() if name != "__metadata__"
+    }
+
+
+def main():
+    flags = argparse.ArgumentParser()
+    flags.add_argument("rows")
+    flags.add_argument("model")
+    flags.add_argument("--start", required=True,
+                       help="a checkpoint of `tessera train`")
+    flags.add_argument("--steps", type=int, default=5)
+    flags.add_argument("--rate", type=float, default=3e-4)
+    args = flags.parse_args()
+    rows, start = read(args.rows), read(args.start)
+    with open(args.model) as f:
+        m = json.load(f)
+    p = {k: jnp.asarray(v) for k, v in start.items()
+         if not k.startswith(("first.", "second."))}
+    first = {k: jnp.zeros_like(v) for k, v in p.items()}
+    second = {k: jnp.zeros_like(v) for k, v in p.items()}
+
+    def step(p, first, second, row, t):
+        loss, grads = jax.value_and_grad(mean_loss)(p, row, m, True)
+        return loss, adamw(p, first, second, grads, t, args.rate)
+
+    step = jax.jit(step, donate_argnums=(0, 1, 2))
+    losses, seconds = [], []
+    columns = ("input_ids", "target_ids", "loss_mask", "positions", "doc_ids")
+    for t in range(1, args.steps + 2):
+        row = {k: rows[k][t - 1:t] for k in columns}
+        begin = time.perf_counter()
+        loss, (p, first, second) = step(p, first, second, row, float(t))
+        losses.append(float(loss))
+        jax.block_until_ready(p)
+        seconds.append(time.perf_counter() - begin)
+    print(json.dumps({
+        "losses": losses,
+        "seconds": seconds[1:],
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }))
+
+
+if __name__ == "__main__":
+    main()
