@@ -109,7 +109,7 @@ TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
   std::ofstream(path("model.json"))
       << R"({"vocab": 60, "layers": 1, "width": 8})";
-  refuses({}, "must be below the model's vocab 60, found 60");
+  refuses({}, "must be below the model's 60, found 60");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,9 @@ struct ModelConfig {
   // Keys before a query that it sees, layer by layer, from the first again
   // where there are more layers; 0: all of its document. None: all.
   std::vector<int64_t> windows;
+  // Of a row's structure, by the names of its columns (tessera/data.h), how
+  // many ids each has: an embedding that is added to the token's. Id 0 is none.
+  std::map<std::string, int64_t> columns;
 
   bool operator==(const ModelConfig&) const = default;
 };

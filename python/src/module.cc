@@ -10,6 +10,7 @@
 #include "session.h"
 #include "shard.h"
 #include "tessera/version.h"
+#include "train.h"
 #include "tree.h"
 
 NB_MODULE(_core, m) {
@@ -27,6 +28,7 @@ NB_MODULE(_core, m) {
   bind_route(m);
   bind_shard(m);
   bind_data(m);
+  bind_train(m);
   bind_compile(m);
   bind_frameworks(m);
   bind_jax(m);

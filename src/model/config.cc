@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/json_read.h"
 #include "base/text.h"
+#include "model/columns.h"
 #include "tessera/layers.h"
 #include "tessera/plan.h"
 
@@ -17,6 +18,7 @@ namespace {
 constexpr std::string_view kWhere = "model";
 constexpr std::string_view kNormKinds[] = {"rms", "layer"};
 constexpr std::string_view kMlpKinds[] = {"swiglu", "geglu", "gelu"};
+constexpr int64_t kMaxIds = 1 << 24;  // of a table
 constexpr double kMost = std::numeric_limits<int32_t>::max();
 
 // One table for reading, writing and checking.
@@ -26,7 +28,7 @@ struct IntField {
   int64_t least, most;
 };
 constexpr IntField kInts[] = {
-    {"vocab", &ModelConfig::vocab, 2, 1 << 24},
+    {"vocab", &ModelConfig::vocab, 2, kMaxIds},
     {"layers", &ModelConfig::layers, 1, 1024},
     {"width", &ModelConfig::width, 1, 1 << 20},
     {"heads", &ModelConfig::heads, 1, 1024},
@@ -81,6 +83,20 @@ Result<void> read_windows(const Json& value, ModelConfig& m) {
   return {};
 }
 
+Result<void> read_columns(const Json& value, ModelConfig& m) {
+  if (!value.is_object()) {
+    return invalid(kWhere, "columns must be an object, found {}",
+                   describe(value));
+  }
+  m.columns.clear();
+  for (const auto& [name, each] : value.items()) {
+    auto size = read_int(each, kWhere, "a column", 0, kMaxIds);
+    if (!size) return size.error();
+    m.columns[name] = *size;
+  }
+  return {};
+}
+
 Result<void> read_field(const std::string& name, const Json& value,
                         ModelConfig& m) {
   for (const IntField& f : kInts) {
@@ -109,6 +125,7 @@ Result<void> read_field(const std::string& name, const Json& value,
     return {};
   }
   if (name == "windows") return read_windows(value, m);
+  if (name == "columns") return read_columns(value, m);
   auto text = read_string(value, kWhere, name);
   if (!text) return text.error();
   if (name == "norm") {
@@ -128,10 +145,21 @@ bool is_field(const std::string& name) {
   return std::ranges::any_of(kInts, named) ||
          std::ranges::any_of(kNumbers, named) ||
          std::ranges::any_of(kFlags, named) || name == "windows" ||
-         name == "norm" || name == "mlp";
+         name == "columns" || name == "norm" || name == "mlp";
 }
 
 }  // namespace
+
+std::optional<RowColumn> model::find_column(std::string_view name) {
+  const auto all = row_columns();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const RowColumnSpec& c = all[i];
+    if (c.name == name && c.unit == RowUnit::token && !c.required) {
+      return static_cast<RowColumn>(i);
+    }
+  }
+  return std::nullopt;
+}
 
 int64_t ModelParameter::size() const {
   int64_t n = 1;
@@ -179,6 +207,7 @@ std::string to_json(const ModelConfig& m) {
   out["norm"] = to_string(m.norm);
   out["mlp"] = to_string(m.mlp);
   out["windows"] = m.windows;
+  out["columns"] = m.columns;
   return out.dump();
 }
 
@@ -209,6 +238,18 @@ Result<void> check_model(const ModelConfig& m) {
                      window);
     }
   }
+  for (const auto& [name, size] : m.columns) {
+    if (!model::find_column(name)) {
+      return invalid(kWhere,
+                     "columns must be of a row's structure, a number a token, "
+                     "found {}",
+                     in_quotes(name));
+    }
+    if (size < 2 || size > kMaxIds) {
+      return invalid(kWhere, "a column must have 2 to {} ids, found {} for {}",
+                     kMaxIds, size, name);
+    }
+  }
   // Programs index arrays in 32 bits.
   const auto at_most = [&](const char* what, double a, double b) {
     return a * b <= kMost ? Result<void>()
@@ -224,6 +265,10 @@ Result<void> check_model(const ModelConfig& m) {
   if (auto e = at_most("linear_fc1", 2 * real(m.mlp_width), real(m.width));
       !e) {
     return e;
+  }
+  for (const auto& [name, size] : m.columns) {
+    const auto e = at_most(name.c_str(), real(size), real(m.width));
+    if (!e) return e;
   }
   return at_most("linear_qkv",
                  real(m.heads + 2 * m.kv_heads) * real(m.head_dim),

@@ -20,7 +20,7 @@ using Numbers = std::vector<double>;
 using Ints32 = std::vector<int32_t>;
 
 struct Row {
-  Ints32 input_ids, target_ids, loss_mask, positions, doc_ids;
+  Ints32 input_ids, target_ids, loss_mask, positions, doc_ids, dep_levels;
 };
 
 // Documents of these lengths, then padding.
@@ -31,6 +31,7 @@ Row draw_row(std::mt19937& random, int64_t vocab, int64_t tokens,
     for (int i = 0; i < lengths[d]; ++i) {
       out.input_ids.push_back(static_cast<int32_t>(random() % vocab));
       out.positions.push_back(i);
+      out.dep_levels.push_back(static_cast<int32_t>(random() % 5));
       out.doc_ids.push_back(static_cast<int32_t>(d));
       const bool last = i + 1 == lengths[d];
       out.loss_mask.push_back(last ? 0 : 1);
@@ -39,8 +40,8 @@ Row draw_row(std::mt19937& random, int64_t vocab, int64_t tokens,
     }
   }
   const auto n = static_cast<size_t>(tokens);
-  for (Ints32* each :
-       {&out.input_ids, &out.target_ids, &out.loss_mask, &out.positions}) {
+  for (Ints32* each : {&out.input_ids, &out.target_ids, &out.loss_mask,
+                       &out.positions, &out.dep_levels}) {
     each->resize(n, 0);
   }
   out.doc_ids.resize(n, -1);
@@ -53,7 +54,7 @@ Row joined_rows(const std::vector<Row>& rows) {
     const std::pair<const Ints32*, Ints32*> each[] = {
         {&r.input_ids, &out.input_ids}, {&r.target_ids, &out.target_ids},
         {&r.loss_mask, &out.loss_mask}, {&r.positions, &out.positions},
-        {&r.doc_ids, &out.doc_ids},
+        {&r.doc_ids, &out.doc_ids},     {&r.dep_levels, &out.dep_levels},
     };
     for (const auto& [from, to] : each) {
       to->insert(to->end(), from->begin(), from->end());
@@ -103,6 +104,7 @@ class Model : public ::testing::Test {
     integers_["target_ids"] = rows.target_ids;
     integers_["loss_mask"] = rows.loss_mask;
     integers_["positions"] = rows.positions;
+    integers_["dep_levels"] = rows.dep_levels;
   }
 
   std::vector<Numbers> draw_parameters(std::mt19937& random) {
@@ -248,6 +250,7 @@ TEST_F(Model, GradientsAreThoseOfFiniteDifferences) {
   gemma.final_softcap = 3;
   gemma.score_scale = 0.2;
   gemma.windows = {6, 0};
+  gemma.columns = {{"dep_levels", 5}};
   cases.push_back({"gemma", gemma});
   ModelConfig older = plain;
   older.norm = NormKind::layer;
@@ -365,6 +368,7 @@ TEST(ModelJson, ReadsWhatItWrites) {
   m.norm = NormKind::layer;
   m.final_softcap = 30;
   m.tied_head = false;
+  m.columns = {{"node_type", 40}, {"dep_levels", 7}};
   auto again = parse_model_config(to_json(m));
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(*again, m);
@@ -378,6 +382,9 @@ TEST(ModelJson, ReadsWhatItWrites) {
       {R"({"tied_head": 1})", "true or false"},
       {R"({"windows": [-1]})", "window"},
       {R"({"vocab": 16777216, "width": 1048576})", "embedding"},
+      {R"({"columns": {"doc_ids": 3}})", "'doc_ids'"},
+      {R"({"columns": {"node_type": 1}})", "node_type"},
+      {R"({"columns": []})", "columns"},
       {R"([])", "object"},
   };
   for (const auto& [text, named] : bad) {

@@ -31,6 +31,14 @@ class Step {
   Value column(const char* name) {
     return w_.reshape(w_.argument(name), {s_.batch * s_.tokens});
   }
+  // Rows of tokens that have an id in the column; 0 elsewhere.
+  Value where_there(const std::string& name, const Value& rows) {
+    const Value ids = column(name.c_str());
+    const Value there =
+        w_.compare(xla::Compare::not_equal, ids, w_.integer(0, ids.dims()));
+    return w_.select(w_.broadcast(there, rows.dims(), {0}), rows,
+                     w_.real(0, rows.dims()));
+  }
   void angles();
 
   Writer& w_;
@@ -76,6 +84,7 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
     return out;
   };
   const Value table = take(1)[0];
+  const Values of_columns = take(m.columns.size());
   std::vector<Values> of_blocks;
   of_blocks.reserve(blocks.size());
   for (const Block& b : blocks)
@@ -87,6 +96,11 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   Value x = w_.rows(table, ids);
   const Value scale = w_.real(m.embedding_scale, x.dims());
   if (m.embedding_scale != 1) x = w_.mul(x, scale);
+  size_t at = 0;
+  for (const auto& [name, size] : m.columns) {
+    const Value more = w_.rows(of_columns[at++], column(name.c_str()));
+    x = w_.add(x, where_there(name, more));
+  }
   Values inputs;
   std::vector<BlockPass> passes;
   Value tiles = w_.integer(0);
@@ -123,10 +137,18 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
     dx = back.inputs[0];
     found[i] = std::move(back.parameters);
   }
+  Values for_columns;
+  for (const auto& [name, size] : m.columns) {
+    const Value none = w_.real(0, {size, m.width});
+    for_columns.push_back(
+        w_.add_rows(none, column(name.c_str()), where_there(name, dx)));
+  }
   if (m.embedding_scale != 1) dx = w_.mul(dx, scale);
   const Value none = w_.real(0, table.dims());
   out.gradients.push_back(
       w_.add_rows(m.tied_head ? loss.dhead : none, ids, dx));
+  out.gradients.insert(out.gradients.end(), for_columns.begin(),
+                       for_columns.end());
   for (Values& each : found) {
     out.gradients.insert(out.gradients.end(), each.begin(), each.end());
   }
@@ -159,6 +181,9 @@ std::vector<xla::Argument> batch_arguments(const StepShape& s) {
   std::vector<xla::Argument> out;
   for (const char* name :
        {"input_ids", "target_ids", "loss_mask", "positions"}) {
+    out.push_back({name, {Element::i32, {s.batch, s.tokens}}});
+  }
+  for (const auto& [name, size] : s.model.columns) {
     out.push_back({name, {Element::i32, {s.batch, s.tokens}}});
   }
   for (const AttentionPlace& place : s.places) {
@@ -235,6 +260,10 @@ Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& m,
   if (!norm) return norm.error();
   std::vector<ModelParameter> out;
   out.push_back({model::kEmbedding, {m.vocab, m.width}, 0, 0.02, {"", ""}});
+  for (const auto& [name, size] : m.columns) {
+    out.push_back(
+        {"columns." + name + ".weight", {size, m.width}, 0, 0.02, {"", ""}});
+  }
   for (int64_t i = 0; i < m.layers; ++i) {
     for (ModelParameter p : block->parameters()) {
       p.name = model::layer_name(i, p.name);

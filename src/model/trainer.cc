@@ -12,6 +12,7 @@
 #include "base/trace.h"
 #include "lanes/xla/client_options.h"
 #include "model/checkpoint.h"
+#include "model/columns.h"
 #include "model/plans.h"
 #include "model/program.h"
 #include "model/start.h"
@@ -81,22 +82,43 @@ Result<Planned> plan_step(const TrainOptions& o) {
   return out;
 }
 
+Result<void> check_ids(const Rows& rows, RowColumn column, int64_t count) {
+  const std::vector<int32_t>& ids = rows.column(column);
+  const auto tokens = static_cast<size_t>(rows.shape.tokens);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < count) continue;
+    return invalid(
+        "train",
+        "{} must be below the model's {}, found {} for row {}, token "
+        "{}",
+        spec_of(column).name, count, ids[i], i / tokens, i % tokens);
+  }
+  return {};
+}
+
+// What a step takes of rows, by the names of the program's arguments.
+std::map<std::string, RowColumn> columns_of(const ModelConfig& m) {
+  std::map<std::string, RowColumn> out;
+  for (const RowColumn c : {RowColumn::input_ids, RowColumn::target_ids,
+                            RowColumn::loss_mask, RowColumn::positions}) {
+    out.emplace(spec_of(c).name, c);
+  }
+  for (const auto& [name, size] : m.columns) {
+    out.emplace(name, *model::find_column(name));
+  }
+  return out;
+}
+
 Result<void> check_rows_of(const StepShape& s, const Rows& rows) {
   if (rows.rows != s.batch || rows.shape.tokens != s.tokens) {
     return invalid("train", "a step takes {} rows of {} tokens, found {} of {}",
                    s.batch, s.tokens, rows.rows, rows.shape.tokens);
   }
-  for (const RowColumn column : {RowColumn::input_ids, RowColumn::target_ids}) {
-    const std::vector<int32_t>& ids = rows.column(column);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] >= 0 && ids[i] < s.model.vocab) continue;
-      return invalid("train",
-                     "{} must be below the model's vocab {}, found {} for row "
-                     "{}, token {}",
-                     spec_of(column).name, s.model.vocab, ids[i],
-                     i / static_cast<size_t>(s.tokens),
-                     i % static_cast<size_t>(s.tokens));
-    }
+  for (const RowColumn c : {RowColumn::input_ids, RowColumn::target_ids}) {
+    if (auto e = check_ids(rows, c, s.model.vocab); !e) return e;
+  }
+  for (const auto& [name, size] : s.model.columns) {
+    if (auto e = check_ids(rows, *model::find_column(name), size); !e) return e;
   }
   return {};
 }
@@ -231,18 +253,13 @@ Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
   auto sent = send({Dtype::f32, {model::kRates}}, scalars.data());
   if (!sent) return sent.error();
   out.push_back(std::move(*sent));
-  const std::pair<const char*, RowColumn> columns[] = {
-      {"input_ids", RowColumn::input_ids},
-      {"target_ids", RowColumn::target_ids},
-      {"loss_mask", RowColumn::loss_mask},
-      {"positions", RowColumn::positions}};
+  const auto columns = columns_of(options.model);
   for (const xla::Argument& arg : model::batch_arguments(planned.shape)) {
-    const void* data = nullptr;
-    for (const auto& [name, column] : columns) {
-      if (arg.name == name) data = rows.column(column).data();
-    }
-    if (!data) data = integers.at(arg.name).data();
-    auto buffer = send({Dtype::i32, arg.type.dims}, data);
+    const auto column = columns.find(arg.name);
+    const std::vector<int32_t>& numbers = column != columns.end()
+                                              ? rows.column(column->second)
+                                              : integers.at(arg.name);
+    auto buffer = send({Dtype::i32, arg.type.dims}, numbers.data());
     if (!buffer) return buffer.error();
     out.push_back(std::move(*buffer));
   }

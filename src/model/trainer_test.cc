@@ -146,7 +146,7 @@ TEST_F(Train, RefusesWhatDoesNotFit) {
   Rows alien = rows(1);
   alien.row(RowColumn::input_ids, 1)[5] = 32;
   EXPECT_EQ(refused(alien, {}),
-            "[train] input_ids must be below the model's vocab 32, found 32 "
+            "[train] input_ids must be below the model's 32, found 32 "
             "for row 1, token 5");
   EXPECT_NE(refused(rows(1), {.learning_rate = std::nan("")}).find("nan"),
             std::string::npos);

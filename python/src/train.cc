@@ -1,0 +1,188 @@
+// train.cc: the library's trainer; rows come as a dict of arrays.
+#include "train.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "failure.h"
+#include "tessera/train.h"
+
+namespace tessera::python {
+namespace {
+
+// Its sizes are those of the options that it was opened with.
+struct PyTrainer {
+  Trainer trainer;
+  RowShape shape;
+  int64_t rows = 0;
+};
+
+std::string json_of(const nb::object& model) {
+  if (model.is_none()) return "{}";
+  if (nb::isinstance<nb::str>(model)) return nb::cast<std::string>(model);
+  return nb::cast<std::string>(
+      nb::module_::import_("json").attr("dumps")(model));
+}
+
+void init(PyTrainer* self, const nb::object& model, int64_t rows,
+          int64_t tokens, const std::string& spec, const std::string& dtype,
+          std::pair<int64_t, int64_t> tile, bool recompute, uint64_t seed,
+          double weight_decay, const std::optional<std::string>& plugin,
+          int64_t device, const std::string& cache_folder) {
+  TrainOptions o;
+  o.model = take(parse_model_config(json_of(model)));
+  o.spec = take(find_layer_spec(spec));
+  o.precision.products = parse_dtype(dtype);
+  o.optimizer.weight_decay = weight_decay;
+  o.rows = rows;
+  o.tokens = tokens;
+  o.tile = {tile.first, tile.second};
+  o.recompute = recompute;
+  o.seed = seed;
+  if (plugin) o.xla.plugin = *plugin;
+  o.xla.device = device;
+  o.xla.cache_folder = cache_folder;
+  auto opened = [&] {
+    const nb::gil_scoped_release released;
+    return Trainer::open(o);
+  }();
+  new (self) PyTrainer{take(std::move(opened)), RowShape::of(tokens), rows};
+}
+
+// Columns by name; those that are absent are filled as a file's are.
+Rows rows_of(const PyTrainer& self, const nb::dict& columns) {
+  Rows out = take(Rows::make(self.shape, self.rows));
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    const auto column = static_cast<RowColumn>(c);
+    const RowColumnSpec& spec = spec_of(column);
+    const char* const name = spec.name.data();
+    if (spec.unit == RowUnit::chunk || spec.unit == RowUnit::edge) continue;
+    if (column == RowColumn::num_chunks ||
+        column == RowColumn::num_call_edges ||
+        column == RowColumn::num_type_edges) {
+      continue;
+    }
+    if (!columns.contains(name)) {
+      if (spec.required) {
+        refuse(std::string("rows must have the column ") + name +
+               ", found none");
+      }
+      continue;
+    }
+    out.columns[c] =
+        read_ints(name, columns[name], self.shape.array(column, self.rows))
+            .values;
+  }
+  // Padding says what its id is.
+  for (int64_t r = 0; r < self.rows; ++r) {
+    const int64_t valid = out.row(RowColumn::valid_token_count, r)[0];
+    if (valid < 0 || valid >= self.shape.tokens) continue;
+    out.pad_id = out.row(RowColumn::input_ids, r)[static_cast<size_t>(valid)];
+    break;
+  }
+  take(check_rows(out, "the rows of a step"));
+  return out;
+}
+
+nb::dict step(PyTrainer& self, const nb::dict& rows, double learning_rate,
+              double max_norm) {
+  const Rows batch = rows_of(self, rows);
+  auto told = [&] {
+    const nb::gil_scoped_release released;
+    return self.trainer.step(batch, {learning_rate, max_norm});
+  }();
+  const StepReport r = take(std::move(told));
+  nb::dict out;
+  out["step"] = r.step;
+  out["loss"] = r.loss;
+  out["gradient_norm"] = r.gradient_norm;
+  out["tokens"] = r.tokens;
+  out["tiles_run"] = r.tiles_run;
+  out["tiles_planned"] = r.tiles_planned;
+  out["plan_ms"] = r.plan_ms;
+  out["transfer_ms"] = r.transfer_ms;
+  out["run_ms"] = r.run_ms;
+  return out;
+}
+
+nb::bytes checkpoint(const PyTrainer& self) {
+  auto bytes = [&] {
+    const nb::gil_scoped_release released;
+    return self.trainer.checkpoint();
+  }();
+  const std::string of = take(std::move(bytes));
+  return nb::bytes(of.data(), of.size());
+}
+
+void restore(PyTrainer& self, const nb::bytes& bytes) {
+  const std::string_view view(bytes.c_str(), bytes.size());
+  auto ok = [&] {
+    const nb::gil_scoped_release released;
+    return self.trainer.restore(view);
+  }();
+  take(ok);
+}
+
+nb::dict counters(const PyTrainer& self) {
+  const TrainCounters c = self.trainer.counters();
+  nb::dict out;
+  out["compiles"] = c.compiles;
+  out["disk_hits"] = c.disk_hits;
+  out["compile_ms"] = c.compile_ms;
+  return out;
+}
+
+nb::dict parameters(const PyTrainer& self) {
+  nb::dict out;
+  for (const ModelParameter& p : self.trainer.parameters()) {
+    nb::list shape;
+    for (const int64_t n : p.shape) shape.append(n);
+    out[p.name.c_str()] = nb::tuple(shape);
+  }
+  return out;
+}
+
+constexpr const char* kAbout =
+    "A decoder trained on packed rows, a step one compiled program whose state "
+    "stays on the device (docs/train.md).\n\n"
+    "`model` is a dict or JSON of sizes and settings. `step(rows, "
+    "learning_rate)` takes a dict of int32 arrays [rows, ...] by the names of "
+    "a row's columns, as `tessera.data.Loader` gives them, and tells loss, "
+    "norm and tiles. `checkpoint()` is a .safetensors file as bytes; "
+    "`restore()` goes on from one, bit for bit.";
+
+}  // namespace
+
+void bind_train(nb::module_& m) {
+  nb::class_<PyTrainer>(m, "Trainer", kAbout)
+      .def("__init__", &init, nb::arg("model") = nb::none(), nb::kw_only(),
+           nb::arg("rows") = 1, nb::arg("tokens"), nb::arg("spec") = "xla",
+           nb::arg("dtype") = "f32",
+           nb::arg("tile") = std::pair<int64_t, int64_t>{256, 256},
+           nb::arg("recompute") = false, nb::arg("seed") = 0,
+           nb::arg("weight_decay") = 0.1, nb::arg("plugin") = nb::none(),
+           nb::arg("device") = 0, nb::arg("cache_folder") = "")
+      .def("step", &step, nb::arg("rows"), nb::arg("learning_rate"),
+           nb::arg("max_norm") = 1.0,
+           nb::sig("def step(self, rows: dict[str, object], learning_rate: "
+                   "float, max_norm: float = 1.0) -> dict[str, int | float]"))
+      .def("checkpoint", &checkpoint)
+      .def("restore", &restore, nb::arg("checkpoint"))
+      .def_prop_ro("steps",
+                   [](const PyTrainer& t) { return t.trainer.steps(); })
+      .def("parameters", &parameters,
+           nb::sig("def parameters(self) -> dict[str, tuple[int, ...]]"),
+           "Shapes by name.")
+      .def("counters", &counters,
+           nb::sig("def counters(self) -> dict[str, int | float]"));
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,77 @@
+"""Training from Python: rows of a loader in, losses out."""
+
+import numpy as np
+import pytest
+import tessera as ts
+import tessera.data
+import tessera.train
+
+MODEL = {"vocab": 40, "width": 32, "head_dim": 8, "mlp_width": 48,
+         "columns": {"dep_levels": 6}}
+T, ROWS = 64, 2
+
+
+def batches(seed=0):
+    rng = np.random.default_rng(seed)
+    documents = []
+    for _ in range(30):
+        n = int(rng.integers(3, 60))
+        ids = (np.arange(n) * 3 + rng.integers(40)) % 40
+        documents.append({"input_ids": ids.astype(np.int32),
+                          "dep_levels": (ids % 6).astype(np.int32)})
+    return tessera.data.Loader(documents, tokens=T, rows=ROWS, tile=(16, 16),
+                               pad_id=7)
+
+
+def trainer(**more):
+    options = dict(rows=ROWS, tokens=T, tile=(16, 16))
+    try:
+        return tessera.train.Trainer(MODEL, **{**options, **more})
+    except ts.TesseraError as e:
+        if "must be installed" in str(e):
+            pytest.skip(str(e))
+        raise
+
+
+def test_learns_and_goes_on_bit_for_bit():
+    one = trainer()
+    losses, middle = [], None
+    for epoch in range(4):
+        for batch in batches():
+            told = one.step(batch, learning_rate=1e-2)
+            assert told["tiles_run"] == told["tiles_planned"] > 0
+            losses.append(told["loss"])
+            if one.steps == 9:
+                middle = one.checkpoint()
+    assert one.steps == len(losses) == told["step"] > 20
+    assert abs(losses[0] - np.log(40)) < 0.3 and losses[-1] < losses[0] - 1
+    assert one.counters()["compiles"] == 1
+    assert one.parameters()["columns.dep_levels.weight"] == (6, 32)
+
+    other = trainer(seed=3)
+    other.restore(middle)
+    again, step = [], 0
+    for epoch in range(4):
+        for batch in batches():
+            step += 1
+            if step > 9:
+                again.append(other.step(batch, 1e-2)["loss"])
+    assert again == losses[9:]
+
+
+def test_refuses():
+    with pytest.raises(ts.TesseraError, match="no field of that name"):
+        tessera.train.Trainer({"depth": 3}, tokens=T)
+    with pytest.raises(ts.TesseraError, match="spec must be one of"):
+        tessera.train.Trainer(MODEL, tokens=T, spec="cudnn")
+    one = trainer()
+    batch = next(batches())
+    with pytest.raises(ts.TesseraError, match="rows must have the column"):
+        one.step({k: v for k, v in batch.items() if k != "doc_ids"}, 1e-3)
+    with pytest.raises(ts.TesseraError, match="below the model's 40, found 40"):
+        ids = batch["input_ids"].copy()
+        ids[0, 0] = 40
+        one.step({**batch, "input_ids": ids}, 1e-3)
+    with pytest.raises(ts.TesseraError, match=r"\[safetensors\]"):
+        one.restore(b"no file")
+    assert one.steps == 0
