@@ -267,8 +267,7 @@ Result<void> check_model(const ModelConfig& m) {
     return e;
   }
   for (const auto& [name, size] : m.columns) {
-    const auto e = at_most(name.c_str(), real(size), real(m.width));
-    if (!e) return e;
+    if (auto e = at_most(name.c_str(), real(size), real(m.width)); !e) return e;
   }
   return at_most("linear_qkv",
                  real(m.heads + 2 * m.kv_heads) * real(m.head_dim),
