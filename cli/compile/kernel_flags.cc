@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/numbers.h"
+#include "lanes/mosaic/settings.h"
 
 namespace tessera::cli {
 namespace {
@@ -43,8 +44,7 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
             {
                 {"--tiles-per-pass", &f.tiles_per_pass, "N",
                  "Tiles that the kernel takes at a time, 1 to 8: more suit "
-                 "long rows [with --tile open the table's; else 4, backward "
-                 "1]"},
+                 "long rows [the table's for the tile; else 4, backward 1]"},
                 {"--keys-per-query", &f.keys_per_query, "N",
                  "How many keys a query sees in the mean, about: picks tile "
                  "and tiles a pass where both are open"},
@@ -83,19 +83,23 @@ Result<AskedSetting> asked_setting(
     }
     batch_keys = *keys;
   }
-  AskedSetting out;
-  if (asked.open_tile && open_passes) {
-    out.setting = mosaic_setting(asked.request, call, batch_keys);
-    out.chosen_by =
-        out.setting.keys > 0
-            ? fmt::format("the table, for {} keys a query", out.setting.keys)
-            : "the default: the table has no such row";
+  constexpr const char* kRequest = "the request";
+  if (asked.open_tile && !open_passes) {
+    AskedSetting out{{}, "the default", kRequest};
+    if (call.backward) out.setting = {kMosaicBackwardTile, kMosaicBackward, 0};
     return out;
   }
-  if (call.backward) out.setting = {kMosaicBackwardTile, kMosaicBackward, 0};
-  if (!asked.open_tile) out.setting.tile = asked.request.tile;
-  out.chosen_by = "the request";
-  return out;
+  mosaic::ChosenSetting found =
+      asked.open_tile ? mosaic::choose_setting(asked.request, call, batch_keys)
+                      : mosaic::choose_passes(asked.request, call, batch_keys);
+  return AskedSetting{found.setting,
+                      asked.open_tile ? found.chosen_by : kRequest,
+                      open_passes ? found.chosen_by : kRequest};
+}
+
+std::string AskedKernel::chosen_by() const {
+  if (tile_by == passes_by) return tile_by;
+  return fmt::format("{}; tiles a pass: {}", tile_by, passes_by);
 }
 
 Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
@@ -138,7 +142,8 @@ Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
                    asked->present,
                    call,
                    options,
-                   std::move(found->chosen_by),
+                   std::move(found->tile_by),
+                   std::move(found->passes_by),
                    asked->open_tile && !f.tiles_per_pass};
 }
 
@@ -150,9 +155,9 @@ Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
   auto kernel = make_mosaic_kernel(asked->request, asked->present, asked->call,
                                    target, asked->options);
   if (!kernel) return kernel.error();
-  return AskedKernel{std::move(asked->request), asked->call.shape,
-                     std::move(*kernel), std::move(asked->chosen_by),
-                     asked->open};
+  return AskedKernel{std::move(asked->request),   asked->call.shape,
+                     std::move(*kernel),          std::move(asked->tile_by),
+                     std::move(asked->passes_by), asked->open};
 }
 
 }  // namespace tessera::cli

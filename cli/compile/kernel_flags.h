@@ -28,15 +28,15 @@ bool asks_for_kernel(const KernelFlags& flags);
 
 // What a kernel is made from, once all flags are read. Facts that the mask
 // names, or a flag gives, count as present; they are not read. Tile and tiles a
-// pass that are both open are looked up; `batch_keys`, the mean keys a query of
-// a batch that is known, goes with that where no flag says it.
+// pass that are open are looked up; `batch_keys`, the mean keys a query of a
+// batch that is known, goes with that where no flag says it.
 struct AskedCall {
   Request request;
   Facts present;
   AttentionCall call;
   MosaicOptions options;
-  std::string chosen_by;  // who chose tile and tiles a pass
-  bool open = false;      // not the request
+  std::string tile_by, passes_by;  // who chose tile and tiles a pass
+  bool open = false;               // not the request
 };
 Result<AskedCall> read_asked_call(const KernelFlags& flags,
                                   int64_t batch_keys = 0);
@@ -45,18 +45,20 @@ struct AskedKernel {
   Request request;
   AttentionShape shape;
   MosaicKernel kernel;
-  std::string chosen_by;  // who chose tile and tiles a pass
-  bool open = false;      // not the request
+  std::string tile_by, passes_by;  // who chose tile and tiles a pass
+  bool open = false;               // not the request
+
+  std::string chosen_by() const;  // either or both, in words
 };
 // `target` as v6e:1x1.
 Result<AskedKernel> make_asked_kernel(const KernelFlags& flags,
                                       const std::string& target,
                                       int64_t batch_keys = 0);
 
-// What is looked up where tile and tiles a pass are both open, and who chose.
+// What is looked up of a tile and tiles a pass that are open, and who chose.
 struct AskedSetting {
   MosaicSetting setting;
-  std::string chosen_by;
+  std::string tile_by, passes_by;
 };
 Result<AskedSetting> asked_setting(
     const Asked& asked, const AttentionCall& call, bool open_passes,

@@ -19,7 +19,7 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"steps", kernel.steps},
           {"tile", {kernel.tile.q, kernel.tile.kv}},
           {"tiles_per_pass", kernel.options.tiles_per_pass},
-          {"chosen_by", asked.chosen_by},
+          {"chosen_by", asked.chosen_by()},
           {"fetch_ahead", kernel.options.fetch_ahead},
           {"row_sum", to_string(kernel.options.row_sum)},
           {"vector_bytes", kernel.vector_bytes},
@@ -36,7 +36,7 @@ std::string kernel_text(const AskedKernel& asked) {
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",
       "kernel", k.call.backward ? "backward" : "forward", k.tile.q, k.tile.kv,
-      k.options.tiles_per_pass, "chosen by", asked.chosen_by, "room for",
+      k.options.tiles_per_pass, "chosen by", asked.chosen_by(), "room for",
       k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
       4 * k.scalar_words, "contract", k.contract.key);
 }

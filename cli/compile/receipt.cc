@@ -1,6 +1,8 @@
 // cli/compile/receipt.cc: "compiled only": what was asked and what came of it.
 #include "cli/compile/receipt.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/dtype_word.h"
@@ -34,7 +36,12 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
              false};
   r.contract = asked.kernel.plan.key;
   r.backward = asked.kernel.call.backward;
-  r.kernels[r.backward ? "backward" : "forward"] = asked.kernel.contract.key;
+  const char* const direction = r.backward ? "backward" : "forward";
+  r.kernels[direction] = asked.kernel.contract.key;
+  r.settings = {{"tile", asked.tile_by},
+                {direction, fmt::format("{} tiles a pass: {}",
+                                        asked.kernel.options.tiles_per_pass,
+                                        asked.passes_by)}};
   r.parameters = {{"tiles_per_pass", asked.kernel.options.tiles_per_pass},
                   {"fetch_ahead", asked.kernel.options.fetch_ahead}};
   if (r.backward) {

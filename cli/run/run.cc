@@ -9,6 +9,7 @@
 #include "cli/progress.h"
 #include "cli/run/arrays.h"
 #include "cli/run/check.h"
+#include "cli/run/kernel_tile.h"
 #include "cli/run/receipt.h"
 #include "run/session_state.h"
 
@@ -142,6 +143,12 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
     if (!routed) return routed.error();
     loaded->saved = std::move(*routed);
   }
+  TileBy tile_by;
+  if (o.forced == LaneId::mosaic) {
+    auto by = take_kernel_tile(data.call(), *loaded);
+    if (!by) return by.error();
+    tile_by = std::move(*by);
+  }
   auto planned = plan_request(std::move(*loaded), o);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
@@ -158,6 +165,9 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
   if (!ran) return ran.error();
   receipt::Receipt& receipt = ran->receipt;
   if (flags.request.plan) receipt.plan_ms = 0;
+  if (!tile_by.empty() && !receipt.settings.empty()) {
+    receipt.settings["tile"] = tile_by;
+  }
   if (flags.check) {
     auto check = check_run(batch, data, o.seed, ran->flushes);
     if (!check) return check.error();

@@ -199,9 +199,10 @@ TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
 // 8 x 8 tiles: a head has 8 of keys, which meet 36 of queries, 8 of them
 // partial. Its kernel walks each once, and the queries twice.
 TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
-  const Arguments asked = {"--mask",  "causal",  "--q-len",    "4096",
-                           "--heads", "4",       "--kv-heads", "2",
-                           "--tile",  "512x512", "--backward", "--json"};
+  const Arguments asked = {"--mask",     "causal",  "--q-len",          "4096",
+                           "--heads",    "4",       "--kv-heads",       "2",
+                           "--tile",     "512x512", "--tiles-per-pass", "1",
+                           "--backward", "--json"};
   const std::string keep = file("keep");
   Arguments compiled = asked;
   compiled.insert(compiled.end(), {"--keep", keep});

@@ -129,7 +129,7 @@ json schedule_json(const schedule::ScheduleReport& report,
     const Tile& tile = own->kernel.tile;
     out["own"] = {{"tile", {tile.q, tile.kv}},
                   {"tiles_per_pass", own->kernel.options.tiles_per_pass},
-                  {"chosen_by", own->chosen_by}};
+                  {"chosen_by", own->chosen_by()}};
   }
   return out;
 }

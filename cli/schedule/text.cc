@@ -29,7 +29,7 @@ class Text {
     if (own) {
       const Tile& tile = own->kernel.tile;
       line("setting", "tile {}x{}, {} tiles a pass: {}", tile.q, tile.kv,
-           own->kernel.options.tiles_per_pass, own->chosen_by);
+           own->kernel.options.tiles_per_pass, own->chosen_by());
     }
     std::string small;
     for (const schedule::KernelReport& k : report.kernels) {

@@ -48,6 +48,9 @@ struct WorkFacts {
   std::optional<int> threads;
   // Of lanes that compile: their contracts by direction.
   std::map<std::string, std::string> kernels;
+  // Of those whose kernels have settings: by direction what it is, and who
+  // chose it.
+  std::map<std::string, std::string> settings;
   int64_t compiles = 0, memory_hits = 0, disk_hits = 0;
   double compile_ms = 0, transfer_ms = 0;
   std::string artifact_digest;  // of a bridge's

@@ -57,6 +57,7 @@ inline constexpr Texts kModes = {"executed", "compiled only"};
 inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16"};
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
 inline constexpr Texts kBalances = {"contiguous", "headtail", "rows", "tasks"};
+inline constexpr Texts kSettings = {"tile", "forward", "backward"};
 inline constexpr Texts kDirections = {"forward", "forward+backward"};
 inline constexpr Texts kGradients = {"stop_gradient", "differentiable"};
 inline constexpr Texts kDtypes = {"f32", "bf16", "f16"};
@@ -298,6 +299,10 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("parameters", r.parameters, {.of = kPlan},
         "tiles_per_pass, fetch_ahead and row_sum_rounded or dlse of a kernel "
         "that was only compiled");
+  field("settings", r.settings,
+        {.keys = kSettings, .of = kPlan, .repeats = kNever},
+        "Of our TPU kernels: who chose the tile, and by direction tiles a pass "
+        "with who chose them: the request, a row of the table, or the default");
   field("direction", r.backward, {.one_of = kDirections, .of = kPlan},
         "Whether gradients were computed");
   field("request", r.request, {.of = kPlan},

@@ -98,6 +98,7 @@ Receipt fullest() {
   r.plan_file = "a.plan";
   r.inputs.file = "a.safetensors";
   r.kernels = {{"forward", kDigits}};
+  r.settings = {{"tile", "the request"}};
   r.routing = Receipt::Routing();
   r.fallback = "so";
   r.warnings = {"full"};
@@ -214,9 +215,9 @@ std::string name_of(std::string path) {
 
 // Whatever is absent, of another type or unknown is refused by its path.
 TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
-  const std::set<std::string> free_keys = {"/key/terms", "/kernels",
-                                           "/inputs/digests", "/parameters",
-                                           "/choice/rejected"};
+  const std::set<std::string> free_keys = {
+      "/key/terms",  "/kernels",  "/inputs/digests",
+      "/parameters", "/settings", "/choice/rejected"};
   for (const Receipt& r : {fullest(), operation()}) {
     const Json good = Json::parse(receipt_json(r));
     std::vector<std::string> paths;

@@ -150,6 +150,9 @@ struct Receipt {
   std::optional<Artifact> artifact;
   // Of a kernel that was compiled for itself: "tiles_per_pass".
   std::map<std::string, int64_t> parameters;
+  // Of a kernel that has them: who chose its tile, and by direction its tiles a
+  // pass.
+  std::map<std::string, std::string> settings;
   bool backward = false;
   RequestText request;       // a spec, so that the plan can be made again
   std::string plan_file;     // where the request came from one

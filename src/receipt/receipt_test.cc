@@ -51,8 +51,8 @@ TEST(Receipt, HoldsEveryField) {
       "gflops",     "inputs",     "isa",       "kernels",      "lane",
       "machine",    "method",     "ms",        "output",       "pairs",
       "parameters", "plan",       "plan_file", "plugin",       "receipt_digest",
-      "request",    "routing",    "schema",    "shape",        "shards",
-      "tessera",    "threads",    "tiles",     "warnings"};
+      "request",    "routing",    "schema",    "settings",     "shape",
+      "shards",     "tessera",    "threads",   "tiles",        "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);

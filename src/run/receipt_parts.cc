@@ -102,6 +102,8 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
   r.isa = did.isa;
   r.threads = did.threads;
   r.kernels = did.kernels;
+  r.settings = did.settings;
+  if (!r.settings.empty()) r.settings.emplace("tile", "the request");
   r.tiles_run = counters.tiles_run;
   r.tiles_skipped = counters.tiles_skipped;
   r.pairs_run = counters.pairs_run;

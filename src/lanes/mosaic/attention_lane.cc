@@ -3,6 +3,8 @@
 // sent once a batch.
 #include "lanes/mosaic/attention_lane.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <map>
 #include <optional>
@@ -17,6 +19,7 @@
 #include "base/timed.h"
 #include "base/trace.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/settings.h"
 #include "lanes/program_arrays.h"
 #include "lanes/tensors.h"
 #include "pjrt/compile_cache.h"
@@ -75,18 +78,28 @@ struct Pass {
   std::map<std::string_view, pjrt::Buffer> sent;
 };
 
+std::string direction_of(const AttentionCall& call) {
+  return call.backward ? "backward" : "forward";
+}
+
 AttentionCall one_direction(AttentionCall call, bool backward) {
   call.backward = backward;
   call.dlse &= backward;
   return call;
 }
 
+// The tile is the batch's. What the kernel takes of it is looked up by what the
+// contract holds, so that one kernel serves all of its batches.
 Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const Request& request,
                                           const Facts& present,
-                                          const AttentionCall& call) {
-  return mosaic::plan_kernel(request, present, call, lane.target,
-                             call.backward ? kMosaicBackward : MosaicOptions{});
+                                          const AttentionCall& call,
+                                          lanes::WorkFacts& facts) {
+  const mosaic::ChosenSetting chosen = mosaic::choose_passes(request, call);
+  const MosaicOptions& options = chosen.setting.options;
+  facts.settings[direction_of(call)] = fmt::format(
+      "{} tiles a pass: {}", options.tiles_per_pass, chosen.chosen_by);
+  return mosaic::plan_kernel(request, present, call, lane.target, options);
 }
 
 Result<std::shared_ptr<const pjrt::Loaded>> load(
@@ -101,8 +114,7 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(
                           {kernel.contract.key, kernel.contract.text}, write);
   });
   if (!cached) return cached.error();
-  facts.kernels[kernel.call.backward ? "backward" : "forward"] =
-      kernel.contract.key;
+  facts.kernels[direction_of(kernel.call)] = kernel.contract.key;
   facts.compiles += cached->found == pjrt::Found::compiled;
   facts.memory_hits += cached->found == pjrt::Found::memory;
   facts.disk_hits += cached->found == pjrt::Found::disk;
@@ -139,7 +151,7 @@ Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
                                         const Batch& batch,
                                         const AttentionCall& call,
                                         lanes::WorkFacts& facts) {
-  auto planned = plan_kernel(lane, request, batch.facts(), call);
+  auto planned = plan_kernel(lane, request, batch.facts(), call, facts);
   if (!planned) return planned.error();
   auto arrays = make_mosaic_arrays(batch, planned->kernel);
   if (!arrays) return arrays.error();
@@ -336,8 +348,8 @@ class AttentionLane : public lanes::OpenLane {
     lanes::WorkFacts out;
     for (const bool backward : {false, true}) {
       if (backward && !call.backward) continue;
-      auto planned =
-          plan_kernel(*open_, request, present, one_direction(call, backward));
+      auto planned = plan_kernel(*open_, request, present,
+                                 one_direction(call, backward), out);
       if (!planned) return planned.error();
       auto program = load(*open_, *planned, out);
       if (!program) return program.error();

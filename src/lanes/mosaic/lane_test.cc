@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/files.h"
+#include "lanes/mosaic/settings.h"
 #include "lanes/xla/writer.h"
 #include "tessera/mosaic.h"
 #include "tessera/receipt.h"
@@ -257,7 +259,7 @@ class MosaicLane : public ::testing::Test {
       call.backward = backward;
       const auto kernel =
           make_mosaic_kernel(request, batch.facts(), call, "v6e:1x1",
-                             backward ? kMosaicBackward : MosaicOptions{});
+                             choose_passes(request, call).setting.options);
       ASSERT_TRUE(kernel.ok()) << kernel.error().message;
       ASSERT_TRUE(write_file(program_ + (backward ? ".backward" : ""),
                              Plain(*kernel).program())
@@ -312,6 +314,44 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
   }
   EXPECT_EQ(testing::counted(testing::fake_plugin("tpu"), "replaced_programs"),
             2);
+}
+
+// A batch of 700 tokens with the tile of a row takes that row's passes, in the
+// program, in what is warmed and in words.
+TEST_F(MosaicLane, TakesTheTablesPasses) {
+  AttentionCase c = packed_case(testing::Layout::bhsd, 1);
+  c.plan.batch = 1;
+  c.plan.q_len = c.plan.kv_len = 700;
+  c.plan.tile = {256, 256};
+  c.plan.doc_ids->assign(700, 1);
+  AttentionArrays arrays(c);
+  const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {c.shape, Dtype::bf16, false, false};
+  write_plain(*batch, call);
+  Request request = batch->request();
+  request.ceilings.max_steps = make_contract(*batch)->steps;
+  const auto kernel =
+      make_mosaic_kernel(request, batch->facts(), call, "v6e:1x1", {2, 4});
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const auto warmed = session->warm(request, batch->facts(), call);
+  ASSERT_TRUE(warmed.ok()) << warmed.error().message;
+  EXPECT_EQ(warmed->compiles, 1);
+  auto ready = session->prepare(*batch, call);
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  EXPECT_EQ(*ready->program_text(), kernel->program);
+  EXPECT_EQ(ready->counters().compiles, 0);
+  const auto saved = ready->forward(arrays.forward(true));
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  const auto receipt = ready->receipt(*saved);
+  ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+  const auto settings = nlohmann::json::parse(*receipt)["settings"];
+  EXPECT_EQ(settings,
+            nlohmann::json(
+                {{"forward", "2 tiles a pass: the table, for 32 keys a query"},
+                 {"tile", "the request"}}));
 }
 
 TEST_F(MosaicLane, RefusesWhatItCannotRun) {

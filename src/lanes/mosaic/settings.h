@@ -1,8 +1,10 @@
-// lanes/mosaic/settings.h: the table behind mosaic_setting.
+// lanes/mosaic/settings.h: the table behind mosaic_setting, and what a kernel
+// takes of it.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "tessera/mosaic.h"
 
@@ -28,5 +30,19 @@ struct SettingRow {
 };
 
 std::span<const SettingRow> setting_rows();
+
+// What a kernel takes where not all of it was said, and who chose that.
+struct ChosenSetting {
+  MosaicSetting setting;
+  std::string chosen_by;
+};
+// Tile and tiles a pass are both open: mosaic_setting's.
+ChosenSetting choose_setting(const Request& request, const AttentionCall& call,
+                             int64_t keys_per_query);
+// The request's tile stands, as that of a batch that is planned; tiles a pass
+// are those of the table's row with this tile: the row of so many keys, or the
+// first where they are not known. It reads what a contract holds alone.
+ChosenSetting choose_passes(const Request& request, const AttentionCall& call,
+                            int64_t keys_per_query = 0);
 
 }  // namespace tessera::mosaic

@@ -126,6 +126,43 @@ TEST(MosaicSettings, WhatTheTableLacksGetsTheDefault) {
   }
 }
 
+// The tile stands, and passes are those of a row that has it: of the request's
+// own number of keys where that is known, else of the first.
+TEST(MosaicSettings, AGivenTileHasThePassesOfItsRow) {
+  for (const SettingRow& r : setting_rows()) {
+    const SettingRow* first = nullptr;
+    for (const SettingRow& other : setting_rows()) {
+      if (first == nullptr && other.backward == r.backward &&
+          other.mask == r.mask && other.tokens == r.tokens &&
+          other.tile == r.tile) {
+        first = &other;
+      }
+    }
+    for (const int64_t tokens : {r.tokens, r.tokens / 4 + 1}) {
+      Request request = request_of(mask_of(r.mask), tokens);
+      request.tile = r.tile;
+      const AttentionCall call = call_of(r.backward);
+      const ChosenSetting told = choose_passes(request, call, r.keys);
+      EXPECT_EQ(told.setting.tile, r.tile);
+      EXPECT_EQ(told.setting.options.tiles_per_pass, r.tiles_per_pass);
+      EXPECT_EQ(told.chosen_by,
+                fmt::format("the table, for {} keys a query", r.keys));
+      const ChosenSetting open = choose_passes(request, call);
+      EXPECT_EQ(open.setting.options.tiles_per_pass, first->tiles_per_pass);
+      EXPECT_EQ(open.setting.keys, first->keys);
+      // Another tile than any row's.
+      request.tile = {128, 640};
+      const ChosenSetting none = choose_passes(request, call, r.keys);
+      EXPECT_EQ(none.setting.tile, request.tile);
+      EXPECT_EQ(none.setting.keys, 0);
+      EXPECT_EQ(
+          none.setting.options.tiles_per_pass,
+          (r.backward ? kMosaicBackward : MosaicOptions{}).tiles_per_pass);
+      EXPECT_EQ(none.chosen_by, "the default: the table has no such row");
+    }
+  }
+}
+
 // A mask without documents says how many keys it leaves, counted here pair by
 // pair with the classes of its bounds in place of them.
 TEST(MosaicSettings, AMaskOfBoundsIsCounted) {

@@ -1,0 +1,24 @@
+// cli/run/kernel_tile.cc: looks a request's tile up by the batch it is of.
+#include "cli/run/kernel_tile.h"
+
+#include "lanes/mosaic/settings.h"
+#include "tessera/mosaic.h"
+
+namespace tessera::cli {
+
+Result<TileBy> take_kernel_tile(const AttentionCall& call, Loaded& loaded) {
+  Resolved& of = loaded.resolved;
+  if (loaded.saved || loaded.source || of.given.tile) return TileBy();
+  // What a mask does not say by itself, its facts do.
+  int64_t keys = 0;
+  if (mosaic_setting(of.request, call).keys == 0) {
+    auto batch = OwnedBatch::copy(of.request, of.facts.view());
+    if (!batch) return batch.error();
+    keys = keys_per_query(*batch);
+  }
+  mosaic::ChosenSetting found = mosaic::choose_setting(of.request, call, keys);
+  of.request.tile = found.setting.tile;
+  return std::move(found.chosen_by);
+}
+
+}  // namespace tessera::cli

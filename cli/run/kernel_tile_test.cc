@@ -1,0 +1,64 @@
+// cli/run/kernel_tile_test.cc: an open tile is the table's for the batch's own
+// keys, and any other stays.
+#include "cli/run/kernel_tile.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera::cli {
+namespace {
+
+struct Took {
+  Tile tile;
+  std::string by;
+};
+
+Took take(const RequestFlags& flags, bool backward) {
+  auto loaded = load_request(flags);
+  EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+  AttentionCall call;
+  call.shape = {8, 8, 128, 128, {}, 0};
+  call.dtype = Dtype::bf16;
+  call.backward = backward;
+  auto by = take_kernel_tile(call, *loaded);
+  EXPECT_TRUE(by.ok()) << by.error().message;
+  return {loaded->resolved.request.tile, *by};
+}
+
+TEST(KernelTile, AnOpenOneIsTheTables) {
+  RequestFlags flags;
+  flags.masks = {"causal & documents"};
+  flags.q_len = "8192";
+  flags.docs = "lengths:8192";  // 4,096 keys a query
+  Took took = take(flags, false);
+  EXPECT_EQ(took.tile, (Tile{1024, 1024}));
+  EXPECT_EQ(took.by, "the table, for 4096 keys a query");
+  const Tile forward = took.tile;
+  std::string many = "128";
+  for (int i = 1; i < 64; ++i) many += ",128";
+  flags.docs = "lengths:" + many;  // 64
+  took = take(flags, false);
+  EXPECT_EQ(took.by, "the table, for 64 keys a query");
+  EXPECT_NE(took.tile, forward);
+  // What the mask says by itself.
+  flags.masks = {"causal"};
+  flags.docs.reset();
+  EXPECT_EQ(take(flags, false).tile, forward);
+  EXPECT_NE(take(flags, true).tile, forward);
+  flags.masks = {"causal & chunk(64)"};
+  took = take(flags, false);
+  EXPECT_EQ(took.tile, (Tile{512, 256}));
+  EXPECT_EQ(took.by, "the default: the table has no such row");
+}
+
+TEST(KernelTile, AGivenOneStays) {
+  RequestFlags flags;
+  flags.masks = {"causal"};
+  flags.q_len = "8192";
+  flags.tile = "256x128";
+  const Took took = take(flags, false);
+  EXPECT_EQ(took.tile, (Tile{256, 128}));
+  EXPECT_EQ(took.by, "");
+}
+
+}  // namespace
+}  // namespace tessera::cli
