@@ -1,7 +1,5 @@
 // tests/sinks_test.cc: sinks joined behind the cpu lane are the reference's
 // sinks, whose log-sum-exp is that of a run without them; gradients too.
-#include "tessera/sinks.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +9,8 @@
 #include "base/float16.h"
 #include "lanes/cpu/cpu.h"
 #include "lanes/reference/reference.h"
-#include "tessera/topk.h"
+#include "tessera/attention.h"
+#include "tessera/layouts.h"
 #include "tests/random_topk.h"
 
 namespace tessera::testing {

@@ -8,7 +8,7 @@
 
 #include "lanes/reference/reference.h"
 #include "lanes/xla/lane.h"
-#include "tessera/topk.h"
+#include "tessera/layouts.h"
 #include "tests/attention_case.h"
 #include "tests/plugins.h"
 #include "tests/random_topk.h"

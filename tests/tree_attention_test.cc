@@ -11,7 +11,7 @@
 #include "lanes/reference/reference.h"
 #include "lanes/reference/rows.h"
 #include "tessera/batch.h"
-#include "tessera/tree.h"
+#include "tessera/facts.h"
 
 namespace tessera {
 namespace {

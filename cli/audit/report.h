@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tessera/audit.h"
+#include "tessera/shard.h"
 
 namespace tessera::cli {
 

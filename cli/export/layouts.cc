@@ -6,7 +6,6 @@
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
-#include "tessera/topk.h"
 
 namespace tessera::cli {
 namespace {

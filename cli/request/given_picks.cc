@@ -13,7 +13,7 @@
 #include "cli/numbers.h"
 #include "cli/request/documents.h"
 #include "cli/route/drawn_inputs.h"
-#include "tessera/topk.h"
+#include "tessera/layouts.h"
 
 namespace tessera::cli {
 namespace {

@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-// `--picks topk_idxs:FILE`: the layout of tessera/topk.h.
+// `--picks topk_idxs:FILE`: the layout of tessera/layouts.h.
 inline constexpr std::string_view kTopkSource = "topk_idxs:";
 
 // Of a mask that names blocks(n). FILE is .safetensors with a tensor picks

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "tessera/facts.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
-#include "tessera/tree.h"
 
 namespace tessera::cli {
 

@@ -14,7 +14,7 @@
 #include "cli/plan/report.h"
 #include "cli/progress.h"
 #include "cli/run/options.h"
-#include "tessera/warm.h"
+#include "tessera/session.h"
 
 namespace tessera::cli {
 namespace {

@@ -7,19 +7,125 @@
 //   trainer->restore(*bytes);
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/data.h"
-#include "tessera/layers.h"
 #include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
+#include "tessera/tensor.h"
 
 namespace tessera {
+
+// A decoder as data: its sizes, and which factory makes each of its slots on a
+// lane. One model stays the same while kernels change.
+//
+//   auto spec = find_layer_spec("xla");       // or fill a LayerSpec
+//   ModelConfig model;                        // sizes and settings
+//   auto parameters = model_parameters(model, *spec);
+
+// What a decoder block is made of.
+enum class Slot : uint8_t {
+  norm,
+  linear_qkv,
+  linear_proj,
+  linear_fc1,
+  linear_fc2,
+  attention,
+  layernorm_mlp,  // norm, fc1, fc2 in one, which keeps its input alone
+};
+inline constexpr size_t kSlots = 7;
+std::string_view to_string(Slot slot);  // "linear_qkv"
+
+// The names of the factories of a lane; "" is a slot without one.
+struct LayerSpec {
+  std::string name;
+  std::array<std::string, kSlots> factories;
+
+  const std::string& of(Slot slot) const {
+    return factories[static_cast<size_t>(slot)];
+  }
+  std::string& of(Slot slot) { return factories[static_cast<size_t>(slot)]; }
+};
+
+// "reference": plain StableHLO, its attention over every pair. "xla": attention
+// over the plan's worklist.
+Result<LayerSpec> find_layer_spec(std::string_view name);
+std::vector<std::string> layer_spec_names();
+// The factories that a slot may name.
+std::vector<std::string> factories_of(Slot slot);
+
+enum class NormKind : uint8_t { rms, layer };
+enum class MlpKind : uint8_t {
+  swiglu,  // silu(gate) * up
+  geglu,   // gelu(gate) * up
+  gelu,    // gelu(up)
+};
+std::string_view to_string(NormKind kind);
+std::string_view to_string(MlpKind kind);
+Result<NormKind> parse_norm_kind(std::string_view text);
+Result<MlpKind> parse_mlp_kind(std::string_view text);
+
+struct ModelConfig {
+  int64_t vocab = 256;
+  int64_t layers = 2;
+  int64_t width = 64;  // of the residual stream
+  int64_t heads = 4, kv_heads = 2, head_dim = 16;
+  int64_t mlp_width = 192;
+  NormKind norm = NormKind::rms;
+  MlpKind mlp = MlpKind::swiglu;
+  bool fused_mlp = true;    // layernorm_mlp, else norm, fc1 and fc2
+  bool tied_head = true;    // the head is the embedding
+  bool post_norms = false;  // a norm behind attention and behind the MLP too
+  double embedding_scale = 1;
+  double norm_eps = 1e-5;
+  double rope_theta = 10000;
+  double softcap = 0;        // of scores; 0 is off
+  double final_softcap = 0;  // of logits
+  double score_scale = 0;    // 0: 1 / sqrt(head_dim)
+  // Keys before a query that it sees, layer by layer, from the first again
+  // where there are more layers; 0: all of its document. None: all.
+  std::vector<int64_t> windows;
+  // Of a row's structure, by the names of its columns (tessera/data.h), how
+  // many ids each has: an embedding that is added to the token's. Id 0 is none.
+  std::map<std::string, int64_t> columns;
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// A JSON object of these names; one that is missing keeps its default.
+Result<ModelConfig> parse_model_config(std::string_view json);
+std::string to_json(const ModelConfig& config);
+// That sizes divide, are in range, and together fit.
+Result<void> check_model(const ModelConfig& config);
+
+// What is computed in which type; parameters, norms, softmax, sums, loss and
+// optimizer are float32.
+struct Precision {
+  Dtype products = Dtype::f32;  // operands of matrix products; or bf16
+};
+
+// A learned array, float32.
+struct ModelParameter {
+  std::string name;  // "layers.0.linear_qkv.weight"
+  std::vector<int64_t> shape;
+  double fill = 0;                // before training: this number
+  double deviation = 0;           // plus a normal draw of this deviation
+  std::vector<std::string> axes;  // mesh axes that split each dimension, or ""
+
+  int64_t size() const;
+};
+
+// All of a model, in the order of its programs. A spec with an empty slot, or
+// one that names no factory, is an error here.
+Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& config,
+                                                     const LayerSpec& spec);
 
 // AdamW; matrices decay, norms do not.
 struct OptimizerSettings {

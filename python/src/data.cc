@@ -14,7 +14,7 @@
 #include "documents.h"
 #include "failure.h"
 #include "mask.h"
-#include "tessera/loader.h"
+#include "tessera/documents.h"
 
 namespace tessera::python {
 namespace {

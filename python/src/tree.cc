@@ -6,7 +6,7 @@
 
 #include "arrays.h"
 #include "failure.h"
-#include "tessera/tree.h"
+#include "tessera/facts.h"
 
 namespace tessera::python {
 namespace {

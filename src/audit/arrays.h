@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "audit/tokens.h"
-#include "tessera/audit.h"
+#include "tessera/shard.h"
 
 namespace tessera::audit {
 

@@ -1,7 +1,5 @@
 // audit/audit.cc: every array that goes in or out of a program, or changes
 // hands in it, must say how it lies.
-#include "tessera/audit.h"
-
 #include <fmt/format.h>
 
 #include "audit/boundaries.h"
@@ -9,6 +7,7 @@
 #include "audit/main_function.h"
 #include "audit/program.h"
 #include "shard/fingerprint.h"
+#include "tessera/shard.h"
 
 namespace tessera {
 namespace audit {

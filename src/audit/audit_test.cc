@@ -1,7 +1,5 @@
 // audit/audit_test.cc: small programs with one thing wrong, and programs as JAX
 // writes them. Programs of ours: lanes/xla/shard_audit_test.cc.
-#include "tessera/audit.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "tessera/shard.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,4 @@
 // data/loader.cc: threads make batches and their plans ahead of who asks.
-#include "tessera/loader.h"
-
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -14,6 +12,7 @@
 #include "base/no_signals.h"
 #include "plan/batch_state.h"
 #include "tessera/contract.h"
+#include "tessera/documents.h"
 
 namespace tessera {
 namespace {

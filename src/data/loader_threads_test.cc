@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 #include "tessera/contract.h"
-#include "tessera/loader.h"
+#include "tessera/documents.h"
 
 namespace tessera::data {
 namespace {

@@ -4,8 +4,6 @@
 //   dout'  = a dout                gradient by out
 //   dlse'  = dlse + (1 - a) (dout . joined)
 //   dz    -= (1 - a) (dout . joined)
-#include "tessera/sinks.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,6 +11,7 @@
 
 #include "base/fail.h"
 #include "base/tensor_rows.h"
+#include "tessera/attention.h"
 
 namespace tessera {
 namespace {

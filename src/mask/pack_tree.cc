@@ -2,8 +2,8 @@
 #include <unordered_map>
 
 #include "base/fail.h"
+#include "tessera/facts.h"
 #include "tessera/plan.h"
-#include "tessera/tree.h"
 
 namespace tessera {
 namespace {

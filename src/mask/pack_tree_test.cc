@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "tessera/tree.h"
+#include "tessera/facts.h"
 #include "tests/random_tree.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/layers.h"
+#include "tessera/train.h"
 
 namespace tessera::model {
 

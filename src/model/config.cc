@@ -9,8 +9,8 @@
 #include "base/json_read.h"
 #include "base/text.h"
 #include "model/columns.h"
-#include "tessera/layers.h"
 #include "tessera/plan.h"
+#include "tessera/train.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "lanes/xla/shape.h"
 #include "lanes/xla/writer.h"
-#include "tessera/layers.h"
+#include "tessera/train.h"
 
 namespace tessera::model {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/layers.h"
+#include "tessera/train.h"
 
 namespace tessera::model {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "mask/sweep.h"
-#include "tessera/topk.h"
+#include "tessera/layouts.h"
 
 namespace tessera::plan {
 

@@ -1,7 +1,5 @@
 // plan/topk.cc: picks from and to [queries, groups, k], and what tile rows read
 // for them.
-#include "tessera/topk.h"
-
 #include <algorithm>
 
 #include "base/fail.h"
@@ -9,6 +7,7 @@
 #include "mask/bind.h"
 #include "plan/batch_state.h"
 #include "plan/key_reads.h"
+#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {

@@ -1,11 +1,10 @@
 // plan/topk_test.cc: topk_idxs become picks whose plan is that of brute force,
 // come back as they were, and what tile rows read is counted key by key.
-#include "tessera/topk.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "tessera/layouts.h"
 #include "tests/random_topk.h"
 
 namespace tessera::plan {

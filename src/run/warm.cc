@@ -1,6 +1,4 @@
 // run/warm.cc: one batch of each contract, prepared side by side.
-#include "tessera/warm.h"
-
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -9,6 +7,7 @@
 #include "base/timed.h"
 #include "plan/batch_state.h"
 #include "tessera/contract.h"
+#include "tessera/session.h"
 
 namespace tessera {
 namespace {

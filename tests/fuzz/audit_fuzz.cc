@@ -1,6 +1,6 @@
 // tests/fuzz/audit_fuzz.cc: any text is either refused in one line, or each of
 // its arrays has a part that divides it.
-#include "tessera/audit.h"
+#include "tessera/shard.h"
 #include "tests/fuzz/must.h"
 
 using namespace tessera;

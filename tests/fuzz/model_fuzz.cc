@@ -1,7 +1,7 @@
 // tests/fuzz/model_fuzz.cc: any bytes either are a model, which is written as
 // it is read, or a checkpoint of a small one, or give an error.
 #include "model/checkpoint.h"
-#include "tessera/layers.h"
+#include "tessera/train.h"
 #include "tests/fuzz/must.h"
 
 using namespace tessera;

@@ -4,7 +4,7 @@
 // Input: lengths, block, shape a byte each, then the values.
 #include <vector>
 
-#include "tessera/topk.h"
+#include "tessera/layouts.h"
 #include "tests/fuzz/must.h"
 
 using namespace tessera;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lanes/xla/shard_shape.h"
-#include "tessera/audit.h"
+#include "tessera/shard.h"
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
 #include "tests/hold_for_all.h"
