@@ -234,8 +234,8 @@ Command train_command() {
           {"--model", &f->model, "FILE",
            "Sizes and settings as JSON [a small one]"},
           {"--spec", &f->spec, "NAME",
-           "Who fills the slots: xla (attention over the plan's worklist) or "
-           "reference (over every pair) [xla]"},
+           "Who fills the slots: xla (attention over the plan's worklist), "
+           "reference (over every pair) or tpu (by our TPU kernels) [xla]"},
           {"--steps", &f->steps, "N", "In all, with those resumed [100]"},
           {"--rows", &f->rows, "N", "Of each step [1]"},
           {"--rate", &f->rate, "X", "The highest learning rate [3e-4]"},

@@ -3,28 +3,10 @@
 #include <utility>
 
 #include "model/layer.h"
+#include "model/padding.h"
 
 namespace tessera::model {
 namespace {
-
-// Zeros behind, in each dimension.
-Value grown(Writer& w, Value a, const Dims& dims) {
-  for (size_t d = 0; d < dims.size(); ++d) {
-    Dims more = a.dims();
-    more[d] = dims[d] - more[d];
-    if (more[d] == 0) continue;
-    const Values parts = {a, w.real(0, more, a.type.element)};
-    a = w.join(parts, static_cast<int64_t>(d));
-  }
-  return a;
-}
-
-Value shrunk(Writer& w, Value a, const Dims& dims) {
-  for (size_t d = 0; d < dims.size(); ++d) {
-    a = w.part(a, static_cast<int64_t>(d), 0, dims[d]);
-  }
-  return a;
-}
 
 class Attention final : public Layer {
  public:
@@ -101,6 +83,7 @@ class Attention final : public Layer {
 }  // namespace
 
 std::vector<xla::Argument> integers_of(const AttentionPlace& place) {
+  if (place.kernels) return kernel_integers(place);
   std::vector<xla::Argument> out;
   for (xla::Argument& a : xla::arguments_of(place.shape)) {
     if (a.type.element != Element::i32) continue;

@@ -2,10 +2,14 @@
 // program, forward and backward.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "lanes/mosaic/kernel.h"
 #include "lanes/xla/shape.h"
 #include "lanes/xla/writer.h"
 #include "tessera/train.h"
@@ -59,14 +63,34 @@ class Layer {
 };
 using LayerPtr = std::unique_ptr<Layer>;
 
+// The op that a TPU kernel is in a program, of the arrays that it takes. The
+// compiler's dumps have it under the label.
+using KernelCall = std::function<Values(Writer&, const mosaic::PlannedKernel&,
+                                        std::string_view label, const Values&)>;
+Values call_kernel(Writer& w, const mosaic::PlannedKernel& kernel,
+                   std::string_view label, const Values& inputs);
+
+// One mask's kernels of both directions.
+struct KernelPair {
+  mosaic::PlannedKernel forward, backward;
+  // Tests put float64, and what a kernel computes, in place of these.
+  Element element = Element::bf16;  // of q, k and v
+  KernelCall call = call_kernel;
+};
+
 // Where attention finds its plan: the integers of its batch are arguments of
 // the program, each under its own name behind the prefix. Layers of one mask
 // share them.
 struct AttentionPlace {
   xla::Shape shape;
   std::string prefix;
+  std::optional<KernelPair> kernels;  // of the spec that has them
 };
 std::vector<xla::Argument> integers_of(const AttentionPlace& place);
+// Of its kernels, each direction under a prefix of its own.
+std::vector<xla::Argument> kernel_integers(const AttentionPlace& place);
+std::string kernel_prefix(const AttentionPlace& place, bool backward);
+std::string kernel_label(const AttentionPlace& place, bool backward);
 
 // What a factory is told.
 struct Needs {
@@ -79,6 +103,8 @@ Result<LayerPtr> make_layer(const LayerSpec& spec, Slot slot,
                             const Needs& needs);
 
 Result<void> check_spec(const LayerSpec& spec);
+// Whether its attention is by TPU kernels, which no other device runs.
+bool has_kernels(const LayerSpec& spec);
 
 // The slots' own makers, which make_layer() finds by name.
 LayerPtr make_norm(const Needs& needs);
@@ -87,6 +113,7 @@ LayerPtr make_linear(int64_t from, int64_t to, double deviation,
 // Its inputs are q, k and v [batch, heads, tokens, head_dim]; its outputs the
 // like of q, and how many tiles it visited.
 LayerPtr make_attention(const AttentionPlace& place, XlaMethod method);
+LayerPtr make_kernel_attention(const AttentionPlace& place);
 // Of fc1's output [n, ..] the MLP's hidden values [n, mlp_width].
 Passed activate(const Site& at, const ModelConfig& model, const Value& x);
 Value activate_backward(const Site& at, const ModelConfig& model,

@@ -5,164 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <random>
 
-#include "model/plans.h"
-#include "model/program.h"
-#include "pjrt/place.h"
-#include "tests/plugins.h"
+#include "tests/model_case.h"
 #include "tests/random_case.h"
 
 namespace tessera::model {
 namespace {
 
-using Numbers = std::vector<double>;
-using Ints32 = std::vector<int32_t>;
-
-struct Row {
-  Ints32 input_ids, target_ids, loss_mask, positions, doc_ids, dep_levels;
-};
-
-// Documents of these lengths, then padding.
-Row draw_row(std::mt19937& random, int64_t vocab, int64_t tokens,
-             const std::vector<int>& lengths) {
-  Row out;
-  for (size_t d = 0; d < lengths.size(); ++d) {
-    for (int i = 0; i < lengths[d]; ++i) {
-      out.input_ids.push_back(static_cast<int32_t>(random() % vocab));
-      out.positions.push_back(i);
-      out.dep_levels.push_back(static_cast<int32_t>(random() % 5));
-      out.doc_ids.push_back(static_cast<int32_t>(d));
-      const bool last = i + 1 == lengths[d];
-      out.loss_mask.push_back(last ? 0 : 1);
-      out.target_ids.push_back(last ? 0
-                                    : static_cast<int32_t>(random() % vocab));
-    }
-  }
-  const auto n = static_cast<size_t>(tokens);
-  for (Ints32* each : {&out.input_ids, &out.target_ids, &out.loss_mask,
-                       &out.positions, &out.dep_levels}) {
-    each->resize(n, 0);
-  }
-  out.doc_ids.resize(n, -1);
-  return out;
-}
-
-Row joined_rows(const std::vector<Row>& rows) {
-  Row out;
-  for (const Row& r : rows) {
-    const std::pair<const Ints32*, Ints32*> each[] = {
-        {&r.input_ids, &out.input_ids}, {&r.target_ids, &out.target_ids},
-        {&r.loss_mask, &out.loss_mask}, {&r.positions, &out.positions},
-        {&r.doc_ids, &out.doc_ids},     {&r.dep_levels, &out.dep_levels},
-    };
-    for (const auto& [from, to] : each) {
-      to->insert(to->end(), from->begin(), from->end());
-    }
-  }
-  return out;
-}
-
-class Model : public ::testing::Test {
+class Model : public ModelCase {
  protected:
-  void SetUp() override {
-    auto plugin = testing::real_plugin("xla_cpu_pjrt");
-    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-    auto place = pjrt::open_place("xla_cpu_pjrt", 0);
-    ASSERT_TRUE(place) << place.error().message;
-    place_ = *place;
-  }
-
-  // Fills s_ and what a batch brings.
-  void set(const ModelConfig& m, const std::string& spec, const Row& rows,
-           int64_t batch, Tile tile = {16, 16}) {
-    s_ = {};
-    s_.model = m;
-    auto found = find_layer_spec(spec);
-    ASSERT_TRUE(found) << found.error().message;
-    s_.spec = *found;
-    s_.batch = batch;
-    s_.tokens = static_cast<int64_t>(rows.input_ids.size()) / batch;
-    s_.products = s_.wide = Element::f64;
-    Facts facts;
-    facts.doc_ids = rows.doc_ids;
-    auto requests = layer_requests(m, s_.batch, s_.tokens, tile);
-    ASSERT_TRUE(requests) << requests.error().message;
-    auto places = attention_places(m, Dtype::f32, *requests, facts);
-    ASSERT_TRUE(places) << places.error().message;
-    s_.places = std::move(*places);
-    integers_.clear();
-    for (size_t i = 0; i < s_.places.size(); ++i) {
-      s_.places[i].shape.element = Element::f64;
-      auto made = OwnedBatch::copy((*requests)[i], facts);
-      ASSERT_TRUE(made) << made.error().message;
-      auto integers = plan_integers(s_.places[i], *made);
-      ASSERT_TRUE(integers) << integers.error().message;
-      integers_.merge(*integers);
-    }
-    integers_["input_ids"] = rows.input_ids;
-    integers_["target_ids"] = rows.target_ids;
-    integers_["loss_mask"] = rows.loss_mask;
-    integers_["positions"] = rows.positions;
-    integers_["dep_levels"] = rows.dep_levels;
-  }
-
-  std::vector<Numbers> draw_parameters(std::mt19937& random) {
-    auto parameters = model_parameters(s_.model, s_.spec);
-    EXPECT_TRUE(parameters);
-    std::normal_distribution<double> normal;
-    std::vector<Numbers> out;
-    for (const ModelParameter& p : *parameters) {
-      out.emplace_back();
-      const double deviation = p.deviation > 0 ? 3 * p.deviation : 0.3;
-      for (int64_t i = 0; i < p.size(); ++i) {
-        out.back().push_back(p.fill + deviation * normal(random));
-      }
-    }
-    return out;
-  }
-
-  pjrt::Loaded compiled(bool gradients) {
-    auto text = loss_program(s_, gradients);
-    EXPECT_TRUE(text) << text.error().message;
-    auto loaded = pjrt::compile(*place_.client, *place_.device, *text);
-    EXPECT_TRUE(loaded) << loaded.error().message << *text;
-    return std::move(*loaded);
-  }
-
-  // The results that are real numbers.
-  std::vector<Numbers> run(const pjrt::Loaded& program,
-                           const std::vector<Numbers>& parameters) {
-    auto shapes = model_parameters(s_.model, s_.spec);
-    std::vector<pjrt::HostArray> arrays;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      arrays.push_back(
-          {{Dtype::f64, (*shapes)[i].shape}, parameters[i].data(), nullptr});
-    }
-    for (const xla::Argument& a : batch_arguments(s_)) {
-      arrays.push_back(
-          {{Dtype::i32, a.type.dims}, integers_.at(a.name).data(), nullptr});
-    }
-    double ms = 0;
-    auto results = pjrt::send_and_execute(program, arrays, ms, ms);
-    EXPECT_TRUE(results) << results.error().message;
-    std::vector<Numbers> out;
-    for (const pjrt::Buffer& b : *results) {
-      if (b.type().dtype != Dtype::f64) continue;
-      int64_t n = 1;
-      for (const int64_t d : b.type().dims) n *= d;
-      out.emplace_back(n);
-      EXPECT_TRUE(pjrt::to_host(b, out.back().data(), 8 * n));
-    }
-    return out;
-  }
-
-  std::vector<Numbers> run(bool gradients,
-                           const std::vector<Numbers>& parameters) {
-    return run(compiled(gradients), parameters);
-  }
-
   // Along a random direction of each parameter. What a central difference is
   // off by is told by one of twice the step, and by how the loss is rounded.
   void check_gradients(std::mt19937& random) {
@@ -204,36 +56,7 @@ class Model : public ::testing::Test {
           << (*shapes)[i].name << ": the test sees nothing";
     }
   }
-
-  pjrt::Place place_;
-  StepShape s_;
-  std::map<std::string, Ints32> integers_;
 };
-
-ModelConfig small_model() {
-  ModelConfig out;
-  out.vocab = 23;
-  out.width = 24;
-  out.heads = 4;
-  out.kv_heads = 2;
-  out.head_dim = 8;
-  out.mlp_width = 20;
-  return out;
-}
-
-// The same sums in another order: each result is off by its own rounding, which
-// grows with the terms that it is a sum of.
-void expect_same(const std::vector<Numbers>& a, const std::vector<Numbers>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    double size = 0;
-    for (const double v : a[i]) size = std::max(size, std::abs(v));
-    EXPECT_GT(size, 0) << i;
-    for (size_t j = 0; j < a[i].size(); ++j) {
-      ASSERT_NEAR(a[i][j], b[i][j], 1024 * 2.3e-16 * size) << i << ", " << j;
-    }
-  }
-}
 
 TEST_F(Model, GradientsAreThoseOfFiniteDifferences) {
   std::mt19937 random(1);

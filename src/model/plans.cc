@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/planned.h"
 #include "plan/batch_state.h"
 #include "tessera/contract.h"
+#include "tessera/mosaic.h"
 
 namespace tessera::model {
 
@@ -33,9 +35,71 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& m, int64_t batch,
   return out;
 }
 
+namespace {
+
+// What kernels are made for; their text is of no chip.
+constexpr const char* kTarget = "v6e:1x1";
+// Of a pass of the forward kernel.
+constexpr int64_t kKeysPerPass = 1024;
+
+Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
+                                AttentionCall call) {
+  MosaicOptions options;
+  options.tiles_per_pass =
+      std::clamp<int64_t>(kKeysPerPass / std::max<int64_t>(request.tile.kv, 1),
+                          1, kMosaicMaxTilesPerPass);
+  call.backward = false;
+  auto forward = mosaic::plan_kernel(request, present, call, kTarget, options);
+  if (!forward) return forward.error();
+  call.backward = true;
+  auto backward =
+      mosaic::plan_kernel(request, present, call, kTarget, kMosaicBackward);
+  if (!backward) return backward.error();
+  return KernelPair{std::move(*forward), std::move(*backward)};
+}
+
+Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
+                                  const Facts& present,
+                                  const AttentionCall& call) {
+  AttentionPlace out;
+  if (has_kernels(spec)) {
+    auto kernels = plan_kernels(request, present, call);
+    if (!kernels) return kernels.error();
+    out.kernels = std::move(*kernels);
+    return out;
+  }
+  auto contract = make_ceiling_contract(request, present);
+  if (!contract) return contract.error();
+  auto planned = xla::plan_call(request, present, std::move(*contract), call,
+                                false, XlaMethod::worklist, "any");
+  if (!planned) return planned.error();
+  out.shape = std::move(planned->shape);
+  return out;
+}
+
+Result<std::map<std::string, std::vector<int32_t>>> kernel_arrays(
+    const AttentionPlace& place, const Batch& batch) {
+  std::map<std::string, std::vector<int32_t>> out;
+  for (const bool backward : {false, true}) {
+    const mosaic::PlannedKernel& kernel =
+        backward ? place.kernels->backward : place.kernels->forward;
+    auto made = make_mosaic_arrays(batch, kernel.kernel);
+    if (!made) return made.error();
+    const std::string prefix = kernel_prefix(place, backward);
+    out[prefix + "steps"] = std::move(made->steps);
+    out[prefix + "range"] = std::move(made->range);
+    out[prefix + "bounds"] = std::move(made->bounds);
+    out[prefix + "q_ids"] = std::move(made->q_ids);
+    out[prefix + "kv_ids"] = std::move(made->kv_ids);
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<std::vector<AttentionPlace>> attention_places(
-    const ModelConfig& m, Dtype products, const std::vector<Request>& requests,
-    const Facts& present) {
+    const ModelConfig& m, const LayerSpec& spec, Dtype products,
+    const std::vector<Request>& requests, const Facts& present) {
   AttentionCall call;
   call.shape = {m.heads, m.kv_heads, m.head_dim, m.head_dim, {}, m.softcap};
   if (m.score_scale > 0) call.shape.scale = m.score_scale;
@@ -43,19 +107,17 @@ Result<std::vector<AttentionPlace>> attention_places(
   call.backward = true;
   std::vector<AttentionPlace> out;
   for (const Request& request : requests) {
-    auto contract = make_ceiling_contract(request, present);
-    if (!contract) return contract.error();
-    auto planned = xla::plan_call(request, present, std::move(*contract), call,
-                                  false, XlaMethod::worklist, "any");
-    if (!planned) return planned.error();
-    out.push_back(
-        {std::move(planned->shape), fmt::format("plan{}.", out.size())});
+    auto place = plan_place(spec, request, present, call);
+    if (!place) return place.error();
+    place->prefix = fmt::format("plan{}.", out.size());
+    out.push_back(std::move(*place));
   }
   return out;
 }
 
 Result<std::map<std::string, std::vector<int32_t>>> plan_integers(
     const AttentionPlace& place, const Batch& batch) {
+  if (place.kernels) return kernel_arrays(place, batch);
   auto read = plan::read_batch(batch, "model");
   if (!read) return read.error();
   auto integers =

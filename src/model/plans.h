@@ -20,7 +20,7 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& model,
 // Where each finds its plan, for any batch: contracts are those of ceilings.
 // `present` says which facts batches will have.
 Result<std::vector<AttentionPlace>> attention_places(
-    const ModelConfig& model, Dtype products,
+    const ModelConfig& model, const LayerSpec& spec, Dtype products,
     const std::vector<Request>& requests, const Facts& present);
 
 // What a batch of the request puts there, by the program's names.

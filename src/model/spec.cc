@@ -24,7 +24,8 @@ LayerSpec plain_spec(std::string name, std::string attention) {
 }
 
 std::vector<LayerSpec> shipped() {
-  return {plain_spec("reference", "dense"), plain_spec("xla", "worklist")};
+  return {plain_spec("reference", "dense"), plain_spec("xla", "worklist"),
+          plain_spec("tpu", "mosaic")};
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ Result<LayerSpec> find_layer_spec(std::string_view name) {
 }
 
 std::vector<std::string> factories_of(Slot slot) {
-  if (slot == Slot::attention) return {"worklist", "dense"};
+  if (slot == Slot::attention) return {"worklist", "dense", "mosaic"};
   return {"stablehlo"};
 }
 
@@ -84,6 +85,7 @@ LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
       return make_linear(m.mlp_width, m.width, deviation(m.mlp_width, m.layers),
                          {"", "head"});
     case Slot::attention:
+      if (has_kernels(spec)) return make_kernel_attention(needs.attention);
       return make_attention(needs.attention, spec.of(slot) == "dense"
                                                  ? XlaMethod::dense
                                                  : XlaMethod::worklist);
@@ -96,6 +98,10 @@ LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
 }
 
 }  // namespace
+
+bool has_kernels(const LayerSpec& spec) {
+  return spec.of(Slot::attention) == "mosaic";
+}
 
 Result<void> check_spec(const LayerSpec& spec) {
   for (size_t i = 0; i < kSlots; ++i) {

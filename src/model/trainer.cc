@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "lanes/mosaic/tpu.h"
 #include "lanes/xla/client_options.h"
 #include "model/checkpoint.h"
 #include "model/columns.h"
@@ -66,7 +67,7 @@ Result<Planned> plan_step(const TrainOptions& o) {
   Facts present;
   present.doc_ids = ids;
   present.valid_token_counts = counts;
-  auto places = model::attention_places(o.model, o.precision.products,
+  auto places = model::attention_places(o.model, o.spec, o.precision.products,
                                         out.requests, present);
   if (!places) return places.error();
   StepShape& s = out.shape;
@@ -121,6 +122,17 @@ Result<void> check_rows_of(const StepShape& s, const Rows& rows) {
     if (auto e = check_ids(rows, *model::find_column(name), size); !e) return e;
   }
   return {};
+}
+
+// Kernels run on a TPU alone.
+Result<pjrt::Place> open_device(const TrainOptions& o,
+                                const pjrt::ClientOptions& client) {
+  if (!model::has_kernels(o.spec)) {
+    return pjrt::open_place(o.xla.plugin, o.xla.device, client);
+  }
+  auto tpu = mosaic::open_tpu(o.xla, client);
+  if (!tpu) return tpu.error();
+  return tpu->on;
 }
 
 }  // namespace
@@ -278,8 +290,7 @@ Result<Trainer> Trainer::open(const TrainOptions& options) {
   if (!parameters) return parameters.error();
   auto client_options = xla::read_client_options(options.xla.client_options);
   if (!client_options) return client_options.error();
-  auto on =
-      pjrt::open_place(options.xla.plugin, options.xla.device, *client_options);
+  auto on = open_device(options, *client_options);
   if (!on) return on.error();
   auto state = std::make_unique<State>();
   state->options = options;

@@ -35,7 +35,7 @@ PJRT_Error* kind(PJRT_DeviceDescription_Kind_Args* args) {
 PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   const std::string_view code(args->program->code, args->program->code_size);
   const char* path = std::getenv("TESSERA_TEST_TPU_PROGRAM");
-  if (!path || code.find("@tpu_custom_call") == code.npos) {
+  if (!path || code.find("tpu_custom_call") == code.npos) {
     return real().PJRT_Client_Compile(args);
   }
   const bool backward = code.find("\"tessera_backward\"") != code.npos;

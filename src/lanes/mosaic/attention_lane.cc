@@ -20,39 +20,17 @@
 #include "base/trace.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/mosaic/tpu.h"
 #include "lanes/program_arrays.h"
 #include "lanes/tensors.h"
 #include "pjrt/compile_cache.h"
 #include "pjrt/place.h"
-#include "pjrt/tpu_here.h"
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::mosaic {
 namespace {
-
-constexpr std::string_view kPlugin = "libtpu";
-
-// Kinds of devices that kernels are made for, as plugins name them.
-struct Chip {
-  std::string_view kind, target;
-};
-constexpr Chip kChips[] = {{"TPU v6 lite", "v6e:1x1"}};
-
-Result<std::string> target_of(const pjrt::Place& on) {
-  if (on.client->platform() != "tpu") {
-    return unavailable("mosaic",
-                       "a TPU must be there to run its kernel, found a {} "
-                       "device",
-                       on_a_line(on.client->platform()));
-  }
-  for (const Chip& chip : kChips) {
-    if (on.device->kind == chip.kind) return std::string(chip.target);
-  }
-  return unavailable("mosaic", "a device must be a {}, found {}",
-                     kChips[0].kind, in_quotes(on.device->kind));
-}
 
 // The plugin, its compiled programs and what they are made for.
 struct Open {
@@ -372,21 +350,10 @@ class AttentionLane : public lanes::OpenLane {
 
 Result<std::unique_ptr<lanes::OpenLane>> open_mosaic_lane(
     const lanes::LaneOptions& options) {
-  // The default is for the compiler of a CPU, which has none of this.
-  const std::string plugin = options.xla.plugin == XlaOptions().plugin
-                                 ? std::string(kPlugin)
-                                 : options.xla.plugin;
-  if (plugin == kPlugin && !pjrt::is_tpu_here()) {
-    return unavailable("mosaic",
-                       "a TPU must be there to run its kernel, found none "
-                       "(`tessera compile` needs none)");
-  }
-  auto place = pjrt::open_place(plugin, options.xla.device);
-  if (!place) return place.error();
-  auto target = target_of(*place);
-  if (!target) return target.error();
+  auto tpu = open_tpu(options.xla);
+  if (!tpu) return tpu.error();
   return std::unique_ptr<lanes::OpenLane>(std::make_unique<AttentionLane>(
-      std::make_shared<Open>(options.xla, *place, std::move(*target))));
+      std::make_shared<Open>(options.xla, tpu->on, std::move(tpu->target))));
 }
 
 }  // namespace tessera::mosaic

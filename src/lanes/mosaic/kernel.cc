@@ -216,6 +216,10 @@ std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
                   : mosaic::forward_arguments(s);
 }
 
+int outputs_of(bool backward) {
+  return backward ? mosaic::kBackwardOutputs : mosaic::kForwardOutputs;
+}
+
 KernelContract contract_of(const MosaicKernel& kernel,
                            const std::string& target) {
   const bool backward = kernel.call.backward;
@@ -291,15 +295,27 @@ std::string_view to_string(RowSum row_sum) {
   return row_sum == RowSum::exact ? "exact" : "rounded";
 }
 
+std::string_view mosaic::name_of(const PlannedKernel& planned) {
+  return planned.kernel.call.backward ? "tessera_backward" : "tessera_forward";
+}
+
+std::string mosaic::text_of(const PlannedKernel& planned) {
+  return planned.kernel.call.backward ? backward_kernel(planned.shape)
+                                      : forward_kernel(planned.shape);
+}
+
+mosaic::CallArrays mosaic::arrays_of(const PlannedKernel& planned) {
+  const bool backward = planned.kernel.call.backward;
+  return call_arrays(arguments_of(planned.shape, backward),
+                     outputs_of(backward));
+}
+
 mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
-  const KernelShape& s = planned.shape;
   const bool backward = planned.kernel.call.backward;
   KernelText out;
-  out.text = backward ? backward_kernel(s) : forward_kernel(s);
-  out.program =
-      program(backward ? "tessera_backward" : "tessera_forward",
-              arguments_of(s, backward),
-              backward ? kBackwardOutputs : kForwardOutputs, out.text);
+  out.text = text_of(planned);
+  out.program = program(name_of(planned), arguments_of(planned.shape, backward),
+                        outputs_of(backward), out.text);
   return out;
 }
 

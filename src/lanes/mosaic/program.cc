@@ -9,41 +9,35 @@
 namespace tessera::mosaic {
 namespace {
 
-struct Array {
-  std::string_view name;
-  std::string type;
-  int rank = 0;
-};
-
-Array array_of(std::string_view name, const std::vector<int64_t>& shape,
-               std::string_view element) {
-  std::string type = "tensor<";
-  for (int64_t n : shape) type += fmt::format("{}x", n);
-  return {name, type + std::string(element) + ">",
-          static_cast<int>(shape.size())};
+std::string type_text(const Argument& a) {
+  std::string out = "tensor<";
+  for (int64_t n : a.type.shape) out += fmt::format("{}x", n);
+  return fmt::format("{}{}>", out, to_string(scalar(a.type.element)));
 }
 
 // Row major.
-std::string layouts_of(const std::vector<Array>& arrays) {
+std::string layouts_of(const std::vector<Argument>& arrays) {
   std::string out;
-  for (const Array& a : arrays) {
+  for (const Argument& a : arrays) {
+    const size_t rank = a.type.shape.size();
     std::string order;
-    for (int i = a.rank - 1; i >= 0; --i) {
+    for (size_t i = rank; i-- > 0;) {
       order += fmt::format("{}{}", order.empty() ? "" : ", ", i);
     }
     out +=
         fmt::format("{}dense<{}> : tensor<{}xindex>", out.empty() ? "" : ", ",
-                    a.rank == 1 ? order : fmt::format("[{}]", order), a.rank);
+                    rank == 1 ? order : fmt::format("[{}]", order), rank);
   }
   return out;
 }
 
-std::string joined(const std::vector<Array>& arrays, bool names, bool types) {
+std::string joined(const std::vector<Argument>& arrays, bool names,
+                   bool types) {
   std::string out;
-  for (const Array& a : arrays) {
+  for (const Argument& a : arrays) {
     if (!out.empty()) out += ", ";
     if (names) out += fmt::format("%{}{}", a.name, types ? ": " : "");
-    if (types) out += a.type;
+    if (types) out += type_text(a);
   }
   return out;
 }
@@ -69,43 +63,53 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
+CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs) {
+  CallArrays out;
+  for (const Argument& a : arguments) {
+    if (a.type.space != Space::smem && a.type.space != Space::any) continue;
+    out.inputs.push_back(a);
+  }
+  const auto results = out.inputs.end() - outputs;
+  out.results.assign(results, out.inputs.end());
+  out.inputs.erase(results, out.inputs.end());
+  return out;
+}
+
+std::string call_attributes(std::string_view name, const CallArrays& arrays,
+                            std::string_view kernel) {
+  return fmt::format(
+      "backend_config = \"{{\\22custom_call_config\\22: {{\\22body\\22: "
+      "\\22{}\\22, "
+      "\\22serialization_format\\22: 1, \\22needs_layout_passes\\22: true, "
+      "\\22disable_bounds_checks\\22: true}}, \\22scoped_memory_configs\\22: "
+      "[{{\\22memory_space\\22:1, \\22offset\\22: 0, \\22size\\22: {}}}]}}\", "
+      "kernel_name = \"{}\", operand_layouts = [{}], result_layouts = [{}]",
+      base64(kernel), kProgramVectorBytes, name, layouts_of(arrays.inputs),
+      layouts_of(arrays.results));
+}
+
 std::string program(std::string_view name,
                     const std::vector<Argument>& arguments, int outputs,
                     std::string_view kernel) {
-  std::vector<Array> inputs;
-  for (const Argument& a : arguments) {
-    if (a.type.space != Space::smem && a.type.space != Space::any) continue;
-    const Type element = scalar(a.type.element);
-    inputs.push_back(array_of(a.name, a.type.shape, to_string(element)));
-  }
-  const std::vector<Array> results(inputs.end() - outputs, inputs.end());
-  inputs.resize(inputs.size() - static_cast<size_t>(outputs));
+  const auto [inputs, results] = call_arrays(arguments, outputs);
   std::string returned;
   for (int i = 0; i < outputs; ++i) {
     returned += fmt::format("{}%result#{}", i == 0 ? "" : ", ", i);
   }
-  const std::string config = fmt::format(
-      "{{\\22custom_call_config\\22: {{\\22body\\22: \\22{}\\22, "
-      "\\22serialization_format\\22: 1, \\22needs_layout_passes\\22: true, "
-      "\\22disable_bounds_checks\\22: true}}, \\22scoped_memory_configs\\22: "
-      "[{{\\22memory_space\\22:1, \\22offset\\22: 0, \\22size\\22: {}}}]}}",
-      base64(kernel), kProgramVectorBytes);
   std::string out = fmt::format(
       "module @tessera attributes {{mhlo.num_partitions = 1 : i32, "
       "mhlo.num_replicas = 1 : i32}} {{\n"
       "  func.func public @main({}) -> ({}) {{\n"
-      "    %result:{} = stablehlo.custom_call @tpu_custom_call({}) "
-      "{{backend_config = \"{}\", kernel_name = \"{}\", "
-      "operand_layouts = [{}], result_layouts = [{}]}} : ({}) -> ({}) "
+      "    %result:{} = stablehlo.custom_call @{}({}) {{{}}} : ({}) -> ({}) "
       "loc(\"{}\")\n"
       "    return {} : {}\n"
       "  }}\n"
       "}}\n\n"
       "// The kernel, which backend_config holds in base64:\n//\n",
       joined(inputs, true, true), joined(results, false, true), outputs,
-      joined(inputs, true, false), config, name, layouts_of(inputs),
-      layouts_of(results), joined(inputs, false, true),
-      joined(results, false, true), name, returned,
+      kCallTarget, joined(inputs, true, false),
+      call_attributes(name, {inputs, results}, kernel),
+      joined(inputs, false, true), joined(results, false, true), name, returned,
       joined(results, false, true));
   for (size_t at = 0; at < kernel.size();) {
     const size_t end = std::min(kernel.find('\n', at), kernel.size());

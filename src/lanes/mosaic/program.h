@@ -1,4 +1,5 @@
-// lanes/mosaic/program.h: a whole StableHLO program around a kernel's text.
+// lanes/mosaic/program.h: the custom call that holds a kernel's text, and a
+// whole StableHLO program around it.
 #pragma once
 
 #include <string>
@@ -12,6 +13,20 @@ namespace tessera::mosaic {
 // A call may use this much vector memory; the compiler's default is a fraction
 // of what a core has.
 inline constexpr int64_t kProgramVectorBytes = int64_t{96} << 20;
+
+// The custom call that a kernel is to any program around it.
+inline constexpr std::string_view kCallTarget = "tpu_custom_call";
+
+// The arrays that it takes and gives; the rest of a kernel's arguments is its
+// scratch.
+struct CallArrays {
+  std::vector<Argument> inputs, results;
+};
+// Of arguments whose last `outputs` arrays are results.
+CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs);
+// What the call says of itself: the kernel, and the layouts of its arrays.
+std::string call_attributes(std::string_view name, const CallArrays& arrays,
+                            std::string_view kernel);
 
 // `kernel` is the text of a function of these arguments, whose last `outputs`
 // arrays are the program's results. The text stands in the program twice:

@@ -358,6 +358,20 @@ Value Writer::join(std::span<const Value> parts, int64_t along) {
   return out;
 }
 
+Writer::Values Writer::call(std::string_view target, std::string_view label,
+                            const Values& operands, std::string_view attributes,
+                            const std::vector<Type>& results) {
+  const int number = next_++;
+  Values out = results_of(number, results);
+  line(fmt::format(
+      "%{}{} = \"stablehlo.custom_call\"({}) {{call_target_name = \"{}\", {}}} "
+      ": ({}) -> ({}) loc(\"{}\")",
+      number, results.size() == 1 ? "" : fmt::format(":{}", results.size()),
+      names_of(operands), target, attributes, types_of(operands), types_of(out),
+      label));
+  return out;
+}
+
 Writer::Values Writer::barrier(const Values& values) {
   std::vector<Type> of;
   for (const Value& v : values) of.push_back(v.type);

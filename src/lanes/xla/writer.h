@@ -110,6 +110,12 @@ class Writer {
   // The same values, which the compiler may not take for what they were made
   // from: what is computed of them is computed again.
   std::vector<Value> barrier(const std::vector<Value>& values);
+  // An op that the compiler knows by its name alone. `attributes` are all else
+  // that it is told: `kernel_name = "f", ...`; its dumps show the label.
+  std::vector<Value> call(std::string_view target, std::string_view label,
+                          const std::vector<Value>& operands,
+                          std::string_view attributes,
+                          const std::vector<Type>& results);
   // A block of `dims` that begins at scalars `at`, one a dimension.
   Value slice(const Value& a, std::span<const Value> at, Dims dims);
   Value update(const Value& a, const Value& block, std::span<const Value> at);

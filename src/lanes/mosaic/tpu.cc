@@ -1,0 +1,55 @@
+// lanes/mosaic/tpu.cc: looks for the device before libtpu would wait for it.
+#include "lanes/mosaic/tpu.h"
+
+#include <string_view>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "pjrt/tpu_here.h"
+
+namespace tessera::mosaic {
+namespace {
+
+constexpr std::string_view kPlugin = "libtpu";
+
+// Kinds of devices that kernels are made for, as plugins name them.
+struct Chip {
+  std::string_view kind, target;
+};
+constexpr Chip kChips[] = {{"TPU v6 lite", "v6e:1x1"}};
+
+Result<std::string> target_of(const pjrt::Place& on) {
+  if (on.client->platform() != "tpu") {
+    return unavailable("mosaic",
+                       "a TPU must be there to run its kernel, found a {} "
+                       "device",
+                       on_a_line(on.client->platform()));
+  }
+  for (const Chip& chip : kChips) {
+    if (on.device->kind == chip.kind) return std::string(chip.target);
+  }
+  return unavailable("mosaic", "a device must be a {}, found {}",
+                     kChips[0].kind, in_quotes(on.device->kind));
+}
+
+}  // namespace
+
+Result<Tpu> open_tpu(const XlaOptions& options,
+                     const pjrt::ClientOptions& client) {
+  // The default is for the compiler of a CPU, which has none of this.
+  const std::string plugin = options.plugin == XlaOptions().plugin
+                                 ? std::string(kPlugin)
+                                 : options.plugin;
+  if (plugin == kPlugin && !pjrt::is_tpu_here()) {
+    return unavailable("mosaic",
+                       "a TPU must be there to run its kernel, found none "
+                       "(to compile ahead needs none)");
+  }
+  auto place = pjrt::open_place(plugin, options.device, client);
+  if (!place) return place.error();
+  auto target = target_of(*place);
+  if (!target) return target.error();
+  return Tpu{*place, std::move(*target)};
+}
+
+}  // namespace tessera::mosaic

@@ -1,0 +1,216 @@
+// tests/model_case.h: packed rows of random tokens, and a model's loss and
+// gradients of them in float64.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/plans.h"
+#include "model/program.h"
+#include "pjrt/place.h"
+#include "tests/plain_kernel.h"
+#include "tests/plugins.h"
+
+namespace tessera::model {
+
+using Numbers = std::vector<double>;
+using Ints32 = std::vector<int32_t>;
+
+struct Row {
+  Ints32 input_ids, target_ids, loss_mask, positions, doc_ids, dep_levels;
+};
+
+// Documents of these lengths, then padding.
+inline Row draw_row(std::mt19937& random, int64_t vocab, int64_t tokens,
+                    const std::vector<int>& lengths) {
+  Row out;
+  for (size_t d = 0; d < lengths.size(); ++d) {
+    for (int i = 0; i < lengths[d]; ++i) {
+      out.input_ids.push_back(static_cast<int32_t>(random() % vocab));
+      out.positions.push_back(i);
+      out.dep_levels.push_back(static_cast<int32_t>(random() % 5));
+      out.doc_ids.push_back(static_cast<int32_t>(d));
+      const bool last = i + 1 == lengths[d];
+      out.loss_mask.push_back(last ? 0 : 1);
+      out.target_ids.push_back(last ? 0
+                                    : static_cast<int32_t>(random() % vocab));
+    }
+  }
+  const auto n = static_cast<size_t>(tokens);
+  for (Ints32* each : {&out.input_ids, &out.target_ids, &out.loss_mask,
+                       &out.positions, &out.dep_levels}) {
+    each->resize(n, 0);
+  }
+  out.doc_ids.resize(n, -1);
+  return out;
+}
+
+inline Row joined_rows(const std::vector<Row>& rows) {
+  Row out;
+  for (const Row& r : rows) {
+    const std::pair<const Ints32*, Ints32*> each[] = {
+        {&r.input_ids, &out.input_ids}, {&r.target_ids, &out.target_ids},
+        {&r.loss_mask, &out.loss_mask}, {&r.positions, &out.positions},
+        {&r.doc_ids, &out.doc_ids},     {&r.dep_levels, &out.dep_levels},
+    };
+    for (const auto& [from, to] : each) {
+      to->insert(to->end(), from->begin(), from->end());
+    }
+  }
+  return out;
+}
+
+// In place of a kernel's call: what it computes of its arrays.
+inline Values plain_call(Writer& w, const mosaic::PlannedKernel& kernel,
+                         std::string_view, const Values& inputs) {
+  const mosaic::CallArrays arrays = mosaic::arrays_of(kernel);
+  EXPECT_EQ(inputs.size(), arrays.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_EQ(inputs[i].dims(), arrays.inputs[i].type.shape);
+    w.bind(arrays.inputs[i].name, inputs[i]);
+  }
+  return testing::PlainKernel(w, kernel.kernel, kernel.shape.has_low).results();
+}
+
+class ModelCase : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto plugin = testing::real_plugin("xla_cpu_pjrt");
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+    auto place = pjrt::open_place("xla_cpu_pjrt", 0);
+    ASSERT_TRUE(place) << place.error().message;
+    place_ = *place;
+  }
+
+  // Fills s_ and what a batch brings.
+  void set(const ModelConfig& m, const std::string& spec, const Row& rows,
+           int64_t batch, Tile tile = {16, 16}) {
+    s_ = {};
+    s_.model = m;
+    auto found = find_layer_spec(spec);
+    ASSERT_TRUE(found) << found.error().message;
+    s_.spec = *found;
+    s_.batch = batch;
+    s_.tokens = static_cast<int64_t>(rows.input_ids.size()) / batch;
+    s_.products = s_.wide = Element::f64;
+    Facts facts;
+    facts.doc_ids = rows.doc_ids;
+    auto requests = layer_requests(m, s_.batch, s_.tokens, tile);
+    ASSERT_TRUE(requests) << requests.error().message;
+    auto places = attention_places(
+        m, s_.spec, has_kernels(s_.spec) ? Dtype::bf16 : Dtype::f32, *requests,
+        facts);
+    ASSERT_TRUE(places) << places.error().message;
+    s_.places = std::move(*places);
+    integers_.clear();
+    for (size_t i = 0; i < s_.places.size(); ++i) {
+      s_.places[i].shape.element = Element::f64;
+      if (s_.places[i].kernels) {
+        s_.places[i].kernels->element = Element::f64;
+        s_.places[i].kernels->call = plain_call;
+      }
+      auto made = OwnedBatch::copy((*requests)[i], facts);
+      ASSERT_TRUE(made) << made.error().message;
+      auto integers = plan_integers(s_.places[i], *made);
+      ASSERT_TRUE(integers) << integers.error().message;
+      integers_.merge(*integers);
+    }
+    integers_["input_ids"] = rows.input_ids;
+    integers_["target_ids"] = rows.target_ids;
+    integers_["loss_mask"] = rows.loss_mask;
+    integers_["positions"] = rows.positions;
+    integers_["dep_levels"] = rows.dep_levels;
+  }
+
+  std::vector<Numbers> draw_parameters(std::mt19937& random) {
+    auto parameters = model_parameters(s_.model, s_.spec);
+    EXPECT_TRUE(parameters);
+    std::normal_distribution<double> normal;
+    std::vector<Numbers> out;
+    for (const ModelParameter& p : *parameters) {
+      out.emplace_back();
+      const double deviation = p.deviation > 0 ? 3 * p.deviation : 0.3;
+      for (int64_t i = 0; i < p.size(); ++i) {
+        out.back().push_back(p.fill + deviation * normal(random));
+      }
+    }
+    return out;
+  }
+
+  pjrt::Loaded compiled(bool gradients) {
+    auto text = loss_program(s_, gradients);
+    EXPECT_TRUE(text) << text.error().message;
+    auto loaded = pjrt::compile(*place_.client, *place_.device, *text);
+    EXPECT_TRUE(loaded) << loaded.error().message << *text;
+    return std::move(*loaded);
+  }
+
+  // The results that are real numbers.
+  std::vector<Numbers> run(const pjrt::Loaded& program,
+                           const std::vector<Numbers>& parameters) {
+    auto shapes = model_parameters(s_.model, s_.spec);
+    std::vector<pjrt::HostArray> arrays;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      arrays.push_back(
+          {{Dtype::f64, (*shapes)[i].shape}, parameters[i].data(), nullptr});
+    }
+    for (const xla::Argument& a : batch_arguments(s_)) {
+      arrays.push_back(
+          {{Dtype::i32, a.type.dims}, integers_.at(a.name).data(), nullptr});
+    }
+    double ms = 0;
+    auto results = pjrt::send_and_execute(program, arrays, ms, ms);
+    EXPECT_TRUE(results) << results.error().message;
+    std::vector<Numbers> out;
+    for (const pjrt::Buffer& b : *results) {
+      if (b.type().dtype != Dtype::f64) continue;
+      int64_t n = 1;
+      for (const int64_t d : b.type().dims) n *= d;
+      out.emplace_back(n);
+      EXPECT_TRUE(pjrt::to_host(b, out.back().data(), 8 * n));
+    }
+    return out;
+  }
+
+  std::vector<Numbers> run(bool gradients,
+                           const std::vector<Numbers>& parameters) {
+    return run(compiled(gradients), parameters);
+  }
+
+  pjrt::Place place_;
+  StepShape s_;
+  std::map<std::string, Ints32> integers_;
+};
+
+inline ModelConfig small_model() {
+  ModelConfig out;
+  out.vocab = 23;
+  out.width = 24;
+  out.heads = 4;
+  out.kv_heads = 2;
+  out.head_dim = 8;
+  out.mlp_width = 20;
+  return out;
+}
+
+// The same sums in another order: each result is off by its own rounding, which
+// grows with the terms that it is a sum of.
+inline void expect_same(const std::vector<Numbers>& a,
+                        const std::vector<Numbers>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    double size = 0;
+    for (const double v : a[i]) size = std::max(size, std::abs(v));
+    EXPECT_GT(size, 0) << i;
+    for (size_t j = 0; j < a[i].size(); ++j) {
+      ASSERT_NEAR(a[i][j], b[i][j], 1024 * 2.3e-16 * size) << i << ", " << j;
+    }
+  }
+}
+
+}  // namespace tessera::model

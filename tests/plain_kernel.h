@@ -1,0 +1,199 @@
+// tests/plain_kernel.h: what the TPU kernels compute, as plain StableHLO over
+// the very arrays that they would read.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "lanes/xla/writer.h"
+#include "tessera/mosaic.h"
+
+namespace tessera::testing {
+
+// Written where the writer stands; its arguments, or what is bound to their
+// names, are the kernel's. A pair is legal where its tile is in the list, its
+// key lies within the bounds and its ids are equal.
+class PlainKernel {
+ public:
+  using Compare = xla::Compare;
+  using Dims = xla::Dims;
+  using Element = xla::Element;
+  using Value = xla::Value;
+
+  // A mask with a lower bound of key - position `has_low`, with an upper one
+  // always.
+  PlainKernel(xla::Writer& w, const MosaicKernel& kernel, bool has_low)
+      : w_(w), k_(kernel), s_(kernel.call.shape), has_low_(has_low) {}
+
+  // What a program for one kernel takes.
+  static std::vector<xla::Argument> arguments(const MosaicKernel& k);
+
+  std::vector<Value> results() {
+    return k_.call.backward ? gradients() : output();
+  }
+
+ private:
+  // [batch, queries, keys].
+  Value legal() {
+    // [batch, steps, rows, columns]: step s of batch row b is that tile. Of the
+    // transposed list rows are tiles of keys.
+    const int64_t q_tiles = k_.q_len / k_.tile.q,
+                  kv_tiles = k_.kv_len / k_.tile.kv;
+    const Dims tiles = {k_.batch, k_.steps, q_tiles, kv_tiles};
+    const auto field = [&](int32_t at, int32_t width) {
+      return w_.broadcast(w_.bits(w_.argument("steps"), at, width), tiles, {1});
+    };
+    const auto ends = [&](int32_t from) {
+      const std::vector<Value> first = {w_.integer(from)};
+      return w_.broadcast(w_.slice(w_.argument("range"), first, {k_.batch}),
+                          tiles, {0});
+    };
+    const Value number = w_.iota(tiles, 1);
+    Value listed =
+        w_.both(w_.compare(Compare::greater_or_equal, number, ends(0)),
+                w_.compare(Compare::less, number, ends(1)));
+    listed =
+        w_.both(listed, w_.compare(Compare::equal, field(18, 14),
+                                   w_.iota(tiles, k_.call.backward ? 3 : 2)));
+    listed =
+        w_.both(listed, w_.compare(Compare::equal, field(4, 14),
+                                   w_.iota(tiles, k_.call.backward ? 2 : 3)));
+    listed = w_.both(listed, w_.compare(Compare::greater, field(2, 2),
+                                        w_.integer(0, tiles)));
+
+    const Dims pairs = {k_.batch, k_.q_len, k_.kv_len};
+    Value legal = w_.reshape(
+        w_.broadcast(w_.reduce_any(listed, {1}),
+                     {k_.batch, q_tiles, k_.tile.q, kv_tiles, k_.tile.kv},
+                     {0, 1, 3}),
+        pairs);
+    const Value q_ids = w_.reshape(w_.argument("q_ids"), {k_.batch, k_.q_len});
+    const Value kv_ids =
+        w_.reshape(w_.argument("kv_ids"), {k_.batch, k_.kv_len});
+    legal = w_.both(
+        legal, w_.compare(Compare::equal, w_.broadcast(q_ids, pairs, {0, 1}),
+                          w_.broadcast(kv_ids, pairs, {0, 2})));
+    const std::vector<Value> second = {w_.integer(2)};
+    const Value offsets = w_.slice(w_.argument("bounds"), second, {k_.batch});
+    const Value position =
+        w_.add(w_.iota(pairs, 1), w_.broadcast(offsets, pairs, {0}));
+    const Value distance = w_.sub(w_.iota(pairs, 2), position);
+    const auto bound = [&](int32_t at) {
+      return w_.broadcast(w_.element(w_.argument("bounds"), w_.integer(at)),
+                          pairs, {});
+    };
+    if (has_low_) {
+      legal = w_.both(
+          legal, w_.compare(Compare::greater_or_equal, distance, bound(0)));
+    }
+    return w_.both(legal,
+                   w_.compare(Compare::less_or_equal, distance, bound(1)));
+  }
+
+  // What no legal pair reads may be anything, so 0 stands in for it.
+  Value finite(std::string_view name) {
+    const Value x = w_.convert(w_.argument(name), w_.wide());
+    return w_.select(w_.is_finite(x), x, w_.real(0, x.dims()));
+  }
+  // Of K/V heads for every query head, and the sum back.
+  Value spread(const Value& x) {
+    const int64_t group = s_.heads / s_.kv_heads;
+    return w_.reshape(
+        w_.broadcast(x, {k_.batch, s_.kv_heads, group, k_.kv_len, kDim},
+                     {0, 1, 3, 4}),
+        {k_.batch, s_.heads, k_.kv_len, kDim});
+  }
+  Value gathered(const Value& x) {
+    const int64_t group = s_.heads / s_.kv_heads;
+    return w_.reduce_sum(
+        w_.reshape(x, {k_.batch, s_.kv_heads, group, k_.kv_len, kDim}), {2});
+  }
+  Dims pairs() const { return {k_.batch, s_.heads, k_.q_len, k_.kv_len}; }
+  Value scores() {
+    return w_.mul(
+        w_.dot(finite("q"), spread(finite("k")), {{0, 1}, {0, 1}, {3}, {3}}),
+        w_.real(scale(), pairs()));
+  }
+  double scale() const { return s_.scale_or_default(); }
+  Element narrow() const { return w_.argument("q").type.element; }
+  Value over_keys(const Value& x) {
+    return w_.broadcast(x, pairs(), {0, 1, 2});
+  }
+
+  std::vector<Value> output() {
+    const Dims rows = {k_.batch, s_.heads, k_.q_len};
+    const Value mask = w_.broadcast(legal(), pairs(), {0, 2, 3});
+    const Value s = w_.select(mask, scores(), w_.real(-1e30F, pairs()));
+    const Value most = w_.reduce_max(s, {3});
+    const Value p = w_.select(mask, w_.exp(w_.sub(s, over_keys(most))),
+                              w_.real(0, pairs()));
+    const Value sum = w_.reduce_sum(p, {3});
+    const Value live = w_.compare(Compare::greater, sum, w_.real(0, rows));
+    const Value divisor = w_.select(live, sum, w_.real(1, rows));
+    const Value out =
+        w_.dot(p, spread(finite("v")), {{0, 1}, {0, 1}, {3}, {2}});
+    const Value lse = w_.select(live, w_.add(most, w_.log(divisor)),
+                                w_.real(-__builtin_inff(), rows));
+    return {
+        w_.convert(w_.div(out, w_.broadcast(divisor, out.dims(), {0, 1, 2})),
+                   narrow()),
+        w_.reshape(lse, {k_.batch, s_.heads, 1, k_.q_len})};
+  }
+
+  std::vector<Value> gradients() {
+    const Dims rows = {k_.batch, s_.heads, k_.q_len};
+    const Value mask = w_.broadcast(legal(), pairs(), {0, 2, 3});
+    const Value lse = w_.reshape(finite("lse"), rows);
+    const Value p = w_.select(mask, w_.exp(w_.sub(scores(), over_keys(lse))),
+                              w_.real(0, pairs()));
+    const Value dout = finite("dout");
+    Value delta = w_.reduce_sum(w_.mul(finite("out"), dout), {3});
+    if (k_.call.dlse) {
+      delta = w_.sub(delta, w_.reshape(finite("dlse"), rows));
+    }
+    const Value dp =
+        w_.dot(dout, spread(finite("v")), {{0, 1}, {0, 1}, {3}, {3}});
+    const Value ds = w_.mul(w_.mul(p, w_.sub(dp, over_keys(delta))),
+                            w_.real(scale(), pairs()));
+    const Value dq =
+        w_.dot(ds, spread(finite("k")), {{0, 1}, {0, 1}, {3}, {2}});
+    const Value dk = w_.dot(ds, finite("q"), {{0, 1}, {0, 1}, {2}, {2}});
+    const Value dv = w_.dot(p, dout, {{0, 1}, {0, 1}, {2}, {2}});
+    return {w_.convert(dq, narrow()), w_.convert(gathered(dk), narrow()),
+            w_.convert(gathered(dv), narrow())};
+  }
+
+  static constexpr int64_t kDim = 128;
+
+  xla::Writer& w_;
+  const MosaicKernel& k_;
+  const AttentionShape& s_;
+  bool has_low_;
+};
+
+inline std::vector<xla::Argument> PlainKernel::arguments(
+    const MosaicKernel& k) {
+  const AttentionShape& s = k.call.shape;
+  const auto ints = [](Dims dims) {
+    return xla::Type{Element::i32, std::move(dims)};
+  };
+  const xla::Type queries = {Element::bf16, {k.batch, s.heads, k.q_len, kDim}},
+                  keys = {Element::bf16, {k.batch, s.kv_heads, k.kv_len, kDim}},
+                  lines = {Element::f32, {k.batch, s.heads, 1, k.q_len}};
+  std::vector<xla::Argument> out = {{"steps", ints({k.steps})},
+                                    {"range", ints({k.batch + 1})},
+                                    {"bounds", ints({k.batch + 2})},
+                                    {"q", queries},
+                                    {"k", keys},
+                                    {"v", keys}};
+  if (k.call.backward) {
+    out.insert(out.end(),
+               {{"out", queries}, {"dout", queries}, {"lse", lines}});
+    if (k.call.dlse) out.push_back({"dlse", lines});
+  }
+  out.push_back({"q_ids", ints({k.batch, k.q_len / 128, 128})});
+  out.push_back({"kv_ids", ints({k.batch, k.kv_len / 128, 128})});
+  return out;
+}
+
+}  // namespace tessera::testing
