@@ -14,7 +14,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/plan/report.h"
-#include "cli/train/settings.h"
+#include "cli/train/ahead.h"
 #include "data/row_files.h"
 #include "picture/losses.h"
 #include "tessera/version.h"
@@ -149,6 +149,7 @@ Result<int> run(const TrainFlags& f) {
   auto settings = read_train_flags(f);
   if (!settings) return settings.error();
   TrainSettings& s = *settings;
+  if (auto e = check_device(s, f); !e) return e.error();
   auto data = data::RowFiles::open(f.data);
   if (!data) return data.error();
   s.options.tokens = data->tokens();
@@ -157,6 +158,7 @@ Result<int> run(const TrainFlags& f) {
     if (!text) return text.error();
     if (auto e = write_file(*f.program, *text); !e) return e.error();
   }
+  if (f.compile_only) return run_ahead(s, f, *data);
   std::string resumed;
   if (f.resume) {
     auto bytes = read_file(*f.resume, kMaxCheckpointBytes);
@@ -207,6 +209,9 @@ constexpr const char* kFooter =
     "      --checkpoint model.safetensors --every 50 --picture loss.svg\n"
     "  tessera train --data rows --steps 400 \\\n"
     "      --resume model.safetensors --checkpoint model.safetensors\n"
+    "  tessera train --data rows --model model.json --spec tpu --dtype bf16 "
+    "\\\n"
+    "      --compile-only --target v6e:1x1 --save-program step.mlir\n"
     "\n"
     "A model is a JSON object: vocab, layers, width, heads, kv_heads, "
     "head_dim, "
@@ -219,7 +224,14 @@ constexpr const char* kFooter =
     "platform_version,\ndevice, program, compiles, disk_hits, compile_ms, "
     "rows, "
     "tokens, first_step, steps,\nlosses, tokens_that_count, tiles_run, "
-    "tiles_planned, seconds.";
+    "tiles_planned, seconds.\n"
+    "With --compile-only compiled_only, target, bytes.{argument, alias, "
+    "output, "
+    "temporary,\ncode, peak} (null where the compiler does not say) and "
+    "attention (null where it is not by our\nkernels).{cycles_from, gigahertz, "
+    "cycles, layers[].{mask, forward_runs,\n"
+    "forward_cycles, backward_cycles}} of the step that takes the "
+    "first rows, and nothing of steps.";
 
 }  // namespace
 
@@ -246,7 +258,7 @@ Command train_command() {
            "Longer gradients are scaled down to it [1]"},
           {"--weight-decay", &f->weight_decay, "X", "Of matrices [0.1]"},
           {"--dtype", &f->dtype, "TYPE", "Of products: f32 or bf16 [f32]"},
-          {"--tile", &f->tile, "QxKV", "Of scores [256x256]"},
+          {"--tile", &f->tile, "QxKV", "Of scores [256x256; of tpu 512x512]"},
           {"--recompute", &f->recompute, "",
            "Blocks keep their input alone, and compute the rest again"},
           {"--seed", &f->seed, "N", "Of the first parameters [0]"},
@@ -258,8 +270,12 @@ Command train_command() {
           {"--picture", &f->picture, "FILE", "The losses as SVG"},
           {"--save-program", &f->program, "FILE",
            "The step's StableHLO, as it is compiled"},
+          {"--compile-only", &f->compile_only, "",
+           "Compile the step for a TPU that need not be here, and run nothing"},
+          {"--target", &f->target, "TARGET",
+           "The TPU of --compile-only, of one device [v6e:1x1]"},
           {"--plugin", &f->plugin, "NAME",
-           "A file or a known name [xla_cpu_pjrt]"},
+           "A file or a known name [xla_cpu_pjrt; of a TPU libtpu]"},
           {"--device", &f->device, "N", "Of the plugin's devices [0]"},
           {"--cache", &f->cache, "FOLDER",
            "Keeps what is compiled; or off [TESSERA_CACHE, or the user's cache "

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -10,6 +11,8 @@
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
 #include "cli/run/cache_folder.h"
+#include "model/layer.h"
+#include "tessera/mosaic.h"
 
 namespace tessera::cli {
 namespace {
@@ -69,6 +72,7 @@ Result<void> read_options(const TrainFlags& f, TrainOptions& out) {
                    in_quotes(*f.dtype));
   }
   if (f.dtype == "bf16") out.precision.products = Dtype::bf16;
+  if (model::has_kernels(out.spec)) out.tile = kMosaicBackwardTile;
   if (f.tile) {
     auto tile = read_tile(*f.tile);
     if (!tile) return tile.error();
@@ -88,6 +92,25 @@ Result<void> read_options(const TrainFlags& f, TrainOptions& out) {
   auto folder = cache_folder(f.cache);
   if (!folder) return folder.error();
   out.xla.cache_folder = std::move(*folder);
+  return {};
+}
+
+// A step that is compiled only leaves nothing but its program.
+Result<void> check_ahead(const TrainFlags& f) {
+  if (!f.compile_only) {
+    if (!f.target) return {};
+    return invalid("cli", "--target goes with --compile-only, found it alone");
+  }
+  for (const auto& [flag, given] :
+       {std::pair("--checkpoint", f.checkpoint.has_value()),
+        std::pair("--resume", f.resume.has_value()),
+        std::pair("--picture", f.picture.has_value()),
+        std::pair("--steps", f.steps.has_value()),
+        std::pair("--device", f.device.has_value())}) {
+    if (!given) continue;
+    return invalid("cli", "--compile-only runs no step, found {} beside it",
+                   flag);
+  }
   return {};
 }
 
@@ -128,6 +151,8 @@ Result<TrainSettings> read_train_flags(const TrainFlags& f) {
   if (f.every && !f.checkpoint) {
     return invalid("cli", "--every goes with --checkpoint, found it alone");
   }
+  if (auto e = check_ahead(f); !e) return e.error();
+  out.target = f.target.value_or("v6e:1x1");
   std::vector<std::string> read = {f.data};
   if (f.model) read.push_back(*f.model);
   if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);

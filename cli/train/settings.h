@@ -15,7 +15,9 @@ struct TrainFlags {
   std::optional<std::string> rate, warmup, max_norm, weight_decay;
   std::optional<std::string> plugin, device, cache;
   std::optional<std::string> checkpoint, every, resume, program, picture;
+  std::optional<std::string> target;
   bool recompute = false;
+  bool compile_only = false;
   bool json = false;
 };
 
@@ -25,6 +27,7 @@ struct TrainSettings {
   int64_t warmup = 0;
   int64_t every = 0;  // 0: at the end alone
   StepRates peak;
+  std::string target;  // that a step is compiled for and not run
 
   // Rises to the peak over the warm-up, then falls as a cosine to a tenth of it
   // at the last step.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "lanes/mosaic/settings.h"
 #include "pjrt/compile.h"
 #include "pjrt/tpu_here.h"
 #include "tessera/mosaic.h"
@@ -122,10 +123,12 @@ TEST(KernelStep, CallsTheKernelsOfTheLane) {
   for (const auto& [place, backward] :
        {Found{0, false}, Found{1, false}, Found{0, false}, Found{0, true},
         Found{1, true}, Found{0, true}}) {
+    const Request& request = step.requests[static_cast<size_t>(place)];
+    const AttentionCall asked = {
+        .shape = heads, .dtype = Dtype::bf16, .backward = backward};
     const auto kernel = make_mosaic_kernel(
-        step.requests[static_cast<size_t>(place)], step.facts,
-        {.shape = heads, .dtype = Dtype::bf16, .backward = backward}, "v6e:1x1",
-        backward ? kMosaicBackward : MosaicOptions{8, 4});
+        request, step.facts, asked, "v6e:1x1",
+        mosaic::choose_passes(request, asked).setting.options);
     ASSERT_TRUE(kernel) << kernel.error().message;
     at = text.find(call, at);
     ASSERT_NE(at, std::string::npos);

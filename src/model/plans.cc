@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <array>
 #include <utility>
 
+#include "lanes/mosaic/settings.h"
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/planned.h"
 #include "plan/batch_state.h"
@@ -37,33 +38,27 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& m, int64_t batch,
 
 namespace {
 
-// What kernels are made for; their text is of no chip.
-constexpr const char* kTarget = "v6e:1x1";
-// Of a pass of the forward kernel.
-constexpr int64_t kKeysPerPass = 1024;
-
 Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
-                                AttentionCall call) {
-  MosaicOptions options;
-  options.tiles_per_pass =
-      std::clamp<int64_t>(kKeysPerPass / std::max<int64_t>(request.tile.kv, 1),
-                          1, kMosaicMaxTilesPerPass);
-  call.backward = false;
-  auto forward = mosaic::plan_kernel(request, present, call, kTarget, options);
-  if (!forward) return forward.error();
-  call.backward = true;
-  auto backward =
-      mosaic::plan_kernel(request, present, call, kTarget, kMosaicBackward);
-  if (!backward) return backward.error();
-  return KernelPair{std::move(*forward), std::move(*backward)};
+                                AttentionCall call, const std::string& target) {
+  std::array<mosaic::PlannedKernel, 2> out;
+  for (const bool backward : {false, true}) {
+    call.backward = backward;
+    auto planned = mosaic::plan_kernel(
+        request, present, call, target,
+        mosaic::choose_passes(request, call).setting.options);
+    if (!planned) return planned.error();
+    out[backward ? 1 : 0] = std::move(*planned);
+  }
+  return KernelPair{std::move(out[0]), std::move(out[1])};
 }
 
 Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
                                   const Facts& present,
-                                  const AttentionCall& call) {
+                                  const AttentionCall& call,
+                                  const std::string& target) {
   AttentionPlace out;
   if (has_kernels(spec)) {
-    auto kernels = plan_kernels(request, present, call);
+    auto kernels = plan_kernels(request, present, call, target);
     if (!kernels) return kernels.error();
     out.kernels = std::move(*kernels);
     return out;
@@ -99,7 +94,8 @@ Result<std::map<std::string, std::vector<int32_t>>> kernel_arrays(
 
 Result<std::vector<AttentionPlace>> attention_places(
     const ModelConfig& m, const LayerSpec& spec, Dtype products,
-    const std::vector<Request>& requests, const Facts& present) {
+    const std::vector<Request>& requests, const Facts& present,
+    const std::string& target) {
   AttentionCall call;
   call.shape = {m.heads, m.kv_heads, m.head_dim, m.head_dim, {}, m.softcap};
   if (m.score_scale > 0) call.shape.scale = m.score_scale;
@@ -107,7 +103,7 @@ Result<std::vector<AttentionPlace>> attention_places(
   call.backward = true;
   std::vector<AttentionPlace> out;
   for (const Request& request : requests) {
-    auto place = plan_place(spec, request, present, call);
+    auto place = plan_place(spec, request, present, call, target);
     if (!place) return place.error();
     place->prefix = fmt::format("plan{}.", out.size());
     out.push_back(std::move(*place));

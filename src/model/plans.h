@@ -17,11 +17,15 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& model,
                                             int64_t batch, int64_t tokens,
                                             const Tile& tile);
 
+// What kernels are made for where nobody says.
+inline constexpr const char* kKernelTarget = "v6e:1x1";
+
 // Where each finds its plan, for any batch: contracts are those of ceilings.
 // `present` says which facts batches will have.
 Result<std::vector<AttentionPlace>> attention_places(
     const ModelConfig& model, const LayerSpec& spec, Dtype products,
-    const std::vector<Request>& requests, const Facts& present);
+    const std::vector<Request>& requests, const Facts& present,
+    const std::string& target = kKernelTarget);
 
 // What a batch of the request puts there, by the program's names.
 Result<std::map<std::string, std::vector<int32_t>>> plan_integers(

@@ -6,7 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "base/digest.h"
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/trace.h"
@@ -17,6 +16,7 @@
 #include "model/plans.h"
 #include "model/program.h"
 #include "model/start.h"
+#include "model/step_plan.h"
 #include "pjrt/compile_cache.h"
 #include "pjrt/place.h"
 #include "tessera/train.h"
@@ -27,61 +27,6 @@ namespace {
 using model::StepShape;
 
 constexpr size_t kKinds = model::kStateNames.size();
-
-// A program, and what it takes to feed it.
-struct Planned {
-  StepShape shape;
-  std::vector<Request> requests;  // one a place
-};
-
-Result<Planned> plan_step(const TrainOptions& o) {
-  if (auto e = check_model(o.model); !e) return e.error();
-  if (o.precision.products != Dtype::f32 &&
-      o.precision.products != Dtype::bf16) {
-    return invalid("train", "products must be F32 or BF16, found {}",
-                   to_string(o.precision.products));
-  }
-  if (o.rows < 1 || o.rows > kMaxBatch || o.tokens < 1 ||
-      o.tokens > kMaxRowTokens || o.rows > (int64_t{1} << 24) / o.tokens) {
-    return invalid("train",
-                   "rows of a step must have 1 to {} tokens together, found {} "
-                   "rows of {}",
-                   int64_t{1} << 24, o.rows, o.tokens);
-  }
-  const OptimizerSettings& a = o.optimizer;
-  const bool fits = a.beta1 >= 0 && a.beta1 < 1 && a.beta2 >= 0 &&
-                    a.beta2 < 1 && a.eps > 0 && a.weight_decay >= 0;
-  if (!fits || !std::isfinite(a.eps + a.weight_decay)) {
-    return invalid("train",
-                   "betas must be 0 to below 1, eps above 0 and weight decay "
-                   "at least 0, found {}, {}, {} and {}",
-                   a.beta1, a.beta2, a.eps, a.weight_decay);
-  }
-  Planned out;
-  auto requests = model::layer_requests(o.model, o.rows, o.tokens, o.tile);
-  if (!requests) return requests.error();
-  out.requests = std::move(*requests);
-  // Which facts rows have is read, not what they hold.
-  const std::vector<int32_t> ids(static_cast<size_t>(o.rows * o.tokens));
-  const std::vector<int32_t> counts(static_cast<size_t>(o.rows));
-  Facts present;
-  present.doc_ids = ids;
-  present.valid_token_counts = counts;
-  auto places = model::attention_places(o.model, o.spec, o.precision.products,
-                                        out.requests, present);
-  if (!places) return places.error();
-  StepShape& s = out.shape;
-  s.model = o.model;
-  s.spec = o.spec;
-  s.batch = o.rows;
-  s.tokens = o.tokens;
-  s.products = o.precision.products == Dtype::bf16 ? model::Element::bf16
-                                                   : model::Element::f32;
-  s.recompute = o.recompute;
-  s.optimizer = {a.beta1, a.beta2, a.eps, a.weight_decay};
-  s.places = std::move(*places);
-  return out;
-}
 
 Result<void> check_ids(const Rows& rows, RowColumn column, int64_t count) {
   const std::vector<int32_t>& ids = rows.column(column);
@@ -139,7 +84,7 @@ Result<pjrt::Place> open_device(const TrainOptions& o,
 
 struct Trainer::State {
   TrainOptions options;
-  Planned planned;
+  model::PlannedStep planned;
   std::vector<ModelParameter> parameters;
   pjrt::Place on;
   PluginPlace place;
@@ -167,9 +112,7 @@ struct Trainer::State {
 Result<void> Trainer::State::compile() {
   auto text = model::step_program(planned.shape);
   if (!text) return text.error();
-  Digest digest;
-  digest.add(text->data(), text->size());
-  key = digest.hex();
+  key = model::program_key(*text);
   const XlaOptions& x = options.xla;
   pjrt::CompileCache cache({.folder = x.cache_folder,
                             .max_bytes = x.max_cache_bytes,
@@ -284,7 +227,7 @@ Trainer& Trainer::operator=(Trainer&&) noexcept = default;
 Trainer::~Trainer() = default;
 
 Result<Trainer> Trainer::open(const TrainOptions& options) {
-  auto planned = plan_step(options);
+  auto planned = model::plan_step(options);
   if (!planned) return planned.error();
   auto parameters = model_parameters(options.model, options.spec);
   if (!parameters) return parameters.error();
@@ -395,7 +338,7 @@ Result<void> Trainer::restore(std::string_view checkpoint) {
 }
 
 Result<std::string> Trainer::program_text(const TrainOptions& options) {
-  auto planned = plan_step(options);
+  auto planned = model::plan_step(options);
   if (!planned) return planned.error();
   return model::step_program(planned->shape);
 }

@@ -65,8 +65,8 @@ class DumpFolder {
 
 }  // namespace
 
-Result<Dump> compile_text_for_dump(const std::string& text,
-                                   const DumpAsk& ask) {
+Result<CompiledDump> compile_and_dump(const std::string& text,
+                                      const DumpAsk& ask) {
   if (Result<void> r = pjrt::check_available(); !r) return r.error();
   DumpFolder made;
   auto folder = made.make(ask.keep);
@@ -80,7 +80,18 @@ Result<Dump> compile_text_for_dump(const std::string& text,
   if (!topology) return topology.error();
   auto executable = pjrt::compile(*topology, text);
   if (!executable) return executable.error();
-  return read_dump(*folder);
+  auto dump = read_dump(*folder, ask.labels);
+  if (!dump) return dump.error();
+  CompiledDump out{std::move(*dump), {}, topology->platform_version()};
+  if (auto memory = executable->memory()) out.memory = *memory;
+  return out;
+}
+
+Result<Dump> compile_text_for_dump(const std::string& text,
+                                   const DumpAsk& ask) {
+  auto made = compile_and_dump(text, ask);
+  if (!made) return made.error();
+  return std::move(made->dump);
 }
 
 Result<Dump> compile_for_dump(const DumpAsk& ask) {

@@ -48,7 +48,15 @@ std::optional<std::pair<std::string, std::string>> kernel_of(
 
 }  // namespace
 
-Result<Dump> read_dump(const std::string& folder) {
+bool has_label(std::string_view kernel, std::string_view label) {
+  if (!kernel.starts_with(label)) return false;
+  kernel.remove_prefix(label.size());
+  return kernel.empty() ||
+         (kernel.front() == '.' && all_digits(kernel.substr(1)));
+}
+
+Result<Dump> read_dump(const std::string& folder,
+                       const std::vector<std::string>& labels) {
   namespace fs = std::filesystem;
   struct Files {
     std::string bundles, slots, packed;
@@ -76,6 +84,13 @@ Result<Dump> read_dump(const std::string& folder) {
   }
   Dump out;
   for (const auto& [key, files] : kernels) {
+    const std::string& name = key.second;
+    if (!labels.empty() &&
+        std::ranges::none_of(labels, [&](const std::string& label) {
+          return has_label(name, label);
+        })) {
+      continue;
+    }
     if (files.bundles.empty() || files.slots.empty() || files.packed.empty()) {
       return invalid("schedule",
                      "a kernel's dump must be three files (*{}, *{}, *{}), "

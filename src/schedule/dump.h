@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "schedule/bundles.h"
@@ -17,6 +18,12 @@ struct Dump {
 // Every kernel of the folder. The program's own frame (TLP, <late-...>) is
 // none. A folder without a kernel is an error. Calls are told where it holds
 // the HLO of one program.
-Result<Dump> read_dump(const std::string& folder);
+// With labels, those kernels alone that have one for a name, whatever number
+// the compiler adds behind it.
+Result<Dump> read_dump(const std::string& folder,
+                       const std::vector<std::string>& labels = {});
+
+// "forward.2" has the label "forward".
+bool has_label(std::string_view kernel, std::string_view label);
 
 }  // namespace tessera::schedule

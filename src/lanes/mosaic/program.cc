@@ -75,17 +75,40 @@ CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs) {
   return out;
 }
 
+namespace {
+
+// The kernel copies from and to HBM. A compiler that may choose puts arrays
+// elsewhere, where a copy is a loop over its lines.
+std::string places_of(const CallArrays& arrays) {
+  std::string inputs, outputs;
+  for (size_t i = 0; i < arrays.inputs.size(); ++i) {
+    if (arrays.inputs[i].type.space != Space::any) continue;
+    inputs += fmt::format("{}{{\\22operand_index\\22: {}, \\22color\\22: 0}}",
+                          inputs.empty() ? "" : ", ", i);
+  }
+  for (size_t i = 0; i < arrays.results.size(); ++i) {
+    outputs += fmt::format("{}{{\\22color\\22: 0, \\22shape_index\\22: [{}]}}",
+                           outputs.empty() ? "" : ", ", i);
+  }
+  return fmt::format(
+      "\\22output_memory_space_colors\\22: [{}], "
+      "\\22input_memory_space_colors\\22: [{}]",
+      outputs, inputs);
+}
+
+}  // namespace
+
 std::string call_attributes(std::string_view name, const CallArrays& arrays,
                             std::string_view kernel) {
   return fmt::format(
       "backend_config = \"{{\\22custom_call_config\\22: {{\\22body\\22: "
-      "\\22{}\\22, "
-      "\\22serialization_format\\22: 1, \\22needs_layout_passes\\22: true, "
+      "\\22{}\\22, \\22serialization_format\\22: 1, "
+      "\\22needs_layout_passes\\22: true, {}, "
       "\\22disable_bounds_checks\\22: true}}, \\22scoped_memory_configs\\22: "
       "[{{\\22memory_space\\22:1, \\22offset\\22: 0, \\22size\\22: {}}}]}}\", "
       "kernel_name = \"{}\", operand_layouts = [{}], result_layouts = [{}]",
-      base64(kernel), kProgramVectorBytes, name, layouts_of(arrays.inputs),
-      layouts_of(arrays.results));
+      base64(kernel), places_of(arrays), kProgramVectorBytes, name,
+      layouts_of(arrays.inputs), layouts_of(arrays.results));
 }
 
 std::string program(std::string_view name,

@@ -32,20 +32,25 @@ Result<std::string> target_of(const pjrt::Place& on) {
                      kChips[0].kind, in_quotes(on.device->kind));
 }
 
+// The default is for the compiler of a CPU, which has none of this.
+std::string plugin_of(const XlaOptions& options) {
+  return options.plugin == XlaOptions().plugin ? std::string(kPlugin)
+                                               : options.plugin;
+}
+
 }  // namespace
+
+Result<void> check_tpu_here(const XlaOptions& options) {
+  if (plugin_of(options) != kPlugin || pjrt::is_tpu_here()) return {};
+  return unavailable("mosaic",
+                     "a TPU must be there to run its kernel, found none (to "
+                     "compile ahead needs none)");
+}
 
 Result<Tpu> open_tpu(const XlaOptions& options,
                      const pjrt::ClientOptions& client) {
-  // The default is for the compiler of a CPU, which has none of this.
-  const std::string plugin = options.plugin == XlaOptions().plugin
-                                 ? std::string(kPlugin)
-                                 : options.plugin;
-  if (plugin == kPlugin && !pjrt::is_tpu_here()) {
-    return unavailable("mosaic",
-                       "a TPU must be there to run its kernel, found none "
-                       "(to compile ahead needs none)");
-  }
-  auto place = pjrt::open_place(plugin, options.device, client);
+  if (auto e = check_tpu_here(options); !e) return e.error();
+  auto place = pjrt::open_place(plugin_of(options), options.device, client);
   if (!place) return place.error();
   auto target = target_of(*place);
   if (!target) return target.error();

@@ -13,8 +13,9 @@ struct Tpu {
   std::string target;  // that kernels are made for: "v6e:1x1"
 };
 
-// An error where there is none, before any plugin is loaded where the device
-// files say so. The plugin by default is libtpu.
+// An error where the device files say that there is none. No plugin is loaded.
+Result<void> check_tpu_here(const XlaOptions& options);
+// The plugin by default is libtpu.
 Result<Tpu> open_tpu(const XlaOptions& options,
                      const pjrt::ClientOptions& client = {});
 

@@ -29,11 +29,11 @@ struct ListCounts {
   bool first_is_cleaned = false;
 };
 
-ListCounts count_list(const std::vector<Step>& steps, int64_t tiles) {
+ListCounts count_list(std::span<const Step> steps, int64_t tiles) {
   ListCounts out;
   const auto size = static_cast<size_t>(tiles);
   for (size_t at = 0; at < steps.size(); at += size) {
-    const auto pass = std::span(steps).subspan(at, size);
+    const auto pass = steps.subspan(at, size);
     const bool all_full =
         std::ranges::all_of(pass, [](Step s) { return s.step_class() == 2; });
     const bool cleaned =
@@ -95,6 +95,16 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
   };
 }
 
+// A batch row after another walks the same regions.
+void add(const std::vector<schedule::TripRule>& row,
+         std::vector<schedule::TripRule>& sum) {
+  if (sum.empty()) {
+    sum = row;
+    return;
+  }
+  for (size_t i = 0; i < row.size(); ++i) sum[i].trips += row[i].trips;
+}
+
 }  // namespace
 
 Result<std::vector<schedule::TripRule>> mosaic_trips(
@@ -108,10 +118,19 @@ Result<std::vector<schedule::TripRule>> mosaic_trips(
     return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
                       kernel.steps, steps.size());
   }
-  const ListCounts counts = count_list(steps, kernel.options.tiles_per_pass);
-  return kernel.call.backward ? backward_trips(counts, kernel)
-                              : forward_trips(counts, kernel.call.shape.heads,
-                                              kernel.options.fetch_ahead);
+  std::vector<schedule::TripRule> out;
+  for (size_t row = 0; row + 1 < packed->range.size(); ++row) {
+    const auto begin = static_cast<size_t>(packed->range[row]);
+    const auto end = static_cast<size_t>(packed->range[row + 1]);
+    const ListCounts counts =
+        count_list(std::span(steps).subspan(begin, end - begin),
+                   kernel.options.tiles_per_pass);
+    add(kernel.call.backward ? backward_trips(counts, kernel)
+                             : forward_trips(counts, kernel.call.shape.heads,
+                                             kernel.options.fetch_ahead),
+        out);
+  }
+  return out;
 }
 
 }  // namespace tessera::mosaic

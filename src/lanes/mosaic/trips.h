@@ -9,7 +9,7 @@
 
 namespace tessera::mosaic {
 
-// One batch row, planned at the kernel's tile.
+// The batch must be planned at the kernel's tile.
 Result<std::vector<schedule::TripRule>> mosaic_trips(
     const Batch& batch, const MosaicKernel& kernel);
 

@@ -1,0 +1,145 @@
+// cli/train/ahead.cc: a step that is compiled and not run, in words and as
+// JSON.
+#include "cli/train/ahead.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/plan/report.h"
+#include "lanes/mosaic/tpu.h"
+#include "model/ahead.h"
+#include "model/layer.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+namespace {
+
+using model::AheadReport;
+using model::LayerCycles;
+using nlohmann::json;
+
+json cycles_json(const std::optional<double>& cycles) {
+  return cycles ? json(*cycles) : json();
+}
+
+json attention_json(const AheadReport& r) {
+  if (r.attention.empty()) return {};
+  json layers = json::array();
+  for (const LayerCycles& layer : r.attention) {
+    layers.push_back({{"mask", layer.mask},
+                      {"forward_runs", layer.forward_runs},
+                      {"forward_cycles", cycles_json(layer.forward)},
+                      {"backward_cycles", cycles_json(layer.backward)}});
+  }
+  return {{"cycles_from", "predicted"},
+          {"gigahertz", r.gigahertz},
+          {"cycles", cycles_json(r.attention_cycles())},
+          {"layers", layers}};
+}
+
+json bytes_json(const AheadReport& r) {
+  if (!r.memory) return {};
+  return {{"code", r.memory->code},
+          {"argument", r.memory->argument},
+          {"output", r.memory->output},
+          {"alias", r.memory->alias},
+          {"temporary", r.memory->temporary},
+          {"peak", r.memory->peak ? json(*r.memory->peak) : json()}};
+}
+
+json ahead_json(const TrainSettings& s, const AheadReport& r,
+                int64_t parameters) {
+  json slots;
+  for (size_t i = 0; i < kSlots; ++i) {
+    slots[std::string(to_string(static_cast<Slot>(i)))] =
+        s.options.spec.factories[i];
+  }
+  return {{"version", kVersion},
+          {"spec", s.options.spec.name},
+          {"slots", slots},
+          {"model", json::parse(to_json(s.options.model))},
+          {"parameters", parameters},
+          {"precision",
+           {{"products", to_string(s.options.precision.products)},
+            {"all_else", "F32"}}},
+          {"compiled_only", true},
+          {"target", r.target},
+          {"platform_version", r.platform_version},
+          {"program", r.program},
+          {"compile_ms", r.compile_ms},
+          {"rows", s.options.rows},
+          {"tokens", s.options.tokens},
+          {"bytes", bytes_json(r)},
+          {"attention", attention_json(r)}};
+}
+
+std::string cycles_text(const std::optional<double>& cycles) {
+  return cycles ? fmt::format("{:.0f}", *cycles) : "unknown";
+}
+
+std::string ahead_text(const TrainSettings& s, const AheadReport& r,
+                       int64_t parameters) {
+  std::string out = fmt::format(
+      "model      {} layers, {} parameters; spec {}: attention by {}\n"
+      "precision  products {}; all else F32\n"
+      "compiled   only, for {}, a step of {} rows of {} tokens: {} in {:.0f} "
+      "ms\n",
+      s.options.model.layers, parameters, s.options.spec.name,
+      s.options.spec.of(Slot::attention),
+      to_string(s.options.precision.products), r.target, s.options.rows,
+      s.options.tokens, r.program, r.compile_ms);
+  if (r.memory) {
+    out += fmt::format(
+        "bytes      {} of arguments, {} of them donated; {} of outputs, {} of "
+        "temporaries\n",
+        r.memory->argument, r.memory->alias, r.memory->output,
+        r.memory->temporary);
+  }
+  if (r.attention.empty()) return out;
+  out += fmt::format(
+      "attention  {} cycles predicted for the first step's rows, at {} GHz "
+      "(assumed)\n",
+      cycles_text(r.attention_cycles()), r.gigahertz);
+  int64_t number = 0;
+  for (const LayerCycles& layer : r.attention) {
+    out += fmt::format("  layer {:<3} forward {}{}, backward {}: {}\n",
+                       number++, cycles_text(layer.forward),
+                       layer.forward_runs > 1 ? " twice" : "",
+                       cycles_text(layer.backward), layer.mask);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<void> check_device(const TrainSettings& s, const TrainFlags& f) {
+  if (f.compile_only) return model::check_target(s.target);
+  if (!model::has_kernels(s.options.spec)) return {};
+  return mosaic::check_tpu_here(s.options.xla);
+}
+
+Result<int> run_ahead(const TrainSettings& s, const TrainFlags& f,
+                      data::RowFiles& data) {
+  auto rows = data.take(0, s.options.rows);
+  if (!rows) return rows.error();
+  auto parameters = model_parameters(s.options.model, s.options.spec);
+  if (!parameters) return parameters.error();
+  const int64_t count = std::accumulate(
+      parameters->begin(), parameters->end(), int64_t{0},
+      [](int64_t n, const ModelParameter& p) { return n + p.size(); });
+  auto report = model::compile_ahead(s.options, s.target, *rows);
+  if (!report) return report.error();
+  if (f.json) {
+    fmt::print("{}\n", json_line(ahead_json(s, *report, count)));
+    return kOk;
+  }
+  fmt::print("{}", ahead_text(s, *report, count));
+  if (f.program) fmt::print("program    {}\n", on_a_line(*f.program));
+  return kOk;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,18 @@
+// cli/train/ahead.h: `tessera train --compile-only`.
+#pragma once
+
+#include "cli/train/settings.h"
+#include "data/row_files.h"
+
+namespace tessera::cli {
+
+// That the step can be compiled for what was asked, or run here, as far as it
+// is known before any work.
+Result<void> check_device(const TrainSettings& settings,
+                          const TrainFlags& flags);
+
+// Compiles the step for a TPU, which need not be here, and says what it takes.
+Result<int> run_ahead(const TrainSettings& settings, const TrainFlags& flags,
+                      data::RowFiles& data);
+
+}  // namespace tessera::cli

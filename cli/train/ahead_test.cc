@@ -1,0 +1,135 @@
+// cli/train/ahead_test.cc: `tessera train --compile-only`, and the spec tpu
+// where no TPU is.
+#include "cli/train/ahead.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/child.h"
+#include "base/files.h"
+#include "pjrt/locate.h"
+#include "pjrt/tpu_here.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using testing::Arguments;
+
+// Rows of 256 tokens, each one document.
+class TrainAhead : public testing::Program {
+ protected:
+  void SetUp() override {
+    std::ofstream documents(file("documents.jsonl"));
+    for (int d = 0; d < 3; ++d) {
+      json ids = json::array();
+      for (int i = 0; i < 256; ++i) ids.push_back((d + 3 * i) % 61);
+      documents << json({{"input_ids", ids}}).dump() << "\n";
+    }
+    documents.close();
+    program({"pack", file("documents.jsonl"), "--tokens", "256", "-o",
+             file("rows")});
+    ASSERT_EQ(code_, kOk) << err_;
+    std::ofstream(file("model.json"))
+        << R"({"vocab": 61, "width": 32, "heads": 2, "kv_heads": 1,
+               "head_dim": 128, "mlp_width": 48, "windows": [70, 0]})";
+  }
+
+  Arguments asked(const Arguments& more) {
+    Arguments out = {"train",   "--data",           file("rows"),
+                     "--model", file("model.json"), "--tile",
+                     "256x128"};
+    out.insert(out.end(), more.begin(), more.end());
+    return out;
+  }
+  void refuses(const Arguments& more, const std::string& why) {
+    program(asked(more));
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_EQ(err_, "tessera: " + why + "\n");
+    EXPECT_FALSE(std::filesystem::exists(file("step.mlir")));
+  }
+
+  // A plugin reads where to dump when it loads, once a process.
+  json child(Arguments more) {
+    more.insert(more.begin(), TESSERA_PROGRAM);
+    more.push_back("--json");
+    auto ran = run_child(more, {{"TMPDIR", folder_.path()}}, 300);
+    EXPECT_TRUE(ran.ok()) << ran.error().message;
+    if (!ran) return {};
+    EXPECT_EQ(ran->exit_code, 0) << ran->err;
+    return json::parse(ran->out, nullptr, false);
+  }
+};
+
+TEST_F(TrainAhead, SaysWhatAStepTakes) {
+  TESSERA_NEEDS_PLUGINS();
+  testing::look_in_venv();
+  const auto plugin = pjrt::find_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  const json r =
+      child(asked({"--spec", "tpu", "--dtype", "bf16", "--recompute",
+                   "--compile-only", "--save-program", file("step.mlir")}));
+  ASSERT_TRUE(r.is_object());
+  EXPECT_EQ(r["compiled_only"], true);
+  EXPECT_EQ(r["target"], "v6e:1x1");
+  EXPECT_EQ(r["slots"]["attention"], "mosaic");
+  EXPECT_GE(r["bytes"]["alias"], 12 * r["parameters"].get<int64_t>());
+  EXPECT_GE(r["bytes"]["argument"], r["bytes"]["alias"]);
+  EXPECT_GT(r["bytes"]["temporary"], 0);
+  const json& attention = r["attention"];
+  EXPECT_EQ(attention["cycles_from"], "predicted");
+  ASSERT_EQ(attention["layers"].size(), 2U);
+  const json& first = attention["layers"][0];
+  const json& second = attention["layers"][1];
+  EXPECT_EQ(first["mask"], "causal & documents & window(70, 0)");
+  EXPECT_EQ(second["mask"], "causal & documents");
+  EXPECT_EQ(second["forward_runs"], 2);
+  double sum = 0;
+  for (const json& layer : attention["layers"]) {
+    sum += 2 * layer["forward_cycles"].get<double>() +
+           layer["backward_cycles"].get<double>();
+  }
+  EXPECT_EQ(attention["cycles"], sum);
+  EXPECT_NE(read_file(file("step.mlir"), 1 << 28)->find("tpu_custom_call"),
+            std::string::npos);
+  // As many as the lane's own kernel takes alone.
+  for (const bool backward : {false, true}) {
+    Arguments alone = {"schedule",    "--mask",  "causal & documents",
+                       "--q-len",     "256",     "--docs",
+                       "lengths:256", "--heads", "2",
+                       "--kv-heads",  "1",       "--tile",
+                       "256x128"};
+    if (backward) alone.push_back("--backward");
+    const json kernel = child(alone)["kernels"][0];
+    EXPECT_EQ(kernel["cycles"],
+              second[backward ? "backward_cycles" : "forward_cycles"]);
+  }
+}
+
+TEST_F(TrainAhead, RefusesBadInput) {
+  const Arguments tpu = {"--spec", "tpu", "--save-program", file("step.mlir")};
+  const auto with = [&](Arguments more) {
+    more.insert(more.begin(), tpu.begin(), tpu.end());
+    return more;
+  };
+  refuses(with({"--compile-only"}),
+          "[mosaic] the type must be bf16, found F32");
+  refuses(with({"--compile-only", "--dtype", "bf16", "--target", "v6e:2x2"}),
+          "[train] a step is compiled for one device, as v6e:1x1 is, found "
+          "'v6e:2x2'");
+  refuses(with({"--compile-only", "--picture", file("loss.svg")}),
+          "[cli] --compile-only runs no step, found --picture beside it");
+  refuses(with({"--target", "v6e:1x1"}),
+          "[cli] --target goes with --compile-only, found it alone");
+  if (pjrt::is_tpu_here()) return;
+  refuses(with({"--dtype", "bf16"}),
+          "[mosaic] a TPU must be there to run its kernel, found none (to "
+          "compile ahead needs none)");
+}
+
+}  // namespace
+}  // namespace tessera::cli

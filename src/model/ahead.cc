@@ -1,0 +1,165 @@
+// model/ahead.cc: compiles once, with dumps where there are kernels to count.
+#include "model/ahead.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "base/timed.h"
+#include "lanes/mosaic/trips.h"
+#include "model/step_plan.h"
+#include "schedule/compile_dump.h"
+#include "schedule/program.h"
+
+namespace tessera::model {
+namespace {
+
+constexpr std::string_view kCompiler = "libtpu";
+
+Result<schedule::CompiledDump> compile_plain(const std::string& text,
+                                             const schedule::DumpAsk& ask) {
+  if (auto e = pjrt::check_available(); !e) return e.error();
+  auto plugin = pjrt::open_plugin({ask.plugin, {}});
+  if (!plugin) return plugin.error();
+  auto topology = pjrt::make_topology(**plugin, ask.target);
+  if (!topology) return topology.error();
+  auto made = pjrt::compile(*topology, text);
+  if (!made) return made.error();
+  schedule::CompiledDump out{{}, {}, topology->platform_version()};
+  if (auto memory = made->memory()) out.memory = *memory;
+  return out;
+}
+
+std::vector<std::string> labels_of(const StepShape& s) {
+  std::vector<std::string> out;
+  for (const AttentionPlace& place : s.places) {
+    if (!place.kernels) continue;
+    for (const bool backward : {false, true}) {
+      out.push_back(kernel_label(place, backward));
+    }
+  }
+  return out;
+}
+
+// The compiler makes one kernel of equal calls, and variants where their arrays
+// lie in other memories: of these the slowest counts.
+Result<std::optional<double>> predict(const schedule::Dump& dump,
+                                      const AttentionPlace& place,
+                                      bool backward, const Batch& batch,
+                                      const std::string& target) {
+  const mosaic::PlannedKernel& kernel =
+      backward ? place.kernels->backward : place.kernels->forward;
+  auto trips = mosaic::mosaic_trips(batch, kernel.kernel);
+  if (!trips) return trips.error();
+  schedule::ScheduleAsk ask;
+  ask.target = target;
+  ask.known = std::move(*trips);
+  ask.heads = kernel.kernel.call.shape.heads;
+  std::optional<double> out;
+  for (const schedule::KernelText& text : dump.kernels) {
+    if (!schedule::has_label(text.name, kernel_label(place, backward))) {
+      continue;
+    }
+    schedule::Dump alone;
+    alone.kernels.push_back(text);
+    auto report = schedule::make_schedule(std::move(alone), ask);
+    if (!report) return report.error();
+    if (!report->cycles) return std::optional<double>();
+    out = std::max(out.value_or(0), *report->cycles);
+  }
+  return out;
+}
+
+Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
+                                                const schedule::Dump& dump,
+                                                const Rows& rows,
+                                                const std::string& target) {
+  const Facts facts = rows.facts();
+  std::vector<LayerCycles> of_places;
+  for (size_t i = 0; i < step.shape.places.size(); ++i) {
+    const AttentionPlace& place = step.shape.places[i];
+    auto batch = BorrowedBatch::make(step.requests[i], facts);
+    if (!batch) return batch.error();
+    LayerCycles told;
+    told.mask = to_string(step.requests[i].masks.front());
+    told.forward_runs = step.shape.recompute ? 2 : 1;
+    for (const bool backward : {false, true}) {
+      auto cycles = predict(dump, place, backward, *batch, target);
+      if (!cycles) return cycles.error();
+      (backward ? told.backward : told.forward) = *cycles;
+    }
+    of_places.push_back(std::move(told));
+  }
+  std::vector<LayerCycles> out;
+  for (int64_t layer = 0; layer < step.shape.model.layers; ++layer) {
+    out.push_back(of_places[static_cast<size_t>(layer) % of_places.size()]);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<void> check_target(const std::string& target) {
+  const size_t colon = target.find(':');
+  const bool one =
+      colon != std::string::npos &&
+      target.find_first_not_of("1x", colon + 1) == std::string::npos &&
+      target.size() > colon + 1;
+  if (one) return {};
+  return invalid("train",
+                 "a step is compiled for one device, as v6e:1x1 is, found {}",
+                 in_quotes(target));
+}
+
+std::optional<double> LayerCycles::cycles() const {
+  if (!forward || !backward) return {};
+  return static_cast<double>(forward_runs) * *forward + *backward;
+}
+
+std::optional<double> AheadReport::attention_cycles() const {
+  if (attention.empty()) return {};
+  double out = 0;
+  for (const LayerCycles& layer : attention) {
+    const auto cycles = layer.cycles();
+    if (!cycles) return {};
+    out += *cycles;
+  }
+  return out;
+}
+
+Result<AheadReport> compile_ahead(const TrainOptions& options,
+                                  const std::string& target, const Rows& rows) {
+  if (auto e = check_target(target); !e) return e.error();
+  auto step = plan_step(options, target);
+  if (!step) return step.error();
+  auto text = step_program(step->shape);
+  if (!text) return text.error();
+  const bool kernels = has_kernels(options.spec);
+  schedule::DumpAsk ask;
+  ask.target = target;
+  ask.plugin = options.xla.plugin == XlaOptions().plugin
+                   ? std::string(kCompiler)
+                   : options.xla.plugin;
+  ask.labels = labels_of(step->shape);
+  AheadReport out;
+  auto made = timed(out.compile_ms, [&] {
+    return kernels ? schedule::compile_and_dump(*text, ask)
+                   : compile_plain(*text, ask);
+  });
+  if (!made) return made.error();
+  out.target = target;
+  out.platform_version = std::move(made->platform_version);
+  out.program = program_key(*text);
+  out.memory = made->memory;
+  if (!kernels) return out;
+  auto chip = schedule::find_chip(target);
+  if (!chip) return chip.error();
+  out.gigahertz = chip->gigahertz;
+  auto layers = predict_layers(*step, made->dump, rows, target);
+  if (!layers) return layers.error();
+  out.attention = std::move(*layers);
+  return out;
+}
+
+}  // namespace tessera::model

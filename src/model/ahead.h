@@ -1,0 +1,47 @@
+// model/ahead.h: a step compiled for a TPU that is not here: the memory that it
+// takes, as the compiler says, and the cycles that its attention will take, as
+// its schedule predicts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pjrt/compile.h"
+#include "tessera/train.h"
+
+namespace tessera::model {
+
+// Of one layer in one step; the forward kernel runs twice where blocks are
+// computed again.
+struct LayerCycles {
+  std::string mask;
+  int64_t forward_runs = 1;
+  // Of one run; nothing where the schedule does not tell.
+  std::optional<double> forward, backward;
+
+  std::optional<double> cycles() const;
+};
+
+struct AheadReport {
+  std::string target;            // "v6e:1x1"
+  std::string platform_version;  // of the compiler
+  std::string program;           // its key
+  double compile_ms = 0;
+  std::optional<pjrt::MemoryStats> memory;
+  // One a layer, where attention is by our kernels; else none.
+  std::vector<LayerCycles> attention;
+  double gigahertz = 0;  // assumed of the chip; 0 where nothing is predicted
+
+  std::optional<double> attention_cycles() const;
+};
+
+// One device alone: "v6e:1x1".
+Result<void> check_target(const std::string& target);
+
+// By libtpu, unless the options name another plugin than the default. Cycles
+// are those of the step that takes `rows`.
+Result<AheadReport> compile_ahead(const TrainOptions& options,
+                                  const std::string& target, const Rows& rows);
+
+}  // namespace tessera::model

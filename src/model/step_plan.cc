@@ -1,0 +1,68 @@
+// model/step_plan.cc: ranges, then a request and a place for each mask.
+#include "model/step_plan.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/digest.h"
+#include "base/fail.h"
+
+namespace tessera::model {
+
+Result<PlannedStep> plan_step(const TrainOptions& o,
+                              const std::string& target) {
+  if (auto e = check_model(o.model); !e) return e.error();
+  if (o.precision.products != Dtype::f32 &&
+      o.precision.products != Dtype::bf16) {
+    return invalid("train", "products must be F32 or BF16, found {}",
+                   to_string(o.precision.products));
+  }
+  if (o.rows < 1 || o.rows > kMaxBatch || o.tokens < 1 ||
+      o.tokens > kMaxRowTokens || o.rows > (int64_t{1} << 24) / o.tokens) {
+    return invalid("train",
+                   "rows of a step must have 1 to {} tokens together, found {} "
+                   "rows of {}",
+                   int64_t{1} << 24, o.rows, o.tokens);
+  }
+  const OptimizerSettings& a = o.optimizer;
+  const bool fits = a.beta1 >= 0 && a.beta1 < 1 && a.beta2 >= 0 &&
+                    a.beta2 < 1 && a.eps > 0 && a.weight_decay >= 0;
+  if (!fits || !std::isfinite(a.eps + a.weight_decay)) {
+    return invalid("train",
+                   "betas must be 0 to below 1, eps above 0 and weight decay "
+                   "at least 0, found {}, {}, {} and {}",
+                   a.beta1, a.beta2, a.eps, a.weight_decay);
+  }
+  PlannedStep out;
+  auto requests = layer_requests(o.model, o.rows, o.tokens, o.tile);
+  if (!requests) return requests.error();
+  out.requests = std::move(*requests);
+  // Which facts rows have is read, not what they hold.
+  const std::vector<int32_t> ids(static_cast<size_t>(o.rows * o.tokens));
+  const std::vector<int32_t> counts(static_cast<size_t>(o.rows));
+  Facts present;
+  present.doc_ids = ids;
+  present.valid_token_counts = counts;
+  auto places = attention_places(o.model, o.spec, o.precision.products,
+                                 out.requests, present, target);
+  if (!places) return places.error();
+  StepShape& s = out.shape;
+  s.model = o.model;
+  s.spec = o.spec;
+  s.batch = o.rows;
+  s.tokens = o.tokens;
+  s.products =
+      o.precision.products == Dtype::bf16 ? Element::bf16 : Element::f32;
+  s.recompute = o.recompute;
+  s.optimizer = {a.beta1, a.beta2, a.eps, a.weight_decay};
+  s.places = std::move(*places);
+  return out;
+}
+
+std::string program_key(const std::string& text) {
+  Digest digest;
+  digest.add(text.data(), text.size());
+  return digest.hex();
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,25 @@
+// model/step_plan.h: from a user's options to a step's shape, all of them
+// checked.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/plans.h"
+#include "tessera/train.h"
+
+namespace tessera::model {
+
+// A program, and what it takes to feed it.
+struct PlannedStep {
+  StepShape shape;
+  std::vector<Request> requests;  // one a place
+};
+
+// `target` is what TPU kernels are made for.
+Result<PlannedStep> plan_step(const TrainOptions& options,
+                              const std::string& target = kKernelTarget);
+
+std::string program_key(const std::string& text);
+
+}  // namespace tessera::model
