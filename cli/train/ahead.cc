@@ -13,6 +13,7 @@
 #include "lanes/mosaic/tpu.h"
 #include "model/ahead.h"
 #include "model/layer.h"
+#include "model/precision.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
@@ -58,23 +59,22 @@ json ahead_json(const TrainSettings& s, const AheadReport& r,
     slots[std::string(to_string(static_cast<Slot>(i)))] =
         s.options.spec.factories[i];
   }
-  return {{"version", kVersion},
-          {"spec", s.options.spec.name},
-          {"slots", slots},
-          {"model", json::parse(to_json(s.options.model))},
-          {"parameters", parameters},
-          {"precision",
-           {{"products", to_string(s.options.precision.products)},
-            {"all_else", "F32"}}},
-          {"compiled_only", true},
-          {"target", r.target},
-          {"platform_version", r.platform_version},
-          {"program", r.program},
-          {"compile_ms", r.compile_ms},
-          {"rows", s.options.rows},
-          {"tokens", s.options.tokens},
-          {"bytes", bytes_json(r)},
-          {"attention", attention_json(r)}};
+  return {
+      {"version", kVersion},
+      {"spec", s.options.spec.name},
+      {"slots", slots},
+      {"model", json::parse(to_json(s.options.model))},
+      {"parameters", parameters},
+      {"precision", json::parse(model::precision_json(s.options.precision))},
+      {"compiled_only", true},
+      {"target", r.target},
+      {"platform_version", r.platform_version},
+      {"program", r.program},
+      {"compile_ms", r.compile_ms},
+      {"rows", s.options.rows},
+      {"tokens", s.options.tokens},
+      {"bytes", bytes_json(r)},
+      {"attention", attention_json(r)}};
 }
 
 std::string cycles_text(const std::optional<double>& cycles) {
@@ -85,12 +85,12 @@ std::string ahead_text(const TrainSettings& s, const AheadReport& r,
                        int64_t parameters) {
   std::string out = fmt::format(
       "model      {} layers, {} parameters; spec {}: attention by {}\n"
-      "precision  products {}; all else F32\n"
+      "precision  {}\n"
       "compiled   only, for {}, a step of {} rows of {} tokens: {} in {:.0f} "
       "ms\n",
       s.options.model.layers, parameters, s.options.spec.name,
       s.options.spec.of(Slot::attention),
-      to_string(s.options.precision.products), r.target, s.options.rows,
+      model::precision_text(s.options.precision), r.target, s.options.rows,
       s.options.tokens, r.program, r.compile_ms);
   if (r.memory) {
     out += fmt::format(

@@ -16,6 +16,7 @@
 #include "cli/plan/report.h"
 #include "cli/train/ahead.h"
 #include "data/row_files.h"
+#include "model/precision.h"
 #include "picture/losses.h"
 #include "tessera/version.h"
 
@@ -104,9 +105,7 @@ json report_json(const Trainer& trainer, const TrainSettings& s,
       {"slots", slots},
       {"model", json::parse(to_json(s.options.model))},
       {"parameters", parameters},
-      {"precision",
-       {{"products", to_string(s.options.precision.products)},
-        {"all_else", "F32"}}},
+      {"precision", json::parse(model::precision_json(s.options.precision))},
       {"plugin", place.plugin},
       {"platform_version", place.platform_version},
       {"device", place.device},
@@ -133,16 +132,27 @@ void print_head(const Trainer& trainer, const TrainSettings& s,
   const TrainCounters counters = trainer.counters();
   fmt::print(
       "model      {} layers, {} parameters; spec {}: attention by {}\n"
-      "precision  products {}; all else F32\n"
+      "precision  {}\n"
       "data       {} rows of {} tokens, {} a step\n"
       "program    {} on {}: {} in {:.0f} ms\n",
       s.options.model.layers, parameters, s.options.spec.name,
       s.options.spec.of(Slot::attention),
-      to_string(s.options.precision.products), data.rows(), data.tokens(),
+      model::precision_text(s.options.precision), data.rows(), data.tokens(),
       s.options.rows, trainer.program_key(), trainer.place().device,
       counters.compiles > 0 ? "compiled" : "found on disk",
       counters.compile_ms);
   std::fflush(stdout);
+}
+
+// All of the data, so that no run ends at a row of its last step.
+Result<void> check_rows(const TrainSettings& s, data::RowFiles& data) {
+  const int64_t count = s.options.rows;
+  for (int64_t first = 0; first < data.rows(); first += count) {
+    auto rows = data.take(first, count);
+    if (!rows) return rows.error();
+    if (auto e = Trainer::check(s.options, *rows, first); !e) return e;
+  }
+  return {};
 }
 
 Result<int> run(const TrainFlags& f) {
@@ -153,6 +163,7 @@ Result<int> run(const TrainFlags& f) {
   auto data = data::RowFiles::open(f.data);
   if (!data) return data.error();
   s.options.tokens = data->tokens();
+  if (auto e = check_rows(s, *data); !e) return e.error();
   if (f.program) {
     auto text = Trainer::program_text(s.options);
     if (!text) return text.error();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/safetensors.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 
@@ -105,11 +106,48 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({}, "safetensors");
 }
 
+// In a row that the first step does not take too, before there is a plugin.
 TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
   std::ofstream(path("model.json"))
       << R"({"vocab": 60, "layers": 1, "width": 8})";
-  refuses({}, "must be below the model's 60, found 60");
+  std::ofstream documents(path("documents.jsonl"));
+  for (int d = 0; d < 6; ++d) {
+    json ids = json::array();
+    for (int i = 0; i < 128; ++i) ids.push_back(d == 0 && i == 7 ? 60 : 59);
+    documents << json({{"input_ids", ids}}).dump() << "\n";
+  }
+  documents.close();
+  program({"pack", path("documents.jsonl"), "--tokens", "128", "-o",
+           path("late"), "--rows-per-file", "2"});
+  ASSERT_EQ(code_, kOk) << err_;
+  program({"train", "--data", path("late"), "--model", path("model.json"),
+           "--steps", "1", "--plugin", path("none.so"), "--rows", "2"});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_EQ(err_,
+            "tessera: [train] input_ids must be below the model's 60, found 60 "
+            "for row 2, token 7\n");
+}
+
+TEST_F(TrainCommand, SaysItsPrecision) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  const json told = trained(
+      {"--steps", "1", "--dtype", "bf16", "--checkpoint", path("state")});
+  EXPECT_EQ(told["precision"]["products"], "BF16");
+  EXPECT_EQ(told["precision"]["attention"], "BF16");
+  for (const char* exact : {"softmax", "norms", "residual", "loss", "gradients",
+                            "parameters", "moments"}) {
+    EXPECT_EQ(told["precision"][exact], "F32") << exact;
+  }
+  const auto bytes = read_file(path("state"), 1 << 24);
+  ASSERT_TRUE(bytes);
+  auto state = parse_safetensors(*bytes);
+  ASSERT_TRUE(state) << state.error().message;
+  EXPECT_EQ(json::parse(state->metadata.find("precision")->second),
+            told["precision"]);
+  train({"--steps", "2", "--dtype", "bf16", "--resume", path("state")});
+  EXPECT_NE(out_.find("precision  BF16: products, attention; F32: softmax, "),
+            std::string::npos)
+      << out_;
 }
 
 }  // namespace

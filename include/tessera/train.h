@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/data.h"
@@ -105,11 +106,15 @@ std::string to_json(const ModelConfig& config);
 // That sizes divide, are in range, and together fit.
 Result<void> check_model(const ModelConfig& config);
 
-// What is computed in which type; parameters, norms, softmax, sums, loss and
-// optimizer are float32.
+// What is computed in which type, whatever the spec. Products are all that may
+// be asked.
 struct Precision {
   Dtype products = Dtype::f32;  // operands of matrix products; or bf16
 };
+// The whole of it: "products", and "attention", whose arrays are of that type;
+// then "softmax", "norms", "residual", "loss", "gradients", "parameters" and
+// "moments", which are float32.
+std::vector<std::pair<std::string, Dtype>> precision_plan(const Precision& p);
 
 // A learned array, float32.
 struct ModelParameter {
@@ -189,6 +194,10 @@ class Trainer {
   // Whether restore() would take it, before anything is compiled.
   static Result<void> check(const TrainOptions& options,
                             std::string_view checkpoint);
+  // Whether a step would take these rows; `first` is the number that an error
+  // gives the first of them.
+  static Result<void> check(const TrainOptions& options, const Rows& rows,
+                            int64_t first = 0);
   // Of the same model. Without moments it is the start of a new run.
   Result<void> restore(std::string_view checkpoint);
 

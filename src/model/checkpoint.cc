@@ -7,11 +7,13 @@
 #include "base/fail.h"
 #include "base/safetensors.h"
 #include "base/text.h"
+#include "model/precision.h"
 
 namespace tessera::model {
 namespace {
 
-constexpr std::string_view kStep = "step", kModel = "model";
+constexpr std::string_view kStep = "step", kModel = "model",
+                           kPrecision = "precision";
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
@@ -50,8 +52,8 @@ Result<int64_t> read_step(const Safetensors& file) {
 }  // namespace
 
 Result<std::string> write_checkpoint(
-    const ModelConfig& model, const std::vector<ModelParameter>& parameters,
-    const TrainState& state) {
+    const ModelConfig& model, const Precision& precision,
+    const std::vector<ModelParameter>& parameters, const TrainState& state) {
   Safetensors file;
   for (size_t kind = 0; kind < kStateNames.size(); ++kind) {
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -64,6 +66,7 @@ Result<std::string> write_checkpoint(
   }
   file.metadata[std::string(kStep)] = std::to_string(state.step);
   file.metadata[std::string(kModel)] = to_json(model);
+  file.metadata[std::string(kPrecision)] = precision_json(precision);
   return write_safetensors(file);
 }
 

@@ -21,9 +21,10 @@ struct TrainState {
   std::array<std::vector<std::vector<float>>, 3> values;
 };
 
+// The precision plan is said and not read: parameters are float32 in all.
 Result<std::string> write_checkpoint(
-    const ModelConfig& model, const std::vector<ModelParameter>& parameters,
-    const TrainState& state);
+    const ModelConfig& model, const Precision& precision,
+    const std::vector<ModelParameter>& parameters, const TrainState& state);
 // Moments that are not there are zeros, and the step is 0.
 Result<TrainState> read_checkpoint(
     std::string_view bytes, const ModelConfig& model,

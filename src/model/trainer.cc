@@ -28,16 +28,18 @@ using model::StepShape;
 
 constexpr size_t kKinds = model::kStateNames.size();
 
-Result<void> check_ids(const Rows& rows, RowColumn column, int64_t count) {
+Result<void> check_ids(const Rows& rows, int64_t first, RowColumn column,
+                       int64_t count) {
   const std::vector<int32_t>& ids = rows.column(column);
   const auto tokens = static_cast<size_t>(rows.shape.tokens);
+  const auto start = static_cast<size_t>(first);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < count) continue;
     return invalid(
         "train",
         "{} must be below the model's {}, found {} for row {}, token "
         "{}",
-        spec_of(column).name, count, ids[i], i / tokens, i % tokens);
+        spec_of(column).name, count, ids[i], start + i / tokens, i % tokens);
   }
   return {};
 }
@@ -53,20 +55,6 @@ std::map<std::string, RowColumn> columns_of(const ModelConfig& m) {
     out.emplace(name, *model::find_column(name));
   }
   return out;
-}
-
-Result<void> check_rows_of(const StepShape& s, const Rows& rows) {
-  if (rows.rows != s.batch || rows.shape.tokens != s.tokens) {
-    return invalid("train", "a step takes {} rows of {} tokens, found {} of {}",
-                   s.batch, s.tokens, rows.rows, rows.shape.tokens);
-  }
-  for (const RowColumn c : {RowColumn::input_ids, RowColumn::target_ids}) {
-    if (auto e = check_ids(rows, c, s.model.vocab); !e) return e;
-  }
-  for (const auto& [name, size] : s.model.columns) {
-    if (auto e = check_ids(rows, *model::find_column(name), size); !e) return e;
-  }
-  return {};
 }
 
 // Kernels run on a TPU alone.
@@ -264,7 +252,7 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
                    "found {} and {}",
                    rates.learning_rate, rates.max_norm);
   }
-  if (auto e = check_rows_of(s.planned.shape, rows); !e) return e.error();
+  if (auto e = check(s.options, rows); !e) return e.error();
   StepReport out;
   auto ok = timed(out.plan_ms, [&] { return s.plan(rows); });
   if (!ok) return ok.error();
@@ -317,7 +305,8 @@ const std::string& Trainer::program_key() const { return state_->key; }
 Result<std::string> Trainer::checkpoint() const {
   auto state = state_->fetch();
   if (!state) return state.error();
-  return model::write_checkpoint(state_->options.model, state_->parameters,
+  return model::write_checkpoint(state_->options.model,
+                                 state_->options.precision, state_->parameters,
                                  *state);
 }
 
@@ -327,6 +316,22 @@ Result<void> Trainer::check(const TrainOptions& options,
   if (!parameters) return parameters.error();
   auto state = model::read_checkpoint(checkpoint, options.model, *parameters);
   if (!state) return state.error();
+  return {};
+}
+
+Result<void> Trainer::check(const TrainOptions& o, const Rows& rows,
+                            int64_t first) {
+  if (rows.rows != o.rows || rows.shape.tokens != o.tokens) {
+    return invalid("train", "a step takes {} rows of {} tokens, found {} of {}",
+                   o.rows, o.tokens, rows.rows, rows.shape.tokens);
+  }
+  for (const RowColumn c : {RowColumn::input_ids, RowColumn::target_ids}) {
+    if (auto e = check_ids(rows, first, c, o.model.vocab); !e) return e;
+  }
+  for (const auto& [name, size] : o.model.columns) {
+    const RowColumn c = *model::find_column(name);
+    if (auto e = check_ids(rows, first, c, size); !e) return e;
+  }
   return {};
 }
 
