@@ -24,8 +24,6 @@
 namespace tessera {
 namespace {
 
-using model::StepShape;
-
 constexpr size_t kKinds = model::kStateNames.size();
 
 Result<void> check_ids(const Rows& rows, int64_t first, RowColumn column,
