@@ -56,7 +56,8 @@ struct LayerSpec {
 };
 
 // "reference": plain StableHLO, its attention over every pair. "xla": attention
-// over the plan's worklist.
+// over the plan's worklist. "tpu": attention by the kernels of mosaic.h, which
+// run on a TPU alone.
 Result<LayerSpec> find_layer_spec(std::string_view name);
 std::vector<std::string> layer_spec_names();
 // The factories that a slot may name.
