@@ -182,10 +182,9 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
                   lines = {Element::f32, {k.batch, s.heads, 1, k.q_len}};
   std::vector<xla::Argument> out = {{"steps", ints({k.steps})},
                                     {"range", ints({k.batch + 1})},
-                                    {"bounds", ints({k.batch + 2})},
-                                    {"q", queries},
-                                    {"k", keys},
-                                    {"v", keys}};
+                                    {"bounds", ints({k.batch + 2})}};
+  if (k.bitmaps > 0) out.push_back({"bits_of", ints({k.steps})});
+  out.insert(out.end(), {{"q", queries}, {"k", keys}, {"v", keys}});
   if (k.call.backward) {
     out.insert(out.end(),
                {{"out", queries}, {"dout", queries}, {"lse", lines}});
@@ -193,6 +192,9 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
   }
   out.push_back({"q_ids", ints({k.batch, k.q_len / 128, 128})});
   out.push_back({"kv_ids", ints({k.batch, k.kv_len / 128, 128})});
+  if (k.bitmaps > 0) {  // of tiles of 128 keys
+    out.push_back({"bits", ints({k.bitmaps, k.tile.kv / 16, k.tile.q})});
+  }
   return out;
 }
 

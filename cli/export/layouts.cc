@@ -164,6 +164,7 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   options.tiles_per_pass = *tiles;
   AttentionCall call;
   call.shape.head_dim = call.shape.v_head_dim = 128;
+  call.shape.heads = call.shape.kv_heads = batch.plan().heads;
   call.dtype = tessera::Dtype::bf16;
   call.backward = flags.backward;
   auto kernel =
@@ -179,6 +180,11 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
           arrays->q_ids);
   out.add("kv_ids", Dtype::i32,
           {kernel->batch, kernel->kv_len / kLanes, kLanes}, arrays->kv_ids);
+  if (kernel->bitmaps == 0) return {};
+  const int64_t rows = count(arrays->bits) / (kernel->bitmaps * kernel->tile.q);
+  out.add("bits_of", Dtype::i32, {count(arrays->bits_of)}, arrays->bits_of);
+  out.add("bits", Dtype::i32, {kernel->bitmaps, rows, kernel->tile.q},
+          arrays->bits);
   return {};
 }
 

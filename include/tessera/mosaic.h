@@ -75,7 +75,11 @@ struct MosaicKernel {
   Tile tile;
   MosaicOptions options;
   AttentionCall call;
-  std::string mask;  // with the classes of its window bounds
+  std::string mask;  // with the classes of its window bounds; "; " joins heads'
+  int64_t plan_heads = 1;  // each has its own list
+  // Room for bitmaps of tiles, which say which pairs are legal where document
+  // ids and bounds do not; 0: those do.
+  int64_t bitmaps = 0;
 
   int64_t vector_bytes = 0;  // scratch in vector memory
   int64_t scalar_words = 0;  // scalar arrays
@@ -83,24 +87,28 @@ struct MosaicKernel {
 
 // The forward kernel, or the one of the gradients where `call` is backward: it
 // takes out and the log-sum-exp of the forward one. Refuses what the kernels
-// cannot do: masks that are not causal, window, documents and segments joined
-// by &, other types than bf16, head dims other than 128, softcap, sink logits.
-// Of `present` only which facts there are is read. `target`: "v6e" or
-// "v6e:1x1".
+// cannot do: other types than bf16, head dims other than 128, softcap, sink
+// logits. Of `present` only which facts there are, and the heads of picks, is
+// read. `target`: "v6e" or "v6e:1x1".
 Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                                         const Facts& present,
                                         const AttentionCall& call,
                                         const std::string& target,
                                         const MosaicOptions& options = {});
 
-// The program's first three and last two inputs for one batch. Steps are those
-// of the kernel's direction: backward the transposed list.
+// The program's inputs for one batch, beside the tensors. Steps are those of
+// the kernel's direction: backward the transposed list.
 struct MosaicArrays {
   std::vector<int32_t> steps;   // [steps]; 0 beyond the batch's own
-  std::vector<int32_t> range;   // [batch + 1]
+  std::vector<int32_t> range;   // [batch * plan_heads + 1]
   std::vector<int32_t> bounds;  // [2 + batch]: of key - position, then offsets
   std::vector<int32_t> q_ids;   // [batch, q_len]; -2: sees nothing
   std::vector<int32_t> kv_ids;  // [batch, kv_len]; -1: seen by nothing
+  // Where the kernel has bitmaps: the number of each step's, and all of them.
+  // Bit j of word [r, q] is key j rows + r of the tile, rows = tile.kv / 32, or
+  // tile.kv / 16 where 256 does not divide that side.
+  std::vector<int32_t> bits_of;  // [steps]
+  std::vector<int32_t> bits;     // [bitmaps, rows, tile.q]
 };
 // A batch that the kernel has no room for is an error that names what is too
 // small.

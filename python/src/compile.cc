@@ -90,6 +90,13 @@ nb::dict arrays(const MosaicKernel& kernel, const PyBatch& batch) {
       own_array(std::move(a.q_ids), {b, static_cast<size_t>(kernel.q_len)});
   out["kv_ids"] =
       own_array(std::move(a.kv_ids), {b, static_cast<size_t>(kernel.kv_len)});
+  if (kernel.bitmaps > 0) {
+    const auto n = static_cast<size_t>(kernel.bitmaps);
+    const auto q = static_cast<size_t>(kernel.tile.q);
+    const size_t rows = a.bits.size() / (n * q);
+    out["bits_of"] = flat(std::move(a.bits_of));
+    out["bits"] = own_array(std::move(a.bits), {n, rows, q});
+  }
   return out;
 }
 
@@ -138,8 +145,8 @@ void bind_compile(nb::module_& m) {
         nb::arg("backward") = false, nb::arg("dlse") = false,
         nb::arg("tiles_per_pass") = nb::none(),
         nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
-        "The TPU program for batches like this one: bfloat16, causal, window, "
-        "documents and segments joined by `&`. `backward`: that of the "
+        "The TPU program for batches like this one: bfloat16, any mask. "
+        "`backward`: that of the "
         "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
         "\"exact\", or \"rounded\" as the product takes the probabilities.");
 }

@@ -86,6 +86,9 @@ Result<std::map<std::string, std::vector<int32_t>>> kernel_arrays(
     out[prefix + "bounds"] = std::move(made->bounds);
     out[prefix + "q_ids"] = std::move(made->q_ids);
     out[prefix + "kv_ids"] = std::move(made->kv_ids);
+    if (kernel.kernel.bitmaps == 0) continue;
+    out[prefix + "bits_of"] = std::move(made->bits_of);
+    out[prefix + "bits"] = std::move(made->bits);
   }
   return out;
 }

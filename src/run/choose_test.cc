@@ -21,37 +21,36 @@ namespace {
 struct MaskRow {
   const char* text;
   RequestClass due;
-  bool mosaic;  // atoms that the TPU kernel has, joined by &
 };
 constexpr RequestClass kSparse = RequestClass::sparse_blocks;
 constexpr RequestClass kCustom = RequestClass::custom;
 constexpr RequestClass kPlain = RequestClass::plain_causal;
 constexpr RequestClass kOther = RequestClass::other;
 constexpr MaskRow kMasks[] = {
-    {"full", kOther, true},
-    {"causal", kPlain, true},
-    {"window(15, 0)", kCustom, true},
-    {"causal & window(15, 0)", kCustom, true},
-    {"window(-1, 0)", kCustom, true},
-    {"chunk(16)", kOther, false},
-    {"causal & chunk(16)", kOther, false},
-    {"prefix", kOther, false},
-    {"causal | prefix", kOther, false},
-    {"!causal", kOther, false},
-    {"sink(4)", kOther, false},
-    {"causal & (window(15, 0) | sink(4))", kCustom, false},
-    {"documents", kSparse, true},
-    {"causal & documents", kSparse, true},
-    {"causal & window(15, 0) & documents", kSparse, true},
-    {"segments", kSparse, true},
-    {"causal & segments", kSparse, true},
-    {"full | documents", kSparse, true},  // its veto stays
-    {"tree", kSparse, false},
-    {"tree & documents", kSparse, false},
-    {"blocks(16)", kSparse, false},
-    {"causal & blocks(16)", kSparse, false},
-    {"routed(2, 16)", kSparse, false},
-    {"causal & (blocks(16) | window(15, 0))", kSparse, false},
+    {"full", kOther},
+    {"causal", kPlain},
+    {"window(15, 0)", kCustom},
+    {"causal & window(15, 0)", kCustom},
+    {"window(-1, 0)", kCustom},
+    {"chunk(16)", kOther},
+    {"causal & chunk(16)", kOther},
+    {"prefix", kOther},
+    {"causal | prefix", kOther},
+    {"!causal", kOther},
+    {"sink(4)", kOther},
+    {"causal & (window(15, 0) | sink(4))", kCustom},
+    {"documents", kSparse},
+    {"causal & documents", kSparse},
+    {"causal & window(15, 0) & documents", kSparse},
+    {"segments", kSparse},
+    {"causal & segments", kSparse},
+    {"full | documents", kSparse},  // its veto stays
+    {"tree", kSparse},
+    {"tree & documents", kSparse},
+    {"blocks(16)", kSparse},
+    {"causal & blocks(16)", kSparse},
+    {"routed(2, 16)", kSparse},
+    {"causal & (blocks(16) | window(15, 0))", kSparse},
 };
 
 struct MachineRow {
@@ -140,9 +139,8 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
   const bool dims = shape.head_dim % 8 == 0 && shape.head_dim <= 256;
   const bool native = dims && !on.machine.isas.empty();
   const bool compiler = dims && std::string(on.run_plugin) != "";
-  const bool kernel = mask.mosaic && call.dtype == Dtype::bf16 &&
-                      shape.head_dim == 128 && shape.softcap == 0 &&
-                      !call.sink_logits;
+  const bool kernel = call.dtype == Dtype::bf16 && shape.head_dim == 128 &&
+                      shape.softcap == 0 && !call.sink_logits;
   if (call.compile_only) {
     bool tpu = false;
     for (const MachinePlugin& p : on.machine.plugins)
@@ -349,9 +347,11 @@ TEST(Choose, RealPlansGoByWhatTheySkip) {
   };
   for (const char* machine : {"a TPU", "a GPU", "another device"}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-      EXPECT_EQ(pick("causal & chunk(1024)", machine, dtype, 80),
-                "xla worklist");
-      EXPECT_EQ(pick("causal & sink(4)", machine, dtype, 32), "xla worklist");
+      const bool kernel =
+          std::string(machine) == "a TPU" && dtype == Dtype::bf16;
+      const char* const by_tile = kernel ? "mosaic " : "xla worklist";
+      EXPECT_EQ(pick("causal & chunk(1024)", machine, dtype, 80), by_tile);
+      EXPECT_EQ(pick("causal & sink(4)", machine, dtype, 32), by_tile);
       EXPECT_EQ(pick("causal", machine, dtype, 528), "xla worklist");
       EXPECT_EQ(pick("full | documents", machine, dtype, 1024), "xla chunked");
       EXPECT_EQ(pick("full", machine, dtype, 1024), "xla chunked");

@@ -8,7 +8,7 @@ from ml_dtypes import bfloat16
 
 import mutate
 import oracle
-from case import DIM, Case, random_case, random_ids, run_one_contract
+from case import DIM, IDS, SCALARS, Case, random_case, random_ids, run_one_contract
 from forward_test import ForwardCase
 from program import Program
 
@@ -52,8 +52,9 @@ class BackwardCase(Case):
         k, v = (self.padded(x, room, "kv_len") for x in (k, v))
         lists = self.lists()
         return [
-            *(lists[name] for name in ("steps", "range", "bounds")),
-            *(q, k, v, out, dout, *rows, lists["q_ids"], lists["kv_ids"]),
+            *(lists[name] for name in SCALARS if name in lists),
+            *(q, k, v, out, dout, *rows),
+            *(lists[name] for name in IDS if name in lists),
         ]
 
     def error(self, outputs):

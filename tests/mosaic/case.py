@@ -19,6 +19,9 @@ from program import Program
 
 TESSERA = os.environ.get("TESSERA", "../../build/tessera")
 DIM = 128
+# What a kernel reads before the tensors and behind them; bits where it has them.
+SCALARS = ("steps", "range", "bounds", "bits_of")
+IDS = ("q_ids", "kv_ids", "bits")
 
 
 def tessera(*arguments):

@@ -8,7 +8,7 @@ from ml_dtypes import bfloat16
 
 import mutate
 import oracle
-from case import Case, random_case, random_ids, run_one_contract
+from case import IDS, SCALARS, Case, random_case, random_ids, run_one_contract
 from program import Program
 
 
@@ -21,10 +21,10 @@ class ForwardCase(Case):
         self.want = oracle.attention(
             q, k, v, legal, scale=self.scale, rounded_sum=self.rounded_sum
         )
-        inputs = [arrays[name] for name in ("steps", "range", "bounds")]
+        inputs = [arrays[name] for name in SCALARS if name in arrays]
         for x, tokens in ((q, "q_len"), (k, "kv_len"), (v, "kv_len")):
             inputs.append(self.padded(x, room, tokens))
-        return inputs + [arrays["q_ids"], arrays["kv_ids"]]
+        return inputs + [arrays[name] for name in IDS if name in arrays]
 
     def error(self, outputs):
         """The largest share of the allowed error; above 1 is wrong."""

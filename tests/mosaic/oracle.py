@@ -69,6 +69,11 @@ def legal_pairs(
     return legal
 
 
+def pairs_of(legal, b, h):
+    """Of one head, where each has its own; [B, Q, K] is of all."""
+    return legal[b] if legal.ndim == 3 else legal[b, h]
+
+
 def seen(x, legal):
     """fp64 of keys or values [K, D], with 0 for what nobody sees."""
     x = np.where(legal.any(0)[:, None], x.astype(np.float64), 0.0)
@@ -80,7 +85,8 @@ def seen(x, legal):
 def attention(
     q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16, rounded_sum=False
 ):
-    """q [B, H, Q, D], k [B, G, K, D], v [B, G, K, Dv], legal [B, Q, K].
+    """q [B, H, Q, D], k [B, G, K, D], v [B, G, K, Dv], legal [B, Q, K], or
+    [B, H, Q, K] where heads differ.
 
     `p_dtype`: what the probabilities may be rounded to for their product;
     f32 if they may not. `rounded_sum`: what they are divided by is the sum of
@@ -103,7 +109,8 @@ def attention(
     lse = np.full((batch, heads, q_len), -np.inf)
     out_error, lse_error = np.zeros_like(out), np.zeros_like(lse)
     for b, h in np.ndindex(batch, heads):
-        rows, pairs = legal[b].any(1), legal[b]
+        pairs = pairs_of(legal, b, h)
+        rows = pairs.any(1)
         kk, vv = (seen(x[b, h // group], pairs) for x in (k, v))
         # Rows that see no key keep exactly 0 and -inf.
         qq, pairs = q[b, h, rows], pairs[rows]
@@ -189,7 +196,8 @@ def gradients(
     seen_by = np.zeros((batch, k.shape[1], k.shape[2]))
     sizes = [np.zeros_like(k), np.zeros_like(v)]
     for b, h in np.ndindex(batch, heads):
-        g, rows, pairs = h // group, legal[b].any(1), legal[b]
+        g, pairs = h // group, pairs_of(legal, b, h)
+        rows = pairs.any(1)
         kk, vv = seen(k[b, g], pairs), seen(v[b, g], pairs)
         pairs = pairs[rows]
         qq, go, oo = q[b, h, rows], dout[b, h, rows], full.out[b, h, rows]

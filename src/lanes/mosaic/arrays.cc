@@ -1,12 +1,13 @@
 // lanes/mosaic/arrays.cc: one batch, as the arrays that the kernel reads.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/fail.h"
 #include "base/integers.h"
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/rule.h"
-#include "mask/canonical.h"
+#include "lanes/mosaic/tile_bits.h"
 #include "mask/runs.h"
 #include "plan/batch_state.h"
 #include "tessera/mosaic.h"
@@ -40,8 +41,8 @@ Result<std::array<int32_t, 2>> reachable_bounds(const mask::Bound& bound,
   return std::array{static_cast<int32_t>(low), static_cast<int32_t>(high)};
 }
 
-Result<void> check_room(const mask::Bound& bound, const Steps& steps,
-                        const MosaicKernel& kernel) {
+Result<void> check_room(const Request& request, const mask::Bound& bound,
+                        const Steps& steps, const MosaicKernel& kernel) {
   struct Size {
     std::string_view what;
     int64_t found, room;
@@ -56,13 +57,14 @@ Result<void> check_room(const mask::Bound& bound, const Steps& steps,
                         s.what, s.room, s.found);
     }
   }
-  if (const std::string mask = mask::folded_text(bound.masks.front()->expr);
+  if (const std::string mask = mosaic::mask_text(request);
       mask != kernel.mask) {
     return invalid("mosaic", "the mask must be the kernel's {}, found {}",
                    kernel.mask, mask);
   }
   const int64_t bytes =
-      4 * (kernel.steps + kernel.batch * (kernel.q_len + kernel.kv_len));
+      4 * (kernel.steps + kernel.batch * (kernel.q_len + kernel.kv_len)) +
+      kernel.bitmaps * kernel.tile.q * kernel.tile.kv / 8;
   if (bytes > kMaxLayoutBytes) {
     return over_limit("mosaic",
                       "a batch's arrays must be at most {} bytes, "
@@ -131,35 +133,58 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
   auto read = plan::read_batch(batch, "mosaic");
   if (!read) return read.error();
   const mask::Bound& bound = (*read)->sweep.bound;
-  if (bound.heads != 1) {
-    return invalid("mosaic", "one mask must serve all heads, found {}",
-                   bound.heads);
+  if (bound.heads != kernel.plan_heads) {
+    return invalid("mosaic",
+                   "heads with masks of their own must be the "
+                   "kernel's {}, found {}",
+                   kernel.plan_heads, bound.heads);
   }
-  auto rule = mosaic::rule_of(*bound.masks.front());
-  if (!rule) return rule.error();
   auto steps = mosaic::kernel_steps(bound, (*read)->plan, kernel);
   if (!steps) return steps.error();
-  if (auto e = check_room(bound, *steps, kernel); !e) return e.error();
-
-  auto bounds = reachable_bounds(bound, *rule, kernel);
+  if (auto e = check_room((*read)->request, bound, *steps, kernel); !e) {
+    return e.error();
+  }
+  // Of bitmaps, ids say what vetoes take and no more.
+  std::optional<Rule> known = Rule();
+  if (kernel.bitmaps == 0) known = mosaic::rule_of(*bound.masks.front());
+  if (!known || (kernel.bitmaps == 0 && bound.heads > 1)) {
+    return invalid("mosaic",
+                   "a kernel must have bitmaps for such a mask, found none for "
+                   "{}",
+                   kernel.mask);
+  }
+  const Rule& rule = *known;
+  auto bounds = reachable_bounds(bound, rule, kernel);
   if (!bounds) return bounds.error();
 
   MosaicArrays out;
+  if (kernel.bitmaps > 0) {
+    auto bits = mosaic::make_tile_bits(**read, *steps, kernel);
+    if (!bits) return bits.error();
+    out.bits_of = std::move(bits->of_step);
+    out.bits = std::move(bits->words);
+  }
   for (const Step& s : steps->steps) {
     out.steps.push_back(static_cast<int32_t>(s.word));
   }
   out.steps.resize(static_cast<size_t>(kernel.steps), 0);
   out.range.assign(steps->range.begin(), steps->range.end());
   // Batch rows that are not there have no steps.
-  out.range.resize(static_cast<size_t>(kernel.batch) + 1, out.range.back());
+  out.range.resize(static_cast<size_t>(kernel.batch * kernel.plan_heads) + 1,
+                   out.range.back());
   out.bounds.assign(bounds->begin(), bounds->end());
   out.bounds.resize(static_cast<size_t>(kernel.batch) + 2, 0);
   out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNoQuery);
   out.kv_ids.assign(static_cast<size_t>(kernel.batch * kernel.kv_len), kNoKey);
+  // A negative id vetoes for heads whose mask names ids, and those alone.
+  const bool ids_veto = std::ranges::all_of(
+      (*read)->request.masks,
+      [](const Mask& m) { return m.names.documents || m.names.segments; });
   for (int64_t b = 0; b < bound.batch; ++b) {
-    const mask::BoundRow& row = bound.rows[static_cast<size_t>(b)];
+    mask::BoundRow row = bound.rows[static_cast<size_t>(b)];
+    if (!ids_veto) row.ids = row.q_ids = nullptr;
     out.bounds[static_cast<size_t>(b) + 2] = static_cast<int32_t>(row.q_offset);
-    const KeyIds ids(bound, row, *rule);
+    const KeyIds ids(bound, row, rule);
     for (int64_t q = 0; q < bound.q_len; ++q) {
       out.q_ids[static_cast<size_t>(b * kernel.q_len + q)] = ids.of_query(q);
     }

@@ -94,7 +94,7 @@ void hold_for_arrays(const std::function<Fault(const Judged&)>& fault) {
 TEST(MosaicArrays, AgreeWithTheDefinitions) {
   hold_for_arrays([](const Judged& j) -> Fault {
     auto rule = mosaic::rule_of(j.batch.request().masks.front());
-    if (!rule) return rule.error().message;
+    if (!rule) return "there are bounds and ids";
     const MosaicArrays& a = j.arrays;
     for (int64_t b = 0; b < j.kernel.batch; ++b) {
       for (int64_t q = 0; q < j.kernel.q_len; ++q) {
@@ -219,6 +219,57 @@ TEST(MosaicArrays, RowsAreFilledUpToWholePasses) {
   }
 }
 
+// Every pair of every step, both ways round, as the definitions have it; equal
+// bitmaps stand there once.
+TEST(MosaicArrays, BitmapsSayWhatIsLegal) {
+  for (const Tile tile : {Tile{128, 128}, Tile{256, 128}, Tile{128, 256}}) {
+    for (const bool backward : {false, true}) {
+      Request request;
+      request.masks = {*parse_mask("causal & !chunk(7) | sink(9)"),
+                       *parse_mask("full")};
+      request.q_len = request.kv_len = 600;
+      request.tile = tile;
+      AttentionCall call;
+      call.shape = {4, 2, 128, 128, {}, 0};
+      call.dtype = Dtype::bf16;
+      call.backward = backward;
+      auto kernel = make_mosaic_kernel(request, {}, call, "v6e", {3, 1});
+      ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+      const auto batch = BorrowedBatch::make(request, {});
+      auto arrays = make_mosaic_arrays(*batch, *kernel);
+      ASSERT_TRUE(arrays.ok()) << arrays.error().message;
+      auto legality = Legality::bind(request, {});
+      const int64_t rows = static_cast<int64_t>(arrays->bits.size()) /
+                           (kernel->bitmaps * tile.q);
+      ASSERT_EQ(rows, tile.kv / (tile.kv == 256 ? 32 : 16));
+      int64_t most = 0, wrong = 0;
+      for (int64_t head = 0; head < 2; ++head) {
+        for (int64_t i = at(arrays->range, head);
+             i < at(arrays->range, head + 1); ++i) {
+          const Step step{static_cast<uint32_t>(at(arrays->steps, i))};
+          const int64_t bitmap = at(arrays->bits_of, i);
+          most = std::max(most, bitmap);
+          const int64_t r = backward ? step.column() : step.row(),
+                        c = backward ? step.row() : step.column();
+          for (int64_t q = 0; q < tile.q; ++q) {
+            for (int64_t k = 0; k < tile.kv; ++k) {
+              const int64_t query = r * tile.q + q, key = c * tile.kv + k;
+              const bool due = step.step_class() != 0 && query < 600 &&
+                               key < 600 &&
+                               legality->legal(0, head, query, key);
+              const int64_t word = (bitmap * rows + k % rows) * tile.q + q;
+              wrong += (at(arrays->bits, word) >> (k / rows) & 1) != due;
+            }
+          }
+        }
+      }
+      EXPECT_EQ(wrong, 0);
+      EXPECT_GT(most, 3);
+      EXPECT_LT(most, arrays->range.back());
+    }
+  }
+}
+
 // What no pair can reach is drawn in, so that the kernel's sums stay in 32
 // bits.
 TEST(MosaicArrays, BoundsBeyondEveryPairAreDrawnIn) {
@@ -254,10 +305,23 @@ TEST(MosaicArrays, ABatchThatDoesNotFitIsRefused) {
   EXPECT_EQ(tile.error(),
             "[mosaic] a plan's tile must be the kernel's 256x128, found "
             "128x128");
-  Small mask("causal | window(3, 0)");
+  Small mask("causal | chunk(3)");
   EXPECT_EQ(mask.error(),
-            "[mosaic] a mask must be causal, window, documents, segments or "
-            "full joined by &, found causal | window(3, 0)");
+            "[mosaic] a kernel must have bitmaps for such a mask, found none "
+            "for causal | chunk(3)");
+  mask.kernel.bitmaps = 3;
+  EXPECT_EQ(mask.error(),
+            "[mosaic] bitmaps of tiles must fit the kernel's 3, found 8");
+  mask.request.tile = mask.kernel.tile = {60, 60};
+  mask.kernel.steps = 100;
+  EXPECT_EQ(mask.error(),
+            "[mosaic] tiles with bitmaps must have sides of whole 128, found "
+            "60x60");
+  Small heads("causal");
+  heads.request.masks.push_back(heads.request.masks.front());
+  EXPECT_EQ(heads.error(),
+            "[mosaic] heads with masks of their own must be the kernel's 1, "
+            "found 2");
   Small other("causal");
   other.kernel.mask = "window(0, 0)";
   EXPECT_EQ(

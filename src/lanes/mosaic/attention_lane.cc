@@ -110,12 +110,17 @@ Result<void> send(const Open& lane, Pass& pass) {
     lanes::ArrayDims dims;
     const std::vector<int32_t>& data;
   };
-  const Array all[] = {
+  std::vector<Array> all = {
       {"steps", {k.steps}, pass.arrays.steps},
-      {"range", {k.batch + 1}, pass.arrays.range},
+      {"range", {k.batch * k.plan_heads + 1}, pass.arrays.range},
       {"bounds", {k.batch + 2}, pass.arrays.bounds},
       {"q_ids", {k.batch, k.q_len / kLanes, kLanes}, pass.arrays.q_ids},
       {"kv_ids", {k.batch, k.kv_len / kLanes, kLanes}, pass.arrays.kv_ids}};
+  if (k.bitmaps > 0) {
+    const int64_t rows = pass.planned.shape.bit_rows();
+    all.push_back({"bits_of", {k.steps}, pass.arrays.bits_of});
+    all.push_back({"bits", {k.bitmaps, rows, k.tile.q}, pass.arrays.bits});
+  }
   for (const Array& array : all) {
     auto buffer = pjrt::to_device(*lane.on.client, *lane.on.device,
                                   {Dtype::i32, array.dims}, array.data.data());
@@ -185,11 +190,11 @@ class Work : public lanes::LaneWork {
         lanes::to_tensor(t.out, n.queries),
         lanes::to_floats(t.lse, t.lse.empty() ? lanes::ArrayDims{} : n.have,
                          n.rows, n.lines)};
-    const pjrt::HostArray arrays[] = {
-        sent(*forward_, "steps"),          sent(*forward_, "range"),
-        sent(*forward_, "bounds"),         {{Dtype::bf16, n.queries}, q.data()},
-        {{Dtype::bf16, n.keys}, k.data()}, {{Dtype::bf16, n.keys}, v.data()},
-        sent(*forward_, "q_ids"),          sent(*forward_, "kv_ids")};
+    std::vector<pjrt::HostArray> arrays = scalars(*forward_);
+    arrays.push_back({{Dtype::bf16, n.queries}, q.data()});
+    arrays.push_back({{Dtype::bf16, n.keys}, k.data()});
+    arrays.push_back({{Dtype::bf16, n.keys}, v.data()});
+    add_ids(*forward_, arrays);
     return run(*forward_, arrays, outputs, batch_.plan().forward, stop);
   }
 
@@ -222,23 +227,19 @@ class Work : public lanes::LaneWork {
     const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys),
         out(t.out, n.queries), dout(t.dout, n.queries),
         lse(t.lse.data(), n.have, n.rows, kNoQuery);
-    std::vector<pjrt::HostArray> arrays = {
-        sent(*backward_, "steps"),
-        sent(*backward_, "range"),
-        sent(*backward_, "bounds"),
-        {{Dtype::bf16, n.queries}, q.data()},
-        {{Dtype::bf16, n.keys}, k.data()},
-        {{Dtype::bf16, n.keys}, v.data()},
-        {{Dtype::bf16, n.queries}, out.data()},
-        {{Dtype::bf16, n.queries}, dout.data()},
-        {{Dtype::f32, n.lines}, lse.data()}};
+    std::vector<pjrt::HostArray> arrays = scalars(*backward_);
+    arrays.insert(arrays.end(), {{{Dtype::bf16, n.queries}, q.data()},
+                                 {{Dtype::bf16, n.keys}, k.data()},
+                                 {{Dtype::bf16, n.keys}, v.data()},
+                                 {{Dtype::bf16, n.queries}, out.data()},
+                                 {{Dtype::bf16, n.queries}, dout.data()},
+                                 {{Dtype::f32, n.lines}, lse.data()}});
     std::optional<lanes::Staged> dlse;
     if (call_.dlse) {
       dlse.emplace(t.dlse.data(), n.have, n.rows, 0.0F);
       arrays.push_back({{Dtype::f32, n.lines}, dlse->data()});
     }
-    arrays.push_back(sent(*backward_, "q_ids"));
-    arrays.push_back(sent(*backward_, "kv_ids"));
+    add_ids(*backward_, arrays);
     const lanes::ProgramOutput outputs[] = {lanes::to_tensor(t.dq, n.queries),
                                             lanes::to_tensor(t.dk, n.keys),
                                             lanes::to_tensor(t.dv, n.keys)};
@@ -279,6 +280,19 @@ class Work : public lanes::LaneWork {
     return {buffer.type(), nullptr, &buffer};
   }
 
+  // What stands before the tensors, and behind them.
+  static std::vector<pjrt::HostArray> scalars(const Pass& pass) {
+    std::vector<pjrt::HostArray> out = {
+        sent(pass, "steps"), sent(pass, "range"), sent(pass, "bounds")};
+    if (pass.sent.contains("bits_of")) out.push_back(sent(pass, "bits_of"));
+    return out;
+  }
+  static void add_ids(const Pass& pass, std::vector<pjrt::HostArray>& out) {
+    out.push_back(sent(pass, "q_ids"));
+    out.push_back(sent(pass, "kv_ids"));
+    if (pass.sent.contains("bits")) out.push_back(sent(pass, "bits"));
+  }
+
   static Result<void> check_arrays(Dtype dtype, bool sink_logits) {
     if (dtype == Dtype::bf16 && !sink_logits) return {};
     return invalid("mosaic",
@@ -296,7 +310,7 @@ class Work : public lanes::LaneWork {
                                   stop, out.transfer_ms, out.run_ms);
     if (!ran) return ran.error();
     // The kernel counts nothing: these are its list's.
-    const int64_t heads = call_.shape.heads;
+    const int64_t heads = pass.planned.shape.heads_of_list();
     const Tile& tile = pass.planned.kernel.tile;
     out.tiles_run = static_cast<int64_t>(w.entries.size()) * heads;
     out.tiles_skipped = w.lists * w.rows * w.columns * heads - out.tiles_run;

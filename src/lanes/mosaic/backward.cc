@@ -27,6 +27,9 @@
 // That takes 1,088 bytes a query of vector memory and, with groups, 1,024 a
 // key. Every sum has one order: the list's, then the heads'.
 //
+// Where bitmaps say which pairs are legal, those of the next pass come during
+// this one.
+//
 // What a veto takes may hold anything. Of queries it is zeroed by `prepare`, of
 // keys by `column`; so no product meets it, and P' is 0 where a pair is
 // illegal. A query without a key has P' = 0 by that too, whatever stands for
@@ -37,6 +40,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <optional>
 
 #include "lanes/mosaic/parts.h"
 #include "tessera/mosaic.h"
@@ -51,6 +55,8 @@ constexpr int64_t kRowsAhead = kMosaicRowsAhead;
 constexpr int64_t kRowRing = kRowsAhead + 1;
 static_assert(std::has_single_bit(static_cast<uint64_t>(kRowRing)));
 constexpr int64_t kOutRing = 2;
+// Of bitmaps: the pass in hand's, and the next one's.
+constexpr int64_t kBitsRing = 2;
 
 int64_t ring_size(const KernelShape& s) {
   return static_cast<int64_t>(
@@ -92,7 +98,9 @@ class Backward : Parts {
   void prepare(const Value& head, const Value& r);
   void fetch_column(const char* region, const Value& head, const Value& column);
   void begin_column(const Value& head, const Value& column);
-  void body(const Value& at, const Value& column, bool masked);
+  void body(const Value& pass, const Value& at, const Value& column,
+            bool masked);
+  void fetch_pass_bits(const char* region, const Value& pass, const Value& at);
   void wait_column();
   void finish_column(const Value& head, const Value& column,
                      const Value& columns_done);
@@ -208,7 +216,7 @@ void Backward::begin_column(const Value& head, const Value& column) {
     parts.push_back(upright(ids));
   }
   const Value ids = w_.join(parts, 0);
-  w_.store(ids, w_.argument("ids_of_keys"));
+  if (s_.bitmaps == 0) w_.store(ids, w_.argument("ids_of_keys"));
   const Value kept = seen(ids);
   for (const char* ring : {"k_ring", "v_ring"}) {
     const Value found = load_slot(ring, slot);
@@ -229,9 +237,22 @@ void Backward::begin_column(const Value& head, const Value& column) {
   w_.if_then(is_in_group(head, kv, 0), clear);
 }
 
+void Backward::fetch_pass_bits(const char* region, const Value& pass,
+                               const Value& at) {
+  const Value is_masked = not_all_full(at);
+  const Writer::Region named(w_, region);
+  w_.if_then(is_masked, [&] { fetch_bits(at, in_slots(pass, kBitsRing)); });
+}
+
 // One pass: some tiles of queries against the tile of keys.
-void Backward::body(const Value& at, const Value& column, bool masked) {
+void Backward::body(const Value& pass, const Value& at, const Value& column,
+                    bool masked) {
   const Writer::Region named(w_, masked ? "partial" : "full");
+  std::optional<Value> bits_slot;
+  if (masked && s_.bitmaps > 0) {
+    bits_slot = in_slots(pass, kBitsRing);
+    wait_bits(*bits_slot);
+  }
   const std::vector<int64_t> tile = {s_.block_kv, s_.block_q};
   const Value slot = column_slot(column);
   const Value k = load_slot("k_ring", slot);
@@ -246,7 +267,11 @@ void Backward::body(const Value& at, const Value& column, bool masked) {
     const Value most = w_.first_row(load_slot("lses", r));
     const Value delta = w_.first_row(load_slot("deltas", r));
     Value scores = w_.matmul(k, 1, queries.back(), 0);
-    if (masked) {
+    const Value lowest = w_.real(-kInfinity);
+    if (bits_slot) {
+      const Value ok = legal_bits(*bits_slot, t, 1);
+      scores = w_.select(ok, scores, w_.splat(lowest, tile));
+    } else if (masked) {
       const Value key_ids = w_.load(w_.argument("ids_of_keys"));
       Value ids = query_ids(r);
       if (t > 0) {
@@ -255,7 +280,7 @@ void Backward::body(const Value& at, const Value& column, bool masked) {
                         w_.splat(w_.constant(kNoQuery), ids.type.shape));
       }
       const Value ok = legal(r, ids, key_ids, [&](int64_t) { return column; });
-      scores = w_.select(ok, scores, w_.splat(w_.real(-kInfinity), tile));
+      scores = w_.select(ok, scores, w_.splat(lowest, tile));
     }
     const Value scaled = w_.mul(scores, w_.splat(scale_log2(), tile));
     const Value power = w_.sub(scaled, whole(most, tile));
@@ -361,11 +386,19 @@ void Backward::head(const Value& head, const Value& columns) {
 
   w_.comment("every tile of keys, and its passes");
   const Value passes = w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass));
+  if (s_.bitmaps > 0) fetch_pass_bits("first_bits", zero, begin_);
   const std::vector<Value> out = w_.for_each(
       zero, passes, {zero},
       [&](const Value& i, std::span<const Value> c) -> std::vector<Value> {
         const Writer::Region pass(w_, "pass");
         const Value at = w_.add(begin_, times(i, s_.tiles_per_pass));
+        if (s_.bitmaps > 0) {
+          const Value next = w_.add(i, w_.constant(1));
+          w_.if_then(less(next, passes), [&] {
+            fetch_pass_bits("bits", next,
+                            w_.add(at, number(s_.tiles_per_pass)));
+          });
+        }
         const Value step = word(at);
         const Value column = row_of(step);
         w_.if_then(is_true(is_first(step)), [&] {
@@ -376,8 +409,8 @@ void Backward::head(const Value& head, const Value& columns) {
         });
         const Value full = all_full(at);
         w_.if_else(
-            full, [&] { body(at, column, false); },
-            [&] { body(at, column, true); });
+            full, [&] { body(i, at, column, false); },
+            [&] { body(i, at, column, true); });
         Value ends = is_last(word(at, s_.tiles_per_pass - 1));
         if (group_ > 1) {
           const Value kv = kv_head(head);
@@ -402,9 +435,9 @@ void Backward::batch_row() {
   // Columns follow each other from 0, each with a step.
   const Value last = word(w_.sub(end_, w_.constant(1)));
   const Value columns = w_.add(row_of(last), w_.constant(1));
-  w_.for_each(w_.constant(0), number(s_.heads), {},
+  w_.for_each(w_.constant(0), number(s_.heads_of_list()), {},
               [&](const Value& h, std::span<const Value>) {
-                head(h, columns);
+                head(head_number(h), columns);
                 return std::vector<Value>{};
               });
 }
@@ -430,6 +463,7 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
        in_hbm("dout", kBf16, of_queries), in_hbm("lse", kF32, of_rows)});
   if (s.has_dlse) add({in_hbm("dlse", kF32, of_rows)});
   add(id_arguments(s));
+  add(bit_arguments(s));
   add({in_hbm("dq", kBf16, of_queries), in_hbm("dk", kBf16, of_keys),
        in_hbm("dv", kBf16, of_keys),
        // Scratch. Of a head: Q', dout', the log-sum-exp in base 2, D, dQ'.
@@ -441,10 +475,12 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
        // Of a tile of keys, or of all where heads share them.
        in_vmem("dk_sums", kF32, {sums, kHeadDim, s.block_kv}),
        in_vmem("dv_sums", kF32, {sums, kHeadDim, s.block_kv}),
-       in_vmem("keys", kBf16, {kHeadDim, s.block_kv}),  // K'
-       in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes}),
-       // What comes and goes.
-       in_vmem("k_ring", kBf16, {ring, s.block_kv, kHeadDim}),
+       in_vmem("keys", kBf16, {kHeadDim, s.block_kv})});  // K'
+  if (s.bitmaps == 0) {
+    add({in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes})});
+  }
+  // What comes and goes.
+  add({in_vmem("k_ring", kBf16, {ring, s.block_kv, kHeadDim}),
        in_vmem("v_ring", kBf16, {ring, s.block_kv, kHeadDim}),
        in_vmem("q_ring", kBf16, {kRowRing, s.block_q, kHeadDim}),
        in_vmem("out_ring", kBf16, {kRowRing, s.block_q, kHeadDim}),
@@ -458,6 +494,7 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   add({semaphores("row_copies", {kRowRing}), semaphores("kv_copies", {ring}),
        semaphores("dq_copies", {kOutRing}), semaphores("column_copies", {}),
        semaphores("id_copies", {})});
+  add(bit_scratch(s, kBitsRing));
   return out;
 }
 

@@ -92,16 +92,34 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
                  2,
                  1,
                  true},
+           // Bitmaps: with words of 32 bits and of 16.
+           Class{"documents | sink(4)", 4096, kMosaicTile, {4, 4}, 8, 8},
+           Class{"causal & blocks(64)", 1000, {128, 384}, {2, 3}, 6, 2},
+           Class{"tree & !window(9, 0)", 2048, {256, 128}, {1, 1}, 2, 2},
+           Class{"chunk(100) | prefix",
+                 4096,
+                 kMosaicBackwardTile,
+                 {2, 1},
+                 8,
+                 8,
+                 true,
+                 true},
+           Class{"causal & blocks(64)", 1000, {256, 128}, {3, 2}, 6, 2, true},
        }) {
     Facts present;
-    present.doc_ids = Ints{};
-    auto kernel =
-        make_mosaic_kernel(request_of(c.mask, c.tokens, c.tile), present,
-                           {.shape = shape_of(c.heads, c.kv_heads),
-                            .dtype = Dtype::bf16,
-                            .backward = c.backward,
-                            .dlse = c.dlse},
-                           "v6e:1x1", c.options);
+    present.doc_ids = present.prefix_lengths = Ints{};
+    present.tree_enter = present.tree_leave = Ints{};
+    Request request = request_of(c.mask, c.tokens, c.tile);
+    if (request.masks.front().names.picks) {  // those of each head of keys
+      present.picks = Picks{};
+      present.picks->heads = c.kv_heads;
+    }
+    auto kernel = make_mosaic_kernel(request, present,
+                                     {.shape = shape_of(c.heads, c.kv_heads),
+                                      .dtype = Dtype::bf16,
+                                      .backward = c.backward,
+                                      .dlse = c.dlse},
+                                     "v6e:1x1", c.options);
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     auto made = compile(kernel->program);
     ASSERT_TRUE(made.ok()) << c.mask << ": " << made.error().message;

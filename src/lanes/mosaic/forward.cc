@@ -36,6 +36,9 @@
 // marks tiles with such keys (class 3, kernel_steps.h), whose V is set to 0
 // there before the pass.
 //
+// Where ids and bounds do not say which pairs are legal, bitmaps of tiles do
+// (tile_bits.h): each step of a masked pass has one, fetched with its keys.
+//
 // Facts come as ids: queries and keys each carry an int32, and a pair is legal
 // where both are equal and key - position lies within the bounds. The host
 // makes the ids (arrays.cc): documents or segments, -1 for a key and -2 for a
@@ -101,8 +104,8 @@ class Forward : Parts {
   std::vector<int64_t> tile_shape() const { return {keys_, s_.block_q}; }
 
   Place after(const Place& p);
-  void fetch(const char* region, const Place& p, const Value& pass,
-             const Value& rows);
+  void fetch(const char* region, const char* bits_region, const Place& p,
+             const Value& pass, const Value& rows);
   void wait_keys(const Value& pass);
   void wait_row(const Value& first, const Value& rows);
   Value full_scores(const Value& pass, const Value& rows);
@@ -131,13 +134,14 @@ Place Forward::after(const Place& p) {
           w_.select(over, begin_, at)};
 }
 
-void Forward::fetch(const char* region, const Place& p, const Value& pass,
-                    const Value& rows) {
+void Forward::fetch(const char* region, const char* bits_region, const Place& p,
+                    const Value& pass, const Value& rows) {
   const Writer::Region named(w_, region);
   const Value slot = slot_of(pass);
+  const Value head = head_number(p.head);
   const Value kv_head = s_.heads == s_.kv_heads
-                            ? p.head
-                            : w_.div(p.head, number(s_.heads / s_.kv_heads));
+                            ? head
+                            : w_.div(head, number(s_.heads / s_.kv_heads));
   const Value done = semaphore("kv_copies", slot);
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value key = times(column_of(word(p.at, t)), s_.block_kv);
@@ -154,12 +158,18 @@ void Forward::fetch(const char* region, const Place& p, const Value& pass,
       w_.start_copy(tile, place, done);
     }
   }
+  if (s_.bitmaps > 0) {
+    const Value is_masked = not_all_full(p.at);
+    // The scores of pass 0 are masked whatever it holds.
+    const Value is_start = w_.compare(Compare::equal, pass, w_.constant(0));
+    const Writer::Region inner(w_, bits_region);
+    w_.if_then(w_.bit_or(is_masked, is_start), [&] { fetch_bits(p.at, slot); });
+  }
   const Value head_word = word(p.at);
   w_.if_then(is_true(is_first(head_word)), [&] {
     const Value row_slot = slot_of(rows);
-    const std::array<Value, 4> from = {batch_row_, p.head,
-                                       times(row_of(head_word), s_.block_q),
-                                       w_.constant(0)};
+    const std::array<Value, 4> from = {
+        batch_row_, head, times(row_of(head_word), s_.block_q), w_.constant(0)};
     const Value tile =
         w_.slice(w_.argument("q"), from, {1, 1, s_.block_q, kHeadDim}, 2);
     const Value place = in_ring("q_ring", row_slot);
@@ -231,13 +241,21 @@ Value Forward::masked_scores(const Value& pass, const Place& p,
       store_slot(clean, "v_ring", slot);
     });
   }
+  const Value lowest = w_.real(-kInfinity);
+  if (s_.bitmaps > 0) {
+    const Value slot = slot_of(pass);
+    wait_bits(slot);
+    const Value scores = full_scores(pass, rows);
+    const Value ok = legal_bits(slot, 0, s_.tiles_per_pass);
+    return w_.select(ok, scores, w_.splat(lowest, tile_shape()));
+  }
   const Value key_ids = key_column(p);
   const Value scores = full_scores(pass, rows);
   const Value query_row = row_of(word(p.at));
   const Value ids = query_ids(query_row);
   const Value ok = legal(query_row, ids, key_ids,
                          [&](int64_t t) { return column_of(word(p.at, t)); });
-  return w_.select(ok, scores, w_.splat(w_.real(-kInfinity), tile_shape()));
+  return w_.select(ok, scores, w_.splat(lowest, tile_shape()));
 }
 
 // Puts the scores of the next pass and their maximum away.
@@ -340,12 +358,13 @@ void Forward::finish(const char* region, const Place& p,
   const Value query = times(row_of(word(p.at)), s_.block_q);
   const Value& done = w_.argument("out_copies");
   const Value zero_i = w_.constant(0);
-  const std::array<Value, 4> out_at = {batch_row_, p.head, query, zero_i};
+  const Value head = head_number(p.head);
+  const std::array<Value, 4> out_at = {batch_row_, head, query, zero_i};
   w_.start_copy(
       w_.argument("out_tile"),
       w_.slice(w_.argument("out"), out_at, {1, 1, s_.block_q, kHeadDim}, 2),
       done);
-  const std::array<Value, 4> lse_at = {batch_row_, p.head, zero_i, query};
+  const std::array<Value, 4> lse_at = {batch_row_, head, zero_i, query};
   w_.start_copy(w_.argument("lse_tile"),
                 w_.slice(w_.argument("lse"), lse_at, {1, 1, 1, s_.block_q}, 2),
                 done);
@@ -357,7 +376,8 @@ void Forward::batch_row() {
   const Value zero = w_.constant(0);
   const Value one = w_.constant(1);
   const Value passes =
-      times(w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass)), s_.heads);
+      times(w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass)),
+            s_.heads_of_list());
 
   w_.comment("the first copies are on their way while the ids come");
   const Value ahead = w_.min(passes, number(s_.fetch_ahead));
@@ -365,7 +385,7 @@ void Forward::batch_row() {
       zero, ahead, {zero, begin_, zero},
       [&](const Value& pass, std::span<const Value> c) -> std::vector<Value> {
         const Place p{c[0], c[1]};
-        fetch("first_fetch", p, pass, c[2]);
+        fetch("first_fetch", "first_bits", p, pass, c[2]);
         const Value rows = w_.add(c[2], is_first(word(p.at)));
         const Place next = after(p);
         return {next.head, next.at, rows};
@@ -393,7 +413,7 @@ void Forward::batch_row() {
         const Place far{c[4], c[5]};
         const Value fetched_pass = w_.add(i, number(s_.fetch_ahead));
         w_.if_then(w_.compare(Compare::less, fetched_pass, passes),
-                   [&] { fetch("fetch", far, fetched_pass, c[6]); });
+                   [&] { fetch("fetch", "bits", far, fetched_pass, c[6]); });
         const Value far_rows = w_.add(c[6], is_first(word(far.at)));
         const Value next_pass = w_.add(i, one);
         wait_keys(next_pass);
@@ -443,6 +463,7 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
        in_hbm("k", kBf16, {s.batch, s.kv_heads, s.kv_len, kHeadDim}),
        in_hbm("v", kBf16, {s.batch, s.kv_heads, s.kv_len, kHeadDim})});
   add(id_arguments(s));
+  add(bit_arguments(s));
   add({in_hbm("out", kBf16, {s.batch, s.heads, s.q_len, kHeadDim}),
        in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len}),
        // Scratch.
@@ -459,6 +480,7 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
        in_vmem("lse_tile", kF32, {1, s.block_q}),
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
        semaphores("id_copies", {}), semaphores("out_copies", {})});
+  add(bit_scratch(s, ring));
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/fail.h"
 #include "base/integers.h"
@@ -12,7 +13,7 @@
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/rule.h"
-#include "mask/canonical.h"
+#include "mask/bind.h"
 
 namespace tessera {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using mosaic::KernelShape;
 using mosaic::kHeadDim;
 using mosaic::kLanes;
+using mosaic::Rule;
 
 // Of each text; a kernel of another number is another contract.
 constexpr int64_t kForwardVersion = 2;
@@ -34,6 +36,7 @@ constexpr int64_t kMaxForwardBytes = int64_t{48} << 20;
 constexpr int64_t kMaxBackwardBytes = int64_t{80} << 20;
 // Of the largest array: beyond any device, and safe to multiply.
 constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
+constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
 
 // "v6e" or "v6e:2x2".
 bool is_target(std::string_view text) {
@@ -139,16 +142,29 @@ Result<void> check_rows(const KernelShape& s) {
 
 // Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
 int64_t steps_of(const KernelShape& s, bool backward, int64_t ceiling) {
-  const int64_t lists = s.batch * (backward ? s.columns() : s.rows());
+  const int64_t lists = s.lists() * (backward ? s.columns() : s.rows());
   const int64_t most = backward ? s.rows() : s.columns();
   const int64_t steps = lists * round_up(most, s.tiles_per_pass);
   if (ceiling == 0) return steps;
   return std::min(steps, ceiling + lists * (s.tiles_per_pass - 1));
 }
 
-Result<KernelShape> shape_of(const Request& request, const AttentionCall& call,
-                             const MosaicOptions& options,
-                             const mosaic::Rule& rule) {
+// As many as the plan has of them: by mask, or by heads that pick.
+int64_t plan_heads_of(const Request& request, const Facts& present) {
+  const auto masks = static_cast<int64_t>(request.masks.size());
+  if (!present.picks || !mask::names_of(request).picks) return masks;
+  return std::max(masks, present.picks->heads);
+}
+
+// Every step may have its own, as far as they fit.
+int64_t bitmaps_of(const KernelShape& s) {
+  const int64_t bytes = s.bit_rows() * s.block_q * 4;
+  return std::min(mosaic::kFirstBitmap + s.steps, kMaxBitmapBytes / bytes);
+}
+
+Result<KernelShape> shape_of(const Request& request, const Facts& present,
+                             const AttentionCall& call,
+                             const MosaicOptions& options) {
   KernelShape s;
   s.batch = bucket(request.batch);
   s.heads = call.shape.heads;
@@ -160,12 +176,21 @@ Result<KernelShape> shape_of(const Request& request, const AttentionCall& call,
   s.tiles_per_pass = options.tiles_per_pass;
   s.fetch_ahead = options.fetch_ahead;
   s.scale = call.shape.scale_or_default();
-  s.has_low = rule.low.has_value();
-  s.has_high = rule.high.has_value();
+  s.plan_heads = plan_heads_of(request, present);
+  if (s.heads % s.plan_heads != 0) {
+    return invalid("mosaic",
+                   "heads must be a multiple of the plan's, found {} for {}",
+                   s.heads, s.plan_heads);
+  }
+  std::optional<Rule> rule;
+  if (s.plan_heads == 1) rule = mosaic::rule_of(request.masks.front());
+  s.has_low = rule && rule->low;
+  s.has_high = rule && rule->high;
   s.has_dlse = call.dlse;
   s.rounded_sum = options.row_sum == RowSum::rounded;
   if (auto e = check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
+  if (!rule) s.bitmaps = bitmaps_of(s);
   return s;
 }
 
@@ -190,7 +215,8 @@ Result<void> check_sizes(const KernelShape& s) {
 
 Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
   const int64_t words = scalar_words(
-      memory, {s.steps, s.batch + 1, s.batch + mosaic::kBoundsHead});
+      memory, {s.steps, s.lists() + 1, s.batch + mosaic::kBoundsHead,
+               s.bitmaps > 0 ? s.steps : 0});
   if (words <= memory.scalar_words) return {};
   return over_limit("mosaic",
                     "the scalar arrays must fit the {} words of {}, found {} "
@@ -239,6 +265,7 @@ KernelContract contract_of(const MosaicKernel& kernel,
     choice.parameters["row_sum_rounded"] =
         kernel.options.row_sum == RowSum::rounded;
   }
+  if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
   return make_kernel_contract(kernel.plan, choice);
 }
 
@@ -249,12 +276,6 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
     const std::string& target, const MosaicOptions& options) {
   auto plan = make_ceiling_contract(request, present);
   if (!plan) return plan.error();
-  if (request.masks.size() != 1) {
-    return invalid("mosaic", "one mask must serve all heads, found {}",
-                   request.masks.size());
-  }
-  auto rule = rule_of(request.masks.front());
-  if (!rule) return rule.error();
   if (auto e = check_row_sum(call, options.row_sum); !e) return e.error();
   if (auto e = check_attention(call); !e) return e.error();
   if (auto e = check_options(options, request.tile); !e) return e.error();
@@ -264,7 +285,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
   }
   auto memory = find_target(target.substr(0, target.find(':')));
   if (!memory) return memory.error();
-  auto shape = shape_of(request, call, options, *rule);
+  auto shape = shape_of(request, present, call, options);
   if (!shape) return shape.error();
   if (auto e = check_sizes(*shape); !e) return e.error();
   if (auto e = check_scalar_memory(*shape, *memory); !e) return e.error();
@@ -286,7 +307,9 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
   k.tile = request.tile;
   k.options = options;
   k.call = call;
-  k.mask = mask::folded_text(request.masks.front().expr);
+  k.mask = mask_text(request);
+  k.plan_heads = shape->plan_heads;
+  k.bitmaps = shape->bitmaps;
   k.contract = contract_of(k, target);
   return out;
 }

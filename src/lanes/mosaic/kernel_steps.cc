@@ -60,10 +60,12 @@ Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
   auto steps =
       pack_steps(plan, kernel.call.backward, kernel.options.tiles_per_pass);
   if (!steps || kernel.call.backward) return steps;
-  for (size_t b = 0; b < bound.rows.size(); ++b) {
+  const auto lists = steps->range.size() - 1;
+  for (size_t list = 0; list < lists; ++list) {
+    const size_t b = list / static_cast<size_t>(plan.heads);
     const std::vector<bool> vetoed = vetoed_tiles(bound, bound.rows[b]);
-    size_t begin = steps->range[b];
-    for (size_t at = begin; at < steps->range[b + 1]; ++at) {
+    size_t begin = steps->range[list];
+    for (size_t at = begin; at < steps->range[list + 1]; ++at) {
       if (!steps->steps[at].last()) continue;
       const auto row = std::span(steps->steps).subspan(begin, at + 1 - begin);
       const auto live = std::ranges::count_if(

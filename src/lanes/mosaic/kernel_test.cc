@@ -128,6 +128,41 @@ TEST(MosaicKernel, OneTextAContract) {
           .second);
 }
 
+// A mask that no bounds tell has bitmaps, as many as its list may have tiles,
+// and so have masks of heads: their number is in the list's sizes.
+TEST(MosaicKernel, HasBitmapsWhereBoundsDoNotTell) {
+  EXPECT_EQ(make(request_of("causal & documents"))->bitmaps, 0);
+  const Request r = request_of("sink(4) & causal");
+  auto kernel = make(r);
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_EQ(kernel->steps, 8 * 16);
+  EXPECT_EQ(kernel->bitmaps, 8 * 16 + 2);
+  EXPECT_EQ(kernel->plan_heads, 1);
+  EXPECT_EQ(kernel->scalar_words, 2 * 8 * 16 + 2 + 3);
+  Request two = request_of("causal");
+  two.masks.push_back(*parse_mask("full"));
+  auto by_head = make(two);
+  ASSERT_TRUE(by_head.ok()) << by_head.error().message;
+  EXPECT_EQ(by_head->plan_heads, 2);
+  EXPECT_EQ(by_head->mask, "causal; full");
+  EXPECT_EQ(by_head->steps, 2 * 8 * 16);
+  EXPECT_EQ(by_head->bitmaps, 2 * 8 * 16 + 2);
+  EXPECT_EQ(by_head->scalar_words, 2 * 2 * 8 * 16 + 3 + 3);
+  // Of picks, the heads that pick.
+  Facts present;
+  present.picks = Picks{};
+  present.picks->heads = 4;
+  auto picks = make_mosaic_kernel(request_of("causal & blocks(64)"), present,
+                                  {shape_of(), Dtype::bf16}, "v6e");
+  ASSERT_TRUE(picks.ok()) << picks.error().message;
+  EXPECT_EQ(picks->plan_heads, 4);
+  // More than 512 MiB of them are not kept.
+  Request large = request_of("causal & chunk(64)", 1 << 17);
+  large.tile = {1024, 1024};
+  large.ceilings.max_steps = 100000;
+  EXPECT_EQ(make(large, shape_of(), Dtype::bf16, "v6e", {1, 4})->bitmaps, 4096);
+}
+
 TEST(MosaicKernel, TheBackwardKernelIsAnotherContract) {
   Request r = request_of("causal & documents");
   r.tile = kMosaicBackwardTile;
@@ -233,18 +268,12 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
             "with forward");
   EXPECT_EQ(error_of(make_backward(r, cap)),
             "[mosaic] softcap must be 0, found 30");
-  EXPECT_EQ(error_of(make_backward(request_of("sink(4) & causal"))),
-            "[mosaic] a mask must be causal, window, documents, segments or "
-            "full joined by &, found causal & sink(4)");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32)),
             "[mosaic] the type must be bf16, found F32");
-  EXPECT_EQ(error_of(make(request_of("sink(4) & causal"))),
-            "[mosaic] a mask must be causal, window, documents, segments or "
-            "full joined by &, found causal & sink(4)");
-  Request two = r;
-  two.masks.push_back(*parse_mask("full"));
-  EXPECT_EQ(error_of(make(two)),
-            "[mosaic] one mask must serve all heads, found 2");
+  Request three = r;
+  three.masks.resize(3, r.masks.front());
+  EXPECT_EQ(error_of(make(three)),
+            "[mosaic] heads must be a multiple of the plan's, found 8 for 3");
   Request tile = r;
   tile.tile = {192, 256};
   EXPECT_EQ(error_of(make(tile)),

@@ -149,6 +149,35 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
             2);
 }
 
+// Bitmaps are sent where the program has them; this plain program does not read
+// them, but its mask, causal to all effects, is in the list and the bounds too.
+TEST_F(MosaicLane, SendsBitmaps) {
+  AttentionCase c = packed_case(testing::Layout::bhsd, 1);
+  c.plan.masks = {causal() & chunk(1024)};
+  c.plan.doc_ids.reset();
+  AttentionArrays arrays(c);
+  const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {c.shape, Dtype::bf16, false, true};
+  write_plain(*batch, call);
+  auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(*batch, call);
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  EXPECT_NE(ready->program_text()->find("%bits_of: tensor<"),
+            std::string::npos);
+  const testing::Wanted want = testing::wanted(arrays, true);
+  arrays.clear_outputs();
+  const auto saved = ready->forward(arrays.forward(true));
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
+  const lanes::BackwardTensors t = arrays.backward();
+  const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
+  const auto done = ready->backward(*saved, gradients);
+  ASSERT_TRUE(done.ok()) << done.error().message;
+  EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
+}
+
 // A batch of 700 tokens with the tile of a row takes that row's passes, in the
 // program, in what is warmed and in words.
 TEST_F(MosaicLane, TakesTheTablesPasses) {

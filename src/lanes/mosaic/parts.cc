@@ -39,8 +39,11 @@ Argument semaphores(std::string name, std::vector<int64_t> shape) {
 }
 
 std::vector<Argument> scalar_arguments(const KernelShape& s) {
-  return {in_smem("steps", s.steps), in_smem("range", s.batch + 1),
-          in_smem("bounds", kBoundsHead + s.batch)};
+  std::vector<Argument> out = {in_smem("steps", s.steps),
+                               in_smem("range", s.lists() + 1),
+                               in_smem("bounds", kBoundsHead + s.batch)};
+  if (s.bitmaps > 0) out.push_back(in_smem("bits_of", s.steps));
+  return out;
 }
 
 std::vector<Argument> id_arguments(const KernelShape& s) {
@@ -51,6 +54,18 @@ std::vector<Argument> id_arguments(const KernelShape& s) {
 std::vector<Argument> id_scratch(const KernelShape& s) {
   return {in_vmem("row_ids", Element::i32, {s.q_len / kLanes, kLanes}),
           in_vmem("key_ids", Element::i32, {s.kv_len / kLanes, kLanes})};
+}
+
+std::vector<Argument> bit_arguments(const KernelShape& s) {
+  if (s.bitmaps == 0) return {};
+  return {in_hbm("bits", Element::i32, {s.bitmaps, s.bit_rows(), s.block_q})};
+}
+
+std::vector<Argument> bit_scratch(const KernelShape& s, int64_t ring) {
+  if (s.bitmaps == 0) return {};
+  return {in_vmem("bits_ring", Element::i32,
+                  {ring, s.tiles_per_pass * s.bit_rows(), s.block_q}),
+          semaphores("bits_copies", {ring})};
 }
 
 int64_t vector_bytes(const std::vector<Argument>& arguments) {
@@ -72,7 +87,13 @@ int64_t scalar_words_of(const std::vector<Argument>& arguments) {
 Parts::Parts(const KernelShape& shape, const std::vector<Argument>& arguments)
     : s_(shape),
       w_(with_batch_row(arguments)),
-      batch_row_(w_.argument("batch_row")) {}
+      list_(w_.argument("batch_row")),
+      batch_row_(list_) {
+  if (s_.plan_heads == 1) return;
+  batch_row_ = w_.div(list_, number(s_.plan_heads));
+  const Value before = times(batch_row_, s_.plan_heads);
+  first_head_ = times(w_.sub(list_, before), s_.heads_of_list());
+}
 
 Value Parts::word(const Value& at, int64_t tile) {
   return w_.load_scalar(
@@ -80,7 +101,7 @@ Value Parts::word(const Value& at, int64_t tile) {
       tile == 0 ? at : w_.add(at, w_.constant(static_cast<int32_t>(tile))));
 }
 
-Value Parts::all_full(const Value& at) {
+Value Parts::fullness(const Value& at, Compare how) {
   Value all = word(at);
   Value any = all;
   for (int64_t t = 1; t < s_.tiles_per_pass; ++t) {
@@ -90,8 +111,7 @@ Value Parts::all_full(const Value& at) {
   }
   const Value all_high = w_.bit_and(all, w_.constant(8));
   const Value any_low = w_.bit_and(any, w_.constant(4));
-  return w_.compare(Compare::equal, w_.bit_or(all_high, any_low),
-                    w_.constant(8));
+  return w_.compare(how, w_.bit_or(all_high, any_low), w_.constant(8));
 }
 
 Value Parts::in_ring(const char* name, const Value& slot) {
@@ -182,13 +202,52 @@ Value Parts::legal(const Value& query_row, const Value& ids,
   return ok;
 }
 
+void Parts::fetch_bits(const Value& at, const Value& slot) {
+  const Value done = semaphore("bits_copies", slot);
+  const int64_t rows = s_.bit_rows();
+  const Value zero = w_.constant(0);
+  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
+    const Value which = w_.load_scalar(w_.argument("bits_of"),
+                                       t == 0 ? at : w_.add(at, number(t)));
+    const std::array<Value, 3> from = {which, zero, zero};
+    const std::array<Value, 3> to = {slot, number(t * rows), zero};
+    const std::vector<int64_t> shape = {1, rows, s_.block_q};
+    const Value bitmap = w_.slice(w_.argument("bits"), from, shape, 1);
+    const Value place = w_.slice(w_.argument("bits_ring"), to, shape, 1);
+    w_.start_copy(bitmap, place, done);
+  }
+}
+
+void Parts::wait_bits(const Value& slot) {
+  w_.wait_copy(semaphore("bits_copies", slot), in_ring("bits_ring", slot));
+}
+
+Value Parts::legal_bits(const Value& slot, int64_t first_tile, int64_t tiles) {
+  const int64_t rows = s_.bit_rows();
+  const std::vector<int64_t> shape = {rows, s_.block_q};
+  std::vector<Value> parts;
+  for (int64_t t = first_tile; t < first_tile + tiles; ++t) {
+    const std::array<Value, 3> at = {w_.to_index(slot), w_.index(t * rows),
+                                     w_.index(0)};
+    const Value words = w_.reshape(
+        w_.load(w_.argument("bits_ring"), at, {1, rows, s_.block_q}), shape);
+    for (int64_t j = 0; j < s_.word_bits(); ++j) {
+      const auto bit = static_cast<int32_t>(uint32_t{1} << j);
+      parts.push_back(w_.bit_and(words, w_.splat(w_.constant(bit), shape)));
+    }
+  }
+  const Value all = w_.join(parts, 0);
+  return w_.compare(Compare::not_equal, all,
+                    w_.splat(w_.constant(0), all.type.shape));
+}
+
 std::string Parts::function(std::string_view name,
                             const std::function<void()>& batch_row) {
   const Value& range = w_.argument("range");
-  begin_ = w_.load_scalar(range, batch_row_);
-  end_ = w_.load_scalar(range, w_.add(batch_row_, w_.constant(1)));
+  begin_ = w_.load_scalar(range, list_);
+  end_ = w_.load_scalar(range, w_.add(list_, w_.constant(1)));
   w_.if_then(w_.compare(Compare::less, begin_, end_), batch_row);
-  return w_.kernel(name, s_.batch);
+  return w_.kernel(name, s_.lists());
 }
 
 }  // namespace tessera::mosaic

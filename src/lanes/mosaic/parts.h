@@ -23,6 +23,9 @@ Argument semaphores(std::string name, std::vector<int64_t> shape);
 std::vector<Argument> scalar_arguments(const KernelShape& s);
 std::vector<Argument> id_arguments(const KernelShape& s);
 std::vector<Argument> id_scratch(const KernelShape& s);
+// Where bitmaps say which pairs are legal; else none.
+std::vector<Argument> bit_arguments(const KernelShape& s);
+std::vector<Argument> bit_scratch(const KernelShape& s, int64_t ring);
 
 // What a kernel asks of the core's memories.
 int64_t vector_bytes(const std::vector<Argument>& arguments);
@@ -51,8 +54,12 @@ class Parts {
   Value is_live(const Value& word) {
     return is_true(w_.bit_and(word, w_.constant(12)));
   }
-  // Class 2 in every step of the pass at `at`.
-  Value all_full(const Value& at);
+  // Class 2 in every step of the pass at `at`, or not in all.
+  Value all_full(const Value& at) { return fullness(at, Compare::equal); }
+  Value not_all_full(const Value& at) {
+    return fullness(at, Compare::not_equal);
+  }
+  Value fullness(const Value& at, Compare how);
   Value word(const Value& at, int64_t tile = 0);
 
   Value number(int64_t n) { return w_.constant(static_cast<int32_t>(n)); }
@@ -94,13 +101,25 @@ class Parts {
   Value legal(const Value& query_row, const Value& ids, const Value& key_ids,
               const std::function<Value(int64_t)>& key_tile);
 
+  // The bitmaps of a pass's tiles: on their way to a slot, there, and which
+  // pairs they say are legal, [block_kv, block_q] a tile.
+  void fetch_bits(const Value& at, const Value& slot);
+  void wait_bits(const Value& slot);
+  Value legal_bits(const Value& slot, int64_t first_tile, int64_t tiles);
+
+  // The number of the list's n-th head among all.
+  Value head_number(const Value& n) {
+    return s_.plan_heads == 1 ? n : w_.add(first_head_, n);
+  }
+
   // Writes the function whose body is `batch_row`, for every row with steps.
   std::string function(std::string_view name,
                        const std::function<void()>& batch_row);
 
   const KernelShape& s_;
   Writer w_;
-  Value batch_row_;
+  Value list_;  // of one plan head of a batch row
+  Value batch_row_, first_head_;
   Value begin_, end_;  // its steps
 };
 

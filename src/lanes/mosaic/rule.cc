@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/fail.h"
+#include "mask/canonical.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -41,15 +41,18 @@ bool add(const Expr& e, Rule& rule) {
 
 }  // namespace
 
-Result<Rule> rule_of(const Mask& mask) {
+std::optional<Rule> rule_of(const Mask& mask) {
   Rule rule;
-  if (!add(mask.expr, rule)) {
-    return invalid("mosaic",
-                   "a mask must be causal, window, documents, segments or full "
-                   "joined by &, found {}",
-                   to_string(mask));
-  }
+  if (!add(mask.expr, rule)) return {};
   return rule;
+}
+
+std::string mask_text(const Request& request) {
+  std::string out;
+  for (const Mask& mask : request.masks) {
+    out += (out.empty() ? "" : "; ") + mask::folded_text(mask.expr);
+  }
+  return out;
 }
 
 }  // namespace tessera::mosaic

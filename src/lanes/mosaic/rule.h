@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
-#include "tessera/mask.h"
-#include "tessera/result.h"
+#include "tessera/plan.h"
 
 namespace tessera::mosaic {
 
@@ -17,7 +17,11 @@ struct Rule {
   bool segments = false;
 };
 
-// causal, window, documents, segments and full, joined by &.
-Result<Rule> rule_of(const Mask& mask);
+// Of causal, window, documents, segments and full, joined by &; nothing where a
+// mask is another.
+std::optional<Rule> rule_of(const Mask& mask);
+
+// All masks of a request, their window bounds by class.
+std::string mask_text(const Request& request);
 
 }  // namespace tessera::mosaic

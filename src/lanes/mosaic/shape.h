@@ -24,14 +24,28 @@ struct KernelShape {
   bool has_high = false;     // key - position <= bounds[1]
   bool rounded_sum = false;  // forward: the row sum is of bf16
   bool has_dlse = false;     // backward: the log-sum-exp has a gradient
+  // Where bounds and ids do not say which pairs are legal, bitmaps of tiles do:
+  // there is room for so many. 0: bounds and ids.
+  int64_t bitmaps = 0;
+  int64_t plan_heads = 1;  // each has its list, for heads / plan_heads heads
 
   int64_t rows() const { return q_len / block_q; }  // of tiles
   int64_t columns() const { return kv_len / block_kv; }
+  int64_t lists() const { return batch * plan_heads; }
+  int64_t heads_of_list() const { return heads / plan_heads; }
+  // A bitmap is [bit_rows, block_q] words: bit j of row r is key j bit_rows +
+  // r.
+  int64_t word_bits() const { return block_kv % 256 == 0 ? 32 : 16; }
+  int64_t bit_rows() const { return block_kv / word_bits(); }
 };
 
 inline constexpr int64_t kLanes = 128;
 inline constexpr int64_t kSublanes = 8;
 inline constexpr int64_t kHeadDim = 128;
+// The first bitmaps: no pair is legal, all are.
+inline constexpr int32_t kNoPairs = 0;
+inline constexpr int32_t kAllPairs = 1;
+inline constexpr int32_t kFirstBitmap = 2;
 // Of bounds: low, high, then the offset of each batch row.
 inline constexpr int64_t kBoundsHead = 2;
 

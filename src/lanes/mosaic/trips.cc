@@ -22,7 +22,8 @@ schedule::TripRule rule(const char* region, int64_t trips) {
 // What the list says of one head.
 struct ListCounts {
   int64_t passes = 0;
-  int64_t full = 0;  // passes of full tiles alone
+  int64_t full = 0;           // passes of full tiles alone
+  std::vector<bool> is_full;  // each pass
   int64_t rows = 0;
   bool first_is_full = false;
   int64_t cleaned = 0;  // passes with keys that a veto takes
@@ -40,6 +41,7 @@ ListCounts count_list(std::span<const Step> steps, int64_t tiles) {
         std::ranges::any_of(pass, [](Step s) { return s.step_class() == 3; });
     ++out.passes;
     out.full += all_full;
+    out.is_full.push_back(all_full);
     out.cleaned += cleaned;
     if (at == 0) {
       out.first_is_full = all_full;
@@ -51,12 +53,12 @@ ListCounts count_list(std::span<const Step> steps, int64_t tiles) {
 }
 
 std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
-                                              int64_t heads,
-                                              int64_t fetch_ahead) {
+                                              const MosaicKernel& kernel) {
+  const int64_t heads = kernel.call.shape.heads / kernel.plan_heads;
   const int64_t passes = heads * n.passes;
-  const int64_t ahead = std::min(passes, fetch_ahead);
+  const int64_t ahead = std::min(passes, kernel.options.fetch_ahead);
   const int64_t in_full = heads * n.full - n.first_is_full;
-  return {
+  std::vector<schedule::TripRule> out = {
       rule("batch_row", 1),
       rule("first_fetch", ahead),
       rule("pass", passes - 1),
@@ -67,6 +69,15 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
       rule("partial", passes - 1 - in_full),
       rule("finish", heads * n.rows - 1),
   };
+  if (kernel.bitmaps == 0) return out;
+  // Of passes that are not full, and of the first.
+  int64_t first = 0;
+  for (int64_t pass = 0; pass < ahead; ++pass) {
+    first += pass == 0 || !n.is_full[static_cast<size_t>(pass % n.passes)];
+  }
+  out.push_back(rule("first_bits", first));
+  out.push_back(rule("bits", passes - in_full - first));
+  return out;
 }
 
 std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
@@ -77,7 +88,7 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
   const int64_t columns = n.rows;  // of the transposed list
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
   const int64_t rows_ahead = std::min(rows, kMosaicRowsAhead);
-  return {
+  std::vector<schedule::TripRule> out = {
       rule("batch_row", 1),
       rule("head", heads),
       rule("first_columns", heads * ahead),
@@ -93,6 +104,11 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("finish_column", kv_heads * columns),
       rule("finish_row", heads * rows),
   };
+  if (kernel.bitmaps == 0) return out;
+  const int64_t first = heads * !n.first_is_full;
+  out.push_back(rule("first_bits", first));
+  out.push_back(rule("bits", heads * (n.passes - n.full) - first));
+  return out;
 }
 
 // A batch row after another walks the same regions.
@@ -118,6 +134,10 @@ Result<std::vector<schedule::TripRule>> mosaic_trips(
     return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
                       kernel.steps, steps.size());
   }
+  if (kernel.plan_heads != 1) {
+    return invalid("mosaic", "trips are of one mask for all heads, found {}",
+                   kernel.plan_heads);
+  }
   std::vector<schedule::TripRule> out;
   for (size_t row = 0; row + 1 < packed->range.size(); ++row) {
     const auto begin = static_cast<size_t>(packed->range[row]);
@@ -126,8 +146,7 @@ Result<std::vector<schedule::TripRule>> mosaic_trips(
         count_list(std::span(steps).subspan(begin, end - begin),
                    kernel.options.tiles_per_pass);
     add(kernel.call.backward ? backward_trips(counts, kernel)
-                             : forward_trips(counts, kernel.call.shape.heads,
-                                             kernel.options.fetch_ahead),
+                             : forward_trips(counts, kernel),
         out);
   }
   return out;

@@ -1,0 +1,226 @@
+"""Requests whose masks no bounds and ids tell: any atom under &, | and !, masks
+of their own for heads, picks and trees. What is legal is said here once more,
+over whole arrays.
+"""
+
+import json
+import os
+
+import numpy as np
+
+from case import Case, random_ids
+
+
+def write_safetensors(path, arrays):
+    header, data = {}, b""
+    for name, x in arrays.items():
+        x = np.ascontiguousarray(x, np.int32)
+        ends = [len(data), len(data) + x.nbytes]
+        header[name] = {"dtype": "I32", "shape": x.shape, "data_offsets": ends}
+        data += x.tobytes()
+    text = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + data)
+
+
+def text_of(e):
+    name, *rest = e
+    if name == "!":
+        return f"!({text_of(rest[0])})"
+    if name in "&|":
+        return "(" + f" {name} ".join(map(text_of, rest)) + ")"
+    return f"{name}({', '.join(map(str, rest))})" if rest else name
+
+
+def names(e):
+    if e[0] in "!&|":
+        return set().union(*map(names, e[1:]))
+    return {e[0]}
+
+
+def random_expr(rng, atoms, depth):
+    if depth == 0 or rng.random() < 0.3:
+        return atoms[rng.integers(len(atoms))]
+    kind = rng.choice(["!", "&", "|", "|"])
+    count = 1 if kind == "!" else int(rng.integers(2, 4))
+    return (kind, *(random_expr(rng, atoms, depth - 1) for _ in range(count)))
+
+
+def random_tree(rng, batch, n):
+    """enter and leave of tokens in depth-first order."""
+    enter = np.tile(np.arange(n), (batch, 1))
+    leave = np.zeros((batch, n), np.int64)
+    for b in range(batch):
+        depth, way = 0, []
+        for t in range(n):
+            depth = int(rng.integers(0, len(way) + 1)) if rng.random() < 0.05 else len(way)
+            while len(way) > depth:
+                leave[b, way.pop()] = t
+            way.append(t)
+        leave[b, way] = n
+    return enter, leave
+
+
+def ranks(ids):
+    """How many tokens before each are of its id."""
+    out = np.zeros(len(ids), np.int64)
+    for value in np.unique(ids):
+        at = np.flatnonzero(ids == value)
+        out[at] = np.arange(len(at))
+    return out
+
+
+class Bits:
+    """Mixed in before a Case of a direction."""
+
+    @classmethod
+    def draw_case(cls, rng, exprs, batch=1, picks=None, **settings):
+        case = cls(rng, text_of(exprs[0]), batch=batch, **settings)
+        case.exprs, case.picks = exprs, picks
+        named = set().union(*map(names, exprs))
+        n = case.kv_len
+        most = np.full(batch, n) if case.valid is None else case.valid
+        case.prefix = rng.integers(0, most + 1) if "prefix" in named else None
+        case.tree = random_tree(rng, batch, n) if "tree" in named else None
+        if named & {"documents", "segments"} and case.ids is None:
+            case.ids = random_ids(rng, batch, n)
+        if "blocks" not in named:
+            case.picks = None
+        masks = [f for e in exprs for f in ("--mask", text_of(e))]
+        case.static = masks + case.static[2:]
+        return case
+
+    def facts(self, folder):
+        out = super().facts(folder)
+        if self.prefix is not None:
+            out += ["--prefix", ",".join(map(str, self.prefix))]
+        for name in ("picks", "tree"):
+            found = getattr(self, name)
+            if found is None:
+                continue
+            path = os.path.join(folder, f"{name}.safetensors")
+            write_safetensors(
+                path,
+                {"picks": found}
+                if name == "picks"
+                else dict(zip(("enter", "leave"), found)),
+            )
+            out += [f"--{name}", path]
+        return out
+
+    def ids_veto(self):
+        return self.ids is not None and all(
+            names(e) & {"documents", "segments"} for e in self.exprs
+        )
+
+    def vetoed(self, b):
+        ids = self.ids
+        self.ids = ids if self.ids_veto() else None
+        out = super().vetoed(b)
+        self.ids = ids
+        return out
+
+    def vetoed_queries(self, b):
+        ids = self.ids
+        self.ids = ids if self.ids_veto() else None
+        out = super().vetoed_queries(b)
+        self.ids = ids
+        return out
+
+    def legal(self, b):
+        """[heads, queries, keys]."""
+        lists = max(len(self.exprs), 1 if self.picks is None else self.picks.shape[1])
+        each = [self.legal_of(b, h, lists) for h in range(lists)]
+        return np.repeat(np.stack(each), self.heads // lists, axis=0)
+
+    def legal_of(self, b, h, lists):
+        root = self.exprs[h * len(self.exprs) // lists]
+        named = names(root)
+        offset = self.kv_len - self.q_len
+        if self.q_offset is not None:
+            offset = self.q_offset[b]
+        at = np.arange(self.q_len)[:, None] + offset
+        key = np.arange(self.kv_len)[None, :]
+        own = np.clip(at, 0, self.kv_len - 1)
+        ids = runs = None
+        if self.ids is not None:
+            ids = self.ids[b]
+            runs = np.cumsum(np.r_[0, ids[1:] != ids[:-1]])
+
+        def sink(n):
+            if "segments" in named:
+                return (runs[own] == runs) & (ranks(runs) < n)
+            if "documents" in named:
+                return (ids[own] == ids) & (ranks(ids) < n)
+            return np.broadcast_to(key < n, (self.q_len, self.kv_len))
+
+        def holds(e):
+            name, *rest = e
+            if name == "!":
+                return ~holds(rest[0])
+            if name == "&":
+                return np.logical_and.reduce([holds(x) for x in rest])
+            if name == "|":
+                return np.logical_or.reduce([holds(x) for x in rest])
+            every = np.ones((self.q_len, self.kv_len), np.bool_)
+            if name == "causal":
+                return key <= at
+            if name == "window":
+                behind, ahead = rest
+                out = every
+                if behind >= 0:
+                    out = out & (at - key <= behind)
+                return out & (key - at <= ahead) if ahead >= 0 else out
+            if name == "chunk":
+                return at // rest[0] == key // rest[0]
+            if name == "prefix":
+                return every & (key < self.prefix[b])
+            if name == "documents":
+                return ids[own] == ids
+            if name == "segments":
+                return runs[own] == runs
+            if name == "sink":
+                return sink(rest[0])
+            if name == "blocks":
+                of = self.picks[b, h * self.picks.shape[1] // lists]
+                return (of[:, :, None] == key // rest[0]).any(1)
+            if name == "tree":
+                enter, leave = (x[b] for x in self.tree)
+                return (enter <= enter[own]) & (enter[own] < leave)
+            if name == "full":
+                return every
+            raise AssertionError(name)
+
+        out = holds(root)
+        if self.valid is not None:
+            out = out & (at < self.valid[b]) & (key < self.valid[b])
+        if named & {"documents", "segments"}:
+            out = out & (ids >= 0) & (ids[own] >= 0)
+        return out
+
+
+ATOMS = (
+    ("causal",), ("causal",), ("window", 70, 10), ("window", -1, 20), ("chunk", 96),
+    ("prefix",), ("documents",), ("segments",), ("sink", 5), ("tree",), ("blocks", 48),
+    ("full",),
+)
+
+
+def random_bits_case(rng, kind):
+    batch, heads = int(rng.integers(1, 3)), 4
+    kv_len = int(rng.integers(1, 560))
+    q_len = kv_len if rng.random() < 0.6 else int(rng.integers(1, kv_len + 1))
+    lists = int(rng.choice([1, 1, 1, 2, 4]))
+    atoms = [ATOMS[i] for i in rng.choice(len(ATOMS), 3, replace=False)]
+    exprs = [random_expr(rng, atoms, 2) for _ in range(lists)]
+    blocks = -(-kv_len // 48)
+    picks = rng.integers(0, blocks, (batch, 1, q_len, min(3, blocks)))
+    picks = np.sort(picks, axis=3)
+    picks[..., 1:][picks[..., 1:] == picks[..., :-1]] = -1
+    return kind.draw_case(
+        rng, exprs, batch=batch, picks=picks, heads=heads,
+        kv_heads=int(rng.choice([1, 2, 4])), q_len=q_len, kv_len=kv_len,
+        tile=(int(rng.choice([128, 256])), int(rng.choice([128, 256, 384]))),
+        tiles=int(rng.integers(1, 4)), ahead=int(rng.integers(1, 6)),
+        valid=rng.integers(0, kv_len + 1, batch) if rng.random() < 0.3 else None,
+    )
