@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
@@ -13,6 +14,7 @@
 #include "cli/numbers.h"
 #include "cli/plan/report.h"
 #include "cli/progress.h"
+#include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
 #include "tessera/session.h"
 
@@ -78,6 +80,18 @@ Result<RunOptions> open_session(const Options& o) {
   return options;
 }
 
+// As `run` plans it: a tile that is open may be the kernel's to choose.
+Result<Planned> plan_one(const RequestFlags& request, const RouteFlags& route,
+                         const AttentionCall& call, bool suit_kernel) {
+  auto loaded = load_request(request, {}, route);
+  if (!loaded) return loaded.error();
+  if (suit_kernel) {
+    if (auto e = take_kernel_tile(call, *loaded); !e) return e.error();
+  }
+  if (auto e = take_picks(route, *loaded); !e) return e.error();
+  return plan_loaded(std::move(*loaded));
+}
+
 Result<int> run(const Options& o) {
   if (o.dlse && !o.run.backward) {
     return invalid("cli", "--dlse goes with --backward, found it alone");
@@ -94,7 +108,8 @@ Result<int> run(const Options& o) {
   call.dlse = o.dlse;
   WarmList list;
   for (const RequestFlags& request : *requests) {
-    auto planned = load_planned(request, o.run.route);
+    auto planned =
+        plan_one(request, o.run.route, call, options->forced == LaneId::mosaic);
     if (!planned) return planned.error();
     auto added = add_call(list, planned->batch, call);
     if (!added) return added.error();
