@@ -1,9 +1,12 @@
 """Kernels that take bitmaps of tiles, run on arrays against fp64."""
 
+import os
+import random
 import unittest
 
 import numpy as np
 
+import mutate
 from backward_test import BackwardCase
 from bits_case import Bits, random_bits_case
 from forward_test import ForwardCase
@@ -35,6 +38,75 @@ class BitsTest(unittest.TestCase):
                 with self.subTest(kind=kind, seed=seed):
                     rng = np.random.default_rng(seed)
                     self.check(random_bits_case(rng, kind))
+
+
+# Heads with masks of their own: one of documents or chunks, one of prefix.
+MASKS = (
+    ("&", ("causal",), ("|", ("documents",), ("chunk", 200))),
+    ("|", ("prefix",), ("&", ("causal",), ("!", ("window", 300, 0)))),
+)
+
+
+def mutation_cases(kind, **settings):
+    """Batches of one program: full passes first and late, empty rows, rows of
+    one pass and of several."""
+    rng = np.random.default_rng(21)
+    cases = []
+    for mean in (60, 2000):
+        ids = np.zeros((1, 768), np.int32)
+        at = 0
+        while at < 768:
+            n = 1 + int(rng.exponential(mean))
+            ids[0, at : at + n] = rng.integers(0, 5)
+            at += n
+        cases.append(
+            kind.draw_case(
+                rng, MASKS, heads=4, kv_heads=2, q_len=700, kv_len=768,
+                tile=(128, 256), tiles=2, ids=ids,
+                valid=rng.integers(600, 769, 1), **settings,
+            )
+        )
+    return cases
+
+
+# What the masked passes do with bitmaps: their numbers, copies and slots.
+KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start")
+PLACES = ("8x128xi32", "16x128xi32", "%arg4[")
+
+
+class Mutants(unittest.TestCase):
+    def check(self, cases):
+        """TESSERA_MUTANTS: how many of each mutation [3]; 1000 is all."""
+        text, room = cases[0].emit()
+        for case in cases:
+            self.assertEqual(case.emit()[0], text)
+        program = Program(text)
+        runs = [(case, case.arrays(room)) for case in cases]
+
+        def judge(kernel):
+            program.kernels[0] = kernel
+            return all(
+                case.error(program.run(arrays, max_trips=10_000)) <= 1
+                for case, arrays in runs
+            )
+
+        kernel = program.kernels[0]
+        self.assertTrue(judge(kernel))
+        sample = int(os.environ.get("TESSERA_MUTANTS", "3"))
+        for kind in KINDS:
+            found = [
+                m for m in mutate.mutants(kernel, [kind])
+                if any(place in m.where for place in PLACES)
+            ]
+            self.assertTrue(found)
+            found = random.Random(kind).sample(found, min(sample, len(found)))
+            self.assertEqual(mutate.survivors(found, judge), [])
+
+    def test_forward(self):
+        self.check(mutation_cases(ForwardBits, ahead=3))
+
+    def test_backward(self):
+        self.check(mutation_cases(BackwardBits, ahead=2, dlse=True))
 
 
 if __name__ == "__main__":
