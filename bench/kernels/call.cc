@@ -13,12 +13,10 @@ Result<void> run_forward(KernelCall& call) {
   SessionOptions options;
   options.lane = LaneId::cpu;
   options.cpu.threads = 1;
-  auto session = Session::open(std::move(options));
-  if (!session) return session.error();
-  auto ready = session->prepare(*call.batch, call.data.call());
-  if (!ready) return ready.error();
-  auto saved = ready->forward(call.data.forward_tensors());
-  if (!saved) return saved.error();
+  RunCall whole = call.data.over(*call.batch);
+  whole.gradients.reset();
+  auto ran = run_attention(whole, options);
+  if (!ran) return ran.error();
   return {};
 }
 

@@ -11,6 +11,7 @@
 #include "cli/data/random_inputs.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
+#include "run/passes.h"
 #include "run/session_state.h"
 
 namespace tessera::bench {
@@ -56,23 +57,14 @@ Result<void> judge(const char* lane, bool flushes, int64_t index,
   return {};
 }
 
-Result<Prepared> run(const Session& session, const Batch& batch,
-                     AttentionData& data) {
-  auto ready = session.prepare(batch, data.call());
-  if (!ready) return ready;
-  auto saved = ready->forward(data.forward_tensors());
-  if (!saved) return saved.error();
-  if (auto e = ready->backward(*saved, data.gradients()); !e) return e.error();
-  return ready;
-}
-
 Result<void> run_xla(const Session& session, const Batch& batch,
                      AttentionData& data, RecompileTotals& t) {
-  auto ran = run(session, batch, data);
+  auto ran = run::run_passes(session, data.over(batch));
   if (!ran) return ran.error();
-  add(ran->counters(), t);
-  t.compiles_in_loop += ran->counters().compiles;
-  const lanes::WorkFacts& work = ran->state().work->facts();
+  const Counters counters = ran->ready.counters();
+  add(counters, t);
+  t.compiles_in_loop += counters.compiles;
+  const lanes::WorkFacts& work = ran->ready.state().work->facts();
   for (const auto& [direction, key] : work.kernels) t.contracts.insert(key);
   t.warnings.insert(work.warnings.begin(), work.warnings.end());
   return {};
@@ -80,7 +72,8 @@ Result<void> run_xla(const Session& session, const Batch& batch,
 
 Result<void> run_cpu(const Session& session, const Batch& batch,
                      AttentionData& data, RecompileTotals& t) {
-  auto ran = timed(t.cpu_ms, [&] { return run(session, batch, data); });
+  auto ran = timed(t.cpu_ms,
+                   [&] { return run::run_passes(session, data.over(batch)); });
   if (!ran) return ran.error();
   return {};
 }

@@ -10,6 +10,7 @@
 #include "cli/data/random_inputs.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
+#include "run/passes.h"
 
 namespace tessera::bench {
 
@@ -22,19 +23,11 @@ using cli::Progress;
 
 namespace {
 
-Result<void> run(const Session& session, XlaProblem& p) {
-  auto ready = session.prepare(*p.batch, p.data.call());
-  if (!ready) return ready.error();
-  auto saved = ready->forward(p.data.forward_tensors());
-  if (!saved) return saved.error();
-  if (!p.data.backward) return {};
-  return ready->backward(*saved, p.data.gradients());
-}
-
 Result<double> time_of(const XlaContender& c, XlaProblem& p) {
   double ms = 0;
-  if (auto ok = timed(ms, [&] { return run(*c.session, p); }); !ok)
-    return ok.error();
+  auto ran = timed(
+      ms, [&] { return run::run_passes(*c.session, p.data.over(*p.batch)); });
+  if (!ran) return ran.error();
   return ms;
 }
 

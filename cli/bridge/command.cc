@@ -1,15 +1,10 @@
 // cli/bridge/command.cc: `tessera bridge`: what JAX exported, run by a plugin.
 #include "cli/command.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 
-#include "base/fail.h"
-#include "base/files.h"
-#include "base/text.h"
 #include "cli/bridge/run.h"
-#include "cli/receipt/text.h"
+#include "cli/receipt/output.h"
 #include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
 #include "cli/trace_flag.h"
@@ -21,26 +16,13 @@ Result<int> run(const BridgeFlags& f) {
   auto outcome = run_bridge(f);
   if (!outcome) return outcome.error();
   const receipt::Receipt& receipt = outcome->receipt;
-  for (const std::string& warning : receipt.warnings) {
-    print_error(fmt::format("tessera: warning: {}\n", warning));
-  }
+  print_warnings(receipt.warnings);
   if (f.outputs) {
     auto e =
         write_bridge_outputs(*f.outputs, outcome->spec, outcome->data.outputs);
     if (!e) return e.error();
   }
-  if (f.receipt) {
-    auto e = write_file(*f.receipt, receipt::receipt_json(receipt, 2) + "\n");
-    if (!e) return e.error();
-  }
-  if (f.json) {
-    fmt::print("{}\n", receipt::receipt_json(receipt));
-  } else {
-    fmt::print("{}", receipt_text(receipt));
-    if (f.outputs) fmt::print("{:<11} {}\n", "written", on_a_line(*f.outputs));
-    if (f.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*f.receipt));
-  }
-  return f.check && !receipt.check.passed ? kFailed : kOk;
+  return give_receipt(receipt, {f.outputs, f.receipt, f.json});
 }
 
 }  // namespace
@@ -64,12 +46,11 @@ Command bridge_command() {
           {"--outputs", &f->outputs, "FILE", "Write a .safetensors file"},
           {"--receipt", &f->receipt, "FILE",
            "Write the receipt, a JSON object"},
-          {"--plugin", &f->plugin, "NAME",
-           "A PJRT plugin's file or known name [xla_cpu_pjrt]"},
-          {"--device", &f->device, "N", "Of the plugin's devices [0]"},
-          {"--cache", &f->cache, "FOLDER",
-           "Keeps what is compiled; or off [TESSERA_CACHE, or the user's cache "
-           "folder]"},
+      });
+  add_plugin_flags(command, *f);
+  add_flags(
+      command,
+      {
           {"--check", &f->check, "",
            "Compare attention with fp64, where the file of shapes declares it"},
           {"--trace", &f->trace, "FILE", kTraceHelp},

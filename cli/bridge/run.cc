@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "cli/numbers.h"
 #include "cli/progress.h"
-#include "cli/run/cache_folder.h"
 #include "lanes/jax_bridge/attention.h"
 #include "lanes/reference/judge.h"
 #include "run/receipt_parts.h"
@@ -22,18 +21,6 @@ constexpr const char* kWider =
     "the whole artifact and its shapes: what JAX baked in is part of the key, "
     "and another mask, length or scale is another compile";
 
-Result<BridgeOptions> read_options(const BridgeFlags& f) {
-  BridgeOptions out;
-  if (f.plugin) out.plugin = *f.plugin;
-  auto device = parse_device(f.device.value_or("0"));
-  if (!device) return device.error();
-  out.device = *device;
-  auto folder = cache_folder(f.cache);
-  if (!folder) return folder.error();
-  out.cache_folder = std::move(*folder);
-  return out;
-}
-
 // Everything that strangers gave, before any work.
 struct Asked {
   BridgeOptions options;
@@ -45,9 +32,7 @@ struct Asked {
 
 Result<Asked> read_all(const BridgeFlags& f) {
   Asked out;
-  auto options = read_options(f);
-  if (!options) return options.error();
-  out.options = std::move(*options);
+  if (auto e = read_plugin_flags(f, out.options); !e) return e.error();
   auto seed = parse_seed(f.seed.value_or("0"));
   if (!seed) return seed.error();
   out.seed = *seed;

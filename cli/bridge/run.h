@@ -5,14 +5,15 @@
 #include <string>
 
 #include "cli/bridge/data.h"
+#include "cli/run/plugin_flags.h"
 #include "receipt/receipt.h"
 
 namespace tessera::cli {
 
 // As typed.
-struct BridgeFlags {
+struct BridgeFlags : PluginFlags {
   std::optional<std::string> artifact, shapes, inputs, seed, outputs, receipt,
-      plugin, device, cache, trace;
+      trace;
   bool check = false;
   bool json = false;
 };

@@ -15,6 +15,7 @@
 #include "cli/compile/receipt.h"
 #include "cli/compile/report.h"
 #include "cli/plan/report.h"
+#include "cli/receipt/output.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,9 +29,9 @@ Result<std::string> read_program(const std::string& path) {
   return program;
 }
 
-Result<void> write_receipt(const CompileFlags& o, const CompileTarget& target,
-                           const AskedKernel& kernel,
-                           const CompileReport& report) {
+Result<void> write_compiled(const CompileFlags& o, const CompileTarget& target,
+                            const AskedKernel& kernel,
+                            const CompileReport& report) {
   CompiledBy by;
   by.target = target.target;
   by.plugin.file = report.plugin;
@@ -43,7 +44,7 @@ Result<void> write_receipt(const CompileFlags& o, const CompileTarget& target,
   by.machine.plugins = {{target.plugin, report.platform, 0}};
   auto receipt = compile_receipt(o.kernel, kernel, by);
   if (!receipt) return receipt.error();
-  return write_file(*o.receipt, receipt::receipt_json(*receipt, 2) + "\n");
+  return write_receipt(*o.receipt, *receipt);
 }
 
 int print_emitted(const CompileFlags& o, const AskedKernel& kernel) {
@@ -101,7 +102,7 @@ Result<int> run(const CompileFlags& o) {
     if (auto e = write_file(*o.out, report->bytes); !e) return e.error();
   }
   if (o.receipt) {
-    if (auto e = write_receipt(o, target, *kernel, *report); !e) {
+    if (auto e = write_compiled(o, target, *kernel, *report); !e) {
       return e.error();
     }
   }

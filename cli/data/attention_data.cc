@@ -93,6 +93,12 @@ AttentionCall AttentionData::call() const {
           backward && !dlse.empty()};
 }
 
+RunCall AttentionData::over(const Batch& of) {
+  RunCall whole = {of, shape, forward_tensors()};
+  if (backward) whole.gradients = gradients();
+  return whole;
+}
+
 DataBytes data_bytes(const AttentionData& d) {
   const auto values = [&](int64_t heads, int64_t tokens, int64_t dim) {
     return static_cast<double>(d.batch) * static_cast<double>(heads) *

@@ -9,6 +9,7 @@
 
 #include "cli/data/aligned_bytes.h"
 #include "lanes/tensors.h"
+#include "tessera/session.h"
 
 namespace tessera::cli {
 
@@ -62,6 +63,7 @@ struct AttentionData {
     return lanes::backward_tensors(forward_tensors(), gradients());
   }
   AttentionCall call() const;
+  RunCall over(const Batch& batch);  // the call with its arrays
 };
 
 // Bytes that allocate() takes, as a double: sizes may be absurd. `outputs`: the

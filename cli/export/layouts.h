@@ -50,6 +50,10 @@ class NamedArrays {
   std::list<std::string> bytes_;  // its strings never move
 };
 
+inline int64_t count(const auto& values) {
+  return static_cast<int64_t>(values.size());
+}
+
 struct ExportLayout {
   std::string_view name;
   Result<void> (*add)(const Batch& batch, const ExportFlags& flags,

@@ -12,6 +12,7 @@
 #include "cli/progress.h"
 #include "cli/run/check.h"
 #include "receipt/machine.h"
+#include "run/passes.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -57,15 +58,9 @@ Result<AttentionData> data_of(const GateCase& c) {
 // One run, in ms.
 Result<double> run_case(LaneId lane, const Session& session, const Batch& batch,
                         AttentionData& data) {
-  auto ready = session.prepare(batch, data.call());
-  if (!ready) return ready.error();
-  auto saved = ready->forward(data.forward_tensors());
-  if (!saved) return saved.error();
-  if (data.backward) {
-    auto e = ready->backward(*saved, data.gradients());
-    if (!e) return e.error();
-  }
-  return time_of(lane, ready->counters());
+  auto ran = run::run_passes(session, data.over(batch));
+  if (!ran) return ran.error();
+  return time_of(lane, ran->ready.counters());
 }
 
 // Runs our kernel once and holds its output against fp64.

@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMostNumber = int64_t{1} << 24;
+constexpr int64_t kMaxNumber = int64_t{1} << 24;
 
 Result<double> parse_share(const std::string& text, std::string_view what) {
   double share = -1;
@@ -27,7 +27,7 @@ Result<double> parse_share(const std::string& text, std::string_view what) {
 Result<void> read_optional(const std::optional<std::string>& text,
                            std::string_view what, int64_t& into) {
   if (!text) return {};
-  auto n = parse_int(*text, what, 1, kMostNumber);
+  auto n = parse_int(*text, what, 1, kMaxNumber);
   if (!n) return n.error();
   into = *n;
   return {};
@@ -45,7 +45,7 @@ Result<PackOptions> pack_options(const PackFlags& f) {
        {std::tuple{&f.tokens, "--tokens", &o.tokens},
         std::tuple{&f.window_rows, "--window-rows", &o.window_rows},
         std::tuple{&f.rows_per_step, "--rows-per-step", &o.rows_per_step}}) {
-    auto n = parse_int(*text, what, 1, kMostNumber);
+    auto n = parse_int(*text, what, 1, kMaxNumber);
     if (!n) return n.error();
     *into = *n;
   }
@@ -119,7 +119,7 @@ Result<StreamOptions> stream_options(const PackFlags& f) {
 }
 
 Result<int64_t> rows_per_file(const PackFlags& f) {
-  return parse_int(f.rows_per_file, "--rows-per-file", 1, kMostNumber);
+  return parse_int(f.rows_per_file, "--rows-per-file", 1, kMaxNumber);
 }
 
 }  // namespace tessera::cli

@@ -7,11 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "base/fail.h"
-#include "base/files.h"
-#include "base/text.h"
 #include "cli/plan/report.h"
-#include "cli/receipt/text.h"
+#include "cli/receipt/output.h"
 #include "cli/request/file_checks.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
@@ -34,28 +31,12 @@ Result<int> run(const RunFlags& flags) {
   auto outcome = run_request(flags);
   if (!outcome) return outcome.error();
   const receipt::Receipt& receipt = outcome->receipt;
-  const AttentionData& data = outcome->data;
-  for (const std::string& warning : receipt.warnings) {
-    print_error(fmt::format("tessera: warning: {}\n", warning));
-  }
+  print_warnings(receipt.warnings);
   if (flags.outputs) {
-    if (auto e = write_outputs(*flags.outputs, data); !e) return e.error();
-  }
-  if (flags.receipt) {
-    auto e =
-        write_file(*flags.receipt, receipt::receipt_json(receipt, 2) + "\n");
+    auto e = write_outputs(*flags.outputs, outcome->data);
     if (!e) return e.error();
   }
-  if (flags.json) {
-    fmt::print("{}\n", receipt::receipt_json(receipt));
-  } else {
-    fmt::print("{}", receipt_text(receipt));
-    if (flags.outputs)
-      fmt::print("{:<11} {}\n", "outputs", on_a_line(*flags.outputs));
-    if (flags.receipt)
-      fmt::print("{:<11} {}\n", "receipt", on_a_line(*flags.receipt));
-  }
-  return flags.check && !receipt.check.passed ? kFailed : kOk;
+  return give_receipt(receipt, {flags.outputs, flags.receipt, flags.json});
 }
 
 }  // namespace

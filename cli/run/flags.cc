@@ -61,10 +61,13 @@ void add_run_flags(Command& command, RunFlags& f) {
           {"--isa", &f.isa, "NAME",
            "portable, avx2, avx512 or avx512bf16, which this machine must have "
            "[TESSERA_ISA, or the best]"},
-          {"--plugin", &f.plugin, "NAME",
-           "Of the xla lane, the bridge or mosaic: a file or a known name "
-           "[xla_cpu_pjrt; of mosaic libtpu]"},
-          {"--device", &f.device, "N", "Of the plugin's devices [0]"},
+      });
+  add_plugin_flags(command, f, kRunGroup,
+                   "Of the xla lane, the bridge or mosaic: a file or a known "
+                   "name [xla_cpu_pjrt; of mosaic libtpu]");
+  add_flags(
+      command, kRunGroup,
+      {
           {"--mesh", &f.mesh, "AXES",
            "Of --lane xla: spread over as many devices, from --device on; "
            "data=2,seq=4 and the like (`tessera shard`)"},
@@ -74,9 +77,6 @@ void add_run_flags(Command& command, RunFlags& f) {
            "With --mesh: pad what an axis does not divide"},
           {"--method", &f.method, "NAME",
            "Of the xla lane: worklist, chunked or dense [worklist]"},
-          {"--cache", &f.cache, "FOLDER",
-           "Keeps what the xla lane compiles; or off [TESSERA_CACHE, or the "
-           "user's cache folder]"},
           {"--max-compiles", &f.max_compiles, "N",
            "Of the xla lane, 0 is no limit: one more is an error [0]"},
           {"--artifact", &f.artifact, "FILE",

@@ -7,17 +7,18 @@
 #include "cli/command.h"
 #include "cli/request/flags.h"
 #include "cli/route/flags.h"
+#include "cli/run/plugin_flags.h"
 
 namespace tessera::cli {
 
 // As typed.
-struct RunFlags {
+struct RunFlags : PluginFlags {
   RequestFlags request;
   RouteFlags route;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
-      layout, scale, softcap, lane, fallback, gate, threads, isa, plugin,
-      device, mesh, balance, method, cache, max_compiles, artifact, shapes,
-      seed, inputs, outputs, receipt, trace;
+      layout, scale, softcap, lane, fallback, gate, threads, isa, mesh, balance,
+      method, max_compiles, artifact, shapes, seed, inputs, outputs, receipt,
+      trace;
   bool uneven = false;
   bool sink_logits = false;
   bool backward = false;

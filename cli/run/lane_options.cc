@@ -7,7 +7,6 @@
 #include "base/threads.h"
 #include "cli/bridge/data.h"
 #include "cli/numbers.h"
-#include "cli/run/cache_folder.h"
 #include "cli/run/options.h"
 #include "run/session_state.h"
 
@@ -32,23 +31,16 @@ Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
 }
 
 Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
-  if (f.plugin) xla.plugin = *f.plugin;
   if (f.method) {
     auto method = parse_xla_method(*f.method);
     if (!method) return method.error();
     xla.method = *method;
   }
-  auto device = parse_device(f.device.value_or("0"));
-  if (!device) return device.error();
-  xla.device = *device;
   auto compiles = parse_int(f.max_compiles.value_or("0"), "--max-compiles", 0,
                             kMaxCompiles);
   if (!compiles) return compiles.error();
   xla.max_compiles = *compiles;
-  auto folder = cache_folder(f.cache);
-  if (!folder) return folder.error();
-  xla.cache_folder = std::move(*folder);
-  return {};
+  return read_plugin_flags(f, xla);
 }
 
 Result<void> read_mesh(const RunFlags& f, RunOptions& o) {

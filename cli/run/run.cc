@@ -11,6 +11,7 @@
 #include "cli/run/check.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/receipt.h"
+#include "run/passes.h"
 #include "run/session_state.h"
 
 namespace tessera::cli {
@@ -74,26 +75,20 @@ struct Ran {
 };
 
 Result<Ran> run_passes(const RunFlags& flags, RunOptions& o,
-                       const Planned& planned, const AttentionCall& call) {
-  AttentionData& data = o.data;
+                       const Planned& planned) {
   Progress progress("running");
   *o.progress = progress.callback();
-  auto ready = o.session->prepare(planned.batch, call);
-  if (!ready) return ready.error();
-  auto saved = ready->forward(data.forward_tensors());
-  if (!saved) return saved.error();
-  const Gradients gradients = data.gradients();
-  if (data.backward) {
-    if (auto e = ready->backward(*saved, gradients); !e) return e.error();
-  }
+  const RunCall call = o.data.over(planned.batch);
+  auto passes = run::run_passes(*o.session, call);
+  if (!passes) return passes.error();
   *o.progress = {};
   const TraceSpan span("run", "digest");
-  auto receipt =
-      run::make_receipt(*ready, *saved, data.backward ? &gradients : nullptr);
+  auto receipt = run::make_receipt(passes->ready, passes->saved,
+                                   call.gradients ? &*call.gradients : nullptr);
   if (!receipt) return receipt.error();
   add_given(flags, o, planned, *receipt);
-  return Ran{std::move(*receipt), ready->state().features,
-             ready->state().flushes};
+  const Prepared::State& state = passes->ready.state();
+  return Ran{std::move(*receipt), state.features, state.flushes};
 }
 
 }  // namespace
@@ -160,8 +155,7 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
   if (auto e = take_choice(flags, *choice, o); !e) return e.error();
   if (auto e = check_memory(flags, o, choice->lane); !e) return e.error();
   if (!made) make_inputs(o);
-  call = data.call();
-  auto ran = run_passes(flags, o, *planned, call);
+  auto ran = run_passes(flags, o, *planned);
   if (!ran) return ran.error();
   receipt::Receipt& receipt = ran->receipt;
   if (flags.request.plan) receipt.plan_ms = 0;

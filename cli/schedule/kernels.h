@@ -2,23 +2,12 @@
 #pragma once
 
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "cli/compile/kernel_flags.h"
-#include "cli/request/flags.h"
+#include "cli/schedule/flags.h"
 #include "schedule/dump.h"
 #include "schedule/program.h"
 
 namespace tessera::cli {
-
-// As typed.
-struct ScheduleFlags {
-  KernelFlags kernel;
-  std::optional<std::string> program, dump, keep, picture, plugin;
-  std::vector<std::string> trips;
-  bool json = false;
-};
 
 // Beside those of a request and its heads, which go with any program.
 bool has_kernel_flags(const ScheduleFlags& flags);

@@ -172,14 +172,16 @@ Command warm_command() {
           {"--dlse", &o->dlse, "",
            "Backward takes the log-sum-exp's gradient, as `tessera run` does"},
           {"--lane", &o->run.lane, "NAME", "xla or mosaic [xla]"},
-          {"--plugin", &o->run.plugin, "NAME",
-           "A file or a known name [xla_cpu_pjrt; of mosaic libtpu]"},
-          {"--device", &o->run.device, "N", "Of the plugin's devices [0]"},
+      });
+  add_plugin_flags(
+      command, o->run, kOptionsGroup,
+      "A PJRT plugin's file or known name [xla_cpu_pjrt; of mosaic libtpu]",
+      "Keeps what is compiled [TESSERA_CACHE, or the user's cache folder]");
+  add_flags(
+      command,
+      {
           {"--method", &o->run.method, "NAME",
            "Of the xla lane: worklist, chunked or dense [worklist]"},
-          {"--cache", &o->run.cache, "FOLDER",
-           "Keeps what is compiled [TESSERA_CACHE, or the user's cache "
-           "folder]"},
           {"--max-compiles", &o->run.max_compiles, "N",
            "0 is no limit: one more is an error that says what varied [0]"},
           {"--json", &o->json, "", "One JSON object on stdout"},

@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "receipt/read.h"
+#include "run/passes.h"
 #include "run/receipt_parts.h"
 #include "run/verify.h"
 #include "tessera/session.h"
@@ -39,23 +40,31 @@ AttentionCall call_of(const RunCall& call) {
   return out;
 }
 
+Result<run::Passes> run::run_passes(const Session& session,
+                                    const RunCall& call) {
+  auto ready = session.prepare(call.batch, call_of(call));
+  if (!ready) return ready.error();
+  auto saved = ready->forward(call.forward);
+  if (!saved) return saved.error();
+  if (call.gradients) {
+    auto e = ready->backward(*saved, *call.gradients);
+    if (!e) return e.error();
+  }
+  return Passes{std::move(*ready), *saved};
+}
+
 Result<AttentionRun> run_attention(const RunCall& call,
                                    const SessionOptions& options) {
   auto session = Session::open(options);
   if (!session) return session.error();
-  auto ready = session->prepare(call.batch, call_of(call));
-  if (!ready) return ready.error();
-  auto saved = ready->forward(call.forward);
-  if (!saved) return saved.error();
-  const Gradients* const gradients =
-      call.gradients ? &*call.gradients : nullptr;
-  if (gradients) {
-    if (auto e = ready->backward(*saved, *gradients); !e) return e.error();
-  }
-  auto receipt = ready->receipt(*saved, gradients);
+  auto ran = run::run_passes(*session, call);
+  if (!ran) return ran.error();
+  const Prepared& ready = ran->ready;
+  auto receipt =
+      ready.receipt(ran->saved, call.gradients ? &*call.gradients : nullptr);
   if (!receipt) return receipt.error();
-  return AttentionRun{ready->choice(), ready->lane(), ready->fallback(),
-                      ready->counters(), std::move(*receipt)};
+  return AttentionRun{ready.choice(), ready.lane(), ready.fallback(),
+                      ready.counters(), std::move(*receipt)};
 }
 
 namespace {

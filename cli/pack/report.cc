@@ -1,0 +1,78 @@
+// cli/pack/report.cc: lines for people, one object for programs.
+#include "cli/pack/report.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace tessera::cli {
+
+nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
+  const PackAccount& a = r.account;
+  return {{"strategy", to_string(o.pack.strategy)},
+          {"tokens", o.pack.tokens},
+          {"documents", a.documents},
+          {"documents_empty", a.empty_documents},
+          {"documents_long", a.long_documents},
+          {"documents_dropped", a.dropped_documents},
+          {"parts", a.parts},
+          {"tokens_in", a.tokens_in},
+          {"tokens_out", a.tokens_out},
+          {"tokens_dropped", a.tokens_dropped},
+          {"dropped_by", to_string(o.pack.long_documents)},
+          {"padding", a.padding},
+          {"rows", a.rows},
+          {"fill", a.fill()},
+          {"cost_max_over_mean", r.balance.max_over_mean},
+          {"cost_worst_step", r.balance.worst},
+          {"length_spread", r.balance.length_spread},
+          {"chunks",
+           {{"in", r.chunks.chunks_in},
+            {"out", r.chunks.chunks_out},
+            {"cut", r.chunks.chunks_cut},
+            {"no_room", r.chunks.chunks_over}}},
+          {"edges",
+           {{"in", r.chunks.edges_in},
+            {"out", r.chunks.edges_out},
+            {"across_rows", r.chunks.edges_lost()},
+            {"no_room", r.chunks.edges_over}}},
+          {"ignored_columns", r.ignored},
+          {"files", r.files},
+          {"documents_per_second", r.documents_per_second()}};
+}
+
+std::string pack_text(const PackReport& r, const StreamOptions& o) {
+  const PackAccount& a = r.account;
+  std::string out;
+  const auto line = [&](std::string_view name, std::string_view text) {
+    out += fmt::format("{:<11} {}\n", name, text);
+  };
+  line("documents",
+       fmt::format("{}, {} empty, {} longer than a row, {:.0f} a second",
+                   a.documents, a.empty_documents, a.long_documents,
+                   r.documents_per_second()));
+  line("tokens",
+       fmt::format("{} in, {} out, {} dropped ({})", a.tokens_in, a.tokens_out,
+                   a.tokens_dropped, to_string(o.pack.long_documents)));
+  line("rows", fmt::format("{} of {} tokens, {:.4f} full, {} of padding",
+                           a.rows, o.pack.tokens, a.fill(), a.padding));
+  line("cost", fmt::format("of {} rows at a time: max over mean {:.3f}, worst "
+                           "{:.3f}; lengths spread {:.3f}",
+                           o.pack.rows_per_step, r.balance.max_over_mean,
+                           r.balance.worst, r.balance.length_spread));
+  if (r.chunks.chunks_in > 0) {
+    line("chunks", fmt::format("{} in, {} out, {} cut, {} without room",
+                               r.chunks.chunks_in, r.chunks.chunks_out,
+                               r.chunks.chunks_cut, r.chunks.chunks_over));
+  }
+  if (r.chunks.edges_in > 0) {
+    line("edges", fmt::format("{} in, {} out, {} across rows, {} without room",
+                              r.chunks.edges_in, r.chunks.edges_out,
+                              r.chunks.edges_lost(), r.chunks.edges_over));
+  }
+  for (const std::string& name : r.ignored) line("ignored", on_a_line(name));
+  if (r.files > 0) line("files", std::to_string(r.files));
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,32 @@
+// cli/receipt/lines.h: a receipt's lines, and those of what was computed.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/text.h"
+#include "receipt/receipt.h"
+
+namespace tessera::cli {
+
+// Receipts come from strangers: each line is made fit to print.
+class Lines {
+ public:
+  void operator()(std::string_view name, std::string_view text) {
+    out += fmt::format("{:<11} {}\n", name, on_a_line(text));
+  }
+  std::string out;
+};
+
+std::string time_text(double ms);                     // 3.4 ms
+std::string plural(int64_t n, std::string_view one);  // "2 rows"
+
+// Masks, arrays, tiles and pairs of a plan; else operation, artifact, inputs.
+void add_work(const receipt::Receipt& receipt, Lines& line);
+void add_operation(const receipt::Receipt& receipt, Lines& line);
+void add_routing(const receipt::Receipt::Routing& routing, double ms,
+                 Lines& line);
+
+}  // namespace tessera::cli

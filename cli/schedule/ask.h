@@ -1,0 +1,21 @@
+// cli/schedule/ask.h: what `tessera schedule` was asked, before any work.
+#pragma once
+
+#include <optional>
+
+#include "cli/request/flags.h"
+#include "cli/schedule/flags.h"
+#include "schedule/program.h"
+
+namespace tessera::cli {
+
+// Which flags go together.
+Result<void> check_flags(const ScheduleFlags& flags);
+
+// Target, trips and heads; the request is added.
+Result<schedule::ScheduleAsk> read_ask(const ScheduleFlags& flags);
+
+// Nothing where no request is given.
+Result<std::optional<Resolved>> asked_request(RequestFlags flags);
+
+}  // namespace tessera::cli
