@@ -88,6 +88,13 @@ if(test_sources)
   if(fake_targets)
     add_dependencies(unit_tests ${fake_targets})
   endif()
+  # What README shows of C++, as a user's program.
+  add_executable(readme_example examples/consumer/train.cc)
+  target_link_libraries(readme_example PRIVATE tessera)
+  tessera_compile(readme_example QUICK)
+  add_dependencies(unit_tests readme_example)
+  set_source_files_properties(tests/readme_test.cc PROPERTIES
+    COMPILE_DEFINITIONS TESSERA_README_EXAMPLE="$<TARGET_FILE:readme_example>")
   if(TARGET tessera-cli)  # which some tests run
     add_dependencies(unit_tests tessera-cli)
     target_compile_definitions(unit_tests PRIVATE

@@ -33,10 +33,10 @@ ShardedCase random_sharded(const RandomCase& plan) {
                        random() % static_cast<uint64_t>(most - least + 1));
   };
   ShardedCase c{plan, {}, {}};
-  constexpr int64_t kMost = 16;
+  constexpr int64_t kMax = 16;
   const int64_t data = draw(0, 2) == 0 ? draw(1, 3) : 1;
   const int64_t head = draw(0, 2) == 0 ? draw(1, 3) : 1;
-  const int64_t seq = draw(1, kMost / data / head);
+  const int64_t seq = draw(1, kMax / data / head);
   c.mesh.axes = {{"seq", seq}, {"data", data}, {"head", head}};
   std::shuffle(c.mesh.axes.begin(), c.mesh.axes.end(), random);
   ShardOptions& o = c.options;

@@ -9,7 +9,7 @@ namespace {
 
 // Beyond this no sum or product of lengths and widths overflows, and no memory
 // holds them.
-constexpr int64_t kMostValues = int64_t{1} << 48;
+constexpr int64_t kMaxValues = int64_t{1} << 48;
 
 Result<void> check_counts(const ArrowArray& array, int64_t buffers,
                           int64_t children, const std::string& place) {
@@ -21,9 +21,9 @@ Result<void> check_counts(const ArrowArray& array, int64_t buffers,
   }
   for (const auto& [what, n] :
        {std::pair{"length", array.length}, std::pair{"offset", array.offset}}) {
-    if (n >= 0 && n <= kMostValues) continue;
+    if (n >= 0 && n <= kMaxValues) continue;
     return invalid("data", "an array's {} must be 0 to {}, found {} for {}",
-                   what, kMostValues, n, place);
+                   what, kMaxValues, n, place);
   }
   if (array.null_count < -1 || array.null_count > array.length) {
     return invalid("data",
@@ -139,7 +139,7 @@ Result<void> check_arrow_array(const ArrowType& type, const ArrowArray* array,
       if (array->length == 0) return {};
       return type.bytes == 4
                  ? check_offsets<int32_t>(*array, INT32_MAX, place)
-                 : check_offsets<int64_t>(*array, kMostValues, place);
+                 : check_offsets<int64_t>(*array, kMaxValues, place);
     case ArrowKind::boolean:
     case ArrowKind::integer:
     case ArrowKind::text_view:

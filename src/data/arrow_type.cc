@@ -10,7 +10,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr int kMostDepth = 8;  // lists and dictionaries, one in another
+constexpr int kMaxDepth = 8;  // lists and dictionaries, one in another
 
 // Of one letter: the type without what lies in it.
 ArrowType plain_type(std::string_view format) {
@@ -100,7 +100,7 @@ bool is_known(const ArrowType& type) {
 
 Result<ArrowType> read_arrow_type(const ArrowSchema& schema, Field field,
                                   std::string_view name) {
-  ArrowType type = read_type(&schema, kMostDepth);
+  ArrowType type = read_type(&schema, kMaxDepth);
   const auto unless = [&](bool good,
                           std::string_view rule) -> Result<ArrowType> {
     if (good) return std::move(type);

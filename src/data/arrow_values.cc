@@ -130,7 +130,7 @@ ArrowItems items_of(const ArrowValue& list) {
 }
 
 std::string text_of(const ArrowValue& text) {
-  constexpr int64_t kMostBytes = 64;
+  constexpr int64_t kMaxBytes = 64;
   int64_t size = 0;
   const char* begin = nullptr;
   if (text.type->kind == ArrowKind::text_view) {
@@ -149,7 +149,7 @@ std::string text_of(const ArrowValue& text) {
                    : load<int64_t>(offsets, text.at + 1)) -
            first;
     begin = static_cast<const char*>(text.array->buffers[2]) + first;
-    if (size > kMostBytes) return fmt::format("a text of {} bytes", size);
+    if (size > kMaxBytes) return fmt::format("a text of {} bytes", size);
   }
   return size > 0 ? std::string(begin, static_cast<size_t>(size)) : "";
 }

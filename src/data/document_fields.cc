@@ -130,8 +130,8 @@ std::optional<Field> field_called(std::string_view name) {
 }
 
 void ignore(std::string_view name, std::set<std::string>& ignored) {
-  constexpr size_t kMostNames = 64;  // a stranger's may all differ
-  if (ignored.size() < kMostNames) ignored.emplace(name);
+  constexpr size_t kMaxNames = 64;  // a stranger's may all differ
+  if (ignored.size() < kMaxNames) ignored.emplace(name);
 }
 
 Result<void> add_document(const DocumentFields& fields, Documents& into) {

@@ -11,7 +11,7 @@ namespace {
 
 // Beyond any device; tiles may make it a thousand times as much, and still 64
 // bits hold it.
-constexpr double kMostBytes = static_cast<double>(int64_t{1} << 50);
+constexpr double kMaxBytes = static_cast<double>(int64_t{1} << 50);
 
 bool is_any(std::string_view name,
             std::initializer_list<std::string_view> names) {
@@ -38,10 +38,10 @@ Result<MemoryPart> part_of(std::string name, MemoryKind kind, Dtype dtype,
                            std::span<const int64_t> dims) {
   auto plain = static_cast<double>(byte_width(dtype));
   for (const int64_t d : dims) plain *= static_cast<double>(d);
-  if (plain > kMostBytes) {
+  if (plain > kMaxBytes) {
     return over_limit(
         "fit", "an array must be at most {:.4g} bytes, found {:.4g} for {}",
-        kMostBytes, plain, name);
+        kMaxBytes, plain, name);
   }
   MemoryPart out;
   out.bytes = device_bytes(dtype, dims);

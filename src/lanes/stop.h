@@ -9,14 +9,18 @@
 namespace tessera::lanes {
 
 // `when`: "before it ran".
+inline Error stopped_error(std::string_view where, std::string_view when) {
+  return {ErrorKind::stopped,
+          fmt::format("[{}] a call must not be stopped to give its outputs, "
+                      "found it stopped {}",
+                      where, when),
+          0};
+}
+
 inline Result<void> check_stop(const StopFlag* stop, std::string_view where,
                                std::string_view when) {
   if (!stop || !stop->stopped()) return {};
-  return Error{ErrorKind::stopped,
-               fmt::format("[{}] a call must not be stopped to give its "
-                           "outputs, found it stopped {}",
-                           where, when),
-               0};
+  return stopped_error(where, when);
 }
 
 }  // namespace tessera::lanes

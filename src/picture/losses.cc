@@ -15,10 +15,10 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 360;
 constexpr double kLeft = 72, kRight = 28, kTop = 84, kBottom = 48;
-constexpr size_t kMostPoints = 2000;  // drawn: means of as many losses each
+constexpr size_t kMaxPoints = 2000;  // drawn: means of as many losses each
 
 std::vector<double> thinned(std::span<const double> losses) {
-  const size_t each = (losses.size() + kMostPoints - 1) / kMostPoints;
+  const size_t each = (losses.size() + kMaxPoints - 1) / kMaxPoints;
   std::vector<double> out;
   for (size_t i = 0; i < losses.size(); i += each) {
     const size_t n = std::min(each, losses.size() - i);

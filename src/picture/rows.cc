@@ -18,7 +18,7 @@ constexpr double kWidth = 760;
 constexpr double kLeft = 28;
 constexpr double kInside = kWidth - 2 * kLeft;
 constexpr double kBars = 96;  // high
-constexpr int64_t kMostBins = 88;
+constexpr int64_t kMaxBins = 88;
 constexpr std::string_view kFull = "#2667ba", kPartial = "#f0a332",
                            kEmpty = "#eef3fa";  // as in the picture of a plan
 
@@ -56,7 +56,7 @@ class RowsPicture {
     put("<text class='k' x='{}' y='{}'>{}</text>", kLeft, top, name);
     if (rows.empty()) return;
     const int64_t low = rows.begin()->first, high = rows.rbegin()->first;
-    const int64_t width = (high - low) / kMostBins + 1;
+    const int64_t width = (high - low) / kMaxBins + 1;
     std::vector<int64_t> bins(static_cast<size_t>((high - low) / width) + 1);
     double sum = 0;
     for (const auto& [value, n] : rows) {

@@ -19,7 +19,7 @@ constexpr double kWidth = 760;
 constexpr double kLeft = 28;
 constexpr double kInside = kWidth - 2 * kLeft;
 constexpr double kStrip = 22, kStripStep = 30;  // high, and to the next
-constexpr int64_t kMostRows = 8;                // of the batch, drawn
+constexpr int64_t kMaxRows = 8;                 // of the batch, drawn
 constexpr double kBars = 80;
 constexpr double kMatrix = 320;
 constexpr std::string_view kWork = "#2667ba", kTokens = "#f0a332";
@@ -37,7 +37,7 @@ class ShardsPicture {
         plan_(plan),
         title_(escape_markup(clean_text(title, 90, false))),
         seq_(shards.mesh.size("seq")),
-        rows_(std::min(plan.batch, kMostRows)) {
+        rows_(std::min(plan.batch, kMaxRows)) {
     find_tiles();
   }
 

@@ -419,6 +419,20 @@ int64_t SplashArray::at(int64_t i) const {
   return load(int32_t{});
 }
 
+namespace {
+
+// Every shard of heads is as the first.
+void repeat_first(int64_t shards, Grid& grid) {
+  const int64_t cells = grid.rows * grid.columns;
+  for (auto* a : {&grid.data_next, &grid.mask_next, &grid.block_mask}) {
+    for (int64_t shard = 1; shard < shards; ++shard) {
+      std::copy_n(a->begin(), cells, a->begin() + shard * cells);
+    }
+  }
+}
+
+}  // namespace
+
 Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
                                    const SplashOptions& options) {
   auto read = plan::read_batch(batch, kWhere);
@@ -490,15 +504,7 @@ Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
       fill_shard(lines_of(hs, qs), place, grid);
     }
   }
-  if (one_mask) {
-    const int64_t cells = grid.rows * grid.columns;
-    for (auto* a : {&grid.data_next, &grid.mask_next, &grid.block_mask}) {
-      for (int64_t hs = 1; hs < options.head_shards; ++hs) {
-        std::copy_n(a->begin(), cells, a->begin() + hs * cells);
-      }
-    }
-  }
-
+  if (one_mask) repeat_first(options.head_shards, grid);
   return pack_info(grid, blocks, plan, options, options.computable && one_mask);
 }
 

@@ -272,6 +272,33 @@ void score_tile(const ScoreTile& tile, ScoreScratch& scratch, TileScores& out) {
   }
 }
 
+namespace {
+
+// That a query keeps; -1 where it keeps fewer.
+std::span<const int32_t> metas_of(const MetaChoice& choice, size_t query) {
+  const auto k = static_cast<size_t>(choice.k);
+  return choice.metas.subspan(query * k, k);
+}
+
+// Those that any query of a run keeps, each once, ascending.
+void gather_metas(const MetaChoice& choice, const QueryRun& run,
+                  std::vector<int32_t>& metas) {
+  metas.clear();
+  for (size_t i = run.begin; i < run.end; ++i) {
+    const auto own = metas_of(choice, i);
+    // Neighbours choose alike: most are those of the query before.
+    const auto before = i > run.begin ? metas_of(choice, i - 1) : own.first(0);
+    for (size_t n = 0; n < own.size(); ++n) {
+      if (own[n] < 0 || (!before.empty() && before[n] == own[n])) continue;
+      metas.push_back(own[n]);
+    }
+  }
+  std::sort(metas.begin(), metas.end());
+  metas.erase(std::unique(metas.begin(), metas.end()), metas.end());
+}
+
+}  // namespace
+
 void score_children(const ScoreTile& tile, const MetaChoice& choice,
                     ScoreScratch& scratch, TileScores& out) {
   clear(tile, out);
@@ -289,22 +316,7 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     const int64_t lane = tile.keys.lane_of(run.document);
     const int64_t ldo = round_up(lane + most, kPanelKeys);
     Scores s{tile.keys, static_cast<size_t>(run.document), nullptr, 0, 0};
-    const auto of_query = [&](size_t i) {
-      const auto k = static_cast<size_t>(choice.k);
-      return choice.metas.subspan(i * k, k);
-    };
-    metas.clear();
-    for (size_t i = run.begin; i < run.end; ++i) {
-      const auto own = of_query(i);
-      // Neighbours choose alike: most are those of the query before.
-      const auto before = i > run.begin ? of_query(i - 1) : own.first(0);
-      for (size_t n = 0; n < own.size(); ++n) {
-        if (own[n] < 0 || (!before.empty() && before[n] == own[n])) continue;
-        metas.push_back(own[n]);
-      }
-    }
-    std::sort(metas.begin(), metas.end());
-    metas.erase(std::unique(metas.begin(), metas.end()), metas.end());
+    gather_metas(choice, run, metas);
     // Blocks of a meta lie side by side, and so do their keys.
     const int64_t lowest = metas.empty() ? 0 : metas.front();
     children.assign(
@@ -340,7 +352,7 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
       // Children of neighbouring metas lie side by side.
       int64_t begin = 0;
       int64_t end = 0;
-      for (const int32_t meta : of_query(i)) {
+      for (const int32_t meta : metas_of(choice, i)) {
         if (meta < 0) continue;
         const Children& c = children[static_cast<size_t>(meta - lowest)];
         if (c.begin == c.end || c.key >= s.until) continue;

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/threads.h"
 #include "lanes/cpu/work.h"
+#include "lanes/stop.h"
 #include "tessera/result.h"
 
 namespace tessera::cpu {
@@ -53,11 +54,8 @@ class Tasks {
     };
     parallel_for(tasks, threads_, run_one, name);
     if (stopped_.load(std::memory_order_relaxed)) {
-      return Error{ErrorKind::stopped,
-                   fmt::format("[cpu] a call must not be stopped to give its "
-                               "outputs, found it stopped after {} of {} {}",
-                               done.load(), tasks, name),
-                   0};
+      return lanes::stopped_error(
+          "cpu", fmt::format("after {} of {} {}", done.load(), tasks, name));
     }
     if (failed()) {
       return over_limit("cpu",

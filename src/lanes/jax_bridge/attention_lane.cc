@@ -43,6 +43,9 @@ class Work : public lanes::LaneWork {
     if (!arrays) return arrays.error();
     auto ran = program_.run(arrays->inputs, arrays->outputs);
     if (!ran) return ran.error();
+    if (auto e = lanes::check_stop(stop, "bridge", "after it ran"); !e) {
+      return e.error();
+    }
     lanes::PassRun out;
     out.run_ms = ran->run_ms;
     out.transfer_ms = ran->transfer_ms;

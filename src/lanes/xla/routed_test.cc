@@ -96,7 +96,6 @@ TEST_P(XlaRouted, ChangedPicksNeverCompile) {
 
 // Ceilings are enough to compile what every batch will need.
 TEST_P(XlaRouted, WarmingCompilesWhatABatchNeeds) {
-  if (std::get<1>(GetParam()) != XlaMethod::worklist) GTEST_SKIP();
   const RoutedBatch batch = routed_batch(1, meaning());
   AttentionArrays arrays(batch.attention);
   Request request = arrays.request;
