@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/shape.h"
 #include "base/text.h"
 #include "data/import_rows.h"
 
@@ -17,10 +18,6 @@ constexpr std::string_view kPadId = "pad_id";
 constexpr std::string_view kMaxChunks = "max_chunks";
 constexpr std::string_view kMaxEdges = "max_edges";
 constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 // A tensor that may be absent; an error where it is not as the schema says.
 Result<const Tensor*> find(const Safetensors& file, const RowColumnSpec& spec,

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/fail.h"
+#include "base/shape.h"
 #include "base/timed.h"
 #include "lanes/stop.h"
 
@@ -17,12 +18,6 @@ bool is_dense(const BasicTensorView<Pointer>& t, const ArrayDims& dims) {
          (t.tokens == 1 || t.token_stride == t.dim) &&
          (t.heads == 1 || t.head_stride == t.tokens * t.dim) &&
          (t.batch == 1 || t.batch_stride == t.heads * t.tokens * t.dim);
-}
-
-int64_t count(const ArrayDims& dims) {
-  int64_t n = 1;
-  for (int64_t d : dims) n *= d;
-  return n;
 }
 
 // Calls f(element of the tensor, element of the array) for each row.
@@ -95,7 +90,7 @@ Staged::Staged(const TensorView& t, const ArrayDims& dims) {
     return;
   }
   const int64_t width = byte_width(t.dtype);
-  copy_.resize(static_cast<size_t>(count(dims) * width));
+  copy_.resize(static_cast<size_t>(elements_of(dims) * width));
   const auto* from = static_cast<const uint8_t*>(t.data);
   const auto bytes = static_cast<size_t>(t.dim * width);
   for_each_row(t, dims, [&](int64_t at, int64_t to) {
@@ -110,9 +105,9 @@ Staged::Staged(const float* data, const ArrayDims& from, const ArrayDims& dims,
     data_ = data;
     return;
   }
-  copy_.resize(static_cast<size_t>(count(dims)) * sizeof(float));
+  copy_.resize(static_cast<size_t>(elements_of(dims)) * sizeof(float));
   auto* to = reinterpret_cast<float*>(copy_.data());
-  std::fill_n(to, count(dims), beyond);
+  std::fill_n(to, elements_of(dims), beyond);
   for (int64_t b = 0; b < from[0]; ++b) {
     for (int64_t h = 0; h < from[1]; ++h) {
       std::copy_n(data + (b * from[1] + h) * from[2], from[2],

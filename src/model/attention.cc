@@ -8,6 +8,15 @@
 namespace tessera::model {
 namespace {
 
+// What a program of this shape takes of the plan and the facts.
+std::vector<xla::Argument> integers_of(const xla::Shape& shape) {
+  std::vector<xla::Argument> out = xla::arguments_of(shape);
+  std::erase_if(out, [](const xla::Argument& a) {
+    return a.type.element != Element::i32;
+  });
+  return out;
+}
+
 class Attention final : public Layer {
  public:
   Attention(const AttentionPlace& place, XlaMethod method) : place_(place) {
@@ -71,8 +80,7 @@ class Attention final : public Layer {
   void bind_integers(Writer& w, bool backward) const {
     xla::Shape s = place_.shape;
     s.backward = backward;
-    for (const xla::Argument& a : xla::arguments_of(s)) {
-      if (a.type.element != Element::i32) continue;
+    for (const xla::Argument& a : integers_of(s)) {
       w.bind(a.name, w.argument(place_.prefix + a.name));
     }
   }
@@ -84,12 +92,8 @@ class Attention final : public Layer {
 
 std::vector<xla::Argument> integers_of(const AttentionPlace& place) {
   if (place.kernels) return kernel_integers(place);
-  std::vector<xla::Argument> out;
-  for (xla::Argument& a : xla::arguments_of(place.shape)) {
-    if (a.type.element != Element::i32) continue;
-    a.name = place.prefix + a.name;
-    out.push_back(std::move(a));
-  }
+  std::vector<xla::Argument> out = integers_of(place.shape);
+  for (xla::Argument& a : out) a.name = place.prefix + a.name;
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/safetensors.h"
+#include "base/shape.h"
 #include "base/text.h"
 #include "model/precision.h"
 
@@ -14,10 +15,6 @@ namespace {
 
 constexpr std::string_view kStep = "step", kModel = "model",
                            kPrecision = "precision";
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 Result<std::vector<float>> read_values(const Safetensors& file,
                                        const std::string& name,

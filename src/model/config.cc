@@ -1,12 +1,12 @@
 // model/config.cc: the sizes and settings of a model, their JSON, their rules.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/fail.h"
 #include "base/json_read.h"
+#include "base/shape.h"
 #include "base/text.h"
 #include "model/columns.h"
 #include "tessera/plan.h"
@@ -19,7 +19,7 @@ constexpr std::string_view kWhere = "model";
 constexpr std::string_view kNormKinds[] = {"rms", "layer"};
 constexpr std::string_view kMlpKinds[] = {"swiglu", "geglu", "gelu"};
 constexpr int64_t kMaxIds = 1 << 24;  // of a table
-constexpr double kMost = std::numeric_limits<int32_t>::max();
+constexpr double kMaxNumbers = std::numeric_limits<int32_t>::max();
 
 // One table for reading, writing and checking.
 struct IntField {
@@ -126,6 +126,10 @@ Result<void> read_field(const std::string& name, const Json& value,
   }
   if (name == "windows") return read_windows(value, m);
   if (name == "columns") return read_columns(value, m);
+  if (name != "norm" && name != "mlp") {
+    return invalid(kWhere, "a model has no field of that name, found {}",
+                   in_quotes(name));
+  }
   auto text = read_string(value, kWhere, name);
   if (!text) return text.error();
   if (name == "norm") {
@@ -138,14 +142,6 @@ Result<void> read_field(const std::string& name, const Json& value,
   if (!kind) return kind.error();
   m.mlp = *kind;
   return {};
-}
-
-bool is_field(const std::string& name) {
-  const auto named = [&](const auto& f) { return name == f.name; };
-  return std::ranges::any_of(kInts, named) ||
-         std::ranges::any_of(kNumbers, named) ||
-         std::ranges::any_of(kFlags, named) || name == "windows" ||
-         name == "columns" || name == "norm" || name == "mlp";
 }
 
 }  // namespace
@@ -161,11 +157,7 @@ std::optional<RowColumn> model::find_column(std::string_view name) {
   return std::nullopt;
 }
 
-int64_t ModelParameter::size() const {
-  int64_t n = 1;
-  for (const int64_t d : shape) n *= d;
-  return n;
-}
+int64_t ModelParameter::size() const { return elements_of(shape); }
 
 std::string_view to_string(NormKind kind) {
   return kNormKinds[static_cast<size_t>(kind)];
@@ -189,10 +181,6 @@ Result<ModelConfig> parse_model_config(std::string_view text) {
   }
   ModelConfig out;
   for (const auto& [name, value] : json->items()) {
-    if (!is_field(name)) {
-      return invalid(kWhere, "a model has no field of that name, found {}",
-                     in_quotes(name));
-    }
     if (auto e = read_field(name, value, out); !e) return e.error();
   }
   if (auto e = check_model(out); !e) return e.error();
@@ -252,11 +240,12 @@ Result<void> check_model(const ModelConfig& m) {
   }
   // Programs index arrays in 32 bits.
   const auto at_most = [&](const char* what, double a, double b) {
-    return a * b <= kMost ? Result<void>()
-                          : over_limit(kWhere,
-                                       "{} must have at most {:.0f} numbers, "
-                                       "found {:.0f}",
-                                       what, kMost, a * b);
+    return a * b <= kMaxNumbers
+               ? Result<void>()
+               : over_limit(kWhere,
+                            "{} must have at most {:.0f} numbers, "
+                            "found {:.0f}",
+                            what, kMaxNumbers, a * b);
   };
   const auto real = [](int64_t n) { return static_cast<double>(n); };
   if (auto e = at_most("the embedding", real(m.vocab), real(m.width)); !e) {

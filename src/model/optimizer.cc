@@ -31,9 +31,9 @@ Value clip_scale(Writer& w, const Value& norm, const Value& rates) {
   return w.select(above, w.div(most, norm), w.real(1));
 }
 
-Moments write_adamw(Writer& w, const AdamW& a, const Moments& before,
-                    const Value& gradient, const Value& rates,
-                    const Value& scale) {
+Moments write_adamw(Writer& w, const OptimizerSettings& a,
+                    const Moments& before, const Value& gradient,
+                    const Value& rates, const Value& scale) {
   const Dims& dims = gradient.dims();
   const auto number = [&](double v) { return w.real(v, dims); };
   const auto rate = [&](Rate which) {

@@ -2,13 +2,9 @@
 #pragma once
 
 #include "model/layer.h"
+#include "tessera/train.h"
 
 namespace tessera::model {
-
-// What of it is static.
-struct AdamW {
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-};
 
 // What changes with each step, in the order of an argument of the program.
 enum class Rate : uint8_t {
@@ -25,9 +21,9 @@ struct Moments {
 // The root of the sum of all squares.
 Value norm_of(Writer& w, const Values& gradients);
 // `scale` is what the gradient is scaled by; matrices decay.
-Moments write_adamw(Writer& w, const AdamW& settings, const Moments& before,
-                    const Value& gradient, const Value& rates,
-                    const Value& scale);
+Moments write_adamw(Writer& w, const OptimizerSettings& settings,
+                    const Moments& before, const Value& gradient,
+                    const Value& rates, const Value& scale);
 // 1, or max_norm / norm where the norm is above it.
 Value clip_scale(Writer& w, const Value& norm, const Value& rates);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "model/checkpoint.h"
 #include "model/loss.h"
 
 namespace tessera::model {
@@ -16,9 +17,20 @@ std::string layer_name(int64_t layer, const std::string& name) {
   return "layers." + std::to_string(layer) + "." + name;
 }
 
+void append(Values& all, const Values& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
 struct Written {
   Value loss, tiles;
   Values gradients;  // in the order of the parameters
+};
+
+// A model's parameters by where they belong.
+struct Held {
+  Value table, head;
+  Values columns, norm;
+  std::vector<Values> blocks;
 };
 
 class Step {
@@ -28,24 +40,71 @@ class Step {
   Result<Written> write(const Values& parameters, bool with_gradients);
 
  private:
+  // A column of ids, and which tokens have one.
+  struct Column {
+    Value ids, there;
+  };
+
   Value column(const char* name) {
     return w_.reshape(w_.argument(name), {s_.batch * s_.tokens});
   }
   // Rows of tokens that have an id in the column; 0 elsewhere.
-  Value where_there(const std::string& name, const Value& rows) {
-    const Value ids = column(name.c_str());
-    const Value there =
-        w_.compare(xla::Compare::not_equal, ids, w_.integer(0, ids.dims()));
-    return w_.select(w_.broadcast(there, rows.dims(), {0}), rows,
+  Value where_there(const Column& column, const Value& rows) {
+    return w_.select(w_.broadcast(column.there, rows.dims(), {0}), rows,
                      w_.real(0, rows.dims()));
   }
+  Result<void> make_layers();
+  void hold(const Values& parameters);
   void angles();
+  Value embed();
+  Value forward(Value x);
+  Value backward(Value dx);
+  void add_embedding(const Value& dx, const Value& dhead, Values& gradients);
 
   Writer& w_;
   const StepShape& s_;
   Site at_;
   Stream stream_;
+  std::vector<Block> blocks_;
+  LayerPtr norm_;
+  Held held_;
+  Value ids_, scale_;
+  std::vector<Column> columns_;  // of the model's, in their order
+  Values inputs_;                // of blocks
+  std::vector<BlockPass> passes_;
+  Value tiles_;
+  std::vector<Values> found_;  // gradients of blocks
 };
+
+Result<void> Step::make_layers() {
+  auto norm = make_layer(s_.spec, Slot::norm, {s_.model, s_.places.front()});
+  if (!norm) return norm.error();
+  norm_ = std::move(*norm);
+  for (int64_t i = 0; i < s_.model.layers; ++i) {
+    auto block = Block::make(s_.spec, {s_.model, s_.place_of(i)});
+    if (!block) return block.error();
+    blocks_.push_back(std::move(*block));
+  }
+  return {};
+}
+
+// In the order of model_parameters().
+void Step::hold(const Values& parameters) {
+  auto next = parameters.begin();
+  const auto take = [&](size_t n) {
+    Values out(next, next + static_cast<int64_t>(n));
+    next += static_cast<int64_t>(n);
+    return out;
+  };
+  held_.table = take(1)[0];
+  held_.columns = take(s_.model.columns.size());
+  held_.blocks.reserve(blocks_.size());
+  for (const Block& b : blocks_) {
+    held_.blocks.push_back(take(b.parameters().size()));
+  }
+  held_.norm = take(norm_->parameters().size());
+  held_.head = s_.model.tied_head ? held_.table : take(1)[0];
+}
 
 // positions theta^(-2 i / dim), i below dim / 2.
 void Step::angles() {
@@ -64,106 +123,103 @@ void Step::angles() {
   stream_ = {s_.batch, s_.tokens, w_.cos(angle), w_.sin(angle)};
 }
 
-Result<Written> Step::write(const Values& parameters, bool with_gradients) {
+Value Step::embed() {
   const ModelConfig& m = s_.model;
-  angles();
-  auto norm = make_layer(s_.spec, Slot::norm, {m, s_.places.front()});
-  if (!norm) return norm.error();
-  std::vector<Block> blocks;
-  for (int64_t i = 0; i < m.layers; ++i) {
-    auto block = Block::make(s_.spec, {m, s_.place_of(i)});
-    if (!block) return block.error();
-    blocks.push_back(std::move(*block));
-  }
-
-  // Embedding, blocks, final norm, head.
-  auto next = parameters.begin();
-  const auto take = [&](size_t n) {
-    Values out(next, next + static_cast<int64_t>(n));
-    next += static_cast<int64_t>(n);
-    return out;
-  };
-  const Value table = take(1)[0];
-  const Values of_columns = take(m.columns.size());
-  std::vector<Values> of_blocks;
-  of_blocks.reserve(blocks.size());
-  for (const Block& b : blocks)
-    of_blocks.push_back(take(b.parameters().size()));
-  const Values of_norm = take((*norm)->parameters().size());
-  const Value head = m.tied_head ? table : take(1)[0];
-
-  const Value ids = column("input_ids");
-  Value x = w_.rows(table, ids);
-  const Value scale = w_.real(m.embedding_scale, x.dims());
-  if (m.embedding_scale != 1) x = w_.mul(x, scale);
-  size_t at = 0;
+  ids_ = column("input_ids");
+  Value x = w_.rows(held_.table, ids_);
+  scale_ = w_.real(m.embedding_scale, x.dims());
+  if (m.embedding_scale != 1) x = w_.mul(x, scale_);
   for (const auto& [name, size] : m.columns) {
-    const Value more = w_.rows(of_columns[at++], column(name.c_str()));
-    x = w_.add(x, where_there(name, more));
+    const Value ids = column(name.c_str());
+    const Value there =
+        w_.compare(xla::Compare::not_equal, ids, w_.integer(0, ids.dims()));
+    const Value more = w_.rows(held_.columns[columns_.size()], ids);
+    columns_.push_back({ids, there});
+    x = w_.add(x, where_there(columns_.back(), more));
   }
-  Values inputs;
-  std::vector<BlockPass> passes;
-  Value tiles = w_.integer(0);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    w_.comment("layer " + std::to_string(i));
-    inputs.push_back(x);
-    BlockPass pass = blocks[i].forward(at_, stream_, of_blocks[i], x);
-    x = pass.out;
-    tiles = w_.add(tiles, pass.tiles);
-    if (s_.recompute) pass = {};
-    passes.push_back(std::move(pass));
-  }
-  const Passed normed = (*norm)->forward(at_, of_norm, {x});
-  w_.comment("loss");
-  const Loss loss =
-      write_loss(at_, m, normed.out[0], head, column("target_ids"),
-                 column("loss_mask"), s_.max_logits);
-  Written out = {loss.mean, tiles, {}};
-  if (!with_gradients) return out;
+  return x;
+}
 
-  Returned back = (*norm)->backward(at_, of_norm, normed.saved, {loss.dhidden});
-  const Values of_final = std::move(back.parameters);
-  Value dx = back.inputs[0];
-  std::vector<Values> found(blocks.size());
-  for (size_t i = blocks.size(); i-- > 0;) {
+Value Step::forward(Value x) {
+  tiles_ = w_.integer(0);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    w_.comment("layer " + std::to_string(i));
+    inputs_.push_back(x);
+    BlockPass pass = blocks_[i].forward(at_, stream_, held_.blocks[i], x);
+    x = pass.out;
+    tiles_ = w_.add(tiles_, pass.tiles);
+    if (s_.recompute) pass = {};
+    passes_.push_back(std::move(pass));
+  }
+  return x;
+}
+
+Value Step::backward(Value dx) {
+  found_.resize(blocks_.size());
+  for (size_t i = blocks_.size(); i-- > 0;) {
     w_.comment("back through layer " + std::to_string(i));
     if (s_.recompute) {
       // Behind the gradient, so that it is not done before its time.
-      const Values held = w_.barrier({inputs[i], dx});
+      const Values held = w_.barrier({inputs_[i], dx});
       dx = held[1];
-      passes[i] = blocks[i].forward(at_, stream_, of_blocks[i], held[0]);
+      passes_[i] = blocks_[i].forward(at_, stream_, held_.blocks[i], held[0]);
     }
-    back = blocks[i].backward(at_, stream_, of_blocks[i], passes[i], dx);
+    Returned back =
+        blocks_[i].backward(at_, stream_, held_.blocks[i], passes_[i], dx);
     dx = back.inputs[0];
-    found[i] = std::move(back.parameters);
+    found_[i] = std::move(back.parameters);
   }
-  Values for_columns;
+  return dx;
+}
+
+// The table's gradient and the columns'. `dhead` is the head's, which a tied
+// one adds to.
+void Step::add_embedding(const Value& dx, const Value& dhead,
+                         Values& gradients) {
+  const ModelConfig& m = s_.model;
+  Values of_columns;
   for (const auto& [name, size] : m.columns) {
-    const Value none = w_.real(0, {size, m.width});
-    for_columns.push_back(
-        w_.add_rows(none, column(name.c_str()), where_there(name, dx)));
+    const Column& column = columns_[of_columns.size()];
+    of_columns.push_back(w_.add_rows(w_.real(0, {size, m.width}), column.ids,
+                                     where_there(column, dx)));
   }
-  if (m.embedding_scale != 1) dx = w_.mul(dx, scale);
-  const Value none = w_.real(0, table.dims());
-  out.gradients.push_back(
-      w_.add_rows(m.tied_head ? loss.dhead : none, ids, dx));
-  out.gradients.insert(out.gradients.end(), for_columns.begin(),
-                       for_columns.end());
-  for (Values& each : found) {
-    out.gradients.insert(out.gradients.end(), each.begin(), each.end());
-  }
-  out.gradients.insert(out.gradients.end(), of_final.begin(), of_final.end());
+  const Value scaled = m.embedding_scale != 1 ? w_.mul(dx, scale_) : dx;
+  const Value none = w_.real(0, held_.table.dims());
+  gradients.push_back(w_.add_rows(m.tied_head ? dhead : none, ids_, scaled));
+  append(gradients, of_columns);
+}
+
+Result<Written> Step::write(const Values& parameters, bool with_gradients) {
+  const ModelConfig& m = s_.model;
+  angles();
+  if (auto e = make_layers(); !e) return e.error();
+  hold(parameters);
+  const Value x = forward(embed());
+  const Passed normed = norm_->forward(at_, held_.norm, {x});
+  w_.comment("loss");
+  const Loss loss =
+      write_loss(at_, m, normed.out[0], held_.head, column("target_ids"),
+                 column("loss_mask"), s_.max_logits);
+  Written out = {loss.mean, tiles_, {}};
+  if (!with_gradients) return out;
+
+  const Returned back =
+      norm_->backward(at_, held_.norm, normed.saved, {loss.dhidden});
+  const Value dx = backward(back.inputs[0]);
+  add_embedding(dx, loss.dhead, out.gradients);
+  for (const Values& each : found_) append(out.gradients, each);
+  append(out.gradients, back.parameters);
   if (!m.tied_head) out.gradients.push_back(loss.dhead);
   return out;
 }
 
-Result<std::vector<xla::Argument>> state_arguments(const StepShape& s,
-                                                   const std::string& prefix) {
-  auto parameters = model_parameters(s.model, s.spec);
-  if (!parameters) return parameters.error();
+std::vector<xla::Argument> arguments_of(
+    const StepShape& s, const std::vector<ModelParameter>& parameters,
+    std::string_view prefix) {
   std::vector<xla::Argument> out;
-  for (const ModelParameter& p : *parameters) {
-    out.push_back({prefix + p.name, {s.wide, p.shape}});
+  out.reserve(parameters.size());
+  for (const ModelParameter& p : parameters) {
+    out.push_back({std::string(prefix) + p.name, {s.wide, p.shape}});
   }
   return out;
 }
@@ -193,27 +249,27 @@ std::vector<xla::Argument> batch_arguments(const StepShape& s) {
 }
 
 Result<std::string> loss_program(const StepShape& s, bool gradients) {
-  auto state = state_arguments(s, "");
-  if (!state) return state.error();
-  std::vector<xla::Argument> all = *state;
+  auto parameters = model_parameters(s.model, s.spec);
+  if (!parameters) return parameters.error();
+  const std::vector<xla::Argument> state = arguments_of(s, *parameters, "");
+  std::vector<xla::Argument> all = state;
   for (xla::Argument& a : batch_arguments(s)) all.push_back(std::move(a));
   Writer w(std::move(all), s.wide);
-  auto made = Step(w, s).write(arguments_named(w, *state), gradients);
+  auto made = Step(w, s).write(arguments_named(w, state), gradients);
   if (!made) return made.error();
   Values results = {made->loss, made->tiles};
-  results.insert(results.end(), made->gradients.begin(), made->gradients.end());
+  append(results, made->gradients);
   return w.module("tessera_loss", results);
 }
 
 Result<std::string> step_program(const StepShape& s) {
-  std::array<std::vector<xla::Argument>, 3> state;
+  auto numbers = model_parameters(s.model, s.spec);
+  if (!numbers) return numbers.error();
+  std::array<std::vector<xla::Argument>, kStateNames.size()> state;
   std::vector<xla::Argument> all;
-  const char* prefixes[] = {"", "first.", "second."};
-  for (size_t i = 0; i < 3; ++i) {
-    auto some = state_arguments(s, prefixes[i]);
-    if (!some) return some.error();
-    all.insert(all.end(), some->begin(), some->end());
-    state[i] = std::move(*some);
+  for (size_t i = 0; i < state.size(); ++i) {
+    state[i] = arguments_of(s, *numbers, kStateNames[i]);
+    all.insert(all.end(), state[i].begin(), state[i].end());
   }
   Writer::Reuse reuse;
   for (size_t i = 0; i < all.size(); ++i) reuse.emplace_back(all[i].name, i);
@@ -228,7 +284,7 @@ Result<std::string> step_program(const StepShape& s) {
   const Value& rates = w.argument("rates");
   const Value norm = norm_of(w, made->gradients);
   const Value scale = clip_scale(w, norm, rates);
-  std::array<Values, 3> next;
+  std::array<Values, kStateNames.size()> next;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Moments before = {parameters[i], w.argument(state[1][i].name),
                             w.argument(state[2][i].name)};
@@ -239,9 +295,7 @@ Result<std::string> step_program(const StepShape& s) {
     next[2].push_back(std::move(after.second));
   }
   Values results;
-  for (Values& each : next) {
-    results.insert(results.end(), each.begin(), each.end());
-  }
+  for (const Values& each : next) append(results, each);
   for (const Value& v : {made->loss, norm, made->tiles}) results.push_back(v);
   return w.module("tessera_step", results, reuse);
 }

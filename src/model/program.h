@@ -19,7 +19,7 @@ struct StepShape {
   Element wide = Element::f32;            // f64 for tests of gradients
   bool recompute = false;                 // blocks keep their input alone
   int64_t max_logits = int64_t{1} << 22;  // that are there at once
-  AdamW optimizer;
+  OptimizerSettings optimizer;
   // One for each mask; layer i has number i % size.
   std::vector<AttentionPlace> places;
 
@@ -32,8 +32,8 @@ struct StepShape {
 // the plans bring.
 std::vector<xla::Argument> batch_arguments(const StepShape& s);
 
-// Arguments: parameters, both moments of each (named "first." and "second."),
-// rates, the batch. Results: the first three anew, then loss, the norm of the
+// Arguments: parameters, both moments of each (named by kStateNames), rates,
+// the batch. Results: the first three anew, then loss, the norm of the
 // gradients, tiles that attention visited. The state is donated.
 Result<std::string> step_program(const StepShape& s);
 // Arguments: parameters and the batch. Results: loss, tiles, and where asked

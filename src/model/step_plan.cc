@@ -54,7 +54,7 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
   s.products =
       o.precision.products == Dtype::bf16 ? Element::bf16 : Element::f32;
   s.recompute = o.recompute;
-  s.optimizer = {a.beta1, a.beta2, a.eps, a.weight_decay};
+  s.optimizer = a;
   s.places = std::move(*places);
   return out;
 }

@@ -1,8 +1,8 @@
 // model/trainer.cc: state on the device, a batch there, a step, its numbers
 // back.
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -26,6 +26,28 @@ namespace {
 
 constexpr size_t kKinds = model::kStateNames.size();
 
+// What a step takes of rows, by the name of the program's argument.
+struct TakenColumn {
+  std::string name;
+  RowColumn column;
+  int64_t ids = 0;  // its numbers are below this; 0: they are no ids
+};
+
+std::vector<TakenColumn> columns_of(const ModelConfig& m) {
+  std::vector<TakenColumn> out;
+  for (const auto& [column, ids] :
+       {std::pair(RowColumn::input_ids, m.vocab),
+        std::pair(RowColumn::target_ids, m.vocab),
+        std::pair(RowColumn::loss_mask, int64_t{0}),
+        std::pair(RowColumn::positions, int64_t{0})}) {
+    out.push_back({std::string(spec_of(column).name), column, ids});
+  }
+  for (const auto& [name, ids] : m.columns) {
+    out.push_back({name, *model::find_column(name), ids});
+  }
+  return out;
+}
+
 Result<void> check_ids(const Rows& rows, int64_t first, RowColumn column,
                        int64_t count) {
   const std::vector<int32_t>& ids = rows.column(column);
@@ -42,17 +64,18 @@ Result<void> check_ids(const Rows& rows, int64_t first, RowColumn column,
   return {};
 }
 
-// What a step takes of rows, by the names of the program's arguments.
-std::map<std::string, RowColumn> columns_of(const ModelConfig& m) {
-  std::map<std::string, RowColumn> out;
-  for (const RowColumn c : {RowColumn::input_ids, RowColumn::target_ids,
-                            RowColumn::loss_mask, RowColumn::positions}) {
-    out.emplace(spec_of(c).name, c);
+Result<void> check_rows_of(const TrainOptions& o,
+                           const std::vector<TakenColumn>& columns,
+                           const Rows& rows, int64_t first) {
+  if (rows.rows != o.rows || rows.shape.tokens != o.tokens) {
+    return invalid("train", "a step takes {} rows of {} tokens, found {} of {}",
+                   o.rows, o.tokens, rows.rows, rows.shape.tokens);
   }
-  for (const auto& [name, size] : m.columns) {
-    out.emplace(name, *model::find_column(name));
+  for (const TakenColumn& c : columns) {
+    if (c.ids == 0) continue;
+    if (auto e = check_ids(rows, first, c.column, c.ids); !e) return e;
   }
-  return out;
+  return {};
 }
 
 // Kernels run on a TPU alone.
@@ -71,6 +94,7 @@ Result<pjrt::Place> open_device(const TrainOptions& o,
 struct Trainer::State {
   TrainOptions options;
   model::PlannedStep planned;
+  std::vector<TakenColumn> columns;
   std::vector<ModelParameter> parameters;
   pjrt::Place on;
   PluginPlace place;
@@ -194,11 +218,11 @@ Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
   auto sent = send({Dtype::f32, {model::kRates}}, scalars.data());
   if (!sent) return sent.error();
   out.push_back(std::move(*sent));
-  const auto columns = columns_of(options.model);
   for (const xla::Argument& arg : model::batch_arguments(planned.shape)) {
-    const auto column = columns.find(arg.name);
+    const auto column =
+        std::ranges::find(columns, arg.name, &TakenColumn::name);
     const std::vector<int32_t>& numbers = column != columns.end()
-                                              ? rows.column(column->second)
+                                              ? rows.column(column->column)
                                               : integers.at(arg.name);
     auto buffer = send({Dtype::i32, arg.type.dims}, numbers.data());
     if (!buffer) return buffer.error();
@@ -224,6 +248,7 @@ Result<Trainer> Trainer::open(const TrainOptions& options) {
   auto state = std::make_unique<State>();
   state->options = options;
   state->planned = std::move(*planned);
+  state->columns = columns_of(options.model);
   state->parameters = std::move(*parameters);
   state->on = *on;
   state->place = pjrt::describe(*on);
@@ -250,7 +275,9 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
                    "found {} and {}",
                    rates.learning_rate, rates.max_norm);
   }
-  if (auto e = check(s.options, rows); !e) return e.error();
+  if (auto e = check_rows_of(s.options, s.columns, rows, 0); !e) {
+    return e.error();
+  }
   StepReport out;
   auto ok = timed(out.plan_ms, [&] { return s.plan(rows); });
   if (!ok) return ok.error();
@@ -317,20 +344,9 @@ Result<void> Trainer::check(const TrainOptions& options,
   return {};
 }
 
-Result<void> Trainer::check(const TrainOptions& o, const Rows& rows,
+Result<void> Trainer::check(const TrainOptions& options, const Rows& rows,
                             int64_t first) {
-  if (rows.rows != o.rows || rows.shape.tokens != o.tokens) {
-    return invalid("train", "a step takes {} rows of {} tokens, found {} of {}",
-                   o.rows, o.tokens, rows.rows, rows.shape.tokens);
-  }
-  for (const RowColumn c : {RowColumn::input_ids, RowColumn::target_ids}) {
-    if (auto e = check_ids(rows, first, c, o.model.vocab); !e) return e;
-  }
-  for (const auto& [name, size] : o.model.columns) {
-    const RowColumn c = *model::find_column(name);
-    if (auto e = check_ids(rows, first, c, size); !e) return e;
-  }
-  return {};
+  return check_rows_of(options, columns_of(options.model), rows, first);
 }
 
 Result<void> Trainer::restore(std::string_view checkpoint) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/shape.h"
 #include "base/tensor_rows.h"
 #include "base/text.h"
 #include "mask/bind.h"
@@ -225,9 +226,7 @@ Result<DeclaredAttention> declared_attention(
     return view_of<TensorView>(spec, input(array), array);
   };
   const auto count = [](const BridgeArray& array) {
-    size_t n = 1;
-    for (const int64_t size : array.shape) n *= static_cast<size_t>(size);
-    return n;
+    return static_cast<size_t>(elements_of(array.shape));
   };
   const auto ints = [&](std::string_view role) -> std::optional<Ints> {
     const BridgeArray* array = find_role(spec, role);

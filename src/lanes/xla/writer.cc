@@ -7,6 +7,7 @@
 #include <bit>
 #include <cassert>
 
+#include "base/shape.h"
 #include "lanes/xla/writer_text.h"
 
 namespace tessera::xla {
@@ -43,11 +44,7 @@ Dims without(const Dims& dims, const Dims& gone) {
   return out;
 }
 
-int64_t Type::elements() const {
-  int64_t n = 1;
-  for (const int64_t d : dims) n *= d;
-  return n;
-}
+int64_t Type::elements() const { return elements_of(dims); }
 
 std::string to_string(const Type& type) {
   std::string out = "tensor<";
