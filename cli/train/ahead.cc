@@ -5,16 +5,14 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/plan/report.h"
+#include "cli/train/report.h"
 #include "lanes/mosaic/tpu.h"
 #include "model/ahead.h"
 #include "model/layer.h"
-#include "model/precision.h"
-#include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
@@ -54,27 +52,17 @@ json bytes_json(const AheadReport& r) {
 
 json ahead_json(const TrainSettings& s, const AheadReport& r,
                 int64_t parameters) {
-  json slots;
-  for (size_t i = 0; i < kSlots; ++i) {
-    slots[std::string(to_string(static_cast<Slot>(i)))] =
-        s.options.spec.factories[i];
-  }
-  return {
-      {"version", kVersion},
-      {"spec", s.options.spec.name},
-      {"slots", slots},
-      {"model", json::parse(to_json(s.options.model))},
-      {"parameters", parameters},
-      {"precision", json::parse(model::precision_json(s.options.precision))},
-      {"compiled_only", true},
-      {"target", r.target},
-      {"platform_version", r.platform_version},
-      {"program", r.program},
-      {"compile_ms", r.compile_ms},
-      {"rows", s.options.rows},
-      {"tokens", s.options.tokens},
-      {"bytes", bytes_json(r)},
-      {"attention", attention_json(r)}};
+  json out = model_json(s, parameters);
+  out.update({{"compiled_only", true},
+              {"target", r.target},
+              {"platform_version", r.platform_version},
+              {"program", r.program},
+              {"compile_ms", r.compile_ms},
+              {"rows", s.options.rows},
+              {"tokens", s.options.tokens},
+              {"bytes", bytes_json(r)},
+              {"attention", attention_json(r)}});
+  return out;
 }
 
 std::string cycles_text(const std::optional<double>& cycles) {
@@ -83,15 +71,13 @@ std::string cycles_text(const std::optional<double>& cycles) {
 
 std::string ahead_text(const TrainSettings& s, const AheadReport& r,
                        int64_t parameters) {
-  std::string out = fmt::format(
-      "model      {} layers, {} parameters; spec {}: attention by {}\n"
-      "precision  {}\n"
-      "compiled   only, for {}, a step of {} rows of {} tokens: {} in {:.0f} "
-      "ms\n",
-      s.options.model.layers, parameters, s.options.spec.name,
-      s.options.spec.of(Slot::attention),
-      model::precision_text(s.options.precision), r.target, s.options.rows,
-      s.options.tokens, r.program, r.compile_ms);
+  std::string out =
+      model_text(s, parameters) +
+      fmt::format(
+          "compiled   only, for {}, a step of {} rows of {} tokens: {} in "
+          "{:.0f} "
+          "ms\n",
+          r.target, s.options.rows, s.options.tokens, r.program, r.compile_ms);
   if (r.memory) {
     out += fmt::format(
         "bytes      {} of arguments, {} of them donated; {} of outputs, {} of "
@@ -128,9 +114,7 @@ Result<int> run_ahead(const TrainSettings& s, const TrainFlags& f,
   if (!rows) return rows.error();
   auto parameters = model_parameters(s.options.model, s.options.spec);
   if (!parameters) return parameters.error();
-  const int64_t count = std::accumulate(
-      parameters->begin(), parameters->end(), int64_t{0},
-      [](int64_t n, const ModelParameter& p) { return n + p.size(); });
+  const int64_t count = numbers_of(*parameters);
   auto report = model::compile_ahead(s.options, s.target, *rows);
   if (!report) return report.error();
   if (f.json) {

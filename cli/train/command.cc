@@ -8,31 +8,20 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/plan/report.h"
 #include "cli/train/ahead.h"
+#include "cli/train/report.h"
 #include "data/row_files.h"
-#include "model/precision.h"
 #include "picture/losses.h"
-#include "tessera/version.h"
 
 namespace tessera::cli {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 40;
-
-struct History {
-  int64_t first = 0;  // step
-  std::vector<double> losses;
-  int64_t tokens = 0, tiles_run = 0, tiles_planned = 0;
-  double seconds = 0;
-};
 
 Result<void> save(const Trainer& trainer, const std::string& file) {
   auto bytes = trainer.checkpoint();
@@ -40,13 +29,8 @@ Result<void> save(const Trainer& trainer, const std::string& file) {
   return write_file(file, *bytes);
 }
 
-void print_step(const TrainSettings& s, const StepReport& told,
-                double seconds) {
-  fmt::print(
-      "step {:>6} of {}   loss {:<8.4f} norm {:<8.3f} {:>8.0f} "
-      "tokens/s\n",
-      told.step, s.steps, told.loss, told.gradient_norm,
-      static_cast<double>(told.tokens) / seconds);
+void print_now(const std::string& text) {
+  fmt::print("{}", text);
   std::fflush(stdout);
 }
 
@@ -73,7 +57,7 @@ Result<History> train(Trainer& trainer, const TrainSettings& s,
     out.tiles_planned += told->tiles_planned;
     const bool last = step == s.steps;
     if (!f.json && (last || (step - out.first) % shown == 0)) {
-      print_step(s, *told, took.count());
+      print_now(step_text(s, *told, took.count()));
     }
     if (!std::isfinite(told->loss) || !std::isfinite(told->gradient_norm)) {
       return invalid("train",
@@ -86,62 +70,6 @@ Result<History> train(Trainer& trainer, const TrainSettings& s,
     }
   }
   return out;
-}
-
-json report_json(const Trainer& trainer, const TrainSettings& s,
-                 const History& h) {
-  const TrainCounters counters = trainer.counters();
-  int64_t parameters = 0;
-  for (const ModelParameter& p : trainer.parameters()) parameters += p.size();
-  json slots;
-  for (size_t i = 0; i < kSlots; ++i) {
-    slots[std::string(to_string(static_cast<Slot>(i)))] =
-        s.options.spec.factories[i];
-  }
-  const PluginPlace& place = trainer.place();
-  return {
-      {"version", kVersion},
-      {"spec", s.options.spec.name},
-      {"slots", slots},
-      {"model", json::parse(to_json(s.options.model))},
-      {"parameters", parameters},
-      {"precision", json::parse(model::precision_json(s.options.precision))},
-      {"plugin", place.plugin},
-      {"platform_version", place.platform_version},
-      {"device", place.device},
-      {"program", trainer.program_key()},
-      {"compiles", counters.compiles},
-      {"disk_hits", counters.disk_hits},
-      {"compile_ms", counters.compile_ms},
-      {"rows", s.options.rows},
-      {"tokens", s.options.tokens},
-      {"first_step", h.first},
-      {"steps", s.steps},
-      {"losses", h.losses},
-      {"tokens_that_count", h.tokens},
-      {"tiles_run", h.tiles_run},
-      {"tiles_planned", h.tiles_planned},
-      {"seconds", h.seconds},
-  };
-}
-
-void print_head(const Trainer& trainer, const TrainSettings& s,
-                const data::RowFiles& data) {
-  int64_t parameters = 0;
-  for (const ModelParameter& p : trainer.parameters()) parameters += p.size();
-  const TrainCounters counters = trainer.counters();
-  fmt::print(
-      "model      {} layers, {} parameters; spec {}: attention by {}\n"
-      "precision  {}\n"
-      "data       {} rows of {} tokens, {} a step\n"
-      "program    {} on {}: {} in {:.0f} ms\n",
-      s.options.model.layers, parameters, s.options.spec.name,
-      s.options.spec.of(Slot::attention),
-      model::precision_text(s.options.precision), data.rows(), data.tokens(),
-      s.options.rows, trainer.program_key(), trainer.place().device,
-      counters.compiles > 0 ? "compiled" : "found on disk",
-      counters.compile_ms);
-  std::fflush(stdout);
 }
 
 // All of the data, so that no run ends at a row of its last step.
@@ -189,7 +117,7 @@ Result<int> run(const TrainFlags& f) {
                      s.steps, trainer->steps());
     }
   }
-  if (!f.json) print_head(*trainer, s, *data);
+  if (!f.json) print_now(head_text(*trainer, s, *data));
   auto history = train(*trainer, s, f, *data);
   if (!history) return history.error();
   if (f.picture) {
@@ -198,7 +126,7 @@ Result<int> run(const TrainFlags& f) {
     if (auto e = write_file(*f.picture, picture); !e) return e.error();
   }
   if (f.json) {
-    fmt::print("{}\n", json_line(report_json(*trainer, s, *history)));
+    fmt::print("{}\n", json_line(train_json(*trainer, s, *history)));
     return kOk;
   }
   fmt::print(
@@ -249,50 +177,7 @@ constexpr const char* kFooter =
 Command train_command() {
   auto f = std::make_shared<TrainFlags>();
   Command command{"train", "Train a language model on packed rows"};
-  add_flags(
-      command,
-      {
-          {"--data", &f->data, "FILE",
-           "Packed rows: a file, or a folder as `tessera pack` writes", true},
-          {"--model", &f->model, "FILE",
-           "Sizes and settings as JSON [a small one]"},
-          {"--spec", &f->spec, "NAME",
-           "Who fills the slots: xla (attention over the plan's worklist), "
-           "reference (over every pair) or tpu (by our TPU kernels) [xla]"},
-          {"--steps", &f->steps, "N", "In all, with those resumed [100]"},
-          {"--rows", &f->rows, "N", "Of each step [1]"},
-          {"--rate", &f->rate, "X", "The highest learning rate [3e-4]"},
-          {"--warmup", &f->warmup, "N",
-           "Steps up to it; it falls as a cosine to a tenth then [a "
-           "twentieth]"},
-          {"--max-norm", &f->max_norm, "X",
-           "Longer gradients are scaled down to it [1]"},
-          {"--weight-decay", &f->weight_decay, "X", "Of matrices [0.1]"},
-          {"--dtype", &f->dtype, "TYPE", "Of products: f32 or bf16 [f32]"},
-          {"--tile", &f->tile, "QxKV", "Of scores [256x256; of tpu 512x512]"},
-          {"--recompute", &f->recompute, "",
-           "Blocks keep their input alone, and compute the rest again"},
-          {"--seed", &f->seed, "N", "Of the first parameters [0]"},
-          {"--checkpoint", &f->checkpoint, "FILE",
-           "Where to keep the state: .safetensors"},
-          {"--every", &f->every, "N", "Steps between checkpoints [at the end]"},
-          {"--resume", &f->resume, "FILE",
-           "A checkpoint to go on from; without moments, to start from"},
-          {"--picture", &f->picture, "FILE", "The losses as SVG"},
-          {"--save-program", &f->program, "FILE",
-           "The step's StableHLO, as it is compiled"},
-          {"--compile-only", &f->compile_only, "",
-           "Compile the step for a TPU that need not be here, and run nothing"},
-          {"--target", &f->target, "TARGET",
-           "The TPU of --compile-only, of one device [v6e:1x1]"},
-          {"--plugin", &f->plugin, "NAME",
-           "A file or a known name [xla_cpu_pjrt; of a TPU libtpu]"},
-          {"--device", &f->device, "N", "Of the plugin's devices [0]"},
-          {"--cache", &f->cache, "FOLDER",
-           "Keeps what is compiled; or off [TESSERA_CACHE, or the user's cache "
-           "folder]"},
-          {"--json", &f->json, "", "One JSON object on stdout"},
-      });
+  add_train_flags(command, *f);
   command.footer = kFooter;
   command.work = [f] { return run(*f); };
   return command;

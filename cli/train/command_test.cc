@@ -91,7 +91,7 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--steps", "0"}, "--steps");
   refuses({"--spec", "cudnn"}, "a spec must be one of reference, xla");
   refuses({"--dtype", "f16"}, "--dtype must be f32 or bf16");
-  program({"train", "--data", path("rows"), "--tile", "32"});
+  program({"train", "--data", path("rows"), "--tile", "32x32x32"});
   EXPECT_NE(err_.find("--tile must read QxKV"), std::string::npos) << err_;
   refuses({"--rate", "-1"}, "--rate");
   refuses({"--every", "2"}, "--every goes with --checkpoint");

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
-#include "cli/run/cache_folder.h"
+#include "cli/request/make_request.h"
 #include "model/layer.h"
 #include "tessera/mosaic.h"
 
@@ -31,18 +31,6 @@ Result<double> positive(const std::optional<std::string>& text,
                         const char* flag, double otherwise) {
   if (!text) return otherwise;
   return parse_positive(*text, flag);
-}
-
-Result<Tile> read_tile(const std::string& text) {
-  const std::vector<std::string_view> sides = split(text, 'x');
-  if (sides.size() != 2) {
-    return invalid("cli", "--tile must read QxKV, found {}", in_quotes(text));
-  }
-  auto q = parse_int(sides[0], "--tile", kMinBlock, kMaxBlock);
-  if (!q) return q.error();
-  auto kv = parse_int(sides[1], "--tile", kMinBlock, kMaxBlock);
-  if (!kv) return kv.error();
-  return Tile{*q, *kv};
 }
 
 Result<ModelConfig> read_model(const std::optional<std::string>& file) {
@@ -74,7 +62,7 @@ Result<void> read_options(const TrainFlags& f, TrainOptions& out) {
   if (f.dtype == "bf16") out.precision.products = Dtype::bf16;
   if (model::has_kernels(out.spec)) out.tile = kMosaicBackwardTile;
   if (f.tile) {
-    auto tile = read_tile(*f.tile);
+    auto tile = parse_tile(*f.tile, "--tile");
     if (!tile) return tile.error();
     out.tile = *tile;
   }
@@ -83,16 +71,7 @@ Result<void> read_options(const TrainFlags& f, TrainOptions& out) {
   if (!decay) return decay.error();
   out.optimizer.weight_decay = *decay;
   out.recompute = f.recompute;
-  if (f.plugin) out.xla.plugin = *f.plugin;
-  if (f.device) {
-    auto device = parse_device(*f.device);
-    if (!device) return device.error();
-    out.xla.device = *device;
-  }
-  auto folder = cache_folder(f.cache);
-  if (!folder) return folder.error();
-  out.xla.cache_folder = std::move(*folder);
-  return {};
+  return read_plugin_flags(f, out.xla);
 }
 
 // A step that is compiled only leaves nothing but its program.

@@ -2,24 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 
+#include "cli/train/flags.h"
 #include "tessera/train.h"
 
 namespace tessera::cli {
-
-struct TrainFlags {
-  std::string data;
-  std::optional<std::string> model, spec, steps, rows, seed, dtype, tile;
-  std::optional<std::string> rate, warmup, max_norm, weight_decay;
-  std::optional<std::string> plugin, device, cache;
-  std::optional<std::string> checkpoint, every, resume, program, picture;
-  std::optional<std::string> target;
-  bool recompute = false;
-  bool compile_only = false;
-  bool json = false;
-};
 
 struct TrainSettings {
   TrainOptions options;  // tokens are those of the data

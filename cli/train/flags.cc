@@ -1,0 +1,50 @@
+// cli/train/flags.cc: names and help of the flags.
+#include "cli/train/flags.h"
+
+namespace tessera::cli {
+
+void add_train_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--data", &f.data, "FILE",
+           "Packed rows: a file, or a folder as `tessera pack` writes", true},
+          {"--model", &f.model, "FILE",
+           "Sizes and settings as JSON [a small one]"},
+          {"--spec", &f.spec, "NAME",
+           "Who fills the slots: xla (attention over the plan's worklist), "
+           "reference (over every pair) or tpu (by our TPU kernels) [xla]"},
+          {"--steps", &f.steps, "N", "In all, with those resumed [100]"},
+          {"--rows", &f.rows, "N", "Of each step [1]"},
+          {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
+          {"--warmup", &f.warmup, "N",
+           "Steps up to it; it falls as a cosine to a tenth then [a "
+           "twentieth]"},
+          {"--max-norm", &f.max_norm, "X",
+           "Longer gradients are scaled down to it [1]"},
+          {"--weight-decay", &f.weight_decay, "X", "Of matrices [0.1]"},
+          {"--dtype", &f.dtype, "TYPE", "Of products: f32 or bf16 [f32]"},
+          {"--tile", &f.tile, "QxKV", "Of scores [256x256; of tpu 512x512]"},
+          {"--recompute", &f.recompute, "",
+           "Blocks keep their input alone, and compute the rest again"},
+          {"--seed", &f.seed, "N", "Of the first parameters [0]"},
+          {"--checkpoint", &f.checkpoint, "FILE",
+           "Where to keep the state: .safetensors"},
+          {"--every", &f.every, "N", "Steps between checkpoints [at the end]"},
+          {"--resume", &f.resume, "FILE",
+           "A checkpoint to go on from; without moments, to start from"},
+          {"--picture", &f.picture, "FILE", "The losses as SVG"},
+          {"--save-program", &f.program, "FILE",
+           "The step's StableHLO, as it is compiled"},
+          {"--compile-only", &f.compile_only, "",
+           "Compile the step for a TPU that need not be here, and run nothing"},
+          {"--target", &f.target, "TARGET",
+           "The TPU of --compile-only, of one device [v6e:1x1]"},
+      });
+  add_plugin_flags(
+      command, f, kOptionsGroup,
+      "A PJRT plugin's file or known name [xla_cpu_pjrt; of a TPU libtpu]");
+  add_flags(command, {{"--json", &f.json, "", "One JSON object on stdout"}});
+}
+
+}  // namespace tessera::cli

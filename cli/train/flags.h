@@ -1,0 +1,24 @@
+// cli/train/flags.h: the flags of `tessera train`, as typed.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/run/plugin_flags.h"
+
+namespace tessera::cli {
+
+struct TrainFlags : PluginFlags {
+  std::string data;
+  std::optional<std::string> model, spec, steps, rows, seed, dtype, tile;
+  std::optional<std::string> rate, warmup, max_norm, weight_decay;
+  std::optional<std::string> checkpoint, every, resume, program, picture;
+  std::optional<std::string> target;
+  bool recompute = false;
+  bool compile_only = false;
+  bool json = false;
+};
+
+void add_train_flags(Command& command, TrainFlags& flags);
+
+}  // namespace tessera::cli

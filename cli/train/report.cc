@@ -1,0 +1,93 @@
+// cli/train/report.cc: lines for people, one object for programs.
+#include "cli/train/report.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "model/precision.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+
+using nlohmann::json;
+
+int64_t numbers_of(const std::vector<ModelParameter>& parameters) {
+  return std::accumulate(
+      parameters.begin(), parameters.end(), int64_t{0},
+      [](int64_t n, const ModelParameter& p) { return n + p.size(); });
+}
+
+std::string model_text(const TrainSettings& s, int64_t parameters) {
+  return fmt::format(
+      "model      {} layers, {} parameters; spec {}: attention by {}\n"
+      "precision  {}\n",
+      s.options.model.layers, parameters, s.options.spec.name,
+      s.options.spec.of(Slot::attention),
+      model::precision_text(s.options.precision));
+}
+
+json model_json(const TrainSettings& s, int64_t parameters) {
+  json slots;
+  for (size_t i = 0; i < kSlots; ++i) {
+    slots[std::string(to_string(static_cast<Slot>(i)))] =
+        s.options.spec.factories[i];
+  }
+  return {
+      {"version", kVersion},
+      {"spec", s.options.spec.name},
+      {"slots", slots},
+      {"model", json::parse(to_json(s.options.model))},
+      {"parameters", parameters},
+      {"precision", json::parse(model::precision_json(s.options.precision))},
+  };
+}
+
+std::string head_text(const Trainer& trainer, const TrainSettings& s,
+                      const data::RowFiles& data) {
+  const TrainCounters counters = trainer.counters();
+  return model_text(s, numbers_of(trainer.parameters())) +
+         fmt::format(
+             "data       {} rows of {} tokens, {} a step\n"
+             "program    {} on {}: {} in {:.0f} ms\n",
+             data.rows(), data.tokens(), s.options.rows, trainer.program_key(),
+             trainer.place().device,
+             counters.compiles > 0 ? "compiled" : "found on disk",
+             counters.compile_ms);
+}
+
+std::string step_text(const TrainSettings& s, const StepReport& step,
+                      double seconds) {
+  return fmt::format(
+      "step {:>6} of {}   loss {:<8.4f} norm {:<8.3f} {:>8.0f} tokens/s\n",
+      step.step, s.steps, step.loss, step.gradient_norm,
+      static_cast<double>(step.tokens) / seconds);
+}
+
+json train_json(const Trainer& trainer, const TrainSettings& s,
+                const History& h) {
+  const TrainCounters counters = trainer.counters();
+  const PluginPlace& place = trainer.place();
+  json out = model_json(s, numbers_of(trainer.parameters()));
+  out.update({
+      {"plugin", place.plugin},
+      {"platform_version", place.platform_version},
+      {"device", place.device},
+      {"program", trainer.program_key()},
+      {"compiles", counters.compiles},
+      {"disk_hits", counters.disk_hits},
+      {"compile_ms", counters.compile_ms},
+      {"rows", s.options.rows},
+      {"tokens", s.options.tokens},
+      {"first_step", h.first},
+      {"steps", s.steps},
+      {"losses", h.losses},
+      {"tokens_that_count", h.tokens},
+      {"tiles_run", h.tiles_run},
+      {"tiles_planned", h.tiles_planned},
+      {"seconds", h.seconds},
+  });
+  return out;
+}
+
+}  // namespace tessera::cli
