@@ -78,5 +78,6 @@ Command audit_command();
 Command fit_command();
 Command warm_command();
 Command train_command();
+Command model_command();
 
 }  // namespace tessera::cli

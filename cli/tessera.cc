@@ -33,7 +33,8 @@ Program tessera_program() {
            choose_command(),   bridge_command(), receipt_command(),
            doctor_command(),   gate_command(),   compile_command(),
            schedule_command(), shard_command(),  audit_command(),
-           fit_command(),      warm_command(),   train_command()}};
+           fit_command(),      warm_command(),   train_command(),
+           model_command()}};
 }
 
 }  // namespace tessera::cli

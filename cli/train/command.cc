@@ -21,8 +21,6 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 40;
-
 Result<void> save(const Trainer& trainer, const std::string& file) {
   auto bytes = trainer.checkpoint();
   if (!bytes) return bytes.error();
@@ -98,18 +96,14 @@ Result<int> run(const TrainFlags& f) {
     if (auto e = write_file(*f.program, *text); !e) return e.error();
   }
   if (f.compile_only) return run_ahead(s, f, *data);
-  std::string resumed;
-  if (f.resume) {
-    auto bytes = read_file(*f.resume, kMaxCheckpointBytes);
-    if (!bytes) return bytes.error();
-    resumed = std::move(*bytes);
-    if (auto e = Trainer::check(s.options, resumed); !e) return e.error();
+  if (s.resumed) {
+    if (auto e = Trainer::check(s.options, *s.resumed); !e) return e.error();
   }
   auto trainer = Trainer::open(s.options);
   if (!trainer) return trainer.error();
-  if (f.resume) {
-    if (auto e = trainer->restore(resumed); !e) return e.error();
-    resumed.clear();
+  if (s.resumed) {
+    if (auto e = trainer->restore(*s.resumed); !e) return e.error();
+    s.resumed.reset();
     if (trainer->steps() >= s.steps) {
       return invalid("train",
                      "--steps must be above those that were done, found {} for "

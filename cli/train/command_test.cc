@@ -85,6 +85,12 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_EQ(more["first_step"], 7);
   EXPECT_EQ(more["losses"].size(), 3U);
   EXPECT_EQ(more["compiles"], 0);
+  // Without --model it is the checkpoint's.
+  program({"train", "--data", path("rows"), "--rows", "2", "--tile", "32x32",
+           "--cache", path("cache"), "--steps", "9", "--resume", path("part"),
+           "--json"});
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_EQ(json::parse(out_)["losses"], more["losses"]);
 }
 
 TEST_F(TrainCommand, RefusesBadInput) {

@@ -10,7 +10,7 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--data", &f.data, "FILE",
            "Packed rows: a file, or a folder as `tessera pack` writes", true},
           {"--model", &f.model, "FILE",
-           "Sizes and settings as JSON [a small one]"},
+           "Sizes and settings as JSON [the checkpoint's, or a small one]"},
           {"--spec", &f.spec, "NAME",
            "Who fills the slots: xla (attention over the plan's worklist), "
            "reference (over every pair) or tpu (by our TPU kernels) [xla]"},

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxModelBytes = int64_t{1} << 20;
+constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 40;
 constexpr double kLastShare = 0.1;
 
 Result<int64_t> count(const std::optional<std::string>& text, const char* flag,
@@ -33,15 +34,20 @@ Result<double> positive(const std::optional<std::string>& text,
   return parse_positive(*text, flag);
 }
 
-Result<ModelConfig> read_model(const std::optional<std::string>& file) {
-  if (!file) return ModelConfig{};
+// That of --model; else that of the checkpoint; else a small one.
+Result<ModelConfig> read_model(const std::optional<std::string>& file,
+                               const std::optional<std::string>& checkpoint) {
+  if (!file && !checkpoint) return ModelConfig{};
+  if (!file) return checkpoint_model(*checkpoint);
   auto text = read_file(*file, kMaxModelBytes);
   if (!text) return text.error();
   return parse_model_config(*text);
 }
 
-Result<void> read_options(const TrainFlags& f, TrainOptions& out) {
-  auto model = read_model(f.model);
+Result<void> read_options(const TrainFlags& f,
+                          const std::optional<std::string>& resumed,
+                          TrainOptions& out) {
+  auto model = read_model(f.model, resumed);
   if (!model) return model.error();
   out.model = std::move(*model);
   auto spec = find_layer_spec(f.spec.value_or("xla"));
@@ -111,7 +117,12 @@ StepRates TrainSettings::rates(int64_t step) const {
 
 Result<TrainSettings> read_train_flags(const TrainFlags& f) {
   TrainSettings out;
-  if (auto e = read_options(f, out.options); !e) return e.error();
+  if (f.resume) {
+    auto bytes = read_file(*f.resume, kMaxCheckpointBytes);
+    if (!bytes) return bytes.error();
+    out.resumed = std::move(*bytes);
+  }
+  if (auto e = read_options(f, out.resumed, out.options); !e) return e.error();
   auto steps = count(f.steps, "--steps", 100, 1);
   if (!steps) return steps.error();
   out.steps = *steps;

@@ -14,6 +14,7 @@ struct TrainSettings {
   int64_t warmup = 0;
   int64_t every = 0;  // 0: at the end alone
   StepRates peak;
+  std::optional<std::string> resumed;  // the checkpoint to go on from
   std::string target;  // that a step is compiled for and not run
 
   // Rises to the peak over the warm-up, then falls as a cosine to a tenth of it

@@ -214,4 +214,27 @@ class Trainer {
   std::unique_ptr<State> state_;
 };
 
+// A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder.
+struct HuggingFaceModel {
+  std::string config;                // config.json
+  std::vector<std::string> weights;  // each file of .safetensors, whole
+};
+// model.safetensors, or all files that model.safetensors.index.json names.
+Result<HuggingFaceModel> read_hugging_face(const std::string& folder);
+// Into a folder that is there.
+Result<void> write_hugging_face(const HuggingFaceModel& model,
+                                const std::string& folder);
+
+// The start of a run, which Trainer::restore() takes: parameters alone, and the
+// model. Arrays may be F32, BF16 or F16; one that is missing, that has another
+// shape or that the model has no place for is refused by its name, and so is a
+// setting that would change what the model computes.
+Result<std::string> import_hugging_face(const HuggingFaceModel& model);
+// Of any checkpoint; a model that neither a Llama nor a Gemma 2 can be is
+// refused by the setting.
+Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint);
+
+// The model that a checkpoint says it is of.
+Result<ModelConfig> checkpoint_model(std::string_view checkpoint);
+
 }  // namespace tessera

@@ -131,6 +131,34 @@ void restore(PyTrainer& self, const nb::bytes& bytes) {
   take(ok);
 }
 
+nb::bytes import_model(const std::string& folder) {
+  auto bytes = [&]() -> Result<std::string> {
+    const nb::gil_scoped_release released;
+    auto theirs = read_hugging_face(folder);
+    if (!theirs) return theirs.error();
+    return import_hugging_face(*theirs);
+  }();
+  const std::string of = take(std::move(bytes));
+  return nb::bytes(of.data(), of.size());
+}
+
+void export_model(const nb::bytes& checkpoint, const std::string& folder) {
+  const std::string_view view(checkpoint.c_str(), checkpoint.size());
+  auto ok = [&]() -> Result<void> {
+    const nb::gil_scoped_release released;
+    auto theirs = export_hugging_face(view);
+    if (!theirs) return theirs.error();
+    return write_hugging_face(*theirs, folder);
+  }();
+  take(ok);
+}
+
+nb::object model_of(const nb::bytes& checkpoint) {
+  const ModelConfig m =
+      take(checkpoint_model({checkpoint.c_str(), checkpoint.size()}));
+  return nb::module_::import_("json").attr("loads")(to_json(m));
+}
+
 nb::dict counters(const PyTrainer& self) {
   const TrainCounters c = self.trainer.counters();
   nb::dict out;
@@ -183,6 +211,16 @@ void bind_train(nb::module_& m) {
            "Shapes by name.")
       .def("counters", &counters,
            nb::sig("def counters(self) -> dict[str, int | float]"));
+  m.def("import_hugging_face", &import_model, nb::arg("folder"),
+        "A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder, "
+        "as a checkpoint that a Trainer restores: the start of a run.");
+  m.def("export_hugging_face", &export_model, nb::arg("checkpoint"),
+        nb::arg("folder"),
+        "Writes config.json and model.safetensors into a folder that is "
+        "there.");
+  m.def("checkpoint_model", &model_of, nb::arg("checkpoint"),
+        nb::sig("def checkpoint_model(checkpoint: bytes) -> dict[str, object]"),
+        "The model that a checkpoint is of.");
 }
 
 }  // namespace tessera::python

@@ -7,8 +7,18 @@
     for batch in loader:
         print(trainer.step(batch, learning_rate=3e-4)["loss"])
     open("model.safetensors", "wb").write(trainer.checkpoint())
+
+A Llama or a Gemma 2 of Hugging Face's library:
+
+    start = tessera.train.import_hugging_face("TinyLlama")
+    trainer = tessera.train.Trainer(tessera.train.checkpoint_model(start), rows=8, tokens=4096)
+    trainer.restore(start)
+    ...
+    tessera.train.export_hugging_face(trainer.checkpoint(), "tuned")
 """
 
-from ._core import Trainer
+from ._core import (Trainer, checkpoint_model, export_hugging_face,
+                    import_hugging_face)
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "checkpoint_model", "export_hugging_face",
+           "import_hugging_face"]

@@ -80,6 +80,8 @@ def test_refuses_rows_and_keeps_its_state():
         ids = batch["input_ids"].copy()
         ids[0, 0] = 40
         one.step({**batch, "input_ids": ids}, 1e-3)
+    with pytest.raises(ts.TesseraError, match="positions must rise by 1"):
+        one.step({k: v for k, v in batch.items() if k != "positions"}, 1e-3)
     with pytest.raises(ts.TesseraError, match=r"\[safetensors\]"):
         one.restore(b"no file")
     assert one.steps == 0

@@ -13,8 +13,7 @@
 namespace tessera::model {
 namespace {
 
-constexpr std::string_view kStep = "step", kModel = "model",
-                           kPrecision = "precision";
+constexpr std::string_view kStep = "step", kPrecision = "precision";
 
 Result<std::vector<float>> read_values(const Safetensors& file,
                                        const std::string& name,
@@ -62,7 +61,7 @@ Result<std::string> write_checkpoint(
     }
   }
   file.metadata[std::string(kStep)] = std::to_string(state.step);
-  file.metadata[std::string(kModel)] = to_json(model);
+  file.metadata[std::string(kModelName)] = to_json(model);
   file.metadata[std::string(kPrecision)] = precision_json(precision);
   return write_safetensors(file);
 }
@@ -72,7 +71,7 @@ Result<TrainState> read_checkpoint(
     const std::vector<ModelParameter>& parameters) {
   auto file = parse_safetensors(bytes);
   if (!file) return file.error();
-  const auto said = file->metadata.find(kModel);
+  const auto said = file->metadata.find(kModelName);
   if (said != file->metadata.end() && said->second != to_json(model)) {
     return invalid("checkpoint",
                    "a checkpoint must be of the model that it is restored to, "
@@ -103,3 +102,20 @@ Result<TrainState> read_checkpoint(
 }
 
 }  // namespace tessera::model
+
+namespace tessera {
+
+Result<ModelConfig> checkpoint_model(std::string_view bytes) {
+  auto file = parse_safetensors(bytes);
+  if (!file) return file.error();
+  const auto said = file->metadata.find(model::kModelName);
+  if (said == file->metadata.end()) {
+    return invalid("checkpoint",
+                   "a checkpoint must say of which model it is, found no {} in "
+                   "its metadata",
+                   in_quotes(model::kModelName));
+  }
+  return parse_model_config(said->second);
+}
+
+}  // namespace tessera

@@ -15,6 +15,9 @@ namespace tessera::model {
 inline constexpr std::array<std::string_view, 3> kStateNames = {"", "first.",
                                                                 "second."};
 
+// The metadata that holds the model.
+inline constexpr std::string_view kModelName = "model";
+
 struct TrainState {
   int64_t step = 0;
   // Parameters, first moments, second moments, each in the model's order.

@@ -64,6 +64,24 @@ Result<void> check_ids(const Rows& rows, int64_t first, RowColumn column,
   return {};
 }
 
+// Heads are turned by them: rows that have none, all 0, would not be turned.
+Result<void> check_positions(const Rows& rows, int64_t first) {
+  const auto& positions = rows.column(RowColumn::positions);
+  const auto& documents = rows.column(RowColumn::doc_ids);
+  const auto tokens = static_cast<size_t>(rows.shape.tokens);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const bool goes_on = i % tokens != 0 && documents[i] >= 0 &&
+                         documents[i] == documents[i - 1];
+    if (!goes_on || int64_t{positions[i - 1]} + 1 == positions[i]) continue;
+    return invalid("train",
+                   "positions must rise by 1 within a document, found {} after "
+                   "{} for row {}, token {}",
+                   positions[i], positions[i - 1],
+                   static_cast<size_t>(first) + i / tokens, i % tokens);
+  }
+  return {};
+}
+
 Result<void> check_rows_of(const TrainOptions& o,
                            const std::vector<TakenColumn>& columns,
                            const Rows& rows, int64_t first) {
@@ -75,7 +93,7 @@ Result<void> check_rows_of(const TrainOptions& o,
     if (c.ids == 0) continue;
     if (auto e = check_ids(rows, first, c.column, c.ids); !e) return e;
   }
-  return {};
+  return check_positions(rows, first);
 }
 
 // Kernels run on a TPU alone.

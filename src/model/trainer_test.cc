@@ -148,6 +148,11 @@ TEST_F(Train, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refused(alien, {}),
             "[train] input_ids must be below the model's 32, found 32 "
             "for row 1, token 5");
+  Rows unplaced = rows(1);
+  for (int32_t& p : unplaced.row(RowColumn::positions, 1)) p = 0;
+  EXPECT_EQ(refused(unplaced, {}),
+            "[train] positions must rise by 1 within a document, found 0 after "
+            "0 for row 1, token 1");
   EXPECT_NE(refused(rows(1), {.learning_rate = std::nan("")}).find("nan"),
             std::string::npos);
   EXPECT_FALSE(trainer->restore("no file"));

@@ -1,0 +1,128 @@
+// cli/model/command.cc: `tessera model`: parameters in and out of other
+// libraries' formats.
+#include "cli/command.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/request/file_checks.h"
+#include "cli/train/report.h"
+#include "tessera/train.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 40;
+
+struct Options {
+  std::string verb, from, out;
+  bool json = false;
+};
+
+Result<void> print(const Options& o, std::string_view checkpoint,
+                   const std::vector<std::string>& written) {
+  auto model = checkpoint_model(checkpoint);
+  if (!model) return model.error();
+  auto spec = find_layer_spec(layer_spec_names().front());
+  if (!spec) return spec.error();
+  auto parameters = model_parameters(*model, *spec);
+  if (!parameters) return parameters.error();
+  const int64_t numbers = numbers_of(*parameters);
+  if (o.json) {
+    const nlohmann::json report = {
+        {"model", nlohmann::json::parse(to_json(*model))},
+        {"arrays", parameters->size()},
+        {"parameters", numbers},
+        {"files", written}};
+    fmt::print("{}\n", report.dump());
+    return {};
+  }
+  fmt::print("model      {} layers of width {}, {} parameters\n", model->layers,
+             model->width, numbers);
+  for (const std::string& file : written) {
+    fmt::print("file       {}\n", on_a_line(file));
+  }
+  return {};
+}
+
+Result<int> import_model(const Options& o) {
+  if (auto e = check_files({}, {o.out}); !e) return e.error();
+  auto theirs = read_hugging_face(o.from);
+  if (!theirs) return theirs.error();
+  auto checkpoint = import_hugging_face(*theirs);
+  if (!checkpoint) return checkpoint.error();
+  if (auto e = write_file(o.out, *checkpoint); !e) return e.error();
+  if (auto e = print(o, *checkpoint, {o.out}); !e) return e.error();
+  return kOk;
+}
+
+Result<int> export_model(const Options& o) {
+  auto checkpoint = read_file(o.from, kMaxCheckpointBytes);
+  if (!checkpoint) return checkpoint.error();
+  auto theirs = export_hugging_face(*checkpoint);
+  if (!theirs) return theirs.error();
+  std::error_code error;
+  std::filesystem::create_directories(o.out, error);
+  if (error) {
+    return io_error("file",
+                    "a folder must be one that can be made, found {} "
+                    "for {}",
+                    error.message(), in_quotes(o.out));
+  }
+  const std::vector<std::string> files = {o.out + "/model.safetensors",
+                                          o.out + "/config.json"};
+  if (auto e = check_files({o.from}, files); !e) return e.error();
+  if (auto e = write_hugging_face(*theirs, o.out); !e) return e.error();
+  if (auto e = print(o, *checkpoint, files); !e) return e.error();
+  return kOk;
+}
+
+Result<int> run(const Options& o) {
+  if (o.verb == "import") return import_model(o);
+  if (o.verb == "export") return export_model(o);
+  return invalid("cli", "a verb must be import or export, found {}",
+                 in_quotes(o.verb));
+}
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  tessera model import TinyLlama -o start.safetensors\n"
+    "  tessera train --data rows --resume start.safetensors \\\n"
+    "      --checkpoint model.safetensors\n"
+    "  tessera model export model.safetensors -o tuned\n"
+    "\n"
+    "A folder is one of Hugging Face's library: config.json, and\n"
+    "model.safetensors or the files of model.safetensors.index.json. Llama "
+    "and\n"
+    "Gemma 2, in F32, BF16 or F16; what is written is F32. A setting or an\n"
+    "array that our models have no word for is refused by its name.\n"
+    "\n"
+    "JSON fields: model, arrays, parameters, files.";
+
+}  // namespace
+
+Command model_command() {
+  auto o = std::make_shared<Options>();
+  Command command{"model",
+                  "Bring models in from Hugging Face's names, and out"};
+  add_flags(command, {
+                         {"verb", &o->verb, "VERB", "import or export", true},
+                         {"from", &o->from, "FROM",
+                          "A folder to import; a checkpoint to export", true},
+                         {"-o,--out", &o->out, "TO",
+                          "The checkpoint to write; the folder to write", true},
+                         {"--json", &o->json, "", "One JSON object on stdout"},
+                     });
+  command.footer = kFooter;
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,94 @@
+// cli/model/command_test.cc: `tessera model` as a user runs it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/files.h"
+#include "model/checkpoint.h"
+#include "model/start.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class ModelCommand : public tessera::testing::Program {
+ protected:
+  std::string path(const std::string& name) { return folder_.file(name); }
+
+  void write_start() {
+    ModelConfig m;
+    m.tied_head = false;
+    const auto parameters = *model_parameters(m, *find_layer_spec("reference"));
+    model::TrainState state;
+    for (const ModelParameter& p : parameters) {
+      for (auto& kind : state.values) {
+        kind.push_back(model::start_values(p, 3));
+      }
+    }
+    const std::string bytes =
+        *model::write_checkpoint(m, {}, parameters, state);
+    ASSERT_TRUE(write_file(path("start"), bytes));
+  }
+};
+
+TEST_F(ModelCommand, GoesOutAndComesBack) {
+  write_start();
+  program({"model", "export", path("start"), "-o", path("theirs"), "--json"});
+  ASSERT_EQ(code_, kOk) << err_;
+  const json out = json::parse(out_);
+  EXPECT_EQ(out["files"].size(), 2U);
+  EXPECT_EQ(out["model"]["width"], 64);
+  program({"model", "import", path("theirs"), "-o", path("back"), "--json"});
+  ASSERT_EQ(code_, kOk) << err_;
+  const json back = json::parse(out_);
+  EXPECT_EQ(back["parameters"], out["parameters"]);
+  EXPECT_EQ(back["model"], out["model"]);
+  program({"model", "export", path("back"), "-o", path("again")});
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_NE(out_.find("2 layers of width 64"), std::string::npos) << out_;
+  EXPECT_EQ(*read_file(path("again/model.safetensors"), 1 << 24),
+            *read_file(path("theirs/model.safetensors"), 1 << 24));
+}
+
+TEST_F(ModelCommand, ReadsTheFilesOfAnIndex) {
+  write_start();
+  program({"model", "export", path("start"), "-o", path("theirs")});
+  ASSERT_EQ(code_, kOk) << err_;
+  fs::rename(path("theirs/model.safetensors"), path("theirs/part"));
+  const auto index = [&](const std::string& text) {
+    std::ofstream(path("theirs/model.safetensors.index.json")) << text;
+    program({"model", "import", path("theirs"), "-o", path("back")});
+  };
+  index(R"({"weight_map": {"a": "part", "b": "part"}})");
+  EXPECT_EQ(code_, kOk) << err_;
+  const auto refuses = [&](const std::string& text, const std::string& why) {
+    fs::remove(path("back"));
+    index(text);
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_NE(err_.find(why), std::string::npos) << err_;
+    EXPECT_FALSE(fs::exists(path("back")));
+  };
+  refuses(R"({"weight_map": {"a": "../part"}})", "must lie beside it");
+  refuses(R"({"weight_map": {"a": "gone"}})", "found no file");
+  refuses(R"({"weight_map": {}})", "must have a weight_map");
+  refuses(R"({"weight_map": {"a": 3}})", "a file of the index");
+  refuses("[", "[hugging face]");
+}
+
+TEST_F(ModelCommand, RefusesWhatIsNoModel) {
+  std::ofstream(path("start")) << "no checkpoint";
+  program({"model", "export", path("start"), "-o", path("theirs")});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_FALSE(fs::exists(path("theirs")));
+  program({"model", "import", path("absent"), "-o", path("absent/start")});
+  EXPECT_EQ(code_, kRefused);
+}
+
+}  // namespace
+}  // namespace tessera::cli

@@ -1,0 +1,148 @@
+"""Models of transformers imported, trained and exported again: logits, as the
+log-probability of each target, beside transformers' own in float32. They differ
+by at most three times what the last bit of every weight makes there."""
+
+import importlib.util
+import os
+import sys
+
+import numpy as np
+import pytest
+import tessera.train
+import torch
+from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig
+
+os.environ.setdefault("TESSERA_PYTHON", sys.executable)
+pytestmark = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
+                                reason="xla-cpu-pjrt is not installed")
+torch.set_num_threads(1)
+
+VOCAB, T = 29, 32
+LENGTHS = (13, 17)  # documents of the row; two tokens of padding
+SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48,
+             num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+             head_dim=8, max_position_embeddings=128, pad_token_id=0,
+             bos_token_id=1, eos_token_id=None)
+CONFIGS = {
+    "llama": lambda: LlamaConfig(**SIZES, tie_word_embeddings=False),
+    "tied": lambda: LlamaConfig(**SIZES, tie_word_embeddings=True),
+    "gemma2": lambda: Gemma2Config(
+        **SIZES, sliding_window=7, attn_logit_softcapping=2.0,
+        final_logit_softcapping=5.0, query_pre_attn_scalar=12),
+}
+
+
+def random_model(name, dtype=torch.float32):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(
+        CONFIGS[name](), attn_implementation="eager").to(dtype)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.uniform_(-0.3, 0.3)
+    return model.eval()
+
+
+def log_probabilities(model, ids):
+    """[T, VOCAB] of each document by itself, in the model's own type."""
+    out, at = [], 0
+    with torch.no_grad():
+        for n in LENGTHS:
+            logits = model(input_ids=torch.from_numpy(ids[None, at:at + n]),
+                           use_cache=False).logits[0]
+            out.append(torch.log_softmax(logits, -1))
+            at += n
+    return torch.cat(out).double().numpy()
+
+
+def row(ids, targets, counts):
+    valid = sum(LENGTHS)
+    doc_ids = np.full(T, -1)
+    doc_ids[:valid] = np.repeat(np.arange(len(LENGTHS)), LENGTHS)
+    pad = lambda a: np.concatenate([a, np.zeros(T - valid)])
+    columns = dict(input_ids=pad(ids), target_ids=pad(targets),
+                   loss_mask=pad(counts), doc_ids=doc_ids,
+                   positions=pad(np.concatenate([np.arange(n) for n in LENGTHS])))
+    rows = {k: np.asarray(v, np.int32)[None] for k, v in columns.items()}
+    return rows | dict(valid_token_count=np.array([valid], np.int32),
+                       num_docs=np.array([len(LENGTHS)], np.int32))
+
+
+def opened(folder):
+    start = tessera.train.import_hugging_face(str(folder))
+    trainer = tessera.train.Trainer(tessera.train.checkpoint_model(start),
+                                    rows=1, tokens=T, tile=(16, 16))
+    trainer.restore(start)
+    return trainer
+
+
+def ours(trainer, ids, wanted):
+    """-log p of each (token, target): a step that learns nothing counts one."""
+    out = []
+    for token, target in wanted:
+        counts = np.zeros(len(ids))
+        counts[token] = 1
+        targets = np.zeros(len(ids))
+        targets[token] = target
+        out.append(trainer.step(row(ids, targets, counts),
+                                learning_rate=0)["loss"])
+    return -np.array(out)
+
+
+def check_same(found, model, ids, at):
+    theirs = log_probabilities(model, ids)
+    assert theirs.dtype == np.float64 and model.dtype == torch.float32
+    weights = [p.detach().clone() for p in model.parameters()]
+    moved = 0.0
+    for _ in range(4):
+        with torch.no_grad():
+            for p, w in zip(model.parameters(), weights):
+                way = torch.where(torch.rand_like(w) < 0.5, -1.0, 1.0)
+                p.copy_(torch.nextafter(w, way * torch.inf))
+        moved = max(moved, np.abs(log_probabilities(model, ids) - theirs).max())
+    assert moved > 0
+    np.testing.assert_allclose(found, theirs[at], rtol=0, atol=3 * moved)
+
+
+def loaded(folder):
+    return AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_are_theirs(name, dtype, tmp_path):
+    random_model(name, dtype).save_pretrained(tmp_path)
+    ids = np.random.default_rng(1).integers(0, VOCAB, sum(LENGTHS))
+    # Each token with one target, and some tokens with every target.
+    wanted = [(t, (7 * t) % VOCAB) for t in range(len(ids))]
+    wanted += [(t, v) for t in (0, 12, 13, 29) for v in range(VOCAB)]
+    found = ours(opened(tmp_path), ids, wanted)
+    check_same(found, loaded(tmp_path), ids, tuple(np.array(wanted).T))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_trained_model_goes_back(name, tmp_path):
+    random_model(name).save_pretrained(tmp_path / "before")
+    trainer = opened(tmp_path / "before")
+    ids = np.random.default_rng(2).integers(0, VOCAB, sum(LENGTHS))
+    counts = np.ones(len(ids))
+    for _ in range(3):
+        trainer.step(row(ids, np.roll(ids, -1), counts), learning_rate=1e-2)
+    after = tmp_path / "after"
+    after.mkdir()
+    tessera.train.export_hugging_face(trainer.checkpoint(), str(after))
+    model = loaded(after)
+    assert model.config.model_type == CONFIGS[name]().model_type
+    wanted = [(t, (5 * t) % VOCAB) for t in range(len(ids))]
+    found = ours(trainer, ids, wanted)
+    check_same(found, model, ids, tuple(np.array(wanted).T))
+
+
+def test_files_of_an_index_are_one_model(tmp_path):
+    model = random_model("llama")
+    model.save_pretrained(tmp_path / "one")
+    model.save_pretrained(tmp_path / "many", max_shard_size="20KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 1
+    one, many = (tessera.train.import_hugging_face(str(tmp_path / f))
+                 for f in ("one", "many"))
+    assert one == many

@@ -1,0 +1,301 @@
+// model/hugging_face_config.cc: config.json of a Llama or a Gemma 2, read and
+// written.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/fail.h"
+#include "base/json_read.h"
+#include "base/text.h"
+#include "model/hugging_face.h"
+#include "tessera/plan.h"
+
+namespace tessera::model {
+namespace {
+
+constexpr std::string_view kWhere = "config.json";
+constexpr std::string_view kFamilies[] = {"llama", "gemma2"};
+constexpr int64_t kMaxSize = int64_t{1} << 31;
+
+// Reads by name; a field that is missing or null has its library's default.
+class Fields {
+ public:
+  explicit Fields(const Json& json) : json_(json) {}
+
+  bool has(const char* name) const {
+    const auto at = json_.find(name);
+    return at != json_.end() && !at->is_null();
+  }
+  int64_t size(const char* name, int64_t otherwise) {
+    if (!has(name)) return otherwise;
+    return keep(read_int(json_[name], kWhere, name, 0, kMaxSize), otherwise);
+  }
+  int64_t size(const char* name) {
+    if (!has(name)) refuse(name, "a number", "none");
+    return size(name, 0);
+  }
+  double number(const char* name, double otherwise) {
+    if (!has(name)) return otherwise;
+    if (json_[name].is_number()) return json_[name].get<double>();
+    refuse(name, "a number", describe(json_[name]));
+    return otherwise;
+  }
+  bool flag(const char* name, bool otherwise) {
+    if (!has(name)) return otherwise;
+    if (json_[name].is_boolean()) return json_[name].get<bool>();
+    refuse(name, "true or false", describe(json_[name]));
+    return otherwise;
+  }
+  void refuse(std::string_view name, std::string_view must,
+              std::string_view found) {
+    if (failed_) return;
+    failed_ = invalid(kWhere, "{} must be {}, found {}", name, must, found);
+  }
+  const Json& operator[](const char* name) const { return json_[name]; }
+  Result<void> done() const { return failed_ ? *failed_ : Result<void>(); }
+
+ private:
+  template <class T>
+  T keep(Result<T> read, T otherwise) {
+    if (read) return *read;
+    if (!failed_) failed_ = read.error();
+    return otherwise;
+  }
+
+  const Json& json_;
+  std::optional<Result<void>> failed_;
+};
+
+// Settings that our block has no word for.
+void check_plain(Fields& f, Family family) {
+  for (const char* name :
+       {"attention_bias", "mlp_bias", "use_bidirectional_attention"}) {
+    if (f.flag(name, false)) f.refuse(name, "false", "true");
+  }
+  for (const char* name : {"rope_scaling", "quantization_config"}) {
+    if (f.has(name)) f.refuse(name, "absent", describe(f[name]));
+  }
+  if (f.number("partial_rotary_factor", 1) != 1) {
+    f.refuse("partial_rotary_factor", "1",
+             describe(f["partial_rotary_factor"]));
+  }
+  const bool llama = family == Family::llama;
+  const std::string_view act = llama ? "silu" : "gelu_pytorch_tanh";
+  const char* named = llama ? "hidden_act" : "hidden_activation";
+  if (f.has(named) && f[named] != act) {
+    f.refuse(named, act, describe(f[named]));
+  }
+}
+
+double read_theta(Fields& f) {
+  if (!f.has("rope_parameters")) return f.number("rope_theta", 10000);
+  const Json& rope = f["rope_parameters"];
+  if (!rope.is_object() ||
+      (rope.contains("rope_type") && rope["rope_type"] != "default")) {
+    f.refuse("rope_parameters", "of rope_type 'default'", rope.dump());
+    return 1;
+  }
+  if (!rope.contains("rope_theta")) return f.number("rope_theta", 10000);
+  if (rope["rope_theta"].is_number()) return rope["rope_theta"].get<double>();
+  f.refuse("rope_theta", "a number", describe(rope["rope_theta"]));
+  return 1;
+}
+
+// The least period that gives the same layers.
+std::vector<int64_t> shortest(std::vector<int64_t> windows) {
+  for (size_t n = 1; n < windows.size(); ++n) {
+    bool same = true;
+    for (size_t i = n; i < windows.size(); ++i) {
+      same = same && windows[i] == windows[i - n];
+    }
+    if (same) {
+      windows.resize(n);
+      break;
+    }
+  }
+  if (windows.size() == 1 && windows[0] == 0) windows.clear();
+  return windows;
+}
+
+// Their window counts the query itself.
+std::vector<int64_t> read_windows(Fields& f, int64_t layers) {
+  const int64_t window = f.size("sliding_window", 4096) - 1;
+  if (window < 1 || window > kMaxTokens) {
+    f.refuse("sliding_window", fmt::format("2 to {}", kMaxTokens),
+             std::to_string(window + 1));
+    return {};
+  }
+  if (!f.has("layer_types")) return shortest({window, 0});
+  const Json& types = f["layer_types"];
+  if (!types.is_array() || static_cast<int64_t>(types.size()) != layers) {
+    f.refuse(
+        "layer_types", fmt::format("a list of {}", layers),
+        types.is_array() ? fmt::format("{}", types.size()) : describe(types));
+    return {};
+  }
+  std::vector<int64_t> out;
+  for (const Json& type : types) {
+    const bool slides = type == "sliding_attention";
+    if (!slides && type != "full_attention") {
+      f.refuse("layer_types", "of sliding_attention and full_attention",
+               describe(type));
+      return {};
+    }
+    out.push_back(slides ? window : 0);
+  }
+  return shortest(std::move(out));
+}
+
+int64_t window_of(const ModelConfig& m, int64_t layer) {
+  if (m.windows.empty()) return 0;
+  return m.windows[static_cast<size_t>(layer) % m.windows.size()];
+}
+
+// Gemma's scalar is a whole number n, and scores are scaled by its root.
+double score_scale(int64_t n) {
+  return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(n, 1)));
+}
+int64_t scalar_of(const ModelConfig& m) {
+  if (m.score_scale == 0) return m.head_dim;
+  const double n = 1 / (m.score_scale * m.score_scale);
+  return n < static_cast<double>(kMaxSize) ? std::llround(n) : kMaxSize;
+}
+
+// What Gemma multiplies embeddings by.
+double width_root(const ModelConfig& m) {
+  return std::sqrt(static_cast<double>(m.width));
+}
+
+Result<void> must_be(bool holds, Family family, std::string_view setting,
+                     const ModelConfig& m) {
+  if (holds) return {};
+  return invalid("hugging face",
+                 "a model must be a Llama or a Gemma 2, found {} that {} does "
+                 "not have in {}",
+                 setting, to_string(family), to_json(m));
+}
+
+}  // namespace
+
+std::string_view to_string(Family family) {
+  return kFamilies[static_cast<size_t>(family)];
+}
+
+Result<TheirModel> read_their_config(std::string_view text) {
+  auto json = parse_json(text, kWhere);
+  if (!json) return json.error();
+  if (!json->is_object()) {
+    return invalid(kWhere, "a model must be an object, found {}",
+                   describe(*json));
+  }
+  const auto type = json->find("model_type");
+  const auto* family = std::ranges::find_if(kFamilies, [&](const auto& name) {
+    return type != json->end() && *type == name;
+  });
+  if (family == std::end(kFamilies)) {
+    return invalid(kWhere, "model_type must be one of {}, found {}",
+                   fmt::join(kFamilies, ", "),
+                   type == json->end() ? "none" : describe(*type));
+  }
+  TheirModel out;
+  out.family = static_cast<Family>(family - std::begin(kFamilies));
+  const bool gemma = out.family == Family::gemma2;
+  Fields f(*json);
+  check_plain(f, out.family);
+  ModelConfig& m = out.model;
+  m.vocab = f.size("vocab_size");
+  m.layers = f.size("num_hidden_layers");
+  m.width = f.size("hidden_size");
+  m.heads = f.size("num_attention_heads");
+  m.mlp_width = f.size("intermediate_size");
+  m.kv_heads = f.size("num_key_value_heads", m.heads);
+  m.head_dim = f.size("head_dim", gemma         ? 256
+                                  : m.heads > 0 ? m.width / m.heads
+                                                : 0);
+  m.norm_eps = f.number("rms_norm_eps", 1e-6);
+  m.rope_theta = read_theta(f);
+  m.tied_head = f.flag("tie_word_embeddings", gemma);
+  if (gemma) {
+    m.mlp = MlpKind::geglu;
+    m.post_norms = true;
+    m.embedding_scale = width_root(m);
+    // Absent is the default, null is off.
+    const auto cap = [&](const char* name, double otherwise) {
+      return json->contains(name) ? f.number(name, 0) : otherwise;
+    };
+    m.softcap = cap("attn_logit_softcapping", 50);
+    m.final_softcap = cap("final_logit_softcapping", 30);
+    m.score_scale = score_scale(f.size("query_pre_attn_scalar", 256));
+    m.windows = read_windows(f, m.layers);
+  }
+  if (auto e = f.done(); !e) return e.error();
+  if (auto e = check_model(m); !e) return e.error();
+  return out;
+}
+
+Result<Family> family_of(const ModelConfig& m) {
+  const Family family =
+      m.mlp == MlpKind::geglu ? Family::gemma2 : Family::llama;
+  const bool gemma = family == Family::gemma2;
+  const bool one_window = [&] {
+    std::vector<int64_t> some = m.windows;
+    std::erase(some, 0);
+    return std::ranges::adjacent_find(some, std::not_equal_to()) == some.end();
+  }();
+  const bool slides = std::ranges::any_of(m.windows, [](auto w) { return w; });
+  const double scale = score_scale(scalar_of(m));
+  const std::pair<bool, std::string_view> rules[] = {
+      {m.norm == NormKind::rms, "the norm"},
+      {m.mlp != MlpKind::gelu, "the mlp"},
+      {m.columns.empty(), "columns"},
+      {m.post_norms == gemma, "post_norms"},
+      {m.embedding_scale == (gemma ? width_root(m) : 1), "embedding_scale"},
+      {gemma || (m.softcap == 0 && m.final_softcap == 0), "a softcap"},
+      {m.score_scale == 0 ||
+           (m.score_scale == scale && (gemma || scalar_of(m) == m.head_dim)),
+       "score_scale"},
+      {gemma ? one_window : !slides, "windows"},
+  };
+  for (const auto& [holds, setting] : rules) {
+    if (auto e = must_be(holds, family, setting, m); !e) return e.error();
+  }
+  return family;
+}
+
+std::string write_their_config(Family family, const ModelConfig& m) {
+  const bool gemma = family == Family::gemma2;
+  Json out = {
+      {"architectures", {gemma ? "Gemma2ForCausalLM" : "LlamaForCausalLM"}},
+      {"model_type", to_string(family)},
+      {"vocab_size", m.vocab},
+      {"num_hidden_layers", m.layers},
+      {"hidden_size", m.width},
+      {"num_attention_heads", m.heads},
+      {"num_key_value_heads", m.kv_heads},
+      {"head_dim", m.head_dim},
+      {"intermediate_size", m.mlp_width},
+      {"hidden_act", gemma ? "gelu_pytorch_tanh" : "silu"},
+      {"rms_norm_eps", m.norm_eps},
+      {"rope_theta", m.rope_theta},
+      {"tie_word_embeddings", m.tied_head},
+      {"torch_dtype", "float32"},
+  };
+  if (!gemma) return out.dump(2) + "\n";
+  const auto cap = [](double v) { return v > 0 ? Json(v) : Json(nullptr); };
+  out["hidden_activation"] = out["hidden_act"];
+  out["attn_logit_softcapping"] = cap(m.softcap);
+  out["final_logit_softcapping"] = cap(m.final_softcap);
+  out["query_pre_attn_scalar"] = scalar_of(m);
+  int64_t window = 0;
+  Json types = Json::array();
+  for (int64_t i = 0; i < m.layers; ++i) {
+    const int64_t w = window_of(m, i);
+    window = std::max(window, w);
+    types.push_back(w > 0 ? "sliding_attention" : "full_attention");
+  }
+  out["layer_types"] = types;
+  out["sliding_window"] = (window > 0 ? window : 4095) + 1;
+  return out.dump(2) + "\n";
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,78 @@
+// model/hugging_face_files.cc: a model's folder, as Hugging Face's library
+// writes it.
+#include <set>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/json_read.h"
+#include "base/text.h"
+#include "tessera/train.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kWhere = "hugging face";
+constexpr const char* kConfig = "/config.json";
+constexpr const char* kWhole = "/model.safetensors";
+constexpr const char* kIndex = "/model.safetensors.index.json";
+constexpr int64_t kMaxText = int64_t{1} << 26;
+constexpr int64_t kMaxWeights = int64_t{1} << 40;
+
+// The files of an index, each once. They lie beside it.
+Result<std::vector<std::string>> read_index(const std::string& text) {
+  auto json = parse_json(text, kWhere);
+  if (!json) return json.error();
+  const auto map = json->is_object() ? json->find("weight_map") : json->end();
+  if (map == json->end() || !map->is_object() || map->empty()) {
+    return invalid(kWhere, "an index must have a weight_map, found {}",
+                   describe(*json));
+  }
+  std::set<std::string> files;
+  for (const auto& [name, file] : map->items()) {
+    auto read = read_line(file, kWhere, "a file of the index");
+    if (!read) return read.error();
+    if (read->empty() || read->find('/') != std::string::npos) {
+      return invalid(kWhere, "files of the index must lie beside it, found {}",
+                     in_quotes(*read));
+    }
+    files.insert(std::move(*read));
+  }
+  return std::vector<std::string>(files.begin(), files.end());
+}
+
+}  // namespace
+
+Result<HuggingFaceModel> read_hugging_face(const std::string& folder) {
+  HuggingFaceModel out;
+  auto config = read_file(folder + kConfig, kMaxText);
+  if (!config) return config.error();
+  out.config = std::move(*config);
+  // A folder that has both is read as its library does: whole first.
+  auto whole = read_file(folder + kWhole, kMaxWeights);
+  if (whole) {
+    out.weights.push_back(std::move(*whole));
+    return out;
+  }
+  auto index = read_file(folder + kIndex, kMaxText);
+  if (!index) return whole.error();
+  auto parts = read_index(*index);
+  if (!parts) return parts.error();
+  for (const std::string& file : *parts) {
+    auto bytes = read_file(folder + "/" + file, kMaxWeights);
+    if (!bytes) return bytes.error();
+    out.weights.push_back(std::move(*bytes));
+  }
+  return out;
+}
+
+Result<void> write_hugging_face(const HuggingFaceModel& model,
+                                const std::string& folder) {
+  if (model.weights.size() != 1) {
+    return invalid(kWhere, "a model must be written as 1 file, found {}",
+                   model.weights.size());
+  }
+  if (auto e = write_file(folder + kWhole, model.weights[0]); !e) return e;
+  return write_file(folder + kConfig, model.config);
+}
+
+}  // namespace tessera

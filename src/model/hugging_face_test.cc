@@ -1,0 +1,296 @@
+// model/hugging_face_test.cc: what their names and settings become, and back.
+#include "model/hugging_face.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "base/float16.h"
+#include "base/json_read.h"
+#include "base/safetensors.h"
+#include "model/checkpoint.h"
+#include "model/start.h"
+
+namespace tessera::model {
+namespace {
+
+ModelConfig llama() {
+  ModelConfig m;
+  m.layers = 3;
+  m.tied_head = false;
+  return m;
+}
+
+ModelConfig gemma() {
+  ModelConfig m;
+  m.layers = 4;
+  m.mlp = MlpKind::geglu;
+  m.post_norms = true;
+  m.embedding_scale = std::sqrt(static_cast<double>(m.width));
+  m.softcap = 50;
+  m.final_softcap = 30;
+  m.score_scale = 0.125;
+  m.windows = {31, 0};
+  return m;
+}
+
+std::vector<ModelParameter> parameters_of(const ModelConfig& m) {
+  return *model_parameters(m, *find_layer_spec("reference"));
+}
+
+std::string start_of(const ModelConfig& m) {
+  const std::vector<ModelParameter> parameters = parameters_of(m);
+  TrainState state;
+  for (const ModelParameter& p : parameters) {
+    state.values[0].push_back(start_values(p, 7));
+    for (const size_t kind : {1, 2}) {
+      state.values[kind].emplace_back(static_cast<size_t>(p.size()), 0.5F);
+    }
+  }
+  return *write_checkpoint(m, {}, parameters, state);
+}
+
+// Each row of each parameter is one row of one of their arrays.
+void expect_covered(Family family, const ModelConfig& m) {
+  std::map<std::string, std::vector<int>> rows;
+  for (const ModelParameter& p : parameters_of(m)) {
+    rows[p.name].resize(static_cast<size_t>(p.shape[0]));
+  }
+  std::set<std::string> theirs;
+  for (const Piece& p : pieces_of(family, m)) {
+    EXPECT_TRUE(theirs.insert(p.theirs).second) << p.theirs;
+    ASSERT_TRUE(rows.contains(p.ours)) << p.ours;
+    for (int64_t r = p.first; r < p.first + p.shape[0]; ++r) {
+      ++rows[p.ours].at(static_cast<size_t>(r));
+    }
+  }
+  for (const auto& [name, counts] : rows) {
+    for (const int n : counts) EXPECT_EQ(n, 1) << name;
+  }
+}
+
+TEST(HuggingFace, PiecesAreEveryParameterOnce) {
+  expect_covered(Family::llama, llama());
+  expect_covered(Family::gemma2, gemma());
+}
+
+TEST(HuggingFace, ModelsGoOutAndComeBack) {
+  for (const ModelConfig& m : {llama(), gemma()}) {
+    const std::string ours = start_of(m);
+    auto out = export_hugging_face(ours);
+    ASSERT_TRUE(out) << out.error().message;
+    auto back = import_hugging_face(*out);
+    ASSERT_TRUE(back) << back.error().message;
+    const auto parameters = parameters_of(m);
+    // Their settings have no word for the form of our MLP, which is a default.
+    EXPECT_EQ(to_json(*checkpoint_model(*back)), to_json(m));
+    auto before = read_checkpoint(ours, m, parameters);
+    auto after = read_checkpoint(*back, m, parameters);
+    ASSERT_TRUE(after) << after.error().message;
+    EXPECT_EQ(after->step, 0);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const auto &a = before->values[0][i], &b = after->values[0][i];
+      // A norm that is kept less 1 has lost what 1 swallows.
+      EXPECT_EQ(a, b) << parameters[i].name;
+      EXPECT_EQ(after->values[1][i], std::vector<float>(a.size()));
+    }
+  }
+}
+
+// Rows lie where their library has them, and Gemma's norms come with 1 added.
+TEST(HuggingFace, ArraysAreRowsOfOurs) {
+  const ModelConfig m = gemma();
+  auto out = export_hugging_face(start_of(m));
+  ASSERT_TRUE(out) << out.error().message;
+  auto file = parse_safetensors(out->weights[0]);
+  ASSERT_TRUE(file);
+  const auto value = [&](const char* name, int64_t row, int64_t column) {
+    const Tensor t = *file->find(name);
+    float v = 0;
+    const int64_t width = t.shape.size() > 1 ? t.shape[1] : 1;
+    std::memcpy(&v, t.bytes.data() + 4 * (row * width + column), 4);
+    return v;
+  };
+  const auto ours = [&](const std::string& name) {
+    const auto parameters = parameters_of(m);
+    for (const ModelParameter& p : parameters) {
+      if (p.name == name) return start_values(p, 7);
+    }
+    return std::vector<float>();
+  };
+  const auto at = [&](const std::vector<float>& v, int64_t row,
+                      int64_t column) {
+    return v.at(static_cast<size_t>(row * m.width + column));
+  };
+  const std::vector<float> qkv = ours("layers.2.linear_qkv.weight");
+  const std::vector<float> fc1 = ours("layers.2.linear_fc1.weight");
+  const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  EXPECT_EQ(value("model.layers.2.self_attn.q_proj.weight", 3, 5),
+            at(qkv, 3, 5));
+  EXPECT_EQ(value("model.layers.2.self_attn.k_proj.weight", 3, 5),
+            at(qkv, q + 3, 5));
+  EXPECT_EQ(value("model.layers.2.self_attn.v_proj.weight", 3, 5),
+            at(qkv, q + kv + 3, 5));
+  EXPECT_EQ(value("model.layers.2.mlp.gate_proj.weight", 3, 5), at(fc1, 3, 5));
+  EXPECT_EQ(value("model.layers.2.mlp.up_proj.weight", 3, 5),
+            at(fc1, m.mlp_width + 3, 5));
+  EXPECT_EQ(value("model.norm.weight", 2, 0), 0.0F);  // ours is 1
+}
+
+TEST(HuggingFace, NarrowArraysAreWidened) {
+  auto out = export_hugging_face(start_of(llama()));
+  ASSERT_TRUE(out);
+  auto file = parse_safetensors(out->weights[0]);
+  Safetensors narrow;
+  std::map<std::string, std::vector<uint16_t>> kept;
+  bool bf16 = false;
+  for (const auto& [name, t] : file->tensors) {
+    bf16 = !bf16;
+    std::vector<uint16_t>& bits = kept[name];
+    for (size_t i = 0; i < t.bytes.size(); i += 4) {
+      float v = 0;
+      std::memcpy(&v, t.bytes.data() + i, 4);
+      bits.push_back(bf16 ? to_bf16(v) : to_f16(v));
+    }
+    narrow.tensors[name] = {
+        bf16 ? Dtype::bf16 : Dtype::f16,
+        t.shape,
+        {reinterpret_cast<const char*>(bits.data()), 2 * bits.size()}};
+  }
+  auto back = import_hugging_face({out->config, {*write_safetensors(narrow)}});
+  ASSERT_TRUE(back) << back.error().message;
+  auto ours = parse_safetensors(*back);
+  for (const Piece& p : pieces_of(Family::llama, llama())) {
+    const Tensor& from = narrow.tensors.at(p.theirs);
+    const Tensor& to = ours->tensors.at(p.ours);
+    uint16_t bits = 0;
+    std::memcpy(&bits, from.bytes.data(), 2);
+    float v = 0;
+    const int64_t row = static_cast<int64_t>(to.bytes.size()) / to.shape[0];
+    std::memcpy(&v, to.bytes.data() + p.first * row, 4);
+    EXPECT_EQ(
+        v, from.dtype == Dtype::bf16 ? bf16_to_float(bits) : f16_to_float(bits))
+        << p.theirs;
+  }
+}
+
+std::string with(const std::string& config, const char* name, Json value) {
+  Json json = Json::parse(config);
+  json[name] = std::move(value);
+  return json.dump();
+}
+std::string without(const std::string& config, const char* name) {
+  Json json = Json::parse(config);
+  json.erase(name);
+  return json.dump();
+}
+
+TEST(HuggingFace, SettingsThatWouldChangeTheModelAreRefused) {
+  const std::string config = write_their_config(Family::llama, llama());
+  const auto why = [](const std::string& text) {
+    auto read = read_their_config(text);
+    return read ? std::string() : read.error().message;
+  };
+  EXPECT_EQ(why(config), "");
+  EXPECT_EQ(why(with(config, "model_type", "mamba")),
+            "[config.json] model_type must be one of llama, gemma2, found the "
+            "string 'mamba'");
+  EXPECT_EQ(
+      why(without(config, "model_type")),
+      "[config.json] model_type must be one of llama, gemma2, found none");
+  EXPECT_EQ(why(without(config, "hidden_size")),
+            "[config.json] hidden_size must be a number, found none");
+  EXPECT_EQ(why(with(config, "attention_bias", true)),
+            "[config.json] attention_bias must be false, found true");
+  EXPECT_EQ(why(with(config, "hidden_act", "relu")),
+            "[config.json] hidden_act must be silu, found the string 'relu'");
+  EXPECT_NE(why(with(config, "rope_scaling", {{"rope_type", "llama3"}}))
+                .find("rope_scaling must be absent"),
+            std::string::npos);
+  EXPECT_NE(why(with(config, "rope_parameters", {{"rope_type", "yarn"}}))
+                .find("rope_parameters must be of rope_type 'default'"),
+            std::string::npos);
+  EXPECT_NE(why(with(config, "num_attention_heads", 3)).find("must divide"),
+            std::string::npos);
+  EXPECT_NE(why("{").find("[config.json]"), std::string::npos);
+  // Null is as if it were not there; both homes of theta are read.
+  EXPECT_EQ(why(with(config, "rope_scaling", nullptr)), "");
+  auto theta =
+      read_their_config(with(config, "rope_parameters",
+                             {{"rope_type", "default"}, {"rope_theta", 5e5}}));
+  EXPECT_EQ(theta->model.rope_theta, 5e5);
+
+  const std::string gemma2 = write_their_config(Family::gemma2, gemma());
+  EXPECT_NE(why(with(gemma2, "layer_types", {"full_attention"}))
+                .find("layer_types must be a list of 4, found 1"),
+            std::string::npos);
+  auto plain = read_their_config(without(gemma2, "layer_types"));
+  EXPECT_EQ(plain->model.windows, (std::vector<int64_t>{31, 0}));
+  auto off = read_their_config(with(gemma2, "attn_logit_softcapping", nullptr));
+  EXPECT_EQ(off->model.softcap, 0);
+  auto usual = read_their_config(without(gemma2, "attn_logit_softcapping"));
+  EXPECT_EQ(usual->model.softcap, 50);
+}
+
+TEST(HuggingFace, ArraysThatDoNotFitAreRefused) {
+  auto out = export_hugging_face(start_of(llama()));
+  auto file = parse_safetensors(out->weights[0]);
+  const auto why = [&](const Safetensors& changed) {
+    auto read =
+        import_hugging_face({out->config, {*write_safetensors(changed)}});
+    return read ? std::string() : read.error().message;
+  };
+  Safetensors less = *file;
+  less.tensors.erase("model.norm.weight");
+  EXPECT_NE(why(less).find("the files must have model.norm.weight"),
+            std::string::npos);
+  Safetensors more = *file;
+  more.tensors["model.layers.0.self_attn.q_proj.bias"] =
+      file->tensors.at("model.norm.weight");
+  EXPECT_NE(why(more).find("found none for "
+                           "'model.layers.0.self_attn.q_proj.bias'"),
+            std::string::npos);
+  Safetensors other = *file;
+  other.tensors.at("model.norm.weight").shape = {8, 8};
+  EXPECT_NE(why(other).find("model.norm.weight must be F32, BF16 or F16 [64], "
+                            "found F32 [8, 8]"),
+            std::string::npos);
+  // Old files keep the angles' steps too, which the settings give.
+  Safetensors old = *file;
+  old.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] =
+      file->tensors.at("model.norm.weight");
+  EXPECT_EQ(why(old), "");
+  auto twice =
+      import_hugging_face({out->config, {out->weights[0], out->weights[0]}});
+  ASSERT_FALSE(twice);
+  EXPECT_NE(twice.error().message.find("an array must be in one file"),
+            std::string::npos);
+}
+
+TEST(HuggingFace, ModelsThatTheyDoNotHaveAreRefused) {
+  const auto why = [](const ModelConfig& m) {
+    auto family = family_of(m);
+    return family ? std::string() : family.error().message;
+  };
+  ModelConfig m = llama();
+  m.norm = NormKind::layer;
+  EXPECT_NE(why(m).find("found the norm"), std::string::npos);
+  m = llama();
+  m.windows = {16};
+  EXPECT_NE(why(m).find("found windows"), std::string::npos);
+  m = gemma();
+  m.windows = {16, 8};
+  EXPECT_NE(why(m).find("found windows"), std::string::npos);
+  m = gemma();
+  m.score_scale = 0.3;
+  EXPECT_NE(why(m).find("found score_scale"), std::string::npos);
+  m = gemma();
+  m.columns["dep_levels"] = 4;
+  EXPECT_NE(why(m).find("found columns"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::model
