@@ -110,9 +110,17 @@ class PlainKernel {
   }
   Dims pairs() const { return {k_.batch, s_.heads, k_.q_len, k_.kv_len}; }
   Value scores() {
-    return w_.mul(
+    const Value s = w_.mul(
         w_.dot(finite("q"), spread(finite("k")), {{0, 1}, {0, 1}, {3}, {3}}),
         w_.real(scale(), pairs()));
+    if (s_.softcap == 0) return s;
+    const Value cap = w_.real(s_.softcap, pairs());
+    return w_.mul(w_.tanh(w_.div(s, cap)), cap);
+  }
+  // Of the cap at these scores.
+  Value slope(const Value& scores) {
+    const Value bent = w_.div(scores, w_.real(s_.softcap, pairs()));
+    return w_.sub(w_.real(1, pairs()), w_.mul(bent, bent));
   }
   double scale() const { return s_.scale_or_default(); }
   Element narrow() const { return w_.argument("q").type.element; }
@@ -144,8 +152,9 @@ class PlainKernel {
     const Dims rows = {k_.batch, s_.heads, k_.q_len};
     const Value mask = w_.broadcast(legal(), pairs(), {0, 2, 3});
     const Value lse = w_.reshape(finite("lse"), rows);
-    const Value p = w_.select(mask, w_.exp(w_.sub(scores(), over_keys(lse))),
-                              w_.real(0, pairs()));
+    const Value s = scores();
+    const Value p =
+        w_.select(mask, w_.exp(w_.sub(s, over_keys(lse))), w_.real(0, pairs()));
     const Value dout = finite("dout");
     Value delta = w_.reduce_sum(w_.mul(finite("out"), dout), {3});
     if (k_.call.dlse) {
@@ -153,8 +162,9 @@ class PlainKernel {
     }
     const Value dp =
         w_.dot(dout, spread(finite("v")), {{0, 1}, {0, 1}, {3}, {3}});
-    const Value ds = w_.mul(w_.mul(p, w_.sub(dp, over_keys(delta))),
-                            w_.real(scale(), pairs()));
+    Value ds = w_.mul(w_.mul(p, w_.sub(dp, over_keys(delta))),
+                      w_.real(scale(), pairs()));
+    if (s_.softcap != 0) ds = w_.mul(ds, slope(s));
     const Value dq =
         w_.dot(ds, spread(finite("k")), {{0, 1}, {0, 1}, {3}, {2}});
     const Value dk = w_.dot(ds, finite("q"), {{0, 1}, {0, 1}, {2}, {2}});

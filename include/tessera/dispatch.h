@@ -39,7 +39,7 @@ struct LaneFacts {
   uint32_t dtypes = 0;     // bits by Dtype
   int64_t dim_step = 8, most_dim = 256;    // head dims: multiples, up to
   int64_t tile_step = 0, most_tile = 0;    // sides of tiles; 0: any
-  double least_scale = 0, most_scale = 0;  // 0 and 0: any
+  double least_scale = 0, most_scale = 0;  // and of a softcap; 0 and 0: any
   bool backward = false, softcap = false, sink_logits = false;
   bool masks_by_head = false;  // more than one plan head
   int64_t most_pairs = 0;      // scores of all heads; 0: any

@@ -19,8 +19,8 @@ namespace {
 
 MosaicKernel compile(const PyBatch& batch, int64_t heads,
                      std::optional<int64_t> kv_heads, int64_t head_dim,
-                     std::optional<double> scale, const std::string& target,
-                     bool backward, bool dlse,
+                     std::optional<double> scale, double softcap,
+                     const std::string& target, bool backward, bool dlse,
                      std::optional<int64_t> tiles_per_pass,
                      std::optional<int64_t> fetch_ahead,
                      const std::string& row_sum) {
@@ -29,6 +29,7 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   shape.kv_heads = kv_heads.value_or(heads);
   shape.head_dim = shape.v_head_dim = head_dim;
   shape.scale = scale;
+  shape.softcap = softcap;
   AttentionCall call{shape, Dtype::bf16};
   call.backward = backward;
   call.dlse = dlse;
@@ -141,11 +142,12 @@ void bind_compile(nb::module_& m) {
         "shall serve.");
   m.def("compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
-        nb::arg("scale") = nb::none(), nb::arg("target") = "v6e",
-        nb::arg("backward") = false, nb::arg("dlse") = false,
-        nb::arg("tiles_per_pass") = nb::none(),
+        nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+        nb::arg("target") = "v6e", nb::arg("backward") = false,
+        nb::arg("dlse") = false, nb::arg("tiles_per_pass") = nb::none(),
         nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
-        "The TPU program for batches like this one: bfloat16, any mask. "
+        "The TPU program for batches like this one: bfloat16, any mask, scores "
+        "capped by `softcap` unless it is 0. "
         "`backward`: that of the "
         "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
         "\"exact\", or \"rounded\" as the product takes the probabilities.");

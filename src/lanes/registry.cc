@@ -70,6 +70,7 @@ constexpr LaneFacts kRegistry[] = {
      .least_scale = 1e-30,
      .most_scale = 1e6,
      .backward = true,
+     .softcap = true,
      .masks_by_head = true},
     {.lane = LaneId::jax_bridge,
      .about = "attention that JAX exported, by a PJRT plugin",

@@ -40,17 +40,18 @@ TEST_F(KernelModel, HasTheGradientsOfTheReference) {
     int64_t tokens;
     Tile tile;
     bool recompute, fused;
-    double scale;
+    double scale, softcap;
   };
   size_t number = 0;
   for (const Case& c : {
-           Case{{{90, 50, 40}, {200}}, 200, {128, 128}, true, true, 0},
+           Case{{{90, 50, 40}, {200}}, 200, {128, 128}, true, true, 0, 0},
            Case{{{1, 100}, {130}, {5, 5}, {64, 64}, {}},
                 130,
                 {128, 256},
                 false,
                 false,
-                0.05},
+                0.05,
+                2},
        }) {
     if (number++ % testing::case_stride() != 0) continue;
     SCOPED_TRACE(c.tokens);
@@ -63,6 +64,7 @@ TEST_F(KernelModel, HasTheGradientsOfTheReference) {
     ModelConfig m = kernel_model();
     m.fused_mlp = c.fused;
     m.score_scale = c.scale;
+    m.softcap = c.softcap;
     ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, batch));
     const std::vector<Numbers> at = draw_parameters(random);
     const std::vector<Numbers> want = run(true, at);
@@ -206,6 +208,7 @@ TEST(KernelStep, CompilesForATpu) {
   ModelConfig m = kernel_model();
   m.layers = 1;
   m.windows = {70};
+  m.softcap = 50;
   const Step step = kernel_step(m, draw_row(random, 23, 256, {100, 156}), 1);
   auto made = pjrt::compile(*topology, *step_program(step.shape));
   ASSERT_TRUE(made) << made.error().message;

@@ -123,6 +123,11 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
     return fmt::format("its scale is from {} to {}, not {}", lane.least_scale,
                        lane.most_scale, scale);
   }
+  if (lane.most_scale > 0 && s.softcap != 0 &&
+      !(s.softcap >= lane.least_scale && s.softcap <= lane.most_scale)) {
+    return fmt::format("its softcap is 0 or from {} to {}, not {}",
+                       lane.least_scale, lane.most_scale, s.softcap);
+  }
   if (lane.lane == LaneId::reference || lane.lane == LaneId::jax_bridge) {
     return {};
   }

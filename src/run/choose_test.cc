@@ -139,8 +139,8 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
   const bool dims = shape.head_dim % 8 == 0 && shape.head_dim <= 256;
   const bool native = dims && !on.machine.isas.empty();
   const bool compiler = dims && std::string(on.run_plugin) != "";
-  const bool kernel = call.dtype == Dtype::bf16 && shape.head_dim == 128 &&
-                      shape.softcap == 0 && !call.sink_logits;
+  const bool kernel =
+      call.dtype == Dtype::bf16 && shape.head_dim == 128 && !call.sink_logits;
   if (call.compile_only) {
     bool tpu = false;
     for (const MachinePlugin& p : on.machine.plugins)
@@ -402,6 +402,16 @@ TEST(Choose, FollowsTheRules) {
   const auto c = choose(features("causal & documents", shape, {Dtype::bf16}),
                         {64, 40}, on("a TPU"));
   EXPECT_EQ(c->lane, LaneId::mosaic);
+  AttentionShape far = shape;
+  far.softcap = 1e7;
+  for (const AttentionShape& s : {capped, far}) {
+    const auto found = choose(features("causal & documents", s, {Dtype::bf16}),
+                              {64, 40}, on("a TPU"));
+    EXPECT_EQ(found->lane, s.softcap == 30 ? LaneId::mosaic : LaneId::xla);
+    if (s.softcap == 30) continue;
+    EXPECT_EQ(find(*found, LaneId::mosaic)->reason,
+              "its softcap is 0 or from 1e-30 to 1000000, not 10000000");
+  }
   EXPECT_EQ(c->reason,
             "40 of 64 tiles are active, and 4096 tokens are beyond 512: on tpu "
             "the mosaic lane, which visits these alone");

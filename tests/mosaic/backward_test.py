@@ -31,10 +31,12 @@ class BackwardCase(Case):
     def arrays(self, room):
         q, k, v, legal = self.draw()
         dout, dlse = self.draw_gradients(legal)
-        saved = oracle.attention(q, k, v, legal, scale=self.scale)
+        saved = oracle.attention(
+            q, k, v, legal, scale=self.scale, softcap=self.softcap
+        )
         out, lse = saved.out.astype(bfloat16), saved.lse.astype(np.float32)
         self.want = oracle.gradients(
-            *(q, k, v, dout, legal, dlse, self.scale, out, lse)
+            *(q, k, v, dout, legal, dlse, self.scale, out, lse, self.softcap)
         )
         return self.inputs(room, q, k, v, out, dout, lse, dlse)
 
@@ -163,7 +165,9 @@ class Backward(unittest.TestCase):
         )
         q, k, v, legal = case.draw()
         dout, dlse = case.draw_gradients(legal)
-        case.want = oracle.gradients(q, k, v, dout, legal, dlse)
+        case.want = oracle.gradients(
+            q, k, v, dout, legal, dlse, softcap=case.softcap
+        )
         text, room = case.emit()
         inputs = case.inputs(
             *(room, q, k, v, out[:2, :, :n].copy(), dout),

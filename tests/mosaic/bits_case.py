@@ -206,7 +206,7 @@ ATOMS = (
 )
 
 
-def random_bits_case(rng, kind):
+def random_bits_case(rng, kind, **settings):
     batch, heads = int(rng.integers(1, 3)), 4
     kv_len = int(rng.integers(1, 560))
     q_len = kv_len if rng.random() < 0.6 else int(rng.integers(1, kv_len + 1))
@@ -223,4 +223,5 @@ def random_bits_case(rng, kind):
         tile=(int(rng.choice([128, 256])), int(rng.choice([128, 256, 384]))),
         tiles=int(rng.integers(1, 4)), ahead=int(rng.integers(1, 6)),
         valid=rng.integers(0, kv_len + 1, batch) if rng.random() < 0.3 else None,
+        **settings,
     )

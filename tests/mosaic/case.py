@@ -68,6 +68,7 @@ class Case:
         valid=None,
         q_offset=None,
         scale=None,
+        softcap=0.0,
         ceilings=(),
     ):
         self.rng = rng
@@ -75,7 +76,7 @@ class Case:
         self.heads, self.kv_heads = heads, kv_heads
         self.q_len, self.kv_len = q_len, kv_len
         self.ids, self.valid, self.q_offset = ids, valid, q_offset
-        self.tiles, self.scale = tiles, scale
+        self.tiles, self.scale, self.softcap = tiles, scale, softcap
         self.static = [
             *("--mask", mask, "--batch", batch, "--q-len", q_len),
             *("--kv-len", kv_len, "--tile", f"{tile[0]}x{tile[1]}"),
@@ -102,6 +103,7 @@ class Case:
             # Counts are there in every batch; what they say is not read.
             more = [] if self.valid is None else ["--valid", "1"]
             more += [] if self.scale is None else ["--scale", self.scale]
+            more += [] if self.softcap == 0 else ["--softcap", self.softcap]
             said = tessera(
                 *("compile", "--target", "v6e:1x1", "--emit", path),
                 *("--no-compile", "--json", *self.static, *more),
@@ -217,7 +219,7 @@ MASKS = (
 )
 
 
-def random_case(rng, kind):
+def random_case(rng, kind, **settings):
     mask = str(rng.choice(MASKS))
     batch = int(rng.integers(1, 4))
     kv_len = int(rng.integers(1, 640))
@@ -251,6 +253,7 @@ def random_case(rng, kind):
         ),
         q_offset=q_offset,
         scale=float(rng.choice([1.0, 0.02, 30.0])) if rng.random() < 0.4 else None,
+        **settings,
     )
 
 

@@ -465,6 +465,26 @@ def swapped_difference(module):
 
 
 @mutation
+def dropped_cap(module):
+    """A tanh is left out."""
+    for op in module.ops("math.tanh"):
+        value = op.operands[0]
+        yield summary(op), replace_result(op, lambda v=value: v)
+
+
+@mutation
+def dropped_slope(module):
+    """A factor 1 - x is forgotten."""
+    for op in module.ops("arith.mulf"):
+        for value, other in (op.operands, reversed(list(op.operands))):
+            factor = origin(other)
+            if factor is None or factor.name != "arith.subf":
+                continue
+            if constant_value(factor.operands[0]) == 1:
+                yield summary(op), replace_result(op, lambda v=value: v)
+
+
+@mutation
 def wrong_base(module):
     """exp for exp2 and the other way round."""
     other = {

@@ -19,7 +19,8 @@ SPLASH_EQUIVALENT = (
     "dropped_store[9]",
     "dropped_store[10]",
 )
-SPLASH_ABSENT = ("dropped_start", "dropped_wait", "wrong_loop_bound")
+SPLASH_ABSENT = ("dropped_start", "dropped_wait", "wrong_loop_bound",
+                 "dropped_slope")
 
 
 class Splash(unittest.TestCase):
@@ -60,7 +61,7 @@ PACKED_EQUIVALENT = (
     # Every step writes the row's output; the last one stays.
     "ignored_condition[6]",
 )
-PACKED_ABSENT = SPLASH_ABSENT + ("swapped_index",)
+PACKED_ABSENT = SPLASH_ABSENT + ("swapped_index", "dropped_cap")
 
 
 class Packed(unittest.TestCase):

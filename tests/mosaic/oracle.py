@@ -159,7 +159,8 @@ class Gradients:
 
 
 def gradients(
-    q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None
+    q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
+    softcap=0.0,
 ):
     """Of attention, in fp64, for kernels that round P and dS to bf16.
 
@@ -180,10 +181,15 @@ def gradients(
       sums of n terms err by (8 + sqrt n) u of the sum of magnitudes.
 
     f = 2^-126: a subnormal number may become 0.
+
+    With a softcap c, tanh (erring by 4 u) and its two factors are 6 u S more of
+    p, and ds = p t w has the slope w = 1 - tanh(s / c)^2. No slope of w is above
+    0.77, so w errs by omega = 12 u + (D + 4) u S / c: the tanh and its square,
+    then s; that is |t| p omega more of ds.
     """
     eps_p = ROUNDING[np.dtype(bfloat16)][0]
     eps_out, tiny_out = ROUNDING[q.dtype]
-    full = attention(q, k, v, legal, scale=scale)
+    full = attention(q, k, v, legal, scale=scale, softcap=softcap)
     out_error, lse_error = full.out_error, full.lse_error
     if out is not None:
         full.out, full.lse = (x.astype(np.float64) for x in (out, lse))
@@ -203,9 +209,17 @@ def gradients(
         qq, go, oo = q[b, h, rows], dout[b, h, rows], full.out[b, h, rows]
         size = np.abs(scale) * (np.abs(qq) @ np.abs(kk).T)
         top = full.lse[b, h, rows][:, None]
+        scores = scale * (qq @ kk.T)
+        slope, slope_error = 1.0, 0.0
+        if softcap:
+            tanh = np.tanh(scores / softcap)
+            slope = 1 - tanh**2
+            slope_error = (12 + (dim + 4) * size / softcap) * EPS32
+            scores = softcap * tanh
         # With 0 wherever there is no pair, so in all that p is part of.
-        p = np.exp(np.where(pairs, scale * (qq @ kk.T) - top, -np.inf))
-        pi = (12 + (dim + 4) * size + 3 * np.abs(top)) * EPS32
+        p = np.exp(np.where(pairs, scores - top, -np.inf))
+        factors = dim + (10 if softcap else 4)
+        pi = (12 + factors * size + 3 * np.abs(top)) * EPS32
         # (Where lse is computed, its error has the size of the largest.)
         of_lse = lse_error[b, h, rows][:, None]
         pi += np.where(np.isfinite(top), of_lse, 0)
@@ -219,9 +233,10 @@ def gradients(
         tau += 3 * EPS32 * (np.abs(a) + np.abs(delta) + np.abs(up))
         of_out = out_error[b, h, rows]
         tau += (np.abs(go) * of_out).sum(1, keepdims=True)
-        ds = p * t
-        ds_error = np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32)
-        ds_error += p * tau + (2 + 2 * dim) * TINY32
+        ds = p * t * slope
+        ds_error = slope * np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32)
+        ds_error += slope * p * tau + (2 + 2 * dim) * TINY32
+        ds_error += np.abs(t) * p * slope_error
         ds_error *= pairs
         p_error = ((pi + eps_p) * p + TINY32) * pairs
         sums = (8 + np.sqrt(pairs.sum(1, keepdims=True))) * EPS32

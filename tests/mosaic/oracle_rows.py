@@ -87,11 +87,12 @@ def attention(
 
 
 def gradients(
-    q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None
+    q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
+    softcap=0.0,
 ):
     eps_p = ROUNDING[np.dtype(bfloat16)][0]
     eps_out, tiny_out = ROUNDING[q.dtype]
-    full = attention(q, k, v, legal, scale=scale)
+    full = attention(q, k, v, legal, scale=scale, softcap=softcap)
     out_error, lse_error = full.out_error, full.lse_error
     if out is not None:
         full.out, full.lse = (x.astype(np.float64) for x in (out, lse))
@@ -111,8 +112,14 @@ def gradients(
         kk, vv, go = k[b, g, keys], v[b, g, keys], dout[b, h, i]
         size = np.abs(scale) * (np.abs(kk) @ np.abs(q[b, h, i]))
         top = full.lse[b, h, i]
-        p = np.exp(scale * (kk @ q[b, h, i]) - top)
-        pi = (12 + (dim + 4) * size + 3 * np.abs(top)) * EPS32
+        scores, slope, omega, factors = scale * (kk @ q[b, h, i]), 1, 0, dim + 4
+        if softcap:
+            factors += 6
+            slope = 1 / np.cosh(scores / softcap) ** 2
+            scores = softcap * np.tanh(scores / softcap)
+            omega = (12 + (dim + 4) * size / softcap) * EPS32
+        p = np.exp(scores - top)
+        pi = (12 + factors * size + 3 * np.abs(top)) * EPS32
         # (Where lse is computed, its error has the size of the largest.)
         pi += np.where(np.isfinite(top), lse_error[b, h, i], 0)
         a, delta = vv @ go, go @ full.out[b, h, i]
@@ -123,9 +130,10 @@ def gradients(
         )
         tau += 3 * EPS32 * (np.abs(a) + abs(delta) + abs(up))
         tau += np.abs(go) @ out_error[b, h, i]
-        ds = p * t
-        ds_error = np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32)
-        ds_error += p * tau + (2 + 2 * dim) * TINY32
+        ds = p * t * slope
+        ds_error = np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32) * slope
+        ds_error += slope * p * tau + (2 + 2 * dim) * TINY32
+        ds_error += omega * np.abs(t) * p
         sums = (8 + np.sqrt(len(keys))) * EPS32
         result.dq[b, h, i] = scale * (ds @ kk)
         result.dq_error[b, h, i] = np.abs(scale) * (

@@ -145,18 +145,19 @@ class RowByRow(unittest.TestCase):
                     oracle.attention(q, k, v, legal, **options),
                     oracle_rows.attention(q, k, v, legal, **options),
                 )
+                softcap = options["softcap"]
                 dout = rng.standard_normal(q.shape).astype(bfloat16)
                 dlse = rng.standard_normal(q.shape[:3]).astype(np.float32)
-                for more in ((), self.saved(q, k, v, legal)):
+                for more in ((), self.saved(q, k, v, legal, softcap)):
                     arguments = (q, k, v, dout, legal, dlse, None, *more)
                     self.agree(
-                        oracle.gradients(*arguments),
-                        oracle_rows.gradients(*arguments),
+                        oracle.gradients(*arguments, softcap=softcap),
+                        oracle_rows.gradients(*arguments, softcap=softcap),
                     )
         self.assertGreater(some, 40)
 
-    def saved(self, q, k, v, legal):
-        want = oracle.attention(q, k, v, legal)
+    def saved(self, q, k, v, legal, softcap):
+        want = oracle.attention(q, k, v, legal, softcap=softcap)
         return want.out.astype(bfloat16), want.lse.astype(np.float32)
 
     def test_what_is_seen_is_finite(self):

@@ -11,9 +11,16 @@
 //   dS' = P' * (dP' - D)                D = sum(out * g) - h, one per query
 //   dV' += g' bf16(P')     dK' += Q' bf16(dS')     dQ' += K' bf16(dS')
 //
-// at the end dK = scale dK'', dQ likewise. All three sums are float32, and
-// transposed: so P' and dS' are the operands that stay in the matrix unit, and
-// what streams through it has 128 rows, as many as the head dim.
+// at the end dK = scale dK'', dQ likewise. With a softcap t
+//
+//   S'  = tanh(scale / t K Q')      c = t log2(e)
+//   dS' = P' * (dP' - D) * (1 - S'^2)
+//
+// because t tanh(x / t) has the slope 1 - tanh^2; of an illegal pair that is of
+// the tanh before it became -inf, so that dS' is 0 and not NaN. All three sums
+// are float32, and transposed: so P' and dS' are the operands that stay in the
+// matrix unit, and what streams through it has 128 rows, as many as the head
+// dim.
 //
 // One kernel does all. For each head it first walks the tiles of queries
 // (`prepare`): Q and g come in, and Q', g', D and the log-sum-exp stay in
@@ -80,6 +87,11 @@ class Backward : Parts {
   }
   Value column_slot(const Value& column) {
     return in_slots(column, ring_size(s_));
+  }
+  // Of the cap, where its tanh is t.
+  Value slope(const Value& t) {
+    const Value one = w_.splat(w_.real(1), t.type.shape);
+    return w_.sub(one, w_.mul(t, t));
   }
   // Where dK' and dV' of a tile of keys are summed.
   Value sum_slot(const Value& column) {
@@ -266,7 +278,8 @@ void Backward::body(const Value& pass, const Value& at, const Value& column,
     douts.push_back(load_slot("douts", r));
     const Value most = w_.first_row(load_slot("lses", r));
     const Value delta = w_.first_row(load_slot("deltas", r));
-    Value scores = w_.matmul(k, 1, queries.back(), 0);
+    const Value unmasked = scores_of(w_.matmul(k, 1, queries.back(), 0));
+    Value scores = unmasked;
     const Value lowest = w_.real(-kInfinity);
     if (bits_slot) {
       const Value ok = legal_bits(*bits_slot, t, 1);
@@ -282,12 +295,13 @@ void Backward::body(const Value& pass, const Value& at, const Value& column,
       const Value ok = legal(r, ids, key_ids, [&](int64_t) { return column; });
       scores = w_.select(ok, scores, w_.splat(lowest, tile));
     }
-    const Value scaled = w_.mul(scores, w_.splat(scale_log2(), tile));
+    const Value scaled = w_.mul(scores, w_.splat(unit_log2(), tile));
     const Value power = w_.sub(scaled, whole(most, tile));
     const Value p = w_.exp2(power);
     ps.push_back(w_.to_bf16(p));
     const Value dp = w_.matmul(v, 1, douts.back(), 0);
-    const Value ds = w_.mul(p, w_.sub(dp, whole(delta, tile)));
+    Value ds = w_.mul(p, w_.sub(dp, whole(delta, tile)));
+    if (s_.softcap != 0) ds = w_.mul(ds, slope(unmasked));
     dss.push_back(w_.to_bf16(ds));
   }
   const Value sums_at = sum_slot(column);

@@ -60,6 +60,7 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
     MosaicOptions options;
     int64_t heads, kv_heads;
     bool backward = false, dlse = false;
+    double softcap = 0;
   };
   for (const Class& c : {
            Class{"causal & documents", 4096, kMosaicTile, {2, 4}, 8, 8},
@@ -105,6 +106,33 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
                  true,
                  true},
            Class{"causal & blocks(64)", 1000, {256, 128}, {3, 2}, 6, 2, true},
+           Class{"causal & documents",
+                 4096,
+                 {1024, 1024},
+                 {2, 4},
+                 8,
+                 4,
+                 false,
+                 false,
+                 30},
+           Class{"causal & window(4095, 0)",
+                 4096,
+                 {512, 1024},
+                 {2, 1},
+                 8,
+                 4,
+                 true,
+                 true,
+                 50},
+           Class{"prefix | causal",
+                 1000,
+                 {256, 128},
+                 {3, 2},
+                 6,
+                 2,
+                 true,
+                 false,
+                 30},
        }) {
     Facts present;
     present.doc_ids = present.prefix_lengths = Ints{};
@@ -114,8 +142,10 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
       present.picks = Picks{};
       present.picks->heads = c.kv_heads;
     }
+    AttentionShape shape = shape_of(c.heads, c.kv_heads);
+    shape.softcap = c.softcap;
     auto kernel = make_mosaic_kernel(request, present,
-                                     {.shape = shape_of(c.heads, c.kv_heads),
+                                     {.shape = shape,
                                       .dtype = Dtype::bf16,
                                       .backward = c.backward,
                                       .dlse = c.dlse},

@@ -19,6 +19,11 @@
 // operands that stay in it. m starts at the lowest finite number, so that
 // 2^(-inf - m) is 0 and never NaN.
 //
+// With a softcap t a score is t tanh(scale q.k / t). Then S' is the tanh and
+// nothing more, c = t log2(e), and all below the first line stands as it is: a
+// score costs one multiplication and the tanh. Illegal pairs become -inf behind
+// the tanh, which would make a score of it again.
+//
 // One loop runs over all steps of a batch row, through every head. A pass takes
 // `tiles_per_pass` steps of one row. It issues the scores of the next pass
 // before its own softmax, so that the matrix unit works on the one while the
@@ -98,7 +103,7 @@ class Forward : Parts {
   }
   // Low enough for every score, and finite when it is scaled.
   Value least_score() {
-    const double c = s_.scale * kLog2E;
+    const double c = unit() * kLog2E;
     return w_.real(static_cast<float>(kLowest / std::max(1.0, 2 * c)));
   }
   std::vector<int64_t> tile_shape() const { return {keys_, s_.block_q}; }
@@ -225,7 +230,7 @@ Value Forward::has_vetoed(const Place& p) {
 Value Forward::full_scores(const Value& pass, const Value& rows) {
   const Value k = load_slot("k_ring", slot_of(pass));
   const Value q = load_slot("q_ring", slot_of(rows));
-  return w_.matmul(k, 1, q, 1);
+  return scores_of(w_.matmul(k, 1, q, 1));
 }
 
 Value Forward::masked_scores(const Value& pass, const Place& p,
@@ -283,7 +288,7 @@ void Forward::add_sum(const Value& before, const Value& shrink,
 void Forward::absorb(const Value& pass, const Place& p) {
   const std::vector<int64_t> line = {kSublanes, s_.block_q};
   const Value first = is_true(is_first(word(p.at)));
-  const Value c = scale_log2();
+  const Value c = unit_log2();
   const Value& most_ref = w_.argument("most");
   const Value row_most = w_.load(most_ref);
   const Value old_most =
@@ -350,7 +355,7 @@ void Forward::finish(const char* region, const Place& p,
   const Value out = w_.mul(sums, whole(inverse, {kHeadDim, s_.block_q}));
   w_.store(w_.to_bf16(w_.transpose(out)), w_.argument("out_tile"));
   const Value most = w_.first_row(w_.load(w_.argument("most")));
-  const Value natural = w_.real(static_cast<float>(s_.scale * kLog2E * kLn2));
+  const Value natural = w_.real(static_cast<float>(unit() * kLog2E * kLn2));
   // Without a key log(sum) is -inf, and so is this.
   const Value scaled = w_.mul(most, w_.splat(natural, line));
   const Value lse = w_.add(scaled, w_.log(sum));

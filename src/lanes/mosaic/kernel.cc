@@ -27,7 +27,8 @@ using mosaic::Rule;
 constexpr int64_t kForwardVersion = 2;
 constexpr int64_t kBackwardVersion = 1;
 constexpr int64_t kMaxTileSide = 1024;
-// Beyond these float32 would silently make infinity or 0 of the scores.
+// Of the scale and of a softcap: beyond these float32 would silently make
+// infinity or 0 of the scores, or of the scale over the softcap.
 constexpr double kMinScale = 1e-30;
 constexpr double kMaxScale = 1e6;
 // Of the 96 MiB that the program asks for; the compiler's own share is left.
@@ -96,8 +97,9 @@ Result<void> check_attention(const AttentionCall& call) {
                    "the log-sum-exp's gradient goes with backward, found it "
                    "with forward");
   }
-  if (s.softcap != 0) {
-    return invalid("mosaic", "softcap must be 0, found {}", s.softcap);
+  if (s.softcap != 0 && !(s.softcap >= kMinScale && s.softcap <= kMaxScale)) {
+    return invalid("mosaic", "softcap must be 0 or from {} to {}, found {}",
+                   kMinScale, kMaxScale, s.softcap);
   }
   const double scale = s.scale_or_default();
   if (!(scale >= kMinScale && scale <= kMaxScale)) {
@@ -176,6 +178,7 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   s.tiles_per_pass = options.tiles_per_pass;
   s.fetch_ahead = options.fetch_ahead;
   s.scale = call.shape.scale_or_default();
+  s.softcap = call.shape.softcap;
   s.plan_heads = plan_heads_of(request, present);
   if (s.heads % s.plan_heads != 0) {
     return invalid("mosaic",

@@ -231,6 +231,26 @@ TEST(MosaicKernel, ScalarMemoryIsABudget) {
   EXPECT_EQ(kernel->scalar_words, 253072 + 2 + 3);
 }
 
+// A softcap is a term of the contract and of the text; each has its own.
+TEST(MosaicKernel, ASoftcapIsStatic) {
+  const Request r = request_of("causal");
+  for (const bool backward : {false, true}) {
+    std::set<std::string> keys, texts;
+    for (const double softcap : {0.0, 30.0, 50.0}) {
+      AttentionShape shape = shape_of();
+      shape.softcap = softcap;
+      auto kernel = backward ? make_backward(r, shape) : make(r, shape);
+      ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+      EXPECT_EQ(kernel->text.find("math.tanh") != std::string::npos,
+                softcap != 0);
+      keys.insert(kernel->contract.key);
+      texts.insert(kernel->text);
+    }
+    EXPECT_EQ(keys.size(), 3);
+    EXPECT_EQ(texts.size(), 3);
+  }
+}
+
 TEST(MosaicKernel, RefusesWhatItCannotDo) {
   const Request r = request_of("causal");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32, "v6e", kRounded)),
@@ -250,8 +270,10 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   EXPECT_EQ(error_of(make(r, heads)),
             "[mosaic] kv heads must divide heads, found 3 for 8");
   AttentionShape cap = shape_of();
-  cap.softcap = 30;
-  EXPECT_EQ(error_of(make(r, cap)), "[mosaic] softcap must be 0, found 30");
+  cap.softcap = 1e7;
+  EXPECT_EQ(error_of(make(r, cap)),
+            "[mosaic] softcap must be 0 or from 1e-30 to 1000000, found "
+            "10000000");
   AttentionShape scale = shape_of();
   scale.scale = -1;
   EXPECT_EQ(error_of(make(r, scale)),
@@ -266,8 +288,9 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   EXPECT_EQ(error_of(make_mosaic_kernel(r, {}, slope, "v6e")),
             "[mosaic] the log-sum-exp's gradient goes with backward, found it "
             "with forward");
+  cap.softcap = -1;
   EXPECT_EQ(error_of(make_backward(r, cap)),
-            "[mosaic] softcap must be 0, found 30");
+            "[mosaic] softcap must be 0 or from 1e-30 to 1000000, found -1");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32)),
             "[mosaic] the type must be bf16, found F32");
   Request three = r;

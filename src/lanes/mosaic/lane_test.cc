@@ -149,12 +149,14 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
             2);
 }
 
-// Bitmaps are sent where the program has them; this plain program does not read
-// them, but its mask, causal to all effects, is in the list and the bounds too.
+// Bitmaps are sent where the program has them, here with a softcap; this plain
+// program does not read them, but its mask, causal to all effects, is in the
+// list and the bounds too.
 TEST_F(MosaicLane, SendsBitmaps) {
   AttentionCase c = packed_case(testing::Layout::bhsd, 1);
   c.plan.masks = {causal() & chunk(1024)};
   c.plan.doc_ids.reset();
+  c.shape.softcap = 2;
   AttentionArrays arrays(c);
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;

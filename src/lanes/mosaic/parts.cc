@@ -136,6 +136,12 @@ void Parts::store_slot(const Value& value, const char* name,
            at);
 }
 
+Value Parts::scores_of(const Value& products) {
+  if (s_.softcap == 0) return products;
+  const Value scale = w_.real(static_cast<float>(s_.scale / s_.softcap));
+  return w_.tanh(w_.mul(products, w_.splat(scale, products.type.shape)));
+}
+
 void Parts::copy_ids() {
   const std::array<Value, 3> at = {batch_row_, w_.constant(0), w_.constant(0)};
   const Value& done = w_.argument("id_copies");

@@ -79,7 +79,11 @@ class Parts {
   Value whole(const Value& a, std::vector<int64_t> shape) {
     return w_.broadcast(a, std::move(shape));
   }
-  Value scale_log2() { return w_.real(static_cast<float>(s_.scale * kLog2E)); }
+  // Products of q and k as the softmax takes them: with a cap the tanh, else
+  // as they are. Times `unit` they are scores.
+  Value scores_of(const Value& products);
+  double unit() const { return s_.softcap == 0 ? s_.scale : s_.softcap; }
+  Value unit_log2() { return w_.real(static_cast<float>(unit() * kLog2E)); }
 
   void copy_ids();
   Value ids_at(const char* name, const Value& line);

@@ -20,6 +20,7 @@ struct KernelShape {
   int64_t fetch_ahead = 4;
   int64_t steps = 0;  // that scalar memory has room for
   double scale = 1;
+  double softcap = 0;        // 0 is off
   bool has_low = false;      // key - position >= bounds[0]
   bool has_high = false;     // key - position <= bounds[1]
   bool rounded_sum = false;  // forward: the row sum is of bf16

@@ -265,6 +265,11 @@ Value Writer::log(const Value& a) {
   return op("math.log", {&a, 1}, kExactMath, a.type);
 }
 
+Value Writer::tanh(const Value& a) {
+  assert(is_real(a.type));
+  return op("math.tanh", {&a, 1}, kExactMath, a.type);
+}
+
 Value Writer::to_bf16(const Value& a) {
   assert(a.type.element == Element::f32);
   return op("arith.truncf", {&a, 1}, "",

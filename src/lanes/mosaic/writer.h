@@ -98,6 +98,7 @@ class Writer {
   Value select(const Value& condition, const Value& yes, const Value& no);
   Value exp2(const Value& a);
   Value log(const Value& a);
+  Value tanh(const Value& a);
   Value to_bf16(const Value& a);
   Value to_f32(const Value& a);
   Value to_index(const Value& a);

@@ -1,0 +1,126 @@
+"""Kernels with a softcap, run on arrays against fp64."""
+
+import os
+import unittest
+
+import numpy as np
+
+import mutate
+from backward_test import BackwardCase
+from bits_case import random_bits_case
+from bits_test import BackwardBits, ForwardBits
+from case import random_case, random_ids
+from forward_test import ForwardCase, RoundedCase
+from program import Program
+
+# Most scores far beyond the cap, some, none.
+CAPS = (2.0, 30.0, 500.0)
+
+
+class Softcap(unittest.TestCase):
+    def check(self, case):
+        text, room = case.emit()
+        self.assertIn("math.tanh", text)
+        program = Program(text)
+        # A result that hangs on what nobody wrote would change with it.
+        for poison in (-1, 7):
+            outputs = program.run(
+                case.arrays(room), poison=poison, max_trips=100_000
+            )
+            self.assertLessEqual(case.error(outputs), 1)
+
+    def test_random_requests(self):
+        for kind in (ForwardCase, RoundedCase, BackwardCase):
+            for seed in range(12):
+                with self.subTest(kind=kind, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    cap = CAPS[seed % len(CAPS)]
+                    self.check(random_case(rng, kind, softcap=cap))
+
+    def test_random_masks(self):
+        for kind in (ForwardBits, BackwardBits):
+            for seed in range(5):
+                with self.subTest(kind=kind, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    cap = CAPS[seed % len(CAPS)]
+                    self.check(random_bits_case(rng, kind, softcap=cap))
+
+    def test_the_ends_of_the_range(self):
+        """Caps and scales at which a factor is nearly 0 or infinite."""
+        for kind in (ForwardCase, BackwardCase):
+            for cap, scale in ((1e-30, 1e6), (1e-30, 1e-30), (1e6, 1e-30),
+                               (1e6, 1.0), (1e6, 1e6)):
+                with self.subTest(kind=kind, cap=cap, scale=scale):
+                    rng = np.random.default_rng(3)
+                    ids = np.sort(random_ids(rng, 1, 300))
+                    self.check(kind(
+                        rng, "causal & documents", ids=ids, softcap=cap,
+                        scale=scale,
+                    ))
+
+    def test_a_cap_bounds_the_scores(self):
+        """Of one key, the log-sum-exp is its score."""
+        rng = np.random.default_rng(4)
+        case = ForwardCase(
+            rng, "causal & window(0, -1)", scale=1e3, softcap=7.0
+        )
+        text, room = case.emit()
+        _, lse = Program(text).run(case.arrays(room), max_trips=10_000)
+        lse = lse[0, :, 0, :300]
+        self.assertLessEqual(np.abs(lse).max(), 7.0001)
+        self.assertTrue((lse > 6.9).any() and (lse < -6.9).any())
+
+
+# The tanh is forgotten, a factor is wrong.
+KINDS = ("dropped_cap", "wrong_scale", "swapped_difference", "wrong_base")
+
+
+class Mutants(unittest.TestCase):
+    def check(self, kind, kinds, scores, **settings):
+        """`scores`: keys of a tile of them. TESSERA_MUTANTS: how many of each mutation [3]; 1000 is all."""
+        cases = []
+        # Masked passes alone, then full ones too.
+        for seed in range(2):
+            rng = np.random.default_rng(seed)
+            ids = random_ids(rng, 1, 640) if seed == 0 else np.ones((1, 640))
+            cases.append(
+                kind(
+                    rng, "causal & documents", heads=4, kv_heads=2, q_len=640,
+                    kv_len=640, tile=(128, 128), tiles=2, ids=ids,
+                    valid=rng.integers(500, 641, 1), softcap=40.0, **settings,
+                )
+            )
+        text, room = cases[0].emit()
+        for case in cases:
+            self.assertEqual(case.emit()[0], text)
+        program = Program(text)
+        runs = [(case, case.arrays(room)) for case in cases]
+
+        def judge(kernel):
+            program.kernels[0] = kernel
+            return all(
+                case.error(program.run(arrays, max_trips=10_000)) <= 1
+                for case, arrays in runs
+            )
+
+        kernel = program.kernels[0]
+        self.assertTrue(judge(kernel))
+        sample = int(os.environ.get("TESSERA_MUTANTS", "3"))
+        found = mutate.mutants(kernel, kinds, sample=sample, seed=1)
+        # What is illegal is a score all the same.
+        found += [
+            m for m in mutate.mutants(kernel, ["dropped_choice"])
+            if f"vector<{scores}x128xf32>" in m.where
+        ][:sample]
+        self.assertEqual(len({m.mutation for m in found}), len(kinds) + 1)
+        self.assertEqual(mutate.survivors(found, judge), [])
+
+    def test_forward(self):
+        self.check(ForwardCase, KINDS, 256)
+
+    def test_backward(self):
+        self.check(BackwardCase, (*KINDS, "dropped_slope"), 128, dlse=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
