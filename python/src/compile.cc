@@ -119,6 +119,11 @@ void bind_compile(nb::module_& m) {
       .def_prop_ro("backward",
                    [](const MosaicKernel& k) { return k.call.backward; })
       .def_prop_ro("dlse", [](const MosaicKernel& k) { return k.call.dlse; })
+      .def_prop_ro(
+          "scale",
+          [](const MosaicKernel& k) { return k.call.shape.scale_or_default(); })
+      .def_prop_ro("softcap",
+                   [](const MosaicKernel& k) { return k.call.shape.softcap; })
       .def_ro("batch", &MosaicKernel::batch)
       .def_ro("q_len", &MosaicKernel::q_len)
       .def_ro("kv_len", &MosaicKernel::kv_len)

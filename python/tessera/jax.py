@@ -236,6 +236,13 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
         raise _core.TesseraError(
             "[jax] gradients must be of the kernel's lengths, with dlse where "
             "the log-sum-exp is returned and only there, found others")
+    if gradients is not None and (
+            (gradients.scale, gradients.softcap) !=
+            (kernel.scale, kernel.softcap)):
+        raise _core.TesseraError(
+            "[jax] gradients must be of the kernel's scale and softcap, found "
+            f"{gradients.scale} and {gradients.softcap} for {kernel.scale} and "
+            f"{kernel.softcap}")
     tokens = q.shape[2]
     # What lies beyond the batch's own lengths may be anything that is finite.
     whole = lambda x, n: jnp.pad(

@@ -69,6 +69,21 @@ def test_wrong_arrays_are_refused():
         with pytest.raises(ts.TesseraError, match="gradients"):
             tessera.jax.tpu_attention(
                 q, q, q, kernel.arrays(planned(0)), kernel, **words)
+    for words in (dict(softcap=30), dict(scale=0.5)):
+        gradients = ts.compile(planned(0), heads=2, backward=True, **words)
+        with pytest.raises(ts.TesseraError, match="scale and softcap"):
+            tessera.jax.tpu_attention(
+                q, q, q, kernel.arrays(planned(0)), kernel, gradients=gradients)
+
+
+def test_a_softcap_is_static():
+    kernels = [ts.compile(planned(0), heads=2, softcap=cap, backward=backward)
+               for cap in (0, 30, 50) for backward in (False, True)]
+    assert len({k.key for k in kernels}) == 6
+    assert [k.softcap for k in kernels] == [0, 0, 30, 30, 50, 50]
+    assert ["math.tanh" in k.text for k in kernels] == [False] * 2 + [True] * 4
+    with pytest.raises(ts.TesseraError, match="softcap must be 0 or from"):
+        ts.compile(planned(0), heads=2, softcap=1e7)
 
 
 def test_it_compiles_for_v6e_alone_and_on_four_chips():
@@ -90,7 +105,9 @@ def test_it_compiles_for_v6e_alone_and_on_four_chips():
         lowering_platforms=("tpu",)).compile()
     assert "tpu_custom_call" in compiled.as_text()
 
-    back = ts.compile(planned(0), heads=2, backward=True)
+    cap = dict(heads=2, softcap=30)
+    kernel = ts.compile(planned(0), **cap)
+    back = ts.compile(planned(0), **cap, backward=True)
     words = dict(gradients=back)
     step = jax.grad(lambda q, k, v, a, b: tessera.jax.tpu_attention(
         q, k, v, a, kernel, gradient_arrays=b, **words).astype(
