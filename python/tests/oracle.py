@@ -1,4 +1,4 @@
-"""Legality and attention from the definitions, dense and slow, in NumPy alone.
+"""Legality from the definitions, dense and slow, in NumPy alone.
 
 It shares no code with the package: an expression is a nested tuple here, and
 its text is what the package gets.
@@ -95,43 +95,3 @@ def classes(mask, tile_q, tile_kv):
             t = mask[r * tile_q:(r + 1) * tile_q, c * tile_kv:(c + 1) * tile_kv]
             out[r, c] = 2 if t.all() else 1 if t.any() else 0
     return out
-
-
-def attention(q, k, v, mask, scale=None, softcap=0.0, sinks=None, dout=None,
-              dlse=None):
-    """In float64, [batch, heads, tokens, dim]; `mask` is [batch, q, k]. The
-    output and log-sum-exp, and the gradients where `dout` is given."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    heads, group = q.shape[1], q.shape[1] // k.shape[1]
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    kk, vv = np.repeat(k, group, 1), np.repeat(v, group, 1)
-    raw = scale * np.einsum("bhqd,bhkd->bhqk", q, kk)
-    s = softcap * np.tanh(raw / softcap) if softcap else raw
-    s = np.where(mask[:, None], s, -np.inf)
-    sink = (np.full(heads, -np.inf) if sinks is None
-            else sinks.astype(np.float64))[None, :, None]
-    top = np.maximum(s.max(-1), sink)
-    safe = np.where(np.isfinite(top), top, 0)
-    p = np.exp(s - safe[..., None])
-    total = p.sum(-1) + np.exp(sink - safe)
-    with np.errstate(divide="ignore"):
-        lse = safe + np.log(total)
-    p = p / np.where(total > 0, total, 1)[..., None]
-    out = p @ vv
-    if dout is None:
-        return out, lse
-    dout = dout.astype(np.float64)
-    dlse = np.zeros(lse.shape) if dlse is None else dlse.astype(np.float64)
-    delta = (dout * out).sum(-1) - dlse
-    dp = np.einsum("bhqd,bhkd->bhqk", dout, vv)
-    ds = p * (dp - delta[..., None])
-    if softcap:
-        ds = ds * (1 - np.tanh(raw / softcap) ** 2)
-    fold = lambda x: x.reshape(
-        x.shape[0], -1, group, *x.shape[2:]).sum(2)
-    dq = scale * np.einsum("bhqk,bhkd->bhqd", ds, kk)
-    dk = fold(scale * np.einsum("bhqk,bhqd->bhkd", ds, q))
-    dv = fold(np.einsum("bhqk,bhqd->bhkd", p, dout))
-    psink = np.exp(sink - np.where(np.isfinite(lse), lse, 0))
-    dsink = -(psink * delta).sum((0, 2))
-    return out, lse, dq, dk, dv, dsink

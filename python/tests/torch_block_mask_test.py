@@ -3,6 +3,7 @@ flex_attention."""
 
 import time
 
+import judge
 import numpy as np
 import oracle
 import pytest
@@ -81,7 +82,7 @@ def test_masks_and_picks_that_differ_by_head():
 def test_flex_attention_under_it_is_ours_and_compiles_once():
     rng = np.random.default_rng(1)
     n, tile = 256, (32, 32)
-    mask = ts.causal & ts.window(100, 0) & ts.documents
+    mask = ("and", ("causal",), ("window", 100, 0), ("documents",))
     draw = lambda heads: torch.from_numpy(
         rng.standard_normal((1, heads, n, 16), np.float32))
     q, k, v = draw(4), draw(2), draw(2)
@@ -95,14 +96,16 @@ def test_flex_attention_under_it_is_ours_and_compiles_once():
     for _ in range(100):
         ids = np.sort(rng.integers(0, 5, n)).astype(np.int32)
         seen.add(ids.tobytes())
-        batch = ts.plan(mask, q_len=n, doc_ids=ids, tile=tile)
+        batch = ts.plan(oracle.text(mask), q_len=n, doc_ids=ids, tile=tile)
         found = flex(q, k, v, tessera.torch.block_mask(batch))
-        np.testing.assert_allclose(
-            found, tessera.torch.attention(q, k, v, batch), atol=1e-5)
+        want, _ = judge.attention(*(x.numpy() for x in (q, k, v)),
+                                  oracle.legal(mask, n, n, ids)[None])
+        judge.check(found, want)
+        judge.check(tessera.torch.attention(q, k, v, batch), want)
     assert len(seen) == 100 and counter.frame_count == 1
     eager = flex_attention(q, k, v, block_mask=tessera.torch.block_mask(batch),
                            enable_gqa=True)
-    np.testing.assert_allclose(eager, found, atol=1e-5)
+    judge.check(eager, want)
 
 
 def test_128_ki_tokens_and_nothing_dense():
