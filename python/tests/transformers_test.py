@@ -1,4 +1,5 @@
-"""`tessera.transformers` against eager attention, in tiny random models."""
+"""`tessera.transformers` beside eager attention, in tiny random models: every
+call of either is judged by fp64."""
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import tessera as ts
 import tessera.torch
 import tessera.transformers
 import torch
+from attention_calls import check_calls, legal_pairs, recorded
 from transformers import (AutoModelForCausalLM, BertConfig, BertModel,
                           Gemma2Config, GptOssConfig, LlamaConfig)
 from transformers import masking_utils as masks
@@ -58,36 +60,50 @@ def step(model, labels=None, **inputs):
         n: p.grad for n, p in model.named_parameters() if p.grad is not None}
 
 
-def same_steps(models, real=None, **inputs):
-    (eager, want), (ours, found) = (step(m, **inputs) for m in models)
-    real = slice(None) if real is None else real
-    torch.testing.assert_close(ours[real], eager[real], atol=2e-5, rtol=1e-4)
+def of_each(models, run):
+    """What `run` gives of each model, and the calls of attention that it made."""
+    results, calls = [], []
+    for model in models:
+        with recorded(model) as made:
+            results.append(run(model))
+        calls.append(made)
+    return results, calls
+
+
+def check_steps(models, **inputs):
+    ((_, want), (_, found)), (eager, ours) = of_each(
+        models, lambda m: step(m, **inputs))
     assert want.keys() == found.keys()
-    for name in want:
-        torch.testing.assert_close(found[name], want[name], atol=2e-5,
-                                   rtol=1e-3, msg=name)
+    check_calls(ours, eager)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits_and_gradients_are_eagers(name):
     models = two(name)
-    same_steps(models, input_ids=tokens(2, 24))
-    same_steps(models, input_ids=tokens(1, 24),
-               position_ids=packed_positions(9, 1, 14))
+    check_steps(models, input_ids=tokens(2, 24))
+    check_steps(models, input_ids=tokens(1, 24),
+                position_ids=packed_positions(9, 1, 14))
 
 
 # GptOss tells its mask no positions: there transformers finds no documents.
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
 def test_packed_is_unpacked(name):
-    _, model = two(name)
+    models = two(name)
     lengths = (9, 4, 11)
     row = tokens(1, sum(lengths))
     with torch.no_grad():  # with a cache transformers looks for no documents
-        packed = model(row, position_ids=packed_positions(*lengths),
-                       use_cache=False).logits
-        alone = [model(x).logits for x in row.split(lengths, 1)]
-    torch.testing.assert_close(packed, torch.cat(alone, 1), atol=2e-5,
-                               rtol=1e-4)
+        _, (eager, ours) = of_each(models, lambda m: m(
+            row, position_ids=packed_positions(*lengths), use_cache=False))
+        alone = [of_each(models[:1], lambda m: m(x))[1][0]
+                 for x in row.split(lengths, 1)]
+    check_calls(ours, eager)
+    # The pairs of a document are those that it has by itself, no others.
+    for layer, call in enumerate(eager):
+        at, want = 0, np.zeros((1, row.shape[1], row.shape[1]), bool)
+        for n, calls in zip(lengths, alone):
+            want[:, at:at + n, at:at + n] = legal_pairs(calls[layer])
+            at += n
+        np.testing.assert_array_equal(legal_pairs(call), want)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -99,8 +115,8 @@ def test_padding(name, side):
         real[i, (slice(0, n) if side == "left" else slice(20 - n, 20))] = False
     # What a padded token predicts is no one's: nor is the first real token.
     labels = row.where(real & real.roll(1, 1), -100)
-    same_steps(two(name), real=real, input_ids=row, labels=labels,
-               attention_mask=real.long())
+    check_steps(two(name), input_ids=row, labels=labels,
+                attention_mask=real.long())
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -109,31 +125,27 @@ def test_generating_with_a_cache(name, cache):
     row = tokens(2, 10)
     real = torch.ones_like(row)
     real[1, :4] = 0
-    found = [m.generate(row, attention_mask=real, max_new_tokens=12,
-                        do_sample=False, cache_implementation=cache,
-                        disable_compile=True, output_logits=True,
-                        return_dict_in_generate=True) for m in two(name)]
-    assert torch.equal(found[0].sequences, found[1].sequences)
-    torch.testing.assert_close(torch.stack(found[1].logits),
-                               torch.stack(found[0].logits), atol=2e-5,
-                               rtol=1e-4)
+    found, (eager, ours) = of_each(two(name), lambda m: m.generate(
+        row, attention_mask=real, max_new_tokens=12, do_sample=False,
+        cache_implementation=cache, disable_compile=True))
+    assert torch.equal(*found)
+    check_calls(ours, eager)
 
 
 def test_attention_without_causality():
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2,
-                        num_attention_heads=4, intermediate_size=48)
-    models = [BertModel._from_config(config, attn_implementation=a).eval()
+    # A config each: it is where a model looks its attention up.
+    config = lambda: BertConfig(
+        vocab_size=61, hidden_size=32, num_hidden_layers=2,
+        num_attention_heads=4, intermediate_size=48)
+    models = [BertModel._from_config(config(), attn_implementation=a).eval()
               for a in ("eager", "tessera")]
     models[1].load_state_dict(models[0].state_dict())
     real = torch.ones(2, 16)
     real[1, 9:] = 0
     for more in ({}, {"attention_mask": real}):
-        eager, ours = (m(tokens(2, 16), **more).last_hidden_state
-                       for m in models)
-        keep = real.bool() if more else slice(None)
-        torch.testing.assert_close(ours[keep], eager[keep], atol=2e-5,
-                                   rtol=1e-4)
+        _, (eager, ours) = of_each(models, lambda m: m(tokens(2, 16), **more))
+        check_calls(ours, eager)
 
 
 def test_recomputed_layers():
@@ -143,7 +155,7 @@ def test_recomputed_layers():
     model.train().gradient_checkpointing_enable()
     _, found = step(model, **inputs)
     for name in want:
-        torch.testing.assert_close(found[name], want[name])
+        assert torch.equal(found[name], want[name]), name
 
 
 def dense_of(batch):
