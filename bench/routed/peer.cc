@@ -10,7 +10,6 @@
 #include "base/bytes.h"
 #include "base/files.h"
 #include "base/safetensors.h"
-#include "base/tensor_rows.h"
 #include "base/text.h"
 #include "bench/harness/peer_script.h"
 #include "bench/harness/temp_folder.h"
@@ -34,24 +33,20 @@ RoutedPeer not_measured(const std::string& why) {
   return peer;
 }
 
-// What is compared: our outputs and picks at queries spread over the row.
+// What is compared: our picks of queries spread over the row.
 struct Samples {
   std::vector<int32_t> queries;  // [sampled]
-  std::vector<float> out;        // [heads, sampled, dim]
   std::vector<int32_t> picks;    // [heads, sampled, top]
 };
 
-Samples samples_of(AttentionData& data, const RouteResult& routed) {
+Samples samples_of(const AttentionData& data, const RouteResult& routed) {
   Samples s;
   const int64_t sampled = std::min(kSampled, data.q_len);
   for (int64_t n = 1; n <= sampled; ++n) {
     s.queries.push_back(static_cast<int32_t>(n * data.q_len / sampled - 1));
   }
-  std::vector<double> row(static_cast<size_t>(data.shape.v_head_dim));
   for (int64_t h = 0; h < data.shape.heads; ++h) {
     for (const int32_t q : s.queries) {
-      read_row(as_const(data.out.view()), 0, h, q, row.data());
-      for (const double x : row) s.out.push_back(static_cast<float>(x));
       const auto from = routed.picks.begin() + (h * data.q_len + q) * routed.k;
       s.picks.insert(s.picks.end(), from, from + routed.k);
     }
@@ -72,9 +67,6 @@ Result<void> write_problem(const std::string& path, AttentionData& data,
   add("v", data.v);
   file.tensors["queries"] = {
       Dtype::i32, {sampled}, bytes_of(std::span<const int32_t>(s.queries))};
-  file.tensors["out"] = {Dtype::f32,
-                         {data.shape.heads, sampled, data.shape.v_head_dim},
-                         bytes_of(std::span<const float>(s.out))};
   file.tensors["picks"] = {Dtype::i32,
                            {data.shape.heads, sampled, routed.k},
                            bytes_of(std::span<const int32_t>(s.picks))};

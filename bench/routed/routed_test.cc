@@ -260,7 +260,6 @@ TEST_F(BenchRouted, ThePeerIsHandedInputsAndSampledResults) {
   EXPECT_EQ(shape("q"), (Shape{1, 2, 512, 16}));
   EXPECT_EQ(shape("k"), (Shape{1, 1, 512, 16}));
   EXPECT_EQ(shape("v"), (Shape{1, 1, 512, 16}));
-  EXPECT_EQ(shape("out"), (Shape{2, 256, 16}));
   EXPECT_EQ(shape("picks"), (Shape{2, 256, 2}));
   // Two blocks and two picks: the own block, and the first once it is past.
   const auto queries =
