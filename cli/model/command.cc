@@ -93,7 +93,7 @@ Result<int> run(const Options& o) {
 
 constexpr const char* kFooter =
     "Examples:\n"
-    "  tessera model import TinyLlama -o start.safetensors\n"
+    "  tessera model import Llama-3.2-1B -o start.safetensors\n"
     "  tessera train --data rows --resume start.safetensors \\\n"
     "      --checkpoint model.safetensors\n"
     "  tessera model export model.safetensors -o tuned\n"

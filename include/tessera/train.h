@@ -88,6 +88,10 @@ struct ModelConfig {
   double embedding_scale = 1;
   double norm_eps = 1e-5;
   double rope_theta = 10000;
+  // Where the factor is above 1, turns of RoPE that take more than
+  // rope_tokens / rope_low tokens are slower by it, those that take fewer than
+  // rope_tokens / rope_high are as they are, and those between are blended.
+  double rope_factor = 1, rope_low = 1, rope_high = 4, rope_tokens = 8192;
   double softcap = 0;        // of scores; 0 is off
   double final_softcap = 0;  // of logits
   double score_scale = 0;    // 0: 1 / sqrt(head_dim)

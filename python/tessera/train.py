@@ -10,7 +10,7 @@
 
 A Llama or a Gemma 2 of Hugging Face's library:
 
-    start = tessera.train.import_hugging_face("TinyLlama")
+    start = tessera.train.import_hugging_face("Llama-3.2-1B")
     trainer = tessera.train.Trainer(tessera.train.checkpoint_model(start), rows=8, tokens=4096)
     trainer.restore(start)
     ...

@@ -26,6 +26,11 @@ SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48,
 CONFIGS = {
     "llama": lambda: LlamaConfig(**SIZES, tie_word_embeddings=False),
     "tied": lambda: LlamaConfig(**SIZES, tie_word_embeddings=True),
+    "llama3": lambda: LlamaConfig(
+        **SIZES, tie_word_embeddings=True, rope_parameters=dict(
+            rope_type="llama3", rope_theta=5000.0, factor=8.0,
+            low_freq_factor=1.0, high_freq_factor=4.0,
+            original_max_position_embeddings=64)),
     "gemma2": lambda: Gemma2Config(
         **SIZES, sliding_window=7, attn_logit_softcapping=2.0,
         final_logit_softcapping=5.0, query_pre_attn_scalar=12),

@@ -72,11 +72,16 @@ Result<TrainState> read_checkpoint(
   auto file = parse_safetensors(bytes);
   if (!file) return file.error();
   const auto said = file->metadata.find(kModelName);
-  if (said != file->metadata.end() && said->second != to_json(model)) {
-    return invalid("checkpoint",
-                   "a checkpoint must be of the model that it is restored to, "
-                   "found {} for {}",
-                   said->second, to_json(model));
+  if (said != file->metadata.end()) {
+    auto its = parse_model_config(said->second);
+    if (!its) return its.error();
+    if (*its != model) {
+      return invalid(
+          "checkpoint",
+          "a checkpoint must be of the model that it is restored to, "
+          "found {} for {}",
+          to_json(*its), to_json(model));
+    }
   }
   TrainState out;
   const bool moments = file->tensors.contains(std::string(kStateNames[1]) +

@@ -45,6 +45,10 @@ constexpr NumberField kNumbers[] = {
     {"embedding_scale", &ModelConfig::embedding_scale, 1e-30},
     {"norm_eps", &ModelConfig::norm_eps, 1e-30},
     {"rope_theta", &ModelConfig::rope_theta, 1},
+    {"rope_factor", &ModelConfig::rope_factor, 1},
+    {"rope_low", &ModelConfig::rope_low, 1e-30},
+    {"rope_high", &ModelConfig::rope_high, 1e-30},
+    {"rope_tokens", &ModelConfig::rope_tokens, 1},
     {"softcap", &ModelConfig::softcap, 0},
     {"final_softcap", &ModelConfig::final_softcap, 0},
     {"score_scale", &ModelConfig::score_scale, 0},
@@ -219,6 +223,10 @@ Result<void> check_model(const ModelConfig& m) {
   if (m.head_dim % 8 != 0) {
     return invalid(kWhere, "head_dim must be a multiple of 8, found {}",
                    m.head_dim);
+  }
+  if (m.rope_factor > 1 && !(m.rope_low < m.rope_high)) {
+    return invalid(kWhere, "rope_low must be below rope_high, found {} for {}",
+                   m.rope_low, m.rope_high);
   }
   for (const int64_t window : m.windows) {
     if (window < 0 || window > kMaxTokens) {

@@ -72,8 +72,9 @@ void check_plain(Fields& f, Family family) {
        {"attention_bias", "mlp_bias", "use_bidirectional_attention"}) {
     if (f.flag(name, false)) f.refuse(name, "false", "true");
   }
-  for (const char* name : {"rope_scaling", "quantization_config"}) {
-    if (f.has(name)) f.refuse(name, "absent", describe(f[name]));
+  if (f.has("quantization_config")) {
+    f.refuse("quantization_config", "absent",
+             describe(f["quantization_config"]));
   }
   if (f.number("partial_rotary_factor", 1) != 1) {
     f.refuse("partial_rotary_factor", "1",
@@ -87,18 +88,37 @@ void check_plain(Fields& f, Family family) {
   }
 }
 
-double read_theta(Fields& f) {
-  if (!f.has("rope_parameters")) return f.number("rope_theta", 10000);
-  const Json& rope = f["rope_parameters"];
-  if (!rope.is_object() ||
-      (rope.contains("rope_type") && rope["rope_type"] != "default")) {
-    f.refuse("rope_parameters", "of rope_type 'default'", rope.dump());
-    return 1;
+// Scaled angles are those of Llama 3 alone. What old files keep apart,
+// rope_theta and rope_scaling, new ones keep together in rope_parameters.
+void read_rope(Fields& f, ModelConfig& m) {
+  m.rope_theta = f.number("rope_theta", 10000);
+  const char* where =
+      f.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (!f.has(where)) return;
+  const Json& rope = f[where];
+  if (!rope.is_object()) {
+    f.refuse(where, "an object", describe(rope));
+    return;
   }
-  if (!rope.contains("rope_theta")) return f.number("rope_theta", 10000);
-  if (rope["rope_theta"].is_number()) return rope["rope_theta"].get<double>();
-  f.refuse("rope_theta", "a number", describe(rope["rope_theta"]));
-  return 1;
+  const auto number = [&](const char* name, double otherwise) {
+    const auto at = rope.find(name);
+    if (at == rope.end() || at->is_null()) return otherwise;
+    if (at->is_number()) return at->get<double>();
+    f.refuse(name, "a number", describe(*at));
+    return otherwise;
+  };
+  m.rope_theta = number("rope_theta", m.rope_theta);
+  const Json kind =
+      rope.value("rope_type", rope.value("type", Json("default")));
+  if (kind == "default") return;
+  if (kind != "llama3") {
+    f.refuse(where, "of rope_type default or llama3", describe(kind));
+    return;
+  }
+  m.rope_factor = number("factor", m.rope_factor);
+  m.rope_low = number("low_freq_factor", m.rope_low);
+  m.rope_high = number("high_freq_factor", m.rope_high);
+  m.rope_tokens = number("original_max_position_embeddings", m.rope_tokens);
 }
 
 // The least period that gives the same layers.
@@ -213,7 +233,7 @@ Result<TheirModel> read_their_config(std::string_view text) {
                                   : m.heads > 0 ? m.width / m.heads
                                                 : 0);
   m.norm_eps = f.number("rms_norm_eps", 1e-6);
-  m.rope_theta = read_theta(f);
+  read_rope(f, m);
   m.tied_head = f.flag("tie_word_embeddings", gemma);
   if (gemma) {
     m.mlp = MlpKind::geglu;
@@ -248,6 +268,8 @@ Result<Family> family_of(const ModelConfig& m) {
       {m.norm == NormKind::rms, "the norm"},
       {m.mlp != MlpKind::gelu, "the mlp"},
       {m.columns.empty(), "columns"},
+      {m.rope_factor == 1 || std::round(m.rope_tokens) == m.rope_tokens,
+       "rope_tokens"},
       {m.post_norms == gemma, "post_norms"},
       {m.embedding_scale == (gemma ? width_root(m) : 1), "embedding_scale"},
       {gemma || (m.softcap == 0 && m.final_softcap == 0), "a softcap"},
@@ -280,6 +302,14 @@ std::string write_their_config(Family family, const ModelConfig& m) {
       {"tie_word_embeddings", m.tied_head},
       {"torch_dtype", "float32"},
   };
+  if (m.rope_factor > 1) {
+    out["rope_scaling"] = {
+        {"rope_type", "llama3"},
+        {"factor", m.rope_factor},
+        {"low_freq_factor", m.rope_low},
+        {"high_freq_factor", m.rope_high},
+        {"original_max_position_embeddings", std::llround(m.rope_tokens)}};
+  }
   if (!gemma) return out.dump(2) + "\n";
   const auto cap = [](double v) { return v > 0 ? Json(v) : Json(nullptr); };
   out["hidden_activation"] = out["hidden_act"];

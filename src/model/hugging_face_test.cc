@@ -21,6 +21,8 @@ ModelConfig llama() {
   ModelConfig m;
   m.layers = 3;
   m.tied_head = false;
+  m.rope_theta = 5e5;
+  m.rope_factor = 8;
   return m;
 }
 
@@ -207,12 +209,21 @@ TEST(HuggingFace, SettingsThatWouldChangeTheModelAreRefused) {
             "[config.json] attention_bias must be false, found true");
   EXPECT_EQ(why(with(config, "hidden_act", "relu")),
             "[config.json] hidden_act must be silu, found the string 'relu'");
-  EXPECT_NE(why(with(config, "rope_scaling", {{"rope_type", "llama3"}}))
-                .find("rope_scaling must be absent"),
-            std::string::npos);
-  EXPECT_NE(why(with(config, "rope_parameters", {{"rope_type", "yarn"}}))
-                .find("rope_parameters must be of rope_type 'default'"),
-            std::string::npos);
+  EXPECT_EQ(why(with(config, "rope_scaling", {{"type", "linear"}})),
+            "[config.json] rope_scaling must be of rope_type default or "
+            "llama3, found the string 'linear'");
+  EXPECT_EQ(why(with(config, "rope_parameters", {{"rope_type", "yarn"}})),
+            "[config.json] rope_parameters must be of rope_type default or "
+            "llama3, found the string 'yarn'");
+  EXPECT_EQ(why(with(config, "quantization_config", {{"bits", 4}}))
+                .find("[config.json] quantization_config must be absent"),
+            0U);
+  EXPECT_NE(
+      why(with(
+              config, "rope_scaling",
+              {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}}))
+          .find("rope_low"),
+      std::string::npos);
   EXPECT_NE(why(with(config, "num_attention_heads", 3)).find("must divide"),
             std::string::npos);
   EXPECT_NE(why("{").find("[config.json]"), std::string::npos);

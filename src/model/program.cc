@@ -6,6 +6,7 @@
 
 #include "model/checkpoint.h"
 #include "model/loss.h"
+#include "model/rope.h"
 
 namespace tessera::model {
 namespace {
@@ -106,18 +107,9 @@ void Step::hold(const Values& parameters) {
   held_.head = s_.model.tied_head ? held_.table : take(1)[0];
 }
 
-// positions theta^(-2 i / dim), i below dim / 2.
 void Step::angles() {
-  const int64_t half = s_.model.head_dim / 2;
-  std::vector<double> steps;
-  steps.reserve(static_cast<size_t>(half));
-  for (int64_t i = 0; i < half; ++i) {
-    steps.push_back(
-        std::pow(s_.model.rope_theta,
-                 -static_cast<double>(i) / static_cast<double>(half)));
-  }
-  const Dims dims = {s_.batch, s_.tokens, half};
-  const Value turns = w_.broadcast(w_.reals(steps), dims, {2});
+  const Dims dims = {s_.batch, s_.tokens, s_.model.head_dim / 2};
+  const Value turns = w_.broadcast(w_.reals(rope_steps(s_.model)), dims, {2});
   const Value positions = w_.convert(w_.argument("positions"), w_.wide());
   const Value angle = w_.mul(w_.broadcast(positions, dims, {0, 1}), turns);
   stream_ = {s_.batch, s_.tokens, w_.cos(angle), w_.sin(angle)};
