@@ -3,7 +3,6 @@ it as JAX in float32 is."""
 
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_model import adamw, mean_loss
+from jax_model import adamw, mean_loss, write_safetensors
 
 jax.config.update("jax_enable_x64", True)
 PROGRAM = os.environ.get("TESSERA", "../../build/tessera")
@@ -25,19 +24,6 @@ LLAMA = dict(vocab=61, layers=2, width=48, heads=4, kv_heads=2, head_dim=16,
 GEMMA = dict(LLAMA, mlp="geglu", post_norms=True, embedding_scale=48 ** 0.5,
              softcap=20.0, final_softcap=10.0, windows=[12, 0])
 GPT = dict(LLAMA, norm="layer", mlp="gelu", tied_head=False, fused_mlp=False)
-
-
-def write_safetensors(path, arrays):
-    header, data = {}, b""
-    for name, a in sorted(arrays.items()):
-        kind = {"float32": "F32", "int32": "I32"}[str(a.dtype)]
-        end = len(data) + a.nbytes
-        header[name] = {"dtype": kind, "shape": list(a.shape),
-                        "data_offsets": [len(data), end]}
-        data += a.tobytes()
-    head = json.dumps(header).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(head)) + head + data)
 
 
 def draw_rows(rng, vocab, rows):

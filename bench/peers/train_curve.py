@@ -1,0 +1,121 @@
+"""The losses of a run of `tessera train` beside JAX's from the same start, and
+beside JAX's own when it adds in another order: the same model with the numbers
+of its residual stream and of its MLP in other places.
+
+    python train_curve.py rows model.json --program build/tessera --steps 200
+
+Prints one JSON object: the largest distance of ours from JAX over all steps,
+that of each other order, and the ratio of ours to the largest of these.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/model"))
+from jax_model import adamw, mean_loss, write_safetensors  # noqa: E402
+from train_jax import read  # noqa: E402
+
+COLUMNS = ("input_ids", "target_ids", "loss_mask", "positions", "doc_ids")
+
+
+def rate_of(step, steps, peak):
+    """As `tessera train` has it: a rise over a twentieth, then a cosine."""
+    warmup = steps // 20
+    if step <= warmup:
+        return peak * step / warmup
+    gone = (step - warmup) / max(1, steps - warmup)
+    return peak * (0.1 + 0.9 * (1 + math.cos(math.pi * gone)) / 2)
+
+
+def reordered(p, m, seed):
+    """The same function of the tokens: its numbers stand in other places."""
+    rng = np.random.default_rng(seed)
+    wide = rng.permutation(m["width"])
+    hidden = rng.permutation(m["mlp_width"])
+    gated = m.get("mlp", "swiglu") != "gelu"
+    of_fc1 = np.concatenate([hidden, hidden + m["mlp_width"]]) if gated else hidden
+    out = {}
+    for name, a in p.items():
+        a = np.asarray(a)
+        if "norm" in name:
+            a = a[wide]
+        elif "linear_proj" in name:
+            a = a[wide]
+        elif "linear_fc2" in name:
+            a = a[wide][:, hidden]
+        elif "linear_fc1" in name:
+            a = a[of_fc1][:, wide]
+        else:  # linear_qkv, embeddings, head
+            a = a[:, wide]
+        out[name] = jnp.asarray(a)
+    return out
+
+
+def jax_losses(p, rows, m, steps, peak):
+    first = {k: jnp.zeros_like(v) for k, v in p.items()}
+    second = {k: jnp.zeros_like(v) for k, v in p.items()}
+
+    def step(p, first, second, row, t, rate):
+        loss, grads = jax.value_and_grad(mean_loss)(p, row, m)
+        return loss, adamw(p, first, second, grads, t, rate)
+
+    step = jax.jit(step, donate_argnums=(0, 1, 2))
+    p = {k: jnp.array(v) for k, v in p.items()}
+    losses = []
+    for t in range(1, steps + 1):
+        at = (t - 1) % len(rows["input_ids"])
+        row = {k: rows[k][at:at + 1] for k in COLUMNS}
+        loss, (p, first, second) = step(p, first, second, row, float(t),
+                                        rate_of(t, steps, peak))
+        losses.append(float(loss))
+    return np.array(losses)
+
+
+def main():
+    flags = argparse.ArgumentParser()
+    flags.add_argument("rows", help="a folder with one file of rows")
+    flags.add_argument("model")
+    flags.add_argument("--program", default="build/tessera")
+    flags.add_argument("--steps", type=int, default=200)
+    flags.add_argument("--rate", type=float, default=3e-4)
+    flags.add_argument("--orders", type=int, default=3)
+    args = flags.parse_args()
+    with open(args.model) as f:
+        m = json.load(f)
+    rows = read(next(iter(sorted(pathlib.Path(args.rows).glob("*.safetensors")))))
+    with tempfile.TemporaryDirectory() as folder:
+        state = f"{folder}/start.safetensors"
+        train = [args.program, "train", "--data", args.rows, "--model",
+                 args.model, "--rate", str(args.rate), "--json"]
+        subprocess.run(train + ["--steps", "1", "--checkpoint", state],
+                       check=True, stdout=subprocess.DEVNULL)
+        # Parameters alone are the start of a new run.
+        p = {k: v for k, v in read(state).items()
+             if not k.startswith(("first.", "second."))}
+        write_safetensors(state, p)
+        told = subprocess.run(
+            train + ["--steps", str(args.steps), "--resume", state],
+            check=True, stdout=subprocess.PIPE)
+    ours = np.array(json.loads(told.stdout)["losses"])
+    theirs = jax_losses(p, rows, m, args.steps, args.rate)
+    others = [jax_losses(reordered(p, m, seed), rows, m, args.steps, args.rate)
+              for seed in range(args.orders)]
+    far = lambda a: float(np.abs(a - theirs).max())
+    moved = [far(other) for other in others]
+    print(json.dumps({
+        "steps": args.steps, "first_loss": float(theirs[0]),
+        "last_loss": float(theirs[-1]), "ours_from_jax": far(ours),
+        "other_orders_from_jax": moved, "ratio": far(ours) / max(moved) if any(moved) else None}))
+
+
+if __name__ == "__main__":
+    main()
