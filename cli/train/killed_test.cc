@@ -1,0 +1,96 @@
+// cli/train/killed_test.cc: a run that is killed again and again, each time at
+// another moment, and goes on from the checkpoint that it finds.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/child.h"
+#include "base/files.h"
+#include "tests/plugins.h"
+#include "tests/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using testing::Arguments;
+
+class TrainKilled : public testing::Program {
+ protected:
+  void SetUp() override {
+    std::ofstream documents(file("documents.jsonl"));
+    for (int d = 0; d < 12; ++d) {
+      json ids = json::array();
+      for (int i = 0; i < 128; ++i) ids.push_back((d + 3 * i) % 61);
+      documents << json({{"input_ids", ids}}).dump() << "\n";
+    }
+    documents.close();
+    program({"pack", file("documents.jsonl"), "--tokens", "128", "-o",
+             file("rows")});
+    ASSERT_EQ(code_, kOk) << err_;
+    std::ofstream(file("model.json"))
+        << R"({"vocab": 61, "width": 64, "head_dim": 16, "mlp_width": 96})";
+  }
+
+  // Every step leaves a checkpoint of 2 MB.
+  Arguments asked(const std::string& checkpoint) {
+    return {"train",
+            "--data",
+            file("rows"),
+            "--model",
+            file("model.json"),
+            "--tile",
+            "64x64",
+            "--cache",
+            file("cache"),
+            "--steps",
+            "60",
+            "--rate",
+            "1e-2",
+            "--every",
+            "1",
+            "--checkpoint",
+            checkpoint};
+  }
+};
+
+TEST_F(TrainKilled, LosesNothing) {
+  TESSERA_NEEDS_PLUGINS();
+  const auto plugin = testing::real_plugin("xla_cpu_pjrt");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  const std::string whole = file("whole"), part = file("part");
+  program(asked(whole));
+  ASSERT_EQ(code_, kOk) << err_;
+
+  int killed_at_work = 0;  // with a checkpoint behind it
+  double seconds = 0.5;
+  for (int run = 0;; ++run) {
+    ASSERT_LT(run, 200);
+    Arguments command = asked(part);
+    command.insert(command.begin(), TESSERA_PROGRAM);
+    if (std::filesystem::exists(part)) {
+      command.insert(command.end(), {"--resume", part});
+    }
+    const auto before = read_file(part, 1 << 26);
+    auto ran = run_child(command, {}, seconds);
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    if (!ran->timed_out) {
+      ASSERT_EQ(ran->exit_code, 0) << ran->err;
+      break;
+    }
+    const auto after = read_file(part, 1 << 26);
+    const bool moved = after && (!before || *before != *after);
+    killed_at_work += moved;
+    if (after && *after == *read_file(whole, 1 << 26)) break;  // on its way out
+    // Longer where it did not come to work, shorter where it did.
+    seconds *= moved ? 0.97 : 1.25;
+  }
+  EXPECT_GE(killed_at_work, 1);
+  EXPECT_EQ(*read_file(part, 1 << 26), *read_file(whole, 1 << 26));
+}
+
+}  // namespace
+}  // namespace tessera::cli
