@@ -189,6 +189,10 @@ class Trainer {
   // an error of the device the state is lost until restore().
   Result<StepReport> step(const Rows& rows, const StepRates& rates);
 
+  // Of each token, [rows, tokens, vocab]. All of them are there at once, and
+  // the first call compiles their program.
+  Result<std::vector<float>> logits(const Rows& rows);
+
   int64_t steps() const;  // so far
   const std::vector<ModelParameter>& parameters() const;
   TrainCounters counters() const;

@@ -113,6 +113,19 @@ nb::dict step(PyTrainer& self, const nb::dict& rows, double learning_rate,
   return out;
 }
 
+nb::object logits(PyTrainer& self, const nb::dict& rows) {
+  const Rows batch = rows_of(self, rows);
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    return self.trainer.logits(batch);
+  }();
+  std::vector<float> of = take(std::move(made));
+  const auto tokens = static_cast<size_t>(self.shape.tokens);
+  const auto count = static_cast<size_t>(self.rows);
+  const size_t vocab = of.size() / (count * tokens);
+  return own_array(std::move(of), {count, tokens, vocab});
+}
+
 nb::bytes checkpoint(const PyTrainer& self) {
   auto bytes = [&] {
     const nb::gil_scoped_release released;
@@ -202,6 +215,10 @@ void bind_train(nb::module_& m) {
            nb::arg("max_norm") = 1.0,
            nb::sig("def step(self, rows: dict[str, object], learning_rate: "
                    "float, max_norm: float = 1.0) -> dict[str, int | float]"))
+      .def("logits", &logits, nb::arg("rows"),
+           nb::sig("def logits(self, rows: dict[str, object]) -> "
+                   "numpy.ndarray"),
+           "Of every token: float32 [rows, tokens, vocab].")
       .def("checkpoint", &checkpoint)
       .def("restore", &restore, nb::arg("checkpoint"))
       .def_prop_ro("steps",

@@ -39,6 +39,7 @@ class Step {
   Step(Writer& w, const StepShape& s) : w_(w), s_(s), at_{w, s.products} {}
 
   Result<Written> write(const Values& parameters, bool with_gradients);
+  Result<Value> logits(const Values& parameters);
 
  private:
   // A column of ids, and which tokens have one.
@@ -205,6 +206,20 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   return out;
 }
 
+Result<Value> Step::logits(const Values& parameters) {
+  angles();
+  if (auto e = make_layers(); !e) return e.error();
+  hold(parameters);
+  const Value x = forward(embed());
+  const Passed normed = norm_->forward(at_, held_.norm, {x});
+  Value z = at_.times(normed.out[0], held_.head);
+  if (s_.model.final_softcap > 0) {
+    const Value cap = w_.real(s_.model.final_softcap, z.dims());
+    z = w_.mul(w_.tanh(w_.div(z, cap)), cap);
+  }
+  return w_.reshape(z, {s_.batch, s_.tokens, s_.model.vocab});
+}
+
 std::vector<xla::Argument> arguments_of(
     const StepShape& s, const std::vector<ModelParameter>& parameters,
     std::string_view prefix) {
@@ -252,6 +267,18 @@ Result<std::string> loss_program(const StepShape& s, bool gradients) {
   Values results = {made->loss, made->tiles};
   append(results, made->gradients);
   return w.module("tessera_loss", results);
+}
+
+Result<std::string> logits_program(const StepShape& s) {
+  auto parameters = model_parameters(s.model, s.spec);
+  if (!parameters) return parameters.error();
+  const std::vector<xla::Argument> state = arguments_of(s, *parameters, "");
+  std::vector<xla::Argument> all = state;
+  for (xla::Argument& a : batch_arguments(s)) all.push_back(std::move(a));
+  Writer w(std::move(all), s.wide);
+  auto made = Step(w, s).logits(arguments_named(w, state));
+  if (!made) return made.error();
+  return w.module("tessera_logits", {*made});
 }
 
 Result<std::string> step_program(const StepShape& s) {

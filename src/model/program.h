@@ -39,5 +39,7 @@ Result<std::string> step_program(const StepShape& s);
 // Arguments: parameters and the batch. Results: loss, tiles, and where asked
 // for the gradients of the parameters.
 Result<std::string> loss_program(const StepShape& s, bool gradients);
+// Arguments: parameters and the batch. The result: [batch, tokens, vocab].
+Result<std::string> logits_program(const StepShape& s);
 
 }  // namespace tessera::model

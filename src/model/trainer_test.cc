@@ -116,6 +116,39 @@ TEST_F(Train, SpecsAgree) {
   }
 }
 
+// The loss of a step is what its logits say, and they cost one compile.
+TEST_F(Train, LogitsAreThoseOfTheLoss) {
+  options_.model.final_softcap = 10;
+  auto trainer = Trainer::open(options_);
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  ASSERT_TRUE(trainer->step(rows(1), {.learning_rate = 1e-2}));
+  for (int64_t i = 2; i <= 3; ++i) {
+    const Rows some = rows(i);
+    auto logits = trainer->logits(some);
+    ASSERT_TRUE(logits) << logits.error().message;
+    const auto vocab = static_cast<size_t>(options_.model.vocab);
+    const auto& targets = some.column(RowColumn::target_ids);
+    ASSERT_EQ(logits->size(), targets.size() * vocab);
+    double loss = 0, counted = 0;
+    for (size_t t = 0; t < targets.size(); ++t) {
+      if (some.column(RowColumn::loss_mask)[t] == 0) continue;
+      const float* const z = logits->data() + t * vocab;
+      double sum = 0;
+      for (size_t v = 0; v < vocab; ++v) sum += std::exp(double{z[v]});
+      loss += std::log(sum) - double{z[targets[t]]};
+      ++counted;
+    }
+    loss /= counted;
+    auto told = trainer->step(some, {.learning_rate = 1e-2});
+    ASSERT_TRUE(told) << told.error().message;
+    // Means of some 180 losses of float32, each of a few sums.
+    EXPECT_NEAR(told->loss, loss, 256 * 6e-8 * loss);
+  }
+  EXPECT_EQ(trainer->counters().compiles, 2);
+  EXPECT_EQ(trainer->logits(learnable(1, 96, 32, 1)).error().message,
+            "[train] a step takes 2 rows of 96 tokens, found 1 of 96");
+}
+
 TEST_F(Train, ComputesInBf16WhereAsked) {
   options_.precision.products = Dtype::bf16;
   auto trainer = Trainer::open(options_);

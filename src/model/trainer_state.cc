@@ -1,0 +1,135 @@
+// model/trainer_state.cc: programs compiled, state and batches sent.
+#include "model/trainer_state.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/timed.h"
+#include "base/trace.h"
+#include "model/optimizer.h"
+#include "model/plans.h"
+#include "model/program.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kKinds = model::kStateNames.size();
+
+}  // namespace
+
+Result<Trainer::State::Program> Trainer::State::compile(std::string text,
+                                                        size_t results) {
+  const std::string of = model::program_key(text);
+  const XlaOptions& x = options.xla;
+  pjrt::CompileCache cache({.folder = x.cache_folder,
+                            .max_bytes = x.max_cache_bytes,
+                            .max_compiles = x.max_compiles});
+  double ms = 0;
+  auto found = timed(ms, [&] {
+    return cache.get(*on.client, *on.device,
+                     {of, "{\"program\":\"" + of + "\"}"},
+                     [&] { return Result<std::string>(std::move(text)); });
+  });
+  if (!found) return found.error();
+  counters.compile_ms += ms;
+  counters.compiles += found->found == pjrt::Found::compiled;
+  counters.disk_hits += found->found == pjrt::Found::disk;
+  if (found->program->outputs().size() != results) {
+    return invalid("train", "a program must give {} results, found {}", results,
+                   found->program->outputs().size());
+  }
+  return std::move(found->program);
+}
+
+Result<void> Trainer::State::put(const model::TrainState& state) {
+  std::vector<pjrt::Buffer> sent;
+  for (const auto& kind : state.values) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      auto buffer = send({Dtype::f32, parameters[i].shape}, kind[i].data());
+      if (!buffer) return buffer.error();
+      sent.push_back(std::move(*buffer));
+    }
+  }
+  values = std::move(sent);
+  step = state.step;
+  return {};
+}
+
+Result<model::TrainState> Trainer::State::fetch() const {
+  if (values.empty()) {
+    return invalid("train",
+                   "a step failed and took the state with it: restore a "
+                   "checkpoint, found none");
+  }
+  model::TrainState out;
+  out.step = step;
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      std::vector<float> host(static_cast<size_t>(parameters[i].size()));
+      const auto bytes = static_cast<int64_t>(4 * host.size());
+      auto ok = pjrt::to_host(values[kind * parameters.size() + i], host.data(),
+                              bytes);
+      if (!ok) return ok.error();
+      out.values[kind].push_back(std::move(host));
+    }
+  }
+  return out;
+}
+
+Result<void> Trainer::State::plan(const Rows& rows) {
+  const TraceSpan span("train", "plan");
+  const Facts facts = rows.facts();
+  for (size_t i = 0; i < planned.requests.size(); ++i) {
+    if (i < batches.size()) {
+      if (auto e = batches[i].remake(facts); !e) return e;
+      continue;
+    }
+    auto made = BorrowedBatch::make(planned.requests[i], facts);
+    if (!made) return made.error();
+    batches.push_back(std::move(*made));
+  }
+  return {};
+}
+
+Result<pjrt::Buffer> Trainer::State::send_rates(const StepRates& rates) const {
+  const double t = static_cast<double>(step + 1);
+  const OptimizerSettings& a = options.optimizer;
+  std::array<float, model::kRates> scalars{};
+  const auto set = [&](model::Rate which, double v) {
+    scalars[static_cast<size_t>(which)] = static_cast<float>(v);
+  };
+  set(model::Rate::learning, rates.learning_rate);
+  set(model::Rate::correct1, 1 / (1 - std::pow(a.beta1, t)));
+  set(model::Rate::correct2, 1 / (1 - std::pow(a.beta2, t)));
+  set(model::Rate::max_norm, rates.max_norm);
+  return send({Dtype::f32, {model::kRates}}, scalars.data());
+}
+
+Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
+    const Rows& rows) const {
+  const TraceSpan span("train", "send");
+  std::map<std::string, std::vector<int32_t>> integers;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    auto of_plan = model::plan_integers(planned.shape.places[i], batches[i]);
+    if (!of_plan) return of_plan.error();
+    integers.merge(*of_plan);
+  }
+  std::vector<pjrt::Buffer> out;
+  for (const xla::Argument& arg : model::batch_arguments(planned.shape)) {
+    const auto column =
+        std::ranges::find(columns, arg.name, &model::TakenColumn::name);
+    const std::vector<int32_t>& numbers = column != columns.end()
+                                              ? rows.column(column->column)
+                                              : integers.at(arg.name);
+    auto buffer = send({Dtype::i32, arg.type.dims}, numbers.data());
+    if (!buffer) return buffer.error();
+    out.push_back(std::move(*buffer));
+  }
+  return out;
+}
+
+}  // namespace tessera
