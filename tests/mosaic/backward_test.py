@@ -1,14 +1,13 @@
 """The backward kernel that `tessera compile` emits, run on arrays against fp64."""
 
-import os
 import unittest
 
 import numpy as np
 from ml_dtypes import bfloat16
 
-import mutate
 import oracle
 from case import DIM, IDS, SCALARS, Case, random_case, random_ids, run_one_contract
+from checks import CaseTest
 from forward_test import ForwardCase
 from program import Program
 
@@ -73,17 +72,7 @@ class BackwardCase(Case):
         )
 
 
-class Backward(unittest.TestCase):
-    def check(self, case):
-        text, room = case.emit()
-        program = Program(text)
-        # A result that hangs on what nobody wrote would change with it.
-        for poison in (-1, 7):
-            outputs = program.run(
-                case.arrays(room), poison=poison, max_trips=100_000
-            )
-            self.assertLessEqual(case.error(outputs), 1)
-
+class Backward(CaseTest):
     def test_random_requests(self):
         for seed in range(40):
             with self.subTest(seed=seed):

@@ -1,6 +1,5 @@
 """Kernels that take bitmaps of tiles, run on arrays against fp64."""
 
-import os
 import random
 import unittest
 
@@ -9,8 +8,8 @@ import numpy as np
 import mutate
 from backward_test import BackwardCase
 from bits_case import Bits, random_bits_case
+from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase
-from program import Program
 
 
 class ForwardBits(Bits, ForwardCase):
@@ -21,17 +20,7 @@ class BackwardBits(Bits, BackwardCase):
     pass
 
 
-class BitsTest(unittest.TestCase):
-    def check(self, case):
-        text, room = case.emit()
-        program = Program(text)
-        # A result that hangs on what nobody wrote would change with it.
-        for poison in (-1, 7):
-            outputs = program.run(
-                case.arrays(room), poison=poison, max_trips=100_000
-            )
-            self.assertLessEqual(case.error(outputs), 1)
-
+class BitsTest(CaseTest):
     def test_random_masks(self):
         for kind in (ForwardBits, BackwardBits):
             for seed in range(16):
@@ -74,25 +63,10 @@ KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start")
 PLACES = ("8x128xi32", "16x128xi32", "%arg4[")
 
 
-class Mutants(unittest.TestCase):
-    def check(self, cases):
-        """TESSERA_MUTANTS: how many of each mutation [3]; 1000 is all."""
-        text, room = cases[0].emit()
-        for case in cases:
-            self.assertEqual(case.emit()[0], text)
-        program = Program(text)
-        runs = [(case, case.arrays(room)) for case in cases]
-
-        def judge(kernel):
-            program.kernels[0] = kernel
-            return all(
-                case.error(program.run(arrays, max_trips=10_000)) <= 1
-                for case, arrays in runs
-            )
-
-        kernel = program.kernels[0]
-        self.assertTrue(judge(kernel))
-        sample = int(os.environ.get("TESSERA_MUTANTS", "3"))
+class Mutants(CaseTest):
+    def check_mutants(self, cases):
+        kernel, judge = self.one_kernel(cases)
+        sample = mutants_of_each()
         for kind in KINDS:
             found = [
                 m for m in mutate.mutants(kernel, [kind])
@@ -103,10 +77,10 @@ class Mutants(unittest.TestCase):
             self.assertEqual(mutate.survivors(found, judge), [])
 
     def test_forward(self):
-        self.check(mutation_cases(ForwardBits, ahead=3))
+        self.check_mutants(mutation_cases(ForwardBits, ahead=3))
 
     def test_backward(self):
-        self.check(mutation_cases(BackwardBits, ahead=2, dlse=True))
+        self.check_mutants(mutation_cases(BackwardBits, ahead=2, dlse=True))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The forward kernel that `tessera compile` emits, run on arrays against fp64."""
 
-import os
 import unittest
 
 import numpy as np
@@ -9,6 +8,7 @@ from ml_dtypes import bfloat16
 import mutate
 import oracle
 from case import IDS, SCALARS, Case, random_case, random_ids, run_one_contract
+from checks import CaseTest, mutants_of_each
 from program import Program
 
 
@@ -48,17 +48,7 @@ SHIPPED = (((512, 512), 1), ((512, 512), 2), ((1024, 1024), 1),
            ((1024, 1024), 2), ((512, 256), 4), ((256, 256), 2))
 
 
-class Forward(unittest.TestCase):
-    def check(self, case):
-        text, room = case.emit()
-        program = Program(text)
-        # A result that hangs on what nobody wrote would change with it.
-        for poison in (-1, 7):
-            outputs = program.run(
-                case.arrays(room), poison=poison, max_trips=100_000
-            )
-            self.assertLessEqual(case.error(outputs), 1)
-
+class Forward(CaseTest):
     def test_random_requests(self):
         for seed in range(40):
             with self.subTest(seed=seed):
@@ -184,26 +174,11 @@ def mutation_cases():
     return cases
 
 
-class Mutants(unittest.TestCase):
+class Mutants(CaseTest):
     def test_all_are_caught(self):
-        """TESSERA_MUTANTS: how many of each mutation [3]; 1000 is all."""
         cases = mutation_cases()
-        text, room = cases[0].emit()
-        for case in cases:
-            self.assertEqual(case.emit()[0], text)
-        program = Program(text)
-        runs = [(case, case.arrays(room)) for case in cases]
-
-        def judge(kernel):
-            program.kernels[0] = kernel
-            return all(
-                case.error(program.run(arrays, max_trips=10_000)) <= 1
-                for case, arrays in runs
-            )
-
-        kernel = program.kernels[0]
-        self.assertTrue(judge(kernel))
-        sample = int(os.environ.get("TESSERA_MUTANTS", "3"))
+        kernel, judge = self.one_kernel(cases)
+        sample = mutants_of_each()
         found = mutate.mutants(kernel, absent=ABSENT, sample=sample, seed=1)
         self.assertGreater(len({mutant.mutation for mutant in found}), 15)
         drawn = {mutant.name for mutant in found}

@@ -1,6 +1,5 @@
 """Kernels with a softcap, run on arrays against fp64."""
 
-import os
 import unittest
 
 import numpy as np
@@ -10,6 +9,7 @@ from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids
+from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase, RoundedCase
 from program import Program
 
@@ -17,17 +17,9 @@ from program import Program
 CAPS = (2.0, 30.0, 500.0)
 
 
-class Softcap(unittest.TestCase):
+class Softcap(CaseTest):
     def check(self, case):
-        text, room = case.emit()
-        self.assertIn("math.tanh", text)
-        program = Program(text)
-        # A result that hangs on what nobody wrote would change with it.
-        for poison in (-1, 7):
-            outputs = program.run(
-                case.arrays(room), poison=poison, max_trips=100_000
-            )
-            self.assertLessEqual(case.error(outputs), 1)
+        self.assertIn("math.tanh", super().check(case))
 
     def test_random_requests(self):
         for kind in (ForwardCase, RoundedCase, BackwardCase):
@@ -75,9 +67,9 @@ class Softcap(unittest.TestCase):
 KINDS = ("dropped_cap", "wrong_scale", "swapped_difference", "wrong_base")
 
 
-class Mutants(unittest.TestCase):
-    def check(self, kind, kinds, scores, **settings):
-        """`scores`: keys of a tile of them. TESSERA_MUTANTS: how many of each mutation [3]; 1000 is all."""
+class Mutants(CaseTest):
+    def check_mutants(self, kind, kinds, scores, **settings):
+        """`scores`: keys of a tile of them."""
         cases = []
         # Masked passes alone, then full ones too.
         for seed in range(2):
@@ -90,22 +82,8 @@ class Mutants(unittest.TestCase):
                     valid=rng.integers(500, 641, 1), softcap=40.0, **settings,
                 )
             )
-        text, room = cases[0].emit()
-        for case in cases:
-            self.assertEqual(case.emit()[0], text)
-        program = Program(text)
-        runs = [(case, case.arrays(room)) for case in cases]
-
-        def judge(kernel):
-            program.kernels[0] = kernel
-            return all(
-                case.error(program.run(arrays, max_trips=10_000)) <= 1
-                for case, arrays in runs
-            )
-
-        kernel = program.kernels[0]
-        self.assertTrue(judge(kernel))
-        sample = int(os.environ.get("TESSERA_MUTANTS", "3"))
+        kernel, judge = self.one_kernel(cases)
+        sample = mutants_of_each()
         found = mutate.mutants(kernel, kinds, sample=sample, seed=1)
         # What is illegal is a score all the same.
         found += [
@@ -116,10 +94,10 @@ class Mutants(unittest.TestCase):
         self.assertEqual(mutate.survivors(found, judge), [])
 
     def test_forward(self):
-        self.check(ForwardCase, KINDS, 256)
+        self.check_mutants(ForwardCase, KINDS, 256)
 
     def test_backward(self):
-        self.check(BackwardCase, (*KINDS, "dropped_slope"), 128, dlse=True)
+        self.check_mutants(BackwardCase, (*KINDS, "dropped_slope"), 128, dlse=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""What tests do with a Case: its kernel, and mutants of it, run on its arrays."""
+
+import os
+import unittest
+
+from program import Program
+
+
+class CaseTest(unittest.TestCase):
+    def check(self, case):
+        """Returns the text of the program, which is right."""
+        text, room = case.emit()
+        program = Program(text)
+        # A result that hangs on what nobody wrote would change with it.
+        for poison in (-1, 7):
+            outputs = program.run(
+                case.arrays(room), poison=poison, max_trips=100_000
+            )
+            self.assertLessEqual(case.error(outputs), 1)
+        return text
+
+    def one_kernel(self, cases):
+        """The kernel that serves all cases, and what judges mutants of it."""
+        text, room = cases[0].emit()
+        for case in cases:
+            self.assertEqual(case.emit()[0], text)
+        program = Program(text)
+        runs = [(case, case.arrays(room)) for case in cases]
+
+        def judge(kernel):
+            program.kernels[0] = kernel
+            return all(
+                case.error(program.run(arrays, max_trips=10_000)) <= 1
+                for case, arrays in runs
+            )
+
+        kernel = program.kernels[0]
+        self.assertTrue(judge(kernel))
+        return kernel, judge
+
+
+def mutants_of_each():
+    """TESSERA_MUTANTS: how many of each mutation [3]; 1000 is all."""
+    return int(os.environ.get("TESSERA_MUTANTS", "3"))
