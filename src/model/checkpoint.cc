@@ -2,10 +2,10 @@
 #include "model/checkpoint.h"
 
 #include <charconv>
-#include <cstring>
+#include <span>
 
+#include "base/bytes.h"
 #include "base/fail.h"
-#include "base/safetensors.h"
 #include "base/shape.h"
 #include "base/text.h"
 #include "model/precision.h"
@@ -25,8 +25,19 @@ Result<std::vector<float>> read_values(const Safetensors& file,
                    shape_text(p.shape), to_string(tensor->dtype),
                    shape_text(tensor->shape));
   }
-  std::vector<float> out(static_cast<size_t>(p.size()));
-  std::memcpy(out.data(), tensor->bytes.data(), tensor->bytes.size());
+  return load_array<float>(tensor->bytes);
+}
+
+// Of each parameter: itself, or a moment.
+Result<std::vector<std::vector<float>>> read_kind(
+    const Safetensors& file, std::string_view kind,
+    const std::vector<ModelParameter>& parameters) {
+  std::vector<std::vector<float>> out;
+  for (const ModelParameter& p : parameters) {
+    auto values = read_values(file, std::string(kind) + p.name, p);
+    if (!values) return values.error();
+    out.push_back(std::move(*values));
+  }
   return out;
 }
 
@@ -53,17 +64,31 @@ Result<std::string> write_checkpoint(
   Safetensors file;
   for (size_t kind = 0; kind < kStateNames.size(); ++kind) {
     for (size_t i = 0; i < parameters.size(); ++i) {
-      const std::vector<float>& values = state.values[kind][i];
+      const std::span<const float> values = state.values[kind][i];
       file.tensors[std::string(kStateNames[kind]) + parameters[i].name] = {
-          Dtype::f32,
-          parameters[i].shape,
-          {reinterpret_cast<const char*>(values.data()), 4 * values.size()}};
+          Dtype::f32, parameters[i].shape, bytes_of(values)};
     }
   }
   file.metadata[std::string(kStep)] = std::to_string(state.step);
   file.metadata[std::string(kModelName)] = to_json(model);
   file.metadata[std::string(kPrecision)] = precision_json(precision);
   return write_safetensors(file);
+}
+
+Result<ModelConfig> model_of(const Safetensors& file) {
+  const auto said = file.metadata.find(kModelName);
+  if (said == file.metadata.end()) {
+    return invalid("checkpoint",
+                   "a checkpoint must say of which model it is, found no {} in "
+                   "its metadata",
+                   in_quotes(kModelName));
+  }
+  return parse_model_config(said->second);
+}
+
+Result<std::vector<std::vector<float>>> read_parameters(
+    const Safetensors& file, const std::vector<ModelParameter>& parameters) {
+  return read_kind(file, kStateNames[0], parameters);
 }
 
 Result<TrainState> read_checkpoint(
@@ -92,16 +117,15 @@ Result<TrainState> read_checkpoint(
     out.step = *step;
   }
   for (size_t kind = 0; kind < kStateNames.size(); ++kind) {
-    for (const ModelParameter& p : parameters) {
-      if (kind > 0 && !moments) {
+    if (kind > 0 && !moments) {
+      for (const ModelParameter& p : parameters) {
         out.values[kind].emplace_back(static_cast<size_t>(p.size()), 0.0F);
-        continue;
       }
-      auto values =
-          read_values(*file, std::string(kStateNames[kind]) + p.name, p);
-      if (!values) return values.error();
-      out.values[kind].push_back(std::move(*values));
+      continue;
     }
+    auto values = read_kind(*file, kStateNames[kind], parameters);
+    if (!values) return values.error();
+    out.values[kind] = std::move(*values);
   }
   return out;
 }
@@ -113,14 +137,7 @@ namespace tessera {
 Result<ModelConfig> checkpoint_model(std::string_view bytes) {
   auto file = parse_safetensors(bytes);
   if (!file) return file.error();
-  const auto said = file->metadata.find(model::kModelName);
-  if (said == file->metadata.end()) {
-    return invalid("checkpoint",
-                   "a checkpoint must say of which model it is, found no {} in "
-                   "its metadata",
-                   in_quotes(model::kModelName));
-  }
-  return parse_model_config(said->second);
+  return model::model_of(*file);
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/safetensors.h"
 #include "tessera/train.h"
 
 namespace tessera::model {
@@ -28,6 +29,11 @@ struct TrainState {
 Result<std::string> write_checkpoint(
     const ModelConfig& model, const Precision& precision,
     const std::vector<ModelParameter>& parameters, const TrainState& state);
+// The model that the file says it is of.
+Result<ModelConfig> model_of(const Safetensors& file);
+// Parameters alone, whatever else the file has; in the model's order.
+Result<std::vector<std::vector<float>>> read_parameters(
+    const Safetensors& file, const std::vector<ModelParameter>& parameters);
 // Moments that are not there are zeros, and the step is 0.
 Result<TrainState> read_checkpoint(
     std::string_view bytes, const ModelConfig& model,

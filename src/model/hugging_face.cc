@@ -4,12 +4,15 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/fail.h"
 #include "base/float16.h"
 #include "base/safetensors.h"
 #include "base/shape.h"
+#include "base/tensor_rows.h"
 #include "base/text.h"
 #include "model/checkpoint.h"
 
@@ -38,10 +41,6 @@ void read_floats(const Tensor& from, double plus, float* to) {
   } else {
     each(uint16_t{0}, f16_to_float);
   }
-}
-
-bool is_wide_enough(Dtype dtype) {
-  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16;
 }
 
 }  // namespace
@@ -117,10 +116,10 @@ Result<void> check_tensor(const Piece& p,
                    p.theirs, tensors.size());
   }
   const Tensor& t = at->second;
-  if (t.shape != p.shape || !is_wide_enough(t.dtype)) {
-    return invalid(kWhere, "{} must be F32, BF16 or F16 [{}], found {} [{}]",
-                   p.theirs, fmt::join(p.shape, ", "), to_string(t.dtype),
-                   fmt::join(t.shape, ", "));
+  if (t.shape != p.shape || !is_float_dtype(t.dtype)) {
+    return invalid(kWhere, "{} must be F32, BF16 or F16 {}, found {} {}",
+                   p.theirs, shape_text(p.shape), to_string(t.dtype),
+                   shape_text(t.shape));
   }
   return {};
 }
@@ -141,8 +140,9 @@ Result<void> check_known(const std::vector<Piece>& pieces,
   return {};
 }
 
-std::string_view bytes_of(const std::vector<float>& values) {
-  return {reinterpret_cast<const char*>(values.data()), 4 * values.size()};
+Tensor tensor_of(const std::vector<int64_t>& shape,
+                 std::span<const float> values) {
+  return {Dtype::f32, shape, bytes_of(values)};
 }
 
 int64_t row_size(const ModelParameter& p) { return p.size() / p.shape[0]; }
@@ -186,22 +186,23 @@ Result<std::string> import_hugging_face(const HuggingFaceModel& from) {
   }
   Safetensors file;
   for (const ModelParameter& p : *parameters) {
-    file.tensors[p.name] = {Dtype::f32, p.shape,
-                            model::bytes_of(values.at(p.name))};
+    file.tensors[p.name] = model::tensor_of(p.shape, values.at(p.name));
   }
   file.metadata[std::string(model::kModelName)] = to_json(m);
   return write_safetensors(file);
 }
 
 Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint) {
-  auto m = checkpoint_model(checkpoint);
+  auto parsed = parse_safetensors(checkpoint);
+  if (!parsed) return parsed.error();
+  auto m = model::model_of(*parsed);
   if (!m) return m.error();
   auto family = model::family_of(*m);
   if (!family) return family.error();
   auto parameters = model::parameters_of(*m);
   if (!parameters) return parameters.error();
-  auto state = model::read_checkpoint(checkpoint, *m, *parameters);
-  if (!state) return state.error();
+  auto ours = model::read_parameters(*parsed, *parameters);
+  if (!ours) return ours.error();
 
   std::map<std::string, size_t> at;
   for (size_t i = 0; i < parameters->size(); ++i) {
@@ -212,13 +213,12 @@ Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint) {
   Safetensors file;
   for (const Piece& p : pieces) {
     const size_t i = at.at(p.ours);
-    const auto from = state->values[0][i].begin() +
-                      p.first * model::row_size((*parameters)[i]);
+    const auto from =
+        (*ours)[i].begin() + p.first * model::row_size((*parameters)[i]);
     std::vector<float> some(from, from + *element_count(p.shape));
     for (float& v : some) v = static_cast<float>(v - p.plus);
     values.push_back(std::move(some));
-    file.tensors[p.theirs] = {Dtype::f32, p.shape,
-                              model::bytes_of(values.back())};
+    file.tensors[p.theirs] = model::tensor_of(p.shape, values.back());
   }
   file.metadata["format"] = "pt";  // transformers asks for it
   auto weights = write_safetensors(file);
