@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -12,8 +11,10 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/out_folder.h"
 #include "cli/request/file_checks.h"
 #include "cli/train/report.h"
+#include "model/hugging_face.h"
 #include "tessera/train.h"
 
 namespace tessera::cli {
@@ -53,7 +54,9 @@ Result<void> print(const Options& o, std::string_view checkpoint,
 }
 
 Result<int> import_model(const Options& o) {
-  if (auto e = check_files({}, {o.out}); !e) return e.error();
+  auto files = model::their_files(o.from);
+  if (!files) return files.error();
+  if (auto e = check_files(files->names, {o.out}); !e) return e.error();
   auto theirs = read_hugging_face(o.from);
   if (!theirs) return theirs.error();
   auto checkpoint = import_hugging_face(*theirs);
@@ -63,24 +66,26 @@ Result<int> import_model(const Options& o) {
   return kOk;
 }
 
-Result<int> export_model(const Options& o) {
+// Into a folder that is there.
+Result<void> write_theirs(const Options& o) {
+  const std::vector<std::string> files = {o.out + "/model.safetensors",
+                                          o.out + "/config.json"};
+  if (auto e = check_files({o.from}, files); !e) return e;
   auto checkpoint = read_file(o.from, kMaxCheckpointBytes);
   if (!checkpoint) return checkpoint.error();
   auto theirs = export_hugging_face(*checkpoint);
   if (!theirs) return theirs.error();
-  std::error_code error;
-  std::filesystem::create_directories(o.out, error);
-  if (error) {
-    return io_error("file",
-                    "a folder must be one that can be made, found {} "
-                    "for {}",
-                    error.message(), in_quotes(o.out));
+  if (auto e = write_hugging_face(*theirs, o.out); !e) return e;
+  return print(o, *checkpoint, files);
+}
+
+Result<int> export_model(const Options& o) {
+  auto made = make_folder(o.out);
+  if (!made) return made.error();
+  if (auto e = write_theirs(o); !e) {
+    remove_empty(*made);
+    return e.error();
   }
-  const std::vector<std::string> files = {o.out + "/model.safetensors",
-                                          o.out + "/config.json"};
-  if (auto e = check_files({o.from}, files); !e) return e.error();
-  if (auto e = write_hugging_face(*theirs, o.out); !e) return e.error();
-  if (auto e = print(o, *checkpoint, files); !e) return e.error();
   return kOk;
 }
 

@@ -81,6 +81,68 @@ TEST_F(ModelCommand, ReadsTheFilesOfAnIndex) {
   refuses("[", "[hugging face]");
 }
 
+// Told before any work, and every file stays as it is.
+TEST_F(ModelCommand, NeverWritesOverItsSource) {
+  write_start();
+  program({"model", "export", path("start"), "-o", path("theirs")});
+  ASSERT_EQ(code_, kOk) << err_;
+  const auto kept = [&](const char* name) {
+    return *read_file(path(name), 1 << 24);
+  };
+  const std::string weights = kept("theirs/model.safetensors");
+  const std::string config = kept("theirs/config.json");
+  const auto refuses = [&](const std::string& out) {
+    program({"model", "import", path("theirs"), "-o", out});
+    EXPECT_EQ(code_, kRefused) << out;
+    EXPECT_NE(err_.find("each file must have a name of its own"),
+              std::string::npos)
+        << err_;
+  };
+  fs::create_symlink(path("theirs/model.safetensors"), path("link"));
+  for (const char* out : {"theirs/model.safetensors", "theirs/config.json",
+                          "theirs/../theirs/model.safetensors", "link"}) {
+    refuses(path(out));
+    EXPECT_EQ(kept("theirs/model.safetensors"), weights);
+    EXPECT_EQ(kept("theirs/config.json"), config);
+  }
+  fs::rename(path("theirs/model.safetensors"), path("theirs/part"));
+  std::ofstream(path("theirs/model.safetensors.index.json"))
+      << R"({"weight_map": {"a": "part"}})";
+  refuses(path("theirs/part"));
+  refuses(path("theirs/model.safetensors.index.json"));
+  // Nor is the folder given a file that would be read in place of the index.
+  refuses(path("theirs/model.safetensors"));
+  EXPECT_EQ(kept("theirs/part"), weights);
+  EXPECT_FALSE(fs::exists(path("theirs/model.safetensors")));
+
+  fs::copy_file(path("start"), path("theirs/model.safetensors"));
+  const std::string start = kept("start");
+  program({"model", "export", path("theirs/model.safetensors"), "-o",
+           path("theirs")});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_EQ(kept("theirs/model.safetensors"), start);
+}
+
+TEST_F(ModelCommand, RefusedExportsLeaveNoFolder) {
+  std::ofstream(path("start")) << "no checkpoint";
+  fs::create_directory(path("old"));
+  for (const char* out : {"new/deep", "old/deep", "old"}) {
+    program({"model", "export", path("start"), "-o", path(out)});
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_FALSE(fs::exists(path("new")));
+    EXPECT_TRUE(fs::exists(path("old")));
+    EXPECT_FALSE(fs::exists(path("old/deep")));
+  }
+  // A place that cannot be written is told before the checkpoint is read.
+  fs::create_directories(path("taken/config.json"));
+  program({"model", "export", path("start"), "-o", path("taken")});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_NE(err_.find("found a directory"), std::string::npos) << err_;
+  program({"model", "export", path("start"), "-o", path("start/in")});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_NE(err_.find("--out must be a folder"), std::string::npos) << err_;
+}
+
 TEST_F(ModelCommand, RefusesWhatIsNoModel) {
   std::ofstream(path("start")) << "no checkpoint";
   program({"model", "export", path("start"), "-o", path("theirs")});

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/out_folder.h"
 #include "cli/pack/report.h"
 #include "data/row_stats.h"
 #include "picture/rows.h"
@@ -18,13 +19,10 @@ namespace tessera::cli {
 namespace {
 
 // A folder that is new or empty, so that no row of another run lies in it.
-Result<void> make_folder(const std::string& path) {
+Result<void> make_new_folder(const std::string& path) {
+  auto made = make_folder(path);
+  if (!made) return made.error();
   std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error || !std::filesystem::is_directory(path)) {
-    return io_error("cli", "--out must be a folder, found '{}' for {}",
-                    error.message(), in_quotes(path));
-  }
   if (!std::filesystem::is_empty(path, error) || error) {
     return invalid("cli", "--out must be an empty folder, found files in {}",
                    in_quotes(path));
@@ -34,7 +32,7 @@ Result<void> make_folder(const std::string& path) {
 
 // Before any work.
 Result<void> check_out(const std::string& out) {
-  return is_row_file(out) ? check_row_file(out) : make_folder(out);
+  return is_row_file(out) ? check_row_file(out) : make_new_folder(out);
 }
 
 using NextRows = std::function<Result<Rows>()>;

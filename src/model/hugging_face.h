@@ -35,4 +35,14 @@ Result<TheirModel> read_their_config(std::string_view json);
 Result<Family> family_of(const ModelConfig& model);
 std::string write_their_config(Family family, const ModelConfig& model);
 
+// The files of their folder: what is read, and every name that is looked for,
+// there or not.
+struct TheirFiles {
+  std::string config;
+  std::vector<std::string> weights;
+  std::vector<std::string> names;
+};
+// An index is read; nothing else is.
+Result<TheirFiles> their_files(const std::string& folder);
+
 }  // namespace tessera::model

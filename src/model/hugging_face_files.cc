@@ -1,11 +1,14 @@
 // model/hugging_face_files.cc: a model's folder, as Hugging Face's library
 // writes it.
+#include <filesystem>
 #include <set>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json_read.h"
 #include "base/text.h"
+#include "model/hugging_face.h"
 #include "tessera/train.h"
 
 namespace tessera {
@@ -42,23 +45,37 @@ Result<std::vector<std::string>> read_index(const std::string& text) {
 
 }  // namespace
 
-Result<HuggingFaceModel> read_hugging_face(const std::string& folder) {
-  HuggingFaceModel out;
-  auto config = read_file(folder + kConfig, kMaxText);
-  if (!config) return config.error();
-  out.config = std::move(*config);
+Result<model::TheirFiles> model::their_files(const std::string& folder) {
+  const std::string whole = folder + kWhole, index = folder + kIndex;
+  TheirFiles out{folder + kConfig, {}, {}};
+  out.names = {out.config, whole, index};
   // A folder that has both is read as its library does: whole first.
-  auto whole = read_file(folder + kWhole, kMaxWeights);
-  if (whole) {
-    out.weights.push_back(std::move(*whole));
+  std::error_code unknown;
+  if (std::filesystem::exists(whole, unknown) ||
+      !std::filesystem::exists(index, unknown)) {
+    out.weights = {whole};
     return out;
   }
-  auto index = read_file(folder + kIndex, kMaxText);
-  if (!index) return whole.error();
-  auto parts = read_index(*index);
+  auto text = read_file(index, kMaxText);
+  if (!text) return text.error();
+  auto parts = read_index(*text);
   if (!parts) return parts.error();
   for (const std::string& file : *parts) {
-    auto bytes = read_file(folder + "/" + file, kMaxWeights);
+    out.weights.push_back(folder + "/" + file);
+    out.names.push_back(out.weights.back());
+  }
+  return out;
+}
+
+Result<HuggingFaceModel> read_hugging_face(const std::string& folder) {
+  auto files = model::their_files(folder);
+  if (!files) return files.error();
+  HuggingFaceModel out;
+  auto config = read_file(files->config, kMaxText);
+  if (!config) return config.error();
+  out.config = std::move(*config);
+  for (const std::string& file : files->weights) {
+    auto bytes = read_file(file, kMaxWeights);
     if (!bytes) return bytes.error();
     out.weights.push_back(std::move(*bytes));
   }
