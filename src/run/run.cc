@@ -40,19 +40,6 @@ AttentionCall call_of(const RunCall& call) {
   return out;
 }
 
-Result<run::Passes> run::run_passes(const Session& session,
-                                    const RunCall& call) {
-  auto ready = session.prepare(call.batch, call_of(call));
-  if (!ready) return ready.error();
-  auto saved = ready->forward(call.forward);
-  if (!saved) return saved.error();
-  if (call.gradients) {
-    auto e = ready->backward(*saved, *call.gradients);
-    if (!e) return e.error();
-  }
-  return Passes{std::move(*ready), *saved};
-}
-
 Result<AttentionRun> run_attention(const RunCall& call,
                                    const SessionOptions& options) {
   auto session = Session::open(options);

@@ -1,0 +1,20 @@
+// run/passes.cc: prepared once, forward, and backward.
+#include "run/passes.h"
+
+#include <utility>
+
+namespace tessera::run {
+
+Result<Passes> run_passes(const Session& session, const RunCall& call) {
+  auto ready = session.prepare(call.batch, call_of(call));
+  if (!ready) return ready.error();
+  auto saved = ready->forward(call.forward);
+  if (!saved) return saved.error();
+  if (call.gradients) {
+    auto e = ready->backward(*saved, *call.gradients);
+    if (!e) return e.error();
+  }
+  return Passes{std::move(*ready), *saved};
+}
+
+}  // namespace tessera::run
