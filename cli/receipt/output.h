@@ -13,8 +13,8 @@ Result<void> write_receipt(const std::string& path,
 
 // As typed: files that were asked for.
 struct ReceiptFlags {
-  const std::optional<std::string>& outputs;  // which is written already
-  const std::optional<std::string>& receipt;
+  std::optional<std::string> outputs;  // which is written already
+  std::optional<std::string> receipt;
   bool json = false;  // it alone, on stdout
 };
 // Writes the receipt and prints it: the exit code of the run, which a check
