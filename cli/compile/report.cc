@@ -1,12 +1,11 @@
 // cli/compile/report.cc: compiles a program and says what came of it.
-#include "cli/plan/report.h"
+#include "cli/compile/report.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
-#include "base/timed.h"
-#include "cli/compile/report.h"
+#include "pjrt/compile_for.h"
 
 namespace tessera::cli {
 namespace {
@@ -34,36 +33,29 @@ json cost_json(const std::vector<pjrt::CostProperty>& cost) {
 
 Result<CompileReport> compile_program(const CompileTarget& target,
                                       std::string_view program) {
-  auto plugin = pjrt::open_plugin({target.plugin, {}});
-  if (!plugin) return plugin.error();
-  auto topology = pjrt::make_topology(**plugin, target.target);
-  if (!topology) return topology.error();
+  auto made = pjrt::compile_for({target.plugin, {}}, target.target, program);
+  if (!made) return made.error();
+  const pjrt::Executable& executable = made->executable;
   CompileReport out;
-  auto executable = timed(out.compile_ms, [&]() -> Result<pjrt::Executable> {
-    auto options = pjrt::options_of(*topology, program);
-    if (!options) return options.error();
-    return pjrt::compile(*topology, program, *options);
-  });
-  if (!executable) return executable.error();
-
+  out.compile_ms = made->compile_ms;
   out.target = target.target;
-  out.plugin = (*plugin)->path();
-  out.api = fmt::format("0.{}", (*plugin)->minor_version());
-  out.platform = topology->platform();
-  out.devices = static_cast<int64_t>(topology->devices().size());
-  if (out.devices > 0) out.device_kind = topology->devices()[0].kind;
-  auto memory = executable->memory();
+  out.plugin = made->plugin->path();
+  out.api = fmt::format("0.{}", made->plugin->minor_version());
+  out.platform = made->topology.platform();
+  out.devices = static_cast<int64_t>(made->topology.devices().size());
+  if (out.devices > 0) out.device_kind = made->topology.devices()[0].kind;
+  auto memory = executable.memory();
   if (!memory) return memory.error();
   out.memory = *memory;
-  auto bytes = executable->serialize();
+  auto bytes = executable.serialize();
   if (!bytes) return bytes.error();
   out.bytes = std::move(*bytes);
-  if (auto name = executable->name()) out.name = std::move(*name);
-  if (auto print = executable->fingerprint()) {
+  if (auto name = executable.name()) out.name = std::move(*name);
+  if (auto print = executable.fingerprint()) {
     out.fingerprint = hexadecimal(*print);
   }
-  if (auto outputs = executable->outputs()) out.outputs = *outputs;
-  if (auto cost = executable->cost()) out.cost = std::move(*cost);
+  if (auto outputs = executable.outputs()) out.outputs = *outputs;
+  if (auto cost = executable.cost()) out.cost = std::move(*cost);
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "base/timed.h"
 #include "lanes/mosaic/trips.h"
 #include "model/step_plan.h"
+#include "pjrt/compile_for.h"
 #include "schedule/compile_dump.h"
 #include "schedule/program.h"
 
@@ -19,16 +20,10 @@ constexpr std::string_view kCompiler = "libtpu";
 
 Result<schedule::CompiledDump> compile_plain(const std::string& text,
                                              const schedule::DumpAsk& ask) {
-  if (auto e = pjrt::check_available(); !e) return e.error();
-  auto plugin = pjrt::open_plugin({ask.plugin, {}});
-  if (!plugin) return plugin.error();
-  auto topology = pjrt::make_topology(**plugin, ask.target);
-  if (!topology) return topology.error();
-  auto made = pjrt::compile(*topology, text);
+  auto made = pjrt::compile_for({ask.plugin, {}}, ask.target, text);
   if (!made) return made.error();
-  schedule::CompiledDump out{{}, {}, topology->platform_version()};
-  if (auto memory = made->memory()) out.memory = *memory;
-  return out;
+  return schedule::CompiledDump{
+      {}, made->memory, made->topology.platform_version()};
 }
 
 std::vector<std::string> labels_of(const StepShape& s) {

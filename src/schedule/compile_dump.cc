@@ -10,7 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "pjrt/compile.h"
+#include "pjrt/compile_for.h"
 
 namespace tessera::schedule {
 namespace {
@@ -74,17 +74,12 @@ Result<CompiledDump> compile_and_dump(const std::string& text,
   pjrt::PluginOptions options;
   if (!ask.plugin.empty()) options.plugin = ask.plugin;
   options.dump_folder = *folder;
-  auto plugin = pjrt::open_plugin(options);
-  if (!plugin) return plugin.error();
-  auto topology = pjrt::make_topology(**plugin, ask.target);
-  if (!topology) return topology.error();
-  auto executable = pjrt::compile(*topology, text);
-  if (!executable) return executable.error();
+  auto compiled = pjrt::compile_for(options, ask.target, text);
+  if (!compiled) return compiled.error();
   auto dump = read_dump(*folder, ask.labels);
   if (!dump) return dump.error();
-  CompiledDump out{std::move(*dump), {}, topology->platform_version()};
-  if (auto memory = executable->memory()) out.memory = *memory;
-  return out;
+  return CompiledDump{std::move(*dump), compiled->memory,
+                      compiled->topology.platform_version()};
 }
 
 Result<Dump> compile_text_for_dump(const std::string& text,
