@@ -21,6 +21,16 @@ int64_t chunk_rows(int64_t rows, int64_t vocab, int64_t max_logits) {
 
 }  // namespace
 
+Logits write_logits(const Site& at, const ModelConfig& m, const Value& h,
+                    const Value& head) {
+  Writer& w = at.w;
+  const Value z = at.times(h, head);
+  if (m.final_softcap <= 0) return {z, {}};
+  const Value cap = w.real(m.final_softcap, z.dims());
+  const Value bent = w.tanh(w.div(z, cap));
+  return {w.mul(bent, cap), bent};
+}
+
 Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
                 const Value& head, const Value& targets, const Value& counts,
                 int64_t max_logits) {
@@ -39,13 +49,7 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
         w.slice(hidden, std::array{first, zero}, {some, hidden.dims()[1]});
     const Value target = w.slice(targets, std::array{first}, one);
     const Value counting = w.slice(counted, std::array{first}, one);
-    Value z = at.times(h, head), slope;
-    if (m.final_softcap > 0) {
-      const Value cap = w.real(m.final_softcap, wide);
-      const Value bent = w.tanh(w.div(z, cap));
-      z = w.mul(bent, cap);
-      slope = w.sub(w.real(1, wide), w.mul(bent, bent));
-    }
+    const auto [z, bent] = write_logits(at, m, h, head);
     const Value most = w.reduce_max(z, {1});
     const Value e = w.exp(w.sub(z, w.broadcast(most, wide, {0})));
     const Value sum = w.reduce_sum(e, {1});
@@ -63,7 +67,9 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
 
     Value dz = w.sub(w.div(e, w.broadcast(sum, wide, {0})),
                      w.convert(is_target, w.wide()));
-    if (m.final_softcap > 0) dz = w.mul(dz, slope);
+    if (m.final_softcap > 0) {
+      dz = w.mul(dz, w.sub(w.real(1, wide), w.mul(bent, bent)));
+    }
     dz = w.select(w.broadcast(counts_here, wide, {0}),
                   w.mul(dz, w.broadcast(weight, wide, {0})), nothing);
     const Value cast = w.convert(dz, at.products);

@@ -7,6 +7,13 @@ namespace tessera::model {
 
 using xla::Compare;
 
+// Of rows h by the head; where the model caps them, z is cap times `bent`.
+struct Logits {
+  Value z, bent;
+};
+Logits write_logits(const Site& at, const ModelConfig& model, const Value& h,
+                    const Value& head);
+
 struct Loss {
   Value mean;     // over the tokens that count
   Value dhidden;  // its gradients

@@ -81,14 +81,9 @@ Result<std::map<std::string, std::vector<int32_t>>> kernel_arrays(
     auto made = make_mosaic_arrays(batch, kernel.kernel);
     if (!made) return made.error();
     const std::string prefix = kernel_prefix(place, backward);
-    out[prefix + "steps"] = std::move(made->steps);
-    out[prefix + "range"] = std::move(made->range);
-    out[prefix + "bounds"] = std::move(made->bounds);
-    out[prefix + "q_ids"] = std::move(made->q_ids);
-    out[prefix + "kv_ids"] = std::move(made->kv_ids);
-    if (kernel.kernel.bitmaps == 0) continue;
-    out[prefix + "bits_of"] = std::move(made->bits_of);
-    out[prefix + "bits"] = std::move(made->bits);
+    for (MosaicArray& array : named_arrays(kernel.kernel, std::move(*made))) {
+      out[prefix + std::string(array.name)] = std::move(array.values);
+    }
   }
   return out;
 }

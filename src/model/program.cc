@@ -55,6 +55,8 @@ class Step {
     return w_.select(w_.broadcast(column.there, rows.dims(), {0}), rows,
                      w_.real(0, rows.dims()));
   }
+  // The model up to its last norm.
+  Result<Passed> run(const Values& parameters);
   Result<void> make_layers();
   void hold(const Values& parameters);
   void angles();
@@ -182,22 +184,27 @@ void Step::add_embedding(const Value& dx, const Value& dhead,
   append(gradients, of_columns);
 }
 
-Result<Written> Step::write(const Values& parameters, bool with_gradients) {
-  const ModelConfig& m = s_.model;
+Result<Passed> Step::run(const Values& parameters) {
   angles();
   if (auto e = make_layers(); !e) return e.error();
   hold(parameters);
   const Value x = forward(embed());
-  const Passed normed = norm_->forward(at_, held_.norm, {x});
+  return norm_->forward(at_, held_.norm, {x});
+}
+
+Result<Written> Step::write(const Values& parameters, bool with_gradients) {
+  const ModelConfig& m = s_.model;
+  const auto normed = run(parameters);
+  if (!normed) return normed.error();
   w_.comment("loss");
   const Loss loss =
-      write_loss(at_, m, normed.out[0], held_.head, column("target_ids"),
+      write_loss(at_, m, normed->out[0], held_.head, column("target_ids"),
                  column("loss_mask"), s_.max_logits);
   Written out = {loss.mean, tiles_, {}};
   if (!with_gradients) return out;
 
   const Returned back =
-      norm_->backward(at_, held_.norm, normed.saved, {loss.dhidden});
+      norm_->backward(at_, held_.norm, normed->saved, {loss.dhidden});
   const Value dx = backward(back.inputs[0]);
   add_embedding(dx, loss.dhead, out.gradients);
   for (const Values& each : found_) append(out.gradients, each);
@@ -207,16 +214,9 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
 }
 
 Result<Value> Step::logits(const Values& parameters) {
-  angles();
-  if (auto e = make_layers(); !e) return e.error();
-  hold(parameters);
-  const Value x = forward(embed());
-  const Passed normed = norm_->forward(at_, held_.norm, {x});
-  Value z = at_.times(normed.out[0], held_.head);
-  if (s_.model.final_softcap > 0) {
-    const Value cap = w_.real(s_.model.final_softcap, z.dims());
-    z = w_.mul(w_.tanh(w_.div(z, cap)), cap);
-  }
+  const auto normed = run(parameters);
+  if (!normed) return normed.error();
+  const Value z = write_logits(at_, s_.model, normed->out[0], held_.head).z;
   return w_.reshape(z, {s_.batch, s_.tokens, s_.model.vocab});
 }
 
@@ -255,30 +255,45 @@ std::vector<xla::Argument> batch_arguments(const StepShape& s) {
   return out;
 }
 
-Result<std::string> loss_program(const StepShape& s, bool gradients) {
+namespace {
+
+// `write` takes the writer and the parameters, which stand before the batch.
+template <class F>
+Result<std::string> program_of_parameters(const StepShape& s,
+                                          std::string_view name, F&& write) {
   auto parameters = model_parameters(s.model, s.spec);
   if (!parameters) return parameters.error();
   const std::vector<xla::Argument> state = arguments_of(s, *parameters, "");
   std::vector<xla::Argument> all = state;
   for (xla::Argument& a : batch_arguments(s)) all.push_back(std::move(a));
   Writer w(std::move(all), s.wide);
-  auto made = Step(w, s).write(arguments_named(w, state), gradients);
-  if (!made) return made.error();
-  Values results = {made->loss, made->tiles};
-  append(results, made->gradients);
-  return w.module("tessera_loss", results);
+  auto results = write(w, arguments_named(w, state));
+  if (!results) return results.error();
+  return w.module(name, *results);
+}
+
+}  // namespace
+
+Result<std::string> loss_program(const StepShape& s, bool gradients) {
+  const auto write = [&](Writer& w,
+                         const Values& parameters) -> Result<Values> {
+    auto made = Step(w, s).write(parameters, gradients);
+    if (!made) return made.error();
+    Values out = {made->loss, made->tiles};
+    append(out, made->gradients);
+    return out;
+  };
+  return program_of_parameters(s, "tessera_loss", write);
 }
 
 Result<std::string> logits_program(const StepShape& s) {
-  auto parameters = model_parameters(s.model, s.spec);
-  if (!parameters) return parameters.error();
-  const std::vector<xla::Argument> state = arguments_of(s, *parameters, "");
-  std::vector<xla::Argument> all = state;
-  for (xla::Argument& a : batch_arguments(s)) all.push_back(std::move(a));
-  Writer w(std::move(all), s.wide);
-  auto made = Step(w, s).logits(arguments_named(w, state));
-  if (!made) return made.error();
-  return w.module("tessera_logits", {*made});
+  const auto write = [&](Writer& w,
+                         const Values& parameters) -> Result<Values> {
+    auto made = Step(w, s).logits(parameters);
+    if (!made) return made.error();
+    return Values{*made};
+  };
+  return program_of_parameters(s, "tessera_logits", write);
 }
 
 Result<std::string> step_program(const StepShape& s) {

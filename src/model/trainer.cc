@@ -19,7 +19,6 @@ using model::check_rows_of;
 using model::columns_of;
 
 constexpr int64_t kMaxLogits = int64_t{1} << 30;  // of one call
-constexpr size_t kKinds = model::kStateNames.size();
 
 // Kernels run on a TPU alone.
 Result<pjrt::Place> open_device(const TrainOptions& o,
@@ -58,7 +57,8 @@ Result<Trainer> Trainer::open(const TrainOptions& options) {
   auto text = model::step_program(state->planned.shape);
   if (!text) return text.error();
   state->key = model::program_key(*text);
-  const size_t results = kKinds * state->parameters.size() + 3;
+  const size_t results =
+      model::kStateNames.size() * state->parameters.size() + 3;
   auto program = state->compile(std::move(*text), results);
   if (!program) return program.error();
   state->program = std::move(*program);
@@ -106,7 +106,7 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
   if (!results) return results.error();
   float loss = 0, norm = 0;
   int32_t tiles = 0;
-  const size_t state_size = kKinds * s.parameters.size();
+  const size_t state_size = model::kStateNames.size() * s.parameters.size();
   const std::pair<void*, size_t> numbers[] = {
       {&loss, state_size}, {&norm, state_size + 1}, {&tiles, state_size + 2}};
   for (const auto& [to, at] : numbers) {

@@ -15,12 +15,6 @@
 #include "model/program.h"
 
 namespace tessera {
-namespace {
-
-constexpr size_t kKinds = model::kStateNames.size();
-
-}  // namespace
-
 Result<Trainer::State::Program> Trainer::State::compile(std::string text,
                                                         size_t results) {
   const std::string of = model::program_key(text);
@@ -67,7 +61,7 @@ Result<model::TrainState> Trainer::State::fetch() const {
   }
   model::TrainState out;
   out.step = step;
-  for (size_t kind = 0; kind < kKinds; ++kind) {
+  for (size_t kind = 0; kind < model::kStateNames.size(); ++kind) {
     for (size_t i = 0; i < parameters.size(); ++i) {
       std::vector<float> host(static_cast<size_t>(parameters[i].size()));
       const auto bytes = static_cast<int64_t>(4 * host.size());
