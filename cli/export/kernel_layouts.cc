@@ -1,6 +1,9 @@
 // cli/export/kernel_layouts.cc: one function for each kernel's arrays.
 #include "cli/export/kernel_layouts.h"
 
+#include <string>
+#include <utility>
+
 #include "cli/numbers.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
@@ -79,19 +82,9 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   if (!kernel) return kernel.error();
   auto arrays = make_mosaic_arrays(batch, *kernel);
   if (!arrays) return arrays.error();
-  constexpr int64_t kLanes = 128;
-  out.add("steps", Dtype::i32, {count(arrays->steps)}, arrays->steps);
-  out.add("range", Dtype::i32, {count(arrays->range)}, arrays->range);
-  out.add("bounds", Dtype::i32, {count(arrays->bounds)}, arrays->bounds);
-  out.add("q_ids", Dtype::i32, {kernel->batch, kernel->q_len / kLanes, kLanes},
-          arrays->q_ids);
-  out.add("kv_ids", Dtype::i32,
-          {kernel->batch, kernel->kv_len / kLanes, kLanes}, arrays->kv_ids);
-  if (kernel->bitmaps == 0) return {};
-  const int64_t rows = count(arrays->bits) / (kernel->bitmaps * kernel->tile.q);
-  out.add("bits_of", Dtype::i32, {count(arrays->bits_of)}, arrays->bits_of);
-  out.add("bits", Dtype::i32, {kernel->bitmaps, rows, kernel->tile.q},
-          arrays->bits);
+  for (const MosaicArray& array : named_arrays(*kernel, std::move(*arrays))) {
+    out.add(std::string(array.name), Dtype::i32, array.shape, array.values);
+  }
   return {};
 }
 

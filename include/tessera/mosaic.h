@@ -115,4 +115,14 @@ struct MosaicArrays {
 Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
                                         const MosaicKernel& kernel);
 
+// One of them as the program takes it: int32.
+struct MosaicArray {
+  std::string_view name;
+  std::vector<int64_t> shape;
+  std::vector<int32_t> values;
+};
+// Those that the kernel has, in the order in which its program takes them.
+std::vector<MosaicArray> named_arrays(const MosaicKernel& kernel,
+                                      MosaicArrays arrays);
+
 }  // namespace tessera

@@ -77,26 +77,13 @@ std::string backend_config(const MosaicKernel& kernel) {
 }
 
 nb::dict arrays(const MosaicKernel& kernel, const PyBatch& batch) {
-  MosaicArrays a = take(make_mosaic_arrays(batch.batch, kernel));
-  const auto b = static_cast<size_t>(kernel.batch);
   nb::dict out;
-  const auto flat = [](std::vector<int32_t> values) {
-    const size_t n = values.size();
-    return own_array(std::move(values), {n});
-  };
-  out["steps"] = flat(std::move(a.steps));
-  out["range"] = flat(std::move(a.range));
-  out["bounds"] = flat(std::move(a.bounds));
-  out["q_ids"] =
-      own_array(std::move(a.q_ids), {b, static_cast<size_t>(kernel.q_len)});
-  out["kv_ids"] =
-      own_array(std::move(a.kv_ids), {b, static_cast<size_t>(kernel.kv_len)});
-  if (kernel.bitmaps > 0) {
-    const auto n = static_cast<size_t>(kernel.bitmaps);
-    const auto q = static_cast<size_t>(kernel.tile.q);
-    const size_t rows = a.bits.size() / (n * q);
-    out["bits_of"] = flat(std::move(a.bits_of));
-    out["bits"] = own_array(std::move(a.bits), {n, rows, q});
+  for (MosaicArray& array :
+       named_arrays(kernel, take(make_mosaic_arrays(batch.batch, kernel)))) {
+    const std::string name(array.name);
+    out[name.c_str()] =
+        own_array(std::move(array.values),
+                  std::vector<size_t>(array.shape.begin(), array.shape.end()));
   }
   return out;
 }

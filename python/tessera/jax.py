@@ -165,15 +165,14 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
 
 
 def _tpu_call(kernel, name, results, arrays, tensors):
-    lanes = lambda ids: ids.reshape(ids.shape[0], -1, 128)
     call = jax.ffi.ffi_call(
         "tpu_custom_call", results, custom_call_api_version=1,
         vmap_method="sequential", legacy_backend_config=kernel.backend_config)
     bits = [arrays[name] for name in ("bits_of", "bits") if name in arrays]
     with jax.named_scope(name):  # as profiles show it
         return call(arrays["steps"], arrays["range"], arrays["bounds"],
-                    *bits[:1], *tensors, lanes(arrays["q_ids"]),
-                    lanes(arrays["kv_ids"]), *bits[1:])
+                    *bits[:1], *tensors, arrays["q_ids"], arrays["kv_ids"],
+                    *bits[1:])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -334,7 +334,7 @@ def test_choices_and_tpu_programs():
     kernel = ts.compile(for_tpu, heads=8, kv_heads=2)
     assert "tpu_custom_call" in kernel.program and kernel.key in repr(kernel)
     found = kernel.arrays(for_tpu)
-    assert found["kv_ids"].tolist() == [ids.tolist()]
+    assert found["kv_ids"].tolist() == [ids.reshape(-1, 128).tolist()]
     assert found["steps"].shape == (kernel.steps,)
     with pytest.raises(ts.TesseraError, match=r"^\[mosaic\]"):
         ts.compile(for_tpu, heads=8, head_dim=64)

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/rule.h"
+#include "lanes/mosaic/shape.h"
 #include "lanes/mosaic/tile_bits.h"
 #include "mask/runs.h"
 #include "plan/batch_state.h"
@@ -191,6 +193,26 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
     for (int64_t k = 0; k < bound.kv_len; ++k) {
       out.kv_ids[static_cast<size_t>(b * kernel.kv_len + k)] = ids.of_key(k);
     }
+  }
+  return out;
+}
+
+std::vector<MosaicArray> named_arrays(const MosaicKernel& k, MosaicArrays a) {
+  using mosaic::kLanes;
+  std::vector<MosaicArray> out;
+  const auto add = [&](std::string_view name, std::vector<int64_t> shape,
+                       std::vector<int32_t>& values) {
+    out.push_back({name, std::move(shape), std::move(values)});
+  };
+  add("steps", {std::ssize(a.steps)}, a.steps);
+  add("range", {std::ssize(a.range)}, a.range);
+  add("bounds", {std::ssize(a.bounds)}, a.bounds);
+  if (k.bitmaps > 0) add("bits_of", {std::ssize(a.bits_of)}, a.bits_of);
+  add("q_ids", {k.batch, k.q_len / kLanes, kLanes}, a.q_ids);
+  add("kv_ids", {k.batch, k.kv_len / kLanes, kLanes}, a.kv_ids);
+  if (k.bitmaps > 0) {
+    const int64_t rows = std::ssize(a.bits) / (k.bitmaps * k.tile.q);
+    add("bits", {k.bitmaps, rows, k.tile.q}, a.bits);
   }
   return out;
 }

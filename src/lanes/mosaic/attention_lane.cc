@@ -51,7 +51,8 @@ struct Open {
 // One direction of a batch, ready to run.
 struct Pass {
   mosaic::PlannedKernel planned;
-  MosaicArrays arrays;  // which the buffers may read in place
+  std::vector<MosaicArray> arrays;  // which the buffers may read in place
+  int64_t steps = 0;                // of its list, a pass's filling included
   std::shared_ptr<const pjrt::Loaded> program;
   std::map<std::string_view, pjrt::Buffer> sent;
 };
@@ -103,27 +104,10 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(
 
 // The batch's integers.
 Result<void> send(const Open& lane, Pass& pass) {
-  constexpr int64_t kLanes = 128;
-  const MosaicKernel& k = pass.planned.kernel;
-  struct Array {
-    std::string_view name;
-    lanes::ArrayDims dims;
-    const std::vector<int32_t>& data;
-  };
-  std::vector<Array> all = {
-      {"steps", {k.steps}, pass.arrays.steps},
-      {"range", {k.batch * k.plan_heads + 1}, pass.arrays.range},
-      {"bounds", {k.batch + 2}, pass.arrays.bounds},
-      {"q_ids", {k.batch, k.q_len / kLanes, kLanes}, pass.arrays.q_ids},
-      {"kv_ids", {k.batch, k.kv_len / kLanes, kLanes}, pass.arrays.kv_ids}};
-  if (k.bitmaps > 0) {
-    const int64_t rows = pass.planned.shape.bit_rows();
-    all.push_back({"bits_of", {k.steps}, pass.arrays.bits_of});
-    all.push_back({"bits", {k.bitmaps, rows, k.tile.q}, pass.arrays.bits});
-  }
-  for (const Array& array : all) {
-    auto buffer = pjrt::to_device(*lane.on.client, *lane.on.device,
-                                  {Dtype::i32, array.dims}, array.data.data());
+  for (const MosaicArray& array : pass.arrays) {
+    auto buffer =
+        pjrt::to_device(*lane.on.client, *lane.on.device,
+                        {Dtype::i32, array.shape}, array.values.data());
     if (!buffer) return buffer.error();
     pass.sent.emplace(array.name, std::move(*buffer));
   }
@@ -138,8 +122,10 @@ Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
   if (!planned) return planned.error();
   auto arrays = make_mosaic_arrays(batch, planned->kernel);
   if (!arrays) return arrays.error();
+  const int64_t steps = arrays->range.back();
+  auto named = named_arrays(planned->kernel, std::move(*arrays));
   auto pass = std::make_unique<Pass>(
-      Pass{std::move(*planned), std::move(*arrays), nullptr, {}});
+      Pass{std::move(*planned), std::move(named), steps, nullptr, {}});
   auto program = load(lane, pass->planned, facts);
   if (!program) return program.error();
   pass->program = std::move(*program);
@@ -314,7 +300,7 @@ class Work : public lanes::LaneWork {
     const Tile& tile = pass.planned.kernel.tile;
     out.tiles_run = static_cast<int64_t>(w.entries.size()) * heads;
     out.tiles_skipped = w.lists * w.rows * w.columns * heads - out.tiles_run;
-    out.pairs_run = pass.arrays.range.back() * tile.q * tile.kv * heads;
+    out.pairs_run = pass.steps * tile.q * tile.kv * heads;
     return out;
   }
 
