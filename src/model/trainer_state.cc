@@ -15,6 +15,7 @@
 #include "model/program.h"
 
 namespace tessera {
+
 Result<Trainer::State::Program> Trainer::State::compile(std::string text,
                                                         size_t results) {
   const std::string of = model::program_key(text);
