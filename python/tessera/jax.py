@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _core
+from ._splash import splash_mask_info
 
 __all__ = ["BatchArrays", "attention", "splash_mask_info",
            "tpu_attention"]
@@ -251,46 +252,3 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
         whole(v, kernel.kv_len), (arrays, gradient_arrays))
     out, lse = out[:, :, :tokens], lse[:, :, 0, :tokens]
     return (out, lse) if return_lse else out
-
-
-def splash_mask_info(batch, *, batch_row=0, heads=0, kind="jax"):
-    """The MaskInfo of JAX's Splash attention: forward, which its dq kernel takes
-    too, and dkv.
-
-    Both are to be arguments of the compiled function, which makes its
-    `SplashAttentionKernel` of them: documents then skip tiles, and their sizes
-    are bucketed, so that another batch seldom means another compile. Masks
-    inside a tile are arrays, so the kernel needs no segment ids. The tile of
-    the batch is the kernel's block; every query needs a key. Splash's fused
-    backward kernel takes no lists that are shortened, as these are.
-    """
-    if kind != "jax":
-        raise _core.TesseraError(
-            f"[jax] kind must be 'jax', found '{kind}'")
-    from jax.experimental.pallas.ops.tpu.splash_attention import (
-        splash_attention_mask_info as splash)
-
-    def info(dkv):
-        found = batch.splash_arrays(
-            batch_row, dkv=dkv, downcast=False, heads=heads)
-        axis = 1 if dkv else 2  # that shrinking made shorter
-        blocks = found["partial_mask_blocks"]
-        if blocks is None:
-            tile = batch.tile[::-1] if dkv else batch.tile
-            blocks = np.zeros((1, *tile), bool)
-            found["mask_next"] = np.zeros_like(found["data_next"])
-        blocks = _grown(blocks, 0, "constant")
-        return splash.MaskInfo(
-            data_next=_grown(found["data_next"], axis, "edge"),
-            mask_next=_grown(found["mask_next"], axis, "edge"),
-            block_mask=_grown(found["block_mask"], axis, "constant"),
-            partial_mask_blocks=blocks, q_sequence=None)
-
-    return info(False), info(True)
-
-
-def _grown(array, axis, mode):
-    """With a size of its bucket along an axis."""
-    pad = [(0, 0)] * array.ndim
-    pad[axis] = (0, _core._bucket(array.shape[axis]) - array.shape[axis])
-    return np.pad(array, pad, mode)

@@ -1,0 +1,98 @@
+"""A batch as the `MaskInfo` of Splash attention, JAX's and tokamax's."""
+
+import numpy as np
+
+from . import _core
+
+
+def splash_mask_info(batch, *, batch_row=0, heads=0, kind="jax"):
+    """The MaskInfo of Splash attention, forward and dkv: JAX's, whose dq kernel
+    takes the forward one, or with `kind="tokamax"` tokamax's.
+
+    Both are to be arguments of the compiled function, which makes its
+    `SplashAttentionKernel` of them: documents then skip tiles, and their sizes
+    are bucketed, so that another batch seldom means another compile. Masks
+    inside a tile are arrays, so the kernel needs no segment ids. The tile of
+    the batch is the kernel's block; every query needs a key. JAX's fused
+    backward kernel takes no lists that are shortened, as these are. tokamax has
+    one mask for all heads, and takes such a dkv with `dq_reduction_steps=3`.
+    """
+    if kind == "tokamax":
+        if heads != 0:
+            raise _core.TesseraError(
+                "[jax] heads must be 0 for tokamax, whose heads have one mask, "
+                f"found {heads}")
+        from tokamax._src.ops.experimental.tpu.splash_attention import (
+            splash_attention_mask_info as splash)
+        info = _tokamax_info
+    elif kind == "jax":
+        from jax.experimental.pallas.ops.tpu.splash_attention import (
+            splash_attention_mask_info as splash)
+        info = _jax_info
+    else:
+        raise _core.TesseraError(
+            f"[jax] kind must be 'jax' or 'tokamax', found '{kind}'")
+    return tuple(
+        splash.MaskInfo(**info(batch, _arrays(batch, batch_row, heads, dkv), dkv),
+                        q_sequence=None)
+        for dkv in (False, True))
+
+
+def _arrays(batch, batch_row, heads, dkv):
+    """Those of JAX's, with a block and its numbers even where none is partial."""
+    found = batch.splash_arrays(batch_row, dkv=dkv, downcast=False, heads=heads)
+    if found["partial_mask_blocks"] is None:
+        tile = batch.tile[::-1] if dkv else batch.tile
+        found["partial_mask_blocks"] = np.zeros((1, *tile), bool)
+        found["mask_next"] = np.zeros_like(found["data_next"])
+    found["partial_mask_blocks"] = _grown(
+        found["partial_mask_blocks"], 0, "constant")
+    return found
+
+
+def _jax_info(batch, found, dkv):
+    axis = 1 if dkv else 2  # that shrinking made shorter
+    return {
+        "data_next": _grown(found["data_next"], axis, "edge"),
+        "mask_next": _grown(found["mask_next"], axis, "edge"),
+        "block_mask": _grown(found["block_mask"], axis, "constant"),
+        "partial_mask_blocks": found["partial_mask_blocks"],
+    }
+
+
+def _tokamax_info(batch, found, dkv):
+    """JAX's rectangle as a list of its active tiles, a row after another.
+
+    A row of keys without a query is one step that is not active: its gradients
+    are to be written too.
+    """
+    if found["block_mask"].shape[0] != 1:
+        raise _core.TesseraError(
+            "[jax] tokamax's heads have one mask, found a batch with "
+            f"{found['block_mask'].shape[0]}")
+    data, masks, classes = (
+        found[name][0].T if dkv else found[name][0]
+        for name in ("data_next", "mask_next", "block_mask"))
+    there = classes != 0
+    if dkv:
+        there[:, 0] |= ~there.any(axis=1)
+    rows = np.nonzero(there)[0].astype(np.int32)
+    last = [x[there].astype(np.int32) for x in (data, masks, classes)]
+    columns, masks, classes = last
+    columns[classes == 0] = 0
+    return {
+        "mask_next": _grown(masks, 0, "edge"),
+        # No row has this number, so a row ends where the list does.
+        "active_rows": _grown(rows, 0, "constant", constant_values=-1),
+        "active_cols": _grown(columns, 0, "constant", constant_values=-1),
+        "block_mask": _grown(classes, 0, "constant"),
+        "num_active_blocks": np.array([rows.size], np.int32),
+        "partial_mask_blocks": found["partial_mask_blocks"].astype(np.int8),
+    }
+
+
+def _grown(array, axis, mode, **how):
+    """With a size of its bucket along an axis."""
+    pad = [(0, 0)] * array.ndim
+    pad[axis] = (0, _core._bucket(array.shape[axis]) - array.shape[axis])
+    return np.pad(array, pad, mode, **how)
