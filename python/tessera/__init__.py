@@ -45,6 +45,7 @@ from ._core import (
     verify,
     window,
 )
+from ._schedule import Schedule, schedule
 
 __all__ = [
     "Batch",
@@ -54,6 +55,7 @@ __all__ = [
     "PackedTree",
     "Prepared",
     "Saved",
+    "Schedule",
     "Session",
     "Shards",
     "TesseraError",
@@ -73,6 +75,7 @@ __all__ = [
     "prefix",
     "route",
     "routed",
+    "schedule",
     "segments",
     "shard",
     "sink",

@@ -3,14 +3,15 @@
 import os
 import sys
 
+from ._launch import program
+
 
 def main():
-    program = os.path.join(os.path.dirname(__file__), "_program")
-    if not os.access(program, os.X_OK):
-        sys.exit(f"tessera: the program is not at {program}")
-    # Plugins are looked for in this Python's packages.
-    os.environ.setdefault("TESSERA_PYTHON", sys.executable)
-    os.execv(program, ["tessera", *sys.argv[1:]])
+    try:
+        path, environment = program()
+    except FileNotFoundError as missing:
+        sys.exit(str(missing))
+    os.execve(path, ["tessera", *sys.argv[1:]], environment)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,13 @@
+"""Where the program is, and what it needs to know of this Python."""
+
+import os
+import sys
+
+
+def program():
+    """Its path, and the environment that it runs in."""
+    path = os.path.join(os.path.dirname(__file__), "_program")
+    if not os.access(path, os.X_OK):
+        raise FileNotFoundError(f"tessera: the program is not at {path}")
+    # Plugins are looked for in this Python's packages.
+    return path, {"TESSERA_PYTHON": sys.executable, **os.environ}

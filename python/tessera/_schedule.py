@@ -1,0 +1,90 @@
+"""What a batch's TPU kernel costs: `tessera schedule`, run for the batch."""
+
+import json
+import os
+import subprocess
+import tempfile
+
+from . import _core
+from ._launch import program
+
+
+class Schedule:
+    """Predicted cycles of a TPU kernel. `fields` is what the program says in
+    JSON, `picture` an SVG of slot use, which a notebook shows."""
+
+    def __init__(self, fields, picture):
+        self.fields = fields
+        self.picture = picture
+
+    @property
+    def cycles(self):
+        """Of the whole program; None where a loop's trips are not known."""
+        return self.fields["cycles"]
+
+    @property
+    def cycles_per_tile(self):
+        """Of an active tile of 256 x 256 of one head."""
+        return self.fields["cycles_per_tile"]
+
+    @property
+    def tile(self):
+        return tuple(self.fields["own"]["tile"])
+
+    @property
+    def tiles_per_pass(self):
+        return self.fields["own"]["tiles_per_pass"]
+
+    def json(self):
+        """`fields` as JSON."""
+        return json.dumps(self.fields)
+
+    def _repr_html_(self):
+        return self.picture
+
+    def __repr__(self):
+        known = self.cycles is not None
+        return ("Schedule({}, {}, {})".format(
+            self.fields["target"],
+            f"{self.cycles:.0f} cycles" if known else "cycles not known",
+            f"{self.cycles_per_tile:.1f} a tile" if known else "trips missing"))
+
+
+def schedule(batch, *, heads=8, kv_heads=None, head_dim=128, scale=None,
+             softcap=0.0, target="v6e:1x1", backward=False, dlse=False,
+             tiles_per_pass=None, fetch_ahead=None, row_sum="exact"):
+    """What our TPU kernel of this batch costs, by libtpu's own schedule.
+
+    No TPU is needed, but the package `libtpu` is. It compiles in a process of
+    its own, the program's: libtpu reads where to leave its dumps once a
+    process. The arguments are those of `compile`.
+    """
+    given = {
+        "heads": heads, "kv-heads": kv_heads, "head-dim": head_dim,
+        "scale": scale, "softcap": softcap, "target": target,
+        "tiles-per-pass": tiles_per_pass, "fetch-ahead": fetch_ahead,
+        "row-sum": row_sum,
+    }
+    flags = [part for name, value in given.items() if value is not None
+             for part in (f"--{name}", str(value))]
+    flags += ["--backward"] * backward + ["--dlse"] * dlse
+    with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
+        plan = os.path.join(folder, "batch.plan")
+        picture = os.path.join(folder, "picture.svg")
+        batch.save(plan)
+        path, environment = program()
+        done = subprocess.run(
+            [path, "schedule", "--plan", plan, "--json", "--picture", picture,
+             *flags],
+            capture_output=True, text=True, check=False, env=environment)
+        if done.returncode != 0:
+            raise _core.TesseraError(_said(done))
+        with open(picture, encoding="utf-8") as f:
+            return Schedule(json.loads(done.stdout), f.read())
+
+
+def _said(done):
+    """The program's one line."""
+    lines = done.stderr.strip().splitlines() or [
+        f"[schedule] the program must end well, found {done.returncode}"]
+    return lines[-1].removeprefix("tessera: ")

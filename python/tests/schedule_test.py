@@ -1,0 +1,61 @@
+"""`ts.schedule`: the program's own words on a batch's TPU kernel."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+import tessera as ts
+from tessera._launch import program
+
+needs_libtpu = pytest.mark.skipif(
+    subprocess.run([sys.executable, "-c", "import libtpu"],
+                   capture_output=True).returncode != 0,
+    reason="libtpu is not installed")
+
+
+def packed():
+    ids = np.repeat(np.arange(4, dtype=np.int32), 512)
+    return ts.plan(ts.causal & ts.documents, q_len=2048, doc_ids=ids,
+                   tile=(512, 256))
+
+
+@needs_libtpu
+@pytest.mark.parametrize("backward", [False, True])
+def test_it_is_what_the_program_says(backward, tmp_path):
+    batch = packed()
+    found = ts.schedule(batch, heads=4, kv_heads=2, softcap=30.0,
+                        tiles_per_pass=2, backward=backward)
+    path, environment = program()
+    asked = [path, "schedule", "--mask", "causal & documents", "--q-len", "2048",
+             "--docs", "lengths:512,512,512,512", "--tile", "512x256",
+             "--heads", "4", "--kv-heads", "2", "--softcap", "30",
+             "--tiles-per-pass", "2", "--json", "--backward"]
+    said = subprocess.run(asked[:len(asked) - (not backward)], text=True,
+                          env=environment, check=True, stdout=subprocess.PIPE)
+    assert found.fields == json.loads(said.stdout)
+    assert found.json() == json.dumps(found.fields)
+    assert found.tile == (512, 256) and found.tiles_per_pass == 2
+    assert found.cycles > found.cycles_per_tile > 0
+    assert repr(found).startswith("Schedule(v6e:1x1, ")
+    xml.etree.ElementTree.fromstring(found._repr_html_())
+
+
+@needs_libtpu
+def test_each_call_compiles_anew():
+    batch = packed()
+    one, two = (ts.schedule(batch, tiles_per_pass=n) for n in (1, 4))
+    assert one.cycles != two.cycles
+
+
+@pytest.mark.parametrize("given, rule", [
+    ({"heads": 0}, r"^\[cli\] --heads must be from 1"),
+    ({"target": "v9"}, r"^\[schedule\] a target must be of a known chip"),
+    ({"softcap": float("nan")}, r"^\[cli\] --softcap must be a finite"),
+    ({"tiles_per_pass": 9}, r"^\[cli\] --tiles-per-pass must be"),
+])
+def test_what_the_program_refuses_is_our_error(given, rule):
+    with pytest.raises(ts.TesseraError, match=rule):
+        ts.schedule(packed(), **given)
