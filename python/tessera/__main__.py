@@ -3,14 +3,15 @@
 import os
 import sys
 
+from ._core import TesseraError
 from ._launch import program
 
 
 def main():
     try:
         path, environment = program()
-    except FileNotFoundError as missing:
-        sys.exit(str(missing))
+    except TesseraError as missing:
+        sys.exit(f"tessera: {missing}")
     os.execve(path, ["tessera", *sys.argv[1:]], environment)
 
 

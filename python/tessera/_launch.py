@@ -3,11 +3,14 @@
 import os
 import sys
 
+from . import _core
+
 
 def program():
     """Its path, and the environment that it runs in."""
     path = os.path.join(os.path.dirname(__file__), "_program")
     if not os.access(path, os.X_OK):
-        raise FileNotFoundError(f"tessera: the program is not at {path}")
+        raise _core.TesseraError(
+            f"[python] the package must hold the program, found none at {path}")
     # Plugins are looked for in this Python's packages.
     return path, {"TESSERA_PYTHON": sys.executable, **os.environ}
