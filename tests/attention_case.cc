@@ -399,22 +399,24 @@ lanes::BackwardTensors AttentionArrays::backward() {
 }
 
 Wanted wanted(AttentionArrays& arrays, bool flushes) {
-  const AttentionCase& c = arrays.c;
-  const AttentionShape& s = c.shape;
-  const lanes::BackwardTensors t = arrays.backward();
+  return wanted_of(arrays.request, arrays.facts, arrays.c.shape,
+                   arrays.backward(), flushes);
+}
+
+Wanted wanted_of(const Request& request, const Facts& facts,
+                 const AttentionShape& s, const lanes::BackwardTensors& t,
+                 bool flushes) {
   const auto q = dense(t.q), k = dense(t.k), v = dense(t.v);
   const auto dout = dense(t.dout), dlse = wide(t.dlse);
   const std::vector<double> sinks =
-      c.sinks ? wide(*t.sink_logits) : std::vector<double>{};
+      t.sink_logits ? wide(*t.sink_logits) : std::vector<double>{};
   reference::AttentionInputs in{q, k, v, {}};
-  if (c.sinks) in.sink_logits = sinks;
-  const auto forward =
-      *reference::reference_forward(arrays.request, arrays.facts, s, in);
-  const auto backward = *reference::reference_backward(
-      arrays.request, arrays.facts, s, in, dout, dlse);
+  if (t.sink_logits) in.sink_logits = sinks;
+  const auto forward = *reference::reference_forward(request, facts, s, in);
+  const auto backward =
+      *reference::reference_backward(request, facts, s, in, dout, dlse);
 
-  auto oracle =
-      *reference::RowOracle::bind(arrays.request, arrays.facts, s, t, flushes);
+  auto oracle = *reference::RowOracle::bind(request, facts, s, t, flushes);
   Wanted w;
   w.out.resize(forward.out.size());
   w.lse.resize(forward.lse.size());
@@ -449,7 +451,7 @@ Wanted wanted(AttentionArrays& arrays, bool flushes) {
           dv.add(key, gradient.weight.value[j], gradient.weight.error[j],
                  dout.data() + i * index(s.v_head_dim), lost);
         }
-        if (c.sinks) {
+        if (t.sink_logits) {
           w.dsinks[index(h)].error += gradient.sink.error;
           sink_sizes[index(h)] += std::abs(gradient.sink.value);
         }
@@ -473,6 +475,18 @@ Wanted wanted(AttentionArrays& arrays, bool flushes) {
         reference::sum_error(t.q.batch * t.q.tokens) * sink_sizes[h];
   }
   return w;
+}
+
+std::optional<std::string> values_fault(
+    const char* name, const std::vector<reference::Expected>& want,
+    std::span<const float> got) {
+  if (want.size() != got.size()) {
+    return fmt::format("{} has {} values for {}", name, got.size(),
+                       want.size());
+  }
+  Worst worst;
+  worst.floats(name, want, got);
+  return worst.fault();
 }
 
 std::optional<std::string> forward_fault(const Wanted& want,

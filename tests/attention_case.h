@@ -85,6 +85,15 @@ struct Wanted {
 };
 // `flushes`: of a lane that takes and gives 0 for subnormal numbers.
 Wanted wanted(AttentionArrays& arrays, bool flushes = false);
+// The same of any call: of `tensors`, the inputs alone are read.
+Wanted wanted_of(const Request& request, const Facts& facts,
+                 const AttentionShape& shape,
+                 const lanes::BackwardTensors& tensors, bool flushes = false);
+
+// Names the worst of dense fp32 numbers that is beyond its error.
+std::optional<std::string> values_fault(
+    const char* name, const std::vector<reference::Expected>& want,
+    std::span<const float> got);
 
 // Names the worst element that is beyond its error.
 std::optional<std::string> forward_fault(const Wanted& want,

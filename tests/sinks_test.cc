@@ -1,5 +1,6 @@
 // tests/sinks_test.cc: sinks joined behind the cpu lane are the reference's
-// sinks, whose log-sum-exp is that of a run without them; gradients too.
+// sinks, whose log-sum-exp is that of a run without them; gradients too. They
+// are held to the bounds of one call that has the sinks itself.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +12,7 @@
 #include "lanes/reference/reference.h"
 #include "tessera/attention.h"
 #include "tessera/layouts.h"
+#include "tests/attention_case.h"
 #include "tests/random_topk.h"
 
 namespace tessera::testing {
@@ -19,36 +21,34 @@ namespace {
 constexpr int64_t kDim = 8;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-struct Numbers {
-  std::vector<float> f32;
-  std::vector<double> f64;
-};
+using Floats = std::vector<float>;
 
 class Sinks : public ::testing::Test {
  protected:
-  Numbers draw(int64_t count, double size = 1) {
+  Floats draw(int64_t count, float size = 1) {
     std::normal_distribution<float> normal;
-    Numbers out;
-    for (int64_t i = 0; i < count; ++i) {
-      out.f32.push_back(static_cast<float>(size) * normal(random_));
-      out.f64.push_back(double{out.f32.back()});
-    }
+    Floats out;
+    for (int64_t i = 0; i < count; ++i) out.push_back(size * normal(random_));
     return out;
   }
   std::mt19937_64 random_{11};
 };
 
-void expect_near(const std::vector<float>& got, const std::vector<double>& want,
-                 const char* what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (std::isinf(want[i])) {
-      EXPECT_EQ(double{got[i]}, want[i]) << what << " " << i;
-    } else {
-      EXPECT_NEAR(got[i], want[i], 2e-5 * (1 + std::abs(want[i])))
-          << what << " " << i;
-    }
+// Gradients and the errors of two calls are added where one call has both.
+std::vector<reference::Expected> sum(
+    std::vector<reference::Expected> a,
+    const std::vector<reference::Expected>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i].value += b[i].value;
+    a[i].error += b[i].error;
   }
+  return a;
+}
+
+void expect_within(const Floats& got,
+                   const std::vector<reference::Expected>& want,
+                   const char* what) {
+  EXPECT_EQ(values_fault(what, want, got), std::nullopt);
 }
 
 TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
@@ -57,9 +57,9 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
     const Request& r = c.request;
     const int64_t nq = r.batch * c.heads * r.q_len;
     const int64_t nk = r.batch * c.kv_heads * r.kv_len;
-    const Numbers q = draw(nq * kDim), k = draw(nk * kDim), v = draw(nk * kDim),
-                  dout = draw(nq * kDim), dlse = draw(nq),
-                  sinks = draw(c.heads, 3);
+    const Floats q = draw(nq * kDim), k = draw(nk * kDim), v = draw(nk * kDim),
+                 dout = draw(nq * kDim), dlse = draw(nq),
+                 sinks = draw(c.heads, 3);
     OwnedFacts facts = own_facts(c.facts());
     const auto picks = picks_from_topk(c.values, c.shape, r);
     ASSERT_TRUE(picks);
@@ -71,23 +71,6 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
     shape.kv_heads = c.kv_heads;
     shape.head_dim = shape.v_head_dim = kDim;
 
-    // With sinks, the gradient by the output; without, by the log-sum-exp.
-    const reference::AttentionInputs with{q.f64, k.f64, v.f64, sinks.f64};
-    const reference::AttentionInputs without{q.f64, k.f64, v.f64, {}};
-    const Facts view = facts.view();
-    const auto want = reference::reference_forward(r, view, shape, with);
-    const auto plain = reference::reference_forward(r, view, shape, without);
-    const auto by_out =
-        reference::reference_backward(r, view, shape, with, dout.f64, {});
-    const std::vector<double> zeros(dout.f64.size());
-    const auto by_lse =
-        reference::reference_backward(r, view, shape, without, zeros, dlse.f64);
-    ASSERT_TRUE(want && plain && by_out && by_lse);
-
-    const auto batch = OwnedBatch::make(r, facts);
-    ASSERT_TRUE(batch);
-    const auto work = cpu::cpu_prepare(*batch);
-    ASSERT_TRUE(work);
     const auto of_queries = [&](const std::vector<float>& x) {
       return TensorView::bhsd(x.data(), Dtype::f32, r.batch, c.heads, r.q_len,
                               kDim);
@@ -104,21 +87,39 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
       return MutableTensorView::bhsd(x.data(), Dtype::f32, r.batch, c.kv_heads,
                                      r.kv_len, kDim);
     };
-    std::vector<float> out(q.f32.size()), lse(static_cast<size_t>(nq)),
+
+    // With sinks, the gradient by the output; without, by the log-sum-exp.
+    const Facts view = facts.view();
+    lanes::BackwardTensors with, without;
+    with.q = without.q = of_queries(q);
+    with.k = without.k = of_keys(k);
+    with.v = without.v = of_keys(v);
+    with.dout = of_queries(dout);
+    with.sink_logits = sinks;
+    const Floats zeros(dout.size());
+    without.dout = of_queries(zeros);
+    without.dlse = dlse;
+    const Wanted want = wanted_of(r, view, shape, with);
+    const Wanted plain = wanted_of(r, view, shape, without);
+
+    const auto batch = OwnedBatch::make(r, facts);
+    ASSERT_TRUE(batch);
+    const auto work = cpu::cpu_prepare(*batch);
+    ASSERT_TRUE(work);
+    std::vector<float> out(q.size()), lse(static_cast<size_t>(nq)),
         joined(out.size());
     ForwardTensors t;
-    t.q = of_queries(q.f32);
-    t.k = of_keys(k.f32);
-    t.v = of_keys(v.f32);
+    t.q = of_queries(q);
+    t.k = of_keys(k);
+    t.v = of_keys(v);
     t.out = to_queries(out);
     t.lse = lse;
     ASSERT_TRUE(cpu::cpu_forward(*work, shape, t));
-    ASSERT_TRUE(
-        join_sinks(as_input(t.out), lse, sinks.f32, to_queries(joined)));
-    expect_near(joined, want->out, "out");
-    expect_near(lse, plain->lse, "lse");
+    ASSERT_TRUE(join_sinks(as_input(t.out), lse, sinks, to_queries(joined)));
+    expect_within(joined, want.out, "out");
+    expect_within(lse, plain.lse, "lse");
 
-    std::vector<float> given = dout.f32;
+    std::vector<float> given = dout;
     for (size_t i = 0; i < lse.size(); ++i) {
       if (lse[i] != -kInf) continue;
       ++dead;
@@ -128,11 +129,11 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
       }
     }
     std::vector<float> inner(given.size()), inner_dlse(lse.size()),
-        dsinks(sinks.f32.size());
-    ASSERT_TRUE(sink_gradients(of_queries(joined), lse, sinks.f32,
-                               of_queries(given), dlse.f32,
+        dsinks(sinks.size());
+    ASSERT_TRUE(sink_gradients(of_queries(joined), lse, sinks,
+                               of_queries(given), dlse,
                                {to_queries(inner), inner_dlse, dsinks}));
-    std::vector<float> dq(q.f32.size()), dk(k.f32.size()), dv(v.f32.size());
+    std::vector<float> dq(q.size()), dk(k.size()), dv(v.size());
     const auto ran =
         cpu::cpu_backward(*work, shape,
                           lanes::backward_tensors(t, {of_queries(inner),
@@ -142,28 +143,27 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
                                                       to_keys(dv),
                                                       {}}));
     ASSERT_TRUE(ran) << ran.error().message;
-    const auto sum = [](std::vector<double> a, const std::vector<double>& b) {
-      for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-      return a;
-    };
-    expect_near(dq, sum(by_out->dq, by_lse->dq), "dq");
-    expect_near(dk, sum(by_out->dk, by_lse->dk), "dk");
-    expect_near(dv, sum(by_out->dv, by_lse->dv), "dv");
+    expect_within(dq, sum(want.dq, plain.dq), "dq");
+    expect_within(dk, sum(want.dk, plain.dk), "dk");
+    expect_within(dv, sum(want.dv, plain.dv), "dv");
     // Where no key is there the reference's log-sum-exp is the logit's; its
     // output is 0 all the same, so nothing reaches the logit.
-    expect_near(dsinks, by_out->dsink_logits, "dsink_logits");
+    expect_within(dsinks, want.dsinks, "dsink_logits");
 
     // In place, and without a gradient of the log-sum-exp, the same.
-    ASSERT_TRUE(join_sinks(as_input(t.out), lse, sinks.f32, t.out));
+    ASSERT_TRUE(join_sinks(as_input(t.out), lse, sinks, t.out));
     EXPECT_EQ(out, joined);
     std::vector<float> none(lse.size()), again(dsinks.size());
-    ASSERT_TRUE(sink_gradients(of_queries(joined), lse, sinks.f32,
+    ASSERT_TRUE(sink_gradients(of_queries(joined), lse, sinks,
                                of_queries(given), {},
                                {to_queries(given), none, again}));
     EXPECT_EQ(given, inner);
     EXPECT_EQ(again, dsinks);
     for (size_t i = 0; i < none.size(); ++i) {
-      EXPECT_NEAR(none[i] + dlse.f32[i], inner_dlse[i], 1e-5);
+      // Both are one fp64 sum rounded to fp32.
+      EXPECT_NEAR(double{none[i]} + double{dlse[i]}, inner_dlse[i],
+                  reference::kEps32 *
+                      double{std::abs(none[i]) + std::abs(inner_dlse[i])});
     }
   }
   EXPECT_GT(dead, 100);

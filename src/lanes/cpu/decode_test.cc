@@ -246,7 +246,8 @@ Expected expect(Case& c) {
           const double* k = c.k.row(b, h / (s.heads / s.kv_heads), key);
           double sum = 0;
           for (int64_t d = 0; d < s.head_dim; ++d) sum += std::abs(q[d] * k[d]);
-          most = std::max(most, scale * sum);
+          // An infinite score is exact.
+          if (std::isfinite(sum)) most = std::max(most, scale * sum);
           ++keys;
         }
         e.score_size.push_back(most);
@@ -460,16 +461,7 @@ TEST(Decode, InfiniteScores) {
         for (const Isa isa : machine_isas()) {
           SCOPED_TRACE(to_string(isa));
           c.run(isa);
-          for (size_t r = 0; r < 8; ++r) {
-            const double want = e.is.lse[r], got = c.lse[r];
-            EXPECT_EQ(std::isnan(got), std::isnan(want)) << "row " << r;
-            EXPECT_EQ(std::isnan(c.out.stored(r * 40)),
-                      std::isnan(e.is.out[r * 40]))
-                << "row " << r;
-            if (!std::isnan(want)) {
-              EXPECT_NEAR(got, want, 1e-4);
-            }
-          }
+          judge(c, e);
         }
       }
     }

@@ -439,6 +439,23 @@ Magnitudes magnitudes(const Case& c) {
           static_cast<double>(c.request.q_len * group)};
 }
 
+// What fp64 itself may err by. A score is wrong by a few eps of its parts; exp
+// turns that into a relative error of each probability, and each gradient is a
+// sum of such products.
+struct Fp64Error {
+  explicit Fp64Error(const Case& c) {
+    const Magnitudes m = magnitudes(c);
+    lse = 16 * kEps * (1 + m.score);
+    out = lse * max_abs(c.v);
+    ds = lse * 2 * m.dp;
+    dq = ds * std::abs(c.scale()) * max_abs(c.k);
+    dk = ds * std::abs(c.scale()) * max_abs(c.q) * m.group_queries;
+    dv = lse * max_abs(c.dout) * m.group_queries;
+    dsink = ds * static_cast<double>(c.request.q_len * c.request.batch);
+  }
+  double lse = 0, out = 0, ds = 0, dq = 0, dk = 0, dv = 0, dsink = 0;
+};
+
 void expect_near(const Doubles& got, const Wide& want, double tolerance,
                  const char* what) {
   ASSERT_EQ(got.size(), want.size()) << what;
@@ -482,20 +499,15 @@ void check_against_naive(const Case& c) {
     }
   }
   if (!c.with_sink) dsink.clear();
-  // A score is wrong by a few eps of its parts; exp turns that into a relative
-  // error of each probability, and each gradient is a sum of such products.
-  const Magnitudes m = magnitudes(c);
-  const double unit = 16 * kEps * (1 + m.score);
-  const double ds = unit * 2 * m.dp;
+  const Fp64Error error(c);
   const AttentionOutputs f = c.forward();
-  expect_near(f.out, out, unit * max_abs(c.v), "out");
-  expect_near(f.lse, lse, unit, "lse");
+  expect_near(f.out, out, error.out, "out");
+  expect_near(f.lse, lse, error.lse, "lse");
   const AttentionGradients g = c.backward();
-  expect_near(g.dq, dq, ds * c.scale() * max_abs(c.k), "dq");
-  expect_near(g.dk, dk, ds * c.scale() * max_abs(c.q) * m.group_queries, "dk");
-  expect_near(g.dv, dv, unit * max_abs(c.dout) * m.group_queries, "dv");
-  expect_near(g.dsink_logits, dsink,
-              ds * static_cast<double>(r.q_len * r.batch), "dsink_logits");
+  expect_near(g.dq, dq, error.dq, "dq");
+  expect_near(g.dk, dk, error.dk, "dk");
+  expect_near(g.dv, dv, error.dv, "dv");
+  expect_near(g.dsink_logits, dsink, error.dsink, "dsink_logits");
 }
 
 TEST(Reference, AgreesWithNaiveLongDouble) {
@@ -674,7 +686,8 @@ TEST(Reference, QueryWithoutLegalKey) {
       if (with_sink) {
         const double p = std::exp(1.5 - f.lse[1]);
         const double a = 3 * 5 + 4 * 6;
-        EXPECT_NEAR(g.dsink_logits[0], 0.5 + p * (0.25 - (1 - p) * a), 1e-12);
+        EXPECT_NEAR(g.dsink_logits[0], 0.5 + p * (0.25 - (1 - p) * a),
+                    Fp64Error(c).dsink);
       } else {
         EXPECT_DOUBLE_EQ(g.dk[0], 0.25 * 3);
         EXPECT_DOUBLE_EQ(g.dk[1], 0.25 * 4);
@@ -831,7 +844,8 @@ TEST(Reference, HugeScoresAreSafe) {
     SCOPED_TRACE(s);
     const Case c = row_of_scores({s, s}, {2, 4});
     EXPECT_EQ(c.forward().out[0], 3);
-    EXPECT_NEAR(c.forward().lse[0], s, std::abs(s) * kEps + 1);
+    // s + log(2), rounded.
+    EXPECT_NEAR(c.forward().lse[0], s, std::abs(s) * kEps + std::log(2.0));
     // log(2) is lost in lse, yet each key has half of the probability.
     const AttentionGradients g = c.backward();
     EXPECT_EQ(g.dv, (Doubles{0.5, 0.5}));
@@ -890,7 +904,7 @@ TEST(Reference, SoftcapBoundsAnyScore) {
   c.q = {1e200};  // products overflow to inf
   c.shape.softcap = 30;
   EXPECT_DOUBLE_EQ(c.forward().lse[0], 30 + std::log(2.0));
-  EXPECT_NEAR(c.forward().out[0], 3, 1e-20);
+  EXPECT_EQ(c.forward().out[0], 3);  // 1000 exp(-60) is lost
   EXPECT_EQ(c.backward().dk, (Doubles{0, 0, 0}));
   EXPECT_EQ(c.backward().dq, Doubles{0});
   c.q = {kNan};
@@ -902,8 +916,8 @@ TEST(Reference, SlopeOfSoftcapKeepsItsDigitsAtSaturation) {
   Case c = row_of_scores({40, 40}, {2, 4});
   c.shape.softcap = 1;
   const double slope = 4 * std::exp(-80.0);
-  EXPECT_NEAR(c.backward().dk[0] / slope, 0.5 * (2 - 3 + 1), 1e-12);
-  EXPECT_NEAR(c.backward().dk[1] / slope, 0.5 * (4 - 3 + 1), 1e-12);
+  EXPECT_EQ(c.backward().dk[0], 0);  // 2 - 3 + 1
+  EXPECT_DOUBLE_EQ(c.backward().dk[1] / slope, 0.5 * (4 - 3 + 1));
 }
 
 // ---- Check 4: properties. ----
@@ -924,7 +938,8 @@ TEST(Reference, ProbabilitiesSumToOne) {
               want -= std::exp(c.sink[static_cast<size_t>(h)] - f.lse[row]);
             }
             const size_t at = row * static_cast<size_t>(c.shape.v_head_dim);
-            EXPECT_NEAR(f.out[at], want, 64 * kEps * (1 + std::abs(want)));
+            // The sum, and the sink's share of it.
+            EXPECT_NEAR(f.out[at], want, 2 * Fp64Error(c).out);
           }
         }
       }
@@ -958,9 +973,10 @@ TEST(Reference, AddingToAllScoresOfARowShiftsOnlyLse) {
     wide.shape.head_dim += 1;
     const AttentionOutputs after = wide.forward();
     const AttentionGradients g_after = wide.backward();
-    const double tolerance = 1e-10;
+    // The larger scores set the error of both.
+    const Fp64Error error(wide);
     for (size_t i = 0; i < before.out.size(); ++i) {
-      EXPECT_NEAR(before.out[i], after.out[i], tolerance);
+      EXPECT_NEAR(before.out[i], after.out[i], 2 * error.out);
     }
     const auto d = static_cast<size_t>(c.shape.head_dim);
     for (size_t i = 0; i < before.lse.size(); ++i) {
@@ -968,14 +984,14 @@ TEST(Reference, AddingToAllScoresOfARowShiftsOnlyLse) {
         EXPECT_EQ(after.lse[i], before.lse[i]);
         continue;
       }
-      EXPECT_NEAR(before.lse[i] + shift * c.scale(), after.lse[i], tolerance);
+      EXPECT_NEAR(before.lse[i] + shift * c.scale(), after.lse[i],
+                  2 * error.lse);
       for (size_t x = 0; x < d; ++x) {
         EXPECT_NEAR(g_before.dq[i * d + x], g_after.dq[i * (d + 1) + x],
-                    tolerance);
+                    2 * error.dq);
       }
       // out does not feel the shift, lse feels it whole.
-      EXPECT_NEAR(g_after.dq[i * (d + 1) + d], c.dlse[i] * c.scale(),
-                  tolerance);
+      EXPECT_NEAR(g_after.dq[i * (d + 1) + d], c.dlse[i] * c.scale(), error.dq);
     }
   }
 }
@@ -1060,7 +1076,7 @@ TEST(Reference, SharedHeadsAreRepeatedHeads) {
       for (size_t copy = 0; copy < 3; ++copy) {
         sum += e.dk[(i / block * 3 + copy) * block + i % block];
       }
-      EXPECT_NEAR(g.dk[i], sum, 1e-12);
+      EXPECT_NEAR(g.dk[i], sum, 2 * Fp64Error(c).dk);
     }
   }
 }
@@ -1103,11 +1119,14 @@ TEST(Reference, PartsMergeThroughLse) {
     const AttentionOutputs l = part(0, cut);
     const AttentionOutputs r = part(cut, c.request.kv_len);
     const AttentionOutputs whole = c.forward();
+    const Fp64Error error(c);
     for (size_t i = 0; i < whole.out.size(); ++i) {
       const double wl = std::exp(l.lse[i / 3] - whole.lse[i / 3]);
       const double wr = std::exp(r.lse[i / 3] - whole.lse[i / 3]);
-      EXPECT_NEAR(wl + wr, 1, 1e-12) << seed;
-      EXPECT_NEAR(wl * l.out[i] + wr * r.out[i], whole.out[i], 1e-12) << seed;
+      // Each share errs by two log-sum-exps, each output by its own error.
+      EXPECT_NEAR(wl + wr, 1, 2 * error.lse) << seed;
+      EXPECT_NEAR(wl * l.out[i] + wr * r.out[i], whole.out[i], 4 * error.out)
+          << seed;
     }
   }
 }
@@ -1122,7 +1141,7 @@ TEST(Reference, GradientsAreLinearInWhatComesIn) {
   const Doubles a = no_lse.backward().dq;
   const Doubles b = only_lse.backward().dq;
   for (size_t i = 0; i < both.size(); ++i) {
-    EXPECT_NEAR(both[i], a[i] + b[i], 1e-12 * (1 + max_abs(both)));
+    EXPECT_NEAR(both[i], a[i] + b[i], 3 * Fp64Error(c).dq);
   }
   EXPECT_GT(max_abs(b), 0);
   // An absent dlse is a dlse of zeros.
