@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+from bound import U
 
 EXAMPLE = (pathlib.Path(__file__).resolve().parents[2] / "examples" / "python" /
            "train_many_hosts.py")
@@ -53,10 +54,14 @@ def test_two_processes_train_as_one(tmp_path):
     assert "compiles: 1" in text
 
     two, one = (np.load(tmp_path / f"{n}.npz") for n in ("two", "one"))
-    np.testing.assert_allclose(two["losses"], one["losses"], rtol=1e-6)
+    # A loss is the sum of what four devices have, none below 0, in any order:
+    # three roundings a side.
+    off = np.abs(two["losses"] - one["losses"])
+    assert (off <= 6 * U * one["losses"]).all(), off
     assert one["losses"][-1] < one["losses"][0]
     for name in "qkvo":
-        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-7)
+        # Gradients are sums of two, which have one order.
+        np.testing.assert_array_equal(two[name], one[name])
 
 
 def test_a_process_that_is_killed_ends_the_other():

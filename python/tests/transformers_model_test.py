@@ -85,6 +85,9 @@ def check_same(trainer, model, ids):
     assert found.shape == (1, T, VOCAB) and found.dtype == np.float32
     theirs = logits_of(model, ids)
     assert model.dtype == torch.float32
+    # How far fp32 itself is off is measured: by how much their logits move when
+    # every weight moves by its last bit. Ours may differ by three times the most
+    # of four draws: one of theirs, one of ours, one for what draws leave out.
     weights = [p.detach().clone() for p in model.parameters()]
     moved = 0.0
     for _ in range(4):

@@ -72,7 +72,7 @@ TEST(SimdMath, Log2) {
     worst = std::max(
         worst, std::abs(log2_of(x) - want) / std::max(1.0, std::abs(want)));
   });
-  EXPECT_LT(worst, 2e-7);
+  EXPECT_LT(worst, 2e-7);  // the worst met is 8.1e-8, and 1.4e-7 below
   // Sums of probabilities begin at 1.
   worst = 0;
   sweep(1.0f, 4.0f, 17, [&](float x) {
@@ -104,9 +104,10 @@ TEST(SimdMath, TanhAndItsSlope) {
   };
   sweep(1e-20f, 100.0f, 997, check);
   sweep(-1e-20f, -100.0f, 997, check);
-  EXPECT_LT(worst, 6e-7);
-  EXPECT_LT(worst_slope, 8 * 0x1p-24);  // as lanes/reference/bound.cc has it
-  EXPECT_LT(worst_relative, 1e-6);
+  // As lanes/reference/bound.cc has the slope; the worst met is 4.7 of them.
+  EXPECT_LT(worst, 8 * 0x1p-24);
+  EXPECT_LT(worst_slope, 8 * 0x1p-24);
+  EXPECT_LT(worst_relative, 8 * 0x1p-24);
   EXPECT_EQ(tanh_of(0).value[0], 0);
   EXPECT_EQ(tanh_of(0).slope[0], 1);
   for (const float sign : {-1.0f, 1.0f}) {
