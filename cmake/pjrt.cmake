@@ -34,5 +34,5 @@ if(pjrt_header)
 else()
   message(STATUS "PJRT: no header, so no plugins (`make tpu` brings it)")
   list(FILTER lib_sources EXCLUDE REGEX
-    "/src/pjrt/(plugin|topology|compile|event|client|buffer|execute)\\.cc$")
+    "/src/pjrt/(plugin|topology|compile|event|client|buffer|execute|handlers)\\.cc$")
 endif()

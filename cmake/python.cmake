@@ -61,22 +61,13 @@ tessera_compile(tessera_python QUICK)
 # Nothing of the library is seen from outside: two versions may live together.
 target_link_options(tessera_python PRIVATE -Wl,--exclude-libs,ALL)
 
-# Handlers for JAX need headers that come with jaxlib, and no more of it.
-set(TESSERA_XLA_FFI "" CACHE STRING
-  "The folder that holds xla/ffi/api/ffi.h, OFF, or nothing to ask Python")
-set(xla_ffi "${TESSERA_XLA_FFI}")
-if(xla_ffi STREQUAL "")
+if(NOT has_xla_ffi AND TESSERA_XLA_FFI STREQUAL "")
   execute_process(COMMAND "${Python_EXECUTABLE}" -c
     "import importlib.util as u; print(u.find_spec('jaxlib').submodule_search_locations[0])"
-    OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE xla_ffi ERROR_QUIET)
-  string(APPEND xla_ffi "/include")
+    OUTPUT_STRIP_TRAILING_WHITESPACE OUTPUT_VARIABLE jaxlib ERROR_QUIET)
+  tessera_use_xla_ffi("${jaxlib}/include")
 endif()
-if(xla_ffi AND EXISTS "${xla_ffi}/xla/ffi/api/ffi.h")
-  message(STATUS "Python: handlers for JAX by the headers in ${xla_ffi}")
-  set_source_files_properties(python/src/jax_handlers.cc PROPERTIES
-    COMPILE_DEFINITIONS TESSERA_XLA_FFI
-    COMPILE_OPTIONS "-isystem;${xla_ffi}")
-else()
+if(NOT has_xla_ffi)
   message(STATUS "Python: no headers of jaxlib, so no handlers for JAX")
 endif()
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/checkpoint.h"
 #include "model/plans.h"
 #include "model/program.h"
 #include "pjrt/place.h"
@@ -77,12 +78,41 @@ inline Values plain_call(Writer& w, const mosaic::PlannedKernel& kernel,
   return testing::PlainKernel(w, kernel.kernel, kernel.shape.has_low).results();
 }
 
+inline ModelConfig small_model() {
+  ModelConfig out;
+  out.vocab = 23;
+  out.width = 24;
+  out.heads = 4;
+  out.kv_heads = 2;
+  out.head_dim = 8;
+  out.mlp_width = 20;
+  return out;
+}
+
+// The same sums in another order: each result is off by its own rounding, which
+// grows with the terms that it is a sum of.
+inline void expect_same(const std::vector<Numbers>& a,
+                        const std::vector<Numbers>& b,
+                        double rounding = 2.3e-16) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    double size = 0;
+    for (const double v : a[i]) size = std::max(size, std::abs(v));
+    EXPECT_GT(size, 0) << i;
+    for (size_t j = 0; j < a[i].size(); ++j) {
+      ASSERT_NEAR(a[i][j], b[i][j], 1024 * rounding * size) << i << ", " << j;
+    }
+  }
+}
+
 class ModelCase : public ::testing::Test {
  protected:
+  explicit ModelCase(const char* plugin = "xla_cpu_pjrt") : plugin_(plugin) {}
+
   void SetUp() override {
-    auto plugin = testing::real_plugin("xla_cpu_pjrt");
+    auto plugin = testing::real_plugin(plugin_);
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-    auto place = pjrt::open_place("xla_cpu_pjrt", 0);
+    auto place = pjrt::open_place(plugin_, 0);
     ASSERT_TRUE(place) << place.error().message;
     place_ = *place;
   }
@@ -102,14 +132,14 @@ class ModelCase : public ::testing::Test {
     facts.doc_ids = rows.doc_ids;
     auto requests = layer_requests(m, s_.batch, s_.tokens, tile);
     ASSERT_TRUE(requests) << requests.error().message;
-    auto places = attention_places(
-        m, s_.spec, has_kernels(s_.spec) ? Dtype::bf16 : Dtype::f32, *requests,
-        facts);
+    const bool bf16 = has_kernels(s_.spec) || attention_ == Element::bf16;
+    auto places = attention_places(m, s_.spec, bf16 ? Dtype::bf16 : Dtype::f32,
+                                   *requests, facts);
     ASSERT_TRUE(places) << places.error().message;
     s_.places = std::move(*places);
     integers_.clear();
     for (size_t i = 0; i < s_.places.size(); ++i) {
-      s_.places[i].shape.element = Element::f64;
+      s_.places[i].shape.element = attention_;
       if (s_.places[i].kernels) {
         s_.places[i].kernels->element = Element::f64;
         s_.places[i].kernels->call = plain_call;
@@ -150,9 +180,8 @@ class ModelCase : public ::testing::Test {
     return std::move(*loaded);
   }
 
-  // The results that are real numbers.
-  std::vector<Numbers> run(const pjrt::Loaded& program,
-                           const std::vector<Numbers>& parameters) {
+  Result<std::vector<pjrt::Buffer>> results(
+      const pjrt::Loaded& program, const std::vector<Numbers>& parameters) {
     auto shapes = model_parameters(s_.model, s_.spec);
     std::vector<pjrt::HostArray> arrays;
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -164,10 +193,16 @@ class ModelCase : public ::testing::Test {
           {{Dtype::i32, a.type.dims}, integers_.at(a.name).data(), nullptr});
     }
     double ms = 0;
-    auto results = pjrt::send_and_execute(program, arrays, ms, ms);
-    EXPECT_TRUE(results) << results.error().message;
+    return pjrt::send_and_execute(program, arrays, ms, ms);
+  }
+
+  // Those that are real numbers.
+  std::vector<Numbers> run(const pjrt::Loaded& program,
+                           const std::vector<Numbers>& parameters) {
+    auto found = results(program, parameters);
+    EXPECT_TRUE(found) << found.error().message;
     std::vector<Numbers> out;
-    for (const pjrt::Buffer& b : *results) {
+    for (const pjrt::Buffer& b : *found) {
       if (b.type().dtype != Dtype::f64) continue;
       int64_t n = 1;
       for (const int64_t d : b.type().dims) n *= d;
@@ -182,35 +217,61 @@ class ModelCase : public ::testing::Test {
     return run(compiled(gradients), parameters);
   }
 
+  // Loss and gradients are sums over tokens, and no document sees another.
+  void check_packed_row(const ModelConfig& m, const char* spec,
+                        double rounding = 2.3e-16) {
+    std::mt19937 random(3);
+    const std::vector<Row> apart = {draw_row(random, 23, 40, {17}),
+                                    draw_row(random, 23, 40, {9}),
+                                    draw_row(random, 23, 40, {11})};
+    Row packed;
+    double tokens = 0;
+    for (size_t d = 0; d < apart.size(); ++d) {
+      for (size_t i = 0; i < 40; ++i) {
+        if (apart[d].doc_ids[i] < 0) continue;
+        packed.input_ids.push_back(apart[d].input_ids[i]);
+        packed.target_ids.push_back(apart[d].target_ids[i]);
+        packed.loss_mask.push_back(apart[d].loss_mask[i]);
+        packed.positions.push_back(apart[d].positions[i]);
+        packed.doc_ids.push_back(static_cast<int32_t>(d));
+        tokens += apart[d].loss_mask[i];
+      }
+    }
+    for (Ints32* each : {&packed.input_ids, &packed.target_ids,
+                         &packed.loss_mask, &packed.positions}) {
+      each->resize(40, 0);
+    }
+    packed.doc_ids.resize(40, -1);
+
+    ASSERT_NO_FATAL_FAILURE(set(m, spec, packed, 1));
+    const std::vector<Numbers> at = draw_parameters(random);
+    const std::vector<Numbers> together = run(true, at);
+    std::vector<Numbers> sum;
+    for (const Row& row : apart) {
+      ASSERT_NO_FATAL_FAILURE(set(m, spec, row, 1));
+      const std::vector<Numbers> one = run(true, at);
+      double own = 0;
+      for (const int32_t counts : row.loss_mask) own += counts;
+      if (sum.empty()) {
+        sum = one;
+        for (Numbers& n : sum) std::fill(n.begin(), n.end(), 0);
+      }
+      for (size_t i = 0; i < one.size(); ++i) {
+        for (size_t j = 0; j < one[i].size(); ++j) {
+          sum[i][j] += one[i][j] * own / tokens;
+        }
+      }
+    }
+    expect_same(together, sum, rounding);
+  }
+
+  const char* plugin_;
   pjrt::Place place_;
+  // Of attention's arrays, where the spec has a choice; the CPU kernels take no
+  // float64.
+  Element attention_ = Element::f64;
   StepShape s_;
   std::map<std::string, Ints32> integers_;
 };
-
-inline ModelConfig small_model() {
-  ModelConfig out;
-  out.vocab = 23;
-  out.width = 24;
-  out.heads = 4;
-  out.kv_heads = 2;
-  out.head_dim = 8;
-  out.mlp_width = 20;
-  return out;
-}
-
-// The same sums in another order: each result is off by its own rounding, which
-// grows with the terms that it is a sum of.
-inline void expect_same(const std::vector<Numbers>& a,
-                        const std::vector<Numbers>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    double size = 0;
-    for (const double v : a[i]) size = std::max(size, std::abs(v));
-    EXPECT_GT(size, 0) << i;
-    for (size_t j = 0; j < a[i].size(); ++j) {
-      ASSERT_NEAR(a[i][j], b[i][j], 1024 * 2.3e-16 * size) << i << ", " << j;
-    }
-  }
-}
 
 }  // namespace tessera::model

@@ -103,7 +103,9 @@ std::string ahead_text(const TrainSettings& s, const AheadReport& r,
 }  // namespace
 
 Result<void> check_device(const TrainSettings& s, const TrainFlags& f) {
-  if (f.compile_only) return model::check_target(s.target);
+  if (f.compile_only) {
+    return model::check_target(s.options.spec, s.target);
+  }
   if (!model::has_kernels(s.options.spec)) return {};
   return mosaic::check_tpu_here(s.options.xla);
 }

@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/safetensors.h"
+#include "lanes/cpu/ffi_handlers.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 
@@ -91,6 +92,26 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
            "--json"});
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(json::parse(out_)["losses"], more["losses"]);
+}
+
+// The short run that must reach a loss: 3.6 a token at its start.
+TEST_F(TrainCommand, LearnsByOurCpuKernels) {
+  auto plugin = testing::real_plugin("lammps_jax_pjrt_cpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  if (auto there = cpu::ffi_handlers(); !there) {
+    GTEST_SKIP() << there.error().message;
+  }
+  const json r = trained({"--spec", "cpu", "--steps", "60", "--rate", "1e-2"});
+  EXPECT_EQ(r["spec"], "cpu");
+  EXPECT_EQ(r["slots"]["attention"], "cpu");
+  EXPECT_EQ(r["compiles"], 1);
+  EXPECT_EQ(r["tiles_run"], r["tiles_planned"]);
+  EXPECT_NE(r["plugin"].get<std::string>().find("lammps_jax_pjrt_cpu"),
+            std::string::npos);
+  EXPECT_GT(r["losses"].front(), 3.5);
+  EXPECT_LT(r["losses"].back(), 0.5);
+  refuses({"--spec", "cpu", "--plugin", "xla_cpu_pjrt"},
+          "as lammps_jax_pjrt_cpu does, found");
 }
 
 TEST_F(TrainCommand, RefusesBadInput) {

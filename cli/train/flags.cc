@@ -13,7 +13,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "Sizes and settings as JSON [the checkpoint's, or a small one]"},
           {"--spec", &f.spec, "NAME",
            "Who fills the slots: xla (attention over the plan's worklist), "
-           "reference (over every pair) or tpu (by our TPU kernels) [xla]"},
+           "reference (over every pair), cpu (by our CPU kernels) or tpu (by "
+           "our TPU kernels) [xla]"},
           {"--steps", &f.steps, "N", "In all, with those resumed [100]"},
           {"--rows", &f.rows, "N", "Of each step [1]"},
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
@@ -43,7 +44,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
       });
   add_plugin_flags(
       command, f, kOptionsGroup,
-      "A PJRT plugin's file or known name [xla_cpu_pjrt; of a TPU libtpu]");
+      "A PJRT plugin's file or known name [xla_cpu_pjrt; of the spec cpu "
+      "lammps_jax_pjrt_cpu; of a TPU libtpu]");
   add_flags(command, {{"--json", &f.json, "", "One JSON object on stdout"}});
 }
 

@@ -77,6 +77,7 @@ Result<void> read_options(const TrainFlags& f,
   if (!decay) return decay.error();
   out.optimizer.weight_decay = *decay;
   out.recompute = f.recompute;
+  out.xla.plugin = default_plugin(out.spec);
   return read_plugin_flags(f, out.xla);
 }
 

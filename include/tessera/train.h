@@ -57,9 +57,12 @@ struct LayerSpec {
 
 // "reference": plain StableHLO, its attention over every pair. "xla": attention
 // over the plan's worklist. "tpu": attention by the kernels of mosaic.h, which
-// run on a TPU alone.
+// run on a TPU alone. "cpu": attention by this library's own CPU kernels, which
+// the program calls: not every plugin for the CPU can.
 Result<LayerSpec> find_layer_spec(std::string_view name);
 std::vector<std::string> layer_spec_names();
+// The plugin for programs of the spec where nobody names one.
+std::string default_plugin(const LayerSpec& spec);
 // The factories that a slot may name.
 std::vector<std::string> factories_of(Slot slot);
 

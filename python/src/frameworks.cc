@@ -9,7 +9,8 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
-#include "plain_call.h"
+#include "lanes/cpu/ffi_handlers.h"
+#include "lanes/cpu/plain_call.h"
 #include "tessera/contract.h"
 
 namespace tessera::python {
@@ -49,13 +50,14 @@ nb::tuple parts(nb::handle self) {
   arrays.append(row_starts(plan.transposed));
   arrays.append(padded_entries(plan.transposed, contract.steps));
   nb::object facts = self.attr("facts");
-  const std::vector<std::string> names = fact_names(batch.facts());
+  const std::vector<std::string> names = cpu::fact_names(batch.facts());
   for (const std::string& name : names) {
     arrays.append(facts[nb::str(name.c_str())]);
   }
-  return nb::make_tuple(static_text(batch), plan.batch, plan.q_len, plan.kv_len,
-                        plan.tile.q, plan.tile.kv, contract.steps,
-                        nb::cast(names), nb::tuple(arrays));
+  return nb::make_tuple(cpu::static_text(batch.request(), batch.facts()),
+                        plan.batch, plan.q_len, plan.kv_len, plan.tile.q,
+                        plan.tile.kv, contract.steps, nb::cast(names),
+                        nb::tuple(arrays));
 }
 
 }  // namespace
@@ -63,6 +65,13 @@ nb::tuple parts(nb::handle self) {
 void bind_frameworks(nb::module_& m) {
   m.def("_parts", &parts);
   m.def("_bucket", &bucket);
+  m.def("_jax_handlers", [] {
+    nb::dict out;
+    for (const cpu::FfiHandler& h : take(cpu::ffi_handlers())) {
+      out[h.target] = nb::capsule(h.handler);
+    }
+    return out;
+  });
 }
 
 }  // namespace tessera::python

@@ -5,11 +5,9 @@
 
 namespace tessera::python {
 
-// A batch as plain arrays, and attention from them.
+// A batch as plain arrays, and the handlers of XLA that take them, where the
+// build had their header.
 void bind_frameworks(nanobind::module_& m);
-
-// The handlers of XLA, where the build had their header.
-void bind_jax(nanobind::module_& m);
 
 // What PyTorch's operators call, and what a FlexAttention mask is made of.
 void bind_torch(nanobind::module_& m);

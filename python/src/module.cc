@@ -31,7 +31,6 @@ NB_MODULE(_core, m) {
   bind_train(m);
   bind_compile(m);
   bind_frameworks(m);
-  bind_jax(m);
   bind_torch(m);
   bind_mask_parts(m);
 }

@@ -47,7 +47,7 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.tile = {tile.first, tile.second};
   o.recompute = recompute;
   o.seed = seed;
-  if (plugin) o.xla.plugin = *plugin;
+  o.xla.plugin = plugin ? *plugin : default_plugin(o.spec);
   o.xla.device = device;
   o.xla.cache_folder = cache_folder;
   auto opened = [&] {

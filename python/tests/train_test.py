@@ -13,6 +13,9 @@ import tessera.train
 os.environ.setdefault("TESSERA_PYTHON", sys.executable)
 has_plugin = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
                                 reason="xla-cpu-pjrt is not installed")
+has_calling_plugin = pytest.mark.skipif(
+    not importlib.util.find_spec("lammps_jax_pjrt_cpu"),
+    reason="lammps-jax-pjrt-cpu is not installed")
 
 MODEL = {"vocab": 40, "width": 32, "head_dim": 8, "mlp_width": 48,
          "columns": {"dep_levels": 6}}
@@ -61,6 +64,24 @@ def test_learns_and_goes_on_bit_for_bit():
             if step > 9:
                 again.append(other.step(batch, 1e-2)["loss"])
     assert again == losses[9:]
+
+
+@has_calling_plugin
+def test_attends_by_our_kernels():
+    listed, ours = trainer(), trainer(spec="cpu")
+    for batch in list(batches())[:3]:
+        a, b = listed.step(batch, 1e-2), ours.step(batch, 1e-2)
+        assert b["tiles_run"] == b["tiles_planned"] == a["tiles_run"]
+        # Means of some 100 losses of float32, each of a few sums.
+        assert abs(a["loss"] - b["loss"]) < 256 * 6e-8 * a["loss"]
+    assert ours.counters()["compiles"] == 1
+
+
+@has_plugin
+def test_names_a_plugin_that_does_not_call_our_kernels():
+    with pytest.raises(ts.TesseraError, match=r"as lammps_jax_pjrt_cpu does, "
+                                              r"found .*xla_cpu_pjrt\.so'$"):
+        trainer(spec="cpu", plugin="xla_cpu_pjrt")
 
 
 def test_refuses():

@@ -95,7 +95,13 @@ Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
 
 }  // namespace
 
-Result<void> check_target(const std::string& target) {
+Result<void> check_target(const LayerSpec& spec, const std::string& target) {
+  if (calls_cpu(spec)) {
+    return invalid("train",
+                   "a step of the spec {} calls kernels of the CPU, which a "
+                   "TPU has not, found {} to compile for",
+                   spec.name, in_quotes(target));
+  }
   const size_t colon = target.find(':');
   const bool one =
       colon != std::string::npos &&
@@ -125,7 +131,7 @@ std::optional<double> AheadReport::attention_cycles() const {
 
 Result<AheadReport> compile_ahead(const TrainOptions& options,
                                   const std::string& target, const Rows& rows) {
-  if (auto e = check_target(target); !e) return e.error();
+  if (auto e = check_target(options.spec, target); !e) return e.error();
   auto step = plan_step(options, target);
   if (!step) return step.error();
   auto text = step_program(step->shape);

@@ -36,8 +36,8 @@ struct AheadReport {
   std::optional<double> attention_cycles() const;
 };
 
-// One device alone: "v6e:1x1".
-Result<void> check_target(const std::string& target);
+// One device alone: "v6e:1x1". Kernels of a CPU are nowhere on it.
+Result<void> check_target(const LayerSpec& spec, const std::string& target);
 
 // By libtpu, unless the options name another plugin than the default. Cycles
 // are those of the step that takes `rows`.

@@ -92,7 +92,8 @@ class Attention final : public Layer {
 
 std::vector<xla::Argument> integers_of(const AttentionPlace& place) {
   if (place.kernels) return kernel_integers(place);
-  std::vector<xla::Argument> out = integers_of(place.shape);
+  std::vector<xla::Argument> out =
+      place.cpu ? place.cpu->integers : integers_of(place.shape);
   for (xla::Argument& a : out) a.name = place.prefix + a.name;
   return out;
 }

@@ -78,6 +78,15 @@ struct KernelPair {
   KernelCall call = call_kernel;
 };
 
+// A call of the CPU kernels, whose arrays are arguments of the step.
+struct CpuCall {
+  std::string text;  // what of a batch is static (lanes/cpu/plain_call.h)
+  AttentionShape shape;
+  Element element = Element::f32;       // of q, k and v
+  int64_t steps = 0;                    // that each list has room for
+  std::vector<xla::Argument> integers;  // in the order of the call
+};
+
 // Where attention finds its plan: the integers of its batch are arguments of
 // the program, each under its own name behind the prefix. Layers of one mask
 // share them.
@@ -85,6 +94,7 @@ struct AttentionPlace {
   xla::Shape shape;
   std::string prefix;
   std::optional<KernelPair> kernels;  // of the spec that has them
+  std::optional<CpuCall> cpu;         // of the spec that calls it
 };
 std::vector<xla::Argument> integers_of(const AttentionPlace& place);
 // Of its kernels, each direction under a prefix of its own.
@@ -105,6 +115,8 @@ Result<LayerPtr> make_layer(const LayerSpec& spec, Slot slot,
 Result<void> check_spec(const LayerSpec& spec);
 // Whether its attention is by TPU kernels, which no other device runs.
 bool has_kernels(const LayerSpec& spec);
+// Whether it is by our CPU kernels, which programs of some plugins can call.
+bool calls_cpu(const LayerSpec& spec);
 
 // The slots' own makers, which make_layer() finds by name.
 LayerPtr make_norm(const Needs& needs);
@@ -114,6 +126,7 @@ LayerPtr make_linear(int64_t from, int64_t to, double deviation,
 // like of q, and how many tiles it visited.
 LayerPtr make_attention(const AttentionPlace& place, XlaMethod method);
 LayerPtr make_kernel_attention(const AttentionPlace& place);
+LayerPtr make_cpu_attention(const AttentionPlace& place);
 // Of fc1's output [n, ..] the MLP's hidden values [n, mlp_width].
 Passed activate(const Site& at, const ModelConfig& model, const Value& x);
 Value activate_backward(const Site& at, const ModelConfig& model,

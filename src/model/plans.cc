@@ -6,7 +6,9 @@
 #include <array>
 #include <utility>
 
+#include "lanes/cpu/plain_call.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/planned.h"
 #include "plan/batch_state.h"
@@ -52,6 +54,25 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
   return KernelPair{std::move(out[0]), std::move(out[1])};
 }
 
+Result<CpuCall> plan_cpu(const Request& request, const Facts& present,
+                         const AttentionCall& call) {
+  const lanes::PlanSizes sizes = {request.batch, request.q_len, request.kv_len,
+                                  static_cast<int64_t>(request.masks.size())};
+  if (auto e = lanes::check_call("cpu", sizes, call); !e) return e.error();
+  auto contract = make_ceiling_contract(request, present);
+  if (!contract) return contract.error();
+  CpuCall out;
+  out.text = cpu::static_text(request, present);
+  out.shape = call.shape;
+  out.element = call.dtype == Dtype::bf16 ? Element::bf16 : Element::f32;
+  out.steps = contract->steps;
+  for (const auto& [name, size] :
+       cpu::plain_sizes(request, present, out.steps)) {
+    out.integers.push_back({name, {Element::i32, {size}}});
+  }
+  return out;
+}
+
 Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
                                   const Facts& present,
                                   const AttentionCall& call,
@@ -61,6 +82,12 @@ Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
     auto kernels = plan_kernels(request, present, call, target);
     if (!kernels) return kernels.error();
     out.kernels = std::move(*kernels);
+    return out;
+  }
+  if (calls_cpu(spec)) {
+    auto planned = plan_cpu(request, present, call);
+    if (!planned) return planned.error();
+    out.cpu = std::move(*planned);
     return out;
   }
   auto contract = make_ceiling_contract(request, present);
@@ -112,12 +139,20 @@ Result<std::vector<AttentionPlace>> attention_places(
 Result<std::map<std::string, std::vector<int32_t>>> plan_integers(
     const AttentionPlace& place, const Batch& batch) {
   if (place.kernels) return kernel_arrays(place, batch);
+  std::map<std::string, std::vector<int32_t>> out;
+  if (place.cpu) {
+    auto arrays = cpu::plain_arrays(batch, place.cpu->steps);
+    if (!arrays) return arrays.error();
+    for (auto& [name, values] : *arrays) {
+      out.emplace(place.prefix + name, std::move(values));
+    }
+    return out;
+  }
   auto read = plan::read_batch(batch, "model");
   if (!read) return read.error();
   auto integers =
       xla::make_integers(place.shape, (*read)->sweep.bound, (*read)->plan);
   if (!integers) return integers.error();
-  std::map<std::string, std::vector<int32_t>> out;
   for (auto& [name, values] : *integers) {
     out.emplace(place.prefix + name, std::move(values));
   }

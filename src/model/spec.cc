@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "lanes/cpu/plugin_calls.h"
 #include "model/layer.h"
 
 namespace tessera {
@@ -25,7 +26,7 @@ LayerSpec plain_spec(std::string name, std::string attention) {
 
 std::vector<LayerSpec> shipped() {
   return {plain_spec("reference", "dense"), plain_spec("xla", "worklist"),
-          plain_spec("tpu", "mosaic")};
+          plain_spec("cpu", "cpu"), plain_spec("tpu", "mosaic")};
 }
 
 }  // namespace
@@ -48,8 +49,16 @@ Result<LayerSpec> find_layer_spec(std::string_view name) {
                  fmt::join(layer_spec_names(), ", "), in_quotes(name));
 }
 
+std::string default_plugin(const LayerSpec& spec) {
+  if (model::has_kernels(spec)) return "libtpu";
+  if (model::calls_cpu(spec)) return cpu::kCallingPlugin;
+  return XlaOptions().plugin;
+}
+
 std::vector<std::string> factories_of(Slot slot) {
-  if (slot == Slot::attention) return {"worklist", "dense", "mosaic"};
+  if (slot == Slot::attention) {
+    return {"worklist", "dense", "mosaic", "cpu"};
+  }
   return {"stablehlo"};
 }
 
@@ -86,6 +95,7 @@ LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
                          {"", "head"});
     case Slot::attention:
       if (has_kernels(spec)) return make_kernel_attention(needs.attention);
+      if (calls_cpu(spec)) return make_cpu_attention(needs.attention);
       return make_attention(needs.attention, spec.of(slot) == "dense"
                                                  ? XlaMethod::dense
                                                  : XlaMethod::worklist);
@@ -101,6 +111,10 @@ LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
 
 bool has_kernels(const LayerSpec& spec) {
   return spec.of(Slot::attention) == "mosaic";
+}
+
+bool calls_cpu(const LayerSpec& spec) {
+  return spec.of(Slot::attention) == "cpu";
 }
 
 Result<void> check_spec(const LayerSpec& spec) {

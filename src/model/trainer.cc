@@ -6,6 +6,8 @@
 #include "base/shape.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "lanes/cpu/ffi_handlers.h"
+#include "lanes/cpu/plugin_calls.h"
 #include "lanes/mosaic/tpu.h"
 #include "lanes/xla/client_options.h"
 #include "model/program.h"
@@ -20,11 +22,17 @@ using model::columns_of;
 
 constexpr int64_t kMaxLogits = int64_t{1} << 30;  // of one call
 
-// Kernels run on a TPU alone.
+// TPU kernels run on a TPU alone, and not every plugin calls those of the CPU.
 Result<pjrt::Place> open_device(const TrainOptions& o,
                                 const pjrt::ClientOptions& client) {
   if (!model::has_kernels(o.spec)) {
-    return pjrt::open_place(o.xla.plugin, o.xla.device, client);
+    if (model::calls_cpu(o.spec)) {
+      if (auto there = cpu::ffi_handlers(); !there) return there.error();
+    }
+    auto place = pjrt::open_place(o.xla.plugin, o.xla.device, client);
+    if (!place || !model::calls_cpu(o.spec)) return place;
+    if (auto e = cpu::add_handlers(*place); !e) return e.error();
+    return place;
   }
   auto tpu = mosaic::open_tpu(o.xla, client);
   if (!tpu) return tpu.error();

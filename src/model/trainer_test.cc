@@ -2,7 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
+#include "lanes/cpu/ffi_handlers.h"
+#include "model/layer.h"
 #include "tessera/train.h"
 #include "tests/plugins.h"
 
@@ -34,17 +37,23 @@ Rows learnable(int64_t rows, int64_t tokens, int32_t vocab, uint64_t seed) {
   return out;
 }
 
-class Train : public ::testing::Test {
+// Of each spec that a machine without a TPU runs well.
+class Train : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    auto plugin = testing::real_plugin("xla_cpu_pjrt");
+    options_.spec = *find_layer_spec(GetParam());
+    options_.xla.plugin = default_plugin(options_.spec);
+    auto plugin = testing::real_plugin(options_.xla.plugin);
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+    if (model::calls_cpu(options_.spec)) {
+      auto handlers = cpu::ffi_handlers();
+      if (!handlers) GTEST_SKIP() << handlers.error().message;
+    }
     options_.model.vocab = 32;
     options_.model.width = 32;
     options_.model.head_dim = 8;
     options_.model.mlp_width = 48;
     options_.model.windows = {0, 24};
-    options_.spec = *find_layer_spec("xla");
     options_.rows = 2;
     options_.tokens = 96;
     options_.tile = {32, 32};
@@ -55,7 +64,7 @@ class Train : public ::testing::Test {
   TrainOptions options_;
 };
 
-TEST_F(Train, LearnsWithOneCompile) {
+TEST_P(Train, LearnsWithOneCompile) {
   auto trainer = Trainer::open(options_);
   ASSERT_TRUE(trainer) << trainer.error().message;
   double first = 0, last = 0;
@@ -76,7 +85,7 @@ TEST_F(Train, LearnsWithOneCompile) {
 }
 
 // Whatever was before, and in another trainer.
-TEST_F(Train, GoesOnBitForBitFromACheckpoint) {
+TEST_P(Train, GoesOnBitForBitFromACheckpoint) {
   auto whole = Trainer::open(options_);
   ASSERT_TRUE(whole) << whole.error().message;
   std::string middle;
@@ -99,8 +108,8 @@ TEST_F(Train, GoesOnBitForBitFromACheckpoint) {
   EXPECT_EQ(*resumed->checkpoint(), *whole->checkpoint());
 }
 
-// Of the compiler's own attention over every pair.
-TEST_F(Train, SpecsAgree) {
+// With the compiler's own attention over every pair.
+TEST_P(Train, SpecsAgree) {
   auto listed = Trainer::open(options_);
   TrainOptions dense = options_;
   dense.spec = *find_layer_spec("reference");
@@ -117,7 +126,7 @@ TEST_F(Train, SpecsAgree) {
 }
 
 // The loss of a step is what its logits say, and they cost one compile.
-TEST_F(Train, LogitsAreThoseOfTheLoss) {
+TEST_P(Train, LogitsAreThoseOfTheLoss) {
   options_.model.final_softcap = 10;
   auto trainer = Trainer::open(options_);
   ASSERT_TRUE(trainer) << trainer.error().message;
@@ -149,7 +158,7 @@ TEST_F(Train, LogitsAreThoseOfTheLoss) {
             "[train] a step takes 2 rows of 96 tokens, found 1 of 96");
 }
 
-TEST_F(Train, ComputesInBf16WhereAsked) {
+TEST_P(Train, ComputesInBf16WhereAsked) {
   options_.precision.products = Dtype::bf16;
   auto trainer = Trainer::open(options_);
   ASSERT_TRUE(trainer) << trainer.error().message;
@@ -165,7 +174,7 @@ TEST_F(Train, ComputesInBf16WhereAsked) {
             "[train] products must be F32 or BF16, found F16");
 }
 
-TEST_F(Train, RefusesWhatDoesNotFit) {
+TEST_P(Train, RefusesWhatDoesNotFit) {
   auto trainer = Trainer::open(options_);
   ASSERT_TRUE(trainer) << trainer.error().message;
   const std::string before = *trainer->checkpoint();
@@ -198,6 +207,9 @@ TEST_F(Train, RefusesWhatDoesNotFit) {
   // Nothing was lost.
   EXPECT_EQ(*trainer->checkpoint(), before);
 }
+
+INSTANTIATE_TEST_SUITE_P(Specs, Train, ::testing::Values("xla", "cpu"),
+                         [](const auto& of) { return std::string(of.param); });
 
 }  // namespace
 }  // namespace tessera

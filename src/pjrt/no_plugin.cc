@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "pjrt/compile.h"
 #include "pjrt/execute.h"
+#include "pjrt/handlers.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -62,6 +63,10 @@ Result<const Device*> find_device(const Client&, int64_t) {
 }
 std::string describe(const Device&) { return {}; }
 std::vector<int64_t> Devices::ids() const { return {}; }
+
+Result<void> register_handler(const Client&, const std::string&, void*) {
+  return no_header();
+}
 
 template <>
 void Destroyer<PJRT_Buffer>::operator()(PJRT_Buffer*) const {}

@@ -1,6 +1,5 @@
-// plain_call.h: attention from plain arrays alone, as compilers of other
-// frameworks hand them over when a program runs: JAX's handlers and PyTorch's
-// operators come here.
+// lanes/cpu/plain_call.h: attention from plain arrays alone, as compilers hand
+// them over when a program runs: JAX's, and those of PJRT plugins.
 //
 // The arrays are all that there is of the batch. They are never taken on trust:
 // the lists must be those that the facts plan to, which is checked before any
@@ -19,13 +18,14 @@
 #include "tessera/batch.h"
 #include "tessera/result.h"
 
-namespace tessera::python {
+namespace tessera::cpu {
 
-// What of a batch is static, as one text: a program is compiled for it.
+// What of a batch is static, as one text: a program is compiled for it. Of
+// facts only which there are is read, and of picks their meaning.
 //   tile 256 256; facts doc_ids q_offset; meaning exact 0;
 //   mask causal & window(1024, 0) & documents; names documents; ...
 // Window bounds are their classes there: the exact ones are an array.
-std::string static_text(const Batch& batch);
+std::string static_text(const Request& request, const Facts& facts);
 
 // One direction of a batch: row starts, then entries and what fills the array
 // up to its capacity.
@@ -50,6 +50,22 @@ struct PlainBatch {
 // The names of a batch's facts, in the order of its arrays.
 std::vector<std::string> fact_names(const Facts& facts);
 
-Result<std::shared_ptr<const cpu::CpuWork>> ready_work(const PlainBatch& plain);
+// The arrays that a batch becomes, in the order of a call. Entries are filled
+// up to so many steps.
+struct NamedInts {
+  std::string name;  // "forward.entries", "doc_ids"
+  std::vector<int32_t> values;
+};
+Result<std::vector<NamedInts>> plain_arrays(const Batch& batch, int64_t steps);
 
-}  // namespace tessera::python
+// What they are of any batch of the request with such facts.
+struct NamedSize {
+  std::string name;
+  int64_t size = 0;
+};
+std::vector<NamedSize> plain_sizes(const Request& request, const Facts& present,
+                                   int64_t steps);
+
+Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain);
+
+}  // namespace tessera::cpu

@@ -1,4 +1,5 @@
-#include "plain_call.h"
+// lanes/cpu/plain_call.cc: reads the text, plans anew, compares, keeps.
+#include "lanes/cpu/plain_call.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,10 +9,11 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/integers.h"
 #include "mask/canonical.h"
 #include "tessera/contract.h"
 
-namespace tessera::python {
+namespace tessera::cpu {
 namespace {
 
 // "key value" up to a ';'. Masks hold no ';'.
@@ -86,12 +88,11 @@ Result<Terms> read_text(const PlainBatch& plain) {
       names.picks_block = next_number(field);
       names.tree = next_number(field) != 0;
     } else {
-      return invalid("python", "a batch's text has known fields, found '{}'",
-                     key);
+      return invalid("cpu", "a batch's text has known fields, found '{}'", key);
     }
   }
   if (!bounds.empty()) {
-    return invalid("python",
+    return invalid("cpu",
                    "window bounds must be two for each window, found {} more",
                    bounds.size());
   }
@@ -100,8 +101,7 @@ Result<Terms> read_text(const PlainBatch& plain) {
 
 Result<Facts> read_facts(const Terms& terms, const PlainBatch& plain) {
   if (terms.facts.size() != plain.facts.size()) {
-    return invalid("python",
-                   "a batch of {} facts needs as many arrays, found {}",
+    return invalid("cpu", "a batch of {} facts needs as many arrays, found {}",
                    terms.facts.size(), plain.facts.size());
   }
   Facts out;
@@ -126,7 +126,7 @@ Result<Facts> read_facts(const Terms& terms, const PlainBatch& plain) {
       out.picks = Picks{array.values, array.shape[1], array.shape[3],
                         terms.meaning, terms.query_tile};
     } else {
-      return invalid("python", "a fact's name must be known, found '{}'", name);
+      return invalid("cpu", "a fact's name must be known, found '{}'", name);
     }
   }
   return out;
@@ -151,7 +151,7 @@ Result<void> check_lists(const Plan& plan, const PlainBatch& plain) {
                                 ? "transposed"
                                 : nullptr;
   if (which == nullptr) return {};
-  return invalid("python",
+  return invalid("cpu",
                  "worklists must be those that the batch's facts plan to, "
                  "found another {} one",
                  which);
@@ -169,6 +169,14 @@ std::vector<Ints> fact_values(const Facts& f) {
   return out;
 }
 
+std::vector<int64_t> bounds_of(const Request& request) {
+  std::vector<int64_t> out;
+  for (const Mask& mask : request.masks) {
+    mask::append_window_bounds(mask.expr, out);
+  }
+  return out;
+}
+
 // What was made ready last, with all that it was made from.
 struct Kept {
   std::string text;
@@ -176,7 +184,7 @@ struct Kept {
   OwnedBatch batch;
   std::vector<Ints> facts;  // of the batch
   std::vector<std::vector<int64_t>> shapes;
-  std::shared_ptr<const cpu::CpuWork> work;
+  std::shared_ptr<const CpuWork> work;
 
   bool is_of(const PlainBatch& plain) const {
     const Request& r = batch.request();
@@ -214,7 +222,7 @@ std::deque<std::shared_ptr<const Kept>>& kept() {
 }
 
 // Compares outside the lock: another thread's batch may be large.
-std::shared_ptr<const cpu::CpuWork> find_kept(const PlainBatch& plain) {
+std::shared_ptr<const CpuWork> find_kept(const PlainBatch& plain) {
   for (size_t i = 0; i < kMaxKept; ++i) {
     std::shared_ptr<const Kept> one;
     {
@@ -242,9 +250,7 @@ std::vector<std::string> fact_names(const Facts& f) {
   return out;
 }
 
-std::string static_text(const Batch& batch) {
-  const Request& r = batch.request();
-  const Facts& f = batch.facts();
+std::string static_text(const Request& r, const Facts& f) {
   std::string out = fmt::format("tile {} {};facts", r.tile.q, r.tile.kv);
   for (const std::string& name : fact_names(f)) out += " " + name;
   if (f.picks) {
@@ -260,8 +266,52 @@ std::string static_text(const Batch& batch) {
   return out;
 }
 
-Result<std::shared_ptr<const cpu::CpuWork>> ready_work(
-    const PlainBatch& plain) {
+Result<std::vector<NamedInts>> plain_arrays(const Batch& batch, int64_t steps) {
+  const Plan& plan = batch.plan();
+  std::vector<NamedInts> out;
+  const std::vector<int64_t> bounds = bounds_of(batch.request());
+  out.push_back({"bounds", {bounds.begin(), bounds.end()}});
+  for (const bool transposed : {false, true}) {
+    const Worklist& list = transposed ? plan.transposed : plan.forward;
+    const auto taken = static_cast<int64_t>(list.entries.size());
+    if (taken > steps) {
+      return over_limit("cpu", "steps must fit the program's {}, found {}",
+                        steps, taken);
+    }
+    const std::string name = transposed ? "transposed." : "forward.";
+    out.push_back(
+        {name + "row_start", {list.row_start.begin(), list.row_start.end()}});
+    std::vector<int32_t> entries(static_cast<size_t>(steps));
+    std::transform(list.entries.begin(), list.entries.end(), entries.begin(),
+                   [](Entry e) { return static_cast<int32_t>(e.word); });
+    out.push_back({name + "entries", std::move(entries)});
+  }
+  const std::vector<std::string> names = fact_names(batch.facts());
+  const std::vector<Ints> values = fact_values(batch.facts());
+  for (size_t i = 0; i < names.size(); ++i) {
+    out.push_back({names[i], {values[i].begin(), values[i].end()}});
+  }
+  return out;
+}
+
+std::vector<NamedSize> plain_sizes(const Request& r, const Facts& present,
+                                   int64_t steps) {
+  const int64_t lists = r.batch * static_cast<int64_t>(r.masks.size());
+  std::vector<NamedSize> out = {
+      {"bounds", static_cast<int64_t>(bounds_of(r).size())},
+      {"forward.row_start", lists * ceil_div(r.q_len, r.tile.q) + 1},
+      {"forward.entries", steps},
+      {"transposed.row_start", lists * ceil_div(r.kv_len, r.tile.kv) + 1},
+      {"transposed.entries", steps}};
+  const std::vector<std::string> names = fact_names(present);
+  const std::vector<Ints> values = fact_values(present);
+  for (size_t i = 0; i < names.size(); ++i) {
+    out.push_back({names[i], static_cast<int64_t>(values[i].size())});
+  }
+  return out;
+}
+
+Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
   if (auto work = find_kept(plain)) return work;
   auto terms = read_text(plain);
   if (!terms) return terms.error();
@@ -270,9 +320,9 @@ Result<std::shared_ptr<const cpu::CpuWork>> ready_work(
   auto batch = OwnedBatch::copy(std::move(terms->request), *facts);
   if (!batch) return batch.error();
   if (auto e = check_lists(batch->plan(), plain); !e) return e.error();
-  auto made = cpu::cpu_prepare(*batch);
+  auto made = cpu_prepare(*batch);
   if (!made) return made.error();
-  auto work = std::make_shared<const cpu::CpuWork>(std::move(*made));
+  auto work = std::make_shared<const CpuWork>(std::move(*made));
   if (plain.batch * (plain.q_len + plain.kv_len) > kMaxKeptTokens) return work;
   std::vector<Ints> values = fact_values(batch->facts());
   std::vector<std::vector<int64_t>> shapes;
@@ -290,4 +340,4 @@ Result<std::shared_ptr<const cpu::CpuWork>> ready_work(
   return work;
 }
 
-}  // namespace tessera::python
+}  // namespace tessera::cpu

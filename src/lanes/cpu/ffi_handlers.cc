@@ -1,25 +1,25 @@
-// jax_handlers.cc: our CPU kernels as typed handlers of XLA's foreign function
-// interface. XLA calls them on a thread of its own, without the GIL; they use
-// our pool beside it, and where another call has that, this thread alone.
-#include "frameworks.h"
+// lanes/cpu/ffi_handlers.cc: reads the arrays of a call, and runs the kernels.
+#include "lanes/cpu/ffi_handlers.h"
+
+#include "base/fail.h"
 
 #if defined(TESSERA_XLA_FFI)
 
+#include <xla/ffi/api/ffi.h>
+
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/fail.h"
 #include "lanes/cpu/cpu.h"
-#include "plain_call.h"
-#include "xla/ffi/api/ffi.h"
+#include "lanes/cpu/plain_call.h"
 
-namespace tessera::python {
+namespace tessera::cpu {
 namespace {
 
 namespace ffi = xla::ffi;
-namespace nb = nanobind;
 
 // The static part of a call.
 struct Terms {
@@ -51,7 +51,7 @@ Result<MutableTensorView> tensor(const char* name, const ffi::AnyBuffer& buffer,
   const auto dtype = dtype_of(buffer.element_type());
   const auto d = buffer.dimensions();
   if (!dtype || d.size() != 4) {
-    return invalid("jax",
+    return invalid("cpu",
                    "{} must be a floating array of 4 dimensions, found another "
                    "type or {} dimensions",
                    name, d.size());
@@ -65,7 +65,7 @@ template <class T>
 Result<std::span<T>> numbers(const char* name, const ffi::AnyBuffer& buffer,
                              ffi::DataType type) {
   if (buffer.element_type() != type) {
-    return invalid("jax", "{} must be of another type, found type {}", name,
+    return invalid("cpu", "{} must be of another type, found type {}", name,
                    static_cast<int>(buffer.element_type()));
   }
   return std::span<T>(static_cast<T*>(buffer.untyped_data()),
@@ -91,8 +91,12 @@ class Reader {
   std::span<const int32_t> next_ints(const char* name) {
     return keep(numbers<int32_t>(name, next(name), ffi::DataType::S32));
   }
+  // A program may have them as signed numbers, of the same bits.
   std::span<const uint32_t> next_words(const char* name) {
-    return keep(numbers<uint32_t>(name, next(name), ffi::DataType::U32));
+    const ffi::AnyBuffer buffer = next(name);
+    const bool has_sign = buffer.element_type() == ffi::DataType::S32;
+    return keep(numbers<uint32_t>(
+        name, buffer, has_sign ? ffi::DataType::S32 : ffi::DataType::U32));
   }
   PlainArray next_array(const char* name) {
     PlainArray out;
@@ -108,6 +112,11 @@ class Reader {
   }
   std::span<float> result_floats(const char* name) {
     return keep(numbers<float>(name, next_result(name), ffi::DataType::F32));
+  }
+  // Empty where the call has no more results.
+  std::span<int32_t> result_ints_if_any(const char* name) {
+    if (result_ >= rets_.size()) return {};
+    return keep(numbers<int32_t>(name, next_result(name), ffi::DataType::S32));
   }
 
  private:
@@ -130,7 +139,7 @@ class Reader {
   }
   void lacks(const char* name) {
     if (!error_) {
-      error_ = invalid("jax", "a call must have {}, found none", name);
+      error_ = invalid("cpu", "a call must have {}, found none", name);
     }
   }
   template <class T>
@@ -148,10 +157,10 @@ class Reader {
 };
 
 // The arrays of a batch, last among the arguments.
-Result<std::shared_ptr<const cpu::CpuWork>> read_work(Reader& read,
-                                                      const Terms& terms,
-                                                      const TensorView& q,
-                                                      const TensorView& k) {
+Result<std::shared_ptr<const CpuWork>> read_work(Reader& read,
+                                                 const Terms& terms,
+                                                 const TensorView& q,
+                                                 const TensorView& k) {
   PlainBatch plain;
   plain.text = terms.batch;
   plain.batch = q.batch;
@@ -189,10 +198,14 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
   if (terms.sinks) t.sink_logits = read.next_floats("sink_logits");
   t.out = read.result_tensor("out");
   t.lse = read.result_floats("lse");
+  const std::span<int32_t> tiles = read.result_ints_if_any("tiles");
   auto work = read_work(read, terms, t.q, t.k);
   if (!work) return work.error();
-  auto ran = cpu::cpu_forward(**work, shape_of(terms, t.q, t.k, t.v), t);
+  auto ran = cpu_forward(**work, shape_of(terms, t.q, t.k, t.v), t);
   if (!ran) return ran.error();
+  if (!tiles.empty()) {
+    tiles[0] = static_cast<int32_t>(ran->tiles_run / t.q.heads);
+  }
   return {};
 }
 
@@ -214,7 +227,7 @@ Result<void> backward(const Terms& terms, const ffi::RemainingArgs& args,
   if (terms.sinks) t.dsink_logits = read.result_floats("dsink_logits");
   auto work = read_work(read, terms, t.q, t.k);
   if (!work) return work.error();
-  auto ran = cpu::cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t);
+  auto ran = cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t);
   if (!ran) return ran.error();
   return {};
 }
@@ -230,7 +243,7 @@ ffi::Error run(Run run, std::string_view batch, bool has_scale, double scale,
     if (done) return ffi::Error::Success();
     return ffi::Error::InvalidArgument(done.error().message);
   } catch (const std::exception& e) {
-    return ffi::Error::Internal(std::string("[jax] ") + e.what());
+    return ffi::Error::Internal(std::string("[cpu] ") + e.what());
   }
 }
 
@@ -263,39 +276,45 @@ auto binding() {
 XLA_FFI_DEFINE_HANDLER(forward_handler, run_forward, binding());
 XLA_FFI_DEFINE_HANDLER(backward_handler, run_backward, binding());
 
-template <class Handler>
-nb::capsule capsule_of(Handler* handler) {
-  return nb::capsule(reinterpret_cast<void*>(handler));
+// What a plugin must run to show that it calls handlers: a number in, one that
+// nothing else makes of it out.
+ffi::Error run_probe(ffi::Buffer<ffi::S32> number,
+                     ffi::ResultBuffer<ffi::S32> out) {
+  if (number.element_count() != 1 || out->element_count() != 1) {
+    return ffi::Error::InvalidArgument("[cpu] a probe must be one number");
+  }
+  out->typed_data()[0] = probe_answer(number.typed_data()[0]);
+  return ffi::Error::Success();
 }
+
+XLA_FFI_DEFINE_HANDLER(
+    probe_handler, run_probe,
+    ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::S32>>().Ret<ffi::Buffer<ffi::S32>>());
 
 }  // namespace
 
-void bind_jax(nb::module_& m) {
-  m.def("_jax_handlers", [] {
-    nb::dict out;
-    out["tessera_forward"] = capsule_of(forward_handler);
-    out["tessera_backward"] = capsule_of(backward_handler);
-    return out;
-  });
+Result<std::vector<FfiHandler>> ffi_handlers() {
+  return std::vector<FfiHandler>{
+      {kForwardTarget, reinterpret_cast<void*>(forward_handler)},
+      {kBackwardTarget, reinterpret_cast<void*>(backward_handler)},
+      {kProbeTarget, reinterpret_cast<void*>(probe_handler)}};
 }
 
-}  // namespace tessera::python
+}  // namespace tessera::cpu
 
 #else
 
-#include "failure.h"
+namespace tessera::cpu {
 
-namespace tessera::python {
-
-void bind_jax(nb::module_& m) {
-  m.def("_jax_handlers", []() -> nb::dict {
-    throw Failure({ErrorKind::unavailable,
-                   "[jax] this build must have had jaxlib's headers to have "
-                   "handlers, found none",
-                   0});
-  });
+Result<std::vector<FfiHandler>> ffi_handlers() {
+  return unavailable(
+      "cpu",
+      "this build must have XLA's header xla/ffi/api/ffi.h, so that programs "
+      "can call our kernels (tessera.jax, the spec cpu), found none for it "
+      "(`make tpu` brings it with jaxlib; or give CMake its folder as "
+      "TESSERA_XLA_FFI, and build again)");
 }
 
-}  // namespace tessera::python
+}  // namespace tessera::cpu
 
 #endif

@@ -1,0 +1,68 @@
+// pjrt/handlers.cc: the extension for foreign functions. The header that comes
+// with plugins does not have it, so what is used of it stands here, as plugins
+// lay it out.
+#include "pjrt/handlers.h"
+
+#include "base/text.h"
+#include "pjrt/api.h"
+
+namespace tessera::pjrt {
+namespace {
+
+// A plugin that wants more refuses it by its size before it reads it.
+struct HandlerArgs {
+  size_t struct_size;
+  const char* target;
+  size_t target_size;
+  void* handler;
+  const char* platform;
+  size_t platform_size;
+  int traits;
+};
+constexpr size_t kHandlerArgsSize =
+    offsetof(HandlerArgs, traits) + sizeof(HandlerArgs::traits);
+
+struct ForeignFunctions {
+  PJRT_Extension_Base base;
+  void* register_type;
+  void* add_user_data;
+  PJRT_Error* (*register_handler)(HandlerArgs* args);
+};
+
+const ForeignFunctions* extension_of(const PJRT_Api& api) {
+  // Before the version, which every plugin that was loaded has.
+  for (const PJRT_Extension_Base* at = api.extension_start; at != nullptr;
+       at = at->next) {
+    if (at->type != PJRT_Extension_Type_FFI) continue;
+    const bool whole = at->struct_size >= sizeof(ForeignFunctions);
+    return whole ? reinterpret_cast<const ForeignFunctions*>(at) : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Result<void> register_handler(const Client& client, const std::string& target,
+                              void* handler) {
+  const Plugin& plugin = client.plugin();
+  const ForeignFunctions* const functions = extension_of(*plugin.api());
+  if (functions == nullptr || functions->register_handler == nullptr) {
+    return unavailable("pjrt",
+                       "a plugin must have the extension for foreign functions "
+                       "to call ours, found none for {}",
+                       in_quotes(plugin.path()));
+  }
+  HandlerArgs args = {};
+  args.struct_size = kHandlerArgsSize;
+  args.target = target.data();
+  args.target_size = target.size();
+  args.handler = handler;
+  args.platform = client.platform().data();
+  args.platform_size = client.platform().size();
+  PJRT_Error* const error = functions->register_handler(&args);
+  if (error == nullptr) return {};
+  return take_error(*plugin.api(), error, "a plugin must take a handler",
+                    plugin.path());
+}
+
+}  // namespace tessera::pjrt
