@@ -20,9 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/model"))
-from jax_model import adamw, mean_loss, write_safetensors  # noqa: E402
-from train_jax import read  # noqa: E402
+sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder)
+                for folder in ("tests/model", "python/tests")]
+from jax_model import adamw, mean_loss  # noqa: E402
+from tensor_file import load, store  # noqa: E402
 
 COLUMNS = ("input_ids", "target_ids", "loss_mask", "positions", "doc_ids")
 
@@ -91,7 +92,7 @@ def main():
     args = flags.parse_args()
     with open(args.model) as f:
         m = json.load(f)
-    rows = read(next(iter(sorted(pathlib.Path(args.rows).glob("*.safetensors")))))
+    rows = load(next(iter(sorted(pathlib.Path(args.rows).glob("*.safetensors")))))
     with tempfile.TemporaryDirectory() as folder:
         state = f"{folder}/start.safetensors"
         train = [args.program, "train", "--data", args.rows, "--model",
@@ -99,9 +100,9 @@ def main():
         subprocess.run(train + ["--steps", "1", "--checkpoint", state],
                        check=True, stdout=subprocess.DEVNULL)
         # Parameters alone are the start of a new run.
-        p = {k: v for k, v in read(state).items()
+        p = {k: v for k, v in load(state).items()
              if not k.startswith(("first.", "second."))}
-        write_safetensors(state, p)
+        store(state, p)
         told = subprocess.run(
             train + ["--steps", str(args.steps), "--resume", state],
             check=True, stdout=subprocess.PIPE)

@@ -11,7 +11,6 @@ import argparse
 import json
 import pathlib
 import resource
-import struct
 import sys
 import time
 
@@ -19,20 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests/model"))
+sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder)
+                for folder in ("tests/model", "python/tests")]
 from jax_model import adamw, mean_loss  # noqa: E402
-
-
-def read(path):
-    with open(path, "rb") as f:
-        (size,) = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(size)), f.read()
-    kinds = {"I32": np.int32, "F32": np.float32}
-    return {
-        name: np.frombuffer(data[slice(*a["data_offsets"])],
-                            kinds[a["dtype"]]).reshape(a["shape"])
-        for name, a in header.items() if name != "__metadata__"
-    }
+from tensor_file import load  # noqa: E402
 
 
 def main():
@@ -44,7 +33,7 @@ def main():
     flags.add_argument("--steps", type=int, default=5)
     flags.add_argument("--rate", type=float, default=3e-4)
     args = flags.parse_args()
-    rows, start = read(args.rows), read(args.start)
+    rows, start = load(args.rows), load(args.start)
     with open(args.model) as f:
         m = json.load(f)
     p = {k: jnp.asarray(v) for k, v in start.items()

@@ -3,7 +3,6 @@ than all of them, and what is wrong by little is refused."""
 
 import json
 import os
-import pathlib
 import subprocess
 
 import judge
@@ -12,9 +11,9 @@ import numpy as np
 import oracle
 import pytest
 import tessera as ts
+from tensor_file import load, store
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "dsink")
-KINDS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 LENGTH, HEADS, KV_HEADS, DIM = 96, 4, 2, 16
 
 
@@ -131,31 +130,6 @@ def test_queries_in_blocks_are_the_same():
         assert judge.check(a.value, b) < 2**-16
         np.testing.assert_allclose(a.error, b.error,
                                    rtol=HEADS * LENGTH * 2.0**-52)
-
-
-def load(path):
-    data = pathlib.Path(path).read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    out = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name != "__metadata__":
-            begin, end = (8 + size + at for at in entry["data_offsets"])
-            out[name] = np.frombuffer(
-                data[begin:end], KINDS[entry["dtype"]]).reshape(entry["shape"])
-    return out
-
-
-def store(path, arrays):
-    kinds = {np.dtype(t): name for name, t in KINDS.items()}
-    header, at = {}, 0
-    for name, x in arrays.items():
-        header[name] = {"dtype": kinds[x.dtype], "shape": list(x.shape),
-                        "data_offsets": [at, at + x.nbytes]}
-        at += x.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(
-        np.ascontiguousarray(x).tobytes() for x in arrays.values()))
 
 
 def test_shares_are_those_of_the_librarys_judge(tmp_path):

@@ -17,27 +17,11 @@ import export_jax
 import jax
 import jax.numpy as jnp
 import judge
-import ml_dtypes
 import numpy as np
+from tensor_file import load
 
 TESSERA = os.environ.get("TESSERA", str(ROOT / "build" / "tessera"))
 PLUGINS = ("xla_cpu_pjrt", "lammps_jax_pjrt_cpu")
-NUMPY = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32,
-         "F64": np.float64, "BOOL": np.bool_, "I8": np.int8, "I16": np.int16,
-         "I32": np.int32, "I64": np.int64, "U8": np.uint8}
-
-
-def load_tensors(path):
-    data = pathlib.Path(path).read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    out = {}
-    for name, entry in json.loads(data[8:8 + size]).items():
-        if name == "__metadata__":
-            continue
-        begin, end = (8 + size + at for at in entry["data_offsets"])
-        out[name] = np.frombuffer(
-            data[begin:end], NUMPY[entry["dtype"]]).reshape(entry["shape"])
-    return out
 
 
 def expected_attention(arrays):
@@ -80,8 +64,8 @@ class Export(unittest.TestCase):
 
     def expect_same(self, path, expected, *more):
         """As `expected` has it, JAX's own too; without it, JAX's very bits."""
-        theirs = load_tensors(path + ".out.safetensors")
-        want = expected and expected(load_tensors(path + ".in.safetensors"))
+        theirs = load(path + ".out.safetensors")
+        want = expected and expected(load(path + ".in.safetensors"))
         for name, array in theirs.items() if want else ():
             judge.check(array, want[name], name)
         for plugin in PLUGINS:
@@ -91,7 +75,7 @@ class Export(unittest.TestCase):
                 receipt = json.loads(done.stdout)
                 self.assertEqual(receipt["lane"]["executed"], "jax_bridge")
                 self.assertEqual(receipt["compiles"], 1)
-                made = load_tensors(mine)
+                made = load(mine)
                 self.assertEqual(set(made), set(theirs))
                 for name, array in theirs.items():
                     self.assertEqual(made[name].dtype, array.dtype)
@@ -114,8 +98,8 @@ class Export(unittest.TestCase):
         for name, save in export_jax.EXAMPLES.items():
             save(self.folder.name, jnp.dtype("float32"), ["cpu"])
             path = os.path.join(self.folder.name, name)
-            want = EXPECTED[name](load_tensors(path + ".in.safetensors"))
-            for one, array in load_tensors(path + ".out.safetensors").items():
+            want = EXPECTED[name](load(path + ".in.safetensors"))
+            for one, array in load(path + ".out.safetensors").items():
                 self.assertLess(0, judge.check(array, want[one], one))
                 wrong = array.copy()
                 wrong.flat[np.abs(wrong).argmax()] *= 1 + 2**-10

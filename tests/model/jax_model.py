@@ -1,8 +1,5 @@
 """The decoder of docs/train.md in plain JAX: dense masks, JAX's own gradients."""
 
-import json
-import struct
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,17 +97,3 @@ def adamw(p, first, second, grads, t, rate, max_norm=1.0, decay=0.1,
         for to, value in zip(out, (p[k] - rate * move, m1, m2)):
             to[k] = value
     return out
-
-
-def write_safetensors(path, arrays):
-    """F32 and I32 arrays by name."""
-    header, data = {}, b""
-    for name, a in sorted(arrays.items()):
-        kind = {"float32": "F32", "int32": "I32"}[str(a.dtype)]
-        end = len(data) + a.nbytes
-        header[name] = {"dtype": kind, "shape": list(a.shape),
-                        "data_offsets": [len(data), end]}
-        data += a.tobytes()
-    head = json.dumps(header).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(head)) + head + data)

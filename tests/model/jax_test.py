@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_model import adamw, mean_loss, write_safetensors
+from jax_model import adamw, mean_loss
+from tensor_file import store
 
 jax.config.update("jax_enable_x64", True)
 PROGRAM = os.environ.get("TESSERA", "../../build/tessera")
@@ -119,8 +120,8 @@ class TrainBesideJax(unittest.TestCase):
         theirs = jax_losses(parameters, rows, m, np.float32)
         self.assertLess(truth[-1], 0.9 * truth[0])  # it learns
         with tempfile.TemporaryDirectory() as folder:
-            write_safetensors(f"{folder}/rows.safetensors", rows)
-            write_safetensors(f"{folder}/start.safetensors", parameters)
+            store(f"{folder}/rows.safetensors", rows)
+            store(f"{folder}/start.safetensors", parameters)
             for spec in specs:
                 told = our_losses(folder, m, spec, *flags)
                 self.assertEqual(told["compiles"], 1)

@@ -3,24 +3,12 @@ of their own for heads, picks and trees. What is legal is said here once more,
 over whole arrays.
 """
 
-import json
 import os
 
 import numpy as np
 
 from case import Case, random_ids
-
-
-def write_safetensors(path, arrays):
-    header, data = {}, b""
-    for name, x in arrays.items():
-        x = np.ascontiguousarray(x, np.int32)
-        ends = [len(data), len(data) + x.nbytes]
-        header[name] = {"dtype": "I32", "shape": x.shape, "data_offsets": ends}
-        data += x.tobytes()
-    text = json.dumps(header).encode()
-    with open(path, "wb") as f:
-        f.write(len(text).to_bytes(8, "little") + text + data)
+from tensor_file import store
 
 
 def text_of(e):
@@ -99,12 +87,12 @@ class Bits:
             if found is None:
                 continue
             path = os.path.join(folder, f"{name}.safetensors")
-            write_safetensors(
-                path,
+            arrays = (
                 {"picks": found}
                 if name == "picks"
-                else dict(zip(("enter", "leave"), found)),
+                else dict(zip(("enter", "leave"), found))
             )
+            store(path, {n: np.asarray(x, np.int32) for n, x in arrays.items()})
             out += [f"--{name}", path]
         return out
 

@@ -16,6 +16,7 @@ from ml_dtypes import bfloat16
 
 import oracle
 from program import Program
+from tensor_file import load
 
 TESSERA = os.environ.get("TESSERA", "../../build/tessera")
 DIM = 128
@@ -31,20 +32,6 @@ def tessera(*arguments):
     if done.returncode != 0:
         raise AssertionError(done.stderr)
     return done.stdout
-
-
-def read_safetensors(path):
-    with open(path, "rb") as f:
-        size = int.from_bytes(f.read(8), "little")
-        header = json.loads(f.read(size))
-        data = f.read()
-    header.pop("__metadata__", None)
-    return {
-        name: np.frombuffer(
-            data[slice(*t["data_offsets"])], np.int32
-        ).reshape(t["shape"])
-        for name, t in header.items()
-    }
 
 
 class Case:
@@ -125,7 +112,7 @@ class Case:
                 *("--tiles-per-pass", self.tiles),
                 *(f for f in self.direction if f == "--backward"),
             )
-            return read_safetensors(path)
+            return load(path)
 
     def draw(self):
         """q, k, v, and which pairs are legal."""

@@ -1,0 +1,39 @@
+"""The .safetensors files of tests and peers, with no package for them."""
+
+import json
+import pathlib
+
+import ml_dtypes
+import numpy as np
+
+KINDS = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32,
+         "F64": np.float64, "BOOL": np.bool_, "I8": np.int8, "I16": np.int16,
+         "I32": np.int32, "I64": np.int64, "U8": np.uint8}
+
+
+def load(path):
+    """Arrays by name."""
+    data = pathlib.Path(path).read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    out = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = (8 + size + at for at in entry["data_offsets"])
+            out[name] = np.frombuffer(
+                data[begin:end], KINDS[entry["dtype"]]).reshape(entry["shape"])
+    return out
+
+
+def store(path, arrays):
+    kinds = {np.dtype(t): name for name, t in KINDS.items()}
+    arrays = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
+    header, at = {}, 0
+    for name, x in arrays.items():
+        header[name] = {"dtype": kinds[x.dtype], "shape": list(x.shape),
+                        "data_offsets": [at, at + x.nbytes]}
+        at += x.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pathlib.Path(path).write_bytes(
+        len(text).to_bytes(8, "little") + text + b"".join(
+            x.tobytes() for x in arrays.values()))
