@@ -179,7 +179,7 @@ TEST(CpuSpec, NamesThePluginThatDoesNotCallIt) {
   EXPECT_EQ(none.error().message,
             "[cpu] a plugin must call our kernels from its programs, as "
             "lammps_jax_pjrt_cpu does, found a fake device for '" +
-                std::filesystem::absolute(o.xla.plugin).string() + "'");
+                std::filesystem::canonical(o.xla.plugin).string() + "'");
 }
 
 TEST(CpuSpec, RefusesWhatTheKernelsHaveNot) {
