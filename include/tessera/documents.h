@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -128,8 +129,9 @@ class RowStream {
   RowStream& operator=(RowStream&&) noexcept;
   ~RowStream();
 
-  // The next `rows` rows, fewer at the end, none after it.
-  Result<Rows> next(int64_t rows);
+  // The next `rows` rows, fewer at the end, none after it. The memory of
+  // `spare` serves again.
+  Result<Rows> next(int64_t rows, Rows spare = {});
   StreamPosition position() const;
   const RowShape& shape() const;
 
@@ -177,6 +179,20 @@ struct LoadedBatch {
   ChunkAccount chunks;
 };
 
+// Rows that nobody needs any more, whose memory serves again: fresh pages cost
+// more than what is written to them. Any thread may call it.
+class SpareRows {
+ public:
+  explicit SpareRows(size_t most) : most_(most) {}
+  void give(Rows rows);  // beyond `most` they are freed
+  Rows take();           // empty where there are none
+
+ private:
+  const size_t most_;
+  std::mutex mutex_;
+  std::vector<Rows> rows_;
+};
+
 // One thread at a time may call it. Destroying it stops the threads, one of
 // which may end what it is reading first.
 class Loader {
@@ -197,6 +213,8 @@ class Loader {
   // Of the last batch that was handed out; where it was opened before any.
   StreamPosition position() const;
   const RowShape& shape() const;
+  // What is given here serves batches to come. It may outlive the loader.
+  std::shared_ptr<SpareRows> spare() const;
 
  private:
   struct State;

@@ -80,11 +80,23 @@ StreamPosition position_of(const nb::dict& dict) {
   return p;
 }
 
+// Rows that arrays share. With the last of these their memory goes back to the
+// loader.
+struct Shared {
+  Rows rows;
+  std::weak_ptr<SpareRows> spare;
+
+  ~Shared() {
+    if (const auto to = spare.lock()) to->give(std::move(rows));
+  }
+};
+
 // The columns as arrays that share the rows' memory.
-nb::dict dict_of(LoadedBatch made) {
-  auto* const rows = new Rows(std::move(made.rows));
+nb::dict dict_of(LoadedBatch made, std::weak_ptr<SpareRows> spare) {
+  auto* const shared = new Shared{std::move(made.rows), std::move(spare)};
   const nb::capsule owner(
-      rows, [](void* p) noexcept { delete static_cast<Rows*>(p); });
+      shared, [](void* p) noexcept { delete static_cast<Shared*>(p); });
+  Rows* const rows = &shared->rows;
   nb::dict out;
   for (size_t c = 0; c < kRowColumns; ++c) {
     const auto column = static_cast<RowColumn>(c);
@@ -102,6 +114,7 @@ nb::dict dict_of(LoadedBatch made) {
 
 nb::dict next(PyLoader& self) {
   Result<std::optional<LoadedBatch>> got = std::optional<LoadedBatch>();
+  std::weak_ptr<SpareRows> spare;
   bool closed = false, interrupted = false;
   {
     const nb::gil_scoped_release released;
@@ -112,7 +125,10 @@ nb::dict next(PyLoader& self) {
       const nb::gil_scoped_acquire held;
       interrupted = PyErr_CheckSignals() != 0;
     }
-    if (!closed && !interrupted) got = loader->next();
+    if (!closed && !interrupted) {
+      got = loader->next();
+      spare = loader->spare();
+    }
   }
   if (interrupted) throw nb::python_error();
   if (closed) refuse("a loader must be open, found a closed one");
@@ -126,7 +142,7 @@ nb::dict next(PyLoader& self) {
   self.position = batch->after;
   self.account = batch->account;
   self.chunks = batch->chunks;
-  return dict_of(std::move(*batch));
+  return dict_of(std::move(*batch), std::move(spare));
 }
 
 nb::dict account_of(const PyLoader& self) {

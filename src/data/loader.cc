@@ -74,8 +74,8 @@ auto within_memory(const Work& work) -> decltype(work()) {
   }
 }
 
-TakenRows take_rows(RowStream& stream, int64_t wanted) {
-  auto rows = stream.next(wanted);
+TakenRows take_rows(RowStream& stream, int64_t wanted, SpareRows& spare) {
+  auto rows = stream.next(wanted, spare.take());
   if (!rows) return rows.error();
   const int64_t filled = rows->rows;
   if (filled == 0) return std::optional<Taken>();
@@ -103,6 +103,7 @@ struct Loader::State {
         wanted_rows(asked.rows),
         ahead(asked.ahead),
         shape(stream.shape()),
+        spare(std::make_shared<SpareRows>(static_cast<size_t>(ahead) + 1)),
         position(stream.position()) {}
   ~State() {
     {
@@ -126,6 +127,7 @@ struct Loader::State {
   RowStream stream;
   const int64_t wanted_rows, ahead;
   const RowShape shape;
+  const std::shared_ptr<SpareRows> spare;
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -146,7 +148,7 @@ std::optional<std::pair<int64_t, TakenRows>> Loader::State::take_in_turn() {
     if (stop || over) return std::nullopt;
   }
   TakenRows rows =
-      within_memory([&] { return take_rows(stream, wanted_rows); });
+      within_memory([&] { return take_rows(stream, wanted_rows, *spare); });
   const std::lock_guard lock(mutex);
   if (!rows || !*rows) over = true;
   return std::pair(taken++, std::move(rows));
@@ -234,5 +236,19 @@ Loader::~Loader() = default;
 
 StreamPosition Loader::position() const { return state_->position; }
 const RowShape& Loader::shape() const { return state_->shape; }
+std::shared_ptr<SpareRows> Loader::spare() const { return state_->spare; }
+
+void SpareRows::give(Rows rows) {
+  const std::lock_guard lock(mutex_);
+  if (rows_.size() < most_) rows_.push_back(std::move(rows));
+}
+
+Rows SpareRows::take() {
+  const std::lock_guard lock(mutex_);
+  if (rows_.empty()) return {};
+  Rows out = std::move(rows_.back());
+  rows_.pop_back();
+  return out;
+}
 
 }  // namespace tessera

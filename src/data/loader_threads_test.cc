@@ -114,6 +114,43 @@ TEST(Loaders, BatchesAreTheStreamsRowsWithTheirPlans) {
   }
 }
 
+// Whatever is left in memory that serves again, and whoever gives it back.
+TEST(Loaders, SpareRowsLeaveNothingBehind) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const LoaderOptions options = options_of(seed);
+    Loader fresh = open(options), again = open(options);
+    const std::shared_ptr<SpareRows> spare = again.spare();
+    std::set<const int32_t*> places;
+    int batches = 0;
+    for (const LoadedBatch& expected : all_of(fresh)) {
+      auto got = again.next();
+      ASSERT_TRUE(got && *got);
+      EXPECT_EQ((*got)->rows, expected.rows);
+      Rows used = std::move((*got)->rows);
+      places.insert(used.columns[0].data());
+      ++batches;
+      for (std::vector<int32_t>& column : used.columns) {
+        column.assign(column.size() + seed, 77);
+      }
+      std::thread([&] { spare->give(std::move(used)); }).join();
+    }
+    EXPECT_FALSE(*again.next());
+    EXPECT_LT(places.size(), static_cast<size_t>(batches));
+  }
+}
+
+TEST(Loaders, SpareRowsOutliveTheLoaderAndHaveAnEnd) {
+  std::shared_ptr<SpareRows> spare;
+  {
+    Loader loader = open(options_of(0));
+    spare = loader.spare();
+  }
+  for (int i = 0; i < 100; ++i) spare->give(*Rows::make({8, 4, 4}, 1));
+  int kept = 0;
+  while (!spare->take().columns[0].empty()) ++kept;
+  EXPECT_EQ(kept, options_of(0).ahead + 1);
+}
+
 // The least ceiling that every batch is within.
 int64_t enough_steps(LoaderOptions options) {
   for (int64_t steps = 1;; ++steps) {

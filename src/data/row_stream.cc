@@ -7,6 +7,12 @@
 #include "tessera/documents.h"
 
 namespace tessera {
+namespace {
+
+// Tokens of a window that have room at once: growing copies them over and over.
+constexpr int64_t kReserved = int64_t{1} << 25;
+
+}  // namespace
 
 struct RowStream::State {
   State(std::unique_ptr<DocumentSource> from, const StreamOptions& asked)
@@ -37,6 +43,7 @@ Result<bool> RowStream::State::load_window() {
   window.clear();
   packing = {};
   const int64_t most = options.pack.window_rows * options.pack.tokens;
+  window.input_ids.reserve(static_cast<size_t>(std::min(most, kReserved)));
   bool more = true;
   while (window.tokens() < most && window.size() < kMaxWindowDocuments) {
     auto read = source->read(window);
@@ -90,9 +97,9 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
   return RowStream(std::move(state));
 }
 
-Result<Rows> RowStream::next(int64_t rows) {
+Result<Rows> RowStream::next(int64_t rows, Rows spare) {
   State& s = *state_;
-  auto made = Rows::make(s.shape, rows, s.options.pad_id);
+  auto made = Rows::make(s.shape, rows, s.options.pad_id, std::move(spare));
   if (!made) return made.error();
   int64_t filled = 0;
   while (filled < rows) {
