@@ -39,6 +39,12 @@ TEST_F(PluginCalls, OnesThatAnswerAreTaken) {
   auto plugin = testing::real_plugin(kCallingPlugin);
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   EXPECT_EQ(why_not(kCallingPlugin), "");
+  // Another client of the same plugin, which has the handlers already.
+  auto place =
+      pjrt::open_place(kCallingPlugin, 1, {{"cpu_device_count", int64_t{2}}});
+  ASSERT_TRUE(place) << place.error().message;
+  const auto ok = add_handlers(*place);
+  EXPECT_TRUE(ok) << ok.error().message;
 }
 
 // This one takes the handlers without a word, and its programs find none.
