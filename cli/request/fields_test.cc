@@ -46,6 +46,38 @@ Result<RequestFlags> typed(const std::vector<std::string>& arguments) {
   return flags;
 }
 
+// A number that is typed is a number of the request, each one of its own.
+TEST(RequestFields, NumbersReachTheRequest) {
+  std::set<const int64_t*> places;
+  Request any;
+  for (const receipt::RequestField& field : receipt::request_fields()) {
+    SCOPED_TRACE(field.name);
+    ASSERT_EQ(field.number.in != nullptr,
+              field.form == receipt::FieldForm::number);
+    if (field.number.in == nullptr) continue;
+    places.insert(&field.number.in(any));
+    const auto resolved = [&](int64_t number) {
+      return resolve_request(
+          *request_text(*typed({"plan", "--mask", "causal",
+                                field.name == "q_len" ? "--batch" : "--q-len",
+                                "8", field.flag(), std::to_string(number)})));
+    };
+    for (const int64_t number : {int64_t{1}, field.number.most}) {
+      auto request = resolved(number);
+      ASSERT_TRUE(request) << request.error().message;
+      EXPECT_EQ(field.number.in(*request), number);
+    }
+    for (const int64_t number : {int64_t{0}, field.number.most + 1}) {
+      const auto refused = resolved(number);
+      ASSERT_FALSE(refused);
+      EXPECT_NE(refused.error().message.find(field.flag() + " must be"),
+                std::string::npos)
+          << refused.error().message;
+    }
+  }
+  EXPECT_EQ(places.size(), 6U);
+}
+
 TEST(RequestFields, EachComesBackFromEverywhere) {
   std::set<std::string> names, flags;
   for (const receipt::RequestField& field : receipt::request_fields()) {

@@ -60,24 +60,12 @@ Result<Request> resolve_request(const receipt::RequestText& o) {
   }
   if (!o.q_len) return invalid("cli", "--q-len must be given, found none");
   // Absent ones stay as they are.
-  struct Number {
-    std::string_view what;
-    const std::optional<std::string>& text;
-    int64_t most;
-    int64_t& out;
-  };
-  Ceilings& ceilings = r.ceilings;
-  for (const Number& n :
-       {Number{"--q-len", o.q_len, kMaxTokens, r.q_len},
-        Number{"--kv-len", o.kv_len, kMaxTokens, r.kv_len},
-        Number{"--batch", o.batch, kMaxBatch, r.batch},
-        Number{"--max-steps", o.max_steps, kMaxCeiling, ceilings.max_steps},
-        Number{"--max-width", o.max_width, kMaxCeiling, ceilings.max_width},
-        Number{"--max-union", o.max_union, kMaxCeiling, ceilings.max_union}}) {
-    if (!n.text) continue;
-    auto value = parse_int(*n.text, n.what, 1, n.most);
+  for (const receipt::RequestField& field : receipt::request_fields()) {
+    if (field.number.in == nullptr || !field.is_given(o)) continue;
+    auto value =
+        parse_int(field.texts(o)[0], field.flag(), 1, field.number.most);
     if (!value) return value.error();
-    n.out = *value;
+    field.number.in(r) = *value;
   }
   if (!o.kv_len) r.kv_len = r.q_len;
   if (o.tile) {

@@ -14,6 +14,18 @@ using Ordered = nlohmann::ordered_json;
 using Form = FieldForm;
 using R = RequestText;
 
+template <int64_t Request::*kNumber>
+int64_t& in(Request& r) {
+  return r.*kNumber;
+}
+template <int64_t Ceilings::*kNumber>
+int64_t& in(Request& r) {
+  return r.ceilings.*kNumber;
+}
+constexpr RequestNumber up_to(int64_t most, int64_t& (*place)(Request&)) {
+  return {most, place};
+}
+
 constexpr RequestField kFields[] = {
     {"mask", Form::texts, &R::masks, kRequestGroup, "EXPR",
      "Which keys a query may see: causal, window(left, right), chunk(n), "
@@ -22,11 +34,12 @@ constexpr RequestField kFields[] = {
      "heads",
      true},
     {"q_len", Form::number, &R::q_len, kRequestGroup, "N",
-     "Queries in a batch row", true},
+     "Queries in a batch row", true, up_to(kMaxTokens, in<&Request::q_len>)},
     {"kv_len", Form::number, &R::kv_len, kRequestGroup, "N",
-     "Keys in a batch row [q-len]", true},
+     "Keys in a batch row [q-len]", true,
+     up_to(kMaxTokens, in<&Request::kv_len>)},
     {"batch", Form::number, &R::batch, kRequestGroup, "N", "Batch rows [1]",
-     true},
+     true, up_to(kMaxBatch, in<&Request::batch>)},
     {"tile", Form::tile, &R::tile, kRequestGroup, "QxKV",
      "Tile size, 8 to 4096 each [256x256]", true},
     {"logical_block", Form::pair, &R::logical_block, kRequestGroup, "QxKV",
@@ -64,11 +77,14 @@ constexpr RequestField kFields[] = {
      "random begins a branch after N tokens on average, batch row b draws "
      "with seed + b"},
     {"max_steps", Form::number, &R::max_steps, kContractGroup, "N",
-     "Ceiling of packed steps: one contract for every batch under it"},
+     "Ceiling of packed steps: one contract for every batch under it", false,
+     up_to(kMaxCeiling, in<&Ceilings::max_steps>)},
     {"max_width", Form::number, &R::max_width, kContractGroup, "N",
-     "Ceiling of the grid width"},
+     "Ceiling of the grid width", false,
+     up_to(kMaxCeiling, in<&Ceilings::max_width>)},
     {"max_union", Form::number, &R::max_union, kContractGroup, "N",
-     "Ceiling of the blocks that the queries of a tile row pick together"},
+     "Ceiling of the blocks that the queries of a tile row pick together",
+     false, up_to(kMaxCeiling, in<&Ceilings::max_union>)},
     {"target", Form::text, &R::target, kContractGroup, "NAME",
      "Check the worklist against this target's scalar memory: v6e"},
 };

@@ -1,6 +1,7 @@
 // receipt/request_fields.h: the fields of a request, listed once: from this
-// table come the flags, spec files, the request of a receipt and its schema. A
-// new field is a member and its row (request_fields.cc).
+// table come the flags, spec files, the numbers of a request, the request of a
+// receipt and its schema. A new field is a member and its row
+// (request_fields.cc).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/json_read.h"
+#include "tessera/plan.h"
 
 namespace tessera::receipt {
 
@@ -38,6 +40,12 @@ enum class FieldForm : uint8_t {
   counts,   // an array of strings; or as numbers, or a string
 };
 
+// The number of a request that a field is: from 1 to `most`.
+struct RequestNumber {
+  int64_t most = 0;
+  int64_t& (*in)(Request& request) = nullptr;
+};
+
 inline constexpr const char* kRequestGroup = "The request";
 inline constexpr const char* kFactsGroup = "The facts of a batch";
 inline constexpr const char* kContractGroup = "The contract";
@@ -52,6 +60,7 @@ struct RequestField {
   const char* type;   // what the help calls its value
   const char* help;
   bool always = false;  // in every receipt, filled in where it was left open
+  RequestNumber number = {};  // `in` is null: read by cli/request/
 
   std::string flag() const;  // "--q-len"
   std::vector<std::string> texts(const RequestText& request) const;
