@@ -444,13 +444,65 @@ OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
   return out;
 }
 
+namespace {
+
+void bind_files(nb::class_<PyBatch>& batch) {
+  batch
+      .def(
+          "to_bytes",
+          [](const PyBatch& b) {
+            const std::string bytes = take(encode_plan(b.batch));
+            return nb::bytes(bytes.data(), bytes.size());
+          },
+          "A plan file.")
+      .def_static(
+          "from_bytes",
+          [](const nb::bytes& bytes) { return new_batch(read_plan(bytes)); },
+          nb::arg("bytes"),
+          "Of a plan file; its lists are checked against its facts.")
+      .def("__getstate__",
+           [](nb::handle self) { return self.attr("to_bytes")(); })
+      .def("__setstate__",
+           [](nb::handle self, nb::bytes bytes) {
+             new (nb::inst_ptr<PyBatch>(self)) PyBatch(read_plan(bytes));
+             nb::inst_mark_ready(self);
+             show(self);
+           })
+      .def(
+          "save",
+          [](const PyBatch& b, const std::string& path) {
+            take(save_plan(path, b.batch));
+          },
+          nb::arg("path"))
+      .def_static(
+          "load",
+          [](const std::string& path) {
+            return new_batch(take(load_plan(path)));
+          },
+          nb::arg("path"));
+}
+
+void bind_layouts(nb::class_<PyBatch>& batch) {
+  batch
+      .def("flex_lists", &flex_of, nb::arg("heads") = 0,
+           "FlexAttention's BlockMask as arrays.")
+      .def("splash_arrays", &splash_of, nb::arg("batch_row") = 0, nb::kw_only(),
+           nb::arg("dkv") = false, nb::arg("shrink") = true,
+           nb::arg("downcast") = true, nb::arg("heads") = 0,
+           "Splash attention's MaskInfo as arrays.")
+      .def("topk_idxs", &topk_of, "The picks as [queries, groups, k], int32.");
+}
+
+}  // namespace
+
 void bind_batch(nb::module_& m) {
   bind_worklist(m);
   bind_contract(m);
-  nb::class_<PyBatch>(
+  nb::class_<PyBatch> batch(
       m, "Batch", nb::dynamic_attr(), nb::is_weak_referenceable(),
       "One batch: a request, its facts and the exact worklists that they plan "
-      "to. It never changes. `plan` makes it.")
+      "to. It never changes. `plan` makes it.");
+  batch
       .def_prop_ro("masks",
                    [](const PyBatch& b) {
                      std::vector<std::string> out;
@@ -528,49 +580,11 @@ void bind_batch(nb::module_& m) {
                     (l.batch.request() == r.batch.request() &&
                      own_facts(l.batch.facts()) == own_facts(r.batch.facts()));
            })
-      .def("__hash__",
-           [](const PyBatch& b) {
-             return nb::hash(nb::str(plan_digest(b.batch.plan()).c_str()));
-           })
-      .def(
-          "to_bytes",
-          [](const PyBatch& b) {
-            const std::string bytes = take(encode_plan(b.batch));
-            return nb::bytes(bytes.data(), bytes.size());
-          },
-          "A plan file.")
-      .def_static(
-          "from_bytes",
-          [](const nb::bytes& bytes) { return new_batch(read_plan(bytes)); },
-          nb::arg("bytes"),
-          "Of a plan file; its lists are checked against its facts.")
-      .def("__getstate__",
-           [](nb::handle self) { return self.attr("to_bytes")(); })
-      .def("__setstate__",
-           [](nb::handle self, nb::bytes bytes) {
-             new (nb::inst_ptr<PyBatch>(self)) PyBatch(read_plan(bytes));
-             nb::inst_mark_ready(self);
-             show(self);
-           })
-      .def(
-          "save",
-          [](const PyBatch& b, const std::string& path) {
-            take(save_plan(path, b.batch));
-          },
-          nb::arg("path"))
-      .def_static(
-          "load",
-          [](const std::string& path) {
-            return new_batch(take(load_plan(path)));
-          },
-          nb::arg("path"))
-      .def("flex_lists", &flex_of, nb::arg("heads") = 0,
-           "FlexAttention's BlockMask as arrays.")
-      .def("splash_arrays", &splash_of, nb::arg("batch_row") = 0, nb::kw_only(),
-           nb::arg("dkv") = false, nb::arg("shrink") = true,
-           nb::arg("downcast") = true, nb::arg("heads") = 0,
-           "Splash attention's MaskInfo as arrays.")
-      .def("topk_idxs", &topk_of, "The picks as [queries, groups, k], int32.");
+      .def("__hash__", [](const PyBatch& b) {
+        return nb::hash(nb::str(plan_digest(b.batch.plan()).c_str()));
+      });
+  bind_files(batch);
+  bind_layouts(batch);
   m.def(
       "_watch_batches",
       [](nb::object of) {

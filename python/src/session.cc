@@ -355,14 +355,15 @@ std::vector<std::string> verify(const std::string& receipt, nb::handle q,
   return take(std::move(found));
 }
 
-}  // namespace
-
-void bind_session(nb::module_& m) {
+void bind_saved(nb::module_& m) {
   nb::class_<PySaved>(m, "Saved",
                       "What a forward pass leaves for its backward pass; it "
                       "keeps the arrays, which must stay as they were.")
       .def_prop_ro("out", [](const PySaved& s) { return s.arrays.out; })
       .def_prop_ro("lse", [](const PySaved& s) { return s.arrays.lse; });
+}
+
+void bind_prepared(nb::module_& m) {
   nb::class_<PyPrepared>(
       m, "Prepared",
       "One batch on one lane: a layer costs its kernels and nothing else. It "
@@ -405,6 +406,9 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("fallback",
                    [](const PyPrepared& p) { return p.prepared.fallback(); })
       .def("counters", &counters);
+}
+
+void bind_choice(nb::module_& m) {
   nb::class_<Choice>(m, "Choice", "Which lane runs a call, and why.")
       .def_prop_ro(
           "lane",
@@ -431,6 +435,14 @@ void bind_session(nb::module_& m) {
         return "Choice(" + std::string(to_string(c.lane)) + ": " + c.reason +
                ")";
       });
+}
+
+}  // namespace
+
+void bind_session(nb::module_& m) {
+  bind_saved(m);
+  bind_prepared(m);
+  bind_choice(m);
   nb::class_<PySession>(m, "Session",
                         "Open lanes with their compiled programs, and the "
                         "rules that choose one. Threads may share it.")
