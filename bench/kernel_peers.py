@@ -10,7 +10,7 @@ every machine.
 Ours runs at the tile and tiles a pass that the program itself takes for each batch
 (bench/mosaic_tiles.py); peers at each of their blocks.
 
-Bf16, 8 heads, head dim 128, 32,768 tokens, causal. `one document` is full tiles
+Bf16, 8 heads, head dim 128 unless it is said, 32,768 tokens, causal. `one document` is full tiles
 but for the diagonal. `documents` are packed: every kernel is compiled once, and its
 list of active tiles and its document ids are arguments; of the draws each row
 gives the lower median. A peer's list says partial on the diagonal alone, since its
@@ -85,6 +85,7 @@ def parse_flags():
             help=f"interpreter with {venv}; default ${variable}",
         )
     add("--backward", action="store_true", help="of the gradients")
+    add("--head-dim", type=int, default=128, metavar="N", help="[128]")
     add("--seeds", type=int, default=16, metavar="N",
         help="draws of documents [16]")
     add("--jobs", type=int, default=1, metavar="N", help="compiles at once [1]")
@@ -119,6 +120,11 @@ def row(case, kernel, counted, seeds):
     }
 
 
+def dump_name(flags, name):
+    name += "_backward" * flags.backward
+    return name if flags.head_dim == 128 else f"{name}_{flags.head_dim}"
+
+
 def setting(flags, kernel, docs):
     """Tile and tiles a pass as the program takes them for one batch."""
     planned = json.loads(run([flags.tessera, "plan", "--json", *kernel[:4],
@@ -133,14 +139,15 @@ def setting(flags, kernel, docs):
 def ours(flags, predictor):
     """Each batch as the table has it for its keys a query."""
     kernel = ["--mask", "causal & documents", "--q-len", TOKENS]
-    kernel += ["--heads", HEADS] + ["--backward"] * flags.backward
+    kernel += ["--heads", HEADS, "--head-dim", flags.head_dim]
+    kernel += ["--backward"] * flags.backward
     for case in CASES:
         counted, used = [], []
         for docs in draws(case, flags.seeds):
             tile, tiles = setting(flags, kernel, docs)
             used.append(f"{tile}, {tiles} a pass")
             told = predictor.schedule(
-                f"tessera_{tile}_{tiles}" + "_backward" * flags.backward,
+                dump_name(flags, f"tessera_{tile}_{tiles}"),
                 [*kernel, "--tile", tile, "--tiles-per-pass", tiles, "--docs",
                  docs])
             counted.append((told["cycles"], told["exact_tiles_per_head"]))
@@ -156,6 +163,7 @@ def emit(flags, peer, listed):
     command += ["--block-q", peer.block_q, "--block-kv", peer.block_kv]
     command += ["--block-compute", peer.compute, "--layouts", peer.layouts]
     command += ["--scheduler"] if peer.scheduler else []
+    command += ["--head-dim", flags.head_dim]
     command += ["--segments", "--list"] if listed else []
     command += ["--backward", "fused"] if flags.backward else ["--lse"]
     return command
@@ -195,7 +203,7 @@ def diagonal_rules(told, causal):
 def peer_rows(flags, predictor, peer):
     """One document, then packed ones; a RuntimeError says why there are none."""
     name = peer.words().translate(str.maketrans("", "", ", ")).replace("/", "_")
-    name += "_backward" * flags.backward
+    name = dump_name(flags, name)
     causal = ["--mask", "causal", "--q-len", TOKENS]
     told = predictor.schedule(name, causal, emit(flags, peer, False))
     yield row(ONE, peer.words(), [count(flags, told)], 1)

@@ -4,8 +4,12 @@ leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on v6e
 (`tessera schedule`). No TPU; every figure is the same on every machine.
 
     bench/mosaic_tiles.py --dumps FOLDER --jobs 2
+    bench/mosaic_tiles.py --head-dim 64 --dumps FOLDER --jobs 2
 
-Bf16, head dim 128, 8 heads, one batch row, as many queries as keys. Each kernel is
+Of another head dim it is settings_64.inc, whose candidates are the settings that the
+table of 128 names, best or next best, in any row of the direction and class.
+
+Bf16, head dim 128 unless it is said, 8 heads, one batch row, as many queries as keys. Each kernel is
 compiled once a class of mask and then predicted for every batch of that class:
 lengths of 2,048 to 131,072 tokens, whose documents are drawn, or whose windows
 are set, from 64 tokens to all. A batch belongs to the row of its direction,
@@ -30,7 +34,7 @@ from typing import NamedTuple
 from predicted import Predictor, run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TABLE = ROOT / "src" / "lanes" / "mosaic" / "settings.inc"
+TABLES = ROOT / "src" / "lanes" / "mosaic"
 LENGTHS = (2048, 8192, 32768, 131072)
 SEEDS = (1, 2, 3, 4)
 # A kernel's text depends on the mask's bounds alone; so does the class.
@@ -94,14 +98,27 @@ def works(mask, tokens):
     return out
 
 
-def settings(direction):
+def table_of(head_dim):
+    name = "settings.inc" if head_dim == 128 else f"settings_{head_dim}.inc"
+    return TABLES / name
+
+
+def settings(direction, mask, head_dim):
     passes = PASSES if direction == "forward" else PASSES_BACKWARD
-    return [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
+    out = [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
+    if head_dim == 128:
+        return out
+    named = set()
+    for row, best in read_table(table_of(128)).items():
+        if (row.direction, row.mask) == (direction, mask):
+            named |= {best.first, best.second}
+    return [s for s in out if s in named]
 
 
 class Measure:
     def __init__(self, flags):
         self.tessera = flags.tessera
+        self.head_dim = flags.head_dim
         self.predictor = Predictor(flags.tessera, flags.dumps)
 
     def keys(self, work):
@@ -113,12 +130,14 @@ class Measure:
 
     def ask(self, direction, work, s):
         out = ["--mask", work.mask, "--q-len", work.tokens, "--docs", work.docs]
-        out += ["--heads", 8, "--tile", f"{s.block_q}x{s.block_kv}"]
+        out += ["--heads", 8, "--head-dim", self.head_dim]
+        out += ["--tile", f"{s.block_q}x{s.block_kv}"]
         out += ["--tiles-per-pass", s.tiles]
         return out + ["--backward"] * (direction == "backward")
 
     def name(self, direction, mask, s):
-        return f"{direction}_{mask}_{s.words().replace(' ', '_')}"
+        name = f"{direction}_{mask}_{s.words().replace(' ', '_')}"
+        return name if self.head_dim == 128 else f"{name}_{self.head_dim}"
 
     def compile(self, direction, mask, s):
         """Once; what each batch says is read off its dump."""
@@ -194,7 +213,7 @@ def read_table(path):
 
 
 def best_of(measure, row, group, pool):
-    tried = settings(row.direction)
+    tried = settings(row.direction, row.mask, measure.head_dim)
     cycles = pool.map(lambda s: measure.mean(row, group, s), tried)
     fits = sorted((c, s) for c, s in zip(cycles, tried) if c is not None)
     if len(fits) < 2:
@@ -210,9 +229,11 @@ def make(flags):
         "// pass}, // cycles a tile; the next best setting: its own; of how many batches.",
         "// Made by bench/mosaic_tiles.py, which says how; libtpu 0.0.51, v6e.",
     ]
+    if flags.head_dim != 128:
+        out[0] = out[0].replace("kernels:", f"kernels of head dim {flags.head_dim}:")
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         kernels = [(d, m, s) for m in MASKS for d in ("forward", "backward")
-                   for s in settings(d)]
+                   for s in settings(d, m, flags.head_dim)]
         for _ in pool.map(lambda k: measure.compile(*k), kernels):
             pass
         for direction in ("forward", "backward"):
@@ -257,9 +278,12 @@ def parse_flags():
     add("--jobs", type=int, default=1, metavar="N", help="at once [1]")
     add("--dumps", metavar="FOLDER",
         help="leave libtpu's dumps there, and read those that are there")
-    add("--table", type=pathlib.Path, default=TABLE, metavar="FILE")
+    add("--head-dim", type=int, default=128, metavar="N", help="[128]")
+    add("--table", type=pathlib.Path, metavar="FILE", help="[that of the head dim]")
     add("--check", metavar="ROW", help="DIRECTION,CLASS,TOKENS,KEYS")
-    return parser.parse_args()
+    flags = parser.parse_args()
+    flags.table = flags.table or table_of(flags.head_dim)
+    return flags
 
 
 def main():

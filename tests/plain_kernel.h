@@ -99,14 +99,15 @@ class PlainKernel {
   Value spread(const Value& x) {
     const int64_t group = s_.heads / s_.kv_heads;
     return w_.reshape(
-        w_.broadcast(x, {k_.batch, s_.kv_heads, group, k_.kv_len, kDim},
+        w_.broadcast(x, {k_.batch, s_.kv_heads, group, k_.kv_len, x.dims()[3]},
                      {0, 1, 3, 4}),
-        {k_.batch, s_.heads, k_.kv_len, kDim});
+        {k_.batch, s_.heads, k_.kv_len, x.dims()[3]});
   }
   Value gathered(const Value& x) {
     const int64_t group = s_.heads / s_.kv_heads;
     return w_.reduce_sum(
-        w_.reshape(x, {k_.batch, s_.kv_heads, group, k_.kv_len, kDim}), {2});
+        w_.reshape(x, {k_.batch, s_.kv_heads, group, k_.kv_len, x.dims()[3]}),
+        {2});
   }
   Dims pairs() const { return {k_.batch, s_.heads, k_.q_len, k_.kv_len}; }
   Value scores() {
@@ -173,8 +174,6 @@ class PlainKernel {
             w_.convert(gathered(dv), narrow())};
   }
 
-  static constexpr int64_t kDim = 128;
-
   xla::Writer& w_;
   const MosaicKernel& k_;
   const AttentionShape& s_;
@@ -187,17 +186,24 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
   const auto ints = [](Dims dims) {
     return xla::Type{Element::i32, std::move(dims)};
   };
-  const xla::Type queries = {Element::bf16, {k.batch, s.heads, k.q_len, kDim}},
-                  keys = {Element::bf16, {k.batch, s.kv_heads, k.kv_len, kDim}},
-                  lines = {Element::f32, {k.batch, s.heads, 1, k.q_len}};
+  const auto queries = [&](int64_t dim) {
+    return xla::Type{Element::bf16, {k.batch, s.heads, k.q_len, dim}};
+  };
+  const auto keys = [&](int64_t dim) {
+    return xla::Type{Element::bf16, {k.batch, s.kv_heads, k.kv_len, dim}};
+  };
+  const xla::Type lines = {Element::f32, {k.batch, s.heads, 1, k.q_len}};
   std::vector<xla::Argument> out = {{"steps", ints({k.steps})},
                                     {"range", ints({k.batch + 1})},
                                     {"bounds", ints({k.batch + 2})}};
   if (k.bitmaps > 0) out.push_back({"bits_of", ints({k.steps})});
-  out.insert(out.end(), {{"q", queries}, {"k", keys}, {"v", keys}});
+  out.insert(out.end(), {{"q", queries(s.head_dim)},
+                         {"k", keys(s.head_dim)},
+                         {"v", keys(s.v_head_dim)}});
   if (k.call.backward) {
-    out.insert(out.end(),
-               {{"out", queries}, {"dout", queries}, {"lse", lines}});
+    out.insert(out.end(), {{"out", queries(s.v_head_dim)},
+                           {"dout", queries(s.v_head_dim)},
+                           {"lse", lines}});
     if (k.call.dlse) out.push_back({"dlse", lines});
   }
   out.push_back({"q_ids", ints({k.batch, k.q_len / 128, 128})});

@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/compile/kernel_flags.h"
+#include "cli/export/kernel_layouts.h"
 #include "cli/export/layouts.h"
 #include "cli/plan/report.h"
 #include "cli/request/file_checks.h"
@@ -42,11 +43,9 @@ Result<void> suit_kernel(ExportFlags& o) {
     if (!read) return read.error();
     asked = std::move(*read);
   }
-  AttentionCall call;
-  call.shape.head_dim = call.shape.v_head_dim = 128;
-  call.dtype = tessera::Dtype::bf16;
-  call.backward = o.backward;
-  auto found = asked_setting(asked, call, !o.tiles_per_pass, o.keys_per_query);
+  auto call = mosaic_call(o);
+  if (!call) return call.error();
+  auto found = asked_setting(asked, *call, !o.tiles_per_pass, o.keys_per_query);
   if (!found) return found.error();
   const MosaicSetting& s = found->setting;
   if (asked.open_tile) {
@@ -69,10 +68,15 @@ Result<int> run(const ExportFlags& o) {
   ExportFlags flags = o;
   if (layout.name == "mosaic") {
     if (auto e = suit_kernel(flags); !e) return e.error();
-  } else if (o.keys_per_query) {
-    return invalid("cli",
-                   "--keys-per-query goes with --layout mosaic, found {}",
-                   layout.name);
+  } else {
+    for (const auto& [text, name] :
+         {std::pair(&o.keys_per_query, "--keys-per-query"),
+          std::pair(&o.head_dim, "--head-dim"),
+          std::pair(&o.v_head_dim, "--v-head-dim")}) {
+      if (!*text) continue;
+      return invalid("cli", "{} goes with --layout mosaic, found {}", name,
+                     layout.name);
+    }
   }
   auto planned = load_planned(flags.request);
   if (!planned) return planned.error();
@@ -127,6 +131,9 @@ Command export_command() {
            "mosaic: of the kernel [as compile has it]"},
           {"--keys-per-query", &o->keys_per_query, "N",
            "mosaic: what compile was told"},
+          {"--head-dim", &o->head_dim, "N",
+           "mosaic: of queries and keys, as compile was told [128]"},
+          {"--v-head-dim", &o->v_head_dim, "N", "mosaic: of values [head-dim]"},
           {"--backward", &o->backward, "", "mosaic: of the gradients' kernel"},
           {"--dkv", &o->dkv, "", "splash: process_mask_dkv's arrays"},
           {"--no-shrink", &o->no_shrink, "", "splash: keep the whole grid"},

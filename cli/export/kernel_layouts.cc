@@ -64,6 +64,21 @@ Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
   return {};
 }
 
+Result<AttentionCall> mosaic_call(const ExportFlags& flags) {
+  AttentionCall out;
+  out.dtype = tessera::Dtype::bf16;
+  out.backward = flags.backward;
+  const std::string dim = flags.head_dim.value_or("128");
+  auto keys = parse_int(dim, "--head-dim", 1, kMaxHeadDim);
+  if (!keys) return keys.error();
+  auto values =
+      parse_int(flags.v_head_dim.value_or(dim), "--v-head-dim", 1, kMaxHeadDim);
+  if (!values) return values.error();
+  out.shape.head_dim = *keys;
+  out.shape.v_head_dim = *values;
+  return out;
+}
+
 // The arrays of the TPU kernel, and nothing of its heads: any will do.
 Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out) {
@@ -72,13 +87,11 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                          kMosaicMaxTilesPerPass);
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
-  AttentionCall call;
-  call.shape.head_dim = call.shape.v_head_dim = 128;
-  call.shape.heads = call.shape.kv_heads = batch.plan().heads;
-  call.dtype = tessera::Dtype::bf16;
-  call.backward = flags.backward;
+  auto call = mosaic_call(flags);
+  if (!call) return call.error();
+  call->shape.heads = call->shape.kv_heads = batch.plan().heads;
   auto kernel =
-      make_mosaic_kernel(batch.request(), batch.facts(), call, "v6e", options);
+      make_mosaic_kernel(batch.request(), batch.facts(), *call, "v6e", options);
   if (!kernel) return kernel.error();
   auto arrays = make_mosaic_arrays(batch, *kernel);
   if (!arrays) return arrays.error();

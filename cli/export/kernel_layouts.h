@@ -10,6 +10,8 @@ Result<void> add_flex(const Batch& batch, const ExportFlags& flags,
                       NamedArrays& out);
 Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out);
+// The call that the flags tell of, whose heads any kernel has.
+Result<AttentionCall> mosaic_call(const ExportFlags& flags);
 Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out);
 Result<void> add_topk(const Batch& batch, const ExportFlags& flags,

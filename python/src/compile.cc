@@ -19,6 +19,7 @@ namespace {
 
 MosaicKernel compile(const PyBatch& batch, int64_t heads,
                      std::optional<int64_t> kv_heads, int64_t head_dim,
+                     std::optional<int64_t> v_head_dim,
                      std::optional<double> scale, double softcap,
                      const std::string& target, bool backward, bool dlse,
                      std::optional<int64_t> tiles_per_pass,
@@ -27,7 +28,8 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   AttentionShape shape;
   shape.heads = heads;
   shape.kv_heads = kv_heads.value_or(heads);
-  shape.head_dim = shape.v_head_dim = head_dim;
+  shape.head_dim = head_dim;
+  shape.v_head_dim = v_head_dim.value_or(head_dim);
   shape.scale = scale;
   shape.softcap = softcap;
   AttentionCall call{shape, Dtype::bf16};
@@ -51,13 +53,15 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
 // (q, kv) of a tile, and tiles a pass.
 std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
     nb::handle mask, int64_t q_len, std::optional<int64_t> kv_len,
-    int64_t head_dim, bool backward, int64_t keys_per_query) {
+    int64_t head_dim, std::optional<int64_t> v_head_dim, bool backward,
+    int64_t keys_per_query) {
   Request request;
   request.masks = read_masks(mask);
   request.q_len = q_len;
   request.kv_len = kv_len.value_or(q_len);
   AttentionCall call;
-  call.shape.head_dim = call.shape.v_head_dim = head_dim;
+  call.shape.head_dim = head_dim;
+  call.shape.v_head_dim = v_head_dim.value_or(head_dim);
   call.dtype = Dtype::bf16;
   call.backward = backward;
   const MosaicSetting s = mosaic_setting(request, call, keys_per_query);
@@ -111,6 +115,11 @@ void bind_compile(nb::module_& m) {
           [](const MosaicKernel& k) { return k.call.shape.scale_or_default(); })
       .def_prop_ro("softcap",
                    [](const MosaicKernel& k) { return k.call.shape.softcap; })
+      .def_prop_ro("head_dim",
+                   [](const MosaicKernel& k) { return k.call.shape.head_dim; })
+      .def_prop_ro(
+          "v_head_dim",
+          [](const MosaicKernel& k) { return k.call.shape.v_head_dim; })
       .def_ro("batch", &MosaicKernel::batch)
       .def_ro("q_len", &MosaicKernel::q_len)
       .def_ro("kv_len", &MosaicKernel::kv_len)
@@ -125,8 +134,8 @@ void bind_compile(nb::module_& m) {
       });
   m.def("tpu_setting", &tpu_setting, nb::arg("mask"), nb::kw_only(),
         nb::arg("q_len"), nb::arg("kv_len") = nb::none(),
-        nb::arg("head_dim") = 128, nb::arg("backward") = false,
-        nb::arg("keys_per_query") = 0,
+        nb::arg("head_dim") = 128, nb::arg("v_head_dim") = nb::none(),
+        nb::arg("backward") = false, nb::arg("keys_per_query") = 0,
         "The tile for `plan` and the `tiles_per_pass` for `compile` that suit "
         "the TPU kernels, by a table of predicted cycles. `keys_per_query`: "
         "how many keys a query sees in the mean (`Batch.keys_per_query` is "
@@ -134,11 +143,13 @@ void bind_compile(nb::module_& m) {
         "shall serve.");
   m.def("compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
-        nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
-        nb::arg("target") = "v6e", nb::arg("backward") = false,
-        nb::arg("dlse") = false, nb::arg("tiles_per_pass") = nb::none(),
+        nb::arg("v_head_dim") = nb::none(), nb::arg("scale") = nb::none(),
+        nb::arg("softcap") = 0.0, nb::arg("target") = "v6e",
+        nb::arg("backward") = false, nb::arg("dlse") = false,
+        nb::arg("tiles_per_pass") = nb::none(),
         nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
-        "The TPU program for batches like this one: bfloat16, any mask, scores "
+        "The TPU program for batches like this one: bfloat16, any mask, head "
+        "dims of 64, 128, 192 or 256, scores "
         "capped by `softcap` unless it is 0. "
         "`backward`: that of the "
         "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "

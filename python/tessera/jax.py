@@ -181,7 +181,7 @@ def _attend_tpu(kernels, q, k, v, arrays):
     rows = (*q.shape[:2], 1, q.shape[2])
     return tuple(_tpu_call(
         kernels[0], "tessera_forward",
-        [jax.ShapeDtypeStruct(q.shape, q.dtype),
+        [jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype),
          jax.ShapeDtypeStruct(rows, jnp.float32)], arrays[0], (q, k, v)))
 
 
@@ -216,15 +216,18 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
     `kernel.arrays(batch)`, arguments of the program: every batch of the
     kernel's contract runs it. For a gradient, `gradients` and its arrays are
     the same of `tessera.compile(batch, backward=True)`. q, k and v are bfloat16
-    [batch, heads, tokens, 128] of one device's heads: under a mesh it belongs
-    into `shard_map`.
+    [batch, heads, tokens, dim] of one device's heads, v of the kernel's
+    `v_head_dim`: under a mesh it belongs into `shard_map`.
     """
-    for name, x, length in (("q", q, kernel.q_len), ("k", k, kernel.kv_len),
-                            ("v", v, kernel.kv_len)):
-        if x.dtype != jnp.bfloat16 or x.ndim != 4 or x.shape[2] > length:
+    for name, x, length, dim in (
+            ("q", q, kernel.q_len, kernel.head_dim),
+            ("k", k, kernel.kv_len, kernel.head_dim),
+            ("v", v, kernel.kv_len, kernel.v_head_dim)):
+        if (x.dtype != jnp.bfloat16 or x.ndim != 4 or x.shape[2] > length or
+                x.shape[3] != dim):
             raise _core.TesseraError(
-                f"[jax] {name} must be bfloat16 [batch, heads, tokens, 128] of "
-                f"at most {length} tokens, found {x.dtype} {list(x.shape)}")
+                f"[jax] {name} must be bfloat16 [batch, heads, tokens, {dim}] "
+                f"of at most {length} tokens, found {x.dtype} {list(x.shape)}")
     if kernel.backward or not (gradients is None or gradients.backward):
         raise _core.TesseraError(
             "[jax] kernel must be of the forward pass and gradients of the "
@@ -236,6 +239,13 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
         raise _core.TesseraError(
             "[jax] gradients must be of the kernel's lengths, with dlse where "
             "the log-sum-exp is returned and only there, found others")
+    if gradients is not None and (
+            (gradients.head_dim, gradients.v_head_dim) !=
+            (kernel.head_dim, kernel.v_head_dim)):
+        raise _core.TesseraError(
+            "[jax] gradients must be of the kernel's head dims, found "
+            f"{gradients.head_dim} and {gradients.v_head_dim} for "
+            f"{kernel.head_dim} and {kernel.v_head_dim}")
     if gradients is not None and (
             (gradients.scale, gradients.softcap) !=
             (kernel.scale, kernel.softcap)):

@@ -337,7 +337,7 @@ def test_choices_and_tpu_programs():
     assert found["kv_ids"].tolist() == [ids.reshape(-1, 128).tolist()]
     assert found["steps"].shape == (kernel.steps,)
     with pytest.raises(ts.TesseraError, match=r"^\[mosaic\]"):
-        ts.compile(for_tpu, heads=8, head_dim=64)
+        ts.compile(for_tpu, heads=8, head_dim=96)
 
 
 def test_the_setting_of_a_tpu_program():

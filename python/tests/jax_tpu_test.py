@@ -76,6 +76,37 @@ def test_wrong_arrays_are_refused():
                 q, q, q, kernel.arrays(planned(0)), kernel, gradients=gradients)
 
 
+def test_values_may_have_a_dim_of_their_own():
+    words = dict(heads=2, head_dim=192, v_head_dim=128)
+    kernel = ts.compile(planned(0), **words)
+    back = ts.compile(planned(0), **words, backward=True)
+    assert (kernel.head_dim, kernel.v_head_dim) == (192, 128)
+
+    def loss(q, k, v, a, b):
+        out = tessera.jax.tpu_attention(
+            q, k, v, a, kernel, gradients=back, gradient_arrays=b)
+        assert out.shape == (1, 2, LENGTH, 128)
+        return out.astype(jnp.float32).sum()
+
+    q = jax.ShapeDtypeStruct((1, 2, LENGTH, 192), jnp.bfloat16)
+    v = array(2)
+    made = jax.eval_shape(jax.grad(loss, (0, 1, 2)), q, q, v,
+                          shapes(kernel.arrays(planned(0))),
+                          shapes(back.arrays(planned(0))))
+    assert [x.shape[3] for x in made] == [192, 192, 128]
+    small = jnp.zeros((1, 2, 16, 128), jnp.bfloat16)
+    with pytest.raises(ts.TesseraError, match="q must be bfloat16 .*, 192"):
+        tessera.jax.tpu_attention(
+            small, small, small, kernel.arrays(planned(0)), kernel)
+    wide = jnp.zeros((1, 2, 16, 192), jnp.bfloat16)
+    with pytest.raises(ts.TesseraError, match="the kernel's head dims"):
+        tessera.jax.tpu_attention(
+            wide, wide, small, kernel.arrays(planned(0)), kernel,
+            gradients=ts.compile(planned(0), heads=2, backward=True))
+    with pytest.raises(ts.TesseraError, match="a multiple of 64 up to 256"):
+        ts.compile(planned(0), heads=2, head_dim=96)
+
+
 def test_a_softcap_is_static():
     kernels = [ts.compile(planned(0), heads=2, softcap=cap, backward=backward)
                for cap in (0, 30, 50) for backward in (False, True)]

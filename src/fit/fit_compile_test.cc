@@ -49,10 +49,15 @@ class FitCompile : public ::testing::Test {
       const int64_t total =
           theirs->argument + theirs->output + theirs->temporary;
       EXPECT_GE(ours.total(), total);
-      EXPECT_LE(static_cast<double>(ours.total() - ours.core_bytes()),
-                1.1 * static_cast<double>(total));
-      if (asked.lane == LaneId::mosaic) {
-        EXPECT_EQ(ours.total(), total);
+      if (asked.lane == LaneId::xla || ours.scratch.empty()) {
+        EXPECT_LE(static_cast<double>(ours.total() - ours.core_bytes()),
+                  1.1 * static_cast<double>(total));
+      }
+      if (asked.lane == LaneId::mosaic) {  // but for what copies count with
+        const int64_t counters =
+            ours.scratch.empty() ? 0 : ours.scratch.back().bytes;
+        EXPECT_LE(ours.total() - counters, total);
+        EXPECT_EQ(ours.scratch.empty(), theirs->temporary == 0);
       }
     }
   }
@@ -213,21 +218,22 @@ TEST_F(FitCompile, MosaicPrograms) {
   const auto random = [&] { return static_cast<int64_t>(generator()); };
   constexpr const char* kMasks[] = {"causal", "causal & documents",
                                     "window(1023, 0) & segments", "full"};
-  for (int i = 0; i < 6; ++i) {
+  constexpr int64_t kDims[] = {128, 64, 192, 256};
+  for (int i = 0; i < 8; ++i) {
     Case c = {kMasks[random() % 4],
               1 + random() % 3,
               0,
               0,
               512 + random() % 8000,
-              128,
+              kDims[i % 4],
               Dtype::bf16,
               {128 << random() % 3, 128 << random() % 3},
               "v6e"};
     c.kv_heads = int64_t{1} << random() % 3;
     c.heads = c.kv_heads << random() % 3;
-    SCOPED_TRACE(fmt::format("{} batch {} heads {}/{} tokens {} tile {}x{}",
-                             c.mask, c.batch, c.heads, c.kv_heads, c.tokens,
-                             c.tile.q, c.tile.kv));
+    SCOPED_TRACE(fmt::format(
+        "{} batch {} heads {}/{} tokens {} dim {} tile {}x{}", c.mask, c.batch,
+        c.heads, c.kv_heads, c.tokens, c.dim, c.tile.q, c.tile.kv));
     FitCall asked = call_of(c);
     asked.lane = LaneId::mosaic;
     asked.mosaic = {1, 1, RowSum::exact};

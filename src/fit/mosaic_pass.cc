@@ -1,5 +1,8 @@
 // fit/mosaic_pass.cc: the programs around our TPU kernels. All that a kernel
-// works in lies in vector memory, so they have no scratch in HBM.
+// works in lies in vector memory. It takes arrays row by row, and of a head dim
+// that is not whole lanes the compiler lays a program's own arrays out another
+// way: then copies of them are its scratch.
+#include "base/integers.h"
 #include "fit/parts.h"
 #include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
@@ -19,6 +22,30 @@ Dtype dtype_of(mosaic::Element element) {
   }
 }
 
+// What the copies count with, 16 KiB each: the most that was seen, and more.
+constexpr int64_t kCounters[] = {int64_t{1} << 20, int64_t{2} << 20};
+
+std::vector<MemoryPart> copies_of(const std::vector<MemoryPart>& arrays,
+                                  const std::vector<mosaic::Type>& types,
+                                  bool backward) {
+  std::vector<MemoryPart> out;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    if (types[i].element != mosaic::Element::bf16) continue;
+    int64_t bytes = 2 * round_up(types[i].shape.back(), mosaic::kLanes);
+    for (size_t d = 0; d + 1 < types[i].shape.size(); ++d) {
+      bytes *= types[i].shape[d];
+    }
+    if (bytes == arrays[i].bytes) continue;
+    const int64_t plain = arrays[i].bytes - arrays[i].padding;
+    out.push_back({"copy of " + arrays[i].name, MemoryKind::scratch, bytes,
+                   bytes - plain});
+  }
+  if (!out.empty()) {
+    out.push_back({"counters", MemoryKind::scratch, kCounters[backward]});
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
@@ -31,6 +58,7 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   if (!planned) return planned.error();
   const mosaic::KernelShape& shape = planned->shape;
   std::vector<MemoryPart> arrays;
+  std::vector<mosaic::Type> types;
   for (const mosaic::Argument& a : backward
                                        ? mosaic::backward_arguments(shape)
                                        : mosaic::forward_arguments(shape)) {
@@ -42,6 +70,7 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
                         a.type.shape);
     if (!part) return part.error();
     arrays.push_back(std::move(*part));
+    types.push_back(a.type);
   }
   PassMemory out;
   out.backward = backward;
@@ -50,6 +79,7 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   out.arguments.assign(arrays.begin(), outputs);
   out.outputs.assign(outputs, arrays.end());
   out.outputs.push_back(table_of(chip, out.outputs.size()));
+  out.scratch = copies_of(arrays, types, backward);
   return out;
 }
 

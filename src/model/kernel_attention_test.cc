@@ -242,7 +242,7 @@ TEST(KernelStep, RefusesWhatTheKernelsHaveNot) {
   };
   EXPECT_EQ(why(options_of(kernel_model())), "");
   EXPECT_EQ(why(options_of(small_model())),
-            "[mosaic] head dim must be 128, found 8");
+            "[mosaic] head dim must be a multiple of 64 up to 256, found 8");
   TrainOptions exact = options_of(kernel_model());
   exact.precision.products = Dtype::f32;
   EXPECT_EQ(why(exact), "[mosaic] the type must be bf16, found F32");

@@ -6,7 +6,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 import oracle
-from case import DIM, IDS, SCALARS, Case, random_case, random_ids, run_one_contract
+from case import IDS, SCALARS, Case, random_case, random_ids, run_one_contract
 from checks import CaseTest
 from forward_test import ForwardCase
 from program import Program
@@ -23,7 +23,7 @@ class BackwardCase(Case):
     def draw_gradients(self, legal):
         """dout, and that of the log-sum-exp where there is one."""
         shape = (self.batch, self.heads, self.q_len)
-        dout = self.rng.standard_normal((*shape, DIM)).astype(bfloat16)
+        dout = self.rng.standard_normal((*shape, self.v_dim)).astype(bfloat16)
         dlse = self.rng.standard_normal(shape).astype(np.float32)
         return dout, dlse if self.has_dlse else None
 

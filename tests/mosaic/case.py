@@ -19,7 +19,6 @@ from program import Program
 from tensor_file import load
 
 TESSERA = os.environ.get("TESSERA", "../../build/tessera")
-DIM = 128
 # What a kernel reads before the tensors and behind them; bits where it has them.
 SCALARS = ("steps", "range", "bounds", "bits_of")
 IDS = ("q_ids", "kv_ids", "bits")
@@ -57,8 +56,10 @@ class Case:
         scale=None,
         softcap=0.0,
         ceilings=(),
+        dims=(128, 128),
     ):
         self.rng = rng
+        self.dim, self.v_dim = dims
         self.mask, self.batch = mask, batch
         self.heads, self.kv_heads = heads, kv_heads
         self.q_len, self.kv_len = q_len, kv_len
@@ -95,6 +96,7 @@ class Case:
                 *("compile", "--target", "v6e:1x1", "--emit", path),
                 *("--no-compile", "--json", *self.static, *more),
                 *("--heads", self.heads, "--kv-heads", self.kv_heads),
+                *("--head-dim", self.dim, "--v-head-dim", self.v_dim),
                 *("--tiles-per-pass", self.tiles),
                 *("--fetch-ahead", self.ahead),
                 *self.direction,
@@ -118,8 +120,9 @@ class Case:
         """q, k, v, and which pairs are legal."""
         q, k, v = oracle.hard_inputs(
             self.rng.integers(1 << 30),
-            (self.batch, self.heads, self.q_len, DIM),
-            (self.batch, self.kv_heads, self.kv_len, DIM),
+            (self.batch, self.heads, self.q_len, self.dim),
+            (self.batch, self.kv_heads, self.kv_len, self.dim),
+            v_dim=self.v_dim,
         )
         # Rows of large scores change places from tile to tile: what a kernel
         # keeps of the tile before does not fit.

@@ -276,7 +276,7 @@ def worst(got, want, error):
     return float(ratio.max()) if ratio.size else 0.0
 
 
-def hard_inputs(seed, q_shape, kv_shape, dtype=bfloat16):
+def hard_inputs(seed, q_shape, kv_shape, dtype=bfloat16, v_dim=None):
     """q, k, v whose rows differ in size: some scores are far below 0.
 
     A kernel whose maximum starts at 0, for example, is right on rows whose
@@ -284,7 +284,8 @@ def hard_inputs(seed, q_shape, kv_shape, dtype=bfloat16):
     """
     rng = np.random.default_rng(seed)
     q, k = rng.standard_normal(q_shape), rng.standard_normal(kv_shape)
-    v = rng.standard_normal(kv_shape) + 0.5
+    v_dim = kv_shape[-1] if v_dim is None else v_dim
+    v = rng.standard_normal((*kv_shape[:-1], v_dim)) + 0.5
     k += 1.0
     # A quarter of the rows have scores near -160, where exp is 0 in f32.
     q[..., 1::4, :] -= 160.0 * q_shape[-1] ** -0.5

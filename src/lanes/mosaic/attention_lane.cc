@@ -171,15 +171,15 @@ class Work : public lanes::LaneWork {
       return e.error();
     }
     const Sizes n = sizes_of(*forward_);
-    const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys);
+    const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.values);
     const lanes::ProgramOutput outputs[] = {
-        lanes::to_tensor(t.out, n.queries),
+        lanes::to_tensor(t.out, n.outputs),
         lanes::to_floats(t.lse, t.lse.empty() ? lanes::ArrayDims{} : n.have,
                          n.rows, n.lines)};
     std::vector<pjrt::HostArray> arrays = scalars(*forward_);
     arrays.push_back({{Dtype::bf16, n.queries}, q.data()});
     arrays.push_back({{Dtype::bf16, n.keys}, k.data()});
-    arrays.push_back({{Dtype::bf16, n.keys}, v.data()});
+    arrays.push_back({{Dtype::bf16, n.values}, v.data()});
     add_ids(*forward_, arrays);
     return run(*forward_, arrays, outputs, batch_.plan().forward, stop);
   }
@@ -210,15 +210,15 @@ class Work : public lanes::LaneWork {
     const Sizes n = sizes_of(*backward_);
     // A query that is not there sees no key.
     constexpr float kNoQuery = -std::numeric_limits<float>::infinity();
-    const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.keys),
-        out(t.out, n.queries), dout(t.dout, n.queries),
+    const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.values),
+        out(t.out, n.outputs), dout(t.dout, n.outputs),
         lse(t.lse.data(), n.have, n.rows, kNoQuery);
     std::vector<pjrt::HostArray> arrays = scalars(*backward_);
     arrays.insert(arrays.end(), {{{Dtype::bf16, n.queries}, q.data()},
                                  {{Dtype::bf16, n.keys}, k.data()},
-                                 {{Dtype::bf16, n.keys}, v.data()},
-                                 {{Dtype::bf16, n.queries}, out.data()},
-                                 {{Dtype::bf16, n.queries}, dout.data()},
+                                 {{Dtype::bf16, n.values}, v.data()},
+                                 {{Dtype::bf16, n.outputs}, out.data()},
+                                 {{Dtype::bf16, n.outputs}, dout.data()},
                                  {{Dtype::f32, n.lines}, lse.data()}});
     std::optional<lanes::Staged> dlse;
     if (call_.dlse) {
@@ -228,7 +228,7 @@ class Work : public lanes::LaneWork {
     add_ids(*backward_, arrays);
     const lanes::ProgramOutput outputs[] = {lanes::to_tensor(t.dq, n.queries),
                                             lanes::to_tensor(t.dk, n.keys),
-                                            lanes::to_tensor(t.dv, n.keys)};
+                                            lanes::to_tensor(t.dv, n.values)};
     return run(*backward_, arrays, outputs, batch_.plan().transposed, stop);
   }
 
@@ -248,7 +248,7 @@ class Work : public lanes::LaneWork {
 
   // Dimensions of the program's arrays; `have` those of the caller's rows.
   struct Sizes {
-    lanes::ArrayDims queries, keys, rows, lines, have;
+    lanes::ArrayDims queries, keys, values, outputs, rows, lines, have;
   };
   Sizes sizes_of(const Pass& pass) const {
     const MosaicKernel& k = pass.planned.kernel;
@@ -256,6 +256,8 @@ class Work : public lanes::LaneWork {
     const Plan& plan = batch_.plan();
     return {{k.batch, s.heads, k.q_len, s.head_dim},
             {k.batch, s.kv_heads, k.kv_len, s.head_dim},
+            {k.batch, s.kv_heads, k.kv_len, s.v_head_dim},
+            {k.batch, s.heads, k.q_len, s.v_head_dim},
             {k.batch, s.heads, k.q_len},
             {k.batch, s.heads, 1, k.q_len},
             {plan.batch, s.heads, plan.q_len}};

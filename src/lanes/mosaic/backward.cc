@@ -47,6 +47,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "lanes/mosaic/parts.h"
@@ -109,6 +110,7 @@ class Backward : Parts {
   void fetch_row(const char* region, const Value& head, const Value& r);
   void prepare(const Value& head, const Value& r);
   void fetch_column(const char* region, const Value& head, const Value& column);
+  Value key_ids(const Value& column, int64_t lanes);
   void begin_column(const Value& head, const Value& column);
   void body(const Value& pass, const Value& at, const Value& column,
             bool masked);
@@ -164,19 +166,21 @@ void Backward::prepare(const Value& head, const Value& r) {
   }
 
   const std::vector<int64_t> line = {1, s_.block_q};
-  const std::vector<int64_t> tile = {kHeadDim, s_.block_q};
   const Value ids = query_ids(r);
   const Value is_seen = seen(ids);
-  const Value all_seen = seen(whole(ids, tile));
-  auto upright_tile = [&](const char* ring) {
+  const Value all_seen = seen(whole(ids, {s_.head_dim, s_.block_q}));
+  const Value values_seen = s_.v_head_dim == s_.head_dim
+                                ? all_seen
+                                : seen(whole(ids, {s_.v_head_dim, s_.block_q}));
+  auto upright_tile = [&](const char* ring, const Value& kept) {
     const Value flat = load_slot(ring, slot);
     const Value turned = w_.transpose(flat);
-    return w_.select(all_seen, turned, w_.zeros(turned.type));
+    return w_.select(kept, turned, w_.zeros(turned.type));
   };
-  store_slot(upright_tile("q_ring"), "queries", r);
-  const Value dout = upright_tile("dout_ring");
+  store_slot(upright_tile("q_ring", all_seen), "queries", r);
+  const Value dout = upright_tile("dout_ring", values_seen);
   store_slot(dout, "douts", r);
-  const Value out = upright_tile("out_ring");
+  const Value out = upright_tile("out_ring", values_seen);
   const Value wide_out = w_.to_f32(out);
   const Value wide_dout = w_.to_f32(dout);
   Value delta = w_.reshape(w_.reduce_sum(w_.mul(wide_out, wide_dout), 0), line);
@@ -194,7 +198,7 @@ void Backward::prepare(const Value& head, const Value& r) {
   }
   store_slot(whole(most, {kSublanes, s_.block_q}), "lses", r);
   store_slot(whole(delta, {kSublanes, s_.block_q}), "deltas", r);
-  store_slot(w_.splat(w_.real(0), tile), "dq_sums", r);
+  store_slot(w_.splat(w_.real(0), {s_.head_dim, s_.block_q}), "dq_sums", r);
 }
 
 void Backward::fetch_column(const char* region, const Value& head,
@@ -207,10 +211,22 @@ void Backward::fetch_column(const char* region, const Value& head,
                                    w_.constant(0)};
   for (const auto& [array, ring] :
        {std::pair{"k", "k_ring"}, std::pair{"v", "v_ring"}}) {
+    const int64_t dim = w_.argument(ring).type.shape[2];
     const Value tile =
-        w_.slice(w_.argument(array), at, {1, 1, s_.block_kv, kHeadDim}, 2);
+        w_.slice(w_.argument(array), at, {1, 1, s_.block_kv, dim}, 2);
     w_.start_copy(tile, in_ring(ring, slot), done);
   }
+}
+
+// The ids of a tile's keys, one a sublane and the same in all lanes.
+Value Backward::key_ids(const Value& column, int64_t lanes) {
+  std::vector<Value> parts;
+  const Value line = times(column, s_.block_kv / kLanes);
+  for (int64_t i = 0; i < s_.block_kv / kLanes; ++i) {
+    const Value ids = ids_at("key_ids", w_.add(line, number(i)));
+    parts.push_back(upright(ids, lanes));
+  }
+  return w_.join(parts, 0);
 }
 
 // A tile of keys: K, K' and V without what vetoes took, its ids, sums at 0.
@@ -221,18 +237,15 @@ void Backward::begin_column(const Value& head, const Value& column) {
   w_.wait_copy(done, in_ring("k_ring", slot));
   w_.wait_copy(done, in_ring("v_ring", slot));
 
-  std::vector<Value> parts;
-  const Value line = times(column, s_.block_kv / kLanes);
-  for (int64_t i = 0; i < s_.block_kv / kLanes; ++i) {
-    const Value ids = ids_at("key_ids", w_.add(line, number(i)));
-    parts.push_back(upright(ids));
-  }
-  const Value ids = w_.join(parts, 0);
+  const Value ids = key_ids(column, kLanes);
   if (s_.bitmaps == 0) w_.store(ids, w_.argument("ids_of_keys"));
-  const Value kept = seen(ids);
+  // By how many lanes a key has.
+  std::map<int64_t, Value> kept = {{kLanes, seen(ids)}};
   for (const char* ring : {"k_ring", "v_ring"}) {
+    const int64_t dim = w_.argument(ring).type.shape[2];
+    if (!kept.contains(dim)) kept.emplace(dim, seen(key_ids(column, dim)));
     const Value found = load_slot(ring, slot);
-    const Value clean = w_.select(kept, found, w_.zeros(found.type));
+    const Value clean = w_.select(kept.at(dim), found, w_.zeros(found.type));
     store_slot(clean, ring, slot);
     if (ring[0] == 'k') w_.store(w_.transpose(clean), w_.argument("keys"));
   }
@@ -240,7 +253,8 @@ void Backward::begin_column(const Value& head, const Value& column) {
   auto clear = [&] {
     const Value at = sum_slot(column);
     for (const char* sums : {"dk_sums", "dv_sums"}) {
-      store_slot(w_.splat(w_.real(0), {kHeadDim, s_.block_kv}), sums, at);
+      const int64_t dim = w_.argument(sums).type.shape[1];
+      store_slot(w_.splat(w_.real(0), {dim, s_.block_kv}), sums, at);
     }
   };
   if (group_ == 1) return clear();
@@ -351,10 +365,10 @@ void Backward::finish_column(const Value& head, const Value& column,
     }
     const Value& tile = w_.argument(g.tile);
     w_.store(w_.to_bf16(w_.transpose(sums)), tile);
-    w_.start_copy(
-        tile,
-        w_.slice(w_.argument(g.array), to, {1, 1, s_.block_kv, kHeadDim}, 2),
-        done);
+    w_.start_copy(tile,
+                  w_.slice(w_.argument(g.array), to,
+                           {1, 1, s_.block_kv, tile.type.shape[1]}, 2),
+                  done);
   }
 }
 
@@ -377,7 +391,7 @@ void Backward::finish_row(const Value& head, const Value& r) {
                                    w_.constant(0)};
   const Value from = in_ring("dq_ring", slot);
   const Value place =
-      w_.slice(w_.argument("dq"), to, {1, 1, s_.block_q, kHeadDim}, 2);
+      w_.slice(w_.argument("dq"), to, {1, 1, s_.block_q, s_.head_dim}, 2);
   w_.start_copy(from, place, semaphore("dq_copies", slot));
 }
 
@@ -464,46 +478,53 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   const int64_t ring = ring_size(s);
   const int64_t rows = s.rows();
   const int64_t sums = s.heads == s.kv_heads ? 1 : s.columns();
-  const std::vector<int64_t> of_queries = {s.batch, s.heads, s.q_len, kHeadDim};
-  const std::vector<int64_t> of_keys = {s.batch, s.kv_heads, s.kv_len,
-                                        kHeadDim};
+  auto of_queries = [&](int64_t dim) -> std::vector<int64_t> {
+    return {s.batch, s.heads, s.q_len, dim};
+  };
+  auto of_keys = [&](int64_t dim) -> std::vector<int64_t> {
+    return {s.batch, s.kv_heads, s.kv_len, dim};
+  };
   const std::vector<int64_t> of_rows = {s.batch, s.heads, 1, s.q_len};
   std::vector<Argument> out = scalar_arguments(s);
   auto add = [&](std::vector<Argument> more) {
     out.insert(out.end(), more.begin(), more.end());
   };
-  add({in_hbm("q", kBf16, of_queries), in_hbm("k", kBf16, of_keys),
-       in_hbm("v", kBf16, of_keys), in_hbm("out", kBf16, of_queries),
-       in_hbm("dout", kBf16, of_queries), in_hbm("lse", kF32, of_rows)});
+  add({in_hbm("q", kBf16, of_queries(s.head_dim)),
+       in_hbm("k", kBf16, of_keys(s.head_dim)),
+       in_hbm("v", kBf16, of_keys(s.v_head_dim)),
+       in_hbm("out", kBf16, of_queries(s.v_head_dim)),
+       in_hbm("dout", kBf16, of_queries(s.v_head_dim)),
+       in_hbm("lse", kF32, of_rows)});
   if (s.has_dlse) add({in_hbm("dlse", kF32, of_rows)});
   add(id_arguments(s));
   add(bit_arguments(s));
-  add({in_hbm("dq", kBf16, of_queries), in_hbm("dk", kBf16, of_keys),
-       in_hbm("dv", kBf16, of_keys),
+  add({in_hbm("dq", kBf16, of_queries(s.head_dim)),
+       in_hbm("dk", kBf16, of_keys(s.head_dim)),
+       in_hbm("dv", kBf16, of_keys(s.v_head_dim)),
        // Scratch. Of a head: Q', dout', the log-sum-exp in base 2, D, dQ'.
-       in_vmem("queries", kBf16, {rows, kHeadDim, s.block_q}),
-       in_vmem("douts", kBf16, {rows, kHeadDim, s.block_q}),
+       in_vmem("queries", kBf16, {rows, s.head_dim, s.block_q}),
+       in_vmem("douts", kBf16, {rows, s.v_head_dim, s.block_q}),
        in_vmem("lses", kF32, {rows, kSublanes, s.block_q}),
        in_vmem("deltas", kF32, {rows, kSublanes, s.block_q}),
-       in_vmem("dq_sums", kF32, {rows, kHeadDim, s.block_q}),
+       in_vmem("dq_sums", kF32, {rows, s.head_dim, s.block_q}),
        // Of a tile of keys, or of all where heads share them.
-       in_vmem("dk_sums", kF32, {sums, kHeadDim, s.block_kv}),
-       in_vmem("dv_sums", kF32, {sums, kHeadDim, s.block_kv}),
-       in_vmem("keys", kBf16, {kHeadDim, s.block_kv})});  // K'
+       in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
+       in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv}),
+       in_vmem("keys", kBf16, {s.head_dim, s.block_kv})});  // K'
   if (s.bitmaps == 0) {
     add({in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes})});
   }
   // What comes and goes.
-  add({in_vmem("k_ring", kBf16, {ring, s.block_kv, kHeadDim}),
-       in_vmem("v_ring", kBf16, {ring, s.block_kv, kHeadDim}),
-       in_vmem("q_ring", kBf16, {kRowRing, s.block_q, kHeadDim}),
-       in_vmem("out_ring", kBf16, {kRowRing, s.block_q, kHeadDim}),
-       in_vmem("dout_ring", kBf16, {kRowRing, s.block_q, kHeadDim}),
+  add({in_vmem("k_ring", kBf16, {ring, s.block_kv, s.head_dim}),
+       in_vmem("v_ring", kBf16, {ring, s.block_kv, s.v_head_dim}),
+       in_vmem("q_ring", kBf16, {kRowRing, s.block_q, s.head_dim}),
+       in_vmem("out_ring", kBf16, {kRowRing, s.block_q, s.v_head_dim}),
+       in_vmem("dout_ring", kBf16, {kRowRing, s.block_q, s.v_head_dim}),
        in_vmem("lse_ring", kF32, {kRowRing, 1, s.block_q})});
   if (s.has_dlse) add({in_vmem("dlse_ring", kF32, {kRowRing, 1, s.block_q})});
-  add({in_vmem("dk_tile", kBf16, {s.block_kv, kHeadDim}),
-       in_vmem("dv_tile", kBf16, {s.block_kv, kHeadDim}),
-       in_vmem("dq_ring", kBf16, {kOutRing, s.block_q, kHeadDim})});
+  add({in_vmem("dk_tile", kBf16, {s.block_kv, s.head_dim}),
+       in_vmem("dv_tile", kBf16, {s.block_kv, s.v_head_dim}),
+       in_vmem("dq_ring", kBf16, {kOutRing, s.block_q, s.head_dim})});
   add(id_scratch(s));
   add({semaphores("row_copies", {kRowRing}), semaphores("kv_copies", {ring}),
        semaphores("dq_copies", {kOutRing}), semaphores("column_copies", {}),

@@ -33,6 +33,8 @@ class MosaicCompile : public ::testing::Test {
     return pjrt::compile(*topology_, program);
   }
 
+  void check(const struct Class& c);
+
   std::optional<pjrt::Topology> topology_;
 };
 
@@ -52,16 +54,53 @@ AttentionShape shape_of(int64_t heads, int64_t kv_heads) {
   return s;
 }
 
+struct Class {
+  const char* mask;
+  int64_t tokens;
+  Tile tile;
+  MosaicOptions options;
+  int64_t heads, kv_heads;
+  bool backward = false, dlse = false;
+  double softcap = 0;
+  int64_t dim = 128, v_dim = 128;
+};
+
+void MosaicCompile::check(const Class& c) {
+  Facts present;
+  present.doc_ids = present.prefix_lengths = Ints{};
+  present.tree_enter = present.tree_leave = Ints{};
+  Request request = request_of(c.mask, c.tokens, c.tile);
+  if (request.masks.front().names.picks) {  // those of each head of keys
+    present.picks = Picks{};
+    present.picks->heads = c.kv_heads;
+  }
+  AttentionShape shape = shape_of(c.heads, c.kv_heads);
+  shape.head_dim = c.dim;
+  shape.v_head_dim = c.v_dim;
+  shape.softcap = c.softcap;
+  auto kernel = make_mosaic_kernel(request, present,
+                                   {.shape = shape,
+                                    .dtype = Dtype::bf16,
+                                    .backward = c.backward,
+                                    .dlse = c.dlse},
+                                   "v6e:1x1", c.options);
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  auto made = compile(kernel->program);
+  ASSERT_TRUE(made.ok()) << c.mask << ", dims " << c.dim << " and " << c.v_dim
+                         << ": " << made.error().message;
+  auto memory = made->memory();
+  ASSERT_TRUE(memory.ok());
+  EXPECT_GT(memory->code, 0);
+  const int64_t queries = kernel->q_len * c.heads * 2;
+  const int64_t keys = kernel->kv_len * c.kv_heads * 2;
+  const int64_t both = c.dim + c.v_dim;
+  EXPECT_GE(memory->output,
+            c.backward ? queries * c.dim + keys * both : queries * c.v_dim);
+  EXPECT_GE(memory->argument,
+            queries * (c.backward ? both + c.v_dim : c.dim) + keys * both);
+}
+
 TEST_F(MosaicCompile, EveryClassOfKernel) {
-  struct Class {
-    const char* mask;
-    int64_t tokens;
-    Tile tile;
-    MosaicOptions options;
-    int64_t heads, kv_heads;
-    bool backward = false, dlse = false;
-    double softcap = 0;
-  };
   for (const Class& c : {
            Class{"causal & documents", 4096, kMosaicTile, {2, 4}, 8, 8},
            Class{"causal & documents",
@@ -134,32 +173,33 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
                  false,
                  30},
        }) {
-    Facts present;
-    present.doc_ids = present.prefix_lengths = Ints{};
-    present.tree_enter = present.tree_leave = Ints{};
-    Request request = request_of(c.mask, c.tokens, c.tile);
-    if (request.masks.front().names.picks) {  // those of each head of keys
-      present.picks = Picks{};
-      present.picks->heads = c.kv_heads;
+    ASSERT_NO_FATAL_FAILURE(check(c));
+  }
+}
+
+TEST_F(MosaicCompile, EveryHeadDim) {
+  for (const auto& [dim, v_dim] :
+       {std::pair(64, 64), std::pair(192, 128), std::pair(256, 256)}) {
+    for (const bool backward : {false, true}) {
+      Class c{"causal & documents",
+              4096,
+              kMosaicBackwardTile,
+              {1, 2, backward ? RowSum::exact : RowSum::rounded},
+              8,
+              4,
+              backward,
+              backward};
+      c.dim = dim;
+      c.v_dim = v_dim;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+      // By bitmaps, small.
+      c.mask = "documents | sink(4)";
+      c.tokens = 1000;
+      c.tile = {256, 128};
+      c.options = {3, 2};
+      c.softcap = 30;
+      ASSERT_NO_FATAL_FAILURE(check(c));
     }
-    AttentionShape shape = shape_of(c.heads, c.kv_heads);
-    shape.softcap = c.softcap;
-    auto kernel = make_mosaic_kernel(request, present,
-                                     {.shape = shape,
-                                      .dtype = Dtype::bf16,
-                                      .backward = c.backward,
-                                      .dlse = c.dlse},
-                                     "v6e:1x1", c.options);
-    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
-    auto made = compile(kernel->program);
-    ASSERT_TRUE(made.ok()) << c.mask << ": " << made.error().message;
-    auto memory = made->memory();
-    ASSERT_TRUE(memory.ok());
-    EXPECT_GT(memory->code, 0);
-    const int64_t queries = kernel->q_len * c.heads * 128 * 2;
-    const int64_t keys = kernel->kv_len * c.kv_heads * 128 * 2;
-    EXPECT_GE(memory->output, queries + (c.backward ? 2 * keys : 0));
-    EXPECT_GE(memory->argument, (c.backward ? 3 : 1) * queries + 2 * keys);
   }
 }
 
@@ -176,6 +216,47 @@ TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
   auto made = compile(mosaic::program("tessera_backward", arguments,
                                       mosaic::kBackwardOutputs,
                                       mosaic::backward_kernel(s)));
+  EXPECT_TRUE(made.ok()) << made.error().message;
+}
+
+// The same at other dims.
+TEST_F(MosaicCompile, TheVectorBudgetIsThereAtEveryDim) {
+  struct Edge {
+    int64_t dim, v_dim, tiles;
+  };
+  for (const Edge& e :
+       {Edge{64, 64, 264}, Edge{192, 128, 102}, Edge{256, 256, 70}}) {
+    mosaic::KernelShape s;
+    s.heads = s.kv_heads = 2;
+    s.head_dim = e.dim;
+    s.v_head_dim = e.v_dim;
+    s.block_q = s.block_kv = 512;
+    s.q_len = s.kv_len = e.tiles * 512;
+    s.tiles_per_pass = s.fetch_ahead = 1;
+    s.steps = 9000;
+    s.has_high = true;
+    const auto arguments = mosaic::backward_arguments(s);
+    EXPECT_GT(mosaic::vector_bytes(arguments), 78 << 20) << e.dim;
+    EXPECT_LE(mosaic::vector_bytes(arguments), 80 << 20) << e.dim;
+    auto made = compile(mosaic::program("tessera_backward", arguments,
+                                        mosaic::kBackwardOutputs,
+                                        mosaic::backward_kernel(s)));
+    EXPECT_TRUE(made.ok()) << e.dim << ": " << made.error().message;
+  }
+}
+
+// Forward a kernel has more of its own: tiles, and what spills.
+TEST_F(MosaicCompile, TheForwardBudgetIsThere) {
+  Request r = request_of("causal & documents", 4096, {1024, 1024});
+  Facts present;
+  present.doc_ids = Ints{};
+  AttentionShape shape = shape_of(2, 2);
+  shape.head_dim = shape.v_head_dim = 256;
+  auto kernel = make_mosaic_kernel(
+      r, present, {.shape = shape, .dtype = Dtype::bf16}, "v6e:1x1", {3, 6});
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_GT(kernel->vector_bytes, 40 << 20);
+  auto made = compile(kernel->program);
   EXPECT_TRUE(made.ok()) << made.error().message;
 }
 

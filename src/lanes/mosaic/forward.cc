@@ -55,6 +55,7 @@
 #include <bit>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "lanes/mosaic/parts.h"
@@ -77,7 +78,7 @@ constexpr int64_t kOnes = 8;
 
 // Of O', that of the sum with them.
 int64_t sum_rows(const KernelShape& s) {
-  return kHeadDim + (s.rounded_sum ? kOnes : 0);
+  return s.v_head_dim + (s.rounded_sum ? kOnes : 0);
 }
 
 // A place in the walk over passes: the head, and the pass's first step.
@@ -117,7 +118,7 @@ class Forward : Parts {
   Value masked_scores(const Value& pass, const Place& p, const Value& rows,
                       const char* clean_region);
   Value has_vetoed(const Place& p);
-  Value key_column(const Place& p);
+  Value key_column(const Place& p, int64_t lanes);
   void keep(const Value& scores);
   Value sum_before(const Value& first);
   void add_sum(const Value& before, const Value& shrink, const Value& p_tile);
@@ -154,12 +155,13 @@ void Forward::fetch(const char* region, const char* bits_region, const Place& p,
                                        w_.constant(0)};
     const std::array<Value, 3> to = {slot, number(t * s_.block_kv),
                                      w_.constant(0)};
-    for (const auto& [array, ring] :
-         {std::pair{"k", "k_ring"}, std::pair{"v", "v_ring"}}) {
+    for (const auto& [array, ring, dim] :
+         {std::tuple{"k", "k_ring", s_.head_dim},
+          std::tuple{"v", "v_ring", s_.v_head_dim}}) {
       const Value tile =
-          w_.slice(w_.argument(array), from, {1, 1, s_.block_kv, kHeadDim}, 2);
+          w_.slice(w_.argument(array), from, {1, 1, s_.block_kv, dim}, 2);
       const Value place =
-          w_.slice(w_.argument(ring), to, {1, s_.block_kv, kHeadDim}, 1);
+          w_.slice(w_.argument(ring), to, {1, s_.block_kv, dim}, 1);
       w_.start_copy(tile, place, done);
     }
   }
@@ -176,7 +178,7 @@ void Forward::fetch(const char* region, const char* bits_region, const Place& p,
     const std::array<Value, 4> from = {
         batch_row_, head, times(row_of(head_word), s_.block_q), w_.constant(0)};
     const Value tile =
-        w_.slice(w_.argument("q"), from, {1, 1, s_.block_q, kHeadDim}, 2);
+        w_.slice(w_.argument("q"), from, {1, 1, s_.block_q, s_.head_dim}, 2);
     const Value place = in_ring("q_ring", row_slot);
     w_.start_copy(tile, place, semaphore("q_copies", row_slot));
   });
@@ -200,7 +202,7 @@ void Forward::wait_row(const Value& first, const Value& rows) {
 // The ids of the pass's keys, one a sublane and the same in all lanes; -1 in
 // every key of a step that fills the pass up, because it names a column again.
 // (The only step of an empty row names one in which nothing is legal.)
-Value Forward::key_column(const Place& p) {
+Value Forward::key_column(const Place& p, int64_t lanes) {
   std::vector<Value> parts;
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value tile = word(p.at, t);
@@ -211,7 +213,7 @@ Value Forward::key_column(const Place& p) {
         const Value live = is_live(tile);
         ids = w_.select(live, ids, w_.splat(w_.constant(-1), {1, kLanes}));
       }
-      parts.push_back(upright(ids));
+      parts.push_back(upright(ids, lanes));
     }
   }
   return w_.join(parts, 0);
@@ -239,7 +241,7 @@ Value Forward::masked_scores(const Value& pass, const Place& p,
   {
     const Writer::Region named(w_, clean_region);
     w_.if_then(has_vetoed(p), [&] {
-      const Value kept = seen(key_column(p));
+      const Value kept = seen(key_column(p, s_.v_head_dim));
       const Value slot = slot_of(pass);
       const Value v = load_slot("v_ring", slot);
       const Value clean = w_.select(kept, v, w_.zeros(v.type));
@@ -254,7 +256,7 @@ Value Forward::masked_scores(const Value& pass, const Place& p,
     const Value ok = legal_bits(slot, 0, s_.tiles_per_pass);
     return w_.select(ok, scores, w_.splat(lowest, tile_shape()));
   }
-  const Value key_ids = key_column(p);
+  const Value key_ids = key_column(p, kLanes);
   const Value scores = full_scores(pass, rows);
   const Value query_row = row_of(word(p.at));
   const Value ids = query_ids(query_row);
@@ -326,7 +328,7 @@ Value Forward::row_sum() {
   if (!s_.rounded_sum) {
     return w_.reshape(w_.reduce_sum(w_.load(w_.argument("sum")), 0), line);
   }
-  const std::array<Value, 2> at = {w_.index(kHeadDim), w_.index(0)};
+  const std::array<Value, 2> at = {w_.index(s_.v_head_dim), w_.index(0)};
   return w_.load(w_.argument("sums"), at, line);
 }
 
@@ -350,9 +352,9 @@ void Forward::finish(const char* region, const Place& p,
   const Value& sums_ref = w_.argument("sums");
   const std::array<Value, 2> top = {w_.index(0), w_.index(0)};
   const Value sums = s_.rounded_sum
-                         ? w_.load(sums_ref, top, {kHeadDim, s_.block_q})
+                         ? w_.load(sums_ref, top, {s_.v_head_dim, s_.block_q})
                          : w_.load(sums_ref);
-  const Value out = w_.mul(sums, whole(inverse, {kHeadDim, s_.block_q}));
+  const Value out = w_.mul(sums, whole(inverse, {s_.v_head_dim, s_.block_q}));
   w_.store(w_.to_bf16(w_.transpose(out)), w_.argument("out_tile"));
   const Value most = w_.first_row(w_.load(w_.argument("most")));
   const Value natural = w_.real(static_cast<float>(unit() * kLog2E * kLn2));
@@ -365,10 +367,10 @@ void Forward::finish(const char* region, const Place& p,
   const Value zero_i = w_.constant(0);
   const Value head = head_number(p.head);
   const std::array<Value, 4> out_at = {batch_row_, head, query, zero_i};
-  w_.start_copy(
-      w_.argument("out_tile"),
-      w_.slice(w_.argument("out"), out_at, {1, 1, s_.block_q, kHeadDim}, 2),
-      done);
+  w_.start_copy(w_.argument("out_tile"),
+                w_.slice(w_.argument("out"), out_at,
+                         {1, 1, s_.block_q, s_.v_head_dim}, 2),
+                done);
   const std::array<Value, 4> lse_at = {batch_row_, head, zero_i, query};
   w_.start_copy(w_.argument("lse_tile"),
                 w_.slice(w_.argument("lse"), lse_at, {1, 1, 1, s_.block_q}, 2),
@@ -464,24 +466,24 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
   auto add = [&](std::vector<Argument> more) {
     out.insert(out.end(), more.begin(), more.end());
   };
-  add({in_hbm("q", kBf16, {s.batch, s.heads, s.q_len, kHeadDim}),
-       in_hbm("k", kBf16, {s.batch, s.kv_heads, s.kv_len, kHeadDim}),
-       in_hbm("v", kBf16, {s.batch, s.kv_heads, s.kv_len, kHeadDim})});
+  add({in_hbm("q", kBf16, {s.batch, s.heads, s.q_len, s.head_dim}),
+       in_hbm("k", kBf16, {s.batch, s.kv_heads, s.kv_len, s.head_dim}),
+       in_hbm("v", kBf16, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim})});
   add(id_arguments(s));
   add(bit_arguments(s));
-  add({in_hbm("out", kBf16, {s.batch, s.heads, s.q_len, kHeadDim}),
+  add({in_hbm("out", kBf16, {s.batch, s.heads, s.q_len, s.v_head_dim}),
        in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len}),
        // Scratch.
-       in_vmem("q_ring", kBf16, {ring, s.block_q, kHeadDim}),
-       in_vmem("k_ring", kBf16, {ring, keys, kHeadDim}),
-       in_vmem("v_ring", kBf16, {ring, keys, kHeadDim})});
+       in_vmem("q_ring", kBf16, {ring, s.block_q, s.head_dim}),
+       in_vmem("k_ring", kBf16, {ring, keys, s.head_dim}),
+       in_vmem("v_ring", kBf16, {ring, keys, s.v_head_dim})});
   add(id_scratch(s));
   add({in_vmem("scores", kF32, {keys, s.block_q}),
        in_vmem("scores_max", kF32, {kSublanes, s.block_q}),
        in_vmem("most", kF32, {kSublanes, s.block_q}),    // m
        in_vmem("sum", kF32, {kSublanes, s.block_q}),     // l, in eight parts
        in_vmem("sums", kF32, {sum_rows(s), s.block_q}),  // O'
-       in_vmem("out_tile", kBf16, {s.block_q, kHeadDim}),
+       in_vmem("out_tile", kBf16, {s.block_q, s.v_head_dim}),
        in_vmem("lse_tile", kF32, {1, s.block_q}),
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
        semaphores("id_copies", {}), semaphores("out_copies", {})});

@@ -18,9 +18,10 @@
 namespace tessera {
 namespace {
 
+using mosaic::kDimStep;
 using mosaic::KernelShape;
-using mosaic::kHeadDim;
 using mosaic::kLanes;
+using mosaic::kMaxDim;
 using mosaic::Rule;
 
 // Of each text; a kernel of another number is another contract.
@@ -72,9 +73,9 @@ Result<void> check_attention(const AttentionCall& call) {
   };
   for (const Size& n :
        {Size{"head dim", s.head_dim}, Size{"value head dim", s.v_head_dim}}) {
-    if (n.found != kHeadDim) {
-      return invalid("mosaic", "{} must be {}, found {}", n.what, kHeadDim,
-                     n.found);
+    if (n.found < 1 || n.found % kDimStep != 0 || n.found > kMaxDim) {
+      return invalid("mosaic", "{} must be a multiple of {} up to {}, found {}",
+                     n.what, kDimStep, kMaxDim, n.found);
     }
   }
   if (s.heads < 1 || s.heads > kMaxHeads) {
@@ -171,6 +172,8 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   s.batch = bucket(request.batch);
   s.heads = call.shape.heads;
   s.kv_heads = call.shape.kv_heads;
+  s.head_dim = call.shape.head_dim;
+  s.v_head_dim = call.shape.v_head_dim;
   s.q_len = round_up(bucket(request.q_len), request.tile.q);
   s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
   s.block_q = request.tile.q;
@@ -205,7 +208,9 @@ Result<void> check_sizes(const KernelShape& s) {
                       "passes of all heads must be at most {}, found {}",
                       INT32_MAX - s.fetch_ahead, passes);
   }
-  const double bytes = 2.0 * kHeadDim * static_cast<double>(s.batch) *
+  const auto lanes =
+      static_cast<double>(round_up(std::max(s.head_dim, s.v_head_dim), kLanes));
+  const double bytes = 2.0 * lanes * static_cast<double>(s.batch) *
                        static_cast<double>(s.heads) *
                        static_cast<double>(std::max(s.q_len, s.kv_len));
   if (bytes > static_cast<double>(kMaxArrayBytes)) {

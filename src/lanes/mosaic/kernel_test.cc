@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
+#include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "tessera/mosaic.h"
 
@@ -231,6 +232,48 @@ TEST(MosaicKernel, ScalarMemoryIsABudget) {
   EXPECT_EQ(kernel->scalar_words, 253072 + 2 + 3);
 }
 
+// Both dims are terms of the contract and of the text.
+TEST(MosaicKernel, EveryPairOfDimsIsAnother) {
+  const Request r = request_of("causal & documents");
+  for (const bool backward : {false, true}) {
+    std::set<std::string> keys, texts;
+    for (const int64_t dim : {64, 128, 192, 256}) {
+      for (const int64_t v_dim : {64, 128, 192, 256}) {
+        AttentionShape shape = shape_of();
+        shape.head_dim = dim;
+        shape.v_head_dim = v_dim;
+        shape.scale = 1;
+        auto kernel = backward ? make_backward(r, shape) : make(r, shape);
+        ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+        keys.insert(kernel->contract.key);
+        texts.insert(kernel->text);
+      }
+    }
+    EXPECT_EQ(keys.size(), 16);
+    EXPECT_EQ(texts.size(), 16);
+  }
+}
+
+// A line of 64 takes the 128 lanes that a line has; across them it does not.
+TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
+  mosaic::KernelShape s;
+  s.q_len = s.kv_len = 4096;
+  s.block_q = s.block_kv = 512;
+  s.steps = 64;
+  const auto bytes = [&](int64_t dim, bool backward) {
+    s.head_dim = s.v_head_dim = dim;
+    return mosaic::vector_bytes(backward ? mosaic::backward_arguments(s)
+                                         : mosaic::forward_arguments(s));
+  };
+  // O' alone has a line a dim.
+  EXPECT_EQ(bytes(128, false) - bytes(64, false), 64 * 512 * 4);
+  EXPECT_GT(bytes(192, false) - bytes(128, false),
+            bytes(256, false) - bytes(192, false));
+  // Q', dout' and dQ' of a head, dK' and dV' of a tile, K'.
+  EXPECT_EQ(bytes(128, true) - bytes(64, true),
+            64 * (4096 * (2 + 2 + 4) + 512 * (4 + 4 + 2)));
+}
+
 // A softcap is a term of the contract and of the text; each has its own.
 TEST(MosaicKernel, ASoftcapIsStatic) {
   const Request r = request_of("causal");
@@ -258,13 +301,17 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   EXPECT_EQ(error_of(make_backward(r, shape_of(), kRounded)),
             "[mosaic] a rounded row sum goes with forward, found it with "
             "backward");
-  AttentionShape dim = shape_of();
-  dim.head_dim = 64;
-  EXPECT_EQ(error_of(make(r, dim)), "[mosaic] head dim must be 128, found 64");
-  AttentionShape value_dim = shape_of();
-  value_dim.v_head_dim = 256;
-  EXPECT_EQ(error_of(make(r, value_dim)),
-            "[mosaic] value head dim must be 128, found 256");
+  for (const int64_t bad : {-64, 0, 32, 100, 320, 512}) {
+    const std::string why = fmt::format(
+        " head dim must be a multiple of 64 up to 256, found {}", bad);
+    AttentionShape dim = shape_of();
+    dim.head_dim = bad;
+    EXPECT_EQ(error_of(make(r, dim)), "[mosaic]" + why);
+    EXPECT_EQ(error_of(make_backward(r, dim)), "[mosaic]" + why);
+    AttentionShape value_dim = shape_of();
+    value_dim.v_head_dim = bad;
+    EXPECT_EQ(error_of(make(r, value_dim)), "[mosaic] value" + why);
+  }
   AttentionShape heads = shape_of();
   heads.kv_heads = 3;
   EXPECT_EQ(error_of(make(r, heads)),

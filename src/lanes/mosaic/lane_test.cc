@@ -27,14 +27,13 @@ namespace {
 using testing::AttentionArrays;
 using testing::AttentionCase;
 
-constexpr int64_t kDim = 128;
-
 std::string plain_program(const MosaicKernel& kernel) {
   xla::Writer w(testing::PlainKernel::arguments(kernel));
   return w.module("plain", testing::PlainKernel(w, kernel, false).results());
 }
 
-AttentionCase packed_case(testing::Layout layout, uint64_t seed) {
+AttentionCase packed_case(testing::Layout layout, uint64_t seed,
+                          int64_t dim = 128, int64_t v_dim = 128) {
   AttentionCase c;
   c.plan.masks = {causal() & documents()};
   c.plan.batch = 2;
@@ -50,7 +49,7 @@ AttentionCase packed_case(testing::Layout layout, uint64_t seed) {
                   at / (i < 300 ? 70 + 3 * static_cast<int64_t>(seed) : 150))
             : -1);
   }
-  c.shape = {4, 2, kDim, kDim, {}, 0};
+  c.shape = {4, 2, dim, v_dim, {}, 0};
   c.dtype = Dtype::bf16;
   c.layout = layout;
   c.seed = seed;
@@ -147,6 +146,31 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
   }
   EXPECT_EQ(testing::counted(testing::fake_plugin("tpu"), "replaced_programs"),
             2);
+}
+
+TEST_F(MosaicLane, HasOtherHeadDims) {
+  auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  for (const auto& [dim, v_dim] : {std::pair(64, 64), std::pair(192, 128)}) {
+    AttentionArrays arrays(packed_case(testing::Layout::padded, 1, dim, v_dim));
+    const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
+    write_plain(*batch, call);
+    auto ready = session->prepare(*batch, call);
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    const testing::Wanted want = testing::wanted(arrays, true);
+    arrays.clear_outputs();
+    const auto saved = ready->forward(arrays.forward(true));
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
+    const lanes::BackwardTensors t = arrays.backward();
+    const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
+    const auto done = ready->backward(*saved, gradients);
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
+    EXPECT_EQ(arrays.spilled(), std::nullopt);
+  }
 }
 
 // Bitmaps are sent where the program has them, here with a softcap; this plain

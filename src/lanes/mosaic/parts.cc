@@ -7,6 +7,8 @@
 #include <array>
 #include <utility>
 
+#include "base/integers.h"
+
 namespace tessera::mosaic {
 namespace {
 
@@ -16,10 +18,11 @@ std::vector<Argument> with_batch_row(const std::vector<Argument>& arguments) {
   return out;
 }
 
+// A line takes whole lanes.
 int64_t bytes_of(const Type& type) {
   int64_t n = type.element == Element::bf16 ? 2 : 4;
   for (int64_t d : type.shape) n *= d;
-  return n;
+  return n / type.shape.back() * round_up(type.shape.back(), kLanes);
 }
 
 }  // namespace

@@ -90,8 +90,8 @@ class Parts {
   // The ids of a tile's queries, [1, block_q].
   Value query_ids(const Value& query_row);
   // 128 ids of keys, one a sublane and the same in all lanes.
-  Value upright(const Value& ids) {
-    return w_.transpose(whole(ids, {kLanes, kLanes}));
+  Value upright(const Value& ids, int64_t lanes) {
+    return w_.transpose(whole(ids, {lanes, kLanes}));
   }
   // A key that no veto takes.
   Value seen(const Value& ids) {

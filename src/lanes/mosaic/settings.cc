@@ -24,6 +24,12 @@ constexpr MaskClass kCausal = MaskClass::causal, kBand = MaskClass::band,
 constexpr SettingRow kRows[] = {
 #include "lanes/mosaic/settings.inc"
 };
+constexpr SettingRow kRows64[] = {
+#include "lanes/mosaic/settings_64.inc"
+};
+constexpr SettingRow kRows256[] = {
+#include "lanes/mosaic/settings_256.inc"
+};
 
 std::optional<MaskClass> class_of(const Rule& rule) {
   if (rule.low) {
@@ -48,6 +54,7 @@ int64_t mean_keys(const Rule& rule, int64_t n) {
 // The rows for a request, those of any number of keys: where nobody says how
 // many and the mask does not either, `keys` is 0.
 struct Rows {
+  std::span<const SettingRow> table;
   std::optional<MaskClass> mask;  // absent: there are none
   bool backward = false;
   int64_t tokens = 0;
@@ -59,38 +66,47 @@ struct Rows {
   }
 };
 
+// Whose table suits: that of the larger dim, or of the next that has one.
+int64_t table_dim(const AttentionShape& s) {
+  const auto found = std::ranges::lower_bound(
+      mosaic::kTableDims, std::max(s.head_dim, s.v_head_dim));
+  return found == std::end(mosaic::kTableDims) ? 0 : *found;
+}
+
 Rows rows_for(const Request& request, const AttentionCall& call, int64_t keys) {
   if (request.q_len < 1 || request.kv_len < 1) return {};
   const int64_t tokens = bucket(request.kv_len);
   if (request.masks.size() != 1 || bucket(request.q_len) != tokens ||
-      call.shape.head_dim != 128 || call.shape.v_head_dim != 128 ||
       call.dtype != Dtype::bf16) {
     return {};
   }
+  const auto table = mosaic::setting_rows(table_dim(call.shape));
   const auto rule = mosaic::rule_of(request.masks.front());
   if (!rule) return {};
   if (keys <= 0 && !rule->documents && !rule->segments) {
     keys = mean_keys(*rule, tokens);
   }
-  return {class_of(*rule), call.backward, tokens, std::max<int64_t>(keys, 0)};
+  return {table, class_of(*rule), call.backward, tokens,
+          std::max<int64_t>(keys, 0)};
 }
 
 const SettingRow* find_row(const Rows& rows) {
   if (rows.keys == 0) return nullptr;
   const auto least =
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows.keys)));
-  const auto found = std::ranges::find_if(kRows, [&](const SettingRow& row) {
-    return rows.has(row) && row.keys == least;
-  });
-  return found == std::end(kRows) ? nullptr : found;
+  const auto found =
+      std::ranges::find_if(rows.table, [&](const SettingRow& row) {
+        return rows.has(row) && row.keys == least;
+      });
+  return found == rows.table.end() ? nullptr : &*found;
 }
 
 // The first of them with this tile.
 const SettingRow* find_tile(const Rows& rows, const Tile& tile) {
-  const auto found = std::ranges::find_if(kRows, [&](const SettingRow& row) {
-    return rows.has(row) && row.tile == tile;
-  });
-  return found == std::end(kRows) ? nullptr : found;
+  const auto found = std::ranges::find_if(
+      rows.table,
+      [&](const SettingRow& row) { return rows.has(row) && row.tile == tile; });
+  return found == rows.table.end() ? nullptr : &*found;
 }
 
 MosaicSetting default_setting(const AttentionCall& call) {
@@ -98,14 +114,24 @@ MosaicSetting default_setting(const AttentionCall& call) {
   return {};
 }
 
-std::string chosen_by(const MosaicSetting& setting) {
+std::string chosen_by(const MosaicSetting& setting, const AttentionShape& s) {
   if (setting.keys == 0) return "the default: the table has no such row";
-  return fmt::format("the table, for {} keys a query", setting.keys);
+  const int64_t dim = table_dim(s);
+  if (s.head_dim == dim && s.v_head_dim == dim) {
+    return fmt::format("the table, for {} keys a query", setting.keys);
+  }
+  return fmt::format("the table of head dim {}, for {} keys a query", dim,
+                     setting.keys);
 }
 
 }  // namespace
 
-std::span<const SettingRow> mosaic::setting_rows() { return kRows; }
+std::span<const SettingRow> mosaic::setting_rows(int64_t head_dim) {
+  if (head_dim == 64) return kRows64;
+  if (head_dim == 128) return kRows;
+  return head_dim == 256 ? std::span<const SettingRow>(kRows256)
+                         : std::span<const SettingRow>();
+}
 
 MosaicSetting mosaic_setting(const Request& request, const AttentionCall& call,
                              int64_t keys_per_query) {
@@ -123,7 +149,7 @@ mosaic::ChosenSetting mosaic::choose_setting(const Request& request,
                                              const AttentionCall& call,
                                              int64_t keys_per_query) {
   const MosaicSetting found = mosaic_setting(request, call, keys_per_query);
-  return {found, chosen_by(found)};
+  return {found, chosen_by(found, call.shape)};
 }
 
 mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
@@ -138,7 +164,7 @@ mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
     out.options.tiles_per_pass = row->tiles_per_pass;
     out.keys = row->keys;
   }
-  return {out, chosen_by(out)};
+  return {out, chosen_by(out, call.shape)};
 }
 
 int64_t keys_per_query(const Batch& batch) {

@@ -29,7 +29,9 @@ struct SettingRow {
   int64_t tiles_per_pass = 0;
 };
 
-std::span<const SettingRow> setting_rows();
+// Of kernels whose head dims are both this one: 64, 128, 256.
+std::span<const SettingRow> setting_rows(int64_t head_dim);
+inline constexpr int64_t kTableDims[] = {64, 128, 256};
 
 // What a kernel takes where not all of it was said, and who chose that.
 struct ChosenSetting {

@@ -32,10 +32,10 @@ Request request_of(const std::string& mask, int64_t tokens) {
   return r;
 }
 
-AttentionCall call_of(bool backward) {
+AttentionCall call_of(bool backward, int64_t dim = 128) {
   AttentionCall call;
   call.shape.heads = call.shape.kv_heads = 8;
-  call.shape.head_dim = call.shape.v_head_dim = 128;
+  call.shape.head_dim = call.shape.v_head_dim = dim;
   call.dtype = Dtype::bf16;
   call.backward = backward;
   return call;
@@ -48,10 +48,13 @@ bool is_default(const MosaicSetting& s, bool backward) {
              (backward ? kMosaicBackward : MosaicOptions{}).tiles_per_pass;
 }
 
-TEST(MosaicSettings, TheTableHasNoGaps) {
+class MosaicTable : public ::testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Dims, MosaicTable, ::testing::ValuesIn(kTableDims));
+
+TEST_P(MosaicTable, HasNoGaps) {
   using Group = std::tuple<bool, MaskClass, int64_t>;
   std::map<Group, std::vector<int64_t>> keys;
-  for (const SettingRow& r : setting_rows()) {
+  for (const SettingRow& r : setting_rows(GetParam())) {
     keys[{r.backward, r.mask, r.tokens}].push_back(r.keys);
   }
   for (const bool backward : {false, true}) {
@@ -73,20 +76,21 @@ TEST(MosaicSettings, TheTableHasNoGaps) {
   }
 }
 
-TEST(MosaicSettings, EveryRowIsAKernel) {
+TEST_P(MosaicTable, EveryRowIsAKernel) {
   Facts present;
   present.doc_ids = Ints{};
-  for (const SettingRow& r : setting_rows()) {
+  for (const SettingRow& r : setting_rows(GetParam())) {
     for (const int64_t tokens : {r.tokens, r.tokens / 4 + 1}) {
       Request request = request_of(mask_of(r.mask), tokens);
-      const MosaicSetting found =
-          mosaic_setting(request, call_of(r.backward), 2 * r.keys - 1);
+      const MosaicSetting found = mosaic_setting(
+          request, call_of(r.backward, GetParam()), 2 * r.keys - 1);
       EXPECT_EQ(found.keys, r.keys);
       EXPECT_EQ(found.tile, r.tile);
       EXPECT_EQ(found.options.tiles_per_pass, r.tiles_per_pass);
       request.tile = found.tile;
-      auto kernel = make_mosaic_kernel(request, present, call_of(r.backward),
-                                       "v6e", found.options);
+      auto kernel =
+          make_mosaic_kernel(request, present, call_of(r.backward, GetParam()),
+                             "v6e", found.options);
       EXPECT_TRUE(kernel.ok()) << r.tokens << " tokens, " << r.keys
                                << " keys: " << kernel.error().message;
     }
@@ -118,7 +122,7 @@ TEST(MosaicSettings, WhatTheTableLacksGetsTheDefault) {
     by_head.masks.push_back(*parse_mask("full"));
     lacks(by_head, 1024, call);
     AttentionCall wide = call;
-    wide.shape.v_head_dim = 64;
+    wide.shape.v_head_dim = 320;
     lacks(known, 1024, wide);
     AttentionCall exact = call;
     exact.dtype = Dtype::f32;
@@ -126,12 +130,37 @@ TEST(MosaicSettings, WhatTheTableLacksGetsTheDefault) {
   }
 }
 
+// Of the larger dim, or of the next that has one; who chose says which.
+TEST(MosaicSettings, OtherDimsHaveTheTableOfTheNext) {
+  struct Pair {
+    int64_t dim, v_dim, table;
+  };
+  const Request r = request_of("causal & documents", 8192);
+  for (const Pair& p :
+       {Pair{64, 128, 128}, Pair{128, 64, 128}, Pair{192, 128, 256},
+        Pair{192, 192, 256}, Pair{64, 256, 256}}) {
+    for (const bool backward : {false, true}) {
+      AttentionCall call = call_of(backward, p.dim);
+      call.shape.v_head_dim = p.v_dim;
+      const ChosenSetting found = choose_setting(r, call, 1000);
+      const MosaicSetting due =
+          mosaic_setting(r, call_of(backward, p.table), 1000);
+      EXPECT_EQ(found.setting.tile, due.tile);
+      EXPECT_EQ(found.setting.options.tiles_per_pass,
+                due.options.tiles_per_pass);
+      EXPECT_EQ(found.chosen_by,
+                fmt::format("the table of head dim {}, for 512 keys a query",
+                            p.table));
+    }
+  }
+}
+
 // The tile stands, and passes are those of a row that has it: of the request's
 // own number of keys where that is known, else of the first.
-TEST(MosaicSettings, AGivenTileHasThePassesOfItsRow) {
-  for (const SettingRow& r : setting_rows()) {
+TEST_P(MosaicTable, AGivenTileHasThePassesOfItsRow) {
+  for (const SettingRow& r : setting_rows(GetParam())) {
     const SettingRow* first = nullptr;
-    for (const SettingRow& other : setting_rows()) {
+    for (const SettingRow& other : setting_rows(GetParam())) {
       if (first == nullptr && other.backward == r.backward &&
           other.mask == r.mask && other.tokens == r.tokens &&
           other.tile == r.tile) {
@@ -141,7 +170,7 @@ TEST(MosaicSettings, AGivenTileHasThePassesOfItsRow) {
     for (const int64_t tokens : {r.tokens, r.tokens / 4 + 1}) {
       Request request = request_of(mask_of(r.mask), tokens);
       request.tile = r.tile;
-      const AttentionCall call = call_of(r.backward);
+      const AttentionCall call = call_of(r.backward, GetParam());
       const ChosenSetting told = choose_passes(request, call, r.keys);
       EXPECT_EQ(told.setting.tile, r.tile);
       EXPECT_EQ(told.setting.options.tiles_per_pass, r.tiles_per_pass);

@@ -11,6 +11,8 @@ struct KernelShape {
   int64_t batch = 1;
   int64_t heads = 1;
   int64_t kv_heads = 1;
+  int64_t head_dim = 128;    // of queries and keys
+  int64_t v_head_dim = 128;  // of values and outputs
   int64_t q_len = 0;
   int64_t kv_len = 0;
   int64_t block_q = 512;  // the plan's tile
@@ -42,7 +44,9 @@ struct KernelShape {
 
 inline constexpr int64_t kLanes = 128;
 inline constexpr int64_t kSublanes = 8;
-inline constexpr int64_t kHeadDim = 128;
+// Head dims are multiples, up to.
+inline constexpr int64_t kDimStep = 64;
+inline constexpr int64_t kMaxDim = 256;
 // The first bitmaps: no pair is legal, all are.
 inline constexpr int32_t kNoPairs = 0;
 inline constexpr int32_t kAllPairs = 1;

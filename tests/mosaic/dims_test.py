@@ -1,0 +1,163 @@
+"""Kernels of other head dims than 128, and of values with a dim of their own, run
+on arrays against fp64."""
+
+import os
+import random
+import re
+import unittest
+
+import numpy as np
+
+import mutate
+from backward_test import BackwardCase
+from bits_case import random_bits_case
+from bits_test import BackwardBits, ForwardBits
+from case import random_case, random_ids, run_one_contract
+from forward_test import ForwardCase, RoundedCase
+from program import Program
+
+# Of queries and keys, of values.
+DIMS = ((64, 64), (256, 256), (192, 128), (192, 192), (64, 256))
+KINDS = (ForwardCase, RoundedCase, BackwardCase)
+
+
+class Dims(unittest.TestCase):
+    def check(self, case):
+        text, room = case.emit()
+        program = Program(text)
+        # A result that hangs on what nobody wrote would change with it.
+        for poison in (-1, 7):
+            outputs = program.run(
+                case.arrays(room), poison=poison, max_trips=100_000
+            )
+            self.assertLessEqual(case.error(outputs), 1)
+
+    def test_random_requests(self):
+        for at, dims in enumerate(DIMS):
+            for seed, kind in enumerate(KINDS, len(KINDS) * at):
+                with self.subTest(dims=dims, kind=kind, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    cap = 30.0 if seed % 2 else 0.0
+                    self.check(random_case(rng, kind, dims=dims, softcap=cap))
+
+    def test_random_masks(self):
+        for at, dims in enumerate(DIMS):
+            for kind in (ForwardBits, BackwardBits):
+                with self.subTest(dims=dims, kind=kind):
+                    rng = np.random.default_rng(at)
+                    self.check(random_bits_case(rng, kind, dims=dims))
+
+    def test_the_shipped_tiles(self):
+        rng = np.random.default_rng(1)
+        for dims in DIMS[:3]:
+            for kind, tile, tiles in (
+                (ForwardCase, (1024, 1024), 1), (RoundedCase, (512, 512), 2),
+                (BackwardCase, (512, 512), 1), (BackwardCase, (512, 1024), 2),
+            ):
+                with self.subTest(dims=dims, kind=kind, tile=tile):
+                    case = kind(
+                        rng, "causal & documents", heads=1, q_len=1100,
+                        kv_len=1300, tile=tile, tiles=tiles, dims=dims,
+                        ids=np.sort(random_ids(rng, 1, 1300)), valid=[1200],
+                    )
+                    text, room = case.emit()
+                    found = Program(text).run(
+                        case.arrays(room), max_trips=100_000
+                    )
+                    self.assertLessEqual(case.error(found), 1)
+
+    def test_lengths_around_the_tile(self):
+        rng = np.random.default_rng(5)
+        for dims in DIMS[:3]:
+            for kind in (ForwardCase, BackwardCase):
+                for n in (1, 129):
+                    with self.subTest(dims=dims, kind=kind, n=n):
+                        ids = rng.integers(0, 3, (1, n)).astype(np.int32)
+                        self.check(kind(
+                            rng, "causal & documents", q_len=n, kv_len=n,
+                            ids=np.sort(ids), dims=dims,
+                        ))
+
+    def test_rows_without_a_key(self):
+        rng = np.random.default_rng(6)
+        ids = np.full((2, 400), -1, np.int32)
+        ids[1, 130:140] = 3
+        empty = np.flatnonzero(ids[1] < 0)
+        for dims in DIMS[:3]:
+            for kind in (ForwardCase, BackwardCase):
+                with self.subTest(dims=dims, kind=kind):
+                    case = kind(
+                        rng, "causal & documents", batch=2, q_len=400,
+                        kv_len=400, ids=ids, dims=dims,
+                    )
+                    text, room = case.emit()
+                    found = Program(text).run(
+                        case.arrays(room), max_trips=10_000
+                    )
+                    self.assertLessEqual(case.error(found), 1)
+                    for x in found[:1] if kind is ForwardCase else found:
+                        self.assertTrue((x[0, :, :400] == 0).all())
+                        self.assertTrue((x[1][:, empty] == 0).all())
+
+    def test_one_program_serves_every_batch_of_its_contract(self):
+        run_one_contract(BackwardCase, dims=(192, 128), dlse=True)
+
+
+# What hangs on a dim: what is cleaned, sums and their places, copies.
+KINDS_OF_DIMS = ("dropped_choice", "dropped_store", "dropped_wait",
+                 "dropped_start", "index_off_by_one")
+# What the first pass of a row keeps of the sums before is times 0.
+EQUIVALENT = ("dropped_store[17]", "dropped_store[23]")
+
+
+class Mutants(unittest.TestCase):
+    def check(self, kind, dims, tiles, kinds, equivalent=(), **settings):
+        """TESSERA_MUTANTS: how many of each mutation [3]; 1000 is all."""
+        cases = []
+        # One document, whose passes are full too; then many, with padding.
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            ids, valid = np.ones((1, 1024), np.int32), [1024]
+            if seed > 0:
+                ids, valid = random_ids(rng, 1, 1024), [900]
+            cases.append(kind(
+                rng, "causal & documents", q_len=1024, kv_len=1024, tiles=tiles,
+                ids=ids, valid=valid, dims=dims, softcap=40.0, **settings,
+            ))
+        text, room = cases[0].emit()
+        for case in cases:
+            self.assertEqual(case.emit()[0], text)
+        program = Program(text)
+        runs = [(case, case.arrays(room)) for case in cases]
+
+        def judge(kernel):
+            program.kernels[0] = kernel
+            return all(
+                case.error(program.run(arrays, max_trips=10_000)) <= 1
+                for case, arrays in runs
+            )
+
+        kernel = program.kernels[0]
+        self.assertTrue(judge(kernel))
+        sample = int(os.environ.get("TESSERA_MUTANTS", "3"))
+        has_dim = re.compile(r"[<x]({}|{})x(\d+x)*(bf16|f32)".format(*dims))
+        for name in kinds:
+            # Of vectors and arrays with a dim, which no tile's side is.
+            found = [m for m in mutate.mutants(kernel, [name])
+                     if has_dim.search(m.where)]
+            self.assertTrue(found, name)
+            found = random.Random(name).sample(found, min(sample, len(found)))
+            with self.subTest(name=name):
+                lives = [m.name for m in found if m.name in equivalent]
+                self.assertEqual(mutate.survivors(found, judge, lives), [])
+
+    def test_forward(self):
+        self.check(ForwardCase, (64, 256), 3, KINDS_OF_DIMS, EQUIVALENT)
+
+    def test_backward(self):
+        self.check(BackwardCase, (192, 64), 2,
+                   (*KINDS_OF_DIMS, "wrong_scale"), dlse=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
