@@ -50,7 +50,8 @@ class Schedule:
             f"{self.cycles_per_tile:.1f} a tile" if known else "trips missing"))
 
 
-def schedule(batch, *, heads=8, kv_heads=None, head_dim=128, scale=None,
+def schedule(batch, *, heads=8, kv_heads=None, head_dim=128,
+             v_head_dim=None, scale=None,
              softcap=0.0, target="v6e:1x1", backward=False, dlse=False,
              tiles_per_pass=None, fetch_ahead=None, row_sum="exact"):
     """What our TPU kernel of this batch costs, by libtpu's own schedule.
@@ -61,6 +62,7 @@ def schedule(batch, *, heads=8, kv_heads=None, head_dim=128, scale=None,
     """
     given = {
         "heads": heads, "kv-heads": kv_heads, "head-dim": head_dim,
+        "v-head-dim": v_head_dim,
         "scale": scale, "softcap": softcap, "target": target,
         "tiles-per-pass": tiles_per_pass, "fetch-ahead": fetch_ahead,
         "row-sum": row_sum,

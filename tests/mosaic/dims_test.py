@@ -1,7 +1,6 @@
 """Kernels of other head dims than 128, and of values with a dim of their own, run
 on arrays against fp64."""
 
-import os
 import random
 import re
 import unittest
@@ -13,6 +12,7 @@ from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
+from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase, RoundedCase
 from program import Program
 
@@ -21,17 +21,7 @@ DIMS = ((64, 64), (256, 256), (192, 128), (192, 192), (64, 256))
 KINDS = (ForwardCase, RoundedCase, BackwardCase)
 
 
-class Dims(unittest.TestCase):
-    def check(self, case):
-        text, room = case.emit()
-        program = Program(text)
-        # A result that hangs on what nobody wrote would change with it.
-        for poison in (-1, 7):
-            outputs = program.run(
-                case.arrays(room), poison=poison, max_trips=100_000
-            )
-            self.assertLessEqual(case.error(outputs), 1)
-
+class Dims(CaseTest):
     def test_random_requests(self):
         for at, dims in enumerate(DIMS):
             for seed, kind in enumerate(KINDS, len(KINDS) * at):
@@ -110,9 +100,8 @@ KINDS_OF_DIMS = ("dropped_choice", "dropped_store", "dropped_wait",
 EQUIVALENT = ("dropped_store[17]", "dropped_store[23]")
 
 
-class Mutants(unittest.TestCase):
-    def check(self, kind, dims, tiles, kinds, equivalent=(), **settings):
-        """TESSERA_MUTANTS: how many of each mutation [3]; 1000 is all."""
+class Mutants(CaseTest):
+    def check_mutants(self, kind, dims, tiles, kinds, equivalent=(), **settings):
         cases = []
         # One document, whose passes are full too; then many, with padding.
         for seed in range(3):
@@ -124,22 +113,8 @@ class Mutants(unittest.TestCase):
                 rng, "causal & documents", q_len=1024, kv_len=1024, tiles=tiles,
                 ids=ids, valid=valid, dims=dims, softcap=40.0, **settings,
             ))
-        text, room = cases[0].emit()
-        for case in cases:
-            self.assertEqual(case.emit()[0], text)
-        program = Program(text)
-        runs = [(case, case.arrays(room)) for case in cases]
-
-        def judge(kernel):
-            program.kernels[0] = kernel
-            return all(
-                case.error(program.run(arrays, max_trips=10_000)) <= 1
-                for case, arrays in runs
-            )
-
-        kernel = program.kernels[0]
-        self.assertTrue(judge(kernel))
-        sample = int(os.environ.get("TESSERA_MUTANTS", "3"))
+        kernel, judge = self.one_kernel(cases)
+        sample = mutants_of_each()
         has_dim = re.compile(r"[<x]({}|{})x(\d+x)*(bf16|f32)".format(*dims))
         for name in kinds:
             # Of vectors and arrays with a dim, which no tile's side is.
@@ -152,11 +127,11 @@ class Mutants(unittest.TestCase):
                 self.assertEqual(mutate.survivors(found, judge, lives), [])
 
     def test_forward(self):
-        self.check(ForwardCase, (64, 256), 3, KINDS_OF_DIMS, EQUIVALENT)
+        self.check_mutants(ForwardCase, (64, 256), 3, KINDS_OF_DIMS, EQUIVALENT)
 
     def test_backward(self):
-        self.check(BackwardCase, (192, 64), 2,
-                   (*KINDS_OF_DIMS, "wrong_scale"), dlse=True)
+        self.check_mutants(BackwardCase, (192, 64), 2,
+                           (*KINDS_OF_DIMS, "wrong_scale"), dlse=True)
 
 
 if __name__ == "__main__":
