@@ -24,9 +24,10 @@ cli::Program bench_program() {
   return {"tessera-bench",
           kAbout,
           kExamples,
-          {plan_command(), kernels_command(), attention_command(),
-           xla_command(), recompile_command(), routed_command(), pack_command(),
-           shard_command(), mesh_command(), cli::gate_command()}};
+          {plan_command(), kernels_command(), functions_command(),
+           attention_command(), xla_command(), recompile_command(),
+           routed_command(), pack_command(), shard_command(), mesh_command(),
+           cli::gate_command()}};
 }
 
 }  // namespace tessera::bench

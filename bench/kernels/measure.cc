@@ -12,24 +12,6 @@ namespace {
 
 constexpr double kSampleMs = 2;  // long beside what reading a clock takes
 
-// Microseconds of one run.
-double best_us(const std::function<void()>& run, double seconds) {
-  using Clock = std::chrono::steady_clock;
-  const auto sample = [&](int64_t runs) {
-    const auto start = Clock::now();
-    for (int64_t i = 0; i < runs; ++i) run();
-    return ms_since(start);
-  };
-  int64_t runs = 1;
-  while (sample(runs) < kSampleMs) runs *= 2;
-  double best = std::numeric_limits<double>::infinity();
-  const auto start = Clock::now();
-  do {
-    best = std::min(best, sample(runs) * 1e3 / static_cast<double>(runs));
-  } while (ms_since(start) < 1e3 * seconds);
-  return best;
-}
-
 Result<KernelRow> measure_one(const KernelOperation& operation,
                               const KernelSize& size, Dtype dtype,
                               size_t variant, const kernels::Peaks& peaks,
@@ -56,6 +38,23 @@ Result<KernelRow> measure_one(const KernelOperation& operation,
 }
 
 }  // namespace
+
+double best_us(const std::function<void()>& run, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto sample = [&](int64_t runs) {
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < runs; ++i) run();
+    return ms_since(start);
+  };
+  int64_t runs = 1;
+  while (sample(runs) < kSampleMs) runs *= 2;
+  double best = std::numeric_limits<double>::infinity();
+  const auto start = Clock::now();
+  do {
+    best = std::min(best, sample(runs) * 1e3 / static_cast<double>(runs));
+  } while (ms_since(start) < 1e3 * seconds);
+  return best;
+}
 
 std::map<Isa, kernels::Peaks> kernel_peaks(const std::vector<Isa>& isas) {
   std::map<Isa, kernels::Peaks> out;

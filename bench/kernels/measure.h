@@ -1,6 +1,7 @@
 // bench/kernels/measure.h: the variants of an operation, each timed alone.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct KernelRow {
   double ratio = 0;   // of the worst error to its bound
   std::string worst;
 };
+
+// Microseconds of one run: the least of the samples of `seconds`.
+double best_us(const std::function<void()>& run, double seconds);
 
 // Of one thread.
 std::map<Isa, kernels::Peaks> kernel_peaks(const std::vector<Isa>& isas);

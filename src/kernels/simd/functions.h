@@ -1,0 +1,21 @@
+// kernels/simd/functions.h: the functions of math.h over arrays, as each ISA
+// has them: for the micro-benchmark.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/machine.h"
+
+namespace tessera::kernels {
+
+// `count` is a multiple of 16.
+using ArrayFunction = void (*)(const float* from, float* to, int64_t count);
+
+struct ArrayFunctions {
+  ArrayFunction exp2 = nullptr, log2 = nullptr;
+  ArrayFunction tanh = nullptr;  // of y: the hyperbolic tangent of ln(2) / 2 y
+};
+// The best that `isa` has.
+ArrayFunctions array_functions(Isa isa);
+
+}  // namespace tessera::kernels
