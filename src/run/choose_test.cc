@@ -139,8 +139,8 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
   const bool dims = shape.head_dim % 8 == 0 && shape.head_dim <= 256;
   const bool native = dims && !on.machine.isas.empty();
   const bool compiler = dims && std::string(on.run_plugin) != "";
-  const bool kernel =
-      call.dtype == Dtype::bf16 && shape.head_dim == 128 && !call.sink_logits;
+  const bool kernel = call.dtype == Dtype::bf16 && dims &&
+                      shape.head_dim % 64 == 0 && !call.sink_logits;
   if (call.compile_only) {
     bool tpu = false;
     for (const MachinePlugin& p : on.machine.plugins)
@@ -199,7 +199,7 @@ TEST(Choose, EveryCombination) {
     for (const MaskRow& mask : kMasks) {
       for (int bits = 0; bits < 1 << 5; ++bits) {
         for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
-          for (const int64_t dim : {128, 64, 12, 264}) {
+          for (const int64_t dim : {128, 64, 96, 12, 264, 320}) {
             const AttentionShape shape = {
                 8, 8, dim, dim, {}, (bits & 1) != 0 ? 30.0 : 0.0};
             const CallFeatures call = {dtype, (bits & 2) != 0, (bits & 4) != 0,
