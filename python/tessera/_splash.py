@@ -77,8 +77,8 @@ def _tokamax_info(batch, found, dkv):
     if dkv:
         there[:, 0] |= ~there.any(axis=1)
     rows = np.nonzero(there)[0].astype(np.int32)
-    last = [x[there].astype(np.int32) for x in (data, masks, classes)]
-    columns, masks, classes = last
+    columns, masks, classes = (
+        x[there].astype(np.int32) for x in (data, masks, classes))
     columns[classes == 0] = 0
     return {
         "mask_next": _grown(masks, 0, "edge"),

@@ -3,6 +3,9 @@
 // lay it out.
 #include "pjrt/handlers.h"
 
+#include <cstddef>
+#include <cstring>
+
 #include "base/text.h"
 #include "pjrt/api.h"
 
@@ -29,11 +32,20 @@ struct ForeignFunctions {
   PJRT_Error* (*register_handler)(HandlerArgs* args);
 };
 
+// A plugin newer than the header has types that the header's list lacks, and
+// C++ does not let those be read as the list's own type.
+int type_of(const PJRT_Extension_Base& extension) {
+  int type = 0;
+  static_assert(sizeof(type) == sizeof(extension.type));
+  std::memcpy(&type, &extension.type, sizeof(type));
+  return type;
+}
+
 const ForeignFunctions* extension_of(const PJRT_Api& api) {
   // Before the version, which every plugin that was loaded has.
   for (const PJRT_Extension_Base* at = api.extension_start; at != nullptr;
        at = at->next) {
-    if (at->type != PJRT_Extension_Type_FFI) continue;
+    if (type_of(*at) != PJRT_Extension_Type_FFI) continue;
     const bool whole = at->struct_size >= sizeof(ForeignFunctions);
     return whole ? reinterpret_cast<const ForeignFunctions*>(at) : nullptr;
   }
