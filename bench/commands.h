@@ -8,6 +8,7 @@ namespace tessera::bench {
 cli::Command plan_command();
 cli::Command kernels_command();
 cli::Command functions_command();
+cli::Command blocks_command();
 cli::Command attention_command();
 cli::Command xla_command();
 cli::Command recompile_command();

@@ -25,9 +25,9 @@ cli::Program bench_program() {
           kAbout,
           kExamples,
           {plan_command(), kernels_command(), functions_command(),
-           attention_command(), xla_command(), recompile_command(),
-           routed_command(), pack_command(), shard_command(), mesh_command(),
-           cli::gate_command()}};
+           blocks_command(), attention_command(), xla_command(),
+           recompile_command(), routed_command(), pack_command(),
+           shard_command(), mesh_command(), cli::gate_command()}};
 }
 
 }  // namespace tessera::bench

@@ -4,6 +4,7 @@
 #include "tessera/arrow.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
+#include "tessera/block_mask.h"
 #include "tessera/bridge.h"
 #include "tessera/contract.h"
 #include "tessera/data.h"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "arrays.h"
+#include "block_mask.h"
 #include "failure.h"
 #include "mask.h"
 #include "picture/picture.h"
@@ -51,17 +52,19 @@ size_t dims_of(nb::handle object) {
   return n;
 }
 
-void take_topk(nb::handle topk_idxs, const Request& request,
-               OwnedFacts& facts) {
-  if (topk_idxs.is_none()) return;
-  if (facts.picks) refuse("picks or topk_idxs must be given, found both");
-  const size_t dims = dims_of(topk_idxs);
-  const std::vector<int64_t> any(dims >= 2 && dims <= 4 ? dims : 3, -1);
-  const IntArray read = read_ints("topk_idxs", topk_idxs, any);
-  TopkPicks picks = take(picks_from_topk(read.values, read.shape, request));
+void take_picks(TopkPicks picks, OwnedFacts& facts) {
   facts.picks = std::move(picks.blocks);
   facts.picks_heads = picks.heads;
   facts.picks_k = picks.k;
+}
+
+void take_topk(nb::handle topk_idxs, const Request& request,
+               OwnedFacts& facts) {
+  if (topk_idxs.is_none()) return;
+  const size_t dims = dims_of(topk_idxs);
+  const std::vector<int64_t> any(dims >= 2 && dims <= 4 ? dims : 3, -1);
+  const IntArray read = read_ints("topk_idxs", topk_idxs, any);
+  take_picks(take(picks_from_topk(read.values, read.shape, request)), facts);
 }
 
 nb::object topk_of(const PyBatch& b) {
@@ -76,7 +79,8 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
               nb::object position_ids, nb::object valid_token_counts,
               nb::object prefix, nb::object q_offset, nb::object picks,
               nb::object tree_enter, nb::object tree_leave, int64_t max_steps,
-              int64_t max_width, int64_t max_union, nb::object topk_idxs) {
+              int64_t max_width, int64_t max_union, nb::object topk_idxs,
+              nb::object block_mask) {
   Request request;
   request.masks = read_masks(mask);
   request.batch = batch;
@@ -89,7 +93,18 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
       {doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts, prefix,
        q_offset, picks, tree_enter, tree_leave},
       batch, q_len, request.kv_len);
+  const int sources = static_cast<int>(!picks.is_none()) +
+                      static_cast<int>(!topk_idxs.is_none()) +
+                      static_cast<int>(!block_mask.is_none());
+  if (sources > 1) {
+    refuse("picks come from one of picks, topk_idxs and block_mask, found " +
+           std::to_string(sources));
+  }
   take_topk(topk_idxs, request, facts);
+  if (!block_mask.is_none()) {
+    const BlockMask cells = read_block_mask("block_mask", block_mask, {});
+    take_picks(take(picks_from_blocks(cells, request)), facts);
+  }
   auto made = [&] {
     const nb::gil_scoped_release released;
     auto out = OwnedBatch::make(std::move(request), std::move(facts));
@@ -307,26 +322,26 @@ void bind_worklist(nb::module_& m) {
       "The active tiles of every row, ascending by column, as NumPy views: row "
       "r of list l is [row_start[l * rows + r], row_start[l * rows + r + 1]). "
       "Classes are 1 partial and 2 full.")
-      .def_prop_ro("lists", [](const PyWorklist& w) { return w.list().lists; })
-      .def_prop_ro("rows", [](const PyWorklist& w) { return w.list().rows; })
+      .def_prop_ro("lists", [](const PyWorklist& w) { return w.list->lists; })
+      .def_prop_ro("rows", [](const PyWorklist& w) { return w.list->rows; })
       .def_prop_ro("columns",
-                   [](const PyWorklist& w) { return w.list().columns; })
+                   [](const PyWorklist& w) { return w.list->columns; })
       .def_prop_ro("row_start",
                    [](const PyWorklist& w) {
-                     return view_of<uint32_t>(w.list().row_start, w.batch);
+                     return view_of<uint32_t>(w.list->row_start, w.owner);
                    })
       .def_prop_ro("column",
                    [](const PyWorklist& w) {
-                     return view_of<int32_t>(w.columns().column, w.batch);
+                     return view_of<int32_t>(w.columns().column, w.owner);
                    })
       .def_prop_ro("tile_class",
                    [](const PyWorklist& w) {
-                     return view_of<uint8_t>(w.columns().tile_class, w.batch);
+                     return view_of<uint8_t>(w.columns().tile_class, w.owner);
                    })
       .def("__len__",
-           [](const PyWorklist& w) { return w.list().entries.size(); })
+           [](const PyWorklist& w) { return w.list->entries.size(); })
       .def("__repr__", [](const PyWorklist& w) {
-        const Worklist& l = w.list();
+        const Worklist& l = *w.list;
         return "Worklist(lists=" + std::to_string(l.lists) +
                ", rows=" + std::to_string(l.rows) +
                ", columns=" + std::to_string(l.columns) +
@@ -363,20 +378,13 @@ NewBatch new_batch(OwnedBatch batch) {
   return nb::borrow<NewBatch>(out);
 }
 
-const Worklist& PyWorklist::list() const {
-  const Plan& plan = batch_of(batch).plan();
-  return transposed ? plan.transposed : plan.forward;
-}
-
 const Columns& PyWorklist::columns() const {
-  auto& kept = nb::cast<PyBatch&>(batch);
-  std::optional<Columns>& out = transposed ? kept.transposed : kept.forward;
+  std::optional<Columns>& out = *kept;
   if (!out) {
     out.emplace();
-    const Worklist& w = list();
-    out->column.reserve(w.entries.size());
-    out->tile_class.reserve(w.entries.size());
-    for (const Entry e : w.entries) {
+    out->column.reserve(list->entries.size());
+    out->tile_class.reserve(list->entries.size());
+    for (const Entry e : list->entries) {
       out->column.push_back(static_cast<int32_t>(e.column()));
       out->tile_class.push_back(static_cast<uint8_t>(e.tile_class()));
     }
@@ -529,14 +537,18 @@ void bind_batch(nb::module_& m) {
                      const Tile t = b.batch.plan().tile;
                      return Pair{t.q, t.kv};
                    })
-      .def_prop_ro("forward",
-                   [](nb::object self) {
-                     return PyWorklist{self, false};
-                   })
-      .def_prop_ro("transposed",
-                   [](nb::object self) {
-                     return PyWorklist{self, true};
-                   })
+      .def_prop_ro(
+          "forward",
+          [](nb::object self) {
+            auto& b = nb::cast<PyBatch&>(self);
+            return PyWorklist{self, &b.batch.plan().forward, &b.forward};
+          })
+      .def_prop_ro(
+          "transposed",
+          [](nb::object self) {
+            auto& b = nb::cast<PyBatch&>(self);
+            return PyWorklist{self, &b.batch.plan().transposed, &b.transposed};
+          })
       .def_prop_ro(
           "contract",
           [](const PyBatch& b) { return take(make_contract(b.batch)); })
@@ -602,12 +614,14 @@ void bind_batch(nb::module_& m) {
         nb::arg("picks") = nb::none(), nb::arg("tree_enter") = nb::none(),
         nb::arg("tree_leave") = nb::none(), nb::arg("max_steps") = 0,
         nb::arg("max_width") = 0, nb::arg("max_union") = 0,
-        nb::arg("topk_idxs") = nb::none(),
+        nb::arg("topk_idxs") = nb::none(), nb::arg("block_mask") = nb::none(),
         "Plans one batch: a mask, its lengths and what changes each batch.\n\n"
         "Facts are int32 arrays (NumPy, DLPack) or lists; they are kept, so a "
         "batch never goes stale. `kv_len` is `q_len` where it is not given. "
         "`max_*` fix the contract for a whole run: a batch above one is an "
-        "error. `topk_idxs` are picks as [queries, groups, k].");
+        "error. `topk_idxs` are picks as [queries, groups, k], `block_mask` as "
+        "[batch, heads, rows, columns] of bool: which blocks of n queries and "
+        "n keys, for a mask that names `blocks(n)`.");
 }
 
 }  // namespace tessera::python

@@ -37,12 +37,12 @@ struct PyBatch {
 using NewBatch = nb::typed<nb::object, PyBatch>;
 NewBatch new_batch(OwnedBatch batch);
 
-// The lists of one direction; `batch` is the Python object.
+// The lists of one direction; `owner` is the Python object that has them.
 struct PyWorklist {
-  nb::object batch;
-  bool transposed = false;
+  nb::object owner;
+  const Worklist* list = nullptr;
+  std::optional<Columns>* kept = nullptr;
 
-  const Worklist& list() const;
   const Columns& columns() const;
 };
 

@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "batch.h"
+#include "block_mask.h"
 #include "data.h"
 #include "failure.h"
 #include "frameworks.h"
@@ -23,6 +24,7 @@ NB_MODULE(_core, m) {
   bind_failure(m);
   bind_mask(m);
   bind_batch(m);
+  bind_block_mask(m);
   bind_tree(m);
   bind_session(m);
   bind_route(m);

@@ -12,6 +12,7 @@ imported only when asked for.
 
 from ._core import (
     Batch,
+    BlockLists,
     Choice,
     Contract,
     Mask,
@@ -25,6 +26,7 @@ from ._core import (
     Worklist,
     __version__,
     attention,
+    block_lists,
     blocks,
     causal,
     choose,
@@ -49,6 +51,7 @@ from ._schedule import Schedule, schedule
 
 __all__ = [
     "Batch",
+    "BlockLists",
     "Choice",
     "Contract",
     "Mask",
@@ -63,6 +66,7 @@ __all__ = [
     "Worklist",
     "__version__",
     "attention",
+    "block_lists",
     "blocks",
     "causal",
     "choose",

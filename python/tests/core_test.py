@@ -317,11 +317,68 @@ def test_topk_idxs():
                      (np.zeros((2, 1)), "must be int32")):
         with pytest.raises(ts.TesseraError, match=why):
             ts.plan(ts.blocks(4), q_len=2, kv_len=8, topk_idxs=bad)
-    with pytest.raises(ts.TesseraError, match="found both"):
+    with pytest.raises(ts.TesseraError, match="found 2"):
         ts.plan(ts.blocks(4), q_len=2, kv_len=8, topk_idxs=[[0], [1]],
                 picks=[[[[0], [1]]]])
     with pytest.raises(ts.TesseraError, match="blocks"):
         ts.plan(ts.causal, q_len=2).topk_idxs()
+
+
+def worklist_of(cells):
+    starts, columns = [0], []
+    for row in cells.reshape(-1, cells.shape[-1]):
+        columns.extend(np.flatnonzero(row))
+        starts.append(len(columns))
+    return starts, columns
+
+
+def test_block_mask():
+    rng = np.random.default_rng(8)
+    cells = rng.random((3, 70, 130)) < 0.15
+    cells[1] = True
+    cells[2, 5] = False
+    packed_cells = np.packbits(cells, -1, "little")
+    for lists in (ts.block_lists(cells), ts.block_lists(cells.view(np.uint8)),
+                  ts.block_lists(packed_cells, columns=130, isa="portable")):
+        for made, want in ((lists.forward, cells),
+                           (lists.transposed, cells.transpose(0, 2, 1))):
+            starts, columns = worklist_of(want)
+            np.testing.assert_array_equal(made.row_start, starts)
+            np.testing.assert_array_equal(made.column, columns)
+            assert (made.tile_class == 2).all() and made.lists == 3
+    for bad, options, why in (
+            (cells, {"max_tiles": 9}, "must be at most 9, found "),
+            (cells[:, ::2], {}, "C order"), (cells[0, 0], {}, "1 dimensions"),
+            (cells.astype(np.float32), {}, "dimensions of float32"),
+            (cells, {"columns": 130}, "uint8, a bit a block"),
+            (packed_cells, {"columns": 140}, "must hold 18 bytes a row"),
+            (packed_cells | 128, {"columns": 130}, "must be 0, found others"),
+            (cells, {"isa": "abacus"}, "abacus")):
+        with pytest.raises(ts.TesseraError, match=why):
+            ts.block_lists(bad, **options)
+
+
+def test_a_block_mask_is_planned_and_attended():
+    rng = np.random.default_rng(9)
+    q = rng.standard_normal((1, 4, 90, 8), np.float32)
+    k, v = rng.standard_normal((2, 1, 2, 90, 8), np.float32)
+    cells = rng.random((2, 6, 6)) < 0.4
+    pairs = np.kron(cells, np.ones((16, 16), bool))[:, :90, :90]
+    for mask, rule in ((ts.blocks(16), True),
+                       (ts.causal & ts.blocks(16), np.tri(90, dtype=bool))):
+        made = ts.plan(mask, q_len=90, tile=(16, 16), block_mask=cells)
+        out, lse = ts.attention(q, k, v, made, return_lse=True)
+        judge.check_all((out, lse), judge.attention(
+            q, k, v, np.repeat(pairs & rule, 2, 0)[None]))
+    exact = ts.plan(ts.blocks(16), q_len=90, tile=(16, 16), block_mask=cells)
+    lists = ts.block_lists(cells)
+    np.testing.assert_array_equal(exact.forward.column, lists.forward.column)
+    np.testing.assert_array_equal(exact.transposed.row_start,
+                                  lists.transposed.row_start)
+    with pytest.raises(ts.TesseraError, match=r"must be \[1, heads, 6, 6\]"):
+        ts.plan(ts.blocks(16), q_len=90, block_mask=cells[:, :, :5].copy())
+    with pytest.raises(ts.TesseraError, match="found 2"):
+        ts.plan(ts.blocks(16), q_len=90, block_mask=cells, topk_idxs=[[0]])
 
 
 def test_choices_and_tpu_programs():

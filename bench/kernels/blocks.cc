@@ -1,0 +1,209 @@
+// bench/kernels/blocks.cc: `tessera-bench blocks`: a block mask to both
+// worklists, from bytes and from bits, beside reading the bytes.
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/fail.h"
+#include "bench/commands.h"
+#include "bench/harness/flags.h"
+#include "bench/harness/times.h"
+#include "bench/kernels/measure.h"
+#include "cli/machine.h"
+#include "cli/numbers.h"
+#include "kernels/blocks/block_mask.h"
+#include "receipt/machine.h"
+#include "tessera/version.h"
+
+namespace tessera::bench {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kGoalBytesUs = 400, kGoalBitsUs = 200;  // of the default
+
+struct Options {
+  std::optional<std::string> heads, blocks, active, seconds, out;
+  bool json = false;
+};
+
+// A square mask a head, each block active by the same chance.
+struct Drawn {
+  int64_t heads = 0, blocks = 0;
+  std::vector<uint8_t> bytes, bits;
+
+  BlockMask by_bytes() const { return {bytes, heads, blocks, blocks}; }
+  BlockMask by_bits() const { return {bits, heads, blocks, blocks, true}; }
+};
+
+Drawn draw(int64_t heads, int64_t blocks, double active) {
+  Drawn out{heads, blocks, {}, {}};
+  const auto rows = static_cast<size_t>(heads * blocks);
+  const auto columns = static_cast<size_t>(blocks);
+  const size_t row_bytes = (columns + 7) / 8;
+  out.bytes.resize(rows * columns);
+  out.bits.resize(rows * row_bytes);
+  std::mt19937_64 random(0);
+  for (size_t i = 0; i < out.bytes.size(); ++i) {
+    const double drawn = static_cast<double>(random() >> 11) * 0x1p-53;
+    if (drawn >= active) continue;
+    out.bytes[i] = 1;
+    out.bits[i / columns * row_bytes + i % columns / 8] |=
+        static_cast<uint8_t>(1 << (i % columns % 8));
+  }
+  return out;
+}
+
+// Cell by cell, transposed by the library's counting sort.
+bool is_right(const Drawn& d, const BlockLists& lists) {
+  Worklist want{d.heads, d.blocks, d.blocks, {0}, {}};
+  for (size_t i = 0; i < d.bytes.size(); ++i) {
+    const auto column = static_cast<int64_t>(i) % d.blocks;
+    if (d.bytes[i] != 0) {
+      want.entries.push_back(Entry::of(column, TileClass::full));
+    }
+    if (column + 1 == d.blocks) {
+      want.row_start.push_back(static_cast<uint32_t>(want.entries.size()));
+    }
+  }
+  return lists.forward == want && lists.transposed == transpose(want);
+}
+
+struct Times {
+  double bytes_us = 0, bits_us = 0;
+};
+
+Result<Times> measure(const kernels::BlockVariant& v, const Drawn& d,
+                      double seconds) {
+  BlockLists lists;
+  const auto time_of = [&](const BlockMask& mask) -> Result<double> {
+    auto made = kernels::make_block_lists(mask, kMaxTiles, v, lists);
+    if (!made) return made.error();
+    const double us = best_us(
+        [&] {
+          // It was made once already.
+          (void)kernels::make_block_lists(mask, kMaxTiles, v, lists).ok();
+        },
+        seconds);
+    if (!is_right(d, lists)) {
+      return invalid("bench",
+                     "lists must be those of the cells, found others "
+                     "for {}",
+                     v.name);
+    }
+    return us;
+  };
+  auto bytes = time_of(d.by_bytes());
+  if (!bytes) return bytes.error();
+  auto bits = time_of(d.by_bits());
+  if (!bits) return bits.error();
+  return Times{*bytes, *bits};
+}
+
+struct Sizes {
+  int64_t heads = 0, blocks = 0;
+  double active = 0, seconds = 0;
+};
+
+Result<Sizes> sizes_of(const Options& o) {
+  auto heads = cli::parse_int(o.heads.value_or("12"), "--heads", 1, 1024);
+  if (!heads) return heads.error();
+  auto blocks = cli::parse_int(o.blocks.value_or("512"), "--blocks", 1, 8192);
+  if (!blocks) return blocks.error();
+  auto active = cli::parse_positive(o.active.value_or("0.15"), "--active");
+  if (!active) return active.error();
+  auto seconds = cli::parse_positive(o.seconds.value_or("0.5"), "--seconds");
+  if (!seconds) return seconds.error();
+  return Sizes{*heads, *blocks, *active, *seconds};
+}
+
+Result<int> run(const Options& o) {
+  auto sizes = sizes_of(o);
+  if (!sizes) return sizes.error();
+  const Drawn drawn = draw(sizes->heads, sizes->blocks, sizes->active);
+  const cli::OtherCores others;
+  json rows = json::array();
+  const void* found = nullptr;  // no byte is 2: all are read
+  const double read_us = best_us(
+      [&] { found = std::memchr(drawn.bytes.data(), 2, drawn.bytes.size()); },
+      sizes->seconds);
+  if (found != nullptr)
+    return invalid("bench", "a byte must be 0 or 1, found 2");
+  if (!o.json) {
+    fmt::print(
+        "{} heads of {} x {} blocks, {} of them active, one thread of "
+        "{}; us:\n{:<12} {:>10} {:>10}\n{:<12} {:>10.1f}\n",
+        sizes->heads, sizes->blocks, sizes->blocks, sizes->active,
+        receipt::cpu_model(), "", "bytes", "bits", "reading", read_us);
+  }
+  Times best;
+  for (const kernels::BlockVariant& v : kernels::block_variants()) {
+    if (!kernels::runs_here(v)) continue;
+    auto times = measure(v, drawn, sizes->seconds);
+    if (!times) return times.error();
+    best = *times;
+    rows.push_back({{"variant", v.name},
+                    {"bytes_us", times->bytes_us},
+                    {"bits_us", times->bits_us}});
+    if (!o.json) {
+      fmt::print("{:<12} {:>10.1f} {:>10.1f}\n", v.name, times->bytes_us,
+                 times->bits_us);
+    }
+  }
+  const double busy = others.so_far();
+  json out = {{"bench", "blocks"},
+              {"version", kVersion},
+              {"cpu", receipt::cpu_model()},
+              {"heads", sizes->heads},
+              {"blocks", sizes->blocks},
+              {"active", sizes->active},
+              {"busy_cores", busy},
+              {"read_us", read_us},
+              {"variants", rows}};
+  const bool has_goals = !o.heads && !o.blocks && !o.active;
+  const bool reached =
+      best.bytes_us <= kGoalBytesUs && best.bits_us <= kGoalBitsUs;
+  if (has_goals) out["goals_reached"] = reached;
+  if (auto e = write_result(o.out, out); !e) return e.error();
+  if (o.json) {
+    fmt::print("{}\n", out.dump());
+    return cli::kOk;
+  }
+  if (has_goals) {
+    fmt::print("Goals, {:.0f} and {:.0f} us, {}.\n", kGoalBytesUs, kGoalBitsUs,
+               reached ? "reached" : "missed");
+  }
+  if (busy > kQuietCores) {
+    fmt::print("Others kept {:.1f} cores busy: provisional.\n", busy);
+  }
+  return cli::kOk;
+}
+
+}  // namespace
+
+cli::Command blocks_command() {
+  auto o = std::make_shared<Options>();
+  cli::Command command{
+      "blocks", "A block mask to both worklists, from bytes and from bits"};
+  cli::add_flags(
+      command, {{"--heads", &o->heads, "N", "Lists [12]"},
+                {"--blocks", &o->blocks, "N", "Rows and columns of each [512]"},
+                {"--active", &o->active, "X", "The chance of a block [0.15]"},
+                {"--seconds", &o->seconds, "S", "A variant and door [0.5]"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+                {"-o,--out", &o->out, "FILE", "Write the JSON here too"}});
+  command.footer =
+      "A row a variant of src/kernels/blocks, the best of many runs into "
+      "memory\n"
+      "that is reused; `reading` looks at every byte once.";
+  command.work = [o] { return run(*o); };
+  return command;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,8 @@
+// kernels/blocks/avx512.cc
+#include "kernels/blocks/avx512_blocks.h"
+
+namespace tessera::kernels {
+
+BLOCK_LISTS(avx512, Avx512Blocks)
+
+}  // namespace tessera::kernels
