@@ -32,7 +32,7 @@ class ModelCommand : public tessera::testing::Program {
       }
     }
     const std::string bytes =
-        *model::write_checkpoint(m, {}, parameters, state);
+        *model::write_checkpoint(m, {}, {}, parameters, state);
     ASSERT_TRUE(write_file(path("start"), bytes));
   }
 };

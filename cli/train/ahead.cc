@@ -57,6 +57,7 @@ json ahead_json(const TrainSettings& s, const AheadReport& r,
               {"target", r.target},
               {"platform_version", r.platform_version},
               {"program", r.program},
+              {"specs", specs_json(r.specs)},
               {"compile_ms", r.compile_ms},
               {"rows", s.options.rows},
               {"tokens", s.options.tokens},
@@ -81,15 +82,17 @@ std::string ahead_text(const TrainSettings& s, const AheadReport& r,
   if (r.memory) {
     out += fmt::format(
         "bytes      {} of arguments, {} of them donated; {} of outputs, {} of "
-        "temporaries\n",
+        "temporaries{}\n",
         r.memory->argument, r.memory->alias, r.memory->output,
-        r.memory->temporary);
+        r.memory->temporary,
+        s.options.mesh.devices() > 1 ? ", on each chip" : "");
   }
   if (r.attention.empty()) return out;
   out += fmt::format(
-      "attention  {} cycles predicted for the first step's rows, at {} GHz "
+      "attention  {} cycles predicted for the first step's rows{}, at {} GHz "
       "(assumed)\n",
-      cycles_text(r.attention_cycles()), r.gigahertz);
+      cycles_text(r.attention_cycles()),
+      s.options.mesh.devices() > 1 ? " on the slowest chip" : "", r.gigahertz);
   int64_t number = 0;
   for (const LayerCycles& layer : r.attention) {
     out += fmt::format("  layer {:<3} forward {}{}, backward {}: {}\n",
@@ -104,7 +107,7 @@ std::string ahead_text(const TrainSettings& s, const AheadReport& r,
 
 Result<void> check_device(const TrainSettings& s, const TrainFlags& f) {
   if (f.compile_only) {
-    return model::check_target(s.options.spec, s.target);
+    return model::check_target(s.options, s.target);
   }
   if (!model::has_kernels(s.options.spec)) return {};
   return mosaic::check_tpu_here(s.options.xla);

@@ -110,6 +110,47 @@ TEST_F(TrainAhead, SaysWhatAStepTakes) {
   }
 }
 
+// Rows are divided among chips, parameters are not.
+TEST_F(TrainAhead, SaysWhatAStepTakesOfEachChip) {
+  TESSERA_NEEDS_PLUGINS();
+  testing::look_in_venv();
+  const auto plugin = pjrt::find_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  for (const char* spec : {"xla", "tpu"}) {
+    SCOPED_TRACE(spec);
+    const json r =
+        child(asked({"--spec", spec, "--dtype", "bf16", "--rows", "4", "--mesh",
+                     "data=4", "--compile-only", "--target", "v6e:2x2",
+                     "--save-program", file("step.mlir")}));
+    ASSERT_TRUE(r.is_object());
+    EXPECT_EQ(r["mesh"], "data=4");
+    EXPECT_EQ(r["target"], "v6e:2x2");
+    const int64_t state = 12 * r["parameters"].get<int64_t>();
+    EXPECT_GE(r["bytes"]["alias"], state);
+    // All parameters, but a fourth of the batch: its columns are 4 KB a row.
+    EXPECT_GE(r["bytes"]["argument"], r["bytes"]["alias"]);
+    program({"audit", file("step.mlir"), "--json"});
+    ASSERT_EQ(code_, kOk) << err_;
+    const json audit = json::parse(out_);
+    EXPECT_EQ(audit["fingerprint"], r["specs"]);
+    int64_t part = 0;
+    for (const json& a : audit["arguments"]) {
+      part += a["bytes"].get<int64_t>();
+    }
+    // The compiler pads what is small.
+    EXPECT_GE(r["bytes"]["argument"], part);
+    EXPECT_EQ(r["attention"].is_null(), std::string(spec) == "xla");
+    if (r["attention"].is_null()) continue;
+    double sum = 0;
+    for (const json& layer : r["attention"]["layers"]) {
+      sum += layer["forward_cycles"].get<double>() +
+             layer["backward_cycles"].get<double>();
+    }
+    EXPECT_GT(sum, 0);
+    EXPECT_EQ(r["attention"]["cycles"], sum);
+  }
+}
+
 TEST_F(TrainAhead, RefusesBadInput) {
   const Arguments tpu = {"--spec", "tpu", "--save-program", file("step.mlir")};
   const auto with = [&](Arguments more) {
@@ -119,8 +160,8 @@ TEST_F(TrainAhead, RefusesBadInput) {
   refuses(with({"--compile-only"}),
           "[mosaic] the type must be bf16, found F32");
   refuses(with({"--compile-only", "--dtype", "bf16", "--target", "v6e:2x2"}),
-          "[train] a step is compiled for one device, as v6e:1x1 is, found "
-          "'v6e:2x2'");
+          "[train] a target must have a chip for each device of the step, as "
+          "v6e:2x2 has for four, found 'v6e:2x2' for 1");
   refuses(with({"--compile-only", "--picture", file("loss.svg")}),
           "[cli] --compile-only runs no step, found --picture beside it");
   refuses(with({"--target", "v6e:1x1"}),

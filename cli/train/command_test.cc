@@ -114,6 +114,39 @@ TEST_F(TrainCommand, LearnsByOurCpuKernels) {
           "as lammps_jax_pjrt_cpu does, found");
 }
 
+// The same on a mesh, whose runs go on from one another to the bit, and whose
+// program says how its arrays lie.
+TEST_F(TrainCommand, LearnsOnAMesh) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  const std::vector<std::string> on = {"--mesh", "data=2", "--rate", "1e-2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), on.begin(), on.end());
+    return more;
+  };
+  const json r =
+      trained(with({"--steps", "60", "--checkpoint", path("whole"),
+                    "--save-program", path("step.mlir"), "--every", "20"}));
+  EXPECT_EQ(r["mesh"], "data=2");
+  EXPECT_EQ(r["compiles"], 1);
+  EXPECT_EQ(r["tiles_run"], r["tiles_planned"]);
+  EXPECT_GT(r["losses"].front(), 3.5);
+  EXPECT_LT(r["losses"].back(), 0.5);
+  program({"audit", path("step.mlir"), "--json"});
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_EQ(json::parse(out_)["fingerprint"], r["specs"]);
+
+  train(with({"--steps", "60", "--checkpoint", path("again")}));
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_NE(out_.find("mesh       data=2: 1 of 2 rows on each device\n"),
+            std::string::npos)
+      << out_;
+  EXPECT_EQ(*read_file(path("again"), 1 << 24),
+            *read_file(path("whole"), 1 << 24));
+  const json one = trained({"--steps", "62", "--resume", path("whole")});
+  EXPECT_EQ(one["first_step"], 61);
+  EXPECT_TRUE(one["mesh"].is_null() && one["specs"].is_null());
+}
+
 TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--steps", "0"}, "--steps");
   refuses({"--spec", "cudnn"}, "a spec must be one of reference, xla");

@@ -17,6 +17,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "our TPU kernels) [xla]"},
           {"--steps", &f.steps, "N", "In all, with those resumed [100]"},
           {"--rows", &f.rows, "N", "Of each step [1]"},
+          {"--mesh", &f.mesh, "data=N",
+           "Devices that the rows of a step are divided among [one]"},
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
            "Steps up to it; it falls as a cosine to a tenth then [a "
@@ -40,7 +42,7 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--compile-only", &f.compile_only, "",
            "Compile the step for a TPU that need not be here, and run nothing"},
           {"--target", &f.target, "TARGET",
-           "The TPU of --compile-only, of one device [v6e:1x1]"},
+           "The TPU of --compile-only, a chip for each device [v6e:1x1]"},
       });
   add_plugin_flags(
       command, f, kOptionsGroup,

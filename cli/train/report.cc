@@ -19,12 +19,21 @@ int64_t numbers_of(const std::vector<ModelParameter>& parameters) {
 }
 
 std::string model_text(const TrainSettings& s, int64_t parameters) {
-  return fmt::format(
+  std::string out = fmt::format(
       "model      {} layers, {} parameters; spec {}: attention by {}\n"
       "precision  {}\n",
       s.options.model.layers, parameters, s.options.spec.name,
       s.options.spec.of(Slot::attention),
       model::precision_text(s.options.precision));
+  if (s.options.mesh.axes.empty()) return out;
+  return out + fmt::format("mesh       {}: {} of {} rows on each device\n",
+                           to_string(s.options.mesh),
+                           s.options.rows / s.options.mesh.devices(),
+                           s.options.rows);
+}
+
+json specs_json(const std::string& specs) {
+  return specs.empty() ? json() : json(specs);
 }
 
 json model_json(const TrainSettings& s, int64_t parameters) {
@@ -39,6 +48,8 @@ json model_json(const TrainSettings& s, int64_t parameters) {
       {"slots", slots},
       {"model", json::parse(to_json(s.options.model))},
       {"parameters", parameters},
+      {"mesh",
+       s.options.mesh.axes.empty() ? json() : json(to_string(s.options.mesh))},
       {"precision", json::parse(model::precision_json(s.options.precision))},
   };
 }
@@ -74,6 +85,7 @@ json train_json(const Trainer& trainer, const TrainSettings& s,
       {"platform_version", place.platform_version},
       {"device", place.device},
       {"program", trainer.program_key()},
+      {"specs", specs_json(trainer.program_specs())},
       {"compiles", counters.compiles},
       {"disk_hits", counters.disk_hits},
       {"compile_ms", counters.compile_ms},

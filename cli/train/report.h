@@ -23,6 +23,8 @@ int64_t numbers_of(const std::vector<ModelParameter>& parameters);
 
 // The model, by whom and in which types; the start of every report.
 std::string model_text(const TrainSettings& settings, int64_t parameters);
+// The fingerprint of a program for several devices, else null.
+nlohmann::json specs_json(const std::string& specs);
 nlohmann::json model_json(const TrainSettings& settings, int64_t parameters);
 
 // What is trained and on what, before the first step; one step of it.

@@ -12,6 +12,7 @@
 #include "cli/request/file_checks.h"
 #include "cli/request/make_request.h"
 #include "model/layer.h"
+#include "model/mesh.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {
@@ -56,6 +57,12 @@ Result<void> read_options(const TrainFlags& f,
   auto rows = count(f.rows, "--rows", 1, 1);
   if (!rows) return rows.error();
   out.rows = *rows;
+  if (f.mesh) {
+    auto mesh = parse_mesh(*f.mesh);
+    if (!mesh) return mesh.error();
+    out.mesh = std::move(*mesh);
+  }
+  if (auto e = model::check_mesh(out); !e) return e.error();
   if (f.seed) {
     auto seed = parse_seed(*f.seed);
     if (!seed) return seed.error();

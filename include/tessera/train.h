@@ -20,6 +20,7 @@
 #include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
+#include "tessera/shard.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -150,8 +151,11 @@ struct TrainOptions {
   LayerSpec spec;
   Precision precision;
   OptimizerSettings optimizer;
-  int64_t rows = 1;    // of every step
+  int64_t rows = 1;    // of every step, on all devices
   int64_t tokens = 0;  // of a row
+  // The axis "data" alone, which rows are divided along; parameters are whole
+  // on each device. No axis: one device.
+  Mesh mesh;
   Tile tile = {};
   bool recompute = false;  // blocks keep their input alone
   uint64_t seed = 0;       // of the parameters before the first step
@@ -217,6 +221,8 @@ class Trainer {
   static Result<std::string> program_text(const TrainOptions& options);
   // That changes when the program does.
   const std::string& program_key() const;
+  // The fingerprint of how its arrays lie on the mesh; "" on one device.
+  const std::string& program_specs() const;
 
   struct State;
 

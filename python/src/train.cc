@@ -36,7 +36,8 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
           int64_t tokens, const std::string& spec, const std::string& dtype,
           std::pair<int64_t, int64_t> tile, bool recompute, uint64_t seed,
           double weight_decay, const std::optional<std::string>& plugin,
-          int64_t device, const std::string& cache_folder) {
+          int64_t device, const std::string& mesh,
+          const std::string& cache_folder) {
   TrainOptions o;
   o.model = take(parse_model_config(json_of(model)));
   o.spec = take(find_layer_spec(spec));
@@ -44,6 +45,7 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.optimizer.weight_decay = weight_decay;
   o.rows = rows;
   o.tokens = tokens;
+  if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
   o.tile = {tile.first, tile.second};
   o.recompute = recompute;
   o.seed = seed;
@@ -198,7 +200,9 @@ constexpr const char* kAbout =
     "learning_rate)` takes a dict of int32 arrays [rows, ...] by the names of "
     "a row's columns, as `tessera.data.Loader` gives them, and tells loss, "
     "norm and tiles. `checkpoint()` is a .safetensors file as bytes; "
-    "`restore()` goes on from one, bit for bit.";
+    "`restore()` goes on from one, bit for bit. `mesh`, \"data=4\", divides "
+    "the "
+    "rows of a step among devices.";
 
 }  // namespace
 
@@ -210,7 +214,8 @@ void bind_train(nb::module_& m) {
            nb::arg("tile") = std::pair<int64_t, int64_t>{256, 256},
            nb::arg("recompute") = false, nb::arg("seed") = 0,
            nb::arg("weight_decay") = 0.1, nb::arg("plugin") = nb::none(),
-           nb::arg("device") = 0, nb::arg("cache_folder") = "")
+           nb::arg("device") = 0, nb::arg("mesh") = "",
+           nb::arg("cache_folder") = "")
       .def("step", &step, nb::arg("rows"), nb::arg("learning_rate"),
            nb::arg("max_norm") = 1.0,
            nb::sig("def step(self, rows: dict[str, object], learning_rate: "

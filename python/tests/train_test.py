@@ -66,6 +66,19 @@ def test_learns_and_goes_on_bit_for_bit():
     assert again == losses[9:]
 
 
+@has_plugin
+def test_divides_rows_among_devices():
+    one, two = trainer(), trainer(mesh="data=2")
+    for batch in list(batches())[:3]:
+        a, b = one.step(batch, 1e-2), two.step(batch, 1e-2)
+        assert b["tiles_run"] == a["tiles_run"]
+        # Means of some 100 losses of float32, each of a few sums.
+        assert abs(a["loss"] - b["loss"]) < 256 * 6e-8 * a["loss"]
+    assert two.counters()["compiles"] == 1
+    with pytest.raises(ts.TesseraError, match="must divide among the devices"):
+        trainer(mesh="data=3")
+
+
 @has_calling_plugin
 def test_attends_by_our_kernels():
     listed, ours = trainer(), trainer(spec="cpu")

@@ -2,12 +2,14 @@
 #include "model/ahead.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/timed.h"
 #include "lanes/mosaic/trips.h"
+#include "model/mesh.h"
 #include "model/step_plan.h"
 #include "pjrt/compile_for.h"
 #include "schedule/compile_dump.h"
@@ -17,6 +19,26 @@ namespace tessera::model {
 namespace {
 
 constexpr std::string_view kCompiler = "libtpu";
+
+// 4 of "v6e:2x2"; 0 where it does not read so.
+int64_t chips_of(std::string_view target) {
+  const size_t colon = target.find(':');
+  if (colon == std::string_view::npos) return 0;
+  int64_t out = 1;
+  for (size_t at = colon + 1; at <= target.size();) {
+    const size_t end = std::min(target.find('x', at), target.size());
+    int64_t side = 0;
+    const char* const stop = target.data() + end;
+    const auto read = std::from_chars(target.data() + at, stop, side);
+    if (read.ec != std::errc() || read.ptr != stop || side < 1 ||
+        side > kMaxMeshDevices / out) {
+      return 0;
+    }
+    out *= side;
+    at = end + 1;
+  }
+  return out;
+}
 
 Result<schedule::CompiledDump> compile_plain(const std::string& text,
                                              const schedule::DumpAsk& ask) {
@@ -66,11 +88,18 @@ Result<std::optional<double>> predict(const schedule::Dump& dump,
   return out;
 }
 
-Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
+// The later of two, where both are known.
+std::optional<double> slower(const std::optional<double>& a,
+                             const std::optional<double>& b) {
+  if (!a || !b) return {};
+  return std::max(*a, *b);
+}
+
+// Of one device's rows, by the numbers of places.
+Result<std::vector<LayerCycles>> predict_places(const PlannedStep& step,
                                                 const schedule::Dump& dump,
-                                                const Rows& rows,
+                                                const Facts& facts,
                                                 const std::string& target) {
-  const Facts facts = rows.facts();
   std::vector<LayerCycles> of_places;
   for (size_t i = 0; i < step.shape.places.size(); ++i) {
     const AttentionPlace& place = step.shape.places[i];
@@ -86,6 +115,26 @@ Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
     }
     of_places.push_back(std::move(told));
   }
+  return of_places;
+}
+
+Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
+                                                const schedule::Dump& dump,
+                                                const Rows& rows,
+                                                const std::string& target) {
+  std::vector<LayerCycles> of_places;
+  const Facts all = rows.facts();
+  for (int64_t d = 0; d < step.shape.devices(); ++d) {
+    auto told = predict_places(step, dump,
+                               facts_of(all, d, step.shape.devices()), target);
+    if (!told) return told.error();
+    if (d == 0) of_places = *told;
+    for (size_t i = 0; i < of_places.size(); ++i) {
+      LayerCycles& most = of_places[i];
+      most.forward = slower(most.forward, (*told)[i].forward);
+      most.backward = slower(most.backward, (*told)[i].backward);
+    }
+  }
   std::vector<LayerCycles> out;
   for (int64_t layer = 0; layer < step.shape.model.layers; ++layer) {
     out.push_back(of_places[static_cast<size_t>(layer) % of_places.size()]);
@@ -95,22 +144,18 @@ Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
 
 }  // namespace
 
-Result<void> check_target(const LayerSpec& spec, const std::string& target) {
-  if (calls_cpu(spec)) {
+Result<void> check_target(const TrainOptions& o, const std::string& target) {
+  if (calls_cpu(o.spec)) {
     return invalid("train",
                    "a step of the spec {} calls kernels of the CPU, which a "
                    "TPU has not, found {} to compile for",
-                   spec.name, in_quotes(target));
+                   o.spec.name, in_quotes(target));
   }
-  const size_t colon = target.find(':');
-  const bool one =
-      colon != std::string::npos &&
-      target.find_first_not_of("1x", colon + 1) == std::string::npos &&
-      target.size() > colon + 1;
-  if (one) return {};
+  if (chips_of(target) == o.mesh.devices()) return {};
   return invalid("train",
-                 "a step is compiled for one device, as v6e:1x1 is, found {}",
-                 in_quotes(target));
+                 "a target must have a chip for each device of the step, as "
+                 "v6e:2x2 has for four, found {} for {}",
+                 in_quotes(target), o.mesh.devices());
 }
 
 std::optional<double> LayerCycles::cycles() const {
@@ -131,11 +176,13 @@ std::optional<double> AheadReport::attention_cycles() const {
 
 Result<AheadReport> compile_ahead(const TrainOptions& options,
                                   const std::string& target, const Rows& rows) {
-  if (auto e = check_target(options.spec, target); !e) return e.error();
+  if (auto e = check_target(options, target); !e) return e.error();
   auto step = plan_step(options, target);
   if (!step) return step.error();
   auto text = step_program(step->shape);
   if (!text) return text.error();
+  auto specs = program_specs(step->shape, *text);
+  if (!specs) return specs.error();
   const bool kernels = has_kernels(options.spec);
   schedule::DumpAsk ask;
   ask.target = target;
@@ -152,6 +199,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   out.target = target;
   out.platform_version = std::move(made->platform_version);
   out.program = program_key(*text);
+  out.specs = std::move(*specs);
   out.memory = made->memory;
   if (!kernels) return out;
   auto chip = schedule::find_chip(target);

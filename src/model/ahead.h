@@ -27,17 +27,21 @@ struct AheadReport {
   std::string target;            // "v6e:1x1"
   std::string platform_version;  // of the compiler
   std::string program;           // its key
+  std::string specs;  // how its arrays lie on the mesh; "" on one device
   double compile_ms = 0;
   std::optional<pjrt::MemoryStats> memory;
-  // One a layer, where attention is by our kernels; else none.
+  // One a layer, where attention is by our kernels; else none. Of the slowest
+  // device of a mesh, in each direction.
   std::vector<LayerCycles> attention;
   double gigahertz = 0;  // assumed of the chip; 0 where nothing is predicted
 
   std::optional<double> attention_cycles() const;
 };
 
-// One device alone: "v6e:1x1". Kernels of a CPU are nowhere on it.
-Result<void> check_target(const LayerSpec& spec, const std::string& target);
+// A chip for each device of the mesh: "v6e:1x1", "v6e:2x2". Kernels of a CPU
+// are nowhere on it.
+Result<void> check_target(const TrainOptions& options,
+                          const std::string& target);
 
 // By libtpu, unless the options name another plugin than the default. Cycles
 // are those of the step that takes `rows`.

@@ -13,7 +13,8 @@
 namespace tessera::model {
 namespace {
 
-constexpr std::string_view kStep = "step", kPrecision = "precision";
+constexpr std::string_view kStep = "step", kPrecision = "precision",
+                           kMesh = "mesh";
 
 Result<std::vector<float>> read_values(const Safetensors& file,
                                        const std::string& name,
@@ -59,7 +60,7 @@ Result<int64_t> read_step(const Safetensors& file) {
 }  // namespace
 
 Result<std::string> write_checkpoint(
-    const ModelConfig& model, const Precision& precision,
+    const ModelConfig& model, const Precision& precision, const Mesh& mesh,
     const std::vector<ModelParameter>& parameters, const TrainState& state) {
   Safetensors file;
   for (size_t kind = 0; kind < kStateNames.size(); ++kind) {
@@ -72,6 +73,9 @@ Result<std::string> write_checkpoint(
   file.metadata[std::string(kStep)] = std::to_string(state.step);
   file.metadata[std::string(kModelName)] = to_json(model);
   file.metadata[std::string(kPrecision)] = precision_json(precision);
+  if (!mesh.axes.empty()) {
+    file.metadata[std::string(kMesh)] = to_string(mesh);
+  }
   return write_safetensors(file);
 }
 

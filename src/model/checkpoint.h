@@ -25,9 +25,10 @@ struct TrainState {
   std::array<std::vector<std::vector<float>>, 3> values;
 };
 
-// The precision plan is said and not read: parameters are float32 in all.
+// The precision plan and the mesh are said and not read: parameters are float32
+// and whole in all.
 Result<std::string> write_checkpoint(
-    const ModelConfig& model, const Precision& precision,
+    const ModelConfig& model, const Precision& precision, const Mesh& mesh,
     const std::vector<ModelParameter>& parameters, const TrainState& state);
 // The model that the file says it is of.
 Result<ModelConfig> model_of(const Safetensors& file);

@@ -54,7 +54,7 @@ std::string start_of(const ModelConfig& m) {
       state.values[kind].emplace_back(static_cast<size_t>(p.size()), 0.5F);
     }
   }
-  return *write_checkpoint(m, {}, parameters, state);
+  return *write_checkpoint(m, {}, {}, parameters, state);
 }
 
 // Each row of each parameter is one row of one of their arrays.

@@ -33,13 +33,13 @@ Logits write_logits(const Site& at, const ModelConfig& m, const Value& h,
 
 Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
                 const Value& head, const Value& targets, const Value& counts,
-                int64_t max_logits) {
+                const Value& total, int64_t max_logits) {
   Writer& w = at.w;
   const int64_t rows = hidden.dims()[0], vocab = head.dims()[0];
   const int64_t some = chunk_rows(rows, vocab, max_logits);
   const Dims wide = {some, vocab}, one = {some};
   const Value counted = w.convert(counts, w.wide());
-  const Value total = w.max(w.reduce_sum(counted, {0}), w.real(1));
+  const Value over = w.max(total, w.real(1));
   const Value zero = w.integer(0);
   const Values start = {w.real(0), w.real(0, hidden.dims()),
                         w.real(0, head.dims())};
@@ -58,7 +58,7 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
     const Value nothing = w.real(0, wide);
     const Value at_target = w.reduce_sum(w.select(is_target, z, nothing), {1});
     const Value each = w.sub(w.add(most, w.log(sum)), at_target);
-    const Value weight = w.div(counting, w.broadcast(total, one, {}));
+    const Value weight = w.div(counting, w.broadcast(over, one, {}));
     // A row that does not count adds nothing, whatever is in it.
     const Value counts_here =
         w.compare(Compare::not_equal, counting, w.real(0, one));

@@ -15,14 +15,15 @@ Logits write_logits(const Site& at, const ModelConfig& model, const Value& h,
                     const Value& head);
 
 struct Loss {
-  Value mean;     // over the tokens that count
+  Value mean;     // the losses of these rows over `total`
   Value dhidden;  // its gradients
   Value dhead;
 };
 // hidden [rows, width], head [vocab, width], targets and counts [rows]: 1 where
-// a row's target counts, else 0. Of all logits `max_logits` are there at once.
+// a row's target counts, else 0; `total` do, of these rows and of those that
+// others have. Of all logits `max_logits` are there at once.
 Loss write_loss(const Site& at, const ModelConfig& model, const Value& hidden,
                 const Value& head, const Value& targets, const Value& counts,
-                int64_t max_logits);
+                const Value& total, int64_t max_logits);
 
 }  // namespace tessera::model

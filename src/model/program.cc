@@ -6,6 +6,7 @@
 
 #include "model/checkpoint.h"
 #include "model/loss.h"
+#include "model/mesh.h"
 #include "model/rope.h"
 
 namespace tessera::model {
@@ -61,6 +62,8 @@ class Step {
   void hold(const Values& parameters);
   void angles();
   Value embed();
+  // Tokens that count, on all devices.
+  Value counted();
   Value forward(Value x);
   Value backward(Value dx);
   void add_embedding(const Value& dx, const Value& dhead, Values& gradients);
@@ -192,6 +195,14 @@ Result<Passed> Step::run(const Values& parameters) {
   return norm_->forward(at_, held_.norm, {x});
 }
 
+Value Step::counted() {
+  const Value counts = w_.convert(column("loss_mask"), w_.wide());
+  Value own = w_.reduce_sum(counts, {0});
+  if (s_.devices() == 1) return own;
+  // Whole numbers: any order gives the same.
+  return w_.reduce_sum(w_.gather(w_.reshape(own, {1}), s_.devices()), {0});
+}
+
 Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   const ModelConfig& m = s_.model;
   const auto normed = run(parameters);
@@ -199,9 +210,13 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   w_.comment("loss");
   const Loss loss =
       write_loss(at_, m, normed->out[0], held_.head, column("target_ids"),
-                 column("loss_mask"), s_.max_logits);
+                 column("loss_mask"), counted(), s_.max_logits);
   Written out = {loss.mean, tiles_, {}};
-  if (!with_gradients) return out;
+  if (s_.devices() > 1) out.tiles = w_.reshape(tiles_, {1});
+  if (!with_gradients) {
+    out.loss = sum_over_devices(w_, s_.devices(), {loss.mean}).front();
+    return out;
+  }
 
   const Returned back =
       norm_->backward(at_, held_.norm, normed->saved, {loss.dhidden});
@@ -210,6 +225,11 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   for (const Values& each : found_) append(out.gradients, each);
   append(out.gradients, back.parameters);
   if (!m.tied_head) out.gradients.push_back(loss.dhead);
+  w_.comment("over all devices");
+  out.gradients.push_back(out.loss);
+  out.gradients = sum_over_devices(w_, s_.devices(), out.gradients);
+  out.loss = std::move(out.gradients.back());
+  out.gradients.pop_back();
   return out;
 }
 
@@ -257,7 +277,12 @@ std::vector<xla::Argument> batch_arguments(const StepShape& s) {
 
 namespace {
 
-// `write` takes the writer and the parameters, which stand before the batch.
+// What `write` gives of the writer and the parameters, which stand before the
+// batch.
+struct Made {
+  Values results;
+  std::vector<size_t> divided;
+};
 template <class F>
 Result<std::string> program_of_parameters(const StepShape& s,
                                           std::string_view name, F&& write) {
@@ -266,32 +291,32 @@ Result<std::string> program_of_parameters(const StepShape& s,
   const std::vector<xla::Argument> state = arguments_of(s, *parameters, "");
   std::vector<xla::Argument> all = state;
   for (xla::Argument& a : batch_arguments(s)) all.push_back(std::move(a));
-  Writer w(std::move(all), s.wide);
-  auto results = write(w, arguments_named(w, state));
-  if (!results) return results.error();
-  return w.module(name, *results);
+  Writer w(all, s.wide);
+  Result<Made> made = write(w, arguments_named(w, state));
+  if (!made) return made.error();
+  return write_module(
+      w, name, s,
+      {std::move(all), std::move(made->results), std::move(made->divided)});
 }
 
 }  // namespace
 
 Result<std::string> loss_program(const StepShape& s, bool gradients) {
-  const auto write = [&](Writer& w,
-                         const Values& parameters) -> Result<Values> {
+  const auto write = [&](Writer& w, const Values& parameters) -> Result<Made> {
     auto made = Step(w, s).write(parameters, gradients);
     if (!made) return made.error();
-    Values out = {made->loss, made->tiles};
-    append(out, made->gradients);
+    Made out = {{made->loss, made->tiles}, {1}};
+    append(out.results, made->gradients);
     return out;
   };
   return program_of_parameters(s, "tessera_loss", write);
 }
 
 Result<std::string> logits_program(const StepShape& s) {
-  const auto write = [&](Writer& w,
-                         const Values& parameters) -> Result<Values> {
+  const auto write = [&](Writer& w, const Values& parameters) -> Result<Made> {
     auto made = Step(w, s).logits(parameters);
     if (!made) return made.error();
-    return Values{*made};
+    return Made{{*made}, {0}};
   };
   return program_of_parameters(s, "tessera_logits", write);
 }
@@ -309,7 +334,7 @@ Result<std::string> step_program(const StepShape& s) {
   for (size_t i = 0; i < all.size(); ++i) reuse.emplace_back(all[i].name, i);
   all.push_back({"rates", {s.wide, {kRates}}});
   for (xla::Argument& a : batch_arguments(s)) all.push_back(std::move(a));
-  Writer w(std::move(all), s.wide);
+  Writer w(all, s.wide);
   const Values parameters = arguments_named(w, state[0]);
   auto made = Step(w, s).write(parameters, true);
   if (!made) return made.error();
@@ -331,7 +356,9 @@ Result<std::string> step_program(const StepShape& s) {
   Values results;
   for (const Values& each : next) append(results, each);
   for (const Value& v : {made->loss, norm, made->tiles}) results.push_back(v);
-  return w.module("tessera_step", results, reuse);
+  const size_t tiles = results.size() - 1;
+  return write_module(w, "tessera_step", s,
+                      {std::move(all), std::move(results), {tiles}}, reuse);
 }
 
 }  // namespace tessera::model

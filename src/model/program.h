@@ -20,21 +20,24 @@ struct StepShape {
   bool recompute = false;                 // blocks keep their input alone
   int64_t max_logits = int64_t{1} << 22;  // that are there at once
   OptimizerSettings optimizer;
+  Mesh mesh;  // each of whose devices has a batch of its own
   // One for each mask; layer i has number i % size.
   std::vector<AttentionPlace> places;
 
+  int64_t devices() const { return mesh.devices(); }
   const AttentionPlace& place_of(int64_t layer) const {
     return places[static_cast<size_t>(layer) % places.size()];
   }
 };
 
-// Arrays of a batch, behind the model's state: int32 [batch, tokens], and what
-// the plans bring.
+// Arrays of a device's batch, behind the model's state: int32 [batch, tokens],
+// and what the plans bring.
 std::vector<xla::Argument> batch_arguments(const StepShape& s);
 
 // Arguments: parameters, both moments of each (named by kStateNames), rates,
 // the batch. Results: the first three anew, then loss, the norm of the
-// gradients, tiles that attention visited. The state is donated.
+// gradients, tiles that attention visited. The state is donated. On a mesh loss
+// and gradients are those of all devices, and of tiles each has its own, [1].
 Result<std::string> step_program(const StepShape& s);
 // Arguments: parameters and the batch. Results: loss, tiles, and where asked
 // for the gradients of the parameters.

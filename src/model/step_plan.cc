@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "base/fail.h"
+#include "model/mesh.h"
 
 namespace tessera::model {
 
@@ -33,13 +34,15 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
                    "at least 0, found {}, {}, {} and {}",
                    a.beta1, a.beta2, a.eps, a.weight_decay);
   }
+  if (auto e = check_mesh(o); !e) return e.error();
   PlannedStep out;
-  auto requests = layer_requests(o.model, o.rows, o.tokens, o.tile);
+  const int64_t batch = o.rows / o.mesh.devices();  // of a device
+  auto requests = layer_requests(o.model, batch, o.tokens, o.tile);
   if (!requests) return requests.error();
   out.requests = std::move(*requests);
   // Which facts rows have is read, not what they hold.
-  const std::vector<int32_t> ids(static_cast<size_t>(o.rows * o.tokens));
-  const std::vector<int32_t> counts(static_cast<size_t>(o.rows));
+  const std::vector<int32_t> ids(static_cast<size_t>(batch * o.tokens));
+  const std::vector<int32_t> counts(static_cast<size_t>(batch));
   Facts present;
   present.doc_ids = ids;
   present.valid_token_counts = counts;
@@ -49,7 +52,8 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
   StepShape& s = out.shape;
   s.model = o.model;
   s.spec = o.spec;
-  s.batch = o.rows;
+  s.batch = batch;
+  s.mesh = o.mesh;
   s.tokens = o.tokens;
   s.products =
       o.precision.products == Dtype::bf16 ? Element::bf16 : Element::f32;

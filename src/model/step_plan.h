@@ -13,7 +13,7 @@ namespace tessera::model {
 // A program, and what it takes to feed it.
 struct PlannedStep {
   StepShape shape;
-  std::vector<Request> requests;  // one a place
+  std::vector<Request> requests;  // one a place, of a device's rows
 };
 
 // `target` is what TPU kernels are made for.

@@ -1,5 +1,7 @@
 // model/trainer.cc: opens a trainer, takes steps, gives its state.
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "base/fail.h"
@@ -10,6 +12,7 @@
 #include "lanes/cpu/plugin_calls.h"
 #include "lanes/mosaic/tpu.h"
 #include "lanes/xla/client_options.h"
+#include "model/mesh.h"
 #include "model/program.h"
 #include "model/start.h"
 #include "model/trainer_state.h"
@@ -23,20 +26,45 @@ using model::columns_of;
 constexpr int64_t kMaxLogits = int64_t{1} << 30;  // of one call
 
 // TPU kernels run on a TPU alone, and not every plugin calls those of the CPU.
-Result<pjrt::Place> open_device(const TrainOptions& o,
-                                const pjrt::ClientOptions& client) {
-  if (!model::has_kernels(o.spec)) {
-    if (model::calls_cpu(o.spec)) {
-      if (auto there = cpu::ffi_handlers(); !there) return there.error();
-    }
-    auto place = pjrt::open_place(o.xla.plugin, o.xla.device, client);
-    if (!place || !model::calls_cpu(o.spec)) return place;
-    if (auto e = cpu::add_handlers(*place); !e) return e.error();
-    return place;
+Result<pjrt::Places> open_devices(const TrainOptions& o,
+                                  const pjrt::ClientOptions& client) {
+  const int64_t devices = o.mesh.devices();
+  if (model::has_kernels(o.spec)) {
+    auto tpu = mosaic::open_tpu(o.xla, client);
+    if (!tpu) return tpu.error();
+    return pjrt::take_devices(*tpu->on.client, o.xla.device, devices);
   }
-  auto tpu = mosaic::open_tpu(o.xla, client);
-  if (!tpu) return tpu.error();
-  return tpu->on;
+  if (model::calls_cpu(o.spec)) {
+    if (auto there = cpu::ffi_handlers(); !there) return there.error();
+  }
+  auto on = pjrt::open_devices(o.xla.plugin, o.xla.device, devices, client);
+  if (!on || !model::calls_cpu(o.spec)) return on;
+  auto e = cpu::add_handlers({on->client, &on->devices.front()});
+  if (!e) return e.error();
+  return on;
+}
+
+// What a step gives of numbers.
+struct Told {
+  float loss = 0, norm = 0;
+  int64_t tiles = 0;
+};
+
+// Behind the state of each device.
+Result<Told> read_told(const std::vector<std::vector<pjrt::Buffer>>& results,
+                       size_t at) {
+  Told out;
+  for (const auto& [to, from] :
+       {std::pair(&out.loss, at), std::pair(&out.norm, at + 1)}) {
+    if (auto e = pjrt::to_host(results[0][from], to, 4); !e) return e.error();
+  }
+  for (const std::vector<pjrt::Buffer>& of_device : results) {
+    int32_t tiles = 0;
+    auto e = pjrt::to_host(of_device[at + 2], &tiles, 4);
+    if (!e) return e.error();
+    out.tiles += tiles;
+  }
+  return out;
 }
 
 }  // namespace
@@ -53,18 +81,18 @@ Result<Trainer> Trainer::open(const TrainOptions& options) {
   if (!parameters) return parameters.error();
   auto client_options = xla::read_client_options(options.xla.client_options);
   if (!client_options) return client_options.error();
-  auto on = open_device(options, *client_options);
+  auto on = open_devices(options, *client_options);
   if (!on) return on.error();
-  auto state = std::make_unique<State>();
-  state->options = options;
-  state->planned = std::move(*planned);
+  auto state = std::make_unique<State>(options, std::move(*planned), *on);
   state->columns = columns_of(options.model);
   state->parameters = std::move(*parameters);
-  state->on = *on;
-  state->place = pjrt::describe(*on);
+  state->place = pjrt::describe({on->client, &on->devices.front()});
   auto text = model::step_program(state->planned.shape);
   if (!text) return text.error();
   state->key = model::program_key(*text);
+  auto specs = model::program_specs(state->planned.shape, *text);
+  if (!specs) return specs.error();
+  state->specs = std::move(*specs);
   const size_t results =
       model::kStateNames.size() * state->parameters.size() + 3;
   auto program = state->compile(std::move(*text), results);
@@ -98,42 +126,51 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
   StepReport out;
   auto ok = timed(out.plan_ms, [&] { return s.plan(rows); });
   if (!ok) return ok.error();
-  auto scalars = s.send_rates(rates);
-  if (!scalars) return scalars.error();
-  auto batch = timed(out.transfer_ms, [&] { return s.send_batch(rows); });
-  if (!batch) return batch.error();
-
-  std::vector<const pjrt::Buffer*> inputs;
-  for (const pjrt::Buffer& b : s.values) inputs.push_back(&b);
-  inputs.push_back(&*scalars);
-  for (const pjrt::Buffer& b : *batch) inputs.push_back(&b);
+  // Rates, then the batch.
+  std::vector<std::vector<pjrt::Buffer>> sent(s.devices());
+  ok = timed(out.transfer_ms, [&]() -> Result<void> {
+    for (size_t d = 0; d < s.devices(); ++d) {
+      auto scalars = s.send_rates(d, rates);
+      if (!scalars) return scalars.error();
+      auto batch = s.send_batch(d, rows);
+      if (!batch) return batch.error();
+      sent[d].push_back(std::move(*scalars));
+      std::ranges::move(*batch, std::back_inserter(sent[d]));
+    }
+    return {};
+  });
+  if (!ok) return ok.error();
+  std::vector<pjrt::Inputs> inputs(s.devices());
+  for (size_t d = 0; d < s.devices(); ++d) {
+    for (const pjrt::Buffer& b : s.values[d]) inputs[d].push_back(&b);
+    for (const pjrt::Buffer& b : sent[d]) inputs[d].push_back(&b);
+  }
   const TraceSpan span("train", "step");
-  auto results =
-      timed(out.run_ms, [&] { return pjrt::execute(*s.program, inputs); });
+  auto results = timed(
+      out.run_ms, [&] { return pjrt::execute_on_all(*s.program, inputs); });
   s.values.clear();  // donated: the program wrote over them
   if (!results) return results.error();
-  float loss = 0, norm = 0;
-  int32_t tiles = 0;
   const size_t state_size = model::kStateNames.size() * s.parameters.size();
-  const std::pair<void*, size_t> numbers[] = {
-      {&loss, state_size}, {&norm, state_size + 1}, {&tiles, state_size + 2}};
-  for (const auto& [to, at] : numbers) {
-    if (auto e = pjrt::to_host((*results)[at], to, 4); !e) return e.error();
+  auto told = read_told(*results, state_size);
+  if (!told) return told.error();
+  for (std::vector<pjrt::Buffer>& of_device : *results) {
+    while (of_device.size() > state_size) of_device.pop_back();
   }
-  while (results->size() > state_size) results->pop_back();
   s.values = std::move(*results);
 
   out.step = ++s.step;
-  out.loss = static_cast<double>(loss);
-  out.gradient_norm = static_cast<double>(norm);
-  out.tiles_run = tiles;
+  out.loss = static_cast<double>(told->loss);
+  out.gradient_norm = static_cast<double>(told->norm);
+  out.tiles_run = told->tiles;
   for (const int32_t counts : rows.column(RowColumn::loss_mask)) {
     out.tokens += counts;
   }
   for (int64_t layer = 0; layer < s.options.model.layers; ++layer) {
-    const auto at = static_cast<size_t>(layer) % s.batches.size();
-    out.tiles_planned +=
-        static_cast<int64_t>(s.batches[at].plan().forward.entries.size());
+    for (const std::vector<BorrowedBatch>& of_device : s.batches) {
+      const auto at = static_cast<size_t>(layer) % of_device.size();
+      out.tiles_planned +=
+          static_cast<int64_t>(of_device[at].plan().forward.entries.size());
+    }
   }
   return out;
 }
@@ -161,19 +198,27 @@ Result<std::vector<float>> Trainer::logits(const Rows& rows) {
     s.logits = std::move(*program);
   }
   if (auto e = s.plan(rows); !e) return e.error();
-  auto batch = s.send_batch(rows);
-  if (!batch) return batch.error();
-  std::vector<const pjrt::Buffer*> inputs;
-  for (size_t i = 0; i < s.parameters.size(); ++i) {
-    inputs.push_back(&s.values[i]);
+  std::vector<std::vector<pjrt::Buffer>> sent;
+  std::vector<pjrt::Inputs> inputs(s.devices());
+  for (size_t d = 0; d < s.devices(); ++d) {
+    auto batch = s.send_batch(d, rows);
+    if (!batch) return batch.error();
+    sent.push_back(std::move(*batch));
+    for (size_t i = 0; i < s.parameters.size(); ++i) {
+      inputs[d].push_back(&s.values[d][i]);
+    }
+    for (const pjrt::Buffer& b : sent[d]) inputs[d].push_back(&b);
   }
-  for (const pjrt::Buffer& b : *batch) inputs.push_back(&b);
   const TraceSpan span("train", "logits");
-  auto results = pjrt::execute(*s.logits, inputs);
+  auto results = pjrt::execute_on_all(*s.logits, inputs);
   if (!results) return results.error();
   std::vector<float> out(static_cast<size_t>(*count));
-  auto ok = pjrt::to_host(results->front(), out.data(), 4 * *count);
-  if (!ok) return ok.error();
+  const size_t each = out.size() / s.devices();
+  for (size_t d = 0; d < s.devices(); ++d) {
+    auto ok = pjrt::to_host((*results)[d].front(), out.data() + d * each,
+                            static_cast<int64_t>(each * sizeof(float)));
+    if (!ok) return ok.error();
+  }
   return out;
 }
 
@@ -184,13 +229,14 @@ const std::vector<ModelParameter>& Trainer::parameters() const {
 TrainCounters Trainer::counters() const { return state_->counters; }
 const PluginPlace& Trainer::place() const { return state_->place; }
 const std::string& Trainer::program_key() const { return state_->key; }
+const std::string& Trainer::program_specs() const { return state_->specs; }
 
 Result<std::string> Trainer::checkpoint() const {
   auto state = state_->fetch();
   if (!state) return state.error();
-  return model::write_checkpoint(state_->options.model,
-                                 state_->options.precision, state_->parameters,
-                                 *state);
+  const TrainOptions& o = state_->options;
+  return model::write_checkpoint(o.model, o.precision, o.mesh,
+                                 state_->parameters, *state);
 }
 
 Result<void> Trainer::check(const TrainOptions& options,

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "model/mesh.h"
 #include "model/optimizer.h"
 #include "model/plans.h"
 #include "model/program.h"
@@ -25,7 +26,7 @@ Result<Trainer::State::Program> Trainer::State::compile(std::string text,
                             .max_compiles = x.max_compiles});
   double ms = 0;
   auto found = timed(ms, [&] {
-    return cache.get(*on.client, *on.device,
+    return cache.get(*on.client, on.devices,
                      {of, "{\"program\":\"" + of + "\"}"},
                      [&] { return Result<std::string>(std::move(text)); });
   });
@@ -41,12 +42,15 @@ Result<Trainer::State::Program> Trainer::State::compile(std::string text,
 }
 
 Result<void> Trainer::State::put(const model::TrainState& state) {
-  std::vector<pjrt::Buffer> sent;
-  for (const auto& kind : state.values) {
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      auto buffer = send({Dtype::f32, parameters[i].shape}, kind[i].data());
-      if (!buffer) return buffer.error();
-      sent.push_back(std::move(*buffer));
+  std::vector<std::vector<pjrt::Buffer>> sent(devices());
+  for (size_t d = 0; d < devices(); ++d) {
+    for (const auto& kind : state.values) {
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        auto buffer =
+            send(d, {Dtype::f32, parameters[i].shape}, kind[i].data());
+        if (!buffer) return buffer.error();
+        sent[d].push_back(std::move(*buffer));
+      }
     }
   }
   values = std::move(sent);
@@ -66,8 +70,8 @@ Result<model::TrainState> Trainer::State::fetch() const {
     for (size_t i = 0; i < parameters.size(); ++i) {
       std::vector<float> host(static_cast<size_t>(parameters[i].size()));
       const auto bytes = static_cast<int64_t>(4 * host.size());
-      auto ok = pjrt::to_host(values[kind * parameters.size() + i], host.data(),
-                              bytes);
+      auto ok = pjrt::to_host(values[0][kind * parameters.size() + i],
+                              host.data(), bytes);
       if (!ok) return ok.error();
       out.values[kind].push_back(std::move(host));
     }
@@ -77,20 +81,26 @@ Result<model::TrainState> Trainer::State::fetch() const {
 
 Result<void> Trainer::State::plan(const Rows& rows) {
   const TraceSpan span("train", "plan");
-  const Facts facts = rows.facts();
-  for (size_t i = 0; i < planned.requests.size(); ++i) {
-    if (i < batches.size()) {
-      if (auto e = batches[i].remake(facts); !e) return e;
-      continue;
+  const Facts all = rows.facts();
+  batches.resize(devices());
+  for (size_t d = 0; d < devices(); ++d) {
+    const Facts facts = model::facts_of(all, static_cast<int64_t>(d),
+                                        static_cast<int64_t>(devices()));
+    for (size_t i = 0; i < planned.requests.size(); ++i) {
+      if (i < batches[d].size()) {
+        if (auto e = batches[d][i].remake(facts); !e) return e;
+        continue;
+      }
+      auto made = BorrowedBatch::make(planned.requests[i], facts);
+      if (!made) return made.error();
+      batches[d].push_back(std::move(*made));
     }
-    auto made = BorrowedBatch::make(planned.requests[i], facts);
-    if (!made) return made.error();
-    batches.push_back(std::move(*made));
   }
   return {};
 }
 
-Result<pjrt::Buffer> Trainer::State::send_rates(const StepRates& rates) const {
+Result<pjrt::Buffer> Trainer::State::send_rates(size_t device,
+                                                const StepRates& rates) const {
   const double t = static_cast<double>(step + 1);
   const OptimizerSettings& a = options.optimizer;
   std::array<float, model::kRates> scalars{};
@@ -101,15 +111,16 @@ Result<pjrt::Buffer> Trainer::State::send_rates(const StepRates& rates) const {
   set(model::Rate::correct1, 1 / (1 - std::pow(a.beta1, t)));
   set(model::Rate::correct2, 1 / (1 - std::pow(a.beta2, t)));
   set(model::Rate::max_norm, rates.max_norm);
-  return send({Dtype::f32, {model::kRates}}, scalars.data());
+  return send(device, {Dtype::f32, {model::kRates}}, scalars.data());
 }
 
 Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
-    const Rows& rows) const {
+    size_t device, const Rows& rows) const {
   const TraceSpan span("train", "send");
   std::map<std::string, std::vector<int32_t>> integers;
-  for (size_t i = 0; i < batches.size(); ++i) {
-    auto of_plan = model::plan_integers(planned.shape.places[i], batches[i]);
+  for (size_t i = 0; i < planned.requests.size(); ++i) {
+    auto of_plan =
+        model::plan_integers(planned.shape.places[i], batches[device][i]);
     if (!of_plan) return of_plan.error();
     integers.merge(*of_plan);
   }
@@ -117,10 +128,12 @@ Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
   for (const xla::Argument& arg : model::batch_arguments(planned.shape)) {
     const auto column =
         std::ranges::find(columns, arg.name, &model::TakenColumn::name);
-    const std::vector<int32_t>& numbers = column != columns.end()
-                                              ? rows.column(column->column)
-                                              : integers.at(arg.name);
-    auto buffer = send({Dtype::i32, arg.type.dims}, numbers.data());
+    const int32_t* const numbers =
+        column != columns.end()
+            ? rows.column(column->column).data() +
+                  static_cast<int64_t>(device) * arg.type.elements()
+            : integers.at(arg.name).data();
+    auto buffer = send(device, {Dtype::i32, arg.type.dims}, numbers);
     if (!buffer) return buffer.error();
     out.push_back(std::move(*buffer));
   }

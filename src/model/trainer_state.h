@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/checkpoint.h"
@@ -16,32 +17,41 @@
 namespace tessera {
 
 struct Trainer::State {
+  State(const TrainOptions& o, model::PlannedStep p, pjrt::Places places)
+      : options(o), planned(std::move(p)), on(std::move(places)) {}
+
   TrainOptions options;
   model::PlannedStep planned;
   std::vector<model::TakenColumn> columns;
   std::vector<ModelParameter> parameters;
-  pjrt::Place on;
+  pjrt::Places on;
   PluginPlace place;
-  std::string key;
+  std::string key, specs;
   std::shared_ptr<const pjrt::Loaded> program, logits;  // empty: not asked for
   TrainCounters counters;
-  // Parameters, then their moments; empty where a failed step took them.
-  std::vector<pjrt::Buffer> values;
-  std::vector<BorrowedBatch> batches;  // one a request
+  // Of each device parameters, then their moments; none where a failed step
+  // took them.
+  std::vector<std::vector<pjrt::Buffer>> values;
+  // Of each device one a request.
+  std::vector<std::vector<BorrowedBatch>> batches;
   int64_t step = 0;
 
-  Result<pjrt::Buffer> send(const pjrt::ArrayType& type,
+  size_t devices() const { return on.devices.size(); }
+  Result<pjrt::Buffer> send(size_t device, const pjrt::ArrayType& type,
                             const void* data) const {
-    return pjrt::to_device(*on.client, *on.device, type, data,
+    return pjrt::to_device(*on.client, on.devices[device], type, data,
                            pjrt::DataStays::during_call);
   }
   using Program = std::shared_ptr<const pjrt::Loaded>;
   Result<Program> compile(std::string text, size_t results);
   Result<void> put(const model::TrainState& state);
+  // Of the first device: all have the same.
   Result<model::TrainState> fetch() const;
   Result<void> plan(const Rows& rows);
-  Result<pjrt::Buffer> send_rates(const StepRates& rates) const;
-  Result<std::vector<pjrt::Buffer>> send_batch(const Rows& rows) const;
+  Result<pjrt::Buffer> send_rates(size_t device, const StepRates& rates) const;
+  // The device's own rows.
+  Result<std::vector<pjrt::Buffer>> send_batch(size_t device,
+                                               const Rows& rows) const;
 };
 
 }  // namespace tessera

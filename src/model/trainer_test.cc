@@ -61,6 +61,8 @@ class Train : public ::testing::TestWithParam<const char*> {
 
   Rows rows(int64_t step) const { return learnable(2, 96, 32, step); }
 
+  void check_logits();
+
   TrainOptions options_;
 };
 
@@ -125,9 +127,84 @@ TEST_P(Train, SpecsAgree) {
   }
 }
 
-// The loss of a step is what its logits say, and they cost one compile.
+// Parts of the same rows on several devices, under one program.
+TEST_P(Train, DevicesAgreeWithOne) {
+  options_.rows = 4;
+  auto one = Trainer::open(options_);
+  ASSERT_TRUE(one) << one.error().message;
+  std::vector<StepReport> want;
+  const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
+  for (int64_t i = 1; i <= 3; ++i) {
+    auto told = one->step(some(i), {.learning_rate = 1e-3});
+    ASSERT_TRUE(told) << told.error().message;
+    want.push_back(*told);
+  }
+  EXPECT_EQ(one->program_specs(), "");
+  for (const int64_t devices : {2, 4}) {
+    options_.mesh.axes = {{"data", devices}};
+    auto many = Trainer::open(options_);
+    ASSERT_TRUE(many) << many.error().message;
+    EXPECT_EQ(many->program_specs().size(), 32U);
+    for (int64_t i = 1; i <= 3; ++i) {
+      const StepReport& a = want[static_cast<size_t>(i - 1)];
+      auto b = many->step(some(i), {.learning_rate = 1e-3});
+      ASSERT_TRUE(b) << b.error().message;
+      // Means of some 360 losses of float32, each of a few sums.
+      EXPECT_NEAR(a.loss, b->loss, 256 * 6e-8 * a.loss);
+      EXPECT_EQ(b->tiles_run, a.tiles_run);
+      EXPECT_EQ(b->tiles_planned, a.tiles_planned);
+      EXPECT_EQ(b->tokens, a.tokens);
+    }
+    EXPECT_EQ(many->counters().compiles, 1);
+  }
+}
+
+// On the same mesh; on another one near.
+TEST_P(Train, GoesOnBitForBitOnItsMesh) {
+  options_.rows = 4;
+  options_.mesh.axes = {{"data", 4}};
+  const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
+  auto whole = Trainer::open(options_);
+  ASSERT_TRUE(whole) << whole.error().message;
+  std::string middle;
+  double last = 0;
+  for (int64_t i = 1; i <= 6; ++i) {
+    auto told = whole->step(some(i), {.learning_rate = 1e-2});
+    ASSERT_TRUE(told) << told.error().message;
+    last = told->loss;
+    if (i == 3) middle = *whole->checkpoint();
+  }
+  EXPECT_NE(middle.find(R"("mesh":"data=4")"), std::string::npos);
+  auto resumed = Trainer::open(options_);
+  options_.mesh = {};
+  auto alone = Trainer::open(options_);
+  ASSERT_TRUE(resumed && alone);
+  for (Trainer* each : {&*resumed, &*alone}) {
+    auto ok = each->restore(middle);
+    ASSERT_TRUE(ok) << ok.error().message;
+  }
+  double near = 0;
+  for (int64_t i = 4; i <= 6; ++i) {
+    ASSERT_TRUE(resumed->step(some(i), {.learning_rate = 1e-2}));
+    near = alone->step(some(i), {.learning_rate = 1e-2})->loss;
+  }
+  EXPECT_EQ(*resumed->checkpoint(), *whole->checkpoint());
+  // Means of some 360 losses of float32, each of a few sums.
+  EXPECT_NEAR(near, last, 256 * 6e-8 * last);
+}
+
+// The loss of a step is what its logits say, and they cost one compile; of each
+// device those of its rows.
 TEST_P(Train, LogitsAreThoseOfTheLoss) {
   options_.model.final_softcap = 10;
+  check_logits();
+}
+TEST_P(Train, LogitsOfDevicesAreThoseOfTheLoss) {
+  options_.mesh.axes = {{"data", 2}};
+  check_logits();
+}
+
+void Train::check_logits() {
   auto trainer = Trainer::open(options_);
   ASSERT_TRUE(trainer) << trainer.error().message;
   ASSERT_TRUE(trainer->step(rows(1), {.learning_rate = 1e-2}));

@@ -5,9 +5,19 @@
 
 #include <utility>
 
+#include "base/fail.h"
 #include "base/timed.h"
 
 namespace tessera::pjrt {
+namespace {
+
+constexpr const char* kDeviceCount = "cpu_device_count";
+
+int64_t count_of(const Client& client) {
+  return static_cast<int64_t>(client.devices().size());
+}
+
+}  // namespace
 
 Result<Place> open_place(const std::string& plugin, int64_t device,
                          const ClientOptions& options) {
@@ -25,6 +35,33 @@ PluginPlace describe(const Place& place) {
   return {plugin.path(), fmt::format("0.{}", plugin.minor_version()),
           place.client->platform(), place.client->platform_version(),
           describe(*place.device)};
+}
+
+Result<Places> take_devices(const Client& client, int64_t first,
+                            int64_t count) {
+  if (first < 0 || count < 1 || count > count_of(client) - first) {
+    return unavailable("mesh",
+                       "a mesh must have its {} devices from number {} on, "
+                       "found {}",
+                       count, first, count_of(client));
+  }
+  std::vector<const Device*> devices;
+  for (int64_t i = first; i < first + count; ++i) {
+    devices.push_back(&client.devices()[static_cast<size_t>(i)]);
+  }
+  return Places{&client, Devices(std::move(devices))};
+}
+
+Result<Places> open_devices(const std::string& plugin, int64_t first,
+                            int64_t count, const ClientOptions& options) {
+  auto one = open_place(plugin, first, options);
+  if (!one) return one.error();
+  if (one->client->platform() == "cpu" && options.empty() &&
+      count > count_of(*one->client) - first) {
+    one = open_place(plugin, first, {{kDeviceCount, first + count}});
+    if (!one) return one.error();
+  }
+  return take_devices(*one->client, first, count);
 }
 
 Result<std::vector<Buffer>> send_and_execute(const Loaded& program,

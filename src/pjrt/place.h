@@ -22,6 +22,16 @@ Result<Place> open_place(const std::string& plugin, int64_t device,
                          const ClientOptions& options = {});
 PluginPlace describe(const Place& place);
 
+// Several devices of a plugin, one after the other.
+struct Places {
+  const Client* client = nullptr;
+  Devices devices;
+};
+Result<Places> take_devices(const Client& client, int64_t first, int64_t count);
+// A CPU is asked for as many as it takes, unless options are given.
+Result<Places> open_devices(const std::string& plugin, int64_t first,
+                            int64_t count, const ClientOptions& options = {});
+
 // An array of the caller's, or one that is on the device already.
 struct HostArray {
   ArrayType type;

@@ -24,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   must(state->values[0][0].size() == 6 && state->values[2][1].size() == 3);
-  const auto written = model::write_checkpoint(small, {}, parameters, *state);
+  const auto written =
+      model::write_checkpoint(small, {}, {}, parameters, *state);
   must(written.ok());
   const auto again = model::read_checkpoint(*written, small, parameters);
   must(again.ok() && again->step == state->step);

@@ -12,12 +12,6 @@
 namespace tessera::xla {
 namespace {
 
-constexpr const char* kDeviceCount = "cpu_device_count";
-
-int64_t count(const pjrt::Place& place) {
-  return static_cast<int64_t>(place.client->devices().size());
-}
-
 class ShardLane : public lanes::OpenLane {
  public:
   explicit ShardLane(std::shared_ptr<const OpenMesh> open)
@@ -69,29 +63,11 @@ Result<std::unique_ptr<lanes::OpenLane>> open_shard_lane(
   }
   auto client_options = read_client_options(o.client_options);
   if (!client_options) return client_options.error();
-  auto first = pjrt::open_place(o.plugin, o.device, *client_options);
-  if (!first) return first.error();
-  const int64_t wanted = o.device + options.mesh.devices();
-  // A CPU has as many devices as it is asked for.
-  if (first->client->platform() == "cpu" && count(*first) < wanted &&
-      o.client_options.empty()) {
-    first = pjrt::open_place(o.plugin, o.device, {{kDeviceCount, wanted}});
-    if (!first) return first.error();
-  }
-  if (count(*first) < wanted) {
-    return unavailable("xla",
-                       "a mesh must have its {} devices from number {} on, "
-                       "found {}",
-                       options.mesh.devices(), o.device, count(*first));
-  }
-  const std::vector<pjrt::Device>& all = first->client->devices();
-  std::vector<const pjrt::Device*> devices;
-  for (int64_t i = o.device; i < wanted; ++i) {
-    devices.push_back(&all[static_cast<size_t>(i)]);
-  }
-  return std::unique_ptr<lanes::OpenLane>(
-      std::make_unique<ShardLane>(std::make_shared<const OpenMesh>(
-          options, *first->client, pjrt::Devices(std::move(devices)))));
+  auto on = pjrt::open_devices(o.plugin, o.device, options.mesh.devices(),
+                               *client_options);
+  if (!on) return on.error();
+  return std::unique_ptr<lanes::OpenLane>(std::make_unique<ShardLane>(
+      std::make_shared<const OpenMesh>(options, *on->client, on->devices)));
 }
 
 }  // namespace tessera::xla

@@ -225,7 +225,7 @@ TEST_P(XlaShards, RefusesWhatCannotRun) {
   options.xla.client_options = {"cpu_device_count=2"};
   options.mesh.axes = {{"seq", 4}};
   EXPECT_EQ(open_shard_lane(options).error().message,
-            "[xla] a mesh must have its 4 devices from number 0 on, found 2");
+            "[mesh] a mesh must have its 4 devices from number 0 on, found 2");
 }
 
 // Only the xla lane spreads a call.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <numeric>
 
 #include "base/shape.h"
 #include "lanes/xla/writer_text.h"
@@ -391,6 +392,37 @@ Value Writer::permute(const Value& a, const Hops& hops) {
                         "#stablehlo.channel_handle<handle = {}, type = 1>",
                         pairs, hops.size(), next_ + 1),
             a.type);
+}
+
+namespace {
+
+std::string one_group(int64_t devices, int channel) {
+  Dims all(static_cast<size_t>(devices));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  return fmt::format(
+      "replica_groups = dense<[[{}]]> : tensor<1x{}xi64>, channel_handle = "
+      "#stablehlo.channel_handle<handle = {}, type = 1>",
+      numbers(all), devices, channel);
+}
+
+}  // namespace
+
+Value Writer::exchange(const Value& a, int64_t devices) {
+  assert(a.dims()[0] % devices == 0);
+  return op("all_to_all", {a},
+            fmt::format("split_dimension = 0 : i64, concat_dimension = 0 : "
+                        "i64, split_count = {} : i64, {}",
+                        devices, one_group(devices, next_ + 1)),
+            a.type);
+}
+
+Value Writer::gather(const Value& a, int64_t devices) {
+  Type all = a.type;
+  all.dims[0] *= devices;
+  return op("all_gather", {a},
+            fmt::format("all_gather_dim = 0 : i64, {}, use_global_device_ids",
+                        one_group(devices, next_ + 1)),
+            std::move(all));
 }
 
 }  // namespace tessera::xla

@@ -127,6 +127,11 @@ class Writer {
   // target, once; a device that gets nothing has zeros.
   using Hops = std::vector<std::pair<int64_t, int64_t>>;
   Value permute(const Value& a, const Hops& hops);
+  // Among all devices, by their numbers. Device d gets block d of dimension 0
+  // of each, as many as there are devices, one after the other.
+  Value exchange(const Value& a, int64_t devices);
+  // What each has, one after the other along dimension 0.
+  Value gather(const Value& a, int64_t devices);
   // Over these dimensions, which go. An empty sum is 0.
   Value reduce_max(const Value& a, const Dims& over);
   Value reduce_sum(const Value& a, const Dims& over);
@@ -171,7 +176,7 @@ class Writer {
     std::vector<std::vector<std::string>> arguments, results;
   };
   std::string module(std::string_view name, const Values& results,
-                     const Spread& spread) const;
+                     const Spread& spread, const Reuse& reuse = {}) const;
 
  private:
   Value fresh(Type type);

@@ -8,6 +8,8 @@
 
 namespace tessera::xla {
 
+using Values = Writer::Values;
+
 namespace {
 
 std::string module_text(std::string_view name, int64_t partitions,
@@ -26,18 +28,25 @@ std::string module_text(std::string_view name, int64_t partitions,
 
 std::string typed(const Value& v) { return v.name + ": " + to_string(v.type); }
 
+// `tf.aliasing_output = 3 : i32`, or nothing.
+std::string reuse_of(const Value& argument,
+                     [[maybe_unused]] const Values& results,
+                     const Writer::Reuse& reuse) {
+  for (const auto& [of, result] : reuse) {
+    if (argument.name.substr(1) != of) continue;
+    assert(results[result].type == argument.type);
+    return fmt::format("tf.aliasing_output = {} : i32", result);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string Writer::module(std::string_view name, const Values& results,
                            const Reuse& reuse) const {
   const auto argument = [&](const Value& a) {
-    std::string out = typed(a);
-    for (const auto& [of, result] : reuse) {
-      if (a.name.substr(1) != of) continue;
-      assert(results[result].type == a.type);
-      out += fmt::format(" {{tf.aliasing_output = {} : i32}}", result);
-    }
-    return out;
+    const std::string taken = reuse_of(a, results, reuse);
+    return taken.empty() ? typed(a) : typed(a) + " {" + taken + "}";
   };
   return module_text(name, 1, "", joined(arguments_, argument),
                      types_of(results),
@@ -78,7 +87,7 @@ std::string sharding_of(const std::vector<std::string>& axes) {
 }  // namespace
 
 std::string Writer::module(std::string_view name, const Values& results,
-                           const Spread& spread) const {
+                           const Spread& spread, const Reuse& reuse) const {
   assert(spread.arguments.size() == arguments_.size());
   assert(spread.results.size() == results.size());
   int64_t devices = 1;
@@ -89,9 +98,10 @@ std::string Writer::module(std::string_view name, const Values& results,
     const Value& a = arguments_[i];
     const std::vector<std::string>& axes = spread.arguments[i];
     given.push_back({"%all_" + a.name.substr(1), whole(a.type, axes, spread)});
-    outer +=
-        fmt::format("{}{} {{sdy.sharding = #sdy.sharding{}}}",
-                    i == 0 ? "" : ", ", typed(given.back()), sharding_of(axes));
+    const std::string taken = reuse_of(a, results, reuse);
+    outer += fmt::format("{}{} {{sdy.sharding = #sdy.sharding{}{}{}}}",
+                         i == 0 ? "" : ", ", typed(given.back()),
+                         sharding_of(axes), taken.empty() ? "" : ", ", taken);
   }
   Values taken;
   std::string types;
