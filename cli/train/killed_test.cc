@@ -18,7 +18,9 @@ namespace {
 using nlohmann::json;
 using testing::Arguments;
 
-class TrainKilled : public testing::Program {
+// On one device, or on a mesh.
+class TrainKilled : public testing::Program,
+                    public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     std::ofstream documents(file("documents.jsonl"));
@@ -37,27 +39,31 @@ class TrainKilled : public testing::Program {
 
   // Every step leaves a checkpoint of 2 MB.
   Arguments asked(const std::string& checkpoint) {
-    return {"train",
-            "--data",
-            file("rows"),
-            "--model",
-            file("model.json"),
-            "--tile",
-            "64x64",
-            "--cache",
-            file("cache"),
-            "--steps",
-            "60",
-            "--rate",
-            "1e-2",
-            "--every",
-            "1",
-            "--checkpoint",
-            checkpoint};
+    Arguments out = {"train",
+                     "--data",
+                     file("rows"),
+                     "--model",
+                     file("model.json"),
+                     "--tile",
+                     "64x64",
+                     "--cache",
+                     file("cache"),
+                     "--steps",
+                     "60",
+                     "--rate",
+                     "1e-2",
+                     "--every",
+                     "1",
+                     "--checkpoint",
+                     checkpoint};
+    if (*GetParam()) {
+      out.insert(out.end(), {"--rows", "2", "--mesh", GetParam()});
+    }
+    return out;
   }
 };
 
-TEST_F(TrainKilled, LosesNothing) {
+TEST_P(TrainKilled, LosesNothing) {
   TESSERA_NEEDS_PLUGINS();
   const auto plugin = testing::real_plugin("xla_cpu_pjrt");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
@@ -91,6 +97,11 @@ TEST_F(TrainKilled, LosesNothing) {
   EXPECT_GE(killed_at_work, 1);
   EXPECT_EQ(*read_file(part, 1 << 26), *read_file(whole, 1 << 26));
 }
+
+INSTANTIATE_TEST_SUITE_P(Meshes, TrainKilled, ::testing::Values("", "data=2"),
+                         [](const auto& of) {
+                           return *of.param ? "on_two" : "on_one";
+                         });
 
 }  // namespace
 }  // namespace tessera::cli

@@ -67,7 +67,8 @@ class MeshModel : public ModelCase,
   // Of each device, after set() of the rows of all.
   std::vector<Found> on_mesh(const ModelConfig& m, const char* spec,
                              const Row& rows, int64_t batch, int64_t devices,
-                             const std::vector<Numbers>& at) {
+                             const std::vector<Numbers>& at,
+                             Tile tile = {16, 16}) {
     auto on = pjrt::open_devices(GetParam(), 0, devices);
     EXPECT_TRUE(on) << on.error().message;
     std::vector<std::vector<pjrt::Buffer>> sent(static_cast<size_t>(devices));
@@ -80,7 +81,7 @@ class MeshModel : public ModelCase,
     };
     for (size_t d = 0; d < sent.size(); ++d) {
       set(m, spec, part_of(rows, static_cast<int64_t>(d), devices),
-          batch / devices);
+          batch / devices, tile);
       auto shapes = model_parameters(m, s_.spec);
       for (size_t i = 0; i < at.size(); ++i) {
         send(d, {Dtype::f64, (*shapes)[i].shape}, at[i].data());
@@ -147,6 +148,26 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   }
 }
 
+// What our TPU kernels compute in their place, each device by its own lists.
+class KernelMesh : public MeshModel {};
+
+TEST_P(KernelMesh, SumsAreThoseOfTheReference) {
+  std::mt19937 random(9);
+  const Row rows = joined_rows({draw_row(random, kVocab, 200, {90, 50, 40}),
+                                draw_row(random, kVocab, 200, {200})});
+  ModelConfig m = small_model();
+  m.head_dim = 128;
+  m.windows = {70, 0};
+  ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, 2));
+  const std::vector<Numbers> at = draw_parameters(random);
+  const Found one = on_one(at);
+  for (const Found& each : on_mesh(m, "tpu", rows, 2, 2, at, {128, 128})) {
+    expect_same(one.numbers, each.numbers);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelMesh, ::testing::Values("xla_cpu_pjrt"),
+                         testing::plugin_name);
 INSTANTIATE_TEST_SUITE_P(Cpu, MeshModel,
                          ::testing::Values("xla_cpu_pjrt",
                                            "lammps_jax_pjrt_cpu"),
