@@ -138,11 +138,21 @@ class PlainKernel {
                               w_.real(0, pairs()));
     const Value sum = w_.reduce_sum(p, {3});
     const Value live = w_.compare(Compare::greater, sum, w_.real(0, rows));
-    const Value divisor = w_.select(live, sum, w_.real(1, rows));
+    Value divisor = w_.select(live, sum, w_.real(1, rows));
     const Value out =
         w_.dot(p, spread(finite("v")), {{0, 1}, {0, 1}, {3}, {2}});
-    const Value lse = w_.select(live, w_.add(most, w_.log(divisor)),
-                                w_.real(-__builtin_inff(), rows));
+    Value lse = w_.select(live, w_.add(most, w_.log(divisor)),
+                          w_.real(-__builtin_inff(), rows));
+    if (k_.call.sink_logits) {
+      const Value sink = sinks();
+      const Value top = w_.max(lse, sink);
+      const Value joined = w_.add(
+          top,
+          w_.log(w_.add(w_.exp(w_.sub(lse, top)), w_.exp(w_.sub(sink, top)))));
+      divisor = w_.mul(divisor, w_.select(live, w_.exp(w_.sub(joined, lse)),
+                                          w_.real(1, rows)));
+      lse = joined;
+    }
     return {
         w_.convert(w_.div(out, w_.broadcast(divisor, out.dims(), {0, 1, 2})),
                    narrow()),
@@ -170,8 +180,32 @@ class PlainKernel {
         w_.dot(ds, spread(finite("k")), {{0, 1}, {0, 1}, {3}, {2}});
     const Value dk = w_.dot(ds, finite("q"), {{0, 1}, {0, 1}, {2}, {2}});
     const Value dv = w_.dot(p, dout, {{0, 1}, {0, 1}, {2}, {2}});
-    return {w_.convert(dq, narrow()), w_.convert(gathered(dk), narrow()),
-            w_.convert(gathered(dv), narrow())};
+    std::vector<Value> out = {w_.convert(dq, narrow()),
+                              w_.convert(gathered(dk), narrow()),
+                              w_.convert(gathered(dv), narrow())};
+    if (k_.call.sink_logits) out.push_back(of_sinks(delta));
+    return out;
+  }
+
+  Value sinks() {
+    return w_.broadcast(w_.argument("sink_logits"),
+                        {k_.batch, s_.heads, k_.q_len}, {1});
+  }
+  // -sum(p delta) over the queries that are there; of one without a key p is 1.
+  Value of_sinks(const Value& delta) {
+    const Dims rows = delta.dims();
+    const Value ids = w_.broadcast(
+        w_.reshape(w_.argument("q_ids"), {k_.batch, k_.q_len}), rows, {0, 2});
+    const auto above = [&](int32_t id) {
+      return w_.compare(Compare::greater, ids, w_.integer(id, rows));
+    };
+    const Value lse = w_.reshape(finite("lse"), rows);
+    const Value p =
+        w_.select(above(-1), w_.exp(w_.sub(sinks(), lse)), w_.real(1, rows));
+    const Value part = w_.select(above(-3), w_.mul(p, delta), w_.real(0, rows));
+    const Value sum = w_.reduce_sum(part, {0, 2});
+    return w_.broadcast(w_.sub(w_.real(0, sum.dims()), sum), {s_.heads, 1, 128},
+                        {0});
   }
 
   xla::Writer& w_;
@@ -197,6 +231,9 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
                                     {"range", ints({k.batch + 1})},
                                     {"bounds", ints({k.batch + 2})}};
   if (k.bitmaps > 0) out.push_back({"bits_of", ints({k.steps})});
+  if (k.call.sink_logits) {
+    out.push_back({"sink_logits", {Element::f32, {s.heads}}});
+  }
   out.insert(out.end(), {{"q", queries(s.head_dim)},
                          {"k", keys(s.head_dim)},
                          {"v", keys(s.v_head_dim)}});

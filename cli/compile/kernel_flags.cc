@@ -24,11 +24,6 @@ Result<RowSum> parse_row_sum(const std::optional<std::string>& text) {
 
 // What the kernel cannot do and no size says.
 Result<void> refuse_unsupported(const RunFlags& f) {
-  if (f.sink_logits) {
-    return invalid("mosaic",
-                   "the kernel has no sink logits, found "
-                   "--sink-logits");
-  }
   if (f.layout && *f.layout != "bhsd") {
     return invalid("mosaic", "--layout must be bhsd, found {}", *f.layout);
   }
@@ -58,9 +53,14 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                  "It takes the gradient of the log-sum-exp too"},
             });
   for (Flag& flag : command.flags) {
-    if (flag.names != std::string_view("--backward")) continue;
-    flag.about = "The kernel of the gradients";
-    flag.group = kKernelGroup;
+    if (flag.names == std::string_view("--backward")) {
+      flag.about = "The kernel of the gradients";
+      flag.group = kKernelGroup;
+    }
+    if (flag.names == std::string_view("--sink-logits")) {
+      flag.about = "It takes one more logit a head";
+      flag.group = kKernelGroup;
+    }
   }
 }
 
@@ -112,6 +112,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
   if (!run.dtype) run.dtype = "bf16";
   if (auto e = read_shape(run, sizes); !e) return e.error();
   AttentionCall call{sizes.data.shape, sizes.data.dtype};
+  call.sink_logits = f.run.sink_logits;
   call.backward = backward;
   call.dlse = f.dlse;
   auto found = asked_setting(*asked, call, !f.tiles_per_pass, f.keys_per_query,

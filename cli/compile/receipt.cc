@@ -33,7 +33,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   r.plan_file = given.plan.value_or("");
   r.facts_digest = receipt::facts_digest({});
   r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",
-             false};
+             asked.kernel.call.sink_logits};
   r.contract = asked.kernel.plan.key;
   r.backward = asked.kernel.call.backward;
   const char* const direction = r.backward ? "backward" : "forward";
@@ -57,6 +57,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
 
   CallFeatures call;
   call.dtype = Dtype::bf16;
+  call.sink_logits = asked.kernel.call.sink_logits;
   call.compile_only = true;
   const RequestFeatures features =
       features_of(asked.request, {}, asked.shape, call);

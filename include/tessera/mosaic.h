@@ -88,7 +88,7 @@ struct MosaicKernel {
 // The forward kernel, or the one of the gradients where `call` is backward: it
 // takes out and the log-sum-exp of the forward one. Refuses what the kernels
 // cannot do: other types than bf16, head dims other than 64, 128, 192 and 256
-// (values may have one of their own), sink logits. Of `present` only which
+// (values may have one of their own). Of `present` only which
 // facts there are, and the heads of picks, is read. `target`: "v6e" or
 // "v6e:1x1".
 Result<MosaicKernel> make_mosaic_kernel(const Request& request,
@@ -103,7 +103,8 @@ struct MosaicArrays {
   std::vector<int32_t> steps;   // [steps]; 0 beyond the batch's own
   std::vector<int32_t> range;   // [batch * plan_heads + 1]
   std::vector<int32_t> bounds;  // [2 + batch]: of key - position, then offsets
-  std::vector<int32_t> q_ids;   // [batch, q_len]; -2: sees nothing
+  // [batch, q_len]; -2: sees nothing; -3: nor is it there
+  std::vector<int32_t> q_ids;
   std::vector<int32_t> kv_ids;  // [batch, kv_len]; -1: seen by nothing
   // Where the kernel has bitmaps: the number of each step's, and all of them.
   // Bit j of word [r, q] is key j rows + r of the tile, rows = tile.kv / 32, or

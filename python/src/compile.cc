@@ -21,8 +21,8 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
                      std::optional<int64_t> kv_heads, int64_t head_dim,
                      std::optional<int64_t> v_head_dim,
                      std::optional<double> scale, double softcap,
-                     const std::string& target, bool backward, bool dlse,
-                     std::optional<int64_t> tiles_per_pass,
+                     bool sink_logits, const std::string& target, bool backward,
+                     bool dlse, std::optional<int64_t> tiles_per_pass,
                      std::optional<int64_t> fetch_ahead,
                      const std::string& row_sum) {
   AttentionShape shape;
@@ -32,7 +32,7 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   shape.v_head_dim = v_head_dim.value_or(head_dim);
   shape.scale = scale;
   shape.softcap = softcap;
-  AttentionCall call{shape, Dtype::bf16};
+  AttentionCall call{shape, Dtype::bf16, sink_logits};
   call.backward = backward;
   call.dlse = dlse;
   const MosaicOptions usual = backward ? kMosaicBackward : MosaicOptions();
@@ -110,6 +110,8 @@ void bind_compile(nb::module_& m) {
       .def_prop_ro("backward",
                    [](const MosaicKernel& k) { return k.call.backward; })
       .def_prop_ro("dlse", [](const MosaicKernel& k) { return k.call.dlse; })
+      .def_prop_ro("sink_logits",
+                   [](const MosaicKernel& k) { return k.call.sink_logits; })
       .def_prop_ro(
           "scale",
           [](const MosaicKernel& k) { return k.call.shape.scale_or_default(); })
@@ -144,13 +146,14 @@ void bind_compile(nb::module_& m) {
   m.def("compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
         nb::arg("v_head_dim") = nb::none(), nb::arg("scale") = nb::none(),
-        nb::arg("softcap") = 0.0, nb::arg("target") = "v6e",
-        nb::arg("backward") = false, nb::arg("dlse") = false,
-        nb::arg("tiles_per_pass") = nb::none(),
+        nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
+        nb::arg("target") = "v6e", nb::arg("backward") = false,
+        nb::arg("dlse") = false, nb::arg("tiles_per_pass") = nb::none(),
         nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
         "The TPU program for batches like this one: bfloat16, any mask, head "
         "dims of 64, 128, 192 or 256, scores "
-        "capped by `softcap` unless it is 0. "
+        "capped by `softcap` unless it is 0, with one more logit a head where "
+        "`sink_logits` says so. "
         "`backward`: that of the "
         "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
         "\"exact\", or \"rounded\" as the product takes the probabilities.");

@@ -52,7 +52,7 @@ class Schedule:
 
 def schedule(batch, *, heads=8, kv_heads=None, head_dim=128,
              v_head_dim=None, scale=None,
-             softcap=0.0, target="v6e:1x1", backward=False, dlse=False,
+             softcap=0.0, sink_logits=False, target="v6e:1x1", backward=False, dlse=False,
              tiles_per_pass=None, fetch_ahead=None, row_sum="exact"):
     """What our TPU kernel of this batch costs, by libtpu's own schedule.
 
@@ -70,6 +70,7 @@ def schedule(batch, *, heads=8, kv_heads=None, head_dim=128,
     flags = [part for name, value in given.items() if value is not None
              for part in (f"--{name}", str(value))]
     flags += ["--backward"] * backward + ["--dlse"] * dlse
+    flags += ["--sink-logits"] * sink_logits
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
         plan = os.path.join(folder, "batch.plan")
         picture = os.path.join(folder, "picture.svg")

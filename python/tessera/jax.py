@@ -165,33 +165,34 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
     return (out, lse) if return_lse else out
 
 
-def _tpu_call(kernel, name, results, arrays, tensors):
+def _tpu_call(kernel, name, results, arrays, sinks, tensors):
     call = jax.ffi.ffi_call(
         "tpu_custom_call", results, custom_call_api_version=1,
         vmap_method="sequential", legacy_backend_config=kernel.backend_config)
     bits = [arrays[name] for name in ("bits_of", "bits") if name in arrays]
     with jax.named_scope(name):  # as profiles show it
         return call(arrays["steps"], arrays["range"], arrays["bounds"],
-                    *bits[:1], *tensors, arrays["q_ids"], arrays["kv_ids"],
-                    *bits[1:])
+                    *bits[:1], *sinks, *tensors, arrays["q_ids"],
+                    arrays["kv_ids"], *bits[1:])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend_tpu(kernels, q, k, v, arrays):
+def _attend_tpu(kernels, q, k, v, sinks, arrays):
     rows = (*q.shape[:2], 1, q.shape[2])
     return tuple(_tpu_call(
         kernels[0], "tessera_forward",
         [jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype),
-         jax.ShapeDtypeStruct(rows, jnp.float32)], arrays[0], (q, k, v)))
+         jax.ShapeDtypeStruct(rows, jnp.float32)], arrays[0], sinks,
+        (q, k, v)))
 
 
-def _attend_tpu_forward(kernels, q, k, v, arrays):
-    out, lse = _attend_tpu(kernels, q, k, v, arrays)
-    return (out, lse), (q, k, v, arrays, out, lse)
+def _attend_tpu_forward(kernels, q, k, v, sinks, arrays):
+    out, lse = _attend_tpu(kernels, q, k, v, sinks, arrays)
+    return (out, lse), (q, k, v, sinks, arrays, out, lse)
 
 
 def _attend_tpu_backward(kernels, saved, given):
-    q, k, v, arrays, out, lse = saved
+    q, k, v, sinks, arrays, out, lse = saved
     kernel = kernels[1]
     if kernel is None or arrays[1] is None:
         raise _core.TesseraError(
@@ -200,16 +201,18 @@ def _attend_tpu_backward(kernels, saved, given):
     dout, dlse = given
     more = (dlse,) if kernel.dlse else ()
     like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k, v)]
-    found = _tpu_call(kernel, "tessera_backward", like, arrays[1],
+    # Of a sink logit every lane has the gradient.
+    like += [jax.ShapeDtypeStruct((*x.shape, 1, 128), x.dtype) for x in sinks]
+    found = _tpu_call(kernel, "tessera_backward", like, arrays[1], sinks,
                       (q, k, v, out, dout, lse, *more))
-    return (*found, None)
+    return (*found[:3], tuple(x[:, 0, 0] for x in found[3:]), None)
 
 
 _attend_tpu.defvjp(_attend_tpu_forward, _attend_tpu_backward)
 
 
 def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
-                  gradient_arrays=None, return_lse=False):
+                  gradient_arrays=None, sink_logits=None, return_lse=False):
     """Attention on a TPU by our own kernels, as calls in a program.
 
     `kernel` is `tessera.compile(batch, ...)`, static; `arrays` are
@@ -217,7 +220,8 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
     kernel's contract runs it. For a gradient, `gradients` and its arrays are
     the same of `tessera.compile(batch, backward=True)`. q, k and v are bfloat16
     [batch, heads, tokens, dim] of one device's heads, v of the kernel's
-    `v_head_dim`: under a mesh it belongs into `shard_map`.
+    `v_head_dim`: under a mesh it belongs into `shard_map`. `sink_logits` are
+    float32 [heads], where the kernels are compiled with `sink_logits=True`.
     """
     for name, x, length, dim in (
             ("q", q, kernel.q_len, kernel.head_dim),
@@ -253,12 +257,21 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
             "[jax] gradients must be of the kernel's scale and softcap, found "
             f"{gradients.scale} and {gradients.softcap} for {kernel.scale} and "
             f"{kernel.softcap}")
+    given = () if sink_logits is None else (sink_logits,)
+    if (bool(given) != kernel.sink_logits or
+            not (gradients is None or gradients.sink_logits == bool(given)) or
+            any(x.shape != q.shape[1:2] or x.dtype != jnp.float32
+                for x in given)):
+        raise _core.TesseraError(
+            f"[jax] sink_logits must be float32 [{q.shape[1]}] where kernel "
+            "and gradients take them and only there, found " +
+            (f"{given[0].dtype} {list(given[0].shape)}" if given else "none"))
     tokens = q.shape[2]
     # What lies beyond the batch's own lengths may be anything that is finite.
     whole = lambda x, n: jnp.pad(
         x, ((0, 0), (0, 0), (0, n - x.shape[2]), (0, 0)))
     out, lse = _attend_tpu(
         (kernel, gradients), whole(q, kernel.q_len), whole(k, kernel.kv_len),
-        whole(v, kernel.kv_len), (arrays, gradient_arrays))
+        whole(v, kernel.kv_len), given, (arrays, gradient_arrays))
     out, lse = out[:, :, :tokens], lse[:, :, 0, :tokens]
     return (out, lse) if return_lse else out

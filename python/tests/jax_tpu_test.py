@@ -117,6 +117,23 @@ def test_a_softcap_is_static():
         ts.compile(planned(0), heads=2, softcap=1e7)
 
 
+def test_sink_logits_are_the_kernels_or_none():
+    kernel = ts.compile(planned(0), heads=2, sink_logits=True)
+    assert kernel.sink_logits and not ts.compile(planned(0), heads=2).sink_logits
+    q = jnp.zeros((1, 2, 16, 128), jnp.bfloat16)
+    a = kernel.arrays(planned(0))
+    for sinks in (None, jnp.zeros(3), jnp.zeros(2, jnp.bfloat16)):
+        with pytest.raises(ts.TesseraError, match="sink_logits must be float32"):
+            tessera.jax.tpu_attention(q, q, q, a, kernel, sink_logits=sinks)
+    plain = ts.compile(planned(0), heads=2)
+    with pytest.raises(ts.TesseraError, match="sink_logits must be float32"):
+        tessera.jax.tpu_attention(q, q, q, a, plain, sink_logits=jnp.zeros(2))
+    with pytest.raises(ts.TesseraError, match="sink_logits must be float32"):
+        tessera.jax.tpu_attention(
+            q, q, q, a, kernel, sink_logits=jnp.zeros(2),
+            gradients=ts.compile(planned(0), heads=2, backward=True))
+
+
 def test_it_compiles_for_v6e_alone_and_on_four_chips():
     pytest.importorskip("libtpu")
     from jax.experimental import topologies
@@ -136,17 +153,20 @@ def test_it_compiles_for_v6e_alone_and_on_four_chips():
         lowering_platforms=("tpu",)).compile()
     assert "tpu_custom_call" in compiled.as_text()
 
-    cap = dict(heads=2, softcap=30)
-    kernel = ts.compile(planned(0), **cap)
+    cap = dict(heads=2, softcap=30, sink_logits=True)
+    capped = ts.compile(planned(0), **cap)
     back = ts.compile(planned(0), **cap, backward=True)
     words = dict(gradients=back)
-    step = jax.grad(lambda q, k, v, a, b: tessera.jax.tpu_attention(
-        q, k, v, a, kernel, gradient_arrays=b, **words).astype(
-            jnp.float32).sum(), (0, 1, 2))
+    step = jax.grad(lambda q, k, v, z, a, b: tessera.jax.tpu_attention(
+        q, k, v, a, capped, gradient_arrays=b, sink_logits=z, **words).astype(
+            jnp.float32).sum(), (0, 1, 2, 3))
+    sinks = shapes(jax.ShapeDtypeStruct((2,), jnp.float32), one)
     trained = jax.jit(step).trace(
-        q, q, q, shapes(arrays, one),
+        q, q, q, sinks, shapes(arrays, one),
         shapes(back.arrays(planned(0)), one)).lower(
-            lowering_platforms=("tpu",)).compile().as_text()
+            lowering_platforms=("tpu",)).compile()
+    assert trained.out_info[3].shape == (2,)
+    trained = trained.as_text()
     assert "tessera_forward" in trained and "tessera_backward" in trained
 
     mesh = Mesh(np.array(chips), ("h",))

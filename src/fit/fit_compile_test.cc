@@ -238,6 +238,7 @@ TEST_F(FitCompile, MosaicPrograms) {
     asked.lane = LaneId::mosaic;
     asked.mosaic = {1, 1, RowSum::exact};
     asked.call.dlse = i % 2 == 0;
+    asked.call.sink_logits = i % 3 == 0;
     compare(asked);
   }
 }

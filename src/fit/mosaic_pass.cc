@@ -74,8 +74,9 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   }
   PassMemory out;
   out.backward = backward;
-  const auto outputs = arrays.end() - (backward ? mosaic::kBackwardOutputs
-                                                : mosaic::kForwardOutputs);
+  const auto outputs =
+      arrays.end() -
+      (backward ? mosaic::backward_outputs(shape) : mosaic::kForwardOutputs);
   out.arguments.assign(arrays.begin(), outputs);
   out.outputs.assign(outputs, arrays.end());
   out.outputs.push_back(table_of(chip, out.outputs.size()));

@@ -71,6 +71,7 @@ constexpr LaneFacts kRegistry[] = {
      .most_scale = 1e6,
      .backward = true,
      .softcap = true,
+     .sink_logits = true,
      .masks_by_head = true},
     {.lane = LaneId::jax_bridge,
      .about = "attention that JAX exported, by a PJRT plugin",

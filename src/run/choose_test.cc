@@ -139,8 +139,8 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
   const bool dims = shape.head_dim % 8 == 0 && shape.head_dim <= 256;
   const bool native = dims && !on.machine.isas.empty();
   const bool compiler = dims && std::string(on.run_plugin) != "";
-  const bool kernel = call.dtype == Dtype::bf16 && dims &&
-                      shape.head_dim % 64 == 0 && !call.sink_logits;
+  const bool kernel =
+      call.dtype == Dtype::bf16 && dims && shape.head_dim % 64 == 0;
   if (call.compile_only) {
     bool tpu = false;
     for (const MachinePlugin& p : on.machine.plugins)

@@ -6,7 +6,7 @@ import numpy as np
 from ml_dtypes import bfloat16
 
 import oracle
-from case import IDS, SCALARS, Case, random_case, random_ids, run_one_contract
+from case import IDS, Case, random_case, random_ids, run_one_contract
 from checks import CaseTest
 from forward_test import ForwardCase
 from program import Program
@@ -31,11 +31,13 @@ class BackwardCase(Case):
         q, k, v, legal = self.draw()
         dout, dlse = self.draw_gradients(legal)
         saved = oracle.attention(
-            q, k, v, legal, scale=self.scale, softcap=self.softcap
+            q, k, v, legal, scale=self.scale, softcap=self.softcap,
+            sinks=self.sinks,
         )
         out, lse = saved.out.astype(bfloat16), saved.lse.astype(np.float32)
         self.want = oracle.gradients(
-            *(q, k, v, dout, legal, dlse, self.scale, out, lse, self.softcap)
+            *(q, k, v, dout, legal, dlse, self.scale, out, lse, self.softcap),
+            sinks=self.sinks,
         )
         return self.inputs(room, q, k, v, out, dout, lse, dlse)
 
@@ -43,7 +45,8 @@ class BackwardCase(Case):
         gone = np.stack([self.vetoed_queries(b) for b in range(self.batch)])
         gone = np.broadcast_to(gone[:, None], (*gone.shape[:1], *lse.shape[1:]))
         of_queries = [q, out, dout, lse] + [dlse] * self.has_dlse
-        for x in of_queries:
+        # Of a query that is there dlse goes to the sink.
+        for x in of_queries if self.sinks is None else of_queries[:4]:
             x[gone] = np.nan
         q, out, dout = (self.padded(x, room, "q_len") for x in of_queries[:3])
         rows = [
@@ -53,7 +56,7 @@ class BackwardCase(Case):
         k, v = (self.padded(x, room, "kv_len") for x in (k, v))
         lists = self.lists()
         return [
-            *(lists[name] for name in SCALARS if name in lists),
+            *self.scalars(lists),
             *(q, k, v, out, dout, *rows),
             *(lists[name] for name in IDS if name in lists),
         ]
@@ -65,10 +68,16 @@ class BackwardCase(Case):
         dq, dk, dv = (
             x[: self.batch, :, :n] for x, n in zip(outputs, lengths)
         )
+        of_sinks = 0
+        if self.sinks is not None:
+            lanes = np.broadcast_to(want.dsinks[:, None, None], outputs[3].shape)
+            error = np.broadcast_to(want.dsinks_error[:, None, None], lanes.shape)
+            of_sinks = oracle.worst(outputs[3], lanes, error)
         return max(
             oracle.worst(dq, want.dq, want.dq_error),
             oracle.worst(dk, want.dk, want.dk_error),
             oracle.worst(dv, want.dv, want.dv_error),
+            of_sinks,
         )
 
 

@@ -57,6 +57,7 @@ class Case:
         softcap=0.0,
         ceilings=(),
         dims=(128, 128),
+        sinks=False,
     ):
         self.rng = rng
         self.dim, self.v_dim = dims
@@ -71,6 +72,17 @@ class Case:
             *ceilings,
         ]
         self.ahead = ahead
+        self.sinks = self.draw_sinks() if sinks else None
+
+    def draw_sinks(self):
+        """A logit of each head: among its scores, far below them, far above
+        some (oracle.hard_inputs), without a share or with all of it."""
+        rng = self.rng
+        kinds = [2 * rng.standard_normal(), -160 + 2 * rng.standard_normal(),
+                 30.0, -np.inf, -3e38, 3e38]
+        odds = [0.4, 0.3, 0.15, 0.05, 0.05, 0.05]
+        return np.array([rng.choice(kinds, p=odds) for _ in range(self.heads)],
+                        np.float32)
 
     def facts(self, folder):
         out = []
@@ -92,6 +104,7 @@ class Case:
             more = [] if self.valid is None else ["--valid", "1"]
             more += [] if self.scale is None else ["--scale", self.scale]
             more += [] if self.softcap == 0 else ["--softcap", self.softcap]
+            more += [] if self.sinks is None else ["--sink-logits"]
             said = tessera(
                 *("compile", "--target", "v6e:1x1", "--emit", path),
                 *("--no-compile", "--json", *self.static, *more),
@@ -115,6 +128,11 @@ class Case:
                 *(f for f in self.direction if f == "--backward"),
             )
             return load(path)
+
+    def scalars(self, lists):
+        """What a kernel reads before the tensors."""
+        out = [lists[name] for name in SCALARS if name in lists]
+        return out if self.sinks is None else [*out, self.sinks]
 
     def draw(self):
         """q, k, v, and which pairs are legal."""

@@ -7,7 +7,7 @@ from ml_dtypes import bfloat16
 
 import mutate
 import oracle
-from case import IDS, SCALARS, Case, random_case, random_ids, run_one_contract
+from case import IDS, Case, random_case, random_ids, run_one_contract
 from checks import CaseTest, mutants_of_each
 from program import Program
 
@@ -20,9 +20,9 @@ class ForwardCase(Case):
         q, k, v, legal = self.draw()
         self.want = oracle.attention(
             q, k, v, legal, scale=self.scale, softcap=self.softcap,
-            rounded_sum=self.rounded_sum,
+            rounded_sum=self.rounded_sum, sinks=self.sinks,
         )
-        inputs = [arrays[name] for name in SCALARS if name in arrays]
+        inputs = self.scalars(arrays)
         for x, tokens in ((q, "q_len"), (k, "kv_len"), (v, "kv_len")):
             inputs.append(self.padded(x, room, tokens))
         return inputs + [arrays[name] for name in IDS if name in arrays]

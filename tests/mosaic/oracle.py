@@ -83,7 +83,8 @@ def seen(x, legal):
 
 
 def attention(
-    q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16, rounded_sum=False
+    q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16,
+    rounded_sum=False, sinks=None,
 ):
     """q [B, H, Q, D], k [B, G, K, D], v [B, G, K, Dv], legal [B, Q, K], or
     [B, H, Q, K] where heads differ.
@@ -95,6 +96,12 @@ def attention(
       lse  errs by eps_p more: the sum of p (1 + d), |d| <= eps_p;
       out  = sum p (1 + d) v / sum p (1 + d) is a mean of the values, whose
            error sum p d (v - out) is at most eps_p sum p |v - out|.
+
+    `sinks` [H]: logits that join a row's sum at its end. With d the distance
+    of such a z from the highest score, the lower of the two factors exp(-d)
+    errs by (3 d + 2) u, relative: a difference, a product, its constant, exp2.
+    All p have that factor where it is the keys', and the sum has it times its
+    share of the softmax. Product, sum and division are 6 u at most.
     """
     out_dtype = q.dtype
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
@@ -107,6 +114,8 @@ def attention(
     eps_out, tiny_out = ROUNDING[np.dtype(out_dtype)]
     out = np.zeros((batch, heads, q_len, v.shape[-1]))
     lse = np.full((batch, heads, q_len), -np.inf)
+    if sinks is not None:
+        lse[:] = sinks.astype(np.float64)[:, None]
     out_error, lse_error = np.zeros_like(out), np.zeros_like(lse)
     for b, h in np.ndindex(batch, heads):
         pairs = pairs_of(legal, b, h)
@@ -121,14 +130,27 @@ def attention(
             scores = softcap * np.tanh(scores / softcap)
         scores = np.where(pairs, scores, -np.inf)
         top = scores.max(1, initial=-np.inf)
+        sums = (8 + np.sqrt(pairs.sum(1))) * EPS32
+        of_keys = 0
+        if sinks is not None and np.isfinite(sinks[h]):
+            z = float(sinks[h])
+            of_row = np.exp(scores - top[:, None]).sum(1)
+            with np.errstate(over="ignore"):
+                share = 1 / (1 + np.exp(z - top) / of_row)
+            lower = np.where(z > top, share, 1 - share)
+            step = 3 * np.abs(z - top) * EPS32
+            sums = sums + 8 * EPS32 + np.where(lower > 0, step * lower, 0)
+            of_keys = np.where((z > top) & (share > 0), step, 0)
+            top = np.maximum(top, z)
         weights = np.exp(scores - top[:, None])
         total = weights.sum(1)
+        if sinks is not None:
+            total = total + np.exp(sinks[h].astype(np.float64) - top)
         lse[b, h, rows] = top + np.log(total)
         p = weights / total[:, None]
         mean = p @ vv
-        sums = (8 + np.sqrt(pairs.sum(1))) * EPS32
         scores_error = 2 * (dim + 4) * EPS32 * size
-        rho = (0 if rounded_sum else eps_p) + sums + scores_error
+        rho = (0 if rounded_sum else eps_p) + sums + scores_error + of_keys
         allowed = (rho[:, None] * p + TINY32 * pairs) @ np.abs(vv)
         if rounded_sum:
             # The last factor is more than 1 / (1 - eps_p).
@@ -156,11 +178,13 @@ class Gradients:
     dq_error: np.ndarray
     dk_error: np.ndarray
     dv_error: np.ndarray
+    dsinks: np.ndarray | None = None  # [H], where there are sinks
+    dsinks_error: np.ndarray | None = None
 
 
 def gradients(
     q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
-    softcap=0.0,
+    softcap=0.0, sinks=None,
 ):
     """Of attention, in fp64, for kernels that round P and dS to bf16.
 
@@ -186,10 +210,16 @@ def gradients(
     p, and ds = p t w has the slope w = 1 - tanh(s / c)^2. No slope of w is above
     0.77, so w errs by omega = 12 u + (D + 4) u S / c: the tanh and its square,
     then s; that is |t| p omega more of ds.
+
+    A sink z has the sum of p t over the queries that are there, with
+    p = exp(z - lse), 1 without a key, and t = h - g.out: p errs, relative, by
+    (12 + 3 |z - lse|) u, t by tau without g.v.
     """
     eps_p = ROUNDING[np.dtype(bfloat16)][0]
     eps_out, tiny_out = ROUNDING[q.dtype]
-    full = attention(q, k, v, legal, scale=scale, softcap=softcap)
+    full = attention(
+        q, k, v, legal, scale=scale, softcap=softcap, sinks=sinks
+    )
     out_error, lse_error = full.out_error, full.lse_error
     if out is not None:
         full.out, full.lse = (x.astype(np.float64) for x in (out, lse))
@@ -251,6 +281,9 @@ def gradients(
         seen_by[b, g] += pairs.sum(0)
         sizes[0][b, g] += np.abs(scale) * (np.abs(ds).T @ np.abs(qq))
         sizes[1][b, g] += p.T @ np.abs(go)
+    if sinks is not None:
+        found = sink_gradients(full, dout, dlse, legal, sinks, out_error, lse_error)
+        result.dsinks, result.dsinks_error = found
     sums = ((8 + np.sqrt(seen_by)) * EPS32)[..., None]
     result.dk_error += sums * sizes[0]
     result.dv_error += sums * sizes[1]
@@ -260,6 +293,37 @@ def gradients(
         some = error > 0
         error[some] += eps_out * np.abs(value[some]) + tiny_out
     return result
+
+
+def sink_gradients(full, dout, dlse, legal, sinks, out_error, lse_error):
+    batch, heads, q_len, dim = full.out.shape
+    out, error = np.zeros(heads), np.zeros(heads)
+    for h in range(heads):
+        z = float(sinks[h])
+        size = 0.0
+        for b in range(batch):
+            rows = pairs_of(legal, b, h).any(1)
+            p, off = np.ones(q_len), np.zeros(q_len)
+            below = z - full.lse[b, h, rows]
+            p[rows] = np.exp(below)
+            off[rows] = np.where(
+                p[rows] > 0, (12 + 3 * np.abs(below)) * EPS32, 0
+            ) + lse_error[b, h, rows]
+            # Without a key nothing of dout counts, whatever it holds.
+            go = np.where(rows[:, None], dout[b, h], 0)
+            oo = np.where(rows[:, None], full.out[b, h], 0)
+            up = np.zeros(q_len) if dlse is None else dlse[b, h].astype(float)
+            delta = (go * oo).sum(1)
+            t = up - delta
+            tau = (dim + 4) * EPS32 * (np.abs(go) * np.abs(oo)).sum(1)
+            tau += 3 * EPS32 * (np.abs(delta) + np.abs(up))
+            tau += (np.abs(go) * out_error[b, h]).sum(1)
+            out[h] += (p * t).sum()
+            error[h] += ((off * p + TINY32) * np.abs(t) + p * tau).sum()
+            size += np.abs(p * t).sum()
+        error[h] += (8 + np.sqrt(batch * q_len)) * EPS32 * size
+        error[h] += EPS32 * np.abs(out[h]) + TINY32
+    return out, error
 
 
 def worst(got, want, error):

@@ -43,7 +43,8 @@ def legal_pairs(
 
 
 def attention(
-    q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16, rounded_sum=False
+    q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16,
+    rounded_sum=False, sinks=None,
 ):
     out_dtype = q.dtype
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
@@ -55,12 +56,14 @@ def attention(
         eps_p = 0.0
     eps_out, tiny_out = ROUNDING[np.dtype(out_dtype)]
     out = np.zeros((batch, heads, q_len, v.shape[-1]))
-    lse = np.full((batch, heads, q_len), -np.inf)
+    lse = np.full((batch, heads, q_len), np.nan)
     out_error, lse_error = np.zeros_like(out), np.zeros_like(lse)
     for b, h, i in np.ndindex(batch, heads, q_len):
         keys = np.flatnonzero(legal[b, i])
+        z = -np.inf if sinks is None else float(sinks[h])
         if not len(keys):
-            # Exactly 0 and -inf.
+            # Exactly 0, and -inf or the sink.
+            lse[b, h, i] = z
             continue
         kk, vv = k[b, h // group, keys], v[b, h // group, keys]
         scores = scale * (kk @ q[b, h, i])
@@ -69,12 +72,23 @@ def attention(
             scores = softcap * np.tanh(scores / softcap)
         top = scores.max()
         weights = np.exp(scores - top)
-        lse[b, h, i] = top + np.log(weights.sum())
-        p = weights / weights.sum()
+        keys_alone = top + np.log(weights.sum())
+        lse[b, h, i] = np.logaddexp(keys_alone, z)
+        p = weights / weights.sum() * np.exp(keys_alone - lse[b, h, i])
         out[b, h, i] = p @ vv
         sums = (8 + np.sqrt(len(keys))) * EPS32
         scores_error = 2 * (dim + 4) * EPS32 * size
-        rho = (0 if rounded_sum else eps_p) + sums + scores_error
+        of_keys = 0
+        if np.isfinite(z):
+            share = np.exp(keys_alone - lse[b, h, i])
+            step = 3 * abs(z - top) * EPS32
+            sums += 8 * EPS32
+            if z > top and share > 0:
+                sums += step * share
+                of_keys = step
+            elif z <= top and share < 1:
+                sums += step * (1 - share)
+        rho = (0 if rounded_sum else eps_p) + sums + scores_error + of_keys
         out_error[b, h, i] = (rho * p + TINY32) @ np.abs(vv)
         if rounded_sum:
             # The last factor is more than 1 / (1 - eps_p).
@@ -86,13 +100,29 @@ def attention(
     return Expected(out, lse, out_error, lse_error)
 
 
+def sink_part(z, lse, lse_error, dout, out, out_error, up, has_key):
+    """What a query gives to its sink's gradient, and the error of that."""
+    if not has_key:
+        return up, TINY32 * abs(up) + 3 * EPS32 * abs(up)
+    p, delta = np.exp(z - lse), dout @ out
+    t = up - delta
+    tau = (len(out) + 4) * EPS32 * (np.abs(dout) @ np.abs(out))
+    tau += 3 * EPS32 * (abs(delta) + abs(up)) + np.abs(dout) @ out_error
+    pi = lse_error
+    if p > 0:
+        pi += (12 + 3 * abs(z - lse)) * EPS32
+    return p * t, (pi * p + TINY32) * abs(t) + p * tau
+
+
 def gradients(
     q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
-    softcap=0.0,
+    softcap=0.0, sinks=None,
 ):
     eps_p = ROUNDING[np.dtype(bfloat16)][0]
     eps_out, tiny_out = ROUNDING[q.dtype]
-    full = attention(q, k, v, legal, scale=scale, softcap=softcap)
+    full = attention(
+        q, k, v, legal, scale=scale, softcap=softcap, sinks=sinks
+    )
     out_error, lse_error = full.out_error, full.lse_error
     if out is not None:
         full.out, full.lse = (x.astype(np.float64) for x in (out, lse))
@@ -104,8 +134,18 @@ def gradients(
     result = Gradients(*(np.zeros(x.shape) for x in (q, k, v, q, k, v)))
     seen_by = np.zeros((batch, k.shape[1], k.shape[2]))
     sizes = [np.zeros_like(k), np.zeros_like(v)]
+    of_sinks = [[] for _ in range(heads)]  # p t of every query
+    sinks_error = np.zeros(heads)
     for b, h, i in np.ndindex(batch, heads, q_len):
         keys = np.flatnonzero(legal[b, i])
+        if sinks is not None:
+            part, error = sink_part(
+                float(sinks[h]), full.lse[b, h, i], lse_error[b, h, i],
+                dout[b, h, i], full.out[b, h, i], out_error[b, h, i],
+                0.0 if dlse is None else float(dlse[b, h, i]), len(keys) > 0,
+            )
+            of_sinks[h].append(part)
+            sinks_error[h] += error
         if not len(keys):
             continue
         g = h // group
@@ -150,6 +190,13 @@ def gradients(
         seen_by[b, g, keys] += 1
         sizes[0][b, g, keys] += np.abs(scale * np.outer(ds, q[b, h, i]))
         sizes[1][b, g, keys] += np.outer(p, np.abs(go))
+    if sinks is not None:
+        sums = (8 + np.sqrt(batch * q_len)) * EPS32
+        result.dsinks = np.array([sum(x) for x in of_sinks])
+        result.dsinks_error = (
+            sinks_error + EPS32 * np.abs(result.dsinks) + TINY32
+            + sums * np.array([np.abs(x).sum() for x in of_sinks])
+        )
     sums = ((8 + np.sqrt(seen_by)) * EPS32)[..., None]
     result.dk_error += sums * sizes[0]
     result.dv_error += sums * sizes[1]

@@ -78,6 +78,46 @@ class Attention(unittest.TestCase):
         low = np.where(np.isinf(want.lse), -1e30, want.lse)
         self.assertEqual(oracle.worst(low, want.lse, want.lse_error), np.inf)
 
+    def test_a_sink_is_a_key_without_a_value(self):
+        q, k, v = self.arrays()
+        legal = np.ones((1, 4, 4), np.bool_)
+        legal[0, 1] = False
+        sinks = np.array([0.5, -2.0], np.float32)
+        with_key = [np.concatenate([x, np.zeros_like(x[:, :, :1])], 2)
+                    for x in (k, v)]
+        wide = np.concatenate([legal, np.ones((1, 4, 1), np.bool_)], 2)
+        want = oracle.attention(np.zeros_like(q), *with_key, wide)
+        got = oracle.attention(
+            np.zeros_like(q), k, v, legal, sinks=np.zeros(2, np.float32)
+        )
+        np.testing.assert_allclose(got.out, want.out, FP64)
+        np.testing.assert_allclose(got.lse, want.lse, atol=FP64)
+        got = oracle.attention(q, k, v, legal, sinks=sinks)
+        self.assertTrue((got.lse[0, :, 1] == sinks).all())
+        self.assertTrue((got.out[0, :, 1] == 0).all())
+
+    def test_the_gradient_of_a_sink_is_a_difference(self):
+        q, k, v = self.arrays()
+        q = (q.astype(np.float32) * 0.1).astype(bfloat16)
+        rng = np.random.default_rng(2)
+        legal = np.tril(np.ones((1, 4, 4), np.bool_), -1)
+        dout = rng.standard_normal(q.shape).astype(bfloat16)
+        dlse = rng.standard_normal(q.shape[:3]).astype(np.float32)
+        sinks, step = np.array([0.5, -2.0], np.float32), 2.0**-12
+
+        def loss(at):
+            found = oracle.attention(q, k, v, legal, sinks=at)
+            return (found.out * dout.astype(float)).sum((0, 2, 3)) + (
+                found.lse * dlse
+            ).sum((0, 2))
+
+        want = (loss(sinks + step) - loss(sinks - step)) / (2 * step)
+        twice = (loss(sinks + 2 * step) - loss(sinks - 2 * step)) / (4 * step)
+        got = oracle.gradients(q, k, v, dout, legal, dlse, sinks=sinks)
+        # The difference errs by a third of what twice its step changes.
+        allowed = np.abs(twice - want) + 1e-10
+        self.assertLess((np.abs(got.dsinks - want) / allowed).max(), 1)
+
     def test_softcap(self):
         q, k, v = self.arrays()
         want = oracle.attention(q, k, v, np.eye(4, dtype=bool)[None], softcap=2)
@@ -117,6 +157,9 @@ class RowByRow(unittest.TestCase):
     def agree(self, got, want):
         for name, value in vars(want).items():
             ours = getattr(got, name)
+            if value is None:
+                self.assertIsNone(ours, name)
+                continue
             if name.endswith("_error"):
                 # A bound itself needs no more digits.
                 np.testing.assert_allclose(ours, value, rtol=1e-9, atol=0)
@@ -143,6 +186,11 @@ class RowByRow(unittest.TestCase):
                     softcap=float(rng.choice([0.0, 3.0])),
                     rounded_sum=bool(rng.integers(2)),
                 )
+                sinks = None
+                if seed % 2:
+                    sinks = rng.choice([0.3, -158.0, 20.0, -np.inf, 3e38], 4)
+                    sinks = sinks.astype(np.float32)
+                options["sinks"] = sinks
                 self.agree(
                     oracle.attention(q, k, v, legal, **options),
                     oracle_rows.attention(q, k, v, legal, **options),
@@ -150,16 +198,17 @@ class RowByRow(unittest.TestCase):
                 softcap = options["softcap"]
                 dout = rng.standard_normal(q.shape).astype(bfloat16)
                 dlse = rng.standard_normal(q.shape[:3]).astype(np.float32)
-                for more in ((), self.saved(q, k, v, legal, softcap)):
+                words = dict(softcap=softcap, sinks=sinks)
+                for more in ((), self.saved(q, k, v, legal, **words)):
                     arguments = (q, k, v, dout, legal, dlse, None, *more)
                     self.agree(
-                        oracle.gradients(*arguments, softcap=softcap),
-                        oracle_rows.gradients(*arguments, softcap=softcap),
+                        oracle.gradients(*arguments, **words),
+                        oracle_rows.gradients(*arguments, **words),
                     )
         self.assertGreater(some, 40)
 
-    def saved(self, q, k, v, legal, softcap):
-        want = oracle.attention(q, k, v, legal, softcap=softcap)
+    def saved(self, q, k, v, legal, **words):
+        want = oracle.attention(q, k, v, legal, **words)
         return want.out.astype(bfloat16), want.lse.astype(np.float32)
 
     def test_what_is_seen_is_finite(self):

@@ -17,10 +17,10 @@
 namespace tessera {
 namespace {
 
+using mosaic::kNoKey;
+using mosaic::kNoQuery;
+using mosaic::kNotThere;
 using mosaic::Rule;
-
-constexpr int32_t kNoQuery = -2;
-constexpr int32_t kNoKey = -1;
 
 // Bounds that no pair of this batch can reach are drawn in to where it could,
 // so that what the kernel adds to them stays within 32 bits.
@@ -176,7 +176,7 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
                    out.range.back());
   out.bounds.assign(bounds->begin(), bounds->end());
   out.bounds.resize(static_cast<size_t>(kernel.batch) + 2, 0);
-  out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNoQuery);
+  out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNotThere);
   out.kv_ids.assign(static_cast<size_t>(kernel.batch * kernel.kv_len), kNoKey);
   // A negative id vetoes for heads whose mask names ids, and those alone.
   const bool ids_veto = std::ranges::all_of(

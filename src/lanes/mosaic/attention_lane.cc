@@ -177,6 +177,7 @@ class Work : public lanes::LaneWork {
         lanes::to_floats(t.lse, t.lse.empty() ? lanes::ArrayDims{} : n.have,
                          n.rows, n.lines)};
     std::vector<pjrt::HostArray> arrays = scalars(*forward_);
+    add_sinks(t.sink_logits, arrays);
     arrays.push_back({{Dtype::bf16, n.queries}, q.data()});
     arrays.push_back({{Dtype::bf16, n.keys}, k.data()});
     arrays.push_back({{Dtype::bf16, n.values}, v.data()});
@@ -214,6 +215,7 @@ class Work : public lanes::LaneWork {
         out(t.out, n.outputs), dout(t.dout, n.outputs),
         lse(t.lse.data(), n.have, n.rows, kNoQuery);
     std::vector<pjrt::HostArray> arrays = scalars(*backward_);
+    add_sinks(t.sink_logits, arrays);
     arrays.insert(arrays.end(), {{{Dtype::bf16, n.queries}, q.data()},
                                  {{Dtype::bf16, n.keys}, k.data()},
                                  {{Dtype::bf16, n.values}, v.data()},
@@ -226,9 +228,15 @@ class Work : public lanes::LaneWork {
       arrays.push_back({{Dtype::f32, n.lines}, dlse->data()});
     }
     add_ids(*backward_, arrays);
-    const lanes::ProgramOutput outputs[] = {lanes::to_tensor(t.dq, n.queries),
-                                            lanes::to_tensor(t.dk, n.keys),
-                                            lanes::to_tensor(t.dv, n.values)};
+    std::vector<lanes::ProgramOutput> outputs = {
+        lanes::to_tensor(t.dq, n.queries), lanes::to_tensor(t.dk, n.keys),
+        lanes::to_tensor(t.dv, n.values)};
+    if (t.sink_logits) {  // the same in every lane
+      const int64_t heads = call_.shape.heads;
+      outputs.push_back(lanes::to_floats(t.dsink_logits, {1, heads, 1},
+                                         {1, heads, kLanes},
+                                         {heads, 1, kLanes}));
+    }
     return run(*backward_, arrays, outputs, batch_.plan().transposed, stop);
   }
 
@@ -275,18 +283,25 @@ class Work : public lanes::LaneWork {
     if (pass.sent.contains("bits_of")) out.push_back(sent(pass, "bits_of"));
     return out;
   }
+  static void add_sinks(const std::optional<std::span<const float>>& sinks,
+                        std::vector<pjrt::HostArray>& out) {
+    if (!sinks) return;
+    out.push_back({{Dtype::f32, {std::ssize(*sinks)}}, sinks->data()});
+  }
   static void add_ids(const Pass& pass, std::vector<pjrt::HostArray>& out) {
     out.push_back(sent(pass, "q_ids"));
     out.push_back(sent(pass, "kv_ids"));
     if (pass.sent.contains("bits")) out.push_back(sent(pass, "bits"));
   }
 
-  static Result<void> check_arrays(Dtype dtype, bool sink_logits) {
-    if (dtype == Dtype::bf16 && !sink_logits) return {};
+  Result<void> check_arrays(Dtype dtype, bool sink_logits) const {
+    if (dtype == call_.dtype && sink_logits == call_.sink_logits) return {};
+    const auto words = [](bool has) { return has ? ", sink logits" : ""; };
     return invalid("mosaic",
                    "arrays must be those of the call that was prepared, found "
-                   "{}{} for BF16",
-                   to_string(dtype), sink_logits ? ", sink logits" : "");
+                   "{}{} for {}{}",
+                   to_string(dtype), words(sink_logits), to_string(call_.dtype),
+                   words(call_.sink_logits));
   }
 
   Result<lanes::PassRun> run(const Pass& pass,

@@ -37,6 +37,11 @@
 // Where bitmaps say which pairs are legal, those of the next pass come during
 // this one.
 //
+// A sink logit z has the gradient sum(p (h - sum(out * g))) over all queries,
+// p = e^(z - lse), 1 for a query without a key. `prepare` sums it, a lane's
+// queries first, then the lanes, then batch rows, which the grid takes in
+// order; an id says which queries are there.
+//
 // What a veto takes may hold anything. Of queries it is zeroed by `prepare`, of
 // keys by `column`; so no product meets it, and P' is 0 where a pair is
 // illegal. A query without a key has P' = 0 by that too, whatever stands for
@@ -56,8 +61,8 @@
 namespace tessera::mosaic {
 namespace {
 
-constexpr int32_t kNoQuery = -2;  // an id that no key has
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kLowest = std::numeric_limits<float>::lowest();
 // Tiles of queries on their way in `prepare`, and of gradients on theirs out.
 constexpr int64_t kRowsAhead = kMosaicRowsAhead;
 constexpr int64_t kRowRing = kRowsAhead + 1;
@@ -109,6 +114,16 @@ class Backward : Parts {
 
   void fetch_row(const char* region, const Value& head, const Value& r);
   void prepare(const Value& head, const Value& r);
+  // Of a tile of queries: their ids, which of them no veto takes, the
+  // log-sum-exp, sum(out dout), and h where there is one.
+  struct SinkRow {
+    Value ids, is_seen, lse, dot;
+    std::optional<Value> dlse;
+  };
+  Value base_with_sink(const SinkRow& row);
+  void add_sink(const Value& head, const Value& r, const SinkRow& row);
+  void finish_sink(const Value& head);
+  Value place_of_sink(const Value& head);
   void fetch_column(const char* region, const Value& head, const Value& column);
   Value key_ids(const Value& column, int64_t lanes);
   void begin_column(const Value& head, const Value& column);
@@ -191,14 +206,66 @@ void Backward::prepare(const Value& head, const Value& r) {
   const Value live = w_.bit_and(finite, is_seen);
   const Value zero = w_.splat(w_.real(0), line);
   const Value log2e = w_.splat(w_.real(static_cast<float>(kLog2E)), line);
-  const Value most = w_.select(live, w_.mul(lse, log2e), zero);
+  Value most = w_.select(live, w_.mul(lse, log2e), zero);
+  SinkRow row = {ids, is_seen, lse, delta, {}};
+  if (s_.has_sinks) most = base_with_sink(row);
   if (s_.has_dlse) {
-    const Value dlse = load_slot("dlse_ring", slot);
-    delta = w_.sub(delta, w_.select(live, dlse, zero));
+    row.dlse = load_slot("dlse_ring", slot);
+    delta = w_.sub(delta, w_.select(live, *row.dlse, zero));
   }
+  if (s_.has_sinks) add_sink(head, r, row);
   store_slot(whole(most, {kSublanes, s_.block_q}), "lses", r);
   store_slot(whole(delta, {kSublanes, s_.block_q}), "deltas", r);
   store_slot(w_.splat(w_.real(0), {s_.head_dim, s_.block_q}), "dq_sums", r);
+}
+
+// A log-sum-exp that holds a sink, in base 2: NaN stays NaN. What is below all
+// numbers is the lowest, since -inf - -inf would be NaN.
+Value Backward::base_with_sink(const SinkRow& row) {
+  const std::vector<int64_t> line = {1, s_.block_q};
+  const Value product = w_.mul(row.lse, w_.splat(log2_e(), line));
+  const Value bounded = w_.max(product, w_.splat(w_.real(kLowest), line));
+  return w_.select(row.is_seen, bounded, w_.splat(w_.real(0), line));
+}
+
+void Backward::add_sink(const Value& head, const Value& r, const SinkRow& row) {
+  const std::vector<int64_t> line = {1, s_.block_q};
+  const Value zero = w_.splat(w_.real(0), line);
+  const Value above = w_.sub(sink_of(head, line), row.lse);
+  const Value power = w_.mul(above, w_.splat(log2_e(), line));
+  const Value one = w_.splat(w_.real(1), line);
+  const Value of_sink = w_.exp2(power);
+  const Value lowest = w_.splat(w_.real(-kInfinity), line);
+  const Value is_gone = w_.compare(Compare::equal, row.lse, lowest);
+  const Value alone = w_.select(is_gone, one, of_sink);
+  const Value p = w_.select(row.is_seen, alone, one);
+  const Value part = w_.mul(p, w_.sub(row.dlse.value_or(zero), row.dot));
+  const Value is_there = w_.compare(Compare::greater, row.ids,
+                                    w_.splat(w_.constant(kNotThere), line));
+  const Value own = w_.select(is_there, part, zero);
+  const Value& sum = w_.argument("sink_line");
+  const Value is_start = w_.compare(Compare::equal, r, w_.constant(0));
+  const Value before = w_.select(is_start, zero, w_.load(sum));
+  w_.store(w_.add(before, own), sum);
+}
+
+Value Backward::place_of_sink(const Value& head) {
+  const Value zero = w_.constant(0);
+  const std::array<Value, 3> at = {head, zero, zero};
+  return w_.slice(w_.argument("dsink_logits"), at, {1, 1, kLanes}, 1);
+}
+
+// What batch rows have given so far goes out; the last one's stays.
+void Backward::finish_sink(const Value& head) {
+  const Value parts = w_.load(w_.argument("sink_line"));
+  const Value sum = w_.reshape(w_.reduce_sum(parts, 1), {1, 1});
+  const Value is_start = w_.compare(Compare::equal, batch_row_, w_.constant(0));
+  const Value found = load_slot("sink_sums", head);
+  const Value before =
+      w_.select(is_start, w_.splat(w_.real(0), {1, kLanes}), found);
+  store_slot(w_.add(before, whole(sum, {1, kLanes})), "sink_sums", head);
+  const Value from = in_ring("sink_sums", head);
+  w_.start_copy(from, place_of_sink(head), w_.argument("sink_copies"));
 }
 
 void Backward::fetch_column(const char* region, const Value& head,
@@ -411,6 +478,7 @@ void Backward::head(const Value& head, const Value& columns) {
   loop(number(std::min(rows_, kRowsAhead)),
        [&](const Value& r) { fetch_row("first_rows", head, r); });
   loop(number(rows_), [&](const Value& r) { prepare(head, r); });
+  if (s_.has_sinks) finish_sink(head);
 
   w_.comment("every tile of keys, and its passes");
   const Value passes = w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass));
@@ -454,6 +522,9 @@ void Backward::head(const Value& head, const Value& columns) {
   loop(number(rows_), [&](const Value& r) { finish_row(head, r); });
   for (int64_t r = std::max<int64_t>(rows_ - kOutRing, 0); r < rows_; ++r) {
     wait_row(number(r));
+  }
+  if (s_.has_sinks) {
+    w_.wait_copy(w_.argument("sink_copies"), in_ring("sink_sums", head));
   }
 }
 
@@ -500,9 +571,10 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   add(bit_arguments(s));
   add({in_hbm("dq", kBf16, of_queries(s.head_dim)),
        in_hbm("dk", kBf16, of_keys(s.head_dim)),
-       in_hbm("dv", kBf16, of_keys(s.v_head_dim)),
-       // Scratch. Of a head: Q', dout', the log-sum-exp in base 2, D, dQ'.
-       in_vmem("queries", kBf16, {rows, s.head_dim, s.block_q}),
+       in_hbm("dv", kBf16, of_keys(s.v_head_dim))});
+  if (s.has_sinks) add({in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes})});
+  // Scratch. Of a head: Q', dout', the log-sum-exp in base 2, D, dQ'.
+  add({in_vmem("queries", kBf16, {rows, s.head_dim, s.block_q}),
        in_vmem("douts", kBf16, {rows, s.v_head_dim, s.block_q}),
        in_vmem("lses", kF32, {rows, kSublanes, s.block_q}),
        in_vmem("deltas", kF32, {rows, kSublanes, s.block_q}),
@@ -530,6 +602,11 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
        semaphores("dq_copies", {kOutRing}), semaphores("column_copies", {}),
        semaphores("id_copies", {})});
   add(bit_scratch(s, kBitsRing));
+  if (s.has_sinks) {
+    add({in_vmem("sink_line", kF32, {1, s.block_q}),
+         in_vmem("sink_sums", kF32, {s.heads, 1, kLanes}),
+         semaphores("sink_copies", {})});
+  }
   return out;
 }
 

@@ -9,7 +9,10 @@
 
 namespace tessera::mosaic {
 
-inline constexpr int kBackwardOutputs = 3;  // the last of its arrays
+// The last of its arrays.
+inline int backward_outputs(const KernelShape& s) {
+  return s.has_sinks ? 4 : 3;
+}
 
 std::vector<Argument> backward_arguments(const KernelShape& shape);
 std::string backward_kernel(const KernelShape& shape);

@@ -63,6 +63,7 @@ struct Class {
   bool backward = false, dlse = false;
   double softcap = 0;
   int64_t dim = 128, v_dim = 128;
+  bool sinks = false;
 };
 
 void MosaicCompile::check(const Class& c) {
@@ -81,6 +82,7 @@ void MosaicCompile::check(const Class& c) {
   auto kernel = make_mosaic_kernel(request, present,
                                    {.shape = shape,
                                     .dtype = Dtype::bf16,
+                                    .sink_logits = c.sinks,
                                     .backward = c.backward,
                                     .dlse = c.dlse},
                                    "v6e:1x1", c.options);
@@ -203,6 +205,35 @@ TEST_F(MosaicCompile, EveryHeadDim) {
   }
 }
 
+TEST_F(MosaicCompile, SinkLogits) {
+  for (const bool backward : {false, true}) {
+    Class c{"causal & documents",
+            4096,
+            kMosaicBackwardTile,
+            {1, 1},
+            8,
+            4,
+            backward};
+    c.sinks = true;
+    ASSERT_NO_FATAL_FAILURE(check(c));
+    // By bitmaps, small, with one head; rounded forward.
+    c = {"documents | sink(4)",
+         1000,
+         {256, 128},
+         {3, 2},
+         1,
+         1,
+         backward,
+         backward,
+         30,
+         192,
+         128,
+         true};
+    if (!backward) c.options.row_sum = RowSum::rounded;
+    ASSERT_NO_FATAL_FAILURE(check(c));
+  }
+}
+
 // Up to the planner's budget the compiler has room for its own.
 TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
   mosaic::KernelShape s;
@@ -214,7 +245,7 @@ TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
   const auto arguments = mosaic::backward_arguments(s);
   EXPECT_GT(mosaic::vector_bytes(arguments), 78 << 20);
   auto made = compile(mosaic::program("tessera_backward", arguments,
-                                      mosaic::kBackwardOutputs,
+                                      mosaic::backward_outputs(s),
                                       mosaic::backward_kernel(s)));
   EXPECT_TRUE(made.ok()) << made.error().message;
 }
@@ -239,7 +270,7 @@ TEST_F(MosaicCompile, TheVectorBudgetIsThereAtEveryDim) {
     EXPECT_GT(mosaic::vector_bytes(arguments), 78 << 20) << e.dim;
     EXPECT_LE(mosaic::vector_bytes(arguments), 80 << 20) << e.dim;
     auto made = compile(mosaic::program("tessera_backward", arguments,
-                                        mosaic::kBackwardOutputs,
+                                        mosaic::backward_outputs(s),
                                         mosaic::backward_kernel(s)));
     EXPECT_TRUE(made.ok()) << e.dim << ": " << made.error().message;
   }
@@ -271,7 +302,7 @@ TEST_F(MosaicCompile, TheTextIsOfNoChip) {
   s.has_high = true;
   const std::string text =
       mosaic::program("tessera_backward", mosaic::backward_arguments(s),
-                      mosaic::kBackwardOutputs, mosaic::backward_kernel(s));
+                      mosaic::backward_outputs(s), mosaic::backward_kernel(s));
   auto plugin = testing::real_plugin("libtpu");
   ASSERT_TRUE(plugin.ok());
   for (const char* target :

@@ -19,6 +19,15 @@
 // operands that stay in it. m starts at the lowest finite number, so that
 // 2^(-inf - m) is 0 and never NaN.
 //
+// A sink logit z is one more score without a value, which joins at the row's
+// end, in natural units: with m' = ln 2 c m and n = max(m', z), or z where l is
+// 0,
+//
+//   l' = l e^(m' - n) + e^(z - n)     out = (O' e^(m' - n) / l')'
+//   lse = n + ln l'
+//
+// so of a row without a key lse is z, and of z = -inf all is as without one.
+//
 // With a softcap t a score is t tanh(scale q.k / t). Then S' is the tanh and
 // nothing more, c = t log2(e), and all below the first line stands as it is: a
 // score costs one multiplication and the tanh. Illegal pairs become -inf behind
@@ -107,6 +116,9 @@ class Forward : Parts {
     const double c = unit() * kLog2E;
     return w_.real(static_cast<float>(kLowest / std::max(1.0, 2 * c)));
   }
+  Value unit_natural() {
+    return w_.real(static_cast<float>(unit() * kLog2E * kLn2));
+  }
   std::vector<int64_t> tile_shape() const { return {keys_, s_.block_q}; }
 
   Place after(const Place& p);
@@ -124,6 +136,11 @@ class Forward : Parts {
   void add_sum(const Value& before, const Value& shrink, const Value& p_tile);
   void absorb(const Value& pass, const Place& p);
   Value row_sum();
+  // What O' is multiplied by at a row's end, and the log-sum-exp.
+  struct RowEnd {
+    Value factor, lse;
+  };
+  RowEnd join_sink(const Place& p, const Value& sum);
   void finish(const char* region, const Place& p, const Value& rows_done);
   void wait_out();
   void batch_row();
@@ -332,6 +349,28 @@ Value Forward::row_sum() {
   return w_.load(w_.argument("sums"), at, line);
 }
 
+Forward::RowEnd Forward::join_sink(const Place& p, const Value& sum) {
+  const std::vector<int64_t> line = {1, s_.block_q};
+  const Value zero = w_.splat(w_.real(0), line);
+  const Value one = w_.splat(w_.real(1), line);
+  const Value no_key = w_.compare(Compare::equal, sum, zero);
+  const Value sink = sink_of(head_number(p.head), line);
+  const Value row_most = w_.first_row(w_.load(w_.argument("most")));
+  const Value most = w_.mul(row_most, w_.splat(unit_natural(), line));
+  const Value highest = w_.max(most, sink);
+  const Value top = w_.select(no_key, sink, highest);
+  auto from_top = [&](const Value& score, const Value& without_key) {
+    const Value below = w_.sub(score, top);
+    const Value power = w_.mul(below, w_.splat(log2_e(), line));
+    return w_.select(no_key, without_key, w_.exp2(power));
+  };
+  const Value of_keys = from_top(most, zero);
+  const Value of_sink = from_top(sink, one);
+  const Value total = w_.add(w_.mul(sum, of_keys), of_sink);
+  const Value factor = w_.div(of_keys, total);
+  return {factor, w_.add(top, w_.log(total))};
+}
+
 void Forward::wait_out() {
   const Value& done = w_.argument("out_copies");
   w_.wait_copy(done, w_.argument("out_tile"));
@@ -346,9 +385,13 @@ void Forward::finish(const char* region, const Place& p,
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value zero = w_.splat(w_.real(0), line);
   const Value sum = row_sum();
-  const Value any = w_.compare(Compare::greater, sum, zero);
-  const Value inverse =
-      w_.select(any, w_.div(w_.splat(w_.real(1), line), sum), zero);
+  std::optional<RowEnd> joined;
+  if (s_.has_sinks) joined = join_sink(p, sum);
+  auto inverse_of_sum = [&] {
+    const Value any = w_.compare(Compare::greater, sum, zero);
+    return w_.select(any, w_.div(w_.splat(w_.real(1), line), sum), zero);
+  };
+  const Value inverse = joined ? joined->factor : inverse_of_sum();
   const Value& sums_ref = w_.argument("sums");
   const std::array<Value, 2> top = {w_.index(0), w_.index(0)};
   const Value sums = s_.rounded_sum
@@ -356,11 +399,13 @@ void Forward::finish(const char* region, const Place& p,
                          : w_.load(sums_ref);
   const Value out = w_.mul(sums, whole(inverse, {s_.v_head_dim, s_.block_q}));
   w_.store(w_.to_bf16(w_.transpose(out)), w_.argument("out_tile"));
-  const Value most = w_.first_row(w_.load(w_.argument("most")));
-  const Value natural = w_.real(static_cast<float>(unit() * kLog2E * kLn2));
-  // Without a key log(sum) is -inf, and so is this.
-  const Value scaled = w_.mul(most, w_.splat(natural, line));
-  const Value lse = w_.add(scaled, w_.log(sum));
+  auto lse_of_sum = [&] {
+    const Value most = w_.first_row(w_.load(w_.argument("most")));
+    // Without a key log(sum) is -inf, and so is this.
+    const Value scaled = w_.mul(most, w_.splat(unit_natural(), line));
+    return w_.add(scaled, w_.log(sum));
+  };
+  const Value lse = joined ? joined->lse : lse_of_sum();
   w_.store(lse, w_.argument("lse_tile"));
   const Value query = times(row_of(word(p.at)), s_.block_q);
   const Value& done = w_.argument("out_copies");

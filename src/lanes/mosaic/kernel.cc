@@ -90,9 +90,6 @@ Result<void> check_attention(const AttentionCall& call) {
     return invalid("mosaic", "the type must be bf16, found {}",
                    to_string(call.dtype));
   }
-  if (call.sink_logits) {
-    return invalid("mosaic", "sink logits must be absent, found some");
-  }
   if (call.dlse && !call.backward) {
     return invalid("mosaic",
                    "the log-sum-exp's gradient goes with backward, found it "
@@ -193,6 +190,7 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   s.has_low = rule && rule->low;
   s.has_high = rule && rule->high;
   s.has_dlse = call.dlse;
+  s.has_sinks = call.sink_logits;
   s.rounded_sum = options.row_sum == RowSum::rounded;
   if (auto e = check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
@@ -224,7 +222,7 @@ Result<void> check_sizes(const KernelShape& s) {
 Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
   const int64_t words = scalar_words(
       memory, {s.steps, s.lists() + 1, s.batch + mosaic::kBoundsHead,
-               s.bitmaps > 0 ? s.steps : 0});
+               s.bitmaps > 0 ? s.steps : 0, s.has_sinks ? s.heads : 0});
   if (words <= memory.scalar_words) return {};
   return over_limit("mosaic",
                     "the scalar arrays must fit the {} words of {}, found {} "
@@ -250,8 +248,8 @@ std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
                   : mosaic::forward_arguments(s);
 }
 
-int outputs_of(bool backward) {
-  return backward ? mosaic::kBackwardOutputs : mosaic::kForwardOutputs;
+int outputs_of(const KernelShape& s, bool backward) {
+  return backward ? mosaic::backward_outputs(s) : mosaic::kForwardOutputs;
 }
 
 KernelContract contract_of(const MosaicKernel& kernel,
@@ -274,6 +272,7 @@ KernelContract contract_of(const MosaicKernel& kernel,
         kernel.options.row_sum == RowSum::rounded;
   }
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
+  if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
   return make_kernel_contract(kernel.plan, choice);
 }
 
@@ -338,7 +337,7 @@ std::string mosaic::text_of(const PlannedKernel& planned) {
 mosaic::CallArrays mosaic::arrays_of(const PlannedKernel& planned) {
   const bool backward = planned.kernel.call.backward;
   return call_arrays(arguments_of(planned.shape, backward),
-                     outputs_of(backward));
+                     outputs_of(planned.shape, backward));
 }
 
 mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
@@ -346,7 +345,7 @@ mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
   KernelText out;
   out.text = text_of(planned);
   out.program = program(name_of(planned), arguments_of(planned.shape, backward),
-                        outputs_of(backward), out.text);
+                        outputs_of(planned.shape, backward), out.text);
   return out;
 }
 

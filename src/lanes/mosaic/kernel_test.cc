@@ -294,6 +294,39 @@ TEST(MosaicKernel, ASoftcapIsStatic) {
   }
 }
 
+// Sink logits are a term of the contract, an array more of scalar memory and,
+// backward, one more result.
+TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
+  const Request r = request_of("causal");
+  for (const bool backward : {false, true}) {
+    AttentionCall call{shape_of(), Dtype::bf16};
+    call.backward = backward;
+    const auto plain = make_mosaic_kernel(r, {}, call, "v6e");
+    call.sink_logits = true;
+    const auto kernel = make_mosaic_kernel(r, {}, call, "v6e");
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    EXPECT_NE(kernel->contract.key, plain->contract.key);
+    EXPECT_NE(kernel->contract.text.find("sink_logits"), std::string::npos);
+    EXPECT_EQ(plain->contract.text.find("sink_logits"), std::string::npos);
+    EXPECT_EQ(kernel->scalar_words, plain->scalar_words + 8);
+    EXPECT_EQ(kernel->vector_bytes - plain->vector_bytes,
+              backward ? 4 * (512 + 8 * 128) : 0);
+    EXPECT_NE(kernel->program.find("%sink_logits: tensor<8xf32>"),
+              std::string::npos);
+    EXPECT_EQ(kernel->program.find("tensor<8x1x128xf32>") != std::string::npos,
+              backward);
+  }
+  // 65,536 heads: the logits and the list no longer fit beside each other.
+  AttentionCall many{shape_of(kMaxHeads), Dtype::bf16};
+  many.sink_logits = true;
+  Request large = request_of("causal", 1 << 16);
+  large.tile = {128, 128};
+  large.ceilings.max_steps = 196000;
+  EXPECT_EQ(error_of(make_mosaic_kernel(large, {}, many, "v6e", {8, 4})),
+            "[mosaic] the scalar arrays must fit the 261376 words of v6e, "
+            "found 265472 (set max_steps, or use a larger tile)");
+}
+
 TEST(MosaicKernel, RefusesWhatItCannotDo) {
   const Request r = request_of("causal");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32, "v6e", kRounded)),
@@ -325,12 +358,7 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   scale.scale = -1;
   EXPECT_EQ(error_of(make(r, scale)),
             "[mosaic] scale must be from 1e-30 to 1000000, found -1");
-  const AttentionCall call{shape_of(), Dtype::bf16};
-  AttentionCall sinks = call;
-  sinks.sink_logits = true;
-  EXPECT_EQ(error_of(make_mosaic_kernel(r, {}, sinks, "v6e")),
-            "[mosaic] sink logits must be absent, found some");
-  AttentionCall slope = call;
+  AttentionCall slope{shape_of(), Dtype::bf16};
   slope.dlse = true;
   EXPECT_EQ(error_of(make_mosaic_kernel(r, {}, slope, "v6e")),
             "[mosaic] the log-sum-exp's gradient goes with backward, found it "

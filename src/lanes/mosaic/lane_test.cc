@@ -85,10 +85,11 @@ class MosaicLane : public ::testing::Test {
   void write_plain(const Batch& batch, AttentionCall call) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
-    const bool gradients = call.backward;
+    const bool gradients = call.backward, dlse = call.dlse;
     for (const bool backward : {false, true}) {
       if (backward && !gradients) continue;
       call.backward = backward;
+      call.dlse = dlse && backward;
       const auto kernel =
           make_mosaic_kernel(request, batch.facts(), call, "v6e:1x1",
                              choose_passes(request, call).setting.options);
@@ -173,6 +174,39 @@ TEST_F(MosaicLane, HasOtherHeadDims) {
   }
 }
 
+// Their gradient too, and that of the log-sum-exp beside it.
+TEST_F(MosaicLane, TakesSinkLogits) {
+  for (const bool dlse : {false, true}) {
+    AttentionCase c = packed_case(testing::Layout::padded, 1);
+    c.sinks = true;
+    c.dlse = dlse;
+    AttentionArrays arrays(c);
+    const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    const AttentionCall call = {c.shape, Dtype::bf16, true, true, dlse};
+    write_plain(*batch, call);
+    auto session = Session::open(options());
+    ASSERT_TRUE(session.ok()) << session.error().message;
+    auto ready = session->prepare(*batch, call);
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    const testing::Wanted want = testing::wanted(arrays, true);
+    arrays.clear_outputs();
+    const auto saved = ready->forward(arrays.forward(true));
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
+    const lanes::BackwardTensors t = arrays.backward();
+    const Gradients gradients = {t.dout, t.dlse, t.dq,
+                                 t.dk,   t.dv,   t.dsink_logits};
+    const auto done = ready->backward(*saved, gradients);
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    EXPECT_EQ(testing::backward_fault(c, want, t), std::nullopt);
+    EXPECT_EQ(arrays.spilled(), std::nullopt);
+    const auto receipt = ready->receipt(*saved, &gradients);
+    ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+    EXPECT_EQ(nlohmann::json::parse(*receipt)["shape"]["sink_logits"], true);
+  }
+}
+
 // Bitmaps are sent where the program has them, here with a softcap; this plain
 // program does not read them, but its mask, causal to all effects, is in the
 // list and the bounds too.
@@ -252,9 +286,6 @@ TEST_F(MosaicLane, RefusesWhatItCannotRun) {
     const auto ready = session->prepare(*batch, call);
     return ready ? std::string() : ready.error().message;
   };
-  EXPECT_EQ(why({arrays.c.shape, Dtype::bf16, true, false}),
-            "[dispatch] the mosaic lane must be able to run this, found: it "
-            "has no sink logits");
   EXPECT_EQ(why({arrays.c.shape, Dtype::f32, false, false}),
             "[dispatch] the mosaic lane must be able to run this, found: it "
             "has no arrays of f32");

@@ -33,8 +33,8 @@ Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape) {
 Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape) {
   return {std::move(name), memref(Space::vmem, e, std::move(shape))};
 }
-Argument in_smem(std::string name, int64_t words) {
-  return {std::move(name), memref(Space::smem, Element::i32, {words})};
+Argument in_smem(std::string name, int64_t words, Element e) {
+  return {std::move(name), memref(Space::smem, e, {words})};
 }
 Argument semaphores(std::string name, std::vector<int64_t> shape) {
   return {std::move(name),
@@ -46,6 +46,9 @@ std::vector<Argument> scalar_arguments(const KernelShape& s) {
                                in_smem("range", s.lists() + 1),
                                in_smem("bounds", kBoundsHead + s.batch)};
   if (s.bitmaps > 0) out.push_back(in_smem("bits_of", s.steps));
+  if (s.has_sinks) {
+    out.push_back(in_smem("sink_logits", s.heads, Element::f32));
+  }
   return out;
 }
 

@@ -17,7 +17,7 @@ inline constexpr double kLog2E = 1.4426950408889634074;
 // Arguments, by where they lie.
 Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape);
 Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape);
-Argument in_smem(std::string name, int64_t words);
+Argument in_smem(std::string name, int64_t words, Element e = Element::i32);
 Argument semaphores(std::string name, std::vector<int64_t> shape);
 // The scalar arrays that every kernel begins with, and the ids.
 std::vector<Argument> scalar_arguments(const KernelShape& s);
@@ -83,6 +83,7 @@ class Parts {
   // as they are. Times `unit` they are scores.
   Value scores_of(const Value& products);
   double unit() const { return s_.softcap == 0 ? s_.scale : s_.softcap; }
+  Value log2_e() { return w_.real(static_cast<float>(kLog2E)); }
   Value unit_log2() { return w_.real(static_cast<float>(unit() * kLog2E)); }
 
   void copy_ids();
@@ -110,6 +111,12 @@ class Parts {
   void fetch_bits(const Value& at, const Value& slot);
   void wait_bits(const Value& slot);
   Value legal_bits(const Value& slot, int64_t first_tile, int64_t tiles);
+
+  // The head's sink logit, in a vector of this shape.
+  Value sink_of(const Value& head, std::vector<int64_t> shape) {
+    return w_.splat(w_.load_scalar(w_.argument("sink_logits"), head),
+                    std::move(shape));
+  }
 
   // The number of the list's n-th head among all.
   Value head_number(const Value& n) {

@@ -27,6 +27,7 @@ struct KernelShape {
   bool has_high = false;     // key - position <= bounds[1]
   bool rounded_sum = false;  // forward: the row sum is of bf16
   bool has_dlse = false;     // backward: the log-sum-exp has a gradient
+  bool has_sinks = false;    // one more logit a head
   // Where bounds and ids do not say which pairs are legal, bitmaps of tiles do:
   // there is room for so many. 0: bounds and ids.
   int64_t bitmaps = 0;
@@ -41,6 +42,12 @@ struct KernelShape {
   int64_t word_bits() const { return block_kv % 256 == 0 ? 32 : 16; }
   int64_t bit_rows() const { return block_kv / word_bits(); }
 };
+
+// Ids that no pair shares: of a key that nothing sees, of a query that sees
+// nothing, and of one beyond the batch's own.
+inline constexpr int32_t kNoKey = -1;
+inline constexpr int32_t kNoQuery = -2;
+inline constexpr int32_t kNotThere = -3;
 
 inline constexpr int64_t kLanes = 128;
 inline constexpr int64_t kSublanes = 8;

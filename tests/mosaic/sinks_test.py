@@ -1,0 +1,185 @@
+"""Kernels with sink logits, run on arrays against fp64."""
+
+import random
+import re
+import unittest
+
+import numpy as np
+
+import mutate
+import oracle
+from backward_test import BackwardCase
+from bits_case import random_bits_case
+from bits_test import BackwardBits, ForwardBits
+from case import random_case, random_ids, run_one_contract
+from checks import CaseTest, mutants_of_each
+from forward_test import ForwardCase, RoundedCase
+from program import Program
+
+
+def run(case):
+    text, room = case.emit()
+    return Program(text).run(case.arrays(room), max_trips=10_000)
+
+
+class Sinks(CaseTest):
+    def test_random_requests(self):
+        for kind in (ForwardCase, RoundedCase, BackwardCase):
+            for seed in range(8):
+                with self.subTest(kind=kind, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    cap = 40.0 if seed % 3 == 0 else 0.0
+                    self.check(random_case(rng, kind, sinks=True, softcap=cap))
+
+    def test_random_masks(self):
+        for kind in (ForwardBits, BackwardBits):
+            for seed in range(5):
+                with self.subTest(kind=kind, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    self.check(random_bits_case(rng, kind, sinks=True))
+
+    def test_other_dims(self):
+        for dims in ((64, 64), (192, 128)):
+            for kind in (ForwardCase, BackwardCase):
+                with self.subTest(kind=kind, dims=dims):
+                    rng = np.random.default_rng(3)
+                    self.check(random_case(rng, kind, sinks=True, dims=dims))
+
+    def test_rows_without_a_key(self):
+        """Their log-sum-exp is the sink, whatever it is, and their dlse its."""
+        ids = np.full((2, 400), -1, np.int32)
+        ids[1, 130:140] = 3
+        empty = np.flatnonzero(ids[1] < 0)
+        words = dict(batch=2, heads=6, q_len=400, kv_len=400, ids=ids, sinks=True)
+        sinks = np.array([0, 3.5, -170, -np.inf, 3e38, -3e38], np.float32)
+        for scale in (1e-30, 1.0, 1e6):
+            case = ForwardCase(
+                np.random.default_rng(6), "causal & documents", scale=scale, **words
+            )
+            case.sinks = sinks
+            out, lse = run(case)
+            self.assertLessEqual(case.error([out, lse]), 1)
+            self.assertTrue((out[1][:, empty] == 0).all())
+            self.assertTrue((out[0, :, :400] == 0).all())
+            self.assertTrue((lse[0, :, 0, :400] == sinks[:, None]).all())
+            self.assertTrue((lse[1, :, 0][:, empty] == sinks[:, None]).all())
+        case = BackwardCase(
+            np.random.default_rng(6), "causal & documents", dlse=True, **words
+        )
+        case.sinks = sinks
+        self.assertLessEqual(case.error(run(case)), 1)
+
+    def test_without_a_share_it_is_as_without_one(self):
+        """Of -inf every bit is that of the kernel without sinks."""
+        ids = random_ids(np.random.default_rng(4), 2, 300)
+        for kind in (ForwardCase, RoundedCase, BackwardCase):
+            more = dict(dlse=True) if kind is BackwardCase else {}
+            with self.subTest(kind=kind):
+                outputs = []
+                for sinks in (False, True):
+                    case = kind(
+                        np.random.default_rng(5), "causal & documents", batch=2,
+                        ids=ids, valid=[300, 250], **more,
+                    )
+                    if sinks:
+                        case.sinks = np.full(2, -np.inf, np.float32)
+                    outputs.append(run(case))
+                for plain, joined in zip(*outputs):
+                    self.assertEqual(plain[:, :, :300].tobytes(),
+                                     joined[:, :, :300].tobytes())
+
+    def test_after_the_forward_kernel(self):
+        """Both texts, one after the other, against fp64 of q, k and v alone."""
+        options = dict(batch=2, heads=4, kv_heads=2, q_len=500, kv_len=500)
+        options |= dict(ids=random_ids(np.random.default_rng(1), 2, 500), sinks=True)
+        mask = "causal & documents"
+        first = ForwardCase(np.random.default_rng(7), mask, **options)
+        case = BackwardCase(np.random.default_rng(7), mask, dlse=True, **options)
+        first.sinks = case.sinks = np.array([1, -159, 12, 0.25], np.float32)
+        out, lse = run(first)
+        q, k, v, legal = case.draw()
+        dout, dlse = case.draw_gradients(legal)
+        case.want = oracle.gradients(
+            q, k, v, dout, legal, dlse, sinks=case.sinks
+        )
+        text, room = case.emit()
+        inputs = case.inputs(
+            *(room, q, k, v, out[:2, :, :500].copy(), dout),
+            *(lse[:2, :, 0, :500].copy(), dlse),
+        )
+        outputs = Program(text).run(inputs, max_trips=10_000)
+        self.assertLessEqual(case.error(outputs), 1)
+
+    def test_one_that_is_no_number_is_its_heads(self):
+        """NaN and inf make a head with keys NaN, and no other."""
+        for sink in (np.nan, np.inf):
+            case = ForwardCase(
+                np.random.default_rng(2), "causal", heads=2, sinks=True
+            )
+            case.sinks = np.array([sink, 1.0], np.float32)
+            text, room = case.emit()
+            arrays = case.arrays(room)
+            out, lse = Program(text).run(arrays, max_trips=10_000)
+            self.assertTrue(np.isnan(out[0, 0, :300].astype(float)).all())
+            self.assertTrue(np.isnan(lse[0, 0, 0, :300]).all())
+            self.assertTrue(np.isfinite(out[0, 1, :300].astype(float)).all())
+
+    def test_one_program_serves_every_batch_of_its_contract(self):
+        run_one_contract(BackwardCase, sinks=True, dlse=True)
+
+
+# What the end of a row does, and the sum of the gradient: lines of queries.
+KINDS = ("dropped_choice", "swapped_difference", "wrong_base", "wrong_scale",
+         "dropped_accumulation", "dropped_store", "index_off_by_one",
+         "dropped_wait", "dropped_start")
+LINES = r"vector<1x(256|128)xf32>|[<x]4x1x128xf32|1x(256|128)xf32, #tpu|4xf32, #tpu"
+
+
+# Of four heads, the last of which is alone at the kernel's end: they take all of
+# some rows and nothing of others, or are at the ends of what there is.
+SINKS = ([0.5, -159, 20, 1.5], [3, -np.inf, -2, -161], [1, 2, 3, 17],
+         [-3e38] * 4, [-np.inf] * 4)
+
+
+class Mutants(CaseTest):
+    def check_mutants(self, draw, tile, kinds, **settings):
+        cases = []
+        for seed, sinks in enumerate(SINKS):
+            rng = np.random.default_rng(seed)
+            ids = random_ids(rng, 2, 640) if seed else np.ones((2, 640), np.int32)
+            case = draw(
+                rng, batch=2, heads=4, kv_heads=2, q_len=600,
+                kv_len=640, tile=tile, tiles=2, ids=ids,
+                valid=[640, 540], sinks=True, **settings,
+            )
+            case.sinks = np.array(sinks, np.float32)
+            cases.append(case)
+        kernel, judge = self.one_kernel(cases)
+        sample = 2 * mutants_of_each()
+        for name in kinds:
+            found = [m for m in mutate.mutants(kernel, [name])
+                     if re.search(LINES, m.where)]
+            self.assertTrue(found, name)
+            found = random.Random(name).sample(found, min(sample, len(found)))
+            with self.subTest(name=name):
+                self.assertEqual(mutate.survivors(found, judge), [])
+
+    def test_forward(self):
+        def draw(rng, **words):
+            return ForwardCase(rng, "causal & documents", **words)
+
+        kinds = (*KINDS, "dropped_division", "dropped_rescale")
+        self.check_mutants(draw, (256, 128), kinds)
+
+    def test_backward(self):
+        # A document's first query sees nothing, though no veto takes it.
+        mask = ("&", ("causal",), ("documents",), ("!", ("window", 0, 0)))
+
+        def draw(rng, **words):
+            return BackwardBits.draw_case(rng, [mask], **words)
+
+        self.check_mutants(draw, (128, 128), KINDS, dlse=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
