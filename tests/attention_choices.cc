@@ -69,6 +69,8 @@ const std::vector<MaskKind>& mask_kinds() {
       {{"tree & documents", "causal & (tree | sink(3))"}},
       {{"tree & (window(6, 0) | !segments)"}},
       {{"causal & !tree | window(1, 1)"}},
+      {{"causal | same(a)"}},
+      {{"(causal | same(a)) & documents", "same(b) & !same(a)"}},
   };
   return kinds;
 }
@@ -85,13 +87,14 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
   RandomCase c;
   c.seed = seed;
   c.batch = batch, c.q_len = q_len, c.kv_len = kv_len, c.tile = tile;
-  bool ids = false, runs = false, prefix = false, tree = false;
+  bool ids = false, runs = false, prefix = false, tree = false, same = false;
   for (const char* text : kind.masks) {
     c.masks.push_back(*parse_expr(text));
     runs |= names(c.masks.back(), Atom::segments);
     ids |= runs || names(c.masks.back(), Atom::documents);
     prefix |= names(c.masks.back(), Atom::prefix);
     tree |= names(c.masks.back(), Atom::tree);
+    same |= names(c.masks.back(), Atom::same);
   }
   const auto each_row = [&](int64_t low, int64_t high) {
     std::vector<int32_t> values;
@@ -113,10 +116,10 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
     } else if (q_len > kv_len || (!runs && random() % 4 == 0)) {
       c.q_doc_ids = some_ids(random, batch, q_len);
     }
-  } else if (!tree && random() % 3 == 0) {
+  } else if (!tree && !same && random() % 3 == 0) {
     c.q_offsets = each_row(-5, kv_len);
   }
-  if (tree && q_len > kv_len && !c.q_offsets) {
+  if ((tree || same) && q_len > kv_len && !c.q_offsets) {
     // Queries past the keys are no tokens, but a count vetoes them.
     c.q_offsets = each_row(0, 0);
     if (!c.valid_tokens) c.valid_tokens = each_row(kv_len, kv_len);
@@ -128,6 +131,10 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
       const int64_t valid = c.valid_tokens ? (*c.valid_tokens)[b] : kv_len;
       append_random_tree(random, kv_len, valid, *c.tree_enter, *c.tree_leave);
     }
+  }
+  if (same) {
+    c.same_a = some_ids(random, batch, kv_len);
+    c.same_b = some_ids(random, batch, kv_len);
   }
   if (prefix) c.prefix = each_row(0, kv_len);
   for (size_t b = 0; prefix && c.valid_tokens && b < c.prefix->size(); ++b) {

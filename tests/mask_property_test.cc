@@ -124,6 +124,7 @@ TEST(MaskProperty, NamesAreJudgedAsWritten) {
     EXPECT_EQ(mask->names.prefix, names_atom(e, Atom::prefix));
     EXPECT_EQ(mask->names.documents, names_atom(e, Atom::documents));
     EXPECT_EQ(mask->names.segments, names_atom(e, Atom::segments));
+    EXPECT_EQ(mask->names.same != 0, names_atom(e, Atom::same));
     EXPECT_EQ(mask->names.picks, names_picks(e));
     EXPECT_EQ(mask->names.picks_block, names_picks(e) ? 16 : 0);
   });
@@ -202,6 +203,7 @@ TEST(MaskProperty, CanonicalFormKeepsTheMeaning) {
       if (mask->names.documents) e = e & (full() | documents());
       if (mask->names.segments) e = e & (full() | segments());
       if (mask->names.tree) e = e & (full() | tree());
+      if (mask->names.same & 1) e = e & (full() | same('a'));
       if (mask->names.picks) e = e & (full() | blocks(mask->names.picks_block));
     }
     const Facts facts = c.facts();

@@ -72,6 +72,13 @@ Oracle::Oracle(std::vector<Expr> as_written, const Request& request,
       }
     }
 
+    for (const std::optional<Ints>& ids : facts_.same_ids) {
+      std::vector<int64_t>& group = row.groups.emplace_back();
+      for (int64_t j = b * kv_len_; ids && j < (b + 1) * kv_len_; ++j) {
+        group.push_back((*ids)[static_cast<size_t>(j)]);
+      }
+    }
+
     if (facts_.doc_ids) {
       for (int64_t j = 0; j < kv_len_; ++j) {
         row.k_doc.push_back(
@@ -165,6 +172,12 @@ bool Oracle::holds(const Expr& e, const Expr& root, int64_t b,
       // Query i is the token at its position.
       const int64_t at = row.enter[static_cast<size_t>(position)];
       return row.enter[jk] <= at && at < row.leave[jk];
+    }
+    case Atom::same: {
+      // Query i has the id of the key at its position.
+      const auto& group = row.groups[static_cast<size_t>(e.a)];
+      const int64_t id = group[static_cast<size_t>(position)];
+      return id >= 0 && group[jk] == id;
     }
     case Atom::op_not:
       return !holds(e.children[0], root, b, pick_head, i, j);

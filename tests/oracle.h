@@ -50,7 +50,8 @@ class Oracle {
     std::vector<int64_t> rank_in_run;  // keys of the same run before j
     std::vector<int64_t> q_doc;
     std::vector<int64_t> q_segment;
-    std::vector<int64_t> enter, leave;  // of token j
+    std::vector<int64_t> enter, leave;         // of token j
+    std::vector<std::vector<int64_t>> groups;  // of token j, by letter
   };
 
   bool holds(const Expr& e, const Expr& root, int64_t b, int64_t pick_head,

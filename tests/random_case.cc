@@ -60,6 +60,7 @@ int64_t size(Random& random) { return std::max<int64_t>(1, distance(random)); }
 
 Expr random_atom(Random& random, int64_t pick_block) {
   if (chance(random, 9)) return node(Atom::tree);
+  if (chance(random, 9)) return node(Atom::same, uniform(random, 0, 1));
   switch (uniform(random, 0, pick_block > 0 ? 11 : 9)) {
     case 0:
       return node(Atom::full);
@@ -113,6 +114,15 @@ Expr realistic(Random& random, int64_t pick_block) {
   const Expr c = node(Atom::causal);
   const Expr w = node(Atom::window, bound(random), bound(random));
   const Expr s = node(Atom::sink, distance(random));
+  if (chance(random, 12)) {
+    // Text that is causal, images whose tokens see each other.
+    const Expr both = join(Atom::op_or, {c, node(Atom::same, 0)});
+    return chance(random, 40) ? both
+           : chance(random, 50)
+               ? join(Atom::op_and, {both, ids})
+               : join(Atom::op_and,
+                      {join(Atom::op_or, {both, w}), node(Atom::same, 1)});
+  }
   if (chance(random, 12)) {
     const Expr tree = node(Atom::tree);
     return chance(random, 40) ? tree
@@ -252,10 +262,12 @@ bool any_mask(const RandomCase& c, bool (*names)(const Expr&)) {
 bool names_segments(const Expr& e) { return names_atom(e, Atom::segments); }
 bool names_prefix(const Expr& e) { return names_atom(e, Atom::prefix); }
 bool names_tree(const Expr& e) { return names_atom(e, Atom::tree); }
+bool names_same(const Expr& e) { return names_atom(e, Atom::same); }
 
 // Every query that no count vetoes must stand at a key.
 bool stands_on_keys(const RandomCase& c) {
-  return any_mask(c, names_tree) || (any_mask(c, names_ids) && !c.q_doc_ids);
+  return any_mask(c, names_tree) || any_mask(c, names_same) ||
+         (any_mask(c, names_ids) && !c.q_doc_ids);
 }
 
 bool queries_have_keys(const RandomCase& c) {
@@ -304,6 +316,8 @@ Facts RandomCase::facts() const {
   f.q_offsets = view(q_offsets);
   f.tree_enter = view(tree_enter);
   f.tree_leave = view(tree_leave);
+  f.same_ids[0] = view(same_a);
+  f.same_ids[1] = view(same_b);
   if (picks) {
     f.picks = Picks{.blocks = *picks, .heads = pick_heads, .k = pick_k};
   }
@@ -477,6 +491,16 @@ RandomCase random_case(uint64_t seed) {
     }
   }
 
+  if (any_mask(c, names_same)) {
+    for (auto* named : {&c.same_a, &c.same_b}) {
+      named->emplace();
+      for (size_t b = 0; b < rows; ++b) {
+        const std::vector<int32_t> row = row_of_ids(random, c.kv_len);
+        (*named)->insert((*named)->end(), row.begin(), row.end());
+      }
+    }
+  }
+
   if (any_mask(c, names_picks)) {
     // As many as the groups, a multiple or a divisor of them.
     c.pick_heads = groups;
@@ -553,6 +577,11 @@ bool well_formed(const RandomCase& c) {
   } else if (c.tree_enter || c.tree_leave) {
     return false;  // nothing reads them; leave them out
   }
+  for (const auto* ids : {&c.same_a, &c.same_b}) {
+    // What nothing reads is left out.
+    if (any_mask(c, names_same) != ids->has_value()) return false;
+    if (*ids && (*ids)->size() != keys) return false;
+  }
   if (any_mask(c, names_picks)) {
     if (!c.picks || c.pick_heads < 1 || c.pick_k < 1) return false;
     const size_t slots = rows * static_cast<size_t>(c.pick_heads * c.pick_k) *
@@ -604,6 +633,8 @@ std::string spell(const Expr& e) {
       return call("routed", {e.a, e.b});
     case Atom::tree:
       return "tree";
+    case Atom::same:
+      return e.a == 0 ? "same(a)" : "same(b)";
     case Atom::op_not:
       return "!" + spell(e.children[0]);
     case Atom::op_and:
@@ -658,6 +689,8 @@ std::string describe(const RandomCase& c) {
   list("tree_enter", c.tree_enter);
   list("tree_leave", c.tree_leave);
   runs("q_doc_ids", c.q_doc_ids);
+  runs("same_a", c.same_a);
+  runs("same_b", c.same_b);
   if (c.picks) {
     text += "\n  pick heads " + std::to_string(c.pick_heads) + ", k " +
             std::to_string(c.pick_k);
@@ -690,9 +723,9 @@ void keep_batch_row(RandomCase& c, int64_t b) {
     const auto n = static_cast<int64_t>(v->size()) / c.batch;
     *v = std::vector<int32_t>(v->begin() + b * n, v->begin() + (b + 1) * n);
   };
-  for (Array* v :
-       {&c.doc_ids, &c.q_doc_ids, &c.valid_tokens, &c.valid_slots, &c.prefix,
-        &c.q_offsets, &c.picks, &c.tree_enter, &c.tree_leave}) {
+  for (Array* v : {&c.doc_ids, &c.q_doc_ids, &c.valid_tokens, &c.valid_slots,
+                   &c.prefix, &c.q_offsets, &c.picks, &c.tree_enter,
+                   &c.tree_leave, &c.same_a, &c.same_b}) {
     keep(*v);
   }
   c.batch = 1;
@@ -720,7 +753,8 @@ void cut_keys(RandomCase& c, int64_t keep) {
     c.q_offsets.emplace(static_cast<size_t>(c.batch),
                         static_cast<int32_t>(c.kv_len - c.q_len));
   }
-  for (Array* v : {&c.doc_ids, &c.tree_enter, &c.tree_leave}) {
+  for (Array* v :
+       {&c.doc_ids, &c.tree_enter, &c.tree_leave, &c.same_a, &c.same_b}) {
     cut(*v, c.kv_len, keep, false);
   }
   c.kv_len = keep;
@@ -749,7 +783,8 @@ void cut_first_keys(RandomCase& c, int64_t gone) {
     c.q_offsets.emplace(static_cast<size_t>(c.batch),
                         static_cast<int32_t>(c.kv_len - c.q_len));
   }
-  for (Array* v : {&c.doc_ids, &c.tree_enter, &c.tree_leave}) {
+  for (Array* v :
+       {&c.doc_ids, &c.tree_enter, &c.tree_leave, &c.same_a, &c.same_b}) {
     cut(*v, c.kv_len, c.kv_len - gone, true);
   }
   c.kv_len -= gone;
@@ -819,6 +854,10 @@ std::vector<RandomCase> smaller_cases(const RandomCase& c) {
     if (!any_mask(next, names_tree)) {
       next.tree_enter.reset();
       next.tree_leave.reset();
+    }
+    if (!any_mask(next, names_same)) {
+      next.same_a.reset();
+      next.same_b.reset();
     }
     if (well_formed(next)) out.push_back(std::move(next));
   };

@@ -35,6 +35,7 @@ struct RandomCase {
   int64_t pick_k = 0;
   std::optional<std::vector<int32_t>> tree_enter;  // [batch, kv_len]
   std::optional<std::vector<int32_t>> tree_leave;
+  std::optional<std::vector<int32_t>> same_a, same_b;  // [batch, kv_len]
 
   // Views of this case: it must stay where it is while they live.
   Facts facts() const;

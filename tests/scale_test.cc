@@ -58,6 +58,10 @@ RandomCase long_case(uint64_t seed) {
     append_random_tree(random, c.kv_len, c.kv_len, c.tree_enter.emplace(),
                        c.tree_leave.emplace());
   }
+  if (names_atom(c.masks[0], Atom::same)) {
+    c.same_a = std::vector<int32_t>(c.doc_ids->rbegin(), c.doc_ids->rend());
+    c.same_b = c.doc_ids;
+  }
   return c;
 }
 

@@ -43,7 +43,10 @@ std::vector<std::string> request_files(const RequestFlags& f) {
   for (const receipt::RequestField& field : receipt::request_fields()) {
     if (field.group != std::string_view(receipt::kFactsGroup)) continue;
     for (const std::string& text : field.texts(f)) {
-      std::string_view file = document_file(text);
+      // NAME=SOURCE
+      const size_t skip = field.name == "same" && text.size() > 2 ? 2 : 0;
+      std::string_view file =
+          document_file(std::string_view(text).substr(skip));
       take_prefix(file, kTopkSource);
       out.emplace_back(file);
     }

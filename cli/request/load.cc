@@ -130,6 +130,9 @@ Result<Asked> load_asked(const RequestFlags& flags) {
     if (mask.names.picks) out.present.picks = Picks{};
     if (mask.names.tree)
       out.present.tree_enter = out.present.tree_leave = Ints{};
+    for (size_t i = 0; i < out.present.same_ids.size(); ++i) {
+      if (mask.names.same >> i & 1) out.present.same_ids[i] = Ints{};
+    }
   }
   return out;
 }

@@ -72,6 +72,26 @@ Result<void> read_valid(std::string_view text, const Request& r,
   return {};
 }
 
+// "a=SOURCE"
+Result<void> read_same(std::string_view text, const Request& r,
+                       OwnedFacts& facts) {
+  const bool named = text.size() > 2 && text[1] == '=' && text[0] >= 'a' &&
+                     text[0] < 'a' + kSameNames;
+  if (!named) {
+    return invalid("cli", "--same takes NAME=SOURCE, NAME a to {}, found {}",
+                   static_cast<char>('a' + kSameNames - 1), in_quotes(text));
+  }
+  auto& ids = facts.same_ids[static_cast<size_t>(text[0] - 'a')];
+  if (ids) {
+    return invalid("cli", "--same {} is given once, found twice", text[0]);
+  }
+  auto read = read_documents(text.substr(2), fmt::format("--same {}", text[0]),
+                             r.batch, r.kv_len);
+  if (!read) return read.error();
+  ids = std::move(*read);
+  return {};
+}
+
 }  // namespace
 
 Result<void> read_facts(const receipt::RequestText& o, const Request& r,
@@ -114,6 +134,9 @@ Result<void> read_facts(const receipt::RequestText& o, const Request& r,
   }
   if (o.tree) {
     if (auto e = read_tree_fact(*o.tree, r, facts); !e) return e;
+  }
+  for (const std::string& text : o.same) {
+    if (auto e = read_same(text, r, facts); !e) return e;
   }
   // Those of a router are judged first.
   if (o.picks && !names_router(r)) {

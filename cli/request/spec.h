@@ -6,8 +6,8 @@
 //    "docs": "lognormal:mean=2048,seed=0",  any text --docs takes; q_docs too
 //    "valid": [1000, 2000],                 or any text --valid takes, or some
 //    "prefix": [16, 32],                    or 16, or "16,32"
-//    "picks": "picks.safetensors", "tree": "random", "target": "v6e",
-//    "max_steps": 4096, "max_width": 64, "max_union": 12}
+//    "picks": "picks.safetensors", "tree": "random", "same": ["a=ids.npy"],
+//    "target": "v6e", "max_steps": 4096, "max_width": 64, "max_union": 12}
 //
 // Every field may be absent; an unknown one is an error.
 #pragma once

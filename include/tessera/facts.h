@@ -3,12 +3,14 @@
 // own. An absent fact and a fact full of zeros are different things.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "tessera/mask.h"
 #include "tessera/result.h"
 
 namespace tessera {
@@ -45,6 +47,9 @@ struct Facts {
   // along the tokens, depth-first. Those behind the valid count are not read.
   std::optional<Ints> tree_enter;
   std::optional<Ints> tree_leave;
+  // [batch, kv_len] each, for same(a), same(b), ...; negative: of no group. A
+  // query has the id of the key at its position.
+  std::array<std::optional<Ints>, kSameNames> same_ids;
 };
 
 // Facts that own their arrays.
@@ -63,6 +68,7 @@ struct OwnedFacts {
   int64_t picks_query_tile = 0;
   std::optional<std::vector<int32_t>> tree_enter;
   std::optional<std::vector<int32_t>> tree_leave;
+  std::array<std::optional<std::vector<int32_t>>, kSameNames> same_ids;
 
   Facts view() const;
   bool operator==(const OwnedFacts&) const = default;

@@ -12,6 +12,9 @@
 
 namespace tessera {
 
+// Arrays of ids that masks may name beside the documents: a, b, ... h.
+inline constexpr int64_t kSameNames = 8;
+
 enum class Atom : uint8_t {
   full,
   causal,
@@ -24,6 +27,7 @@ enum class Atom : uint8_t {
   blocks,
   routed,
   tree,
+  same,
   // Operators share the enum, so that an expression is one kind of node.
   op_not,
   op_and,
@@ -31,7 +35,8 @@ enum class Atom : uint8_t {
 };
 
 // One node of an expression. `a` and `b` are the atom's arguments: window
-// (left, right), chunk(n), sink(n), blocks(n), routed(top, block).
+// (left, right), chunk(n), sink(n), blocks(n), routed(top, block), same(a) 0,
+// same(b) 1.
 struct Expr {
   Atom atom = Atom::full;
   int64_t a = 0;
@@ -48,6 +53,7 @@ struct Names {
   bool documents = false;
   bool segments = false;
   bool tree = false;
+  uint32_t same = 0;        // bit 0: same(a)
   bool picks = false;       // blocks(n) or routed(...)
   int64_t picks_block = 0;  // n of blocks(n), block of routed(...)
 
@@ -73,6 +79,7 @@ Expr sink(int64_t n);
 Expr blocks(int64_t n);
 Expr routed(int64_t top, int64_t block);
 Expr tree();
+Expr same(char name);  // 'a' to 'h'
 Expr operator!(Expr e);
 Expr operator&(Expr l, Expr r);
 Expr operator|(Expr l, Expr r);

@@ -11,6 +11,7 @@
 #include "block_mask.h"
 #include "failure.h"
 #include "mask.h"
+#include "mask/canonical.h"
 #include "picture/picture.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
@@ -80,7 +81,7 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
               nb::object prefix, nb::object q_offset, nb::object picks,
               nb::object tree_enter, nb::object tree_leave, int64_t max_steps,
               int64_t max_width, int64_t max_union, nb::object topk_idxs,
-              nb::object block_mask) {
+              nb::object block_mask, nb::object same) {
   Request request;
   request.masks = read_masks(mask);
   request.batch = batch;
@@ -91,7 +92,7 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
   const bool ceilings = max_steps > 0 || max_width > 0 || max_union > 0;
   OwnedFacts facts = read_facts(
       {doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts, prefix,
-       q_offset, picks, tree_enter, tree_leave},
+       q_offset, picks, tree_enter, tree_leave, same},
       batch, q_len, request.kv_len);
   const int sources = static_cast<int>(!picks.is_none()) +
                       static_cast<int>(!topk_idxs.is_none()) +
@@ -146,6 +147,10 @@ nb::dict facts_of(nb::handle self) {
   add("q_offset", f.q_offsets, 0);
   add("tree_enter", f.tree_enter, rows);
   add("tree_leave", f.tree_leave, rows);
+  for (size_t i = 0; i < f.same_ids.size(); ++i) {
+    const std::string name = mask::same_fact(static_cast<int64_t>(i));
+    add(name.c_str(), f.same_ids[i], rows);
+  }
   if (f.picks) {
     nb::object flat = view_of(f.picks->blocks, self);
     out["picks"] = flat.attr("reshape")(rows, f.picks->heads,
@@ -392,6 +397,27 @@ const Columns& PyWorklist::columns() const {
   return *out;
 }
 
+namespace {
+
+void read_same(nb::handle given, const std::vector<int64_t>& shape,
+               OwnedFacts& facts) {
+  if (!nb::isinstance<nb::dict>(given)) {
+    refuse("same must be a dict of a letter to its ids, found " +
+           nb::cast<std::string>(given.type().attr("__name__")));
+  }
+  for (auto [key, ids] : nb::borrow<nb::dict>(given)) {
+    const auto name = nb::cast<std::string>(nb::str(key));
+    if (name.size() != 1 || name[0] < 'a' || name[0] >= 'a' + kSameNames) {
+      refuse("same takes letters from a to h, found '" + name + "'");
+    }
+    const auto i = static_cast<size_t>(name[0] - 'a');
+    const std::string fact = mask::same_fact(static_cast<int64_t>(i));
+    facts.same_ids[i] = read_ints(fact.c_str(), ids, shape).values;
+  }
+}
+
+}  // namespace
+
 OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
                       int64_t kv_len) {
   const std::vector<int64_t> keys{batch, kv_len};
@@ -441,6 +467,7 @@ OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
   if (!given.tree_leave.is_none()) {
     out.tree_leave = read_ints("tree_leave", given.tree_leave, keys).values;
   }
+  if (!given.same.is_none()) read_same(given.same, keys, out);
   if (!given.picks.is_none()) {
     const std::vector<int64_t> shape{batch, -1, q_len, -1};
     IntArray picks = read_ints("picks", given.picks, shape);
@@ -615,13 +642,15 @@ void bind_batch(nb::module_& m) {
         nb::arg("tree_leave") = nb::none(), nb::arg("max_steps") = 0,
         nb::arg("max_width") = 0, nb::arg("max_union") = 0,
         nb::arg("topk_idxs") = nb::none(), nb::arg("block_mask") = nb::none(),
+        nb::arg("same") = nb::none(),
         "Plans one batch: a mask, its lengths and what changes each batch.\n\n"
         "Facts are int32 arrays (NumPy, DLPack) or lists; they are kept, so a "
         "batch never goes stale. `kv_len` is `q_len` where it is not given. "
         "`max_*` fix the contract for a whole run: a batch above one is an "
         "error. `topk_idxs` are picks as [queries, groups, k], `block_mask` as "
         "[batch, heads, rows, columns] of bool: which blocks of n queries and "
-        "n keys, for a mask that names `blocks(n)`.");
+        "n keys, for a mask that names `blocks(n)`. `same` has the ids of "
+        "`same(a)`, `same(b)`, ...: {'a': ids, 'b': ids}.");
 }
 
 }  // namespace tessera::python

@@ -50,6 +50,7 @@ struct PyWorklist {
 struct FactArguments {
   nb::object doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts,
       prefix, q_offset, picks, tree_enter, tree_leave;
+  nb::object same = nb::none();
 };
 OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
                       int64_t kv_len);

@@ -87,6 +87,17 @@ void bind_mask(nb::module_& m) {
   m.attr("segments") = PyMask{segments()};
   m.attr("tree") = PyMask{tree()};
   m.def(
+      "same",
+      [](const std::string& name) {
+        if (name.size() != 1) {
+          refuse("same takes a letter from a to h, found '" + name + "'");
+        }
+        return PyMask{take(make_mask(same(name[0]))).expr};
+      },
+      nb::arg("name"),
+      "Keys of the query's own group; `plan(same={name: ids})` has the ids, "
+      "name a letter a to h. Negative ids are of no group.");
+  m.def(
       "window",
       [](int64_t left, int64_t right) { return PyMask{window(left, right)}; },
       nb::arg("left"), nb::arg("right"),

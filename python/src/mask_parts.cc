@@ -144,6 +144,7 @@ nb::dict mask_parts(nb::handle self) {
     named.segments |= n.segments;
     named.prefix |= n.prefix;
     named.tree |= n.tree;
+    named.same |= n.same;
     sinks |= names(one->expr, Atom::sink);
   }
   out["masks"] = masks;
@@ -167,6 +168,19 @@ nb::dict mask_parts(nb::handle self) {
     out["tree_ends"] = rows.tokens(bound.kv_len, [&](size_t b, size_t k) {
       return mask::end_of_subtree(bound.trees[b], static_cast<int64_t>(k));
     });
+  }
+  for (size_t i = 0; i < static_cast<size_t>(kSameNames); ++i) {
+    if ((named.same >> i & 1) == 0) continue;
+    // No two that are of no group are equal.
+    const auto id = [&](size_t b, size_t k) {
+      return bound.rows[b].same[i][k];
+    };
+    const std::string name = mask::same_fact(static_cast<int64_t>(i));
+    out[("q_" + name).c_str()] = rows.at_queries(
+        -2, [&](size_t b, size_t k) { return id(b, k) < 0 ? -2 : id(b, k); });
+    out[("kv_" + name).c_str()] =
+        rows.tokens(bound.kv_len,
+                    [&](size_t b, size_t k) { return std::max(id(b, k), -1); });
   }
   if (bound.picks != nullptr) {
     out["picks"] = self.attr("facts")["picks"].attr("copy")();

@@ -154,6 +154,9 @@ def _mod(tree, same, t, heads):
     if name == "tree":
         ends = t["tree_ends"]
         return lambda b, h, q, k: (k <= at(b, q)) & (at(b, q) < ends[b, k])
+    if name == "same":
+        fact = "same_" + "abcdefgh"[args[0]]
+        return _same(t["q_" + fact], t["kv_" + fact])
     if name in ("blocks", "routed"):
         return _picked(t["picks"], args[-1], heads)
     raise _core.TesseraError(

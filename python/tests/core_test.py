@@ -86,6 +86,37 @@ def test_a_tree_gives_what_its_sequences_give():
         judge.check(out[:, :, path], want)
 
 
+def test_named_ids():
+    rng = np.random.default_rng(5)
+    images = np.repeat(rng.integers(-2, 4, 24), 4).astype(np.int32)
+    frames = np.repeat(rng.integers(-1, 2, 12), 8).astype(np.int32)
+    mask = (ts.causal | ts.same("a")) & ~ts.same("b")
+    assert str(mask) == "(causal | same(a)) & !same(b)"
+    made = ts.plan(mask, q_len=96, same={"a": images, "b": frames},
+                   tile=(16, 16))
+    assert (made.facts["same_a"] == images).all() and made.masks == [
+        "!same(b) & (causal | same(a))"]
+    again = pickle.loads(pickle.dumps(made))
+    assert again == made and again.digest == made.digest
+    q, k, v = rng.standard_normal((3, 1, 2, 96, 8), np.float32)
+    out, lse = ts.attention(q, k, v, made, return_lse=True)
+    pairs = oracle.legal(("and", ("or", ("causal",), ("same", "a")),
+                          ("not", ("same", "b"))), 96, 96,
+                         same={"a": images, "b": frames})
+    judge.check_all((out, lse), judge.attention(q, k, v, pairs[None]))
+    for arguments, message in (
+            ({}, "needs same_a, found none"),
+            ({"same": {"a": images}}, "needs same_b, found none"),
+            ({"same": [images]}, "must be a dict of a letter"),
+            ({"same": {"image": images}}, "letters from a to h, found 'image'"),
+            ({"same": {"a": images[1:], "b": frames}}, "must have the shape")):
+        with pytest.raises(ts.TesseraError, match=message):
+            ts.plan(mask, q_len=96, **arguments)
+    for name in "z", "ab", "a) | full & same(b":
+        with pytest.raises(ts.TesseraError, match="same takes a letter"):
+            ts.same(name)
+
+
 def test_a_tree_that_is_none_is_refused():
     for arguments, message in [
             ({}, "tree needs tree_enter, found none"),

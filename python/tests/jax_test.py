@@ -179,6 +179,31 @@ def test_decode_and_prefix():
     judge.check(out, judge.attention(q, k, k, mask)[0])
 
 
+def test_named_ids_are_arguments_of_one_program():
+    rng = np.random.default_rng(17)
+    q = rng.standard_normal((1, 4, LENGTH, 8), np.float32)
+    k, v = rng.standard_normal((2, 1, 2, LENGTH, 8), np.float32)
+    traces = []
+
+    @jax.jit
+    def call(q, k, v, batch):
+        traces.append(1)
+        return tessera.jax.attention(q, k, v, batch)
+
+    for _ in range(3):
+        groups = {name: np.repeat(rng.integers(-1, 3, LENGTH), 5)[:LENGTH]
+                  .astype(np.int32) for name in "ab"}
+        batch = ts.plan((ts.causal | ts.same("a")) & ~ts.same("b"),
+                        q_len=LENGTH, same=groups, tile=(16, 16),
+                        max_steps=1024)
+        mask = oracle.legal(("and", ("or", ("causal",), ("same", "a")),
+                             ("not", ("same", "b"))), LENGTH, LENGTH,
+                            same=groups)
+        judge.check(call(q, k, v, batch),
+                    judge.attention(q, k, v, mask[None])[0])
+    assert len(traces) == 1
+
+
 def test_drafts_are_a_tree_behind_the_cache():
     rng = np.random.default_rng(16)
     # Two drafts of three tokens behind the cache; the second row's is shorter.

@@ -28,18 +28,18 @@ def segments(ids):
     return np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])]).astype(int)
 
 
-def holds(e, pos, keys, ids, prefix, named, tree):
+def holds(e, pos, keys, ids, prefix, named, tree, same=None):
     """[queries, keys] of one batch row; `pos` are the queries' positions."""
     kind, args = e[0], e[1:]
     p, k = pos[:, None], keys[None, :]
     if kind == "and":
         return np.logical_and.reduce(
-            [holds(x, pos, keys, ids, prefix, named, tree) for x in args])
+            [holds(x, pos, keys, ids, prefix, named, tree, same) for x in args])
     if kind == "or":
         return np.logical_or.reduce(
-            [holds(x, pos, keys, ids, prefix, named, tree) for x in args])
+            [holds(x, pos, keys, ids, prefix, named, tree, same) for x in args])
     if kind == "not":
-        return ~holds(args[0], pos, keys, ids, prefix, named, tree)
+        return ~holds(args[0], pos, keys, ids, prefix, named, tree, same)
     all_true = np.ones((len(pos), len(keys)), bool)
     if kind == "full":
         return all_true
@@ -58,6 +58,9 @@ def holds(e, pos, keys, ids, prefix, named, tree):
     if kind == "tree":
         enter, leave = tree
         return (enter[k] <= enter[p]) & (enter[p] < leave[k])
+    if kind == "same":
+        group = same[args[0]]
+        return (group[p] == group[k]) & (group[k] >= 0)
     if kind == "segments":
         runs = segments(ids)
         return runs[p] == runs[k]
@@ -72,12 +75,12 @@ def holds(e, pos, keys, ids, prefix, named, tree):
 
 
 def legal(e, q_len, kv_len, ids=None, count=None, prefix=0, offset=None,
-          tree=None):
+          tree=None, same=None):
     """[q_len, kv_len] of one batch row, vetoes too."""
     offset = kv_len - q_len if offset is None else offset
     pos, keys = np.arange(q_len) + offset, np.arange(kv_len)
     named = names(e)
-    out = holds(e, pos, keys, ids, prefix, named, tree)
+    out = holds(e, pos, keys, ids, prefix, named, tree, same)
     if count is not None:
         out = out & (keys < count)[None, :] & (pos < count)[:, None]
     if named & {"documents", "segments"}:

@@ -10,7 +10,7 @@ def atoms():
     bound = st.integers(-1, 40)
     return st.one_of(
         st.sampled_from([("full",), ("causal",), ("prefix",), ("documents",),
-                         ("segments",), ("tree",)]),
+                         ("segments",), ("tree",), ("same", "a"), ("same", "b")]),
         st.tuples(st.just("window"), bound, bound),
         st.tuples(st.just("chunk"), st.integers(1, 30)),
         st.tuples(st.just("sink"), st.integers(0, 9)))
@@ -72,6 +72,11 @@ def planned(case):
     if "tree" in named:
         facts["tree_enter"] = np.stack([enter for enter, _ in trees])
         facts["tree_leave"] = np.stack([leave for _, leave in trees])
+    # Ids of their own: those of the documents backwards, and in threes.
+    same = [{"a": row[::-1].copy(), "b": row // 3} for row in ids]
+    if "same" in named:
+        facts["same"] = {name: np.stack([row[name] for row in same])
+                         for name in "ab"}
     if counts is not None:
         facts["valid_token_counts"] = counts
     made = ts.plan(oracle.text(e), q_len=q_len, kv_len=kv_len, batch=batch,
@@ -79,6 +84,6 @@ def planned(case):
     mask = np.stack([
         oracle.legal(e, q_len, kv_len, ids[b],
                      None if counts is None else counts[b], prefix[b],
-                     tree=trees[b])
+                     tree=trees[b], same=same[b])
         for b in range(batch)])
     return made, mask

@@ -27,7 +27,7 @@ constexpr uint32_t bits(std::initializer_list<Dtype> dtypes) {
 constexpr uint32_t kEveryAtom =
     bits({Atom::full, Atom::causal, Atom::window, Atom::chunk, Atom::prefix,
           Atom::documents, Atom::segments, Atom::sink, Atom::blocks,
-          Atom::routed, Atom::tree});
+          Atom::routed, Atom::tree, Atom::same});
 constexpr uint32_t kFloats = bits({Dtype::f32, Dtype::bf16, Dtype::f16});
 
 // In the order of LaneId. What stands here is what the lanes themselves check;
@@ -76,7 +76,8 @@ constexpr LaneFacts kRegistry[] = {
     {.lane = LaneId::jax_bridge,
      .about = "attention that JAX exported, by a PJRT plugin",
      .needs_plugin = true,
-     .atoms = kEveryAtom & ~bits({Atom::blocks, Atom::routed, Atom::tree}),
+     .atoms = kEveryAtom &
+              ~bits({Atom::blocks, Atom::routed, Atom::tree, Atom::same}),
      .any_words = true,
      .dtypes = kFloats,
      .dim_step = 1,

@@ -147,6 +147,8 @@ bool has_live_query(const BoundRow& row, bool ids_veto) {
   return std::any_of(ids, ids + row.q_end, [](int32_t id) { return id >= 0; });
 }
 
+Expr same_of(int64_t name) { return same(static_cast<char>('a' + name)); }
+
 // Every fact that a mask names is there, and each has its size and range.
 Result<void> check_facts(const Request& r, const Facts& f, const Names& names) {
   for (const auto& e : {
@@ -176,6 +178,20 @@ Result<void> check_facts(const Request& r, const Facts& f, const Names& names) {
                       kMaxTokens),
        }) {
     if (!e) return e;
+  }
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    const auto& ids = f.same_ids[static_cast<size_t>(i)];
+    const std::string fact = same_fact(i);
+    const bool named = (names.same >> i & 1) != 0;
+    if (auto e =
+            check_absent(named, ids.has_value(), to_string(same_of(i)), fact);
+        !e) {
+      return e;
+    }
+    if (auto e = check_size(fact, ids, r.batch, r.kv_len, "[batch, kv_len]");
+        !e) {
+      return e;
+    }
   }
   if (names.segments && f.q_doc_ids) {
     return invalid("facts",
@@ -231,7 +247,7 @@ Result<void> bind_heads(const Request& r, Bound& bound) {
   return {};
 }
 
-Result<BoundRow> bind_row(const Request& r, const Facts& f, bool needs_ids,
+Result<BoundRow> bind_row(const Request& r, const Facts& f, const Names& names,
                           int64_t b) {
   const auto at = static_cast<size_t>(b);
   const bool counted = f.valid_token_counts || f.valid_slot_counts;
@@ -250,7 +266,15 @@ Result<BoundRow> bind_row(const Request& r, const Facts& f, bool needs_ids,
                      row.valid, row.prefix, b);
     }
   }
-  if (needs_ids) {
+  for (size_t i = 0; i < row.same.size(); ++i) {
+    if (names.same >> i & 1) row.same[i] = f.same_ids[i]->data() + b * r.kv_len;
+  }
+  if (names.same != 0) {
+    auto e = check_positions(r, row, b, "a query takes the id at its position",
+                             "another q_offset");
+    if (!e) return e.error();
+  }
+  if (names.documents || names.segments) {
     row.ids = f.doc_ids->data() + b * r.kv_len;
     if (f.q_doc_ids) row.q_ids = f.q_doc_ids->data() + b * r.q_len;
     if (!row.q_ids) {
@@ -318,6 +342,7 @@ Names names_of(const Request& request) {
     all.documents |= n.documents;
     all.segments |= n.segments;
     all.tree |= n.tree;
+    all.same |= n.same;
     if (n.picks) {
       all.picks = true;
       all.picks_block = n.picks_block;
@@ -341,13 +366,12 @@ Result<void> bind(const Request& r, const Facts& facts, Bound& bound) {
   begin_bound(r, bound);
   if (auto e = check_picks(r, facts, names, bound); !e) return e;
   if (auto e = bind_heads(r, bound); !e) return e;
-  const bool needs_ids = names.documents || names.segments;
   const bool all_name_ids = std::all_of(
       r.masks.begin(), r.masks.end(),
       [](const Mask& m) { return m.names.documents || m.names.segments; });
   bound.trees.resize(names.tree ? static_cast<size_t>(r.batch) : 0);
   for (int64_t b = 0; b < r.batch; ++b) {
-    auto row = bind_row(r, facts, needs_ids, b);
+    auto row = bind_row(r, facts, names, b);
     if (!row) return row.error();
     if (names.tree) {
       Tree& tree = bound.trees[static_cast<size_t>(b)];

@@ -2,6 +2,7 @@
 // of plain numbers per batch row. Everything behind it may trust them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -20,6 +21,8 @@ struct BoundRow {
   const int32_t* q_ids = nullptr;  // q_len, where given and named
   const int32_t* enter = nullptr;  // kv_len, where the request names a tree
   const int32_t* leave = nullptr;
+  // kv_len each, where the request names same(a), same(b), ...
+  std::array<const int32_t*, kSameNames> same{};
 };
 
 struct Bound {

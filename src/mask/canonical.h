@@ -28,6 +28,11 @@ struct AtomSpec {
 std::span<const AtomSpec> atom_specs();
 const AtomSpec& spec_of(Atom atom);
 
+// How files, errors and programs call the ids of same(a): "same_a".
+std::string same_fact(int64_t name);
+// same(a), same(b), ... of a set of bits: "ab".
+std::string same_letters(uint32_t names);
+
 // -1 (off), 0 and the powers of two: the class of a window bound in keys.
 int64_t fold_bound(int64_t bound);
 

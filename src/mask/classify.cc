@@ -34,6 +34,12 @@ constexpr int64_t kManyRuns = 4;
 // Up to here a look at each piece is cheaper than a search among them.
 constexpr int64_t kFewPieces = 8;
 
+int64_t run_at(const IdRuns& runs, int64_t position) {
+  const auto behind =
+      std::upper_bound(runs.start.begin(), runs.start.end(), position);
+  return behind - runs.start.begin() - 1;
+}
+
 }  // namespace
 
 Classifier::Classifier(const Bound& bound)
@@ -44,6 +50,11 @@ Classifier::Classifier(const Bound& bound)
 void Classifier::begin_batch_row(int64_t batch_row) {
   batch_row_ = batch_row;
   row_ = &bound_.rows[static_cast<size_t>(batch_row)];
+  for (size_t i = 0; i < same_runs_.size(); ++i) {
+    if (!row_->same[i]) continue;
+    find_runs(row_->same[i], bound_.kv_len, same_runs_[i]);
+    link_runs(same_runs_[i]);
+  }
   if (!row_->ids) return;
   find_runs(row_->ids, bound_.kv_len, runs_);
   link_runs(runs_);
@@ -78,7 +89,7 @@ void Classifier::begin_list(const Program& program, int64_t head) {
       own_bits_ |= bit;
     }
     if (atom.atom == Atom::documents) document_bit_ = bit;
-    if (by_segment || atom.atom == Atom::blocks ||
+    if (by_segment || atom.atom == Atom::blocks || atom.atom == Atom::same ||
         (atom.atom == Atom::chunk && !is_large(atom))) {
       local_bits_ |= bit;
     }
@@ -156,6 +167,10 @@ int64_t Classifier::cut_pieces(int64_t begin, int64_t end, bool first) {
         const int64_t number = floor_div(p, atom.n);
         if (is_large(atom)) piece.chunks += number;
         piece.end = std::min(piece.end, (number + 1) * atom.n);
+      } else if (atom.atom == Atom::same) {
+        const IdRuns& ids = same_runs_[static_cast<size_t>(atom.n)];
+        const auto run = static_cast<size_t>(run_at(ids, p));
+        piece.end = std::min<int64_t>(piece.end, ids.start[run + 1]);
       } else if (atom.atom == Atom::blocks) {
         const int32_t* picks = bound_.picks_of(batch_row_, head_, p - offset);
         const auto bytes = static_cast<size_t>(bound_.picks_k) * sizeof(*picks);
@@ -382,7 +397,7 @@ void Classifier::add_document_runs(const Group& group, Interval keys,
                                    uint64_t state) {
   if (keys.begin >= keys.end) return;
   toggles_.clear();
-  toggle_places(document_of(*group.first), document_bit_, kFar, keys);
+  toggle_places(runs_, document_of(*group.first), document_bit_, kFar, keys);
   int64_t at = keys.begin;
   for (const Toggle& t : toggles_) {
     if (t.at > at) add_strip(group, {at, t.at}, state);
@@ -439,24 +454,24 @@ void Classifier::toggle_all(const std::vector<Interval>& intervals,
 }
 
 // Toggles the keys of the runs at `places`, the first `first_n` of them.
-void Classifier::toggle_places(Interval places, uint64_t bit, int64_t first_n,
-                               Interval keys) {
-  if (runs_.distinct) {
+void Classifier::toggle_places(const IdRuns& runs, Interval places,
+                               uint64_t bit, int64_t first_n, Interval keys) {
+  if (runs.distinct) {
     for (int64_t run = places.begin; run < places.end; ++run) {
-      const int64_t begin = runs_.start[run];
-      const int64_t end = runs_.start[run + 1];
+      const int64_t begin = runs.start[run];
+      const int64_t end = runs.start[run + 1];
       toggle({begin, std::min(end, begin + first_n)}, bit, keys);
     }
     return;
   }
-  const auto order = runs_.order.begin();
+  const auto order = runs.order.begin();
   auto it = std::partition_point(
       order + places.begin, order + places.end,
-      [&](int32_t run) { return runs_.start[run + 1] <= keys.begin; });
+      [&](int32_t run) { return runs.start[run + 1] <= keys.begin; });
   for (; it != order + places.end; ++it) {
-    const int64_t begin = runs_.start[*it];
-    const int64_t end = runs_.start[*it + 1];
-    const int64_t left = first_n - runs_.before[it - order];
+    const int64_t begin = runs.start[*it];
+    const int64_t end = runs.start[*it + 1];
+    const int64_t left = first_n - runs.before[it - order];
     if (begin >= keys.end || left <= 0) return;
     toggle({begin, std::min(end, begin + left)}, bit, keys);
   }
@@ -475,7 +490,7 @@ void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
       break;
     }
     case Atom::documents:
-      toggle_places(document_of(piece), bit, kFar, keys);
+      toggle_places(runs_, document_of(piece), bit, kFar, keys);
       break;
     case Atom::segments:
       toggle({runs_.start[piece.run], runs_.start[piece.run + 1]}, bit, keys);
@@ -486,7 +501,7 @@ void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
         const int64_t end = runs_.start[piece.run + 1];
         toggle({begin, std::min(end, begin + atom.n)}, bit, keys);
       } else if (program_->names.documents) {
-        toggle_places(document_of(piece), bit, atom.n, keys);
+        toggle_places(runs_, document_of(piece), bit, atom.n, keys);
       } else {
         toggle({0, atom.n}, bit, keys);
       }
@@ -505,6 +520,13 @@ void Classifier::toggle_atom(const KeyAtom& atom, uint64_t bit,
         if (i > 0 && picked_[i].begin == picked_[i - 1].begin) continue;
         toggle(picked_[i], bit, keys);
       }
+      break;
+    }
+    case Atom::same: {
+      const IdRuns& ids = same_runs_[static_cast<size_t>(atom.n)];
+      const int64_t run = run_at(ids, piece.begin);
+      if (ids.id[static_cast<size_t>(run)] < 0) break;
+      toggle_places(ids, places_of_run(ids, run), bit, kFar, keys);
       break;
     }
     case Atom::tree:

@@ -1,6 +1,7 @@
 // mask/classify.h: the tiles of one tile row, exactly and from intervals.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -77,8 +78,8 @@ class Classifier {
   void toggle_atoms(uint64_t atoms, const Group& group, Interval keys);
   void toggle_atom(const KeyAtom& atom, uint64_t bit, const Group& group,
                    Interval keys);
-  void toggle_places(Interval places, uint64_t bit, int64_t first_n,
-                     Interval keys);
+  void toggle_places(const IdRuns& runs, Interval places, uint64_t bit,
+                     int64_t first_n, Interval keys);
   void toggle_all(const std::vector<Interval>& intervals, uint64_t bit,
                   Interval keys);
   void toggle(Interval interval, uint64_t bit, Interval keys);
@@ -90,8 +91,9 @@ class Classifier {
   int64_t head_ = 0;
   Divider column_;
 
-  IdRuns runs_;    // of the keys
-  IdRuns q_runs_;  // of q_doc_ids, where given
+  IdRuns runs_;                               // of the keys
+  IdRuns q_runs_;                             // of q_doc_ids, where given
+  std::array<IdRuns, kSameNames> same_runs_;  // of same(a), same(b), ...
   bool scattered_ = false;
   ColumnCounts counts_;  // where ids are scattered
   int64_t cursor_ = 0;   // the run that the last piece stood in

@@ -20,6 +20,9 @@ int precedence(Atom atom) {
 std::string atom_text(const Expr& e, bool folded) {
   const AtomSpec& spec = spec_of(e.atom);
   if (spec.arguments.empty()) return std::string(spec.name);
+  if (e.atom == Atom::same) {
+    return fmt::format("same({})", static_cast<char>('a' + e.a));
+  }
   if (e.atom == Atom::routed) {
     return fmt::format("routed(top={}, block={})", e.a, e.b);
   }
@@ -129,6 +132,14 @@ Result<void> check(const Expr& e, int depth, int& nodes, Names& names) {
                      spec.name, spec.arguments.size(), values[i]);
     }
   }
+  if (e.atom == Atom::same) {
+    if (e.a >= kSameNames) {
+      return invalid("mask",
+                     "same takes a letter from a to {}, found number {}",
+                     static_cast<char>('a' + kSameNames - 1), e.a);
+    }
+    names.same |= 1U << e.a;
+  }
   if (e.atom == Atom::prefix) names.prefix = true;
   if (e.atom == Atom::documents) names.documents = true;
   if (e.atom == Atom::segments) names.segments = true;
@@ -150,7 +161,7 @@ Result<void> check(const Expr& e, int depth, int& nodes, Names& names) {
 }  // namespace
 
 std::span<const AtomSpec> atom_specs() {
-  static const std::array<AtomSpec, 11> specs = {{
+  static const std::array<AtomSpec, 12> specs = {{
       {Atom::full, "full", {}, 0},
       {Atom::causal, "causal", {}, 0},
       {Atom::window, "window", {"left", "right"}, -1},
@@ -162,12 +173,25 @@ std::span<const AtomSpec> atom_specs() {
       {Atom::blocks, "blocks", {"n"}, 1},
       {Atom::routed, "routed", {"top", "block"}, 1},
       {Atom::tree, "tree", {}, 0},
+      {Atom::same, "same", {"name"}, 0},
   }};
   return specs;
 }
 
 const AtomSpec& spec_of(Atom atom) {
   return atom_specs()[static_cast<size_t>(atom)];
+}
+
+std::string same_fact(int64_t name) {
+  return std::string("same_") + static_cast<char>('a' + name);
+}
+
+std::string same_letters(uint32_t names) {
+  std::string out;
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    if (names >> i & 1) out += static_cast<char>('a' + i);
+  }
+  return out;
 }
 
 int64_t fold_bound(int64_t bound) {
@@ -235,6 +259,7 @@ Result<void> check_mask(const Mask& mask) {
       {found.documents && !names.documents, "documents"},
       {found.segments && !names.segments, "segments"},
       {found.tree && !names.tree, "tree"},
+      {(found.same & ~names.same) != 0, "same"},
       {found.picks && !names.picks, "picks"},
   };
   for (const auto& [is_missing, name] : missing) {
@@ -244,6 +269,9 @@ Result<void> check_mask(const Mask& mask) {
                      "{} for {}",
                      name, to_string(mask.expr));
     }
+  }
+  if (names.same >> kSameNames != 0) {
+    return invalid("mask", "same has {} names, found one more", kSameNames);
   }
   if (!names.picks) return {};
   if (found.picks && names.picks_block != found.picks_block) {
@@ -287,6 +315,12 @@ Expr routed(int64_t top, int64_t block) {
 }
 
 Expr tree() { return mask::make_atom(Atom::tree); }
+
+// make_mask refuses another letter.
+Expr same(char name) {
+  const int64_t number = static_cast<unsigned char>(name) - int64_t{'a'};
+  return mask::make_atom(Atom::same, number);
+}
 
 Expr operator&(Expr l, Expr r) {
   return mask::make_binary(Atom::op_and, std::move(l), std::move(r));

@@ -67,6 +67,19 @@ struct Legality::State {
     return row.enter[p.k] <= at && at < row.leave[p.k];
   }
 
+  // A query that its count vetoes may stand outside the keys.
+  int32_t same_id(int64_t name, const Pair& p) const {
+    const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
+    const bool inside = p.position >= 0 && p.position < bound.kv_len;
+    return inside ? row.same[static_cast<size_t>(name)][p.position] : -1;
+  }
+
+  bool same_group(int64_t name, const Pair& p) const {
+    const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
+    const int32_t id = same_id(name, p);
+    return id >= 0 && id == row.same[static_cast<size_t>(name)][p.k];
+  }
+
   bool holds(const Expr& e, const Names& names, const Pair& p) const {
     const int64_t distance = p.position - p.k;
     switch (e.atom) {
@@ -92,6 +105,8 @@ struct Legality::State {
         return picked(e.b, p);
       case Atom::tree:
         return in_subtree(p);
+      case Atom::same:
+        return same_group(e.a, p);
       case Atom::op_not:
         return !holds(e.children[0], names, p);
       case Atom::op_and:
@@ -183,6 +198,9 @@ std::string Legality::State::why(const Expr& e, const Names& names,
       }
       return fmt::format("query enters at {}, key's subtree is [{}, {})",
                          row.enter[p.position], row.enter[p.k], row.leave[p.k]);
+    case Atom::same:
+      return fmt::format("query id {}, key id {}", same_id(e.a, p),
+                         row.same[static_cast<size_t>(e.a)][p.k]);
     default:
       return {};
   }

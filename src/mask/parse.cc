@@ -196,6 +196,7 @@ class Parser {
                                   fmt::join(spec.arguments, ", "), spec.name),
                       at_);
     }
+    if (spec.atom == Atom::same) return parse_letter();
     std::array<std::optional<int64_t>, 2> values;
     for (size_t i = 0; i < count; ++i) {
       if (i > 0 && !take(',')) {
@@ -240,6 +241,21 @@ class Parser {
     e.a = *values[0];
     if (count == 2) e.b = *values[1];
     return e;
+  }
+
+  Result<Expr> parse_letter() {
+    skip_space();
+    const size_t at = at_;
+    const std::string_view word = take_word();
+    constexpr char kLast = 'a' + kSameNames - 1;
+    if (word.size() != 1 || word[0] < 'a' || word[0] > kLast) {
+      return expected(fmt::format("a letter from a to {} for same", kLast), at);
+    }
+    if (!take(')')) {
+      skip_space();
+      return expected("')' after the letter of same", at_);
+    }
+    return tessera::same(word[0]);
   }
 
   Result<int64_t> parse_integer(const AtomSpec& spec, size_t which) {

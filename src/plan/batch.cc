@@ -36,6 +36,9 @@ uint64_t digest_of(const Facts& f) {
   add(f.picks ? std::optional<Ints>(f.picks->blocks) : std::nullopt);
   add(f.tree_enter);
   add(f.tree_leave);
+  for (const auto& ids : f.same_ids) {
+    if (ids) add(ids);
+  }
   return digest;
 }
 

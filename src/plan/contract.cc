@@ -25,7 +25,7 @@ constexpr int kContractVersion = 0;
 
 // The facts a consumer has to be handed; others are folded away.
 struct Presence {
-  std::string_view name;
+  std::string name;
   bool given;
   bool needed;
 };
@@ -33,16 +33,26 @@ struct Presence {
 std::vector<Presence> presence_of(const Request& request, const Facts& f) {
   const Names n = mask::names_of(request);
   const bool ids = n.documents || n.segments;
-  return {
+  std::vector<Presence> out = {
       {"doc_ids", f.doc_ids.has_value(), ids},
       {"picks", f.picks.has_value(), n.picks},
       {"prefix_lengths", f.prefix_lengths.has_value(), n.prefix},
       {"q_doc_ids", f.q_doc_ids.has_value(), ids},
-      {"tree_enter", f.tree_enter.has_value(), n.tree},
-      {"tree_leave", f.tree_leave.has_value(), n.tree},
-      // Slots become token counts before any consumer sees them.
-      {"valid_counts", f.valid_token_counts || f.valid_slot_counts, true},
   };
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    out.push_back({mask::same_fact(i),
+                   f.same_ids[static_cast<size_t>(i)].has_value(),
+                   (n.same >> i & 1) != 0});
+  }
+  out.insert(
+      out.end(),
+      {
+          {"tree_enter", f.tree_enter.has_value(), n.tree},
+          {"tree_leave", f.tree_leave.has_value(), n.tree},
+          // Slots become token counts before any consumer sees them.
+          {"valid_counts", f.valid_token_counts || f.valid_slot_counts, true},
+      });
+  return out;
 }
 
 Json names_json(const Names& names) {
@@ -50,6 +60,9 @@ Json names_json(const Names& names) {
   if (names.documents) out.push_back("documents");
   if (names.picks) out.push_back("picks");
   if (names.prefix) out.push_back("prefix");
+  for (const char letter : mask::same_letters(names.same)) {
+    out.push_back(to_string(same(letter)));
+  }
   if (names.segments) out.push_back("segments");
   if (names.tree) out.push_back("tree");
   return out;

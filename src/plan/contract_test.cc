@@ -110,6 +110,32 @@ TEST(Contract, EveryTreeUnderTheCeilingsHasOneKey) {
   EXPECT_EQ(keys.size(), 1u);
 }
 
+// Which groups they are, a program reads when it runs.
+TEST(Contract, NamedIdsUnderTheCeilingsHaveOneKey) {
+  Request r = request_of("causal | same(b)", 512);
+  r.ceilings = {64, 8};
+  std::set<std::string> keys;
+  for (int32_t length = 3; length < 90; length += 4) {
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 512; ++i) ids.push_back(i / length % 5 - 1);
+    Facts f;
+    f.same_ids[1] = ids;
+    const PlanContract c = contract_of(r, f);
+    keys.insert(c.key);
+    EXPECT_NE(c.text.find("\"facts\":[\"same_b\"]"), std::string::npos);
+    EXPECT_NE(c.text.find("\"names\":[\"same(b)\"]"), std::string::npos);
+    f.same_ids[0] = ids;
+    EXPECT_EQ(contract_of(r, f).key, c.key);  // no mask names it
+  }
+  EXPECT_EQ(keys.size(), 1u);
+  Request other = request_of("causal | same(a)", 512);
+  other.ceilings = r.ceilings;
+  const std::vector<int32_t> ids(512, 0);
+  Facts f;
+  f.same_ids[0] = ids;
+  EXPECT_EQ(keys.count(contract_of(other, f).key), 0u);
+}
+
 TEST(Contract, AboveACeilingIsAnErrorThatNamesIt) {
   const std::pair<Ceilings, const char*> cases[] = {
       {{527, 0}, "[contract] steps must be at most max_steps 527, found 528"},

@@ -1,4 +1,6 @@
 // plan/owned_facts.cc: facts that outlive whoever filled them.
+#include <algorithm>
+
 #include "tessera/facts.h"
 
 namespace tessera {
@@ -27,6 +29,7 @@ Facts OwnedFacts::view() const {
   f.q_offsets = view_of(q_offsets);
   f.tree_enter = view_of(tree_enter);
   f.tree_leave = view_of(tree_leave);
+  std::ranges::transform(same_ids, f.same_ids.begin(), view_of);
   if (picks) {
     f.picks = Picks{Ints(*picks), picks_heads, picks_k, picks_meaning,
                     picks_query_tile};
@@ -45,6 +48,7 @@ OwnedFacts own_facts(const Facts& facts) {
   f.q_offsets = copy_of(facts.q_offsets);
   f.tree_enter = copy_of(facts.tree_enter);
   f.tree_leave = copy_of(facts.tree_leave);
+  std::ranges::transform(facts.same_ids, f.same_ids.begin(), copy_of);
   if (facts.picks) {
     f.picks = copy_of(facts.picks->blocks);
     f.picks_heads = facts.picks->heads;

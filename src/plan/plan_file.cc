@@ -25,6 +25,7 @@
 #include "base/files.h"
 #include "base/integers.h"
 #include "base/text.h"
+#include "mask/canonical.h"
 #include "plan/batch_state.h"
 #include "plan/pick_unions.h"
 #include "plan/plan_header.h"
@@ -59,7 +60,15 @@ constexpr std::string_view kSectionOrder[] = {"doc_ids",
                                               "entries",
                                               "union_slots",
                                               "tree_enter",
-                                              "tree_leave"};
+                                              "tree_leave",
+                                              "same_a",
+                                              "same_b",
+                                              "same_c",
+                                              "same_d",
+                                              "same_e",
+                                              "same_f",
+                                              "same_g",
+                                              "same_h"};
 
 std::string digest_of(std::string_view bytes) {
   XXH128_canonical_t canonical;
@@ -271,6 +280,9 @@ Result<OwnedFacts> read_facts(const plan::PlanHeader& h,
   f.q_offsets = plain("q_offsets");
   f.tree_enter = plain("tree_enter");
   f.tree_leave = plain("tree_leave");
+  for (size_t i = 0; i < f.same_ids.size(); ++i) {
+    f.same_ids[i] = plain(mask::same_fact(static_cast<int64_t>(i)));
+  }
   auto picks = read_picks(h, sections, limits);
   if (!picks) return picks.error();
   f.picks = std::move(*picks);
@@ -517,6 +529,9 @@ Result<std::string> encode_plan(const Batch& batch) {
   if (plan.meaning) add_words("union_slots", words.slots);
   add_plain("tree_enter", facts.tree_enter);
   add_plain("tree_leave", facts.tree_leave);
+  for (size_t i = 0; i < facts.same_ids.size(); ++i) {
+    add_plain(mask::same_fact(static_cast<int64_t>(i)), facts.same_ids[i]);
+  }
 
   return close_envelope(header, sections);
 }

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/json_read.h"
 #include "base/text.h"
+#include "mask/canonical.h"
 
 namespace tessera::plan {
 namespace {
@@ -23,6 +24,7 @@ Json text_of(const PlanHeader& h) {
                  {"picks_block", m.names.picks ? m.names.picks_block : 0}};
     // Younger than the others: files without one stay as they are.
     if (m.names.tree) mask["tree"] = true;
+    if (m.names.same != 0) mask["same"] = mask::same_letters(m.names.same);
     masks.push_back(std::move(mask));
   }
   Json sections = Json::array();
@@ -113,7 +115,8 @@ Result<Mask> read_mask(const Json& value, size_t index) {
   const std::string name = fmt::format("request.masks[{}]", index);
   if (auto ok = check_fields(
           value, kWhere, name,
-          {"expr", "prefix", "documents", "segments", "picks_block"}, {"tree"});
+          {"expr", "prefix", "documents", "segments", "picks_block"},
+          {"tree", "same"});
       !ok) {
     return ok.error();
   }
@@ -126,7 +129,20 @@ Result<Mask> read_mask(const Json& value, size_t index) {
   members.flag("segments", names.segments);
   if (value.contains("tree")) members.flag("tree", names.tree);
   members.integer("picks_block", 0, INT32_MAX, names.picks_block);
+  std::string letters;
+  if (value.contains("same")) members.string("same", letters);
   if (members.error()) return *members.error();
+  for (const char letter : letters) {
+    if (letter >= 'a' && letter < 'a' + kSameNames) {
+      names.same |= 1U << (letter - 'a');
+    }
+  }
+  if (letters != mask::same_letters(names.same) ||
+      (letters.empty() && value.contains("same"))) {
+    return invalid(kWhere,
+                   "{}.same must be letters a to {}, ascending, found {}", name,
+                   static_cast<char>('a' + kSameNames - 1), in_quotes(letters));
+  }
   names.picks = names.picks_block > 0;
 
   auto mask = parse_mask(text);
@@ -143,6 +159,7 @@ Result<Mask> read_mask(const Json& value, size_t index) {
   if ((least.prefix && !names.prefix) ||
       (least.documents && !names.documents) ||
       (least.segments && !names.segments) || (least.tree && !names.tree) ||
+      (least.same & ~names.same) != 0 ||
       (least.picks && least.picks_block != names.picks_block)) {
     return invalid(kWhere,
                    "{} must name what its expr names, found less for {}", name,

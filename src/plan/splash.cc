@@ -135,6 +135,7 @@ Result<void> check_computable(const Request& request, const Facts& facts) {
     if (mask.names.prefix) return refuse("prefix");
     if (mask.names.picks) return refuse("picks");
     if (mask.names.tree) return refuse("tree");
+    if (mask.names.same != 0) return refuse("same");
   }
   if (facts.valid_token_counts) return refuse("valid_token_counts");
   if (facts.valid_slot_counts) return refuse("valid_slot_counts");

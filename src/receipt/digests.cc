@@ -55,6 +55,11 @@ std::string facts_digest(const Facts& f) {
     add(digest, f.tree_enter);
     add(digest, f.tree_leave);
   }
+  for (size_t i = 0; i < f.same_ids.size(); ++i) {
+    if (!f.same_ids[i]) continue;
+    digest.add(static_cast<int64_t>(i));
+    add(digest, f.same_ids[i]);
+  }
   return digest.hex();
 }
 

@@ -30,7 +30,8 @@ constexpr RequestField kFields[] = {
     {"mask", Form::texts, &R::masks, kRequestGroup, "EXPR",
      "Which keys a query may see: causal, window(left, right), chunk(n), "
      "prefix, documents, segments, sink(n), blocks(n), routed(top, block), "
-     "tree, full, joined by ! & | and parentheses. Repeated: one per group of "
+     "tree, same(name), full, joined by ! & | and parentheses. Repeated: one "
+     "per group of "
      "heads",
      true},
     {"q_len", Form::number, &R::q_len, kRequestGroup, "N",
@@ -76,6 +77,9 @@ constexpr RequestField kFields[] = {
      "behind a file's n are padding, and --valid is n where it is absent. "
      "random begins a branch after N tokens on average, batch row b draws "
      "with seed + b"},
+    {"same", Form::texts, &R::same, kFactsGroup, "NAME=SOURCE",
+     "Ids for same(NAME), a letter a to h: SOURCE as for --docs. Repeated: one "
+     "per name. Tokens of a negative id are of no group"},
     {"max_steps", Form::number, &R::max_steps, kContractGroup, "N",
      "Ceiling of packed steps: one contract for every batch under it", false,
      up_to(kMaxCeiling, in<&Ceilings::max_steps>)},

@@ -22,6 +22,7 @@ namespace tessera::receipt {
 struct RequestText {
   std::vector<std::string> masks;  // one, or one per group of heads
   std::vector<std::string> valid;  // each entry one --valid
+  std::vector<std::string> same;   // each entry one --same
   std::optional<std::string> q_len, kv_len, batch, tile, logical_block, docs,
       q_docs, prefix, q_offset, picks, tree, max_steps, max_width, max_union,
       target;

@@ -157,6 +157,12 @@ Result<std::vector<RouteRow>> route_rows(const Request& request,
                    "other, so no mask may name a tree, found {}",
                    to_string(request.masks.front()));
   }
+  if (names.same != 0) {
+    return invalid("route",
+                   "a router knows documents and positions alone, so no mask "
+                   "may name same, found {}",
+                   to_string(request.masks.front()));
+  }
   auto plain = without_picks(request);
   if (!plain) return plain.error();
   Facts others = facts;

@@ -46,6 +46,7 @@ constexpr MaskRow kMasks[] = {
     {"causal & segments", kSparse},
     {"full | documents", kSparse},  // its veto stays
     {"tree", kSparse},
+    {"causal | same(a)", kSparse},
     {"tree & documents", kSparse},
     {"blocks(16)", kSparse},
     {"causal & blocks(16)", kSparse},

@@ -30,13 +30,14 @@ void add(const Names& names, RequestFeatures& f) {
   if (names.documents) f.atoms |= bit(Atom::documents);
   if (names.segments) f.atoms |= bit(Atom::segments);
   if (names.tree) f.atoms |= bit(Atom::tree);
+  if (names.same != 0) f.atoms |= bit(Atom::same);
   if (names.picks) f.atoms |= bit(Atom::blocks);
 }
 
 RequestClass class_of(const RequestFeatures& f) {
   constexpr uint32_t kSparse = bit(Atom::documents) | bit(Atom::segments) |
                                bit(Atom::blocks) | bit(Atom::routed) |
-                               bit(Atom::tree);
+                               bit(Atom::tree) | bit(Atom::same);
   if ((f.atoms & kSparse) != 0) return RequestClass::sparse_blocks;
   if ((f.atoms & bit(Atom::window)) != 0 || f.shape.softcap != 0) {
     return RequestClass::custom;

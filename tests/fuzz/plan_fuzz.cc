@@ -99,7 +99,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto prefixes = bytes.numbers(present & 8, request.batch);
   const auto offsets = bytes.numbers(present & 16, request.batch);
   Facts facts;
-  if (ids) facts.doc_ids = *ids;
+  std::vector<int32_t> others;  // the same from the end
+  if (ids) {
+    facts.doc_ids = *ids;
+    others.assign(ids->rbegin(), ids->rend());
+    facts.same_ids = {*ids, others};
+  }
   if (q_ids) facts.q_doc_ids = *q_ids;
   if (counts) facts.valid_token_counts = *counts;
   if (prefixes) facts.prefix_lengths = *prefixes;

@@ -87,6 +87,7 @@ Result<Terms> read_text(const PlainBatch& plain) {
       names.picks = next_number(field) != 0;
       names.picks_block = next_number(field);
       names.tree = next_number(field) != 0;
+      names.same = static_cast<uint32_t>(next_number(field));
     } else {
       return invalid("cpu", "a batch's text has known fields, found '{}'", key);
     }
@@ -97,6 +98,13 @@ Result<Terms> read_text(const PlainBatch& plain) {
                    bounds.size());
   }
   return out;
+}
+
+std::optional<size_t> same_number(std::string_view name) {
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    if (name == mask::same_fact(i)) return static_cast<size_t>(i);
+  }
+  return {};
 }
 
 Result<Facts> read_facts(const Terms& terms, const PlainBatch& plain) {
@@ -125,6 +133,8 @@ Result<Facts> read_facts(const Terms& terms, const PlainBatch& plain) {
     } else if (name == "picks" && array.shape.size() == 4) {
       out.picks = Picks{array.values, array.shape[1], array.shape[3],
                         terms.meaning, terms.query_tile};
+    } else if (const auto which = same_number(name)) {
+      out.same_ids[*which] = array.values;
     } else {
       return invalid("cpu", "a fact's name must be known, found '{}'", name);
     }
@@ -164,6 +174,9 @@ std::vector<Ints> fact_values(const Facts& f) {
        {&f.doc_ids, &f.q_doc_ids, &f.valid_token_counts, &f.prefix_lengths,
         &f.q_offsets, &f.tree_enter, &f.tree_leave}) {
     if (*values) out.push_back(**values);
+  }
+  for (const auto& ids : f.same_ids) {
+    if (ids) out.push_back(*ids);
   }
   if (f.picks) out.push_back(f.picks->blocks);
   return out;
@@ -246,6 +259,9 @@ std::vector<std::string> fact_names(const Facts& f) {
   if (f.q_offsets) out.emplace_back("q_offset");
   if (f.tree_enter) out.emplace_back("tree_enter");
   if (f.tree_leave) out.emplace_back("tree_leave");
+  for (size_t i = 0; i < f.same_ids.size(); ++i) {
+    if (f.same_ids[i]) out.push_back(mask::same_fact(static_cast<int64_t>(i)));
+  }
   if (f.picks) out.emplace_back("picks");
   return out;
 }
@@ -259,9 +275,9 @@ std::string static_text(const Request& r, const Facts& f) {
   }
   for (const Mask& mask : r.masks) {
     const Names& n = mask.names;
-    out += fmt::format(";mask {};names {:d} {:d} {:d} {:d} {} {:d}",
+    out += fmt::format(";mask {};names {:d} {:d} {:d} {:d} {} {:d} {}",
                        mask::folded_text(mask.expr), n.prefix, n.documents,
-                       n.segments, n.picks, n.picks_block, n.tree);
+                       n.segments, n.picks, n.picks_block, n.tree, n.same);
   }
   return out;
 }

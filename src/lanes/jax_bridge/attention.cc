@@ -191,6 +191,10 @@ Result<void> check_attention(const BridgeSpec& spec) {
     return invalid(kWhere, "attention.mask must name no tree, found {}",
                    in_quotes(spec.attention->mask));
   }
+  if (names.same != 0) {
+    return invalid(kWhere, "attention.mask must name no same, found {}",
+                   in_quotes(spec.attention->mask));
+  }
   if (names.picks) {
     return invalid(kWhere,
                    "attention.mask must name no picks of blocks, found {}",

@@ -91,6 +91,9 @@ class Maker {
     for (int64_t b = 0; b < bound_.batch; ++b) {
       if (s_.names_documents() || s_.names_segments()) add_ids(b);
       if (s_.names_tree()) add_tree(b);
+      for (int64_t i = 0; i < kSameNames; ++i) {
+        if (s_.names_same(i)) add_same(b, i);
+      }
       if (s_.picks_k > 0) add_picks(b);
     }
     return std::move(arrays_);
@@ -177,6 +180,18 @@ class Maker {
     int32_t* const out = row_of("k_tree_ends", b, s_.kv_len);
     for (size_t r = 0; r < tree.end.size(); ++r) {
       std::fill(out + tree.start[r], out + tree.start[r + 1], tree.end[r]);
+    }
+  }
+
+  void add_same(int64_t b, int64_t name) {
+    const mask::BoundRow& row = bound_.rows[static_cast<size_t>(b)];
+    const int32_t* const ids = row.same[static_cast<size_t>(name)];
+    int32_t* const keys = row_of("k_" + mask::same_fact(name), b, s_.kv_len);
+    for (int64_t k = 0; k < bound_.kv_len; ++k) keys[k] = std::max(ids[k], -1);
+    int32_t* const queries = row_of("q_" + mask::same_fact(name), b, s_.q_len);
+    for (int64_t q = 0; q < row.q_end; ++q) {
+      const int32_t id = ids[q + row.q_offset];
+      queries[q] = id < 0 ? -2 : id;
     }
   }
 

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/integers.h"
+#include "mask/canonical.h"
 
 namespace tessera::xla {
 namespace {
@@ -195,6 +196,8 @@ class Rule {
         return picked(e.a);
       case Atom::routed:
         return picked(e.b);
+      case Atom::same:
+        return same(mask::same_fact(e.a));
       case Atom::tree: {
         // A subtree is the tokens from its key's on that lie before its end.
         const Value ends = of_keys(k_tokens("k_tree_ends"));

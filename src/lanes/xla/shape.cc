@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "mask/canonical.h"
+
 namespace tessera::xla {
 namespace {
 
@@ -66,6 +68,12 @@ bool Shape::names_tree() const {
                      [](const Mask& m) { return has(m.expr, Atom::tree); });
 }
 
+bool Shape::names_same(int64_t name) const {
+  return std::any_of(masks.begin(), masks.end(), [&](const Mask& m) {
+    return has(m.expr, Atom::same) && (m.names.same >> name & 1) != 0;
+  });
+}
+
 std::vector<Argument> arguments_of(const Shape& s) {
   std::vector<Argument> out;
   const auto integers = [&](bool needed, std::string name, Dims dims) {
@@ -88,6 +96,11 @@ std::vector<Argument> arguments_of(const Shape& s) {
   integers(s.ranks_documents(), "k_document_ranks", {s.batch, s.kv_len});
   integers(s.ranks_segments(), "k_segment_ranks", {s.batch, s.kv_len});
   integers(s.names_tree(), "k_tree_ends", {s.batch, s.kv_len});
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    const bool named = s.names_same(i);
+    integers(named, "q_" + mask::same_fact(i), {s.batch, s.q_len});
+    integers(named, "k_" + mask::same_fact(i), {s.batch, s.kv_len});
+  }
   integers(s.picks_k > 0, "picks", {s.batch, s.pick_heads, s.q_len, s.picks_k});
 
   const auto array = [&](bool needed, std::string name, Element element,

@@ -61,12 +61,16 @@ struct Shape {
   bool ranks_segments() const;
   bool names_prefix() const;
   bool names_tree() const;
+  bool names_same(int64_t name) const;
 };
 
 // In q_positions: a query that no key may see. In k_numbers: a key that does
 // not count.
 inline constexpr int32_t kNoPosition = std::numeric_limits<int32_t>::min();
 inline constexpr int32_t kNoKey = -1;
+
+// q_same_a and k_same_a: ids of no group are -2 there and -1 here, so that
+// equal numbers are a group.
 
 // k_tree_ends has the token at which the subtree of each key ends.
 

@@ -298,6 +298,33 @@ TEST_P(Xla, TreesAreRightByEveryMethod) {
   }
 }
 
+// Two overlays of ids of their own, some tokens of no group.
+TEST_P(Xla, NamedIdsAreRightByEveryMethod) {
+  std::mt19937_64 random(testing::first_seed(1));
+  const auto with_ids = [&](const char* mask, int64_t q_len, int64_t kv_len) {
+    AttentionCase c = plain_attention(mask, q_len, kv_len, 16);
+    c.plan.batch = 2;
+    c.plan.tile = {32, 32};
+    c.plan.valid_tokens = {static_cast<int32_t>(random() % (kv_len + 1)),
+                           static_cast<int32_t>(kv_len)};
+    for (auto* ids : {&c.plan.same_a, &c.plan.same_b}) {
+      ids->emplace();
+      for (int64_t i = 0; i < 2 * kv_len; ++i) {
+        const bool goes_on = i % kv_len > 0 && random() % 5 != 0;
+        (*ids)->push_back(goes_on ? (*ids)->back()
+                                  : static_cast<int32_t>(random() % 6) - 3);
+      }
+    }
+    c.seed = random();
+    return c;
+  };
+  for (const XlaMethod method : kMethods) {
+    expect_right(with_ids("causal | same(a)", 100, 100), method);
+    expect_right(with_ids("same(b) & window(20, 0)", 7, 90), method);
+    expect_right(with_ids("causal & !same(a) | same(b)", 70, 100), method);
+  }
+}
+
 TEST_P(Xla, AChangedTreeNeverCompiles) {
   const XlaLane lane = fresh_lane(GetParam(), 2);
   std::mt19937_64 random(testing::first_seed(1));
