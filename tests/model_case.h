@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/checkpoint.h"
+#include "model/mesh.h"
 #include "model/plans.h"
 #include "model/program.h"
 #include "pjrt/place.h"
@@ -117,26 +118,36 @@ class ModelCase : public ::testing::Test {
     place_ = *place;
   }
 
-  // Fills s_ and what a batch brings.
+  // Fills s_ and what a batch brings; of a mesh what it brings to one device.
   void set(const ModelConfig& m, const std::string& spec, const Row& rows,
-           int64_t batch, Tile tile = {16, 16}) {
+           int64_t batch, Tile tile = {16, 16}, const Mesh& mesh = {},
+           int64_t device = 0) {
     s_ = {};
+    s_.mesh = mesh;
+    const Portion portion = portion_of(mesh, device);
     s_.model = m;
     auto found = find_layer_spec(spec);
     ASSERT_TRUE(found) << found.error().message;
     s_.spec = *found;
-    s_.batch = batch;
-    s_.tokens = static_cast<int64_t>(rows.input_ids.size()) / batch;
+    const auto tokens = static_cast<int64_t>(rows.input_ids.size()) / batch;
+    s_.batch = batch / portion.row_parts;
+    s_.tokens = tokens / portion.token_parts;
     s_.products = s_.wide = Element::f64;
-    Facts facts;
-    facts.doc_ids = rows.doc_ids;
-    auto requests = layer_requests(m, s_.batch, s_.tokens, tile);
+    const Ints32 counts(static_cast<size_t>(batch),
+                        static_cast<int32_t>(tokens));
+    Facts all;
+    all.doc_ids = rows.doc_ids;
+    all.valid_token_counts = counts;
+    QueryFacts kept;
+    const Facts facts = facts_of(all, portion, kept);
+    auto requests = layer_requests(m, s_.batch, s_.tokens, tokens, tile);
     ASSERT_TRUE(requests) << requests.error().message;
     const bool bf16 = has_kernels(s_.spec) || attention_ == Element::bf16;
     auto places = attention_places(m, s_.spec, bf16 ? Dtype::bf16 : Dtype::f32,
                                    *requests, facts);
     ASSERT_TRUE(places) << places.error().message;
     s_.places = std::move(*places);
+    share_rows(s_);
     integers_.clear();
     for (size_t i = 0; i < s_.places.size(); ++i) {
       s_.places[i].shape.element = attention_;
@@ -150,11 +161,14 @@ class ModelCase : public ::testing::Test {
       ASSERT_TRUE(integers) << integers.error().message;
       integers_.merge(*integers);
     }
-    integers_["input_ids"] = rows.input_ids;
-    integers_["target_ids"] = rows.target_ids;
-    integers_["loss_mask"] = rows.loss_mask;
-    integers_["positions"] = rows.positions;
-    integers_["dep_levels"] = rows.dep_levels;
+    const auto part = [&](const Ints32& of) {
+      return of.empty() ? of : part_of(of, batch, portion);
+    };
+    integers_["input_ids"] = part(rows.input_ids);
+    integers_["target_ids"] = part(rows.target_ids);
+    integers_["loss_mask"] = part(rows.loss_mask);
+    integers_["positions"] = part(rows.positions);
+    integers_["dep_levels"] = part(rows.dep_levels);
   }
 
   std::vector<Numbers> draw_parameters(std::mt19937& random) {

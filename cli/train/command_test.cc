@@ -137,8 +137,9 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
 
   train(with({"--steps", "60", "--checkpoint", path("again")}));
   ASSERT_EQ(code_, kOk) << err_;
-  EXPECT_NE(out_.find("mesh       data=2: 1 of 2 rows on each device\n"),
-            std::string::npos)
+  EXPECT_NE(
+      out_.find("mesh       data=2: 1 rows of 128 tokens on each device\n"),
+      std::string::npos)
       << out_;
   EXPECT_EQ(*read_file(path("again"), 1 << 24),
             *read_file(path("whole"), 1 << 24));

@@ -26,10 +26,11 @@ std::string model_text(const TrainSettings& s, int64_t parameters) {
       s.options.spec.of(Slot::attention),
       model::precision_text(s.options.precision));
   if (s.options.mesh.axes.empty()) return out;
-  return out + fmt::format("mesh       {}: {} of {} rows on each device\n",
-                           to_string(s.options.mesh),
-                           s.options.rows / s.options.mesh.devices(),
-                           s.options.rows);
+  const Mesh& mesh = s.options.mesh;
+  return out +
+         fmt::format("mesh       {}: {} rows of {} tokens on each device\n",
+                     to_string(mesh), s.options.rows / mesh.size("data"),
+                     s.options.tokens / mesh.size("seq"));
 }
 
 json specs_json(const std::string& specs) {

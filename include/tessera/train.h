@@ -153,8 +153,8 @@ struct TrainOptions {
   OptimizerSettings optimizer;
   int64_t rows = 1;    // of every step, on all devices
   int64_t tokens = 0;  // of a row
-  // The axis "data" alone, which rows are divided along; parameters are whole
-  // on each device. No axis: one device.
+  // The axes "data", which rows are divided along, and "seq", which their
+  // tokens are; parameters are whole on each device. No axis: one device.
   Mesh mesh;
   Tile tile = {};
   bool recompute = false;  // blocks keep their input alone

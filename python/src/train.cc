@@ -200,9 +200,9 @@ constexpr const char* kAbout =
     "learning_rate)` takes a dict of int32 arrays [rows, ...] by the names of "
     "a row's columns, as `tessera.data.Loader` gives them, and tells loss, "
     "norm and tiles. `checkpoint()` is a .safetensors file as bytes; "
-    "`restore()` goes on from one, bit for bit. `mesh`, \"data=4\", divides "
-    "the "
-    "rows of a step among devices.";
+    "`restore()` goes on from one, bit for bit. `mesh`, "
+    "\"data=2,seq=2\", divides rows of a step, and their tokens, among "
+    "devices.";
 
 }  // namespace
 

@@ -75,7 +75,7 @@ def test_divides_rows_among_devices():
         # Means of some 100 losses of float32, each of a few sums.
         assert abs(a["loss"] - b["loss"]) < 256 * 6e-8 * a["loss"]
     assert two.counters()["compiles"] == 1
-    with pytest.raises(ts.TesseraError, match="must divide among the devices"):
+    with pytest.raises(ts.TesseraError, match="must divide along the axis data"):
         trainer(mesh="data=3")
 
 

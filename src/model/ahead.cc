@@ -125,8 +125,9 @@ Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
   std::vector<LayerCycles> of_places;
   const Facts all = rows.facts();
   for (int64_t d = 0; d < step.shape.devices(); ++d) {
-    auto told = predict_places(step, dump,
-                               facts_of(all, d, step.shape.devices()), target);
+    QueryFacts kept;
+    const Facts facts = facts_of(all, portion_of(step.shape.mesh, d), kept);
+    auto told = predict_places(step, dump, facts, target);
     if (!told) return told.error();
     if (d == 0) of_places = *told;
     for (size_t i = 0; i < of_places.size(); ++i) {

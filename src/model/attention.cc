@@ -62,6 +62,7 @@ class Attention final : public Layer {
     for (size_t i = 0; i < 3; ++i) {
       Dims dims = given;
       if (i > 0) dims[1] = s.kv_heads;
+      if (i > 0 && place_.keys > 0) dims[2] = place_.keys;
       const Value wide = w.convert(made[i], w.wide());
       out.inputs.push_back(shrunk(w, wide, dims));
     }

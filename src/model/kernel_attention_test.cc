@@ -89,7 +89,8 @@ Step kernel_step(const ModelConfig& m, const Row& rows, int64_t batch) {
   out.shape.tokens = static_cast<int64_t>(rows.input_ids.size()) / batch;
   out.shape.products = Element::bf16;
   out.facts.doc_ids = rows.doc_ids;
-  out.requests = *layer_requests(m, batch, out.shape.tokens, {256, 128});
+  out.requests =
+      *layer_requests(m, batch, out.shape.tokens, out.shape.tokens, {256, 128});
   auto places =
       attention_places(m, out.shape.spec, Dtype::bf16, out.requests, out.facts);
   EXPECT_TRUE(places) << places.error().message;

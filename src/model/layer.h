@@ -95,6 +95,9 @@ struct AttentionPlace {
   std::string prefix;
   std::optional<KernelPair> kernels;  // of the spec that has them
   std::optional<CpuCall> cpu;         // of the spec that calls it
+  int64_t keys = 0;  // of a row; 0: as many as it has queries here
+  // Devices that share rows, each with a part of the queries; none: no others.
+  Writer::Groups sharers;
 };
 std::vector<xla::Argument> integers_of(const AttentionPlace& place);
 // Of its kernels, each direction under a prefix of its own.
@@ -127,6 +130,8 @@ LayerPtr make_linear(int64_t from, int64_t to, double deviation,
 LayerPtr make_attention(const AttentionPlace& place, XlaMethod method);
 LayerPtr make_kernel_attention(const AttentionPlace& place);
 LayerPtr make_cpu_attention(const AttentionPlace& place);
+// Of one whose keys and values are those of all devices that share a row.
+LayerPtr make_shared_attention(const AttentionPlace& place, LayerPtr own);
 // Of fc1's output [n, ..] the MLP's hidden values [n, mlp_width].
 Passed activate(const Site& at, const ModelConfig& model, const Value& x);
 Value activate_backward(const Site& at, const ModelConfig& model,

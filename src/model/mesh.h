@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/program.h"
@@ -13,22 +14,51 @@
 
 namespace tessera::model {
 
-// The axis that rows of a step are divided along.
-inline constexpr std::string_view kDataAxis = "data";
+// The axes that rows of a step, and their tokens, are divided along.
+inline constexpr std::string_view kDataAxis = "data", kSeqAxis = "seq";
 
-// Its axes, and that it divides the rows.
+// Its axes, and that they divide rows and tokens.
 Result<void> check_mesh(const TrainOptions& options);
 
-// The facts of a device's rows, of those of all.
-Facts facts_of(const Facts& all, int64_t device, int64_t devices);
+// What a device has of a step: the n-th of so many parts.
+struct Portion {
+  int64_t row_part = 0, row_parts = 1;
+  int64_t token_part = 0, token_parts = 1;
+};
+// Of a device by its number; of a mesh the last axis is the fastest.
+Portion portion_of(const Mesh& mesh, int64_t device);
+// Devices that differ along the axis alone; of several axes the last is the
+// fastest.
+Writer::Groups groups_along(const Mesh& mesh, std::string_view axis);
 
-// A program for the devices of the step: the arguments of its batch, which are
-// the last, and results of these numbers are divided along dimension 0; all
-// else is whole on each device. On one device nothing is said of it.
+// Says to each place of attention who shares its rows.
+void share_rows(StepShape& s);
+
+// A part of [rows, tokens], row by row.
+std::vector<int32_t> part_of(const std::vector<int32_t>& all, int64_t rows,
+                             const Portion& portion);
+
+// The way back: a device's numbers of [rows, tokens, ...] to where they belong.
+void put_part(const std::vector<float>& part, int64_t rows,
+              const Portion& portion, std::vector<float>& all);
+
+// The facts of a device's part of the batch, of those of all rows. Where tokens
+// are divided its queries have ids and positions apart from keys, in `kept`.
+struct QueryFacts {
+  std::vector<int32_t> ids, offsets;
+};
+Facts facts_of(const Facts& all, const Portion& portion, QueryFacts& kept);
+
+// How an array lies on the mesh: whole on each device; rows, or rows and
+// tokens, divided; or each device has its own, all of them along dimension 0.
+enum class Lies : uint8_t { whole, divided, own };
+
+// A program for the devices of the step. Arguments before those of its batch
+// are whole. On one device nothing is said of it.
 struct ProgramEnds {
   std::vector<xla::Argument> arguments;
   Values results;
-  std::vector<size_t> divided;  // results
+  std::vector<std::pair<size_t, Lies>> placed;  // results that are not whole
 };
 std::string write_module(const Writer& w, std::string_view name,
                          const StepShape& s, const ProgramEnds& ends,
@@ -37,6 +67,11 @@ std::string write_module(const Writer& w, std::string_view name,
 // How all arrays of a program for several devices lie, as a fingerprint; one
 // that leaves anything open is an error. "" for one device.
 Result<std::string> program_specs(const StepShape& s, std::string_view text);
+
+// Of each of a group's parts along the dimension the sum over the group, in its
+// order, for the one whose part it is.
+Value sum_parts(Writer& w, const Value& all, int64_t along,
+                const Writer::Groups& groups);
 
 // Over all devices, each element in the order of the devices: it is added up
 // by one of them, which sends it to all, so that all have the same bits.

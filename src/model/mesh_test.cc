@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "tests/cpu_plugin.h"
@@ -15,20 +16,6 @@ namespace tessera::model {
 namespace {
 
 constexpr int64_t kVocab = 23;
-
-Row part_of(const Row& all, int64_t d, int64_t devices) {
-  Row out;
-  const std::pair<const Ints32*, Ints32*> each[] = {
-      {&all.input_ids, &out.input_ids}, {&all.target_ids, &out.target_ids},
-      {&all.loss_mask, &out.loss_mask}, {&all.positions, &out.positions},
-      {&all.doc_ids, &out.doc_ids},     {&all.dep_levels, &out.dep_levels},
-  };
-  for (const auto& [from, to] : each) {
-    const auto n = static_cast<int64_t>(from->size()) / devices;
-    to->assign(from->begin() + d * n, from->begin() + (d + 1) * n);
-  }
-  return out;
-}
 
 class MeshModel : public ModelCase,
                   public ::testing::WithParamInterface<const char*> {
@@ -66,9 +53,10 @@ class MeshModel : public ModelCase,
 
   // Of each device, after set() of the rows of all.
   std::vector<Found> on_mesh(const ModelConfig& m, const char* spec,
-                             const Row& rows, int64_t batch, int64_t devices,
+                             const Row& rows, int64_t batch, const Mesh& mesh,
                              const std::vector<Numbers>& at,
                              Tile tile = {16, 16}) {
+    const int64_t devices = mesh.devices();
     auto on = pjrt::open_devices(GetParam(), 0, devices);
     EXPECT_TRUE(on) << on.error().message;
     std::vector<std::vector<pjrt::Buffer>> sent(static_cast<size_t>(devices));
@@ -80,8 +68,7 @@ class MeshModel : public ModelCase,
       sent[d].push_back(std::move(*buffer));
     };
     for (size_t d = 0; d < sent.size(); ++d) {
-      set(m, spec, part_of(rows, static_cast<int64_t>(d), devices),
-          batch / devices, tile);
+      set(m, spec, rows, batch, tile, mesh, static_cast<int64_t>(d));
       auto shapes = model_parameters(m, s_.spec);
       for (size_t i = 0; i < at.size(); ++i) {
         send(d, {Dtype::f64, (*shapes)[i].shape}, at[i].data());
@@ -90,7 +77,7 @@ class MeshModel : public ModelCase,
         send(d, {Dtype::i32, a.type.dims}, integers_.at(a.name).data());
       }
     }
-    s_.mesh.axes = {{"data", devices}};
+    s_.recompute = recompute_;
     auto text = loss_program(s_, true);
     EXPECT_TRUE(text) << text.error().message;
     auto audit = audit_program(*text);
@@ -107,37 +94,46 @@ class MeshModel : public ModelCase,
     for (const auto& of_device : *results) out.push_back(read(of_device));
     return out;
   }
+
+  bool recompute_ = false;
 };
 
 // Of rows that count unequally, one of them nothing: a device without a token
 // adds nothing, and the mean is that of all tokens.
 TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   std::mt19937 random(7);
-  const Row rows = joined_rows({draw_row(random, kVocab, 40, {17, 9, 5}),
-                                draw_row(random, kVocab, 40, {40}),
-                                draw_row(random, kVocab, 40, {}),
-                                draw_row(random, kVocab, 40, {1, 38})});
+  const Row rows = joined_rows({draw_row(random, kVocab, 64, {17, 29, 5}),
+                                draw_row(random, kVocab, 64, {64}),
+                                draw_row(random, kVocab, 64, {}),
+                                draw_row(random, kVocab, 64, {1, 28})});
   ModelConfig m = small_model();
   m.windows = {0, 7};
   m.tied_head = false;
   m.columns = {{"dep_levels", 5}};
-  const std::pair<const char*, int64_t> cases[] = {
-      {"xla", 4}, {"xla", 2}, {"reference", 4}};
+  struct Case {
+    const char *spec, *mesh;
+    bool recompute;
+  };
   size_t number = 0;
   std::string one_of;
   std::vector<Numbers> at;
   Found one;
-  for (const auto& [spec, devices] : cases) {
+  for (const Case& c : {Case{"xla", "data=2,seq=2", true},
+                        {"xla", "data=4", false},
+                        {"xla", "seq=2", false},
+                        {"reference", "seq=2,data=2", false}}) {
     if (number++ % testing::case_stride() != 0) continue;
-    SCOPED_TRACE(std::string(spec) + " on " + std::to_string(devices));
-    ASSERT_NO_FATAL_FAILURE(set(m, spec, rows, 4));
-    if (one_of != spec) {
+    SCOPED_TRACE(std::string(c.spec) + " on " + c.mesh);
+    const Mesh mesh = *parse_mesh(c.mesh);
+    if (one_of != c.spec) {
+      ASSERT_NO_FATAL_FAILURE(set(m, c.spec, rows, 4));
       at = draw_parameters(random);
       one = on_one(at);
-      one_of = spec;
+      one_of = c.spec;
     }
-    const std::vector<Found> all = on_mesh(m, spec, rows, 4, devices, at);
-    ASSERT_EQ(all.size(), static_cast<size_t>(devices));
+    recompute_ = c.recompute;
+    const std::vector<Found> all = on_mesh(m, c.spec, rows, 4, mesh, at);
+    ASSERT_EQ(all.size(), static_cast<size_t>(mesh.devices()));
     int64_t tiles = 0;
     for (const Found& each : all) {
       expect_same(one.numbers, each.numbers);
@@ -161,7 +157,8 @@ TEST_P(KernelMesh, SumsAreThoseOfTheReference) {
   ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, 2));
   const std::vector<Numbers> at = draw_parameters(random);
   const Found one = on_one(at);
-  for (const Found& each : on_mesh(m, "tpu", rows, 2, 2, at, {128, 128})) {
+  for (const Found& each :
+       on_mesh(m, "tpu", rows, 2, {{{"data", 2}}}, at, {128, 128})) {
     expect_same(one.numbers, each.numbers);
   }
 }
@@ -261,6 +258,25 @@ TrainOptions options_on(int64_t devices) {
   return out;
 }
 
+TEST(MeshPortion, IsOfTheDevice) {
+  const Mesh mesh = *parse_mesh("seq=3,data=2");
+  std::vector<int32_t> all(4 * 6);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(part_of(all, 4, portion_of(mesh, 1)),
+            (std::vector<int32_t>{12, 13, 18, 19}));
+  EXPECT_EQ(part_of(all, 4, portion_of(mesh, 4)),
+            (std::vector<int32_t>{4, 5, 10, 11}));
+  std::vector<float> back(all.size(), -1);
+  for (int64_t d = 0; d < 6; ++d) {
+    const std::vector<int32_t> part = part_of(all, 4, portion_of(mesh, d));
+    put_part({part.begin(), part.end()}, 4, portion_of(mesh, d), back);
+  }
+  EXPECT_EQ(std::vector<int32_t>(back.begin(), back.end()), all);
+  using Groups = Writer::Groups;
+  EXPECT_EQ(groups_along(mesh, "seq"), (Groups{{0, 2, 4}, {1, 3, 5}}));
+  EXPECT_EQ(groups_along(mesh, "data"), (Groups{{0, 1}, {2, 3}, {4, 5}}));
+}
+
 // All that a step sends: the number of tokens, and what it adds up, once there
 // and once back.
 TEST(MeshStep, SaysHowArraysLieAndWhatIsSent) {
@@ -288,8 +304,8 @@ TEST(MeshStep, SaysHowArraysLieAndWhatIsSent) {
       sent += *c.sent_bytes;
     }
     const int64_t padded = (numbers + devices - 1) / devices * devices;
-    EXPECT_EQ(sent, 4 * (devices - 1) * (2 * padded + devices));
-    EXPECT_EQ(audit->collectives.size(), 3U);
+    EXPECT_EQ(sent, 4 * (devices - 1) * 2 * (padded + devices));
+    EXPECT_EQ(audit->collectives.size(), 4U);
     // Each parameter and moment gives its memory to what it becomes.
     size_t donated = 0;
     for (size_t at = 0;
@@ -308,18 +324,23 @@ TEST(MeshStep, RefusesAMeshThatItCannotTake) {
     auto text = Trainer::program_text(o);
     return text ? std::string() : text.error().message;
   };
-  EXPECT_EQ(refused({{{"seq", 2}}}),
-            "[train] a mesh of a step takes the axis data alone, found "
-            "'seq=2'");
-  EXPECT_EQ(refused({{{"data", 2}, {"seq", 2}}}),
-            "[train] a mesh of a step takes the axis data alone, found "
-            "'data=2,seq=2'");
-  for (const int64_t n : {3, 16, 0, -1}) {
-    EXPECT_EQ(refused({{{"data", n}}}),
-              "[train] rows of a step must divide among the devices of its "
-              "mesh, found 8 for " +
-                  std::to_string(n));
+  for (const char* axes : {"head=2", "data=2,expert=2"}) {
+    EXPECT_EQ(refused(*parse_mesh(axes)),
+              std::string("[train] a mesh of a step takes the axes data and "
+                          "seq, found '") +
+                  axes + "'");
   }
+  EXPECT_EQ(refused({{{"data", 2}, {"data", 2}}}),
+            "[train] a mesh of a step takes the axes data and seq, found "
+            "'data=2,data=2'");
+  EXPECT_EQ(refused({{{"data", 0}}}),
+            "[train] an axis must have 1 to 4096 devices, found 'data=0'");
+  EXPECT_EQ(refused({{{"data", 3}}}),
+            "[train] rows of a step must divide along the axis data, found 8 "
+            "for 'data=3'");
+  EXPECT_EQ(refused({{{"seq", 3}}}),
+            "[train] tokens of a row must divide along the axis seq, found 64 "
+            "for 'seq=3'");
   EXPECT_EQ(refused({{{"data", 8}}}), "");
 }
 

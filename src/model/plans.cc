@@ -18,7 +18,8 @@
 namespace tessera::model {
 
 Result<std::vector<Request>> layer_requests(const ModelConfig& m, int64_t batch,
-                                            int64_t tokens, const Tile& tile) {
+                                            int64_t queries, int64_t tokens,
+                                            const Tile& tile) {
   std::vector<int64_t> windows = m.windows;
   if (windows.empty()) windows.push_back(0);
   std::vector<Request> out;
@@ -31,7 +32,8 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& m, int64_t batch,
     Request request;
     request.masks = {std::move(*mask)};
     request.batch = batch;
-    request.q_len = request.kv_len = tokens;
+    request.q_len = queries;
+    request.kv_len = tokens;
     request.tile = tile;
     out.push_back(std::move(request));
   }
@@ -131,6 +133,7 @@ Result<std::vector<AttentionPlace>> attention_places(
     auto place = plan_place(spec, request, present, call, target);
     if (!place) return place.error();
     place->prefix = fmt::format("plan{}.", out.size());
+    if (request.kv_len != request.q_len) place->keys = request.kv_len;
     out.push_back(std::move(*place));
   }
   return out;

@@ -12,10 +12,11 @@
 
 namespace tessera::model {
 
-// One for each different mask: causal & documents, within the windows.
+// One for each different mask: causal & documents, within the windows. Queries
+// are a part of a row's tokens, or all.
 Result<std::vector<Request>> layer_requests(const ModelConfig& model,
-                                            int64_t batch, int64_t tokens,
-                                            const Tile& tile);
+                                            int64_t batch, int64_t queries,
+                                            int64_t tokens, const Tile& tile);
 
 // What kernels are made for where nobody says.
 inline constexpr const char* kKernelTarget = "v6e:1x1";

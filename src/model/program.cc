@@ -197,10 +197,8 @@ Result<Passed> Step::run(const Values& parameters) {
 
 Value Step::counted() {
   const Value counts = w_.convert(column("loss_mask"), w_.wide());
-  Value own = w_.reduce_sum(counts, {0});
-  if (s_.devices() == 1) return own;
-  // Whole numbers: any order gives the same.
-  return w_.reduce_sum(w_.gather(w_.reshape(own, {1}), s_.devices()), {0});
+  const Value own = w_.reduce_sum(counts, {0});
+  return sum_over_devices(w_, s_.devices(), {own}).front();
 }
 
 Result<Written> Step::write(const Values& parameters, bool with_gradients) {
@@ -260,14 +258,17 @@ Values arguments_named(const Writer& w,
 
 }  // namespace
 
+std::vector<std::string> column_names(const ModelConfig& model) {
+  std::vector<std::string> out = {"input_ids", "target_ids", "loss_mask",
+                                  "positions"};
+  for (const auto& [name, size] : model.columns) out.push_back(name);
+  return out;
+}
+
 std::vector<xla::Argument> batch_arguments(const StepShape& s) {
   std::vector<xla::Argument> out;
-  for (const char* name :
-       {"input_ids", "target_ids", "loss_mask", "positions"}) {
-    out.push_back({name, {Element::i32, {s.batch, s.tokens}}});
-  }
-  for (const auto& [name, size] : s.model.columns) {
-    out.push_back({name, {Element::i32, {s.batch, s.tokens}}});
+  for (std::string& name : column_names(s.model)) {
+    out.push_back({std::move(name), {Element::i32, {s.batch, s.tokens}}});
   }
   for (const AttentionPlace& place : s.places) {
     for (xla::Argument& a : integers_of(place)) out.push_back(std::move(a));
@@ -281,7 +282,7 @@ namespace {
 // batch.
 struct Made {
   Values results;
-  std::vector<size_t> divided;
+  std::vector<std::pair<size_t, Lies>> placed;
 };
 template <class F>
 Result<std::string> program_of_parameters(const StepShape& s,
@@ -296,7 +297,7 @@ Result<std::string> program_of_parameters(const StepShape& s,
   if (!made) return made.error();
   return write_module(
       w, name, s,
-      {std::move(all), std::move(made->results), std::move(made->divided)});
+      {std::move(all), std::move(made->results), std::move(made->placed)});
 }
 
 }  // namespace
@@ -305,7 +306,7 @@ Result<std::string> loss_program(const StepShape& s, bool gradients) {
   const auto write = [&](Writer& w, const Values& parameters) -> Result<Made> {
     auto made = Step(w, s).write(parameters, gradients);
     if (!made) return made.error();
-    Made out = {{made->loss, made->tiles}, {1}};
+    Made out = {{made->loss, made->tiles}, {{1, Lies::own}}};
     append(out.results, made->gradients);
     return out;
   };
@@ -316,7 +317,7 @@ Result<std::string> logits_program(const StepShape& s) {
   const auto write = [&](Writer& w, const Values& parameters) -> Result<Made> {
     auto made = Step(w, s).logits(parameters);
     if (!made) return made.error();
-    return Made{{*made}, {0}};
+    return Made{{*made}, {{0, Lies::divided}}};
   };
   return program_of_parameters(s, "tessera_logits", write);
 }
@@ -357,8 +358,9 @@ Result<std::string> step_program(const StepShape& s) {
   for (const Values& each : next) append(results, each);
   for (const Value& v : {made->loss, norm, made->tiles}) results.push_back(v);
   const size_t tiles = results.size() - 1;
-  return write_module(w, "tessera_step", s,
-                      {std::move(all), std::move(results), {tiles}}, reuse);
+  return write_module(
+      w, "tessera_step", s,
+      {std::move(all), std::move(results), {{tiles, Lies::own}}}, reuse);
 }
 
 }  // namespace tessera::model

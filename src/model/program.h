@@ -30,6 +30,8 @@ struct StepShape {
   }
 };
 
+// Those of a batch that have a number a token.
+std::vector<std::string> column_names(const ModelConfig& model);
 // Arrays of a device's batch, behind the model's state: int32 [batch, tokens],
 // and what the plans bring.
 std::vector<xla::Argument> batch_arguments(const StepShape& s);

@@ -74,6 +74,14 @@ double deviation(int64_t from, int64_t layers) {
   return deviation(from) / std::sqrt(2.0 * static_cast<double>(layers));
 }
 
+LayerPtr own_attention(const LayerSpec& spec, const Needs& needs) {
+  if (has_kernels(spec)) return make_kernel_attention(needs.attention);
+  if (calls_cpu(spec)) return make_cpu_attention(needs.attention);
+  return make_attention(needs.attention, spec.of(Slot::attention) == "dense"
+                                             ? XlaMethod::dense
+                                             : XlaMethod::worklist);
+}
+
 LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
   const ModelConfig& m = needs.model;
   const int64_t attended = m.heads * m.head_dim;
@@ -94,11 +102,10 @@ LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
       return make_linear(m.mlp_width, m.width, deviation(m.mlp_width, m.layers),
                          {"", "head"});
     case Slot::attention:
-      if (has_kernels(spec)) return make_kernel_attention(needs.attention);
-      if (calls_cpu(spec)) return make_cpu_attention(needs.attention);
-      return make_attention(needs.attention, spec.of(slot) == "dense"
-                                                 ? XlaMethod::dense
-                                                 : XlaMethod::worklist);
+      return needs.attention.sharers.empty()
+                 ? own_attention(spec, needs)
+                 : make_shared_attention(needs.attention,
+                                         own_attention(spec, needs));
     case Slot::layernorm_mlp:
       return make_layernorm_mlp(needs, make_slot(spec, Slot::norm, needs),
                                 make_slot(spec, Slot::linear_fc1, needs),

@@ -36,16 +36,20 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
   }
   if (auto e = check_mesh(o); !e) return e.error();
   PlannedStep out;
-  const int64_t batch = o.rows / o.mesh.devices();  // of a device
-  auto requests = layer_requests(o.model, batch, o.tokens, o.tile);
+  // Of a device.
+  const int64_t batch = o.rows / o.mesh.size(kDataAxis);
+  const int64_t tokens = o.tokens / o.mesh.size(kSeqAxis);
+  auto requests = layer_requests(o.model, batch, tokens, o.tokens, o.tile);
   if (!requests) return requests.error();
   out.requests = std::move(*requests);
   // Which facts rows have is read, not what they hold.
   const std::vector<int32_t> ids(static_cast<size_t>(batch * o.tokens));
   const std::vector<int32_t> counts(static_cast<size_t>(batch));
-  Facts present;
-  present.doc_ids = ids;
-  present.valid_token_counts = counts;
+  Facts all;
+  all.doc_ids = ids;
+  all.valid_token_counts = counts;
+  QueryFacts kept;
+  const Facts present = facts_of(all, {0, 1, 0, o.mesh.size(kSeqAxis)}, kept);
   auto places = attention_places(o.model, o.spec, o.precision.products,
                                  out.requests, present, target);
   if (!places) return places.error();
@@ -54,12 +58,13 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
   s.spec = o.spec;
   s.batch = batch;
   s.mesh = o.mesh;
-  s.tokens = o.tokens;
+  s.tokens = tokens;
   s.products =
       o.precision.products == Dtype::bf16 ? Element::bf16 : Element::f32;
   s.recompute = o.recompute;
   s.optimizer = a;
   s.places = std::move(*places);
+  share_rows(s);
   return out;
 }
 

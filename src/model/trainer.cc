@@ -213,11 +213,12 @@ Result<std::vector<float>> Trainer::logits(const Rows& rows) {
   auto results = pjrt::execute_on_all(*s.logits, inputs);
   if (!results) return results.error();
   std::vector<float> out(static_cast<size_t>(*count));
-  const size_t each = out.size() / s.devices();
   for (size_t d = 0; d < s.devices(); ++d) {
-    auto ok = pjrt::to_host((*results)[d].front(), out.data() + d * each,
-                            static_cast<int64_t>(each * sizeof(float)));
+    std::vector<float> part(out.size() / s.devices());
+    auto ok = pjrt::to_host((*results)[d].front(), part.data(),
+                            static_cast<int64_t>(part.size() * sizeof(float)));
     if (!ok) return ok.error();
+    model::put_part(part, s.options.rows, s.portion(d), out);
   }
   return out;
 }

@@ -10,7 +10,6 @@
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/trace.h"
-#include "model/mesh.h"
 #include "model/optimizer.h"
 #include "model/plans.h"
 #include "model/program.h"
@@ -83,9 +82,9 @@ Result<void> Trainer::State::plan(const Rows& rows) {
   const TraceSpan span("train", "plan");
   const Facts all = rows.facts();
   batches.resize(devices());
+  queries.resize(devices());
   for (size_t d = 0; d < devices(); ++d) {
-    const Facts facts = model::facts_of(all, static_cast<int64_t>(d),
-                                        static_cast<int64_t>(devices()));
+    const Facts facts = model::facts_of(all, portion(d), queries[d]);
     for (size_t i = 0; i < planned.requests.size(); ++i) {
       if (i < batches[d].size()) {
         if (auto e = batches[d][i].remake(facts); !e) return e;
@@ -128,12 +127,11 @@ Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
   for (const xla::Argument& arg : model::batch_arguments(planned.shape)) {
     const auto column =
         std::ranges::find(columns, arg.name, &model::TakenColumn::name);
-    const int32_t* const numbers =
-        column != columns.end()
-            ? rows.column(column->column).data() +
-                  static_cast<int64_t>(device) * arg.type.elements()
-            : integers.at(arg.name).data();
-    auto buffer = send(device, {Dtype::i32, arg.type.dims}, numbers);
+    const std::vector<int32_t> numbers =
+        column != columns.end() ? model::part_of(rows.column(column->column),
+                                                 rows.rows, portion(device))
+                                : std::move(integers.at(arg.name));
+    auto buffer = send(device, {Dtype::i32, arg.type.dims}, numbers.data());
     if (!buffer) return buffer.error();
     out.push_back(std::move(*buffer));
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/checkpoint.h"
+#include "model/mesh.h"
 #include "model/row_checks.h"
 #include "model/step_plan.h"
 #include "pjrt/compile_cache.h"
@@ -34,9 +35,13 @@ struct Trainer::State {
   std::vector<std::vector<pjrt::Buffer>> values;
   // Of each device one a request.
   std::vector<std::vector<BorrowedBatch>> batches;
+  std::vector<model::QueryFacts> queries;  // that batches of devices read
   int64_t step = 0;
 
   size_t devices() const { return on.devices.size(); }
+  model::Portion portion(size_t device) const {
+    return model::portion_of(options.mesh, static_cast<int64_t>(device));
+  }
   Result<pjrt::Buffer> send(size_t device, const pjrt::ArrayType& type,
                             const void* data) const {
     return pjrt::to_device(*on.client, on.devices[device], type, data,

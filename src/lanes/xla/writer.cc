@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <numeric>
 
 #include "base/shape.h"
 #include "lanes/xla/writer_text.h"
@@ -396,32 +395,41 @@ Value Writer::permute(const Value& a, const Hops& hops) {
 
 namespace {
 
-std::string one_group(int64_t devices, int channel) {
-  Dims all(static_cast<size_t>(devices));
-  std::iota(all.begin(), all.end(), int64_t{0});
+std::string groups_text(const Writer::Groups& groups, int channel) {
+  const std::string rows =
+      joined(groups, [](const Dims& g) { return "[" + numbers(g) + "]"; });
   return fmt::format(
-      "replica_groups = dense<[[{}]]> : tensor<1x{}xi64>, channel_handle = "
+      "replica_groups = dense<[{}]> : tensor<{}x{}xi64>, channel_handle = "
       "#stablehlo.channel_handle<handle = {}, type = 1>",
-      numbers(all), devices, channel);
+      rows, groups.size(), groups.front().size(), channel);
+}
+
+int64_t size_of(const Writer::Groups& groups) {
+  return static_cast<int64_t>(groups.front().size());
 }
 
 }  // namespace
 
-Value Writer::exchange(const Value& a, int64_t devices) {
-  assert(a.dims()[0] % devices == 0);
+Value Writer::exchange(const Value& a, int64_t along, const Groups& groups) {
+  const int64_t n = size_of(groups);
+  Type out = a.type;
+  int64_t& divided = out.dims[static_cast<size_t>(along)];
+  assert(divided % n == 0);
+  divided /= n;
+  out.dims[0] *= n;
   return op("all_to_all", {a},
-            fmt::format("split_dimension = 0 : i64, concat_dimension = 0 : "
+            fmt::format("split_dimension = {} : i64, concat_dimension = 0 : "
                         "i64, split_count = {} : i64, {}",
-                        devices, one_group(devices, next_ + 1)),
-            a.type);
+                        along, n, groups_text(groups, next_ + 1)),
+            std::move(out));
 }
 
-Value Writer::gather(const Value& a, int64_t devices) {
+Value Writer::gather(const Value& a, int64_t along, const Groups& groups) {
   Type all = a.type;
-  all.dims[0] *= devices;
+  all.dims[static_cast<size_t>(along)] *= size_of(groups);
   return op("all_gather", {a},
-            fmt::format("all_gather_dim = 0 : i64, {}, use_global_device_ids",
-                        one_group(devices, next_ + 1)),
+            fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids",
+                        along, groups_text(groups, next_ + 1)),
             std::move(all));
 }
 

@@ -127,11 +127,14 @@ class Writer {
   // target, once; a device that gets nothing has zeros.
   using Hops = std::vector<std::pair<int64_t, int64_t>>;
   Value permute(const Value& a, const Hops& hops);
-  // Among all devices, by their numbers. Device d gets block d of dimension 0
-  // of each, as many as there are devices, one after the other.
-  Value exchange(const Value& a, int64_t devices);
-  // What each has, one after the other along dimension 0.
-  Value gather(const Value& a, int64_t devices);
+  // Devices that talk to each other, by their numbers, in their order; groups
+  // are of one size, and each device is in one.
+  using Groups = std::vector<std::vector<int64_t>>;
+  // The n-th of a group gets the n-th block along the dimension of each, one
+  // after the other along dimension 0.
+  Value exchange(const Value& a, int64_t along, const Groups& groups);
+  // What each of a group has, one after the other along the dimension.
+  Value gather(const Value& a, int64_t along, const Groups& groups);
   // Over these dimensions, which go. An empty sum is 0.
   Value reduce_max(const Value& a, const Dims& over);
   Value reduce_sum(const Value& a, const Dims& over);
@@ -170,7 +173,8 @@ class Writer {
 
   // The same for all devices of a mesh: what was written is what each does
   // with its part of the arguments. Of each array that is handed in or out, the
-  // axis that splits each dimension, or "".
+  // axis that splits each dimension, or "", or several axes: "data,seq", the
+  // last the fastest.
   struct Spread {
     std::vector<std::pair<std::string, int64_t>> sizes;  // of the mesh's axes
     std::vector<std::vector<std::string>> arguments, results;

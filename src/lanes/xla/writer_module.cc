@@ -2,6 +2,7 @@
 // device or for all of a mesh.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cassert>
 
 #include "lanes/xla/writer_text.h"
@@ -56,26 +57,41 @@ std::string Writer::module(std::string_view name, const Values& results,
 
 namespace {
 
+// "data,seq" is two axes.
+std::vector<std::string> words_of(const std::string& axes) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at < axes.size();) {
+    const size_t end = std::min(axes.find(',', at), axes.size());
+    out.push_back(axes.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
 // What all devices hold together of an array that each has a part of.
 Type whole(const Type& part, const std::vector<std::string>& axes,
            const Writer::Spread& spread) {
   assert(axes.size() == part.dims.size());
   Type out = part;
   for (size_t d = 0; d < axes.size(); ++d) {
-    for (const auto& [axis, size] : spread.sizes) {
-      if (axis == axes[d]) out.dims[d] *= size;
+    for (const std::string& word : words_of(axes[d])) {
+      for (const auto& [axis, size] : spread.sizes) {
+        if (axis == word) out.dims[d] *= size;
+      }
     }
   }
   return out;
 }
 
-// `[{"data"}, {}]`
+// `[{"data"}, {}, {"data", "seq"}]`
 std::string dims_text(const std::vector<std::string>& axes) {
+  const auto quoted = [](const std::string& word) {
+    return "\"" + word + "\"";
+  };
   return "[" +
          joined(axes,
-                [](const std::string& axis) {
-                  return axis.empty() ? std::string("{}")
-                                      : fmt::format("{{\"{}\"}}", axis);
+                [&](const std::string& each) {
+                  return "{" + joined(words_of(each), quoted) + "}";
                 }) +
          "]";
 }
