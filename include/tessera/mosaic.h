@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -126,5 +127,22 @@ struct MosaicArray {
 // Those that the kernel has, in the order in which its program takes them.
 std::vector<MosaicArray> named_arrays(const MosaicKernel& kernel,
                                       MosaicArrays arrays);
+
+// The same, somewhere else.
+struct MosaicArrayView {
+  std::string_view name;
+  std::span<const int64_t> shape;
+  std::span<const int32_t> values;
+};
+MosaicArrayView view_of(const MosaicArray& array);
+// [arrays, 4]: 128 bits of each, of its values and of what they are for. They
+// go with arrays that leave the library.
+std::vector<int32_t> mosaic_digests(const MosaicKernel& kernel,
+                                    std::span<const MosaicArrayView> arrays);
+// To be asked before the kernel reads them, which checks no bounds: whether
+// they are named_arrays of a batch and of this kernel, as they were then.
+Result<void> check_mosaic_arrays(const MosaicKernel& kernel,
+                                 std::span<const MosaicArrayView> arrays,
+                                 std::span<const int32_t> digests);
 
 }  // namespace tessera

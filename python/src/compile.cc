@@ -6,10 +6,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
+#include "lanes/mosaic/array_check.h"
 #include "mask.h"
 #include "route.h"
 #include "tessera/mosaic.h"
@@ -82,14 +84,57 @@ std::string backend_config(const MosaicKernel& kernel) {
 
 nb::dict arrays(const MosaicKernel& kernel, const PyBatch& batch) {
   nb::dict out;
-  for (MosaicArray& array :
-       named_arrays(kernel, take(make_mosaic_arrays(batch.batch, kernel)))) {
+  std::vector<MosaicArray> made =
+      named_arrays(kernel, take(make_mosaic_arrays(batch.batch, kernel)));
+  std::vector<MosaicArrayView> views;
+  for (const MosaicArray& array : made) views.push_back(view_of(array));
+  out["digests"] =
+      own_array(mosaic_digests(kernel, views), {made.size(), size_t{4}});
+  for (MosaicArray& array : made) {
     const std::string name(array.name);
     out[name.c_str()] =
         own_array(std::move(array.values),
                   std::vector<size_t>(array.shape.begin(), array.shape.end()));
   }
   return out;
+}
+
+// int32 in C order, of what was given.
+std::span<const int32_t> ints_of(const Array& array) {
+  int64_t size = 1;
+  for (size_t i = array.view.ndim(); i-- > 0;) {
+    if (array.view.stride(i) != size && array.view.shape(i) != 1) size = -1;
+    if (size < 0) break;
+    size *= static_cast<int64_t>(array.view.shape(i));
+  }
+  if (array.dtype != Dtype::i32 || size < 0) {
+    refuse(std::string(array.name) + " must be int32 in C order, found others");
+  }
+  return {static_cast<const int32_t*>(array.data()), static_cast<size_t>(size)};
+}
+
+Array named_array(const nb::dict& given, const std::string& name) {
+  if (!given.contains(name.c_str())) {
+    refuse("arrays must hold " + name + ", found none");
+  }
+  return read_array("an array of the kernel", given[name.c_str()]);
+}
+
+// What the program would read of a batch, before it does.
+void check(const MosaicKernel& kernel, const nb::dict& given) {
+  const std::vector<mosaic::ArrayShape> due = mosaic::array_shapes(kernel);
+  const Array digests = named_array(given, "digests");
+  std::vector<Array> held;
+  std::vector<std::vector<int64_t>> shapes;
+  for (const mosaic::ArrayShape& s : due) {
+    held.push_back(named_array(given, std::string(s.name)));
+    shapes.push_back(held.back().shape());
+  }
+  std::vector<MosaicArrayView> views;
+  for (size_t i = 0; i < due.size(); ++i) {
+    views.push_back({due[i].name, shapes[i], ints_of(held[i])});
+  }
+  take(check_mosaic_arrays(kernel, views, ints_of(digests)));
 }
 
 }  // namespace
@@ -128,7 +173,10 @@ void bind_compile(nb::module_& m) {
       .def_ro("steps", &MosaicKernel::steps)
       .def_ro("mask", &MosaicKernel::mask)
       .def("arrays", &arrays, nb::arg("batch"),
-           "What the program reads of a batch beside q, k and v.")
+           "What the program reads of a batch beside q, k and v, and digests "
+           "of it.")
+      .def("check", &check, nb::arg("arrays"),
+           "That `arrays` are this kernel's, as they were made.")
       .def("__repr__", [](const MosaicKernel& k) {
         return "TpuKernel('" + k.mask + "', q_len=" + std::to_string(k.q_len) +
                ", kv_len=" + std::to_string(k.kv_len) + ", " + k.contract.key +

@@ -257,6 +257,10 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
             "[jax] gradients must be of the kernel's scale and softcap, found "
             f"{gradients.scale} and {gradients.softcap} for {kernel.scale} and "
             f"{kernel.softcap}")
+    for of, made in ((kernel, arrays), (gradients, gradient_arrays)):
+        if made is not None and all(
+                isinstance(x, np.ndarray) for x in made.values()):
+            of.check(made)
     given = () if sink_logits is None else (sink_logits,)
     if (bool(given) != kernel.sink_logits or
             not (gradients is None or gradients.sink_logits == bool(given)) or

@@ -76,6 +76,36 @@ def test_wrong_arrays_are_refused():
                 q, q, q, kernel.arrays(planned(0)), kernel, gradients=gradients)
 
 
+def test_foreign_arrays_are_refused_before_they_are_read():
+    kernel = ts.compile(planned(0), heads=2)
+    own, other = kernel.arrays(planned(0)), kernel.arrays(planned(1))
+    q = jnp.zeros((1, 2, 16, 128), jnp.bfloat16)
+
+    def call(arrays):
+        return jax.eval_shape(
+            lambda q: tessera.jax.tpu_attention(q, q, q, arrays, kernel), q)
+
+    assert call(own).shape == call(other).shape == (1, 2, 16, 128)
+    kernel.check(dict(sorted(own.items())))
+    changed = own["steps"].copy()
+    changed[3] ^= 1 << 18
+    coarse = ts.plan(ts.causal & ts.documents, q_len=LENGTH, tile=(512, 512),
+                     doc_ids=np.zeros(LENGTH, np.int32), max_steps=64)
+    foreign = ts.compile(coarse, heads=2, tiles_per_pass=2).arrays(coarse)
+    for arrays, words in (
+            (own | dict(steps=changed), "steps must be as it was made"),
+            (own | dict(q_ids=other["q_ids"]), "q_ids must be as it was made"),
+            (own | dict(q_ids=own["q_ids"].T), "int32 in C order"),
+            (own | dict(range=own["range"].astype(np.int64)), "int32"),
+            ({k: v for k, v in own.items() if k != "digests"}, "digests"),
+            ({k: v for k, v in own.items() if k != "kv_ids"}, "kv_ids"),
+            (foreign, "steps must")):
+        with pytest.raises(ts.TesseraError, match=words):
+            call(arrays)
+        with pytest.raises(ts.TesseraError, match=words):
+            kernel.check(arrays)
+
+
 def test_values_may_have_a_dim_of_their_own():
     words = dict(heads=2, head_dim=192, v_head_dim=128)
     kernel = ts.compile(planned(0), **words)

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "lanes/mosaic/array_check.h"
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/rule.h"
 #include "lanes/mosaic/shape.h"
@@ -198,21 +199,15 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
 }
 
 std::vector<MosaicArray> named_arrays(const MosaicKernel& k, MosaicArrays a) {
-  using mosaic::kLanes;
+  const std::pair<std::string_view, std::vector<int32_t>*> all[] = {
+      {"steps", &a.steps},     {"range", &a.range}, {"bounds", &a.bounds},
+      {"bits_of", &a.bits_of}, {"q_ids", &a.q_ids}, {"kv_ids", &a.kv_ids},
+      {"bits", &a.bits}};
   std::vector<MosaicArray> out;
-  const auto add = [&](std::string_view name, std::vector<int64_t> shape,
-                       std::vector<int32_t>& values) {
-    out.push_back({name, std::move(shape), std::move(values)});
-  };
-  add("steps", {std::ssize(a.steps)}, a.steps);
-  add("range", {std::ssize(a.range)}, a.range);
-  add("bounds", {std::ssize(a.bounds)}, a.bounds);
-  if (k.bitmaps > 0) add("bits_of", {std::ssize(a.bits_of)}, a.bits_of);
-  add("q_ids", {k.batch, k.q_len / kLanes, kLanes}, a.q_ids);
-  add("kv_ids", {k.batch, k.kv_len / kLanes, kLanes}, a.kv_ids);
-  if (k.bitmaps > 0) {
-    const int64_t rows = std::ssize(a.bits) / (k.bitmaps * k.tile.q);
-    add("bits", {k.bitmaps, rows, k.tile.q}, a.bits);
+  for (mosaic::ArrayShape& s : mosaic::array_shapes(k)) {
+    const auto found = std::ranges::find(
+        all, s.name, [](const auto& array) { return array.first; });
+    out.push_back({s.name, std::move(s.shape), std::move(*found->second)});
   }
   return out;
 }

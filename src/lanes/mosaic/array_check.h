@@ -1,0 +1,19 @@
+// lanes/mosaic/array_check.h: the arrays of integers that a kernel takes.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/mosaic.h"
+
+namespace tessera::mosaic {
+
+struct ArrayShape {
+  std::string_view name;
+  std::vector<int64_t> shape;
+};
+// In the order in which the program takes them.
+std::vector<ArrayShape> array_shapes(const MosaicKernel& kernel);
+
+}  // namespace tessera::mosaic
