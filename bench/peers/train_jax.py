@@ -1,5 +1,7 @@
 """Times steps of training in JAX: the model of tests/model/jax_model.py, dense
 masks, jax.checkpoint around each block, AdamW, parameters and moments donated.
+Blocks are one jax.lax.scan: as a Python loop XLA for CPUs merges what is
+recomputed with what was computed, and memory holds the scores of all blocks.
 
     python train_jax.py rows/rows-00000.safetensors model.json --steps 5
 
@@ -20,8 +22,26 @@ import numpy as np
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder)
                 for folder in ("tests/model", "python/tests")]
-from jax_model import adamw, mean_loss  # noqa: E402
+from jax_model import adamw, block, legal_pairs, loss_of  # noqa: E402
 from tensor_file import load  # noqa: E402
+
+
+def mean_loss(p, row, m):
+    """jax_model's, with its blocks alike and in one loop of XLA's."""
+    if len(m.get("windows") or [0]) > 1:
+        raise SystemExit("train_jax: a scan needs blocks with one window")
+    names = [k.split(".", 2)[2] for k in p if k.startswith("layers.0.")]
+    stacked = {f"layers.0.{k}": jnp.stack(
+        [p[f"layers.{i}.{k}"] for i in range(m["layers"])]) for k in names}
+    x = p["embedding.weight"][row["input_ids"]] * m.get("embedding_scale", 1)
+    positions, legal = row["positions"].astype(x.dtype), legal_pairs(row["doc_ids"])
+
+    @jax.checkpoint
+    def one(x, weights):
+        return block(weights, 0, x, positions, legal, m), None
+
+    x, _ = jax.lax.scan(one, x, stacked)
+    return loss_of(p, x, row, m)
 
 
 def main():
@@ -42,7 +62,7 @@ def main():
     second = {k: jnp.zeros_like(v) for k, v in p.items()}
 
     def step(p, first, second, row, t):
-        loss, grads = jax.value_and_grad(mean_loss)(p, row, m, True)
+        loss, grads = jax.value_and_grad(mean_loss)(p, row, m)
         return loss, adamw(p, first, second, grads, t, args.rate)
 
     step = jax.jit(step, donate_argnums=(0, 1, 2))

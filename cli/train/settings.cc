@@ -13,6 +13,7 @@
 #include "cli/request/make_request.h"
 #include "model/layer.h"
 #include "model/mesh.h"
+#include "model/step_plan.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {
@@ -84,7 +85,8 @@ Result<void> read_options(const TrainFlags& f,
   if (!decay) return decay.error();
   out.optimizer.weight_decay = *decay;
   out.recompute = f.recompute;
-  out.xla.plugin = default_plugin(out.spec);
+  out.xla.plugin =
+      f.compile_only ? model::kTpuPlugin : default_plugin(out.spec);
   return read_plugin_flags(f, out.xla);
 }
 

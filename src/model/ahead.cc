@@ -18,8 +18,6 @@
 namespace tessera::model {
 namespace {
 
-constexpr std::string_view kCompiler = "libtpu";
-
 // 4 of "v6e:2x2"; 0 where it does not read so.
 int64_t chips_of(std::string_view target) {
   const size_t colon = target.find(':');
@@ -180,6 +178,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   if (auto e = check_target(options, target); !e) return e.error();
   auto step = plan_step(options, target);
   if (!step) return step.error();
+  step->shape.drops_barriers = false;  // no compiler for TPUs does
   auto text = step_program(step->shape);
   if (!text) return text.error();
   auto specs = program_specs(step->shape, *text);
@@ -188,7 +187,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   schedule::DumpAsk ask;
   ask.target = target;
   ask.plugin = options.xla.plugin == XlaOptions().plugin
-                   ? std::string(kCompiler)
+                   ? std::string(kTpuPlugin)
                    : options.xla.plugin;
   ask.labels = labels_of(step->shape);
   AheadReport out;

@@ -73,7 +73,7 @@ TEST_F(CpuModel, HasTheGradientsOfTheReference) {
     const std::vector<Numbers> at = draw_parameters(random);
     const std::vector<Numbers> want = run(true, at);
     ASSERT_NO_FATAL_FAILURE(set_cpu(m, rows, 2, tile));
-    s_.recompute = recompute;
+    s_.recompute = s_.drops_barriers = recompute;
     expect_same(want, run(true, at), kFloat);
   }
 }

@@ -65,6 +65,9 @@ class Step {
   // Tokens that count, on all devices.
   Value counted();
   Value forward(Value x);
+  // Back through a block whose input alone was kept.
+  Returned in_loop(size_t i, const Value& dx);
+  Returned behind_barrier(size_t i, const Value& dx);
   Value backward(Value dx);
   void add_embedding(const Value& dx, const Value& dhead, Values& gradients);
 
@@ -152,18 +155,49 @@ Value Step::forward(Value x) {
   return x;
 }
 
+// A loop that runs once: the compiler cannot know that ids are not negative, so
+// it keeps the loop, and does not merge what is computed again with what was
+// computed before.
+Returned Step::in_loop(size_t i, const Value& dx) {
+  const Value id = w_.reshape(w_.part(ids_, 0, 0, 1), {});
+  const Value real =
+      w_.compare(xla::Compare::greater_or_equal, id, w_.integer(0));
+  const Value end = w_.select(real, w_.integer(1), w_.integer(0));
+  // Were its input not to change, a compiler would take it out of the loop.
+  Values start = {inputs_[i], dx};
+  for (const Value& p : held_.blocks[i]) {
+    start.push_back(w_.real(0, p.dims()));
+  }
+  const auto body = [&](const Value&, const Values& carried) {
+    const BlockPass pass =
+        blocks_[i].forward(at_, stream_, held_.blocks[i], carried[0]);
+    Returned back =
+        blocks_[i].backward(at_, stream_, held_.blocks[i], pass, carried[1]);
+    Values out = {back.inputs[0], back.inputs[0]};
+    append(out, back.parameters);
+    return out;
+  };
+  Values made = w_.count(w_.integer(0), end, start, body);
+  return {{made[0]}, {made.begin() + 2, made.end()}};
+}
+
+// Behind the gradient, so that it is not done before its time.
+Returned Step::behind_barrier(size_t i, const Value& dx) {
+  const Values held = w_.barrier({inputs_[i], dx});
+  const BlockPass pass =
+      blocks_[i].forward(at_, stream_, held_.blocks[i], held[0]);
+  return blocks_[i].backward(at_, stream_, held_.blocks[i], pass, held[1]);
+}
+
 Value Step::backward(Value dx) {
   found_.resize(blocks_.size());
   for (size_t i = blocks_.size(); i-- > 0;) {
     w_.comment("back through layer " + std::to_string(i));
-    if (s_.recompute) {
-      // Behind the gradient, so that it is not done before its time.
-      const Values held = w_.barrier({inputs_[i], dx});
-      dx = held[1];
-      passes_[i] = blocks_[i].forward(at_, stream_, held_.blocks[i], held[0]);
-    }
     Returned back =
-        blocks_[i].backward(at_, stream_, held_.blocks[i], passes_[i], dx);
+        !s_.recompute
+            ? blocks_[i].backward(at_, stream_, held_.blocks[i], passes_[i], dx)
+        : s_.drops_barriers ? in_loop(i, dx)
+                            : behind_barrier(i, dx);
     dx = back.inputs[0];
     found_[i] = std::move(back.parameters);
   }

@@ -18,6 +18,7 @@ struct StepShape {
   Element products = Element::f32;
   Element wide = Element::f32;            // f64 for tests of gradients
   bool recompute = false;                 // blocks keep their input alone
+  bool drops_barriers = false;            // XLA's compiler for CPUs does
   int64_t max_logits = int64_t{1} << 22;  // that are there at once
   OptimizerSettings optimizer;
   Mesh mesh;  // each of whose devices has a batch of its own

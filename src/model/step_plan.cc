@@ -62,6 +62,7 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
   s.products =
       o.precision.products == Dtype::bf16 ? Element::bf16 : Element::f32;
   s.recompute = o.recompute;
+  s.drops_barriers = !has_kernels(o.spec) && o.xla.plugin != kTpuPlugin;
   s.optimizer = a;
   s.places = std::move(*places);
   share_rows(s);

@@ -10,6 +10,9 @@
 
 namespace tessera::model {
 
+// Compiles for TPUs, those not here too.
+inline constexpr const char* kTpuPlugin = "libtpu";
+
 // A program, and what it takes to feed it.
 struct PlannedStep {
   StepShape shape;

@@ -57,27 +57,32 @@ def block(p, i, x, positions, legal, m):
     return x + (norm(p, f"layers.{i}.post_norm2", y, kind) if post else y)
 
 
-def mean_loss(p, row, m, checkpoint=False):
-    """`row` has arrays [batch, tokens]; a block may keep its input alone."""
-    x = p["embedding.weight"][row["input_ids"]] * m.get("embedding_scale", 1)
-    dtype = x.dtype
-    ids = row["doc_ids"]
+def legal_pairs(ids):
+    """[batch, tokens, tokens]: causal, and of one document."""
     n = np.arange(ids.shape[1])
     legal = (n[:, None] >= n) & (ids[:, :, None] == ids[:, None, :])
-    legal &= (ids >= 0)[:, None, :]
-    for i in range(m["layers"]):
-        one = lambda p, x, positions, legal, i=i: block(
-            p, i, x, positions, legal, m)
-        x = (jax.checkpoint(one) if checkpoint else one)(
-            p, x, row["positions"].astype(dtype), legal)
+    return legal & (ids >= 0)[:, None, :]
+
+
+def loss_of(p, x, row, m):
+    """What follows the blocks."""
     head = p.get("head.weight", p["embedding.weight"])
     logits = norm(p, "final_norm", x, m.get("norm", "rms")) @ head.T
     if cap := m.get("final_softcap"):
         logits = cap * jnp.tanh(logits / cap)
     at = jnp.take_along_axis(logits, row["target_ids"][..., None], -1)[..., 0]
     each = jax.nn.logsumexp(logits, -1) - at
-    counts = row["loss_mask"].astype(dtype)
+    counts = row["loss_mask"].astype(x.dtype)
     return (each * counts).sum() / counts.sum()
+
+
+def mean_loss(p, row, m):
+    """`row` has arrays [batch, tokens]."""
+    x = p["embedding.weight"][row["input_ids"]] * m.get("embedding_scale", 1)
+    positions, legal = row["positions"].astype(x.dtype), legal_pairs(row["doc_ids"])
+    for i in range(m["layers"]):
+        x = block(p, i, x, positions, legal, m)
+    return loss_of(p, x, row, m)
 
 
 def adamw(p, first, second, grads, t, rate, max_norm=1.0, decay=0.1,

@@ -1,0 +1,145 @@
+"""Times steps of training in PyTorch: the model of tests/model/jax_model.py on
+packed rows, torch.compile, fused AdamW. FlexAttention has no backward on CPUs,
+so attention is what PyTorch has there: its flash kernel of each document
+(--attention documents), or one call with a dense mask (--attention dense).
+
+    python train_torch.py rows/rows-00000.safetensors model.json --steps 5
+
+Prints one JSON object: seconds of each step after the first, which compiles,
+losses, and the peak of memory.
+"""
+
+import argparse
+import json
+import pathlib
+import resource
+import sys
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python/tests"))
+from tensor_file import load  # noqa: E402
+
+
+def norm(x, weight):
+    return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
+
+
+def angles(positions, d):
+    turn = positions[:, None] * 10000.0 ** (-torch.arange(d // 2) / (d // 2))
+    return torch.cos(turn), torch.sin(turn)
+
+
+def rope(x, turn):
+    c, s = turn
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * c - b * s, b * c + a * s], -1)
+
+
+def before(p, x, turn, m):
+    """Of a block: q, k, v as [1, heads, tokens, head dim]."""
+    h, g, d = m["heads"], m["kv_heads"], m["head_dim"]
+    qkv = norm(x, p["norm1"]) @ p["linear_qkv"].T
+    q, k, v = (a.view(-1, n, d).transpose(0, 1)[None]
+               for a, n in zip(qkv.split([h * d, g * d, g * d], -1), (h, g, g)))
+    return rope(q, turn), rope(k, turn), v
+
+
+def after(p, x, o):
+    """The rest of a block; `o` is [1, heads, tokens, head dim]."""
+    x = x + o[0].transpose(0, 1).flatten(1) @ p["linear_proj"].T
+    gate, up = (norm(x, p["norm2"]) @ p["linear_fc1"].T).chunk(2, -1)
+    return x + (F.silu(gate) * up) @ p["linear_fc2"].T
+
+
+def by_document(q, k, v, lengths):
+    parts = zip(*(a.split(lengths, 2) for a in (q, k, v)))
+    return torch.cat([F.scaled_dot_product_attention(
+        *part, is_causal=True, enable_gqa=True) for part in parts], 2)
+
+
+def with_mask(q, k, v, mask):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
+def mean_loss(p, row, m, parts):
+    before, after, attention, about, last = parts
+    x = p["embedding.weight"][row["input_ids"]]
+    turn = angles(row["positions"], m["head_dim"])
+    for i in range(m["layers"]):
+        here = f"layers.{i}."
+        block = {k[len(here):-len(".weight")]: v for k, v in p.items()
+                 if k.startswith(here)}
+        x = after(block, x, attention(*before(block, x, turn, m), about))
+    return last(p, x, row)
+
+
+def last_of(p, x, row):
+    head = p.get("head.weight", p["embedding.weight"])
+    logits = norm(x, p["final_norm.weight"]) @ head.T
+    each = F.cross_entropy(logits, row["target_ids"], reduction="none")
+    return (each * row["loss_mask"]).sum() / row["loss_mask"].sum()
+
+
+def documents_of(ids):
+    """Lengths, the padding's as a document of its own, and the dense mask."""
+    cuts = torch.nonzero(ids[1:] != ids[:-1]).flatten() + 1
+    ends = [0, *cuts.tolist(), len(ids)]
+    n = torch.arange(len(ids))
+    mask = (n[:, None] >= n) & (ids[:, None] == ids)
+    return [b - a for a, b in zip(ends, ends[1:])], mask[None, None]
+
+
+def main():
+    flags = argparse.ArgumentParser()
+    flags.add_argument("rows")
+    flags.add_argument("model")
+    flags.add_argument("--start", required=True,
+                       help="a checkpoint of `tessera train`")
+    flags.add_argument("--steps", type=int, default=5)
+    flags.add_argument("--rate", type=float, default=3e-4)
+    flags.add_argument("--attention", choices=("documents", "dense"),
+                       default="documents")
+    flags.add_argument("--eager", action="store_true", help="no torch.compile")
+    args = flags.parse_args()
+    rows, start = load(args.rows), load(args.start)
+    with open(args.model) as f:
+        m = json.load(f)
+    m = {k: v for k, v in m.items() if v not in (None, [], False)}
+    p = {k: torch.tensor(v, requires_grad=True) for k, v in start.items()
+         if not k.startswith(("first.", "second."))}
+    flat = [v for v in p.values() if v.ndim < 2]
+    wide = [v for v in p.values() if v.ndim > 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": wide, "weight_decay": 0.1}, {"params": flat, "weight_decay": 0}],
+        lr=args.rate, betas=(0.9, 0.95), fused=True)
+    made = (lambda f: f) if args.eager else torch.compile
+    dense = args.attention == "dense"
+    parts = [made(before), made(after), with_mask if dense else by_document]
+    losses, seconds = [], []
+    for t in range(args.steps + 1):
+        row = {k: torch.from_numpy(np.array(rows[k][t])) for k in (
+            "input_ids", "target_ids", "loss_mask", "positions", "doc_ids")}
+        row["target_ids"] = row["target_ids"].long()
+        begin = time.perf_counter()
+        lengths, mask = documents_of(row["doc_ids"])
+        loss = mean_loss(p, row, m,
+                         (*parts, mask if dense else lengths, made(last_of)))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - begin)
+    print(json.dumps({
+        "losses": losses,
+        "seconds": seconds[1:],
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }))
+
+
+if __name__ == "__main__":
+    main()
