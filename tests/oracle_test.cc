@@ -276,8 +276,8 @@ TEST(Oracle, ClassesOnRaggedTiles) {
 
 TEST(RandomCases, AreWellFormedAndVaried) {
   int documented = 0, repeated = 0, counted = 0, picked = 0, negative = 0,
-      branched = 0;
-  for (uint64_t seed = 0; seed < 3300; ++seed) {
+      branched = 0, named = 0;
+  for (uint64_t seed = 0; seed < 4000; ++seed) {
     const RandomCase c = random_case(seed);
     ASSERT_TRUE(well_formed(c)) << describe(c);
     ASSERT_EQ(describe(c), describe(random_case(seed)));
@@ -286,12 +286,13 @@ TEST(RandomCases, AreWellFormedAndVaried) {
     counted += c.valid_tokens || c.valid_slots;
     picked += c.picks.has_value();
     branched += c.tree_enter.has_value();
+    named += c.same_a || c.same_b;
     if (c.q_offsets) {
       for (const int32_t offset : *c.q_offsets) negative += offset < 0;
     }
   }
   for (const int seen :
-       {documented, repeated, counted, picked, negative, branched}) {
+       {documented, repeated, counted, picked, negative, branched, named}) {
     EXPECT_GT(seen, 300);
   }
 }
