@@ -197,6 +197,57 @@ TEST_P(Train, GoesOnBitForBitOnItsMesh) {
   EXPECT_NEAR(near, last, 256 * 6e-8 * last);
 }
 
+// From a mesh to another one, and to none: each goes on where the last stopped.
+TEST_P(Train, ACheckpointOfOneMeshGoesOnOnAnother) {
+  options_.rows = 4;
+  const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
+  auto whole = Trainer::open(options_);
+  ASSERT_TRUE(whole) << whole.error().message;
+  std::string state = *whole->checkpoint();
+  int64_t step = 0;
+  for (const char* mesh : {"data=2", "seq=2", ""}) {
+    SCOPED_TRACE(mesh);
+    options_.mesh = *mesh == 0 ? Mesh() : *parse_mesh(mesh);
+    options_.seed += 1;
+    auto next = Trainer::open(options_);
+    ASSERT_TRUE(next) << next.error().message;
+    auto ok = next->restore(state);
+    ASSERT_TRUE(ok) << ok.error().message;
+    EXPECT_EQ(next->steps(), step);
+    for (int64_t i = 0; i < 2; ++i) {
+      ++step;
+      auto want = whole->step(some(step), {.learning_rate = 1e-2});
+      auto got = next->step(some(step), {.learning_rate = 1e-2});
+      ASSERT_TRUE(want && got);
+      // Means of some 360 losses of float32, each of a few sums.
+      EXPECT_NEAR(got->loss, want->loss, 256 * 6e-8 * want->loss);
+    }
+    state = *next->checkpoint();
+  }
+}
+
+// Blocks that keep their input alone, on a mesh: the exchanges stand in what is
+// computed again too.
+TEST_P(Train, RecomputesOnAMesh) {
+  options_.rows = 4;
+  const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
+  options_.mesh = *parse_mesh("data=2,seq=2");
+  auto kept = Trainer::open(options_);
+  options_.recompute = true;
+  auto again = Trainer::open(options_);
+  ASSERT_TRUE(kept && again);
+  EXPECT_NE(again->program_key(), kept->program_key());
+  for (int64_t i = 1; i <= 3; ++i) {
+    auto want = kept->step(some(i), {.learning_rate = 1e-2});
+    auto got = again->step(some(i), {.learning_rate = 1e-2});
+    ASSERT_TRUE(want && got);
+    // Means of some 360 losses of float32, each of a few sums.
+    EXPECT_NEAR(got->loss, want->loss, 256 * 6e-8 * want->loss);
+    EXPECT_NEAR(got->gradient_norm, want->gradient_norm,
+                256 * 6e-8 * want->gradient_norm);
+  }
+}
+
 // The loss of a step is what its logits say, and they cost one compile; of each
 // device those of its rows.
 TEST_P(Train, LogitsAreThoseOfTheLoss) {
