@@ -57,7 +57,8 @@ struct AttentionCall {
   Dtype dtype = Dtype::f32;
   bool sink_logits = false;
   bool backward = false;
-  bool dlse = false;  // backward takes the log-sum-exp's gradient
+  bool dlse = false;            // backward takes the log-sum-exp's gradient
+  bool sink_telemetry = false;  // forward passes will be asked for theirs
 };
 
 // Set from any thread, it stops the calls that were handed it: they look at it

@@ -42,8 +42,9 @@ struct LaneFacts {
   double least_scale = 0, most_scale = 0;  // and of a softcap; 0 and 0: any
   bool backward = false, softcap = false, sink_logits = false;
   bool masks_by_head = false;  // more than one plan head
-  int64_t most_pairs = 0;      // scores of all heads; 0: any
-  bool automatic = true;       // chosen without being asked for
+  bool sink_telemetry = false;
+  int64_t most_pairs = 0;  // scores of all heads; 0: any
+  bool automatic = true;   // chosen without being asked for
   // It computes what the request means; a bridge computes what its artifact
   // holds, so nothing falls back to it.
   bool same_meaning = true;
@@ -62,6 +63,7 @@ struct CallFeatures {
   bool backward = false;
   bool compile_only = false;     // nothing is to run
   bool bridge_artifact = false;  // the caller has one for this request
+  bool sink_telemetry = false;   // it will be asked for
 };
 
 // The first that holds decides where a request belongs.

@@ -73,6 +73,27 @@ struct Saved {
   uint64_t of = 0;  // the Prepared and the batch that it is of
 };
 
+// Where the attention of a forward pass went: the mass that each query puts on
+// the first keys, and the entropy of its probabilities, in nats, the sink
+// logit's among them (docs/attention.md).
+struct SinkTelemetry {
+  // The keys of the head's mask that `sink(first_keys)` in it would name: the
+  // first of the document, of the segment or of the row.
+  int64_t first_keys = 0;
+  // [batch, heads, q_len]; 0 where a query has no legal key.
+  std::vector<float> mass, entropy;
+
+  // One document, or segment, of a batch row; the row where no mask names any.
+  struct Document {
+    int64_t batch_row = 0;
+    std::optional<int32_t> document;  // its id, or the segment's number
+    // By query head: its queries that have a legal key, and their means.
+    std::vector<int64_t> queries;
+    std::vector<double> mass, entropy;
+  };
+  std::vector<Document> documents;  // as their first queries come
+};
+
 // Arrays of a call by what they are like: gradients are like what they are of.
 enum class ArrayRole : uint8_t { q, k, v, out };
 
@@ -121,7 +142,12 @@ class Prepared {
   // The call that was prepared must have said `backward`.
   Result<void> backward(const Saved& saved, const Gradients& gradients,
                         const StopFlag* stop = nullptr);
-  // The same over arrays that stay with the lane. put() copies; an `out` may be
+  // Of a forward pass, computed again from its q, k and sink logits; `forward`
+  // itself does and writes the same whether or not this is asked. The call that
+  // was prepared must have said `sink_telemetry`.
+  Result<SinkTelemetry> sink_telemetry(const Saved& saved, int64_t first_keys,
+                                       const StopFlag* stop = nullptr);
+  // Passes over arrays that stay with the lane. put() copies; an `out` may be
   // the next layer's `q` where their dims agree. No other lane steps in.
   Result<DeviceArray> put(ArrayRole role, const TensorView& array);
   Result<void> fetch(const DeviceArray& array, const MutableTensorView& to);
@@ -192,6 +218,7 @@ struct RunCall {
   AttentionShape shape;
   ForwardTensors forward;
   std::optional<Gradients> gradients = {};  // a backward pass too
+  int64_t first_keys = 0;  // sink telemetry of so many; 0: none
 };
 AttentionCall call_of(const RunCall& call);
 
@@ -201,6 +228,7 @@ struct AttentionRun {
   std::optional<std::string> fallback;  // why `executed` is not choice.lane
   Counters counters;
   std::string receipt;  // JSON
+  std::optional<SinkTelemetry> sinks;
 };
 
 // Opens a session for this one call.

@@ -29,6 +29,13 @@ Result<std::string> LaneWork::program_text(bool) const {
                      "that runs our own code");
 }
 
+Result<SinkRows> LaneWork::sink_rows(const ForwardTensors&, int64_t,
+                                     const StopFlag*) {
+  return unavailable("run",
+                     "a lane must have sink telemetry to tell of it, found one "
+                     "that has none");
+}
+
 Result<WorkFacts> OpenLane::warm(const Request&, const Facts&,
                                  const AttentionCall&) {
   return WorkFacts{};

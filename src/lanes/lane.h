@@ -13,6 +13,7 @@
 #include "lanes/bytes.h"
 #include "lanes/pass_run.h"
 #include "lanes/resident.h"
+#include "lanes/sink_rows.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
 #include "tessera/bridge.h"
@@ -68,6 +69,9 @@ class LaneWork {
   virtual Result<PassRun> backward(const ForwardTensors& tensors,
                                    const Gradients& gradients,
                                    const StopFlag* stop) = 0;
+  // Of lanes whose LaneFacts say sink_telemetry. Reads q, k and sink logits.
+  virtual Result<SinkRows> sink_rows(const ForwardTensors& tensors,
+                                     int64_t first_keys, const StopFlag* stop);
   // Null where arrays are in the host's memory anyway.
   virtual ResidentWork* residents() { return nullptr; }
   // The text of the program that `forward` or `backward` runs.

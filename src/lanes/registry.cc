@@ -43,7 +43,8 @@ constexpr LaneFacts kRegistry[] = {
      .backward = true,
      .softcap = true,
      .sink_logits = true,
-     .masks_by_head = true},
+     .masks_by_head = true,
+     .sink_telemetry = true},
     {.lane = LaneId::xla,
      .about = "the compiler of a PJRT plugin, on any of its devices",
      .needs_plugin = true,
@@ -102,6 +103,7 @@ constexpr LaneFacts kRegistry[] = {
      .softcap = true,
      .sink_logits = true,
      .masks_by_head = true,
+     .sink_telemetry = true,
      .most_pairs = reference::kMaxReferencePairs,
      .automatic = false},
 };

@@ -154,6 +154,9 @@ Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   if (c.sink_logits && !lane.sink_logits) {
     return std::string("it has no sink logits");
   }
+  if (c.sink_telemetry && !lane.sink_telemetry) {
+    return std::string("it has no sink telemetry");
+  }
   if (f.plan_heads > 1 && !lane.masks_by_head) {
     return std::string("it has one mask for all heads");
   }

@@ -10,11 +10,17 @@ Result<Passes> run_passes(const Session& session, const RunCall& call) {
   if (!ready) return ready.error();
   auto saved = ready->forward(call.forward);
   if (!saved) return saved.error();
+  std::optional<SinkTelemetry> sinks;
+  if (call.first_keys != 0) {
+    auto told = ready->sink_telemetry(*saved, call.first_keys);
+    if (!told) return told.error();
+    sinks = std::move(*told);
+  }
   if (call.gradients) {
     auto e = ready->backward(*saved, *call.gradients);
     if (!e) return e.error();
   }
-  return Passes{std::move(*ready), *saved};
+  return Passes{std::move(*ready), *saved, std::move(sinks)};
 }
 
 }  // namespace tessera::run

@@ -24,6 +24,7 @@ RequestFeatures features_of(const RunCall& call, const SessionOptions& o) {
   features.sink_logits = asked.sink_logits;
   features.backward = asked.backward;
   features.bridge_artifact = o.artifact.has_value();
+  features.sink_telemetry = asked.sink_telemetry;
   return tessera::features_of(call.batch.request(), call.batch.facts(),
                               call.shape, features);
 }
@@ -37,6 +38,7 @@ AttentionCall call_of(const RunCall& call) {
   out.sink_logits = call.forward.sink_logits.has_value();
   out.backward = call.gradients.has_value();
   out.dlse = call.gradients && !call.gradients->dlse.empty();
+  out.sink_telemetry = call.first_keys != 0;
   return out;
 }
 
@@ -50,8 +52,9 @@ Result<AttentionRun> run_attention(const RunCall& call,
   auto receipt =
       ready.receipt(ran->saved, call.gradients ? &*call.gradients : nullptr);
   if (!receipt) return receipt.error();
-  return AttentionRun{ready.choice(), ready.lane(), ready.fallback(),
-                      ready.counters(), std::move(*receipt)};
+  return AttentionRun{ready.choice(),      ready.lane(),
+                      ready.fallback(),    ready.counters(),
+                      std::move(*receipt), std::move(ran->sinks)};
 }
 
 namespace {

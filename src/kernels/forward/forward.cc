@@ -22,9 +22,9 @@ std::span<const ForwardVariant> forward_variants() {
 static constexpr int64_t kMaxLanes = 32;
 
 int64_t forward_scratch(int64_t head_dim, int64_t v_head_dim) {
-  const int64_t floats = kForwardRows * (head_dim + v_head_dim + 2) +
+  const int64_t floats = kForwardRows * (head_dim + v_head_dim + 3) +
                          kForwardKeys * (head_dim + v_head_dim + 32) +
-                         kForwardKeys * kMaxLanes * 2 + 2 * kMaxLanes;
+                         kForwardKeys * kMaxLanes * 2 + 3 * kMaxLanes;
   return floats + 16 * 16;  // each part is rounded up to 16
 }
 

@@ -43,6 +43,8 @@ struct ForwardTask {
   void* out = nullptr;
   int64_t q_stride = 0, k_stride = 0, v_stride = 0, out_stride = 0;
   float* lse = nullptr;  // `rows` of them, or null
+  // The same of the entropy, in nats; no other output changes by a bit.
+  float* entropy = nullptr;
   float scale = 1;
   float softcap = 0;                  // 0: off
   const float* sink_logit = nullptr;  // null: none

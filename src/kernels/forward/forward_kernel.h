@@ -13,6 +13,13 @@
 //
 // and in the end out_qd = o_dq / l_q, lse_q = (m_q + log2 l_q) / log2(e).
 //
+// Where the entropy is asked for, a chunk does first
+//
+//   t_q  = a_q (t_q + l_q (m_q - m'_q)) + sum_k p_kq (s_kq - m'_q)
+//
+// and entropy_q = (log2 l_q - t_q / l_q) / log2(e). No term of t is above 0 and
+// l is at least 1, so nothing cancels and no entropy is negative.
+//
 // Scores are held transposed: keys down the rows, queries along the lanes. So
 // the maximum and the sum over keys are plain vertical operations, each lane
 // has its own mask bounds, and both products read what streams past, K and V,
@@ -68,6 +75,8 @@ class Forward {
     sum_ = take(kForwardRows);
     inverse_ = take(kPanel);
     lse_ = take(kPanel);
+    spread_ = take(kForwardRows);
+    entropy_ = take(kPanel);
   }
 
   void run() {
@@ -126,6 +135,9 @@ class Forward {
     for (int j = 0; j < kPanel; j += kLanes) {
       V::store(max_ + i * kPanel + j, V::set(-__builtin_inff()));
       V::store(sum_ + i * kPanel + j, V::zero());
+      if (task_.entropy != nullptr) {
+        V::store(spread_ + i * kPanel + j, V::zero());
+      }
     }
   }
 
@@ -218,6 +230,7 @@ class Forward {
     // Where no key has been legal so far, 0 keeps -inf from meeting itself.
     const F base = V::select(V::equal(largest, V::set(-__builtin_inff())),
                              V::zero(), largest);
+    if (task_.entropy != nullptr) add_spread(i, j, begin, end, old, base);
     const F alpha = exp2<V>(V::sub(old, base));
     F sum = V::zero();
     if constexpr (kPack == 1) {
@@ -240,6 +253,28 @@ class Forward {
     float* const l = sum_ + i * kPanel + j * kLanes;
     V::store(l, V::fma(V::load(l), alpha, sum));
     return alpha;
+  }
+
+  // p s of 0 and -inf is 0, as its limit is.
+  static F weighted(F p, F s) {
+    return V::select(V::equal(p, V::zero()), V::zero(), V::mul(p, s));
+  }
+
+  // Of the scores of one vector, before they are probabilities. Out of line, so
+  // that calls without an entropy keep their registers.
+  [[gnu::noinline]] void add_spread(int64_t i, int j, int64_t begin,
+                                    int64_t end, F old, F base) {
+    const F moved = V::sub(old, base);
+    float* const t = spread_ + i * kPanel + j * kLanes;
+    const F l = V::load(sum_ + i * kPanel + j * kLanes);
+    const F before = V::select(V::equal(l, V::zero()), V::zero(),
+                               V::fma(l, moved, V::load(t)));
+    F sum = V::zero();
+    for (int64_t k = begin; k < end; ++k) {
+      const F s = V::sub(V::load(s_ + k * kPanel + j * kLanes), base);
+      sum = V::add(sum, weighted(exp2<V>(s), s));
+    }
+    V::store(t, V::add(weighted(exp2<V>(moved), before), sum));
   }
 
   void masked_chunk(int64_t i, const KeyChunk& chunk) {
@@ -383,12 +418,23 @@ class Forward {
     for (int j = 0; j < kPanel; j += kLanes) {
       F m = V::load(max_ + first + j), l = V::load(sum_ + first + j);
       F shrink = V::set(1);
+      F t = V::zero();
+      if (task_.entropy != nullptr) t = V::load(spread_ + first + j);
       if (task_.sink_logit != nullptr) {
         const F sink = V::set(*task_.sink_logit * kLog2e);
         const F top = V::max(m, sink);
         shrink = exp2<V>(V::sub(m, top));
-        l = V::fma(l, shrink, exp2<V>(V::sub(sink, top)));
+        const F share = exp2<V>(V::sub(sink, top));
+        if (task_.entropy != nullptr) {
+          t = V::add(weighted(shrink, V::fma(l, V::sub(m, top), t)),
+                     weighted(share, V::sub(sink, top)));
+        }
+        l = V::fma(l, shrink, share);
         m = top;
+      }
+      if (task_.entropy != nullptr) {
+        V::store(entropy_ + j,
+                 V::mul(V::sub(log2<V>(l), V::div(t, l)), V::set(1 / kLog2e)));
       }
       V::store(inverse_ + j, V::div(shrink, l));
       V::store(lse_ + j, V::mul(V::add(m, log2<V>(l)), V::set(1 / kLog2e)));
@@ -396,6 +442,7 @@ class Forward {
     for (int64_t r = 0; r < rows; ++r) {
       if (task_.live[first + r] == 0) {
         inverse_[r] = 0;
+        entropy_[r] = 0;
         lse_[r] =
             task_.sink_logit != nullptr ? *task_.sink_logit : -__builtin_inff();
       } else if (__builtin_isinf(inverse_[r])) {
@@ -406,6 +453,10 @@ class Forward {
     if (task_.lse != nullptr) {
       __builtin_memcpy(task_.lse + first, lse_, static_cast<size_t>(rows) * 4);
     }
+    if (task_.entropy != nullptr) {
+      __builtin_memcpy(task_.entropy + first, entropy_,
+                       static_cast<size_t>(rows) * 4);
+    }
     unpack_lanes<V>(o_panel(i), kPanel, inverse_, rows, task_.v_head_dim,
                     row_at(task_.out, task_.dtype, first * task_.out_stride),
                     task_.dtype, task_.out_stride);
@@ -414,7 +465,8 @@ class Forward {
   const ForwardTask& task_;
   bool careful_ = false;  // some values are not finite
   int64_t panels_, k_words_, ldk_, ldv_;
-  float *q_, *o_, *k_, *v_, *s_, *p_, *max_, *sum_, *inverse_, *lse_;
+  float *q_, *o_, *k_, *v_, *s_, *p_, *max_, *sum_, *inverse_, *lse_, *spread_,
+      *entropy_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/integers.h"
 #include "base/isa.h"
 #include "base/trace.h"
+#include "lanes/cpu/blocks.h"
 #include "lanes/cpu/call.h"
 #include "lanes/cpu/chunks.h"
 #include "lanes/cpu/decode.h"
@@ -74,22 +75,13 @@ bool is_stopped(const void* flag) {
 
 }  // namespace
 
-Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
-                           const ForwardTensors& tensors,
-                           const CpuOptions& options, const StopFlag* stop) {
-  const TraceSpan span("cpu", "forward");
-  const CpuWork::State& work = cpu_work.state();
-  if (auto e = check_options(options); !e) return e.error();
-  if (auto e = lanes::check_forward("cpu", work.sizes, shape, tensors); !e) {
-    return e.error();
-  }
-  auto isa = choose_isa(options.isa);
-  if (!isa) return isa.error();
-  if (work.sizes.q_len <= kDecodeQueries) {
-    return decode(work, shape, tensors, options, *isa, stop);
-  }
+Result<CpuRun> run_blocks(const CpuWork::State& work,
+                          const AttentionShape& shape,
+                          const ForwardTensors& tensors,
+                          std::span<float> entropy, const CpuOptions& options,
+                          Isa isa, const StopFlag* stop) {
   const kernels::ForwardVariant& variant =
-      variant_for(kernels::forward_variants(), tensors.q.dtype, *isa);
+      variant_for(kernels::forward_variants(), tensors.q.dtype, isa);
   Tasks tasks(options, stop);
   const int64_t q_len = work.sizes.q_len;
   const std::vector<Block> blocks = blocks_of(work, rows_of_block(work, shape));
@@ -124,10 +116,9 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
     task.k_stride = tensors.k.token_stride;
     task.v_stride = tensors.v.token_stride;
     task.out_stride = tensors.out.token_stride;
-    if (!tensors.lse.empty()) {
-      task.lse =
-          tensors.lse.data() + (b * shape.heads + h) * q_len + block.q_begin;
-    }
+    const int64_t row = (b * shape.heads + h) * q_len + block.q_begin;
+    if (!tensors.lse.empty()) task.lse = tensors.lse.data() + row;
+    if (!entropy.empty()) task.entropy = entropy.data() + row;
     task.scale = scale;
     task.softcap = static_cast<float>(shape.softcap);
     if (tensors.sink_logits) task.sink_logit = tensors.sink_logits->data() + h;
@@ -151,6 +142,23 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
   run.threads = tasks.threads();
   for (const Worker& worker : workers) run.pairs_run += worker.pairs;
   return run;
+}
+
+Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
+                           const ForwardTensors& tensors,
+                           const CpuOptions& options, const StopFlag* stop) {
+  const TraceSpan span("cpu", "forward");
+  const CpuWork::State& work = cpu_work.state();
+  if (auto e = check_options(options); !e) return e.error();
+  if (auto e = lanes::check_forward("cpu", work.sizes, shape, tensors); !e) {
+    return e.error();
+  }
+  auto isa = choose_isa(options.isa);
+  if (!isa) return isa.error();
+  if (work.sizes.q_len <= kDecodeQueries) {
+    return decode(work, shape, tensors, options, *isa, stop);
+  }
+  return run_blocks(work, shape, tensors, {}, options, *isa, stop);
 }
 
 }  // namespace tessera::cpu

@@ -2,11 +2,13 @@
 #include "lanes/cpu/lane.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/isa.h"
 #include "base/timed.h"
 #include "lanes/cpu/cpu.h"
+#include "lanes/cpu/sink_rows.h"
 #include "lanes/cpu/work.h"
 
 namespace tessera::cpu {
@@ -54,11 +56,28 @@ class Work : public lanes::LaneWork {
     return pass_of(*ran, ms);
   }
 
+  Result<lanes::SinkRows> sink_rows(const ForwardTensors& tensors,
+                                    int64_t first_keys,
+                                    const StopFlag* stop) override {
+    if (!first_ || first_keys_ != first_keys) {
+      auto batch =
+          lanes::first_keys_batch(work_.state().batch, first_keys, "cpu");
+      if (!batch) return batch.error();
+      auto made = cpu_prepare(*batch, options_);
+      if (!made) return made.error();
+      first_ = std::move(*made);
+      first_keys_ = first_keys;
+    }
+    return cpu_sink_rows(work_, *first_, shape_, tensors, options_, stop);
+  }
+
  private:
   CpuWork work_;
   AttentionShape shape_;
   CpuOptions options_;
   lanes::WorkFacts facts_;
+  std::optional<CpuWork> first_;  // of the latest first_keys_
+  int64_t first_keys_ = 0;
 };
 
 class CpuLane : public lanes::OpenLane {

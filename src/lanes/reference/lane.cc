@@ -2,10 +2,12 @@
 #include "lanes/reference/lane.h"
 
 #include <utility>
+#include <vector>
 
 #include "base/tensor_rows.h"
 #include "base/timed.h"
 #include "lanes/reference/reference.h"
+#include "lanes/reference/sink_row.h"
 #include "lanes/stop.h"
 #include "plan/batch_state.h"
 
@@ -68,8 +70,8 @@ class Work : public lanes::LaneWork {
     auto facts = std::make_unique<const OwnedFacts>(own_facts(batch.facts()));
     auto legality = Legality::bind(batch.request(), facts->view());
     if (!legality) return legality.error();
-    return std::unique_ptr<lanes::LaneWork>(new Work(
-        batch.request(), std::move(facts), std::move(*legality), shape));
+    return std::unique_ptr<lanes::LaneWork>(
+        new Work(batch, std::move(facts), std::move(*legality), shape));
   }
 
   const lanes::WorkFacts& facts() const override { return facts_; }
@@ -106,10 +108,48 @@ class Work : public lanes::LaneWork {
     return out;
   }
 
+  Result<lanes::SinkRows> sink_rows(const ForwardTensors& t, int64_t first_keys,
+                                    const StopFlag* stop) override {
+    auto batch = lanes::first_keys_batch(batch_, first_keys, "reference");
+    if (!batch) return batch.error();
+    auto first = Legality::bind(batch->request(), batch->facts());
+    if (!first) return first.error();
+    lanes::BackwardTensors inputs;
+    inputs.q = t.q, inputs.k = t.k, inputs.v = t.v;
+    inputs.sink_logits = t.sink_logits;
+    auto oracle = RowOracle::bind(request_, owned_->view(), shape_, inputs);
+    if (!oracle) return oracle.error();
+    const int64_t group = shape_.heads / first->heads();
+    lanes::SinkRows to;
+    QueryRow row;
+    std::vector<uint8_t> counts;
+    for (int64_t b = 0; b < request_.batch; ++b) {
+      for (int64_t h = 0; h < shape_.heads; ++h) {
+        for (int64_t q = 0; q < request_.q_len; ++q) {
+          if (auto e = lanes::check_stop(stop, "reference", "between queries");
+              !e) {
+            return e.error();
+          }
+          oracle->forward(b, h, q, row);
+          counts.clear();
+          for (const int64_t key : row.keys) {
+            counts.push_back(first->legal(b, h / group, q, key) ? 1 : 0);
+          }
+          const SinkRow found = sink_row(row, counts, shape_.softcap);
+          to.live.push_back(found.live ? 1 : 0);
+          to.mass.push_back(static_cast<float>(found.mass.value));
+          to.entropy.push_back(static_cast<float>(found.entropy.value));
+        }
+      }
+    }
+    return to;
+  }
+
  private:
-  Work(const Request& request, std::unique_ptr<const OwnedFacts> owned,
+  Work(const Batch& batch, std::unique_ptr<const OwnedFacts> owned,
        Legality legality, const AttentionShape& shape)
-      : request_(request),
+      : batch_(batch),
+        request_(batch.request()),
         owned_(std::move(owned)),
         legality_(std::move(legality)),
         shape_(shape) {
@@ -117,6 +157,7 @@ class Work : public lanes::LaneWork {
     facts_.threads = 1;
   }
 
+  Batch batch_;
   Request request_;
   std::unique_ptr<const OwnedFacts> owned_;  // legality_ points into them
   Legality legality_;

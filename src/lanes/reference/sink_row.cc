@@ -1,0 +1,114 @@
+// lanes/reference/sink_row.cc: from the probabilities of bound.cc, in its
+// words.
+//
+// mass = sum of p_j over the first keys. A lane has it from two log-sum-exps,
+// as exp(lse' - lse), each with its own error and stored as fp32; with n' first
+// keys
+//   E     = error of lse + u |lse| + (8 + sqrt n') u + 2 (D + 4) u S + u |lse'|
+//   mass  |err| <= mass (e^E - 1), and never more than 1.
+//
+// H = - sum_j p_j log p_j, the sink logit's share among them. Let N be how many
+// terms there are, c the capped scores, d_j = c_j - max c <= 0,
+// T = - sum_j p_j d_j, A = sum_j p_j |c_j - sum_i p_i c_i|.
+//   Each c_j errs by at most e = (D + 4) u S. The slope of H by c_j is
+//   - p_j (c_j - sum p c), so H moves by at most e max A over the scores
+//   between, where p grows by e^2e at most, c moves by e, and a mean absolute
+//   deviation from the mean is at most twice that from any other number:
+//     2 e e^2e (A + e), and never more than log N.
+//   H = log l - t / l, l = sum e^d_j, t = sum e^d_j d_j. A weight e^d_j errs,
+//   relative, by delta_j = (8 + sqrt N) u + 2 u |d_j|, which moves H by at most
+//   sum_j p_j delta_j (1 + |d_j| + T). No terms of t cancel: its sum errs by
+//   (8 + sqrt N) u T. The logarithm, the division and the difference of two
+//   numbers that are not negative: 8 u H. A weight below 2^-126 may be 0: with
+//   its d_j, up to 2^-119 each.
+#include "lanes/reference/sink_row.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace tessera::reference {
+namespace {
+
+double score_error(const RowFacts& row) {
+  return dot_error(row.head_dim) * row.size;
+}
+
+Expected mass_of(const QueryRow& row, std::span<const uint8_t> first,
+                 double softcap) {
+  Expected out;
+  int64_t keys = 0;
+  double most = -std::numeric_limits<double>::infinity();  // log p of the first
+  for (size_t j = 0; j < row.keys.size(); ++j) {
+    if (first[j] == 0) continue;
+    ++keys;
+    out.value += row.probability[j];
+    const double score = softcap == 0
+                             ? row.score[j]
+                             : softcap * std::tanh(row.score[j] / softcap);
+    most = std::max(most, score - row.facts.lse);
+  }
+  // No key, or none with a finite score: exactly 0.
+  if (!std::isfinite(most)) return out;
+  const double log_mass = out.value > 0
+                              ? std::log(out.value)
+                              : most + std::log(static_cast<double>(keys));
+  RowFacts among = row.facts;
+  among.keys = keys;
+  const double error =
+      lse_error(row.facts) + lse_error(among) +
+      kEps32 * (std::abs(row.facts.lse) + std::abs(row.facts.lse + log_mass));
+  const double log_growth = error > 30 ? error : std::log(std::expm1(error));
+  out.error = std::exp(std::min(0.0, log_mass + log_growth));
+  return out;
+}
+
+Expected entropy_of(const QueryRow& row) {
+  std::vector<double> log_p;
+  const auto add = [&](double p) {
+    if (p > 0) log_p.push_back(std::log(p));
+  };
+  for (const double p : row.probability) add(p);
+  add(row.sink_probability);
+  Expected out;
+  for (const double x : log_p) out.value -= std::exp(x) * x;
+  const double top = *std::max_element(log_p.begin(), log_p.end());
+  const double spread = out.value + top;  // T
+  const auto terms = static_cast<int64_t>(row.keys.size()) + 1;
+  const double sum = sum_error(terms);
+  double deviation = 0;  // A
+  double weights = 0;
+  for (const double x : log_p) {
+    const double p = std::exp(x);
+    const double d = top - x;
+    deviation += p * std::abs(x + out.value);
+    weights += p * (sum + 2 * kEps32 * d) * (1 + d + spread);
+  }
+  const double e = score_error(row.facts);
+  const double scores =
+      std::min(2 * e * std::exp(std::min(2 * e, 700.0)) * (deviation + e),
+               std::log(static_cast<double>(terms)));
+  out.error = scores + weights + sum * spread + 8 * kEps32 * out.value +
+              static_cast<double>(terms) * 0x1p-119;
+  return out;
+}
+
+}  // namespace
+
+SinkRow sink_row(const QueryRow& row, std::span<const uint8_t> first,
+                 double softcap) {
+  SinkRow out;
+  out.live = !row.keys.empty();
+  if (!out.live) return out;
+  if (!std::isfinite(row.facts.lse)) {
+    out.mass.value = out.entropy.value =
+        std::numeric_limits<double>::quiet_NaN();
+    return out;
+  }
+  out.mass = mass_of(row, first, softcap);
+  out.entropy = entropy_of(row);
+  return out;
+}
+
+}  // namespace tessera::reference
