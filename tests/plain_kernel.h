@@ -220,11 +220,12 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
   const auto ints = [](Dims dims) {
     return xla::Type{Element::i32, std::move(dims)};
   };
+  const Element own = k.call.dtype == Dtype::f32 ? Element::f32 : Element::bf16;
   const auto queries = [&](int64_t dim) {
-    return xla::Type{Element::bf16, {k.batch, s.heads, k.q_len, dim}};
+    return xla::Type{own, {k.batch, s.heads, k.q_len, dim}};
   };
   const auto keys = [&](int64_t dim) {
-    return xla::Type{Element::bf16, {k.batch, s.kv_heads, k.kv_len, dim}};
+    return xla::Type{own, {k.batch, s.kv_heads, k.kv_len, dim}};
   };
   const xla::Type lines = {Element::f32, {k.batch, s.heads, 1, k.q_len}};
   std::vector<xla::Argument> out = {{"steps", ints({k.steps})},

@@ -33,7 +33,7 @@ Result<void> refuse_unsupported(const RunFlags& f) {
 }  // namespace
 
 void add_kernel_flags(Command& command, KernelFlags& f) {
-  add_shape_flags(command, f.run, "bf16 [bf16]",
+  add_shape_flags(command, f.run, "bf16 or f32 [bf16]",
                   "The devices to compile for, as v6e:1x1");
   add_flags(command, kKernelGroup,
             {

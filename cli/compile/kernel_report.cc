@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "base/dtype_word.h"
+
 namespace tessera::cli {
 
 nlohmann::json kernel_json(const AskedKernel& asked) {
@@ -29,16 +31,17 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
 std::string kernel_text(const AskedKernel& asked) {
   const MosaicKernel& k = asked.kernel;
   return fmt::format(
-      "{:<11} {}, bf16, tile {}x{}, {} tiles a pass\n"
+      "{:<11} {}, {}, tile {}x{}, {} tiles a pass\n"
       "{:<11} {}\n"
       "{:<11} batch {}, {} queries, {} keys, {} steps\n"
       "{:<11} {:>12} bytes of scratch\n"
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",
-      "kernel", k.call.backward ? "backward" : "forward", k.tile.q, k.tile.kv,
-      k.options.tiles_per_pass, "chosen by", asked.chosen_by(), "room for",
-      k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
-      4 * k.scalar_words, "contract", k.contract.key);
+      "kernel", k.call.backward ? "backward" : "forward",
+      dtype_word(k.call.dtype), k.tile.q, k.tile.kv, k.options.tiles_per_pass,
+      "chosen by", asked.chosen_by(), "room for", k.batch, k.q_len, k.kv_len,
+      k.steps, "vector", k.vector_bytes, "scalar", 4 * k.scalar_words,
+      "contract", k.contract.key);
 }
 
 }  // namespace tessera::cli

@@ -32,7 +32,8 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   r.request.target = by.target;
   r.plan_file = given.plan.value_or("");
   r.facts_digest = receipt::facts_digest({});
-  r.shape = {asked.shape, asked.shape.scale_or_default(), "bf16", "bhsd",
+  r.shape = {asked.shape, asked.shape.scale_or_default(),
+             dtype_word(asked.kernel.call.dtype), "bhsd",
              asked.kernel.call.sink_logits};
   r.contract = asked.kernel.plan.key;
   r.backward = asked.kernel.call.backward;
@@ -56,7 +57,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   r.compile_ms = by.compile_ms;
 
   CallFeatures call;
-  call.dtype = Dtype::bf16;
+  call.dtype = asked.kernel.call.dtype;
   call.sink_logits = asked.kernel.call.sink_logits;
   call.compile_only = true;
   const RequestFeatures features =

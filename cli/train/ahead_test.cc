@@ -157,8 +157,6 @@ TEST_F(TrainAhead, RefusesBadInput) {
     more.insert(more.begin(), tpu.begin(), tpu.end());
     return more;
   };
-  refuses(with({"--compile-only"}),
-          "[mosaic] the type must be bf16, found F32");
   refuses(with({"--compile-only", "--dtype", "bf16", "--target", "v6e:2x2"}),
           "[train] a target must have a chip for each device of the step, as "
           "v6e:2x2 has for four, found 'v6e:2x2' for 1");

@@ -22,9 +22,10 @@ namespace {
 MosaicKernel compile(const PyBatch& batch, int64_t heads,
                      std::optional<int64_t> kv_heads, int64_t head_dim,
                      std::optional<int64_t> v_head_dim,
-                     std::optional<double> scale, double softcap,
-                     bool sink_logits, const std::string& target, bool backward,
-                     bool dlse, std::optional<int64_t> tiles_per_pass,
+                     const std::string& dtype, std::optional<double> scale,
+                     double softcap, bool sink_logits,
+                     const std::string& target, bool backward, bool dlse,
+                     std::optional<int64_t> tiles_per_pass,
                      std::optional<int64_t> fetch_ahead,
                      const std::string& row_sum) {
   AttentionShape shape;
@@ -34,7 +35,7 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   shape.v_head_dim = v_head_dim.value_or(head_dim);
   shape.scale = scale;
   shape.softcap = softcap;
-  AttentionCall call{shape, Dtype::bf16, sink_logits};
+  AttentionCall call{shape, parse_dtype(dtype), sink_logits};
   call.backward = backward;
   call.dlse = dlse;
   const MosaicOptions usual = backward ? kMosaicBackward : MosaicOptions();
@@ -55,8 +56,8 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
 // (q, kv) of a tile, and tiles a pass.
 std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
     nb::handle mask, int64_t q_len, std::optional<int64_t> kv_len,
-    int64_t head_dim, std::optional<int64_t> v_head_dim, bool backward,
-    int64_t keys_per_query) {
+    int64_t head_dim, std::optional<int64_t> v_head_dim,
+    const std::string& dtype, bool backward, int64_t keys_per_query) {
   Request request;
   request.masks = read_masks(mask);
   request.q_len = q_len;
@@ -64,7 +65,7 @@ std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
   AttentionCall call;
   call.shape.head_dim = head_dim;
   call.shape.v_head_dim = v_head_dim.value_or(head_dim);
-  call.dtype = Dtype::bf16;
+  call.dtype = parse_dtype(dtype);
   call.backward = backward;
   const MosaicSetting s = mosaic_setting(request, call, keys_per_query);
   return {{s.tile.q, s.tile.kv}, s.options.tiles_per_pass};
@@ -167,6 +168,10 @@ void bind_compile(nb::module_& m) {
       .def_prop_ro(
           "v_head_dim",
           [](const MosaicKernel& k) { return k.call.shape.v_head_dim; })
+      .def_prop_ro("dtype",
+                   [](const MosaicKernel& k) {
+                     return k.call.dtype == Dtype::f32 ? "float32" : "bfloat16";
+                   })
       .def_ro("batch", &MosaicKernel::batch)
       .def_ro("q_len", &MosaicKernel::q_len)
       .def_ro("kv_len", &MosaicKernel::kv_len)
@@ -185,26 +190,29 @@ void bind_compile(nb::module_& m) {
   m.def("tpu_setting", &tpu_setting, nb::arg("mask"), nb::kw_only(),
         nb::arg("q_len"), nb::arg("kv_len") = nb::none(),
         nb::arg("head_dim") = 128, nb::arg("v_head_dim") = nb::none(),
-        nb::arg("backward") = false, nb::arg("keys_per_query") = 0,
+        nb::arg("dtype") = "bf16", nb::arg("backward") = false,
+        nb::arg("keys_per_query") = 0,
         "The tile for `plan` and the `tiles_per_pass` for `compile` that suit "
         "the TPU kernels, by a table of predicted cycles. `keys_per_query`: "
         "how many keys a query sees in the mean (`Batch.keys_per_query` is "
         "that of one batch); say it once for all batches that one program "
         "shall serve.");
-  m.def("compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
-        nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
-        nb::arg("v_head_dim") = nb::none(), nb::arg("scale") = nb::none(),
-        nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
-        nb::arg("target") = "v6e", nb::arg("backward") = false,
-        nb::arg("dlse") = false, nb::arg("tiles_per_pass") = nb::none(),
-        nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
-        "The TPU program for batches like this one: bfloat16, any mask, head "
-        "dims of 64, 128, 192 or 256, scores "
-        "capped by `softcap` unless it is 0, with one more logit a head where "
-        "`sink_logits` says so. "
-        "`backward`: that of the "
-        "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
-        "\"exact\", or \"rounded\" as the product takes the probabilities.");
+  m.def(
+      "compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
+      nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
+      nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
+      nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+      nb::arg("sink_logits") = false, nb::arg("target") = "v6e",
+      nb::arg("backward") = false, nb::arg("dlse") = false,
+      nb::arg("tiles_per_pass") = nb::none(),
+      nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
+      "The TPU program for batches like this one: of `dtype`, bf16 or f32, any "
+      "mask, head dims of 64, 128, 192 or 256, scores "
+      "capped by `softcap` unless it is 0, with one more logit a head where "
+      "`sink_logits` says so. "
+      "`backward`: that of the "
+      "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
+      "\"exact\", or \"rounded\" as the product takes the probabilities.");
 }
 
 }  // namespace tessera::python

@@ -218,8 +218,8 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
     `kernel` is `tessera.compile(batch, ...)`, static; `arrays` are
     `kernel.arrays(batch)`, arguments of the program: every batch of the
     kernel's contract runs it. For a gradient, `gradients` and its arrays are
-    the same of `tessera.compile(batch, backward=True)`. q, k and v are bfloat16
-    [batch, heads, tokens, dim] of one device's heads, v of the kernel's
+    the same of `tessera.compile(batch, backward=True)`. q, k and v are [batch, heads,
+    tokens, dim] of one device's heads, of the kernel's `dtype`, v of its
     `v_head_dim`: under a mesh it belongs into `shard_map`. `sink_logits` are
     float32 [heads], where the kernels are compiled with `sink_logits=True`.
     """
@@ -227,11 +227,11 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
             ("q", q, kernel.q_len, kernel.head_dim),
             ("k", k, kernel.kv_len, kernel.head_dim),
             ("v", v, kernel.kv_len, kernel.v_head_dim)):
-        if (x.dtype != jnp.bfloat16 or x.ndim != 4 or x.shape[2] > length or
+        if (x.dtype != kernel.dtype or x.ndim != 4 or x.shape[2] > length or
                 x.shape[3] != dim):
             raise _core.TesseraError(
-                f"[jax] {name} must be bfloat16 [batch, heads, tokens, {dim}] "
-                f"of at most {length} tokens, found {x.dtype} {list(x.shape)}")
+                f"[jax] {name} must be {kernel.dtype} [batch, heads, tokens, "
+                f"{dim}] of at most {length} tokens, found {x.dtype} {list(x.shape)}")
     if kernel.backward or not (gradients is None or gradients.backward):
         raise _core.TesseraError(
             "[jax] kernel must be of the forward pass and gradients of the "
@@ -243,6 +243,10 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
         raise _core.TesseraError(
             "[jax] gradients must be of the kernel's lengths, with dlse where "
             "the log-sum-exp is returned and only there, found others")
+    if gradients is not None and gradients.dtype != kernel.dtype:
+        raise _core.TesseraError(
+            "[jax] gradients must be of the kernel's dtype, found "
+            f"{gradients.dtype} for {kernel.dtype}")
     if gradients is not None and (
             (gradients.head_dim, gradients.v_head_dim) !=
             (kernel.head_dim, kernel.v_head_dim)):

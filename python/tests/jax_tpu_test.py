@@ -137,6 +137,35 @@ def test_values_may_have_a_dim_of_their_own():
         ts.compile(planned(0), heads=2, head_dim=96)
 
 
+def test_float32():
+    words = dict(heads=2, dtype="float32", sink_logits=True)
+    kernel = ts.compile(planned(0), **words)
+    back = ts.compile(planned(0), **words, backward=True)
+    assert kernel.dtype == back.dtype == "float32"
+    assert kernel.key != ts.compile(planned(0), heads=2, sink_logits=True).key
+    assert "bf16" not in kernel.text + back.text
+    q = jax.ShapeDtypeStruct((1, 2, LENGTH, 128), jnp.float32)
+
+    def loss(q, z, a, b, back=back):
+        return tessera.jax.tpu_attention(
+            q, q, q, a, kernel, gradients=back, gradient_arrays=b,
+            sink_logits=z).sum()
+
+    shape = jax.ShapeDtypeStruct((2,), jnp.float32)
+    given = (shape, shapes(kernel.arrays(planned(0))),
+             shapes(back.arrays(planned(0))))
+    made = jax.eval_shape(jax.grad(loss), q, *given)
+    assert made.dtype == jnp.float32
+    narrow = ts.compile(planned(0), heads=2, sink_logits=True, backward=True)
+    with pytest.raises(ts.TesseraError, match="the kernel's dtype, found bf"):
+        jax.eval_shape(lambda *x: loss(*x, back=narrow), q, *given)
+    with pytest.raises(ts.TesseraError, match="q must be float32 .*bfloat16"):
+        jax.eval_shape(loss, array(2), *given)
+    with pytest.raises(ts.TesseraError, match="or f32, found F16, which the"):
+        ts.compile(planned(0), heads=2, dtype="f16")
+    assert ts.tpu_setting("causal", q_len=LENGTH, dtype="f32")
+
+
 def test_a_softcap_is_static():
     kernels = [ts.compile(planned(0), heads=2, softcap=cap, backward=backward)
                for cap in (0, 30, 50) for backward in (False, True)]

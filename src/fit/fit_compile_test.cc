@@ -226,7 +226,7 @@ TEST_F(FitCompile, MosaicPrograms) {
               0,
               512 + random() % 8000,
               kDims[i % 4],
-              Dtype::bf16,
+              i < 4 ? Dtype::f32 : Dtype::bf16,
               {128 << random() % 3, 128 << random() % 3},
               "v6e"};
     c.kv_heads = int64_t{1} << random() % 3;

@@ -30,10 +30,13 @@ std::vector<MemoryPart> copies_of(const std::vector<MemoryPart>& arrays,
                                   bool backward) {
   std::vector<MemoryPart> out;
   for (size_t i = 0; i < arrays.size(); ++i) {
-    if (types[i].element != mosaic::Element::bf16) continue;
-    int64_t bytes = 2 * round_up(types[i].shape.back(), mosaic::kLanes);
-    for (size_t d = 0; d + 1 < types[i].shape.size(); ++d) {
-      bytes *= types[i].shape[d];
+    const mosaic::Type& type = types[i];
+    // Tensors have tokens before the last; rows of the log-sum-exp have not.
+    if (type.shape.size() != 4 || type.shape[2] == 1) continue;
+    int64_t bytes = byte_width(dtype_of(type.element)) *
+                    round_up(type.shape.back(), mosaic::kLanes);
+    for (size_t d = 0; d + 1 < type.shape.size(); ++d) {
+      bytes *= type.shape[d];
     }
     if (bytes == arrays[i].bytes) continue;
     const int64_t plain = arrays[i].bytes - arrays[i].padding;

@@ -141,7 +141,7 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
   const bool native = dims && !on.machine.isas.empty();
   const bool compiler = dims && std::string(on.run_plugin) != "";
   const bool kernel =
-      call.dtype == Dtype::bf16 && dims && shape.head_dim % 64 == 0;
+      call.dtype != Dtype::f16 && dims && shape.head_dim % 64 == 0;
   if (call.compile_only) {
     bool tpu = false;
     for (const MachinePlugin& p : on.machine.plugins)
@@ -347,9 +347,9 @@ TEST(Choose, RealPlansGoByWhatTheySkip) {
     return std::string("no such machine");
   };
   for (const char* machine : {"a TPU", "a GPU", "another device"}) {
-    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
       const bool kernel =
-          std::string(machine) == "a TPU" && dtype == Dtype::bf16;
+          std::string(machine) == "a TPU" && dtype != Dtype::f16;
       const char* const by_tile = kernel ? "mosaic " : "xla worklist";
       EXPECT_EQ(pick("causal & chunk(1024)", machine, dtype, 80), by_tile);
       EXPECT_EQ(pick("causal & sink(4)", machine, dtype, 32), by_tile);
@@ -394,12 +394,12 @@ TEST(Choose, FollowsTheRules) {
   // The rest goes by what is skipped.
   for (const char* mask : {"causal & window(99, 0)", "causal & documents",
                            "causal & blocks(64)", "causal | prefix"}) {
-    EXPECT_EQ(pick(mask, shape, "a TPU"), "xla chunked") << mask;
+    EXPECT_EQ(pick(mask, shape, "a TPU"), "mosaic ") << mask;
     EXPECT_EQ(pick(mask, shape, "a GPU"), "xla worklist") << mask;
     EXPECT_EQ(pick(mask, shape, "a CPU with a plugin"), "cpu ") << mask;
   }
   EXPECT_EQ(pick("causal", capped, "a GPU"), "xla worklist");
-  // Our TPU kernel has bf16 alone, and libtpu without a TPU runs nothing.
+  // libtpu without a TPU runs nothing.
   const auto c = choose(features("causal & documents", shape, {Dtype::bf16}),
                         {64, 40}, on("a TPU"));
   EXPECT_EQ(c->lane, LaneId::mosaic);

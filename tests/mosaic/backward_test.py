@@ -3,7 +3,6 @@
 import unittest
 
 import numpy as np
-from ml_dtypes import bfloat16
 
 import oracle
 from case import IDS, Case, random_case, random_ids, run_one_contract
@@ -23,7 +22,7 @@ class BackwardCase(Case):
     def draw_gradients(self, legal):
         """dout, and that of the log-sum-exp where there is one."""
         shape = (self.batch, self.heads, self.q_len)
-        dout = self.rng.standard_normal((*shape, self.v_dim)).astype(bfloat16)
+        dout = self.rng.standard_normal((*shape, self.v_dim)).astype(self.dtype)
         dlse = self.rng.standard_normal(shape).astype(np.float32)
         return dout, dlse if self.has_dlse else None
 
@@ -34,7 +33,7 @@ class BackwardCase(Case):
             q, k, v, legal, scale=self.scale, softcap=self.softcap,
             sinks=self.sinks,
         )
-        out, lse = saved.out.astype(bfloat16), saved.lse.astype(np.float32)
+        out, lse = saved.out.astype(self.dtype), saved.lse.astype(np.float32)
         self.want = oracle.gradients(
             *(q, k, v, dout, legal, dlse, self.scale, out, lse, self.softcap),
             sinks=self.sinks,

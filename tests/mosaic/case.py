@@ -22,6 +22,8 @@ TESSERA = os.environ.get("TESSERA", "../../build/tessera")
 # What a kernel reads before the tensors and behind them; bits where it has them.
 SCALARS = ("steps", "range", "bounds", "bits_of")
 IDS = ("q_ids", "kv_ids", "bits")
+# Types of tensors, as the program names them.
+WORDS = {np.dtype(bfloat16): "bf16", np.dtype(np.float32): "f32"}
 
 
 def tessera(*arguments):
@@ -58,9 +60,11 @@ class Case:
         ceilings=(),
         dims=(128, 128),
         sinks=False,
+        dtype=bfloat16,
     ):
         self.rng = rng
         self.dim, self.v_dim = dims
+        self.dtype = np.dtype(dtype)
         self.mask, self.batch = mask, batch
         self.heads, self.kv_heads = heads, kv_heads
         self.q_len, self.kv_len = q_len, kv_len
@@ -110,6 +114,7 @@ class Case:
                 *("--no-compile", "--json", *self.static, *more),
                 *("--heads", self.heads, "--kv-heads", self.kv_heads),
                 *("--head-dim", self.dim, "--v-head-dim", self.v_dim),
+                *("--dtype", WORDS[self.dtype]),
                 *("--tiles-per-pass", self.tiles),
                 *("--fetch-ahead", self.ahead),
                 *self.direction,
@@ -141,6 +146,7 @@ class Case:
             (self.batch, self.heads, self.q_len, self.dim),
             (self.batch, self.kv_heads, self.kv_len, self.dim),
             v_dim=self.v_dim,
+            dtype=self.dtype,
         )
         # Rows of large scores change places from tile to tile: what a kernel
         # keeps of the tile before does not fit.

@@ -74,6 +74,12 @@ def pairs_of(legal, b, h):
     return legal[b] if legal.ndim == 3 else legal[b, h]
 
 
+def rounding_of_p(dtype):
+    """Of what is float32 before it is an operand."""
+    dtype = np.dtype(dtype)
+    return 0.0 if dtype == np.float32 else ROUNDING[dtype][0]
+
+
 def seen(x, legal):
     """fp64 of keys or values [K, D], with 0 for what nobody sees."""
     x = np.where(legal.any(0)[:, None], x.astype(np.float64), 0.0)
@@ -83,15 +89,14 @@ def seen(x, legal):
 
 
 def attention(
-    q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16,
+    q, k, v, legal, scale=None, softcap=0.0,
     rounded_sum=False, sinks=None,
 ):
     """q [B, H, Q, D], k [B, G, K, D], v [B, G, K, Dv], legal [B, Q, K], or
     [B, H, Q, K] where heads differ.
 
-    `p_dtype`: what the probabilities may be rounded to for their product;
-    f32 if they may not. `rounded_sum`: what they are divided by is the sum of
-    those, so that
+    The probabilities may be rounded to q's type for their product, to float32 not
+    at all. `rounded_sum`: what they are divided by is the sum of those, so that
 
       lse  errs by eps_p more: the sum of p (1 + d), |d| <= eps_p;
       out  = sum p (1 + d) v / sum p (1 + d) is a mean of the values, whose
@@ -108,9 +113,7 @@ def attention(
     batch, heads, q_len, dim = q.shape
     group = heads // k.shape[1]
     scale = dim**-0.5 if scale is None else scale
-    eps_p = ROUNDING[np.dtype(p_dtype)][0]
-    if np.dtype(p_dtype) == np.float32:
-        eps_p = 0.0
+    eps_p = rounding_of_p(out_dtype)
     eps_out, tiny_out = ROUNDING[np.dtype(out_dtype)]
     out = np.zeros((batch, heads, q_len, v.shape[-1]))
     lse = np.full((batch, heads, q_len), -np.inf)
@@ -186,7 +189,7 @@ def gradients(
     q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
     softcap=0.0, sinks=None,
 ):
-    """Of attention, in fp64, for kernels that round P and dS to bf16.
+    """Of attention, in fp64, for kernels that round P and dS to q's type.
 
     `out` and `lse`, as they were stored, are what a kernel reads. Given, they
     are taken for true; else they are computed, and what a forward kernel may
@@ -194,7 +197,7 @@ def gradients(
 
     With u = 2^-24, n legal keys, D the head dim, S the size of a pair's score
     (of the row's largest, if lse is not given) and e that of a rounding to
-    bf16, what is allowed is, to first order:
+    bf16, 0 of float32, what is allowed is, to first order:
 
       p    err pi = 12 u + (D + 4) u S + 3 u |lse|, relative: products, scale,
            difference; the constant, product and difference of lse; exp2.
@@ -215,7 +218,7 @@ def gradients(
     p = exp(z - lse), 1 without a key, and t = h - g.out: p errs, relative, by
     (12 + 3 |z - lse|) u, t by tau without g.v.
     """
-    eps_p = ROUNDING[np.dtype(bfloat16)][0]
+    eps_p = rounding_of_p(q.dtype)
     eps_out, tiny_out = ROUNDING[q.dtype]
     full = attention(
         q, k, v, legal, scale=scale, softcap=softcap, sinks=sinks

@@ -4,9 +4,10 @@ Arguments and results are those of oracle.py, which is judged by this.
 """
 
 import numpy as np
-from ml_dtypes import bfloat16
 
-from oracle import EPS32, ROUNDING, TINY32, Expected, Gradients
+from oracle import (
+    EPS32, ROUNDING, TINY32, Expected, Gradients, rounding_of_p,
+)
 
 
 def legal_pairs(
@@ -43,7 +44,7 @@ def legal_pairs(
 
 
 def attention(
-    q, k, v, legal, scale=None, softcap=0.0, p_dtype=bfloat16,
+    q, k, v, legal, scale=None, softcap=0.0,
     rounded_sum=False, sinks=None,
 ):
     out_dtype = q.dtype
@@ -51,9 +52,7 @@ def attention(
     batch, heads, q_len, dim = q.shape
     group = heads // k.shape[1]
     scale = dim**-0.5 if scale is None else scale
-    eps_p = ROUNDING[np.dtype(p_dtype)][0]
-    if np.dtype(p_dtype) == np.float32:
-        eps_p = 0.0
+    eps_p = rounding_of_p(out_dtype)
     eps_out, tiny_out = ROUNDING[np.dtype(out_dtype)]
     out = np.zeros((batch, heads, q_len, v.shape[-1]))
     lse = np.full((batch, heads, q_len), np.nan)
@@ -118,7 +117,7 @@ def gradients(
     q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
     softcap=0.0, sinks=None,
 ):
-    eps_p = ROUNDING[np.dtype(bfloat16)][0]
+    eps_p = rounding_of_p(q.dtype)
     eps_out, tiny_out = ROUNDING[q.dtype]
     full = attention(
         q, k, v, legal, scale=scale, softcap=softcap, sinks=sinks

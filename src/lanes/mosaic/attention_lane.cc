@@ -178,9 +178,9 @@ class Work : public lanes::LaneWork {
                          n.rows, n.lines)};
     std::vector<pjrt::HostArray> arrays = scalars(*forward_);
     add_sinks(t.sink_logits, arrays);
-    arrays.push_back({{Dtype::bf16, n.queries}, q.data()});
-    arrays.push_back({{Dtype::bf16, n.keys}, k.data()});
-    arrays.push_back({{Dtype::bf16, n.values}, v.data()});
+    arrays.push_back({{call_.dtype, n.queries}, q.data()});
+    arrays.push_back({{call_.dtype, n.keys}, k.data()});
+    arrays.push_back({{call_.dtype, n.values}, v.data()});
     add_ids(*forward_, arrays);
     return run(*forward_, arrays, outputs, batch_.plan().forward, stop);
   }
@@ -216,11 +216,11 @@ class Work : public lanes::LaneWork {
         lse(t.lse.data(), n.have, n.rows, kNoQuery);
     std::vector<pjrt::HostArray> arrays = scalars(*backward_);
     add_sinks(t.sink_logits, arrays);
-    arrays.insert(arrays.end(), {{{Dtype::bf16, n.queries}, q.data()},
-                                 {{Dtype::bf16, n.keys}, k.data()},
-                                 {{Dtype::bf16, n.values}, v.data()},
-                                 {{Dtype::bf16, n.outputs}, out.data()},
-                                 {{Dtype::bf16, n.outputs}, dout.data()},
+    arrays.insert(arrays.end(), {{{call_.dtype, n.queries}, q.data()},
+                                 {{call_.dtype, n.keys}, k.data()},
+                                 {{call_.dtype, n.values}, v.data()},
+                                 {{call_.dtype, n.outputs}, out.data()},
+                                 {{call_.dtype, n.outputs}, dout.data()},
                                  {{Dtype::f32, n.lines}, lse.data()}});
     std::optional<lanes::Staged> dlse;
     if (call_.dlse) {

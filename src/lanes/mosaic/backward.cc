@@ -196,8 +196,8 @@ void Backward::prepare(const Value& head, const Value& r) {
   const Value dout = upright_tile("dout_ring", values_seen);
   store_slot(dout, "douts", r);
   const Value out = upright_tile("out_ring", values_seen);
-  const Value wide_out = w_.to_f32(out);
-  const Value wide_dout = w_.to_f32(dout);
+  const Value wide_out = wide(out);
+  const Value wide_dout = wide(dout);
   Value delta = w_.reshape(w_.reduce_sum(w_.mul(wide_out, wide_dout), 0), line);
 
   const Value lse = load_slot("lse_ring", slot);
@@ -379,11 +379,11 @@ void Backward::body(const Value& pass, const Value& at, const Value& column,
     const Value scaled = w_.mul(scores, w_.splat(unit_log2(), tile));
     const Value power = w_.sub(scaled, whole(most, tile));
     const Value p = w_.exp2(power);
-    ps.push_back(w_.to_bf16(p));
+    ps.push_back(narrow(p));
     const Value dp = w_.matmul(v, 1, douts.back(), 0);
     Value ds = w_.mul(p, w_.sub(dp, whole(delta, tile)));
     if (s_.softcap != 0) ds = w_.mul(ds, slope(unmasked));
-    dss.push_back(w_.to_bf16(ds));
+    dss.push_back(narrow(ds));
   }
   const Value sums_at = sum_slot(column);
   auto add_to = [&](const char* sums, const Value& where,
@@ -431,7 +431,7 @@ void Backward::finish_column(const Value& head, const Value& column,
       sums = w_.mul(sums, w_.splat(scale, sums.type.shape));
     }
     const Value& tile = w_.argument(g.tile);
-    w_.store(w_.to_bf16(w_.transpose(sums)), tile);
+    w_.store(narrow(w_.transpose(sums)), tile);
     w_.start_copy(tile,
                   w_.slice(w_.argument(g.array), to,
                            {1, 1, s_.block_kv, tile.type.shape[1]}, 2),
@@ -453,7 +453,7 @@ void Backward::finish_row(const Value& head, const Value& r) {
   const Value scale = w_.real(static_cast<float>(s_.scale));
   sums = w_.mul(sums, w_.splat(scale, sums.type.shape));
   const Value slot = in_slots(r, kOutRing);
-  store_slot(w_.to_bf16(w_.transpose(sums)), "dq_ring", slot);
+  store_slot(narrow(w_.transpose(sums)), "dq_ring", slot);
   const std::array<Value, 4> to = {batch_row_, head, times(r, s_.block_q),
                                    w_.constant(0)};
   const Value from = in_ring("dq_ring", slot);
@@ -544,7 +544,7 @@ void Backward::batch_row() {
 }  // namespace
 
 std::vector<Argument> backward_arguments(const KernelShape& s) {
-  constexpr Element kBf16 = Element::bf16;
+  const Element own = element_of(s);
   constexpr Element kF32 = Element::f32;
   const int64_t ring = ring_size(s);
   const int64_t rows = s.rows();
@@ -560,43 +560,43 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   auto add = [&](std::vector<Argument> more) {
     out.insert(out.end(), more.begin(), more.end());
   };
-  add({in_hbm("q", kBf16, of_queries(s.head_dim)),
-       in_hbm("k", kBf16, of_keys(s.head_dim)),
-       in_hbm("v", kBf16, of_keys(s.v_head_dim)),
-       in_hbm("out", kBf16, of_queries(s.v_head_dim)),
-       in_hbm("dout", kBf16, of_queries(s.v_head_dim)),
+  add({in_hbm("q", own, of_queries(s.head_dim)),
+       in_hbm("k", own, of_keys(s.head_dim)),
+       in_hbm("v", own, of_keys(s.v_head_dim)),
+       in_hbm("out", own, of_queries(s.v_head_dim)),
+       in_hbm("dout", own, of_queries(s.v_head_dim)),
        in_hbm("lse", kF32, of_rows)});
   if (s.has_dlse) add({in_hbm("dlse", kF32, of_rows)});
   add(id_arguments(s));
   add(bit_arguments(s));
-  add({in_hbm("dq", kBf16, of_queries(s.head_dim)),
-       in_hbm("dk", kBf16, of_keys(s.head_dim)),
-       in_hbm("dv", kBf16, of_keys(s.v_head_dim))});
+  add({in_hbm("dq", own, of_queries(s.head_dim)),
+       in_hbm("dk", own, of_keys(s.head_dim)),
+       in_hbm("dv", own, of_keys(s.v_head_dim))});
   if (s.has_sinks) add({in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes})});
   // Scratch. Of a head: Q', dout', the log-sum-exp in base 2, D, dQ'.
-  add({in_vmem("queries", kBf16, {rows, s.head_dim, s.block_q}),
-       in_vmem("douts", kBf16, {rows, s.v_head_dim, s.block_q}),
+  add({in_vmem("queries", own, {rows, s.head_dim, s.block_q}),
+       in_vmem("douts", own, {rows, s.v_head_dim, s.block_q}),
        in_vmem("lses", kF32, {rows, kSublanes, s.block_q}),
        in_vmem("deltas", kF32, {rows, kSublanes, s.block_q}),
        in_vmem("dq_sums", kF32, {rows, s.head_dim, s.block_q}),
        // Of a tile of keys, or of all where heads share them.
        in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
        in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv}),
-       in_vmem("keys", kBf16, {s.head_dim, s.block_kv})});  // K'
+       in_vmem("keys", own, {s.head_dim, s.block_kv})});  // K'
   if (s.bitmaps == 0) {
     add({in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes})});
   }
   // What comes and goes.
-  add({in_vmem("k_ring", kBf16, {ring, s.block_kv, s.head_dim}),
-       in_vmem("v_ring", kBf16, {ring, s.block_kv, s.v_head_dim}),
-       in_vmem("q_ring", kBf16, {kRowRing, s.block_q, s.head_dim}),
-       in_vmem("out_ring", kBf16, {kRowRing, s.block_q, s.v_head_dim}),
-       in_vmem("dout_ring", kBf16, {kRowRing, s.block_q, s.v_head_dim}),
+  add({in_vmem("k_ring", own, {ring, s.block_kv, s.head_dim}),
+       in_vmem("v_ring", own, {ring, s.block_kv, s.v_head_dim}),
+       in_vmem("q_ring", own, {kRowRing, s.block_q, s.head_dim}),
+       in_vmem("out_ring", own, {kRowRing, s.block_q, s.v_head_dim}),
+       in_vmem("dout_ring", own, {kRowRing, s.block_q, s.v_head_dim}),
        in_vmem("lse_ring", kF32, {kRowRing, 1, s.block_q})});
   if (s.has_dlse) add({in_vmem("dlse_ring", kF32, {kRowRing, 1, s.block_q})});
-  add({in_vmem("dk_tile", kBf16, {s.block_kv, s.head_dim}),
-       in_vmem("dv_tile", kBf16, {s.block_kv, s.v_head_dim}),
-       in_vmem("dq_ring", kBf16, {kOutRing, s.block_q, s.head_dim})});
+  add({in_vmem("dk_tile", own, {s.block_kv, s.head_dim}),
+       in_vmem("dv_tile", own, {s.block_kv, s.v_head_dim}),
+       in_vmem("dq_ring", own, {kOutRing, s.block_q, s.head_dim})});
   add(id_scratch(s));
   add({semaphores("row_copies", {kRowRing}), semaphores("kv_copies", {ring}),
        semaphores("dq_copies", {kOutRing}), semaphores("column_copies", {}),

@@ -64,6 +64,7 @@ struct Class {
   double softcap = 0;
   int64_t dim = 128, v_dim = 128;
   bool sinks = false;
+  Dtype dtype = Dtype::bf16;
 };
 
 void MosaicCompile::check(const Class& c) {
@@ -81,7 +82,7 @@ void MosaicCompile::check(const Class& c) {
   shape.softcap = c.softcap;
   auto kernel = make_mosaic_kernel(request, present,
                                    {.shape = shape,
-                                    .dtype = Dtype::bf16,
+                                    .dtype = c.dtype,
                                     .sink_logits = c.sinks,
                                     .backward = c.backward,
                                     .dlse = c.dlse},
@@ -93,8 +94,9 @@ void MosaicCompile::check(const Class& c) {
   auto memory = made->memory();
   ASSERT_TRUE(memory.ok());
   EXPECT_GT(memory->code, 0);
-  const int64_t queries = kernel->q_len * c.heads * 2;
-  const int64_t keys = kernel->kv_len * c.kv_heads * 2;
+  const int64_t width = byte_width(c.dtype);
+  const int64_t queries = kernel->q_len * c.heads * width;
+  const int64_t keys = kernel->kv_len * c.kv_heads * width;
   const int64_t both = c.dim + c.v_dim;
   EXPECT_GE(memory->output,
             c.backward ? queries * c.dim + keys * both : queries * c.v_dim);
@@ -234,6 +236,28 @@ TEST_F(MosaicCompile, SinkLogits) {
   }
 }
 
+// By bounds, and by bitmaps with all that a kernel may have.
+TEST_F(MosaicCompile, Float32) {
+  for (const bool backward : {false, true}) {
+    Class c{"causal & documents", 4096, {512, 256}, {1, 2}, 8, 4, backward};
+    c.dtype = Dtype::f32;
+    ASSERT_NO_FATAL_FAILURE(check(c));
+    c.mask = "documents | sink(4)";
+    c.tokens = 1000;
+    c.tile = {256, 128};
+    c.options = {2, 2};
+    c.softcap = 30;
+    c.sinks = true;
+    c.dlse = backward;
+    for (const auto& [dim, v_dim] :
+         {std::pair(64, 64), std::pair(192, 128), std::pair(256, 256)}) {
+      c.dim = dim;
+      c.v_dim = v_dim;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+  }
+}
+
 // Up to the planner's budget the compiler has room for its own.
 TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
   mosaic::KernelShape s;
@@ -250,17 +274,20 @@ TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
   EXPECT_TRUE(made.ok()) << made.error().message;
 }
 
-// The same at other dims.
+// The same at other dims and of float32.
 TEST_F(MosaicCompile, TheVectorBudgetIsThereAtEveryDim) {
   struct Edge {
     int64_t dim, v_dim, tiles;
+    Dtype dtype = Dtype::bf16;
   };
   for (const Edge& e :
-       {Edge{64, 64, 264}, Edge{192, 128, 102}, Edge{256, 256, 70}}) {
+       {Edge{64, 64, 264}, Edge{192, 128, 102}, Edge{256, 256, 70},
+        Edge{128, 128, 94, Dtype::f32}, Edge{256, 256, 44, Dtype::f32}}) {
     mosaic::KernelShape s;
     s.heads = s.kv_heads = 2;
     s.head_dim = e.dim;
     s.v_head_dim = e.v_dim;
+    s.dtype = e.dtype;
     s.block_q = s.block_kv = 512;
     s.q_len = s.kv_len = e.tiles * 512;
     s.tiles_per_pass = s.fetch_ahead = 1;

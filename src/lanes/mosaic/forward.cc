@@ -333,7 +333,7 @@ void Forward::absorb(const Value& pass, const Place& p) {
     const Value one = w_.to_bf16(w_.splat(w_.real(1), {keys_, kOnes}));
     v = w_.join(std::array{v, one}, 1);
   }
-  const Value product = w_.matmul(v, 0, w_.to_bf16(p_tile), 0);
+  const Value product = w_.matmul(v, 0, narrow(p_tile), 0);
   const Value sums = w_.load(sums_ref);
   const Value kept = w_.mul(sums, whole(w_.first_row(shrink), sums.type.shape));
   w_.store(w_.add(kept, product), sums_ref);
@@ -398,7 +398,7 @@ void Forward::finish(const char* region, const Place& p,
                          ? w_.load(sums_ref, top, {s_.v_head_dim, s_.block_q})
                          : w_.load(sums_ref);
   const Value out = w_.mul(sums, whole(inverse, {s_.v_head_dim, s_.block_q}));
-  w_.store(w_.to_bf16(w_.transpose(out)), w_.argument("out_tile"));
+  w_.store(narrow(w_.transpose(out)), w_.argument("out_tile"));
   auto lse_of_sum = [&] {
     const Value most = w_.first_row(w_.load(w_.argument("most")));
     // Without a key log(sum) is -inf, and so is this.
@@ -505,30 +505,30 @@ void Forward::batch_row() {
 std::vector<Argument> forward_arguments(const KernelShape& s) {
   const int64_t ring = ring_size(s);
   const int64_t keys = s.block_kv * s.tiles_per_pass;
-  constexpr Element kBf16 = Element::bf16;
+  const Element own = element_of(s);
   constexpr Element kF32 = Element::f32;
   std::vector<Argument> out = scalar_arguments(s);
   auto add = [&](std::vector<Argument> more) {
     out.insert(out.end(), more.begin(), more.end());
   };
-  add({in_hbm("q", kBf16, {s.batch, s.heads, s.q_len, s.head_dim}),
-       in_hbm("k", kBf16, {s.batch, s.kv_heads, s.kv_len, s.head_dim}),
-       in_hbm("v", kBf16, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim})});
+  add({in_hbm("q", own, {s.batch, s.heads, s.q_len, s.head_dim}),
+       in_hbm("k", own, {s.batch, s.kv_heads, s.kv_len, s.head_dim}),
+       in_hbm("v", own, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim})});
   add(id_arguments(s));
   add(bit_arguments(s));
-  add({in_hbm("out", kBf16, {s.batch, s.heads, s.q_len, s.v_head_dim}),
+  add({in_hbm("out", own, {s.batch, s.heads, s.q_len, s.v_head_dim}),
        in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len}),
        // Scratch.
-       in_vmem("q_ring", kBf16, {ring, s.block_q, s.head_dim}),
-       in_vmem("k_ring", kBf16, {ring, keys, s.head_dim}),
-       in_vmem("v_ring", kBf16, {ring, keys, s.v_head_dim})});
+       in_vmem("q_ring", own, {ring, s.block_q, s.head_dim}),
+       in_vmem("k_ring", own, {ring, keys, s.head_dim}),
+       in_vmem("v_ring", own, {ring, keys, s.v_head_dim})});
   add(id_scratch(s));
   add({in_vmem("scores", kF32, {keys, s.block_q}),
        in_vmem("scores_max", kF32, {kSublanes, s.block_q}),
        in_vmem("most", kF32, {kSublanes, s.block_q}),    // m
        in_vmem("sum", kF32, {kSublanes, s.block_q}),     // l, in eight parts
        in_vmem("sums", kF32, {sum_rows(s), s.block_q}),  // O'
-       in_vmem("out_tile", kBf16, {s.block_q, s.v_head_dim}),
+       in_vmem("out_tile", own, {s.block_q, s.v_head_dim}),
        in_vmem("lse_tile", kF32, {1, s.block_q}),
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
        semaphores("id_copies", {}), semaphores("out_copies", {})});

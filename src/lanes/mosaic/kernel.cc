@@ -65,6 +65,19 @@ Result<void> check_row_sum(const AttentionCall& call, RowSum row_sum) {
                  to_string(call.dtype));
 }
 
+Result<void> check_type(Dtype dtype) {
+  if (dtype == Dtype::bf16 || dtype == Dtype::f32) return {};
+  if (dtype != Dtype::f16) {
+    return invalid("mosaic", "the type must be bf16 or f32, found {}",
+                   to_string(dtype));
+  }
+  return invalid("mosaic",
+                 "the type must be bf16 or f32, found {}, which the compiler "
+                 "of v6e does not load (cast to one of them, or take another "
+                 "lane)",
+                 to_string(dtype));
+}
+
 Result<void> check_attention(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   struct Size {
@@ -86,10 +99,7 @@ Result<void> check_attention(const AttentionCall& call) {
     return invalid("mosaic", "kv heads must divide heads, found {} for {}",
                    s.kv_heads, s.heads);
   }
-  if (call.dtype != Dtype::bf16) {
-    return invalid("mosaic", "the type must be bf16, found {}",
-                   to_string(call.dtype));
-  }
+  if (auto e = check_type(call.dtype); !e) return e.error();
   if (call.dlse && !call.backward) {
     return invalid("mosaic",
                    "the log-sum-exp's gradient goes with backward, found it "
@@ -171,6 +181,7 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   s.kv_heads = call.shape.kv_heads;
   s.head_dim = call.shape.head_dim;
   s.v_head_dim = call.shape.v_head_dim;
+  s.dtype = call.dtype;
   s.q_len = round_up(bucket(request.q_len), request.tile.q);
   s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
   s.block_q = request.tile.q;
@@ -206,9 +217,10 @@ Result<void> check_sizes(const KernelShape& s) {
                       "passes of all heads must be at most {}, found {}",
                       INT32_MAX - s.fetch_ahead, passes);
   }
+  const auto width = static_cast<double>(byte_width(s.dtype));
   const auto lanes =
       static_cast<double>(round_up(std::max(s.head_dim, s.v_head_dim), kLanes));
-  const double bytes = 2.0 * lanes * static_cast<double>(s.batch) *
+  const double bytes = width * lanes * static_cast<double>(s.batch) *
                        static_cast<double>(s.heads) *
                        static_cast<double>(std::max(s.q_len, s.kv_len));
   if (bytes > static_cast<double>(kMaxArrayBytes)) {

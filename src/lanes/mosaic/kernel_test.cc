@@ -274,6 +274,43 @@ TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
             64 * (4096 * (2 + 2 + 4) + 512 * (4 + 4 + 2)));
 }
 
+// Tensors of twice the bytes, products in full precision, and nothing of bf16.
+TEST(MosaicKernel, Float32IsAKernelOfItsOwn) {
+  const Request r = request_of("causal & documents");
+  Facts present;
+  present.doc_ids = Ints{};
+  for (const bool backward : {false, true}) {
+    AttentionCall call{shape_of(), Dtype::bf16};
+    call.backward = call.dlse = backward;
+    const auto bf16 = make_mosaic_kernel(r, present, call, "v6e");
+    call.dtype = Dtype::f32;
+    const auto f32 = make_mosaic_kernel(r, present, call, "v6e");
+    ASSERT_TRUE(f32.ok()) << f32.error().message;
+    EXPECT_NE(f32->contract.key, bf16->contract.key);
+    EXPECT_EQ(f32->plan.key, bf16->plan.key);
+    EXPECT_EQ(f32->text.find("bf16"), std::string::npos);
+    constexpr std::string_view kExact = "#tpu.contract_precision<fp32>";
+    EXPECT_EQ(bf16->text.find(kExact), std::string::npos);
+    const auto count = [&](std::string_view word) {
+      int64_t n = 0;
+      for (size_t at = 0; (at = f32->text.find(word, at)) != std::string::npos;
+           ++at) {
+        ++n;
+      }
+      return n;
+    };
+    EXPECT_GT(count("tpu.matmul"), 2);
+    EXPECT_EQ(count("tpu.matmul"), count(kExact));
+    // Of bf16: rings and tiles that come and go; backward Q', dout' and K' too.
+    const int64_t queries = 512 * 128, keys = 256 * 128;
+    constexpr int64_t ring = 8;  // with 4 fetched ahead
+    EXPECT_EQ(f32->vector_bytes - bf16->vector_bytes,
+              backward ? 2 * (2 * 8 * queries + keys + 2 * ring * keys +
+                              3 * 4 * queries + 2 * keys + 2 * queries)
+                       : 2 * (ring * (queries + 2 * 4 * keys) + queries));
+  }
+}
+
 // A softcap is a term of the contract and of the text; each has its own.
 TEST(MosaicKernel, ASoftcapIsStatic) {
   const Request r = request_of("causal");
@@ -366,8 +403,12 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   cap.softcap = -1;
   EXPECT_EQ(error_of(make_backward(r, cap)),
             "[mosaic] softcap must be 0 or from 1e-30 to 1000000, found -1");
-  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32)),
-            "[mosaic] the type must be bf16, found F32");
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f16)),
+            "[mosaic] the type must be bf16 or f32, found F16, which the "
+            "compiler of v6e does not load (cast to one of them, or take "
+            "another lane)");
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f64)),
+            "[mosaic] the type must be bf16 or f32, found F64");
   Request three = r;
   three.masks.resize(3, r.masks.front());
   EXPECT_EQ(error_of(make(three)),

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/files.h"
@@ -33,7 +34,8 @@ std::string plain_program(const MosaicKernel& kernel) {
 }
 
 AttentionCase packed_case(testing::Layout layout, uint64_t seed,
-                          int64_t dim = 128, int64_t v_dim = 128) {
+                          int64_t dim = 128, int64_t v_dim = 128,
+                          Dtype dtype = Dtype::bf16) {
   AttentionCase c;
   c.plan.masks = {causal() & documents()};
   c.plan.batch = 2;
@@ -50,7 +52,7 @@ AttentionCase packed_case(testing::Layout layout, uint64_t seed,
             : -1);
   }
   c.shape = {4, 2, dim, v_dim, {}, 0};
-  c.dtype = Dtype::bf16;
+  c.dtype = dtype;
   c.layout = layout;
   c.seed = seed;
   return c;
@@ -149,14 +151,17 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
             2);
 }
 
-TEST_F(MosaicLane, HasOtherHeadDims) {
+TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {
   auto session = Session::open(options());
   ASSERT_TRUE(session.ok()) << session.error().message;
-  for (const auto& [dim, v_dim] : {std::pair(64, 64), std::pair(192, 128)}) {
-    AttentionArrays arrays(packed_case(testing::Layout::padded, 1, dim, v_dim));
+  for (const auto& [dim, v_dim, dtype] :
+       {std::tuple(64, 64, Dtype::bf16), std::tuple(192, 128, Dtype::bf16),
+        std::tuple(128, 128, Dtype::f32), std::tuple(64, 192, Dtype::f32)}) {
+    AttentionArrays arrays(
+        packed_case(testing::Layout::padded, 1, dim, v_dim, dtype));
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
-    const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
+    const AttentionCall call = {arrays.c.shape, dtype, false, true};
     write_plain(*batch, call);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
@@ -286,9 +291,9 @@ TEST_F(MosaicLane, RefusesWhatItCannotRun) {
     const auto ready = session->prepare(*batch, call);
     return ready ? std::string() : ready.error().message;
   };
-  EXPECT_EQ(why({arrays.c.shape, Dtype::f32, false, false}),
+  EXPECT_EQ(why({arrays.c.shape, Dtype::f16, false, false}),
             "[dispatch] the mosaic lane must be able to run this, found: it "
-            "has no arrays of f32");
+            "has no arrays of f16");
 }
 
 TEST_F(MosaicLane, NeedsATpuOfAKindThatItKnows) {

@@ -14,6 +14,11 @@ namespace tessera::mosaic {
 
 inline constexpr double kLog2E = 1.4426950408889634074;
 
+// Of queries, keys, values and outputs.
+inline Element element_of(const KernelShape& s) {
+  return s.dtype == Dtype::f32 ? Element::f32 : Element::bf16;
+}
+
 // Arguments, by where they lie.
 Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape);
 Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape);
@@ -79,6 +84,14 @@ class Parts {
   Value whole(const Value& a, std::vector<int64_t> shape) {
     return w_.broadcast(a, std::move(shape));
   }
+  // To the type of the arrays, and from it to float32.
+  Value narrow(const Value& a) {
+    return s_.dtype == Dtype::f32 ? a : w_.to_bf16(a);
+  }
+  Value wide(const Value& a) {
+    return s_.dtype == Dtype::f32 ? a : w_.to_f32(a);
+  }
+
   // Products of q and k as the softmax takes them: with a cap the tanh, else
   // as they are. Times `unit` they are scores.
   Value scores_of(const Value& products);

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "tessera/tensor.h"
+
 namespace tessera::mosaic {
 
 // Lengths are what the arrays hold: whole blocks, whatever the batch fills of
@@ -11,8 +13,9 @@ struct KernelShape {
   int64_t batch = 1;
   int64_t heads = 1;
   int64_t kv_heads = 1;
-  int64_t head_dim = 128;    // of queries and keys
-  int64_t v_head_dim = 128;  // of values and outputs
+  int64_t head_dim = 128;     // of queries and keys
+  int64_t v_head_dim = 128;   // of values and outputs
+  Dtype dtype = Dtype::bf16;  // of queries, keys, values, outputs: or f32
   int64_t q_len = 0;
   int64_t kv_len = 0;
   int64_t block_q = 512;  // the plan's tile

@@ -352,17 +352,22 @@ Value Writer::reduce_sum(const Value& a, int32_t dimension) {
 Value Writer::matmul(const Value& a, int32_t of_a, const Value& b,
                      int32_t of_b) {
   assert(a.type.shape.size() == 2 && b.type.shape.size() == 2);
+  assert(a.type.element == b.type.element);
   assert(a.type.shape[static_cast<size_t>(of_a)] ==
          b.type.shape[static_cast<size_t>(of_b)]);
   const std::vector<int64_t> shape = {
       a.type.shape[static_cast<size_t>(1 - of_a)],
       b.type.shape[static_cast<size_t>(1 - of_b)]};
   const Value all[] = {a, b, splat(real(0), shape)};
+  // Of float32 the matrix unit would take bf16's bits alone.
+  const bool is_exact = a.type.element == Element::f32;
   return op("tpu.matmul", all,
-            fmt::format("dimension_numbers = #tpu.dot_dimension_numbers<[{}], "
-                        "[{}], [{}], [{}], [0, {}, 1, {}], [], []>, "
-                        "transpose_lhs = false, transpose_rhs = false",
-                        of_a, of_b, 1 - of_a, 1 - of_b, 1 - of_a, 1 - of_b),
+            fmt::format(
+                "dimension_numbers = #tpu.dot_dimension_numbers<[{}], "
+                "[{}], [{}], [{}], [0, {}, 1, {}], [], []>, "
+                "{}transpose_lhs = false, transpose_rhs = false",
+                of_a, of_b, 1 - of_a, 1 - of_b, 1 - of_a, 1 - of_b,
+                is_exact ? "precision = #tpu.contract_precision<fp32>, " : ""),
             vector_of(Element::f32, shape));
 }
 

@@ -112,7 +112,8 @@ class Writer {
   Value first_row(const Value& a);  // [n, m] -> [1, m]
   Value reduce_max(const Value& a, int32_t dimension);
   Value reduce_sum(const Value& a, int32_t dimension);
-  // Contracts dimension `of_a` of a with `of_b` of b; float32 comes out.
+  // Contracts dimension `of_a` of a with `of_b` of b; float32 comes out, of
+  // float32 in full precision.
   Value matmul(const Value& a, int32_t of_a, const Value& b, int32_t of_b);
 
   // Memory. A slice keeps its rank until `drop` leading dimensions of size 1
