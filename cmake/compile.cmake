@@ -26,12 +26,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 
 set(sanitizers ${TESSERA_SANITIZE})
-if(TESSERA_BUILD_FUZZERS)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "Fuzzers need clang, found ${CMAKE_CXX_COMPILER_ID}")
-  endif()
-  list(APPEND tessera_flags -fsanitize=fuzzer-no-link)
-endif()
 if(sanitizers)
   list(APPEND tessera_flags -fsanitize=${sanitizers}
     -fno-sanitize-recover=all -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS

@@ -1,5 +1,18 @@
 # One libFuzzer program per tests/fuzz/<name>_fuzz.cc, built when asked for:
 # the target `fuzzers` is all of them.
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "Fuzzers need clang, found ${CMAKE_CXX_COMPILER_ID}")
+endif()
+# They follow what the library and the program do; not the tests, and not the
+# fp64 reference, whose inner loops would wait for it.
+foreach(target tessera tessera_cli)
+  if(TARGET ${target})
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+endforeach()
+file(GLOB reference_sources src/lanes/reference/*.cc)
+set_property(SOURCE ${reference_sources} APPEND PROPERTY
+  COMPILE_OPTIONS -fno-sanitize=fuzzer-no-link)
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cc)
 add_custom_target(fuzzers)
 foreach(source IN LISTS fuzz_sources)
@@ -9,6 +22,7 @@ foreach(source IN LISTS fuzz_sources)
   target_link_libraries(${name} PRIVATE tessera tessera_private_deps
     $<TARGET_NAME_IF_EXISTS:tessera_cli>)
   tessera_compile(${name})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer-no-link)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzzers")

@@ -95,9 +95,11 @@ class KeyErrors {
   void add(size_t row, double factor, double error, const double* x,
            double lost) {
     ++terms_[row];
+    double* to_size = size_.data() + row * dim_;
+    double* to_error = error_.data() + row * dim_;
     for (size_t d = 0; d < dim_; ++d) {
-      size_[row * dim_ + d] += std::abs(factor * x[d]);
-      error_[row * dim_ + d] += error * std::abs(x[d]) + lost;
+      to_size[d] += std::abs(factor * x[d]);
+      to_error[d] += error * std::abs(x[d]) + lost;
     }
   }
   double at(size_t i) const {
