@@ -9,6 +9,7 @@
 
 #include "base/child.h"
 #include "base/files.h"
+#include "model/mesh.h"
 #include "pjrt/locate.h"
 #include "pjrt/tpu_here.h"
 #include "tests/plugins.h"
@@ -110,36 +111,57 @@ TEST_F(TrainAhead, SaysWhatAStepTakes) {
   }
 }
 
-// Rows are divided among chips, parameters are not.
+// Rows are divided among chips; of parameters those of heads and of the MLP.
 TEST_F(TrainAhead, SaysWhatAStepTakesOfEachChip) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
   const auto plugin = pjrt::find_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-  for (const char* spec : {"xla", "tpu"}) {
-    SCOPED_TRACE(spec);
+  std::ofstream(file("model.json"))
+      << R"({"vocab": 61, "width": 32, "heads": 4, "kv_heads": 2,
+             "head_dim": 128, "mlp_width": 48, "windows": [70, 0]})";
+  // One row a chip, of which a schedule tells.
+  struct Case {
+    const char *spec, *mesh, *rows;
+  };
+  for (const auto& [spec, on, rows] : {Case{"xla", "data=2,head=2", "2"},
+                                       {"tpu", "data=4", "4"},
+                                       {"tpu", "data=2,head=2", "2"}}) {
+    SCOPED_TRACE(std::string(spec) + " " + on);
     const json r =
-        child(asked({"--spec", spec, "--dtype", "bf16", "--rows", "4", "--mesh",
-                     "data=4", "--compile-only", "--target", "v6e:2x2",
+        child(asked({"--spec", spec, "--dtype", "bf16", "--rows", rows,
+                     "--mesh", on, "--compile-only", "--target", "v6e:2x2",
                      "--save-program", file("step.mlir")}));
     ASSERT_TRUE(r.is_object());
-    EXPECT_EQ(r["mesh"], "data=4");
+    EXPECT_EQ(r["mesh"], on);
     EXPECT_EQ(r["target"], "v6e:2x2");
-    const int64_t state = 12 * r["parameters"].get<int64_t>();
+    const Mesh mesh = *parse_mesh(on);
+    int64_t state = 0;
+    const auto parameters = *model_parameters(
+        *parse_model_config(*read_file(file("model.json"), 1 << 10)),
+        *find_layer_spec(spec));
+    for (const ModelParameter& p : parameters) {
+      state += 12 * p.size() / (model::is_split(mesh, p) ? 2 : 1);
+    }
+    EXPECT_EQ(state < 12 * r["parameters"].get<int64_t>(), mesh.has("head"));
     EXPECT_GE(r["bytes"]["alias"], state);
-    // All parameters, but a fourth of the batch: its columns are 4 KB a row.
+    // The state, and a part of the batch: its columns are 4 KB a row.
     EXPECT_GE(r["bytes"]["argument"], r["bytes"]["alias"]);
     program({"audit", file("step.mlir"), "--json"});
     ASSERT_EQ(code_, kOk) << err_;
     const json audit = json::parse(out_);
     EXPECT_EQ(audit["fingerprint"], r["specs"]);
-    int64_t part = 0;
+    int64_t part = 0, of_state = 0;
     for (const json& a : audit["arguments"]) {
       part += a["bytes"].get<int64_t>();
+      of_state += a["name"] != "all_rates" && a["dtype"] == "f32"
+                      ? a["bytes"].get<int64_t>()
+                      : 0;
     }
+    EXPECT_EQ(of_state, state) << audit["arguments"].dump();
     // The compiler pads what is small.
     EXPECT_GE(r["bytes"]["argument"], part);
-    EXPECT_EQ(r["attention"].is_null(), std::string(spec) == "xla");
+    EXPECT_EQ(r["attention"].is_null(), spec[0] == 'x');
     if (r["attention"].is_null()) continue;
     double sum = 0;
     for (const json& layer : r["attention"]["layers"]) {

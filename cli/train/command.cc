@@ -142,7 +142,7 @@ constexpr const char* kFooter =
     "      --checkpoint model.safetensors --every 50 --picture loss.svg\n"
     "  tessera train --data rows --steps 400 \\\n"
     "      --resume model.safetensors --checkpoint model.safetensors\n"
-    "  tessera train --data rows --rows 4 --mesh data=2,seq=2\n"
+    "  tessera train --data rows --rows 4 --mesh data=2,head=2,seq=2\n"
     "  tessera train --data rows --model model.json --spec tpu --dtype bf16 "
     "\\\n"
     "      --compile-only --target v6e:1x1 --save-program step.mlir\n"

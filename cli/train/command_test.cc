@@ -118,7 +118,8 @@ TEST_F(TrainCommand, LearnsByOurCpuKernels) {
 // program says how its arrays lie.
 TEST_F(TrainCommand, LearnsOnAMesh) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
-  const std::vector<std::string> on = {"--mesh", "data=2", "--rate", "1e-2"};
+  const std::vector<std::string> on = {"--mesh", "data=2,head=2", "--rate",
+                                       "1e-2"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), on.begin(), on.end());
     return more;
@@ -126,7 +127,7 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
   const json r =
       trained(with({"--steps", "60", "--checkpoint", path("whole"),
                     "--save-program", path("step.mlir"), "--every", "20"}));
-  EXPECT_EQ(r["mesh"], "data=2");
+  EXPECT_EQ(r["mesh"], "data=2,head=2");
   EXPECT_EQ(r["compiles"], 1);
   EXPECT_EQ(r["tiles_run"], r["tiles_planned"]);
   EXPECT_GT(r["losses"].front(), 3.5);
@@ -137,9 +138,9 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
 
   train(with({"--steps", "60", "--checkpoint", path("again")}));
   ASSERT_EQ(code_, kOk) << err_;
-  EXPECT_NE(
-      out_.find("mesh       data=2: 1 rows of 128 tokens on each device\n"),
-      std::string::npos)
+  EXPECT_NE(out_.find("mesh       data=2,head=2: 1 rows of 128 tokens and 2 of "
+                      "4 heads on each device\n"),
+            std::string::npos)
       << out_;
   EXPECT_EQ(*read_file(path("again"), 1 << 24),
             *read_file(path("whole"), 1 << 24));

@@ -17,9 +17,9 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "our TPU kernels) [xla]"},
           {"--steps", &f.steps, "N", "In all, with those resumed [100]"},
           {"--rows", &f.rows, "N", "Of each step [1]"},
-          {"--mesh", &f.mesh, "data=N,seq=M",
-           "Devices that the rows of a step, and the tokens of each row, are "
-           "divided among [one]"},
+          {"--mesh", &f.mesh, "data=N,head=K,seq=M",
+           "Devices that the rows of a step, the heads and the MLP's width, "
+           "and the tokens of each row are divided among [one]"},
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
            "Steps up to it; it falls as a cosine to a tenth then [a "

@@ -27,10 +27,15 @@ std::string model_text(const TrainSettings& s, int64_t parameters) {
       model::precision_text(s.options.precision));
   if (s.options.mesh.axes.empty()) return out;
   const Mesh& mesh = s.options.mesh;
+  const std::string heads =
+      mesh.has("head") ? fmt::format(" and {} of {} heads",
+                                     s.options.model.heads / mesh.size("head"),
+                                     s.options.model.heads)
+                       : "";
   return out +
-         fmt::format("mesh       {}: {} rows of {} tokens on each device\n",
+         fmt::format("mesh       {}: {} rows of {} tokens{} on each device\n",
                      to_string(mesh), s.options.rows / mesh.size("data"),
-                     s.options.tokens / mesh.size("seq"));
+                     s.options.tokens / mesh.size("seq"), heads);
 }
 
 json specs_json(const std::string& specs) {

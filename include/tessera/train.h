@@ -132,6 +132,9 @@ struct ModelParameter {
   double fill = 0;                // before training: this number
   double deviation = 0;           // plus a normal draw of this deviation
   std::vector<std::string> axes;  // mesh axes that split each dimension, or ""
+  // Of the split dimension, each split on its own: q, k and v of linear_qkv.
+  // None: all of it is one.
+  std::vector<int64_t> sections = {};
 
   int64_t size() const;
 };
@@ -153,8 +156,9 @@ struct TrainOptions {
   OptimizerSettings optimizer;
   int64_t rows = 1;    // of every step, on all devices
   int64_t tokens = 0;  // of a row
-  // The axes "data", which rows are divided along, and "seq", which their
-  // tokens are; parameters are whole on each device. No axis: one device.
+  // The axes "data", which rows are divided along, "seq", which their tokens
+  // are, and "head", which heads and the MLP's width are, with their parameters
+  // and moments; others are whole on each device. No axis: one device.
   Mesh mesh;
   Tile tile = {};
   bool recompute = false;  // blocks keep their input alone

@@ -201,7 +201,7 @@ constexpr const char* kAbout =
     "a row's columns, as `tessera.data.Loader` gives them, and tells loss, "
     "norm and tiles. `checkpoint()` is a .safetensors file as bytes; "
     "`restore()` goes on from one, bit for bit. `mesh`, "
-    "\"data=2,seq=2\", divides rows of a step, and their tokens, among "
+    "\"data=2,head=2,seq=2\", divides rows of a step, heads, and tokens among "
     "devices.";
 
 }  // namespace

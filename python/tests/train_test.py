@@ -67,14 +67,17 @@ def test_learns_and_goes_on_bit_for_bit():
 
 
 @has_plugin
-def test_divides_rows_among_devices():
-    one, two = trainer(), trainer(mesh="data=2")
+def test_divides_rows_and_heads_among_devices():
+    one, two = trainer(), trainer(mesh="data=2,head=2")
     for batch in list(batches())[:3]:
         a, b = one.step(batch, 1e-2), two.step(batch, 1e-2)
         assert b["tiles_run"] == a["tiles_run"]
         # Means of some 100 losses of float32, each of a few sums.
         assert abs(a["loss"] - b["loss"]) < 256 * 6e-8 * a["loss"]
     assert two.counters()["compiles"] == 1
+    assert two.parameters() == one.parameters()
+    with pytest.raises(ts.TesseraError, match="must divide along the axis head"):
+        trainer(mesh="head=4")
     with pytest.raises(ts.TesseraError, match="must divide along the axis data"):
         trainer(mesh="data=3")
 

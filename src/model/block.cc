@@ -98,7 +98,8 @@ std::array<Values, kParts> Block::split(const Values& parameters) const {
 }
 
 BlockPass Block::forward(const Site& at, const Stream& s,
-                         const Values& parameters, const Value& x) const {
+                         const Values& parameters, const Value& x,
+                         bool for_way_back) const {
   Writer& w = at.w;
   const std::array<Values, kParts> p = split(parameters);
   BlockPass out;
@@ -122,14 +123,21 @@ BlockPass Block::forward(const Site& at, const Stream& s,
   out.tiles = attended[1];
   const Value x1 =
       add(x, run(Part::proj, {as_rows(w, s, attended[0])}), Part::post_norm1);
+  const auto finish = [&](Part part, const Values& inputs) {
+    if (for_way_back && !layer(Part::post_norm2)) {
+      out.saved[index(part)] = layer(part)->kept(at, p[index(part)], inputs);
+    } else {
+      out.out = add(x1, run(part, inputs), Part::post_norm2);
+    }
+  };
   if (layer(Part::mlp)) {
-    out.out = add(x1, run(Part::mlp, {x1}), Part::post_norm2);
+    finish(Part::mlp, {x1});
     return out;
   }
   const Values wide = run(Part::fc1, run(Part::norm2, {x1}));
   Passed bent = activate(at, model_, wide[0]);
   out.saved[index(Part::activation)] = std::move(bent.saved);
-  out.out = add(x1, run(Part::fc2, bent.out), Part::post_norm2);
+  finish(Part::fc2, bent.out);
   return out;
 }
 

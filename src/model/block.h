@@ -51,8 +51,11 @@ class Block {
 
   // Names within the block: "norm1.weight".
   std::vector<ModelParameter> parameters() const;
+  // For the way back alone nobody asks what it gives, and what only that takes
+  // is left out.
   BlockPass forward(const Site& at, const Stream& stream,
-                    const Values& parameters, const Value& x) const;
+                    const Values& parameters, const Value& x,
+                    bool for_way_back = false) const;
   // The gradient of x, and of the parameters.
   Returned backward(const Site& at, const Stream& stream,
                     const Values& parameters, const BlockPass& pass,

@@ -54,6 +54,11 @@ class Layer {
   virtual std::vector<ModelParameter> parameters() const = 0;
   virtual Passed forward(const Site& at, const Values& parameters,
                          const Values& inputs) const = 0;
+  // What forward() keeps, where nobody asks for what it gives.
+  virtual Values kept(const Site& at, const Values& parameters,
+                      const Values& inputs) const {
+    return forward(at, parameters, inputs).saved;
+  }
   // Of the gradients of its outputs.
   virtual Returned backward(const Site& at, const Values& parameters,
                             const Values& saved,
@@ -107,8 +112,10 @@ std::string kernel_label(const AttentionPlace& place, bool backward);
 
 // What a factory is told.
 struct Needs {
-  const ModelConfig& model;
+  const ModelConfig& model;  // on a mesh a device's part of it
   AttentionPlace attention = {};
+  // Devices that have the same rows and other heads; none: no others.
+  Writer::Groups partners = {};
 };
 
 // A slot of the spec, or an error that names it.
@@ -124,7 +131,10 @@ bool calls_cpu(const LayerSpec& spec);
 // The slots' own makers, which make_layer() finds by name.
 LayerPtr make_norm(const Needs& needs);
 LayerPtr make_linear(int64_t from, int64_t to, double deviation,
-                     std::vector<std::string> axes);
+                     std::vector<std::string> axes,
+                     std::vector<int64_t> sections = {});
+// Of one whose outputs or inputs are divided among partners.
+LayerPtr make_shared_linear(const Writer::Groups& partners, LayerPtr own);
 // Its inputs are q, k and v [batch, heads, tokens, head_dim]; its outputs the
 // like of q, and how many tiles it visited.
 LayerPtr make_attention(const AttentionPlace& place, XlaMethod method);

@@ -15,11 +15,15 @@ namespace {
 class Linear final : public Layer {
  public:
   Linear(int64_t from, int64_t to, double deviation,
-         std::vector<std::string> axes)
-      : from_(from), to_(to), deviation_(deviation), axes_(std::move(axes)) {}
+         std::vector<std::string> axes, std::vector<int64_t> sections)
+      : from_(from),
+        to_(to),
+        deviation_(deviation),
+        axes_(std::move(axes)),
+        sections_(std::move(sections)) {}
 
   std::vector<ModelParameter> parameters() const override {
-    return {{"weight", {to_, from_}, 0, deviation_, axes_}};
+    return {{"weight", {to_, from_}, 0, deviation_, axes_, sections_}};
   }
 
   Passed forward(const Site& at, const Values& parameters,
@@ -48,13 +52,16 @@ class Linear final : public Layer {
   int64_t from_, to_;
   double deviation_;
   std::vector<std::string> axes_;
+  std::vector<int64_t> sections_;
 };
 
 }  // namespace
 
 LayerPtr make_linear(int64_t from, int64_t to, double deviation,
-                     std::vector<std::string> axes) {
-  return std::make_unique<Linear>(from, to, deviation, std::move(axes));
+                     std::vector<std::string> axes,
+                     std::vector<int64_t> sections) {
+  return std::make_unique<Linear>(from, to, deviation, std::move(axes),
+                                  std::move(sections));
 }
 
 }  // namespace tessera::model

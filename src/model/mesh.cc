@@ -1,4 +1,4 @@
-// model/mesh.cc: rows are divided, parameters are not, gradients are added.
+// model/mesh.cc: rows, tokens and heads are divided, gradients are added.
 #include "model/mesh.h"
 
 #include <algorithm>
@@ -11,8 +11,6 @@
 namespace tessera::model {
 namespace {
 
-using Axes = std::vector<std::string>;
-
 // Those of the mesh, in its order: "data,seq".
 std::string all_axes(const Mesh& mesh) {
   std::string out;
@@ -22,19 +20,20 @@ std::string all_axes(const Mesh& mesh) {
   return out;
 }
 
-Axes axes_of(const Mesh& mesh, const xla::Type& type, Lies lies) {
-  Axes out(type.dims.size());
-  if (lies == Lies::own) out.at(0) = all_axes(mesh);
-  if (lies != Lies::divided) return out;
-  if (mesh.has(kDataAxis)) out.at(0) = kDataAxis;
-  if (mesh.has(kSeqAxis)) out.at(1) = kSeqAxis;
+// Between neighbours along the axis; 0 where the mesh has none.
+int64_t stride_of(const Mesh& mesh, std::string_view axis) {
+  if (!mesh.has(axis)) return 0;
+  int64_t out = 1;
+  for (size_t i = mesh.axes.size(); mesh.axes[--i].name != axis;) {
+    out *= mesh.axes[i].size;
+  }
   return out;
 }
 
-Writer::Groups all_devices(int64_t devices) {
-  Writer::Groups out(1);
-  for (int64_t d = 0; d < devices; ++d) out[0].push_back(d);
-  return out;
+// Where a device is along the axis.
+int64_t place_along(const Mesh& mesh, std::string_view axis, int64_t device) {
+  const int64_t stride = stride_of(mesh, axis);
+  return stride == 0 ? 0 : device / stride % mesh.size(axis);
 }
 
 // Blocks of dimension 0, in their order.
@@ -48,8 +47,10 @@ Value added(Writer& w, const Value& blocks) {
 
 int64_t elements(const Value& v) { return v.type.elements(); }
 
-// Several arrays as one, in parts of one size for the devices.
-Values sum_together(Writer& w, int64_t devices, std::span<const Value> terms) {
+// Several arrays as one, in parts of one size for the devices of a group.
+Values sum_together(Writer& w, const Writer::Groups& groups,
+                    std::span<const Value> terms) {
+  const auto devices = static_cast<int64_t>(groups.front().size());
   Values flat;
   int64_t all = 0;
   for (const Value& v : terms) {
@@ -62,7 +63,6 @@ Values sum_together(Writer& w, int64_t devices, std::span<const Value> terms) {
     flat.push_back(w.real(0, {missing}, terms.front().type.element));
   }
   const Value parts = w.reshape(w.join(flat, 0), {devices, part});
-  const Writer::Groups groups = all_devices(devices);
   const Value sum = added(w, w.exchange(parts, 0, groups));
   const Value whole = w.gather(w.reshape(sum, {part}), 0, groups);
   Values out;
@@ -79,12 +79,13 @@ Values sum_together(Writer& w, int64_t devices, std::span<const Value> terms) {
 Result<void> check_mesh(const TrainOptions& o) {
   const Mesh& mesh = o.mesh;
   for (const MeshAxis& axis : mesh.axes) {
-    const bool known = axis.name == kDataAxis || axis.name == kSeqAxis;
+    const bool known = axis.name == kDataAxis || axis.name == kSeqAxis ||
+                       axis.name == kHeadAxis;
     const auto same = std::ranges::count(mesh.axes, axis.name, &MeshAxis::name);
     if (!known || same > 1) {
-      return invalid("train",
-                     "a mesh of a step takes the axes {} and {}, found {}",
-                     kDataAxis, kSeqAxis, in_quotes(to_string(mesh)));
+      return invalid(
+          "train", "a mesh of a step takes the axes {}, {} and {}, found {}",
+          kDataAxis, kHeadAxis, kSeqAxis, in_quotes(to_string(mesh)));
     }
     if (axis.size < 1 || axis.size > kMaxMeshDevices) {
       return invalid("train", "an axis must have 1 to {} devices, found {}",
@@ -103,48 +104,77 @@ Result<void> check_mesh(const TrainOptions& o) {
                    "for {}",
                    kSeqAxis, o.tokens, in_quotes(to_string(mesh)));
   }
+  for (const auto& [name, size] : {std::pair("kv_heads", o.model.kv_heads),
+                                   {"mlp_width", o.model.mlp_width}}) {
+    if (size % mesh.size(kHeadAxis) == 0) continue;
+    return invalid("train", "{} must divide along the axis {}, found {} for {}",
+                   name, kHeadAxis, size, in_quotes(to_string(mesh)));
+  }
   if (mesh.size(kSeqAxis) > 1 && has_kernels(o.spec)) {
-    return invalid("train",
-                   "a mesh of the spec {} takes the axis {} alone, found {}",
-                   o.spec.name, kDataAxis, in_quotes(to_string(mesh)));
+    return invalid(
+        "train", "a mesh of the spec {} takes the axes {} and {}, found {}",
+        o.spec.name, kDataAxis, kHeadAxis, in_quotes(to_string(mesh)));
   }
   return {};
 }
 
-Portion portion_of(const Mesh& mesh, int64_t device) {
-  Portion out;
-  for (size_t i = mesh.axes.size(); i-- > 0;) {
-    const MeshAxis& axis = mesh.axes[i];
-    const int64_t at = device % axis.size;
-    device /= axis.size;
-    const bool data = axis.name == kDataAxis;
-    (data ? out.row_part : out.token_part) = at;
-    (data ? out.row_parts : out.token_parts) = axis.size;
+Axes axes_of(const Mesh& mesh, const xla::Type& type, Lies lies) {
+  Axes out(type.dims.size());
+  if (lies == Lies::own) {
+    out.at(0) = all_axes(mesh);
+    return out;
   }
+  if (mesh.has(kDataAxis)) out.at(0) = kDataAxis;
+  if (mesh.has(kSeqAxis)) out.at(1) = kSeqAxis;
   return out;
 }
 
-Writer::Groups groups_along(const Mesh& mesh, std::string_view axis) {
-  int64_t stride = 1;  // between neighbours along it
-  for (size_t i = mesh.axes.size(); i-- > 0 && mesh.axes[i].name != axis;) {
-    stride *= mesh.axes[i].size;
+Portion portion_of(const Mesh& mesh, int64_t device) {
+  const auto at = [&](std::string_view axis) {
+    return place_along(mesh, axis, device);
+  };
+  return {at(kDataAxis),       mesh.size(kDataAxis), at(kSeqAxis),
+          mesh.size(kSeqAxis), at(kHeadAxis),        mesh.size(kHeadAxis)};
+}
+
+int64_t first_of_heads(const Mesh& mesh, int64_t device) {
+  return device -
+         place_along(mesh, kHeadAxis, device) * stride_of(mesh, kHeadAxis);
+}
+
+Writer::Groups groups_along(const Mesh& mesh,
+                            const std::vector<std::string_view>& axes) {
+  std::map<int64_t, std::vector<int64_t>> by_first;
+  for (int64_t d = 0; d < mesh.devices(); ++d) {
+    int64_t first = d;
+    for (const std::string_view axis : axes) {
+      first -= place_along(mesh, axis, d) * stride_of(mesh, axis);
+    }
+    by_first[first].push_back(d);
   }
   Writer::Groups out;
-  for (int64_t d = 0; d < mesh.devices(); ++d) {
-    if (d / stride % mesh.size(axis) != 0) continue;
-    out.emplace_back();
-    for (int64_t i = 0; i < mesh.size(axis); ++i) {
-      out.back().push_back(d + i * stride);
-    }
-  }
+  for (auto& [first, group] : by_first) out.push_back(std::move(group));
   return out;
 }
 
 void share_rows(StepShape& s) {
   if (s.mesh.size(kSeqAxis) == 1) return;
   for (AttentionPlace& place : s.places) {
-    place.sharers = groups_along(s.mesh, kSeqAxis);
+    place.sharers = groups_along(s.mesh, {kSeqAxis});
   }
+}
+
+ModelConfig own_model(const ModelConfig& model, const Mesh& mesh) {
+  ModelConfig out = model;
+  for (int64_t* each : {&out.heads, &out.kv_heads, &out.mlp_width}) {
+    *each /= mesh.size(kHeadAxis);
+  }
+  return out;
+}
+
+Writer::Groups partners_of(const Mesh& mesh) {
+  if (mesh.size(kHeadAxis) == 1) return {};
+  return groups_along(mesh, {kHeadAxis});
 }
 
 std::vector<int32_t> part_of(const std::vector<int32_t>& all, int64_t rows,
@@ -200,20 +230,22 @@ std::string write_module(const Writer& w, std::string_view name,
     spread.sizes.emplace_back(axis.name, axis.size);
   }
   const size_t batch = batch_arguments(s).size();
-  const size_t whole = ends.arguments.size() - batch;
-  const size_t own = whole + column_names(s.model).size();
+  const size_t state = ends.arguments.size() - batch;
+  const size_t own = state + column_names(s.model).size();
+  const auto placed = [](const ProgramEnds::Placed& all, size_t i,
+                         const xla::Type& type) {
+    const auto at = all.find(i);
+    return at == all.end() ? Axes(type.dims.size()) : at->second;
+  };
   for (size_t i = 0; i < ends.arguments.size(); ++i) {
-    const Lies lies = i < whole ? Lies::whole
-                      : i < own ? Lies::divided
-                                : Lies::own;
-    spread.arguments.push_back(axes_of(s.mesh, ends.arguments[i].type, lies));
+    const xla::Type& type = ends.arguments[i].type;
+    spread.arguments.push_back(
+        i < state ? placed(ends.arguments_placed, i, type)
+                  : axes_of(s.mesh, type, i < own ? Lies::divided : Lies::own));
   }
   for (size_t i = 0; i < ends.results.size(); ++i) {
-    Lies lies = Lies::whole;
-    for (const auto& [result, how] : ends.placed) {
-      if (result == i) lies = how;
-    }
-    spread.results.push_back(axes_of(s.mesh, ends.results[i].type, lies));
+    spread.results.push_back(
+        placed(ends.results_placed, i, ends.results[i].type));
   }
   return w.module(name, ends.results, spread, reuse);
 }
@@ -236,9 +268,9 @@ Value sum_parts(Writer& w, const Value& all, int64_t along,
   return w.reshape(added(w, w.reshape(sent, blocks)), part);
 }
 
-Values sum_over_devices(Writer& w, int64_t devices, const Values& terms,
-                        int64_t most) {
-  if (devices == 1) return terms;
+Values sum_over_devices(Writer& w, const Writer::Groups& groups,
+                        const Values& terms, int64_t most) {
+  if (groups.front().size() == 1) return terms;
   Values out;
   const std::span<const Value> all = terms;
   for (size_t begin = 0; begin < all.size();) {
@@ -248,7 +280,7 @@ Values sum_over_devices(Writer& w, int64_t devices, const Values& terms,
       taken += elements(all[end++]);
     }
     const Values sums =
-        sum_together(w, devices, all.subspan(begin, end - begin));
+        sum_together(w, groups, all.subspan(begin, end - begin));
     out.insert(out.end(), sums.begin(), sums.end());
     begin = end;
   }

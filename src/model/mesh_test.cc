@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "model/step_plan.h"
 #include "tests/cpu_plugin.h"
 #include "tests/model_case.h"
 #include "tests/random_case.h"
@@ -51,12 +52,33 @@ class MeshModel : public ModelCase,
     return read(*found);
   }
 
+  // Of each device, with the parts of gradients that its partners have.
+  static void join_parts(const Mesh& mesh,
+                         const std::vector<ModelParameter>& shapes,
+                         std::vector<Found>& all) {
+    const std::vector<Found> parts = all;
+    for (const auto& group : groups_along(mesh, {kHeadAxis})) {
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        if (!is_split(mesh, shapes[i])) continue;
+        Numbers whole(static_cast<size_t>(shapes[i].size()));
+        for (const int64_t d : group) {
+          give_part(shapes[i], parts[static_cast<size_t>(d)].numbers[i + 1],
+                    portion_of(mesh, d).head_part, mesh.size(kHeadAxis), whole);
+        }
+        for (const int64_t d : group) {
+          all[static_cast<size_t>(d)].numbers[i + 1] = whole;
+        }
+      }
+    }
+  }
+
   // Of each device, after set() of the rows of all.
   std::vector<Found> on_mesh(const ModelConfig& m, const char* spec,
                              const Row& rows, int64_t batch, const Mesh& mesh,
                              const std::vector<Numbers>& at,
                              Tile tile = {16, 16}) {
     const int64_t devices = mesh.devices();
+    const auto shapes = *model_parameters(m, *find_layer_spec(spec));
     auto on = pjrt::open_devices(GetParam(), 0, devices);
     EXPECT_TRUE(on) << on.error().message;
     std::vector<std::vector<pjrt::Buffer>> sent(static_cast<size_t>(devices));
@@ -69,9 +91,11 @@ class MeshModel : public ModelCase,
     };
     for (size_t d = 0; d < sent.size(); ++d) {
       set(m, spec, rows, batch, tile, mesh, static_cast<int64_t>(d));
-      auto shapes = model_parameters(m, s_.spec);
+      const int64_t part = portion_of(mesh, static_cast<int64_t>(d)).head_part;
       for (size_t i = 0; i < at.size(); ++i) {
-        send(d, {Dtype::f64, (*shapes)[i].shape}, at[i].data());
+        const ModelParameter& p = shapes[i];
+        const Numbers own = take_part(p, at[i], part, mesh.size(kHeadAxis));
+        send(d, {Dtype::f64, part_shape(mesh, p)}, own.data());
       }
       for (const xla::Argument& a : batch_arguments(s_)) {
         send(d, {Dtype::i32, a.type.dims}, integers_.at(a.name).data());
@@ -92,6 +116,7 @@ class MeshModel : public ModelCase,
     EXPECT_TRUE(results) << results.error().message;
     std::vector<Found> out;
     for (const auto& of_device : *results) out.push_back(read(of_device));
+    join_parts(mesh, shapes, out);
     return out;
   }
 
@@ -118,10 +143,12 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   std::string one_of;
   std::vector<Numbers> at;
   Found one;
-  for (const Case& c : {Case{"xla", "data=2,seq=2", true},
+  for (const Case& c : {Case{"xla", "data=2,head=2,seq=2", true},
                         {"xla", "data=4", false},
                         {"xla", "seq=2", false},
-                        {"reference", "seq=2,data=2", false}}) {
+                        {"xla", "head=2", false},
+                        {"reference", "seq=2,data=2", false},
+                        {"reference", "head=2,data=2", true}}) {
     if (number++ % testing::case_stride() != 0) continue;
     SCOPED_TRACE(std::string(c.spec) + " on " + c.mesh);
     const Mesh mesh = *parse_mesh(c.mesh);
@@ -135,10 +162,13 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
     const std::vector<Found> all = on_mesh(m, c.spec, rows, 4, mesh, at);
     ASSERT_EQ(all.size(), static_cast<size_t>(mesh.devices()));
     int64_t tiles = 0;
-    for (const Found& each : all) {
-      expect_same(one.numbers, each.numbers);
-      EXPECT_EQ(each.numbers, all[0].numbers);  // to the bit
-      tiles += each.tiles;
+    for (size_t d = 0; d < all.size(); ++d) {
+      expect_same(one.numbers, all[d].numbers);
+      EXPECT_EQ(all[d].numbers, all[0].numbers);  // to the bit
+      const auto first =
+          static_cast<size_t>(first_of_heads(mesh, static_cast<int64_t>(d)));
+      EXPECT_EQ(all[d].tiles, all[first].tiles);
+      if (first == d) tiles += all[d].tiles;
     }
     EXPECT_EQ(tiles, one.tiles);
   }
@@ -157,9 +187,11 @@ TEST_P(KernelMesh, SumsAreThoseOfTheReference) {
   ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, 2));
   const std::vector<Numbers> at = draw_parameters(random);
   const Found one = on_one(at);
-  for (const Found& each :
-       on_mesh(m, "tpu", rows, 2, {{{"data", 2}}}, at, {128, 128})) {
-    expect_same(one.numbers, each.numbers);
+  for (const char* mesh : {"data=2", "head=2"}) {
+    for (const Found& each :
+         on_mesh(m, "tpu", rows, 2, *parse_mesh(mesh), at, {128, 128})) {
+      expect_same(one.numbers, each.numbers);
+    }
   }
 }
 
@@ -179,6 +211,8 @@ TEST_P(DeviceSums, AreInOneOrder) {
   for (const int64_t devices : {2, 3, 4}) {
     auto on = pjrt::open_devices(GetParam(), 0, devices);
     ASSERT_TRUE(on) << on.error().message;
+    const Mesh mesh = {{{"data", devices}}};
+    const Writer::Groups groups = groups_along(mesh, {kDataAxis});
     for (const int64_t most : {1, 9, 1000}) {
       SCOPED_TRACE(std::to_string(devices) + ", " + std::to_string(most));
       std::vector<xla::Argument> arguments;
@@ -196,7 +230,7 @@ TEST_P(DeviceSums, AreInOneOrder) {
         terms.push_back(w.argument(a.name));
       }
       const std::string text =
-          w.module("sums", sum_over_devices(w, devices, terms, most), spread);
+          w.module("sums", sum_over_devices(w, groups, terms, most), spread);
       auto program = pjrt::compile(*on->client, on->devices, text);
       ASSERT_TRUE(program) << program.error().message << text;
 
@@ -259,6 +293,13 @@ TrainOptions options_on(int64_t devices) {
 }
 
 TEST(MeshPortion, IsOfTheDevice) {
+  const Portion three = portion_of(*parse_mesh("data=2,head=3,seq=2"), 9);
+  EXPECT_EQ(three.row_part, 1);
+  EXPECT_EQ(three.head_part, 1);
+  EXPECT_EQ(three.token_part, 1);
+  EXPECT_EQ(first_of_heads(*parse_mesh("data=2,head=3,seq=2"), 9), 7);
+  EXPECT_EQ(groups_along(*parse_mesh("data=2,head=2,seq=2"), {"data", "seq"}),
+            (Writer::Groups{{0, 1, 4, 5}, {2, 3, 6, 7}}));
   const Mesh mesh = *parse_mesh("seq=3,data=2");
   std::vector<int32_t> all(4 * 6);
   std::iota(all.begin(), all.end(), 0);
@@ -273,8 +314,8 @@ TEST(MeshPortion, IsOfTheDevice) {
   }
   EXPECT_EQ(std::vector<int32_t>(back.begin(), back.end()), all);
   using Groups = Writer::Groups;
-  EXPECT_EQ(groups_along(mesh, "seq"), (Groups{{0, 2, 4}, {1, 3, 5}}));
-  EXPECT_EQ(groups_along(mesh, "data"), (Groups{{0, 1}, {2, 3}, {4, 5}}));
+  EXPECT_EQ(groups_along(mesh, {"seq"}), (Groups{{0, 2, 4}, {1, 3, 5}}));
+  EXPECT_EQ(groups_along(mesh, {"data"}), (Groups{{0, 1}, {2, 3}, {4, 5}}));
 }
 
 // All that a step sends: the number of tokens, and what it adds up, once there
@@ -317,6 +358,69 @@ TEST(MeshStep, SaysHowArraysLieAndWhatIsSent) {
   }
 }
 
+// Along head alone: four sums of [tokens, width] a layer, and the norm's; what
+// is computed again takes one of them again.
+TEST(MeshStep, SendsSumsOfALayerAlongHeads) {
+  for (const bool recompute : {false, true}) {
+    TrainOptions o = options_on(1);
+    o.mesh = *parse_mesh("head=2");
+    o.recompute = recompute;
+    o.xla.plugin = kTpuPlugin;  // whose compiler keeps barriers: no loops
+    const std::string text = *Trainer::program_text(o);
+    auto audit = audit_program(text);
+    ASSERT_TRUE(audit) << audit.error().message;
+    int64_t sent = 0;
+    for (const AuditCollective& c : audit->collectives) sent += *c.sent_bytes;
+    const int64_t sum = o.rows * o.tokens * o.model.width;
+    const int64_t sums = o.model.layers * (recompute ? 5 : 4);
+    EXPECT_EQ(sent, 4 * 2 * (sums * sum + 2));
+    EXPECT_EQ(audit->collectives.size(), static_cast<size_t>(2 * (sums + 1)));
+    // In the order of the program: parameters, and their moments.
+    const auto parameters = *model_parameters(o.model, o.spec);
+    for (size_t i = 0; i < 3 * parameters.size(); ++i) {
+      const ModelParameter& p = parameters[i % parameters.size()];
+      EXPECT_EQ(audit->arguments[i].shape, p.shape) << p.name;
+      EXPECT_EQ(audit->arguments[i].part, part_shape(o.mesh, p)) << p.name;
+      EXPECT_EQ(audit->results[i].part, part_shape(o.mesh, p)) << p.name;
+    }
+  }
+}
+
+// A device's part of q, k and v, of gate and up, and of columns.
+TEST(ParameterParts, AreWholeHeads) {
+  ModelConfig m = small_model();
+  m.layers = 1;
+  const Mesh mesh = *parse_mesh("head=2");
+  const auto parameters = *model_parameters(m, *find_layer_spec("xla"));
+  for (const ModelParameter& p : parameters) {
+    SCOPED_TRACE(p.name);
+    std::vector<int> all(static_cast<size_t>(p.size())), back(all.size(), -1);
+    std::iota(all.begin(), all.end(), 0);
+    const bool split = p.name.find("linear") != std::string::npos;
+    EXPECT_EQ(is_split(mesh, p), split);
+    const auto number = [&](int64_t row, int64_t column) {
+      return static_cast<int>(row * p.shape.back() + column);
+    };
+    for (const int64_t n : {0, 1}) {
+      const std::vector<int> part = take_part(p, all, n, 2);
+      EXPECT_EQ(part.size() * (split ? 2 : 1), all.size());
+      give_part(p, part, n, 2, back);
+      if (p.name == "layers.0.linear_qkv.weight") {
+        // 2 heads of 8 of q, then one of k and one of v.
+        EXPECT_EQ(part[0], number(n * 16, 0));
+        EXPECT_EQ(part[16 * 24], number(32 + n * 8, 0));
+        EXPECT_EQ(part[24 * 24 + 5], number(48 + n * 8, 5));
+      } else if (p.name == "layers.0.linear_fc1.weight") {
+        EXPECT_EQ(part[0], number(n * 10, 0));
+        EXPECT_EQ(part[10 * 24 + 1], number(20 + n * 10, 1));
+      } else if (p.name == "layers.0.linear_proj.weight") {
+        EXPECT_EQ(part[16 * 3 + 2], number(3, n * 16 + 2));
+      }
+    }
+    EXPECT_EQ(back, all);
+  }
+}
+
 TEST(MeshStep, RefusesAMeshThatItCannotTake) {
   const auto refused = [](const Mesh& mesh) {
     TrainOptions o = options_on(1);
@@ -324,14 +428,18 @@ TEST(MeshStep, RefusesAMeshThatItCannotTake) {
     auto text = Trainer::program_text(o);
     return text ? std::string() : text.error().message;
   };
-  for (const char* axes : {"head=2", "data=2,expert=2"}) {
+  for (const char* axes : {"expert=2", "data=2,expert=2"}) {
     EXPECT_EQ(refused(*parse_mesh(axes)),
-              std::string("[train] a mesh of a step takes the axes data and "
-                          "seq, found '") +
+              std::string("[train] a mesh of a step takes the axes data, head "
+                          "and seq, found '") +
                   axes + "'");
   }
+  EXPECT_EQ(refused(*parse_mesh("head=4")),
+            "[train] kv_heads must divide along the axis head, found 2 for "
+            "'head=4'");
+  EXPECT_EQ(refused(*parse_mesh("head=2")), "");
   EXPECT_EQ(refused({{{"data", 2}, {"data", 2}}}),
-            "[train] a mesh of a step takes the axes data and seq, found "
+            "[train] a mesh of a step takes the axes data, head and seq, found "
             "'data=2,data=2'");
   EXPECT_EQ(refused({{{"data", 0}}}),
             "[train] an axis must have 1 to 4096 devices, found 'data=0'");

@@ -96,7 +96,13 @@ class LayernormMlp final : public Layer {
 
   Passed forward(const Site& at, const Values& parameters,
                  const Values& inputs) const override {
-    return {run(at, parameters, inputs[0]).fc2.out, inputs};
+    const Run ran = run(at, parameters, inputs[0]);
+    const Split p = split(parameters);
+    return {fc2_->forward(at, p.fc2, ran.hidden.out).out, inputs};
+  }
+
+  Values kept(const Site&, const Values&, const Values& inputs) const override {
+    return inputs;
   }
 
   // What lies between is computed again.
@@ -106,7 +112,8 @@ class LayernormMlp final : public Layer {
     const Value x = at.w.barrier(saved).front();
     const Run ran = run(at, parameters, x);
     const Split p = split(parameters);
-    const Returned fc2 = fc2_->backward(at, p.fc2, ran.fc2.saved, gradients);
+    const Values saved2 = fc2_->kept(at, p.fc2, ran.hidden.out);
+    const Returned fc2 = fc2_->backward(at, p.fc2, saved2, gradients);
     const Value dh =
         activate_backward(at, model_, ran.hidden.saved, fc2.inputs[0]);
     const Returned fc1 = fc1_->backward(at, p.fc1, ran.fc1.saved, {dh});
@@ -132,7 +139,7 @@ class LayernormMlp final : public Layer {
   }
 
   struct Run {
-    Passed norm, fc1, hidden, fc2;
+    Passed norm, fc1, hidden;
   };
   Run run(const Site& at, const Values& parameters, const Value& x) const {
     const Split p = split(parameters);
@@ -140,7 +147,6 @@ class LayernormMlp final : public Layer {
     out.norm = norm_->forward(at, p.norm, {x});
     out.fc1 = fc1_->forward(at, p.fc1, out.norm.out);
     out.hidden = activate(at, model_, out.fc1.out[0]);
-    out.fc2 = fc2_->forward(at, p.fc2, out.hidden.out);
     return out;
   }
 

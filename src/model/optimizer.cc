@@ -13,7 +13,7 @@ Value rate_of(Writer& w, const Value& rates, Rate which) {
 
 }  // namespace
 
-Value norm_of(Writer& w, const Values& gradients) {
+Value squares_of(Writer& w, const Values& gradients) {
   Value sum = w.real(0);
   for (const Value& g : gradients) {
     Dims all;
@@ -22,7 +22,7 @@ Value norm_of(Writer& w, const Values& gradients) {
     }
     sum = w.add(sum, w.reduce_sum(w.mul(g, g), all));
   }
-  return w.sqrt(sum);
+  return sum;
 }
 
 Value clip_scale(Writer& w, const Value& norm, const Value& rates) {

@@ -18,8 +18,8 @@ inline constexpr int64_t kRates = 4;
 struct Moments {
   Value value, first, second;
 };
-// The root of the sum of all squares.
-Value norm_of(Writer& w, const Values& gradients);
+// The sum of the squares of all.
+Value squares_of(Writer& w, const Values& gradients);
 // `scale` is what the gradient is scaled by; matrices decay.
 Moments write_adamw(Writer& w, const OptimizerSettings& settings,
                     const Moments& before, const Value& gradient,

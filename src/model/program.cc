@@ -37,7 +37,12 @@ struct Held {
 
 class Step {
  public:
-  Step(Writer& w, const StepShape& s) : w_(w), s_(s), at_{w, s.products} {}
+  Step(Writer& w, const StepShape& s)
+      : w_(w),
+        s_(s),
+        own_(own_model(s.model, s.mesh)),
+        at_{w, s.products},
+        adders_(groups_along(s.mesh, {kDataAxis, kSeqAxis})) {}
 
   Result<Written> write(const Values& parameters, bool with_gradients);
   Result<Value> logits(const Values& parameters);
@@ -73,7 +78,10 @@ class Step {
 
   Writer& w_;
   const StepShape& s_;
+  const ModelConfig own_;
   Site at_;
+  // Devices that have the same parameters, each with rows of its own.
+  const Writer::Groups adders_;
   Stream stream_;
   std::vector<Block> blocks_;
   LayerPtr norm_;
@@ -91,7 +99,8 @@ Result<void> Step::make_layers() {
   if (!norm) return norm.error();
   norm_ = std::move(*norm);
   for (int64_t i = 0; i < s_.model.layers; ++i) {
-    auto block = Block::make(s_.spec, {s_.model, s_.place_of(i)});
+    auto block =
+        Block::make(s_.spec, {own_, s_.place_of(i), partners_of(s_.mesh)});
     if (!block) return block.error();
     blocks_.push_back(std::move(*block));
   }
@@ -170,7 +179,7 @@ Returned Step::in_loop(size_t i, const Value& dx) {
   }
   const auto body = [&](const Value&, const Values& carried) {
     const BlockPass pass =
-        blocks_[i].forward(at_, stream_, held_.blocks[i], carried[0]);
+        blocks_[i].forward(at_, stream_, held_.blocks[i], carried[0], true);
     Returned back =
         blocks_[i].backward(at_, stream_, held_.blocks[i], pass, carried[1]);
     Values out = {back.inputs[0], back.inputs[0]};
@@ -185,7 +194,7 @@ Returned Step::in_loop(size_t i, const Value& dx) {
 Returned Step::behind_barrier(size_t i, const Value& dx) {
   const Values held = w_.barrier({inputs_[i], dx});
   const BlockPass pass =
-      blocks_[i].forward(at_, stream_, held_.blocks[i], held[0]);
+      blocks_[i].forward(at_, stream_, held_.blocks[i], held[0], true);
   return blocks_[i].backward(at_, stream_, held_.blocks[i], pass, held[1]);
 }
 
@@ -232,7 +241,7 @@ Result<Passed> Step::run(const Values& parameters) {
 Value Step::counted() {
   const Value counts = w_.convert(column("loss_mask"), w_.wide());
   const Value own = w_.reduce_sum(counts, {0});
-  return sum_over_devices(w_, s_.devices(), {own}).front();
+  return sum_over_devices(w_, adders_, {own}).front();
 }
 
 Result<Written> Step::write(const Values& parameters, bool with_gradients) {
@@ -246,7 +255,7 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   Written out = {loss.mean, tiles_, {}};
   if (s_.devices() > 1) out.tiles = w_.reshape(tiles_, {1});
   if (!with_gradients) {
-    out.loss = sum_over_devices(w_, s_.devices(), {loss.mean}).front();
+    out.loss = sum_over_devices(w_, adders_, {loss.mean}).front();
     return out;
   }
 
@@ -259,7 +268,7 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   if (!m.tied_head) out.gradients.push_back(loss.dhead);
   w_.comment("over all devices");
   out.gradients.push_back(out.loss);
-  out.gradients = sum_over_devices(w_, s_.devices(), out.gradients);
+  out.gradients = sum_over_devices(w_, adders_, out.gradients);
   out.loss = std::move(out.gradients.back());
   out.gradients.pop_back();
   return out;
@@ -278,7 +287,8 @@ std::vector<xla::Argument> arguments_of(
   std::vector<xla::Argument> out;
   out.reserve(parameters.size());
   for (const ModelParameter& p : parameters) {
-    out.push_back({std::string(prefix) + p.name, {s.wide, p.shape}});
+    out.push_back(
+        {std::string(prefix) + p.name, {s.wide, part_shape(s.mesh, p)}});
   }
   return out;
 }
@@ -316,8 +326,33 @@ namespace {
 // batch.
 struct Made {
   Values results;
-  std::vector<std::pair<size_t, Lies>> placed;
+  ProgramEnds::Placed placed;
 };
+// How parameters lie where the first of them has number `at`.
+void place_parameters(const StepShape& s,
+                      const std::vector<ModelParameter>& parameters, size_t at,
+                      ProgramEnds::Placed& out) {
+  for (const ModelParameter& p : parameters) {
+    if (is_split(s.mesh, p)) out[at] = axes_on(s.mesh, p);
+    ++at;
+  }
+}
+// The root of all squares, each parameter's once.
+Value norm_of(Writer& w, const StepShape& s,
+              const std::vector<ModelParameter>& parameters,
+              const Values& gradients) {
+  Values whole, split;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    (is_split(s.mesh, parameters[i]) ? split : whole).push_back(gradients[i]);
+  }
+  Value sum = squares_of(w, whole);
+  if (!split.empty()) {
+    const Values own = {squares_of(w, split)};
+    sum = w.add(sum, sum_over_devices(w, partners_of(s.mesh), own).front());
+  }
+  return w.sqrt(sum);
+}
+
 template <class F>
 Result<std::string> program_of_parameters(const StepShape& s,
                                           std::string_view name, F&& write) {
@@ -329,9 +364,16 @@ Result<std::string> program_of_parameters(const StepShape& s,
   Writer w(all, s.wide);
   Result<Made> made = write(w, arguments_named(w, state));
   if (!made) return made.error();
-  return write_module(
-      w, name, s,
-      {std::move(all), std::move(made->results), std::move(made->placed)});
+  ProgramEnds ends = {
+      std::move(all), std::move(made->results), {}, std::move(made->placed)};
+  place_parameters(s, *parameters, 0, ends.arguments_placed);
+  return write_module(w, name, s, ends);
+}
+
+// Tiles are each device's own.
+ProgramEnds::Placed own_at(const StepShape& s, size_t at, const Value& tiles) {
+  if (s.devices() == 1) return {};
+  return {{at, axes_of(s.mesh, tiles.type, Lies::own)}};
 }
 
 }  // namespace
@@ -340,8 +382,11 @@ Result<std::string> loss_program(const StepShape& s, bool gradients) {
   const auto write = [&](Writer& w, const Values& parameters) -> Result<Made> {
     auto made = Step(w, s).write(parameters, gradients);
     if (!made) return made.error();
-    Made out = {{made->loss, made->tiles}, {{1, Lies::own}}};
+    Made out = {{made->loss, made->tiles}, own_at(s, 1, made->tiles)};
     append(out.results, made->gradients);
+    if (gradients) {
+      place_parameters(s, *model_parameters(s.model, s.spec), 2, out.placed);
+    }
     return out;
   };
   return program_of_parameters(s, "tessera_loss", write);
@@ -351,7 +396,7 @@ Result<std::string> logits_program(const StepShape& s) {
   const auto write = [&](Writer& w, const Values& parameters) -> Result<Made> {
     auto made = Step(w, s).logits(parameters);
     if (!made) return made.error();
-    return Made{{*made}, {{0, Lies::divided}}};
+    return Made{{*made}, {{0, axes_of(s.mesh, made->type, Lies::divided)}}};
   };
   return program_of_parameters(s, "tessera_logits", write);
 }
@@ -376,7 +421,7 @@ Result<std::string> step_program(const StepShape& s) {
 
   w.comment("optimizer");
   const Value& rates = w.argument("rates");
-  const Value norm = norm_of(w, made->gradients);
+  const Value norm = norm_of(w, s, *numbers, made->gradients);
   const Value scale = clip_scale(w, norm, rates);
   std::array<Values, kStateNames.size()> next;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -391,10 +436,14 @@ Result<std::string> step_program(const StepShape& s) {
   Values results;
   for (const Values& each : next) append(results, each);
   for (const Value& v : {made->loss, norm, made->tiles}) results.push_back(v);
-  const size_t tiles = results.size() - 1;
-  return write_module(
-      w, "tessera_step", s,
-      {std::move(all), std::move(results), {{tiles, Lies::own}}}, reuse);
+  ProgramEnds ends = {std::move(all), std::move(results), {}, {}};
+  ends.results_placed = own_at(s, ends.results.size() - 1, made->tiles);
+  for (size_t i = 0; i < state.size(); ++i) {
+    const size_t at = i * numbers->size();
+    place_parameters(s, *numbers, at, ends.arguments_placed);
+    place_parameters(s, *numbers, at, ends.results_placed);
+  }
+  return write_module(w, "tessera_step", s, ends, reuse);
 }
 
 }  // namespace tessera::model

@@ -82,25 +82,40 @@ LayerPtr own_attention(const LayerSpec& spec, const Needs& needs) {
                                              : XlaMethod::worklist);
 }
 
-LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
-  const ModelConfig& m = needs.model;
-  const int64_t attended = m.heads * m.head_dim;
+// Outputs by head, or of the MLP by width: q, k and v, and gate and up, each on
+// its own, so that a device has what belongs together.
+LayerPtr make_linear_slot(Slot slot, const ModelConfig& m) {
+  const int64_t attended = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  std::vector<int64_t> to = {m.mlp_width};
   switch (slot) {
-    case Slot::norm:
-      return make_norm(needs);
     case Slot::linear_qkv:
-      return make_linear(m.width, attended + 2 * m.kv_heads * m.head_dim,
-                         deviation(m.width), {"head", ""});
+      return make_linear(m.width, attended + 2 * kv, deviation(m.width),
+                         {"head", ""}, {attended, kv, kv});
     case Slot::linear_proj:
       return make_linear(attended, m.width, deviation(attended, m.layers),
                          {"", "head"});
     case Slot::linear_fc1:
-      return make_linear(m.width,
-                         m.mlp == MlpKind::gelu ? m.mlp_width : 2 * m.mlp_width,
-                         deviation(m.width), {"head", ""});
-    case Slot::linear_fc2:
+      if (m.mlp != MlpKind::gelu) to.push_back(m.mlp_width);
+      return make_linear(m.width, m.mlp_width * static_cast<int64_t>(to.size()),
+                         deviation(m.width), {"head", ""}, to);
+    default:
       return make_linear(m.mlp_width, m.width, deviation(m.mlp_width, m.layers),
                          {"", "head"});
+  }
+}
+
+LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
+  switch (slot) {
+    case Slot::norm:
+      return make_norm(needs);
+    case Slot::linear_qkv:
+    case Slot::linear_proj:
+    case Slot::linear_fc1:
+    case Slot::linear_fc2: {
+      LayerPtr own = make_linear_slot(slot, needs.model);
+      if (needs.partners.empty()) return own;
+      return make_shared_linear(needs.partners, std::move(own));
+    }
     case Slot::attention:
       return needs.attention.sharers.empty()
                  ? own_attention(spec, needs)

@@ -50,8 +50,9 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
   all.valid_token_counts = counts;
   QueryFacts kept;
   const Facts present = facts_of(all, {0, 1, 0, o.mesh.size(kSeqAxis)}, kept);
-  auto places = attention_places(o.model, o.spec, o.precision.products,
-                                 out.requests, present, target);
+  auto places =
+      attention_places(own_model(o.model, o.mesh), o.spec, o.precision.products,
+                       out.requests, present, target);
   if (!places) return places.error();
   StepShape& s = out.shape;
   s.model = o.model;

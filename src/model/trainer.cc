@@ -50,17 +50,20 @@ struct Told {
   int64_t tiles = 0;
 };
 
-// Behind the state of each device.
-Result<Told> read_told(const std::vector<std::vector<pjrt::Buffer>>& results,
+// Behind the state of each device. Tiles are of one head.
+Result<Told> read_told(const Mesh& mesh,
+                       const std::vector<std::vector<pjrt::Buffer>>& results,
                        size_t at) {
   Told out;
   for (const auto& [to, from] :
        {std::pair(&out.loss, at), std::pair(&out.norm, at + 1)}) {
     if (auto e = pjrt::to_host(results[0][from], to, 4); !e) return e.error();
   }
-  for (const std::vector<pjrt::Buffer>& of_device : results) {
+  for (size_t d = 0; d < results.size(); ++d) {
+    const auto device = static_cast<int64_t>(d);
+    if (model::first_of_heads(mesh, device) != device) continue;
     int32_t tiles = 0;
-    auto e = pjrt::to_host(of_device[at + 2], &tiles, 4);
+    auto e = pjrt::to_host(results[d][at + 2], &tiles, 4);
     if (!e) return e.error();
     out.tiles += tiles;
   }
@@ -151,7 +154,7 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
   s.values.clear();  // donated: the program wrote over them
   if (!results) return results.error();
   const size_t state_size = model::kStateNames.size() * s.parameters.size();
-  auto told = read_told(*results, state_size);
+  auto told = read_told(s.options.mesh, *results, state_size);
   if (!told) return told.error();
   for (std::vector<pjrt::Buffer>& of_device : *results) {
     while (of_device.size() > state_size) of_device.pop_back();
@@ -167,6 +170,7 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
   }
   for (int64_t layer = 0; layer < s.options.model.layers; ++layer) {
     for (const std::vector<BorrowedBatch>& of_device : s.batches) {
+      if (of_device.empty()) continue;  // those of others
       const auto at = static_cast<size_t>(layer) % of_device.size();
       out.tiles_planned +=
           static_cast<int64_t>(of_device[at].plan().forward.entries.size());
@@ -214,11 +218,14 @@ Result<std::vector<float>> Trainer::logits(const Rows& rows) {
   if (!results) return results.error();
   std::vector<float> out(static_cast<size_t>(*count));
   for (size_t d = 0; d < s.devices(); ++d) {
-    std::vector<float> part(out.size() / s.devices());
+    const model::Portion p = s.portion(d);
+    if (p.head_part > 0) continue;  // as the first has them
+    std::vector<float> part(out.size() /
+                            static_cast<size_t>(p.row_parts * p.token_parts));
     auto ok = pjrt::to_host((*results)[d].front(), part.data(),
                             static_cast<int64_t>(part.size() * sizeof(float)));
     if (!ok) return ok.error();
-    model::put_part(part, s.options.rows, s.portion(d), out);
+    model::put_part(part, s.options.rows, p, out);
   }
   return out;
 }

@@ -43,10 +43,14 @@ Result<Trainer::State::Program> Trainer::State::compile(std::string text,
 Result<void> Trainer::State::put(const model::TrainState& state) {
   std::vector<std::vector<pjrt::Buffer>> sent(devices());
   for (size_t d = 0; d < devices(); ++d) {
+    const model::Portion own = portion(d);
     for (const auto& kind : state.values) {
       for (size_t i = 0; i < parameters.size(); ++i) {
-        auto buffer =
-            send(d, {Dtype::f32, parameters[i].shape}, kind[i].data());
+        const ModelParameter& p = parameters[i];
+        const std::vector<float> part =
+            model::take_part(p, kind[i], own.head_part, own.head_parts);
+        auto buffer = send(d, {Dtype::f32, model::part_shape(options.mesh, p)},
+                           part.data());
         if (!buffer) return buffer.error();
         sent[d].push_back(std::move(*buffer));
       }
@@ -55,6 +59,26 @@ Result<void> Trainer::State::put(const model::TrainState& state) {
   values = std::move(sent);
   step = state.step;
   return {};
+}
+
+// Parts from the devices that have the first rows and tokens.
+Result<std::vector<float>> Trainer::State::fetch_values(size_t kind,
+                                                        size_t i) const {
+  const ModelParameter& p = parameters[i];
+  const bool split = model::is_split(options.mesh, p);
+  std::vector<float> whole(static_cast<size_t>(p.size()));
+  for (size_t d = 0; d < devices(); ++d) {
+    const model::Portion own = portion(d);
+    if (own.row_part > 0 || own.token_part > 0) continue;
+    if (!split && own.head_part > 0) continue;
+    const int64_t parts = split ? own.head_parts : 1;
+    std::vector<float> part(whole.size() / static_cast<size_t>(parts));
+    auto ok = pjrt::to_host(values[d][kind * parameters.size() + i],
+                            part.data(), static_cast<int64_t>(4 * part.size()));
+    if (!ok) return ok.error();
+    model::give_part(p, part, own.head_part, parts, whole);
+  }
+  return whole;
 }
 
 Result<model::TrainState> Trainer::State::fetch() const {
@@ -67,12 +91,9 @@ Result<model::TrainState> Trainer::State::fetch() const {
   out.step = step;
   for (size_t kind = 0; kind < model::kStateNames.size(); ++kind) {
     for (size_t i = 0; i < parameters.size(); ++i) {
-      std::vector<float> host(static_cast<size_t>(parameters[i].size()));
-      const auto bytes = static_cast<int64_t>(4 * host.size());
-      auto ok = pjrt::to_host(values[0][kind * parameters.size() + i],
-                              host.data(), bytes);
-      if (!ok) return ok.error();
-      out.values[kind].push_back(std::move(host));
+      auto whole = fetch_values(kind, i);
+      if (!whole) return whole.error();
+      out.values[kind].push_back(std::move(*whole));
     }
   }
   return out;
@@ -84,6 +105,7 @@ Result<void> Trainer::State::plan(const Rows& rows) {
   batches.resize(devices());
   queries.resize(devices());
   for (size_t d = 0; d < devices(); ++d) {
+    if (planner(d) != d) continue;
     const Facts facts = model::facts_of(all, portion(d), queries[d]);
     for (size_t i = 0; i < planned.requests.size(); ++i) {
       if (i < batches[d].size()) {
@@ -118,8 +140,8 @@ Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
   const TraceSpan span("train", "send");
   std::map<std::string, std::vector<int32_t>> integers;
   for (size_t i = 0; i < planned.requests.size(); ++i) {
-    auto of_plan =
-        model::plan_integers(planned.shape.places[i], batches[device][i]);
+    auto of_plan = model::plan_integers(planned.shape.places[i],
+                                        batches[planner(device)][i]);
     if (!of_plan) return of_plan.error();
     integers.merge(*of_plan);
   }

@@ -33,7 +33,7 @@ struct Trainer::State {
   // Of each device parameters, then their moments; none where a failed step
   // took them.
   std::vector<std::vector<pjrt::Buffer>> values;
-  // Of each device one a request.
+  // Of each device one a request; none of one that shares another's.
   std::vector<std::vector<BorrowedBatch>> batches;
   std::vector<model::QueryFacts> queries;  // that batches of devices read
   int64_t step = 0;
@@ -41,6 +41,11 @@ struct Trainer::State {
   size_t devices() const { return on.devices.size(); }
   model::Portion portion(size_t device) const {
     return model::portion_of(options.mesh, static_cast<int64_t>(device));
+  }
+  // Who plans for the device: the first of those that have its rows.
+  size_t planner(size_t device) const {
+    return static_cast<size_t>(
+        model::first_of_heads(options.mesh, static_cast<int64_t>(device)));
   }
   Result<pjrt::Buffer> send(size_t device, const pjrt::ArrayType& type,
                             const void* data) const {
@@ -50,8 +55,9 @@ struct Trainer::State {
   using Program = std::shared_ptr<const pjrt::Loaded>;
   Result<Program> compile(std::string text, size_t results);
   Result<void> put(const model::TrainState& state);
-  // Of the first device: all have the same.
+  // All of it whole, whoever has parts.
   Result<model::TrainState> fetch() const;
+  Result<std::vector<float>> fetch_values(size_t kind, size_t parameter) const;
   Result<void> plan(const Rows& rows);
   Result<pjrt::Buffer> send_rates(size_t device, const StepRates& rates) const;
   // The device's own rows.
