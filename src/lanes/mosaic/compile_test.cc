@@ -258,6 +258,41 @@ TEST_F(MosaicCompile, Float32) {
   }
 }
 
+// Every compare of floats that the writer can write, of vectors and scalars.
+TEST_F(MosaicCompile, ComparesOfFloats) {
+  const std::vector<int64_t> shape = {8, 128};
+  const std::vector<Argument> arrays = {in_smem("scalars", 8, Element::f32),
+                                        in_hbm("x", Element::f32, shape),
+                                        in_hbm("out", Element::f32, shape),
+                                        in_hbm("again", Element::f32, shape),
+                                        in_vmem("tile", Element::f32, shape),
+                                        semaphores("copies", {})};
+  std::vector<Argument> arguments = arrays;
+  arguments.insert(arguments.begin(), {"batch_row", scalar(Element::i32)});
+  Writer w(arguments);
+  const Value& done = w.argument("copies");
+  const Value& tile = w.argument("tile");
+  w.start_copy(w.argument("x"), tile, done);
+  w.wait_copy(done, tile);
+  for (const Compare how :
+       {Compare::equal, Compare::not_equal, Compare::less,
+        Compare::less_or_equal, Compare::greater, Compare::greater_or_equal}) {
+    const Value x = w.load(tile);
+    const Value zero = w.splat(w.real(0), shape);
+    const Value holds = w.compare(how, x, zero);
+    const Value chosen = w.select(holds, x, w.splat(w.real(1), shape));
+    const Value scalar_x = w.load_scalar(w.argument("scalars"), w.constant(3));
+    w.if_then(w.compare(how, scalar_x, w.real(0)),
+              [&] { w.store(chosen, tile); });
+  }
+  for (const char* out : {"out", "again"}) {  // a program has a few
+    w.start_copy(tile, w.argument(out), done);
+    w.wait_copy(done, tile);
+  }
+  auto made = compile(program("compares", arrays, 2, w.kernel("compares", 1)));
+  EXPECT_TRUE(made.ok()) << made.error().message;
+}
+
 // Up to the planner's budget the compiler has room for its own.
 TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
   mosaic::KernelShape s;

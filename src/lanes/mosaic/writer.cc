@@ -231,19 +231,34 @@ Value Writer::shift_right(const Value& a, int32_t bits) {
 Value Writer::compare(Compare how, const Value& a, const Value& b) {
   assert(a.type == b.type && !a.type.is_memref());
   constexpr int kSigned[] = {0, 1, 2, 3, 4, 5};
-  constexpr int kOrdered[] = {1, 13, 4, 5, 2, 3};  // not_equal is unordered
+  // The compiler takes none that hold of NaN: not_equal is the other of equal.
+  constexpr int kOrdered[] = {1, 1, 4, 5, 2, 3};
   const auto which = static_cast<size_t>(how);
   const Value both[] = {a, b};
   Type result = a.type;
   result.element = Element::i1;
   if (is_real(a.type)) {
-    return op(
-        "arith.cmpf", both,
-        fmt::format("{}, predicate = {} : i64", kExactMath, kOrdered[which]),
-        result);
+    Value out =
+        op("arith.cmpf", both,
+           fmt::format("{}, predicate = {} : i64", kExactMath, kOrdered[which]),
+           result);
+    return how == Compare::not_equal ? invert(out) : out;
   }
   return op("arith.cmpi", both,
             fmt::format("predicate = {} : i64", kSigned[which]), result);
+}
+
+Value Writer::invert(const Value& condition) {
+  const Type& type = condition.type;
+  const Value yes =
+      op("arith.constant", {},
+         fmt::format("value = {}",
+                     type.shape.empty()
+                         ? "true"
+                         : fmt::format("dense<true> : {}", to_string(type))),
+         type);
+  const Value both[] = {condition, yes};
+  return op("arith.xori", both, "", type);
 }
 
 Value Writer::select(const Value& condition, const Value& yes,

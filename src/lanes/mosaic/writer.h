@@ -156,6 +156,7 @@ class Writer {
   void yield(std::span<const Value> values);
   Value same(std::string_view integer, std::string_view real, const Value& a,
              const Value& b);
+  Value invert(const Value& condition);
   Value reduce(std::string_view kind, float start, const Value& a,
                int32_t dimension);
 
