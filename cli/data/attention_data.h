@@ -49,6 +49,8 @@ struct AttentionData {
   std::optional<std::vector<float>> sink_logits;  // [heads]
   Array out;
   std::vector<float> lse;  // [batch, heads, q_len]
+  // The same of a run that was asked for sink telemetry, else empty.
+  std::vector<float> sink_mass, sink_entropy;
   // Of the backward pass.
   Array dout;
   std::vector<float> dlse;  // as lse, or empty

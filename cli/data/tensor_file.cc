@@ -158,7 +158,12 @@ Result<void> write_outputs(const std::string& path, const AttentionData& data) {
                           bytes_of(std::span<const float>(x))};
   };
   add("out", data.out);
-  add_floats("lse", data.lse, {data.batch, data.shape.heads, data.q_len});
+  const Shape by_query = {data.batch, data.shape.heads, data.q_len};
+  add_floats("lse", data.lse, by_query);
+  if (!data.sink_mass.empty()) {
+    add_floats("sink_mass", data.sink_mass, by_query);
+    add_floats("sink_entropy", data.sink_entropy, by_query);
+  }
   if (data.backward) {
     add("dq", data.dq);
     add("dk", data.dk);

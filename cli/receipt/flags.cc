@@ -81,6 +81,9 @@ Result<RunFlags> flags_of(const receipt::Receipt& r) {
   out.seed = number(r.inputs.seed);
   out.sink_logits = is_in(r.inputs.drawn, "sink_logits");
   out.backward = r.backward;
+  if (r.sink_telemetry) {
+    out.sink_telemetry = number(r.sink_telemetry->first_keys);
+  }
   out.check = r.check.kind != "none";
   return out;
 }

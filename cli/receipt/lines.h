@@ -26,6 +26,7 @@ std::string plural(int64_t n, std::string_view one);  // "2 rows"
 // Masks, arrays, tiles and pairs of a plan; else operation, artifact, inputs.
 void add_work(const receipt::Receipt& receipt, Lines& line);
 void add_operation(const receipt::Receipt& receipt, Lines& line);
+void add_sinks(const receipt::Receipt::SinkTelemetry& sinks, Lines& line);
 void add_routing(const receipt::Receipt::Routing& routing, double ms,
                  Lines& line);
 

@@ -107,6 +107,7 @@ std::string receipt_text(const receipt::Receipt& r, bool whole) {
                      r.cache_hits.memory, r.cache_hits.disk));
   }
   if (r.routing) add_routing(*r.routing, r.route_ms, line);
+  if (r.sink_telemetry) add_sinks(*r.sink_telemetry, line);
   add_times(r, line);
   if (whole || r.check.kind != "none") {
     line("check", r.check.kind == "none" ? "none" : check_text(r.check));

@@ -104,6 +104,69 @@ TEST_P(RunLane, TraceShowsTheRunAndChangesNothing) {
       << ::testing::PrintToString(found);
 }
 
+// The numbers of each query in the file, their means in the receipt, and not a
+// bit of difference in what the run gives.
+TEST_P(RunLane, TellsSinkTelemetry) {
+  const Arguments request = {"--mask",     "causal & documents",
+                             "--q-len",    "48",
+                             "--docs",     "lengths:20,28",
+                             "--heads",    "4",
+                             "--kv-heads", "2",
+                             "--head-dim", "16",
+                             "--lane",     GetParam()};
+  const json off = run({}, request);
+  EXPECT_FALSE(off.contains("sink_telemetry"));
+  const json on = run({"--sink-telemetry", "3", "--outputs", file("out"),
+                       "--receipt", file("r.json")},
+                      request);
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(on["output"], off["output"]);
+  const json& told = on["sink_telemetry"];
+  EXPECT_EQ(told["first_keys"], 3);
+  ASSERT_EQ(told["documents"].size(), 2);
+  const std::string bytes = *read_file(file("out"), 1 << 24);
+  const auto tensors = parse_safetensors(bytes);
+  ASSERT_TRUE(tensors.ok());
+  for (const char* name : {"mass", "entropy"}) {
+    const auto& tensor = tensors->tensors.at(std::string("sink_") + name);
+    EXPECT_EQ(tensor.shape, (std::vector<int64_t>{1, 4, kQueries}));
+    std::vector<float> values(4 * kQueries);
+    ASSERT_EQ(tensor.bytes.size(), values.size() * 4);
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    for (size_t h = 0; h < 4; ++h) {
+      for (const auto& [d, begin, end] :
+           {std::tuple(0, 0, 20), std::tuple(1, 20, 48)}) {
+        double sum = 0;
+        for (int q = begin; q < end; ++q) {
+          sum += values[h * kQueries + static_cast<size_t>(q)];
+        }
+        const json& document = told["documents"][static_cast<size_t>(d)];
+        EXPECT_EQ(document["document"], d);
+        EXPECT_EQ(document["queries"][h], end - begin);
+        EXPECT_EQ(document[name][h], sum / (end - begin));
+      }
+    }
+  }
+  EXPECT_EQ(program({"receipt", "verify", file("r.json")}), 0) << out_ << err_;
+
+  Arguments text = {"run", "--sink-telemetry", "3"};
+  text.insert(text.end(), request.begin(), request.end());
+  EXPECT_EQ(program(text), 0);
+  EXPECT_NE(out_.find("mass on the first 3 keys of each of 2 documents"),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("row 0, document 1: mass "), std::string::npos) << out_;
+}
+
+TEST_F(Run, RefusesSinkTelemetryThatIsNotThere) {
+  EXPECT_EQ(message({"--sink-telemetry", "0"}),
+            "[cli] --sink-telemetry must be from 1 to 1073741824, found 0");
+  TESSERA_NEEDS_PLUGINS();
+  EXPECT_EQ(message({"--sink-telemetry", "3", "--lane", "xla"}),
+            "[dispatch] the xla lane must be able to run this, found: it has "
+            "no sink telemetry");
+}
+
 TEST_P(RunLane, LayoutsGiveTheSameDigests) {
   for (const char* dtype : {"f32", "f16"}) {
     const Arguments common = {"--lane", GetParam(), "--backward", "--dtype",

@@ -85,6 +85,9 @@ void add_run_flags(Command& command, RunFlags& f) {
           {"--check", &f.check, "",
            "Compare with fp64: everything where it is small, else sampled "
            "rows"},
+          {"--sink-telemetry", &f.sink_telemetry, "N",
+           "Tell by document and head the mass on its first N keys, and the "
+           "entropy [off]"},
           {"--outputs", &f.outputs, "FILE",
            "Write out, lse and the gradients to a .safetensors file"},
           {"--receipt", &f.receipt, "FILE", "Write the receipt, a JSON object"},

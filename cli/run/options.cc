@@ -131,6 +131,11 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
   auto seed = parse_seed(f.seed.value_or("0"));
   if (!seed) return seed.error();
   o.seed = *seed;
+  if (f.sink_telemetry) {
+    auto keys = parse_int(*f.sink_telemetry, "--sink-telemetry", 1, kMaxTokens);
+    if (!keys) return keys.error();
+    o.first_keys = *keys;
+  }
   if (auto e = read_lane_options(f, o); !e) return e.error();
   if (f.inputs) {
     auto file = read_inputs(*f.inputs, o.data.layout);

@@ -19,15 +19,29 @@ double call_bytes(const Request& r, const AttentionCall& call, double width) {
   return (call.backward ? 2 : 1) * (inputs + out + lse);
 }
 
+namespace {
+
+// Of sink telemetry: mass, entropy, log-sum-exp and whether it lives for each
+// query, and the few values that nobody wants.
+double sink_bytes(const Request& r, const AttentionCall& call, double width) {
+  if (!call.sink_telemetry) return 0;
+  return static_cast<double>(r.batch) * static_cast<double>(call.shape.heads) *
+         static_cast<double>(r.q_len) * (3 * 4 + 1 + 8 * width);
+}
+
+}  // namespace
+
 double lane_bytes(LaneId lane, const Request& request,
                   const AttentionCall& call, bool elsewhere) {
   const auto width = static_cast<double>(byte_width(call.dtype));
   switch (lane) {
     case LaneId::cpu:
       // Backward sums dq in fp32: at most a quarter of q, out, dout and dq.
-      return call.backward ? 0.25 * call_bytes(request, call, 4) : 0;
+      return (call.backward ? 0.25 * call_bytes(request, call, 4) : 0) +
+             sink_bytes(request, call, width);
     case LaneId::reference:
-      return 2 * call_bytes(request, call, 4);  // fp64 beside every array
+      // fp64 beside every array.
+      return 2 * call_bytes(request, call, 4) + sink_bytes(request, call, 0);
     case LaneId::jax_bridge:
       // A CPU plugin's buffers lie in this machine's memory.
       return call_bytes(request, call, width);

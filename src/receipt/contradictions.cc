@@ -122,6 +122,23 @@ void check_what_ran(const Receipt& r, const std::string& executed,
                    due, executed, programs_found(r)));
 }
 
+void check_sinks(const Receipt& r, Rules& must) {
+  if (!r.sink_telemetry) return;
+  must(r.ran() && r.isa.has_value(),
+       "sink_telemetry must be of a run on one of our own lanes");
+  must(r.sink_telemetry->first_keys > 0,
+       "sink_telemetry.first_keys must be 1 or more");
+  const auto heads = static_cast<size_t>(r.shape.attention.heads);
+  for (const auto& d : r.sink_telemetry->documents) {
+    if (d.queries.size() == heads && d.mass.size() == heads &&
+        d.entropy.size() == heads) {
+      continue;
+    }
+    must(false, "sink_telemetry must have a number for every head");
+    return;
+  }
+}
+
 void check_compiled_only(const Receipt& r, Rules& must) {
   must(r.tiles_run == 0 && r.tiles_skipped == 0 && r.pairs_run == 0,
        "tiles and pairs must be 0 where nothing ran");
@@ -160,6 +177,7 @@ std::vector<std::string> contradictions(const ReceiptClaim& r) {
     } else {
       check_compiled_only(r, must);
     }
+    check_sinks(r, must);
     check_machine(r, must);
     check_times(r, must);
   } else {

@@ -225,6 +225,27 @@ void visit_fields(Is<Receipt::Routing> auto& r, auto&& field) {
   field("phases", r.phases, {}, "The phases in order");
 }
 
+void visit_fields(Is<Receipt::SinkTelemetry::Document> auto& d, auto&& field) {
+  field("batch_row", d.batch_row, {}, "");
+  field("document", d.document, {},
+        "Its id, or the segment's number; null where no mask names documents "
+        "or segments: then it is the batch row");
+  field("queries", d.queries, {},
+        "By query head: its queries that have a legal key, and the means over "
+        "them; null where one is not finite");
+  field("mass", d.mass, {.def = "number0"}, "");
+  field("entropy", d.entropy, {.def = "number0"}, "");
+}
+
+void visit_fields(Is<Receipt::SinkTelemetry> auto& s, auto&& field) {
+  field("first_keys", s.first_keys, {},
+        "The mass is that of so many first keys of each document");
+  field("mass_digest", s.mass_digest, {.def = "digest"},
+        "The digests of mass and entropy of every query of every head");
+  field("entropy_digest", s.entropy_digest, {.def = "digest"}, "");
+  field("documents", s.documents, {}, "As their first queries come");
+}
+
 void visit_fields(Is<Receipt> auto& r, auto&& field) {
   using namespace allowed;
   constexpr auto kPlan = FieldOf::plan;
@@ -405,6 +426,11 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "Whether no element went beyond its bound");
   field("check.worst", r.check.worst, {.present = checked, .optional = true},
         "The element that used most");
+  field(
+      "sink_telemetry", r.sink_telemetry,
+      {.present = r.sink_telemetry.has_value(), .optional = true, .of = kPlan},
+      "The mass on the first keys, and the entropy in nats, where they were "
+      "asked for");
   field("output.digest", r.output_digest, {.def = "digest", .or_null = true},
         "XXH3, 128 bits, of all outputs: out, lse, dq, dk, dv, dsink_logits, "
         "their rows in the order [batch, heads, tokens]; of an operation its "

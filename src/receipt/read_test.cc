@@ -100,6 +100,8 @@ Receipt fullest() {
   r.kernels = {{"forward", kDigits}};
   r.settings = {{"tile", "the request"}};
   r.routing = Receipt::Routing();
+  r.sink_telemetry = Receipt::SinkTelemetry{
+      4, kDigits, kDigits, {{0, 7, {8, 8}, {0.5, {}}, {1.25, 2}}}};
   r.fallback = "so";
   r.warnings = {"full"};
   return r;
@@ -232,7 +234,7 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
       other[at] = Json::array({Json::array()});
       EXPECT_NE(message(other.dump()).find(name), std::string::npos) << name;
       if (free_keys.contains(parent) || parent == "/request" ||
-          parent == "/check") {
+          parent == "/check" || path == "/sink_telemetry") {
         continue;  // may be absent
       }
       other = good;
@@ -430,6 +432,22 @@ TEST(ReceiptReader, FindsContradictions) {
             "lane.fallback_allowed must name a lane once");
   EXPECT_EQ(found("/lane/requested", "xla"),
             "lane.chosen must be lane.requested, unless that is auto");
+  Json sinks = {{"first_keys", 4},
+                {"mass_digest", kDigits},
+                {"entropy_digest", kDigits},
+                {"documents", Json::array()}};
+  EXPECT_EQ(found("/sink_telemetry", sinks), "");
+  sinks["first_keys"] = 0;
+  EXPECT_EQ(found("/sink_telemetry", sinks),
+            "sink_telemetry.first_keys must be 1 or more");
+  sinks["first_keys"] = 1;
+  sinks["documents"].push_back({{"batch_row", 0},
+                                {"document", nullptr},
+                                {"queries", {1, 2, 3, 4}},
+                                {"mass", {0, 0.5, nullptr, 1}},
+                                {"entropy", {1, 2, 3}}});
+  EXPECT_EQ(found("/sink_telemetry", sinks),
+            "sink_telemetry must have a number for every head");
   EXPECT_EQ(found("/fallback", "so"),
             "fallback must say why lane.executed is not lane.chosen");
   for (const char* family : {"tpu/jax", "cuda", "xla", "reference"}) {

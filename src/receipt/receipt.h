@@ -119,6 +119,19 @@ struct Receipt {
 
     static std::vector<Phase> all_phases();
   };
+  // Where it was asked for. Numbers by query head; nothing where one is not
+  // finite.
+  struct SinkTelemetry {
+    struct Document {
+      int64_t batch_row = 0;
+      std::optional<int64_t> document;
+      std::vector<int64_t> queries;
+      std::vector<std::optional<double>> mass, entropy;
+    };
+    int64_t first_keys = 0;
+    std::string mass_digest, entropy_digest;  // of the numbers of each query
+    std::vector<Document> documents;
+  };
   struct CacheHits {
     int64_t memory = 0, disk = 0;
   };
@@ -175,6 +188,7 @@ struct Receipt {
   double transfer_ms = 0, run_ms = 0, forward_ms = 0, backward_ms = 0;
   std::vector<std::string> warnings;  // of the lane
   Check check;
+  std::optional<SinkTelemetry> sink_telemetry;
   std::string output_digest;
   // Of what stands above; seal() fills them.
   double total_ms = 0, useful_gflops = 0;
