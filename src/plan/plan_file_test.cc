@@ -281,21 +281,30 @@ TEST(PlanFile, EnvelopeErrors) {
   EXPECT_EQ(message(put_together(take_apart(e.file))), "no error");
 }
 
-TEST(PlanFile, EveryFieldIsChecked) {
+std::function<void(Parts&)> set(const char* pointer, Json value) {
+  return [=](Parts& p) { p.header[Json::json_pointer(pointer)] = value; };
+}
+std::function<void(Parts&)> words(const char* name, std::vector<uint32_t> v) {
+  return [=](Parts& p) { p.section(name) = v; };
+}
+std::function<void(Parts&)> drop(const char* name) {
+  return [=](Parts& p) {
+    std::erase_if(p.sections, [&](const auto& s) { return s.first == name; });
+  };
+}
+
+void expect_refused(const std::vector<Case>& cases) {
   const Example e;
-  const auto set = [](const char* pointer, Json value) {
-    return [=](Parts& p) { p.header[Json::json_pointer(pointer)] = value; };
-  };
-  const auto words = [](const char* name, std::vector<uint32_t> v) {
-    return [=](Parts& p) { p.section(name) = v; };
-  };
-  const auto drop = [](const char* name) {
-    return [=](Parts& p) {
-      std::erase_if(p.sections, [&](const auto& s) { return s.first == name; });
-    };
-  };
-  std::vector<Case> cases = {
-      // The header.
+  for (const Case& c : cases) {
+    Parts p = take_apart(e.file);
+    c.change(p);
+    // Header changes to `sections` must survive the putting together.
+    EXPECT_EQ(message(put_together(p, c.retable)), "[plan file] " + c.want);
+  }
+}
+
+TEST(PlanFile, EveryFieldOfTheHeaderIsChecked) {
+  expect_refused({
       {"the header must have the field 'facts', found none for it",
        [](Parts& p) { p.header.erase("facts"); }},
       {"the header must have no other field, found 'more' for one",
@@ -372,7 +381,11 @@ TEST(PlanFile, EveryFieldIsChecked) {
       {"the request and facts must be valid, found \"[facts] prefix needs "
        "prefix_lengths, found none for the mask\" for them",
        set("/request/masks/0/prefix", true)},
-      // The section table.
+  });
+}
+
+TEST(PlanFile, TheTableOfSectionsIsChecked) {
+  expect_refused({
       {"sections must be an array, found null for it",
        set("/sections", nullptr), false},
       {"sections[0].words must be an integer of 0 to 1099511627776, found the "
@@ -401,7 +414,11 @@ TEST(PlanFile, EveryFieldIsChecked) {
       {"the request and facts must be valid, found \"[facts] documents needs "
        "doc_ids, found none for the mask\" for them",
        drop("doc_ids")},
-      // Facts.
+  });
+}
+
+TEST(PlanFile, FactsAreChecked) {
+  expect_refused({
       {"runs must be pairs of words, found 3 words for doc_ids",
        words("doc_ids", {0, 64, 1})},
       {"a run must be of 1 to 64 ids, found 0 for run 0 of doc_ids",
@@ -427,7 +444,12 @@ TEST(PlanFile, EveryFieldIsChecked) {
        "valid_token_counts must be from 0 to 64, found -1 for row 1\" for "
        "them",
        words("valid_token_counts", {64, UINT32_MAX})},
-      // Lists: 8 rows of up to 4 tiles, 16 tiles in all.
+  });
+}
+
+// 8 rows of up to 4 tiles, 16 tiles in all.
+TEST(PlanFile, ListsAreChecked) {
+  expect_refused({
       {"row_counts must hold 8 rows, found 7",
        words("row_counts", {1, 2, 3, 2, 1, 2, 3})},
       {"row_counts must hold 16 rows, found 8", set("/heads", 2)},
@@ -452,7 +474,11 @@ TEST(PlanFile, EveryFieldIsChecked) {
        [](Parts& p) { p.section("entries")[0] = 0; }},
       {"classes in a list must be 1 or 2, found 3 for row 0",
        [](Parts& p) { p.section("entries")[0] = 3; }},
-      // Well-formed lists of another plan.
+  });
+}
+
+TEST(PlanFile, ListsOfAnotherPlanAreRefused) {
+  expect_refused({
       {"lists must be those that the request and facts plan to, found column 0 "
        "full where column 0 partial is due, in tile row 0 of batch row 0, head "
        "0",
@@ -478,13 +504,7 @@ TEST(PlanFile, EveryFieldIsChecked) {
        "partial where column 0 full is due, in tile row 2 of batch row 0, head "
        "0",
        set("/request/masks/0/expr", "causal"), true},
-  };
-  for (const Case& c : cases) {
-    Parts p = take_apart(e.file);
-    c.change(p);
-    // Header changes to `sections` must survive the putting together.
-    EXPECT_EQ(message(put_together(p, c.retable)), "[plan file] " + c.want);
-  }
+  });
 }
 
 TEST(PlanFile, GrowthHasCeilings) {
