@@ -81,18 +81,19 @@ struct Step {
 };
 
 // As a trainer makes it of rows of 200 tokens, without a plugin.
-Step kernel_step(const ModelConfig& m, const Row& rows, int64_t batch) {
+Step kernel_step(const ModelConfig& m, const Row& rows, int64_t batch,
+                 Dtype products = Dtype::bf16) {
   Step out;
   out.shape.model = m;
   out.shape.spec = *find_layer_spec("tpu");
   out.shape.batch = batch;
   out.shape.tokens = static_cast<int64_t>(rows.input_ids.size()) / batch;
-  out.shape.products = Element::bf16;
+  out.shape.products = products == Dtype::bf16 ? Element::bf16 : Element::f32;
   out.facts.doc_ids = rows.doc_ids;
   out.requests =
       *layer_requests(m, batch, out.shape.tokens, out.shape.tokens, {256, 128});
   auto places =
-      attention_places(m, out.shape.spec, Dtype::bf16, out.requests, out.facts);
+      attention_places(m, out.shape.spec, products, out.requests, out.facts);
   EXPECT_TRUE(places) << places.error().message;
   out.shape.places = std::move(*places);
   return out;
@@ -210,19 +211,22 @@ TEST(KernelStep, CompilesForATpu) {
   m.layers = 1;
   m.windows = {70};
   m.softcap = 50;
-  const Step step = kernel_step(m, draw_row(random, 23, 256, {100, 156}), 1);
-  auto made = pjrt::compile(*topology, *step_program(step.shape));
-  ASSERT_TRUE(made) << made.error().message;
-  auto memory = made->memory();
-  ASSERT_TRUE(memory) << memory.error().message;
-  int64_t state = 0;
-  const auto parameters = model_parameters(m, step.shape.spec);
-  ASSERT_TRUE(parameters);
-  for (const ModelParameter& p : *parameters) {
-    state += 3 * 4 * p.size();
+  const Row row = draw_row(random, 23, 256, {100, 156});
+  for (const Dtype products : {Dtype::bf16, Dtype::f32}) {
+    const Step step = kernel_step(m, row, 1, products);
+    auto made = pjrt::compile(*topology, *step_program(step.shape));
+    ASSERT_TRUE(made) << made.error().message;
+    auto memory = made->memory();
+    ASSERT_TRUE(memory) << memory.error().message;
+    int64_t state = 0;
+    const auto parameters = model_parameters(m, step.shape.spec);
+    ASSERT_TRUE(parameters);
+    for (const ModelParameter& p : *parameters) {
+      state += 3 * 4 * p.size();
+    }
+    EXPECT_GE(memory->alias, state);  // all of it is donated
+    EXPECT_GE(memory->argument, memory->alias);
   }
-  EXPECT_GE(memory->alias, state);  // all of it is donated
-  EXPECT_GE(memory->argument, memory->alias);
 }
 
 TrainOptions options_of(const ModelConfig& m) {

@@ -42,6 +42,11 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& m, int64_t batch,
 
 namespace {
 
+// Of an attention's arrays.
+Element element_of(Dtype dtype) {
+  return dtype == Dtype::bf16 ? Element::bf16 : Element::f32;
+}
+
 Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
                                 AttentionCall call, const std::string& target) {
   std::array<mosaic::PlannedKernel, 2> out;
@@ -53,7 +58,8 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
     if (!planned) return planned.error();
     out[backward ? 1 : 0] = std::move(*planned);
   }
-  return KernelPair{std::move(out[0]), std::move(out[1])};
+  return KernelPair{std::move(out[0]), std::move(out[1]),
+                    element_of(call.dtype)};
 }
 
 Result<CpuCall> plan_cpu(const Request& request, const Facts& present,
@@ -66,7 +72,7 @@ Result<CpuCall> plan_cpu(const Request& request, const Facts& present,
   CpuCall out;
   out.text = cpu::static_text(request, present);
   out.shape = call.shape;
-  out.element = call.dtype == Dtype::bf16 ? Element::bf16 : Element::f32;
+  out.element = element_of(call.dtype);
   out.steps = contract->steps;
   for (const auto& [name, size] :
        cpu::plain_sizes(request, present, out.steps)) {
