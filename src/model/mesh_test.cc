@@ -174,6 +174,34 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   }
 }
 
+// Of other forms, recomputed: what stands behind a sum, and what between parts.
+TEST_P(MeshModel, HeadsAreDividedInEveryForm) {
+  std::mt19937 random(8);
+  const Row rows = joined_rows({draw_row(random, kVocab, 40, {17, 9, 5}),
+                                draw_row(random, kVocab, 40, {40})});
+  ModelConfig gemma = small_model();
+  gemma.mlp = MlpKind::geglu;
+  gemma.post_norms = true;
+  gemma.softcap = 5;
+  ModelConfig older = small_model();
+  older.norm = NormKind::layer;
+  older.mlp = MlpKind::gelu;
+  older.fused_mlp = false;
+  const Mesh mesh = *parse_mesh("head=2");
+  size_t number = 0;
+  for (const ModelConfig& m : {gemma, older}) {
+    if (number++ % testing::case_stride() != 0) continue;
+    ASSERT_NO_FATAL_FAILURE(set(m, "xla", rows, 2));
+    const std::vector<Numbers> at = draw_parameters(random);
+    const Found one = on_one(at);
+    recompute_ = true;
+    for (const Found& each : on_mesh(m, "xla", rows, 2, mesh, at)) {
+      expect_same(one.numbers, each.numbers);
+      EXPECT_EQ(each.tiles, one.tiles);
+    }
+  }
+}
+
 // What our TPU kernels compute in their place, each device by its own lists.
 class KernelMesh : public MeshModel {};
 
