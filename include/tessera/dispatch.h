@@ -52,7 +52,7 @@ struct LaneFacts {
 std::span<const LaneFacts> lane_registry();
 const LaneFacts& facts_of(LaneId lane);
 
-// Whose code runs, told apart in receipts: "native", "reference", "tpu/jax",
+// Whose code runs: "native", "reference", "tpu/mosaic", "tpu/jax", "tpu/xla",
 // "cuda" or "xla". `platform` is the plugin's, where the lane has one.
 std::string lane_family(LaneId lane, std::string_view platform);
 

@@ -152,9 +152,10 @@ const LaneFacts& facts_of(LaneId lane) {
 std::string lane_family(LaneId lane, std::string_view platform) {
   if (lane == LaneId::reference) return "reference";
   if (lane == LaneId::cpu) return "native";
+  if (lane == LaneId::mosaic) return "tpu/mosaic";
   // Programs of JAX are its own on any device.
-  if (lane == LaneId::mosaic || lane == LaneId::jax_bridge) return "tpu/jax";
-  if (platform == "tpu") return "tpu/jax";
+  if (lane == LaneId::jax_bridge) return "tpu/jax";
+  if (platform == "tpu") return "tpu/xla";
   if (lane == LaneId::cuda || platform == "cuda") return "cuda";
   // The code is the compiler's own, whoever ships the plugin.
   return "xla";

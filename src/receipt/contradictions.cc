@@ -17,9 +17,10 @@ std::string due_family(const std::string& lane,
   const std::string platform = plugin ? plugin->platform : "";
   if (lane == "reference") return plugin ? "" : "reference";
   if (lane == "cpu") return plugin ? "" : "native";
-  if (lane == "mosaic") return plugin && platform != "tpu" ? "" : "tpu/jax";
+  if (lane == "mosaic") return plugin && platform != "tpu" ? "" : "tpu/mosaic";
   if (!plugin) return "";
-  if (lane == "jax_bridge" || platform == "tpu") return "tpu/jax";
+  if (lane == "jax_bridge") return "tpu/jax";
+  if (platform == "tpu") return "tpu/xla";
   return lane == "cuda" || platform == "cuda" ? "cuda" : "xla";
 }
 

@@ -51,8 +51,8 @@ inline constexpr Texts kRunning = {"cpu", "xla", "mosaic", "jax_bridge",
 inline constexpr Texts kFallback = {"cpu", "xla", "mosaic", "reference"};
 inline constexpr Texts kWithKernels = {"cpu", "mosaic", "cuda"};
 inline constexpr Texts kSources = {"flag", "caller", "default", "command"};
-inline constexpr Texts kFamilies = {"native", "reference", "tpu/jax", "cuda",
-                                    "xla"};
+inline constexpr Texts kFamilies = {
+    "native", "reference", "tpu/mosaic", "tpu/jax", "tpu/xla", "cuda", "xla"};
 inline constexpr Texts kModes = {"executed", "compiled only"};
 inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16"};
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
@@ -268,9 +268,10 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("lane.executed", r.lane.executed, {.one_of = kRunning, .or_null = true},
         "The lane that ran; null where nothing did");
   field("lane.family", r.lane.family, {.one_of = kFamilies},
-        "Whose code it was: native, our own kernels; reference; tpu/jax of the "
-        "bridge; or of a compiler, by the plugin's platform: tpu/jax for tpu, "
-        "cuda for cuda, xla for any other, a CPU among them");
+        "Whose code it was: native, our own kernels; reference; tpu/mosaic, "
+        "our own kernels of a TPU; tpu/jax of the bridge, on any device; or of "
+        "a compiler, by the plugin's platform: tpu/xla for tpu, cuda for cuda, "
+        "xla for any other, a CPU among them");
   field("lane.runtime_mode", r.lane.runtime_mode,
         {.one_of = kModes, .repeats = kHistory},
         "executed: the lane ran, in this process; compiled only: nothing ran");

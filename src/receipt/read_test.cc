@@ -281,9 +281,9 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 5, found the integer 2");
-  EXPECT_EQ(message(R"({"schema": 6})"),
-            "[receipt] schema must be 5, found the integer 6");
+            "[receipt] schema must be 6, found the integer 2");
+  EXPECT_EQ(message(R"({"schema": 7})"),
+            "[receipt] schema must be 6, found the integer 7");
 }
 
 // A field that others call for cannot be left out, nor one be there for
@@ -344,7 +344,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 5, found the integer 2");
+            "[receipt] schema must be 6, found the integer 2");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
   EXPECT_EQ(message(with("/tiles/most", 2)),
@@ -450,7 +450,8 @@ TEST(ReceiptReader, FindsContradictions) {
             "sink_telemetry must have a number for every head");
   EXPECT_EQ(found("/fallback", "so"),
             "fallback must say why lane.executed is not lane.chosen");
-  for (const char* family : {"tpu/jax", "cuda", "xla", "reference"}) {
+  for (const char* family :
+       {"tpu/jax", "tpu/mosaic", "tpu/xla", "cuda", "xla", "reference"}) {
     EXPECT_EQ(found("/lane/family", family),
               "lane.family must be that of cpu and its plugin");
   }

@@ -761,10 +761,10 @@ TEST(Lanes, HaveNamesAndFamilies) {
   EXPECT_EQ(lane_family(LaneId::cpu, ""), "native");
   EXPECT_EQ(lane_family(LaneId::reference, ""), "reference");
   EXPECT_EQ(lane_family(LaneId::xla, "cpu"), "xla");
-  EXPECT_EQ(lane_family(LaneId::xla, "tpu"), "tpu/jax");
+  EXPECT_EQ(lane_family(LaneId::xla, "tpu"), "tpu/xla");
   EXPECT_EQ(lane_family(LaneId::xla, "cuda"), "cuda");
   EXPECT_EQ(lane_family(LaneId::jax_bridge, "cpu"), "tpu/jax");
-  EXPECT_EQ(lane_family(LaneId::mosaic, "tpu"), "tpu/jax");
+  EXPECT_EQ(lane_family(LaneId::mosaic, "tpu"), "tpu/mosaic");
   EXPECT_EQ(lane_family(LaneId::cuda, "cuda"), "cuda");
 }
 
