@@ -66,6 +66,8 @@ class Train : public ::testing::TestWithParam<const char*> {
 
   TrainOptions options_;
 };
+// On several devices.
+class TrainMesh : public Train {};
 
 TEST_P(Train, LearnsWithOneCompile) {
   auto trainer = Trainer::open(options_);
@@ -129,7 +131,7 @@ TEST_P(Train, SpecsAgree) {
 }
 
 // Parts of the same rows on several devices, under one program.
-TEST_P(Train, DevicesAgreeWithOne) {
+TEST_P(TrainMesh, DevicesAgreeWithOne) {
   options_.rows = 4;
   auto one = Trainer::open(options_);
   ASSERT_TRUE(one) << one.error().message;
@@ -167,7 +169,7 @@ TEST_P(Train, DevicesAgreeWithOne) {
 }
 
 // On the same mesh; on another one near.
-TEST_P(Train, GoesOnBitForBitOnItsMesh) {
+TEST_P(TrainMesh, GoesOnBitForBitOnItsMesh) {
   options_.rows = 4;
   options_.mesh.axes = {{"data", 2}, {"head", 2}, {"seq", 3}};
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
@@ -201,7 +203,7 @@ TEST_P(Train, GoesOnBitForBitOnItsMesh) {
 }
 
 // From a mesh to another one, and to none: each goes on where the last stopped.
-TEST_P(Train, ACheckpointOfOneMeshGoesOnOnAnother) {
+TEST_P(TrainMesh, ACheckpointOfOneMeshGoesOnOnAnother) {
   options_.rows = 4;
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
   auto whole = Trainer::open(options_);
@@ -231,7 +233,7 @@ TEST_P(Train, ACheckpointOfOneMeshGoesOnOnAnother) {
 
 // Blocks that keep their input alone, on a mesh: the exchanges stand in what is
 // computed again too.
-TEST_P(Train, RecomputesOnAMesh) {
+TEST_P(TrainMesh, RecomputesOnAMesh) {
   options_.rows = 4;
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
   options_.mesh = *parse_mesh("head=2,seq=2");
@@ -257,7 +259,7 @@ TEST_P(Train, LogitsAreThoseOfTheLoss) {
   options_.model.final_softcap = 10;
   check_logits();
 }
-TEST_P(Train, LogitsOfDevicesAreThoseOfTheLoss) {
+TEST_P(TrainMesh, LogitsOfDevicesAreThoseOfTheLoss) {
   options_.mesh.axes = {{"data", 2}, {"head", 2}, {"seq", 3}};
   check_logits();
 }
@@ -344,6 +346,8 @@ TEST_P(Train, RefusesWhatDoesNotFit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Specs, Train, ::testing::Values("xla", "cpu"),
+                         [](const auto& of) { return std::string(of.param); });
+INSTANTIATE_TEST_SUITE_P(Specs, TrainMesh, ::testing::Values("xla", "cpu"),
                          [](const auto& of) { return std::string(of.param); });
 
 }  // namespace
