@@ -123,6 +123,8 @@ Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
   std::vector<LayerCycles> of_places;
   const Facts all = rows.facts();
   for (int64_t d = 0; d < step.shape.devices(); ++d) {
+    // Its partners have the same queries.
+    if (first_of_heads(step.shape.mesh, d) != d) continue;
     QueryFacts kept;
     const Facts facts = facts_of(all, portion_of(step.shape.mesh, d), kept);
     auto told = predict_places(step, dump, facts, target);

@@ -92,6 +92,11 @@ Result<void> check_mesh(const TrainOptions& o) {
                      kMaxMeshDevices, in_quotes(to_string(mesh)));
     }
   }
+  if (mesh.devices() > kMaxMeshDevices) {
+    return over_limit("train", "a mesh may have {} devices, found {} for {}",
+                      kMaxMeshDevices, mesh.devices(),
+                      in_quotes(to_string(mesh)));
+  }
   if (o.rows % mesh.size(kDataAxis) != 0) {
     return invalid("train",
                    "rows of a step must divide along the axis {}, found {} for "

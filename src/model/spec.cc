@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "lanes/cpu/plugin_calls.h"
 #include "model/layer.h"
+#include "model/parameter_parts.h"
 
 namespace tessera {
 namespace {
@@ -87,21 +88,27 @@ LayerPtr own_attention(const LayerSpec& spec, const Needs& needs) {
 LayerPtr make_linear_slot(Slot slot, const ModelConfig& m) {
   const int64_t attended = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   std::vector<int64_t> to = {m.mlp_width};
+  const std::string head{kHeadAxis};
   switch (slot) {
     case Slot::linear_qkv:
       return make_linear(m.width, attended + 2 * kv, deviation(m.width),
-                         {"head", ""}, {attended, kv, kv});
+                         {head, ""}, {attended, kv, kv});
     case Slot::linear_proj:
       return make_linear(attended, m.width, deviation(attended, m.layers),
-                         {"", "head"});
+                         {"", head});
     case Slot::linear_fc1:
       if (m.mlp != MlpKind::gelu) to.push_back(m.mlp_width);
       return make_linear(m.width, m.mlp_width * static_cast<int64_t>(to.size()),
-                         deviation(m.width), {"head", ""}, to);
-    default:
+                         deviation(m.width), {head, ""}, to);
+    case Slot::linear_fc2:
       return make_linear(m.mlp_width, m.width, deviation(m.mlp_width, m.layers),
-                         {"", "head"});
+                         {"", head});
+    case Slot::norm:
+    case Slot::attention:
+    case Slot::layernorm_mlp:
+      break;
   }
+  return nullptr;
 }
 
 LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {

@@ -157,6 +157,9 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
       ASSERT_TRUE(b) << b.error().message;
       // Means of some 360 losses of float32, each of a few sums.
       EXPECT_NEAR(a.loss, b->loss, 256 * 6e-8 * a.loss);
+      // Each parameter counts once, wherever its parts lie.
+      EXPECT_NEAR(a.gradient_norm, b->gradient_norm,
+                  256 * 6e-8 * a.gradient_norm);
       EXPECT_EQ(b->tiles_run, b->tiles_planned);
       // Halves of a row are no whole tiles: more of them are cut.
       const bool halves = options_.mesh.has("seq");
