@@ -158,13 +158,30 @@ TEST_P(RunLane, TellsSinkTelemetry) {
   EXPECT_NE(out_.find("row 0, document 1: mass "), std::string::npos) << out_;
 }
 
+// Padding attends where a head's mask names no documents.
+TEST_F(Run, SinkTelemetryOfPaddingIsOfNoDocument) {
+  const Arguments request = {"--mask",     "causal & documents",
+                             "--mask",     "causal",
+                             "--q-len",    "64",
+                             "--docs",     "lengths:40",
+                             "--heads",    "2",
+                             "--kv-heads", "2",
+                             "--head-dim", "8",
+                             "--lane",     "cpu"};
+  const json told =
+      run({"--sink-telemetry", "4", "--receipt", file("r.json")}, request);
+  ASSERT_EQ(code_, 0) << err_;
+  const json& documents = told["sink_telemetry"]["documents"];
+  ASSERT_EQ(documents.size(), 2) << documents;
+  EXPECT_EQ(documents[0]["document"], 0);
+  EXPECT_TRUE(documents[1]["document"].is_null());
+  EXPECT_EQ(documents[1]["queries"], (json{0, 24}));
+  EXPECT_EQ(program({"receipt", "verify", file("r.json")}), 0) << out_ << err_;
+}
+
 TEST_F(Run, RefusesSinkTelemetryThatIsNotThere) {
   EXPECT_EQ(message({"--sink-telemetry", "0"}),
             "[cli] --sink-telemetry must be from 1 to 1073741824, found 0");
-  TESSERA_NEEDS_PLUGINS();
-  EXPECT_EQ(message({"--sink-telemetry", "3", "--lane", "xla"}),
-            "[dispatch] the xla lane must be able to run this, found: it has "
-            "no sink telemetry");
 }
 
 TEST_P(RunLane, LayoutsGiveTheSameDigests) {
@@ -571,6 +588,12 @@ class RunXla : public Run {
     return more;
   }
 };
+
+TEST_F(RunXla, HasNoSinkTelemetry) {
+  EXPECT_EQ(message({"--sink-telemetry", "3", "--lane", "xla"}),
+            "[dispatch] the xla lane must be able to run this, found: it has "
+            "no sink telemetry");
+}
 
 TEST_F(RunXla, EveryMethodPassesItsCheck) {
   for (const auto& [method, dtype] :

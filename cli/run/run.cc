@@ -11,7 +11,6 @@
 #include "cli/run/check.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/receipt.h"
-#include "receipt/sink_telemetry.h"
 #include "run/passes.h"
 #include "run/session_state.h"
 
@@ -69,23 +68,6 @@ Result<void> take_choice(const RunFlags& flags, const Choice& choice,
   return {};
 }
 
-// A receipt holds so many documents: at most as many as there are runs of ids.
-Result<void> check_sink_documents(const RunOptions& o, const Batch& batch) {
-  if (o.first_keys == 0) return {};
-  const Facts& facts = batch.facts();
-  const auto& ids = facts.q_doc_ids ? facts.q_doc_ids : facts.doc_ids;
-  int64_t documents = batch.request().batch;
-  for (size_t i = 1; ids && i < ids->size(); ++i) {
-    if ((*ids)[i] != (*ids)[i - 1]) ++documents;
-  }
-  const int64_t heads = o.data.shape.heads;
-  if (documents <= receipt::kMaxSinkDocuments / heads) return {};
-  return over_limit("run",
-                    "sink telemetry must be of at most {} documents times "
-                    "heads, found {} runs of ids for {} heads",
-                    receipt::kMaxSinkDocuments, documents, heads);
-}
-
 struct Ran {
   receipt::Receipt receipt;
   RequestFeatures features;
@@ -102,12 +84,10 @@ Result<Ran> run_passes(const RunFlags& flags, RunOptions& o,
   if (!passes) return passes.error();
   *o.progress = {};
   const TraceSpan span("run", "digest");
-  auto receipt = run::make_receipt(passes->ready, passes->saved,
-                                   call.gradients ? &*call.gradients : nullptr);
+  auto receipt = run::receipt_of(*passes, call);
   if (!receipt) return receipt.error();
   add_given(flags, o, planned, *receipt);
   if (passes->sinks) {
-    receipt->sink_telemetry = receipt::sink_telemetry_of(*passes->sinks);
     o.data.sink_mass = std::move(passes->sinks->mass);
     o.data.sink_entropy = std::move(passes->sinks->entropy);
   }
@@ -176,7 +156,8 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
   call.sink_logits = call_features(o).sink_logits;
   call.dlse = data.backward && !o.inputs;
   call.sink_telemetry = o.first_keys != 0;
-  if (auto e = check_sink_documents(o, batch); !e) return e.error();
+  auto counted = run::check_first_keys(o.first_keys, batch, call.shape.heads);
+  if (!counted) return counted.error();
   auto choice = o.session->choose(batch, call);
   if (!choice) return choice.error();
   if (auto e = take_choice(flags, *choice, o); !e) return e.error();

@@ -83,7 +83,7 @@ struct SinkTelemetry {
   // [batch, heads, q_len]; 0 where a query has no legal key.
   std::vector<float> mass, entropy;
 
-  // One document, or segment, of a batch row; the row where no mask names any.
+  // One document, or segment, of a batch row; what is of none stands together.
   struct Document {
     int64_t batch_row = 0;
     std::optional<int32_t> document;  // its id, or the segment's number

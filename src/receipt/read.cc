@@ -247,8 +247,9 @@ Result<ReceiptClaim> parse_receipt(std::string_view text) {
   if (json->is_object()) {
     // Before all else: another version has other fields.
     if (json->contains("schema") && (*json)["schema"] != kReceiptSchema) {
-      return invalid(kWhere, "schema must be {}, found {}", kReceiptSchema,
-                     describe((*json)["schema"]));
+      return invalid(kWhere,
+                     "schema must be {}, found {}: another version wrote it",
+                     kReceiptSchema, describe((*json)["schema"]));
     }
     out.of_plan = !json->contains("operation");
   }

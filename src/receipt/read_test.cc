@@ -281,9 +281,11 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 6, found the integer 2");
+            "[receipt] schema must be 6, found the integer 2: another "
+            "version wrote it");
   EXPECT_EQ(message(R"({"schema": 7})"),
-            "[receipt] schema must be 6, found the integer 7");
+            "[receipt] schema must be 6, found the integer 7: another "
+            "version wrote it");
 }
 
 // A field that others call for cannot be left out, nor one be there for
@@ -344,7 +346,8 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 6, found the integer 2");
+            "[receipt] schema must be 6, found the integer 2: another "
+            "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
   EXPECT_EQ(message(with("/tiles/most", 2)),

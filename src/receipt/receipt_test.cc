@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "receipt/machine.h"
+#include "receipt/read.h"
+#include "receipt/sink_telemetry.h"
 
 namespace tessera::receipt {
 namespace {
@@ -182,6 +184,25 @@ TEST(Receipt, TakesNamesThatAreNotText) {
 }
 
 // In a process of its own: a limit cannot be taken back.
+// As much of it as a run may ask for is a receipt that can be read again.
+TEST(Receipt, HoldsSinkTelemetryUpToItsLimit) {
+  for (const int64_t heads : {1, 128}) {
+    const auto n = static_cast<size_t>(heads);
+    Receipt r = example();
+    r.sink_telemetry = Receipt::SinkTelemetry();
+    Receipt::SinkTelemetry::Document worst;
+    worst.batch_row = kMaxTokens;
+    worst.document = kMaxTokens;
+    worst.queries.assign(n, kMaxTokens);
+    worst.mass.assign(n, 2.2250738585072014e-308);
+    worst.entropy.assign(n, 2.2250738585072014e-308);
+    r.sink_telemetry->documents.assign(
+        static_cast<size_t>(max_sink_documents(heads)), worst);
+    EXPECT_LE(receipt_json(r, 2).size(),
+              static_cast<size_t>(kMaxReceiptBytes) * 4 / 5);
+  }
+}
+
 TEST(ReceiptMachineDeathTest, KnowsTheLimitOfTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -6,8 +6,11 @@
 
 namespace tessera::receipt {
 
-// Documents times heads that a receipt can hold.
-inline constexpr int64_t kMaxSinkDocuments = int64_t{1} << 17;
+// Documents that a receipt can hold: of a head each takes 92 bytes at most, and
+// 169 of its own.
+inline constexpr int64_t max_sink_documents(int64_t heads) {
+  return (int64_t{1} << 17) / (heads + 2);
+}
 
 Receipt::SinkTelemetry sink_telemetry_of(const SinkTelemetry& told);
 

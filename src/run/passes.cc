@@ -3,9 +3,38 @@
 
 #include <utility>
 
+#include "base/fail.h"
+#include "receipt/sink_telemetry.h"
+#include "run/session_state.h"
+
 namespace tessera::run {
 
+Result<void> check_first_keys(int64_t first_keys, const Batch& batch,
+                              int64_t heads) {
+  if (first_keys == 0) return {};
+  if (first_keys < 0 || first_keys > kMaxTokens) {
+    return invalid("run", "first_keys must be 1 to {}, found {}", kMaxTokens,
+                   first_keys);
+  }
+  // At most as many documents as there are runs of ids.
+  const Facts& facts = batch.facts();
+  const auto& ids = facts.q_doc_ids ? facts.q_doc_ids : facts.doc_ids;
+  int64_t documents = batch.request().batch;
+  for (size_t i = 1; ids && i < ids->size(); ++i) {
+    if ((*ids)[i] != (*ids)[i - 1]) ++documents;
+  }
+  const int64_t most = receipt::max_sink_documents(heads);
+  if (documents <= most) return {};
+  return over_limit("run",
+                    "sink telemetry of {} heads must be of at most {} batch "
+                    "rows and runs of document ids, found {}",
+                    heads, most, documents);
+}
+
 Result<Passes> run_passes(const Session& session, const RunCall& call) {
+  auto counted =
+      check_first_keys(call.first_keys, call.batch, call.shape.heads);
+  if (!counted) return counted.error();
   auto ready = session.prepare(call.batch, call_of(call));
   if (!ready) return ready.error();
   auto saved = ready->forward(call.forward);
@@ -21,6 +50,15 @@ Result<Passes> run_passes(const Session& session, const RunCall& call) {
     if (!e) return e.error();
   }
   return Passes{std::move(*ready), *saved, std::move(sinks)};
+}
+
+Result<receipt::Receipt> receipt_of(const Passes& passes, const RunCall& call) {
+  auto out = make_receipt(passes.ready, passes.saved,
+                          call.gradients ? &*call.gradients : nullptr);
+  if (out && passes.sinks) {
+    out->sink_telemetry = receipt::sink_telemetry_of(*passes.sinks);
+  }
+  return out;
 }
 
 }  // namespace tessera::run

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "receipt/receipt.h"
 #include "tessera/session.h"
 
 namespace tessera::run {
@@ -16,5 +17,11 @@ struct Passes {
 // Forward, its sink telemetry where the call wants it, and backward where the
 // call has gradients.
 Result<Passes> run_passes(const Session& session, const RunCall& call);
+// What they did, sink telemetry too.
+Result<receipt::Receipt> receipt_of(const Passes& passes, const RunCall& call);
+
+// Whether a receipt can hold telemetry of first_keys; 0 asks for none.
+Result<void> check_first_keys(int64_t first_keys, const Batch& batch,
+                              int64_t heads);
 
 }  // namespace tessera::run

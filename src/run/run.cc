@@ -49,12 +49,14 @@ Result<AttentionRun> run_attention(const RunCall& call,
   auto ran = run::run_passes(*session, call);
   if (!ran) return ran.error();
   const Prepared& ready = ran->ready;
-  auto receipt =
-      ready.receipt(ran->saved, call.gradients ? &*call.gradients : nullptr);
+  auto receipt = run::receipt_of(*ran, call);
   if (!receipt) return receipt.error();
-  return AttentionRun{ready.choice(),      ready.lane(),
-                      ready.fallback(),    ready.counters(),
-                      std::move(*receipt), std::move(ran->sinks)};
+  return AttentionRun{ready.choice(),
+                      ready.lane(),
+                      ready.fallback(),
+                      ready.counters(),
+                      receipt::receipt_json(*receipt),
+                      std::move(ran->sinks)};
 }
 
 namespace {

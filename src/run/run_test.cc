@@ -156,6 +156,29 @@ TEST(RunAttention, BackwardAndInputDigestsOnRequest) {
   EXPECT_FALSE(verify_run(ran->receipt, call)->empty());
 }
 
+TEST(RunAttention, SinkTelemetryIsInItsReceipt) {
+  Small batch;
+  RunCall call = batch.call();
+  call.first_keys = 3;
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  const auto ran = run_attention(call, options);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const json told = json::parse(ran->receipt)["sink_telemetry"];
+  EXPECT_EQ(told["first_keys"], 3);
+  ASSERT_TRUE(ran->sinks);
+  EXPECT_EQ(told["documents"].size(), ran->sinks->documents.size());
+  EXPECT_EQ(told["documents"][0]["mass"][0], ran->sinks->documents[0].mass[0]);
+  const auto again = verify_run(ran->receipt, call);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->empty()) << again->front();
+  call.first_keys = 4;
+  EXPECT_FALSE(verify_run(ran->receipt, call)->empty());
+  call.first_keys = -1;
+  EXPECT_EQ(run_attention(call, options).error().message,
+            "[run] first_keys must be 1 to 1073741824, found -1");
+}
+
 // A receipt whose digest fits again, as a forger would leave it.
 std::string forged(const std::string& receipt, const char* pointer,
                    const json& value) {

@@ -83,7 +83,10 @@ std::vector<Document> by_document(const mask::Bound& bound, const Names& names,
         const auto at = static_cast<size_t>((b * heads + h) * bound.q_len + q);
         if (rows.live[at] == 0) continue;
         std::optional<int32_t> document;
-        if (named) document = documents[static_cast<size_t>(q)];
+        // Below 0 is padding, live where a head's mask names no documents.
+        if (named && documents[static_cast<size_t>(q)] >= 0) {
+          document = documents[static_cast<size_t>(q)];
+        }
         Document& d = out.of(b, document);
         const auto head = static_cast<size_t>(h);
         ++d.queries[head];
