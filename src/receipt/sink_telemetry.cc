@@ -11,6 +11,7 @@ namespace {
 
 std::vector<std::optional<double>> finite(const std::vector<double>& values) {
   std::vector<std::optional<double>> out;
+  out.reserve(values.size());
   for (const double x : values) {
     out.push_back(std::isfinite(x) ? std::optional(x) : std::nullopt);
   }
@@ -24,6 +25,7 @@ Receipt::SinkTelemetry sink_telemetry_of(const SinkTelemetry& told) {
   out.first_keys = told.first_keys;
   out.mass_digest = array_digest(told.mass);
   out.entropy_digest = array_digest(told.entropy);
+  out.documents.reserve(told.documents.size());
   for (const SinkTelemetry::Document& d : told.documents) {
     Receipt::SinkTelemetry::Document document;
     document.batch_row = d.batch_row;
