@@ -89,13 +89,18 @@ Gradients AttentionData::gradients() {
 }
 
 AttentionCall AttentionData::call() const {
-  return {shape, dtype, sink_logits.has_value(), backward,
-          backward && !dlse.empty()};
+  return {.shape = shape,
+          .dtype = dtype,
+          .sink_logits = sink_logits.has_value(),
+          .backward = backward,
+          .dlse = backward && !dlse.empty(),
+          .sink_telemetry = first_keys != 0};
 }
 
 RunCall AttentionData::over(const Batch& of) {
   RunCall whole = {of, shape, forward_tensors()};
   if (backward) whole.gradients = gradients();
+  whole.first_keys = first_keys;
   return whole;
 }
 

@@ -44,6 +44,7 @@ struct AttentionData {
   Dtype dtype = Dtype::f32;
   Layout layout = Layout::bhsd;
   bool backward = false;
+  int64_t first_keys = 0;  // of sink telemetry; 0: none
 
   Array q, k, v;
   std::optional<std::vector<float>> sink_logits;  // [heads]

@@ -53,9 +53,7 @@ Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
     lengths.batch = o.data.batch;
     lengths.q_len = o.data.q_len;
     lengths.kv_len = o.data.kv_len;
-    AttentionCall call = o.data.call();
-    call.sink_telemetry = o.first_keys != 0;
-    needed += lanes::lane_bytes(lane, lengths, call, elsewhere(o));
+    needed += lanes::lane_bytes(lane, lengths, o.data.call(), elsewhere(o));
   }
   if (flags.outputs) needed += bytes.outputs;
   if (needed <= static_cast<double>(receipt::available_memory())) return {};

@@ -134,7 +134,7 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
   if (f.sink_telemetry) {
     auto keys = parse_int(*f.sink_telemetry, "--sink-telemetry", 1, kMaxTokens);
     if (!keys) return keys.error();
-    o.first_keys = *keys;
+    o.data.first_keys = *keys;
   }
   if (auto e = read_lane_options(f, o); !e) return e.error();
   if (f.inputs) {

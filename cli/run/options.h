@@ -27,7 +27,6 @@ struct RunOptions {
   // Where the cpu lane tells its progress, while something listens.
   std::shared_ptr<std::function<void(double)>> progress =
       std::make_shared<std::function<void(double)>>();
-  int64_t first_keys = 0;  // of sink telemetry; 0: none
   uint64_t seed = 0;
   bool sink_logits = false;  // from the seed, unless the file has them
   std::optional<InputFile> inputs;

@@ -78,8 +78,7 @@ Result<Ran> run_passes(const RunFlags& flags, RunOptions& o,
                        const Planned& planned) {
   Progress progress("running");
   *o.progress = progress.callback();
-  RunCall call = o.data.over(planned.batch);
-  call.first_keys = o.first_keys;
+  const RunCall call = o.data.over(planned.batch);
   auto passes = run::run_passes(*o.session, call);
   if (!passes) return passes.error();
   *o.progress = {};
@@ -102,7 +101,7 @@ CallFeatures call_features(const RunOptions& o) {
   out.dtype = o.data.dtype;
   out.backward = o.data.backward;
   out.bridge_artifact = o.lane_options.artifact.has_value();
-  out.sink_telemetry = o.first_keys != 0;
+  out.sink_telemetry = o.data.first_keys != 0;
   out.sink_logits = o.sink_logits || (o.inputs && o.inputs->has("sink_logits"));
   return out;
 }
@@ -155,8 +154,8 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
   AttentionCall call = data.call();
   call.sink_logits = call_features(o).sink_logits;
   call.dlse = data.backward && !o.inputs;
-  call.sink_telemetry = o.first_keys != 0;
-  auto counted = run::check_first_keys(o.first_keys, batch, call.shape.heads);
+  auto counted =
+      run::check_first_keys(data.first_keys, batch, call.shape.heads);
   if (!counted) return counted.error();
   auto choice = o.session->choose(batch, call);
   if (!choice) return choice.error();

@@ -75,6 +75,16 @@ bool is_stopped(const void* flag) {
 
 }  // namespace
 
+Result<Isa> check_call(const CpuWork::State& work, const AttentionShape& shape,
+                       const ForwardTensors& tensors,
+                       const CpuOptions& options) {
+  if (auto e = check_options(options); !e) return e.error();
+  if (auto e = lanes::check_forward("cpu", work.sizes, shape, tensors); !e) {
+    return e.error();
+  }
+  return choose_isa(options.isa);
+}
+
 Result<CpuRun> run_blocks(const CpuWork::State& work,
                           const AttentionShape& shape,
                           const ForwardTensors& tensors,
@@ -149,11 +159,7 @@ Result<CpuRun> cpu_forward(const CpuWork& cpu_work, const AttentionShape& shape,
                            const CpuOptions& options, const StopFlag* stop) {
   const TraceSpan span("cpu", "forward");
   const CpuWork::State& work = cpu_work.state();
-  if (auto e = check_options(options); !e) return e.error();
-  if (auto e = lanes::check_forward("cpu", work.sizes, shape, tensors); !e) {
-    return e.error();
-  }
-  auto isa = choose_isa(options.isa);
+  auto isa = check_call(work, shape, tensors, options);
   if (!isa) return isa.error();
   if (work.sizes.q_len <= kDecodeQueries) {
     return decode(work, shape, tensors, options, *isa, stop);

@@ -40,11 +40,7 @@ Result<lanes::SinkRows> cpu_sink_rows(const CpuWork& work, const CpuWork& first,
                                       const StopFlag* stop) {
   const TraceSpan span("cpu", "sink telemetry");
   const CpuWork::State& all = work.state();
-  if (auto e = check_options(options); !e) return e.error();
-  if (auto e = lanes::check_forward("cpu", all.sizes, shape, tensors); !e) {
-    return e.error();
-  }
-  auto isa = choose_isa(options.isa);
+  auto isa = check_call(all, shape, tensors, options);
   if (!isa) return isa.error();
 
   const int64_t rows = all.sizes.batch * shape.heads * all.sizes.q_len;

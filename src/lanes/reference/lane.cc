@@ -8,7 +8,6 @@
 #include "base/timed.h"
 #include "lanes/reference/reference.h"
 #include "lanes/reference/sink_row.h"
-#include "lanes/stop.h"
 #include "plan/batch_state.h"
 
 namespace tessera::reference {
@@ -110,37 +109,13 @@ class Work : public lanes::LaneWork {
 
   Result<lanes::SinkRows> sink_rows(const ForwardTensors& t, int64_t first_keys,
                                     const StopFlag* stop) override {
-    auto batch = lanes::first_keys_batch(batch_, first_keys, "reference");
-    if (!batch) return batch.error();
-    auto first = Legality::bind(batch->request(), batch->facts());
-    if (!first) return first.error();
-    lanes::BackwardTensors inputs;
-    inputs.q = t.q, inputs.k = t.k, inputs.v = t.v;
-    inputs.sink_logits = t.sink_logits;
-    auto oracle = RowOracle::bind(request_, owned_->view(), shape_, inputs);
-    if (!oracle) return oracle.error();
-    const int64_t group = shape_.heads / first->heads();
+    auto rows = reference::sink_rows(batch_, shape_, t, first_keys, stop);
+    if (!rows) return rows.error();
     lanes::SinkRows to;
-    QueryRow row;
-    std::vector<uint8_t> counts;
-    for (int64_t b = 0; b < request_.batch; ++b) {
-      for (int64_t h = 0; h < shape_.heads; ++h) {
-        for (int64_t q = 0; q < request_.q_len; ++q) {
-          if (auto e = lanes::check_stop(stop, "reference", "between queries");
-              !e) {
-            return e.error();
-          }
-          oracle->forward(b, h, q, row);
-          counts.clear();
-          for (const int64_t key : row.keys) {
-            counts.push_back(first->legal(b, h / group, q, key) ? 1 : 0);
-          }
-          const SinkRow found = sink_row(row, counts, shape_.softcap);
-          to.live.push_back(found.live ? 1 : 0);
-          to.mass.push_back(static_cast<float>(found.mass.value));
-          to.entropy.push_back(static_cast<float>(found.entropy.value));
-        }
-      }
+    for (const SinkRow& row : *rows) {
+      to.live.push_back(row.live ? 1 : 0);
+      to.mass.push_back(static_cast<float>(row.mass.value));
+      to.entropy.push_back(static_cast<float>(row.entropy.value));
     }
     return to;
   }

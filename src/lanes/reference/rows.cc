@@ -63,17 +63,27 @@ double score_size(double scale, const Dot& d) {
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-// Adds factor * x to a key's gradient, its error and the sum of its sizes.
+// Adds factor * x to a sum, and to its error that of each term.
 template <class Error>
-void add_key_term(const std::vector<double>& x, double factor, RowValues& sum,
-                  std::vector<double>& sizes, const Error& error_of) {
+void add_scaled(const std::vector<double>& x, double factor, RowValues& sum,
+                const Error& error_of) {
   const double* from = x.data();
   double* value = sum.value.data();
   double* error = sum.error.data();
-  double* size = sizes.data();
   for (size_t d = 0, n = x.size(); d < n; ++d) {
     value[d] += factor * from[d];
     error[d] += error_of(from[d]);
+  }
+}
+
+// The same for a key's gradient, with the sum of its sizes.
+template <class Error>
+void add_key_term(const std::vector<double>& x, double factor, RowValues& sum,
+                  std::vector<double>& sizes, const Error& error_of) {
+  add_scaled(x, factor, sum, error_of);
+  const double* from = x.data();
+  double* size = sizes.data();
+  for (size_t d = 0, n = x.size(); d < n; ++d) {
     size[d] += std::abs(factor * from[d]);
   }
 }
@@ -170,13 +180,8 @@ void RowOracle::forward(int64_t b, int64_t h, int64_t q, QueryRow& row) {
   for (size_t j = 0; j < row.keys.size(); ++j) {
     read_row(tensors_.v, b, kv_head(h), row.keys[j], v_.data());
     const double p = row.probability[j];
-    const double* v = v_.data();
-    double* value = row.out.value.data();
-    double* error = row.out.error.data();
-    for (int64_t d = 0; d < shape_.v_head_dim; ++d) {
-      value[d] += p * v[d];
-      error[d] += (rho * p + kTiny32) * std::abs(v[d]);
-    }
+    add_scaled(v_, p, row.out,
+               [&](double x) { return (rho * p + kTiny32) * std::abs(x); });
   }
   row.lse.error += rounding_.lost;
   const double terms = static_cast<double>(row.keys.size()) + 1;
@@ -227,14 +232,10 @@ void RowOracle::backward(const QueryRow& row, QueryGradient& gradient) {
         p * (w * t_error + (std::abs(t) + t_error) * omega) + ds_lost();
     const double ds = gradient.ds.value[j];
     const double ds_error = gradient.ds.error[j] + sum_error(n) * std::abs(ds);
-    const double* k = k_.data();
-    double* value = gradient.dq.value.data();
-    double* error = gradient.dq.error.data();
-    for (int64_t d = 0; d < dim; ++d) {
-      value[d] += scale_ * ds * k[d];
-      error[d] += std::abs(scale_ * k[d]) * ds_error +
-                  (1 + std::abs(k[d])) * rounding_.lost;
-    }
+    add_scaled(k_, scale_ * ds, gradient.dq, [&](double x) {
+      return std::abs(scale_ * x) * ds_error +
+             (1 + std::abs(x)) * rounding_.lost;
+    });
   }
   if (!tensors_.sink_logits) return;
   const double z = (*tensors_.sink_logits)[index(row.h)];

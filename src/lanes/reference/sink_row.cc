@@ -28,6 +28,9 @@
 #include <limits>
 #include <vector>
 
+#include "lanes/sink_rows.h"
+#include "lanes/stop.h"
+
 namespace tessera::reference {
 namespace {
 
@@ -108,6 +111,43 @@ SinkRow sink_row(const QueryRow& row, std::span<const uint8_t> first,
   }
   out.mass = mass_of(row, first, softcap);
   out.entropy = entropy_of(row);
+  return out;
+}
+
+Result<std::vector<SinkRow>> sink_rows(const Batch& batch,
+                                       const AttentionShape& shape,
+                                       const ForwardTensors& tensors,
+                                       int64_t first_keys,
+                                       const StopFlag* stop) {
+  auto among = lanes::first_keys_batch(batch, first_keys, "reference");
+  if (!among) return among.error();
+  auto first = Legality::bind(among->request(), among->facts());
+  if (!first) return first.error();
+  lanes::BackwardTensors inputs;
+  inputs.q = tensors.q, inputs.k = tensors.k, inputs.v = tensors.v;
+  inputs.sink_logits = tensors.sink_logits;
+  auto oracle = RowOracle::bind(batch.request(), batch.facts(), shape, inputs);
+  if (!oracle) return oracle.error();
+  const int64_t group = shape.heads / first->heads();
+  std::vector<SinkRow> out;
+  QueryRow row;
+  std::vector<uint8_t> counts;
+  for (int64_t b = 0; b < batch.request().batch; ++b) {
+    for (int64_t h = 0; h < shape.heads; ++h) {
+      for (int64_t q = 0; q < batch.request().q_len; ++q) {
+        if (auto e = lanes::check_stop(stop, "reference", "between queries");
+            !e) {
+          return e.error();
+        }
+        oracle->forward(b, h, q, row);
+        counts.clear();
+        for (const int64_t key : row.keys) {
+          counts.push_back(first->legal(b, h / group, q, key) ? 1 : 0);
+        }
+        out.push_back(sink_row(row, counts, shape.softcap));
+      }
+    }
+  }
   return out;
 }
 
