@@ -168,9 +168,11 @@ class Prepared {
   std::optional<std::string> fallback() const;  // why that is not choice().lane
   Counters counters() const;
   // What the latest passes ran, as JSON (docs/receipt.md). `gradients` where
-  // the call has a backward pass, and only there.
+  // the call has a backward pass, and only there; `sinks` where it says
+  // `sink_telemetry`, and only there.
   Result<std::string> receipt(const Saved& saved,
-                              const Gradients* gradients = nullptr) const;
+                              const Gradients* gradients = nullptr,
+                              const SinkTelemetry* sinks = nullptr) const;
   // The program that a pass runs, for lanes that have one: StableHLO, with our
   // kernel's text in it where there is one.
   Result<std::string> program_text(bool backward = false) const;

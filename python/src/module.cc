@@ -10,6 +10,7 @@
 #include "route.h"
 #include "session.h"
 #include "shard.h"
+#include "sink_telemetry.h"
 #include "tessera/version.h"
 #include "train.h"
 #include "tree.h"
@@ -26,6 +27,7 @@ NB_MODULE(_core, m) {
   bind_batch(m);
   bind_block_mask(m);
   bind_tree(m);
+  bind_sink_telemetry(m);
   bind_session(m);
   bind_route(m);
   bind_shard(m);

@@ -16,6 +16,7 @@
 #include "batch.h"
 #include "failure.h"
 #include "interrupts.h"
+#include "sink_telemetry.h"
 #include "tessera/session.h"
 
 namespace tessera::python {
@@ -124,6 +125,7 @@ struct PySaved {
   ForwardArrays arrays;
   Saved saved;
   std::optional<GradientArrays> gradients;
+  std::optional<SinkTelemetry> sinks;
 };
 
 struct PyPrepared {
@@ -197,29 +199,42 @@ const Batch& batch_of(nb::handle object) {
 nb::object attention(nb::handle q, nb::handle k, nb::handle v, nb::handle batch,
                      Scale scale, double softcap, nb::handle sink_logits,
                      const std::string& layout, bool return_lse, nb::handle out,
+                     std::optional<int64_t> sink_telemetry,
                      nb::handle session) {
+  if (sink_telemetry) check_first_keys(*sink_telemetry);
   const ForwardArrays f = read_forward(q, k, v, sink_logits, layout, scale,
                                        softcap, out, return_lse);
   const Session& used = session.is_none()
                             ? default_session()
                             : nb::cast<const PySession&>(session).session;
   const Batch& of = batch_of(batch);
+  AttentionCall call = call_of(f);
+  call.sink_telemetry = sink_telemetry.has_value();
+  std::optional<SinkTelemetry> told;
   take(without_gil([&](const StopFlag* stop) -> Result<void> {
-    auto ready = used.prepare(of, call_of(f));
+    auto ready = used.prepare(of, call);
     if (!ready) return ready.error();
     auto ran = ready->forward(f.views, stop);
     if (!ran) return ran.error();
+    if (!sink_telemetry) return {};
+    auto sinks = ready->sink_telemetry(*ran, *sink_telemetry, stop);
+    if (!sinks) return sinks.error();
+    told = std::move(*sinks);
     return {};
   }));
-  if (return_lse) return nb::make_tuple(f.out, f.lse);
-  return f.out;
+  if (!told && !return_lse) return f.out;
+  nb::list results;
+  results.append(f.out);
+  if (return_lse) results.append(f.lse);
+  if (told) results.append(sink_telemetry_of(std::move(*told), of, f.shape));
+  return nb::tuple(results);
 }
 
 AttentionCall call_of(int64_t heads, int64_t head_dim,
                       std::optional<int64_t> kv_heads,
                       std::optional<int64_t> v_head_dim,
                       const std::string& dtype, Scale scale, double softcap,
-                      bool sink_logits, bool backward) {
+                      bool sink_logits, bool backward, bool sink_telemetry) {
   AttentionCall call;
   call.shape.heads = heads;
   call.shape.kv_heads = kv_heads.value_or(heads);
@@ -230,18 +245,18 @@ AttentionCall call_of(int64_t heads, int64_t head_dim,
   call.dtype = parse_dtype(dtype);
   call.sink_logits = sink_logits;
   call.backward = backward;
+  call.sink_telemetry = sink_telemetry;
   return call;
 }
 
-std::unique_ptr<PyPrepared> prepare(const PySession& self, nb::object batch,
-                                    int64_t heads, int64_t head_dim,
-                                    std::optional<int64_t> kv_heads,
-                                    std::optional<int64_t> v_head_dim,
-                                    const std::string& dtype, Scale scale,
-                                    double softcap, bool sink_logits,
-                                    bool backward, bool dlse) {
-  AttentionCall call = call_of(heads, head_dim, kv_heads, v_head_dim, dtype,
-                               scale, softcap, sink_logits, backward);
+std::unique_ptr<PyPrepared> prepare(
+    const PySession& self, nb::object batch, int64_t heads, int64_t head_dim,
+    std::optional<int64_t> kv_heads, std::optional<int64_t> v_head_dim,
+    const std::string& dtype, Scale scale, double softcap, bool sink_logits,
+    bool backward, bool dlse, bool sink_telemetry) {
+  AttentionCall call =
+      call_of(heads, head_dim, kv_heads, v_head_dim, dtype, scale, softcap,
+              sink_logits, backward, sink_telemetry);
   call.dlse = dlse;
   const Batch& of = batch_of(batch);
   auto made = [&] {
@@ -264,19 +279,21 @@ Choice choice_of(const Session& session, nb::handle batch,
 Choice choose_in(const PySession& self, nb::handle batch, int64_t heads,
                  int64_t head_dim, std::optional<int64_t> kv_heads,
                  std::optional<int64_t> v_head_dim, const std::string& dtype,
-                 Scale scale, double softcap, bool sink_logits, bool backward) {
+                 Scale scale, double softcap, bool sink_logits, bool backward,
+                 bool sink_telemetry) {
   return choice_of(self.session, batch,
                    call_of(heads, head_dim, kv_heads, v_head_dim, dtype, scale,
-                           softcap, sink_logits, backward));
+                           softcap, sink_logits, backward, sink_telemetry));
 }
 
 Choice choose(nb::handle batch, int64_t heads, int64_t head_dim,
               std::optional<int64_t> kv_heads,
               std::optional<int64_t> v_head_dim, const std::string& dtype,
-              Scale scale, double softcap, bool sink_logits, bool backward) {
+              Scale scale, double softcap, bool sink_logits, bool backward,
+              bool sink_telemetry) {
   return choice_of(default_session(), batch,
                    call_of(heads, head_dim, kv_heads, v_head_dim, dtype, scale,
-                           softcap, sink_logits, backward));
+                           softcap, sink_logits, backward, sink_telemetry));
 }
 
 std::unique_ptr<PySaved> forward(PyPrepared& self, nb::handle q, nb::handle k,
@@ -306,12 +323,23 @@ nb::tuple backward(PyPrepared& self, PySaved& saved, nb::handle dout,
   return out;
 }
 
+nb::object sink_telemetry(PyPrepared& self, PySaved& saved,
+                          int64_t first_keys) {
+  const Use use(self);
+  saved.sinks = take(without_gil([&](const StopFlag* stop) {
+    return self.prepared.sink_telemetry(saved.saved, first_keys, stop);
+  }));
+  return sink_telemetry_of(*saved.sinks, self.prepared.batch(),
+                           self.prepared.call().shape);
+}
+
 std::string receipt(PyPrepared& self, const PySaved& saved) {
   const Use use(self);
   const Gradients* const gradients =
       saved.gradients ? &saved.gradients->views : nullptr;
+  const SinkTelemetry* const sinks = saved.sinks ? &*saved.sinks : nullptr;
   const nb::gil_scoped_release released;
-  return take(self.prepared.receipt(saved.saved, gradients));
+  return take(self.prepared.receipt(saved.saved, gradients, sinks));
 }
 
 nb::dict counters(const PyPrepared& self) {
@@ -338,7 +366,9 @@ std::vector<std::string> verify(const std::string& receipt, nb::handle q,
                                 Scale scale, double softcap,
                                 nb::handle sink_logits,
                                 const std::string& layout, nb::handle dout,
-                                nb::handle dlse) {
+                                nb::handle dlse,
+                                std::optional<int64_t> sink_telemetry) {
+  if (sink_telemetry) check_first_keys(*sink_telemetry);
   const ForwardArrays f = read_forward(q, k, v, sink_logits, layout, scale,
                                        softcap, nb::none(), true);
   RunCall call{batch_of(batch), f.shape, f.views, {}};
@@ -347,6 +377,7 @@ std::vector<std::string> verify(const std::string& receipt, nb::handle q,
     g = read_gradients(f, dout, dlse);
     call.gradients = g->views;
   }
+  call.first_keys = sink_telemetry.value_or(0);
   SessionOptions options = options_of({}, {}, 0, {}, {}, "", false);
   auto found = [&] {
     const nb::gil_scoped_release released;
@@ -374,6 +405,10 @@ void bind_prepared(nb::module_& m) {
       .def("backward", &backward, nb::arg("saved"), nb::arg("dout"),
            nb::kw_only(), nb::arg("dlse") = nb::none(),
            "dq, dk, dv and dsink_logits, which is None without sink logits.")
+      .def("sink_telemetry", &sink_telemetry, nb::arg("saved"),
+           nb::arg("first_keys"),
+           "Where the attention of a forward pass went; the call must have "
+           "been prepared with sink_telemetry=True.")
       .def("receipt", &receipt, nb::arg("saved"),
            "What the latest passes ran, as JSON.")
       .def(
@@ -472,27 +507,32 @@ void bind_session(nb::module_& m) {
            nb::arg("dtype") = "f32", nb::arg("scale") = nb::none(),
            nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
            nb::arg("backward") = false, nb::arg("dlse") = false,
+           nb::arg("sink_telemetry") = false,
            "Chooses a lane and makes the batch ready on it.")
       .def("choose", &choose_in, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),
            nb::arg("dtype") = "f32", nb::arg("scale") = nb::none(),
            nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
-           nb::arg("backward") = false,
+           nb::arg("backward") = false, nb::arg("sink_telemetry") = false,
            "The choice of a lane alone; nothing is opened.");
   m.def("choose", &choose, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
         nb::arg("head_dim"), nb::arg("kv_heads") = nb::none(),
         nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "f32",
         nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
         nb::arg("sink_logits") = false, nb::arg("backward") = false,
+        nb::arg("sink_telemetry") = false,
         "Which lane would run such a call here, and why not the others.");
   m.def("attention", &attention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("batch"), nb::kw_only(), nb::arg("scale") = nb::none(),
         nb::arg("softcap") = 0.0, nb::arg("sink_logits") = nb::none(),
         nb::arg("layout") = "bhsd", nb::arg("return_lse") = false,
-        nb::arg("out") = nb::none(), nb::arg("session") = nb::none(),
-        "Attention of one batch: the output, or it and the natural "
-        "log-sum-exp.\n\n"
+        nb::arg("out") = nb::none(), nb::arg("sink_telemetry") = nb::none(),
+        nb::arg("session") = nb::none(),
+        "Attention of one batch: the output, then the natural log-sum-exp "
+        "where `return_lse` asks for it, then where it went "
+        "(`SinkTelemetry`) where `sink_telemetry` says on how many first "
+        "keys.\n\n"
         "q is [batch, heads, q_len, dim] and k and v [batch, kv_heads, kv_len, "
         "dim], or with the layout 'bshd' [batch, tokens, heads, dim]; float32, "
         "bfloat16 or float16. `scale` is 1 / sqrt(dim) where it is not given. "
@@ -502,6 +542,7 @@ void bind_session(nb::module_& m) {
         nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
         nb::arg("sink_logits") = nb::none(), nb::arg("layout") = "bhsd",
         nb::arg("dout") = nb::none(), nb::arg("dlse") = nb::none(),
+        nb::arg("sink_telemetry") = nb::none(),
         "Runs the call of a receipt again: the fields that differ, none where "
         "the receipt is true.");
 }

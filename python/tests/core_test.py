@@ -190,6 +190,97 @@ def test_short_floats(dtype):
     judge.check(out, judge.attention(q, k, v, mask)[0])
 
 
+def first_keys(e, n):
+    return ("and", e, ("sink", n))
+
+
+@FAST
+@given(cases(), st.integers(1, 9), st.integers(0, 2**31),
+       st.sampled_from(["bhsd", "bshd"]), st.booleans(), st.booleans())
+def test_sink_telemetry_is_the_oracles(case, n, seed, layout, with_sinks,
+                                       short):
+    made, mask = planned(case)
+    _, first = planned((first_keys(case[0], n), *case[1:]))
+    _, batch, q_len, kv_len = case[:4]
+    rng = np.random.default_rng(seed)
+    dtype = ml_dtypes.bfloat16 if short else np.float32
+    q = rng.standard_normal((batch, 4, q_len, 8), np.float32).astype(dtype)
+    k = rng.standard_normal((batch, 2, kv_len, 8), np.float32).astype(dtype)
+    sinks = rng.standard_normal(4, np.float32) if with_sinks else None
+    want = judge.sink_telemetry(q, k, mask, first, sinks=sinks)
+    turn = (lambda x: x) if layout == "bhsd" else (
+        lambda x: np.ascontiguousarray(x.swapaxes(1, 2)))
+    out, told = ts.attention(turn(q), turn(k), turn(k), made, layout=layout,
+                             sink_logits=sinks, sink_telemetry=n)
+    judge.check(told.mass, want[0], "mass")
+    judge.check(told.entropy, want[1], "entropy")
+    dead = ~mask.any(2)[:, None] & np.ones(told.mass.shape, bool)
+    assert (told.mass[dead] == 0).all() and (told.entropy[dead] == 0).all()
+    plain = ts.attention(turn(q), turn(k), turn(k), made, layout=layout,
+                         sink_logits=sinks)
+    assert out.tobytes() == plain.tobytes()
+
+
+def test_sink_telemetry_by_document():
+    ids = np.repeat(np.int32([7, 9, 7, -1]), (20, 25, 19, 6))
+    rng = np.random.default_rng(2)
+    q = rng.standard_normal((1, 4, 70, 16), np.float32)
+    k = rng.standard_normal((1, 2, 70, 16), np.float32)
+    for mask, groups in [("causal & documents", [7, 9]),
+                         ("causal & segments", [0, 1, 2]), ("causal", [None])]:
+        made = ts.plan(mask, q_len=70, tile=(16, 16),
+                       doc_ids=None if groups == [None] else ids)
+        ready = ts.Session().prepare(made, heads=4, kv_heads=2, head_dim=16,
+                                     sink_telemetry=True)
+        saved = ready.forward(q, k, k)
+        told = ready.sink_telemetry(saved, 3)
+        assert told.first_keys == 3 and "first_keys=3" in repr(told)
+        assert told.mass.shape == told.entropy.shape == (1, 4, 70)
+        assert [d.document for d in told.documents] == groups
+        numbers = (oracle.segments(ids) if "segments" in mask else ids)
+        for d in told.documents:
+            of = (np.ones(70, bool) if d.document is None
+                  else (numbers == d.document) & (ids >= 0))
+            assert d.batch_row == 0 and d.queries.tolist() == [of.sum()] * 4
+            for mean, each in [(d.mass, told.mass), (d.entropy, told.entropy)]:
+                total = np.add.accumulate(
+                    each[0][:, of].astype(np.float64), axis=1)[:, -1]
+                assert (mean == total / of.sum()).all()
+        receipt = ready.receipt(saved)
+        assert json.loads(receipt)["sink_telemetry"]["first_keys"] == 3
+        assert ts.verify(receipt, q, k, k, made, sink_telemetry=3) == []
+        assert ts.verify(receipt, q, k, k, made, sink_telemetry=4) != []
+        assert ts.verify(receipt, q, k, k, made) != []
+        del ready, saved
+        assert told.mass.base is not None and told.documents[0].mass.sum() > 0
+
+
+def test_sink_telemetry_is_refused():
+    made, _, q, k, v = packed()
+    call = dict(heads=4, kv_heads=2, head_dim=16)
+    ready = ts.Session("cpu").prepare(made, **call)
+    saved = ready.forward(q, k, v)
+    asked = ts.Session("cpu").prepare(made, sink_telemetry=True, **call)
+    own = asked.forward(q, k, v)
+    mosaic = dict(call, head_dim=64, sink_telemetry=True)
+    for refused, words in [
+            (lambda: ready.sink_telemetry(saved, 3), "must say sink_telemetry"),
+            (lambda: asked.sink_telemetry(saved, 3), "another's"),
+            (lambda: asked.sink_telemetry(own, 0), "first_keys must be 1 to"),
+            (lambda: asked.receipt(own), "sink telemetry must be there"),
+            (lambda: ts.attention(q, k, v, made, sink_telemetry=0),
+             "^.python. sink_telemetry must be 1 to"),
+    ]:
+        with pytest.raises(ts.TesseraError, match=words) as e:
+            refused()
+        assert "\n" not in str(e.value)
+    assert "no sink telemetry" in ts.choose(made, **mosaic).rejected["mosaic"]
+    results = ts.attention(q, k, v, made, return_lse=True, sink_telemetry=3)
+    out, lse = ts.attention(q, k, v, made, return_lse=True)
+    assert (results[0] == out).all() and (results[1] == lse).all()
+    assert results[2].mass.shape == lse.shape
+
+
 def test_masks():
     m = ts.causal & ts.window(1023, 0) & ts.documents
     assert m == ts.Mask("documents & causal & window(1023, 0)")

@@ -14,7 +14,8 @@ from bound import (ROUNDING, TINY, U, Expected, check, dot_error, shares,
                    sum_error)
 
 __all__ = ["ROUNDING", "U", "Expected", "attention", "check", "check_all",
-           "check_grads_of_square", "shares", "sum_error"]
+           "check_grads_of_square", "shares", "sink_telemetry",
+           "sum_error"]
 
 BLOCK = 512  # queries that are computed at once
 
@@ -162,6 +163,47 @@ def attention(q, k, v, mask, scale=None, softcap=0.0, sinks=None, dout=None,
         Expected(fold(dk), fold(dk_error) + terms * fold(sizes[0]), dtype),
         Expected(fold(dv), fold(dv_error) + terms * fold(sizes[1]), dtype),
         Expected(dsink, dsink_error + sum_error(batch * q_len) * sizes[2])]
+
+
+def sink_telemetry(q, k, mask, first, scale=None, softcap=0.0, sinks=None):
+    """[mass, entropy] of every query of every head, as `attention` takes its
+    arguments; `first` is the mask of the pairs whose mass counts. The bounds
+    are those of src/lanes/reference/sink_row.cc, where they are derived."""
+    q, k = (x.astype(np.float64) for x in (q, k))
+    heads, dim = q.shape[1], q.shape[-1]
+    k = np.repeat(k, heads // k.shape[1], 1)
+    scale = dim**-0.5 if scale is None else scale
+    sink = np.full(heads, -np.inf) if sinks is None else sinks
+    row = forward(q, k, k, mask[:, None], scale, softcap,
+                  sink.astype(np.float64)[:, None], ROUNDING["float32"])
+    live = row.alive & np.ones(q.shape[:3], bool)
+    n = sum_error((first[:, None] & mask[:, None]).sum(-1))
+    mass = (row.p * first[:, None]).sum(-1)
+    lse = np.where(live, row.lse, 0)
+    with np.errstate(divide="ignore"):
+        log_mass = np.where(mass > 0, np.log(mass), 0)
+    error = sum_error(row.n) + n + 4 * row.score_error
+    error = error + U * (np.abs(lse) + np.abs(lse + log_mass))
+    mass_error = np.minimum(1, mass * np.expm1(error))
+
+    p = np.concatenate([row.p, row.p_sink[..., None]], -1)
+    log_p = np.log(np.where(p > 0, p, 1))
+    entropy = -(p * log_p).sum(-1)
+    top = np.where(p > 0, log_p, -np.inf).max(-1)
+    d = np.where(p > 0, top[..., None] - log_p, 0)
+    spread = (p * d).sum(-1)
+    terms = row.n + 1
+    deviation = (p * np.abs(log_p + entropy[..., None])).sum(-1)
+    weights = (p * (sum_error(terms)[..., None] + 2 * U * d) *
+               (1 + d + spread[..., None])).sum(-1)
+    e = row.score_error
+    scores = np.minimum(2 * e * np.exp(2 * e) * (deviation + e),
+                        np.log(terms))
+    entropy_error = (scores + weights + sum_error(terms) * spread +
+                     8 * U * entropy + terms * 2.0**-119)
+    of_live = lambda x: np.where(live, x, 0)
+    return [Expected(of_live(mass), of_live(mass_error)),
+            Expected(of_live(entropy), of_live(entropy_error))]
 
 
 def check_grads_of_square(found, q, k, v, mask):

@@ -53,12 +53,9 @@ Result<Passes> run_passes(const Session& session, const RunCall& call) {
 }
 
 Result<receipt::Receipt> receipt_of(const Passes& passes, const RunCall& call) {
-  auto out = make_receipt(passes.ready, passes.saved,
-                          call.gradients ? &*call.gradients : nullptr);
-  if (out && passes.sinks) {
-    out->sink_telemetry = receipt::sink_telemetry_of(*passes.sinks);
-  }
-  return out;
+  return make_receipt(passes.ready, passes.saved,
+                      call.gradients ? &*call.gradients : nullptr,
+                      passes.sinks ? &*passes.sinks : nullptr);
 }
 
 }  // namespace tessera::run

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "receipt/digests.h"
 #include "receipt/routing.h"
+#include "receipt/sink_telemetry.h"
 #include "run/receipt_parts.h"
 #include "run/session_state.h"
 
@@ -44,8 +45,34 @@ std::map<std::string, std::string> digests_of(const ForwardTensors& f,
   return out;
 }
 
+Result<void> check_sinks(const Prepared::State& p, const SinkTelemetry* sinks) {
+  if ((sinks != nullptr) != p.call.sink_telemetry) {
+    return invalid("receipt",
+                   "sink telemetry must be there for a call that says it and "
+                   "only there, found {}",
+                   sinks ? "some" : "none");
+  }
+  if (!sinks) return {};
+  const Request& r = p.batch.request();
+  const int64_t heads = p.call.shape.heads;
+  const int64_t queries = r.batch * heads * r.q_len;
+  if (static_cast<int64_t>(sinks->mass.size()) != queries ||
+      static_cast<int64_t>(sinks->entropy.size()) != queries) {
+    return invalid("receipt",
+                   "sink telemetry must be of this batch's {} queries of all "
+                   "heads, found {} and {}",
+                   queries, sinks->mass.size(), sinks->entropy.size());
+  }
+  const int64_t most = receipt::max_sink_documents(heads);
+  if (static_cast<int64_t>(sinks->documents.size()) <= most) return {};
+  return over_limit("receipt",
+                    "sink telemetry of {} heads must be of at most {} "
+                    "documents, found {}",
+                    heads, most, sinks->documents.size());
+}
+
 Result<void> check(const Prepared::State& p, const Saved& saved,
-                   const Gradients* gradients) {
+                   const Gradients* gradients, const SinkTelemetry* sinks) {
   if (!p.work) {
     return invalid("receipt",
                    "a batch must be prepared, found one that failed");
@@ -64,17 +91,18 @@ Result<void> check(const Prepared::State& p, const Saved& saved,
   if (gradients && !p.went_back) {
     return invalid("receipt", "a backward pass must have run, found none");
   }
-  return {};
+  return check_sinks(p, sinks);
 }
 
 }  // namespace
 
 Result<receipt::Receipt> make_receipt(const Prepared& prepared,
                                       const Saved& saved,
-                                      const Gradients* gradients) {
+                                      const Gradients* gradients,
+                                      const SinkTelemetry* sinks) {
   const Prepared::State& p = prepared.state();
   const SessionOptions& options = p.session->options;
-  if (auto e = check(p, saved, gradients); !e) return e.error();
+  if (auto e = check(p, saved, gradients, sinks); !e) return e.error();
   auto receipt = start_receipt({.batch = p.batch,
                                 .shape = p.call.shape,
                                 .dtype = p.call.dtype,
@@ -95,6 +123,7 @@ Result<receipt::Receipt> make_receipt(const Prepared& prepared,
   receipt->route_ms = p.batch.route_ms();
   receipt->plan_ms = p.batch.plan_ms();
   add_what_ran(prepared, *receipt);
+  if (sinks) receipt->sink_telemetry = receipt::sink_telemetry_of(*sinks);
   receipt->output_digest = receipt::outputs_digest(saved.tensors, gradients);
   return receipt;
 }

@@ -389,8 +389,9 @@ Result<void> Prepared::next(const Batch& batch) {
 }
 
 Result<std::string> Prepared::receipt(const Saved& saved,
-                                      const Gradients* gradients) const {
-  auto receipt = run::make_receipt(*this, saved, gradients);
+                                      const Gradients* gradients,
+                                      const SinkTelemetry* sinks) const {
+  auto receipt = run::make_receipt(*this, saved, gradients, sinks);
   if (!receipt) return receipt.error();
   return receipt::receipt_json(*receipt);
 }

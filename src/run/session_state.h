@@ -84,7 +84,8 @@ void count_backward(Prepared::State& p, const lanes::PassRun& ran);
 // asked, the words of the request and where its arrays are from.
 Result<receipt::Receipt> make_receipt(const Prepared& prepared,
                                       const Saved& saved,
-                                      const Gradients* gradients);
+                                      const Gradients* gradients,
+                                      const SinkTelemetry* sinks);
 
 }  // namespace run
 

@@ -233,6 +233,24 @@ TEST(SinkTelemetry, IsRefusedByName) {
         message(ready->sink_telemetry(*own, n)),
         fmt::format("[run] first_keys must be 1 to 1073741824, found {}", n));
   }
+  const auto told = ready->sink_telemetry(*own, 3);
+  EXPECT_EQ(message(ready->receipt(*own)),
+            "[receipt] sink telemetry must be there for a call that says it "
+            "and only there, found none");
+  EXPECT_EQ(message(plain->receipt(*saved, nullptr, &*told)),
+            "[receipt] sink telemetry must be there for a call that says it "
+            "and only there, found some");
+  EXPECT_EQ(message(ready->receipt(*own, nullptr, &*told)), "");
+  SinkTelemetry other = *told;
+  other.mass.pop_back();
+  EXPECT_EQ(message(ready->receipt(*own, nullptr, &other)),
+            "[receipt] sink telemetry must be of this batch's 560 queries of "
+            "all heads, found 559 and 560");
+  other = *told;
+  other.documents.resize(30000);
+  EXPECT_EQ(message(ready->receipt(*own, nullptr, &other)),
+            "[receipt] sink telemetry of 4 heads must be of at most 21845 "
+            "documents, found 30000");
   StopFlag stop;
   stop.stop();
   const auto stopped = ready->sink_telemetry(*own, 3, &stop);
