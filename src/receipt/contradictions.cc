@@ -7,6 +7,7 @@
 
 #include "base/json_read.h"
 #include "receipt/read.h"
+#include "receipt/sink_contradictions.h"
 
 namespace tessera::receipt {
 namespace {
@@ -114,30 +115,14 @@ void check_what_ran(const Receipt& r, const std::string& executed,
        "threads must be there for our own lanes alone");
   must(!r.isa || is_in(r.machine.isas, *r.isa),
        "isa must be one of machine.isas");
-  const int64_t due = native ? 0 : r.backward ? 2 : 1;
+  const int64_t due =
+      native ? 0 : 1 + (r.backward ? 1 : 0) + (r.sink_telemetry ? 1 : 0);
   must(static_cast<int64_t>(r.kernels.size()) == due,
        fmt::format("kernels must be {} of the {} lane", due, executed));
   must(programs_found(r) == static_cast<double>(due),
        fmt::format("compiles and cache hits must come to {} for the {} lane, "
                    "found {}",
                    due, executed, programs_found(r)));
-}
-
-void check_sinks(const Receipt& r, Rules& must) {
-  if (!r.sink_telemetry) return;
-  must(r.ran() && r.isa.has_value(),
-       "sink_telemetry must be of a run on one of our own lanes");
-  must(r.sink_telemetry->first_keys > 0,
-       "sink_telemetry.first_keys must be 1 or more");
-  const auto heads = static_cast<size_t>(r.shape.attention.heads);
-  for (const auto& d : r.sink_telemetry->documents) {
-    if (d.queries.size() == heads && d.mass.size() == heads &&
-        d.entropy.size() == heads) {
-      continue;
-    }
-    must(false, "sink_telemetry must have a number for every head");
-    return;
-  }
 }
 
 void check_compiled_only(const Receipt& r, Rules& must) {
@@ -178,7 +163,7 @@ std::vector<std::string> contradictions(const ReceiptClaim& r) {
     } else {
       check_compiled_only(r, must);
     }
-    check_sinks(r, must);
+    if (auto broken = sink_contradiction(r, executed)) must(false, *broken);
     check_machine(r, must);
     check_times(r, must);
   } else {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/files.h"
@@ -413,13 +414,71 @@ TEST(ReceiptReader, ChecksTheDigest) {
   EXPECT_EQ(message(r.dump()), "");
 }
 
-TEST(ReceiptReader, FindsContradictions) {
-  const auto found = [](const char* pointer, const Json& value) {
-    const std::string text = message(with(pointer, value));
-    const std::string start =
-        "[receipt] fields must not contradict each other, found: ";
-    return text.starts_with(start) ? text.substr(start.size()) : text;
+std::string found(const char* pointer, const Json& value) {
+  const std::string text = message(with(pointer, value));
+  const std::string start =
+      "[receipt] fields must not contradict each other, found: ";
+  return text.starts_with(start) ? text.substr(start.size()) : text;
+}
+
+// Of a batch of one row of 8 tokens, 4 heads and 1000 legal pairs.
+TEST(ReceiptReader, FindsContradictionsOfSinkTelemetry) {
+  const auto document = [](int64_t row, Json name, int64_t queries) {
+    return Json{{"batch_row", row},
+                {"document", std::move(name)},
+                {"queries", {queries, queries, queries, queries}},
+                {"mass", {0, 0.5, nullptr, 1}},
+                {"entropy", {0, 1.5, nullptr, std::log(9)}}};
   };
+  const Json good = {
+      {"first_keys", 4},
+      {"mass_digest", kDigits},
+      {"entropy_digest", kDigits},
+      {"documents", {document(0, 7, 5), document(0, nullptr, 3)}}};
+  const auto told = [&](const char* pointer, const Json& value) {
+    Json sinks = good;
+    sinks[Json::json_pointer(pointer)] = value;
+    return found("/sink_telemetry", sinks);
+  };
+  EXPECT_EQ(found("/sink_telemetry", good), "");
+  EXPECT_EQ(told("/first_keys", 0),
+            "sink_telemetry.first_keys must be from 1 to 1073741824");
+  EXPECT_EQ(told("/documents/1/entropy", {1, 2, 3}),
+            "sink_telemetry must have a number for every head");
+  EXPECT_EQ(told("/documents/1/batch_row", 1),
+            "sink_telemetry.batch_row must be one of the batch's, in order");
+  EXPECT_EQ(told("/documents/1/document", 7),
+            "sink_telemetry must name a document of a batch row once");
+  EXPECT_EQ(told("/documents/0/queries/2", 0),
+            "sink_telemetry must have a mass and an entropy of 0 where no "
+            "query has a legal key");
+  EXPECT_EQ(told("/documents/0/queries/0", 0), "");
+  EXPECT_EQ(told("/documents/0/mass/3", 1.0000001),
+            "sink_telemetry.mass must be at most 1");
+  // The logarithm of 8 keys and a sink logit is 2.1972.
+  EXPECT_EQ(told("/documents/0/entropy/1", 2.1973), "");
+  EXPECT_EQ(told("/documents/0/entropy/1", 2.1975),
+            "sink_telemetry.entropy must be at most the logarithm of the "
+            "number of keys");
+  EXPECT_EQ(told("/documents/1/queries/3", 4),
+            "sink_telemetry.queries of a batch row must come to at most "
+            "request.q_len");
+  EXPECT_EQ(told("/documents", Json::array()),
+            "sink_telemetry.queries must count some where there are legal "
+            "pairs");
+  // Of 32 queries of all heads, each has a pair.
+  for (const int64_t pairs : {31, 32}) {
+    Json r = Json::parse(receipt_json(example()));
+    r["sink_telemetry"] = good;
+    r["pairs"]["legal"] = pairs;
+    r["receipt_digest"] = receipt_digest(r);
+    EXPECT_EQ(message(r.dump()).find("sink_telemetry.queries must come to at "
+                                     "most pairs.legal") != std::string::npos,
+              pairs == 31);
+  }
+}
+
+TEST(ReceiptReader, FindsContradictions) {
   EXPECT_EQ(found("/lane/executed", nullptr),
             "lane.executed must name a lane where one ran, and none else");
   EXPECT_EQ(found("/lane/runtime_mode", "compiled only"),
@@ -435,22 +494,6 @@ TEST(ReceiptReader, FindsContradictions) {
             "lane.fallback_allowed must name a lane once");
   EXPECT_EQ(found("/lane/requested", "xla"),
             "lane.chosen must be lane.requested, unless that is auto");
-  Json sinks = {{"first_keys", 4},
-                {"mass_digest", kDigits},
-                {"entropy_digest", kDigits},
-                {"documents", Json::array()}};
-  EXPECT_EQ(found("/sink_telemetry", sinks), "");
-  sinks["first_keys"] = 0;
-  EXPECT_EQ(found("/sink_telemetry", sinks),
-            "sink_telemetry.first_keys must be 1 or more");
-  sinks["first_keys"] = 1;
-  sinks["documents"].push_back({{"batch_row", 0},
-                                {"document", nullptr},
-                                {"queries", {1, 2, 3, 4}},
-                                {"mass", {0, 0.5, nullptr, 1}},
-                                {"entropy", {1, 2, 3}}});
-  EXPECT_EQ(found("/sink_telemetry", sinks),
-            "sink_telemetry must have a number for every head");
   EXPECT_EQ(found("/fallback", "so"),
             "fallback must say why lane.executed is not lane.chosen");
   for (const char* family :
