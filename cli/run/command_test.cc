@@ -589,10 +589,28 @@ class RunXla : public Run {
   }
 };
 
-TEST_F(RunXla, HasNoSinkTelemetry) {
-  EXPECT_EQ(message({"--sink-telemetry", "3", "--lane", "xla"}),
-            "[dispatch] the xla lane must be able to run this, found: it has "
-            "no sink telemetry");
+TEST_F(RunXla, TellsSinkTelemetryByAProgramOfItsOwn) {
+  const Arguments same = with({"--cache", file("cache"), "--backward"});
+  const json off = run(same);
+  Arguments asked = same;
+  asked.insert(asked.end(),
+               {"--sink-telemetry", "3", "--receipt", file("r.json")});
+  const json on = run(asked);
+  ASSERT_EQ(code_, 0) << err_ << on;
+  EXPECT_EQ(on["output"], off["output"]);
+  json kernels = on["kernels"];
+  EXPECT_EQ(kernels.erase("sinks"), 1U);
+  EXPECT_EQ(kernels, off["kernels"]);
+  EXPECT_EQ(off["compiles"], 2);
+  EXPECT_EQ(on["compiles"], 1);
+  EXPECT_EQ(on["sink_telemetry"]["first_keys"], 3);
+  EXPECT_EQ(program({"receipt", "verify", file("r.json")}), 0) << out_ << err_;
+}
+
+TEST_F(RunXla, AMeshHasNoSinkTelemetry) {
+  EXPECT_EQ(message(with({"--sink-telemetry", "3", "--mesh", "data=2"})),
+            "[xla] a mesh must have sink telemetry to tell of it, found one of "
+            "2 devices, which has none");
 }
 
 TEST_F(RunXla, EveryMethodPassesItsCheck) {

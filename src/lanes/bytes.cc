@@ -21,8 +21,8 @@ double call_bytes(const Request& r, const AttentionCall& call, double width) {
 
 namespace {
 
-// Of sink telemetry: mass, entropy, log-sum-exp and whether it lives for each
-// query, and the few values that nobody wants.
+// Of sink telemetry: three numbers of each query and whether it lives, and the
+// few values that nobody wants.
 double sink_bytes(const Request& r, const AttentionCall& call, double width) {
   if (!call.sink_telemetry) return 0;
   return static_cast<double>(r.batch) * static_cast<double>(call.shape.heads) *
@@ -54,7 +54,8 @@ double lane_bytes(LaneId lane, const Request& request,
       padded.batch = bucket(request.batch);
       padded.q_len = bucket(request.q_len);
       padded.kv_len = bucket(request.kv_len);
-      return (elsewhere ? 1 : 2) * call_bytes(padded, call, width);
+      return (elsewhere ? 1 : 2) *
+             (call_bytes(padded, call, width) + sink_bytes(padded, call, 0));
     }
     case LaneId::cuda:
       break;

@@ -38,6 +38,9 @@ class Work : public lanes::LaneWork, public lanes::ResidentWork {
         add(*prepared, backward ? "backward" : "forward", facts_);
       }
     }
+    if (const XlaRun* prepared = work_.prepared_sinks()) {
+      add(*prepared, "sinks", facts_);
+    }
   }
 
   const lanes::WorkFacts& facts() const override { return facts_; }
@@ -56,6 +59,12 @@ class Work : public lanes::LaneWork, public lanes::ResidentWork {
         work_.backward(lanes::backward_tensors(tensors, gradients), stop);
     if (!ran) return ran.error();
     return pass_of(*ran);
+  }
+
+  Result<lanes::SinkRows> sink_rows(const ForwardTensors& tensors,
+                                    int64_t first_keys,
+                                    const StopFlag* stop) override {
+    return work_.sink_rows(tensors, first_keys, stop);
   }
 
   lanes::ResidentWork* residents() override { return this; }
@@ -111,6 +120,11 @@ class AttentionLane : public lanes::OpenLane {
       auto ran = lane_.warm(request, present, one);
       if (!ran) return ran.error();
       add(*ran, backward ? "backward" : "forward", out);
+    }
+    if (call.sink_telemetry) {
+      auto ran = lane_.warm_sinks(request, present, call);
+      if (!ran) return ran.error();
+      add(*ran, "sinks", out);
     }
     return out;
   }

@@ -115,6 +115,13 @@ Value is_unclean(Writer& w, const Value& rows) {
   return w.reduce_any(w.negate(w.is_finite(rows)), all);
 }
 
+Value base_of(Writer& w, const Value& maximum) {
+  const Value low =
+      w.real(-std::numeric_limits<float>::infinity(), maximum.dims());
+  const Value zero = w.real(0, maximum.dims());
+  return w.select(w.compare(Compare::equal, maximum, low), zero, maximum);
+}
+
 Value over_scores(Writer& w, const Value& a, const Dims& scores) {
   // [queries, keys] are the last two dimensions, [.., .., queries] the first.
   return a.dims().size() == 2 ? w.broadcast(a, scores, {2, 3})
@@ -141,8 +148,10 @@ Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
       valid_keys(w, s, block.batch, block.k_begin, s.block_kv());
   const Value keys = key_rows(w, s, w.argument("k"), unit, block.k_begin);
   out.keys = clean(w, keys, counted, 1);
-  const Value values = key_rows(w, s, w.argument("v"), unit, block.k_begin);
-  out.values = clean(w, values, counted, 1);
+  if (!s.sinks) {
+    const Value values = key_rows(w, s, w.argument("v"), unit, block.k_begin);
+    out.values = clean(w, values, counted, 1);
+  }
   const Value products = w.dot(queries, out.keys, {{0}, {0}, {3}, {2}});
   const Dims& dims = products.dims();
   out.capped = w.mul(products, w.real(s.scale, dims));

@@ -39,9 +39,9 @@ Value is_unclean(Writer& w, const Value& rows);  // any element, a scalar
 struct Scores {
   Value legal;      // [block_q, block_kv]
   Value all_legal;  // a scalar; false where nobody says
-  Value keys;  // [K/V heads, block_kv, dim], clean of keys that do not count
-  Value values;
-  Value capped;                // [K/V heads, heads of each, block_q, block_kv]
+  Value keys;    // [K/V heads, block_kv, dim], clean of keys that do not count
+  Value values;  // the same; none where telemetry has none
+  Value capped;  // [K/V heads, heads of each, block_q, block_kv]
   std::optional<Value> slope;  // of the cap, where it is on and asked for
 };
 Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
@@ -50,6 +50,9 @@ Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
 
 // A [queries, keys] or [heads, queries] value, over a block of scores.
 Value over_scores(Writer& w, const Value& a, const Dims& scores);
+
+// What scores are taken relative to: their maximum, but 0 for -inf.
+Value base_of(Writer& w, const Value& maximum);
 
 // What a product does with illegal pairs: their factor on the left is 0, and on
 // the right a NaN or an Inf of theirs must not count.

@@ -18,13 +18,6 @@ using Values = Writer::Values;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// 0 for -inf: what scores are taken relative to.
-Value base_of(Writer& w, const Value& maximum) {
-  const Value low = w.real(-kInf, maximum.dims());
-  const Value zero = w.real(0, maximum.dims());
-  return w.select(w.compare(Compare::equal, maximum, low), zero, maximum);
-}
-
 Value exp_from(Writer& w, const Value& a, const Value& base) {
   return w.exp(w.sub(a, base));
 }

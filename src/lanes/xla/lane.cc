@@ -75,16 +75,13 @@ namespace {
 
 Result<std::unique_ptr<Pass>> make_pass(const XlaLane::State& lane,
                                         const Batch::State& batch,
-                                        const PlanContract& contract,
-                                        const AttentionCall& call,
-                                        bool backward) {
-  auto planned = plan_call(batch.request, batch.facts, contract, call, backward,
-                           lane.options.method, lane.target());
+                                        Result<Planned> planned) {
   if (!planned) return planned.error();
   auto out = std::make_unique<Pass>();
   out->shape = planned->shape;
   auto integers = make_integers(out->shape, batch.sweep.bound, batch.plan);
   if (!integers) return integers.error();
+  integers->erase("first_keys");  // a call's, not the batch's
   out->integers = std::move(*integers);
   auto found = lane.program(*planned, out->prepared);
   if (!found) return found.error();
@@ -142,12 +139,24 @@ Result<std::unique_ptr<XlaWork::State>> make_work(
                                               batch.facts());
   if (!contract) return contract.error();
   auto out = std::make_unique<XlaWork::State>(
-      XlaWork::State{lane, batch, call.shape, nullptr, nullptr});
+      XlaWork::State{lane, batch, call.shape, nullptr, nullptr, nullptr});
+  const Batch::State& state = **read;
+  const Request& request = state.request;
+  const XlaMethod method = lane->options.method;
   for (const bool backward : {false, true}) {
     if (passes == (backward ? Passes::forward : Passes::backward)) continue;
-    auto pass = make_pass(*lane, **read, *contract, call, backward);
+    auto pass = make_pass(*lane, state,
+                          plan_call(request, state.facts, *contract, call,
+                                    backward, method, lane->target()));
     if (!pass) return pass.error();
     (backward ? out->backward : out->forward) = std::move(*pass);
+  }
+  if (call.sink_telemetry) {
+    auto pass = make_pass(*lane, state,
+                          plan_sinks(request, state.facts, *contract, call,
+                                     method, lane->target()));
+    if (!pass) return pass.error();
+    out->sinks = std::move(*pass);
   }
   return out;
 }
@@ -204,25 +213,50 @@ Result<XlaRun> XlaLane::backward(const Batch& batch,
   return together(*work.prepared(true), std::move(*ran));
 }
 
-Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,
-                             const AttentionCall& call) const {
-  const bool listed = state_->options.method == XlaMethod::worklist;
+namespace {
+
+// What is known of a batch before it is there.
+Result<PlanContract> warm_contract(const XlaOptions& options,
+                                   const Request& request,
+                                   const Facts& present) {
+  const bool listed = options.method == XlaMethod::worklist;
   if (listed && request.ceilings.max_steps == 0) {
     return invalid("xla",
                    "to compile before the batch is known, max_steps must be "
                    "set, found 0");
   }
-  auto contract = make_ceiling_contract(
-      listed ? request : without_ceilings(request), present);
-  if (!contract) return contract.error();
-  auto planned =
-      plan_call(request, present, std::move(*contract), call, call.backward,
-                state_->options.method, state_->target());
+  return make_ceiling_contract(listed ? request : without_ceilings(request),
+                               present);
+}
+
+Result<XlaRun> warm_program(const XlaLane::State& lane,
+                            Result<Planned> planned) {
   if (!planned) return planned.error();
   XlaRun out;
-  auto found = state_->program(*planned, out);
+  auto found = lane.program(*planned, out);
   if (!found) return found.error();
   return out;
+}
+
+}  // namespace
+
+Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,
+                             const AttentionCall& call) const {
+  auto contract = warm_contract(state_->options, request, present);
+  if (!contract) return contract.error();
+  return warm_program(
+      *state_,
+      plan_call(request, present, std::move(*contract), call, call.backward,
+                state_->options.method, state_->target()));
+}
+
+Result<XlaRun> XlaLane::warm_sinks(const Request& request, const Facts& present,
+                                   const AttentionCall& call) const {
+  auto contract = warm_contract(state_->options, request, present);
+  if (!contract) return contract.error();
+  return warm_program(*state_,
+                      plan_sinks(request, present, std::move(*contract), call,
+                                 state_->options.method, state_->target()));
 }
 
 }  // namespace tessera::xla

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lanes/resident.h"
+#include "lanes/sink_rows.h"
 #include "lanes/tensors.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
@@ -46,8 +47,13 @@ class XlaWork {
 
   // What preparing a direction did: null where it was not asked for.
   const XlaRun* prepared(bool backward) const;
+  const XlaRun* prepared_sinks() const;
   Result<XlaRun> forward(const ForwardTensors& tensors,
                          const StopFlag* stop = nullptr) const;
+  // By a program of its own: `forward` runs the one that it always runs.
+  Result<lanes::SinkRows> sink_rows(const ForwardTensors& tensors,
+                                    int64_t first_keys,
+                                    const StopFlag* stop = nullptr) const;
   Result<XlaRun> backward(const lanes::BackwardTensors& tensors,
                           const StopFlag* stop = nullptr) const;
   // The same over arrays that stay on the device (lanes/resident.h).
@@ -78,7 +84,8 @@ class XlaLane {
 
   const PluginPlace& place() const;
 
-  // Both directions where the call has a backward pass. Safe from any thread.
+  // Both directions where the call has a backward pass, and the program of its
+  // sink telemetry where it says that. Safe from any thread.
   Result<XlaWork> prepare(const Batch& batch, const AttentionCall& call) const;
 
   // One pass of one batch: prepared, and run.
@@ -92,6 +99,9 @@ class XlaLane {
   // which facts there are is read.
   Result<XlaRun> warm(const Request& request, const Facts& present,
                       const AttentionCall& call) const;
+  // The same for the program of its sink telemetry.
+  Result<XlaRun> warm_sinks(const Request& request, const Facts& present,
+                            const AttentionCall& call) const;
 
   struct State;
 

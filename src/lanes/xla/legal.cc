@@ -84,6 +84,12 @@ class Rule {
     return w_.both(out, of_keys(k_real));
   }
 
+  Value first_keys(const Mask& mask) {
+    names_ = mask.names;
+    const Value zero = w_.integer(0);
+    return sink(w_.element(w_.argument("first_keys"), zero));
+  }
+
  private:
   static Value position(Writer& w, const Shape& s, const Block& block) {
     if (s.numbered) {
@@ -137,7 +143,9 @@ class Rule {
     return out;
   }
 
-  Value sink(int64_t n) {
+  // `n`: a number, or a scalar.
+  template <class N>
+  Value sink(const N& n) {
     if (!names_.documents && !names_.segments) {
       return of_keys(compare_to(w_, Compare::less, keys_, n));
     }
@@ -237,6 +245,30 @@ int64_t bounds_of(const Expr& e) {
   return n;
 }
 
+// What `pairs` says of the mask of the plan head, whose window bounds begin at
+// its last argument.
+template <class Pairs>
+Value of_mask(Writer& w, const Shape& s, const Block& block,
+              const Pairs& pairs) {
+  const auto of = [&](const Mask& mask, int64_t first_bound) {
+    Rule rule(w, s, block);
+    return pairs(rule, mask, first_bound);
+  };
+  if (s.masks.size() == 1) return of(s.masks.front(), 0);
+  const auto group = s.plan_heads / static_cast<int64_t>(s.masks.size());
+  const Value number =
+      w.div(block.plan_head, w.integer(static_cast<int32_t>(group)));
+  std::vector<Writer::Branch> branches;
+  int64_t first_bound = 0;
+  for (const Mask& mask : s.masks) {
+    branches.emplace_back([&of, &mask, first_bound] {
+      return Writer::Values{of(mask, first_bound)};
+    });
+    first_bound += bounds_of(mask.expr);
+  }
+  return w.choose(number, branches).front();
+}
+
 }  // namespace
 
 Value valid_queries(Writer& w, const Shape& s, const Value& batch,
@@ -267,21 +299,15 @@ Value valid_keys(Writer& w, const Shape& s, const Value& batch,
 }
 
 Value legal_pairs(Writer& w, const Shape& s, const Block& block) {
-  if (s.masks.size() == 1) {
-    return Rule(w, s, block).legal(s.masks.front(), 0);
-  }
-  const auto group = s.plan_heads / static_cast<int64_t>(s.masks.size());
-  const Value number =
-      w.div(block.plan_head, w.integer(static_cast<int32_t>(group)));
-  std::vector<Writer::Branch> branches;
-  int64_t first_bound = 0;
-  for (const Mask& mask : s.masks) {
-    branches.emplace_back([&w, &s, &block, &mask, first_bound] {
-      return Writer::Values{Rule(w, s, block).legal(mask, first_bound)};
-    });
-    first_bound += bounds_of(mask.expr);
-  }
-  return w.choose(number, branches).front();
+  return of_mask(w, s, block, [](Rule& rule, const Mask& mask, int64_t bound) {
+    return rule.legal(mask, bound);
+  });
+}
+
+Value first_keys(Writer& w, const Shape& s, const Block& block) {
+  return of_mask(w, s, block, [](Rule& rule, const Mask& mask, int64_t) {
+    return rule.first_keys(mask);
+  });
 }
 
 }  // namespace tessera::xla

@@ -21,4 +21,8 @@ Value valid_keys(Writer& w, const Shape& s, const Value& batch,
 // [block_q, block_kv]: the mask of the plan head, after the vetoes.
 Value legal_pairs(Writer& w, const Shape& s, const Block& block);
 
+// The same of the pairs that sink(n) in that mask would name, legal or not, for
+// the n of the argument "first_keys".
+Value first_keys(Writer& w, const Shape& s, const Block& block);
+
 }  // namespace tessera::xla

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"
@@ -83,7 +84,7 @@ KernelChoice call_choice(const Shape& s, const AttentionCall& call,
   KernelChoice choice;
   choice.lane = "xla";
   choice.target = target;
-  choice.direction = s.backward ? "backward" : "forward";
+  choice.direction = s.sinks ? "sinks" : s.backward ? "backward" : "forward";
   choice.dtype = to_string(call.dtype);
   choice.shape = call.shape;
   choice.parameters = {{"method", static_cast<int64_t>(s.method)},
@@ -95,12 +96,13 @@ KernelChoice call_choice(const Shape& s, const AttentionCall& call,
   return choice;
 }
 
-Result<Planned> plan_call(const Request& request, const Facts& present,
-                          PlanContract contract, const AttentionCall& call,
-                          bool backward, XlaMethod method,
-                          const std::string& target) {
+namespace {
+
+Result<Planned> plan_shape(Shape shape, PlanContract contract,
+                           const AttentionCall& call,
+                           const std::string& target) {
   Planned out;
-  out.shape = call_shape(request, present, contract, call, backward, method);
+  out.shape = std::move(shape);
   const Shape& s = out.shape;
   if (s.heads % s.plan_heads != 0) {
     return invalid("xla",
@@ -126,6 +128,24 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
   out.plan = std::move(contract);
   out.kernel = make_kernel_contract(out.plan, choice);
   return out;
+}
+
+}  // namespace
+
+Result<Planned> plan_call(const Request& request, const Facts& present,
+                          PlanContract contract, const AttentionCall& call,
+                          bool backward, XlaMethod method,
+                          const std::string& target) {
+  Shape shape = call_shape(request, present, contract, call, backward, method);
+  return plan_shape(std::move(shape), std::move(contract), call, target);
+}
+
+Result<Planned> plan_sinks(const Request& request, const Facts& present,
+                           PlanContract contract, const AttentionCall& call,
+                           XlaMethod method, const std::string& target) {
+  Shape shape = call_shape(request, present, contract, call, false, method);
+  shape.sinks = true;
+  return plan_shape(std::move(shape), std::move(contract), call, target);
 }
 
 Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,

@@ -30,6 +30,11 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
                           bool backward, XlaMethod method,
                           const std::string& target);
 
+// The same for the program of its sink telemetry.
+Result<Planned> plan_sinks(const Request& request, const Facts& present,
+                           PlanContract contract, const AttentionCall& call,
+                           XlaMethod method, const std::string& target);
+
 // A call's arrays must be those that its program was compiled for.
 Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
                         bool dlse);

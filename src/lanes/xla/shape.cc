@@ -47,14 +47,15 @@ bool Shape::all_name_ids() const {
 }
 
 bool Shape::ranks_documents() const {
-  return std::any_of(masks.begin(), masks.end(), [](const Mask& m) {
-    return m.names.documents && !m.names.segments && has_sink(m.expr);
+  return std::any_of(masks.begin(), masks.end(), [this](const Mask& m) {
+    return m.names.documents && !m.names.segments &&
+           (sinks || has_sink(m.expr));
   });
 }
 
 bool Shape::ranks_segments() const {
-  return std::any_of(masks.begin(), masks.end(), [](const Mask& m) {
-    return m.names.segments && has_sink(m.expr);
+  return std::any_of(masks.begin(), masks.end(), [this](const Mask& m) {
+    return m.names.segments && (sinks || has_sink(m.expr));
   });
 }
 
@@ -87,6 +88,7 @@ std::vector<Argument> arguments_of(const Shape& s) {
   integers(s.numbered, "k_numbers", {s.batch, s.kv_len});
   integers(s.numbered && s.names_prefix(), "k_in_prefix", {s.batch, s.kv_len});
   integers(s.window_bounds > 0, "bounds", {s.window_bounds});
+  integers(s.sinks, "first_keys", {1});
   integers(listed, "steps", {s.steps});
   integers(listed, "range", {s.batch * s.plan_heads + 1});
   integers(s.names_documents(), "q_documents", {s.batch, s.q_len});
@@ -111,7 +113,8 @@ std::vector<Argument> arguments_of(const Shape& s) {
   const Dims out_dims = {s.batch, s.heads, s.q_len, s.v_head_dim};
   array(true, "q", s.element, {s.batch, s.heads, s.q_len, s.head_dim});
   array(true, "k", s.element, {s.batch, s.kv_heads, s.kv_len, s.head_dim});
-  array(true, "v", s.element, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim});
+  array(!s.sinks, "v", s.element,
+        {s.batch, s.kv_heads, s.kv_len, s.v_head_dim});
   array(s.sink_logits, "sink_logits", Element::f32, {s.heads});
   array(s.backward, "out", s.element, out_dims);
   array(s.backward, "dout", s.element, out_dims);

@@ -18,6 +18,8 @@ namespace tessera::xla {
 struct Shape {
   XlaMethod method = XlaMethod::worklist;
   bool backward = false;
+  // Sink telemetry in place of the forward pass: no values and no output.
+  bool sinks = false;
 
   int64_t batch = 1, q_len = 0, kv_len = 0;
   int64_t heads = 1, kv_heads = 1, plan_heads = 1;
@@ -83,6 +85,7 @@ inline constexpr int64_t kRowFacts = 4;
 std::vector<Argument> arguments_of(const Shape& s);
 
 std::string forward_program(const Shape& s);  // out, lse, tiles
+std::string sinks_program(const Shape& s);    // mass, entropy, live, tiles
 std::string backward_program(
     const Shape& s);  // dq, dk, dv, dsink_logits, tiles
 // The same results of what the writer's arguments are. dk and dv are sums in

@@ -44,6 +44,7 @@ void add_rows(Inputs& inputs, const Shape& s, const Plan& plan,
 }  // namespace
 
 Result<std::string> text_of(const Shape& shape) {
+  if (shape.sinks) return sinks_program(shape);
   return shape.backward ? backward_program(shape) : forward_program(shape);
 }
 
@@ -97,6 +98,10 @@ const XlaRun* XlaWork::prepared(bool backward) const {
   return pass ? &pass->prepared : nullptr;
 }
 
+const XlaRun* XlaWork::prepared_sinks() const {
+  return state_->sinks ? &state_->sinks->prepared : nullptr;
+}
+
 Result<std::string> XlaWork::program_text(bool backward) const {
   auto pass = state_->pass(backward);
   if (!pass) return pass.error();
@@ -123,6 +128,45 @@ Result<XlaRun> XlaWork::forward(const ForwardTensors& t,
                      {lanes::to_tensor(t.out, q_dims(s, s.v_head_dim)),
                       to_lse(t.lse, s, state_->batch.plan())},
                      stop);
+}
+
+Result<lanes::SinkRows> XlaWork::sink_rows(const ForwardTensors& t,
+                                           int64_t first_keys,
+                                           const StopFlag* stop) const {
+  const TraceSpan span("xla", "sink telemetry");
+  auto e = lanes::check_forward("xla", state_->sizes(), state_->shape, t);
+  if (!e) return e.error();
+  if (!state_->sinks) {
+    return invalid("xla",
+                   "the call must have said sink_telemetry, found one that "
+                   "did not");
+  }
+  const Pass& pass = *state_->sinks;
+  const Shape& s = pass.shape;
+  if (auto fits = check_pass(s, t.q.dtype, t.sink_logits.has_value(), s.dlse);
+      !fits) {
+    return fits.error();
+  }
+  const auto first = static_cast<int32_t>(first_keys);
+  Inputs inputs;
+  inputs.add("first_keys", &first);
+  inputs.add("q", lanes::Staged(t.q, q_dims(s, s.head_dim)));
+  inputs.add("k", lanes::Staged(t.k, k_dims(s, s.head_dim)));
+  if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
+  const Dims have = real_rows(s, state_->batch.plan());
+  const auto queries = static_cast<size_t>(have[0] * have[1] * have[2]);
+  lanes::SinkRows out;
+  out.mass.resize(queries);
+  out.entropy.resize(queries);
+  std::vector<float> live(queries);
+  auto ran = state_->run(pass, inputs,
+                         {lanes::to_floats(out.mass, have, rows(s), rows(s)),
+                          lanes::to_floats(out.entropy, have, rows(s), rows(s)),
+                          lanes::to_floats(live, have, rows(s), rows(s))},
+                         stop);
+  if (!ran) return ran.error();
+  for (const float x : live) out.live.push_back(x != 0 ? 1 : 0);
+  return out;
 }
 
 Result<XlaRun> XlaWork::forward(lanes::ResidentForward& t,

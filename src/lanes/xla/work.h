@@ -57,7 +57,7 @@ struct XlaWork::State {
   std::shared_ptr<const XlaLane::State> lane;
   Batch batch;
   AttentionShape shape;
-  std::unique_ptr<Pass> forward, backward;
+  std::unique_ptr<Pass> forward, backward, sinks;
 
   lanes::PlanSizes sizes() const { return lanes::PlanSizes::of(batch.plan()); }
   // Or that the call did not say backward.
