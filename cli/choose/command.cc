@@ -13,6 +13,7 @@
 #include "cli/run/options.h"
 #include "cli/run/run.h"
 #include "receipt/parts.h"
+#include "run/passes.h"
 
 namespace tessera::cli {
 namespace {
@@ -99,11 +100,14 @@ Result<int> run(const Options& o) {
   if (!machine) return machine.error();
   auto planned = load_planned(o.run.request);
   if (!planned) return planned.error();
+  const AttentionData& data = options->data;
+  auto counted =
+      run::check_first_keys(data.first_keys, planned->batch, data.shape.heads);
+  if (!counted) return counted.error();
   CallFeatures call = call_features(*options);
   call.compile_only = o.compile_only;
-  const RequestFeatures features =
-      features_of(planned->batch.request(), planned->batch.facts(),
-                  options->data.shape, call);
+  const RequestFeatures features = features_of(
+      planned->batch.request(), planned->batch.facts(), data.shape, call);
   const PlanFacts plan = plan_facts(planned->batch.plan());
   auto choice = choose(features, plan, *machine, options->gate, forced);
   if (!choice) return choice.error();
@@ -134,6 +138,8 @@ Command choose_command() {
           {"--artifact", &o->run.artifact, "FILE",
            "What JAX exported for this request, which its bridge may run"},
           {"--shapes", &o->run.shapes, "FILE", "The JSON beside the artifact"},
+          {"--sink-telemetry", &o->run.sink_telemetry, "N",
+           "`tessera run` is to tell the mass on the first N keys [off]"},
           {"--compile-only", &o->compile_only, "",
            "Nothing is to run: what compiles it ahead of time"},
           {"--json", &o->json, "", "One JSON object on stdout"},

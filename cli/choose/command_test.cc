@@ -62,6 +62,20 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
            file("tpu"), "--compile-only"});
   EXPECT_EQ(compiled["lane"], "mosaic") << compiled;
 
+  const Arguments telling = {
+      "choose", "--mask",    "causal & documents", "--q-len",
+      "2048",   "--docs",    "lengths:1000,1048",  "--dtype",
+      "bf16",   "--machine", file("tpu"),          "--sink-telemetry",
+      "3"};
+  const json told = run(telling);
+  EXPECT_EQ(told["lane"], "xla") << told;
+  EXPECT_EQ(told["rejected"]["mosaic"], "it has no sink telemetry");
+  Arguments forced = telling;
+  forced.insert(forced.end(), {"--lane", "mosaic"});
+  EXPECT_EQ(run(forced)["error"]["message"],
+            "[dispatch] the lane that was asked for must be able to run this, "
+            "found mosaic: it has no sink telemetry");
+
   run({"choose", "--mask", "causal", "--q-len", "512", "--machine",
        file("tpu")},
       false);
