@@ -466,6 +466,18 @@ TEST(ReceiptReader, FindsContradictionsOfSinkTelemetry) {
   EXPECT_EQ(told("/documents", Json::array()),
             "sink_telemetry.queries must count some where there are legal "
             "pairs");
+  // The queries of each of two batch rows.
+  const auto of_two_rows = [&](int64_t first, int64_t second) {
+    Json r = Json::parse(receipt_json(example()));
+    r["request"]["batch"] = 2;
+    r["sink_telemetry"] = good;
+    r["sink_telemetry"]["documents"] = {document(first, 7, 8),
+                                        document(second, 7, 8)};
+    r["receipt_digest"] = receipt_digest(r);
+    return message(r.dump());
+  };
+  EXPECT_EQ(of_two_rows(0, 1), "");
+  EXPECT_NE(of_two_rows(1, 0).find("in order"), std::string::npos);
   // Of 32 queries of all heads, each has a pair.
   for (const int64_t pairs : {31, 32}) {
     Json r = Json::parse(receipt_json(example()));
