@@ -118,6 +118,8 @@ DataBytes data_bytes(const AttentionData& d) {
   DataBytes bytes;
   bytes.outputs = width * out + lse;
   bytes.all = bytes.outputs + width * (q + kv);
+  // The lane counts these; beside them stands what is written.
+  if (d.first_keys != 0) bytes.outputs += 2 * lse;
   if (d.backward) {
     bytes.outputs += width * (q + kv);
     bytes.all += width * (q + kv + out) + lse;

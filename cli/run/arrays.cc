@@ -45,7 +45,7 @@ Result<void> check_lengths(const InputFile& file, const Request& request) {
 }
 
 Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
-                          LaneId lane, double routing) {
+                          LaneId lane, double routing, const Batch* batch) {
   const DataBytes bytes = data_bytes(o.data);
   double needed = bytes.all + routing;
   if (o.fallback.empty()) {
@@ -53,7 +53,9 @@ Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
     lengths.batch = o.data.batch;
     lengths.q_len = o.data.q_len;
     lengths.kv_len = o.data.kv_len;
-    needed += lanes::lane_bytes(lane, lengths, o.data.call(), elsewhere(o));
+    const AttentionCall call = o.data.call();
+    needed += lanes::lane_bytes(lane, lengths, call, elsewhere(o));
+    if (batch) needed += lanes::sink_batch_bytes(lane, *batch, call);
   }
   if (flags.outputs) needed += bytes.outputs;
   if (needed <= static_cast<double>(receipt::available_memory())) return {};

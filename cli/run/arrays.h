@@ -14,8 +14,10 @@ Result<void> check_lengths(const InputFile& file, const Request& request);
 
 // Before anything is allocated: sizes come from flags and may be absurd. What a
 // lane takes beside the arrays is its own affair where another may step in.
+// `batch`: where it is known.
 Result<void> check_memory(const RunFlags& flags, const RunOptions& options,
-                          LaneId lane, double routing = 0);
+                          LaneId lane, double routing = 0,
+                          const Batch* batch = nullptr);
 
 void make_inputs(RunOptions& options);
 

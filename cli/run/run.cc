@@ -160,7 +160,9 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
   auto choice = o.session->choose(batch, call);
   if (!choice) return choice.error();
   if (auto e = take_choice(flags, *choice, o); !e) return e.error();
-  if (auto e = check_memory(flags, o, choice->lane); !e) return e.error();
+  if (auto e = check_memory(flags, o, choice->lane, 0, &batch); !e) {
+    return e.error();
+  }
   if (!made) make_inputs(o);
   auto ran = run_passes(flags, o, *planned);
   if (!ran) return ran.error();

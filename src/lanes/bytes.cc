@@ -63,4 +63,39 @@ double lane_bytes(LaneId lane, const Request& request,
   return 0;
 }
 
+namespace {
+
+double facts_bytes(const Facts& f) {
+  double numbers = 0;
+  const auto add = [&](const std::optional<Ints>& ints) {
+    if (ints) numbers += static_cast<double>(ints->size());
+  };
+  for (const auto& ints :
+       {f.doc_ids, f.q_doc_ids, f.valid_token_counts, f.valid_slot_counts,
+        f.prefix_lengths, f.q_offsets, f.tree_enter, f.tree_leave}) {
+    add(ints);
+  }
+  for (const auto& ints : f.same_ids) add(ints);
+  if (f.picks) numbers += static_cast<double>(f.picks->blocks.size());
+  return numbers * sizeof(int32_t);
+}
+
+double list_bytes(const Worklist& w) {
+  return static_cast<double>(w.row_start.size() * sizeof(uint32_t) +
+                             w.entries.size() * sizeof(Entry));
+}
+
+}  // namespace
+
+double sink_batch_bytes(LaneId lane, const Batch& batch,
+                        const AttentionCall& call) {
+  const bool plans = lane == LaneId::cpu || lane == LaneId::reference;
+  if (!plans || !call.sink_telemetry) return 0;
+  const Plan& plan = batch.plan();
+  const double spans = static_cast<double>(plan.forward.lists) *
+                       static_cast<double>(plan.q_len) * 2 * sizeof(int64_t);
+  return facts_bytes(batch.facts()) + list_bytes(plan.forward) +
+         list_bytes(plan.transposed) + spans;
+}
+
 }  // namespace tessera::lanes

@@ -92,7 +92,8 @@ Result<void> start(Prepared::State& p, LaneId id,
   }
   auto open = open_lane(*p.session, *lane, p.options);
   if (!open) return open.error();
-  const double bytes = (*open)->bytes(p.batch.request(), p.call);
+  const double bytes = (*open)->bytes(p.batch.request(), p.call) +
+                       lanes::sink_batch_bytes(id, p.batch, p.call);
   const auto& memory = p.session->options.memory;
   if (memory && bytes > memory()) {
     return over_limit("run",

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "lanes/bytes.h"
 #include "lanes/reference/sink_row.h"
 #include "tessera/session.h"
 #include "tests/attention_case.h"
@@ -212,6 +213,36 @@ TEST(SinkTelemetry, LanesAreRightAndForwardIsUntouched) {
       EXPECT_FALSE(fault) << *fault;
     }
   }
+}
+
+TEST(SinkTelemetry, MemoryIsCountedBefore) {
+  double free = 0;
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  options.memory = [&] { return free; };
+  const Session session = *Session::open(options);
+  const OwnedBatch batch = batch_of({"causal & documents"});
+  EXPECT_TRUE(session.prepare(batch, asked(false)).ok());
+  const double numbers =
+      lanes::lane_bytes(LaneId::cpu, batch.request(), asked());
+  EXPECT_GT(numbers, 0);
+  const double planned = lanes::sink_batch_bytes(LaneId::cpu, batch, asked());
+  EXPECT_EQ(lanes::sink_batch_bytes(LaneId::xla, batch, asked()), 0);
+  free = numbers + planned - 1;
+  EXPECT_TRUE(message(session.prepare(batch, asked()))
+                  .starts_with("[run] the arrays must fit the memory that is "
+                               "free, found "));
+  free = numbers + planned;
+  EXPECT_TRUE(session.prepare(batch, asked()).ok());
+
+  OwnedFacts facts;
+  facts.picks.emplace(kBatch * kTokens * 40, -1);
+  facts.picks_k = 40;
+  const auto picked =
+      OwnedBatch::make(request_of({"blocks(16)"}), std::move(facts));
+  ASSERT_TRUE(picked.ok()) << message(picked);
+  EXPECT_GE(lanes::sink_batch_bytes(LaneId::cpu, *picked, asked()),
+            kBatch * kTokens * 40 * 4);
 }
 
 TEST(SinkTelemetry, IsRefusedByName) {
