@@ -609,8 +609,8 @@ TEST_F(RunXla, TellsSinkTelemetryByAProgramOfItsOwn) {
 
 TEST_F(RunXla, AMeshHasNoSinkTelemetry) {
   EXPECT_EQ(message(with({"--sink-telemetry", "3", "--mesh", "data=2"})),
-            "[xla] a mesh must have sink telemetry to tell of it, found one of "
-            "2 devices, which has none");
+            "[dispatch] sink telemetry must be of one device, found a mesh of "
+            "2");
 }
 
 TEST_F(RunXla, EveryMethodPassesItsCheck) {

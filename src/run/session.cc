@@ -34,6 +34,12 @@ RequestFeatures features_of_call(const Request& request, const Facts& present,
 // Under the session's mutex.
 Result<Choice> choose_lane(Session::State& s, const RequestFeatures& features,
                            const Plan& plan) {
+  if (features.call.sink_telemetry && s.options.mesh.devices() > 1) {
+    return unavailable("dispatch",
+                       "sink telemetry must be of one device, found a mesh of "
+                       "{}",
+                       s.options.mesh.devices());
+  }
   return run::pick_lane({s.options.lane, s.options.fallback, s.options.gate},
                         features, plan_facts(plan),
                         s.options.machine.has_value(), s.machine);

@@ -23,12 +23,6 @@ class ShardLane : public lanes::OpenLane {
     const TraceSpan span("xla", "prepare");
     const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch.plan());
     if (auto e = lanes::check_call("xla", sizes, call); !e) return e.error();
-    if (call.sink_telemetry) {
-      return unavailable("xla",
-                         "a mesh must have sink telemetry to tell of it, found "
-                         "one of {} devices, which has none",
-                         open_->options.mesh.devices());
-    }
     ShardOptions options = open_->options.shards;
     options.shape = call.shape;
     options.dtype = call.dtype;
