@@ -30,8 +30,7 @@ constexpr uint32_t kEveryAtom =
           Atom::routed, Atom::tree, Atom::same});
 constexpr uint32_t kFloats = bits({Dtype::f32, Dtype::bf16, Dtype::f16});
 
-// In the order of LaneId. What stands here is what the lanes themselves check;
-// registry_test.cc compares the two.
+// In the order of LaneId. What stands here is what the lanes themselves check.
 constexpr LaneFacts kRegistry[] = {
     {.lane = LaneId::cpu,
      .about = "our block-sparse kernels on this machine's cores",

@@ -6,6 +6,7 @@
 
 #include "base/dtype_word.h"
 #include "base/fail.h"
+#include "lanes/mosaic/kernel.h"
 #include "lanes/tensors.h"
 #include "mask/canonical.h"
 #include "run/lane_rules.h"
@@ -93,7 +94,9 @@ Why sizes_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   }
   if (lane.tile_step > 0) {
     for (const int64_t side : {f.tile.q, f.tile.kv}) {
-      if (side % lane.tile_step == 0 && side <= lane.most_tile) continue;
+      if (side > 0 && side % lane.tile_step == 0 && side <= lane.most_tile) {
+        continue;
+      }
       return fmt::format(
           "its tiles have sides of multiples of {} up to {}, "
           "not {}x{}",
@@ -140,6 +143,19 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
         scale, s.softcap);
   }
   return {};
+}
+
+// After the sizes themselves: what they take of a TPU's vector memory.
+Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f) {
+  if (lane.lane != LaneId::mosaic || !f.call.backward) return {};
+  for (const int64_t tokens : {f.q_len, f.kv_len}) {
+    if (tokens < 1 || tokens > kMaxTokens) return {};
+  }
+  const int64_t bytes = mosaic::least_backward_bytes(f);
+  if (bytes <= mosaic::kMaxBackwardBytes) return {};
+  return fmt::format(
+      "its backward has {} bytes of vector memory for a head, not {}",
+      mosaic::kMaxBackwardBytes, bytes);
 }
 
 Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
@@ -227,7 +243,7 @@ std::optional<std::string> run::cannot(const LaneFacts& lane,
         "it needs an artifact that JAX exported, none was given");
   }
   for (const auto check :
-       {words_missing, call_wrong, sizes_wrong, numbers_wrong}) {
+       {words_missing, call_wrong, sizes_wrong, numbers_wrong, memory_wrong}) {
     if (auto why = check(lane, f)) return why;
   }
   if (f.call.compile_only) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "lanes/mosaic/kernel.h"
 #include "plan/make_plan.h"
 #include "tessera/dispatch.h"
 
@@ -427,6 +428,61 @@ TEST(Choose, FollowsTheRules) {
   EXPECT_EQ(find(*c, LaneId::reference)->reason,
             "it runs only where it is asked for by name");
   EXPECT_EQ(find(*c, LaneId::cpu)->reason, "it could, but mosaic comes first");
+}
+
+// What the kernel itself would refuse is not chosen for it.
+TEST(Choose, ABackwardBeyondVectorMemoryGoesToAnotherLane) {
+  const Machine tpu{"A CPU", 8, {}, true, true, {{"libtpu", "tpu", 4}}};
+  int64_t refused = 0, taken = 0;
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
+    for (const int64_t dim : {64, 128, 192, 256}) {
+      for (const int64_t kv_heads : {2, 8}) {
+        for (int64_t tokens = 16384; tokens <= 131072; tokens += 16384) {
+          Request request;
+          request.masks = {*parse_mask("causal & window(999, 0)")};
+          request.q_len = request.kv_len = tokens;
+          request.tile = {512, 512};
+          request.ceilings.max_steps = 20000;
+          AttentionCall call;
+          call.shape = {8, kv_heads, dim, dim, {}, 0};
+          call.dtype = dtype;
+          call.backward = true;
+          const auto kernel =
+              mosaic::plan_kernel(request, {}, call, "v6e", {1, 1});
+          const RequestFeatures f = features_of(
+              request, {}, call.shape, {.dtype = dtype, .backward = true});
+          const auto c = choose(f, {64, 4}, tpu);
+          ASSERT_TRUE(c.ok()) << c.error().message;
+          // Of ids, where bitmaps would take less: 256 KB.
+          const int64_t beyond =
+              mosaic::least_backward_bytes(f) - mosaic::kMaxBackwardBytes;
+          if (beyond > 0) {
+            ++refused;
+            EXPECT_EQ(c->lane, LaneId::xla);
+            EXPECT_EQ(find(*c, LaneId::mosaic)->reason,
+                      "its backward has 83886080 bytes of vector memory for a "
+                      "head, not " +
+                          std::to_string(mosaic::kMaxBackwardBytes + beyond));
+            ASSERT_FALSE(kernel.ok());
+            EXPECT_NE(kernel.error().message.find("of vector memory"),
+                      std::string::npos);
+          } else {
+            ++taken;
+            EXPECT_EQ(c->lane, LaneId::mosaic);
+            EXPECT_TRUE(kernel.ok() || beyond > -(int64_t{1} << 18))
+                << kernel.error().message;
+          }
+          // Forward keeps nothing of a head.
+          EXPECT_EQ(choose(features_of(request, {}, call.shape, {dtype}),
+                           {64, 4}, tpu)
+                        ->lane,
+                    LaneId::mosaic);
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 30);
+  EXPECT_GT(taken, 30);
 }
 
 // An artifact of JAX's that the caller gave is the stable kernel.

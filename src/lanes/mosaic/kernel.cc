@@ -32,10 +32,6 @@ constexpr int64_t kMaxTileSide = 1024;
 // infinity or 0 of the scores, or of the scale over the softcap.
 constexpr double kMinScale = 1e-30;
 constexpr double kMaxScale = 1e6;
-// Of the 96 MiB that the program asks for; the compiler's own share is left.
-// The backward kernel's was compiled up to its edge.
-constexpr int64_t kMaxForwardBytes = int64_t{48} << 20;
-constexpr int64_t kMaxBackwardBytes = int64_t{80} << 20;
 // Of the largest array: beyond any device, and safe to multiply.
 constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
@@ -243,7 +239,8 @@ Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
 }
 
 Result<void> check_vector_memory(int64_t bytes, bool backward) {
-  const int64_t room = backward ? kMaxBackwardBytes : kMaxForwardBytes;
+  const int64_t room =
+      backward ? mosaic::kMaxBackwardBytes : mosaic::kMaxForwardBytes;
   if (bytes <= room) return {};
   return over_limit("mosaic",
                     "the scratch must fit {} bytes of vector memory, found {} "
@@ -289,6 +286,27 @@ KernelContract contract_of(const MosaicKernel& kernel,
 }
 
 }  // namespace
+
+int64_t mosaic::least_backward_bytes(const RequestFeatures& f) {
+  KernelShape s;
+  s.heads = f.shape.heads;
+  s.kv_heads = f.shape.kv_heads;
+  s.head_dim = f.shape.head_dim;
+  s.v_head_dim = f.shape.v_head_dim;
+  s.dtype = f.call.dtype;
+  s.q_len = round_up(bucket(f.q_len), f.tile.q);
+  s.kv_len = round_up(bucket(f.kv_len), f.tile.kv);
+  s.block_q = f.tile.q;
+  s.block_kv = f.tile.kv;
+  s.tiles_per_pass = s.fetch_ahead = 1;
+  int64_t least = INT64_MAX;
+  // Masks by ids and by bitmaps keep other things.
+  for (const int64_t bitmaps : {0, 1}) {
+    s.bitmaps = bitmaps;
+    least = std::min(least, vector_bytes(backward_arguments(s)));
+  }
+  return least;
+}
 
 Result<mosaic::PlannedKernel> mosaic::plan_kernel(
     const Request& request, const Facts& present, const AttentionCall& call,

@@ -2,14 +2,25 @@
 // key, and then its text, which nobody needs who has the compiled program.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/shape.h"
+#include "tessera/dispatch.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::mosaic {
+
+// Of the 96 MiB of vector memory that the program asks for; the compiler's own
+// share is left. The backward kernel's was compiled up to its edge.
+inline constexpr int64_t kMaxForwardBytes = int64_t{48} << 20;
+inline constexpr int64_t kMaxBackwardBytes = int64_t{80} << 20;
+
+// What a backward kernel takes of it at least, by the sizes of a request alone:
+// with the smallest passes and the shortest way ahead.
+int64_t least_backward_bytes(const RequestFeatures& features);
 
 struct PlannedKernel {
   MosaicKernel kernel;  // without `text` and `program`
