@@ -3,7 +3,7 @@
 //
 // For a query with scores s_j over its legal keys, block after block, with m
 // and l as forward.cc has them and d_j = s_j - m':
-//   f' = a f + sum_first p_j        t' = a (t + l (m - m')) + sum_j p_j d_j
+//   f' = a f + sum_first p_j        t' = a t + a l (m - m') + sum_j p_j d_j
 // and at the end mass = f / l, entropy = log l - t / l. Terms of t are never
 // positive, so none cancel; a weight of 0 adds 0 to it. A sink logit joins at
 // the end as one more score that is not among the first.
@@ -59,9 +59,10 @@ class Sinks {
                     const Value& base) {
     const Value shift = w_.sub(before.maximum, base);
     const Value kept = w_.exp(shift);
-    const Value moved = w_.add(before.spread, term(before.sum, shift));
-    return {maximum, w_.mul(before.sum, kept), w_.mul(before.first, kept),
-            w_.mul(moved, kept), before.live};
+    // What is kept of the sum first: a shift as far as -inf then counts as 0.
+    const Value sum = w_.mul(before.sum, kept);
+    const Value spread = w_.add(w_.mul(before.spread, kept), term(sum, shift));
+    return {maximum, sum, w_.mul(before.first, kept), spread, before.live};
   }
 
   State block(const Unit& unit, const Block& b,

@@ -158,6 +158,33 @@ TEST_P(XlaSinks, LargeScores) {
   expect_right(c, XlaMethod::chunked);
 }
 
+// So far apart that the sum times the distance is beyond float32.
+TEST_P(XlaSinks, ScoresFarApart) {
+  for (const bool sinks : {false, true}) {
+    AttentionCase c = plain_attention("full", 40, 40);
+    c.sinks = sinks;
+    c.plan.tile = {16, 16};
+    AttentionArrays arrays(c);
+    for (int64_t i = 0; i < 40; ++i) {
+      arrays.set('q', 0, 0, i, 3, 1e19);
+      arrays.set('k', 0, 0, i, 3, i < 16 ? -2e19 : 2e19);
+    }
+    const XlaLane lane =
+        open(GetParam(), sinks ? XlaMethod::chunked : XlaMethod::worklist);
+    const auto f = fault(lane, arrays);
+    EXPECT_FALSE(f) << *f;
+    const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    const auto work = lane.prepare(*batch, call_of(c, true));
+    ASSERT_TRUE(work.ok()) << work.error().message;
+    const auto got = work->sink_rows(arrays.forward(true), 20);
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    for (size_t q = 0; q < 40; ++q) {  // 24 keys alike, 4 of the first 20
+      EXPECT_NEAR(got->mass[q], 4. / 24, 1e-6);
+      EXPECT_NEAR(got->entropy[q], std::log(24.), 1e-5);
+    }
+  }
+}
+
 TEST_P(XlaSinks, InfiniteAndNanScores) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const bool sinks : {false, true}) {

@@ -165,6 +165,7 @@ Result<lanes::SinkRows> XlaWork::sink_rows(const ForwardTensors& t,
                           lanes::to_floats(live, have, rows(s), rows(s))},
                          stop);
   if (!ran) return ran.error();
+  out.live.reserve(queries);
   for (const float x : live) out.live.push_back(x != 0 ? 1 : 0);
   return out;
 }
