@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "receipt/sink_telemetry.h"
+#include "tessera/dispatch.h"
 
 namespace tessera::receipt {
 namespace {
@@ -117,8 +118,8 @@ Broken documents_broken(const Receipt& r,
 
 Broken sink_contradiction(const Receipt& r, const std::string& executed) {
   if (!r.sink_telemetry) return {};
-  if (!r.ran() ||
-      (executed != "cpu" && executed != "reference" && executed != "xla")) {
+  const auto lane = parse_lane(executed);
+  if (!r.ran() || !lane || !facts_of(*lane).sink_telemetry) {
     return "sink_telemetry must be of a run on a lane that has it";
   }
   const Receipt::SinkTelemetry& sinks = *r.sink_telemetry;
