@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/receipt/second_run.h"
 #include "cli/receipt/text.h"
+#include "cli/receipt/verdict.h"
 #include "receipt/parts.h"
 
 namespace tessera::cli {
@@ -44,31 +45,6 @@ Result<int> show(const Options& o) {
   return kOk;
 }
 
-Json json_of(const std::vector<ReceiptDifference>& all, const char* a,
-             const char* b) {
-  Json out = Json::array();
-  for (const ReceiptDifference& d : all) {
-    out.push_back({{"field", d.field}, {a, d.a}, {b, d.b}});
-  }
-  return out;
-}
-
-void print_verdict(const run::ReceiptVerdict& v) {
-  for (const std::string& c : v.contradictions) {
-    fmt::print("WRONG       {}\n", c);
-  }
-  for (const ReceiptDifference& d : v.wrong) {
-    fmt::print("WRONG       {}: the receipt says {}, running it again {}\n",
-               on_a_line(d.field), d.a.empty() ? "nothing" : d.a,
-               d.b.empty() ? "nothing" : d.b);
-  }
-  for (const std::string& note : v.notes) fmt::print("note        {}\n", note);
-  if (v.is_true()) {
-    fmt::print("verified    its digest, and {} fields by running it again\n",
-               v.compared);
-  }
-}
-
 Result<int> verify(const Options& o) {
   auto claim = load(o.files[0]);
   if (!claim) return claim.error();
@@ -81,16 +57,7 @@ Result<int> verify(const Options& o) {
         return second_run(claimed, o.plugin);
       });
   if (!verdict) return verdict.error();
-  if (o.json) {
-    const Json out = {{"verified", verdict->is_true()},
-                      {"compared", verdict->compared},
-                      {"wrong", json_of(verdict->wrong, "claimed", "found")},
-                      {"contradictions", verdict->contradictions},
-                      {"notes", verdict->notes}};
-    fmt::print("{}\n", out.dump());
-  } else {
-    print_verdict(*verdict);
-  }
+  print_verdict(*verdict, o.json);
   return verdict->is_true() ? kOk : kFailed;
 }
 
@@ -100,15 +67,7 @@ Result<int> diff(const Options& o) {
   auto b = load(o.files[1]);
   if (!b) return b.error();
   const std::vector<ReceiptDifference> all = receipt::differences(*a, *b);
-  if (o.json) {
-    const Json out = {{"differences", json_of(all, "a", "b")}};
-    fmt::print("{}\n", out.dump());
-  } else {
-    for (const ReceiptDifference& d : all) {
-      fmt::print("{}: {} | {}\n", on_a_line(d.field),
-                 d.a.empty() ? "nothing" : d.a, d.b.empty() ? "nothing" : d.b);
-    }
-  }
+  print_differences(all, o.json);
   return all.empty() ? kOk : kFailed;
 }
 

@@ -11,17 +11,15 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "cli/numbers.h"
 #include "cli/plan/report.h"
 #include "cli/progress.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
+#include "cli/warm/requests.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
 namespace {
-
-constexpr int64_t kMaxSeeds = int64_t{1} << 20;
 
 struct Options {
   RunFlags run;
@@ -30,37 +28,6 @@ struct Options {
   bool dlse = false;
   bool json = false;
 };
-
-// The requests to plan: each spec, or the flags, with each seed.
-Result<std::vector<RequestFlags>> requests_of(const Options& o) {
-  std::vector<RequestFlags> out;
-  if (!o.specs.empty() && o.run.request.spec) {
-    return invalid("cli", "--specs stands for --spec, found both");
-  }
-  if (o.specs.empty()) out.push_back(o.run.request);
-  for (const std::string& spec : o.specs) {
-    out.push_back(o.run.request);
-    out.back().spec = spec;
-  }
-  if (!o.seeds) return out;
-  const auto& docs = o.run.request.docs;
-  if (!docs || !docs->starts_with("lognormal") ||
-      docs->find("seed=") != docs->npos) {
-    return invalid("cli", "--seeds goes with --docs lognormal:mean=N, found {}",
-                   docs ? in_quotes(*docs) : "no --docs");
-  }
-  auto seeds = parse_int(*o.seeds, "--seeds", 1, kMaxSeeds);
-  if (!seeds) return seeds.error();
-  std::vector<RequestFlags> each;
-  const std::string join = docs->find(':') == docs->npos ? ":" : ",";
-  for (const RequestFlags& request : out) {
-    for (int64_t seed = 0; seed < *seeds; ++seed) {
-      each.push_back(request);
-      each.back().docs = fmt::format("{}{}seed={}", *docs, join, seed);
-    }
-  }
-  return each;
-}
 
 Result<RunOptions> open_session(const Options& o) {
   RunFlags run = o.run;
@@ -96,7 +63,7 @@ Result<int> run(const Options& o) {
   if (o.dlse && !o.run.backward) {
     return invalid("cli", "--dlse goes with --backward, found it alone");
   }
-  auto requests = requests_of(o);
+  auto requests = warm_requests(o.run.request, o.specs, o.seeds);
   if (!requests) return requests.error();
   auto options = open_session(o);
   if (!options) return options.error();
