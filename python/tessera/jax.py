@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from . import _core
+from ._mesh import divided, undivided
 from ._splash import splash_mask_info
 
 __all__ = ["BatchArrays", "attention", "splash_mask_info",
@@ -94,7 +95,9 @@ for _kind in (_core.Batch, BatchArrays):
 class _Call(NamedTuple):
     """What of a call is static."""
 
+    backward: bool
     text: str
+    tile_q: int
     scale: Any
     softcap: float
     bshd: bool
@@ -106,23 +109,30 @@ class _Call(NamedTuple):
                     softcap=np.float64(self.softcap), bshd=self.bshd,
                     sinks=self.sinks)
 
-    def lse_shape(self, q):
-        b, h, t = q.shape[0], q.shape[1], q.shape[2]
-        return (b, t, h) if self.bshd else (b, h, t)
+
+def _foreign(call, args):
+    """The call itself, on one device."""
+    q, _, v = args[:3]
+    like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
+    if call.backward:
+        name, made = "tessera_backward", [like(x) for x in args[:3 + call.sinks]]
+    else:
+        b, h, t = q.shape[:3]
+        if call.bshd:
+            h, t = t, h
+        name = "tessera_forward"
+        made = [jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype),
+                jax.ShapeDtypeStruct((b, h, t), jnp.float32)]
+    return jax.ffi.ffi_call(name, made, vmap_method="sequential")(
+        *args, **call.attributes())
+
+
+_run = divided(_foreign)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(call, qkv, sinks, arrays):
-    q, _, v = qkv
-    b, h, t = q.shape[:3]
-    if call.bshd:
-        h, t = t, h
-    run = jax.ffi.ffi_call(
-        "tessera_forward",
-        [jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype),
-         jax.ShapeDtypeStruct((b, h, t), jnp.float32)],
-        vmap_method="sequential")
-    return tuple(run(*qkv, *sinks, *arrays, **call.attributes()))
+    return tuple(_run(call, *qkv, *sinks, *arrays))
 
 
 def _attend_forward(call, qkv, sinks, arrays):
@@ -132,10 +142,8 @@ def _attend_forward(call, qkv, sinks, arrays):
 
 def _attend_backward(call, saved, gradients):
     qkv, sinks, arrays, out, lse = saved
-    like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (*qkv, *sinks)]
-    run = jax.ffi.ffi_call("tessera_backward", like, vmap_method="sequential")
-    found = run(*qkv, *sinks, out, lse, *gradients, *arrays,
-                **call.attributes())
+    found = _run(call._replace(backward=True), *qkv, *sinks, out, lse,
+                 *gradients, *arrays)
     return tuple(found[:3]), tuple(found[3:]), None
 
 
@@ -158,22 +166,31 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
             raise _core.TesseraError(
                 f"[jax] {name} must have 4 dimensions, found {jnp.ndim(x)}")
     static, arrays = _parts(batch)
-    call = _Call(static.text, None if scale is None else float(scale),
-                 float(softcap), layout == "bshd", sink_logits is not None)
+    call = _Call(False, static.text, static.tile_q,
+                 None if scale is None else float(scale), float(softcap),
+                 layout == "bshd", sink_logits is not None)
     sinks = () if sink_logits is None else (sink_logits,)
     out, lse = _attend(call, (q, k, v), sinks, tuple(arrays))
     return (out, lse) if return_lse else out
 
 
-def _tpu_call(kernel, name, results, arrays, sinks, tensors):
-    call = jax.ffi.ffi_call(
-        "tpu_custom_call", results, custom_call_api_version=1,
-        vmap_method="sequential", legacy_backend_config=kernel.backend_config)
-    bits = [arrays[name] for name in ("bits_of", "bits") if name in arrays]
+def _tpu_foreign(call, args):
+    kernel, name, results = call
     with jax.named_scope(name):  # as profiles show it
-        return call(arrays["steps"], arrays["range"], arrays["bounds"],
-                    *bits[:1], *sinks, *tensors, arrays["q_ids"],
-                    arrays["kv_ids"], *bits[1:])
+        return jax.ffi.ffi_call(
+            "tpu_custom_call", results, custom_call_api_version=1,
+            vmap_method="sequential",
+            legacy_backend_config=kernel.backend_config)(*args)
+
+
+_tpu_run = undivided(_tpu_foreign)
+
+
+def _tpu_call(kernel, name, results, arrays, sinks, tensors):
+    bits = [arrays[name] for name in ("bits_of", "bits") if name in arrays]
+    return _tpu_run((kernel, name, tuple(results)), arrays["steps"],
+                    arrays["range"], arrays["bounds"], *bits[:1], *sinks,
+                    *tensors, arrays["q_ids"], arrays["kv_ids"], *bits[1:])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -240,3 +240,7 @@ def test_it_compiles_for_v6e_alone_and_on_four_chips():
     for collective in ("all-gather", "all-reduce", "collective-permute",
                        "all-to-all"):
         assert collective not in text
+    # Without it every chip would do all heads.
+    with pytest.raises(ts.TesseraError, match="must be in a jax.shard_map"):
+        jax.jit(layer).trace(q, q, q, shapes(arrays, NamedSharding(mesh, P()))
+                             ).lower(lowering_platforms=("tpu",))

@@ -1,0 +1,12 @@
+"""What JAX's oldest version that is supported calls otherwise."""
+
+import functools
+
+import jax
+
+if hasattr(jax, "shard_map"):
+    shard_map = functools.partial(jax.shard_map, check_vma=False)
+else:
+    from jax.experimental import shard_map as _of
+
+    shard_map = functools.partial(_of.shard_map, check_rep=False)
