@@ -15,7 +15,8 @@
 #include "train.h"
 #include "tree.h"
 
-NB_MODULE(_core, m) {
+// What Python looks for is below: it asks first who imports.
+NB_MODULE(core_of_the_main_interpreter, m) {
   using namespace tessera::python;
   // Compilers of other frameworks keep what they have seen until the end of the
   // process, and nanobind would call that a leak.
@@ -37,4 +38,16 @@ NB_MODULE(_core, m) {
   bind_frameworks(m);
   bind_torch(m);
   bind_mask_parts(m);
+}
+
+// nanobind's types belong to the interpreter that was the last to make them:
+// after a second one both would refuse their own objects.
+extern "C" NB_EXPORT PyObject* PyInit__core(void) {
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+    PyErr_SetString(PyExc_ImportError,
+                    "[python] tessera must be imported by the main "
+                    "interpreter, found a subinterpreter");
+    return nullptr;
+  }
+  return PyInit_core_of_the_main_interpreter();
 }
