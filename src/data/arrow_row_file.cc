@@ -48,23 +48,39 @@ Result<std::vector<int>> columns_of(const TesseraArrowComponent& component,
                  in_quotes(path));
 }
 
-}  // namespace
-
-Result<Rows> data::load_row_file(const std::string& path) {
-  auto component = arrow_component();
+// A file's columns of rows, from a row on.
+Result<ArrowArrayStream> rows_of_file(const std::string& path,
+                                      int64_t first_row) {
+  auto component = data::arrow_component();
   if (!component) return component.error();
-  if (auto e = check_arrow_file(path); !e) return e.error();
+  if (auto e = data::check_arrow_file(path); !e) return e.error();
   auto columns = columns_of(**component, path);
   if (!columns) return columns.error();
   ArrowArrayStream stream = {};
   TesseraArrowWhy why = {};
   if ((*component)
           ->read(path.c_str(), columns->data(),
-                 static_cast<int>(columns->size()), 0, &stream, &why) != 0) {
+                 static_cast<int>(columns->size()), first_row, &stream,
+                 &why) != 0) {
     return io_error("data", "a file must give its rows, found {} for {}",
                     in_quotes(why.text, sizeof(why.text)), in_quotes(path));
   }
-  return import_rows(stream, path);
+  return stream;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<data::RowBatches>> data::open_row_file(
+    const std::string& path, int64_t first_row) {
+  auto stream = rows_of_file(path, first_row);
+  if (!stream) return stream.error();
+  return open_row_batches(*stream, path, first_row);
+}
+
+Result<Rows> data::load_row_file(const std::string& path) {
+  auto stream = rows_of_file(path, 0);
+  if (!stream) return stream.error();
+  return import_rows(*stream, path);
 }
 
 bool is_row_file(std::string_view path) { return data::is_arrow_file(path); }

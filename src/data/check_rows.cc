@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "data/row_file.h"
 #include "tessera/data.h"
 
 namespace tessera {
@@ -13,8 +14,8 @@ using enum RowColumn;
 // One row of the rows, with what its errors end in.
 class RowCheck {
  public:
-  RowCheck(const Rows& rows, int64_t r, std::string_view file)
-      : rows_(rows), r_(r), file_(file) {}
+  RowCheck(const Rows& rows, int64_t r, int64_t number, std::string_view file)
+      : rows_(rows), r_(r), number_(number), file_(file) {}
 
   Result<void> all() {
     if (auto e = counts(); !e) return e;
@@ -33,7 +34,7 @@ class RowCheck {
   int64_t number(RowColumn column) const { return of(column)[0]; }
 
   std::string place(int64_t at) const {
-    return fmt::format("element {} of row {} of {}", at, r_, file_);
+    return fmt::format("element {} of row {} of {}", at, number_, file_);
   }
   Error wrong(RowColumn column, std::string_view rule, int64_t found,
               int64_t at) const {
@@ -44,7 +45,7 @@ class RowCheck {
   Result<void> count(RowColumn column, int64_t most) const {
     if (number(column) >= 0 && number(column) <= most) return {};
     return invalid("data", "{} must be 0 to {}, found {} for row {} of {}",
-                   spec_of(column).name, most, number(column), r_, file_);
+                   spec_of(column).name, most, number(column), number_, file_);
   }
 
   Result<void> counts() const {
@@ -74,7 +75,7 @@ class RowCheck {
       return invalid("data",
                      "num_docs must count the documents, {}, found {} for row "
                      "{} of {}",
-                     last + 1, number(num_docs), r_, file_);
+                     last + 1, number(num_docs), number_, file_);
     }
     return {};
   }
@@ -151,12 +152,14 @@ class RowCheck {
 
   const Rows& rows_;
   int64_t r_;
+  int64_t number_;  // in its file
   std::string_view file_;
 };
 
 }  // namespace
 
-Result<void> check_rows(const Rows& rows, std::string_view file) {
+Result<void> data::check_rows_from(int64_t first, const Rows& rows,
+                                   std::string_view file) {
   const std::string name = in_quotes(file);
   for (size_t c = 0; c < kRowColumns; ++c) {
     const auto column = static_cast<RowColumn>(c);
@@ -169,9 +172,13 @@ Result<void> check_rows(const Rows& rows, std::string_view file) {
     }
   }
   for (int64_t r = 0; r < rows.rows; ++r) {
-    if (auto e = RowCheck(rows, r, name).all(); !e) return e;
+    if (auto e = RowCheck(rows, r, first + r, name).all(); !e) return e;
   }
   return {};
+}
+
+Result<void> check_rows(const Rows& rows, std::string_view file) {
+  return data::check_rows_from(0, rows, file);
 }
 
 }  // namespace tessera

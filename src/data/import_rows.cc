@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
@@ -76,22 +77,32 @@ std::optional<int32_t> number_in(const char* metadata, std::string_view key) {
   return std::nullopt;
 }
 
-class Import {
+class Import : public RowBatches {
  public:
-  Import(ArrowArrayStream& stream, const std::string& name) : name_(name) {
+  Import(ArrowArrayStream& stream, std::string name, int64_t first_row)
+      : name_(std::move(name)), row_(first_row) {
     stream_.value = stream;
     stream.release = nullptr;
   }
 
-  Result<Rows> all() {
+  // Before all else.
+  Result<void> read_columns() {
     Held<ArrowSchema> schema;
     if (stream_.value.get_schema(&stream_.value, &schema.value) != 0) {
       return stopped("its columns");
     }
-    if (auto e = read_schema(schema.value); !e) return e.error();
+    return read_schema(schema.value);
+  }
+
+  Result<Rows> next() override { return read(false); }
+  Result<Rows> all() { return read(true); }
+
+ private:
+  // To the end, or until there are some.
+  Result<Rows> read(bool all) {
     auto rows = Rows::make(shape_, 0, pad_id_);
     if (!rows) return rows.error();
-    while (true) {
+    while (all || rows->rows == 0) {
       Held<ArrowArray> batch;
       if (stream_.value.get_next(&stream_.value, &batch.value) != 0) {
         return stopped("its rows");
@@ -99,11 +110,11 @@ class Import {
       if (batch.value.release == nullptr) break;
       if (auto e = add(batch.value, *rows); !e) return e.error();
     }
-    if (auto e = check_rows(*rows, name_); !e) return e.error();
+    if (auto e = check_rows_from(row_, *rows, name_); !e) return e.error();
+    row_ += rows->rows;
     return std::move(*rows);
   }
 
- private:
   Error stopped(std::string_view what) {
     const char* const said = stream_.value.get_last_error(&stream_.value);
     return io_error("data", "a file must give {}, found {} for {}", what,
@@ -186,7 +197,8 @@ class Import {
       int64_t first = batch.offset + array->offset, size = 1;
       const std::vector<int64_t> lists = shape_.array(column, 0);
       for (size_t level = 1;; ++level) {
-        if (auto e = check_nulls(*array, first, count, size, spec, rows.rows);
+        if (auto e =
+                check_nulls(*array, first, count, size, spec, row_ + rows.rows);
             !e) {
           return e;
         }
@@ -220,7 +232,8 @@ class Import {
   }
 
   Held<ArrowArrayStream> stream_;
-  const std::string& name_;
+  std::string name_;
+  int64_t row_ = 0;  // the next
   Children children_;
   RowShape shape_;
   int32_t pad_id_ = 0;
@@ -228,8 +241,18 @@ class Import {
 
 }  // namespace
 
+Result<std::unique_ptr<RowBatches>> open_row_batches(ArrowArrayStream& stream,
+                                                     std::string name,
+                                                     int64_t first_row) {
+  auto made = std::make_unique<Import>(stream, std::move(name), first_row);
+  if (auto e = made->read_columns(); !e) return e.error();
+  return std::unique_ptr<RowBatches>(std::move(made));
+}
+
 Result<Rows> import_rows(ArrowArrayStream& stream, const std::string& name) {
-  return Import(stream, name).all();
+  Import import(stream, name, 0);
+  if (auto e = import.read_columns(); !e) return e.error();
+  return import.all();
 }
 
 }  // namespace tessera::data

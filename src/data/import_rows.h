@@ -2,6 +2,8 @@
 // them.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "tessera/arrow.h"
@@ -9,12 +11,26 @@
 
 namespace tessera::data {
 
-// All rows of a stream whose arrays were checked in full. Columns that it lacks
-// are filled, a required one is an error; every row is checked. Takes the
-// stream over. `name` is how errors call it.
+// Rows a batch of a stream at a time.
+class RowBatches {
+ public:
+  virtual ~RowBatches() = default;
+  // Some rows; none after the last.
+  virtual Result<Rows> next() = 0;
+};
+
+// Of a stream whose arrays were checked in full. Columns that it lacks are
+// filled, a required one is an error; every row is checked. Takes the stream
+// over. `name` is how errors call it, `first_row` what they call its first.
+Result<std::unique_ptr<RowBatches>> open_row_batches(ArrowArrayStream& stream,
+                                                     std::string name,
+                                                     int64_t first_row);
+// All of its rows.
 Result<Rows> import_rows(ArrowArrayStream& stream, const std::string& name);
 
-// Of a Parquet or Arrow IPC file.
+// The same of a Parquet or Arrow IPC file, from a row on.
+Result<std::unique_ptr<RowBatches>> open_row_file(const std::string& path,
+                                                  int64_t first_row);
 Result<Rows> load_row_file(const std::string& path);
 
 }  // namespace tessera::data

@@ -9,6 +9,10 @@
 
 namespace tessera::data {
 
+// check_rows of rows of which the first is the file's row `first`.
+Result<void> check_rows_from(int64_t first, const Rows& rows,
+                             std::string_view file);
+
 // Whether rows of this shape may be made.
 Result<void> check_size(const RowShape& shape, int64_t rows);
 

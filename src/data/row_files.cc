@@ -41,11 +41,48 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
 
 }  // namespace
 
-Result<void> RowFiles::load(size_t file) {
-  auto rows = load_rows(files_[file]);
+Result<void> RowFiles::check_shape(const RowShape& shape,
+                                   const std::string& path) {
+  if (files_.empty() || shape == shape_) {
+    shape_ = shape;
+    return {};
+  }
+  if (shape.tokens != shape_.tokens) {
+    return invalid("data",
+                   "files of rows must have the same tokens, found {} for {} "
+                   "and {} for {}",
+                   shape.tokens, in_quotes(path), shape_.tokens,
+                   in_quotes(files_[0]));
+  }
+  return invalid("data",
+                 "files of rows must have room for the same chunks and edges, "
+                 "found {} and {} for {}, {} and {} for {}",
+                 shape.max_chunks, shape.max_edges, in_quotes(path),
+                 shape_.max_chunks, shape_.max_edges, in_quotes(files_[0]));
+}
+
+Result<int64_t> RowFiles::count(const std::string& path) {
+  int64_t rows = 0;
+  std::unique_ptr<RowBatches> batches;
+  if (is_arrow_file(path)) {
+    auto opened = open_row_file(path, 0);
+    if (!opened) return opened.error();
+    batches = std::move(*opened);
+  }
+  while (true) {
+    auto some = batches ? batches->next() : load_rows(path);
+    if (!some) return some.error();
+    if (auto e = check_shape(some->shape, path); !e) return e.error();
+    rows += some->rows;
+    if (!batches || some->rows == 0) return rows;
+  }
+}
+
+Result<void> RowFiles::add(const std::string& path) {
+  auto rows = count(path);
   if (!rows) return rows.error();
-  rows_ = std::move(*rows);
-  loaded_ = file;
+  files_.push_back(path);
+  first_.push_back(first_.back() + *rows);
   return {};
 }
 
@@ -53,18 +90,8 @@ Result<RowFiles> RowFiles::open(const std::string& path) {
   auto files = files_of(path);
   if (!files) return files.error();
   RowFiles out;
-  out.files_ = std::move(*files);
-  for (size_t i = 0; i < out.files_.size(); ++i) {
-    if (auto e = out.load(i); !e) return e.error();
-    if (i > 0 && out.rows_.shape.tokens != out.tokens_) {
-      return invalid("data",
-                     "files of rows must have the same tokens, found {} for {} "
-                     "and {} for {}",
-                     out.rows_.shape.tokens, in_quotes(out.files_[i]),
-                     out.tokens_, in_quotes(out.files_[0]));
-    }
-    out.tokens_ = out.rows_.shape.tokens;
-    out.first_.push_back(out.first_.back() + out.rows_.rows);
+  for (const std::string& file : *files) {
+    if (auto e = out.add(file); !e) return e.error();
   }
   if (out.rows() == 0) {
     return invalid("data", "there must be a row, found none for {}",
@@ -73,26 +100,53 @@ Result<RowFiles> RowFiles::open(const std::string& path) {
   return out;
 }
 
+Result<Rows> RowFiles::read(size_t file, int64_t row) {
+  const std::string& path = files_[file];
+  if (!is_arrow_file(path)) {
+    batches_ = nullptr;
+    return load_rows(path);
+  }
+  const bool follows = batches_ && row == held_first_ + held_.rows &&
+                       held_first_ >= first_[file];
+  if (!follows) {
+    auto opened = open_row_file(path, row - first_[file]);
+    if (!opened) return opened.error();
+    batches_ = std::move(*opened);
+  }
+  return batches_->next();
+}
+
+Result<void> RowFiles::hold(int64_t row) {
+  const auto after = std::upper_bound(first_.begin(), first_.end(), row);
+  const auto file = static_cast<size_t>(after - first_.begin()) - 1;
+  const bool whole = !is_arrow_file(files_[file]);
+  auto rows = read(file, row);
+  if (!rows) return rows.error();
+  const int64_t first = whole ? first_[file] : row;
+  const int64_t end = first + rows->rows;
+  if (end <= row || end > first_[file + 1] ||
+      (whole && end != first_[file + 1]) || rows->shape != shape_) {
+    batches_ = nullptr;
+    return invalid(
+        "data", "a file must stay as it was, found {} rows for {} of {}",
+        rows->rows, first_[file + 1] - first, in_quotes(files_[file]));
+  }
+  held_ = std::move(*rows);
+  held_first_ = first;
+  return {};
+}
+
 Result<Rows> RowFiles::take(int64_t first, int64_t count) {
   Rows out;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = (first + i) % rows();
-    const auto after = std::upper_bound(first_.begin(), first_.end(), row);
-    const auto file = static_cast<size_t>(after - first_.begin()) - 1;
-    if (file != loaded_) {
-      const int64_t had = first_[file + 1] - first_[file];
-      if (auto e = load(file); !e) return e.error();
-      if (rows_.rows != had || rows_.shape.tokens != tokens_) {
-        return invalid("data",
-                       "a file must stay as it was, found {} rows for {} of {}",
-                       rows_.rows, had, in_quotes(files_[file]));
-      }
+    if (row < held_first_ || row >= held_first_ + held_.rows) {
+      if (auto e = hold(row); !e) return e.error();
     }
-    out.shape = rows_.shape;
-    out.pad_id = rows_.pad_id;
+    out.shape = held_.shape;
+    out.pad_id = held_.pad_id;
     for (size_t c = 0; c < kRowColumns; ++c) {
-      const auto from =
-          rows_.row(static_cast<RowColumn>(c), row - first_[file]);
+      const auto from = held_.row(static_cast<RowColumn>(c), row - held_first_);
       out.columns[c].insert(out.columns[c].end(), from.begin(), from.end());
     }
   }

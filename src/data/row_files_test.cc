@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <string>
 
+#include "data/arrow_component.h"
+#include "data/row_file.h"
 #include "tests/temp_folder.h"
 
 namespace tessera::data {
@@ -13,8 +17,8 @@ namespace {
 
 class RowFilesTest : public ::testing::Test {
  protected:
-  void save(const std::string& name, int64_t rows, int32_t first,
-            int64_t tokens = 8) {
+  // Of one token each, which counts.
+  static Rows drawn(int64_t rows, int32_t first, int64_t tokens = 8) {
     Rows out = *Rows::make(RowShape::of(tokens), rows);
     for (int64_t r = 0; r < rows; ++r) {
       out.row(RowColumn::valid_token_count, r)[0] = 1;
@@ -22,7 +26,11 @@ class RowFilesTest : public ::testing::Test {
       out.row(RowColumn::doc_ids, r)[0] = 0;
       out.row(RowColumn::input_ids, r)[0] = first + static_cast<int32_t>(r);
     }
-    auto ok = save_rows(folder_.file(name), out);
+    return out;
+  }
+  void save(const std::string& name, int64_t rows, int32_t first,
+            int64_t tokens = 8) {
+    auto ok = save_rows(folder_.file(name), drawn(rows, first, tokens));
     ASSERT_TRUE(ok) << ok.error().message;
   }
   testing::TempFolder folder_;
@@ -69,6 +77,71 @@ TEST_F(RowFilesTest, NamesTheFileThatIsWrong) {
   EXPECT_NE(changed.error().message.find("must stay as it was"),
             std::string::npos)
       << changed.error().message;
+}
+
+// In an Arrow file a batch of 3 rows at a time is in memory, wherever a row is
+// asked for, and rows follow each other across files of both kinds.
+TEST_F(RowFilesTest, HoldsABatchOfAnArrowFile) {
+  if (auto found = arrow_component(); !found) {
+    GTEST_SKIP() << found.error().message;
+  }
+  for (const std::string ending : {".parquet", ".arrow", ".arrows"}) {
+    const std::string folder = folder_.file("rows" + ending);
+    std::filesystem::create_directory(folder);
+    save("a.safetensors", 1, 100);
+    std::filesystem::rename(folder_.file("a.safetensors"),
+                            folder + "/a.safetensors");
+    int64_t at = 0;
+    const auto next = [&]() -> Result<Rows> {
+      const int64_t n = std::min<int64_t>(3, 10 - at);
+      Rows rows = drawn(n, 101 + static_cast<int32_t>(at));
+      at += n;
+      return rows;
+    };
+    auto saved = save_row_file(folder + "/b" + ending, next);
+    ASSERT_TRUE(saved) << saved.error().message;
+    auto files = RowFiles::open(folder);
+    ASSERT_TRUE(files) << files.error().message;
+    EXPECT_EQ(files->rows(), 11);
+    for (const int64_t first : {0, 1, 2, 5, 4, 10, 9, 3, 0, 7, 6}) {
+      auto rows = files->take(first, 6);
+      ASSERT_TRUE(rows) << rows.error().message;
+      EXPECT_TRUE(check_rows(*rows, "taken"));
+      EXPECT_LE(files->held(), 3);
+      for (int64_t r = 0; r < 6; ++r) {
+        EXPECT_EQ(rows->row(RowColumn::input_ids, r)[0], 100 + (first + r) % 11)
+            << ending;
+      }
+    }
+    at = 0;
+    const auto fewer = [&]() -> Result<Rows> {
+      return drawn(at++ == 0 ? 2 : 0, 101);
+    };
+    ASSERT_TRUE(save_row_file(folder + "/b" + ending, fewer));
+    auto changed = files->take(8, 1);
+    EXPECT_FALSE(changed) << ending;
+  }
+}
+
+// A bad row is named by its number in the file, not in its batch.
+TEST_F(RowFilesTest, NamesARowOfALaterBatch) {
+  Rows rows = drawn(2, 100);
+  rows.row(RowColumn::num_docs, 1)[0] = 7;
+  const auto bad = check_rows_from(4, rows, "rows.parquet");
+  ASSERT_FALSE(bad);
+  EXPECT_NE(bad.error().message.find("found 7 for row 5 of"), std::string::npos)
+      << bad.error().message;
+}
+
+TEST_F(RowFilesTest, FilesHaveRoomForTheSameChunks) {
+  save("a.safetensors", 1, 0);
+  Rows wide = *Rows::make({8, 3, 2}, 1);
+  ASSERT_TRUE(save_rows(folder_.file("b.safetensors"), wide));
+  auto files = RowFiles::open(folder_.path().string());
+  ASSERT_FALSE(files);
+  EXPECT_NE(files.error().message.find("chunks and edges, found 3 and 2 for"),
+            std::string::npos)
+      << files.error().message;
 }
 
 }  // namespace
