@@ -194,6 +194,16 @@ def test_a_mask_is_read_as_transformers_evaluates_it(name):
             assert torch.equal(found, want), given
 
 
+def packed_mask(function, positions, ids):
+    """As transformers composes it, up to 5.23 in one call."""
+    if hasattr(masks, "packed_sequence_compatibility_function"):
+        return masks.packed_sequence_compatibility_function(
+            function, positions, ids)
+    return masks.and_masks(
+        masks.remap_positions_for_packed_sequence(function, positions),
+        masks.packed_sequence_mask_function(ids))
+
+
 def test_a_packed_mask_is_read_as_transformers_evaluates_it():
     positions = torch.stack([packed_positions(3, 8, 5)[0],
                              packed_positions(16)[0]])
@@ -201,8 +211,7 @@ def test_a_packed_mask_is_read_as_transformers_evaluates_it():
     for name in ("causal", "both", "window", "both_ways", "or"):
         given = dict(batch_size=2, q_length=16, kv_length=16, q_offset=0,
                      kv_offset=0, attention_mask=None,
-                     mask_function=masks.packed_sequence_compatibility_function(
-                         FUNCTIONS[name], positions, ids))
+                     mask_function=packed_mask(FUNCTIONS[name], positions, ids))
         want = masks.sdpa_mask(**given, allow_is_causal_skip=False)
         found = dense_of(tessera.transformers._plan(**given))
         assert torch.equal(found, want), name
@@ -211,8 +220,7 @@ def test_a_packed_mask_is_read_as_transformers_evaluates_it():
 def test_masks_that_cannot_be_read_are_refused_by_name():
     positions = packed_positions(3, 5)
     ids = masks.find_packed_sequence_indices(positions)
-    packed = lambda f, p=positions: masks.packed_sequence_compatibility_function(
-        f, p, ids)
+    packed = lambda f, p=positions: packed_mask(f, p, ids)
 
     def someones(b, h, q, k):
         return q >= k
