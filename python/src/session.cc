@@ -119,6 +119,7 @@ GradientArrays read_gradients(const ForwardArrays& f, nb::handle dout,
 
 struct PySession {
   Session session;
+  std::string words;  // how it shows itself
 };
 
 struct PySaved {
@@ -440,6 +441,11 @@ void bind_prepared(nb::module_& m) {
           [](const PyPrepared& p) { return p.prepared.choice().reason; })
       .def_prop_ro("fallback",
                    [](const PyPrepared& p) { return p.prepared.fallback(); })
+      .def("__repr__",
+           [](const PyPrepared& p) {
+             return "Prepared('" + std::string(to_string(p.prepared.lane())) +
+                    "', " + nb::cast<std::string>(nb::repr(p.batch)) + ")";
+           })
       .def("counters", &counters);
 }
 
@@ -481,6 +487,7 @@ void bind_session(nb::module_& m) {
   nb::class_<PySession>(m, "Session",
                         "Open lanes with their compiled programs, and the "
                         "rules that choose one. Threads may share it.")
+      .def("__repr__", [](const PySession& s) { return s.words; })
       .def(
           "__init__",
           [](PySession* self, const std::optional<std::string>& lane,
@@ -489,9 +496,11 @@ void bind_session(nb::module_& m) {
              const std::optional<std::string>& plugin,
              const std::string& cache_folder, bool input_digests,
              const std::string& mesh, const std::string& balance, bool uneven) {
-            new (self) PySession{open(
-                options_of(lane, fallback, threads, isa, plugin, cache_folder,
-                           input_digests, mesh, balance, uneven))};
+            new (self)
+                PySession{open(options_of(lane, fallback, threads, isa, plugin,
+                                          cache_folder, input_digests, mesh,
+                                          balance, uneven)),
+                          lane ? "Session('" + *lane + "')" : "Session()"};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
           nb::arg("fallback") = std::vector<std::string>{},

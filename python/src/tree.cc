@@ -1,6 +1,9 @@
 // tree.cc: sequences packed as one prefix tree.
 #include "tree.h"
 
+#include <nanobind/stl/string.h>
+
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -56,7 +59,11 @@ void bind_tree(nb::module_& m) {
       .def_prop_ro("paths", &paths_of,
                    "Of each sequence, its tokens' places in the row.")
       .def_prop_ro("tokens_saved", &PackedTree::tokens_saved)
-      .def("__len__", &PackedTree::size);
+      .def("__len__", &PackedTree::size)
+      .def("__repr__", [](const PackedTree& tree) {
+        return "PackedTree(sequences=" + std::to_string(tree.sequences()) +
+               ", tokens=" + std::to_string(tree.size()) + ")";
+      });
   m.def("pack_tree", &pack, nb::arg("sequences"),
         "Packs sequences of tokens that share prefixes for the mask `tree`.\n\n"
         "`tokens_saved` is how many tokens fewer the row has than the "

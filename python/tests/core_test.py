@@ -313,6 +313,12 @@ def test_documents_from_anywhere():
 def test_batches_say_what_they_are():
     made, *_ = packed()
     assert repr(made).startswith("Batch('causal & documents & window(20, 0)'")
+    session = ts.Session("cpu")
+    assert (repr(session), repr(ts.Session())) == ("Session('cpu')", "Session()")
+    ready = session.prepare(made, heads=4, head_dim=16)
+    assert repr(ready) == f"Prepared('cpu', {made!r})"
+    assert repr(ts.pack_tree([[1, 2], [1, 3]])) == (
+        "PackedTree(sequences=2, tokens=3)")
     said = json.loads(made.json())
     assert said["contract"] == made.contract.key
     assert said["statistics"]["tiles_active"] == len(made.forward)
