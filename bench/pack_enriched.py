@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Documents with structure, of a Parquet file, to rows of one length:
+tessera.data.Loader beside pyarrow to NumPy and padding in Python, one core.
+Then the same documents in memory, in GB of rows a second, beside a plain copy
+of those rows. The best of several rounds after one that warms up, in seconds of
+processor time, those of all threads: what one core takes.
+
+    PYTHONPATH=build/python taskset -c 1 .venv/bin/python bench/pack_enriched.py
+
+Memory is measured in a process of its own, over a file and over one of four
+times its documents, with windows of 256 rows, so that both have many.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tessera.data
+
+TOKENS, ROWS = 8192, 8
+CHUNKS = max(128, TOKENS // 32)
+EDGES = 2 * CHUNKS
+TOKEN_COLUMNS = ("structure_ids", "dep_levels", "ast_depth", "sibling_index",
+                 "node_type")
+
+
+def documents(n, mean, seed=1):
+    """Chunks of some 64 tokens, and for every two of them a call and a type
+    edge back."""
+    rng = np.random.default_rng(seed)
+    lengths = np.clip(rng.lognormal(np.log(mean) - 0.5, 1, n), 1,
+                      TOKENS).astype(np.int64)
+    ends = np.concatenate(([0], np.cumsum(lengths)))
+    lists = lambda values, ends: pa.ListArray.from_arrays(
+        pa.array(ends.astype(np.int32)), pa.array(values))
+    columns = {"input_ids": lists(rng.integers(1, 50_000, ends[-1], np.int32),
+                                  ends)}
+    for name in TOKEN_COLUMNS:
+        columns[name] = lists(np.repeat(rng.integers(
+            0, 40, ends[-1] // 8 + 1, np.int32), 8)[:ends[-1]], ends)
+    counts = np.maximum(lengths // 64, 1)
+    chunk_ends = np.concatenate(([0], np.cumsum(counts)))
+    place = np.arange(chunk_ends[-1]) - np.repeat(chunk_ends[:-1], counts)
+    last = place + 1 == np.repeat(counts, counts)
+    ended = np.where(last, np.repeat(lengths, counts), 64 * (place + 1))
+    columns["chunk_starts"] = lists((64 * place).astype(np.int32), chunk_ends)
+    columns["chunk_ends"] = lists(ended.astype(np.int32), chunk_ends)
+    columns["chunk_kinds"] = lists((place % 2 + 1).astype(np.int32), chunk_ends)
+    of = place[place % 2 == 1].astype(np.int32)
+    edge_ends = np.concatenate(([0], np.cumsum(counts // 2)))
+    pairs = pa.FixedSizeListArray.from_arrays(
+        pa.array(np.stack([of, of - 1], 1).ravel()), 2)
+    for name in ("call_edges", "type_edges"):
+        columns[name] = pa.ListArray.from_arrays(
+            pa.array(edge_ends.astype(np.int32)), pairs)
+    return pa.table(columns), int(ends[-1])
+
+
+def ours(source, strategy, **more):
+    loader = tessera.data.Loader(
+        source, tokens=TOKENS, rows=ROWS, strategy=strategy,
+        mask="causal & documents", max_steps=1 << 16, **more)
+    used = size = 0
+    for row in loader:
+        used += int(row["valid_token_count"].sum())
+        size += sum(x.nbytes for x in row.values() if isinstance(x, np.ndarray))
+    return used, size
+
+
+def new_row():
+    whole = lambda n, pad: np.full(n, pad, np.int32)
+    return {"input_ids": whole(TOKENS, 0), "target_ids": whole(TOKENS, 0),
+            "loss_mask": whole(TOKENS, 0), "doc_ids": whole(TOKENS, -1),
+            "positions": whole(TOKENS, 0),
+            **{name: whole(TOKENS, 0) for name in TOKEN_COLUMNS},
+            "chunk_starts": whole(CHUNKS, -1), "chunk_ends": whole(CHUNKS, -1),
+            "chunk_kinds": whole(CHUNKS, 0),
+            "call_edges": whole((EDGES, 2), -1),
+            "type_edges": whole((EDGES, 2), -1),
+            "valid_token_count": 0, "num_docs": 0, "num_chunks": 0,
+            "num_call_edges": 0, "num_type_edges": 0}
+
+
+def put(row, document):
+    """The next document of a row, as NumPy does it."""
+    at, n = row["valid_token_count"], len(document["input_ids"])
+    tokens = document["input_ids"]
+    row["input_ids"][at:at + n] = tokens
+    row["target_ids"][at:at + n - 1] = tokens[1:]
+    row["loss_mask"][at:at + n - 1] = 1
+    row["doc_ids"][at:at + n] = row["num_docs"]
+    row["positions"][at:at + n] = np.arange(n)
+    for name in TOKEN_COLUMNS:
+        row[name][at:at + n] = document[name]
+    first = row["num_chunks"]
+    m = min(len(document["chunk_starts"]), CHUNKS - first)
+    row["chunk_starts"][first:first + m] = document["chunk_starts"][:m] + at
+    row["chunk_ends"][first:first + m] = document["chunk_ends"][:m] + at
+    row["chunk_kinds"][first:first + m] = document["chunk_kinds"][:m]
+    for name in ("call_edges", "type_edges"):
+        edge = row["num_" + name]
+        pairs = document[name].reshape(-1, 2)[:EDGES - edge]
+        pairs = pairs[(pairs < m).all(1)] + first
+        row[name][edge:edge + len(pairs)] = pairs
+        row["num_" + name] += len(pairs)
+    row["num_chunks"] += m
+    row["num_docs"] += 1
+    row["valid_token_count"] += n
+
+
+def by_hand(path):
+    """In order, a document that does not fit begins the next row: no packing,
+    no plan, no check."""
+    used, rows, batches = 0, [new_row()], 0
+    names = None
+    for batch in pq.ParquetFile(path).iter_batches(4096):
+        names = names or batch.schema.names
+        columns = {}
+        for name in names:
+            column = batch.column(name)
+            values, width = column.values, 1
+            if pa.types.is_list(values.type) or pa.types.is_fixed_size_list(
+                    values.type):
+                values, width = values.flatten(), 2
+            columns[name] = (values.to_numpy(),
+                             column.offsets.to_numpy() * width)
+        for i in range(batch.num_rows):
+            document = {name: values[ends[i]:ends[i + 1]]
+                        for name, (values, ends) in columns.items()}
+            n = len(document["input_ids"])
+            if rows[-1]["valid_token_count"] + n > TOKENS:
+                if len(rows) == ROWS:
+                    used += emit(rows)
+                    batches += 1
+                    rows = []
+                rows.append(new_row())
+            put(rows[-1], document)
+    return used + emit(rows), batches + 1
+
+
+def emit(rows):
+    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return int(batch["valid_token_count"].sum())
+
+
+def best(run, rounds):
+    run()
+    taken = []
+    for _ in range(rounds):
+        started = time.process_time()
+        found = run()
+        taken.append(time.process_time() - started)
+    return min(taken), found
+
+
+def copied(table):
+    """Batches of rows, held, copied array by array into memory that is there."""
+    loader = tessera.data.Loader(table, tokens=TOKENS, rows=ROWS,
+                                 mask="causal & documents", max_steps=1 << 16)
+    held = [[x for x in row.values() if isinstance(x, np.ndarray)]
+            for row, _ in zip(loader, range(20))]
+    into = [np.empty_like(x) for x in held[0]]
+
+    def run():
+        for batch in held:
+            for x, y in zip(batch, into):
+                np.copyto(y, x)
+    size = sum(x.nbytes for batch in held for x in batch)
+    return run, size
+
+
+def peak_mb(path):
+    code = ("import resource, sys; sys.path.insert(0, sys.argv[2]); "
+            "import pack_enriched as b; "
+            "b.ours(sys.argv[1], 'bestfit', window_rows=256); "
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)")
+    here = str(pathlib.Path(__file__).parent)
+    return float(subprocess.run([sys.executable, "-c", code, path, here],
+                                check=True, capture_output=True, text=True).stdout)
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--documents", type=int, default=20_000)
+    arguments.add_argument("--mean", type=float, default=1500)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("-o", "--out")
+    a = arguments.parse_args()
+    table, tokens = documents(a.documents, a.mean)
+    print(f"load {os.getloadavg()[0]:.1f}; {a.documents} documents, "
+          f"{tokens / 1e6:.1f} M tokens, rows of {TOKENS}")
+    found = {"tokens": tokens}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "documents.parquet")
+        pq.write_table(table, path, compression="zstd", row_group_size=2048)
+        for name, run in (
+                ("Loader, bestfit", lambda: ours(path, "bestfit")),
+                ("Loader, inorder", lambda: ours(path, "inorder")),
+                ("NumPy, in Python", lambda: by_hand(path))):
+            seconds, (used, _) = best(run, a.rounds)
+            if used != tokens:
+                raise SystemExit(f"{name}: {used} of {tokens} tokens came out")
+            found[name] = tokens / seconds
+            print(f"Parquet, {name:17} {tokens / seconds / 1e6:8.1f} M tokens/s",
+                  flush=True)
+        ratio = found["Loader, bestfit"] / found["NumPy, in Python"]
+        print(f"{ratio:.1f} times")
+        for name, times in (("once", 1), ("four times", 4)):
+            long = os.path.join(folder, "long.parquet")
+            with pq.ParquetWriter(long, table.schema, compression="zstd") as out:
+                for _ in range(times):
+                    out.write_table(table, row_group_size=2048)
+            found["MB, " + name] = peak_mb(long)
+            print(f"peak of the documents {name}: {found['MB, ' + name]:.0f} MB")
+    seconds, (_, size) = best(lambda: ours(table, "bestfit"), a.rounds)
+    found["GB/s, rows"] = size / seconds / 1e9
+    run, size = copied(table)
+    seconds, _ = best(run, 5 * a.rounds)
+    found["GB/s, copy"] = size / seconds / 1e9
+    print(f"from memory: rows of {found['GB/s, rows']:.2f} GB/s, "
+          f"a plain copy {found['GB/s, copy']:.2f} GB/s")
+    if a.out:
+        with open(a.out, "w", encoding="utf-8") as f:
+            json.dump({"bench": "pack_enriched", "documents": a.documents,
+                       "mean": a.mean, "rounds": a.rounds, "found": found}, f,
+                      indent=1)
+            f.write("\n")
+
+
+if __name__ == "__main__":
+    main()
