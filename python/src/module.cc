@@ -42,6 +42,7 @@ NB_MODULE(core_of_the_main_interpreter, m) {
 
 // nanobind's types belong to the interpreter that was the last to make them:
 // after a second one both would refuse their own objects.
+// NOLINTNEXTLINE(readability-identifier-naming): by the name of the module.
 extern "C" NB_EXPORT PyObject* PyInit__core(void) {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
     PyErr_SetString(PyExc_ImportError,
