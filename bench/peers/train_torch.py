@@ -109,6 +109,8 @@ def main():
     with open(args.model) as f:
         m = json.load(f)
     m = {k: v for k, v in m.items() if v not in (None, [], False)}
+    if "routes" in m:
+        raise SystemExit("train_torch: its model has no clustered layers")
     p = {k: torch.tensor(v, requires_grad=True) for k, v in start.items()
          if not k.startswith(("first.", "second."))}
     flat = [v for v in p.values() if v.ndim < 2]

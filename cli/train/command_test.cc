@@ -94,6 +94,26 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_EQ(json::parse(out_)["losses"], more["losses"]);
 }
 
+// In words; the model in the object has them too.
+TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  std::ofstream(path("model.json"))
+      << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48,
+             "layers": 3, "routes": [{"top": 2, "block": 16}, null]})";
+  train({"--steps", "2"});
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_NE(out_.find("clustered  routed(2, 16) by kv-head within the step: "
+                      "layers 0, 2\n"),
+            std::string::npos)
+      << out_;
+  const json r = trained({"--steps", "2"});
+  const json routes =
+      json::parse(R"([{"top": 2, "block": 16, "rule": "kv-head"}, null])");
+  EXPECT_EQ(r["model"]["routes"], routes);
+  EXPECT_LE(r["tiles_run"], r["tiles_planned"]);
+  refuses({"--spec", "cpu"}, "found routed(2, 16) by kv-head for cpu");
+}
+
 // The short run that must reach a loss: 3.6 a token at its start.
 TEST_F(TrainCommand, LearnsByOurCpuKernels) {
   auto plugin = testing::real_plugin("lammps_jax_pjrt_cpu");

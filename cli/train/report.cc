@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <numeric>
+#include <vector>
 
 #include "model/precision.h"
+#include "model/routes.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
@@ -18,6 +21,25 @@ int64_t numbers_of(const std::vector<ModelParameter>& parameters) {
       [](int64_t n, const ModelParameter& p) { return n + p.size(); });
 }
 
+namespace {
+
+// A line for each way in which layers are clustered.
+std::string clustered_text(const ModelConfig& m) {
+  std::map<std::string, std::vector<int64_t>> layers;
+  for (int64_t i = 0; i < m.layers; ++i) {
+    const LayerRoute route = model::of_layer(m.routes, i);
+    if (route.top > 0) layers[model::route_text(route)].push_back(i);
+  }
+  std::string out;
+  for (const auto& [route, numbers] : layers) {
+    out += fmt::format("clustered  {} within the step: layers {}\n", route,
+                       fmt::join(numbers, ", "));
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string model_text(const TrainSettings& s, int64_t parameters) {
   std::string out = fmt::format(
       "model      {} layers, {} parameters; spec {}: attention by {}\n"
@@ -25,6 +47,7 @@ std::string model_text(const TrainSettings& s, int64_t parameters) {
       s.options.model.layers, parameters, s.options.spec.name,
       s.options.spec.of(Slot::attention),
       model::precision_text(s.options.precision));
+  out += clustered_text(s.options.model);
   if (s.options.mesh.axes.empty()) return out;
   const Mesh& mesh = s.options.mesh;
   const std::string heads =

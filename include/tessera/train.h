@@ -20,6 +20,7 @@
 #include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
+#include "tessera/route.h"
 #include "tessera/shard.h"
 #include "tessera/tensor.h"
 
@@ -78,6 +79,19 @@ std::string_view to_string(MlpKind kind);
 Result<NormKind> parse_norm_kind(std::string_view text);
 Result<MlpKind> parse_mlp_kind(std::string_view text);
 
+// Of a layer whose attention is clustered: each query attends to some blocks of
+// keys, its own and those that score best. The router stands in the program,
+// and no gradient goes through it.
+struct LayerRoute {
+  int64_t top = 0;  // blocks that a query picks; 0: the layer is not clustered
+  int64_t block = 0;                    // keys of each, which are pooled to one
+  RouteRule rule = RouteRule::kv_head;  // or query_head
+
+  bool operator==(const LayerRoute&) const = default;
+};
+// What the host's router is told to pick the same.
+RouteSettings settings_of(const LayerRoute& route);
+
 struct ModelConfig {
   int64_t vocab = 256;
   int64_t layers = 2;
@@ -102,6 +116,8 @@ struct ModelConfig {
   // Keys before a query that it sees, layer by layer, from the first again
   // where there are more layers; 0: all of its document. None: all.
   std::vector<int64_t> windows;
+  // Which layers are clustered, in the same way. None: no layer.
+  std::vector<LayerRoute> routes;
   // Of a row's structure, by the names of its columns (tessera/data.h), how
   // many ids each has: an embedding that is added to the token's. Id 0 is none.
   std::map<std::string, int64_t> columns;
@@ -176,8 +192,9 @@ struct StepReport {
   double loss = 0;   // a token, before the step
   double gradient_norm = 0;
   int64_t tokens = 0;  // that counted
-  // Score tiles of all layers, of one head: what the program counted, and what
-  // the plans have. The program of a dense spec counts none.
+  // Score tiles of all layers, of one head, of clustered ones of each head that
+  // picks: what the program counted, and what the plans have, which know no
+  // picks. The program of a dense spec counts none.
   int64_t tiles_run = 0, tiles_planned = 0;
   double plan_ms = 0, transfer_ms = 0, run_ms = 0;
 };

@@ -3,12 +3,14 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/json_read.h"
 #include "base/shape.h"
 #include "base/text.h"
 #include "model/columns.h"
+#include "model/routes.h"
 #include "tessera/plan.h"
 #include "tessera/train.h"
 
@@ -130,6 +132,12 @@ Result<void> read_field(const std::string& name, const Json& value,
   }
   if (name == "windows") return read_windows(value, m);
   if (name == "columns") return read_columns(value, m);
+  if (name == "routes") {
+    auto routes = model::read_routes(value);
+    if (!routes) return routes.error();
+    m.routes = std::move(*routes);
+    return {};
+  }
   if (name != "norm" && name != "mlp") {
     return invalid(kWhere, "a model has no field of that name, found {}",
                    in_quotes(name));
@@ -200,6 +208,7 @@ std::string to_json(const ModelConfig& m) {
   out["mlp"] = to_string(m.mlp);
   out["windows"] = m.windows;
   out["columns"] = m.columns;
+  out["routes"] = model::to_json(m.routes);
   return out.dump();
 }
 
@@ -234,6 +243,7 @@ Result<void> check_model(const ModelConfig& m) {
                      window);
     }
   }
+  if (auto e = model::check_routes(m.routes); !e) return e;
   for (const auto& [name, size] : m.columns) {
     if (!model::find_column(name)) {
       return invalid(kWhere,

@@ -277,6 +277,7 @@ Result<Family> family_of(const ModelConfig& m) {
            (m.score_scale == scale && (gemma || scalar_of(m) == m.head_dim)),
        "score_scale"},
       {gemma ? one_window : !slides, "windows"},
+      {m.routes.empty(), "routes"},
   };
   for (const auto& [holds, setting] : rules) {
     if (auto e = must_be(holds, family, setting, m); !e) return e.error();

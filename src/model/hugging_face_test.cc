@@ -314,6 +314,9 @@ TEST(HuggingFace, ModelsThatTheyDoNotHaveAreRefused) {
   m = gemma();
   m.columns["dep_levels"] = 4;
   EXPECT_NE(why(m).find("found columns"), std::string::npos);
+  m = llama();
+  m.routes = {{4, 64}};
+  EXPECT_NE(why(m).find("found routes"), std::string::npos);
 }
 
 }  // namespace

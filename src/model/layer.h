@@ -101,6 +101,7 @@ struct AttentionPlace {
   std::optional<KernelPair> kernels;  // of the spec that has them
   std::optional<CpuCall> cpu;         // of the spec that calls it
   int64_t keys = 0;  // of a row; 0: as many as it has queries here
+  LayerRoute route;  // the plan has what its picks are taken from
   // Devices that share rows, each with a part of the queries; none: no others.
   Writer::Groups sharers;
 };
@@ -138,6 +139,7 @@ LayerPtr make_shared_linear(const Writer::Groups& partners, LayerPtr own);
 // Its inputs are q, k and v [batch, heads, tokens, head_dim]; its outputs the
 // like of q, and how many tiles it visited.
 LayerPtr make_attention(const AttentionPlace& place, XlaMethod method);
+LayerPtr make_routed_attention(const AttentionPlace& place, XlaMethod method);
 LayerPtr make_kernel_attention(const AttentionPlace& place);
 LayerPtr make_cpu_attention(const AttentionPlace& place);
 // Of one whose keys and values are those of all devices that share a row.

@@ -84,6 +84,10 @@ TEST_F(Model, GradientsAreThoseOfFiniteDifferences) {
   older.fused_mlp = false;
   older.kv_heads = 1;
   cases.push_back({"gpt", older});
+  ModelConfig clustered = plain;  // picks change nowhere near
+  clustered.routes = {{3, 4, RouteRule::query_head}, {2, 6}};
+  clustered.windows = {0, 20};
+  cases.push_back({"clustered", clustered});
   size_t number = 0;
   for (const Case& c : cases) {
     for (const char* spec : {"xla", "reference"}) {
@@ -107,6 +111,7 @@ TEST_F(Model, MeansTheSameInEveryForm) {
                                 draw_row(random, 23, 40, {1, 38})});
   ModelConfig m = small_model();
   m.windows = {0, 7};
+  m.routes = {{}, {3, 2}};
   ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, 2));
   const std::vector<Numbers> at = draw_parameters(random);
   const std::vector<Numbers> want = run(true, at);
@@ -127,7 +132,10 @@ TEST_F(Model, MeansTheSameInEveryForm) {
 }
 
 TEST_F(Model, APackedRowIsItsDocumentsApart) {
-  check_packed_row(small_model(), "xla");
+  ModelConfig m = small_model();
+  // Blocks of a key each: others lie apart from a row's grid in another way.
+  m.routes = {{}, {6, 1}};
+  check_packed_row(m, "xla");
 }
 
 TEST(LayerSpec, MustFillEverySlot) {
@@ -157,6 +165,7 @@ TEST(ModelJson, ReadsWhatItWrites) {
   m.final_softcap = 30;
   m.tied_head = false;
   m.columns = {{"node_type", 40}, {"dep_levels", 7}};
+  m.routes = {{4, 64}, {}, {2, 16, RouteRule::query_head}};
   auto again = parse_model_config(to_json(m));
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(*again, m);
@@ -169,6 +178,13 @@ TEST(ModelJson, ReadsWhatItWrites) {
       {R"({"norm_eps": 0})", "norm_eps"},
       {R"({"tied_head": 1})", "true or false"},
       {R"({"windows": [-1]})", "window"},
+      {R"({"routes": {}})", "routes must be a list"},
+      {R"({"routes": [4]})", "found the integer 4"},
+      {R"({"routes": [{"top": 4}]})", "top, block and rule"},
+      {R"({"routes": [{"top": 0, "block": 64}]})", "top"},
+      {R"({"routes": [{"top": 4, "block": 64, "rule": "query-tile"}]})",
+       "kv-head or query-head, found 'query-tile'"},
+      {R"({"routes": [{"top": 4, "block": 64, "stride": 8}]})", "'stride'"},
       {R"({"vocab": 16777216, "width": 1048576})", "embedding"},
       {R"({"columns": {"doc_ids": 3}})", "'doc_ids'"},
       {R"({"columns": {"node_type": 1}})", "node_type"},

@@ -3,27 +3,43 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
+#include "base/fail.h"
 #include "lanes/cpu/plain_call.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/planned.h"
+#include "model/routes.h"
 #include "plan/batch_state.h"
 #include "tessera/contract.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::model {
 
+namespace {
+
+// Windows and routes begin again each at its own end.
+int64_t number_of_masks(const ModelConfig& m) {
+  const auto windows =
+      static_cast<int64_t>(std::max<size_t>(1, m.windows.size()));
+  if (m.routes.empty()) return windows;
+  const auto routes = static_cast<int64_t>(m.routes.size());
+  return std::min(m.layers, std::lcm(windows, routes));
+}
+
+}  // namespace
+
 Result<std::vector<Request>> layer_requests(const ModelConfig& m, int64_t batch,
                                             int64_t queries, int64_t tokens,
                                             const Tile& tile) {
-  std::vector<int64_t> windows = m.windows;
-  if (windows.empty()) windows.push_back(0);
   std::vector<Request> out;
-  for (const int64_t window : windows) {
+  for (int64_t i = 0; i < number_of_masks(m); ++i) {
+    const int64_t window = of_layer(m.windows, i);
     auto mask = parse_mask(
         window == 0
             ? std::string("causal & documents")
@@ -81,6 +97,21 @@ Result<CpuCall> plan_cpu(const Request& request, const Facts& present,
   return out;
 }
 
+// Picks are made where attention reads lists of steps.
+Result<void> check_route(const LayerSpec& spec, const Mask& mask,
+                         const LayerRoute& route) {
+  if (route.top == 0) return {};
+  if (has_kernels(spec) || calls_cpu(spec)) {
+    return invalid("train",
+                   "clustered layers are of the specs xla and reference, found "
+                   "{} for {}",
+                   route_text(route), spec.name);
+  }
+  auto picks = routed_mask(mask, route);
+  if (!picks) return picks.error();
+  return {};
+}
+
 Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
                                   const Facts& present,
                                   const AttentionCall& call,
@@ -136,8 +167,13 @@ Result<std::vector<AttentionPlace>> attention_places(
   call.backward = true;
   std::vector<AttentionPlace> out;
   for (const Request& request : requests) {
+    const LayerRoute route =
+        of_layer(m.routes, static_cast<int64_t>(out.size()));
+    auto e = check_route(spec, request.masks.front(), route);
+    if (!e) return e.error();
     auto place = plan_place(spec, request, present, call, target);
     if (!place) return place.error();
+    place->route = route;
     place->prefix = fmt::format("plan{}.", out.size());
     if (request.kv_len != request.q_len) place->keys = request.kv_len;
     out.push_back(std::move(*place));

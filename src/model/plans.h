@@ -12,8 +12,9 @@
 
 namespace tessera::model {
 
-// One for each different mask: causal & documents, within the windows. Queries
-// are a part of a row's tokens, or all.
+// One for each different mask: causal & documents, within the windows. A
+// clustered layer picks among what it has. Queries are a part of a row's
+// tokens, or all.
 Result<std::vector<Request>> layer_requests(const ModelConfig& model,
                                             int64_t batch, int64_t queries,
                                             int64_t tokens, const Tile& tile);

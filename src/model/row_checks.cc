@@ -1,6 +1,7 @@
 // model/row_checks.cc: shapes, ids that the model has, positions that rise.
 #include "model/row_checks.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/fail.h"
@@ -43,6 +44,25 @@ Result<void> check_positions(const Rows& rows, int64_t first) {
   return {};
 }
 
+// The router of a clustered layer pools a block's last document alone, which is
+// all where documents are runs.
+Result<void> check_runs(const Rows& rows, int64_t first) {
+  const auto& documents = rows.column(RowColumn::doc_ids);
+  const auto tokens = static_cast<size_t>(rows.shape.tokens);
+  for (size_t i = 0; i < documents.size(); ++i) {
+    if (i % tokens == 0 || documents[i] < 0) continue;
+    // The greatest so far, unless a row has padding within.
+    const int32_t before = documents[i - 1];
+    if (before >= 0 && documents[i] >= before) continue;
+    return invalid("train",
+                   "documents must be runs of tokens that rise where a layer "
+                   "is clustered, found {} after {} for row {}, token {}",
+                   documents[i], before,
+                   static_cast<size_t>(first) + i / tokens, i % tokens);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<TakenColumn> columns_of(const ModelConfig& m) {
@@ -71,7 +91,10 @@ Result<void> check_rows_of(const TrainOptions& o,
     if (c.ids == 0) continue;
     if (auto e = check_ids(rows, first, c.column, c.ids); !e) return e;
   }
-  return check_positions(rows, first);
+  if (auto e = check_positions(rows, first); !e) return e;
+  const bool clustered = std::ranges::any_of(
+      o.model.routes, [](const LayerRoute& r) { return r.top > 0; });
+  return clustered ? check_runs(rows, first) : Result<void>();
 }
 
 }  // namespace tessera::model

@@ -14,6 +14,7 @@
 #include "lanes/xla/client_options.h"
 #include "model/mesh.h"
 #include "model/program.h"
+#include "model/routes.h"
 #include "model/start.h"
 #include "model/trainer_state.h"
 
@@ -172,7 +173,10 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
     for (const std::vector<BorrowedBatch>& of_device : s.batches) {
       if (of_device.empty()) continue;  // those of others
       const auto at = static_cast<size_t>(layer) % of_device.size();
+      const model::AttentionPlace& place = s.planned.shape.places[at];
       out.tiles_planned +=
+          model::picking_heads(place.route, place.shape.heads,
+                               place.shape.kv_heads) *
           static_cast<int64_t>(of_device[at].plan().forward.entries.size());
     }
   }

@@ -348,6 +348,53 @@ TEST_P(Train, RefusesWhatDoesNotFit) {
   EXPECT_EQ(*trainer->checkpoint(), before);
 }
 
+// Layers that pick what they attend to, from batch to batch in one program.
+TEST(TrainClustered, LearnsWithOneCompile) {
+  auto plugin = testing::real_plugin("xla_cpu_pjrt");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  TrainOptions o;
+  o.spec = *find_layer_spec("xla");
+  o.model.vocab = o.model.width = 32;
+  o.model.head_dim = 8;
+  o.model.mlp_width = 48;
+  o.model.routes = {{2, 16}, {}};
+  o.rows = 2;
+  o.tokens = 96;
+  o.tile = {16, 16};
+  auto trainer = Trainer::open(o);
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  double last = 0;
+  int64_t tiles = 0, planned = 0;
+  for (int64_t i = 1; i <= 60; ++i) {
+    auto told = trainer->step(learnable(2, 96, 32, i), {.learning_rate = 1e-2});
+    ASSERT_TRUE(told) << told.error().message;
+    // Of a clustered layer both K/V heads, and not all that they may see.
+    EXPECT_LE(told->tiles_run, told->tiles_planned);
+    EXPECT_GT(told->tiles_run, told->tiles_planned / 3);
+    tiles += told->tiles_run;
+    planned += told->tiles_planned;
+    last = told->loss;
+  }
+  EXPECT_LT(tiles, planned);
+  EXPECT_LT(last, 0.1);
+  EXPECT_EQ(trainer->counters().compiles, 1);
+
+  Rows torn = learnable(2, 96, 32, 1);
+  for (int64_t i = 80; i < 85; ++i) {
+    torn.row(RowColumn::doc_ids, 1)[static_cast<size_t>(i)] = 0;
+  }
+  auto told = trainer->step(torn, {});
+  ASSERT_FALSE(told);
+  EXPECT_EQ(told.error().message,
+            "[train] documents must be runs of tokens that rise where a layer "
+            "is clustered, found 0 after 1 for row 1, token 80");
+  const std::string state = *trainer->checkpoint();
+  o.model.routes = {{3, 16}, {}};
+  auto other = Trainer::check(o, state);
+  ASSERT_FALSE(other);
+  EXPECT_NE(other.error().message.find("of the model"), std::string::npos);
+}
+
 INSTANTIATE_TEST_SUITE_P(Specs, Train, ::testing::Values("xla", "cpu"),
                          [](const auto& of) { return std::string(of.param); });
 INSTANTIATE_TEST_SUITE_P(Specs, TrainMesh, ::testing::Values("xla", "cpu"),

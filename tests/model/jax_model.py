@@ -26,6 +26,8 @@ def block(p, i, x, positions, legal, m):
     kind, post = m.get("norm", "rms"), m.get("post_norms")
     h, g, d = m["heads"], m["kv_heads"], m["head_dim"]
     batch, tokens, _ = x.shape
+    if m.get("routes"):
+        raise ValueError("this model in JAX has no clustered layers")
     windows = m.get("windows") or [0]
     w = lambda name: p[f"layers.{i}.{name}.weight"]
     qkv = norm(p, f"layers.{i}.norm1", x, kind) @ w("linear_qkv").T

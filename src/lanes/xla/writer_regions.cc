@@ -63,7 +63,9 @@ Value Writer::reduce(std::string_view kind, const Value& start, const Value& a,
 
 Value Writer::reduce_max(const Value& a, const Dims& over) {
   const Value start =
-      real(-std::numeric_limits<float>::infinity(), {}, a.type.element);
+      is_real(a.type)
+          ? real(-std::numeric_limits<float>::infinity(), {}, a.type.element)
+          : integer(std::numeric_limits<int32_t>::min());
   return reduce("maximum", start, a, over);
 }
 

@@ -1,0 +1,85 @@
+// model/routed_attention.cc: the attention slot of a clustered layer: a router,
+// then the programs of the xla lane over what it picked. Picks are integers
+// that stay on the device; the way back reads those of the way there.
+#include <utility>
+
+#include "model/padding.h"
+#include "model/router.h"
+
+namespace tessera::model {
+namespace {
+
+class RoutedAttention final : public Layer {
+ public:
+  RoutedAttention(const AttentionPlace& plan, AttentionPlace own,
+                  XlaMethod method)
+      : plan_(plan), shape_(own.shape), own_(make_attention(own, method)) {}
+
+  std::vector<ModelParameter> parameters() const override { return {}; }
+
+  Passed forward(const Site& at, const Values& parameters,
+                 const Values& inputs) const override {
+    Writer& w = at.w;
+    bind_plan(w);
+    const xla::Shape& s = shape_;
+    const Value q = grown(w, w.convert(inputs[0], s.element),
+                          {s.batch, s.heads, s.q_len, s.head_dim});
+    const Value k = grown(w, w.convert(inputs[1], s.element),
+                          {s.batch, s.kv_heads, s.kv_len, s.head_dim});
+    const Picked picked = write_router(w, s, plan_.route, q, k);
+    Values kept = {picked.picks};
+    if (s.method == XlaMethod::worklist) {
+      const PickedSteps chosen =
+          write_picked_steps(w, s, plan_.route, picked,
+                             {w.argument("steps"), w.argument("range")});
+      kept.push_back(chosen.steps);
+      kept.push_back(chosen.range);
+    }
+    bind_picked(w, kept);
+    Passed out = own_->forward(at, parameters, inputs);
+    out.saved.insert(out.saved.end(), kept.begin(), kept.end());
+    return out;
+  }
+
+  Returned backward(const Site& at, const Values& parameters,
+                    const Values& saved,
+                    const Values& gradients) const override {
+    const auto theirs =
+        saved.end() - (shape_.method == XlaMethod::worklist ? 3 : 1);
+    bind_plan(at.w);
+    bind_picked(at.w, {theirs, saved.end()});
+    return own_->backward(at, parameters, {saved.begin(), theirs}, gradients);
+  }
+
+  double flops(int64_t rows) const override { return own_->flops(rows); }
+
+ private:
+  // The plan's integers, by the names that programs of attention have them.
+  void bind_plan(Writer& w) const {
+    for (const xla::Argument& a : integers_of(plan_)) {
+      w.bind(a.name.substr(plan_.prefix.size()), w.argument(a.name));
+    }
+  }
+  static void bind_picked(Writer& w, const Values& kept) {
+    const char* const names[] = {"picks", "steps", "range"};
+    for (size_t i = 0; i < kept.size(); ++i) w.bind(names[i], kept[i]);
+  }
+
+  AttentionPlace plan_;
+  xla::Shape shape_;
+  LayerPtr own_;
+};
+
+}  // namespace
+
+LayerPtr make_routed_attention(const AttentionPlace& place, XlaMethod method) {
+  AttentionPlace own = place;
+  auto shape = picking_shape(place, method);
+  if (!shape) return nullptr;
+  own.shape = std::move(*shape);
+  own.prefix.clear();
+  own.route = {};
+  return std::make_unique<RoutedAttention>(place, std::move(own), method);
+}
+
+}  // namespace tessera::model

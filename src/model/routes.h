@@ -1,0 +1,33 @@
+// model/routes.h: the clustered layers of a model: their JSON, their rules.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json_read.h"
+#include "tessera/mask.h"
+#include "tessera/train.h"
+
+namespace tessera::model {
+
+// [{"top": 4, "block": 64, "rule": "kv-head"}, null]
+Result<std::vector<LayerRoute>> read_routes(const Json& value);
+Json to_json(const std::vector<LayerRoute>& routes);
+Result<void> check_routes(const std::vector<LayerRoute>& routes);
+
+// Of a list that begins again where there are more layers.
+template <class T>
+T of_layer(const std::vector<T>& list, int64_t layer) {
+  return list.empty() ? T{} : list[static_cast<size_t>(layer) % list.size()];
+}
+
+// Of a layer whose mask has no picks, with them.
+Result<Mask> routed_mask(const Mask& mask, const LayerRoute& route);
+
+// Heads that pick; of a layer that is not clustered 1.
+int64_t picking_heads(const LayerRoute& route, int64_t heads, int64_t kv_heads);
+
+// "routed(4, 64) by kv-head"
+std::string route_text(const LayerRoute& route);
+
+}  // namespace tessera::model
