@@ -149,6 +149,9 @@ Result<std::vector<schedule::TripRule>> mosaic_trips(
                              : forward_trips(counts, kernel),
         out);
   }
+  // The loop over batch rows counts in a register that the compiler may spill,
+  // so that a dump does not tell where it ends; one row needs no loop.
+  if (kernel.batch > 1) out.push_back(rule("grid", kernel.batch));
   return out;
 }
 

@@ -45,7 +45,9 @@ TEST(MosaicTrips, AreThoseOfEachRow) {
   for (const bool backward : {false, true}) {
     const auto together = trips(all, backward);
     ASSERT_TRUE(together) << together.error().message;
-    std::vector<double> sum(together->size());
+    // Behind them the loop over the rows.
+    EXPECT_EQ(together->back(), (schedule::TripRule{"grid", 3}));
+    std::vector<double> sum(together->size() - 1);
     for (const auto& row : rows) {
       const auto alone = trips(row, backward);
       ASSERT_TRUE(alone) << alone.error().message;
