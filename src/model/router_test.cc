@@ -62,7 +62,9 @@ Drawn draw(std::mt19937& random) {
     int left = kTokens - static_cast<int>(random() % 6);
     out.counts.push_back(left);
     while (left > 0) {
-      lengths.push_back(std::min(left, 1 + static_cast<int>(random() % 30)));
+      // Row 1 is one document, so that it has full tiles.
+      const int most = b == 1 ? left : 1 + static_cast<int>(random() % 30);
+      lengths.push_back(std::min(left, most));
       left -= lengths.back();
     }
     rows.push_back(draw_row(random, 23, kTokens, lengths));
