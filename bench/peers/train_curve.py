@@ -3,9 +3,11 @@ beside JAX's own when it adds in another order: the same model with the numbers
 of its residual stream and of its MLP in other places.
 
     python train_curve.py rows model.json --program build/tessera --steps 200
+    python train_curve.py rows model.json --batch 2 --mesh seq=4 data=2,head=2
 
-Prints one JSON object: the largest distance of ours from JAX over all steps,
-that of each other order, and the ratio of ours to the largest of these.
+Prints one JSON object: the largest distance of ours from JAX over all steps, on
+one device and on each mesh, that of each other order, and the ratio of ours to
+the largest of these.
 """
 
 import argparse
@@ -61,7 +63,7 @@ def reordered(p, m, seed):
     return out
 
 
-def jax_losses(p, rows, m, steps, peak):
+def jax_losses(p, rows, m, steps, peak, batch):
     first = {k: jnp.zeros_like(v) for k, v in p.items()}
     second = {k: jnp.zeros_like(v) for k, v in p.items()}
 
@@ -73,8 +75,9 @@ def jax_losses(p, rows, m, steps, peak):
     p = {k: jnp.array(v) for k, v in p.items()}
     losses = []
     for t in range(1, steps + 1):
-        at = (t - 1) % len(rows["input_ids"])
-        row = {k: rows[k][at:at + 1] for k in COLUMNS}
+        count = len(rows["input_ids"])
+        at = ((t - 1) % count * batch + np.arange(batch)) % count
+        row = {k: rows[k][at] for k in COLUMNS}
         loss, (p, first, second) = step(p, first, second, row, float(t),
                                         rate_of(t, steps, peak))
         losses.append(float(loss))
@@ -89,6 +92,9 @@ def main():
     flags.add_argument("--steps", type=int, default=200)
     flags.add_argument("--rate", type=float, default=3e-4)
     flags.add_argument("--orders", type=int, default=3)
+    flags.add_argument("--batch", type=int, default=1, help="rows of a step")
+    flags.add_argument("--mesh", nargs="*", default=[],
+                       help="meshes that it runs on too")
     args = flags.parse_args()
     with open(args.model) as f:
         m = json.load(f)
@@ -96,26 +102,35 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         state = f"{folder}/start.safetensors"
         train = [args.program, "train", "--data", args.rows, "--model",
-                 args.model, "--rate", str(args.rate), "--json"]
+                 args.model, "--rate", str(args.rate), "--rows",
+                 str(args.batch), "--json"]
         subprocess.run(train + ["--steps", "1", "--checkpoint", state],
                        check=True, stdout=subprocess.DEVNULL)
         # Parameters alone are the start of a new run.
         p = {k: v for k, v in load(state).items()
              if not k.startswith(("first.", "second."))}
         store(state, p)
-        told = subprocess.run(
-            train + ["--steps", str(args.steps), "--resume", state],
-            check=True, stdout=subprocess.PIPE)
-    ours = np.array(json.loads(told.stdout)["losses"])
-    theirs = jax_losses(p, rows, m, args.steps, args.rate)
-    others = [jax_losses(reordered(p, m, seed), rows, m, args.steps, args.rate)
-              for seed in range(args.orders)]
+        ours = {}
+        for mesh in [""] + args.mesh:
+            told = subprocess.run(
+                train + ["--steps", str(args.steps), "--resume", state]
+                + (["--mesh", mesh] if mesh else []),
+                check=True, stdout=subprocess.PIPE)
+            ours[mesh or "one device"] = np.array(
+                json.loads(told.stdout)["losses"])
+    from_start = lambda p: jax_losses(p, rows, m, args.steps, args.rate,
+                                      args.batch)
+    theirs = from_start(p)
     far = lambda a: float(np.abs(a - theirs).max())
-    moved = [far(other) for other in others]
+    moved = [far(from_start(reordered(p, m, seed)))
+             for seed in range(args.orders)]
     print(json.dumps({
         "steps": args.steps, "first_loss": float(theirs[0]),
-        "last_loss": float(theirs[-1]), "ours_from_jax": far(ours),
-        "other_orders_from_jax": moved, "ratio": far(ours) / max(moved) if any(moved) else None}))
+        "last_loss": float(theirs[-1]),
+        "ours_from_jax": {on: far(a) for on, a in ours.items()},
+        "other_orders_from_jax": moved,
+        "ratio": {on: far(a) / max(moved) if any(moved) else None
+                  for on, a in ours.items()}}))
 
 
 if __name__ == "__main__":
