@@ -11,7 +11,7 @@ namespace {
 
 class RoutedAttention final : public Layer {
  public:
-  RoutedAttention(const AttentionPlace& plan, AttentionPlace own,
+  RoutedAttention(const AttentionPlace& plan, const AttentionPlace& own,
                   XlaMethod method)
       : plan_(plan), shape_(own.shape), own_(make_attention(own, method)) {}
 
@@ -79,7 +79,7 @@ LayerPtr make_routed_attention(const AttentionPlace& place, XlaMethod method) {
   own.shape = std::move(*shape);
   own.prefix.clear();
   own.route = {};
-  return std::make_unique<RoutedAttention>(place, std::move(own), method);
+  return std::make_unique<RoutedAttention>(place, own, method);
 }
 
 }  // namespace tessera::model

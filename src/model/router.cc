@@ -157,7 +157,8 @@ class Router {
   // Of what is open the best, again and again; of equals the lowest. Carried
   // are picks, what is open and what is taken. A NaN is equal to nothing: its
   // query picks no more.
-  Values take_best(const Value& scores, const Value& number, Values start) {
+  Values take_best(const Value& scores, const Value& number,
+                   const Values& start) {
     const Value low = w_.real(-std::numeric_limits<double>::infinity(), dims_);
     const Value behind = w_.sub(w_.integer(i32(blocks_), dims_), number);
     const Value none = w_.integer(0, dims_);
