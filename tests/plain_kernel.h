@@ -12,7 +12,7 @@ namespace tessera::testing {
 
 // Written where the writer stands; its arguments, or what is bound to their
 // names, are the kernel's. A pair is legal where its tile is in the list, its
-// key lies within the bounds and its ids are equal.
+// ids are equal and its key lies within the bounds, or where its bit is set.
 class PlainKernel {
  public:
   using Compare = xla::Compare;
@@ -20,10 +20,15 @@ class PlainKernel {
   using Element = xla::Element;
   using Value = xla::Value;
 
-  // A mask with a lower bound of key - position `has_low`, with an upper one
-  // always.
-  PlainKernel(xla::Writer& w, const MosaicKernel& kernel, bool has_low)
-      : w_(w), k_(kernel), s_(kernel.call.shape), has_low_(has_low) {}
+  // Without bitmaps, a mask with a lower bound of key - position `has_low`,
+  // with an upper one always. dK and dV are float32 where they are `wide_sums`.
+  PlainKernel(xla::Writer& w, const MosaicKernel& kernel, bool has_low,
+              bool wide_sums = false)
+      : w_(w),
+        k_(kernel),
+        s_(kernel.call.shape),
+        has_low_(has_low),
+        wide_sums_(wide_sums) {}
 
   // What a program for one kernel takes.
   static std::vector<xla::Argument> arguments(const MosaicKernel& k);
@@ -33,51 +38,96 @@ class PlainKernel {
   }
 
  private:
-  // [batch, queries, keys].
-  Value legal() {
-    // [batch, steps, rows, columns]: step s of batch row b is that tile. Of the
-    // transposed list rows are tiles of keys.
-    const int64_t q_tiles = k_.q_len / k_.tile.q,
-                  kv_tiles = k_.kv_len / k_.tile.kv;
-    const Dims tiles = {k_.batch, k_.steps, q_tiles, kv_tiles};
+  int64_t lists() const { return k_.batch * k_.plan_heads; }
+
+  // [lists, steps, rows, columns]: whether step s is of list l and that tile,
+  // and no filling. Of the transposed list rows are tiles of keys.
+  Value listed() {
+    const Dims tiles = {lists(), k_.steps, k_.q_len / k_.tile.q,
+                        k_.kv_len / k_.tile.kv};
     const auto field = [&](int32_t at, int32_t width) {
       return w_.broadcast(w_.bits(w_.argument("steps"), at, width), tiles, {1});
     };
     const auto ends = [&](int32_t from) {
       const std::vector<Value> first = {w_.integer(from)};
-      return w_.broadcast(w_.slice(w_.argument("range"), first, {k_.batch}),
+      return w_.broadcast(w_.slice(w_.argument("range"), first, {lists()}),
                           tiles, {0});
     };
     const Value number = w_.iota(tiles, 1);
-    Value listed =
-        w_.both(w_.compare(Compare::greater_or_equal, number, ends(0)),
-                w_.compare(Compare::less, number, ends(1)));
-    listed =
-        w_.both(listed, w_.compare(Compare::equal, field(18, 14),
-                                   w_.iota(tiles, k_.call.backward ? 3 : 2)));
-    listed =
-        w_.both(listed, w_.compare(Compare::equal, field(4, 14),
-                                   w_.iota(tiles, k_.call.backward ? 2 : 3)));
-    listed = w_.both(listed, w_.compare(Compare::greater, field(2, 2),
-                                        w_.integer(0, tiles)));
-
-    const Dims pairs = {k_.batch, k_.q_len, k_.kv_len};
-    Value legal = w_.reshape(
-        w_.broadcast(w_.reduce_any(listed, {1}),
-                     {k_.batch, q_tiles, k_.tile.q, kv_tiles, k_.tile.kv},
+    Value out = w_.both(w_.compare(Compare::greater_or_equal, number, ends(0)),
+                        w_.compare(Compare::less, number, ends(1)));
+    out = w_.both(out, w_.compare(Compare::equal, field(18, 14),
+                                  w_.iota(tiles, k_.call.backward ? 3 : 2)));
+    out = w_.both(out, w_.compare(Compare::equal, field(4, 14),
+                                  w_.iota(tiles, k_.call.backward ? 2 : 3)));
+    return w_.both(
+        out, w_.compare(Compare::greater, field(2, 2), w_.integer(0, tiles)));
+  }
+  // Of tiles, [lists, rows, columns, ...], what each pair has.
+  Value as_pairs(const Value& tiles) {
+    const Dims& d = tiles.dims();
+    return w_.reshape(
+        w_.broadcast(tiles, {d[0], d[1], k_.tile.q, d[2], k_.tile.kv},
                      {0, 1, 3}),
-        pairs);
+        pairs_of_lists());
+  }
+  Dims pairs_of_lists() const {
+    return {k_.batch, k_.plan_heads, k_.q_len, k_.kv_len};
+  }
+  // A full tile is not masked; of all others the bits say it.
+  Value by_bitmaps(const Value& listed) {
+    const Dims& tiles = listed.dims();
+    const auto of_steps = [&](const Value& word) {
+      return w_.broadcast(word, tiles, {1});
+    };
+    const Value is_full = w_.compare(
+        Compare::equal, of_steps(w_.bits(w_.argument("steps"), 2, 2)),
+        w_.integer(2, tiles));
+    const Value full = w_.reduce_any(w_.both(listed, is_full), {1});
+    // A tile has one step at most.
+    const Value number =
+        w_.reduce_sum(w_.select(listed, of_steps(w_.argument("bits_of")),
+                                w_.integer(0, tiles)),
+                      {1});
+    const Dims& each = number.dims();
+    const int64_t n = each[0] * each[1] * each[2];
+    const Value& bits = w_.argument("bits");
+    const int64_t rows = bits.dims()[1];
+    const Value words =
+        w_.rows(w_.reshape(bits, {bits.dims()[0], rows * k_.tile.q}),
+                w_.reshape(number, {n}));
+    std::vector<Value> parts;
+    for (int32_t j = 0; j < k_.tile.kv / rows; ++j) {
+      parts.push_back(
+          w_.reshape(w_.bits(words, j, 1), {n, 1, rows, k_.tile.q}));
+    }
+    const Value keys = w_.reshape(
+        w_.join(parts, 1), {each[0], each[1], each[2], k_.tile.kv, k_.tile.q});
+    const Value ok =
+        w_.reshape(w_.transpose(keys, {0, 1, 4, 2, 3}), pairs_of_lists());
+    return w_.either(
+        as_pairs(full),
+        w_.compare(Compare::equal, ok, w_.integer(1, pairs_of_lists())));
+  }
+
+  // [batch, plan heads, queries, keys].
+  Value legal() {
+    const Dims pairs = pairs_of_lists();
+    const Value tiles = listed();
+    Value legal = k_.bitmaps > 0 ? by_bitmaps(tiles)
+                                 : as_pairs(w_.reduce_any(tiles, {1}));
     const Value q_ids = w_.reshape(w_.argument("q_ids"), {k_.batch, k_.q_len});
     const Value kv_ids =
         w_.reshape(w_.argument("kv_ids"), {k_.batch, k_.kv_len});
     legal = w_.both(
-        legal, w_.compare(Compare::equal, w_.broadcast(q_ids, pairs, {0, 1}),
-                          w_.broadcast(kv_ids, pairs, {0, 2})));
+        legal, w_.compare(Compare::equal, w_.broadcast(q_ids, pairs, {0, 2}),
+                          w_.broadcast(kv_ids, pairs, {0, 3})));
+    if (k_.bitmaps > 0) return legal;
     const std::vector<Value> second = {w_.integer(2)};
     const Value offsets = w_.slice(w_.argument("bounds"), second, {k_.batch});
     const Value position =
-        w_.add(w_.iota(pairs, 1), w_.broadcast(offsets, pairs, {0}));
-    const Value distance = w_.sub(w_.iota(pairs, 2), position);
+        w_.add(w_.iota(pairs, 2), w_.broadcast(offsets, pairs, {0}));
+    const Value distance = w_.sub(w_.iota(pairs, 3), position);
     const auto bound = [&](int32_t at) {
       return w_.broadcast(w_.element(w_.argument("bounds"), w_.integer(at)),
                           pairs, {});
@@ -88,6 +138,15 @@ class PlainKernel {
     }
     return w_.both(legal,
                    w_.compare(Compare::less_or_equal, distance, bound(1)));
+  }
+  // [batch, heads, queries, keys].
+  Value mask() {
+    const int64_t group = s_.heads / k_.plan_heads;
+    return w_.reshape(
+        w_.broadcast(legal(),
+                     {k_.batch, k_.plan_heads, group, k_.q_len, k_.kv_len},
+                     {0, 1, 3, 4}),
+        pairs());
   }
 
   // What no legal pair reads may be anything, so 0 stands in for it.
@@ -131,7 +190,7 @@ class PlainKernel {
 
   std::vector<Value> output() {
     const Dims rows = {k_.batch, s_.heads, k_.q_len};
-    const Value mask = w_.broadcast(legal(), pairs(), {0, 2, 3});
+    const Value mask = this->mask();
     const Value s = w_.select(mask, scores(), w_.real(-1e30F, pairs()));
     const Value most = w_.reduce_max(s, {3});
     const Value p = w_.select(mask, w_.exp(w_.sub(s, over_keys(most))),
@@ -161,7 +220,7 @@ class PlainKernel {
 
   std::vector<Value> gradients() {
     const Dims rows = {k_.batch, s_.heads, k_.q_len};
-    const Value mask = w_.broadcast(legal(), pairs(), {0, 2, 3});
+    const Value mask = this->mask();
     const Value lse = w_.reshape(finite("lse"), rows);
     const Value s = scores();
     const Value p =
@@ -180,9 +239,10 @@ class PlainKernel {
         w_.dot(ds, spread(finite("k")), {{0, 1}, {0, 1}, {3}, {2}});
     const Value dk = w_.dot(ds, finite("q"), {{0, 1}, {0, 1}, {2}, {2}});
     const Value dv = w_.dot(p, dout, {{0, 1}, {0, 1}, {2}, {2}});
+    const Element of_sums = wide_sums_ ? w_.wide() : narrow();
     std::vector<Value> out = {w_.convert(dq, narrow()),
-                              w_.convert(gathered(dk), narrow()),
-                              w_.convert(gathered(dv), narrow())};
+                              w_.convert(gathered(dk), of_sums),
+                              w_.convert(gathered(dv), of_sums)};
     if (k_.call.sink_logits) out.push_back(of_sinks(delta));
     return out;
   }
@@ -212,6 +272,7 @@ class PlainKernel {
   const MosaicKernel& k_;
   const AttentionShape& s_;
   bool has_low_;
+  bool wide_sums_;
 };
 
 inline std::vector<xla::Argument> PlainKernel::arguments(
@@ -228,9 +289,10 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
     return xla::Type{own, {k.batch, s.kv_heads, k.kv_len, dim}};
   };
   const xla::Type lines = {Element::f32, {k.batch, s.heads, 1, k.q_len}};
-  std::vector<xla::Argument> out = {{"steps", ints({k.steps})},
-                                    {"range", ints({k.batch + 1})},
-                                    {"bounds", ints({k.batch + 2})}};
+  std::vector<xla::Argument> out = {
+      {"steps", ints({k.steps})},
+      {"range", ints({k.batch * k.plan_heads + 1})},
+      {"bounds", ints({k.batch + 2})}};
   if (k.bitmaps > 0) out.push_back({"bits_of", ints({k.steps})});
   if (k.call.sink_logits) {
     out.push_back({"sink_logits", {Element::f32, {s.heads}}});

@@ -16,7 +16,9 @@
 #include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
 #include "cli/shard/report.h"
+#include "lanes/mosaic/settings.h"
 #include "picture/shards.h"
+#include "tessera/mosaic.h"
 
 namespace tessera::cli {
 namespace {
@@ -24,7 +26,7 @@ namespace {
 struct Options {
   RequestFlags request;
   std::optional<std::string> mesh, balance, heads, kv_heads, head_dim,
-      v_head_dim, dtype, emit, picture;
+      v_head_dim, dtype, lane, emit, picture;
   bool uneven = false;
   bool backward = false;
   bool json = false;
@@ -71,13 +73,29 @@ Result<ShardOptions> options_of(const Options& o) {
   return out;
 }
 
-Result<void> write_program(const Options& o, const Batch& batch,
+// `target` is of the kernel.
+Result<std::string> program_of(const Options& o, const Batch& batch,
+                               const Shards& shards, const AttentionCall& call,
+                               const std::string& target) {
+  if (!o.lane || *o.lane == "xla") {
+    return shard_program(batch, shards, call, o.backward);
+  }
+  auto kernel = make_mosaic_shards(
+      batch, shards, call, target,
+      mosaic::choose_passes(batch.request(), call, keys_per_query(batch))
+          .setting.options);
+  if (!kernel) return kernel.error();
+  return std::move(kernel->program);
+}
+
+Result<void> write_program(const Options& o, const Planned& planned,
                            const Shards& shards, const ShardOptions& options) {
   AttentionCall call;
   call.shape = options.shape;
   call.dtype = options.dtype;
   call.backward = o.backward;
-  auto text = shard_program(batch, shards, call, o.backward);
+  auto text = program_of(o, planned.batch, shards, call,
+                         planned.target ? planned.target->name : "v6e");
   if (!text) return text.error();
   return write_file(*o.emit, *text);
 }
@@ -86,6 +104,13 @@ Result<int> run(const Options& o) {
   if (!o.mesh) return invalid("cli", "--mesh must be given, found none");
   if (o.backward && !o.emit) {
     return invalid("cli", "--backward goes with --emit, found no --emit");
+  }
+  if (o.lane && *o.lane != "xla" && *o.lane != "mosaic") {
+    return invalid("cli", "--lane must be xla or mosaic, found {}",
+                   in_quotes(*o.lane));
+  }
+  if (o.lane && !o.emit) {
+    return invalid("cli", "--lane goes with --emit, found no --emit");
   }
   if (o.picture && !o.picture->ends_with(".svg")) {
     return invalid("cli", "--picture must end in .svg, found {}",
@@ -113,7 +138,7 @@ Result<int> run(const Options& o) {
   });
   if (!shard_ns) return shard_ns.error();
   if (o.emit) {
-    if (auto e = write_program(o, batch, *shards, *options); !e) {
+    if (auto e = write_program(o, *planned, *shards, *options); !e) {
       return e.error();
     }
   }
@@ -144,6 +169,8 @@ constexpr const char* kFooter =
     "  tessera shard --mask causal --q-len 32768 --mesh seq=4 \\\n"
     "      --emit sharded.mlir\n"
     "  tessera compile sharded.mlir --target v6e:2x2\n"
+    "  tessera shard --mask 'causal & documents' --q-len 32768 --docs \\\n"
+    "      lengths:20000,12768 --mesh seq=4 --lane mosaic --emit sharded.mlir\n"
     "\n"
     "JSON fields: work_max_over_mean, tokens_max_over_mean,\n"
     "needed_beside_all_gather, sent_beside_all_gather (forward; padding of\n"
@@ -180,6 +207,9 @@ Command shard_command() {
           {"--emit", &o->emit, "FILE",
            "Write the program of all shards, StableHLO, for `tessera compile` "
            "and any compiler with Shardy"},
+          {"--lane", &o->lane, "NAME",
+           "With --emit: what attends on each device, xla or mosaic, our TPU "
+           "kernel [xla]"},
           {"--backward", &o->backward, "",
            "With --emit: the program of the backward pass"},
           {"--picture", &o->picture, "FILE.svg",

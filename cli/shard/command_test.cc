@@ -53,6 +53,45 @@ TEST_F(ShardCommand, DrawsAPicture) {
   EXPECT_TRUE(svg->ends_with("</svg>\n"));
 }
 
+// The TPU kernel on every device; what it sends is what the report counts.
+TEST_F(ShardCommand, EmitsAProgramOfTheKernel) {
+  for (const bool backward : {false, true}) {
+    std::vector<std::string> flags = {"shard",
+                                      "--mask",
+                                      "causal & documents",
+                                      "--q-len",
+                                      "2048",
+                                      "--docs",
+                                      "lengths:1500,548",
+                                      "--mesh",
+                                      "seq=4",
+                                      "--balance",
+                                      "tasks",
+                                      "--lane",
+                                      "mosaic",
+                                      "--emit",
+                                      file("sharded.mlir"),
+                                      "--json"};
+    if (backward) flags.push_back("--backward");
+    program(flags);
+    ASSERT_EQ(code_, 0) << err_;
+    const json report = json::parse(out_);
+    const auto text = read_file(file("sharded.mlir"), 1 << 24);
+    ASSERT_TRUE(text) << text.error().message;
+    EXPECT_NE(text->find("tpu_custom_call"), std::string::npos);
+    program({"audit", file("sharded.mlir"), "--json"});
+    ASSERT_EQ(code_, 0) << err_;
+    EXPECT_EQ(json::parse(out_)["sent_bytes"],
+              report[backward ? "backward" : "forward"]["sent_bytes"]);
+  }
+  program({"shard", "--mask", "causal", "--q-len", "1024", "--mesh", "seq=2",
+           "--head-dim", "80", "--lane", "mosaic", "--emit", file("no.mlir")});
+  EXPECT_EQ(code_, 2);
+  EXPECT_EQ(err_,
+            "tessera: [mosaic] head dim must be a multiple of 64 up to 256, "
+            "found 80\n");
+}
+
 TEST_F(ShardCommand, RefusesInOneLine) {
   const auto error = [&](std::vector<std::string> flags) {
     std::vector<std::string> all = {"shard", "--mask", "causal", "--q-len",
@@ -71,6 +110,10 @@ TEST_F(ShardCommand, RefusesInOneLine) {
   EXPECT_EQ(error({"--mesh", "seq=2", "--balance", "fair"}),
             "tessera: [shard] balance must be contiguous, headtail, rows or "
             "tasks, found 'fair'\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "cpu"}),
+            "tessera: [cli] --lane must be xla or mosaic, found 'cpu'\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic"}),
+            "tessera: [cli] --lane goes with --emit, found no --emit\n");
   EXPECT_EQ(error({"--mesh", "head=3"}),
             "tessera: [shard] an axis must divide what it splits, found head=3 "
             "for 2 KV heads (uneven pads them)\n");

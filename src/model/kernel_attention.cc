@@ -14,17 +14,6 @@
 namespace tessera::model {
 namespace {
 
-xla::Type type_of(const mosaic::Argument& array) {
-  switch (array.type.element) {
-    case mosaic::Element::bf16:
-      return {Element::bf16, array.type.shape};
-    case mosaic::Element::f32:
-      return {Element::f32, array.type.shape};
-    default:
-      return {Element::i32, array.type.shape};
-  }
-}
-
 class KernelAttention final : public Layer {
  public:
   explicit KernelAttention(const AttentionPlace& place) : place_(place) {}
@@ -104,19 +93,6 @@ std::string kernel_prefix(const AttentionPlace& place, bool backward) {
 std::string kernel_label(const AttentionPlace& place, bool backward) {
   const std::string_view plan(place.prefix.data(), place.prefix.size() - 1);
   return fmt::format("{}_{}", backward ? "backward" : "forward", plan);
-}
-
-Values call_kernel(Writer& w, const mosaic::PlannedKernel& kernel,
-                   std::string_view label, const Values& inputs) {
-  const mosaic::CallArrays arrays = mosaic::arrays_of(kernel);
-  std::vector<xla::Type> results;
-  for (const mosaic::Argument& a : arrays.results) {
-    results.push_back(type_of(a));
-  }
-  return w.call(mosaic::kCallTarget, label, inputs,
-                mosaic::call_attributes(mosaic::name_of(kernel), arrays,
-                                        mosaic::text_of(kernel)),
-                results);
 }
 
 std::vector<xla::Argument> kernel_integers(const AttentionPlace& place) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lanes/mosaic/call.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/xla/shape.h"
 #include "lanes/xla/writer.h"
@@ -68,19 +69,12 @@ class Layer {
 };
 using LayerPtr = std::unique_ptr<Layer>;
 
-// The op that a TPU kernel is in a program, of the arrays that it takes. The
-// compiler's dumps have it under the label.
-using KernelCall = std::function<Values(Writer&, const mosaic::PlannedKernel&,
-                                        std::string_view label, const Values&)>;
-Values call_kernel(Writer& w, const mosaic::PlannedKernel& kernel,
-                   std::string_view label, const Values& inputs);
-
 // One mask's kernels of both directions.
 struct KernelPair {
   mosaic::PlannedKernel forward, backward;
   // Tests put float64, and what a kernel computes, in place of these.
   Element element = Element::bf16;  // of q, k and v
-  KernelCall call = call_kernel;
+  mosaic::KernelCall call = mosaic::call_kernel;
 };
 
 // A call of the CPU kernels, whose arrays are arguments of the step.

@@ -11,15 +11,15 @@
 #include "lanes/mosaic/rule.h"
 #include "lanes/mosaic/shape.h"
 #include "lanes/mosaic/tile_bits.h"
-#include "mask/runs.h"
+#include "lanes/mosaic/token_ids.h"
 #include "plan/batch_state.h"
 #include "tessera/mosaic.h"
 
 namespace tessera {
 namespace {
 
+using mosaic::KeyIds;
 using mosaic::kNoKey;
-using mosaic::kNoQuery;
 using mosaic::kNotThere;
 using mosaic::Rule;
 
@@ -83,52 +83,6 @@ Result<void> check_room(const Request& request, const mask::Bound& bound,
   return {};
 }
 
-// The id that decides what key k may share: its document, its segment, or 0;
-// -1 where a veto holds. `runs` are those of the row's ids.
-class KeyIds {
- public:
-  KeyIds(const mask::Bound& bound, const mask::BoundRow& row, const Rule& rule)
-      : row_(row),
-        documents_(rule.documents && !rule.segments),
-        of_key_(static_cast<size_t>(bound.kv_len), 0) {
-    if (row.ids && rule.segments) {
-      mask::IdRuns runs;
-      mask::find_runs(row.ids, bound.kv_len, runs);
-      for (int64_t r = 0; r < runs.count(); ++r) {
-        const auto at = static_cast<size_t>(r);
-        std::fill(of_key_.begin() + runs.start[at],
-                  of_key_.begin() + runs.start[at + 1],
-                  static_cast<int32_t>(r));
-      }
-    } else if (row.ids && documents_) {
-      std::copy_n(row.ids, bound.kv_len, of_key_.begin());
-    }
-    for (int64_t k = 0; k < bound.kv_len; ++k) {
-      if (mosaic::is_vetoed(row, k)) of_key_[static_cast<size_t>(k)] = kNoKey;
-    }
-  }
-
-  int32_t of_key(int64_t k) const { return of_key_[static_cast<size_t>(k)]; }
-
-  // Of a query, whose position need not be a key's.
-  int32_t of_query(int64_t q) const {
-    if (q >= row_.q_end) return kNoQuery;
-    if (row_.q_ids) {
-      const int32_t id = row_.q_ids[q];
-      if (id < 0) return kNoQuery;
-      return documents_ ? id : 0;
-    }
-    if (!row_.ids) return 0;
-    const int32_t id = of_key(q + row_.q_offset);
-    return id < 0 ? kNoQuery : id;
-  }
-
- private:
-  const mask::BoundRow& row_;
-  bool documents_;
-  std::vector<int32_t> of_key_;
-};
-
 }  // namespace
 
 Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
@@ -179,13 +133,8 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
   out.bounds.resize(static_cast<size_t>(kernel.batch) + 2, 0);
   out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNotThere);
   out.kv_ids.assign(static_cast<size_t>(kernel.batch * kernel.kv_len), kNoKey);
-  // A negative id vetoes for heads whose mask names ids, and those alone.
-  const bool ids_veto = std::ranges::all_of(
-      (*read)->request.masks,
-      [](const Mask& m) { return m.names.documents || m.names.segments; });
   for (int64_t b = 0; b < bound.batch; ++b) {
-    mask::BoundRow row = bound.rows[static_cast<size_t>(b)];
-    if (!ids_veto) row.ids = row.q_ids = nullptr;
+    const mask::BoundRow row = mosaic::veto_row((*read)->request, bound, b);
     out.bounds[static_cast<size_t>(b) + 2] = static_cast<int32_t>(row.q_offset);
     const KeyIds ids(bound, row, rule);
     for (int64_t q = 0; q < bound.q_len; ++q) {

@@ -431,7 +431,8 @@ void Backward::finish_column(const Value& head, const Value& column,
       sums = w_.mul(sums, w_.splat(scale, sums.type.shape));
     }
     const Value& tile = w_.argument(g.tile);
-    w_.store(narrow(w_.transpose(sums)), tile);
+    const Value upright_sums = w_.transpose(sums);
+    w_.store(s_.wide_sums ? upright_sums : narrow(upright_sums), tile);
     w_.start_copy(tile,
                   w_.slice(w_.argument(g.array), to,
                            {1, 1, s_.block_kv, tile.type.shape[1]}, 2),
@@ -546,6 +547,7 @@ void Backward::batch_row() {
 std::vector<Argument> backward_arguments(const KernelShape& s) {
   const Element own = element_of(s);
   constexpr Element kF32 = Element::f32;
+  const Element of_sums = s.wide_sums ? kF32 : own;
   const int64_t ring = ring_size(s);
   const int64_t rows = s.rows();
   const int64_t sums = s.heads == s.kv_heads ? 1 : s.columns();
@@ -570,8 +572,8 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   add(id_arguments(s));
   add(bit_arguments(s));
   add({in_hbm("dq", own, of_queries(s.head_dim)),
-       in_hbm("dk", own, of_keys(s.head_dim)),
-       in_hbm("dv", own, of_keys(s.v_head_dim))});
+       in_hbm("dk", of_sums, of_keys(s.head_dim)),
+       in_hbm("dv", of_sums, of_keys(s.v_head_dim))});
   if (s.has_sinks) add({in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes})});
   // Scratch. Of a head: Q', dout', the log-sum-exp in base 2, D, dQ'.
   add({in_vmem("queries", own, {rows, s.head_dim, s.block_q}),
@@ -594,8 +596,8 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
        in_vmem("dout_ring", own, {kRowRing, s.block_q, s.v_head_dim}),
        in_vmem("lse_ring", kF32, {kRowRing, 1, s.block_q})});
   if (s.has_dlse) add({in_vmem("dlse_ring", kF32, {kRowRing, 1, s.block_q})});
-  add({in_vmem("dk_tile", own, {s.block_kv, s.head_dim}),
-       in_vmem("dv_tile", own, {s.block_kv, s.v_head_dim}),
+  add({in_vmem("dk_tile", of_sums, {s.block_kv, s.head_dim}),
+       in_vmem("dv_tile", of_sums, {s.block_kv, s.v_head_dim}),
        in_vmem("dq_ring", own, {kOutRing, s.block_q, s.head_dim})});
   add(id_scratch(s));
   add({semaphores("row_copies", {kRowRing}), semaphores("kv_copies", {ring}),

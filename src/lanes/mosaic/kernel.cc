@@ -2,14 +2,13 @@
 #include "lanes/mosaic/kernel.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "base/text.h"
 #include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
+#include "lanes/mosaic/kernel_checks.h"
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/rule.h"
@@ -18,133 +17,13 @@
 namespace tessera {
 namespace {
 
-using mosaic::kDimStep;
 using mosaic::KernelShape;
-using mosaic::kLanes;
-using mosaic::kMaxDim;
 using mosaic::Rule;
 
 // Of each text; a kernel of another number is another contract.
 constexpr int64_t kForwardVersion = 2;
 constexpr int64_t kBackwardVersion = 1;
-constexpr int64_t kMaxTileSide = 1024;
-// Of the scale and of a softcap: beyond these float32 would silently make
-// infinity or 0 of the scores, or of the scale over the softcap.
-constexpr double kMinScale = 1e-30;
-constexpr double kMaxScale = 1e6;
-// Of the largest array: beyond any device, and safe to multiply.
-constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
-
-// "v6e" or "v6e:2x2".
-bool is_target(std::string_view text) {
-  const size_t colon = text.find(':');
-  const std::string_view chip = text.substr(0, colon);
-  const std::string_view grid =
-      colon == std::string_view::npos ? "1" : text.substr(colon + 1);
-  return chip.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") ==
-             std::string_view::npos &&
-         !grid.empty() &&
-         grid.find_first_not_of("0123456789x") == std::string_view::npos;
-}
-
-// What only the forward kernel of 16-bit numbers has.
-Result<void> check_row_sum(const AttentionCall& call, RowSum row_sum) {
-  if (row_sum == RowSum::exact) return {};
-  if (call.backward) {
-    return invalid("mosaic",
-                   "a rounded row sum goes with forward, found it with "
-                   "backward");
-  }
-  if (call.dtype == Dtype::bf16) return {};
-  return invalid("mosaic", "a rounded row sum goes with bf16, found {}",
-                 to_string(call.dtype));
-}
-
-Result<void> check_type(Dtype dtype) {
-  if (dtype == Dtype::bf16 || dtype == Dtype::f32) return {};
-  if (dtype != Dtype::f16) {
-    return invalid("mosaic", "the type must be bf16 or f32, found {}",
-                   to_string(dtype));
-  }
-  return invalid("mosaic",
-                 "the type must be bf16 or f32, found {}, which the compiler "
-                 "of v6e does not load (cast to one of them, or take another "
-                 "lane)",
-                 to_string(dtype));
-}
-
-Result<void> check_attention(const AttentionCall& call) {
-  const AttentionShape& s = call.shape;
-  struct Size {
-    std::string_view what;
-    int64_t found;
-  };
-  for (const Size& n :
-       {Size{"head dim", s.head_dim}, Size{"value head dim", s.v_head_dim}}) {
-    if (n.found < 1 || n.found % kDimStep != 0 || n.found > kMaxDim) {
-      return invalid("mosaic", "{} must be a multiple of {} up to {}, found {}",
-                     n.what, kDimStep, kMaxDim, n.found);
-    }
-  }
-  if (s.heads < 1 || s.heads > kMaxHeads) {
-    return invalid("mosaic", "heads must be from 1 to {}, found {}", kMaxHeads,
-                   s.heads);
-  }
-  if (s.kv_heads < 1 || s.heads % s.kv_heads != 0) {
-    return invalid("mosaic", "kv heads must divide heads, found {} for {}",
-                   s.kv_heads, s.heads);
-  }
-  if (auto e = check_type(call.dtype); !e) return e.error();
-  if (call.dlse && !call.backward) {
-    return invalid("mosaic",
-                   "the log-sum-exp's gradient goes with backward, found it "
-                   "with forward");
-  }
-  if (s.softcap != 0 && !(s.softcap >= kMinScale && s.softcap <= kMaxScale)) {
-    return invalid("mosaic", "softcap must be 0 or from {} to {}, found {}",
-                   kMinScale, kMaxScale, s.softcap);
-  }
-  const double scale = s.scale_or_default();
-  if (!(scale >= kMinScale && scale <= kMaxScale)) {
-    return invalid("mosaic", "scale must be from {} to {}, found {}", kMinScale,
-                   kMaxScale, scale);
-  }
-  return {};
-}
-
-Result<void> check_options(const MosaicOptions& o, const Tile& tile) {
-  struct Range {
-    std::string_view what;
-    int64_t found, most;
-  };
-  for (const Range& r :
-       {Range{"tiles a pass", o.tiles_per_pass, kMosaicMaxTilesPerPass},
-        Range{"passes to fetch ahead", o.fetch_ahead, kMosaicMaxFetchAhead}}) {
-    if (r.found < 1 || r.found > r.most) {
-      return invalid("mosaic", "{} must be from 1 to {}, found {}", r.what,
-                     r.most, r.found);
-    }
-  }
-  for (const int64_t side : {tile.q, tile.kv}) {
-    if (side % kLanes != 0 || side > kMaxTileSide) {
-      return invalid("mosaic",
-                     "a tile's sides must be multiples of {} up to {}, found "
-                     "{}x{}",
-                     kLanes, kMaxTileSide, tile.q, tile.kv);
-    }
-  }
-  return {};
-}
-
-Result<void> check_rows(const KernelShape& s) {
-  const int64_t most = std::max(s.rows(), s.columns());
-  if (most <= kMaxStepRows) return {};
-  return over_limit("mosaic",
-                    "packed steps count at most {} tile rows or columns, found "
-                    "{} (use a larger tile)",
-                    kMaxStepRows, most);
-}
 
 // Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
 int64_t steps_of(const KernelShape& s, bool backward, int64_t ceiling) {
@@ -168,87 +47,71 @@ int64_t bitmaps_of(const KernelShape& s) {
   return std::min(mosaic::kFirstBitmap + s.steps, kMaxBitmapBytes / bytes);
 }
 
-Result<KernelShape> shape_of(const Request& request, const Facts& present,
-                             const AttentionCall& call,
-                             const MosaicOptions& options) {
+// All but lengths, steps and how a mask says what is legal.
+Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
+                                  const AttentionCall& call,
+                                  const MosaicOptions& options) {
   KernelShape s;
-  s.batch = bucket(request.batch);
   s.heads = call.shape.heads;
   s.kv_heads = call.shape.kv_heads;
   s.head_dim = call.shape.head_dim;
   s.v_head_dim = call.shape.v_head_dim;
   s.dtype = call.dtype;
-  s.q_len = round_up(bucket(request.q_len), request.tile.q);
-  s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
-  s.block_q = request.tile.q;
-  s.block_kv = request.tile.kv;
+  s.block_q = tile.q;
+  s.block_kv = tile.kv;
   s.tiles_per_pass = options.tiles_per_pass;
   s.fetch_ahead = options.fetch_ahead;
   s.scale = call.shape.scale_or_default();
   s.softcap = call.shape.softcap;
-  s.plan_heads = plan_heads_of(request, present);
+  s.has_dlse = call.dlse;
+  s.has_sinks = call.sink_logits;
+  s.rounded_sum = options.row_sum == RowSum::rounded;
+  s.plan_heads = plan_heads;
   if (s.heads % s.plan_heads != 0) {
     return invalid("mosaic",
                    "heads must be a multiple of the plan's, found {} for {}",
                    s.heads, s.plan_heads);
   }
+  return s;
+}
+
+Result<KernelShape> shape_of(const Request& request, const Facts& present,
+                             const AttentionCall& call,
+                             const MosaicOptions& options) {
+  auto found = shape_of_call(request.tile, plan_heads_of(request, present),
+                             call, options);
+  if (!found) return found;
+  KernelShape& s = *found;
+  s.batch = bucket(request.batch);
+  s.q_len = round_up(bucket(request.q_len), request.tile.q);
+  s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
   std::optional<Rule> rule;
   if (s.plan_heads == 1) rule = mosaic::rule_of(request.masks.front());
   s.has_low = rule && rule->low;
   s.has_high = rule && rule->high;
-  s.has_dlse = call.dlse;
-  s.has_sinks = call.sink_logits;
-  s.rounded_sum = options.row_sum == RowSum::rounded;
-  if (auto e = check_rows(s); !e) return e.error();
+  if (auto e = mosaic::check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
   if (!rule) s.bitmaps = bitmaps_of(s);
-  return s;
+  return found;
 }
 
-// The kernel counts passes, heads and keys in 32 bits.
-Result<void> check_sizes(const KernelShape& s) {
-  const int64_t passes = s.steps / s.tiles_per_pass * s.heads;
-  if (passes > INT32_MAX - s.fetch_ahead) {
-    return over_limit("mosaic",
-                      "passes of all heads must be at most {}, found {}",
-                      INT32_MAX - s.fetch_ahead, passes);
-  }
-  const auto width = static_cast<double>(byte_width(s.dtype));
-  const auto lanes =
-      static_cast<double>(round_up(std::max(s.head_dim, s.v_head_dim), kLanes));
-  const double bytes = width * lanes * static_cast<double>(s.batch) *
-                       static_cast<double>(s.heads) *
-                       static_cast<double>(std::max(s.q_len, s.kv_len));
-  if (bytes > static_cast<double>(kMaxArrayBytes)) {
-    return over_limit("mosaic",
-                      "an array must be at most {} bytes, found {:.3g}",
-                      kMaxArrayBytes, bytes);
-  }
-  return {};
-}
-
-Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
-  const int64_t words = scalar_words(
-      memory, {s.steps, s.lists() + 1, s.batch + mosaic::kBoundsHead,
-               s.bitmaps > 0 ? s.steps : 0, s.has_sinks ? s.heads : 0});
-  if (words <= memory.scalar_words) return {};
-  return over_limit("mosaic",
-                    "the scalar arrays must fit the {} words of {}, found {} "
-                    "(set max_steps, or use a larger tile)",
-                    memory.scalar_words, memory.name, words);
-}
-
-Result<void> check_vector_memory(int64_t bytes, bool backward) {
-  const int64_t room =
-      backward ? mosaic::kMaxBackwardBytes : mosaic::kMaxForwardBytes;
-  if (bytes <= room) return {};
-  return over_limit("mosaic",
-                    "the scratch must fit {} bytes of vector memory, found {} "
-                    "({})",
-                    room, bytes,
-                    backward ? "dQ, Q and dout of a head stay there: fewer "
-                               "queries, or heads that share fewer keys"
-                             : "fetch less far ahead, or use a smaller tile");
+// Of a device's own tiles and those that come: one row of the batch, whose
+// legal pairs bitmaps tell.
+Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
+                                   const AttentionCall& call,
+                                   const MosaicOptions& options) {
+  auto found = shape_of_call(shards.tile, batch.plan().heads, call, options);
+  if (!found) return found;
+  KernelShape& s = *found;
+  s.q_len = shards.shapes.rows * s.block_q;
+  s.kv_len = shards.shapes.columns * s.block_kv;
+  s.wide_sums = call.backward;
+  if (auto e = mosaic::check_rows(s); !e) return e.error();
+  // Backward each column has a step, padding too.
+  const int64_t padding = call.backward ? s.lists() * s.columns() : 0;
+  s.steps = steps_of(s, call.backward, shards.shapes.steps + padding);
+  s.bitmaps = bitmaps_of(s);
+  return found;
 }
 
 std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
@@ -259,30 +122,6 @@ std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
 
 int outputs_of(const KernelShape& s, bool backward) {
   return backward ? mosaic::backward_outputs(s) : mosaic::kForwardOutputs;
-}
-
-KernelContract contract_of(const MosaicKernel& kernel,
-                           const std::string& target) {
-  const bool backward = kernel.call.backward;
-  KernelChoice choice;
-  choice.lane = "mosaic";
-  choice.target = target;
-  choice.direction = backward ? "backward" : "forward";
-  choice.dtype = to_string(kernel.call.dtype);
-  choice.shape = kernel.call.shape;
-  choice.parameters = {
-      {"tiles_per_pass", kernel.options.tiles_per_pass},
-      {"fetch_ahead", kernel.options.fetch_ahead},
-      {"kernel_version", backward ? kBackwardVersion : kForwardVersion}};
-  if (backward) {
-    choice.parameters["dlse"] = kernel.call.dlse;
-  } else {
-    choice.parameters["row_sum_rounded"] =
-        kernel.options.row_sum == RowSum::rounded;
-  }
-  if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
-  if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
-  return make_kernel_contract(kernel.plan, choice);
 }
 
 }  // namespace
@@ -308,47 +147,99 @@ int64_t mosaic::least_backward_bytes(const RequestFeatures& f) {
   return least;
 }
 
+KernelContract mosaic::contract_of(const PlannedKernel& planned,
+                                   const std::string& target,
+                                   const std::string& sharding) {
+  const MosaicKernel& kernel = planned.kernel;
+  const bool backward = kernel.call.backward;
+  KernelChoice choice;
+  choice.lane = "mosaic";
+  choice.target = target;
+  choice.direction = backward ? "backward" : "forward";
+  choice.dtype = to_string(kernel.call.dtype);
+  choice.sharding = sharding;
+  choice.shape = kernel.call.shape;
+  choice.parameters = {
+      {"tiles_per_pass", kernel.options.tiles_per_pass},
+      {"fetch_ahead", kernel.options.fetch_ahead},
+      {"kernel_version", backward ? kBackwardVersion : kForwardVersion}};
+  if (backward) {
+    choice.parameters["dlse"] = kernel.call.dlse;
+  } else {
+    choice.parameters["row_sum_rounded"] =
+        kernel.options.row_sum == RowSum::rounded;
+  }
+  if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
+  if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
+  if (planned.shape.wide_sums) choice.parameters["wide_sums"] = true;
+  return make_kernel_contract(kernel.plan, choice);
+}
+
+namespace {
+
+Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
+                                              const Target& memory,
+                                              PlanContract plan,
+                                              const Request& request,
+                                              const AttentionCall& call,
+                                              const MosaicOptions& options) {
+  if (auto e = mosaic::check_sizes(shape, memory); !e) return e.error();
+  const std::vector<mosaic::Argument> arguments =
+      arguments_of(shape, call.backward);
+  mosaic::PlannedKernel out;
+  out.shape = shape;
+  MosaicKernel& k = out.kernel;
+  k.vector_bytes = mosaic::vector_bytes(arguments);
+  if (auto e = mosaic::check_vector_memory(k.vector_bytes, call.backward); !e) {
+    return e.error();
+  }
+  k.scalar_words = mosaic::scalar_words_of(arguments);
+  k.plan = std::move(plan);
+  k.batch = shape.batch;
+  k.q_len = shape.q_len;
+  k.kv_len = shape.kv_len;
+  k.steps = shape.steps;
+  k.tile = request.tile;
+  k.options = options;
+  k.call = call;
+  k.mask = mosaic::mask_text(request);
+  k.plan_heads = shape.plan_heads;
+  k.bitmaps = shape.bitmaps;
+  return out;
+}
+
+}  // namespace
+
 Result<mosaic::PlannedKernel> mosaic::plan_kernel(
     const Request& request, const Facts& present, const AttentionCall& call,
     const std::string& target, const MosaicOptions& options) {
   auto plan = make_ceiling_contract(request, present);
   if (!plan) return plan.error();
-  if (auto e = check_row_sum(call, options.row_sum); !e) return e.error();
-  if (auto e = check_attention(call); !e) return e.error();
-  if (auto e = check_options(options, request.tile); !e) return e.error();
-  if (!is_target(target)) {
-    return invalid("mosaic", "a target must read as v6e:1x1, found {}",
-                   in_quotes(target));
-  }
-  auto memory = find_target(target.substr(0, target.find(':')));
+  auto memory = check_asked(call, options, request.tile, target);
   if (!memory) return memory.error();
   auto shape = shape_of(request, present, call, options);
   if (!shape) return shape.error();
-  if (auto e = check_sizes(*shape); !e) return e.error();
-  if (auto e = check_scalar_memory(*shape, *memory); !e) return e.error();
-  const std::vector<Argument> arguments = arguments_of(*shape, call.backward);
-
-  PlannedKernel out;
-  out.shape = *shape;
-  MosaicKernel& k = out.kernel;
-  k.vector_bytes = vector_bytes(arguments);
-  if (auto e = check_vector_memory(k.vector_bytes, call.backward); !e) {
-    return e.error();
-  }
-  k.scalar_words = scalar_words_of(arguments);
-  k.plan = std::move(*plan);
-  k.batch = shape->batch;
-  k.q_len = shape->q_len;
-  k.kv_len = shape->kv_len;
-  k.steps = shape->steps;
-  k.tile = request.tile;
-  k.options = options;
-  k.call = call;
-  k.mask = mask_text(request);
-  k.plan_heads = shape->plan_heads;
-  k.bitmaps = shape->bitmaps;
-  k.contract = contract_of(k, target);
+  auto out = kernel_of_shape(*shape, *memory, std::move(*plan), request, call,
+                             options);
+  if (out) out->kernel.contract = contract_of(*out, target);
   return out;
+}
+
+Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
+    const Batch& batch, const Shards& shards, const AttentionCall& call,
+    const std::string& target, const MosaicOptions& options) {
+  AttentionCall own = call;
+  own.shape.heads = shards.shapes.heads;
+  own.shape.kv_heads = shards.shapes.kv_heads;
+  auto memory = check_asked(own, options, shards.tile, target);
+  if (!memory) return memory.error();
+  auto shape = shape_of_shard(batch, shards, own, options);
+  if (!shape) return shape.error();
+  // The terms of the shards stand for those of the plan.
+  return kernel_of_shape(
+      *shape, *memory,
+      {shards.contract_key, shards.contract_text, {}, 0, 0, {}, {}},
+      batch.request(), own, options);
 }
 
 std::string_view to_string(RowSum row_sum) {

@@ -33,6 +33,18 @@ Result<PlannedKernel> plan_kernel(const Request& request, const Facts& present,
                                   const std::string& target,
                                   const MosaicOptions& options);
 
+// The kernel of each device of a mesh, over its tiles in local numbers; its
+// contract is left open.
+Result<PlannedKernel> plan_shard_kernel(const Batch& batch,
+                                        const Shards& shards,
+                                        const AttentionCall& call,
+                                        const std::string& target,
+                                        const MosaicOptions& options);
+// `sharding`: how its program's arrays lie on a mesh.
+KernelContract contract_of(const PlannedKernel& planned,
+                           const std::string& target,
+                           const std::string& sharding = "none");
+
 std::string_view name_of(const PlannedKernel& planned);  // "tessera_forward"
 std::string text_of(const PlannedKernel& planned);
 // What a program around it hands to it and has from it.

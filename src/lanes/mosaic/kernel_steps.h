@@ -27,4 +27,11 @@ inline bool is_vetoed(const mask::BoundRow& row, int64_t key) {
 Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel);
 
+// The same of one device of a mesh, in the numbers of its own tiles. Forward,
+// rows that it does not compute have no step. Backward each column up to the
+// last has one, padding too.
+Result<Steps> shard_steps(const Batch& batch, const mask::Bound& bound,
+                          const Shards& shards, size_t index,
+                          const MosaicKernel& kernel);
+
 }  // namespace tessera::mosaic

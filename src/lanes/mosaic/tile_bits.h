@@ -3,16 +3,47 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "plan/batch_state.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
+#include "tessera/shard.h"
 
 namespace tessera::mosaic {
 
-// As the kernel reads them (shape.h): equal bitmaps stand there once, behind
-// those of no pair and of all pairs.
+// The bitmaps of a batch's tiles by numbers: those of no pair and of all pairs
+// first, then the plan's of partial tiles, equal ones once, then what a length
+// leaves of full ones. Batch and kernel must outlive it.
+class TileBitmaps {
+ public:
+  static Result<TileBitmaps> make(const Batch::State& batch,
+                                  const MosaicKernel& kernel);
+
+  // Of row r and column c of the forward list.
+  int64_t number_of(int64_t list, int64_t r, int64_t c);
+  int64_t count() const {
+    return first_corner_ + static_cast<int64_t>(corners_.size());
+  }
+  // Into a kernel's words, all 0 there, as its bitmap of that place.
+  void write(int64_t number, int64_t place, std::vector<int32_t>& words) const;
+
+ private:
+  using Corner = std::pair<int64_t, int64_t>;  // queries, keys
+
+  TileBitmaps(const Plan& plan, const MosaicKernel& kernel, Bitmaps bitmaps);
+
+  const Plan& plan_;
+  const MosaicKernel& kernel_;
+  Bitmaps bitmaps_;
+  int64_t first_corner_ = 0;
+  std::map<Corner, int64_t> corner_numbers_;
+  std::vector<Corner> corners_;
+};
+
+// As the kernel reads them (shape.h).
 struct TileBits {
   std::vector<int32_t> of_step;  // [kernel.steps]
   std::vector<int32_t> words;    // [kernel.bitmaps, bit_rows, tile.q]
@@ -20,5 +51,9 @@ struct TileBits {
 // `steps` are the batch's, of the kernel's direction.
 Result<TileBits> make_tile_bits(const Batch::State& batch, const Steps& steps,
                                 const MosaicKernel& kernel);
+// Of a device of a mesh: those that its steps, in its own numbers, need.
+Result<TileBits> make_shard_bits(TileBitmaps& bitmaps, const Shard& shard,
+                                 int64_t plan_heads, const Steps& steps,
+                                 const MosaicKernel& kernel);
 
 }  // namespace tessera::mosaic

@@ -54,11 +54,11 @@ class Spreader {
                             size_t index) {
     std::vector<int32_t> out(static_cast<size_t>(a.type.elements()), 0);
     if (a.name == "bounds") return whole_.at(a.name);
-    if (a.name == s_.rows.sends) {
-      add_sends(s_.rows, shards_.q, index, out);
-    } else if (a.name == s_.columns.sends) {
-      add_sends(s_.columns, shards_.kv, index, out);
-    } else if (a.name == "q_positions") {
+    if (a.name == s_.rows.sends) return sends_of(s_.rows, shards_.q, index);
+    if (a.name == s_.columns.sends) {
+      return sends_of(s_.columns, shards_.kv, index);
+    }
+    if (a.name == "q_positions") {
       std::fill(out.begin(), out.end(), kNoPosition);
       number(shard.rows, s_.rows.tokens, whole_shape_.q_len, out,
              [](const mask::BoundRow& row, int64_t q) {
@@ -83,17 +83,6 @@ class Spreader {
              out);
     }
     return out;
-  }
-
-  static void add_sends(const Exchange& e, const Traffic& traffic, size_t index,
-                        std::vector<int32_t>& out) {
-    std::fill(out.begin(), out.end(), static_cast<int32_t>(e.own));
-    auto at = out.begin();
-    for (size_t r = 0; r < e.rounds.size(); ++r) {
-      const std::vector<int32_t>& tiles = traffic.send[index][r];
-      std::copy(tiles.begin(), tiles.end(), at);
-      at += e.rounds[r].capacity;
-    }
   }
 
   template <class Number>

@@ -5,26 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "lanes/xla/exchange.h"
 #include "lanes/xla/shape.h"
+#include "lanes/xla/shard_frame.h"
 
 namespace tessera::xla {
 
 // All that is static about it.
-struct ShardShape {
+struct ShardShape : ShardFrame {
   Shape local;  // of a device, after the exchange; `numbered`
-  Mesh mesh;
-  Exchange rows, columns;  // query tiles, key tiles
 };
 
-// In the program's order: a device's part of each array, and the axes that
-// split it. Integers come first; of them each device has its own, so that they
-// begin with dimensions of 1 for "data", "head" and "seq".
-struct ShardArray {
-  Argument part;
-  std::vector<std::string> axes;
-  bool is_own = false;  // an integer array of each device
-};
+// In the program's order, integers first.
 std::vector<ShardArray> shard_arguments(const ShardShape& s);
 // Forward: out, lse, tiles. Backward: dq, dk, dv, dsink_logits, tiles. Sums
 // over devices are left to the caller: tiles and dsink_logits.
@@ -32,8 +23,7 @@ std::vector<ShardArray> shard_results(const ShardShape& s);
 
 std::string shard_program_text(const ShardShape& s);
 
-// Every argument and result as the text has it: "all_q", "result 0"; the whole
-// array, and the axes that split it.
+// Every argument and result as the text has it.
 std::vector<ArraySpec> shard_program_specs(const ShardShape& s);
 
 }  // namespace tessera::xla

@@ -19,12 +19,7 @@ Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
   }
   auto contract = make_contract(batch);
   if (!contract) return contract.error();
-  ShardShape out;
-  out.mesh = shards.mesh;
-  out.rows = exchange_of(shards.mesh, shards.q, "q_sends",
-                         shards.shapes.own_rows, shards.tile.q);
-  out.columns = exchange_of(shards.mesh, shards.kv, "kv_sends",
-                            shards.shapes.own_columns, shards.tile.kv);
+  ShardShape out = {frame_of(shards), {}};
   Shape& s = out.local;
   s = call_shape(batch.request(), batch.facts(), *contract, call, backward,
                  XlaMethod::worklist);

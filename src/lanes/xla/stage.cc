@@ -10,10 +10,10 @@ namespace {
 // Calls f(byte of the call's array, byte of the part, bytes) for each token of
 // each head that the shard owns. The part is [1, heads, own tokens, ...].
 template <class F>
-void for_each_token(const ShardShape& shape, const Shard& shard,
+void for_each_token(const ShardFrame& frame, const Shard& shard,
                     const CallArray& array, F f) {
   const bool rows = array.by_rows;
-  const Exchange& e = rows ? shape.rows : shape.columns;
+  const Exchange& e = rows ? frame.rows : frame.columns;
   const std::vector<TileAt>& tiles = rows ? shard.rows : shard.columns;
   const int64_t own = rows ? shard.own_rows : shard.own_columns;
   const int64_t first_head = rows ? shard.first_head : shard.first_kv_head;
@@ -38,7 +38,7 @@ void for_each_token(const ShardShape& shape, const Shard& shard,
 
 }  // namespace
 
-Part stage(const ShardShape& shape, const Shard& shard, const Type& part,
+Part stage(const ShardFrame& frame, const Shard& shard, const Type& part,
            const CallArray& from) {
   const int64_t n = part.elements();
   Part out(static_cast<size_t>(n * byte_width(from.view.dtype)), 0);
@@ -46,17 +46,17 @@ Part stage(const ShardShape& shape, const Shard& shard, const Type& part,
     std::fill_n(reinterpret_cast<float*>(out.data()), n, from.beyond);
   }
   const auto* const data = static_cast<const uint8_t*>(from.view.data);
-  for_each_token(shape, shard, from,
+  for_each_token(frame, shard, from,
                  [&](int64_t at, int64_t row, size_t bytes) {
                    std::memcpy(out.data() + row, data + at, bytes);
                  });
   return out;
 }
 
-void unstage(const ShardShape& shape, const Shard& shard, const Part& from,
+void unstage(const ShardFrame& frame, const Shard& shard, const Part& from,
              const CallArray& to) {
   auto* const data = static_cast<uint8_t*>(to.to);
-  for_each_token(shape, shard, to, [&](int64_t at, int64_t row, size_t bytes) {
+  for_each_token(frame, shard, to, [&](int64_t at, int64_t row, size_t bytes) {
     std::memcpy(data + at, from.data() + row, bytes);
   });
 }

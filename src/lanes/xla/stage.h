@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lanes/xla/shard_program.h"
+#include "lanes/xla/shard_frame.h"
 #include "tessera/shard.h"
 #include "tessera/tensor.h"
 
@@ -22,9 +22,9 @@ struct CallArray {
   float beyond = 0;     // of tokens that are not there; else zeros
 };
 
-Part stage(const ShardShape& shape, const Shard& shard, const Type& part,
+Part stage(const ShardFrame& frame, const Shard& shard, const Type& part,
            const CallArray& from);
-void unstage(const ShardShape& shape, const Shard& shard, const Part& from,
+void unstage(const ShardFrame& frame, const Shard& shard, const Part& from,
              const CallArray& to);
 
 }  // namespace tessera::xla

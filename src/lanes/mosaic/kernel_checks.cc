@@ -1,0 +1,205 @@
+// lanes/mosaic/kernel_checks.cc: limits of the kernels, each with its rule.
+#include "lanes/mosaic/kernel_checks.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "base/text.h"
+#include "lanes/mosaic/kernel.h"
+
+namespace tessera {
+namespace {
+
+using mosaic::kDimStep;
+using mosaic::KernelShape;
+using mosaic::kLanes;
+using mosaic::kMaxDim;
+
+constexpr int64_t kMaxTileSide = 1024;
+// Of the scale and of a softcap: beyond these float32 would silently make
+// infinity or 0 of the scores, or of the scale over the softcap.
+constexpr double kMinScale = 1e-30;
+constexpr double kMaxScale = 1e6;
+// Of the largest array: beyond any device, and safe to multiply.
+constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
+
+// "v6e" or "v6e:2x2".
+bool is_target(std::string_view text) {
+  const size_t colon = text.find(':');
+  const std::string_view chip = text.substr(0, colon);
+  const std::string_view grid =
+      colon == std::string_view::npos ? "1" : text.substr(colon + 1);
+  return chip.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") ==
+             std::string_view::npos &&
+         !grid.empty() &&
+         grid.find_first_not_of("0123456789x") == std::string_view::npos;
+}
+
+// What only the forward kernel of 16-bit numbers has.
+Result<void> check_row_sum(const AttentionCall& call, RowSum row_sum) {
+  if (row_sum == RowSum::exact) return {};
+  if (call.backward) {
+    return invalid("mosaic",
+                   "a rounded row sum goes with forward, found it with "
+                   "backward");
+  }
+  if (call.dtype == Dtype::bf16) return {};
+  return invalid("mosaic", "a rounded row sum goes with bf16, found {}",
+                 to_string(call.dtype));
+}
+
+Result<void> check_type(Dtype dtype) {
+  if (dtype == Dtype::bf16 || dtype == Dtype::f32) return {};
+  if (dtype != Dtype::f16) {
+    return invalid("mosaic", "the type must be bf16 or f32, found {}",
+                   to_string(dtype));
+  }
+  return invalid("mosaic",
+                 "the type must be bf16 or f32, found {}, which the compiler "
+                 "of v6e does not load (cast to one of them, or take another "
+                 "lane)",
+                 to_string(dtype));
+}
+
+Result<void> check_attention(const AttentionCall& call) {
+  const AttentionShape& s = call.shape;
+  struct Size {
+    std::string_view what;
+    int64_t found;
+  };
+  for (const Size& n :
+       {Size{"head dim", s.head_dim}, Size{"value head dim", s.v_head_dim}}) {
+    if (n.found < 1 || n.found % kDimStep != 0 || n.found > kMaxDim) {
+      return invalid("mosaic", "{} must be a multiple of {} up to {}, found {}",
+                     n.what, kDimStep, kMaxDim, n.found);
+    }
+  }
+  if (s.heads < 1 || s.heads > kMaxHeads) {
+    return invalid("mosaic", "heads must be from 1 to {}, found {}", kMaxHeads,
+                   s.heads);
+  }
+  if (s.kv_heads < 1 || s.heads % s.kv_heads != 0) {
+    return invalid("mosaic", "kv heads must divide heads, found {} for {}",
+                   s.kv_heads, s.heads);
+  }
+  if (auto e = check_type(call.dtype); !e) return e.error();
+  if (call.dlse && !call.backward) {
+    return invalid("mosaic",
+                   "the log-sum-exp's gradient goes with backward, found it "
+                   "with forward");
+  }
+  if (s.softcap != 0 && !(s.softcap >= kMinScale && s.softcap <= kMaxScale)) {
+    return invalid("mosaic", "softcap must be 0 or from {} to {}, found {}",
+                   kMinScale, kMaxScale, s.softcap);
+  }
+  const double scale = s.scale_or_default();
+  if (!(scale >= kMinScale && scale <= kMaxScale)) {
+    return invalid("mosaic", "scale must be from {} to {}, found {}", kMinScale,
+                   kMaxScale, scale);
+  }
+  return {};
+}
+
+Result<void> check_options(const MosaicOptions& o, const Tile& tile) {
+  struct Range {
+    std::string_view what;
+    int64_t found, most;
+  };
+  for (const Range& r :
+       {Range{"tiles a pass", o.tiles_per_pass, kMosaicMaxTilesPerPass},
+        Range{"passes to fetch ahead", o.fetch_ahead, kMosaicMaxFetchAhead}}) {
+    if (r.found < 1 || r.found > r.most) {
+      return invalid("mosaic", "{} must be from 1 to {}, found {}", r.what,
+                     r.most, r.found);
+    }
+  }
+  for (const int64_t side : {tile.q, tile.kv}) {
+    if (side % kLanes != 0 || side > kMaxTileSide) {
+      return invalid("mosaic",
+                     "a tile's sides must be multiples of {} up to {}, found "
+                     "{}x{}",
+                     kLanes, kMaxTileSide, tile.q, tile.kv);
+    }
+  }
+  return {};
+}
+
+// The kernel counts passes, heads and keys in 32 bits.
+Result<void> check_counts(const KernelShape& s) {
+  const int64_t passes = s.steps / s.tiles_per_pass * s.heads;
+  if (passes > INT32_MAX - s.fetch_ahead) {
+    return over_limit("mosaic",
+                      "passes of all heads must be at most {}, found {}",
+                      INT32_MAX - s.fetch_ahead, passes);
+  }
+  const auto width = static_cast<double>(byte_width(s.dtype));
+  const auto lanes =
+      static_cast<double>(round_up(std::max(s.head_dim, s.v_head_dim), kLanes));
+  const double bytes = width * lanes * static_cast<double>(s.batch) *
+                       static_cast<double>(s.heads) *
+                       static_cast<double>(std::max(s.q_len, s.kv_len));
+  if (bytes > static_cast<double>(kMaxArrayBytes)) {
+    return over_limit("mosaic",
+                      "an array must be at most {} bytes, found {:.3g}",
+                      kMaxArrayBytes, bytes);
+  }
+  return {};
+}
+
+Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
+  const int64_t words = scalar_words(
+      memory, {s.steps, s.lists() + 1, s.batch + mosaic::kBoundsHead,
+               s.bitmaps > 0 ? s.steps : 0, s.has_sinks ? s.heads : 0});
+  if (words <= memory.scalar_words) return {};
+  return over_limit("mosaic",
+                    "the scalar arrays must fit the {} words of {}, found {} "
+                    "(set max_steps, or use a larger tile)",
+                    memory.scalar_words, memory.name, words);
+}
+
+}  // namespace
+
+Result<Target> mosaic::check_asked(const AttentionCall& call,
+                                   const MosaicOptions& options,
+                                   const Tile& tile,
+                                   const std::string& target) {
+  if (auto e = check_row_sum(call, options.row_sum); !e) return e.error();
+  if (auto e = check_attention(call); !e) return e.error();
+  if (auto e = check_options(options, tile); !e) return e.error();
+  if (!is_target(target)) {
+    return invalid("mosaic", "a target must read as v6e:1x1, found {}",
+                   in_quotes(target));
+  }
+  return find_target(target.substr(0, target.find(':')));
+}
+
+Result<void> mosaic::check_rows(const KernelShape& s) {
+  const int64_t most = std::max(s.rows(), s.columns());
+  if (most <= kMaxStepRows) return {};
+  return over_limit("mosaic",
+                    "packed steps count at most {} tile rows or columns, found "
+                    "{} (use a larger tile)",
+                    kMaxStepRows, most);
+}
+
+Result<void> mosaic::check_sizes(const KernelShape& shape,
+                                 const Target& memory) {
+  if (auto e = check_counts(shape); !e) return e;
+  return check_scalar_memory(shape, memory);
+}
+
+Result<void> mosaic::check_vector_memory(int64_t bytes, bool backward) {
+  const int64_t room = backward ? kMaxBackwardBytes : kMaxForwardBytes;
+  if (bytes <= room) return {};
+  return over_limit("mosaic",
+                    "the scratch must fit {} bytes of vector memory, found {} "
+                    "({})",
+                    room, bytes,
+                    backward ? "dQ, Q and dout of a head stay there: fewer "
+                               "queries, or heads that share fewer keys"
+                             : "fetch less far ahead, or use a smaller tile");
+}
+
+}  // namespace tessera

@@ -1,0 +1,27 @@
+// lanes/mosaic/kernel_checks.h: what a kernel is held to, by what is asked and
+// then by its shape.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lanes/mosaic/shape.h"
+#include "tessera/attention.h"
+#include "tessera/layouts.h"
+#include "tessera/mosaic.h"
+#include "tessera/plan.h"
+#include "tessera/result.h"
+
+namespace tessera::mosaic {
+
+// A call, options, tile and target that kernels have: the memory of its cores.
+Result<Target> check_asked(const AttentionCall& call,
+                           const MosaicOptions& options, const Tile& tile,
+                           const std::string& target);
+// Rows and columns that packed steps can count.
+Result<void> check_rows(const KernelShape& shape);
+// What it counts, and its scalar arrays.
+Result<void> check_sizes(const KernelShape& shape, const Target& memory);
+Result<void> check_vector_memory(int64_t bytes, bool backward);
+
+}  // namespace tessera::mosaic

@@ -1,0 +1,430 @@
+// lanes/mosaic/shards_test.cc: the program of a mesh whose devices attend by
+// the TPU kernel. On four devices of a CPU it runs with what the kernel
+// computes of the very same arrays in its place; libtpu compiles it as it
+// stands.
+#include "lanes/mosaic/shards.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lanes/mosaic/settings.h"
+#include "lanes/program_arrays.h"
+#include "lanes/xla/device_parts.h"
+#include "lanes/xla/stage.h"
+#include "pjrt/compile.h"
+#include "pjrt/execute.h"
+#include "pjrt/place.h"
+#include "pjrt/topology.h"
+#include "tests/attention_case.h"
+#include "tests/plain_kernel.h"
+#include "tests/plugins.h"
+
+namespace tessera::mosaic {
+namespace {
+
+using testing::AttentionArrays;
+using testing::AttentionCase;
+using Fault = std::optional<std::string>;
+
+// A call over a mesh whose axes stand in the order of shards.
+struct ShardCase {
+  std::vector<std::string> masks;
+  std::string mesh;
+  Balance balance;
+  AttentionShape shape = {2, 1, 64, 64, {}, 0};
+  Dtype dtype = Dtype::f32;
+  int64_t batch = 1, tokens = 600;
+  Tile tile = {128, 128};
+  int64_t tiles_per_pass = 1;
+  bool sinks = false, dlse = false;
+  bool uneven = false;
+};
+
+// Documents of ever other lengths, the last one a few tokens that count not.
+AttentionCase attention_of(const ShardCase& s) {
+  AttentionCase c;
+  for (const std::string& m : s.masks) c.plan.masks.push_back(*parse_expr(m));
+  c.plan.batch = s.batch;
+  c.plan.q_len = c.plan.kv_len = s.tokens;
+  c.plan.tile = s.tile;
+  c.plan.doc_ids.emplace();
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t t = 0; t < s.tokens; ++t) {
+      const int64_t length = 90 + 60 * b;
+      c.plan.doc_ids->push_back(
+          t < s.tokens - 9 ? static_cast<int32_t>(t * t / length / 300) : -1);
+    }
+  }
+  c.shape = s.shape;
+  c.dtype = s.dtype;
+  c.sinks = s.sinks;
+  c.dlse = s.dlse;
+  return c;
+}
+
+AttentionCall call_of(const AttentionCase& c, bool backward) {
+  return {c.shape, c.dtype, c.sinks, backward, c.dlse && backward};
+}
+
+MosaicOptions options_of(const ShardCase& s, bool backward) {
+  MosaicOptions out = backward ? kMosaicBackward : MosaicOptions();
+  out.tiles_per_pass = s.tiles_per_pass;
+  return out;
+}
+
+Result<Shards> shards_of(const ShardCase& s, const Batch& batch) {
+  ShardOptions options;
+  options.balance = s.balance;
+  options.shape = s.shape;
+  options.dtype = s.dtype;
+  options.uneven = s.uneven;
+  return make_shards(batch, *parse_mesh(s.mesh), options);
+}
+
+// In place of a kernel's call: what it computes of its arrays.
+xla::Writer::Values plain_call(xla::Writer& w, const PlannedKernel& kernel,
+                               std::string_view,
+                               const xla::Writer::Values& inputs) {
+  const CallArrays arrays = arrays_of(kernel);
+  EXPECT_EQ(inputs.size(), arrays.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_EQ(inputs[i].type, type_of(arrays.inputs[i]));
+    w.bind(arrays.inputs[i].name, inputs[i]);
+  }
+  return testing::PlainKernel(w, kernel.kernel, false, kernel.shape.wide_sums)
+      .results();
+}
+
+int64_t sent_by(const Audit& audit) {
+  int64_t out = 0;
+  for (const AuditCollective& c : audit.collectives) out += *c.sent_bytes;
+  return out;
+}
+
+// The real program says how every array lies, and sends what the report says.
+void check_audit(const ShardKernel& kernel, const Shards& shards,
+                 const ShardCase& s) {
+  const std::string text = program_of(kernel);
+  const auto audit = audit_program(text);
+  ASSERT_TRUE(audit) << audit.error().message;
+  EXPECT_EQ(audit->partitions, shards.mesh.devices());
+  ASSERT_EQ(audit->boundaries.size(), 1U);
+  const bool backward = kernel.planned.kernel.call.backward;
+  const Moved& moved =
+      backward ? shards.report.backward : shards.report.forward;
+  // The report knows no gradient of the log-sum-exp.
+  if (!(backward && s.dlse)) EXPECT_EQ(sent_by(*audit), moved.sent);
+  const std::string& terms = kernel.planned.kernel.contract.text;
+  EXPECT_NE(terms.find(audit->fingerprint), std::string::npos) << terms;
+  size_t calls = 0;
+  const std::string call = "stablehlo.custom_call";
+  for (size_t at = text.find(call); at != std::string::npos;
+       at = text.find(call, at + 1)) {
+    ++calls;
+  }
+  EXPECT_EQ(calls, 1U);
+}
+
+class MosaicShards : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    testing::look_in_venv();
+    auto places = pjrt::open_devices("xla_cpu_pjrt", 0, 4);
+    if (testing::is_absent(places)) GTEST_SKIP() << places.error().message;
+    ASSERT_TRUE(places) << places.error().message;
+    places_.emplace(std::move(*places));
+  }
+
+  // What every device gave of one array.
+  using Parts = std::vector<xla::Part>;
+
+  // Runs the program with plain attention in the kernel's place.
+  Result<std::map<std::string, Parts>> run(
+      const ShardKernel& kernel, const Batch& batch, const Shards& shards,
+      const std::map<std::string, xla::CallArray>& from,
+      std::span<const float> sinks) {
+    auto loaded = pjrt::compile(*places_->client, places_->devices,
+                                program_of(kernel, plain_call));
+    if (!loaded) return loaded.error();
+    auto integers =
+        make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);
+    if (!integers) return integers.error();
+    const xla::ShardArrays arrays = arrays_of(kernel);
+    std::vector<xla::Part> sent;  // which the buffers may read in place
+    std::vector<std::vector<pjrt::Buffer>> buffers(places_->devices.size());
+    std::vector<pjrt::Inputs> inputs(places_->devices.size());
+    sent.reserve(places_->devices.size() * arrays.arguments.size());
+    for (size_t d = 0; d < places_->devices.size(); ++d) {
+      const Shard& shard = shards.shards[d];
+      buffers[d].reserve(arrays.arguments.size());
+      for (size_t i = 0; i < arrays.arguments.size(); ++i) {
+        const xla::ShardArray& a = arrays.arguments[i];
+        const void* data = nullptr;
+        if (a.is_own) {
+          const MosaicArray& mine = (*integers)[d][i];
+          EXPECT_EQ(mine.name, a.part.name);
+          EXPECT_EQ(mine.shape, a.part.type.dims);
+          data = mine.values.data();
+        } else if (a.part.name == "sink_logits") {
+          sent.push_back(part_of_heads(sinks, shard, a));
+          data = sent.back().data();
+        } else {
+          sent.push_back(xla::stage(kernel.frame, shard, a.part.type,
+                                    from.at(a.part.name)));
+          data = sent.back().data();
+        }
+        auto buffer = pjrt::to_device(*places_->client, places_->devices[d],
+                                      xla::array_type(a.part.type), data);
+        if (!buffer) return buffer.error();
+        buffers[d].push_back(std::move(*buffer));
+        inputs[d].push_back(&buffers[d].back());
+      }
+    }
+    auto made = pjrt::execute_on_all(*loaded, inputs);
+    if (!made) return made.error();
+    std::map<std::string, Parts> out;
+    for (std::vector<pjrt::Buffer>& of_device : *made) {
+      for (size_t i = 0; i < of_device.size(); ++i) {
+        const auto bytes = pjrt::byte_size(of_device[i].type());
+        if (!bytes) return bytes.error();
+        xla::Part part(static_cast<size_t>(*bytes));
+        if (auto e = pjrt::to_host(of_device[i], part.data(), *bytes); !e) {
+          return e.error();
+        }
+        out[arrays.results[i].part.name].push_back(std::move(part));
+      }
+    }
+    return out;
+  }
+
+  static xla::Part part_of_heads(std::span<const float> values,
+                                 const Shard& shard, const xla::ShardArray& a) {
+    xla::Part out(static_cast<size_t>(a.part.type.elements()) * sizeof(float));
+    std::memcpy(out.data(), values.data() + shard.first_head,
+                static_cast<size_t>(shard.heads) * sizeof(float));
+    return out;
+  }
+
+  static void join(const ShardKernel& kernel, const Shards& shards,
+                   const Parts& parts, const xla::CallArray& to) {
+    for (size_t s = 0; s < parts.size(); ++s) {
+      xla::unstage(kernel.frame, shards.shards[s], parts[s], to);
+    }
+  }
+
+  // Both directions, judged by fp64.
+  Fault fault(const ShardCase& s) {
+    AttentionArrays arrays(attention_of(s));
+    const AttentionCase& c = arrays.c;
+    const testing::Wanted want = testing::wanted(arrays, true);
+    arrays.clear_outputs();
+    auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    if (!batch) return batch.error().message;
+    auto shards = shards_of(s, *batch);
+    if (!shards) return shards.error().message;
+    const auto input = [](const TensorView& t, bool rows) {
+      return xla::CallArray{t, nullptr, rows};
+    };
+    const auto result = [](const MutableTensorView& t, bool rows) {
+      return xla::CallArray{as_input(t), t.data, rows};
+    };
+    const auto numbers = [&](std::span<const float> x) {
+      return xla::CallArray{TensorView::bhsd(x.data(), Dtype::f32, c.plan.batch,
+                                             c.shape.heads, c.plan.q_len, 1),
+                            const_cast<float*>(x.data()), true};
+    };
+
+    auto forward = plan_shards(*batch, *shards, call_of(c, false), "v6e:2x2",
+                               options_of(s, false));
+    if (!forward) return forward.error().message;
+    check_audit(*forward, *shards, s);
+    const ForwardTensors f = arrays.forward(true);
+    const std::span<const float> sinks =
+        f.sink_logits.value_or(std::span<const float>());
+    std::map<std::string, xla::CallArray> from = {{"q", input(f.q, true)},
+                                                  {"k", input(f.k, false)},
+                                                  {"v", input(f.v, false)}};
+    auto made = run(*forward, *batch, *shards, from, sinks);
+    if (!made) return made.error().message;
+    join(*forward, *shards, made->at("out"), result(f.out, true));
+    join(*forward, *shards, made->at("lse"), numbers(f.lse));
+    if (auto e = testing::forward_fault(want, f)) return "forward: " + *e;
+
+    auto backward = plan_shards(*batch, *shards, call_of(c, true), "v6e:2x2",
+                                options_of(s, true));
+    if (!backward) return backward.error().message;
+    check_audit(*backward, *shards, s);
+    const lanes::BackwardTensors b = arrays.backward();
+    from["out"] = input(b.out, true);
+    from["dout"] = input(b.dout, true);
+    from["lse"] = numbers(b.lse);
+    if (c.dlse) from["dlse"] = numbers(b.dlse);
+    made = run(*backward, *batch, *shards, from, sinks);
+    if (!made) return made.error().message;
+    join(*backward, *shards, made->at("dq"), result(b.dq, true));
+    join(*backward, *shards, made->at("dk"), result(b.dk, false));
+    join(*backward, *shards, made->at("dv"), result(b.dv, false));
+    if (c.sinks) add_sinks(*shards, made->at("dsink_logits"), b.dsink_logits);
+    if (auto e = testing::backward_fault(c, want, b)) return "backward: " + *e;
+    return arrays.spilled();
+  }
+
+  static void add_sinks(const Shards& shards, const Parts& parts,
+                        std::span<float> to) {
+    std::fill(to.begin(), to.end(), 0.0F);
+    for (size_t s = 0; s < parts.size(); ++s) {
+      const Shard& shard = shards.shards[s];
+      for (int64_t h = 0; h < shard.heads; ++h) {
+        float more = 0;
+        std::memcpy(&more,
+                    parts[s].data() + static_cast<size_t>(h) * sizeof more,
+                    sizeof more);
+        to[static_cast<size_t>(shard.first_head + h)] += more;
+      }
+    }
+  }
+
+  std::optional<pjrt::Places> places_;
+};
+
+TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
+  const std::string packed = "causal & documents";
+  const std::vector<ShardCase> cases = {
+      {.masks = {packed}, .mesh = "seq=4", .balance = Balance::contiguous},
+      {.masks = {packed},
+       .mesh = "seq=4",
+       .balance = Balance::rows,
+       .tiles_per_pass = 2,
+       .dlse = true},
+      {.masks = {packed},
+       .mesh = "seq=4",
+       .balance = Balance::tasks,
+       .sinks = true},
+      // Fewer rows of tiles than devices.
+      {.masks = {"causal"},
+       .mesh = "seq=4",
+       .balance = Balance::tasks,
+       .dtype = Dtype::bf16,
+       .tokens = 300,
+       .sinks = true},
+      {.masks = {"causal & (documents | window(60, 0)) | sink(3)"},
+       .mesh = "data=2,seq=2",
+       .balance = Balance::tasks,
+       .dtype = Dtype::bf16,
+       .batch = 3,
+       .tokens = 300,
+       .tile = {128, 256},
+       .tiles_per_pass = 2,
+       .uneven = true},
+      {.masks = {"causal & documents", "window(100, 5)"},
+       .mesh = "seq=4",
+       .balance = Balance::headtail,
+       .shape = {4, 2, 64, 64, 0.2, 3},
+       .tokens = 500},
+      {.masks = {packed},
+       .mesh = "head=2,seq=2",
+       .balance = Balance::rows,
+       .shape = {4, 2, 64, 128, {}, 0},
+       .tokens = 500,
+       .sinks = true},
+  };
+  for (size_t i = 0; i < cases.size(); i += testing::case_stride()) {
+    const ShardCase& s = cases[i];
+    const Fault found = fault(s);
+    EXPECT_FALSE(found) << "case " << i << ", " << s.mesh << " "
+                        << to_string(s.balance) << ": " << *found;
+  }
+}
+
+Result<OwnedBatch> long_batch(int64_t rows, int64_t tokens) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.batch = rows;
+  request.q_len = request.kv_len = tokens;
+  return OwnedBatch::make(request, {});
+}
+
+// Ahead of time, for 4, 16 and 256 chips.
+TEST(MosaicShardProgram, CompilesForTpus) {
+  auto plugin = testing::real_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  ASSERT_TRUE(plugin) << plugin.error().message;
+  const std::pair<const char*, const char*> meshes[] = {
+      {"v6e:2x2", "seq=4"},
+      {"v6e:4x4", "data=2,head=2,seq=4"},
+      {"v6e:16x16", "data=16,seq=16"}};
+  for (size_t i = 0; i < std::size(meshes); i += testing::case_stride()) {
+    const auto& [target, mesh] = meshes[i];
+    // A device's batch rows are one row of its kernel.
+    auto batch = long_batch(parse_mesh(mesh)->size("data"), 4096);
+    ASSERT_TRUE(batch) << batch.error().message;
+    const ShardCase s = {.masks = {"causal"},
+                         .mesh = mesh,
+                         .balance = Balance::tasks,
+                         .shape = {4, 2, 128, 128, {}, 0},
+                         .dtype = Dtype::bf16};
+    auto shards = shards_of(s, *batch);
+    ASSERT_TRUE(shards) << shards.error().message;
+    auto topology = pjrt::make_topology(**plugin, target);
+    ASSERT_TRUE(topology) << topology.error().message;
+    for (const bool backward : {false, true}) {
+      auto kernel = make_mosaic_shards(
+          *batch, *shards, {s.shape, s.dtype, false, backward, false}, target,
+          options_of(s, backward));
+      ASSERT_TRUE(kernel) << kernel.error().message;
+      auto spread = pjrt::options_of(*topology, kernel->program);
+      ASSERT_TRUE(spread) << spread.error().message;
+      auto compiled = pjrt::compile(*topology, kernel->program, *spread);
+      ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
+    }
+  }
+}
+
+TEST(MosaicShardProgram, RefusesInOneLine) {
+  auto batch = long_batch(1, 1024);
+  ASSERT_TRUE(batch) << batch.error().message;
+  ShardCase s = {.masks = {"causal"},
+                 .mesh = "seq=2",
+                 .balance = Balance::rows,
+                 .shape = {2, 1, 128, 128, {}, 0},
+                 .dtype = Dtype::bf16};
+  auto shards = shards_of(s, *batch);
+  ASSERT_TRUE(shards) << shards.error().message;
+  AttentionCall call = {s.shape, s.dtype, false, false, false};
+  const auto why = [&](const char* target) {
+    auto made = make_mosaic_shards(*batch, *shards, call, target);
+    return made ? std::string() : made.error().message;
+  };
+  EXPECT_EQ(why("v6e:2x2"), "");
+  for (const char* chip : {"v5p", "tpu7x"}) {
+    EXPECT_EQ(why((std::string(chip) + ":2x2x1").c_str()),
+              "[target] target must be one whose scalar memory was measured "
+              "(v6e), found '" +
+                  std::string(chip) + "'");
+  }
+  call.dtype = Dtype::f16;
+  EXPECT_EQ(why("v6e").substr(0, 40),
+            "[mosaic] the type must be bf16 or f32, f");
+  call.dtype = s.dtype;
+  // Arrays are of the shards that the program was made for.
+  auto kernel = make_mosaic_shards(*batch, *shards, call, "v6e");
+  ASSERT_TRUE(kernel) << kernel.error().message;
+  s.mesh = "seq=4";
+  auto others = shards_of(s, *batch);
+  ASSERT_TRUE(others) << others.error().message;
+  auto arrays = make_mosaic_shard_arrays(*batch, *others, *kernel);
+  ASSERT_FALSE(arrays);
+  EXPECT_TRUE(arrays.error().message.starts_with(
+      "[mosaic] queries of a device must be the kernel's "))
+      << arrays.error().message;
+}
+
+}  // namespace
+}  // namespace tessera::mosaic

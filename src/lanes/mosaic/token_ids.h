@@ -1,0 +1,34 @@
+// lanes/mosaic/token_ids.h: the ids of one batch row's queries and keys, equal
+// where a pair may be legal.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lanes/mosaic/rule.h"
+#include "mask/bind.h"
+
+namespace tessera::mosaic {
+
+// The row, without ids where they veto nothing for all heads: a negative id
+// vetoes for heads whose mask names ids, and those alone.
+mask::BoundRow veto_row(const Request& request, const mask::Bound& bound,
+                        int64_t batch_row);
+
+// The id that decides what a key may share: its document, its segment, or 0; -1
+// where a veto holds. The row is read as long as it lives.
+class KeyIds {
+ public:
+  KeyIds(const mask::Bound& bound, const mask::BoundRow& row, const Rule& rule);
+
+  int32_t of_key(int64_t k) const { return of_key_[static_cast<size_t>(k)]; }
+  // Of a query, whose position need not be a key's.
+  int32_t of_query(int64_t q) const;
+
+ private:
+  const mask::BoundRow& row_;
+  bool documents_;
+  std::vector<int32_t> of_key_;
+};
+
+}  // namespace tessera::mosaic

@@ -1,0 +1,157 @@
+// lanes/xla/shard_frame.cc: the exchange around what a device does.
+#include "lanes/xla/shard_frame.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lanes/xla/planned.h"
+
+namespace tessera::xla {
+namespace {
+
+using Values = Writer::Values;
+
+// An axis that the mesh does not have splits nothing.
+std::vector<std::string> axes_of(const Mesh& mesh,
+                                 std::vector<std::string> names) {
+  for (std::string& name : names) {
+    if (!mesh.has(name)) name.clear();
+  }
+  return names;
+}
+
+// Tokens of dimension 2, before the exchange.
+int64_t own_tokens(const Exchange& e) { return e.own * e.tokens; }
+
+bool is_of_rows(const std::string& name) {
+  return name != "k" && name != "v" && name != "dk" && name != "dv";
+}
+
+int64_t room(const Exchange& e) { return e.tiles() - e.own; }
+
+Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
+  Writer::Spread out;
+  for (const ShardArray& a : arrays.arguments) out.arguments.push_back(a.axes);
+  for (const ShardArray& a : arrays.results) out.results.push_back(a.axes);
+  for (const MeshAxis& a : frame.mesh.axes) {
+    out.sizes.emplace_back(a.name, a.size);
+  }
+  return out;
+}
+
+Value homecoming(Writer& w, const ShardFrame& frame, const ShardArray& to,
+                 const Value& made) {
+  const std::string& name = to.part.name;
+  if (to.is_own || name == "dsink_logits") {
+    return w.reshape(made, to.part.type.dims);
+  }
+  // Each row has one device that computes it; keys may have many.
+  const Value home =
+      is_of_rows(name)
+          ? return_tiles(w, frame.rows, made, Homecoming::in_place)
+          : return_tiles(w, frame.columns, made, Homecoming::added);
+  return w.convert(home, to.part.type.element);
+}
+
+}  // namespace
+
+ShardFrame frame_of(const Shards& shards) {
+  return {shards.mesh,
+          exchange_of(shards.mesh, shards.q, "q_sends", shards.shapes.own_rows,
+                      shards.tile.q),
+          exchange_of(shards.mesh, shards.kv, "kv_sends",
+                      shards.shapes.own_columns, shards.tile.kv)};
+}
+
+ShardArray own_part(const ShardFrame& frame, Argument a) {
+  const Exchange& e = is_of_rows(a.name) ? frame.rows : frame.columns;
+  a.type.dims[2] = own_tokens(e);
+  std::vector<std::string> axes = {"data", "head", "seq"};
+  axes.resize(a.type.dims.size());
+  return {std::move(a), axes_of(frame.mesh, std::move(axes)), false};
+}
+
+ShardArray own_integers(const ShardFrame& frame, std::string name, Dims dims) {
+  std::vector<std::string> axes = {"data", "head", "seq"};
+  axes.resize(3 + dims.size());
+  dims.insert(dims.begin(), {1, 1, 1});
+  return {{std::move(name), {Element::i32, std::move(dims)}},
+          axes_of(frame.mesh, std::move(axes)),
+          true};
+}
+
+ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
+                    bool summed) {
+  const Dims dims = summed ? Dims{1, 1, heads} : Dims{heads};
+  std::vector<std::string> axes = {"head"};
+  if (summed) axes = {"data", "seq", "head"};
+  return {{std::move(name), {Element::f32, dims}},
+          axes_of(frame.mesh, std::move(axes)),
+          false};
+}
+
+std::vector<ShardArray> send_arrays(const ShardFrame& frame) {
+  std::vector<ShardArray> out;
+  for (const Exchange* e : {&frame.rows, &frame.columns}) {
+    if (room(*e) > 0) out.push_back(own_integers(frame, e->sends, {room(*e)}));
+  }
+  return out;
+}
+
+std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
+                              size_t device) {
+  std::vector<int32_t> out(static_cast<size_t>(room(e)),
+                           static_cast<int32_t>(e.own));
+  auto at = out.begin();
+  for (size_t r = 0; r < e.rounds.size(); ++r) {
+    const std::vector<int32_t>& tiles = traffic.send[device][r];
+    std::copy(tiles.begin(), tiles.end(), at);
+    at += e.rounds[r].capacity;
+  }
+  return out;
+}
+
+std::string frame_program(std::string_view name, const ShardFrame& frame,
+                          const ShardArrays& arrays, const Attend& attend) {
+  std::vector<Argument> parts;
+  for (const ShardArray& a : arrays.arguments) parts.push_back(a.part);
+  Writer w(parts);
+  for (const ShardArray& a : arrays.arguments) {
+    if (!a.is_own) continue;
+    const Dims& dims = a.part.type.dims;
+    w.bind(a.part.name, w.reshape(w.argument(a.part.name),
+                                  Dims(dims.begin() + 3, dims.end())));
+  }
+  for (const char* array : {"q", "k", "v", "out", "dout", "lse", "dlse"}) {
+    if (!w.has_argument(array)) continue;
+    const Exchange& e = is_of_rows(array) ? frame.rows : frame.columns;
+    w.bind(array, gather_tiles(w, e, w.argument(array)));
+  }
+  Values made = attend(w);
+  for (size_t i = 0; i < arrays.results.size(); ++i) {
+    made[i] = homecoming(w, frame, arrays.results[i], made[i]);
+  }
+  return w.module(name, made, spread_of(frame, arrays));
+}
+
+std::vector<ArraySpec> frame_specs(const ShardFrame& frame,
+                                   const ShardArrays& arrays) {
+  std::vector<ArraySpec> out;
+  const auto add = [&](std::string name, const ShardArray& a) {
+    ArraySpec spec = {std::move(name), dtype_of(a.part.type.element),
+                      a.part.type.dims, a.axes};
+    for (size_t d = 0; d < a.axes.size(); ++d) {
+      spec.shape[d] *= frame.mesh.size(a.axes[d]);
+    }
+    out.push_back(std::move(spec));
+  };
+  for (const ShardArray& a : arrays.arguments) add("all_" + a.part.name, a);
+  for (size_t i = 0; i < arrays.results.size(); ++i) {
+    add(fmt::format("result {}", i), arrays.results[i]);
+  }
+  return out;
+}
+
+}  // namespace tessera::xla

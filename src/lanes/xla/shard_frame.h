@@ -1,0 +1,60 @@
+// lanes/xla/shard_frame.h: what programs for all devices of a mesh share,
+// whatever attends on each: arrays that say how they lie, tiles that travel to
+// where they are needed, and what was done for others going home.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lanes/xla/exchange.h"
+#include "lanes/xla/writer.h"
+#include "tessera/shard.h"
+
+namespace tessera::xla {
+
+struct ShardFrame {
+  Mesh mesh;
+  Exchange rows, columns;  // query tiles, key tiles
+};
+ShardFrame frame_of(const Shards& shards);
+
+// A device's part of an array, and the axes that split it. Of integers each
+// device has its own, so that they begin with dimensions of 1 for "data",
+// "head" and "seq".
+struct ShardArray {
+  Argument part;
+  std::vector<std::string> axes;
+  bool is_own = false;  // an integer array of each device
+};
+struct ShardArrays {
+  std::vector<ShardArray> arguments, results;  // in the program's order
+};
+
+// [1, heads, tokens, ...] of queries, or of keys where its name is k, v, dk or
+// dv: as the device has it before tiles come.
+ShardArray own_part(const ShardFrame& frame, Argument a);
+ShardArray own_integers(const ShardFrame& frame, std::string name, Dims dims);
+// [heads], or of each device [1, 1, heads] where it is `summed` by the caller.
+ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
+                    bool summed);
+// What each device sends, where tiles travel at all; first of all arguments.
+std::vector<ShardArray> send_arrays(const ShardFrame& frame);
+// Of one device: its tiles, round after round.
+std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
+                              size_t device);
+
+// The program: `attend` finds all tokens that a device has under the arguments'
+// names, and gives the results in their order: of queries and keys all tokens
+// that it has.
+using Attend = std::function<Writer::Values(Writer&)>;
+std::string frame_program(std::string_view name, const ShardFrame& frame,
+                          const ShardArrays& arrays, const Attend& attend);
+
+// Every argument and result as the text has it: "all_q", "result 0"; the whole
+// array, and the axes that split it.
+std::vector<ArraySpec> frame_specs(const ShardFrame& frame,
+                                   const ShardArrays& arrays);
+
+}  // namespace tessera::xla
