@@ -89,12 +89,15 @@ def no_source_locations():
 
 
 def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
-         operation="other", attention=None, ranges=None):
+         operation="other", attention=None, splash=None, ranges=None,
+         run=True):
     """Exports `function` for arguments like these, runs it, writes four files.
 
+    With `run=False` it is not run, and only the first two are written.
     `inputs` and `outputs` name the arrays in the order in which JAX flattens
     them. `attention` declares what is computed: `tessera bridge --check` then
-    judges it. `ranges` has the least and the largest value of integer inputs by
+    judges it. `splash` declares Splash's kernel (export_splash.py).
+    `ranges` has the least and the largest value of integer inputs by
     name, so that `tessera bridge` may draw them.
     """
     with no_source_locations():
@@ -123,6 +126,8 @@ def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
     }
     if attention:
         shapes["attention"] = attention
+    if splash is not None:
+        shapes["splash"] = splash
     path = os.path.join(folder, name)
     os.makedirs(folder, exist_ok=True)
     with open(path + ".mlirbc", "wb") as out:
@@ -130,6 +135,8 @@ def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
     with open(path + ".json", "w") as out:
         json.dump(shapes, out, indent=1)
         out.write("\n")
+    if not run:
+        return path
     flat = [np.asarray(a) for a in jax.tree_util.tree_leaves(arguments)]
     made = jax.tree_util.tree_leaves(jax.jit(function)(*arguments))
     save_tensors(path + ".in.safetensors", dict(zip(inputs, flat)))

@@ -136,7 +136,7 @@ Command choose_command() {
            "A machine as a JSON object: cpu, threads, isas, plugins (each "
            "name, platform, devices) [this one]"},
           {"--artifact", &o->run.artifact, "FILE",
-           "What JAX exported for this request, which its bridge may run"},
+           "What JAX exported for this request: attention or Splash's kernel"},
           {"--shapes", &o->run.shapes, "FILE", "The JSON beside the artifact"},
           {"--sink-telemetry", &o->run.sink_telemetry, "N",
            "`tessera run` is to tell the mass on the first N keys [off]"},

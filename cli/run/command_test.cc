@@ -498,7 +498,7 @@ TEST_F(Run, PlanHasATraceToo) {
 }
 
 TEST_F(Run, FlagsGoWithTheirLane) {
-  constexpr const char* kPlugins = "xla, mosaic or jax_bridge";
+  constexpr const char* kPlugins = "xla, mosaic, jax_bridge or splash";
   for (const auto& [flag, value, lane] :
        {std::tuple("--threads", "2", "cpu"),
         {"--isa", "avx2", "cpu"},
@@ -507,6 +507,7 @@ TEST_F(Run, FlagsGoWithTheirLane) {
         {"--method", "dense", "xla"},
         {"--mesh", "seq=2", "xla"},
         {"--cache", "off", kPlugins},
+        {"--artifact", "x", "jax_bridge or splash"},
         {"--max-compiles", "3", "xla or mosaic"}}) {
     const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
     for (const std::string& with : {other, std::string("reference")}) {

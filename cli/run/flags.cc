@@ -48,9 +48,9 @@ void add_run_flags(Command& command, RunFlags& f) {
       {
           {"--lane", &f.lane, "NAME",
            "cpu, reference (dense, fp64), xla (the compiler of a PJRT plugin), "
-           "mosaic (our TPU kernel), jax_bridge (what JAX exported), which "
-           "then "
-           "runs or fails; or auto, which `tessera choose` explains [auto]"},
+           "mosaic (our TPU kernel), jax_bridge (what JAX exported), splash "
+           "(JAX's kernel under our plan), which then runs or fails; or auto, "
+           "which `tessera choose` explains [auto]"},
           {"--fallback", &f.fallback, "NAME[,NAME...]",
            "Lanes that may step in, in this order, where the lane does not "
            "start [none: that is an error]"},
@@ -62,9 +62,10 @@ void add_run_flags(Command& command, RunFlags& f) {
            "portable, avx2, avx512 or avx512bf16, which this machine must have "
            "[TESSERA_ISA, or the best]"},
       });
-  add_plugin_flags(command, f, kRunGroup,
-                   "Of the xla lane, the bridge or mosaic: a file or a known "
-                   "name [xla_cpu_pjrt; of mosaic libtpu]");
+  add_plugin_flags(
+      command, f, kRunGroup,
+      "Of xla, jax_bridge, splash or mosaic: a file or a known name "
+      "[xla_cpu_pjrt; of mosaic libtpu]");
   add_flags(
       command, kRunGroup,
       {
@@ -80,7 +81,7 @@ void add_run_flags(Command& command, RunFlags& f) {
           {"--max-compiles", &f.max_compiles, "N",
            "Of the xla lane, 0 is no limit: one more is an error [0]"},
           {"--artifact", &f.artifact, "FILE",
-           "Of --lane jax_bridge: attention as jax.export serializes it"},
+           "Of --lane jax_bridge or splash: what jax.export serializes"},
           {"--shapes", &f.shapes, "FILE", "The JSON beside the artifact"},
           {"--check", &f.check, "",
            "Compare with fp64: everything where it is small, else sampled "

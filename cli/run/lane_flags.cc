@@ -23,9 +23,9 @@ constexpr uint32_t bits(std::initializer_list<LaneId> lanes) {
 }
 constexpr uint32_t kCpu = bits({LaneId::cpu}), kXla = bits({LaneId::xla}),
                    kCompiled = bits({LaneId::xla, LaneId::mosaic}),
-                   kPlugin =
-                       bits({LaneId::xla, LaneId::mosaic, LaneId::jax_bridge});
-constexpr std::string_view kPluginWords = "xla, mosaic or jax_bridge";
+                   kExported = bits({LaneId::jax_bridge, LaneId::splash}),
+                   kPlugin = kCompiled | kExported;
+constexpr std::string_view kPluginWords = "xla, mosaic, jax_bridge or splash";
 constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::threads, "--threads", kCpu, "cpu"},
     {&RunFlags::isa, "--isa", kCpu, "cpu"},
@@ -35,8 +35,7 @@ constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::mesh, "--mesh", kXla, "xla"},
     {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
     {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
-    {&RunFlags::artifact, "--artifact", bits({LaneId::jax_bridge}),
-     "jax_bridge"},
+    {&RunFlags::artifact, "--artifact", kExported, "jax_bridge or splash"},
 };
 
 }  // namespace

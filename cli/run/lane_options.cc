@@ -74,11 +74,12 @@ Result<void> read_bridge(const RunFlags& f, lanes::LaneOptions& options) {
   if (!f.artifact) return {};
   auto artifact = read_artifact(*f.artifact, *f.shapes);
   if (!artifact) return artifact.error();
-  if (!artifact->spec.attention || !find_role(artifact->spec, "lse")) {
-    return invalid("cli",
-                   "--artifact must be attention that gives lse, found {} "
-                   "without (`tessera bridge` runs any operation)",
-                   in_quotes(artifact->spec.name));
+  if (!artifact->spec.splash && !find_role(artifact->spec, "lse")) {
+    return invalid(
+        "cli",
+        "--artifact must be attention that gives lse, or splash, found {} "
+        "without (`tessera bridge` runs any operation)",
+        in_quotes(artifact->spec.name));
   }
   options.artifact = std::move(*artifact);
   return {};

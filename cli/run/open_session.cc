@@ -44,7 +44,7 @@ Result<void> open_early(RunOptions& o) {
     return static_cast<double>(receipt::available_memory());
   };
   if (o.fallback.empty() && o.forced != LaneId::reference &&
-      o.forced != LaneId::jax_bridge) {
+      o.forced != LaneId::jax_bridge && o.forced != LaneId::splash) {
     auto e = check_dims(o.data, o.forced ? to_string(*o.forced) : "auto");
     if (!e) return e;
   }

@@ -100,7 +100,7 @@ CallFeatures call_features(const RunOptions& o) {
   CallFeatures out;
   out.dtype = o.data.dtype;
   out.backward = o.data.backward;
-  out.bridge_artifact = o.lane_options.artifact.has_value();
+  tell_artifact(o.lane_options.artifact, out);
   out.sink_telemetry = o.data.first_keys != 0;
   out.sink_logits = o.sink_logits || (o.inputs && o.inputs->has("sink_logits"));
   return out;

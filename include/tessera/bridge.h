@@ -49,6 +49,18 @@ struct BridgeAttention {
   std::map<std::string, std::string> roles;
 };
 
+// An operation that says it is JAX's Splash kernel with the arrays of its
+// MaskInfo as arguments: one batch row of any mask, of these sizes.
+struct BridgeSplash {
+  Dtype dtype = Dtype::f32;
+  AttentionShape shape;
+  int64_t q_len = 0, kv_len = 0;
+  int64_t block_q = 0, block_kv = 0;  // the tile
+  int64_t mask_heads = 1;             // 1: one mask; else one a query head
+  // Ceilings: tiles that a row of tiles has, distinct partial tiles.
+  int64_t width = 0, blocks = 0;
+};
+
 // What the file of shapes says of an artifact.
 struct BridgeSpec {
   std::string name;       // "attention"
@@ -62,6 +74,7 @@ struct BridgeSpec {
   std::vector<BridgeArray> inputs, outputs;
   std::vector<int64_t> kept_inputs;  // those that the program really takes
   std::optional<BridgeAttention> attention;
+  std::optional<BridgeSplash> splash;
 };
 
 Result<BridgeSpec> parse_bridge_spec(std::string_view json);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tessera/attention.h"
+#include "tessera/bridge.h"
 #include "tessera/facts.h"
 #include "tessera/machine.h"
 #include "tessera/plan.h"
@@ -23,7 +24,15 @@
 
 namespace tessera {
 
-enum class LaneId : uint8_t { cpu, xla, mosaic, jax_bridge, cuda, reference };
+enum class LaneId : uint8_t {
+  cpu,
+  xla,
+  mosaic,
+  jax_bridge,
+  splash,
+  cuda,
+  reference
+};
 std::string_view to_string(LaneId lane);
 Result<LaneId> parse_lane(std::string_view text);
 
@@ -45,15 +54,16 @@ struct LaneFacts {
   bool sink_telemetry = false;
   int64_t most_pairs = 0;  // scores of all heads; 0: any
   bool automatic = true;   // chosen without being asked for
-  // It computes what the request means; a bridge computes what its artifact
-  // holds, so nothing falls back to it.
+  // It computes what the request means; a lane of artifacts computes what its
+  // artifact holds, so nothing falls back to it.
   bool same_meaning = true;
 };
 std::span<const LaneFacts> lane_registry();
 const LaneFacts& facts_of(LaneId lane);
 
-// Whose code runs: "native", "reference", "tpu/mosaic", "tpu/jax", "tpu/xla",
-// "cuda" or "xla". `platform` is the plugin's, where the lane has one.
+// Whose code runs: "native", "reference", "tpu/mosaic", "tpu/jax",
+// "tpu/splash", "tpu/xla", "cuda" or "xla". `platform` is the plugin's, where
+// the lane has one.
 std::string lane_family(LaneId lane, std::string_view platform);
 
 // Beside request and facts: what one call asks of a lane.
@@ -64,7 +74,12 @@ struct CallFeatures {
   bool compile_only = false;     // nothing is to run
   bool bridge_artifact = false;  // the caller has one for this request
   bool sink_telemetry = false;   // it will be asked for
+  // What Splash's kernel was exported for, where the caller has it.
+  std::optional<BridgeSplash> splash = {};
 };
+// What an artifact is, to the choice.
+void tell_artifact(const std::optional<BridgeArtifact>& artifact,
+                   CallFeatures& call);
 
 // The first that holds decides where a request belongs.
 enum class RequestClass : uint8_t {

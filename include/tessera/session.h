@@ -35,9 +35,9 @@ struct SessionOptions {
   std::vector<LaneId> fallback;  // that may step in, in order; empty: none
   CpuOptions cpu;
   // Plugin and method are the choice's where the rules chose the lane. Plugin,
-  // device and cache are those of the jax_bridge lane too.
+  // device and cache are those of jax_bridge and splash too.
   XlaOptions xla;
-  std::optional<BridgeArtifact> artifact;  // of the jax_bridge lane
+  std::optional<BridgeArtifact> artifact;  // of jax_bridge or splash
   // Spreads every call over devices of the plugin, from xla.device on
   // (docs/shard.md); the lane must be xla. Of `shards` shape and dtype are the
   // call's. No axes: one device.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "arrays.h"
+#include "base/files.h"
 #include "batch.h"
 #include "failure.h"
 #include "interrupts.h"
@@ -156,6 +157,23 @@ class Use {
   std::atomic<bool>& busy_;
 };
 
+// Files that hold more are no program of attention.
+constexpr int64_t kMostArtifactBytes = int64_t{1} << 30;
+
+// What JAX exported, and its file of shapes.
+std::optional<BridgeArtifact> read_artifact(
+    const std::optional<std::string>& artifact,
+    const std::optional<std::string>& shapes) {
+  if (artifact.has_value() != shapes.has_value()) {
+    refuse(std::string("artifact goes with shapes, found ") +
+           (artifact ? "artifact" : "shapes") + " alone");
+  }
+  if (!artifact) return {};
+  return BridgeArtifact{
+      take(read_file(*artifact, kMostArtifactBytes)),
+      take(parse_bridge_spec(take(read_file(*shapes, kMostArtifactBytes))))};
+}
+
 SessionOptions options_of(const std::optional<std::string>& lane,
                           const std::vector<std::string>& fallback, int threads,
                           const std::optional<std::string>& isa,
@@ -163,8 +181,11 @@ SessionOptions options_of(const std::optional<std::string>& lane,
                           const std::string& cache_folder, bool input_digests,
                           const std::string& mesh = "",
                           const std::string& balance = "rows",
-                          bool uneven = false) {
+                          bool uneven = false,
+                          const std::optional<std::string>& artifact = {},
+                          const std::optional<std::string>& shapes = {}) {
   SessionOptions o;
+  o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
   o.shards.balance = take(parse_balance(balance));
   o.shards.uneven = uneven;
@@ -495,11 +516,13 @@ void bind_session(nb::module_& m) {
              const std::optional<std::string>& isa,
              const std::optional<std::string>& plugin,
              const std::string& cache_folder, bool input_digests,
-             const std::string& mesh, const std::string& balance, bool uneven) {
+             const std::string& mesh, const std::string& balance, bool uneven,
+             const std::optional<std::string>& artifact,
+             const std::optional<std::string>& shapes) {
             new (self)
                 PySession{open(options_of(lane, fallback, threads, isa, plugin,
                                           cache_folder, input_digests, mesh,
-                                          balance, uneven)),
+                                          balance, uneven, artifact, shapes)),
                           lane ? "Session('" + *lane + "')" : "Session()"};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
@@ -508,7 +531,10 @@ void bind_session(nb::module_& m) {
           nb::arg("plugin") = nb::none(), nb::arg("cache_folder") = "",
           nb::arg("input_digests") = false, nb::arg("mesh") = "",
           nb::arg("balance") = "rows", nb::arg("uneven") = false,
-          "`mesh`, such as 'data=2,seq=4', spreads every call over devices of "
+          nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
+          "`artifact` and `shapes` are files of what JAX exported, for the "
+          "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
+          "'data=2,seq=4', spreads every call over devices of "
           "the xla lane's plugin (see ts.shard).")
       .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),

@@ -1,10 +1,14 @@
 """JAX's Splash attention, interpreted, under our MaskInfo: equal to dense."""
 
+import importlib.util
+import pathlib
+
 import jax
 import jax.numpy as jnp
 import judge
 import numpy as np
 import oracle
+import pytest
 import tessera as ts
 import tessera.jax
 from jax.experimental.pallas.ops.tpu.splash_attention import (
@@ -69,3 +73,27 @@ def test_shapes_are_buckets():
         shapes.add(tuple(x.shape for x in jax.tree.leaves(
             tessera.jax.splash_mask_info(batch))))
     assert len(shapes) <= 4
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
+                    reason="no plugin runs programs on a CPU here")
+def test_a_session_runs_what_was_exported():
+    golden = (pathlib.Path(__file__).parents[2] / "tests/golden/bridge/splash")
+    files = {"artifact": f"{golden}.mlirbc", "shapes": f"{golden}.json"}
+    session = ts.Session("splash", **files)
+    rng = np.random.default_rng(2)
+    for left in (60, 7):
+        mask = ts.causal & ts.window(left, 0)
+        batch = ts.plan(mask, q_len=256, kv_len=384, tile=(64, 128))
+        q, k, v = (rng.standard_normal((1, heads, tokens, 16), np.float32)
+                   for heads, tokens in ((4, 256), (2, 384), (2, 384)))
+        made = ts.attention(q, k, v, batch, session=session, return_lse=True)
+        pos, keys = np.arange(128, 384)[:, None], np.arange(384)[None]
+        legal = (keys <= pos) & (keys >= pos - left)
+        judge.check_all(made, judge.attention(q, k, v, legal[None]))
+    assert session.choose(batch, heads=4, kv_heads=2,
+                          head_dim=16).lane == "splash"
+    with pytest.raises(ts.TesseraError, match="artifact goes with shapes"):
+        ts.Session("splash", artifact=files["artifact"])
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] it needs Splash"):
+        ts.Session("splash")

@@ -45,6 +45,9 @@ double lane_bytes(LaneId lane, const Request& request,
     case LaneId::jax_bridge:
       // A CPU plugin's buffers lie in this machine's memory.
       return call_bytes(request, call, width);
+    case LaneId::splash:
+      // A copy in the kernel's layout too.
+      return 2 * call_bytes(request, call, width);
     case LaneId::mosaic:
     case LaneId::xla: {
       // A copy in the program's own lengths, and on a CPU one more: its buffers

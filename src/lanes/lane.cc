@@ -8,6 +8,7 @@
 #include "lanes/jax_bridge/attention_lane.h"
 #include "lanes/mosaic/attention_lane.h"
 #include "lanes/reference/lane.h"
+#include "lanes/splash/attention_lane.h"
 #include "lanes/xla/attention_lane.h"
 
 namespace tessera::lanes {
@@ -19,6 +20,7 @@ constexpr Lane kLanes[] = {
     {LaneId::xla, xla::open_xla_lane, true},
     {LaneId::mosaic, mosaic::open_mosaic_lane, true},
     {LaneId::jax_bridge, bridge::open_bridge_lane, true},
+    {LaneId::splash, splash::open_splash_lane, true},
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ namespace tessera::lanes {
 
 struct LaneOptions {
   CpuOptions cpu;
-  XlaOptions xla;  // plugin, device and cache are the bridge's too
+  XlaOptions xla;  // plugin, device and cache are all plugins' lanes'
   std::optional<BridgeArtifact> artifact;
   Mesh mesh;  // of several devices, for a lane that spreads a call; else empty
   ShardOptions shards;

@@ -87,6 +87,18 @@ constexpr LaneFacts kRegistry[] = {
      .sink_logits = true,
      .automatic = false,
      .same_meaning = false},
+    {.lane = LaneId::splash,
+     .about = "JAX's Splash kernel as it exported it, under our MaskInfo",
+     .needs_plugin = true,
+     .atoms = kEveryAtom,
+     .any_words = true,
+     .dtypes = kFloats,
+     .dim_step = 1,
+     .most_dim = int64_t{1} << 16,
+     .softcap = true,
+     .masks_by_head = true,
+     .automatic = false,
+     .same_meaning = false},
     {.lane = LaneId::cuda,
      .about = "our kernels on a CUDA device",
      .absent = "this version has no cuda lane",
@@ -108,8 +120,8 @@ constexpr LaneFacts kRegistry[] = {
      .automatic = false},
 };
 
-constexpr std::string_view kNames[] = {"cpu",        "xla",  "mosaic",
-                                       "jax_bridge", "cuda", "reference"};
+constexpr std::string_view kNames[] = {
+    "cpu", "xla", "mosaic", "jax_bridge", "splash", "cuda", "reference"};
 constexpr std::string_view kClasses[] = {"sparse blocks", "custom",
                                          "plain causal", "other"};
 constexpr std::string_view kVerdicts[] = {
@@ -155,6 +167,7 @@ std::string lane_family(LaneId lane, std::string_view platform) {
   if (lane == LaneId::mosaic) return "tpu/mosaic";
   // Programs of JAX are its own on any device.
   if (lane == LaneId::jax_bridge) return "tpu/jax";
+  if (lane == LaneId::splash) return "tpu/splash";
   if (platform == "tpu") return "tpu/xla";
   if (lane == LaneId::cuda || platform == "cuda") return "cuda";
   // The code is the compiler's own, whoever ships the plugin.

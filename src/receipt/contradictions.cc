@@ -21,6 +21,7 @@ std::string due_family(const std::string& lane,
   if (lane == "mosaic") return plugin && platform != "tpu" ? "" : "tpu/mosaic";
   if (!plugin) return "";
   if (lane == "jax_bridge") return "tpu/jax";
+  if (lane == "splash") return "tpu/splash";
   if (platform == "tpu") return "tpu/xla";
   return lane == "cuda" || platform == "cuda" ? "cuda" : "xla";
 }
@@ -98,7 +99,7 @@ void check_lane(const Receipt& r, const std::string& executed, Rules& must) {
        fmt::format("lane.family must be that of {} and its plugin", executed));
   std::set<std::string> lanes = {lane.chosen};
   for (const auto& [name, reason] : r.choice.rejected) lanes.insert(name);
-  must(lanes.size() == 6 && r.choice.rejected.size() == 5,
+  must(lanes.size() == 7 && r.choice.rejected.size() == 6,
        "choice.rejected must give every other lane its reason");
 }
 
@@ -106,8 +107,9 @@ void check_what_ran(const Receipt& r, const std::string& executed,
                     Rules& must) {
   must((executed == "xla") == !r.method.empty(),
        "method must be there for the xla lane alone");
-  must((executed == "jax_bridge") == r.artifact.has_value(),
-       "artifact must be there for the jax_bridge lane alone");
+  const bool exported = executed == "jax_bridge" || executed == "splash";
+  must(exported == r.artifact.has_value(),
+       "artifact must be there for jax_bridge and splash alone");
   const bool native = executed == "cpu" || executed == "reference";
   must(native == r.isa.has_value(),
        "isa must be there for our own lanes alone");

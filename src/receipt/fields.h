@@ -42,17 +42,19 @@ concept Is = std::same_as<std::remove_const_t<T>, U>;
 
 namespace allowed {
 using Texts = const std::string_view[];
-inline constexpr Texts kLanes = {"cpu",        "xla",  "mosaic",
-                                 "jax_bridge", "cuda", "reference"};
-inline constexpr Texts kRequested = {"auto",       "cpu",  "xla",      "mosaic",
-                                     "jax_bridge", "cuda", "reference"};
-inline constexpr Texts kRunning = {"cpu", "xla", "mosaic", "jax_bridge",
-                                   "reference"};
+inline constexpr Texts kLanes = {"cpu",    "xla",  "mosaic",   "jax_bridge",
+                                 "splash", "cuda", "reference"};
+inline constexpr Texts kRequested = {"auto",   "cpu",        "xla",
+                                     "mosaic", "jax_bridge", "splash",
+                                     "cuda",   "reference"};
+inline constexpr Texts kRunning = {"cpu",        "xla",    "mosaic",
+                                   "jax_bridge", "splash", "reference"};
 inline constexpr Texts kFallback = {"cpu", "xla", "mosaic", "reference"};
-inline constexpr Texts kWithKernels = {"cpu", "mosaic", "cuda"};
+inline constexpr Texts kWithKernels = {"cpu", "mosaic", "splash", "cuda"};
 inline constexpr Texts kSources = {"flag", "caller", "default", "command"};
-inline constexpr Texts kFamilies = {
-    "native", "reference", "tpu/mosaic", "tpu/jax", "tpu/xla", "cuda", "xla"};
+inline constexpr Texts kFamilies = {"native",  "reference",  "tpu/mosaic",
+                                    "tpu/jax", "tpu/splash", "tpu/xla",
+                                    "cuda",    "xla"};
 inline constexpr Texts kModes = {"executed", "compiled only"};
 inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16"};
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
@@ -269,8 +271,9 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "The lane that ran; null where nothing did");
   field("lane.family", r.lane.family, {.one_of = kFamilies},
         "Whose code it was: native, our own kernels; reference; tpu/mosaic, "
-        "our own kernels of a TPU; tpu/jax of the bridge, on any device; or of "
-        "a compiler, by the plugin's platform: tpu/xla for tpu, cuda for cuda, "
+        "our own kernels of a TPU; tpu/jax of the bridge and tpu/splash of "
+        "Splash, on any device; or of a compiler, by the plugin's platform: "
+        "tpu/xla for tpu, cuda for cuda, "
         "xla for any other, a CPU among them");
   field("lane.runtime_mode", r.lane.runtime_mode,
         {.one_of = kModes, .repeats = kHistory},
@@ -317,7 +320,7 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("method", r.method, {.one_of = kMethods, .or_null = true, .of = kPlan},
         "The program of the xla lane, else null");
   field("artifact", r.artifact, {},
-        "What JAX exported and the bridge ran, else null");
+        "What JAX exported and the bridge or splash ran, else null");
   field("parameters", r.parameters, {.of = kPlan},
         "tiles_per_pass, fetch_ahead and row_sum_rounded or dlse of a kernel "
         "that was only compiled");

@@ -25,6 +25,7 @@ Receipt example() {
               {{"xla", "a"},
                {"mosaic", "b"},
                {"jax_bridge", "c"},
+               {"splash", "f"},
                {"cuda", "d"},
                {"reference", "e"}},
               {},
@@ -282,10 +283,10 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 6, found the integer 2: another "
+            "[receipt] schema must be 7, found the integer 2: another "
             "version wrote it");
-  EXPECT_EQ(message(R"({"schema": 7})"),
-            "[receipt] schema must be 6, found the integer 7: another "
+  EXPECT_EQ(message(R"({"schema": 8})"),
+            "[receipt] schema must be 7, found the integer 8: another "
             "version wrote it");
 }
 
@@ -347,7 +348,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 6, found the integer 2: another "
+            "[receipt] schema must be 7, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
@@ -370,9 +371,8 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
             "'causal'");
   EXPECT_EQ(message(with("/lane/executed", "cuda")),
             "[receipt] lane.executed must be one of "
-            "[\"cpu\",\"xla\",\"mosaic\",\"jax_bridge\",\"reference\"], found "
-            "the string "
-            "'cuda'");
+            "[\"cpu\",\"xla\",\"mosaic\",\"jax_bridge\",\"splash\","
+            "\"reference\"], found the string 'cuda'");
   EXPECT_EQ(message(with("/lane/fallback_allowed", {"jax_bridge"})),
             "[receipt] lane.fallback_allowed[0] must be one of "
             "[\"cpu\",\"xla\",\"mosaic\",\"reference\"], found the string "
@@ -508,8 +508,8 @@ TEST(ReceiptReader, FindsContradictions) {
             "lane.chosen must be lane.requested, unless that is auto");
   EXPECT_EQ(found("/fallback", "so"),
             "fallback must say why lane.executed is not lane.chosen");
-  for (const char* family :
-       {"tpu/jax", "tpu/mosaic", "tpu/xla", "cuda", "xla", "reference"}) {
+  for (const char* family : {"tpu/jax", "tpu/mosaic", "tpu/splash", "tpu/xla",
+                             "cuda", "xla", "reference"}) {
     EXPECT_EQ(found("/lane/family", family),
               "lane.family must be that of cpu and its plugin");
   }

@@ -7,6 +7,7 @@
 #include "base/dtype_word.h"
 #include "base/fail.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/splash/fits.h"
 #include "lanes/tensors.h"
 #include "mask/canonical.h"
 #include "run/lane_rules.h"
@@ -242,9 +243,16 @@ std::optional<std::string> run::cannot(const LaneFacts& lane,
     return std::string(
         "it needs an artifact that JAX exported, none was given");
   }
+  if (lane.lane == LaneId::splash && !f.call.splash) {
+    return std::string(
+        "it needs Splash's kernel as JAX exported it, none was given");
+  }
   for (const auto check :
        {words_missing, call_wrong, sizes_wrong, numbers_wrong, memory_wrong}) {
     if (auto why = check(lane, f)) return why;
+  }
+  if (lane.lane == LaneId::splash) {
+    if (auto why = splash::misfit(*f.call.splash, f)) return why;
   }
   if (f.call.compile_only) {
     if (lane.lane != LaneId::mosaic) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -506,6 +507,111 @@ TEST(Choose, ABridgeNeedsItsArtifact) {
   EXPECT_EQ(c->lane, LaneId::xla);
 }
 
+// What `features` asks for, at these lengths.
+BridgeSplash splash_for(const RequestFeatures& f) {
+  BridgeSplash out;
+  out.dtype = f.call.dtype;
+  out.shape = f.shape;
+  out.q_len = f.q_len;
+  out.kv_len = f.kv_len;
+  out.block_q = f.tile.q;
+  out.block_kv = f.tile.kv;
+  out.width = out.blocks = 64;
+  return out;
+}
+
+// No artifact, JAX's attention, Splash's kernel, and one of other sizes: on
+// every machine, for every class, and all that a call may ask.
+TEST(Choose, EveryArtifact) {
+  std::map<LaneId, int> stable;
+  for (const MachineRow& on : machines()) {
+    for (const MaskRow& mask : kMasks) {
+      for (int bits = 0; bits < 1 << 4; ++bits) {
+        for (const int artifact : {0, 1, 2, 3}) {
+          const AttentionShape shape = {8,   8,  128,
+                                        128, {}, (bits & 1) != 0 ? 30.0 : 0.0};
+          const CallFeatures call = {Dtype::bf16, (bits & 2) != 0,
+                                     (bits & 4) != 0, (bits & 8) != 0,
+                                     artifact == 1};
+          const int64_t tokens = artifact % 2 == 0 ? 4096 : 512;
+          RequestFeatures f = features(mask.text, shape, call, tokens);
+          if (artifact >= 2) f.call.splash = splash_for(f);
+          if (artifact == 3) f.call.splash->block_kv *= 2;
+          Due due = due_of(mask, shape, call, on, tokens, 0.5);
+          const bool device = std::string(on.device) != "cpu";
+          const bool plain = mask.due == kPlain && shape.softcap == 0;
+          if (device && plain && !call.backward && !call.compile_only) {
+            if (artifact == 1) due = {LaneId::jax_bridge};
+            if (artifact == 2 && !call.sink_logits) due = {LaneId::splash};
+          }
+          const std::string what = std::string(on.name) + ", " + mask.text +
+                                   ", bits " + std::to_string(bits) +
+                                   ", artifact " + std::to_string(artifact);
+          const auto choice = choose(f, {100, 50}, on.machine);
+          expect_due(choice, due, f, on, what);
+          if (choice && plain && device) {
+            ++stable[choice->lane];
+            EXPECT_FALSE(choice->lane == LaneId::xla &&
+                         choice->method == XlaMethod::chunked)
+                << what;
+          }
+          // By name it runs whatever mask it is, where it can.
+          const bool can = artifact == 2 && !call.backward &&
+                           !call.sink_logits && !call.compile_only &&
+                           std::string(on.run_plugin) != "";
+          EXPECT_EQ(choose(f, {100, 50}, on.machine, {}, LaneId::splash).ok(),
+                    can)
+              << what;
+        }
+      }
+    }
+  }
+  for (const LaneId lane : {LaneId::xla, LaneId::jax_bridge, LaneId::splash}) {
+    EXPECT_GE(stable[lane], 5) << to_string(lane);
+  }
+}
+
+// Each way in which Splash's kernel may be for another request, told.
+TEST(Choose, ASplashKernelIsForItsSizes) {
+  const Machine tpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"libtpu", "tpu", 4}}};
+  const AttentionShape shape = {8, 2, 128, 64, 0.25, 0};
+  const auto told = [&](const std::function<void(BridgeSplash&)>& change,
+                        const char* mask = "causal") {
+    RequestFeatures f = features(mask, shape, {Dtype::bf16});
+    f.call.splash = splash_for(f);
+    change(*f.call.splash);
+    const auto c = choose(f, {64, 36}, tpu);
+    EXPECT_TRUE(c.ok()) << c.error().message;
+    const Rejected* r = find(*c, LaneId::splash);
+    return r ? r->reason : std::string(to_string(c->lane));
+  };
+  const auto same = [](BridgeSplash&) {};
+  EXPECT_EQ(told(same), "splash");
+  EXPECT_EQ(told(same, "causal & documents"),
+            "an artifact runs where it is asked for by name");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.dtype = Dtype::f32; }),
+            "its artifact has dtype f32, not bf16");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.q_len = 128; }),
+            "its artifact has q_len 128, not 4096");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.kv_len = 128; }),
+            "its artifact has kv_len 128, not 4096");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.shape.heads = 4; }),
+            "its artifact has heads 4, not 8");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.shape.kv_heads = 4; }),
+            "its artifact has K/V heads 4, not 2");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.shape.head_dim = 64; }),
+            "its artifact has head dim 64, not 128");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.shape.v_head_dim = 128; }),
+            "its artifact has value head dim 128, not 64");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.shape.scale = 0.5; }),
+            "its artifact has scale 0.5, not 0.25");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.shape.softcap = 5; }),
+            "its artifact has softcap 5, not 0");
+  EXPECT_EQ(told([](BridgeSplash& s) { s.block_q = 128; }),
+            "its artifact has tile 128x256, not 256x256");
+}
+
 TEST(Choose, AForcedLaneRunsOrFails) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   for (const MachineRow& on : machines()) {
@@ -717,6 +823,29 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_EQ(choose(f, plan, cpu, {{slow}}, LaneId::cpu)->lane, LaneId::cpu);
 }
 
+// Documents go to our kernel on a TPU, unless a row says that Splash wins; and
+// then only where its kernel is there.
+TEST(Gate, ARowMayChooseSplash) {
+  const Machine tpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"libtpu", "tpu", 4}}};
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  RequestFeatures f = features("causal & documents", shape, {Dtype::bf16});
+  const PlanFacts plan = {64, 20};
+  GateRow wins = row_of(f, tpu, plan.density(), 1, 2);
+  wins.kernel = "splash/forward";
+  wins.lane = LaneId::splash;
+  EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::mosaic);
+  f.call.splash = splash_for(f);
+  EXPECT_EQ(choose(f, plan, tpu)->lane, LaneId::mosaic);
+  const auto chosen = choose(f, plan, tpu, {{wins}});
+  ASSERT_TRUE(chosen.ok()) << chosen.error().message;
+  EXPECT_EQ(chosen->lane, LaneId::splash);
+  EXPECT_EQ(chosen->measured->kernel, "splash/forward");
+  const auto read = parse_gate(gate_json({{wins}}));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->rows[0].lane, LaneId::splash);
+}
+
 TEST(Gate, TablesGoThroughJson) {
   const AttentionShape shape = {8, 2, 128, 64, {}, 30};
   const Machine cpu{"A CPU", 8, {Isa::portable}, true, true, {}};
@@ -766,7 +895,7 @@ TEST(Gate, TablesGoThroughJson) {
   EXPECT_EQ(broken("\"cpu/forward\"", "\"xla/forward\""),
             "[gate] kernel must be one of its lane, cpu, found 'xla/forward'");
   EXPECT_EQ(broken("\"lane\": \"cpu\"", "\"lane\": \"reference\""),
-            "[gate] lane must be one of our kernels', found reference");
+            "[gate] lane must be one that has kernels, found reference");
   EXPECT_EQ(broken("\"unmeasured\"", "\"promote\""),
             "[gate] a verdict must be that of all its kernel's rows, "
             "unmeasured, found promote for 'mosaic/forward'");
@@ -813,13 +942,14 @@ TEST(Lanes, HaveNamesAndFamilies) {
   }
   EXPECT_EQ(parse_lane("gpu").error().message,
             "[dispatch] a lane must be one of cpu, xla, mosaic, jax_bridge, "
-            "cuda, reference, found 'gpu'");
+            "splash, cuda, reference, found 'gpu'");
   EXPECT_EQ(lane_family(LaneId::cpu, ""), "native");
   EXPECT_EQ(lane_family(LaneId::reference, ""), "reference");
   EXPECT_EQ(lane_family(LaneId::xla, "cpu"), "xla");
   EXPECT_EQ(lane_family(LaneId::xla, "tpu"), "tpu/xla");
   EXPECT_EQ(lane_family(LaneId::xla, "cuda"), "cuda");
   EXPECT_EQ(lane_family(LaneId::jax_bridge, "cpu"), "tpu/jax");
+  EXPECT_EQ(lane_family(LaneId::splash, "cpu"), "tpu/splash");
   EXPECT_EQ(lane_family(LaneId::mosaic, "tpu"), "tpu/mosaic");
   EXPECT_EQ(lane_family(LaneId::cuda, "cuda"), "cuda");
 }

@@ -50,6 +50,13 @@ RequestClass class_of(const RequestFeatures& f) {
 
 }  // namespace
 
+void tell_artifact(const std::optional<BridgeArtifact>& artifact,
+                   CallFeatures& call) {
+  if (!artifact) return;
+  call.splash = artifact->spec.splash;
+  call.bridge_artifact = !call.splash;
+}
+
 RequestFeatures features_of(const Request& request, const Facts& present,
                             const AttentionShape& shape,
                             const CallFeatures& call) {

@@ -69,7 +69,8 @@ Result<std::optional<double>> read_or_null(const Json& value,
 
 // Whose kernels are measured against plain XLA.
 bool has_kernels(LaneId lane) {
-  return lane == LaneId::cpu || lane == LaneId::mosaic || lane == LaneId::cuda;
+  return lane == LaneId::cpu || lane == LaneId::mosaic ||
+         lane == LaneId::splash || lane == LaneId::cuda;
 }
 
 // Keeps the first error of many reads.
@@ -139,7 +140,7 @@ Result<GateRow> parse_row(const Json& j) {
   if (!lane) return lane.error();
   row.lane = r.take(parse_lane(*lane));
   if (!r.error() && !has_kernels(row.lane)) {
-    return invalid(kWhere, "lane must be one of our kernels', found {}",
+    return invalid(kWhere, "lane must be one that has kernels, found {}",
                    to_string(row.lane));
   }
   row.machine = r.take(read_line(j["machine"], kWhere, "machine"));

@@ -136,7 +136,7 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
                 p.call.backward ? s.report.backward.sent : 0};
   }
   if (lane == LaneId::xla) r.method = to_string(p.options.xla.method);
-  if (lane == LaneId::jax_bridge) {
+  if (!did.artifact_digest.empty()) {
     r.artifact = receipt::Receipt::Artifact();
     r.artifact->digest = did.artifact_digest;
   }

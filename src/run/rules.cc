@@ -157,6 +157,12 @@ std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
   }
   std::vector<Candidate> out;
   const bool plain = f.request_class == RequestClass::plain_causal;
+  if (plain && f.call.splash) {
+    out.push_back({LaneId::splash,
+                   {},
+                   "plain causal goes to the stable kernel: the Splash kernel "
+                   "that was given"});
+  }
   if (plain && f.call.bridge_artifact) {
     out.push_back({LaneId::jax_bridge,
                    {},

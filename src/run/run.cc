@@ -23,7 +23,7 @@ RequestFeatures features_of(const RunCall& call, const SessionOptions& o) {
   features.dtype = asked.dtype;
   features.sink_logits = asked.sink_logits;
   features.backward = asked.backward;
-  features.bridge_artifact = o.artifact.has_value();
+  tell_artifact(o.artifact, features);
   features.sink_telemetry = asked.sink_telemetry;
   return tessera::features_of(call.batch.request(), call.batch.facts(),
                               call.shape, features);

@@ -26,7 +26,7 @@ RequestFeatures features_of_call(const Request& request, const Facts& present,
   features.dtype = call.dtype;
   features.sink_logits = call.sink_logits;
   features.backward = call.backward;
-  features.bridge_artifact = options.artifact.has_value();
+  tell_artifact(options.artifact, features);
   features.sink_telemetry = call.sink_telemetry;
   return features_of(request, present, call.shape, features);
 }

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "python" / "tests")]
 
 import export_jax
+import export_splash
 import jax
 import jax.numpy as jnp
 import judge
@@ -105,6 +106,40 @@ class Export(unittest.TestCase):
                 wrong.flat[np.abs(wrong).argmax()] *= 1 + 2**-10
                 with self.assertRaisesRegex(AssertionError, one):
                     judge.check(wrong, want[one], one)
+
+    # The scale is a power of two, so that q times it is exact in each dtype.
+    def test_splash_runs_two_masks_under_our_plan(self):
+        for dtype, plugin in (("float32", PLUGINS[0]), ("bfloat16", PLUGINS[0]),
+                              ("float16", PLUGINS[1])):
+            path = export_splash.save_splash(
+                os.path.join(self.folder.name, dtype), heads=4, kv_heads=2,
+                q_len=256, kv_len=256, head_dim=64, v_head_dim=64, block_q=128,
+                block_kv=128, width=2, blocks=4, dtype=dtype, softcap=30.0)
+            for docs in ("lengths:100,156", "lengths:130,20,106"):
+                done = subprocess.run(
+                    [TESSERA, "run", "--lane", "splash", "--artifact",
+                     path + ".mlirbc", "--shapes", path + ".json", "--mask",
+                     "causal & documents", "--docs", docs, "--q-len", "256",
+                     "--tile", "128", "--heads", "4", "--kv-heads", "2",
+                     "--head-dim", "64",
+                     "--softcap", "30", "--dtype",
+                     {"float32": "f32", "bfloat16": "bf16"}.get(dtype, "f16"),
+                     "--plugin", plugin, "--cache",
+                     os.path.join(self.folder.name, "cache"), "--check",
+                     "--json"],
+                    env=dict(os.environ, TESSERA_PYTHON=sys.executable),
+                    capture_output=True, text=True)
+                if "must be installed" in done.stderr:
+                    self.skipTest(done.stderr.strip())
+                self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+                receipt = json.loads(done.stdout)
+                self.assertEqual(receipt["lane"]["executed"], "splash")
+                self.assertEqual(receipt["lane"]["family"], "tpu/splash")
+                self.assertTrue(receipt["check"]["passed"])
+                # Another process, other documents: the same program.
+                first = docs == "lengths:100,156"
+                self.assertEqual(receipt["compiles"], int(first))
+                self.assertEqual(receipt["cache_hits"]["disk"], int(not first))
 
     def test_several_platforms_and_devices(self):
         export_jax.save_rms_norm(self.folder.name, jnp.dtype("float32"),

@@ -1,6 +1,7 @@
 // tests/fuzz/bridge_fuzz.cc: the file of shapes, and the module whose inputs
 // are read: an error or what can be used, never a crash.
 #include "lanes/jax_bridge/attention.h"
+#include "lanes/jax_bridge/splash.h"
 #include "pjrt/input_types.h"
 #include "tests/fuzz/must.h"
 
@@ -19,6 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const int64_t kept : spec->kept_inputs) {
     must(kept >= 0 && kept < static_cast<int64_t>(spec->inputs.size()));
   }
+  if (spec->splash) must(bridge::splash_of(*spec).ok());
   if (!spec->attention) return 0;
   must(find_role(*spec, "q") && find_role(*spec, "out"));
   const std::vector<const void*> inputs(spec->inputs.size());

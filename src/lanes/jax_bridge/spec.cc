@@ -12,6 +12,7 @@
 #include "base/shape.h"
 #include "base/text.h"
 #include "lanes/jax_bridge/attention.h"
+#include "lanes/jax_bridge/splash.h"
 #include "tessera/bridge.h"
 
 namespace tessera {
@@ -265,7 +266,7 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
           {"format", "version", "name", "artifact", "jax",
            "calling_convention_version", "platforms", "platform_index",
            "inputs", "kept_inputs", "outputs", "operation"},
-          {"attention"});
+          {"attention", "splash"});
       !ok) {
     return ok.error();
   }
@@ -318,18 +319,25 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
   if (auto ok = read_kept(json->at("kept_inputs"), out); !ok) {
     return ok.error();
   }
-  const bool declared = json->contains("attention");
-  if (declared != (out.operation == "attention")) {
+  for (const char* what : {"attention", "splash"}) {
+    const bool declared = json->contains(what);
+    if (declared == (out.operation == what)) continue;
     return invalid(kWhere,
-                   "attention must be declared where the operation is "
-                   "'attention' and nowhere else, found {} for {}",
-                   declared ? "it" : "nothing", in_quotes(out.operation));
+                   "{} must be declared where the operation is '{}' and "
+                   "nowhere else, found {} for {}",
+                   what, what, declared ? "it" : "nothing",
+                   in_quotes(out.operation));
   }
-  if (declared) {
+  if (out.operation == "attention") {
     auto attention = read_attention(json->at("attention"));
     if (!attention) return attention.error();
     out.attention = std::move(*attention);
     if (auto ok = bridge::check_attention(out); !ok) return ok.error();
+  }
+  if (out.operation == "splash") {
+    auto splash = bridge::read_splash(json->at("splash"), out);
+    if (!splash) return splash.error();
+    out.splash = *splash;
   }
   return out;
 }

@@ -195,6 +195,101 @@ TEST(BridgeSpec, WhatIsWrongIsNamed) {
   }
 }
 
+// Splash's kernel, made by the same script.
+json splash() {
+  return json::parse(
+      *read_file("tests/golden/bridge/splash_heads.json", 1 << 20));
+}
+
+TEST(BridgeSpec, ASplashKernelHasTheSizesOfItsArrays) {
+  const auto spec = parse_bridge_spec(splash().dump());
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  ASSERT_TRUE(spec->splash.has_value());
+  EXPECT_FALSE(spec->attention.has_value());
+  const BridgeSplash& s = *spec->splash;
+  EXPECT_EQ(s.dtype, Dtype::f32);
+  EXPECT_EQ(s.shape.heads, 4);
+  EXPECT_EQ(s.shape.kv_heads, 2);
+  EXPECT_EQ(s.shape.head_dim, 16);
+  EXPECT_EQ(s.shape.v_head_dim, 24);
+  EXPECT_EQ(s.shape.scale_or_default(), 0.3);
+  EXPECT_EQ(s.shape.softcap, 20);
+  EXPECT_EQ(s.q_len, 256);
+  EXPECT_EQ(s.kv_len, 384);
+  EXPECT_EQ(s.block_q, 64);
+  EXPECT_EQ(s.block_kv, 128);
+  EXPECT_EQ(s.mask_heads, 4);
+  EXPECT_EQ(s.width, 3);
+  EXPECT_EQ(s.blocks, 24);
+  json plain = splash();
+  plain["splash"] = json::object();
+  const auto read = parse_bridge_spec(plain.dump());
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->splash->shape.scale_or_default(), 0.25);
+  EXPECT_EQ(read->splash->shape.softcap, 0);
+}
+
+TEST(BridgeSpec, WhatIsWrongWithASplashKernelIsNamed) {
+  const auto shape = [](json& j, size_t input) -> json& {
+    return j["inputs"][input]["shape"];
+  };
+  const Case wrong[] = {
+      {"undeclared", [](json& j) { j.erase("splash"); },
+       "splash must be declared where the operation is 'splash' and nowhere "
+       "else, found nothing for 'splash'"},
+      {"declared", [](json& j) { j["operation"] = "sum"; },
+       "splash must be declared where the operation is 'splash' and nowhere "
+       "else, found it for 'sum'"},
+      {"a field", [](json& j) { j["splash"]["mask"] = "causal"; },
+       "splash must have no other field, found 'mask' for one"},
+      {"scale", [](json& j) { j["splash"]["scale"] = "1"; },
+       "splash.scale must be a finite number, found the string '1' for it"},
+      {"softcap", [](json& j) { j["splash"]["softcap"] = -1; },
+       "splash must have a finite scale and a softcap of 0 or more, found 0.3 "
+       "and -1"},
+      {"a name", [](json& j) { j["inputs"][8]["name"] = "keys"; },
+       "the inputs of splash must be q, k, v, data_next, mask_next, "
+       "block_mask, mask_blocks, live_queries, live_keys, found 'q, k, v, "
+       "data_next, mask_next, block_mask, mask_blocks, live_queries, keys'"},
+      {"an output", [](json& j) { j["outputs"].erase(1); },
+       "the outputs of splash must be out, lse, found 'out'"},
+      {"two sizes",
+       [&](json& j) {
+         shape(j, 5) = {4, 4};
+       },
+       "block_mask of splash must have three sizes, none of them 0, found "
+       "[4, 4]"},
+      {"no blocks", [&](json& j) { shape(j, 6)[0] = 0; },
+       "mask_blocks of splash must have three sizes, none of them 0, found "
+       "[0, 64, 128]"},
+      {"whole numbers", [](json& j) { j["inputs"][0]["dtype"] = "I32"; },
+       "q must be F32, BF16 or F16, found I32"},
+      {"heads", [&](json& j) { shape(j, 1)[0] = 3; },
+       "the heads of k must divide those of q, found 3 for 4"},
+      {"a block", [&](json& j) { shape(j, 6)[1] = 100; },
+       "a block of splash must divide the tokens of q, at most 1073741824, "
+       "found 100 for 256"},
+      {"masks", [&](json& j) { shape(j, 5)[0] = 2; },
+       "splash must have one mask or one a query head, found 2 for 4 heads"},
+      {"rows", [&](json& j) { shape(j, 3)[1] = 5; },
+       "data_next of splash must be I32 [4, 4, 3], found I32 [4, 5, 3]"},
+      {"bits", [](json& j) { j["inputs"][6]["dtype"] = "I8"; },
+       "mask_blocks of splash must be BOOL [24, 64, 128], found I8 [24, 64, "
+       "128]"},
+      {"keys", [&](json& j) { shape(j, 8)[0] = 4; },
+       "live_keys of splash must be BOOL [2, 384], found BOOL [4, 384]"},
+      {"values", [&](json& j) { shape(j, 2)[1] = 256; },
+       "v of splash must be F32 [2, 384, 24], found F32 [2, 256, 24]"},
+  };
+  for (const Case& c : wrong) {
+    json j = splash();
+    c.change(j);
+    const auto spec = parse_bridge_spec(j.dump());
+    ASSERT_FALSE(spec.ok()) << c.name;
+    EXPECT_EQ(spec.error().message, "[bridge] " + c.error) << c.name;
+  }
+}
+
 TEST(BridgeSpec, AMaskErrorIsThatOfTheMask) {
   json j = json::parse(golden());
   j["attention"]["mask"] = "causal & widow(5, 0)";

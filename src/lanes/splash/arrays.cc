@@ -1,0 +1,151 @@
+// lanes/splash/arrays.cc: MaskInfo, and who is read at all.
+#include "lanes/splash/arrays.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include "base/fail.h"
+#include "tessera/layouts.h"
+
+namespace tessera::splash {
+namespace {
+
+constexpr std::string_view kWhere = "splash";
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+Result<void> check_ceilings(const SplashMaskInfo& info,
+                            const BridgeSplash& kernel) {
+  const int64_t width = info.block_mask.shape[2];
+  if (width > kernel.width) {
+    return over_limit(kWhere,
+                      "a row of tiles must fit the {} of the artifact, found "
+                      "{}",
+                      kernel.width, width);
+  }
+  const int64_t blocks =
+      info.partial_mask_blocks ? info.partial_mask_blocks->shape[0] : 0;
+  if (blocks > kernel.blocks) {
+    return over_limit(kWhere,
+                      "distinct partial tiles must fit the {} of the artifact, "
+                      "found {}",
+                      kernel.blocks, blocks);
+  }
+  const int64_t heads = info.block_mask.shape[0];
+  if (heads > kernel.mask_heads) {
+    return invalid(kWhere,
+                   "heads must have one mask, as the artifact has it, found {}",
+                   heads);
+  }
+  return {};
+}
+
+// One array of the grid as wide as the kernel's, once for each of its masks.
+// Beyond its end stands `beyond`, or the last slot once more, so that nothing
+// is fetched anew.
+std::vector<int32_t> widen(const SplashArray& from, const BridgeSplash& kernel,
+                           std::optional<int32_t> beyond) {
+  const int64_t heads = from.shape[0], rows = from.shape[1];
+  const int64_t width = from.shape[2];
+  std::vector<int32_t> out(index(kernel.mask_heads * rows * kernel.width));
+  auto* to = out.data();
+  for (int64_t h = 0; h < kernel.mask_heads; ++h) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t base = ((heads == 1 ? 0 : h) * rows + r) * width;
+      for (int64_t slot = 0; slot < kernel.width; ++slot) {
+        const int64_t last = base + std::min(slot, width - 1);
+        *to++ = slot >= width && beyond ? *beyond
+                                        : static_cast<int32_t>(from.at(last));
+      }
+    }
+  }
+  return out;
+}
+
+// Of each distinct partial tile, which of its queries and keys have a pair.
+struct Sides {
+  std::vector<uint8_t> queries, keys;
+};
+Sides sides_of(const RowArrays& rows, const BridgeSplash& k) {
+  Sides out;
+  out.queries.assign(index(k.blocks * k.block_q), 0);
+  out.keys.assign(index(k.blocks * k.block_kv), 0);
+  const uint8_t* pair = rows.mask_blocks.data();
+  for (int64_t b = 0; b < k.blocks; ++b) {
+    for (int64_t i = 0; i < k.block_q; ++i) {
+      for (int64_t j = 0; j < k.block_kv; ++j, ++pair) {
+        out.queries[index(b * k.block_q + i)] |= *pair;
+        out.keys[index(b * k.block_kv + j)] |= *pair;
+      }
+    }
+  }
+  return out;
+}
+
+void mark(const uint8_t* from, int64_t count, bool all, uint8_t* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] |= all ? 1 : from[i];
+}
+
+// The first of equal parts, to the others.
+void repeat(std::vector<uint8_t>& parts, int64_t size) {
+  for (size_t at = index(size); at < parts.size(); at += index(size)) {
+    std::copy_n(parts.begin(), size,
+                parts.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+}
+
+void find_live(const BridgeSplash& k, RowArrays& out) {
+  const Sides sides = sides_of(out, k);
+  const AttentionShape& s = k.shape;
+  out.live_queries.assign(index(s.heads * k.q_len), 0);
+  out.live_keys.assign(index(s.kv_heads * k.kv_len), 0);
+  const int64_t cells = k.q_len / k.block_q * k.width;
+  for (int64_t h = 0; h < k.mask_heads; ++h) {
+    uint8_t* const queries = out.live_queries.data() + h * k.q_len;
+    uint8_t* const keys =
+        out.live_keys.data() + h / (s.heads / s.kv_heads) * k.kv_len;
+    for (int64_t cell = 0; cell < cells; ++cell) {
+      const size_t at = index(h * cells + cell);
+      if (out.block_mask[at] == 0) continue;
+      const bool full = out.block_mask[at] == 2;
+      const int64_t block = full ? 0 : out.mask_next[at];
+      mark(sides.queries.data() + block * k.block_q, k.block_q, full,
+           queries + cell / k.width * k.block_q);
+      mark(sides.keys.data() + block * k.block_kv, k.block_kv, full,
+           keys + out.data_next[at] * k.block_kv);
+    }
+  }
+  if (k.mask_heads > 1) return;
+  repeat(out.live_queries, k.q_len);
+  repeat(out.live_keys, k.kv_len);
+}
+
+}  // namespace
+
+Result<RowArrays> make_arrays(const Batch& batch, int64_t batch_row,
+                              const BridgeSplash& kernel) {
+  SplashOptions options;
+  options.downcast = false;
+  options.heads = kernel.shape.heads;
+  auto info = make_splash(batch, batch_row, options);
+  if (!info) return info.error();
+  if (auto ok = check_ceilings(*info, kernel); !ok) return ok.error();
+  RowArrays out;
+  out.data_next = widen(info->data_next, kernel, {});
+  out.block_mask = widen(info->block_mask, kernel, 0);
+  out.mask_blocks.assign(
+      index(kernel.blocks * kernel.block_q * kernel.block_kv), 0);
+  if (info->partial_mask_blocks) {
+    out.mask_next = widen(*info->mask_next, kernel, {});
+    std::ranges::copy(info->partial_mask_blocks->bytes,
+                      out.mask_blocks.begin());
+  } else {
+    out.mask_next.assign(out.data_next.size(), 0);
+  }
+  find_live(kernel, out);
+  return out;
+}
+
+}  // namespace tessera::splash

@@ -1,0 +1,238 @@
+// lanes/splash/lane_test.cc: JAX's Splash kernel, interpreted, under our
+// MaskInfo on real plugins: within the bounds of fp64, one compile an artifact.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "tessera/receipt.h"
+#include "tessera/session.h"
+#include "tests/attention_case.h"
+#include "tests/cpu_plugin.h"
+
+namespace tessera::splash {
+namespace {
+
+using nlohmann::json;
+using testing::AttentionArrays;
+using testing::AttentionCase;
+using testing::Layout;
+
+constexpr int64_t kQueries = 256, kKeys = 384, kBatch = 2;
+
+BridgeArtifact artifact_of(const std::string& name) {
+  const std::string path = "tests/golden/bridge/" + name;
+  return {*read_file(path + ".mlirbc", 1 << 20),
+          *parse_bridge_spec(*read_file(path + ".json", 1 << 20))};
+}
+
+// Of the artifact that has one mask; its documents are `length` tokens long and
+// begin later in the second batch row.
+AttentionCase one_mask(const char* mask, int32_t length) {
+  AttentionCase c;
+  c.plan.masks = {parse_mask(mask)->expr};
+  c.plan.batch = kBatch;
+  c.plan.q_len = kQueries;
+  c.plan.kv_len = kKeys;
+  c.plan.tile = {64, 128};
+  c.plan.q_offsets = {{0, 0}};
+  c.shape = {4, 2, 16, 16, {}, 0};
+  c.seed = static_cast<uint64_t>(length);
+  const std::string text = mask;
+  if (text.find("documents") != std::string::npos) {
+    c.plan.doc_ids.emplace();
+    c.plan.q_doc_ids.emplace();
+    for (int32_t b = 0; b < kBatch; ++b) {
+      for (int32_t i = 0; i < kKeys; ++i) {
+        const int32_t id = i < 30 * b ? -1 : (i - 30 * b) / length;
+        c.plan.doc_ids->push_back(id);
+        if (i < kQueries) c.plan.q_doc_ids->push_back(id);
+      }
+    }
+  }
+  if (text.find("prefix") != std::string::npos) c.plan.prefix = {{40, 70}};
+  return c;
+}
+
+SessionOptions options_for(const char* plugin, const std::string& artifact) {
+  SessionOptions o;
+  o.lane = LaneId::splash;
+  o.xla.plugin = plugin;
+  o.artifact = artifact_of(artifact);
+  return o;
+}
+
+AttentionCall call_of(const AttentionCase& c) {
+  AttentionCall call;
+  call.shape = c.shape;
+  call.dtype = c.dtype;
+  return call;
+}
+
+class SplashLane : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto plugin = testing::real_plugin(GetParam());
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  }
+
+  // What is wrong with a run of the case; counts its compiles.
+  std::string fault(const Session& session, const AttentionCase& c) {
+    AttentionArrays arrays(c);
+    const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+    if (!batch) return batch.error().message;
+    auto ready = session.prepare(*batch, call_of(c));
+    if (!ready) return ready.error().message;
+    arrays.clear_outputs();
+    const auto ran = ready->forward(arrays.forward(c.lse));
+    if (!ran) return ran.error().message;
+    compiles_ += ready->counters().compiles;
+    hits_ += ready->counters().memory_hits;
+    const Plan& plan = batch->plan();
+    EXPECT_EQ(
+        ready->counters().tiles_run,
+        static_cast<int64_t>(plan.forward.entries.size()) * 4 / plan.heads);
+    if (const auto spilled = arrays.spilled()) return *spilled;
+    return testing::forward_fault(testing::wanted(arrays, true),
+                                  arrays.forward(c.lse))
+        .value_or("");
+  }
+
+  int64_t compiles_ = 0, hits_ = 0;
+};
+TESSERA_FOR_CPU_PLUGINS(SplashLane);
+
+// NaN stands in all that no legal pair reads; two batch rows a call.
+TEST_P(SplashLane, OneProgramServesEveryMaskOfItsSizes) {
+  const auto session = Session::open(options_for(GetParam(), "splash"));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  int64_t runs = 0;
+  for (const auto& [mask, length] :
+       {std::pair<const char*, int32_t>{"causal & documents", 130},
+        {"causal & documents", 256},
+        {"documents & window(40, 9)", 128},
+        {"causal & chunk(64)", 3},  // one tile a row, fewer than the ceiling
+        {"causal & (window(70, 0) | sink(4))", 2},
+        {"causal", 1},
+        {"causal | prefix", 4},
+        {"!full", 5}}) {
+    AttentionCase c = one_mask(mask, length);
+    c.layout = static_cast<Layout>(runs % 4);
+    c.lse = runs % 3 != 2;
+    EXPECT_EQ(fault(*session, c), "") << mask << ", " << length;
+    ++runs;
+  }
+  // A tail that is not there: queries and keys beyond the counts are dead.
+  AttentionCase ragged = one_mask("causal", 6);
+  ragged.plan.valid_tokens = {{200, 0}};
+  EXPECT_EQ(fault(*session, ragged), "");
+  EXPECT_EQ(compiles_, 1);
+  EXPECT_EQ(hits_, runs);
+}
+
+TEST_P(SplashLane, WarmCompilesWhatEveryBatchNeeds) {
+  const auto session = Session::open(options_for(GetParam(), "splash"));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const AttentionCase c = one_mask("causal", 1);
+  const auto warmed = session->warm(*c.plan.request(), {}, call_of(c));
+  ASSERT_TRUE(warmed.ok()) << warmed.error().message;
+  EXPECT_EQ(warmed->compiles, 1);
+  EXPECT_EQ(fault(*session, c), "");
+  EXPECT_EQ(compiles_, 0);
+}
+
+TEST_P(SplashLane, AMaskForEachHead) {
+  const auto session = Session::open(options_for(GetParam(), "splash_heads"));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  for (const char* second : {"window(9, 50)", "full", "!full", "causal"}) {
+    AttentionCase c = one_mask("causal & documents", 90);
+    c.plan.masks.push_back(parse_mask(second)->expr);
+    c.shape = {4, 2, 16, 24, 0.3, 20};
+    EXPECT_EQ(fault(*session, c), "") << second;
+  }
+  EXPECT_EQ(compiles_, 1);
+}
+
+TEST_P(SplashLane, MoreThanItsCeilingsIsRefused) {
+  const auto session = Session::open(options_for(GetParam(), "splash"));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ(fault(*session, one_mask("full", 1)),
+            "[splash] a row of tiles must fit the 2 of the artifact, found 3");
+  // No two of its eight tiles are the same.
+  AttentionCase woven = one_mask("documents & chunk(256)", 37);
+  for (auto* ids : {&woven.plan.doc_ids, &woven.plan.q_doc_ids}) {
+    int32_t i = 0;
+    for (int32_t& id : **ids) id = i++ % 7 % 3;
+  }
+  EXPECT_EQ(fault(*session, woven),
+            "[splash] distinct partial tiles must fit the 6 of the artifact, "
+            "found 8");
+}
+
+TEST_P(SplashLane, TheReceiptNamesTheLane) {
+  const AttentionCase c = one_mask("causal & documents", 130);
+  AttentionArrays arrays(c);
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok());
+  RunCall call{*batch, c.shape, arrays.forward(true)};
+  const auto ran = run_attention(call, options_for(GetParam(), "splash"));
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(ran->executed, LaneId::splash);
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lane"]["executed"], "splash");
+  EXPECT_EQ(r["lane"]["family"], "tpu/splash");
+  EXPECT_EQ(r["compiles"], 1);
+  EXPECT_EQ(r["artifact"]["digest"].get<std::string>().size(), 32U);
+  EXPECT_EQ(r["tiles"]["run"], ran->counters.tiles_run);
+  EXPECT_GT(r["tiles"]["skipped"], 0);
+  const auto checked = check_receipt(ran->receipt);
+  EXPECT_TRUE(checked.ok()) << checked.error().message;
+  const auto wrong =
+      verify_run(ran->receipt, call, options_for(GetParam(), "splash"));
+  ASSERT_TRUE(wrong.ok()) << wrong.error().message;
+  EXPECT_TRUE(wrong->empty()) << wrong->front();
+}
+
+TEST_P(SplashLane, OtherCallsAreRefused) {
+  const auto refused = [&](const std::function<void(AttentionCase&)>& change,
+                           const char* artifact = "splash") {
+    AttentionCase c = one_mask("causal", 1);
+    change(c);
+    const auto session = Session::open(options_for(GetParam(), artifact));
+    return session ? fault(*session, c) : session.error().message;
+  };
+  const std::string forced =
+      "[dispatch] the splash lane must be able to run this, found: ";
+  EXPECT_EQ(refused([](AttentionCase& c) {
+              c.plan.tile = {128, 128};
+            }),
+            forced + "its artifact has tile 64x128, not 128x128");
+  EXPECT_EQ(refused([](AttentionCase& c) { c.shape.softcap = 3; }),
+            forced + "its artifact has softcap 0, not 3");
+  EXPECT_EQ(refused([](AttentionCase& c) { c.dtype = Dtype::bf16; }),
+            forced + "its artifact has dtype f32, not bf16");
+  EXPECT_EQ(refused([](AttentionCase& c) { c.plan.kv_len = 300; }),
+            forced + "its artifact has kv_len 384, not 300");
+  EXPECT_EQ(refused([](AttentionCase& c) {
+              c.plan.masks.push_back(causal() & chunk(8));
+            }),
+            forced + "its artifact has one mask for all heads, not 2");
+  EXPECT_EQ(refused([](AttentionCase&) {}, "small"),
+            "[bridge] to run as splash, an artifact must declare it, found "
+            "'attention'");
+}
+
+TEST(SplashLaneOf, NoArtifactIsTold) {
+  SessionOptions options;
+  options.lane = LaneId::splash;
+  const auto session = Session::open(options);
+  ASSERT_FALSE(session.ok());
+  EXPECT_EQ(session.error().message,
+            "[splash] it needs Splash's kernel as JAX exported it, found none");
+}
+
+}  // namespace
+}  // namespace tessera::splash
