@@ -5,9 +5,12 @@ leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on v6e
 
     bench/mosaic_tiles.py --dumps FOLDER --jobs 2
     bench/mosaic_tiles.py --head-dim 64 --dumps FOLDER --jobs 2
+    bench/mosaic_tiles.py --heads 1 --dumps FOLDER --jobs 2
 
 Of another head dim it is settings_64.inc, whose candidates are the settings that the
-table of 128 names, best or next best, in any row of the direction and class.
+table of 128 names, best or next best, in any row of the direction and class. Of one
+head it is settings_alone.inc, forward: for heads of which fewer than four go
+together. `--direction forward` leaves the other rows as they are.
 
 Bf16, head dim 128 unless it is said, 8 heads, one batch row, as many queries as keys. Each kernel is
 compiled once a class of mask and then predicted for every batch of that class:
@@ -35,7 +38,6 @@ from predicted import Predictor, run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "src" / "lanes" / "mosaic"
-HEADS = 8
 LENGTHS = (2048, 8192, 32768, 131072)
 SEEDS = (1, 2, 3, 4)
 # A kernel's text depends on the mask's bounds alone; so does the class.
@@ -44,7 +46,7 @@ MASKS = {
     "band": "causal & documents & window({}, 0)",
     "open": "documents",
 }
-PASSES = {  # keys of a tile, tiles a pass
+PASSES_ALONE = {  # keys of a tile, tiles a pass
     256: ((128, 2), (128, 4), (256, 1), (256, 2), (256, 4), (256, 8), (512, 1),
           (512, 2), (512, 4)),
     512: ((128, 2), (128, 4), (256, 1), (256, 2), (256, 4), (256, 8), (512, 1),
@@ -52,10 +54,15 @@ PASSES = {  # keys of a tile, tiles a pass
     1024: ((128, 4), (256, 1), (256, 2), (256, 4), (256, 8), (512, 1), (512, 2),
            (512, 4), (1024, 1), (1024, 2)),
 }
+# Where heads go together: what led, for some number of keys, among fourteen.
+PASSES = {256: ((256, 1), (256, 2)), 512: ((512, 1),)}
 PASSES_BACKWARD = {
     q: [(kv, tiles) for kv in (256, 512, 1024) for tiles in (1, 2)]
     for q in (256, 512, 1024)
 }
+
+
+DIRECTIONS = ("forward", "backward")
 
 
 class Setting(NamedTuple):
@@ -99,13 +106,17 @@ def works(mask, tokens):
     return out
 
 
-def table_of(head_dim):
+def table_of(head_dim, heads=8):
+    if heads < 4:
+        return TABLES / "settings_alone.inc"
     name = "settings.inc" if head_dim == 128 else f"settings_{head_dim}.inc"
     return TABLES / name
 
 
-def settings(direction, mask, head_dim):
-    passes = PASSES if direction == "forward" else PASSES_BACKWARD
+def settings(direction, mask, head_dim, heads):
+    passes = PASSES if heads >= 4 else PASSES_ALONE
+    if direction == "backward":
+        passes = PASSES_BACKWARD
     out = [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
     if head_dim == 128:
         return out
@@ -119,7 +130,7 @@ def settings(direction, mask, head_dim):
 class Measure:
     def __init__(self, flags):
         self.tessera = flags.tessera
-        self.head_dim = flags.head_dim
+        self.head_dim, self.heads = flags.head_dim, flags.heads
         self.predictor = Predictor(flags.tessera, flags.dumps)
 
     def keys(self, work):
@@ -131,14 +142,15 @@ class Measure:
 
     def ask(self, direction, work, s):
         out = ["--mask", work.mask, "--q-len", work.tokens, "--docs", work.docs]
-        out += ["--heads", HEADS, "--head-dim", self.head_dim]
+        out += ["--heads", self.heads, "--head-dim", self.head_dim]
         out += ["--tile", f"{s.block_q}x{s.block_kv}"]
         out += ["--tiles-per-pass", s.tiles]
         return out + ["--backward"] * (direction == "backward")
 
     def name(self, direction, mask, s):
         name = f"{direction}_{mask}_{s.words().replace(' ', '_')}"
-        return name if self.head_dim == 128 else f"{name}_{self.head_dim}"
+        name = name if self.head_dim == 128 else f"{name}_{self.head_dim}"
+        return name if self.heads == 8 else f"{name}_{self.heads}heads"
 
     def compile(self, direction, mask, s):
         """Once; what each batch says is read off its dump."""
@@ -157,7 +169,7 @@ class Measure:
             return None
         # Not what a program of other lengths has beside it.
         (kernel,) = [k for k in told["kernels"] if k["name"].startswith("tessera_")]
-        return kernel["cycles"] / HEADS / told["exact_tiles_per_head"]
+        return kernel["cycles"] / self.heads / told["exact_tiles_per_head"]
 
     def groups(self, mask, tokens):
         """The batches of a class and a length by their keys."""
@@ -216,12 +228,13 @@ def read_table(path):
 
 
 def best_of(measure, row, group, pool):
-    tried = settings(row.direction, row.mask, measure.head_dim)
+    tried = settings(row.direction, row.mask, measure.head_dim, measure.heads)
     cycles = pool.map(lambda s: measure.mean(row, group, s), tried)
     fits = sorted((c, s) for c, s in zip(cycles, tried) if c is not None)
-    if len(fits) < 2:
+    if not fits:
         return None
-    (cycles, first), (second_cycles, second) = fits[:2]
+    # One that fits alone is its own next best.
+    (cycles, first), (second_cycles, second) = (fits * 2)[:2] if len(fits) == 1 else fits[:2]
     return Best(first, cycles, second, second_cycles, len(group))
 
 
@@ -234,12 +247,19 @@ def make(flags):
     ]
     if flags.head_dim != 128:
         out[0] = out[0].replace("kernels:", f"kernels of head dim {flags.head_dim}:")
+    if flags.heads < 4:
+        out[0] = "// Of heads that go alone: {direction, class, tokens, keys, tile, tiles a"
+    kept = {} if len(flags.direction) == 2 else read_table(flags.table)
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-        kernels = [(d, m, s) for m in MASKS for d in ("forward", "backward")
-                   for s in settings(d, m, flags.head_dim)]
+        kernels = [(d, m, s) for m in MASKS for d in flags.direction
+                   for s in settings(d, m, flags.head_dim, flags.heads)]
         for _ in pool.map(lambda k: measure.compile(*k), kernels):
             pass
-        for direction in ("forward", "backward"):
+        for direction in DIRECTIONS:
+            if direction not in flags.direction:
+                out += [line(row, best) for row, best in kept.items()
+                        if row.direction == direction]
+                continue
             for mask in MASKS:
                 for tokens in LENGTHS:
                     groups = measure.groups(mask, tokens)
@@ -282,10 +302,13 @@ def parse_flags():
     add("--dumps", metavar="FOLDER",
         help="leave libtpu's dumps there, and read those that are there")
     add("--head-dim", type=int, default=128, metavar="N", help="[128]")
+    add("--heads", type=int, default=8, metavar="N", help="[8]")
+    add("--direction", nargs="+", choices=DIRECTIONS, help="[both; of one head forward]")
     add("--table", type=pathlib.Path, metavar="FILE", help="[that of the head dim]")
     add("--check", metavar="ROW", help="DIRECTION,CLASS,TOKENS,KEYS")
     flags = parser.parse_args()
-    flags.table = flags.table or table_of(flags.head_dim)
+    flags.table = flags.table or table_of(flags.head_dim, flags.heads)
+    flags.direction = flags.direction or DIRECTIONS[: 1 if flags.heads < 4 else 2]
     return flags
 
 

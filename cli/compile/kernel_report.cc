@@ -21,6 +21,7 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"steps", kernel.steps},
           {"tile", {kernel.tile.q, kernel.tile.kv}},
           {"tiles_per_pass", kernel.options.tiles_per_pass},
+          {"heads_per_pass", kernel.heads_per_pass},
           {"chosen_by", asked.chosen_by()},
           {"fetch_ahead", kernel.options.fetch_ahead},
           {"row_sum", to_string(kernel.options.row_sum)},
@@ -31,7 +32,7 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
 std::string kernel_text(const AskedKernel& asked) {
   const MosaicKernel& k = asked.kernel;
   return fmt::format(
-      "{:<11} {}, {}, tile {}x{}, {} tiles a pass\n"
+      "{:<11} {}, {}, tile {}x{}, {} tiles of {} heads a pass\n"
       "{:<11} {}\n"
       "{:<11} batch {}, {} queries, {} keys, {} steps\n"
       "{:<11} {:>12} bytes of scratch\n"
@@ -39,9 +40,9 @@ std::string kernel_text(const AskedKernel& asked) {
       "{:<11} {}\n",
       "kernel", k.call.backward ? "backward" : "forward",
       dtype_word(k.call.dtype), k.tile.q, k.tile.kv, k.options.tiles_per_pass,
-      "chosen by", asked.chosen_by(), "room for", k.batch, k.q_len, k.kv_len,
-      k.steps, "vector", k.vector_bytes, "scalar", 4 * k.scalar_words,
-      "contract", k.contract.key);
+      k.heads_per_pass, "chosen by", asked.chosen_by(), "room for", k.batch,
+      k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
+      4 * k.scalar_words, "contract", k.contract.key);
 }
 
 }  // namespace tessera::cli

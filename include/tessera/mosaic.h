@@ -78,7 +78,8 @@ struct MosaicKernel {
   MosaicOptions options;
   AttentionCall call;
   std::string mask;  // with the classes of its window bounds; "; " joins heads'
-  int64_t plan_heads = 1;  // each has its own list
+  int64_t plan_heads = 1;      // each has its own list
+  int64_t heads_per_pass = 1;  // forward: as many as suit the tile
   // Room for bitmaps of tiles, which say which pairs are legal where document
   // ids and bounds do not; 0: those do.
   int64_t bitmaps = 0;

@@ -34,17 +34,20 @@
 // the tanh, which would make a score of it again.
 //
 // One loop runs over all steps of a batch row, through every head. A pass takes
-// `tiles_per_pass` steps of one row. It issues the scores of the next pass
-// before its own softmax, so that the matrix unit works on the one while the
-// vector unit works on the other; from pass to pass the scores wait in vector
-// memory. Copies of K, V and Q run `fetch_ahead` passes ahead through rings of
-// buffers. Neither stops at the end of a row or a head.
+// `tiles_per_pass` steps of one row, of `heads_per_pass` heads at once: they
+// have one list, so what says where tiles lie and which pairs are legal is made
+// once for all of them, and small tiles make passes as long as large ones. It
+// issues the scores of the next pass before its own softmax, so that the matrix
+// unit works on the one while the vector unit works on the other; from pass to
+// pass the scores wait in vector memory. Copies of K, V and Q run `fetch_ahead`
+// passes ahead through rings of buffers. Neither stops at the end of a row or a
+// head.
 //
-// Cost of a pass on v6e at 512 queries and 4 tiles of 256 keys, in bundles:
-// 1154 where all tiles are full, 1561 where one is not, and 308 more where it
-// has keys to clean; the loop around them 134, the end of a row 145. The vector
-// unit's slots alone would need 799, the exponentials 516. With 2 tiles a pass:
-// 655, 817, 171, 103, 145; 415 and 260.
+// Cost of a pass on v6e, in bundles, of one tile of 512 x 512 of 8 heads: 3,730
+// where it is full, 5,076 where it is not, and 475 more where it has keys to
+// clean; the end of a row 870. Of one head: 655, 801, 169 and 145, and the loop
+// around them, some 130, is the same. Of 256 x 256: 1,142, 1,468, 241 and 481
+// of 8 heads; 302, 328, 90 and 98 of one.
 //
 // What a veto takes may be NaN, and must not reach a sum as 0 NaN: the host
 // marks tiles with such keys (class 3, kernel_steps.h), whose V is set to 0
@@ -101,7 +104,9 @@ class Forward : Parts {
   explicit Forward(const KernelShape& shape)
       : Parts(shape, forward_arguments(shape)),
         ring_(ring_size(shape)),
-        keys_(shape.block_kv * shape.tiles_per_pass) {}
+        keys_(shape.block_kv * shape.tiles_per_pass),
+        heads_(shape.heads_per_pass),
+        kv_heads_(shape.kv_heads_per_pass()) {}
 
   std::string write() {
     return function("tessera_forward", [this] { batch_row(); });
@@ -120,36 +125,79 @@ class Forward : Parts {
     return w_.real(static_cast<float>(unit() * kLog2E * kLn2));
   }
   std::vector<int64_t> tile_shape() const { return {keys_, s_.block_q}; }
+  // What a pass's head `h` has of an array with as many rows for each of them.
+  Value load_of(const char* name, int64_t h, int64_t rows, int64_t first = 0);
+  void store_of(const Value& value, const char* name, int64_t h);
+  // All heads of a slot, and one of them.
+  Value heads_in(const char* name, const Value& slot, int64_t heads);
+  Value slot_of(const Value& count, int64_t heads, int64_t h);
 
   Place after(const Place& p);
+  // The number of the pass's head `h` among all.
+  Value head_at(const Place& p, int64_t h = 0);
   void fetch(const char* region, const char* bits_region, const Place& p,
              const Value& pass, const Value& rows);
   void wait_keys(const Value& pass);
   void wait_row(const Value& first, const Value& rows);
-  Value full_scores(const Value& pass, const Value& rows);
-  Value masked_scores(const Value& pass, const Place& p, const Value& rows,
-                      const char* clean_region);
+  Value scores_at(const Value& pass, const Value& rows, int64_t h);
+  void clean(const Value& pass, const Place& p);
+  Value legal_pairs(const Value& pass, const Place& p);
   Value has_vetoed(const Place& p);
   Value key_column(const Place& p, int64_t lanes);
-  void keep(const Value& scores);
-  Value sum_before(const Value& first);
-  void add_sum(const Value& before, const Value& shrink, const Value& p_tile);
-  void absorb(const Value& pass, const Place& p);
-  Value row_sum();
+  void keep(const Value& scores, int64_t h);
+  void scores(const char* clean_region, bool masked, const Value& pass,
+              const Place& p, const Value& rows,
+              const std::function<void(int64_t)>& beside);
+  Value sum_before(const Value& first, int64_t h);
+  void add_sum(const Value& before, const Value& shrink, const Value& p_tile,
+               int64_t h);
+  void absorb(const Value& pass, const Place& p, int64_t h);
+  Value row_sum(int64_t h);
   // What O' is multiplied by at a row's end, and the log-sum-exp.
   struct RowEnd {
     Value factor, lse;
   };
-  RowEnd join_sink(const Place& p, const Value& sum);
+  RowEnd join_sink(const Place& p, const Value& sum, int64_t h);
+  RowEnd row_end(const Place& p, int64_t h);
   void finish(const char* region, const Place& p, const Value& rows_done);
   void wait_out();
+  void clear_sums();
   void batch_row();
 
   int64_t ring_;
   int64_t keys_;
+  int64_t heads_, kv_heads_;  // of a pass
 };
 
-// The next pass: of this head, or the first one of the next.
+Value Forward::load_of(const char* name, int64_t h, int64_t rows,
+                       int64_t first) {
+  const Value& ref = w_.argument(name);
+  const int64_t own = ref.type.shape[0] / heads_;
+  if (heads_ == 1 && rows == own) return w_.load(ref);
+  const std::array<Value, 2> at = {w_.index(h * own + first), w_.index(0)};
+  return w_.load(ref, at, {rows, s_.block_q});
+}
+
+void Forward::store_of(const Value& value, const char* name, int64_t h) {
+  const Value& ref = w_.argument(name);
+  const int64_t rows = ref.type.shape[0] / heads_;
+  const std::array<Value, 2> at = {w_.index(h * rows), w_.index(0)};
+  w_.store(value, ref, at);
+}
+
+Value Forward::slot_of(const Value& count, int64_t heads, int64_t h) {
+  const Value first = times(slot_of(count), heads);
+  return h == 0 ? first : w_.add(first, number(h));
+}
+
+Value Forward::heads_in(const char* name, const Value& slot, int64_t heads) {
+  const Value& ring = w_.argument(name);
+  const Value zero = w_.constant(0);
+  const std::array<Value, 3> at = {times(slot, heads), zero, zero};
+  return w_.slice(ring, at, {heads, ring.type.shape[1], ring.type.shape[2]}, 0);
+}
+
+// The next pass: of these heads, or the first one of the next.
 Place Forward::after(const Place& p) {
   const Value at = w_.add(p.at, number(s_.tiles_per_pass));
   const Value over = w_.compare(Compare::greater_or_equal, at, end_);
@@ -157,28 +205,34 @@ Place Forward::after(const Place& p) {
           w_.select(over, begin_, at)};
 }
 
+Value Forward::head_at(const Place& p, int64_t h) {
+  const Value first = times(p.head, heads_);
+  return head_number(h == 0 ? first : w_.add(first, number(h)));
+}
+
 void Forward::fetch(const char* region, const char* bits_region, const Place& p,
                     const Value& pass, const Value& rows) {
   const Writer::Region named(w_, region);
   const Value slot = slot_of(pass);
-  const Value head = head_number(p.head);
+  const Value head = head_at(p);
   const Value kv_head = s_.heads == s_.kv_heads
                             ? head
                             : w_.div(head, number(s_.heads / s_.kv_heads));
   const Value done = semaphore("kv_copies", slot);
+  const Value first = times(slot, kv_heads_);
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value key = times(column_of(word(p.at, t)), s_.block_kv);
     const std::array<Value, 4> from = {batch_row_, kv_head, key,
                                        w_.constant(0)};
-    const std::array<Value, 3> to = {slot, number(t * s_.block_kv),
+    const std::array<Value, 3> to = {first, number(t * s_.block_kv),
                                      w_.constant(0)};
     for (const auto& [array, ring, dim] :
          {std::tuple{"k", "k_ring", s_.head_dim},
           std::tuple{"v", "v_ring", s_.v_head_dim}}) {
-      const Value tile =
-          w_.slice(w_.argument(array), from, {1, 1, s_.block_kv, dim}, 2);
+      const Value tile = w_.slice(w_.argument(array), from,
+                                  {1, kv_heads_, s_.block_kv, dim}, 1);
       const Value place =
-          w_.slice(w_.argument(ring), to, {1, s_.block_kv, dim}, 1);
+          w_.slice(w_.argument(ring), to, {kv_heads_, s_.block_kv, dim}, 0);
       w_.start_copy(tile, place, done);
     }
   }
@@ -194,25 +248,24 @@ void Forward::fetch(const char* region, const char* bits_region, const Place& p,
     const Value row_slot = slot_of(rows);
     const std::array<Value, 4> from = {
         batch_row_, head, times(row_of(head_word), s_.block_q), w_.constant(0)};
-    const Value tile =
-        w_.slice(w_.argument("q"), from, {1, 1, s_.block_q, s_.head_dim}, 2);
-    const Value place = in_ring("q_ring", row_slot);
-    w_.start_copy(tile, place, semaphore("q_copies", row_slot));
+    const Value tile = w_.slice(w_.argument("q"), from,
+                                {1, heads_, s_.block_q, s_.head_dim}, 1);
+    w_.start_copy(tile, heads_in("q_ring", row_slot, heads_),
+                  semaphore("q_copies", row_slot));
   });
 }
 
 void Forward::wait_keys(const Value& pass) {
   const Value slot = slot_of(pass);
   const Value done = semaphore("kv_copies", slot);
-  w_.wait_copy(done, in_ring("k_ring", slot));
-  w_.wait_copy(done, in_ring("v_ring", slot));
+  w_.wait_copy(done, heads_in("k_ring", slot, kv_heads_));
+  w_.wait_copy(done, heads_in("v_ring", slot, kv_heads_));
 }
 
 void Forward::wait_row(const Value& first, const Value& rows) {
   w_.if_then(is_true(first), [&] {
     const Value slot = slot_of(rows);
-    const Value done = semaphore("q_copies", slot);
-    w_.wait_copy(done, in_ring("q_ring", slot));
+    w_.wait_copy(semaphore("q_copies", slot), heads_in("q_ring", slot, heads_));
   });
 }
 
@@ -246,116 +299,133 @@ Value Forward::has_vetoed(const Place& p) {
   return is_true(w_.bit_and(any, w_.constant(4)));
 }
 
-Value Forward::full_scores(const Value& pass, const Value& rows) {
-  const Value k = load_slot("k_ring", slot_of(pass));
-  const Value q = load_slot("q_ring", slot_of(rows));
+Value Forward::scores_at(const Value& pass, const Value& rows, int64_t h) {
+  const int64_t kv_head = h * kv_heads_ / heads_;
+  const Value k = load_slot("k_ring", slot_of(pass, kv_heads_, kv_head));
+  const Value q = load_slot("q_ring", slot_of(rows, heads_, h));
   return scores_of(w_.matmul(k, 1, q, 1));
 }
 
-Value Forward::masked_scores(const Value& pass, const Place& p,
-                             const Value& rows, const char* clean_region) {
-  // What no query may see must not reach the sums as 0 * NaN either.
-  {
-    const Writer::Region named(w_, clean_region);
-    w_.if_then(has_vetoed(p), [&] {
-      const Value kept = seen(key_column(p, s_.v_head_dim));
-      const Value slot = slot_of(pass);
+// What no query may see must not reach the sums as 0 * NaN either.
+void Forward::clean(const Value& pass, const Place& p) {
+  w_.if_then(has_vetoed(p), [&] {
+    const Value kept = seen(key_column(p, s_.v_head_dim));
+    for (int64_t h = 0; h < kv_heads_; ++h) {
+      const Value slot = slot_of(pass, kv_heads_, h);
       const Value v = load_slot("v_ring", slot);
-      const Value clean = w_.select(kept, v, w_.zeros(v.type));
-      store_slot(clean, "v_ring", slot);
-    });
-  }
-  const Value lowest = w_.real(-kInfinity);
+      store_slot(w_.select(kept, v, w_.zeros(v.type)), "v_ring", slot);
+    }
+  });
+}
+
+// Of all heads of the pass.
+Value Forward::legal_pairs(const Value& pass, const Place& p) {
   if (s_.bitmaps > 0) {
     const Value slot = slot_of(pass);
     wait_bits(slot);
-    const Value scores = full_scores(pass, rows);
-    const Value ok = legal_bits(slot, 0, s_.tiles_per_pass);
-    return w_.select(ok, scores, w_.splat(lowest, tile_shape()));
+    return legal_bits(slot, 0, s_.tiles_per_pass);
   }
   const Value key_ids = key_column(p, kLanes);
-  const Value scores = full_scores(pass, rows);
   const Value query_row = row_of(word(p.at));
   const Value ids = query_ids(query_row);
-  const Value ok = legal(query_row, ids, key_ids,
-                         [&](int64_t t) { return column_of(word(p.at, t)); });
-  return w_.select(ok, scores, w_.splat(lowest, tile_shape()));
+  return legal(query_row, ids, key_ids,
+               [&](int64_t t) { return column_of(word(p.at, t)); });
 }
 
 // Puts the scores of the next pass and their maximum away.
-void Forward::keep(const Value& scores) {
-  w_.store(scores, w_.argument("scores"));
+void Forward::keep(const Value& scores, int64_t h) {
+  store_of(scores, "scores", h);
   const Value most = w_.reshape(w_.reduce_max(scores, 0), {1, s_.block_q});
-  w_.store(whole(most, {kSublanes, s_.block_q}), w_.argument("scores_max"));
+  store_of(whole(most, {kSublanes, s_.block_q}), "scores_max", h);
+}
+
+// The scores of a pass, put away; `beside` is what goes with each head's.
+void Forward::scores(const char* clean_region, bool masked, const Value& pass,
+                     const Place& p, const Value& rows,
+                     const std::function<void(int64_t)>& beside) {
+  std::optional<Value> ok;
+  if (masked) {
+    {
+      const Writer::Region named(w_, clean_region);
+      clean(pass, p);
+    }
+    ok = legal_pairs(pass, p);
+  }
+  const Value lowest = w_.splat(w_.real(-kInfinity), tile_shape());
+  for (int64_t h = 0; h < heads_; ++h) {
+    Value own = scores_at(pass, rows, h);
+    if (ok) own = w_.select(*ok, own, lowest);
+    if (beside) beside(h);
+    keep(own, h);
+  }
 }
 
 // The sum of unrounded probabilities so far, in eight parts.
-Value Forward::sum_before(const Value& first) {
+Value Forward::sum_before(const Value& first, int64_t h) {
   const std::vector<int64_t> line = {kSublanes, s_.block_q};
-  const Value row_sum = w_.load(w_.argument("sum"));
+  const Value row_sum = load_of("sum", h, kSublanes);
   return w_.select(first, w_.splat(w_.real(0), line), row_sum);
 }
 
 void Forward::add_sum(const Value& before, const Value& shrink,
-                      const Value& p_tile) {
+                      const Value& p_tile, int64_t h) {
   const Value part = w_.reduce_sum(
       w_.reshape(p_tile, {keys_ / kSublanes, kSublanes, s_.block_q}), 0);
-  w_.store(w_.add(w_.mul(before, shrink), part), w_.argument("sum"));
+  store_of(w_.add(w_.mul(before, shrink), part), "sum", h);
 }
 
 // The softmax of the scores that are kept, and their part of the sums.
-void Forward::absorb(const Value& pass, const Place& p) {
+void Forward::absorb(const Value& pass, const Place& p, int64_t h) {
   const std::vector<int64_t> line = {kSublanes, s_.block_q};
   const Value first = is_true(is_first(word(p.at)));
   const Value c = unit_log2();
-  const Value& most_ref = w_.argument("most");
-  const Value row_most = w_.load(most_ref);
+  const Value row_most = load_of("most", h, kSublanes);
   const Value old_most =
       w_.select(first, w_.splat(least_score(), line), row_most);
   std::optional<Value> old_sum;
-  if (!s_.rounded_sum) old_sum = sum_before(first);
-  const Value most = w_.max(old_most, w_.load(w_.argument("scores_max")));
+  if (!s_.rounded_sum) old_sum = sum_before(first, h);
+  const Value most = w_.max(old_most, load_of("scores_max", h, kSublanes));
   const Value fallen = w_.sub(old_most, most);
   const Value shrink = w_.exp2(w_.mul(fallen, w_.splat(c, line)));
 
   const std::vector<int64_t> tile = tile_shape();
   const Value one_most = w_.first_row(most);
   const Value scaled_most = w_.mul(one_most, w_.splat(c, {1, s_.block_q}));
-  const Value scores = w_.load(w_.argument("scores"));
+  const Value scores = load_of("scores", h, keys_);
   const Value scaled = w_.mul(scores, w_.splat(c, tile));
   const Value p_tile = w_.exp2(w_.sub(scaled, whole(scaled_most, tile)));
-  if (old_sum) add_sum(*old_sum, shrink, p_tile);
-  w_.store(most, most_ref);
+  if (old_sum) add_sum(*old_sum, shrink, p_tile, h);
+  store_of(most, "most", h);
 
-  const Value& sums_ref = w_.argument("sums");
-  Value v = load_slot("v_ring", slot_of(pass));
+  const int64_t kv_head = h * kv_heads_ / heads_;
+  Value v = load_slot("v_ring", slot_of(pass, kv_heads_, kv_head));
   if (s_.rounded_sum) {
     const Value one = w_.to_bf16(w_.splat(w_.real(1), {keys_, kOnes}));
     v = w_.join(std::array{v, one}, 1);
   }
   const Value product = w_.matmul(v, 0, narrow(p_tile), 0);
-  const Value sums = w_.load(sums_ref);
+  const Value sums = load_of("sums", h, sum_rows(s_));
   const Value kept = w_.mul(sums, whole(w_.first_row(shrink), sums.type.shape));
-  w_.store(w_.add(kept, product), sums_ref);
+  store_of(w_.add(kept, product), "sums", h);
 }
 
 // l of every query, [1, block_q].
-Value Forward::row_sum() {
+Value Forward::row_sum(int64_t h) {
   const std::vector<int64_t> line = {1, s_.block_q};
   if (!s_.rounded_sum) {
-    return w_.reshape(w_.reduce_sum(w_.load(w_.argument("sum")), 0), line);
+    return w_.reshape(w_.reduce_sum(load_of("sum", h, kSublanes), 0), line);
   }
-  const std::array<Value, 2> at = {w_.index(s_.v_head_dim), w_.index(0)};
-  return w_.load(w_.argument("sums"), at, line);
+  return load_of("sums", h, 1, s_.v_head_dim);
 }
 
-Forward::RowEnd Forward::join_sink(const Place& p, const Value& sum) {
+Forward::RowEnd Forward::join_sink(const Place& p, const Value& sum,
+                                   int64_t h) {
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value zero = w_.splat(w_.real(0), line);
   const Value one = w_.splat(w_.real(1), line);
   const Value no_key = w_.compare(Compare::equal, sum, zero);
-  const Value sink = sink_of(head_number(p.head), line);
-  const Value row_most = w_.first_row(w_.load(w_.argument("most")));
+  const Value sink = sink_of(head_at(p, h), line);
+  const Value row_most = w_.first_row(load_of("most", h, kSublanes));
   const Value most = w_.mul(row_most, w_.splat(unit_natural(), line));
   const Value highest = w_.max(most, sink);
   const Value top = w_.select(no_key, sink, highest);
@@ -371,10 +441,29 @@ Forward::RowEnd Forward::join_sink(const Place& p, const Value& sum) {
   return {factor, w_.add(top, w_.log(total))};
 }
 
+Forward::RowEnd Forward::row_end(const Place& p, int64_t h) {
+  const Value sum = row_sum(h);
+  if (s_.has_sinks) return join_sink(p, sum, h);
+  const std::vector<int64_t> line = {1, s_.block_q};
+  const Value zero = w_.splat(w_.real(0), line);
+  const Value any = w_.compare(Compare::greater, sum, zero);
+  const Value inverse = w_.div(w_.splat(w_.real(1), line), sum);
+  const Value most = w_.first_row(load_of("most", h, kSublanes));
+  // Without a key log(sum) is -inf, and so is this.
+  const Value scaled = w_.mul(most, w_.splat(unit_natural(), line));
+  const Value factor = w_.select(any, inverse, zero);
+  return {factor, w_.add(scaled, w_.log(sum))};
+}
+
 void Forward::wait_out() {
   const Value& done = w_.argument("out_copies");
   w_.wait_copy(done, w_.argument("out_tile"));
   w_.wait_copy(done, w_.argument("lse_tile"));
+}
+
+void Forward::clear_sums() {
+  const Value& sums = w_.argument("sums");
+  w_.store(w_.splat(w_.real(0), sums.type.shape), sums);
 }
 
 // The row's output and log-sum-exp, once the tile that went out before is away.
@@ -382,45 +471,33 @@ void Forward::finish(const char* region, const Place& p,
                      const Value& rows_done) {
   const Writer::Region named(w_, region);
   w_.if_then(is_true(rows_done), [&] { wait_out(); });
-  const std::vector<int64_t> line = {1, s_.block_q};
-  const Value zero = w_.splat(w_.real(0), line);
-  const Value sum = row_sum();
-  std::optional<RowEnd> joined;
-  if (s_.has_sinks) joined = join_sink(p, sum);
-  auto inverse_of_sum = [&] {
-    const Value any = w_.compare(Compare::greater, sum, zero);
-    return w_.select(any, w_.div(w_.splat(w_.real(1), line), sum), zero);
-  };
-  const Value inverse = joined ? joined->factor : inverse_of_sum();
-  const Value& sums_ref = w_.argument("sums");
-  const std::array<Value, 2> top = {w_.index(0), w_.index(0)};
-  const Value sums = s_.rounded_sum
-                         ? w_.load(sums_ref, top, {s_.v_head_dim, s_.block_q})
-                         : w_.load(sums_ref);
-  const Value out = w_.mul(sums, whole(inverse, {s_.v_head_dim, s_.block_q}));
-  w_.store(narrow(w_.transpose(out)), w_.argument("out_tile"));
-  auto lse_of_sum = [&] {
-    const Value most = w_.first_row(w_.load(w_.argument("most")));
-    // Without a key log(sum) is -inf, and so is this.
-    const Value scaled = w_.mul(most, w_.splat(unit_natural(), line));
-    return w_.add(scaled, w_.log(sum));
-  };
-  const Value lse = joined ? joined->lse : lse_of_sum();
-  w_.store(lse, w_.argument("lse_tile"));
+  const Value& out_tile = w_.argument("out_tile");
+  const Value& lse_tile = w_.argument("lse_tile");
+  for (int64_t h = 0; h < heads_; ++h) {
+    const RowEnd end = row_end(p, h);
+    const Value sums = load_of("sums", h, s_.v_head_dim);
+    const Value out = w_.mul(sums, whole(end.factor, sums.type.shape));
+    const std::array<Value, 3> at = {w_.index(h), w_.index(0), w_.index(0)};
+    w_.store(
+        w_.reshape(w_.transpose(narrow(out)), {1, s_.block_q, s_.v_head_dim}),
+        out_tile, at);
+    w_.store(w_.reshape(end.lse, {1, 1, s_.block_q}), lse_tile, at);
+  }
   const Value query = times(row_of(word(p.at)), s_.block_q);
   const Value& done = w_.argument("out_copies");
-  const Value zero_i = w_.constant(0);
-  const Value head = head_number(p.head);
-  const std::array<Value, 4> out_at = {batch_row_, head, query, zero_i};
-  w_.start_copy(w_.argument("out_tile"),
+  const Value zero = w_.constant(0);
+  const Value head = head_at(p);
+  const std::array<Value, 4> out_at = {batch_row_, head, query, zero};
+  w_.start_copy(out_tile,
                 w_.slice(w_.argument("out"), out_at,
-                         {1, 1, s_.block_q, s_.v_head_dim}, 2),
+                         {1, heads_, s_.block_q, s_.v_head_dim}, 1),
                 done);
-  const std::array<Value, 4> lse_at = {batch_row_, head, zero_i, query};
-  w_.start_copy(w_.argument("lse_tile"),
-                w_.slice(w_.argument("lse"), lse_at, {1, 1, 1, s_.block_q}, 2),
-                done);
-  w_.store(w_.splat(w_.real(0), sums_ref.type.shape), sums_ref);
+  const std::array<Value, 4> lse_at = {batch_row_, head, zero, query};
+  w_.start_copy(
+      lse_tile,
+      w_.slice(w_.argument("lse"), lse_at, {1, heads_, 1, s_.block_q}, 1),
+      done);
+  clear_sums();
 }
 
 void Forward::batch_row() {
@@ -429,7 +506,7 @@ void Forward::batch_row() {
   const Value one = w_.constant(1);
   const Value passes =
       times(w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass)),
-            s_.heads_of_list());
+            s_.heads_of_list() / heads_);
 
   w_.comment("the first copies are on their way while the ids come");
   const Value ahead = w_.min(passes, number(s_.fetch_ahead));
@@ -443,14 +520,13 @@ void Forward::batch_row() {
         return {next.head, next.at, rows};
       });
   copy_ids();
-  const Value& sums_ref = w_.argument("sums");
-  w_.store(w_.splat(w_.real(0), sums_ref.type.shape), sums_ref);
+  clear_sums();
 
   w_.comment("the scores of pass 0");
   const Place start{zero, begin_};
   wait_keys(zero);
   wait_row(one, zero);
-  keep(masked_scores(zero, start, zero, "first_clean"));
+  scores("first_clean", true, zero, start, zero, {});
 
   w_.comment("pass i: its softmax beside the scores of pass i + 1");
   const Value before_last = w_.sub(passes, one);
@@ -476,11 +552,8 @@ void Forward::batch_row() {
         const Value full = all_full(next.at);
         auto body = [&](bool masked) {
           const Writer::Region inner(w_, masked ? "partial" : "full");
-          const Value scores =
-              masked ? masked_scores(next_pass, next, rows, "clean")
-                     : full_scores(next_pass, rows);
-          absorb(i, now);
-          keep(scores);
+          scores("clean", masked, next_pass, next, rows,
+                 [&](int64_t h) { absorb(i, now, h); });
         };
         w_.if_else(
             full, [&] { body(false); }, [&] { body(true); });
@@ -495,7 +568,7 @@ void Forward::batch_row() {
       });
   w_.comment("the softmax of the last pass, and the last row");
   const Place end{last[0], last[1]};
-  absorb(before_last, end);
+  for (int64_t h = 0; h < heads_; ++h) absorb(before_last, end, h);
   finish("last_finish", end, last[7]);
   wait_out();
 }
@@ -505,6 +578,8 @@ void Forward::batch_row() {
 std::vector<Argument> forward_arguments(const KernelShape& s) {
   const int64_t ring = ring_size(s);
   const int64_t keys = s.block_kv * s.tiles_per_pass;
+  const int64_t heads = s.heads_per_pass;
+  const int64_t kv_heads = s.kv_heads_per_pass();
   const Element own = element_of(s);
   constexpr Element kF32 = Element::f32;
   std::vector<Argument> out = scalar_arguments(s);
@@ -519,17 +594,18 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
   add({in_hbm("out", own, {s.batch, s.heads, s.q_len, s.v_head_dim}),
        in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len}),
        // Scratch.
-       in_vmem("q_ring", own, {ring, s.block_q, s.head_dim}),
-       in_vmem("k_ring", own, {ring, keys, s.head_dim}),
-       in_vmem("v_ring", own, {ring, keys, s.v_head_dim})});
+       in_vmem("q_ring", own, {ring * heads, s.block_q, s.head_dim}),
+       in_vmem("k_ring", own, {ring * kv_heads, keys, s.head_dim}),
+       in_vmem("v_ring", own, {ring * kv_heads, keys, s.v_head_dim})});
   add(id_scratch(s));
-  add({in_vmem("scores", kF32, {keys, s.block_q}),
-       in_vmem("scores_max", kF32, {kSublanes, s.block_q}),
-       in_vmem("most", kF32, {kSublanes, s.block_q}),    // m
-       in_vmem("sum", kF32, {kSublanes, s.block_q}),     // l, in eight parts
-       in_vmem("sums", kF32, {sum_rows(s), s.block_q}),  // O'
-       in_vmem("out_tile", own, {s.block_q, s.v_head_dim}),
-       in_vmem("lse_tile", kF32, {1, s.block_q}),
+  const int64_t lines = heads * kSublanes;
+  add({in_vmem("scores", kF32, {heads * keys, s.block_q}),
+       in_vmem("scores_max", kF32, {lines, s.block_q}),
+       in_vmem("most", kF32, {lines, s.block_q}),  // m
+       in_vmem("sum", kF32, {lines, s.block_q}),   // l, in eight parts
+       in_vmem("sums", kF32, {heads * sum_rows(s), s.block_q}),  // O'
+       in_vmem("out_tile", own, {heads, s.block_q, s.v_head_dim}),
+       in_vmem("lse_tile", kF32, {heads, 1, s.block_q}),
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
        semaphores("id_copies", {}), semaphores("out_copies", {})});
   add(bit_scratch(s, ring));

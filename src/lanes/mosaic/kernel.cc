@@ -21,8 +21,9 @@ using mosaic::KernelShape;
 using mosaic::Rule;
 
 // Of each text; a kernel of another number is another contract.
-constexpr int64_t kForwardVersion = 2;
+constexpr int64_t kForwardVersion = 3;
 constexpr int64_t kBackwardVersion = 1;
+constexpr int64_t kMaxPassPairs = int64_t{1} << 21;  // of a query and a key
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
 
 // Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
@@ -45,6 +46,24 @@ int64_t plan_heads_of(const Request& request, const Facts& present) {
 int64_t bitmaps_of(const KernelShape& s) {
   const int64_t bytes = s.bit_rows() * s.block_q * 4;
   return std::min(mosaic::kFirstBitmap + s.steps, kMaxBitmapBytes / bytes);
+}
+
+// Heads of a forward pass: as many as leave its arms no longer than those of
+// large tiles, and as vector memory holds.
+int64_t heads_per_pass_of(KernelShape s) {
+  // Products of full precision fill the matrix unit alone, and compile long.
+  if (s.dtype == Dtype::f32) return 1;
+  const int64_t group = s.heads / s.kv_heads;
+  const int64_t pairs = s.block_q * s.block_kv * s.tiles_per_pass;
+  int64_t most = std::min(mosaic::kMaxHeadsPerPass, kMaxPassPairs / pairs);
+  for (; most > 1; most = s.heads_per_pass - 1) {
+    s.heads_per_pass = mosaic::heads_together(s.heads_of_list(), group, most);
+    if (mosaic::vector_bytes(mosaic::forward_arguments(s)) <=
+        mosaic::kMaxForwardBytes) {
+      return s.heads_per_pass;
+    }
+  }
+  return 1;
 }
 
 // All but lengths, steps and how a mask says what is legal.
@@ -92,6 +111,7 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   if (auto e = mosaic::check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
   if (!rule) s.bitmaps = bitmaps_of(s);
+  if (!call.backward) s.heads_per_pass = heads_per_pass_of(s);
   return found;
 }
 
@@ -111,6 +131,7 @@ Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
   const int64_t padding = call.backward ? s.lists() * s.columns() : 0;
   s.steps = steps_of(s, call.backward, shards.shapes.steps + padding);
   s.bitmaps = bitmaps_of(s);
+  if (!call.backward) s.heads_per_pass = heads_per_pass_of(s);
   return found;
 }
 
@@ -125,6 +146,13 @@ int outputs_of(const KernelShape& s, bool backward) {
 }
 
 }  // namespace
+
+int64_t mosaic::heads_together(int64_t heads, int64_t group, int64_t most) {
+  for (int64_t n = std::min(heads, most); n > 1; --n) {
+    if (heads % n == 0 && (group % n == 0 || n % group == 0)) return n;
+  }
+  return 1;
+}
 
 int64_t mosaic::least_backward_bytes(const RequestFeatures& f) {
   KernelShape s;
@@ -168,6 +196,7 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   } else {
     choice.parameters["row_sum_rounded"] =
         kernel.options.row_sum == RowSum::rounded;
+    choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   }
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
   if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
@@ -205,6 +234,7 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   k.mask = mosaic::mask_text(request);
   k.plan_heads = shape.plan_heads;
   k.bitmaps = shape.bitmaps;
+  k.heads_per_pass = shape.heads_per_pass;
   return out;
 }
 

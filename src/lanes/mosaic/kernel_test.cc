@@ -1,5 +1,7 @@
 // lanes/mosaic/kernel_test.cc: what the kernel has room for, what is in its
 // key, what it refuses, and its text.
+#include "lanes/mosaic/kernel.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -127,6 +129,52 @@ TEST(MosaicKernel, OneTextAContract) {
   EXPECT_TRUE(
       keys.insert(make(r, shape_of(), Dtype::bf16, "v6e:2x2")->contract.key)
           .second);
+}
+
+// As many heads as the rule says, found here one by one.
+TEST(MosaicKernel, TakesHeadsTogether) {
+  for (int64_t heads = 1; heads <= 40; ++heads) {
+    for (int64_t group = 1; group <= heads; ++group) {
+      if (heads % group != 0) continue;
+      int64_t due = 1;
+      for (int64_t n = 1; n <= 8; ++n) {
+        bool is_one = heads % n == 0;
+        for (int64_t first = 0; first + n <= heads; first += n) {
+          const bool is_inside = first / group == (first + n - 1) / group;
+          const bool is_whole = first % group == 0 && n % group == 0;
+          is_one = is_one && (is_inside || is_whole);
+        }
+        if (is_one) due = n;
+      }
+      EXPECT_EQ(mosaic::heads_together(heads, group, 8), due)
+          << heads << " heads, groups of " << group;
+    }
+  }
+  struct Of {
+    int64_t heads, kv_heads, head_dim;
+    Tile tile;
+    int64_t tiles, due;
+  };
+  for (const Of& of :
+       {Of{8, 8, 128, {512, 512}, 1, 8}, Of{8, 8, 128, {1024, 1024}, 1, 2},
+        Of{8, 8, 128, {1024, 1024}, 2, 1}, Of{1, 1, 128, {256, 256}, 1, 1},
+        Of{10, 5, 128, {256, 256}, 1, 2},
+        // As many as vector memory holds.
+        Of{8, 8, 256, {512, 512}, 1, 4}, Of{8, 1, 256, {512, 512}, 1, 8}}) {
+    Request r = request_of("causal & documents");
+    r.tile = of.tile;
+    AttentionShape shape = shape_of(of.heads);
+    shape.kv_heads = of.kv_heads;
+    shape.head_dim = shape.v_head_dim = of.head_dim;
+    auto kernel = make(r, shape, Dtype::bf16, "v6e", {of.tiles, 4});
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    EXPECT_EQ(kernel->heads_per_pass, of.due) << of.heads;
+    EXPECT_NE(kernel->contract.text.find(
+                  fmt::format("\"heads_per_pass\":{}", of.due)),
+              std::string::npos)
+        << kernel->contract.text;
+    EXPECT_EQ(make_backward(r, shape)->heads_per_pass, 1);
+  }
 }
 
 // A mask that no bounds tell has bitmaps, as many as its list may have tiles,
@@ -280,7 +328,8 @@ TEST(MosaicKernel, Float32IsAKernelOfItsOwn) {
   Facts present;
   present.doc_ids = Ints{};
   for (const bool backward : {false, true}) {
-    AttentionCall call{shape_of(), Dtype::bf16};
+    // Of one head: of more, float32 has room for fewer at once.
+    AttentionCall call{shape_of(1), Dtype::bf16};
     call.backward = call.dlse = backward;
     const auto bf16 = make_mosaic_kernel(r, present, call, "v6e");
     call.dtype = Dtype::f32;
@@ -474,8 +523,11 @@ TEST(MosaicKernel, TextsAreTheGoldenOnes) {
   mosaic::KernelShape two = s;
   two.tiles_per_pass = 2;
   two.fetch_ahead = 1;
+  mosaic::KernelShape heads = s;
+  heads.heads_per_pass = 4;
   for (const auto& [name, text] :
        {std::pair{"forward", mosaic::forward_kernel(s)},
+        std::pair{"forward_heads", mosaic::forward_kernel(heads)},
         std::pair{"backward", mosaic::backward_kernel(two)}}) {
     const std::string path = fmt::format("tests/golden/mosaic/{}.mlir", name);
     if (std::getenv("TESSERA_WRITE_GOLDEN")) {

@@ -259,7 +259,7 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   Request request = batch->request();
   request.ceilings.max_steps = make_contract(*batch)->steps;
   const auto kernel =
-      make_mosaic_kernel(request, batch->facts(), call, "v6e:1x1", {2, 4});
+      make_mosaic_kernel(request, batch->facts(), call, "v6e:1x1", {1, 4});
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   auto session = Session::open(options());
   ASSERT_TRUE(session.ok()) << session.error().message;
@@ -277,7 +277,7 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   const auto settings = nlohmann::json::parse(*receipt)["settings"];
   EXPECT_EQ(settings,
             nlohmann::json(
-                {{"forward", "2 tiles a pass: the table, for 32 keys a query"},
+                {{"forward", "1 tiles a pass: the table, for 32 keys a query"},
                  {"tile", "the request"}}));
 }
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <optional>
 
+#include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
 
@@ -23,6 +24,9 @@ constexpr MaskClass kCausal = MaskClass::causal, kBand = MaskClass::band,
                     kOpen = MaskClass::open;
 constexpr SettingRow kRows[] = {
 #include "lanes/mosaic/settings.inc"
+};
+constexpr SettingRow kRowsAlone[] = {
+#include "lanes/mosaic/settings_alone.inc"
 };
 constexpr SettingRow kRows64[] = {
 #include "lanes/mosaic/settings_64.inc"
@@ -73,6 +77,21 @@ int64_t table_dim(const AttentionShape& s) {
   return found == std::end(mosaic::kTableDims) ? 0 : *found;
 }
 
+// Heads that go a few at a time forward have a table of their own.
+bool goes_alone(const AttentionCall& call) {
+  const AttentionShape& s = call.shape;
+  constexpr int64_t kFew = 4;
+  return !call.backward && s.kv_heads > 0 &&
+         mosaic::heads_together(s.heads, s.heads / s.kv_heads,
+                                mosaic::kMaxHeadsPerPass) < kFew;
+}
+
+std::span<const SettingRow> table_for(const AttentionCall& call) {
+  const int64_t dim = table_dim(call.shape);
+  if (dim > 0 && goes_alone(call)) return kRowsAlone;
+  return mosaic::setting_rows(dim);
+}
+
 Rows rows_for(const Request& request, const AttentionCall& call, int64_t keys) {
   if (request.q_len < 1 || request.kv_len < 1) return {};
   const int64_t tokens = bucket(request.kv_len);
@@ -80,7 +99,7 @@ Rows rows_for(const Request& request, const AttentionCall& call, int64_t keys) {
       call.dtype != Dtype::bf16) {
     return {};
   }
-  const auto table = mosaic::setting_rows(table_dim(call.shape));
+  const auto table = table_for(call);
   const auto rule = mosaic::rule_of(request.masks.front());
   if (!rule) return {};
   if (keys <= 0 && !rule->documents && !rule->segments) {
@@ -114,8 +133,13 @@ MosaicSetting default_setting(const AttentionCall& call) {
   return {};
 }
 
-std::string chosen_by(const MosaicSetting& setting, const AttentionShape& s) {
+std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call) {
   if (setting.keys == 0) return "the default: the table has no such row";
+  if (goes_alone(call)) {
+    return fmt::format("the table of heads alone, for {} keys a query",
+                       setting.keys);
+  }
+  const AttentionShape& s = call.shape;
   const int64_t dim = table_dim(s);
   if (s.head_dim == dim && s.v_head_dim == dim) {
     return fmt::format("the table, for {} keys a query", setting.keys);
@@ -149,7 +173,7 @@ mosaic::ChosenSetting mosaic::choose_setting(const Request& request,
                                              const AttentionCall& call,
                                              int64_t keys_per_query) {
   const MosaicSetting found = mosaic_setting(request, call, keys_per_query);
-  return {found, chosen_by(found, call.shape)};
+  return {found, chosen_by(found, call)};
 }
 
 mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
@@ -164,7 +188,7 @@ mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
     out.options.tiles_per_pass = row->tiles_per_pass;
     out.keys = row->keys;
   }
-  return {out, chosen_by(out, call.shape)};
+  return {out, chosen_by(out, call)};
 }
 
 int64_t keys_per_query(const Batch& batch) {

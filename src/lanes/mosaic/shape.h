@@ -1,6 +1,7 @@
 // lanes/mosaic/shape.h: everything that is fixed when a kernel is compiled.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tessera/tensor.h"
@@ -21,6 +22,7 @@ struct KernelShape {
   int64_t block_q = 512;  // the plan's tile
   int64_t block_kv = 256;
   int64_t tiles_per_pass = 4;
+  int64_t heads_per_pass = 1;  // forward
   // Between a copy's start and its use: passes, backward columns of tiles.
   int64_t fetch_ahead = 4;
   int64_t steps = 0;  // that scalar memory has room for
@@ -41,6 +43,10 @@ struct KernelShape {
   int64_t columns() const { return kv_len / block_kv; }
   int64_t lists() const { return batch * plan_heads; }
   int64_t heads_of_list() const { return heads / plan_heads; }
+  // A pass's heads share one of keys, or each of these has all of its own.
+  int64_t kv_heads_per_pass() const {
+    return std::max<int64_t>(1, heads_per_pass * kv_heads / heads);
+  }
   // A bitmap is [bit_rows, block_q] words: bit j of row r is key j bit_rows +
   // r.
   int64_t word_bits() const { return block_kv % 256 == 0 ? 32 : 16; }

@@ -54,7 +54,9 @@ ListCounts count_list(std::span<const Step> steps, int64_t tiles) {
 
 std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
                                               const MosaicKernel& kernel) {
-  const int64_t heads = kernel.call.shape.heads / kernel.plan_heads;
+  // A pass takes several at once.
+  const int64_t heads =
+      kernel.call.shape.heads / kernel.plan_heads / kernel.heads_per_pass;
   const int64_t passes = heads * n.passes;
   const int64_t ahead = std::min(passes, kernel.options.fetch_ahead);
   const int64_t in_full = heads * n.full - n.first_is_full;
