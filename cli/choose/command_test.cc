@@ -53,7 +53,7 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   EXPECT_EQ(c["rule"]["below_density"], 1.0);
   EXPECT_EQ(c["measured"], nullptr);
   EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
-  EXPECT_EQ(c["rejected"].size(), 5u);
+  EXPECT_EQ(c["rejected"].size(), 6u);
   EXPECT_EQ(c["rejected"]["xla"], "it could, but mosaic comes first");
 
   const json compiled =
@@ -114,7 +114,7 @@ TEST_F(Dispatch, DoctorSaysWhatIsHereAndWhatIsMissing) {
                                        nullptr);
     const json d = run({"doctor"});
     EXPECT_EQ(code_, 0) << err_;
-    EXPECT_EQ(d["lanes"].size(), 6u);
+    EXPECT_EQ(d["lanes"].size(), 7u);
     EXPECT_EQ(d["isas"][0], "portable");
     ASSERT_FALSE(d["missing"].empty());
     if (d["loads_plugins"] == true) {
@@ -318,7 +318,7 @@ TEST_F(Dispatch, RandomRequestsRunOrSayWhatIsMissing) {
       ++ran;
       EXPECT_EQ(r["check"]["passed"], true) << r;
       EXPECT_EQ(r["lane"]["executed"], r["lane"]["chosen"]);
-      EXPECT_EQ(r["choice"]["rejected"].size(), 5u);
+      EXPECT_EQ(r["choice"]["rejected"].size(), 6u);
     } else {
       ++missing;
       ASSERT_EQ(code_, 2) << r;

@@ -30,7 +30,7 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
   flags.q_len = "8192";
   flags.docs = "lengths:8192";  // 4,096 keys a query
   Took took = take(flags, false);
-  EXPECT_EQ(took.tile, (Tile{1024, 1024}));
+  EXPECT_EQ(took.tile, (Tile{512, 512}));
   EXPECT_EQ(took.by, "the table, for 4096 keys a query");
   const Tile forward = took.tile;
   std::string many = "128";
