@@ -34,9 +34,6 @@ function(tessera_add_tests target)
   target_link_libraries(${target} PRIVATE tessera tessera_private_deps
     GTest::gtest_main Threads::Threads)
   tessera_compile(${target} QUICK)
-  if(TESSERA_SANITIZE)  # half the time to build; what is tested is optimised
-    target_compile_options(${target} PRIVATE -O0)
-  endif()
 
   set(program "$<TARGET_FILE:${target}>")
   set(folder "${PROJECT_SOURCE_DIR}")
