@@ -1,7 +1,9 @@
 """JAX's Splash attention, interpreted, under our MaskInfo: equal to dense."""
 
 import importlib.util
+import os
 import pathlib
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_mask as masks)
 
+os.environ.setdefault("TESSERA_PYTHON", sys.executable)
 LENGTH, BLOCK, HEADS, DIM = 384, 128, 1, 128
 
 
