@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "base/fail.h"
-#include "tessera/layouts.h"
 
 namespace tessera::splash {
 namespace {
@@ -124,23 +123,26 @@ void find_live(const BridgeSplash& k, RowArrays& out) {
 
 }  // namespace
 
-Result<RowArrays> make_arrays(const Batch& batch, int64_t batch_row,
-                              const BridgeSplash& kernel) {
+Result<SplashMaskInfo> make_info(const Batch& batch, int64_t batch_row,
+                                 const BridgeSplash& kernel) {
   SplashOptions options;
   options.downcast = false;
   options.heads = kernel.shape.heads;
   auto info = make_splash(batch, batch_row, options);
   if (!info) return info.error();
   if (auto ok = check_ceilings(*info, kernel); !ok) return ok.error();
+  return info;
+}
+
+RowArrays make_arrays(const SplashMaskInfo& info, const BridgeSplash& kernel) {
   RowArrays out;
-  out.data_next = widen(info->data_next, kernel, {});
-  out.block_mask = widen(info->block_mask, kernel, 0);
+  out.data_next = widen(info.data_next, kernel, {});
+  out.block_mask = widen(info.block_mask, kernel, 0);
   out.mask_blocks.assign(
       index(kernel.blocks * kernel.block_q * kernel.block_kv), 0);
-  if (info->partial_mask_blocks) {
-    out.mask_next = widen(*info->mask_next, kernel, {});
-    std::ranges::copy(info->partial_mask_blocks->bytes,
-                      out.mask_blocks.begin());
+  if (info.partial_mask_blocks) {
+    out.mask_next = widen(*info.mask_next, kernel, {});
+    std::ranges::copy(info.partial_mask_blocks->bytes, out.mask_blocks.begin());
   } else {
     out.mask_next.assign(out.data_next.size(), 0);
   }

@@ -6,6 +6,7 @@
 
 #include "tessera/batch.h"
 #include "tessera/bridge.h"
+#include "tessera/layouts.h"
 #include "tessera/result.h"
 
 namespace tessera::splash {
@@ -19,9 +20,11 @@ struct RowArrays {
   std::vector<uint8_t> live_keys;     // [kv_heads, kv_len]: a query sees it
 };
 
-// MaskInfo of the batch row, whose sizes are those of the kernel. More than its
-// ceilings is an error.
-Result<RowArrays> make_arrays(const Batch& batch, int64_t batch_row,
-                              const BridgeSplash& kernel);
+// Of the batch row, whose sizes are those of the kernel. More than its ceilings
+// is an error.
+Result<SplashMaskInfo> make_info(const Batch& batch, int64_t batch_row,
+                                 const BridgeSplash& kernel);
+// The same with all the room that the kernel has.
+RowArrays make_arrays(const SplashMaskInfo& info, const BridgeSplash& kernel);
 
 }  // namespace tessera::splash

@@ -158,14 +158,22 @@ class SplashLane : public lanes::OpenLane {
     }
     auto fits = check_fits(batch.request(), batch.facts(), call);
     if (!fits) return fits.error();
-    std::vector<RowArrays> rows;
+    std::vector<SplashMaskInfo> infos;
+    infos.reserve(static_cast<size_t>(batch.request().batch));
     for (int64_t b = 0; b < batch.request().batch; ++b) {
-      auto row = make_arrays(batch, b, kernel_);
-      if (!row) return row.error();
-      rows.push_back(std::move(*row));
+      auto info = make_info(batch, b, kernel_);
+      if (!info) return info.error();
+      infos.push_back(std::move(*info));
     }
+    // Arrays are as large as the file of shapes says, so the program comes
+    // first, which must have the same.
     auto program = lane_.prepare(artifact_.program, artifact_.spec);
     if (!program) return program.error();
+    std::vector<RowArrays> rows;
+    rows.reserve(infos.size());
+    for (SplashMaskInfo& info : infos) {
+      rows.push_back(make_arrays(std::exchange(info, {}), kernel_));
+    }
     return std::unique_ptr<lanes::LaneWork>(std::make_unique<Work>(
         std::move(*program), kernel_, batch, std::move(rows)));
   }

@@ -225,6 +225,28 @@ TEST_P(SplashLane, OtherCallsAreRefused) {
             "'attention'");
 }
 
+// Before arrays of such sizes are made.
+TEST(SplashLaneOf, ShapesAreThoseOfTheProgram) {
+  const auto plugin = testing::real_plugin("xla_cpu_pjrt");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  SessionOptions options = options_for("xla_cpu_pjrt", "splash");
+  for (BridgeArray& a : options.artifact->spec.inputs) {
+    if (a.name == "mask_blocks") a.shape[0] = int64_t{1} << 40;
+  }
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const AttentionCase c = one_mask("causal", 1);
+  const AttentionArrays arrays(c);
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const auto ready = session->prepare(*batch, call_of(c));
+  ASSERT_FALSE(ready.ok());
+  EXPECT_EQ(ready.error().message,
+            "[bridge] the program's input must be BOOL [1099511627776, 64, "
+            "128] as its shapes say, found BOOL [6, 64, 128] for "
+            "'mask_blocks'");
+}
+
 TEST(SplashLaneOf, NoArtifactIsTold) {
   SessionOptions options;
   options.lane = LaneId::splash;
