@@ -13,6 +13,7 @@ kernel is interpreted, of a TPU compiled. docs/bridge.md has the arguments.
 """
 import argparse
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +52,7 @@ def save_splash(folder, name="splash", *, heads, kv_heads, q_len, kv_len,
                 mask_heads=1, dtype="float32", scale=None, softcap=0.0,
                 platform="cpu"):
     """Writes NAME.mlirbc and NAME.json; `width` and `blocks` are ceilings."""
-    scale = head_dim**-0.5 if scale is None else scale
+    scale = 1 / math.sqrt(head_dim) if scale is None else scale
     grid = jnp.zeros((mask_heads, q_len // block_q, width), jnp.int32)
     arguments = (
         jnp.zeros((heads, q_len, head_dim), dtype),
