@@ -199,6 +199,10 @@ SessionOptions options_of(const std::optional<std::string>& lane,
   if (plugin) o.xla.plugin = *plugin;
   o.xla.cache_folder = cache_folder;
   o.input_digests = input_digests;
+  if (o.artifact && o.lane && *o.lane != LaneId::splash &&
+      *o.lane != LaneId::jax_bridge) {
+    refuse("artifact goes with the lane splash or jax_bridge, found " + *lane);
+  }
   return o;
 }
 

@@ -98,5 +98,7 @@ def test_a_session_runs_what_was_exported():
                           head_dim=16).lane == "splash"
     with pytest.raises(ts.TesseraError, match="artifact goes with shapes"):
         ts.Session("splash", artifact=files["artifact"])
+    with pytest.raises(ts.TesseraError, match="splash or jax_bridge, found cpu"):
+        ts.Session("cpu", **files)
     with pytest.raises(ts.TesseraError, match=r"^\[splash\] it needs Splash"):
         ts.Session("splash")

@@ -240,6 +240,9 @@ std::optional<std::string> run::cannot(const LaneFacts& lane,
                                        const RequestFeatures& f) {
   if (!lane.absent.empty()) return std::string(lane.absent);
   if (lane.lane == LaneId::jax_bridge && !f.call.bridge_artifact) {
+    if (f.call.splash) {
+      return std::string("its artifact is Splash's kernel, a lane of its own");
+    }
     return std::string(
         "it needs an artifact that JAX exported, none was given");
   }

@@ -588,6 +588,12 @@ TEST(Choose, ASplashKernelIsForItsSizes) {
   };
   const auto same = [](BridgeSplash&) {};
   EXPECT_EQ(told(same), "splash");
+  RequestFeatures given = features("causal", shape, {Dtype::bf16});
+  given.call.splash = splash_for(given);
+  EXPECT_EQ(
+      choose(given, {64, 36}, tpu, {}, LaneId::jax_bridge).error().message,
+      "[dispatch] the lane that was asked for must be able to run this, "
+      "found jax_bridge: its artifact is Splash's kernel, a lane of its own");
   EXPECT_EQ(told(same, "causal & documents"),
             "an artifact runs where it is asked for by name");
   EXPECT_EQ(told([](BridgeSplash& s) { s.dtype = Dtype::f32; }),
