@@ -12,7 +12,6 @@ namespace mosaic {
 namespace {
 
 using xla::ShardArray;
-using xla::Value;
 using Values = xla::Writer::Values;
 
 // Lines of queries are [batch, heads, 1, queries] to a kernel alone.
