@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace tessera::mosaic {
 namespace {
 
@@ -16,12 +19,13 @@ Request request_of(int64_t batch) {
 }
 
 Result<std::vector<schedule::TripRule>> trips(const std::vector<int32_t>& ids,
-                                              bool backward) {
+                                              bool backward, int64_t heads = 4,
+                                              int64_t kv_heads = 2) {
   Facts facts;
   facts.doc_ids = ids;
   const Request request = request_of(static_cast<int64_t>(ids.size()) / 1024);
   AttentionCall call;
-  call.shape = {4, 2, 128, 128, {}, 0};
+  call.shape = {heads, kv_heads, 128, 128, {}, 0};
   call.dtype = Dtype::bf16;
   call.backward = backward;
   auto kernel =
@@ -59,6 +63,32 @@ TEST(MosaicTrips, AreThoseOfEachRow) {
     }
     for (size_t i = 0; i < sum.size(); ++i) {
       EXPECT_EQ((*together)[i].trips, sum[i]) << (*together)[i].region;
+    }
+  }
+}
+
+// A walk of few heads a pass is as many walks of one: what is before the loop
+// and behind it is one pass, and one row's end, of them all.
+TEST(MosaicTrips, AreThoseOfOneHeadForEachPassOfHeads) {
+  std::vector<int32_t> ids(1024);
+  for (int32_t i = 0; i < 1024; ++i) ids[i] = i < 1000 ? 0 : -1;
+  const auto one = trips(ids, false, 1, 1);
+  ASSERT_TRUE(one) << one.error().message;
+  struct Heads {
+    int64_t heads, kv_heads, walks;
+  };
+  for (const Heads& h : {Heads{7, 7, 1}, Heads{8, 2, 1}, Heads{10, 5, 5},
+                         Heads{12, 12, 2}, Heads{13, 13, 13}}) {
+    const auto all = trips(ids, false, h.heads, h.kv_heads);
+    ASSERT_TRUE(all) << all.error().message;
+    ASSERT_EQ(all->size(), one->size());
+    for (size_t i = 0; i < all->size(); ++i) {
+      const std::string region = (*one)[i].region;
+      const bool is_less = region == "pass" || region == "finish";
+      if (!is_less && region != "full") continue;
+      EXPECT_EQ((*all)[i].trips + is_less,
+                static_cast<double>(h.walks) * ((*one)[i].trips + is_less))
+          << region << " of " << h.heads << " heads";
     }
   }
 }
