@@ -5,7 +5,7 @@
 # Seconds of those above 8, which begin first: none of them runs on alone at
 # the end. Of the others ctest remembers how long they took the last time.
 set(long_tests Plugins/Xla=80 Mosaic.dims=60 Plugins/XlaShards=50 Model=40
-  Plugins/XlaSinks=40 Specs/TrainMesh=35 FitCompile=35 Mosaic.forward=35
+  Plugins/XlaSinks=40 Specs/TrainMesh=35 FitCompile=35 Mosaic.forward=70
   Mosaic.float32=35 Specs/Train=30 ShardProgram=30 CpuModel=25
   Mosaic.backward=25 MosaicCompile=25 Each/SessionLane=20 Bridge.export=20
   Python.jax_hosts=19 GateCommand=15 Each/XlaRouted=15 Cpu=11 Python.jax=11
