@@ -250,8 +250,8 @@ void Forward::fetch(const char* region, const char* bits_region, const Place& p,
         batch_row_, head, times(row_of(head_word), s_.block_q), w_.constant(0)};
     const Value tile = w_.slice(w_.argument("q"), from,
                                 {1, heads_, s_.block_q, s_.head_dim}, 1);
-    w_.start_copy(tile, heads_in("q_ring", row_slot, heads_),
-                  semaphore("q_copies", row_slot));
+    const Value there = semaphore("q_copies", row_slot);
+    w_.start_copy(tile, heads_in("q_ring", row_slot, heads_), there);
   });
 }
 
@@ -265,7 +265,8 @@ void Forward::wait_keys(const Value& pass) {
 void Forward::wait_row(const Value& first, const Value& rows) {
   w_.if_then(is_true(first), [&] {
     const Value slot = slot_of(rows);
-    w_.wait_copy(semaphore("q_copies", slot), heads_in("q_ring", slot, heads_));
+    const Value place = heads_in("q_ring", slot, heads_);
+    w_.wait_copy(semaphore("q_copies", slot), place);
   });
 }
 
