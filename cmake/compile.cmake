@@ -36,12 +36,12 @@ endif()
 # Only code that runs often is worth the compiler's full effort: the kernels,
 # the planner, the lanes that compute. All else is built at -O1 in a release, in
 # two thirds of the time: the program and the tests (QUICK), and these files of
-# the library. Under sanitizers they are at -O0, in half of the time.
+# the library (tessera_seldom). Under sanitizers they are at -O0, in half of it.
 set(tessera_quick $<$<CONFIG:Release>:-O1>)
 if(sanitizers)
   set(tessera_quick -O0)
 endif()
-file(GLOB tessera_quick_files
+file(GLOB seldom_sources
   src/audit/*.cc src/fit/*.cc src/model/*.cc src/receipt/*.cc src/pjrt/*.cc
   src/run/*.cc src/picture/*.cc src/lanes/jax_bridge/*.cc
   src/lanes/xla/writer.cc src/lanes/mosaic/writer.cc
@@ -49,8 +49,6 @@ file(GLOB tessera_quick_files
   src/base/blob_store.cc src/base/child.cc src/base/fail.cc src/base/files.cc
   src/base/fmt.cc src/base/json_read.cc src/base/npy.cc
   src/base/safetensors.cc src/base/text.cc src/base/trace.cc)
-set_source_files_properties(${tessera_quick_files} PROPERTIES
-  COMPILE_OPTIONS "${tessera_quick}")
 
 function(tessera_compile target)
   cmake_parse_arguments(PARSE_ARGV 1 arg QUICK "" "")
@@ -63,4 +61,48 @@ function(tessera_compile target)
   set_target_properties(${target} PROPERTIES
     CXX_EXTENSIONS OFF
     POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
+# Compiles the sources of a target some at a time: the headers that they share
+# are read once. They are dealt like cards, so that those of one namespace come
+# into different groups, and what they keep to themselves never meets. Those of
+# `tessera` come last, since the namespaces within it would see theirs.
+# Sources with flags of their own stay alone.
+function(tessera_unite target at_a_time)
+  get_target_property(sources ${target} SOURCES)
+  set(cards)
+  foreach(source IN LISTS sources)
+    set(where)
+    if(EXISTS "${source}")  # else it is yet to be written
+      file(STRINGS "${source}" where REGEX "^namespace tessera" LIMIT_COUNT 1)
+    endif()
+    string(REGEX MATCH "tessera[a-z_:]*" where "${where}")
+    list(APPEND cards "in:${where} ${source}")
+  endforeach()
+  list(SORT cards ORDER DESCENDING)
+  list(LENGTH cards count)
+  math(EXPR groups "(${count} + ${at_a_time} - 1) / ${at_a_time}")
+  set(before)
+  foreach(card IN LISTS cards)
+    string(REGEX MATCH "^[^ ]*" where "${card}")
+    if(NOT where STREQUAL before)
+      set(alike 0)
+    endif()
+    math(EXPR alike "${alike} + 1")
+    if(alike GREATER groups)
+      set(groups ${alike})
+    endif()
+    set(before "${where}")
+  endforeach()
+  set(sources)
+  set(at 0)
+  foreach(card IN LISTS cards)
+    string(REGEX REPLACE "^[^ ]* " "" source "${card}")
+    list(APPEND sources "${source}")
+    math(EXPR group "${at} % ${groups}")
+    math(EXPR at "${at} + 1")
+    set_property(SOURCE "${source}" PROPERTY UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES SOURCES "${sources}"
+    UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()

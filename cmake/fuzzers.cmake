@@ -5,7 +5,7 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
 endif()
 # They follow what the library and the program do; not the tests, and not the
 # fp64 reference, whose inner loops would wait for it.
-foreach(target tessera tessera_cli)
+foreach(target tessera tessera_seldom tessera_cli)
   if(TARGET ${target})
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()

@@ -29,6 +29,7 @@ if(pjrt_header)
     INTERFACE "${pjrt_header}")
   list(FILTER lib_sources EXCLUDE REGEX "/src/pjrt/no_plugin\\.cc$")
   file(GLOB pjrt_sources src/pjrt/*.cc)
+  list(FILTER pjrt_sources EXCLUDE REGEX "_test\\.cc$")
   set_property(SOURCE ${pjrt_sources} APPEND PROPERTY
     COMPILE_OPTIONS -isystem "${pjrt_header}")
 else()

@@ -34,6 +34,7 @@ function(tessera_add_tests target)
   target_link_libraries(${target} PRIVATE tessera tessera_private_deps
     GTest::gtest_main Threads::Threads)
   tessera_compile(${target} QUICK)
+  tessera_unite(${target} 6)
 
   set(program "$<TARGET_FILE:${target}>")
   set(folder "${PROJECT_SOURCE_DIR}")

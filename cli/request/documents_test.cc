@@ -25,7 +25,7 @@ Ids read(const std::string& source, int64_t batch, int64_t length) {
 class TempFile {
  public:
   TempFile(const std::string& name, const std::string& bytes)
-      : path_(testing::TempDir() + std::to_string(getpid()) + name) {
+      : path_(::testing::TempDir() + std::to_string(getpid()) + name) {
     std::ofstream(path_, std::ios::binary) << bytes;
   }
   ~TempFile() { std::filesystem::remove(path_); }

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Parts, ShapesAddUpAsIfCounted) {
   for (uint64_t seed = 0; seed < 3000; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 engine(seed);
     auto draw = [&](int64_t least, int64_t most) {
       return least + static_cast<int64_t>(

@@ -31,7 +31,7 @@ TEST(Runs, AgreeWithPlainLoops) {
   IdRuns runs;  // reused, as the planner does
   ColumnCounts counts;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937_64 engine(seed);
     const std::vector<int32_t> ids = random_ids(engine);
     const auto n = static_cast<int64_t>(ids.size());

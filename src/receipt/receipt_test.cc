@@ -215,7 +215,7 @@ TEST(ReceiptMachineDeathTest, KnowsTheLimitOfTheProcess) {
         const int64_t after = available_memory();
         _exit(before > 0 && after == 0 ? 0 : 1);
       },
-      testing::ExitedWithCode(0), "");
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ReceiptMachine, IsDescribed) {

@@ -94,7 +94,7 @@ TEST(BlockMask, EveryVariantMakesTheListsOfTheDefinition) {
     const int64_t rows = size();
     const Case c = random_case(random, lists, rows, size());
     for (const BlockVariant* v : variants_here()) {
-      SCOPED_TRACE(testing::Message() << "case " << i << ", " << v->name);
+      SCOPED_TRACE(::testing::Message() << "case " << i << ", " << v->name);
       for (const BlockMask& mask : {c.by_bytes(), c.by_bits()}) {
         BlockLists& again = kept[static_cast<size_t>(v - &block_variants()[0])];
         ASSERT_TRUE(make_block_lists(mask, kMaxTiles, *v, again));

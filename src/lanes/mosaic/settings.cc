@@ -57,7 +57,7 @@ int64_t mean_keys(const Rule& rule, int64_t n) {
 
 // The rows for a request, those of any number of keys: where nobody says how
 // many and the mask does not either, `keys` is 0.
-struct Rows {
+struct RowsOfCall {
   std::span<const SettingRow> table;
   std::optional<MaskClass> mask;  // absent: there are none
   bool backward = false;
@@ -92,7 +92,8 @@ std::span<const SettingRow> table_for(const AttentionCall& call) {
   return mosaic::setting_rows(dim);
 }
 
-Rows rows_for(const Request& request, const AttentionCall& call, int64_t keys) {
+RowsOfCall rows_for(const Request& request, const AttentionCall& call,
+                    int64_t keys) {
   if (request.q_len < 1 || request.kv_len < 1) return {};
   const int64_t tokens = bucket(request.kv_len);
   if (request.masks.size() != 1 || bucket(request.q_len) != tokens ||
@@ -109,7 +110,7 @@ Rows rows_for(const Request& request, const AttentionCall& call, int64_t keys) {
           std::max<int64_t>(keys, 0)};
 }
 
-const SettingRow* find_row(const Rows& rows) {
+const SettingRow* find_row(const RowsOfCall& rows) {
   if (rows.keys == 0) return nullptr;
   const auto least =
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows.keys)));
@@ -121,7 +122,7 @@ const SettingRow* find_row(const Rows& rows) {
 }
 
 // The first of them with this tile.
-const SettingRow* find_tile(const Rows& rows, const Tile& tile) {
+const SettingRow* find_tile(const RowsOfCall& rows, const Tile& tile) {
   const auto found = std::ranges::find_if(
       rows.table,
       [&](const SettingRow& row) { return rows.has(row) && row.tile == tile; });
@@ -179,7 +180,7 @@ mosaic::ChosenSetting mosaic::choose_setting(const Request& request,
 mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
                                             const AttentionCall& call,
                                             int64_t keys_per_query) {
-  const Rows rows = rows_for(request, call, keys_per_query);
+  const RowsOfCall rows = rows_for(request, call, keys_per_query);
   const SettingRow* row = find_row(rows);
   if (!row || row->tile != request.tile) row = find_tile(rows, request.tile);
   MosaicSetting out = default_setting(call);
