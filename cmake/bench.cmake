@@ -8,6 +8,7 @@ target_include_directories(tessera_bench PRIVATE src PUBLIC .)
 target_link_libraries(tessera_bench
   PUBLIC tessera_cli PRIVATE tessera_private_deps)
 tessera_compile(tessera_bench QUICK)
+tessera_unite_folders(tessera_bench bench/kernels)
 
 add_executable(tessera-bench bench/main.cc)
 target_link_libraries(tessera-bench PRIVATE tessera_bench)

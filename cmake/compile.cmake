@@ -63,11 +63,29 @@ function(tessera_compile target)
     POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# Compiles the sources of a target some at a time: the headers that they share
-# are read once. They are dealt like cards, so that those of one namespace come
-# into different groups, and what they keep to themselves never meets. Those of
-# `tessera` come last, since the namespaces within it would see theirs.
-# Sources with flags of their own stay alone.
+# Off, each file is compiled alone: for tools that look at files.
+option(TESSERA_UNITE "Compile tests and the program some files at a time" ON)
+
+# Compiles the files of a folder at once: the headers that they share are read
+# once. Not those of the folders that are named: their files name things alike.
+function(tessera_unite_folders target)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${source}")
+    get_filename_component(folder "${folder}" DIRECTORY)
+    if(NOT folder IN_LIST ARGN)
+      string(REPLACE "/" "_" folder "${folder}")
+      set_property(SOURCE "${source}" PROPERTY UNITY_GROUP ${folder})
+    endif()
+  endforeach()
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${TESSERA_UNITE} UNITY_BUILD_MODE GROUP)
+endfunction()
+
+# The same for files of many folders, AT_A_TIME of them. They are dealt like
+# cards, so that those of one namespace come into different groups, and what they
+# keep to themselves never meets. Those of `tessera` come last, since namespaces
+# within it would see theirs. Sources with flags of their own stay alone.
 function(tessera_unite target at_a_time)
   get_target_property(sources ${target} SOURCES)
   set(cards)
@@ -104,5 +122,5 @@ function(tessera_unite target at_a_time)
     set_property(SOURCE "${source}" PROPERTY UNITY_GROUP ${group})
   endforeach()
   set_target_properties(${target} PROPERTIES SOURCES "${sources}"
-    UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    UNITY_BUILD ${TESSERA_UNITE} UNITY_BUILD_MODE GROUP)
 endfunction()

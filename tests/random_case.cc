@@ -949,10 +949,10 @@ uint64_t first_seed(uint64_t otherwise) {
 
 int64_t case_count(int64_t otherwise) {
   const char* text = std::getenv("TESSERA_CASES");
-  if (text == nullptr) return otherwise;
+  if (text == nullptr || *text == '\0') return otherwise;
   char* end = nullptr;
   const int64_t n = std::strtoll(text, &end, 10);
-  return *end == '%' ? std::max<int64_t>(1, otherwise * n / 100) : n;
+  return std::max<int64_t>(1, *end == '%' ? otherwise * n / 100 : n);
 }
 
 size_t case_stride() {

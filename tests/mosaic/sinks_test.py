@@ -12,7 +12,7 @@ from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
-from checks import CaseTest, mutants_of_each
+from checks import CaseTest, mutants_of_each, some
 from forward_test import ForwardCase, RoundedCase
 from program import Program
 
@@ -25,7 +25,7 @@ def run(case):
 class Sinks(CaseTest):
     def test_random_requests(self):
         for kind in (ForwardCase, RoundedCase, BackwardCase):
-            for seed in range(8):
+            for seed in some(range(8)):
                 with self.subTest(kind=kind, seed=seed):
                     rng = np.random.default_rng(seed)
                     cap = 40.0 if seed % 3 == 0 else 0.0
@@ -33,7 +33,7 @@ class Sinks(CaseTest):
 
     def test_random_masks(self):
         for kind in (ForwardBits, BackwardBits):
-            for seed in range(5):
+            for seed in some(range(5)):
                 with self.subTest(kind=kind, seed=seed):
                     rng = np.random.default_rng(seed)
                     self.check(random_bits_case(rng, kind, sinks=True))
