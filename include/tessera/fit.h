@@ -36,6 +36,7 @@ struct Chip {
   int64_t core = 0;
   int64_t table = 0;        // a result's table of arrays is in multiples of it
   std::string_view target;  // the smallest that the compiler takes
+  int64_t granule = 0;      // a side of its matrix unit
 };
 std::span<const Chip> chips();
 Result<Chip> find_chip(std::string_view name);  // "v6e", or "v6e:2x2"

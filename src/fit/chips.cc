@@ -20,14 +20,18 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // reserves more than half, as two devices share a chip's memory. Core: VMEM,
 // on v4 CMEM, of the same page; none on v5p, whose 64 MiB were never seen to
 // hold what our programs carry.
+// The matrix unit: docs.cloud.google.com/tpu/docs, the page of each version;
+// 256 x 256 from v6e on, 128 x 128 before.
 constexpr Chip kChips[] = {
     {"v4", 32 * kGiB, 2, 15 * kGiB + 254 * kMiB + 480 * kKiB, 128 * kMiB, 512,
-     "v4:2x2x1"},
-    {"v5e", 16 * kGiB, 1, 16 * kGiB - 258 * kMiB, 128 * kMiB, 512, "v5e:2x2"},
-    {"v5p", 95 * kGiB, 1, 96 * kGiB - 279 * kMiB, 0, 32, "v5p:2x2x1"},
-    {"v6e", 32 * kGiB, 1, 31 * kGiB + 248 * kMiB, 128 * kMiB, 32, "v6e:1x1"},
+     "v4:2x2x1", 128},
+    {"v5e", 16 * kGiB, 1, 16 * kGiB - 258 * kMiB, 128 * kMiB, 512, "v5e:2x2",
+     128},
+    {"v5p", 95 * kGiB, 1, 96 * kGiB - 279 * kMiB, 0, 32, "v5p:2x2x1", 128},
+    {"v6e", 32 * kGiB, 1, 31 * kGiB + 248 * kMiB, 128 * kMiB, 32, "v6e:1x1",
+     256},
     {"tpu7x", 192 * kGiB, 2, 95 * kGiB - 268 * kMiB, 64 * kMiB, 32,
-     "tpu7x:2x2x1"}};
+     "tpu7x:2x2x1", 256}};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/fit.h"
 #include "tests/random_case.h"
 
 namespace tessera::mosaic {
@@ -97,6 +98,30 @@ TEST_P(MosaicTable, EveryRowIsAKernel) {
                              "v6e", found.options);
       EXPECT_TRUE(kernel.ok()) << r.tokens << " tokens, " << r.keys
                                << " keys: " << kernel.error().message;
+    }
+  }
+}
+
+// What a kernel gets where a request leaves its tile open fills the matrix unit
+// of every target.
+TEST_P(MosaicTable, EveryTileIsAtLeastTheGranule) {
+  std::vector<Tile> tiles = {Request().tile, kMosaicTile, kMosaicBackwardTile};
+  for (const SettingRow& r : setting_rows(GetParam())) tiles.push_back(r.tile);
+  AttentionCall alone = call_of(false, GetParam());
+  alone.shape.heads = alone.shape.kv_heads = 1;
+  for (const MaskClass mask :
+       {MaskClass::causal, MaskClass::band, MaskClass::open}) {
+    for (int64_t tokens = 2048; tokens <= 131072; tokens *= 4) {
+      for (int64_t keys = 32; keys <= tokens; keys *= 2) {
+        const Request r = request_of(mask_of(mask), tokens);
+        tiles.push_back(mosaic_setting(r, alone, keys).tile);
+      }
+    }
+  }
+  for (const Chip& chip : chips()) {
+    for (const Tile& tile : tiles) {
+      EXPECT_TRUE(tile.q >= chip.granule && tile.kv >= chip.granule)
+          << chip.name << ": " << tile.q << "x" << tile.kv;
     }
   }
 }
