@@ -34,8 +34,9 @@ struct MeshAxis {
 };
 
 // Devices in a grid, the last axis the fastest. Batch rows are spread along the
-// axis "data", heads along "head" and query rows along "seq"; along an axis of
-// another name all devices hold the same.
+// axis "data", heads along "head" and query rows along "seq"; along "copy" all
+// devices hold the same. There are no other axes.
+inline constexpr std::string_view kMeshAxes[] = {"data", "head", "seq", "copy"};
 struct Mesh {
   std::vector<MeshAxis> axes;
 
@@ -175,7 +176,7 @@ struct Shards {
   Tile tile;
   ShardShapes shapes;
   // One for each (data, head, seq), seq the fastest. Devices that differ only
-  // along other axes hold the same.
+  // along "copy" hold the same.
   std::vector<Shard> shards;
   Traffic kv;                    // K and V; backward dK and dV go the other way
   Traffic q;                     // q; out and its log-sum-exp go the other way

@@ -64,6 +64,9 @@ def test_what_shards_say(balance):
     assert again.fingerprint == shards.fingerprint
 
 
+NO_AXIS = r"\[mesh\] an axis must be one of data, head, seq, copy, found 'foo'"
+
+
 def test_refusals():
     made, *_ = packed()
     for words, call in [
@@ -73,7 +76,9 @@ def test_refusals():
             ("dtype must be", lambda: ts.shard(made, "seq=2", dtype="int8")),
             ("xla lane alone", lambda: ts.Session("cpu", mesh="seq=2")),
             ("xla lane alone", lambda: ts.Session(mesh="seq=2")),
-            ("name=size", lambda: ts.Session("xla", mesh="2"))]:
+            ("name=size", lambda: ts.Session("xla", mesh="2")),
+            (NO_AXIS, lambda: ts.shard(made, "foo=2")),
+            (NO_AXIS, lambda: ts.Session("xla", mesh="seq=2,foo=2"))]:
         with pytest.raises(ts.TesseraError, match=words) as e:
             call()
         assert "\n" not in str(e.value)

@@ -80,6 +80,8 @@ def test_divides_rows_and_heads_among_devices():
         trainer(mesh="head=4")
     with pytest.raises(ts.TesseraError, match="must divide along the axis data"):
         trainer(mesh="data=3")
+    with pytest.raises(ts.TesseraError, match="one of data, head, seq, copy"):
+        trainer(mesh="foo=2")
 
 
 @has_calling_plugin

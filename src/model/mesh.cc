@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/text.h"
+#include "shard/check.h"
 
 namespace tessera::model {
 namespace {
@@ -78,24 +79,12 @@ Values sum_together(Writer& w, const Writer::Groups& groups,
 
 Result<void> check_mesh(const TrainOptions& o) {
   const Mesh& mesh = o.mesh;
-  for (const MeshAxis& axis : mesh.axes) {
-    const bool known = axis.name == kDataAxis || axis.name == kSeqAxis ||
-                       axis.name == kHeadAxis;
-    const auto same = std::ranges::count(mesh.axes, axis.name, &MeshAxis::name);
-    if (!known || same > 1) {
-      return invalid(
-          "train", "a mesh of a step takes the axes {}, {} and {}, found {}",
-          kDataAxis, kHeadAxis, kSeqAxis, in_quotes(to_string(mesh)));
-    }
-    if (axis.size < 1 || axis.size > kMaxMeshDevices) {
-      return invalid("train", "an axis must have 1 to {} devices, found {}",
-                     kMaxMeshDevices, in_quotes(to_string(mesh)));
-    }
-  }
-  if (mesh.devices() > kMaxMeshDevices) {
-    return over_limit("train", "a mesh may have {} devices, found {} for {}",
-                      kMaxMeshDevices, mesh.devices(),
-                      in_quotes(to_string(mesh)));
+  if (mesh.axes.empty()) return {};
+  if (auto e = shard::check_mesh(mesh); !e) return e;
+  if (mesh.has("copy")) {
+    return invalid("train",
+                   "a mesh of a step takes the axes {}, {} and {}, found {}",
+                   kDataAxis, kHeadAxis, kSeqAxis, in_quotes(to_string(mesh)));
   }
   if (o.rows % mesh.size(kDataAxis) != 0) {
     return invalid("train",

@@ -470,23 +470,22 @@ TEST(MeshStep, RefusesAMeshThatItCannotTake) {
     auto text = Trainer::program_text(o);
     return text ? std::string() : text.error().message;
   };
-  for (const char* axes : {"expert=2", "data=2,expert=2"}) {
-    EXPECT_EQ(refused(*parse_mesh(axes)),
-              std::string("[train] a mesh of a step takes the axes data, head "
-                          "and seq, found '") +
-                  axes + "'");
-  }
+  EXPECT_EQ(refused(*parse_mesh("data=2,copy=2")),
+            "[train] a mesh of a step takes the axes data, head and seq, found "
+            "'data=2,copy=2'");
+  EXPECT_EQ(refused({{{"expert", 2}}}),
+            "[mesh] an axis must be one of data, head, seq, copy, found "
+            "'expert'");
   EXPECT_EQ(refused(*parse_mesh("head=4")),
             "[train] kv_heads must divide along the axis head, found 2 for "
             "'head=4'");
   EXPECT_EQ(refused(*parse_mesh("head=2")), "");
   EXPECT_EQ(refused({{{"data", 2}, {"data", 2}}}),
-            "[train] a mesh of a step takes the axes data, head and seq, found "
-            "'data=2,data=2'");
+            "[mesh] an axis must stand once, found two for 'data'");
   EXPECT_EQ(refused({{{"data", 0}}}),
-            "[train] an axis must have 1 to 4096 devices, found 'data=0'");
+            "[mesh] an axis must have 1 to 4096 devices, found 'data=0'");
   EXPECT_EQ(refused({{{"data", 4096}, {"seq", 2}}}),
-            "[train] a mesh may have 4096 devices, found 8192 for "
+            "[mesh] a mesh may have 4096 devices, found more for "
             "'data=4096,seq=2'");
   EXPECT_EQ(refused({{{"data", 3}}}),
             "[train] rows of a step must divide along the axis data, found 8 "

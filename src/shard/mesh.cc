@@ -1,4 +1,6 @@
 // shard/mesh.cc: the text of a mesh, and how even a split along an axis is.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -9,23 +11,16 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxName = 32;
-
-bool is_name(std::string_view s) {
-  const auto letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  return !s.empty() && s.size() <= kMaxName && letter(s.front()) &&
-         std::all_of(s.begin(), s.end(), [&](char c) {
-           return letter(c) || (c >= '0' && c <= '9');
-         });
-}
-
 Result<MeshAxis> parse_axis(std::string_view word) {
   const size_t equals = word.find('=');
-  if (equals == std::string_view::npos || !is_name(word.substr(0, equals))) {
+  if (equals == std::string_view::npos || equals == 0) {
     return invalid("mesh", "an axis must read name=size, found {}",
                    in_quotes(word));
+  }
+  const std::string_view name = word.substr(0, equals);
+  if (std::ranges::find(kMeshAxes, name) == std::end(kMeshAxes)) {
+    return invalid("mesh", "an axis must be one of {}, found {}",
+                   fmt::join(kMeshAxes, ", "), in_quotes(name));
   }
   const std::string_view digits = word.substr(equals + 1);
   int64_t size = 0;
@@ -37,7 +32,7 @@ Result<MeshAxis> parse_axis(std::string_view word) {
     return invalid("mesh", "an axis must have 1 to {} devices, found {}",
                    kMaxMeshDevices, in_quotes(word));
   }
-  return MeshAxis{std::string(word.substr(0, equals)), size};
+  return MeshAxis{std::string(name), size};
 }
 
 }  // namespace

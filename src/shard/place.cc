@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "tessera/contract.h"
 
@@ -21,7 +22,9 @@ constexpr double kTraffic = 10;
 constexpr double kEven = 0.05;
 constexpr double kBorder = 2;
 constexpr int32_t kNone = -1;
-constexpr double kHomeless = 1000;  // more than any traffic
+constexpr double kHomeless = 1000;
+// Traffic of many shards costs more than any number.
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Ring {
  public:
@@ -38,7 +41,7 @@ class Ring {
 
   void place(const Piece& piece) {
     best_.clear();
-    double best = 2 * kHomeless + 1;
+    double best = kNever;
     // More room is taken only where a document finds no place.
     const double last = p_.work_cap / p_.mean_work();
     for (const double fill : std::array{
@@ -78,7 +81,7 @@ class Ring {
     }
     double cost = 0;
     if (end > piece.begin) {
-      if (chunks_.empty() && first + 1 < n_) return 2 * kHomeless + 1;
+      if (chunks_.empty() && first + 1 < n_) return kNever;
       cost = kHomeless;
       chunks_.push_back({piece.begin, end, lightest()});
     }

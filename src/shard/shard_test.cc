@@ -20,7 +20,7 @@ TEST(Mesh, IsReadAndWritten) {
   const Mesh mesh = mesh_of("data=2,head=3,seq=4");
   EXPECT_EQ(mesh.devices(), 24);
   EXPECT_EQ(mesh.size("head"), 3);
-  EXPECT_EQ(mesh.size("expert"), 1);
+  EXPECT_EQ(mesh.size("copy"), 1);
   EXPECT_EQ(to_string(mesh), "data=2,head=3,seq=4");
   EXPECT_EQ(mesh_of(to_string(mesh)), mesh);
 }
@@ -31,7 +31,12 @@ TEST(Mesh, RefusesBadText) {
       {"seq", "[mesh] an axis must read name=size, found 'seq'"},
       {"=4", "[mesh] an axis must read name=size, found '=4'"},
       {"seq=4,", "[mesh] an axis must read name=size, found ''"},
-      {"s q=4", "[mesh] an axis must read name=size, found 's q=4'"},
+      {"s q=4",
+       "[mesh] an axis must be one of data, head, seq, copy, found 's q'"},
+      {"foo=2",
+       "[mesh] an axis must be one of data, head, seq, copy, found 'foo'"},
+      {"seq=4,Data=1",
+       "[mesh] an axis must be one of data, head, seq, copy, found 'Data'"},
       {"seq=", "[mesh] an axis must have 1 to 4096 devices, found 'seq='"},
       {"seq=0", "[mesh] an axis must have 1 to 4096 devices, found 'seq=0'"},
       {"seq=+4", "[mesh] an axis must have 1 to 4096 devices, found 'seq=+4'"},
@@ -218,11 +223,27 @@ TEST(Shards, OneContractServesManyBatches) {
     auto other = make_shards(*batch, mesh_of("seq=4"), o);
     ASSERT_TRUE(other);
     EXPECT_NE(other->contract_key, key);
-    auto mesh = make_shards(*batch, mesh_of("seq=4,x=2"), o);
+    auto mesh = make_shards(*batch, mesh_of("seq=4,copy=2"), o);
     ASSERT_TRUE(mesh);
     EXPECT_NE(mesh->contract_key, other->contract_key);
-    EXPECT_EQ(mesh->shards.size(), 4U);  // devices along x hold the same
+    EXPECT_EQ(mesh->shards.size(), 4U);  // devices along copy hold the same
   }
+}
+
+// One document over so many that its traffic weighs more than anything else.
+TEST(Shards, ManyHaveOneDocument) {
+  auto batch = OwnedBatch::make(request_of("causal", 512 * 16), {});
+  ASSERT_TRUE(batch);
+  auto shards =
+      make_shards(*batch, mesh_of("seq=128"), options_of(Balance::rows));
+  ASSERT_TRUE(shards) << shards.error().message;
+  int64_t rows = 0, steps = 0;
+  for (const Shard& s : shards->shards) {
+    rows += s.own_rows;
+    steps += s.steps;
+  }
+  EXPECT_EQ(rows, 512);
+  EXPECT_EQ(steps, 512 * 513 / 2);
 }
 
 TEST(Shards, EvenWaysReachTheLimitsThatTheyCan) {

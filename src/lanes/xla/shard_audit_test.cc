@@ -103,7 +103,7 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
   options.dtype = c.dtype;
   std::set<std::string> fingerprints, keys;
   for (const char* text : {"seq=4", "data=1,seq=4", "seq=4,head=1",
-                           "seq=4,copy=1", "seq=4,model=1", "seq=4,copy=2"}) {
+                           "seq=4,copy=1", "copy=1,seq=4", "seq=4,copy=2"}) {
     auto shards = make_shards(*batch, *parse_mesh(text), options);
     ASSERT_TRUE(shards) << shards.error().message;
     for (const bool backward : {false, true}) {

@@ -8,6 +8,7 @@
 #include "lanes/tensors.h"
 #include "lanes/xla/client_options.h"
 #include "lanes/xla/shard_work.h"
+#include "shard/check.h"
 
 namespace tessera::xla {
 namespace {
@@ -61,6 +62,7 @@ Result<std::unique_ptr<lanes::OpenLane>> open_shard_lane(
     return invalid("xla", "a mesh must run the method worklist, found {}",
                    to_string(o.method));
   }
+  if (auto e = shard::check_mesh(options.mesh); !e) return e.error();
   auto client_options = read_client_options(o.client_options);
   if (!client_options) return client_options.error();
   auto on = pjrt::open_devices(o.plugin, o.device, options.mesh.devices(),

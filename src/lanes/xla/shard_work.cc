@@ -17,7 +17,7 @@ namespace {
 
 using lanes::PassRun;
 
-// The shard of each device: those that differ along other axes hold the same.
+// The shard of each device: those that differ along "copy" hold the same.
 std::vector<size_t> shards_of_devices(const Mesh& mesh) {
   std::vector<size_t> out;
   for (int64_t device = 0; device < mesh.devices(); ++device) {
