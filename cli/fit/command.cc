@@ -71,14 +71,13 @@ Result<FitCall> read_asked(const Options& o, LaneId lane) {
   return out;
 }
 
-Result<pjrt::MemoryStats> compiled(const Options& o, const FitReport& r,
-                                   bool backward) {
-  auto program = fit_program(r.asked, backward);
+Result<pjrt::MemoryStats> compiled(const Options& o, const FitCall& asked,
+                                   const Chip& chip, bool backward) {
+  auto program = fit_program(asked, backward);
   if (!program) return program.error();
-  const std::string& name = r.asked.chip;
+  const std::string& name = asked.chip;
   auto report = compile_program(
-      {name.find(':') == std::string::npos ? std::string(r.budget.chip.target)
-                                           : name,
+      {name.find(':') == std::string::npos ? std::string(chip.target) : name,
        o.plugin.value_or("libtpu")},
       *program);
   if (!report) return report.error();
@@ -93,13 +92,14 @@ Result<int> run(const Options& o) {
   if (!asked) return asked.error();
   auto budget = make_budget(*asked);
   if (!budget) return budget.error();
-  FitReport out{std::move(*asked), std::move(*budget), {}, {}, {}};
-  if (!out.budget.fits()) out.remedies = what_fits(out.asked);
+  FitReport out{asked->lane, asked->request.tile, std::move(*budget), {}, {},
+                {}};
+  if (!out.budget.fits()) out.remedies = what_fits(*asked);
   for (const bool backward : {false, true}) {
     // What does not fit does not compile either.
     if (!o.compile || !out.budget.fits()) break;
     if (backward && !out.budget.backward) break;
-    auto stats = compiled(o, out, backward);
+    auto stats = compiled(o, *asked, out.budget.chip, backward);
     if (!stats) return stats.error();
     (backward ? out.backward : out.forward) = *stats;
   }
@@ -108,7 +108,7 @@ Result<int> run(const Options& o) {
   } else {
     fmt::print("{}", fit_text(out));
   }
-  if (auto e = check_fits(out.asked, out.budget); !e) {
+  if (auto e = check_fits(*asked, out.budget); !e) {
     print_error(fmt::format("tessera: {}\n", e.error().message));
     return kFailed;
   }

@@ -105,13 +105,13 @@ json fit_json(const FitReport& r) {
                         {"fits", remedy.fits},
                         {"needed", remedy.needed}});
   }
-  json out = {{"lane", to_string(r.asked.lane)},
+  json out = {{"lane", to_string(r.lane)},
               {"chip",
                {{"name", b.chip.name},
                 {"hbm", b.chip.hbm},
                 {"devices", b.chip.devices},
                 {"room", b.chip.room}}},
-              {"tile", {r.asked.request.tile.q, r.asked.request.tile.kv}},
+              {"tile", {r.tile.q, r.tile.kv}},
               {"forward", pass_json(b.forward, r.forward)},
               {"residuals", b.residuals()},
               {"program_room", kProgramRoom},
@@ -127,9 +127,8 @@ std::string fit_text(const FitReport& r) {
   std::string out = fmt::format(
       "{:<11} {} on {}, tile {}x{}\n"
       "{:<11} {:.2f} GiB of a device, of {} a chip with {:.0f} GiB\n",
-      "lane", to_string(r.asked.lane), b.chip.name, r.asked.request.tile.q,
-      r.asked.request.tile.kv, "room", gib(b.chip.room), b.chip.devices,
-      gib(b.chip.hbm));
+      "lane", to_string(r.lane), b.chip.name, r.tile.q, r.tile.kv, "room",
+      gib(b.chip.room), b.chip.devices, gib(b.chip.hbm));
   out += pass_text(b.forward, r.forward);
   if (b.backward) out += pass_text(*b.backward, r.backward);
   if (b.backward) {

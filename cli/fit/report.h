@@ -11,7 +11,8 @@
 namespace tessera::cli {
 
 struct FitReport {
-  FitCall asked;
+  LaneId lane = LaneId::xla;
+  Tile tile;
   Budget budget;
   std::vector<Remedy> remedies;  // where it does not fit
   // By direction, with --compile.

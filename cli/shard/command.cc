@@ -16,9 +16,8 @@
 #include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
 #include "cli/shard/report.h"
-#include "lanes/mosaic/settings.h"
 #include "picture/shards.h"
-#include "tessera/mosaic.h"
+#include "tessera/fit.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,7 +25,7 @@ namespace {
 struct Options {
   RequestFlags request;
   std::optional<std::string> mesh, balance, heads, kv_heads, head_dim,
-      v_head_dim, dtype, lane, emit, picture;
+      v_head_dim, dtype, lane, emit, fit, compile, picture;
   bool uneven = false;
   bool backward = false;
   bool json = false;
@@ -73,54 +72,49 @@ Result<ShardOptions> options_of(const Options& o) {
   return out;
 }
 
-// `target` is of the kernel.
-Result<std::string> program_of(const Options& o, const Batch& batch,
-                               const Shards& shards, const AttentionCall& call,
-                               const std::string& target) {
-  if (!o.lane || *o.lane == "xla") {
-    return shard_program(batch, shards, call, o.backward);
-  }
-  auto kernel = make_mosaic_shards(
-      batch, shards, call, target,
-      mosaic::choose_passes(batch.request(), call, keys_per_query(batch))
-          .setting.options);
-  if (!kernel) return kernel.error();
-  return std::move(kernel->program);
+MeshFitCall asked_of(const Options& o, const Planned& planned, const Mesh& mesh,
+                     const ShardOptions& options) {
+  MeshFitCall out;
+  out.batch = &planned.batch;
+  out.mesh = mesh;
+  out.options = options;
+  out.call.shape = options.shape;
+  out.call.dtype = options.dtype;
+  out.call.backward = o.backward;
+  if (o.lane == "mosaic") out.lane = LaneId::mosaic;
+  if (planned.target) out.chip = planned.target->name;
+  if (o.fit) out.chip = *o.fit;
+  if (o.compile) out.chip = *o.compile;
+  return out;
 }
 
-Result<void> write_program(const Options& o, const Planned& planned,
-                           const Shards& shards, const ShardOptions& options) {
-  AttentionCall call;
-  call.shape = options.shape;
-  call.dtype = options.dtype;
-  call.backward = o.backward;
-  auto text = program_of(o, planned.batch, shards, call,
-                         planned.target ? planned.target->name : "v6e");
-  if (!text) return text.error();
-  return write_file(*o.emit, *text);
-}
-
-Result<int> run(const Options& o) {
-  if (!o.mesh) return invalid("cli", "--mesh must be given, found none");
-  if (o.backward && !o.emit) {
-    return invalid("cli", "--backward goes with --emit, found no --emit");
-  }
+// Of the program, where one is asked for.
+Result<void> check_flags(const Options& o) {
   if (o.lane && *o.lane != "xla" && *o.lane != "mosaic") {
     return invalid("cli", "--lane must be xla or mosaic, found {}",
                    in_quotes(*o.lane));
   }
-  if (o.lane && !o.emit) {
-    return invalid("cli", "--lane goes with --emit, found no --emit");
+  for (const auto& [flag, given] :
+       {std::pair("--backward", o.backward), {"--lane", o.lane.has_value()}}) {
+    if (!given || o.emit || o.fit || o.compile) continue;
+    return invalid("cli", "{} goes with --emit, --fit or --compile, found none",
+                   flag);
+  }
+  if (o.fit && o.compile) {
+    return invalid("cli",
+                   "--compile says what fits too, found --fit beside it");
   }
   if (o.picture && !o.picture->ends_with(".svg")) {
     return invalid("cli", "--picture must end in .svg, found {}",
                    in_quotes(*o.picture));
   }
-  if (auto e = check_files(request_files(o.request),
-                           given_files({&o.emit, &o.picture}));
-      !e) {
-    return e.error();
-  }
+  return check_files(request_files(o.request),
+                     given_files({&o.emit, &o.picture}));
+}
+
+Result<int> run(const Options& o) {
+  if (!o.mesh) return invalid("cli", "--mesh must be given, found none");
+  if (auto e = check_flags(o); !e) return e.error();
   auto mesh = parse_mesh(*o.mesh);
   if (!mesh) return mesh.error();
   auto options = options_of(o);
@@ -137,10 +131,11 @@ Result<int> run(const Options& o) {
     return made ? Result<void>() : made.error();
   });
   if (!shard_ns) return shard_ns.error();
+  const MeshFitCall asked = asked_of(o, *planned, *mesh, *options);
   if (o.emit) {
-    if (auto e = write_program(o, *planned, *shards, *options); !e) {
-      return e.error();
-    }
+    auto text = fit_program(asked, o.backward);
+    if (!text) return text.error();
+    if (auto e = write_file(*o.emit, *text); !e) return e.error();
   }
   if (o.picture) {
     const std::string title =
@@ -150,12 +145,21 @@ Result<int> run(const Options& o) {
                         picture::draw_shards(*shards, batch.plan(), title));
     if (!e) return e.error();
   }
-  const ShardRun out{std::move(*shards), options->balance,
-                     *plan_ns + *shard_ns};
+  ShardRun out{std::move(*shards), options->balance, *plan_ns + *shard_ns, {}};
+  if (o.fit || o.compile) {
+    auto program = report_program(asked, o.compile.has_value());
+    if (!program) return program.error();
+    out.program = std::move(*program);
+  }
   if (o.json) {
     fmt::print("{}\n", shard_json(out).dump());
   } else {
     fmt::print("{}", shard_text(out));
+  }
+  if (!out.program) return kOk;
+  if (auto e = check_fits(asked, out.program->fit.budget); !e) {
+    print_error(fmt::format("tessera: {}\n", e.error().message));
+    return kFailed;
   }
   return kOk;
 }
@@ -169,6 +173,9 @@ constexpr const char* kFooter =
     "  tessera shard --mask causal --q-len 32768 --mesh seq=4 \\\n"
     "      --emit sharded.mlir\n"
     "  tessera compile sharded.mlir --target v6e:2x2\n"
+    "  tessera shard --mask causal --q-len 32768 --mesh seq=4 --lane mosaic "
+    "\\\n"
+    "      --compile v6e:2x2\n"
     "  tessera shard --mask 'causal & documents' --q-len 32768 --docs \\\n"
     "      lengths:20000,12768 --mesh seq=4 --lane mosaic --emit sharded.mlir\n"
     "\n"
@@ -179,7 +186,11 @@ constexpr const char* kFooter =
     "least of several runs), forward and backward.{needed,sent,busiest,\n"
     "all_gather}_bytes, kv_tiles[from][to], kv_rounds and q_rounds {shift,\n"
     "tiles}, shapes, specs, fingerprint, contract, and for each of shards\n"
-    "{data, head, seq, rows, columns, steps, steps_transposed, work}.";
+    "{data, head, seq, rows, columns, steps, steps_transposed, work}. With "
+    "--fit\nor --compile program.{pass, target, fit (as `tessera fit`), "
+    "collectives[].\n{name, op, bytes, asynchronous, ops_between, "
+    "cycles_between, longest}}: bytes\nof a device; between a start and its "
+    "end, where loops count one pass.\nWhat does not fit exits with 1.";
 
 }  // namespace
 
@@ -192,7 +203,7 @@ Command shard_command() {
       {
           {"--mesh", &o->mesh, "AXES",
            "name=size,...: data spreads batch rows, head heads, seq query "
-           "rows; along other axes all devices hold the same"},
+           "rows; along copy all devices hold the same"},
           {"--balance", &o->balance, "NAME",
            "contiguous, headtail, rows (they lie where work is even), tasks "
            "(rows stay, attention moves) [rows]"},
@@ -208,10 +219,17 @@ Command shard_command() {
            "Write the program of all shards, StableHLO, for `tessera compile` "
            "and any compiler with Shardy"},
           {"--lane", &o->lane, "NAME",
-           "With --emit: what attends on each device, xla or mosaic, our TPU "
-           "kernel [xla]"},
+           "Of the program: what attends on each device, xla or mosaic, our "
+           "TPU kernel [xla]"},
           {"--backward", &o->backward, "",
-           "With --emit: the program of the backward pass"},
+           "Of the program: that of the backward pass"},
+          {"--fit", &o->fit, "CHIP",
+           "Say what the program takes of the memory of a chip, v6e and the "
+           "like, before launch"},
+          {"--compile", &o->compile, "TARGET",
+           "The same, and compile it for a target of as many chips, v6e:2x2 "
+           "and the like, with no device: what libtpu says of its memory, and "
+           "what runs beside its collectives"},
           {"--picture", &o->picture, "FILE.svg",
            "Draw who holds and computes what, and what travels"},
           {"--json", &o->json, "", "One JSON object on stdout"},

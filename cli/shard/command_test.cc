@@ -1,9 +1,12 @@
 // cli/shard/command_test.cc: what `tessera shard` prints.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/child.h"
 #include "base/files.h"
+#include "tests/plugins.h"
 #include "tests/program.h"
 
 namespace tessera::cli {
@@ -92,6 +95,82 @@ TEST_F(ShardCommand, EmitsAProgramOfTheKernel) {
             "found 80\n");
 }
 
+TEST_F(ShardCommand, SaysWhatAChipNeeds) {
+  const std::vector<std::string> flags = {
+      "shard", "--mask", "causal", "--q-len",    "4096",  "--mesh",
+      "seq=4", "--lane", "mosaic", "--backward", "--fit", "v6e"};
+  ASSERT_EQ(program(flags, {"--json"}), 0) << err_;
+  const json p = json::parse(out_)["program"];
+  EXPECT_EQ(p["pass"], "backward");
+  EXPECT_TRUE(p["target"].is_null());
+  EXPECT_FALSE(p.contains("collectives"));
+  const json& fit = p["fit"];
+  EXPECT_EQ(fit["lane"], "mosaic");
+  EXPECT_TRUE(fit["fits"]);
+  EXPECT_GT(fit["residuals"], 0);
+  bool traveled = false;
+  for (const json& part : fit["forward"]["scratch"]) {
+    traveled = traveled || part["name"] == "k of all tiles";
+  }
+  EXPECT_TRUE(traveled) << fit["forward"]["scratch"];
+  ASSERT_EQ(program(flags), 0) << err_;
+  EXPECT_NE(out_.find("\non each chip\n"), std::string::npos) << out_;
+  EXPECT_EQ(program({"shard", "--mask", "causal", "--q-len", "1048576",
+                     "--heads", "64", "--kv-heads", "64", "--tile", "1024",
+                     "--mesh", "head=2", "--fit", "v5e", "--backward"}),
+            1);
+  EXPECT_TRUE(
+      err_.starts_with("tessera: [fit] the backward pass must fit the "
+                       "15.75 GiB of a v5e device, found "))
+      << err_;
+  EXPECT_NE(err_.find("what would fit: devices along "), std::string::npos)
+      << err_;
+}
+
+// libtpu's schedule of a program of four chips: what it sends is what the
+// audit of the program counts.
+TEST_F(ShardCommand, SaysWhatRunsBesideCollectives) {
+  const auto plugin = tessera::testing::real_plugin("libtpu");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  const std::vector<std::string> asked = {"--mask",    "causal & documents",
+                                          "--q-len",   "2048",
+                                          "--docs",    "lengths:1500,548",
+                                          "--mesh",    "seq=4",
+                                          "--balance", "tasks",
+                                          "--lane",    "mosaic",
+                                          "--compile", "v6e:2x2"};
+  std::vector<std::string> command = {TESSERA_PROGRAM, "shard", "--json",
+                                      "--emit", file("sharded.mlir")};
+  command.insert(command.end(), asked.begin(), asked.end());
+  const auto ran = run_child(command, {{"TMPDIR", folder_.path()}}, 300);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  ASSERT_EQ(ran->exit_code, 0) << ran->err;
+  const json p = json::parse(ran->out)["program"];
+  EXPECT_EQ(p["target"], "v6e:2x2");
+  const json& forward = p["fit"]["forward"];
+  EXPECT_EQ(forward["compiled"]["argument"], forward["bytes"]["argument"]);
+  EXPECT_EQ(forward["compiled"]["output"], forward["bytes"]["output"]);
+  EXPECT_LE(forward["compiled"]["total"], forward["bytes"]["total"]);
+  ASSERT_EQ(program({"audit", file("sharded.mlir"), "--json"}), 0) << err_;
+  std::vector<int64_t> theirs, ours;
+  for (const json& c : p["collectives"]) {
+    EXPECT_EQ(c["op"], "collective-permute");
+    EXPECT_TRUE(c["asynchronous"]);
+    EXPECT_EQ(c["ops_between"] == 0, c["longest"].is_null());
+    theirs.push_back(c["bytes"]);
+  }
+  const json audit = json::parse(out_);
+  for (const json& c : audit["collectives"]) {
+    ours.push_back(c["operand_bytes"]);
+  }
+  std::ranges::sort(theirs);
+  std::ranges::sort(ours);
+  EXPECT_FALSE(ours.empty());
+  EXPECT_EQ(theirs, ours);
+}
+
 TEST_F(ShardCommand, RefusesInOneLine) {
   const auto error = [&](std::vector<std::string> flags) {
     std::vector<std::string> all = {"shard", "--mask", "causal", "--q-len",
@@ -113,7 +192,17 @@ TEST_F(ShardCommand, RefusesInOneLine) {
   EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "cpu"}),
             "tessera: [cli] --lane must be xla or mosaic, found 'cpu'\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic"}),
-            "tessera: [cli] --lane goes with --emit, found no --emit\n");
+            "tessera: [cli] --lane goes with --emit, --fit or --compile, found "
+            "none\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--backward"}),
+            "tessera: [cli] --backward goes with --emit, --fit or --compile, "
+            "found none\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--fit", "v6e", "--compile", "v6e:2x2"}),
+            "tessera: [cli] --compile says what fits too, found --fit beside "
+            "it\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--fit", "v9"}),
+            "tessera: [fit] a chip must be one of v4, v5e, v5p, v6e, tpu7x, "
+            "found 'v9'\n");
   EXPECT_EQ(error({"--mesh", "head=3"}),
             "tessera: [shard] an axis must divide what it splits, found head=3 "
             "for 2 KV heads (uneven pads them)\n");

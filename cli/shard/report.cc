@@ -90,6 +90,29 @@ std::string rounds_text(const char* name, const Traffic& traffic) {
   return out + " (shift:tiles)\n";
 }
 
+std::string lines_text(const Shards& s, const ShardReport& r) {
+  int64_t most = 0;
+  for (const Shard& one : s.shards) most = std::max(most, one.work);
+  const auto seq = static_cast<size_t>(s.mesh.size("seq"));
+  std::string out =
+      fmt::format("\n{:>4} {:>4} {:>4} {:>6} {:>9} {:>8} {:>8}  work\n", "data",
+                  "head", "seq", "rows", "steps", "from all", "to all");
+  for (const Shard& one : s.shards) {
+    int64_t in = 0;
+    int64_t to = 0;
+    const auto self = static_cast<size_t>(one.seq);
+    for (size_t i = 0; i < seq; ++i) {
+      in += r.kv_tiles[i * seq + self];
+      to += r.kv_tiles[self * seq + i];
+    }
+    out += fmt::format(
+        "{:>4} {:>4} {:>4} {:>6} {:>9} {:>8} {:>8}  {}\n", one.data, one.head,
+        one.seq, one.own_rows, one.steps, in, to,
+        bar(static_cast<double>(one.work), static_cast<double>(most)));
+  }
+  return out + "from all, to all: K/V tiles, over all data and head groups\n";
+}
+
 }  // namespace
 
 json shard_json(const ShardRun& run) {
@@ -103,28 +126,30 @@ json shard_json(const ShardRun& run) {
     const auto at = r.kv_tiles.begin() + from * seq;
     pairs.push_back(std::vector<int64_t>(at, at + seq));
   }
-  return {{"mesh", to_string(s.mesh)},
-          {"balance", to_string(run.balance)},
-          {"work_max_over_mean", r.work_max_over_mean},
-          {"tokens_max_over_mean", r.tokens_max_over_mean},
-          {"needed_beside_all_gather", beside(r.forward, r.forward.needed)},
-          {"sent_beside_all_gather", beside(r.forward, r.forward.sent)},
-          {"plan_ns", run.plan_ns},
-          {"forward", moved_json(r.forward)},
-          {"backward", moved_json(r.backward)},
-          {"kv_tiles", std::move(pairs)},
-          {"kv_rounds", rounds_json(s.kv)},
-          {"q_rounds", rounds_json(s.q)},
-          {"shapes",
-           {{"own_rows", s.shapes.own_rows},
-            {"rows", s.shapes.rows},
-            {"own_columns", s.shapes.own_columns},
-            {"columns", s.shapes.columns},
-            {"steps", s.shapes.steps}}},
-          {"specs", specs_json(s.specs)},
-          {"fingerprint", s.fingerprint},
-          {"contract", s.contract_key},
-          {"shards", std::move(shards)}};
+  json out = {{"mesh", to_string(s.mesh)},
+              {"balance", to_string(run.balance)},
+              {"work_max_over_mean", r.work_max_over_mean},
+              {"tokens_max_over_mean", r.tokens_max_over_mean},
+              {"needed_beside_all_gather", beside(r.forward, r.forward.needed)},
+              {"sent_beside_all_gather", beside(r.forward, r.forward.sent)},
+              {"plan_ns", run.plan_ns},
+              {"forward", moved_json(r.forward)},
+              {"backward", moved_json(r.backward)},
+              {"kv_tiles", std::move(pairs)},
+              {"kv_rounds", rounds_json(s.kv)},
+              {"q_rounds", rounds_json(s.q)},
+              {"shapes",
+               {{"own_rows", s.shapes.own_rows},
+                {"rows", s.shapes.rows},
+                {"own_columns", s.shapes.own_columns},
+                {"columns", s.shapes.columns},
+                {"steps", s.shapes.steps}}},
+              {"specs", specs_json(s.specs)},
+              {"fingerprint", s.fingerprint},
+              {"contract", s.contract_key},
+              {"shards", std::move(shards)}};
+  if (run.program) out["program"] = program_json(*run.program);
+  return out;
 }
 
 std::string shard_text(const ShardRun& run) {
@@ -145,29 +170,12 @@ std::string shard_text(const ShardRun& run) {
       "room", s.shapes.rows, s.shapes.columns, s.shapes.steps, "contract",
       s.contract_key, "planned in", static_cast<double>(run.plan_ns) / 1e3);
   if (s.shards.size() > kMaxLines) {
-    return out + fmt::format("{:<11} {} (--json has each)\n", "shards",
-                             s.shards.size());
+    out +=
+        fmt::format("{:<11} {} (--json has each)\n", "shards", s.shards.size());
+  } else {
+    out += lines_text(s, r);
   }
-  int64_t most = 0;
-  for (const Shard& one : s.shards) most = std::max(most, one.work);
-  const auto seq = static_cast<size_t>(s.mesh.size("seq"));
-  out +=
-      fmt::format("\n{:>4} {:>4} {:>4} {:>6} {:>9} {:>8} {:>8}  work\n", "data",
-                  "head", "seq", "rows", "steps", "from all", "to all");
-  for (const Shard& one : s.shards) {
-    int64_t in = 0;
-    int64_t to = 0;
-    const auto self = static_cast<size_t>(one.seq);
-    for (size_t i = 0; i < seq; ++i) {
-      in += r.kv_tiles[i * seq + self];
-      to += r.kv_tiles[self * seq + i];
-    }
-    out += fmt::format(
-        "{:>4} {:>4} {:>4} {:>6} {:>9} {:>8} {:>8}  {}\n", one.data, one.head,
-        one.seq, one.own_rows, one.steps, in, to,
-        bar(static_cast<double>(one.work), static_cast<double>(most)));
-  }
-  return out + "from all, to all: K/V tiles, over all data and head groups\n";
+  return run.program ? out + program_text(*run.program) : out;
 }
 
 }  // namespace tessera::cli

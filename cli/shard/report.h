@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "cli/shard/program.h"
 #include "tessera/shard.h"
 
 namespace tessera::cli {
@@ -13,6 +15,7 @@ struct ShardRun {
   Shards shards;
   Balance balance = Balance::rows;
   int64_t plan_ns = 0;
+  std::optional<ProgramReport> program;
 };
 nlohmann::json shard_json(const ShardRun& run);
 std::string shard_text(const ShardRun& run);

@@ -21,6 +21,7 @@
 #include "tessera/facts.h"
 #include "tessera/mosaic.h"
 #include "tessera/result.h"
+#include "tessera/shard.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -117,5 +118,21 @@ std::vector<Remedy> what_fits(const FitCall& asked);
 
 // An error that names the largest parts and what would fit.
 Result<void> check_fits(const FitCall& asked, const Budget& budget);
+
+// The same of a batch on a mesh: each device's part of one program for all, and
+// the tiles that come and go.
+struct MeshFitCall {
+  const Batch* batch = nullptr;
+  Mesh mesh;
+  ShardOptions options;  // but for shape and dtype, which the call has
+  AttentionCall call;
+  LaneId lane = LaneId::xla;  // or mosaic
+  std::string chip = "v6e";
+};
+Result<Budget> make_budget(const MeshFitCall& asked);
+Result<std::string> fit_program(const MeshFitCall& asked, bool backward);
+// Of more devices along one axis.
+std::vector<Remedy> what_fits(const MeshFitCall& asked);
+Result<void> check_fits(const MeshFitCall& asked, const Budget& budget);
 
 }  // namespace tessera

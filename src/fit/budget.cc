@@ -15,19 +15,6 @@ int64_t sum(const std::vector<MemoryPart>& parts) {
       [](int64_t n, const MemoryPart& p) { return n + p.bytes; });
 }
 
-Result<void> check_lane(const FitCall& asked) {
-  if (asked.lane != LaneId::xla && asked.lane != LaneId::mosaic) {
-    return invalid("fit", "a budget is of lane xla or mosaic, found {}",
-                   to_string(asked.lane));
-  }
-  if (asked.call.dlse && !asked.call.backward) {
-    return invalid("fit",
-                   "the log-sum-exp's gradient goes with backward, found it "
-                   "with forward");
-  }
-  return {};
-}
-
 Result<PassMemory> pass_of(const FitCall& asked, const Chip& chip,
                            bool backward) {
   return asked.lane == LaneId::mosaic ? fit::mosaic_pass(asked, chip, backward)
@@ -35,6 +22,19 @@ Result<PassMemory> pass_of(const FitCall& asked, const Chip& chip,
 }
 
 }  // namespace
+
+Result<void> fit::check_lane(LaneId lane, const AttentionCall& call) {
+  if (lane != LaneId::xla && lane != LaneId::mosaic) {
+    return invalid("fit", "a budget is of lane xla or mosaic, found {}",
+                   to_string(lane));
+  }
+  if (call.dlse && !call.backward) {
+    return invalid("fit",
+                   "the log-sum-exp's gradient goes with backward, found it "
+                   "with forward");
+  }
+  return {};
+}
 
 std::string_view to_string(MemoryKind kind) {
   switch (kind) {
@@ -86,7 +86,7 @@ Result<Budget> make_budget(const FitCall& asked) {
   auto chip = find_chip(asked.chip);
   if (!chip) return chip.error();
   out.chip = *chip;
-  if (auto e = check_lane(asked); !e) return e.error();
+  if (auto e = fit::check_lane(asked.lane, asked.call); !e) return e.error();
   auto forward = pass_of(asked, *chip, false);
   if (!forward) return forward.error();
   out.forward = std::move(*forward);
@@ -98,7 +98,7 @@ Result<Budget> make_budget(const FitCall& asked) {
 }
 
 Result<std::string> fit_program(const FitCall& asked, bool backward) {
-  if (auto e = check_lane(asked); !e) return e.error();
+  if (auto e = fit::check_lane(asked.lane, asked.call); !e) return e.error();
   if (asked.lane == LaneId::mosaic) {
     AttentionCall call = asked.call;
     call.backward = backward;

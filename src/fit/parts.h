@@ -24,6 +24,15 @@ Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
                                bool backward);
 
+// A lane that has a budget, and directions that go together.
+Result<void> check_lane(LaneId lane, const AttentionCall& call);
+
+// What a program of the shape makes for itself, counters last.
+std::vector<MemoryPart> xla_scratch(const xla::Shape& shape, const Chip& chip);
+
+// The error of a budget that does not fit, with what would.
+Error too_large(const Budget& budget, const std::vector<Remedy>& remedies);
+
 // The table of a result's arrays, which the compiler counts among outputs.
 MemoryPart table_of(const Chip& chip, size_t outputs);
 

@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
-#include "tessera/fit.h"
+#include "fit/parts.h"
 
 namespace tessera {
 namespace {
@@ -131,10 +131,10 @@ std::vector<Remedy> what_fits(const FitCall& asked) {
   return out.take();
 }
 
-Result<void> check_fits(const FitCall& asked, const Budget& budget) {
-  if (budget.fits()) return {};
+Error fit::too_large(const Budget& budget,
+                     const std::vector<Remedy>& remedies) {
   std::string fits;
-  for (const Remedy& r : what_fits(asked)) {
+  for (const Remedy& r : remedies) {
     fits +=
         fmt::format("{}{} {}", fits.empty() ? "" : ", or ", r.change, r.fits);
   }
@@ -143,8 +143,12 @@ Result<void> check_fits(const FitCall& asked, const Budget& budget) {
       "fit", "the {} pass must fit the {} of a {} device, found {} ({}; {})",
       pass.backward ? "backward" : "forward", gib(budget.chip.room),
       budget.chip.name, gib(budget.needed()), largest_parts(pass),
-      fits.empty() ? "no smaller batch, heads or lengths alone would fit"
-                   : "what would fit: " + fits);
+      fits.empty() ? "no change alone would fit" : "what would fit: " + fits);
+}
+
+Result<void> check_fits(const FitCall& asked, const Budget& budget) {
+  if (budget.fits()) return {};
+  return fit::too_large(budget, what_fits(asked));
 }
 
 }  // namespace tessera

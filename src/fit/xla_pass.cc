@@ -113,8 +113,8 @@ std::vector<Scratch> sums_of(const Shape& s) {
   const Dims out = {kv, group, s.tile.q, s.v_head_dim};
   if (!s.backward) return {{"sum of a row of out", {out}}};
   std::vector<Scratch> sums;
-  // Those of float32 arrays are the results themselves.
-  if (s.element != xla::Element::f32) {
+  // Those of float32 arrays, and of a device of a mesh, are what it gives.
+  if (s.element != xla::Element::f32 && !s.numbered) {
     sums = {
         {"sum of dk", {{s.batch, s.kv_heads, s.kv_len, s.head_dim}}, true},
         {"sum of dv", {{s.batch, s.kv_heads, s.kv_len, s.v_head_dim}}, true}};
@@ -171,6 +171,22 @@ std::optional<MemoryPart> tile_values(const Shape& s, const Chip& chip) {
 
 }  // namespace
 
+std::vector<MemoryPart> xla_scratch(const Shape& s, const Chip& chip) {
+  std::vector<MemoryPart> out;
+  for (const Scratch& sum : sums_of(s)) {
+    MemoryPart part{sum.name, MemoryKind::scratch};
+    for (const Dims& dims : sum.arrays) {
+      part.bytes += bytes_of(xla::Element::f32, dims);
+    }
+    part.core = sum.core && part.bytes <= chip.core;
+    out.push_back(std::move(part));
+  }
+  if (auto values = tile_values(s, chip)) out.push_back(std::move(*values));
+  out.push_back({"counters", MemoryKind::scratch,
+                 s.backward ? kBackwardCounters : kForwardCounters});
+  return out;
+}
+
 Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
                             bool backward) {
   if (auto e = check(asked); !e) return e.error();
@@ -189,19 +205,7 @@ Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
     if (!e) return e.error();
   }
   out.outputs.push_back(table_of(chip, out.outputs.size()));
-  for (const Scratch& sum : sums_of(*shape)) {
-    MemoryPart part{sum.name, MemoryKind::scratch};
-    for (const Dims& dims : sum.arrays) {
-      part.bytes += bytes_of(xla::Element::f32, dims);
-    }
-    part.core = sum.core && part.bytes <= chip.core;
-    out.scratch.push_back(std::move(part));
-  }
-  if (auto values = tile_values(*shape, chip)) {
-    out.scratch.push_back(std::move(*values));
-  }
-  out.scratch.push_back({"counters", MemoryKind::scratch,
-                         backward ? kBackwardCounters : kForwardCounters});
+  out.scratch = xla_scratch(*shape, chip);
   return out;
 }
 

@@ -132,6 +132,7 @@ Result<Dump> read_dump(const std::string& folder,
                                in_quotes(programs[0]))};
     }
     out.calls = std::move(*calls);
+    out.bodies = parse_bodies(*hlo);
   }
   return out;
 }

@@ -13,6 +13,7 @@ namespace tessera::schedule {
 struct Dump {
   std::vector<KernelText> kernels;  // in the order they were compiled
   std::vector<HloCall> calls;       // of the program; empty: each kernel once
+  HloBodies bodies;                 // what they call
 };
 
 // Every kernel of the folder. The program's own frame (TLP, <late-...>) is

@@ -105,16 +105,19 @@ std::vector<std::string> operands_of(std::string_view text) {
   return out;
 }
 
-}  // namespace
+// "..., body=%loop.1, ...": the name behind the word.
+std::string named_by(std::string_view word, std::string_view attributes) {
+  const size_t at = attributes.find(word);
+  if (at == std::string_view::npos) return {};
+  attributes.remove_prefix(at + word.size());
+  return std::string(attributes.substr(0, attributes.find_first_of(", ")));
+}
 
-Result<std::vector<HloCall>> parse_calls(std::string_view hlo) {
-  size_t at = hlo.find("\nENTRY ");
-  if (at == std::string_view::npos) {
-    return invalid("schedule", "a dump of HLO must have an entry, found none");
-  }
+// Up to the bracket that ends a computation. What is read is taken away.
+std::vector<HloCall> take_calls(std::string_view& hlo) {
   std::vector<HloCall> out;
   std::unordered_map<std::string, std::string> shapes;
-  hlo.remove_prefix(std::min(hlo.find('\n', at + 1), hlo.size()));
+  hlo.remove_prefix(std::min(hlo.find('\n'), hlo.size()));
   while (!hlo.empty()) {
     hlo.remove_prefix(1);
     const size_t end = std::min(hlo.find('\n'), hlo.size());
@@ -134,14 +137,57 @@ Result<std::vector<HloCall>> parse_calls(std::string_view hlo) {
     if (!opcode) continue;
     const std::string shape(line.substr(1, opcode->first - 1));
     call.opcode = line.substr(opcode->first, opcode->second - opcode->first);
-    call.operands = operands_of(line.substr(opcode->second + 1));
+    const std::string_view rest = line.substr(opcode->second + 1);
+    call.operands = operands_of(rest);
     call.signature = call.opcode + " " + shape;
     for (const std::string& operand : call.operands) {
       call.signature += " " + shapes[operand];
     }
     if (call.opcode == "copy-start") call.bytes = copied_bytes(shape);
+    if (call.opcode == "while") call.body = named_by(", body=%", rest);
+    if (call.opcode == "async-start") call.body = named_by(", calls=%", rest);
+    if (!collective_of(call.opcode).empty() || call.opcode == "async-start") {
+      for (const std::string& operand : call.operands) {
+        const int64_t bytes = array_of(shapes[operand]).bytes;
+        if (call.sent > kMaxBytes - bytes) break;
+        call.sent += bytes;
+      }
+    }
     shapes.emplace(call.name, shape);
     out.push_back(std::move(call));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view collective_of(std::string_view opcode) {
+  constexpr std::string_view kStart = "-start";
+  if (opcode.ends_with(kStart)) opcode.remove_suffix(kStart.size());
+  for (const std::string_view known :
+       {"collective-permute", "all-gather", "all-to-all", "ragged-all-to-all",
+        "reduce-scatter", "all-reduce", "collective-broadcast"}) {
+    if (opcode == known) return known;
+  }
+  return {};
+}
+
+Result<std::vector<HloCall>> parse_calls(std::string_view hlo) {
+  const size_t at = hlo.find("\nENTRY ");
+  if (at == std::string_view::npos) {
+    return invalid("schedule", "a dump of HLO must have an entry, found none");
+  }
+  hlo.remove_prefix(at + 1);
+  return take_calls(hlo);
+}
+
+HloBodies parse_bodies(std::string_view hlo) {
+  HloBodies out;
+  for (size_t at = hlo.find("\n%"); at != std::string_view::npos;
+       at = hlo.find("\n%")) {
+    hlo.remove_prefix(at + 2);
+    std::string name(hlo.substr(0, hlo.find_first_of(" (\n")));
+    out.emplace(std::move(name), take_calls(hlo));
   }
   return out;
 }

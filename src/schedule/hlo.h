@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +12,7 @@
 
 namespace tessera::schedule {
 
-// An instruction of the program's entry.
+// An instruction of a computation.
 struct HloCall {
   std::string name;
   std::string opcode;
@@ -21,11 +22,21 @@ struct HloCall {
   std::vector<std::string> operands;
   // Of an asynchronous copy between HBM and another memory: what it moves.
   int64_t bytes = 0;
+  // Of a collective or the start of one: its operands' bytes on one device.
+  int64_t sent = 0;
+  std::string body;  // what a loop repeats, or an asynchronous call runs
 
   bool operator==(const HloCall&) const = default;
 };
 
-// Of a module in the order of its schedule. An error where it has no entry.
+// "all-gather" of "all-gather" and "all-gather-start"; "" of other opcodes.
+std::string_view collective_of(std::string_view opcode);
+
+// Of a module's entry in the order of its schedule. An error where it has none.
 Result<std::vector<HloCall>> parse_calls(std::string_view hlo);
+
+// Its other computations by name: bodies of loops, fusions.
+using HloBodies = std::map<std::string, std::vector<HloCall>>;
+HloBodies parse_bodies(std::string_view hlo);
 
 }  // namespace tessera::schedule

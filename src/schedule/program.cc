@@ -71,30 +71,72 @@ Result<KernelReport> report_kernel(KernelProfile profile,
   return k;
 }
 
-// Which kernel each call runs: the one of its name, or one of the same code.
-std::vector<std::optional<size_t>> kernels_called(
-    const std::vector<HloCall>& calls,
-    const std::vector<KernelProfile>& profiles) {
-  std::unordered_map<std::string, size_t> by_name;
-  for (size_t k = 0; k < profiles.size(); ++k) {
-    by_name.emplace(profiles[k].text.name, k);
+// Which kernel a call runs: the one of its name, or one of the same code.
+class Called {
+ public:
+  Called(const Dump& dump, const std::vector<KernelProfile>& profiles) {
+    for (size_t k = 0; k < profiles.size(); ++k) {
+      by_name_.emplace(profiles[k].text.name, k);
+    }
+    add(dump.calls);
+    for (const auto& [name, calls] : dump.bodies) add(calls);
   }
-  std::unordered_map<std::string, size_t> by_signature;
-  for (const HloCall& call : calls) {
-    const auto named = by_name.find(call.name);
-    if (named != by_name.end()) {
-      by_signature.emplace(call.signature, named->second);
+
+  std::optional<size_t> kernel(const HloCall& call) const {
+    for (const auto& [known, word] : {std::pair(&by_name_, &call.name),
+                                      {&by_signature_, &call.signature}}) {
+      const auto found = known->find(*word);
+      if (found != known->end()) return found->second;
+    }
+    return {};
+  }
+
+ private:
+  void add(const std::vector<HloCall>& calls) {
+    for (const HloCall& call : calls) {
+      const auto named = by_name_.find(call.name);
+      if (named != by_name_.end()) {
+        by_signature_.emplace(call.signature, named->second);
+      }
     }
   }
-  std::vector<std::optional<size_t>> out(calls.size());
-  for (size_t c = 0; c < calls.size(); ++c) {
-    const auto found = by_signature.find(calls[c].signature);
-    if (found != by_signature.end()) out[c] = found->second;
-    const auto named = by_name.find(calls[c].name);
-    if (named != by_name.end()) out[c] = named->second;
-  }
+
+  std::unordered_map<std::string, size_t> by_name_, by_signature_;
+};
+
+std::vector<std::optional<size_t>> kernels_called(
+    const std::vector<HloCall>& calls, const Called& called) {
+  std::vector<std::optional<size_t>> out;
+  for (const HloCall& call : calls) out.push_back(called.kernel(call));
   return out;
 }
+
+// What an op takes at least: a kernel, or a loop that runs once.
+class OpCycles {
+ public:
+  OpCycles(const HloBodies& bodies, const Called& called,
+           const std::vector<KernelReport>& kernels)
+      : bodies_(bodies), called_(called), kernels_(kernels) {}
+
+  std::optional<double> of(const HloCall& call, int depth = 0) const {
+    constexpr int kMaxDepth = 8;  // of loops in loops
+    if (const auto k = called_.kernel(call)) {
+      return kernels_[*k].prediction.cycles_loops_once;
+    }
+    const auto body = bodies_.find(call.body);
+    if (call.opcode != "while" || body == bodies_.end()) return {};
+    double out = 0;
+    for (const HloCall& inner : body->second) {
+      if (depth < kMaxDepth) out += of(inner, depth + 1).value_or(0);
+    }
+    return out;
+  }
+
+ private:
+  const HloBodies& bodies_;
+  const Called& called_;
+  const std::vector<KernelReport>& kernels_;
+};
 
 // HBM that a kernel leaves idle hides copies that are under way.
 double exposed_copies(const std::vector<HloCall>& calls,
@@ -189,7 +231,8 @@ Result<ScheduleReport> make_schedule(Dump dump, const ScheduleAsk& ask) {
   if (!rules) return rules.error();
   out.follows_plan = !ask.known.empty();
   out.cycles = 0;
-  const auto called = kernels_called(dump.calls, *profiles);
+  const Called kernel_of(dump, *profiles);
+  const auto called = kernels_called(dump.calls, kernel_of);
   for (KernelProfile& profile : *profiles) {
     auto kernel = report_kernel(std::move(profile), ask, *chip, *rules);
     if (!kernel) return kernel.error();
@@ -200,6 +243,10 @@ Result<ScheduleReport> make_schedule(Dump dump, const ScheduleAsk& ask) {
   out.copy_cycles = exposed_copies(dump.calls, called, out);
   if (out.cycles) *out.cycles += out.copy_cycles;
   out.cycles_loops_once += out.copy_cycles;
+  const OpCycles cycles(dump.bodies, kernel_of, out.kernels);
+  out.collectives =
+      find_collectives(dump.calls, dump.bodies,
+                       [&](const HloCall& call) { return cycles.of(call); });
   if (ask.heads) out.heads = *ask.heads;
   return out;
 }

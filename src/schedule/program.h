@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "schedule/collectives.h"
 #include "schedule/dump.h"
 #include "schedule/predict.h"
 #include "tessera/facts.h"
@@ -37,6 +38,7 @@ struct ScheduleReport {
   // their start and their end hides; the totals have it.
   double copy_cycles = 0;
   std::optional<double> attention_cycles;  // of the attention kernels alone
+  std::vector<Collective> collectives;     // of a program for several devices
 
   // Of an exact tile of one head, where all of that is known.
   std::optional<double> cycles_per_tile() const;

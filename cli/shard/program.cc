@@ -1,0 +1,102 @@
+// cli/shard/program.cc: budgets and schedules of a mesh's program.
+#include "cli/shard/program.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "picture/labels.h"
+#include "schedule/compile_dump.h"
+#include "schedule/program.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::json;
+using picture::with_commas;
+
+Result<void> compile(const MeshFitCall& asked, ProgramReport& out) {
+  auto text = fit_program(asked, out.backward);
+  if (!text) return text.error();
+  schedule::DumpAsk ask;
+  ask.target = asked.chip;
+  auto made = schedule::compile_and_dump(*text, ask);
+  if (!made) return made.error();
+  (out.backward ? out.fit.backward : out.fit.forward) = made->memory;
+  schedule::ScheduleAsk of;
+  of.target = asked.chip;
+  auto schedule = schedule::make_schedule(std::move(made->dump), of);
+  if (!schedule) return schedule.error();
+  out.collectives = std::move(schedule->collectives);
+  out.target = asked.chip;
+  return {};
+}
+
+json collective_json(const schedule::Collective& c) {
+  return {{"name", c.name},
+          {"op", c.opcode},
+          {"bytes", c.bytes},
+          {"asynchronous", c.asynchronous},
+          {"ops_between", c.ops_between},
+          {"cycles_between", c.cycles_between},
+          {"longest", c.longest.empty() ? json() : json(c.longest)}};
+}
+
+std::string beside(const schedule::Collective& c) {
+  if (!c.asynchronous) return "nothing runs beside it";
+  if (c.ops_between == 0) return "its end follows its start";
+  return fmt::format("{} ops beside it, {} cycles at least, most of them {}",
+                     c.ops_between, with_commas(std::llround(c.cycles_between)),
+                     c.longest);
+}
+
+}  // namespace
+
+Result<ProgramReport> report_program(const MeshFitCall& asked,
+                                     bool with_compiler) {
+  auto budget = make_budget(asked);
+  if (!budget) return budget.error();
+  ProgramReport out;
+  out.backward = asked.call.backward;
+  out.fit.lane = asked.lane;
+  out.fit.tile = asked.batch->plan().tile;
+  out.fit.budget = std::move(*budget);
+  if (!out.fit.budget.fits()) {
+    out.fit.remedies = what_fits(asked);
+    return out;
+  }
+  if (with_compiler) {
+    if (auto e = compile(asked, out); !e) return e.error();
+  }
+  return out;
+}
+
+json program_json(const ProgramReport& r) {
+  json out = {{"pass", r.backward ? "backward" : "forward"},
+              {"target", r.target.empty() ? json() : json(r.target)},
+              {"fit", fit_json(r.fit)}};
+  if (r.target.empty()) return out;
+  out["collectives"] = json::array();
+  for (const schedule::Collective& c : r.collectives) {
+    out["collectives"].push_back(collective_json(c));
+  }
+  return out;
+}
+
+std::string program_text(const ProgramReport& r) {
+  std::string out = "\non each chip\n" + fit_text(r.fit);
+  if (r.target.empty()) return out;
+  out += fmt::format("{:<11} by libtpu, {} pass for {}\n", "schedule",
+                     r.backward ? "backward" : "forward", r.target);
+  int64_t bytes = 0;
+  for (const schedule::Collective& c : r.collectives) {
+    bytes += c.bytes;
+    out += fmt::format("  {:<29} {:>14} bytes: {}\n", c.name,
+                       with_commas(c.bytes), beside(c));
+  }
+  return out + fmt::format("{:<11} {} bytes of a device in {} collectives\n",
+                           "travel", with_commas(bytes), r.collectives.size());
+}
+
+}  // namespace tessera::cli

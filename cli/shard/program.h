@@ -1,0 +1,30 @@
+// cli/shard/program.h: the program of all devices of a mesh: what a chip needs,
+// and what libtpu has put beside what travels.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/fit/report.h"
+#include "schedule/collectives.h"
+#include "tessera/fit.h"
+
+namespace tessera::cli {
+
+struct ProgramReport {
+  bool backward = false;
+  std::string target;  // that it was compiled for; "" where it was not
+  FitReport fit;
+  std::vector<schedule::Collective> collectives;  // of the compiled program
+};
+
+// Where the compiler is asked it is compiled for asked.chip, if it fits: once a
+// process.
+Result<ProgramReport> report_program(const MeshFitCall& asked,
+                                     bool with_compiler);
+
+nlohmann::json program_json(const ProgramReport& report);
+std::string program_text(const ProgramReport& report);
+
+}  // namespace tessera::cli

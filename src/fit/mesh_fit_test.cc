@@ -1,0 +1,182 @@
+// fit/mesh_fit_test.cc: budgets of programs of a mesh beside what the vendor's
+// compiler says of them, for four chips; and what would fit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "pjrt/compile.h"
+#include "tessera/fit.h"
+#include "tests/attention_case.h"
+#include "tests/plugins.h"
+
+namespace tessera {
+namespace {
+
+struct Case {
+  const char* mask;
+  const char* mesh;
+  Balance balance;
+  int64_t batch, tokens, dim;
+  AttentionShape shape() const {
+    AttentionShape out;
+    out.heads = 8;
+    out.kv_heads = 2;
+    out.head_dim = out.v_head_dim = dim;
+    return out;
+  }
+};
+
+// A row of two documents, or what needs no ids.
+Result<OwnedBatch> batch_of(const Case& c, Tile tile) {
+  Request request;
+  request.masks = {*parse_mask(c.mask)};
+  request.batch = c.batch;
+  request.q_len = request.kv_len = c.tokens;
+  request.tile = tile;
+  OwnedFacts facts;
+  if (request.masks[0].names.documents) {
+    facts.doc_ids.emplace();
+    for (int64_t i = 0; i < c.batch * c.tokens; ++i) {
+      facts.doc_ids->push_back(i % c.tokens < c.tokens * 5 / 8 ? 0 : 1);
+    }
+  }
+  return OwnedBatch::make(std::move(request), facts);
+}
+
+MeshFitCall asked_of(const Case& c, const Batch& batch, LaneId lane) {
+  MeshFitCall out;
+  out.batch = &batch;
+  out.mesh = *parse_mesh(c.mesh);
+  out.options.balance = c.balance;
+  out.call.shape = c.shape();
+  out.call.dtype = Dtype::bf16;
+  out.call.backward = true;
+  out.lane = lane;
+  out.chip = "v6e:2x2";
+  return out;
+}
+
+class MeshFitCompile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto plugin = testing::real_plugin("libtpu");
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+    plugin_ = *plugin;
+  }
+
+  Result<pjrt::MemoryStats> compile(const std::string& program) {
+    auto topology = pjrt::make_topology(*plugin_, "v6e:2x2");
+    if (!topology) return topology.error();
+    auto spread = pjrt::options_of(*topology, program);
+    if (!spread) return spread.error();
+    auto executable = pjrt::compile(*topology, program, *spread);
+    if (!executable) return executable.error();
+    return executable->memory();
+  }
+
+  // Arguments and results to the byte; the total never below, and within 10%
+  // but for what the core's memory may have taken.
+  void compare(const MeshFitCall& asked) {
+    const auto budget = make_budget(asked);
+    ASSERT_TRUE(budget.ok()) << budget.error().message;
+    for (const bool backward : {false, true}) {
+      const PassMemory& ours = backward ? *budget->backward : budget->forward;
+      const auto program = fit_program(asked, backward);
+      ASSERT_TRUE(program.ok()) << program.error().message;
+      const auto theirs = compile(*program);
+      ASSERT_TRUE(theirs.ok()) << theirs.error().message;
+      EXPECT_EQ(ours.argument_bytes(), theirs->argument) << backward;
+      EXPECT_EQ(ours.output_bytes(), theirs->output) << backward;
+      EXPECT_LE(theirs->code, kProgramRoom);
+      const int64_t total =
+          theirs->argument + theirs->output + theirs->temporary;
+      EXPECT_GE(ours.total(), total) << backward;
+      EXPECT_LE(static_cast<double>(ours.total() - std::min(ours.core_bytes(),
+                                                            budget->chip.core)),
+                1.1 * static_cast<double>(total))
+          << backward;
+    }
+  }
+
+  const pjrt::Plugin* plugin_ = nullptr;
+};
+
+constexpr Case kCases[] = {
+    {"causal & documents", "seq=4", Balance::tasks, 1, 4096, 128},
+    {"causal", "data=2,seq=2", Balance::rows, 2, 2048, 64},
+};
+
+TEST_F(MeshFitCompile, XlaPrograms) {
+  for (size_t i = 0; i < std::size(kCases); i += testing::case_stride()) {
+    SCOPED_TRACE(kCases[i].mesh);
+    const auto batch = batch_of(kCases[i], {256, 256});
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    compare(asked_of(kCases[i], *batch, LaneId::xla));
+  }
+}
+
+TEST_F(MeshFitCompile, MosaicPrograms) {
+  for (size_t i = 0; i < std::size(kCases); i += testing::case_stride()) {
+    SCOPED_TRACE(kCases[i].mesh);
+    const auto batch = batch_of(kCases[i], {256, 256});
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    compare(asked_of(kCases[i], *batch, LaneId::mosaic));
+  }
+}
+
+// On one device nothing travels, and the parts are those of a plain call's but
+// for the numbers of tokens.
+TEST(MeshFit, NothingTravelsOnOneDevice) {
+  const Case c = {"causal", "seq=1", Balance::rows, 1, 2048, 128};
+  const auto batch = batch_of(c, {256, 256});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const MeshFitCall asked = asked_of(c, *batch, LaneId::mosaic);
+  const auto budget = make_budget(asked);
+  ASSERT_TRUE(budget.ok()) << budget.error().message;
+  int64_t tensors = 0;
+  for (const MemoryPart& p : budget->forward.scratch) {
+    tensors += p.name == "counters" ? 0 : p.bytes;
+  }
+  EXPECT_EQ(tensors, 0);
+  // Of bf16 arrays and a float32 log-sum-exp.
+  EXPECT_EQ(budget->residuals(),
+            2 * 128 * 2048 * (8 + 2 + 2 + 8) + 4 * 8 * 2048);
+}
+
+TEST(MeshFit, WhatDoesNotFitIsSaidWithWhatWould) {
+  const Case c = {"causal", "head=2", Balance::rows, 1, 1 << 20, 128};
+  const auto batch = batch_of(c, {1024, 1024});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  MeshFitCall asked = asked_of(c, *batch, LaneId::xla);
+  asked.call.shape.heads = 64;
+  asked.call.shape.kv_heads = 64;
+  asked.chip = "v5e";
+  const auto budget = make_budget(asked);
+  ASSERT_TRUE(budget.ok()) << budget.error().message;
+  ASSERT_FALSE(budget->fits());
+  const auto remedies = what_fits(asked);
+  ASSERT_FALSE(remedies.empty());
+  for (const Remedy& r : remedies) {
+    EXPECT_LE(r.needed, budget->chip.room) << r.change;
+    MeshFitCall half = asked;
+    const std::string axis = r.change.substr(r.change.rfind(' ') + 1);
+    half.mesh = *parse_mesh("head=2");
+    if (axis == "head") half.mesh.axes[0].size = r.fits / 2;
+    if (axis != "head") half.mesh.axes.push_back({axis, r.fits / 2});
+    const auto before = make_budget(half);
+    ASSERT_TRUE(before.ok()) << before.error().message;
+    EXPECT_FALSE(before->fits()) << r.change;
+  }
+  const auto error = check_fits(asked, *budget);
+  ASSERT_FALSE(error.ok());
+  EXPECT_TRUE(error.error().message.starts_with(
+      "[fit] the backward pass must fit the 15.75 GiB of a v5e device, found "))
+      << error.error().message;
+  EXPECT_NE(error.error().message.find("what would fit: devices along "),
+            std::string::npos)
+      << error.error().message;
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,270 @@
+// fit/mesh_pass.cc: the program of all devices of a mesh, on one of them.
+//
+// Three moments follow each other, for what attends waits for all tiles, and
+// what goes home waits for what attends:
+//   - exchange: each array that travels, own tiles and those that come, and for
+//     each of its rounds a buffer that leaves and one that arrives;
+//   - attend: the arrays, what is made for all tiles, and the lane's scratch;
+//   - home: what was made, own tiles of each result, and the rounds' buffers.
+// The compiler lays one over the other, so scratch is that of the moment which
+// takes most. Buffers may lie in the core's memory; of lane xla the arrays too,
+// where our kernel reads and writes HBM.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "fit/parts.h"
+#include "lanes/mosaic/settings.h"
+#include "lanes/mosaic/shards.h"
+#include "lanes/xla/planned.h"
+#include "lanes/xla/shard_program.h"
+#include "lanes/xla/shard_shape.h"
+
+namespace tessera {
+namespace fit {
+namespace {
+
+using xla::Exchange;
+using xla::ShardArray;
+
+constexpr int64_t kCounter = int64_t{16} << 10;
+// Of a kernel's program, and more for each permutation: its loops have some.
+constexpr int64_t kKernelCounters = 32 * kCounter;
+constexpr int64_t kRoundCounters = 4 * kCounter;
+
+struct MeshProgram {
+  xla::ShardFrame frame;
+  xla::ShardArrays arrays;
+  std::vector<MemoryPart> attends;  // scratch of what attends
+  int64_t counters = 0;
+  bool kernel = false;  // ours attends, out of HBM
+};
+
+int64_t sum(const std::vector<MemoryPart>& parts) {
+  int64_t out = 0;
+  for (const MemoryPart& p : parts) out += p.bytes;
+  return out;
+}
+
+// Rows of whole lanes: the widest layout of what a program makes for itself.
+int64_t scratch_bytes(Dtype dtype, xla::Dims dims, int64_t tokens) {
+  dims[2] = tokens;
+  if (dims.size() == 4) dims[3] = round_up(dims[3], 128);
+  return device_bytes(dtype, dims);
+}
+
+bool is_of_keys(const std::string& name) {
+  return name == "k" || name == "v" || name == "dk" || name == "dv";
+}
+
+// Sums of what several devices give travel in float32.
+Dtype made_dtype(const ShardArray& a) {
+  const std::string& name = a.part.name;
+  return name == "dk" || name == "dv" ? Dtype::f32
+                                      : xla::dtype_of(a.part.type.element);
+}
+
+class Moments {
+ public:
+  Moments(const MeshProgram& program, const Chip& chip)
+      : program_(program), chip_(chip) {}
+
+  void gather(const ShardArray& a) {
+    const Exchange& e = exchange_of(a);
+    const Dtype dtype = xla::dtype_of(a.part.type.element);
+    const MemoryPart all = array(a, dtype, " of all tiles", e.tiles());
+    if (e.tiles() == e.own && !is_relaid(a, all)) return;
+    exchange_.push_back(all);
+    attend_.push_back(all);
+    add_rounds(exchange_, a, dtype, "rounds of ");
+  }
+
+  void bring_home(const ShardArray& a) {
+    const Exchange& e = exchange_of(a);
+    const Dtype dtype = made_dtype(a);
+    const MemoryPart all = array(a, dtype, " of all tiles", e.tiles());
+    const bool same = dtype == xla::dtype_of(a.part.type.element);
+    if (e.tiles() == e.own && same && !is_relaid(a, all)) return;
+    attend_.push_back(all);
+    home_.push_back(all);
+    if (e.tiles() == e.own) return;
+    // With room for what stands for no tile.
+    MemoryPart own = array(a, dtype, " at home", e.own + 1);
+    own.core = own.bytes <= chip_.core;
+    home_.push_back(std::move(own));
+    add_rounds(home_, a, dtype, "rounds home of ");
+  }
+
+  // Of the moment that takes most.
+  std::vector<MemoryPart> take() {
+    attend_.insert(attend_.end(), program_.attends.begin(),
+                   program_.attends.end());
+    std::vector<MemoryPart> out = std::move(attend_);
+    for (std::vector<MemoryPart>* other : {&exchange_, &home_}) {
+      if (sum(*other) > sum(out)) out = std::move(*other);
+    }
+    out.push_back({"counters", MemoryKind::scratch,
+                   program_.counters + rounds_ * kRoundCounters});
+    return out;
+  }
+
+ private:
+  const Exchange& exchange_of(const ShardArray& a) const {
+    return is_of_keys(a.part.name) ? program_.frame.columns
+                                   : program_.frame.rows;
+  }
+
+  MemoryPart array(const ShardArray& a, Dtype dtype, const char* what,
+                   int64_t tiles) const {
+    MemoryPart out{a.part.name + what, MemoryKind::scratch};
+    out.bytes =
+        scratch_bytes(dtype, a.part.type.dims, tiles * exchange_of(a).tokens);
+    out.core = !program_.kernel && out.bytes <= chip_.core;
+    return out;
+  }
+
+  // Whether a kernel takes it in another layout than the program has it.
+  bool is_relaid(const ShardArray& a, const MemoryPart& all) const {
+    const xla::Type& type = a.part.type;
+    return program_.kernel &&
+           all.bytes != device_bytes(xla::dtype_of(type.element), type.dims);
+  }
+
+  void add_rounds(std::vector<MemoryPart>& to, const ShardArray& a, Dtype dtype,
+                  const char* what) {
+    const Exchange& e = exchange_of(a);
+    MemoryPart part{what + a.part.name, MemoryKind::scratch};
+    for (const Round& r : e.rounds) {
+      if (r.capacity == 0) continue;
+      ++rounds_;
+      part.bytes +=
+          2 * scratch_bytes(dtype, a.part.type.dims, r.capacity * e.tokens);
+    }
+    if (part.bytes == 0) return;
+    part.core = part.bytes <= chip_.core;
+    to.push_back(std::move(part));
+  }
+
+  const MeshProgram& program_;
+  const Chip& chip_;
+  std::vector<MemoryPart> exchange_, attend_, home_;
+  int64_t rounds_ = 0;
+};
+
+Result<std::vector<MemoryPart>> parts_of(
+    const std::vector<ShardArray>& arrays) {
+  std::vector<MemoryPart> out;
+  for (const ShardArray& a : arrays) {
+    const xla::Type& type = a.part.type;
+    auto part = part_of(a.part.name, kind_of(a.part.name),
+                        xla::dtype_of(type.element), type.dims);
+    if (!part) return part.error();
+    out.push_back(std::move(*part));
+  }
+  return out;
+}
+
+bool travels(const ShardArray& a) {
+  return !a.is_own && !a.part.name.ends_with("sink_logits");
+}
+
+AttentionCall call_of(const MeshFitCall& asked, bool backward) {
+  AttentionCall out = asked.call;
+  out.backward = backward;
+  out.dlse = backward && asked.call.dlse;
+  return out;
+}
+
+Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
+                                      const Shards& shards, bool backward) {
+  const AttentionCall call = call_of(asked, backward);
+  const Batch& batch = *asked.batch;
+  return mosaic::plan_shards(
+      batch, shards, call, asked.chip,
+      mosaic::choose_passes(batch.request(), call, keys_per_query(batch))
+          .setting.options);
+}
+
+Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
+                               const Chip& chip, bool backward) {
+  MeshProgram out;
+  if (asked.lane == LaneId::mosaic) {
+    auto kernel = kernel_of(asked, shards, backward);
+    if (!kernel) return kernel.error();
+    out.arrays = mosaic::arrays_of(*kernel);
+    out.frame = std::move(kernel->frame);
+    out.kernel = true;
+    out.counters = kKernelCounters;
+    return out;
+  }
+  auto shape = xla::shard_shape(*asked.batch, shards, call_of(asked, backward),
+                                backward);
+  if (!shape) return shape.error();
+  out.arrays = {xla::shard_arguments(*shape), xla::shard_results(*shape)};
+  out.attends = xla_scratch(shape->local, chip);
+  out.counters = out.attends.back().bytes;
+  out.attends.pop_back();
+  out.frame = std::move(*shape);
+  return out;
+}
+
+Result<PassMemory> mesh_pass(const MeshFitCall& asked, const Shards& shards,
+                             const Chip& chip, bool backward) {
+  auto program = program_of(asked, shards, chip, backward);
+  if (!program) return program.error();
+  auto arguments = parts_of(program->arrays.arguments);
+  if (!arguments) return arguments.error();
+  auto outputs = parts_of(program->arrays.results);
+  if (!outputs) return outputs.error();
+  PassMemory out{backward, std::move(*arguments), std::move(*outputs), {}};
+  out.outputs.push_back(table_of(chip, out.outputs.size()));
+  Moments moments(*program, chip);
+  for (const ShardArray& a : program->arrays.arguments) {
+    if (travels(a)) moments.gather(a);
+  }
+  for (const ShardArray& a : program->arrays.results) {
+    if (travels(a)) moments.bring_home(a);
+  }
+  out.scratch = moments.take();
+  return out;
+}
+
+Result<Shards> shards_of(const MeshFitCall& asked) {
+  if (auto e = check_lane(asked.lane, asked.call); !e) return e.error();
+  ShardOptions options = asked.options;
+  options.shape = asked.call.shape;
+  options.dtype = asked.call.dtype;
+  return make_shards(*asked.batch, asked.mesh, options);
+}
+
+}  // namespace
+}  // namespace fit
+
+Result<Budget> make_budget(const MeshFitCall& asked) {
+  auto chip = find_chip(asked.chip);
+  if (!chip) return chip.error();
+  auto shards = fit::shards_of(asked);
+  if (!shards) return shards.error();
+  auto forward = fit::mesh_pass(asked, *shards, *chip, false);
+  if (!forward) return forward.error();
+  Budget out{*chip, std::move(*forward), {}};
+  if (!asked.call.backward) return out;
+  auto backward = fit::mesh_pass(asked, *shards, *chip, true);
+  if (!backward) return backward.error();
+  out.backward = std::move(*backward);
+  return out;
+}
+
+Result<std::string> fit_program(const MeshFitCall& asked, bool backward) {
+  auto shards = fit::shards_of(asked);
+  if (!shards) return shards.error();
+  if (asked.lane == LaneId::xla) {
+    return shard_program(*asked.batch, *shards, fit::call_of(asked, backward),
+                         backward);
+  }
+  auto kernel = fit::kernel_of(asked, *shards, backward);
+  if (!kernel) return kernel.error();
+  return mosaic::program_of(*kernel);
+}
+
+}  // namespace tessera
