@@ -51,8 +51,8 @@ json bytes_json(const AheadReport& r) {
 }
 
 json ahead_json(const TrainSettings& s, const AheadReport& r,
-                int64_t parameters) {
-  json out = model_json(s, parameters);
+                const ModelWork& work) {
+  json out = model_json(s, work);
   out.update({{"compiled_only", true},
               {"target", r.target},
               {"platform_version", r.platform_version},
@@ -71,9 +71,9 @@ std::string cycles_text(const std::optional<double>& cycles) {
 }
 
 std::string ahead_text(const TrainSettings& s, const AheadReport& r,
-                       int64_t parameters) {
+                       const ModelWork& work) {
   std::string out =
-      model_text(s, parameters) +
+      model_text(s, work) +
       fmt::format(
           "compiled   only, for {}, a step of {} rows of {} tokens: {} in "
           "{:.0f} "
@@ -117,16 +117,15 @@ Result<int> run_ahead(const TrainSettings& s, const TrainFlags& f,
                       data::RowFiles& data) {
   auto rows = data.take(0, s.options.rows);
   if (!rows) return rows.error();
-  auto parameters = model_parameters(s.options.model, s.options.spec);
-  if (!parameters) return parameters.error();
-  const int64_t count = numbers_of(*parameters);
+  auto work = work_of(s.options);
+  if (!work) return work.error();
   auto report = model::compile_ahead(s.options, s.target, *rows);
   if (!report) return report.error();
   if (f.json) {
-    fmt::print("{}\n", json_line(ahead_json(s, *report, count)));
+    fmt::print("{}\n", json_line(ahead_json(s, *report, *work)));
     return kOk;
   }
-  fmt::print("{}", ahead_text(s, *report, count));
+  fmt::print("{}", ahead_text(s, *report, *work));
   if (f.program) fmt::print("program    {}\n", on_a_line(*f.program));
   return kOk;
 }

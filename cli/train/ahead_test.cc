@@ -78,6 +78,9 @@ TEST_F(TrainAhead, SaysWhatAStepTakes) {
   EXPECT_EQ(r["compiled_only"], true);
   EXPECT_EQ(r["target"], "v6e:1x1");
   EXPECT_EQ(r["slots"]["attention"], "mosaic");
+  ASSERT_EQ(r["work"].size(), 5U);
+  EXPECT_EQ(r["work"][2]["slot"], "attention");
+  EXPECT_GT(r["work"][2]["bytes"]["kept"], 0);
   EXPECT_GE(r["bytes"]["alias"], 12 * r["parameters"].get<int64_t>());
   EXPECT_GE(r["bytes"]["argument"], r["bytes"]["alias"]);
   EXPECT_GT(r["bytes"]["temporary"], 0);

@@ -99,6 +99,8 @@ Result<int> run(const TrainFlags& f) {
   if (s.resumed) {
     if (auto e = Trainer::check(s.options, *s.resumed); !e) return e.error();
   }
+  auto work = work_of(s.options);
+  if (!work) return work.error();
   auto trainer = Trainer::open(s.options);
   if (!trainer) return trainer.error();
   if (s.resumed) {
@@ -111,7 +113,7 @@ Result<int> run(const TrainFlags& f) {
                      s.steps, trainer->steps());
     }
   }
-  if (!f.json) print_now(head_text(*trainer, s, *data));
+  if (!f.json) print_now(head_text(*trainer, s, *work, *data));
   auto history = train(*trainer, s, f, *data);
   if (!history) return history.error();
   if (f.picture) {
@@ -120,7 +122,7 @@ Result<int> run(const TrainFlags& f) {
     if (auto e = write_file(*f.picture, picture); !e) return e.error();
   }
   if (f.json) {
-    fmt::print("{}\n", json_line(train_json(*trainer, s, *history)));
+    fmt::print("{}\n", json_line(train_json(*trainer, s, *work, *history)));
     return kOk;
   }
   fmt::print(
@@ -155,7 +157,9 @@ constexpr const char* kFooter =
     "default.\n"
     "\n"
     "JSON fields: version, spec, slots, model, parameters, mesh, precision, "
-    "plugin,\nplatform_version, device, program, specs (how its arrays lie on "
+    "work[].{slot, flops\n(null where they are the batch's), bytes.{inputs, "
+    "parameters, outputs, kept}}, plugin,\nplatform_version, device, program, "
+    "specs (how its arrays lie on "
     "the mesh, as a fingerprint;\nlike mesh null where there is none), "
     "compiles, disk_hits, compile_ms, "
     "rows, "

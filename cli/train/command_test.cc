@@ -68,6 +68,11 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_EQ(whole["compiles"], 1);
   EXPECT_EQ(whole["tiles_run"], whole["tiles_planned"]);
   EXPECT_LT(whole["losses"][5], whole["losses"][0]);
+  // Two layers' products of 256 rows of 32 numbers with 64 of q, k and v.
+  EXPECT_EQ(whole["work"][1]["slot"], "linear_qkv");
+  EXPECT_EQ(whole["work"][1]["flops"], 2 * 2 * 256 * 32 * 64);
+  EXPECT_EQ(whole["work"][1]["bytes"]["outputs"], 2 * 256 * 64 * 4);
+  EXPECT_TRUE(whole["work"][2]["flops"].is_null());
   EXPECT_NE(read_file(path("loss.svg"), 1 << 20)->find("<polyline"),
             std::string::npos);
   EXPECT_NE(read_file(path("step.mlir"), 1 << 24)->find("tf.aliasing_output"),
@@ -78,6 +83,10 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
          "--every", "3"});
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_NE(out_.find("found on disk"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("linear_qkv    2.1 M FLOP; 65.5 kB of inputs, 16.4 kB of "
+                      "parameters, 131 kB of outputs, 65.5 kB kept\n"),
+            std::string::npos)
+      << out_;
   EXPECT_EQ(*read_file(path("part"), 1 << 24),
             *read_file(path("whole"), 1 << 24));
   refuses({"--steps", "6", "--resume", path("part")},

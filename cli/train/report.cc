@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "cli/plan/report.h"
 #include "model/precision.h"
 #include "model/routes.h"
 #include "tessera/version.h"
@@ -38,16 +39,56 @@ std::string clustered_text(const ModelConfig& m) {
   return out;
 }
 
+// Of a forward pass, a line a slot.
+std::string work_text(const std::vector<SlotWork>& slots) {
+  std::string out;
+  const auto bytes = [](int64_t n) {
+    return n < 1000 ? fmt::format("{} ", n) : with_unit(static_cast<double>(n));
+  };
+  for (const SlotWork& s : slots) {
+    out += fmt::format(
+        "{:<10} {:<13} {} FLOP; {}B of inputs, {}B of parameters, {}B of "
+        "outputs, {}B kept\n",
+        out.empty() ? "forward" : "", s.slot,
+        s.flops ? with_unit(*s.flops) : "the batch's", bytes(s.bytes.inputs),
+        bytes(s.bytes.parameters), bytes(s.bytes.outputs), bytes(s.bytes.kept));
+  }
+  return out;
+}
+
+json work_json(const std::vector<SlotWork>& slots) {
+  json out = json::array();
+  for (const SlotWork& s : slots) {
+    out.push_back({{"slot", s.slot},
+                   {"flops", s.flops ? json(*s.flops) : json()},
+                   {"bytes",
+                    {{"inputs", s.bytes.inputs},
+                     {"parameters", s.bytes.parameters},
+                     {"outputs", s.bytes.outputs},
+                     {"kept", s.bytes.kept}}}});
+  }
+  return out;
+}
+
 }  // namespace
 
-std::string model_text(const TrainSettings& s, int64_t parameters) {
+Result<ModelWork> work_of(const TrainOptions& options) {
+  auto parameters = model_parameters(options.model, options.spec);
+  if (!parameters) return parameters.error();
+  auto slots = model_work(options);
+  if (!slots) return slots.error();
+  return ModelWork{numbers_of(*parameters), std::move(*slots)};
+}
+
+std::string model_text(const TrainSettings& s, const ModelWork& work) {
   std::string out = fmt::format(
       "model      {} layers, {} parameters; spec {}: attention by {}\n"
       "precision  {}\n",
-      s.options.model.layers, parameters, s.options.spec.name,
+      s.options.model.layers, work.parameters, s.options.spec.name,
       s.options.spec.of(Slot::attention),
       model::precision_text(s.options.precision));
   out += clustered_text(s.options.model);
+  out += work_text(work.slots);
   if (s.options.mesh.axes.empty()) return out;
   const Mesh& mesh = s.options.mesh;
   const std::string heads =
@@ -65,7 +106,7 @@ json specs_json(const std::string& specs) {
   return specs.empty() ? json() : json(specs);
 }
 
-json model_json(const TrainSettings& s, int64_t parameters) {
+json model_json(const TrainSettings& s, const ModelWork& work) {
   json slots;
   for (size_t i = 0; i < kSlots; ++i) {
     slots[std::string(to_string(static_cast<Slot>(i)))] =
@@ -76,7 +117,8 @@ json model_json(const TrainSettings& s, int64_t parameters) {
       {"spec", s.options.spec.name},
       {"slots", slots},
       {"model", json::parse(to_json(s.options.model))},
-      {"parameters", parameters},
+      {"parameters", work.parameters},
+      {"work", work_json(work.slots)},
       {"mesh",
        s.options.mesh.axes.empty() ? json() : json(to_string(s.options.mesh))},
       {"precision", json::parse(model::precision_json(s.options.precision))},
@@ -84,9 +126,9 @@ json model_json(const TrainSettings& s, int64_t parameters) {
 }
 
 std::string head_text(const Trainer& trainer, const TrainSettings& s,
-                      const data::RowFiles& data) {
+                      const ModelWork& work, const data::RowFiles& data) {
   const TrainCounters counters = trainer.counters();
-  return model_text(s, numbers_of(trainer.parameters())) +
+  return model_text(s, work) +
          fmt::format(
              "data       {} rows of {} tokens, {} a step\n"
              "program    {} on {}: {} in {:.0f} ms\n",
@@ -105,10 +147,10 @@ std::string step_text(const TrainSettings& s, const StepReport& step,
 }
 
 json train_json(const Trainer& trainer, const TrainSettings& s,
-                const History& h) {
+                const ModelWork& work, const History& h) {
   const TrainCounters counters = trainer.counters();
   const PluginPlace& place = trainer.place();
-  json out = model_json(s, numbers_of(trainer.parameters()));
+  json out = model_json(s, work);
   out.update({
       {"plugin", place.plugin},
       {"platform_version", place.platform_version},

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -160,6 +161,26 @@ struct ModelParameter {
 Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& config,
                                                      const LayerSpec& spec);
 
+// Bytes of a slot's arrays, as its program has them. Forward it reads inputs
+// and parameters, and writes outputs and what is kept, which may be an input;
+// the way back reads gradients of outputs, parameters and what is kept, and
+// writes gradients of inputs and parameters.
+struct SlotBytes {
+  int64_t inputs = 0;  // of attention with the integers of its plan
+  int64_t parameters = 0, outputs = 0, kept = 0;
+
+  bool operator==(const SlotBytes&) const = default;
+};
+
+// What a slot takes of each device in the forward pass of a step, over all
+// layers.
+struct SlotWork {
+  std::string slot;  // or "activation", of an MLP that is not fused
+  // Of products, multiply and add; none where they depend on the batch.
+  std::optional<double> flops;
+  SlotBytes bytes;
+};
+
 // AdamW; matrices decay, norms do not.
 struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
@@ -181,6 +202,9 @@ struct TrainOptions {
   uint64_t seed = 0;       // of the parameters before the first step
   XlaOptions xla;          // the plugin, and where programs are kept
 };
+
+// Slots in the order of a block, that of the model's options on its mesh.
+Result<std::vector<SlotWork>> model_work(const TrainOptions& options);
 
 struct StepRates {
   double learning_rate = 0;

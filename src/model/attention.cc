@@ -69,8 +69,15 @@ class Attention final : public Layer {
     return out;
   }
 
-  // Depends on the batch: its receipt counts the tiles.
-  double flops(int64_t) const override { return 0; }
+  // The program counts a batch's tiles; without a worklist it takes every pair.
+  std::optional<double> flops(int64_t) const override {
+    const xla::Shape& s = place_.shape;
+    if (s.method != XlaMethod::dense) return {};
+    const auto pairs = static_cast<double>(s.batch * s.heads) *
+                       static_cast<double>(s.q_len) *
+                       static_cast<double>(s.kv_len);
+    return 4 * pairs * static_cast<double>(s.head_dim);
+  }
 
  private:
   static Dims padded(const xla::Shape& s, bool queries) {

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "lanes/xla/planned.h"
+
 namespace tessera::model {
 namespace {
 
@@ -12,6 +14,22 @@ constexpr const char* kNames[kParts] = {
     "activation", "linear_fc2",    "post_norm2"};
 
 constexpr size_t index(Part part) { return static_cast<size_t>(part); }
+
+// Of arrays; a number is none.
+int64_t bytes_of(const Values& values) {
+  int64_t out = 0;
+  for (const Value& v : values) {
+    if (v.dims().empty()) continue;
+    out += v.type.elements() * byte_width(xla::dtype_of(v.type.element));
+  }
+  return out;
+}
+
+SlotBytes bytes_of(const Values& inputs, const Values& parameters,
+                   const Passed& passed) {
+  return {bytes_of(inputs), bytes_of(parameters), bytes_of(passed.out),
+          bytes_of(passed.saved)};
+}
 
 // Columns [begin, begin + heads dim) of rows, as [batch, heads, tokens, dim].
 Value take_heads(Writer& w, const Stream& s, const Value& rows, int64_t begin,
@@ -41,6 +59,8 @@ Value turn(Writer& w, const Stream& s, const Value& x, bool back) {
 }
 
 }  // namespace
+
+std::string_view to_string(Part part) { return kNames[index(part)]; }
 
 Result<Block> Block::make(const LayerSpec& spec, const Needs& needs) {
   if (auto e = check_spec(spec); !e) return e.error();
@@ -105,6 +125,7 @@ BlockPass Block::forward(const Site& at, const Stream& s,
   BlockPass out;
   const auto run = [&](Part part, const Values& inputs) {
     Passed passed = layer(part)->forward(at, p[index(part)], inputs);
+    out.bytes[index(part)] = bytes_of(inputs, p[index(part)], passed);
     out.saved[index(part)] = std::move(passed.saved);
     return std::move(passed.out);
   };
@@ -136,6 +157,7 @@ BlockPass Block::forward(const Site& at, const Stream& s,
   }
   const Values wide = run(Part::fc1, run(Part::norm2, {x1}));
   Passed bent = activate(at, model_, wide[0]);
+  out.bytes[index(Part::activation)] = bytes_of(wide, {}, bent);
   out.saved[index(Part::activation)] = std::move(bent.saved);
   finish(Part::fc2, bent.out);
   return out;
@@ -182,12 +204,8 @@ Returned Block::backward(const Site& at, const Stream& s,
   return out;
 }
 
-double Block::flops(int64_t rows) const {
-  double out = 0;
-  for (const LayerPtr& layer : layers_) {
-    if (layer) out += layer->flops(rows);
-  }
-  return out;
+std::optional<double> Block::flops(Part part, int64_t rows) const {
+  return layer(part) ? layer(part)->flops(rows) : 0;
 }
 
 }  // namespace tessera::model

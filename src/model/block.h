@@ -38,11 +38,13 @@ enum class Part : uint8_t {
   post_norm2
 };
 inline constexpr size_t kParts = 11;
+std::string_view to_string(Part part);
 
 struct BlockPass {
   Value out;    // [rows, width]
   Value tiles;  // that attention visited
   std::array<Values, kParts> saved;
+  std::array<SlotBytes, kParts> bytes{};
 };
 
 class Block {
@@ -60,7 +62,8 @@ class Block {
   Returned backward(const Site& at, const Stream& stream,
                     const Values& parameters, const BlockPass& pass,
                     const Value& gradient) const;
-  double flops(int64_t rows) const;
+  // As its layer says; of a part that has none, 0.
+  std::optional<double> flops(Part part, int64_t rows) const;
 
  private:
   explicit Block(const ModelConfig& model) : model_(model) {}

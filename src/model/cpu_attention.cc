@@ -67,8 +67,8 @@ class CpuAttention final : public Layer {
     return out;
   }
 
-  // Depends on the batch: the kernels count its tiles.
-  double flops(int64_t) const override { return 0; }
+  // The kernels count a batch's tiles.
+  std::optional<double> flops(int64_t) const override { return {}; }
 
  private:
   // Of a place without a call the parameters alone may be asked.

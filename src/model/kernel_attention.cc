@@ -56,8 +56,8 @@ class KernelAttention final : public Layer {
     return out;
   }
 
-  // Depends on the batch, as its predicted cycles do.
-  double flops(int64_t) const override { return 0; }
+  // As its predicted cycles do.
+  std::optional<double> flops(int64_t) const override { return {}; }
 
  private:
   Values call(Writer& w, bool backward,

@@ -64,8 +64,9 @@ class Layer {
   virtual Returned backward(const Site& at, const Values& parameters,
                             const Values& saved,
                             const Values& gradients) const = 0;
-  // Of products, multiply and add, of one forward pass over so many rows.
-  virtual double flops(int64_t rows) const = 0;
+  // Of products, multiply and add, of one forward pass over so many rows; none
+  // where they depend on the batch.
+  virtual std::optional<double> flops(int64_t rows) const = 0;
 };
 using LayerPtr = std::unique_ptr<Layer>;
 

@@ -43,7 +43,7 @@ class Linear final : public Layer {
             {w.dot(dy, x, {{}, {}, {0}, {0}})}};
   }
 
-  double flops(int64_t rows) const override {
+  std::optional<double> flops(int64_t rows) const override {
     return 2.0 * static_cast<double>(rows) * static_cast<double>(from_) *
            static_cast<double>(to_);
   }

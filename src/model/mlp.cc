@@ -125,8 +125,8 @@ class LayernormMlp final : public Layer {
     return out;
   }
 
-  double flops(int64_t rows) const override {
-    return fc1_->flops(rows) + fc2_->flops(rows);
+  std::optional<double> flops(int64_t rows) const override {
+    return *fc1_->flops(rows) + *fc2_->flops(rows);
   }
 
  private:

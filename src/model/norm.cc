@@ -46,7 +46,7 @@ class Norm final : public Layer {
     return out;
   }
 
-  double flops(int64_t) const override { return 0; }
+  std::optional<double> flops(int64_t) const override { return 0; }
 
  private:
   bool centred() const { return kind_ == NormKind::layer; }

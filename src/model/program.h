@@ -37,6 +37,9 @@ std::vector<std::string> column_names(const ModelConfig& model);
 // and what the plans bring.
 std::vector<xla::Argument> batch_arguments(const StepShape& s);
 
+// Slots in the order of a block: of each device, over all layers.
+Result<std::vector<SlotWork>> step_work(const StepShape& s);
+
 // Arguments: parameters, both moments of each (named by kStateNames), rates,
 // the batch. Results: the first three anew, then loss, the norm of the
 // gradients, tiles that attention visited. The state is donated. On a mesh loss

@@ -51,7 +51,9 @@ class RoutedAttention final : public Layer {
     return own_->backward(at, parameters, {saved.begin(), theirs}, gradients);
   }
 
-  double flops(int64_t rows) const override { return own_->flops(rows); }
+  std::optional<double> flops(int64_t rows) const override {
+    return own_->flops(rows);
+  }
 
  private:
   // The plan's integers, by the names that programs of attention have them.

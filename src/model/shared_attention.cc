@@ -41,7 +41,9 @@ class SharedAttention final : public Layer {
     return out;
   }
 
-  double flops(int64_t rows) const override { return own_->flops(rows); }
+  std::optional<double> flops(int64_t rows) const override {
+    return own_->flops(rows);
+  }
 
  private:
   Writer::Groups sharers_;

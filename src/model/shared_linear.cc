@@ -43,7 +43,9 @@ class SharedLinear final : public Layer {
     return out;
   }
 
-  double flops(int64_t rows) const override { return own_->flops(rows); }
+  std::optional<double> flops(int64_t rows) const override {
+    return own_->flops(rows);
+  }
 
  private:
   Writer::Groups partners_;

@@ -1,0 +1,229 @@
+// model/work_test.cc: what slots say that they take, beside the types of their
+// programs' text, and beside counts made by hand.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "model/block.h"
+#include "model/step_plan.h"
+
+namespace tessera::model {
+namespace {
+
+// "2x3xf32" to its numbers' count and bytes; a number alone is no array.
+struct Counted {
+  double elements = 1;
+  int64_t bytes = 0;
+};
+Counted count(const std::string& type) {
+  Counted out;
+  const char* at = type.c_str();
+  bool array = false;
+  for (char* end = nullptr; std::isdigit(*at) != 0; at = end + 1) {
+    out.elements *= static_cast<double>(std::strtol(at, &end, 10));
+    array = true;
+  }
+  const std::string element = at;
+  const int64_t width = element == "bf16" ? 2 : element == "f64" ? 8 : 4;
+  if (array) out.bytes = width * static_cast<int64_t>(out.elements);
+  return out;
+}
+
+std::vector<Counted> types_of(const std::string& text) {
+  std::vector<Counted> out;
+  for (size_t at = 0; (at = text.find("tensor<", at)) != std::string::npos;) {
+    at += 7;
+    out.push_back(count(text.substr(at, text.find('>', at) - at)));
+  }
+  return out;
+}
+
+int64_t bytes_of(const std::vector<Counted>& all, size_t begin, size_t end) {
+  int64_t out = 0;
+  for (size_t i = begin; i < end; ++i) out += all[i].bytes;
+  return out;
+}
+
+// Of a product without batch dimensions of n x k and m x k numbers.
+double flops_in(const std::string& text) {
+  double out = 0;
+  for (size_t at = 0; (at = text.find("dot_general", at)) != std::string::npos;
+       at += 5) {
+    const auto t = types_of(text.substr(at, text.find('\n', at) - at));
+    EXPECT_EQ(t.size(), 3U);
+    out += 2 * std::sqrt(t[0].elements * t[1].elements * t[2].elements);
+  }
+  return out;
+}
+
+// A slot's forward pass as a program of its own.
+SlotWork read_slot(const StepShape& s, Slot slot,
+                   const std::vector<Dims>& shapes) {
+  const AttentionPlace& place = s.places.front();
+  const LayerPtr layer = *make_layer(s.spec, slot, {s.model, place});
+  std::vector<xla::Argument> arguments;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    arguments.push_back({"x" + std::to_string(i), {s.wide, shapes[i]}});
+  }
+  for (const ModelParameter& p : layer->parameters()) {
+    arguments.push_back({p.name, {s.wide, p.shape}});
+  }
+  const size_t learned = arguments.size();
+  if (slot == Slot::attention) {
+    for (const xla::Argument& a : integers_of(place)) arguments.push_back(a);
+  }
+  Writer w(arguments, s.wide);
+  Values inputs, parameters;
+  for (size_t i = 0; i < learned; ++i) {
+    (i < shapes.size() ? inputs : parameters)
+        .push_back(w.argument(arguments[i].name));
+  }
+  const Passed passed = layer->forward({w, s.products}, parameters, inputs);
+  Values results = passed.out;
+  results.insert(results.end(), passed.saved.begin(), passed.saved.end());
+  const std::string text = w.module("slot", results);
+
+  const size_t start = text.find("@main(");
+  EXPECT_NE(start, std::string::npos) << text;
+  const std::string line = text.substr(start, text.find('\n', start) - start);
+  const size_t arrow = line.find("->");
+  const auto in = types_of(line.substr(0, arrow));
+  const auto out = types_of(line.substr(arrow));
+  EXPECT_EQ(in.size(), arguments.size());
+  EXPECT_EQ(out.size(), results.size());
+  SlotWork found;
+  found.slot = std::string(to_string(slot));
+  found.bytes = {
+      bytes_of(in, 0, shapes.size()) + bytes_of(in, learned, in.size()),
+      bytes_of(in, shapes.size(), learned), bytes_of(out, 0, passed.out.size()),
+      bytes_of(out, passed.out.size(), out.size())};
+  if (slot != Slot::attention) found.flops = flops_in(text);
+  return found;
+}
+
+TrainOptions options_of(const char* spec, Dtype products) {
+  TrainOptions o;
+  o.model.vocab = 23;
+  o.model.width = 24;
+  o.model.layers = 1;
+  o.model.head_dim = 8;
+  o.model.mlp_width = 20;
+  o.spec = *find_layer_spec(spec);
+  o.precision.products = products;
+  o.rows = 2;
+  o.tokens = 40;
+  o.tile = {16, 16};
+  if (std::string(spec) == "tpu") {
+    o.model.head_dim = 128;
+    o.tile = {128, 128};
+  }
+  return o;
+}
+
+const SlotWork& named(const std::vector<SlotWork>& all, std::string_view slot) {
+  static const SlotWork none;
+  const auto at = std::ranges::find(all, slot, &SlotWork::slot);
+  EXPECT_NE(at, all.end()) << slot;
+  return at == all.end() ? none : *at;
+}
+
+TEST(SlotWork, IsThatOfTheProgramsText) {
+  for (const std::string& spec : layer_spec_names()) {
+    for (const Dtype products : {Dtype::f32, Dtype::bf16}) {
+      for (const bool fused : {true, false}) {
+        SCOPED_TRACE(spec + (fused ? " fused" : " apart"));
+        TrainOptions o = options_of(spec.c_str(), products);
+        o.model.fused_mlp = fused;
+        if (!fused) o.model.norm = NormKind::layer;
+        const StepShape s = plan_step(o)->shape;
+        const auto said = *model_work(o);
+        const ModelConfig& m = o.model;
+        const Dims rows = {80, 24}, q = {2, 4, 40, m.head_dim},
+                   kv = {2, 2, 40, m.head_dim};
+        std::vector<std::pair<Slot, std::vector<Dims>>> slots = {
+            {Slot::linear_qkv, {rows}},
+            {Slot::attention, {q, kv, kv}},
+            {Slot::linear_proj, {{80, 4 * m.head_dim}}}};
+        if (fused) {
+          slots.push_back({Slot::norm, {rows}});
+          slots.push_back({Slot::layernorm_mlp, {rows}});
+        } else {
+          slots.push_back({Slot::linear_fc1, {rows}});
+          slots.push_back({Slot::linear_fc2, {{80, 20}}});
+        }
+        for (const auto& [slot, shapes] : slots) {
+          SCOPED_TRACE(to_string(slot));
+          const SlotWork want = read_slot(s, slot, shapes);
+          const SlotWork& got = named(said, want.slot);
+          EXPECT_EQ(got.bytes.inputs, want.bytes.inputs);
+          EXPECT_EQ(got.bytes.parameters, want.bytes.parameters);
+          EXPECT_EQ(got.bytes.outputs, want.bytes.outputs);
+          EXPECT_EQ(got.bytes.kept, want.bytes.kept);
+          if (slot != Slot::attention) {
+            EXPECT_EQ(got.flops, want.flops);
+          }
+        }
+      }
+    }
+  }
+}
+
+// 80 rows of 24 numbers, 64 of qkv, 32 of heads; twice, of two layers.
+TEST(SlotWork, IsWhatAHandCounts) {
+  TrainOptions o = options_of("reference", Dtype::bf16);
+  o.model.layers = 2;
+  o.model.fused_mlp = false;
+  const auto said = *model_work(o);
+  std::vector<std::string> names;
+  for (const SlotWork& each : said) names.push_back(each.slot);
+  EXPECT_EQ(names, (std::vector<std::string>{"norm", "linear_qkv", "attention",
+                                             "linear_proj", "linear_fc1",
+                                             "activation", "linear_fc2"}));
+  const SlotWork& qkv = named(said, "linear_qkv");
+  EXPECT_EQ(qkv.flops, 2.0 * 2 * 80 * 24 * 64);
+  EXPECT_EQ(qkv.bytes, (SlotBytes{2 * 80 * 24 * 4, 2 * 24 * 64 * 4,
+                                  2 * 80 * 64 * 4, 2 * 80 * 24 * 4}));
+  const SlotWork& norm = named(said, "norm");  // two a layer
+  EXPECT_EQ(norm.flops, 0.0);
+  EXPECT_EQ(norm.bytes, (SlotBytes{4 * 80 * 24 * 4, 4 * 24 * 4, 4 * 80 * 24 * 4,
+                                   4 * 2 * 80 * 24 * 4}));
+  EXPECT_EQ(named(said, "activation").bytes,
+            (SlotBytes{2 * 80 * 40 * 4, 0, 2 * 80 * 20 * 4, 2 * 80 * 40 * 4}));
+  // Rows of 40 become 3 tiles of 16, and every pair of those is taken.
+  const SlotWork& attention = named(said, "attention");
+  EXPECT_EQ(attention.flops, 2 * 4.0 * 2 * 4 * 48 * 48 * 8);
+  EXPECT_EQ(attention.bytes.outputs, 2 * 80 * 32 * 4);
+  // q, out of 4 heads, k and v of 2, in bf16, and log-sum-exp.
+  EXPECT_EQ(attention.bytes.kept,
+            2 * 2 * 48 * (2 * (4 + 4 + 2 + 2) * 8 + 4 * 4));
+  // What a batch brings is not known.
+  EXPECT_FALSE(
+      named(*model_work(options_of("xla", Dtype::f32)), "attention").flops);
+}
+
+// Rows along one axis, heads and the MLP's width along another.
+TEST(SlotWork, IsADevicesPart) {
+  TrainOptions o = options_of("xla", Dtype::f32);
+  const auto one = *model_work(o);
+  o.mesh = *parse_mesh("data=2,head=2");
+  const auto part = *model_work(o);
+  EXPECT_EQ(*named(one, "linear_qkv").flops,
+            4 * *named(part, "linear_qkv").flops);
+  EXPECT_EQ(*named(one, "layernorm_mlp").flops,
+            4 * *named(part, "layernorm_mlp").flops);
+  EXPECT_EQ(named(one, "linear_qkv").bytes.inputs,
+            2 * named(part, "linear_qkv").bytes.inputs);
+  EXPECT_EQ(named(one, "linear_qkv").bytes.parameters,
+            2 * named(part, "linear_qkv").bytes.parameters);
+  EXPECT_EQ(named(one, "norm").bytes.parameters,
+            named(part, "norm").bytes.parameters);
+  o.mesh = *parse_mesh("head=3");
+  EXPECT_FALSE(model_work(o));
+}
+
+}  // namespace
+}  // namespace tessera::model
