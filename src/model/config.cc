@@ -77,12 +77,14 @@ Result<Kind> parse_kind(std::string_view text, const char* name,
 
 Result<void> read_windows(const Json& value, ModelConfig& m) {
   if (!value.is_array() || value.size() > 1024) {
-    return invalid(kWhere, "windows must be a list of at most 1024, found {}",
+    return invalid("model.windows",
+                   "windows must be a list of at most 1024, found {}",
                    describe(value));
   }
   m.windows.clear();
   for (const Json& each : value) {
-    auto window = read_int(each, kWhere, "a window", 0, kMaxTokens);
+    const std::string name = fmt::format("windows[{}]", m.windows.size());
+    auto window = read_int(each, "model.windows", name, 0, kMaxTokens);
     if (!window) return window.error();
     m.windows.push_back(*window);
   }
@@ -91,12 +93,12 @@ Result<void> read_windows(const Json& value, ModelConfig& m) {
 
 Result<void> read_columns(const Json& value, ModelConfig& m) {
   if (!value.is_object()) {
-    return invalid(kWhere, "columns must be an object, found {}",
+    return invalid("model.columns", "columns must be an object, found {}",
                    describe(value));
   }
   m.columns.clear();
   for (const auto& [name, each] : value.items()) {
-    auto size = read_int(each, kWhere, "a column", 0, kMaxIds);
+    auto size = read_int(each, "model.columns", "columns." + name, 0, kMaxIds);
     if (!size) return size.error();
     m.columns[name] = *size;
   }

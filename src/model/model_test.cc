@@ -170,32 +170,84 @@ TEST(ModelJson, ReadsWhatItWrites) {
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(*again, m);
   const std::pair<const char*, const char*> bad[] = {
-      {R"({"layers": 0})", "layers"},
-      {R"({"head_dim": 12})", "multiple of 8"},
-      {R"({"heads": 4, "kv_heads": 3})", "3 for 4"},
-      {R"({"depth": 3})", "'depth'"},
-      {R"({"norm": "batch"})", "'batch'"},
-      {R"({"norm_eps": 0})", "norm_eps"},
-      {R"({"tied_head": 1})", "true or false"},
-      {R"({"windows": [-1]})", "window"},
-      {R"({"routes": {}})", "routes must be a list"},
-      {R"({"routes": [4]})", "found the integer 4"},
-      {R"({"routes": [{"top": 4}]})", "top, block and rule"},
-      {R"({"routes": [{"top": 0, "block": 64}]})", "top"},
+      {R"({"layers": 0})",
+       "[model] layers must be an integer of 1 to 1024, found the integer 0 "
+       "for it"},
+      {R"({"layers": "2"})",
+       "[model] layers must be an integer of 1 to 1024, found the string '2' "
+       "for it"},
+      {R"({"head_dim": 12})",
+       "[model] head_dim must be a multiple of 8, found 12"},
+      {R"({"heads": 4, "kv_heads": 3})",
+       "[model] kv_heads must divide heads, found 3 for 4"},
+      {R"({"depth": 3})",
+       "[model] a model has no field of that name, found "
+       "'depth'"},
+      {R"({"norm": "batch"})",
+       "[model] norm must be one of rms, layer, found 'batch'"},
+      {R"({"mlp": 3})",
+       "[model] mlp must be a string, found the integer 3 for it"},
+      {R"({"norm_eps": 0})",
+       "[model] norm_eps must be at least 1e-30 and finite, found 0"},
+      {R"({"softcap": null})", "[model] softcap must be a number, found null"},
+      {R"({"tied_head": 1})",
+       "[model] tied_head must be true or false, found the integer 1"},
+      {R"({"windows": [8, -1]})",
+       "[model.windows] windows[1] must be an integer of 0 to 1073741824, "
+       "found "
+       "the integer -1 for it"},
+      {R"({"windows": 8})",
+       "[model.windows] windows must be a list of at most 1024, found the "
+       "integer 8"},
+      {R"({"routes": {}})",
+       "[model.routes] routes must be a list of at most 1024, found an "
+       "object"},
+      {R"({"routes": [4]})",
+       "[model.routes] routes[0] must be null, or an object of top, block and "
+       "rule, found the integer 4"},
+      {R"({"routes": [null, {"top": 2}]})",
+       "[model.routes] routes[1] must have the field 'block', found none for "
+       "it"},
+      {R"({"routes": [{"block": 64}]})",
+       "[model.routes] routes[0] must have the field 'top', found none for "
+       "it"},
+      {R"({"routes": [{}]})",
+       "[model.routes] routes[0] must have the field 'top', found none for "
+       "it"},
+      {R"({"routes": [{"top": 0, "block": 64}]})",
+       "[model.routes] routes[0].top must be an integer of 1 to 65536, found "
+       "the integer 0 for it"},
+      {R"({"routes": [{"top": 2, "block": 64.5}]})",
+       "[model.routes] routes[0].block must be an integer of 1 to 1073741824, "
+       "found the float 64.5 for it"},
       {R"({"routes": [{"top": 4, "block": 64, "rule": "query-tile"}]})",
-       "kv-head or query-head, found 'query-tile'"},
-      {R"({"routes": [{"top": 4, "block": 64, "stride": 8}]})", "'stride'"},
-      {R"({"vocab": 16777216, "width": 1048576})", "embedding"},
-      {R"({"columns": {"doc_ids": 3}})", "'doc_ids'"},
-      {R"({"columns": {"node_type": 1}})", "node_type"},
-      {R"({"columns": []})", "columns"},
-      {R"([])", "object"},
+       "[model.routes] routes[0].rule must be kv-head or query-head, found "
+       "'query-tile'"},
+      {R"({"routes": [{"top": 4, "block": 64, "rule": 1}]})",
+       "[model.routes] routes[0].rule must be a string, found the integer 1 "
+       "for it"},
+      {R"({"routes": [{"top": 4, "block": 64, "stride": 8}]})",
+       "[model.routes] routes[0] must have no other field, found 'stride' for "
+       "one"},
+      {R"({"vocab": 16777216, "width": 1048576})",
+       "[model] the embedding must have at most 2147483647 numbers, found "
+       "17592186044416"},
+      {R"({"columns": {"doc_ids": 3}})",
+       "[model] columns must be of a row's structure, a number a token, found "
+       "'doc_ids'"},
+      {R"({"columns": {"node_type": 1}})",
+       "[model] a column must have 2 to 16777216 ids, found 1 for node_type"},
+      {R"({"columns": {"node_type": true}})",
+       "[model.columns] columns.node_type must be an integer of 0 to 16777216, "
+       "found true for it"},
+      {R"({"columns": []})",
+       "[model.columns] columns must be an object, found an array of 0"},
+      {R"([])", "[model] a model must be an object, found an array of 0"},
   };
-  for (const auto& [text, named] : bad) {
+  for (const auto& [text, why] : bad) {
     auto read = parse_model_config(text);
     ASSERT_FALSE(read) << text;
-    EXPECT_NE(read.error().message.find(named), std::string::npos)
-        << read.error().message;
+    EXPECT_EQ(read.error().message, why);
   }
 }
 

@@ -20,48 +20,43 @@ RouteSettings settings_of(const LayerRoute& route) {
 namespace model {
 namespace {
 
-constexpr std::string_view kWhere = "model";
+constexpr std::string_view kWhere = "model.routes";
 constexpr size_t kMaxRoutes = 1024;
 // Those whose queries pick each for itself.
 constexpr std::array kRules = {RouteRule::kv_head, RouteRule::query_head};
 
-Result<RouteRule> read_rule(const Json& value) {
-  auto text = read_string(value, kWhere, "rule");
+// `name` is how errors call it: "routes[0]".
+Result<RouteRule> read_rule(const Json& value, const std::string& name) {
+  auto text = read_string(value, kWhere, name);
   if (!text) return text.error();
   for (const RouteRule rule : kRules) {
     if (to_string(rule) == *text) return rule;
   }
-  return invalid(kWhere, "a route's rule must be {} or {}, found {}",
+  return invalid(kWhere, "{} must be {} or {}, found {}", name,
                  to_string(kRules[0]), to_string(kRules[1]), in_quotes(*text));
 }
 
-Result<LayerRoute> read_route(const Json& value) {
+Result<LayerRoute> read_route(const Json& value, const std::string& name) {
   LayerRoute out;
   if (value.is_null()) return out;
-  if (!value.is_object() || !value.contains("top") ||
-      !value.contains("block")) {
+  if (!value.is_object()) {
     return invalid(kWhere,
-                   "a route must be null, or an object of top, block and "
-                   "rule, found {}",
-                   describe(value));
+                   "{} must be null, or an object of top, block and rule, "
+                   "found {}",
+                   name, describe(value));
   }
-  for (const auto& [name, each] : value.items()) {
-    if (name == "rule") {
-      auto rule = read_rule(each);
-      if (!rule) return rule.error();
-      out.rule = *rule;
-      continue;
-    }
-    if (name != "top" && name != "block") {
-      return invalid(kWhere, "a route has no field of that name, found {}",
-                     in_quotes(name));
-    }
-    const bool top = name == "top";
-    auto read = read_int(each, kWhere, name, 1,
-                         top ? routing::kMaxTop : int64_t{kMaxTokens});
-    if (!read) return read.error();
-    (top ? out.top : out.block) = *read;
-  }
+  auto e = check_fields(value, kWhere, name, {"top", "block"}, {"rule"});
+  if (!e) return e.error();
+  auto top = read_int(value["top"], kWhere, name + ".top", 1, routing::kMaxTop);
+  if (!top) return top.error();
+  out.top = *top;
+  auto block = read_int(value["block"], kWhere, name + ".block", 1, kMaxTokens);
+  if (!block) return block.error();
+  out.block = *block;
+  if (!value.contains("rule")) return out;
+  auto rule = read_rule(value["rule"], name + ".rule");
+  if (!rule) return rule.error();
+  out.rule = *rule;
   return out;
 }
 
@@ -74,7 +69,7 @@ Result<std::vector<LayerRoute>> read_routes(const Json& value) {
   }
   std::vector<LayerRoute> out;
   for (const Json& each : value) {
-    auto route = read_route(each);
+    auto route = read_route(each, fmt::format("routes[{}]", out.size()));
     if (!route) return route.error();
     out.push_back(*route);
   }
