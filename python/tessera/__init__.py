@@ -10,6 +10,13 @@
 imported only when asked for.
 """
 
+import os as _os
+import sys as _sys
+
+# Plugins are looked for in this Python's packages, also by programs it starts.
+if _sys.executable:
+    _os.environ.setdefault("TESSERA_PYTHON", _sys.executable)
+
 from ._core import (
     Batch,
     BlockLists,

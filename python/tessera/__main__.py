@@ -9,10 +9,10 @@ from ._launch import program
 
 def main():
     try:
-        path, environment = program()
+        path = program()
     except TesseraError as missing:
         sys.exit(f"tessera: {missing}")
-    os.execve(path, ["tessera", *sys.argv[1:]], environment)
+    os.execv(path, ["tessera", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -75,11 +75,10 @@ def schedule(batch, *, heads=8, kv_heads=None, head_dim=128,
         plan = os.path.join(folder, "batch.plan")
         picture = os.path.join(folder, "picture.svg")
         batch.save(plan)
-        path, environment = program()
         done = subprocess.run(
-            [path, "schedule", "--plan", plan, "--json", "--picture", picture,
+            [program(), "schedule", "--plan", plan, "--json", "--picture", picture,
              *flags],
-            capture_output=True, text=True, check=False, env=environment)
+            capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise _core.TesseraError(_said(done))
         with open(picture, encoding="utf-8") as f:

@@ -1,9 +1,7 @@
 """JAX's Splash attention, interpreted, under our MaskInfo: equal to dense."""
 
 import importlib.util
-import os
 import pathlib
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +16,6 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_mask as masks)
 
-os.environ.setdefault("TESSERA_PYTHON", sys.executable)
 LENGTH, BLOCK, HEADS, DIM = 384, 128, 1, 128
 
 

@@ -28,13 +28,12 @@ def test_it_is_what_the_program_says(backward, tmp_path):
     batch = packed()
     found = ts.schedule(batch, heads=4, kv_heads=2, softcap=30.0,
                         tiles_per_pass=2, backward=backward)
-    path, environment = program()
-    asked = [path, "schedule", "--mask", "causal & documents", "--q-len", "2048",
+    asked = [program(), "schedule", "--mask", "causal & documents", "--q-len", "2048",
              "--docs", "lengths:512,512,512,512", "--tile", "512x256",
              "--heads", "4", "--kv-heads", "2", "--softcap", "30",
              "--tiles-per-pass", "2", "--json", "--backward"]
     said = subprocess.run(asked[:len(asked) - (not backward)], text=True,
-                          env=environment, check=True, stdout=subprocess.PIPE)
+                          check=True, stdout=subprocess.PIPE)
     assert found.fields == json.loads(said.stdout)
     assert found.json() == json.dumps(found.fields)
     assert found.tile == (512, 256) and found.tiles_per_pass == 2

@@ -2,8 +2,6 @@
 the NumPy oracle."""
 
 import importlib.util
-import os
-import sys
 
 import judge
 import numpy as np
@@ -11,7 +9,6 @@ import oracle
 import pytest
 import tessera as ts
 
-os.environ.setdefault("TESSERA_PYTHON", sys.executable)
 LENGTH, HEADS, KV_HEADS, DIM, TILE = 100, 4, 2, 16, 8
 
 

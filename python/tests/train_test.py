@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -10,7 +11,6 @@ import tessera as ts
 import tessera.data
 import tessera.train
 
-os.environ.setdefault("TESSERA_PYTHON", sys.executable)
 has_plugin = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
                                 reason="xla-cpu-pjrt is not installed")
 has_calling_plugin = pytest.mark.skipif(
@@ -37,6 +37,16 @@ def batches(seed=0):
 def trainer(**more):
     return tessera.train.Trainer(
         MODEL, **{**dict(rows=ROWS, tokens=T, tile=(16, 16)), **more})
+
+
+@has_plugin
+def test_plugins_are_those_of_the_interpreter_that_imports():
+    code = ("import tessera.train\n"
+            f"tessera.train.Trainer({MODEL!r}, rows=1, tokens=64, tile=(16, 16))")
+    lean = {name: os.environ[name] for name in ("PYTHONPATH", "HOME")
+            if name in os.environ}
+    subprocess.run([sys.executable, "-c", code], check=True,
+                   env={**lean, "PATH": os.defpath})
 
 
 @has_plugin

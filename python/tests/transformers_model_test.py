@@ -3,8 +3,6 @@ beside transformers' own in float32. They differ by at most three times what the
 last bit of every weight makes there."""
 
 import importlib.util
-import os
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ import tessera.train
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig
 
-os.environ.setdefault("TESSERA_PYTHON", sys.executable)
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
                                 reason="xla-cpu-pjrt is not installed")
 torch.set_num_threads(1)
