@@ -91,7 +91,7 @@ receipt::Receipt receipt_of(const BridgeFlags& f, const Asked& asked,
                             const BridgeRun& run) {
   const BridgeSpec& spec = asked.spec;
   receipt::Receipt r;
-  r.of_plan = false;
+  r.kind = receipt::Kind::operation;
   r.version = kVersion;
   r.lane = {"jax_bridge", "command", "jax_bridge", "jax_bridge", kFamily,
             "executed",   {}};

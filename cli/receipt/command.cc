@@ -119,7 +119,8 @@ Command receipt_command() {
           {"what", &o->verb, "VERB", "show, verify, diff or schema",
            /*required=*/true},
           {"files", &o->files, "FILE",
-           "Of `tessera run --receipt` or `tessera bridge --receipt`"},
+           "Of --receipt of `tessera run`, `tessera bridge` or `tessera "
+           "train`"},
           {"--plugin", &o->plugin, "FILE",
            "Of verify: load this one, where the receipt's is not installed"},
           {"--json", &o->json, "", "One JSON object on stdout"},

@@ -23,6 +23,8 @@ class Lines {
 std::string time_text(double ms);                     // 3.4 ms
 std::string plural(int64_t n, std::string_view one);  // "2 rows"
 
+// Model, rows and losses of a training run.
+void add_training(const receipt::Receipt& receipt, Lines& line);
 // Masks, arrays, tiles and pairs of a plan; else operation, artifact, inputs.
 void add_work(const receipt::Receipt& receipt, Lines& line);
 void add_operation(const receipt::Receipt& receipt, Lines& line);

@@ -8,6 +8,7 @@
 #include "cli/compile/receipt.h"
 #include "cli/receipt/flags.h"
 #include "cli/run/run.h"
+#include "cli/train/run.h"
 #include "run/receipt_parts.h"
 
 namespace tessera::cli {
@@ -76,6 +77,17 @@ Result<run::SecondRun> run_operation(const receipt::Receipt& claimed,
   return run::SecondRun{std::move(outcome->receipt), {}};
 }
 
+Result<run::SecondRun> train(const receipt::Receipt& claimed,
+                             const std::optional<std::string>& plugin) {
+  struct Flags : PluginFlags {
+    std::string artifact, shapes;  // which no training run has
+  } flags;
+  if (auto e = add_program_flags(claimed, plugin, flags); !e) return e.error();
+  auto found = train_again(claimed, flags);
+  if (!found) return found.error();
+  return run::SecondRun{std::move(*found), {}};
+}
+
 // A kernel that was compiled and not run is made again, which needs no plugin.
 Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   KernelFlags kernel;
@@ -132,7 +144,8 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
 
 Result<run::SecondRun> second_run(const receipt::Receipt& claimed,
                                   const std::optional<std::string>& plugin) {
-  if (!claimed.of_plan) return run_operation(claimed, plugin);
+  if (claimed.kind == receipt::Kind::training) return train(claimed, plugin);
+  if (!claimed.of_plan()) return run_operation(claimed, plugin);
   return claimed.ran() ? run_plan(claimed, plugin) : make_kernel(claimed);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 void add_question(const receipt::Receipt& r, Lines& line) {
   line("asked", fmt::format("{} (by {})", r.lane.requested, r.lane.source));
-  if (r.of_plan) {
+  if (r.of_plan()) {
     line("chosen", fmt::format("{}: {}", r.lane.chosen, r.choice.reason));
   }
   line("executed",
@@ -26,17 +26,19 @@ void add_question(const receipt::Receipt& r, Lines& line) {
 }
 
 void add_place(const receipt::Receipt& r, Lines& line) {
-  line("ran",
-       fmt::format("{} lane{}{}{}{}", r.lane.executed,
-                   r.fallback                   ? " (fallback)"
-                   : r.lane.requested == "auto" ? " (chosen)"
-                                                : "",
-                   r.isa ? fmt::format(", {}, {}", *r.isa,
-                                       plural(r.threads.value_or(1), "thread"))
-                         : "",
-                   r.method.empty() ? "" : ", " + r.method,
-                   r.of_plan ? ", " + r.device : ", family " + r.lane.family));
-  if (r.of_plan && r.lane.requested == "auto") line("choice", r.choice.reason);
+  line("ran", fmt::format(
+                  "{} lane{}{}{}{}", r.lane.executed,
+                  r.fallback                   ? " (fallback)"
+                  : r.lane.requested == "auto" ? " (chosen)"
+                                               : "",
+                  r.isa ? fmt::format(", {}, {}", *r.isa,
+                                      plural(r.threads.value_or(1), "thread"))
+                        : "",
+                  r.method.empty() ? "" : ", " + r.method,
+                  r.of_plan() ? ", " + r.device : ", family " + r.lane.family));
+  if (r.of_plan() && r.lane.requested == "auto") {
+    line("choice", r.choice.reason);
+  }
 }
 
 void add_plugin(const receipt::Receipt& r, Lines& line) {
@@ -58,21 +60,29 @@ void add_plugin(const receipt::Receipt& r, Lines& line) {
   }
 }
 
+void add_programs(const receipt::Receipt& r, Lines& line) {
+  if (!r.plugin) return;
+  line("programs",
+       fmt::format("{} compiled, {} from memory, {} from disk", r.compiles,
+                   r.cache_hits.memory, r.cache_hits.disk));
+}
+
 void add_times(const receipt::Receipt& r, Lines& line) {
   std::string out;
   const auto add = [&](std::string_view what, double ms) {
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", what, time_text(ms));
   };
-  if (r.of_plan && r.plan_file.empty()) add("plan", r.plan_ms);
-  if (r.of_plan) add("prepare", r.prepare_ms);
+  const bool trained = r.kind == receipt::Kind::training;
+  if (trained || (r.of_plan() && r.plan_file.empty())) add("plan", r.plan_ms);
+  if (r.of_plan()) add("prepare", r.prepare_ms);
   if (r.plugin) {
     add("compile", r.compile_ms);
     add("transfer", r.transfer_ms);
   }
-  add(r.of_plan ? "forward" : "run", r.of_plan ? r.forward_ms : r.run_ms);
+  add(r.of_plan() ? "forward" : "run", r.of_plan() ? r.forward_ms : r.run_ms);
   if (r.backward) add("backward", r.backward_ms);
   line("time", out);
-  if (!r.of_plan || !r.ran()) return;
+  if (!r.of_plan() || !r.ran()) return;
   line("speed",
        fmt::format("{:.4g} GFLOP/s, legal pairs only", r.useful_gflops_due()));
 }
@@ -93,26 +103,30 @@ std::string check_text(const receipt::Receipt::Check& c) {
 
 std::string receipt_text(const receipt::Receipt& r, bool whole) {
   Lines line;
+  if (r.kind == receipt::Kind::training) {
+    add_training(r, line);
+    add_plugin(r, line);
+    add_programs(r, line);
+    add_times(r, line);
+    line("output", r.output_digest);
+    return std::move(line.out);
+  }
   if (whole) add_question(r, line);
   if (r.ran()) add_place(r, line);
   add_plugin(r, line);
-  if (r.of_plan) {
+  if (r.of_plan()) {
     add_work(r, line);
   } else {
     add_operation(r, line);
   }
-  if (r.plugin) {
-    line("programs",
-         fmt::format("{} compiled, {} from memory, {} from disk", r.compiles,
-                     r.cache_hits.memory, r.cache_hits.disk));
-  }
+  add_programs(r, line);
   if (r.routing) add_routing(*r.routing, r.route_ms, line);
   if (r.sink_telemetry) add_sinks(*r.sink_telemetry, line);
   add_times(r, line);
   if (whole || r.check.kind != "none") {
     line("check", r.check.kind == "none" ? "none" : check_text(r.check));
   }
-  if (whole && r.of_plan) {
+  if (whole && r.of_plan()) {
     line("contract", r.contract);
     line("plan", r.plan_digest.empty() ? "none" : r.plan_digest);
   }

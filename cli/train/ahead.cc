@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/plan/report.h"
+#include "cli/train/receipt.h"
 #include "cli/train/report.h"
 #include "lanes/mosaic/tpu.h"
 #include "model/ahead.h"
@@ -50,17 +51,14 @@ json bytes_json(const AheadReport& r) {
           {"peak", r.memory->peak ? json(*r.memory->peak) : json()}};
 }
 
-json ahead_json(const TrainSettings& s, const AheadReport& r,
-                const ModelWork& work) {
-  json out = model_json(s, work);
+json ahead_json(const AheadReport& r, const receipt::Receipt& asked) {
+  json out = model_json(asked);
   out.update({{"compiled_only", true},
               {"target", r.target},
               {"platform_version", r.platform_version},
               {"program", r.program},
-              {"specs", specs_json(r.specs)},
+              {"specs", r.specs.empty() ? json() : json(r.specs)},
               {"compile_ms", r.compile_ms},
-              {"rows", s.options.rows},
-              {"tokens", s.options.tokens},
               {"bytes", bytes_json(r)},
               {"attention", attention_json(r)}});
   return out;
@@ -71,9 +69,9 @@ std::string cycles_text(const std::optional<double>& cycles) {
 }
 
 std::string ahead_text(const TrainSettings& s, const AheadReport& r,
-                       const ModelWork& work) {
+                       const receipt::Receipt& asked) {
   std::string out =
-      model_text(s, work) +
+      model_text(s, asked) +
       fmt::format(
           "compiled   only, for {}, a step of {} rows of {} tokens: {} in "
           "{:.0f} "
@@ -117,15 +115,15 @@ Result<int> run_ahead(const TrainSettings& s, const TrainFlags& f,
                       data::RowFiles& data) {
   auto rows = data.take(0, s.options.rows);
   if (!rows) return rows.error();
-  auto work = work_of(s.options);
-  if (!work) return work.error();
+  auto asked = training_receipt(s, f);
+  if (!asked) return asked.error();
   auto report = model::compile_ahead(s.options, s.target, *rows);
   if (!report) return report.error();
   if (f.json) {
-    fmt::print("{}\n", json_line(ahead_json(s, *report, *work)));
+    fmt::print("{}\n", json_line(ahead_json(*report, *asked)));
     return kOk;
   }
-  fmt::print("{}", ahead_text(s, *report, *work));
+  fmt::print("{}", ahead_text(s, *report, *asked));
   if (f.program) fmt::print("program    {}\n", on_a_line(*f.program));
   return kOk;
 }

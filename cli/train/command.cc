@@ -3,135 +3,43 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstdio>
 #include <memory>
 
-#include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/plan/report.h"
+#include "cli/receipt/output.h"
 #include "cli/train/ahead.h"
 #include "cli/train/report.h"
-#include "data/row_files.h"
-#include "picture/losses.h"
+#include "cli/train/run.h"
 
 namespace tessera::cli {
 namespace {
 
-Result<void> save(const Trainer& trainer, const std::string& file) {
-  auto bytes = trainer.checkpoint();
-  if (!bytes) return bytes.error();
-  return write_file(file, *bytes);
-}
-
-void print_now(const std::string& text) {
-  fmt::print("{}", text);
-  std::fflush(stdout);
-}
-
-Result<History> train(Trainer& trainer, const TrainSettings& s,
-                      const TrainFlags& f, data::RowFiles& data) {
-  using Clock = std::chrono::steady_clock;
-  History out;
-  out.first = trainer.steps() + 1;
-  // Some forty lines, whatever the number of steps.
-  const int64_t shown = std::max<int64_t>(1, (s.steps - out.first + 1) / 40);
-  for (int64_t step = out.first; step <= s.steps; ++step) {
-    const auto start = Clock::now();
-    // Which rows a step takes depends on its number alone.
-    const int64_t count = s.options.rows;
-    auto rows = data.take((step - 1) % data.rows() * count, count);
-    if (!rows) return rows.error();
-    auto told = trainer.step(*rows, s.rates(step));
-    if (!told) return told.error();
-    const std::chrono::duration<double> took = Clock::now() - start;
-    out.seconds += took.count();
-    out.losses.push_back(told->loss);
-    out.tokens += told->tokens;
-    out.tiles_run += told->tiles_run;
-    out.tiles_planned += told->tiles_planned;
-    const bool last = step == s.steps;
-    if (!f.json && (last || (step - out.first) % shown == 0)) {
-      print_now(step_text(s, *told, took.count()));
-    }
-    if (!std::isfinite(told->loss) || !std::isfinite(told->gradient_norm)) {
-      return invalid("train",
-                     "loss and gradients must be finite, found {} and {} at "
-                     "step {}; the last checkpoint is as it was",
-                     told->loss, told->gradient_norm, step);
-    }
-    if (f.checkpoint && (last || (s.every > 0 && step % s.every == 0))) {
-      if (auto e = save(trainer, *f.checkpoint); !e) return e.error();
-    }
-  }
-  return out;
-}
-
-// All of the data, so that no run ends at a row of its last step.
-Result<void> check_rows(const TrainSettings& s, data::RowFiles& data) {
-  const int64_t count = s.options.rows;
-  for (int64_t first = 0; first < data.rows(); first += count) {
-    auto rows = data.take(first, count);
-    if (!rows) return rows.error();
-    if (auto e = Trainer::check(s.options, *rows, first); !e) return e;
-  }
-  return {};
-}
-
 Result<int> run(const TrainFlags& f) {
   auto settings = read_train_flags(f);
   if (!settings) return settings.error();
-  TrainSettings& s = *settings;
-  if (auto e = check_device(s, f); !e) return e.error();
-  auto data = data::RowFiles::open(f.data);
-  if (!data) return data.error();
-  s.options.tokens = data->tokens();
-  if (auto e = check_rows(s, *data); !e) return e.error();
+  if (auto e = check_device(*settings, f); !e) return e.error();
+  auto rows = read_rows(*settings, f);
+  if (!rows) return rows.error();
   if (f.program) {
-    auto text = Trainer::program_text(s.options);
+    auto text = Trainer::program_text(settings->options);
     if (!text) return text.error();
     if (auto e = write_file(*f.program, *text); !e) return e.error();
   }
-  if (f.compile_only) return run_ahead(s, f, *data);
-  if (s.resumed) {
-    if (auto e = Trainer::check(s.options, *s.resumed); !e) return e.error();
-  }
-  auto work = work_of(s.options);
-  if (!work) return work.error();
-  auto trainer = Trainer::open(s.options);
-  if (!trainer) return trainer.error();
-  if (s.resumed) {
-    if (auto e = trainer->restore(*s.resumed); !e) return e.error();
-    s.resumed.reset();
-    if (trainer->steps() >= s.steps) {
-      return invalid("train",
-                     "--steps must be above those that were done, found {} for "
-                     "{}",
-                     s.steps, trainer->steps());
-    }
-  }
-  if (!f.json) print_now(head_text(*trainer, s, *work, *data));
-  auto history = train(*trainer, s, f, *data);
-  if (!history) return history.error();
-  if (f.picture) {
-    const std::string picture = picture::draw_losses(
-        history->losses, history->first, "Loss of " + f.data);
-    if (auto e = write_file(*f.picture, picture); !e) return e.error();
+  if (f.compile_only) return run_ahead(*settings, f, rows->files);
+  auto receipt = run_training(*settings, f, *rows);
+  if (!receipt) return receipt.error();
+  if (f.receipt) {
+    if (auto e = write_receipt(*f.receipt, *receipt); !e) return e.error();
   }
   if (f.json) {
-    fmt::print("{}\n", json_line(train_json(*trainer, s, *work, *history)));
+    fmt::print("{}\n", receipt::receipt_json(*receipt));
     return kOk;
   }
-  fmt::print(
-      "trained    {} tokens in {:.1f} s; {} score tiles run, {} planned\n",
-      history->tokens, history->seconds, history->tiles_run,
-      history->tiles_planned);
+  fmt::print("{}", end_text(*receipt));
   for (const auto& [word, file] :
        {std::pair("checkpoint", f.checkpoint), std::pair("program", f.program),
-        std::pair("picture", f.picture)}) {
+        std::pair("picture", f.picture), std::pair("receipt", f.receipt)}) {
     if (file) fmt::print("{:<10} {}\n", word, on_a_line(*file));
   }
   return kOk;
@@ -156,16 +64,12 @@ constexpr const char* kFooter =
     "score_scale, windows, routes, columns. What is missing keeps its "
     "default.\n"
     "\n"
-    "JSON fields: version, spec, slots, model, parameters, mesh, precision, "
-    "work[].{slot, flops\n(null where they are the batch's), bytes.{inputs, "
-    "parameters, outputs, kept}}, plugin,\nplatform_version, device, program, "
-    "specs (how its arrays lie on "
-    "the mesh, as a fingerprint;\nlike mesh null where there is none), "
-    "compiles, disk_hits, compile_ms, "
-    "rows, "
-    "tokens, first_step, steps,\nlosses, tokens_that_count, tiles_run, "
-    "tiles_planned, seconds.\n"
-    "With --compile-only compiled_only, target, bytes.{argument, alias, "
+    "JSON: the receipt of the run (docs/receipt_fields.md), as --receipt\n"
+    "writes it; tessera receipt shows it, or runs it again to verify it.\n"
+    "With --compile-only tessera, spec, slots, model, parameters, work, mesh,\n"
+    "precision, rows, tokens, program, specs, platform_version and compile_ms "
+    "as there,\n"
+    "and compiled_only, target, bytes.{argument, alias, "
     "output, "
     "temporary,\ncode, peak} (null where the compiler does not say) and "
     "attention (null where it is not by our\nkernels).{cycles_from, gigahertz, "

@@ -2,13 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "lanes/cpu/ffi_handlers.h"
+#include "receipt/read.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 
@@ -123,6 +126,55 @@ TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
   refuses({"--spec", "cpu"}, "found routed(2, 16) by kv-head for cpu");
 }
 
+// A run from a seed, and one that goes on from it on a mesh; each is run again
+// from its receipt.
+TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  const auto verify = [&](const char* name) {
+    return program({"receipt", "verify", path(name)});
+  };
+  const auto forge = [&](const json& good,
+                         const std::function<void(json&)>& change) {
+    json r = good;
+    change(r);
+    r["receipt_digest"] = receipt::receipt_digest(r);
+    std::ofstream(path("forged")) << r;
+  };
+  const json first = trained({"--steps", "2", "--seed", "5", "--checkpoint",
+                              path("state"), "--receipt", path("first")});
+  EXPECT_EQ(json::parse(*read_file(path("first"), 1 << 20)), first);
+  EXPECT_EQ(first["operation"], "train");
+  EXPECT_EQ(first["inputs"]["seed"], 5);
+  EXPECT_TRUE(first["start"].is_null());
+  const auto bytes = *read_file(path("state"), 1 << 24);
+  Digest digest;
+  digest.add(bytes.data(), bytes.size());
+  EXPECT_EQ(first["output"]["digest"], digest.hex());
+  EXPECT_EQ(verify("first"), kOk) << out_ << err_;
+  EXPECT_EQ(program({"receipt", "show", path("first")}), kOk) << err_;
+  EXPECT_NE(out_.find("spec xla: attention by worklist"), std::string::npos)
+      << out_;
+
+  const json more =
+      trained({"--steps", "3", "--resume", path("state"), "--mesh", "data=2",
+               "--dtype", "bf16", "--recompute", "--weight-decay", "0.3",
+               "--receipt", path("more")});
+  EXPECT_EQ(more["start"], path("state"));
+  EXPECT_EQ(verify("more"), kOk) << out_ << err_;
+  forge(more, [](json& r) { r["losses"][0] = 0.5; });
+  EXPECT_EQ(verify("forged"), kFailed) << out_ << err_;
+  EXPECT_NE(out_.find("losses"), std::string::npos) << out_;
+  forge(more, [](json& r) { r["rate"] = 1e-3; });
+  EXPECT_EQ(verify("forged"), kFailed) << out_ << err_;
+  forge(more, [](json& r) { r["work"][1]["bytes"]["kept"] = 1; });
+  EXPECT_EQ(verify("forged"), kFailed) << out_ << err_;
+  forge(more, [](json& r) { r["model"]["depth"] = 1; });
+  EXPECT_EQ(verify("forged"), kRefused) << out_ << err_;
+  // The state that it went on from is not what it was.
+  std::ofstream(path("state"), std::ios::app) << "more";
+  EXPECT_EQ(verify("more"), kRefused) << out_ << err_;
+}
+
 // The short run that must reach a loss: 3.6 a token at its start.
 TEST_F(TrainCommand, LearnsByOurCpuKernels) {
   auto plugin = testing::real_plugin("lammps_jax_pjrt_cpu");
@@ -135,7 +187,7 @@ TEST_F(TrainCommand, LearnsByOurCpuKernels) {
   EXPECT_EQ(r["slots"]["attention"], "cpu");
   EXPECT_EQ(r["compiles"], 1);
   EXPECT_EQ(r["tiles_run"], r["tiles_planned"]);
-  EXPECT_NE(r["plugin"].get<std::string>().find("lammps_jax_pjrt_cpu"),
+  EXPECT_NE(r["plugin"]["file"].get<std::string>().find("lammps_jax_pjrt_cpu"),
             std::string::npos);
   EXPECT_GT(r["losses"].front(), 3.5);
   EXPECT_LT(r["losses"].back(), 0.5);

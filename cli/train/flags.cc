@@ -38,6 +38,7 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--resume", &f.resume, "FILE",
            "A checkpoint to go on from; without moments, to start from"},
           {"--picture", &f.picture, "FILE", "The losses as SVG"},
+          {"--receipt", &f.receipt, "FILE", "The receipt of the run"},
           {"--save-program", &f.program, "FILE",
            "The step's StableHLO, as it is compiled"},
           {"--compile-only", &f.compile_only, "",

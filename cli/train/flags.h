@@ -12,7 +12,8 @@ struct TrainFlags : PluginFlags {
   std::string data;
   std::optional<std::string> model, spec, steps, rows, mesh, seed, dtype, tile;
   std::optional<std::string> rate, warmup, max_norm, weight_decay;
-  std::optional<std::string> checkpoint, every, resume, program, picture;
+  std::optional<std::string> checkpoint, every, resume, program, picture,
+      receipt;
   std::optional<std::string> target;
   bool recompute = false;
   bool compile_only = false;

@@ -100,6 +100,7 @@ Result<void> check_ahead(const TrainFlags& f) {
        {std::pair("--checkpoint", f.checkpoint.has_value()),
         std::pair("--resume", f.resume.has_value()),
         std::pair("--picture", f.picture.has_value()),
+        std::pair("--receipt", f.receipt.has_value()),
         std::pair("--steps", f.steps.has_value()),
         std::pair("--device", f.device.has_value())}) {
     if (!given) continue;
@@ -157,7 +158,7 @@ Result<TrainSettings> read_train_flags(const TrainFlags& f) {
   if (f.model) read.push_back(*f.model);
   if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);
   std::vector<std::string> written;
-  for (const auto& file : {f.checkpoint, f.program, f.picture}) {
+  for (const auto& file : {f.checkpoint, f.program, f.picture, f.receipt}) {
     if (file) written.push_back(*file);
   }
   if (auto e = check_files(read, written); !e) return e.error();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/json_read.h"
+#include "receipt/fields.h"
 #include "receipt/read.h"
 #include "receipt/sink_contradictions.h"
 
@@ -73,6 +74,36 @@ void check_operation(const Receipt& r, Rules& must) {
   must(r.inputs.digests.size() == r.inputs.arrays.size(),
        "inputs.digests must be of every input");
   must(!r.output_digest.empty(), "output.digest must be there for a bridge");
+}
+
+void check_training(const Receipt& r, Rules& must) {
+  const Receipt::Training& t = r.training;
+  must(r.operation == "train", "operation must be train for a training run");
+  must(r.plugin.has_value(), "plugin must be there for a training run");
+  must(programs_found(r) == 1,
+       fmt::format("compiles and cache hits must come to 1 for a training run, "
+                   "found {}",
+                   programs_found(r)));
+  must(t.first_step >= 1 && t.first_step <= t.steps,
+       "first_step must be 1 to steps");
+  // No sum of what strangers claim.
+  must(t.first_step >= 1 &&
+           t.steps - t.first_step == static_cast<int64_t>(t.losses.size()) - 1,
+       "losses must be of every step from first_step to steps");
+  must(t.mesh.empty() == t.specs.empty(),
+       "specs must be there for a mesh, and nowhere else");
+  std::set<std::string> files, due = {"rows"};
+  if (!t.start.empty()) due.insert("start");
+  for (const auto& [name, digest] : r.inputs.digests) files.insert(name);
+  must(files == due, "inputs.digests must be of rows, and of start if any");
+  must(t.first_step == 1 || !t.start.empty(),
+       "first_step must be 1 for a run without start");
+  must(t.slots.size() == std::size(allowed::kSlots),
+       "slots must give every slot its factory");
+  must(t.tiles_run <= t.tiles_planned,
+       "tiles_run must be at most tiles_planned");
+  must(!r.output_digest.empty(),
+       "output.digest must be there for a training run");
 }
 
 void check_lane(const Receipt& r, const std::string& executed, Rules& must) {
@@ -156,7 +187,7 @@ void check_times(const Receipt& r, Rules& must) {
 
 std::vector<std::string> contradictions(const ReceiptClaim& r) {
   Rules must;
-  if (r.of_plan) {
+  if (r.of_plan()) {
     const std::string executed =
         r.ran() && !r.lane.executed.empty() ? r.lane.executed : r.lane.chosen;
     check_lane(r, executed, must);
@@ -168,8 +199,10 @@ std::vector<std::string> contradictions(const ReceiptClaim& r) {
     if (auto broken = sink_contradiction(r, executed)) must(false, *broken);
     check_machine(r, must);
     check_times(r, must);
-  } else {
+  } else if (r.kind == Kind::operation) {
     check_operation(r, must);
+  } else {
+    check_training(r, must);
   }
   for (const std::string& field : r.misplaced) {
     must(false, fmt::format("{} must be there just where other fields call for "

@@ -34,8 +34,8 @@ inline constexpr bool IsMap = false;
 template <class T>
 inline constexpr bool IsMap<std::map<std::string, T>> = true;
 
-inline bool is_of(const FieldRule& rule, bool of_plan) {
-  return rule.of == FieldOf::all || (rule.of == FieldOf::plan) == of_plan;
+inline bool is_of(const FieldRule& rule, Kind kind) {
+  return (static_cast<int>(rule.of) & static_cast<int>(kind)) != 0;
 }
 
 template <class E>

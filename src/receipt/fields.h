@@ -13,9 +13,16 @@
 
 namespace tessera::receipt {
 
-// Which receipts have the field: all, those of a plan that ran or was compiled,
-// or those of an operation that JAX exported, which has no plan.
-enum class FieldOf : uint8_t { all, plan, operation };
+// Which receipts have the field: sums of kinds.
+enum class FieldOf : uint8_t {
+  plan = 1,
+  operation = 2,
+  run = 3,  // of a lane
+  training = 4,
+  planned = 5,
+  unplanned = 6,
+  all = 7
+};
 
 // Whether a second run tells it too. What is history of a run that executed is
 // no history of a kernel that was only compiled.
@@ -73,6 +80,13 @@ inline constexpr Texts kJudgements = {"passed", "wrong", "unjudged"};
 inline constexpr Texts kRules = {"kv-head", "query-head", "query-tile"};
 inline constexpr Texts kUnions = {"bitmap", "sort"};
 inline constexpr Texts kMeanings = {"exact", "union"};
+inline constexpr Texts kSlots = {"norm",         "linear_qkv", "linear_proj",
+                                 "linear_fc1",   "linear_fc2", "attention",
+                                 "layernorm_mlp"};
+inline constexpr Texts kParts = {"norm",          "linear_qkv", "linear_proj",
+                                 "linear_fc1",    "linear_fc2", "attention",
+                                 "layernorm_mlp", "activation"};
+inline constexpr Texts kPrecise = {"BF16", "F32"};
 }  // namespace allowed
 
 // A visitor is called with (path, member, rule, meaning) of each field.
@@ -248,10 +262,69 @@ void visit_fields(Is<Receipt::SinkTelemetry> auto& s, auto&& field) {
   field("documents", s.documents, {}, "As their first queries come");
 }
 
+void visit_fields(Is<Receipt::Training::Work> auto& w, auto&& field) {
+  field("slot", w.slot, {.one_of = allowed::kParts},
+        "In the order of a block; activation is that of an MLP whose slots are "
+        "apart");
+  field("flops", w.flops, {.def = "number0"},
+        "Of its products, multiply and add; null where they are the batch's");
+  field("bytes.inputs", w.inputs, {},
+        "Bytes of its arrays by their types in the program: what it reads, of "
+        "attention with the integers of its plan, what it writes, and what "
+        "waits for the way back, which may be an input");
+  field("bytes.parameters", w.parameters, {}, "");
+  field("bytes.outputs", w.outputs, {}, "");
+  field("bytes.kept", w.kept, {}, "");
+}
+
+// Beside the other fields of a receipt.
+void visit_training(Is<Receipt::Training> auto& t, auto&& field) {
+  using namespace allowed;
+  field("spec", t.spec, {}, "The layer spec");
+  field("slots", t.slots, {.keys = kSlots}, "The factory of each slot");
+  field("model", t.model, {.json = true},
+        "Sizes and settings: what `--model` reads");
+  field("parameters", t.parameters, {}, "Numbers that are learned");
+  field("work", t.work, {},
+        "What each slot takes of a device in the forward pass of a step, over "
+        "all layers");
+  field("mesh", t.mesh, {.or_null = true},
+        "The axes of the mesh, or null on one device");
+  field("specs", t.specs, {.def = "digest", .or_null = true},
+        "The fingerprint of how the program's arrays lie on the mesh, or null");
+  field("precision", t.precision, {.one_of = kPrecise},
+        "What is computed in which type");
+  field("program", t.program, {.def = "digest"}, "The digest of its StableHLO");
+  field("rows", t.rows, {}, "Rows of each step, and tokens of each row");
+  field("tokens", t.tokens, {}, "");
+  field("tile", t.tile, {}, "The tile of scores");
+  field("recompute", t.recompute, {}, "Whether blocks kept their input alone");
+  field("rate", t.rate, {.def = "number0"},
+        "The highest learning rate, the steps up to it, the longest gradient, "
+        "the decay of matrices");
+  field("warmup", t.warmup, {}, "");
+  field("max_norm", t.max_norm, {.def = "number0"}, "");
+  field("weight_decay", t.weight_decay, {.def = "number0"}, "");
+  field("start", t.start, {.or_null = true},
+        "The checkpoint that the run went on from, or null");
+  field("first_step", t.first_step, {}, "The first step of this run");
+  field("steps", t.steps, {}, "Steps in all, with those of the checkpoint");
+  field("losses", t.losses, {}, "Of each step of this run, a token");
+  field("tokens_that_count", t.counted, {}, "Tokens that the losses are of");
+  field("tiles_run", t.tiles_run, {},
+        "Score tiles of all layers and steps as the program counted them, of "
+        "one head, of clustered layers of each head that picks; and those that "
+        "the plans have");
+  field("tiles_planned", t.tiles_planned, {}, "");
+  field("seconds", t.seconds, {.def = "number0", .repeats = Repeats::never},
+        "All steps of this run, with reading their rows");
+}
+
 void visit_fields(Is<Receipt> auto& r, auto&& field) {
   using namespace allowed;
   constexpr auto kPlan = FieldOf::plan;
   constexpr auto kOperation = FieldOf::operation;
+  constexpr auto kRun = FieldOf::run;
   constexpr auto kHistory = Repeats::if_compiled_only;
   constexpr auto kNever = Repeats::never;
   const bool checked = r.check.kind != "none";
@@ -260,29 +333,33 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("tessera", r.version, {.repeats = kNever},
         "The version of the library");
   field("lane.requested", r.lane.requested,
-        {.one_of = kRequested, .repeats = kHistory},
+        {.one_of = kRequested, .of = kRun, .repeats = kHistory},
         "The lane that was asked for; auto where the rules choose");
-  field("lane.source", r.lane.source, {.one_of = kSources, .repeats = kHistory},
+  field("lane.source", r.lane.source,
+        {.one_of = kSources, .of = kRun, .repeats = kHistory},
         "Who asked for it: a flag, the caller of the library, nobody "
         "(default), or `tessera bridge` (command)");
-  field("lane.chosen", r.lane.chosen, {.one_of = kLanes},
+  field("lane.chosen", r.lane.chosen, {.one_of = kLanes, .of = kRun},
         "The lane that was asked for, or the rules' choice");
-  field("lane.executed", r.lane.executed, {.one_of = kRunning, .or_null = true},
+  field("lane.executed", r.lane.executed,
+        {.one_of = kRunning, .or_null = true, .of = kRun},
         "The lane that ran; null where nothing did");
-  field("lane.family", r.lane.family, {.one_of = kFamilies},
+  field("lane.family", r.lane.family, {.one_of = kFamilies, .of = kRun},
         "Whose code it was: native, our own kernels; reference; tpu/mosaic, "
         "our own kernels of a TPU; tpu/jax of the bridge and tpu/splash of "
         "Splash, on any device; or of a compiler, by the plugin's platform: "
         "tpu/xla for tpu, cuda for cuda, "
         "xla for any other, a CPU among them");
   field("lane.runtime_mode", r.lane.runtime_mode,
-        {.one_of = kModes, .repeats = kHistory},
+        {.one_of = kModes, .of = kRun, .repeats = kHistory},
         "executed: the lane ran, in this process; compiled only: nothing ran");
   field("lane.fallback_allowed", r.lane.fallback_allowed,
-        {.one_of = kFallback, .repeats = kHistory},
+        {.one_of = kFallback, .of = kRun, .repeats = kHistory},
         "Lanes that may step in, in this order");
-  field("operation", r.operation, {.of = kOperation},
-        "What the file of shapes calls it: attention, rms_norm, any word");
+  field(
+      "operation", r.operation, {.of = FieldOf::unplanned},
+      "What the file of shapes calls it: attention, rms_norm, any word; train "
+      "of a training run");
   field("name", r.name, {.of = kOperation}, "The name in that file");
   field("choice.class", r.choice.request_class,
         {.one_of = kClasses, .of = kPlan}, "The class of the request");
@@ -293,6 +370,11 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "The gate's row that decided, or null");
   field("choice.rule", r.choice.rule, {.or_null = true, .of = kPlan},
         "The row of the table of thresholds that decided, or null");
+  visit_training(r.training, [&](std::string_view path, auto& member,
+                                 FieldRule rule, std::string_view meaning) {
+    rule.of = FieldOf::training;
+    field(path, member, rule, meaning);
+  });
   constexpr FieldRule kMachine = {.of = kPlan, .repeats = kNever};
   field("machine.cpu", r.machine.cpu, kMachine,
         "What the choice knew of the machine");
@@ -319,7 +401,7 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "what travelled; else null");
   field("method", r.method, {.one_of = kMethods, .or_null = true, .of = kPlan},
         "The program of the xla lane, else null");
-  field("artifact", r.artifact, {},
+  field("artifact", r.artifact, {.of = kRun},
         "What JAX exported and the bridge or splash ran, else null");
   field("parameters", r.parameters, {.of = kPlan},
         "tiles_per_pass, fetch_ahead and row_sum_rounded or dlse of a kernel "
@@ -349,15 +431,22 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         {.def = "number0", .of = kPlan}, "The softcap; 0 is off");
   field("shape.sink_logits", r.shape.sink_logits, {.of = kPlan},
         "Whether there are sink logits");
-  field("inputs.seed", r.inputs.seed, {},
-        "The seed of drawn arrays and of a sampled check");
+  field(
+      "inputs.seed", r.inputs.seed, {},
+      "The seed of drawn arrays and of a sampled check; of a training run that "
+      "of its first parameters");
   field("inputs.file", r.inputs.file, {.or_null = true},
-        "The file that the other arrays came from, or null");
-  field("inputs.drawn", r.inputs.drawn, {}, "The arrays that were drawn");
+        "The file that the other arrays came from, or null; of a training run "
+        "its "
+        "rows");
+  field("inputs.drawn", r.inputs.drawn, {.of = kRun},
+        "The arrays that were drawn");
   field("inputs.arrays", r.inputs.arrays, {.of = kOperation},
         "The inputs in the order of the program");
   field("inputs.digests", r.inputs.digests, {.def = "digest"},
-        "The digest of each array that the lane was given");
+        "The digest of each array that the lane was given; of a training run "
+        "those "
+        "of its rows and of the checkpoint that it went on from (start)");
   field("outputs", r.outputs, {.of = kOperation},
         "The outputs in the order of the program");
   field("key.digest", r.key.digest, {.def = "digest", .of = kOperation},
@@ -392,23 +481,28 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("cache_hits.memory", r.cache_hits.memory, {.repeats = kHistory},
         "Programs that came from memory or disk instead");
   field("cache_hits.disk", r.cache_hits.disk, {.repeats = kHistory}, "");
-  field("fallback", r.fallback, {.repeats = kHistory},
+  field("fallback", r.fallback, {.of = kRun, .repeats = kHistory},
         "Why lane.executed is not lane.chosen, else null");
   constexpr FieldRule kMs = {.def = "number0", .repeats = kNever};
   constexpr FieldRule kPlanMs = {
       .def = "number0", .of = kPlan, .repeats = kNever};
   field("ms.route", r.route_ms, kPlanMs,
         "Routing, q and k in memory to picks, or judging given ones; else 0");
-  field("ms.plan", r.plan_ms, kPlanMs,
-        "Facts in memory to both lists; 0 for a saved plan");
+  field("ms.plan", r.plan_ms,
+        {.def = "number0", .of = FieldOf::planned, .repeats = kNever},
+        "Facts in memory to both lists; 0 for a saved plan; of a training run "
+        "those of all steps");
   field("ms.prepare", r.prepare_ms, kPlanMs,
         "Making the lane ready for the plan");
   field("ms.compile", r.compile_ms, kMs,
         "Compiling, or loading what was compiled");
-  field("ms.transfer", r.transfer_ms, kMs,
-        "Arrays to the device and back; both directions together");
+  field(
+      "ms.transfer", r.transfer_ms, kMs,
+      "Arrays to the device and back; both directions together; of a training "
+      "run those of all steps");
   field("ms.run", r.run_ms,
-        {.def = "number0", .of = kOperation, .repeats = kNever}, "One run");
+        {.def = "number0", .of = FieldOf::unplanned, .repeats = kNever},
+        "One run; of a training run all steps");
   field("ms.forward", r.forward_ms, kPlanMs,
         "One run each, the first; with its arrays on the device");
   field("ms.backward", r.backward_ms, kPlanMs, "");
@@ -416,19 +510,22 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("gflops.useful", r.useful_gflops, kPlanMs,
         "4 D operations a legal pair forward, 14 D with backward, D the mean "
         "of the two head dims, over ms.forward and ms.backward");
-  field("warnings", r.warnings, {.repeats = kHistory},
+  field("warnings", r.warnings, {.of = kRun, .repeats = kHistory},
         "Warnings of the lane and of the cache on disk");
-  field("check.kind", r.check.kind, {.one_of = kChecks},
+  field("check.kind", r.check.kind, {.one_of = kChecks, .of = kRun},
         "Whether outputs were compared with fp64");
-  field("check.rows", r.check.rows, {}, "How many rows were compared");
+  field("check.rows", r.check.rows, {.of = kRun},
+        "How many rows were compared");
   const FieldRule result = {
-      .def = "number0", .present = checked, .optional = true};
+      .def = "number0", .present = checked, .optional = true, .of = kRun};
   field("check.max_error", r.check.max_error, result, "The largest difference");
   field("check.max_bound_ratio", r.check.max_bound_ratio, result,
         "The largest share of its bound that an element used");
-  field("check.passed", r.check.passed, {.present = checked, .optional = true},
+  field("check.passed", r.check.passed,
+        {.present = checked, .optional = true, .of = kRun},
         "Whether no element went beyond its bound");
-  field("check.worst", r.check.worst, {.present = checked, .optional = true},
+  field("check.worst", r.check.worst,
+        {.present = checked, .optional = true, .of = kRun},
         "The element that used most");
   field(
       "sink_telemetry", r.sink_telemetry,
@@ -438,7 +535,9 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("output.digest", r.output_digest, {.def = "digest", .or_null = true},
         "XXH3, 128 bits, of all outputs: out, lse, dq, dk, dv, dsink_logits, "
         "their rows in the order [batch, heads, tokens]; of an operation its "
-        "outputs in their order. Null where nothing ran");
+        "outputs in their order; of a training run the checkpoint behind its "
+        "last "
+        "step. Null where nothing ran");
   field("receipt_digest", r.digest, {.def = "digest", .repeats = kNever},
         "XXH3, 128 bits, of all other fields as JSON with sorted keys and no "
         "spaces");

@@ -36,13 +36,13 @@ namespace {
 class Writer {
  public:
   // Fields that repeat less than `least` are left out.
-  explicit Writer(bool of_plan, Repeats least = Repeats::never)
-      : of_plan_(of_plan), least_(least) {}
+  explicit Writer(Kind kind, Repeats least = Repeats::never)
+      : kind_(kind), least_(least) {}
 
   template <class T>
   void operator()(std::string_view path, const T& value, const FieldRule& rule,
                   std::string_view) {
-    if (!rule.present || !is_of(rule, of_plan_) || rule.repeats > least_) {
+    if (!rule.present || !is_of(rule, kind_) || rule.repeats > least_) {
       return;
     }
     out[pointer_of<Ordered>(path)] = json_of(value, rule);
@@ -54,7 +54,7 @@ class Writer {
   template <class T>
   Ordered json_of(const T& value, const FieldRule& rule) const {
     if constexpr (HasFields<T>) {
-      Writer inner(of_plan_);
+      Writer inner(kind_);
       visit_fields(value, inner);
       return std::move(inner.out);
     } else if constexpr (std::same_as<T, RequestText>) {
@@ -83,12 +83,12 @@ class Writer {
     }
   }
 
-  bool of_plan_;
+  Kind kind_;
   Repeats least_;
 };
 
 template <class T>
-Ordered written(const T& value, Writer writer = Writer(true)) {
+Ordered written(const T& value, Writer writer = Writer(Kind::plan)) {
   visit_fields(value, writer);
   return std::move(writer.out);
 }
@@ -105,13 +105,13 @@ std::vector<Receipt::Phase> Receipt::Routing::all_phases() {
 }
 
 Ordered fields_json(const Receipt& receipt) {
-  return written(receipt, Writer(receipt.of_plan));
+  return written(receipt, Writer(receipt.kind));
 }
 
 Ordered repeatable_json(const Receipt& receipt) {
-  return written(receipt, Writer(receipt.of_plan,
-                                 receipt.ran() ? Repeats::always
-                                               : Repeats::if_compiled_only));
+  return written(
+      receipt, Writer(receipt.kind, receipt.ran() ? Repeats::always
+                                                  : Repeats::if_compiled_only));
 }
 
 Ordered fields_json(const GateRow& row) { return written(row); }

@@ -164,13 +164,13 @@ class Validator {
 // Fills the members from a value that has the form.
 class Reader {
  public:
-  Reader(const Json& json, bool of_plan) : json_(json), of_plan_(of_plan) {}
+  Reader(const Json& json, Kind kind) : json_(json), kind_(kind) {}
 
   template <class T>
   void operator()(std::string_view path, T& member, const FieldRule& rule,
                   std::string_view) const {
     const auto at = pointer_of<Json>(path);
-    if (is_of(rule, of_plan_) && json_.contains(at)) {
+    if (is_of(rule, kind_) && json_.contains(at)) {
       take(json_[at], rule, member);
     }
   }
@@ -179,7 +179,7 @@ class Reader {
   template <class T>
   void take(const Json& json, const FieldRule& rule, T& out) const {
     if constexpr (HasFields<T>) {
-      visit_fields(out, Reader(json, of_plan_));
+      visit_fields(out, Reader(json, kind_));
     } else if constexpr (std::same_as<T, RequestText>) {
       for (const RequestField& field : request_fields()) {
         const auto at = json.find(field.name);
@@ -211,8 +211,14 @@ class Reader {
   }
 
   const Json& json_;
-  bool of_plan_;
+  Kind kind_;
 };
+
+// By what only one kind has.
+Kind kind_of(const Json& receipt) {
+  if (receipt.contains("spec")) return Kind::training;
+  return receipt.contains("operation") ? Kind::operation : Kind::plan;
+}
 
 void add_leaves(const Json& value, const std::string& name,
                 std::map<std::string, std::string>& out) {
@@ -251,12 +257,12 @@ Result<ReceiptClaim> parse_receipt(std::string_view text) {
                      "schema must be {}, found {}: another version wrote it",
                      kReceiptSchema, describe((*json)["schema"]));
     }
-    out.of_plan = !json->contains("operation");
+    out.kind = kind_of(*json);
   }
   static const Json schema = Json::parse(receipt_schema());
-  const Json& kind = schema["$defs"][out.of_plan ? "plan" : "operation"];
+  const Json& kind = schema["$defs"][std::string(to_string(out.kind))];
   if (auto e = Validator(schema).check(*json, kind, ""); !e) return e.error();
-  visit_fields(static_cast<Receipt&>(out), Reader(*json, out.of_plan));
+  visit_fields(static_cast<Receipt&>(out), Reader(*json, out.kind));
   out.digest_due = receipt_digest(*json);
   for (const ReceiptDifference& d :
        differences(*json, Json(fields_json(out)))) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/files.h"
+#include "receipt/fields.h"
 #include "receipt/parts.h"
 
 namespace tessera::receipt {
@@ -54,7 +55,7 @@ Receipt example() {
 // Of what `tessera bridge` ran.
 Receipt operation() {
   Receipt r;
-  r.of_plan = false;
+  r.kind = Kind::operation;
   r.version = "0.1.0";
   r.lane = {"jax_bridge", "command", "jax_bridge", "jax_bridge", "tpu/jax",
             "executed",   {}};
@@ -67,6 +68,48 @@ Receipt operation() {
   r.key = {kDigits, true, "all", "{\"artifact\":\"" + kDigits + "\"}"};
   r.compiles = 1;
   r.run_ms = 2;
+  r.output_digest = kDigits;
+  return r;
+}
+
+// Of two steps of `tessera train` on a mesh, behind another run.
+Receipt training() {
+  Receipt r;
+  r.kind = Kind::training;
+  r.version = "0.1.0";
+  r.operation = "train";
+  r.plugin = Receipt::Plugin{"a.so", "0.81", "cpu", "v", "cpu 0", 0};
+  r.inputs = {7, "rows", {{"rows", kDigits}, {"start", kDigits}}, {}};
+  r.compiles = 1;
+  r.plan_ms = 1;
+  r.run_ms = 2;
+  Receipt::Training& t = r.training;
+  t.spec = "xla";
+  for (const std::string_view slot : allowed::kSlots) {
+    t.slots[std::string(slot)] = "stablehlo";
+  }
+  t.model = R"({"layers":2})";
+  t.parameters = 90;
+  t.work = {{"norm", 0, 1, 2, 3, 4}, {"attention", {}, 5, 0, 6, 7}};
+  t.mesh = "data=2";
+  t.specs = t.program = kDigits;
+  t.precision = {{"products", "BF16"}, {"softmax", "F32"}};
+  t.rows = 2;
+  t.tokens = 128;
+  t.tile = "32x32";
+  t.recompute = true;
+  t.rate = 0.1;
+  t.max_norm = 1;
+  t.weight_decay = 0.2;
+  t.warmup = 1;
+  t.start = "state";
+  t.first_step = 4;
+  t.steps = 5;
+  t.losses = {2.5, 0.1};
+  t.counted = 500;
+  t.tiles_run = 8;
+  t.tiles_planned = 9;
+  t.seconds = 3;
   r.output_digest = kDigits;
   return r;
 }
@@ -143,7 +186,8 @@ void collect(const Json& schema, std::set<std::string>& words) {
       collect(value, words);
     } else if (key == "oneOf") {
       EXPECT_EQ(value, Json::parse(R"([{"$ref": "#/$defs/plan"},
-                                       {"$ref": "#/$defs/operation"}])"));
+                                       {"$ref": "#/$defs/operation"},
+                                       {"$ref": "#/$defs/training"}])"));
     } else if (key == "anyOf") {
       ASSERT_EQ(value.size(), 2u);
       EXPECT_EQ(value[0], Json({{"type", "null"}}));
@@ -170,11 +214,12 @@ TEST(ReceiptReader, TakesWhatTheWriterWrites) {
   EXPECT_EQ(message(receipt_json(example())), "");
   EXPECT_EQ(message(receipt_json(example(), 2)), "");  // spaced otherwise
   EXPECT_EQ(message(receipt_json(operation())), "");
+  EXPECT_EQ(message(receipt_json(training())), "");
 }
 
 // Every member is read as it was written.
 TEST(ReceiptReader, EveryFieldComesBack) {
-  for (Receipt r : {example(), operation(), fullest(), Receipt()}) {
+  for (Receipt r : {example(), operation(), fullest(), training(), Receipt()}) {
     if (r.digest.empty()) seal(r);
     const std::string text = receipt_json(r);
     auto claim = parse_receipt(text);
@@ -187,7 +232,7 @@ TEST(ReceiptReader, EveryFieldComesBack) {
     EXPECT_EQ(claim->misplaced, std::vector<std::string>());
     EXPECT_EQ(claim->digest, claim->digest_due);
     EXPECT_EQ(claim->request, r.request);
-    EXPECT_EQ(claim->of_plan, r.of_plan);
+    EXPECT_EQ(claim->kind, r.kind);
   }
   const auto claim = parse_receipt(receipt_json(fullest()));
   EXPECT_EQ(claim->choice.measured->verdict, GateVerdict::promote);
@@ -220,18 +265,19 @@ std::string name_of(std::string path) {
 // Whatever is absent, of another type or unknown is refused by its path.
 TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
   const std::set<std::string> free_keys = {
-      "/key/terms",  "/kernels",  "/inputs/digests",
-      "/parameters", "/settings", "/choice/rejected"};
-  for (const Receipt& r : {fullest(), operation()}) {
+      "/key/terms",  "/kernels",   "/inputs/digests",
+      "/parameters", "/settings",  "/choice/rejected",
+      "/slots",      "/precision", "/model"};
+  for (const Receipt& r : {fullest(), operation(), training()}) {
     const Json good = Json::parse(receipt_json(r));
     std::vector<std::string> paths;
     add_paths(good, "", paths);
-    EXPECT_GT(paths.size(), r.of_plan ? 150u : 60u);
+    EXPECT_GT(paths.size(), r.of_plan() ? 150u : 60u);
     for (const std::string& path : paths) {
       const Json::json_pointer at(path);
       const std::string parent = at.parent_pointer().to_string();
       const std::string name = name_of(path);
-      if (parent == "/key/terms") continue;
+      if (parent == "/key/terms" || parent == "/model") continue;
       Json other = good;
       other[at] = Json::array({Json::array()});
       EXPECT_NE(message(other.dump()).find(name), std::string::npos) << name;
@@ -241,7 +287,8 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
       }
       other = good;
       other[at.parent_pointer()].erase(at.back());
-      if (path == "/operation") continue;  // which tells what it is of
+      // Which tell what it is of.
+      if (path == "/operation" || path == "/spec") continue;
       EXPECT_EQ(message(other.dump()),
                 "[receipt] every field must be there, found no " + name);
       if (!good[at].is_object() || free_keys.contains(path)) continue;
@@ -283,10 +330,10 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 7, found the integer 2: another "
+            "[receipt] schema must be 8, found the integer 2: another "
             "version wrote it");
-  EXPECT_EQ(message(R"({"schema": 8})"),
-            "[receipt] schema must be 7, found the integer 8: another "
+  EXPECT_EQ(message(R"({"schema": 7})"),
+            "[receipt] schema must be 8, found the integer 7: another "
             "version wrote it");
 }
 
@@ -348,7 +395,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 7, found the integer 2: another "
+            "[receipt] schema must be 8, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
@@ -530,6 +577,41 @@ TEST(ReceiptReader, FindsContradictions) {
             "choice.rejected must give every other lane its reason");
   EXPECT_EQ(found("/output/digest", nullptr),
             "output.digest must be there where a lane ran, and nowhere else");
+}
+
+TEST(ReceiptReader, FindsContradictionsOfTrainingRuns) {
+  const auto found = [](const char* pointer, const Json& value) {
+    Json r = Json::parse(receipt_json(training()));
+    r[Json::json_pointer(pointer)] = value;
+    r["receipt_digest"] = receipt_digest(r);
+    const std::string text = message(r.dump());
+    const size_t at = text.find("found: ");
+    return at == std::string::npos ? text : text.substr(at + 7);
+  };
+  EXPECT_EQ(found("/rate", 0.2), "");
+  EXPECT_EQ(found("/operation", "attention"),
+            "operation must be train for a training run");
+  EXPECT_EQ(found("/plugin", nullptr),
+            "plugin must be there for a training run");
+  EXPECT_EQ(found("/compiles", 2),
+            "compiles and cache hits must come to 1 for a training run, found "
+            "2");
+  EXPECT_EQ(found("/first_step", 6), "first_step must be 1 to steps");
+  EXPECT_EQ(found("/losses", {1.0}),
+            "losses must be of every step from first_step to steps");
+  EXPECT_EQ(found("/steps", INT64_MAX),
+            "losses must be of every step from first_step to steps");
+  EXPECT_EQ(found("/specs", nullptr),
+            "specs must be there for a mesh, and nowhere else");
+  EXPECT_EQ(found("/inputs/digests", {{"rows", kDigits}}),
+            "inputs.digests must be of rows, and of start if any");
+  EXPECT_EQ(found("/start", nullptr),
+            "inputs.digests must be of rows, and of start if any");
+  EXPECT_EQ(found("/slots", {{"norm", "stablehlo"}}),
+            "slots must give every slot its factory");
+  EXPECT_EQ(found("/tiles_run", 10), "tiles_run must be at most tiles_planned");
+  EXPECT_EQ(found("/output/digest", nullptr),
+            "output.digest must be there for a training run");
 }
 
 TEST(ReceiptReader, TellsDifferences) {

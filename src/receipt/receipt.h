@@ -17,6 +17,15 @@
 
 namespace tessera::receipt {
 
+// What a receipt is of; members that the table gives to other kinds are then
+// not looked at.
+enum class Kind : uint8_t {
+  plan = 1,       // that ran or was compiled
+  operation = 2,  // that JAX exported
+  training = 4    // steps of `tessera train`
+};
+std::string_view to_string(Kind kind);  // "plan"
+
 struct Receipt {
   struct Lane {
     std::string requested;  // "auto", "cpu"
@@ -132,6 +141,34 @@ struct Receipt {
     std::string mass_digest, entropy_digest;  // of the numbers of each query
     std::vector<Document> documents;
   };
+  // A model that was trained, and the rows that it was trained on.
+  struct Training {
+    struct Work {
+      std::string slot;
+      std::optional<double> flops;
+      int64_t inputs = 0, parameters = 0, outputs = 0, kept = 0;  // bytes
+    };
+    std::string spec;
+    std::map<std::string, std::string> slots;  // a factory each
+    std::string model = "{}";                  // JSON
+    int64_t parameters = 0;
+    std::vector<Work> work;
+    std::string mesh, specs;  // "" on one device
+    std::map<std::string, std::string> precision;
+    std::string program;  // its key
+    int64_t rows = 0;     // of each step
+    int64_t tokens = 0;   // of each row
+    std::string tile;     // "256x256"
+    bool recompute = false;
+    double rate = 0, max_norm = 0, weight_decay = 0;
+    int64_t warmup = 0;
+    std::string start;  // the checkpoint that it went on from, or ""
+    int64_t first_step = 0, steps = 0;
+    std::vector<double> losses;
+    int64_t counted = 0;  // tokens
+    int64_t tiles_run = 0, tiles_planned = 0;
+    double seconds = 0;
+  };
   struct CacheHits {
     int64_t memory = 0, disk = 0;
   };
@@ -147,9 +184,7 @@ struct Receipt {
   int schema = kReceiptSchema;
   std::string version;
   Lane lane;
-  // Of a plan; else of an operation that JAX exported: members that the table
-  // gives to the other kind are then not looked at.
-  bool of_plan = true;
+  Kind kind = Kind::plan;
   std::string operation, name;
   Choice choice;
   Machine machine;
@@ -189,11 +224,13 @@ struct Receipt {
   std::vector<std::string> warnings;  // of the lane
   Check check;
   std::optional<SinkTelemetry> sink_telemetry;
+  Training training;
   std::string output_digest;
   // Of what stands above; seal() fills them.
   double total_ms = 0, useful_gflops = 0;
   std::string digest;
 
+  bool of_plan() const { return kind == Kind::plan; }
   bool ran() const { return lane.runtime_mode == "executed"; }
   // Legal pairs only: 4 D a pair forward, 14 D with the backward pass, D the
   // mean of the two head dimensions.

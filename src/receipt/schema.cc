@@ -53,12 +53,12 @@ std::string lines_of(const Ordered& value, size_t indent = 0) {
 
 class SchemaMaker {
  public:
-  explicit SchemaMaker(bool of_plan) : of_plan_(of_plan) {}
+  explicit SchemaMaker(Kind kind) : kind_(kind) {}
 
   template <class T>
   void operator()(std::string_view path, const T& member, const FieldRule& rule,
                   std::string_view meaning) {
-    if (!is_of(rule, of_plan_)) return;
+    if (!is_of(rule, kind_)) return;
     Ordered* object = &out;
     for (size_t dot; (dot = path.find('.')) != std::string_view::npos;
          path.remove_prefix(dot + 1)) {
@@ -81,7 +81,7 @@ class SchemaMaker {
   template <class T>
   Ordered schema_of(const T& member, const FieldRule& rule) const {
     if constexpr (HasFields<T>) {
-      SchemaMaker inner(of_plan_);
+      SchemaMaker inner(kind_);
       visit_fields(member, inner);
       return std::move(inner.out);
     } else if constexpr (std::same_as<T, RequestText>) {
@@ -128,12 +128,12 @@ class SchemaMaker {
     return {{"type", "string"}};
   }
 
-  bool of_plan_;
+  Kind kind_;
 };
 
-Ordered schema_of_kind(bool of_plan, std::string_view description) {
+Ordered schema_of_kind(Kind kind, std::string_view description) {
   const Receipt receipt;
-  SchemaMaker maker(of_plan);
+  SchemaMaker maker(kind);
   visit_fields(receipt, maker);
   maker.out["description"] = description;
   return std::move(maker.out);
@@ -159,7 +159,14 @@ class TableMaker {
     std::string out =
         "| field | in receipts of | holds |\n| --- | --- | --- |\n";
     for (const Row& row : rows_) {
-      constexpr std::string_view kKinds[] = {"all", "plans", "operations"};
+      constexpr std::string_view kKinds[] = {"",
+                                             "plans",
+                                             "operations",
+                                             "plans, operations",
+                                             "training",
+                                             "plans, training",
+                                             "operations, training",
+                                             "all"};
       std::string meaning;
       for (const char c : row.meaning)
         meaning += c == '|' ? "\\|" : std::string(1, c);
@@ -204,6 +211,12 @@ class TableMaker {
 
 }  // namespace
 
+std::string_view to_string(Kind kind) {
+  return kind == Kind::plan        ? "plan"
+         : kind == Kind::operation ? "operation"
+                                   : "training";
+}
+
 }  // namespace tessera::receipt
 
 namespace tessera {
@@ -217,12 +230,17 @@ std::string_view receipt_schema() {
         {"description",
          "What was asked, what really ran, and its proof (docs/receipt.md)"},
         {"oneOf",
-         {receipt::reference("plan"), receipt::reference("operation")}},
+         {receipt::reference("plan"), receipt::reference("operation"),
+          receipt::reference("training")}},
         {"$defs",
          {{"plan",
-           receipt::schema_of_kind(true, "Of a plan that ran or was compiled")},
+           receipt::schema_of_kind(receipt::Kind::plan,
+                                   "Of a plan that ran or was compiled")},
           {"operation",
-           receipt::schema_of_kind(false, "Of an operation that JAX exported")},
+           receipt::schema_of_kind(receipt::Kind::operation,
+                                   "Of an operation that JAX exported")},
+          {"training", receipt::schema_of_kind(receipt::Kind::training,
+                                               "Of steps of `tessera train`")},
           {"count", count},
           {"number0", {{"type", "number"}, {"minimum", 0}}},
           {"digest", {{"type", "string"}, {"pattern", "^[0-9a-f]{32}$"}}},

@@ -64,9 +64,12 @@ namespace {
 // The options of the run that a receipt tells of, with its lane forced.
 Result<SessionOptions> options_to_repeat(const receipt::Receipt& claimed,
                                          const SessionOptions& options) {
-  if (!claimed.of_plan || !claimed.ran()) {
+  if (!claimed.of_plan() || !claimed.ran()) {
     return unavailable("receipt", "a run must have run, found {}",
-                       claimed.of_plan ? "compiled only" : "an operation");
+                       claimed.of_plan() ? "compiled only"
+                       : claimed.kind == receipt::Kind::operation
+                           ? "an operation"
+                           : "a training run");
   }
   SessionOptions out = options;
   auto lane = parse_lane(claimed.lane.executed);

@@ -1,0 +1,113 @@
+// cli/train/receipt.cc: settings to a receipt's fields, and back to flags.
+#include "cli/train/receipt.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/digest.h"
+#include "cli/train/report.h"
+#include "model/precision.h"
+#include "receipt/parts.h"
+#include "run/receipt_parts.h"
+#include "tessera/version.h"
+
+namespace tessera::cli {
+
+std::string digest_of(const std::string& bytes) {
+  Digest digest;
+  digest.add(bytes.data(), bytes.size());
+  return digest.hex();
+}
+
+Result<receipt::Receipt> training_receipt(const TrainSettings& s,
+                                          const TrainFlags& f) {
+  const TrainOptions& o = s.options;
+  auto parameters = model_parameters(o.model, o.spec);
+  if (!parameters) return parameters.error();
+  auto work = model_work(o);
+  if (!work) return work.error();
+  receipt::Receipt r;
+  r.kind = receipt::Kind::training;
+  r.version = kVersion;
+  r.operation = "train";
+  r.inputs.seed = o.seed;
+  r.inputs.file = f.data;
+  receipt::Receipt::Training& t = r.training;
+  t.spec = o.spec.name;
+  for (size_t i = 0; i < kSlots; ++i) {
+    t.slots[std::string(to_string(static_cast<Slot>(i)))] = o.spec.factories[i];
+  }
+  t.model = to_json(o.model);
+  t.parameters = numbers_of(*parameters);
+  for (const SlotWork& w : *work) {
+    t.work.push_back({w.slot, w.flops, w.bytes.inputs, w.bytes.parameters,
+                      w.bytes.outputs, w.bytes.kept});
+  }
+  if (!o.mesh.axes.empty()) t.mesh = to_string(o.mesh);
+  for (const auto& [what, dtype] : precision_plan(o.precision)) {
+    t.precision[what] = to_string(dtype);
+  }
+  t.rows = o.rows;
+  t.tokens = o.tokens;
+  t.tile = fmt::format("{}x{}", o.tile.q, o.tile.kv);
+  t.recompute = o.recompute;
+  t.rate = s.peak.learning_rate;
+  t.warmup = s.warmup;
+  t.max_norm = s.peak.max_norm;
+  t.weight_decay = o.optimizer.weight_decay;
+  t.steps = s.steps;
+  if (s.resumed) {
+    t.start = *f.resume;
+    r.inputs.digests["start"] = digest_of(*s.resumed);
+  }
+  return r;
+}
+
+void add_trainer(const Trainer& trainer, const TrainSettings& s,
+                 receipt::Receipt& r) {
+  const TrainCounters counters = trainer.counters();
+  r.plugin = run::receipt_plugin(trainer.place(), s.options.xla.device);
+  r.compiles = counters.compiles;
+  r.cache_hits.disk = counters.disk_hits;
+  r.compile_ms = counters.compile_ms;
+  r.training.program = trainer.program_key();
+  r.training.specs = trainer.program_specs();
+  r.training.first_step = trainer.steps() + 1;
+}
+
+nlohmann::json model_json(const receipt::Receipt& r) {
+  const nlohmann::json all = receipt::fields_json(r);
+  nlohmann::json out;
+  for (const char* name : {"tessera", "spec", "slots", "model", "parameters",
+                           "work", "mesh", "precision", "rows", "tokens"}) {
+    out[name] = all.at(name);
+  }
+  return out;
+}
+
+TrainFlags flags_of_training(const receipt::Receipt& r) {
+  const receipt::Receipt::Training& t = r.training;
+  TrainFlags f;
+  f.data = r.inputs.file;
+  f.spec = t.spec;
+  f.steps = fmt::to_string(t.steps);
+  f.rows = fmt::to_string(t.rows);
+  if (!t.mesh.empty()) f.mesh = t.mesh;
+  f.seed = fmt::to_string(r.inputs.seed);
+  const auto products = t.precision.find("products");
+  const bool rounded =
+      products != t.precision.end() && products->second == "BF16";
+  f.dtype = rounded ? "bf16" : "f32";
+  f.tile = t.tile;
+  f.rate = fmt::to_string(t.rate);
+  f.warmup = fmt::to_string(t.warmup);
+  f.max_norm = fmt::to_string(t.max_norm);
+  f.weight_decay = fmt::to_string(t.weight_decay);
+  f.recompute = t.recompute;
+  if (!t.start.empty()) f.resume = t.start;
+  f.json = true;  // nothing on the way
+  return f;
+}
+
+}  // namespace tessera::cli
