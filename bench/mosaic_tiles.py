@@ -10,11 +10,13 @@ leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on v6e
 Of another head dim it is settings_64.inc, whose candidates are the settings that the
 table of 128 names, best or next best, in any row of the direction and class. Of one
 head it is settings_alone.inc, forward: for heads of which fewer than four go
-together. `--direction forward` leaves the other rows as they are.
+together. `--direction forward` leaves the other rows as they are, and so does
+`--mask causal`.
 
 Bf16, head dim 128 unless it is said, 8 heads, one batch row, as many queries as keys. Each kernel is
-compiled once a class of mask and then predicted for every batch of that class:
-lengths of 2,048 to 131,072 tokens, whose documents are drawn, or whose windows
+compiled once a class of mask, and backward for as many heads as go together at a
+length, and then predicted for every batch of that class:
+lengths of 2,048 to 131,072 tokens, backward to 32,768, whose documents are drawn, or whose windows
 are set, from 64 tokens to all. A batch belongs to the row of its direction,
 class, length and mean keys a query, in powers of two; there each candidate gets
 the mean of its cycles an active 256 x 256 tile of the exact plan, and the least
@@ -29,6 +31,7 @@ import argparse
 import collections
 import concurrent.futures
 import json
+import os
 import pathlib
 import re
 import sys
@@ -38,7 +41,8 @@ from predicted import Predictor, run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "src" / "lanes" / "mosaic"
-LENGTHS = (2048, 8192, 32768, 131072)
+# Backward, a head at a time is left of 131,072.
+LENGTHS = {"forward": (2048, 8192, 32768, 131072), "backward": (2048, 8192, 32768)}
 SEEDS = (1, 2, 3, 4)
 # A kernel's text depends on the mask's bounds alone; so does the class.
 MASKS = {
@@ -55,12 +59,8 @@ PASSES_ALONE = {
     1024: ((256, 1), (256, 2), (256, 4), (256, 8), (512, 1), (512, 2),
            (512, 4), (1024, 1), (1024, 2)),
 }
-# Where heads go together: what led, for some number of keys, among fourteen.
+# Where heads go together: what led forward, for some number of keys, among fourteen.
 PASSES = {256: ((256, 1), (256, 2)), 512: ((512, 1),)}
-PASSES_BACKWARD = {
-    q: [(kv, tiles) for kv in (256, 512, 1024) for tiles in (1, 2)]
-    for q in (256, 512, 1024)
-}
 
 
 DIRECTIONS = ("forward", "backward")
@@ -116,8 +116,6 @@ def table_of(head_dim, heads=8):
 
 def settings(direction, mask, head_dim, heads):
     passes = PASSES if heads >= 4 else PASSES_ALONE
-    if direction == "backward":
-        passes = PASSES_BACKWARD
     out = [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
     if head_dim == 128:
         return out
@@ -133,6 +131,7 @@ class Measure:
         self.tessera = flags.tessera
         self.head_dim, self.heads = flags.head_dim, flags.heads
         self.predictor = Predictor(flags.tessera, flags.dumps)
+        self.together = {}
 
     def keys(self, work):
         """Those that a query sees in the mean, down to a power of two."""
@@ -148,21 +147,43 @@ class Measure:
         out += ["--tiles-per-pass", s.tiles]
         return out + ["--backward"] * (direction == "backward")
 
-    def name(self, direction, mask, s):
+    def heads_together(self, work, s):
+        """Of a backward pass at these lengths; nothing where no kernel fits."""
+        asked = (work.tokens, s)
+        if asked not in self.together:
+            flags = self.ask("backward", work, s)
+            del flags[flags.index("--docs"):][:2]
+            try:
+                told = run([self.tessera, "compile", "--target", "v6e:1x1", "--json",
+                            "--no-compile", "--emit", os.devnull, *flags])
+            except RuntimeError as error:
+                if "must fit" not in str(error):
+                    raise
+                told = '{"kernel": {"heads_per_pass": null}}'
+            self.together[asked] = json.loads(told)["kernel"]["heads_per_pass"]
+        return self.together[asked]
+
+    def name(self, direction, mask, work, s):
         name = f"{direction}_{mask}_{s.words().replace(' ', '_')}"
+        if direction == "backward":
+            name += f"_{self.heads_together(work, s)}together"
         name = name if self.head_dim == 128 else f"{name}_{self.head_dim}"
         return name if self.heads == 8 else f"{name}_{self.heads}heads"
 
     def compile(self, direction, mask, s):
         """Once; what each batch says is read off its dump."""
-        work = Work(MASKS[mask].format(1023), 32768, "lengths:32768")
-        self.predictor.schedule(self.name(direction, mask, s),
-                                self.ask(direction, work, s))
+        works = {}
+        for tokens in LENGTHS[direction] if direction == "backward" else (32768,):
+            work = Work(MASKS[mask].format(1023), tokens, f"lengths:{tokens}")
+            if direction == "forward" or self.heads_together(work, s):
+                works[self.name(direction, mask, work, s)] = work
+        for name, work in works.items():
+            self.predictor.schedule(name, self.ask(direction, work, s))
 
     def cycles(self, direction, mask, work, s):
         """A tile; nothing where the kernel does not fit."""
         try:
-            told = self.predictor.schedule(self.name(direction, mask, s),
+            told = self.predictor.schedule(self.name(direction, mask, work, s),
                                            self.ask(direction, work, s))
         except RuntimeError as error:
             if "must fit" not in str(error):
@@ -250,19 +271,20 @@ def make(flags):
         out[0] = out[0].replace("kernels:", f"kernels of head dim {flags.head_dim}:")
     if flags.heads < 4:
         out[0] = "// Of heads that go alone: {direction, class, tokens, keys, tile, tiles a"
-    kept = {} if len(flags.direction) == 2 else read_table(flags.table)
+    every = len(flags.direction) == 2 and len(flags.mask) == len(MASKS)
+    kept = {} if every else read_table(flags.table)
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-        kernels = [(d, m, s) for m in MASKS for d in flags.direction
+        kernels = [(d, m, s) for m in flags.mask for d in flags.direction
                    for s in settings(d, m, flags.head_dim, flags.heads)]
         for _ in pool.map(lambda k: measure.compile(*k), kernels):
             pass
         for direction in DIRECTIONS:
-            if direction not in flags.direction:
-                out += [line(row, best) for row, best in kept.items()
-                        if row.direction == direction]
-                continue
             for mask in MASKS:
-                for tokens in LENGTHS:
+                if direction not in flags.direction or mask not in flags.mask:
+                    out += [line(row, best) for row, best in kept.items()
+                            if (row.direction, row.mask) == (direction, mask)]
+                    continue
+                for tokens in LENGTHS[direction]:
                     groups = measure.groups(mask, tokens)
                     for keys in sorted(groups):
                         row = Row(direction, mask, tokens, keys)
@@ -305,6 +327,7 @@ def parse_flags():
     add("--head-dim", type=int, default=128, metavar="N", help="[128]")
     add("--heads", type=int, default=8, metavar="N", help="[8]")
     add("--direction", nargs="+", choices=DIRECTIONS, help="[both; of one head forward]")
+    add("--mask", nargs="+", choices=MASKS, default=[*MASKS], help="[all]")
     add("--table", type=pathlib.Path, metavar="FILE", help="[that of the head dim]")
     add("--check", metavar="ROW", help="DIRECTION,CLASS,TOKENS,KEYS")
     flags = parser.parse_args()

@@ -39,11 +39,16 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
   took = take(flags, false);
   EXPECT_EQ(took.by, "the table, for 64 keys a query");
   EXPECT_NE(took.tile, forward);
+  // Each direction has its own.
+  flags.docs = "lengths:2048,2048,2048,2048";  // 1,024
+  EXPECT_EQ(take(flags, false).tile, forward);
+  took = take(flags, true);
+  EXPECT_EQ(took.tile, (Tile{256, 256}));
+  EXPECT_EQ(took.by, "the table, for 1024 keys a query");
   // What the mask says by itself.
   flags.masks = {"causal"};
   flags.docs.reset();
   EXPECT_EQ(take(flags, false).tile, forward);
-  EXPECT_NE(take(flags, true).tile, forward);
   flags.masks = {"causal & chunk(64)"};
   took = take(flags, false);
   EXPECT_EQ(took.tile, (Tile{512, 256}));

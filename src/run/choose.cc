@@ -154,9 +154,8 @@ Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   }
   const int64_t bytes = mosaic::least_backward_bytes(f);
   if (bytes <= mosaic::kMaxBackwardBytes) return {};
-  return fmt::format(
-      "its backward has {} bytes of vector memory for a head, not {}",
-      mosaic::kMaxBackwardBytes, bytes);
+  return fmt::format("its backward has {} bytes of vector memory, not {}",
+                     mosaic::kMaxBackwardBytes, bytes);
 }
 
 Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {

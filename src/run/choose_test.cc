@@ -461,8 +461,7 @@ TEST(Choose, ABackwardBeyondVectorMemoryGoesToAnotherLane) {
             ++refused;
             EXPECT_EQ(c->lane, LaneId::xla);
             EXPECT_EQ(find(*c, LaneId::mosaic)->reason,
-                      "its backward has 83886080 bytes of vector memory for a "
-                      "head, not " +
+                      "its backward has 83886080 bytes of vector memory, not " +
                           std::to_string(mosaic::kMaxBackwardBytes + beyond));
             ASSERT_FALSE(kernel.ok());
             EXPECT_NE(kernel.error().message.find("of vector memory"),

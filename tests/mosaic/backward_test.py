@@ -80,6 +80,10 @@ class BackwardCase(Case):
         )
 
 
+# Where heads go together.
+SHIPPED_TOGETHER = (((256, 256), 1), ((256, 256), 2), ((512, 512), 1))
+
+
 class Backward(CaseTest):
     def test_random_requests(self):
         for seed in some(range(40)):
@@ -114,6 +118,38 @@ class Backward(CaseTest):
                 ids=ids,
             )
         )
+
+    def test_heads_that_go_together(self):
+        """All heads of a pass share keys, or some do, or none; groups in a pass, and
+        groups whose passes take turns."""
+        for seed, (heads, kv_heads, due) in enumerate((
+            (8, 1, 4), (8, 2, 4), (8, 4, 4), (6, 6, 3), (9, 3, 3), (12, 2, 3),
+            (10, 5, 2), (6, 1, 3), (5, 1, 1),
+        )):
+            with self.subTest(heads=heads, kv_heads=kv_heads):
+                rng = np.random.default_rng(seed)
+                case = BackwardCase(
+                    rng, "causal & documents", heads=heads, kv_heads=kv_heads,
+                    q_len=290, kv_len=300, ids=random_ids(rng, 1, 300),
+                    valid=[280], tiles=1 + seed % 3, ahead=1 + seed % 4,
+                    sinks=seed % 2 == 1,
+                )
+                self.assertEqual(case.emit()[1]["heads_per_pass"], due)
+                self.check(case)
+
+    def test_the_shipped_tiles_of_heads_together(self):
+        for at, (tile, tiles) in enumerate(SHIPPED_TOGETHER):
+            with self.subTest(tile=tile, tiles=tiles):
+                rng = np.random.default_rng(at)
+                case = BackwardCase(
+                    rng, "causal & documents", heads=4, kv_heads=4, q_len=700,
+                    kv_len=1100, tile=tile, tiles=tiles, ahead=1, valid=[1000],
+                    ids=np.sort(random_ids(rng, 1, 1100)),
+                )
+                text, room = case.emit()
+                self.assertEqual(room["heads_per_pass"], 4)
+                outputs = Program(text).run(case.arrays(room), max_trips=100_000)
+                self.assertLessEqual(case.error(outputs), 1)
 
     def test_rows_and_keys_without_a_pair(self):
         """Gradients of exactly 0, where -inf and NaN went in."""

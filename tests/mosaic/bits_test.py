@@ -29,6 +29,22 @@ class BitsTest(CaseTest):
                     self.check(random_bits_case(rng, kind))
 
 
+    def test_backward_heads_that_go_together(self):
+        """Of one list, in turns and not; of two lists, each with passes of its own."""
+        for heads, kv_heads, masks, due in (
+            (8, 1, MASKS[:1], 4), (6, 6, MASKS[:1], 3), (8, 2, MASKS, 4),
+            (12, 2, MASKS, 3),
+        ):
+            with self.subTest(heads=heads, kv_heads=kv_heads, lists=len(masks)):
+                rng = np.random.default_rng(heads)
+                case = BackwardBits.draw_case(
+                    rng, masks, heads=heads, kv_heads=kv_heads, q_len=290,
+                    kv_len=420, tile=(128, 128), tiles=2, ahead=2,
+                )
+                self.assertEqual(case.emit()[1]["heads_per_pass"], due)
+                self.check(case)
+
+
 # Heads with masks of their own: one of documents or chunks, one of prefix.
 MASKS = (
     ("&", ("causal",), ("|", ("documents",), ("chunk", 200))),

@@ -11,7 +11,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TABLE = ROOT / "src" / "lanes" / "mosaic" / "settings.inc"
-ROWS = ("forward,causal,2048,128", "backward,band,2048,256")
+ROWS = ("forward,causal,2048,128", "backward,causal,2048,256")
 
 
 @unittest.skipUnless(importlib.util.find_spec("libtpu"), "there is no libtpu")

@@ -65,7 +65,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <limits>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -75,8 +74,6 @@
 namespace tessera::mosaic {
 namespace {
 
-constexpr float kLowest = std::numeric_limits<float>::lowest();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kLn2 = 0.69314718055994530942;
 
 int64_t ring_size(const KernelShape& s) {
@@ -128,9 +125,9 @@ class Forward : Parts {
   // What a pass's head `h` has of an array with as many rows for each of them.
   Value load_of(const char* name, int64_t h, int64_t rows, int64_t first = 0);
   void store_of(const Value& value, const char* name, int64_t h);
-  // All heads of a slot, and one of them.
-  Value heads_in(const char* name, const Value& slot, int64_t heads);
-  Value slot_of(const Value& count, int64_t heads, int64_t h);
+  Value slot_of(const Value& count, int64_t heads, int64_t h) {
+    return of_head(slot_of(count), heads, h);
+  }
 
   Place after(const Place& p);
   // The number of the pass's head `h` among all.
@@ -183,18 +180,6 @@ void Forward::store_of(const Value& value, const char* name, int64_t h) {
   const int64_t rows = ref.type.shape[0] / heads_;
   const std::array<Value, 2> at = {w_.index(h * rows), w_.index(0)};
   w_.store(value, ref, at);
-}
-
-Value Forward::slot_of(const Value& count, int64_t heads, int64_t h) {
-  const Value first = times(slot_of(count), heads);
-  return h == 0 ? first : w_.add(first, number(h));
-}
-
-Value Forward::heads_in(const char* name, const Value& slot, int64_t heads) {
-  const Value& ring = w_.argument(name);
-  const Value zero = w_.constant(0);
-  const std::array<Value, 3> at = {times(slot, heads), zero, zero};
-  return w_.slice(ring, at, {heads, ring.type.shape[1], ring.type.shape[2]}, 0);
 }
 
 // The next pass: of these heads, or the first one of the next.

@@ -22,8 +22,9 @@ using mosaic::Rule;
 
 // Of each text; a kernel of another number is another contract.
 constexpr int64_t kForwardVersion = 3;
-constexpr int64_t kBackwardVersion = 1;
-constexpr int64_t kMaxPassPairs = int64_t{1} << 21;  // of a query and a key
+constexpr int64_t kBackwardVersion = 2;
+// Of a pass: pairs of a query and a key, of all its heads.
+constexpr int64_t kMaxPassPairs = int64_t{1} << 21;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
 
 // Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
@@ -48,18 +49,36 @@ int64_t bitmaps_of(const KernelShape& s) {
   return std::min(mosaic::kFirstBitmap + s.steps, kMaxBitmapBytes / bytes);
 }
 
-// Heads of a forward pass: as many as leave its arms no longer than those of
-// large tiles, and as vector memory holds.
-int64_t heads_per_pass_of(KernelShape s) {
+std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
+                                           bool backward) {
+  return backward ? mosaic::backward_arguments(s)
+                  : mosaic::forward_arguments(s);
+}
+
+// The most heads that a pass may have, memory aside: as many as leave its arms
+// no longer than those of large tiles.
+int64_t most_heads_of(const KernelShape& s, bool backward) {
+  static_assert(mosaic::kMaxBackwardHeadsPerPass <= mosaic::kSublanes);
   // Products of full precision fill the matrix unit alone, and compile long.
   if (s.dtype == Dtype::f32) return 1;
-  const int64_t group = s.heads / s.kv_heads;
   const int64_t pairs = s.block_q * s.block_kv * s.tiles_per_pass;
-  int64_t most = std::min(mosaic::kMaxHeadsPerPass, kMaxPassPairs / pairs);
-  for (; most > 1; most = s.heads_per_pass - 1) {
-    s.heads_per_pass = mosaic::heads_together(s.heads_of_list(), group, most);
-    if (mosaic::vector_bytes(mosaic::forward_arguments(s)) <=
-        mosaic::kMaxForwardBytes) {
+  return std::min(
+      backward ? mosaic::kMaxBackwardHeadsPerPass : mosaic::kMaxHeadsPerPass,
+      kMaxPassPairs / pairs);
+}
+
+int64_t heads_together_of(const KernelShape& s, int64_t most) {
+  return mosaic::heads_together(s.heads_of_list(), s.heads / s.kv_heads, most);
+}
+
+// As many as vector memory holds, too.
+int64_t heads_per_pass_of(KernelShape s, bool backward) {
+  const int64_t room =
+      backward ? mosaic::kMaxBackwardBytes : mosaic::kMaxForwardBytes;
+  for (int64_t most = most_heads_of(s, backward); most > 1;
+       most = s.heads_per_pass - 1) {
+    s.heads_per_pass = heads_together_of(s, most);
+    if (mosaic::vector_bytes(arguments_of(s, backward)) <= room) {
       return s.heads_per_pass;
     }
   }
@@ -111,7 +130,7 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   if (auto e = mosaic::check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
   if (!rule) s.bitmaps = bitmaps_of(s);
-  if (!call.backward) s.heads_per_pass = heads_per_pass_of(s);
+  s.heads_per_pass = heads_per_pass_of(s, call.backward);
   return found;
 }
 
@@ -131,14 +150,8 @@ Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
   const int64_t padding = call.backward ? s.lists() * s.columns() : 0;
   s.steps = steps_of(s, call.backward, shards.shapes.steps + padding);
   s.bitmaps = bitmaps_of(s);
-  if (!call.backward) s.heads_per_pass = heads_per_pass_of(s);
+  s.heads_per_pass = heads_per_pass_of(s, call.backward);
   return found;
-}
-
-std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
-                                           bool backward) {
-  return backward ? mosaic::backward_arguments(s)
-                  : mosaic::forward_arguments(s);
 }
 
 int outputs_of(const KernelShape& s, bool backward) {
@@ -166,11 +179,17 @@ int64_t mosaic::least_backward_bytes(const RequestFeatures& f) {
   s.block_q = f.tile.q;
   s.block_kv = f.tile.kv;
   s.tiles_per_pass = s.fetch_ahead = 1;
+  s.plan_heads = f.plan_heads;
   int64_t least = INT64_MAX;
-  // Masks by ids and by bitmaps keep other things.
-  for (const int64_t bitmaps : {0, 1}) {
-    s.bitmaps = bitmaps;
-    least = std::min(least, vector_bytes(backward_arguments(s)));
+  // A whole group of heads a pass keeps no sums of all keys.
+  for (int64_t most = std::max<int64_t>(1, most_heads_of(s, true)); most > 0;
+       most = s.heads_per_pass - 1) {
+    s.heads_per_pass = heads_together_of(s, most);
+    // Masks by ids and by bitmaps keep other things.
+    for (const int64_t bitmaps : {0, 1}) {
+      s.bitmaps = bitmaps;
+      least = std::min(least, vector_bytes(backward_arguments(s)));
+    }
   }
   return least;
 }
@@ -196,8 +215,8 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   } else {
     choice.parameters["row_sum_rounded"] =
         kernel.options.row_sum == RowSum::rounded;
-    choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   }
+  choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
   if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
   if (planned.shape.wide_sums) choice.parameters["wide_sums"] = true;

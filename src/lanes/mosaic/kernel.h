@@ -22,10 +22,11 @@ inline constexpr int64_t kMaxBackwardBytes = int64_t{80} << 20;
 // with the smallest passes and the shortest way ahead.
 int64_t least_backward_bytes(const RequestFeatures& features);
 
-// The forward kernel takes several heads at once: the most of them, up to
+// The kernels take several heads at once: the most of them, up to
 // `most`, that make up whole passes of all and share keys, `group` heads each,
 // so that those of a pass are all of some keys' or some of one's.
 inline constexpr int64_t kMaxHeadsPerPass = 8;
+inline constexpr int64_t kMaxBackwardHeadsPerPass = 4;
 int64_t heads_together(int64_t heads, int64_t group, int64_t most);
 
 struct PlannedKernel {

@@ -197,9 +197,10 @@ Result<void> mosaic::check_vector_memory(int64_t bytes, bool backward) {
                     "the scratch must fit {} bytes of vector memory, found {} "
                     "({})",
                     room, bytes,
-                    backward ? "dQ, Q and dout of a head stay there: fewer "
-                               "queries, or heads that share fewer keys"
-                             : "fetch less far ahead, or use a smaller tile");
+                    backward
+                        ? "dQ of a head stays there: fewer queries, or heads "
+                          "that share fewer keys"
+                        : "fetch less far ahead, or use a smaller tile");
 }
 
 }  // namespace tessera

@@ -153,14 +153,18 @@ TEST(MosaicKernel, TakesHeadsTogether) {
   struct Of {
     int64_t heads, kv_heads, head_dim;
     Tile tile;
-    int64_t tiles, due;
+    int64_t tiles, due, due_backward;
   };
   for (const Of& of :
-       {Of{8, 8, 128, {512, 512}, 1, 8}, Of{8, 8, 128, {1024, 1024}, 1, 2},
-        Of{8, 8, 128, {1024, 1024}, 2, 1}, Of{1, 1, 128, {256, 256}, 1, 1},
-        Of{10, 5, 128, {256, 256}, 1, 2},
+       {Of{8, 8, 128, {512, 512}, 1, 8, 4},
+        Of{8, 8, 128, {1024, 1024}, 1, 2, 2},
+        Of{8, 8, 128, {1024, 1024}, 2, 1, 1},
+        Of{1, 1, 128, {256, 256}, 1, 1, 1}, Of{6, 6, 128, {256, 256}, 1, 6, 3},
+        Of{9, 3, 128, {256, 256}, 1, 3, 3}, Of{10, 5, 128, {256, 256}, 1, 2, 2},
+        Of{12, 2, 128, {256, 256}, 1, 6, 3},
         // As many as vector memory holds.
-        Of{8, 8, 256, {512, 512}, 1, 4}, Of{8, 1, 256, {512, 512}, 1, 8}}) {
+        Of{8, 8, 256, {512, 512}, 1, 4, 4},
+        Of{8, 1, 256, {512, 512}, 1, 8, 4}}) {
     Request r = request_of("causal & documents");
     r.tile = of.tile;
     AttentionShape shape = shape_of(of.heads);
@@ -173,7 +177,13 @@ TEST(MosaicKernel, TakesHeadsTogether) {
                   fmt::format("\"heads_per_pass\":{}", of.due)),
               std::string::npos)
         << kernel->contract.text;
-    EXPECT_EQ(make_backward(r, shape)->heads_per_pass, 1);
+    auto backward = make_backward(r, shape, {of.tiles, 1});
+    ASSERT_TRUE(backward.ok()) << backward.error().message;
+    EXPECT_EQ(backward->heads_per_pass, of.due_backward) << of.heads;
+    EXPECT_NE(backward->contract.text.find(
+                  fmt::format("\"heads_per_pass\":{}", of.due_backward)),
+              std::string::npos)
+        << backward->contract.text;
   }
 }
 
@@ -249,20 +259,21 @@ TEST(MosaicKernel, VectorMemoryIsABudgetOfTheBackwardKernel) {
   r.ceilings.max_steps = 9000;
   auto kernel = make_backward(r);
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
-  EXPECT_EQ(kernel->vector_bytes, 75374592);
+  EXPECT_EQ(kernel->heads_per_pass, 2);
+  EXPECT_EQ(kernel->vector_bytes, 78651392);
   AttentionShape shared = shape_of();
   shared.kv_heads = 2;
   const std::string hint =
-      " (dQ, Q and dout of a head stay there: fewer queries, or heads that "
-      "share fewer keys)";
+      " (dQ of a head stays there: fewer queries, or heads that share fewer "
+      "keys)";
   EXPECT_EQ(error_of(make_backward(r, shared)),
             "[mosaic] the scratch must fit 83886080 bytes of vector memory, "
-            "found 141959168" +
+            "found 108929024" +
                 hint);
-  r.q_len = r.kv_len = 70000;
+  r.q_len = r.kv_len = 145000;
   EXPECT_EQ(error_of(make_backward(r)),
             "[mosaic] the scratch must fit 83886080 bytes of vector memory, "
-            "found 111288320" +
+            "found 118890496" +
                 hint);
 }
 
@@ -317,9 +328,9 @@ TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
   EXPECT_EQ(bytes(128, false) - bytes(64, false), 64 * 512 * 4);
   EXPECT_GT(bytes(192, false) - bytes(128, false),
             bytes(256, false) - bytes(192, false));
-  // Q', dout' and dQ' of a head, dK' and dV' of a tile, K'.
+  // dQ' of a head, dK' and dV' of a tile, K'.
   EXPECT_EQ(bytes(128, true) - bytes(64, true),
-            64 * (4096 * (2 + 2 + 4) + 512 * (4 + 4 + 2)));
+            64 * (4096 * 4 + 512 * (4 + 4 + 2)));
 }
 
 // Tensors of twice the bytes, products in full precision, and nothing of bf16.
@@ -350,12 +361,12 @@ TEST(MosaicKernel, Float32IsAKernelOfItsOwn) {
     };
     EXPECT_GT(count("tpu.matmul"), 2);
     EXPECT_EQ(count("tpu.matmul"), count(kExact));
-    // Of bf16: rings and tiles that come and go; backward Q', dout' and K' too.
+    // Of bf16: rings and tiles that come and go; backward K' too.
     const int64_t queries = 512 * 128, keys = 256 * 128;
     constexpr int64_t ring = 8;  // with 4 fetched ahead
     EXPECT_EQ(f32->vector_bytes - bf16->vector_bytes,
-              backward ? 2 * (2 * 8 * queries + keys + 2 * ring * keys +
-                              3 * 4 * queries + 2 * keys + 2 * queries)
+              backward ? 2 * (keys + 2 * ring * keys + 2 * 4 * 4 * queries +
+                              2 * 4 * queries + 2 * keys + 2 * queries)
                        : 2 * (ring * (queries + 2 * 4 * keys) + queries));
   }
 }
@@ -396,7 +407,8 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
     EXPECT_EQ(plain->contract.text.find("sink_logits"), std::string::npos);
     EXPECT_EQ(kernel->scalar_words, plain->scalar_words + 8);
     EXPECT_EQ(kernel->vector_bytes - plain->vector_bytes,
-              backward ? 4 * (512 + 8 * 128) : 0);
+              // Of a pass's heads a line of sums, and of each a result.
+              backward ? 4 * (4 * 512 + 8 * 128) : 0);
     EXPECT_NE(kernel->program.find("%sink_logits: tensor<8xf32>"),
               std::string::npos);
     EXPECT_EQ(kernel->program.find("tensor<8x1x128xf32>") != std::string::npos,
@@ -525,10 +537,13 @@ TEST(MosaicKernel, TextsAreTheGoldenOnes) {
   two.fetch_ahead = 1;
   mosaic::KernelShape heads = s;
   heads.heads_per_pass = 4;
+  mosaic::KernelShape two_heads = two;
+  two_heads.heads_per_pass = 4;
   for (const auto& [name, text] :
        {std::pair{"forward", mosaic::forward_kernel(s)},
         std::pair{"forward_heads", mosaic::forward_kernel(heads)},
-        std::pair{"backward", mosaic::backward_kernel(two)}}) {
+        std::pair{"backward", mosaic::backward_kernel(two)},
+        std::pair{"backward_heads", mosaic::backward_kernel(two_heads)}}) {
     const std::string path = fmt::format("tests/golden/mosaic/{}.mlir", name);
     if (std::getenv("TESSERA_WRITE_GOLDEN")) {
       ASSERT_TRUE(write_file(path, text).ok());

@@ -126,6 +126,13 @@ Value Parts::in_ring(const char* name, const Value& slot) {
   return w_.slice(ring, at, {1, ring.type.shape[1], ring.type.shape[2]}, 1);
 }
 
+Value Parts::heads_in(const char* name, const Value& slot, int64_t heads) {
+  const Value& ring = w_.argument(name);
+  const Value zero = w_.constant(0);
+  const std::array<Value, 3> at = {times(slot, heads), zero, zero};
+  return w_.slice(ring, at, {heads, ring.type.shape[1], ring.type.shape[2]}, 0);
+}
+
 Value Parts::load_slot(const char* name, const Value& slot) {
   const Value& ring = w_.argument(name);
   const std::array<Value, 3> at = {w_.to_index(slot), w_.index(0), w_.index(0)};

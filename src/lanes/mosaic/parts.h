@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@
 namespace tessera::mosaic {
 
 inline constexpr double kLog2E = 1.4426950408889634074;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 // Of queries, keys, values and outputs.
 inline Element element_of(const KernelShape& s) {
@@ -80,6 +83,13 @@ class Parts {
   }
   Value load_slot(const char* name, const Value& slot);
   void store_slot(const Value& value, const char* name, const Value& slot);
+  // Arrays with `heads` such for each slot: all of them, and the number of
+  // head h's.
+  Value heads_in(const char* name, const Value& slot, int64_t heads);
+  Value of_head(const Value& slot, int64_t heads, int64_t h) {
+    const Value first = times(slot, heads);
+    return h == 0 ? first : w_.add(first, number(h));
+  }
 
   Value whole(const Value& a, std::vector<int64_t> shape) {
     return w_.broadcast(a, std::move(shape));

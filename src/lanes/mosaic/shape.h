@@ -22,7 +22,7 @@ struct KernelShape {
   int64_t block_q = 512;  // the plan's tile
   int64_t block_kv = 256;
   int64_t tiles_per_pass = 4;
-  int64_t heads_per_pass = 1;  // forward
+  int64_t heads_per_pass = 1;
   // Between a copy's start and its use: passes, backward columns of tiles.
   int64_t fetch_ahead = 4;
   int64_t steps = 0;  // that scalar memory has room for
@@ -64,6 +64,13 @@ inline constexpr int64_t kSublanes = 8;
 // Head dims are multiples, up to.
 inline constexpr int64_t kDimStep = 64;
 inline constexpr int64_t kMaxDim = 256;
+// Tiles of queries that the backward kernel fetches ahead at a head's start:
+// about as many bytes for several heads as for one.
+inline int64_t rows_ahead(int64_t heads_per_pass) {
+  return heads_per_pass > 1 ? 1 : 3;
+}
+// Passes whose queries the backward kernel fetches ahead.
+inline constexpr int64_t kPassesAhead = 2;
 // The first bitmaps: no pair is legal, all are.
 inline constexpr int32_t kNoPairs = 0;
 inline constexpr int32_t kAllPairs = 1;

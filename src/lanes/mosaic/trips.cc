@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "lanes/mosaic/kernel_steps.h"
+#include "lanes/mosaic/shape.h"
 #include "plan/batch_state.h"
 
 namespace tessera::mosaic {
@@ -84,20 +85,24 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
 
 std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
                                                const MosaicKernel& kernel) {
-  const int64_t heads = kernel.call.shape.heads;
-  const int64_t kv_heads = kernel.call.shape.kv_heads;
+  // Of a pass each, as many as it takes at once; and of keys.
+  const int64_t heads = kernel.call.shape.heads / kernel.heads_per_pass;
+  const int64_t kv_heads = std::min(heads, kernel.call.shape.kv_heads);
   const int64_t rows = kernel.q_len / kernel.tile.q;
   const int64_t columns = n.rows;  // of the transposed list
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
-  const int64_t rows_ahead = std::min(rows, kMosaicRowsAhead);
+  const int64_t first_rows = std::min(rows, rows_ahead(kernel.heads_per_pass));
+  const int64_t passes_ahead = std::min(n.passes, kPassesAhead);
   std::vector<schedule::TripRule> out = {
       rule("batch_row", 1),
       rule("head", heads),
       rule("first_columns", heads * ahead),
-      rule("first_rows", heads * rows_ahead),
+      rule("first_rows", heads * first_rows),
       rule("prepare", heads * rows),
-      rule("fetch_row", heads * (rows - rows_ahead)),
+      rule("fetch_row", heads * (rows - first_rows)),
+      rule("first_fetch", heads * passes_ahead),
       rule("pass", heads * n.passes),
+      rule("fetch", heads * (n.passes - passes_ahead)),
       rule("fetch_column", heads * (columns - ahead)),
       rule("column", heads * columns),
       rule("clear", kv_heads * columns),
@@ -107,7 +112,9 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("finish_row", heads * rows),
   };
   if (kernel.bitmaps == 0) return out;
-  const int64_t first = heads * !n.first_is_full;
+  const int64_t first =
+      heads *
+      std::count(n.is_full.begin(), n.is_full.begin() + passes_ahead, false);
   out.push_back(rule("first_bits", first));
   out.push_back(rule("bits", heads * (n.passes - n.full) - first));
   return out;

@@ -93,5 +93,41 @@ TEST(MosaicTrips, AreThoseOfOneHeadForEachPassOfHeads) {
   }
 }
 
+// Backward too: what is a pass's or a tile's is once for all its heads, what is
+// of keys once for all that share them.
+TEST(MosaicTrips, BackwardAreThoseOfOneHeadForEachPassOfHeads) {
+  std::vector<int32_t> ids(1024);
+  for (int32_t i = 0; i < 1024; ++i) ids[i] = i < 1000 ? i / 600 : -1;
+  const auto one = trips(ids, true, 1, 1);
+  ASSERT_TRUE(one) << one.error().message;
+  struct Heads {
+    int64_t heads, kv_heads, walks, of_keys;
+  };
+  for (const Heads& h :
+       {Heads{7, 7, 7, 7}, Heads{8, 2, 2, 2}, Heads{8, 1, 2, 1},
+        Heads{10, 5, 5, 5}, Heads{12, 12, 3, 3}, Heads{12, 2, 4, 2}}) {
+    const auto all = trips(ids, true, h.heads, h.kv_heads);
+    ASSERT_TRUE(all) << all.error().message;
+    ASSERT_EQ(all->size(), one->size());
+    double rows = 0, rows_of_one = 0;  // fetched: how far ahead is their own
+    for (size_t i = 0; i < all->size(); ++i) {
+      const auto& [region, of_one] = (*one)[i];
+      const double found = (*all)[i].trips;
+      EXPECT_EQ((*all)[i].region, region);
+      if (region == "first_rows" || region == "fetch_row") {
+        rows += found;
+        rows_of_one += of_one;
+        continue;
+      }
+      const bool is_once = region == "batch_row" || region == "grid";
+      const bool is_of_keys = region == "clear" || region == "finish_column";
+      const int64_t times = is_once ? 1 : is_of_keys ? h.of_keys : h.walks;
+      EXPECT_EQ(found, static_cast<double>(times) * of_one)
+          << region << " of " << h.heads << " heads";
+    }
+    EXPECT_EQ(rows, static_cast<double>(h.walks) * rows_of_one);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::mosaic

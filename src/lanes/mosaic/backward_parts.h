@@ -1,0 +1,148 @@
+// lanes/mosaic/backward_parts.h: what writes the backward kernel. backward.cc
+// says what it is, and has the walk; its parts have a file each.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lanes/mosaic/backward.h"
+#include "lanes/mosaic/parts.h"
+
+namespace tessera::mosaic {
+
+// Tiles of queries on their way in `prepare`, and of gradients on theirs out.
+int64_t row_ring_size(const KernelShape& s);
+inline constexpr int64_t kOutRing = 2;
+// Of passes' queries and bitmaps.
+inline constexpr int64_t kPassRing = 4;
+static_assert(kPassesAhead < kPassRing &&
+              std::has_single_bit(static_cast<uint64_t>(kPassRing)));
+
+// Of tiles of keys.
+int64_t column_ring_size(const KernelShape& s);
+
+class Backward : Parts {
+ public:
+  explicit Backward(const KernelShape& shape)
+      : Parts(shape, backward_arguments(shape)),
+        rows_(shape.q_len / shape.block_q),
+        group_(shape.heads / shape.kv_heads),
+        heads_(shape.heads_per_pass),
+        kv_heads_(shape.kv_heads_per_pass()) {}
+
+  std::string write() {
+    return function("tessera_backward", [this] { batch_row(); });
+  }
+
+ private:
+  Value in_slots(const Value& n, int64_t ring) {
+    return w_.bit_and(n, number(ring - 1));
+  }
+  Value column_slot(const Value& column) {
+    return in_slots(column, column_ring_size(s_));
+  }
+  // Of the cap, where its tanh is t.
+  Value slope(const Value& t) {
+    const Value one = w_.splat(w_.real(1), t.type.shape);
+    return w_.sub(one, w_.mul(t, t));
+  }
+  Value with_head(const Value& n, int64_t h) {
+    return h == 0 ? n : w_.add(n, number(h));
+  }
+  // All heads' tiles of an array.
+  Value heads_of(const char* array, std::span<const Value> at, int64_t heads,
+                 int64_t rows, int64_t columns) {
+    return w_.slice(w_.argument(array), at, {1, heads, rows, columns}, 1);
+  }
+  // What one of a pass's heads has of an array with as many rows for each.
+  Value load_of(const char* name, int64_t heads, int64_t h);
+  void store_of(const Value& value, const char* name, int64_t heads, int64_t h);
+  // Of a tile of queries, one head's line.
+  Value line_of(const char* name, const Value& r, int64_t h);
+  // Heads of a group are in one pass, or passes take turns.
+  bool takes_turns() const { return group_ > heads_; }
+  // Where dK' and dV' of a tile of keys are summed.
+  Value sum_slot(const Value& column, int64_t kv = 0) {
+    return takes_turns() ? column : number(kv);
+  }
+  int64_t kv_of(int64_t h) const { return h * kv_heads_ / heads_; }
+  Value kv_head(const Value& head) {
+    return group_ == 1 ? head : w_.div(head, number(group_));
+  }
+  // Of the heads that share this one's keys, whether it is number n.
+  Value is_in_group(const Value& head, const Value& kv, int64_t n) {
+    const Value first = times(kv, group_);
+    return w_.compare(Compare::equal, head, w_.add(first, number(n)));
+  }
+
+  void fetch_row(const char* region, const Value& head, const Value& r);
+  void prepare(const Value& head, const Value& r);
+  struct RowIds {
+    Value ids, is_seen;
+  };
+  void prepare_head(const Value& first_head, const Value& r, int64_t h,
+                    const RowIds& row_ids);
+  // Of a tile of queries: their ids, which of them no veto takes, the
+  // log-sum-exp, sum(out dout), and h where there is one.
+  struct SinkRow {
+    Value ids, is_seen, lse, dot;
+    std::optional<Value> dlse;
+  };
+  Value base_with_sink(const SinkRow& row);
+  void add_sink(const Value& head, const Value& r, const SinkRow& row,
+                int64_t h);
+  void finish_sink(const Value& head, int64_t h);
+  Value place_of_sink(const Value& head);
+  void fetch_column(const char* region, const Value& head, const Value& column);
+  Value key_ids(const Value& column, int64_t lanes);
+  void begin_column(const Value& head, const Value& column);
+  void body(const Value& pass, const Value& at, const Value& column,
+            bool masked);
+  // One of a pass; where it is masked the ids of its queries, and which of its
+  // pairs are legal, once that is known.
+  struct PassTile {
+    Value step, row;
+    std::optional<Value> ids, legal;
+  };
+  struct HeadTiles {
+    std::vector<Value> queries, douts, ps, dss;
+  };
+  // As a product with keys takes them, contracting `dim`; and upright.
+  struct Queries {
+    Value operand;
+    int32_t dim;
+    Value upright;
+  };
+  Value legal_tile(const Value& column, const PassTile& tile, int64_t t);
+  Queries queries_of(const char* ring, const Value& pass, int64_t h, int64_t t,
+                     bool masked, const PassTile& tile);
+  HeadTiles gradients(const Value& pass, const Value& column,
+                      const std::optional<Value>& bits_slot, bool masked,
+                      int64_t h, std::vector<PassTile>& tiles);
+  void add_products(const Value& column, int64_t h,
+                    const std::vector<PassTile>& tiles, const HeadTiles& own);
+  void fetch_pass(const char* region, const char* bits_region,
+                  const Value& head, const Value& pass, const Value& at);
+  void wait_pass(const Value& pass);
+  void wait_column();
+  void finish_column(const Value& head, const Value& column,
+                     const Value& columns_done);
+  void wait_row(const Value& r);
+  void finish_row(const Value& head, const Value& r);
+  void head(const Value& head, const Value& columns);
+  void batch_row();
+
+  // The arrays of a tile of queries, with their rings.
+  std::vector<std::pair<const char*, const char*>> row_arrays() const;
+
+  int64_t rows_;
+  int64_t group_;
+  int64_t heads_, kv_heads_;  // of a pass
+};
+
+}  // namespace tessera::mosaic

@@ -1,0 +1,169 @@
+// lanes/mosaic/backward_pass.cc: a pass of the backward kernel, some tiles of
+// queries against a tile of keys.
+#include <array>
+
+#include "lanes/mosaic/backward_parts.h"
+
+namespace tessera::mosaic {
+
+// Of a tile of queries, one head's line.
+Value Backward::line_of(const char* name, const Value& r, int64_t h) {
+  const std::array<Value, 3> at = {w_.to_index(r), w_.index(h), w_.index(0)};
+  const Value found = w_.load(w_.argument(name), at, {1, 1, s_.block_q});
+  return w_.reshape(found, {1, s_.block_q});
+}
+
+// A pass's queries, with dout, and bitmaps.
+void Backward::fetch_pass(const char* region, const char* bits_region,
+                          const Value& head, const Value& pass,
+                          const Value& at) {
+  const Writer::Region named(w_, region);
+  const Value slot = in_slots(pass, kPassRing);
+  const Value done = semaphore("pass_copies", slot);
+  const Value first = times(slot, heads_);
+  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
+    const Value query = times(column_of(word(at, t)), s_.block_q);
+    const std::array<Value, 4> from = {batch_row_, head, query, w_.constant(0)};
+    const std::array<Value, 3> to = {first, number(t * s_.block_q),
+                                     w_.constant(0)};
+    for (const auto& [array, ring] :
+         {std::pair{"q", "q_ring"}, std::pair{"dout", "dout_ring"}}) {
+      const Value& all = w_.argument(ring);
+      const int64_t dim = all.type.shape[2];
+      const Value tile =
+          w_.slice(w_.argument(array), from, {1, heads_, s_.block_q, dim}, 1);
+      const Value place = w_.slice(all, to, {heads_, s_.block_q, dim}, 0);
+      w_.start_copy(tile, place, done);
+    }
+  }
+  if (s_.bitmaps == 0) return;
+  const Value is_masked = not_all_full(at);
+  const Writer::Region inner(w_, bits_region);
+  w_.if_then(is_masked, [&] { fetch_bits(at, slot); });
+}
+
+void Backward::wait_pass(const Value& pass) {
+  const Value slot = in_slots(pass, kPassRing);
+  const Value done = semaphore("pass_copies", slot);
+  w_.wait_copy(done, heads_in("q_ring", slot, heads_));
+  w_.wait_copy(done, heads_in("dout_ring", slot, heads_));
+}
+
+// What a pass's head has of a ring of queries, one of its tiles, upright.
+Backward::Queries Backward::queries_of(const char* ring, const Value& pass,
+                                       int64_t h, int64_t t, bool masked,
+                                       const PassTile& tile) {
+  const Value slot = of_head(in_slots(pass, kPassRing), heads_, h);
+  const Value& all = w_.argument(ring);
+  const int64_t dim = all.type.shape[2];
+  const std::array<Value, 3> at = {w_.to_index(slot), w_.index(t * s_.block_q),
+                                   w_.index(0)};
+  const Value flat =
+      w_.reshape(w_.load(all, at, {1, s_.block_q, dim}), {s_.block_q, dim});
+  const Value turned = w_.transpose(flat);
+  if (!masked) return {flat, 1, turned};
+  const Value kept = seen(whole(*tile.ids, turned.type.shape));
+  const Value clean = w_.select(kept, turned, w_.zeros(turned.type));
+  return {clean, 0, clean};
+}
+
+// One pass: some tiles of queries against the tile of keys.
+void Backward::body(const Value& pass, const Value& at, const Value& column,
+                    bool masked) {
+  const Writer::Region named(w_, masked ? "partial" : "full");
+  std::optional<Value> bits_slot;
+  if (masked && s_.bitmaps > 0) {
+    bits_slot = in_slots(pass, kPassRing);
+    wait_bits(*bits_slot);
+  }
+  std::vector<PassTile> tiles;
+  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
+    const Value step = word(at, t);
+    tiles.push_back({step, column_of(step), {}, {}});
+    if (masked) tiles.back().ids = query_ids(tiles.back().row);
+  }
+  // No head's products wait for another's: all before, all behind.
+  std::vector<HeadTiles> heads;
+  for (int64_t h = 0; h < heads_; ++h) {
+    heads.push_back(gradients(pass, column, bits_slot, masked, h, tiles));
+  }
+  for (int64_t h = 0; h < heads_; ++h) {
+    add_products(column, h, tiles, heads[static_cast<size_t>(h)]);
+  }
+}
+
+Value Backward::legal_tile(const Value& column, const PassTile& tile,
+                           int64_t t) {
+  const Value key_ids = w_.load(w_.argument("ids_of_keys"));
+  Value ids = *tile.ids;
+  if (t > 0) {
+    const Value live = is_live(tile.step);
+    ids = w_.select(live, ids, w_.splat(w_.constant(kNoQuery), ids.type.shape));
+  }
+  return legal(tile.row, ids, key_ids, [&](int64_t) { return column; });
+}
+
+// P' and dS' of one head, of the pass's tiles.
+Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
+                                        const std::optional<Value>& bits_slot,
+                                        bool masked, int64_t h,
+                                        std::vector<PassTile>& tiles) {
+  const std::vector<int64_t> tile = {s_.block_kv, s_.block_q};
+  const Value slot = of_head(column_slot(column), kv_heads_, kv_of(h));
+  const Value k = load_slot("k_ring", slot);
+  const Value v = load_slot("v_ring", slot);
+  HeadTiles out;
+  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
+    PassTile& own = tiles[static_cast<size_t>(t)];
+    const Queries q = queries_of("q_ring", pass, h, t, masked, own);
+    const Queries g = queries_of("dout_ring", pass, h, t, masked, own);
+    out.queries.push_back(q.upright);
+    out.douts.push_back(g.upright);
+    const Value most = line_of("lses", own.row, h);
+    const Value delta = line_of("deltas", own.row, h);
+    const Value unmasked = scores_of(w_.matmul(k, 1, q.operand, q.dim));
+    Value scores = unmasked;
+    if (masked) {
+      if (!own.legal) {
+        own.legal = bits_slot ? legal_bits(*bits_slot, t, 1)
+                              : legal_tile(column, own, t);
+      }
+      const Value lowest = w_.real(-kInfinity);
+      scores = w_.select(*own.legal, scores, w_.splat(lowest, tile));
+    }
+    const Value scaled = w_.mul(scores, w_.splat(unit_log2(), tile));
+    const Value power = w_.sub(scaled, whole(most, tile));
+    const Value p = w_.exp2(power);
+    out.ps.push_back(narrow(p));
+    const Value dp = w_.matmul(v, 1, g.operand, g.dim);
+    Value ds = w_.mul(p, w_.sub(dp, whole(delta, tile)));
+    if (s_.softcap != 0) ds = w_.mul(ds, slope(unmasked));
+    out.dss.push_back(narrow(ds));
+  }
+  return out;
+}
+
+// Their part of the three sums.
+void Backward::add_products(const Value& column, int64_t h,
+                            const std::vector<PassTile>& tiles,
+                            const HeadTiles& own) {
+  const Value sums_at = sum_slot(column, kv_of(h));
+  auto add_to = [&](const char* sums, const Value& where,
+                    const Value& product) {
+    const Value before = load_slot(sums, where);
+    store_slot(w_.add(before, product), sums, where);
+  };
+  const Value all_douts = w_.join(own.douts, 1);
+  const Value all_ps = w_.join(own.ps, 1);
+  add_to("dv_sums", sums_at, w_.matmul(all_douts, 1, all_ps, 1));
+  const Value all_queries = w_.join(own.queries, 1);
+  const Value all_dss = w_.join(own.dss, 1);
+  add_to("dk_sums", sums_at, w_.matmul(all_queries, 1, all_dss, 1));
+  const Value keys = load_of("keys", kv_heads_, kv_of(h));
+  for (size_t t = 0; t < own.dss.size(); ++t) {
+    const Value r = of_head(tiles[t].row, heads_, h);
+    add_to("dq_sums", r, w_.matmul(keys, 1, own.dss[t], 0));
+  }
+}
+
+}  // namespace tessera::mosaic
