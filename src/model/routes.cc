@@ -20,19 +20,19 @@ RouteSettings settings_of(const LayerRoute& route) {
 namespace model {
 namespace {
 
-constexpr std::string_view kWhere = "model.routes";
+constexpr std::string_view kRoutesWhere = "model.routes";
 constexpr size_t kMaxRoutes = 1024;
 // Those whose queries pick each for itself.
 constexpr std::array kRules = {RouteRule::kv_head, RouteRule::query_head};
 
 // `name` is how errors call it: "routes[0]".
 Result<RouteRule> read_rule(const Json& value, const std::string& name) {
-  auto text = read_string(value, kWhere, name);
+  auto text = read_string(value, kRoutesWhere, name);
   if (!text) return text.error();
   for (const RouteRule rule : kRules) {
     if (to_string(rule) == *text) return rule;
   }
-  return invalid(kWhere, "{} must be {} or {}, found {}", name,
+  return invalid(kRoutesWhere, "{} must be {} or {}, found {}", name,
                  to_string(kRules[0]), to_string(kRules[1]), in_quotes(*text));
 }
 
@@ -40,17 +40,19 @@ Result<LayerRoute> read_route(const Json& value, const std::string& name) {
   LayerRoute out;
   if (value.is_null()) return out;
   if (!value.is_object()) {
-    return invalid(kWhere,
+    return invalid(kRoutesWhere,
                    "{} must be null, or an object of top, block and rule, "
                    "found {}",
                    name, describe(value));
   }
-  auto e = check_fields(value, kWhere, name, {"top", "block"}, {"rule"});
+  auto e = check_fields(value, kRoutesWhere, name, {"top", "block"}, {"rule"});
   if (!e) return e.error();
-  auto top = read_int(value["top"], kWhere, name + ".top", 1, routing::kMaxTop);
+  auto top =
+      read_int(value["top"], kRoutesWhere, name + ".top", 1, routing::kMaxTop);
   if (!top) return top.error();
   out.top = *top;
-  auto block = read_int(value["block"], kWhere, name + ".block", 1, kMaxTokens);
+  auto block =
+      read_int(value["block"], kRoutesWhere, name + ".block", 1, kMaxTokens);
   if (!block) return block.error();
   out.block = *block;
   if (!value.contains("rule")) return out;
@@ -64,8 +66,9 @@ Result<LayerRoute> read_route(const Json& value, const std::string& name) {
 
 Result<std::vector<LayerRoute>> read_routes(const Json& value) {
   if (!value.is_array() || value.size() > kMaxRoutes) {
-    return invalid(kWhere, "routes must be a list of at most {}, found {}",
-                   kMaxRoutes, describe(value));
+    return invalid(kRoutesWhere,
+                   "routes must be a list of at most {}, found {}", kMaxRoutes,
+                   describe(value));
   }
   std::vector<LayerRoute> out;
   for (const Json& each : value) {
@@ -91,7 +94,7 @@ Result<void> check_routes(const std::vector<LayerRoute>& routes) {
   for (const LayerRoute& route : routes) {
     if (route == LayerRoute{}) continue;
     if (route.rule == RouteRule::query_tile) {
-      return invalid(kWhere, "a route's rule must be {} or {}, found {}",
+      return invalid(kRoutesWhere, "a route's rule must be {} or {}, found {}",
                      to_string(kRules[0]), to_string(kRules[1]),
                      to_string(route.rule));
     }

@@ -107,6 +107,7 @@ class Called {
 std::vector<std::optional<size_t>> kernels_called(
     const std::vector<HloCall>& calls, const Called& called) {
   std::vector<std::optional<size_t>> out;
+  out.reserve(calls.size());
   for (const HloCall& call : calls) out.push_back(called.kernel(call));
   return out;
 }

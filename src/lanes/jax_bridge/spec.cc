@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kWhere = "bridge";
 constexpr std::string_view kFormat = "tessera bridge";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kSpecVersion = 1;
 // Those whose programs take their inputs in one way: a platform's index first
 // where there are several, and then the inputs that were kept.
 constexpr int64_t kMinConvention = 9;
@@ -276,8 +276,8 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
     return invalid(kWhere, "format must be '{}', found {}", kFormat,
                    in_quotes(*format));
   }
-  auto version =
-      read_int(json->at("version"), kWhere, "version", kVersion, kVersion);
+  auto version = read_int(json->at("version"), kWhere, "version", kSpecVersion,
+                          kSpecVersion);
   if (!version) return version.error();
 
   BridgeSpec out;
