@@ -66,6 +66,16 @@ endfunction()
 # Off, each file is compiled alone: for tools that look at files.
 option(TESSERA_UNITE "Compile tests and the program some files at a time" ON)
 
+# What files keep to themselves, g++ takes for a header's when one source includes
+# them.
+function(tessera_united target)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${TESSERA_UNITE} UNITY_BUILD_MODE GROUP)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 # Compiles the files of a folder at once: the headers that they share are read
 # once. Not those of the folders that are named: their files name things alike.
 function(tessera_unite_folders target)
@@ -78,8 +88,7 @@ function(tessera_unite_folders target)
       set_property(SOURCE "${source}" PROPERTY UNITY_GROUP ${folder})
     endif()
   endforeach()
-  set_target_properties(${target} PROPERTIES
-    UNITY_BUILD ${TESSERA_UNITE} UNITY_BUILD_MODE GROUP)
+  tessera_united(${target})
 endfunction()
 
 # The same for files of many folders, AT_A_TIME of them. They are dealt like
@@ -121,6 +130,6 @@ function(tessera_unite target at_a_time)
     math(EXPR at "${at} + 1")
     set_property(SOURCE "${source}" PROPERTY UNITY_GROUP ${group})
   endforeach()
-  set_target_properties(${target} PROPERTIES SOURCES "${sources}"
-    UNITY_BUILD ${TESSERA_UNITE} UNITY_BUILD_MODE GROUP)
+  set_target_properties(${target} PROPERTIES SOURCES "${sources}")
+  tessera_united(${target})
 endfunction()
