@@ -1,5 +1,6 @@
 // model/attention.cc: the attention slot, by the programs of the xla lane: over
 // the plan's worklist, or over every pair.
+#include <algorithm>
 #include <utility>
 
 #include "model/layer.h"
@@ -14,6 +15,21 @@ std::vector<xla::Argument> integers_of(const xla::Shape& shape) {
   std::erase_if(out, [](const xla::Argument& a) {
     return a.type.element != Element::i32;
   });
+  return out;
+}
+
+// What a call of the CPU takes of arguments. Before it a router reads the
+// integers of the shape, of which those of one name are the same.
+std::vector<xla::Argument> given_integers(const AttentionPlace& place) {
+  std::vector<xla::Argument> out = place.cpu->integers;
+  if (place.route.top == 0) return out;
+  std::erase_if(out,
+                [](const xla::Argument& a) { return a.name == kPicksName; });
+  for (xla::Argument& a : integers_of(place.shape)) {
+    if (std::ranges::find(out, a.name, &xla::Argument::name) == out.end()) {
+      out.push_back(std::move(a));
+    }
+  }
   return out;
 }
 
@@ -101,7 +117,7 @@ class Attention final : public Layer {
 std::vector<xla::Argument> integers_of(const AttentionPlace& place) {
   if (place.kernels) return kernel_integers(place);
   std::vector<xla::Argument> out =
-      place.cpu ? place.cpu->integers : integers_of(place.shape);
+      place.cpu ? given_integers(place) : integers_of(place.shape);
   for (xla::Argument& a : out) a.name = place.prefix + a.name;
   return out;
 }

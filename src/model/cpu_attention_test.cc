@@ -60,11 +60,17 @@ TEST_F(CpuModel, HasTheGradientsOfTheReference) {
   gpt.tied_head = false;
   gpt.fused_mlp = false;
   gpt.kv_heads = 1;
+  ModelConfig clustered = llama;  // float32 and float64 pick alike here
+  clustered.routes = {{3, 4, RouteRule::query_head}, {}, {2, 6}};
+  clustered.windows = {0, 20};
+  clustered.layers = 3;
   size_t number = 0;
   for (const auto& [what, m, recompute, tile] :
        {std::tuple("gemma", gemma, true, Tile{16, 16}),
         std::tuple("llama", llama, false, Tile{8, 32}),
-        std::tuple("gpt", gpt, false, Tile{64, 64})}) {
+        std::tuple("gpt", gpt, false, Tile{64, 64}),
+        std::tuple("clustered", clustered, false, Tile{16, 8}),
+        std::tuple("clustered", clustered, true, Tile{64, 64})}) {
     if (number++ % testing::case_stride() != 0) continue;
     SCOPED_TRACE(what);
     const Row rows = joined_rows(

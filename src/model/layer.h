@@ -82,16 +82,19 @@ struct KernelPair {
 struct CpuCall {
   std::string text;  // what of a batch is static (lanes/cpu/plain_call.h)
   AttentionShape shape;
-  Element element = Element::f32;       // of q, k and v
-  int64_t steps = 0;                    // that each list has room for
+  Element element = Element::f32;  // of q, k and v
+  // That each list has room for. None: it plans what the step's router picked.
+  std::optional<int64_t> steps;
   std::vector<xla::Argument> integers;  // in the order of the call
 };
+// The one of them that the router writes.
+inline constexpr std::string_view kPicksName = "picks";
 
 // Where attention finds its plan: the integers of its batch are arguments of
 // the program, each under its own name behind the prefix. Layers of one mask
 // share them.
 struct AttentionPlace {
-  xla::Shape shape;
+  xla::Shape shape;  // of a call of the CPU: what its router reads, if any
   std::string prefix;
   std::optional<KernelPair> kernels;  // of the spec that has them
   std::optional<CpuCall> cpu;         // of the spec that calls it
@@ -137,6 +140,7 @@ LayerPtr make_attention(const AttentionPlace& place, XlaMethod method);
 LayerPtr make_routed_attention(const AttentionPlace& place, XlaMethod method);
 LayerPtr make_kernel_attention(const AttentionPlace& place);
 LayerPtr make_cpu_attention(const AttentionPlace& place);
+LayerPtr make_routed_cpu_attention(const AttentionPlace& place);
 // Of one whose keys and values are those of all devices that share a row.
 LayerPtr make_shared_attention(const AttentionPlace& place, LayerPtr own);
 // Of fc1's output [n, ..] the MLP's hidden values [n, mlp_width].

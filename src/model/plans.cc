@@ -78,33 +78,47 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
                     element_of(call.dtype)};
 }
 
-Result<CpuCall> plan_cpu(const Request& request, const Facts& present,
-                         const AttentionCall& call) {
+// Of a clustered layer the mask and the facts have the picks.
+Result<CpuCall> plan_cpu(Request request, Facts present,
+                         const AttentionCall& call, const LayerRoute& route) {
   const lanes::PlanSizes sizes = {request.batch, request.q_len, request.kv_len,
                                   static_cast<int64_t>(request.masks.size())};
   if (auto e = lanes::check_call("cpu", sizes, call); !e) return e.error();
-  auto contract = make_ceiling_contract(request, present);
-  if (!contract) return contract.error();
   CpuCall out;
-  out.text = cpu::static_text(request, present);
   out.shape = call.shape;
   out.element = element_of(call.dtype);
-  out.steps = contract->steps;
+  if (route.top == 0) {
+    auto contract = make_ceiling_contract(request, present);
+    if (!contract) return contract.error();
+    out.steps = contract->steps;
+  }
   for (const auto& [name, size] :
        cpu::plain_sizes(request, present, out.steps)) {
     out.integers.push_back({name, {Element::i32, {size}}});
   }
+  if (route.top > 0) {
+    auto mask = routed_mask(request.masks.front(), route);
+    if (!mask) return mask.error();
+    request.masks = {std::move(*mask)};
+    const int64_t heads =
+        picking_heads(route, call.shape.heads, call.shape.kv_heads);
+    present.picks = Picks{{}, heads, route.top};
+    out.integers.push_back(
+        {std::string(kPicksName),
+         {Element::i32, {request.batch, heads, request.q_len, route.top}}});
+  }
+  out.text = cpu::static_text(request, present);
   return out;
 }
 
-// Picks are made where attention reads lists of steps.
+// Picks are made where attention reads lists of steps, or plans for itself.
 Result<void> check_route(const LayerSpec& spec, const Mask& mask,
                          const LayerRoute& route) {
   if (route.top == 0) return {};
-  if (has_kernels(spec) || calls_cpu(spec)) {
+  if (has_kernels(spec)) {
     return invalid("train",
-                   "clustered layers are of the specs xla and reference, found "
-                   "{} for {}",
+                   "clustered layers are of the specs xla, cpu and reference, "
+                   "found {} for {}",
                    route_text(route), spec.name);
   }
   auto picks = routed_mask(mask, route);
@@ -115,8 +129,10 @@ Result<void> check_route(const LayerSpec& spec, const Mask& mask,
 Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
                                   const Facts& present,
                                   const AttentionCall& call,
+                                  const LayerRoute& route,
                                   const std::string& target) {
   AttentionPlace out;
+  out.route = route;
   if (has_kernels(spec)) {
     auto kernels = plan_kernels(request, present, call, target);
     if (!kernels) return kernels.error();
@@ -124,10 +140,10 @@ Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
     return out;
   }
   if (calls_cpu(spec)) {
-    auto planned = plan_cpu(request, present, call);
+    auto planned = plan_cpu(request, present, call, route);
     if (!planned) return planned.error();
     out.cpu = std::move(*planned);
-    return out;
+    if (route.top == 0) return out;
   }
   auto contract = make_ceiling_contract(request, present);
   if (!contract) return contract.error();
@@ -135,6 +151,7 @@ Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
                                 false, XlaMethod::worklist, "any");
   if (!planned) return planned.error();
   out.shape = std::move(planned->shape);
+  if (out.cpu) out.shape.method = XlaMethod::dense;  // its router reads no list
   return out;
 }
 
@@ -171,9 +188,8 @@ Result<std::vector<AttentionPlace>> attention_places(
         of_layer(m.routes, static_cast<int64_t>(out.size()));
     auto e = check_route(spec, request.masks.front(), route);
     if (!e) return e.error();
-    auto place = plan_place(spec, request, present, call, target);
+    auto place = plan_place(spec, request, present, call, route, target);
     if (!place) return place.error();
-    place->route = route;
     place->prefix = fmt::format("plan{}.", out.size());
     if (request.kv_len != request.q_len) place->keys = request.kv_len;
     out.push_back(std::move(*place));
@@ -191,7 +207,7 @@ Result<std::map<std::string, std::vector<int32_t>>> plan_integers(
     for (auto& [name, values] : *arrays) {
       out.emplace(place.prefix + name, std::move(values));
     }
-    return out;
+    if (place.route.top == 0) return out;
   }
   auto read = plan::read_batch(batch, "model");
   if (!read) return read.error();

@@ -1,6 +1,7 @@
 // model/routed_attention.cc: the attention slot of a clustered layer: a router,
-// then the programs of the xla lane over what it picked. Picks are integers
-// that stay on the device; the way back reads those of the way there.
+// then the programs of the xla lane over what it picked, or a call of the CPU
+// kernels. Picks are integers that stay on the device; the way back reads those
+// of the way there.
 #include <utility>
 
 #include "model/padding.h"
@@ -11,9 +12,8 @@ namespace {
 
 class RoutedAttention final : public Layer {
  public:
-  RoutedAttention(const AttentionPlace& plan, const AttentionPlace& own,
-                  XlaMethod method)
-      : plan_(plan), shape_(own.shape), own_(make_attention(own, method)) {}
+  RoutedAttention(const AttentionPlace& plan, xla::Shape picking, LayerPtr own)
+      : plan_(plan), shape_(std::move(picking)), own_(std::move(own)) {}
 
   std::vector<ModelParameter> parameters() const override { return {}; }
 
@@ -28,6 +28,9 @@ class RoutedAttention final : public Layer {
                           {s.batch, s.kv_heads, s.kv_len, s.head_dim});
     const Picked picked = write_router(w, s, plan_.route, q, k);
     Values kept = {picked.picks};
+    if (plan_.cpu) {  // takes lengths as they are
+      kept[0] = w.part(kept[0], 2, 0, inputs[0].dims()[2]);
+    }
     if (s.method == XlaMethod::worklist) {
       const PickedSteps chosen =
           write_picked_steps(w, s, plan_.route, picked,
@@ -72,16 +75,29 @@ class RoutedAttention final : public Layer {
   LayerPtr own_;
 };
 
+// Of what stands behind the router: integers are bound without their prefix.
+AttentionPlace without_route(AttentionPlace place) {
+  place.prefix.clear();
+  place.route = {};
+  return place;
+}
+
 }  // namespace
 
 LayerPtr make_routed_attention(const AttentionPlace& place, XlaMethod method) {
-  AttentionPlace own = place;
-  auto shape = picking_shape(place, method);
-  if (!shape) return nullptr;
-  own.shape = std::move(*shape);
-  own.prefix.clear();
-  own.route = {};
-  return std::make_unique<RoutedAttention>(place, own, method);
+  AttentionPlace own = without_route(place);
+  auto picking = picking_shape(place, method);
+  if (!picking) return nullptr;
+  own.shape = *picking;
+  return std::make_unique<RoutedAttention>(place, std::move(*picking),
+                                           make_attention(own, method));
+}
+
+LayerPtr make_routed_cpu_attention(const AttentionPlace& place) {
+  auto picking = picking_shape(place, XlaMethod::dense);
+  if (!picking) return nullptr;
+  return std::make_unique<RoutedAttention>(
+      place, std::move(*picking), make_cpu_attention(without_route(place)));
 }
 
 }  // namespace tessera::model

@@ -77,13 +77,16 @@ double deviation(int64_t from, int64_t layers) {
 
 LayerPtr own_attention(const LayerSpec& spec, const Needs& needs) {
   if (has_kernels(spec)) return make_kernel_attention(needs.attention);
-  if (calls_cpu(spec)) return make_cpu_attention(needs.attention);
+  const bool routed = needs.attention.route.top > 0;
+  if (calls_cpu(spec)) {
+    return routed ? make_routed_cpu_attention(needs.attention)
+                  : make_cpu_attention(needs.attention);
+  }
   const XlaMethod method = spec.of(Slot::attention) == "dense"
                                ? XlaMethod::dense
                                : XlaMethod::worklist;
-  return needs.attention.route.top > 0
-             ? make_routed_attention(needs.attention, method)
-             : make_attention(needs.attention, method);
+  return routed ? make_routed_attention(needs.attention, method)
+                : make_attention(needs.attention, method);
 }
 
 // Outputs by head, or of the MLP by width: q, k and v, and gate and up, each on

@@ -68,6 +68,7 @@ class Train : public ::testing::TestWithParam<const char*> {
 };
 // On several devices.
 class TrainMesh : public Train {};
+class TrainClustered : public Train {};
 
 TEST_P(Train, LearnsWithOneCompile) {
   auto trainer = Trainer::open(options_);
@@ -349,17 +350,10 @@ TEST_P(Train, RefusesWhatDoesNotFit) {
 }
 
 // Layers that pick what they attend to, from batch to batch in one program.
-TEST(TrainClustered, LearnsWithOneCompile) {
-  auto plugin = testing::real_plugin("xla_cpu_pjrt");
-  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-  TrainOptions o;
-  o.spec = *find_layer_spec("xla");
-  o.model.vocab = o.model.width = 32;
-  o.model.head_dim = 8;
-  o.model.mlp_width = 48;
+TEST_P(TrainClustered, LearnsWithOneCompile) {
+  TrainOptions o = options_;
+  o.model.windows.clear();
   o.model.routes = {{2, 16}, {}};
-  o.rows = 2;
-  o.tokens = 96;
   o.tile = {16, 16};
   auto trainer = Trainer::open(o);
   ASSERT_TRUE(trainer) << trainer.error().message;
@@ -398,6 +392,8 @@ TEST(TrainClustered, LearnsWithOneCompile) {
 INSTANTIATE_TEST_SUITE_P(Specs, Train, ::testing::Values("xla", "cpu"),
                          [](const auto& of) { return std::string(of.param); });
 INSTANTIATE_TEST_SUITE_P(Specs, TrainMesh, ::testing::Values("xla", "cpu"),
+                         [](const auto& of) { return std::string(of.param); });
+INSTANTIATE_TEST_SUITE_P(Specs, TrainClustered, ::testing::Values("xla", "cpu"),
                          [](const auto& of) { return std::string(of.param); });
 
 }  // namespace

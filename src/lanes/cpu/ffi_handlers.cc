@@ -15,6 +15,7 @@
 
 #include "lanes/cpu/cpu.h"
 #include "lanes/cpu/plain_call.h"
+#include "lanes/cpu/work.h"
 
 namespace tessera::cpu {
 namespace {
@@ -204,7 +205,8 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
   auto ran = cpu_forward(**work, shape_of(terms, t.q, t.k, t.v), t);
   if (!ran) return ran.error();
   if (!tiles.empty()) {
-    tiles[0] = static_cast<int32_t>(ran->tiles_run / t.q.heads);
+    const int64_t sharing = t.q.heads / (*work)->state().sizes.heads;
+    tiles[0] = static_cast<int32_t>(ran->tiles_run / sharing);  // of each list
   }
   return {};
 }

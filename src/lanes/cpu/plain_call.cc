@@ -155,11 +155,23 @@ bool same(const Worklist& ours, const PlainList& theirs) {
                      ours.entries.size() * sizeof(Entry)) == 0;
 }
 
+// A list that is there has a row start at least.
+bool has_lists(const PlainBatch& plain) {
+  for (const PlainList& list : {plain.forward, plain.transposed}) {
+    if (!list.row_start.empty() || !list.entries.empty()) return true;
+  }
+  return false;
+}
+
+// Whether the lists are the plan's, or nobody gave any.
+const char* other_list(const Plan& plan, const PlainBatch& plain) {
+  if (!has_lists(plain)) return nullptr;
+  if (!same(plan.forward, plain.forward)) return "forward";
+  return same(plan.transposed, plain.transposed) ? nullptr : "transposed";
+}
+
 Result<void> check_lists(const Plan& plan, const PlainBatch& plain) {
-  const char* const which = !same(plan.forward, plain.forward) ? "forward"
-                            : !same(plan.transposed, plain.transposed)
-                                ? "transposed"
-                                : nullptr;
+  const char* const which = other_list(plan, plain);
   if (which == nullptr) return {};
   return invalid("cpu",
                  "worklists must be those that the batch's facts plan to, "
@@ -205,8 +217,7 @@ struct Kept {
         r.batch != plain.batch || text != plain.text ||
         facts.size() != plain.facts.size() ||
         !std::ranges::equal(window_bounds, plain.window_bounds) ||
-        !same(batch.plan().forward, plain.forward) ||
-        !same(batch.plan().transposed, plain.transposed)) {
+        other_list(batch.plan(), plain) != nullptr) {
       return false;
     }
     for (size_t i = 0; i < facts.size(); ++i) {
@@ -282,7 +293,8 @@ std::string static_text(const Request& r, const Facts& f) {
   return out;
 }
 
-Result<std::vector<NamedInts>> plain_arrays(const Batch& batch, int64_t steps) {
+Result<std::vector<NamedInts>> plain_arrays(const Batch& batch,
+                                            std::optional<int64_t> steps) {
   const Plan& plan = batch.plan();
   std::vector<NamedInts> out;
   const std::vector<int64_t> bounds = bounds_of(batch.request());
@@ -290,14 +302,19 @@ Result<std::vector<NamedInts>> plain_arrays(const Batch& batch, int64_t steps) {
   for (const bool transposed : {false, true}) {
     const Worklist& list = transposed ? plan.transposed : plan.forward;
     const auto taken = static_cast<int64_t>(list.entries.size());
-    if (taken > steps) {
-      return over_limit("cpu", "steps must fit the program's {}, found {}",
-                        steps, taken);
-    }
     const std::string name = transposed ? "transposed." : "forward.";
+    if (!steps) {
+      out.push_back({name + "row_start", {}});
+      out.push_back({name + "entries", {}});
+      continue;
+    }
+    if (taken > *steps) {
+      return over_limit("cpu", "steps must fit the program's {}, found {}",
+                        *steps, taken);
+    }
     out.push_back(
         {name + "row_start", {list.row_start.begin(), list.row_start.end()}});
-    std::vector<int32_t> entries(static_cast<size_t>(steps));
+    std::vector<int32_t> entries(static_cast<size_t>(*steps));
     std::transform(list.entries.begin(), list.entries.end(), entries.begin(),
                    [](Entry e) { return static_cast<int32_t>(e.word); });
     out.push_back({name + "entries", std::move(entries)});
@@ -311,14 +328,17 @@ Result<std::vector<NamedInts>> plain_arrays(const Batch& batch, int64_t steps) {
 }
 
 std::vector<NamedSize> plain_sizes(const Request& r, const Facts& present,
-                                   int64_t steps) {
+                                   std::optional<int64_t> steps) {
   const int64_t lists = r.batch * static_cast<int64_t>(r.masks.size());
+  const auto starts = [&](int64_t tiles) {
+    return steps ? lists * tiles + 1 : 0;
+  };
   std::vector<NamedSize> out = {
       {"bounds", static_cast<int64_t>(bounds_of(r).size())},
-      {"forward.row_start", lists * ceil_div(r.q_len, r.tile.q) + 1},
-      {"forward.entries", steps},
-      {"transposed.row_start", lists * ceil_div(r.kv_len, r.tile.kv) + 1},
-      {"transposed.entries", steps}};
+      {"forward.row_start", starts(ceil_div(r.q_len, r.tile.q))},
+      {"forward.entries", steps.value_or(0)},
+      {"transposed.row_start", starts(ceil_div(r.kv_len, r.tile.kv))},
+      {"transposed.entries", steps.value_or(0)}};
   const std::vector<std::string> names = fact_names(present);
   const std::vector<Ints> values = fact_values(present);
   for (size_t i = 0; i < names.size(); ++i) {

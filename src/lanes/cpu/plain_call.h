@@ -5,10 +5,14 @@
 // the lists must be those that the facts plan to, which is checked before any
 // work. What was made ready for the same arrays before, compared by value,
 // serves again, so that a batch is planned once and not once a layer.
+//
+// Of facts that the program itself computes, as a router's picks are, nobody
+// has lists: they are empty then, row starts too, and the call plans.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,12 +55,13 @@ struct PlainBatch {
 std::vector<std::string> fact_names(const Facts& facts);
 
 // The arrays that a batch becomes, in the order of a call. Entries are filled
-// up to so many steps.
+// up to so many steps; none: lists are left empty.
 struct NamedInts {
   std::string name;  // "forward.entries", "doc_ids"
   std::vector<int32_t> values;
 };
-Result<std::vector<NamedInts>> plain_arrays(const Batch& batch, int64_t steps);
+Result<std::vector<NamedInts>> plain_arrays(const Batch& batch,
+                                            std::optional<int64_t> steps);
 
 // What they are of any batch of the request with such facts.
 struct NamedSize {
@@ -64,7 +69,7 @@ struct NamedSize {
   int64_t size = 0;
 };
 std::vector<NamedSize> plain_sizes(const Request& request, const Facts& present,
-                                   int64_t steps);
+                                   std::optional<int64_t> steps);
 
 Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain);
 
