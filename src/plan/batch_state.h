@@ -46,6 +46,8 @@ namespace plan {
 // that changed under the plan and of a remake that failed.
 Result<const Batch::State*> read_batch(const Batch& batch,
                                        std::string_view where);
+// make_contract() of a batch that was read.
+Result<PlanContract> contract_of(const Batch::State& batch);
 
 }  // namespace plan
 

@@ -165,10 +165,13 @@ Result<PlanContract> contract_of_batch(const Batch::State& batch) {
 Result<PlanContract> make_contract(const Batch& batch) {
   auto read = plan::read_batch(batch, "contract");
   if (!read) return read.error();
-  const std::lock_guard lock((*read)->mutex);
-  auto& contract = (*read)->contract;
-  if (!contract) contract = contract_of_batch(**read);
-  return *contract;
+  return plan::contract_of(**read);
+}
+
+Result<PlanContract> plan::contract_of(const Batch::State& batch) {
+  const std::lock_guard lock(batch.mutex);
+  if (!batch.contract) batch.contract = contract_of_batch(batch);
+  return *batch.contract;
 }
 
 Result<PlanContract> make_ceiling_contract(const Request& request,

@@ -1,6 +1,7 @@
 // shard/repair.cc: the last steps to the limits, with traffic counted exactly.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "shard/place.h"
 
@@ -15,9 +16,22 @@ struct Step {
   int32_t to = 0;
 };
 
-constexpr double kOver = 2;  // what being over a limit weighs
+// Rows [begin, begin + rows) that may leave a shard, and how far over its
+// limits it is without them; or without their work, where as many rows come
+// back.
+struct Leaving {
+  int64_t begin, rows, work;
+  double over, over_work;
+};
+struct Back {
+  int64_t begin, work;
+};
+
+constexpr double kOver = 2;      // what being over a limit weighs
+constexpr double kSlack = 1e-9;  // far beyond what ranks round
 constexpr std::array<int64_t, 13> kLengths = {1,  2,  3,  4,  6,  8,  12,
                                               16, 24, 32, 48, 64, 128};
+constexpr size_t kPowers = 8;  // of the lengths, up to 128
 
 class Repair {
  public:
@@ -33,6 +47,7 @@ class Repair {
     if (from_ < 0) return false;
     by_work_ = static_cast<double>(loads_.work(from_)) > p_.work_cap;
     find_runs();
+    find_leaving();
     steps_.clear();
     worst_rank_ = -kOver * 1e-9;  // what does not help is no step
     for (const int32_t to : targets()) {
@@ -92,47 +107,82 @@ class Repair {
     return all;
   }
 
-  void collect(int32_t to) {
+  // What may leave the shard, whoever takes it.
+  void find_leaving() {
+    leaving_.clear();
     for (const Piece& run : runs_[static_cast<size_t>(from_)]) {
       for (const int64_t length : kLengths) {
         const int64_t k = std::min(length, run.end - run.begin);
         for (const bool at_end : {false, true}) {
           if (at_end && k == run.end - run.begin) break;  // the same rows
           const int64_t begin = at_end ? run.end - k : run.begin;
-          consider({0, begin, begin + k, 0, 0, to});
-          if (by_work_ && !p_.tasks && (k & (k - 1)) == 0) {
-            collect_swaps(begin, k, to);
-          }
+          const int64_t work = p_.work(begin, begin + k);
+          const double over =
+              loads_.over(loads_.work(from_) - work, loads_.rows(from_) - k);
+          const double over_work =
+              loads_.over(loads_.work(from_) - work, loads_.rows(from_));
+          leaving_.push_back({begin, k, work, over, over_work});
         }
         if (k < length) break;
       }
     }
   }
 
-  // As many rows come back, with less work.
-  void collect_swaps(int64_t begin, int64_t k, int32_t to) {
-    const int64_t work = p_.work(begin, begin + k);
-    const auto swap = [&](int64_t back) {
-      if (p_.work(back, back + k) >= work) return;
-      consider({0, begin, begin + k, back, back + k, to});
-    };
-    for (const Piece& run : runs_[static_cast<size_t>(to)]) {
-      const int64_t length = run.end - run.begin;
-      if (length < k) continue;
-      swap(run.begin);
-      if (length > k) swap(run.end - k);
+  // What may come back from there, by its number of rows: powers of two.
+  void find_backs(int32_t to) {
+    for (size_t i = 0; i < kPowers; ++i) {
+      const auto k = int64_t{1} << i;
+      backs_[i].clear();
+      for (const Piece& run : runs_[static_cast<size_t>(to)]) {
+        const int64_t length = run.end - run.begin;
+        if (length < k) continue;
+        backs_[i].push_back({run.begin, p_.work(run.begin, run.begin + k)});
+        if (length > k) {
+          backs_[i].push_back({run.end - k, p_.work(run.end - k, run.end)});
+        }
+      }
     }
   }
 
-  // Keeps the best few by a guess that costs no counting.
-  void consider(Step step) {
-    const int64_t work =
-        p_.work(step.begin, step.end) - p_.work(step.back, step.back_end);
-    const int64_t rows = step.end - step.begin - (step.back_end - step.back);
-    const double gain =
-        loads_.over(loads_.work(from_) - work, loads_.rows(from_) - rows) +
-        loads_.over(loads_.work(step.to) + work, loads_.rows(step.to) + rows) -
-        over_;
+  void collect(int32_t to) {
+    const bool swaps = by_work_ && !p_.tasks;
+    if (swaps) find_backs(to);
+    const double own_over = loads_.over(from_);
+    // No other shard gets better, so this alone says that a step is none.
+    const auto is_none = [&](double over) {
+      return kOver * (over - own_over) - kSlack >= worst_rank_;
+    };
+    const int64_t work = loads_.work(to), rows = loads_.rows(to);
+    for (const Leaving& l : leaving_) {
+      if (!is_none(l.over)) {
+        consider({0, l.begin, l.begin + l.rows, 0, 0, to},
+                 l.over + loads_.over(work + l.work, rows + l.rows) - over_);
+      }
+      if (swaps && std::has_single_bit(static_cast<uint64_t>(l.rows)) &&
+          !is_none(l.over_work)) {
+        collect_swaps(l, to);
+      }
+    }
+  }
+
+  // As many rows come back, with less work.
+  void collect_swaps(const Leaving& l, int32_t to) {
+    const int64_t own_work = loads_.work(from_), own_rows = loads_.rows(from_);
+    const int64_t work = loads_.work(to), rows = loads_.rows(to);
+    const auto power = std::countr_zero(static_cast<uint64_t>(l.rows));
+    for (const Back& back : backs_[static_cast<size_t>(power)]) {
+      const int64_t less = l.work - back.work;
+      if (less <= 0) continue;
+      consider(
+          {0, l.begin, l.begin + l.rows, back.begin, back.begin + l.rows, to},
+          loads_.over(own_work - less, own_rows) +
+              loads_.over(work + less, rows) - over_);
+    }
+  }
+
+  // Keeps the best few by a guess that costs no counting. `gain`: how much more
+  // the two shards are over their limits after it.
+  void consider(Step step, double gain) {
     step.rank = kOver * gain;
     if (step.rank >= worst_rank_) return;
     const bool full = steps_.size() == options_.tried;
@@ -213,6 +263,8 @@ class Repair {
   double over_ = 0;        // of it and the shard that is looked at
   double worst_rank_ = 0;  // that still counts
   std::vector<std::vector<Piece>> runs_;
+  std::vector<Leaving> leaving_;
+  std::array<std::vector<Back>, kPowers> backs_;
   std::vector<Step> steps_;
 };
 

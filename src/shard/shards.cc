@@ -233,7 +233,7 @@ Result<Shards> make_shards(const Batch& batch, const Mesh& mesh,
   if (auto e = shard::check_mesh(mesh); !e) return e.error();
   if (auto e = shard::check_options(options); !e) return e.error();
   if (auto e = shard::check_fit(batch, mesh, options); !e) return e.error();
-  auto contract = make_contract(batch);
+  auto contract = plan::contract_of(**read);
   if (!contract) return contract.error();
   return shard::Maker(batch, mesh, options).make(*contract);
 }

@@ -48,21 +48,34 @@ class BruteForce {
       : arrays_(arrays),
         legal_(arrays.c.plan.masks, arrays.c.plan.shape(), arrays.facts),
         first_(with_sink(arrays.c.plan.masks, first), arrays.c.plan.shape(),
-               arrays.facts) {}
+               arrays.facts) {
+    const TensorView k = arrays.forward(true).k;
+    keys_.resize(static_cast<size_t>(k.batch * k.heads * k.tokens * k.dim));
+    double* to = keys_.data();
+    for (int64_t at = 0; at < k.batch * k.heads * k.tokens; ++at) {
+      const int64_t row = at / k.tokens;
+      read_row(k, row / k.heads, row % k.heads, at % k.tokens, to);
+      to += k.dim;
+    }
+  }
 
   Row row(int64_t b, int64_t h, int64_t q) const {
     const AttentionShape& s = arrays_.c.shape;
     const ForwardTensors t = arrays_.forward(true);
     const int64_t plan_head = h / (s.heads / legal_.heads());
-    std::vector<double> x(static_cast<size_t>(s.head_dim)), y(x);
+    const int64_t kv_head = h / (s.heads / s.kv_heads);
+    const double* const keys =
+        keys_.data() + (b * t.k.heads + kv_head) * t.k.tokens * s.head_dim;
+    std::vector<double> query(static_cast<size_t>(s.head_dim));
+    const double* const x = query.data();
+    read_row(t.q, b, h, q, query.data());
     std::vector<double> score;
     std::vector<bool> counts;
     for (int64_t k = 0; k < t.k.tokens; ++k) {
       if (!legal_.legal(b, plan_head, q, k)) continue;
-      read_row(t.q, b, h, q, x.data());
-      read_row(t.k, b, h / (s.heads / s.kv_heads), k, y.data());
+      const double* const y = keys + k * s.head_dim;
       double dot = 0;
-      for (size_t d = 0; d < x.size(); ++d) dot += x[d] * y[d];
+      for (int64_t d = 0; d < s.head_dim; ++d) dot += x[d] * y[d];
       dot *= s.scale_or_default();
       if (s.softcap != 0) dot = s.softcap * std::tanh(dot / s.softcap);
       score.push_back(dot);
@@ -98,6 +111,7 @@ class BruteForce {
 
   AttentionArrays& arrays_;
   Oracle legal_, first_;
+  std::vector<double> keys_;  // of every batch row and head
 };
 
 // What the lane must give, and how far off it may be.
