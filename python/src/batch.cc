@@ -353,8 +353,12 @@ void bind_contract(nb::module_& m) {
       .def_ro("window_bounds", &PlanContract::window_bounds)
       .def_ro("unused_facts", &PlanContract::unused_facts)
       .def_ro("folded", &PlanContract::folded)
-      .def("__eq__", [](const PlanContract& l,
-                        const PlanContract& r) { return l.key == r.key; })
+      .def(
+          "__eq__",
+          [](const PlanContract& l, const PlanContract& r) {
+            return l.key == r.key;
+          },
+          nb::is_operator(), nb::sig(kEqual))
       .def("__hash__",
            [](const PlanContract& c) {
              return nb::hash(nb::str(c.key.c_str()));
@@ -622,12 +626,14 @@ void bind_batch(nb::module_& m) {
                     page + "\"></iframe>";
            })
       .def("__repr__", &repr_of)
-      .def("__eq__",
-           [](const PyBatch& l, const PyBatch& r) {
-             return &l == &r ||
-                    (l.batch.request() == r.batch.request() &&
-                     own_facts(l.batch.facts()) == own_facts(r.batch.facts()));
-           })
+      .def(
+          "__eq__",
+          [](const PyBatch& l, const PyBatch& r) {
+            return &l == &r ||
+                   (l.batch.request() == r.batch.request() &&
+                    own_facts(l.batch.facts()) == own_facts(r.batch.facts()));
+          },
+          nb::is_operator(), nb::sig(kEqual))
       .def("__hash__", [](const PyBatch& b) {
         return nb::hash(nb::str(plan_digest(b.batch.plan()).c_str()));
       });

@@ -64,7 +64,8 @@ void bind_mask(nb::module_& m) {
           [](const PyMask& l, const PyMask& r) {
             return take(make_mask(l.expr)) == take(make_mask(r.expr));
           },
-          nb::is_operator(), "Whether both mean the same in canonical form.")
+          nb::is_operator(), nb::sig(kEqual),
+          "Whether both mean the same in canonical form.")
       .def("__hash__",
            [](const PyMask& e) {
              return nb::hash(

@@ -27,6 +27,10 @@ inline std::string one_line(std::string before, std::string_view text,
   return before;
 }
 
+// Of `__eq__`: anything may be compared, and another type is not equal.
+inline constexpr const char* kEqual =
+    "def __eq__(self, other: object, /) -> bool";
+
 // As NumPy and JAX name it.
 inline const char* name_of(Dtype dtype) {
   if (dtype == Dtype::bf16) return "bfloat16";

@@ -286,6 +286,9 @@ def test_sink_telemetry_is_refused():
 def test_masks():
     m = ts.causal & ts.window(1023, 0) & ts.documents
     assert m == ts.Mask("documents & causal & window(1023, 0)")
+    made = ts.plan(m, q_len=8, doc_ids=[0] * 8)
+    for one in (m, made, made.contract):  # another type is another thing
+        assert one == one and one != 3 and one != "causal" and one != None
     assert m != ts.causal and hash(m) == hash(ts.Mask(str(m)))
     assert str(~(ts.sink(3) | ts.chunk(8))) == str(ts.Mask("!(sink(3) | chunk(8))"))
     assert pickle.loads(pickle.dumps(m)) == m
