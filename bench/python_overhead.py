@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What Python adds: `ts.plan` at 32 Ki tokens, and a jitted call of
-tessera.jax.attention beside an empty one. The best of many rounds, in us.
+"""What Python adds: `ts.plan` at 32 Ki tokens and what of it is the planner,
+ids in and a kernel's arrays out, and a jitted call of tessera.jax.attention
+beside an empty one. The best of many rounds, in us; a load above 1 is another's.
 
     PYTHONPATH=build/python .venv/bin/python bench/python_overhead.py
 """
@@ -26,19 +27,37 @@ def packed(length, documents, seed=0):
         0, documents, length)).astype(np.int32)
 
 
+def planned(mask, length, ids, number=200, rounds=25):
+    """Of the best round: a call, and the planner's own time in it."""
+    def one():
+        begun, inside = timeit.default_timer(), 0.0
+        for _ in range(number):
+            inside += ts.plan(mask, q_len=length, doc_ids=ids).plan_ms
+        whole = timeit.default_timer() - begun
+        return whole / number * 1e6, inside / number * 1e3
+    one()
+    return min(one() for _ in range(rounds))
+
+
 def main():
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     mask = ts.causal & ts.documents
     for length, documents in ((64, 2), (4096, 8), (32768, 32)):
         ids = packed(length, documents)
-        plan = lambda: ts.plan(mask, q_len=length, doc_ids=ids)
-        inside = min(plan().plan_ms for _ in range(2000)) * 1e3
-        print(f"plan {length:6d} tokens: {best(plan):7.2f} us, "
-              f"of it the planner {inside:.2f}")
-    ids = packed(32768, 32)
-    leaves = lambda: jax.tree.leaves(
-        ts.plan(mask, q_len=32768, doc_ids=ids, max_steps=1024))
-    print(f"ids in, all arrays of the batch out: {best(leaves):.1f} us")
+        whole, inside = planned(mask, length, ids)
+        print(f"plan {length:6d} tokens: {whole:7.2f} us, of it the planner "
+              f"{inside:.2f}, so the binding adds {whole - inside:.2f}")
+    many = packed(32768, 32)
+    batch = lambda tile: ts.plan(mask, q_len=32768, doc_ids=many, tile=tile,
+                                 max_steps=1024)
+    print("32768 tokens, ids in, all arrays out:")
+    leaves = best(lambda: jax.tree.leaves(batch((256, 256))))
+    print(f"  of a batch, as the CPU kernels take it: {leaves:.1f} us")
+    kernels = [ts.compile(batch((512, 256)), heads=8, backward=backward)
+               for backward in (False, True)]
+    for kernel, name in zip(kernels, ("forward", "backward")):
+        arrays = best(lambda: kernel.arrays(batch((512, 256))))
+        print(f"  as the TPU's {name} kernel takes it: {arrays:.1f} us")
     for length in (16, 256, 1024):
         q = jax.device_put(np.zeros((1, 1, length, 8), np.float32))
         batch = jax.device_put(ts.plan(mask, q_len=length,
@@ -48,11 +67,13 @@ def main():
         numpy_q, host = np.asarray(q), ts.plan(
             mask, q_len=length, doc_ids=packed(length, 2))
         run = lambda f: best(lambda: jax.block_until_ready(f(q, q, q, batch)))
+        nothing, attention = run(empty), run(full)
         session = ts.Session("cpu")
         ready = session.prepare(host, heads=1, head_dim=8)
         alone = best(lambda: ready.forward(numpy_q, numpy_q, numpy_q))
-        print(f"jit {length:5d} tokens: empty {run(empty):6.1f} us, attention "
-              f"{run(full):6.1f}, a prepared call from NumPy {alone:.1f}")
+        print(f"jit {length:5d} tokens: empty {nothing:6.1f} us, attention "
+              f"{attention:6.1f}, so {attention - nothing:.1f} above it; a "
+              f"prepared call from NumPy {alone:.1f}")
 
 
 if __name__ == "__main__":

@@ -58,21 +58,26 @@ struct IntArray {
 IntArray read_ints(const char* name, nb::handle object,
                    std::span<const int64_t> shape);
 
+// A NumPy array of these numbers, as the stubs say it.
+template <class T>
+using NumpyArray = nb::typed<nb::object, nb::ndarray<nb::numpy, T>>;
+
 // A read-only NumPy array of memory that `owner` keeps.
 template <class T>
-nb::object view_of(std::span<const T> values, nb::handle owner) {
-  return nb::cast(nb::ndarray<nb::numpy, const T, nb::ndim<1>>(
-      values.data(), {values.size()}, owner));
+NumpyArray<const T> view_of(std::span<const T> values, nb::handle owner) {
+  return nb::borrow<NumpyArray<const T>>(
+      nb::cast(nb::ndarray<nb::numpy, const T, nb::ndim<1>>(
+          values.data(), {values.size()}, owner)));
 }
 
 // A NumPy array that owns its memory.
 template <class T>
-nb::object own_array(std::vector<T> values, std::vector<size_t> shape) {
+NumpyArray<T> own_array(std::vector<T> values, std::vector<size_t> shape) {
   auto* kept = new std::vector<T>(std::move(values));
   nb::capsule owner(
       kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::cast(nb::ndarray<nb::numpy, T>(kept->data(), shape.size(),
-                                            shape.data(), owner));
+  return nb::borrow<NumpyArray<T>>(nb::cast(nb::ndarray<nb::numpy, T>(
+      kept->data(), shape.size(), shape.data(), owner)));
 }
 
 }  // namespace tessera::python

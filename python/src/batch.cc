@@ -17,20 +17,12 @@
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
+#include "words.h"
 
 namespace tessera::python {
 namespace {
 
 using Pair = std::pair<int64_t, int64_t>;
-
-std::string mask_text(const Request& request) {
-  std::string out;
-  for (const Mask& mask : request.masks) {
-    if (!out.empty()) out += " / ";
-    out += to_string(mask);
-  }
-  return out;
-}
 
 // Held until the process ends, as modules are.
 PyObject* watching = nullptr;
@@ -68,7 +60,7 @@ void take_topk(nb::handle topk_idxs, const Request& request,
   take_picks(take(picks_from_topk(read.values, read.shape, request)), facts);
 }
 
-nb::object topk_of(const PyBatch& b) {
+NumpyArray<int32_t> topk_of(const PyBatch& b) {
   TopkIdxs topk = take(make_topk(b.batch));
   return own_array(std::move(topk.values),
                    {topk.shape.begin(), topk.shape.end()});
@@ -118,10 +110,6 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
     return out;
   }();
   return new_batch(take(std::move(made)));
-}
-
-const Batch& batch_of(nb::handle object) {
-  return nb::cast<const PyBatch&>(object).batch;
 }
 
 nb::object ints_or_none(const std::optional<Ints>& values, nb::handle owner,
@@ -180,12 +168,12 @@ std::string repr_of(nb::handle self) {
   const Batch& batch = batch_of(self);
   const Plan& p = batch.plan();
   const int64_t tiles = p.forward.lists * p.forward.rows * p.forward.columns;
-  return "Batch('" + mask_text(batch.request()) +
-         "', batch=" + std::to_string(p.batch) +
-         ", q_len=" + std::to_string(p.q_len) +
-         ", kv_len=" + std::to_string(p.kv_len) +
-         ", tiles=" + std::to_string(p.forward.entries.size()) + "/" +
-         std::to_string(tiles) + ")";
+  return one_line("Batch('", mask_text(batch.request()),
+                  "', batch=" + std::to_string(p.batch) +
+                      ", q_len=" + std::to_string(p.q_len) +
+                      ", kv_len=" + std::to_string(p.kv_len) +
+                      ", tiles=" + std::to_string(p.forward.entries.size()) +
+                      "/" + std::to_string(tiles) + ")");
 }
 
 // The request, what there is of facts, contract and counts; no array.
@@ -365,17 +353,40 @@ void bind_contract(nb::module_& m) {
       .def_ro("window_bounds", &PlanContract::window_bounds)
       .def_ro("unused_facts", &PlanContract::unused_facts)
       .def_ro("folded", &PlanContract::folded)
-      .def("__eq__", [](const PlanContract& l,
-                        const PlanContract& r) { return l.key == r.key; })
+      .def(
+          "__eq__",
+          [](const PlanContract& l, const PlanContract& r) {
+            return l.key == r.key;
+          },
+          nb::is_operator(), nb::sig(kEqual))
       .def("__hash__",
            [](const PlanContract& c) {
              return nb::hash(nb::str(c.key.c_str()));
            })
-      .def("__repr__",
-           [](const PlanContract& c) { return "Contract(" + c.key + ")"; });
+      .def("__repr__", [](const PlanContract& c) {
+        return "Contract('" + c.key + "', steps=" + std::to_string(c.steps) +
+               ")";
+      });
 }
 
 }  // namespace
+
+const Batch& batch_of(nb::handle object) {
+  if (!nb::isinstance<PyBatch>(object)) {
+    refuse("batch must be a tessera.Batch, found " +
+           nb::cast<std::string>(object.type().attr("__name__")));
+  }
+  return nb::cast<const PyBatch&>(object).batch;
+}
+
+std::string mask_text(const Request& request) {
+  std::string out;
+  for (const Mask& mask : request.masks) {
+    if (!out.empty()) out += " / ";
+    out += to_string(mask);
+  }
+  return out;
+}
 
 NewBatch new_batch(OwnedBatch batch) {
   nb::object out = nb::cast(PyBatch(std::move(batch)));
@@ -508,13 +519,14 @@ void bind_files(nb::class_<PyBatch>& batch) {
           [](const PyBatch& b, const std::string& path) {
             take(save_plan(path, b.batch));
           },
-          nb::arg("path"))
+          nb::arg("path"), "Writes a plan file.")
       .def_static(
           "load",
           [](const std::string& path) {
             return new_batch(take(load_plan(path)));
           },
-          nb::arg("path"));
+          nb::arg("path"),
+          "Reads a plan file; its lists are checked against its facts.");
 }
 
 void bind_layouts(nb::class_<PyBatch>& batch) {
@@ -593,7 +605,8 @@ void bind_batch(nb::module_& m) {
                    })
       .def_prop_ro("plan_ms",
                    [](const PyBatch& b) { return b.batch.plan_ms(); })
-      .def("statistics", &statistics_of)
+      .def("statistics", &statistics_of,
+           "Counts of tiles and of pairs that are needed and paid for.")
       .def("summary", &summary_of,
            "Request, contract, digest and counts as plain values.")
       .def(
@@ -613,12 +626,14 @@ void bind_batch(nb::module_& m) {
                     page + "\"></iframe>";
            })
       .def("__repr__", &repr_of)
-      .def("__eq__",
-           [](const PyBatch& l, const PyBatch& r) {
-             return &l == &r ||
-                    (l.batch.request() == r.batch.request() &&
-                     own_facts(l.batch.facts()) == own_facts(r.batch.facts()));
-           })
+      .def(
+          "__eq__",
+          [](const PyBatch& l, const PyBatch& r) {
+            return &l == &r ||
+                   (l.batch.request() == r.batch.request() &&
+                    own_facts(l.batch.facts()) == own_facts(r.batch.facts()));
+          },
+          nb::is_operator(), nb::sig(kEqual))
       .def("__hash__", [](const PyBatch& b) {
         return nb::hash(nb::str(plan_digest(b.batch.plan()).c_str()));
       });

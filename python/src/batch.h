@@ -37,6 +37,10 @@ struct PyBatch {
 using NewBatch = nb::typed<nb::object, PyBatch>;
 NewBatch new_batch(OwnedBatch batch);
 
+// As a call is given it: whether it is one, batch_of says.
+using GivenBatch = nb::typed<nb::object, PyBatch>;
+const Batch& batch_of(nb::handle object);
+
 // The lists of one direction; `owner` is the Python object that has them.
 struct PyWorklist {
   nb::object owner;
@@ -45,6 +49,9 @@ struct PyWorklist {
 
   const Columns& columns() const;
 };
+
+// The masks of a request, of one head after another.
+std::string mask_text(const Request& request);
 
 // What `plan` and `route` take beside mask and lengths.
 struct FactArguments {

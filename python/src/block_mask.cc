@@ -74,9 +74,18 @@ void bind_block_mask(nb::module_& m) {
                      auto& b = nb::cast<PyBlockLists&>(self);
                      return PyWorklist{self, &b.lists.forward, &b.forward};
                    })
-      .def_prop_ro("transposed", [](nb::object self) {
-        auto& b = nb::cast<PyBlockLists&>(self);
-        return PyWorklist{self, &b.lists.transposed, &b.transposed};
+      .def_prop_ro(
+          "transposed",
+          [](nb::object self) {
+            auto& b = nb::cast<PyBlockLists&>(self);
+            return PyWorklist{self, &b.lists.transposed, &b.transposed};
+          })
+      .def("__repr__", [](const PyBlockLists& b) {
+        const Worklist& l = b.lists.forward;
+        return "BlockLists(lists=" + std::to_string(l.lists) +
+               ", rows=" + std::to_string(l.rows) +
+               ", columns=" + std::to_string(l.columns) +
+               ", tiles=" + std::to_string(l.entries.size()) + ")";
       });
   m.def("block_lists", &make, nb::arg("mask"), nb::kw_only(),
         nb::arg("columns") = nb::none(), nb::arg("max_tiles") = nb::none(),

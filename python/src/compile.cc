@@ -15,6 +15,7 @@
 #include "mask.h"
 #include "route.h"
 #include "tessera/mosaic.h"
+#include "words.h"
 
 namespace tessera::python {
 namespace {
@@ -169,9 +170,7 @@ void bind_compile(nb::module_& m) {
           "v_head_dim",
           [](const MosaicKernel& k) { return k.call.shape.v_head_dim; })
       .def_prop_ro("dtype",
-                   [](const MosaicKernel& k) {
-                     return k.call.dtype == Dtype::f32 ? "float32" : "bfloat16";
-                   })
+                   [](const MosaicKernel& k) { return name_of(k.call.dtype); })
       .def_ro("batch", &MosaicKernel::batch)
       .def_ro("q_len", &MosaicKernel::q_len)
       .def_ro("kv_len", &MosaicKernel::kv_len)
@@ -183,9 +182,14 @@ void bind_compile(nb::module_& m) {
       .def("check", &check, nb::arg("arrays"),
            "That `arrays` are this kernel's, as they were made.")
       .def("__repr__", [](const MosaicKernel& k) {
-        return "TpuKernel('" + k.mask + "', q_len=" + std::to_string(k.q_len) +
-               ", kv_len=" + std::to_string(k.kv_len) + ", " + k.contract.key +
-               ")";
+        // Of its key as much as tells it from another.
+        return one_line("TpuKernel('", k.mask,
+                        "', q_len=" + std::to_string(k.q_len) +
+                            ", kv_len=" + std::to_string(k.kv_len) +
+                            ", heads=" + std::to_string(k.call.shape.heads) +
+                            (k.call.backward ? ", backward, " : ", forward, ") +
+                            name_of(k.call.dtype) + ", " +
+                            k.contract.key.substr(0, 12) + ")");
       });
   m.def("tpu_setting", &tpu_setting, nb::arg("mask"), nb::kw_only(),
         nb::arg("q_len"), nb::arg("kv_len") = nb::none(),

@@ -15,6 +15,7 @@
 #include "failure.h"
 #include "mask.h"
 #include "tessera/documents.h"
+#include "words.h"
 
 namespace tessera::python {
 namespace {
@@ -37,11 +38,14 @@ struct PyLoader {
   StreamPosition position;  // of the last batch that was handed out
   PackAccount account;
   ChunkAccount chunks;
+  LoaderOptions options;
 
-  PyLoader(std::shared_ptr<Open> of, std::shared_ptr<Raised> exception)
+  PyLoader(std::shared_ptr<Open> of, std::shared_ptr<Raised> exception,
+           LoaderOptions as)
       : open(std::move(of)),
         raised(std::move(exception)),
-        position(open->loader->position()) {}
+        position(open->loader->position()),
+        options(std::move(as)) {}
   PyLoader(const PyLoader&) = delete;
   PyLoader& operator=(const PyLoader&) = delete;
   ~PyLoader() { open->close(); }
@@ -145,6 +149,19 @@ nb::dict next(PyLoader& self) {
   return dict_of(std::move(*batch), std::move(spare));
 }
 
+std::string words(const PyLoader& self) {
+  std::string masks;
+  for (const Mask& mask : self.options.masks) {
+    masks += (masks.empty() ? "" : " / ") + to_string(mask);
+  }
+  const bool given = !masks.empty();
+  return one_line(given ? "Loader('" : "Loader(", masks,
+                  (given ? "', tokens=" : "tokens=") +
+                      std::to_string(self.options.stream.pack.tokens) +
+                      ", rows=" + std::to_string(self.options.rows) + ", " +
+                      std::to_string(self.position.rows) + " rows handed out)");
+}
+
 nb::dict account_of(const PyLoader& self) {
   const PackAccount& a = self.account;
   const ChunkAccount& c = self.chunks;
@@ -216,7 +233,7 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
   }();
   auto open = std::make_shared<Open>();
   open->loader.emplace(take(std::move(made)));
-  new (self.p) PyLoader(open, raised);
+  new (self.p) PyLoader(open, raised, std::move(o));
   close_at_exit(self.h, open);
 }
 
@@ -259,6 +276,7 @@ void bind_data(nb::module_& m) {
           nb::sig("def state(self) -> dict[str, int | float]"),
           "Where to go on after the last batch: plain numbers, for JSON or "
           "pickle.")
+      .def("__repr__", &words)
       .def("account", &account_of,
            nb::sig("def account(self) -> dict[str, int | float]"),
            "Where tokens, chunks and edges went, when the last batch was made: "

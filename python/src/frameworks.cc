@@ -34,7 +34,7 @@ nb::object row_starts(const Worklist& list) {
 
 // Of which all is static, then its arrays in the order that calls take.
 nb::tuple parts(nb::handle self) {
-  const Batch& batch = nb::cast<const PyBatch&>(self).batch;
+  const Batch& batch = batch_of(self);
   const Plan& plan = batch.plan();
   if (batch.facts().valid_slot_counts) {
     refuse("a batch as arrays must have valid_token_counts, found slot counts");

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include "failure.h"
+#include "words.h"
 
 namespace tessera::python {
 namespace {
@@ -63,7 +64,8 @@ void bind_mask(nb::module_& m) {
           [](const PyMask& l, const PyMask& r) {
             return take(make_mask(l.expr)) == take(make_mask(r.expr));
           },
-          nb::is_operator(), "Whether both mean the same in canonical form.")
+          nb::is_operator(), nb::sig(kEqual),
+          "Whether both mean the same in canonical form.")
       .def("__hash__",
            [](const PyMask& e) {
              return nb::hash(
@@ -71,7 +73,9 @@ void bind_mask(nb::module_& m) {
            })
       .def("__str__", [](const PyMask& e) { return to_string(e.expr); })
       .def("__repr__",
-           [](const PyMask& e) { return "Mask('" + to_string(e.expr) + "')"; })
+           [](const PyMask& e) {
+             return one_line("Mask('", to_string(e.expr), "')");
+           })
       .def("__reduce__",
            [](nb::handle self) {
              return nb::make_tuple(self.type(), nb::make_tuple(nb::str(self)));

@@ -127,7 +127,7 @@ void add_ranks(const mask::Bound& bound, const Names& named, bool sinks,
 }
 
 nb::dict mask_parts(nb::handle self) {
-  const Batch& batch = nb::cast<const PyBatch&>(self).batch;
+  const Batch& batch = batch_of(self);
   const mask::Bound bound = take(mask::bind(batch.request(), batch.facts()));
   const Rows rows(bound);
   nb::dict out;

@@ -19,6 +19,7 @@
 #include "interrupts.h"
 #include "sink_telemetry.h"
 #include "tessera/session.h"
+#include "words.h"
 
 namespace tessera::python {
 namespace {
@@ -211,6 +212,21 @@ Session open(SessionOptions options) {
   return take(Session::open(std::move(options)));
 }
 
+// What was asked of it.
+std::string words_of(const std::optional<std::string>& lane,
+                     const std::vector<std::string>& fallback, int threads,
+                     const std::string& mesh) {
+  std::string said;
+  const auto say = [&](const std::string& what) {
+    said += (said.empty() ? "" : ", ") + what;
+  };
+  if (lane) say("'" + *lane + "'");
+  for (const std::string& f : fallback) say("or '" + f + "'");
+  if (threads != 0) say("threads=" + std::to_string(threads));
+  if (!mesh.empty()) say("mesh='" + mesh + "'");
+  return one_line("Session(", said, ")");
+}
+
 // Opened at the first call, for all that name none.
 Session& default_session() {
   static Session* const session =
@@ -218,21 +234,24 @@ Session& default_session() {
   return *session;
 }
 
-const Batch& batch_of(nb::handle object) {
-  return nb::cast<const PyBatch&>(object).batch;
+const Session& session_of(nb::handle session) {
+  if (session.is_none()) return default_session();
+  if (!nb::isinstance<PySession>(session)) {
+    refuse("session must be a tessera.Session, found " +
+           nb::cast<std::string>(session.type().attr("__name__")));
+  }
+  return nb::cast<const PySession&>(session).session;
 }
+using GivenSession = nb::typed<nb::object, PySession>;
 
-nb::object attention(nb::handle q, nb::handle k, nb::handle v, nb::handle batch,
-                     Scale scale, double softcap, nb::handle sink_logits,
-                     const std::string& layout, bool return_lse, nb::handle out,
-                     std::optional<int64_t> sink_telemetry,
-                     nb::handle session) {
+nb::any attention(nb::handle q, nb::handle k, nb::handle v, GivenBatch batch,
+                  Scale scale, double softcap, nb::handle sink_logits,
+                  const std::string& layout, bool return_lse, nb::handle out,
+                  std::optional<int64_t> sink_telemetry, GivenSession session) {
   if (sink_telemetry) check_first_keys(*sink_telemetry);
   const ForwardArrays f = read_forward(q, k, v, sink_logits, layout, scale,
                                        softcap, out, return_lse);
-  const Session& used = session.is_none()
-                            ? default_session()
-                            : nb::cast<const PySession&>(session).session;
+  const Session& used = session_of(session);
   const Batch& of = batch_of(batch);
   AttentionCall call = call_of(f);
   call.sink_telemetry = sink_telemetry.has_value();
@@ -248,12 +267,12 @@ nb::object attention(nb::handle q, nb::handle k, nb::handle v, nb::handle batch,
     told = std::move(*sinks);
     return {};
   }));
-  if (!told && !return_lse) return f.out;
+  if (!told && !return_lse) return nb::borrow<nb::any>(f.out);
   nb::list results;
   results.append(f.out);
   if (return_lse) results.append(f.lse);
   if (told) results.append(sink_telemetry_of(std::move(*told), of, f.shape));
-  return nb::tuple(results);
+  return nb::borrow<nb::any>(nb::tuple(results));
 }
 
 AttentionCall call_of(int64_t heads, int64_t head_dim,
@@ -276,7 +295,7 @@ AttentionCall call_of(int64_t heads, int64_t head_dim,
 }
 
 std::unique_ptr<PyPrepared> prepare(
-    const PySession& self, nb::object batch, int64_t heads, int64_t head_dim,
+    const PySession& self, GivenBatch batch, int64_t heads, int64_t head_dim,
     std::optional<int64_t> kv_heads, std::optional<int64_t> v_head_dim,
     const std::string& dtype, Scale scale, double softcap, bool sink_logits,
     bool backward, bool dlse, bool sink_telemetry) {
@@ -302,7 +321,7 @@ Choice choice_of(const Session& session, nb::handle batch,
   return take(std::move(choice));
 }
 
-Choice choose_in(const PySession& self, nb::handle batch, int64_t heads,
+Choice choose_in(const PySession& self, GivenBatch batch, int64_t heads,
                  int64_t head_dim, std::optional<int64_t> kv_heads,
                  std::optional<int64_t> v_head_dim, const std::string& dtype,
                  Scale scale, double softcap, bool sink_logits, bool backward,
@@ -312,7 +331,7 @@ Choice choose_in(const PySession& self, nb::handle batch, int64_t heads,
                            softcap, sink_logits, backward, sink_telemetry));
 }
 
-Choice choose(nb::handle batch, int64_t heads, int64_t head_dim,
+Choice choose(GivenBatch batch, int64_t heads, int64_t head_dim,
               std::optional<int64_t> kv_heads,
               std::optional<int64_t> v_head_dim, const std::string& dtype,
               Scale scale, double softcap, bool sink_logits, bool backward,
@@ -388,7 +407,7 @@ nb::dict counters(const PyPrepared& self) {
 }
 
 std::vector<std::string> verify(const std::string& receipt, nb::handle q,
-                                nb::handle k, nb::handle v, nb::handle batch,
+                                nb::handle k, nb::handle v, GivenBatch batch,
                                 Scale scale, double softcap,
                                 nb::handle sink_logits,
                                 const std::string& layout, nb::handle dout,
@@ -416,8 +435,23 @@ void bind_saved(nb::module_& m) {
   nb::class_<PySaved>(m, "Saved",
                       "What a forward pass leaves for its backward pass; it "
                       "keeps the arrays, which must stay as they were.")
-      .def_prop_ro("out", [](const PySaved& s) { return s.arrays.out; })
-      .def_prop_ro("lse", [](const PySaved& s) { return s.arrays.lse; });
+      .def_prop_ro(
+          "out",
+          [](const PySaved& s) { return nb::borrow<nb::any>(s.arrays.out); })
+      .def_prop_ro("lse",
+                   [](const PySaved& s) {
+                     return nb::borrow<NumpyArray<float>>(s.arrays.lse);
+                   })
+      .def("__repr__", [](const PySaved& s) {
+        const TensorView& q = s.arrays.views.q;
+        return "Saved(batch=" + std::to_string(q.batch) +
+               ", heads=" + std::to_string(q.heads) +
+               ", q_len=" + std::to_string(q.tokens) +
+               ", v_head_dim=" + std::to_string(s.arrays.shape.v_head_dim) +
+               ", " + name_of(q.dtype) +
+               (s.gradients ? ", with gradients" : "") +
+               (s.sinks ? ", with sink telemetry" : "") + ")";
+      });
 }
 
 void bind_prepared(nb::module_& m) {
@@ -427,19 +461,23 @@ void bind_prepared(nb::module_& m) {
       "belongs to one thread at a time.")
       .def("forward", &forward, nb::arg("q"), nb::arg("k"), nb::arg("v"),
            nb::kw_only(), nb::arg("sink_logits") = nb::none(),
-           nb::arg("layout") = "bhsd", nb::arg("out") = nb::none())
+           nb::arg("layout") = "bhsd", nb::arg("out") = nb::none(),
+           "Attention of the batch: its `out` and `lse`, and what `backward` "
+           "takes.")
       .def("backward", &backward, nb::arg("saved"), nb::arg("dout"),
            nb::kw_only(), nb::arg("dlse") = nb::none(),
            "dq, dk, dv and dsink_logits, which is None without sink logits.")
       .def("sink_telemetry", &sink_telemetry, nb::arg("saved"),
            nb::arg("first_keys"),
+           nb::sig("def sink_telemetry(self, saved: Saved, first_keys: int) "
+                   "-> SinkTelemetry"),
            "Where the attention of a forward pass went; the call must have "
            "been prepared with sink_telemetry=True.")
       .def("receipt", &receipt, nb::arg("saved"),
            "What the latest passes ran, as JSON.")
       .def(
           "next",
-          [](PyPrepared& self, nb::object batch) {
+          [](PyPrepared& self, GivenBatch batch) {
             const Use use(self);
             const Batch& of = batch_of(batch);
             const auto done = [&] {
@@ -455,8 +493,12 @@ void bind_prepared(nb::module_& m) {
           [](const PyPrepared& p, bool back) {
             return take(p.prepared.program_text(back));
           },
-          nb::arg("backward") = false)
-      .def_prop_ro("batch", [](const PyPrepared& p) { return p.batch; })
+          nb::arg("backward") = false,
+          "The program that the lane compiled, as text; an error where it has "
+          "none.")
+      .def_prop_ro(
+          "batch",
+          [](const PyPrepared& p) { return nb::borrow<NewBatch>(p.batch); })
       .def_prop_ro("lane",
                    [](const PyPrepared& p) {
                      return std::string(to_string(p.prepared.lane()));
@@ -468,10 +510,22 @@ void bind_prepared(nb::module_& m) {
                    [](const PyPrepared& p) { return p.prepared.fallback(); })
       .def("__repr__",
            [](const PyPrepared& p) {
-             return "Prepared('" + std::string(to_string(p.prepared.lane())) +
-                    "', " + nb::cast<std::string>(nb::repr(p.batch)) + ")";
+             const AttentionCall& call = p.prepared.call();
+             const Request& request = batch_of(p.batch).request();
+             return one_line(
+                 "Prepared('" + std::string(to_string(p.prepared.lane())) +
+                     "', '",
+                 mask_text(request),
+                 "', q_len=" + std::to_string(request.q_len) +
+                     ", kv_len=" + std::to_string(request.kv_len) +
+                     ", heads=" + std::to_string(call.shape.heads) +
+                     ", head_dim=" + std::to_string(call.shape.head_dim) +
+                     ", " + name_of(call.dtype) +
+                     (call.backward ? ", backward" : "") + ")");
            })
-      .def("counters", &counters);
+      .def("counters", &counters,
+           "What ran and what it took: tiles, passes, compiles, "
+           "milliseconds.");
 }
 
 void bind_choice(nb::module_& m) {
@@ -498,8 +552,8 @@ void bind_choice(nb::module_& m) {
                      return out;
                    })
       .def("__repr__", [](const Choice& c) {
-        return "Choice(" + std::string(to_string(c.lane)) + ": " + c.reason +
-               ")";
+        return one_line(
+            "Choice('" + std::string(to_string(c.lane)) + "': ", c.reason, ")");
       });
 }
 
@@ -527,7 +581,7 @@ void bind_session(nb::module_& m) {
                 PySession{open(options_of(lane, fallback, threads, isa, plugin,
                                           cache_folder, input_digests, mesh,
                                           balance, uneven, artifact, shapes)),
-                          lane ? "Session('" + *lane + "')" : "Session()"};
+                          words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
           nb::arg("fallback") = std::vector<std::string>{},

@@ -24,10 +24,10 @@ struct PyShards {
   Shards shards;
   ShardOptions options;
 
-  const Batch& of() const { return nb::cast<const PyBatch&>(batch).batch; }
+  const Batch& of() const { return batch_of(batch); }
 };
 
-PyShards shard(nb::object batch, const std::string& mesh,
+PyShards shard(GivenBatch batch, const std::string& mesh,
                const std::string& balance, int64_t heads,
                std::optional<int64_t> kv_heads, int64_t head_dim,
                std::optional<int64_t> v_head_dim, const std::string& dtype,
@@ -41,7 +41,7 @@ PyShards shard(nb::object batch, const std::string& mesh,
   options.shape.v_head_dim = v_head_dim.value_or(head_dim);
   options.dtype = parse_dtype(dtype);
   options.uneven = uneven;
-  const Batch& of = nb::cast<const PyBatch&>(batch).batch;
+  const Batch& of = batch_of(batch);
   auto made = [&] {
     const nb::gil_scoped_release released;
     return make_shards(of, over, options);
@@ -124,7 +124,9 @@ void bind_shard(nb::module_& m) {
   nb::class_<PyShards>(
       m, "Shards",
       "A batch spread over a mesh: who computes what, how even, what travels.")
-      .def_prop_ro("batch", [](const PyShards& s) { return s.batch; })
+      .def_prop_ro(
+          "batch",
+          [](const PyShards& s) { return nb::borrow<NewBatch>(s.batch); })
       .def_prop_ro("mesh",
                    [](const PyShards& s) { return to_string(s.shards.mesh); })
       .def_prop_ro("balance",

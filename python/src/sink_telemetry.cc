@@ -18,14 +18,21 @@ namespace {
 struct PyDocument {
   int64_t batch_row = 0;
   std::optional<int32_t> document;
-  nb::object queries, mass, entropy;  // [heads]
+  NumpyArray<int64_t> queries;  // [heads]
+  NumpyArray<double> mass, entropy;
 };
 
 struct PyTelemetry {
   int64_t first_keys = 0;
-  nb::object mass, entropy;  // [batch, heads, q_len]
+  NumpyArray<float> mass, entropy;  // [batch, heads, q_len]
   std::vector<PyDocument> documents;
 };
+
+std::string words_of_document(const PyDocument& d) {
+  return "SinkDocument(batch_row=" + std::to_string(d.batch_row) +
+         ", document=" + (d.document ? std::to_string(*d.document) : "None") +
+         ", heads=" + std::to_string(nb::len(d.queries)) + ")";
+}
 
 std::string words(const PyTelemetry& t) {
   return "SinkTelemetry(first_keys=" + std::to_string(t.first_keys) +
@@ -70,7 +77,8 @@ void bind_sink_telemetry(nb::module_& m) {
       .def_ro("document", &PyDocument::document)
       .def_ro("queries", &PyDocument::queries)
       .def_ro("mass", &PyDocument::mass)
-      .def_ro("entropy", &PyDocument::entropy);
+      .def_ro("entropy", &PyDocument::entropy)
+      .def("__repr__", &words_of_document);
   nb::class_<PyTelemetry>(m, "SinkTelemetry",
                           "The mass that each query puts on the first keys, "
                           "and the entropy of its probabilities in nats: "

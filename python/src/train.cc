@@ -23,6 +23,7 @@ struct PyTrainer {
   Trainer trainer;
   RowShape shape;
   int64_t rows = 0;
+  std::string words;  // what it shows of its options
 };
 
 std::string json_of(const nb::object& model) {
@@ -56,7 +57,11 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
     const nb::gil_scoped_release released;
     return Trainer::open(o);
   }();
-  new (self) PyTrainer{take(std::move(opened)), RowShape::of(tokens), rows};
+  const std::string words = "'" + spec + "', rows=" + std::to_string(rows) +
+                            ", tokens=" + std::to_string(tokens) +
+                            (mesh.empty() ? "" : ", mesh='" + mesh + "'");
+  new (self)
+      PyTrainer{take(std::move(opened)), RowShape::of(tokens), rows, words};
 }
 
 // Columns by name; those that are absent are filled as a file's are.
@@ -193,6 +198,17 @@ nb::dict parameters(const PyTrainer& self) {
   return out;
 }
 
+std::string repr_of(const PyTrainer& self) {
+  int64_t numbers = 0;
+  for (const ModelParameter& p : self.trainer.parameters()) {
+    int64_t of = 1;
+    for (const int64_t n : p.shape) of *= n;
+    numbers += of;
+  }
+  return "Trainer(" + self.words + ", parameters=" + std::to_string(numbers) +
+         ", steps=" + std::to_string(self.trainer.steps()) + ")";
+}
+
 constexpr const char* kAbout =
     "A decoder trained on packed rows, a step one compiled program whose state "
     "stays on the device (docs/train.md).\n\n"
@@ -219,20 +235,27 @@ void bind_train(nb::module_& m) {
       .def("step", &step, nb::arg("rows"), nb::arg("learning_rate"),
            nb::arg("max_norm") = 1.0,
            nb::sig("def step(self, rows: dict[str, object], learning_rate: "
-                   "float, max_norm: float = 1.0) -> dict[str, int | float]"))
+                   "float, max_norm: float = 1.0) -> dict[str, int | float]"),
+           "One step of training on a batch of rows: its loss, the norm of its "
+           "gradients, tokens, tiles and milliseconds.")
       .def("logits", &logits, nb::arg("rows"),
            nb::sig("def logits(self, rows: dict[str, object]) -> "
                    "numpy.ndarray"),
            "Of every token: float32 [rows, tokens, vocab].")
-      .def("checkpoint", &checkpoint)
-      .def("restore", &restore, nb::arg("checkpoint"))
+      .def("checkpoint", &checkpoint,
+           "The state of training as the bytes of a .safetensors file.")
+      .def("restore", &restore, nb::arg("checkpoint"),
+           "Goes on from a checkpoint, bit for bit.")
       .def_prop_ro("steps",
                    [](const PyTrainer& t) { return t.trainer.steps(); })
       .def("parameters", &parameters,
            nb::sig("def parameters(self) -> dict[str, tuple[int, ...]]"),
            "Shapes by name.")
+      .def("__repr__", &repr_of)
       .def("counters", &counters,
-           nb::sig("def counters(self) -> dict[str, int | float]"));
+           nb::sig("def counters(self) -> dict[str, int | float]"),
+           "Compiles, how many of them came from the cache's folder, and "
+           "milliseconds.");
   m.def("import_hugging_face", &import_model, nb::arg("folder"),
         "A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder, "
         "as a checkpoint that a Trainer restores: the start of a run.");

@@ -38,7 +38,7 @@ nb::list paths_of(const PackedTree& tree) {
 }
 
 template <std::vector<int32_t> PackedTree::*numbers>
-nb::object array_of(nb::handle self) {
+NumpyArray<const int32_t> array_of(nb::handle self) {
   const auto& tree = nb::cast<const PackedTree&>(self);
   return view_of(std::span<const int32_t>(tree.*numbers), self);
 }

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 from . import _core
 from ._mesh import divided, undivided
@@ -56,8 +58,15 @@ class BatchArrays:
 
     def __repr__(self):
         s = self.static
-        return (f"BatchArrays({s.text!r}, batch={s.batch}, q_len={s.q_len}, "
-                f"kv_len={s.kv_len}, steps={s.steps})")
+        masks = " / ".join(part.removeprefix("mask ")
+                           for part in s.text.split(";")
+                           if part.startswith("mask "))
+        rest = (f", batch={s.batch}, q_len={s.q_len}, kv_len={s.kv_len}, "
+                f"steps={s.steps})")
+        room = 120 - len("BatchArrays('...'" + rest)
+        if len(masks) > room:
+            masks = masks[:room] + "..."
+        return f"BatchArrays('{masks}'{rest}"
 
 
 _LEAVES = ("window_bounds", "forward_row_start", "forward_entries",
@@ -150,6 +159,12 @@ def _attend_backward(call, saved, gradients):
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
+def _check_layout(layout):
+    if layout not in ("bhsd", "bshd"):
+        raise _core.TesseraError(
+            f"[jax] layout must be 'bhsd' or 'bshd', found '{layout}'")
+
+
 def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
               layout="bhsd", return_lse=False):
     """Attention of one batch, under `jit`, `grad`, `vmap` and `scan`.
@@ -158,9 +173,7 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
     what it becomes inside a function that takes one. What the library refuses
     is an error when the program runs, with its one line.
     """
-    if layout not in ("bhsd", "bshd"):
-        raise _core.TesseraError(
-            f"[jax] layout must be 'bhsd' or 'bshd', found '{layout}'")
+    _check_layout(layout)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if jnp.ndim(x) != 4:
             raise _core.TesseraError(
@@ -174,13 +187,29 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
     return (out, lse) if return_lse else out
 
 
+def _named_kernel(name):
+    """`jax.ffi.ffi_call` of a TPU's kernel under a name of its own, which is
+    what profiles show: those that ffi_call makes all have one."""
+    def lower(context, *args, kernel, results):
+        return jax.ffi.ffi_lowering(
+            "tpu_custom_call", api_version=1,
+            backend_config=kernel.backend_config)(context, *args)
+
+    call = Primitive(name)
+    call.multiple_results = True
+    call.def_abstract_eval(lambda *_, kernel, results: [
+        jax.core.ShapedArray(x.shape, x.dtype) for x in results])
+    mlir.register_lowering(call, lower)
+    return call
+
+
+_TPU_KERNELS = {name: _named_kernel(name)
+                for name in ("tessera_forward", "tessera_backward")}
+
+
 def _tpu_foreign(call, args):
     kernel, name, results = call
-    with jax.named_scope(name):  # as profiles show it
-        return jax.ffi.ffi_call(
-            "tpu_custom_call", results, custom_call_api_version=1,
-            vmap_method="sequential",
-            legacy_backend_config=kernel.backend_config)(*args)
+    return _TPU_KERNELS[name].bind(*args, kernel=kernel, results=results)
 
 
 _tpu_run = undivided(_tpu_foreign)
@@ -228,7 +257,7 @@ def _attend_tpu_backward(kernels, saved, given):
 _attend_tpu.defvjp(_attend_tpu_forward, _attend_tpu_backward)
 
 
-def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
+def tpu_attention(q, k, v, arrays, kernel, *, layout="bhsd", gradients=None,
                   gradient_arrays=None, sink_logits=None, return_lse=False):
     """Attention on a TPU by our own kernels, as calls in a program.
 
@@ -237,18 +266,26 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
     kernel's contract runs it. For a gradient, `gradients` and its arrays are
     the same of `tessera.compile(batch, backward=True)`. q, k and v are [batch, heads,
     tokens, dim] of one device's heads, of the kernel's `dtype`, v of its
-    `v_head_dim`: under a mesh it belongs into `shard_map`. `sink_logits` are
+    `v_head_dim`: under a mesh it belongs into `shard_map`. With the layout
+    'bshd' they are [batch, tokens, heads, dim], and so is the output: the
+    kernels read heads first, so the transposes are in here, and XLA makes no
+    copy of one where it chooses how the array beside it lies. `sink_logits` are
     float32 [heads], where the kernels are compiled with `sink_logits=True`.
     """
+    _check_layout(layout)
+    bshd = layout == "bshd"
+    order = "tokens, heads" if bshd else "heads, tokens"
     for name, x, length, dim in (
             ("q", q, kernel.q_len, kernel.head_dim),
             ("k", k, kernel.kv_len, kernel.head_dim),
             ("v", v, kernel.kv_len, kernel.v_head_dim)):
-        if (x.dtype != kernel.dtype or x.ndim != 4 or x.shape[2] > length or
-                x.shape[3] != dim):
+        if (x.dtype != kernel.dtype or x.ndim != 4 or
+                x.shape[1 if bshd else 2] > length or x.shape[3] != dim):
             raise _core.TesseraError(
-                f"[jax] {name} must be {kernel.dtype} [batch, heads, tokens, "
+                f"[jax] {name} must be {kernel.dtype} [batch, {order}, "
                 f"{dim}] of at most {length} tokens, found {x.dtype} {list(x.shape)}")
+    turn = (lambda x: jnp.swapaxes(x, 1, 2)) if bshd else (lambda x: x)
+    q, k, v = turn(q), turn(k), turn(v)
     if kernel.backward or not (gradients is None or gradients.backward):
         raise _core.TesseraError(
             "[jax] kernel must be of the forward pass and gradients of the "
@@ -298,5 +335,5 @@ def tpu_attention(q, k, v, arrays, kernel, *, gradients=None,
     out, lse = _attend_tpu(
         (kernel, gradients), whole(q, kernel.q_len), whole(k, kernel.kv_len),
         whole(v, kernel.kv_len), given, (arrays, gradient_arrays))
-    out, lse = out[:, :, :tokens], lse[:, :, 0, :tokens]
+    out, lse = turn(out[:, :, :tokens]), lse[:, :, 0, :tokens]
     return (out, lse) if return_lse else out

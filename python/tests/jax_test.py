@@ -1,6 +1,7 @@
 """`tessera.jax` on the CPU against the NumPy oracle, under JAX's transforms."""
 
 import functools
+import importlib.util
 import os
 import resource
 
@@ -150,6 +151,36 @@ def test_scan_over_layers_and_over_batches():
         lambda c, b: (c, tessera.jax.attention(q, k, v, b)), 0, stacked)[1]
     for i, ids in enumerate(many):
         judge.check(outs[i], judge.attention(q, k, v, legal(ids))[0])
+
+
+def test_equal_ceilings_give_equal_trees_and_facts_come_from_jax():
+    rng = np.random.default_rng(14)
+    one, other = ids_of(rng), ids_of(rng)
+    batches = planned(one), planned(jnp.asarray(other))
+    assert batches[1] == planned(other) != batches[0]
+    assert jax.tree.structure(batches[0]) == jax.tree.structure(batches[1])
+    shapes = [jax.tree.map(lambda x: (x.shape, x.dtype), b) for b in batches]
+    assert jax.tree.leaves(shapes[0]) == jax.tree.leaves(shapes[1])
+    with pytest.raises(ts.TesseraError, match="doc_ids must be int32"):
+        planned(jnp.asarray(other, jnp.float32))
+
+
+def test_an_exported_program_takes_other_batches():
+    export = pytest.importorskip("jax.export")  # an old one needs absl
+    rng = np.random.default_rng(15)
+    q, k, v = arrays(rng)
+    call = jax.jit(lambda q, k, v, *arrays: tessera.jax.attention(
+        q, k, v, jax.tree.unflatten(tree, arrays)))
+    ids = ids_of(rng)
+    leaves, tree = jax.tree.flatten(planned(ids))
+    checks = [export.DisabledSafetyCheck.custom_call(name)
+              for name in ("tessera_forward", "tessera_backward")]
+    made = export.export(call, disabled_checks=checks)(q, k, v, *leaves)
+    if importlib.util.find_spec("flatbuffers"):  # which its bytes need
+        made = export.deserialize(made.serialize())
+    for ids in (ids, ids_of(rng)):
+        out = jax.jit(made.call)(q, k, v, *jax.tree.leaves(planned(ids)))
+        judge.check(out, judge.attention(q, k, v, legal(ids))[0])
 
 
 def test_short_floats_and_batch_rows():

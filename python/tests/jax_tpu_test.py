@@ -2,8 +2,12 @@
 here. Its numbers are proved where its text is evaluated (tests/mosaic)."""
 
 import base64
+import importlib.util
 import json
+import math
 import os
+import re
+import subprocess
 
 os.environ.update(TPU_SKIP_MDS_QUERY="1", TPU_ACCELERATOR_TYPE="v6e-4",
                   TPU_WORKER_HOSTNAMES="localhost",
@@ -15,8 +19,10 @@ import numpy as np
 import pytest
 import tessera as ts
 import tessera.jax
+from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
+from tessera._launch import program
 
 LENGTH = 2048
 
@@ -45,6 +51,124 @@ def test_the_payload_is_the_librarys():
     text = f.trace(q, q, q, shapes(kernel.arrays(planned(0)))).lower(
         lowering_platforms=("tpu",)).as_text()
     assert config["body"] in text and "tpu_custom_call" in text
+
+
+def test_the_payload_is_the_programs_too(tmp_path):
+    """Byte for byte what `tessera compile --emit` writes."""
+    words = ["--mask", "causal & documents", "--q-len", str(LENGTH), "--heads",
+             "4", "--kv-heads", "2", "--tile", "512x256", "--tiles-per-pass",
+             "2", "--max-steps", "64", "--target", "v6e:1x1", "--no-compile"]
+    for backward in (False, True):
+        kernel = ts.compile(planned(0), heads=4, kv_heads=2, tiles_per_pass=2,
+                            backward=backward)
+        file = tmp_path / "kernel.mlir"
+        subprocess.run([program(), "compile", *words, "--emit", file] +
+                       ["--backward"] * backward, check=True,
+                       capture_output=True)
+        assert file.read_text() == kernel.program
+
+
+def test_both_layouts_are_one_kernel():
+    kernel = ts.compile(planned(0), heads=4, kv_heads=2)
+    config = json.loads(kernel.backend_config)["custom_call_config"]
+    a = shapes(kernel.arrays(planned(0)))
+    turns = {}
+    for layout in ("bhsd", "bshd"):
+        shape = lambda heads: jax.ShapeDtypeStruct(
+            (1, heads, LENGTH, 128) if layout == "bhsd" else
+            (1, LENGTH, heads, 128), jnp.bfloat16)
+        f = jax.jit(lambda q, k, v, a: tessera.jax.tpu_attention(
+            q, k, v, a, kernel, layout=layout, return_lse=True))
+        traced = f.trace(shape(4), shape(2), shape(2), a)
+        assert [x.shape for x in traced.out_info] == [
+            shape(4).shape, (1, 4, LENGTH)]
+        text = traced.lower(lowering_platforms=("tpu",)).as_text()
+        assert config["body"] in text
+        turns[layout] = text.count("stablehlo.transpose")
+    # Of q, k, v and the output.
+    assert turns == {"bhsd": 0, "bshd": 4}
+    q = jnp.zeros((1, 16, 2, 128), jnp.bfloat16)
+    for x, layout, words in (
+            (q, "bsdh", "layout must be 'bhsd' or 'bshd', found 'bsdh'"),
+            (q.astype(jnp.float32), "bshd", r"\[batch, tokens, heads, 128\]"),
+            (jnp.zeros((1, 4096, 2, 128), jnp.bfloat16), "bshd",
+             "at most 2048 tokens, found bfloat16")):
+        with pytest.raises(ts.TesseraError, match=words):
+            tessera.jax.tpu_attention(
+                x, x, x, kernel.arrays(planned(0)), kernel, layout=layout)
+
+
+def compiled(f, *args):
+    """By libtpu for one chip of v6e, as text of its HLO."""
+    pytest.importorskip("libtpu")
+    one = SingleDeviceSharding(topologies.get_topology_desc(
+        platform="tpu", topology_name="v6e:2x2").devices[0])
+    return jax.jit(f).trace(*shapes(args, one)).lower(
+        lowering_platforms=("tpu",)).compile().as_text()
+
+
+def copies(text, size):
+    """Of arrays of so many numbers: what a transpose is where it is not free."""
+    found = [math.prod(map(int, dims.split(","))) for dims in re.findall(
+        r"= \w+\[([\d,]+)\]\S* (?:copy|transpose)\(",
+        text[text.index("\nENTRY"):])]
+    return found.count(size)
+
+
+def test_projections_to_tokens_first_cost_no_copy():
+    heads, width, size = 2, 512, LENGTH * 2 * 128
+    batch = planned(0)
+    kernel = ts.compile(batch, heads=heads)
+    back = ts.compile(batch, heads=heads, backward=True)
+    a, b = shapes(kernel.arrays(batch)), shapes(back.arrays(batch))
+
+    def attend(q, k, v, a, b):
+        return tessera.jax.tpu_attention(
+            q, k, v, a, kernel, layout="bshd", gradients=back,
+            gradient_arrays=b)
+
+    def layer(x, wq, wk, wv, wo, a, b):
+        q, k, v = (jnp.einsum("btm,mhd->bthd", x, w) for w in (wq, wk, wv))
+        return jnp.einsum("bthd,hdm->btm", attend(q, k, v, a, b), wo)
+
+    bf16 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+    w = bf16(width, heads, 128)
+    step = jax.grad(lambda *args: layer(*args).astype(jnp.float32).sum(),
+                    tuple(range(5)))
+    trained = compiled(step, bf16(1, LENGTH, width), w, w, w,
+                       bf16(heads, 128, width), a, b)
+    assert copies(trained, size) == 0
+    # By their own names, as profiles show them.
+    for name in ("forward", "backward"):
+        assert len(re.findall(rf"%tessera_{name}[.\d]* = ", trained)) == 1
+    # What the program itself is given lies as it lies.
+    q = bf16(1, LENGTH, heads, 128)
+    assert copies(compiled(attend, q, q, q, a, b), size) > 0
+
+
+def test_scanned_mapped_and_exported():
+    export = pytest.importorskip("jax.export")  # an old one needs absl
+    kernel = ts.compile(planned(0), heads=2)
+    a = shapes(kernel.arrays(planned(0)))
+    call = jax.jit(lambda q, k, v, a: tessera.jax.tpu_attention(
+        q, k, v, a, kernel))
+    q = array(2)
+    many = jax.ShapeDtypeStruct((3, *q.shape), q.dtype)
+    made = export.export(call, platforms=["tpu"])(q, q, q, a)
+    if importlib.util.find_spec("flatbuffers"):  # which its bytes need
+        made = export.deserialize(made.serialize())
+    body = json.loads(kernel.backend_config)["custom_call_config"]["body"]
+    assert made.platforms == ("tpu",) and body in made.mlir_module()
+
+    def layers(attend):
+        return lambda q, k, v, a: jax.lax.scan(
+            lambda x, _: (attend(x, k, v, a), None), q, None, length=4)[0]
+
+    text = compiled(layers(made.call), q, q, q, a)
+    assert text.count('custom_call_target="tpu_custom_call"') == 1
+    mapped = jax.vmap(layers(call), (0, 0, 0, None))
+    text = compiled(mapped, many, many, many, a)
+    assert text.count('custom_call_target="tpu_custom_call"') == 1
 
 
 def test_batches_of_one_contract_trace_once():
@@ -195,7 +319,6 @@ def test_sink_logits_are_the_kernels_or_none():
 
 def test_it_compiles_for_v6e_alone_and_on_four_chips():
     pytest.importorskip("libtpu")
-    from jax.experimental import topologies
     chips = topologies.get_topology_desc(
         platform="tpu", topology_name="v6e:2x2").devices
     kernel = ts.compile(planned(0), heads=2)

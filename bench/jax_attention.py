@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""tessera.jax.attention beside jax.nn.dot_product_attention, both jitted, on the
+CPU: packed documents, 8 heads, head dim 128, every core. XLA's has the dense mask
+of the same pairs, or is called a document at a time, compiled for these documents.
+The best of many rounds.
+
+    PYTHONPATH=build/python .venv/bin/python bench/jax_attention.py
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import time
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tessera as ts
+import tessera.jax
+from packed_documents import starts
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python/tests"))
+import judge
+
+HEADS, DIM = 8, 128
+JUDGED = 64  # queries of every head
+
+
+def best(call, seconds):
+    jax.block_until_ready(call())
+    taken, until = [], time.perf_counter() + seconds
+    while time.perf_counter() < until or len(taken) < 3:
+        started = time.perf_counter()
+        jax.block_until_ready(call())
+        taken.append(time.perf_counter() - started)
+    return min(taken)
+
+
+def ours(q, k, v, batch):
+    return tessera.jax.attention(q, k, v, batch, layout="bshd")
+
+
+def dense(q, k, v, ids):
+    place = jnp.arange(q.shape[1])
+    legal = (place[:, None] >= place) & (ids[:, None] == ids)
+    return jax.nn.dot_product_attention(q, k, v, mask=legal[None, None])
+
+
+def per_document(edges):
+    def attend(q, k, v, _):
+        return jnp.concatenate([jax.nn.dot_product_attention(
+            *(x[:, a:b] for x in (q, k, v)), is_causal=True)
+            for a, b in zip(edges, edges[1:])], 1)
+    return attend
+
+
+def largest_share(out, arrays, ids):
+    """Of a bound, that an element of sampled queries uses."""
+    rows = np.linspace(0, len(ids) - 1, JUDGED).astype(int)
+    legal = (ids[rows, None] == ids) & (rows[:, None] >= np.arange(len(ids)))
+    heads_first = lambda x: np.asarray(x, np.float32).swapaxes(1, 2)
+    q, k, v, out = map(heads_first, (*arrays, out))
+    want, _ = judge.attention(q[:, :, rows], k, v, legal[None],
+                              dtype=str(arrays[0].dtype))
+    return judge.shares(out[:, :, rows], want).max()
+
+
+def attention(tokens, dtype, seconds):
+    edges = [0, *starts(tokens), tokens]
+    ids = np.repeat(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges))
+    batch = ts.plan(ts.causal & ts.documents, q_len=tokens, doc_ids=ids,
+                    tile=(128, 128))
+    rng = np.random.default_rng(0)
+    *arrays, dout = (jnp.asarray(rng.standard_normal(
+        (1, tokens, HEADS, DIM), np.float32), dtype) for _ in range(4))
+    pairs = int(batch.legal_pairs.sum()) * HEADS
+    flops = lambda a_pair, taken: pairs * a_pair * DIM / taken / 1e9
+    print(f"{tokens} tokens, {jnp.dtype(dtype).name}, useful GFLOP/s")
+    for name, attend, facts in (
+            ("tessera.jax", ours, jax.device_put(batch)),
+            ("XLA a document", per_document(edges), None),
+            ("XLA, dense mask", dense, jnp.asarray(ids))):
+        call = jax.jit(attend)
+        share = largest_share(call(*arrays, facts), arrays, ids)
+        taken = best(lambda: call(*arrays, facts), seconds)
+        step = jax.jit(lambda q, k, v, facts: jax.vjp(
+            lambda *x: attend(*x, facts), q, k, v)[1](dout))
+        both = best(lambda: step(*arrays, facts), seconds)
+        print(f"  {name:15s} forward {flops(4, taken):6.1f}, with backward "
+              f"{flops(14, both):6.1f}; its error is {share:.2g} of its bound")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=4096,
+                        choices=(1024, 4096, 8192))
+    parser.add_argument("--seconds", type=float, default=3)
+    args = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, "
+          f"jax {jax.__version__}")
+    for dtype in (jnp.float32, jnp.bfloat16):
+        attention(args.tokens, dtype, args.seconds)
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

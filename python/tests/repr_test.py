@@ -1,0 +1,177 @@
+"""Every public object shows itself by one short line, which says what a user
+wants to know of it; every public function says what it does."""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import pathlib
+
+import numpy as np
+import pytest
+import tessera as ts
+import tessera.data
+import tessera.train
+
+LINE = 120
+LONG = " | ".join(f"window({n}, {n + 2})" for n in range(1, 25))
+MODULES = [ts, tessera.data, tessera.train]
+if importlib.util.find_spec("jax"):
+    MODULES.append(importlib.import_module("tessera.jax"))
+
+
+def public(kind):
+    return [(module, name, getattr(module, name)) for module in MODULES
+            for name in module.__all__ if kind(getattr(module, name))]
+
+
+def planned(mask, **more):
+    return ts.plan(mask, q_len=2048, tile=(512, 256), **more)
+
+
+def loader(**more):
+    return tessera.data.Loader([[1, 2, 3]] * 40, tokens=32, rows=2,
+                               tile=(8, 8), **more)
+
+
+def of_a_batch(batch):
+    """What is made of one, by class."""
+    q = np.zeros((1, 4, 2048, 16), np.float32)
+    ready = ts.Session().prepare(batch, heads=4, head_dim=16, backward=True,
+                                 sink_telemetry=True)
+    saved = ready.forward(q, q, q)
+    told = ready.sink_telemetry(saved, 2)
+    ready.backward(saved, q)
+    out = [batch, batch.forward, batch.contract, ready, saved, told,
+           told.documents[0], ts.choose(batch, heads=4, head_dim=16),
+           ts.shard(batch, "seq=4", heads=4), ts.compile(batch, heads=4)]
+    if len(MODULES) > 3:
+        tree = importlib.import_module("jax").tree
+        out.append(tree.map(lambda x: x, batch))  # BatchArrays
+    return out
+
+
+def some_of_each():
+    session = ts.Session("cpu", threads=2)
+    schedule = ts.Schedule({"target": "v6e:1x1", "cycles": 12.0,
+                            "cycles_per_tile": 3.25}, "<svg/>")
+    for mask in ("causal", LONG, [LONG] * 2 + ["causal"] * 2):
+        yield from of_a_batch(planned(mask))
+    yield from (ts.causal, ts.Mask(LONG), session, schedule, loader(),
+                loader(mask=LONG), ts.pack_tree([[1, 2], [1, 3]]),
+                ts.block_lists(np.ones((3, 7, 13), bool)))
+
+
+def check(shown):
+    line = repr(shown)
+    assert line.startswith(type(shown).__name__ + "("), line
+    assert line.endswith(")") and len(line) <= LINE, line
+    assert line.isprintable() and " at 0x" not in line, line
+
+
+def test_every_public_object_has_a_short_line():
+    seen = set()
+    for one in some_of_each():
+        check(one)
+        seen.add(type(one))
+    classes = {c for _, _, c in public(inspect.isclass)}
+    # One is an exception, the other needs a plugin: below.
+    assert classes - seen == {ts.TesseraError, tessera.train.Trainer}
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
+                    reason="xla-cpu-pjrt is not installed")
+def test_a_trainers_line():
+    trainer = tessera.train.Trainer(
+        {"vocab": 40, "width": 32, "head_dim": 8, "mlp_width": 48}, rows=2,
+        tokens=64, tile=(16, 16))
+    check(trainer)
+    numbers = sum(int(np.prod(s)) for s in trainer.parameters().values())
+    assert repr(trainer) == (
+        f"Trainer('xla', rows=2, tokens=64, parameters={numbers}, steps=0)")
+
+
+def test_what_lines_say():
+    batch = planned("causal")
+    q = np.zeros((1, 4, 2048, 16), np.float32)
+    ready = ts.Session("cpu").prepare(batch, heads=4, head_dim=16,
+                                      backward=True, sink_telemetry=True)
+    saved = ready.forward(q, q, q)
+    told = ready.sink_telemetry(saved, 2)
+    kernel = ts.compile(batch, heads=4, backward=True)
+    for shown, line in (
+            (ts.causal & ts.sink(4), "Mask('causal & sink(4)')"),
+            (batch, "Batch('causal', batch=1, q_len=2048, kv_len=2048, "
+                    "tiles=20/32)"),
+            (batch.forward, "Worklist(lists=1, rows=4, columns=8, tiles=20)"),
+            (batch.contract, f"Contract('{batch.contract.key}', "
+                             f"steps={batch.contract.steps})"),
+            (ready, "Prepared('cpu', 'causal', q_len=2048, kv_len=2048, "
+                    "heads=4, head_dim=16, float32, backward)"),
+            (saved, "Saved(batch=1, heads=4, q_len=2048, v_head_dim=16, "
+                    "float32, with sink telemetry)"),
+            (told, "SinkTelemetry(first_keys=2, documents=1)"),
+            (told.documents[0], "SinkDocument(batch_row=0, document=None, "
+                                "heads=4)"),
+            (kernel, "TpuKernel('causal', q_len=2048, kv_len=2048, heads=4, "
+                     f"backward, bfloat16, {kernel.key[:12]})"),
+            (ts.Session(), "Session()"),
+            (ts.Session("cpu", threads=2), "Session('cpu', threads=2)"),
+            (ts.Session("xla", fallback=["cpu"]), "Session('xla', or 'cpu')"),
+            (loader(), "Loader(tokens=32, rows=2, 0 rows handed out)"),
+            (loader(mask="causal"),
+             "Loader('causal', tokens=32, rows=2, 0 rows handed out)"),
+            (ts.block_lists(np.ones((3, 7, 13), bool)),
+             "BlockLists(lists=3, rows=7, columns=13, tiles=273)"),
+            (ts.pack_tree([[1, 2], [1, 3]]),
+             "PackedTree(sequences=2, tokens=3)")):
+        assert repr(shown) == line
+    ready.backward(saved, q)
+    assert "with gradients" in repr(saved)
+    # A mask that is too long for a line is cut at its end, the rest is not.
+    long = repr(planned(LONG))
+    assert len(long) == LINE and long.startswith("Batch('window(1, 3) | ")
+    assert "...', batch=1, q_len=2048, kv_len=2048, tiles=" in long
+    after = loader()
+    next(after)
+    assert repr(after) == "Loader(tokens=32, rows=2, 2 rows handed out)"
+
+
+def says_nothing(function):
+    """Its docstring has no line beside the signatures."""
+    lines = [line.strip() for line in (function.__doc__ or "").splitlines()]
+    signature = function.__name__ + "("
+    return not any(line and not line.startswith(signature) for line in lines)
+
+
+def test_every_public_function_says_what_it_does():
+    silent = [f"{module.__name__}.{name}" for module, name, function
+              in public(lambda x: callable(x) and not inspect.isclass(x))
+              if not isinstance(function, ts.Mask) and says_nothing(function)]
+    for module, name, kind in public(inspect.isclass):
+        silent += [name] * (not kind.__doc__)
+        for method, function in vars(kind).items():
+            function = getattr(function, "__func__", function)
+            if (not method.startswith("_") and callable(function) and
+                    says_nothing(function)):
+                silent.append(f"{name}.{method}")
+    assert not silent
+
+
+def test_the_stubs_say_every_name_and_type():
+    tree = ast.parse((pathlib.Path(ts.__file__).parent / "_core.pyi").read_text())
+    said = {getattr(node, "name", None) or node.target.id for node in tree.body
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AnnAssign))}
+    made = {name for _, name, what in public(lambda x: True)
+            if getattr(ts._core, name, None) is what}
+    assert made and made <= said
+    loose = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
+            of = node.args
+            types = [a.annotation for a in of.posonlyargs + of.args +
+                     of.kwonlyargs if a.arg != "self"]
+            gives = node.returns and ast.unparse(node.returns)
+            if None in types or gives in (None, "object"):
+                loose.append(node.name)
+    assert not loose
