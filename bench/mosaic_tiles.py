@@ -7,10 +7,8 @@ leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on v6e
     bench/mosaic_tiles.py --head-dim 64 --dumps FOLDER --jobs 2
     bench/mosaic_tiles.py --heads 1 --dumps FOLDER --jobs 2
 
-Of another head dim it is settings_64.inc, whose candidates are the settings that the
-table of 128 names, best or next best, in any row of the direction and class. Of one
-head it is settings_alone.inc, forward: for heads of which fewer than four go
-together. `--direction forward` leaves the other rows as they are, and so does
+Of another head dim it is settings_64.inc, of other candidates. Of one head it is
+settings_alone.inc, forward: for heads of which fewer than four go together. `--direction forward` leaves the other rows as they are, and so does
 `--mask causal`.
 
 Bf16, head dim 128 unless it is said, 8 heads, one batch row, as many queries as keys. Each kernel is
@@ -61,6 +59,9 @@ PASSES_ALONE = {
 }
 # Where heads go together: what led forward, for some number of keys, among fourteen.
 PASSES = {256: ((256, 1), (256, 2)), 512: ((512, 1),)}
+# The same of other head dims, whose queries and keys fill memory otherwise.
+PASSES_OF_DIMS = {256: ((256, 1), (256, 2)), 512: ((512, 1), (512, 2), (1024, 2)),
+                  1024: ((1024, 1),)}
 
 
 DIRECTIONS = ("forward", "backward")
@@ -114,16 +115,11 @@ def table_of(head_dim, heads=8):
     return TABLES / name
 
 
-def settings(direction, mask, head_dim, heads):
-    passes = PASSES if heads >= 4 else PASSES_ALONE
-    out = [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
-    if head_dim == 128:
-        return out
-    named = set()
-    for row, best in read_table(table_of(128)).items():
-        if (row.direction, row.mask) == (direction, mask):
-            named |= {best.first, best.second}
-    return [s for s in out if s in named]
+def settings(head_dim, heads):
+    passes = PASSES_ALONE if heads < 4 else PASSES
+    if heads >= 4 and head_dim != 128:
+        passes = PASSES_OF_DIMS
+    return [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
 
 
 class Measure:
@@ -250,7 +246,7 @@ def read_table(path):
 
 
 def best_of(measure, row, group, pool):
-    tried = settings(row.direction, row.mask, measure.head_dim, measure.heads)
+    tried = settings(measure.head_dim, measure.heads)
     cycles = pool.map(lambda s: measure.mean(row, group, s), tried)
     fits = sorted((c, s) for c, s in zip(cycles, tried) if c is not None)
     if not fits:
@@ -275,7 +271,7 @@ def make(flags):
     kept = {} if every else read_table(flags.table)
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         kernels = [(d, m, s) for m in flags.mask for d in flags.direction
-                   for s in settings(d, m, flags.head_dim, flags.heads)]
+                   for s in settings(flags.head_dim, flags.heads)]
         for _ in pool.map(lambda k: measure.compile(*k), kernels):
             pass
         for direction in DIRECTIONS:
