@@ -137,12 +137,10 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
     const mask::BoundRow row = mosaic::veto_row((*read)->request, bound, b);
     out.bounds[static_cast<size_t>(b) + 2] = static_cast<int32_t>(row.q_offset);
     const KeyIds ids(bound, row, rule);
-    for (int64_t q = 0; q < bound.q_len; ++q) {
-      out.q_ids[static_cast<size_t>(b * kernel.q_len + q)] = ids.of_query(q);
-    }
-    for (int64_t k = 0; k < bound.kv_len; ++k) {
-      out.kv_ids[static_cast<size_t>(b * kernel.kv_len + k)] = ids.of_key(k);
-    }
+    ids.queries(
+        0, std::span(out.q_ids).subspan(static_cast<size_t>(b * kernel.q_len),
+                                        static_cast<size_t>(bound.q_len)));
+    std::ranges::copy(ids.keys(), out.kv_ids.begin() + b * kernel.kv_len);
   }
   return out;
 }

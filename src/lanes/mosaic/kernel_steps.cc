@@ -20,11 +20,15 @@ constexpr uint32_t kToClean = 3;
 std::vector<bool> vetoed_tiles(const mask::Bound& bound,
                                const mask::BoundRow& row) {
   const int64_t tile = bound.tile.kv;
-  std::vector<bool> out(static_cast<size_t>(ceil_div(bound.kv_len, tile)));
-  for (int64_t key = 0; key < bound.kv_len; ++key) {
-    if (is_vetoed(row, key)) out[static_cast<size_t>(key / tile)] = true;
+  std::vector<bool> out;
+  for (int64_t begin = 0; begin < bound.kv_len; begin += tile) {
+    const int64_t end = begin + tile;
+    int32_t all = 0;  // negative where one of them is
+    if (row.ids && end <= bound.kv_len) {
+      for (int64_t k = begin; k < end; ++k) all |= row.ids[k];
+    }
+    out.push_back(end > std::min(row.valid, bound.kv_len) || all < 0);
   }
-  if (bound.kv_len % tile != 0) out.back() = true;
   return out;
 }
 
@@ -115,11 +119,12 @@ Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
   auto steps =
       pack_steps(plan, kernel.call.backward, kernel.options.tiles_per_pass);
   if (!steps || kernel.call.backward) return steps;
-  const auto lists = steps->range.size() - 1;
-  for (size_t list = 0; list < lists; ++list) {
-    const size_t b = list / static_cast<size_t>(plan.heads);
-    const std::vector<bool> vetoed = vetoed_tiles(bound, bound.rows[b]);
-    arrange_list(*steps, list, vetoed);
+  for (int64_t b = 0; b < plan.batch; ++b) {
+    const std::vector<bool> vetoed =
+        vetoed_tiles(bound, bound.rows[static_cast<size_t>(b)]);
+    for (int64_t h = 0; h < plan.heads; ++h) {
+      arrange_list(*steps, static_cast<size_t>(plan.list(b, h)), vetoed);
+    }
   }
   return steps;
 }

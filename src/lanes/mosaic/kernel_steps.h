@@ -2,18 +2,11 @@
 // classes in which a kernel takes them.
 #pragma once
 
-#include <cstdint>
-
 #include "mask/bind.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::mosaic {
-
-// Whether a count or a negative id takes the key.
-inline bool is_vetoed(const mask::BoundRow& row, int64_t key) {
-  return key >= row.valid || (row.ids && row.ids[key] < 0);
-}
 
 // Backward the steps of the transposed plan as they are. Forward, a pass is
 // masked where one of its tiles is not full, so a row's full tiles come first;

@@ -76,10 +76,9 @@ class ShardArrayMaker {
       if (t.tile < 0 || !shard.computes[i]) continue;
       const int64_t first = t.tile * tokens;
       const int64_t real = std::min(tokens, bound_.q_len - first);
-      for (int64_t n = 0; n < real; ++n) {
-        out[i * static_cast<size_t>(tokens) + static_cast<size_t>(n)] =
-            ids_[static_cast<size_t>(t.batch_row)].of_query(first + n);
-      }
+      ids_[static_cast<size_t>(t.batch_row)].queries(
+          first, std::span(out).subspan(i * static_cast<size_t>(tokens),
+                                        static_cast<size_t>(real)));
     }
   }
   void add_key_ids(const Shard& shard, std::vector<int32_t>& out) const {
@@ -90,10 +89,10 @@ class ShardArrayMaker {
       if (t.tile < 0) continue;
       const int64_t first = t.tile * tokens;
       const int64_t real = std::min(tokens, bound_.kv_len - first);
-      for (int64_t n = 0; n < real; ++n) {
-        out[i * static_cast<size_t>(tokens) + static_cast<size_t>(n)] =
-            ids_[static_cast<size_t>(t.batch_row)].of_key(first + n);
-      }
+      std::ranges::copy(
+          ids_[static_cast<size_t>(t.batch_row)].keys().subspan(
+              static_cast<size_t>(first), static_cast<size_t>(real)),
+          out.begin() + static_cast<int64_t>(i) * tokens);
     }
   }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
 #include "mask/runs.h"
 
@@ -35,21 +34,28 @@ KeyIds::KeyIds(const mask::Bound& bound, const mask::BoundRow& row,
   } else if (row.ids && documents_) {
     std::copy_n(row.ids, bound.kv_len, of_key_.begin());
   }
-  for (int64_t k = 0; k < bound.kv_len; ++k) {
-    if (is_vetoed(row, k)) of_key_[static_cast<size_t>(k)] = kNoKey;
-  }
+  const int64_t valid = std::clamp<int64_t>(row.valid, 0, bound.kv_len);
+  std::fill(of_key_.begin() + valid, of_key_.end(), kNoKey);
+  if (!row.ids) return;
+  int32_t* const out = of_key_.data();
+  for (int64_t k = 0; k < valid; ++k) out[k] = row.ids[k] < 0 ? kNoKey : out[k];
 }
 
-int32_t KeyIds::of_query(int64_t q) const {
-  if (q >= row_.q_end) return kNoQuery;
-  if (row_.q_ids) {
-    const int32_t id = row_.q_ids[q];
-    if (id < 0) return kNoQuery;
-    return documents_ ? id : 0;
+void KeyIds::queries(int64_t first, std::span<int32_t> out) const {
+  const auto n = static_cast<int64_t>(out.size());
+  const int64_t live = std::clamp<int64_t>(row_.q_end - first, 0, n);
+  std::ranges::fill(out.subspan(static_cast<size_t>(live)), kNoQuery);
+  const int32_t* ids = row_.q_ids;
+  if (ids) {
+    ids += first;
+  } else if (row_.ids) {
+    ids = of_key_.data() + first + row_.q_offset;
   }
-  if (!row_.ids) return 0;
-  const int32_t id = of_key(q + row_.q_offset);
-  return id < 0 ? kNoQuery : id;
+  const bool as_it_is = documents_ || !row_.q_ids;
+  for (int64_t q = 0; q < live; ++q) {
+    const int32_t id = ids ? ids[q] : 0;
+    out[static_cast<size_t>(q)] = id < 0 ? kNoQuery : as_it_is ? id : 0;
+  }
 }
 
 }  // namespace tessera::mosaic

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lanes/mosaic/rule.h"
@@ -21,9 +22,9 @@ class KeyIds {
  public:
   KeyIds(const mask::Bound& bound, const mask::BoundRow& row, const Rule& rule);
 
-  int32_t of_key(int64_t k) const { return of_key_[static_cast<size_t>(k)]; }
-  // Of a query, whose position need not be a key's.
-  int32_t of_query(int64_t q) const;
+  std::span<const int32_t> keys() const { return of_key_; }
+  // Of queries from that one on, whose positions need not be keys'.
+  void queries(int64_t first, std::span<int32_t> out) const;
 
  private:
   const mask::BoundRow& row_;
