@@ -39,9 +39,11 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   AttentionCall call{shape, parse_dtype(dtype), sink_logits};
   call.backward = backward;
   call.dlse = dlse;
-  const MosaicOptions usual = backward ? kMosaicBackward : MosaicOptions();
-  MosaicOptions options = {tiles_per_pass.value_or(usual.tiles_per_pass),
-                           fetch_ahead.value_or(usual.fetch_ahead)};
+  const MosaicOptions forward;
+  const MosaicOptions& usual = backward ? kMosaicBackward : forward;
+  MosaicOptions options;
+  options.tiles_per_pass = tiles_per_pass.value_or(usual.tiles_per_pass);
+  options.fetch_ahead = fetch_ahead.value_or(usual.fetch_ahead);
   if (row_sum != "exact" && row_sum != "rounded") {
     refuse("row_sum must be 'exact' or 'rounded', found '" + row_sum + "'");
   }
