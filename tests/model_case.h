@@ -15,6 +15,7 @@
 #include "model/plans.h"
 #include "model/program.h"
 #include "pjrt/place.h"
+#include "tests/lowering.h"
 #include "tests/plain_kernel.h"
 #include "tests/plugins.h"
 
@@ -143,9 +144,9 @@ class ModelCase : public ::testing::Test {
     auto requests = layer_requests(m, s_.batch, s_.tokens, tokens, tile);
     ASSERT_TRUE(requests) << requests.error().message;
     const bool bf16 = has_kernels(s_.spec) || attention_ == Element::bf16;
-    auto places =
-        attention_places(own_model(m, mesh), s_.spec,
-                         bf16 ? Dtype::bf16 : Dtype::f32, *requests, facts);
+    auto places = attention_places(
+        own_model(m, mesh), s_.spec, bf16 ? Dtype::bf16 : Dtype::f32, *requests,
+        facts, kKernelTarget, testing::lowering_reason(tile));
     ASSERT_TRUE(places) << places.error().message;
     s_.places = std::move(*places);
     share_rows(s_);

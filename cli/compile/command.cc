@@ -142,7 +142,8 @@ std::string footer() {
       "contract, contract_terms, plan_contract, plan_contract_terms,\n"
       "window_bounds, batch, q_len, kv_len, steps (what its arrays hold), "
       "tile,\ntiles_per_pass, heads_per_pass, chosen_by, fetch_ahead, row_sum, "
-      "vector_bytes,\nscalar_bytes}}.",
+      "lowering.{{chip,\ngranule, tile, reason, factor}}, vector_bytes, "
+      "scalar_bytes}}.",
       fmt::join(pjrt::known_targets(), " "));
 }
 

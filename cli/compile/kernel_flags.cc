@@ -4,8 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/fail.h"
 #include "base/text.h"
+#include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "lanes/mosaic/settings.h"
 
@@ -51,6 +54,8 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                  "takes them [exact]"},
                 {"--dlse", &f.dlse, "",
                  "It takes the gradient of the log-sum-exp too"},
+                {"--lowering-reason", &f.run.lowering_reason, "TEXT",
+                 kLoweringReasonHelp},
             });
   for (Flag& flag : command.flags) {
     if (flag.names == std::string_view("--backward")) {
@@ -85,9 +90,9 @@ Result<AskedSetting> asked_setting(
   }
   constexpr const char* kRequest = "the request";
   if (asked.open_tile && !open_passes) {
-    AskedSetting out{{}, "the default", kRequest};
-    if (call.backward) out.setting = {kMosaicBackwardTile, kMosaicBackward, 0};
-    return out;
+    MosaicSetting usual;
+    if (call.backward) usual = {kMosaicBackwardTile, kMosaicBackward, 0};
+    return AskedSetting{std::move(usual), "the default", kRequest};
   }
   mosaic::ChosenSetting found =
       asked.open_tile ? mosaic::choose_setting(asked.request, call, batch_keys)
@@ -104,6 +109,7 @@ std::string AskedKernel::chosen_by() const {
 
 Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
   if (auto e = refuse_unsupported(f.run); !e) return e.error();
+  if (auto e = check_reason_flag(f.run.lowering_reason); !e) return e.error();
   const bool backward = f.run.backward;
   auto asked = load_asked(f.run.request);
   if (!asked) return asked.error();
@@ -123,6 +129,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
   auto row_sum = parse_row_sum(f.row_sum);
   if (!row_sum) return row_sum.error();
   options.row_sum = *row_sum;
+  options.lowering_reason = f.run.lowering_reason;
   struct Number {
     const std::optional<std::string>& text;
     std::string_view what;

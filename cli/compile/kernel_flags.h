@@ -47,6 +47,10 @@ struct AskedKernel {
   MosaicKernel kernel;
   std::string tile_by, passes_by;  // who chose tile and tiles a pass
   bool open = false;               // not the request
+  // Of a batch that is known, all heads of a forward pass: legal pairs, and
+  // those of its tiles.
+  int64_t legal_pairs = 0;
+  std::optional<PaidWork> work = {};
 
   std::string chosen_by() const;  // either or both, in words
 };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/dtype_word.h"
+#include "cli/lowering.h"
 
 namespace tessera::cli {
 
@@ -25,6 +26,7 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"chosen_by", asked.chosen_by()},
           {"fetch_ahead", kernel.options.fetch_ahead},
           {"row_sum", to_string(kernel.options.row_sum)},
+          {"lowering", lowering_json(kernel.lowering)},
           {"vector_bytes", kernel.vector_bytes},
           {"scalar_bytes", 4 * kernel.scalar_words}};
 }
@@ -34,15 +36,17 @@ std::string kernel_text(const AskedKernel& asked) {
   return fmt::format(
       "{:<11} {}, {}, tile {}x{}, {} tiles of {} heads a pass\n"
       "{:<11} {}\n"
+      "{:<11} {}\n"
       "{:<11} batch {}, {} queries, {} keys, {} steps\n"
       "{:<11} {:>12} bytes of scratch\n"
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",
       "kernel", k.call.backward ? "backward" : "forward",
       dtype_word(k.call.dtype), k.tile.q, k.tile.kv, k.options.tiles_per_pass,
-      k.heads_per_pass, "chosen by", asked.chosen_by(), "room for", k.batch,
-      k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
-      4 * k.scalar_words, "contract", k.contract.key);
+      k.heads_per_pass, "chosen by", asked.chosen_by(), "lowering",
+      lowering_text(k.lowering), "room for", k.batch, k.q_len, k.kv_len,
+      k.steps, "vector", k.vector_bytes, "scalar", 4 * k.scalar_words,
+      "contract", k.contract.key);
 }
 
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 
 #include "base/dtype_word.h"
 #include "receipt/digests.h"
+#include "receipt/lowering.h"
 #include "run/lane_rules.h"
 #include "run/receipt_parts.h"
 #include "tessera/version.h"
@@ -36,6 +37,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
              dtype_word(asked.kernel.call.dtype), "bhsd",
              asked.kernel.call.sink_logits};
   r.contract = asked.kernel.plan.key;
+  r.lowering = receipt::lowering_of(asked.kernel.lowering, 0);
   r.backward = asked.kernel.call.backward;
   const char* const direction = r.backward ? "backward" : "forward";
   r.kernels[direction] = asked.kernel.contract.key;

@@ -15,6 +15,7 @@
 #include "cli/compile/kernel_flags.h"
 #include "cli/export/kernel_layouts.h"
 #include "cli/export/layouts.h"
+#include "cli/lowering.h"
 #include "cli/plan/report.h"
 #include "cli/request/file_checks.h"
 #include "tessera/mosaic.h"
@@ -66,11 +67,13 @@ Result<int> run(const ExportFlags& o) {
     return e.error();
   }
   ExportFlags flags = o;
+  if (auto e = check_reason_flag(o.lowering_reason); !e) return e.error();
   if (layout.name == "mosaic") {
     if (auto e = suit_kernel(flags); !e) return e.error();
   } else {
     for (const auto& [text, name] :
          {std::pair(&o.keys_per_query, "--keys-per-query"),
+          std::pair(&o.lowering_reason, "--lowering-reason"),
           std::pair(&o.head_dim, "--head-dim"),
           std::pair(&o.v_head_dim, "--v-head-dim")}) {
       if (!*text) continue;
@@ -131,6 +134,8 @@ Command export_command() {
            "mosaic: of the kernel [as compile has it]"},
           {"--keys-per-query", &o->keys_per_query, "N",
            "mosaic: what compile was told"},
+          {"--lowering-reason", &o->lowering_reason, "TEXT",
+           "mosaic: what compile was told, of a tile below the granule"},
           {"--head-dim", &o->head_dim, "N",
            "mosaic: of queries and keys, as compile was told [128]"},
           {"--v-head-dim", &o->v_head_dim, "N", "mosaic: of values [head-dim]"},

@@ -87,6 +87,7 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                          kMosaicMaxTilesPerPass);
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
+  options.lowering_reason = flags.lowering_reason;
   auto call = mosaic_call(flags);
   if (!call) return call.error();
   call->shape.heads = call->shape.kv_heads = batch.plan().heads;

@@ -34,10 +34,12 @@ Result<LaneId> lane_of(const Options& o) {
 Result<void> check_flags(const Options& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
   if (lane == LaneId::xla &&
-      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum)) {
+      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum ||
+       k.run.lowering_reason)) {
     return invalid("cli",
-                   "--tiles-per-pass, --fetch-ahead, --keys-per-query and "
-                   "--row-sum go with --lane mosaic, found one with xla");
+                   "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
+                   "--row-sum and --lowering-reason go with --lane mosaic, "
+                   "found one with xla");
   }
   if (o.plugin && !o.compile) {
     return invalid("cli", "--plugin goes with --compile, found it alone");

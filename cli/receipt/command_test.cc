@@ -347,6 +347,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
   gradients.run.request.q_len = "512";
   gradients.run.backward = gradients.dlse = true;
   plan.run.request.plan = file("plan");
+  plan.run.lowering_reason = "few tokens";
   blocks.run.request.masks = {"documents & causal & causal"};
   blocks.run.request.docs = "lengths:200,312";
   blocks.run.request.q_len = "512";
@@ -385,6 +386,15 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
         r[json::json_pointer(at)] = to;
       });
       EXPECT_EQ(verify("forged"), 1) << field << out_ << err_;
+    }
+    EXPECT_EQ(good["lowering"]["reason"], flags.run.lowering_reason
+                                              ? json(*flags.run.lowering_reason)
+                                              : json());
+    EXPECT_EQ(good["lowering"]["paid_pairs"], 0);
+    for (const json& reason : {json("another"), json()}) {
+      forge(good, [&](json& r) { r["lowering"]["reason"] = reason; });
+      EXPECT_EQ(verify("forged"), reason == good["lowering"]["reason"] ? 0 : 1)
+          << reason << out_ << err_;
     }
     forge(good, [](json& r) {
       r["ms"]["forward"] = 5;
@@ -458,7 +468,7 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
             "tessera: [cli] receipt diff must be given 2 files, found 1\n");
   EXPECT_EQ(refused({"show"}),
             "tessera: [cli] receipt show must be given 1 file, found 0\n");
-  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 8}").ok());
+  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 9}").ok());
   EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
             "tessera: [receipt] every field must be");
   EXPECT_EQ(program({"receipt", "schema"}), 0);

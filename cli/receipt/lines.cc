@@ -80,6 +80,19 @@ void add_work(const receipt::Receipt& r, Lines& line) {
            counted ? fmt::format(", {} scored", pairs(r.pairs_run)) : ""));
 }
 
+void add_lowering(const receipt::Receipt::Lowering& l, Lines& line) {
+  line("lowering",
+       fmt::format(
+           "tiles of {} in granules of {} on {} pay {:.4g} times their "
+           "pairs{}{}",
+           fmt::join(l.tile, "x"), l.granule, l.chip, l.factor,
+           l.paid_pairs > 0
+               ? fmt::format(", {} in all",
+                             with_unit(static_cast<double>(l.paid_pairs)))
+               : "",
+           l.reason ? ": " + *l.reason : ""));
+}
+
 void add_routing(const receipt::Receipt::Routing& n, double ms, Lines& line) {
   line("routing",
        fmt::format("{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "

@@ -28,6 +28,8 @@ void add_training(const receipt::Receipt& receipt, Lines& line);
 // Masks, arrays, tiles and pairs of a plan; else operation, artifact, inputs.
 void add_work(const receipt::Receipt& receipt, Lines& line);
 void add_operation(const receipt::Receipt& receipt, Lines& line);
+// What a TPU's matrix unit pays for the tiles.
+void add_lowering(const receipt::Receipt::Lowering& lowering, Lines& line);
 void add_sinks(const receipt::Receipt::SinkTelemetry& sinks, Lines& line);
 void add_routing(const receipt::Receipt::Routing& routing, double ms,
                  Lines& line);

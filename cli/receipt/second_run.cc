@@ -47,6 +47,7 @@ Result<run::SecondRun> run_plan(const receipt::Receipt& claimed,
     if (claimed.threads) flags->threads = fmt::to_string(*claimed.threads);
   }
   if (*flags->lane == "xla") flags->method = claimed.method;
+  if (claimed.lowering) flags->lowering_reason = claimed.lowering->reason;
   if (claimed.shards) {
     flags->mesh = claimed.shards->mesh;
     flags->balance = claimed.shards->balance;
@@ -94,6 +95,7 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   auto flags = flags_of(claimed);
   if (!flags) return flags.error();
   kernel.run = std::move(*flags);
+  if (claimed.lowering) kernel.run.lowering_reason = claimed.lowering->reason;
   kernel.run.layout.reset();
   kernel.run.seed.reset();
   kernel.run.sink_logits = kernel.run.check = false;

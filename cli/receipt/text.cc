@@ -105,6 +105,7 @@ std::string receipt_text(const receipt::Receipt& r, bool whole) {
   Lines line;
   if (r.kind == receipt::Kind::training) {
     add_training(r, line);
+    if (r.lowering) add_lowering(*r.lowering, line);
     add_plugin(r, line);
     add_programs(r, line);
     add_times(r, line);
@@ -116,6 +117,7 @@ std::string receipt_text(const receipt::Receipt& r, bool whole) {
   add_plugin(r, line);
   if (r.of_plan()) {
     add_work(r, line);
+    if (r.lowering) add_lowering(*r.lowering, line);
   } else {
     add_operation(r, line);
   }

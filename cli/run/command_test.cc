@@ -508,7 +508,8 @@ TEST_F(Run, FlagsGoWithTheirLane) {
         {"--mesh", "seq=2", "xla"},
         {"--cache", "off", kPlugins},
         {"--artifact", "x", "jax_bridge or splash"},
-        {"--max-compiles", "3", "xla or mosaic"}}) {
+        {"--max-compiles", "3", "xla or mosaic"},
+        {"--lowering-reason", "few tokens", "xla or mosaic"}}) {
     const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
     for (const std::string& with : {other, std::string("reference")}) {
       EXPECT_EQ(message({"--lane", with, flag, value}),

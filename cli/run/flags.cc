@@ -1,6 +1,7 @@
 // cli/run/flags.cc: names and help of the flags.
 #include "cli/run/flags.h"
 
+#include "cli/lowering.h"
 #include "cli/trace_flag.h"
 
 namespace tessera::cli {
@@ -80,6 +81,8 @@ void add_run_flags(Command& command, RunFlags& f) {
            "Of the xla lane: worklist, chunked or dense [worklist]"},
           {"--max-compiles", &f.max_compiles, "N",
            "Of the xla lane, 0 is no limit: one more is an error [0]"},
+          {"--lowering-reason", &f.lowering_reason, "TEXT",
+           kLoweringReasonHelp},
           {"--artifact", &f.artifact, "FILE",
            "Of --lane jax_bridge or splash: what jax.export serializes"},
           {"--shapes", &f.shapes, "FILE", "The JSON beside the artifact"},

@@ -35,6 +35,8 @@ constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::mesh, "--mesh", kXla, "xla"},
     {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
     {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
+    {&RunFlags::lowering_reason, "--lowering-reason", kCompiled,
+     "xla or mosaic"},
     {&RunFlags::artifact, "--artifact", kExported, "jax_bridge or splash"},
 };
 

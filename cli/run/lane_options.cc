@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/bridge/data.h"
+#include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "cli/run/options.h"
 #include "run/session_state.h"
@@ -40,6 +41,8 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
                             kMaxCompiles);
   if (!compiles) return compiles.error();
   xla.max_compiles = *compiles;
+  if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
+  xla.lowering_reason = f.lowering_reason;
   return read_plugin_flags(f, xla);
 }
 

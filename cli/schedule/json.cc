@@ -1,6 +1,7 @@
 // cli/schedule/json.cc: a program's kernels as JSON.
 #include <utility>
 
+#include "cli/lowering.h"
 #include "cli/schedule/report.h"
 
 namespace tessera::cli {
@@ -129,7 +130,13 @@ json schedule_json(const schedule::ScheduleReport& report,
     const Tile& tile = own->kernel.tile;
     out["own"] = {{"tile", {tile.q, tile.kv}},
                   {"tiles_per_pass", own->kernel.options.tiles_per_pass},
-                  {"chosen_by", own->chosen_by()}};
+                  {"chosen_by", own->chosen_by()},
+                  {"lowering", lowering_json(own->kernel.lowering)}};
+    if (own->work) {
+      out["own"]["pairs"] = {{"legal", own->legal_pairs},
+                             {"tiles", own->work->pairs},
+                             {"paid", own->work->paid}};
+    }
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "lanes/lane.h"
 #include "lanes/mosaic/trips.h"
 #include "schedule/compile_dump.h"
 
@@ -36,6 +37,11 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
   if (!trips) return trips.error();
   ask.known = std::move(*trips);
   ask.heads = own->shape.heads;
+  const Plan& plan = batch->plan();
+  const int64_t tiles = static_cast<int64_t>(plan.forward.entries.size()) *
+                        (own->shape.heads / plan.heads);
+  own->legal_pairs = lanes::legal_pairs(plan, own->shape.heads);
+  own->work = paid_work(own->kernel.tile, own->kernel.lowering.granule, tiles);
   if (o.dump) return schedule::read_dump(*o.dump);
   return schedule::compile_text_for_dump(
       own->kernel.program,

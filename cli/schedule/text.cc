@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "cli/lowering.h"
 #include "cli/schedule/report.h"
 #include "picture/labels.h"
 
@@ -30,6 +31,12 @@ class Text {
       const Tile& tile = own->kernel.tile;
       line("setting", "tile {}x{}, {} tiles a pass: {}", tile.q, tile.kv,
            own->kernel.options.tiles_per_pass, own->chosen_by());
+      line("lowering", "{}", lowering_text(own->kernel.lowering));
+      if (own->work) {
+        line("pairs", "{} legal, {} of tiles, {} paid",
+             with_commas(own->legal_pairs), with_commas(own->work->pairs),
+             with_commas(own->work->paid));
+      }
     }
     std::string small;
     for (const schedule::KernelReport& k : report.kernels) {

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "cli/plan/timing.h"
 #include "cli/request/file_checks.h"
@@ -25,7 +26,7 @@ namespace {
 struct Options {
   RequestFlags request;
   std::optional<std::string> mesh, balance, heads, kv_heads, head_dim,
-      v_head_dim, dtype, lane, emit, fit, compile, picture;
+      v_head_dim, dtype, lane, emit, fit, compile, picture, lowering_reason;
   bool uneven = false;
   bool backward = false;
   bool json = false;
@@ -82,6 +83,7 @@ MeshFitCall asked_of(const Options& o, const Planned& planned, const Mesh& mesh,
   out.call.dtype = options.dtype;
   out.call.backward = o.backward;
   if (o.lane == "mosaic") out.lane = LaneId::mosaic;
+  out.lowering_reason = o.lowering_reason;
   if (planned.target) out.chip = planned.target->name;
   if (o.fit) out.chip = *o.fit;
   if (o.compile) out.chip = *o.compile;
@@ -100,6 +102,11 @@ Result<void> check_flags(const Options& o) {
     return invalid("cli", "{} goes with --emit, --fit or --compile, found none",
                    flag);
   }
+  if (o.lowering_reason && o.lane != "mosaic") {
+    return invalid("cli", "--lowering-reason goes with --lane mosaic, found {}",
+                   o.lane.value_or("none"));
+  }
+  if (auto e = check_reason_flag(o.lowering_reason); !e) return e;
   if (o.fit && o.compile) {
     return invalid("cli",
                    "--compile says what fits too, found --fit beside it");
@@ -221,6 +228,8 @@ Command shard_command() {
           {"--lane", &o->lane, "NAME",
            "Of the program: what attends on each device, xla or mosaic, our "
            "TPU kernel [xla]"},
+          {"--lowering-reason", &o->lowering_reason, "TEXT",
+           kLoweringReasonHelp},
           {"--backward", &o->backward, "",
            "Of the program: that of the backward pass"},
           {"--fit", &o->fit, "CHIP",

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/lowering.h"
 #include "cli/plan/report.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
@@ -60,6 +61,7 @@ json ahead_json(const AheadReport& r, const receipt::Receipt& asked) {
               {"specs", r.specs.empty() ? json() : json(r.specs)},
               {"compile_ms", r.compile_ms},
               {"bytes", bytes_json(r)},
+              {"lowering", r.lowering ? lowering_json(*r.lowering) : json()},
               {"attention", attention_json(r)}});
   return out;
 }
@@ -77,6 +79,9 @@ std::string ahead_text(const TrainSettings& s, const AheadReport& r,
           "{:.0f} "
           "ms\n",
           r.target, s.options.rows, s.options.tokens, r.program, r.compile_ms);
+  if (r.lowering) {
+    out += fmt::format("lowering   {}\n", lowering_text(*r.lowering));
+  }
   if (r.memory) {
     out += fmt::format(
         "bytes      {} of arguments, {} of them donated; {} of outputs, {} of "

@@ -41,9 +41,15 @@ class TrainAhead : public testing::Program {
   }
 
   Arguments asked(const Arguments& more) {
-    Arguments out = {"train",   "--data",           file("rows"),
-                     "--model", file("model.json"), "--tile",
-                     "256x128"};
+    Arguments out = {"train",
+                     "--data",
+                     file("rows"),
+                     "--model",
+                     file("model.json"),
+                     "--tile",
+                     "256x128",
+                     "--lowering-reason",
+                     "few tokens"};
     out.insert(out.end(), more.begin(), more.end());
     return out;
   }
@@ -78,6 +84,8 @@ TEST_F(TrainAhead, SaysWhatAStepTakes) {
   EXPECT_EQ(r["compiled_only"], true);
   EXPECT_EQ(r["target"], "v6e:1x1");
   EXPECT_EQ(r["slots"]["attention"], "mosaic");
+  EXPECT_EQ(r["lowering"]["reason"], "few tokens");
+  EXPECT_EQ(r["lowering"]["factor"], 2.0);
   ASSERT_EQ(r["work"].size(), 5U);
   EXPECT_EQ(r["work"][2]["slot"], "attention");
   EXPECT_GT(r["work"][2]["bytes"]["kept"], 0);
@@ -102,12 +110,20 @@ TEST_F(TrainAhead, SaysWhatAStepTakes) {
   // the compiler makes of other places in memory.
   const std::string step = *read_file(file("step.mlir"), 1 << 28);
   for (const bool backward : {false, true}) {
-    Arguments alone = {"--mask",     "causal & documents",
-                       "--q-len",    "256",
-                       "--docs",     "lengths:256",
-                       "--heads",    "2",
-                       "--kv-heads", "1",
-                       "--tile",     "256x128"};
+    Arguments alone = {"--mask",
+                       "causal & documents",
+                       "--q-len",
+                       "256",
+                       "--docs",
+                       "lengths:256",
+                       "--heads",
+                       "2",
+                       "--kv-heads",
+                       "1",
+                       "--tile",
+                       "256x128",
+                       "--lowering-reason",
+                       "few tokens"};
     if (backward) alone.push_back("--backward");
     Arguments emit = alone;
     emit.insert(emit.begin(), "compile");
@@ -202,10 +218,32 @@ TEST_F(TrainAhead, RefusesBadInput) {
           "[cli] --compile-only runs no step, found --picture beside it");
   refuses(with({"--target", "v6e:1x1"}),
           "[cli] --target goes with --compile-only, found it alone");
+  for (const char* spec : {"tpu", "xla"}) {
+    program({"train", "--data", file("rows"), "--model", file("model.json"),
+             "--tile", "128", "--spec", spec, "--compile-only",
+             "--save-program", file("step.mlir")});
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_EQ(err_,
+              "tessera: [train] a tile below the granule of v6e, 256x256, must "
+              "come with a reason (--lowering-reason TEXT), found none for "
+              "128x128, which pays 4 times its work\n");
+    EXPECT_FALSE(std::filesystem::exists(file("step.mlir")));
+  }
   if (pjrt::is_tpu_here()) return;
   refuses(with({"--dtype", "bf16"}),
           "[mosaic] a TPU must be there to run its kernel, found none (to "
           "compile ahead needs none)");
+}
+
+// The CPU's plugin takes no tiles to a matrix unit.
+TEST_F(TrainAhead, AReasonGoesWithATpu) {
+  TESSERA_NEEDS_PLUGINS();
+  testing::look_in_venv();
+  const auto plugin = testing::real_plugin("xla_cpu_pjrt");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  refuses({"--spec", "xla"},
+          "[train] a lowering reason goes with tiles of scores on a TPU, found "
+          "one for attention by worklist on another device");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // cli/train/flags.cc: names and help of the flags.
 #include "cli/train/flags.h"
 
+#include "cli/lowering.h"
+
 namespace tessera::cli {
 
 void add_train_flags(Command& command, TrainFlags& f) {
@@ -29,6 +31,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--weight-decay", &f.weight_decay, "X", "Of matrices [0.1]"},
           {"--dtype", &f.dtype, "TYPE", "Of products: f32 or bf16 [f32]"},
           {"--tile", &f.tile, "QxKV", "Of scores [256x256; of tpu 512x512]"},
+          {"--lowering-reason", &f.lowering_reason, "TEXT",
+           kLoweringReasonHelp},
           {"--recompute", &f.recompute, "",
            "Blocks keep their input alone, and compute the rest again"},
           {"--seed", &f.seed, "N", "Of the first parameters [0]"},

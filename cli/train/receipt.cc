@@ -100,6 +100,7 @@ TrainFlags flags_of_training(const receipt::Receipt& r) {
       products != t.precision.end() && products->second == "BF16";
   f.dtype = rounded ? "bf16" : "f32";
   f.tile = t.tile;
+  if (r.lowering) f.lowering_reason = r.lowering->reason;
   f.rate = fmt::to_string(t.rate);
   f.warmup = fmt::to_string(t.warmup);
   f.max_norm = fmt::to_string(t.max_norm);

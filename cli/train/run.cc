@@ -17,6 +17,7 @@
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
 #include "picture/losses.h"
+#include "receipt/lowering.h"
 
 namespace tessera::cli {
 namespace {
@@ -129,6 +130,11 @@ Result<receipt::Receipt> run_training(TrainSettings& s, const TrainFlags& f,
   if (!f.json) print_now(head_text(s, *receipt, rows.files));
   auto e = train(*trainer, s, f, rows.files, *receipt);
   if (!e) return e.error();
+  if (const auto& lowering = trainer->lowering()) {
+    const int64_t tiles = receipt->training.tiles_run;
+    receipt->lowering = receipt::lowering_of(
+        *lowering, tiles * lowering->tile.q * lowering->tile.kv);
+  }
   if (f.picture) {
     const std::string picture =
         picture::draw_losses(receipt->training.losses,

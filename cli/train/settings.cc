@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
 #include "cli/request/make_request.h"
@@ -80,6 +81,8 @@ Result<void> read_options(const TrainFlags& f,
     if (!tile) return tile.error();
     out.tile = *tile;
   }
+  if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
+  out.xla.lowering_reason = f.lowering_reason;
   auto decay =
       positive(f.weight_decay, "--weight-decay", out.optimizer.weight_decay);
   if (!decay) return decay.error();

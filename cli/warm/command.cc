@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "cli/lowering.h"
 #include "cli/plan/report.h"
 #include "cli/progress.h"
 #include "cli/run/kernel_tile.h"
@@ -151,6 +152,8 @@ Command warm_command() {
            "Of the xla lane: worklist, chunked or dense [worklist]"},
           {"--max-compiles", &o->run.max_compiles, "N",
            "0 is no limit: one more is an error that says what varied [0]"},
+          {"--lowering-reason", &o->run.lowering_reason, "TEXT",
+           kLoweringReasonHelp},
           {"--json", &o->json, "", "One JSON object on stdout"},
       });
   command.footer = kFooter;

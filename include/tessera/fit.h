@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tessera/attention.h"
+#include "tessera/chips.h"
 #include "tessera/dispatch.h"
 #include "tessera/facts.h"
 #include "tessera/mosaic.h"
@@ -25,22 +26,6 @@
 #include "tessera/tensor.h"
 
 namespace tessera {
-
-// A TPU as its compiler sees it: a chip is one device or two.
-struct Chip {
-  std::string_view name;  // "v6e"
-  int64_t hbm = 0;        // bytes of a chip, as its maker publishes
-  int64_t devices = 1;    // that a chip is
-  int64_t room = 0;       // bytes of a device for a program's arrays and code
-  // Bytes of a core's own memory, VMEM or on v4 CMEM: what fits there the
-  // compiler may keep out of HBM.
-  int64_t core = 0;
-  int64_t table = 0;        // a result's table of arrays is in multiples of it
-  std::string_view target;  // the smallest that the compiler takes
-  int64_t granule = 0;      // a side of its matrix unit
-};
-std::span<const Chip> chips();
-Result<Chip> find_chip(std::string_view name);  // "v6e", or "v6e:2x2"
 
 // Bytes of an array in the layout that the TPU's compiler gives to what a
 // program takes and returns: the padding of its tiles is in them.
@@ -128,6 +113,7 @@ struct MeshFitCall {
   AttentionCall call;
   LaneId lane = LaneId::xla;  // or mosaic
   std::string chip = "v6e";
+  std::optional<std::string> lowering_reason = {};  // of mosaic's tiles
 };
 Result<Budget> make_budget(const MeshFitCall& asked);
 Result<std::string> fit_program(const MeshFitCall& asked, bool backward);

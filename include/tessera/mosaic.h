@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "tessera/contract.h"
 #include "tessera/facts.h"
 #include "tessera/layouts.h"
+#include "tessera/lowering.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 #include "tessera/shard.h"
@@ -35,6 +37,9 @@ struct MosaicOptions {
   // Between a copy's start and its use: passes, backward columns of tiles.
   int64_t fetch_ahead = 4;
   RowSum row_sum = RowSum::exact;
+  // Why a tile smaller than the target's matrix unit may be lowered
+  // (tessera/lowering.h); there must be one, and for other tiles none.
+  std::optional<std::string> lowering_reason = {};
 };
 inline constexpr int64_t kMosaicMaxTilesPerPass = 8;
 inline constexpr int64_t kMosaicMaxFetchAhead = 14;
@@ -75,6 +80,7 @@ struct MosaicKernel {
   int64_t batch = 1, q_len = 0, kv_len = 0;
   int64_t steps = 0;
   Tile tile;
+  Lowering lowering;
   MosaicOptions options;
   AttentionCall call;
   std::string mask;  // with the classes of its window bounds; "; " joins heads'

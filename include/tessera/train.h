@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tessera/data.h"
+#include "tessera/lowering.h"
 #include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
@@ -268,6 +269,8 @@ class Trainer {
   const std::string& program_key() const;
   // The fingerprint of how its arrays lie on the mesh; "" on one device.
   const std::string& program_specs() const;
+  // The tile of scores where a TPU's matrix unit takes it.
+  const std::optional<Lowering>& lowering() const;
 
   struct State;
 

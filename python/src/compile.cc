@@ -28,7 +28,8 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
                      const std::string& target, bool backward, bool dlse,
                      std::optional<int64_t> tiles_per_pass,
                      std::optional<int64_t> fetch_ahead,
-                     const std::string& row_sum) {
+                     const std::string& row_sum,
+                     const std::optional<std::string>& lowering_reason) {
   AttentionShape shape;
   shape.heads = heads;
   shape.kv_heads = kv_heads.value_or(heads);
@@ -39,13 +40,16 @@ MosaicKernel compile(const PyBatch& batch, int64_t heads,
   AttentionCall call{shape, parse_dtype(dtype), sink_logits};
   call.backward = backward;
   call.dlse = dlse;
-  const MosaicOptions usual = backward ? kMosaicBackward : MosaicOptions();
-  MosaicOptions options = {tiles_per_pass.value_or(usual.tiles_per_pass),
-                           fetch_ahead.value_or(usual.fetch_ahead)};
+  const MosaicOptions forward;
+  const MosaicOptions& usual = backward ? kMosaicBackward : forward;
+  MosaicOptions options;
+  options.tiles_per_pass = tiles_per_pass.value_or(usual.tiles_per_pass);
+  options.fetch_ahead = fetch_ahead.value_or(usual.fetch_ahead);
   if (row_sum != "exact" && row_sum != "rounded") {
     refuse("row_sum must be 'exact' or 'rounded', found '" + row_sum + "'");
   }
   if (row_sum == "rounded") options.row_sum = RowSum::rounded;
+  options.lowering_reason = lowering_reason;
   const Batch& of = batch.batch;
   auto made = [&] {
     const nb::gil_scoped_release released;
@@ -210,13 +214,16 @@ void bind_compile(nb::module_& m) {
       nb::arg("backward") = false, nb::arg("dlse") = false,
       nb::arg("tiles_per_pass") = nb::none(),
       nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
+      nb::arg("lowering_reason") = nb::none(),
       "The TPU program for batches like this one: of `dtype`, bf16 or f32, any "
       "mask, head dims of 64, 128, 192 or 256, scores "
       "capped by `softcap` unless it is 0, with one more logit a head where "
       "`sink_logits` says so. "
       "`backward`: that of the "
       "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
-      "\"exact\", or \"rounded\" as the product takes the probabilities.");
+      "\"exact\", or \"rounded\" as the product takes the probabilities. "
+      "`lowering_reason`: why a tile below the granule of the target's matrix "
+      "unit is lowered; such a tile must have one, any other none.");
 }
 
 }  // namespace tessera::python

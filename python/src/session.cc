@@ -184,7 +184,8 @@ SessionOptions options_of(const std::optional<std::string>& lane,
                           const std::string& balance = "rows",
                           bool uneven = false,
                           const std::optional<std::string>& artifact = {},
-                          const std::optional<std::string>& shapes = {}) {
+                          const std::optional<std::string>& shapes = {},
+                          const std::optional<std::string>& reason = {}) {
   SessionOptions o;
   o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
@@ -199,6 +200,7 @@ SessionOptions options_of(const std::optional<std::string>& lane,
   o.cpu.progress = &Interrupts::look;
   if (plugin) o.xla.plugin = *plugin;
   o.xla.cache_folder = cache_folder;
+  o.xla.lowering_reason = reason;
   o.input_digests = input_digests;
   if (o.artifact && o.lane && *o.lane != LaneId::splash &&
       *o.lane != LaneId::jax_bridge) {
@@ -576,12 +578,13 @@ void bind_session(nb::module_& m) {
              const std::string& cache_folder, bool input_digests,
              const std::string& mesh, const std::string& balance, bool uneven,
              const std::optional<std::string>& artifact,
-             const std::optional<std::string>& shapes) {
-            new (self)
-                PySession{open(options_of(lane, fallback, threads, isa, plugin,
-                                          cache_folder, input_digests, mesh,
-                                          balance, uneven, artifact, shapes)),
-                          words_of(lane, fallback, threads, mesh)};
+             const std::optional<std::string>& shapes,
+             const std::optional<std::string>& lowering_reason) {
+            new (self) PySession{
+                open(options_of(lane, fallback, threads, isa, plugin,
+                                cache_folder, input_digests, mesh, balance,
+                                uneven, artifact, shapes, lowering_reason)),
+                words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
           nb::arg("fallback") = std::vector<std::string>{},
@@ -590,10 +593,12 @@ void bind_session(nb::module_& m) {
           nb::arg("input_digests") = false, nb::arg("mesh") = "",
           nb::arg("balance") = "rows", nb::arg("uneven") = false,
           nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
+          nb::arg("lowering_reason") = nb::none(),
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
           "'data=2,seq=4', spreads every call over devices of "
-          "the xla lane's plugin (see ts.shard).")
+          "the xla lane's plugin (see ts.shard). `lowering_reason`: why tiles "
+          "below the granule of a TPU's matrix unit are lowered to it.")
       .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),

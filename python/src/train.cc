@@ -38,7 +38,8 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
           std::pair<int64_t, int64_t> tile, bool recompute, uint64_t seed,
           double weight_decay, const std::optional<std::string>& plugin,
           int64_t device, const std::string& mesh,
-          const std::string& cache_folder) {
+          const std::string& cache_folder,
+          const std::optional<std::string>& lowering_reason) {
   TrainOptions o;
   o.model = take(parse_model_config(json_of(model)));
   o.spec = take(find_layer_spec(spec));
@@ -53,6 +54,7 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.xla.plugin = plugin ? *plugin : default_plugin(o.spec);
   o.xla.device = device;
   o.xla.cache_folder = cache_folder;
+  o.xla.lowering_reason = lowering_reason;
   auto opened = [&] {
     const nb::gil_scoped_release released;
     return Trainer::open(o);
@@ -231,7 +233,8 @@ void bind_train(nb::module_& m) {
            nb::arg("recompute") = false, nb::arg("seed") = 0,
            nb::arg("weight_decay") = 0.1, nb::arg("plugin") = nb::none(),
            nb::arg("device") = 0, nb::arg("mesh") = "",
-           nb::arg("cache_folder") = "")
+           nb::arg("cache_folder") = "",
+           nb::arg("lowering_reason") = nb::none())
       .def("step", &step, nb::arg("rows"), nb::arg("learning_rate"),
            nb::arg("max_norm") = 1.0,
            nb::sig("def step(self, rows: dict[str, object], learning_rate: "

@@ -53,7 +53,8 @@ class Schedule:
 def schedule(batch, *, heads=8, kv_heads=None, head_dim=128,
              v_head_dim=None, scale=None,
              softcap=0.0, sink_logits=False, target="v6e:1x1", backward=False, dlse=False,
-             tiles_per_pass=None, fetch_ahead=None, row_sum="exact"):
+             tiles_per_pass=None, fetch_ahead=None, row_sum="exact",
+             lowering_reason=None):
     """What our TPU kernel of this batch costs, by libtpu's own schedule.
 
     No TPU is needed, but the package `libtpu` is. It compiles in a process of
@@ -65,7 +66,7 @@ def schedule(batch, *, heads=8, kv_heads=None, head_dim=128,
         "v-head-dim": v_head_dim,
         "scale": scale, "softcap": softcap, "target": target,
         "tiles-per-pass": tiles_per_pass, "fetch-ahead": fetch_ahead,
-        "row-sum": row_sum,
+        "row-sum": row_sum, "lowering-reason": lowering_reason,
     }
     flags = [part for name, value in given.items() if value is not None
              for part in (f"--{name}", str(value))]

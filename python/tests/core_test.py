@@ -532,6 +532,30 @@ def test_choices_and_tpu_programs():
         ts.compile(for_tpu, heads=8, head_dim=96)
 
 
+def test_a_tile_below_the_granule_has_a_reason():
+    small, large = (ts.plan(ts.causal, q_len=1024, tile=tile)
+                    for tile in ((256, 128), (256, 256)))
+    with pytest.raises(ts.TesseraError, match=r"^\[mosaic\] a tile below the "
+                       r"granule of v6e, 256x256, .* found none for 256x128"):
+        ts.compile(small, heads=2)
+    one, other = (ts.compile(small, heads=2, lowering_reason=why)
+                  for why in ("few tokens", "pr\u00fcfen"))
+    assert '"lowering_reason":"few tokens"' in one.contract
+    assert one.text == other.text and one.key != other.key
+    assert "lowering" not in ts.compile(large, heads=2).contract
+    with pytest.raises(ts.TesseraError, match="found one for 256x256"):
+        ts.compile(large, heads=2, lowering_reason="few tokens")
+    for bad in ("", "two\nlines", "a" * 201):
+        with pytest.raises(ts.TesseraError, match="a lowering reason must be"):
+            ts.compile(small, heads=2, lowering_reason=bad)
+        with pytest.raises(ts.TesseraError, match="a lowering reason must be"):
+            ts.Session(lowering_reason=bad)
+    made, *_ = packed()
+    with pytest.raises(ts.TesseraError, match="found one for the cpu lane"):
+        ts.Session("cpu", lowering_reason="few tokens").prepare(
+            made, heads=4, head_dim=16)
+
+
 def test_the_setting_of_a_tpu_program():
     ids = np.repeat(np.arange(8, dtype=np.int32), 1024)
     mask = ts.causal & ts.documents

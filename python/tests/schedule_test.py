@@ -54,6 +54,7 @@ def test_each_call_compiles_anew():
     ({"target": "v9"}, r"^\[schedule\] a target must be of a known chip"),
     ({"softcap": float("nan")}, r"^\[cli\] --softcap must be a finite"),
     ({"tiles_per_pass": 9}, r"^\[cli\] --tiles-per-pass must be"),
+    ({"lowering_reason": "why"}, r"^\[mosaic\] a lowering reason goes with"),
 ])
 def test_what_the_program_refuses_is_our_error(given, rule):
     with pytest.raises(ts.TesseraError, match=rule):

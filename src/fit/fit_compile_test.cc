@@ -7,6 +7,7 @@
 
 #include "pjrt/compile.h"
 #include "tessera/fit.h"
+#include "tests/lowering.h"
 #include "tests/plugins.h"
 
 namespace tessera {
@@ -237,6 +238,7 @@ TEST_F(FitCompile, MosaicPrograms) {
     FitCall asked = call_of(c);
     asked.lane = LaneId::mosaic;
     asked.mosaic = {1, 1, RowSum::exact};
+    asked.mosaic.lowering_reason = testing::lowering_reason(c.tile);
     asked.call.dlse = i % 2 == 0;
     asked.call.sink_logits = i % 3 == 0;
     compare(asked);

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
 
 namespace tessera {
@@ -27,15 +26,6 @@ int64_t part(const std::vector<MemoryPart>& parts, std::string_view name) {
     if (p.name == name) return p.bytes;
   }
   return -1;
-}
-
-TEST(Chips, EachGenerationHasItsMatrixUnit) {
-  const std::map<std::string_view, int64_t> due = {
-      {"v4", 128}, {"v5e", 128}, {"v5p", 128}, {"v6e", 256}, {"tpu7x", 256}};
-  EXPECT_EQ(chips().size(), due.size());
-  for (const Chip& chip : chips()) {
-    EXPECT_EQ(find_chip(chip.target)->granule, due.at(chip.name)) << chip.name;
-  }
 }
 
 TEST(DeviceBytes, TilesPadWhatTheyCannotTurn) {

@@ -179,10 +179,11 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
                                       const Shards& shards, bool backward) {
   const AttentionCall call = call_of(asked, backward);
   const Batch& batch = *asked.batch;
-  return mosaic::plan_shards(
-      batch, shards, call, asked.chip,
+  MosaicOptions options =
       mosaic::choose_passes(batch.request(), call, keys_per_query(batch))
-          .setting.options);
+          .setting.options;
+  options.lowering_reason = asked.lowering_reason;
+  return mosaic::plan_shards(batch, shards, call, asked.chip, options);
 }
 
 Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,

@@ -59,7 +59,7 @@ Result<xla::Shape> xla_shape(const FitCall& asked, bool backward) {
   if (!contract) return contract.error();
   auto planned =
       xla::plan_call(asked.request, asked.present, std::move(*contract),
-                     asked.call, backward, XlaMethod::worklist, asked.chip);
+                     asked.call, backward, XlaMethod::worklist, {asked.chip});
   if (!planned) return planned.error();
   return std::move(planned->shape);
 }

@@ -18,6 +18,7 @@
 #include "tessera/batch.h"
 #include "tessera/bridge.h"
 #include "tessera/dispatch.h"
+#include "tessera/lowering.h"
 #include "tessera/machine.h"
 #include "tessera/result.h"
 #include "tessera/shard.h"
@@ -52,6 +53,8 @@ struct WorkFacts {
   // Of those whose kernels have settings: by direction what it is, and who
   // chose it.
   std::map<std::string, std::string> settings;
+  // Where a TPU's matrix unit takes the request's tiles.
+  std::optional<Lowering> lowering;
   int64_t compiles = 0, memory_hits = 0, disk_hits = 0;
   double compile_ms = 0, transfer_ms = 0;
   std::string artifact_digest;  // of a bridge's

@@ -143,6 +143,13 @@ Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
   return out;
 }
 
+// For a chip that is known.
+Result<std::optional<Lowering>> lower_ahead(const TrainOptions& o,
+                                            const std::string& target) {
+  const auto chip = tessera::find_chip(target);
+  return lower_step(o, chip ? std::optional(*chip) : std::nullopt);
+}
+
 }  // namespace
 
 Result<void> check_target(const TrainOptions& o, const std::string& target) {
@@ -152,11 +159,15 @@ Result<void> check_target(const TrainOptions& o, const std::string& target) {
                    "TPU has not, found {} to compile for",
                    o.spec.name, in_quotes(target));
   }
-  if (chips_of(target) == o.mesh.devices()) return {};
-  return invalid("train",
-                 "a target must have a chip for each device of the step, as "
-                 "v6e:2x2 has for four, found {} for {}",
-                 in_quotes(target), o.mesh.devices());
+  if (chips_of(target) != o.mesh.devices()) {
+    return invalid("train",
+                   "a target must have a chip for each device of the step, as "
+                   "v6e:2x2 has for four, found {} for {}",
+                   in_quotes(target), o.mesh.devices());
+  }
+  auto lowering = lower_ahead(o, target);
+  if (!lowering) return lowering.error();
+  return {};
 }
 
 std::optional<double> LayerCycles::cycles() const {
@@ -178,6 +189,8 @@ std::optional<double> AheadReport::attention_cycles() const {
 Result<AheadReport> compile_ahead(const TrainOptions& options,
                                   const std::string& target, const Rows& rows) {
   if (auto e = check_target(options, target); !e) return e.error();
+  auto lowering = lower_ahead(options, target);
+  if (!lowering) return lowering.error();
   auto step = plan_step(options, target);
   if (!step) return step.error();
   step->shape.drops_barriers = false;  // no compiler for TPUs does
@@ -202,11 +215,12 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   out.platform_version = std::move(made->platform_version);
   out.program = program_key(*text);
   out.specs = std::move(*specs);
+  out.lowering = std::move(*lowering);
   out.memory = made->memory;
   if (!kernels) return out;
-  auto chip = schedule::find_chip(target);
-  if (!chip) return chip.error();
-  out.gigahertz = chip->gigahertz;
+  auto clock = schedule::find_chip(target);
+  if (!clock) return clock.error();
+  out.gigahertz = clock->gigahertz;
   auto layers = predict_layers(*step, made->dump, rows, target);
   if (!layers) return layers.error();
   out.attention = std::move(*layers);

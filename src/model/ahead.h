@@ -24,9 +24,10 @@ struct LayerCycles {
 };
 
 struct AheadReport {
-  std::string target;            // "v6e:1x1"
-  std::string platform_version;  // of the compiler
-  std::string program;           // its key
+  std::string target;                // "v6e:1x1"
+  std::string platform_version;      // of the compiler
+  std::string program;               // its key
+  std::optional<Lowering> lowering;  // of the tile of scores, if it has one
   std::string specs;  // how its arrays lie on the mesh; "" on one device
   double compile_ms = 0;
   std::optional<pjrt::MemoryStats> memory;
@@ -39,7 +40,7 @@ struct AheadReport {
 };
 
 // A chip for each device of the mesh: "v6e:1x1", "v6e:2x2". Kernels of a CPU
-// are nowhere on it.
+// are nowhere on it, and a tile below its granule has a reason.
 Result<void> check_target(const TrainOptions& options,
                           const std::string& target);
 

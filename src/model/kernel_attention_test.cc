@@ -17,6 +17,7 @@
 #include "pjrt/tpu_here.h"
 #include "tessera/mosaic.h"
 #include "tessera/train.h"
+#include "tests/lowering.h"
 #include "tests/model_case.h"
 #include "tests/random_case.h"
 
@@ -93,7 +94,8 @@ Step kernel_step(const ModelConfig& m, const Row& rows, int64_t batch,
   out.requests =
       *layer_requests(m, batch, out.shape.tokens, out.shape.tokens, {256, 128});
   auto places =
-      attention_places(m, out.shape.spec, products, out.requests, out.facts);
+      attention_places(m, out.shape.spec, products, out.requests, out.facts,
+                       kKernelTarget, testing::lowering_reason({256, 128}));
   EXPECT_TRUE(places) << places.error().message;
   out.shape.places = std::move(*places);
   return out;
@@ -130,9 +132,11 @@ TEST(KernelStep, CallsTheKernelsOfTheLane) {
     const Request& request = step.requests[static_cast<size_t>(place)];
     const AttentionCall asked = {
         .shape = heads, .dtype = Dtype::bf16, .backward = backward};
-    const auto kernel = make_mosaic_kernel(
-        request, step.facts, asked, "v6e:1x1",
-        mosaic::choose_passes(request, asked).setting.options);
+    MosaicOptions options =
+        mosaic::choose_passes(request, asked).setting.options;
+    options.lowering_reason = testing::lowering_reason(request.tile);
+    const auto kernel =
+        make_mosaic_kernel(request, step.facts, asked, "v6e:1x1", options);
     ASSERT_TRUE(kernel) << kernel.error().message;
     at = text.find(call, at);
     ASSERT_NE(at, std::string::npos);
@@ -237,6 +241,7 @@ TrainOptions options_of(const ModelConfig& m) {
   out.rows = 2;
   out.tokens = 200;
   out.tile = {256, 128};
+  out.xla.lowering_reason = testing::lowering_reason(out.tile);
   return out;
 }
 
@@ -251,6 +256,12 @@ TEST(KernelStep, RefusesWhatTheKernelsHaveNot) {
   TrainOptions exact = options_of(kernel_model());
   exact.precision.products = Dtype::f32;
   EXPECT_EQ(why(exact), "");
+  TrainOptions silent = options_of(kernel_model());
+  silent.xla.lowering_reason.reset();
+  EXPECT_EQ(why(silent),
+            "[mosaic] a tile below the granule of v6e, 256x256, must come with "
+            "a reason (--lowering-reason TEXT), found none for 256x128, which "
+            "pays 2 times its work");
 }
 
 TEST(KernelStep, RunsOnATpuAlone) {
@@ -323,6 +334,14 @@ TEST(KernelStep, TrainsAsTheReferenceDoes) {
   dense.spec = *find_layer_spec("reference");
   dense.precision.products = Dtype::f32;
   dense.xla.plugin = "xla_cpu_pjrt";
+  auto needless = Trainer::open(dense);
+  ASSERT_FALSE(needless);
+  EXPECT_EQ(needless.error().message,
+            "[train] a lowering reason goes with tiles of scores on a TPU, "
+            "found one for attention by dense on another device");
+  dense.xla.lowering_reason.reset();
+  ASSERT_TRUE(trainer->lowering());
+  EXPECT_EQ(trainer->lowering()->reason, o.xla.lowering_reason);
   auto reference = Trainer::open(dense);
   ASSERT_TRUE(reference) << reference.error().message;
   for (int i = 0; i < 3; ++i) {

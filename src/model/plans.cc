@@ -63,14 +63,23 @@ Element element_of(Dtype dtype) {
   return dtype == Dtype::bf16 ? Element::bf16 : Element::f32;
 }
 
+// What TPU kernels are made for.
+struct KernelsFor {
+  const std::string& target;
+  const std::optional<std::string>& lowering_reason;
+};
+
 Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
-                                AttentionCall call, const std::string& target) {
+                                AttentionCall call,
+                                const KernelsFor& made_for) {
   std::array<mosaic::PlannedKernel, 2> out;
   for (const bool backward : {false, true}) {
     call.backward = backward;
-    auto planned = mosaic::plan_kernel(
-        request, present, call, target,
-        mosaic::choose_passes(request, call).setting.options);
+    MosaicOptions options =
+        mosaic::choose_passes(request, call).setting.options;
+    options.lowering_reason = made_for.lowering_reason;
+    auto planned =
+        mosaic::plan_kernel(request, present, call, made_for.target, options);
     if (!planned) return planned.error();
     out[backward ? 1 : 0] = std::move(*planned);
   }
@@ -130,11 +139,11 @@ Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
                                   const Facts& present,
                                   const AttentionCall& call,
                                   const LayerRoute& route,
-                                  const std::string& target) {
+                                  const KernelsFor& made_for) {
   AttentionPlace out;
   out.route = route;
   if (has_kernels(spec)) {
-    auto kernels = plan_kernels(request, present, call, target);
+    auto kernels = plan_kernels(request, present, call, made_for);
     if (!kernels) return kernels.error();
     out.kernels = std::move(*kernels);
     return out;
@@ -148,7 +157,7 @@ Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
   auto contract = make_ceiling_contract(request, present);
   if (!contract) return contract.error();
   auto planned = xla::plan_call(request, present, std::move(*contract), call,
-                                false, XlaMethod::worklist, "any");
+                                false, XlaMethod::worklist, {"any"});
   if (!planned) return planned.error();
   out.shape = std::move(planned->shape);
   if (out.cpu) out.shape.method = XlaMethod::dense;  // its router reads no list
@@ -176,7 +185,8 @@ Result<std::map<std::string, std::vector<int32_t>>> kernel_arrays(
 Result<std::vector<AttentionPlace>> attention_places(
     const ModelConfig& m, const LayerSpec& spec, Dtype products,
     const std::vector<Request>& requests, const Facts& present,
-    const std::string& target) {
+    const std::string& target,
+    const std::optional<std::string>& lowering_reason) {
   AttentionCall call;
   call.shape = {m.heads, m.kv_heads, m.head_dim, m.head_dim, {}, m.softcap};
   if (m.score_scale > 0) call.shape.scale = m.score_scale;
@@ -188,7 +198,8 @@ Result<std::vector<AttentionPlace>> attention_places(
         of_layer(m.routes, static_cast<int64_t>(out.size()));
     auto e = check_route(spec, request.masks.front(), route);
     if (!e) return e.error();
-    auto place = plan_place(spec, request, present, call, route, target);
+    auto place = plan_place(spec, request, present, call, route,
+                            {target, lowering_reason});
     if (!place) return place.error();
     place->prefix = fmt::format("plan{}.", out.size());
     if (request.kv_len != request.q_len) place->keys = request.kv_len;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ inline constexpr const char* kKernelTarget = "v6e:1x1";
 Result<std::vector<AttentionPlace>> attention_places(
     const ModelConfig& model, const LayerSpec& spec, Dtype products,
     const std::vector<Request>& requests, const Facts& present,
-    const std::string& target = kKernelTarget);
+    const std::string& target = kKernelTarget,
+    const std::optional<std::string>& lowering_reason = {});
 
 // What a batch of the request puts there, by the program's names.
 Result<std::map<std::string, std::vector<int32_t>>> plan_integers(

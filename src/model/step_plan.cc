@@ -52,7 +52,7 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
   const Facts present = facts_of(all, {0, 1, 0, o.mesh.size(kSeqAxis)}, kept);
   auto places =
       attention_places(own_model(o.model, o.mesh), o.spec, o.precision.products,
-                       out.requests, present, target);
+                       out.requests, present, target, o.xla.lowering_reason);
   if (!places) return places.error();
   StepShape& s = out.shape;
   s.model = o.model;
@@ -68,6 +68,21 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
   s.places = std::move(*places);
   share_rows(s);
   return out;
+}
+
+Result<std::optional<Lowering>> lower_step(const TrainOptions& o,
+                                           const std::optional<Chip>& chip) {
+  const std::string& attention = o.spec.of(Slot::attention);
+  if (!chip || (attention != "mosaic" && attention != "worklist")) {
+    if (!o.xla.lowering_reason) return std::optional<Lowering>();
+    return invalid("train",
+                   "a lowering reason goes with tiles of scores on a TPU, "
+                   "found one for attention by {}{}",
+                   attention, chip ? "" : " on another device");
+  }
+  auto lowering = lower_tile("train", o.tile, *chip, o.xla.lowering_reason);
+  if (!lowering) return lowering.error();
+  return std::optional(std::move(*lowering));
 }
 
 std::string program_key(const std::string& text) {

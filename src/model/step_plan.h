@@ -2,10 +2,13 @@
 // checked.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/plans.h"
+#include "tessera/chips.h"
+#include "tessera/lowering.h"
 #include "tessera/train.h"
 
 namespace tessera::model {
@@ -22,6 +25,11 @@ struct PlannedStep {
 // `target` is what TPU kernels are made for.
 Result<PlannedStep> plan_step(const TrainOptions& options,
                               const std::string& target = kKernelTarget);
+
+// The tile of scores in the matrix unit of a TPU that runs the step; nothing
+// where there is none, or attention has no tiles.
+Result<std::optional<Lowering>> lower_step(const TrainOptions& options,
+                                           const std::optional<Chip>& chip);
 
 std::string program_key(const std::string& text);
 

@@ -87,9 +87,13 @@ Result<Trainer> Trainer::open(const TrainOptions& options) {
   if (!client_options) return client_options.error();
   auto on = open_devices(options, *client_options);
   if (!on) return on.error();
+  auto lowering =
+      model::lower_step(options, chip_of_device(on->devices.front().kind));
+  if (!lowering) return lowering.error();
   auto state = std::make_unique<State>(options, std::move(*planned), *on);
   state->columns = columns_of(options.model);
   state->parameters = std::move(*parameters);
+  state->lowering = std::move(*lowering);
   state->place = pjrt::describe({on->client, &on->devices.front()});
   auto text = model::step_program(state->planned.shape);
   if (!text) return text.error();
@@ -242,6 +246,9 @@ TrainCounters Trainer::counters() const { return state_->counters; }
 const PluginPlace& Trainer::place() const { return state_->place; }
 const std::string& Trainer::program_key() const { return state_->key; }
 const std::string& Trainer::program_specs() const { return state_->specs; }
+const std::optional<Lowering>& Trainer::lowering() const {
+  return state_->lowering;
+}
 
 Result<std::string> Trainer::checkpoint() const {
   auto state = state_->fetch();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,7 @@ struct Trainer::State {
   pjrt::Places on;
   PluginPlace place;
   std::string key, specs;
+  std::optional<Lowering> lowering;
   std::shared_ptr<const pjrt::Loaded> program, logits;  // empty: not asked for
   TrainCounters counters;
   // Of each device parameters, then their moments; none where a failed step

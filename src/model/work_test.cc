@@ -10,6 +10,7 @@
 
 #include "model/block.h"
 #include "model/step_plan.h"
+#include "tests/lowering.h"
 
 namespace tessera::model {
 namespace {
@@ -120,6 +121,7 @@ TrainOptions options_of(const char* spec, Dtype products) {
   if (std::string(spec) == "tpu") {
     o.model.head_dim = 128;
     o.tile = {128, 128};
+    o.xla.lowering_reason = testing::lowering_reason(o.tile);
   }
   return o;
 }

@@ -218,7 +218,7 @@ KernelContract make_kernel_contract(const PlanContract& plan,
     terms.erase("width");
     terms.erase("width_transposed");
   }
-  const Json text = {
+  Json text = {
       {"version", kContractVersion},
       {"plan", std::move(terms)},
       {"lane", choice.lane},
@@ -235,6 +235,9 @@ KernelContract make_kernel_contract(const PlanContract& plan,
       {"softcap", s.softcap},
       {"parameters", choice.parameters},
   };
+  if (choice.lowering_reason) {
+    text["lowering_reason"] = *choice.lowering_reason;
+  }
   KernelContract c;
   c.text = text.dump();
   c.key = key_of(c.text);

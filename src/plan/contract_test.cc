@@ -426,6 +426,8 @@ TEST(Contract, AKernelKeyHoldsEveryTerm) {
       [](KernelChoice& c) { c.shape.softcap = 30; },
       [](KernelChoice& c) { c.reads_rectangle = true; },
       [](KernelChoice& c) { c.parameters["tiles_per_pass"] = 2; },
+      [](KernelChoice& c) { c.lowering_reason = "few tokens"; },
+      [](KernelChoice& c) { c.lowering_reason = "short rows"; },
   };
   std::set<std::string> keys = {base.key};
   for (size_t i = 0; i < changes.size(); ++i) {

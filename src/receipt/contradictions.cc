@@ -7,6 +7,7 @@
 
 #include "base/json_read.h"
 #include "receipt/fields.h"
+#include "receipt/lowering.h"
 #include "receipt/read.h"
 #include "receipt/sink_contradictions.h"
 
@@ -197,12 +198,14 @@ std::vector<std::string> contradictions(const ReceiptClaim& r) {
       check_compiled_only(r, must);
     }
     if (auto broken = sink_contradiction(r, executed)) must(false, *broken);
+    if (auto broken = lowering_contradiction(r, executed)) must(false, *broken);
     check_machine(r, must);
     check_times(r, must);
   } else if (r.kind == Kind::operation) {
     check_operation(r, must);
   } else {
     check_training(r, must);
+    if (auto broken = lowering_contradiction(r, "")) must(false, *broken);
   }
   for (const std::string& field : r.misplaced) {
     must(false, fmt::format("{} must be there just where other fields call for "

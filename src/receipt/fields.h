@@ -122,6 +122,21 @@ void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
   field("bytes.sent_backward", s.sent_backward, {}, "");
 }
 
+void visit_fields(Is<Receipt::Lowering> auto& l, auto&& field) {
+  field("chip", l.chip, {}, "The TPU, as v6e");
+  field("granule", l.granule, {}, "A side of its matrix unit");
+  field("tile", l.tile, {},
+        "The queries and keys of a tile; of xla's chunked program all queries "
+        "by a tile's keys");
+  field("reason", l.reason, {},
+        "Why a tile with a side below the granule was lowered; null of others");
+  field("factor", l.factor, {.def = "number0"},
+        "The pairs of the whole granules around a tile over its own");
+  field("paid_pairs", l.paid_pairs, {},
+        "Those of all tiles whose pairs are pairs.run; of a training run of "
+        "tiles_run");
+}
+
 void visit_fields(Is<Receipt::Machine::Plugin> auto& p, auto&& field) {
   field("name", p.name, {}, "The plugin, in its own words");
   field("platform", p.platform, {}, "");
@@ -399,6 +414,9 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("shards", r.shards, {.of = kPlan},
         "Where a mesh of the plugin's devices ran it: how it was spread and "
         "what travelled; else null");
+  field("lowering", r.lowering, {.of = FieldOf::planned},
+        "What a TPU's matrix unit pays for the tiles, by arithmetic, where it "
+        "took them; else null");
   field("method", r.method, {.one_of = kMethods, .or_null = true, .of = kPlan},
         "The program of the xla lane, else null");
   field("artifact", r.artifact, {.of = kRun},

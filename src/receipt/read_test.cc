@@ -330,10 +330,10 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 8, found the integer 2: another "
+            "[receipt] schema must be 9, found the integer 2: another "
             "version wrote it");
-  EXPECT_EQ(message(R"({"schema": 7})"),
-            "[receipt] schema must be 8, found the integer 7: another "
+  EXPECT_EQ(message(R"({"schema": 8})"),
+            "[receipt] schema must be 9, found the integer 8: another "
             "version wrote it");
 }
 
@@ -395,7 +395,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 8, found the integer 2: another "
+            "[receipt] schema must be 9, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");

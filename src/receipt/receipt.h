@@ -91,6 +91,15 @@ struct Receipt {
     int64_t needed = 0, sent = 0;  // bytes, forward
     int64_t needed_backward = 0, sent_backward = 0;
   };
+  // A tile in a TPU's matrix unit.
+  struct Lowering {
+    std::string chip;  // "v6e"
+    int64_t granule = 0;
+    std::vector<int64_t> tile;          // queries, keys
+    std::optional<std::string> reason;  // of one below the granule
+    double factor = 1;                  // that a tile pays of its pairs
+    int64_t paid_pairs = 0;             // of all pairs that ran
+  };
   // What a bridge ran, and the files it was in.
   struct Artifact {
     std::string file, shapes_file;  // "" where the caller had them in memory
@@ -194,6 +203,7 @@ struct Receipt {
   std::string device;  // the CPU's own name, or a plugin's for another device
   std::optional<Plugin> plugin;
   std::optional<Shards> shards;
+  std::optional<Lowering> lowering;
   std::string method;  // of a lane that has several; else ""
   std::optional<Artifact> artifact;
   // Of a kernel that was compiled for itself: "tiles_per_pass".

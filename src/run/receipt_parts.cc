@@ -6,6 +6,7 @@
 #include "base/dtype_word.h"
 #include "base/fail.h"
 #include "receipt/digests.h"
+#include "receipt/lowering.h"
 #include "receipt/machine.h"
 #include "run/session_state.h"
 #include "tessera/contract.h"
@@ -134,6 +135,9 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
                 s.report.forward.sent,
                 p.call.backward ? s.report.backward.needed : 0,
                 p.call.backward ? s.report.backward.sent : 0};
+  }
+  if (did.lowering) {
+    r.lowering = receipt::lowering_of(*did.lowering, counters.pairs_run);
   }
   if (lane == LaneId::xla) r.method = to_string(p.options.xla.method);
   if (!did.artifact_digest.empty()) {

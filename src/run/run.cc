@@ -88,6 +88,8 @@ Result<SessionOptions> options_to_repeat(const receipt::Receipt& claimed,
     if (!method) return method.error();
     out.xla.method = *method;
   }
+  out.xla.lowering_reason =
+      claimed.lowering ? claimed.lowering->reason : std::nullopt;
   out.mesh = {};
   if (claimed.shards) {
     auto mesh = parse_mesh(claimed.shards->mesh);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/timed.h"
 #include "base/trace.h"
 #include "plan/batch_state.h"
@@ -13,6 +14,8 @@
 #include "run/lane_rules.h"
 #include "run/pick_lane.h"
 #include "run/session_state.h"
+#include "tessera/chips.h"
+#include "tessera/lowering.h"
 
 namespace tessera {
 namespace {
@@ -83,6 +86,22 @@ Result<std::shared_ptr<lanes::OpenLane>> open_named(Session::State& s) {
   return open_lane(s, *lane, lane_options(s.options, {}));
 }
 
+// Nobody else could have a use for it.
+Result<void> check_reason(const SessionOptions& o,
+                          const lanes::OpenLane& lane) {
+  if (!o.xla.lowering_reason || !o.lane || !o.fallback.empty()) return {};
+  const PluginPlace* place = lane.place();
+  const bool takes_tiles =
+      *o.lane == LaneId::mosaic ||
+      (*o.lane == LaneId::xla && o.xla.method != XlaMethod::dense);
+  if (place && takes_tiles && chip_of_device(place->device)) return {};
+  return invalid("run",
+                 "a lowering reason goes with tiles of scores on a TPU, found "
+                 "one for the {} lane{}",
+                 to_string(*o.lane),
+                 place ? " on " + on_a_line(place->device) : "");
+}
+
 // One candidate, from its rules to its work.
 Result<void> start(Prepared::State& p, LaneId id,
                    std::unique_ptr<lanes::LaneWork> before) {
@@ -98,6 +117,7 @@ Result<void> start(Prepared::State& p, LaneId id,
   }
   auto open = open_lane(*p.session, *lane, p.options);
   if (!open) return open.error();
+  if (auto e = check_reason(p.session->options, **open); !e) return e;
   const double bytes = (*open)->bytes(p.batch.request(), p.call) +
                        lanes::sink_batch_bytes(id, p.batch, p.call);
   const auto& memory = p.session->options.memory;
@@ -218,6 +238,9 @@ Result<Session> run::open_session(SessionOptions options,
                    options.lane ? to_string(*options.lane) : "no lane named",
                    options.fallback.empty() ? "" : " and a fallback");
   }
+  if (const auto& reason = options.xla.lowering_reason) {
+    if (auto e = check_lowering_reason("run", *reason); !e) return e.error();
+  }
   auto state = std::make_shared<Session::State>();
   state->options = std::move(options);
   state->machine = state->options.machine;
@@ -281,6 +304,7 @@ Result<Counters> Session::warm(const Request& request, const Facts& present,
                                const AttentionCall& call) const {
   auto open = open_named(*state_);
   if (!open) return open.error();
+  if (auto e = check_reason(state_->options, **open); !e) return e.error();
   auto did = (*open)->warm(request, present, call);
   if (!did) return did.error();
   Counters out;

@@ -75,6 +75,8 @@ class Case:
             *("--kv-len", kv_len, "--tile", f"{tile[0]}x{tile[1]}"),
             *ceilings,
         ]
+        if min(tile) < 256:
+            self.static += ["--lowering-reason", "a test of few tokens"]
         self.ahead = ahead
         self.sinks = self.draw_sinks() if sinks else None
 

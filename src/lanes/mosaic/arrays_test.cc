@@ -15,6 +15,7 @@
 #include "tessera/mosaic.h"
 #include "tessera/plan.h"
 #include "tests/hold_for_all.h"
+#include "tests/lowering.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -233,7 +234,9 @@ TEST(MosaicArrays, BitmapsSayWhatIsLegal) {
       call.shape = {4, 2, 128, 128, {}, 0};
       call.dtype = Dtype::bf16;
       call.backward = backward;
-      auto kernel = make_mosaic_kernel(request, {}, call, "v6e", {3, 1});
+      MosaicOptions options = {3, 1};
+      options.lowering_reason = testing::lowering_reason(tile);
+      auto kernel = make_mosaic_kernel(request, {}, call, "v6e", options);
       ASSERT_TRUE(kernel.ok()) << kernel.error().message;
       const auto batch = BorrowedBatch::make(request, {});
       auto arrays = make_mosaic_arrays(*batch, *kernel);

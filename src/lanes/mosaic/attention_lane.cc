@@ -37,12 +37,14 @@ struct Open {
   pjrt::Place on;
   PluginPlace place;
   std::string target;
+  std::optional<std::string> lowering_reason;
   pjrt::CompileCache cache;
 
   Open(const XlaOptions& o, const pjrt::Place& where, std::string made_for)
       : on(where),
         place(describe(where)),
         target(std::move(made_for)),
+        lowering_reason(o.lowering_reason),
         cache({.folder = o.cache_folder,
                .max_bytes = o.max_cache_bytes,
                .max_compiles = o.max_compiles}) {}
@@ -75,10 +77,14 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const AttentionCall& call,
                                           lanes::WorkFacts& facts) {
   const mosaic::ChosenSetting chosen = mosaic::choose_passes(request, call);
-  const MosaicOptions& options = chosen.setting.options;
+  MosaicOptions options = chosen.setting.options;
+  options.lowering_reason = lane.lowering_reason;
   facts.settings[direction_of(call)] = fmt::format(
       "{} tiles a pass: {}", options.tiles_per_pass, chosen.chosen_by);
-  return mosaic::plan_kernel(request, present, call, lane.target, options);
+  auto planned =
+      mosaic::plan_kernel(request, present, call, lane.target, options);
+  if (planned) facts.lowering = planned->kernel.lowering;
+  return planned;
 }
 
 Result<std::shared_ptr<const pjrt::Loaded>> load(

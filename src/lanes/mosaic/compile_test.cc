@@ -15,6 +15,7 @@
 #include "lanes/mosaic/program.h"
 #include "plan/make_plan.h"
 #include "tessera/mosaic.h"
+#include "tests/lowering.h"
 #include "tests/plugins.h"
 #include "tests/random_case.h"
 
@@ -84,13 +85,15 @@ void MosaicCompile::check(const Class& c) {
   shape.head_dim = c.dim;
   shape.v_head_dim = c.v_dim;
   shape.softcap = c.softcap;
+  MosaicOptions options = c.options;
+  options.lowering_reason = testing::lowering_reason(c.tile);
   auto kernel = make_mosaic_kernel(request, present,
                                    {.shape = shape,
                                     .dtype = c.dtype,
                                     .sink_logits = c.sinks,
                                     .backward = c.backward,
                                     .dlse = c.dlse},
-                                   "v6e:1x1", c.options);
+                                   "v6e:1x1", options);
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   auto made = compile(kernel->program);
   ASSERT_TRUE(made.ok()) << c.mask << ", dims " << c.dim << " and " << c.v_dim

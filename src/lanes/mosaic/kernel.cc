@@ -220,18 +220,19 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
   if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
   if (planned.shape.wide_sums) choice.parameters["wide_sums"] = true;
+  choice.lowering_reason = kernel.lowering.reason;
   return make_kernel_contract(kernel.plan, choice);
 }
 
 namespace {
 
 Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
-                                              const Target& memory,
+                                              const mosaic::AskedTarget& asked,
                                               PlanContract plan,
                                               const Request& request,
                                               const AttentionCall& call,
                                               const MosaicOptions& options) {
-  if (auto e = mosaic::check_sizes(shape, memory); !e) return e.error();
+  if (auto e = mosaic::check_sizes(shape, asked.memory); !e) return e.error();
   const std::vector<mosaic::Argument> arguments =
       arguments_of(shape, call.backward);
   mosaic::PlannedKernel out;
@@ -248,6 +249,7 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   k.kv_len = shape.kv_len;
   k.steps = shape.steps;
   k.tile = request.tile;
+  k.lowering = asked.lowering;
   k.options = options;
   k.call = call;
   k.mask = mosaic::mask_text(request);
@@ -264,12 +266,12 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
     const std::string& target, const MosaicOptions& options) {
   auto plan = make_ceiling_contract(request, present);
   if (!plan) return plan.error();
-  auto memory = check_asked(call, options, request.tile, target);
-  if (!memory) return memory.error();
+  auto asked = check_asked(call, options, request.tile, target);
+  if (!asked) return asked.error();
   auto shape = shape_of(request, present, call, options);
   if (!shape) return shape.error();
-  auto out = kernel_of_shape(*shape, *memory, std::move(*plan), request, call,
-                             options);
+  auto out =
+      kernel_of_shape(*shape, *asked, std::move(*plan), request, call, options);
   if (out) out->kernel.contract = contract_of(*out, target);
   return out;
 }
@@ -280,13 +282,13 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
   AttentionCall own = call;
   own.shape.heads = shards.shapes.heads;
   own.shape.kv_heads = shards.shapes.kv_heads;
-  auto memory = check_asked(own, options, shards.tile, target);
-  if (!memory) return memory.error();
+  auto asked = check_asked(own, options, shards.tile, target);
+  if (!asked) return asked.error();
   auto shape = shape_of_shard(batch, shards, own, options);
   if (!shape) return shape.error();
   // The terms of the shards stand for those of the plan.
   return kernel_of_shape(
-      *shape, *memory,
+      *shape, *asked,
       {shards.contract_key, shards.contract_text, {}, 0, 0, {}, {}},
       batch.request(), own, options);
 }

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/text.h"
 #include "lanes/mosaic/kernel.h"
+#include "tessera/chips.h"
 
 namespace tessera {
 namespace {
@@ -161,10 +163,10 @@ Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
 
 }  // namespace
 
-Result<Target> mosaic::check_asked(const AttentionCall& call,
-                                   const MosaicOptions& options,
-                                   const Tile& tile,
-                                   const std::string& target) {
+Result<mosaic::AskedTarget> mosaic::check_asked(const AttentionCall& call,
+                                                const MosaicOptions& options,
+                                                const Tile& tile,
+                                                const std::string& target) {
   if (auto e = check_row_sum(call, options.row_sum); !e) return e.error();
   if (auto e = check_attention(call); !e) return e.error();
   if (auto e = check_options(options, tile); !e) return e.error();
@@ -172,7 +174,13 @@ Result<Target> mosaic::check_asked(const AttentionCall& call,
     return invalid("mosaic", "a target must read as v6e:1x1, found {}",
                    in_quotes(target));
   }
-  return find_target(target.substr(0, target.find(':')));
+  auto memory = find_target(target.substr(0, target.find(':')));
+  if (!memory) return memory.error();
+  auto chip = find_chip(memory->name);
+  if (!chip) return chip.error();
+  auto lowering = lower_tile("mosaic", tile, *chip, options.lowering_reason);
+  if (!lowering) return lowering.error();
+  return AskedTarget{std::move(*memory), std::move(*lowering)};
 }
 
 Result<void> mosaic::check_rows(const KernelShape& s) {

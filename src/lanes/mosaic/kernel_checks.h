@@ -14,10 +14,15 @@
 
 namespace tessera::mosaic {
 
-// A call, options, tile and target that kernels have: the memory of its cores.
-Result<Target> check_asked(const AttentionCall& call,
-                           const MosaicOptions& options, const Tile& tile,
-                           const std::string& target);
+// A call, options, tile and target that kernels have: the memory of its cores,
+// and the tile in its matrix unit.
+struct AskedTarget {
+  Target memory;
+  Lowering lowering;
+};
+Result<AskedTarget> check_asked(const AttentionCall& call,
+                                const MosaicOptions& options, const Tile& tile,
+                                const std::string& target);
 // Rows and columns that packed steps can count.
 Result<void> check_rows(const KernelShape& shape);
 // What it counts, and its scalar arrays.

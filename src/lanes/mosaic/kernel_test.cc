@@ -14,6 +14,7 @@
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "tessera/mosaic.h"
+#include "tests/lowering.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -39,7 +40,8 @@ Result<MosaicKernel> make(const Request& request,
                           const AttentionShape& shape = shape_of(),
                           Dtype dtype = Dtype::bf16,
                           const std::string& target = "v6e:1x1",
-                          const MosaicOptions& options = {}) {
+                          MosaicOptions options = {}) {
+  options.lowering_reason = testing::lowering_reason(request.tile);
   Facts present;
   if (request.masks.front().names.documents) present.doc_ids = Ints{};
   return make_mosaic_kernel(request, present, {shape, dtype}, target, options);
@@ -420,7 +422,9 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
   Request large = request_of("causal", 1 << 16);
   large.tile = {128, 128};
   large.ceilings.max_steps = 196000;
-  EXPECT_EQ(error_of(make_mosaic_kernel(large, {}, many, "v6e", {8, 4})),
+  MosaicOptions options = {8, 4};
+  options.lowering_reason = testing::lowering_reason(large.tile);
+  EXPECT_EQ(error_of(make_mosaic_kernel(large, {}, many, "v6e", options)),
             "[mosaic] the scalar arrays must fit the 261376 words of v6e, "
             "found 265472 (set max_steps, or use a larger tile)");
 }
@@ -517,6 +521,64 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   none.q_len = 0;
   EXPECT_EQ(error_of(make(none)),
             "[request] q_len must be from 1 to 1073741824, found 0");
+}
+
+// Each side by itself is below the granule or not; what was given is a term of
+// the contract, and a kernel without it has the contract that it had.
+TEST(MosaicKernel, ATileBelowTheGranuleHasAReason) {
+  Request r = request_of("causal");
+  const auto with = [&](const Tile& tile, std::optional<std::string> reason,
+                        bool backward = false) {
+    r.tile = tile;
+    MosaicOptions options = backward ? kMosaicBackward : MosaicOptions{};
+    options.lowering_reason = std::move(reason);
+    AttentionCall call{shape_of(), Dtype::bf16};
+    call.backward = backward;
+    return make_mosaic_kernel(r, {}, call, "v6e:2x2", options);
+  };
+  struct Below {
+    Tile tile;
+    const char* times;
+  };
+  for (const Below& b : {Below{{128, 128}, "4"},
+                         {{128, 256}, "2"},
+                         {{256, 128}, "2"},
+                         {{384, 128}, "2.67"}}) {
+    for (const bool backward : {false, true}) {
+      const auto [q, kv] = b.tile;
+      EXPECT_EQ(
+          error_of(with(b.tile, {}, backward)),
+          fmt::format("[mosaic] a tile below the granule of v6e, 256x256, must "
+                      "come with a reason (--lowering-reason TEXT), found none "
+                      "for {}x{}, which pays {} times its work",
+                      q, kv, b.times));
+      const auto one = with(b.tile, "few tokens", backward);
+      ASSERT_TRUE(one) << one.error().message;
+      EXPECT_EQ(one->lowering.chip, "v6e");
+      EXPECT_EQ(one->lowering.granule, 256);
+      EXPECT_EQ(one->lowering.tile, b.tile);
+      EXPECT_EQ(one->lowering.reason, "few tokens");
+      EXPECT_NE(one->contract.text.find("\"lowering_reason\":\"few tokens\""),
+                std::string::npos);
+      const auto other = with(b.tile, "short rows", backward);
+      ASSERT_TRUE(other) << other.error().message;
+      EXPECT_EQ(other->plan.key, one->plan.key);
+      EXPECT_EQ(other->text, one->text);
+      EXPECT_NE(other->contract.key, one->contract.key);
+    }
+  }
+  for (const Tile& tile : {Tile{256, 256}, {384, 256}, {1024, 512}}) {
+    const auto plain = with(tile, {});
+    ASSERT_TRUE(plain) << plain.error().message;
+    EXPECT_EQ(plain->lowering.reason, std::nullopt);
+    EXPECT_EQ(plain->contract.text.find("lowering"), std::string::npos);
+    EXPECT_EQ(error_of(with(tile, "few tokens")),
+              fmt::format("[mosaic] a lowering reason goes with a tile below "
+                          "the granule of v6e, 256x256, found one for {}x{}",
+                          tile.q, tile.kv));
+  }
+  EXPECT_EQ(error_of(with({128, 128}, "")),
+            "[mosaic] a lowering reason must be of 1 to 200 bytes, found 0");
 }
 
 // Golden: the texts of small kernels. Where they are meant to change, write

@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/xla/writer.h"
+#include "receipt/read.h"
 #include "tessera/mosaic.h"
 #include "tessera/receipt.h"
 #include "tessera/session.h"
@@ -27,6 +28,9 @@ namespace {
 
 using testing::AttentionArrays;
 using testing::AttentionCase;
+
+// Of the cases' tile, 128x128.
+constexpr const char* kReason = "a test of few tokens";
 
 std::string plain_program(const MosaicKernel& kernel) {
   xla::Writer w(testing::PlainKernel::arguments(kernel));
@@ -80,6 +84,7 @@ class MosaicLane : public ::testing::Test {
     SessionOptions out;
     out.lane = LaneId::mosaic;
     out.xla.plugin = testing::fake_plugin("tpu");
+    out.xla.lowering_reason = kReason;
     return out;
   }
 
@@ -92,9 +97,11 @@ class MosaicLane : public ::testing::Test {
       if (backward && !gradients) continue;
       call.backward = backward;
       call.dlse = dlse && backward;
+      MosaicOptions options = choose_passes(request, call).setting.options;
+      if (is_below_granule(request.tile, 256))
+        options.lowering_reason = kReason;
       const auto kernel =
-          make_mosaic_kernel(request, batch.facts(), call, "v6e:1x1",
-                             choose_passes(request, call).setting.options);
+          make_mosaic_kernel(request, batch.facts(), call, "v6e:1x1", options);
       ASSERT_TRUE(kernel.ok()) << kernel.error().message;
       ASSERT_TRUE(write_file(program_ + (backward ? ".backward" : ""),
                              plain_program(*kernel))
@@ -261,7 +268,9 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   const auto kernel =
       make_mosaic_kernel(request, batch->facts(), call, "v6e:1x1", {1, 4});
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
-  auto session = Session::open(options());
+  SessionOptions large = options();
+  large.xla.lowering_reason.reset();
+  auto session = Session::open(large);
   ASSERT_TRUE(session.ok()) << session.error().message;
   const auto warmed = session->warm(request, batch->facts(), call);
   ASSERT_TRUE(warmed.ok()) << warmed.error().message;
@@ -279,6 +288,159 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
             nlohmann::json(
                 {{"forward", "1 tiles a pass: the table, for 32 keys a query"},
                  {"tile", "the request"}}));
+}
+
+TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
+  AttentionCase c = packed_case(testing::Layout::bhsd, 1);
+  AttentionArrays arrays(c);
+  const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {c.shape, Dtype::bf16, false, false};
+  write_plain(*batch, call);
+  SessionOptions o = options();
+  o.xla.lowering_reason.reset();
+  const std::string none =
+      "[mosaic] a tile below the granule of v6e, 256x256, must come with a "
+      "reason (--lowering-reason TEXT), found none for 128x128, which pays 4 "
+      "times its work";
+  auto without = Session::open(o);
+  ASSERT_TRUE(without.ok()) << without.error().message;
+  auto refused = without->prepare(*batch, call);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, none);
+  Request request = batch->request();
+  request.ceilings.max_steps = make_contract(*batch)->steps;
+  auto cold = without->warm(request, batch->facts(), call);
+  ASSERT_FALSE(cold);
+  EXPECT_EQ(cold.error().message, none);
+
+  auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(*batch, call);
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  const auto saved = ready->forward(arrays.forward(true));
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  const auto receipt = ready->receipt(*saved);
+  ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+  EXPECT_TRUE(check_receipt(*receipt))
+      << check_receipt(*receipt).error().message;
+  const auto json = nlohmann::json::parse(*receipt);
+  EXPECT_EQ(json["lowering"],
+            nlohmann::json(
+                {{"chip", "v6e"},
+                 {"granule", 256},
+                 {"tile", {128, 128}},
+                 {"reason", kReason},
+                 {"factor", 4.0},
+                 {"paid_pairs", 4 * json["pairs"]["run"].get<int64_t>()}}));
+  EXPECT_GT(json["pairs"]["run"], 0);
+
+  // What it holds must fit together, once its digest does.
+  struct Change {
+    const char* field;
+    nlohmann::json value;
+    const char* why;
+  };
+  const char* const reason =
+      "lowering.reason must be there for a tile below the granule, and nowhere "
+      "else";
+  const char* const text =
+      "lowering.reason must be a line of 1 to 200 bytes of printable UTF-8";
+  for (const Change& change : {
+           Change{"/lowering/reason", nullptr, reason},
+           {"/lowering/reason", "", text},
+           {"/lowering/reason", "two\nlines", text},
+           {"/lowering/reason", std::string(201, 'a'), text},
+           {"/lowering", nullptr,
+            "lowering must be there where a known TPU took tiles, and nowhere "
+            "else"},
+           {"/lowering/granule", 128,
+            "lowering must be of v6e, whose granule is 256"},
+           {"/lowering/chip", "tpu7x",
+            "lowering must be of v6e, whose granule is 256"},
+           {"/lowering/tile",
+            {256, 256},
+            "lowering.tile must be the request's, 128x128"},
+           {"/lowering/tile", nlohmann::json::array({128}),
+            "lowering.tile must be queries and keys of a tile"},
+           {"/lowering/factor", 1.0,
+            "lowering.factor must be that of tile and granule"},
+           {"/lowering/paid_pairs", 5,
+            "lowering.paid_pairs must be pairs.run in whole granules"},
+       }) {
+    auto changed = json;
+    changed[nlohmann::json::json_pointer(change.field)] = change.value;
+    changed["receipt_digest"] = receipt::receipt_digest(changed);
+    const auto found = check_receipt(changed.dump());
+    ASSERT_FALSE(found) << change.field;
+    EXPECT_NE(found.error().message.find(change.why), std::string::npos)
+        << found.error().message;
+  }
+}
+
+// The compiler's own program is asked for the same, where it has tiles.
+TEST_F(MosaicLane, SoDoesTheXlaLaneOnATpu) {
+  AttentionArrays arrays(packed_case(testing::Layout::bhsd, 1));
+  const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, false};
+  const auto why = [&](XlaMethod method, std::optional<std::string> reason,
+                       const std::string& plugin) {
+    SessionOptions o = options();
+    o.lane = LaneId::xla;
+    o.xla.method = method;
+    o.xla.plugin = plugin;
+    o.xla.lowering_reason = std::move(reason);
+    auto session = Session::open(o);
+    if (!session) return session.error().message;
+    auto ready = session->prepare(*batch, call);
+    return ready ? std::string() : ready.error().message;
+  };
+  const std::string tpu = testing::fake_plugin("tpu");
+  EXPECT_EQ(why(XlaMethod::worklist, {}, tpu),
+            "[xla] a tile below the granule of v6e, 256x256, must come with a "
+            "reason (--lowering-reason TEXT), found none for 128x128, which "
+            "pays 4 times its work");
+  EXPECT_EQ(why(XlaMethod::chunked, {}, tpu),
+            "[xla] a tile below the granule of v6e, 256x256, must come with a "
+            "reason (--lowering-reason TEXT), found none for 384x128, which "
+            "pays 2.67 times its work");
+  EXPECT_EQ(why(XlaMethod::worklist, kReason, tpu), "");
+  EXPECT_EQ(why(XlaMethod::dense, {}, tpu), "");
+  EXPECT_EQ(why(XlaMethod::dense, kReason, tpu),
+            "[run] a lowering reason goes with tiles of scores on a TPU, found "
+            "one for the xla lane on TPU v6 lite 0");
+  EXPECT_EQ(why(XlaMethod::worklist, {}, "xla_cpu_pjrt"), "");
+  EXPECT_EQ(why(XlaMethod::worklist, "", tpu),
+            "[run] a lowering reason must be of 1 to 200 bytes, found 0");
+  EXPECT_TRUE(why(XlaMethod::worklist, kReason, "xla_cpu_pjrt")
+                  .starts_with("[run] a lowering reason goes with tiles of "
+                               "scores on a TPU, found one for the xla lane"));
+
+  for (const XlaMethod method : {XlaMethod::worklist, XlaMethod::chunked}) {
+    SessionOptions o = options();
+    o.lane = LaneId::xla;
+    o.xla.method = method;
+    RunCall run{*batch, call.shape, arrays.forward(true)};
+    const auto ran = run_attention(run, o);
+    ASSERT_TRUE(ran) << ran.error().message;
+    const auto json = nlohmann::json::parse(ran->receipt);
+    EXPECT_EQ(json["lowering"]["reason"], kReason);
+    const bool listed = method == XlaMethod::worklist;
+    EXPECT_EQ(json["lowering"]["tile"],
+              (nlohmann::json{listed ? 128 : 384, 128}));
+    // 384 by 128 are two granules by one.
+    EXPECT_EQ(3 * json["lowering"]["paid_pairs"].get<int64_t>(),
+              (listed ? 12 : 8) * json["pairs"]["run"].get<int64_t>());
+    EXPECT_TRUE(check_receipt(ran->receipt))
+        << check_receipt(ran->receipt).error().message;
+    // Run again with the reason that it tells of.
+    SessionOptions again;
+    again.xla.plugin = o.xla.plugin;
+    const auto wrong = verify_run(ran->receipt, run, again);
+    ASSERT_TRUE(wrong) << wrong.error().message;
+    EXPECT_TRUE(wrong->empty()) << wrong->front();
+  }
 }
 
 TEST_F(MosaicLane, RefusesWhatItCannotRun) {

@@ -23,6 +23,7 @@
 #include "pjrt/place.h"
 #include "pjrt/topology.h"
 #include "tests/attention_case.h"
+#include "tests/lowering.h"
 #include "tests/plain_kernel.h"
 #include "tests/plugins.h"
 
@@ -79,6 +80,7 @@ AttentionCall call_of(const AttentionCase& c, bool backward) {
 MosaicOptions options_of(const ShardCase& s, bool backward) {
   MosaicOptions out = backward ? kMosaicBackward : MosaicOptions();
   out.tiles_per_pass = s.tiles_per_pass;
+  out.lowering_reason = testing::lowering_reason(s.tile);
   return out;
 }
 
@@ -382,7 +384,8 @@ TEST(MosaicShardProgram, CompilesForTpus) {
                          .mesh = mesh,
                          .balance = Balance::tasks,
                          .shape = {4, 2, 128, 128, {}, 0},
-                         .dtype = Dtype::bf16};
+                         .dtype = Dtype::bf16,
+                         .tile = batch->request().tile};
     auto shards = shards_of(s, *batch);
     ASSERT_TRUE(shards) << shards.error().message;
     auto topology = pjrt::make_topology(**plugin, target);

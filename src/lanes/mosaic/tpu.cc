@@ -6,6 +6,8 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "pjrt/tpu_here.h"
+#include "tessera/chips.h"
+#include "tessera/layouts.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -13,10 +15,14 @@ namespace {
 constexpr std::string_view kPlugin = "libtpu";
 
 // Kinds of devices that kernels are made for, as plugins name them.
-struct Chip {
-  std::string_view kind, target;
-};
-constexpr Chip kChips[] = {{"TPU v6 lite", "v6e:1x1"}};
+std::string known_kinds() {
+  std::string out;
+  for (const Chip& chip : chips()) {
+    if (!find_target(chip.name)) continue;
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", chip.kind);
+  }
+  return out;
+}
 
 Result<std::string> target_of(const pjrt::Place& on) {
   if (on.client->platform() != "tpu") {
@@ -25,11 +31,10 @@ Result<std::string> target_of(const pjrt::Place& on) {
                        "device",
                        on_a_line(on.client->platform()));
   }
-  for (const Chip& chip : kChips) {
-    if (on.device->kind == chip.kind) return std::string(chip.target);
-  }
-  return unavailable("mosaic", "a device must be a {}, found {}",
-                     kChips[0].kind, in_quotes(on.device->kind));
+  const auto chip = chip_of_device(on.device->kind);
+  if (chip && find_target(chip->name)) return std::string(chip->target);
+  return unavailable("mosaic", "a device must be a {}, found {}", known_kinds(),
+                     in_quotes(on.device->kind));
 }
 
 // The default is for the compiler of a CPU, which has none of this.

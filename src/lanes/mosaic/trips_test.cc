@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/lowering.h"
+
 namespace tessera::mosaic {
 namespace {
 
@@ -28,9 +30,9 @@ Result<std::vector<schedule::TripRule>> trips(const std::vector<int32_t>& ids,
   call.shape = {heads, kv_heads, 128, 128, {}, 0};
   call.dtype = Dtype::bf16;
   call.backward = backward;
-  auto kernel =
-      make_mosaic_kernel(request, facts, call, "v6e:1x1",
-                         backward ? kMosaicBackward : MosaicOptions{});
+  MosaicOptions options = backward ? kMosaicBackward : MosaicOptions{};
+  options.lowering_reason = testing::lowering_reason(request.tile);
+  auto kernel = make_mosaic_kernel(request, facts, call, "v6e:1x1", options);
   if (!kernel) return kernel.error();
   auto batch = BorrowedBatch::make(request, facts);
   if (!batch) return batch.error();

@@ -21,6 +21,7 @@ lanes::PassRun pass_of(const XlaRun& ran) {
 
 void add(const XlaRun& prepared, const char* direction, lanes::WorkFacts& out) {
   out.kernels[direction] = prepared.contract.key;
+  out.lowering = prepared.lowering;
   out.compiles += prepared.compiles;
   out.memory_hits += prepared.memory_hits;
   out.disk_hits += prepared.disk_hits;

@@ -47,8 +47,9 @@ struct XlaLane::State {
                .max_bytes = o.max_cache_bytes,
                .max_compiles = o.max_compiles}) {}
 
-  std::string target() const {
-    return fmt::format("{}:{}", on.client->platform(), on.device->kind);
+  MadeFor made_for() const {
+    return {fmt::format("{}:{}", on.client->platform(), on.device->kind),
+            on.device->kind, options.lowering_reason};
   }
 
   Result<pjrt::Cached> program(const Planned& planned, XlaRun& run) const {
@@ -63,6 +64,7 @@ struct XlaLane::State {
     });
     if (!cached) return cached.error();
     run.contract = planned.kernel;
+    run.lowering = planned.lowering;
     run.compiles += cached->found == pjrt::Found::compiled;
     run.memory_hits += cached->found == pjrt::Found::memory;
     run.disk_hits += cached->found == pjrt::Found::disk;
@@ -147,14 +149,14 @@ Result<std::unique_ptr<XlaWork::State>> make_work(
     if (passes == (backward ? Passes::forward : Passes::backward)) continue;
     auto pass = make_pass(*lane, state,
                           plan_call(request, state.facts, *contract, call,
-                                    backward, method, lane->target()));
+                                    backward, method, lane->made_for()));
     if (!pass) return pass.error();
     (backward ? out->backward : out->forward) = std::move(*pass);
   }
   if (call.sink_telemetry) {
     auto pass = make_pass(*lane, state,
                           plan_sinks(request, state.facts, *contract, call,
-                                     method, lane->target()));
+                                     method, lane->made_for()));
     if (!pass) return pass.error();
     out->sinks = std::move(*pass);
   }
@@ -247,7 +249,7 @@ Result<XlaRun> XlaLane::warm(const Request& request, const Facts& present,
   return warm_program(
       *state_,
       plan_call(request, present, std::move(*contract), call, call.backward,
-                state_->options.method, state_->target()));
+                state_->options.method, state_->made_for()));
 }
 
 Result<XlaRun> XlaLane::warm_sinks(const Request& request, const Facts& present,
@@ -256,7 +258,7 @@ Result<XlaRun> XlaLane::warm_sinks(const Request& request, const Facts& present,
   if (!contract) return contract.error();
   return warm_program(*state_,
                       plan_sinks(request, present, std::move(*contract), call,
-                                 state_->options.method, state_->target()));
+                                 state_->options.method, state_->made_for()));
 }
 
 }  // namespace tessera::xla

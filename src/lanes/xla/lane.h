@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "tessera/attention.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
+#include "tessera/lowering.h"
 #include "tessera/machine.h"
 #include "tessera/result.h"
 
@@ -28,6 +30,7 @@ namespace tessera::xla {
 // What ran. Tiles are counted by the program itself where it is the worklist's.
 struct XlaRun {
   KernelContract contract;
+  std::optional<Lowering> lowering;        // where a TPU takes its tiles
   int64_t compiles = 0;                    // the compiler really ran
   int64_t memory_hits = 0, disk_hits = 0;  // else one of these
   int64_t tiles_run = 0;                   // active tiles, every head

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "mask/bind.h"
+#include "tessera/chips.h"
 
 namespace tessera::xla {
 namespace {
@@ -79,8 +80,19 @@ Shape call_shape(const Request& request, const Facts& present,
   return s;
 }
 
+Result<std::optional<Lowering>> lower_on(const Shape& s,
+                                         const MadeFor& made_for) {
+  const auto chip = chip_of_device(made_for.kind);
+  if (!chip || s.method == XlaMethod::dense) return std::optional<Lowering>();
+  auto lowering = lower_tile("xla", {s.block_q(), s.block_kv()}, *chip,
+                             made_for.lowering_reason);
+  if (!lowering) return lowering.error();
+  return std::optional(std::move(*lowering));
+}
+
 KernelChoice call_choice(const Shape& s, const AttentionCall& call,
-                         const std::string& target) {
+                         const std::string& target,
+                         const std::optional<Lowering>& lowering) {
   KernelChoice choice;
   choice.lane = "xla";
   choice.target = target;
@@ -93,14 +105,14 @@ KernelChoice call_choice(const Shape& s, const AttentionCall& call,
                        {"pick_heads", s.pick_heads},
                        {"picks", s.picks_k},
                        {"kernel_version", kKernelVersion}};
+  if (lowering) choice.lowering_reason = lowering->reason;
   return choice;
 }
 
 namespace {
 
 Result<Planned> plan_shape(Shape shape, PlanContract contract,
-                           const AttentionCall& call,
-                           const std::string& target) {
+                           const AttentionCall& call, const MadeFor& made_for) {
   Planned out;
   out.shape = std::move(shape);
   const Shape& s = out.shape;
@@ -124,7 +136,11 @@ Result<Planned> plan_shape(Shape shape, PlanContract contract,
                       most, steps, units);
   }
 
-  const KernelChoice choice = call_choice(s, call, target);
+  auto lowering = lower_on(s, made_for);
+  if (!lowering) return lowering.error();
+  out.lowering = std::move(*lowering);
+  const KernelChoice choice =
+      call_choice(s, call, made_for.target, out.lowering);
   out.plan = std::move(contract);
   out.kernel = make_kernel_contract(out.plan, choice);
   return out;
@@ -135,17 +151,17 @@ Result<Planned> plan_shape(Shape shape, PlanContract contract,
 Result<Planned> plan_call(const Request& request, const Facts& present,
                           PlanContract contract, const AttentionCall& call,
                           bool backward, XlaMethod method,
-                          const std::string& target) {
+                          const MadeFor& made_for) {
   Shape shape = call_shape(request, present, contract, call, backward, method);
-  return plan_shape(std::move(shape), std::move(contract), call, target);
+  return plan_shape(std::move(shape), std::move(contract), call, made_for);
 }
 
 Result<Planned> plan_sinks(const Request& request, const Facts& present,
                            PlanContract contract, const AttentionCall& call,
-                           XlaMethod method, const std::string& target) {
+                           XlaMethod method, const MadeFor& made_for) {
   Shape shape = call_shape(request, present, contract, call, false, method);
   shape.sinks = true;
-  return plan_shape(std::move(shape), std::move(contract), call, target);
+  return plan_shape(std::move(shape), std::move(contract), call, made_for);
 }
 
 Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,

@@ -54,8 +54,9 @@ std::string shard_fingerprint(const ShardShape& s) {
 
 KernelContract shard_contract(const ShardShape& s, const Shards& shards,
                               const AttentionCall& call,
-                              const std::string& device) {
-  KernelChoice choice = call_choice(s.local, call, device);
+                              const std::string& device,
+                              const std::optional<Lowering>& lowering) {
+  KernelChoice choice = call_choice(s.local, call, device, lowering);
   choice.sharding = shard_fingerprint(s);
   // The terms of the shards stand for those of the plan.
   return make_kernel_contract(

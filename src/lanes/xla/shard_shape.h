@@ -2,10 +2,13 @@
 // shards.
 #pragma once
 
+#include <optional>
+
 #include "lanes/xla/shard_program.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
+#include "tessera/lowering.h"
 #include "tessera/shard.h"
 
 namespace tessera::xla {
@@ -22,6 +25,7 @@ std::string shard_fingerprint(const ShardShape& s);
 // key. `device` is what it runs on.
 KernelContract shard_contract(const ShardShape& s, const Shards& shards,
                               const AttentionCall& call,
-                              const std::string& device);
+                              const std::string& device,
+                              const std::optional<Lowering>& lowering = {});
 
 }  // namespace tessera::xla

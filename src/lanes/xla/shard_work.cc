@@ -89,10 +89,15 @@ Result<void> ShardWork::add_pass(const AttentionCall& call, bool backward) {
   if (!shape) return shape.error();
   pass->shape = std::move(*shape);
   const std::string direction = backward ? "backward" : "forward";
-  const KernelContract contract =
-      shard_contract(pass->shape, shards_, call,
-                     fmt::format("{}:{}", open_->client->platform(),
-                                 open_->devices.front().kind));
+  const std::string& kind = open_->devices.front().kind;
+  const MadeFor made_for = {
+      fmt::format("{}:{}", open_->client->platform(), kind), kind,
+      open_->options.xla.lowering_reason};
+  auto lowering = lower_on(pass->shape.local, made_for);
+  if (!lowering) return lowering.error();
+  facts_.lowering = std::move(*lowering);
+  const KernelContract contract = shard_contract(
+      pass->shape, shards_, call, made_for.target, facts_.lowering);
   auto cached = timed(facts_.compile_ms, [&] {
     return open_->cache.get(*open_->client, open_->devices,
                             {contract.key, contract.text},

@@ -281,7 +281,7 @@ TEST(XlaSinksProgram, CompilesForATpu) {
   for (const XlaMethod method : kMethods) {
     const auto planned =
         plan_sinks(batch->request(), batch->facts(), *make_contract(*batch),
-                   call, method, "v6e:1x1");
+                   call, method, {"v6e:1x1"});
     ASSERT_TRUE(planned.ok()) << planned.error().message;
     const auto compiled =
         pjrt::compile(*topology, sinks_program(planned->shape));

@@ -1,9 +1,10 @@
-// fit/chips.cc: what the memory of each TPU holds.
+// plan/chips.cc: each TPU's memory and matrix unit.
+#include "tessera/chips.h"
+
 #include <algorithm>
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "tessera/fit.h"
 
 namespace tessera {
 namespace {
@@ -21,17 +22,26 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // on v4 CMEM, of the same page; none on v5p, whose 64 MiB were never seen to
 // hold what our programs carry.
 // The matrix unit: docs.cloud.google.com/tpu/docs, the page of each version;
-// 256 x 256 from v6e on, 128 x 128 before.
+// 256 x 256 from v6e on, 128 x 128 before. Kinds: libtpu 0.0.51's topologies.
 constexpr Chip kChips[] = {
     {"v4", 32 * kGiB, 2, 15 * kGiB + 254 * kMiB + 480 * kKiB, 128 * kMiB, 512,
-     "v4:2x2x1", 128},
+     "v4:2x2x1", 128, "TPU v4"},
     {"v5e", 16 * kGiB, 1, 16 * kGiB - 258 * kMiB, 128 * kMiB, 512, "v5e:2x2",
-     128},
-    {"v5p", 95 * kGiB, 1, 96 * kGiB - 279 * kMiB, 0, 32, "v5p:2x2x1", 128},
+     128, "TPU v5 lite"},
+    {"v5p", 95 * kGiB, 1, 96 * kGiB - 279 * kMiB, 0, 32, "v5p:2x2x1", 128,
+     "TPU v5"},
     {"v6e", 32 * kGiB, 1, 31 * kGiB + 248 * kMiB, 128 * kMiB, 32, "v6e:1x1",
-     256},
+     256, "TPU v6 lite"},
     {"tpu7x", 192 * kGiB, 2, 95 * kGiB - 268 * kMiB, 64 * kMiB, 32,
-     "tpu7x:2x2x1", 256}};
+     "tpu7x:2x2x1", 256, "TPU7x"}};
+
+std::string_view without_number(std::string_view device) {
+  const size_t space = device.rfind(' ');
+  const bool numbered =
+      space + 1 < device.size() &&
+      device.find_first_not_of("0123456789", space + 1) == device.npos;
+  return numbered ? device.substr(0, space) : device;
+}
 
 }  // namespace
 
@@ -47,6 +57,13 @@ Result<Chip> find_chip(std::string_view name) {
   }
   return invalid("fit", "a chip must be one of {}, found {}", names,
                  in_quotes(name, 40));
+}
+
+std::optional<Chip> chip_of_device(std::string_view device) {
+  const std::string_view kind = without_number(device);
+  const auto* const found = std::ranges::find(kChips, kind, &Chip::kind);
+  if (found == std::end(kChips)) return {};
+  return *found;
 }
 
 }  // namespace tessera

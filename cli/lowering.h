@@ -1,0 +1,24 @@
+// cli/lowering.h: the flag --lowering-reason, and a tile in a TPU's matrix unit
+// in words and as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "tessera/lowering.h"
+#include "tessera/result.h"
+
+namespace tessera::cli {
+
+inline constexpr const char* kLoweringReasonHelp =
+    "Why a tile below the granule of a TPU's matrix unit is lowered to it: "
+    "kept in contract and receipt [such a tile is refused]";
+
+// As typed, before any work.
+Result<void> check_reason_flag(const std::optional<std::string>& reason);
+
+nlohmann::json lowering_json(const Lowering& lowering);
+std::string lowering_text(const Lowering& lowering);
+
+}  // namespace tessera::cli

@@ -1,0 +1,65 @@
+// plan/lowering.cc: whole granules around a tile, and when they ask for a
+// reason.
+#include "tessera/lowering.h"
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "base/text.h"
+
+namespace tessera {
+
+double PaidWork::factor() const {
+  if (pairs == 0) return 1;
+  return static_cast<double>(paid) / static_cast<double>(pairs);
+}
+
+PaidWork paid_work(const Tile& tile, int64_t granule, int64_t tiles) {
+  return {tiles * tile.q * tile.kv,
+          tiles * round_up(tile.q, granule) * round_up(tile.kv, granule)};
+}
+
+bool is_below_granule(const Tile& tile, int64_t granule) {
+  return tile.q < granule || tile.kv < granule;
+}
+
+Result<void> check_lowering_reason(std::string_view where,
+                                   std::string_view reason) {
+  if (reason.empty() || reason.size() > kMaxLoweringReason) {
+    return invalid(where,
+                   "a lowering reason must be of 1 to {} bytes, found {}",
+                   kMaxLoweringReason, reason.size());
+  }
+  if (on_a_line(reason) != reason ||
+      reason.find_first_not_of(' ') == std::string_view::npos) {
+    return invalid(where,
+                   "a lowering reason must be a line of printable UTF-8, found "
+                   "{}",
+                   in_quotes(reason));
+  }
+  return {};
+}
+
+Result<Lowering> lower_tile(std::string_view where, const Tile& tile,
+                            const Chip& chip,
+                            const std::optional<std::string>& reason) {
+  const bool below = is_below_granule(tile, chip.granule);
+  if (below && !reason) {
+    return invalid(where,
+                   "a tile below the granule of {}, {}x{}, must come with a "
+                   "reason (--lowering-reason TEXT), found none for {}x{}, "
+                   "which pays {:.3g} times its work",
+                   chip.name, chip.granule, chip.granule, tile.q, tile.kv,
+                   paid_work(tile, chip.granule).factor());
+  }
+  if (!reason) return Lowering{std::string(chip.name), chip.granule, tile, {}};
+  if (auto e = check_lowering_reason(where, *reason); !e) return e.error();
+  if (!below) {
+    return invalid(where,
+                   "a lowering reason goes with a tile below the granule of "
+                   "{}, {}x{}, found one for {}x{}",
+                   chip.name, chip.granule, chip.granule, tile.q, tile.kv);
+  }
+  return Lowering{std::string(chip.name), chip.granule, tile, reason};
+}
+
+}  // namespace tessera
