@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "fit/generation.h"
 #include "tessera/fit.h"
 
 namespace tessera {
@@ -33,19 +34,32 @@ constexpr Chip kChips[] = {
     {"tpu7x", 192 * kGiB, 2, 95 * kGiB - 268 * kMiB, 64 * kMiB, 32,
      "tpu7x:2x2x1", 256}};
 
+std::string chip_names() {
+  std::string out;
+  for (const Chip& c : kChips) {
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", c.name);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::span<const Chip> chips() { return kChips; }
+
+Result<void> fit::check_generation(std::string_view where,
+                                   std::string_view name) {
+  if (std::ranges::find(kChips, name, &Chip::name) != std::end(kChips)) {
+    return {};
+  }
+  return invalid(where, "generation must be one of {}, found {}", chip_names(),
+                 in_quotes(name, 40));
+}
 
 Result<Chip> find_chip(std::string_view name) {
   const std::string_view chip = name.substr(0, name.find(':'));
   const auto* const found = std::ranges::find(kChips, chip, &Chip::name);
   if (found != std::end(kChips)) return *found;
-  std::string names;
-  for (const Chip& c : kChips) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
-  }
-  return invalid("fit", "a chip must be one of {}, found {}", names,
+  return invalid("fit", "a chip must be one of {}, found {}", chip_names(),
                  in_quotes(name, 40));
 }
 

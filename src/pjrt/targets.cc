@@ -10,4 +10,19 @@ std::span<const std::string_view> known_targets() {
   return kTargets;
 }
 
+std::string_view generation_of(std::string_view kind) {
+  struct Generation {
+    std::string_view kind, name;
+  };
+  static constexpr Generation kGenerations[] = {{"TPU v4", "v4"},
+                                                {"TPU v5 lite", "v5e"},
+                                                {"TPU v5", "v5p"},
+                                                {"TPU v6 lite", "v6e"},
+                                                {"TPU7x", "tpu7x"}};
+  for (const Generation& g : kGenerations) {
+    if (g.kind == kind) return g.name;
+  }
+  return {};
+}
+
 }  // namespace tessera::pjrt

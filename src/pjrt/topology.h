@@ -45,4 +45,8 @@ Result<Topology> make_topology(const Plugin& plugin, const std::string& name);
 // TPU targets that are known to work, for help and errors.
 std::span<const std::string_view> known_targets();
 
+// The generation of TPUs that name themselves so, as targets begin with it:
+// "v6e" of "TPU v6 lite"; empty where it is none that we know.
+std::string_view generation_of(std::string_view kind);
+
 }  // namespace tessera::pjrt

@@ -5,18 +5,14 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "pjrt/topology.h"
 #include "pjrt/tpu_here.h"
+#include "tessera/dispatch.h"
 
 namespace tessera::mosaic {
 namespace {
 
 constexpr std::string_view kPlugin = "libtpu";
-
-// Kinds of devices that kernels are made for, as plugins name them.
-struct Chip {
-  std::string_view kind, target;
-};
-constexpr Chip kChips[] = {{"TPU v6 lite", "v6e:1x1"}};
 
 Result<std::string> target_of(const pjrt::Place& on) {
   if (on.client->platform() != "tpu") {
@@ -25,11 +21,12 @@ Result<std::string> target_of(const pjrt::Place& on) {
                        "device",
                        on_a_line(on.client->platform()));
   }
-  for (const Chip& chip : kChips) {
-    if (on.device->kind == chip.kind) return std::string(chip.target);
+  const std::string_view due = facts_of(LaneId::mosaic).generation;
+  if (pjrt::generation_of(on.device->kind) == due) {
+    return fmt::format("{}:1x1", due);
   }
-  return unavailable("mosaic", "a device must be a {}, found {}",
-                     kChips[0].kind, in_quotes(on.device->kind));
+  return unavailable("mosaic", "a device must be a TPU {}, found {}", due,
+                     in_quotes(on.device->kind));
 }
 
 // The default is for the compiler of a CPU, which has none of this.
