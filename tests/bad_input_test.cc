@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -119,6 +120,32 @@ void write_topk_files(const std::string& folder) {
   write(folder + "/topk_float.npy", bytes);
 }
 
+// Tables of one predicted row, but for what a case changes.
+void write_gate_files(const std::string& folder) {
+  using nlohmann::json;
+  const auto table = [&](const char* name, const char* key, const json& value) {
+    json row = json::parse(R"({"kernel": "mosaic/forward", "lane": "mosaic",
+        "basis": "predicted", "machine": null, "generation": "v6e",
+        "class": "plain causal", "mask": "causal", "direction": "forward",
+        "dtype": "bf16", "q_len": 64, "kv_len": 64, "heads": 8, "kv_heads": 8,
+        "head_dim": 128, "v_head_dim": 128, "softcap": 0, "density": 1,
+        "kernel_ms": null, "plain_ms": null, "kernel_cycles": 100,
+        "plain_cycles": 200, "error_bar": 1.28, "plain": "dense", "factor": 2,
+        "judgement": "passed", "error": 0.5, "shape_per_step": false,
+        "verdict": "experimental", "why": ""})");
+    row[key] = value;
+    write(folder + "/gate_" + name + ".json",
+          json({{"schema", 3}, {"rows", {row}}}).dump());
+  };
+  write(folder + "/gate_old.json", R"({"schema": 2, "rows": []})");
+  table("no_cycles", "kernel_cycles", 0);
+  table("bar", "error_bar", 0.9);
+  table("no_bar", "error_bar", nullptr);
+  table("ms", "kernel_ms", 1);
+  table("generation", "generation", "v9");
+  table("verdict", "verdict", "promote");
+}
+
 void write_files(const std::string& folder) {
   std::filesystem::create_directories(folder);
   write(folder + "/empty.txt", "");
@@ -139,6 +166,7 @@ void write_files(const std::string& folder) {
   write(folder + "/whole.json", R"({"mask": "full", "q_len": 64})");
   write_run_files(folder);
   write_topk_files(folder);
+  write_gate_files(folder);
 }
 
 TEST(BadInput, HasItsMessageAndWritesNothing) {

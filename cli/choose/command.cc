@@ -47,17 +47,26 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
     rejected[std::string(to_string(r.lane))] = r.reason;
   }
   const bool xla = c.lane == LaneId::xla;
-  return {{"lane", to_string(c.lane)},
-          {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
-          {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
-          {"class", to_string(c.request_class)},
-          {"reason", c.reason},
-          {"rejected", rejected},
-          {"measured", c.measured ? Json(receipt::fields_json(*c.measured))
-                                  : Json(nullptr)},
-          {"rule", c.rule ? rule_json(*c.rule) : Json(nullptr)},
-          {"density", plan.density()},
-          {"machine", m.key()}};
+  return {
+      {"lane", to_string(c.lane)},
+      {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
+      {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
+      {"class", to_string(c.request_class)},
+      {"reason", c.reason},
+      {"rejected", rejected},
+      {"gate", c.gate ? Json(receipt::fields_json(*c.gate)) : Json(nullptr)},
+      {"rule", c.rule ? rule_json(*c.rule) : Json(nullptr)},
+      {"density", plan.density()},
+      {"machine", m.key()}};
+}
+
+// The row that decided: what its reason does not say.
+std::string gate_words(const GateRow& r) {
+  return fmt::format(
+      "{} row of {}: {}, {} x {} tokens, density {:.3g}, {}{}",
+      to_string(r.basis), r.machine.empty() ? r.generation : r.machine, r.mask,
+      r.q_len, r.kv_len, r.density, to_string(r.judgement),
+      r.error ? fmt::format(", error {:.3g} of its bound", *r.error) : "");
 }
 
 std::string choice_text(const Choice& c, const PlanFacts& plan,
@@ -77,6 +86,7 @@ std::string choice_text(const Choice& c, const PlanFacts& plan,
                    c.lane == LaneId::xla
                        ? fmt::format(" [{}]", to_string(c.method))
                        : ""));
+  if (c.gate) line("", "gate", gate_words(*c.gate));
   if (c.rule)
     line("", "rule", fmt::format("{}: {}", c.rule->name, c.rule->source));
   for (const Rejected& r : c.rejected) line("", to_string(r.lane), r.reason);
@@ -131,10 +141,12 @@ Command choose_command() {
       {
           {"--lane", &o->lane, "NAME", "Asks about one lane [auto]"},
           {"--gate", &o->run.gate, "FILE",
-           "What `tessera gate` measured: goes before the rules"},
+           "A table of `tessera gate`, measured or predicted: goes before "
+           "the rules"},
           {"--machine", &o->machine, "FILE",
            "A machine as a JSON object: cpu, threads, isas, plugins (each "
-           "name, platform, devices) [this one]"},
+           "name, platform, devices, of a TPU the generation: v6e) "
+           "[this one]"},
           {"--artifact", &o->run.artifact, "FILE",
            "What JAX exported for this request: attention or Splash's kernel"},
           {"--shapes", &o->run.shapes, "FILE", "The JSON beside the artifact"},

@@ -51,7 +51,7 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   EXPECT_EQ(c["rule"]["lane"], "mosaic");
   EXPECT_EQ(c["rule"]["beyond_tokens"], 512);
   EXPECT_EQ(c["rule"]["below_density"], 1.0);
-  EXPECT_EQ(c["measured"], nullptr);
+  EXPECT_EQ(c["gate"], nullptr);
   EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
   EXPECT_EQ(c["rejected"].size(), 6u);
   EXPECT_EQ(c["rejected"]["xla"], "it could, but mosaic comes first");
@@ -91,6 +91,26 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
            file("tpu"), "--lane", "cpu", "--v-head-dim", "8"});
   EXPECT_EQ(code_, 0) << none;
   EXPECT_EQ(none["rule"], nullptr);
+  const auto tpu_of = [&](const std::string& words) {
+    return R"({"cpu": "A", "threads": 1, "isas": ["avx2"], "plugins": [)"
+           R"({"name": "p", "devices": 1, )" +
+           words + "}]}";
+  };
+  const auto message = [&](const std::string& text) {
+    EXPECT_TRUE(write_file(file("bad"), text).ok());
+    const json e = run({"choose", "--mask", "causal", "--q-len", "64",
+                        "--machine", file("bad")});
+    EXPECT_EQ(code_, 2) << text;
+    return e["error"]["message"].get<std::string>();
+  };
+  EXPECT_EQ(message(tpu_of(R"("platform": "tpu", "generation": "v9")")),
+            "[machine] generation must be one of v4, v5e, v5p, v6e, tpu7x, "
+            "found 'v9'");
+  EXPECT_EQ(message(tpu_of(R"("platform": "tpu", "generation": "v6e:1x1")")),
+            "[machine] generation must be one of v4, v5e, v5p, v6e, tpu7x, "
+            "found 'v6e:1x1'");
+  EXPECT_EQ(message(tpu_of(R"("platform": "cuda", "generation": "v6e")")),
+            "[machine] generation must be of a tpu, found it with 'cuda'");
   for (const char* broken :
        {"{", "[]", R"({"cpu": "A", "threads": 0, "isas": [], "plugins": []})",
         R"({"cpu": "A", "threads": 1, "isas": ["sse"], "plugins": []})",
@@ -216,7 +236,9 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
   EXPECT_EQ(c["lane"], "cpu");
   json row = {{"kernel", "cpu/forward"},
               {"lane", "cpu"},
+              {"basis", "measured"},
               {"machine", c["machine"]},
+              {"generation", nullptr},
               {"class", "plain causal"},
               {"mask", "causal"},
               {"direction", "forward"},
@@ -231,6 +253,9 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
               {"density", c["density"]},
               {"kernel_ms", 2},
               {"plain_ms", 1},
+              {"kernel_cycles", nullptr},
+              {"plain_cycles", nullptr},
+              {"error_bar", nullptr},
               {"plain", "dense"},
               {"factor", 0.5},
               {"judgement", "passed"},
@@ -239,7 +264,7 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
               {"verdict", "delete"},
               {"why", ""}};
   ASSERT_TRUE(
-      write_file(file("gate"), json({{"schema", 2}, {"rows", {row}}}).dump())
+      write_file(file("gate"), json({{"schema", 3}, {"rows", {row}}}).dump())
           .ok());
   const json r =
       run({"run", "--mask", "causal", "--q-len", "40", "--tile", "16",
@@ -248,7 +273,7 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
   ASSERT_EQ(code_, 0) << err_ << r;
   EXPECT_EQ(r["lane"]["executed"], "xla");
   EXPECT_EQ(r["method"], "dense");
-  EXPECT_EQ(r["choice"]["measured"]["kernel"], "cpu/forward");
+  EXPECT_EQ(r["choice"]["gate"]["kernel"], "cpu/forward");
   EXPECT_EQ(r["choice"]["rule"], nullptr);
   EXPECT_EQ(r["check"]["passed"], true);
   const json other = run({"run", "--mask", "causal", "--q-len", "40", "--tile",
@@ -261,6 +286,104 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
   // The row is in the receipt, so the choice can be made again.
   run({"receipt", "verify", file("receipt")});
   EXPECT_EQ(code_, 0) << out_ << err_;
+}
+
+// The same request on two generations of TPUs: a row of one says nothing of
+// the other.
+TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
+  const auto choice_on = [&](const std::string& generation, bool is_json) {
+    EXPECT_TRUE(write_file(file("tpu"),
+                           R"({"cpu": "A CPU", "threads": 8, "isas": ["avx2"],
+                       "plugins": [{"name": "libtpu", "platform": "tpu",
+                                    "devices": 4, "generation": ")" +
+                               generation + R"("}]})")
+                    .ok());
+    return run({"choose", "--mask", "causal", "--q-len", "2048", "--dtype",
+                "bf16", "--heads", "8", "--head-dim", "128", "--machine",
+                file("tpu"), "--gate", file("gate")},
+               is_json);
+  };
+  json row = {{"kernel", "mosaic/forward"},
+              {"lane", "mosaic"},
+              {"basis", "predicted"},
+              {"machine", nullptr},
+              {"generation", "v6e"},
+              {"class", "plain causal"},
+              {"mask", "causal"},
+              {"direction", "forward"},
+              {"dtype", "bf16"},
+              {"q_len", 2048},
+              {"kv_len", 2048},
+              {"heads", 8},
+              {"kv_heads", 8},
+              {"head_dim", 128},
+              {"v_head_dim", 128},
+              {"softcap", 0},
+              {"density", 0.5625},
+              {"kernel_ms", nullptr},
+              {"plain_ms", nullptr},
+              {"kernel_cycles", 80000},
+              {"plain_cycles", 200000},
+              {"error_bar", 1.28},
+              {"plain", "worklist"},
+              {"factor", 2.5},
+              {"judgement", "passed"},
+              {"error", 0.25},
+              {"shape_per_step", false},
+              {"verdict", "unmeasured"},
+              {"why", ""}};
+  const auto table = [&](const json& one) {
+    EXPECT_TRUE(
+        write_file(file("rows"), json({{"schema", 3}, {"rows", {one}}}).dump())
+            .ok());
+    program({"gate", "--rows", file("rows"), "-o", file("gate")});
+    ASSERT_EQ(code_, 0) << err_;
+  };
+  table(row);
+  EXPECT_NE(out_.find("80000 cycles    200000 cycles    2.50    0.25  "
+                      "experimental, predicted"),
+            std::string::npos)
+      << out_;
+  const json on = choice_on("v6e", true);
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(on["lane"], "mosaic");
+  EXPECT_EQ(on["gate"]["basis"], "predicted");
+  EXPECT_EQ(on["gate"]["verdict"], "experimental");
+  EXPECT_EQ(on["rule"], nullptr);
+  EXPECT_EQ(on["machine"], "A CPU, 8 threads, avx2, 4 x tpu v6e");
+  EXPECT_EQ(on["reason"],
+            "predicted for v6e at this density: mosaic/forward takes 80000 "
+            "cycles and xla's worklist program 200000, 2.5 times apart, beyond "
+            "the error bar of 1.28 (verdict: experimental)");
+  choice_on("v6e", false);
+  EXPECT_NE(out_.find("gate        predicted row of v6e: causal, 2048 x 2048 "
+                      "tokens, density 0.562, passed, error 0.25 of its bound"),
+            std::string::npos)
+      << out_;
+  const json off = choice_on("v5e", true);
+  EXPECT_EQ(off["lane"], "xla");
+  EXPECT_EQ(off["gate"], nullptr);
+  EXPECT_EQ(off["rule"]["name"], "plain causal");
+  EXPECT_EQ(off["rejected"]["mosaic"],
+            "its kernels are of v6e, and libtpu has a v5e");
+
+  row["factor"] = 1.2;
+  row["plain_cycles"] = 96000;
+  table(row);
+  const json tie = choice_on("v6e", true);
+  EXPECT_EQ(tie["lane"], "xla");
+  EXPECT_EQ(tie["method"], "worklist");
+  EXPECT_EQ(tie["reason"],
+            "predicted for v6e at this density: mosaic/forward takes 80000 "
+            "cycles and xla's worklist program 96000, 1.2 times apart, a tie "
+            "within the error bar of 1.28 (verdict: delete)");
+  // What nobody judged is not chosen by its figures.
+  row["factor"] = 2.5;
+  row["plain_cycles"] = 200000;
+  row["judgement"] = "unjudged";
+  row["error"] = nullptr;
+  table(row);
+  EXPECT_EQ(choice_on("v6e", true)["gate"], nullptr);
 }
 
 // A random request gets a lane that runs and agrees with fp64, or an error

@@ -2,11 +2,14 @@
 #include "cli/choose/machine_file.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/json_read.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "cli/numbers.h"
+#include "plan/generation.h"
 
 namespace tessera::cli {
 namespace {
@@ -15,8 +18,8 @@ constexpr std::string_view kWhere = "machine";
 constexpr size_t kMaxPlugins = 64;
 
 Result<MachinePlugin> parse_plugin(const Json& j) {
-  auto fields =
-      check_fields(j, kWhere, "a plugin", {"name", "platform", "devices"});
+  auto fields = check_fields(j, kWhere, "a plugin",
+                             {"name", "platform", "devices"}, {"generation"});
   if (!fields) return fields.error();
   auto name = read_line(j["name"], kWhere, "name");
   if (!name) return name.error();
@@ -24,7 +27,18 @@ Result<MachinePlugin> parse_plugin(const Json& j) {
   if (!platform) return platform.error();
   auto devices = read_int(j["devices"], kWhere, "devices", 0, kMaxDevices);
   if (!devices) return devices.error();
-  return MachinePlugin{*name, *platform, *devices};
+  MachinePlugin out{*name, *platform, *devices};
+  if (!j.contains("generation")) return out;
+  auto generation = read_line(j["generation"], kWhere, "generation");
+  if (!generation) return generation.error();
+  if (*platform != "tpu") {
+    return invalid(kWhere, "generation must be of a tpu, found it with {}",
+                   in_quotes(*platform));
+  }
+  auto known = plan::check_generation(kWhere, *generation);
+  if (!known) return known.error();
+  out.generation = std::move(*generation);
+  return out;
 }
 
 Result<void> check_list(const Json& j, std::string_view name) {

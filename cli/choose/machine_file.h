@@ -2,7 +2,10 @@
 // about one that is not here.
 //
 //   {"cpu": "A CPU", "threads": 8, "isas": ["portable", "avx2"],
-//    "plugins": [{"name": "libtpu", "platform": "tpu", "devices": 4}]}
+//    "plugins": [{"name": "libtpu", "platform": "tpu", "devices": 4,
+//                 "generation": "v6e"}]}
+//
+// A TPU's generation may be left out where it is not known.
 #pragma once
 
 #include <string_view>

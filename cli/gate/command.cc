@@ -14,6 +14,8 @@
 #include "cli/gate/report.h"
 #include "cli/machine.h"
 #include "cli/numbers.h"
+#include "cli/run/options.h"
+#include "run/lane_rules.h"
 
 namespace tessera::cli {
 namespace {
@@ -22,7 +24,7 @@ constexpr int64_t kMaxRounds = 1000;
 
 struct Options {
   std::optional<std::string> tokens, dtype, heads, head_dim, rounds, plugin,
-      out;
+      rows, out;
   bool quick = false;
   bool record = false;
   bool json = false;
@@ -67,7 +69,32 @@ Result<GateSizes> read_sizes(const Options& o) {
   return out;
 }
 
+// What rows from elsewhere come to, in place of measuring.
+Result<int> judge_rows(const Options& o) {
+  if (o.tokens || o.dtype || o.heads || o.head_dim || o.rounds || o.plugin ||
+      o.quick || o.record) {
+    return invalid("cli",
+                   "--rows measures nothing and goes with -o and --json "
+                   "alone, found another flag");
+  }
+  if (o.out) {
+    if (auto e = check_output(*o.out); !e) return e.error();
+  }
+  auto text = read_file(*o.rows, kMaxGateBytes);
+  if (!text) return text.error();
+  auto table = run::parse_gate_rows(*text);
+  if (!table) return table.error();
+  set_verdicts(*table);
+  const std::string json = gate_table_json(*table);
+  if (o.out) {
+    if (auto e = write_file(*o.out, json); !e) return e.error();
+  }
+  fmt::print("{}", o.json ? json : gate_table_text(*table));
+  return kOk;
+}
+
 Result<int> run(const Options& o) {
+  if (o.rows) return judge_rows(o);
   const Machine machine = this_machine(true);
   std::optional<std::string> path = o.out;
   if (o.record) {
@@ -120,6 +147,10 @@ Command gate_command() {
           {"--plugin", &o->plugin, "NAME",
            "Whose compiler plain XLA is: a file or a known name "
            "[xla_cpu_pjrt]"},
+          {"--rows", &o->rows, "FILE",
+           "Measure nothing: check the rows of this table, as "
+           "bench/predicted_gate.py makes them, and give each its kernel's "
+           "verdict"},
           {"-o,--out", &o->out, "FILE", "Write the table as JSON"},
           {"--record", &o->record, "",
            "Write it to bench/results/MACHINE/gate.json"},
@@ -131,11 +162,11 @@ Command gate_command() {
       "done.\n"
       "Each output is held against fp64 before it is timed. A row wins where "
       "its kernel is\nmore than 1.10 times as fast as the faster of XLA's two "
-      "plain programs (dense,\nchunked). The verdict is of a kernel's rows "
-      "together: promote; experimental where\nfew shape classes win, delete "
-      "where none does, wrong, unjudged, or unmeasured. `tessera run --gate "
-      "FILE` "
-      "reads the table (docs/dispatch.md).";
+      "plain programs (dense,\nchunked); a predicted row beyond its error bar. "
+      "The verdict is of a kernel's rows\ntogether: promote; experimental "
+      "where few shape classes win, delete where none\ndoes, wrong, unjudged, "
+      "or unmeasured. `tessera run --gate FILE` reads the table\n"
+      "(docs/dispatch.md).";
   command.work = [o] { return run(*o); };
   return command;
 }

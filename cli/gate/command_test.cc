@@ -109,8 +109,34 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
             0)
       << err_;
   const json c = json::parse(out_);
-  EXPECT_EQ(c["measured"]["kernel"], "cpu/forward") << c;
-  EXPECT_EQ(c["lane"] == "cpu", c["measured"]["factor"] > kWinFactor) << c;
+  EXPECT_EQ(c["gate"]["kernel"], "cpu/forward") << c;
+  EXPECT_EQ(c["lane"] == "cpu", c["gate"]["factor"] > kWinFactor) << c;
+}
+
+TEST_F(GateCommand, RowsFromElsewhereGetTheirVerdicts) {
+  ASSERT_EQ(
+      program({"gate", "--rows", "bench/results/amd-epyc/gate.json", "--json"}),
+      0)
+      << err_;
+  const auto table = parse_gate(out_);
+  ASSERT_TRUE(table.ok()) << table.error().message;
+  EXPECT_EQ(gate_json(*table),
+            gate_json(*parse_gate(
+                *read_file("bench/results/amd-epyc/gate.json", 1 << 24))));
+  json j = json::parse(out_);
+  // Verdicts are made anew; anything else must hold as it stands.
+  for (json& row : j["rows"]) row["verdict"] = "promote";
+  ASSERT_TRUE(write_file(file("rows"), j.dump()).ok());
+  ASSERT_EQ(program({"gate", "--rows", file("rows"), "-o", file("out")}), 0)
+      << err_;
+  EXPECT_EQ(gate_json(*parse_gate(*read_file(file("out"), 1 << 24))),
+            gate_json(*table));
+  j["rows"][0]["factor"] = 7;
+  ASSERT_TRUE(write_file(file("rows"), j.dump()).ok());
+  EXPECT_EQ(program({"gate", "--rows", file("rows")}), 2);
+  EXPECT_TRUE(err_.starts_with("tessera: [gate] factor must be")) << err_;
+  EXPECT_EQ(program({"gate", "--rows", file("none")}), 2);
+  EXPECT_TRUE(err_.starts_with("tessera: [file] ")) << err_;
 }
 
 TEST_F(GateCommand, FlagsAreChecked) {
@@ -128,6 +154,9 @@ TEST_F(GateCommand, FlagsAreChecked) {
   EXPECT_TRUE(refused({"--rounds", "0"}).starts_with("tessera: [cli] "));
   EXPECT_TRUE(
       refused({"-o", "/nowhere/gate.json"}).starts_with("tessera: [file] "));
+  EXPECT_EQ(refused({"--rows", file("x")}),
+            "tessera: [cli] --rows measures nothing and goes with -o and "
+            "--json alone, found another flag\n");
   EXPECT_TRUE(refused({"--record", "-o", file("x")})
                   .starts_with("tessera: [cli] --record names the file"));
 }

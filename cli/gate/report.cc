@@ -10,6 +10,23 @@
 
 namespace tessera::cli {
 
+namespace {
+
+// In its own unit: times to a microsecond, whole cycles.
+std::string figure(const std::optional<double>& ms,
+                   const std::optional<double>& cycles) {
+  if (cycles) return fmt::format("{:.0f} cycles", *cycles);
+  return ms ? fmt::format("{:.3f} ms", *ms) : "-";
+}
+
+}  // namespace
+
+std::string gate_table_json(const GateTable& table) {
+  Json out = Json::parse(gate_json(table));
+  out["tessera"] = kVersion;
+  return out.dump(2) + "\n";
+}
+
 std::string gate_table_json(const GateMeasured& m, const Machine& machine,
                             bool quick) {
   Json out = Json::parse(gate_json(m.table));
@@ -21,26 +38,31 @@ std::string gate_table_json(const GateMeasured& m, const Machine& machine,
   return out.dump(2) + "\n";
 }
 
+std::string gate_table_text(const GateTable& table) {
+  std::string out = fmt::format(
+      "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8} {:>16} {:>16} "
+      "{:>7} {:>7}  {}\n",
+      "kernel", "mask", "dtype", "q", "kv", "density", "ours", "plain",
+      "factor", "error", "verdict");
+  for (const GateRow& r : table.rows) {
+    out += fmt::format(
+        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>16} {:>16} {:>7} {:>7}  "
+        "{}{}\n",
+        r.kernel, r.mask + (r.shape.softcap != 0 ? ", softcap" : ""),
+        dtype_word(r.dtype), r.q_len, r.kv_len, r.density,
+        figure(r.kernel_ms, r.kernel_cycles),
+        figure(r.plain_ms, r.plain_cycles),
+        r.factor ? fmt::format("{:.2f}", *r.factor) : "-",
+        r.error ? fmt::format("{:.3g}", *r.error) : "-", to_string(r.verdict),
+        r.basis == GateBasis::predicted ? ", predicted" : "");
+  }
+  return out;
+}
+
 std::string gate_table_text(const GateMeasured& m, const Machine& machine) {
   std::string out = fmt::format("machine     {}\nplain XLA   {}\n\n",
                                 machine.key(), in_quotes(m.plugin, 1000));
-  out += fmt::format(
-      "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8} {:>10} {:>10} "
-      "{:>7} {:>7}  {}\n",
-      "kernel", "mask", "dtype", "q", "kv", "density", "ours ms", "plain ms",
-      "factor", "error", "verdict");
-  for (const GateRow& r : m.table.rows) {
-    const auto ms = [](const std::optional<double>& v) {
-      return v ? fmt::format("{:.3f}", *v) : std::string("-");
-    };
-    out += fmt::format(
-        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>10} {:>10} {:>7} {:>7}  "
-        "{}\n",
-        r.kernel, r.mask + (r.shape.softcap != 0 ? ", softcap" : ""),
-        dtype_word(r.dtype), r.q_len, r.kv_len, r.density, ms(r.kernel_ms),
-        ms(r.plain_ms), r.factor ? fmt::format("{:.2f}", *r.factor) : "-",
-        r.error ? fmt::format("{:.3g}", *r.error) : "-", to_string(r.verdict));
-  }
+  out += gate_table_text(m.table);
   if (m.busy_cores > 0.5) {
     out += fmt::format("\nOther programs kept {:.1f} cores busy meanwhile.\n",
                        m.busy_cores);

@@ -7,6 +7,10 @@
 
 namespace tessera::cli {
 
+// A table whose rows were made elsewhere.
+std::string gate_table_json(const GateTable& table);
+std::string gate_table_text(const GateTable& table);
+
 std::string gate_table_json(const GateMeasured& measured,
                             const Machine& machine, bool quick);
 std::string gate_table_text(const GateMeasured& measured,

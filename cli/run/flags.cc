@@ -56,7 +56,7 @@ void add_run_flags(Command& command, RunFlags& f) {
            "Lanes that may step in, in this order, where the lane does not "
            "start [none: that is an error]"},
           {"--gate", &f.gate, "FILE",
-           "What `tessera gate` measured: goes before the rules of --lane "
+           "A table of `tessera gate`: goes before the rules of --lane "
            "auto"},
           {"--threads", &f.threads, "N", "Of the cpu lane [every core]"},
           {"--isa", &f.isa, "NAME",

@@ -15,7 +15,6 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kMaxCompiles = int64_t{1} << 31;
-constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
 
 Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
   if (f.threads) {

@@ -16,6 +16,9 @@
 
 namespace tessera::cli {
 
+// Larger gate tables are refused unread.
+inline constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
+
 struct RunOptions {
   // Shape, dtype, layout, direction; lengths and arrays are still empty.
   AttentionData data;

@@ -43,7 +43,8 @@ struct LaneFacts {
   std::string_view absent = {};  // why this version has none; else empty
   bool needs_plugin = false;     // a PJRT plugin, of `platform` if that is set
   std::string_view platform = {};
-  uint32_t atoms = 0;      // bits by Atom
+  std::string_view generation = {};  // of TPUs that it runs on; empty: any
+  uint32_t atoms = 0;                // bits by Atom
   bool any_words = false;  // masks with | and !; else atoms joined by &
   uint32_t dtypes = 0;     // bits by Dtype
   int64_t dim_step = 8, most_dim = 256;    // head dims: multiples, up to
@@ -114,8 +115,9 @@ struct PlanFacts {
 };
 PlanFacts plan_facts(const Plan& plan);
 
-// What `tessera gate` found: a kernel of ours judged by fp64, then timed
-// against plain XLA. The verdict is over all rows of a kernel on one machine.
+// What a gate's table has: a kernel of ours judged by fp64, then held against
+// plain XLA. The verdict is over all rows of a kernel on one machine, or of a
+// generation of TPUs.
 enum class GateVerdict : uint8_t {
   promote,
   experimental,     // it wins in few shape classes
@@ -129,10 +131,16 @@ std::string_view to_string(GateVerdict v);  // "delete" for drop
 // Whether the output of a row lay within the bounds of the fp64 judge.
 enum class GateJudgement : uint8_t { passed, wrong, unjudged };
 std::string_view to_string(GateJudgement j);
+// Times that `tessera gate` took, or cycles of the vendor's schedule.
+enum class GateBasis : uint8_t { measured, predicted };
+std::string_view to_string(GateBasis b);
 struct GateRow {
   std::string kernel;  // "cpu/forward"
   LaneId lane = LaneId::cpu;
-  std::string machine;  // Machine::key()
+  GateBasis basis = GateBasis::measured;
+  // What it speaks for: Machine::key(), or of predicted rows every machine
+  // whose TPUs are of the generation, "v6e". The other is empty.
+  std::string machine, generation;
   RequestClass request_class = RequestClass::other;
   std::string mask;  // what was measured
   bool backward = false;
@@ -140,31 +148,37 @@ struct GateRow {
   int64_t q_len = 0, kv_len = 0;
   AttentionShape shape;
   double density = 0;
-  // Absent where nothing ran.
-  std::optional<double> kernel_ms, plain_ms;
-  XlaMethod plain = XlaMethod::dense;  // the faster of the two plain ones
-  std::optional<double> factor;        // plain_ms / kernel_ms
+  // Those of its basis; absent where nothing ran, or nothing was predicted.
+  std::optional<double> kernel_ms, plain_ms, kernel_cycles, plain_cycles;
+  // Of cycles: two predictions that differ by less are a tie. From 1.
+  std::optional<double> error_bar;
+  XlaMethod plain = XlaMethod::dense;  // the fastest of the plain ones
+  std::optional<double> factor;        // plain over kernel
   GateJudgement judgement = GateJudgement::unjudged;
   std::optional<double> error;  // the worst, as a share of its bound
   bool shape_per_step = false;  // the kernel needs a choice of shape each step
   GateVerdict verdict = GateVerdict::unmeasured;  // its kernel's
-  std::string why;  // of a row that is not measured or not judged
+  std::string why;  // it has no figures or no judgement; or how it was judged
 };
 struct GateTable {
   std::vector<GateRow> rows;
 };
-// Beyond this factor a row wins; less is a tie or a loss.
+// Beyond this factor a measured row wins, beyond its error bar a predicted one;
+// less is a tie or a loss.
 inline constexpr double kWinFactor = 1.10;
+bool wins(const GateRow& row);
 // A kernel that wins in fewer shape classes, or in fewer than half of those
 // that were measured, is experimental, however large its wins. A shape class is
 // what a row speaks for, less the direction: it wins where all its rows do.
 inline constexpr int64_t kFewShapeClasses = 3;
 inline constexpr double kMostGateError = 1e300;
-// Gives each row the verdict of its kernel on its machine.
+// Gives each row the verdict of its kernel on its machine or generation.
 void set_verdicts(GateTable& table);
 // 0 for more than half of all tiles, 1 for more than a quarter, ...
 int density_class(double density);
-// Whether a row says something about this request on this machine.
+// Whether a row is of this machine, or of the generation of its device.
+bool speaks_for(const GateRow& row, const Machine& machine);
+// Whether it says something about this request there.
 bool applies(const GateRow& row, const RequestFeatures& features,
              const PlanFacts& plan, const Machine& machine);
 // Whether the row's kernel keeps the lane from being chosen for this request.
@@ -197,9 +211,9 @@ struct Choice {
   XlaMethod method = XlaMethod::worklist;
   RequestClass request_class = RequestClass::other;
   std::string reason;
-  std::vector<Rejected> rejected;   // every other lane
-  std::optional<GateRow> measured;  // the row that decided
-  // The row of the thresholds that decided, where none was measured.
+  std::vector<Rejected> rejected;  // every other lane
+  std::optional<GateRow> gate;     // the gate's row that decided
+  // The row of the thresholds that decided, where none of the gate's did.
   const DispatchRule* rule = nullptr;
 };
 

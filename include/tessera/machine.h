@@ -24,6 +24,8 @@ struct MachinePlugin {
   std::string name;      // as --plugin takes it
   std::string platform;  // "cpu", "tpu", "cuda"
   int64_t devices = 0;   // that run programs; 0: it compiles only
+  // Of its TPUs, "v6e"; empty: not known, not one for all, or no TPU.
+  std::string generation = {};
 };
 struct Machine {
   std::string cpu;            // its model

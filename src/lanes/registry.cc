@@ -61,6 +61,7 @@ constexpr LaneFacts kRegistry[] = {
      .about = "our TPU kernel, compiled and run by libtpu",
      .needs_plugin = true,
      .platform = "tpu",
+     .generation = "v6e",
      .atoms = kEveryAtom,
      .any_words = true,
      .dtypes = bits({Dtype::bf16, Dtype::f32}),
@@ -128,6 +129,7 @@ constexpr std::string_view kVerdicts[] = {
     "promote",  "experimental",        "delete",    "wrong",
     "unjudged", "out of the hot loop", "unmeasured"};
 constexpr std::string_view kJudgements[] = {"passed", "wrong", "unjudged"};
+constexpr std::string_view kBases[] = {"measured", "predicted"};
 
 }  // namespace
 
@@ -145,6 +147,10 @@ std::string_view to_string(GateVerdict v) {
 
 std::string_view to_string(GateJudgement j) {
   return kJudgements[static_cast<size_t>(j)];
+}
+
+std::string_view to_string(GateBasis b) {
+  return kBases[static_cast<size_t>(b)];
 }
 
 Result<LaneId> parse_lane(std::string_view text) {

@@ -11,6 +11,7 @@
 
 #include "base/child.h"
 #include "base/files.h"
+#include "tessera/chips.h"
 #include "tests/plugins.h"
 
 namespace tessera::pjrt {
@@ -55,7 +56,9 @@ TEST_F(Libtpu, KnowsEveryTargetThatWeName) {
     const auto topology = make_topology(*plugin_, std::string(name));
     ASSERT_TRUE(topology.ok()) << topology.error().message;
     EXPECT_FALSE(topology->devices().empty()) << name;
-    EXPECT_TRUE(topology->devices()[0].kind.starts_with("TPU")) << name;
+    const auto chip = chip_of_device(topology->devices()[0].kind);
+    ASSERT_TRUE(chip.has_value()) << topology->devices()[0].kind;
+    EXPECT_EQ(chip->name, name.substr(0, name.find(':')));
     EXPECT_EQ(topology->platform(), "tpu");
   }
   EXPECT_EQ(make_topology(*plugin_, "v6e:16x16")->devices().size(), 256u);

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "plan/generation.h"
 
 namespace tessera {
 namespace {
@@ -43,19 +44,32 @@ std::string_view without_number(std::string_view device) {
   return numbered ? device.substr(0, space) : device;
 }
 
+std::string chip_names() {
+  std::string out;
+  for (const Chip& c : kChips) {
+    out += fmt::format("{}{}", out.empty() ? "" : ", ", c.name);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::span<const Chip> chips() { return kChips; }
+
+Result<void> plan::check_generation(std::string_view where,
+                                    std::string_view name) {
+  if (std::ranges::find(kChips, name, &Chip::name) != std::end(kChips)) {
+    return {};
+  }
+  return invalid(where, "generation must be one of {}, found {}", chip_names(),
+                 in_quotes(name, 40));
+}
 
 Result<Chip> find_chip(std::string_view name) {
   const std::string_view chip = name.substr(0, name.find(':'));
   const auto* const found = std::ranges::find(kChips, chip, &Chip::name);
   if (found != std::end(kChips)) return *found;
-  std::string names;
-  for (const Chip& c : kChips) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
-  }
-  return invalid("fit", "a chip must be one of {}, found {}", names,
+  return invalid("fit", "a chip must be one of {}, found {}", chip_names(),
                  in_quotes(name, 40));
 }
 

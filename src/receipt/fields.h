@@ -77,6 +77,7 @@ inline constexpr Texts kClasses = {"sparse blocks", "custom", "plain causal",
 inline constexpr Texts kVerdicts = {"promote", "experimental", "delete",
                                     "wrong", "out of the hot loop"};
 inline constexpr Texts kJudgements = {"passed", "wrong", "unjudged"};
+inline constexpr Texts kBases = {"measured", "predicted"};
 inline constexpr Texts kRules = {"kv-head", "query-head", "query-tile"};
 inline constexpr Texts kUnions = {"bitmap", "sort"};
 inline constexpr Texts kMeanings = {"exact", "union"};
@@ -141,6 +142,8 @@ void visit_fields(Is<Receipt::Machine::Plugin> auto& p, auto&& field) {
   field("name", p.name, {}, "The plugin, in its own words");
   field("platform", p.platform, {}, "");
   field("devices", p.devices, {}, "How many devices it has");
+  field("generation", p.generation, {.or_null = true},
+        "Of its TPUs, as targets name it: v6e; null where it is not known");
 }
 
 void visit_fields(Is<Receipt::Array> auto& a, auto&& field) {
@@ -166,10 +169,15 @@ void visit_fields(Is<Receipt::Artifact> auto& a, auto&& field) {
 
 void visit_fields(Is<GateRow> auto& r, auto&& field) {
   using namespace allowed;
-  field("kernel", r.kernel, {}, "What was measured, and for what");
+  field("kernel", r.kernel, {}, "The kernel");
   field("lane", r.lane, {.one_of = kWithKernels}, "");
-  field("machine", r.machine, {}, "");
-  field("class", r.request_class, {.one_of = kClasses}, "");
+  field("basis", r.basis, {.one_of = kBases},
+        "Whether times were measured on the machine, or cycles predicted from "
+        "the vendor's schedule for every machine whose TPUs are of the "
+        "generation; the other of both is null");
+  field("machine", r.machine, {.or_null = true}, "");
+  field("generation", r.generation, {.or_null = true}, "");
+  field("class", r.request_class, {.one_of = kClasses}, "The request");
   field("mask", r.mask, {}, "");
   field("direction", r.backward, {.one_of = kDirections}, "");
   field("dtype", r.dtype, {.one_of = kDtypes}, "");
@@ -182,21 +190,27 @@ void visit_fields(Is<GateRow> auto& r, auto&& field) {
   field("softcap", r.shape.softcap, {.def = "number0"}, "");
   field("density", r.density, {.def = "number0"}, "");
   field("kernel_ms", r.kernel_ms, {.def = "number0"},
-        "How long our kernel took, and how long plain XLA took");
+        "How long our kernel took, and how long plain XLA took; null where "
+        "nothing was timed");
   field("plain_ms", r.plain_ms, {.def = "number0"}, "");
+  field("kernel_cycles", r.kernel_cycles, {.def = "number0"},
+        "How many cycles are predicted of both; null where none are");
+  field("plain_cycles", r.plain_cycles, {.def = "number0"}, "");
+  field("error_bar", r.error_bar, {.def = "number0"},
+        "Of cycles: two predictions that differ by less are a tie");
   field("plain", r.plain, {.one_of = kMethods},
-        "The faster program of plain XLA");
+        "The fastest program of plain XLA");
   field("factor", r.factor, {.def = "number0"},
-        "plain_ms over kernel_ms; null, as they are, where nothing was timed");
+        "Plain XLA's time or cycles over the kernel's; null without them");
   field("judgement", r.judgement, {.one_of = kJudgements},
         "Whether the output was within the bounds of the fp64 judge");
   field("error", r.error, {.def = "number0"},
         "The worst error, as a share of its bound; null: not judged");
   field("shape_per_step", r.shape_per_step, {},
         "Whether the kernel needs a choice of shape each step");
-  field(
-      "verdict", r.verdict, {.one_of = kVerdicts},
-      "The verdict over all rows of the kernel, and why this row has no times");
+  field("verdict", r.verdict, {.one_of = kVerdicts},
+        "The verdict over all rows of the kernel; and why this row has no "
+        "figures or no judgement, or how it was judged");
   field("why", r.why, {}, "");
 }
 
@@ -381,8 +395,8 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("choice.reason", r.choice.reason, {.of = kPlan}, "Why this lane");
   field("choice.rejected", r.choice.rejected, {.keys = kLanes, .of = kPlan},
         "Every other lane, with the reason against it");
-  field("choice.measured", r.choice.measured, {.def = "gate_row", .of = kPlan},
-        "The gate's row that decided, or null");
+  field("choice.gate", r.choice.gate, {.def = "gate_row", .of = kPlan},
+        "The row of the gate's table that decided, or null");
   field("choice.rule", r.choice.rule, {.or_null = true, .of = kPlan},
         "The row of the table of thresholds that decided, or null");
   visit_training(r.training, [&](std::string_view path, auto& member,

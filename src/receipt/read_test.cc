@@ -132,10 +132,13 @@ Receipt fullest() {
   row.kernel = "cpu/forward";
   row.mask = "causal";
   row.kernel_ms = row.plain_ms = row.factor = row.error = 1;
+  row.kernel_cycles = row.plain_cycles = row.error_bar = 1;
+  row.machine = "A CPU";
+  row.generation = "v6e";
   row.verdict = GateVerdict::promote;
-  r.choice.measured = row;
+  r.choice.gate = row;
   r.choice.rule = "tpu kernels";
-  r.machine.plugins = {{"p", "cpu", 2}};
+  r.machine.plugins = {{"p", "tpu", 2, "v6e"}};
   r.plugin = operation().plugin;
   r.artifact = operation().artifact;
   r.method = "dense";
@@ -235,7 +238,7 @@ TEST(ReceiptReader, EveryFieldComesBack) {
     EXPECT_EQ(claim->kind, r.kind);
   }
   const auto claim = parse_receipt(receipt_json(fullest()));
-  EXPECT_EQ(claim->choice.measured->verdict, GateVerdict::promote);
+  EXPECT_EQ(claim->choice.gate->verdict, GateVerdict::promote);
   EXPECT_EQ(claim->shape.attention.softcap, 30);
   EXPECT_EQ(claim->routing->settings, RouteSettings());
   EXPECT_EQ(claim->threads, 2);
@@ -424,9 +427,9 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
             "[receipt] lane.fallback_allowed[0] must be one of "
             "[\"cpu\",\"xla\",\"mosaic\",\"reference\"], found the string "
             "'jax_bridge'");
-  EXPECT_EQ(message(with("/choice/measured", {{"kernel", "cpu/forward"}})),
+  EXPECT_EQ(message(with("/choice/gate", {{"kernel", "cpu/forward"}})),
             "[receipt] every field must be there, found no "
-            "choice.measured.lane");
+            "choice.gate.lane");
   EXPECT_EQ(message(with("/choice/rejected", {{"quantum", "a"}})),
             "[receipt] fields must be known ones, found "
             "'choice.rejected.quantum'");

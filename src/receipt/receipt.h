@@ -41,7 +41,7 @@ struct Receipt {
     std::string request_class;  // "sparse blocks"
     std::string reason;
     std::map<std::string, std::string> rejected;
-    std::optional<GateRow> measured;  // that decided
+    std::optional<GateRow> gate;      // its row that decided
     std::optional<std::string> rule;  // the threshold that decided
   };
   // What the choice knew of the machine.
@@ -49,6 +49,7 @@ struct Receipt {
     struct Plugin {
       std::string name, platform;
       int64_t devices = 0;
+      std::string generation = {};  // of its TPUs; "" where it is not known
     };
     std::string cpu;
     std::string system;  // "Linux 6.1 x86_64"

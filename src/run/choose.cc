@@ -22,12 +22,18 @@ using run::first_device;
 using run::is_device;
 using Why = std::optional<std::string>;
 
+bool other_generation(const LaneFacts& lane, const MachinePlugin& p) {
+  return !lane.generation.empty() && !p.generation.empty() &&
+         p.generation != lane.generation;
+}
+
 // The plugin that would run or compile for the lane: a device that is no CPU
 // first.
 const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
                                 bool compile_only) {
   const auto fits = [&](const MachinePlugin& p) {
     if (!lane.platform.empty() && p.platform != lane.platform) return false;
+    if (!compile_only && other_generation(lane, p)) return false;
     return p.devices > 0 || (compile_only && !lane.platform.empty());
   };
   for (const bool device : {true, false}) {
@@ -50,6 +56,10 @@ Why no_plugin(const LaneFacts& lane, const Machine& m) {
   if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
   const auto there =
       std::ranges::find(m.plugins, lane.platform, &MachinePlugin::platform);
+  if (there != m.plugins.end() && there->devices > 0) {
+    return fmt::format("its kernels are of {}, and {} has a {}",
+                       lane.generation, there->name, there->generation);
+  }
   if (there != m.plugins.end()) {
     return fmt::format("{} has no device here: it compiles and does not run",
                        there->name);
@@ -179,11 +189,14 @@ Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   return {};
 }
 
-// What was measured on this machine goes before the rules.
+// A row goes before the rules, and what was measured on this machine before
+// what is predicted.
 std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
                                const PlanFacts& plan, const Machine& m) {
-  for (const GateRow& row : gate.rows) {
-    if (applies(row, f, plan, m)) return row;
+  for (const GateBasis basis : {GateBasis::measured, GateBasis::predicted}) {
+    for (const GateRow& row : gate.rows) {
+      if (row.basis == basis && applies(row, f, plan, m)) return row;
+    }
   }
   return {};
 }
@@ -198,19 +211,37 @@ const GateRow* barred(const GateTable& gate, LaneId lane,
 }
 
 std::string barred_words(const GateRow& row) {
-  return fmt::format("the gate on this machine: {} is {}", row.kernel,
-                     to_string(row.verdict));
+  return fmt::format("the gate {}: {} is {}",
+                     row.basis == GateBasis::measured ? "on this machine"
+                                                      : "of " + row.generation,
+                     row.kernel, to_string(row.verdict));
+}
+
+std::string predicted_words(const GateRow& row) {
+  const double apart = std::max(*row.factor, 1 / *row.factor);
+  return fmt::format(
+      "predicted for {} at this density: {} takes {:.0f} cycles and xla's {} "
+      "program {:.0f}, {:.4g} times apart, {} the error bar of {:.4g} "
+      "(verdict: {})",
+      row.generation, row.kernel, *row.kernel_cycles, to_string(row.plain),
+      *row.plain_cycles, apart,
+      apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar,
+      to_string(row.verdict));
+}
+
+std::string measured_words(const GateRow& row, bool ours) {
+  return fmt::format(
+      "measured on this machine at this density: {} took {:.2f} "
+      "times as long as {} (verdict: {})",
+      ours ? "plain xla" : row.kernel, ours ? *row.factor : 1 / *row.factor,
+      ours ? row.kernel : "plain xla", to_string(row.verdict));
 }
 
 Candidate by_row(const GateRow& row) {
-  const double factor = *row.factor;
-  const bool ours = factor > kWinFactor && row.verdict != GateVerdict::drop;
-  return {
-      ours ? row.lane : LaneId::xla, row.plain,
-      fmt::format("measured on this machine at this density: {} took {:.2f} "
-                  "times as long as {} (verdict: {})",
-                  ours ? "plain xla" : row.kernel, ours ? factor : 1 / factor,
-                  ours ? row.kernel : "plain xla", to_string(row.verdict))};
+  const bool ours = wins(row) && row.verdict != GateVerdict::drop;
+  return {ours ? row.lane : LaneId::xla, row.plain,
+          row.basis == GateBasis::measured ? measured_words(row, ours)
+                                           : predicted_words(row)};
 }
 
 std::string behind(const LaneFacts& lane, const Choice& choice) {
@@ -230,7 +261,9 @@ std::string Machine::key() const {
       "{}, {} threads, {}", cpu, threads,
       isas.empty() ? std::string_view("none") : to_string(isas.back()));
   for (const MachinePlugin& p : plugins) {
-    if (is_device(p)) out += fmt::format(", {} x {}", p.devices, p.platform);
+    if (!is_device(p)) continue;
+    out += fmt::format(", {} x {}{}{}", p.devices, p.platform,
+                       p.generation.empty() ? "" : " ", p.generation);
   }
   return out;
 }
@@ -320,9 +353,9 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   Choice out;
   out.request_class = f.request_class;
   if (!f.call.compile_only) {
-    out.measured = row_for(gate, f, plan, m);
-    if (out.measured) {
-      candidates.insert(candidates.begin(), by_row(*out.measured));
+    out.gate = row_for(gate, f, plan, m);
+    if (out.gate) {
+      candidates.insert(candidates.begin(), by_row(*out.gate));
     }
   }
 
@@ -350,8 +383,8 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
     return unavailable("dispatch", "a lane must be able to run this, found {}",
                        found);
   }
-  if (out.measured && chosen != &candidates.front()) out.measured.reset();
-  if (!out.measured && bar) out.measured = *bar;
+  if (out.gate && chosen != &candidates.front()) out.gate.reset();
+  if (!out.gate && bar) out.gate = *bar;
   out.lane = chosen->lane;
   out.method = chosen->method;
   out.reason = chosen->reason;

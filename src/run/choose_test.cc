@@ -749,7 +749,7 @@ TEST(Gate, AWrongKernelIsNeverChosen) {
         // A wrong gradient says nothing of the forward pass.
         const bool barred = wanted || !backward;
         EXPECT_EQ(c->lane, barred ? LaneId::xla : LaneId::cpu);
-        EXPECT_EQ(c->measured.has_value(), barred);
+        EXPECT_EQ(c->gate.has_value(), barred);
         if (!barred) continue;
         EXPECT_EQ(find(*c, LaneId::cpu)->reason,
                   "the gate on this machine: cpu/forward is " +
@@ -780,7 +780,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   Choice c = pick(slow, plan);
   EXPECT_EQ(c.lane, LaneId::xla);
   EXPECT_EQ(c.method, XlaMethod::chunked);
-  ASSERT_TRUE(c.measured.has_value());
+  ASSERT_TRUE(c.gate.has_value());
   EXPECT_EQ(c.reason,
             "measured on this machine at this density: cpu/forward took 2.00 "
             "times as long as plain xla (verdict: delete)");
@@ -791,12 +791,12 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_EQ(pick(slow, plan).lane, LaneId::xla);
   slow.verdict = GateVerdict::unjudged;
   EXPECT_EQ(pick(slow, plan).lane, LaneId::cpu);
-  EXPECT_FALSE(pick(slow, plan).measured.has_value());
+  EXPECT_FALSE(pick(slow, plan).gate.has_value());
   slow.verdict = GateVerdict::drop;
 
   // It says nothing of another density, machine or shape.
   EXPECT_EQ(pick(slow, {100, 20}).lane, LaneId::cpu);
-  EXPECT_FALSE(pick(slow, {100, 20}).measured.has_value());
+  EXPECT_FALSE(pick(slow, {100, 20}).gate.has_value());
   const auto but = [&](auto change) {
     GateRow row = slow;
     change(row);
@@ -824,7 +824,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   bare.plugins.clear();
   const auto ruled = choose(f, plan, bare, {{slow}});
   EXPECT_EQ(ruled->lane, LaneId::cpu);
-  EXPECT_FALSE(ruled->measured.has_value());
+  EXPECT_FALSE(ruled->gate.has_value());
   EXPECT_EQ(choose(f, plan, cpu, {{slow}}, LaneId::cpu)->lane, LaneId::cpu);
 }
 
@@ -845,7 +845,7 @@ TEST(Gate, ARowMayChooseSplash) {
   const auto chosen = choose(f, plan, tpu, {{wins}});
   ASSERT_TRUE(chosen.ok()) << chosen.error().message;
   EXPECT_EQ(chosen->lane, LaneId::splash);
-  EXPECT_EQ(chosen->measured->kernel, "splash/forward");
+  EXPECT_EQ(chosen->gate->kernel, "splash/forward");
   const auto read = parse_gate(gate_json({{wins}}));
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->rows[0].lane, LaneId::splash);
@@ -890,8 +890,8 @@ TEST(Gate, TablesGoThroughJson) {
             "[gate] a judgement must be that of its error, wrong, found passed "
             "for 'cpu/forward'");
   EXPECT_EQ(broken("\"plain_ms\": 4.0", "\"plain_ms\": 5.0"),
-            "[gate] factor must be plain_ms over kernel_ms, null without them, "
-            "found other for 'cpu/forward'");
+            "[gate] factor must be plain XLA's figure over the kernel's, null "
+            "without them, found other for 'cpu/forward'");
   EXPECT_TRUE(broken("\"shape_per_step\": false", "\"shape_per_step\": 0")
                   .starts_with("[gate] shape_per_step must be true or false"));
   EXPECT_EQ(broken("\"A CPU, ", "\"A\\nCPU, "),
@@ -908,12 +908,235 @@ TEST(Gate, TablesGoThroughJson) {
                   .starts_with("[gate] density must be a number from 0 to 1"));
   EXPECT_TRUE(broken("\"kernel_ms\": 3.0", "\"kernel_ms\": 0")
                   .starts_with("[gate] kernel_ms must be "));
-  EXPECT_TRUE(broken("\"schema\": 2", "\"schema\": 1").starts_with("[gate] "));
+  EXPECT_EQ(broken("\"schema\": 3", "\"schema\": 2"),
+            "[gate] schema must be 3, found the integer 2: another version "
+            "wrote it, record it again");
   EXPECT_TRUE(broken("\"q_len\"", "\"qlen\"").starts_with("[gate] "));
   EXPECT_TRUE(broken("\"lane\": \"cpu\"", "\"lane\": \"npu\"")
                   .starts_with("[dispatch] a lane must be one of "));
   EXPECT_TRUE(broken("\"rows\": [", "\"rows\": [3, ").starts_with("[gate] "));
   EXPECT_TRUE(parse_gate("{").error().message.starts_with("[gate] "));
+}
+
+// On TPUs of that generation.
+Machine tpu_of(const std::string& generation) {
+  return {"A CPU", 8,    {Isa::portable},
+          true,    true, {{"libtpu", "tpu", 4, generation}}};
+}
+
+// A row of v6e at these cycles, judged.
+GateRow predicted_of(const RequestFeatures& f, double density, double kernel,
+                     double plain) {
+  GateRow row = row_of(f, tpu_of("v6e"), density, 1, 1);
+  row.kernel = "mosaic/forward";
+  row.lane = LaneId::mosaic;
+  row.basis = GateBasis::predicted;
+  row.machine = "";
+  row.generation = "v6e";
+  row.kernel_ms.reset();
+  row.plain_ms.reset();
+  row.kernel_cycles = kernel;
+  row.plain_cycles = plain;
+  row.error_bar = 1.28;
+  row.factor = plain / kernel;
+  GateTable alone = {{row}};
+  set_verdicts(alone);
+  return alone.rows[0];
+}
+
+TEST(Gate, APredictedRowSpeaksForItsGeneration) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures f = features("causal", shape, {Dtype::bf16});
+  const PlanFacts plan = {100, 55};
+  const auto on = [&](const GateRow& row, const Machine& m) {
+    return *choose(f, plan, m, {{row}});
+  };
+  const GateRow ahead = predicted_of(f, 0.6, 1e5, 3e5);
+  EXPECT_EQ(ahead.verdict, GateVerdict::experimental);
+  const Choice c = on(ahead, tpu_of("v6e"));
+  EXPECT_EQ(c.lane, LaneId::mosaic);
+  ASSERT_TRUE(c.gate.has_value());
+  EXPECT_EQ(c.gate->basis, GateBasis::predicted);
+  EXPECT_EQ(c.rule, nullptr);
+  EXPECT_EQ(c.reason,
+            "predicted for v6e at this density: mosaic/forward takes 100000 "
+            "cycles and xla's chunked program 300000, 3 times apart, beyond "
+            "the error bar of 1.28 (verdict: experimental)");
+  // Not of another generation, of one that is not known, of a machine whose
+  // TPU runs nothing, or where another device comes first.
+  Machine compiles = tpu_of("v6e");
+  compiles.plugins[0].devices = 0;
+  Machine gpu = tpu_of("v6e");
+  gpu.plugins.insert(gpu.plugins.begin(), {"/opt/cuda.so", "cuda", 1});
+  for (const Machine& m :
+       {tpu_of("v5e"), tpu_of("v5p"), tpu_of(""), compiles, gpu}) {
+    const Choice other = on(ahead, m);
+    EXPECT_FALSE(other.gate.has_value()) << m.key();
+    EXPECT_EQ(other.lane, m.only_cpu() ? LaneId::cpu : LaneId::xla) << m.key();
+  }
+  // Nor of another shape or density.
+  EXPECT_FALSE(
+      choose(f, {100, 20}, tpu_of("v6e"), {{ahead}})->gate.has_value());
+
+  // A lead within the error bar is a tie, and 1.10 says nothing.
+  for (const double factor : {1.0, 1.11, 1.27, 1.28}) {
+    const GateRow tie = predicted_of(f, 0.6, 1e5, factor * 1e5);
+    EXPECT_EQ(tie.verdict, GateVerdict::drop) << factor;
+    EXPECT_FALSE(wins(tie));
+    const Choice to = on(tie, tpu_of("v6e"));
+    EXPECT_EQ(to.lane, LaneId::xla);
+    EXPECT_EQ(to.method, XlaMethod::chunked);
+    EXPECT_NE(to.reason.find("a tie within the error bar of 1.28"),
+              std::string::npos)
+        << to.reason;
+  }
+  EXPECT_TRUE(wins(predicted_of(f, 0.6, 1e5, 1.29e5)));
+  const Choice behind = on(predicted_of(f, 0.6, 2e5, 1e5), tpu_of("v6e"));
+  EXPECT_EQ(behind.lane, LaneId::xla);
+  EXPECT_NE(behind.reason.find("2 times apart, beyond"), std::string::npos);
+
+  // What was measured on the machine goes before it, wherever it stands.
+  GateRow measured = row_of(f, tpu_of("v6e"), 0.6, 2, 1);
+  measured.kernel = "mosaic/forward";
+  measured.lane = LaneId::mosaic;
+  const auto both = choose(f, plan, tpu_of("v6e"), {{ahead, measured}});
+  EXPECT_EQ(both->lane, LaneId::xla);
+  EXPECT_EQ(both->gate->basis, GateBasis::measured);
+  EXPECT_EQ(measured.machine, "A CPU, 8 threads, portable, 4 x tpu v6e");
+  EXPECT_FALSE(choose(f, plan, tpu_of("v5e"), {{measured}})->gate.has_value());
+}
+
+TEST(Gate, VerdictsOfPredictedRows) {
+  const auto table = [](int classes, double factor) {
+    GateTable out;
+    int64_t tokens = 64;
+    for (int i = 0; i < classes; ++i) {
+      out.rows.push_back(predicted_of(
+          features("causal", {8, 8, 128, 128, {}, 0}, {}, tokens *= 2), 0.6,
+          1e5, factor * 1e5));
+    }
+    set_verdicts(out);
+    return out;
+  };
+  EXPECT_EQ(table(3, 1.3).rows[0].verdict, GateVerdict::promote);
+  EXPECT_EQ(table(2, 9).rows[0].verdict, GateVerdict::experimental);
+  EXPECT_EQ(table(9, 1.25).rows[0].verdict, GateVerdict::drop);
+  // Each row has an error bar of its own.
+  GateTable wide = table(3, 1.3);
+  for (GateRow& row : wide.rows) row.error_bar = 1.4;
+  set_verdicts(wide);
+  EXPECT_EQ(wide.rows[0].verdict, GateVerdict::drop);
+  // One row that nobody judged, and nothing is promoted.
+  GateTable unjudged = table(9, 3);
+  unjudged.rows[4].judgement = GateJudgement::unjudged;
+  unjudged.rows[4].error.reset();
+  set_verdicts(unjudged);
+  EXPECT_EQ(unjudged.rows[0].verdict, GateVerdict::unjudged);
+  // Of another generation, or measured, it is another kernel's.
+  GateTable apart = table(3, 3);
+  apart.rows[2].generation = "v5e";
+  set_verdicts(apart);
+  EXPECT_EQ(apart.rows[0].verdict, GateVerdict::experimental);
+
+  // What the evaluator found wrong keeps the lane out on every machine of the
+  // generation.
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures f =
+      features("causal & documents", shape, {Dtype::bf16});
+  GateRow wrong =
+      predicted_of(features("full", shape, {Dtype::f32}, 64), 1, 1, 9);
+  wrong.verdict = GateVerdict::wrong;
+  const auto barred = choose(f, {100, 30}, tpu_of("v6e"), {{wrong}});
+  EXPECT_EQ(barred->lane, LaneId::xla);
+  EXPECT_EQ(find(*barred, LaneId::mosaic)->reason,
+            "the gate of v6e: mosaic/forward is wrong");
+  EXPECT_EQ(barred->gate->generation, "v6e");
+  EXPECT_EQ(choose(f, {100, 30}, tpu_of(""), {{wrong}})->lane, LaneId::mosaic);
+}
+
+TEST(Gate, PredictedRowsGoThroughJson) {
+  const RequestFeatures f =
+      features("causal", {8, 8, 128, 128, {}, 0}, {Dtype::bf16});
+  const std::string json = gate_json({{predicted_of(f, 0.5, 1e5, 2e5)}});
+  const auto again = parse_gate(json);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(gate_json(*again), json);
+  EXPECT_EQ(again->rows[0].basis, GateBasis::predicted);
+  EXPECT_EQ(again->rows[0].error_bar, 1.28);
+  const auto broken = [&](const std::string& key, const std::string& value,
+                          const std::string& other_key = "",
+                          const std::string& other = "") {
+    auto text = nlohmann::json::parse(json);
+    text["rows"][0][key] = nlohmann::json::parse(value);
+    if (!other_key.empty()) {
+      text["rows"][0][other_key] = nlohmann::json::parse(other);
+    }
+    const auto r = parse_gate(text.dump());
+    return r ? std::string("read") : r.error().message;
+  };
+  EXPECT_EQ(broken("kernel_cycles", "0"),
+            "[gate] kernel_cycles must be a number from 1 to 1e+18, found the "
+            "integer 0");
+  EXPECT_EQ(broken("plain_cycles", "-3"),
+            "[gate] plain_cycles must be a number from 1 to 1e+18, found the "
+            "integer -3");
+  EXPECT_TRUE(broken("error_bar", "0.9")
+                  .starts_with("[gate] error_bar must be a number from 1 to "));
+  EXPECT_EQ(broken("error_bar", "null"),
+            "[gate] cycles must have an error_bar, and nothing else may, found "
+            "none for 'mosaic/forward'");
+  EXPECT_EQ(broken("kernel_ms", "1"),
+            "[gate] a predicted row must have cycles and no ms, found ms for "
+            "'mosaic/forward'");
+  EXPECT_EQ(broken("generation", "\"v9\""),
+            "[gate] generation must be one of v4, v5e, v5p, v6e, tpu7x, found "
+            "'v9'");
+  EXPECT_EQ(broken("generation", "null"),
+            "[gate] a predicted row must have a generation and no machine, "
+            "found no generation for 'mosaic/forward'");
+  EXPECT_EQ(broken("machine", "\"A CPU\""),
+            "[gate] a predicted row must have a generation and no machine, "
+            "found a machine for 'mosaic/forward'");
+  EXPECT_EQ(broken("machine", "\"\""),
+            "[gate] machine must be null or a text, found an empty one");
+  EXPECT_EQ(broken("lane", "\"cpu\"", "kernel", "\"cpu/forward\""),
+            "[gate] a predicted row must be of a lane of TPUs, found cpu for "
+            "'cpu/forward'");
+  EXPECT_EQ(broken("basis", "\"guessed\""),
+            "[gate] basis must be a known word, found 'guessed'");
+  EXPECT_EQ(broken("basis", "\"measured\""),
+            "[gate] a measured row must have a machine and no generation, "
+            "found no machine for 'mosaic/forward'");
+  EXPECT_EQ(broken("plain_cycles", "1.2e5"),
+            "[gate] factor must be plain XLA's figure over the kernel's, null "
+            "without them, found other for 'mosaic/forward'");
+  EXPECT_EQ(broken("plain_cycles", "null", "factor", "null"),
+            "[gate] the kernel's figure and plain XLA's must both be there or "
+            "neither, found other for 'mosaic/forward'");
+  EXPECT_EQ(broken("plain_cycles", "1.2e5", "factor", "1.2"),
+            "[gate] a verdict must be that of all its kernel's rows, delete, "
+            "found experimental for 'mosaic/forward'");
+  EXPECT_EQ(broken("error", "1.5", "judgement", "\"wrong\""),
+            "[gate] what is wrong must have no times and no cycles, found "
+            "other for 'mosaic/forward'");
+  EXPECT_EQ(broken("verdict", "\"promote\""),
+            "[gate] a verdict must be that of all its kernel's rows, "
+            "experimental, found promote for 'mosaic/forward'");
+
+  const Machine cpu{"A CPU", 8, {Isa::portable}, true, true, {}};
+  auto measured =
+      nlohmann::json::parse(gate_json({{row_of(f, cpu, 0.5, 1, 2)}}));
+  const auto also = [&](const char* key, double value) {
+    auto text = measured;
+    text["rows"][0][key] = value;
+    return parse_gate(text.dump()).error().message;
+  };
+  EXPECT_EQ(also("error_bar", 1.28),
+            "[gate] a measured row must have no cycles and no error_bar, found "
+            "an error_bar for 'cpu/forward'");
+  EXPECT_EQ(also("kernel_cycles", 9),
+            "[gate] a measured row must have no cycles and no error_bar, found "
+            "cycles for 'cpu/forward'");
 }
 
 TEST(Gate, RecordedTablesAreRead) {

@@ -1,5 +1,5 @@
-// run/gate.cc: the table of what was measured: which row says something
-// about a request, and its JSON.
+// run/gate.cc: the table of what was measured or predicted: which row says
+// something about a request, and its JSON.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -12,8 +12,10 @@
 #include "base/fail.h"
 #include "base/json_read.h"
 #include "base/text.h"
+#include "plan/generation.h"
 #include "receipt/parts.h"
 #include "run/lane_rules.h"
+#include "run/rules.h"
 #include "tessera/contract.h"
 #include "tessera/dispatch.h"
 
@@ -21,9 +23,11 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kWhere = "gate";
-constexpr int kSchema = 2;
+constexpr int kSchema = 3;
 constexpr size_t kMaxRows = 1 << 16;
 constexpr double kLeastMs = 1e-9, kMaxMs = 1e12;
+constexpr double kLeastCycles = 1, kMaxCycles = 1e18;
+constexpr double kMostFactor = kMaxMs / kLeastMs;
 
 // The value of that name among those that to_string gives.
 template <class Enum>
@@ -67,7 +71,19 @@ Result<std::optional<double>> read_or_null(const Json& value,
   return std::optional<double>(*number);
 }
 
-// Whose kernels are measured against plain XLA.
+// Null is the empty text.
+Result<std::string> read_line_or_null(const Json& value,
+                                      std::string_view name) {
+  if (value.is_null()) return std::string();
+  auto line = read_line(value, kWhere, name);
+  if (line && line->empty()) {
+    return invalid(kWhere, "{} must be null or a text, found an empty one",
+                   name);
+  }
+  return line;
+}
+
+// Whose kernels are held against plain XLA.
 bool has_kernels(LaneId lane) {
   return lane == LaneId::cpu || lane == LaneId::mosaic ||
          lane == LaneId::splash || lane == LaneId::cuda;
@@ -88,6 +104,52 @@ class Reader {
   std::optional<Error> error_;
 };
 
+// A row's two figures, of its own basis.
+struct Figures {
+  std::optional<double> kernel, plain;
+  bool both() const { return kernel && plain; }
+};
+Figures figures_of(const GateRow& row) {
+  if (row.basis == GateBasis::measured) return {row.kernel_ms, row.plain_ms};
+  return {row.kernel_cycles, row.plain_cycles};
+}
+
+// Of each basis what is its own, and nothing of the other's.
+Result<void> check_basis(const GateRow& row) {
+  const auto refused = [&](std::string_view rule, std::string_view found) {
+    return invalid(kWhere, "{}, found {} for {}", rule, found,
+                   in_quotes(row.kernel));
+  };
+  if (row.basis == GateBasis::measured) {
+    if (row.machine.empty() || !row.generation.empty()) {
+      return refused("a measured row must have a machine and no generation",
+                     row.machine.empty() ? "no machine" : "a generation");
+    }
+    if (row.kernel_cycles || row.plain_cycles || row.error_bar) {
+      return refused("a measured row must have no cycles and no error_bar",
+                     row.error_bar ? "an error_bar" : "cycles");
+    }
+    return {};
+  }
+  if (facts_of(row.lane).platform != "tpu" && row.lane != LaneId::splash) {
+    return refused("a predicted row must be of a lane of TPUs",
+                   to_string(row.lane));
+  }
+  if (!row.machine.empty() || row.generation.empty()) {
+    return refused("a predicted row must have a generation and no machine",
+                   row.generation.empty() ? "no generation" : "a machine");
+  }
+  if (auto e = plan::check_generation(kWhere, row.generation); !e) return e;
+  if (row.kernel_ms || row.plain_ms) {
+    return refused("a predicted row must have cycles and no ms", "ms");
+  }
+  if (row.error_bar.has_value() != row.kernel_cycles.has_value()) {
+    return refused("cycles must have an error_bar, and nothing else may",
+                   row.error_bar ? "one alone" : "none");
+  }
+  return {};
+}
+
 // What a row says must fit together; its verdict needs the other rows.
 Result<void> check_row(const GateRow& row) {
   if (!row.kernel.starts_with(fmt::format("{}/", to_string(row.lane)))) {
@@ -98,17 +160,21 @@ Result<void> check_row(const GateRow& row) {
     return invalid(kWhere, "kv_heads must divide heads, found {} for {}",
                    row.shape.kv_heads, row.shape.heads);
   }
-  const bool timed = row.kernel_ms && row.plain_ms;
+  if (auto e = check_basis(row); !e) return e;
+  const Figures figures = figures_of(row);
   const auto refused = [&](std::string_view rule) {
     return invalid(kWhere, "{}, found other for {}", rule,
                    in_quotes(row.kernel));
   };
-  if (row.kernel_ms.has_value() != row.plain_ms.has_value()) {
-    return refused("kernel_ms and plain_ms must both be there or neither");
+  if (figures.kernel.has_value() != figures.plain.has_value()) {
+    return refused(
+        "the kernel's figure and plain XLA's must both be there or neither");
   }
-  if (timed ? row.factor != *row.plain_ms / *row.kernel_ms
-            : row.factor.has_value()) {
-    return refused("factor must be plain_ms over kernel_ms, null without them");
+  if (figures.both() ? row.factor != *figures.plain / *figures.kernel
+                     : row.factor.has_value()) {
+    return refused(
+        "factor must be plain XLA's figure over the kernel's, null without "
+        "them");
   }
   const GateJudgement due = !row.error        ? GateJudgement::unjudged
                             : *row.error <= 1 ? GateJudgement::passed
@@ -118,8 +184,8 @@ Result<void> check_row(const GateRow& row) {
         kWhere, "a judgement must be that of its error, {}, found {} for {}",
         to_string(due), to_string(row.judgement), in_quotes(row.kernel));
   }
-  if (timed && due == GateJudgement::wrong) {
-    return refused("what is wrong must have no times");
+  if (figures.both() && due == GateJudgement::wrong) {
+    return refused("what is wrong must have no times and no cycles");
   }
   return {};
 }
@@ -127,11 +193,14 @@ Result<void> check_row(const GateRow& row) {
 Result<GateRow> parse_row(const Json& j) {
   auto fields = check_fields(
       j, kWhere, "a row",
-      {"kernel",    "lane",           "machine",    "class",   "mask",
-       "direction", "dtype",          "q_len",      "kv_len",  "heads",
-       "kv_heads",  "head_dim",       "v_head_dim", "softcap", "density",
-       "kernel_ms", "plain_ms",       "plain",      "factor",  "judgement",
-       "error",     "shape_per_step", "verdict",    "why"});
+      {"kernel",       "lane",      "basis",          "machine",
+       "generation",   "class",     "mask",           "direction",
+       "dtype",        "q_len",     "kv_len",         "heads",
+       "kv_heads",     "head_dim",  "v_head_dim",     "softcap",
+       "density",      "kernel_ms", "plain_ms",       "kernel_cycles",
+       "plain_cycles", "error_bar", "plain",          "factor",
+       "judgement",    "error",     "shape_per_step", "verdict",
+       "why"});
   if (!fields) return fields.error();
   Reader r;
   GateRow row;
@@ -143,7 +212,10 @@ Result<GateRow> parse_row(const Json& j) {
     return invalid(kWhere, "lane must be one that has kernels, found {}",
                    to_string(row.lane));
   }
-  row.machine = r.take(read_line(j["machine"], kWhere, "machine"));
+  row.basis = r.take(read_word(j["basis"], "basis",
+                               {GateBasis::measured, GateBasis::predicted}));
+  row.machine = r.take(read_line_or_null(j["machine"], "machine"));
+  row.generation = r.take(read_line_or_null(j["generation"], "generation"));
   row.request_class =
       r.take(read_word(j["class"], "class",
                        {RequestClass::sparse_blocks, RequestClass::custom,
@@ -174,7 +246,10 @@ Result<GateRow> parse_row(const Json& j) {
   };
   row.kernel_ms = or_null("kernel_ms", kLeastMs, kMaxMs);
   row.plain_ms = or_null("plain_ms", kLeastMs, kMaxMs);
-  row.factor = or_null("factor", kLeastMs / kMaxMs, kMaxMs / kLeastMs);
+  row.kernel_cycles = or_null("kernel_cycles", kLeastCycles, kMaxCycles);
+  row.plain_cycles = or_null("plain_cycles", kLeastCycles, kMaxCycles);
+  row.error_bar = or_null("error_bar", 1, kMostFactor);
+  row.factor = or_null("factor", 1 / kMostFactor, kMostFactor);
   row.error = or_null("error", 0, kMostGateError);
   row.judgement = r.take(read_word(
       j["judgement"], "judgement",
@@ -223,7 +298,7 @@ GateVerdict judge_kernel(const std::vector<const GateRow*>& rows) {
     timed = true;
     unjudged |= row->judgement != GateJudgement::passed;
     const auto [at, unused] = classes.try_emplace(shape_class(*row), true);
-    at->second = at->second && *row->factor > kWinFactor;
+    at->second = at->second && wins(*row);
   }
   if (per_step) return GateVerdict::out_of_hot_loop;
   if (!timed) return GateVerdict::unmeasured;
@@ -238,12 +313,19 @@ GateVerdict judge_kernel(const std::vector<const GateRow*>& rows) {
 
 }  // namespace
 
+bool wins(const GateRow& row) {
+  if (row.basis == GateBasis::measured) {
+    return row.factor && *row.factor > kWinFactor;
+  }
+  return row.factor && row.error_bar && *row.factor > *row.error_bar;
+}
+
 void set_verdicts(GateTable& table) {
-  std::map<std::pair<std::string_view, std::string_view>,
+  std::map<std::tuple<std::string_view, std::string_view, std::string_view>,
            std::vector<const GateRow*>>
       kernels;
   for (const GateRow& row : table.rows) {
-    kernels[{row.kernel, row.machine}].push_back(&row);
+    kernels[{row.kernel, row.machine, row.generation}].push_back(&row);
   }
   std::map<const GateRow*, GateVerdict> due;
   for (const auto& [name, rows] : kernels) {
@@ -253,11 +335,18 @@ void set_verdicts(GateTable& table) {
   for (GateRow& row : table.rows) row.verdict = due[&row];
 }
 
+bool speaks_for(const GateRow& row, const Machine& machine) {
+  if (row.basis == GateBasis::measured) return row.machine == machine.key();
+  const MachinePlugin* device = run::first_device(machine);
+  return device && !row.generation.empty() &&
+         device->generation == row.generation;
+}
+
 bool bars(const GateRow& row, LaneId lane, const RequestFeatures& f,
           const Machine& machine) {
   const bool never = row.verdict == GateVerdict::wrong ||
                      row.verdict == GateVerdict::out_of_hot_loop;
-  return never && row.lane == lane && row.machine == machine.key() &&
+  return never && row.lane == lane && speaks_for(row, machine) &&
          (f.call.backward || !row.backward);
 }
 
@@ -266,7 +355,9 @@ bool applies(const GateRow& row, const RequestFeatures& f,
   const bool decides = row.verdict == GateVerdict::promote ||
                        row.verdict == GateVerdict::experimental ||
                        row.verdict == GateVerdict::drop;
-  return decides && row.factor && row.machine == machine.key() &&
+  const bool whole = row.basis == GateBasis::measured ||
+                     (figures_of(row).both() && row.error_bar);
+  return decides && row.factor && whole && speaks_for(row, machine) &&
          row.request_class == f.request_class &&
          row.backward == f.call.backward && row.dtype == f.call.dtype &&
          row.shape.head_dim == f.shape.head_dim &&
@@ -286,8 +377,12 @@ Result<GateTable> run::parse_gate_rows(std::string_view text) {
       check_fields(*json, kWhere, "a gate table", {"schema", "rows"},
                    {"machine", "tessera", "quick", "plugin", "busy_cores"});
   if (!fields) return fields.error();
-  auto schema = read_int((*json)["schema"], kWhere, "schema", kSchema, kSchema);
-  if (!schema) return schema.error();
+  if ((*json)["schema"] != kSchema) {
+    return invalid(kWhere,
+                   "schema must be {}, found {}: another version wrote it, "
+                   "record it again",
+                   kSchema, describe((*json)["schema"]));
+  }
   const Json& rows = (*json)["rows"];
   if (!rows.is_array() || rows.size() > kMaxRows) {
     return invalid(kWhere, "rows must be an array of at most {}, found {}",

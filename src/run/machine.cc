@@ -9,10 +9,22 @@
 #include "pjrt/locate.h"
 #include "pjrt/tpu_here.h"
 #include "run/probe.h"
+#include "tessera/chips.h"
 #include "tessera/dispatch.h"
 
 namespace tessera {
 namespace {
+
+// One for all, or none.
+std::string generation_of(const pjrt::Client& client) {
+  std::string out;
+  for (const pjrt::Device& d : client.devices()) {
+    const auto chip = chip_of_device(d.kind);
+    if (!chip || (!out.empty() && chip->name != out)) return {};
+    out = chip->name;
+  }
+  return out;
+}
 
 bool starts_here(std::string_view name) {
   return name != "libtpu" || pjrt::is_tpu_here();
@@ -51,6 +63,7 @@ run::PluginProbe run::probe_plugin(const std::string& name) {
   for (const pjrt::Device& d : (*client)->devices()) {
     out.devices.push_back(pjrt::describe(d));
   }
+  if (out.platform == "tpu") out.generation = generation_of(**client);
   return out;
 }
 
@@ -67,8 +80,9 @@ Machine this_machine(bool plugins) {
     if (!plugins && !device) continue;
     const run::PluginProbe p = run::probe_plugin(std::string(known.name));
     if (p.api.empty()) continue;
-    out.plugins.push_back(
-        {p.name, p.platform, static_cast<int64_t>(p.devices.size())});
+    out.plugins.push_back({p.name, p.platform,
+                           static_cast<int64_t>(p.devices.size()),
+                           p.generation});
   }
   return out;
 }

@@ -12,7 +12,8 @@ struct PluginProbe {
   std::string api;   // "0.81"; empty: it could not be loaded
   std::string platform, platform_version;
   std::vector<std::string> devices;
-  std::string why;  // what is missing, where something is
+  std::string generation;  // of its TPUs, where all are of one that we know
+  std::string why;         // what is missing, where something is
 };
 
 // Loads it and asks for its devices, except libtpu where there is no TPU.

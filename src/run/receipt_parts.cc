@@ -30,7 +30,7 @@ receipt::Receipt::Choice receipt_choice(const Choice& c) {
   for (const Rejected& r : c.rejected) {
     out.rejected[std::string(to_string(r.lane))] = r.reason;
   }
-  out.measured = c.measured;
+  out.gate = c.gate;
   if (c.rule) out.rule = c.rule->name;
   return out;
 }
@@ -44,7 +44,7 @@ receipt::Receipt::Machine receipt_machine(const Machine& m) {
   out.loads_plugins = m.loads_plugins;
   out.asked_plugins = m.asked_plugins;
   for (const MachinePlugin& p : m.plugins) {
-    out.plugins.push_back({p.name, p.platform, p.devices});
+    out.plugins.push_back({p.name, p.platform, p.devices, p.generation});
   }
   return out;
 }
@@ -158,7 +158,7 @@ Machine machine_of(const receipt::Receipt& receipt) {
   out.loads_plugins = m.loads_plugins;
   out.asked_plugins = m.asked_plugins;
   for (const receipt::Receipt::Machine::Plugin& p : m.plugins) {
-    out.plugins.push_back({p.name, p.platform, p.devices});
+    out.plugins.push_back({p.name, p.platform, p.devices, p.generation});
   }
   return out;
 }

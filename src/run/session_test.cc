@@ -137,7 +137,7 @@ void expect_same(const Choice& a, const Choice& b) {
   EXPECT_EQ(a.method, b.method);
   EXPECT_EQ(a.request_class, b.request_class);
   EXPECT_EQ(a.reason, b.reason);
-  EXPECT_EQ(a.measured.has_value(), b.measured.has_value());
+  EXPECT_EQ(a.gate.has_value(), b.gate.has_value());
   ASSERT_EQ(a.rejected.size(), b.rejected.size());
   for (size_t i = 0; i < a.rejected.size(); ++i) {
     EXPECT_EQ(a.rejected[i].lane, b.rejected[i].lane);

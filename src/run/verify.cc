@@ -34,7 +34,7 @@ Result<Choice> choice_due(const receipt::Receipt& claimed,
     return by_name(*lane, asked.features, machine);
   }
   GateTable gate;
-  if (claimed.choice.measured) gate.rows.push_back(*claimed.choice.measured);
+  if (claimed.choice.gate) gate.rows.push_back(*claimed.choice.gate);
   // As a file of them would be checked.
   auto checked = parse_gate_rows(gate_json(gate));
   if (!checked) return checked.error();
@@ -60,9 +60,9 @@ void compare(const receipt::Receipt& claimed, SecondRun second,
     } else {
       found.choice = claimed.choice;
       found.lane.chosen = claimed.lane.chosen;
-      const Json row = receipt::fields_json(claimed)["choice"]["measured"];
+      const Json row = receipt::fields_json(claimed)["choice"]["gate"];
       out.wrong.push_back(
-          {"choice.measured", row.dump(), in_quotes(due.error().message)});
+          {"choice.gate", row.dump(), in_quotes(due.error().message)});
     }
   }
   if (!claimed.ran()) {

@@ -473,8 +473,7 @@ TEST_F(MosaicLane, NeedsATpuOfAKindThatItKnows) {
       ::testing::TempDir() + "/other_tpu_" + std::to_string(getpid()) + ".so";
   std::filesystem::copy_file(testing::fake_plugin("tpu"), other);
   setenv("TESSERA_TEST_TPU_KIND", "TPU v99", 1);
-  EXPECT_EQ(why(other),
-            "[mosaic] a device must be a TPU v6 lite, found 'TPU v99'");
+  EXPECT_EQ(why(other), "[mosaic] a device must be a TPU v6e, found 'TPU v99'");
   std::filesystem::remove(other);
 }
 

@@ -7,22 +7,12 @@
 #include "base/text.h"
 #include "pjrt/tpu_here.h"
 #include "tessera/chips.h"
-#include "tessera/layouts.h"
+#include "tessera/dispatch.h"
 
 namespace tessera::mosaic {
 namespace {
 
 constexpr std::string_view kPlugin = "libtpu";
-
-// Kinds of devices that kernels are made for, as plugins name them.
-std::string known_kinds() {
-  std::string out;
-  for (const Chip& chip : chips()) {
-    if (!find_target(chip.name)) continue;
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", chip.kind);
-  }
-  return out;
-}
 
 Result<std::string> target_of(const pjrt::Place& on) {
   if (on.client->platform() != "tpu") {
@@ -31,9 +21,10 @@ Result<std::string> target_of(const pjrt::Place& on) {
                        "device",
                        on_a_line(on.client->platform()));
   }
+  const std::string_view due = facts_of(LaneId::mosaic).generation;
   const auto chip = chip_of_device(on.device->kind);
-  if (chip && find_target(chip->name)) return std::string(chip->target);
-  return unavailable("mosaic", "a device must be a {}, found {}", known_kinds(),
+  if (chip && chip->name == due) return std::string(chip->target);
+  return unavailable("mosaic", "a device must be a TPU {}, found {}", due,
                      in_quotes(on.device->kind));
 }
 

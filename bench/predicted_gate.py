@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Fills the gate's rows of our TPU kernels without a TPU: predicted cycles on v6e of
+each kernel and of XLA's programs, from the vendor's schedules, and the kernel's output
+judged by the evaluator (tests/mosaic) against fp64.
+
+    bench/predicted_gate.py --dumps FOLDER --jobs 2 -o bench/results/v6e/gate.json
+    bench/predicted_gate.py --cases causal --tokens 2048 --directions forward
+
+Bf16, 8 heads, head dim 128, one batch row. XLA's cycles are counted as
+bench/dispatch_costs.py does, at tiles of 256 x 256, over the tiles of the case's own
+plan; the fastest of worklist, chunked and, while all scores are few enough, dense is
+the row's. Our kernel is at the tile and tiles a pass of its table; a backward row is
+both passes at the tile of the backward one. The same tile and tiles a pass are judged
+at two tiles of tokens and a part of one, the worst share of the bounds being the row's
+error; a window is narrowed to that length. Figures and errors go to `tessera gate
+--rows`, which gives the verdicts. Python must have what tests/mosaic needs.
+"""
+
+import argparse
+import concurrent.futures
+import functools
+import json
+import os
+import pathlib
+import sys
+
+from predicted import Predictor, run
+from xla_cycles import xla_costs
+
+HERE = pathlib.Path(__file__).resolve().parent
+GENERATION, HEADS, DIM, XLA_TILE = "v6e", 8, 128, 256
+# Scores of all heads that the dense program may hold, as `tessera gate` has it.
+DENSE_SCORES = 1 << 28
+MACHINE = {"cpu": "any", "threads": 1, "isas": ["portable"], "plugins": [
+    {"name": "libtpu", "platform": "tpu", "devices": 1, "generation": GENERATION}]}
+# A case of `tessera-bench xla`, the mask, a softcap, documents of one length each.
+CASES = {
+    "full": ("full", "full", 0, 0),
+    "causal": ("causal", "causal", 0, 0),
+    "softcap": ("softcap", "causal", 30, 0),
+    "window": ("window", "causal & window(1023, 0)", 0, 0),
+    "documents-2": ("documents", "causal & documents", 0, 2),
+    "documents-8": ("documents", "causal & documents", 0, 8),
+    "documents-32": ("documents", "causal & documents", 0, 32),
+}
+DIRECTIONS = ("forward", "backward")
+
+
+def request(case, tokens):
+    """Its flags, for any command."""
+    _, mask, softcap, documents = CASES[case]
+    out = ["--mask", mask, "--q-len", tokens, "--heads", HEADS, "--head-dim", DIM]
+    out += ["--dtype", "bf16", *["--softcap", softcap] * (softcap > 0)]
+    if documents:
+        lengths = [str(tokens // documents)] * documents
+        out += ["--docs", "lengths:" + ",".join(lengths)]
+    return out
+
+
+def tile_words(tile):
+    return f"{tile[0]}x{tile[1]}"
+
+
+def chosen(predictor, asked, more=()):
+    """What `tessera choose` says of a request on a machine of the generation."""
+    machine = predictor.folder / f"machine-{os.getpid()}.json"
+    machine.write_text(json.dumps(MACHINE), encoding="utf-8")
+    return json.loads(run([predictor.tessera, "choose", "--json", "--machine", machine,
+                           *asked, *more]))
+
+
+def plain_cycles(predictor, case, tokens, backward):
+    """The fastest of XLA's programs and its cycles, both passes where there are two."""
+    at_tile = ["--tile", tile_words((XLA_TILE, XLA_TILE))]
+    density = chosen(predictor, request(case, tokens), at_tile)["density"]
+    rows = -(-tokens // XLA_TILE)
+    tiles = round(density * rows * rows)
+    found = {}
+    for method in ("worklist", "chunked", "dense"):
+        if method == "dense" and HEADS * tokens * tokens > DENSE_SCORES:
+            continue
+        found[method] = 0
+        for pass_ in (False, True)[: 1 + backward]:
+            outside, a_row, a_tile = xla_costs(
+                predictor, CASES[case][0], method, tokens, pass_, HEADS, DIM)
+            found[method] += outside + {
+                "worklist": rows * a_row + tiles * a_tile,
+                "chunked": rows * a_row, "dense": 0}[method]
+    print(case, tokens, DIRECTIONS[backward], found, file=sys.stderr, flush=True)
+    return min(found.items(), key=lambda at: at[1])
+
+
+def own_cycles(predictor, case, tokens, backward, tile=None):
+    """Cycles of one of our kernels, its tile and tiles a pass."""
+    name = f"ours-{case}-{tokens}-{DIRECTIONS[backward]}"
+    asked = [*request(case, tokens), *["--backward"] * backward]
+    if tile:
+        name += f"-{tile_words(tile)}"
+        asked += ["--tile", tile_words(tile)]
+    kept = predictor.folder / f"{name}.json"  # a dump alone leaves the setting open
+    if not kept.exists():
+        kept.write_text(json.dumps(predictor.schedule(name, asked)), encoding="utf-8")
+    told = json.loads(kept.read_text(encoding="utf-8"))
+    return told["cycles"], tuple(told["own"]["tile"]), told["own"]["tiles_per_pass"]
+
+
+@functools.lru_cache(maxsize=None)
+def judged(tessera, mask, softcap, documents, backward, tile, tiles):
+    """The worst share of its bound that the evaluator finds, and at how many tokens."""
+    os.environ["TESSERA"] = str(tessera)
+    sys.path.insert(0, str(HERE.parent / "tests" / "mosaic"))
+    sys.path.insert(1, str(HERE.parent / "python" / "tests"))
+    import numpy as np
+    from backward_test import BackwardCase
+    from forward_test import ForwardCase
+    from program import Program
+
+    tokens = 2 * max(tile) + 52
+    rng = np.random.default_rng(tokens)
+    ids = None
+    if documents:
+        ids = np.sort(rng.integers(0, 4, (1, tokens)).astype(np.int32))
+    kind, more = (BackwardCase, {"dlse": False}) if backward else (ForwardCase, {})
+    case = kind(rng, mask.replace("1023", str(tokens // 3)), heads=HEADS,
+                kv_heads=HEADS, q_len=tokens, kv_len=tokens, tile=tile, tiles=tiles,
+                ahead=1 if backward else 4, ids=ids, softcap=float(softcap),
+                dims=(DIM, DIM), **more)
+    text, room = case.emit()
+    outputs = Program(text).run(case.arrays(room), max_trips=100_000)
+    return float(case.error(outputs)), tokens
+
+
+def row_of(predictor, case, tokens, direction, error_bar):
+    _, mask, softcap, documents = CASES[case]
+    backward = direction == "backward"
+    cycles, tile, tiles = own_cycles(predictor, case, tokens, backward)
+    passes = [(backward, tile, tiles)]
+    if backward:
+        before, _, its_tiles = own_cycles(predictor, case, tokens, False, tile)
+        cycles += before
+        passes.append((False, tile, its_tiles))
+    plain, plain_count = plain_cycles(predictor, case, tokens, backward)
+    errors = [judged(predictor.tessera, mask, softcap, documents, *p) for p in passes]
+    error = max(e for e, _ in errors)
+    said = chosen(predictor, request(case, tokens))
+    right = error <= 1
+    row = {
+        "kernel": f"mosaic/{direction}", "lane": "mosaic", "basis": "predicted",
+        "machine": None, "generation": GENERATION, "class": said["class"],
+        "mask": mask, "direction": "forward+backward" if backward else "forward",
+        "dtype": "bf16", "q_len": tokens, "kv_len": tokens, "heads": HEADS,
+        "kv_heads": HEADS, "head_dim": DIM, "v_head_dim": DIM, "softcap": softcap,
+        "density": said["density"], "kernel_ms": None, "plain_ms": None,
+        "kernel_cycles": cycles if right else None,
+        "plain_cycles": plain_count if right else None,
+        "error_bar": error_bar if right else None, "plain": plain,
+        "factor": plain_count / cycles if right else None,
+        "judgement": "passed" if right else "wrong", "error": error,
+        "shape_per_step": False, "verdict": "unmeasured",
+        "why": f"judged by the evaluator at {errors[0][1]:,} tokens, tiles of "
+               f"{tile_words(tile)}, {' and '.join(str(p[2]) for p in passes)} a pass",
+    }
+    print(json.dumps(row), flush=True)
+    return row
+
+
+def rows_of(tessera, folder, cases, tokens, directions, error_bar):
+    """Those that share programs of XLA."""
+    predictor = Predictor(tessera, folder)
+    return [row_of(predictor, case, tokens, direction, error_bar)
+            for case in cases for direction in directions]
+
+
+def listed(text, allowed=None):
+    out = text.split(",")
+    if allowed and (wrong := [x for x in out if x not in allowed]):
+        raise argparse.ArgumentTypeError(f"must be of {', '.join(allowed)}, found "
+                                         f"{wrong[0]!r}")
+    return out if allowed else [int(x) for x in out]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    add = parser.add_argument
+    add("--tessera", default=HERE.parent / "build" / "tessera", metavar="FILE")
+    add("--dumps", required=True, metavar="FOLDER",
+        help="keep the dumps there: what was compiled is not compiled again")
+    add("--cases", default=list(CASES), type=lambda t: listed(t, CASES),
+        metavar="CASE,...", help=f"of {', '.join(CASES)} [all]")
+    add("--tokens", default=[1024, 8192], type=listed, metavar="N,...",
+        help="lengths [1024,8192]")
+    add("--directions", default=DIRECTIONS, type=lambda t: listed(t, DIRECTIONS),
+        metavar="NAME,...", help="forward, backward [both]")
+    add("--jobs", default=1, type=int, metavar="N", help="processes [1]")
+    add("--silicon", default=HERE / "results" / GENERATION / "silicon.json",
+        metavar="FILE", help="whose lead_error is the error bar")
+    add("--keep", metavar="FILE", help="a table whose rows come before these")
+    add("-o", "--out", metavar="FILE")
+    flags = parser.parse_args()
+    folder = pathlib.Path(flags.dumps)
+    folder.mkdir(parents=True, exist_ok=True)
+    silicon = json.loads(pathlib.Path(flags.silicon).read_text(encoding="utf-8"))
+    groups = {}
+    for tokens in flags.tokens:
+        for case in flags.cases:
+            groups.setdefault((tokens, CASES[case][0]), []).append(case)
+    with concurrent.futures.ProcessPoolExecutor(flags.jobs) as pool:
+        parts = [pool.submit(rows_of, flags.tessera, folder, cases, tokens,
+                             flags.directions, silicon["all"]["lead_error"])
+                 for (tokens, _), cases in groups.items()]
+        rows = [row for part in parts for row in part.result()]
+    if flags.keep:
+        kept = json.loads(pathlib.Path(flags.keep).read_text(encoding="utf-8"))
+        rows = kept["rows"] + rows
+    # Each kernel's rows together, in the order of the flags.
+    rows.sort(key=lambda row: row["kernel"], reverse=True)
+    figures = folder / "rows.json"
+    figures.write_text(json.dumps({"schema": 3, "rows": rows}), encoding="utf-8")
+    out = ["-o", flags.out] if flags.out else []
+    print(run([flags.tessera, "gate", "--rows", figures, *out]), end="")
+
+
+if __name__ == "__main__":
+    main()

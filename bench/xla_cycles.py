@@ -1,0 +1,62 @@
+"""Predicted cycles of XLA's three attention programs on v6e, from the vendor's
+schedules: what dispatch_costs.py and predicted_gate.py share."""
+
+import re
+
+CALLED = re.compile(r"(?:calls|to_apply|body)=%([\w.\-]+)")
+BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+
+
+class Program:
+    """A dumped program: cycles of the computations of its HLO."""
+
+    def __init__(self, told, hlo):
+        self.bodies, self.entry = {}, None
+        for line in hlo.splitlines():
+            if head := re.match(r"(ENTRY )?%(\S+) \(.*\{$", line):
+                body = self.bodies.setdefault(head[2], [])
+                self.entry = head[2] if head[1] else self.entry
+            elif op := re.match(r"\s+(?:ROOT )?%(\S+) = (.*)$", line):
+                body.append(op.groups())
+        cycles = {k["name"]: k["cycles_loops_once"] for k in told["kernels"]}
+        ops = [op for body in self.bodies.values() for op in body]
+        by_text = {self.text(rest): cycles[name] for name, rest in ops
+                   if name in cycles}
+        self.cycles = {name: cycles.get(name, by_text.get(self.text(rest), 0))
+                       for name, rest in ops}
+
+    def text(self, rest):
+        called = CALLED.search(rest)
+        inside = self.bodies.get(called[1], []) if called else []
+        plain = re.sub(r", (metadata|backend_config)=.*|%[\w.\-]+", "%", rest)
+        return plain + "".join(self.text(r) for _, r in inside)
+
+    def walk(self, name, depth, loops):
+        """Cycles of one pass, less its loops, which go to `loops` by depth."""
+        total = 0
+        for op, rest in self.bodies[name]:
+            if " while(" in rest:
+                inside = self.walk(CALLED.search(rest)[1], depth + 1, loops)
+                loops.setdefault(depth + 1, []).append(inside)
+            elif " conditional(" in rest:
+                arms = re.findall(r"%([\w.\-]+)", BRANCHES.search(rest)[1])
+                total += min(self.walk(arm, depth, {}) for arm in arms)
+            elif " call(" in rest:
+                total += self.walk(CALLED.search(rest)[1], depth, loops)
+            else:
+                total += self.cycles[op]
+        return total
+
+
+def xla_costs(predictor, case, method, tokens, backward, heads, dim):
+    """Cycles outside of the loops, of a row or column, of a tile, of a case of
+    `tessera-bench xla` in bf16."""
+    name = f"{method}-{case}-{tokens}-{'backward' if backward else 'forward'}"
+    emit = [f"{predictor.tessera}-bench", "xla", "--program", "--cases", case]
+    emit += ["--methods", method, "--tokens", tokens, "--heads", heads]
+    emit += ["--head-dim", dim, "--dtype", "bf16", *["--backward"] * backward]
+    told = predictor.schedule(name, ["--target", "v6e:1x1"], emit)
+    hlo = next((predictor.folder / name).glob("*TLP-hlo.txt")).read_text()
+    read, loops = Program(told, hlo), {}
+    outside = read.walk(read.entry, 0, loops)
+    return [outside, *(max(loops.get(d, [0])) for d in (1, 2))]
