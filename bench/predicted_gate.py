@@ -3,8 +3,9 @@
 each kernel and of XLA's programs, from the vendor's schedules, and the kernel's output
 judged by the evaluator (tests/mosaic) against fp64.
 
-    bench/predicted_gate.py --dumps FOLDER --jobs 2 -o bench/results/v6e/gate.json
-    bench/predicted_gate.py --cases causal --tokens 2048 --directions forward
+    bench/predicted_gate.py --dumps FOLDER --tokens 4096 --directions forward -o gate.json
+    bench/predicted_gate.py --dumps FOLDER --tokens 4096 --directions backward \\
+      --cases causal,window,documents-8 --keep gate.json -o bench/results/v6e/gate.json
 
 Bf16, 8 heads, head dim 128, one batch row. XLA's cycles are counted as
 bench/dispatch_costs.py does, at tiles of 256 x 256, over the tiles of the case's own
@@ -13,7 +14,8 @@ the row's. Our kernel is at the tile and tiles a pass of its table; a backward r
 both passes at the tile of the backward one. The same tile and tiles a pass are judged
 at two tiles of tokens and a part of one, the worst share of the bounds being the row's
 error; a window is narrowed to that length. Figures and errors go to `tessera gate
---rows`, which gives the verdicts. Python must have what tests/mosaic needs.
+--rows`, which gives the verdicts. Python must have what tests/mosaic needs. A folder of
+dumps is of one build: another needs a new one.
 """
 
 import argparse

@@ -52,6 +52,7 @@ def xla_costs(predictor, case, method, tokens, backward, heads, dim):
     """Cycles outside of the loops, of a row or column, of a tile, of a case of
     `tessera-bench xla` in bf16."""
     name = f"{method}-{case}-{tokens}-{'backward' if backward else 'forward'}"
+    name += f"-{heads}x{dim}"
     emit = [f"{predictor.tessera}-bench", "xla", "--program", "--cases", case]
     emit += ["--methods", method, "--tokens", tokens, "--heads", heads]
     emit += ["--head-dim", dim, "--dtype", "bf16", *["--backward"] * backward]

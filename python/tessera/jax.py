@@ -200,6 +200,8 @@ def _named_kernel(name):
     call.def_abstract_eval(lambda *_, kernel, results: [
         jax.core.ShapedArray(x.shape, x.dtype) for x in results])
     mlir.register_lowering(call, lower)
+    call.def_impl(lambda *args, **terms: jax.jit(
+        lambda *own: call.bind(*own, **terms))(*args))
     return call
 
 

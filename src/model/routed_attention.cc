@@ -28,8 +28,11 @@ class RoutedAttention final : public Layer {
                           {s.batch, s.kv_heads, s.kv_len, s.head_dim});
     const Picked picked = write_router(w, s, plan_.route, q, k);
     Values kept = {picked.picks};
-    if (plan_.cpu) {  // takes lengths as they are
-      kept[0] = w.part(kept[0], 2, 0, inputs[0].dims()[2]);
+    if (plan_.cpu) {  // takes rows and lengths as they are
+      for (const int64_t dim : {0, 2}) {
+        const int64_t size = inputs[0].dims()[static_cast<size_t>(dim)];
+        kept[0] = w.part(kept[0], dim, 0, size);
+      }
     }
     if (s.method == XlaMethod::worklist) {
       const PickedSteps chosen =

@@ -355,12 +355,13 @@ TEST_P(TrainClustered, LearnsWithOneCompile) {
   o.model.windows.clear();
   o.model.routes = {{2, 16}, {}};
   o.tile = {16, 16};
+  o.rows = 5;  // no bucket
   auto trainer = Trainer::open(o);
   ASSERT_TRUE(trainer) << trainer.error().message;
   double last = 0;
   int64_t tiles = 0, planned = 0;
   for (int64_t i = 1; i <= 60; ++i) {
-    auto told = trainer->step(learnable(2, 96, 32, i), {.learning_rate = 1e-2});
+    auto told = trainer->step(learnable(5, 96, 32, i), {.learning_rate = 1e-2});
     ASSERT_TRUE(told) << told.error().message;
     // Of a clustered layer both K/V heads, and not all that they may see.
     EXPECT_LE(told->tiles_run, told->tiles_planned);
@@ -373,7 +374,7 @@ TEST_P(TrainClustered, LearnsWithOneCompile) {
   EXPECT_LT(last, 0.1);
   EXPECT_EQ(trainer->counters().compiles, 1);
 
-  Rows torn = learnable(2, 96, 32, 1);
+  Rows torn = learnable(5, 96, 32, 1);
   for (int64_t i = 80; i < 85; ++i) {
     torn.row(RowColumn::doc_ids, 1)[static_cast<size_t>(i)] = 0;
   }

@@ -54,12 +54,14 @@ Why no_plugin(const LaneFacts& lane, const Machine& m) {
                                 : lane.platform == "tpu" ? "libtpu"
                                                          : "a CUDA plugin";
   if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
-  const auto there =
-      std::ranges::find(m.plugins, lane.platform, &MachinePlugin::platform);
-  if (there != m.plugins.end() && there->devices > 0) {
+  auto there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
+    return p.platform == lane.platform && p.devices > 0;
+  });
+  if (there != m.plugins.end()) {
     return fmt::format("its kernels are of {}, and {} has a {}",
                        lane.generation, there->name, there->generation);
   }
+  there = std::ranges::find(m.plugins, lane.platform, &MachinePlugin::platform);
   if (there != m.plugins.end()) {
     return fmt::format("{} has no device here: it compiles and does not run",
                        there->name);
@@ -220,11 +222,11 @@ std::string barred_words(const GateRow& row) {
 std::string predicted_words(const GateRow& row) {
   const double apart = std::max(*row.factor, 1 / *row.factor);
   return fmt::format(
-      "predicted for {} at this density: {} takes {:.0f} cycles and xla's {} "
-      "program {:.0f}, {:.4g} times apart, {} the error bar of {:.4g} "
-      "(verdict: {})",
-      row.generation, row.kernel, *row.kernel_cycles, to_string(row.plain),
-      *row.plain_cycles, apart,
+      "predicted for {} at this density, of {} heads and {} x {} tokens: {} "
+      "takes {:.0f} cycles and xla's {} program {:.0f}, {:.4g} times apart, {} "
+      "the error bar of {:.4g} (verdict: {})",
+      row.generation, row.shape.heads, row.q_len, row.kv_len, row.kernel,
+      *row.kernel_cycles, to_string(row.plain), *row.plain_cycles, apart,
       apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar,
       to_string(row.verdict));
 }

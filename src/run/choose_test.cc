@@ -959,9 +959,11 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_EQ(c.gate->basis, GateBasis::predicted);
   EXPECT_EQ(c.rule, nullptr);
   EXPECT_EQ(c.reason,
-            "predicted for v6e at this density: mosaic/forward takes 100000 "
-            "cycles and xla's chunked program 300000, 3 times apart, beyond "
-            "the error bar of 1.28 (verdict: experimental)");
+            "predicted for v6e at this density, of 8 heads and " +
+                std::to_string(f.q_len) + " x " + std::to_string(f.kv_len) +
+                " tokens: mosaic/forward takes 100000 cycles and xla's chunked "
+                "program 300000, 3 times apart, beyond the error bar of 1.28 "
+                "(verdict: experimental)");
   // Not of another generation, of one that is not known, of a machine whose
   // TPU runs nothing, or where another device comes first.
   Machine compiles = tpu_of("v6e");

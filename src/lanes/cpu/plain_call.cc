@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "lanes/cpu/work.h"
 #include "mask/canonical.h"
 #include "tessera/contract.h"
 
@@ -155,23 +156,26 @@ bool same(const Worklist& ours, const PlainList& theirs) {
                      ours.entries.size() * sizeof(Entry)) == 0;
 }
 
-// A list that is there has a row start at least.
-bool has_lists(const PlainBatch& plain) {
+// Nobody has lists of picks that the program itself makes. A list that is there
+// has a row start at least.
+bool has_none(const PlainBatch& plain, const Facts& facts) {
+  if (!facts.picks) return false;
   for (const PlainList& list : {plain.forward, plain.transposed}) {
-    if (!list.row_start.empty() || !list.entries.empty()) return true;
+    if (!list.row_start.empty() || !list.entries.empty()) return false;
   }
-  return false;
+  return true;
 }
 
-// Whether the lists are the plan's, or nobody gave any.
-const char* other_list(const Plan& plan, const PlainBatch& plain) {
-  if (!has_lists(plain)) return nullptr;
+// The list that is not the plan's, if one is.
+const char* other_list(const Batch& batch, const PlainBatch& plain) {
+  if (has_none(plain, batch.facts())) return nullptr;
+  const Plan& plan = batch.plan();
   if (!same(plan.forward, plain.forward)) return "forward";
   return same(plan.transposed, plain.transposed) ? nullptr : "transposed";
 }
 
-Result<void> check_lists(const Plan& plan, const PlainBatch& plain) {
-  const char* const which = other_list(plan, plain);
+Result<void> check_lists(const Batch& batch, const PlainBatch& plain) {
+  const char* const which = other_list(batch, plain);
   if (which == nullptr) return {};
   return invalid("cpu",
                  "worklists must be those that the batch's facts plan to, "
@@ -217,10 +221,10 @@ struct Kept {
         r.batch != plain.batch || text != plain.text ||
         facts.size() != plain.facts.size() ||
         !std::ranges::equal(window_bounds, plain.window_bounds) ||
-        other_list(batch.plan(), plain) != nullptr) {
+        other_list(batch, plain) != nullptr) {
       return false;
     }
-    for (size_t i = 0; i < facts.size(); ++i) {
+    for (size_t i = facts.size(); i-- > 0;) {  // picks, the last, differ most
       const std::span<const int32_t> theirs = plain.facts[i].values;
       if (shapes[i] != plain.facts[i].shape ||
           facts[i].size() != theirs.size() ||
@@ -233,30 +237,68 @@ struct Kept {
   }
 };
 
-// Of a process: batches that alternate, as those of a pipeline do.
-constexpr size_t kMaxKept = 8;
-// Larger ones are made ready each time, so that no call leaves much behind.
-constexpr int64_t kMaxKeptTokens = int64_t{1} << 22;
+// Of a process: the batches of a pipeline, or those of a step's clustered
+// layers, which the way back meets in the other order.
+constexpr size_t kMaxKept = 64;
+// Calls leave no more behind. What is a quarter of it is made ready each time.
+constexpr int64_t kMaxKeptBytes = int64_t{256} << 20;
 
-std::mutex kept_mutex;
+int64_t bytes_of(const Kept& one) {
+  size_t bytes = 0;
+  for (const Ints& values : one.facts) bytes += values.size_bytes();
+  for (const Worklist* list :
+       {&one.batch.plan().forward, &one.batch.plan().transposed}) {
+    bytes += list->entries.size() * sizeof(Entry);
+  }
+  const CpuWork::State& work = one.work->state();
+  bytes += work.spans.size() * sizeof(KeySpan);
+  bytes += work.span_start.size() * sizeof(int64_t);
+  return static_cast<int64_t>(bytes);
+}
 
-std::deque<std::shared_ptr<const Kept>>& kept() {
-  static auto* const all = new std::deque<std::shared_ptr<const Kept>>;
-  return *all;
+// The latest first.
+struct KeptBatches {
+  std::mutex mutex;
+  std::deque<std::shared_ptr<const Kept>> all;
+  int64_t bytes = 0;
+};
+
+KeptBatches& kept() {
+  static auto* const out = new KeptBatches;
+  return *out;
 }
 
 // Compares outside the lock: another thread's batch may be large.
 std::shared_ptr<const CpuWork> find_kept(const PlainBatch& plain) {
-  for (size_t i = 0; i < kMaxKept; ++i) {
-    std::shared_ptr<const Kept> one;
-    {
-      const std::lock_guard lock(kept_mutex);
-      if (i >= kept().size()) break;
-      one = kept()[i];
-    }
-    if (one->is_of(plain)) return one->work;
+  KeptBatches& k = kept();
+  std::deque<std::shared_ptr<const Kept>> all;
+  {
+    const std::lock_guard lock(k.mutex);
+    all = k.all;
+  }
+  for (const std::shared_ptr<const Kept>& one : all) {
+    if (!one->is_of(plain)) continue;
+    const std::lock_guard lock(k.mutex);
+    const auto at = std::ranges::find(k.all, one);
+    if (at != k.all.end()) std::rotate(k.all.begin(), at, at + 1);
+    return one->work;
   }
   return nullptr;
+}
+
+void keep(std::shared_ptr<const Kept> one) {
+  const int64_t bytes = bytes_of(*one);
+  if (bytes > kMaxKeptBytes / 4) return;
+  KeptBatches& k = kept();
+  std::deque<std::shared_ptr<const Kept>> gone;  // freed outside the lock
+  const std::lock_guard lock(k.mutex);
+  k.bytes += bytes;
+  k.all.push_front(std::move(one));
+  while (k.all.size() > kMaxKept || k.bytes > kMaxKeptBytes) {
+    k.bytes -= bytes_of(*k.all.back());
+    gone.push_back(std::move(k.all.back()));
+    k.all.pop_back();
+  }
 }
 
 }  // namespace
@@ -355,24 +397,20 @@ Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
   if (!facts) return facts.error();
   auto batch = OwnedBatch::copy(std::move(terms->request), *facts);
   if (!batch) return batch.error();
-  if (auto e = check_lists(batch->plan(), plain); !e) return e.error();
+  if (auto e = check_lists(*batch, plain); !e) return e.error();
   auto made = cpu_prepare(*batch);
   if (!made) return made.error();
   auto work = std::make_shared<const CpuWork>(std::move(*made));
-  if (plain.batch * (plain.q_len + plain.kv_len) > kMaxKeptTokens) return work;
   std::vector<Ints> values = fact_values(batch->facts());
   std::vector<std::vector<int64_t>> shapes;
   for (const PlainArray& array : plain.facts) shapes.push_back(array.shape);
-  auto one = std::make_shared<const Kept>(
+  keep(std::make_shared<const Kept>(
       Kept{std::string(plain.text),
            {plain.window_bounds.begin(), plain.window_bounds.end()},
            std::move(*batch),
            std::move(values),
            std::move(shapes),
-           work});
-  const std::lock_guard lock(kept_mutex);
-  kept().push_front(std::move(one));
-  if (kept().size() > kMaxKept) kept().pop_back();
+           work}));
   return work;
 }
 

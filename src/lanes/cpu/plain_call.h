@@ -6,8 +6,8 @@
 // work. What was made ready for the same arrays before, compared by value,
 // serves again, so that a batch is planned once and not once a layer.
 //
-// Of facts that the program itself computes, as a router's picks are, nobody
-// has lists: they are empty then, row starts too, and the call plans.
+// Of picks that the program itself makes, as a router does, nobody has lists:
+// they are empty then, row starts too, and the call plans.
 #pragma once
 
 #include <cstdint>
