@@ -123,7 +123,8 @@ TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
       json::parse(R"([{"top": 2, "block": 16, "rule": "kv-head"}, null])");
   EXPECT_EQ(r["model"]["routes"], routes);
   EXPECT_LE(r["tiles_run"], r["tiles_planned"]);
-  refuses({"--spec", "cpu"}, "found routed(2, 16) by kv-head for cpu");
+  refuses({"--spec", "tpu", "--compile-only"},
+          "found routed(2, 16) by kv-head for tpu");
 }
 
 // A run from a seed, and one that goes on from it on a mesh; each is run again

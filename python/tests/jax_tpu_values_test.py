@@ -39,7 +39,7 @@ def test_both_layouts_are_the_oracles_bit_for_bit(softcap):
     batch = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
                     tile=(128, 128))
     words = dict(heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM, dtype="f32",
-                 softcap=softcap, sink_logits=True)
+                 softcap=softcap, sink_logits=True, lowering_reason="few tokens")
     kernel = ts.compile(batch, **words)
     back = ts.compile(batch, backward=True, dlse=True, **words)
     draw = lambda heads: rng.standard_normal((1, heads, LENGTH, DIM), np.float32)

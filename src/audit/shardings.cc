@@ -31,7 +31,7 @@ bool is_plain(std::string_view name) {
 }
 
 // In double quotes, with escapes for what would end them.
-std::string quoted(std::string_view name) {
+std::string quoted_name(std::string_view name) {
   std::string out = "\"";
   for (const char c : on_a_line(name)) {
     if (c == '"' || c == '\\') out += '\\';
@@ -41,7 +41,7 @@ std::string quoted(std::string_view name) {
 }
 
 std::string use_text(const AxisUse& a) {
-  std::string out = quoted(a.name);
+  std::string out = quoted_name(a.name);
   if (a.size > 0) out += fmt::format(":({}){}", a.before, a.size);
   return out;
 }
@@ -221,7 +221,7 @@ std::string text_of(const AuditMesh& mesh) {
   std::string out;
   for (const MeshAxis& a : mesh.axes) {
     out += fmt::format("{}{}={}", out.empty() ? "" : ",",
-                       is_plain(a.name) ? a.name : quoted(a.name), a.size);
+                       is_plain(a.name) ? a.name : quoted_name(a.name), a.size);
   }
   if (!mesh.order.empty()) out += fmt::format(" devices {}", mesh.order);
   return out;

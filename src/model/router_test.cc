@@ -444,7 +444,7 @@ TEST(ClusteredLayers, AreRefusedWhereNobodyPicks) {
   o.model.head_dim = 64;
   o.spec = *find_layer_spec("tpu");
   o.tokens = 256;
-  o.tile = {128, 128};
+  o.tile = {256, 256};
   auto text = Trainer::program_text(o);
   ASSERT_FALSE(text);
   EXPECT_EQ(text.error().message,
