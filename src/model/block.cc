@@ -16,7 +16,7 @@ constexpr const char* kNames[kParts] = {
 constexpr size_t index(Part part) { return static_cast<size_t>(part); }
 
 // Of arrays; a number is none.
-int64_t bytes_of(const Values& values) {
+int64_t bytes_in(const Values& values) {
   int64_t out = 0;
   for (const Value& v : values) {
     if (v.dims().empty()) continue;
@@ -25,10 +25,10 @@ int64_t bytes_of(const Values& values) {
   return out;
 }
 
-SlotBytes bytes_of(const Values& inputs, const Values& parameters,
+SlotBytes bytes_in(const Values& inputs, const Values& parameters,
                    const Passed& passed) {
-  return {bytes_of(inputs), bytes_of(parameters), bytes_of(passed.out),
-          bytes_of(passed.saved)};
+  return {bytes_in(inputs), bytes_in(parameters), bytes_in(passed.out),
+          bytes_in(passed.saved)};
 }
 
 // Columns [begin, begin + heads dim) of rows, as [batch, heads, tokens, dim].
@@ -125,7 +125,7 @@ BlockPass Block::forward(const Site& at, const Stream& s,
   BlockPass out;
   const auto run = [&](Part part, const Values& inputs) {
     Passed passed = layer(part)->forward(at, p[index(part)], inputs);
-    out.bytes[index(part)] = bytes_of(inputs, p[index(part)], passed);
+    out.bytes[index(part)] = bytes_in(inputs, p[index(part)], passed);
     out.saved[index(part)] = std::move(passed.saved);
     return std::move(passed.out);
   };
@@ -157,7 +157,7 @@ BlockPass Block::forward(const Site& at, const Stream& s,
   }
   const Values wide = run(Part::fc1, run(Part::norm2, {x1}));
   Passed bent = activate(at, model_, wide[0]);
-  out.bytes[index(Part::activation)] = bytes_of(wide, {}, bent);
+  out.bytes[index(Part::activation)] = bytes_in(wide, {}, bent);
   out.saved[index(Part::activation)] = std::move(bent.saved);
   finish(Part::fc2, bent.out);
   return out;
