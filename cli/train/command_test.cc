@@ -123,7 +123,7 @@ TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
       json::parse(R"([{"top": 2, "block": 16, "rule": "kv-head"}, null])");
   EXPECT_EQ(r["model"]["routes"], routes);
   EXPECT_LE(r["tiles_run"], r["tiles_planned"]);
-  refuses({"--spec", "tpu", "--compile-only"},
+  refuses({"--spec", "tpu", "--compile-only", "--lowering-reason", "small"},
           "found routed(2, 16) by kv-head for tpu");
 }
 
