@@ -110,7 +110,8 @@ std::string ahead_text(const TrainSettings& s, const AheadReport& r,
 
 Result<void> check_device(const TrainSettings& s, const TrainFlags& f) {
   if (f.compile_only) {
-    return model::check_target(s.options, s.target);
+    auto lowering = model::check_target(s.options, s.target);
+    return lowering ? Result<void>() : lowering.error();
   }
   if (!model::has_kernels(s.options.spec)) return {};
   return mosaic::check_tpu_here(s.options.xla);

@@ -143,16 +143,10 @@ Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
   return out;
 }
 
-// For a chip that is known.
-Result<std::optional<Lowering>> lower_ahead(const TrainOptions& o,
-                                            const std::string& target) {
-  const auto chip = tessera::find_chip(target);
-  return lower_step(o, chip ? std::optional(*chip) : std::nullopt);
-}
-
 }  // namespace
 
-Result<void> check_target(const TrainOptions& o, const std::string& target) {
+Result<std::optional<Lowering>> check_target(const TrainOptions& o,
+                                             const std::string& target) {
   if (calls_cpu(o.spec)) {
     return invalid("train",
                    "a step of the spec {} calls kernels of the CPU, which a "
@@ -165,9 +159,9 @@ Result<void> check_target(const TrainOptions& o, const std::string& target) {
                    "v6e:2x2 has for four, found {} for {}",
                    in_quotes(target), o.mesh.devices());
   }
-  auto lowering = lower_ahead(o, target);
-  if (!lowering) return lowering.error();
-  return {};
+  // Of a chip that nobody knows the compiler says so.
+  const auto chip = tessera::find_chip(target);
+  return lower_step(o, chip ? std::optional(*chip) : std::nullopt);
 }
 
 std::optional<double> LayerCycles::cycles() const {
@@ -188,8 +182,7 @@ std::optional<double> AheadReport::attention_cycles() const {
 
 Result<AheadReport> compile_ahead(const TrainOptions& options,
                                   const std::string& target, const Rows& rows) {
-  if (auto e = check_target(options, target); !e) return e.error();
-  auto lowering = lower_ahead(options, target);
+  auto lowering = check_target(options, target);
   if (!lowering) return lowering.error();
   auto step = plan_step(options, target);
   if (!step) return step.error();

@@ -40,9 +40,10 @@ struct AheadReport {
 };
 
 // A chip for each device of the mesh: "v6e:1x1", "v6e:2x2". Kernels of a CPU
-// are nowhere on it, and a tile below its granule has a reason.
-Result<void> check_target(const TrainOptions& options,
-                          const std::string& target);
+// are nowhere on it, and a tile below its granule has a reason. The tile of
+// scores on that chip, if there is one.
+Result<std::optional<Lowering>> check_target(const TrainOptions& options,
+                                             const std::string& target);
 
 // By libtpu, unless the options name another plugin than the default. Cycles
 // are those of the step that takes `rows`.

@@ -29,10 +29,9 @@ class RoutedAttention final : public Layer {
     const Picked picked = write_router(w, s, plan_.route, q, k);
     Values kept = {picked.picks};
     if (plan_.cpu) {  // takes rows and lengths as they are
-      for (const int64_t dim : {0, 2}) {
-        const int64_t size = inputs[0].dims()[static_cast<size_t>(dim)];
-        kept[0] = w.part(kept[0], dim, 0, size);
-      }
+      Dims dims = kept[0].dims();
+      for (const size_t d : {0, 2}) dims[d] = inputs[0].dims()[d];
+      kept[0] = shrunk(w, kept[0], dims);
     }
     if (s.method == XlaMethod::worklist) {
       const PickedSteps chosen =

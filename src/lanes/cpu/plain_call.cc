@@ -271,13 +271,15 @@ KeptBatches& kept() {
 // Compares outside the lock: another thread's batch may be large.
 std::shared_ptr<const CpuWork> find_kept(const PlainBatch& plain) {
   KeptBatches& k = kept();
-  std::deque<std::shared_ptr<const Kept>> all;
-  {
-    const std::lock_guard lock(k.mutex);
-    all = k.all;
-  }
-  for (const std::shared_ptr<const Kept>& one : all) {
+  for (size_t i = 0; i < kMaxKept; ++i) {
+    std::shared_ptr<const Kept> one;
+    {
+      const std::lock_guard lock(k.mutex);
+      if (i >= k.all.size()) break;
+      one = k.all[i];
+    }
     if (!one->is_of(plain)) continue;
+    if (i == 0) return one->work;
     const std::lock_guard lock(k.mutex);
     const auto at = std::ranges::find(k.all, one);
     if (at != k.all.end()) std::rotate(k.all.begin(), at, at + 1);
