@@ -48,8 +48,6 @@ inline constexpr Tile kMosaicTile = {512, 256};
 // The same of the backward kernel, with its options.
 inline constexpr Tile kMosaicBackwardTile = {512, 512};
 inline constexpr MosaicOptions kMosaicBackward = {1, 1};
-// Tiles of queries that the backward kernel fetches ahead, at a head's start.
-inline constexpr int64_t kMosaicRowsAhead = 3;
 
 // What suits the kernel where a request leaves tile and passes open.
 struct MosaicSetting {
@@ -85,7 +83,7 @@ struct MosaicKernel {
   AttentionCall call;
   std::string mask;  // with the classes of its window bounds; "; " joins heads'
   int64_t plan_heads = 1;      // each has its own list
-  int64_t heads_per_pass = 1;  // forward: as many as suit the tile
+  int64_t heads_per_pass = 1;  // as many of one list as suit the tile
   // Room for bitmaps of tiles, which say which pairs are legal where document
   // ids and bounds do not; 0: those do.
   int64_t bitmaps = 0;

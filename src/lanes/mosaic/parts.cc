@@ -238,7 +238,9 @@ void Parts::fetch_bits(const Value& at, const Value& slot) {
 }
 
 void Parts::wait_bits(const Value& slot) {
-  w_.wait_copy(semaphore("bits_copies", slot), in_ring("bits_ring", slot));
+  // One after the other: both write, and arguments have no order.
+  const Value place = in_ring("bits_ring", slot);
+  w_.wait_copy(semaphore("bits_copies", slot), place);
 }
 
 Value Parts::legal_bits(const Value& slot, int64_t first_tile, int64_t tiles) {
