@@ -10,7 +10,6 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/out_folder.h"
 #include "cli/pack/report.h"
 #include "data/row_stats.h"
 #include "picture/rows.h"
@@ -18,42 +17,39 @@
 namespace tessera::cli {
 namespace {
 
-// A folder that is new or empty, so that no row of another run lies in it.
-Result<void> make_new_folder(const std::string& path) {
-  auto made = make_folder(path);
-  if (!made) return made.error();
-  std::error_code error;
-  if (!std::filesystem::is_empty(path, error) || error) {
-    return invalid("cli", "--out must be an empty folder, found files in {}",
-                   in_quotes(path));
+// Before any work, and nothing that is read may be written over.
+Result<void> check_out(const PackFlags& f, const std::string& out) {
+  for (const std::string& input : f.inputs) {
+    std::error_code error;
+    if (!std::filesystem::equivalent(input, out, error) || error) continue;
+    return invalid("cli", "--out must be no input, found {}", in_quotes(out));
   }
-  return {};
-}
-
-// Before any work.
-Result<void> check_out(const std::string& out) {
-  return is_row_file(out) ? check_row_file(out) : make_new_folder(out);
+  if (is_row_file(out)) return check_row_file(out);
+  const std::string ending = std::filesystem::path(out).extension().string();
+  for (const char* other :
+       {".safetensors", ".jsonl", ".json", ".npy", ".csv"}) {
+    if (ending != other) continue;
+    return invalid("cli",
+                   "--out must be a folder, or a file of Parquet or Arrow IPC, "
+                   "found {}",
+                   in_quotes(out));
+  }
+  return check_row_folder(out);
 }
 
 using NextRows = std::function<Result<Rows>()>;
 
 // Into files of a folder, one file, or nowhere; how many files.
 Result<int64_t> write_rows(const PackFlags& f, const NextRows& next) {
-  if (f.out && is_row_file(*f.out)) {
+  if (f.out && !is_row_file(*f.out)) return save_row_folder(*f.out, next);
+  if (f.out) {
     if (auto e = save_row_file(*f.out, next); !e) return e.error();
     return 1;
   }
-  int64_t files = 0;
   while (true) {
     auto rows = next();
     if (!rows) return rows.error();
-    if (rows->rows == 0) return files;
-    if (!f.out) continue;
-    const std::filesystem::path path =
-        std::filesystem::path(*f.out) /
-        fmt::format("rows-{:05}.safetensors", files);
-    if (auto e = save_rows(path, *rows); !e) return e.error();
-    ++files;
+    if (rows->rows == 0) return 0;
   }
 }
 
@@ -81,7 +77,7 @@ Result<int> run(const PackFlags& f) {
     if (auto e = draw_stats(f, stats); !e) return e.error();
   }
   if (f.out) {
-    if (auto e = check_out(*f.out); !e) return e.error();
+    if (auto e = check_out(f, *f.out); !e) return e.error();
   }
   const auto begin = std::chrono::steady_clock::now();
   auto files = write_rows(f, [&]() -> Result<Rows> {
@@ -122,9 +118,10 @@ constexpr const char* kFooter =
     "  tessera pack documents.jsonl --strategy cost --mixing 0.01 --json\n"
     "\n"
     "JSON fields: documents, tokens_in, tokens_out, tokens_dropped, padding,\n"
-    "rows, fill; cost_max_over_mean (tiles of a step's costliest row over\n"
-    "their mean), cost_worst_step, length_spread (of the steps' mean lengths\n"
-    "of parts: deviation over mean), chunks, edges, ignored_columns,\n"
+    "rows, fill; full_steps, and of those, null where there is none:\n"
+    "cost_max_over_mean (tiles of a step's costliest row over their mean),\n"
+    "cost_worst_step, length_spread (of the steps' mean lengths of parts:\n"
+    "deviation over mean); chunks, edges, ignored_columns,\n"
     "documents_per_second (from file to rows).";
 
 }  // namespace

@@ -24,6 +24,13 @@ class PackProgram : public tessera::testing::Program {
     }
     ASSERT_TRUE(write_file(file("a.jsonl"), text));
   }
+  // What `tessera pack` says where it fails; "" where it does not.
+  std::string err_of(testing::Arguments more) {
+    more.insert(more.begin(), "pack");
+    program(more);
+    EXPECT_EQ(code_ == 0, err_.empty());
+    return err_;
+  }
 };
 
 TEST_F(PackProgram, WritesRowsAndAccountsForEveryToken) {
@@ -84,6 +91,58 @@ TEST_F(PackProgram, DrawsWhatTheRowsAreLike) {
            file("none/rows.svg")});
   EXPECT_NE(code_, 0);
   EXPECT_FALSE(std::filesystem::exists(file("unmade")));
+}
+
+// Nothing that is read is written over, and no rows lie where a run failed.
+TEST_F(PackProgram, LosesNothing) {
+  ASSERT_TRUE(write_file(file("own.parquet"), "not touched"));
+  ASSERT_TRUE(write_file(file("bad.jsonl"), "{\"input_ids\": [1, 2]}\n{\n"));
+  const std::string inputs =
+      err_of({file("own.parquet"), "-o", file("sub/../own.parquet")});
+  EXPECT_TRUE(inputs.starts_with("[cli] --out must be no input, found "))
+      << inputs;
+  EXPECT_EQ(*read_file(file("own.parquet"), 100), "not touched");
+  for (const char* name : {"rows.safetensors", "rows.jsonl"}) {
+    const std::string other = err_of({file("a.jsonl"), "-o", file(name)});
+    EXPECT_TRUE(
+        other.starts_with("[cli] --out must be a folder, or a file of "
+                          "Parquet or Arrow IPC, found "))
+        << other;
+    EXPECT_FALSE(std::filesystem::exists(file(name)));
+  }
+  // A file that is missing, before any row is written.
+  const std::string missing =
+      err_of({file("a.jsonl"), file("none.jsonl"), "-o", file("none")});
+  EXPECT_TRUE(missing.starts_with("[data] a file must be readable, found "))
+      << missing;
+  EXPECT_FALSE(std::filesystem::exists(file("none")));
+  const std::string mask =
+      err_of({file("a.jsonl"), "--mask", "prefix", "-o", file("none")});
+  EXPECT_NE(mask, "");
+  EXPECT_FALSE(std::filesystem::exists(file("none")));
+  // One that fails in its last line leaves no file, and the folder serves.
+  EXPECT_NE(
+      err_of({file("a.jsonl"), file("bad.jsonl"), "--tokens", "64",
+              "--window-rows", "1", "--rows-per-file", "1", "-o", file("out")}),
+      "");
+  EXPECT_TRUE(std::filesystem::is_empty(file("out")));
+  EXPECT_EQ(program({"pack", file("a.jsonl"), "-o", file("out")}), 0) << err_;
+}
+
+// Of rows that fill no step nothing is known.
+TEST_F(PackProgram, SaysWhatIsNotKnown) {
+  program({"pack", file("a.jsonl"), "--tokens", "8192", "--json"});
+  const json j = json::parse(out_);
+  EXPECT_EQ(j["full_steps"], 0);
+  EXPECT_TRUE(j["cost_max_over_mean"].is_null());
+  EXPECT_TRUE(j["length_spread"].is_null());
+  EXPECT_FALSE(j["fill"].is_null());
+  ASSERT_TRUE(write_file(file("empty.jsonl"), ""));
+  program({"pack", file("empty.jsonl"), "--json"});
+  EXPECT_TRUE(json::parse(out_)["fill"].is_null());
+  program(
+      {"pack", file("a.jsonl"), "--tokens", "64", "--tile", "16x16", "--json"});
+  EXPECT_GT(json::parse(out_)["full_steps"], 0);
 }
 
 TEST_F(PackProgram, RefusesBadInputInOneLine) {

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/numbers.h"
+#include "cli/request/make_request.h"
 
 namespace tessera::cli {
 namespace {
@@ -55,6 +56,9 @@ Result<PackOptions> pack_options(const PackFlags& f) {
   auto seed = parse_seed(f.seed);
   if (!seed) return seed.error();
   o.seed = *seed;
+  auto tile = parse_tile(f.tile, "--tile");
+  if (!tile) return tile.error();
+  o.tile = *tile;
   if (f.mask) {
     auto mask = parse_mask(*f.mask);
     if (!mask) return mask.error();
@@ -83,6 +87,7 @@ void add_pack_flags(Command& command, PackFlags& f) {
         "Of cost: 0 the most even steps, 1 any rows [0]"},
        {"--mask", &f.mask, "EXPR",
         "Whose tiles are the cost [causal & documents]"},
+       {"--tile", &f.tile, "QxKV", "Of those tiles [256x256]"},
        {"--seed", &f.seed, "N", "Of the order of rows [0]"},
        {"--pad-id", &f.pad_id, "ID", "The token of padding [0]"},
        {"--max-chunks", &f.max_chunks, "N", "Of a row [max(128, tokens / 32)]"},

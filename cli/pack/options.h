@@ -13,7 +13,8 @@ namespace tessera::cli {
 struct PackFlags {
   std::vector<std::string> inputs;
   std::string tokens = "8192", strategy = "bestfit", long_documents = "split";
-  std::string window_rows = "4096", rows_per_step = "8", mixing = "0";
+  std::string window_rows = "4096", rows_per_step = "8", mixing = "0",
+              tile = "256x256";
   std::string seed = "0", pad_id = "0", rows_per_file = "256";
   std::optional<std::string> mask, max_chunks, max_edges, out, stats;
   bool strict_chunks = false;

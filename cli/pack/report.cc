@@ -7,6 +7,15 @@
 
 namespace tessera::cli {
 
+namespace {
+
+// What no step was full for is not known.
+nlohmann::json known(const PackReport& r, double value) {
+  return r.balance.steps == 0 ? nlohmann::json() : nlohmann::json(value);
+}
+
+}  // namespace
+
 nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
   const PackAccount& a = r.account;
   return {{"strategy", to_string(o.pack.strategy)},
@@ -22,10 +31,11 @@ nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
           {"dropped_by", to_string(o.pack.long_documents)},
           {"padding", a.padding},
           {"rows", a.rows},
-          {"fill", a.fill()},
-          {"cost_max_over_mean", r.balance.max_over_mean},
-          {"cost_worst_step", r.balance.worst},
-          {"length_spread", r.balance.length_spread},
+          {"fill", a.rows == 0 ? nlohmann::json() : nlohmann::json(a.fill())},
+          {"full_steps", r.balance.steps},
+          {"cost_max_over_mean", known(r, r.balance.max_over_mean)},
+          {"cost_worst_step", known(r, r.balance.worst)},
+          {"length_spread", known(r, r.balance.length_spread)},
           {"chunks",
            {{"in", r.chunks.chunks_in},
             {"out", r.chunks.chunks_out},
@@ -54,12 +64,18 @@ std::string pack_text(const PackReport& r, const StreamOptions& o) {
   line("tokens",
        fmt::format("{} in, {} out, {} dropped ({})", a.tokens_in, a.tokens_out,
                    a.tokens_dropped, to_string(o.pack.long_documents)));
-  line("rows", fmt::format("{} of {} tokens, {:.4f} full, {} of padding",
-                           a.rows, o.pack.tokens, a.fill(), a.padding));
-  line("cost", fmt::format("of {} rows at a time: max over mean {:.3f}, worst "
-                           "{:.3f}; lengths spread {:.3f}",
-                           o.pack.rows_per_step, r.balance.max_over_mean,
-                           r.balance.worst, r.balance.length_spread));
+  line("rows", a.rows == 0
+                   ? "none"
+                   : fmt::format("{} of {} tokens, {:.4f} full, {} of padding",
+                                 a.rows, o.pack.tokens, a.fill(), a.padding));
+  line("cost",
+       r.balance.steps == 0
+           ? fmt::format("not known: no step of {} rows is full",
+                         o.pack.rows_per_step)
+           : fmt::format("of {} rows at a time: max over mean {:.3f}, worst "
+                         "{:.3f}; lengths spread {:.3f}",
+                         o.pack.rows_per_step, r.balance.max_over_mean,
+                         r.balance.worst, r.balance.length_spread));
   if (r.chunks.chunks_in > 0) {
     line("chunks", fmt::format("{} in, {} out, {} cut, {} without room",
                                r.chunks.chunks_in, r.chunks.chunks_out,

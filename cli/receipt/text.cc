@@ -49,14 +49,16 @@ void add_plugin(const receipt::Receipt& r, Lines& line) {
                      r.plugin->api, r.plugin->device, r.plugin->platform));
   }
   if (r.shards) {
+    const auto sent = [](const receipt::Receipt::Moved& m) {
+      return fmt::format("{} bytes sent, {} needed", m.sent, m.needed);
+    };
     line("shards",
-         fmt::format(
-             "{}, {}, work {:.3f} of the mean, {} bytes sent forward "
-             "({} needed){}",
-             r.shards->mesh, r.shards->balance, r.shards->work_max_over_mean,
-             r.shards->sent, r.shards->needed,
-             r.backward ? fmt::format(", {} backward", r.shards->sent_backward)
-                        : std::string()));
+         fmt::format("{}, {}, work {:.3f} of the mean, {}{}", r.shards->mesh,
+                     r.shards->balance, r.shards->work_max_over_mean,
+                     sent(r.shards->forward),
+                     r.shards->backward
+                         ? "; backward " + sent(*r.shards->backward)
+                         : std::string()));
   }
 }
 

@@ -47,7 +47,7 @@ class Rows(IterableDataset):
         return {"rows": self._last}
 
     def load_state_dict(self, state):
-        self._state = state["rows"]
+        self._state = self._last = state["rows"]
 
 
 def main():

@@ -121,6 +121,12 @@ Result<Rows> load_rows(const std::string& path);
 // file is there when all of it is, or not at all.
 Result<void> save_row_file(const std::string& path,
                            std::function<Result<Rows>()> next);
+// As many .safetensors files of a folder as `next` gives rows, which is made or
+// is empty; how many. They are there when all of them are, or none is.
+Result<int64_t> save_row_folder(const std::string& path,
+                                const std::function<Result<Rows>()>& next);
+// Whether the folder may be written to, for work that is long.
+Result<void> check_row_folder(const std::string& path);
 // By how its name ends.
 bool is_row_file(std::string_view path);
 // Whether save_row_file may succeed, for work that is long: it is told before.
@@ -248,6 +254,7 @@ Result<std::vector<int64_t>> row_costs(const Packing& packing,
 
 // How even steps are.
 struct PackBalance {
+  int64_t steps = 0;         // that are full; of none the rest says nothing
   double max_over_mean = 1;  // of a step's costs, on average over steps
   double worst = 1;          // of any step
   // Of the steps' mean lengths of parts: standard deviation over mean.

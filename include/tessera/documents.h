@@ -116,6 +116,9 @@ struct StreamPosition {
   SourcePosition source;  // of the window that rows come from
   PackState state;        // before that window
   int64_t rows = 0;       // of the window, handed out
+  // A digest of the stream's options, which must be the same to go on; empty at
+  // the beginning.
+  std::string options;
   bool operator==(const StreamPosition&) const = default;
 };
 
@@ -177,6 +180,7 @@ struct LoadedBatch {
   // of the chunks handed out.
   PackAccount account;
   ChunkAccount chunks;
+  std::set<std::string> ignored;  // columns that rows have no place for
 };
 
 // Rows that nobody needs any more, whose memory serves again: fresh pages cost

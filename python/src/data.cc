@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "batch.h"
@@ -38,6 +40,7 @@ struct PyLoader {
   StreamPosition position;  // of the last batch that was handed out
   PackAccount account;
   ChunkAccount chunks;
+  std::set<std::string> ignored;
   LoaderOptions options;
 
   PyLoader(std::shared_ptr<Open> of, std::shared_ptr<Raised> exception,
@@ -60,6 +63,7 @@ nb::dict dict_of(const StreamPosition& p) {
   out["open_rows"] = p.state.open_rows;
   out["open_cost"] = p.state.open_cost;
   out["rows"] = p.rows;
+  out["options"] = p.options;
   return out;
 }
 
@@ -67,7 +71,7 @@ template <class T>
 void read_key(const nb::dict& dict, const char* key, T& to) {
   if (!dict.contains(key) || !nb::try_cast(nb::handle(dict[key]), to)) {
     refuse(std::string("a state must be what Loader.state() gave, found no "
-                       "number for '") +
+                       "such value for '") +
            key + "'");
   }
 }
@@ -81,6 +85,7 @@ StreamPosition position_of(const nb::dict& dict) {
   read_key(dict, "open_rows", p.state.open_rows);
   read_key(dict, "open_cost", p.state.open_cost);
   read_key(dict, "rows", p.rows);
+  read_key(dict, "options", p.options);
   return p;
 }
 
@@ -146,6 +151,7 @@ nb::dict next(PyLoader& self) {
   self.position = batch->after;
   self.account = batch->account;
   self.chunks = batch->chunks;
+  self.ignored = std::move(batch->ignored);
   return dict_of(std::move(*batch), std::move(spare));
 }
 
@@ -185,6 +191,9 @@ nb::dict account_of(const PyLoader& self) {
   out["edges_out"] = c.edges_out;
   out["edges_across_rows"] = c.edges_lost();
   out["edges_no_room"] = c.edges_over;
+  nb::list ignored;
+  for (const std::string& name : self.ignored) ignored.append(name.c_str());
+  out["ignored_columns"] = ignored;
   return out;
 }
 
@@ -218,7 +227,6 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
   if (strict_chunks) o.stream.chunk_room = ChunkRoom::refuse;
   o.rows = rows;
   if (!mask.is_none()) o.masks = read_masks(mask);
-  if (o.masks.size() == 1) pack.mask = o.masks[0];
   o.ceilings.max_steps = max_steps;
   o.ceilings.max_width = max_width;
   o.ahead = ahead;
@@ -273,14 +281,15 @@ void bind_data(nb::module_& m) {
            nb::sig("def __next__(self) -> dict[str, object]"))
       .def(
           "state", [](const PyLoader& l) { return dict_of(l.position); },
-          nb::sig("def state(self) -> dict[str, int | float]"),
-          "Where to go on after the last batch: plain numbers, for JSON or "
-          "pickle.")
+          nb::sig("def state(self) -> dict[str, int | float | str]"),
+          "Where to go on after the last batch: plain numbers and a digest of "
+          "the options, for JSON or pickle.")
       .def("__repr__", &words)
       .def("account", &account_of,
-           nb::sig("def account(self) -> dict[str, int | float]"),
+           nb::sig("def account(self) -> dict[str, object]"),
            "Where tokens, chunks and edges went, when the last batch was made: "
-           "of the windows packed by then and the chunks handed out.")
+           "of the windows packed by then and the chunks handed out. "
+           "`ignored_columns` were met, and rows have no place for them.")
       .def(
           "close", [](PyLoader& l) { l.open->close(); },
           "Stops the thread. Batches that were handed out stay.")

@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,6 +82,12 @@ class Reading {
     if (nb::try_cast(item, n, false)) return add(n);
     if (nb::isinstance<nb::int_>(item)) {
       return out_of_range(nb::cast<std::string>(nb::str(item)));
+    }
+    // NumPy's scalars are integers to Python too.
+    if (nb::hasattr(item, "__index__")) {
+      const nb::object index = nb::steal(PyNumber_Index(item.ptr()));
+      if (index.is_valid()) return add_object(index);
+      PyErr_Clear();
     }
     return out_of_range(kind_of(item));
   }
@@ -195,13 +202,22 @@ class PyDocuments : public DocumentSource {
     if (auto e = data::add_document(PyFields(*item, at_), into); !e) {
       return e.error();
     }
+    ignore_fields(*item);
     ++at_;
     return true;
   }
 
   SourcePosition position() const override { return {0, at_, 0}; }
+  std::set<std::string> ignored() const override { return ignored_; }
 
   Result<void> seek(const SourcePosition& position) override {
+    if (position.file != 0 || position.offset < 0) {
+      return invalid(
+          "data",
+          "a position must be one of these documents, found file {}, "
+          "document {}",
+          position.file, position.offset);
+    }
     const nb::gil_scoped_acquire held;
     while (at_ < position.offset) {
       auto item = next();
@@ -230,9 +246,20 @@ class PyDocuments : public DocumentSource {
                    at_);
   }
 
+  void ignore_fields(nb::handle item) {
+    if (!nb::isinstance<nb::dict>(item)) return;
+    for (const auto [key, unused] : nb::borrow<nb::dict>(item)) {
+      std::string name;
+      if (nb::try_cast(key, name) && !data::field_called(name)) {
+        data::ignore(name, ignored_);
+      }
+    }
+  }
+
   nb::object iterator_;
   std::shared_ptr<Raised> raised_;
   int64_t at_ = 0;
+  std::set<std::string> ignored_;
 };
 
 bool is_path(nb::handle object) {

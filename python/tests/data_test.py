@@ -187,6 +187,33 @@ def test_resumed_anywhere_it_gives_the_same_batches(tmp_path):
                 same(a, b)
     with pytest.raises(ts.TesseraError, match="a state must be what"):
         loader(docs, state={"file": 0})
+    for other in ({"strategy": "inorder"}, {"seed": 3}, {"tile": (16, 8)},
+                  {"mask": "documents"}):
+        with pytest.raises(ts.TesseraError, match="of the same options, found"):
+            loader(docs, **{"strategy": "cost", "state": states[3], **other})
+    for key, value in (("file", 3), ("offset", -4)):
+        with pytest.raises(ts.TesseraError, match="must be one of these documents"):
+            loader(docs, strategy="cost", state={**states[3], key: value})
+    for key, value in (("open_rows", 10**12), ("open_rows", -5), ("window", -1),
+                       ("open_cost", float("nan"))):
+        with pytest.raises(ts.TesseraError, match="must be within a step of"):
+            loader(docs, strategy="cost", state={**states[3], key: value})
+
+
+def test_fields_without_a_column_are_told():
+    docs = [{"input_ids": [np.int64(1), np.uint8(2), 3], "ast_dept": [1], "labels": [2]},
+            {"input_ids": [4], "name": "b"}]
+    made = loader(docs)
+    (only,) = list(made)
+    assert only["input_ids"][only["doc_ids"] >= 0].sum() == 10
+    assert made.account()["ignored_columns"] == ["ast_dept", "labels", "name"]
+
+
+def test_several_masks_have_no_cost():
+    masks = ["causal & documents", "documents"]
+    with pytest.raises(ts.TesseraError, match="packed by cost must be of one mask"):
+        loader([[1, 2]], strategy="cost", mask=masks)
+    assert len(list(loader([[1, 2]], strategy="bestfit", mask=masks))) == 1
 
 
 def test_any_number_of_workers_gives_the_same_batches():

@@ -23,6 +23,8 @@ struct ArrowOrigin {
 Result<std::unique_ptr<DocumentSource>> open_arrow_documents(
     ArrowArrayStream& stream, ArrowOrigin origin);
 
+// ".parquet" of "a/B.Parquet"; nothing where there is no dot.
+std::string ending_of(std::string_view path);
 // Whether a file of this name is Parquet or Arrow IPC.
 bool is_arrow_file(std::string_view path);
 // That it is there, and no device or pipe, which may never end.

@@ -56,10 +56,15 @@ Result<std::vector<int>> wanted_columns(const TesseraArrowComponent& component,
 
 }  // namespace
 
+std::string ending_of(std::string_view path) {
+  std::string ending(path.substr(std::min(path.rfind('.'), path.size())));
+  for (char& c : ending)
+    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return ending;
+}
+
 bool is_arrow_file(std::string_view path) {
-  return std::any_of(
-      kEndings.begin(), kEndings.end(),
-      [&](std::string_view ending) { return path.ends_with(ending); });
+  return std::ranges::find(kEndings, ending_of(path)) != kEndings.end();
 }
 
 Result<void> check_arrow_file(const std::string& path) {

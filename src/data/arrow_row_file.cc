@@ -18,9 +18,10 @@ namespace tessera {
 namespace {
 
 TesseraArrowFormat format_of(std::string_view path) {
-  if (path.ends_with(".parquet")) return TesseraArrowFormat::parquet;
-  return path.ends_with(".arrows") ? TesseraArrowFormat::ipc_stream
-                                   : TesseraArrowFormat::ipc_file;
+  const std::string ending = data::ending_of(path);
+  if (ending == ".parquet") return TesseraArrowFormat::parquet;
+  return ending == ".arrows" ? TesseraArrowFormat::ipc_stream
+                             : TesseraArrowFormat::ipc_file;
 }
 
 // Columns of a file that are those of rows.

@@ -32,6 +32,7 @@ void BalanceMeter::close_step() {
 PackBalance BalanceMeter::balance() const {
   PackBalance balance;
   if (steps_ == 0) return balance;
+  balance.steps = steps_;
   const auto n = static_cast<double>(steps_);
   const double mean = lengths_ / n;
   balance.max_over_mean = ratios_ / n;

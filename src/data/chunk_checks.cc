@@ -26,7 +26,8 @@ Result<void> check_lengths(const ChunkColumns& c, std::string_view place) {
   return {};
 }
 
-// Spans must ascend, or a chunk would not be a run of tokens.
+// Begins ascend and ends do, or a chunk would not be a run of tokens. Tokens of
+// bytes may share a character.
 Result<void> check_spans(std::span<const int32_t> spans, int64_t tokens,
                          std::string_view place) {
   if (static_cast<int64_t>(spans.size()) != 2 * tokens) {
@@ -36,13 +37,20 @@ Result<void> check_spans(std::span<const int32_t> spans, int64_t tokens,
         "{}",
         tokens, spans.size() / 2, place);
   }
-  for (size_t i = 1; i < spans.size(); ++i) {
-    if (spans[i] >= spans[i - 1]) continue;
-    return invalid(
-        "data",
-        "token_spans must not fall, found {} after {} for element {} "
-        "of {}",
-        spans[i], spans[i - 1], i / 2, place);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const bool is_end = i % 2 == 1;
+    if (is_end && spans[i] < spans[i - 1]) {
+      return invalid("data",
+                     "a token's span must end at or after its begin, found {} "
+                     "to {} for element {} of token_spans of {}",
+                     spans[i - 1], spans[i], i / 2, place);
+    }
+    if (i < 2 || spans[i] >= spans[i - 2]) continue;
+    return invalid("data",
+                   "token_spans must not fall, found {} {} after {} for "
+                   "element {} of {}",
+                   is_end ? "the end" : "the begin", spans[i], spans[i - 2],
+                   i / 2, place);
   }
   return {};
 }

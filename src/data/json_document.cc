@@ -16,7 +16,8 @@ class JsonFields : public DocumentFields {
       : object_(object), place_(place) {}
 
   bool has(Field field) const override {
-    return object_.contains(name_of(field));
+    const auto at = object_.find(name_of(field));
+    return at != object_.end() && !at->is_null();
   }
 
   Result<void> numbers(Field field, int64_t least, int64_t most,
@@ -68,6 +69,10 @@ class JsonFields : public DocumentFields {
     to.resize(first + array.size());
     for (size_t i = 0; i < array.size(); ++i) {
       const Json& element = array[i];
+      if (element.is_boolean() && least == 0 && most == 1) {
+        to[first + i] = element.get<bool>() ? 1 : 0;
+        continue;
+      }
       const bool fits = element.is_number_unsigned()
                             ? element.get<uint64_t>() <= uint64_t{INT32_MAX}
                             : element.is_number_integer();

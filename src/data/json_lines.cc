@@ -1,6 +1,7 @@
 // data/json_lines.cc: files of JSON lines, read a line at a time.
 #include <sys/stat.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -16,6 +17,12 @@ namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 16;
 constexpr int64_t kMaxLineBytes = int64_t{1} << 30;
+
+constexpr std::pair<std::string_view, std::string_view> kOtherKinds[] = {
+    {"\x1f\x8b", "gzip"},
+    {"\x28\xb5\x2f\xfd", "zstd"},
+    {"PAR1", "Parquet"},
+    {"ARROW1", "Arrow IPC"}};
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -88,11 +95,40 @@ class JsonLines : public DocumentSource {
                       in_quotes(name()));
     }
     begin_ = end_ = 0;
-    if (at_.offset > 0 && fseeko(file_.get(), at_.offset, SEEK_SET) != 0) {
+    if (at_.offset != 0) return go_on(about.st_size);
+    return S_ISREG(about.st_mode) ? check_kind() : Result<void>();
+  }
+
+  // Files of other kinds are told by their first bytes.
+  Result<void> check_kind() {
+    std::array<char, 8> bytes = {};
+    const size_t n = std::fread(bytes.data(), 1, bytes.size(), file_.get());
+    const std::string_view begin(bytes.data(), n);
+    for (const auto& [magic, kind] : kOtherKinds) {
+      if (!begin.starts_with(magic)) continue;
+      return invalid("data",
+                     "documents must be JSON lines, or files named .parquet, "
+                     ".arrow, .arrows, .feather or .ipc, found {} for {}",
+                     kind, in_quotes(name()));
+    }
+    std::rewind(file_.get());
+    return {};
+  }
+
+  // From the line that begins at the offset.
+  Result<void> go_on(int64_t bytes) {
+    if (fseeko(file_.get(), at_.offset - 1, SEEK_SET) != 0) {
       return io_error("data", "a file must be readable, found '{}' for {}",
                       reason(errno), in_quotes(name()));
     }
-    return {};
+    const bool ends = at_.offset == bytes;
+    if (at_.offset <= bytes && (std::fgetc(file_.get()) == '\n' || ends)) {
+      return {};
+    }
+    return invalid("data",
+                   "a position must be the beginning of a line, found byte {} "
+                   "for {}",
+                   at_.offset, in_quotes(name()));
   }
 
   // Into line_, without its end; false at the end of the file.

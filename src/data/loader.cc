@@ -58,6 +58,7 @@ struct Taken {
   StreamPosition after;
   PackAccount account;
   ChunkAccount chunks;
+  std::set<std::string> ignored;
 };
 
 // None after the last. It is the last, as an error is.
@@ -81,7 +82,8 @@ TakenRows take_rows(RowStream& stream, int64_t wanted, SpareRows& spare) {
   if (filled == 0) return std::optional<Taken>();
   pad_rows(*rows, wanted);
   return std::optional<Taken>(Taken{std::move(*rows), filled, stream.position(),
-                                    stream.account(), stream.chunks()});
+                                    stream.account(), stream.chunks(),
+                                    stream.source().ignored()});
 }
 
 // With its plan, which is made in `plan`.
@@ -91,8 +93,22 @@ Answer plan_rows(TakenRows taken, OwnedBatch& plan) {
   Taken& t = **taken;
   if (auto e = plan.remake(own_facts(t.rows.facts())); !e) return e.error();
   if (auto e = check_ceilings(plan); !e) return e.error();
-  return std::optional<LoadedBatch>(LoadedBatch{
-      std::move(t.rows), t.filled, plan, t.after, t.account, t.chunks});
+  return std::optional<LoadedBatch>(
+      LoadedBatch{std::move(t.rows), t.filled, plan, t.after, t.account,
+                  t.chunks, std::move(t.ignored)});
+}
+
+// Rows cost what the loader's mask costs, unless another is named.
+Result<StreamOptions> balanced(const LoaderOptions& options) {
+  StreamOptions out = options.stream;
+  if (out.pack.mask) return out;
+  if (options.masks.size() == 1) out.pack.mask = options.masks[0];
+  if (options.masks.size() <= 1 || out.pack.strategy != PackStrategy::by_cost) {
+    return out;
+  }
+  return invalid("data",
+                 "rows packed by cost must be of one mask, found {} of them",
+                 options.masks.size());
 }
 
 }  // namespace
@@ -182,7 +198,9 @@ Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
                    "a loader's workers must be 1 to {}, found {} of them",
                    kMaxAhead, options.workers);
   }
-  auto stream = RowStream::open(std::move(source), options.stream, from);
+  auto stream_options = balanced(options);
+  if (!stream_options) return stream_options.error();
+  auto stream = RowStream::open(std::move(source), *stream_options, from);
   if (!stream) return stream.error();
   auto request = request_of(options);
   if (!request) return request.error();

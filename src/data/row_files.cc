@@ -20,6 +20,11 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
     std::string name = at->path().string();
+    if (at->path().filename() == kUnfinished) {
+      return invalid("data",
+                     "a folder of rows must be finished, found {} in {}",
+                     kUnfinished, in_quotes(path));
+    }
     if (name.ends_with(".safetensors") || is_arrow_file(name)) {
       out.push_back(std::move(name));
     }

@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/import_rows.h"
 #include "tessera/data.h"
 
 namespace tessera::data {
+
+// Within a folder of rows, what is still being written.
+inline constexpr std::string_view kUnfinished = ".unfinished";
 
 class RowFiles {
  public:

@@ -55,6 +55,16 @@ TEST_F(RowFilesTest, CountsThroughAFolderAndAround) {
   }
 }
 
+TEST_F(RowFilesTest, AFolderThatIsNotFinishedIsRefused) {
+  save("a.safetensors", 2, 0);
+  std::filesystem::create_directory(folder_.file(".unfinished"));
+  auto files = RowFiles::open(folder_.path().string());
+  ASSERT_FALSE(files);
+  EXPECT_TRUE(files.error().message.starts_with(
+      "[data] a folder of rows must be finished, found .unfinished in "))
+      << files.error().message;
+}
+
 TEST_F(RowFilesTest, NamesTheFileThatIsWrong) {
   auto none = RowFiles::open(folder_.path().string());
   ASSERT_FALSE(none);

@@ -1,9 +1,14 @@
 // data/row_stream.cc: documents to rows, one window in memory at a time.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "data/fill_row.h"
+#include "data/row_cost.h"
 #include "tessera/documents.h"
 
 namespace tessera {
@@ -12,12 +17,51 @@ namespace {
 // Tokens of a window that have room at once: growing copies them over and over.
 constexpr int64_t kReserved = int64_t{1} << 25;
 
+// Of all that decides which rows come in which order.
+std::string options_digest(const StreamOptions& o) {
+  const PackOptions& p = o.pack;
+  const std::string mask = p.mask ? to_string(*p.mask) : "";
+  Digest digest;
+  digest.add(mask.data(), mask.size());
+  for (const int64_t n :
+       {p.tokens, static_cast<int64_t>(p.strategy),
+        static_cast<int64_t>(p.long_documents), p.window_rows, p.rows_per_step,
+        std::bit_cast<int64_t>(p.mixing), std::bit_cast<int64_t>(p.seed),
+        int64_t{p.tile.q}, int64_t{p.tile.kv}, int64_t{o.pad_id}, o.max_chunks,
+        o.max_edges, static_cast<int64_t>(o.chunk_room)}) {
+    digest.add(n);
+  }
+  return digest.hex();
+}
+
+Result<void> check_position(const StreamPosition& from,
+                            const StreamOptions& options) {
+  if (from.options != options_digest(options)) {
+    return invalid("data",
+                   "a position must be of a stream of the same options, found "
+                   "the digest {} for {}",
+                   in_quotes(from.options), in_quotes(options_digest(options)));
+  }
+  const PackState& state = from.state;
+  if (state.window < 0 || state.open_rows < 0 ||
+      state.open_rows >= options.pack.rows_per_step ||
+      !std::isfinite(state.open_cost) || state.open_cost < 0) {
+    return invalid("data",
+                   "a position must be within a step of {} rows, found window "
+                   "{}, {} rows of cost {}",
+                   options.pack.rows_per_step, state.window, state.open_rows,
+                   state.open_cost);
+  }
+  return {};
+}
+
 }  // namespace
 
 struct RowStream::State {
   State(std::unique_ptr<DocumentSource> from, const StreamOptions& asked)
       : source(std::move(from)),
         options(asked),
+        digest(options_digest(asked)),
         filler(asked.chunk_room),
         meter(asked.pack.rows_per_step) {}
 
@@ -26,6 +70,7 @@ struct RowStream::State {
 
   std::unique_ptr<DocumentSource> source;
   StreamOptions options;
+  std::string digest;  // of the options
   RowShape shape;
   data::RowFiller filler;
   PackAccount account;
@@ -39,7 +84,7 @@ struct RowStream::State {
 
 // False where there are no more documents.
 Result<bool> RowStream::State::load_window() {
-  at = {source->position(), next_state, 0};
+  at = {source->position(), next_state, 0, digest};
   window.clear();
   packing = {};
   const int64_t most = options.pack.window_rows * options.pack.tokens;
@@ -80,10 +125,13 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
   State& s = *state;
   s.shape = RowShape::of(options.pack.tokens);
   if (options.max_chunks != 0) s.shape.max_chunks = options.max_chunks;
-  if (options.max_edges != 0) s.shape.max_edges = options.max_edges;
+  s.shape.max_edges =
+      options.max_edges != 0 ? options.max_edges : 2 * s.shape.max_chunks;
   if (auto e = Rows::make(s.shape, 0); !e) return e.error();
   if (auto e = next_window({}, options.pack); !e) return e.error();
+  if (auto e = data::RowCost::make(options.pack); !e) return e.error();
   if (from == StreamPosition{}) return RowStream(std::move(state));
+  if (auto e = check_position(from, options); !e) return e.error();
   if (auto e = s.source->seek(from.source); !e) return e.error();
   s.next_state = from.state;
   if (auto e = s.load_window(); !e) return e.error();

@@ -2,6 +2,7 @@
 // and what is refused.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
 
@@ -182,6 +183,61 @@ TEST(RowStreams, ResumedAnywhereItGivesTheSameRows) {
   }
 }
 
+TEST(RowStreams, APositionIsOfTheSameStream) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  ASSERT_TRUE(write_file(path, write_documents(80, 5).text));
+  const StreamOptions options = options_of(2);
+  RowStream stream = stream_of(path, options);
+  ASSERT_TRUE(stream.next(5));
+  const StreamPosition good = stream.position();
+  const auto refusal = [&](const StreamOptions& asked,
+                           const StreamPosition& from) {
+    auto source = open_json_lines({path});
+    const auto opened = RowStream::open(std::move(*source), asked, from);
+    return opened ? "" : opened.error().message;
+  };
+  EXPECT_EQ(refusal(options, good), "");
+  std::vector<StreamOptions> others(9, options);
+  others[0].pack.tokens = 99;
+  others[1].pack.strategy = PackStrategy::by_cost;
+  others[2].pack.long_documents = LongDocuments::drop;
+  others[3].pack.window_rows += 1;
+  others[4].pack.rows_per_step += 1;
+  others[5].pack.mixing = 0.5;
+  others[6].pack.seed = 9;
+  others[7].pack.mask = *parse_mask("documents");
+  others[8].max_chunks = 5;
+  for (const StreamOptions& other : others) {
+    EXPECT_TRUE(refusal(other, good)
+                    .starts_with("[data] a position must be of a stream of the "
+                                 "same options, found the digest "))
+        << refusal(other, good);
+  }
+  const auto forged = [&](auto change) {
+    StreamPosition at = good;
+    change(at);
+    return refusal(options, at);
+  };
+  const std::string step = "[data] a position must be within a step of 3 rows";
+  for (const std::string& text :
+       {forged([](auto& at) { at.state.open_rows = 3; }),
+        forged([](auto& at) { at.state.open_rows = -1; }),
+        forged([](auto& at) { at.state.window = -1; }),
+        forged([](auto& at) { at.state.open_cost = NAN; }),
+        forged([](auto& at) { at.state.open_cost = -1; })}) {
+    EXPECT_TRUE(text.starts_with(step)) << text;
+  }
+  for (const int64_t offset : {int64_t{3}, int64_t{1} << 40}) {
+    const std::string text =
+        forged([&](auto& at) { at.source.offset = offset; });
+    EXPECT_TRUE(
+        text.starts_with("[data] a position must be the beginning of a "
+                         "line, found byte "))
+        << text;
+  }
+}
+
 TEST(RowStreams, RoomForChunksIsAPolicy) {
   const testing::TempFolder folder;
   const std::string path = folder.file("a.jsonl");
@@ -195,6 +251,9 @@ TEST(RowStreams, RoomForChunksIsAPolicy) {
   EXPECT_GT(stream.chunks().chunks_over, 0);
   EXPECT_GT(stream.chunks().edges_over, 0);
   EXPECT_EQ(rows.shape, (RowShape{options.pack.tokens, 2, 1}));
+  options.max_edges = 0;  // then twice the chunks
+  EXPECT_EQ(stream_of(path, options).shape().max_edges, 4);
+  options.max_edges = 1;
   options.chunk_room = ChunkRoom::refuse;
   RowStream strict = stream_of(path, options);
   const auto refused = strict.next(1000);
@@ -230,6 +289,14 @@ TEST(RowStreams, CharactersNeedExactSpans) {
   const Rows rows = *stream_of(path, options_of(0)).next(1);
   EXPECT_EQ(rows.row(chunk_starts, 0)[0], 1);
   EXPECT_EQ(rows.row(chunk_ends, 0)[0], 3);
+  // Tokens of bytes: three are of one character.
+  ASSERT_TRUE(write_file(path,
+                         "{\"input_ids\": [5, 6, 7, 8], \"token_spans\": "
+                         "[[0,2],[2,3],[2,3],[2,4]], " +
+                             chunk + "}\n"));
+  const Rows bytes = *stream_of(path, options_of(0)).next(1);
+  EXPECT_EQ(bytes.row(chunk_starts, 0)[0], 1);
+  EXPECT_EQ(bytes.row(chunk_ends, 0)[0], 4);
 }
 
 std::string said(const std::string& line) {
@@ -245,6 +312,25 @@ std::string said(const std::string& line) {
     text.replace(at, folder.path().string().size() + 1, "");
   }
   return text;
+}
+
+TEST(RowStreamErrors, FilesOfOtherKindsAreNamed) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  for (const auto& [bytes, kind] :
+       {std::pair("\x1f\x8b\x08", "gzip"), std::pair("PAR1", "Parquet"),
+        std::pair("ARROW1", "Arrow IPC")}) {
+    ASSERT_TRUE(write_file(path, bytes));
+    Documents documents;
+    auto source = open_json_lines({path});
+    const auto read = (*source)->read(documents);
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().message,
+              fmt::format("[data] documents must be JSON lines, or files named "
+                          ".parquet, .arrow, .arrows, .feather or .ipc, found "
+                          "{} for '{}'",
+                          kind, path));
+  }
 }
 
 TEST(RowStreamErrors, BadLinesAreNamed) {
@@ -300,13 +386,26 @@ TEST(RowStreamErrors, BadLinesAreNamed) {
        "each token in token_spans, found none for line 2 of 'a.jsonl'"},
       {"{\"input_ids\": [1, 2], \"chunk_unit\": \"character\", "
        "\"token_spans\": [[0, 3], [2, 4]]}",
-       "token_spans must not fall, found 2 after 3 for element 1"},
+       ""},
+      {"{\"input_ids\": [1, 2], \"chunk_unit\": \"character\", "
+       "\"token_spans\": [[1, 3], [0, 4]]}",
+       "token_spans must not fall, found the begin 0 after 1 for element 1"},
+      {"{\"input_ids\": [1, 2], \"chunk_unit\": \"character\", "
+       "\"token_spans\": [[0, 3], [0, 2]]}",
+       "token_spans must not fall, found the end 2 after 3 for element 1"},
+      {"{\"input_ids\": [1], \"chunk_unit\": \"character\", "
+       "\"token_spans\": [[3, 2]]}",
+       "a token's span must end at or after its begin, found 3 to 2 for "
+       "element 0 of token_spans of line 2"},
+      {"{\"input_ids\": [1], \"ast_depth\": null, \"loss_mask\": [true]}", ""},
+      {"{\"input_ids\": [1], \"ast_depth\": [true]}", "found true for it"},
       {"{\"input_ids\": [1], \"input_ids\": [1]}",
        "a key must appear once, found it twice for 'input_ids'"},
   };
   for (const auto& [line, says] : cases) {
     const std::string text = said(line);
     EXPECT_NE(text.find(says), std::string::npos) << line << "\n" << text;
+    EXPECT_EQ(text.empty(), std::string_view(says).empty()) << text;
   }
   EXPECT_EQ(said("{\"input_ids\": [" + std::string(300, ' ') + "]}"),
             "[data] a line must be at most 200 bytes, found more for line 2 of "

@@ -159,6 +159,22 @@ void check_what_ran(const Receipt& r, const std::string& executed,
                    due, executed, programs_found(r)));
 }
 
+void check_shards(const Receipt& r, const std::string& executed, Rules& must) {
+  if (!r.shards) return;
+  must(r.ran() && executed == "xla",
+       "shards must be there for the xla lane alone");
+  must(r.shards->backward.has_value() == r.backward,
+       "shards.backward must be there where gradients were computed");
+  const auto in_order = [&](const Receipt::Moved& m, const char* way) {
+    must(m.busiest <= m.needed && m.needed <= m.sent,
+         fmt::format("shards.{0}.busiest must be at most shards.{0}.needed, "
+                     "and that at most shards.{0}.sent",
+                     way));
+  };
+  in_order(r.shards->forward, "forward");
+  if (r.shards->backward) in_order(*r.shards->backward, "backward");
+}
+
 void check_compiled_only(const Receipt& r, Rules& must) {
   must(r.tiles_run == 0 && r.tiles_skipped == 0 && r.pairs_run == 0,
        "tiles and pairs must be 0 where nothing ran");
@@ -197,6 +213,7 @@ std::vector<std::string> contradictions(const ReceiptClaim& r) {
     } else {
       check_compiled_only(r, must);
     }
+    check_shards(r, executed, must);
     if (auto broken = sink_contradiction(r, executed)) must(false, *broken);
     if (auto broken = lowering_contradiction(r, executed)) must(false, *broken);
     check_machine(r, must);

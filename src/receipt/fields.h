@@ -101,6 +101,16 @@ void visit_fields(Is<Receipt::Plugin> auto& p, auto&& field) {
   field("number", p.number, {}, "The device's number among the plugin's");
 }
 
+void visit_fields(Is<Receipt::Moved> auto& m, auto&& field) {
+  field("needed", m.needed, {}, "That had to travel");
+  field("sent", m.sent, {}, "That did, padding of static sizes included");
+  field("busiest", m.busiest, {},
+        "Of those needed, that left or reached one shard, at most");
+  field("all_gather", m.all_gather, {},
+        "That an all-gather of K and V would send; backward with a "
+        "reduce-scatter of their gradients");
+}
+
 void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
   using namespace allowed;
   field("mesh", s.mesh, {}, "The axes of the mesh, the last the fastest");
@@ -114,13 +124,11 @@ void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
         "The key of the shards' contract");
   field("work_max_over_mean", s.work_max_over_mean, {.def = "number0"},
         "The steps of the busiest shard over their mean");
-  field("bytes.needed", s.needed, {},
-        "Bytes that had to travel forward, and that did, padding of static "
-        "sizes included");
-  field("bytes.sent", s.sent, {}, "");
-  field("bytes.needed_backward", s.needed_backward, {},
-        "The same of a backward pass");
-  field("bytes.sent_backward", s.sent_backward, {}, "");
+  field("tokens_max_over_mean", s.tokens_max_over_mean, {.def = "number0"},
+        "The queries of the shard that has most over their mean");
+  field("forward", s.forward, {}, "Bytes between the devices, forward");
+  field("backward", s.backward, {},
+        "The same of a backward pass; null where there was none");
 }
 
 void visit_fields(Is<Receipt::Lowering> auto& l, auto&& field) {

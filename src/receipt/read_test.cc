@@ -150,6 +150,15 @@ Receipt fullest() {
   r.routing = Receipt::Routing();
   r.sink_telemetry = Receipt::SinkTelemetry{
       4, kDigits, kDigits, {{0, 7, {8, 8}, {0.5, {}}, {1.25, 2}}}};
+  r.shards = Receipt::Shards{"data=2,seq=2",
+                             "rows",
+                             true,
+                             {{"forward", kDigits}},
+                             kDigits,
+                             1.25,
+                             1.5,
+                             {3, 4, 2, 9},
+                             Receipt::Moved{30, 40, 20, 90}};
   r.fallback = "so";
   r.warnings = {"full"};
   return r;
@@ -333,10 +342,10 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 9, found the integer 2: another "
+            "[receipt] schema must be 10, found the integer 2: another "
             "version wrote it");
-  EXPECT_EQ(message(R"({"schema": 8})"),
-            "[receipt] schema must be 9, found the integer 8: another "
+  EXPECT_EQ(message(R"({"schema": 9})"),
+            "[receipt] schema must be 10, found the integer 9: another "
             "version wrote it");
 }
 
@@ -398,7 +407,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 9, found the integer 2: another "
+            "[receipt] schema must be 10, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
@@ -580,6 +589,47 @@ TEST(ReceiptReader, FindsContradictions) {
             "choice.rejected must give every other lane its reason");
   EXPECT_EQ(found("/output/digest", nullptr),
             "output.digest must be there where a lane ran, and nowhere else");
+}
+
+TEST(ReceiptReader, FindsContradictionsOfShards) {
+  const Json moved = {
+      {"needed", 5}, {"sent", 6}, {"busiest", 4}, {"all_gather", 3}};
+  const Json good = {{"mesh", "seq=2"},
+                     {"balance", "rows"},
+                     {"uneven", false},
+                     {"specs", {{"forward", kDigits}}},
+                     {"contract", kDigits},
+                     {"work_max_over_mean", 1.0},
+                     {"tokens_max_over_mean", 1.0},
+                     {"forward", moved},
+                     {"backward", moved}};
+  Json r = Json::parse(receipt_json(example()));
+  r["direction"] = "forward_backward";
+  const auto told = [&](const char* pointer, const Json& value) {
+    Json one = r;
+    one["shards"] = good;
+    one["shards"][Json::json_pointer(pointer)] = value;
+    one["receipt_digest"] = receipt_digest(one);
+    return message(one.dump());
+  };
+  const auto breaks = [&](const char* pointer, const Json& value,
+                          const char* rule) {
+    EXPECT_EQ(told("/mesh", "seq=2").find(rule), std::string::npos);
+    EXPECT_NE(told(pointer, value).find(rule), std::string::npos)
+        << told(pointer, value);
+  };
+  // The example is of the cpu lane.
+  EXPECT_NE(told("/mesh", "seq=2")
+                .find("shards must be there for the xla lane alone"),
+            std::string::npos);
+  breaks("/backward", nullptr,
+         "shards.backward must be there where gradients were computed");
+  breaks("/forward/busiest", 6,
+         "shards.forward.busiest must be at most shards.forward.needed");
+  breaks("/forward/sent", 4,
+         "shards.forward.busiest must be at most shards.forward.needed");
+  breaks("/backward/needed", 7,
+         "shards.backward.busiest must be at most shards.backward.needed");
 }
 
 TEST(ReceiptReader, FindsContradictionsOfTrainingRuns) {

@@ -82,15 +82,19 @@ struct Receipt {
     std::string file, api, platform, platform_version, device;
     int64_t number = 0;  // of the device among the plugin's
   };
+  // Bytes between the devices of a mesh.
+  struct Moved {
+    int64_t needed = 0, sent = 0, busiest = 0, all_gather = 0;
+  };
   // Where a mesh of its devices ran it: how it was spread, and what travelled.
   struct Shards {
     std::string mesh, balance;  // "data=2,seq=4", "rows"
     bool uneven = false;
     std::map<std::string, std::string> specs;  // digests by direction
     std::string contract;                      // a digest
-    double work_max_over_mean = 1;
-    int64_t needed = 0, sent = 0;  // bytes, forward
-    int64_t needed_backward = 0, sent_backward = 0;
+    double work_max_over_mean = 1, tokens_max_over_mean = 1;
+    Moved forward;
+    std::optional<Moved> backward;
   };
   // A tile in a TPU's matrix unit.
   struct Lowering {

@@ -21,6 +21,10 @@ std::string system_name() {
   return fmt::format("{} {} {}", u.sysname, u.release, u.machine);
 }
 
+receipt::Receipt::Moved receipt_moved(const Moved& m) {
+  return {m.needed, m.sent, m.busiest, m.all_gather};
+}
+
 }  // namespace
 
 receipt::Receipt::Choice receipt_choice(const Choice& c) {
@@ -131,10 +135,10 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
                 s.specs,
                 s.contract,
                 s.report.work_max_over_mean,
-                s.report.forward.needed,
-                s.report.forward.sent,
-                p.call.backward ? s.report.backward.needed : 0,
-                p.call.backward ? s.report.backward.sent : 0};
+                s.report.tokens_max_over_mean,
+                receipt_moved(s.report.forward),
+                {}};
+    if (p.call.backward) r.shards->backward = receipt_moved(s.report.backward);
   }
   if (did.lowering) {
     r.lowering = receipt::lowering_of(*did.lowering, counters.pairs_run);
