@@ -66,6 +66,7 @@ Result<bool> RowStream::State::load_window() {
     meter.add(packing.row(r), (*costs)[static_cast<size_t>(r)]);
   }
   account += packing.account;
+  filler.start(window, packing.parts);
   filler.account.chunks_in += static_cast<int64_t>(window.chunk_starts.size());
   for (const std::vector<int32_t>& edges : window.edges) {
     filler.account.edges_in += static_cast<int64_t>(edges.size() / 2);
@@ -109,9 +110,7 @@ Result<Rows> RowStream::next(int64_t rows, Rows spare) {
       if (!*more) break;
       continue;
     }
-    if (auto e =
-            s.filler.fill(s.window, s.packing.row(s.at.rows), *made, filled);
-        !e) {
+    if (auto e = s.filler.fill(s.packing.row(s.at.rows), *made, filled); !e) {
       return e.error();
     }
     ++s.at.rows;
