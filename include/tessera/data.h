@@ -154,7 +154,8 @@ struct PackOptions {
   PackStrategy strategy = PackStrategy::best_fit;
   LongDocuments long_documents = LongDocuments::split;
   // Documents are packed a window at a time, as many as fill this many rows;
-  // a window is packed alone, so what is held in memory has a bound.
+  // a window is packed alone, so what is held in memory has a bound. A stream
+  // also ends one where its chunks or edges are as many as tokens may be.
   int64_t window_rows = 4096;
   int64_t rows_per_step = 8;  // that are computed together: batch times shards
   // by_cost puts rows of like cost into a step, and so documents of like

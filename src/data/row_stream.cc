@@ -22,7 +22,7 @@ struct RowStream::State {
         meter(asked.pack.rows_per_step) {}
 
   Result<bool> load_window();
-  Result<void> skip(int64_t rows);
+  bool is_full() const;
 
   std::unique_ptr<DocumentSource> source;
   StreamOptions options;
@@ -37,6 +37,15 @@ struct RowStream::State {
   PackState next_state;
 };
 
+// Memory has a bound whatever documents hold most of.
+bool RowStream::State::is_full() const {
+  const int64_t most = options.pack.window_rows * options.pack.tokens;
+  const int64_t edges =
+      window.edge_start[0].back() + window.edge_start[1].back();
+  return window.tokens() >= most || window.chunk_start.back() >= most ||
+         edges >= most || window.size() >= kMaxWindowDocuments;
+}
+
 // False where there are no more documents.
 Result<bool> RowStream::State::load_window() {
   at = {source->position(), next_state, 0};
@@ -45,7 +54,7 @@ Result<bool> RowStream::State::load_window() {
   const int64_t most = options.pack.window_rows * options.pack.tokens;
   window.input_ids.reserve(static_cast<size_t>(std::min(most, kReserved)));
   bool more = true;
-  while (window.tokens() < most && window.size() < kMaxWindowDocuments) {
+  while (!is_full()) {
     auto read = source->read(window);
     if (!read) return read.error();
     more = *read;

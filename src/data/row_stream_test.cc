@@ -211,6 +211,34 @@ class Listed : public DocumentSource {
   int64_t* const read_;
 };
 
+TEST(RowStreams, AWindowHoldsFewChunksAndEdges) {
+  // Of one token each, with 40 of one of them; a window has 4 x 8 tokens.
+  const auto add = [](int64_t d, Documents& into) {
+    into.input_ids.push_back(1);
+    const int chunks = d % 3 == 0 ? 40 : 1;
+    for (int c = 0; c < chunks; ++c) {
+      into.chunk_starts.push_back(0);
+      into.chunk_ends.push_back(1);
+      into.chunk_kinds.push_back(c);
+    }
+    if (d % 3 == 0) return;
+    into.edges[static_cast<size_t>(d % 3 - 1)].resize(80, 0);
+  };
+  StreamOptions options = options_of(2);
+  options.pack.tokens = 8;
+  options.pack.window_rows = 4;
+  int64_t read = 0;
+  auto stream =
+      RowStream::open(std::make_unique<Listed>(9, add, &read), options);
+  for (int64_t d = 1; d <= 9; ++d) {
+    ASSERT_EQ(stream->next(1)->rows, 1);
+    EXPECT_EQ(read, d);
+  }
+  EXPECT_EQ(stream->next(1)->rows, 0);
+  EXPECT_EQ(stream->chunks().chunks_in, 3 * 40 + 6);
+  EXPECT_EQ(stream->chunks().edges_in, 6 * 40);
+}
+
 // The parts of a row, by its tokens: token i of document d is kStride d + i
 // + 1.
 std::vector<DocumentPart> parts_in(const Rows& rows, int64_t r) {
