@@ -90,9 +90,6 @@ struct Rows {
   // Rows of padding alone.
   static Result<Rows> make(const RowShape& shape, int64_t rows,
                            int32_t pad_id = 0);
-  // The same in the memory of `spare`.
-  static Result<Rows> make(const RowShape& shape, int64_t rows, int32_t pad_id,
-                           Rows spare);
 
   std::span<int32_t> row(RowColumn column, int64_t r);
   std::span<const int32_t> row(RowColumn column, int64_t r) const;

@@ -90,6 +90,26 @@ Numbers numbers_within(std::span<int32_t> order, int64_t begin, int64_t end,
   return {to - from, std::to_address(from)};
 }
 
+// After `tokens` tokens and as many chunks and edges as the row counts.
+void pad(Rows& rows, int64_t r, int64_t tokens) {
+  const auto count = [&](RowColumn column) {
+    return int64_t{rows.row(column, r)[0]};
+  };
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    const auto column = static_cast<RowColumn>(c);
+    const RowColumnSpec& spec = spec_of(column);
+    int64_t used = 0;
+    if (spec.unit == RowUnit::row) continue;
+    if (spec.unit == RowUnit::token) used = tokens;
+    if (spec.unit == RowUnit::chunk) used = count(num_chunks);
+    if (column == call_edges) used = 2 * count(num_call_edges);
+    if (column == type_edges) used = 2 * count(num_type_edges);
+    const auto rest = rows.row(column, r).subspan(static_cast<size_t>(used));
+    std::fill(rest.begin(), rest.end(),
+              spec.pad_id ? rows.pad_id : spec.padding);
+  }
+}
+
 }  // namespace
 
 // One part and where it goes.
@@ -129,6 +149,10 @@ void RowFiller::tokens(const Place& at) {
   const int64_t end = d.token_start[static_cast<size_t>(at.part.document) + 1];
   const int64_t targets = std::min(n, end - at.source() - 1);
   std::copy_n(ids + 1, targets, at.to(target_ids));
+  if (targets < n) {
+    at.to(target_ids)[targets] = at.rows.pad_id;
+    at.to(loss_mask)[targets] = 0;
+  }
   if (d.loss_mask.empty()) {
     std::fill_n(at.to(loss_mask), targets, 1);
   } else {
@@ -137,7 +161,10 @@ void RowFiller::tokens(const Place& at) {
                 at.to(loss_mask));
   }
   for (size_t s = 0; s < Documents::kStructures; ++s) {
-    if (d.structure[s].empty()) continue;
+    if (d.structure[s].empty()) {
+      std::fill_n(at.to(kStructure[s]), n, 0);
+      continue;
+    }
     std::copy_n(d.structure[s].data() + at.source(), n, at.to(kStructure[s]));
   }
 }
@@ -239,6 +266,9 @@ Result<void> RowFiller::edges(const Place& at, size_t kind) {
 Result<void> RowFiller::fill(std::span<const DocumentPart> parts, Rows& rows,
                              int64_t r) {
   const Documents& documents = *documents_;
+  for (const RowColumn column : {num_chunks, num_call_edges, num_type_edges}) {
+    rows.row(column, r)[0] = 0;
+  }
   int64_t begin = 0;
   int32_t id = 0;
   for (const DocumentPart& part : parts) {
@@ -256,6 +286,7 @@ Result<void> RowFiller::fill(std::span<const DocumentPart> parts, Rows& rows,
   }
   rows.row(valid_token_count, r)[0] = static_cast<int32_t>(begin);
   rows.row(num_docs, r)[0] = id;
+  pad(rows, r, begin);
   return {};
 }
 

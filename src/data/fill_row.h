@@ -16,7 +16,7 @@ class RowFiller {
   // The next rows are of these documents, which must stay, cut into these
   // parts.
   void start(const Documents& documents, std::span<const DocumentPart> parts);
-  // Into row r, which is padding alone. Documents are numbered as in the parts.
+  // All of row r, whatever it holds. Documents are numbered as in the parts.
   Result<void> fill(std::span<const DocumentPart> parts, Rows& rows, int64_t r);
 
   ChunkAccount account;

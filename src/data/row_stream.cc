@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "data/fill_row.h"
+#include "data/row_file.h"
 #include "tessera/documents.h"
 
 namespace tessera {
@@ -11,6 +12,15 @@ namespace {
 
 // Tokens of a window that have room at once: growing copies them over and over.
 constexpr int64_t kReserved = int64_t{1} << 25;
+
+// What is new is not padded: it is filled.
+void resize(Rows& made, int64_t rows) {
+  made.rows = rows;
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    made.columns[c].resize(
+        static_cast<size_t>(rows * made.shape.size(static_cast<RowColumn>(c))));
+  }
+}
 
 }  // namespace
 
@@ -109,8 +119,8 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
 
 Result<Rows> RowStream::next(int64_t rows, Rows spare) {
   State& s = *state_;
-  auto made = Rows::make(s.shape, rows, s.options.pad_id, std::move(spare));
-  if (!made) return made.error();
+  if (auto e = data::check_size(s.shape, rows); !e) return e.error();
+  Rows made{s.shape, 0, s.options.pad_id, std::move(spare.columns)};
   int64_t filled = 0;
   while (filled < rows) {
     if (s.at.rows == s.packing.rows()) {
@@ -119,17 +129,17 @@ Result<Rows> RowStream::next(int64_t rows, Rows spare) {
       if (!*more) break;
       continue;
     }
-    if (auto e = s.filler.fill(s.packing.row(s.at.rows), *made, filled); !e) {
+    // Room for what the window has: the last rows may be fewer.
+    if (filled == made.rows) {
+      resize(made, std::min(rows, filled + s.packing.rows() - s.at.rows));
+    }
+    if (auto e = s.filler.fill(s.packing.row(s.at.rows), made, filled); !e) {
       return e.error();
     }
     ++s.at.rows;
     ++filled;
   }
-  made->rows = filled;
-  for (size_t c = 0; c < kRowColumns; ++c) {
-    made->columns[c].resize(
-        static_cast<size_t>(filled * s.shape.size(static_cast<RowColumn>(c))));
-  }
+  resize(made, filled);
   return made;
 }
 

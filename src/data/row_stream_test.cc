@@ -429,6 +429,39 @@ TEST(RowStreams, RoomForChunksIsAPolicy) {
   EXPECT_EQ(refused.error().kind, ErrorKind::limit);
 }
 
+// Rows are written in full, whatever lies in the memory that serves again.
+TEST(RowStreams, NothingOfSpareRowsStays) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  ASSERT_TRUE(write_file(
+      path, write_documents(60, 3).text + "{\"input_ids\": [1, 2, 3]}\n"));
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const StreamOptions options = options_of(seed);
+    RowStream fresh = stream_of(path, options);
+    RowStream again = stream_of(path, options);
+    for (size_t i = 0;; ++i) {
+      Rows spare;
+      for (std::vector<int32_t>& column : spare.columns) {
+        column.assign(i % 3 * 700, -77);  // none, too few, too many
+      }
+      const Rows rows = *fresh.next(4);
+      ASSERT_EQ(*again.next(4, std::move(spare)), rows) << seed;
+      ASSERT_TRUE(check_rows(rows, "stream"));
+      if (rows.rows == 0) break;
+    }
+  }
+}
+
+TEST(RowStreams, AFewRowsTakeTheirOwnRoomAlone) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  ASSERT_TRUE(write_file(path, "{\"input_ids\": [1, 2, 3]}\n"));
+  const Rows rows = *stream_of(path, options_of(1)).next(1 << 19);
+  EXPECT_EQ(rows.rows, 1);
+  EXPECT_EQ(std::ssize(rows.column(input_ids)), rows.shape.tokens);
+  EXPECT_LT(rows.columns[0].capacity(), size_t{1} << 19);
+}
+
 TEST(RowStreams, ColumnsAreTheSameWhateverADataSetHas) {
   const testing::TempFolder folder;
   const std::string rich = folder.file("rich.jsonl");
