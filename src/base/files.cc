@@ -188,7 +188,7 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
   return bytes;
 }
 
-Result<void> InputFile::open(const std::string& path) {
+Result<void> FileReader::open(const std::string& path) {
   if (Result<void> ok = check_path(path); !ok) return ok;
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return unreadable(path, errno);
@@ -208,7 +208,7 @@ Result<void> InputFile::open(const std::string& path) {
   return {};
 }
 
-Result<void> InputFile::read(int64_t begin, int64_t end, char* to) const {
+Result<void> FileReader::read(int64_t begin, int64_t end, char* to) const {
   while (begin < end) {
     const size_t wanted =
         std::min(static_cast<size_t>(end - begin), kMaxTransfer);

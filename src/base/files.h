@@ -19,7 +19,7 @@ inline constexpr int64_t kMaxPipeBytes = int64_t{1} << 28;
 Result<std::string> read_file(const std::string& path, int64_t max_bytes);
 
 // A regular file that is read where one likes.
-class InputFile {
+class FileReader {
  public:
   Result<void> open(const std::string& path);
   int64_t size() const { return size_; }  // when it was opened

@@ -174,7 +174,7 @@ class SafetensorsRows : public RowBatches {
 
 Result<std::unique_ptr<RowBatches>> open_safetensors_rows(
     const std::string& path, int64_t first_row) {
-  auto file = std::make_shared<InputFile>();
+  auto file = std::make_shared<FileReader>();
   if (auto e = file->open(path); !e) return e.error();
   const int64_t size = file->size();
   auto made = std::make_unique<SafetensorsRows>(
