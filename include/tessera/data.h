@@ -90,9 +90,6 @@ struct Rows {
   // Rows of padding alone.
   static Result<Rows> make(const RowShape& shape, int64_t rows,
                            int32_t pad_id = 0);
-  // The same in the memory of `spare`.
-  static Result<Rows> make(const RowShape& shape, int64_t rows, int32_t pad_id,
-                           Rows spare);
 
   std::span<int32_t> row(RowColumn column, int64_t r);
   std::span<const int32_t> row(RowColumn column, int64_t r) const;
@@ -160,7 +157,8 @@ struct PackOptions {
   PackStrategy strategy = PackStrategy::best_fit;
   LongDocuments long_documents = LongDocuments::split;
   // Documents are packed a window at a time, as many as fill this many rows;
-  // a window is packed alone, so what is held in memory has a bound.
+  // a window is packed alone, so what is held in memory has a bound. A stream
+  // also ends one where its chunks or edges are as many as tokens may be.
   int64_t window_rows = 4096;
   int64_t rows_per_step = 8;  // that are computed together: batch times shards
   // by_cost puts rows of like cost into a step, and so documents of like

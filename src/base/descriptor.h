@@ -18,8 +18,10 @@ class Descriptor {
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
+  ~Descriptor() { reset(-1); }
+  void reset(int fd) {
     if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
   }
   int get() const { return fd_; }
   int release() {

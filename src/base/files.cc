@@ -188,6 +188,44 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
   return bytes;
 }
 
+Result<void> FileReader::open(const std::string& path) {
+  if (Result<void> ok = check_path(path); !ok) return ok;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return unreadable(path, errno);
+  const auto refuse = [&] {
+    return io_error(kWhere,
+                    "input must be a regular file, found another for {}",
+                    in_quotes(path));
+  };
+  if (!S_ISREG(status.st_mode)) return refuse();
+  file_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (file_.get() < 0 || ::fstat(file_.get(), &status) != 0) {
+    return unreadable(path, errno);
+  }
+  if (!S_ISREG(status.st_mode)) return refuse();
+  path_ = path;
+  size_ = status.st_size;
+  return {};
+}
+
+Result<void> FileReader::read(int64_t begin, int64_t end, char* to) const {
+  while (begin < end) {
+    const size_t wanted =
+        std::min(static_cast<size_t>(end - begin), kMaxTransfer);
+    const ssize_t n = ::pread(file_.get(), to, wanted, begin);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return unreadable(path_, errno);
+    if (n == 0) {
+      return io_error(kWhere,
+                      "a file must stay as it was, found {} bytes of {} for {}",
+                      begin, size_, in_quotes(path_));
+    }
+    begin += n;
+    to += n;
+  }
+  return {};
+}
+
 Result<void> check_output(const std::string& path) {
   const auto destination = find_destination(path);
   if (!destination) return destination.error();

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.h"
 #include "tessera/result.h"
 
 namespace tessera {
@@ -16,6 +17,20 @@ inline constexpr int64_t kMaxPipeBytes = int64_t{1} << 28;
 // Reads a regular file of at most `max_bytes`, or a pipe of at most
 // kMaxPipeBytes too. Devices are refused: they may never end.
 Result<std::string> read_file(const std::string& path, int64_t max_bytes);
+
+// A regular file that is read where one likes.
+class FileReader {
+ public:
+  Result<void> open(const std::string& path);
+  int64_t size() const { return size_; }  // when it was opened
+  // Bytes [begin, end); an error where the file has become shorter.
+  Result<void> read(int64_t begin, int64_t end, char* to) const;
+
+ private:
+  std::string path_;
+  Descriptor file_{-1};
+  int64_t size_ = 0;
+};
 
 // Writes beside `path`, syncs, then renames: readers see the old file or the
 // whole new one. A link is followed; a device or pipe is written straight.

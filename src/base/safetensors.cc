@@ -42,7 +42,8 @@ struct Placed {
 };
 
 Result<Placed> read_tensor(const std::string& name, const Json& value,
-                           int64_t data_size, Tensor& tensor) {
+                           int64_t data_size,
+                           SafetensorsHeader::Entry& tensor) {
   const std::string what = "tensor " + in_quotes(name);
   if (Result<void> ok =
           check_fields(value, kWhere, what, {"dtype", "shape", "data_offsets"});
@@ -161,26 +162,34 @@ Result<Tensor> Safetensors::find(std::string_view name) const {
                  in_quotes(name), known.empty() ? "none" : known);
 }
 
-Result<Safetensors> parse_safetensors(std::string_view bytes) {
-  if (bytes.size() < 8) {
+Result<int64_t> safetensors_header_size(std::string_view start, int64_t size) {
+  if (start.size() < kSafetensorsStart) {
     return invalid(kWhere,
                    "a file must start with its header's length, found {} bytes "
                    "for at least 8",
-                   bytes.size());
+                   start.size());
   }
-  const auto length = load<uint64_t>(bytes);
+  const auto length = load<uint64_t>(start);
   if (length > kMaxHeader) {
     return over_limit(kWhere, "a header must be at most {} bytes, found {}",
                       kMaxHeader, length);
   }
-  if (length > bytes.size() - 8) {
+  const int64_t most = size - kSafetensorsStart;
+  if (static_cast<int64_t>(length) > most) {
     return invalid(kWhere,
                    "a file must hold its whole header, found {} bytes for {}",
-                   bytes.size() - 8, length);
+                   most, length);
   }
-  const std::string_view text = bytes.substr(8, length);
-  const std::string_view data = bytes.substr(8 + length);
-  const auto data_size = static_cast<int64_t>(data.size());
+  return kSafetensorsStart + static_cast<int64_t>(length);
+}
+
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view start,
+                                                   int64_t size) {
+  const auto data_begin = safetensors_header_size(start, size);
+  if (!data_begin) return data_begin.error();
+  const std::string_view text = start.substr(
+      kSafetensorsStart, static_cast<size_t>(*data_begin - kSafetensorsStart));
+  const int64_t data_size = size - *data_begin;
   auto header = parse_json(text, kWhere);
   if (!header) return header.error();
   if (!header->is_object()) {
@@ -188,7 +197,7 @@ Result<Safetensors> parse_safetensors(std::string_view bytes) {
                    describe(*header));
   }
 
-  Safetensors out;
+  SafetensorsHeader out;
   std::vector<Placed> placed;
   for (const auto& [name, value] : header->items()) {
     if (name == kMetadata) {
@@ -204,15 +213,31 @@ Result<Safetensors> parse_safetensors(std::string_view bytes) {
       }
       continue;
     }
-    Tensor tensor;
+    SafetensorsHeader::Entry tensor;
     auto place = read_tensor(name, value, data_size, tensor);
     if (!place) return place.error();
-    tensor.bytes = data.substr(static_cast<size_t>(place->begin),
-                               static_cast<size_t>(place->end - place->begin));
+    tensor.begin = *data_begin + place->begin;
+    tensor.end = *data_begin + place->end;
     placed.push_back(std::move(*place));
     out.tensors.emplace(name, std::move(tensor));
   }
   if (Result<void> ok = check_cover(placed, data_size); !ok) return ok.error();
+  return out;
+}
+
+Result<Safetensors> parse_safetensors(std::string_view bytes) {
+  auto header =
+      parse_safetensors_header(bytes, static_cast<int64_t>(bytes.size()));
+  if (!header) return header.error();
+  Safetensors out;
+  out.metadata = std::move(header->metadata);
+  for (auto& [name, entry] : header->tensors) {
+    out.tensors.emplace(
+        name,
+        Tensor{entry.dtype, std::move(entry.shape),
+               bytes.substr(static_cast<size_t>(entry.begin),
+                            static_cast<size_t>(entry.end - entry.begin))});
+  }
   return out;
 }
 

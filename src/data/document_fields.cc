@@ -71,6 +71,8 @@ class Adding {
   Result<void> column(Field field, int64_t least, int64_t most, int32_t absent,
                       std::vector<int32_t>& to, size_t first) const {
     if (!fields_.has(field)) return {};
+    // Growing copies, over and over; the tokens have room already.
+    if (to.empty()) to.reserve(into_.input_ids.capacity());
     to.resize(first, absent);
     if (auto e = fields_.numbers(field, least, most, to); !e) return e;
     const auto found = static_cast<int64_t>(to.size() - first);

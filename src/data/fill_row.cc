@@ -3,6 +3,7 @@
 #include "data/fill_row.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/fail.h"
 
@@ -11,9 +12,8 @@ namespace {
 
 using enum RowColumn;
 
-// Why a chunk has no number in a row.
-constexpr int32_t kElsewhere = -1;
-constexpr int32_t kOver = -2;
+// The number of a chunk whose row had no more room.
+constexpr int32_t kOver = -1;
 
 constexpr RowColumn kStructure[] = {structure_ids, dep_levels, ast_depth,
                                     sibling_index, node_type};
@@ -27,6 +27,89 @@ Error no_room(RowColumn column, int64_t most, int64_t document) {
                     most, spec_of(column).name, document);
 }
 
+// Chunks of a document by number. A chunk lies where its first token does, an
+// edge where the chunk that it comes from does.
+struct ChunkToken {
+  const int32_t* starts;
+
+  ChunkToken(const Documents& d, size_t document)
+      : starts(d.chunk_starts.data() + d.chunk_start[document]) {}
+  int32_t operator()(int64_t chunk) const { return starts[chunk]; }
+};
+struct EdgeToken {
+  ChunkToken chunk;
+  const int32_t* ends;
+
+  EdgeToken(const Documents& d, size_t document, size_t kind)
+      : chunk(d, document),
+        ends(d.edges[kind].data() + 2 * d.edge_start[kind][document]) {}
+  int32_t operator()(int64_t edge) const { return chunk(ends[2 * edge]); }
+};
+
+bool is_whole(const Documents& d, const DocumentPart& part) {
+  const auto document = static_cast<size_t>(part.document);
+  return part.length == d.token_start[document + 1] - d.token_start[document];
+}
+
+// A document's own of what all have.
+std::span<int32_t> of_document(std::vector<int32_t>& all,
+                               const std::vector<int64_t>& start,
+                               size_t document) {
+  return std::span(all).subspan(
+      static_cast<size_t>(start[document]),
+      static_cast<size_t>(start[document + 1] - start[document]));
+}
+
+template <class Token>
+void sort_numbers(std::span<int32_t> order, const Token& token) {
+  std::iota(order.begin(), order.end(), 0);
+  const auto before = [&](int32_t a, int32_t b) { return token(a) < token(b); };
+  if (std::is_sorted(order.begin(), order.end(), before)) return;
+  std::sort(order.begin(), order.end(), before);
+}
+
+// The numbers of a part, in the order of the document: all that there are, or a
+// list of them.
+struct Numbers {
+  int64_t count;
+  const int32_t* list;
+  int64_t operator[](int64_t i) const { return list == nullptr ? i : list[i]; }
+};
+
+// Parts share no token, so that each may sort its own.
+template <class Token>
+Numbers numbers_within(std::span<int32_t> order, int64_t begin, int64_t end,
+                       const Token& token) {
+  const auto before = [&](int64_t place) {
+    return [&, place](int32_t i) { return token(i) < place; };
+  };
+  const auto from =
+      std::partition_point(order.begin(), order.end(), before(begin));
+  const auto to = std::partition_point(from, order.end(), before(end));
+  if (!std::is_sorted(from, to)) std::sort(from, to);
+  return {to - from, std::to_address(from)};
+}
+
+// After `tokens` tokens and as many chunks and edges as the row counts.
+void pad(Rows& rows, int64_t r, int64_t tokens) {
+  const auto count = [&](RowColumn column) {
+    return int64_t{rows.row(column, r)[0]};
+  };
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    const auto column = static_cast<RowColumn>(c);
+    const RowColumnSpec& spec = spec_of(column);
+    int64_t used = 0;
+    if (spec.unit == RowUnit::row) continue;
+    if (spec.unit == RowUnit::token) used = tokens;
+    if (spec.unit == RowUnit::chunk) used = count(num_chunks);
+    if (column == call_edges) used = 2 * count(num_call_edges);
+    if (column == type_edges) used = 2 * count(num_type_edges);
+    const auto rest = rows.row(column, r).subspan(static_cast<size_t>(used));
+    std::fill(rest.begin(), rest.end(),
+              spec.pad_id ? rows.pad_id : spec.padding);
+  }
+}
+
 }  // namespace
 
 // One part and where it goes.
@@ -38,6 +121,9 @@ struct RowFiller::Place {
   int64_t begin;  // its first token in the row
   int32_t id;
 
+  size_t document() const { return static_cast<size_t>(part.document); }
+  int64_t end() const { return int64_t{part.offset} + part.length; }
+  bool whole() const { return is_whole(documents, part); }
   int64_t source() const {  // its first token of all documents'
     return documents.token_start[static_cast<size_t>(part.document)] +
            part.offset;
@@ -63,6 +149,10 @@ void RowFiller::tokens(const Place& at) {
   const int64_t end = d.token_start[static_cast<size_t>(at.part.document) + 1];
   const int64_t targets = std::min(n, end - at.source() - 1);
   std::copy_n(ids + 1, targets, at.to(target_ids));
+  if (targets < n) {
+    at.to(target_ids)[targets] = at.rows.pad_id;
+    at.to(loss_mask)[targets] = 0;
+  }
   if (d.loss_mask.empty()) {
     std::fill_n(at.to(loss_mask), targets, 1);
   } else {
@@ -71,58 +161,92 @@ void RowFiller::tokens(const Place& at) {
                 at.to(loss_mask));
   }
   for (size_t s = 0; s < Documents::kStructures; ++s) {
-    if (d.structure[s].empty()) continue;
+    if (d.structure[s].empty()) {
+      std::fill_n(at.to(kStructure[s]), n, 0);
+      continue;
+    }
     std::copy_n(d.structure[s].data() + at.source(), n, at.to(kStructure[s]));
+  }
+}
+
+void RowFiller::sort_by_token(int64_t document) {
+  const Documents& d = *documents_;
+  const auto at = static_cast<size_t>(document);
+  chunk_order_.resize(d.chunk_starts.size());
+  sort_numbers(of_document(chunk_order_, d.chunk_start, at), ChunkToken(d, at));
+  for (size_t kind = 0; kind < d.edges.size(); ++kind) {
+    edge_order_[kind].resize(d.edges[kind].size() / 2);
+    sort_numbers(of_document(edge_order_[kind], d.edge_start[kind], at),
+                 EdgeToken(d, at, kind));
+  }
+}
+
+void RowFiller::start(const Documents& documents,
+                      std::span<const DocumentPart> parts) {
+  documents_ = &documents;
+  number_.resize(documents.chunk_starts.size());
+  if (number_.empty()) return;
+  std::vector<bool> sorted(static_cast<size_t>(documents.size()));
+  for (const DocumentPart& part : parts) {
+    const auto document = static_cast<size_t>(part.document);
+    if (is_whole(documents, part) || sorted[document]) continue;
+    sorted[document] = true;
+    sort_by_token(part.document);
   }
 }
 
 Result<void> RowFiller::chunks(const Place& at) {
   const Documents& d = at.documents;
-  const auto document = static_cast<size_t>(at.part.document);
-  const int64_t part_end = int64_t{at.part.offset} + at.part.length;
+  const ChunkToken token(d, at.document());
+  const int64_t first = d.chunk_start[at.document()];
+  const Numbers own =
+      at.whole() ? Numbers{d.chunk_start[at.document() + 1] - first, nullptr}
+                 : numbers_within(
+                       of_document(chunk_order_, d.chunk_start, at.document()),
+                       at.part.offset, at.end(), token);
   int32_t& count = at.count(num_chunks);
-  number_.clear();
-  for (int64_t c = d.chunk_start[document]; c < d.chunk_start[document + 1];
-       ++c) {
-    const auto chunk = static_cast<size_t>(c);
-    const int32_t start = d.chunk_starts[chunk];
-    // A chunk lies where its first token does.
-    if (start < at.part.offset || start >= part_end) {
-      number_.push_back(kElsewhere);
-      continue;
-    }
+  for (int64_t i = 0; i < own.count; ++i) {
+    const auto chunk = static_cast<size_t>(first + own[i]);
     if (count == at.rows.shape.max_chunks) {
       if (room_ == ChunkRoom::refuse) {
         return no_room(chunk_starts, count, at.part.document);
       }
       ++account.chunks_over;
-      number_.push_back(kOver);
+      number_[chunk] = kOver;
       continue;
     }
-    const int64_t end = std::min<int64_t>(d.chunk_ends[chunk], part_end);
+    const int64_t end = std::min<int64_t>(d.chunk_ends[chunk], at.end());
     account.chunks_cut += end < d.chunk_ends[chunk] ? 1 : 0;
     ++account.chunks_out;
     const auto to = static_cast<size_t>(count);
     const int64_t shift = at.begin - at.part.offset;
-    at.rows.row(chunk_starts, at.row)[to] = static_cast<int32_t>(start + shift);
+    at.rows.row(chunk_starts, at.row)[to] =
+        static_cast<int32_t>(d.chunk_starts[chunk] + shift);
     at.rows.row(chunk_ends, at.row)[to] = static_cast<int32_t>(end + shift);
     at.rows.row(chunk_kinds, at.row)[to] = d.chunk_kinds[chunk];
-    number_.push_back(count++);
+    number_[chunk] = count++;
   }
   return {};
 }
 
 Result<void> RowFiller::edges(const Place& at, size_t kind) {
   const Documents& d = at.documents;
-  const auto document = static_cast<size_t>(at.part.document);
+  const std::vector<int64_t>& start = d.edge_start[kind];
+  const EdgeToken token(d, at.document(), kind);
+  const Numbers own =
+      at.whole()
+          ? Numbers{start[at.document() + 1] - start[at.document()], nullptr}
+          : numbers_within(of_document(edge_order_[kind], start, at.document()),
+                           at.part.offset, at.end(), token);
+  const int32_t* const number = number_.data() + d.chunk_start[at.document()];
   int32_t& count = at.count(kEdgeCounts[kind]);
   const std::span<int32_t> out = at.rows.row(kEdges[kind], at.row);
-  for (int64_t e = d.edge_start[kind][document];
-       e < d.edge_start[kind][document + 1]; ++e) {
-    const int32_t* const ends = d.edges[kind].data() + 2 * e;
-    const int32_t from = number_[static_cast<size_t>(ends[0])];
-    const int32_t to = number_[static_cast<size_t>(ends[1])];
-    if (from == kElsewhere || to == kElsewhere) continue;
+  for (int64_t i = 0; i < own.count; ++i) {
+    const int32_t* const ends = token.ends + 2 * own[i];
+    const int32_t there = token.chunk(ends[1]);
+    if (there < at.part.offset || there >= at.end()) continue;
+    const int32_t from = number[ends[0]];
+    const int32_t to = number[ends[1]];
     const bool full = count == at.rows.shape.max_edges;
     if (full && room_ == ChunkRoom::refuse) {
       return no_room(kEdges[kind], count, at.part.document);
@@ -139,9 +263,12 @@ Result<void> RowFiller::edges(const Place& at, size_t kind) {
   return {};
 }
 
-Result<void> RowFiller::fill(const Documents& documents,
-                             std::span<const DocumentPart> parts, Rows& rows,
+Result<void> RowFiller::fill(std::span<const DocumentPart> parts, Rows& rows,
                              int64_t r) {
+  const Documents& documents = *documents_;
+  for (const RowColumn column : {num_chunks, num_call_edges, num_type_edges}) {
+    rows.row(column, r)[0] = 0;
+  }
   int64_t begin = 0;
   int32_t id = 0;
   for (const DocumentPart& part : parts) {
@@ -159,6 +286,7 @@ Result<void> RowFiller::fill(const Documents& documents,
   }
   rows.row(valid_token_count, r)[0] = static_cast<int32_t>(begin);
   rows.row(num_docs, r)[0] = id;
+  pad(rows, r, begin);
   return {};
 }
 

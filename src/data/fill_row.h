@@ -1,8 +1,8 @@
 // data/fill_row.h: the parts of documents that lie in a row become its columns.
 #pragma once
 
+#include <array>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "tessera/documents.h"
@@ -13,21 +13,29 @@ class RowFiller {
  public:
   explicit RowFiller(ChunkRoom room) : room_(room) {}
 
-  // Into row r, which is padding alone. Documents are numbered as in the parts.
-  Result<void> fill(const Documents& documents,
-                    std::span<const DocumentPart> parts, Rows& rows, int64_t r);
+  // The next rows are of these documents, which must stay, cut into these
+  // parts.
+  void start(const Documents& documents, std::span<const DocumentPart> parts);
+  // All of row r, whatever it holds. Documents are numbered as in the parts.
+  Result<void> fill(std::span<const DocumentPart> parts, Rows& rows, int64_t r);
 
   ChunkAccount account;
 
  private:
   struct Place;
+  void sort_by_token(int64_t document);
   void tokens(const Place& at);
   Result<void> chunks(const Place& at);
   Result<void> edges(const Place& at, size_t kind);
 
   ChunkRoom room_;
+  const Documents* documents_ = nullptr;
+  // Of each document that is cut, its chunks and edges by the token where they
+  // lie: a part finds its own and reads no others.
+  std::vector<int32_t> chunk_order_;
+  std::array<std::vector<int32_t>, 2> edge_order_;
   std::vector<int32_t>
-      number_;  // of a document's chunks in the row, or why not
+      number_;  // of each chunk in its row, or that it has none
 };
 
 }  // namespace tessera::data

@@ -4,32 +4,36 @@
 #include "data/fit.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "data/number_set.h"
 
 namespace tessera::data {
 namespace {
 
+// Numbers of which each is written before it is read.
+using Unset = std::unique_ptr<int32_t[]>;
+Unset unset(size_t n) { return std::make_unique_for_overwrite<int32_t[]>(n); }
+
 // Parts by length: those of length n are order[start[n], start[n + 1]), as they
 // came.
 struct ByLength {
-  std::vector<int32_t> start, order;
+  std::vector<int32_t> start;
+  Unset order;
 };
 
-ByLength sort_by_length(Parts parts, int64_t tokens) {
+ByLength sort_by_length(Lengths lengths, int64_t tokens) {
   ByLength by;
-  by.start.assign(static_cast<size_t>(tokens) + 2, 0);
-  for (const DocumentPart& p : parts) {
-    ++by.start[static_cast<size_t>(p.length) + 1];
+  // One place more until they are sorted: then `start` is where each ends.
+  by.start.assign(static_cast<size_t>(tokens) + 3, 0);
+  int32_t* const next = by.start.data() + 1;
+  for (const int32_t length : lengths) ++next[length + 1];
+  for (int64_t n = 1; n <= tokens + 1; ++n) next[n] += next[n - 1];
+  by.order = unset(lengths.size());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    by.order[static_cast<size_t>(next[lengths[i]]++)] = static_cast<int32_t>(i);
   }
-  for (size_t n = 1; n < by.start.size(); ++n) by.start[n] += by.start[n - 1];
-  by.order.resize(parts.size());
-  std::vector<int32_t> next = by.start;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    by.order[static_cast<size_t>(
-        next[static_cast<size_t>(parts[i].length)]++)] =
-        static_cast<int32_t>(i);
-  }
+  by.start.pop_back();
   return by;
 }
 
@@ -38,7 +42,7 @@ class Rooms {
  public:
   Rooms(int64_t tokens, size_t most_rows)
       : head_(static_cast<size_t>(tokens) + 1, -1),
-        next_(most_rows),
+        next_(unset(most_rows)),
         set_(tokens) {}
 
   // A row with the least room for `length`; -1 where none has it.
@@ -63,7 +67,8 @@ class Rooms {
   }
 
  private:
-  std::vector<int32_t> head_, next_;
+  std::vector<int32_t> head_;
+  Unset next_;
   NumberSet set_;
   int32_t room_ = 0;
 };
@@ -85,7 +90,7 @@ void gather(std::span<const int32_t> order, std::span<const int32_t> row_of,
 
 }  // namespace
 
-void first_fit(Parts parts, int64_t tokens, Fit& fit) {
+void first_fit(Lengths parts, int64_t tokens, Fit& fit) {
   // Row by row: the longest part that fits, until none does. That is first
   // fit, as a part passes by a row only where it has no room.
   const ByLength by = sort_by_length(parts, tokens);
@@ -113,25 +118,34 @@ void first_fit(Parts parts, int64_t tokens, Fit& fit) {
   }
 }
 
-void best_fit(Parts parts, int64_t tokens, Fit& fit) {
+void best_fit(Lengths parts, int64_t tokens, Fit& fit) {
   const ByLength by = sort_by_length(parts, tokens);
-  std::vector<int32_t> row_of(parts.size());
+  const Unset row_of = unset(parts.size());
   Rooms rooms(tokens, parts.size());
   int32_t rows = 0;
-  for (auto length = static_cast<int32_t>(tokens); length > 0; --length) {
-    const auto n = static_cast<size_t>(length);
-    for (int32_t i = by.start[n]; i < by.start[n + 1]; ++i) {
-      int32_t row = rooms.take(length);
+  const auto all = static_cast<int32_t>(tokens);
+  for (int32_t length = all; length > 0; --length) {
+    int32_t i = by.start[static_cast<size_t>(length)];
+    const int32_t end = by.start[static_cast<size_t>(length) + 1];
+    while (i < end) {
+      // No row has room for more than half of one: all began with as much.
+      int32_t row = length > all / 2 ? -1 : rooms.take(length);
       int32_t room = rooms.room();
       if (row < 0) {
         row = rows++;
-        room = static_cast<int32_t>(tokens);
+        room = all;
       }
-      rooms.put(row, room - length);
-      row_of[static_cast<size_t>(i)] = row;
+      // What is left of the room is the least there is: parts of this length go
+      // on there.
+      do {
+        row_of[static_cast<size_t>(i++)] = row;
+        room -= length;
+      } while (room >= length && i < end);
+      rooms.put(row, room);
     }
   }
-  gather(by.order, row_of, rows, fit);
+  gather({by.order.get(), parts.size()}, {row_of.get(), parts.size()}, rows,
+         fit);
 }
 
 }  // namespace tessera::data

@@ -6,8 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "tessera/data.h"
-
 namespace tessera::data {
 
 // Which parts lie in which row.
@@ -25,11 +23,11 @@ struct Fit {
 
 // Parts of 1 to `tokens` tokens, fewer than 2^31. The memory of `fit` serves
 // again.
-using Parts = std::span<const DocumentPart>;
+using Lengths = std::span<const int32_t>;
 
 // Each part, longest first, goes into the first row that has room.
-void first_fit(Parts parts, int64_t tokens, Fit& fit);
+void first_fit(Lengths lengths, int64_t tokens, Fit& fit);
 // Each part, longest first, goes into the row where it leaves the least room.
-void best_fit(Parts parts, int64_t tokens, Fit& fit);
+void best_fit(Lengths lengths, int64_t tokens, Fit& fit);
 
 }  // namespace tessera::data

@@ -17,6 +17,8 @@ class RowBatches {
   virtual ~RowBatches() = default;
   // Some rows; none after the last.
   virtual Result<Rows> next() = 0;
+  // All of the file's, where it begins with their number; else -1.
+  virtual int64_t rows() const { return -1; }
 };
 
 // Of a stream whose arrays were checked in full. Columns that it lacks are

@@ -76,6 +76,18 @@ Error negative_length(int64_t length, int64_t document) {
                  length, document);
 }
 
+// Whether each is 1 to `tokens`; their sum.
+bool all_fit(std::span<const int32_t> lengths, int64_t tokens, int64_t& sum) {
+  sum = 0;
+  uint32_t outside = 0;  // of its bits the sign counts
+  for (const int32_t length : lengths) {
+    const auto n = static_cast<uint32_t>(length);
+    outside |= (n - 1) | (static_cast<uint32_t>(tokens) - n);
+    sum += length;
+  }
+  return outside >> 31 == 0;
+}
+
 // The documents of one window, cut by the rule for long ones: no part is longer
 // than a row, but for in_order, which cuts where a row ends.
 Result<std::vector<DocumentPart>> parts_of(std::span<const int32_t> lengths,
@@ -146,32 +158,82 @@ void add_in_order(std::span<const DocumentPart> parts, Packing& packing) {
   if (room < packing.tokens) close_row(packing);
 }
 
-// Rows of the fit in this order.
-void add_rows(std::span<const DocumentPart> parts, const Fit& fit,
-              std::span<const int32_t> order, Packing& packing) {
-  size_t out = packing.parts.size();
-  packing.parts.resize(out + fit.parts.size());
-  DocumentPart* const to = packing.parts.data();
-  for (const int32_t r : order) {
-    for (const int32_t p : fit.row(r))
-      to[out++] = parts[static_cast<size_t>(p)];
-    packing.row_start.push_back(static_cast<int64_t>(out));
+// What is fitted: where it lies in its document, and its length apart.
+class Fitted {
+ public:
+  // Documents that fit as they are, numbered from `first` on.
+  Fitted(std::span<const int32_t> lengths, int64_t first)
+      : lengths_(lengths), first_(first) {}
+  explicit Fitted(std::vector<DocumentPart> parts)
+      : parts_(std::move(parts)), own_(parts_.size()), lengths_(own_) {
+    for (size_t p = 0; p < own_.size(); ++p) own_[p] = parts_[p].length;
   }
-}
+  Fitted(const Fitted&) = delete;
+  Fitted& operator=(const Fitted&) = delete;
 
-Result<void> add_by_cost(std::span<const DocumentPart> parts,
-                         const RowCost& cost, const PackOptions& options,
-                         PackState& state, Packing& packing) {
+  std::span<const int32_t> lengths() const { return lengths_; }
+
+  // Rows of the fit in this order.
+  void add_rows(const Fit& fit, std::span<const int32_t> order,
+                Packing& packing) const {
+    if (parts_.empty()) {
+      add(fit, order, packing, [&](int32_t p) {
+        return DocumentPart{first_ + p, 0, lengths_[static_cast<size_t>(p)]};
+      });
+    } else {
+      add(fit, order, packing,
+          [&](int32_t p) { return parts_[static_cast<size_t>(p)]; });
+    }
+  }
+
+ private:
+  template <class PartOf>
+  static void add(const Fit& fit, std::span<const int32_t> order,
+                  Packing& packing, const PartOf& part) {
+    size_t out = packing.parts.size();
+    packing.parts.resize(out + fit.parts.size());
+    DocumentPart* const to = packing.parts.data();
+    for (const int32_t r : order) {
+      for (const int32_t p : fit.row(r)) to[out++] = part(p);
+      packing.row_start.push_back(static_cast<int64_t>(out));
+    }
+  }
+
+  std::vector<DocumentPart> parts_;
+  std::vector<int32_t> own_;
+  std::span<const int32_t> lengths_;
+  int64_t first_ = 0;
+};
+
+Result<void> add_by_cost(const Fitted& fitted, const RowCost& cost,
+                         const PackOptions& options, PackState& state,
+                         Packing& packing) {
   Fit fit;
-  data::best_fit(parts, options.tokens, fit);
+  data::best_fit(fitted.lengths(), options.tokens, fit);
   std::vector<int32_t> lengths(fit.parts.size());
   for (size_t i = 0; i < lengths.size(); ++i) {
-    lengths[i] = parts[static_cast<size_t>(fit.parts[i])].length;
+    lengths[i] = fitted.lengths()[static_cast<size_t>(fit.parts[i])];
   }
   auto costs = cost.rows(lengths, fit.row_start);
   if (!costs) return costs.error();
-  add_rows(parts, fit, data::steps_of_like_cost(*costs, options, state),
-           packing);
+  fitted.add_rows(fit, data::steps_of_like_cost(*costs, options, state),
+                  packing);
+  return {};
+}
+
+Result<void> add_fit(const Fitted& fitted, const PackOptions& options,
+                     const RowCost* cost, PackState& state, Packing& packing) {
+  if (options.strategy == PackStrategy::by_cost) {
+    return add_by_cost(fitted, *cost, options, state, packing);
+  }
+  Fit fit;
+  if (options.strategy == PackStrategy::first_fit) {
+    data::first_fit(fitted.lengths(), options.tokens, fit);
+  } else {
+    data::best_fit(fitted.lengths(), options.tokens, fit);
+  }
+  fitted.add_rows(fit, data::shuffled(fit.rows(), options.seed, state.window),
+                  packing);
   return {};
 }
 
@@ -201,31 +263,28 @@ Result<void> add_to_account(Packing& packing, int64_t rows,
 Result<void> add_window(std::span<const int32_t> lengths, int64_t first,
                         const PackOptions& options, const RowCost* cost,
                         PackState& state, Packing& packing) {
-  if (auto e = check_window(lengths, options.tokens); !e) return e;
-  PackAccount account;
-  auto parts = parts_of(lengths, first, options, account);
-  if (!parts) return parts.error();
   const int64_t rows = packing.rows();
-  Fit fit;
-  switch (options.strategy) {
-    case PackStrategy::in_order:
+  PackAccount account;
+  if (options.strategy != PackStrategy::in_order &&
+      std::ssize(lengths) <= kMaxWindowParts &&
+      all_fit(lengths, options.tokens, account.tokens_in)) {
+    account.documents = static_cast<int64_t>(lengths.size());
+    if (auto e = add_fit(Fitted(lengths, first), options, cost, state, packing);
+        !e) {
+      return e;
+    }
+  } else {
+    if (auto e = check_window(lengths, options.tokens); !e) return e;
+    account = {};
+    auto parts = parts_of(lengths, first, options, account);
+    if (!parts) return parts.error();
+    if (options.strategy == PackStrategy::in_order) {
       add_in_order(*parts, packing);
-      break;
-    case PackStrategy::first_fit:
-      data::first_fit(*parts, options.tokens, fit);
-      add_rows(*parts, fit,
-               data::shuffled(fit.rows(), options.seed, state.window), packing);
-      break;
-    case PackStrategy::best_fit:
-      data::best_fit(*parts, options.tokens, fit);
-      add_rows(*parts, fit,
-               data::shuffled(fit.rows(), options.seed, state.window), packing);
-      break;
-    case PackStrategy::by_cost:
-      if (auto e = add_by_cost(*parts, *cost, options, state, packing); !e) {
-        return e;
-      }
-      break;
+    } else if (auto e = add_fit(Fitted(std::move(*parts)), options, cost, state,
+                                packing);
+               !e) {
+      return e;
+    }
   }
   ++state.window;
   return add_to_account(packing, rows, account);

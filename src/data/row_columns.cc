@@ -1,7 +1,6 @@
 // data/row_columns.cc: the schema of a packed row: the one table of its
 // columns.
 #include <algorithm>
-#include <utility>
 
 #include "base/fail.h"
 #include "data/row_file.h"
@@ -111,13 +110,8 @@ Result<void> data::check_size(const RowShape& shape, int64_t rows) {
 }
 
 Result<Rows> Rows::make(const RowShape& shape, int64_t rows, int32_t pad_id) {
-  return make(shape, rows, pad_id, Rows());
-}
-
-Result<Rows> Rows::make(const RowShape& shape, int64_t rows, int32_t pad_id,
-                        Rows spare) {
   if (auto e = data::check_size(shape, rows); !e) return e.error();
-  Rows made{shape, rows, pad_id, std::move(spare.columns)};
+  Rows made{shape, rows, pad_id, {}};
   for (size_t c = 0; c < kRowColumns; ++c) {
     const auto column = static_cast<RowColumn>(c);
     const RowColumnSpec& spec = kColumns[c];

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <memory>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/fail.h"
@@ -20,8 +23,9 @@ constexpr std::string_view kMaxEdges = "max_edges";
 constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
 
 // A tensor that may be absent; an error where it is not as the schema says.
-Result<const Tensor*> find(const Safetensors& file, const RowColumnSpec& spec,
-                           std::string_view name) {
+Result<const SafetensorsHeader::Entry*> find(const SafetensorsHeader& file,
+                                             const RowColumnSpec& spec,
+                                             std::string_view name) {
   const auto at = file.tensors.find(spec.name);
   if (at == file.tensors.end()) {
     if (!spec.required) return nullptr;
@@ -37,7 +41,7 @@ Result<const Tensor*> find(const Safetensors& file, const RowColumnSpec& spec,
 }
 
 // A number of the file's metadata.
-Result<int64_t> number_of(const Safetensors& file, std::string_view key,
+Result<int64_t> number_of(const SafetensorsHeader& file, std::string_view key,
                           int64_t otherwise, std::string_view name) {
   const auto at = file.metadata.find(key);
   if (at == file.metadata.end()) return otherwise;
@@ -54,7 +58,8 @@ Result<int64_t> number_of(const Safetensors& file, std::string_view key,
 }
 
 // Tokens are those of input_ids; the file may say how many chunks and edges.
-Result<RowShape> shape_of(const Safetensors& file, std::string_view name) {
+Result<RowShape> shape_of(const SafetensorsHeader& file,
+                          std::string_view name) {
   auto ids = find(file, spec_of(RowColumn::input_ids), name);
   if (!ids) return ids.error();
   if ((*ids)->shape.size() != 2) {
@@ -69,35 +74,131 @@ Result<RowShape> shape_of(const Safetensors& file, std::string_view name) {
   return RowShape{usual.tokens, *chunks, *edges};
 }
 
+// Bytes [begin, end) of a file.
+using ReadBytes =
+    std::function<Result<void>(int64_t begin, int64_t end, char* to)>;
+
+// What is in memory at a time, of all columns, or one row.
+constexpr int64_t kBatchNumbers = int64_t{1} << 20;
+
+class SafetensorsRows : public RowBatches {
+ public:
+  SafetensorsRows(std::string name, ReadBytes read, int64_t size)
+      : name_(std::move(name)), read_(std::move(read)), size_(size) {}
+
+  // Before all else: what is there, before anything is allocated for it.
+  Result<void> read_header(int64_t first_row) {
+    std::string start;
+    if (auto e = extend(start, std::min(size_, kSafetensorsStart)); !e) {
+      return e;
+    }
+    const auto bytes = safetensors_header_size(start, size_);
+    if (!bytes) return bytes.error();
+    if (auto e = extend(start, *bytes); !e) return e;
+    auto header = parse_safetensors_header(start, size_);
+    if (!header) return header.error();
+    header_ = std::move(*header);
+    auto shape = shape_of(header_, name_);
+    if (!shape) return shape.error();
+    shape_ = *shape;
+    auto pad_id = number_of(header_, kPadId, 0, name_);
+    if (!pad_id) return pad_id.error();
+    pad_id_ = static_cast<int32_t>(*pad_id);
+    rows_ = header_.tensors.find("input_ids")->second.shape[0];
+    row_ = std::min(first_row, rows_);
+    if (auto e = check_size(shape_, 0); !e) return e;
+    return check_columns();
+  }
+
+  int64_t rows() const override { return rows_; }
+
+  Result<Rows> next() override {
+    int64_t numbers = 0;
+    for (size_t c = 0; c < kRowColumns; ++c) {
+      numbers += shape_.size(static_cast<RowColumn>(c));
+    }
+    return next(std::max<int64_t>(1, kBatchNumbers / numbers));
+  }
+
+  Result<Rows> next(int64_t most) {
+    const int64_t n = std::min(most, rows_ - row_);
+    auto rows = Rows::make(shape_, n, pad_id_);
+    if (!rows) return rows.error();
+    for (size_t c = 0; c < kRowColumns; ++c) {
+      const auto at = header_.tensors.find(row_columns()[c].name);
+      if (at == header_.tensors.end()) continue;
+      const int64_t each = 4 * shape_.size(static_cast<RowColumn>(c));
+      const int64_t begin = at->second.begin + row_ * each;
+      if (auto e = read_(begin, begin + n * each,
+                         reinterpret_cast<char*>(rows->columns[c].data()));
+          !e) {
+        return e.error();
+      }
+    }
+    if (auto e = check_rows_from(row_, *rows, name_); !e) return e.error();
+    row_ += n;
+    return std::move(*rows);
+  }
+
+ private:
+  Result<void> extend(std::string& start, int64_t to) const {
+    const auto begin = static_cast<int64_t>(start.size());
+    start.resize(static_cast<size_t>(to));
+    return read_(begin, to, start.data() + begin);
+  }
+
+  Result<void> check_columns() const {
+    for (size_t c = 0; c < kRowColumns; ++c) {
+      const auto column = static_cast<RowColumn>(c);
+      auto tensor = find(header_, spec_of(column), name_);
+      if (!tensor) return tensor.error();
+      if (!*tensor || (*tensor)->shape == shape_.array(column, rows_)) continue;
+      return invalid("data", "column {} must be {}, found {} for {}",
+                     spec_of(column).name,
+                     shape_text(shape_.array(column, rows_)),
+                     shape_text((*tensor)->shape), in_quotes(name_));
+    }
+    return {};
+  }
+
+  std::string name_;
+  ReadBytes read_;
+  int64_t size_;
+  SafetensorsHeader header_;
+  RowShape shape_;
+  int32_t pad_id_ = 0;
+  int64_t rows_ = 0, row_ = 0;  // all; the next
+};
+
 }  // namespace
 
-Result<Rows> rows_of(const Safetensors& file, std::string_view name) {
-  auto shape = shape_of(file, name);
-  if (!shape) return shape.error();
-  auto pad_id = number_of(file, kPadId, 0, name);
-  if (!pad_id) return pad_id.error();
-  const int64_t n = file.tensors.find("input_ids")->second.shape[0];
-  if (auto e = check_size(*shape, n); !e) return e.error();
-  // What is there is checked before anything is allocated for it.
-  for (size_t c = 0; c < kRowColumns; ++c) {
-    const auto column = static_cast<RowColumn>(c);
-    auto tensor = find(file, spec_of(column), name);
-    if (!tensor) return tensor.error();
-    if (*tensor && (*tensor)->shape != shape->array(column, n)) {
-      return invalid("data", "column {} must be {}, found {} for {}",
-                     spec_of(column).name, shape_text(shape->array(column, n)),
-                     shape_text((*tensor)->shape), in_quotes(name));
-    }
-  }
-  auto rows = Rows::make(*shape, n, static_cast<int32_t>(*pad_id));
-  if (!rows) return rows.error();
-  for (size_t c = 0; c < kRowColumns; ++c) {
-    const auto at = file.tensors.find(row_columns()[c].name);
-    if (at == file.tensors.end()) continue;
-    rows->columns[c] = load_array<int32_t>(at->second.bytes);
-  }
-  if (auto e = check_rows(*rows, name); !e) return e.error();
-  return std::move(*rows);
+Result<std::unique_ptr<RowBatches>> open_safetensors_rows(
+    const std::string& path, int64_t first_row) {
+  auto file = std::make_shared<FileReader>();
+  if (auto e = file->open(path); !e) return e.error();
+  const int64_t size = file->size();
+  auto made = std::make_unique<SafetensorsRows>(
+      path,
+      [file](int64_t begin, int64_t end, char* to) {
+        return file->read(begin, end, to);
+      },
+      size);
+  if (auto e = made->read_header(first_row); !e) return e.error();
+  return std::unique_ptr<RowBatches>(std::move(made));
+}
+
+Result<Rows> decode_rows(std::string_view bytes, std::string_view name) {
+  SafetensorsRows rows(
+      std::string(name),
+      [bytes](int64_t begin, int64_t end, char* to) -> Result<void> {
+        const auto part = bytes.substr(static_cast<size_t>(begin),
+                                       static_cast<size_t>(end - begin));
+        std::copy(part.begin(), part.end(), to);
+        return {};
+      },
+      static_cast<int64_t>(bytes.size()));
+  if (auto e = rows.read_header(0); !e) return e.error();
+  return rows.next(rows.rows());
 }
 
 Result<std::string> encode_rows(const Rows& rows) {
@@ -137,9 +238,7 @@ Result<Rows> load_rows(const std::string& path) {
   if (is_row_file(path)) return data::load_row_file(path);
   auto bytes = read_file(path, data::kMaxFileBytes);
   if (!bytes) return bytes.error();
-  auto file = parse_safetensors(*bytes);
-  if (!file) return file.error();
-  return data::rows_of(*file, path);
+  return data::decode_rows(*bytes, path);
 }
 
 }  // namespace tessera

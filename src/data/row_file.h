@@ -1,10 +1,12 @@
 // data/row_file.h: packed rows in a .safetensors file, a tensor a column.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/safetensors.h"
+#include "data/import_rows.h"
 #include "tessera/data.h"
 
 namespace tessera::data {
@@ -16,12 +18,15 @@ Result<void> check_rows_from(int64_t first, const Rows& rows,
 // Whether rows of this shape may be made.
 Result<void> check_size(const RowShape& shape, int64_t rows);
 
-// Columns of a file as rows; those that it lacks are filled, a required one is
-// an error. Every row is checked. `file` is how errors call it.
-Result<Rows> rows_of(const Safetensors& file, std::string_view name);
+// Rows of a file, from a row on: columns that it lacks are filled, a required
+// one is an error. Every row is checked. Some rows are in memory at a time.
+Result<std::unique_ptr<RowBatches>> open_safetensors_rows(
+    const std::string& path, int64_t first_row);
+// All rows of a file that is in memory. `name` is how errors call it.
+Result<Rows> decode_rows(std::string_view bytes, std::string_view name);
 
 // The bytes of a file. Columns that hold padding alone and are not required
-// are left out: rows_of fills them again.
+// are left out: they are filled again.
 Result<std::string> encode_rows(const Rows& rows);
 
 }  // namespace tessera::data

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "data/arrow_documents.h"
+#include "data/row_file.h"
 
 namespace tessera::data {
 namespace {
@@ -44,6 +45,12 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   return out;
 }
 
+Result<std::unique_ptr<RowBatches>> open_rows(const std::string& path,
+                                              int64_t first_row) {
+  return is_arrow_file(path) ? open_row_file(path, first_row)
+                             : open_safetensors_rows(path, first_row);
+}
+
 }  // namespace
 
 Result<void> RowFiles::check_shape(const RowShape& shape,
@@ -67,19 +74,15 @@ Result<void> RowFiles::check_shape(const RowShape& shape,
 }
 
 Result<int64_t> RowFiles::count(const std::string& path) {
+  auto batches = open_rows(path, 0);
+  if (!batches) return batches.error();
   int64_t rows = 0;
-  std::unique_ptr<RowBatches> batches;
-  if (is_arrow_file(path)) {
-    auto opened = open_row_file(path, 0);
-    if (!opened) return opened.error();
-    batches = std::move(*opened);
-  }
   while (true) {
-    auto some = batches ? batches->next() : load_rows(path);
+    auto some = (*batches)->next();
     if (!some) return some.error();
     if (auto e = check_shape(some->shape, path); !e) return e.error();
     rows += some->rows;
-    if (!batches || some->rows == 0) return rows;
+    if (some->rows == 0) return rows;
   }
 }
 
@@ -106,15 +109,10 @@ Result<RowFiles> RowFiles::open(const std::string& path) {
 }
 
 Result<Rows> RowFiles::read(size_t file, int64_t row) {
-  const std::string& path = files_[file];
-  if (!is_arrow_file(path)) {
-    batches_ = nullptr;
-    return load_rows(path);
-  }
   const bool follows = batches_ && row == held_first_ + held_.rows &&
                        held_first_ >= first_[file];
   if (!follows) {
-    auto opened = open_row_file(path, row - first_[file]);
+    auto opened = open_rows(files_[file], row - first_[file]);
     if (!opened) return opened.error();
     batches_ = std::move(*opened);
   }
@@ -124,20 +122,20 @@ Result<Rows> RowFiles::read(size_t file, int64_t row) {
 Result<void> RowFiles::hold(int64_t row) {
   const auto after = std::upper_bound(first_.begin(), first_.end(), row);
   const auto file = static_cast<size_t>(after - first_.begin()) - 1;
-  const bool whole = !is_arrow_file(files_[file]);
   auto rows = read(file, row);
   if (!rows) return rows.error();
-  const int64_t first = whole ? first_[file] : row;
-  const int64_t end = first + rows->rows;
-  if (end <= row || end > first_[file + 1] ||
-      (whole && end != first_[file + 1]) || rows->shape != shape_) {
+  const int64_t all = first_[file + 1] - first_[file];
+  const int64_t end = row + rows->rows;
+  const int64_t says = batches_->rows();
+  if (end <= row || end > first_[file + 1] || (says >= 0 && says != all) ||
+      rows->shape != shape_) {
     batches_ = nullptr;
     return invalid(
         "data", "a file must stay as it was, found {} rows for {} of {}",
-        rows->rows, first_[file + 1] - first, in_quotes(files_[file]));
+        says >= 0 ? says : end - first_[file], all, in_quotes(files_[file]));
   }
   held_ = std::move(*rows);
-  held_first_ = first;
+  held_first_ = row;
   return {};
 }
 

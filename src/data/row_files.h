@@ -1,6 +1,5 @@
 // data/row_files.h: the rows of a file, or of a folder of files, by number. In
-// memory is one .safetensors file at a time, or one batch of a Parquet or Arrow
-// file.
+// memory is one batch of them at a time.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/files.h"
 #include "data/arrow_component.h"
 #include "data/row_file.h"
 #include "tests/temp_folder.h"
@@ -131,6 +132,63 @@ TEST_F(RowFilesTest, HoldsABatchOfAnArrowFile) {
     auto changed = files->take(8, 1);
     EXPECT_FALSE(changed) << ending;
   }
+}
+
+// Of .safetensors a few long rows at a time, wherever a row is asked for; what
+// is not as it was is told.
+TEST_F(RowFilesTest, HoldsSomeRowsOfASafetensorsFile) {
+  constexpr int64_t kTokens = 1 << 15;
+  const std::string path = folder_.file("a.safetensors");
+  save("a.safetensors", 7, 100, kTokens);
+  save("b.safetensors", 2, 107, kTokens);
+  auto files = RowFiles::open(folder_.path().string());
+  ASSERT_TRUE(files) << files.error().message;
+  EXPECT_EQ(files->rows(), 9);
+  const Rows whole = *load_rows(path);
+  for (const int64_t first : {0, 1, 2, 5, 4, 6, 3, 8, 0, 7}) {
+    auto rows = files->take(first, 3);
+    ASSERT_TRUE(rows) << rows.error().message;
+    EXPECT_LE(files->held(), 3);
+    for (int64_t r = 0; r < 3; ++r) {
+      const int64_t at = (first + r) % 9;
+      EXPECT_EQ(rows->row(RowColumn::input_ids, r)[0], 100 + at);
+      for (size_t c = 0; at < 7 && c < kRowColumns; ++c) {
+        const auto column = static_cast<RowColumn>(c);
+        EXPECT_TRUE(
+            std::ranges::equal(rows->row(column, r), whole.row(column, at)));
+      }
+    }
+  }
+  // Row 5 of what stands there is refused by its number.
+  Rows bad = drawn(7, 100, kTokens);
+  bad.row(RowColumn::num_docs, 5)[0] = 3;
+  ASSERT_TRUE(write_file(path, *encode_rows(bad)));
+  const auto refused = RowFiles::open(folder_.path().string());
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("found 3 for row 5 of"),
+            std::string::npos)
+      << refused.error().message;
+  const auto folder = open_safetensors_rows(folder_.path().string(), 0);
+  ASSERT_FALSE(folder);
+  EXPECT_NE(folder.error().message.find("must be a regular file"),
+            std::string::npos);
+  // Cut at any place it is refused in one line.
+  const std::string bytes = *encode_rows(drawn(3, 100));
+  for (size_t size = 0; size < bytes.size(); size += 1 + size / 9) {
+    ASSERT_TRUE(write_file(path, std::string_view(bytes).substr(0, size)));
+    const auto cut = open_safetensors_rows(path, 0);
+    ASSERT_FALSE(cut) << size;
+    EXPECT_EQ(cut.error().message.find('\n'), std::string::npos);
+    EXPECT_EQ(cut.error().message, load_rows(path).error().message) << size;
+  }
+  ASSERT_TRUE(write_file(path, bytes));
+  auto batches = open_safetensors_rows(path, 0);
+  ASSERT_TRUE(batches) << batches.error().message;
+  std::filesystem::resize_file(path, bytes.size() / 2);
+  const auto shorter = (*batches)->next();
+  ASSERT_FALSE(shorter);
+  EXPECT_NE(shorter.error().message.find("a file must stay as it was"),
+            std::string::npos);
 }
 
 // A bad row is named by its number in the file, not in its batch.

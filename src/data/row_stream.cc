@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "data/fill_row.h"
 #include "data/row_cost.h"
+#include "data/row_file.h"
 #include "tessera/documents.h"
 
 namespace tessera {
@@ -55,6 +56,15 @@ Result<void> check_position(const StreamPosition& from,
   return {};
 }
 
+// What is new is not padded: it is filled.
+void resize(Rows& made, int64_t rows) {
+  made.rows = rows;
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    made.columns[c].resize(
+        static_cast<size_t>(rows * made.shape.size(static_cast<RowColumn>(c))));
+  }
+}
+
 }  // namespace
 
 struct RowStream::State {
@@ -66,7 +76,7 @@ struct RowStream::State {
         meter(asked.pack.rows_per_step) {}
 
   Result<bool> load_window();
-  Result<void> skip(int64_t rows);
+  bool is_full() const;
 
   std::unique_ptr<DocumentSource> source;
   StreamOptions options;
@@ -82,6 +92,15 @@ struct RowStream::State {
   PackState next_state;
 };
 
+// Memory has a bound whatever documents hold most of.
+bool RowStream::State::is_full() const {
+  const int64_t most = options.pack.window_rows * options.pack.tokens;
+  const int64_t edges =
+      window.edge_start[0].back() + window.edge_start[1].back();
+  return window.tokens() >= most || window.chunk_start.back() >= most ||
+         edges >= most || window.size() >= kMaxWindowDocuments;
+}
+
 // False where there are no more documents.
 Result<bool> RowStream::State::load_window() {
   at = {source->position(), next_state, 0, digest};
@@ -90,7 +109,7 @@ Result<bool> RowStream::State::load_window() {
   const int64_t most = options.pack.window_rows * options.pack.tokens;
   window.input_ids.reserve(static_cast<size_t>(std::min(most, kReserved)));
   bool more = true;
-  while (window.tokens() < most && window.size() < kMaxWindowDocuments) {
+  while (!is_full()) {
     auto read = source->read(window);
     if (!read) return read.error();
     more = *read;
@@ -111,6 +130,7 @@ Result<bool> RowStream::State::load_window() {
     meter.add(packing.row(r), (*costs)[static_cast<size_t>(r)]);
   }
   account += packing.account;
+  filler.start(window, packing.parts);
   filler.account.chunks_in += static_cast<int64_t>(window.chunk_starts.size());
   for (const std::vector<int32_t>& edges : window.edges) {
     filler.account.edges_in += static_cast<int64_t>(edges.size() / 2);
@@ -147,8 +167,8 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
 
 Result<Rows> RowStream::next(int64_t rows, Rows spare) {
   State& s = *state_;
-  auto made = Rows::make(s.shape, rows, s.options.pad_id, std::move(spare));
-  if (!made) return made.error();
+  if (auto e = data::check_size(s.shape, rows); !e) return e.error();
+  Rows made{s.shape, 0, s.options.pad_id, std::move(spare.columns)};
   int64_t filled = 0;
   while (filled < rows) {
     if (s.at.rows == s.packing.rows()) {
@@ -157,19 +177,17 @@ Result<Rows> RowStream::next(int64_t rows, Rows spare) {
       if (!*more) break;
       continue;
     }
-    if (auto e =
-            s.filler.fill(s.window, s.packing.row(s.at.rows), *made, filled);
-        !e) {
+    // Room for what the window has: the last rows may be fewer.
+    if (filled == made.rows) {
+      resize(made, std::min(rows, filled + s.packing.rows() - s.at.rows));
+    }
+    if (auto e = s.filler.fill(s.packing.row(s.at.rows), made, filled); !e) {
       return e.error();
     }
     ++s.at.rows;
     ++filled;
   }
-  made->rows = filled;
-  for (size_t c = 0; c < kRowColumns; ++c) {
-    made->columns[c].resize(
-        static_cast<size_t>(filled * s.shape.size(static_cast<RowColumn>(c))));
-  }
+  resize(made, filled);
   return made;
 }
 

@@ -2,9 +2,13 @@
 // and what is refused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -238,6 +242,229 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
   }
 }
 
+// Documents in memory, which tells how many were read.
+class Listed : public DocumentSource {
+ public:
+  using Add = std::function<void(int64_t, Documents&)>;
+  Listed(int64_t documents, Add add, int64_t* read)
+      : documents_(documents), add_(std::move(add)), read_(read) {}
+
+  Result<bool> read(Documents& into) override {
+    if (*read_ == documents_) return false;
+    add_((*read_)++, into);
+    into.close_document();
+    return true;
+  }
+  SourcePosition position() const override { return {0, *read_, 0}; }
+  Result<void> seek(const SourcePosition& position) override {
+    *read_ = position.offset;
+    return {};
+  }
+
+ private:
+  const int64_t documents_;
+  const Add add_;
+  int64_t* const read_;
+};
+
+TEST(RowStreams, AWindowHoldsFewChunksAndEdges) {
+  // Of one token each, with 40 of one of them; a window has 4 x 8 tokens.
+  const auto add = [](int64_t d, Documents& into) {
+    into.input_ids.push_back(1);
+    const int chunks = d % 3 == 0 ? 40 : 1;
+    for (int c = 0; c < chunks; ++c) {
+      into.chunk_starts.push_back(0);
+      into.chunk_ends.push_back(1);
+      into.chunk_kinds.push_back(c);
+    }
+    if (d % 3 == 0) return;
+    into.edges[static_cast<size_t>(d % 3 - 1)].resize(80, 0);
+  };
+  StreamOptions options = options_of(2);
+  options.pack.tokens = 8;
+  options.pack.window_rows = 4;
+  int64_t read = 0;
+  auto stream =
+      RowStream::open(std::make_unique<Listed>(9, add, &read), options);
+  for (int64_t d = 1; d <= 9; ++d) {
+    ASSERT_EQ(stream->next(1)->rows, 1);
+    EXPECT_EQ(read, d);
+  }
+  EXPECT_EQ(stream->next(1)->rows, 0);
+  EXPECT_EQ(stream->chunks().chunks_in, 3 * 40 + 6);
+  EXPECT_EQ(stream->chunks().edges_in, 6 * 40);
+}
+
+// The parts of a row, by its tokens: token i of document d is kStride d + i
+// + 1.
+std::vector<DocumentPart> parts_in(const Rows& rows, int64_t r) {
+  std::vector<DocumentPart> parts;
+  for (int32_t t = 0; t < rows.row(valid_token_count, r)[0]; ++t) {
+    const auto at = static_cast<size_t>(t);
+    if (rows.row(doc_ids, r)[at] == static_cast<int32_t>(parts.size())) {
+      const int32_t id = rows.row(input_ids, r)[at] - 1;
+      parts.push_back({id / kStride, id % kStride, 0});
+    }
+    ++parts.back().length;
+  }
+  return parts;
+}
+
+struct Structure {
+  std::vector<int32_t> starts, ends, kinds, from, to;
+  ChunkAccount account;
+  bool operator==(const Structure&) const = default;
+};
+
+// Slow: every part looks at all that its document has.
+void add_part(const Documents& all, const DocumentPart& part, int32_t begin,
+              const RowShape& shape, size_t kind, Structure& out) {
+  const auto d = static_cast<size_t>(part.document);
+  const int32_t end = part.offset + part.length;
+  std::map<int32_t, int32_t> numbers;  // of chunks in the part; -1: no room
+  for (int64_t c = all.chunk_start[d]; c < all.chunk_start[d + 1]; ++c) {
+    const auto i = static_cast<size_t>(c);
+    if (all.chunk_starts[i] < part.offset || all.chunk_starts[i] >= end)
+      continue;
+    int32_t& number = numbers[static_cast<int32_t>(c - all.chunk_start[d])];
+    number = -1;
+    if (std::ssize(out.starts) == shape.max_chunks) {
+      ++out.account.chunks_over;
+      continue;
+    }
+    number = static_cast<int32_t>(out.starts.size());
+    ++out.account.chunks_out;
+    if (all.chunk_ends[i] > end) ++out.account.chunks_cut;
+    out.starts.push_back(begin + all.chunk_starts[i] - part.offset);
+    out.ends.push_back(begin + std::min(all.chunk_ends[i], end) - part.offset);
+    out.kinds.push_back(all.chunk_kinds[i]);
+  }
+  for (int64_t e = all.edge_start[kind][d]; e < all.edge_start[kind][d + 1];
+       ++e) {
+    const int32_t* const ends = all.edges[kind].data() + 2 * e;
+    if (!numbers.contains(ends[0]) || !numbers.contains(ends[1])) continue;
+    if (std::ssize(out.from) == shape.max_edges || numbers[ends[0]] < 0 ||
+        numbers[ends[1]] < 0) {
+      ++out.account.edges_over;
+      continue;
+    }
+    ++out.account.edges_out;
+    out.from.push_back(numbers[ends[0]]);
+    out.to.push_back(numbers[ends[1]]);
+  }
+}
+
+// Chunks and edges in any order, of documents that are cut into many parts.
+Documents tangled(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int32_t n) {
+    return static_cast<int32_t>(random() % static_cast<uint64_t>(n));
+  };
+  Documents all;
+  for (int32_t d = 0; d < 30; ++d) {
+    const int32_t length = 1 + below(below(3) == 0 ? 400 : 20);
+    for (int32_t i = 0; i < length; ++i) {
+      all.input_ids.push_back(d * kStride + i + 1);
+    }
+    const int32_t chunks = below(2) == 0 ? 0 : 1 + below(length);
+    for (int32_t c = 0; c < chunks; ++c) {
+      const int32_t start = below(length);
+      all.chunk_starts.push_back(start);
+      all.chunk_ends.push_back(start + 1 + below(length - start));
+      all.chunk_kinds.push_back(below(1000));
+    }
+    for (std::vector<int32_t>& edges : all.edges) {
+      for (int32_t e = 0; chunks > 0 && e < 3 * chunks; ++e) {
+        const int32_t from = below(chunks);
+        edges.push_back(from);
+        edges.push_back(
+            std::min(chunks - 1, below(2) == 0 ? below(chunks) : from));
+      }
+    }
+    all.close_document();
+  }
+  return all;
+}
+
+TEST(RowStreams, PartsOfADocumentHaveTheirChunksAndEdges) {
+  const uint64_t first = testing::first_seed(1);
+  for (int64_t i = 0; i < testing::case_count(400); ++i) {
+    const uint64_t seed = first + static_cast<uint64_t>(i);
+    const Documents all = tangled(seed);
+    StreamOptions options = options_of(seed);
+    options.pack.long_documents = static_cast<LongDocuments>(seed / 4 % 4);
+    options.max_chunks = seed % 3 == 0 ? 5 : 400;
+    options.max_edges = seed % 5 == 0 ? 7 : 2000;
+    const auto add = [&](int64_t document, Documents& into) {
+      const auto d = static_cast<size_t>(document);
+      const auto copy = [](const std::vector<int32_t>& from, int64_t begin,
+                           int64_t end, std::vector<int32_t>& to) {
+        to.insert(to.end(), from.begin() + begin, from.begin() + end);
+      };
+      copy(all.input_ids, all.token_start[d], all.token_start[d + 1],
+           into.input_ids);
+      copy(all.chunk_starts, all.chunk_start[d], all.chunk_start[d + 1],
+           into.chunk_starts);
+      copy(all.chunk_ends, all.chunk_start[d], all.chunk_start[d + 1],
+           into.chunk_ends);
+      copy(all.chunk_kinds, all.chunk_start[d], all.chunk_start[d + 1],
+           into.chunk_kinds);
+      for (size_t kind = 0; kind < 2; ++kind) {
+        copy(all.edges[kind], 2 * all.edge_start[kind][d],
+             2 * all.edge_start[kind][d + 1], into.edges[kind]);
+      }
+    };
+    int64_t read = 0;
+    auto stream = RowStream::open(
+        std::make_unique<Listed>(all.size(), add, &read), options);
+    ChunkAccount expected;
+    while (true) {
+      const Rows rows = *stream->next(3);
+      if (rows.rows == 0) break;
+      ASSERT_TRUE(check_rows(rows, "stream"));
+      for (int64_t r = 0; r < rows.rows; ++r) {
+        for (size_t kind = 0; kind < 2; ++kind) {
+          Structure want;
+          int32_t begin = 0;
+          for (const DocumentPart& part : parts_in(rows, r)) {
+            add_part(all, part, begin, rows.shape, kind, want);
+            begin += part.length;
+          }
+          Structure got;
+          const auto chunks = rows.row(num_chunks, r)[0];
+          const auto edges =
+              rows.row(kind == 0 ? num_call_edges : num_type_edges, r)[0];
+          const auto head = [&](RowColumn column, int32_t n) {
+            const auto all_of = rows.row(column, r);
+            return std::vector<int32_t>(all_of.begin(), all_of.begin() + n);
+          };
+          got.starts = head(chunk_starts, chunks);
+          got.ends = head(chunk_ends, chunks);
+          got.kinds = head(chunk_kinds, chunks);
+          const std::vector<int32_t> pairs =
+              head(kind == 0 ? call_edges : type_edges, 2 * edges);
+          for (size_t e = 0; e < pairs.size(); e += 2) {
+            got.from.push_back(pairs[e]);
+            got.to.push_back(pairs[e + 1]);
+          }
+          got.account = want.account;
+          ASSERT_EQ(got, want) << "seed " << seed;
+          expected.edges_out += want.account.edges_out;
+          expected.edges_over += want.account.edges_over;
+          if (kind == 1) continue;
+          expected.chunks_out += want.account.chunks_out;
+          expected.chunks_cut += want.account.chunks_cut;
+          expected.chunks_over += want.account.chunks_over;
+        }
+      }
+    }
+    expected.chunks_in = std::ssize(all.chunk_starts);
+    expected.edges_in =
+        (std::ssize(all.edges[0]) + std::ssize(all.edges[1])) / 2;
+    ASSERT_EQ(stream->chunks(), expected) << "seed " << seed;
+  }
+}
+
 TEST(RowStreams, RoomForChunksIsAPolicy) {
   const testing::TempFolder folder;
   const std::string path = folder.file("a.jsonl");
@@ -259,6 +486,39 @@ TEST(RowStreams, RoomForChunksIsAPolicy) {
   const auto refused = strict.next(1000);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, ErrorKind::limit);
+}
+
+// Rows are written in full, whatever lies in the memory that serves again.
+TEST(RowStreams, NothingOfSpareRowsStays) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  ASSERT_TRUE(write_file(
+      path, write_documents(60, 3).text + "{\"input_ids\": [1, 2, 3]}\n"));
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const StreamOptions options = options_of(seed);
+    RowStream fresh = stream_of(path, options);
+    RowStream again = stream_of(path, options);
+    for (size_t i = 0;; ++i) {
+      Rows spare;
+      for (std::vector<int32_t>& column : spare.columns) {
+        column.assign(i % 3 * 700, -77);  // none, too few, too many
+      }
+      const Rows rows = *fresh.next(4);
+      ASSERT_EQ(*again.next(4, std::move(spare)), rows) << seed;
+      ASSERT_TRUE(check_rows(rows, "stream"));
+      if (rows.rows == 0) break;
+    }
+  }
+}
+
+TEST(RowStreams, AFewRowsTakeTheirOwnRoomAlone) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  ASSERT_TRUE(write_file(path, "{\"input_ids\": [1, 2, 3]}\n"));
+  const Rows rows = *stream_of(path, options_of(1)).next(1 << 19);
+  EXPECT_EQ(rows.rows, 1);
+  EXPECT_EQ(std::ssize(rows.column(input_ids)), rows.shape.tokens);
+  EXPECT_LT(rows.columns[0].capacity(), size_t{1} << 19);
 }
 
 TEST(RowStreams, ColumnsAreTheSameWhateverADataSetHas) {
