@@ -34,6 +34,7 @@ class PlainKernel {
   static std::vector<xla::Argument> arguments(const MosaicKernel& k);
 
   std::vector<Value> results() {
+    if (k_.call.sink_telemetry) return telemetry();
     return k_.call.backward ? gradients() : output();
   }
 
@@ -116,6 +117,7 @@ class PlainKernel {
     const Value tiles = listed();
     Value legal = k_.bitmaps > 0 ? by_bitmaps(tiles)
                                  : as_pairs(w_.reduce_any(tiles, {1}));
+    if (k_.call.sink_telemetry) return legal;
     const Value q_ids = w_.reshape(w_.argument("q_ids"), {k_.batch, k_.q_len});
     const Value kv_ids =
         w_.reshape(w_.argument("kv_ids"), {k_.batch, k_.kv_len});
@@ -218,6 +220,27 @@ class PlainKernel {
         w_.reshape(lse, {k_.batch, s_.heads, 1, k_.q_len})};
   }
 
+  // The log-sum-exp and the entropy.
+  std::vector<Value> telemetry() {
+    const Dims rows = {k_.batch, s_.heads, k_.q_len};
+    const Value mask = this->mask();
+    const Value none = w_.real(0, pairs());
+    const Value s = w_.select(mask, scores(), w_.real(-1e30F, pairs()));
+    const Value most = w_.reduce_max(s, {3});
+    const Value distance = w_.select(mask, w_.sub(s, over_keys(most)), none);
+    const Value p = w_.select(mask, w_.exp(distance), none);
+    const Value sum = w_.reduce_sum(p, {3});
+    const Value live = w_.compare(Compare::greater, sum, w_.real(0, rows));
+    const Value divisor = w_.select(live, sum, w_.real(1, rows));
+    const Value spread = w_.reduce_sum(w_.mul(p, distance), {3});
+    const Value log_sum = w_.log(divisor);
+    const Value lse = w_.select(live, w_.add(most, log_sum),
+                                w_.real(-__builtin_inff(), rows));
+    const Value entropy = w_.sub(log_sum, w_.div(spread, divisor));
+    const Dims lines = {k_.batch, s_.heads, 1, k_.q_len};
+    return {w_.reshape(lse, lines), w_.reshape(entropy, lines)};
+  }
+
   std::vector<Value> gradients() {
     const Dims rows = {k_.batch, s_.heads, k_.q_len};
     const Value mask = this->mask();
@@ -297,9 +320,15 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
   if (k.call.sink_logits) {
     out.push_back({"sink_logits", {Element::f32, {s.heads}}});
   }
-  out.insert(out.end(), {{"q", queries(s.head_dim)},
-                         {"k", keys(s.head_dim)},
-                         {"v", keys(s.v_head_dim)}});
+  out.insert(out.end(), {{"q", queries(s.head_dim)}, {"k", keys(s.head_dim)}});
+  const xla::Argument bits = {
+      // of tiles of 128 keys
+      "bits", ints({k.bitmaps, k.tile.kv / 16, k.tile.q})};
+  if (k.call.sink_telemetry) {
+    out.push_back(bits);
+    return out;
+  }
+  out.push_back({"v", keys(s.v_head_dim)});
   if (k.call.backward) {
     out.insert(out.end(), {{"out", queries(s.v_head_dim)},
                            {"dout", queries(s.v_head_dim)},
@@ -308,9 +337,7 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
   }
   out.push_back({"q_ids", ints({k.batch, k.q_len / 128, 128})});
   out.push_back({"kv_ids", ints({k.batch, k.kv_len / 128, 128})});
-  if (k.bitmaps > 0) {  // of tiles of 128 keys
-    out.push_back({"bits", ints({k.bitmaps, k.tile.kv / 16, k.tile.q})});
-  }
+  if (k.bitmaps > 0) out.push_back(bits);
   return out;
 }
 

@@ -170,6 +170,9 @@ Command compile_command() {
                 {"--json", &o->json, "", "One JSON object on stdout"},
             });
   add_kernel_flags(command, o->kernel);
+  add_flags(command, "The kernel",
+            {{"--sink-telemetry", &o->kernel.sink_telemetry, "",
+              "The kernel of sink telemetry: forward, without values"}});
   command.footer = footer();
   command.work = [o] { return run(*o); };
   return command;

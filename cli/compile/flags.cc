@@ -34,6 +34,11 @@ Result<void> check_together(const CompileFlags& o, bool asked) {
     return invalid("cli", "--receipt goes with a request, found it with {}",
                    asked ? "--no-compile" : "a program");
   }
+  if (o.receipt && o.kernel.sink_telemetry) {
+    return invalid("cli",
+                   "--receipt is of a forward or a backward kernel, found it "
+                   "with --sink-telemetry");
+  }
   if (o.no_compile && (!o.emit || o.out)) {
     return invalid("cli",
                    "--no-compile goes with --emit and without -o, found "

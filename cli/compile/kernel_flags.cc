@@ -121,6 +121,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
   call.sink_logits = f.run.sink_logits;
   call.backward = backward;
   call.dlse = f.dlse;
+  call.sink_telemetry = f.sink_telemetry;
   auto found = asked_setting(*asked, call, !f.tiles_per_pass, f.keys_per_query,
                              batch_keys);
   if (!found) return found.error();

@@ -16,6 +16,7 @@ struct KernelFlags {
   std::optional<std::string> tiles_per_pass, fetch_ahead, keys_per_query,
       row_sum;
   bool dlse = false;
+  bool sink_telemetry = false;
 
   bool operator==(const KernelFlags&) const = default;
 };

@@ -31,6 +31,15 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"scalar_bytes", 4 * kernel.scalar_words}};
 }
 
+namespace {
+
+std::string_view direction_text(const AttentionCall& call) {
+  if (call.sink_telemetry) return "sink telemetry";
+  return call.backward ? "backward" : "forward";
+}
+
+}  // namespace
+
 std::string kernel_text(const AskedKernel& asked) {
   const MosaicKernel& k = asked.kernel;
   return fmt::format(
@@ -41,12 +50,11 @@ std::string kernel_text(const AskedKernel& asked) {
       "{:<11} {:>12} bytes of scratch\n"
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",
-      "kernel", k.call.backward ? "backward" : "forward",
-      dtype_word(k.call.dtype), k.tile.q, k.tile.kv, k.options.tiles_per_pass,
-      k.heads_per_pass, "chosen by", asked.chosen_by(), "lowering",
-      lowering_text(k.lowering), "room for", k.batch, k.q_len, k.kv_len,
-      k.steps, "vector", k.vector_bytes, "scalar", 4 * k.scalar_words,
-      "contract", k.contract.key);
+      "kernel", direction_text(k.call), dtype_word(k.call.dtype), k.tile.q,
+      k.tile.kv, k.options.tiles_per_pass, k.heads_per_pass, "chosen by",
+      asked.chosen_by(), "lowering", lowering_text(k.lowering), "room for",
+      k.batch, k.q_len, k.kv_len, k.steps, "vector", k.vector_bytes, "scalar",
+      4 * k.scalar_words, "contract", k.contract.key);
 }
 
 }  // namespace tessera::cli

@@ -140,6 +140,8 @@ Command export_command() {
            "mosaic: of queries and keys, as compile was told [128]"},
           {"--v-head-dim", &o->v_head_dim, "N", "mosaic: of values [head-dim]"},
           {"--backward", &o->backward, "", "mosaic: of the gradients' kernel"},
+          {"--sink-telemetry", &o->sink_telemetry, "",
+           "mosaic: of the kernel of sink telemetry"},
           {"--dkv", &o->dkv, "", "splash: process_mask_dkv's arrays"},
           {"--no-shrink", &o->no_shrink, "", "splash: keep the whole grid"},
           {"--computable", &o->computable, "",

@@ -68,6 +68,7 @@ Result<AttentionCall> mosaic_call(const ExportFlags& flags) {
   AttentionCall out;
   out.dtype = tessera::Dtype::bf16;
   out.backward = flags.backward;
+  out.sink_telemetry = flags.sink_telemetry;
   const std::string dim = flags.head_dim.value_or("128");
   auto keys = parse_int(dim, "--head-dim", 1, kMaxHeadDim);
   if (!keys) return keys.error();

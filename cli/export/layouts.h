@@ -24,6 +24,7 @@ struct ExportFlags {
   bool computable = false;
   bool no_mask_blocks = false;
   bool backward = false;
+  bool sink_telemetry = false;
   bool json = false;
 };
 

@@ -10,6 +10,7 @@
 #include "cli/compile/kernel_flags.h"
 #include "cli/compile/report.h"
 #include "cli/fit/report.h"
+#include "cli/lowering.h"
 #include "cli/plan/report.h"
 
 namespace tessera::cli {
@@ -34,13 +35,12 @@ Result<LaneId> lane_of(const Options& o) {
 Result<void> check_flags(const Options& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
   if (lane == LaneId::xla &&
-      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum ||
-       k.run.lowering_reason)) {
+      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum)) {
     return invalid("cli",
-                   "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
-                   "--row-sum and --lowering-reason go with --lane mosaic, "
-                   "found one with xla");
+                   "--tiles-per-pass, --fetch-ahead, --keys-per-query and "
+                   "--row-sum go with --lane mosaic, found one with xla");
   }
+  if (auto e = check_reason_flag(k.run.lowering_reason); !e) return e;
   if (o.plugin && !o.compile) {
     return invalid("cli", "--plugin goes with --compile, found it alone");
   }
@@ -70,6 +70,7 @@ Result<FitCall> read_asked(const Options& o, LaneId lane) {
   out.present = asked->present;
   out.call = {sizes.data.shape, sizes.data.dtype, run.sink_logits, run.backward,
               o.kernel.dlse};
+  out.mosaic.lowering_reason = o.kernel.run.lowering_reason;
   return out;
 }
 

@@ -1,4 +1,5 @@
 // cli/fit/command_test.cc: `tessera fit` from the command line to its answer.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -54,6 +55,23 @@ TEST_F(Fit, WhatDoesNotFitIsSaidWithWhatWould) {
   EXPECT_NE(out_.find("would fit   q_len and kv_len 65536 for 1048576\n"),
             std::string::npos)
       << out_;
+}
+
+TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {
+  for (const char* lane : {"xla", "mosaic"}) {
+    const std::vector<std::string> flags = {
+        "--mask", "causal", "--q-len", "4096", "--tile", "128", "--lane", lane};
+    EXPECT_EQ(fit(flags), 2);
+    EXPECT_EQ(err_,
+              fmt::format("tessera: [{}] a tile below the granule of v6e, "
+                          "256x256, must come with a reason "
+                          "(--lowering-reason TEXT), found none for 128x128, "
+                          "which pays 4 times its work\n",
+                          lane));
+    std::vector<std::string> with = flags;
+    with.insert(with.end(), {"--lowering-reason", "documents of 90 tokens"});
+    EXPECT_EQ(fit(with), 0) << err_;
+  }
 }
 
 TEST_F(Fit, TheCompilersNumbersStandBesideOurs) {

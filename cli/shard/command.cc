@@ -102,9 +102,11 @@ Result<void> check_flags(const Options& o) {
     return invalid("cli", "{} goes with --emit, --fit or --compile, found none",
                    flag);
   }
-  if (o.lowering_reason && o.lane != "mosaic") {
-    return invalid("cli", "--lowering-reason goes with --lane mosaic, found {}",
-                   o.lane.value_or("none"));
+  // A program of lane xla alone is for any compiler.
+  if (o.lowering_reason && o.lane != "mosaic" && !o.fit && !o.compile) {
+    return invalid("cli",
+                   "--lowering-reason goes with --lane mosaic, --fit or "
+                   "--compile, found none");
   }
   if (auto e = check_reason_flag(o.lowering_reason); !e) return e;
   if (o.fit && o.compile) {

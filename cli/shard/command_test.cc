@@ -127,6 +127,25 @@ TEST_F(ShardCommand, SaysWhatAChipNeeds) {
       << err_;
 }
 
+// A chip's granule counts where there is a chip.
+TEST_F(ShardCommand, ASmallTileOnAChipHasAReason) {
+  const std::vector<std::string> flags = {"shard",   "--mask", "causal",
+                                          "--q-len", "2048",   "--mesh",
+                                          "seq=2",   "--tile", "128"};
+  EXPECT_EQ(program(flags, {"--fit", "v6e"}), 2);
+  EXPECT_NE(err_.find("[xla] a tile below the granule of v6e"),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(program(flags, {"--fit", "v6e", "--lowering-reason", "few tokens"}),
+            0)
+      << err_;
+  EXPECT_EQ(program(flags, {"--emit", file("sharded.mlir")}), 0) << err_;
+  EXPECT_EQ(program(flags, {"--lowering-reason", "few tokens"}), 2);
+  EXPECT_EQ(err_,
+            "tessera: [cli] --lowering-reason goes with --lane mosaic, --fit "
+            "or --compile, found none\n");
+}
+
 // libtpu's schedule of a program of four chips: what it sends is what the
 // audit of the program counts.
 TEST_F(ShardCommand, SaysWhatRunsBesideCollectives) {

@@ -69,7 +69,7 @@ struct FitCall {
   Facts present;
   AttentionCall call;
   LaneId lane = LaneId::xla;  // or mosaic
-  MosaicOptions mosaic;       // of that lane
+  MosaicOptions mosaic;       // of that lane; of either its lowering_reason
   std::string chip = "v6e";
 };
 
@@ -113,7 +113,7 @@ struct MeshFitCall {
   AttentionCall call;
   LaneId lane = LaneId::xla;  // or mosaic
   std::string chip = "v6e";
-  std::optional<std::string> lowering_reason = {};  // of mosaic's tiles
+  std::optional<std::string> lowering_reason = {};  // of a small tile
 };
 Result<Budget> make_budget(const MeshFitCall& asked);
 Result<std::string> fit_program(const MeshFitCall& asked, bool backward);

@@ -92,11 +92,11 @@ struct MosaicKernel {
   int64_t scalar_words = 0;  // scalar arrays
 };
 
-// The forward kernel, or the one of the gradients where `call` is backward: it
-// takes out and the log-sum-exp of the forward one. Refuses what the kernels
-// cannot do: other types than bf16 and f32, head dims other than 64, 128, 192
-// and 256 (values may have one of their own). Of `present` only which facts
-// there are, and the heads of picks, is read. `target`: "v6e" or "v6e:1x1".
+// The forward kernel, that of the gradients where `call` is backward, of out
+// and the log-sum-exp, or that of sink telemetry where it asks for it. Refuses
+// other types than bf16 and f32, head dims other than 64, 128, 192 and 256
+// (values may have one of their own). Of `present` only which facts there are,
+// and the heads of picks, is read. `target`: "v6e" or "v6e:1x1".
 Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                                         const Facts& present,
                                         const AttentionCall& call,

@@ -103,6 +103,7 @@ Result<std::string> fit_program(const FitCall& asked, bool backward) {
     AttentionCall call = asked.call;
     call.backward = backward;
     call.dlse = backward && asked.call.dlse;
+    call.sink_telemetry = false;
     auto planned = mosaic::plan_kernel(asked.request, asked.present, call,
                                        asked.chip, asked.mosaic);
     if (!planned) return planned.error();

@@ -169,6 +169,7 @@ FitCall call_of(const Case& c) {
   out.call.shape.head_dim = out.call.shape.v_head_dim = c.dim;
   out.call.dtype = c.dtype;
   out.call.backward = true;
+  out.mosaic.lowering_reason = testing::lowering_reason(c.tile);
   const Names& names = out.request.masks[0].names;
   if (names.documents || names.segments) out.present.doc_ids = kId;
   return out;

@@ -130,6 +130,32 @@ TEST(WhatFits, EachIsTheLargestOfItsKind) {
   EXPECT_GT(tried, 20);
 }
 
+// As the lanes ask when they run: what has a budget may run.
+TEST(Budget, ATileBelowTheGranuleHasAReason) {
+  const auto error = [](const FitCall& asked) {
+    const auto budget = make_budget(asked);
+    return budget ? std::string("none") : budget.error().message;
+  };
+  for (const LaneId lane : {LaneId::xla, LaneId::mosaic}) {
+    auto asked = call_of("causal", 4096, 8);
+    asked.lane = lane;
+    asked.request.tile = {256, 128};
+    EXPECT_EQ(error(asked),
+              "[" + std::string(to_string(lane)) +
+                  "] a tile below the granule of v6e, 256x256, must come with "
+                  "a reason (--lowering-reason TEXT), found none for 256x128, "
+                  "which pays 2 times its work");
+    asked.mosaic.lowering_reason = "documents of 90 tokens";
+    EXPECT_EQ(error(asked), "none");
+    asked.request.tile = {256, 256};
+    EXPECT_NE(error(asked).find("found one for 256x256"), std::string::npos);
+  }
+  auto asked = call_of("causal", 4096, 8);
+  asked.request.tile = {128, 128};
+  asked.chip = "v5e";
+  EXPECT_EQ(error(asked), "none");
+}
+
 TEST(Budget, BadCallsAreRefused) {
   const auto error = [](const FitCall& asked) {
     const auto budget = make_budget(asked);

@@ -144,6 +144,22 @@ TEST(MeshFit, NothingTravelsOnOneDevice) {
             2 * 128 * 2048 * (8 + 2 + 2 + 8) + 4 * 8 * 2048);
 }
 
+TEST(MeshFit, ATileBelowTheGranuleHasAReason) {
+  const Case c = {"causal", "seq=2", Balance::rows, 1, 2048, 128};
+  const auto batch = batch_of(c, {128, 128});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  for (const LaneId lane : {LaneId::xla, LaneId::mosaic}) {
+    MeshFitCall asked = asked_of(c, *batch, lane);
+    const auto budget = make_budget(asked);
+    ASSERT_FALSE(budget.ok());
+    EXPECT_NE(budget.error().message.find("must come with a reason"),
+              std::string::npos)
+        << budget.error().message;
+    asked.lowering_reason = "a test of few tokens";
+    EXPECT_TRUE(make_budget(asked).ok());
+  }
+}
+
 TEST(MeshFit, WhatDoesNotFitIsSaidWithWhatWould) {
   const Case c = {"causal", "head=2", Balance::rows, 1, 1 << 20, 128};
   const auto batch = batch_of(c, {1024, 1024});

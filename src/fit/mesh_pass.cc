@@ -201,6 +201,8 @@ Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
   auto shape = xla::shard_shape(*asked.batch, shards, call_of(asked, backward),
                                 backward);
   if (!shape) return shape.error();
+  auto lowering = xla::lower_on(shape->local, chip, asked.lowering_reason);
+  if (!lowering) return lowering.error();
   out.arrays = {xla::shard_arguments(*shape), xla::shard_results(*shape)};
   out.attends = xla_scratch(shape->local, chip);
   out.counters = out.attends.back().bytes;

@@ -56,6 +56,7 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   AttentionCall call = asked.call;
   call.backward = backward;
   call.dlse = backward && asked.call.dlse;
+  call.sink_telemetry = false;
   auto planned = mosaic::plan_kernel(asked.request, asked.present, call,
                                      std::string(chip.name), asked.mosaic);
   if (!planned) return planned.error();

@@ -192,6 +192,8 @@ Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
   if (auto e = check(asked); !e) return e.error();
   auto shape = xla_shape(asked, backward);
   if (!shape) return shape.error();
+  auto lowering = xla::lower_on(*shape, chip, asked.mosaic.lowering_reason);
+  if (!lowering) return lowering.error();
   PassMemory out;
   out.backward = backward;
   for (const xla::Argument& a : xla::arguments_of(*shape)) {

@@ -92,7 +92,8 @@ double list_bytes(const Worklist& w) {
 
 double sink_batch_bytes(LaneId lane, const Batch& batch,
                         const AttentionCall& call) {
-  const bool plans = lane == LaneId::cpu || lane == LaneId::reference;
+  const bool plans = lane == LaneId::cpu || lane == LaneId::mosaic ||
+                     lane == LaneId::reference;
   if (!plans || !call.sink_telemetry) return 0;
   const Plan& plan = batch.plan();
   const double spans = static_cast<double>(plan.forward.lists) *

@@ -191,13 +191,34 @@ Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   return {};
 }
 
+// The first measured row that leaves the lane's kernel in no shape class ahead:
+// what was predicted for it does not count on this machine.
+const GateRow* denied(const GateTable& gate, LaneId lane,
+                      const RequestFeatures& f, const Machine& m) {
+  for (const GateRow& row : gate.rows) {
+    if (row.basis == GateBasis::measured && row.lane == lane &&
+        row.verdict == GateVerdict::drop && row.backward == f.call.backward &&
+        speaks_for(row, m)) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+bool is_predicted(const Candidate& c) {
+  return c.rule && c.rule->source.starts_with("predicted");
+}
+
 // A row goes before the rules, and what was measured on this machine before
 // what is predicted.
 std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
                                const PlanFacts& plan, const Machine& m) {
   for (const GateBasis basis : {GateBasis::measured, GateBasis::predicted}) {
     for (const GateRow& row : gate.rows) {
-      if (row.basis == basis && applies(row, f, plan, m)) return row;
+      if (row.basis != basis || !applies(row, f, plan, m)) continue;
+      const bool is_denied = basis == GateBasis::predicted && wins(row) &&
+                             denied(gate, row.lane, f, m) != nullptr;
+      if (!is_denied) return row;
     }
   }
   return {};
@@ -363,14 +384,21 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
 
   const Candidate* chosen = nullptr;
   const GateRow* bar = nullptr;
-  for (const Candidate& c : candidates) {
-    if (why_not(c.lane, f, m)) continue;
-    if (const GateRow* row = barred(gate, c.lane, f, m)) {
-      if (!bar) bar = row;
-      continue;
+  // What is only denied runs where nothing else can.
+  for (const bool all : {false, true}) {
+    for (const Candidate& c : candidates) {
+      if (why_not(c.lane, f, m)) continue;
+      const GateRow* row = barred(gate, c.lane, f, m);
+      if (!row && !all && is_predicted(c)) row = denied(gate, c.lane, f, m);
+      if (row) {
+        if (!bar) bar = row;
+        continue;
+      }
+      chosen = &c;
+      break;
     }
-    chosen = &c;
-    break;
+    if (chosen) break;
+    bar = nullptr;
   }
   if (!chosen) {
     std::string found;
@@ -399,6 +427,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
     if (other.lane == out.lane) continue;
     auto why = why_not(other.lane, f, m);
     const GateRow* row = barred(gate, other.lane, f, m);
+    if (!row && bar && bar->lane == other.lane) row = bar;
     if (!why && row) why = barred_words(*row);
     out.rejected.push_back({other.lane, why ? *why : behind(other, out)});
   }

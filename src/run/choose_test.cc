@@ -1013,6 +1013,52 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_FALSE(choose(f, plan, tpu_of("v5e"), {{measured}})->gate.has_value());
 }
 
+// What a machine's clock left in no shape class ahead is not chosen there by a
+// prediction, of any length: neither a row's nor a rule's.
+TEST(Gate, AMeasuredDeleteHoldsPredictionsBack) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures f =
+      features("causal & documents", shape, {Dtype::bf16});
+  const RequestFeatures other =
+      features("causal & documents", shape, {Dtype::bf16}, 64);
+  const PlanFacts plan = {100, 55};
+  const GateRow ahead = predicted_of(f, 0.6, 1e5, 3e5);
+  GateRow measured = row_of(other, tpu_of("v6e"), 0.6, 2, 1);
+  measured.kernel = "mosaic/forward";
+  measured.lane = LaneId::mosaic;
+  measured.verdict = GateVerdict::drop;
+  const auto on = [&](const GateTable& gate, const RequestFeatures& asked) {
+    return *choose(asked, plan, tpu_of("v6e"), gate);
+  };
+  EXPECT_EQ(on({{ahead}}, f).lane, LaneId::mosaic);
+  EXPECT_EQ(on({}, f).lane, LaneId::mosaic);  // a rule's
+  for (const GateTable& gate :
+       {GateTable{{ahead, measured}}, GateTable{{measured}}}) {
+    const Choice c = on(gate, f);
+    EXPECT_EQ(c.lane, LaneId::xla);
+    ASSERT_TRUE(c.gate.has_value());
+    EXPECT_EQ(c.gate->basis, GateBasis::measured);
+    EXPECT_EQ(find(c, LaneId::mosaic)->reason,
+              "the gate on this machine: mosaic/forward is delete");
+  }
+  // A prediction that XLA is ahead still says of how it runs.
+  const GateRow behind = predicted_of(f, 0.6, 3e5, 1e5);
+  EXPECT_EQ(on({{behind, measured}}, f).gate->basis, GateBasis::predicted);
+  // Of the other direction, of another verdict or machine it says nothing.
+  const auto but = [&](auto change) {
+    GateRow row = measured;
+    change(row);
+    return on({{ahead, row}}, f).lane;
+  };
+  EXPECT_EQ(but([](GateRow& r) { r.backward = true; }), LaneId::mosaic);
+  EXPECT_EQ(but([](GateRow& r) { r.verdict = GateVerdict::experimental; }),
+            LaneId::mosaic);
+  EXPECT_EQ(but([](GateRow& r) { r.machine = "B CPU"; }), LaneId::mosaic);
+  EXPECT_EQ(
+      choose(f, plan, tpu_of("v6e"), {{ahead, measured}}, LaneId::mosaic)->lane,
+      LaneId::mosaic);
+}
+
 TEST(Gate, VerdictsOfPredictedRows) {
   const auto table = [](int classes, double factor) {
     GateTable out;

@@ -288,17 +288,17 @@ TEST(SinkTelemetry, IsRefusedByName) {
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().kind, ErrorKind::stopped);
 
-  const RequestFeatures features =
-      features_of(batch.request(), batch.facts(), asked().shape,
-                  {.dtype = Dtype::bf16, .sink_telemetry = true});
+  const RequestFeatures features = features_of(
+      batch.request(), batch.facts(), asked().shape,
+      {.dtype = Dtype::bf16, .bridge_artifact = true, .sink_telemetry = true});
   Machine machine;
   machine.isas = machine_isas();
   machine.plugins = {{"libtpu", "tpu", 1}, {"cpu", "cpu", 1}};
-  const auto forced =
-      choose(features, plan_facts(batch.plan()), machine, {}, LaneId::mosaic);
+  const auto forced = choose(features, plan_facts(batch.plan()), machine, {},
+                             LaneId::jax_bridge);
   EXPECT_EQ(message(forced),
             "[dispatch] the lane that was asked for must be able to run this, "
-            "found mosaic: it has no sink telemetry");
+            "found jax_bridge: it has no sink telemetry");
   // Left alone, the rules find the lane that has it.
   const auto choice = choose(features, plan_facts(batch.plan()), machine, {});
   ASSERT_TRUE(choice.ok());

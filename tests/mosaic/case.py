@@ -22,6 +22,8 @@ TESSERA = os.environ.get("TESSERA", "../../build/tessera")
 # What a kernel reads before the tensors and behind them; bits where it has them.
 SCALARS = ("steps", "range", "bounds", "bits_of")
 IDS = ("q_ids", "kv_ids", "bits")
+# Flags that the arrays' export has too.
+DIRECTIONS = ("--backward", "--sink-telemetry")
 # Types of tensors, as the program names them.
 WORDS = {np.dtype(bfloat16): "bf16", np.dtype(np.float32): "f32"}
 
@@ -132,7 +134,7 @@ class Case:
                 *("export", "--layout", "mosaic", "-o", path),
                 *(*self.static, *self.facts(folder)),
                 *("--tiles-per-pass", self.tiles),
-                *(f for f in self.direction if f == "--backward"),
+                *(f for f in self.direction if f in DIRECTIONS),
             )
             return load(path)
 

@@ -172,6 +172,68 @@ def attention(
 
 
 @dataclasses.dataclass
+class Entropies:
+    """[B, H, Q] of what a query's probabilities have, and its allowed error."""
+
+    value: np.ndarray
+    error: np.ndarray
+
+
+def entropies(q, k, legal, scale=None, softcap=0.0):
+    """H = -sum p log p over the legal keys; 0 where there are none.
+
+    With d_j <= 0 the distance of score j from the highest, H = log l - t / l of
+    l = sum e^d_j, t = sum e^d_j d_j, no terms of which cancel. Let T = -t / l, N
+    be how many keys there are, A the mean of |s_j - mean s|, all by p.
+      A score errs by e = (D + 8) u S: its product D u S, scale, cap and its tanh,
+      and the roundings of what it is subtracted in. H's slope by it is -p_j (s_j -
+      mean s), so H moves by at most 2 e e^2e (A + e), and never more than log N.
+      A weight errs by delta_j = (8 + sqrt N + 4 P) u + 2 u |d_j| of itself: P is
+      how often the highest score so far may rise, once in 128 keys, and sums are
+      scaled then. That moves H by sum p_j delta_j (1 + |d_j| + T).
+      Sum t errs by (8 + sqrt N + 4 P) u T; logarithm, division, difference 8 u H.
+      A weight that is subnormal may be 0: with its d_j, up to 2^-119 each.
+    """
+    q, k = (np.asarray(x).astype(np.float64) for x in (q, k))
+    batch, heads, q_len, dim = q.shape
+    group = heads // k.shape[1]
+    scale = dim**-0.5 if scale is None else scale
+    value, error = (np.zeros((batch, heads, q_len)) for _ in range(2))
+    for b, h in np.ndindex(batch, heads):
+        pairs = pairs_of(legal, b, h)
+        rows = pairs.any(1)
+        kk = seen(k[b, h // group], pairs)
+        qq, pairs = q[b, h, rows], pairs[rows]
+        scores = scale * (qq @ kk.T)
+        size = np.abs(scale) * (np.abs(qq) @ np.abs(kk).T)
+        size = np.where(pairs, size, 0.0).max(1, initial=0.0)
+        if softcap:
+            scores = softcap * np.tanh(scores / softcap)
+        top = np.where(pairs, scores, -np.inf).max(1, initial=-np.inf)
+        d = np.where(pairs, scores - top[:, None], 0.0)
+        p = np.where(pairs, np.exp(d), 0.0)
+        total = p.sum(1)
+        p = p / total[:, None]
+        spread = -(p * d).sum(1)
+        of_row = np.log(total) + spread
+        count = pairs.sum(1)
+        sums = (8 + np.sqrt(count) + 4 * -(-k.shape[2] // 128)) * EPS32
+        e = (dim + 8) * EPS32 * size
+        mean = (p * d).sum(1)[:, None]
+        deviation = (p * np.abs(d - mean)).sum(1)
+        with np.errstate(over="ignore"):
+            moved = 2 * e * np.exp(2 * e) * (deviation + e)
+        delta = sums[:, None] + 2 * EPS32 * np.abs(d)
+        weights = (p * delta * (1 + np.abs(d) + spread[:, None])).sum(1)
+        value[b, h, rows] = of_row
+        error[b, h, rows] = (
+            np.minimum(moved, np.log(count)) + weights + sums * spread
+            + 8 * EPS32 * of_row + count * 2.0**-119
+        )
+    return Entropies(value, error)
+
+
+@dataclasses.dataclass
 class Gradients:
     """dq [B, H, Q, D], dk and dv [B, G, K, D], each with its allowed error."""
 

@@ -1,7 +1,8 @@
 // tests/plugins/tpu.cc: a real CPU plugin that says it is a TPU. A program with
 // a TPU kernel in it, which no CPU can compile, is replaced by the one in the
 // file that TESSERA_TEST_TPU_PROGRAM names, of the same inputs and outputs;
-// that of the gradients ends in ".backward".
+// that of the gradients ends in ".backward", that of sink telemetry in
+// ".sinks".
 #include <atomic>
 #include <fstream>
 #include <iterator>
@@ -39,8 +40,9 @@ PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
     return real().PJRT_Client_Compile(args);
   }
   const bool backward = code.find("\"tessera_backward\"") != code.npos;
-  std::ifstream file(std::string(path) + (backward ? ".backward" : ""),
-                     std::ios::binary);
+  const bool sinks = code.find("\"tessera_sinks\"") != code.npos;
+  const char* const suffix = backward ? ".backward" : sinks ? ".sinks" : "";
+  std::ifstream file(std::string(path) + suffix, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), {});
   PJRT_Program program = *args->program;
   program.code = text.data();

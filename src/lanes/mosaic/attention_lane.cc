@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
@@ -19,7 +20,9 @@
 #include "base/timed.h"
 #include "base/trace.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/rule.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/mosaic/telemetry_rows.h"
 #include "lanes/mosaic/tpu.h"
 #include "lanes/program_arrays.h"
 #include "lanes/tensors.h"
@@ -50,23 +53,38 @@ struct Open {
                .max_compiles = o.max_compiles}) {}
 };
 
+using Sent = std::map<std::string_view, pjrt::Buffer>;
+
 // One direction of a batch, ready to run.
 struct Pass {
   mosaic::PlannedKernel planned;
   std::vector<MosaicArray> arrays;  // which the buffers may read in place
   int64_t steps = 0;                // of its list, a pass's filling included
   std::shared_ptr<const pjrt::Loaded> program;
-  std::map<std::string_view, pjrt::Buffer> sent;
+  Sent sent;
+  std::vector<uint8_t> live;  // of sink telemetry: queries with a legal key
 };
-
-std::string direction_of(const AttentionCall& call) {
-  return call.backward ? "backward" : "forward";
-}
 
 AttentionCall one_direction(AttentionCall call, bool backward) {
   call.backward = backward;
   call.dlse &= backward;
+  call.sink_telemetry = false;
   return call;
+}
+
+AttentionCall telemetry_alone(AttentionCall call) {
+  call = one_direction(call, false);
+  call.sink_logits = false;  // they join what the kernel gives
+  call.sink_telemetry = true;
+  return call;
+}
+
+// Those whose kernels the call will need, in the order in which they run.
+std::vector<AttentionCall> directions_of(const AttentionCall& call) {
+  std::vector<AttentionCall> out = {one_direction(call, false)};
+  if (call.backward) out.push_back(one_direction(call, true));
+  if (call.sink_telemetry) out.push_back(telemetry_alone(call));
+  return out;
 }
 
 // The tile is the batch's. What the kernel takes of it is looked up by what the
@@ -79,8 +97,11 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
   const mosaic::ChosenSetting chosen = mosaic::choose_passes(request, call);
   MosaicOptions options = chosen.setting.options;
   options.lowering_reason = lane.lowering_reason;
-  facts.settings[direction_of(call)] = fmt::format(
-      "{} tiles a pass: {}", options.tiles_per_pass, chosen.chosen_by);
+  // That of sink telemetry has its own in its contract alone.
+  if (!call.sink_telemetry) {
+    facts.settings[direction_of(call)] = fmt::format(
+        "{} tiles a pass: {}", options.tiles_per_pass, chosen.chosen_by);
+  }
   auto planned =
       mosaic::plan_kernel(request, present, call, lane.target, options);
   if (planned) facts.lowering = planned->kernel.lowering;
@@ -108,16 +129,23 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(
   return std::move(cached->program);
 }
 
-// The batch's integers.
-Result<void> send(const Open& lane, Pass& pass) {
-  for (const MosaicArray& array : pass.arrays) {
+// A batch's integers, of those the ones that the kernel reads.
+Result<Sent> send(const Open& lane, const mosaic::PlannedKernel& planned,
+                  std::span<const MosaicArray> arrays) {
+  const std::vector<mosaic::Argument> read = mosaic::arrays_of(planned).inputs;
+  Sent out;
+  for (const MosaicArray& array : arrays) {
+    if (std::ranges::find(read, array.name, &mosaic::Argument::name) ==
+        read.end()) {
+      continue;
+    }
     auto buffer =
         pjrt::to_device(*lane.on.client, *lane.on.device,
                         {Dtype::i32, array.shape}, array.values.data());
     if (!buffer) return buffer.error();
-    pass.sent.emplace(array.name, std::move(*buffer));
+    out.emplace(array.name, std::move(*buffer));
   }
-  return {};
+  return out;
 }
 
 Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
@@ -129,14 +157,26 @@ Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
   auto arrays = make_mosaic_arrays(batch, planned->kernel);
   if (!arrays) return arrays.error();
   const int64_t steps = arrays->range.back();
+  std::vector<uint8_t> live;
+  if (call.sink_telemetry) {
+    const Plan& plan = batch.plan();
+    live = mosaic::live_queries(planned->kernel, *arrays,
+                                plan.batch * plan.heads, plan.q_len);
+  }
   auto named = named_arrays(planned->kernel, std::move(*arrays));
-  auto pass = std::make_unique<Pass>(
-      Pass{std::move(*planned), std::move(named), steps, nullptr, {}});
+  auto pass = std::make_unique<Pass>(Pass{std::move(*planned),
+                                          std::move(named),
+                                          steps,
+                                          nullptr,
+                                          {},
+                                          std::move(live)});
   auto program = load(lane, pass->planned, facts);
   if (!program) return program.error();
   pass->program = std::move(*program);
-  auto sent = timed(facts.transfer_ms, [&] { return send(lane, *pass); });
+  auto sent = timed(facts.transfer_ms,
+                    [&] { return send(lane, pass->planned, pass->arrays); });
   if (!sent) return sent.error();
+  pass->sent = std::move(*sent);
   return pass;
 }
 
@@ -154,12 +194,12 @@ class Work : public lanes::LaneWork {
       request.ceilings.max_steps = contract->steps;
     }
     std::unique_ptr<Work> work(new Work(lane, batch, call));
-    for (const bool backward : {false, true}) {
-      if (backward && !call.backward) continue;
-      auto pass = make_pass(*lane, request, batch,
-                            one_direction(call, backward), work->facts_);
+    for (const AttentionCall& one : directions_of(call)) {
+      auto pass = make_pass(*lane, request, batch, one, work->facts_);
       if (!pass) return pass.error();
-      (backward ? work->backward_ : work->forward_) = std::move(*pass);
+      (one.sink_telemetry ? work->sinks_
+       : one.backward     ? work->backward_
+                          : work->forward_) = std::move(*pass);
     }
     return std::unique_ptr<lanes::LaneWork>(std::move(work));
   }
@@ -182,12 +222,12 @@ class Work : public lanes::LaneWork {
         lanes::to_tensor(t.out, n.outputs),
         lanes::to_floats(t.lse, t.lse.empty() ? lanes::ArrayDims{} : n.have,
                          n.rows, n.lines)};
-    std::vector<pjrt::HostArray> arrays = scalars(*forward_);
+    std::vector<pjrt::HostArray> arrays = scalars(forward_->sent);
     add_sinks(t.sink_logits, arrays);
     arrays.push_back({{call_.dtype, n.queries}, q.data()});
     arrays.push_back({{call_.dtype, n.keys}, k.data()});
     arrays.push_back({{call_.dtype, n.values}, v.data()});
-    add_ids(*forward_, arrays);
+    add_ids(forward_->sent, arrays);
     return run(*forward_, arrays, outputs, batch_.plan().forward, stop);
   }
 
@@ -220,7 +260,7 @@ class Work : public lanes::LaneWork {
     const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.values),
         out(t.out, n.outputs), dout(t.dout, n.outputs),
         lse(t.lse.data(), n.have, n.rows, kNoQuery);
-    std::vector<pjrt::HostArray> arrays = scalars(*backward_);
+    std::vector<pjrt::HostArray> arrays = scalars(backward_->sent);
     add_sinks(t.sink_logits, arrays);
     arrays.insert(arrays.end(), {{{call_.dtype, n.queries}, q.data()},
                                  {{call_.dtype, n.keys}, k.data()},
@@ -233,7 +273,7 @@ class Work : public lanes::LaneWork {
       dlse.emplace(t.dlse.data(), n.have, n.rows, 0.0F);
       arrays.push_back({{Dtype::f32, n.lines}, dlse->data()});
     }
-    add_ids(*backward_, arrays);
+    add_ids(backward_->sent, arrays);
     std::vector<lanes::ProgramOutput> outputs = {
         lanes::to_tensor(t.dq, n.queries), lanes::to_tensor(t.dk, n.keys),
         lanes::to_tensor(t.dv, n.values)};
@@ -244,6 +284,50 @@ class Work : public lanes::LaneWork {
                                          {heads, 1, kLanes}));
     }
     return run(*backward_, arrays, outputs, batch_.plan().transposed, stop);
+  }
+
+  Result<lanes::SinkRows> sink_rows(const ForwardTensors& t, int64_t first_keys,
+                                    const StopFlag* stop) override {
+    const TraceSpan span("mosaic", "sink telemetry");
+    const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch_.plan());
+    if (auto e = lanes::check_forward("mosaic", sizes, call_.shape, t); !e) {
+      return e.error();
+    }
+    if (!sinks_) {
+      return invalid("mosaic",
+                     "the call must have said sink_telemetry, found one that "
+                     "did not");
+    }
+    if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value()); !e) {
+      return e.error();
+    }
+    auto first = send_first(first_keys);
+    if (!first) return first.error();
+    const Sizes n = sizes_of(*sinks_);
+    const lanes::Staged q(t.q, n.queries), k(t.k, n.keys);
+    const auto count = static_cast<size_t>(n.have[0] * n.have[1] * n.have[2]);
+    // Of all legal keys, and of the first of them.
+    std::vector<float> lse[2], entropy[2];
+    const Sent* const lists[] = {&sinks_->sent, &first->sent};
+    for (const size_t i : {0, 1}) {
+      lse[i].resize(count);
+      entropy[i].resize(count);
+      std::vector<pjrt::HostArray> arrays = scalars(*lists[i]);
+      arrays.push_back({{call_.dtype, n.queries}, q.data()});
+      arrays.push_back({{call_.dtype, n.keys}, k.data()});
+      arrays.push_back(sent(*lists[i], "bits"));
+      const lanes::ProgramOutput outputs[] = {
+          lanes::to_floats(lse[i], n.have, n.rows, n.lines),
+          lanes::to_floats(entropy[i], n.have, n.rows, n.lines)};
+      double transfer_ms = 0, run_ms = 0;
+      auto ran = lanes::run_program("mosaic", *sinks_->program, arrays, outputs,
+                                    stop, transfer_ms, run_ms);
+      if (!ran) return ran.error();
+    }
+    const Plan& plan = batch_.plan();
+    return join_rows({lse[0], entropy[0], lse[1]}, sinks_->live,
+                     plan.batch * plan.heads, call_.shape.heads, plan.q_len,
+                     t.sink_logits);
   }
 
   Result<std::string> program_text(bool backward) const override {
@@ -277,16 +361,16 @@ class Work : public lanes::LaneWork {
             {plan.batch, s.heads, plan.q_len}};
   }
 
-  static pjrt::HostArray sent(const Pass& pass, std::string_view name) {
-    const pjrt::Buffer& buffer = pass.sent.at(name);
+  static pjrt::HostArray sent(const Sent& arrays, std::string_view name) {
+    const pjrt::Buffer& buffer = arrays.at(name);
     return {buffer.type(), nullptr, &buffer};
   }
 
   // What stands before the tensors, and behind them.
-  static std::vector<pjrt::HostArray> scalars(const Pass& pass) {
+  static std::vector<pjrt::HostArray> scalars(const Sent& arrays) {
     std::vector<pjrt::HostArray> out = {
-        sent(pass, "steps"), sent(pass, "range"), sent(pass, "bounds")};
-    if (pass.sent.contains("bits_of")) out.push_back(sent(pass, "bits_of"));
+        sent(arrays, "steps"), sent(arrays, "range"), sent(arrays, "bounds")};
+    if (arrays.contains("bits_of")) out.push_back(sent(arrays, "bits_of"));
     return out;
   }
   static void add_sinks(const std::optional<std::span<const float>>& sinks,
@@ -294,10 +378,29 @@ class Work : public lanes::LaneWork {
     if (!sinks) return;
     out.push_back({{Dtype::f32, {std::ssize(*sinks)}}, sinks->data()});
   }
-  static void add_ids(const Pass& pass, std::vector<pjrt::HostArray>& out) {
-    out.push_back(sent(pass, "q_ids"));
-    out.push_back(sent(pass, "kv_ids"));
-    if (pass.sent.contains("bits")) out.push_back(sent(pass, "bits"));
+  static void add_ids(const Sent& arrays, std::vector<pjrt::HostArray>& out) {
+    out.push_back(sent(arrays, "q_ids"));
+    out.push_back(sent(arrays, "kv_ids"));
+    if (arrays.contains("bits")) out.push_back(sent(arrays, "bits"));
+  }
+
+  // The list of those pairs whose mass is asked for, for the same program.
+  struct List {
+    std::vector<MosaicArray> arrays;  // which the buffers may read in place
+    Sent sent;
+  };
+  Result<List> send_first(int64_t first_keys) const {
+    auto first = lanes::first_keys_batch(batch_, first_keys, "mosaic");
+    if (!first) return first.error();
+    mosaic::PlannedKernel planned = sinks_->planned;
+    planned.kernel.mask = mosaic::mask_text(first->request());
+    auto arrays = make_mosaic_arrays(*first, planned.kernel);
+    if (!arrays) return arrays.error();
+    List out{named_arrays(planned.kernel, std::move(*arrays)), {}};
+    auto sent = send(*lane_, planned, out.arrays);
+    if (!sent) return sent.error();
+    out.sent = std::move(*sent);
+    return out;
   }
 
   Result<void> check_arrays(Dtype dtype, bool sink_logits) const {
@@ -331,7 +434,7 @@ class Work : public lanes::LaneWork {
   Batch batch_;
   AttentionCall call_;
   lanes::WorkFacts facts_;
-  std::unique_ptr<Pass> forward_, backward_;
+  std::unique_ptr<Pass> forward_, backward_, sinks_;
 };
 
 class AttentionLane : public lanes::OpenLane {
@@ -347,10 +450,8 @@ class AttentionLane : public lanes::OpenLane {
   Result<lanes::WorkFacts> warm(const Request& request, const Facts& present,
                                 const AttentionCall& call) override {
     lanes::WorkFacts out;
-    for (const bool backward : {false, true}) {
-      if (backward && !call.backward) continue;
-      auto planned = plan_kernel(*open_, request, present,
-                                 one_direction(call, backward), out);
+    for (const AttentionCall& one : directions_of(call)) {
+      auto planned = plan_kernel(*open_, request, present, one, out);
       if (!planned) return planned.error();
       auto program = load(*open_, *planned, out);
       if (!program) return program.error();

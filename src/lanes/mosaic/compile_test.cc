@@ -69,6 +69,7 @@ struct Class {
   int64_t dim = 128, v_dim = 128;
   bool sinks = false;
   Dtype dtype = Dtype::bf16;
+  bool telemetry = false;
 };
 
 void MosaicCompile::check(const Class& c) {
@@ -92,7 +93,8 @@ void MosaicCompile::check(const Class& c) {
                                     .dtype = c.dtype,
                                     .sink_logits = c.sinks,
                                     .backward = c.backward,
-                                    .dlse = c.dlse},
+                                    .dlse = c.dlse,
+                                    .sink_telemetry = c.telemetry},
                                    "v6e:1x1", options);
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   auto made = compile(kernel->program);
@@ -104,11 +106,32 @@ void MosaicCompile::check(const Class& c) {
   const int64_t width = byte_width(c.dtype);
   const int64_t queries = kernel->q_len * c.heads * width;
   const int64_t keys = kernel->kv_len * c.kv_heads * width;
+  if (c.telemetry) {
+    EXPECT_GE(memory->output, 2 * 4 * kernel->q_len * c.heads);
+    EXPECT_GE(memory->argument, (queries + keys) * c.dim);
+    return;
+  }
   const int64_t both = c.dim + c.v_dim;
   EXPECT_GE(memory->output,
             c.backward ? queries * c.dim + keys * both : queries * c.v_dim);
   EXPECT_GE(memory->argument,
             queries * (c.backward ? both + c.v_dim : c.dim) + keys * both);
+}
+
+TEST_F(MosaicCompile, SinkTelemetry) {
+  for (Class c : {Class{"causal & documents", 4096, kMosaicTile, {4, 4}, 8, 8},
+                  Class{"causal", 2048, {512, 512}, {1, 4}, 8, 2},
+                  Class{"causal | chunk(96)", 1000, {256, 256}, {2, 14}, 6, 3},
+                  Class{"tree & prefix", 700, {128, 128}, {3, 1}, 1, 1}}) {
+    c.telemetry = true;
+    check(c);
+    c.dim = c.v_dim = 64;
+    c.softcap = 30;
+    check(c);
+    c.dim = c.v_dim = 256;
+    c.dtype = Dtype::f32;
+    check(c);
+  }
 }
 
 TEST_F(MosaicCompile, EveryClassOfKernel) {

@@ -12,6 +12,7 @@
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/rule.h"
+#include "lanes/mosaic/telemetry.h"
 #include "mask/bind.h"
 
 namespace tessera {
@@ -23,9 +24,15 @@ using mosaic::Rule;
 // Of each text; a kernel of another number is another contract.
 constexpr int64_t kForwardVersion = 3;
 constexpr int64_t kBackwardVersion = 2;
+constexpr int64_t kTelemetryVersion = 1;
 // Of a pass: pairs of a query and a key, of all its heads.
 constexpr int64_t kMaxPassPairs = int64_t{1} << 21;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
+
+int64_t version_of(const AttentionCall& call) {
+  if (call.sink_telemetry) return kTelemetryVersion;
+  return call.backward ? kBackwardVersion : kForwardVersion;
+}
 
 // Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
 int64_t steps_of(const KernelShape& s, bool backward, int64_t ceiling) {
@@ -51,6 +58,7 @@ int64_t bitmaps_of(const KernelShape& s) {
 
 std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
                                            bool backward) {
+  if (s.telemetry) return mosaic::telemetry_arguments(s);
   return backward ? mosaic::backward_arguments(s)
                   : mosaic::forward_arguments(s);
 }
@@ -103,6 +111,7 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
   s.softcap = call.shape.softcap;
   s.has_dlse = call.dlse;
   s.has_sinks = call.sink_logits;
+  s.telemetry = call.sink_telemetry;
   s.rounded_sum = options.row_sum == RowSum::rounded;
   s.plan_heads = plan_heads;
   if (s.heads % s.plan_heads != 0) {
@@ -125,11 +134,11 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
   std::optional<Rule> rule;
   if (s.plan_heads == 1) rule = mosaic::rule_of(request.masks.front());
-  s.has_low = rule && rule->low;
-  s.has_high = rule && rule->high;
+  s.has_low = rule && rule->low && !s.telemetry;
+  s.has_high = rule && rule->high && !s.telemetry;
   if (auto e = mosaic::check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
-  if (!rule) s.bitmaps = bitmaps_of(s);
+  if (!rule || s.telemetry) s.bitmaps = bitmaps_of(s);
   s.heads_per_pass = heads_per_pass_of(s, call.backward);
   return found;
 }
@@ -155,6 +164,7 @@ Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
 }
 
 int outputs_of(const KernelShape& s, bool backward) {
+  if (s.telemetry) return mosaic::kTelemetryOutputs;
   return backward ? mosaic::backward_outputs(s) : mosaic::kForwardOutputs;
 }
 
@@ -194,6 +204,10 @@ int64_t mosaic::least_backward_bytes(const RequestFeatures& f) {
   return least;
 }
 
+std::string mosaic::direction_of(const AttentionCall& call) {
+  return call.sink_telemetry ? "sinks" : call.backward ? "backward" : "forward";
+}
+
 KernelContract mosaic::contract_of(const PlannedKernel& planned,
                                    const std::string& target,
                                    const std::string& sharding) {
@@ -202,17 +216,16 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   KernelChoice choice;
   choice.lane = "mosaic";
   choice.target = target;
-  choice.direction = backward ? "backward" : "forward";
+  choice.direction = direction_of(kernel.call);
   choice.dtype = to_string(kernel.call.dtype);
   choice.sharding = sharding;
   choice.shape = kernel.call.shape;
-  choice.parameters = {
-      {"tiles_per_pass", kernel.options.tiles_per_pass},
-      {"fetch_ahead", kernel.options.fetch_ahead},
-      {"kernel_version", backward ? kBackwardVersion : kForwardVersion}};
+  choice.parameters = {{"tiles_per_pass", kernel.options.tiles_per_pass},
+                       {"fetch_ahead", kernel.options.fetch_ahead},
+                       {"kernel_version", version_of(kernel.call)}};
   if (backward) {
     choice.parameters["dlse"] = kernel.call.dlse;
-  } else {
+  } else if (!kernel.call.sink_telemetry) {
     choice.parameters["row_sum_rounded"] =
         kernel.options.row_sum == RowSum::rounded;
   }
@@ -298,10 +311,12 @@ std::string_view to_string(RowSum row_sum) {
 }
 
 std::string_view mosaic::name_of(const PlannedKernel& planned) {
+  if (planned.shape.telemetry) return "tessera_sinks";
   return planned.kernel.call.backward ? "tessera_backward" : "tessera_forward";
 }
 
 std::string mosaic::text_of(const PlannedKernel& planned) {
+  if (planned.shape.telemetry) return telemetry_kernel(planned.shape);
   return planned.kernel.call.backward ? backward_kernel(planned.shape)
                                       : forward_kernel(planned.shape);
 }

@@ -47,6 +47,8 @@ Result<PlannedKernel> plan_shard_kernel(const Batch& batch,
                                         const AttentionCall& call,
                                         const std::string& target,
                                         const MosaicOptions& options);
+// "forward", "backward" or "sinks", as contracts and receipts have it.
+std::string direction_of(const AttentionCall& call);
 // `sharding`: how its program's arrays lie on a mesh.
 KernelContract contract_of(const PlannedKernel& planned,
                            const std::string& target,

@@ -42,10 +42,10 @@ bool is_target(std::string_view text) {
 // What only the forward kernel of 16-bit numbers has.
 Result<void> check_row_sum(const AttentionCall& call, RowSum row_sum) {
   if (row_sum == RowSum::exact) return {};
-  if (call.backward) {
+  if (call.backward || call.sink_telemetry) {
     return invalid("mosaic",
-                   "a rounded row sum goes with forward, found it with "
-                   "backward");
+                   "a rounded row sum goes with forward, found it with {}",
+                   call.backward ? "backward" : "sink telemetry");
   }
   if (call.dtype == Dtype::bf16) return {};
   return invalid("mosaic", "a rounded row sum goes with bf16, found {}",
@@ -91,6 +91,12 @@ Result<void> check_attention(const AttentionCall& call) {
     return invalid("mosaic",
                    "the log-sum-exp's gradient goes with backward, found it "
                    "with forward");
+  }
+  if (call.sink_telemetry && (call.backward || call.sink_logits)) {
+    return invalid("mosaic",
+                   "the kernel of sink telemetry is forward and without sink "
+                   "logits, which join what it gives, found {}",
+                   call.backward ? "backward" : "sink logits");
   }
   if (s.softcap != 0 && !(s.softcap >= kMinScale && s.softcap <= kMaxScale)) {
     return invalid("mosaic", "softcap must be 0 or from {} to {}, found {}",

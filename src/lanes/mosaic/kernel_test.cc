@@ -429,6 +429,51 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
             "found 265472 (set max_steps, or use a larger tile)");
 }
 
+// A kernel of its own: the others are those of a call that does not ask.
+TEST(MosaicKernel, SinkTelemetryTakesNoValuesAndBitmapsAlone) {
+  const Request r = request_of("causal & documents");
+  Facts present;
+  present.doc_ids = Ints{};
+  AttentionCall call;
+  call.shape = shape_of();
+  call.dtype = Dtype::bf16;
+  const auto forward = make_mosaic_kernel(r, present, call, "v6e");
+  call.sink_telemetry = true;
+  const auto made = make_mosaic_kernel(r, present, call, "v6e");
+  ASSERT_TRUE(forward.ok() && made.ok()) << error_of(made);
+  EXPECT_NE(made->contract.key, forward->contract.key);
+  EXPECT_NE(made->contract.text.find("\"direction\":\"sinks\""),
+            std::string::npos)
+      << made->contract.text;
+  EXPECT_EQ(forward->bitmaps, 0);
+  EXPECT_GT(made->bitmaps, 0);
+  for (const char* absent : {"%v: ", "%q_ids: ", "%kv_ids: ", "%sink_logits"}) {
+    EXPECT_EQ(made->program.find(absent), std::string::npos) << absent;
+  }
+  const std::string rule =
+      "[mosaic] the kernel of sink telemetry is forward and without sink "
+      "logits, which join what it gives, found ";
+  AttentionCall both = call;
+  both.sink_logits = true;
+  EXPECT_EQ(error_of(make_mosaic_kernel(r, present, both, "v6e")),
+            rule + "sink logits");
+  both.backward = true;
+  EXPECT_EQ(error_of(make_mosaic_kernel(r, present, both, "v6e")),
+            rule + "backward");
+  EXPECT_EQ(error_of(make_mosaic_kernel(r, present, call, "v6e", kRounded)),
+            "[mosaic] a rounded row sum goes with forward, found it with sink "
+            "telemetry");
+  // What does not fit is refused before there is a text.
+  Request large = request_of("causal");
+  large.tile = {1024, 1024};
+  call.dtype = Dtype::f32;
+  call.shape.head_dim = 256;
+  MosaicOptions far = {8, 14};
+  EXPECT_TRUE(error_of(make_mosaic_kernel(large, {}, call, "v6e", far))
+                  .starts_with("[mosaic] the scratch must fit 50331648 bytes "
+                               "of vector memory, found "));
+}
+
 TEST(MosaicKernel, RefusesWhatItCannotDo) {
   const Request r = request_of("causal");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f32, "v6e", kRounded)),

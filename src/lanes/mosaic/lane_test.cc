@@ -8,12 +8,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "base/files.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/reference/sink_row.h"
 #include "lanes/xla/writer.h"
 #include "receipt/read.h"
 #include "tessera/mosaic.h"
@@ -62,6 +64,29 @@ AttentionCase packed_case(testing::Layout layout, uint64_t seed,
   return c;
 }
 
+// Beside the bound of a lane that joins sink logits to its own sums: here the
+// log-sum-exp L of the keys is stored first, which moves the keys' share a by
+// a (1 - a) u |L|, and the entropy by that times H + |L - z| at most.
+std::optional<std::string> telemetry_fault(
+    const std::vector<reference::SinkRow>& want, const SinkTelemetry& got,
+    AttentionArrays& arrays) {
+  std::vector<reference::Expected> mass, entropy;
+  const auto keys = static_cast<double>(arrays.request.kv_len);
+  for (size_t i = 0; i < want.size(); ++i) {
+    mass.push_back(want[i].mass);
+    entropy.push_back(want[i].entropy);
+    if (!want[i].live) continue;
+    mass.back().error += keys * reference::kTiny32;
+    const double lse = std::abs(double{arrays.forward(true).lse[i]}) + 4;
+    entropy.back().error += reference::kEps32 * lse * (std::log(keys) + lse);
+  }
+  for (auto f : {testing::values_fault("mass", mass, got.mass),
+                 testing::values_fault("entropy", entropy, got.entropy)}) {
+    if (f) return f;
+  }
+  return {};
+}
+
 class MosaicLane : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -78,6 +103,7 @@ class MosaicLane : public ::testing::Test {
     unsetenv("TESSERA_TEST_TPU_KIND");
     std::filesystem::remove(program_);
     std::filesystem::remove(program_ + ".backward");
+    std::filesystem::remove(program_ + ".sinks");
   }
 
   static SessionOptions options() {
@@ -92,20 +118,22 @@ class MosaicLane : public ::testing::Test {
   void write_plain(const Batch& batch, AttentionCall call) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
-    const bool gradients = call.backward, dlse = call.dlse;
-    for (const bool backward : {false, true}) {
-      if (backward && !gradients) continue;
+    const AttentionCall whole = call;
+    for (const std::string suffix : {"", ".backward", ".sinks"}) {
+      const bool backward = suffix == ".backward", sinks = suffix == ".sinks";
+      if (backward && !whole.backward) continue;
+      if (sinks && !whole.sink_telemetry) continue;
       call.backward = backward;
-      call.dlse = dlse && backward;
+      call.dlse = whole.dlse && backward;
+      call.sink_telemetry = sinks;
+      call.sink_logits = whole.sink_logits && !sinks;
       MosaicOptions options = choose_passes(request, call).setting.options;
       if (is_below_granule(request.tile, 256))
         options.lowering_reason = kReason;
       const auto kernel =
           make_mosaic_kernel(request, batch.facts(), call, "v6e:1x1", options);
       ASSERT_TRUE(kernel.ok()) << kernel.error().message;
-      ASSERT_TRUE(write_file(program_ + (backward ? ".backward" : ""),
-                             plain_program(*kernel))
-                      .ok());
+      ASSERT_TRUE(write_file(program_ + suffix, plain_program(*kernel)).ok());
     }
   }
 
@@ -216,6 +244,55 @@ TEST_F(MosaicLane, TakesSinkLogits) {
     const auto receipt = ready->receipt(*saved, &gradients);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
     EXPECT_EQ(nlohmann::json::parse(*receipt)["shape"]["sink_logits"], true);
+  }
+}
+
+// By the list of all legal pairs and that of the first keys, of one program for
+// every n, against fp64; and the forward pass knows nothing of it.
+TEST_F(MosaicLane, TellsWhereAttentionGoes) {
+  const auto replaced = [] {
+    return testing::counted(testing::fake_plugin("tpu"), "replaced_programs");
+  };
+  for (const bool sink_logits : {false, true}) {
+    SCOPED_TRACE(sink_logits);
+    const auto before = replaced();
+    AttentionCase c = packed_case(testing::Layout::padded, 1);
+    c.sinks = sink_logits;
+    AttentionArrays arrays(c);
+    const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    AttentionCall call = {c.shape, Dtype::bf16, sink_logits, false};
+    call.sink_telemetry = true;
+    write_plain(*batch, call);
+    auto session = Session::open(options());
+    ASSERT_TRUE(session.ok()) << session.error().message;
+    AttentionCall without = call;
+    without.sink_telemetry = false;
+    auto plain = session->prepare(*batch, without);
+    ASSERT_TRUE(plain.ok()) << plain.error().message;
+    auto ready = session->prepare(*batch, call);
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    EXPECT_EQ(ready->counters().compiles, 1);  // the forward one is there
+    EXPECT_EQ(*ready->program_text(), *plain->program_text());
+    const auto saved = ready->forward(arrays.forward(true));
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    std::optional<SinkTelemetry> last;
+    for (const int64_t first : {1, 5, 200}) {
+      const auto told = ready->sink_telemetry(*saved, first);
+      ASSERT_TRUE(told.ok()) << told.error().message;
+      const auto want =
+          reference::sink_rows(*batch, c.shape, arrays.forward(true), first);
+      ASSERT_TRUE(want.ok()) << want.error().message;
+      EXPECT_EQ(telemetry_fault(*want, *told, arrays), std::nullopt) << first;
+      last = *told;
+    }
+    EXPECT_EQ(replaced(), before + 2);
+    const auto receipt = ready->receipt(*saved, nullptr, &*last);
+    ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+    EXPECT_TRUE(check_receipt(*receipt))
+        << check_receipt(*receipt).error().message;
+    EXPECT_EQ(nlohmann::json::parse(*receipt)["sink_telemetry"]["first_keys"],
+              200);
   }
 }
 

@@ -14,6 +14,7 @@
 namespace tessera::mosaic {
 
 inline constexpr double kLog2E = 1.4426950408889634074;
+inline constexpr double kLn2 = 0.69314718055994530942;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kLowest = std::numeric_limits<float>::lowest();
 

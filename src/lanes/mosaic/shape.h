@@ -33,6 +33,7 @@ struct KernelShape {
   bool rounded_sum = false;  // forward: the row sum is of bf16
   bool has_dlse = false;     // backward: the log-sum-exp has a gradient
   bool has_sinks = false;    // one more logit a head
+  bool telemetry = false;    // forward without values, for sink telemetry
   bool wide_sums = false;    // backward: dK and dV go out in float32
   // Where bounds and ids do not say which pairs are legal, bitmaps of tiles do:
   // there is room for so many. 0: bounds and ids.

@@ -220,6 +220,23 @@ TEST_P(SplashLane, OtherCallsAreRefused) {
               c.plan.masks.push_back(causal() & chunk(8));
             }),
             forced + "its artifact has one mask for all heads, not 2");
+  // What the kernel was not exported with, each by its name.
+  const AttentionCase c = one_mask("causal", 1);
+  const AttentionArrays arrays(c);
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const auto session = Session::open(options_for(GetParam(), "splash"));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  for (const auto& [flag, name] :
+       {std::pair(&AttentionCall::backward, "backward"),
+        {&AttentionCall::sink_logits, "sink logits"},
+        {&AttentionCall::sink_telemetry, "sink telemetry"}}) {
+    AttentionCall call = call_of(c);
+    call.*flag = true;
+    const auto ready = session->prepare(*batch, call);
+    ASSERT_FALSE(ready.ok()) << name;
+    EXPECT_EQ(ready.error().message, forced + "it has no " + std::string(name));
+  }
   EXPECT_EQ(refused([](AttentionCase&) {}, "small"),
             "[bridge] to run as splash, an artifact must declare it, found "
             "'attention'");

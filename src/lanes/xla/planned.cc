@@ -83,9 +83,15 @@ Shape call_shape(const Request& request, const Facts& present,
 Result<std::optional<Lowering>> lower_on(const Shape& s,
                                          const MadeFor& made_for) {
   const auto chip = chip_of_device(made_for.kind);
-  if (!chip || s.method == XlaMethod::dense) return std::optional<Lowering>();
-  auto lowering = lower_tile("xla", {s.block_q(), s.block_kv()}, *chip,
-                             made_for.lowering_reason);
+  if (!chip) return std::optional<Lowering>();
+  return lower_on(s, *chip, made_for.lowering_reason);
+}
+
+Result<std::optional<Lowering>> lower_on(
+    const Shape& s, const Chip& chip,
+    const std::optional<std::string>& reason) {
+  if (s.method == XlaMethod::dense) return std::optional<Lowering>();
+  auto lowering = lower_tile("xla", {s.block_q(), s.block_kv()}, chip, reason);
   if (!lowering) return lowering.error();
   return std::optional(std::move(*lowering));
 }

@@ -32,6 +32,9 @@ struct MadeFor {
 // queries by a tile's keys. Nothing where all scores are made at a time.
 Result<std::optional<Lowering>> lower_on(const Shape& s,
                                          const MadeFor& made_for);
+// The same of a chip that need not be here.
+Result<std::optional<Lowering>> lower_on(
+    const Shape& s, const Chip& chip, const std::optional<std::string>& reason);
 
 // Of `present`, beside which facts there are, the sizes of picks are read.
 Shape call_shape(const Request& request, const Facts& present,

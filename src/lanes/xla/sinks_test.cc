@@ -15,9 +15,6 @@
 
 #include "lanes/reference/sink_row.h"
 #include "lanes/xla/lane.h"
-#include "lanes/xla/planned.h"
-#include "pjrt/compile.h"
-#include "pjrt/topology.h"
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
 #include "tests/plugins.h"
@@ -257,37 +254,6 @@ TEST_P(XlaSinks, WarmingCompilesWhatABatchNeeds) {
   ASSERT_TRUE(work.ok()) << work.error().message;
   EXPECT_EQ(work->prepared_sinks()->memory_hits, 1);
   EXPECT_EQ(work->prepared_sinks()->contract.key, warm->contract.key);
-}
-
-// Ahead of time: no device is here.
-TEST(XlaSinksProgram, CompilesForATpu) {
-  TESSERA_NEEDS_PLUGINS();
-  const auto plugin = testing::real_plugin("libtpu");
-  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-  ASSERT_TRUE(plugin.ok()) << plugin.error().message;
-  const auto topology = pjrt::make_topology(**plugin, "v6e:1x1");
-  ASSERT_TRUE(topology.ok()) << topology.error().message;
-  Request request;
-  request.masks = {*parse_mask("causal & documents")};
-  request.q_len = request.kv_len = 2048;
-  OwnedFacts facts;
-  facts.doc_ids.emplace(2048, 1);
-  const auto batch = OwnedBatch::make(request, std::move(facts));
-  ASSERT_TRUE(batch.ok()) << batch.error().message;
-  AttentionCall call;
-  call.shape = {4, 2, 128, 128, {}, 0};
-  call.dtype = Dtype::bf16;
-  call.sink_logits = call.sink_telemetry = true;
-  for (const XlaMethod method : kMethods) {
-    const auto planned =
-        plan_sinks(batch->request(), batch->facts(), *make_contract(*batch),
-                   call, method, {"v6e:1x1"});
-    ASSERT_TRUE(planned.ok()) << planned.error().message;
-    const auto compiled =
-        pjrt::compile(*topology, sinks_program(planned->shape));
-    EXPECT_TRUE(compiled.ok())
-        << to_string(method) << ": " << compiled.error().message;
-  }
 }
 
 }  // namespace

@@ -1,0 +1,98 @@
+// lanes/mosaic/telemetry_rows_test.cc: what is joined, against the definitions
+// over scores.
+#include "lanes/mosaic/telemetry_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace tessera::mosaic {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Sums {
+  double lse = -kInf, entropy = 0;
+};
+Sums sums_of(const std::vector<double>& scores) {
+  Sums out;
+  double total = 0;
+  for (const double s : scores) total += std::exp(s);
+  if (total == 0) return out;
+  out.lse = std::log(total);
+  for (const double s : scores) {
+    const double p = std::exp(s - out.lse);
+    if (p > 0) out.entropy -= p * (s - out.lse);
+  }
+  return out;
+}
+
+// Two lists of two heads each, over one batch row.
+TEST(TelemetryRows, JoinsListsAndSinkLogits) {
+  std::mt19937 random(1);
+  std::normal_distribution<double> normal;
+  constexpr int64_t kHeads = 4, kQueries = 6;
+  for (const bool with_sinks : {false, true}) {
+    std::vector<float> sinks = {0.5F, -30.0F, 40.0F,
+                                -std::numeric_limits<float>::infinity()};
+    std::vector<float> lse, entropy, first_lse;
+    std::vector<double> mass, all;
+    std::vector<uint8_t> live = {1, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1, 0};
+    for (int64_t h = 0; h < kHeads; ++h) {
+      for (int64_t q = 0; q < kQueries; ++q) {
+        std::vector<double> scores(q == 5 ? 0 : 3 + static_cast<size_t>(q));
+        for (double& s : scores) s = 3 * normal(random);
+        const std::vector<double> first(
+            scores.begin(), scores.begin() + (scores.empty() ? 0 : 2));
+        const Sums own = sums_of(scores), few = sums_of(first);
+        lse.push_back(static_cast<float>(own.lse));
+        entropy.push_back(static_cast<float>(own.entropy));
+        first_lse.push_back(static_cast<float>(few.lse));
+        if (with_sinks) scores.push_back(sinks[static_cast<size_t>(h)]);
+        const Sums joined = sums_of(scores);
+        mass.push_back(q == 5 ? 0 : std::exp(few.lse - joined.lse));
+        all.push_back(q == 5 ? 0 : joined.entropy);
+      }
+    }
+    std::optional<std::span<const float>> logits;
+    if (with_sinks) logits = sinks;
+    const lanes::SinkRows got =
+        join_rows({lse, entropy, first_lse}, live, 2, kHeads, kQueries, logits);
+    for (size_t i = 0; i < mass.size(); ++i) {
+      EXPECT_EQ(got.live[i], i % kQueries == 5 ? 0 : 1) << i;
+      EXPECT_NEAR(got.mass[i], mass[i], 2e-5) << i;
+      EXPECT_NEAR(got.entropy[i], all[i], 2e-5) << i;
+    }
+  }
+}
+
+TEST(TelemetryRows, WhatIsNotFiniteIsNaN) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kLow = -std::numeric_limits<float>::infinity();
+  // A NaN score; legal keys of no weight; the first of them without any.
+  const std::vector<float> lse = {kNan, kLow, 1, -kLow};
+  const std::vector<float> entropy = {kNan, 0, 2, kNan};
+  const std::vector<float> first = {kNan, kLow, kLow, kLow};
+  const std::vector<uint8_t> live = {1, 1, 1, 1};
+  const lanes::SinkRows got =
+      join_rows({lse, entropy, first}, live, 1, 1, 4, {});
+  for (const size_t i : {0, 1, 3}) {
+    EXPECT_TRUE(std::isnan(got.mass[i])) << i;
+    EXPECT_TRUE(std::isnan(got.entropy[i])) << i;
+  }
+  EXPECT_EQ(got.mass[2], 0);
+  EXPECT_EQ(got.entropy[2], 2);
+  // All weight is the sink's then.
+  const std::vector<float> sink = {3};
+  const lanes::SinkRows joined =
+      join_rows({lse, entropy, first}, live, 1, 1, 4, sink);
+  EXPECT_TRUE(std::isnan(joined.mass[0]));
+  EXPECT_EQ(joined.mass[1], 0);
+  EXPECT_EQ(joined.entropy[1], 0);
+}
+
+}  // namespace
+}  // namespace tessera::mosaic

@@ -1,0 +1,320 @@
+// lanes/mosaic/walk.cc: one loop over all steps of a batch row, through every
+// head.
+//
+// A pass takes `tiles_per_pass` steps of one row, of `heads_per_pass` heads at
+// once: they have one list, so what says where tiles lie and which pairs are
+// legal is made once for all of them, and small tiles make passes as long as
+// large ones. It issues the scores of the next pass before its own softmax, so
+// that the matrix unit works on the one while the vector unit works on the
+// other; from pass to pass the scores wait in vector memory. Copies of keys,
+// values and queries run `fetch_ahead` passes ahead through rings of buffers.
+// Neither stops at the end of a row or a head.
+//
+// Where ids and bounds do not say which pairs are legal, bitmaps of tiles do
+// (tile_bits.h): each step of a masked pass has one, fetched with its keys.
+//
+// Facts come as ids: queries and keys each carry an int32, and a pair is legal
+// where both are equal and key - position lies within the bounds. The host
+// makes the ids (arrays.cc): documents or segments, -1 for a key and -2 for a
+// query that a count, a negative id or the end of the tokens vetoes.
+#include "lanes/mosaic/walk.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <optional>
+#include <utility>
+
+namespace tessera::mosaic {
+int64_t ring_size(const KernelShape& s) {
+  // The pass in hand, the next one, and those on their way.
+  return static_cast<int64_t>(
+      std::bit_ceil(static_cast<uint64_t>(s.fetch_ahead + 2)));
+}
+
+Walk::Walk(const KernelShape& shape, const std::vector<Argument>& arguments,
+           std::vector<OfKeys> of_keys)
+    : Parts(shape, arguments),
+      ring_(ring_size(shape)),
+      keys_(shape.block_kv * shape.tiles_per_pass),
+      heads_(shape.heads_per_pass),
+      kv_heads_(shape.kv_heads_per_pass()),
+      of_keys_(std::move(of_keys)) {}
+
+// Low enough for every score, and finite when it is scaled.
+Value Walk::least_score() {
+  const double c = unit() * kLog2E;
+  return w_.real(static_cast<float>(kLowest / std::max(1.0, 2 * c)));
+}
+
+Value Walk::unit_natural() {
+  return w_.real(static_cast<float>(unit() * kLog2E * kLn2));
+}
+
+Value Walk::load_of(const char* name, int64_t h, int64_t rows, int64_t first) {
+  const Value& ref = w_.argument(name);
+  const int64_t own = ref.type.shape[0] / heads_;
+  if (heads_ == 1 && rows == own) return w_.load(ref);
+  const std::array<Value, 2> at = {w_.index(h * own + first), w_.index(0)};
+  return w_.load(ref, at, {rows, s_.block_q});
+}
+
+void Walk::store_of(const Value& value, const char* name, int64_t h) {
+  const Value& ref = w_.argument(name);
+  const int64_t rows = ref.type.shape[0] / heads_;
+  const std::array<Value, 2> at = {w_.index(h * rows), w_.index(0)};
+  w_.store(value, ref, at);
+}
+
+// The next pass: of these heads, or the first one of the next.
+Place Walk::after(const Place& p) {
+  const Value at = w_.add(p.at, number(s_.tiles_per_pass));
+  const Value over = w_.compare(Compare::greater_or_equal, at, end_);
+  return {w_.select(over, w_.add(p.head, w_.constant(1)), p.head),
+          w_.select(over, begin_, at)};
+}
+
+Value Walk::head_at(const Place& p, int64_t h) {
+  const Value first = times(p.head, heads_);
+  return head_number(h == 0 ? first : w_.add(first, number(h)));
+}
+
+void Walk::fetch(const char* region, const char* bits_region, const Place& p,
+                 const Value& pass, const Value& rows) {
+  const Writer::Region named(w_, region);
+  const Value slot = slot_of(pass);
+  const Value head = head_at(p);
+  const Value kv_head = s_.heads == s_.kv_heads
+                            ? head
+                            : w_.div(head, number(s_.heads / s_.kv_heads));
+  const Value done = semaphore("kv_copies", slot);
+  const Value first = times(slot, kv_heads_);
+  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
+    const Value key = times(column_of(word(p.at, t)), s_.block_kv);
+    const std::array<Value, 4> from = {batch_row_, kv_head, key,
+                                       w_.constant(0)};
+    const std::array<Value, 3> to = {first, number(t * s_.block_kv),
+                                     w_.constant(0)};
+    for (const OfKeys& a : of_keys_) {
+      const Value tile = w_.slice(w_.argument(a.array), from,
+                                  {1, kv_heads_, s_.block_kv, a.dim}, 1);
+      const Value place =
+          w_.slice(w_.argument(a.ring), to, {kv_heads_, s_.block_kv, a.dim}, 0);
+      w_.start_copy(tile, place, done);
+    }
+  }
+  if (s_.bitmaps > 0) {
+    const Value is_masked = not_all_full(p.at);
+    // The scores of pass 0 are masked whatever it holds.
+    const Value is_start = w_.compare(Compare::equal, pass, w_.constant(0));
+    const Writer::Region inner(w_, bits_region);
+    w_.if_then(w_.bit_or(is_masked, is_start), [&] { fetch_bits(p.at, slot); });
+  }
+  const Value head_word = word(p.at);
+  w_.if_then(is_true(is_first(head_word)), [&] {
+    const Value row_slot = slot_of(rows);
+    const std::array<Value, 4> from = {
+        batch_row_, head, times(row_of(head_word), s_.block_q), w_.constant(0)};
+    const Value tile = w_.slice(w_.argument("q"), from,
+                                {1, heads_, s_.block_q, s_.head_dim}, 1);
+    const Value there = semaphore("q_copies", row_slot);
+    w_.start_copy(tile, heads_in("q_ring", row_slot, heads_), there);
+  });
+}
+
+void Walk::wait_keys(const Value& pass) {
+  const Value slot = slot_of(pass);
+  const Value done = semaphore("kv_copies", slot);
+  for (const OfKeys& a : of_keys_) {
+    w_.wait_copy(done, heads_in(a.ring, slot, kv_heads_));
+  }
+}
+
+void Walk::wait_row(const Value& first, const Value& rows) {
+  w_.if_then(is_true(first), [&] {
+    const Value slot = slot_of(rows);
+    const Value place = heads_in("q_ring", slot, heads_);
+    w_.wait_copy(semaphore("q_copies", slot), place);
+  });
+}
+
+// The ids of the pass's keys, one a sublane and the same in all lanes; -1 in
+// every key of a step that fills the pass up, because it names a column again.
+// (The only step of an empty row names one in which nothing is legal.)
+Value Walk::key_column(const Place& p, int64_t lanes) {
+  std::vector<Value> parts;
+  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
+    const Value tile = word(p.at, t);
+    const Value line = times(column_of(tile), s_.block_kv / kLanes);
+    for (int64_t i = 0; i < s_.block_kv / kLanes; ++i) {
+      Value ids = ids_at("key_ids", w_.add(line, number(i)));
+      if (t > 0) {
+        const Value live = is_live(tile);
+        ids = w_.select(live, ids, w_.splat(w_.constant(-1), {1, kLanes}));
+      }
+      parts.push_back(upright(ids, lanes));
+    }
+  }
+  return w_.join(parts, 0);
+}
+
+Value Walk::scores_at(const Value& pass, const Value& rows, int64_t h) {
+  const int64_t kv_head = h * kv_heads_ / heads_;
+  const Value k = load_slot("k_ring", slot_of(pass, kv_heads_, kv_head));
+  const Value q = load_slot("q_ring", slot_of(rows, heads_, h));
+  return scores_of(w_.matmul(k, 1, q, 1));
+}
+
+// Of all heads of the pass.
+Value Walk::legal_pairs(const Value& pass, const Place& p) {
+  if (s_.bitmaps > 0) {
+    const Value slot = slot_of(pass);
+    wait_bits(slot);
+    return legal_bits(slot, 0, s_.tiles_per_pass);
+  }
+  const Value key_ids = key_column(p, kLanes);
+  const Value query_row = row_of(word(p.at));
+  const Value ids = query_ids(query_row);
+  return legal(query_row, ids, key_ids,
+               [&](int64_t t) { return column_of(word(p.at, t)); });
+}
+
+// Puts the scores of the next pass and their maximum away.
+void Walk::keep(const Value& scores, int64_t h) {
+  store_of(scores, "scores", h);
+  const Value most = w_.reshape(w_.reduce_max(scores, 0), {1, s_.block_q});
+  store_of(whole(most, {kSublanes, s_.block_q}), "scores_max", h);
+}
+
+// The scores of a pass, put away; `beside` is what goes with each head's.
+void Walk::scores(const char* clean_region, bool masked, const Value& pass,
+                  const Place& p, const Value& rows,
+                  const std::function<void(int64_t)>& beside) {
+  std::optional<Value> ok;
+  if (masked) {
+    {
+      const Writer::Region named(w_, clean_region);
+      clean(pass, p);
+    }
+    ok = legal_pairs(pass, p);
+  }
+  const Value lowest = w_.splat(w_.real(-kInfinity), tile_shape());
+  for (int64_t h = 0; h < heads_; ++h) {
+    Value own = scores_at(pass, rows, h);
+    if (ok) own = w_.select(*ok, own, lowest);
+    if (beside) beside(h);
+    keep(own, h);
+  }
+}
+
+// A sum of the row so far, in eight parts.
+Value Walk::sum_before(const Value& first, const char* name, int64_t h) {
+  const std::vector<int64_t> line = {kSublanes, s_.block_q};
+  const Value row_sum = load_of(name, h, kSublanes);
+  return w_.select(first, w_.splat(w_.real(0), line), row_sum);
+}
+
+// Of a tile, as many parts.
+Value Walk::parts_of(const Value& tile) {
+  return w_.reduce_sum(
+      w_.reshape(tile, {keys_ / kSublanes, kSublanes, s_.block_q}), 0);
+}
+
+Value Walk::sum_of_parts(const char* name, int64_t h) {
+  return w_.reshape(w_.reduce_sum(load_of(name, h, kSublanes), 0),
+                    {1, s_.block_q});
+}
+
+// What the row's scores so far were at most.
+Value Walk::most_before(const Value& first, int64_t h) {
+  const std::vector<int64_t> line = {kSublanes, s_.block_q};
+  const Value row_most = load_of("most", h, kSublanes);
+  return w_.select(first, w_.splat(least_score(), line), row_most);
+}
+
+void Walk::store_line(const Value& line, const char* tile, int64_t h) {
+  const std::array<Value, 3> at = {w_.index(h), w_.index(0), w_.index(0)};
+  w_.store(w_.reshape(line, {1, 1, s_.block_q}), w_.argument(tile), at);
+}
+
+void Walk::send_lines(const char* tile, const char* array, const Value& head,
+                      const Value& query) {
+  const std::array<Value, 4> at = {batch_row_, head, w_.constant(0), query};
+  w_.start_copy(w_.argument(tile),
+                w_.slice(w_.argument(array), at, {1, heads_, 1, s_.block_q}, 1),
+                w_.argument("out_copies"));
+}
+
+void Walk::batch_row() {
+  const Writer::Region named(w_, "batch_row");
+  const Value zero = w_.constant(0);
+  const Value one = w_.constant(1);
+  const Value passes =
+      times(w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass)),
+            s_.heads_of_list() / heads_);
+
+  w_.comment("the first copies are on their way while the ids come");
+  const Value ahead = w_.min(passes, number(s_.fetch_ahead));
+  const std::vector<Value> fetched = w_.for_each(
+      zero, ahead, {zero, begin_, zero},
+      [&](const Value& pass, std::span<const Value> c) -> std::vector<Value> {
+        const Place p{c[0], c[1]};
+        fetch("first_fetch", "first_bits", p, pass, c[2]);
+        const Value rows = w_.add(c[2], is_first(word(p.at)));
+        const Place next = after(p);
+        return {next.head, next.at, rows};
+      });
+  before_walk();
+
+  w_.comment("the scores of pass 0");
+  const Place start{zero, begin_};
+  wait_keys(zero);
+  wait_row(one, zero);
+  scores("first_clean", true, zero, start, zero, {});
+
+  w_.comment("pass i: its softmax beside the scores of pass i + 1");
+  const Value before_last = w_.sub(passes, one);
+  const std::vector<Value> last = w_.for_each(
+      zero, before_last,
+      {start.head, start.at, after(start).at, zero, fetched[0], fetched[1],
+       fetched[2], zero},
+      [&](const Value& i, std::span<const Value> c) -> std::vector<Value> {
+        const Writer::Region region(w_, "pass");
+        const Place now{c[0], c[1]};
+        const Place next{now.head, c[2]};  // its head does not matter
+        const Place far{c[4], c[5]};
+        const Value fetched_pass = w_.add(i, number(s_.fetch_ahead));
+        w_.if_then(w_.compare(Compare::less, fetched_pass, passes),
+                   [&] { fetch("fetch", "bits", far, fetched_pass, c[6]); });
+        const Value far_rows = w_.add(c[6], is_first(word(far.at)));
+        const Value next_pass = w_.add(i, one);
+        wait_keys(next_pass);
+        const Value first = is_first(word(next.at));
+        const Value rows = w_.add(c[3], first);
+        wait_row(first, rows);
+
+        const Value full = all_full(next.at);
+        auto body = [&](bool masked) {
+          const Writer::Region inner(w_, masked ? "partial" : "full");
+          scores("clean", masked, next_pass, next, rows,
+                 [&](int64_t h) { absorb(i, now, h); });
+        };
+        w_.if_else(
+            full, [&] { body(false); }, [&] { body(true); });
+
+        const Value ends = is_last(word(now.at, s_.tiles_per_pass - 1));
+        w_.if_then(is_true(ends), [&] { finish("finish", now, c[7]); });
+        const Place now_after = after(now);
+        const Place far_after = after(far);
+        return {now_after.head, now_after.at,      after(next).at,
+                rows,           far_after.head,    far_after.at,
+                far_rows,       w_.add(c[7], ends)};
+      });
+  w_.comment("the softmax of the last pass, and the last row");
+  const Place end{last[0], last[1]};
+  for (int64_t h = 0; h < heads_; ++h) absorb(before_last, end, h);
+  finish("last_finish", end, last[7]);
+  wait_out();
+}
+
+}  // namespace tessera::mosaic

@@ -1,0 +1,98 @@
+// lanes/mosaic/walk.h: what the forward kernel and that of sink telemetry are
+// both made of: the walk over the passes of a list, with copies and scores
+// ahead of what is done with them.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lanes/mosaic/parts.h"
+
+namespace tessera::mosaic {
+
+// Slots of the rings of buffers.
+int64_t ring_size(const KernelShape& s);
+
+// A place in the walk over passes: the head, and the pass's first step.
+struct Place {
+  Value head;
+  Value at;
+};
+
+class Walk : protected Parts {
+ public:
+  virtual ~Walk() = default;
+
+  std::string write(std::string_view name) {
+    return function(name, [this] { batch_row(); });
+  }
+
+ protected:
+  // An array in HBM whose rows are keys, and the ring that it comes through.
+  struct OfKeys {
+    const char* array;
+    const char* ring;
+    int64_t dim;
+  };
+  Walk(const KernelShape& shape, const std::vector<Argument>& arguments,
+       std::vector<OfKeys> of_keys);
+
+  // Takes the scores of head `h` of a pass, which are kept, into the sums.
+  virtual void absorb(const Value& pass, const Place& p, int64_t h) = 0;
+  // What a row comes to, once what went out before is away.
+  virtual void finish(const char* region, const Place& p,
+                      const Value& rows_done) = 0;
+  virtual void wait_out() = 0;
+  // Before scores are masked; and before the first pass of all.
+  virtual void clean(const Value& /*pass*/, const Place& /*p*/) {}
+  virtual void before_walk() {}
+
+  Value slot_of(const Value& count) {
+    return w_.bit_and(count, w_.constant(static_cast<int32_t>(ring_ - 1)));
+  }
+  Value slot_of(const Value& count, int64_t heads, int64_t h) {
+    return of_head(slot_of(count), heads, h);
+  }
+  Value least_score();
+  Value unit_natural();
+  std::vector<int64_t> tile_shape() const { return {keys_, s_.block_q}; }
+  // What a pass's head `h` has of an array with as many rows for each of them.
+  Value load_of(const char* name, int64_t h, int64_t rows, int64_t first = 0);
+  void store_of(const Value& value, const char* name, int64_t h);
+
+  Place after(const Place& p);
+  // The number of the pass's head `h` among all.
+  Value head_at(const Place& p, int64_t h = 0);
+  Value key_column(const Place& p, int64_t lanes);
+  Value most_before(const Value& first, int64_t h);
+  Value sum_before(const Value& first, const char* name, int64_t h);
+  Value parts_of(const Value& tile);
+  Value sum_of_parts(const char* name, int64_t h);
+  // A number of each query, into a tile of the pass's heads and out.
+  void store_line(const Value& line, const char* tile, int64_t h);
+  void send_lines(const char* tile, const char* array, const Value& head,
+                  const Value& query);
+
+  int64_t ring_;
+  int64_t keys_;
+  int64_t heads_, kv_heads_;  // of a pass
+
+ private:
+  void fetch(const char* region, const char* bits_region, const Place& p,
+             const Value& pass, const Value& rows);
+  void wait_keys(const Value& pass);
+  void wait_row(const Value& first, const Value& rows);
+  Value scores_at(const Value& pass, const Value& rows, int64_t h);
+  Value legal_pairs(const Value& pass, const Place& p);
+  void keep(const Value& scores, int64_t h);
+  void scores(const char* clean_region, bool masked, const Value& pass,
+              const Place& p, const Value& rows,
+              const std::function<void(int64_t)>& beside);
+  void batch_row();
+
+  std::vector<OfKeys> of_keys_;
+};
+
+}  // namespace tessera::mosaic

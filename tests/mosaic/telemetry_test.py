@@ -1,0 +1,261 @@
+"""The kernel of sink telemetry that `tessera compile` emits, run on arrays against
+fp64: over all legal keys, and over the first of them."""
+
+import random
+import re
+import unittest
+
+import numpy as np
+
+import mutate
+import oracle
+from bits_case import Bits, random_bits_case
+from case import Case, random_case, random_ids
+from checks import CaseTest, mutants_of_each, some
+from program import Program
+
+
+class TelemetryCase(Case):
+    direction = ("--sink-telemetry",)
+
+    def arrays(self, room):
+        arrays = self.lists()
+        q, k, v, legal = self.draw()
+        words = dict(scale=self.scale, softcap=self.softcap)
+        self.want = oracle.attention(q, k, v, legal, **words)
+        self.entropies = oracle.entropies(q, k, legal, **words)
+        return [
+            *self.scalars(arrays),
+            self.padded(q, room, "q_len"),
+            self.padded(k, room, "kv_len"),
+            arrays["bits"],
+        ]
+
+    def error(self, outputs):
+        lse, entropy = (x[: self.batch, :, 0, : self.q_len] for x in outputs)
+        return max(
+            oracle.worst(lse, self.want.lse, self.want.lse_error),
+            oracle.worst(entropy, self.entropies.value, self.entropies.error),
+        )
+
+
+class TelemetryBits(Bits, TelemetryCase):
+    pass
+
+
+class LargestScores(TelemetryBits):
+    """All alike, and so large that their distance from what a row begins with is
+    beyond float32: only what is legal makes a row's entropy."""
+
+    def draw(self):
+        q, k, v, legal = super().draw()
+        q[:], k[~np.isnan(k)] = 1e18, 1e18
+        return q, k, v, legal
+
+    def error(self, outputs):
+        entropy = outputs[1][: self.batch, :, 0, : self.q_len]
+        want = self.entropies.value
+        return max(super().error(outputs), oracle.worst(entropy, want, 1e-5))
+
+
+class SpoiledQuery(TelemetryBits):
+    """One is NaN, and so are its numbers alone: in its lane of the next tile of
+    queries nothing is left of them."""
+
+    SPOILED = 517
+
+    def arrays(self, room):
+        out = super().arrays(room)
+        q = next(x for x in out if x.ndim == 4)
+        q[:, :, self.SPOILED] = np.nan
+        return out
+
+    def error(self, outputs):
+        outputs = [x.copy() for x in outputs]
+        for x, want in zip(outputs, (self.want.lse, self.entropies.value)):
+            if not np.isnan(x[: self.batch, :, 0, self.SPOILED]).all():
+                return np.inf
+            x[: self.batch, :, 0, self.SPOILED] = want[:, :, self.SPOILED]
+        return super().error(outputs)
+
+
+class FirstKeys(TelemetryBits):
+    """The program of the mask, over the list of `mask & sink(n)`."""
+
+    @classmethod
+    def draw_case(cls, rng, exprs, **settings):
+        n = int(rng.integers(1, 9))
+        case = super().draw_case(rng, exprs, **settings)
+        plain = case.static
+        case.plain = plain
+        case.static = [
+            f"({text}) & sink({n})" if before == "--mask" else text
+            for before, text in zip([None, *plain], plain)
+        ]
+        case.exprs = [("&", e, ("sink", n)) for e in exprs]
+        return case
+
+    def emit(self):
+        first, self.static = self.static, self.plain
+        out = super().emit()
+        self.static = first
+        return out
+
+
+class Telemetry(CaseTest):
+    def test_random_requests(self):
+        for seed in some(range(24)):
+            with self.subTest(seed=seed):
+                rng = np.random.default_rng(seed)
+                cap = 40.0 if seed % 3 == 0 else 0.0
+                self.check(random_case(rng, TelemetryCase, softcap=cap))
+
+    def test_random_masks(self):
+        for kind in (TelemetryBits, FirstKeys):
+            for seed in some(range(12)):
+                with self.subTest(kind=kind, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    self.check(random_bits_case(rng, kind))
+
+    def test_other_dims_and_float32(self):
+        for dims, dtype in (
+            ((64, 64), None), ((192, 128), None), ((256, 64), np.float32),
+            ((128, 128), np.float32),
+        ):
+            with self.subTest(dims=dims, dtype=dtype):
+                rng = np.random.default_rng(3)
+                more = {} if dtype is None else {"dtype": dtype}
+                self.check(random_bits_case(rng, FirstKeys, dims=dims, **more))
+                self.check(random_case(rng, TelemetryCase, dims=dims, **more))
+
+    def test_heads_that_go_together(self):
+        for heads, kv_heads, due in ((8, 1, 8), (9, 3, 3), (12, 6, 6)):
+            with self.subTest(heads=heads, kv_heads=kv_heads):
+                rng = np.random.default_rng(heads)
+                case = TelemetryCase(
+                    rng, "causal & documents", heads=heads, kv_heads=kv_heads,
+                    q_len=290, kv_len=300, ids=random_ids(rng, 1, 300), valid=[280],
+                )
+                self.assertEqual(case.emit()[1]["heads_per_pass"], due)
+                self.check(case)
+
+    def test_the_shipped_tiles(self):
+        for at, (tile, tiles) in enumerate(
+            (((512, 512), 1), ((512, 256), 4), ((256, 256), 2))
+        ):
+            with self.subTest(tile=tile):
+                rng = np.random.default_rng(at)
+                self.check(TelemetryCase(
+                    rng, "causal & documents", heads=1, q_len=1300, kv_len=2300,
+                    tile=tile, tiles=tiles, ids=np.sort(random_ids(rng, 1, 2300)),
+                    valid=[2200],
+                ))
+
+    def test_lengths_around_the_tile(self):
+        rng = np.random.default_rng(5)
+        for n in (1, 127, 128, 129, 257):
+            with self.subTest(n=n):
+                ids = np.sort(rng.integers(0, 3, (1, n)).astype(np.int32))
+                self.check(TelemetryCase(
+                    rng, "causal & documents", q_len=n, kv_len=n, ids=ids
+                ))
+
+    def test_rows_without_a_key(self):
+        ids = np.full((2, 400), -1, np.int32)
+        ids[1, 130:140] = 3
+        empty = np.flatnonzero(ids[1] < 0)
+        case = TelemetryCase(
+            np.random.default_rng(6), "causal & documents", batch=2, q_len=400,
+            kv_len=400, ids=ids,
+        )
+        text, room = case.emit()
+        lse, entropy = Program(text).run(case.arrays(room), max_trips=10_000)
+        self.assertTrue((lse[1, :, 0][:, empty] == -np.inf).all())
+        self.assertTrue((entropy[1, :, 0][:, empty] == 0).all())
+        self.assertTrue((entropy[0, :, 0, :400] == 0).all())
+        self.assertLessEqual(case.error([lse, entropy]), 1)
+
+    def test_what_is_known_of_entropy(self):
+        """Of n equal scores it is log n, of one key 0, of others -sum p log p."""
+        q = np.zeros((1, 1, 4, 8), np.float32)
+        k = np.zeros((1, 1, 6, 8), np.float32)
+        legal = np.arange(6) < np.array([1, 2, 6, 0])[:, None]
+        found = oracle.entropies(q, k, legal[None]).value[0, 0]
+        np.testing.assert_allclose(found, [0, np.log(2), np.log(6), 0], atol=1e-15)
+        rng = np.random.default_rng(1)
+        q, k = rng.standard_normal((1, 1, 4, 8)), rng.standard_normal((1, 1, 6, 8))
+        p = np.exp(q[0, 0] @ k[0, 0].T * 8**-0.5)
+        p /= p.sum(1, keepdims=True)
+        found = oracle.entropies(q, k, np.ones((1, 4, 6), bool)).value[0, 0]
+        np.testing.assert_allclose(found, -(p * np.log(p)).sum(1), rtol=1e-13)
+
+
+# Heads with masks of their own, whose lists both cross the tiles.
+MASKS = (
+    ("&", ("causal",), ("|", ("documents",), ("chunk", 200))),
+    ("&", ("causal",), ("|", ("documents",), ("chunk", 96))),
+)
+
+
+def mutation_cases():
+    """Batches of one program: full passes first and late, empty rows, rows of
+    one pass and of several."""
+    rng = np.random.default_rng(21)
+    cases = []
+    for mean in (60, 2000):
+        ids = np.zeros((1, 1024), np.int32)
+        at = 0
+        while at < 1024 and mean == 60:
+            n = 1 + int(rng.exponential(mean))
+            ids[0, at : at + n] = rng.integers(0, 5)
+            at += n
+        for kind in (TelemetryBits, LargestScores, SpoiledQuery):
+            # Of one document, the second pass of all is full: its row's first.
+            offset = 384 if mean == 2000 else rng.integers(0, 385)
+            cases.append(
+                kind.draw_case(
+                    rng, MASKS, heads=4, kv_heads=2, q_len=640, kv_len=1024,
+                    tile=(128, 256), tiles=2, ids=ids, ahead=3, scale=1.0,
+                    valid=[700 if kind is LargestScores else 1000],
+                    q_offset=[offset],
+                )
+            )
+    return cases
+
+
+# What the walk does is the forward kernel's, whose mutants are caught there; this
+# is what is told of a row.
+LINES = r"vector<(1|8|512)x128x(f32|i1)>|1x1x128xf32|x1x128xf32"
+KINDS = ("dropped_choice", "swapped_difference", "wrong_base", "wrong_scale",
+         "dropped_accumulation", "dropped_store", "dropped_division",
+         "dropped_rescale", "dropped_wait", "dropped_start", "index_off_by_one")
+# Why these mean the same as the kernel here.
+EQUIVALENT = (
+    # 0 times what was left there is 0: in this arm only a list's first row begins,
+    # behind no NaN of its own list.
+    "dropped_choice[73]",
+    "dropped_choice[83]",
+)
+
+
+class Mutants(CaseTest):
+    def test_all_are_caught(self):
+        kernel, judge = self.one_kernel(mutation_cases())
+        found = []
+        for name in KINDS:
+            of_kind = [m for m in mutate.mutants(kernel, [name])
+                       if re.search(LINES, m.where)]
+            self.assertTrue(of_kind, name)
+            count = min(2 * mutants_of_each(), len(of_kind))
+            found += random.Random(name).sample(of_kind, count)
+        drawn = {mutant.name for mutant in found}
+        self.assertEqual(
+            mutate.survivors(
+                found, judge, [name for name in EQUIVALENT if name in drawn]
+            ),
+            [],
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
