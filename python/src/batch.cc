@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "arrays.h"
+#include "base/digest.h"
 #include "block_mask.h"
 #include "failure.h"
 #include "mask.h"
 #include "mask/canonical.h"
 #include "picture/picture.h"
+#include "states.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
@@ -309,28 +311,74 @@ nb::dict splash_of(const PyBatch& self, int64_t batch_row, bool dkv,
   return out;
 }
 
+PyWorklist worklist_of(nb::object owner, bool transposed) {
+  auto& b = nb::cast<PyBatch&>(owner);
+  const Plan& plan = b.batch.plan();
+  return {std::move(owner), transposed ? &plan.transposed : &plan.forward,
+          transposed ? &b.transposed : &b.forward, transposed};
+}
+
+nb::dict worklist_values(nb::handle self) {
+  const auto& w = nb::cast<const PyWorklist&>(self);
+  nb::dict out;
+  out["lists"] = w.list->lists;
+  out["rows"] = w.list->rows;
+  out["columns"] = w.list->columns;
+  for (const char* const name : {"row_start", "column", "tile_class"}) {
+    out[name] = self.attr(name);
+  }
+  return out;
+}
+
+nb::dict worklist_state(nb::handle self) {
+  const auto& w = nb::cast<const PyWorklist&>(self);
+  nb::dict out;
+  out["of"] = w.owner;
+  out["transposed"] = w.transposed;
+  return out;
+}
+
+PyWorklist worklist_of_state(const nb::dict& state) {
+  const auto of = read_state<nb::object>(state, "of");
+  const bool transposed = read_state<bool>(state, "transposed");
+  if (nb::isinstance<PyBatch>(of)) return worklist_of(of, transposed);
+  return worklist_of_blocks(of, transposed);
+}
+
 void bind_worklist(nb::module_& m) {
-  nb::class_<PyWorklist>(
+  nb::class_<PyWorklist> worklist(
       m, "Worklist",
       "The active tiles of every row, ascending by column, as NumPy views: row "
       "r of list l is [row_start[l * rows + r], row_start[l * rows + r + 1]). "
-      "Classes are 1 partial and 2 full.")
-      .def_prop_ro("lists", [](const PyWorklist& w) { return w.list->lists; })
-      .def_prop_ro("rows", [](const PyWorklist& w) { return w.list->rows; })
-      .def_prop_ro("columns",
-                   [](const PyWorklist& w) { return w.list->columns; })
-      .def_prop_ro("row_start",
-                   [](const PyWorklist& w) {
-                     return view_of<uint32_t>(w.list->row_start, w.owner);
-                   })
-      .def_prop_ro("column",
-                   [](const PyWorklist& w) {
-                     return view_of<int32_t>(w.columns().column, w.owner);
-                   })
-      .def_prop_ro("tile_class",
-                   [](const PyWorklist& w) {
-                     return view_of<uint8_t>(w.columns().tile_class, w.owner);
-                   })
+      "Classes are 1 partial and 2 full.");
+  worklist
+      .def_prop_ro(
+          "lists", [](const PyWorklist& w) { return w.list->lists; },
+          "Of each batch row one, or one a plan head.")
+      .def_prop_ro(
+          "rows", [](const PyWorklist& w) { return w.list->rows; },
+          "Tile rows of a list.")
+      .def_prop_ro(
+          "columns", [](const PyWorklist& w) { return w.list->columns; },
+          "Tile columns of a list.")
+      .def_prop_ro(
+          "row_start",
+          [](const PyWorklist& w) {
+            return view_of<uint32_t>(w.list->row_start, w.owner);
+          },
+          "Where each row begins in `column`: uint32 [lists * rows + 1].")
+      .def_prop_ro(
+          "column",
+          [](const PyWorklist& w) {
+            return view_of<int32_t>(w.columns().column, w.owner);
+          },
+          "Of each active tile: int32.")
+      .def_prop_ro(
+          "tile_class",
+          [](const PyWorklist& w) {
+            return view_of<uint8_t>(w.columns().tile_class, w.owner);
+          },
+          "Of each active tile: uint8, 1 partial and 2 full.")
       .def("__len__",
            [](const PyWorklist& w) { return w.list->entries.size(); })
       .def("__repr__", [](const PyWorklist& w) {
@@ -340,19 +388,75 @@ void bind_worklist(nb::module_& m) {
                ", columns=" + std::to_string(l.columns) +
                ", tiles=" + std::to_string(l.entries.size()) + ")";
       });
+  bind_json(worklist, &worklist_values);
+  bind_pickle(worklist, &worklist_state, &worklist_of_state);
+}
+
+nb::dict contract_state(nb::handle self) {
+  const auto& c = nb::cast<const PlanContract&>(self);
+  nb::dict out;
+  out["key"] = c.key;
+  out["text"] = c.text;
+  out["steps"] = c.steps;
+  out["union_blocks"] = c.union_blocks;
+  out["window_bounds"] = c.window_bounds;
+  out["unused_facts"] = c.unused_facts;
+  out["folded"] = c.folded;
+  return out;
+}
+
+PlanContract contract_of_state(const nb::dict& state) {
+  PlanContract c;
+  c.key = read_state<std::string>(state, "key");
+  c.text = read_state<std::string>(state, "text");
+  c.steps = read_state<int64_t>(state, "steps");
+  c.union_blocks = read_state<int64_t>(state, "union_blocks");
+  c.window_bounds = read_state<std::vector<int64_t>>(state, "window_bounds");
+  c.unused_facts = read_state<std::vector<std::string>>(state, "unused_facts");
+  c.folded = read_state<std::vector<std::string>>(state, "folded");
+  Digest digest;
+  digest.add(c.text.data(), c.text.size());
+  if (digest.hex() != c.key) {
+    refuse("a contract's key must be that of its text, found " + c.key +
+           " for " + digest.hex());
+  }
+  // What stands in the text too must be that.
+  const nb::dict text = dict_of_json(c.text);
+  if (read_state<int64_t>(text, "steps") != c.steps) {
+    refuse("a contract's steps must be those of its text, found " +
+           std::to_string(c.steps));
+  }
+  const int64_t blocks =
+      text.contains("picks")
+          ? read_state<int64_t>(read_state<nb::dict>(text, "picks"), "union")
+          : 0;
+  if (blocks != c.union_blocks) {
+    refuse("a contract's union_blocks must be those of its text, found " +
+           std::to_string(c.union_blocks));
+  }
+  return c;
 }
 
 void bind_contract(nb::module_& m) {
-  nb::class_<PlanContract>(m, "Contract",
-                           "Everything static that a compiled program of this "
-                           "batch depends on; `key` is its cache key.")
-      .def_ro("key", &PlanContract::key)
+  nb::class_<PlanContract> contract(
+      m, "Contract",
+      "Everything static that a compiled program of this batch depends on; "
+      "`key` is its cache key.");
+  contract
+      .def_ro("key", &PlanContract::key,
+              "32 hex digits, a digest of `text`: the same on every machine.")
       .def_ro("text", &PlanContract::text, "Canonical JSON.")
-      .def_ro("steps", &PlanContract::steps)
-      .def_ro("union_blocks", &PlanContract::union_blocks)
-      .def_ro("window_bounds", &PlanContract::window_bounds)
-      .def_ro("unused_facts", &PlanContract::unused_facts)
-      .def_ro("folded", &PlanContract::folded)
+      .def_ro("steps", &PlanContract::steps,
+              "That a packed worklist of either direction may have.")
+      .def_ro("union_blocks", &PlanContract::union_blocks,
+              "Blocks that the queries of a tile row may pick together; 0 "
+              "where no mask names picks.")
+      .def_ro("window_bounds", &PlanContract::window_bounds,
+              "Exact window bounds, which are no part of the key.")
+      .def_ro("unused_facts", &PlanContract::unused_facts,
+              "Facts that were given and that no mask names.")
+      .def_ro("folded", &PlanContract::folded,
+              "A line for each thing that was folded.")
       .def(
           "__eq__",
           [](const PlanContract& l, const PlanContract& r) {
@@ -367,6 +471,9 @@ void bind_contract(nb::module_& m) {
         return "Contract('" + c.key + "', steps=" + std::to_string(c.steps) +
                ")";
       });
+  bind_json(contract, &contract_state);
+  bind_from_json(contract, &contract_of_state);
+  bind_pickle(contract, &contract_state, &contract_of_state);
 }
 
 }  // namespace
@@ -550,71 +657,73 @@ void bind_batch(nb::module_& m) {
       "One batch: a request, its facts and the exact worklists that they plan "
       "to. It never changes. `plan` makes it.");
   batch
-      .def_prop_ro("masks",
-                   [](const PyBatch& b) {
-                     std::vector<std::string> out;
-                     for (const Mask& mask : b.batch.request().masks) {
-                       out.push_back(to_string(mask));
-                     }
-                     return out;
-                   })
-      .def_prop_ro("batch",
-                   [](const PyBatch& b) { return b.batch.plan().batch; })
+      .def_prop_ro(
+          "masks",
+          [](const PyBatch& b) {
+            std::vector<std::string> out;
+            for (const Mask& mask : b.batch.request().masks) {
+              out.push_back(to_string(mask));
+            }
+            return out;
+          },
+          "Their texts: one for all heads, or one for each group of heads.")
+      .def_prop_ro(
+          "batch", [](const PyBatch& b) { return b.batch.plan().batch; },
+          "Batch rows.")
       .def_prop_ro(
           "heads", [](const PyBatch& b) { return b.batch.plan().heads; },
           "Plan heads: 1 unless masks or picks differ by head.")
-      .def_prop_ro("q_len",
-                   [](const PyBatch& b) { return b.batch.plan().q_len; })
-      .def_prop_ro("kv_len",
-                   [](const PyBatch& b) { return b.batch.plan().kv_len; })
+      .def_prop_ro(
+          "q_len", [](const PyBatch& b) { return b.batch.plan().q_len; },
+          "Queries of a batch row.")
+      .def_prop_ro(
+          "kv_len", [](const PyBatch& b) { return b.batch.plan().kv_len; },
+          "Keys of a batch row.")
       .def_prop_ro(
           "keys_per_query",
           [](const PyBatch& b) { return keys_per_query(b.batch); },
           "The keys that a query sees in the mean.")
-      .def_prop_ro("tile",
-                   [](const PyBatch& b) {
-                     const Tile t = b.batch.plan().tile;
-                     return Pair{t.q, t.kv};
-                   })
       .def_prop_ro(
-          "forward",
-          [](nb::object self) {
-            auto& b = nb::cast<PyBatch&>(self);
-            return PyWorklist{self, &b.batch.plan().forward, &b.forward};
-          })
+          "tile",
+          [](const PyBatch& b) {
+            const Tile t = b.batch.plan().tile;
+            return Pair{t.q, t.kv};
+          },
+          "Queries and keys of a tile.")
       .def_prop_ro(
-          "transposed",
-          [](nb::object self) {
-            auto& b = nb::cast<PyBatch&>(self);
-            return PyWorklist{self, &b.batch.plan().transposed, &b.transposed};
-          })
+          "forward", [](nb::object self) { return worklist_of(self, false); },
+          "The lists by query tile.")
+      .def_prop_ro(
+          "transposed", [](nb::object self) { return worklist_of(self, true); },
+          "The lists by key tile, of a backward pass.")
       .def_prop_ro(
           "contract",
-          [](const PyBatch& b) { return take(make_contract(b.batch)); })
+          [](const PyBatch& b) { return take(make_contract(b.batch)); },
+          "What a compiled program of it depends on.")
       .def_prop_ro(
           "digest",
           [](const PyBatch& b) { return plan_digest(b.batch.plan()); },
           "Of sizes and lists: two plans are equal when it is.")
       .def_prop_ro("facts", &facts_of, "Read-only views of what was given.")
-      .def_prop_ro("warnings",
-                   [](const PyBatch& b) { return b.batch.plan().warnings; })
-      .def_prop_ro("legal_pairs",
-                   [](nb::handle self) {
-                     return view_of<int64_t>(batch_of(self).plan().legal_pairs,
-                                             self);
-                   })
-      .def_prop_ro("plan_ms",
-                   [](const PyBatch& b) { return b.batch.plan_ms(); })
+      .def_prop_ro(
+          "warnings", [](const PyBatch& b) { return b.batch.plan().warnings; },
+          "What is right and probably not meant, a line each.")
+      .def_prop_ro(
+          "legal_pairs",
+          [](nb::handle self) {
+            return view_of<int64_t>(batch_of(self).plan().legal_pairs, self);
+          },
+          "Pairs of a query and a key that it sees, of each list.")
+      .def_prop_ro(
+          "plan_ms", [](const PyBatch& b) { return b.batch.plan_ms(); },
+          "Milliseconds that binding the facts and planning took.")
       .def("statistics", &statistics_of,
            "Counts of tiles and of pairs that are needed and paid for.")
       .def("summary", &summary_of,
            "Request, contract, digest and counts as plain values.")
       .def(
-          "json",
-          [](nb::handle self) {
-            return nb::module_::import_("json").attr("dumps")(summary_of(self));
-          },
-          nb::sig("def json(self) -> str"), "`summary` as JSON.")
+          "json", [](nb::handle self) { return json_of(summary_of(self)); },
+          "`summary` as JSON.")
       .def("html", &html_of, "The page that `tessera show` makes.")
       .def("_repr_html_",
            [](nb::handle self) {

@@ -46,6 +46,7 @@ struct PyWorklist {
   nb::object owner;
   const Worklist* list = nullptr;
   std::optional<Columns>* kept = nullptr;
+  bool transposed = false;
 
   const Columns& columns() const;
 };

@@ -4,10 +4,13 @@
 #include <nanobind/stl/string.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
+#include "states.h"
 
 namespace tessera::python {
 namespace {
@@ -33,7 +36,55 @@ nb::object make(nb::object mask, std::optional<int64_t> columns,
   return nb::cast(std::move(out));
 }
 
+// A bit a block, which packs the lists: every block of theirs is full.
+nb::dict state_of(nb::handle self) {
+  const Worklist& l = nb::cast<const PyBlockLists&>(self).lists.forward;
+  const auto width = static_cast<size_t>((l.columns + 7) / 8);
+  const auto rows = static_cast<size_t>(l.lists * l.rows);
+  std::vector<uint8_t> cells(rows * width);
+  for (size_t r = 0; r < rows; ++r) {
+    for (uint32_t i = l.row_start[r]; i < l.row_start[r + 1]; ++i) {
+      const auto c = static_cast<size_t>(l.entries[i].column());
+      cells[r * width + c / 8] |= static_cast<uint8_t>(1 << c % 8);
+    }
+  }
+  nb::dict out;
+  out["columns"] = l.columns;
+  out["cells"] = own_array(
+      std::move(cells),
+      {static_cast<size_t>(l.lists), static_cast<size_t>(l.rows), width});
+  return out;
+}
+
+PyBlockLists of_state(const nb::dict& state) {
+  const nb::object cells = read_state<nb::object>(state, "cells");
+  PyBlockLists out;
+  take(worklists_of_blocks(
+      read_block_mask("cells", cells, read_state<int64_t>(state, "columns")),
+      out.lists));
+  return out;
+}
+
+nb::dict values_of(nb::handle self) {
+  nb::dict out;
+  for (const char* const name : {"forward", "transposed"}) {
+    out[name] = nb::module_::import_("json").attr("loads")(
+        self.attr(name).attr("json")());
+  }
+  return out;
+}
+
 }  // namespace
+
+PyWorklist worklist_of_blocks(nb::object owner, bool transposed) {
+  if (!nb::isinstance<PyBlockLists>(owner)) {
+    refuse("a worklist must be of a Batch or of BlockLists, found one of " +
+           nb::cast<std::string>(owner.type().attr("__name__")));
+  }
+  auto& b = nb::cast<PyBlockLists&>(owner);
+  return {std::move(owner), transposed ? &b.lists.transposed : &b.lists.forward,
+          transposed ? &b.transposed : &b.forward, transposed};
+}
 
 BlockMask read_block_mask(const char* name, nb::handle object,
                           std::optional<int64_t> columns) {
@@ -68,18 +119,16 @@ BlockMask read_block_mask(const char* name, nb::handle object,
 }
 
 void bind_block_mask(nb::module_& m) {
-  nb::class_<PyBlockLists>(m, "BlockLists", "The lists of a block mask.")
-      .def_prop_ro("forward",
-                   [](nb::object self) {
-                     auto& b = nb::cast<PyBlockLists&>(self);
-                     return PyWorklist{self, &b.lists.forward, &b.forward};
-                   })
+  nb::class_<PyBlockLists> lists(m, "BlockLists", "The lists of a block mask.");
+  lists
+      .def_prop_ro(
+          "forward",
+          [](nb::object self) { return worklist_of_blocks(self, false); },
+          "The lists by row.")
       .def_prop_ro(
           "transposed",
-          [](nb::object self) {
-            auto& b = nb::cast<PyBlockLists&>(self);
-            return PyWorklist{self, &b.lists.transposed, &b.transposed};
-          })
+          [](nb::object self) { return worklist_of_blocks(self, true); },
+          "The lists by column.")
       .def("__repr__", [](const PyBlockLists& b) {
         const Worklist& l = b.lists.forward;
         return "BlockLists(lists=" + std::to_string(l.lists) +
@@ -87,6 +136,8 @@ void bind_block_mask(nb::module_& m) {
                ", columns=" + std::to_string(l.columns) +
                ", tiles=" + std::to_string(l.entries.size()) + ")";
       });
+  bind_json(lists, &values_of);
+  bind_pickle(lists, &state_of, &of_state);
   m.def("block_lists", &make, nb::arg("mask"), nb::kw_only(),
         nb::arg("columns") = nb::none(), nb::arg("max_tiles") = nb::none(),
         nb::arg("isa") = nb::none(),

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "batch.h"
 #include "tessera/block_mask.h"
 
 namespace tessera::python {
@@ -16,6 +17,9 @@ namespace nb = nanobind;
 // are given, of uint8 with a bit a block. All dimensions before are lists.
 BlockMask read_block_mask(const char* name, nb::handle object,
                           std::optional<int64_t> columns);
+
+// The lists of a `BlockLists`; another owner is refused.
+PyWorklist worklist_of_blocks(nb::object owner, bool transposed);
 
 void bind_block_mask(nb::module_& m);
 

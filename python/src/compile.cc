@@ -1,7 +1,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,49 +15,215 @@
 #include "failure.h"
 #include "lanes/mosaic/array_check.h"
 #include "mask.h"
+#include "mask/canonical.h"
 #include "route.h"
+#include "states.h"
 #include "tessera/mosaic.h"
 #include "words.h"
 
 namespace tessera::python {
 namespace {
 
-MosaicKernel compile(const PyBatch& batch, int64_t heads,
-                     std::optional<int64_t> kv_heads, int64_t head_dim,
-                     std::optional<int64_t> v_head_dim,
-                     const std::string& dtype, std::optional<double> scale,
-                     double softcap, bool sink_logits,
-                     const std::string& target, bool backward, bool dlse,
-                     std::optional<int64_t> tiles_per_pass,
-                     std::optional<int64_t> fetch_ahead,
-                     const std::string& row_sum,
-                     const std::optional<std::string>& lowering_reason) {
-  AttentionShape shape;
+// What it was made of, of which of the facts only their presence counts: the
+// same again makes the same kernel.
+struct Made {
+  Request request;
+  OwnedFacts present;  // empty ones
+  AttentionCall call;
+  std::string target;
+  MosaicOptions options;
+};
+
+struct PyKernel {
+  MosaicKernel kernel;
+  Made of;
+};
+
+PyKernel make_kernel(Made of) {
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    return make_mosaic_kernel(of.request, of.present.view(), of.call, of.target,
+                              of.options);
+  }();
+  return {take(std::move(made)), std::move(of)};
+}
+
+// The facts of a batch by name, each without its numbers.
+template <class Facts, class F>
+void each_fact(Facts& facts, F&& f) {
+  f("doc_ids", facts.doc_ids);
+  f("q_doc_ids", facts.q_doc_ids);
+  f("valid_token_counts", facts.valid_token_counts);
+  f("valid_slot_counts", facts.valid_slot_counts);
+  f("prefix", facts.prefix_lengths);
+  f("q_offset", facts.q_offsets);
+  f("tree_enter", facts.tree_enter);
+  f("tree_leave", facts.tree_leave);
+  for (size_t i = 0; i < facts.same_ids.size(); ++i) {
+    f(mask::same_fact(static_cast<int64_t>(i)), facts.same_ids[i]);
+  }
+  f("picks", facts.picks);
+}
+
+OwnedFacts presence_of(const Facts& facts) {
+  std::vector<bool> there;
+  each_fact(facts, [&](const std::string&, const auto& values) {
+    there.push_back(values.has_value());
+  });
+  OwnedFacts out;
+  size_t at = 0;
+  each_fact(out, [&](const std::string&, auto& values) {
+    if (there[at++]) values.emplace();
+  });
+  if (facts.picks) {
+    out.picks_heads = facts.picks->heads;
+    out.picks_meaning = facts.picks->meaning;
+    out.picks_query_tile = facts.picks->query_tile;
+  }
+  return out;
+}
+
+RowSum parse_row_sum(const std::string& text) {
+  for (const RowSum rule : {RowSum::exact, RowSum::rounded}) {
+    if (to_string(rule) == text) return rule;
+  }
+  refuse("row_sum must be 'exact' or 'rounded', found '" + text + "'");
+}
+
+PyKernel compile(const PyBatch& batch, int64_t heads,
+                 std::optional<int64_t> kv_heads, int64_t head_dim,
+                 std::optional<int64_t> v_head_dim, const std::string& dtype,
+                 std::optional<double> scale, double softcap, bool sink_logits,
+                 const std::string& target, bool backward, bool dlse,
+                 std::optional<int64_t> tiles_per_pass,
+                 std::optional<int64_t> fetch_ahead, const std::string& row_sum,
+                 const std::optional<std::string>& lowering_reason) {
+  Made of;
+  of.request = batch.batch.request();
+  of.present = presence_of(batch.batch.facts());
+  of.target = target;
+  AttentionShape& shape = of.call.shape;
   shape.heads = heads;
   shape.kv_heads = kv_heads.value_or(heads);
   shape.head_dim = head_dim;
   shape.v_head_dim = v_head_dim.value_or(head_dim);
   shape.scale = scale;
   shape.softcap = softcap;
-  AttentionCall call{shape, parse_dtype(dtype), sink_logits};
-  call.backward = backward;
-  call.dlse = dlse;
+  of.call.dtype = parse_dtype(dtype);
+  of.call.sink_logits = sink_logits;
+  of.call.backward = backward;
+  of.call.dlse = dlse;
   const MosaicOptions forward;
   const MosaicOptions& usual = backward ? kMosaicBackward : forward;
-  MosaicOptions options;
-  options.tiles_per_pass = tiles_per_pass.value_or(usual.tiles_per_pass);
-  options.fetch_ahead = fetch_ahead.value_or(usual.fetch_ahead);
-  if (row_sum != "exact" && row_sum != "rounded") {
-    refuse("row_sum must be 'exact' or 'rounded', found '" + row_sum + "'");
+  of.options.tiles_per_pass = tiles_per_pass.value_or(usual.tiles_per_pass);
+  of.options.fetch_ahead = fetch_ahead.value_or(usual.fetch_ahead);
+  of.options.row_sum = parse_row_sum(row_sum);
+  of.options.lowering_reason = lowering_reason;
+  return make_kernel(std::move(of));
+}
+
+nb::dict state_of(nb::handle self) {
+  const auto& k = nb::cast<const PyKernel&>(self);
+  const Request& r = k.of.request;
+  const AttentionCall& call = k.of.call;
+  const MosaicOptions& o = k.of.options;
+  nb::list masks, facts;
+  for (const Mask& mask : r.masks) masks.append(to_string(mask));
+  each_fact(k.of.present, [&](const std::string& name, const auto& values) {
+    if (values) facts.append(name);
+  });
+  nb::dict out;
+  out["masks"] = masks;
+  out["batch"] = r.batch;
+  out["q_len"] = r.q_len;
+  out["kv_len"] = r.kv_len;
+  out["tile"] = std::pair(r.tile.q, r.tile.kv);
+  out["logical_block"] = std::pair(r.logical_block.q, r.logical_block.kv);
+  out["max_steps"] = r.ceilings.max_steps;
+  out["max_width"] = r.ceilings.max_width;
+  out["max_union"] = r.ceilings.max_union;
+  out["facts"] = facts;
+  out["picks_heads"] = k.of.present.picks_heads;
+  out["picks_meaning"] = std::string(to_string(k.of.present.picks_meaning));
+  out["picks_query_tile"] = k.of.present.picks_query_tile;
+  out["heads"] = call.shape.heads;
+  out["kv_heads"] = call.shape.kv_heads;
+  out["head_dim"] = call.shape.head_dim;
+  out["v_head_dim"] = call.shape.v_head_dim;
+  out["dtype"] = name_of(call.dtype);
+  out["scale"] = call.shape.scale;
+  out["softcap"] = call.shape.softcap;
+  out["sink_logits"] = call.sink_logits;
+  out["target"] = k.of.target;
+  out["backward"] = call.backward;
+  out["dlse"] = call.dlse;
+  out["tiles_per_pass"] = o.tiles_per_pass;
+  out["fetch_ahead"] = o.fetch_ahead;
+  out["row_sum"] = std::string(to_string(o.row_sum));
+  out["lowering_reason"] = o.lowering_reason;
+  out["key"] = k.kernel.contract.key;
+  return out;
+}
+
+PyKernel of_state(const nb::dict& state) {
+  const auto number = [&](const char* key) {
+    return read_state<int64_t>(state, key);
+  };
+  const auto text = [&](const char* key) {
+    return read_state<std::string>(state, key);
+  };
+  const auto flag = [&](const char* key) {
+    return read_state<bool>(state, key);
+  };
+  using Pair = std::pair<int64_t, int64_t>;
+  Made of;
+  Request& r = of.request;
+  r.masks = read_masks(read_state<nb::list>(state, "masks"));
+  r.batch = number("batch");
+  r.q_len = number("q_len");
+  r.kv_len = number("kv_len");
+  const auto tile = read_state<Pair>(state, "tile");
+  const auto block = read_state<Pair>(state, "logical_block");
+  r.tile = {tile.first, tile.second};
+  r.logical_block = {block.first, block.second};
+  r.ceilings = {number("max_steps"), number("max_width"), number("max_union")};
+  const auto facts = read_state<std::vector<std::string>>(state, "facts");
+  size_t known = 0;
+  each_fact(of.present, [&](const std::string& name, auto& values) {
+    if (std::find(facts.begin(), facts.end(), name) == facts.end()) return;
+    values.emplace();
+    ++known;
+  });
+  if (known != facts.size()) {
+    refuse("facts of a TpuKernel must be a batch's, each once, found others");
   }
-  if (row_sum == "rounded") options.row_sum = RowSum::rounded;
-  options.lowering_reason = lowering_reason;
-  const Batch& of = batch.batch;
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return make_mosaic_kernel(of.request(), of.facts(), call, target, options);
-  }();
-  return take(std::move(made));
+  of.present.picks_heads = number("picks_heads");
+  of.present.picks_meaning = take(parse_route_meaning(text("picks_meaning")));
+  of.present.picks_query_tile = number("picks_query_tile");
+  AttentionShape& shape = of.call.shape;
+  shape.heads = number("heads");
+  shape.kv_heads = number("kv_heads");
+  shape.head_dim = number("head_dim");
+  shape.v_head_dim = number("v_head_dim");
+  shape.scale = read_state<std::optional<double>>(state, "scale");
+  shape.softcap = read_state<double>(state, "softcap");
+  of.call.dtype = parse_dtype(text("dtype"));
+  of.call.sink_logits = flag("sink_logits");
+  of.call.backward = flag("backward");
+  of.call.dlse = flag("dlse");
+  of.target = text("target");
+  of.options.tiles_per_pass = number("tiles_per_pass");
+  of.options.fetch_ahead = number("fetch_ahead");
+  of.options.row_sum = parse_row_sum(text("row_sum"));
+  of.options.lowering_reason =
+      read_state<std::optional<std::string>>(state, "lowering_reason");
+  PyKernel out = make_kernel(std::move(of));
+  if (out.kernel.contract.key != text("key")) {
+    refuse("a TpuKernel must be of the contract " + text("key") +
+           ", found that what was saved makes " + out.kernel.contract.key +
+           " in this version");
+  }
+  return out;
 }
 
 // (q, kv) of a tile, and tiles a pass.
@@ -77,7 +245,8 @@ std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
 }
 
 // The configuration of the one custom call, as JAX takes it.
-std::string backend_config(const MosaicKernel& kernel) {
+std::string backend_config(const PyKernel& of) {
+  const MosaicKernel& kernel = of.kernel;
   constexpr std::string_view kBegin = "backend_config = \"";
   const std::string& program = kernel.program;
   const size_t begin = program.find(kBegin) + kBegin.size();
@@ -88,7 +257,8 @@ std::string backend_config(const MosaicKernel& kernel) {
   return out;
 }
 
-nb::dict arrays(const MosaicKernel& kernel, const PyBatch& batch) {
+nb::dict arrays(const PyKernel& of, const PyBatch& batch) {
+  const MosaicKernel& kernel = of.kernel;
   nb::dict out;
   std::vector<MosaicArray> made =
       named_arrays(kernel, take(make_mosaic_arrays(batch.batch, kernel)));
@@ -127,7 +297,8 @@ Array named_array(const nb::dict& given, const std::string& name) {
 }
 
 // What the program would read of a batch, before it does.
-void check(const MosaicKernel& kernel, const nb::dict& given) {
+void check(const PyKernel& of, const nb::dict& given) {
+  const MosaicKernel& kernel = of.kernel;
   const std::vector<mosaic::ArrayShape> due = mosaic::array_shapes(kernel);
   const Array digests = named_array(given, "digests");
   std::vector<Array> held;
@@ -146,46 +317,87 @@ void check(const MosaicKernel& kernel, const nb::dict& given) {
 }  // namespace
 
 void bind_compile(nb::module_& m) {
-  nb::class_<MosaicKernel>(
+  nb::class_<PyKernel> kernel(
       m, "TpuKernel",
       "A TPU program of attention or of its gradients, as text: it serves "
-      "every batch of its contract.")
-      .def_ro("text", &MosaicKernel::text, "The kernel alone.")
-      .def_ro("program", &MosaicKernel::program, "StableHLO around it.")
-      .def_prop_ro("backend_config", &backend_config,
-                   "JSON that holds the kernel: what a framework hands to "
-                   "`tpu_custom_call`.")
-      .def_prop_ro("key", [](const MosaicKernel& k) { return k.contract.key; })
-      .def_prop_ro("contract",
-                   [](const MosaicKernel& k) { return k.contract.text; })
-      .def_prop_ro("backward",
-                   [](const MosaicKernel& k) { return k.call.backward; })
-      .def_prop_ro("dlse", [](const MosaicKernel& k) { return k.call.dlse; })
-      .def_prop_ro("sink_logits",
-                   [](const MosaicKernel& k) { return k.call.sink_logits; })
-      .def_prop_ro(
-          "scale",
-          [](const MosaicKernel& k) { return k.call.shape.scale_or_default(); })
-      .def_prop_ro("softcap",
-                   [](const MosaicKernel& k) { return k.call.shape.softcap; })
-      .def_prop_ro("head_dim",
-                   [](const MosaicKernel& k) { return k.call.shape.head_dim; })
-      .def_prop_ro(
-          "v_head_dim",
-          [](const MosaicKernel& k) { return k.call.shape.v_head_dim; })
-      .def_prop_ro("dtype",
-                   [](const MosaicKernel& k) { return name_of(k.call.dtype); })
-      .def_ro("batch", &MosaicKernel::batch)
-      .def_ro("q_len", &MosaicKernel::q_len)
-      .def_ro("kv_len", &MosaicKernel::kv_len)
-      .def_ro("steps", &MosaicKernel::steps)
-      .def_ro("mask", &MosaicKernel::mask)
+      "every batch of its contract.");
+  // A value of the kernel, or of the call that it is for.
+  const auto add = [&](const char* name, auto value, const char* doc) {
+    kernel.def_prop_ro(
+        name, [value](const PyKernel& k) { return value(k.kernel); }, doc);
+  };
+  using K = MosaicKernel;
+  add(
+      "text", [](const K& k) { return k.text; }, "The kernel alone.");
+  add(
+      "program", [](const K& k) { return k.program; }, "StableHLO around it.");
+  kernel.def_prop_ro("backend_config", &backend_config,
+                     "JSON that holds the kernel: what a framework hands to "
+                     "`tpu_custom_call`.");
+  add(
+      "key", [](const K& k) { return k.contract.key; },
+      "32 hex digits, a digest of `contract`.");
+  add(
+      "contract", [](const K& k) { return k.contract.text; },
+      "All that the kernel depends on, as canonical JSON.");
+  add(
+      "backward", [](const K& k) { return k.call.backward; },
+      "It is that of the gradients.");
+  add(
+      "dlse", [](const K& k) { return k.call.dlse; },
+      "It takes a gradient of the log-sum-exp.");
+  add(
+      "sink_logits", [](const K& k) { return k.call.sink_logits; },
+      "It takes a logit a head.");
+  add(
+      "scale", [](const K& k) { return k.call.shape.scale_or_default(); },
+      "Of the scores.");
+  add(
+      "softcap", [](const K& k) { return k.call.shape.softcap; },
+      "Of the scores; 0: none.");
+  add(
+      "head_dim", [](const K& k) { return k.call.shape.head_dim; },
+      "Of queries and keys.");
+  add(
+      "v_head_dim", [](const K& k) { return k.call.shape.v_head_dim; },
+      "Of values and the output.");
+  add(
+      "dtype", [](const K& k) { return name_of(k.call.dtype); },
+      "Of the arrays, 'bfloat16' or 'float32'.");
+  add(
+      "batch", [](const K& k) { return k.batch; },
+      "Batch rows that it has room for.");
+  add(
+      "q_len", [](const K& k) { return k.q_len; },
+      "Queries that it has room for, in whole tiles.");
+  add(
+      "kv_len", [](const K& k) { return k.kv_len; },
+      "Keys that it has room for, in whole tiles.");
+  add(
+      "steps", [](const K& k) { return k.steps; },
+      "Tiles that it has room for.");
+  add(
+      "mask", [](const K& k) { return k.mask; },
+      "Of which windows are classes, and bounds arguments.");
+  kernel
       .def("arrays", &arrays, nb::arg("batch"),
            "What the program reads of a batch beside q, k and v, and digests "
            "of it.")
       .def("check", &check, nb::arg("arrays"),
            "That `arrays` are this kernel's, as they were made.")
-      .def("__repr__", [](const MosaicKernel& k) {
+      .def(
+          "__eq__",
+          [](const PyKernel& l, const PyKernel& r) {
+            return l.kernel.contract.key == r.kernel.contract.key &&
+                   l.kernel.program == r.kernel.program;
+          },
+          nb::is_operator(), nb::sig(kEqual))
+      .def("__hash__",
+           [](const PyKernel& k) {
+             return nb::hash(nb::str(k.kernel.contract.key.c_str()));
+           })
+      .def("__repr__", [](const PyKernel& of) {
+        const MosaicKernel& k = of.kernel;
         // Of its key as much as tells it from another.
         return one_line("TpuKernel('", k.mask,
                         "', q_len=" + std::to_string(k.q_len) +
@@ -195,6 +407,9 @@ void bind_compile(nb::module_& m) {
                             name_of(k.call.dtype) + ", " +
                             k.contract.key.substr(0, 12) + ")");
       });
+  bind_json(kernel, &state_of);
+  bind_from_json(kernel, &of_state);
+  bind_pickle(kernel, &state_of, &of_state);
   m.def("tpu_setting", &tpu_setting, nb::arg("mask"), nb::kw_only(),
         nb::arg("q_len"), nb::arg("kv_len") = nb::none(),
         nb::arg("head_dim") = 128, nb::arg("v_head_dim") = nb::none(),

@@ -16,6 +16,7 @@
 #include "documents.h"
 #include "failure.h"
 #include "mask.h"
+#include "states.h"
 #include "tessera/documents.h"
 #include "words.h"
 
@@ -262,7 +263,9 @@ constexpr const char* kAbout =
 }  // namespace
 
 void bind_data(nb::module_& m) {
-  nb::class_<PyLoader>(m, "Loader", nb::is_weak_referenceable(), kAbout)
+  nb::class_<PyLoader> loader(m, "Loader", nb::is_weak_referenceable(), kAbout);
+  refuse_pickle(loader, "keep state() and open one with it");
+  loader
       .def("__init__", &init, nb::arg("documents"), nb::kw_only(),
            nb::arg("tokens") = 8192, nb::arg("rows") = 8,
            nb::arg("strategy") = "bestfit", nb::arg("long_documents") = "split",

@@ -18,6 +18,7 @@
 #include "failure.h"
 #include "interrupts.h"
 #include "sink_telemetry.h"
+#include "states.h"
 #include "tessera/session.h"
 #include "words.h"
 
@@ -434,16 +435,22 @@ std::vector<std::string> verify(const std::string& receipt, nb::handle q,
 }
 
 void bind_saved(nb::module_& m) {
-  nb::class_<PySaved>(m, "Saved",
-                      "What a forward pass leaves for its backward pass; it "
-                      "keeps the arrays, which must stay as they were.")
+  nb::class_<PySaved> saved(
+      m, "Saved",
+      "What a forward pass leaves for its backward pass; it keeps the arrays, "
+      "which must stay as they were.");
+  refuse_pickle(saved, "keep out and lse");
+  saved
       .def_prop_ro(
           "out",
-          [](const PySaved& s) { return nb::borrow<nb::any>(s.arrays.out); })
-      .def_prop_ro("lse",
-                   [](const PySaved& s) {
-                     return nb::borrow<NumpyArray<float>>(s.arrays.lse);
-                   })
+          [](const PySaved& s) { return nb::borrow<nb::any>(s.arrays.out); },
+          "The output, in the layout of the call.")
+      .def_prop_ro(
+          "lse",
+          [](const PySaved& s) {
+            return nb::borrow<NumpyArray<float>>(s.arrays.lse);
+          },
+          "The natural log-sum-exp: float32 [batch, heads, q_len].")
       .def("__repr__", [](const PySaved& s) {
         const TensorView& q = s.arrays.views.q;
         return "Saved(batch=" + std::to_string(q.batch) +
@@ -457,10 +464,12 @@ void bind_saved(nb::module_& m) {
 }
 
 void bind_prepared(nb::module_& m) {
-  nb::class_<PyPrepared>(
+  nb::class_<PyPrepared> prepared(
       m, "Prepared",
       "One batch on one lane: a layer costs its kernels and nothing else. It "
-      "belongs to one thread at a time.")
+      "belongs to one thread at a time.");
+  refuse_pickle(prepared, "pickle its batch and prepare it again");
+  prepared
       .def("forward", &forward, nb::arg("q"), nb::arg("k"), nb::arg("v"),
            nb::kw_only(), nb::arg("sink_logits") = nb::none(),
            nb::arg("layout") = "bhsd", nb::arg("out") = nb::none(),
@@ -500,16 +509,21 @@ void bind_prepared(nb::module_& m) {
           "none.")
       .def_prop_ro(
           "batch",
-          [](const PyPrepared& p) { return nb::borrow<NewBatch>(p.batch); })
-      .def_prop_ro("lane",
-                   [](const PyPrepared& p) {
-                     return std::string(to_string(p.prepared.lane()));
-                   })
+          [](const PyPrepared& p) { return nb::borrow<NewBatch>(p.batch); },
+          "That is ready.")
+      .def_prop_ro(
+          "lane",
+          [](const PyPrepared& p) {
+            return std::string(to_string(p.prepared.lane()));
+          },
+          "That runs it.")
       .def_prop_ro(
           "reason",
-          [](const PyPrepared& p) { return p.prepared.choice().reason; })
-      .def_prop_ro("fallback",
-                   [](const PyPrepared& p) { return p.prepared.fallback(); })
+          [](const PyPrepared& p) { return p.prepared.choice().reason; },
+          "Why that lane was chosen.")
+      .def_prop_ro(
+          "fallback", [](const PyPrepared& p) { return p.prepared.fallback(); },
+          "Why another lane stepped in; None where none did.")
       .def("__repr__",
            [](const PyPrepared& p) {
              const AttentionCall& call = p.prepared.call();
@@ -530,33 +544,86 @@ void bind_prepared(nb::module_& m) {
            "milliseconds.");
 }
 
+nb::dict choice_state(nb::handle self) {
+  nb::dict out;
+  for (const char* const name :
+       {"lane", "reason", "rule", "request_class", "rejected"}) {
+    out[name] = self.attr(name);
+  }
+  return out;
+}
+
+// What it says; nothing runs by it.
+Choice choice_of_state(const nb::dict& state) {
+  Choice c;
+  c.lane = take(parse_lane(read_state<std::string>(state, "lane")));
+  c.reason = read_state<std::string>(state, "reason");
+  if (const auto name = read_state<std::optional<std::string>>(state, "rule")) {
+    for (const DispatchRule& rule : dispatch_rules()) {
+      if (rule.name == *name) c.rule = &rule;
+    }
+    if (c.rule == nullptr) {
+      refuse("a choice's rule must be one of this version, found '" + *name +
+             "'");
+    }
+  }
+  const auto of = read_state<std::string>(state, "request_class");
+  bool known = false;
+  for (const RequestClass one :
+       {RequestClass::sparse_blocks, RequestClass::custom,
+        RequestClass::plain_causal, RequestClass::other}) {
+    if (to_string(one) != of) continue;
+    c.request_class = one;
+    known = true;
+  }
+  if (!known) {
+    refuse("a choice's request_class must be one of this version, found '" +
+           of + "'");
+  }
+  for (const auto& [lane, reason] :
+       read_state<std::map<std::string, std::string>>(state, "rejected")) {
+    c.rejected.push_back({take(parse_lane(lane)), reason});
+  }
+  return c;
+}
+
 void bind_choice(nb::module_& m) {
-  nb::class_<Choice>(m, "Choice", "Which lane runs a call, and why.")
+  nb::class_<Choice> choice(m, "Choice", "Which lane runs a call, and why.");
+  choice
       .def_prop_ro(
           "lane",
-          [](const Choice& c) { return std::string(to_string(c.lane)); })
-      .def_ro("reason", &Choice::reason)
-      .def_prop_ro("rule",
-                   [](const Choice& c) -> std::optional<std::string> {
-                     if (!c.rule) return {};
-                     return std::string(c.rule->name);
-                   })
-      .def_prop_ro("request_class",
-                   [](const Choice& c) {
-                     return std::string(to_string(c.request_class));
-                   })
-      .def_prop_ro("rejected",
-                   [](const Choice& c) {
-                     std::map<std::string, std::string> out;
-                     for (const Rejected& r : c.rejected) {
-                       out[std::string(to_string(r.lane))] = r.reason;
-                     }
-                     return out;
-                   })
+          [](const Choice& c) { return std::string(to_string(c.lane)); },
+          "Its name.")
+      .def_ro("reason", &Choice::reason, "Why that lane.")
+      .def_prop_ro(
+          "rule",
+          [](const Choice& c) -> std::optional<std::string> {
+            if (!c.rule) return {};
+            return std::string(c.rule->name);
+          },
+          "The row of the thresholds that decided; None: no row did.")
+      .def_prop_ro(
+          "request_class",
+          [](const Choice& c) {
+            return std::string(to_string(c.request_class));
+          },
+          "Where the request belongs.")
+      .def_prop_ro(
+          "rejected",
+          [](const Choice& c) {
+            std::map<std::string, std::string> out;
+            for (const Rejected& r : c.rejected) {
+              out[std::string(to_string(r.lane))] = r.reason;
+            }
+            return out;
+          },
+          "Why not, of every other lane.")
       .def("__repr__", [](const Choice& c) {
         return one_line(
             "Choice('" + std::string(to_string(c.lane)) + "': ", c.reason, ")");
       });
+  bind_json(choice, &choice_state);
+  bind_pickle(choice, &choice_state, &choice_of_state);
 }
 
 }  // namespace
@@ -565,10 +632,12 @@ void bind_session(nb::module_& m) {
   bind_saved(m);
   bind_prepared(m);
   bind_choice(m);
-  nb::class_<PySession>(m, "Session",
-                        "Open lanes with their compiled programs, and the "
-                        "rules that choose one. Threads may share it.")
-      .def("__repr__", [](const PySession& s) { return s.words; })
+  nb::class_<PySession> session(
+      m, "Session",
+      "Open lanes with their compiled programs, and the rules that choose one. "
+      "Threads may share it.");
+  refuse_pickle(session, "open one where it is used");
+  session.def("__repr__", [](const PySession& s) { return s.words; })
       .def(
           "__init__",
           [](PySession* self, const std::optional<std::string>& lane,

@@ -14,7 +14,9 @@
 #include "batch.h"
 #include "failure.h"
 #include "picture/shards.h"
+#include "states.h"
 #include "tessera/shard.h"
+#include "words.h"
 
 namespace tessera::python {
 namespace {
@@ -27,12 +29,21 @@ struct PyShards {
   const Batch& of() const { return batch_of(batch); }
 };
 
+PyShards make(nb::object batch, const std::string& mesh, ShardOptions options) {
+  const Mesh over = take(parse_mesh(mesh));
+  const Batch& of = batch_of(batch);
+  auto made = [&] {
+    const nb::gil_scoped_release released;
+    return make_shards(of, over, options);
+  }();
+  return {std::move(batch), take(std::move(made)), std::move(options)};
+}
+
 PyShards shard(GivenBatch batch, const std::string& mesh,
                const std::string& balance, int64_t heads,
                std::optional<int64_t> kv_heads, int64_t head_dim,
                std::optional<int64_t> v_head_dim, const std::string& dtype,
                bool uneven) {
-  const Mesh over = take(parse_mesh(mesh));
   ShardOptions options;
   options.balance = take(parse_balance(balance));
   options.shape.heads = heads;
@@ -41,12 +52,7 @@ PyShards shard(GivenBatch batch, const std::string& mesh,
   options.shape.v_head_dim = v_head_dim.value_or(head_dim);
   options.dtype = parse_dtype(dtype);
   options.uneven = uneven;
-  const Batch& of = batch_of(batch);
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return make_shards(of, over, options);
-  }();
-  return {std::move(batch), take(std::move(made)), options};
+  return make(std::move(batch), mesh, std::move(options));
 }
 
 // [tiles, 2]: batch row and tile.
@@ -118,29 +124,92 @@ std::string described(const PyShards& self) {
          std::string(to_string(self.options.balance)) + ": " + evenness + ")";
 }
 
+// Batch, mesh and options, which make the same shards again.
+nb::dict state_of(nb::handle self) {
+  const auto& s = nb::cast<const PyShards&>(self);
+  const ShardOptions& o = s.options;
+  nb::dict out;
+  out["of"] = s.batch;
+  out["mesh"] = to_string(s.shards.mesh);
+  out["balance"] = std::string(to_string(o.balance));
+  out["heads"] = o.shape.heads;
+  out["kv_heads"] = o.shape.kv_heads;
+  out["head_dim"] = o.shape.head_dim;
+  out["v_head_dim"] = o.shape.v_head_dim;
+  out["dtype"] = name_of(o.dtype);
+  out["uneven"] = o.uneven;
+  out["contract"] = s.shards.contract_key;
+  return out;
+}
+
+PyShards of_state(const nb::dict& state) {
+  const auto number = [&](const char* key) {
+    return read_state<int64_t>(state, key);
+  };
+  const auto text = [&](const char* key) {
+    return read_state<std::string>(state, key);
+  };
+  ShardOptions options;
+  options.balance = take(parse_balance(text("balance")));
+  options.shape.heads = number("heads");
+  options.shape.kv_heads = number("kv_heads");
+  options.shape.head_dim = number("head_dim");
+  options.shape.v_head_dim = number("v_head_dim");
+  options.dtype = parse_dtype(text("dtype"));
+  options.uneven = read_state<bool>(state, "uneven");
+  PyShards out = make(read_state<nb::object>(state, "of"), text("mesh"),
+                      std::move(options));
+  if (out.shards.contract_key != text("contract")) {
+    refuse("Shards must be of the contract " + text("contract") +
+           ", found that what was saved makes " + out.shards.contract_key +
+           " in this version");
+  }
+  return out;
+}
+
+// What a report of them says; tiles as lists.
+nb::dict values_of(nb::handle self) {
+  nb::dict out;
+  for (const char* const name :
+       {"mesh", "balance", "work_max_over_mean", "tokens_max_over_mean",
+        "forward", "backward", "steps", "kv_tiles", "query_tiles", "key_tiles",
+        "specs", "contract", "fingerprint"}) {
+    out[name] = self.attr(name);
+  }
+  return out;
+}
+
 }  // namespace
 
 void bind_shard(nb::module_& m) {
-  nb::class_<PyShards>(
+  nb::class_<PyShards> shards(
       m, "Shards",
-      "A batch spread over a mesh: who computes what, how even, what travels.")
+      "A batch spread over a mesh: who computes what, how even, what travels.");
+  shards
       .def_prop_ro(
           "batch",
-          [](const PyShards& s) { return nb::borrow<NewBatch>(s.batch); })
-      .def_prop_ro("mesh",
-                   [](const PyShards& s) { return to_string(s.shards.mesh); })
-      .def_prop_ro("balance",
-                   [](const PyShards& s) {
-                     return std::string(to_string(s.options.balance));
-                   })
+          [](const PyShards& s) { return nb::borrow<NewBatch>(s.batch); },
+          "That is spread.")
+      .def_prop_ro(
+          "mesh", [](const PyShards& s) { return to_string(s.shards.mesh); },
+          "Its axes and their sizes, as text.")
+      .def_prop_ro(
+          "balance",
+          [](const PyShards& s) {
+            return std::string(to_string(s.options.balance));
+          },
+          "How rows were spread.")
       .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); })
       .def_prop_ro(
           "work_max_over_mean",
-          [](const PyShards& s) { return s.shards.report.work_max_over_mean; })
-      .def_prop_ro("tokens_max_over_mean",
-                   [](const PyShards& s) {
-                     return s.shards.report.tokens_max_over_mean;
-                   })
+          [](const PyShards& s) { return s.shards.report.work_max_over_mean; },
+          "Of the shard with the most; 1 is even.")
+      .def_prop_ro(
+          "tokens_max_over_mean",
+          [](const PyShards& s) {
+            return s.shards.report.tokens_max_over_mean;
+          },
+          "Of the shard with the most; 1 is even.")
       .def_prop_ro(
           "forward",
           [](const PyShards& s) { return moved(s.shards.report.forward); },
@@ -170,19 +239,24 @@ void bind_shard(nb::module_& m) {
           "query_tiles", [](const PyShards& s) { return held(s, true); },
           "Of each shard, an array [tiles, 2] of the batch row and the tile "
           "that it holds: a data loader puts these tokens there.")
-      .def_prop_ro("key_tiles",
-                   [](const PyShards& s) { return held(s, false); })
+      .def_prop_ro(
+          "key_tiles", [](const PyShards& s) { return held(s, false); },
+          "The same of keys and values.")
       .def_prop_ro("specs", &specs,
                    "How every array of a call lies on the mesh.")
-      .def_prop_ro("contract",
-                   [](const PyShards& s) { return s.shards.contract_key; })
-      .def_prop_ro("fingerprint",
-                   [](const PyShards& s) { return s.shards.fingerprint; })
+      .def_prop_ro(
+          "contract", [](const PyShards& s) { return s.shards.contract_key; },
+          "The key of what their program depends on; no batch is in it.")
+      .def_prop_ro(
+          "fingerprint", [](const PyShards& s) { return s.shards.fingerprint; },
+          "Of mesh and specs: 32 hex digits.")
       .def("program_text", &program, nb::arg("backward") = false,
            "The program of all shards as StableHLO, for a compiler with "
            "Shardy.")
       .def("_repr_svg_", &picture_of)
       .def("__repr__", &described);
+  bind_json(shards, &values_of);
+  bind_pickle(shards, &state_of, &of_state);
   m.def("shard", &shard, nb::arg("batch"), nb::arg("mesh"), nb::kw_only(),
         nb::arg("balance") = "rows", nb::arg("heads") = 1,
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,

@@ -11,6 +11,7 @@
 
 #include "arrays.h"
 #include "failure.h"
+#include "states.h"
 
 namespace tessera::python {
 namespace {
@@ -37,6 +38,75 @@ std::string words_of_document(const PyDocument& d) {
 std::string words(const PyTelemetry& t) {
   return "SinkTelemetry(first_keys=" + std::to_string(t.first_keys) +
          ", documents=" + std::to_string(t.documents.size()) + ")";
+}
+
+nb::dict document_state(nb::handle self) {
+  nb::dict out;
+  for (const char* const name :
+       {"batch_row", "document", "queries", "mass", "entropy"}) {
+    out[name] = self.attr(name);
+  }
+  return out;
+}
+
+// An array of as many dimensions, of this dtype.
+template <class T>
+NumpyArray<T> read_numbers(const nb::dict& state, const char* key,
+                           size_t dims) {
+  const auto given = read_state<nb::object>(state, key);
+  nb::ndarray<nb::numpy, T, nb::c_contig> array;
+  if (!nb::try_cast(given, array, false) || array.ndim() != dims) {
+    refuse(std::string("a state must be as it was saved, found another array "
+                       "for '") +
+           key + "'");
+  }
+  return nb::borrow<NumpyArray<T>>(given);
+}
+
+PyDocument document_of_state(const nb::dict& state) {
+  PyDocument out;
+  out.batch_row = read_state<int64_t>(state, "batch_row");
+  out.document = read_state<std::optional<int32_t>>(state, "document");
+  out.queries = read_numbers<int64_t>(state, "queries", 1);
+  out.mass = read_numbers<double>(state, "mass", 1);
+  out.entropy = read_numbers<double>(state, "entropy", 1);
+  if (nb::len(out.mass) != nb::len(out.queries) ||
+      nb::len(out.entropy) != nb::len(out.queries)) {
+    refuse("numbers of a SinkDocument must be of the same heads, found others");
+  }
+  return out;
+}
+
+nb::dict telemetry_state(nb::handle self) {
+  nb::dict out;
+  for (const char* const name :
+       {"first_keys", "mass", "entropy", "documents"}) {
+    out[name] = self.attr(name);
+  }
+  return out;
+}
+
+nb::dict telemetry_values(nb::handle self) {
+  nb::dict out = telemetry_state(self);
+  nb::list documents;
+  for (nb::handle d : nb::iter(out["documents"])) {
+    documents.append(document_state(d));
+  }
+  out["documents"] = documents;
+  return out;
+}
+
+PyTelemetry telemetry_of_state(const nb::dict& state) {
+  PyTelemetry out;
+  out.first_keys = read_state<int64_t>(state, "first_keys");
+  check_first_keys(out.first_keys);
+  out.mass = read_numbers<float>(state, "mass", 3);
+  out.entropy = read_numbers<float>(state, "entropy", 3);
+  if (!out.mass.attr("shape").equal(out.entropy.attr("shape"))) {
+    refuse("mass and entropy must have one shape, found two");
+  }
+  out.documents = read_state<std::vector<PyDocument>>(state, "documents");
+  return out;
 }
 
 }  // namespace
@@ -68,26 +138,37 @@ nb::object sink_telemetry_of(SinkTelemetry told, const Batch& batch,
 }
 
 void bind_sink_telemetry(nb::module_& m) {
-  nb::class_<PyDocument>(m, "SinkDocument",
-                         "One document, or segment, of a batch row; `document` "
-                         "is its number, None for what is of none. Arrays are "
-                         "by query head: queries that have a legal key, and "
-                         "their means.")
-      .def_ro("batch_row", &PyDocument::batch_row)
-      .def_ro("document", &PyDocument::document)
-      .def_ro("queries", &PyDocument::queries)
-      .def_ro("mass", &PyDocument::mass)
-      .def_ro("entropy", &PyDocument::entropy)
+  nb::class_<PyDocument> document(
+      m, "SinkDocument",
+      "One document, or segment, of a batch row; `document` is its number, "
+      "None for what is of none. Arrays are by query head: queries that have a "
+      "legal key, and their means.");
+  document.def_ro("batch_row", &PyDocument::batch_row, "That it is of.")
+      .def_ro("document", &PyDocument::document,
+              "Its id, or the number of the segment; None: of none.")
+      .def_ro("queries", &PyDocument::queries,
+              "Those that have a legal key, by head.")
+      .def_ro("mass", &PyDocument::mass, "The mean of theirs, by head.")
+      .def_ro("entropy", &PyDocument::entropy, "The mean of theirs, by head.")
       .def("__repr__", &words_of_document);
-  nb::class_<PyTelemetry>(m, "SinkTelemetry",
-                          "The mass that each query puts on the first keys, "
-                          "and the entropy of its probabilities in nats: "
-                          "[batch, heads, q_len], and by document.")
-      .def_ro("first_keys", &PyTelemetry::first_keys)
-      .def_ro("mass", &PyTelemetry::mass)
-      .def_ro("entropy", &PyTelemetry::entropy)
-      .def_ro("documents", &PyTelemetry::documents)
+  bind_json(document, &document_state);
+  bind_pickle(document, &document_state, &document_of_state);
+  nb::class_<PyTelemetry> telemetry(
+      m, "SinkTelemetry",
+      "The mass that each query puts on the first keys, and the entropy of its "
+      "probabilities in nats: [batch, heads, q_len], and by document.");
+  telemetry
+      .def_ro("first_keys", &PyTelemetry::first_keys,
+              "Of how many keys the mass is.")
+      .def_ro("mass", &PyTelemetry::mass,
+              "On the first keys: float32 [batch, heads, q_len].")
+      .def_ro("entropy", &PyTelemetry::entropy,
+              "In nats: float32 [batch, heads, q_len].")
+      .def_ro("documents", &PyTelemetry::documents,
+              "A SinkDocument for each of each batch row.")
       .def("__repr__", &words);
+  bind_json(telemetry, &telemetry_values);
+  bind_pickle(telemetry, &telemetry_state, &telemetry_of_state);
 }
 
 }  // namespace tessera::python

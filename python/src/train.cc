@@ -13,6 +13,7 @@
 
 #include "arrays.h"
 #include "failure.h"
+#include "states.h"
 #include "tessera/train.h"
 
 namespace tessera::python {
@@ -225,7 +226,9 @@ constexpr const char* kAbout =
 }  // namespace
 
 void bind_train(nb::module_& m) {
-  nb::class_<PyTrainer>(m, "Trainer", kAbout)
+  nb::class_<PyTrainer> trainer(m, "Trainer", kAbout);
+  refuse_pickle(trainer, "keep checkpoint() and restore() it");
+  trainer
       .def("__init__", &init, nb::arg("model") = nb::none(), nb::kw_only(),
            nb::arg("rows") = 1, nb::arg("tokens"), nb::arg("spec") = "xla",
            nb::arg("dtype") = "f32",
@@ -249,8 +252,9 @@ void bind_train(nb::module_& m) {
            "The state of training as the bytes of a .safetensors file.")
       .def("restore", &restore, nb::arg("checkpoint"),
            "Goes on from a checkpoint, bit for bit.")
-      .def_prop_ro("steps",
-                   [](const PyTrainer& t) { return t.trainer.steps(); })
+      .def_prop_ro(
+          "steps", [](const PyTrainer& t) { return t.trainer.steps(); },
+          "That were done, those before a checkpoint too.")
       .def("parameters", &parameters,
            nb::sig("def parameters(self) -> dict[str, tuple[int, ...]]"),
            "Shapes by name.")

@@ -7,7 +7,7 @@ from ._core import TesseraError
 from ._launch import program
 
 
-def main():
+def main() -> None:
     try:
         path = program()
     except TesseraError as missing:

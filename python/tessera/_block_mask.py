@@ -6,13 +6,18 @@ what is in them: batches of one mask and one shape compile once.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from . import _core
 
+# Of (batch row, head, query, key), which are tensors.
+Mod = Callable[[Any, Any, Any, Any], Any]
 
-def block_mask(batch, *, heads=0):
+
+def block_mask(batch: _core.Batch, *, heads: int = 0) -> Any:
     """A `BlockMask` for `flex_attention`, equal to `create_block_mask`'s with
     the batch's tile as BLOCK_SIZE, and never dense.
 
@@ -32,7 +37,7 @@ def block_mask(batch, *, heads=0):
         mask_mod=_mask_mod(batch, max(heads, batch.heads)), **lists)
 
 
-def _mask_mod(batch, heads):
+def _mask_mod(batch: _core.Batch, heads: int) -> Mod:
     parts = _core._mask_parts(batch)
     masks = parts.pop("masks")
     t = {name: torch.from_numpy(array) for name, array in parts.items()}
@@ -49,13 +54,13 @@ def _mask_mod(batch, heads):
         range(1, len(mods)), mods[0])
 
 
-def _by_head(before, mod, first):
-    def pick(b, h, q, k):
+def _by_head(before: Mod, mod: Mod, first: int) -> Mod:
+    def pick(b: Any, h: Any, q: Any, k: Any) -> Any:
         return torch.where(h < first, before(b, h, q, k), mod(b, h, q, k))
     return pick
 
 
-def _one_mask(tree, same, t, heads):
+def _one_mask(tree: Any, same: str, t: dict[str, Any], heads: int) -> Mod:
     """Of one head: its expression, then the vetoes that nothing undoes."""
     parts = [_mod(tree, same, t, heads)]
     if "valid" in t:
@@ -67,41 +72,41 @@ def _one_mask(tree, same, t, heads):
     return _all(parts)
 
 
-def _all(parts):
+def _all(parts: list[Mod]) -> Mod:
     return functools.reduce(_and, parts)
 
 
-def _and(left, right):
+def _and(left: Mod, right: Mod) -> Mod:
     return lambda b, h, q, k: left(b, h, q, k) & right(b, h, q, k)
 
 
-def _or(left, right):
+def _or(left: Mod, right: Mod) -> Mod:
     return lambda b, h, q, k: left(b, h, q, k) | right(b, h, q, k)
 
 
-def _not(mod):
+def _not(mod: Mod) -> Mod:
     return lambda b, h, q, k: ~mod(b, h, q, k)
 
 
-def _position(t):
+def _position(t: dict[str, Any]) -> Callable[[Any, Any], Any]:
     if "q_offset" not in t:
         return lambda b, q: q
     offset = t["q_offset"]
     return lambda b, q: q + offset[b]
 
 
-def _same(q_of, kv_of):
+def _same(q_of: Any, kv_of: Any) -> Mod:
     return lambda b, h, q, k: q_of[b, q] == kv_of[b, k]
 
 
-def _first(rank, n):
+def _first(rank: Any, n: int) -> Mod:
     return lambda b, h, q, k: rank[b, k] < n
 
 
-def _picked(picks, block, heads):
+def _picked(picks: Any, block: int, heads: int) -> Mod:
     group = heads // picks.shape[1]
 
-    def mod(b, h, q, k):
+    def mod(b: Any, h: Any, q: Any, k: Any) -> Any:
         place = k // block
         found = picks[b, h // group, q, 0] == place
         for i in range(1, picks.shape[3]):
@@ -110,7 +115,7 @@ def _picked(picks, block, heads):
     return mod
 
 
-def _window(at, left, right):
+def _window(at: Callable[[Any, Any], Any], left: int, right: int) -> Mod:
     if left < 0 and right < 0:
         return lambda b, h, q, k: q >= 0
     if right < 0:
@@ -120,7 +125,7 @@ def _window(at, left, right):
     return lambda b, h, q, k: (at(b, q) - k <= left) & (k - at(b, q) <= right)
 
 
-def _mod(tree, same, t, heads):
+def _mod(tree: Any, same: str, t: dict[str, Any], heads: int) -> Mod:
     """A mask_mod of an expression; `same` says what `sink` counts within."""
     name, *args = tree
     at = _position(t)

@@ -5,7 +5,7 @@ import os
 from . import _core
 
 
-def program():
+def program() -> str:
     """Its path. It looks for plugins where this Python does: TESSERA_PYTHON."""
     path = os.path.join(os.path.dirname(__file__), "_program")
     if not os.access(path, os.X_OK):

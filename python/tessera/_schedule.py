@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
+from typing import Any
 
 from . import _core
 from ._launch import program
@@ -13,36 +14,38 @@ class Schedule:
     """Predicted cycles of a TPU kernel. `fields` is what the program says in
     JSON, `picture` an SVG of slot use, which a notebook shows."""
 
-    def __init__(self, fields, picture):
+    def __init__(self, fields: dict[str, Any], picture: str) -> None:
         self.fields = fields
         self.picture = picture
 
     @property
-    def cycles(self):
+    def cycles(self) -> float | None:
         """Of the whole program; None where a loop's trips are not known."""
         return self.fields["cycles"]
 
     @property
-    def cycles_per_tile(self):
+    def cycles_per_tile(self) -> float:
         """Of an active tile of 256 x 256 of one head."""
         return self.fields["cycles_per_tile"]
 
     @property
-    def tile(self):
+    def tile(self) -> tuple[int, int]:
+        """Queries and keys of one of its tiles."""
         return tuple(self.fields["own"]["tile"])
 
     @property
-    def tiles_per_pass(self):
+    def tiles_per_pass(self) -> int:
+        """Tiles that it takes at a time."""
         return self.fields["own"]["tiles_per_pass"]
 
-    def json(self):
+    def json(self) -> str:
         """`fields` as JSON."""
         return json.dumps(self.fields)
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         return self.picture
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         known = self.cycles is not None
         return ("Schedule({}, {}, {})".format(
             self.fields["target"],
@@ -50,11 +53,14 @@ class Schedule:
             f"{self.cycles_per_tile:.1f} a tile" if known else "trips missing"))
 
 
-def schedule(batch, *, heads=8, kv_heads=None, head_dim=128,
-             v_head_dim=None, scale=None,
-             softcap=0.0, sink_logits=False, target="v6e:1x1", backward=False, dlse=False,
-             tiles_per_pass=None, fetch_ahead=None, row_sum="exact",
-             lowering_reason=None):
+def schedule(batch: _core.Batch, *, heads: int = 8,
+             kv_heads: int | None = None, head_dim: int = 128,
+             v_head_dim: int | None = None, scale: float | None = None,
+             softcap: float = 0.0, sink_logits: bool = False,
+             target: str = "v6e:1x1", backward: bool = False,
+             dlse: bool = False, tiles_per_pass: int | None = None,
+             fetch_ahead: int | None = None, row_sum: str = "exact",
+             lowering_reason: str | None = None) -> Schedule:
     """What our TPU kernel of this batch costs, by libtpu's own schedule.
 
     No TPU is needed, but the package `libtpu` is. It compiles in a process of
@@ -86,7 +92,7 @@ def schedule(batch, *, heads=8, kv_heads=None, head_dim=128,
             return Schedule(json.loads(done.stdout), f.read())
 
 
-def _said(done):
+def _said(done: "subprocess.CompletedProcess[str]") -> str:
     """The program's one line."""
     lines = done.stderr.strip().splitlines() or [
         f"[schedule] the program must end well, found {done.returncode}"]

@@ -1,11 +1,14 @@
 """A batch as the `MaskInfo` of Splash attention, JAX's and tokamax's."""
 
+from typing import Any
+
 import numpy as np
 
 from . import _core
 
 
-def splash_mask_info(batch, *, batch_row=0, heads=0, kind="jax"):
+def splash_mask_info(batch: _core.Batch, *, batch_row: int = 0,
+                     heads: int = 0, kind: str = "jax") -> tuple[Any, Any]:
     """The MaskInfo of Splash attention, forward and dkv: JAX's, whose dq kernel
     takes the forward one, or with `kind="tokamax"` tokamax's.
 
@@ -38,7 +41,8 @@ def splash_mask_info(batch, *, batch_row=0, heads=0, kind="jax"):
         for dkv in (False, True))
 
 
-def _arrays(batch, batch_row, heads, dkv):
+def _arrays(batch: _core.Batch, batch_row: int, heads: int,
+            dkv: bool) -> dict[str, Any]:
     """Those of JAX's, with a block and its numbers even where none is partial."""
     found = batch.splash_arrays(batch_row, dkv=dkv, downcast=False, heads=heads)
     if found["partial_mask_blocks"] is None:
@@ -50,7 +54,8 @@ def _arrays(batch, batch_row, heads, dkv):
     return found
 
 
-def _jax_info(batch, found, dkv):
+def _jax_info(batch: _core.Batch, found: dict[str, Any],
+              dkv: bool) -> dict[str, Any]:
     axis = 1 if dkv else 2  # that shrinking made shorter
     return {
         "data_next": _grown(found["data_next"], axis, "edge"),
@@ -60,7 +65,8 @@ def _jax_info(batch, found, dkv):
     }
 
 
-def _tokamax_info(batch, found, dkv):
+def _tokamax_info(batch: _core.Batch, found: dict[str, Any],
+                  dkv: bool) -> dict[str, Any]:
     """JAX's rectangle as a list of its active tiles, a row after another.
 
     A row of keys without a query is one step that is not active: its gradients
@@ -91,7 +97,7 @@ def _tokamax_info(batch, found, dkv):
     }
 
 
-def _grown(array, axis, mode, **how):
+def _grown(array: Any, axis: int, mode: Any, **how: Any) -> Any:
     """With a size of its bucket along an axis."""
     pad = [(0, 0)] * array.ndim
     pad[axis] = (0, _core._bucket(array.shape[axis]) - array.shape[axis])

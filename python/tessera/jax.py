@@ -16,6 +16,7 @@ equal trees, so a function that takes one is traced once and compiled once.
 """
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
+from jax.typing import ArrayLike
 
 from . import _core
 from ._mesh import divided, undivided
@@ -45,18 +47,18 @@ class Static(NamedTuple):
     tile_q: int
     tile_kv: int
     steps: int
-    facts: tuple
+    facts: tuple[str, ...]
 
 
 class BatchArrays:
     """A batch inside a program: its arrays may be traced, stacked or on a
     device. `jax.device_put(batch)` makes one that is moved once."""
 
-    def __init__(self, static, arrays):
+    def __init__(self, static: Static, arrays: Sequence[Any]) -> None:
         self.static = static
         self.arrays = arrays
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         s = self.static
         masks = " / ".join(part.removeprefix("mask ")
                            for part in s.text.split(";")
@@ -73,7 +75,7 @@ _LEAVES = ("window_bounds", "forward_row_start", "forward_entries",
            "transposed_row_start", "transposed_entries")
 
 
-def _parts(batch):
+def _parts(batch: Any) -> tuple[Static, Sequence[Any]]:
     if isinstance(batch, BatchArrays):
         return batch.static, batch.arrays
     if isinstance(batch, _core.Batch):
@@ -84,12 +86,12 @@ def _parts(batch):
         + type(batch).__name__)
 
 
-def _flatten(batch):
+def _flatten(batch: Any) -> tuple[Sequence[Any], Static]:
     static, arrays = _parts(batch)
     return arrays, static
 
 
-def _flatten_with_keys(batch):
+def _flatten_with_keys(batch: Any) -> tuple[list[tuple[Any, Any]], Static]:
     static, arrays = _parts(batch)
     names = _LEAVES + static.facts
     return [(jax.tree_util.GetAttrKey(n), a)
@@ -112,14 +114,14 @@ class _Call(NamedTuple):
     bshd: bool
     sinks: bool
 
-    def attributes(self):
+    def attributes(self) -> dict[str, Any]:
         return dict(batch=self.text, has_scale=self.scale is not None,
                     scale=np.float64(self.scale or 0),
                     softcap=np.float64(self.softcap), bshd=self.bshd,
                     sinks=self.sinks)
 
 
-def _foreign(call, args):
+def _foreign(call: _Call, args: Sequence[Any]) -> Sequence[jax.Array]:
     """The call itself, on one device."""
     q, _, v = args[:3]
     like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
@@ -140,16 +142,16 @@ _run = divided(_foreign)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(call, qkv, sinks, arrays):
+def _attend(call: _Call, qkv: Any, sinks: Any, arrays: Any) -> Any:
     return tuple(_run(call, *qkv, *sinks, *arrays))
 
 
-def _attend_forward(call, qkv, sinks, arrays):
+def _attend_forward(call: _Call, qkv: Any, sinks: Any, arrays: Any) -> Any:
     out, lse = _attend(call, qkv, sinks, arrays)
     return (out, lse), (qkv, sinks, arrays, out, lse)
 
 
-def _attend_backward(call, saved, gradients):
+def _attend_backward(call: _Call, saved: Any, gradients: Any) -> Any:
     qkv, sinks, arrays, out, lse = saved
     found = _run(call._replace(backward=True), *qkv, *sinks, out, lse,
                  *gradients, *arrays)
@@ -159,14 +161,17 @@ def _attend_backward(call, saved, gradients):
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
-def _check_layout(layout):
+def _check_layout(layout: str) -> None:
     if layout not in ("bhsd", "bshd"):
         raise _core.TesseraError(
             f"[jax] layout must be 'bhsd' or 'bshd', found '{layout}'")
 
 
-def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
-              layout="bhsd", return_lse=False):
+def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
+              batch: _core.Batch | BatchArrays, *, scale: float | None = None,
+              softcap: float = 0.0, sink_logits: ArrayLike | None = None,
+              layout: str = "bhsd", return_lse: bool = False
+              ) -> jax.Array | tuple[jax.Array, jax.Array]:
     """Attention of one batch, under `jit`, `grad`, `vmap` and `scan`.
 
     As `tessera.attention`, with the same arguments. `batch` is a `Batch`, or
@@ -187,10 +192,11 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
     return (out, lse) if return_lse else out
 
 
-def _named_kernel(name):
+def _named_kernel(name: str) -> Primitive:
     """`jax.ffi.ffi_call` of a TPU's kernel under a name of its own, which is
     what profiles show: those that ffi_call makes all have one."""
-    def lower(context, *args, kernel, results):
+    def lower(context: Any, *args: Any, kernel: _core.TpuKernel,
+              results: Any) -> Any:
         return jax.ffi.ffi_lowering(
             "tpu_custom_call", api_version=1,
             backend_config=kernel.backend_config)(context, *args)
@@ -209,7 +215,7 @@ _TPU_KERNELS = {name: _named_kernel(name)
                 for name in ("tessera_forward", "tessera_backward")}
 
 
-def _tpu_foreign(call, args):
+def _tpu_foreign(call: Any, args: Sequence[Any]) -> Sequence[jax.Array]:
     kernel, name, results = call
     return _TPU_KERNELS[name].bind(*args, kernel=kernel, results=results)
 
@@ -217,7 +223,8 @@ def _tpu_foreign(call, args):
 _tpu_run = undivided(_tpu_foreign)
 
 
-def _tpu_call(kernel, name, results, arrays, sinks, tensors):
+def _tpu_call(kernel: _core.TpuKernel, name: str, results: Any, arrays: Any,
+              sinks: Any, tensors: Any) -> Any:
     bits = [arrays[name] for name in ("bits_of", "bits") if name in arrays]
     return _tpu_run((kernel, name, tuple(results)), arrays["steps"],
                     arrays["range"], arrays["bounds"], *bits[:1], *sinks,
@@ -225,7 +232,8 @@ def _tpu_call(kernel, name, results, arrays, sinks, tensors):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend_tpu(kernels, q, k, v, sinks, arrays):
+def _attend_tpu(kernels: Any, q: Any, k: Any, v: Any, sinks: Any,
+                arrays: Any) -> Any:
     rows = (*q.shape[:2], 1, q.shape[2])
     return tuple(_tpu_call(
         kernels[0], "tessera_forward",
@@ -234,12 +242,13 @@ def _attend_tpu(kernels, q, k, v, sinks, arrays):
         (q, k, v)))
 
 
-def _attend_tpu_forward(kernels, q, k, v, sinks, arrays):
+def _attend_tpu_forward(kernels: Any, q: Any, k: Any, v: Any, sinks: Any,
+                        arrays: Any) -> Any:
     out, lse = _attend_tpu(kernels, q, k, v, sinks, arrays)
     return (out, lse), (q, k, v, sinks, arrays, out, lse)
 
 
-def _attend_tpu_backward(kernels, saved, given):
+def _attend_tpu_backward(kernels: Any, saved: Any, given: Any) -> Any:
     q, k, v, sinks, arrays, out, lse = saved
     kernel = kernels[1]
     if kernel is None or arrays[1] is None:
@@ -259,8 +268,14 @@ def _attend_tpu_backward(kernels, saved, given):
 _attend_tpu.defvjp(_attend_tpu_forward, _attend_tpu_backward)
 
 
-def tpu_attention(q, k, v, arrays, kernel, *, layout="bhsd", gradients=None,
-                  gradient_arrays=None, sink_logits=None, return_lse=False):
+def tpu_attention(q: jax.Array, k: jax.Array, v: jax.Array,
+                  arrays: Mapping[str, ArrayLike], kernel: _core.TpuKernel, *,
+                  layout: str = "bhsd",
+                  gradients: _core.TpuKernel | None = None,
+                  gradient_arrays: Mapping[str, ArrayLike] | None = None,
+                  sink_logits: jax.Array | None = None,
+                  return_lse: bool = False
+                  ) -> jax.Array | tuple[jax.Array, jax.Array]:
     """Attention on a TPU by our own kernels, as calls in a program.
 
     `kernel` is `tessera.compile(batch, ...)`, static; `arrays` are
@@ -318,9 +333,9 @@ def tpu_attention(q, k, v, arrays, kernel, *, layout="bhsd", gradients=None,
             f"{gradients.scale} and {gradients.softcap} for {kernel.scale} and "
             f"{kernel.softcap}")
     for of, made in ((kernel, arrays), (gradients, gradient_arrays)):
-        if made is not None and all(
+        if of is not None and made is not None and all(
                 isinstance(x, np.ndarray) for x in made.values()):
-            of.check(made)
+            of.check(dict(made))
     given = () if sink_logits is None else (sink_logits,)
     if (bool(given) != kernel.sink_logits or
             not (gradients is None or gradients.sink_logits == bool(given)) or

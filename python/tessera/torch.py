@@ -12,7 +12,7 @@ same compiled function.
 """
 
 import functools
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 
@@ -22,12 +22,12 @@ from ._block_mask import block_mask
 __all__ = ["attention", "block_mask", "scaled_dot_product_attention"]
 
 
-def _number(batch):
+def _number(batch: _core.Batch) -> torch.Tensor:
     # A tensor that stands for the batch and keeps it; the operator's argument.
     return torch.from_numpy(_core._torch_number(batch))
 
 
-def _known(batch):
+def _known(batch: Any) -> None:
     batch._torch = _number(batch)
 
 
@@ -35,21 +35,25 @@ def _known(batch):
 _core._watch_batches(_known)
 
 
-def _results(q, v, bshd):
+def _results(q: torch.Tensor, v: torch.Tensor,
+             bshd: bool) -> tuple[torch.Tensor, torch.Tensor]:
     b, h, t = q.shape[:3]
     lse = (b, t, h) if bshd else (b, h, t)
     return (q.new_empty((*q.shape[:3], v.shape[3])),
             q.new_empty(lse, dtype=torch.float32))
 
 
-def _gradients(q, k, v, sink_logits):
+def _gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+               sink_logits: Optional[torch.Tensor]
+               ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor,
+                          torch.Tensor]:
     like = lambda x: x.new_empty(x.shape)
     sinks = (q.new_empty(0, dtype=torch.float32) if sink_logits is None
              else like(sink_logits))
     return like(q), like(k), like(v), sinks
 
 
-def _plain(x):
+def _plain(x: torch.Tensor) -> torch.Tensor:
     # Gradients of sums are one number spread out: kernels read rows.
     dense = x.stride(-1) == 1 and 0 not in x.stride()
     return x if dense else x.contiguous()
@@ -94,13 +98,13 @@ def _(q, k, v, sink_logits, batch, out, lse, dout, dlse, scale, softcap, bshd):
     return _gradients(q, k, v, sink_logits)
 
 
-def _save(ctx, inputs, output):
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.set_materialize_grads(False)
     *tensors, ctx.scale, ctx.softcap, ctx.bshd = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
-def _differentiate(ctx, dout, dlse):
+def _differentiate(ctx: Any, dout: Any, dlse: Any) -> Any:
     q, k, v, sink_logits, batch, out, lse = ctx.saved_tensors
     if dout is None and dlse is None:
         return (None,) * 8
@@ -116,7 +120,7 @@ def _differentiate(ctx, dout, dlse):
 _attention.register_autograd(_differentiate, setup_context=_save)
 
 
-def _check(q, k, v):
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     # What the shapes of results depend on; the library checks the rest.
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
@@ -128,7 +132,7 @@ def _check(q, k, v):
                 f"{x.device}")
 
 
-def _tensor_of(batch):
+def _tensor_of(batch: Any) -> torch.Tensor:
     if not isinstance(batch, _core.Batch):
         raise _core.TesseraError(
             "[torch] batch must be a tessera.Batch, found "
@@ -144,8 +148,11 @@ def _tensor_of(batch):
     return found
 
 
-def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
-              layout="bhsd", return_lse=False):
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+              batch: _core.Batch, *, scale: float | None = None,
+              softcap: float = 0.0, sink_logits: torch.Tensor | None = None,
+              layout: str = "bhsd", return_lse: bool = False
+              ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Attention of one batch: the output, or it and the natural log-sum-exp.
 
     As `tessera.attention`, with the same arguments, and differentiable by q, k,
@@ -164,7 +171,8 @@ def attention(q, k, v, batch, *, scale=None, softcap=0.0, sink_logits=None,
 
 
 @functools.lru_cache(maxsize=64)
-def _plain_batch(batch, q_len, kv_len, is_causal):
+def _plain_batch(batch: int, q_len: int, kv_len: int,
+                 is_causal: bool) -> _core.Batch:
     return _core.plan(_core.causal if is_causal else _core.full, q_len=q_len,
                       kv_len=kv_len, batch=batch, q_offset=[0] * batch)
 
@@ -181,9 +189,13 @@ def _(q, k, is_causal):
     return torch.empty(1, dtype=torch.int64)
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None,
-                                 dropout_p=0.0, is_causal=False, scale=None,
-                                 enable_gqa=False):
+def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
+                                 value: torch.Tensor,
+                                 attn_mask: _core.Batch | None = None,
+                                 dropout_p: float = 0.0,
+                                 is_causal: bool = False,
+                                 scale: float | None = None,
+                                 enable_gqa: bool = False) -> torch.Tensor:
     """`torch.nn.functional.scaled_dot_product_attention`, where `attn_mask` is
     a `tessera.Batch` or None.
 

@@ -10,6 +10,8 @@ A mask is read from the functions that transformers composes it of, exactly; one
 that cannot be read so is refused by name.
 """
 
+from typing import Any, NoReturn
+
 import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -21,7 +23,7 @@ from . import torch as _torch
 __all__ = ["register"]
 
 
-def register(name="tessera"):
+def register(name: str = "tessera") -> None:
     """Registers attention and mask under one name, for `attn_implementation`.
 
     Both are needed: where an attention has no mask of its name, transformers
@@ -31,12 +33,12 @@ def register(name="tessera"):
     AttentionMaskInterface.register(name, _mask)
 
 
-def _refuse(rule, found):
+def _refuse(rule: str, found: object) -> NoReturn:
     raise _core.TesseraError(f"[transformers] {rule}, found {found}")
 
 
 # What an inner function is told by: transformers makes each from one code.
-def _code(maker, *args):
+def _code(maker: str, *args: Any) -> Any:
     make = getattr(_masks, maker, None)
     return None if make is None else make(*args).__code__
 
@@ -55,11 +57,12 @@ _KINDS = {
 class _Reader:
     """Reads a mask function; `ids` are those of the packed documents in it."""
 
-    def __init__(self, kv_offset):
+    def __init__(self, kv_offset: int) -> None:
         self.kv_offset = kv_offset
-        self.ids = None
+        self.ids: torch.Tensor | None = None
 
-    def read(self, function, packed=None, remapped=False):
+    def read(self, function: Any, packed: Any = None,
+             remapped: bool = False) -> _core.Mask:
         """`packed`: ids that the function's result is conjoined with."""
         if function is _masks.causal_mask_function:
             return _core.causal
@@ -88,7 +91,8 @@ class _Reader:
         _refuse("a mask function must be one that can be read exactly",
                 getattr(function, "__qualname__", repr(function)))
 
-    def _join(self, kind, functions, packed, remapped):
+    def _join(self, kind: str, functions: Any, packed: Any,
+              remapped: bool) -> _core.Mask:
         if kind == "and":
             for function in functions:
                 if _KINDS.get(getattr(function, "__code__", None)) == "packed":
@@ -100,7 +104,8 @@ class _Reader:
             out = out & mask if kind == "and" else out | mask
         return out
 
-    def _chunk(self, size, left_padding, remapped):
+    def _chunk(self, size: int, left_padding: Any,
+               remapped: bool) -> _core.Mask:
         if (left_padding != 0).any():
             _refuse("chunked attention must have no padding on the left",
                     left_padding.tolist())
@@ -112,13 +117,13 @@ class _Reader:
                     f"an offset of {self.kv_offset}")
         return _core.chunk(size)
 
-    def _packed(self, ids):
+    def _packed(self, ids: torch.Tensor) -> _core.Mask:
         if self.ids is not None and not torch.equal(ids, self.ids):
             _refuse("a mask must have one packing", "two")
         self.ids = ids
         return _core.documents
 
-    def _follow(self, positions, ids):
+    def _follow(self, positions: torch.Tensor, ids: torch.Tensor) -> None:
         # Then distances by position are distances in the row.
         steps = positions.diff(dim=-1) == 1
         if not (steps | (ids.diff(dim=-1) != 0)).all():
@@ -127,9 +132,10 @@ class _Reader:
 
 
 @torch._dynamo.disable  # a plan depends on the ids themselves
-def _mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
-          mask_function=_masks.causal_mask_function, attention_mask=None,
-          **kwargs):
+def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0,
+          kv_offset: int = 0,
+          mask_function: Any = _masks.causal_mask_function,
+          attention_mask: Any = None, **kwargs: Any) -> torch.Tensor:
     """The batch, as a tensor in the place of a dense mask of four dimensions:
     whoever passes masks on takes it for one. It holds one number."""
     return _torch._tensor_of(_plan(
@@ -137,8 +143,9 @@ def _mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
         attention_mask)).view(1, 1, 1, 1)
 
 
-def _plan(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function,
-          attention_mask):
+def _plan(batch_size: int, q_length: int, kv_length: int, q_offset: Any,
+          kv_offset: int, mask_function: Any,
+          attention_mask: Any) -> _core.Batch:
     q_offset = int(q_offset)
     reader = _Reader(kv_offset)
     mask = reader.read(mask_function)
@@ -147,7 +154,7 @@ def _plan(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function,
         _refuse("packed documents must have as many keys as queries",
                 f"{kv_length} and {q_length}")
     keys = _keys_that_are_real(attention_mask, kv_length, kv_offset)
-    facts = {}
+    facts: dict[str, torch.Tensor] = {}
     if ids is not None:
         facts["doc_ids"] = ids = ids.expand(batch_size, -1).int()
     if keys is not None:
@@ -162,7 +169,8 @@ def _plan(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function,
                       **{name: x.contiguous() for name, x in facts.items()})
 
 
-def _keys_that_are_real(attention_mask, kv_length, kv_offset):
+def _keys_that_are_real(attention_mask: Any, kv_length: int,
+                        kv_offset: int) -> torch.Tensor | None:
     if attention_mask is None:
         return None
     if attention_mask.dim() != 2:
@@ -173,8 +181,12 @@ def _keys_that_are_real(attention_mask, kv_length, kv_offset):
     return None if keys.all() else keys
 
 
-def _attention(module, query, key, value, attention_mask, scaling=None,
-               dropout=0.0, softcap=None, s_aux=None, is_causal=None, **kwargs):
+def _attention(module: Any, query: torch.Tensor, key: torch.Tensor,
+               value: torch.Tensor, attention_mask: Any,
+               scaling: float | None = None, dropout: float = 0.0,
+               softcap: float | None = None, s_aux: torch.Tensor | None = None,
+               is_causal: bool | None = None, **kwargs: Any
+               ) -> tuple[torch.Tensor, None]:
     """One layer: [batch, tokens, heads, dim], and no weights."""
     if dropout:
         _refuse("dropout must be 0", dropout)

@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import os
 import resource
+import threading
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
@@ -72,6 +73,67 @@ def test_one_trace_and_one_compile_for_100_batches():
     # Another mask is another program.
     f(q, k, v, planned(ids, ts.causal & ts.documents))
     assert len(traced) == 2
+
+
+def test_without_ceilings_there_is_one_trace_and_one_compile_a_bucket():
+    rng = np.random.default_rng(18)
+    traced = []
+
+    @jax.jit
+    def f(q, k, v, batch):
+        traced.append(1)
+        return tessera.jax.attention(q, k, v, batch)
+
+    q, k, v = arrays(rng)
+    contracts, steps, worklists = set(), set(), set()
+    for i in range(100):
+        # From one document to one a token: worklists of many sizes.
+        ids = np.sort(rng.integers(0, 1 + i, LENGTH)).astype(np.int32)
+        batch = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
+                        tile=(8, 8))
+        leaves, tree = jax.tree.flatten(batch)
+        contracts.add((tree, tuple(x.shape for x in leaves)))
+        steps.add(batch.contract.steps)
+        worklists.add(len(batch.forward))
+        judge.check(f(q, k, v, batch), judge.attention(q, k, v, legal(
+            ids, mask=("and", ("causal",), ("documents",))))[0])
+    # Buckets are 2^k and 1.5 * 2^k.
+    assert len(worklists) > len(steps) > 2
+    assert all(bin(n).count("1") <= 2 for n in steps)
+    assert len(traced) == f._cache_size() == len(contracts) == len(steps)
+
+
+def test_eight_threads_get_the_bits_of_one():
+    rng = np.random.default_rng(19)
+
+    def loss(q, k, v, batch):
+        out, lse = tessera.jax.attention(q, k, v, batch, return_lse=True)
+        return (out ** 2).sum() + lse.sum(where=jnp.isfinite(lse)), (out, lse)
+
+    step = jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))
+    # More batches than one that is kept, of one program.
+    inputs = [(*arrays(rng), planned(ids_of(rng))) for _ in range(8)]
+    bits = lambda found: [np.asarray(x).tobytes()
+                          for x in jax.tree.leaves(found)]
+    want = [bits(step(*one)) for one in inputs]
+    assert len({w[1] for w in want}) == 8  # outputs differ
+    together, wrong = threading.Barrier(8), []
+
+    def work(number):
+        together.wait()
+        for turn in range(25):
+            at = (number + turn) % 8
+            try:
+                if bits(step(*inputs[at])) != want[at]:
+                    wrong.append(at)
+            except Exception as e:
+                wrong.append(e)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong
+    assert step._cache_size() == 1
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import pathlib
+import pickle
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ import tessera.train
 LINE = 120
 LONG = " | ".join(f"window({n}, {n + 2})" for n in range(1, 25))
 MODULES = [ts, tessera.data, tessera.train]
-if importlib.util.find_spec("jax"):
-    MODULES.append(importlib.import_module("tessera.jax"))
+for framework in ("jax", "torch", "transformers"):
+    if importlib.util.find_spec(framework):
+        MODULES.append(importlib.import_module(f"tessera.{framework}"))
 
 
 def public(kind):
@@ -45,7 +47,7 @@ def of_a_batch(batch):
     out = [batch, batch.forward, batch.contract, ready, saved, told,
            told.documents[0], ts.choose(batch, heads=4, head_dim=16),
            ts.shard(batch, "seq=4", heads=4), ts.compile(batch, heads=4)]
-    if len(MODULES) > 3:
+    if importlib.util.find_spec("jax"):
         tree = importlib.import_module("jax").tree
         out.append(tree.map(lambda x: x, batch))  # BatchArrays
     return out
@@ -89,6 +91,8 @@ def test_a_trainers_line():
     numbers = sum(int(np.prod(s)) for s in trainer.parameters().values())
     assert repr(trainer) == (
         f"Trainer('xla', rows=2, tokens=64, parameters={numbers}, steps=0)")
+    with pytest.raises(ts.TesseraError, match=r"a Trainer \(keep checkpoint"):
+        pickle.dumps(trainer)
 
 
 def test_what_lines_say():
@@ -144,22 +148,35 @@ def says_nothing(function):
     return not any(line and not line.startswith(signature) for line in lines)
 
 
-def test_every_public_function_says_what_it_does():
-    silent = [f"{module.__name__}.{name}" for module, name, function
-              in public(lambda x: callable(x) and not inspect.isclass(x))
-              if not isinstance(function, ts.Mask) and says_nothing(function)]
-    for module, name, kind in public(inspect.isclass):
-        silent += [name] * (not kind.__doc__)
-        for method, function in vars(kind).items():
-            function = getattr(function, "__func__", function)
-            if (not method.startswith("_") and callable(function) and
-                    says_nothing(function)):
-                silent.append(f"{name}.{method}")
+def members(kind):
+    """Public ones of a class, as they stand there."""
+    return {name: getattr(member, "__func__", member)
+            for name, member in vars(kind).items() if not name.startswith("_")}
+
+
+def test_every_public_name_says_what_it_is():
+    silent = [module.__name__ for module in MODULES if not module.__doc__]
+    for module, name, one in public(lambda x: True):
+        if isinstance(one, (str, ts.Mask)):
+            continue  # __version__, and values that the class speaks for
+        if not inspect.isclass(one):
+            silent += [f"{module.__name__}.{name}"] * says_nothing(one)
+            continue
+        silent += [name] * (not one.__doc__)
+        for of, member in members(one).items():
+            quiet = (says_nothing(member) if callable(member)
+                     else not inspect.getdoc(member))
+            silent += [f"{name}.{of}"] * quiet
     assert not silent
 
 
+def stub():
+    return ast.parse(
+        (pathlib.Path(ts.__file__).parent / "_core.pyi").read_text())
+
+
 def test_the_stubs_say_every_name_and_type():
-    tree = ast.parse((pathlib.Path(ts.__file__).parent / "_core.pyi").read_text())
+    tree = stub()
     said = {getattr(node, "name", None) or node.target.id for node in tree.body
             if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AnnAssign))}
     made = {name for _, name, what in public(lambda x: True)
@@ -175,3 +192,38 @@ def test_the_stubs_say_every_name_and_type():
             if None in types or gives in (None, "object"):
                 loose.append(node.name)
     assert not loose
+
+
+def test_the_stubs_have_the_members_of_every_class():
+    seen = 0
+    for node in stub().body:
+        if not isinstance(node, ast.ClassDef) or node.name == "TesseraError":
+            continue
+        said = {of.name for of in node.body if isinstance(of, ast.FunctionDef)}
+        there = set(members(getattr(ts._core, node.name)))
+        assert {name for name in said if not name.startswith("_")} == there
+        seen += 1
+    assert seen > 12
+
+
+def annotated(function):
+    of = inspect.signature(function)
+    given = [p.annotation for p in of.parameters.values() if p.name != "self"]
+    return inspect.Signature.empty not in [*given, of.return_annotation]
+
+
+def test_python_sources_are_annotated():
+    """What is written in Python has no stub: its types stand in it."""
+    seen, bare = 0, []
+    for module, name, one in public(lambda x: True):
+        of = members(one) if inspect.isclass(one) else {"": one}
+        if inspect.isclass(one) and "__init__" in vars(one):
+            of["__init__"] = one.__init__
+        for member, function in of.items():
+            function = getattr(function, "fget", function)
+            if not inspect.isfunction(function):
+                continue
+            seen += 1
+            bare += [f"{module.__name__}.{name}.{member}"] * (
+                not annotated(function))
+    assert seen > 8 and not bare
