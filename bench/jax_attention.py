@@ -4,10 +4,11 @@ CPU: packed documents, 8 heads, head dim 128, every core. XLA's has the dense ma
 of the same pairs, or is called a document at a time, compiled for these documents.
 The best of many rounds.
 
-    PYTHONPATH=build/python .venv/bin/python bench/jax_attention.py
+    PYTHONPATH=build/python .venv/bin/python bench/jax_attention.py [-o FILE]
 """
 
 import argparse
+import json
 import os
 import pathlib
 import sys
@@ -68,7 +69,7 @@ def largest_share(out, arrays, ids):
     return judge.shares(out[:, :, rows], want).max()
 
 
-def attention(tokens, dtype, seconds):
+def attention(tokens, dtype, seconds, rows):
     edges = [0, *starts(tokens), tokens]
     ids = np.repeat(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges))
     batch = ts.plan(ts.causal & ts.documents, q_len=tokens, doc_ids=ids,
@@ -89,6 +90,9 @@ def attention(tokens, dtype, seconds):
         step = jax.jit(lambda q, k, v, facts: jax.vjp(
             lambda *x: attend(*x, facts), q, k, v)[1](dout))
         both = best(lambda: step(*arrays, facts), seconds)
+        what = f"JAX attention {tokens}, {jnp.dtype(dtype).name}"
+        rows += [[what + ", forward", name, flops(4, taken)],
+                 [what + ", with backward", name, flops(14, both)]]
         print(f"  {name:15s} forward {flops(4, taken):6.1f}, with backward "
               f"{flops(14, both):6.1f}; its error is {share:.2g} of its bound")
 
@@ -98,12 +102,18 @@ def main():
     parser.add_argument("--tokens", type=int, default=4096,
                         choices=(1024, 4096, 8192))
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("-o", "--out", type=pathlib.Path, metavar="FILE.json")
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, "
           f"jax {jax.__version__}")
+    rows = []  # for bench/python_figures.py: what, who, value in GFLOP/s
     for dtype in (jnp.float32, jnp.bfloat16):
-        attention(args.tokens, dtype, args.seconds)
+        attention(args.tokens, dtype, args.seconds, rows)
     print(f"load {os.getloadavg()[0]:.1f}")
+    if args.out:
+        args.out.write_text(json.dumps(
+            [{"what": what, "who": who, "value": value, "unit": "GFLOP/s"}
+             for what, who, value in rows]))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 document at a time: packed documents, 8 heads, head dim 128, every core. Then
 block_mask beside create_block_mask. The best of many rounds.
 
-    PYTHONPATH=build/python $TESSERA_TORCH_PYTHON bench/python_attention.py
+    PYTHONPATH=build/python $TESSERA_TORCH_PYTHON bench/python_attention.py [-o FILE]
 """
 
 import argparse
+import json
 import os
 import pathlib
 import sys
@@ -76,7 +77,7 @@ def largest_share(out, q, k, v, ids):
     return share
 
 
-def attention(tokens, dtype, seconds):
+def attention(tokens, dtype, seconds, rows):
     edges, ids = cut(tokens)
     batch = ts.plan(ts.causal & ts.documents, q_len=tokens, doc_ids=ids,
                     tile=(128, 128))
@@ -110,16 +111,22 @@ def attention(tokens, dtype, seconds):
             if not share <= 1:
                 raise SystemExit(f"{name} errs by {share:.2g} of its bound")
             taken = best(lambda: attend(*plain), seconds)
+        what = f"torch attention {tokens}, {str(dtype).removeprefix('torch.')}"
+        rows.append([what + ", forward", name, flops(4, taken), "GFLOP/s"])
         row = f"  {name:16s} forward {flops(4, taken):6.1f}"
         if name != "FlexAttention":  # it has none on a CPU
             both = best(with_gradients(attend, inputs, dout), seconds)
+            rows.append([what + ", with backward", name, flops(14, both),
+                         "GFLOP/s"])
             row += f", with backward {flops(14, both):6.1f}"
         print(row)
     both = best(through_session, seconds)
+    rows.append([what + ", with backward", "a session", flops(14, both),
+                 "GFLOP/s"])
     print(f"  {'a session':16s} {'':15s} with backward {flops(14, both):6.1f}")
 
 
-def masks(tokens, seconds):
+def masks(tokens, seconds, rows):
     edges, ids = cut(65536)
     ids = np.resize(ids, tokens) + np.arange(tokens, dtype=np.int32) // 65536 * 8
     batch = ts.plan(ts.causal & ts.documents, q_len=tokens,
@@ -143,9 +150,15 @@ def masks(tokens, seconds):
                  "full_q_indices", "kv_num_blocks", "full_kv_num_blocks"):
         if not torch.equal(getattr(kept[0], name), getattr(same, name)):
             raise SystemExit(f"{name} differs")
+    their_time = best(theirs, seconds)
+    rows += [[f"block_mask {tokens}", "tessera.torch", again * 1e3, "ms"],
+             [f"block_mask {tokens}, the first", "tessera.torch", first * 1e3,
+              "ms"],
+             [f"block_mask {tokens}", "create_block_mask, compiled",
+              their_time * 1e3, "ms"]]
     print(f"{tokens} tokens: block_mask {again * 1e3:.2f} ms, the first "
           f"{first * 1e3:.1f}; create_block_mask, compiled, "
-          f"{best(theirs, seconds) * 1e3:.0f} ms")
+          f"{their_time * 1e3:.0f} ms")
 
 
 def main():
@@ -154,13 +167,18 @@ def main():
                         choices=(1024, 4096, 8192, 65536))
     parser.add_argument("--mask-tokens", type=int, default=1 << 17)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("-o", "--out", type=pathlib.Path, metavar="FILE.json")
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, "
           f"torch {torch.__version__}")
+    rows = []  # for bench/python_figures.py: what, who, value, unit
     for dtype in DTYPES:
-        attention(args.tokens, dtype, args.seconds)
-    masks(args.mask_tokens, args.seconds)
+        attention(args.tokens, dtype, args.seconds, rows)
+    masks(args.mask_tokens, args.seconds, rows)
     print(f"load {os.getloadavg()[0]:.1f}")
+    if args.out:
+        args.out.write_text(json.dumps(
+            [dict(zip(("what", "who", "value", "unit"), row)) for row in rows]))
 
 
 if __name__ == "__main__":

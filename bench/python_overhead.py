@@ -3,10 +3,13 @@
 ids in and a kernel's arrays out, and a jitted call of tessera.jax.attention
 beside an empty one. The best of many rounds, in us; a load above 1 is another's.
 
-    PYTHONPATH=build/python .venv/bin/python bench/python_overhead.py
+    PYTHONPATH=build/python .venv/bin/python bench/python_overhead.py [-o FILE]
 """
 
+import argparse
+import json
 import os
+import pathlib
 import timeit
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -40,11 +43,17 @@ def planned(mask, length, ids, number=200, rounds=25):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--out", type=pathlib.Path, metavar="FILE.json")
+    args = parser.parse_args()
+    rows = []  # for bench/python_figures.py: what, who, value in us
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     mask = ts.causal & ts.documents
     for length, documents in ((64, 2), (4096, 8), (32768, 32)):
         ids = packed(length, documents)
         whole, inside = planned(mask, length, ids)
+        rows += [[f"plan {length}", "tessera", whole],
+                 [f"plan {length}, binding alone", "tessera", whole - inside]]
         print(f"plan {length:6d} tokens: {whole:7.2f} us, of it the planner "
               f"{inside:.2f}, so the binding adds {whole - inside:.2f}")
     many = packed(32768, 32)
@@ -52,11 +61,13 @@ def main():
                                  max_steps=1024)
     print("32768 tokens, ids in, all arrays out:")
     leaves = best(lambda: jax.tree.leaves(batch((256, 256))))
+    rows.append(["loop 32768, CPU kernels", "tessera", leaves])
     print(f"  of a batch, as the CPU kernels take it: {leaves:.1f} us")
     kernels = [ts.compile(batch((512, 256)), heads=8, backward=backward)
                for backward in (False, True)]
     for kernel, name in zip(kernels, ("forward", "backward")):
         arrays = best(lambda: kernel.arrays(batch((512, 256))))
+        rows.append([f"loop 32768, TPU {name}", "tessera", arrays])
         print(f"  as the TPU's {name} kernel takes it: {arrays:.1f} us")
     for length in (16, 256, 1024):
         q = jax.device_put(np.zeros((1, 1, length, 8), np.float32))
@@ -71,9 +82,15 @@ def main():
         session = ts.Session("cpu")
         ready = session.prepare(host, heads=1, head_dim=8)
         alone = best(lambda: ready.forward(numpy_q, numpy_q, numpy_q))
+        rows += [[f"jit {length}", "tessera", attention],
+                 [f"jit {length}", "an empty call", nothing]]
         print(f"jit {length:5d} tokens: empty {nothing:6.1f} us, attention "
               f"{attention:6.1f}, so {attention - nothing:.1f} above it; a "
               f"prepared call from NumPy {alone:.1f}")
+    if args.out:
+        args.out.write_text(json.dumps(
+            [{"what": what, "who": who, "value": value, "unit": "us"}
+             for what, who, value in rows]))
 
 
 if __name__ == "__main__":

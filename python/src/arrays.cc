@@ -166,7 +166,11 @@ nb::object empty_array(std::span<const int64_t> shape, Dtype dtype) {
   }
   nb::list sizes;
   for (const int64_t n : shape) sizes.append(n);
-  return nb::module_::import_("numpy").attr("empty")(nb::tuple(sizes), type);
+  // Held until the process ends, as modules are: looking it up takes longer
+  // than the array.
+  static const nb::handle empty =
+      nb::object(nb::module_::import_("numpy").attr("empty")).release();
+  return empty(nb::tuple(sizes), type);
 }
 
 namespace {

@@ -5,15 +5,18 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <span>
 #include <utility>
 
 #include "arrays.h"
 #include "base/digest.h"
 #include "block_mask.h"
 #include "failure.h"
+#include "interrupts.h"
 #include "mask.h"
 #include "mask/canonical.h"
 #include "picture/picture.h"
+#include "plan/stoppable.h"
 #include "states.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
@@ -100,9 +103,9 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
     const BlockMask cells = read_block_mask("block_mask", block_mask, {});
     take_picks(take(picks_from_blocks(cells, request)), facts);
   }
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    auto out = OwnedBatch::make(std::move(request), std::move(facts));
+  auto made = without_gil([&](const StopFlag*) {
+    auto out =
+        plan::make_batch(std::move(request), std::move(facts), look_and_tell);
     // Above a ceiling there is no batch.
     if (out && ceilings) {
       if (auto contract = make_contract(*out); !contract) {
@@ -110,7 +113,7 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
       }
     }
     return out;
-  }();
+  });
   return new_batch(take(std::move(made)));
 }
 
@@ -517,7 +520,7 @@ const Columns& PyWorklist::columns() const {
 
 namespace {
 
-void read_same(nb::handle given, const std::vector<int64_t>& shape,
+void read_same(nb::handle given, std::span<const int64_t> shape,
                OwnedFacts& facts) {
   if (!nb::isinstance<nb::dict>(given)) {
     refuse("same must be a dict of a letter to its ids, found " +
@@ -538,9 +541,9 @@ void read_same(nb::handle given, const std::vector<int64_t>& shape,
 
 OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
                       int64_t kv_len) {
-  const std::vector<int64_t> keys{batch, kv_len};
-  const std::vector<int64_t> queries{batch, q_len};
-  const std::vector<int64_t> rows{batch};
+  const int64_t keys[] = {batch, kv_len};
+  const int64_t queries[] = {batch, q_len};
+  const int64_t rows[] = {batch};
   OwnedFacts out;
   const int sources = static_cast<int>(!given.doc_ids.is_none()) +
                       static_cast<int>(!given.cu_seqlens.is_none()) +

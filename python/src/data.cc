@@ -27,8 +27,10 @@ namespace {
 struct Open {
   std::mutex mutex;
   std::optional<Loader> loader;
+  std::shared_ptr<Raised> raised;
 
   void close() {
+    raised->closed = true;
     const nb::gil_scoped_release released;
     const std::lock_guard lock(mutex);
     loader.reset();
@@ -241,6 +243,7 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
     return Loader::open(std::move(source), o, from);
   }();
   auto open = std::make_shared<Open>();
+  open->raised = raised;
   open->loader.emplace(take(std::move(made)));
   new (self.p) PyLoader(open, raised, std::move(o));
   close_at_exit(self.h, open);

@@ -195,6 +195,13 @@ class PyDocuments : public DocumentSource {
   }
 
   Result<bool> read(Documents& into) override {
+    // A window of rows may take longer than anybody waits for.
+    if (raised_->closed) {
+      return invalid("data",
+                     "a loader must be open, found it closed at "
+                     "document {}",
+                     at_);
+    }
     const nb::gil_scoped_acquire held;
     auto item = next();
     if (!item) return item.error();

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <memory>
 
 #include "tessera/documents.h"
@@ -12,9 +13,10 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// What an iterable raised while another thread read it; under the GIL.
+// Of an iterable that another thread reads.
 struct Raised {
-  nb::object exception;
+  nb::object exception;             // under the GIL
+  std::atomic<bool> closed{false};  // nobody wants more of it
 };
 
 // Of an object with __arrow_c_stream__; a path or a list of paths; or an

@@ -11,7 +11,7 @@ namespace {
 
 Mask read_mask(nb::handle object) {
   if (nb::isinstance<PyMask>(object)) {
-    return take(make_mask(nb::cast<const PyMask&>(object).expr));
+    return nb::cast<const PyMask&>(object).mask();
   }
   std::string text;
   if (!nb::try_cast(object, text, false)) {
@@ -22,6 +22,11 @@ Mask read_mask(nb::handle object) {
 }
 
 }  // namespace
+
+const Mask& PyMask::mask() const {
+  if (!made_) made_ = take(make_mask(expr));
+  return *made_;
+}
 
 std::vector<Mask> read_masks(nb::handle object) {
   std::vector<Mask> out;
@@ -61,15 +66,12 @@ void bind_mask(nb::module_& m) {
       .def("__invert__", [](const PyMask& e) { return PyMask{!e.expr}; })
       .def(
           "__eq__",
-          [](const PyMask& l, const PyMask& r) {
-            return take(make_mask(l.expr)) == take(make_mask(r.expr));
-          },
+          [](const PyMask& l, const PyMask& r) { return l.mask() == r.mask(); },
           nb::is_operator(), nb::sig(kEqual),
           "Whether both mean the same in canonical form.")
       .def("__hash__",
            [](const PyMask& e) {
-             return nb::hash(
-                 nb::str(to_string(take(make_mask(e.expr))).c_str()));
+             return nb::hash(nb::str(to_string(e.mask()).c_str()));
            })
       .def("__str__", [](const PyMask& e) { return to_string(e.expr); })
       .def("__repr__",
@@ -81,8 +83,7 @@ void bind_mask(nb::module_& m) {
              return nb::make_tuple(self.type(), nb::make_tuple(nb::str(self)));
            })
       .def_prop_ro(
-          "canonical",
-          [](const PyMask& e) { return to_string(take(make_mask(e.expr))); },
+          "canonical", [](const PyMask& e) { return to_string(e.mask()); },
           "Its text in canonical form.");
   m.attr("full") = PyMask{full()};
   m.attr("causal") = PyMask{causal()};

@@ -3,7 +3,9 @@
 
 #include <nanobind/nanobind.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/mask.h"
@@ -12,9 +14,16 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// As it was written; the library brings it to canonical form.
+// As it was written; the library brings it to canonical form, once.
 struct PyMask {
+  explicit PyMask(Expr of) : expr(std::move(of)) {}
+
+  const Mask& mask() const;  // under the GIL
+
   Expr expr;
+
+ private:
+  mutable std::optional<Mask> made_;
 };
 
 // One mask, its text, or a list of either: one for each group of heads.

@@ -11,7 +11,9 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
+#include "interrupts.h"
 #include "mask.h"
+#include "plan/stoppable.h"
 #include "tessera/route.h"
 
 namespace tessera::python {
@@ -64,11 +66,10 @@ NewBatch route(nb::object mask, nb::handle q, nb::handle k,
   OwnedFacts facts = read_facts({doc_ids, none, none, none, valid_token_counts,
                                  none, q_offset, none, none, none},
                                 request.batch, request.q_len, request.kv_len);
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return OwnedBatch::route(std::move(request), std::move(facts), inputs,
-                             settings);
-  }();
+  auto made = without_gil([&](const StopFlag*) {
+    return plan::route_batch(std::move(request), std::move(facts), inputs,
+                             settings, {}, look_and_tell);
+  });
   return new_batch(take(std::move(made)));
 }
 

@@ -13,6 +13,7 @@ import pytest
 import tessera as ts
 import tessera.torch
 import torch
+from long_calls import ENDED, interrupted
 from tessera import _core
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -346,3 +347,14 @@ def test_eight_threads_on_one_batch():
 def test_importing_tessera_imports_no_torch():
     code = "import sys, tessera; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_interrupt_ends_a_long_call():
+    prepare = """
+import torch, tessera as ts, tessera.torch
+x = torch.zeros(1, 1, 1, 64).expand(1, 1, 1 << 19, 64)
+made = ts.plan(ts.full, q_len=1 << 19)
+"""
+    call = "functools.partial(tessera.torch.attention, x, x, x)"
+    # Whole it would take minutes, longer than is waited for.
+    assert interrupted(prepare, call, "made") == ENDED

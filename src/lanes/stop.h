@@ -3,19 +3,10 @@
 
 #include <string_view>
 
-#include "base/fail.h"
+#include "base/stopped.h"
 #include "tessera/attention.h"
 
 namespace tessera::lanes {
-
-// `when`: "before it ran".
-inline Error stopped_error(std::string_view where, std::string_view when) {
-  return {ErrorKind::stopped,
-          fmt::format("[{}] a call must not be stopped to give its outputs, "
-                      "found it stopped {}",
-                      where, when),
-          0};
-}
 
 inline Result<void> check_stop(const StopFlag* stop, std::string_view where,
                                std::string_view when) {

@@ -9,7 +9,8 @@
 #include "base/fail.h"
 #include "base/timed.h"
 #include "plan/batch_state.h"
-#include "plan/make_plan.h"
+#include "plan/stoppable.h"
+#include "route/stoppable.h"
 
 namespace tessera {
 namespace {
@@ -43,7 +44,8 @@ uint64_t digest_of(const Facts& f) {
 }
 
 // Binds `state.facts` and plans. `bound_before`: its sweep is of this request.
-Result<void> plan_state(State& state, bool bound_before) {
+Result<void> plan_state(State& state, bool bound_before,
+                        const Stopped& stopped = {}) {
   state.failed = true;
   state.contract.reset();
   state.plan_ms = 0;
@@ -56,7 +58,7 @@ Result<void> plan_state(State& state, bool bound_before) {
       if (!sweep) return sweep.error();
       state.sweep = std::move(*sweep);
     }
-    return plan::plan_sweep(state.sweep, state.plan);
+    return plan::plan_sweep(state.sweep, state.plan, stopped);
   });
   if (planned) state.failed = false;
   return planned;
@@ -96,12 +98,17 @@ const RouteResult* Batch::routing() const {
 }
 
 Result<OwnedBatch> OwnedBatch::make(Request request, OwnedFacts facts) {
+  return plan::make_batch(std::move(request), std::move(facts), {});
+}
+
+Result<OwnedBatch> plan::make_batch(Request request, OwnedFacts facts,
+                                    const Stopped& stopped) {
   auto state = std::make_shared<State>();
   state->request = std::move(request);
   state->owned = std::move(facts);
   state->facts = state->owned.view();
-  if (auto e = plan_state(*state, false); !e) return e.error();
-  return OwnedBatch(std::move(state));
+  if (auto e = plan_state(*state, false, stopped); !e) return e.error();
+  return BatchMaker::of_state(std::move(state));
 }
 
 Result<OwnedBatch> OwnedBatch::copy(Request request, const Facts& facts) {
@@ -112,13 +119,23 @@ Result<OwnedBatch> OwnedBatch::route(Request request, OwnedFacts facts,
                                      const RouteInputs& inputs,
                                      const RouteSettings& settings,
                                      const RouteOptions& options) {
+  return plan::route_batch(std::move(request), std::move(facts), inputs,
+                           settings, options, {});
+}
+
+Result<OwnedBatch> plan::route_batch(Request request, OwnedFacts facts,
+                                     const RouteInputs& inputs,
+                                     const RouteSettings& settings,
+                                     const RouteOptions& options,
+                                     const Stopped& stopped) {
   if (options.until != RouteStage::expand) {
     return invalid("route", "a batch is routed to its last stage, found {}",
                    to_string(options.until));
   }
   double route_ms = 0;
   auto routed = timed(route_ms, [&] {
-    return tessera::route(request, facts.view(), inputs, settings, options);
+    return routing::route(request, facts.view(), inputs, settings, options,
+                          stopped);
   });
   if (!routed) return routed.error();
   auto state = std::make_shared<State>();
@@ -129,8 +146,8 @@ Result<OwnedBatch> OwnedBatch::route(Request request, OwnedFacts facts,
   state->route_ms = route_ms;
   state->given_picks = inputs.picks || inputs.tile_picks;
   state->facts = state->routing->facts(state->owned.view());
-  if (auto e = plan_state(*state, false); !e) return e.error();
-  return OwnedBatch(std::move(state));
+  if (auto e = plan_state(*state, false, stopped); !e) return e.error();
+  return BatchMaker::of_state(std::move(state));
 }
 
 Result<void> OwnedBatch::remake(OwnedFacts facts) {

@@ -1,9 +1,11 @@
 // plan/batch_state.h: what a Batch holds, for those that read it.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "mask/sweep.h"
 #include "tessera/batch.h"
@@ -34,6 +36,9 @@ struct BatchMaker {
   // A handle of the same batch, whose remake has no part in the other's memory.
   static OwnedBatch share(const OwnedBatch& batch) {
     return OwnedBatch(batch.state_);
+  }
+  static OwnedBatch of_state(std::shared_ptr<Batch::State> state) {
+    return OwnedBatch(std::move(state));
   }
   // A batch of lists that verify_forward took, which need not be made again.
   static Result<OwnedBatch> of_verified(Request request, OwnedFacts facts,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plan/make_plan.h"
+#include "plan/stoppable.h"
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 
@@ -180,6 +181,25 @@ TEST(Batch, AfterARemakeThatFailedThereIsNoBatch) {
   }
   EXPECT_TRUE(batch->remake(owned(ids_of(64, 20))).ok());
   for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
+}
+
+TEST(Batch, PlanningEndsWhereTheCallerSaysSo) {
+  Request request = packed(64 * 16 * 16);
+  int asked = 0;
+  const auto stopped = [&] { return ++asked == 3; };
+  const auto made =
+      make_batch(request, owned(ids_of(request.q_len, 700)), stopped);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().kind, ErrorKind::stopped);
+  EXPECT_EQ(made.error().message,
+            "[plan] a call must not be stopped to give its outputs, found it "
+            "stopped after 191 of 1024 tile rows");
+  EXPECT_EQ(asked, 3);
+  const auto whole = make_batch(request, owned(ids_of(request.q_len, 700)),
+                                [] { return false; });
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->plan(),
+            *make_plan(request, owned(ids_of(request.q_len, 700)).view()));
 }
 
 // One handle through hundreds of unlike batches: nothing of the last one is

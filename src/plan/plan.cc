@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/trace.h"
 #include "plan/make_plan.h"
+#include "plan/stoppable.h"
 #include "plan/transpose.h"
 
 namespace tessera::plan {
@@ -27,14 +28,23 @@ void append(const std::vector<mask::Span>& spans, std::vector<Entry>& entries) {
   }
 }
 
+// From one question whether to stop to the next.
+constexpr size_t kRowsUnasked = 64;
+
 // Classifies every tile row into the empty lists.
-Result<void> fill_forward(const mask::Sweep& sweep, Plan& plan) {
+Result<void> fill_forward(const mask::Sweep& sweep, Plan& plan,
+                          const Stopped& stopped) {
   const TraceSpan span("plan", "classify");
   Worklist& w = plan.forward;
   return sweep.each_list(
       [&](mask::Classifier& list, int64_t b, int64_t h) -> Result<void> {
         int64_t pairs = 0;
         for (int64_t r = 0; r < w.rows; ++r) {
+          if (stopped && w.row_start.size() % kRowsUnasked == 0 && stopped()) {
+            return stopped_error(
+                "plan", fmt::format("after {} of {} tile rows",
+                                    w.row_start.size() - 1, w.lists * w.rows));
+          }
           const std::vector<mask::Span>& spans = list.tile_row(r);
           int64_t tiles = static_cast<int64_t>(w.entries.size());
           for (const mask::Span& s : spans) {
@@ -52,7 +62,8 @@ Result<void> fill_forward(const mask::Sweep& sweep, Plan& plan) {
 
 }  // namespace
 
-Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan) {
+Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan,
+                        const Stopped& stopped) {
   const TraceSpan span("plan", "make_plan");
   const mask::Bound& bound = sweep.bound;
   plan.batch = bound.batch;
@@ -81,10 +92,14 @@ Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan) {
   w.entries.clear();
   plan.legal_pairs.assign(static_cast<size_t>(w.lists), 0);
 
-  if (auto e = fill_forward(sweep, plan); !e) return e;
+  if (auto e = fill_forward(sweep, plan, stopped); !e) return e;
   const TraceSpan transposing("plan", "transpose");
   plan::transpose(plan.forward, plan.transposed);
   return {};
+}
+
+Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan) {
+  return plan_sweep(sweep, plan, {});
 }
 
 Result<Plan> make_plan(const Request& request, const Facts& facts) {

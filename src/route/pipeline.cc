@@ -17,6 +17,7 @@
 #include "route/rows.h"
 #include "route/score.h"
 #include "route/settings.h"
+#include "route/stoppable.h"
 #include "route/tasks.h"
 #include "route/top_n.h"
 #include "route/unions.h"
@@ -76,8 +77,13 @@ struct Level {
 class Router {
  public:
   Router(const Request& request, const RouteInputs& inputs,
-         const RouteSettings& settings, const RouteOptions& options)
-      : request_(request), in_(inputs), s_(settings), options_(options) {
+         const RouteSettings& settings, const RouteOptions& options,
+         const Stopped& stopped)
+      : request_(request),
+        in_(inputs),
+        s_(settings),
+        options_(options),
+        stopped_(stopped) {
     threads_ = route_threads(options.threads);
     out_.settings = settings;
   }
@@ -342,31 +348,35 @@ class Router {
     std::vector<Worker> workers(static_cast<size_t>(threads_));
     for (int64_t first = 0; first < jobs; first += size) {
       const int64_t count = std::min(size, jobs - first);
-      const auto each = [&](auto&& work, const char* name) {
-        run_tasks(
+      const auto each = [&](auto&& work, const char* name) -> Result<void> {
+        const bool ran = run_tasks(
             count, threads_,
             [&](int64_t i, int worker) {
               work(group[static_cast<size_t>(i)],
                    workers[static_cast<size_t>(worker)]);
             },
-            name);
+            name, stopped_);
+        if (ran) return first_error(group, count);
+        return stopped_error("route",
+                             fmt::format("after {} of {} parts", first, jobs));
       };
       for (int64_t i = 0; i < count; ++i) {
         begin(first + i, group[static_cast<size_t>(i)]);
       }
       if (s_.hierarchical) {
-        each([&](Job& job, Worker& w) { choose_metas(job, w); }, "coarse");
+        auto e =
+            each([&](Job& job, Worker& w) { choose_metas(job, w); }, "coarse");
         done(RouteStage::coarse);
-        if (auto e = first_error(group, count); !e) return e;
+        if (!e) return e;
       }
       if (!wants(RouteStage::score)) continue;
-      each([&](Job& job, Worker& w) { score(job, w); }, "score");
+      auto e = each([&](Job& job, Worker& w) { score(job, w); }, "score");
       done(RouteStage::score);
-      if (auto e = first_error(group, count); !e) return e;
+      if (!e) return e;
       if (!wants(RouteStage::top_n)) continue;
-      each([&](Job& job, Worker& w) { pick(job, w); }, "top_n");
+      auto f = each([&](Job& job, Worker& w) { pick(job, w); }, "top_n");
       done(RouteStage::top_n);
-      if (auto e = first_error(group, count); !e) return e;
+      if (!f) return f;
     }
     return {};
   }
@@ -594,6 +604,7 @@ class Router {
   const RouteInputs& in_;
   const RouteSettings& s_;
   const RouteOptions& options_;
+  const Stopped& stopped_;
   int threads_ = 1;
   Isa isa_ = Isa::portable;
   std::vector<RouteRow> rows_;
@@ -606,6 +617,20 @@ class Router {
 
 }  // namespace
 
+Result<RouteResult> route(const Request& request, const Facts& facts,
+                          const RouteInputs& inputs,
+                          const RouteSettings& settings,
+                          const RouteOptions& options, const Stopped& stopped) {
+  try {
+    return Router(request, inputs, settings, options, stopped).run(facts);
+  } catch (const std::bad_alloc&) {
+    return over_limit("route",
+                      "working memory must be there, found none left for [{}, "
+                      "{}] queries of {} keys",
+                      request.batch, request.q_len, request.kv_len);
+  }
+}
+
 }  // namespace tessera::routing
 
 namespace tessera {
@@ -614,14 +639,7 @@ Result<RouteResult> route(const Request& request, const Facts& facts,
                           const RouteInputs& inputs,
                           const RouteSettings& settings,
                           const RouteOptions& options) {
-  try {
-    return routing::Router(request, inputs, settings, options).run(facts);
-  } catch (const std::bad_alloc&) {
-    return over_limit("route",
-                      "working memory must be there, found none left for [{}, "
-                      "{}] queries of {} keys",
-                      request.batch, request.q_len, request.kv_len);
-  }
+  return routing::route(request, facts, inputs, settings, options, {});
 }
 
 }  // namespace tessera

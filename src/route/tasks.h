@@ -6,17 +6,28 @@
 #include <cstdint>
 #include <new>
 
+#include "base/stopped.h"
 #include "base/threads.h"
 
 namespace tessera::routing {
 
 // parallel_for of tasks that may throw std::bad_alloc. The others then end as
-// soon as they can, and the caller gets the exception.
+// soon as they can, and the caller gets the exception. False: `stopped` said
+// so, and some were not run.
 template <class F>
-void run_tasks(int64_t tasks, int threads, F&& f, const char* name) {
-  std::atomic<bool> failed{false};
+bool run_tasks(int64_t tasks, int threads, F&& f, const char* name,
+               const Stopped& stopped = {}) {
+  std::atomic<bool> failed{false}, ended{false};
   const auto run_one = [&](int64_t task, int worker) {
-    if (failed.load(std::memory_order_relaxed)) return;
+    if (failed.load(std::memory_order_relaxed) ||
+        ended.load(std::memory_order_relaxed)) {
+      return;
+    }
+    // Worker 0 is the calling thread.
+    if (worker == 0 && stopped && stopped()) {
+      ended.store(true, std::memory_order_relaxed);
+      return;
+    }
     try {
       f(task, worker);
     } catch (const std::bad_alloc&) {
@@ -25,6 +36,7 @@ void run_tasks(int64_t tasks, int threads, F&& f, const char* name) {
   };
   parallel_for(tasks, threads, run_one, name);
   if (failed.load(std::memory_order_relaxed)) throw std::bad_alloc();
+  return !ended.load(std::memory_order_relaxed);
 }
 
 }  // namespace tessera::routing

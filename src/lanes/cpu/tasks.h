@@ -54,7 +54,7 @@ class Tasks {
     };
     parallel_for(tasks, threads_, run_one, name);
     if (stopped_.load(std::memory_order_relaxed)) {
-      return lanes::stopped_error(
+      return stopped_error(
           "cpu", fmt::format("after {} of {} {}", done.load(), tasks, name));
     }
     if (failed()) {

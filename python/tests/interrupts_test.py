@@ -1,0 +1,67 @@
+"""Ctrl-C during long calls: which of them end, and which give their result
+first (docs/python.md says so)."""
+
+import subprocess
+import sys
+
+import pytest
+from long_calls import ENDED, WENT_ON, interrupted
+
+PREPARE = """
+import functools, itertools, time
+import numpy as np, tessera as ts, tessera.data
+
+def row(heads, tokens):  # of no memory, until somebody writes
+    return np.zeros((1, heads, tokens, 64), np.float32)
+
+def prepared(tokens, lane="cpu", **more):
+    made = ts.plan(ts.full, q_len=tokens)
+    return ts.Session(lane, **more).prepare(made, heads=8, head_dim=64,
+                                            backward=True)
+
+def documents():
+    while True:  # that never fill a row
+        time.sleep(0.01)
+        yield [1, 2, 3]
+"""
+
+CALLS = {
+    "plan": ("functools.partial(ts.plan, q_len=1 << 20, tile=(64, 64))",
+             "ts.causal"),
+    "plan by documents": (
+        "functools.partial(ts.plan, q_len=1 << 17, batch=64, tile=(64, 64), "
+        "doc_ids=np.zeros((64, 1 << 17), np.int32))",
+        "ts.causal & ts.documents"),
+    "route": ("functools.partial(ts.route, ts.causal & ts.routed(8, 256), "
+              "row(2, 1 << 20))", "row(1, 1 << 20)"),
+    "attention": ("functools.partial(ts.attention, *[row(2, 1 << 17)] * 3)",
+                  "ts.plan(ts.full, q_len=1 << 17)"),
+    "forward": ("functools.partial(prepared(1 << 16).forward, "
+                "*[row(8, 1 << 16)] * 2)", "row(8, 1 << 16)"),
+    "backward": ("(lambda p, x: functools.partial(p.backward, "
+                 "p.forward(x, x, x)))(prepared(1 << 13, threads=1), "
+                 "row(8, 1 << 13))", "row(8, 1 << 13)"),
+    "a loader": ("next", "tessera.data.Loader(documents(), tokens=1 << 20)"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_long_call_ends(name):
+    assert interrupted(PREPARE, *CALLS[name]) == ENDED
+
+
+def test_a_call_that_does_not_look_gives_its_result_first():
+    found = interrupted(PREPARE, "functools.partial(prepared(1024, 'reference')"
+                        ".forward, *[row(8, 1024)] * 2)", "row(8, 1024)")
+    assert found == WENT_ON
+
+
+@pytest.mark.skipif(
+    subprocess.run([sys.executable, "-c", "import libtpu"],
+                   capture_output=True).returncode != 0,
+    reason="libtpu is not installed")
+def test_a_schedule_ends_with_its_process():
+    found = interrupted(
+        PREPARE, "functools.partial(ts.schedule, heads=8)",
+        "ts.plan(ts.causal, q_len=1 << 15, tile=(512, 256))")
+    assert found == ENDED

@@ -1,0 +1,29 @@
+"""A child process that makes one long call and is sent Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+import time
+
+ENDED, WENT_ON = 42, 43
+
+
+def interrupted(prepare, call, item):
+    """What a child does that runs map(call, [item]) and is interrupted: ENDED
+    where the call itself ended, WENT_ON where it gave its result first."""
+    # What a call gives is kept before Python looks for signals by itself.
+    code = prepare + f"""
+import functools, sys
+kept, call, item = [], {call}, {item}
+print("begin", flush=True)
+try:
+    kept.extend(map(call, [item]))
+except KeyboardInterrupt:
+    sys.exit({WENT_ON} if kept else {ENDED})
+"""
+    child = subprocess.Popen([sys.executable, "-c", code],
+                             stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"begin\n"
+    time.sleep(0.3)
+    child.send_signal(signal.SIGINT)
+    return child.wait(timeout=120)
