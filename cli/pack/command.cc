@@ -62,8 +62,6 @@ Result<void> draw_stats(const PackFlags& f, const data::RowStats& stats) {
 Result<int> run(const PackFlags& f) {
   auto options = stream_options(f);
   if (!options) return options.error();
-  auto size = rows_per_file(f);
-  if (!size) return size.error();
   if (f.stats && !f.stats->ends_with(".svg")) {
     return invalid("cli", "--stats must end in .svg, found {}",
                    in_quotes(*f.stats));
@@ -72,6 +70,8 @@ Result<int> run(const PackFlags& f) {
   if (!source) return source.error();
   auto stream = RowStream::open(std::move(*source), *options);
   if (!stream) return stream.error();
+  auto size = rows_per_file(f, stream->shape());
+  if (!size) return size.error();
   data::RowStats stats;
   if (f.stats) {  // that it can be written is known before any work
     if (auto e = draw_stats(f, stats); !e) return e.error();

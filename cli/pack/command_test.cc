@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/files.h"
 #include "tessera/data.h"
@@ -127,6 +128,40 @@ TEST_F(PackProgram, LosesNothing) {
       "");
   EXPECT_TRUE(std::filesystem::is_empty(file("out")));
   EXPECT_EQ(program({"pack", file("a.jsonl"), "-o", file("out")}), 0) << err_;
+}
+
+TEST_F(PackProgram, EveryChunkIsAccountedFor) {
+  ASSERT_TRUE(write_file(
+      file("chunks.jsonl"),
+      "{\"input_ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], "
+      "\"chunk_starts\": [0, 3, 6, 9], \"chunk_ends\": [3, 6, 9, 12], "
+      "\"call_edges\": [[0, 1], [1, 2]]}\n"));
+  for (const auto& [rule, out, dropped] :
+       {std::tuple("split", 4, 0), std::tuple("keep_head", 3, 1),
+        std::tuple("keep_tail", 2, 2), std::tuple("drop", 0, 4)}) {
+    program({"pack", file("chunks.jsonl"), "--tokens", "8", "--long", rule,
+             "--json"});
+    const json j = json::parse(out_);
+    EXPECT_EQ(j["chunks"]["in"], 4);
+    EXPECT_EQ(j["chunks"]["out"], out) << rule;
+    EXPECT_EQ(j["chunks"]["dropped"], dropped) << rule;
+    EXPECT_EQ(j["chunks"]["no_room"], 0);
+    const json& e = j["edges"];
+    EXPECT_EQ(e["in"], e["out"].get<int>() + e["no_room"].get<int>() +
+                           e["across_rows"].get<int>());
+  }
+}
+
+// A file has fewer rows where they are long, so that any length has its
+// default.
+TEST_F(PackProgram, RowsMayBeLong) {
+  EXPECT_EQ(program({"pack", file("a.jsonl"), "--tokens", "1048576", "-o",
+                     file("long")}),
+            0)
+      << err_;
+  const auto rows = load_rows(file("long") + "/rows-00000.safetensors");
+  ASSERT_TRUE(rows) << rows.error().message;
+  EXPECT_EQ(rows->rows, 1);
 }
 
 // Of rows that fill no step nothing is known.

@@ -1,6 +1,7 @@
 // cli/pack/options.cc: the flags of `tessera pack` and what they ask for.
 #include "cli/pack/options.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/fail.h"
@@ -12,6 +13,9 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kMaxNumber = int64_t{1} << 24;
+// Of a file, where nobody says: 256 MiB at most, which are in memory at once.
+constexpr int64_t kRowsPerFile = 256;
+constexpr int64_t kNumbersPerFile = int64_t{1} << 26;
 
 Result<double> parse_share(const std::string& text, std::string_view what) {
   double share = -1;
@@ -101,7 +105,8 @@ void add_pack_flags(Command& command, PackFlags& f) {
        {"--stats", &f.stats, "FILE",
         "Draw what the rows are like, as .svg: fill, cost, documents, tiles"},
        {"--rows-per-file", &f.rows_per_file, "N",
-        "Of a folder; of one file rows of a row group or batch [256]"},
+        "Of a folder; of one file rows of a row group or batch [256, or 256 "
+        "MiB]"},
        {"--json", &f.json, "", "One JSON object on stdout"}});
 }
 
@@ -123,8 +128,15 @@ Result<StreamOptions> stream_options(const PackFlags& f) {
   return o;
 }
 
-Result<int64_t> rows_per_file(const PackFlags& f) {
-  return parse_int(f.rows_per_file, "--rows-per-file", 1, kMaxNumber);
+Result<int64_t> rows_per_file(const PackFlags& f, const RowShape& shape) {
+  if (f.rows_per_file) {
+    return parse_int(*f.rows_per_file, "--rows-per-file", 1, kMaxNumber);
+  }
+  int64_t numbers = 0;  // of a row
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    numbers += shape.size(static_cast<RowColumn>(c));
+  }
+  return std::clamp<int64_t>(kNumbersPerFile / numbers, 1, kRowsPerFile);
 }
 
 }  // namespace tessera::cli

@@ -14,6 +14,11 @@ nlohmann::json known(const PackReport& r, double value) {
   return r.balance.steps == 0 ? nlohmann::json() : nlohmann::json(value);
 }
 
+// When all rows are out, the rest began in tokens that were dropped.
+int64_t dropped(const ChunkAccount& c) {
+  return c.chunks_in - c.chunks_out - c.chunks_over;
+}
+
 }  // namespace
 
 nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
@@ -40,7 +45,8 @@ nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
            {{"in", r.chunks.chunks_in},
             {"out", r.chunks.chunks_out},
             {"cut", r.chunks.chunks_cut},
-            {"no_room", r.chunks.chunks_over}}},
+            {"no_room", r.chunks.chunks_over},
+            {"dropped", dropped(r.chunks)}}},
           {"edges",
            {{"in", r.chunks.edges_in},
             {"out", r.chunks.edges_out},
@@ -77,14 +83,18 @@ std::string pack_text(const PackReport& r, const StreamOptions& o) {
                          o.pack.rows_per_step, r.balance.max_over_mean,
                          r.balance.worst, r.balance.length_spread));
   if (r.chunks.chunks_in > 0) {
-    line("chunks", fmt::format("{} in, {} out, {} cut, {} without room",
-                               r.chunks.chunks_in, r.chunks.chunks_out,
-                               r.chunks.chunks_cut, r.chunks.chunks_over));
+    line("chunks",
+         fmt::format("{} in, {} out, {} cut, {} without room, {} dropped",
+                     r.chunks.chunks_in, r.chunks.chunks_out,
+                     r.chunks.chunks_cut, r.chunks.chunks_over,
+                     dropped(r.chunks)));
   }
   if (r.chunks.edges_in > 0) {
-    line("edges", fmt::format("{} in, {} out, {} across rows, {} without room",
-                              r.chunks.edges_in, r.chunks.edges_out,
-                              r.chunks.edges_lost(), r.chunks.edges_over));
+    line(
+        "edges",
+        fmt::format("{} in, {} out, {} across rows or dropped, {} without room",
+                    r.chunks.edges_in, r.chunks.edges_out,
+                    r.chunks.edges_lost(), r.chunks.edges_over));
   }
   for (const std::string& name : r.ignored) line("ignored", on_a_line(name));
   if (r.files > 0) line("files", std::to_string(r.files));
