@@ -99,14 +99,15 @@ TEST_F(PackProgram, LosesNothing) {
   ASSERT_TRUE(write_file(file("own.parquet"), "not touched"));
   ASSERT_TRUE(write_file(file("bad.jsonl"), "{\"input_ids\": [1, 2]}\n{\n"));
   const std::string inputs =
-      err_of({file("own.parquet"), "-o", file("sub/../own.parquet")});
-  EXPECT_TRUE(inputs.starts_with("[cli] --out must be no input, found "))
+      err_of({file("own.parquet"), "-o", file("./own.parquet")});
+  EXPECT_TRUE(
+      inputs.starts_with("tessera: [cli] --out must be no input, found "))
       << inputs;
   EXPECT_EQ(*read_file(file("own.parquet"), 100), "not touched");
   for (const char* name : {"rows.safetensors", "rows.jsonl"}) {
     const std::string other = err_of({file("a.jsonl"), "-o", file(name)});
     EXPECT_TRUE(
-        other.starts_with("[cli] --out must be a folder, or a file of "
+        other.starts_with("tessera: [cli] --out must be a folder, or a file of "
                           "Parquet or Arrow IPC, found "))
         << other;
     EXPECT_FALSE(std::filesystem::exists(file(name)));
@@ -114,7 +115,8 @@ TEST_F(PackProgram, LosesNothing) {
   // A file that is missing, before any row is written.
   const std::string missing =
       err_of({file("a.jsonl"), file("none.jsonl"), "-o", file("none")});
-  EXPECT_TRUE(missing.starts_with("[data] a file must be readable, found "))
+  EXPECT_TRUE(
+      missing.starts_with("tessera: [data] a file must be readable, found "))
       << missing;
   EXPECT_FALSE(std::filesystem::exists(file("none")));
   const std::string mask =

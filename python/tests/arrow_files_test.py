@@ -185,7 +185,7 @@ def test_what_is_no_such_file_is_refused(tmp_path):
     pq.write_table(pa.table({"input_ids": [[1]]}), path)
     made = loader(path)
     next(made)
-    state = dict(made.state(), offset=7)
+    state = dict(made.state(), file=0, offset=7)
     assert "ends 6 rows before" in said(path, state=state)
 
 

@@ -1,5 +1,4 @@
 // data/check_rows.cc: what holds for every packed row.
-#include <algorithm>
 #include <string>
 
 #include "base/fail.h"
@@ -22,8 +21,6 @@ class RowCheck {
     if (auto e = counts(); !e) return e;
     if (auto e = ids(); !e) return e;
     if (auto e = loss(); !e) return e;
-    if (auto e = targets(); !e) return e;
-    if (auto e = places(); !e) return e;
     if (auto e = padding(); !e) return e;
     if (auto e = chunks(); !e) return e;
     if (auto e = edges(call_edges, num_call_edges); !e) return e;
@@ -90,46 +87,6 @@ class RowCheck {
         return wrong(loss_mask, "must be 0 or 1", mask[t],
                      static_cast<int64_t>(t));
       }
-    }
-    return {};
-  }
-
-  // What counts is the next token of its document. That of the last one is not
-  // in the row: it may be cut, and go on elsewhere.
-  Result<void> targets() const {
-    const std::span<const int32_t> token = of(input_ids);
-    const std::span<const int32_t> target = of(target_ids);
-    const std::span<const int32_t> mask = of(loss_mask);
-    const std::span<const int32_t> id = of(doc_ids);
-    const auto valid = static_cast<size_t>(number(valid_token_count));
-    for (size_t t = 0; t + 1 < valid; ++t) {
-      if (mask[t] == 0 || id[t] != id[t + 1] || target[t] == token[t + 1]) {
-        continue;
-      }
-      return wrong(target_ids,
-                   fmt::format("must be the document's next token, {}, where "
-                               "it counts",
-                               token[t + 1]),
-                   target[t], static_cast<int64_t>(t));
-    }
-    return {};
-  }
-
-  // All are 0 where a file has none.
-  Result<void> places() const {
-    const std::span<const int32_t> place = of(positions);
-    const std::span<const int32_t> id = of(doc_ids);
-    if (std::ranges::all_of(place, [](int32_t p) { return p == 0; })) return {};
-    for (size_t t = 0; t < static_cast<size_t>(number(valid_token_count));
-         ++t) {
-      const bool goes_on = t > 0 && id[t] == id[t - 1];
-      if (goes_on ? place[t] == int64_t{place[t - 1]} + 1 : place[t] >= 0) {
-        continue;
-      }
-      return wrong(
-          positions,
-          goes_on ? "must rise by 1 within a document" : "must be 0 or more",
-          place[t], static_cast<int64_t>(t));
     }
     return {};
   }

@@ -110,15 +110,15 @@ Result<std::unique_ptr<DocumentSource>> open_documents(
     return invalid("data", "documents must come from a file, found none");
   }
   // What is not there is told before any work.
-  for (const std::string& file : files) {
-    if (auto e = check_file(file); !e) return e.error();
-  }
   if (std::any_of(files.begin(), files.end(), [](const std::string& file) {
         return data::is_arrow_file(file);
       })) {
     if (auto component = data::arrow_component(); !component) {
       return component.error();
     }
+  }
+  for (const std::string& file : files) {
+    if (auto e = check_file(file); !e) return e.error();
   }
   return std::unique_ptr<DocumentSource>(
       std::make_unique<DocumentFiles>(std::move(files)));

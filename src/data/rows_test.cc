@@ -105,15 +105,6 @@ struct Broken {
   const char* says;
 };
 
-// What does not count may be anything, and positions may be absent.
-TEST(PackedRows, ATargetWithoutLossIsFree) {
-  Rows rows = two_rows();
-  rows.row(target_ids, 0)[2] = 4;  // the next document's first
-  rows.row(target_ids, 0)[4] = -100;
-  std::ranges::fill(rows.row(positions, 0), 0);
-  EXPECT_EQ(message(rows), "");
-}
-
 TEST(PackedRows, EachBrokenRuleIsNamed) {
   const Broken cases[] = {
       {doc_ids, 0, 4, 0,
@@ -127,14 +118,6 @@ TEST(PackedRows, EachBrokenRuleIsNamed) {
       {num_docs, 0, 0, 3, "num_docs must count the documents, 2, found 3"},
       {loss_mask, 0, 1, 2, "loss_mask must be 0 or 1, found 2"},
       {loss_mask, 0, 5, 1, "loss_mask must be 0 where the row has no more"},
-      {target_ids, 0, 1, 4,
-       "target_ids must be the document's next token, 3, where it counts, "
-       "found 4 for element 1"},
-      {input_ids, 0, 4, 9,
-       "target_ids must be the document's next token, 9, where it counts, "
-       "found 5 for element 3"},
-      {positions, 0, 1, 0, "positions must rise by 1 within a document, found"},
-      {positions, 0, 3, -1, "positions must be 0 or more, found -1"},
       {input_ids, 0, 7, 1, "input_ids must be 7 where the row has no more"},
       {target_ids, 0, 7, 1, "target_ids must be 7 where"},
       {ast_depth, 0, 5, 1, "ast_depth must be 0 where the row has no more"},

@@ -277,9 +277,9 @@ std::string name_of(std::string path) {
 // Whatever is absent, of another type or unknown is refused by its path.
 TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
   const std::set<std::string> free_keys = {
-      "/key/terms",  "/kernels",   "/inputs/digests",
-      "/parameters", "/settings",  "/choice/rejected",
-      "/slots",      "/precision", "/model"};
+      "/key/terms", "/kernels",         "/inputs/digests", "/parameters",
+      "/settings",  "/choice/rejected", "/slots",          "/precision",
+      "/model",     "/shards/specs"};
   for (const Receipt& r : {fullest(), operation(), training()}) {
     const Json good = Json::parse(receipt_json(r));
     std::vector<std::string> paths;
@@ -604,7 +604,7 @@ TEST(ReceiptReader, FindsContradictionsOfShards) {
                      {"forward", moved},
                      {"backward", moved}};
   Json r = Json::parse(receipt_json(example()));
-  r["direction"] = "forward_backward";
+  r["direction"] = "forward+backward";
   const auto told = [&](const char* pointer, const Json& value) {
     Json one = r;
     one["shards"] = good;
