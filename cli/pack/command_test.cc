@@ -96,14 +96,15 @@ TEST_F(PackProgram, DrawsWhatTheRowsAreLike) {
 
 // Nothing that is read is written over, and no rows lie where a run failed.
 TEST_F(PackProgram, LosesNothing) {
-  ASSERT_TRUE(write_file(file("own.parquet"), "not touched"));
+  const std::string own = "{\"input_ids\": [1]}\n";
+  ASSERT_TRUE(write_file(file("own.jsonl"), own));
   ASSERT_TRUE(write_file(file("bad.jsonl"), "{\"input_ids\": [1, 2]}\n{\n"));
   const std::string inputs =
-      err_of({file("own.parquet"), "-o", file("./own.parquet")});
+      err_of({file("own.jsonl"), "-o", file("./own.jsonl")});
   EXPECT_TRUE(
       inputs.starts_with("tessera: [cli] --out must be no input, found "))
       << inputs;
-  EXPECT_EQ(*read_file(file("own.parquet"), 100), "not touched");
+  EXPECT_EQ(*read_file(file("own.jsonl"), 100), own);
   for (const char* name : {"rows.safetensors", "rows.jsonl"}) {
     const std::string other = err_of({file("a.jsonl"), "-o", file(name)});
     EXPECT_TRUE(
