@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/numbers.h"
 #include "cli/request/make_request.h"
+#include "data/row_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -132,11 +133,8 @@ Result<int64_t> rows_per_file(const PackFlags& f, const RowShape& shape) {
   if (f.rows_per_file) {
     return parse_int(*f.rows_per_file, "--rows-per-file", 1, kMaxNumber);
   }
-  int64_t numbers = 0;  // of a row
-  for (size_t c = 0; c < kRowColumns; ++c) {
-    numbers += shape.size(static_cast<RowColumn>(c));
-  }
-  return std::clamp<int64_t>(kNumbersPerFile / numbers, 1, kRowsPerFile);
+  return std::clamp<int64_t>(kNumbersPerFile / data::numbers_of_row(shape), 1,
+                             kRowsPerFile);
 }
 
 }  // namespace tessera::cli

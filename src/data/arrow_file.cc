@@ -1,5 +1,6 @@
 // data/arrow_file.cc: a Parquet or Arrow IPC file as a stream of its documents.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -67,13 +68,14 @@ bool is_arrow_file(std::string_view path) {
   return std::ranges::find(kEndings, ending_of(path)) != kEndings.end();
 }
 
-Result<void> check_arrow_file(const std::string& path) {
+Result<void> check_file(const std::string& path, bool or_pipe) {
   struct stat about = {};
-  if (stat(path.c_str(), &about) != 0) {
+  if (stat(path.c_str(), &about) != 0 || access(path.c_str(), R_OK) != 0) {
     return io_error("data", "a file must be readable, found '{}' for {}",
                     reason(errno), in_quotes(path));
   }
-  if (S_ISREG(about.st_mode)) return {};
+  const bool is_pipe = or_pipe && S_ISFIFO(about.st_mode);
+  if (S_ISREG(about.st_mode) || is_pipe) return {};
   return io_error("data", "documents must be a file, found none for {}",
                   in_quotes(path));
 }
@@ -83,7 +85,7 @@ Result<std::unique_ptr<DocumentSource>> open_arrow_file(
     std::set<std::string>& ignored) {
   auto component = arrow_component();
   if (!component) return component.error();
-  if (auto e = check_arrow_file(path); !e) return e.error();
+  if (auto e = check_file(path); !e) return e.error();
   auto columns = wanted_columns(**component, path, ignored);
   if (!columns) return columns.error();
   ArrowArrayStream stream = {};

@@ -54,7 +54,7 @@ Result<ArrowArrayStream> rows_of_file(const std::string& path,
                                       int64_t first_row) {
   auto component = data::arrow_component();
   if (!component) return component.error();
-  if (auto e = data::check_arrow_file(path); !e) return e.error();
+  if (auto e = data::check_file(path); !e) return e.error();
   auto columns = columns_of(**component, path);
   if (!columns) return columns.error();
   ArrowArrayStream stream = {};

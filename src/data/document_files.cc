@@ -1,30 +1,14 @@
 // data/document_files.cc: documents of files of any kind, one after another.
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "base/descriptor.h"
 #include "base/fail.h"
-#include "base/text.h"
 #include "data/arrow_component.h"
 #include "data/arrow_documents.h"
 #include "tessera/documents.h"
 
 namespace tessera {
 namespace {
-
-Result<void> check_file(const std::string& path) {
-  struct stat about = {};
-  if (stat(path.c_str(), &about) != 0 || access(path.c_str(), R_OK) != 0) {
-    return io_error("data", "a file must be readable, found '{}' for {}",
-                    reason(errno), in_quotes(path));
-  }
-  if (S_ISREG(about.st_mode) || S_ISFIFO(about.st_mode)) return {};
-  return io_error("data", "documents must be a file, found none for {}",
-                  in_quotes(path));
-}
 
 class DocumentFiles : public DocumentSource {
  public:
@@ -118,7 +102,9 @@ Result<std::unique_ptr<DocumentSource>> open_documents(
     }
   }
   for (const std::string& file : files) {
-    if (auto e = check_file(file); !e) return e.error();
+    if (auto e = data::check_file(file, !data::is_arrow_file(file)); !e) {
+      return e.error();
+    }
   }
   return std::unique_ptr<DocumentSource>(
       std::make_unique<DocumentFiles>(std::move(files)));

@@ -84,6 +84,14 @@ std::vector<int64_t> RowShape::array(RowColumn column, int64_t rows) const {
   return {};
 }
 
+int64_t data::numbers_of_row(const RowShape& shape) {
+  int64_t numbers = 0;
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    numbers += shape.size(static_cast<RowColumn>(c));
+  }
+  return numbers;
+}
+
 Result<void> data::check_size(const RowShape& shape, int64_t rows) {
   if (shape.tokens < 1 || shape.tokens > kMaxRowTokens) {
     return invalid("data", "a row must have 1 to {} tokens, found {} for it",
@@ -97,10 +105,7 @@ Result<void> data::check_size(const RowShape& shape, int64_t rows) {
                      kMaxRowChunks, n);
     }
   }
-  int64_t numbers = 0;  // of a row: below 2^29
-  for (size_t c = 0; c < kRowColumns; ++c) {
-    numbers += shape.size(static_cast<RowColumn>(c));
-  }
+  const int64_t numbers = numbers_of_row(shape);
   if (rows < 0 || rows > kMaxRowNumbers / numbers) {
     return over_limit("data",
                       "rows of {} numbers must be 0 to {}, found {} for them",

@@ -113,11 +113,7 @@ class SafetensorsRows : public RowBatches {
   int64_t rows() const override { return rows_; }
 
   Result<Rows> next() override {
-    int64_t numbers = 0;
-    for (size_t c = 0; c < kRowColumns; ++c) {
-      numbers += shape_.size(static_cast<RowColumn>(c));
-    }
-    return next(std::max<int64_t>(1, kBatchNumbers / numbers));
+    return next(std::max<int64_t>(1, kBatchNumbers / numbers_of_row(shape_)));
   }
 
   Result<Rows> next(int64_t most) {

@@ -15,6 +15,8 @@ namespace tessera::data {
 Result<void> check_rows_from(int64_t first, const Rows& rows,
                              std::string_view file);
 
+// Numbers in a row of a shape that check_size takes: below 2^29.
+int64_t numbers_of_row(const RowShape& shape);
 // Whether rows of this shape may be made.
 Result<void> check_size(const RowShape& shape, int64_t rows);
 

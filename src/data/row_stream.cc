@@ -36,12 +36,13 @@ std::string options_digest(const StreamOptions& o) {
 }
 
 Result<void> check_position(const StreamPosition& from,
-                            const StreamOptions& options) {
-  if (from.options != options_digest(options)) {
+                            const StreamOptions& options,
+                            const std::string& digest) {
+  if (from.options != digest) {
     return invalid("data",
                    "a position must be of a stream of the same options, found "
                    "the digest {} for {}",
-                   in_quotes(from.options), in_quotes(options_digest(options)));
+                   in_quotes(from.options), in_quotes(digest));
   }
   const PackState& state = from.state;
   if (state.window < 0 || state.open_rows < 0 ||
@@ -151,7 +152,7 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
   if (auto e = next_window({}, options.pack); !e) return e.error();
   if (auto e = data::RowCost::make(options.pack); !e) return e.error();
   if (from == StreamPosition{}) return RowStream(std::move(state));
-  if (auto e = check_position(from, options); !e) return e.error();
+  if (auto e = check_position(from, options, s.digest); !e) return e.error();
   if (auto e = s.source->seek(from.source); !e) return e.error();
   s.next_state = from.state;
   if (auto e = s.load_window(); !e) return e.error();

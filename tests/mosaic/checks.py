@@ -3,6 +3,7 @@
 import os
 import unittest
 
+import mutate
 from program import Program
 
 
@@ -37,6 +38,12 @@ class CaseTest(unittest.TestCase):
         kernel = program.kernels[0]
         self.assertTrue(judge(kernel))
         return kernel, judge
+
+    def check_caught(self, found, judge, equivalent):
+        """All mutants are noticed, but those that mean the same; not all of
+        which need have been drawn."""
+        drawn = [m.name for m in found if m.name in equivalent]
+        self.assertEqual(mutate.survivors(found, judge, drawn), [])
 
 
 def stride():

@@ -69,6 +69,18 @@ def legal_pairs(
     return legal
 
 
+def scores_of(q, k, pairs, scale, softcap):
+    """Of rows and keys, -inf where they are no pair; by row the most that a score
+    is summed of, and the highest score."""
+    scores = scale * (q @ k.T)
+    size = np.abs(scale) * (np.abs(q) @ np.abs(k).T)
+    size = np.where(pairs, size, 0.0).max(1, initial=0.0)
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    scores = np.where(pairs, scores, -np.inf)
+    return scores, size, scores.max(1, initial=-np.inf)
+
+
 def pairs_of(legal, b, h):
     """Of one head, where each has its own; [B, Q, K] is of all."""
     return legal[b] if legal.ndim == 3 else legal[b, h]
@@ -126,13 +138,7 @@ def attention(
         kk, vv = (seen(x[b, h // group], pairs) for x in (k, v))
         # Rows that see no key keep exactly 0 and -inf.
         qq, pairs = q[b, h, rows], pairs[rows]
-        scores = scale * (qq @ kk.T)
-        size = np.abs(scale) * (np.abs(qq) @ np.abs(kk).T)
-        size = np.where(pairs, size, 0.0).max(1, initial=0.0)
-        if softcap:
-            scores = softcap * np.tanh(scores / softcap)
-        scores = np.where(pairs, scores, -np.inf)
-        top = scores.max(1, initial=-np.inf)
+        scores, size, top = scores_of(qq, kk, pairs, scale, softcap)
         sums = (8 + np.sqrt(pairs.sum(1))) * EPS32
         of_keys = 0
         if sinks is not None and np.isfinite(sinks[h]):
@@ -204,12 +210,7 @@ def entropies(q, k, legal, scale=None, softcap=0.0):
         rows = pairs.any(1)
         kk = seen(k[b, h // group], pairs)
         qq, pairs = q[b, h, rows], pairs[rows]
-        scores = scale * (qq @ kk.T)
-        size = np.abs(scale) * (np.abs(qq) @ np.abs(kk).T)
-        size = np.where(pairs, size, 0.0).max(1, initial=0.0)
-        if softcap:
-            scores = softcap * np.tanh(scores / softcap)
-        top = np.where(pairs, scores, -np.inf).max(1, initial=-np.inf)
+        scores, size, top = scores_of(qq, kk, pairs, scale, softcap)
         d = np.where(pairs, scores - top[:, None], 0.0)
         p = np.where(pairs, np.exp(d), 0.0)
         total = p.sum(1)
