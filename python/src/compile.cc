@@ -13,6 +13,7 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
+#include "lanes/cpu/plain_call.h"
 #include "lanes/mosaic/array_check.h"
 #include "mask.h"
 #include "mask/canonical.h"
@@ -122,18 +123,7 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
   return make_kernel(std::move(of));
 }
 
-nb::dict state_of(nb::handle self) {
-  const auto& k = nb::cast<const PyKernel&>(self);
-  const Request& r = k.of.request;
-  const AttentionCall& call = k.of.call;
-  const MosaicOptions& o = k.of.options;
-  nb::list masks, facts;
-  for (const Mask& mask : r.masks) masks.append(to_string(mask));
-  each_fact(k.of.present, [&](const std::string& name, const auto& values) {
-    if (values) facts.append(name);
-  });
-  nb::dict out;
-  out["masks"] = masks;
+void write_sizes(const Request& r, nb::dict& out) {
   out["batch"] = r.batch;
   out["q_len"] = r.q_len;
   out["kv_len"] = r.kv_len;
@@ -142,6 +132,20 @@ nb::dict state_of(nb::handle self) {
   out["max_steps"] = r.ceilings.max_steps;
   out["max_width"] = r.ceilings.max_width;
   out["max_union"] = r.ceilings.max_union;
+}
+
+nb::dict state_of(nb::handle self) {
+  const auto& k = nb::cast<const PyKernel&>(self);
+  const AttentionCall& call = k.of.call;
+  const MosaicOptions& o = k.of.options;
+  nb::list masks, facts;
+  for (const Mask& mask : k.of.request.masks) masks.append(to_string(mask));
+  each_fact(k.of.present, [&](const std::string& name, const auto& values) {
+    if (values) facts.append(name);
+  });
+  nb::dict out;
+  out["masks"] = masks;
+  write_sizes(k.of.request, out);
   out["facts"] = facts;
   out["picks_heads"] = k.of.present.picks_heads;
   out["picks_meaning"] = std::string(to_string(k.of.present.picks_meaning));
@@ -165,7 +169,8 @@ nb::dict state_of(nb::handle self) {
   return out;
 }
 
-PyKernel of_state(const nb::dict& state) {
+// Masks and facts aside.
+Made read_made(const nb::dict& state) {
   const auto number = [&](const char* key) {
     return read_state<int64_t>(state, key);
   };
@@ -178,7 +183,6 @@ PyKernel of_state(const nb::dict& state) {
   using Pair = std::pair<int64_t, int64_t>;
   Made of;
   Request& r = of.request;
-  r.masks = read_masks(read_state<nb::list>(state, "masks"));
   r.batch = number("batch");
   r.q_len = number("q_len");
   r.kv_len = number("kv_len");
@@ -187,19 +191,6 @@ PyKernel of_state(const nb::dict& state) {
   r.tile = {tile.first, tile.second};
   r.logical_block = {block.first, block.second};
   r.ceilings = {number("max_steps"), number("max_width"), number("max_union")};
-  const auto facts = read_state<std::vector<std::string>>(state, "facts");
-  size_t known = 0;
-  each_fact(of.present, [&](const std::string& name, auto& values) {
-    if (std::find(facts.begin(), facts.end(), name) == facts.end()) return;
-    values.emplace();
-    ++known;
-  });
-  if (known != facts.size()) {
-    refuse("facts of a TpuKernel must be a batch's, each once, found others");
-  }
-  of.present.picks_heads = number("picks_heads");
-  of.present.picks_meaning = take(parse_route_meaning(text("picks_meaning")));
-  of.present.picks_query_tile = number("picks_query_tile");
   AttentionShape& shape = of.call.shape;
   shape.heads = number("heads");
   shape.kv_heads = number("kv_heads");
@@ -217,13 +208,60 @@ PyKernel of_state(const nb::dict& state) {
   of.options.row_sum = parse_row_sum(text("row_sum"));
   of.options.lowering_reason =
       read_state<std::optional<std::string>>(state, "lowering_reason");
+  return of;
+}
+
+void name_present(const std::vector<std::string>& names, OwnedFacts& present) {
+  size_t known = 0;
+  each_fact(present, [&](const std::string& name, auto& values) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) return;
+    values.emplace();
+    ++known;
+  });
+  if (known != names.size()) {
+    refuse("facts of a TpuKernel must be a batch's, each once, found others");
+  }
+}
+
+PyKernel of_state(const nb::dict& state) {
+  Made of = read_made(state);
+  of.request.masks = read_masks(read_state<nb::list>(state, "masks"));
+  name_present(read_state<std::vector<std::string>>(state, "facts"),
+               of.present);
+  of.present.picks_heads = read_state<int64_t>(state, "picks_heads");
+  of.present.picks_meaning = take(
+      parse_route_meaning(read_state<std::string>(state, "picks_meaning")));
+  of.present.picks_query_tile = read_state<int64_t>(state, "picks_query_tile");
   PyKernel out = make_kernel(std::move(of));
-  if (out.kernel.contract.key != text("key")) {
-    refuse("a TpuKernel must be of the contract " + text("key") +
+  const auto key = read_state<std::string>(state, "key");
+  if (out.kernel.contract.key != key) {
+    refuse("a TpuKernel must be of the contract " + key +
            ", found that what was saved makes " + out.kernel.contract.key +
            " in this version");
   }
   return out;
+}
+
+// Of a batch inside a program: what its text leaves out (frameworks.cc).
+nb::dict sizes_of(const PyBatch& batch) {
+  const std::optional<Picks>& picks = batch.batch.facts().picks;
+  nb::dict out;
+  write_sizes(batch.batch.request(), out);
+  out["heads"] = out["kv_heads"] = batch.batch.plan().heads;
+  out["picks_heads"] = picks ? picks->heads : 0;
+  return out;
+}
+
+// Text and sizes, and the terms of a call.
+PyKernel kernel_of_text(const std::string& text, const nb::dict& state) {
+  Made of = read_made(state);
+  cpu::StaticTerms terms = take(cpu::read_static_text(text));
+  of.request.masks = std::move(terms.request.masks);
+  name_present(terms.facts, of.present);
+  of.present.picks_heads = read_state<int64_t>(state, "picks_heads");
+  of.present.picks_meaning = terms.meaning;
+  of.present.picks_query_tile = terms.query_tile;
+  return make_kernel(std::move(of));
 }
 
 // (q, kv) of a tile, and tiles a pass.
@@ -253,6 +291,15 @@ std::string backend_config(const PyKernel& of) {
   std::string out = program.substr(begin, program.find('"', begin) - begin);
   for (size_t at = 0; (at = out.find("\\22", at)) != std::string::npos;) {
     out.replace(at, 3, "\"");
+  }
+  return out;
+}
+
+// In the order in which the program takes them.
+nb::dict array_shapes(const PyKernel& of) {
+  nb::dict out;
+  for (const mosaic::ArrayShape& s : mosaic::array_shapes(of.kernel)) {
+    out[std::string(s.name).c_str()] = nb::tuple(nb::cast(s.shape));
   }
   return out;
 }
@@ -379,6 +426,8 @@ void bind_compile(nb::module_& m) {
   add(
       "mask", [](const K& k) { return k.mask; },
       "Of which windows are classes, and bounds arguments.");
+  kernel.def_prop_ro("array_shapes", &array_shapes,
+                     "Of what the program reads of a batch, all int32.");
   kernel
       .def("arrays", &arrays, nb::arg("batch"),
            "What the program reads of a batch beside q, k and v, and digests "
@@ -420,6 +469,8 @@ void bind_compile(nb::module_& m) {
         "how many keys a query sees in the mean (`Batch.keys_per_query` is "
         "that of one batch); say it once for all batches that one program "
         "shall serve.");
+  m.def("_tpu_sizes", &sizes_of);
+  m.def("_tpu_kernel", &kernel_of_text);
   m.def(
       "compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
       nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,

@@ -32,38 +32,43 @@ nb::object row_starts(const Worklist& list) {
   return own_array(std::move(out), {size});
 }
 
-// Of which all is static, then its arrays in the order that calls take.
-nb::tuple parts(nb::handle self) {
+// Of which all is static, then, unless nobody wants them, its arrays in the
+// order that calls take.
+nb::tuple parts(nb::handle self, bool with_arrays) {
   const Batch& batch = batch_of(self);
   const Plan& plan = batch.plan();
   if (batch.facts().valid_slot_counts) {
     refuse("a batch as arrays must have valid_token_counts, found slot counts");
   }
   const PlanContract contract = take(make_contract(batch));
+  const std::vector<std::string> names = cpu::fact_names(batch.facts());
+  const auto told = [&](nb::list arrays) {
+    return nb::make_tuple(cpu::static_text(batch.request(), batch.facts()),
+                          plan.batch, plan.q_len, plan.kv_len, plan.tile.q,
+                          plan.tile.kv, contract.steps, nb::cast(names),
+                          nb::tuple(arrays));
+  };
+  nb::list arrays;
+  if (!with_arrays) return told(arrays);
   std::vector<int32_t> bounds(contract.window_bounds.begin(),
                               contract.window_bounds.end());
   const size_t n = bounds.size();
-  nb::list arrays;
   arrays.append(own_array(std::move(bounds), {n}));
   arrays.append(row_starts(plan.forward));
   arrays.append(padded_entries(plan.forward, contract.steps));
   arrays.append(row_starts(plan.transposed));
   arrays.append(padded_entries(plan.transposed, contract.steps));
   nb::object facts = self.attr("facts");
-  const std::vector<std::string> names = cpu::fact_names(batch.facts());
   for (const std::string& name : names) {
     arrays.append(facts[nb::str(name.c_str())]);
   }
-  return nb::make_tuple(cpu::static_text(batch.request(), batch.facts()),
-                        plan.batch, plan.q_len, plan.kv_len, plan.tile.q,
-                        plan.tile.kv, contract.steps, nb::cast(names),
-                        nb::tuple(arrays));
+  return told(arrays);
 }
 
 }  // namespace
 
 void bind_frameworks(nb::module_& m) {
-  m.def("_parts", &parts);
+  m.def("_parts", &parts, nb::arg("batch"), nb::arg("arrays") = true);
   m.def("_bucket", &bucket);
   m.def("_jax_handlers", [] {
     nb::dict out;

@@ -202,9 +202,10 @@ def _rule(call, lead, mesh, given, made):
         **({"r": group} if group > 1 else {}))
 
 
-def divided(run):
+def divided(run, check):
     """run(call, arguments), a foreign call whose terms are `call`, as one that
-    XLA can divide."""
+    XLA can divide. It lowers `run` late, and in a callback: check(call,
+    argument), which gives the argument, is lowered with the program."""
     @functools.partial(custom_partitioning, static_argnums=(0, 1))
     def whole(call, lead, *args):
         return _for_each(lead, lambda args: tuple(run(call, args)), args)
@@ -227,6 +228,8 @@ def divided(run):
     # Jitted, so that a call outside of any program is one.
     @functools.partial(jax.jit, static_argnums=0)
     def call(terms, *args):
+        args = (*args[:-1], check(terms, args[-1]))
+
         @jax.custom_batching.custom_vmap
         def one(*args):
             return whole(terms, None, *args)
@@ -240,9 +243,9 @@ def divided(run):
     return call
 
 
-def undivided(run):
-    """run(call, arguments), one that no program of several devices may hold
-    but in a shard_map: there it has one device's arrays."""
+def undivided(run, check):
+    """The same, of one that no program of several devices may hold but in a
+    shard_map: there it has one device's arrays."""
     @functools.partial(custom_partitioning, static_argnums=(0,))
     def whole(call, *args):
         return tuple(run(call, args))
@@ -258,6 +261,7 @@ def undivided(run):
 
     @functools.partial(jax.jit, static_argnums=0)
     def call(terms, *args):
+        args = (*args[:-1], check(terms, args[-1]))
         return jax.custom_batching.sequential_vmap(
             functools.partial(whole, terms))(*args)
     return call

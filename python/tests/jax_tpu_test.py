@@ -1,5 +1,6 @@
-"""The TPU program inside JAX: compiled ahead of time, for a TPU that is not
-here. Its numbers are proved where its text is evaluated (tests/mosaic)."""
+"""`tessera.jax.attention` lowered for a TPU, and compiled ahead of time for one
+that is not here. Its numbers are proved where its text is evaluated
+(tests/mosaic, jax_tpu_values_test.py)."""
 
 import base64
 import importlib.util
@@ -25,12 +26,13 @@ from jax.sharding import PartitionSpec as P
 from tessera._launch import program
 
 LENGTH = 2048
+attention, arrays_for = tessera.jax.attention, tessera.jax.arrays_for
 
 
-def planned(seed):
+def planned(seed, mask=ts.causal & ts.documents, **more):
     ids = np.sort(np.random.default_rng(seed).integers(0, 6, LENGTH))
-    return ts.plan(ts.causal & ts.documents, q_len=LENGTH, tile=(512, 256),
-                   doc_ids=ids.astype(np.int32), max_steps=64)
+    return ts.plan(mask, q_len=LENGTH, tile=(512, 256),
+                   doc_ids=ids.astype(np.int32), max_steps=64, **more)
 
 
 def shapes(x, sharding=None):
@@ -38,19 +40,52 @@ def shapes(x, sharding=None):
         a.shape, a.dtype, sharding=sharding), x)
 
 
-def array(heads):
-    return jax.ShapeDtypeStruct((1, heads, LENGTH, 128), jnp.bfloat16)
+def on_tpu(seed=0, sharding=None, **words):
+    return shapes(arrays_for(planned(seed), "tpu", **words), sharding)
 
 
-def test_the_payload_is_the_librarys():
-    kernel = ts.compile(planned(0), heads=2)
-    config = json.loads(kernel.backend_config)["custom_call_config"]
-    assert base64.b64decode(config["body"]).decode() == kernel.text
-    f = jax.jit(lambda q, k, v, a: tessera.jax.tpu_attention(q, k, v, a, kernel))
-    q = array(2)
-    text = f.trace(q, q, q, shapes(kernel.arrays(planned(0)))).lower(
-        lowering_platforms=("tpu",)).as_text()
-    assert config["body"] in text and "tpu_custom_call" in text
+def array(heads, dim=128, dtype=jnp.bfloat16):
+    return jax.ShapeDtypeStruct((1, heads, LENGTH, dim), dtype)
+
+
+def lowered(f, *args, platforms=("tpu",)):
+    return jax.jit(f).trace(*args).lower(lowering_platforms=platforms)
+
+
+def body(kernel):
+    return json.loads(kernel.backend_config)["custom_call_config"]["body"]
+
+
+def payloads(text):
+    """Of the calls in it, in their order."""
+    return re.findall(r'\\22body\\22: ?\\22([^\\]*)\\22', text)
+
+
+@pytest.mark.parametrize("words", [
+    {}, dict(softcap=30.0, scale=0.25), dict(sink_logits=True, dtype="float32"),
+    dict(head_dim=192, v_head_dim=128), dict(return_lse=True)])
+def test_payloads_are_the_librarys_byte_for_byte(words):
+    words = dict(words)
+    lse = words.pop("return_lse", False)
+    dtype = words.get("dtype", "bfloat16")
+    kernel, back = (ts.compile(planned(0), heads=4, kv_heads=2, **words, **more)
+                    for more in ({}, dict(backward=True, dlse=lse)))
+    assert base64.b64decode(body(kernel)).decode() == kernel.text
+
+    def loss(q, k, v, z, batch):
+        found = attention(
+            q, k, v, batch, softcap=words.get("softcap", 0.0),
+            scale=words.get("scale"), return_lse=lse,
+            sink_logits=z if kernel.sink_logits else None)
+        return sum(x.astype(jnp.float32).sum() for x in jax.tree.leaves(found))
+
+    args = (array(4, kernel.head_dim, dtype), array(2, kernel.head_dim, dtype),
+            array(2, kernel.v_head_dim, dtype),
+            jax.ShapeDtypeStruct((4,), jnp.float32), on_tpu())
+    assert payloads(lowered(loss, *args).as_text()) == [body(kernel)]
+    step = lowered(jax.grad(loss, (0, 1, 2, 3)), *args)
+    assert payloads(step.as_text()) == [body(kernel), body(back)]
+    assert [x.shape for x in step.out_info] == [x.shape for x in args[:4]]
 
 
 def test_the_payload_is_the_programs_too(tmp_path):
@@ -68,34 +103,67 @@ def test_the_payload_is_the_programs_too(tmp_path):
         assert file.read_text() == kernel.program
 
 
+@pytest.mark.parametrize("mask, more", [
+    (ts.causal & ts.window(300, 0) & ts.documents, {}),
+    (ts.causal & (ts.documents | ts.sink(4)), {}),  # by bitmaps
+    (ts.full | ts.documents, {}),  # named, though simplified away
+    ([ts.causal & ts.documents, ts.causal], {}),
+    (ts.causal & ts.prefix, dict(prefix=[7])),
+    (ts.causal & ts.same("a"), dict(same={"a": np.zeros(LENGTH, np.int32)})),
+    (ts.blocks(256), dict(picks=np.zeros((1, 2, LENGTH, 1), np.int32)))])
+def test_masks_and_facts_come_through(mask, more):
+    batch = planned(0, mask, **more)
+    kernel, back = (ts.compile(batch, heads=2, backward=backward)
+                    for backward in (False, True))
+    made = arrays_for(batch, "tpu")
+    for of, direction in ((kernel, "forward"), (back, "backward")):
+        due = of.arrays(batch)
+        names = [f"{direction}_{name}" for name in due if name != "digests"]
+        found = dict(zip(sum(made.static.names(), ()), made.arrays))
+        assert [n for n in found if n.startswith(direction)] == names
+        assert all((found[n] == due[n.removeprefix(direction + "_")]).all()
+                   for n in names)
+    q = array(2)
+    step = jax.grad(lambda q, batch: attention(q, q, q, batch).astype(
+        jnp.float32).sum())
+    assert payloads(lowered(step, q, shapes(made)).as_text()) == [
+        body(kernel), body(back)]
+
+
+def test_what_a_kernel_is_made_with_can_be_said():
+    words = dict(row_sum="rounded", tiles_per_pass=2, fetch_ahead=2)
+    kernel = ts.compile(planned(0), heads=2, **words)
+    batch = on_tpu(row_sum="rounded", tiles_per_pass=(2, 1), fetch_ahead=(2, 1))
+    q = array(2)
+    assert payloads(lowered(attention, q, q, q, batch).as_text()) == [
+        body(kernel)]
+    small = ts.plan(ts.causal, q_len=LENGTH, tile=(128, 128))
+    with pytest.raises(ts.TesseraError, match="reason"):
+        arrays_for(small, "tpu")
+    reason = dict(lowering_reason="few tokens")
+    text = lowered(attention, q, q, q, shapes(arrays_for(
+        small, "tpu", **reason))).as_text()
+    assert payloads(text) == [body(ts.compile(small, heads=2, **reason))]
+
+
 def test_both_layouts_are_one_kernel():
     kernel = ts.compile(planned(0), heads=4, kv_heads=2)
-    config = json.loads(kernel.backend_config)["custom_call_config"]
-    a = shapes(kernel.arrays(planned(0)))
     turns = {}
     for layout in ("bhsd", "bshd"):
         shape = lambda heads: jax.ShapeDtypeStruct(
             (1, heads, LENGTH, 128) if layout == "bhsd" else
             (1, LENGTH, heads, 128), jnp.bfloat16)
-        f = jax.jit(lambda q, k, v, a: tessera.jax.tpu_attention(
-            q, k, v, a, kernel, layout=layout, return_lse=True))
-        traced = f.trace(shape(4), shape(2), shape(2), a)
-        assert [x.shape for x in traced.out_info] == [
+        made = lowered(lambda q, k, v, batch: attention(
+            q, k, v, batch, layout=layout, return_lse=True),
+            shape(4), shape(2), shape(2), on_tpu())
+        assert [x.shape for x in made.out_info] == [
             shape(4).shape, (1, 4, LENGTH)]
-        text = traced.lower(lowering_platforms=("tpu",)).as_text()
-        assert config["body"] in text
+        text = made.as_text()
+        assert payloads(text) == [body(kernel)]
         turns[layout] = text.count("stablehlo.transpose")
+        assert "stablehlo.pad" not in text
     # Of q, k, v and the output.
     assert turns == {"bhsd": 0, "bshd": 4}
-    q = jnp.zeros((1, 16, 2, 128), jnp.bfloat16)
-    for x, layout, words in (
-            (q, "bsdh", "layout must be 'bhsd' or 'bshd', found 'bsdh'"),
-            (q.astype(jnp.float32), "bshd", r"\[batch, tokens, heads, 128\]"),
-            (jnp.zeros((1, 4096, 2, 128), jnp.bfloat16), "bshd",
-             "at most 2048 tokens, found bfloat16")):
-        with pytest.raises(ts.TesseraError, match=words):
-            tessera.jax.tpu_attention(
-                x, x, x, kernel.arrays(planned(0)), kernel, layout=layout)
 
 
 def compiled(f, *args):
@@ -103,8 +171,7 @@ def compiled(f, *args):
     pytest.importorskip("libtpu")
     one = SingleDeviceSharding(topologies.get_topology_desc(
         platform="tpu", topology_name="v6e:2x2").devices[0])
-    return jax.jit(f).trace(*shapes(args, one)).lower(
-        lowering_platforms=("tpu",)).compile().as_text()
+    return lowered(f, *shapes(args, one)).compile().as_text()
 
 
 def copies(text, size):
@@ -117,100 +184,195 @@ def copies(text, size):
 
 def test_projections_to_tokens_first_cost_no_copy():
     heads, width, size = 2, 512, LENGTH * 2 * 128
-    batch = planned(0)
-    kernel = ts.compile(batch, heads=heads)
-    back = ts.compile(batch, heads=heads, backward=True)
-    a, b = shapes(kernel.arrays(batch)), shapes(back.arrays(batch))
+    attend = lambda q, k, v, batch: attention(q, k, v, batch, layout="bshd")
 
-    def attend(q, k, v, a, b):
-        return tessera.jax.tpu_attention(
-            q, k, v, a, kernel, layout="bshd", gradients=back,
-            gradient_arrays=b)
-
-    def layer(x, wq, wk, wv, wo, a, b):
+    def layer(x, wq, wk, wv, wo, batch):
         q, k, v = (jnp.einsum("btm,mhd->bthd", x, w) for w in (wq, wk, wv))
-        return jnp.einsum("bthd,hdm->btm", attend(q, k, v, a, b), wo)
+        return jnp.einsum("bthd,hdm->btm", attend(q, k, v, batch), wo)
 
     bf16 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)
     w = bf16(width, heads, 128)
     step = jax.grad(lambda *args: layer(*args).astype(jnp.float32).sum(),
                     tuple(range(5)))
     trained = compiled(step, bf16(1, LENGTH, width), w, w, w,
-                       bf16(heads, 128, width), a, b)
+                       bf16(heads, 128, width), on_tpu())
     assert copies(trained, size) == 0
+    # Nor is the log-sum-exp copied between the passes.
+    assert copies(trained, heads * LENGTH) == 0
     # By their own names, as profiles show them.
     for name in ("forward", "backward"):
-        assert len(re.findall(rf"%tessera_{name}[.\d]* = ", trained)) == 1
+        assert len(re.findall(
+            rf"%tessera_{name}[.\d]* = .* custom-call\(", trained)) == 1
     # What the program itself is given lies as it lies.
     q = bf16(1, LENGTH, heads, 128)
-    assert copies(compiled(attend, q, q, q, a, b), size) > 0
+    assert copies(compiled(attend, q, q, q, on_tpu()), size) > 0
 
 
 def test_scanned_mapped_and_exported():
     export = pytest.importorskip("jax.export")  # an old one needs absl
-    kernel = ts.compile(planned(0), heads=2)
-    a = shapes(kernel.arrays(planned(0)))
-    call = jax.jit(lambda q, k, v, a: tessera.jax.tpu_attention(
-        q, k, v, a, kernel))
-    q = array(2)
+    batch, q = on_tpu(), array(2)
+    leaves, tree = jax.tree.flatten(batch)
+    call = jax.jit(lambda q, k, v, *leaves: attention(
+        q, k, v, jax.tree.unflatten(tree, leaves)))
     many = jax.ShapeDtypeStruct((3, *q.shape), q.dtype)
-    made = export.export(call, platforms=["tpu"])(q, q, q, a)
+    made = export.export(call, platforms=["tpu"])(q, q, q, *leaves)
     if importlib.util.find_spec("flatbuffers"):  # which its bytes need
         made = export.deserialize(made.serialize())
-    body = json.loads(kernel.backend_config)["custom_call_config"]["body"]
-    assert made.platforms == ("tpu",) and body in made.mlir_module()
+    assert made.platforms == ("tpu",)
+    assert body(ts.compile(planned(0), heads=2)) in made.mlir_module()
 
     def layers(attend):
-        return lambda q, k, v, a: jax.lax.scan(
-            lambda x, _: (attend(x, k, v, a), None), q, None, length=4)[0]
+        return lambda q, k, v, *leaves: jax.lax.scan(
+            lambda x, _: (attend(x, k, v, *leaves), None), q, None, length=4)[0]
 
-    text = compiled(layers(made.call), q, q, q, a)
+    text = compiled(layers(made.call), q, q, q, *leaves)
     assert text.count('custom_call_target="tpu_custom_call"') == 1
-    mapped = jax.vmap(layers(call), (0, 0, 0, None))
-    text = compiled(mapped, many, many, many, a)
+    mapped = jax.vmap(layers(call), (0, 0, 0) + (None,) * len(leaves))
+    text = compiled(mapped, many, many, many, *leaves)
     assert text.count('custom_call_target="tpu_custom_call"') == 1
+    # Each with a batch of its own, and gradients.
+    stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct(
+        (3, *a.shape), a.dtype), batch)
+    step = jax.grad(lambda q, batch: jax.vmap(attention)(
+        q, q, q, batch).astype(jnp.float32).sum())
+    text = compiled(step, many, stacked)
+    assert text.count('custom_call_target="tpu_custom_call"') == 2
 
 
-def test_batches_of_one_contract_trace_once():
-    kernel = ts.compile(planned(0), heads=2)
-    traced = set()
-    for seed in range(20):
-        batch = planned(seed)
-        assert ts.compile(batch, heads=2).key == kernel.key
-        traced.add(str(jax.tree.map(lambda a: (a.shape, a.dtype),
-                                    kernel.arrays(batch))))
-    assert len(traced) == 1
+def test_100_batches_trace_once_and_are_one_program():
+    traced, seen, texts = [], set(), set()
+
+    @jax.jit
+    def step(q, batch):
+        traced.append(1)
+        return jax.grad(lambda q: attention(q, q, q, batch).astype(
+            jnp.float32).sum())(q)
+
+    for seed in range(100):
+        batch = arrays_for(planned(seed), "tpu")
+        seen.add(b"".join(x.tobytes() for x in batch.arrays))
+        texts.add(step.trace(array(2), shapes(batch)).lower(
+            lowering_platforms=("tpu",)).as_text())
+    assert len(seen) == 100 and len(traced) == 1 and len(texts) == 1
+    # Exact bounds are arguments too: 300 and 400 are of one class.
+    bound = lambda n: jax.tree.structure(arrays_for(planned(
+        0, ts.causal & ts.window(n, 0) & ts.documents), "tpu"))
+    assert bound(300) == bound(400) != bound(600)
 
 
-def test_wrong_arrays_are_refused():
-    kernel = ts.compile(planned(0), heads=2)
-    q = jnp.zeros((1, 2, 16, 128), jnp.float32)
-    with pytest.raises(ts.TesseraError, match="bfloat16"):
-        tessera.jax.tpu_attention(q, q, q, kernel.arrays(planned(0)), kernel)
-    q = jnp.zeros((1, 2, 16, 128), jnp.bfloat16)
-    for words in (dict(gradients=kernel), dict(gradients=ts.compile(
-            planned(0), heads=2, backward=True), return_lse=True)):
-        with pytest.raises(ts.TesseraError, match="gradients"):
-            tessera.jax.tpu_attention(
-                q, q, q, kernel.arrays(planned(0)), kernel, **words)
-    for words in (dict(softcap=30), dict(scale=0.5)):
-        gradients = ts.compile(planned(0), heads=2, backward=True, **words)
-        with pytest.raises(ts.TesseraError, match="scale and softcap"):
-            tessera.jax.tpu_attention(
-                q, q, q, kernel.arrays(planned(0)), kernel, gradients=gradients)
+def test_one_program_for_both_platforms():
+    export = pytest.importorskip("jax.export")
+    both = ("cpu", "tpu")
+    small = ts.plan(ts.causal & ts.documents, q_len=256, doc_ids=np.sort(
+        np.arange(256, dtype=np.int32) % 5))
+    q = np.random.default_rng(0).standard_normal((1, 2, 256, 64), np.float32)
+    leaves, tree = jax.tree.flatten(arrays_for(small, *both))
+    assert len(leaves) > len(jax.tree.leaves(small))
+
+    @jax.jit
+    def step(q, *leaves):
+        return jax.grad(lambda q: (attention(
+            q, q, q, jax.tree.unflatten(tree, leaves)) ** 2).sum())(q)
+
+    made = export.export(step, platforms=both, disabled_checks=[
+        export.DisabledSafetyCheck.custom_call(f"tessera_{name}")
+        for name in ("forward", "backward")])(q, *leaves)
+    words = dict(heads=2, head_dim=64, dtype="float32")
+    for backward in (False, True):
+        kernel = ts.compile(small, backward=backward, **words)
+        assert body(kernel) in made.mlir_module()
+    # Here it is what a program for this platform alone is.
+    alone = jax.jit(jax.grad(lambda q, batch: (attention(
+        q, q, q, batch) ** 2).sum()))(q, small)
+    assert (step(q, *leaves) == alone).all()
+    assert (made.call(q, *leaves) == alone).all()
 
 
-def test_foreign_arrays_are_refused_before_they_are_read():
+def test_where_jax_runs_on_a_tpu_a_batch_is_for_it(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    copied = jax.tree.map(lambda x: x, planned(0))
+    made = arrays_for(planned(0), "tpu")
+    assert copied.static == made.static
+    assert all((x == y).all() for x, y in zip(copied.arrays, made.arrays))
+    assert jax.tree.structure(planned(0)) == jax.tree.structure(planned(1))
+    q = array(2)
+    assert payloads(lowered(attention, q, q, q, planned(0)).as_text()) == [
+        body(ts.compile(planned(0), heads=2))]
+
+
+@pytest.mark.parametrize("platforms, made_for, words", [
+    (("tpu",), None, r"as arrays_for\(batch, 'tpu'\) makes it, found one for "
+     "cpu alone for a program for tpu"),
+    (("cpu",), "tpu", r"as arrays_for\(batch, 'cpu'\) makes it"),
+    (("cpu", "tpu"), "tpu", r"as arrays_for\(batch, 'cpu'\)"),
+    (("cpu", "tpu"), None, r"as arrays_for\(batch, 'tpu'\)"),
+    (("cuda",), None, "lowered for cpu or tpu, found cuda"),
+    (("rocm",), "tpu", "lowered for cpu or tpu, found rocm"),
+    (("cpu", "cuda"), None, "lowered for cpu or tpu, found cuda")])
+def test_other_platforms_are_refused(platforms, made_for, words):
+    batch = planned(0)
+    if made_for:
+        batch = arrays_for(batch, made_for)
+    q = array(2)
+    with pytest.raises(ts.TesseraError, match=r"^\[jax\] .*" + words):
+        lowered(attention, q, q, q, batch, platforms=platforms)
+
+
+def test_what_the_kernels_cannot_is_refused_where_it_is_lowered():
+    q = array(2)
+    f32 = array(2, dtype=jnp.float32)
+    short = jax.ShapeDtypeStruct((1, 2, LENGTH - 1, 128), jnp.bfloat16)
+    z = lambda n, dtype=jnp.float32: jax.ShapeDtypeStruct((n,), dtype)
+    sinks = lambda q, k, v, batch, z: attention(q, k, v, batch, sink_logits=z)
+    of = lambda x: (x, x, x, on_tpu())
+    for f, args, words in (
+            (attention, of(array(2, dtype=jnp.float16)),
+             r"^\[mosaic\] the type must be bf16 or f32, found F16"),
+            (attention, of(array(2, 96)),
+             r"^\[mosaic\] .* a multiple of 64 up to 256"),
+            (attention, (f32, q, q, on_tpu()), "of one dtype, found float32"),
+            (attention, of(short), r"q must be \[1, 2, 2048, 128\]"),
+            (attention, (q, short, q, on_tpu()), "k must be"),
+            (attention, (array(4), array(3), array(3), on_tpu()),
+             r"^\[mosaic\] kv heads must divide heads"),
+            (lambda *x: attention(*x, softcap=1e7), of(q), "softcap must be 0"),
+            (sinks, (*of(q), z(3)), r"sink_logits must be float32 \[2\]"),
+            (sinks, (*of(q), z(2, jnp.bfloat16)), "sink_logits must be float")):
+        with pytest.raises(ts.TesseraError, match=words):
+            lowered(f, *args)
+    # One batch's arrays under another's terms.
+    made, other = (arrays_for(b, "tpu") for b in (
+        planned(0), ts.plan(ts.causal & ts.documents, q_len=LENGTH,
+                            doc_ids=np.zeros(LENGTH, np.int32))))
+    with pytest.raises(ts.TesseraError, match=r"steps must be \[\d+\], found"):
+        lowered(attention, q, q, q, tessera.jax.BatchArrays(
+            made.static, shapes(other.arrays)))
+    for platforms in ((), ("gpu",), ("cpu", "cuda")):
+        with pytest.raises(ts.TesseraError, match="'cpu', 'tpu' or both"):
+            arrays_for(planned(0), *platforms)
+    with pytest.raises(ts.TesseraError, match="tessera.Batch, found BatchArr"):
+        arrays_for(made, "tpu")
+
+
+def test_gradients_that_do_not_fit_the_chip_are_refused_alone():
+    """The forward kernel takes what the backward one has no memory for."""
+    n = 1 << 18
+    batch = arrays_for(ts.plan(ts.causal & ts.window(1023, 0), q_len=n,
+                               tile=(512, 512), max_steps=2048), "tpu")
+    q = jax.ShapeDtypeStruct((1, 1, n, 128), jnp.bfloat16)
+    assert len(payloads(lowered(
+        attention, q, q, q, shapes(batch)).as_text())) == 1
+    with pytest.raises(ts.TesseraError, match=r"^\[mosaic\] .* bytes"):
+        lowered(jax.grad(lambda q, batch: attention(
+            q, q, q, batch).astype(jnp.float32).sum()), q, shapes(batch))
+
+
+def test_foreign_arrays_of_a_kernel_are_found():
     kernel = ts.compile(planned(0), heads=2)
     own, other = kernel.arrays(planned(0)), kernel.arrays(planned(1))
-    q = jnp.zeros((1, 2, 16, 128), jnp.bfloat16)
-
-    def call(arrays):
-        return jax.eval_shape(
-            lambda q: tessera.jax.tpu_attention(q, q, q, arrays, kernel), q)
-
-    assert call(own).shape == call(other).shape == (1, 2, 16, 128)
     kernel.check(dict(sorted(own.items())))
+    assert {n: x.shape for n, x in own.items() if n != "digests"} == (
+        kernel.array_shapes)
     changed = own["steps"].copy()
     changed[3] ^= 1 << 18
     coarse = ts.plan(ts.causal & ts.documents, q_len=LENGTH, tile=(512, 512),
@@ -225,145 +387,65 @@ def test_foreign_arrays_are_refused_before_they_are_read():
             ({k: v for k, v in own.items() if k != "kv_ids"}, "kv_ids"),
             (foreign, "steps must")):
         with pytest.raises(ts.TesseraError, match=words):
-            call(arrays)
-        with pytest.raises(ts.TesseraError, match=words):
             kernel.check(arrays)
 
 
-def test_values_may_have_a_dim_of_their_own():
-    words = dict(heads=2, head_dim=192, v_head_dim=128)
-    kernel = ts.compile(planned(0), **words)
-    back = ts.compile(planned(0), **words, backward=True)
-    assert (kernel.head_dim, kernel.v_head_dim) == (192, 128)
-
-    def loss(q, k, v, a, b):
-        out = tessera.jax.tpu_attention(
-            q, k, v, a, kernel, gradients=back, gradient_arrays=b)
-        assert out.shape == (1, 2, LENGTH, 128)
-        return out.astype(jnp.float32).sum()
-
-    q = jax.ShapeDtypeStruct((1, 2, LENGTH, 192), jnp.bfloat16)
-    v = array(2)
-    made = jax.eval_shape(jax.grad(loss, (0, 1, 2)), q, q, v,
-                          shapes(kernel.arrays(planned(0))),
-                          shapes(back.arrays(planned(0))))
-    assert [x.shape[3] for x in made] == [192, 192, 128]
-    small = jnp.zeros((1, 2, 16, 128), jnp.bfloat16)
-    with pytest.raises(ts.TesseraError, match="q must be bfloat16 .*, 192"):
-        tessera.jax.tpu_attention(
-            small, small, small, kernel.arrays(planned(0)), kernel)
-    wide = jnp.zeros((1, 2, 16, 192), jnp.bfloat16)
-    with pytest.raises(ts.TesseraError, match="the kernel's head dims"):
-        tessera.jax.tpu_attention(
-            wide, wide, small, kernel.arrays(planned(0)), kernel,
-            gradients=ts.compile(planned(0), heads=2, backward=True))
-    with pytest.raises(ts.TesseraError, match="a multiple of 64 up to 256"):
-        ts.compile(planned(0), heads=2, head_dim=96)
-
-
-def test_float32():
+def test_float32_and_a_softcap_are_terms_of_a_kernel():
     words = dict(heads=2, dtype="float32", sink_logits=True)
     kernel = ts.compile(planned(0), **words)
     back = ts.compile(planned(0), **words, backward=True)
     assert kernel.dtype == back.dtype == "float32"
     assert kernel.key != ts.compile(planned(0), heads=2, sink_logits=True).key
     assert "bf16" not in kernel.text + back.text
-    q = jax.ShapeDtypeStruct((1, 2, LENGTH, 128), jnp.float32)
-
-    def loss(q, z, a, b, back=back):
-        return tessera.jax.tpu_attention(
-            q, q, q, a, kernel, gradients=back, gradient_arrays=b,
-            sink_logits=z).sum()
-
-    shape = jax.ShapeDtypeStruct((2,), jnp.float32)
-    given = (shape, shapes(kernel.arrays(planned(0))),
-             shapes(back.arrays(planned(0))))
-    made = jax.eval_shape(jax.grad(loss), q, *given)
-    assert made.dtype == jnp.float32
-    narrow = ts.compile(planned(0), heads=2, sink_logits=True, backward=True)
-    with pytest.raises(ts.TesseraError, match="the kernel's dtype, found bf"):
-        jax.eval_shape(lambda *x: loss(*x, back=narrow), q, *given)
-    with pytest.raises(ts.TesseraError, match="q must be float32 .*bfloat16"):
-        jax.eval_shape(loss, array(2), *given)
-    with pytest.raises(ts.TesseraError, match="or f32, found F16, which the"):
-        ts.compile(planned(0), heads=2, dtype="f16")
     assert ts.tpu_setting("causal", q_len=LENGTH, dtype="f32")
-
-
-def test_a_softcap_is_static():
     kernels = [ts.compile(planned(0), heads=2, softcap=cap, backward=backward)
                for cap in (0, 30, 50) for backward in (False, True)]
     assert len({k.key for k in kernels}) == 6
     assert [k.softcap for k in kernels] == [0, 0, 30, 30, 50, 50]
     assert ["math.tanh" in k.text for k in kernels] == [False] * 2 + [True] * 4
-    with pytest.raises(ts.TesseraError, match="softcap must be 0 or from"):
-        ts.compile(planned(0), heads=2, softcap=1e7)
-
-
-def test_sink_logits_are_the_kernels_or_none():
-    kernel = ts.compile(planned(0), heads=2, sink_logits=True)
-    assert kernel.sink_logits and not ts.compile(planned(0), heads=2).sink_logits
-    q = jnp.zeros((1, 2, 16, 128), jnp.bfloat16)
-    a = kernel.arrays(planned(0))
-    for sinks in (None, jnp.zeros(3), jnp.zeros(2, jnp.bfloat16)):
-        with pytest.raises(ts.TesseraError, match="sink_logits must be float32"):
-            tessera.jax.tpu_attention(q, q, q, a, kernel, sink_logits=sinks)
-    plain = ts.compile(planned(0), heads=2)
-    with pytest.raises(ts.TesseraError, match="sink_logits must be float32"):
-        tessera.jax.tpu_attention(q, q, q, a, plain, sink_logits=jnp.zeros(2))
-    with pytest.raises(ts.TesseraError, match="sink_logits must be float32"):
-        tessera.jax.tpu_attention(
-            q, q, q, a, kernel, sink_logits=jnp.zeros(2),
-            gradients=ts.compile(planned(0), heads=2, backward=True))
 
 
 def test_it_compiles_for_v6e_alone_and_on_four_chips():
     pytest.importorskip("libtpu")
     chips = topologies.get_topology_desc(
         platform="tpu", topology_name="v6e:2x2").devices
-    kernel = ts.compile(planned(0), heads=2)
-    arrays = kernel.arrays(planned(0))
 
-    def layer(q, k, v, a):
-        out, lse = tessera.jax.tpu_attention(
-            q * 2, k, v, a, kernel, return_lse=True)
+    def layer(q, k, v, batch):
+        out, lse = attention(q * 2, k, v, batch, return_lse=True)
         return out.astype(jnp.float32).sum(-1) + lse
 
     one = SingleDeviceSharding(chips[0])
     q = shapes(array(2), one)
-    compiled = jax.jit(layer).trace(q, q, q, shapes(arrays, one)).lower(
-        lowering_platforms=("tpu",)).compile()
-    assert "tpu_custom_call" in compiled.as_text()
+    assert "tpu_custom_call" in lowered(
+        layer, q, q, q, on_tpu(sharding=one)).compile().as_text()
 
-    cap = dict(heads=2, softcap=30, sink_logits=True)
-    capped = ts.compile(planned(0), **cap)
-    back = ts.compile(planned(0), **cap, backward=True)
-    words = dict(gradients=back)
-    step = jax.grad(lambda q, k, v, z, a, b: tessera.jax.tpu_attention(
-        q, k, v, a, capped, gradient_arrays=b, sink_logits=z, **words).astype(
-            jnp.float32).sum(), (0, 1, 2, 3))
+    step = jax.grad(lambda q, k, v, z, batch: attention(
+        q, k, v, batch, softcap=30, sink_logits=z).astype(jnp.float32).sum(),
+        (0, 1, 2, 3))
     sinks = shapes(jax.ShapeDtypeStruct((2,), jnp.float32), one)
-    trained = jax.jit(step).trace(
-        q, q, q, sinks, shapes(arrays, one),
-        shapes(back.arrays(planned(0)), one)).lower(
-            lowering_platforms=("tpu",)).compile()
+    trained = lowered(step, q, q, q, sinks, on_tpu(sharding=one)).compile()
     assert trained.out_info[3].shape == (2,)
     trained = trained.as_text()
     assert "tessera_forward" in trained and "tessera_backward" in trained
 
     mesh = Mesh(np.array(chips), ("h",))
-    heads = P(None, "h")
-    spread = jax.jit(jax.shard_map(
-        layer, mesh=mesh, in_specs=(heads, heads, heads, P()),
-        out_specs=heads, check_vma=False))
+    heads, nowhere = P(None, "h"), NamedSharding(mesh, P())
     q = shapes(array(8), NamedSharding(mesh, heads))
-    text = spread.trace(q, q, q, shapes(arrays, NamedSharding(mesh, P()))).lower(
-        lowering_platforms=("tpu",)).compile().as_text()
-    assert "tpu_custom_call" in text
-    for collective in ("all-gather", "all-reduce", "collective-permute",
-                       "all-to-all"):
-        assert collective not in text
+    spread = jax.shard_map(
+        layer, mesh=mesh, in_specs=(heads, heads, heads, P()),
+        out_specs=heads, check_vma=False)
+    trained = lambda q, batch: jax.grad(lambda q: spread(
+        q, q, q, batch).sum())(q)
+    for f, args in ((spread, (q, q, q)), (trained, (q,))):
+        text = lowered(f, *args, on_tpu(sharding=nowhere)).compile().as_text()
+        assert "tpu_custom_call" in text
+        for collective in ("all-gather", "all-reduce", "collective-permute",
+                           "all-to-all"):
+            assert collective not in text
     # Without it every chip would do all heads.
     with pytest.raises(ts.TesseraError, match="must be in a jax.shard_map"):
-        jax.jit(layer).trace(q, q, q, shapes(arrays, NamedSharding(mesh, P()))
-                             ).lower(lowering_platforms=("tpu",))
+        lowered(layer, q, q, q, on_tpu(sharding=nowhere))
+    # A batch for a CPU is refused there too.
+    with pytest.raises(ts.TesseraError, match="arrays_for"):
+        lowered(layer, q, q, q, shapes(jax.tree.map(
+            lambda x: x, planned(0)), nowhere))

@@ -1,4 +1,4 @@
-"""`tessera.jax.tpu_attention` on numbers, with no TPU: what it hands to its
+"""`tessera.jax.attention` on a TPU on numbers, with no TPU: what it hands to its
 kernels goes to their text, evaluated in NumPy (tests/mosaic)."""
 
 import functools
@@ -25,23 +25,22 @@ TUPLE = ("and", ("causal",), ("documents",))
 def kernels_are_evaluated(monkeypatch):
     program = functools.cache(lambda kernel: Program(kernel.program))
 
-    def run(call, *args):
-        made = program(call[0]).run([np.asarray(x) for x in args])
+    def launch(kernel, results, args):
+        made = program(kernel).run([np.asarray(x) for x in args])
+        assert [x.shape for x in made] == [x.shape for x in results]
         return tuple(map(jnp.asarray, made))
 
-    monkeypatch.setattr(tessera.jax, "_tpu_run", run)
+    monkeypatch.setattr(tessera.jax._tpu, "_launch", launch)
+    monkeypatch.setattr(tessera.jax, "_run", tessera.jax._tpu.attend)
 
 
 @pytest.mark.parametrize("softcap", [0.0, 5.0])
 def test_both_layouts_are_the_oracles_bit_for_bit(softcap):
     rng = np.random.default_rng(0)
     ids = np.sort(rng.integers(0, 4, LENGTH)).astype(np.int32)
-    batch = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
-                    tile=(128, 128))
-    words = dict(heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM, dtype="f32",
-                 softcap=softcap, sink_logits=True, lowering_reason="few tokens")
-    kernel = ts.compile(batch, **words)
-    back = ts.compile(batch, backward=True, dlse=True, **words)
+    batch = tessera.jax.arrays_for(
+        ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
+                tile=(128, 128)), "tpu", lowering_reason="few tokens")
     draw = lambda heads: rng.standard_normal((1, heads, LENGTH, DIM), np.float32)
     q, k, v, dout = draw(HEADS), draw(KV_HEADS), draw(KV_HEADS), draw(HEADS)
     sinks = rng.standard_normal(HEADS).astype(np.float32)
@@ -49,10 +48,9 @@ def test_both_layouts_are_the_oracles_bit_for_bit(softcap):
     found = {}
     for layout, turn in (("bhsd", lambda x: x),
                          ("bshd", lambda x: x.swapaxes(1, 2))):
-        call = lambda q, k, v, sinks: tessera.jax.tpu_attention(
-            q, k, v, kernel.arrays(batch), kernel, layout=layout,
-            gradients=back, gradient_arrays=back.arrays(batch),
-            sink_logits=sinks, return_lse=True)
+        call = lambda q, k, v, sinks: tessera.jax.attention(
+            q, k, v, batch, layout=layout, softcap=softcap, sink_logits=sinks,
+            return_lse=True)
         (out, lse), pull = jax.vjp(call, turn(q), turn(k), turn(v), sinks)
         *grads, dsinks = pull((turn(dout), dlse))
         assert [x.shape for x in (out, *grads)] == [

@@ -46,61 +46,6 @@ void set_bounds(Expr& expr, std::span<const int32_t>& bounds) {
   for (Expr& child : expr.children) set_bounds(child, bounds);
 }
 
-struct Terms {
-  Request request;
-  std::vector<std::string> facts;
-  RouteMeaning meaning = RouteMeaning::exact;
-  int64_t query_tile = 0;
-};
-
-Result<Terms> read_text(const PlainBatch& plain) {
-  Terms out;
-  out.request.batch = plain.batch;
-  out.request.q_len = plain.q_len;
-  out.request.kv_len = plain.kv_len;
-  std::span<const int32_t> bounds = plain.window_bounds;
-  for (std::string_view text = plain.text; !text.empty();) {
-    std::string_view field = next_field(text);
-    const std::string_view key = next_word(field);
-    if (key == "tile") {
-      out.request.tile.q = next_number(field);
-      out.request.tile.kv = next_number(field);
-    } else if (key == "facts") {
-      while (!field.empty()) out.facts.emplace_back(next_word(field));
-    } else if (key == "meaning") {
-      auto meaning = parse_route_meaning(next_word(field));
-      if (!meaning) return meaning.error();
-      out.meaning = *meaning;
-      out.query_tile = next_number(field);
-    } else if (key == "mask") {
-      auto expr = parse_expr(field);
-      if (!expr) return expr.error();
-      set_bounds(*expr, bounds);
-      auto mask = make_mask(*expr);
-      if (!mask) return mask.error();
-      out.request.masks.push_back(std::move(*mask));
-    } else if (key == "names" && !out.request.masks.empty()) {
-      // Of the mask as it was written: simplifying may have dropped some.
-      Names& names = out.request.masks.back().names;
-      names.prefix = next_number(field) != 0;
-      names.documents = next_number(field) != 0;
-      names.segments = next_number(field) != 0;
-      names.picks = next_number(field) != 0;
-      names.picks_block = next_number(field);
-      names.tree = next_number(field) != 0;
-      names.same = static_cast<uint32_t>(next_number(field));
-    } else {
-      return invalid("cpu", "a batch's text has known fields, found '{}'", key);
-    }
-  }
-  if (!bounds.empty()) {
-    return invalid("cpu",
-                   "window bounds must be two for each window, found {} more",
-                   bounds.size());
-  }
-  return out;
-}
-
 std::optional<size_t> same_number(std::string_view name) {
   for (int64_t i = 0; i < kSameNames; ++i) {
     if (name == mask::same_fact(i)) return static_cast<size_t>(i);
@@ -108,7 +53,7 @@ std::optional<size_t> same_number(std::string_view name) {
   return {};
 }
 
-Result<Facts> read_facts(const Terms& terms, const PlainBatch& plain) {
+Result<Facts> read_facts(const StaticTerms& terms, const PlainBatch& plain) {
   if (terms.facts.size() != plain.facts.size()) {
     return invalid("cpu", "a batch of {} facts needs as many arrays, found {}",
                    terms.facts.size(), plain.facts.size());
@@ -321,6 +266,51 @@ std::vector<std::string> fact_names(const Facts& f) {
   return out;
 }
 
+Result<StaticTerms> read_static_text(std::string_view text,
+                                     std::span<const int32_t> bounds) {
+  StaticTerms out;
+  while (!text.empty()) {
+    std::string_view field = next_field(text);
+    const std::string_view key = next_word(field);
+    if (key == "tile") {
+      out.request.tile.q = next_number(field);
+      out.request.tile.kv = next_number(field);
+    } else if (key == "facts") {
+      while (!field.empty()) out.facts.emplace_back(next_word(field));
+    } else if (key == "meaning") {
+      auto meaning = parse_route_meaning(next_word(field));
+      if (!meaning) return meaning.error();
+      out.meaning = *meaning;
+      out.query_tile = next_number(field);
+    } else if (key == "mask") {
+      auto expr = parse_expr(field);
+      if (!expr) return expr.error();
+      set_bounds(*expr, bounds);
+      auto mask = make_mask(*expr);
+      if (!mask) return mask.error();
+      out.request.masks.push_back(std::move(*mask));
+    } else if (key == "names" && !out.request.masks.empty()) {
+      // Of the mask as it was written: simplifying may have dropped some.
+      Names& names = out.request.masks.back().names;
+      names.prefix = next_number(field) != 0;
+      names.documents = next_number(field) != 0;
+      names.segments = next_number(field) != 0;
+      names.picks = next_number(field) != 0;
+      names.picks_block = next_number(field);
+      names.tree = next_number(field) != 0;
+      names.same = static_cast<uint32_t>(next_number(field));
+    } else {
+      return invalid("cpu", "a batch's text has known fields, found '{}'", key);
+    }
+  }
+  if (!bounds.empty()) {
+    return invalid("cpu",
+                   "window bounds must be two for each window, found {} more",
+                   bounds.size());
+  }
+  return out;
+}
+
 std::string static_text(const Request& r, const Facts& f) {
   std::string out = fmt::format("tile {} {};facts", r.tile.q, r.tile.kv);
   for (const std::string& name : fact_names(f)) out += " " + name;
@@ -393,8 +383,11 @@ std::vector<NamedSize> plain_sizes(const Request& r, const Facts& present,
 
 Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
   if (auto work = find_kept(plain)) return work;
-  auto terms = read_text(plain);
+  auto terms = read_static_text(plain.text, plain.window_bounds);
   if (!terms) return terms.error();
+  terms->request.batch = plain.batch;
+  terms->request.q_len = plain.q_len;
+  terms->request.kv_len = plain.kv_len;
   auto facts = read_facts(*terms, plain);
   if (!facts) return facts.error();
   auto batch = OwnedBatch::copy(std::move(terms->request), *facts);

@@ -31,6 +31,17 @@ namespace tessera::cpu {
 // Window bounds are their classes there: the exact ones are an array.
 std::string static_text(const Request& request, const Facts& facts);
 
+// What such a text says: a request but for its sizes. Its window bounds are
+// those that are given; with none, classes stand in their places.
+struct StaticTerms {
+  Request request;
+  std::vector<std::string> facts;
+  RouteMeaning meaning = RouteMeaning::exact;
+  int64_t query_tile = 0;
+};
+Result<StaticTerms> read_static_text(
+    std::string_view text, std::span<const int32_t> window_bounds = {});
+
 // One direction of a batch: row starts, then entries and what fills the array
 // up to its capacity.
 struct PlainList {

@@ -1,0 +1,167 @@
+"""Attention in a program for a TPU: what of a batch our kernels read, and the
+kernels that a call comes to, as calls of the text that `tessera.compile` gives."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from . import _core
+
+
+class Terms(NamedTuple):
+    """What kernels are made for, beside a batch's text and a call. Pairs are of
+    the forward kernel and the backward one."""
+
+    sizes: tuple[tuple[str, Any], ...]
+    target: str
+    tiles_per_pass: tuple[int, int]
+    fetch_ahead: tuple[int, int]
+    row_sum: str
+    lowering_reason: str | None
+    # Of the arrays of a kernel, in their order; of both kernels, or one alone.
+    names: tuple[str, ...] = ()
+    backward: bool = True
+
+
+@functools.lru_cache(128)
+def kernel_of(text: str, terms: Terms, backward: bool,
+              call: tuple[tuple[str, Any], ...]) -> _core.TpuKernel:
+    return _core._tpu_kernel(text, dict(terms.sizes) | dict(
+        target=terms.target, tiles_per_pass=terms.tiles_per_pass[backward],
+        fetch_ahead=terms.fetch_ahead[backward], row_sum=terms.row_sum,
+        lowering_reason=terms.lowering_reason, backward=backward) | dict(call))
+
+
+# Arrays are those of every call. Where the backward kernel of this one does not
+# fit the chip, none does.
+_SMALLEST = tuple(dict(head_dim=64, v_head_dim=64, dtype="bfloat16", scale=None,
+                       softcap=0.0, sink_logits=False, dlse=False).items())
+
+
+def arrays_of(batch: _core.Batch, text: str,
+              terms: Terms) -> tuple[Terms, Sequence[Any]]:
+    """The terms with what was left open, and of each kernel the arrays."""
+    terms = terms._replace(sizes=tuple(_core._tpu_sizes(batch).items()))
+    kernels = [kernel_of(text, terms, False, _SMALLEST)]
+    try:
+        kernels.append(kernel_of(text, terms, True, _SMALLEST))
+    except _core.TesseraError:  # an error of the gradients, if there are some
+        pass
+    terms = terms._replace(names=tuple(kernels[0].array_shapes),
+                           backward=len(kernels) > 1)
+    made = [kernel.arrays(batch) for kernel in kernels]
+    return terms, [of[name] for of in made for name in terms.names]
+
+
+def _refuse(rule: str, found: Any) -> None:
+    raise _core.TesseraError(f"[jax] {rule}, found {found} for a TPU")
+
+
+def _named_call(name: str) -> Primitive:
+    """`jax.ffi.ffi_call` of a kernel under a name of its own, which is what
+    profiles show: those that ffi_call makes all have one."""
+    def lower(context: Any, *args: Any, kernel: _core.TpuKernel,
+              results: Any) -> Any:
+        return jax.ffi.ffi_lowering(
+            "tpu_custom_call", api_version=1,
+            backend_config=kernel.backend_config)(context, *args)
+
+    call = Primitive(name)
+    call.multiple_results = True
+    call.def_abstract_eval(lambda *_, kernel, results: [
+        jax.core.ShapedArray(x.shape, x.dtype) for x in results])
+    mlir.register_lowering(call, lower)
+    return call
+
+
+_CALLS = {backward: _named_call(name) for backward, name in (
+    (False, "tessera_forward"), (True, "tessera_backward"))}
+
+
+def _launch(kernel: _core.TpuKernel, results: Sequence[Any],
+            args: Sequence[Any]) -> Sequence[Any]:
+    return _CALLS[kernel.backward].bind(*args, kernel=kernel,
+                                        results=tuple(results))
+
+
+def _check(call: Any, q: Any, k: Any, v: Any, sinks: Sequence[Any]) -> None:
+    if not q.dtype == k.dtype == v.dtype:
+        _refuse("q, k and v must be of one dtype",
+                f"{q.dtype}, {k.dtype} and {v.dtype}")
+    sizes = dict(call.tpu.sizes)
+    b, s, d = sizes["batch"], sizes["kv_len"], q.shape[3]
+    for name, x, due in (("q", q, (b, q.shape[1], sizes["q_len"], d)),
+                         ("k", k, (b, k.shape[1], s, d)),
+                         ("v", v, (b, k.shape[1], s, v.shape[3]))):
+        if x.shape != due:
+            _refuse(f"{name} must be {list(due)}, heads first,", list(x.shape))
+    for x in sinks:
+        if x.shape != q.shape[1:2] or x.dtype != jnp.float32:
+            _refuse(f"sink_logits must be float32 {list(q.shape[1:2])}",
+                    f"{x.dtype} {list(x.shape)}")
+
+
+def _arrays(call: Any, kernel: _core.TpuKernel,
+            args: Sequence[Any]) -> dict[str, Any]:
+    made = dict(zip(call.tpu.names, args[len(args) - len(call.tpu.names):]))
+    for name, shape in kernel.array_shapes.items():
+        if name not in made or made[name].shape != shape:
+            _refuse(f"{name} must be {list(shape)}", list(made[name].shape)
+                    if name in made else "none")
+    return made
+
+
+def attend(call: Any, *args: Any) -> Sequence[Any]:
+    """One call of one device: tensors, then what else the call has, then the
+    arrays of its kernel."""
+    turn = (lambda x: jnp.swapaxes(x, 1, 2)) if call.bshd else (lambda x: x)
+    q, k, v = map(turn, args[:3])
+    sinks = args[3:3 + call.sinks]
+    _check(call, q, k, v, sinks)
+    kernel = kernel_of(call.text, call.tpu, call.backward, (
+        ("heads", q.shape[1]), ("kv_heads", k.shape[1]),
+        ("head_dim", q.shape[3]), ("v_head_dim", v.shape[3]),
+        ("dtype", str(q.dtype)), ("scale", call.scale),
+        ("softcap", call.softcap), ("sink_logits", call.sinks),
+        ("dlse", call.backward and call.lse)))
+    arrays = _arrays(call, kernel, args)
+
+    def whole(x: Any, n: int) -> Any:
+        """What lies beyond the batch's own lengths may be anything finite."""
+        more = n - x.shape[2]
+        return x if more == 0 else jnp.pad(
+            x, ((0, 0), (0, 0), (0, more), (0, 0)))
+
+    queries = lambda x: whole(x, kernel.q_len)
+    keys = lambda x: whole(x, kernel.kv_len)
+    tensors = [queries(q), keys(k), keys(v)]
+    like = lambda x, n: jax.ShapeDtypeStruct(
+        (*x.shape[:2], n, x.shape[3]), x.dtype)
+    if call.backward:
+        out, lse, dout, dlse = args[3 + call.sinks:7 + call.sinks]
+        line = lambda x: queries(x[..., None]).swapaxes(2, 3)
+        tensors += [queries(turn(out)), queries(turn(dout)), line(lse)]
+        tensors += [line(dlse)] if call.lse else []
+        results = [like(x, x.shape[2]) for x in tensors[:3]]
+        # Of a sink logit every lane has the gradient.
+        results += [jax.ShapeDtypeStruct((*x.shape, 1, 128), x.dtype)
+                    for x in sinks]
+    else:
+        rows = (*q.shape[:2], 1, kernel.q_len)
+        results = [jax.ShapeDtypeStruct((*q.shape[:2], kernel.q_len,
+                                         v.shape[3]), q.dtype),
+                   jax.ShapeDtypeStruct(rows, jnp.float32)]
+    bits = [arrays[name] for name in ("bits_of", "bits") if name in arrays]
+    made = _launch(kernel, results, (
+        arrays["steps"], arrays["range"], arrays["bounds"], *bits[:1], *sinks,
+        *tensors, arrays["q_ids"], arrays["kv_ids"], *bits[1:]))
+    tokens = q.shape[2]
+    if not call.backward:
+        return [turn(made[0][:, :, :tokens]), made[1][:, :, 0, :tokens]]
+    return [turn(x[:, :, :of.shape[2]]) for x, of in zip(made, (q, k, v))] + [
+        x[:, 0, 0] for x in made[3:]]
