@@ -7,12 +7,14 @@
 
 #include <xla/ffi/api/ffi.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/threads.h"
 #include "lanes/cpu/cpu.h"
 #include "lanes/cpu/plain_call.h"
 #include "lanes/cpu/work.h"
@@ -177,6 +179,17 @@ Result<std::shared_ptr<const CpuWork>> read_work(Reader& read,
   return ready_work(plain);
 }
 
+// As many threads as there are cores when the first call comes: XLA's own pool
+// is counted once too, and asking the system is a fiftieth of a small call.
+const CpuOptions& options_of_calls() {
+  static const CpuOptions options = [] {
+    CpuOptions out;
+    out.threads = std::min(machine_threads(), kMaxThreads);
+    return out;
+  }();
+  return options;
+}
+
 AttentionShape shape_of(const Terms& terms, const TensorView& q,
                         const TensorView& k, const TensorView& v) {
   AttentionShape shape;
@@ -202,7 +215,8 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
   const std::span<int32_t> tiles = read.result_ints_if_any("tiles");
   auto work = read_work(read, terms, t.q, t.k);
   if (!work) return work.error();
-  auto ran = cpu_forward(**work, shape_of(terms, t.q, t.k, t.v), t);
+  auto ran = cpu_forward(**work, shape_of(terms, t.q, t.k, t.v), t,
+                         options_of_calls());
   if (!ran) return ran.error();
   if (!tiles.empty()) {
     const int64_t sharing = t.q.heads / (*work)->state().sizes.heads;
@@ -229,7 +243,8 @@ Result<void> backward(const Terms& terms, const ffi::RemainingArgs& args,
   if (terms.sinks) t.dsink_logits = read.result_floats("dsink_logits");
   auto work = read_work(read, terms, t.q, t.k);
   if (!work) return work.error();
-  auto ran = cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t);
+  auto ran = cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t,
+                          options_of_calls());
   if (!ran) return ran.error();
   return {};
 }
