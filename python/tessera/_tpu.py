@@ -33,7 +33,8 @@ def kernel_of(text: str, terms: Terms, backward: bool,
               call: tuple[tuple[str, Any], ...]) -> _core.TpuKernel:
     return _core._tpu_kernel(text, dict(terms.sizes) | dict(
         target=terms.target, tiles_per_pass=terms.tiles_per_pass[backward],
-        fetch_ahead=terms.fetch_ahead[backward], row_sum=terms.row_sum,
+        fetch_ahead=terms.fetch_ahead[backward],
+        row_sum="exact" if backward else terms.row_sum,  # of the forward one
         lowering_reason=terms.lowering_reason, backward=backward) | dict(call))
 
 

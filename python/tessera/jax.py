@@ -137,6 +137,12 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str = "v6e",
         raise _core.TesseraError(
             "[jax] platforms must be 'cpu', 'tpu' or both, found "
             + (", ".join(map(repr, platforms)) or "none"))
+    for name, pair in (("tiles_per_pass", tiles_per_pass),
+                       ("fetch_ahead", fetch_ahead)):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise _core.TesseraError(
+                f"[jax] {name} must be a pair, of the forward kernel and the "
+                f"backward one, found {pair!r}")
     cpu = "cpu" in platforms
     *static, names, arrays = _core._parts(batch, arrays=cpu)
     terms = None

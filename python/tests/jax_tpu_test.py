@@ -131,12 +131,19 @@ def test_masks_and_facts_come_through(mask, more):
 
 
 def test_what_a_kernel_is_made_with_can_be_said():
-    words = dict(row_sum="rounded", tiles_per_pass=2, fetch_ahead=2)
-    kernel = ts.compile(planned(0), heads=2, **words)
-    batch = on_tpu(row_sum="rounded", tiles_per_pass=(2, 1), fetch_ahead=(2, 1))
+    kernel = ts.compile(planned(0), heads=2, row_sum="rounded",
+                        tiles_per_pass=2, fetch_ahead=3)
+    back = ts.compile(planned(0), heads=2, tiles_per_pass=1, fetch_ahead=2,
+                      backward=True)
+    batch = on_tpu(row_sum="rounded", tiles_per_pass=(2, 1), fetch_ahead=(3, 2))
     q = array(2)
-    assert payloads(lowered(attention, q, q, q, batch).as_text()) == [
-        body(kernel)]
+    step = jax.grad(lambda q, batch: attention(q, q, q, batch).astype(
+        jnp.float32).sum())
+    assert payloads(lowered(step, q, batch).as_text()) == [
+        body(kernel), body(back)]
+    for words in (dict(tiles_per_pass=2), dict(fetch_ahead=(1, 2, 3))):
+        with pytest.raises(ts.TesseraError, match="must be a pair, of the for"):
+            arrays_for(planned(0), "tpu", **words)
     small = ts.plan(ts.causal, q_len=LENGTH, tile=(128, 128))
     with pytest.raises(ts.TesseraError, match="reason"):
         arrays_for(small, "tpu")
