@@ -72,20 +72,22 @@ std::vector<GateCase> gate_cases(const GateSizes& sizes) {
         if (!run::cannot(facts_of(LaneId::mosaic), f)) out.push_back(c);
       }
     }
-    GateCase decode;
-    decode.kernel = "cpu/decode";
-    decode.dtype = dtype;
-    decode.request.masks = {*parse_mask("full")};
-    decode.request.q_len = 1;
-    decode.request.kv_len = sizes.decode_keys;
-    decode.request.tile = {kTile, kTile};
-    decode.shape = {kDecodeGroup * sizes.heads,
-                    sizes.heads,
-                    sizes.head_dim,
-                    sizes.head_dim,
-                    {},
-                    0};
-    out.push_back(std::move(decode));
+    for (const int64_t keys : sizes.decode_keys) {
+      GateCase decode;
+      decode.kernel = "cpu/decode";
+      decode.dtype = dtype;
+      decode.request.masks = {*parse_mask("full")};
+      decode.request.q_len = 1;
+      decode.request.kv_len = keys;
+      decode.request.tile = {kTile, kTile};
+      decode.shape = {kDecodeGroup * sizes.heads,
+                      sizes.heads,
+                      sizes.head_dim,
+                      sizes.head_dim,
+                      {},
+                      0};
+      out.push_back(std::move(decode));
+    }
   }
   return out;
 }

@@ -23,7 +23,7 @@ struct GateSizes {
   std::vector<int64_t> tokens;
   std::vector<Dtype> dtypes;
   int64_t heads = 8, head_dim = 128;
-  int64_t decode_keys = 8192;
+  std::vector<int64_t> decode_keys = {2048, 8192};
 };
 
 // Every kernel of ours with every class of request, several densities each.

@@ -37,7 +37,7 @@ Result<GateSizes> read_sizes(const Options& o) {
     out.tokens = {256};
     out.heads = 2;
     out.head_dim = 64;
-    out.decode_keys = 512;
+    out.decode_keys = {128, 512};
   }
   if (o.tokens) {
     auto tokens = parse_ints(*o.tokens, "--tokens", 64, 1 << 17);

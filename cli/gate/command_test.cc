@@ -22,8 +22,12 @@ TEST(GateCases, HoldEveryKernelAndClass) {
   sizes.dtypes = {Dtype::f32, Dtype::bf16};
   std::set<std::string> kernels;
   std::set<std::pair<RequestClass, int>> places;
+  std::set<std::pair<Dtype, int64_t>> decoded;  // by buckets of keys
   for (const GateCase& c : gate_cases(sizes)) {
     kernels.insert(c.kernel);
+    if (c.kernel == "cpu/decode") {
+      decoded.insert({c.dtype, bucket(c.request.kv_len)});
+    }
     Facts facts;
     if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
     const auto plan = plan::make_plan(c.request, facts);
@@ -34,6 +38,7 @@ TEST(GateCases, HoldEveryKernelAndClass) {
   }
   EXPECT_EQ(kernels, (std::set<std::string>{"cpu/backward", "cpu/decode",
                                             "cpu/forward", "mosaic/forward"}));
+  EXPECT_GE(decoded.size(), 3U);  // as many as a promotion takes
   const auto densities = [&](RequestClass c) {
     int n = 0;
     for (const auto& [at, unused] : places) n += at == c ? 1 : 0;
@@ -58,7 +63,7 @@ TEST_F(GateCommand, WithoutAPluginNothingIsMeasured) {
       << err_;
   const auto table = parse_gate(out_);
   ASSERT_TRUE(table.ok()) << table.error().message;
-  EXPECT_EQ(table->rows.size(), 8u * 3 + 1);
+  EXPECT_EQ(table->rows.size(), 8u * 3 + 2);
   for (const GateRow& row : table->rows) {
     EXPECT_EQ(row.verdict, GateVerdict::unmeasured);
     EXPECT_FALSE(row.why.empty());
@@ -100,7 +105,7 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
     EXPECT_GT(*row.error, 0);
     EXPECT_LE(*row.error, 1);
   }
-  EXPECT_EQ(measured, 17);
+  EXPECT_EQ(measured, 18);  // two of decode
   EXPECT_GE(tpu, 6);
   // The row of a request on this machine decides.
   ASSERT_EQ(program({"choose", "--mask", "full", "--q-len", "64", "--tile",
