@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "tessera/plan.h"
 
@@ -14,13 +15,13 @@ struct Where {
 
 inline constexpr const char* kClassNames[] = {"empty", "partial", "full"};
 
-// Each prints its answer and returns the exit code.
-int explain_pair(const Legality& legality, const Plan& plan, const Where& at,
-                 int64_t key, bool as_json);
-int explain_query(const Legality& legality, const Plan& plan, const Where& at,
-                  bool as_json);
-
-// With what attention does with picks, where there are any.
-void print_json(const Plan& plan, nlohmann::json out);
+struct Answer {
+  nlohmann::json json;
+  std::string text;
+};
+Answer explain_pair(const Legality& legality, const Plan& plan, const Where& at,
+                    int64_t key);
+Answer explain_query(const Legality& legality, const Plan& plan,
+                     const Where& at);
 
 }  // namespace tessera::cli

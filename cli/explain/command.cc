@@ -1,27 +1,50 @@
 // cli/explain/command.cc: `tessera explain`.
 #include "cli/command.h"
 
+#include <fmt/format.h>
+
 #include <memory>
+#include <utility>
 
 #include "base/fail.h"
 #include "cli/explain/answers.h"
+#include "cli/fit/flags.h"
 #include "cli/numbers.h"
+#include "cli/plan/report.h"
 #include "cli/request/flags.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options {
-  RequestFlags request;
+  FitFlags fit;  // of them the request without --memory
   std::optional<std::string> query, key, batch_row, head;
+  bool memory = false;
   bool json = false;
 };
 
-Result<int> run(const Options& o) {
-  if (!o.query) {
+Result<void> check_flags(const Options& o) {
+  if (!o.query && !o.memory) {
     return invalid("cli", "--query must be given, found none");
   }
-  auto planned = load_planned(o.request);
+  if (!o.query && (o.key || o.batch_row || o.head)) {
+    return invalid("cli",
+                   "--key, --batch-row and --head go with --query, found one "
+                   "without");
+  }
+  FitFlags of_call = o.fit;
+  of_call.kernel.run.request = {};
+  if (o.memory || of_call == FitFlags{}) return {};
+  return invalid("cli",
+                 "flags of a call's arrays, kernel and lane go with --memory, "
+                 "found one without");
+}
+
+Result<Answer> explain(const Options& o) {
+  RequestFlags request = o.fit.kernel.run.request;
+  // A chip there, whose scalar memory need not be known.
+  if (o.memory) request.target.reset();
+  auto planned = load_planned(request);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
   const Plan& plan = batch.plan();
@@ -35,30 +58,75 @@ Result<int> run(const Options& o) {
   auto legality = Legality::bind(batch.request(), batch.facts());
   if (!legality) return legality.error();
   const Where at{*batch_row, *head, *query};
-  if (!o.key) return explain_query(*legality, plan, at, o.json);
-  auto key = parse_int(*o.key, "--key", 0, plan.kv_len - 1);
-  if (!key) return key.error();
-  return explain_pair(*legality, plan, at, *key, o.json);
+  Answer out;
+  if (o.key) {
+    auto key = parse_int(*o.key, "--key", 0, plan.kv_len - 1);
+    if (!key) return key.error();
+    out = explain_pair(*legality, plan, at, *key);
+  } else {
+    out = explain_query(*legality, plan, at);
+  }
+  // What attention does with picks, where there are any.
+  if (plan.meaning) out.json["meaning"] = to_string(*plan.meaning);
+  return out;
+}
+
+Result<int> run(const Options& o) {
+  if (auto e = check_flags(o); !e) return e.error();
+  Answer out;
+  if (o.query) {
+    auto answer = explain(o);
+    if (!answer) return answer.error();
+    out = std::move(*answer);
+  }
+  int code = kOk;
+  if (o.memory) {
+    auto fitted = fit_request(o.fit);
+    if (!fitted) return fitted.error();
+    out.json["memory"] = fit_json(fitted->report);
+    out.text += fit_text(fitted->report);
+    code = fit_code(*fitted);
+  }
+  fmt::print("{}", o.json ? json_line(out.json) + "\n" : out.text);
+  return code;
 }
 
 }  // namespace
 
 Command explain_command() {
   auto o = std::make_shared<Options>();
-  Command command{"explain", "Why a pair is legal or not, atom by atom"};
-  add_request_flags(command, o->request);
+  Command command{"explain",
+                  "Why a pair is legal or not, atom by atom; a call's memory"};
+  add_fit_flags(command, o->fit);
+  for (Flag& flag : command.flags) {
+    if (flag.names == std::string_view("--target")) {
+      flag.about =
+          "Check the worklist against this target's scalar memory: v6e; with "
+          "--memory the chip: v4, v5e, v5p, v6e or tpu7x [v6e]";
+    }
+  }
   add_flags(command,
             {
                 {"--query", &o->query, "I", "Query token"},
                 {"--key", &o->key, "J", "Key token [all that the query sees]"},
                 {"--batch-row", &o->batch_row, "B", "Which batch row [0]"},
                 {"--head", &o->head, "H", "Which plan head [0]"},
+                {"--memory", &o->memory, "",
+                 "What the call takes of a TPU's memory, part by part, as "
+                 "`tessera fit` has it; its flags go with this one"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
             });
   command.footer =
-      "Example:\n"
+      "Examples:\n"
       "  tessera explain --mask 'causal & documents' --q-len 1000 \\\n"
-      "      --docs lengths:300,700 --query 450 --key 200";
+      "      --docs lengths:300,700 --query 450 --key 200\n"
+      "  tessera explain --mask 'causal & documents' --q-len 131072 --memory "
+      "\\\n"
+      "      --heads 32 --kv-heads 8 --backward --target v5e\n"
+      "\n"
+      "A call that does not fit exits with 1, as with `tessera fit`, whose "
+      "object is\n"
+      "`memory` of the JSON.";
   command.work = [o] { return run(*o); };
   return command;
 }

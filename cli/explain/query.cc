@@ -4,15 +4,14 @@
 #include <utility>
 #include <vector>
 
-#include "cli/command.h"
 #include "cli/explain/answers.h"
 
 namespace tessera::cli {
 
 using nlohmann::json;
 
-int explain_query(const Legality& legality, const Plan& plan, const Where& at,
-                  bool as_json) {
+Answer explain_query(const Legality& legality, const Plan& plan,
+                     const Where& at) {
   std::vector<std::pair<int64_t, int64_t>> ranges;  // half-open
   int64_t count = 0;
   for (int64_t k = 0; k < plan.kv_len; ++k) {
@@ -27,32 +26,31 @@ int explain_query(const Legality& legality, const Plan& plan, const Where& at,
   const Explanation e = legality.explain(at.batch_row, at.head, at.query, 0);
   const auto row =
       plan.forward.row(plan.list(at.batch_row, at.head), e.tile_row);
-  if (as_json) {
-    json tiles = json::array();
-    for (const Entry& t : row) {
-      tiles.push_back(
-          {{"column", t.column()},
-           {"class", kClassNames[static_cast<int>(t.tile_class())]}});
-    }
-    json out = {{"query", at.query},      {"batch_row", at.batch_row},
-                {"head", at.head},        {"position", e.position},
-                {"legal_keys", count},    {"key_ranges", ranges},
-                {"tile_row", e.tile_row}, {"tiles", tiles}};
-    print_json(plan, std::move(out));
-    return kOk;
+  json tiles = json::array();
+  for (const Entry& tile : row) {
+    tiles.push_back(
+        {{"column", tile.column()},
+         {"class", kClassNames[static_cast<int>(tile.tile_class())]}});
   }
-  fmt::print("query {} (position {}) sees {} of {} keys\n", at.query,
-             e.position, count, plan.kv_len);
+  Answer out;
+  out.json = {{"query", at.query},      {"batch_row", at.batch_row},
+              {"head", at.head},        {"position", e.position},
+              {"legal_keys", count},    {"key_ranges", ranges},
+              {"tile_row", e.tile_row}, {"tiles", tiles}};
+  out.text = fmt::format("query {} (position {}) sees {} of {} keys\n",
+                         at.query, e.position, count, plan.kv_len);
   constexpr size_t kMaxLines = 20;
   for (size_t i = 0; i < ranges.size() && i < kMaxLines; ++i) {
-    fmt::print("  keys {} to {}\n", ranges[i].first, ranges[i].second - 1);
+    out.text +=
+        fmt::format("  keys {} to {}\n", ranges[i].first, ranges[i].second - 1);
   }
   if (ranges.size() > kMaxLines) {
-    fmt::print("  and {} more ranges (--json lists them all)\n",
-               ranges.size() - kMaxLines);
+    out.text += fmt::format("  and {} more ranges (--json lists them all)\n",
+                            ranges.size() - kMaxLines);
   }
-  fmt::print("tile row {} holds {} tiles\n", e.tile_row, row.size());
-  return kOk;
+  out.text +=
+      fmt::format("tile row {} holds {} tiles\n", e.tile_row, row.size());
+  return out;
 }
 
 }  // namespace tessera::cli

@@ -1,0 +1,132 @@
+// cli/fit/flags.cc: from flags to a budget.
+#include "cli/fit/flags.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/compile/report.h"
+#include "cli/lowering.h"
+
+namespace tessera::cli {
+namespace {
+
+Result<LaneId> lane_of(const FitFlags& o) {
+  const std::string name = o.lane.value_or("xla");
+  for (const LaneId lane : {LaneId::xla, LaneId::mosaic}) {
+    if (name == to_string(lane)) return lane;
+  }
+  return invalid("cli", "--lane must be xla or mosaic, found {}",
+                 in_quotes(name));
+}
+
+Result<void> check_flags(const FitFlags& o, LaneId lane) {
+  const KernelFlags& k = o.kernel;
+  if (lane == LaneId::xla &&
+      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum)) {
+    return invalid("cli",
+                   "--tiles-per-pass, --fetch-ahead, --keys-per-query and "
+                   "--row-sum go with --lane mosaic, found one with xla");
+  }
+  if (auto e = check_reason_flag(k.run.lowering_reason); !e) return e;
+  if (o.plugin && !o.compile) {
+    return invalid("cli", "--plugin goes with --compile, found it alone");
+  }
+  return {};
+}
+
+Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
+  FitCall out;
+  out.lane = lane;
+  out.chip = o.kernel.run.request.target.value_or("v6e");
+  if (lane == LaneId::mosaic) {
+    auto asked = read_asked_call(o.kernel);
+    if (!asked) return asked.error();
+    out.request = std::move(asked->request);
+    out.present = asked->present;
+    out.call = asked->call;
+    out.mosaic = asked->options;
+    return out;
+  }
+  auto asked = load_asked(o.kernel.run.request);
+  if (!asked) return asked.error();
+  RunOptions sizes;
+  RunFlags run = o.kernel.run;
+  if (!run.dtype) run.dtype = "bf16";
+  if (auto e = read_shape(run, sizes); !e) return e.error();
+  out.request = std::move(asked->request);
+  out.present = asked->present;
+  out.call = {sizes.data.shape, sizes.data.dtype, run.sink_logits, run.backward,
+              o.kernel.dlse};
+  out.mosaic.lowering_reason = o.kernel.run.lowering_reason;
+  return out;
+}
+
+Result<pjrt::MemoryStats> compiled(const FitFlags& o, const FitCall& asked,
+                                   const Chip& chip, bool backward) {
+  auto program = fit_program(asked, backward);
+  if (!program) return program.error();
+  const std::string& name = asked.chip;
+  auto report = compile_program(
+      {name.find(':') == std::string::npos ? std::string(chip.target) : name,
+       o.plugin.value_or("libtpu")},
+      *program);
+  if (!report) return report.error();
+  return report->memory;
+}
+
+}  // namespace
+
+Result<Fitted> fit_request(const FitFlags& o) {
+  auto lane = lane_of(o);
+  if (!lane) return lane.error();
+  if (auto e = check_flags(o, *lane); !e) return e.error();
+  auto asked = read_asked(o, *lane);
+  if (!asked) return asked.error();
+  auto budget = make_budget(*asked);
+  if (!budget) return budget.error();
+  FitReport out{asked->lane, asked->request.tile, std::move(*budget), {}, {},
+                {}};
+  if (!out.budget.fits()) out.remedies = what_fits(*asked);
+  for (const bool backward : {false, true}) {
+    // What does not fit does not compile either.
+    if (!o.compile || !out.budget.fits()) break;
+    if (backward && !out.budget.backward) break;
+    auto stats = compiled(o, *asked, out.budget.chip, backward);
+    if (!stats) return stats.error();
+    (backward ? out.backward : out.forward) = *stats;
+  }
+  return Fitted{std::move(*asked), std::move(out)};
+}
+
+int fit_code(const Fitted& fitted) {
+  auto fits = check_fits(fitted.asked, fitted.report.budget);
+  if (fits) return kOk;
+  print_error(fmt::format("tessera: {}\n", fits.error().message));
+  return kFailed;
+}
+
+void add_fit_flags(Command& command, FitFlags& f) {
+  add_kernel_flags(command, f.kernel);
+  for (Flag& flag : command.flags) {
+    if (flag.names == std::string_view("--target")) {
+      flag.about = "The chip: v4, v5e, v5p, v6e or tpu7x [v6e]";
+    }
+    if (flag.names == std::string_view("--backward")) {
+      flag.about = "The programs of both passes";
+    }
+  }
+  add_flags(command,
+            {
+                {"--lane", &f.lane, "NAME", "xla or mosaic [xla]"},
+                {"--compile", &f.compile, "",
+                 "Compile the programs too, with no device, and print what "
+                 "the compiler says beside ours"},
+                {"--plugin", &f.plugin, "PATH|NAME",
+                 "With --compile: a file or a known name [libtpu]"},
+            });
+}
+
+}  // namespace tessera::cli

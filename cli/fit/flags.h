@@ -1,0 +1,33 @@
+// cli/fit/flags.h: a call whose memory is asked for, as typed.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/compile/kernel_flags.h"
+#include "cli/fit/report.h"
+
+namespace tessera::cli {
+
+struct FitFlags {
+  KernelFlags kernel;
+  std::optional<std::string> lane, plugin;
+  bool compile = false;
+
+  bool operator==(const FitFlags&) const = default;
+};
+
+// Those of a request, of a kernel and of a budget.
+void add_fit_flags(Command& command, FitFlags& flags);
+
+// What is asked, and its budget; a budget that is too small is no error yet.
+struct Fitted {
+  FitCall asked;
+  FitReport report;
+};
+Result<Fitted> fit_request(const FitFlags& flags);
+
+// Says on stderr what does not fit; the exit code.
+int fit_code(const Fitted& fitted);
+
+}  // namespace tessera::cli
