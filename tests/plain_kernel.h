@@ -49,20 +49,40 @@ class PlainKernel {
     const auto field = [&](int32_t at, int32_t width) {
       return w_.broadcast(w_.bits(w_.argument("steps"), at, width), tiles, {1});
     };
-    const auto ends = [&](int32_t from) {
-      const std::vector<Value> first = {w_.integer(from)};
-      return w_.broadcast(w_.slice(w_.argument("range"), first, {lists()}),
-                          tiles, {0});
-    };
-    const Value number = w_.iota(tiles, 1);
-    Value out = w_.both(w_.compare(Compare::greater_or_equal, number, ends(0)),
-                        w_.compare(Compare::less, number, ends(1)));
+    Value out = k_.page > 0 ? in_pages(tiles) : in_range(tiles);
     out = w_.both(out, w_.compare(Compare::equal, field(18, 14),
                                   w_.iota(tiles, k_.call.backward ? 3 : 2)));
     out = w_.both(out, w_.compare(Compare::equal, field(4, 14),
                                   w_.iota(tiles, k_.call.backward ? 2 : 3)));
     return w_.both(
         out, w_.compare(Compare::greater, field(2, 2), w_.integer(0, tiles)));
+  }
+  // Whether step s is of list l.
+  Value in_range(const Dims& tiles) {
+    const auto ends = [&](int32_t from) {
+      const std::vector<Value> first = {w_.integer(from)};
+      return w_.broadcast(w_.slice(w_.argument("range"), first, {lists()}),
+                          tiles, {0});
+    };
+    const Value number = w_.iota(tiles, 1);
+    return w_.both(w_.compare(Compare::greater_or_equal, number, ends(0)),
+                   w_.compare(Compare::less, number, ends(1)));
+  }
+  // Lists have as many pages each; a page says how many steps it holds.
+  Value in_pages(const Dims& tiles) {
+    const int64_t pages = k_.steps / k_.page;
+    const Dims each = {lists(), pages, k_.page};
+    const std::vector<Value> first = {w_.integer(0)};
+    const Value held =
+        w_.broadcast(w_.slice(w_.argument("range"), first, {pages}), each, {1});
+    const auto of_list = static_cast<int32_t>(pages / lists());
+    const Value begin = w_.mul(w_.iota(each, 0), w_.integer(of_list, each));
+    const Value page = w_.iota(each, 1);
+    Value out = w_.compare(Compare::less, w_.iota(each, 2), held);
+    out = w_.both(out, w_.compare(Compare::greater_or_equal, page, begin));
+    out = w_.both(out, w_.compare(Compare::less, page,
+                                  w_.add(begin, w_.integer(of_list, each))));
+    return w_.broadcast(w_.reshape(out, {lists(), k_.steps}), tiles, {0, 1});
   }
   // Of tiles, [lists, rows, columns, ...], what each pair has.
   Value as_pairs(const Value& tiles) {

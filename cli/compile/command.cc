@@ -141,7 +141,9 @@ std::string footer() {
       "estimates by name), compile_ms, out, emit; of a request kernel.{{lane,\n"
       "contract, contract_terms, plan_contract, plan_contract_terms,\n"
       "window_bounds, batch, q_len, kv_len, steps (what its arrays hold), "
-      "tile,\ntiles_per_pass, heads_per_pass, chosen_by, fetch_ahead, row_sum, "
+      "page\n(of them in scalar memory at a time; 0: all), tile, "
+      "tiles_per_pass,\n"
+      "heads_per_pass, chosen_by, fetch_ahead, row_sum, "
       "lowering.{{chip,\ngranule, tile, reason, factor}}, vector_bytes, "
       "scalar_bytes}}.",
       fmt::join(pjrt::known_targets(), " "));

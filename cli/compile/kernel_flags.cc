@@ -49,6 +49,9 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                 {"--fetch-ahead", &f.fetch_ahead, "N",
                  "Passes, backward key tiles, between a copy's start and its "
                  "use, 1 to 14 [4; backward 1]"},
+                {"--page-steps", &f.page_steps, "N",
+                 "Steps that scalar memory holds at a time, up to 65536: the "
+                 "others wait in HBM [all, where they fit]"},
                 {"--row-sum", &f.row_sum, "SUM",
                  "Of a query's probabilities: exact, or rounded as its product "
                  "takes them [exact]"},
@@ -141,7 +144,9 @@ Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
        {Number{f.tiles_per_pass, "--tiles-per-pass", kMosaicMaxTilesPerPass,
                options.tiles_per_pass},
         Number{f.fetch_ahead, "--fetch-ahead", kMosaicMaxFetchAhead,
-               options.fetch_ahead}}) {
+               options.fetch_ahead},
+        Number{f.page_steps, "--page-steps", kMosaicMaxPageSteps,
+               options.page_steps}}) {
     if (!n.text) continue;
     auto value = parse_int(*n.text, n.what, 1, n.most);
     if (!value) return value.error();

@@ -47,6 +47,9 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
                                         asked.passes_by)}};
   r.parameters = {{"tiles_per_pass", asked.kernel.options.tiles_per_pass},
                   {"fetch_ahead", asked.kernel.options.fetch_ahead}};
+  if (asked.kernel.options.page_steps > 0) {
+    r.parameters["page_steps"] = asked.kernel.options.page_steps;
+  }
   if (r.backward) {
     r.parameters["dlse"] = asked.kernel.call.dlse;
   } else {

@@ -73,6 +73,7 @@ Result<int> run(const ExportFlags& o) {
   } else {
     for (const auto& [text, name] :
          {std::pair(&o.keys_per_query, "--keys-per-query"),
+          std::pair(&o.page_steps, "--page-steps"),
           std::pair(&o.lowering_reason, "--lowering-reason"),
           std::pair(&o.head_dim, "--head-dim"),
           std::pair(&o.v_head_dim, "--v-head-dim")}) {
@@ -132,6 +133,8 @@ Command export_command() {
           {"--q-shards", &o->q_shards, "N", "splash: query shards [1]"},
           {"--tiles-per-pass", &o->tiles_per_pass, "N",
            "mosaic: of the kernel [as compile has it]"},
+          {"--page-steps", &o->page_steps, "N",
+           "mosaic: what compile was told"},
           {"--keys-per-query", &o->keys_per_query, "N",
            "mosaic: what compile was told"},
           {"--lowering-reason", &o->lowering_reason, "TEXT",

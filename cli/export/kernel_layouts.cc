@@ -89,6 +89,12 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
   options.lowering_reason = flags.lowering_reason;
+  if (flags.page_steps) {
+    auto page =
+        parse_int(*flags.page_steps, "--page-steps", 1, kMosaicMaxPageSteps);
+    if (!page) return page.error();
+    options.page_steps = *page;
+  }
   auto call = mosaic_call(flags);
   if (!call) return call.error();
   call->shape.heads = call->shape.kv_heads = batch.plan().heads;

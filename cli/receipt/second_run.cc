@@ -107,6 +107,10 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
       rounded->second != 0) {
     kernel.row_sum = to_string(RowSum::rounded);
   }
+  if (const auto page = claimed.parameters.find("page_steps");
+      page != claimed.parameters.end()) {
+    kernel.page_steps = fmt::to_string(page->second);
+  }
   for (const auto& [name, value] :
        {std::pair("tiles_per_pass", &kernel.tiles_per_pass),
         std::pair("fetch_ahead", &kernel.fetch_ahead)}) {

@@ -40,7 +40,11 @@ struct MosaicOptions {
   // Why a tile smaller than the target's matrix unit may be lowered
   // (tessera/lowering.h); there must be one, and for other tiles none.
   std::optional<std::string> lowering_reason = {};
+  // Steps that scalar memory holds at a time. 0: all of them where they fit,
+  // else as many as suit; the others wait in HBM.
+  int64_t page_steps = 0;
 };
+inline constexpr int64_t kMosaicMaxPageSteps = 65'536;
 inline constexpr int64_t kMosaicMaxTilesPerPass = 8;
 inline constexpr int64_t kMosaicMaxFetchAhead = 14;
 // A tile that suits the kernel, where a request leaves it open.
@@ -77,6 +81,9 @@ struct MosaicKernel {
   // v beyond the batch's own lengths may be anything, NaN too.
   int64_t batch = 1, q_len = 0, kv_len = 0;
   int64_t steps = 0;
+  // Where scalar memory does not hold all steps they lie in HBM, so many for a
+  // page (docs/mosaic.md); 0: it does.
+  int64_t page = 0;
   Tile tile;
   Lowering lowering;
   MosaicOptions options;
@@ -106,8 +113,10 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
 // The program's inputs for one batch, beside the tensors. Steps are those of
 // the kernel's direction: backward the transposed list.
 struct MosaicArrays {
-  std::vector<int32_t> steps;   // [steps]; 0 beyond the batch's own
-  std::vector<int32_t> range;   // [batch * plan_heads + 1]
+  std::vector<int32_t> steps;  // [steps]; 0 beyond the batch's own
+  // [batch * plan_heads + 1]; with pages what each holds, then how many rows
+  // (backward columns) each list has
+  std::vector<int32_t> range;
   std::vector<int32_t> bounds;  // [2 + batch]: of key - position, then offsets
   // [batch, q_len]; -2: sees nothing; -3: nor is it there
   std::vector<int32_t> q_ids;

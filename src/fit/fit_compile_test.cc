@@ -246,6 +246,19 @@ TEST_F(FitCompile, MosaicPrograms) {
   }
 }
 
+// Steps that scalar memory does not hold, without a word of the caller's.
+TEST_F(FitCompile, StepsBeyondScalarMemory) {
+  for (const auto& [batch, tokens] :
+       {std::pair(1, 1 << 18), std::pair(4, 1 << 17)}) {
+    FitCall asked = call_of(
+        {"causal", batch, 1, 1, tokens, 128, Dtype::bf16, {512, 512}, "v6e"});
+    asked.lane = LaneId::mosaic;
+    asked.mosaic = {1, 1, RowSum::exact};
+    asked.call.backward = batch > 1;  // of 262,144 queries dQ does not fit
+    compare(asked);
+  }
+}
+
 // What stays for the backward pass, alone: the same bytes on the device.
 TEST_F(FitCompile, Residuals) {
   const FitCall asked =

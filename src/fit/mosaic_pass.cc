@@ -4,8 +4,6 @@
 // way: then copies of them are its scratch.
 #include "base/integers.h"
 #include "fit/parts.h"
-#include "lanes/mosaic/backward.h"
-#include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/kernel.h"
 
 namespace tessera::fit {
@@ -60,16 +58,12 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   auto planned = mosaic::plan_kernel(asked.request, asked.present, call,
                                      std::string(chip.name), asked.mosaic);
   if (!planned) return planned.error();
-  const mosaic::KernelShape& shape = planned->shape;
+  mosaic::CallArrays all = mosaic::arrays_of(*planned);
+  const auto inputs = std::ssize(all.inputs);
+  all.inputs.insert(all.inputs.end(), all.results.begin(), all.results.end());
   std::vector<MemoryPart> arrays;
   std::vector<mosaic::Type> types;
-  for (const mosaic::Argument& a : backward
-                                       ? mosaic::backward_arguments(shape)
-                                       : mosaic::forward_arguments(shape)) {
-    if (a.type.space != mosaic::Space::smem &&
-        a.type.space != mosaic::Space::any) {
-      continue;
-    }
+  for (const mosaic::Argument& a : all.inputs) {
     auto part = part_of(a.name, kind_of(a.name), dtype_of(a.type.element),
                         a.type.shape);
     if (!part) return part.error();
@@ -78,9 +72,7 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   }
   PassMemory out;
   out.backward = backward;
-  const auto outputs =
-      arrays.end() -
-      (backward ? mosaic::backward_outputs(shape) : mosaic::kForwardOutputs);
+  const auto outputs = arrays.begin() + inputs;
   out.arguments.assign(arrays.begin(), outputs);
   out.outputs.assign(outputs, arrays.end());
   out.outputs.push_back(table_of(chip, out.outputs.size()));

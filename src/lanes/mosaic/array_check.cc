@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
 
 namespace tessera {
@@ -58,8 +59,10 @@ Result<void> check_shape(const mosaic::ArrayShape& due,
 
 std::vector<mosaic::ArrayShape> mosaic::array_shapes(const MosaicKernel& k) {
   const int64_t lists = k.batch * k.plan_heads;
+  const int64_t range =
+      k.page == 0 ? lists + 1 : lists * (pages_of_list(k) + 1);
   std::vector<ArrayShape> out = {{"steps", {k.steps}},
-                                 {"range", {lists + 1}},
+                                 {"range", {range}},
                                  {"bounds", {kBoundsHead + k.batch}}};
   if (k.bitmaps > 0) out.push_back({"bits_of", {k.steps}});
   out.push_back({"q_ids", {k.batch, k.q_len / kLanes, kLanes}});

@@ -121,14 +121,7 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
     out.bits_of = std::move(bits->of_step);
     out.bits = std::move(bits->words);
   }
-  for (const Step& s : steps->steps) {
-    out.steps.push_back(static_cast<int32_t>(s.word));
-  }
-  out.steps.resize(static_cast<size_t>(kernel.steps), 0);
-  out.range.assign(steps->range.begin(), steps->range.end());
-  // Batch rows that are not there have no steps.
-  out.range.resize(static_cast<size_t>(kernel.batch * kernel.plan_heads) + 1,
-                   out.range.back());
+  if (auto e = mosaic::place_steps(*steps, kernel, out); !e) return e.error();
   out.bounds.assign(bounds->begin(), bounds->end());
   out.bounds.resize(static_cast<size_t>(kernel.batch) + 2, 0);
   out.q_ids.assign(static_cast<size_t>(kernel.batch * kernel.q_len), kNotThere);

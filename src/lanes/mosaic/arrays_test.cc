@@ -180,6 +180,74 @@ TEST(MosaicArrays, FullTilesComeFirstAndTilesToCleanLast) {
   });
 }
 
+// A list's pages, read one after another, are the list: whole rows, none too
+// many for a page, and each list's rows counted.
+TEST(MosaicArrays, PagesHoldEveryStepOnceAndInOrder) {
+  int64_t pages_used = 0;
+  hold_for_arrays([&](const Judged& j) -> Fault {
+    const MosaicArrays& flat = j.arrays;
+    int64_t longest = 1, row = 0;
+    for (int64_t i = 0; i < flat.range.back(); ++i) {
+      const Step step{static_cast<uint32_t>(at(flat.steps, i))};
+      row = step.first() ? 1 : row + 1;
+      longest = std::max(longest, row);
+    }
+    MosaicKernel kernel = j.kernel;
+    const int64_t lists = kernel.batch;
+    constexpr int64_t kPages = 64;
+    kernel.page = 1024;
+    kernel.options.page_steps =
+        std::max(longest + static_cast<int64_t>(j.c.seed % 5),
+                 flat.range.back() / (kPages / 2));
+    kernel.steps = lists * kPages * kernel.page;
+    auto made = make_mosaic_arrays(j.batch, kernel);
+    if (!made) return made.error().message;
+    for (int64_t list = 0; list < lists; ++list) {
+      int64_t due = at(flat.range, list), rows = 0;
+      for (int64_t p = list * kPages; p < (list + 1) * kPages; ++p) {
+        const int64_t count = at(made->range, p);
+        pages_used += count > 0;
+        if (count > kernel.options.page_steps) return "a page holds too many";
+        for (int64_t i = 0; i < count; ++i) {
+          const int32_t word = at(made->steps, p * kernel.page + i);
+          if (word != at(flat.steps, due++)) return "another step";
+          const Step step{static_cast<uint32_t>(word)};
+          if (i == 0 && !step.first()) return "a page begins within a row";
+          if (i + 1 == count && !step.last()) return "a page ends within one";
+          rows += step.last();
+        }
+      }
+      if (due != at(flat.range, list + 1)) return "steps are left out";
+      if (rows != at(made->range, lists * kPages + list)) return "other rows";
+    }
+    return {};
+  });
+  EXPECT_GT(pages_used, testing::case_count(400));  // several to a list
+}
+
+TEST(MosaicArrays, AListThatItsPagesDoNotHoldIsAnError) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = request.kv_len = 600;
+  request.tile = {128, 128};
+  MosaicKernel kernel;
+  kernel.q_len = kernel.kv_len = 640;
+  kernel.tile = request.tile;
+  kernel.mask = mask::folded_text(request.masks.front().expr);
+  kernel.options.tiles_per_pass = 1;
+  kernel.page = 1024;
+  kernel.options.page_steps = 5;  // rows of 1 to 5: 1 + 2, 3, 4, 5
+  const auto batch = BorrowedBatch::make(request, {});
+  kernel.steps = 4 * kernel.page;
+  EXPECT_TRUE(make_mosaic_arrays(*batch, kernel).ok());
+  kernel.steps = 3 * kernel.page;
+  const auto found = make_mosaic_arrays(*batch, kernel);
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().message,
+            "[mosaic] a list's steps must fit the kernel's 3 pages of 5, found "
+            "15");
+}
+
 struct Small {
   Request request;
   MosaicKernel kernel;

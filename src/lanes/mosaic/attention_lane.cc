@@ -20,6 +20,7 @@
 #include "base/timed.h"
 #include "base/trace.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/rule.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/mosaic/telemetry_rows.h"
@@ -156,7 +157,7 @@ Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
   if (!planned) return planned.error();
   auto arrays = make_mosaic_arrays(batch, planned->kernel);
   if (!arrays) return arrays.error();
-  const int64_t steps = arrays->range.back();
+  const int64_t steps = steps_in(planned->kernel, *arrays);
   std::vector<uint8_t> live;
   if (call.sink_telemetry) {
     const Plan& plan = batch.plan();

@@ -67,36 +67,35 @@
 
 namespace tessera::mosaic {
 
-void Backward::head(const Value& head, const Value& columns) {
-  const Writer::Region named(w_, "head");
-  const Value zero = w_.constant(0);
-  using Body = std::function<void(const Value&)>;
-  auto loop = [&](const Value& end, const Body& body) {
-    w_.for_each(zero, end, {}, [&](const Value& i, std::span<const Value>) {
-      body(i);
-      return std::vector<Value>{};
-    });
-  };
-  const Value passes = w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass));
-  auto pass_at = [&](const Value& i) {
-    return w_.add(begin_, times(i, s_.tiles_per_pass));
-  };
-  w_.comment("the first copies of passes are on their way while rows come");
-  loop(w_.min(columns, number(s_.fetch_ahead)),
-       [&](const Value& c) { fetch_column("first_columns", head, c); });
-  loop(w_.min(passes, number(kPassesAhead)), [&](const Value& i) {
+void Backward::for_each(const Value& end, const Body& body) {
+  w_.for_each(w_.constant(0), end, {},
+              [&](const Value& i, std::span<const Value>) {
+                body(i);
+                return std::vector<Value>{};
+              });
+}
+
+Value Backward::pass_at(const Value& i) {
+  return w_.add(begin_, times(i, s_.tiles_per_pass));
+}
+
+Value Backward::passes() {
+  return w_.div(w_.sub(end_, begin_), number(s_.tiles_per_pass));
+}
+
+void Backward::first_passes(const Value& head, const Value& passes) {
+  for_each(w_.min(passes, number(kPassesAhead)), [&](const Value& i) {
     fetch_pass("first_fetch", "first_bits", head, i, pass_at(i));
   });
-  loop(number(std::min(rows_, rows_ahead(heads_))),
-       [&](const Value& r) { fetch_row("first_rows", head, r); });
-  loop(number(rows_), [&](const Value& r) { prepare(head, r); });
-  for (int64_t h = 0; s_.has_sinks && h < heads_; ++h) {
-    finish_sink(with_head(head, h), h);
-  }
+}
 
-  w_.comment("every tile of keys, and its passes");
-  const std::vector<Value> out = w_.for_each(
-      zero, passes, {zero},
+// The passes that are there, behind the first copies of them; how many columns
+// went out, with `done` before.
+Value Backward::walk(const Value& head, const Value& columns,
+                     const Value& passes, const Value& done) {
+  const Value zero = w_.constant(0);
+  return w_.for_each(
+      zero, passes, {done},
       [&](const Value& i, std::span<const Value> c) -> std::vector<Value> {
         const Writer::Region pass(w_, "pass");
         const Value at = pass_at(i);
@@ -125,11 +124,47 @@ void Backward::head(const Value& head, const Value& columns) {
         }
         w_.if_then(is_true(ends), [&] { finish_column(head, column, c[0]); });
         return {w_.add(c[0], ends)};
-      });
-  w_.if_then(is_true(out[0]), [&] { wait_column(); });
+      })[0];
+}
+
+// The same a page after another: sums stay, so that no column minds.
+Value Backward::walk_pages(const Value& head, const Value& columns) {
+  const Value zero = w_.constant(0);
+  return w_.for_each(
+      zero, number(s_.pages), {zero},
+      [&](const Value& page, std::span<const Value> c) -> std::vector<Value> {
+        const Value number_of_page = page_number(list_, page);
+        end_ = page_end(number_of_page);
+        load_page(number_of_page);
+        const Value own = passes();
+        first_passes(head, own);
+        return {walk(head, columns, own, c[0])};
+      })[0];
+}
+
+void Backward::head(const Value& head, const Value& columns) {
+  const Writer::Region named(w_, "head");
+  std::optional<Value> all_passes;
+  if (s_.page == 0) all_passes = passes();
+  w_.comment("the first copies of passes are on their way while rows come");
+  for_each(w_.min(columns, number(s_.fetch_ahead)),
+           [&](const Value& c) { fetch_column("first_columns", head, c); });
+  if (all_passes) first_passes(head, *all_passes);
+  for_each(number(std::min(rows_, rows_ahead(heads_))),
+           [&](const Value& r) { fetch_row("first_rows", head, r); });
+  for_each(number(rows_), [&](const Value& r) { prepare(head, r); });
+  for (int64_t h = 0; s_.has_sinks && h < heads_; ++h) {
+    finish_sink(with_head(head, h), h);
+  }
+
+  w_.comment("every tile of keys, and its passes");
+  const Value done = all_passes
+                         ? walk(head, columns, *all_passes, w_.constant(0))
+                         : walk_pages(head, columns);
+  w_.if_then(is_true(done), [&] { wait_column(); });
 
   w_.comment("dQ of the head");
-  loop(number(rows_), [&](const Value& r) { finish_row(head, r); });
+  for_each(number(rows_), [&](const Value& r) { finish_row(head, r); });
   for (int64_t r = std::max<int64_t>(rows_ - kOutRing, 0); r < rows_; ++r) {
     wait_row(number(r));
   }
@@ -139,12 +174,20 @@ void Backward::head(const Value& head, const Value& columns) {
   }
 }
 
+// Columns follow each other from 0, each with a step.
+Value Backward::columns_of_list() {
+  if (s_.page == 0) {
+    const Value last = word(w_.sub(end_, w_.constant(1)));
+    return w_.add(row_of(last), w_.constant(1));
+  }
+  return w_.load_scalar(scalars("range"),
+                        w_.add(list_, number(s_.lists() * s_.pages)));
+}
+
 void Backward::batch_row() {
   const Writer::Region named(w_, "batch_row");
   copy_ids();
-  // Columns follow each other from 0, each with a step.
-  const Value last = word(w_.sub(end_, w_.constant(1)));
-  const Value columns = w_.add(row_of(last), w_.constant(1));
+  const Value columns = columns_of_list();
   w_.for_each(w_.constant(0), number(s_.heads_of_list() / heads_), {},
               [&](const Value& i, std::span<const Value>) {
                 head(head_number(of_head(i, heads_, 0)), columns);
@@ -224,6 +267,7 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
          in_vmem("sink_sums", kF32, {s.heads, 1, kLanes}),
          semaphores("sink_copies", {})});
   }
+  add(page_scratch(s));
   return out;
 }
 

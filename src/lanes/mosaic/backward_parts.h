@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,7 +37,7 @@ class Backward : Parts {
         kv_heads_(shape.kv_heads_per_pass()) {}
 
   std::string write() {
-    return function("tessera_backward", [this] { batch_row(); });
+    return function("tessera_backward", Grid::lists, [this] { batch_row(); });
   }
 
  private:
@@ -134,6 +135,15 @@ class Backward : Parts {
                      const Value& columns_done);
   void wait_row(const Value& r);
   void finish_row(const Value& head, const Value& r);
+  using Body = std::function<void(const Value&)>;
+  void for_each(const Value& end, const Body& body);
+  Value pass_at(const Value& i);
+  Value passes();
+  void first_passes(const Value& head, const Value& passes);
+  Value walk(const Value& head, const Value& columns, const Value& passes,
+             const Value& done);
+  Value walk_pages(const Value& head, const Value& columns);
+  Value columns_of_list();
   void head(const Value& head, const Value& columns);
   void batch_row();
 

@@ -266,6 +266,7 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
        semaphores("id_copies", {}), semaphores("out_copies", {})});
   add(bit_scratch(s, ring));
+  add(page_scratch(s));
   return out;
 }
 

@@ -43,6 +43,39 @@ int64_t steps_of(const KernelShape& s, bool backward, int64_t ceiling) {
   return std::min(steps, ceiling + lists * (s.tiles_per_pass - 1));
 }
 
+// Pages lie at multiples of this in HBM, as the compiler's tiles do.
+constexpr int64_t kPageStep = 1024;
+
+// Where the arrays of all steps do not fit scalar memory: pages of whole rows,
+// as many as the longest list may need. None but a list's last has room for one
+// more row, so each holds more than `most - row` steps.
+Result<void> take_pages(KernelShape& s, bool backward, int64_t ceiling,
+                        const MosaicOptions& options, const Target& memory) {
+  if (options.page_steps == 0 &&
+      mosaic::scalar_words_of(s, memory) <= memory.scalar_words) {
+    return {};
+  }
+  const int64_t rows = backward ? s.columns() : s.rows();
+  const int64_t row =
+      round_up(backward ? s.rows() : s.columns(), s.tiles_per_pass);
+  const int64_t most =
+      options.page_steps > 0 ? options.page_steps : kMosaicMaxPageSteps;
+  if (most < row || most > kMosaicMaxPageSteps) {
+    return invalid("mosaic",
+                   "steps of a page must be from {}, which a row may have, to "
+                   "{}, found {}",
+                   row, kMosaicMaxPageSteps, most);
+  }
+  int64_t list = rows * row;
+  if (ceiling > 0) {
+    list = std::min(list, ceiling + rows * (s.tiles_per_pass - 1));
+  }
+  s.pages = ceil_div(list, most - row + 1);
+  s.page = round_up(std::min(most, ceil_div(list, s.pages) + row), kPageStep);
+  s.steps = s.lists() * s.pages * s.page;
+  return {};
+}
+
 // As many as the plan has of them: by mask, or by heads that pick.
 int64_t plan_heads_of(const Request& request, const Facts& present) {
   const auto masks = static_cast<int64_t>(request.masks.size());
@@ -143,6 +176,13 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   return found;
 }
 
+// Backward each column has a step, padding too.
+int64_t shard_ceiling(const KernelShape& s, const Shards& shards,
+                      const AttentionCall& call) {
+  const int64_t padding = call.backward ? s.lists() * s.columns() : 0;
+  return shards.shapes.steps + padding;
+}
+
 // Of a device's own tiles and those that come: one row of the batch, whose
 // legal pairs bitmaps tell.
 Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
@@ -155,9 +195,7 @@ Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
   s.kv_len = shards.shapes.columns * s.block_kv;
   s.wide_sums = call.backward;
   if (auto e = mosaic::check_rows(s); !e) return e.error();
-  // Backward each column has a step, padding too.
-  const int64_t padding = call.backward ? s.lists() * s.columns() : 0;
-  s.steps = steps_of(s, call.backward, shards.shapes.steps + padding);
+  s.steps = steps_of(s, call.backward, shard_ceiling(s, shards, call));
   s.bitmaps = bitmaps_of(s);
   s.heads_per_pass = heads_per_pass_of(s, call.backward);
   return found;
@@ -231,6 +269,7 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   }
   choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
+  if (kernel.page > 0) choice.parameters["page"] = kernel.page;
   if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
   if (planned.shape.wide_sums) choice.parameters["wide_sums"] = true;
   choice.lowering_reason = kernel.lowering.reason;
@@ -261,6 +300,7 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   k.q_len = shape.q_len;
   k.kv_len = shape.kv_len;
   k.steps = shape.steps;
+  k.page = shape.page;
   k.tile = request.tile;
   k.lowering = asked.lowering;
   k.options = options;
@@ -283,6 +323,11 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
   if (!asked) return asked.error();
   auto shape = shape_of(request, present, call, options);
   if (!shape) return shape.error();
+  if (auto e = take_pages(*shape, call.backward, request.ceilings.max_steps,
+                          options, asked->memory);
+      !e) {
+    return e.error();
+  }
   auto out =
       kernel_of_shape(*shape, *asked, std::move(*plan), request, call, options);
   if (out) out->kernel.contract = contract_of(*out, target);
@@ -299,6 +344,12 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
   if (!asked) return asked.error();
   auto shape = shape_of_shard(batch, shards, own, options);
   if (!shape) return shape.error();
+  const int64_t ceiling = shard_ceiling(*shape, shards, own);
+  if (auto e =
+          take_pages(*shape, call.backward, ceiling, options, asked->memory);
+      !e) {
+    return e.error();
+  }
   // The terms of the shards stand for those of the plan.
   return kernel_of_shape(
       *shape, *asked,

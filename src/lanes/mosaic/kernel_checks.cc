@@ -9,6 +9,7 @@
 #include "base/integers.h"
 #include "base/text.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/parts.h"
 #include "tessera/chips.h"
 
 namespace tessera {
@@ -142,6 +143,10 @@ Result<void> check_counts(const KernelShape& s) {
                       "passes of all heads must be at most {}, found {}",
                       INT32_MAX - s.fetch_ahead, passes);
   }
+  if (s.steps > INT32_MAX) {
+    return over_limit("mosaic", "steps must be at most {}, found {}", INT32_MAX,
+                      s.steps);
+  }
   const auto width = static_cast<double>(byte_width(s.dtype));
   const auto lanes =
       static_cast<double>(round_up(std::max(s.head_dim, s.v_head_dim), kLanes));
@@ -157,14 +162,14 @@ Result<void> check_counts(const KernelShape& s) {
 }
 
 Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
-  const int64_t words = scalar_words(
-      memory, {s.steps, s.lists() + 1, s.batch + mosaic::kBoundsHead,
-               s.bitmaps > 0 ? s.steps : 0, s.has_sinks ? s.heads : 0});
+  const int64_t words = mosaic::scalar_words_of(s, memory);
   if (words <= memory.scalar_words) return {};
   return over_limit("mosaic",
                     "the scalar arrays must fit the {} words of {}, found {} "
-                    "(set max_steps, or use a larger tile)",
-                    memory.scalar_words, memory.name, words);
+                    "({})",
+                    memory.scalar_words, memory.name, words,
+                    s.page > 0 ? "with steps a page at a time: fewer batch rows"
+                               : "set max_steps, or use a larger tile");
 }
 
 }  // namespace
@@ -187,6 +192,13 @@ Result<mosaic::AskedTarget> mosaic::check_asked(const AttentionCall& call,
   auto lowering = lower_tile("mosaic", tile, *chip, options.lowering_reason);
   if (!lowering) return lowering.error();
   return AskedTarget{std::move(*memory), std::move(*lowering)};
+}
+
+int64_t mosaic::scalar_words_of(const KernelShape& s, const Target& memory) {
+  const int64_t steps = s.page > 0 ? s.page : s.steps;
+  return scalar_words(memory,
+                      {steps, range_words(s), s.batch + kBoundsHead,
+                       s.bitmaps > 0 ? steps : 0, s.has_sinks ? s.heads : 0});
 }
 
 Result<void> mosaic::check_rows(const KernelShape& s) {

@@ -5,7 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "base/fail.h"
 #include "base/integers.h"
+#include "lanes/mosaic/shape.h"
 #include "plan/step_word.h"
 
 namespace tessera::mosaic {
@@ -127,6 +129,79 @@ Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
     }
   }
   return steps;
+}
+
+Result<std::vector<StepRange>> page_ranges(const Steps& steps,
+                                           const MosaicKernel& kernel) {
+  std::vector<StepRange> out;
+  const int64_t asked = kernel.options.page_steps;
+  const auto page = static_cast<size_t>(asked > 0 ? asked : kernel.page);
+  const auto most = static_cast<size_t>(pages_of_list(kernel));
+  for (size_t list = 0; list + 1 < steps.range.size(); ++list) {
+    const size_t end = steps.range[list + 1];
+    StepRange own = {steps.range[list], steps.range[list]};
+    const size_t before = out.size();
+    size_t row = own.begin;
+    for (size_t at = own.begin; at < end; ++at) {
+      if (!steps.steps[at].last()) continue;
+      if (page > 0 && at + 1 - own.begin > page) {
+        out.push_back(own);
+        own.begin = row;
+      }
+      own.end = row = at + 1;
+    }
+    out.push_back(own);
+    if (out.size() - before > most ||
+        (page > 0 && own.end - own.begin > page)) {
+      return over_limit("mosaic",
+                        "a list's steps must fit the kernel's {} pages of {}, "
+                        "found {}",
+                        most, page, end - steps.range[list]);
+    }
+    out.resize(before + most, {end, end});
+  }
+  return out;
+}
+
+Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
+                         MosaicArrays& out) {
+  auto pages = page_ranges(steps, kernel);
+  if (!pages) return pages.error();
+  const bool paged = kernel.page > 0;
+  const auto lists = static_cast<size_t>(kernel.batch * kernel.plan_heads);
+  const auto of_list = static_cast<size_t>(pages_of_list(kernel));
+  const std::vector<int32_t> bits_of = std::move(out.bits_of);
+  out.bits_of.assign(bits_of.size(), kNoPairs);
+  out.steps.assign(static_cast<size_t>(kernel.steps), 0);
+  out.range.assign(lists * of_list + (paged ? lists : 1), 0);
+  for (size_t n = 0; n < pages->size(); ++n) {
+    const auto [begin, end] = (*pages)[n];
+    const size_t first = paged ? n * static_cast<size_t>(kernel.page) : begin;
+    int32_t rows = 0;
+    for (size_t i = begin; i < end; ++i) {
+      const size_t place = first + i - begin;
+      out.steps[place] = static_cast<int32_t>(steps.steps[i].word);
+      if (!bits_of.empty()) out.bits_of[place] = bits_of[i];
+      rows += steps.steps[i].last() ? 1 : 0;
+    }
+    if (paged) {
+      out.range[n] = static_cast<int32_t>(end - begin);
+      out.range[lists * of_list + n / of_list] += rows;
+    }
+  }
+  if (paged) return {};
+  std::ranges::copy(steps.range, out.range.begin());
+  std::fill(out.range.begin() + std::ssize(steps.range), out.range.end(),
+            static_cast<int32_t>(steps.range.back()));
+  return {};
+}
+
+int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays) {
+  if (kernel.page == 0) return arrays.range.back();
+  const auto pages = static_cast<size_t>(kernel.steps / kernel.page);
+  int64_t out = 0;
+  for (const int32_t n : std::span(arrays.range).first(pages)) out += n;
+  return out;
 }
 
 Result<Steps> shard_steps(const Batch& batch, const mask::Bound& bound,

@@ -20,6 +20,25 @@ namespace tessera::mosaic {
 Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel);
 
+// What of a batch's steps is in scalar memory at once, whole rows each: of
+// every list its pages in order, then as many empty ones as the kernel has room
+// for. Of a kernel without pages, its lists.
+inline int64_t pages_of_list(const MosaicKernel& kernel) {
+  if (kernel.page == 0) return 1;
+  return kernel.steps / kernel.page / (kernel.batch * kernel.plan_heads);
+}
+struct StepRange {
+  size_t begin = 0, end = 0;
+};
+Result<std::vector<StepRange>> page_ranges(const Steps& steps,
+                                           const MosaicKernel& kernel);
+// Writes steps and range, and moves bits_of, one for each of `steps`, to where
+// the kernel reads them. Batch rows that are not there have no steps.
+Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
+                         MosaicArrays& out);
+// How many there are in a batch's arrays.
+int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays);
+
 // The same of one device of a mesh, in the numbers of its own tiles. Forward,
 // rows that it does not compute have no step. Backward each column up to the
 // last has one, padding too.

@@ -282,15 +282,56 @@ TEST(MosaicKernel, VectorMemoryIsABudgetOfTheBackwardKernel) {
 TEST(MosaicKernel, ScalarMemoryIsABudget) {
   Request r = request_of("causal", 1 << 20);
   r.tile = {1024, 1024};
-  EXPECT_EQ(error_of(make(r)),
-            "[mosaic] the scalar arrays must fit the 261376 words of v6e, "
-            "found 1048832 (set max_steps, or use a larger tile)");
+  // Rows of 1,024 steps; of each page 1,023 may be left.
+  auto paged = make(r);
+  ASSERT_TRUE(paged.ok()) << paged.error().message;
+  EXPECT_EQ(paged->page, 62 << 10);
+  EXPECT_EQ(paged->steps, 17 * paged->page);
+  EXPECT_EQ(paged->scalar_words, paged->page + (17 + 1) + 3);
+  EXPECT_NE(paged->contract.text.find("\"page\":63488"), std::string::npos)
+      << paged->contract.text;
   // 3 more steps for each of 1,024 rows.
   r.ceilings.max_steps = 250000;
   auto kernel = make(r);
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   EXPECT_EQ(kernel->steps, 253072);
+  EXPECT_EQ(kernel->page, 0);
   EXPECT_EQ(kernel->scalar_words, 253072 + 2 + 3);
+  EXPECT_EQ(kernel->contract.text.find("page"), std::string::npos);
+}
+
+// Steps of the longest list and, of bitmaps, as many numbers; what a request
+// says is kept, and the text of pages is of no other size.
+TEST(MosaicKernel, PagesAreAsManyAsTheLongestListMayNeed) {
+  for (const char* mask : {"causal", "causal | prefix"}) {
+    for (const auto& [batch, tokens] :
+         {std::pair(1, 1 << 18), std::pair(4, 1 << 17)}) {
+      Request r = request_of(mask, tokens);
+      r.batch = batch;
+      r.tile = {512, 512};
+      Facts present;
+      present.prefix_lengths = Ints{};
+      auto kernel = make_mosaic_kernel(r, present, {shape_of(1), Dtype::bf16},
+                                       "v6e", {1, 1});
+      ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+      const int64_t side = tokens / 512;
+      const int64_t pages = kernel->steps / kernel->page / batch;
+      EXPECT_GE(pages * (kernel->page - side + 1), side * side);
+      EXPECT_LE(kernel->page, kMosaicMaxPageSteps);
+      EXPECT_LT(kernel->scalar_words, 261376);
+    }
+  }
+  Request r = request_of("causal");
+  MosaicOptions options;
+  options.page_steps = 15;
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v6e", options)),
+            "[mosaic] steps of a page must be from 16, which a row may have, "
+            "to 65536, found 15");
+  options.page_steps = 16;
+  auto kernel = make(r, shape_of(), Dtype::bf16, "v6e", options);
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_EQ(kernel->page, 1024);
+  EXPECT_EQ(kernel->steps, 8 * 16 * kernel->page);
 }
 
 // Both dims are terms of the contract and of the text.
@@ -416,7 +457,8 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
     EXPECT_EQ(kernel->program.find("tensor<8x1x128xf32>") != std::string::npos,
               backward);
   }
-  // 65,536 heads: the logits and the list no longer fit beside each other.
+  // 65,536 heads: the logits and the list no longer fit beside each other, but
+  // a page does.
   AttentionCall many{shape_of(kMaxHeads), Dtype::bf16};
   many.sink_logits = true;
   Request large = request_of("causal", 1 << 16);
@@ -424,9 +466,20 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
   large.ceilings.max_steps = 196000;
   MosaicOptions options = {8, 4};
   options.lowering_reason = testing::lowering_reason(large.tile);
-  EXPECT_EQ(error_of(make_mosaic_kernel(large, {}, many, "v6e", options)),
+  const auto paged = make_mosaic_kernel(large, {}, many, "v6e", options);
+  ASSERT_TRUE(paged.ok()) << paged.error().message;
+  EXPECT_GT(paged->page, 0);
+  many.sink_logits = false;
+  const auto whole = make_mosaic_kernel(large, {}, many, "v6e", options);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole->page, 0);
+  // The bounds of as many batch rows do not fit, whatever their steps do.
+  Request rows = request_of("causal", 1024);
+  rows.batch = 131072;
+  rows.tile = {1024, 1024};
+  EXPECT_EQ(error_of(make(rows, shape_of(1))),
             "[mosaic] the scalar arrays must fit the 261376 words of v6e, "
-            "found 265472 (set max_steps, or use a larger tile)");
+            "found 394368 (with steps a page at a time: fewer batch rows)");
 }
 
 // A kernel of its own: the others are those of a call that does not ask.

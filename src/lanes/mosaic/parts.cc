@@ -41,7 +41,25 @@ Argument semaphores(std::string name, std::vector<int64_t> shape) {
           memref(Space::semaphore, Element::semaphore, std::move(shape))};
 }
 
+int64_t range_words(const KernelShape& s) {
+  if (s.page == 0) return s.lists() + 1;
+  return s.lists() * (s.pages + 1);
+}
+
 std::vector<Argument> scalar_arguments(const KernelShape& s) {
+  if (s.page > 0) {
+    std::vector<Argument> out = {
+        in_hbm("steps", Element::i32, {s.steps}),
+        in_hbm("range", Element::i32, {range_words(s)}),
+        in_hbm("bounds", Element::i32, {kBoundsHead + s.batch})};
+    if (s.bitmaps > 0) {
+      out.push_back(in_hbm("bits_of", Element::i32, {s.steps}));
+    }
+    if (s.has_sinks) {
+      out.push_back(in_hbm("sink_logits", Element::f32, {s.heads}));
+    }
+    return out;
+  }
   std::vector<Argument> out = {in_smem("steps", s.steps),
                                in_smem("range", s.lists() + 1),
                                in_smem("bounds", kBoundsHead + s.batch)};
@@ -49,6 +67,19 @@ std::vector<Argument> scalar_arguments(const KernelShape& s) {
   if (s.has_sinks) {
     out.push_back(in_smem("sink_logits", s.heads, Element::f32));
   }
+  return out;
+}
+
+std::vector<Argument> page_scratch(const KernelShape& s) {
+  if (s.page == 0) return {};
+  std::vector<Argument> out = {in_smem("steps_here", s.page),
+                               in_smem("range_here", range_words(s)),
+                               in_smem("bounds_here", kBoundsHead + s.batch)};
+  if (s.bitmaps > 0) out.push_back(in_smem("bits_of_here", s.page));
+  if (s.has_sinks) {
+    out.push_back(in_smem("sink_logits_here", s.heads, Element::f32));
+  }
+  out.push_back(semaphores("page_copies", {}));
   return out;
 }
 
@@ -93,8 +124,15 @@ int64_t scalar_words_of(const std::vector<Argument>& arguments) {
 Parts::Parts(const KernelShape& shape, const std::vector<Argument>& arguments)
     : s_(shape),
       w_(with_batch_row(arguments)),
-      list_(w_.argument("batch_row")),
-      batch_row_(list_) {
+      grid_row_(w_.argument("batch_row")),
+      list_(grid_row_),
+      batch_row_(list_) {}
+
+// Which list a grid row is of, and of what batch row and heads.
+void Parts::begin_list(Grid grid) {
+  if (grid == Grid::pages && s_.pages > 1) {
+    list_ = batch_row_ = w_.div(grid_row_, number(s_.pages));
+  }
   if (s_.plan_heads == 1) return;
   batch_row_ = w_.div(list_, number(s_.plan_heads));
   const Value before = times(batch_row_, s_.plan_heads);
@@ -103,7 +141,7 @@ Parts::Parts(const KernelShape& shape, const std::vector<Argument>& arguments)
 
 Value Parts::word(const Value& at, int64_t tile) {
   return w_.load_scalar(
-      w_.argument("steps"),
+      scalars("steps"),
       tile == 0 ? at : w_.add(at, w_.constant(static_cast<int32_t>(tile))));
 }
 
@@ -201,7 +239,7 @@ Value Parts::legal(const Value& query_row, const Value& ids,
     const Value within = w_.iota(tile, 0);
     keys.push_back(w_.add(within, w_.splat(first, tile)));
   }
-  const Value& bounds = w_.argument("bounds");
+  const Value& bounds = scalars("bounds");
   const Value offset =
       w_.load_scalar(bounds, w_.add(batch_row_, number(kBoundsHead)));
   const Value position = w_.add(times(query_row, s_.block_q), offset);
@@ -226,8 +264,8 @@ void Parts::fetch_bits(const Value& at, const Value& slot) {
   const int64_t rows = s_.bit_rows();
   const Value zero = w_.constant(0);
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
-    const Value which = w_.load_scalar(w_.argument("bits_of"),
-                                       t == 0 ? at : w_.add(at, number(t)));
+    const Value which =
+        w_.load_scalar(scalars("bits_of"), t == 0 ? at : w_.add(at, number(t)));
     const std::array<Value, 3> from = {which, zero, zero};
     const std::array<Value, 3> to = {slot, number(t * rows), zero};
     const std::vector<int64_t> shape = {1, rows, s_.block_q};
@@ -262,8 +300,52 @@ Value Parts::legal_bits(const Value& slot, int64_t first_tile, int64_t tiles) {
                     w_.splat(w_.constant(0), all.type.shape));
 }
 
-std::string Parts::function(std::string_view name,
+const Value& Parts::scalars(const char* name) {
+  return w_.argument(s_.page > 0 ? std::string(name) + "_here" : name);
+}
+
+// All but steps, which are small.
+void Parts::load_scalars() {
+  const Writer::Region named(w_, "scalars");
+  std::vector<const char*> arrays = {"range", "bounds"};
+  if (s_.has_sinks) arrays.push_back("sink_logits");
+  const Value& done = w_.argument("page_copies");
+  for (const char* array : arrays) {
+    w_.start_copy(w_.argument(array), scalars(array), done);
+  }
+  for (const char* array : arrays) w_.wait_copy(done, scalars(array));
+}
+
+// A page of steps; nothing is under way that needs the one before.
+void Parts::load_page(const Value& number_of_page) {
+  const Writer::Region named(w_, "page");
+  std::vector<const char*> arrays = {"steps"};
+  if (s_.bitmaps > 0) arrays.push_back("bits_of");
+  const Value& done = w_.argument("page_copies");
+  const Value first = times(number_of_page, s_.page);
+  for (const char* array : arrays) {
+    const Value from = w_.slice(w_.argument(array), {&first, 1}, {s_.page}, 0);
+    w_.start_copy(from, scalars(array), done);
+  }
+  for (const char* array : arrays) w_.wait_copy(done, scalars(array));
+}
+
+std::string Parts::function(std::string_view name, Grid grid,
                             const std::function<void()>& batch_row) {
+  begin_list(grid);
+  if (s_.page > 0) {
+    load_scalars();
+    begin_ = w_.constant(0);
+    const bool by_page = grid == Grid::pages;
+    const Value number_of_page =
+        by_page ? grid_row_ : page_number(list_, w_.constant(0));
+    end_ = page_end(number_of_page);
+    w_.if_then(w_.compare(Compare::less, begin_, end_), [&] {
+      if (by_page) load_page(number_of_page);
+      batch_row();
+    });
+    return w_.kernel(name, by_page ? s_.lists() * s_.pages : s_.lists());
+  }
   const Value& range = w_.argument("range");
   begin_ = w_.load_scalar(range, list_);
   end_ = w_.load_scalar(range, w_.add(list_, w_.constant(1)));

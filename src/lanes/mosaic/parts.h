@@ -28,13 +28,19 @@ Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape);
 Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape);
 Argument in_smem(std::string name, int64_t words, Element e = Element::i32);
 Argument semaphores(std::string name, std::vector<int64_t> shape);
-// The scalar arrays that every kernel begins with, and the ids.
+// The scalar arrays that every kernel begins with, and the ids. Where steps
+// come in pages these lie in HBM, and scratch has a page and the other arrays.
 std::vector<Argument> scalar_arguments(const KernelShape& s);
+std::vector<Argument> page_scratch(const KernelShape& s);
 std::vector<Argument> id_arguments(const KernelShape& s);
 std::vector<Argument> id_scratch(const KernelShape& s);
 // Where bitmaps say which pairs are legal; else none.
 std::vector<Argument> bit_arguments(const KernelShape& s);
 std::vector<Argument> bit_scratch(const KernelShape& s, int64_t ring);
+
+// Of `range`: the bounds of each list; with pages what each holds, and then how
+// many rows each list has.
+int64_t range_words(const KernelShape& s);
 
 // What a kernel asks of the core's memories.
 int64_t vector_bytes(const std::vector<Argument>& arguments);
@@ -69,6 +75,17 @@ class Parts {
     return fullness(at, Compare::not_equal);
   }
   Value fullness(const Value& at, Compare how);
+  // A scalar array where the core reads it: of steps the page that is there.
+  const Value& scalars(const char* name);
+  // Pages of a list are numbered from the first list's on.
+  Value page_number(const Value& list, const Value& page) {
+    return w_.add(times(list, s_.pages), page);
+  }
+  Value page_end(const Value& number) {
+    return w_.load_scalar(scalars("range"), number);
+  }
+  void load_scalars();
+  void load_page(const Value& number);
   Value word(const Value& at, int64_t tile = 0);
 
   Value number(int64_t n) { return w_.constant(static_cast<int32_t>(n)); }
@@ -138,7 +155,7 @@ class Parts {
 
   // The head's sink logit, in a vector of this shape.
   Value sink_of(const Value& head, std::vector<int64_t> shape) {
-    return w_.splat(w_.load_scalar(w_.argument("sink_logits"), head),
+    return w_.splat(w_.load_scalar(scalars("sink_logits"), head),
                     std::move(shape));
   }
 
@@ -147,15 +164,21 @@ class Parts {
     return s_.plan_heads == 1 ? n : w_.add(first_head_, n);
   }
 
-  // Writes the function whose body is `batch_row`, for every row with steps.
-  std::string function(std::string_view name,
+  // Writes the function whose body is `batch_row`, for every list with steps;
+  // where these come in pages, for every page with some, or once a list whose
+  // body takes its pages in turn.
+  enum class Grid : uint8_t { pages, lists };
+  std::string function(std::string_view name, Grid grid,
                        const std::function<void()>& batch_row);
 
   const KernelShape& s_;
   Writer w_;
-  Value list_;  // of one plan head of a batch row
+  void begin_list(Grid grid);
+
+  Value grid_row_;  // a list, or a page
+  Value list_;      // of one plan head of a batch row
   Value batch_row_, first_head_;
-  Value begin_, end_;  // its steps
+  Value begin_, end_;  // its steps; those of the page that is there
 };
 
 }  // namespace tessera::mosaic

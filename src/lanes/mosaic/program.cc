@@ -65,8 +65,11 @@ std::string base64(std::string_view bytes) {
 
 CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs) {
   CallArrays out;
+  bool in_scratch = false;
   for (const Argument& a : arguments) {
-    if (a.type.space != Space::smem && a.type.space != Space::any) continue;
+    const Space space = a.type.space;
+    in_scratch = in_scratch || space == Space::vmem;
+    if (in_scratch || (space != Space::smem && space != Space::any)) continue;
     out.inputs.push_back(a);
   }
   const auto results = out.inputs.end() - outputs;

@@ -25,7 +25,12 @@ struct KernelShape {
   int64_t heads_per_pass = 1;
   // Between a copy's start and its use: passes, backward columns of tiles.
   int64_t fetch_ahead = 4;
-  int64_t steps = 0;  // that scalar memory has room for
+  // That the arrays hold. Where scalar memory does not hold all of them they
+  // come there a page at a time, and each list has `pages` of `page` steps; 0:
+  // it does.
+  int64_t steps = 0;
+  int64_t page = 0;
+  int64_t pages = 1;
   double scale = 1;
   double softcap = 0;        // 0 is off
   bool has_low = false;      // key - position >= bounds[0]

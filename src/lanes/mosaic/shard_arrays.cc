@@ -55,11 +55,9 @@ class ShardArrayMaker {
     if (!bits) return bits.error();
     out.bits_of = std::move(bits->of_step);
     out.bits = std::move(bits->words);
-    for (const Step& s : steps->steps) {
-      out.steps.push_back(static_cast<int32_t>(s.word));
+    if (auto e = mosaic::place_steps(*steps, kernel_, out); !e) {
+      return e.error();
     }
-    out.steps.resize(static_cast<size_t>(kernel_.steps), 0);
-    out.range.assign(steps->range.begin(), steps->range.end());
     out.bounds.assign(static_cast<size_t>(mosaic::kBoundsHead) + 1, 0);
     add_query_ids(shard, out.q_ids);
     add_key_ids(shard, out.kv_ids);

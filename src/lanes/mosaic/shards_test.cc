@@ -48,6 +48,7 @@ struct ShardCase {
   bool uneven = false;
   // So many documents take turns: few keys are seen in many tiles.
   int64_t turns = 0;
+  int64_t page_steps = 0;
 };
 
 // Documents of ever other lengths, the last one a few tokens that count not.
@@ -80,6 +81,7 @@ AttentionCall call_of(const AttentionCase& c, bool backward) {
 MosaicOptions options_of(const ShardCase& s, bool backward) {
   MosaicOptions out = backward ? kMosaicBackward : MosaicOptions();
   out.tiles_per_pass = s.tiles_per_pass;
+  out.page_steps = s.page_steps;
   out.lowering_reason = testing::lowering_reason(s.tile);
   return out;
 }
@@ -346,6 +348,14 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .shape = {4, 2, 64, 128, {}, 0},
        .tokens = 500,
        .sinks = true},
+      // Pages of a row or two, of two lists.
+      {.masks = {"causal & documents", "window(100, 5)"},
+       .mesh = "seq=4",
+       .balance = Balance::tasks,
+       .shape = {4, 2, 64, 64, {}, 0},
+       .sinks = true,
+       .dlse = true,
+       .page_steps = 7},
   };
   for (size_t i = 0; i < cases.size(); i += testing::case_stride()) {
     const ShardCase& s = cases[i];

@@ -136,6 +136,7 @@ std::vector<Argument> telemetry_arguments(const KernelShape& s) {
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
        semaphores("out_copies", {})});
   add(bit_scratch(s, ring));
+  add(page_scratch(s));
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
 
 namespace tessera::mosaic {
@@ -31,6 +32,26 @@ double term(double weight, double distance) {
   return weight == 0 ? 0 : weight * distance;
 }
 
+// Where the list's steps lie.
+std::vector<size_t> places_of_steps(const MosaicKernel& kernel,
+                                    const MosaicArrays& arrays, int64_t list) {
+  std::vector<size_t> out;
+  auto add = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) out.push_back(static_cast<size_t>(i));
+  };
+  if (kernel.page == 0) {
+    const auto l = static_cast<size_t>(list);
+    add(arrays.range[l], arrays.range[l + 1]);
+    return out;
+  }
+  const int64_t pages = pages_of_list(kernel);
+  for (int64_t n = list * pages; n < (list + 1) * pages; ++n) {
+    const int64_t begin = n * kernel.page;
+    add(begin, begin + arrays.range[static_cast<size_t>(n)]);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<uint8_t> live_queries(const MosaicKernel& kernel,
@@ -42,9 +63,7 @@ std::vector<uint8_t> live_queries(const MosaicKernel& kernel,
   const int64_t words = s.bit_rows() * block;
   std::vector<uint8_t> out(static_cast<size_t>(lists * queries), 0);
   for (int64_t list = 0; list < lists; ++list) {
-    const auto l = static_cast<size_t>(list);
-    for (int32_t i = arrays.range[l]; i < arrays.range[l + 1]; ++i) {
-      const auto step = static_cast<size_t>(i);
+    for (const size_t step : places_of_steps(kernel, arrays, list)) {
       const int32_t word = arrays.steps[step];
       if (!is_live(word)) continue;
       const int64_t first = row_of(word) * block;

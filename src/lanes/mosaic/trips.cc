@@ -26,6 +26,9 @@ struct ListCounts {
   int64_t full = 0;           // passes of full tiles alone
   std::vector<bool> is_full;  // each pass
   int64_t rows = 0;
+  int64_t pages = 0;        // that the steps came in; with them 1 at least
+  int64_t first_fetch = 0;  // backward: passes fetched where a page begins
+  int64_t first_bits = 0;   // of them not full
   bool first_is_full = false;
   int64_t cleaned = 0;  // passes with keys that a veto takes
   bool first_is_cleaned = false;
@@ -72,6 +75,7 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
       rule("partial", passes - 1 - in_full),
       rule("finish", heads * n.rows - 1),
   };
+  if (kernel.page > 0) out.push_back(rule("page", 1));
   if (kernel.bitmaps == 0) return out;
   // Of passes that are not full, and of the first.
   int64_t first = 0;
@@ -92,7 +96,6 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
   const int64_t columns = n.rows;  // of the transposed list
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
   const int64_t first_rows = std::min(rows, rows_ahead(kernel.heads_per_pass));
-  const int64_t passes_ahead = std::min(n.passes, kPassesAhead);
   std::vector<schedule::TripRule> out = {
       rule("batch_row", 1),
       rule("head", heads),
@@ -100,9 +103,9 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("first_rows", heads * first_rows),
       rule("prepare", heads * rows),
       rule("fetch_row", heads * (rows - first_rows)),
-      rule("first_fetch", heads * passes_ahead),
+      rule("first_fetch", heads * n.first_fetch),
       rule("pass", heads * n.passes),
-      rule("fetch", heads * (n.passes - passes_ahead)),
+      rule("fetch", heads * (n.passes - n.first_fetch)),
       rule("fetch_column", heads * (columns - ahead)),
       rule("column", heads * columns),
       rule("clear", kv_heads * columns),
@@ -111,12 +114,30 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("finish_column", kv_heads * columns),
       rule("finish_row", heads * rows),
   };
+  if (kernel.page > 0) out.push_back(rule("page", heads * n.pages));
   if (kernel.bitmaps == 0) return out;
-  const int64_t first =
-      heads *
-      std::count(n.is_full.begin(), n.is_full.begin() + passes_ahead, false);
+  const int64_t first = heads * n.first_bits;
   out.push_back(rule("first_bits", first));
   out.push_back(rule("bits", heads * (n.passes - n.full) - first));
+  return out;
+}
+
+// A list's pages, one after another.
+ListCounts count_pages(std::span<const Step> steps,
+                       std::span<const StepRange> pages, int64_t tiles) {
+  ListCounts out;
+  for (const StepRange& page : pages) {
+    const ListCounts own =
+        count_list(steps.subspan(page.begin, page.end - page.begin), tiles);
+    const int64_t ahead = std::min(own.passes, kPassesAhead);
+    out.first_fetch += ahead;
+    out.first_bits +=
+        std::count(own.is_full.begin(), own.is_full.begin() + ahead, false);
+    out.passes += own.passes;
+    out.full += own.full;
+    out.rows += own.rows;
+    ++out.pages;
+  }
   return out;
 }
 
@@ -148,19 +169,28 @@ Result<std::vector<schedule::TripRule>> mosaic_trips(
                    kernel.plan_heads);
   }
   std::vector<schedule::TripRule> out;
-  for (size_t row = 0; row + 1 < packed->range.size(); ++row) {
-    const auto begin = static_cast<size_t>(packed->range[row]);
-    const auto end = static_cast<size_t>(packed->range[row + 1]);
-    const ListCounts counts =
-        count_list(std::span(steps).subspan(begin, end - begin),
-                   kernel.options.tiles_per_pass);
-    add(kernel.call.backward ? backward_trips(counts, kernel)
-                             : forward_trips(counts, kernel),
-        out);
+  auto pages = page_ranges(*packed, kernel);
+  if (!pages) return pages.error();
+  const bool backward = kernel.call.backward;
+  const auto of_list = static_cast<size_t>(pages_of_list(kernel));
+  const int64_t tiles = kernel.options.tiles_per_pass;
+  for (size_t n = 0; n < pages->size(); n += backward ? of_list : 1) {
+    const StepRange& page = (*pages)[n];
+    if (page.begin == page.end) continue;
+    if (backward) {
+      const auto list = std::span(*pages).subspan(n, of_list);
+      add(backward_trips(count_pages(steps, list, tiles), kernel), out);
+    } else {
+      const auto own =
+          std::span(steps).subspan(page.begin, page.end - page.begin);
+      add(forward_trips(count_list(own, tiles), kernel), out);
+    }
   }
-  // The loop over batch rows counts in a register that the compiler may spill,
-  // so that a dump does not tell where it ends; one row needs no loop.
-  if (kernel.batch > 1) out.push_back(rule("grid", kernel.batch));
+  // The loop over batch rows, or pages, counts in a register that the compiler
+  // may spill, so that a dump does not tell where it ends; one needs no loop.
+  const int64_t grid =
+      kernel.batch * (backward ? 1 : static_cast<int64_t>(of_list));
+  if (grid > 1) out.push_back(rule("grid", grid));
   return out;
 }
 

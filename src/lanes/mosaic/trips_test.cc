@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ Request request_of(int64_t batch) {
 
 Result<std::vector<schedule::TripRule>> trips(const std::vector<int32_t>& ids,
                                               bool backward, int64_t heads = 4,
-                                              int64_t kv_heads = 2) {
+                                              int64_t kv_heads = 2,
+                                              int64_t page_steps = 0) {
   Facts facts;
   facts.doc_ids = ids;
   const Request request = request_of(static_cast<int64_t>(ids.size()) / 1024);
@@ -31,6 +33,7 @@ Result<std::vector<schedule::TripRule>> trips(const std::vector<int32_t>& ids,
   call.dtype = Dtype::bf16;
   call.backward = backward;
   MosaicOptions options = backward ? kMosaicBackward : MosaicOptions{};
+  options.page_steps = page_steps;
   options.lowering_reason = testing::lowering_reason(request.tile);
   auto kernel = make_mosaic_kernel(request, facts, call, "v6e:1x1", options);
   if (!kernel) return kernel.error();
@@ -128,6 +131,41 @@ TEST(MosaicTrips, BackwardAreThoseOfOneHeadForEachPassOfHeads) {
           << region << " of " << h.heads << " heads";
     }
     EXPECT_EQ(rows, static_cast<double>(h.walks) * rows_of_one);
+  }
+}
+
+// Forward a page is a walk of its own, with what is before the loop and behind
+// it; backward a head's passes go on, but for the copies that begin a page.
+TEST(MosaicTrips, OfPagesAreThoseOfTheirList) {
+  std::vector<int32_t> ids(1024);
+  for (int32_t i = 0; i < 1024; ++i) ids[i] = i < 1000 ? i / 600 : -1;
+  for (const bool backward : {false, true}) {
+    const auto by_name = [&](int64_t page_steps) {
+      std::map<std::string, double> out;
+      auto found = trips(ids, backward, 4, 2, page_steps);
+      EXPECT_TRUE(found) << found.error().message;
+      for (const auto& [region, n] : *found) out[region] = n;
+      return out;
+    };
+    auto list = by_name(0);
+    auto pages = by_name(8);  // of one row, or two
+    EXPECT_FALSE(list.contains("page"));
+    EXPECT_GT(pages["page"], 1);
+    EXPECT_GT(pages["first_fetch"], list["first_fetch"]);
+    EXPECT_EQ(pages["fetch"] + pages["first_fetch"],
+              list["fetch"] + list["first_fetch"]);
+    if (backward) {
+      for (const char* same :
+           {"pass", "full", "partial", "column", "prepare"}) {
+        EXPECT_EQ(pages[same], list[same]) << same;
+      }
+      continue;
+    }
+    const double walks = pages["page"];
+    EXPECT_EQ(pages["batch_row"], walks);
+    EXPECT_EQ(pages["pass"] + walks, list["pass"] + 1);
+    EXPECT_EQ(pages["finish"] + walks, list["finish"] + 1);
+    EXPECT_EQ(pages["full"] + pages["partial"], pages["pass"]);
   }
 }
 

@@ -26,7 +26,7 @@ class Walk : protected Parts {
   virtual ~Walk() = default;
 
   std::string write(std::string_view name) {
-    return function(name, [this] { batch_row(); });
+    return function(name, Grid::pages, [this] { batch_row(); });
   }
 
  protected:

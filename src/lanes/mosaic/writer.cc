@@ -523,12 +523,14 @@ std::string Writer::kernel(std::string_view name, int64_t grid) const {
   std::string parameters, windows;
   int prefetched = 0;
   int scratch = 0;
+  bool in_scratch = false;  // it follows the arrays in HBM
   for (const Value& v : arguments_) {
     parameters += fmt::format("{}{}: {}", parameters.empty() ? "" : ",\n      ",
                               v.name, to_string(v.type));
     const Space space = v.type.space;
-    prefetched += space == Space::smem;
-    scratch += space == Space::vmem || space == Space::semaphore;
+    in_scratch = in_scratch || space == Space::vmem;
+    prefetched += space == Space::smem && !in_scratch;
+    scratch += space != Space::none && in_scratch;
     if (space == Space::any) windows += windows.empty() ? "{}" : ", {}";
   }
   std::string out =

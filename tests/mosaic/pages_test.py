@@ -1,0 +1,102 @@
+"""Kernels whose steps wait in HBM and come a page at a time, run on arrays against
+fp64; pages so small that lists of few tiles take several."""
+
+import random
+import re
+import unittest
+
+import numpy as np
+
+import mutate
+from backward_test import BackwardCase
+from bits_case import random_bits_case
+from bits_test import BackwardBits, ForwardBits
+from case import random_case, run_one_contract
+from checks import CaseTest, mutants_of_each, some
+from forward_test import ForwardCase, RoundedCase
+from telemetry_test import TelemetryBits
+
+
+def bucket(n):
+    """The least of 2^k and 1.5 2^k that holds n."""
+    power = 1
+    while power < n:
+        power *= 2
+    return power // 4 * 3 if power >= 4 and power // 4 * 3 >= n else power
+
+
+def paged(kind):
+    class Paged(kind):
+        def __init__(self, rng, mask, **settings):
+            super().__init__(rng, mask, **settings)
+            tile = settings.get("tile", (128, 128))
+            backward = "--backward" in self.direction
+            tokens = self.q_len if backward else self.kv_len
+            tiles = -(-bucket(tokens) // tile[0 if backward else 1])
+            # Of a row as long as any, and sometimes more.
+            row = -(-tiles // self.tiles) * self.tiles
+            self.static += ["--page-steps", row + self.ahead % 4]
+
+        def emit(self):
+            text, room = super().emit()
+            assert room["page"] > 0
+            return text, room
+
+    return Paged
+
+
+class Pages(CaseTest):
+    def test_random_requests(self):
+        for kind in (ForwardCase, RoundedCase, BackwardCase):
+            for seed in some(range(12)):
+                with self.subTest(kind=kind, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    sinks = seed % 3 == 0
+                    self.check(random_case(rng, paged(kind), sinks=sinks))
+
+    def test_random_masks(self):
+        for kind in (ForwardBits, BackwardBits, TelemetryBits):
+            for seed in some(range(8)):
+                with self.subTest(kind=kind, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    self.check(random_bits_case(rng, paged(kind)))
+
+    def test_one_program_serves_every_batch_of_a_contract(self):
+        for kind, more in ((ForwardCase, {}), (BackwardCase, {"dlse": True})):
+            run_one_contract(paged(kind), heads=2, kv_heads=1, tile=(128, 128),
+                             tiles=1, ahead=2, **more)
+
+
+# What brings pages and says what they hold; bounds are three words.
+PLACES = re.compile(
+    r"-> memref<1024xi32|dma.*smem|load .*memref<(?!1024x|3x)\d+xi32, [^,]*smem"
+)
+
+
+class Mutants(CaseTest):
+    def check_mutants(self, kind, **settings):
+        rng = np.random.default_rng(5)
+        ids = np.repeat([0, 1, 2], 256)[None, :].astype(np.int32)
+        case = paged(kind)(
+            rng, "causal & documents", batch=1, heads=4, kv_heads=2, q_len=768,
+            kv_len=768, tile=(128, 128), tiles=1, ahead=2, ids=ids, **settings,
+        )
+        kernel, judge = self.one_kernel([case])
+        for name in ("index_off_by_one", "dropped_wait", "dropped_start"):
+            found = [
+                m for m in mutate.mutants(kernel, [name]) if PLACES.search(m.where)
+            ]
+            self.assertTrue(found)
+            found = random.Random(name).sample(
+                found, min(mutants_of_each(), len(found)))
+            self.assertEqual(mutate.survivors(found, judge), [])
+
+    def test_forward(self):
+        self.check_mutants(ForwardCase)
+
+    def test_backward(self):
+        self.check_mutants(BackwardCase, dlse=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
