@@ -34,6 +34,27 @@ class CompileTpu : public Compile {
   }
 };
 
+// The kernel that compile makes has the arrays that export makes.
+TEST_F(Compile, PagesAreToldWhereTheyAreAsked) {
+  const Arguments request = {"--mask", "causal", "--q-len", "2048"};
+  Arguments asked = request;
+  asked.insert(asked.end(), {"--page-steps", "64"});
+  for (const bool paged : {false, true}) {
+    Arguments kernel = paged ? asked : request;
+    kernel.insert(kernel.end(), {"--target", "v6e", "--no-compile", "--json",
+                                 "--emit", file("kernel.mlir")});
+    ASSERT_EQ(compile(kernel), 0) << err_;
+    const json told = json::parse(out_)["kernel"];
+    EXPECT_EQ(told["page"], paged ? 1024 : 0);
+    Arguments arrays = paged ? asked : request;
+    arrays.insert(arrays.end(), {"--layout", "mosaic", "--json", "-o",
+                                 file("arrays.safetensors")});
+    ASSERT_EQ(program({"export"}, arrays), 0) << err_;
+    EXPECT_EQ(json::parse(out_)["arrays"]["steps"]["shape"],
+              json::array({told["steps"]}));
+  }
+}
+
 TEST_F(CompileTpu, SaysWhatItMadeAndSavesIt) {
   ASSERT_EQ(compile({kProgram, "--target", "v6e:1x1", "-o", file("a")}), 0)
       << err_;
