@@ -15,7 +15,9 @@ import numpy as np
 import oracle
 import pytest
 import tessera as ts
+import tessera.data
 import tessera.jax
+from column_sets import column_sets
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax_versions import shard_map
@@ -73,6 +75,34 @@ def test_one_trace_and_one_compile_for_100_batches():
     # Another mask is another program.
     f(q, k, v, planned(ids, ts.causal & ts.documents))
     assert len(traced) == 2
+
+
+def test_one_compile_over_data_sets_with_and_without_each_column():
+    """A step of all columns and of attention over them, whatever a set has."""
+    traced, forms, given = [], set(), {}
+
+    @jax.jit
+    def step(columns, batch):
+        traced.append(1)
+        q = columns["input_ids"].astype(jnp.float32)[:, None, :, None] + jnp.zeros(
+            8, jnp.float32)
+        out = tessera.jax.attention(q, q, q, batch)
+        return out.sum(), {name: x.sum() for name, x in columns.items()}
+
+    for called, documents in column_sets(longest=LENGTH):
+        for b in tessera.data.Loader(documents, tokens=LENGTH, rows=2, tile=(16, 16),
+                                     max_steps=256, max_width=16):
+            columns = {k: v for k, v in b.items() if isinstance(v, np.ndarray)}
+            forms.add(tuple((k, v.shape, v.dtype) for k, v in columns.items()))
+            _, sums = step(columns, b["batch"])
+            for name, x in columns.items():
+                assert sums[name] == x.sum(), (called, name)
+                given.setdefault(name, set()).add(bool(x.any()))
+    assert len(forms) == len(traced) == step._cache_size() == 1
+    # Columns that sets may lack were all padding, and were not.
+    assert all(given[name] == {False, True} for name in (
+        "structure_ids", "dep_levels", "ast_depth", "sibling_index", "node_type",
+        "num_chunks", "chunk_kinds", "num_call_edges", "num_type_edges"))
 
 
 def test_without_ceilings_there_is_one_trace_and_one_compile_a_bucket():

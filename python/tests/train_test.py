@@ -10,6 +10,7 @@ import pytest
 import tessera as ts
 import tessera.data
 import tessera.train
+from column_sets import column_sets
 
 has_plugin = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
                                 reason="xla-cpu-pjrt is not installed")
@@ -74,6 +75,22 @@ def test_learns_and_goes_on_bit_for_bit():
             if step > 9:
                 again.append(other.step(batch, 1e-2)["loss"])
     assert again == losses[9:]
+
+
+@has_plugin
+def test_one_compile_over_data_sets_with_and_without_each_column():
+    columns = {name: 2 for name in ("structure_ids", "dep_levels", "ast_depth",
+                                    "sibling_index", "node_type")}
+    one = tessera.train.Trainer({**MODEL, "columns": columns}, rows=ROWS, tokens=T,
+                                tile=(16, 16))
+    sets = 0
+    for called, documents in column_sets():
+        sets += 1
+        for batch in tessera.data.Loader(documents, tokens=T, rows=ROWS,
+                                         tile=(16, 16)):
+            assert np.isfinite(one.step(batch, 1e-3)["loss"]), called
+    assert sets > 20 and one.steps > sets
+    assert one.counters()["compiles"] == 1
 
 
 @has_plugin
