@@ -7,8 +7,10 @@
 #include <parquet/metadata.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
+#include "arrow_files/list_column.h"
 #include "arrow_files/reader.h"
 
 namespace tessera::arrow_files {
@@ -51,6 +53,7 @@ class ParquetRows : public arrow::RecordBatchReader {
       const auto& field = field_of(column);
       fields.push_back(field.field);
       add_leaves(field, leaves_);
+      if (!is_list(field)) add_leaves(field, others_);
     }
     schema_ = arrow::schema(std::move(fields), all.metadata());
     skip_ = wanted.first_row;
@@ -61,7 +64,7 @@ class ParquetRows : public arrow::RecordBatchReader {
   arrow::Status ReadNext(std::shared_ptr<arrow::RecordBatch>* out) override {
     out->reset();
     while (group_ < file_->num_row_groups()) {
-      const arrow::Status status = read_some(out);
+      const arrow::Status status = guarded([&] { return read_some(out); });
       if (!status.ok()) return at_place(status);
       if (*out) return arrow::Status::OK();
     }
@@ -74,6 +77,20 @@ class ParquetRows : public arrow::RecordBatchReader {
   const parquet::arrow::SchemaField& field_of(int column) const {
     return file_->manifest().schema_fields[static_cast<size_t>(column)];
   }
+  bool is_list(const parquet::arrow::SchemaField& field) const {
+    return is_list_column(field,
+                          *file_->parquet_reader()->metadata()->schema());
+  }
+  // Parquet's readers throw.
+  template <class Work>
+  static arrow::Status guarded(const Work& work) {
+    try {
+      return work();
+    } catch (const std::exception& e) {
+      return arrow::Status::IOError(e.what());
+    }
+  }
+
   int64_t rows_of_group() const {
     return file_->parquet_reader()->metadata()->RowGroup(group_)->num_rows();
   }
@@ -81,22 +98,21 @@ class ParquetRows : public arrow::RecordBatchReader {
   // Rows of the open group, or none: then a step was made towards them.
   arrow::Status read_some(std::shared_ptr<arrow::RecordBatch>* out) {
     const int64_t rows = rows_of_group();
-    if (!batches_) {
+    if (!is_open_) {
       if (rows < 0) return arrow::Status::Invalid("fewer than no rows");
       if (rows <= skip_) {
         skip_ -= rows;
         ++group_;
         return arrow::Status::OK();
       }
-      file_->set_batch_size(batch_rows(rows));
-      ARROW_ASSIGN_OR_RAISE(batches_,
-                            file_->GetRecordBatchReader({group_}, leaves_));
-      given_ = 0;
+      ARROW_RETURN_NOT_OK(open_group(rows));
     }
-    std::shared_ptr<arrow::RecordBatch> batch;
-    ARROW_RETURN_NOT_OK(batches_->ReadNext(&batch));
-    if (!batch) {
-      batches_.reset();
+    std::vector<std::shared_ptr<arrow::Array>> arrays;
+    int64_t count = std::min(batch_rows_, rows - given_);
+    ARROW_RETURN_NOT_OK(read_columns(arrays, count));
+    given_ += count;
+    if (count == 0) {
+      close_group();
       if (given_ != rows) {
         return arrow::Status::Invalid("it has ", given_,
                                       " rows and says that it has ", rows);
@@ -104,11 +120,66 @@ class ParquetRows : public arrow::RecordBatchReader {
       ++group_;
       return arrow::Status::OK();
     }
-    ARROW_RETURN_NOT_OK(batch->ValidateFull());
-    given_ += batch->num_rows();
-    const int64_t passed = std::min(skip_, batch->num_rows());
+    const auto batch =
+        arrow::RecordBatch::Make(schema_, count, std::move(arrays));
+    const int64_t passed = std::min(skip_, count);
     skip_ -= passed;
-    if (passed < batch->num_rows()) *out = batch->Slice(passed);
+    if (passed < count) *out = batch->Slice(passed);
+    return arrow::Status::OK();
+  }
+
+  arrow::Status open_group(int64_t rows) {
+    close_group();
+    batch_rows_ = batch_rows(rows);
+    given_ = 0;
+    group_reader_ = file_->parquet_reader()->RowGroup(group_);
+    for (const int column : columns_) {
+      const auto& field = field_of(column);
+      lists_.push_back(
+          is_list(field) ? open_list_column(*group_reader_, field, batch_rows_)
+                         : nullptr);
+    }
+    if (!others_.empty()) {
+      file_->set_batch_size(batch_rows_);
+      ARROW_ASSIGN_OR_RAISE(batches_,
+                            file_->GetRecordBatchReader({group_}, others_));
+    }
+    is_open_ = true;
+    return arrow::Status::OK();
+  }
+  void close_group() {
+    is_open_ = false;
+    batches_.reset();
+    lists_.clear();
+    group_reader_.reset();
+  }
+
+  // As many rows of each column as `count` asks for, or as Arrow gives of those
+  // that are no lists; none at the end of the group, where no column has more.
+  arrow::Status read_columns(std::vector<std::shared_ptr<arrow::Array>>& arrays,
+                             int64_t& count) {
+    std::shared_ptr<arrow::RecordBatch> others;
+    if (batches_) {
+      ARROW_RETURN_NOT_OK(batches_->ReadNext(&others));
+      if (others) ARROW_RETURN_NOT_OK(others->ValidateFull());
+      count = others ? others->num_rows() : 0;
+    }
+    int next_other = 0;
+    for (size_t c = 0; c < lists_.size(); ++c) {
+      if (!lists_[c]) {
+        arrays.push_back(others ? others->column(next_other++) : nullptr);
+        continue;
+      }
+      ARROW_ASSIGN_OR_RAISE(auto array,
+                            lists_[c]->next(std::max<int64_t>(1, count)));
+      if (array->length() != count) {
+        return arrow::Status::Invalid(
+            "column ", schema_->field(static_cast<int>(c))->name(), " has ",
+            given_ + array->length(), " rows or more, another ",
+            given_ + count);
+      }
+      arrays.push_back(std::move(array));
+    }
     return arrow::Status::OK();
   }
 
@@ -127,36 +198,56 @@ class ParquetRows : public arrow::RecordBatchReader {
 
   // Names the row group, and the column where one alone fails.
   arrow::Status at_place(const arrow::Status& status) {
-    batches_.reset();
+    close_group();
     for (const int column : columns_) {
       const auto& field = field_of(column);
-      std::vector<int> leaves;
-      add_leaves(field, leaves);
-      if (reads(leaves)) continue;
+      const auto alone = [&] {
+        return is_list(field) ? read_list(field) : read_other(field);
+      };
+      if (guarded(alone).ok()) continue;
       return status.WithMessage("column ", field.field->name(),
                                 " of row group ", group_, ": ",
                                 status.message());
     }
     return status.WithMessage("row group ", group_, ": ", status.message());
   }
-  bool reads(const std::vector<int>& leaves) {
-    auto batches = file_->GetRecordBatchReader({group_}, leaves);
-    if (!batches.ok()) return false;
+  arrow::Status read_list(const parquet::arrow::SchemaField& field) {
+    const auto group = file_->parquet_reader()->RowGroup(group_);
+    const auto list = open_list_column(*group, field, kMostBatchRows);
+    int64_t rows = 0;
+    while (true) {
+      ARROW_ASSIGN_OR_RAISE(const auto some, list->next(kMostBatchRows));
+      rows += some->length();
+      if (some->length() == 0) break;
+    }
+    if (rows == rows_of_group()) return arrow::Status::OK();
+    return arrow::Status::Invalid("another number of rows");
+  }
+  arrow::Status read_other(const parquet::arrow::SchemaField& field) {
+    std::vector<int> leaves;
+    add_leaves(field, leaves);
+    ARROW_ASSIGN_OR_RAISE(const auto batches,
+                          file_->GetRecordBatchReader({group_}, leaves));
     while (true) {
       std::shared_ptr<arrow::RecordBatch> batch;
-      if (!(*batches)->ReadNext(&batch).ok()) return false;
-      if (!batch) return true;
-      if (!batch->ValidateFull().ok()) return false;
+      ARROW_RETURN_NOT_OK(batches->ReadNext(&batch));
+      if (!batch) return arrow::Status::OK();
+      ARROW_RETURN_NOT_OK(batch->ValidateFull());
     }
   }
 
   std::unique_ptr<FileReader> file_;
   std::vector<int> columns_, leaves_;
+  std::vector<int> others_;  // leaves that are not of lists
   std::shared_ptr<arrow::Schema> schema_;
   int64_t skip_ = 0;  // rows before the first that is wanted
   int group_ = 0;
-  std::unique_ptr<arrow::RecordBatchReader> batches_;  // of the group
-  int64_t given_ = 0;                                  // by the group
+  // Of the group that is open.
+  bool is_open_ = false;
+  std::shared_ptr<parquet::RowGroupReader> group_reader_;
+  std::vector<std::unique_ptr<ListColumn>> lists_;  // none for another column
+  std::unique_ptr<arrow::RecordBatchReader> batches_;
+  int64_t batch_rows_ = 0, given_ = 0;
 };
 
 }  // namespace

@@ -126,6 +126,34 @@ def test_every_encoding_gives_the_rows_of_json_lines(tmp_path):
         same(loader(path), want)
 
 
+@pytest.mark.parametrize("item", [pa.int32(), pa.int64()])
+@pytest.mark.parametrize("null", [False, True])
+def test_lists_are_read_whatever_may_be_null(item, null, tmp_path):
+    """Thousands of short lists over pages of some numbers, some of them empty."""
+    rng = random.Random(3)
+    docs = [{"input_ids": [rng.randrange(100) for _ in range(rng.randrange(7))]}
+            for _ in range(9000)]
+    for d in docs:
+        d["ast_depth"] = (None if null and rng.random() < 0.3 else
+                          [t - 50 for t in d["input_ids"]])
+    lists = pa.list_(pa.field("element", item, nullable=null))
+    schema = pa.schema([pa.field("input_ids", lists, nullable=null),
+                        pa.field("ast_depth", lists, nullable=null)])
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(docs, schema), path, data_page_size=128,
+                   row_group_size=5000, write_batch_size=16)
+    got, want = loader(path), loader(json_file(docs, tmp_path / "a.jsonl"))
+    for a, b in zip(got, want, strict=True):
+        assert all(np.array_equal(a[k], b[k]) for k in a if k != "batch")
+    if null:
+        docs[6000]["ast_depth"] = [1, None] + [2] * 5
+        docs[6000]["input_ids"] = [1] * 7
+        pq.write_table(pa.Table.from_pylist(docs, schema), path, data_page_size=128)
+        with pytest.raises(ts.TesseraError,
+                           match="element 1 of ast_depth of row 6000 of .*null"):
+            list(loader(path))
+
+
 def test_resumed_anywhere_in_files_of_many_kinds(tmp_path):
     docs = documents(90, seed=1)
     paths = [json_file(docs[:20], tmp_path / "a.jsonl"), tmp_path / "b.parquet",

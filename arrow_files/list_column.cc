@@ -1,0 +1,230 @@
+// arrow_files/list_column.cc: lists of integers from the pages of a Parquet
+// column.
+#include "arrow_files/list_column.h"
+
+#include <arrow/buffer_builder.h>
+#include <arrow/type.h>
+#include <arrow/util/bit_util.h>
+#include <parquet/column_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/schema.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "arrow_files/reader.h"
+
+namespace tessera::arrow_files {
+namespace {
+
+// Read at once: they stay in the innermost cache.
+constexpr int64_t kLevels = 4096;
+// Numbers that have room before they are there, whatever a file says.
+constexpr double kMostExpected = 1 << 22;
+
+// The first of levels [begin, end) that is not `level`; four are compared at a
+// time.
+int64_t first_unlike(const std::vector<int16_t>& levels, int64_t begin,
+                     int64_t end, int16_t level) {
+  const uint64_t four = 0x0001000100010001u * static_cast<uint16_t>(level);
+  while (begin + 4 <= end) {
+    uint64_t here = 0;
+    std::memcpy(&here, levels.data() + begin, sizeof(here));
+    if (here != four) break;
+    begin += 4;
+  }
+  while (begin < end && levels[static_cast<size_t>(begin)] == level) ++begin;
+  return begin;
+}
+
+// Bits of `n` values, those at `nulls` 0; no bits where there are none.
+arrow::Result<std::shared_ptr<arrow::Buffer>> bits_of(
+    int64_t n, const std::vector<int64_t>& nulls) {
+  if (nulls.empty()) return nullptr;
+  ARROW_ASSIGN_OR_RAISE(std::shared_ptr<arrow::Buffer> bits,
+                        arrow::AllocateBitmap(n, pool()));
+  std::memset(bits->mutable_data(), 0xff, static_cast<size_t>(bits->size()));
+  for (const int64_t at : nulls) {
+    arrow::bit_util::ClearBit(bits->mutable_data(), at);
+  }
+  return bits;
+}
+
+template <class Type>
+class Lists : public ListColumn {
+  using Number = typename Type::c_type;
+
+ public:
+  Lists(std::shared_ptr<parquet::ColumnReader> reader,
+        const parquet::arrow::SchemaField& field, int64_t expected)
+      : reader_(std::move(reader)),
+        typed_(*static_cast<parquet::TypedColumnReader<Type>*>(reader_.get())),
+        type_(field.field->type()),
+        // An element is there from this level on, and not null at `most_`.
+        there_(field.children[0].level_info.repeated_ancestor_def_level),
+        most_(field.children[0].level_info.def_level),
+        defined_(kLevels),
+        repeated_(kLevels),
+        read_(kLevels),
+        expected_(expected) {}
+
+  arrow::Result<std::shared_ptr<arrow::Array>> next(int64_t rows) override {
+    Made made;
+    ARROW_RETURN_NOT_OK(made.offsets.Reserve(rows + 1));
+    ARROW_RETURN_NOT_OK(made.numbers.Reserve(expected_));
+    while (true) {
+      if (at_ == end_) ARROW_RETURN_NOT_OK(read_levels());
+      if (at_ == end_) break;
+      ARROW_RETURN_NOT_OK(whole_ ? add_whole(rows, made) : add_any(rows, made));
+      if (at_ < end_) break;  // the next row begins there
+    }
+    return finish(made);
+  }
+
+ private:
+  struct Made {
+    arrow::TypedBufferBuilder<int32_t> offsets{pool()};
+    arrow::TypedBufferBuilder<Number> numbers{pool()};
+    std::vector<int64_t> null_rows, null_numbers;
+  };
+
+  // Some more, or none at the end.
+  arrow::Status read_levels() {
+    at_ = end_ = number_ = 0;
+    while (end_ == 0 && typed_.HasNext()) {
+      int64_t numbers = 0;
+      end_ = typed_.ReadBatch(kLevels, defined_.data(), repeated_.data(),
+                              read_.data(), &numbers);
+      const auto end = defined_.begin() + end_;
+      if (std::count(defined_.begin(), end, most_) != numbers) {
+        return arrow::Status::Invalid("it has ", numbers, " numbers for ", end_,
+                                      " levels");
+      }
+      whole_ = numbers == end_;
+    }
+    if (end_ > 0 && !begun_ && repeated_[0] != 0) {
+      return arrow::Status::Invalid("its first number is of no row");
+    }
+    begun_ = true;
+    return arrow::Status::OK();
+  }
+
+  // Whether the level begins a row that is one too many.
+  bool is_enough(int64_t rows, const Made& made) const {
+    return repeated_[static_cast<size_t>(at_)] == 0 &&
+           made.offsets.length() == rows;
+  }
+  arrow::Status begin_row(Made& made) {
+    if (made.numbers.length() > INT32_MAX) {
+      return arrow::Status::CapacityError("lists of more than 2^31 numbers");
+    }
+    return made.offsets.Append(static_cast<int32_t>(made.numbers.length()));
+  }
+
+  // Levels of which each has its number.
+  arrow::Status add_whole(int64_t rows, Made& made) {
+    while (at_ < end_ && !is_enough(rows, made)) {
+      if (repeated_[static_cast<size_t>(at_)] == 0) {
+        ARROW_RETURN_NOT_OK(begin_row(made));
+      }
+      const int64_t after = first_unlike(repeated_, at_ + 1, end_, 1);
+      ARROW_RETURN_NOT_OK(made.numbers.Append(read_.data() + at_, after - at_));
+      at_ = after;
+    }
+    return arrow::Status::OK();
+  }
+
+  arrow::Status add_any(int64_t rows, Made& made) {
+    for (; at_ < end_ && !is_enough(rows, made); ++at_) {
+      const int16_t defined = defined_[static_cast<size_t>(at_)];
+      const bool begins = repeated_[static_cast<size_t>(at_)] == 0;
+      if (begins) {
+        if (defined < there_ - 1) {
+          made.null_rows.push_back(made.offsets.length());
+        }
+        ARROW_RETURN_NOT_OK(begin_row(made));
+      }
+      if (defined == most_) {
+        ARROW_RETURN_NOT_OK(
+            made.numbers.Append(read_[static_cast<size_t>(number_++)]));
+      } else if (defined >= there_) {
+        made.null_numbers.push_back(made.numbers.length());
+        ARROW_RETURN_NOT_OK(made.numbers.Append(Number{0}));
+      } else if (!begins) {
+        return arrow::Status::Invalid("a list goes on that is empty");
+      }
+    }
+    return arrow::Status::OK();
+  }
+
+  arrow::Result<std::shared_ptr<arrow::Array>> finish(Made& made) {
+    const int64_t rows = made.offsets.length();
+    const int64_t numbers = made.numbers.length();
+    ARROW_RETURN_NOT_OK(begin_row(made));
+    ARROW_ASSIGN_OR_RAISE(auto there, bits_of(rows, made.null_rows));
+    ARROW_ASSIGN_OR_RAISE(auto known, bits_of(numbers, made.null_numbers));
+    std::shared_ptr<arrow::Buffer> offsets, values;
+    ARROW_RETURN_NOT_OK(made.offsets.Finish(&offsets, false));
+    ARROW_RETURN_NOT_OK(made.numbers.Finish(&values, false));
+    const auto& list = static_cast<const arrow::ListType&>(*type_);
+    auto items = arrow::ArrayData::Make(
+        list.value_type(), numbers, {std::move(known), std::move(values)},
+        static_cast<int64_t>(made.null_numbers.size()));
+    return arrow::MakeArray(arrow::ArrayData::Make(
+        type_, rows, {std::move(there), std::move(offsets)}, {std::move(items)},
+        static_cast<int64_t>(made.null_rows.size())));
+  }
+
+  std::shared_ptr<parquet::ColumnReader> reader_;
+  parquet::TypedColumnReader<Type>& typed_;
+  std::shared_ptr<arrow::DataType> type_;
+  int16_t there_, most_;
+  std::vector<int16_t> defined_, repeated_;
+  std::vector<Number> read_;
+  int64_t at_ = 0, end_ = 0;  // levels that are not yet used
+  int64_t number_ = 0;        // of add_any, in `read_`
+  bool whole_ = false, begun_ = false;
+  int64_t expected_ = 0;  // numbers of the rows that are asked for
+};
+
+}  // namespace
+
+bool is_list_column(const parquet::arrow::SchemaField& field,
+                    const parquet::SchemaDescriptor& schema) {
+  if (field.field->type()->id() != arrow::Type::LIST ||
+      field.children.size() != 1 || !field.children[0].is_leaf()) {
+    return false;
+  }
+  const parquet::ColumnDescriptor* const column =
+      schema.Column(field.children[0].column_index);
+  const arrow::Type::type item = field.children[0].field->type()->id();
+  return column->max_repetition_level() == 1 &&
+         ((item == arrow::Type::INT32 &&
+           column->physical_type() == parquet::Type::INT32) ||
+          (item == arrow::Type::INT64 &&
+           column->physical_type() == parquet::Type::INT64));
+}
+
+std::unique_ptr<ListColumn> open_list_column(
+    parquet::RowGroupReader& group, const parquet::arrow::SchemaField& field,
+    int64_t rows) {
+  const int column = field.children[0].column_index;
+  // As doubles: nothing that a file says overflows.
+  const double all =
+      static_cast<double>(group.metadata()->ColumnChunk(column)->num_values());
+  const double of =
+      static_cast<double>(std::max<int64_t>(1, group.metadata()->num_rows()));
+  const auto expected = static_cast<int64_t>(
+      std::clamp(all / of * static_cast<double>(rows), 0.0, kMostExpected));
+  auto reader = group.Column(column);
+  if (field.children[0].field->type()->id() == arrow::Type::INT32) {
+    return std::make_unique<Lists<parquet::Int32Type>>(std::move(reader), field,
+                                                       expected);
+  }
+  return std::make_unique<Lists<parquet::Int64Type>>(std::move(reader), field,
+                                                     expected);
+}
+
+}  // namespace tessera::arrow_files
