@@ -62,6 +62,9 @@ class DocumentSource {
   // must not be read.
   virtual Result<bool> read(Documents& into) = 0;
   virtual SourcePosition position() const = 0;
+  // What errors call the document that ends at a position: "row 3 of
+  // 'a.parquet'". None: they number it within its window.
+  virtual std::string place(const SourcePosition& /*end*/) const { return {}; }
   virtual Result<void> seek(const SourcePosition& position) = 0;
   // Columns that were met and that rows have no place for.
   virtual std::set<std::string> ignored() const { return {}; }

@@ -215,6 +215,9 @@ class PyDocuments : public DocumentSource {
   }
 
   SourcePosition position() const override { return {0, at_, 0}; }
+  std::string place(const SourcePosition& end) const override {
+    return "document " + std::to_string(end.offset - 1);
+  }
   std::set<std::string> ignored() const override { return ignored_; }
 
   Result<void> seek(const SourcePosition& position) override {

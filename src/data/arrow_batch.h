@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/arrow_type.h"
@@ -43,9 +44,10 @@ struct ArrowValue {
 // Whether value i of an array is there; dictionaries are not followed.
 bool is_there(const ArrowArray& array, int64_t i);
 
-// Value i of an array. An index beyond its dictionary is an error.
+// Value i of an array of a column. An index beyond its dictionary is an error.
 Result<ArrowValue> arrow_value(const ArrowType& type, const ArrowArray& array,
-                               int64_t i, const ArrowPlace& place);
+                               int64_t i, std::string_view column,
+                               const ArrowPlace& place);
 
 // Values [first, first + count) of the array in a list.
 struct ArrowItems {

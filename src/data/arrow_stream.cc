@@ -82,8 +82,8 @@ class ArrowFields : public data::DocumentFields {
     if (!found) return found.error();
     const ArrowItems lists = data::items_of(*found);
     for (int64_t i = 0; i < lists.count; ++i) {
-      auto list =
-          data::arrow_value(*lists.type, *lists.array, lists.first + i, place_);
+      auto list = data::arrow_value(*lists.type, *lists.array, lists.first + i,
+                                    name_of(field), place_);
       if (!list) return list.error();
       const ArrowItems pair =
           list->is_null() ? ArrowItems{} : data::items_of(*list);
@@ -115,7 +115,8 @@ class ArrowFields : public data::DocumentFields {
   Result<ArrowValue> value(Field field) const {
     const Column& column = *columns_[static_cast<size_t>(field)];
     return data::arrow_value(column.type, *batch_.children[column.child],
-                             batch_.offset + place_.row, place_);
+                             batch_.offset + place_.row, name_of(field),
+                             place_);
   }
 
   const Columns& columns_;
@@ -173,6 +174,11 @@ class ArrowDocuments : public DocumentSource {
   }
 
   SourcePosition position() const override { return {0, documents_, 0}; }
+
+  std::string place(const SourcePosition& end) const override {
+    return fmt::format("{} {} of {}", is_file_ ? "row" : "document",
+                       end.offset - 1, name_);
+  }
 
   Result<void> seek(const SourcePosition& position) override {
     if (position.file != 0 || position.line != 0 ||

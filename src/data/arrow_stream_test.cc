@@ -565,7 +565,7 @@ TEST(ArrowStreamErrors, ABrokenProducerIsNamed) {
   made.schema = made.batches[0];
   EXPECT_EQ(said(made),
             "[data] an index must be one of its dictionary of 2, found 2 for "
-            "row 1 of batch 0 of the stream");
+            "input_ids of row 1 of batch 0 of the stream");
   ArrowArrayStream none = {};
   EXPECT_FALSE(open_arrow_stream(&none));
   EXPECT_FALSE(open_arrow_stream(nullptr));

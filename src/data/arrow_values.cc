@@ -123,7 +123,8 @@ bool is_there(const ArrowArray& array, int64_t i) {
 }
 
 Result<ArrowValue> arrow_value(const ArrowType& type, const ArrowArray& array,
-                               int64_t i, const ArrowPlace& place) {
+                               int64_t i, std::string_view column,
+                               const ArrowPlace& place) {
   if (type.kind == ArrowKind::nulls || !is_there(array, i)) {
     return ArrowValue{&type, nullptr, 0};
   }
@@ -134,14 +135,15 @@ Result<ArrowValue> arrow_value(const ArrowType& type, const ArrowArray& array,
   if (index.beyond || index.value < 0 || index.value >= most) {
     return invalid("data",
                    "an index must be one of its dictionary of {}, found {} for "
-                   "{}",
+                   "{} of {}",
                    most,
                    index.beyond
                        ? std::to_string(static_cast<uint64_t>(index.value))
                        : std::to_string(index.value),
-                   place.words());
+                   column, place.words());
   }
-  return arrow_value(*type.dictionary, *array.dictionary, index.value, place);
+  return arrow_value(*type.dictionary, *array.dictionary, index.value, column,
+                     place);
 }
 
 ArrowItems items_of(const ArrowValue& list) {
@@ -206,7 +208,8 @@ Result<void> add_integers(const ArrowItems& items, IntegerRange range,
     const auto called = [&] {
       return fmt::format("element {} of {} of {}", i, column, place.words());
     };
-    auto value = arrow_value(type, *items.array, items.first + i, place);
+    auto value =
+        arrow_value(type, *items.array, items.first + i, column, place);
     if (!value) return value.error();
     const auto refused = [&](std::string_view found) {
       return invalid("data",

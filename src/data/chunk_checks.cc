@@ -95,10 +95,11 @@ Result<void> characters_to_tokens(ChunkColumns& c, int64_t tokens,
     const int32_t start = c.starts[i], end = c.ends[i];
     if (end > start) to_tokens(*c.token_spans, c.starts[i], c.ends[i]);
     if (end > start && c.ends[i] > c.starts[i]) continue;
-    return invalid("data",
-                   "a chunk of characters must hold some of a token, found {} "
-                   "to {} for chunk {} of {}",
-                   start, end, i, place);
+    return invalid(
+        "data",
+        "chunk_starts and chunk_ends of characters must hold some of a "
+        "token, found {} to {} for element {} of {}",
+        start, end, i, place);
   }
   return {};
 }
@@ -119,10 +120,11 @@ Result<void> add_chunks(ChunkColumns chunks, int64_t tokens,
   for (size_t i = 0; i < chunks.starts.size(); ++i) {
     const int32_t start = chunks.starts[i], end = chunks.ends[i];
     if (start >= 0 && start < end && end <= tokens) continue;
-    return invalid("data",
-                   "a chunk must be some of the document's {} tokens, found {} "
-                   "to {} for chunk {} of {}",
-                   tokens, start, end, i, place);
+    return invalid(
+        "data",
+        "chunk_starts and chunk_ends must hold some of the document's "
+        "{} tokens, found {} to {} for element {} of {}",
+        tokens, start, end, i, place);
   }
   const auto add = [](std::vector<int32_t>& to, const std::vector<int32_t>& v) {
     to.insert(to.end(), v.begin(), v.end());

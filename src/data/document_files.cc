@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "data/arrow_component.h"
 #include "data/arrow_documents.h"
 #include "tessera/documents.h"
@@ -33,6 +34,13 @@ class DocumentFiles : public DocumentSource {
     if (open_) at = open_->position();
     at.file = file_;
     return at;
+  }
+
+  std::string place(const SourcePosition& end) const override {
+    const std::string& file = files_[static_cast<size_t>(end.file)];
+    const bool rows = data::is_arrow_file(file);
+    return fmt::format("{} {} of {}", rows ? "row" : "line",
+                       rows ? end.offset - 1 : end.line, in_quotes(file));
   }
 
   Result<void> seek(const SourcePosition& position) override {

@@ -20,11 +20,10 @@ constexpr RowColumn kStructure[] = {structure_ids, dep_levels, ast_depth,
 constexpr RowColumn kEdges[] = {call_edges, type_edges};
 constexpr RowColumn kEdgeCounts[] = {num_call_edges, num_type_edges};
 
-Error no_room(RowColumn column, int64_t most, int64_t document) {
+Error no_room(RowColumn column, int64_t most, const std::string& place) {
   return over_limit("data",
-                    "a row must have at most {} of {}, found more for document "
-                    "{} of its window",
-                    most, spec_of(column).name, document);
+                    "a row must have at most {} of {}, found more for {}", most,
+                    spec_of(column).name, place);
 }
 
 // Chunks of a document by number. A chunk lies where its first token does, an
@@ -209,7 +208,7 @@ Result<void> RowFiller::chunks(const Place& at) {
     const auto chunk = static_cast<size_t>(first + own[i]);
     if (count == at.rows.shape.max_chunks) {
       if (room_ == ChunkRoom::refuse) {
-        return no_room(chunk_starts, count, at.part.document);
+        return no_room(chunk_starts, count, place_(at.part.document));
       }
       ++account.chunks_over;
       number_[chunk] = kOver;
@@ -249,7 +248,7 @@ Result<void> RowFiller::edges(const Place& at, size_t kind) {
     const int32_t to = number[ends[1]];
     const bool full = count == at.rows.shape.max_edges;
     if (full && room_ == ChunkRoom::refuse) {
-      return no_room(kEdges[kind], count, at.part.document);
+      return no_room(kEdges[kind], count, place_(at.part.document));
     }
     if (full || from == kOver || to == kOver) {
       ++account.edges_over;

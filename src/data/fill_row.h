@@ -2,7 +2,10 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/documents.h"
@@ -11,7 +14,10 @@ namespace tessera::data {
 
 class RowFiller {
  public:
-  explicit RowFiller(ChunkRoom room) : room_(room) {}
+  // What errors call a document.
+  using PlaceOf = std::function<std::string(int64_t document)>;
+  RowFiller(ChunkRoom room, PlaceOf place)
+      : room_(room), place_(std::move(place)) {}
 
   // The next rows are of these documents, which must stay, cut into these
   // parts.
@@ -29,6 +35,7 @@ class RowFiller {
   Result<void> edges(const Place& at, size_t kind);
 
   ChunkRoom room_;
+  PlaceOf place_;
   const Documents* documents_ = nullptr;
   // Of each document that is cut, its chunks and edges by the token where they
   // lie: a part finds its own and reads no others.

@@ -50,7 +50,7 @@ class JsonLines : public DocumentSource {
         continue;
       }
       if (is_blank(line_)) continue;
-      if (auto e = data::add_json_document(line_, place(), into, ignored_);
+      if (auto e = data::add_json_document(line_, place(at_), into, ignored_);
           !e) {
         return e.error();
       }
@@ -60,6 +60,11 @@ class JsonLines : public DocumentSource {
   }
 
   SourcePosition position() const override { return at_; }
+
+  std::string place(const SourcePosition& end) const override {
+    return fmt::format("line {} of {}", end.line,
+                       in_quotes(files_[static_cast<size_t>(end.file)]));
+  }
 
   Result<void> seek(const SourcePosition& position) override {
     if (position.file < 0 || position.offset < 0 ||
@@ -79,10 +84,6 @@ class JsonLines : public DocumentSource {
   const std::string& name() const {
     return files_[static_cast<size_t>(at_.file)];
   }
-  std::string place() const {
-    return fmt::format("line {} of {}", at_.line, in_quotes(name()));
-  }
-
   Result<void> open() {
     file_.reset(std::fopen(name().c_str(), "rb"));
     struct stat about = {};
@@ -141,7 +142,7 @@ class JsonLines : public DocumentSource {
         end_ = std::fread(buffer_.data(), 1, buffer_.size(), file_.get());
         if (end_ == 0 && std::ferror(file_.get()) != 0) {
           return io_error("data", "a file must be readable, found '{}' for {}",
-                          reason(errno), place());
+                          reason(errno), place(at_));
         }
         if (end_ == 0) {
           if (any) ++at_.line;
@@ -158,7 +159,7 @@ class JsonLines : public DocumentSource {
         return over_limit("data",
                           "a line must be at most {} bytes, found more "
                           "for {}",
-                          limits_.max_line_bytes, place());
+                          limits_.max_line_bytes, place(at_));
       }
       line_.append(rest.substr(0, taken));
       const size_t used = taken + (newline == std::string_view::npos ? 0 : 1);

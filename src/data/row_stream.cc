@@ -73,11 +73,12 @@ struct RowStream::State {
       : source(std::move(from)),
         options(asked),
         digest(options_digest(asked)),
-        filler(asked.chunk_room),
+        filler(asked.chunk_room, [this](int64_t d) { return place(d); }),
         meter(asked.pack.rows_per_step) {}
 
   Result<bool> load_window();
   bool is_full() const;
+  std::string place(int64_t document) const;
 
   std::unique_ptr<DocumentSource> source;
   StreamOptions options;
@@ -88,6 +89,7 @@ struct RowStream::State {
   BalanceMeter meter;
 
   Documents window;
+  std::vector<SourcePosition> ends;  // of its documents, if one may be refused
   Packing packing;
   StreamPosition at;  // of this window
   PackState next_state;
@@ -102,10 +104,18 @@ bool RowStream::State::is_full() const {
          edges >= most || window.size() >= kMaxWindowDocuments;
 }
 
+// Of a document of the window, for errors.
+std::string RowStream::State::place(int64_t document) const {
+  std::string said = source->place(ends[static_cast<size_t>(document)]);
+  if (!said.empty()) return said;
+  return fmt::format("document {} of its window", document);
+}
+
 // False where there are no more documents.
 Result<bool> RowStream::State::load_window() {
   at = {source->position(), next_state, 0, digest};
   window.clear();
+  ends.clear();
   packing = {};
   const int64_t most = options.pack.window_rows * options.pack.tokens;
   window.input_ids.reserve(static_cast<size_t>(std::min(most, kReserved)));
@@ -115,6 +125,9 @@ Result<bool> RowStream::State::load_window() {
     if (!read) return read.error();
     more = *read;
     if (!more) break;
+    if (options.chunk_room == ChunkRoom::refuse) {
+      ends.push_back(source->position());
+    }
   }
   if (window.size() == 0) return false;
   std::vector<int32_t> lengths(static_cast<size_t>(window.size()));

@@ -109,7 +109,9 @@ void check_row(const Rows& rows, int64_t r, const Written& w,
     EXPECT_EQ(id % kStride % 5, 0);
     EXPECT_EQ(at(chunk_kinds, c), id / kStride + id % kStride / 5);
     const int32_t n = at(chunk_ends, c) - start;
-    EXPECT_TRUE(n == 5 || at(chunk_ends, c) == at(valid_token_count, 0));
+    const int32_t end = at(chunk_ends, c);  // of its part, where it is cut
+    EXPECT_TRUE(n == 5 || end == at(valid_token_count, 0) ||
+                at(doc_ids, end) != at(doc_ids, start));
   }
   for (int64_t e = 0; e < at(num_call_edges, 0); ++e) {
     const int32_t from = at(chunk_starts, at(call_edges, 2 * e));
@@ -488,6 +490,57 @@ TEST(RowStreams, RoomForChunksIsAPolicy) {
   EXPECT_EQ(refused.error().kind, ErrorKind::limit);
 }
 
+TEST(RowStreamErrors, WhatHasNoRoomIsToldByFileRowAndColumn) {
+  const testing::TempFolder folder;
+  const std::string first = folder.file("a.jsonl");
+  const std::string path = folder.file("b.jsonl");
+  const std::string good = "{\"input_ids\": [1, 2, 3]}\n";
+  const std::string chunks =
+      "\"chunk_starts\": [0, 1, 2], \"chunk_ends\": [1, 2, 3]";
+  const std::string pairs = "[[0, 1], [1, 2], [2, 0]]";
+  const auto said = [&](const std::string& more, int64_t max_chunks,
+                        bool resumed) {
+    EXPECT_TRUE(write_file(first, good + good));
+    EXPECT_TRUE(write_file(
+        path, good + "\n" + "{\"input_ids\": [1, 2, 3], " + more + "}\n"));
+    StreamOptions options;
+    options.pack.tokens = 3;
+    options.pack.window_rows = 1;
+    options.max_chunks = max_chunks;
+    options.max_edges = 2;
+    options.chunk_room = ChunkRoom::refuse;
+    StreamPosition from;
+    if (resumed) {
+      auto before =
+          RowStream::open(std::move(*open_documents({first, path})), options);
+      EXPECT_TRUE(before->next(3));
+      from = before->position();
+    }
+    auto stream = RowStream::open(std::move(*open_documents({first, path})),
+                                  options, from);
+    EXPECT_TRUE(stream);
+    const auto rows = stream->next(10);
+    if (rows) return std::string();
+    std::string text = rows.error().message;
+    text.replace(text.find(path), path.size(), "b.jsonl");
+    return text;
+  };
+  EXPECT_EQ(said(chunks, 3, false), "");
+  for (const bool resumed : {false, true}) {
+    EXPECT_EQ(
+        said(chunks, 2, resumed),
+        "[data] a row must have at most 2 of chunk_starts, found more for "
+        "line 3 of 'b.jsonl'");
+    for (const char* const edges : {"call_edges", "type_edges"}) {
+      EXPECT_EQ(
+          said(fmt::format("{}, \"{}\": {}", chunks, edges, pairs), 3, resumed),
+          fmt::format("[data] a row must have at most 2 of {}, found more for "
+                      "line 3 of 'b.jsonl'",
+                      edges));
+    }
+  }
+}
+
 // Rows are written in full, whatever lies in the memory that serves again.
 TEST(RowStreams, NothingOfSpareRowsStays) {
   const testing::TempFolder folder;
@@ -628,8 +681,8 @@ TEST(RowStreamErrors, BadLinesAreNamed) {
        "element 0 of loss_mask of line 2 of 'a.jsonl' must be an integer of 0 "
        "to 1"},
       {"{\"input_ids\": [1, 2], \"chunk_starts\": [0], \"chunk_ends\": [3]}",
-       "[data] a chunk must be some of the document's 2 tokens, found 0 to 3 "
-       "for chunk 0 of line 2 of 'a.jsonl'"},
+       "[data] chunk_starts and chunk_ends must hold some of the document's 2 "
+       "tokens, found 0 to 3 for element 0 of line 2 of 'a.jsonl'"},
       {"{\"input_ids\": [1, 2], \"chunk_starts\": [0]}",
        "[data] chunk_starts and chunk_ends must be of one length, found 1 and 0"
        " for line 2 of 'a.jsonl'"},
