@@ -98,9 +98,13 @@ bool is_known(const ArrowType& type) {
 
 }  // namespace
 
+ArrowType arrow_type_of(const ArrowSchema* schema) {
+  return read_type(schema, kMaxDepth);
+}
+
 Result<ArrowType> read_arrow_type(const ArrowSchema& schema, Field field,
                                   std::string_view name) {
-  ArrowType type = read_type(&schema, kMaxDepth);
+  ArrowType type = arrow_type_of(&schema);
   const auto unless = [&](bool good,
                           std::string_view rule) -> Result<ArrowType> {
     if (good) return std::move(type);

@@ -36,6 +36,9 @@ struct ArrowType {
   }
 };
 
+// Of any schema; what is not known is `other`.
+ArrowType arrow_type_of(const ArrowSchema* schema);
+
 // An error where the field cannot be made of it. `name` is the stream's.
 Result<ArrowType> read_arrow_type(const ArrowSchema& schema, Field field,
                                   std::string_view name);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "data/arrow_batch.h"
+#include "data/arrow_numbers.h"
 #include "data/row_file.h"
 
 namespace tessera::data {
@@ -29,52 +29,52 @@ struct Held {
   }
 };
 
-// Which of a stream's columns is one of a row.
-using Children = std::array<std::optional<int64_t>, kRowColumns>;
+// A stream's column that is one of a row.
+struct Column {
+  int64_t child = 0;
+  ArrowType type;
+};
+using Columns = std::array<std::optional<Column>, kRowColumns>;
 
-// Sizes of the lists in a column, from outside in; nothing where it does not
-// hold int32.
-std::optional<std::vector<int64_t>> sizes_of(const ArrowSchema& schema) {
+// Sizes of the lists of a type, from outside in; nothing where it does not hold
+// int32.
+std::optional<std::vector<int64_t>> sizes_of(const ArrowType& type) {
   std::vector<int64_t> out;
-  const ArrowSchema* at = &schema;
-  for (; std::string_view(at->format).starts_with("+w:");
-       at = at->children[0]) {
-    const std::string_view text = std::string_view(at->format).substr(3);
-    int64_t size = -1;
-    std::from_chars(text.data(), text.data() + text.size(), size);
-    out.push_back(size);
+  const ArrowType* at = &type;
+  for (; at->kind == ArrowKind::fixed_list; at = at->item.get()) {
+    out.push_back(at->size);
   }
-  if (std::string_view(at->format) != "i" || at->dictionary != nullptr) {
+  if (at->kind != ArrowKind::integer || at->bytes != 4 || !at->is_signed ||
+      at->dictionary) {
     return std::nullopt;
   }
   return out;
 }
 
-// A number of the schema's metadata.
-std::optional<int32_t> number_in(const char* metadata, std::string_view key) {
-  if (metadata == nullptr) return std::nullopt;
-  const auto take = [&metadata] {
-    int32_t size = 0;
-    std::memcpy(&size, metadata, sizeof(size));
-    metadata += sizeof(size);
+// A schema's: so many pairs of texts, each after its size.
+Metadata metadata_of(const char* bytes) {
+  Metadata out;
+  if (bytes == nullptr) return out;
+  bool good = true;
+  const auto take = [&] {
+    const auto size = load<int32_t>(bytes, 0);
+    bytes += sizeof(size);
+    good = good && size >= 0;
     return size;
   };
   const auto take_text = [&] {
     const int32_t size = take();
-    metadata += size;
-    return std::string_view(metadata - size, static_cast<size_t>(size));
+    if (!good) return std::string();
+    bytes += size;
+    return std::string(bytes - size, static_cast<size_t>(size));
   };
-  for (int32_t left = take(); left > 0; --left) {
-    const std::string_view name = take_text(), value = take_text();
-    int32_t n = 0;
-    const auto [end, error] =
-        std::from_chars(value.data(), value.data() + value.size(), n);
-    if (name == key && error == std::errc() &&
-        end == value.data() + value.size()) {
-      return n;
-    }
+  for (int32_t left = take(); good && left > 0; --left) {
+    std::string key = take_text();
+    if (!good) break;
+    std::string value = take_text();
+    if (good) out.emplace(std::move(key), std::move(value));
   }
-  return std::nullopt;
+  return out;
 }
 
 class Import : public RowBatches {
@@ -91,7 +91,15 @@ class Import : public RowBatches {
     if (stream_.value.get_schema(&stream_.value, &schema.value) != 0) {
       return stopped("its columns");
     }
-    return read_schema(schema.value);
+    const ArrowSchema& s = schema.value;
+    if (s.release != nullptr && s.format != nullptr &&
+        std::string_view(s.format) == "+s" && s.n_children >= 0 &&
+        (s.n_children == 0 || s.children != nullptr)) {
+      return read_schema(s);
+    }
+    return invalid("data",
+                   "a file must have columns, found another type for {}",
+                   in_quotes(name_));
   }
 
   Result<Rows> next() override { return read(false); }
@@ -124,76 +132,110 @@ class Import : public RowBatches {
 
   Result<void> read_schema(const ArrowSchema& schema) {
     std::array<std::vector<int64_t>, kRowColumns> sizes;
+    stream_columns_ = schema.n_children;
     for (int64_t i = 0; i < schema.n_children; ++i) {
-      const ArrowSchema& child = *schema.children[i];
+      const ArrowSchema* const child = schema.children[i];
+      if (child == nullptr || child->name == nullptr) continue;
       const auto specs = row_columns();
       const auto spec =
           std::find_if(specs.begin(), specs.end(), [&](const auto& s) {
-            return s.name == std::string_view(child.name);
+            return s.name == std::string_view(child->name);
           });
       if (spec == specs.end()) continue;
       const auto c = static_cast<size_t>(spec - specs.begin());
-      auto found = sizes_of(child);
-      if (!found || children_[c]) {
+      ArrowType type = arrow_type_of(child);
+      auto found = sizes_of(type);
+      if (!found || columns_[c]) {
         return invalid("data",
                        "column {} must be there once, of int32 in lists of a "
                        "fixed size, found {} for {}",
-                       spec->name, children_[c] ? "it twice" : "another type",
+                       spec->name, columns_[c] ? "it twice" : "another type",
                        in_quotes(name_));
       }
-      children_[c] = i;
+      columns_[c] = Column{i, std::move(type)};
       sizes[c] = std::move(*found);
     }
-    return read_shape(sizes, schema.metadata);
+    if (auto e = read_shape(sizes, metadata_of(schema.metadata)); !e) return e;
+    return check_columns(sizes);
   }
 
   Result<void> read_shape(
       const std::array<std::vector<int64_t>, kRowColumns>& sizes,
-      const char* metadata) {
-    const auto size = [&](RowColumn column) {
-      const std::vector<int64_t>& s = sizes[static_cast<size_t>(column)];
-      return s.empty() ? int64_t{0} : s[0];
-    };
-    shape_ = RowShape::of(size(RowColumn::input_ids));
+      const Metadata& metadata) {
+    const auto& ids = sizes[static_cast<size_t>(RowColumn::input_ids)];
+    shape_ = RowShape::of(ids.empty() ? 0 : ids[0]);
+    int64_t pad_id = 0;
     for (const auto& [to, key] : {std::pair{&shape_.max_chunks, "max_chunks"},
-                                  std::pair{&shape_.max_edges, "max_edges"}}) {
-      if (const auto n = number_in(metadata, key)) *to = *n;
+                                  std::pair{&shape_.max_edges, "max_edges"},
+                                  std::pair{&pad_id, "pad_id"}}) {
+      const auto n = number_of(metadata, key, *to, name_);
+      if (!n) return n.error();
+      *to = *n;
     }
-    pad_id_ = number_in(metadata, "pad_id").value_or(0);
-    if (auto e = check_size(shape_, 0); !e) return e;
+    pad_id_ = static_cast<int32_t>(pad_id);
+    return {};
+  }
+
+  Result<void> check_columns(
+      const std::array<std::vector<int64_t>, kRowColumns>& sizes) const {
     for (size_t c = 0; c < kRowColumns; ++c) {
       const RowColumnSpec& spec = row_columns()[c];
-      if (!children_[c] && !spec.required) continue;
-      if (!children_[c]) {
-        return invalid("data",
-                       "rows must have the column {}, found none for {}",
-                       spec.name, in_quotes(name_));
-      }
+      if (columns_[c] || !spec.required) continue;
+      return invalid("data", "rows must have the column {}, found none for {}",
+                     spec.name, in_quotes(name_));
+    }
+    if (auto e = check_size(shape_, 0, in_quotes(name_)); !e) return e;
+    for (size_t c = 0; c < kRowColumns; ++c) {
+      if (!columns_[c]) continue;
       std::vector<int64_t> want = shape_.array(static_cast<RowColumn>(c), 0);
       want.erase(want.begin());
       if (sizes[c] == want) continue;
       return invalid("data",
                      "column {} must be lists of [{}], found [{}] for {}",
-                     spec.name, fmt::join(want, ", "),
+                     row_columns()[c].name, fmt::join(want, ", "),
                      fmt::join(sizes[c], ", "), in_quotes(name_));
     }
     return {};
   }
 
+  // What can be checked of a batch before its numbers are read.
+  Result<void> check_batch(const ArrowArray& batch, int64_t row) const {
+    const std::string place =
+        fmt::format("the rows from {} on of {}", row, in_quotes(name_));
+    if (auto e = check_arrow_batch(batch, stream_columns_, place); !e) return e;
+    for (size_t c = 0; c < kRowColumns; ++c) {
+      if (!columns_[c]) continue;
+      auto e = check_arrow_array(
+          columns_[c]->type, batch.children[columns_[c]->child],
+          fmt::format("column {} of {}", row_columns()[c].name, place));
+      if (!e) return e;
+    }
+    for (int64_t i = 0; batch.null_count != 0 && i < batch.length; ++i) {
+      if (is_there(batch, i)) continue;
+      return invalid("data", "a row must be there, found null for row {} of {}",
+                     row + i, in_quotes(name_));
+    }
+    return {};
+  }
+
   Result<void> add(const ArrowArray& batch, Rows& rows) {
-    if (auto e = check_size(shape_, rows.rows + batch.length); !e) return e;
+    if (auto e = check_batch(batch, row_ + rows.rows); !e) return e;
+    if (auto e = check_size(shape_, rows.rows + batch.length, in_quotes(name_));
+        !e) {
+      return e;
+    }
     for (size_t c = 0; c < kRowColumns; ++c) {
       const auto column = static_cast<RowColumn>(c);
       const RowColumnSpec& spec = spec_of(column);
       std::vector<int32_t>& to = rows.columns[c];
       int64_t count = batch.length;
-      if (!children_[c]) {
+      if (!columns_[c]) {
         to.resize(
             static_cast<size_t>((rows.rows + count) * shape_.size(column)),
             spec.pad_id ? pad_id_ : spec.padding);
         continue;
       }
-      const ArrowArray* array = batch.children[*children_[c]];
+      const ArrowArray* array = batch.children[columns_[c]->child];
       int64_t first = batch.offset + array->offset, size = 1;
       const std::vector<int64_t> lists = shape_.array(column, 0);
       for (size_t level = 1;; ++level) {
@@ -210,9 +252,12 @@ class Import : public RowBatches {
         size *= each;
       }
       if (count == 0) continue;
-      const auto* const begin =
-          static_cast<const int32_t*>(array->buffers[1]) + first;
-      to.insert(to.end(), begin, begin + count);
+      const size_t begin = to.size();
+      to.resize(begin + static_cast<size_t>(count));
+      std::memcpy(to.data() + begin,
+                  static_cast<const char*>(array->buffers[1]) +
+                      first * static_cast<int64_t>(sizeof(int32_t)),
+                  static_cast<size_t>(count) * sizeof(int32_t));
     }
     rows.rows += batch.length;
     return {};
@@ -234,7 +279,8 @@ class Import : public RowBatches {
   Held<ArrowArrayStream> stream_;
   std::string name_;
   int64_t row_ = 0;  // the next
-  Children children_;
+  int64_t stream_columns_ = 0;
+  Columns columns_;
   RowShape shape_;
   int32_t pad_id_ = 0;
 };

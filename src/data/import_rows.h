@@ -21,9 +21,10 @@ class RowBatches {
   virtual int64_t rows() const { return -1; }
 };
 
-// Of a stream whose arrays were checked in full. Columns that it lacks are
-// filled, a required one is an error; every row is checked. Takes the stream
-// over. `name` is how errors call it, `first_row` what they call its first.
+// Of any stream: all that the interface tells of its arrays is checked before
+// they are read. Columns that it lacks are filled, a required one is an error;
+// every row is checked. Takes the stream over. `name` is how errors call it,
+// `first_row` what they call its first.
 Result<std::unique_ptr<RowBatches>> open_row_batches(ArrowArrayStream& stream,
                                                      std::string name,
                                                      int64_t first_row);

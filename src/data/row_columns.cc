@@ -92,24 +92,25 @@ int64_t data::numbers_of_row(const RowShape& shape) {
   return numbers;
 }
 
-Result<void> data::check_size(const RowShape& shape, int64_t rows) {
+Result<void> data::check_size(const RowShape& shape, int64_t rows,
+                              std::string_view name) {
   if (shape.tokens < 1 || shape.tokens > kMaxRowTokens) {
-    return invalid("data", "a row must have 1 to {} tokens, found {} for it",
-                   kMaxRowTokens, shape.tokens);
+    return invalid("data", "a row must have 1 to {} tokens, found {} for {}",
+                   kMaxRowTokens, shape.tokens, name);
   }
   for (const int64_t n : {shape.max_chunks, shape.max_edges}) {
     if (n < 0 || n > kMaxRowChunks) {
       return invalid("data",
                      "a row must have room for 0 to {} chunks and edges, found "
-                     "{} for it",
-                     kMaxRowChunks, n);
+                     "{} for {}",
+                     kMaxRowChunks, n, name);
     }
   }
   const int64_t numbers = numbers_of_row(shape);
   if (rows < 0 || rows > kMaxRowNumbers / numbers) {
     return over_limit("data",
-                      "rows of {} numbers must be 0 to {}, found {} for them",
-                      numbers, kMaxRowNumbers / numbers, rows);
+                      "rows of {} numbers must be 0 to {}, found {} for {}",
+                      numbers, kMaxRowNumbers / numbers, rows, name);
   }
   return {};
 }

@@ -40,23 +40,6 @@ Result<const SafetensorsHeader::Entry*> find(const SafetensorsHeader& file,
   return &at->second;
 }
 
-// A number of the file's metadata.
-Result<int64_t> number_of(const SafetensorsHeader& file, std::string_view key,
-                          int64_t otherwise, std::string_view name) {
-  const auto at = file.metadata.find(key);
-  if (at == file.metadata.end()) return otherwise;
-  int64_t n = 0;
-  const std::string& text = at->second;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() ||
-      n < INT32_MIN || n > INT32_MAX) {
-    return invalid("data", "{} must be an integer, found {} for {}", key,
-                   in_quotes(text), in_quotes(name));
-  }
-  return n;
-}
-
 // Tokens are those of input_ids; the file may say how many chunks and edges.
 Result<RowShape> shape_of(const SafetensorsHeader& file,
                           std::string_view name) {
@@ -67,9 +50,9 @@ Result<RowShape> shape_of(const SafetensorsHeader& file,
                    shape_text((*ids)->shape), in_quotes(name));
   }
   const RowShape usual = RowShape::of((*ids)->shape[1]);
-  auto chunks = number_of(file, kMaxChunks, usual.max_chunks, name);
+  auto chunks = number_of(file.metadata, kMaxChunks, usual.max_chunks, name);
   if (!chunks) return chunks.error();
-  auto edges = number_of(file, kMaxEdges, usual.max_edges, name);
+  auto edges = number_of(file.metadata, kMaxEdges, usual.max_edges, name);
   if (!edges) return edges.error();
   return RowShape{usual.tokens, *chunks, *edges};
 }
@@ -93,20 +76,20 @@ class SafetensorsRows : public RowBatches {
       return e;
     }
     const auto bytes = safetensors_header_size(start, size_);
-    if (!bytes) return bytes.error();
+    if (!bytes) return in_file(bytes.error());
     if (auto e = extend(start, *bytes); !e) return e;
     auto header = parse_safetensors_header(start, size_);
-    if (!header) return header.error();
+    if (!header) return in_file(header.error());
     header_ = std::move(*header);
     auto shape = shape_of(header_, name_);
     if (!shape) return shape.error();
     shape_ = *shape;
-    auto pad_id = number_of(header_, kPadId, 0, name_);
+    auto pad_id = number_of(header_.metadata, kPadId, 0, name_);
     if (!pad_id) return pad_id.error();
     pad_id_ = static_cast<int32_t>(*pad_id);
     rows_ = header_.tensors.find("input_ids")->second.shape[0];
     row_ = std::min(first_row, rows_);
-    if (auto e = check_size(shape_, 0); !e) return e;
+    if (auto e = check_size(shape_, 0, in_quotes(name_)); !e) return e;
     return check_columns();
   }
 
@@ -118,6 +101,7 @@ class SafetensorsRows : public RowBatches {
 
   Result<Rows> next(int64_t most) {
     const int64_t n = std::min(most, rows_ - row_);
+    if (auto e = check_size(shape_, n, in_quotes(name_)); !e) return e.error();
     auto rows = Rows::make(shape_, n, pad_id_);
     if (!rows) return rows.error();
     for (size_t c = 0; c < kRowColumns; ++c) {
@@ -137,6 +121,11 @@ class SafetensorsRows : public RowBatches {
   }
 
  private:
+  Error in_file(Error error) const {
+    error.message += " of " + in_quotes(name_);
+    return error;
+  }
+
   Result<void> extend(std::string& start, int64_t to) const {
     const auto begin = static_cast<int64_t>(start.size());
     start.resize(static_cast<size_t>(to));
@@ -167,6 +156,21 @@ class SafetensorsRows : public RowBatches {
 };
 
 }  // namespace
+
+Result<int64_t> number_of(const Metadata& metadata, std::string_view key,
+                          int64_t otherwise, std::string_view name) {
+  const auto at = metadata.find(key);
+  if (at == metadata.end()) return otherwise;
+  int32_t n = 0;
+  const std::string& text = at->second;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return invalid("data", "{} must be an integer, found {} for {}", key,
+                   in_quotes(text), in_quotes(name));
+  }
+  return n;
+}
 
 Result<std::unique_ptr<RowBatches>> open_safetensors_rows(
     const std::string& path, int64_t first_row) {

@@ -1,6 +1,8 @@
 // data/row_file.h: packed rows in a .safetensors file, a tensor a column.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,8 +19,13 @@ Result<void> check_rows_from(int64_t first, const Rows& rows,
 
 // Numbers in a row of a shape that check_size takes: below 2^29.
 int64_t numbers_of_row(const RowShape& shape);
-// Whether rows of this shape may be made.
-Result<void> check_size(const RowShape& shape, int64_t rows);
+// Whether rows of this shape may be made. `name` is what errors end in.
+Result<void> check_size(const RowShape& shape, int64_t rows,
+                        std::string_view name = "them");
+// A number of 32 bits in a file's metadata, which may lack it.
+using Metadata = std::map<std::string, std::string, std::less<>>;
+Result<int64_t> number_of(const Metadata& metadata, std::string_view key,
+                          int64_t otherwise, std::string_view name);
 
 // Rows of a file, from a row on: columns that it lacks are filled, a required
 // one is an error. Every row is checked. Some rows are in memory at a time.
