@@ -136,7 +136,7 @@ enum class PackStrategy : uint8_t {
   in_order,   // documents one after another, cut where a row ends
   first_fit,  // longest first, each into the first row with room
   best_fit,   // longest first, each into the row that it fills best
-  by_cost,    // those rows, ordered so that those of a step cost the same
+  by_cost,    // rows that cost alike; those of a step cost the same
 };
 // "inorder", "firstfit", "bestfit", "cost"
 std::string_view to_string(PackStrategy strategy);
@@ -144,7 +144,8 @@ Result<PackStrategy> parse_pack_strategy(std::string_view text);
 
 // What becomes of a document longer than a row.
 enum class LongDocuments : uint8_t {
-  split,      // into rows of their own and a rest: no token is lost
+  split,      // into rows of their own and a rest; by_cost, into as many parts
+              // of like lengths. No token is lost
   keep_head,  // its first tokens
   keep_tail,  // its last tokens
   drop,       // nothing

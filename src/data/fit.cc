@@ -4,8 +4,12 @@
 #include "data/fit.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <queue>
+#include <utility>
 
+#include "base/integers.h"
 #include "data/number_set.h"
 
 namespace tessera::data {
@@ -88,6 +92,41 @@ void gather(std::span<const int32_t> order, std::span<const int32_t> row_of,
   start.pop_back();
 }
 
+// Lengths from `length` down; of that one, so many parts have a row already.
+struct LengthsLeft {
+  int32_t length, taken;
+};
+
+// Parts of even_fit that are this share of a row or more go where they even
+// costs out; shorter ones, which cost little, go where they fill best.
+constexpr int64_t kLongShare = 8;
+
+// Each part of these lengths, longest first, into the row where it leaves the
+// least room; those longer than `most` begin a row of their own.
+void fit_rest(const ByLength& by, LengthsLeft left, int32_t most, int32_t all,
+              Rooms& rooms, int32_t& rows, const Unset& row_of) {
+  for (; left.length > 0; --left.length, left.taken = 0) {
+    const int32_t length = left.length;
+    int32_t i = by.start[static_cast<size_t>(length)] + left.taken;
+    const int32_t end = by.start[static_cast<size_t>(length) + 1];
+    while (i < end) {
+      int32_t row = length > most ? -1 : rooms.take(length);
+      int32_t room = rooms.room();
+      if (row < 0) {
+        row = rows++;
+        room = all;
+      }
+      // What is left of the room is the least there is: parts of this length go
+      // on there.
+      do {
+        row_of[static_cast<size_t>(i++)] = row;
+        room -= length;
+      } while (room >= length && i < end);
+      rooms.put(row, room);
+    }
+  }
+}
+
 }  // namespace
 
 void first_fit(Lengths parts, int64_t tokens, Fit& fit) {
@@ -122,28 +161,52 @@ void best_fit(Lengths parts, int64_t tokens, Fit& fit) {
   const ByLength by = sort_by_length(parts, tokens);
   const Unset row_of = unset(parts.size());
   Rooms rooms(tokens, parts.size());
-  int32_t rows = 0;
   const auto all = static_cast<int32_t>(tokens);
-  for (int32_t length = all; length > 0; --length) {
-    int32_t i = by.start[static_cast<size_t>(length)];
-    const int32_t end = by.start[static_cast<size_t>(length) + 1];
-    while (i < end) {
-      // No row has room for more than half of one: all began with as much.
-      int32_t row = length > all / 2 ? -1 : rooms.take(length);
-      int32_t room = rooms.room();
-      if (row < 0) {
-        row = rows++;
-        room = all;
+  // No row has room for more than half of one: all began with as much.
+  int32_t rows = 0;
+  fit_rest(by, {all, 0}, all / 2, all, rooms, rows, row_of);
+  gather({by.order.get(), parts.size()}, {row_of.get(), parts.size()}, rows,
+         fit);
+}
+
+void even_fit(Lengths parts, int64_t tokens, Fit& fit) {
+  const ByLength by = sort_by_length(parts, tokens);
+  const Unset row_of = unset(parts.size());
+  const auto all = static_cast<int32_t>(tokens);
+  // As many rows as must be. The top is the one whose squares sum to least.
+  int64_t sum = 0;
+  for (const int32_t length : parts) sum += length;
+  auto rows = static_cast<int32_t>(ceil_div(sum, tokens));
+  std::vector<int32_t> room(static_cast<size_t>(rows), all);
+  using Row = std::pair<int64_t, int32_t>;
+  std::vector<Row> first(static_cast<size_t>(rows));
+  for (int32_t r = 0; r < rows; ++r) first[static_cast<size_t>(r)].second = r;
+  std::priority_queue<Row, std::vector<Row>, std::greater<>> least(
+      std::greater<>(), std::move(first));
+  LengthsLeft left{all, 0};
+  const auto shortest = static_cast<int32_t>(ceil_div(tokens, kLongShare));
+  for (; left.length >= shortest && !least.empty();
+       --left.length, left.taken = 0) {
+    const auto n = static_cast<size_t>(left.length);
+    for (int32_t i = by.start[n]; i < by.start[n + 1]; ++i) {
+      // A row without room for it gets no long part any more.
+      while (!least.empty() &&
+             room[static_cast<size_t>(least.top().second)] < left.length) {
+        least.pop();
       }
-      // What is left of the room is the least there is: parts of this length go
-      // on there.
-      do {
-        row_of[static_cast<size_t>(i++)] = row;
-        room -= length;
-      } while (room >= length && i < end);
-      rooms.put(row, room);
+      if (least.empty()) break;
+      const auto [squares, row] = least.top();
+      least.pop();
+      least.emplace(squares + int64_t{left.length} * left.length, row);
+      room[static_cast<size_t>(row)] -= left.length;
+      row_of[static_cast<size_t>(i)] = row;
+      ++left.taken;
     }
+    if (least.empty()) break;
   }
+  Rooms rooms(tokens, parts.size() + room.size());
+  for (int32_t r = rows; r-- > 0;) rooms.put(r, room[static_cast<size_t>(r)]);
+  fit_rest(by, left, all, all, rooms, rows, row_of);
   gather({by.order.get(), parts.size()}, {row_of.get(), parts.size()}, rows,
          fit);
 }

@@ -29,5 +29,9 @@ using Lengths = std::span<const int32_t>;
 void first_fit(Lengths lengths, int64_t tokens, Fit& fit);
 // Each part, longest first, goes into the row where it leaves the least room.
 void best_fit(Lengths lengths, int64_t tokens, Fit& fit);
+// As few rows whose causal attention costs alike: each long part, longest
+// first, goes into the row whose squares of lengths sum to least, of those with
+// room; then the short ones as best_fit has them.
+void even_fit(Lengths lengths, int64_t tokens, Fit& fit);
 
 }  // namespace tessera::data

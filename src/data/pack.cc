@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/integers.h"
 #include "base/text.h"
 #include "data/fit.h"
 #include "data/row_cost.h"
@@ -88,11 +89,24 @@ bool all_fit(std::span<const int32_t> lengths, int64_t tokens, int64_t& sum) {
   return outside >> 31 == 0;
 }
 
+// As few parts as there must be: rows of their own and a rest, or all alike.
+void add_split(DocumentPart whole, int32_t tokens, bool alike,
+               std::vector<DocumentPart>& parts) {
+  const int64_t n = ceil_div(int64_t{whole.length}, int64_t{tokens});
+  for (int64_t i = 1; i <= n; ++i) {
+    const int64_t end = alike ? whole.length * i / n
+                              : std::min<int64_t>(whole.length, i * tokens);
+    const auto length = static_cast<int32_t>(end - whole.offset);
+    parts.push_back({whole.document, whole.offset, length});
+    whole.offset += length;
+  }
+}
+
 // The documents of one window, cut by the rule for long ones: no part is longer
 // than a row, but for in_order, which cuts where a row ends.
 Result<std::vector<DocumentPart>> parts_of(std::span<const int32_t> lengths,
                                            int64_t first, const PackOptions& o,
-                                           PackAccount& account) {
+                                           bool alike, PackAccount& account) {
   std::vector<DocumentPart> parts;
   parts.reserve(lengths.size());
   const auto tokens = static_cast<int32_t>(o.tokens);
@@ -115,11 +129,7 @@ Result<std::vector<DocumentPart>> parts_of(std::span<const int32_t> lengths,
         parts.push_back({document, 0, length});
         continue;
       }
-      for (int32_t at = 0; at < length;) {
-        const int32_t n = std::min(tokens, length - at);
-        parts.push_back({document, at, n});
-        at += n;
-      }
+      add_split({document, 0, length}, tokens, alike, parts);
       continue;
     }
     account.tokens_dropped += length;
@@ -205,11 +215,20 @@ class Fitted {
   int64_t first_ = 0;
 };
 
-Result<void> add_by_cost(const Fitted& fitted, const RowCost& cost,
-                         const PackOptions& options, PackState& state,
-                         Packing& packing) {
-  Fit fit;
-  data::best_fit(fitted.lengths(), options.tokens, fit);
+// Rows that cost alike may be more than those of best fit by one in so many.
+constexpr int64_t kRowsForOneMore = 1024;
+
+// Documents are cut as usual, or into parts of like lengths.
+Result<void> add_by_cost(const Fitted& usual, const Fitted& alike,
+                         const RowCost& cost, const PackOptions& options,
+                         PackState& state, Packing& packing) {
+  Fit best, even;
+  data::best_fit(usual.lengths(), options.tokens, best);
+  data::even_fit(alike.lengths(), options.tokens, even);
+  const bool is_full =
+      even.rows() <= best.rows() + best.rows() / kRowsForOneMore;
+  const Fitted& fitted = is_full ? alike : usual;
+  const Fit& fit = is_full ? even : best;
   std::vector<int32_t> lengths(fit.parts.size());
   for (size_t i = 0; i < lengths.size(); ++i) {
     lengths[i] = fitted.lengths()[static_cast<size_t>(fit.parts[i])];
@@ -221,11 +240,8 @@ Result<void> add_by_cost(const Fitted& fitted, const RowCost& cost,
   return {};
 }
 
-Result<void> add_fit(const Fitted& fitted, const PackOptions& options,
-                     const RowCost* cost, PackState& state, Packing& packing) {
-  if (options.strategy == PackStrategy::by_cost) {
-    return add_by_cost(fitted, *cost, options, state, packing);
-  }
+void add_fit(const Fitted& fitted, const PackOptions& options,
+             const PackState& state, Packing& packing) {
   Fit fit;
   if (options.strategy == PackStrategy::first_fit) {
     data::first_fit(fitted.lengths(), options.tokens, fit);
@@ -234,7 +250,6 @@ Result<void> add_fit(const Fitted& fitted, const PackOptions& options,
   }
   fitted.add_rows(fit, data::shuffled(fit.rows(), options.seed, state.window),
                   packing);
-  return {};
 }
 
 // What was added to the packing since it had `rows` rows is accounted for by
@@ -264,26 +279,39 @@ Result<void> add_window(std::span<const int32_t> lengths, int64_t first,
                         const PackOptions& options, const RowCost* cost,
                         PackState& state, Packing& packing) {
   const int64_t rows = packing.rows();
+  const bool by_cost = options.strategy == PackStrategy::by_cost;
   PackAccount account;
   if (options.strategy != PackStrategy::in_order &&
       std::ssize(lengths) <= kMaxWindowParts &&
       all_fit(lengths, options.tokens, account.tokens_in)) {
     account.documents = static_cast<int64_t>(lengths.size());
-    if (auto e = add_fit(Fitted(lengths, first), options, cost, state, packing);
-        !e) {
+    const Fitted whole(lengths, first);
+    if (!by_cost) {
+      add_fit(whole, options, state, packing);
+    } else if (auto e =
+                   add_by_cost(whole, whole, *cost, options, state, packing);
+               !e) {
       return e;
     }
   } else {
     if (auto e = check_window(lengths, options.tokens); !e) return e;
     account = {};
-    auto parts = parts_of(lengths, first, options, account);
+    auto parts = parts_of(lengths, first, options, false, account);
     if (!parts) return parts.error();
     if (options.strategy == PackStrategy::in_order) {
       add_in_order(*parts, packing);
-    } else if (auto e = add_fit(Fitted(std::move(*parts)), options, cost, state,
-                                packing);
-               !e) {
-      return e;
+    } else if (!by_cost) {
+      add_fit(Fitted(std::move(*parts)), options, state, packing);
+    } else {
+      PackAccount same;
+      auto alike = parts_of(lengths, first, options, true, same);
+      if (!alike) return alike.error();
+      if (auto e =
+              add_by_cost(Fitted(std::move(*parts)), Fitted(std::move(*alike)),
+                          *cost, options, state, packing);
+          !e) {
+        return e;
+      }
     }
   }
   ++state.window;

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
 #include "base/fail.h"
+#include "data/fit.h"
 #include "tessera/batch.h"
 #include "tessera/data.h"
 #include "tests/random_case.h"
@@ -228,6 +230,81 @@ TEST(Pack, FirstAndBestFitAreWhatTheirNamesSay) {
   }
 }
 
+// Slow: every part looks at all rows. `sorted` falls; rooms of the rows.
+std::vector<int64_t> slow_even_fit(const Lengths& sorted, int64_t tokens) {
+  const int64_t sum = std::accumulate(sorted.begin(), sorted.end(), int64_t{0});
+  struct Row {
+    int64_t squares = 0, room = 0;
+    bool closed = false;
+  };
+  std::vector<Row> rows(static_cast<size_t>((sum + tokens - 1) / tokens),
+                        Row{0, tokens, false});
+  bool is_long = true;
+  for (const int32_t l : sorted) {
+    Row* to = nullptr;
+    // A row that is the first to be asked and has no room is asked no more.
+    while (is_long && 8 * l >= tokens) {
+      to = nullptr;
+      for (Row& row : rows) {
+        if (!row.closed && (to == nullptr || row.squares < to->squares)) {
+          to = &row;
+        }
+      }
+      if (to == nullptr || to->room >= l) break;
+      to->closed = true;
+    }
+    is_long = to != nullptr;
+    if (to == nullptr) {
+      for (Row& row : rows) {
+        if (row.room >= l && (to == nullptr || row.room < to->room)) to = &row;
+      }
+    }
+    if (to == nullptr) to = &rows.emplace_back(Row{0, tokens, false});
+    to->squares += int64_t{l} * l;
+    to->room -= l;
+  }
+  std::vector<int64_t> rooms;
+  for (const Row& row : rows) rooms.push_back(row.room);
+  std::sort(rooms.begin(), rooms.end());
+  return rooms;
+}
+
+TEST(Pack, RowsThatCostAlikeAreThoseOfASlowFit) {
+  int64_t even = 0;
+  for (uint64_t seed = 1; seed < 500; ++seed) {
+    Case c = random_pack(seed);
+    Lengths sorted;
+    for (const int32_t l : c.lengths) {
+      if (l > 0 && l <= c.options.tokens) sorted.push_back(l);
+    }
+    std::sort(sorted.rbegin(), sorted.rend());
+    Fit fit;
+    even_fit(sorted, c.options.tokens, fit);
+    std::vector<int64_t> rooms;
+    std::vector<int> seen(sorted.size());
+    for (int64_t r = 0; r < fit.rows(); ++r) {
+      int64_t room = c.options.tokens;
+      for (const int32_t p : fit.row(r)) {
+        room -= sorted[static_cast<size_t>(p)];
+        ++seen[static_cast<size_t>(p)];
+      }
+      rooms.push_back(room);
+    }
+    std::sort(rooms.begin(), rooms.end());
+    EXPECT_EQ(rooms, slow_even_fit(sorted, c.options.tokens)) << seed;
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), std::ssize(seen));
+    // By cost there are as few rows as by best fit, and one in 1,024.
+    c.options.window_rows = 1 << 20;
+    c.options.strategy = PackStrategy::best_fit;
+    const int64_t best = pack(c.lengths, c.options)->rows();
+    c.options.strategy = PackStrategy::by_cost;
+    const Packing by_cost = *pack(c.lengths, c.options);
+    EXPECT_LE(by_cost.rows(), best + best / 1024) << seed;
+    even += fit.rows() <= best ? 1 : 0;
+  }
+  EXPECT_GT(even, 50);
+}
+
 TEST(Pack, InOrderKeepsTheOrder) {
   const Packing packing =
       *pack(Lengths{5, 0, 7, 30, 2},
@@ -289,6 +366,7 @@ TEST(PackCost, StepsCostTheSameAtTheSameFill) {
   EXPECT_GE(even.account.fill(), best.account.fill());
   EXPECT_GT(unlike.max_over_mean, 1.5);
   EXPECT_LE(like.max_over_mean, 1.02);
+  EXPECT_LT(like.length_spread, 0.5);  // rows of best fit in this order: 0.7
   options.mixing = 1;
   const Packing mixed = *pack(lengths, options);
   const auto between = pack_balance(mixed, *row_costs(mixed, options), 8);
