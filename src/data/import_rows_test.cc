@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "data/arrow_component.h"
 #include "data/export_rows.h"
+#include "data/row_file.h"
 #include "tests/temp_folder.h"
 
 namespace tessera::data {
@@ -179,6 +180,62 @@ TEST(ImportRows, RefuseWhatIsNoRowByFileRowAndColumn) {
                     })
                 .find("num_docs"),
             std::string::npos);
+}
+
+TEST(ImportRows, WhatAStreamTellsIsCheckedBeforeItIsRead) {
+  const Rows rows = drawn(4, 3);
+  const auto ids = static_cast<size_t>(RowColumn::input_ids);
+  const auto batch = [&](const std::function<void(ArrowArray&)>& spoil) {
+    return said_of(rows, nullptr, spoil);
+  };
+  EXPECT_EQ(batch([&](ArrowArray& b) { --b.children[ids]->length; }),
+            "[data] a column must be as long as its batch, 4, found 3 for "
+            "column 0 of the rows from 0 on of 'a.parquet'");
+  EXPECT_EQ(batch([&](ArrowArray& b) { b.length = -1; }),
+            "[data] an array's length must be 0 to 281474976710656, found -1 "
+            "for the rows from 0 on of 'a.parquet'");
+  EXPECT_NE(
+      batch([&](ArrowArray& b) {
+        b.children[ids]->children[0]->buffers[1] = nullptr;
+      })
+          .find("for the values of column input_ids of the rows from 0 on "
+                "of 'a.parquet'"),
+      std::string::npos);
+  EXPECT_NE(batch([&](ArrowArray& b) {
+              --b.children[ids]->children[0]->length;
+            }).find("for column input_ids of the rows from 0 on"),
+            std::string::npos);
+  static const unsigned char third[] = {0xfb};
+  static const void* nulls[] = {third};
+  EXPECT_EQ(batch([&](ArrowArray& b) {
+              b.null_count = 1;
+              b.buffers = nulls;
+            }),
+            "[data] a row must be there, found null for row 2 of 'a.parquet'");
+  const auto schema = [&](const std::function<void(ArrowSchema&)>& spoil) {
+    return said_of(rows, spoil, nullptr);
+  };
+  EXPECT_EQ(schema([](ArrowSchema& s) { s.format = "i"; }),
+            "[data] a file must have columns, found another type for "
+            "'a.parquet'");
+  static const char text[] = "\1\0\0\0\6\0\0\0pad_id\1\0\0\0x";
+  EXPECT_EQ(schema([](ArrowSchema& s) { s.metadata = text; }),
+            "[data] pad_id must be an integer, found 'x' for 'a.parquet'");
+}
+
+TEST(RowsInBytes, AreRefusedByTheirFile) {
+  const std::string good = *encode_rows(drawn(2, 1));
+  ASSERT_TRUE(decode_rows(good, "a.safetensors"));
+  for (const std::string& bytes :
+       {std::string(), good.substr(0, 5), good.substr(0, 60),
+        good.substr(0, good.size() - 1), std::string("\2\0\0\0\0\0\0\0{}", 10),
+        std::string("\2\0\0\0\0\0\0\0[]", 10),
+        std::string("\377\377\377\377\377\377\377\377", 8)}) {
+    const auto rows = decode_rows(bytes, "a.safetensors");
+    ASSERT_FALSE(rows);
+    EXPECT_TRUE(rows.error().message.ends_with("'a.safetensors'"))
+        << rows.error().message;
+  }
 }
 
 class RowFiles : public ::testing::Test {
