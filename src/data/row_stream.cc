@@ -18,6 +18,10 @@ namespace {
 // Tokens of a window that have room at once: growing copies them over and over.
 constexpr int64_t kReserved = int64_t{1} << 25;
 
+// One more wherever the same documents and options come to other rows:
+// positions of before are then refused.
+constexpr int64_t kPackerVersion = 1;
+
 // Of all that decides which rows come in which order.
 std::string options_digest(const StreamOptions& o) {
   const PackOptions& p = o.pack;
@@ -25,7 +29,7 @@ std::string options_digest(const StreamOptions& o) {
   Digest digest;
   digest.add(mask.data(), mask.size());
   for (const int64_t n :
-       {p.tokens, static_cast<int64_t>(p.strategy),
+       {kPackerVersion, p.tokens, static_cast<int64_t>(p.strategy),
         static_cast<int64_t>(p.long_documents), p.window_rows, p.rows_per_step,
         std::bit_cast<int64_t>(p.mixing), std::bit_cast<int64_t>(p.seed),
         int64_t{p.tile.q}, int64_t{p.tile.kv}, int64_t{o.pad_id}, o.max_chunks,
