@@ -53,13 +53,14 @@ Result<Steps> pack_steps(const Plan& plan, bool transposed,
 Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
                                  int64_t columns);
 
-// Scalar memory of a target, in 32-bit words that a kernel's scalar arrays may
-// fill; each array takes whole granules. Only targets whose limit was found by
-// measuring are known.
+// Memory of a target's core: scalar memory, in 32-bit words that a kernel's
+// scalar arrays may fill, each in whole granules, and vector memory. Only
+// targets whose limits were found by measuring are known.
 struct Target {
   std::string name;
   int64_t scalar_words = 0;
   int64_t granule = 1;
+  int64_t vector_bytes = 0;
 };
 Result<Target> find_target(std::string_view name);
 // What arrays of these many words take.

@@ -19,6 +19,7 @@
 #include "mask/canonical.h"
 #include "route.h"
 #include "states.h"
+#include "tessera/chips.h"
 #include "tessera/mosaic.h"
 #include "words.h"
 
@@ -252,6 +253,13 @@ nb::dict sizes_of(const PyBatch& batch) {
   return out;
 }
 
+// The chip that JAX finds, by what it calls its devices.
+std::string target_of(const std::string& kind) {
+  const std::optional<Chip> chip = chip_of_device(kind);
+  if (!chip) refuse("a TPU must be of a known kind, found '" + kind + "'");
+  return std::string(chip->name);
+}
+
 // Text and sizes, and the terms of a call.
 PyKernel kernel_of_text(const std::string& text, const nb::dict& state) {
   Made of = read_made(state);
@@ -470,6 +478,7 @@ void bind_compile(nb::module_& m) {
         "that of one batch); say it once for all batches that one program "
         "shall serve.");
   m.def("_tpu_sizes", &sizes_of);
+  m.def("_tpu_target", &target_of);
   m.def("_tpu_kernel", &kernel_of_text);
   m.def(
       "compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),

@@ -120,14 +120,21 @@ for _kind in (_core.Batch, BatchArrays):
         _kind, _flatten_with_keys, BatchArrays, _flatten)
 
 
-def arrays_for(batch: _core.Batch, *platforms: str, target: str = "v6e",
+def _target() -> str:
+    if jax.default_backend() != "tpu":
+        return "v6e"
+    return _core._tpu_target(jax.local_devices()[0].device_kind)
+
+
+def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
                tiles_per_pass: tuple[int, int] = (4, 1),
                fetch_ahead: tuple[int, int] = (4, 1), row_sum: str = "exact",
                lowering_reason: str | None = None) -> BatchArrays:
     """What programs for these platforms, "cpu", "tpu" or both, read of a batch.
 
     The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
-    the forward kernel and the backward one.
+    the forward kernel and the backward one. `target`, where it is not told, is
+    the TPU that JAX runs on, else v6e.
     """
     if not isinstance(batch, _core.Batch):
         raise _core.TesseraError(
@@ -148,8 +155,8 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str = "v6e",
     terms = None
     if "tpu" in platforms:
         terms, more = _tpu.arrays_of(batch, static[0], _tpu.Terms(
-            (), target, tuple(tiles_per_pass), tuple(fetch_ahead), row_sum,
-            lowering_reason))
+            (), target or _target(), tuple(tiles_per_pass),
+            tuple(fetch_ahead), row_sum, lowering_reason))
         arrays = (*arrays, *more)
     return BatchArrays(Static(*static, tuple(names), cpu, terms), arrays)
 

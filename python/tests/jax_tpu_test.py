@@ -9,6 +9,7 @@ import math
 import os
 import re
 import subprocess
+from typing import NamedTuple
 
 os.environ.update(TPU_SKIP_MDS_QUERY="1", TPU_ACCELERATOR_TYPE="v6e-4",
                   TPU_WORKER_HOSTNAMES="localhost",
@@ -295,8 +296,36 @@ def test_one_program_for_both_platforms():
     assert (made.call(q, *leaves) == alone).all()
 
 
-def test_where_jax_runs_on_a_tpu_a_batch_is_for_it(monkeypatch):
+class Device(NamedTuple):
+    device_kind: str
+
+
+def run_on(monkeypatch, kind):
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device(kind)])
+
+
+@pytest.mark.parametrize("kind, target", [
+    ("TPU v4", "v4"), ("TPU v5 lite", "v5e"), ("TPU v5", "v5p"),
+    ("TPU v6 lite", "v6e"), ("TPU7x", "tpu7x")])
+def test_kernels_are_for_the_tpu_that_jax_runs_on(monkeypatch, kind, target):
+    assert arrays_for(planned(0), "tpu").static.tpu.target == "v6e"
+    run_on(monkeypatch, kind)
+    # Those by default do not fit the 16 MiB of a v4.
+    small = dict(tiles_per_pass=(1, 1), fetch_ahead=(1, 1))
+    assert arrays_for(planned(0), "tpu", **small).static.tpu.target == target
+    other = arrays_for(planned(0), "tpu", target="v6e")
+    assert other.static.tpu.target == "v6e"
+
+
+def test_a_tpu_of_no_known_kind_is_refused(monkeypatch):
+    run_on(monkeypatch, "TPU v99")
+    with pytest.raises(ts.TesseraError, match="of a known kind, found 'TPU v99'"):
+        arrays_for(planned(0), "tpu")
+
+
+def test_where_jax_runs_on_a_tpu_a_batch_is_for_it(monkeypatch):
+    run_on(monkeypatch, "TPU v6 lite")
     copied = jax.tree.map(lambda x: x, planned(0))
     made = arrays_for(planned(0), "tpu")
     assert copied.static == made.static

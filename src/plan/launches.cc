@@ -14,25 +14,33 @@ struct Known {
   std::string_view name;
   int64_t scalar_words;
   int64_t granule;
+  int64_t vector_mib;
 };
 
-// Of the 1 MiB (262,144 words) of a v6e core the compiler keeps some back. The
-// forward kernel, whatever its tiles a pass, compiles with arrays of 261,376
-// words in granules of 128 and not with one granule more (a test compiles both
-// sides). Other targets wait for a measurement of their own.
-constexpr std::array<Known, 1> kKnown = {{{"v6e", 261376, 128}}};
+// Of the 1 MiB (262,144 words) of a core's scalar memory the compiler keeps
+// some back. The forward kernel, whatever its tiles a pass, compiles with
+// arrays of so many words in granules of 128 and not with one granule more;
+// vector memory is what the compiler's error says of a kernel that is larger. A
+// test compiles both sides of each.
+constexpr std::array<Known, 5> kKnown = {{{"v4", 261760, 128, 16},
+                                          {"v5e", 261376, 128, 128},
+                                          {"v5p", 261376, 128, 64},
+                                          {"v6e", 261376, 128, 128},
+                                          {"tpu7x", 261376, 128, 64}}};
 
 }  // namespace
 
 Result<Target> find_target(std::string_view name) {
   std::string names;
   for (const Known& k : kKnown) {
-    if (k.name == name)
-      return Target{std::string(name), k.scalar_words, k.granule};
+    if (k.name == name) {
+      return Target{std::string(name), k.scalar_words, k.granule,
+                    k.vector_mib << 20};
+    }
     names += (names.empty() ? "" : ", ") + std::string(k.name);
   }
   return invalid("target",
-                 "target must be one whose scalar memory was measured ({}), "
+                 "target must be one whose memory was measured ({}), "
                  "found {}",
                  names, in_quotes(name, 40));
 }

@@ -1,6 +1,7 @@
 // plan/launches_test.cc: launches cover every step once and fit.
 #include <gtest/gtest.h>
 
+#include "tessera/chips.h"
 #include "tessera/layouts.h"
 #include "tests/random_worklist.h"
 
@@ -38,13 +39,16 @@ TEST(Target, OnlyMeasuredOnesAreKnown) {
   ASSERT_TRUE(v6e.ok());
   EXPECT_EQ(v6e->scalar_words, 261376);
   EXPECT_EQ(v6e->granule, 128);
-  for (const char* name : {"v4", "v5e", "v5p", "tpu7x", "", "V6E", "v6e "}) {
+  EXPECT_EQ(v6e->vector_bytes, 128 << 20);
+  for (const Chip& chip : chips()) EXPECT_TRUE(find_target(chip.name).ok());
+  for (const char* name : {"v3", "v5", "", "V6E", "v6e "}) {
     auto t = find_target(name);
     ASSERT_FALSE(t.ok());
-    EXPECT_EQ(t.error().message,
-              std::string("[target] target must be one whose scalar memory was "
-                          "measured (v6e), found '") +
-                  name + "'");
+    EXPECT_EQ(
+        t.error().message,
+        std::string("[target] target must be one whose memory was measured "
+                    "(v4, v5e, v5p, v6e, tpu7x), found '") +
+            name + "'");
   }
 }
 

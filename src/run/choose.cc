@@ -13,6 +13,7 @@
 #include "run/lane_rules.h"
 #include "run/rules.h"
 #include "tessera/dispatch.h"
+#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {
@@ -165,9 +166,12 @@ Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f) {
     if (tokens < 1 || tokens > kMaxTokens) return {};
   }
   const int64_t bytes = mosaic::least_backward_bytes(f);
-  if (bytes <= mosaic::kMaxBackwardBytes) return {};
-  return fmt::format("its backward has {} bytes of vector memory, not {}",
-                     mosaic::kMaxBackwardBytes, bytes);
+  const auto target = find_target(lane.generation);
+  if (!target) return target.error().message;
+  const int64_t room = mosaic::vector_rooms(target->vector_bytes).backward;
+  if (bytes <= room) return {};
+  return fmt::format("its backward has {} bytes of vector memory, not {}", room,
+                     bytes);
 }
 
 Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {

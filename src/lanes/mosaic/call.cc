@@ -25,7 +25,8 @@ xla::Writer::Values call_kernel(xla::Writer& w, const PlannedKernel& kernel,
   std::vector<xla::Type> results;
   for (const Argument& a : arrays.results) results.push_back(type_of(a));
   return w.call(kCallTarget, label, inputs,
-                call_attributes(name_of(kernel), arrays, text_of(kernel)),
+                call_attributes(name_of(kernel), arrays, text_of(kernel),
+                                vector_rooms(kernel.shape.core_bytes).program),
                 results);
 }
 

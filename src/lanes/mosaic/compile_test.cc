@@ -8,12 +8,14 @@
 #include <map>
 #include <random>
 
+#include "base/fail.h"
 #include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "plan/make_plan.h"
+#include "tessera/chips.h"
 #include "tessera/mosaic.h"
 #include "tests/lowering.h"
 #include "tests/plugins.h"
@@ -25,10 +27,13 @@ namespace {
 class MosaicCompile : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto plugin = testing::real_plugin("libtpu");
-    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
-    auto topology = pjrt::make_topology(**plugin, "v6e:1x1");
+    plugin_ = testing::real_plugin("libtpu");
+    if (testing::is_absent(plugin_)) GTEST_SKIP() << plugin_.error().message;
+    ASSERT_TRUE(plugin_.ok()) << plugin_.error().message;
+    take_target("v6e:1x1");
+  }
+  void take_target(std::string_view target) {
+    auto topology = pjrt::make_topology(**plugin_, std::string(target));
     ASSERT_TRUE(topology.ok()) << topology.error().message;
     topology_.emplace(std::move(*topology));
   }
@@ -37,7 +42,9 @@ class MosaicCompile : public ::testing::Test {
   }
 
   void check(const struct Class& c);
+  void check_scalar_budget(const Chip& chip);
 
+  decltype(testing::real_plugin("")) plugin_ = invalid("test", "no plugin");
   std::optional<pjrt::Topology> topology_;
   size_t checks_ = 0;
 };
@@ -70,6 +77,7 @@ struct Class {
   bool sinks = false;
   Dtype dtype = Dtype::bf16;
   bool telemetry = false;
+  std::string_view target = "v6e:1x1";
 };
 
 void MosaicCompile::check(const Class& c) {
@@ -95,11 +103,12 @@ void MosaicCompile::check(const Class& c) {
                                     .backward = c.backward,
                                     .dlse = c.dlse,
                                     .sink_telemetry = c.telemetry},
-                                   "v6e:1x1", options);
-  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+                                   std::string(c.target), options);
+  ASSERT_TRUE(kernel.ok()) << c.target << ", " << c.mask << ", dim " << c.dim
+                           << ": " << kernel.error().message;
   auto made = compile(kernel->program);
-  ASSERT_TRUE(made.ok()) << c.mask << ", dims " << c.dim << " and " << c.v_dim
-                         << ": " << made.error().message;
+  ASSERT_TRUE(made.ok()) << c.target << ", " << c.mask << ", dims " << c.dim
+                         << " and " << c.v_dim << ": " << made.error().message;
   auto memory = made->memory();
   ASSERT_TRUE(memory.ok());
   EXPECT_GT(memory->code, 0);
@@ -328,7 +337,7 @@ void fill_vector_memory(mosaic::KernelShape& s) {
   const auto fits = [&](int64_t tiles) {
     s.q_len = s.kv_len = tiles * 512;
     return mosaic::vector_bytes(mosaic::backward_arguments(s)) <=
-           mosaic::kMaxBackwardBytes;
+           mosaic::vector_rooms(s.core_bytes).backward;
   };
   int64_t tiles = 1;
   while (fits(tiles + 1)) ++tiles;
@@ -383,53 +392,104 @@ TEST_F(MosaicCompile, TheForwardBudgetIsThere) {
   EXPECT_TRUE(made.ok()) << made.error().message;
 }
 
-// The unchanged text, for other chips.
-TEST_F(MosaicCompile, TheTextIsOfNoChip) {
-  mosaic::KernelShape s;
-  s.heads = s.kv_heads = 2;
-  s.block_q = s.block_kv = 512;
-  s.q_len = s.kv_len = 4096;
-  s.tiles_per_pass = s.fetch_ahead = 1;
-  s.steps = 64;
-  s.has_high = true;
-  const std::string text =
-      mosaic::program("tessera_backward", mosaic::backward_arguments(s),
-                      mosaic::backward_outputs(s), mosaic::backward_kernel(s));
-  auto plugin = testing::real_plugin("libtpu");
-  ASSERT_TRUE(plugin.ok());
-  for (const char* target :
-       {"v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "tpu7x:2x2x1"}) {
-    auto topology = pjrt::make_topology(**plugin, target);
-    ASSERT_TRUE(topology.ok()) << topology.error().message;
-    auto made = pjrt::compile(*topology, text);
-    EXPECT_TRUE(made.ok()) << target << ": " << made.error().message;
+// The main classes for every chip, at the tile and the passes by default, or
+// what its memory leaves of them.
+TEST_F(MosaicCompile, EveryChip) {
+  for (const Chip& chip : chips()) {
+    take_target(chip.target);
+    const bool small = chip.name == "v4";
+    for (Class c :
+         {Class{"causal & documents", 4096, kMosaicTile, {4, 4}, 8, 2},
+          Class{"causal | chunk(96)", 1000, {256, 256}, {2, 2}, 6, 3},
+          Class{"causal & window(999, 0)",
+                4096,
+                {512, 512},
+                {1, 1},
+                4,
+                4,
+                true,
+                true}}) {
+      if (small) {
+        c.tile = {256, 256};
+        c.options.tiles_per_pass = c.options.fetch_ahead = 1;
+        c.tokens = 1000;
+      }
+      c.target = chip.target;
+      check(c);
+      c.softcap = 30;
+      c.sinks = true;
+      check(c);
+      c.dim = c.v_dim = 256;
+      c.kv_heads = c.heads;
+      check(c);
+      c.dtype = Dtype::f32;
+      check(c);
+    }
   }
 }
 
 std::string forward_program(const mosaic::KernelShape& s) {
   return mosaic::program("tessera_forward", mosaic::forward_arguments(s),
-                         mosaic::kForwardOutputs, mosaic::forward_kernel(s));
+                         mosaic::kForwardOutputs, mosaic::forward_kernel(s),
+                         mosaic::vector_rooms(s.core_bytes).program);
+}
+std::string backward_program(const mosaic::KernelShape& s, int64_t vector) {
+  return mosaic::program("tessera_backward", mosaic::backward_arguments(s),
+                         mosaic::backward_outputs(s),
+                         mosaic::backward_kernel(s), vector);
+}
+
+// As many queries as a program could have that asks for all of the core's, or
+// for more: then the error says how much there is.
+TEST_F(MosaicCompile, VectorMemoryIsAsTheVendorSays) {
+  for (const Chip& chip : chips()) {
+    take_target(chip.target);
+    mosaic::KernelShape s;
+    s.core_bytes = find_target(chip.name)->vector_bytes;
+    s.heads = s.kv_heads = 4;
+    s.block_q = s.block_kv = 256;
+    s.tiles_per_pass = s.fetch_ahead = 1;
+    s.steps = 64;
+    s.has_high = true;
+    ASSERT_NO_FATAL_FAILURE(fill_vector_memory(s));
+    auto fits = compile(
+        backward_program(s, mosaic::vector_rooms(s.core_bytes).program));
+    EXPECT_TRUE(fits.ok()) << chip.name << ": " << fits.error().message;
+    s.core_bytes = s.core_bytes / 5 * 8;  // whose share is all there is
+    ASSERT_NO_FATAL_FAILURE(fill_vector_memory(s));
+    s.q_len = s.kv_len += 1024;
+    auto over = compile(backward_program(s, s.core_bytes));
+    ASSERT_FALSE(over.ok()) << chip.name;
+    EXPECT_NE(over.error().message.find("memory space vmem"), std::string::npos)
+        << over.error().message;
+  }
 }
 
 // On both sides of the edge, for batches whose arrays take one granule or two.
-TEST_F(MosaicCompile, TheScalarBudgetIsTheVendors) {
-  const Target v6e = *find_target("v6e");
+void MosaicCompile::check_scalar_budget(const Chip& chip) {
+  take_target(chip.target);
+  const Target target = *find_target(chip.name);
   for (const int64_t batch : {1, 200}) {
     mosaic::KernelShape s;
     s.batch = batch;
+    s.core_bytes = target.vector_bytes;
     s.q_len = s.kv_len = 512;
     s.tiles_per_pass = 1;
     s.has_high = true;
-    s.steps = v6e.scalar_words -
-              scalar_words(v6e, {batch + 1, batch + mosaic::kBoundsHead});
+    s.steps = target.scalar_words -
+              scalar_words(target, {batch + 1, batch + mosaic::kBoundsHead});
     auto fits = compile(forward_program(s));
-    EXPECT_TRUE(fits.ok()) << fits.error().message;
+    EXPECT_TRUE(fits.ok()) << chip.name << ": " << fits.error().message;
     s.steps += 1;
     auto over = compile(forward_program(s));
     ASSERT_FALSE(over.ok());
     EXPECT_NE(over.error().message.find("smem"), std::string::npos)
         << over.error().message;
   }
+}
+
+TEST_F(MosaicCompile, TheScalarBudgetIsTheVendors) {
+  for (const Chip& chip : chips()) check_scalar_budget(chip);
 }
 
 // Batches of other documents, counts and lengths: compiled once, by its key.

@@ -112,10 +112,14 @@ int64_t heads_together_of(const KernelShape& s, int64_t most) {
   return mosaic::heads_together(s.heads_of_list(), s.heads / s.kv_heads, most);
 }
 
+int64_t room_of(const KernelShape& s, bool backward) {
+  const mosaic::VectorRooms rooms = mosaic::vector_rooms(s.core_bytes);
+  return backward ? rooms.backward : rooms.forward;
+}
+
 // As many as vector memory holds, too.
 int64_t heads_per_pass_of(KernelShape s, bool backward) {
-  const int64_t room =
-      backward ? mosaic::kMaxBackwardBytes : mosaic::kMaxForwardBytes;
+  const int64_t room = room_of(s, backward);
   for (int64_t most = most_heads_of(s, backward); most > 1;
        most = s.heads_per_pass - 1) {
     s.heads_per_pass = heads_together_of(s, most);
@@ -129,7 +133,8 @@ int64_t heads_per_pass_of(KernelShape s, bool backward) {
 // All but lengths, steps and how a mask says what is legal.
 Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
                                   const AttentionCall& call,
-                                  const MosaicOptions& options) {
+                                  const MosaicOptions& options,
+                                  const Target& memory) {
   KernelShape s;
   s.heads = call.shape.heads;
   s.kv_heads = call.shape.kv_heads;
@@ -147,6 +152,7 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
   s.telemetry = call.sink_telemetry;
   s.rounded_sum = options.row_sum == RowSum::rounded;
   s.plan_heads = plan_heads;
+  s.core_bytes = memory.vector_bytes;
   if (s.heads % s.plan_heads != 0) {
     return invalid("mosaic",
                    "heads must be a multiple of the plan's, found {} for {}",
@@ -157,9 +163,10 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
 
 Result<KernelShape> shape_of(const Request& request, const Facts& present,
                              const AttentionCall& call,
-                             const MosaicOptions& options) {
+                             const MosaicOptions& options,
+                             const Target& memory) {
   auto found = shape_of_call(request.tile, plan_heads_of(request, present),
-                             call, options);
+                             call, options, memory);
   if (!found) return found;
   KernelShape& s = *found;
   s.batch = bucket(request.batch);
@@ -187,8 +194,10 @@ int64_t shard_ceiling(const KernelShape& s, const Shards& shards,
 // legal pairs bitmaps tell.
 Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
                                    const AttentionCall& call,
-                                   const MosaicOptions& options) {
-  auto found = shape_of_call(shards.tile, batch.plan().heads, call, options);
+                                   const MosaicOptions& options,
+                                   const Target& memory) {
+  auto found =
+      shape_of_call(shards.tile, batch.plan().heads, call, options, memory);
   if (!found) return found;
   KernelShape& s = *found;
   s.q_len = shards.shapes.rows * s.block_q;
@@ -291,7 +300,9 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   out.shape = shape;
   MosaicKernel& k = out.kernel;
   k.vector_bytes = mosaic::vector_bytes(arguments);
-  if (auto e = mosaic::check_vector_memory(k.vector_bytes, call.backward); !e) {
+  if (auto e = mosaic::check_vector_memory(
+          k.vector_bytes, room_of(shape, call.backward), call.backward);
+      !e) {
     return e.error();
   }
   k.scalar_words = mosaic::scalar_words_of(arguments);
@@ -321,7 +332,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
   if (!plan) return plan.error();
   auto asked = check_asked(call, options, request.tile, target);
   if (!asked) return asked.error();
-  auto shape = shape_of(request, present, call, options);
+  auto shape = shape_of(request, present, call, options, asked->memory);
   if (!shape) return shape.error();
   if (auto e = take_pages(*shape, call.backward, request.ceilings.max_steps,
                           options, asked->memory);
@@ -342,7 +353,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
   own.shape.kv_heads = shards.shapes.kv_heads;
   auto asked = check_asked(own, options, shards.tile, target);
   if (!asked) return asked.error();
-  auto shape = shape_of_shard(batch, shards, own, options);
+  auto shape = shape_of_shard(batch, shards, own, options, asked->memory);
   if (!shape) return shape.error();
   const int64_t ceiling = shard_ceiling(*shape, shards, own);
   if (auto e =
@@ -383,7 +394,8 @@ mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
   KernelText out;
   out.text = text_of(planned);
   out.program = program(name_of(planned), arguments_of(planned.shape, backward),
-                        outputs_of(planned.shape, backward), out.text);
+                        outputs_of(planned.shape, backward), out.text,
+                        vector_rooms(planned.shape.core_bytes).program);
   return out;
 }
 

@@ -13,10 +13,15 @@
 
 namespace tessera::mosaic {
 
-// Of the 96 MiB of vector memory that the program asks for; the compiler's own
-// share is left. The backward kernel's was compiled up to its edge.
-inline constexpr int64_t kMaxForwardBytes = int64_t{48} << 20;
-inline constexpr int64_t kMaxBackwardBytes = int64_t{80} << 20;
+// What a kernel's scratch may take of a core's vector memory, and what its
+// program asks for: the compiler's own share is left. The backward kernel's was
+// compiled up to its edge.
+struct VectorRooms {
+  int64_t forward = 0, backward = 0, program = 0;
+};
+constexpr VectorRooms vector_rooms(int64_t core_bytes) {
+  return {core_bytes / 8 * 3, core_bytes / 8 * 5, core_bytes / 4 * 3};
+}
 
 // What a backward kernel takes of it at least, by the sizes of a request alone:
 // with the smallest passes and the shortest way ahead.

@@ -216,8 +216,8 @@ Result<void> mosaic::check_sizes(const KernelShape& shape,
   return check_scalar_memory(shape, memory);
 }
 
-Result<void> mosaic::check_vector_memory(int64_t bytes, bool backward) {
-  const int64_t room = backward ? kMaxBackwardBytes : kMaxForwardBytes;
+Result<void> mosaic::check_vector_memory(int64_t bytes, int64_t room,
+                                         bool backward) {
   if (bytes <= room) return {};
   return over_limit("mosaic",
                     "the scratch must fit {} bytes of vector memory, found {} "

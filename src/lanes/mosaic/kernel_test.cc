@@ -585,9 +585,9 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
             "[mosaic] tiles a pass must be from 1 to 8, found 9");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v6e", {2, 15})),
             "[mosaic] passes to fetch ahead must be from 1 to 14, found 15");
-  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v5e:1x1")),
-            "[target] target must be one whose scalar memory was measured "
-            "(v6e), found 'v5e'");
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v3:1x1")),
+            "[target] target must be one whose memory was measured (v4, v5e, "
+            "v5p, v6e, tpu7x), found 'v3'");
   for (const char* target : {"v6e:garbage", "v6e:", "v6e:\xff", "V6e"}) {
     EXPECT_TRUE(error_of(make(r, shape_of(), Dtype::bf16, target))
                     .starts_with("[mosaic] a target must read as v6e:1x1"))

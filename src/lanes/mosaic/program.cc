@@ -102,7 +102,7 @@ std::string places_of(const CallArrays& arrays) {
 }  // namespace
 
 std::string call_attributes(std::string_view name, const CallArrays& arrays,
-                            std::string_view kernel) {
+                            std::string_view kernel, int64_t vector_bytes) {
   return fmt::format(
       "backend_config = \"{{\\22custom_call_config\\22: {{\\22body\\22: "
       "\\22{}\\22, \\22serialization_format\\22: 1, "
@@ -110,13 +110,13 @@ std::string call_attributes(std::string_view name, const CallArrays& arrays,
       "\\22disable_bounds_checks\\22: true}}, \\22scoped_memory_configs\\22: "
       "[{{\\22memory_space\\22:1, \\22offset\\22: 0, \\22size\\22: {}}}]}}\", "
       "kernel_name = \"{}\", operand_layouts = [{}], result_layouts = [{}]",
-      base64(kernel), places_of(arrays), kProgramVectorBytes, name,
+      base64(kernel), places_of(arrays), vector_bytes, name,
       layouts_of(arrays.inputs), layouts_of(arrays.results));
 }
 
 std::string program(std::string_view name,
                     const std::vector<Argument>& arguments, int outputs,
-                    std::string_view kernel) {
+                    std::string_view kernel, int64_t vector_bytes) {
   const auto [inputs, results] = call_arrays(arguments, outputs);
   std::string returned;
   for (int i = 0; i < outputs; ++i) {
@@ -134,7 +134,7 @@ std::string program(std::string_view name,
       "// The kernel, which backend_config holds in base64:\n//\n",
       joined(inputs, true, true), joined(results, false, true), outputs,
       kCallTarget, joined(inputs, true, false),
-      call_attributes(name, {inputs, results}, kernel),
+      call_attributes(name, {inputs, results}, kernel, vector_bytes),
       joined(inputs, false, true), joined(results, false, true), name, returned,
       joined(results, false, true));
   for (size_t at = 0; at < kernel.size();) {

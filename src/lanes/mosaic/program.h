@@ -10,10 +10,6 @@
 
 namespace tessera::mosaic {
 
-// A call may use this much vector memory; the compiler's default is a fraction
-// of what a core has.
-inline constexpr int64_t kProgramVectorBytes = int64_t{96} << 20;
-
 // The custom call that a kernel is to any program around it.
 inline constexpr std::string_view kCallTarget = "tpu_custom_call";
 
@@ -24,16 +20,19 @@ struct CallArrays {
 };
 // Of arguments whose last `outputs` arrays are results.
 CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs);
-// What the call says of itself: the kernel, and the layouts of its arrays.
+// What the call says of itself: the kernel, the layouts of its arrays, and the
+// vector memory that it may use; the compiler's default is a fraction of what a
+// core has.
 std::string call_attributes(std::string_view name, const CallArrays& arrays,
-                            std::string_view kernel);
+                            std::string_view kernel, int64_t vector_bytes);
 
 // `kernel` is the text of a function of these arguments, whose last `outputs`
 // arrays are the program's results. The text stands in the program twice:
 // encoded, as the compiler wants it, and readable, as comments at the end.
 std::string program(std::string_view name,
                     const std::vector<Argument>& arguments, int outputs,
-                    std::string_view kernel);
+                    std::string_view kernel,
+                    int64_t vector_bytes = int64_t{96} << 20);
 
 std::string base64(std::string_view bytes);
 

@@ -44,6 +44,7 @@ struct KernelShape {
   // there is room for so many. 0: bounds and ids.
   int64_t bitmaps = 0;
   int64_t plan_heads = 1;  // each has its list, for heads / plan_heads heads
+  int64_t core_bytes = int64_t{128} << 20;  // the target's vector memory
 
   int64_t rows() const { return q_len / block_q; }  // of tiles
   int64_t columns() const { return kv_len / block_kv; }
