@@ -42,7 +42,7 @@ Result<void> check_flags(const Options& o) {
 
 Result<Answer> explain(const Options& o) {
   RequestFlags request = o.fit.kernel.run.request;
-  // A chip there, whose scalar memory need not be known.
+  // There it is the chip of the budget, or several: v5e:2x2.
   if (o.memory) request.target.reset();
   auto planned = load_planned(request);
   if (!planned) return planned.error();
@@ -101,8 +101,9 @@ Command explain_command() {
   for (Flag& flag : command.flags) {
     if (flag.names == std::string_view("--target")) {
       flag.about =
-          "Check the worklist against this target's scalar memory: v6e; with "
-          "--memory the chip: v4, v5e, v5p, v6e or tpu7x [v6e]";
+          "Check the worklist against the scalar memory of v4, v5e, v5p, v6e "
+          "or "
+          "tpu7x; with --memory the chip [v6e]";
     }
   }
   add_flags(command,

@@ -90,7 +90,8 @@ constexpr RequestField kFields[] = {
      "Ceiling of the blocks that the queries of a tile row pick together",
      false, up_to(kMaxCeiling, in<&Ceilings::max_union>)},
     {"target", Form::text, &R::target, kContractGroup, "NAME",
-     "Check the worklist against this target's scalar memory: v6e"},
+     "Check the worklist against the scalar memory of v4, v5e, v5p, v6e or "
+     "tpu7x"},
 };
 
 std::string_view form_text(Form form) {
