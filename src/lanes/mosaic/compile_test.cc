@@ -8,7 +8,6 @@
 #include <map>
 #include <random>
 
-#include "base/fail.h"
 #include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/kernel.h"
@@ -27,13 +26,14 @@ namespace {
 class MosaicCompile : public ::testing::Test {
  protected:
   void SetUp() override {
-    plugin_ = testing::real_plugin("libtpu");
-    if (testing::is_absent(plugin_)) GTEST_SKIP() << plugin_.error().message;
-    ASSERT_TRUE(plugin_.ok()) << plugin_.error().message;
+    auto plugin = testing::real_plugin("libtpu");
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
     take_target("v6e:1x1");
   }
   void take_target(std::string_view target) {
-    auto topology = pjrt::make_topology(**plugin_, std::string(target));
+    auto plugin = testing::real_plugin("libtpu");
+    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+    auto topology = pjrt::make_topology(**plugin, std::string(target));
     ASSERT_TRUE(topology.ok()) << topology.error().message;
     topology_.emplace(std::move(*topology));
   }
@@ -44,7 +44,6 @@ class MosaicCompile : public ::testing::Test {
   void check(const struct Class& c);
   void check_scalar_budget(const Chip& chip);
 
-  decltype(testing::real_plugin("")) plugin_ = invalid("test", "no plugin");
   std::optional<pjrt::Topology> topology_;
   size_t checks_ = 0;
 };
@@ -328,8 +327,21 @@ TEST_F(MosaicCompile, ComparesOfFloats) {
     w.start_copy(tile, w.argument(out), done);
     w.wait_copy(done, tile);
   }
-  auto made = compile(program("compares", arrays, 2, w.kernel("compares", 1)));
+  auto made = compile(program("compares", arrays, 2, w.kernel("compares", 1),
+                              mosaic::vector_rooms(128 << 20).program));
   EXPECT_TRUE(made.ok()) << made.error().message;
+}
+
+std::string forward_program(const mosaic::KernelShape& s) {
+  return mosaic::program("tessera_forward", mosaic::forward_arguments(s),
+                         mosaic::kForwardOutputs, mosaic::forward_kernel(s),
+                         mosaic::vector_rooms(s.core_bytes).program);
+}
+std::string backward_program(const mosaic::KernelShape& s) {
+  return mosaic::program("tessera_backward", mosaic::backward_arguments(s),
+                         mosaic::backward_outputs(s),
+                         mosaic::backward_kernel(s),
+                         mosaic::vector_rooms(s.core_bytes).program);
 }
 
 // As many tokens as the planner's budget of a backward kernel holds.
@@ -369,9 +381,7 @@ TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
     ASSERT_NO_FATAL_FAILURE(fill_vector_memory(s));
     const auto arguments = mosaic::backward_arguments(s);
     EXPECT_GT(mosaic::vector_bytes(arguments), 77 << 20) << e.dim;
-    auto made = compile(mosaic::program("tessera_backward", arguments,
-                                        mosaic::backward_outputs(s),
-                                        mosaic::backward_kernel(s)));
+    auto made = compile(backward_program(s));
     EXPECT_TRUE(made.ok()) << e.dim << ", " << e.heads_per_pass << ": "
                            << made.error().message;
   }
@@ -418,19 +428,8 @@ TEST_F(MosaicCompile, OtherChips) {
   }
 }
 
-std::string forward_program(const mosaic::KernelShape& s) {
-  return mosaic::program("tessera_forward", mosaic::forward_arguments(s),
-                         mosaic::kForwardOutputs, mosaic::forward_kernel(s),
-                         mosaic::vector_rooms(s.core_bytes).program);
-}
-std::string backward_program(const mosaic::KernelShape& s, int64_t vector) {
-  return mosaic::program("tessera_backward", mosaic::backward_arguments(s),
-                         mosaic::backward_outputs(s),
-                         mosaic::backward_kernel(s), vector);
-}
-
-// As many queries as a program could have that asks for all of the core's, or
-// for more: then the error says how much there is.
+// What the kernels may have of each core fits there, and more than all of it
+// does not.
 TEST_F(MosaicCompile, VectorMemoryIsAsTheVendorSays) {
   for (const Chip& chip : chips()) {
     take_target(chip.target);
@@ -442,13 +441,12 @@ TEST_F(MosaicCompile, VectorMemoryIsAsTheVendorSays) {
     s.steps = 64;
     s.has_high = true;
     ASSERT_NO_FATAL_FAILURE(fill_vector_memory(s));
-    auto fits = compile(
-        backward_program(s, mosaic::vector_rooms(s.core_bytes).program));
+    auto fits = compile(backward_program(s));
     EXPECT_TRUE(fits.ok()) << chip.name << ": " << fits.error().message;
-    s.core_bytes = s.core_bytes / 5 * 8;  // whose share is all there is
+    s.core_bytes = s.core_bytes / 5 * 8;  // a kernel's share is all there is
     ASSERT_NO_FATAL_FAILURE(fill_vector_memory(s));
     s.q_len = s.kv_len += 1024;
-    auto over = compile(backward_program(s, s.core_bytes));
+    auto over = compile(backward_program(s));
     ASSERT_FALSE(over.ok()) << chip.name;
     EXPECT_NE(over.error().message.find("memory space vmem"), std::string::npos)
         << over.error().message;

@@ -195,10 +195,11 @@ Result<mosaic::AskedTarget> mosaic::check_asked(const AttentionCall& call,
 }
 
 int64_t mosaic::scalar_words_of(const KernelShape& s, const Target& memory) {
-  const int64_t steps = s.page > 0 ? s.page : s.steps;
-  return scalar_words(memory,
-                      {steps, range_words(s), s.batch + kBoundsHead,
-                       s.bitmaps > 0 ? steps : 0, s.has_sinks ? s.heads : 0});
+  int64_t words = 0;
+  for (const Scalars& a : scalars_of(s)) {
+    words += scalar_words(memory, {a.here});
+  }
+  return words;
 }
 
 Result<void> mosaic::check_rows(const KernelShape& s) {

@@ -718,8 +718,9 @@ TEST(MosaicProgram, HoldsTheKernelTwice) {
   mosaic::KernelShape s;
   s.q_len = s.kv_len = 512;
   s.steps = 128;
-  const std::string program = mosaic::program(
-      "tessera_forward", mosaic::forward_arguments(s), 2, "two\nlines\n");
+  const std::string program =
+      mosaic::program("tessera_forward", mosaic::forward_arguments(s), 2,
+                      "two\nlines\n", int64_t{96} << 20);
   EXPECT_NE(program.find("\\22body\\22: \\22dHdvCmxpbmVzCg==\\22"),
             std::string::npos);
   EXPECT_NE(program.find("// two\n// lines\n"), std::string::npos);

@@ -46,38 +46,33 @@ int64_t range_words(const KernelShape& s) {
   return s.lists() * (s.pages + 1);
 }
 
-std::vector<Argument> scalar_arguments(const KernelShape& s) {
-  if (s.page > 0) {
-    std::vector<Argument> out = {
-        in_hbm("steps", Element::i32, {s.steps}),
-        in_hbm("range", Element::i32, {range_words(s)}),
-        in_hbm("bounds", Element::i32, {kBoundsHead + s.batch})};
-    if (s.bitmaps > 0) {
-      out.push_back(in_hbm("bits_of", Element::i32, {s.steps}));
-    }
-    if (s.has_sinks) {
-      out.push_back(in_hbm("sink_logits", Element::f32, {s.heads}));
-    }
-    return out;
-  }
-  std::vector<Argument> out = {in_smem("steps", s.steps),
-                               in_smem("range", s.lists() + 1),
-                               in_smem("bounds", kBoundsHead + s.batch)};
-  if (s.bitmaps > 0) out.push_back(in_smem("bits_of", s.steps));
+std::vector<Scalars> scalars_of(const KernelShape& s) {
+  const int64_t steps = s.page > 0 ? s.page : s.steps;
+  std::vector<Scalars> out = {
+      {"steps", s.steps, steps},
+      {"range", range_words(s), range_words(s)},
+      {"bounds", kBoundsHead + s.batch, kBoundsHead + s.batch}};
+  if (s.bitmaps > 0) out.push_back({"bits_of", s.steps, steps});
   if (s.has_sinks) {
-    out.push_back(in_smem("sink_logits", s.heads, Element::f32));
+    out.push_back({"sink_logits", s.heads, s.heads, Element::f32});
+  }
+  return out;
+}
+
+std::vector<Argument> scalar_arguments(const KernelShape& s) {
+  std::vector<Argument> out;
+  for (const Scalars& a : scalars_of(s)) {
+    out.push_back(s.page > 0 ? in_hbm(a.name, a.element, {a.words})
+                             : in_smem(a.name, a.words, a.element));
   }
   return out;
 }
 
 std::vector<Argument> page_scratch(const KernelShape& s) {
   if (s.page == 0) return {};
-  std::vector<Argument> out = {in_smem("steps_here", s.page),
-                               in_smem("range_here", range_words(s)),
-                               in_smem("bounds_here", kBoundsHead + s.batch)};
-  if (s.bitmaps > 0) out.push_back(in_smem("bits_of_here", s.page));
-  if (s.has_sinks) {
-    out.push_back(in_smem("sink_logits_here", s.heads, Element::f32));
+  std::vector<Argument> out;
+  for (const Scalars& a : scalars_of(s)) {
+    out.push_back(in_smem(a.name + "_here", a.here, a.element));
   }
   out.push_back(semaphores("page_copies", {}));
   return out;

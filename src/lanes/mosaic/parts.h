@@ -28,7 +28,14 @@ Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape);
 Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape);
 Argument in_smem(std::string name, int64_t words, Element e = Element::i32);
 Argument semaphores(std::string name, std::vector<int64_t> shape);
-// The scalar arrays that every kernel begins with, and the ids. Where steps
+// A scalar array: its words, and how many of them scalar memory has at a time.
+struct Scalars {
+  std::string name;
+  int64_t words = 0, here = 0;
+  Element element = Element::i32;
+};
+std::vector<Scalars> scalars_of(const KernelShape& s);
+// These, which every kernel begins with, and the ids. Where steps
 // come in pages these lie in HBM, and scratch has a page and the other arrays.
 std::vector<Argument> scalar_arguments(const KernelShape& s);
 std::vector<Argument> page_scratch(const KernelShape& s);
@@ -171,10 +178,10 @@ class Parts {
   std::string function(std::string_view name, Grid grid,
                        const std::function<void()>& batch_row);
 
-  const KernelShape& s_;
-  Writer w_;
   void begin_list(Grid grid);
 
+  const KernelShape& s_;
+  Writer w_;
   Value grid_row_;  // a list, or a page
   Value list_;      // of one plan head of a batch row
   Value batch_row_, first_head_;

@@ -31,8 +31,7 @@ std::string call_attributes(std::string_view name, const CallArrays& arrays,
 // encoded, as the compiler wants it, and readable, as comments at the end.
 std::string program(std::string_view name,
                     const std::vector<Argument>& arguments, int outputs,
-                    std::string_view kernel,
-                    int64_t vector_bytes = int64_t{96} << 20);
+                    std::string_view kernel, int64_t vector_bytes);
 
 std::string base64(std::string_view bytes);
 
