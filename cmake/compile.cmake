@@ -63,6 +63,15 @@ function(tessera_compile target)
     POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
+# Puts the library's own objects before those of a program. Under sanitizers its
+# own are at -O0, and of inline functions that are alike the linker keeps the
+# first: so the library runs as it was optimised.
+function(tessera_library_first target)
+  if(TESSERA_SANITIZE)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:tessera>)
+  endif()
+endfunction()
+
 # Off, each file is compiled alone: for tools that look at files.
 option(TESSERA_UNITE "Compile tests and the program some files at a time" ON)
 

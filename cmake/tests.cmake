@@ -35,6 +35,7 @@ function(tessera_add_tests target)
     GTest::gtest_main Threads::Threads)
   tessera_compile(${target} QUICK)
   tessera_unite(${target} 6)
+  tessera_library_first(${target})
 
   set(program "$<TARGET_FILE:${target}>")
   set(folder "${PROJECT_SOURCE_DIR}")
