@@ -26,7 +26,7 @@ class Step {
   Step(Writer& w, const StepShape& s)
       : w_(w),
         s_(s),
-        own_(own_model(s.model, s.mesh)),
+        own_model_(own_model(s.model, s.mesh)),
         at_{w, s.products},
         adders_(groups_along(s.mesh, {kDataAxis, kSeqAxis})) {}
 
@@ -52,6 +52,9 @@ class Step {
   Result<void> make_layers();
   void hold(const Values& parameters);
   void angles();
+  // Which ids the device has in its part of the table, if it is divided.
+  void divide_vocab();
+  Value rows_of_table();
   Value embed();
   // Tokens that count, on all devices.
   Value counted();
@@ -64,7 +67,7 @@ class Step {
 
   Writer& w_;
   const StepShape& s_;
-  const ModelConfig own_;
+  const ModelConfig own_model_;
   Site at_;
   // Devices that have the same parameters, each with rows of its own.
   const Writer::Groups adders_;
@@ -73,6 +76,8 @@ class Step {
   LayerPtr norm_;
   Held held_;
   Value ids_, scale_;
+  VocabPart part_;
+  Column own_;                   // of the ids, those in the part
   std::vector<Column> columns_;  // of the model's, in their order
   Values inputs_;                // of blocks
   std::vector<BlockPass> passes_;
@@ -85,8 +90,8 @@ Result<void> Step::make_layers() {
   if (!norm) return norm.error();
   norm_ = std::move(*norm);
   for (int64_t i = 0; i < s_.model.layers; ++i) {
-    auto block =
-        Block::make(s_.spec, {own_, s_.place_of(i), partners_of(s_.mesh)});
+    auto block = Block::make(
+        s_.spec, {own_model_, s_.place_of(i), partners_of(s_.mesh)});
     if (!block) return block.error();
     blocks_.push_back(std::move(*block));
   }
@@ -119,10 +124,37 @@ void Step::angles() {
   stream_ = {s_.batch, s_.tokens, w_.cos(angle), w_.sin(angle)};
 }
 
+// The n-th device of a group is sent an n by each of its group.
+void Step::divide_vocab() {
+  const int64_t some = held_.table.dims()[0];
+  if (some == s_.model.vocab) return;
+  const Writer::Groups partners = partners_of(s_.mesh);
+  const Value numbers =
+      w_.exchange(w_.iota({s_.model.vocab / some}, 0), 0, partners);
+  const Value number = w_.reshape(w_.part(numbers, 0, 0, 1), {});
+  part_ = {partners, w_.mul(number, w_.integer(static_cast<int32_t>(some)))};
+}
+
+// Of a divided table each device has some, and 0 for the other ids.
+Value Step::rows_of_table() {
+  if (part_.partners.empty()) return w_.rows(held_.table, ids_);
+  const Dims& dims = ids_.dims();
+  const auto some = static_cast<int32_t>(held_.table.dims()[0]);
+  const Value zero = w_.integer(0, dims);
+  const Value at = w_.sub(ids_, w_.broadcast(part_.first, dims, {}));
+  own_.there =
+      w_.both(w_.compare(xla::Compare::greater_or_equal, at, zero),
+              w_.compare(xla::Compare::less, at, w_.integer(some, dims)));
+  own_.ids = w_.select(own_.there, at, zero);
+  const Value own = where_there(own_, w_.rows(held_.table, own_.ids));
+  return sum_over_devices(w_, part_.partners, {own}).front();
+}
+
 Value Step::embed() {
   const ModelConfig& m = s_.model;
   ids_ = column("input_ids");
-  Value x = w_.rows(held_.table, ids_);
+  divide_vocab();
+  Value x = rows_of_table();
   scale_ = w_.real(m.embedding_scale, x.dims());
   if (m.embedding_scale != 1) x = w_.mul(x, scale_);
   for (const auto& [name, size] : m.columns) {
@@ -212,7 +244,10 @@ void Step::add_embedding(const Value& dx, const Value& dhead,
   }
   const Value scaled = m.embedding_scale != 1 ? w_.mul(dx, scale_) : dx;
   const Value none = w_.real(0, held_.table.dims());
-  gradients.push_back(w_.add_rows(m.tied_head ? dhead : none, ids_, scaled));
+  const bool whole = part_.partners.empty();
+  gradients.push_back(w_.add_rows(m.tied_head ? dhead : none,
+                                  whole ? ids_ : own_.ids,
+                                  whole ? scaled : where_there(own_, scaled)));
   append(gradients, of_columns);
 }
 
@@ -235,9 +270,9 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
   const auto normed = run(parameters);
   if (!normed) return normed.error();
   w_.comment("loss");
-  const Loss loss =
-      write_loss(at_, m, normed->out[0], held_.head, column("target_ids"),
-                 column("loss_mask"), counted(), s_.max_logits);
+  const Loss loss = write_loss(at_, m, normed->out[0], held_.head, part_,
+                               column("target_ids"), column("loss_mask"),
+                               counted(), s_.max_logits);
   Written out = {loss.mean, tiles_, {}};
   if (s_.devices() > 1) out.tiles = w_.reshape(tiles_, {1});
   if (!with_gradients) {
@@ -263,7 +298,8 @@ Result<Written> Step::write(const Values& parameters, bool with_gradients) {
 Result<Value> Step::logits(const Values& parameters) {
   const auto normed = run(parameters);
   if (!normed) return normed.error();
-  const Value z = write_logits(at_, s_.model, normed->out[0], held_.head).z;
+  Value z = write_logits(at_, s_.model, normed->out[0], held_.head).z;
+  if (!part_.partners.empty()) z = w_.gather(z, 1, part_.partners);
   return w_.reshape(z, {s_.batch, s_.tokens, s_.model.vocab});
 }
 

@@ -3,11 +3,14 @@
 //
 // Of a row h and its target t: z = h E^T, bent by the cap c to c tanh(z / c),
 //   loss = log sum_j exp(z_j) - z_t,   dz_j = softmax(z)_j - [j = t]
-// times the cap's slope, and over the number of tokens that count.
+// times the cap's slope, and over the number of tokens that count. Devices that
+// have parts of E share the maximum, both sums and, at the end, dh.
 #include "model/loss.h"
 
 #include <algorithm>
 #include <array>
+
+#include "model/mesh.h"
 
 namespace tessera::model {
 namespace {
@@ -17,6 +20,17 @@ int64_t chunk_rows(int64_t rows, int64_t vocab, int64_t max_logits) {
   int64_t out = std::clamp<int64_t>(max_logits / vocab, 1, rows);
   while (rows % out != 0) --out;
   return out;
+}
+
+// Of all ids what each device of the group has of its own.
+Value most_of_all(Writer& w, const VocabPart& part, const Value& own) {
+  if (part.partners.empty()) return own;
+  const Value row = w.reshape(own, {1, own.dims()[0]});
+  return w.reduce_max(w.gather(row, 0, part.partners), {0});
+}
+Values sums_of_all(Writer& w, const VocabPart& part, const Values& own) {
+  if (part.partners.empty()) return own;
+  return sum_over_devices(w, part.partners, own);
 }
 
 }  // namespace
@@ -32,8 +46,8 @@ Logits write_logits(const Site& at, const ModelConfig& m, const Value& h,
 }
 
 Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
-                const Value& head, const Value& targets, const Value& counts,
-                const Value& total, int64_t max_logits) {
+                const Value& head, const VocabPart& part, const Value& targets,
+                const Value& counts, const Value& total, int64_t max_logits) {
   Writer& w = at.w;
   const int64_t rows = hidden.dims()[0], vocab = head.dims()[0];
   const int64_t some = chunk_rows(rows, vocab, max_logits);
@@ -47,22 +61,28 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
     const Value first = w.mul(i, w.integer(static_cast<int32_t>(some)));
     const Value h =
         w.slice(hidden, std::array{first, zero}, {some, hidden.dims()[1]});
-    const Value target = w.slice(targets, std::array{first}, one);
+    Value target = w.slice(targets, std::array{first}, one);
+    if (!part.partners.empty()) {
+      target = w.sub(target, w.broadcast(part.first, one, {}));
+    }
     const Value counting = w.slice(counted, std::array{first}, one);
     const auto [z, bent] = write_logits(at, m, h, head);
-    const Value most = w.reduce_max(z, {1});
+    const Value most = most_of_all(w, part, w.reduce_max(z, {1}));
     const Value e = w.exp(w.sub(z, w.broadcast(most, wide, {0})));
-    const Value sum = w.reduce_sum(e, {1});
     const Value is_target = w.compare(Compare::equal, w.iota(wide, 1),
                                       w.broadcast(target, wide, {0}));
     const Value nothing = w.real(0, wide);
-    const Value at_target = w.reduce_sum(w.select(is_target, z, nothing), {1});
+    const Values sums =
+        sums_of_all(w, part,
+                    {w.reduce_sum(e, {1}),
+                     w.reduce_sum(w.select(is_target, z, nothing), {1})});
+    const Value &sum = sums[0], &at_target = sums[1];
     const Value each = w.sub(w.add(most, w.log(sum)), at_target);
     const Value weight = w.div(counting, w.broadcast(over, one, {}));
     // A row that does not count adds nothing, whatever is in it.
     const Value counts_here =
         w.compare(Compare::not_equal, counting, w.real(0, one));
-    const Value part =
+    const Value share =
         w.select(counts_here, w.mul(each, weight), w.real(0, one));
 
     Value dz = w.sub(w.div(e, w.broadcast(sum, wide, {0})),
@@ -77,7 +97,7 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
         w.dot(cast, w.convert(head, at.products), {{}, {}, {1}, {0}});
     const Value dhead =
         w.dot(cast, w.convert(h, at.products), {{}, {}, {0}, {0}});
-    return Values{w.add(before[0], w.reduce_sum(part, {0})),
+    return Values{w.add(before[0], w.reduce_sum(share, {0})),
                   w.update(before[1], dh, std::array{first, zero}),
                   w.add(before[2], dhead)};
   };
@@ -88,7 +108,7 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
     const Value end = w.integer(static_cast<int32_t>(rows / some));
     out = w.count(zero, end, start, chunk);
   }
-  return {out[0], out[1], out[2]};
+  return {out[0], sums_of_all(w, part, {out[1]}).front(), out[2]};
 }
 
 }  // namespace tessera::model

@@ -14,16 +14,23 @@ struct Logits {
 Logits write_logits(const Site& at, const ModelConfig& model, const Value& h,
                     const Value& head);
 
+// Which rows of the head a device has: those of the ids from `first` on, its
+// partners the others. No partners: it has all.
+struct VocabPart {
+  Writer::Groups partners;
+  Value first;
+};
+
 struct Loss {
   Value mean;     // the losses of these rows over `total`
   Value dhidden;  // its gradients
   Value dhead;
 };
-// hidden [rows, width], head [vocab, width], targets and counts [rows]: 1 where
-// a row's target counts, else 0; `total` do, of these rows and of those that
-// others have. Of all logits `max_logits` are there at once.
+// hidden [rows, width], head [vocab, width] or a part of it, targets and counts
+// [rows]: 1 where a row's target counts, else 0; `total` do, of these rows and
+// of those that others have. Of all logits `max_logits` are there at once.
 Loss write_loss(const Site& at, const ModelConfig& model, const Value& hidden,
-                const Value& head, const Value& targets, const Value& counts,
-                const Value& total, int64_t max_logits);
+                const Value& head, const VocabPart& part, const Value& targets,
+                const Value& counts, const Value& total, int64_t max_logits);
 
 }  // namespace tessera::model

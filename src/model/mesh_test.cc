@@ -103,6 +103,7 @@ class MeshModel : public ModelCase,
     }
     s_.recompute = recompute_;
     s_.drops_barriers = in_loop_;
+    if (max_logits_ > 0) s_.max_logits = max_logits_;
     auto text = loss_program(s_, true);
     EXPECT_TRUE(text) << text.error().message;
     auto audit = audit_program(*text);
@@ -122,6 +123,7 @@ class MeshModel : public ModelCase,
   }
 
   bool recompute_ = false, in_loop_ = false;
+  int64_t max_logits_ = 0;  // of a device at once; 0: all
 };
 
 // Of rows that count unequally, one of them nothing: a device without a token
@@ -136,6 +138,8 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   m.windows = {0, 7};
   m.tied_head = false;
   m.columns = {{"dep_levels", 5}};
+  m.vocab = 24;  // divided along head
+  max_logits_ = 24 * 40;
   struct Case {
     const char *spec, *mesh;
     bool recompute, clustered = false;
@@ -195,6 +199,7 @@ TEST_P(MeshModel, HeadsAreDividedInEveryForm) {
   gemma.final_softcap = 4;
   gemma.embedding_scale = 3;
   gemma.kv_heads = 4;
+  gemma.vocab = 24;  // divided; the older one's 23 ids are on both devices
   ModelConfig older = small_model();
   older.norm = NormKind::layer;
   older.mlp = MlpKind::gelu;
@@ -401,12 +406,15 @@ TEST(MeshStep, SaysHowArraysLieAndWhatIsSent) {
 }
 
 // Along head alone: four sums of [tokens, width] a layer, and the norm's; what
-// is computed again takes one of them again.
+// is computed again takes one of them again. Of a vocabulary that divides, what
+// ids give and the head's gradient, three numbers a token, and who is who.
 TEST(MeshStep, SendsSumsOfALayerAlongHeads) {
-  for (const bool recompute : {false, true}) {
+  for (const auto& [recompute, vocab] :
+       {std::pair(false, 23), {true, 23}, {true, 24}}) {
     TrainOptions o = options_on(1);
     o.mesh = *parse_mesh("head=2");
     o.recompute = recompute;
+    o.model.vocab = vocab;
     o.xla.plugin = kTpuPlugin;  // whose compiler keeps barriers: no loops
     const std::string text = *Trainer::program_text(o);
     auto audit = audit_program(text);
@@ -414,9 +422,12 @@ TEST(MeshStep, SendsSumsOfALayerAlongHeads) {
     int64_t sent = 0;
     for (const AuditCollective& c : audit->collectives) sent += *c.sent_bytes;
     const int64_t sum = o.rows * o.tokens * o.model.width;
-    const int64_t sums = o.model.layers * (recompute ? 5 : 4);
-    EXPECT_EQ(sent, 4 * 2 * (sums * sum + 2));
-    EXPECT_EQ(audit->collectives.size(), static_cast<size_t>(2 * (sums + 1)));
+    const int64_t divided = vocab == 24 ? 1 : 0;
+    const int64_t sums = o.model.layers * (recompute ? 5 : 4) + 2 * divided;
+    const int64_t more = divided * (3 * o.rows * o.tokens + 1);
+    EXPECT_EQ(sent, 4 * 2 * (sums * sum + more + 2));
+    EXPECT_EQ(audit->collectives.size(),
+              static_cast<size_t>(2 * (sums + 1) + 4 * divided));
     // In the order of the program: parameters, and their moments.
     const auto parameters = *model_parameters(o.model, o.spec);
     for (size_t i = 0; i < 3 * parameters.size(); ++i) {
@@ -433,6 +444,16 @@ TEST(ParameterParts, AreWholeHeads) {
   ModelConfig m = small_model();
   m.layers = 1;
   const Mesh mesh = *parse_mesh("head=2");
+  m.vocab = 24;
+  const ModelParameter table =
+      model_parameters(m, *find_layer_spec("xla"))->front();
+  EXPECT_TRUE(is_split(mesh, table));
+  EXPECT_EQ(part_shape(mesh, table), (std::vector<int64_t>{12, m.width}));
+  std::vector<int64_t> numbers(static_cast<size_t>(table.size()));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  EXPECT_EQ(take_part(table, numbers, 1, 2).front(), 12 * m.width);
+  EXPECT_FALSE(is_split(*parse_mesh("head=5"), table));
+  m.vocab = 23;  // which no mesh divides
   const auto parameters = *model_parameters(m, *find_layer_spec("xla"));
   for (const ModelParameter& p : parameters) {
     SCOPED_TRACE(p.name);

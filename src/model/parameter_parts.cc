@@ -8,10 +8,12 @@
 namespace tessera::model {
 namespace {
 
-// Its rank where none is split.
-size_t split_dimension(const ModelParameter& p) {
-  return static_cast<size_t>(std::ranges::find(p.axes, kHeadAxis) -
-                             p.axes.begin());
+// Its rank where none is split: a vocabulary that does not divide is whole.
+size_t split_dimension(const ModelParameter& p, int64_t parts) {
+  const auto at = static_cast<size_t>(std::ranges::find(p.axes, kHeadAxis) -
+                                      p.axes.begin());
+  const bool splits = at < p.axes.size() && p.shape[at] % parts == 0;
+  return splits ? at : p.axes.size();
 }
 
 }  // namespace
@@ -25,17 +27,21 @@ Axes axes_on(const Mesh& mesh, const ModelParameter& p) {
 }
 
 bool is_split(const Mesh& mesh, const ModelParameter& p) {
-  return mesh.size(kHeadAxis) > 1 && split_dimension(p) < p.axes.size();
+  const int64_t parts = mesh.size(kHeadAxis);
+  return parts > 1 && split_dimension(p, parts) < p.axes.size();
 }
 
 std::vector<int64_t> part_shape(const Mesh& mesh, const ModelParameter& p) {
   std::vector<int64_t> out = p.shape;
-  if (is_split(mesh, p)) out[split_dimension(p)] /= mesh.size(kHeadAxis);
+  if (is_split(mesh, p)) {
+    const int64_t parts = mesh.size(kHeadAxis);
+    out[split_dimension(p, parts)] /= parts;
+  }
   return out;
 }
 
 std::vector<Run> runs_of(const ModelParameter& p, int64_t n, int64_t parts) {
-  const size_t along = split_dimension(p);
+  const size_t along = split_dimension(p, parts);
   if (along == p.axes.size() || parts == 1) return {{0, p.size()}};
   const auto at = p.shape.begin() + static_cast<int64_t>(along);
   const auto product = [](auto begin, auto end) {

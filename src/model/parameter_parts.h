@@ -10,7 +10,8 @@
 
 namespace tessera::model {
 
-// The axis that heads are divided along, and the MLP's width.
+// The axis that heads are divided along, the MLP's width and, where it divides,
+// the vocabulary.
 inline constexpr std::string_view kHeadAxis = "head";
 
 // Of each dimension of an array the axis that splits it, or "".

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "model/block.h"
+#include "model/parameter_parts.h"
 
 namespace tessera::model {
 namespace {
@@ -28,7 +29,8 @@ Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& m,
   auto norm = model::make_layer(spec, Slot::norm, {m});
   if (!norm) return norm.error();
   std::vector<ModelParameter> out;
-  out.push_back({model::kEmbedding, {m.vocab, m.width}, 0, 0.02, {"", ""}});
+  const std::vector<std::string> by_ids = {std::string(model::kHeadAxis), ""};
+  out.push_back({model::kEmbedding, {m.vocab, m.width}, 0, 0.02, by_ids});
   for (const auto& [name, size] : m.columns) {
     out.push_back(
         {"columns." + name + ".weight", {size, m.width}, 0, 0.02, {"", ""}});
@@ -48,7 +50,7 @@ Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& m,
                    {m.vocab, m.width},
                    0,
                    1 / std::sqrt(static_cast<double>(m.width)),
-                   {"", ""}});
+                   by_ids});
   }
   return out;
 }
