@@ -259,22 +259,46 @@ def _run(call: _Call, *args: Any) -> Sequence[jax.Array]:
     return (_run_undivided if call.tpu else _run_divided)(call, *args)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(call: _Call, qkv: Any, sinks: Any, arrays: Any) -> Any:
+def _axes_of(x: Any) -> frozenset[str]:
+    """The axes of a shard_map along which it differs."""
+    kind = jax.typeof(x)
+    kind = getattr(kind, "manual_axis_type", kind)
+    return getattr(kind, "varying", None) or getattr(kind, "vma", frozenset())
+
+
+def _over(axes: frozenset[str], xs: Sequence[Any]) -> tuple[Any, ...]:
+    """The same arrays, which may differ along these axes. What was the same
+    along one has the sum of its gradients."""
+    def one(x: Any) -> Any:
+        more = tuple(sorted(axes - _axes_of(x)))
+        if not more:
+            return x
+        if hasattr(jax.lax, "pcast"):
+            return jax.lax.pcast(x, more, to="varying")
+        return jax.lax.pvary(x, more)
+    return tuple(map(one, xs))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(call: _Call, axes: frozenset[str], qkv: Any, sinks: Any,
+            arrays: Any) -> Any:
     cpu, forward, _ = arrays
-    return tuple(_run(call, *qkv, *sinks, *cpu, *forward))
+    return _over(axes, _run(call, *qkv, *sinks, *cpu, *forward))
 
 
-def _attend_forward(call: _Call, qkv: Any, sinks: Any, arrays: Any) -> Any:
-    out, lse = _attend(call, qkv, sinks, arrays)
+def _attend_forward(call: _Call, axes: frozenset[str], qkv: Any, sinks: Any,
+                    arrays: Any) -> Any:
+    out, lse = _attend(call, axes, qkv, sinks, arrays)
     return (out, lse), (qkv, sinks, arrays, out, lse)
 
 
-def _attend_backward(call: _Call, saved: Any, gradients: Any) -> Any:
+def _attend_backward(call: _Call, axes: frozenset[str], saved: Any,
+                     gradients: Any) -> Any:
     qkv, sinks, (cpu, _, backward), out, lse = saved
-    found = _run(call._replace(backward=True), *qkv, *sinks, out, lse,
-                 *gradients, *cpu, *backward)
-    return tuple(found[:3]), tuple(found[3:]), None
+    found = _over(axes, _run(
+        call._replace(backward=True), *qkv, *sinks, out, lse, *gradients, *cpu,
+        *backward))
+    return found[:3], found[3:], None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -313,5 +337,7 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
     rest = iter(arrays)
     parts = tuple(tuple(itertools.islice(rest, len(names)))
                   for names in static.names())
-    out, lse = _attend(call, (q, k, v), sinks, parts)
+    axes = frozenset().union(*map(_axes_of, (q, k, v, *sinks, *arrays)))
+    out, lse = _attend(call, axes, _over(axes, (q, k, v)), _over(axes, sinks),
+                       parts)
     return (out, lse) if return_lse else out

@@ -480,6 +480,20 @@ def test_shard_map_over_heads_and_over_rows():
         q, k, v)
     judge.check_grads_of_square(grads, q, k, v, mask)
 
+    # One KV head for all: its gradients are the sum of all devices'.
+    sinks = jnp.linspace(-1, 1, q.shape[1])
+    call = lambda q, k, v, z, batch: tessera.jax.attention(
+        q, k, v, batch, sink_logits=z)
+    shared = shard_map(call, mesh=mesh, in_specs=(heads, P(), P(), P("d"), P()),
+                       out_specs=heads)
+    of = lambda f: jax.jit(jax.grad(
+        lambda *x: jnp.sin(f(*x)).sum(), (0, 1, 2, 3)))(
+            q, k[:, :1], v[:, :1], sinks, made)
+    for got, due in zip(of(shared), of(call)):
+        np.testing.assert_allclose(
+            got, due, rtol=0, atol=q.shape[1] * np.finfo(np.float32).eps *
+            float(jnp.abs(due).max()))
+
     # A batch for each device: its rows are its own.
     rows = [ts.plan(MASK, q_len=LENGTH, doc_ids=i, tile=(16, 16), max_steps=64)
             for i in ids]

@@ -5,7 +5,7 @@ import functools
 import jax
 
 if hasattr(jax, "shard_map"):
-    shard_map = functools.partial(jax.shard_map, check_vma=False)
+    shard_map = jax.shard_map
 else:
     from jax.experimental import shard_map as _of
 
