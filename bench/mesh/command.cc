@@ -79,6 +79,7 @@ Result<MeshSettings> read_settings(const Options& o) {
 json times_json(const MeshTimes& t) {
   return {{"forward_ms", t.forward},
           {"backward_ms", t.backward},
+          {"cpu_ms", t.cpu},
           {"stay_forward_ms", t.stay_forward},
           {"stay_backward_ms", t.stay_backward},
           {"put_and_fetch_ms", t.put_and_fetch}};
@@ -90,10 +91,11 @@ std::string beside(double ms, double one) {
 
 void print_row(const MeshContender& c, const MeshTimes& one) {
   const MeshTimes& t = c.times;
-  fmt::print("{:<18} {:>13} {:>13} {:>13} {:>13} {:>6.0f}\n", c.name,
+  fmt::print("{:<18} {:>13} {:>13} {:>13} {:>13} {:>6.0f} {:>13}\n", c.name,
              beside(t.forward, one.forward), beside(t.backward, one.backward),
              beside(t.stay_forward, one.stay_forward),
-             beside(t.stay_backward, one.stay_backward), t.put_and_fetch);
+             beside(t.stay_backward, one.stay_backward), t.put_and_fetch,
+             beside(t.cpu, one.cpu));
 }
 
 Result<int> run(const Options& o) {
@@ -109,11 +111,12 @@ Result<int> run(const Options& o) {
         "causal & documents, {} tokens, documents of mean {:.0f}, {} heads on "
         "{}, head dim {}, f32; {}.\nms a layer, medians of {} rounds of {} "
         "layers (beside one device); arrays that stay are put and\nfetched "
-        "once a round. Others kept {:.1f} cores busy.\n\n"
-        "{:<18} {:>13} {:>13} {:>13} {:>13} {:>6}\n",
+        "once a round; cpu is of all cores, forward and backward. Others kept "
+        "{:.1f}\ncores busy.\n\n"
+        "{:<18} {:>13} {:>13} {:>13} {:>13} {:>6} {:>13}\n",
         s.tokens, s.mean, s.shape.heads, s.shape.kv_heads, s.shape.head_dim,
         receipt::cpu_model(), s.rounds, s.layers, busy, "", "forward",
-        "backward", "stay: forward", "backward", "moved");
+        "backward", "stay: forward", "backward", "moved", "cpu");
   }
   bool passed = true;
   json rows = json::array();

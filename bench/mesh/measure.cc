@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <ctime>
 #include <utility>
 
 #include "base/fail.h"
@@ -22,7 +23,8 @@ using cli::Progress;
 struct Open {
   MeshContender* contender;
   Prepared ready;
-  std::vector<double> forward, backward, stay_forward, stay_backward, moved;
+  std::vector<double> forward, backward, cpu, stay_forward, stay_backward,
+      moved;
 };
 
 Result<OwnedBatch> drawn_batch(const MeshSettings& s) {
@@ -48,6 +50,7 @@ Result<Prepared> prepare(const MeshSettings& s, const MeshContender& c,
 
 Result<void> run_on_host(Open& o, AttentionData& data, int64_t layers) {
   double forward = 0, backward = 0;
+  const std::clock_t begun = std::clock();
   for (int64_t i = 0; i < layers; ++i) {
     auto saved =
         timed(forward, [&] { return o.ready.forward(data.forward_tensors()); });
@@ -56,6 +59,8 @@ Result<void> run_on_host(Open& o, AttentionData& data, int64_t layers) {
                     [&] { return o.ready.backward(*saved, data.gradients()); });
     if (!ok) return ok;
   }
+  const auto cpu = static_cast<double>(std::clock() - begun);
+  o.cpu.push_back(1000 * cpu / CLOCKS_PER_SEC / static_cast<double>(layers));
   o.forward.push_back(forward / static_cast<double>(layers));
   o.backward.push_back(backward / static_cast<double>(layers));
   return {};
@@ -161,10 +166,10 @@ Result<void> measure_mesh(const MeshSettings& s,
     Progress progress(c.name);
     auto ready = prepare(s, c, *batch, data.call());
     if (!ready) return ready.error();
-    open.push_back({&c, std::move(*ready), {}, {}, {}, {}, {}});
+    open.push_back({&c, std::move(*ready), {}, {}, {}, {}, {}, {}});
     if (auto ok = judge(*batch, open.back(), data); !ok) return ok;
     Open& o = open.back();
-    for (auto* times : {&o.forward, &o.backward, &o.stay_forward,
+    for (auto* times : {&o.forward, &o.backward, &o.cpu, &o.stay_forward,
                         &o.stay_backward, &o.moved}) {
       times->clear();  // the first calls
     }
@@ -180,9 +185,9 @@ Result<void> measure_mesh(const MeshSettings& s,
     const auto median = [](const std::vector<double>& ms) {
       return times_of(ms).median_ms;
     };
-    o.contender->times = {median(o.forward), median(o.backward),
-                          median(o.stay_forward), median(o.stay_backward),
-                          median(o.moved)};
+    o.contender->times = {median(o.forward),       median(o.backward),
+                          median(o.cpu),           median(o.stay_forward),
+                          median(o.stay_backward), median(o.moved)};
   }
   return {};
 }

@@ -37,8 +37,9 @@ TEST_F(BenchMesh, HasARowForOneDeviceAndEachBalance) {
     names.push_back(row["name"]);
     EXPECT_TRUE(row["passed"]) << row;
     EXPECT_GT(row["max_bound_ratio"], 0);
-    for (const char* ms : {"forward_ms", "backward_ms", "stay_forward_ms",
-                           "stay_backward_ms", "put_and_fetch_ms"}) {
+    for (const char* ms :
+         {"forward_ms", "backward_ms", "cpu_ms", "stay_forward_ms",
+          "stay_backward_ms", "put_and_fetch_ms"}) {
       EXPECT_GT(row[ms], 0) << ms;
     }
   }
