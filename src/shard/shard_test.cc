@@ -261,6 +261,10 @@ TEST(Shards, EvenWaysReachTheLimitsThatTheyCan) {
       EXPECT_LE(r.tokens_max_over_mean, 1.02) << seed;
       EXPECT_GE(r.forward.sent, r.forward.needed);
       EXPECT_GE(r.forward.needed, r.forward.busiest);
+      // An all-gather of such parts is what each round at most is.
+      for (const Round& round : shards->kv.rounds) {
+        EXPECT_LE(round.capacity, shards->shapes.own_columns);
+      }
     }
   }
 }
