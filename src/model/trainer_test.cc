@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/threads.h"
 #include "lanes/cpu/ffi_handlers.h"
 #include "model/layer.h"
 #include "tessera/train.h"
@@ -266,6 +267,22 @@ TEST_P(Train, LogitsAreThoseOfTheLoss) {
 TEST_P(TrainMesh, LogitsOfDevicesAreThoseOfTheLoss) {
   options_.mesh.axes = {{"data", 2}, {"head", 2}, {"seq", 3}};
   check_logits();
+}
+
+// Whose rows are long enough that XLA computes them in threads of its own,
+// where devices wait for each other.
+TEST_P(TrainMesh, HasMoreDevicesThanThereAreCores) {
+  const int64_t devices = machine_threads() < 8 ? 8 : 16;
+  options_.rows = 1;
+  options_.tokens = 1024;
+  options_.model.width = 128;
+  options_.model.head_dim = 32;
+  options_.model.mlp_width = 256;
+  options_.mesh.axes = {{"seq", devices}};
+  auto trainer = Trainer::open(options_);
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  auto told = trainer->step(learnable(1, 1024, 32, 1), {});
+  ASSERT_TRUE(told) << told.error().message;
 }
 
 void Train::check_logits() {

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/trace.h"
 #include "pjrt/api.h"
+#include "pjrt/environment.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -62,6 +63,13 @@ Result<void> check_option(const std::string& name, const OptionValue& value) {
                  count ? fmt::to_string(*count) : "another type");
 }
 
+// That were asked for; 1 where nobody said.
+int64_t device_count(const ClientOptions& options) {
+  const auto at = std::ranges::find(options, kDeviceCount,
+                                    &ClientOptions::value_type::first);
+  return at == options.end() ? 1 : std::get<int64_t>(at->second);
+}
+
 // An id is needed, to compile for the device; a kind may stay empty.
 Result<Device> describe_device(const Plugin& plugin, PJRT_Device* at) {
   const Purpose purpose = {"a device must have a description", plugin.path()};
@@ -108,6 +116,7 @@ Result<std::unique_ptr<const Client>> ClientMaker::make(
   PJRT_Client_Create_Args args = {};
   args.create_options = values.data();
   args.num_options = values.size();
+  const LeastThreads enough(device_count(options));
   auto ok = TESSERA_PJRT_CALL(plugin, PJRT_Client_Create, args, purpose);
   if (!ok) {
     Error error = ok.error();

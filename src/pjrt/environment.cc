@@ -1,4 +1,5 @@
-// pjrt/environment.cc: libtpu's environment, without overriding the user's.
+// pjrt/environment.cc: libtpu's environment, without overriding the user's, and
+// how many threads a client for CPUs starts.
 #include "pjrt/environment.h"
 
 #include <cstdlib>
@@ -7,10 +8,12 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/threads.h"
 
 namespace tessera::pjrt {
 namespace {
 
+constexpr const char* kThreads = "NPROC";
 constexpr std::string_view kFlags = "LIBTPU_INIT_ARGS";
 // Every op in a dump then says which line of its kernel it is from; the code
 // stays the same.
@@ -64,6 +67,19 @@ void set_missing(const Variables& variables) {
       setenv(name.c_str(), value.c_str(), 0);
     }
   }
+}
+
+LeastThreads::LeastThreads(int64_t devices) {
+  if (devices < 2) return;
+  if (const char* users = std::getenv(kThreads)) before_ = users;
+  const int64_t least = devices + machine_threads();
+  if (before_ && std::atoll(before_->c_str()) >= least) return;
+  set_ = setenv(kThreads, std::to_string(least).c_str(), 1) == 0;
+}
+
+LeastThreads::~LeastThreads() {
+  if (!set_) return;
+  before_ ? setenv(kThreads, before_->c_str(), 1) : unsetenv(kThreads);
 }
 
 }  // namespace tessera::pjrt

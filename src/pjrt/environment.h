@@ -1,6 +1,9 @@
-// pjrt/environment.h: what libtpu reads from the environment when it loads.
+// pjrt/environment.h: what libtpu reads from the environment when it loads, and
+// XLA for CPUs when a client starts.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,5 +24,22 @@ Result<Variables> tpu_environment(const std::string& dump_folder = {});
 // is a list of flags, the user's come last and win. Before the plugin loads,
 // and before the process starts threads that read the environment.
 void set_missing(const Variables& variables);
+
+// While it lives, a client that starts for several devices of the CPU has a
+// thread for each and those of all cores beside. Devices wait for each other in
+// these threads: were there as many as devices or fewer, none might be left for
+// the last one, which never comes, and XLA ends the process after a minute. It
+// takes their number from NPROC, else from the cores.
+class LeastThreads {
+ public:
+  explicit LeastThreads(int64_t devices);
+  ~LeastThreads();
+  LeastThreads(const LeastThreads&) = delete;
+  LeastThreads& operator=(const LeastThreads&) = delete;
+
+ private:
+  bool set_ = false;
+  std::optional<std::string> before_;
+};
 
 }  // namespace tessera::pjrt

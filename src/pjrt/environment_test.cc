@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
+
+#include "base/threads.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -58,6 +61,32 @@ TEST(TpuEnvironment, FlagsAreJoinedWithTheUsersLast) {
   EXPECT_STREQ(std::getenv("LIBTPU_INIT_ARGS"), "--ours=1 --mine=1");
   before ? setenv("LIBTPU_INIT_ARGS", kept.c_str(), 1)
          : unsetenv("LIBTPU_INIT_ARGS");
+}
+
+TEST(LeastThreads, AreThoseOfDevicesAndCoresWhileAClientStarts) {
+  const char* before = std::getenv("NPROC");
+  const std::string kept = before ? before : "";
+  const std::string least = std::to_string(3 + machine_threads());
+  unsetenv("NPROC");
+  {
+    const LeastThreads one(1);
+    EXPECT_EQ(std::getenv("NPROC"), nullptr);
+    const LeastThreads three(3);
+    EXPECT_EQ(std::getenv("NPROC"), least);
+  }
+  EXPECT_EQ(std::getenv("NPROC"), nullptr);
+  setenv("NPROC", "1", 1);
+  {
+    const LeastThreads three(3);
+    EXPECT_EQ(std::getenv("NPROC"), least);
+  }
+  EXPECT_STREQ(std::getenv("NPROC"), "1");
+  setenv("NPROC", "999", 1);
+  {
+    const LeastThreads three(3);
+    EXPECT_STREQ(std::getenv("NPROC"), "999");
+  }
+  before ? setenv("NPROC", kept.c_str(), 1) : unsetenv("NPROC");
 }
 
 }  // namespace
