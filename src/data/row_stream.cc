@@ -125,7 +125,9 @@ Result<bool> RowStream::State::load_window() {
   ends.clear();
   packing = {};
   const int64_t most = options.pack.window_rows * options.pack.tokens;
-  window.input_ids.reserve(static_cast<size_t>(std::min(most, kReserved)));
+  // The document that fills a window is longer than what was missing.
+  const int64_t room = std::min(most, kReserved);
+  window.input_ids.reserve(static_cast<size_t>(room + room / 8));
   bool more = true;
   while (!is_full()) {
     auto read = source->read(window);
