@@ -15,7 +15,11 @@
 namespace tessera::arrow_files {
 
 // A file must not take more than this at once, whatever it says of itself.
+#ifdef TESSERA_SANITIZED
+constexpr int64_t kMostBytes = int64_t{1} << 28;  // a fuzzer has 2 GiB in all
+#else
 constexpr int64_t kMostBytes = int64_t{1} << 32;
+#endif
 arrow::MemoryPool* pool();
 
 enum class Kind : uint8_t { parquet, ipc_file, ipc_stream };

@@ -3,9 +3,9 @@
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "Fuzzers need clang, found ${CMAKE_CXX_COMPILER_ID}")
 endif()
-# They follow what the library and the program do; not the tests, and not the
-# fp64 reference, whose inner loops would wait for it.
-foreach(target tessera tessera_seldom tessera_cli)
+# They follow what the library, the program and the component with Arrow do; not
+# the tests, and not the fp64 reference, whose inner loops would wait for it.
+foreach(target tessera tessera_seldom tessera_cli tessera_arrow)
   if(TARGET ${target})
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
@@ -14,6 +14,10 @@ file(GLOB reference_sources src/lanes/reference/*.cc)
 set_property(SOURCE ${reference_sources} APPEND PROPERTY
   COMPILE_OPTIONS -fno-sanitize=fuzzer-no-link)
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*_fuzz.cc)
+if(NOT TARGET tessera_arrow)
+  message(STATUS "Fuzzers: without Arrow there is no arrow_files_fuzz")
+  list(FILTER fuzz_sources EXCLUDE REGEX "/arrow_files_fuzz\\.cc$")
+endif()
 add_custom_target(fuzzers)
 foreach(source IN LISTS fuzz_sources)
   get_filename_component(name "${source}" NAME_WE)
@@ -28,3 +32,8 @@ foreach(source IN LISTS fuzz_sources)
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/fuzzers")
   add_dependencies(fuzzers ${name})
 endforeach()
+if(TARGET tessera_arrow)
+  target_compile_definitions(arrow_files_fuzz PRIVATE
+    TESSERA_ARROW_FILE="$<TARGET_FILE:tessera_arrow>")
+  add_dependencies(arrow_files_fuzz tessera_arrow)
+endif()

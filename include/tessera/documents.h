@@ -21,6 +21,9 @@
 
 namespace tessera {
 
+// More than a document has of tokens, or of anything else.
+inline constexpr int64_t kMaxDocumentTokens = int64_t{1} << 28;
+
 // Documents one after another. A column that no document has is empty; one that
 // only some have is 0 in the others.
 struct Documents {

@@ -280,6 +280,57 @@ def test_bytes_that_changed_are_rows_or_an_error(tmp_path):
     assert 60 < refused < 240
 
 
+def hostile_files(folder):
+    """A few bytes that claim to be much: the file, and what is said of it."""
+    most = 2**31 - 1
+    ids = pa.array([[1]], pa.list_(pa.int32()))
+    # Nulls, and lists of no room, take no byte.
+    nulls = pa.ListArray.from_arrays(pa.array([0, most], pa.int32()), pa.nulls(most))
+    nothing = pa.Array.from_buffers(pa.list_(pa.int32(), 0), 2**40, [None],
+                                    children=[pa.array([], pa.int32())])
+    for name, columns, says in [
+            ("nulls", {"input_ids": nulls}, "at most 268435456 elements"),
+            ("wide", {"input_ids": pa.FixedSizeListArray.from_arrays(
+                pa.nulls(most), most)}, "at most 268435456 elements"),
+            ("chunks", {"input_ids": ids, "chunk_starts": nulls},
+             "chunk_starts must have at most 268435456 elements"),
+            ("nothing", {"input_ids": nothing}, "'+w:0' of 'i'"),
+            ("pairs", {"input_ids": ids, "call_edges": pa.LargeListArray.from_arrays(
+                pa.array([0, 2**40]), nothing)}, "'+w:0' of 'i'")]:
+        batch = pa.record_batch(columns)
+        path = folder / f"{name}.arrow"
+        with ipc.new_file(path, batch.schema, options=ipc.IpcWriteOptions(
+                allow_64bit=True)) as out:
+            out.write_batch(batch)
+        yield path, says
+    # A batch of 4008 bytes: its length stands before it and in the file's end.
+    path = folder / "length.arrow"
+    write_ipc(pa.table({"input_ids": [list(range(500))]}), path, ipc.new_file)
+    whole, length = path.read_bytes(), (4008).to_bytes(8, "little")
+    assert whole.count(length) == 2
+    path.write_bytes(whole.replace(length, (2**40).to_bytes(8, "little")))
+    yield path, "record batch 0: "
+
+
+def test_a_few_bytes_that_claim_much_take_little_memory(tmp_path):
+    code = ("import sys, tessera as ts, tessera.data\n"
+            "try:\n"
+            "    print(len(list(tessera.data.Loader(sys.argv[1], tokens=8, rows=1))))\n"
+            "except ts.TesseraError as e:\n"
+            "    print(e)\n"
+            "print(*[line.split()[1] for line in open('/proc/self/status')\n"
+            "        if line.startswith('VmHWM')])\n")
+    for path, says in hostile_files(tmp_path):
+        assert path.stat().st_size < 20000
+        ran = subprocess.run([sys.executable, "-c", code, str(path)],
+                             capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        error, memory = ran.stdout.splitlines()
+        assert error.startswith("[data] ") and says in error, error
+        assert f"'{path}'" in error
+        assert int(memory) < 128 * 1024, (path, memory)  # KiB
+
+
 def test_memory_is_flat_over_a_file(tmp_path):
     path = tmp_path / "a.parquet"
     column = pa.array([list(range(700))] * 2000, pa.list_(pa.int32()))

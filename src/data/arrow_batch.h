@@ -61,6 +61,10 @@ ArrowItems items_of(const ArrowValue& list);
 // The characters of a text; of one that is longer than 64, how many there are.
 std::string text_of(const ArrowValue& text);
 
+// That a document may have as many.
+Result<void> check_count(const ArrowItems& items, std::string_view column,
+                         const ArrowPlace& place);
+
 struct IntegerRange {
   int64_t least, most;
 };

@@ -81,6 +81,7 @@ class ArrowFields : public data::DocumentFields {
     auto found = value(field);
     if (!found) return found.error();
     const ArrowItems lists = data::items_of(*found);
+    if (auto e = data::check_count(lists, name_of(field), place_); !e) return e;
     for (int64_t i = 0; i < lists.count; ++i) {
       auto list = data::arrow_value(*lists.type, *lists.array, lists.first + i,
                                     name_of(field), place_);

@@ -487,6 +487,10 @@ TEST(ArrowStreamErrors, TypesAreRefusedBeforeAnyBatch) {
   EXPECT_EQ(after([](MadeStream& m) { m.schema.format = "+l"; }),
             "[data] an Arrow stream must give batches of columns, found the "
             "format '+l' for the stream");
+  // Any number of rows of these would be of no byte.
+  EXPECT_EQ(with("ast_depth", lists("+w:0", {}, integers("i", {}))),
+            "[data] column ast_depth must hold lists of integers, found "
+            "Arrow's format '+w:0' of 'i' for the stream");
   EXPECT_NE(with("ast_depth", lists("+w:-1", {}, integers("i", {}))), "");
   EXPECT_NE(with("ast_depth", lists("+w:99999999999", {}, integers("i", {}))),
             "");

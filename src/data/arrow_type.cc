@@ -89,9 +89,11 @@ bool is_lists(const ArrowType& type, int depth, bool or_bools) {
   return is_lists(*values.item, depth - 1, or_bools);
 }
 
-// Every dictionary of it is one of integers.
+// Every dictionary of it is one of integers, and every list takes some bytes:
+// of those that have no room for a number a stranger may have any number.
 bool is_known(const ArrowType& type) {
   if (type.kind == ArrowKind::other) return false;
+  if (type.kind == ArrowKind::fixed_list && type.size == 0) return false;
   if (type.item && !is_known(*type.item)) return false;
   return !type.dictionary || is_known(*type.dictionary);
 }

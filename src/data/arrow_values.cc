@@ -187,23 +187,26 @@ std::string text_of(const ArrowValue& text) {
   return size > 0 ? std::string(begin, static_cast<size_t>(size)) : "";
 }
 
+Result<void> check_count(const ArrowItems& items, std::string_view column,
+                         const ArrowPlace& place) {
+  if (items.count <= kMaxDocumentTokens) return {};
+  return over_limit("data", "{} must have at most {} elements, found {} for {}",
+                    column, kMaxDocumentTokens, items.count, place.words());
+}
+
 Result<void> add_integers(const ArrowItems& items, IntegerRange range,
                           std::string_view column, const ArrowPlace& place,
                           std::vector<int32_t>& to) {
-  const size_t begin = to.size();
-  if (items.count > INT32_MAX) {
-    return over_limit("data",
-                      "{} must have at most {} elements, found {} for "
-                      "{}",
-                      column, INT32_MAX, items.count, place.words());
-  }
+  if (auto e = check_count(items, column, place); !e) return e;
   if (items.count == 0) return {};
+  const size_t begin = to.size();
   const ArrowType& type = *items.type;
   const bool plain = type.kind == ArrowKind::integer && !type.dictionary &&
                      !may_have_nulls(*items.array);
   if (plain && has_bits(range) && add_all(items, range, to)) return {};
-  to.resize(begin + static_cast<size_t>(items.count));
-  // One by one, to follow dictionaries or to name the bad one.
+  to.resize(begin);
+  // One by one, to follow dictionaries or to name the bad one. Nulls alone take
+  // no byte, so that there may be any number of them: no room is made before.
   for (int64_t i = 0; i < items.count; ++i) {
     const auto called = [&] {
       return fmt::format("element {} of {} of {}", i, column, place.words());
@@ -226,7 +229,7 @@ Result<void> add_integers(const ArrowItems& items, IntegerRange range,
     if (n.value < range.least || n.value > range.most) {
       return refused(fmt::format("the integer {}", n.value));
     }
-    to[begin + static_cast<size_t>(i)] = static_cast<int32_t>(n.value);
+    to.push_back(static_cast<int32_t>(n.value));
   }
   return {};
 }

@@ -102,5 +102,26 @@ TEST(ArrowValues, NumbersOfAnyWidthAreThoseOfTheRange) {
   }
 }
 
+// Nulls have no bytes: a list of any number of them is a few bytes of a file.
+TEST(ArrowValues, NoRoomIsMadeForNumbersThatAreNotThere) {
+  ArrowType nulls;
+  nulls.kind = ArrowKind::nulls;
+  ArrowArray array = {};
+  array.length = INT64_MAX;
+  const auto said = [&](int64_t count, std::vector<int32_t>& to) {
+    const auto added = add_integers({&nulls, &array, 0, count}, {0, INT32_MAX},
+                                    "ids", {3, 2, -1, "x"}, to);
+    return added ? "" : added.error().message;
+  };
+  std::vector<int32_t> got;
+  EXPECT_EQ(said(kMaxDocumentTokens, got),
+            "[data] element 0 of ids of row 3 of batch 2 of x must be an "
+            "integer of 0 to 2147483647, found null for it");
+  EXPECT_EQ(said(kMaxDocumentTokens + 1, got),
+            "[data] ids must have at most 268435456 elements, found 268435457 "
+            "for row 3 of batch 2 of x");
+  EXPECT_EQ(got.capacity(), 0U);
+}
+
 }  // namespace
 }  // namespace tessera::data

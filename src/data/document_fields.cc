@@ -42,11 +42,11 @@ class Adding {
       return e;
     }
     tokens_ = static_cast<int64_t>(into_.input_ids.size() - first);
-    if (tokens_ > INT32_MAX) {
+    if (tokens_ > kMaxDocumentTokens) {
       return over_limit("data",
                         "a document must have at most {} tokens, found {} for "
                         "{}",
-                        INT32_MAX, tokens_, fields_.place());
+                        kMaxDocumentTokens, tokens_, fields_.place());
     }
     if (auto e = column(Field::loss_mask, 0, 1, 1, into_.loss_mask, first);
         !e) {

@@ -186,8 +186,13 @@ class Import : public RowBatches {
     }
     if (auto e = check_size(shape_, 0, in_quotes(name_)); !e) return e;
     for (size_t c = 0; c < kRowColumns; ++c) {
-      if (!columns_[c]) continue;
-      std::vector<int64_t> want = shape_.array(static_cast<RowColumn>(c), 0);
+      const auto column = static_cast<RowColumn>(c);
+      if (!columns_[c]) {
+        if (auto e = check_filled(shape_, column, in_quotes(name_)); !e)
+          return e;
+        continue;
+      }
+      std::vector<int64_t> want = shape_.array(column, 0);
       want.erase(want.begin());
       if (sizes[c] == want) continue;
       return invalid("data",

@@ -221,6 +221,18 @@ TEST(ImportRows, WhatAStreamTellsIsCheckedBeforeItIsRead) {
   static const char text[] = "\1\0\0\0\6\0\0\0pad_id\1\0\0\0x";
   EXPECT_EQ(schema([](ArrowSchema& s) { s.metadata = text; }),
             "[data] pad_id must be an integer, found 'x' for 'a.parquet'");
+  // Room for chunks that the file does not have.
+  static const char claim[] = "\1\0\0\0\12\0\0\0max_chunks\10\0\0\00016777216";
+  EXPECT_EQ(schema([](ArrowSchema& s) {
+              for (const RowColumn c :
+                   {RowColumn::chunk_starts, RowColumn::chunk_ends,
+                    RowColumn::chunk_kinds}) {
+                s.children[static_cast<size_t>(c)]->name = "more";
+              }
+              s.metadata = claim;
+            }),
+            "[data] column chunk_starts must be there where a row has more "
+            "than 128 numbers of it, found none for 16777216 of 'a.parquet'");
 }
 
 TEST(RowsInBytes, AreRefusedByTheirFile) {

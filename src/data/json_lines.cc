@@ -72,6 +72,12 @@ class JsonLines : public DocumentSource {
       return invalid("data", "a position must be in one of {} files, found {}",
                      files_.size(), position.file);
     }
+    if (position.line < 0 || position.line > position.offset) {
+      return invalid("data",
+                     "a position must have passed 0 to {} lines in {} bytes, "
+                     "found {}",
+                     position.offset, position.offset, position.line);
+    }
     file_.reset();
     begin_ = end_ = 0;
     at_ = position;

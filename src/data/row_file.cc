@@ -20,7 +20,6 @@ namespace {
 constexpr std::string_view kPadId = "pad_id";
 constexpr std::string_view kMaxChunks = "max_chunks";
 constexpr std::string_view kMaxEdges = "max_edges";
-constexpr int64_t kMaxFileBytes = int64_t{1} << 36;
 
 // A tensor that may be absent; an error where it is not as the schema says.
 Result<const SafetensorsHeader::Entry*> find(const SafetensorsHeader& file,
@@ -137,7 +136,12 @@ class SafetensorsRows : public RowBatches {
       const auto column = static_cast<RowColumn>(c);
       auto tensor = find(header_, spec_of(column), name_);
       if (!tensor) return tensor.error();
-      if (!*tensor || (*tensor)->shape == shape_.array(column, rows_)) continue;
+      if (!*tensor) {
+        auto e = check_filled(shape_, column, in_quotes(name_));
+        if (!e) return e;
+        continue;
+      }
+      if ((*tensor)->shape == shape_.array(column, rows_)) continue;
       return invalid("data", "column {} must be {}, found {} for {}",
                      spec_of(column).name,
                      shape_text(shape_.array(column, rows_)),
@@ -154,6 +158,21 @@ class SafetensorsRows : public RowBatches {
   int32_t pad_id_ = 0;
   int64_t rows_ = 0, row_ = 0;  // all; the next
 };
+
+Result<std::unique_ptr<SafetensorsRows>> open_file(const std::string& path,
+                                                   int64_t first_row) {
+  auto file = std::make_shared<FileReader>();
+  if (auto e = file->open(path); !e) return e.error();
+  const int64_t size = file->size();
+  auto made = std::make_unique<SafetensorsRows>(
+      path,
+      [file](int64_t begin, int64_t end, char* to) {
+        return file->read(begin, end, to);
+      },
+      size);
+  if (auto e = made->read_header(first_row); !e) return e.error();
+  return made;
+}
 
 }  // namespace
 
@@ -174,17 +193,15 @@ Result<int64_t> number_of(const Metadata& metadata, std::string_view key,
 
 Result<std::unique_ptr<RowBatches>> open_safetensors_rows(
     const std::string& path, int64_t first_row) {
-  auto file = std::make_shared<FileReader>();
-  if (auto e = file->open(path); !e) return e.error();
-  const int64_t size = file->size();
-  auto made = std::make_unique<SafetensorsRows>(
-      path,
-      [file](int64_t begin, int64_t end, char* to) {
-        return file->read(begin, end, to);
-      },
-      size);
-  if (auto e = made->read_header(first_row); !e) return e.error();
-  return std::unique_ptr<RowBatches>(std::move(made));
+  auto made = open_file(path, first_row);
+  if (!made) return made.error();
+  return std::unique_ptr<RowBatches>(std::move(*made));
+}
+
+Result<Rows> load_safetensors_rows(const std::string& path) {
+  auto made = open_file(path, 0);
+  if (!made) return made.error();
+  return (*made)->next((*made)->rows());
 }
 
 Result<Rows> decode_rows(std::string_view bytes, std::string_view name) {
@@ -212,7 +229,7 @@ Result<std::string> encode_rows(const Rows& rows) {
     const RowColumnSpec& spec = spec_of(column);
     const std::vector<int32_t>& values = rows.columns[c];
     const auto is_padding = [&](int32_t v) { return v == spec.padding; };
-    if (!spec.required &&
+    if (!spec.required && may_be_filled(rows.shape, column) &&
         std::all_of(values.begin(), values.end(), is_padding)) {
       continue;
     }
@@ -235,10 +252,8 @@ Result<void> save_rows(const std::string& path, const Rows& rows) {
 }
 
 Result<Rows> load_rows(const std::string& path) {
-  if (is_row_file(path)) return data::load_row_file(path);
-  auto bytes = read_file(path, data::kMaxFileBytes);
-  if (!bytes) return bytes.error();
-  return data::decode_rows(*bytes, path);
+  return is_row_file(path) ? data::load_row_file(path)
+                           : data::load_safetensors_rows(path);
 }
 
 }  // namespace tessera

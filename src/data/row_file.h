@@ -22,6 +22,11 @@ int64_t numbers_of_row(const RowShape& shape);
 // Whether rows of this shape may be made. `name` is what errors end in.
 Result<void> check_size(const RowShape& shape, int64_t rows,
                         std::string_view name = "them");
+// Whether a column that a file lacks may be filled: a stranger's number is no
+// reason to make room, so room above the usual comes with its column.
+bool may_be_filled(const RowShape& shape, RowColumn column);
+Result<void> check_filled(const RowShape& shape, RowColumn column,
+                          std::string_view name);
 // A number of 32 bits in a file's metadata, which may lack it.
 using Metadata = std::map<std::string, std::string, std::less<>>;
 Result<int64_t> number_of(const Metadata& metadata, std::string_view key,
@@ -31,11 +36,12 @@ Result<int64_t> number_of(const Metadata& metadata, std::string_view key,
 // one is an error. Every row is checked. Some rows are in memory at a time.
 Result<std::unique_ptr<RowBatches>> open_safetensors_rows(
     const std::string& path, int64_t first_row);
+Result<Rows> load_safetensors_rows(const std::string& path);
 // All rows of a file that is in memory. `name` is how errors call it.
 Result<Rows> decode_rows(std::string_view bytes, std::string_view name);
 
 // The bytes of a file. Columns that hold padding alone and are not required
-// are left out: they are filled again.
+// are left out where they may be filled again.
 Result<std::string> encode_rows(const Rows& rows);
 
 }  // namespace tessera::data

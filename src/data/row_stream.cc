@@ -39,6 +39,9 @@ std::string options_digest(const StreamOptions& o) {
   return digest.hex();
 }
 
+// More windows than any data set has; counting on does not overflow.
+constexpr int64_t kMaxWindows = int64_t{1} << 48;
+
 Result<void> check_position(const StreamPosition& from,
                             const StreamOptions& options,
                             const std::string& digest) {
@@ -49,7 +52,7 @@ Result<void> check_position(const StreamPosition& from,
                    in_quotes(from.options), in_quotes(digest));
   }
   const PackState& state = from.state;
-  if (state.window < 0 || state.open_rows < 0 ||
+  if (state.window < 0 || state.window > kMaxWindows || state.open_rows < 0 ||
       state.open_rows >= options.pack.rows_per_step ||
       !std::isfinite(state.open_cost) || state.open_cost < 0) {
     return invalid("data",
@@ -122,7 +125,9 @@ Result<bool> RowStream::State::load_window() {
   ends.clear();
   packing = {};
   const int64_t most = options.pack.window_rows * options.pack.tokens;
-  window.input_ids.reserve(static_cast<size_t>(std::min(most, kReserved)));
+  // The document that fills a window is longer than what was missing.
+  const int64_t room = std::min(most, kReserved);
+  window.input_ids.reserve(static_cast<size_t>(room + room / 8));
   bool more = true;
   while (!is_full()) {
     auto read = source->read(window);

@@ -230,18 +230,33 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
        {forged([](auto& at) { at.state.open_rows = 3; }),
         forged([](auto& at) { at.state.open_rows = -1; }),
         forged([](auto& at) { at.state.window = -1; }),
+        forged([](auto& at) { at.state.window = INT64_MAX; }),
         forged([](auto& at) { at.state.open_cost = NAN; }),
         forged([](auto& at) { at.state.open_cost = -1; })}) {
     EXPECT_TRUE(text.starts_with(step)) << text;
   }
   for (const int64_t offset : {int64_t{3}, int64_t{1} << 40}) {
-    const std::string text =
-        forged([&](auto& at) { at.source.offset = offset; });
+    const std::string text = forged([&](auto& at) {
+      at.source = {0, offset, 0};
+    });
     EXPECT_TRUE(
         text.starts_with("[data] a position must be the beginning of a "
                          "line, found byte "))
         << text;
   }
+  for (const int64_t line : {int64_t{-1}, INT64_MAX, INT64_MIN}) {
+    EXPECT_EQ(forged([&](auto& at) {
+                at.source = {0, 9, line};
+              }),
+              fmt::format("[data] a position must have passed 0 to 9 lines in "
+                          "9 bytes, found {}",
+                          line));
+  }
+  for (const int64_t file : {int64_t{-1}, int64_t{2}, INT64_MAX}) {
+    EXPECT_NE(forged([&](auto& at) { at.source.file = file; }), "");
+  }
+  EXPECT_NE(forged([](auto& at) { at.source = {0, INT64_MAX, 0}; }), "");
+  EXPECT_NE(forged([](auto& at) { at.rows = INT64_MAX; }), "");
 }
 
 // Documents in memory, which tells how many were read.

@@ -5,7 +5,6 @@
 // error where it was made wrong; one that lies gives rows or an error.
 #include <algorithm>
 
-#include "base/safetensors.h"
 #include "data/import_rows.h"
 #include "data/row_file.h"
 #include "tests/fuzz/arrow_lies.h"
@@ -27,21 +26,6 @@ void must_name_the_file(const Error& error) {
 }
 
 void read_bytes(std::string_view bytes) {
-  // Room for chunks that are not there is memory and no rule.
-  if (bytes.size() >= 8) {
-    const auto header = safetensors_header_size(
-        bytes.substr(0, 8), static_cast<int64_t>(bytes.size()));
-    if (header) {
-      const auto parsed = parse_safetensors_header(
-          bytes.substr(0, static_cast<size_t>(*header)),
-          static_cast<int64_t>(bytes.size()));
-      for (const char* const key : {"max_chunks", "max_edges"}) {
-        if (!parsed) break;
-        const auto at = parsed->metadata.find(key);
-        if (at != parsed->metadata.end() && at->second.size() > 4) return;
-      }
-    }
-  }
   const auto rows = data::decode_rows(bytes, kFile);
   if (!rows) return must_name_the_file(rows.error());
   must(check_rows(*rows, kFile).ok());
