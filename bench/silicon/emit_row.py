@@ -29,6 +29,7 @@ def arguments():
 
 def main():
     a = arguments()
+    del sys.argv[1:]  # tokamax reads flags of its own there
     import jax
     import jax.numpy as jnp
     from jax._src.pallas.mosaic import tpu_info

@@ -32,13 +32,13 @@ Result<Machine> machine_for(const Options& o) {
   return parse_machine(*text);
 }
 
-Json rule_json(const DispatchRule& r) {
+Json rule_json(const DispatchRule& r, const Machine& m) {
   return {{"name", r.name},
           {"lane", to_string(r.lane)},
           {"beyond_tokens", r.beyond_tokens},
           {"below_density",
            r.below_density ? Json(*r.below_density) : Json(nullptr)},
-          {"source", r.source}};
+          {"source", source_words(r, m)}};
 }
 
 Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
@@ -55,7 +55,7 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
       {"reason", c.reason},
       {"rejected", rejected},
       {"gate", c.gate ? Json(receipt::fields_json(*c.gate)) : Json(nullptr)},
-      {"rule", c.rule ? rule_json(*c.rule) : Json(nullptr)},
+      {"rule", c.rule ? rule_json(*c.rule, m) : Json(nullptr)},
       {"density", plan.density()},
       {"machine", m.key()}};
 }
@@ -88,7 +88,8 @@ std::string choice_text(const Choice& c, const PlanFacts& plan,
                        : ""));
   if (c.gate) line("", "gate", gate_words(*c.gate));
   if (c.rule)
-    line("", "rule", fmt::format("{}: {}", c.rule->name, c.rule->source));
+    line("", "rule",
+         fmt::format("{}: {}", c.rule->name, source_words(*c.rule, m)));
   for (const Rejected& r : c.rejected) line("", to_string(r.lane), r.reason);
   return out;
 }

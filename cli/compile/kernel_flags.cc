@@ -33,6 +33,17 @@ Result<void> refuse_unsupported(const RunFlags& f) {
   return {};
 }
 
+// What nobody said, as far as the target's vector memory holds it.
+void take_what_fits(const Asked& asked, const AttentionCall& call,
+                    const std::string& target, const mosaic::OpenSetting& open,
+                    AskedSetting& found) {
+  const mosaic::ChosenSetting fit = mosaic::fit_setting(
+      {found.setting, ""}, open, asked.request, asked.present, call, target);
+  if (fit.setting.tile != found.setting.tile) found.tile_by += fit.chosen_by;
+  if (open.passes) found.passes_by += fit.chosen_by;
+  found.setting = fit.setting;
+}
+
 }  // namespace
 
 void add_kernel_flags(Command& command, KernelFlags& f) {
@@ -110,7 +121,9 @@ std::string AskedKernel::chosen_by() const {
   return fmt::format("{}; tiles a pass: {}", tile_by, passes_by);
 }
 
-Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
+Result<AskedCall> read_asked_call(const KernelFlags& f,
+                                  const std::string& target,
+                                  int64_t batch_keys) {
   if (auto e = refuse_unsupported(f.run); !e) return e.error();
   if (auto e = check_reason_flag(f.run.lowering_reason); !e) return e.error();
   const bool backward = f.run.backward;
@@ -128,7 +141,6 @@ Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
   auto found = asked_setting(*asked, call, !f.tiles_per_pass, f.keys_per_query,
                              batch_keys);
   if (!found) return found.error();
-  asked->request.tile = found->setting.tile;
   MosaicOptions& options = found->setting.options;
   auto row_sum = parse_row_sum(f.row_sum);
   if (!row_sum) return row_sum.error();
@@ -152,6 +164,9 @@ Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
     if (!value) return value.error();
     n.out = *value;
   }
+  take_what_fits(*asked, call, target,
+                 {asked->open_tile, !f.tiles_per_pass, !f.fetch_ahead}, *found);
+  asked->request.tile = found->setting.tile;
   return AskedCall{std::move(asked->request),
                    asked->present,
                    call,
@@ -164,7 +179,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f, int64_t batch_keys) {
 Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
                                       const std::string& target,
                                       int64_t batch_keys) {
-  auto asked = read_asked_call(f, batch_keys);
+  auto asked = read_asked_call(f, target, batch_keys);
   if (!asked) return asked.error();
   auto kernel = make_mosaic_kernel(asked->request, asked->present, asked->call,
                                    target, asked->options);

@@ -29,8 +29,9 @@ bool asks_for_kernel(const KernelFlags& flags);
 
 // What a kernel is made from, once all flags are read. Facts that the mask
 // names, or a flag gives, count as present; they are not read. Tile and tiles a
-// pass that are open are looked up; `batch_keys`, the mean keys a query of a
-// batch that is known, goes with that where no flag says it.
+// pass that are open are looked up, as far as the target's vector memory holds
+// them; `batch_keys`, the mean keys a query of a batch that is known, goes with
+// that where no flag says it.
 struct AskedCall {
   Request request;
   Facts present;
@@ -40,6 +41,7 @@ struct AskedCall {
   bool open = false;               // not the request
 };
 Result<AskedCall> read_asked_call(const KernelFlags& flags,
+                                  const std::string& target,
                                   int64_t batch_keys = 0);
 
 struct AskedKernel {

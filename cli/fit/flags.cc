@@ -43,7 +43,7 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
   out.lane = lane;
   out.chip = o.kernel.run.request.target.value_or("v6e");
   if (lane == LaneId::mosaic) {
-    auto asked = read_asked_call(o.kernel);
+    auto asked = read_asked_call(o.kernel, out.chip);
     if (!asked) return asked.error();
     out.request = std::move(asked->request);
     out.present = asked->present;

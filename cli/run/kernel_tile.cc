@@ -2,11 +2,19 @@
 #include "cli/run/kernel_tile.h"
 
 #include "lanes/mosaic/settings.h"
+#include "tessera/chips.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {
 
-Result<TileBy> take_kernel_tile(const AttentionCall& call, Loaded& loaded) {
+std::string target_here(const Session& session) {
+  const auto place = session.place();
+  const auto chip = place ? chip_of_device(place->device) : std::nullopt;
+  return chip ? std::string(chip->target) : std::string();
+}
+
+Result<TileBy> take_kernel_tile(const AttentionCall& call,
+                                const std::string& target, Loaded& loaded) {
   Resolved& of = loaded.resolved;
   if (loaded.saved || loaded.source || of.given.tile) return TileBy();
   // What a mask does not say by itself, its facts do.
@@ -16,7 +24,9 @@ Result<TileBy> take_kernel_tile(const AttentionCall& call, Loaded& loaded) {
     if (!batch) return batch.error();
     keys = keys_per_query(*batch);
   }
-  mosaic::ChosenSetting found = mosaic::choose_setting(of.request, call, keys);
+  mosaic::ChosenSetting found = mosaic::fit_setting(
+      mosaic::choose_setting(of.request, call, keys), {.tile = true},
+      of.request, of.facts.view(), call, target);
   of.request.tile = found.setting.tile;
   return std::move(found.chosen_by);
 }

@@ -12,14 +12,15 @@ struct Took {
   std::string by;
 };
 
-Took take(const RequestFlags& flags, bool backward) {
+Took take(const RequestFlags& flags, bool backward,
+          const std::string& target = "v6e:1x1", int64_t dim = 128) {
   auto loaded = load_request(flags);
   EXPECT_TRUE(loaded.ok()) << loaded.error().message;
   AttentionCall call;
-  call.shape = {8, 8, 128, 128, {}, 0};
+  call.shape = {8, 8, dim, dim, {}, 0};
   call.dtype = Dtype::bf16;
   call.backward = backward;
-  auto by = take_kernel_tile(call, *loaded);
+  auto by = take_kernel_tile(call, target, *loaded);
   EXPECT_TRUE(by.ok()) << by.error().message;
   return {loaded->resolved.request.tile, *by};
 }
@@ -53,6 +54,22 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
   took = take(flags, false);
   EXPECT_EQ(took.tile, (Tile{512, 256}));
   EXPECT_EQ(took.by, "the default: the table has no such row");
+}
+
+// Of the chip that is there; where none is known, the table's.
+TEST(KernelTile, AnOpenOneFitsTheChip) {
+  RequestFlags flags;
+  flags.masks = {"causal"};
+  flags.q_len = "4096";
+  for (const char* target : {"", "v5e:2x2", "v6e:1x1"}) {
+    EXPECT_EQ(take(flags, true, target, 256).by.find("fits"),
+              std::string::npos);
+  }
+  const Took took = take(flags, true, "v4:2x2x1", 256);
+  EXPECT_TRUE(took.by.ends_with(
+      "; the largest of it that fits the vector memory of v4"))
+      << took.by;
+  EXPECT_LT(took.tile.q, take(flags, true, "v6e:1x1", 256).tile.q);
 }
 
 TEST(KernelTile, AGivenOneStays) {

@@ -144,7 +144,7 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
   }
   TileBy tile_by;
   if (o.forced == LaneId::mosaic) {
-    auto by = take_kernel_tile(data.call(), *loaded);
+    auto by = take_kernel_tile(data.call(), target_here(*o.session), *loaded);
     if (!by) return by.error();
     tile_by = std::move(*by);
   }

@@ -121,13 +121,26 @@ TEST_F(Schedule, DrawsThePicture) {
   EXPECT_NE(text.find(">8 of 266 ("), std::string::npos);
 }
 
+TEST_F(Schedule, SaysWhatIsNotCalibrated) {
+  for (const auto& [target, calibrated] :
+       {std::pair("v6e:1x1", true), std::pair("v5e:2x2", false),
+        std::pair("v5p:2x2x1", false)}) {
+    const Arguments asked = {"schedule", "--dump", dump(), "--target", target};
+    ASSERT_EQ(program(asked), 0) << err_;
+    EXPECT_EQ(out_.find("not calibrated") == out_.npos, calibrated) << out_;
+    ASSERT_EQ(program(asked, {"--json"}), 0) << err_;
+    EXPECT_EQ(nlohmann::json::parse(out_)["assumed"]["calibrated"], calibrated);
+  }
+}
+
 TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
   refused({},
           "schedule must be given a program, --dump or a request, found none");
   refused({kProgram, "--dump", dump()}, "found a program and --dump");
   refused({"--dump", dump(), "--keep", file("k")}, "--keep goes with");
-  refused({"--dump", dump(), "--target", "v5p:2x2x1"},
-          "a target must be of a known chip (v6e), found 'v5p:2x2x1'");
+  refused({"--dump", dump(), "--target", "v9:2x2x1"},
+          "a target must be of a known chip (v4, v5e, v5p, v6e, tpu7x), found "
+          "'v9:2x2x1'");
   refused({"--dump", dump(), "--trips", "grid"}, "--trips must be REGION=N");
   refused({"--dump", dump(), "--trips", "grid=-1"}, "--trips");
   refused({"--dump", dump(), "--trips", "gird=1"},

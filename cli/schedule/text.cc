@@ -25,8 +25,11 @@ class Text {
  public:
   std::string draw(const schedule::ScheduleReport& report,
                    const AskedKernel* own) {
-    line("target", "{}: {:.2f} GHz (assumed), {:.0f} bytes of HBM a cycle",
-         report.target, report.chip.gigahertz, report.chip.hbm_bytes_per_cycle);
+    line("target", "{}: {:.2f} GHz (assumed), {:.0f} bytes of HBM a cycle{}",
+         report.target, report.chip.gigahertz, report.chip.hbm_bytes_per_cycle,
+         report.chip.calibrated
+             ? ""
+             : ", not calibrated: held against no times on this chip");
     if (own) {
       const Tile& tile = own->kernel.tile;
       line("setting", "tile {}x{}, {} tiles a pass: {}", tile.q, tile.kv,

@@ -29,6 +29,7 @@ Result<void> compile(const MeshFitCall& asked, ProgramReport& out) {
   auto schedule = schedule::make_schedule(std::move(made->dump), of);
   if (!schedule) return schedule.error();
   out.collectives = std::move(schedule->collectives);
+  out.calibrated = schedule->chip.calibrated;
   out.target = asked.chip;
   return {};
 }
@@ -77,6 +78,7 @@ json program_json(const ProgramReport& r) {
               {"target", r.target.empty() ? json() : json(r.target)},
               {"fit", fit_json(r.fit)}};
   if (r.target.empty()) return out;
+  out["calibrated"] = r.calibrated;
   out["collectives"] = json::array();
   for (const schedule::Collective& c : r.collectives) {
     out["collectives"].push_back(collective_json(c));
@@ -87,8 +89,9 @@ json program_json(const ProgramReport& r) {
 std::string program_text(const ProgramReport& r) {
   std::string out = "\non each chip\n" + fit_text(r.fit);
   if (r.target.empty()) return out;
-  out += fmt::format("{:<11} by libtpu, {} pass for {}\n", "schedule",
-                     r.backward ? "backward" : "forward", r.target);
+  out += fmt::format("{:<11} by libtpu, {} pass for {}{}\n", "schedule",
+                     r.backward ? "backward" : "forward", r.target,
+                     r.calibrated ? "" : ", cycles not calibrated");
   int64_t bytes = 0;
   for (const schedule::Collective& c : r.collectives) {
     bytes += c.bytes;

@@ -17,6 +17,7 @@ struct ProgramReport {
   std::string target;  // that it was compiled for; "" where it was not
   FitReport fit;
   std::vector<schedule::Collective> collectives;  // of the compiled program
+  bool calibrated = false;  // cycles were held against times on the chip
 };
 
 // Where the compiler is asked it is compiled for asked.chip, if it fits: once a

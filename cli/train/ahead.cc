@@ -38,6 +38,7 @@ json attention_json(const AheadReport& r) {
   }
   return {{"cycles_from", "predicted"},
           {"gigahertz", r.gigahertz},
+          {"calibrated", r.calibrated},
           {"cycles", cycles_json(r.attention_cycles())},
           {"layers", layers}};
 }
@@ -93,9 +94,10 @@ std::string ahead_text(const TrainSettings& s, const AheadReport& r,
   if (r.attention.empty()) return out;
   out += fmt::format(
       "attention  {} cycles predicted for the first step's rows{}, at {} GHz "
-      "(assumed)\n",
+      "(assumed{})\n",
       cycles_text(r.attention_cycles()),
-      s.options.mesh.devices() > 1 ? " on the slowest chip" : "", r.gigahertz);
+      s.options.mesh.devices() > 1 ? " on the slowest chip" : "", r.gigahertz,
+      r.calibrated ? "" : ", not calibrated");
   int64_t number = 0;
   for (const LayerCycles& layer : r.attention) {
     out += fmt::format("  layer {:<3} forward {}{}, backward {}: {}\n",

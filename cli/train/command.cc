@@ -74,7 +74,7 @@ constexpr const char* kFooter =
     "output, "
     "temporary,\ncode, peak} (null where the compiler does not say) and "
     "attention (null where it is not by our\nkernels).{cycles_from, gigahertz, "
-    "cycles, layers[].{mask, forward_runs,\n"
+    "calibrated, cycles, layers[].{mask, forward_runs,\n"
     "forward_cycles, backward_cycles}} of the step that takes the "
     "first rows, and nothing of steps.";
 

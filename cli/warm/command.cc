@@ -50,11 +50,13 @@ Result<RunOptions> open_session(const Options& o) {
 
 // As `run` plans it: a tile that is open may be the kernel's to choose.
 Result<Planned> plan_one(const RequestFlags& request, const RouteFlags& route,
-                         const AttentionCall& call, bool suit_kernel) {
+                         const AttentionCall& call,
+                         const std::optional<std::string>& kernel_target) {
   auto loaded = load_request(request, {}, route);
   if (!loaded) return loaded.error();
-  if (suit_kernel) {
-    if (auto e = take_kernel_tile(call, *loaded); !e) return e.error();
+  if (kernel_target) {
+    auto e = take_kernel_tile(call, *kernel_target, *loaded);
+    if (!e) return e.error();
   }
   if (auto e = take_picks(route, *loaded); !e) return e.error();
   return plan_loaded(std::move(*loaded));
@@ -74,10 +76,13 @@ Result<int> run(const Options& o) {
   call.sink_logits = options->sink_logits;
   call.backward = options->data.backward;
   call.dlse = o.dlse;
+  std::optional<std::string> kernel_target;
+  if (options->forced == LaneId::mosaic) {
+    kernel_target = target_here(*options->session);
+  }
   WarmList list;
   for (const RequestFlags& request : *requests) {
-    auto planned =
-        plan_one(request, o.run.route, call, options->forced == LaneId::mosaic);
+    auto planned = plan_one(request, o.run.route, call, kernel_target);
     if (!planned) return planned.error();
     auto added = add_call(list, planned->batch, call);
     if (!added) return added.error();

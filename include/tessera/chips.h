@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "tessera/result.h"
@@ -26,6 +27,7 @@ struct Chip {
   std::string_view kind;    // what plugins call its devices: "TPU v6 lite"
 };
 std::span<const Chip> chips();
+std::string chip_names();                       // "v4, v5e, ..."
 Result<Chip> find_chip(std::string_view name);  // "v6e", or "v6e:2x2"
 // Of a device by its kind, or as receipts name it, "TPU v6 lite 0". Nothing: it
 // is none of them.

@@ -43,10 +43,10 @@ struct LaneFacts {
   std::string_view absent = {};  // why this version has none; else empty
   bool needs_plugin = false;     // a PJRT plugin, of `platform` if that is set
   std::string_view platform = {};
-  std::string_view generation = {};  // of TPUs that it runs on; empty: any
-  uint32_t atoms = 0;                // bits by Atom
-  bool any_words = false;  // masks with | and !; else atoms joined by &
-  uint32_t dtypes = 0;     // bits by Dtype
+  bool known_chips = false;  // its TPUs are those of tessera/chips.h
+  uint32_t atoms = 0;        // bits by Atom
+  bool any_words = false;    // masks with | and !; else atoms joined by &
+  uint32_t dtypes = 0;       // bits by Dtype
   int64_t dim_step = 8, most_dim = 256;    // head dims: multiples, up to
   int64_t tile_step = 0, most_tile = 0;    // sides of tiles; 0: any
   double least_scale = 0, most_scale = 0;  // and of a softcap; 0 and 0: any
@@ -198,8 +198,12 @@ struct DispatchRule {
   int64_t beyond_tokens = 0;
   std::optional<double> below_density = {};  // none: any share
   std::string_view source = {};              // what says so
+  std::string_view generation = {};  // of TPUs that its source is of, if any
 };
 std::span<const DispatchRule> dispatch_rules();
+// The row's source, and on TPUs of another generation than that is of, or of
+// one that is not known, that it is.
+std::string source_words(const DispatchRule& rule, const Machine& machine);
 
 struct Rejected {
   LaneId lane;

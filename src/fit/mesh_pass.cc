@@ -179,11 +179,16 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
                                       const Shards& shards, bool backward) {
   const AttentionCall call = call_of(asked, backward);
   const Batch& batch = *asked.batch;
-  MosaicOptions options =
-      mosaic::choose_passes(batch.request(), call, keys_per_query(batch))
-          .setting.options;
-  options.lowering_reason = asked.lowering_reason;
-  return mosaic::plan_shards(batch, shards, call, asked.chip, options);
+  const auto plan = [&](MosaicOptions options) {
+    options.lowering_reason = asked.lowering_reason;
+    return mosaic::plan_shards(batch, shards, call, asked.chip, options);
+  };
+  const mosaic::ChosenSetting chosen = mosaic::fit_setting(
+      mosaic::choose_passes(batch.request(), call, keys_per_query(batch)), {},
+      asked.chip, [&](const Tile&, const MosaicOptions& options) {
+        return plan(options).ok();
+      });
+  return plan(chosen.setting.options);
 }
 
 Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,

@@ -34,7 +34,8 @@ struct AheadReport {
   // One a layer, where attention is by our kernels; else none. Of the slowest
   // device of a mesh, in each direction.
   std::vector<LayerCycles> attention;
-  double gigahertz = 0;  // assumed of the chip; 0 where nothing is predicted
+  double gigahertz = 0;     // assumed of the chip; 0 where nothing is predicted
+  bool calibrated = false;  // predictions were held against times on the chip
 
   std::optional<double> attention_cycles() const;
 };

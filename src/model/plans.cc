@@ -76,7 +76,9 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
   for (const bool backward : {false, true}) {
     call.backward = backward;
     MosaicOptions options =
-        mosaic::choose_passes(request, call).setting.options;
+        mosaic::fit_setting(mosaic::choose_passes(request, call), {}, request,
+                            present, call, made_for.target)
+            .setting.options;
     options.lowering_reason = made_for.lowering_reason;
     auto planned =
         mosaic::plan_kernel(request, present, call, made_for.target, options);

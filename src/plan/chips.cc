@@ -44,6 +44,10 @@ std::string_view without_number(std::string_view device) {
   return numbered ? device.substr(0, space) : device;
 }
 
+}  // namespace
+
+std::span<const Chip> chips() { return kChips; }
+
 std::string chip_names() {
   std::string out;
   for (const Chip& c : kChips) {
@@ -51,10 +55,6 @@ std::string chip_names() {
   }
   return out;
 }
-
-}  // namespace
-
-std::span<const Chip> chips() { return kChips; }
 
 Result<void> plan::check_generation(std::string_view where,
                                     std::string_view name) {

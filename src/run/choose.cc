@@ -6,12 +6,14 @@
 
 #include "base/dtype_word.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/splash/fits.h"
 #include "lanes/tensors.h"
 #include "mask/canonical.h"
 #include "run/lane_rules.h"
 #include "run/rules.h"
+#include "tessera/chips.h"
 #include "tessera/dispatch.h"
 #include "tessera/layouts.h"
 
@@ -23,9 +25,9 @@ using run::first_device;
 using run::is_device;
 using Why = std::optional<std::string>;
 
-bool other_generation(const LaneFacts& lane, const MachinePlugin& p) {
-  return !lane.generation.empty() && !p.generation.empty() &&
-         p.generation != lane.generation;
+bool unknown_generation(const LaneFacts& lane, const MachinePlugin& p) {
+  return lane.known_chips && !p.generation.empty() &&
+         !find_target(p.generation);
 }
 
 // The plugin that would run or compile for the lane: a device that is no CPU
@@ -34,7 +36,7 @@ const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
                                 bool compile_only) {
   const auto fits = [&](const MachinePlugin& p) {
     if (!lane.platform.empty() && p.platform != lane.platform) return false;
-    if (!compile_only && other_generation(lane, p)) return false;
+    if (!compile_only && unknown_generation(lane, p)) return false;
     return p.devices > 0 || (compile_only && !lane.platform.empty());
   };
   for (const bool device : {true, false}) {
@@ -59,8 +61,8 @@ Why no_plugin(const LaneFacts& lane, const Machine& m) {
     return p.platform == lane.platform && p.devices > 0;
   });
   if (there != m.plugins.end()) {
-    return fmt::format("its kernels are of {}, and {} has a {}",
-                       lane.generation, there->name, there->generation);
+    return fmt::format("its kernels are of {}, and {} has a {}", chip_names(),
+                       there->name, in_quotes(there->generation, 40));
   }
   there = std::ranges::find(m.plugins, lane.platform, &MachinePlugin::platform);
   if (there != m.plugins.end()) {
@@ -159,19 +161,32 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   return {};
 }
 
+// Of the TPUs of that generation; where it is not known, the most that one has.
+int64_t vector_bytes_of(std::string_view generation) {
+  int64_t most = 0;
+  for (const Chip& chip : chips()) {
+    const auto target = find_target(chip.name);
+    if (!target) continue;
+    if (chip.name == generation) return target->vector_bytes;
+    most = std::max(most, target->vector_bytes);
+  }
+  return most;
+}
+
 // After the sizes themselves: what they take of a TPU's vector memory.
-Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f) {
-  if (lane.lane != LaneId::mosaic || !f.call.backward) return {};
+Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f,
+                 std::string_view generation) {
+  if (lane.lane != LaneId::mosaic) return {};
   for (const int64_t tokens : {f.q_len, f.kv_len}) {
     if (tokens < 1 || tokens > kMaxTokens) return {};
   }
-  const int64_t bytes = mosaic::least_backward_bytes(f);
-  const auto target = find_target(lane.generation);
-  if (!target) return target.error().message;
-  const int64_t room = mosaic::vector_rooms(target->vector_bytes).backward;
+  const bool backward = f.call.backward;
+  const int64_t bytes = mosaic::least_vector_bytes(f);
+  const int64_t room =
+      mosaic::vector_room(vector_bytes_of(generation), backward);
   if (bytes <= room) return {};
-  return fmt::format("its backward has {} bytes of vector memory, not {}", room,
-                     bytes);
+  return fmt::format("its {} has {} bytes of vector memory, not {}",
+                     backward ? "backward" : "forward", room, bytes);
 }
 
 Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
@@ -296,7 +311,8 @@ std::string Machine::key() const {
 }
 
 std::optional<std::string> run::cannot(const LaneFacts& lane,
-                                       const RequestFeatures& f) {
+                                       const RequestFeatures& f,
+                                       std::string_view generation) {
   if (!lane.absent.empty()) return std::string(lane.absent);
   if (lane.lane == LaneId::jax_bridge && !f.call.bridge_artifact) {
     if (f.call.splash) {
@@ -310,9 +326,10 @@ std::optional<std::string> run::cannot(const LaneFacts& lane,
         "it needs Splash's kernel as JAX exported it, none was given");
   }
   for (const auto check :
-       {words_missing, call_wrong, sizes_wrong, numbers_wrong, memory_wrong}) {
+       {words_missing, call_wrong, sizes_wrong, numbers_wrong}) {
     if (auto why = check(lane, f)) return why;
   }
+  if (auto why = memory_wrong(lane, f, generation)) return why;
   if (lane.lane == LaneId::splash) {
     if (auto why = splash::misfit(*f.call.splash, f)) return why;
   }
@@ -327,13 +344,16 @@ std::optional<std::string> run::cannot(const LaneFacts& lane,
 std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
                                    const Machine& m) {
   const LaneFacts& lane = facts_of(id);
-  if (auto why = run::cannot(lane, f)) return why;
+  const MachinePlugin* const plugin =
+      lane.needs_plugin ? plugin_for(lane, m, f.call.compile_only) : nullptr;
+  // What it compiles ahead may be for another chip than the one that is here.
+  const std::string_view generation =
+      plugin && !f.call.compile_only ? plugin->generation : std::string_view();
+  if (auto why = run::cannot(lane, f, generation)) return why;
   if (id == LaneId::cpu && m.isas.empty()) {
     return std::string("the machine has no ISA that its kernels know");
   }
-  if (lane.needs_plugin && !plugin_for(lane, m, f.call.compile_only)) {
-    return no_plugin(lane, m);
-  }
+  if (lane.needs_plugin && !plugin) return no_plugin(lane, m);
   return {};
 }
 

@@ -1,5 +1,6 @@
 // run/choose_test.cc: the choice of a lane for every combination of what
 // a request asks and what a machine has, ours or not.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "base/files.h"
 #include "lanes/mosaic/kernel.h"
 #include "plan/make_plan.h"
+#include "tessera/chips.h"
 #include "tessera/dispatch.h"
 #include "tests/random_case.h"
 
@@ -422,7 +424,8 @@ TEST(Choose, FollowsTheRules) {
   }
   EXPECT_EQ(c->reason,
             "40 of 64 tiles are active, and 4096 tokens are beyond 512: on tpu "
-            "the mosaic lane, which visits these alone");
+            "the mosaic lane, which visits these alone; the threshold is "
+            "v6e's, applied to a TPU whose generation is not known");
   const auto alone =
       choose(features("causal & documents", shape, {Dtype::bf16}), {64, 40},
              on("a CPU with libtpu"));
@@ -461,7 +464,7 @@ TEST(Choose, ABackwardBeyondVectorMemoryGoesToAnotherLane) {
           const auto c = choose(f, {64, 4}, tpu);
           ASSERT_TRUE(c.ok()) << c.error().message;
           // Of ids, where bitmaps would take less: 256 KB.
-          const int64_t beyond = mosaic::least_backward_bytes(f) - kRoom;
+          const int64_t beyond = mosaic::least_vector_bytes(f) - kRoom;
           if (beyond > 0) {
             ++refused;
             EXPECT_EQ(c->lane, LaneId::xla);
@@ -947,6 +950,93 @@ GateRow predicted_of(const RequestFeatures& f, double density, double kernel,
   GateTable alone = {{row}};
   set_verdicts(alone);
   return alone.rows[0];
+}
+
+// What v6e's figures decide on another TPU is told with them.
+TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const std::pair<std::string, std::string> kNotes[] = {
+      {"v4", "; the threshold is v6e's, applied to v4"},
+      {"v5e", "; the threshold is v6e's, applied to v5e"},
+      {"v5p", "; the threshold is v6e's, applied to v5p"},
+      {"v6e", ""},
+      {"tpu7x", "; the threshold is v6e's, applied to tpu7x"},
+      {"",
+       "; the threshold is v6e's, applied to a TPU whose generation is not "
+       "known"}};
+  for (const auto& [generation, note] : kNotes) {
+    const Machine tpu = tpu_of(generation);
+    const auto told = [&](const char* mask, Dtype dtype, LaneId lane,
+                          std::string_view rule, std::string_view due) {
+      const auto c = choose(features(mask, shape, {dtype}), {100, 50}, tpu);
+      ASSERT_TRUE(c.ok()) << c.error().message;
+      EXPECT_EQ(c->lane, lane);
+      ASSERT_NE(c->rule, nullptr);
+      EXPECT_EQ(c->rule->name, rule);
+      EXPECT_TRUE(c->reason.ends_with(due)) << c->reason;
+      EXPECT_EQ(c->reason.find("threshold") != c->reason.npos, !due.empty());
+      EXPECT_EQ(source_words(*c->rule, tpu),
+                std::string(c->rule->source) + std::string(due));
+    };
+    told("causal & window(99, 0)", Dtype::bf16, LaneId::mosaic, "tpu kernels",
+         note);
+    told("causal & window(99, 0)", Dtype::f16, LaneId::xla, "tpu worklist",
+         note);
+    told("causal", Dtype::bf16, LaneId::xla, "plain causal", "");
+  }
+  const auto other =
+      choose(features("causal & window(99, 0)", shape, {Dtype::bf16}),
+             {100, 50}, tpu_of("v99"));
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_EQ(other->lane, LaneId::xla);
+  EXPECT_EQ(find(*other, LaneId::mosaic)->reason,
+            "its kernels are of v4, v5e, v5p, v6e, tpu7x, and libtpu has a "
+            "'v99'");
+}
+
+// By the vector memory of the TPU that is there.
+TEST(Choose, AKernelBeyondThatChipsVectorMemoryGoesToAnotherLane) {
+  std::map<std::string_view, int> refused;
+  for (const Chip& chip : chips()) {
+    const int64_t core = find_target(chip.name)->vector_bytes;
+    for (const bool backward : {false, true}) {
+      for (const int64_t side : {256, 512, 1024}) {
+        for (const int64_t tokens : {2048, 16384, 65536}) {
+          Request request;
+          request.masks = {*parse_mask("causal & window(999, 0)")};
+          request.q_len = request.kv_len = tokens;
+          request.tile = {side, side};
+          AttentionCall call;
+          call.shape = {8, 8, 256, 256, {}, 0};
+          call.dtype = Dtype::f32;
+          call.backward = backward;
+          const RequestFeatures f =
+              features_of(request, {}, call.shape,
+                          {.dtype = call.dtype, .backward = backward});
+          const auto c = choose(f, {64, 4}, tpu_of(std::string(chip.name)));
+          ASSERT_TRUE(c.ok()) << c.error().message;
+          const int64_t bytes = mosaic::least_vector_bytes(f);
+          const int64_t room = mosaic::vector_room(core, backward);
+          EXPECT_EQ(c->lane, bytes > room ? LaneId::xla : LaneId::mosaic)
+              << chip.name << ", " << side << ", " << tokens;
+          const auto kernel = mosaic::plan_kernel(
+              request, {}, call, std::string(chip.name), {1, 1});
+          if (bytes <= room) continue;
+          ++refused[chip.name];
+          EXPECT_EQ(
+              find(*c, LaneId::mosaic)->reason,
+              fmt::format("its {} has {} bytes of vector memory, not {}",
+                          backward ? "backward" : "forward", room, bytes));
+          EXPECT_FALSE(kernel.ok());
+        }
+      }
+    }
+  }
+  // Of 128 MiB as much as of any, of 16 MiB least.
+  EXPECT_EQ(refused["v5e"], refused["v6e"]);
+  EXPECT_EQ(refused["v5p"], refused["tpu7x"]);
+  EXPECT_GT(refused["v5p"], refused["v6e"]);
+  EXPECT_GT(refused["v4"], refused["v5p"]);
 }
 
 TEST(Gate, APredictedRowSpeaksForItsGeneration) {

@@ -3,14 +3,17 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "tessera/dispatch.h"
 
 namespace tessera::run {
 
-// Why the lane cannot run such a request anywhere; nothing where it can.
+// Why the lane cannot run such a request, on TPUs of that generation; nothing
+// where it can. An empty one: on no TPU that is known.
 std::optional<std::string> cannot(const LaneFacts& lane,
-                                  const RequestFeatures& features);
+                                  const RequestFeatures& features,
+                                  std::string_view generation = {});
 
 // The choice of a caller who named the lane, whether or not it can run here.
 Choice by_name(LaneId lane, const RequestFeatures& features,

@@ -27,21 +27,24 @@ constexpr DispatchRule kRules[] = {
      .beyond_tokens = 512,
      .below_density = 1,
      .source = "predicted, bench/results/v6e/dispatch.json: a tie with the "
-               "dense program at 512 tokens, ahead at 1,024"},
+               "dense program at 512 tokens, ahead at 1,024",
+     .generation = "v6e"},
     {.name = "tpu worklist, long",
      .lane = LaneId::xla,
      .platform = "tpu",
      .beyond_tokens = 4096,
      .below_density = 0.88,
      .source = "predicted, bench/results/v6e/dispatch.json: where the worklist "
-               "costs what chunked does at 8,192 tokens, backward"},
+               "costs what chunked does at 8,192 tokens, backward",
+     .generation = "v6e"},
     {.name = "tpu worklist",
      .lane = LaneId::xla,
      .platform = "tpu",
      .beyond_tokens = 1024,
      .below_density = 0.61,
      .source = "predicted, bench/results/v6e/dispatch.json: where the worklist "
-               "costs what chunked does at 2,048 tokens, backward"},
+               "costs what chunked does at 2,048 tokens, backward",
+     .generation = "v6e"},
     {.name = "worklist",
      .lane = LaneId::xla,
      .beyond_tokens = 1024,
@@ -49,6 +52,19 @@ constexpr DispatchRule kRules[] = {
      .source = "measured, bench/results/amd-epyc/xla.json: where the worklist "
                "takes as long as chunked on a CPU, float32 forward"},
 };
+
+// What is said where the device is no TPU of the row's source.
+std::string borrowed_words(const DispatchRule& rule,
+                           const MachinePlugin* device) {
+  if (rule.generation.empty() || !device ||
+      device->generation == rule.generation) {
+    return {};
+  }
+  return fmt::format("; the threshold is {}'s, applied to {}", rule.generation,
+                     device->generation.empty()
+                         ? "a TPU whose generation is not known"
+                         : device->generation);
+}
 
 int64_t tokens_of(const RequestFeatures& f) {
   return std::max(f.q_len, f.kv_len);
@@ -129,6 +145,11 @@ run::Candidate on_xla(const RequestFeatures& f, const PlanFacts& plan,
 
 std::span<const DispatchRule> dispatch_rules() { return kRules; }
 
+std::string source_words(const DispatchRule& rule, const Machine& machine) {
+  return fmt::format("{}{}", rule.source,
+                     borrowed_words(rule, run::first_device(machine)));
+}
+
 bool run::is_device(const MachinePlugin& p) {
   return p.platform != "cpu" && p.devices > 0;
 }
@@ -185,6 +206,9 @@ std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
   }
   out.push_back(on_xla(f, plan, device->platform));
   out.push_back({LaneId::cpu, {}, "no lane of the device can run it"});
+  for (Candidate& c : out) {
+    if (c.rule) c.reason += borrowed_words(*c.rule, device);
+  }
   return out;
 }
 

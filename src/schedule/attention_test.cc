@@ -41,7 +41,7 @@ TEST(ScheduleAttention, FollowsStepsWithoutACondition) {
   KernelText text = unconditional({3, 2, 64});
   text.windows = {window({1, 1, 256, 128}, {3, 2, 2048, 128}, 0),
                   window({1, 1, 256, 128}, {3, 2, 2048, 128}, 1)};
-  const auto profile = *profile_kernel(text, 4);
+  const auto profile = *profile_kernel(text, *find_chip("v6e"));
   const auto found = attention_trips(profile, {64, 0, 64, 8, 8});
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->heads, 6);
@@ -64,20 +64,21 @@ TEST(ScheduleAttention, AGridIsOfActiveTilesOrOfRowsAndColumns) {
   KernelText text = unconditional({6, 8, 8});
   text.windows = {window({1, 256, 128}, {6, 2048, 128}, 0),
                   window({1, 256, 128}, {6, 2048, 128}, 1)};
-  const auto rows =
-      attention_trips(*profile_kernel(text, 4), {64, 0, 64, 8, 8});
+  const auto rows = attention_trips(*profile_kernel(text, *find_chip("v6e")),
+                                    {64, 0, 64, 8, 8});
   ASSERT_TRUE(rows.has_value());
   EXPECT_EQ(rows->rows, 48);
   text.grid = {6, -1};
-  const auto list =
-      attention_trips(*profile_kernel(text, 4), {36, 8, 28, 8, 7});
+  const auto list = attention_trips(*profile_kernel(text, *find_chip("v6e")),
+                                    {36, 8, 28, 8, 7});
   ASSERT_TRUE(list.has_value());
   EXPECT_EQ(list->grid_steps, 6 * 36);
   EXPECT_EQ(list->rows, 42);
   for (const std::vector<int64_t>& other :
        {std::vector<int64_t>{}, {216}, {6, 2, 2, 9}}) {
     text.grid = other;
-    EXPECT_FALSE(attention_trips(*profile_kernel(text, 4), {36, 8, 28, 8, 8})
+    EXPECT_FALSE(attention_trips(*profile_kernel(text, *find_chip("v6e")),
+                                 {36, 8, 28, 8, 8})
                      .has_value());
   }
 }
@@ -116,21 +117,22 @@ TEST(SchedulePredict, APipelineDoesNoMoreStepsThanItsGridHas) {
   KernelText text = unconditional({4, 8});
   text.bundles[9].transfers = {{937, true, false, true, true}};
   text.bundles[40].branch->limit = 34;
-  const auto profile = *profile_kernel(text, 4);
+  const auto profile = *profile_kernel(text, *find_chip("v6e"));
   const auto out = predict(profile, *find_chip("v6e"), {}, {});
   ASSERT_TRUE(out.ok());
   EXPECT_EQ(out->regions[1].trips, 34);
   EXPECT_EQ(out->regions[2].trips, 32);
-  EXPECT_EQ(out->regions[1].memory_cycles, 32);
+  // 937 granules a step, and as many bytes a cycle.
+  EXPECT_EQ(out->regions[1].memory_cycles, 32 * 32);
   text.grid = {4, -1};
-  const auto unknown =
-      predict(*profile_kernel(text, 4), *find_chip("v6e"), {}, {});
+  const auto unknown = predict(*profile_kernel(text, *find_chip("v6e")),
+                               *find_chip("v6e"), {}, {});
   EXPECT_EQ(unknown->regions[2].trips, 34);
 }
 
 TEST(SchedulePredict, LoopsOfUnknownTripsCountOnceBesideTheSum) {
   KernelText text = unconditional({4, 8});
-  const auto profile = *profile_kernel(text, 4);
+  const auto profile = *profile_kernel(text, *find_chip("v6e"));
   const auto out = predict(profile, *find_chip("v6e"), {}, {});
   ASSERT_TRUE(out.ok());
   EXPECT_FALSE(out->cycles.has_value());

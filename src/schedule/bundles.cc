@@ -243,6 +243,7 @@ class KernelReader {
       if (!*more) break;
       bundle_ = &out_.bundles.emplace_back();
       bundle_windowed_ = false;
+      out_.exits = false;
       for (std::string_view c : raw.comments) comment(c);
       for (std::string_view op : raw.ops) {
         if (Result<void> r = read_op(op, n); !r) return r;
@@ -269,6 +270,7 @@ class KernelReader {
     }
     if (auto rest = after(text, "iteration_bounds: (")) read_grid(*rest);
     if (auto rest = after(text, "entry bundle: %")) read_opcode(*rest);
+    if (text.starts_with("exit bundle: %")) out_.exits = true;
     if (text.find("window allocation for operator") != std::string_view::npos) {
       read_window(text);
     }
@@ -416,7 +418,7 @@ class KernelReader {
     if (!t.reads && !t.writes) return;
     if (auto size = after(op, "/*size_in_granules=*/")) {
       const auto n = take_number(*size);
-      if (n && *n >= 0 && *n < int64_t{1} << 40) t.bytes = *n * kGranuleBytes;
+      if (n && *n >= 0 && *n < int64_t{1} << 40) t.granules = *n;
     }
     const size_t arguments = op.find("/*");
     t.predicated = op.substr(0, arguments).find('(') != std::string_view::npos;

@@ -46,8 +46,8 @@ struct Branch {
 
 // A DMA that reads or writes HBM.
 struct Transfer {
-  std::optional<int64_t> bytes;  // nothing: known at run time alone
-  bool reads = false;            // HBM, and both for a copy inside it
+  std::optional<int64_t> granules;  // nothing: known at run time alone
+  bool reads = false;               // HBM, and both for a copy inside it
   bool writes = false;
   bool predicated = false;
   bool window = false;  // of the pipeline that the vendor put around a grid
@@ -86,12 +86,10 @@ struct KernelText {
   std::vector<std::string> sources;  // "kernel.py:17", or a tag as it stands
   std::vector<Window> windows;       // by operand, inputs first
   std::vector<int64_t> grid;         // -1: known at run time alone
+  bool exits = false;                // its last bundle is noted as its exit
 
   bool operator==(const KernelText&) const = default;
 };
-
-// A granule of a DMA's size.
-inline constexpr int64_t kGranuleBytes = 32;
 
 // `bundles` is the text of <name>-NN-final_bundles.txt, `slots` that of
 // <name>-NN-final_hlo-static-per-bundle-utilization.txt. Strict where structure

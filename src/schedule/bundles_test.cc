@@ -32,12 +32,11 @@ TEST(ScheduleBundles, ReadsTheVendorsDump) {
   EXPECT_TRUE(k->windows[2].output);
   // Bundle 0x24 fetches 128 granules of q, 0x39 a kilogranule of k, and 0x81
   // writes 128 of the output.
-  for (const auto& [at, bytes, writes] : {std::tuple(0x24, 4096, false),
-                                          {0x39, 32768, false},
-                                          {0x81, 4096, true}}) {
+  for (const auto& [at, granules, writes] :
+       {std::tuple(0x24, 128, false), {0x39, 1024, false}, {0x81, 128, true}}) {
     const auto& moves = k->bundles[static_cast<size_t>(at)].transfers;
     ASSERT_EQ(moves.size(), 1u) << at;
-    EXPECT_EQ(moves[0].bytes, bytes);
+    EXPECT_EQ(moves[0].granules, granules);
     EXPECT_EQ(moves[0].writes, writes);
     EXPECT_NE(moves[0].reads, writes);
     EXPECT_TRUE(moves[0].predicated);
@@ -74,10 +73,10 @@ TEST(ScheduleBundles, ReadsOps) {
             (std::vector<std::string>{"full_tile", "kernel.py:17"}));
   EXPECT_EQ(k->bundles[1].sources, (std::vector<uint32_t>{1}));
   ASSERT_EQ(k->bundles[1].transfers.size(), 1u);
-  EXPECT_FALSE(k->bundles[1].transfers[0].bytes.has_value());
+  EXPECT_FALSE(k->bundles[1].transfers[0].granules.has_value());
   EXPECT_TRUE(k->bundles[1].transfers[0].reads);
   EXPECT_TRUE(k->bundles[1].transfers[0].writes);
-  EXPECT_EQ(k->bundles[2].transfers[0].bytes, 96);
+  EXPECT_EQ(k->bundles[2].transfers[0].granules, 3);
   EXPECT_EQ(k->bundles[2].used[kSalu], 2);
 }
 

@@ -9,9 +9,6 @@
 namespace tessera::schedule {
 namespace {
 
-// v6e: 1,640 GB/s of HBM at a clock of 1.75 GHz, which is assumed.
-constexpr Chip kChips[] = {{"v6e", 1.75, 937, 4}};
-
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 // "splash.1" answers to "splash" too.
@@ -63,7 +60,12 @@ class Predictor {
                        meant.size(), in_quotes(rule.region),
                        regions()[meant[0]].path);
       }
-      for (size_t r : meant) set(r, rule.trips, TripSource::rule);
+      for (size_t r : meant) {
+        const bool loop = regions()[r].kind == RegionKind::loop;
+        if (rule.loop_only && !loop) continue;
+        set(r, loop ? rule.as_loop.value_or(rule.trips) : rule.trips,
+            TripSource::rule);
+      }
     }
     return {};
   }
@@ -156,7 +158,8 @@ class Predictor {
         } else if (move.predicated) {
           trips = at_most_grid(p_.tree.innermost[b], trips);
         }
-        const auto bytes = static_cast<double>(transfer_bytes(move));
+        const auto bytes =
+            static_cast<double>(transfer_bytes(move, p_.granule));
         t.memory_cycles += trips * bytes / chip_.hbm_bytes_per_cycle;
       }
     }
@@ -205,16 +208,6 @@ std::string_view trip_source_name(TripSource source) {
       break;
   }
   return "unknown";
-}
-
-Result<Chip> find_chip(std::string_view target) {
-  std::string known;
-  for (const Chip& chip : kChips) {
-    if (target.substr(0, target.find(':')) == chip.name) return chip;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", chip.name);
-  }
-  return invalid("schedule", "a target must be of a known chip ({}), found {}",
-                 known, in_quotes(target));
 }
 
 Result<Prediction> predict(const KernelProfile& profile, const Chip& chip,

@@ -9,19 +9,9 @@
 #include <vector>
 
 #include "schedule/attention.h"
+#include "schedule/chip.h"
 
 namespace tessera::schedule {
-
-// What is assumed of a chip. A bundle is a cycle when nothing stalls.
-struct Chip {
-  std::string_view name;
-  double gigahertz = 0;
-  double hbm_bytes_per_cycle = 0;
-  int64_t branch_delay = 0;  // bundles behind a jump that run either way
-};
-
-// Of "v6e" or "v6e:2x2".
-Result<Chip> find_chip(std::string_view target);
 
 // How often a region runs in the whole kernel; of a loop, its iterations.
 // `region` is a name or a path of RegionTree, and "KERNEL:" may stand before
@@ -29,6 +19,9 @@ Result<Chip> find_chip(std::string_view target);
 struct TripRule {
   std::string region;
   double trips = 0;
+  // Where the region of that name is a loop, which these ops are most of.
+  std::optional<double> as_loop = {};
+  bool loop_only = false;  // a branch of that name stands around the loop
 
   bool operator==(const TripRule&) const = default;
 };

@@ -11,8 +11,9 @@ double RegionCost::distance() const {
   return static_cast<double>(bundles) / static_cast<double>(bound);
 }
 
-int64_t transfer_bytes(const Transfer& t) {
-  return t.bytes.value_or(0) * (int64_t{t.reads} + int64_t{t.writes});
+int64_t transfer_bytes(const Transfer& t, int64_t granule) {
+  return t.granules.value_or(0) * granule *
+         (int64_t{t.reads} + int64_t{t.writes});
 }
 
 void add_cost(RegionCost& to, const RegionCost& cost) {
@@ -35,10 +36,10 @@ void find_bound(const SlotCounts& capacity, RegionCost& cost) {
   }
 }
 
-Result<KernelProfile> profile_kernel(KernelText text, int64_t delay) {
-  auto tree = find_regions(text, delay);
+Result<KernelProfile> profile_kernel(KernelText text, const Chip& chip) {
+  auto tree = find_regions(text, chip.branch_delay);
   if (!tree) return tree.error();
-  KernelProfile out{std::move(text), std::move(*tree), {}, {}};
+  KernelProfile out{std::move(text), std::move(*tree), {}, {}, chip.granule};
   out.own.resize(out.tree.regions.size());
   for (size_t b = 0; b < out.text.bundles.size(); ++b) {
     const Bundle& bundle = out.text.bundles[b];
@@ -48,8 +49,8 @@ Result<KernelProfile> profile_kernel(KernelText text, int64_t delay) {
     for (size_t s = 0; s < kSlots; ++s) cost.used[s] += bundle.used[s];
     for (const Transfer& t : bundle.transfers) {
       ++cost.transfers;
-      cost.bytes += transfer_bytes(t);
-      cost.unknown_sizes += t.bytes ? 0 : 1;
+      cost.bytes += transfer_bytes(t, chip.granule);
+      cost.unknown_sizes += t.granules ? 0 : 1;
     }
   }
   out.whole = out.own;

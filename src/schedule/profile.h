@@ -2,6 +2,7 @@
 // the slot that bounds it, spills, bytes of HBM.
 #pragma once
 
+#include "schedule/chip.h"
 #include "schedule/regions.h"
 
 namespace tessera::schedule {
@@ -29,14 +30,15 @@ struct KernelProfile {
   RegionTree tree;
   std::vector<RegionCost> own;    // of each region, without those inside
   std::vector<RegionCost> whole;  // with them, each counted once
+  int64_t granule = 0;            // bytes of a granule of its DMAs
 
   bool operator==(const KernelProfile&) const = default;
 };
 
-Result<KernelProfile> profile_kernel(KernelText text, int64_t delay);
+Result<KernelProfile> profile_kernel(KernelText text, const Chip& chip);
 
 // What it moves through HBM's port: a copy inside HBM twice its size.
-int64_t transfer_bytes(const Transfer& t);
+int64_t transfer_bytes(const Transfer& t, int64_t granule);
 
 // Sums, and the bound of `cost.used` against `capacity`.
 void add_cost(RegionCost& to, const RegionCost& cost);

@@ -6,12 +6,15 @@
 
 #include "base/files.h"
 #include "schedule/predict.h"
+#include "tessera/chips.h"
 #include "tests/schedule_text.h"
 
 namespace tessera::schedule {
 namespace {
 
 constexpr int64_t kDelay = 4;
+
+Chip chip() { return *find_chip("v6e:1x1"); }
 
 std::string golden(const char* name) {
   return *read_file(std::string("tests/golden/schedule/") + name, 1 << 20);
@@ -21,7 +24,7 @@ KernelProfile triangle() {
   return *profile_kernel(
       *parse_kernel("triangle.1", golden("triangle-bundles.txt"),
                     golden("triangle-slots.txt")),
-      kDelay);
+      chip());
 }
 
 std::vector<std::string> paths(const RegionTree& tree) {
@@ -138,7 +141,7 @@ TEST(ScheduleProfile, SumsSlotsOfItsOwnBundles) {
       "%9 = dma.hbm_to_vmem /*size_in_granules=*/10  ;;  "
       "%10 = dma.vmem_to_hbm /*size_in_granules=*/%s3  ;;  "
       "%11 = dma.hbm_to_hbm /*size_in_granules=*/1";
-  const auto p = profile_kernel(*parse_lines(lines), kDelay);
+  const auto p = profile_kernel(*parse_lines(lines), chip());
   ASSERT_TRUE(p.ok()) << p.error().message;
   const RegionCost& branch = p->own[2];
   EXPECT_EQ(branch.bundles, 3);  // 14, 22, 23
@@ -181,12 +184,16 @@ TEST(ScheduleProfile, OfTheVendorsDump) {
   EXPECT_EQ(p.whole[0].used, sum);
 }
 
-Chip chip() { return *find_chip("v6e:1x1"); }
-
 TEST(SchedulePredict, KnowsChips) {
   EXPECT_EQ(find_chip("v6e")->name, "v6e");
   EXPECT_EQ(find_chip("v6e:4x4")->hbm_bytes_per_cycle, 937);
-  for (const char* other : {"", "v6", "v6e2", "v5p:2x2x1", "v6e 1x1"}) {
+  for (const tessera::Chip& known : chips()) {
+    const auto c = find_chip(known.target);
+    ASSERT_TRUE(c.ok()) << c.error().message;
+    EXPECT_EQ(c->name, known.name);
+    EXPECT_EQ(c->calibrated, known.name == "v6e");
+  }
+  for (const char* other : {"", "v6", "v6e2", "v99:2x2x1", "v6e 1x1"}) {
     const auto c = find_chip(other);
     ASSERT_FALSE(c.ok()) << other;
     EXPECT_TRUE(c.error().message.starts_with("[schedule] a target must be"));
@@ -235,7 +242,7 @@ TEST(SchedulePredict, APlanOfMoreStepsThanTheGridIsNotOfIt) {
 
 TEST(SchedulePredict, FollowsRules) {
   const auto lines = nested_lines();
-  const auto p = profile_kernel(*parse_lines(lines), kDelay);
+  const auto p = profile_kernel(*parse_lines(lines), chip());
   auto out = predict(*p, chip(), {}, {});
   ASSERT_TRUE(out.ok());
   EXPECT_FALSE(out->cycles.has_value());
@@ -253,10 +260,37 @@ TEST(SchedulePredict, FollowsRules) {
   EXPECT_FALSE(out.ok());
 }
 
+// Where a name is a loop's, some rules say another number, or nothing but that.
+TEST(SchedulePredict, RulesMayTellLoopsFromBranches) {
+  const auto p = profile_kernel(*parse_lines(nested_lines()), chip());
+  const std::vector<TripRule> rules = {{"loop0", 7, 9},
+                                       {"loop0/if0", 5, 8, true}};
+  const auto out = predict(*p, chip(), rules, {});
+  ASSERT_TRUE(out.ok());
+  for (size_t r = 0; r < p->tree.regions.size(); ++r) {
+    if (p->tree.regions[r].path == "loop0") {
+      EXPECT_EQ(out->regions[r].trips, 9);
+    } else if (p->tree.regions[r].path == "loop0/if0") {
+      EXPECT_EQ(out->regions[r].source, TripSource::assumed);
+    }
+  }
+}
+
+// A granule is of another size on v4.
+TEST(ScheduleProfile, BytesAreThoseOfTheChipsGranules) {
+  auto lines = nested_lines();
+  lines[14].ops = "%9 = dma.hbm_to_vmem /*size_in_granules=*/10";
+  const auto p = profile_kernel(*parse_lines(lines), chip());
+  const auto v4 = profile_kernel(*parse_lines(lines), *find_chip("v4"));
+  ASSERT_TRUE(p.ok() && v4.ok());
+  EXPECT_EQ(p->whole[0].bytes, 320);
+  EXPECT_EQ(v4->whole[0].bytes, 5120);
+}
+
 TEST(SchedulePredict, TakesTheLargerOfBundlesAndMemoryOfEachLoop) {
   auto lines = nested_lines();
   lines[14].ops = "%9 = dma.hbm_to_vmem /*size_in_granules=*/9370";  // 320
-  const auto p = profile_kernel(*parse_lines(lines), kDelay);
+  const auto p = profile_kernel(*parse_lines(lines), chip());
   const std::vector<TripRule> rules = {{"loop0", 100}, {"loop0/if0", 10}};
   const auto out = predict(*p, chip(), rules, {});
   ASSERT_TRUE(out.ok());
@@ -266,7 +300,7 @@ TEST(SchedulePredict, TakesTheLargerOfBundlesAndMemoryOfEachLoop) {
 
 TEST(SchedulePredict, RulesMustMeanOneRegion) {
   const std::vector<KernelProfile> profiles = {
-      triangle(), *profile_kernel(*parse_lines(nested_lines()), kDelay)};
+      triangle(), *profile_kernel(*parse_lines(nested_lines()), chip())};
   const auto error = [&](const char* region) -> std::string {
     const auto r = check_rules(profiles, std::vector<TripRule>{{region, 1}});
     return r.ok() ? "" : r.error().message;

@@ -28,7 +28,7 @@ Result<std::vector<KernelProfile>> profiles_of(std::vector<KernelText> kernels,
   std::vector<KernelProfile> out;
   for (KernelText& text : kernels) {
     const std::string name = text.name;
-    auto profile = profile_kernel(std::move(text), chip.branch_delay);
+    auto profile = profile_kernel(std::move(text), chip);
     if (!profile) {
       return Error{profile.error().kind,
                    fmt::format("{} of kernel {}", profile.error().message,

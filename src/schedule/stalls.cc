@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/fail.h"
 
@@ -92,6 +93,26 @@ std::vector<Start> common_starts(const Packed& packed,
   return out;
 }
 
+// At the exit final bundles have no note of a region that starts there, as the
+// one behind all that a second core leaves out: of those that jumps lead to,
+// the packed ones tell.
+void take_exit(const Packed& packed, KernelText& kernel) {
+  if (!kernel.exits) return;
+  std::unordered_set<int64_t> known;
+  for (const Bundle& b : kernel.bundles) {
+    known.insert(b.starts.begin(), b.starts.end());
+  }
+  for (const Bundle& b : kernel.bundles) {
+    if (!b.branch || known.contains(b.branch->region)) continue;
+    const auto start = packed.starts.find(b.branch->region);
+    if (start == packed.starts.end() || start->second + 1 != packed.bundles) {
+      continue;
+    }
+    known.insert(b.branch->region);
+    kernel.bundles.back().starts.push_back(b.branch->region);
+  }
+}
+
 }  // namespace
 
 Result<void> add_stalls(std::string_view text, KernelText& kernel) {
@@ -101,6 +122,7 @@ Result<void> add_stalls(std::string_view text, KernelText& kernel) {
                    "packed bundles must hold a bundle behind their key of "
                    "labels, found none");
   }
+  take_exit(packed, kernel);
   const std::vector<Start> starts = common_starts(packed, kernel);
   for (size_t i = 1; i < starts.size(); ++i) {
     const Start& from = starts[i - 1];

@@ -75,7 +75,7 @@ TEST(ScheduleStalls, OfTheVendorsDump) {
   auto kernel = *parse_kernel("triangle.1", golden("triangle-bundles.txt"),
                               golden("triangle-slots.txt"));
   ASSERT_TRUE(add_stalls(golden("triangle-packed.txt"), kernel).ok());
-  const auto p = *profile_kernel(kernel, 4);
+  const auto p = *profile_kernel(kernel, *find_chip("v6e"));
   std::vector<int64_t> of;
   for (const RegionCost& c : p.own) of.push_back(c.stalls);
   // One product, whose result nothing hides.
@@ -84,6 +84,40 @@ TEST(ScheduleStalls, OfTheVendorsDump) {
   const auto out = predict(p, *find_chip("v6e"), {}, {});
   ASSERT_TRUE(out.ok());
   EXPECT_EQ(out->regions[4].bundle_cycles, 32 * (27 + 244));
+}
+
+// A jump to the exit, whose final bundle notes no region: the packed ones do.
+TEST(ScheduleStalls, TheExitIsARegionToo) {
+  auto lines = empty_lines(9);
+  lines[1].ops = "%1 = sbr.rel (%p0) target = $region4";
+  lines[8].comment = "exit bundle: %k = custom-call()";
+  const std::string packed =
+      "= control target key end\n"
+      "     0   :  {}\n   0x1   :  {}\n   0x2   :  {}\n   0x3   :  {}\n"
+      "   0x4   :  {}\n   0x5   :  {}\n   0x6   :  {}\n   0x7   :  {}\n"
+      "   0x8 PF:  {} /* Start/End empty region 4 */\n";
+  KernelText kernel = *parse_lines(lines);
+  ASSERT_TRUE(kernel.exits);
+  EXPECT_FALSE(find_regions(kernel, 4).ok());
+  ASSERT_TRUE(add_stalls(packed, kernel).ok());
+  const auto tree = find_regions(kernel, 4);
+  ASSERT_TRUE(tree.ok()) << tree.error().message;
+  ASSERT_EQ(tree->regions.size(), 2u);
+  EXPECT_EQ(tree->regions[1].begin, 6);
+  EXPECT_EQ(tree->regions[1].end, 8);
+  // With another delay the region starts elsewhere.
+  EXPECT_EQ(find_regions(kernel, 1)->regions[1].begin, 3);
+  // Not where the packed ones have it elsewhere, nor without an exit.
+  KernelText other = *parse_lines(lines);
+  std::string earlier = packed;
+  earlier += "   0x9   :  {}\n";
+  ASSERT_TRUE(add_stalls(earlier, other).ok());
+  EXPECT_FALSE(find_regions(other, 4).ok());
+  lines[8].comment.clear();
+  KernelText open = *parse_lines(lines);
+  EXPECT_FALSE(open.exits);
+  ASSERT_TRUE(add_stalls(packed, open).ok());
+  EXPECT_FALSE(find_regions(open, 4).ok());
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto stalled = schedule::add_stalls(
       behind.substr(std::min(second + 3, behind.size())), *text);
   must(stalled.ok() || stalled.error().message.starts_with("[schedule] "));
-  const auto profile = schedule::profile_kernel(std::move(*text), 4);
+  const auto profile =
+      schedule::profile_kernel(std::move(*text), *schedule::find_chip("v6e"));
   if (!profile) {
     must(profile.error().message.starts_with("[schedule] "));
     return 0;

@@ -95,7 +95,9 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const Facts& present,
                                           const AttentionCall& call,
                                           lanes::WorkFacts& facts) {
-  const mosaic::ChosenSetting chosen = mosaic::choose_passes(request, call);
+  const mosaic::ChosenSetting chosen =
+      mosaic::fit_setting(mosaic::choose_passes(request, call), {}, request,
+                          present, call, lane.target);
   MosaicOptions options = chosen.setting.options;
   options.lowering_reason = lane.lowering_reason;
   // That of sink telemetry has its own in its contract alone.

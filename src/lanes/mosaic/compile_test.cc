@@ -13,6 +13,7 @@
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
+#include "lanes/mosaic/settings.h"
 #include "plan/make_plan.h"
 #include "tessera/chips.h"
 #include "tessera/mosaic.h"
@@ -79,6 +80,31 @@ struct Class {
   std::string_view target = "v6e:1x1";
 };
 
+AttentionCall call_of(const Class& c) {
+  AttentionCall out;
+  out.shape = shape_of(c.heads, c.kv_heads);
+  out.shape.head_dim = c.dim;
+  out.shape.v_head_dim = c.v_dim;
+  out.shape.softcap = c.softcap;
+  out.dtype = c.dtype;
+  out.sink_logits = c.sinks;
+  out.backward = c.backward;
+  out.dlse = c.dlse;
+  out.sink_telemetry = c.telemetry;
+  return out;
+}
+
+void take_what_fits(Class& c, const Chip& chip) {
+  c.target = chip.target;
+  const ChosenSetting fit =
+      fit_setting({{c.tile, c.options, 0}, ""}, {.tile = true},
+                  request_of(c.mask, c.tokens, c.tile), {}, call_of(c),
+                  std::string(chip.target));
+  EXPECT_TRUE(fit.chosen_by.empty() || chip.name == "v4") << fit.chosen_by;
+  c.tile = fit.setting.tile;
+  c.options = fit.setting.options;
+}
+
 void MosaicCompile::check(const Class& c) {
   if (checks_++ % testing::case_stride() != 0) return;
   Facts present;
@@ -89,19 +115,9 @@ void MosaicCompile::check(const Class& c) {
     present.picks = Picks{};
     present.picks->heads = c.kv_heads;
   }
-  AttentionShape shape = shape_of(c.heads, c.kv_heads);
-  shape.head_dim = c.dim;
-  shape.v_head_dim = c.v_dim;
-  shape.softcap = c.softcap;
   MosaicOptions options = c.options;
   options.lowering_reason = testing::lowering_reason(c.tile);
-  auto kernel = make_mosaic_kernel(request, present,
-                                   {.shape = shape,
-                                    .dtype = c.dtype,
-                                    .sink_logits = c.sinks,
-                                    .backward = c.backward,
-                                    .dlse = c.dlse,
-                                    .sink_telemetry = c.telemetry},
+  auto kernel = make_mosaic_kernel(request, present, call_of(c),
                                    std::string(c.target), options);
   ASSERT_TRUE(kernel.ok()) << c.target << ", " << c.mask << ", dim " << c.dim
                            << ": " << kernel.error().message;
@@ -403,7 +419,7 @@ TEST_F(MosaicCompile, TheForwardBudgetIsThere) {
 }
 
 // The main classes for other chips, at the tile and the passes by default, or
-// what a memory of 16 MiB leaves of them.
+// what a memory leaves of them.
 TEST_F(MosaicCompile, OtherChips) {
   Class forward{"causal & documents", 4096, kMosaicTile, {4, 4}, 8, 2};
   Class bitmaps{"causal | chunk(96)", 1000, {256, 256}, {2, 2}, 6, 3};
@@ -417,12 +433,7 @@ TEST_F(MosaicCompile, OtherChips) {
     if (chip.name == "v6e") continue;
     take_target(chip.target);
     for (Class c : {forward, bitmaps, backward, exact}) {
-      if (chip.name == "v4") {
-        c.tile = {256, 256};
-        c.options.tiles_per_pass = c.options.fetch_ahead = 1;
-        c.tokens = 1000;
-      }
-      c.target = chip.target;
+      take_what_fits(c, chip);
       check(c);
     }
   }

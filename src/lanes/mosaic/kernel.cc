@@ -112,20 +112,17 @@ int64_t heads_together_of(const KernelShape& s, int64_t most) {
   return mosaic::heads_together(s.heads_of_list(), s.heads / s.kv_heads, most);
 }
 
-int64_t room_of(const KernelShape& s, bool backward) {
-  const mosaic::VectorRooms rooms = mosaic::vector_rooms(s.core_bytes);
-  return backward ? rooms.backward : rooms.forward;
+bool fits(const KernelShape& s, bool backward) {
+  return mosaic::vector_bytes(arguments_of(s, backward)) <=
+         mosaic::vector_room(s.core_bytes, backward);
 }
 
 // As many as vector memory holds, too.
 int64_t heads_per_pass_of(KernelShape s, bool backward) {
-  const int64_t room = room_of(s, backward);
   for (int64_t most = most_heads_of(s, backward); most > 1;
        most = s.heads_per_pass - 1) {
     s.heads_per_pass = heads_together_of(s, most);
-    if (mosaic::vector_bytes(arguments_of(s, backward)) <= room) {
-      return s.heads_per_pass;
-    }
+    if (fits(s, backward)) return s.heads_per_pass;
   }
   return 1;
 }
@@ -224,7 +221,13 @@ int64_t mosaic::heads_together(int64_t heads, int64_t group, int64_t most) {
   return 1;
 }
 
-int64_t mosaic::least_backward_bytes(const RequestFeatures& f) {
+int64_t mosaic::vector_room(int64_t core_bytes, bool backward) {
+  const VectorRooms rooms = vector_rooms(core_bytes);
+  return backward ? rooms.backward : rooms.forward;
+}
+
+int64_t mosaic::least_vector_bytes(const RequestFeatures& f) {
+  const bool backward = f.call.backward;
   KernelShape s;
   s.heads = f.shape.heads;
   s.kv_heads = f.shape.kv_heads;
@@ -238,14 +241,14 @@ int64_t mosaic::least_backward_bytes(const RequestFeatures& f) {
   s.tiles_per_pass = s.fetch_ahead = 1;
   s.plan_heads = f.plan_heads;
   int64_t least = INT64_MAX;
-  // A whole group of heads a pass keeps no sums of all keys.
-  for (int64_t most = std::max<int64_t>(1, most_heads_of(s, true)); most > 0;
-       most = s.heads_per_pass - 1) {
+  // Backward a whole group of heads a pass keeps no sums of all keys.
+  for (int64_t most = std::max<int64_t>(1, most_heads_of(s, backward));
+       most > 0; most = s.heads_per_pass - 1) {
     s.heads_per_pass = heads_together_of(s, most);
     // Masks by ids and by bitmaps keep other things.
     for (const int64_t bitmaps : {0, 1}) {
       s.bitmaps = bitmaps;
-      least = std::min(least, vector_bytes(backward_arguments(s)));
+      least = std::min(least, vector_bytes(arguments_of(s, backward)));
     }
   }
   return least;
@@ -301,7 +304,8 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   MosaicKernel& k = out.kernel;
   k.vector_bytes = mosaic::vector_bytes(arguments);
   if (auto e = mosaic::check_vector_memory(
-          k.vector_bytes, room_of(shape, call.backward), call.backward);
+          k.vector_bytes, mosaic::vector_room(shape.core_bytes, call.backward),
+          call.backward);
       !e) {
     return e.error();
   }
@@ -343,6 +347,16 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
       kernel_of_shape(*shape, *asked, std::move(*plan), request, call, options);
   if (out) out->kernel.contract = contract_of(*out, target);
   return out;
+}
+
+bool mosaic::fits_vector_memory(const Request& request, const Facts& present,
+                                const AttentionCall& call,
+                                const std::string& target,
+                                const MosaicOptions& options) {
+  auto asked = check_asked(call, options, request.tile, target);
+  if (!asked) return true;
+  auto shape = shape_of(request, present, call, options, asked->memory);
+  return !shape || fits(*shape, call.backward);
 }
 
 Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(

@@ -23,9 +23,10 @@ constexpr VectorRooms vector_rooms(int64_t core_bytes) {
   return {core_bytes / 8 * 3, core_bytes / 8 * 5, core_bytes / 4 * 3};
 }
 
-// What a backward kernel takes of it at least, by the sizes of a request alone:
-// with the smallest passes and the shortest way ahead.
-int64_t least_backward_bytes(const RequestFeatures& features);
+// What a kernel takes of it at least, by the sizes of a request alone: with the
+// smallest passes and the shortest way ahead.
+int64_t least_vector_bytes(const RequestFeatures& features);
+int64_t vector_room(int64_t core_bytes, bool backward);
 
 // The kernels take several heads at once: the most of them, up to
 // `most`, that make up whole passes of all and share keys, `group` heads each,
@@ -44,6 +45,12 @@ Result<PlannedKernel> plan_kernel(const Request& request, const Facts& present,
                                   const AttentionCall& call,
                                   const std::string& target,
                                   const MosaicOptions& options);
+
+// Whether its scratch fits the target's vector memory, with as few heads a pass
+// as that takes. True too where plan_kernel refuses it for something else.
+bool fits_vector_memory(const Request& request, const Facts& present,
+                        const AttentionCall& call, const std::string& target,
+                        const MosaicOptions& options);
 
 // The kernel of each device of a mesh, over its tiles in local numbers; its
 // contract is left open.

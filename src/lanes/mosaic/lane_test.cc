@@ -1,23 +1,30 @@
 // lanes/mosaic/lane_test.cc: the TPU kernel behind a session, on a plugin that
 // says it is a TPU and runs, in the kernel's place, plain attention over the
 // very arrays that the kernel would read.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "base/files.h"
+#include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/reference/sink_row.h"
 #include "lanes/xla/writer.h"
 #include "receipt/read.h"
+#include "run/probe.h"
+#include "tessera/chips.h"
 #include "tessera/mosaic.h"
 #include "tessera/receipt.h"
 #include "tessera/session.h"
@@ -101,6 +108,7 @@ class MosaicLane : public ::testing::Test {
   }
   void TearDown() override {
     unsetenv("TESSERA_TEST_TPU_KIND");
+    for (const std::string& file : copies_) std::filesystem::remove(file);
     std::filesystem::remove(program_);
     std::filesystem::remove(program_ + ".backward");
     std::filesystem::remove(program_ + ".sinks");
@@ -114,8 +122,21 @@ class MosaicLane : public ::testing::Test {
     return out;
   }
 
+  // A file of its own for each: a plugin's devices are read once.
+  std::string plugin_of_kind(const std::string& kind) {
+    setenv("TESSERA_TEST_TPU_KIND", kind.c_str(), 1);
+    static int made = 0;
+    copies_.push_back(
+        fmt::format("{}/tpu_{}_{}.so", ::testing::TempDir(), getpid(), made++));
+    std::filesystem::copy_file(
+        testing::fake_plugin("tpu"), copies_.back(),
+        std::filesystem::copy_options::overwrite_existing);
+    return copies_.back();
+  }
+
   // Of the kernels that the lane will make for this batch.
-  void write_plain(const Batch& batch, AttentionCall call) {
+  void write_plain(const Batch& batch, AttentionCall call,
+                   const Chip& chip = *find_chip("v6e")) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
     const AttentionCall whole = call;
@@ -127,17 +148,23 @@ class MosaicLane : public ::testing::Test {
       call.dlse = whole.dlse && backward;
       call.sink_telemetry = sinks;
       call.sink_logits = whole.sink_logits && !sinks;
-      MosaicOptions options = choose_passes(request, call).setting.options;
-      if (is_below_granule(request.tile, 256))
+      const std::string target(chip.target);
+      MosaicOptions options = fit_setting(choose_passes(request, call), {},
+                                          request, batch.facts(), call, target)
+                                  .setting.options;
+      if (is_below_granule(request.tile, chip.granule))
         options.lowering_reason = kReason;
       const auto kernel =
-          make_mosaic_kernel(request, batch.facts(), call, "v6e:1x1", options);
+          make_mosaic_kernel(request, batch.facts(), call, target, options);
       ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+      keys_[direction_of(call)] = kernel->contract.key;
       ASSERT_TRUE(write_file(program_ + suffix, plain_program(*kernel)).ok());
     }
   }
 
   std::string program_;
+  std::vector<std::string> copies_;
+  std::map<std::string, std::string> keys_;  // of kernels, by direction
 };
 
 TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
@@ -545,13 +572,102 @@ TEST_F(MosaicLane, NeedsATpuOfAKindThatItKnows) {
   EXPECT_EQ(why(testing::fake_plugin("faulty")),
             "[mosaic] a TPU must be there to run its kernel, found a fake "
             "device");
-  // A file of its own: a plugin's devices are read once.
-  const std::string other =
-      ::testing::TempDir() + "/other_tpu_" + std::to_string(getpid()) + ".so";
-  std::filesystem::copy_file(testing::fake_plugin("tpu"), other);
-  setenv("TESSERA_TEST_TPU_KIND", "TPU v99", 1);
-  EXPECT_EQ(why(other), "[mosaic] a device must be a TPU v6e, found 'TPU v99'");
-  std::filesystem::remove(other);
+  EXPECT_EQ(why(plugin_of_kind("TPU v99")),
+            "[mosaic] a device must be a TPU of v4, v5e, v5p, v6e, tpu7x, "
+            "found 'TPU v99'");
+}
+
+// By the device's kind: kernels of that very chip, and no other's.
+TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
+  std::set<std::string> keys;
+  for (const Chip& chip : chips()) {
+    SCOPED_TRACE(chip.name);
+    SessionOptions o = options();
+    o.xla.plugin = plugin_of_kind(std::string(chip.kind));
+    o.xla.lowering_reason.reset();
+    AttentionArrays arrays(packed_case(testing::Layout::padded, 1));
+    const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    if (is_below_granule(batch->request().tile, chip.granule)) {
+      o.xla.lowering_reason = kReason;
+    }
+    const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
+    write_plain(*batch, call, chip);
+    auto session = Session::open(o);
+    ASSERT_TRUE(session.ok()) << session.error().message;
+    EXPECT_EQ(chip_of_device(session->place()->device)->name, chip.name);
+    auto ready = session->prepare(*batch, call);
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    const testing::Wanted want = testing::wanted(arrays, true);
+    arrays.clear_outputs();
+    const auto saved = ready->forward(arrays.forward(true));
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
+    const lanes::BackwardTensors t = arrays.backward();
+    const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
+    const auto done = ready->backward(*saved, gradients);
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
+    const auto receipt = ready->receipt(*saved, &gradients);
+    ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+    EXPECT_TRUE(check_receipt(*receipt))
+        << check_receipt(*receipt).error().message;
+    const auto json = nlohmann::json::parse(*receipt);
+    EXPECT_EQ(json["lane"]["executed"], "mosaic");
+    EXPECT_EQ(json["device"], std::string(chip.kind) + " 0");
+    for (const char* direction : {"forward", "backward"}) {
+      EXPECT_EQ(json["kernels"][direction], keys_[direction]) << direction;
+      EXPECT_TRUE(keys.insert(keys_[direction]).second) << direction;
+    }
+  }
+  EXPECT_EQ(keys.size(), 10u);
+}
+
+// Where the rules choose: what this machine is found to have is enough, and a
+// threshold of another generation's figures says so.
+TEST_F(MosaicLane, IsChosenOnEveryChipThatIsKnown) {
+  for (const Chip& chip : chips()) {
+    SCOPED_TRACE(chip.name);
+    SessionOptions o = options();
+    const std::string plugin = plugin_of_kind(std::string(chip.kind));
+    const run::PluginProbe found = run::probe_plugin(plugin);
+    EXPECT_EQ(found.generation, chip.name) << found.why;
+    o.lane.reset();
+    o.machine =
+        Machine{"A CPU", 8,    {},
+                true,    true, {{plugin, found.platform, 1, found.generation}}};
+    AttentionCase c = packed_case(testing::Layout::bhsd, 1);
+    c.plan.batch = 1;
+    c.plan.q_len = c.plan.kv_len = 700;
+    c.plan.doc_ids->assign(700, 0);
+    std::fill(c.plan.doc_ids->begin() + 300, c.plan.doc_ids->end(), 1);
+    c.plan.tile = {256, 256};
+    AttentionArrays arrays(c);
+    const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, false};
+    write_plain(*batch, call, chip);
+    o.xla.lowering_reason.reset();
+    auto session = Session::open(o);
+    ASSERT_TRUE(session.ok()) << session.error().message;
+    auto ready = session->prepare(*batch, call);
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    EXPECT_EQ(ready->lane(), LaneId::mosaic);
+    const testing::Wanted want = testing::wanted(arrays, false);
+    arrays.clear_outputs();
+    const auto saved = ready->forward(arrays.forward(true));
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
+    const auto receipt = ready->receipt(*saved);
+    ASSERT_TRUE(receipt.ok()) << receipt.error().message;
+    const auto choice = nlohmann::json::parse(*receipt)["choice"];
+    EXPECT_EQ(choice["rule"], "tpu kernels");
+    const std::string reason = choice["reason"];
+    const std::string note =
+        fmt::format("; the threshold is v6e's, applied to {}", chip.name);
+    EXPECT_EQ(reason.ends_with(note), chip.name != "v6e") << reason;
+    EXPECT_EQ(reason.find("threshold") == reason.npos, chip.name == "v6e");
+  }
 }
 
 }  // namespace

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <utility>
 
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
+#include "tessera/chips.h"
 
 namespace tessera {
 namespace {
@@ -190,6 +192,52 @@ mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
     out.keys = row->keys;
   }
   return {out, chosen_by(out, call)};
+}
+
+mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
+                                          const OpenSetting& open,
+                                          std::string_view target,
+                                          const FitsSetting& fits) {
+  const auto chip = find_chip(target);
+  const MosaicSetting& asked = found.setting;
+  if (!chip || fits(asked.tile, asked.options)) return found;
+  for (Tile tile = asked.tile;;) {
+    MosaicOptions options = asked.options;
+    for (int64_t n = asked.options.tiles_per_pass; n > 0; n /= 2) {
+      options.tiles_per_pass = n;
+      for (int64_t ahead = asked.options.fetch_ahead; ahead > 0; ahead /= 2) {
+        options.fetch_ahead = ahead;
+        if (fits(tile, options)) {
+          found.setting.tile = tile;
+          found.setting.options = options;
+          found.chosen_by += fmt::format(
+              "; the largest of it that fits the vector memory of {}",
+              chip->name);
+          return found;
+        }
+        if (!open.ahead) break;
+      }
+      if (!open.passes) break;
+    }
+    int64_t& side = tile.q > tile.kv ? tile.q : tile.kv;
+    if (!open.tile || side / 2 < chip->granule) return found;
+    side /= 2;
+  }
+}
+
+mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
+                                          const OpenSetting& open,
+                                          const Request& request,
+                                          const Facts& present,
+                                          const AttentionCall& call,
+                                          const std::string& target) {
+  Request at = request;
+  return fit_setting(std::move(found), open, target,
+                     [&](const Tile& tile, const MosaicOptions& options) {
+                       at.tile = tile;
+                       return fits_vector_memory(at, present, call, target,
+                                                 options);
+                     });
 }
 
 int64_t keys_per_query(const Batch& batch) {

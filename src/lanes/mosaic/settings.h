@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tessera/mosaic.h"
 
@@ -46,5 +48,22 @@ ChosenSetting choose_setting(const Request& request, const AttentionCall& call,
 // first where they are not known. It reads what a contract holds alone.
 ChosenSetting choose_passes(const Request& request, const AttentionCall& call,
                             int64_t keys_per_query = 0);
+
+// What of a setting nobody said, so that less of it may be taken.
+struct OpenSetting {
+  bool tile = false, passes = true, ahead = true;
+};
+using FitsSetting = std::function<bool(const Tile&, const MosaicOptions&)>;
+
+// The setting, where it fits; else the largest of what is open that does: the
+// larger tile, then more tiles a pass, then further ahead, each a half of the
+// one before, tiles down to the target's granule. Where none fits it stays, and
+// its kernel is refused.
+ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
+                          std::string_view target, const FitsSetting& fits);
+// By the vector memory of the target.
+ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
+                          const Request& request, const Facts& present,
+                          const AttentionCall& call, const std::string& target);
 
 }  // namespace tessera::mosaic

@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <random>
 #include <tuple>
 #include <vector>
 
+#include "lanes/mosaic/kernel.h"
+#include "tessera/chips.h"
 #include "tessera/fit.h"
 #include "tests/random_case.h"
 
@@ -252,6 +255,89 @@ TEST(MosaicSettings, AMaskOfBoundsIsCounted) {
     EXPECT_EQ(a.tile, b.tile);
     // One contract, one setting.
     EXPECT_EQ(mosaic_setting(request_of(mask, n), call_of(false)).keys, a.keys);
+  }
+}
+
+// Of all that may be taken instead, in its order, the first that plan_kernel
+// has memory for; on v6e nothing of the table is changed.
+TEST(MosaicSettings, WhatDoesNotFitIsTheLargestThatDoes) {
+  const auto lacks_memory = [](Request r, const AttentionCall& call,
+                               const Chip& chip, const Tile& tile,
+                               const MosaicOptions& options) {
+    r.tile = tile;
+    const auto kernel =
+        plan_kernel(r, {}, call, std::string(chip.target), options);
+    if (kernel) return false;
+    EXPECT_NE(kernel.error().message.find("of vector memory"),
+              std::string::npos)
+        << kernel.error().message;
+    return true;
+  };
+  std::map<std::string_view, int> smaller, none;
+  for (const Chip& chip : chips()) {
+    const std::string target(chip.target);
+    for (const int64_t dim : {64, 128, 256}) {
+      for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
+        for (const int64_t tokens : {2048, 32768}) {
+          for (const bool backward : {false, true}) {
+            const Request r = request_of("causal", tokens);
+            AttentionCall call = call_of(backward, dim);
+            call.dtype = dtype;
+            const ChosenSetting found = choose_setting(r, call, 0);
+            const ChosenSetting fit =
+                fit_setting(found, {.tile = true}, r, {}, call, target);
+            std::optional<MosaicSetting> due;
+            for (Tile t = found.setting.tile;
+                 !due && t.q >= chip.granule && t.kv >= chip.granule;
+                 (t.q > t.kv ? t.q : t.kv) /= 2) {
+              for (int64_t n = found.setting.options.tiles_per_pass; n > 0;
+                   n /= 2) {
+                for (int64_t a = found.setting.options.fetch_ahead; a > 0;
+                     a /= 2) {
+                  if (due || lacks_memory(r, call, chip, t, {n, a})) continue;
+                  due = {t, {n, a}, 0};
+                }
+              }
+            }
+            const MosaicSetting& got = fit.setting;
+            const MosaicSetting& want = due ? *due : found.setting;
+            EXPECT_EQ(got.tile, want.tile) << target << " " << dim;
+            EXPECT_EQ(got.options.tiles_per_pass, want.options.tiles_per_pass);
+            EXPECT_EQ(got.options.fetch_ahead, want.options.fetch_ahead);
+            const bool same =
+                got.tile == found.setting.tile &&
+                got.options.tiles_per_pass ==
+                    found.setting.options.tiles_per_pass &&
+                got.options.fetch_ahead == found.setting.options.fetch_ahead;
+            EXPECT_EQ(fit.chosen_by,
+                      same ? found.chosen_by
+                           : fmt::format("{}; the largest of it that fits the "
+                                         "vector memory of {}",
+                                         found.chosen_by, chip.name));
+            smaller[chip.name] += !same;
+            none[chip.name] += !due;
+            // What was said stands, and is refused.
+            const ChosenSetting said =
+                fit_setting(found, {false, false, false}, r, {}, call, target);
+            EXPECT_EQ(said.chosen_by, found.chosen_by);
+            EXPECT_EQ(said.setting.options.fetch_ahead,
+                      found.setting.options.fetch_ahead);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(smaller["v4"], 6);
+  EXPECT_GE(none["v4"], 1);  // dQ of a head alone
+  for (const SettingRow& row : setting_rows(128)) {
+    const Request r = request_of(mask_of(row.mask), row.tokens);
+    const ChosenSetting found =
+        choose_setting(r, call_of(row.backward), row.keys);
+    Facts present;
+    present.doc_ids = Ints{};
+    const ChosenSetting fit = fit_setting(found, {.tile = true}, r, present,
+                                          call_of(row.backward), "v6e:1x1");
+    EXPECT_EQ(fit.chosen_by, found.chosen_by);
   }
 }
 

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "pjrt/tpu_here.h"
 #include "tessera/chips.h"
-#include "tessera/dispatch.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -21,11 +20,10 @@ Result<std::string> target_of(const pjrt::Place& on) {
                        "device",
                        on_a_line(on.client->platform()));
   }
-  const std::string_view due = facts_of(LaneId::mosaic).generation;
   const auto chip = chip_of_device(on.device->kind);
-  if (chip && chip->name == due) return std::string(chip->target);
-  return unavailable("mosaic", "a device must be a TPU {}, found {}", due,
-                     in_quotes(on.device->kind));
+  if (chip) return std::string(chip->target);
+  return unavailable("mosaic", "a device must be a TPU of {}, found {}",
+                     chip_names(), in_quotes(on.device->kind));
 }
 
 // The default is for the compiler of a CPU, which has none of this.

@@ -20,6 +20,15 @@ schedule::TripRule rule(const char* region, int64_t trips) {
   return {region, static_cast<double>(trips)};
 }
 
+schedule::TripRule pass_rule(int64_t trips) {
+  return {"pass", static_cast<double>(trips), {}, true};
+}
+
+// Of a pass's fetch: where that is no branch, its ops may name the loop.
+schedule::TripRule fetch_rule(int64_t trips, int64_t passes) {
+  return {"fetch", static_cast<double>(trips), static_cast<double>(passes)};
+}
+
 // What the list says of one head.
 struct ListCounts {
   int64_t passes = 0;
@@ -67,8 +76,8 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
   std::vector<schedule::TripRule> out = {
       rule("batch_row", 1),
       rule("first_fetch", ahead),
-      rule("pass", passes - 1),
-      rule("fetch", passes - ahead),
+      pass_rule(passes - 1),
+      fetch_rule(passes - ahead, passes - 1),
       rule("first_clean", n.first_is_cleaned),
       rule("clean", heads * n.cleaned - n.first_is_cleaned),
       rule("full", in_full),
@@ -104,8 +113,8 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("prepare", heads * rows),
       rule("fetch_row", heads * (rows - first_rows)),
       rule("first_fetch", heads * n.first_fetch),
-      rule("pass", heads * n.passes),
-      rule("fetch", heads * (n.passes - n.first_fetch)),
+      pass_rule(heads * n.passes),
+      fetch_rule(heads * (n.passes - n.first_fetch), heads * n.passes),
       rule("fetch_column", heads * (columns - ahead)),
       rule("column", heads * columns),
       rule("clear", kv_heads * columns),
@@ -148,7 +157,10 @@ void add(const std::vector<schedule::TripRule>& row,
     sum = row;
     return;
   }
-  for (size_t i = 0; i < row.size(); ++i) sum[i].trips += row[i].trips;
+  for (size_t i = 0; i < row.size(); ++i) {
+    sum[i].trips += row[i].trips;
+    if (row[i].as_loop) *sum[i].as_loop += *row[i].as_loop;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -57,6 +58,7 @@ TEST(MosaicTrips, AreThoseOfEachRow) {
     // Behind them the loop over the rows.
     EXPECT_EQ(together->back(), (schedule::TripRule{"grid", 3}));
     std::vector<double> sum(together->size() - 1);
+    double loops = 0;
     for (const auto& row : rows) {
       const auto alone = trips(row, backward);
       ASSERT_TRUE(alone) << alone.error().message;
@@ -64,11 +66,23 @@ TEST(MosaicTrips, AreThoseOfEachRow) {
       for (size_t i = 0; i < sum.size(); ++i) {
         EXPECT_EQ((*alone)[i].region, (*together)[i].region);
         sum[i] += (*alone)[i].trips;
+        loops += (*alone)[i].as_loop.value_or(0);
       }
     }
     for (size_t i = 0; i < sum.size(); ++i) {
-      EXPECT_EQ((*together)[i].trips, sum[i]) << (*together)[i].region;
+      const schedule::TripRule& rule = (*together)[i];
+      EXPECT_EQ(rule.trips, sum[i]) << rule.region;
+      EXPECT_EQ(rule.as_loop.has_value(), rule.region == "fetch");
+      EXPECT_EQ(rule.loop_only, rule.region == "pass");
+      if (rule.as_loop) {
+        EXPECT_EQ(rule.as_loop, loops);
+      }
     }
+    // Where the fetch's ops name the loop, it is that of the passes.
+    const auto of = [&](std::string_view region) {
+      return *std::ranges::find(*together, region, &schedule::TripRule::region);
+    };
+    EXPECT_EQ(of("fetch").as_loop, of("pass").trips);
   }
 }
 
@@ -116,7 +130,8 @@ TEST(MosaicTrips, BackwardAreThoseOfOneHeadForEachPassOfHeads) {
     ASSERT_EQ(all->size(), one->size());
     double rows = 0, rows_of_one = 0;  // fetched: how far ahead is their own
     for (size_t i = 0; i < all->size(); ++i) {
-      const auto& [region, of_one] = (*one)[i];
+      const std::string& region = (*one)[i].region;
+      const double of_one = (*one)[i].trips;
       const double found = (*all)[i].trips;
       EXPECT_EQ((*all)[i].region, region);
       if (region == "first_rows" || region == "fetch_row") {
@@ -144,7 +159,7 @@ TEST(MosaicTrips, OfPagesAreThoseOfTheirList) {
       std::map<std::string, double> out;
       auto found = trips(ids, backward, 4, 2, page_steps);
       EXPECT_TRUE(found) << found.error().message;
-      for (const auto& [region, n] : *found) out[region] = n;
+      for (const auto& rule : *found) out[rule.region] = rule.trips;
       return out;
     };
     auto list = by_name(0);

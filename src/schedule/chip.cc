@@ -1,0 +1,38 @@
+// schedule/chip.cc: clocks, memory and the form of dumps, by chip.
+#include "schedule/chip.h"
+
+#include "base/fail.h"
+#include "base/text.h"
+
+namespace tessera::schedule {
+namespace {
+
+// HBM and peak: docs.cloud.google.com/tpu/docs, the page of each version: v4
+// 1,200 GB/s and 275 TFLOP/s (bf16), v5e 819 and 197, v5p 2,765 and 459, v6e
+// 1,640 and 918, tpu7x 7,380 and 2,307 a chip. Schedules are of a core, which
+// has half of that on v4, v5p and tpu7x, of two cores each.
+// Clock: a core's peak over what its matrix units do in a cycle, to 0.05 GHz.
+// Of v4, v5e and v5p four units of 128 x 128 take a row a cycle, of v6e and
+// tpu7x two of 256 x 256 take two rows: schedules of a large product come to
+// 92% to 99% of that.
+// Delay: where a region starts behind a jump in the dumps of libtpu 0.0.51.
+// Granule: the sizes of copies there, against those of their arrays.
+constexpr Chip kChips[] = {{"v4", 1.05, 571, 1, 512},
+                           {"v5e", 1.50, 546, 4, 32},
+                           {"v5p", 1.75, 790, 4, 32},
+                           {"v6e", 1.75, 937, 4, 32, true},
+                           {"tpu7x", 2.20, 1677, 1, 32}};
+
+}  // namespace
+
+Result<Chip> find_chip(std::string_view target) {
+  std::string known;
+  for (const Chip& chip : kChips) {
+    if (target.substr(0, target.find(':')) == chip.name) return chip;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", chip.name);
+  }
+  return invalid("schedule", "a target must be of a known chip ({}), found {}",
+                 known, in_quotes(target));
+}
+
+}  // namespace tessera::schedule
