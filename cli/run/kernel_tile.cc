@@ -28,7 +28,16 @@ Result<TileBy> take_kernel_tile(const AttentionCall& call,
       mosaic::choose_setting(of.request, call, keys), {.tile = true},
       of.request, of.facts.view(), call, target);
   of.request.tile = found.setting.tile;
-  return std::move(found.chosen_by);
+  if (!call.backward) return std::move(found.chosen_by);
+  // The forward kernel has the same tile.
+  AttentionCall forward = call;
+  forward.backward = false;
+  const mosaic::ChosenSetting both = mosaic::fit_setting(
+      {mosaic::choose_passes(of.request, forward).setting, ""}, {.tile = true},
+      of.request, of.facts.view(), forward, target);
+  if (both.setting.tile == of.request.tile) return std::move(found.chosen_by);
+  of.request.tile = both.setting.tile;
+  return found.chosen_by + both.chosen_by;
 }
 
 }  // namespace tessera::cli

@@ -196,9 +196,9 @@ constexpr const char* kFooter =
     "all_gather}_bytes, kv_tiles[from][to], kv_rounds and q_rounds {shift,\n"
     "tiles}, shapes, specs, fingerprint, contract, and for each of shards\n"
     "{data, head, seq, rows, columns, steps, steps_transposed, work}. With "
-    "--fit\nor --compile program.{pass, target, fit (as `tessera fit`), "
-    "collectives[].\n{name, op, bytes, asynchronous, ops_between, "
-    "cycles_between, longest}}: bytes\nof a device; between a start and its "
+    "--fit\nor --compile program.{pass, target, calibrated, fit (as `tessera "
+    "fit`),\ncollectives[].{name, op, bytes, asynchronous, ops_between, "
+    "cycles_between,\nlongest}}: bytes of a device; between a start and its "
     "end, where loops count one pass.\nWhat does not fit exits with 1.";
 
 }  // namespace

@@ -201,8 +201,8 @@ struct DispatchRule {
   std::string_view generation = {};  // of TPUs that its source is of, if any
 };
 std::span<const DispatchRule> dispatch_rules();
-// The row's source, and on TPUs of another generation than that is of, or of
-// one that is not known, that it is.
+// The row's source; on a TPU of another generation, or of one that is not
+// known, also whose threshold it is.
 std::string source_words(const DispatchRule& rule, const Machine& machine);
 
 struct Rejected {

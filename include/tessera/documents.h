@@ -21,7 +21,7 @@
 
 namespace tessera {
 
-// More than a document has of tokens, or of anything else.
+// The most tokens of a document, and of anything else that it has.
 inline constexpr int64_t kMaxDocumentTokens = int64_t{1} << 28;
 
 // Documents one after another. A column that no document has is empty; one that

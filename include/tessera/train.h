@@ -147,9 +147,11 @@ std::vector<std::pair<std::string, Dtype>> precision_plan(const Precision& p);
 struct ModelParameter {
   std::string name;  // "layers.0.linear_qkv.weight"
   std::vector<int64_t> shape;
-  double fill = 0;                // before training: this number
-  double deviation = 0;           // plus a normal draw of this deviation
-  std::vector<std::string> axes;  // mesh axes that split each dimension, or ""
+  double fill = 0;       // before training: this number
+  double deviation = 0;  // plus a normal draw of this deviation
+  // Mesh axes that split each dimension, or ""; a vocabulary that does not
+  // divide stays whole.
+  std::vector<std::string> axes;
   // Of the split dimension, each split on its own: q, k and v of linear_qkv.
   // None: all of it is one.
   std::vector<int64_t> sections = {};

@@ -15,6 +15,7 @@
 #include "failure.h"
 #include "lanes/cpu/plain_call.h"
 #include "lanes/mosaic/array_check.h"
+#include "lanes/mosaic/settings.h"
 #include "mask.h"
 #include "mask/canonical.h"
 #include "route.h"
@@ -85,6 +86,22 @@ OwnedFacts presence_of(const Facts& facts) {
   return out;
 }
 
+// What a kernel takes: what was said, and of the rest what the table has for
+// it, as far as the target's vector memory holds it.
+MosaicOptions options_for(const Made& of, std::optional<int64_t> tiles_per_pass,
+                          std::optional<int64_t> fetch_ahead,
+                          const std::optional<std::string>& lowering_reason) {
+  mosaic::ChosenSetting chosen = mosaic::choose_passes(of.request, of.call);
+  MosaicOptions& options = chosen.setting.options;
+  if (tiles_per_pass) options.tiles_per_pass = *tiles_per_pass;
+  if (fetch_ahead) options.fetch_ahead = *fetch_ahead;
+  options.lowering_reason = lowering_reason;
+  return mosaic::fit_setting(chosen,
+                             {.passes = !tiles_per_pass, .ahead = !fetch_ahead},
+                             of.request, of.present.view(), of.call, of.target)
+      .setting.options;
+}
+
 RowSum parse_row_sum(const std::string& text) {
   for (const RowSum rule : {RowSum::exact, RowSum::rounded}) {
     if (to_string(rule) == text) return rule;
@@ -115,12 +132,8 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
   of.call.sink_logits = sink_logits;
   of.call.backward = backward;
   of.call.dlse = dlse;
-  const MosaicOptions forward;
-  const MosaicOptions& usual = backward ? kMosaicBackward : forward;
-  of.options.tiles_per_pass = tiles_per_pass.value_or(usual.tiles_per_pass);
-  of.options.fetch_ahead = fetch_ahead.value_or(usual.fetch_ahead);
+  of.options = options_for(of, tiles_per_pass, fetch_ahead, lowering_reason);
   of.options.row_sum = parse_row_sum(row_sum);
-  of.options.lowering_reason = lowering_reason;
   return make_kernel(std::move(of));
 }
 
@@ -288,6 +301,25 @@ std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
   call.backward = backward;
   const MosaicSetting s = mosaic_setting(request, call, keys_per_query);
   return {{s.tile.q, s.tile.kv}, s.options.tiles_per_pass};
+}
+
+// Tiles a pass and how far ahead it fetches: a kernel of 8 heads of this dim in
+// bf16, as far as nobody says.
+std::pair<int64_t, int64_t> tpu_passes(
+    const PyBatch& batch, const std::string& target, int64_t head_dim,
+    bool backward, std::optional<int64_t> tiles_per_pass,
+    std::optional<int64_t> fetch_ahead,
+    const std::optional<std::string>& lowering_reason) {
+  Made of;
+  of.request = batch.batch.request();
+  of.present = presence_of(batch.batch.facts());
+  of.target = target;
+  of.call.shape = {8, 8, head_dim, head_dim, {}, 0};
+  of.call.dtype = Dtype::bf16;
+  of.call.backward = backward;
+  const MosaicOptions found =
+      options_for(of, tiles_per_pass, fetch_ahead, lowering_reason);
+  return {found.tiles_per_pass, found.fetch_ahead};
 }
 
 // The configuration of the one custom call, as JAX takes it.
@@ -479,6 +511,7 @@ void bind_compile(nb::module_& m) {
         "shall serve.");
   m.def("_tpu_sizes", &sizes_of);
   m.def("_tpu_target", &target_of);
+  m.def("_tpu_passes", &tpu_passes);
   m.def("_tpu_kernel", &kernel_of_text);
   m.def(
       "compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
@@ -497,6 +530,8 @@ void bind_compile(nb::module_& m) {
       "`backward`: that of the "
       "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
       "\"exact\", or \"rounded\" as the product takes the probabilities. "
+      "`tiles_per_pass` and `fetch_ahead` are the table's, as far as the "
+      "target's vector memory holds them, unless they are said. "
       "`lowering_reason`: why a tile below the granule of the target's matrix "
       "unit is lowered; such a tile must have one, any other none.");
 }

@@ -127,14 +127,17 @@ def _target() -> str:
 
 
 def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
-               tiles_per_pass: tuple[int, int] = (4, 1),
-               fetch_ahead: tuple[int, int] = (4, 1), row_sum: str = "exact",
+               head_dim: int = 128,
+               tiles_per_pass: tuple[int, int] | None = None,
+               fetch_ahead: tuple[int, int] | None = None,
+               row_sum: str = "exact",
                lowering_reason: str | None = None) -> BatchArrays:
     """What programs for these platforms, "cpu", "tpu" or both, read of a batch.
 
     The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
-    the forward kernel and the backward one. `target`, where it is not told, is
-    the TPU that JAX runs on, else v6e.
+    the forward kernel and the backward one, and where they are not told those of
+    the table for `head_dim`. `target`, where it is not told, is the TPU that JAX
+    runs on, else v6e.
     """
     if not isinstance(batch, _core.Batch):
         raise _core.TesseraError(
@@ -146,7 +149,8 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
             + (", ".join(map(repr, platforms)) or "none"))
     for name, pair in (("tiles_per_pass", tiles_per_pass),
                        ("fetch_ahead", fetch_ahead)):
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        if pair is not None and (
+                not isinstance(pair, (tuple, list)) or len(pair) != 2):
             raise _core.TesseraError(
                 f"[jax] {name} must be a pair, of the forward kernel and the "
                 f"backward one, found {pair!r}")
@@ -154,9 +158,15 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     *static, names, arrays = _core._parts(batch, arrays=cpu)
     terms = None
     if "tpu" in platforms:
+        target = target or _target()
+        tiles, ahead = zip(*(
+            _core._tpu_passes(batch, target, head_dim, backward,
+                              tiles_per_pass and tiles_per_pass[backward],
+                              fetch_ahead and fetch_ahead[backward],
+                              lowering_reason)
+            for backward in (False, True)))
         terms, more = _tpu.arrays_of(batch, static[0], _tpu.Terms(
-            (), target or _target(), tuple(tiles_per_pass),
-            tuple(fetch_ahead), row_sum, lowering_reason))
+            (), target, tiles, ahead, row_sum, lowering_reason))
         arrays = (*arrays, *more)
     return BatchArrays(Static(*static, tuple(names), cpu, terms), arrays)
 

@@ -75,13 +75,12 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
   std::array<mosaic::PlannedKernel, 2> out;
   for (const bool backward : {false, true}) {
     call.backward = backward;
-    MosaicOptions options =
-        mosaic::fit_setting(mosaic::choose_passes(request, call), {}, request,
-                            present, call, made_for.target)
-            .setting.options;
-    options.lowering_reason = made_for.lowering_reason;
-    auto planned =
-        mosaic::plan_kernel(request, present, call, made_for.target, options);
+    mosaic::ChosenSetting chosen = mosaic::choose_passes(request, call);
+    chosen.setting.options.lowering_reason = made_for.lowering_reason;
+    chosen = mosaic::fit_setting(std::move(chosen), {}, request, present, call,
+                                 made_for.target);
+    auto planned = mosaic::plan_kernel(request, present, call, made_for.target,
+                                       chosen.setting.options);
     if (!planned) return planned.error();
     out[backward ? 1 : 0] = std::move(*planned);
   }

@@ -116,7 +116,7 @@ Result<std::unique_ptr<const Client>> ClientMaker::make(
   PJRT_Client_Create_Args args = {};
   args.create_options = values.data();
   args.num_options = values.size();
-  const LeastThreads enough(device_count(options));
+  raise_threads(device_count(options));
   auto ok = TESSERA_PJRT_CALL(plugin, PJRT_Client_Create, args, purpose);
   if (!ok) {
     Error error = ok.error();

@@ -1,7 +1,8 @@
 // pjrt/environment.cc: libtpu's environment, without overriding the user's, and
-// how many threads a client for CPUs starts.
+// the threads of a client for CPUs, of which the user's number is the least.
 #include "pjrt/environment.h"
 
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -69,17 +70,15 @@ void set_missing(const Variables& variables) {
   }
 }
 
-LeastThreads::LeastThreads(int64_t devices) {
+void raise_threads(int64_t devices) {
   if (devices < 2) return;
-  if (const char* users = std::getenv(kThreads)) before_ = users;
   const int64_t least = devices + machine_threads();
-  if (before_ && std::atoll(before_->c_str()) >= least) return;
-  set_ = setenv(kThreads, std::to_string(least).c_str(), 1) == 0;
-}
-
-LeastThreads::~LeastThreads() {
-  if (!set_) return;
-  before_ ? setenv(kThreads, before_->c_str(), 1) : unsetenv(kThreads);
+  int64_t usual = 0;  // what is no number is none to XLA
+  if (const char* users = std::getenv(kThreads)) {
+    const std::string_view text = users;
+    std::from_chars(text.data(), text.data() + text.size(), usual);
+  }
+  if (usual < least) setenv(kThreads, std::to_string(least).c_str(), 1);
 }
 
 }  // namespace tessera::pjrt

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,21 +24,12 @@ Result<Variables> tpu_environment(const std::string& dump_folder = {});
 // and before the process starts threads that read the environment.
 void set_missing(const Variables& variables);
 
-// While it lives, a client that starts for several devices of the CPU has a
-// thread for each and those of all cores beside. Devices wait for each other in
-// these threads: were there as many as devices or fewer, none might be left for
-// the last one, which never comes, and XLA ends the process after a minute. It
-// takes their number from NPROC, else from the cores.
-class LeastThreads {
- public:
-  explicit LeastThreads(int64_t devices);
-  ~LeastThreads();
-  LeastThreads(const LeastThreads&) = delete;
-  LeastThreads& operator=(const LeastThreads&) = delete;
-
- private:
-  bool set_ = false;
-  std::optional<std::string> before_;
-};
+// For a client that starts next, for so many devices of the CPU: raises NPROC
+// to a thread for each device beside those of all cores. Devices wait for each
+// other in these threads: were there as many as devices or fewer, none might be
+// left for the last one, which never comes, and XLA ends the process after a
+// minute. The number stays: a change of the environment is no other thread's
+// business.
+void raise_threads(int64_t devices);
 
 }  // namespace tessera::pjrt

@@ -63,29 +63,21 @@ TEST(TpuEnvironment, FlagsAreJoinedWithTheUsersLast) {
          : unsetenv("LIBTPU_INIT_ARGS");
 }
 
-TEST(LeastThreads, AreThoseOfDevicesAndCoresWhileAClientStarts) {
+TEST(RaiseThreads, GivesOneToEachDeviceBesideTheCores) {
   const char* before = std::getenv("NPROC");
   const std::string kept = before ? before : "";
   const std::string least = std::to_string(3 + machine_threads());
   unsetenv("NPROC");
-  {
-    const LeastThreads one(1);
-    EXPECT_EQ(std::getenv("NPROC"), nullptr);
-    const LeastThreads three(3);
-    EXPECT_EQ(std::getenv("NPROC"), least);
-  }
+  raise_threads(1);
   EXPECT_EQ(std::getenv("NPROC"), nullptr);
-  setenv("NPROC", "1", 1);
-  {
-    const LeastThreads three(3);
-    EXPECT_EQ(std::getenv("NPROC"), least);
+  for (const char* users : {"", "1", "-7", "many", "99999999999999999999"}) {
+    setenv("NPROC", users, 1);
+    raise_threads(3);
+    EXPECT_EQ(std::getenv("NPROC"), least) << users;
   }
-  EXPECT_STREQ(std::getenv("NPROC"), "1");
   setenv("NPROC", "999", 1);
-  {
-    const LeastThreads three(3);
-    EXPECT_STREQ(std::getenv("NPROC"), "999");
-  }
+  raise_threads(3);
+  EXPECT_STREQ(std::getenv("NPROC"), "999");
   before ? setenv("NPROC", kept.c_str(), 1) : unsetenv("NPROC");
 }
 

@@ -173,20 +173,26 @@ int64_t vector_bytes_of(std::string_view generation) {
   return most;
 }
 
-// After the sizes themselves: what they take of a TPU's vector memory.
-Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f,
+// After the sizes themselves: what they take of a TPU's vector memory. A call
+// with a backward pass has a kernel for each direction.
+Why memory_wrong(const LaneFacts& lane, RequestFeatures f,
                  std::string_view generation) {
   if (lane.lane != LaneId::mosaic) return {};
   for (const int64_t tokens : {f.q_len, f.kv_len}) {
     if (tokens < 1 || tokens > kMaxTokens) return {};
   }
-  const bool backward = f.call.backward;
-  const int64_t bytes = mosaic::least_vector_bytes(f);
-  const int64_t room =
-      mosaic::vector_room(vector_bytes_of(generation), backward);
-  if (bytes <= room) return {};
-  return fmt::format("its {} has {} bytes of vector memory, not {}",
-                     backward ? "backward" : "forward", room, bytes);
+  const int64_t core = vector_bytes_of(generation);
+  const bool both = f.call.backward;
+  for (const bool backward : {true, false}) {
+    if (backward && !both) continue;
+    f.call.backward = backward;
+    const int64_t bytes = mosaic::least_vector_bytes(f);
+    const int64_t room = mosaic::vector_room(core, backward);
+    if (bytes <= room) continue;
+    return fmt::format("its {} has {} bytes of vector memory, not {}",
+                       backward ? "backward" : "forward", room, bytes);
+  }
+  return {};
 }
 
 Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {

@@ -9,8 +9,8 @@
 
 namespace tessera::run {
 
-// Why the lane cannot run such a request, on TPUs of that generation; nothing
-// where it can. An empty one: on no TPU that is known.
+// Why the lane cannot run such a request on TPUs of that generation; nothing
+// where it can. An empty generation: refused only if every known TPU would.
 std::optional<std::string> cannot(const LaneFacts& lane,
                                   const RequestFeatures& features,
                                   std::string_view generation = {});

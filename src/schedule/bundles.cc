@@ -418,7 +418,7 @@ class KernelReader {
     if (!t.reads && !t.writes) return;
     if (auto size = after(op, "/*size_in_granules=*/")) {
       const auto n = take_number(*size);
-      if (n && *n >= 0 && *n < int64_t{1} << 40) t.granules = *n;
+      if (n && *n >= 0 && *n < int64_t{1} << 36) t.granules = *n;
     }
     const size_t arguments = op.find("/*");
     t.predicated = op.substr(0, arguments).find('(') != std::string_view::npos;

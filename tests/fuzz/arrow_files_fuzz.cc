@@ -136,9 +136,8 @@ void rows(const std::string& path, int64_t first) {
 }  // namespace
 
 // Arrow asks for the address range of a batch before it reads it, however long
-// a file says that it is, and takes a refusal for an error. What is touched
-// counts
-// (-rss_limit_mb).
+// a file says that it is, and takes a refusal for an error. What is
+// touched counts (-rss_limit_mb).
 extern "C" const char* __asan_default_options() {
   return "allocator_may_return_null=1";
 }

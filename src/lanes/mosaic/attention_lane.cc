@@ -95,11 +95,11 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const Facts& present,
                                           const AttentionCall& call,
                                           lanes::WorkFacts& facts) {
-  const mosaic::ChosenSetting chosen =
-      mosaic::fit_setting(mosaic::choose_passes(request, call), {}, request,
-                          present, call, lane.target);
-  MosaicOptions options = chosen.setting.options;
-  options.lowering_reason = lane.lowering_reason;
+  mosaic::ChosenSetting chosen = mosaic::choose_passes(request, call);
+  chosen.setting.options.lowering_reason = lane.lowering_reason;
+  chosen = mosaic::fit_setting(std::move(chosen), {}, request, present, call,
+                               lane.target);
+  const MosaicOptions& options = chosen.setting.options;
   // That of sink telemetry has its own in its contract alone.
   if (!call.sink_telemetry) {
     facts.settings[direction_of(call)] = fmt::format(
