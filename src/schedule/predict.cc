@@ -63,8 +63,10 @@ class Predictor {
       for (size_t r : meant) {
         const bool loop = regions()[r].kind == RegionKind::loop;
         if (rule.loop_only && !loop) continue;
-        set(r, loop ? rule.as_loop.value_or(rule.trips) : rule.trips,
-            TripSource::rule);
+        // All of v6e's tables count such a loop as its fetches:
+        // docs/schedule.md.
+        const bool whole = loop && rule.as_loop && !chip_.calibrated;
+        set(r, whole ? *rule.as_loop : rule.trips, TripSource::rule);
       }
     }
     return {};

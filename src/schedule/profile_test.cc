@@ -265,11 +265,16 @@ TEST(SchedulePredict, RulesMayTellLoopsFromBranches) {
   const auto p = profile_kernel(*parse_lines(nested_lines()), chip());
   const std::vector<TripRule> rules = {{"loop0", 7, 9},
                                        {"loop0/if0", 5, 8, true}};
-  const auto out = predict(*p, chip(), rules, {});
+  Chip other = chip();
+  other.calibrated = false;
+  const auto out = predict(*p, other, rules, {});
   ASSERT_TRUE(out.ok());
+  const auto v6e = predict(*p, chip(), rules, {});
+  ASSERT_TRUE(v6e.ok());
   for (size_t r = 0; r < p->tree.regions.size(); ++r) {
     if (p->tree.regions[r].path == "loop0") {
       EXPECT_EQ(out->regions[r].trips, 9);
+      EXPECT_EQ(v6e->regions[r].trips, 7);
     } else if (p->tree.regions[r].path == "loop0/if0") {
       EXPECT_EQ(out->regions[r].source, TripSource::assumed);
     }
