@@ -24,12 +24,12 @@ Result<Variables> tpu_environment(const std::string& dump_folder = {});
 // and before the process starts threads that read the environment.
 void set_missing(const Variables& variables);
 
-// For a client that starts next, for so many devices of the CPU: raises NPROC
-// to a thread for each device beside those of all cores. Devices wait for each
-// other in these threads: were there as many as devices or fewer, none might be
-// left for the last one, which never comes, and XLA ends the process after a
-// minute. The number stays: a change of the environment is no other thread's
-// business.
+// Before the first client of a process, for so many devices of the CPU: raises
+// NPROC to a thread for each device beside those of all cores. Devices wait for
+// each other in these threads: were there as many as devices or fewer, none might
+// be left for the last one, which never comes, and XLA ends the process after a
+// minute. It reads the number once, so that later this does nothing. The number
+// stays: a change of the environment is no other thread's business.
 void raise_threads(int64_t devices);
 
 }  // namespace tessera::pjrt

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
+#include "pjrt/environment.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -54,6 +55,8 @@ Result<Places> take_devices(const Client& client, int64_t first,
 
 Result<Places> open_devices(const std::string& plugin, int64_t first,
                             int64_t count, const ClientOptions& options) {
+  // Before the first client: XLA reads the number once.
+  raise_threads(first + count);
   auto one = open_place(plugin, first, options);
   if (!one) return one.error();
   if (one->client->platform() == "cpu" && options.empty() &&
