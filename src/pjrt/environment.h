@@ -26,10 +26,10 @@ void set_missing(const Variables& variables);
 
 // Before the first client of a process, for so many devices of the CPU: raises
 // NPROC to a thread for each device beside those of all cores. Devices wait for
-// each other in these threads: were there as many as devices or fewer, none might
-// be left for the last one, which never comes, and XLA ends the process after a
-// minute. It reads the number once, so that later this does nothing. The number
-// stays: a change of the environment is no other thread's business.
+// each other in these threads: were there as many as devices or fewer, none
+// might be left for the last one, which never comes, and XLA ends the process
+// after a minute. It reads the number once, so that later this does nothing.
+// The number stays: a change of the environment is no other thread's business.
 void raise_threads(int64_t devices);
 
 }  // namespace tessera::pjrt
