@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 
+#include "base/threads.h"
 #include "model/step_plan.h"
 #include "tests/cpu_plugin.h"
 #include "tests/model_case.h"
@@ -325,6 +327,17 @@ TEST_P(DeviceSums, NeedTheirDevices) {
   ASSERT_FALSE(some);
   EXPECT_EQ(some.error().message,
             "[mesh] a mesh must have its 4 devices from number 1 on, found 4");
+  // Nor are threads made for devices that no client has.
+  for (const int64_t first : {int64_t{1} << 20, INT64_MAX}) {
+    auto beyond = pjrt::open_devices(GetParam(), first, 4);
+    ASSERT_FALSE(beyond);
+    EXPECT_NE(beyond.error().message.find("a device's number must be less"),
+              std::string::npos)
+        << beyond.error().message;
+    const char* threads = std::getenv("NPROC");
+    EXPECT_LE(threads ? std::atoll(threads) : 0,
+              pjrt::kMaxDevices + machine_threads());
+  }
 }
 
 TESSERA_FOR_CPU_PLUGINS(DeviceSums);

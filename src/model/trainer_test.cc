@@ -270,10 +270,10 @@ TEST_P(TrainMesh, LogitsOfDevicesAreThoseOfTheLoss) {
   check_logits();
 }
 
-// Whose rows are long enough that XLA computes them in threads of its own,
-// where devices wait for each other.
-// XLA keeps how many they are from the first client, so each is the first of
-// its plugin in a process of this suite alone.
+// A mesh of more devices than cores. Its rows are long enough that XLA computes
+// them in its own threads, where devices wait for each other. XLA keeps the
+// number of these threads from a plugin's first client, so this suite needs a
+// process of its own.
 class MeshBeyondCores : public TrainMesh {};
 
 TEST_P(MeshBeyondCores, Trains) {

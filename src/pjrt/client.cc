@@ -9,13 +9,9 @@
 #include "base/text.h"
 #include "base/trace.h"
 #include "pjrt/api.h"
-#include "pjrt/environment.h"
 
 namespace tessera::pjrt {
 namespace {
-
-constexpr std::string_view kDeviceCount = "cpu_device_count";
-constexpr int64_t kMaxDevices = 1024;
 
 std::string copy(const char* text, size_t size) {
   return text ? std::string(text, size) : std::string();
@@ -61,13 +57,6 @@ Result<void> check_option(const std::string& name, const OptionValue& value) {
   return invalid("pjrt", "{} must be an integer in 1..{}, found {}",
                  kDeviceCount, kMaxDevices,
                  count ? fmt::to_string(*count) : "another type");
-}
-
-// That were asked for; 1 where nobody said.
-int64_t device_count(const ClientOptions& options) {
-  const auto at = std::ranges::find(options, kDeviceCount,
-                                    &ClientOptions::value_type::first);
-  return at == options.end() ? 1 : std::get<int64_t>(at->second);
 }
 
 // An id is needed, to compile for the device; a kind may stay empty.
@@ -116,7 +105,6 @@ Result<std::unique_ptr<const Client>> ClientMaker::make(
   PJRT_Client_Create_Args args = {};
   args.create_options = values.data();
   args.num_options = values.size();
-  raise_threads(device_count(options));
   auto ok = TESSERA_PJRT_CALL(plugin, PJRT_Client_Create, args, purpose);
   if (!ok) {
     Error error = ok.error();

@@ -20,6 +20,10 @@ namespace tessera::pjrt {
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 using ClientOptions = std::vector<std::pair<std::string, OptionValue>>;
 
+// Of a plugin for CPUs, and the most that one may be asked for.
+inline constexpr const char* kDeviceCount = "cpu_device_count";
+inline constexpr int64_t kMaxDevices = 1024;
+
 struct Device {
   int64_t id = 0;
   std::string kind;  // "cpu"

@@ -1,5 +1,5 @@
 // pjrt/environment.cc: libtpu's environment, without overriding the user's, and
-// the threads of a client for CPUs, of which the user's number is the least.
+// the threads of a client for CPUs, of which a user's number may be too small.
 #include "pjrt/environment.h"
 
 #include <charconv>

@@ -12,8 +12,6 @@
 namespace tessera::pjrt {
 namespace {
 
-constexpr const char* kDeviceCount = "cpu_device_count";
-
 int64_t count_of(const Client& client) {
   return static_cast<int64_t>(client.devices().size());
 }
@@ -55,8 +53,9 @@ Result<Places> take_devices(const Client& client, int64_t first,
 
 Result<Places> open_devices(const std::string& plugin, int64_t first,
                             int64_t count, const ClientOptions& options) {
-  // Before the first client: XLA reads the number once.
-  raise_threads(first + count);
+  // Before the first client, since XLA reads the number once. Devices that no
+  // client has are refused below.
+  if (first >= 0 && count <= kMaxDevices - first) raise_threads(first + count);
   auto one = open_place(plugin, first, options);
   if (!one) return one.error();
   if (one->client->platform() == "cpu" && options.empty() &&
