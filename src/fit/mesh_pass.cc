@@ -183,12 +183,16 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
     options.lowering_reason = asked.lowering_reason;
     return mosaic::plan_shards(batch, shards, call, asked.chip, options);
   };
-  const mosaic::ChosenSetting chosen = mosaic::fit_setting(
-      mosaic::choose_passes(batch.request(), call, keys_per_query(batch)), {},
-      asked.chip, [&](const Tile&, const MosaicOptions& options) {
-        return plan(options).ok();
-      });
-  return plan(chosen.setting.options);
+  mosaic::ChosenSetting chosen =
+      mosaic::choose_passes(batch.request(), call, keys_per_query(batch));
+  auto planned = plan(chosen.setting.options);
+  if (planned) return planned;
+  chosen = mosaic::fit_setting(std::move(chosen), {}, asked.chip,
+                               [&](const Tile&, const MosaicOptions& options) {
+                                 planned = plan(options);
+                                 return planned.ok();
+                               });
+  return planned ? std::move(planned) : plan(chosen.setting.options);
 }
 
 Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,

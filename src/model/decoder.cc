@@ -54,6 +54,11 @@ class Step {
   void angles();
   // Which ids the device has in its part of the table, if it is divided.
   void divide_vocab();
+  bool divided() const { return !part_.partners.empty(); }
+  // Rows of tokens whose ids are in that part; 0 elsewhere.
+  Value of_own_ids(const Value& rows) {
+    return divided() ? where_there(own_, rows) : rows;
+  }
   Value rows_of_table();
   Value embed();
   // Tokens that count, on all devices.
@@ -77,7 +82,7 @@ class Step {
   Held held_;
   Value ids_, scale_;
   VocabPart part_;
-  Column own_;                   // of the ids, those in the part
+  Column own_;                   // ids within that part, and which are there
   std::vector<Column> columns_;  // of the model's, in their order
   Values inputs_;                // of blocks
   std::vector<BlockPass> passes_;
@@ -137,17 +142,19 @@ void Step::divide_vocab() {
 
 // Of a divided table each device has some, and 0 for the other ids.
 Value Step::rows_of_table() {
-  if (part_.partners.empty()) return w_.rows(held_.table, ids_);
-  const Dims& dims = ids_.dims();
-  const auto some = static_cast<int32_t>(held_.table.dims()[0]);
-  const Value zero = w_.integer(0, dims);
-  const Value at = w_.sub(ids_, w_.broadcast(part_.first, dims, {}));
-  own_.there =
-      w_.both(w_.compare(xla::Compare::greater_or_equal, at, zero),
-              w_.compare(xla::Compare::less, at, w_.integer(some, dims)));
-  own_.ids = w_.select(own_.there, at, zero);
-  const Value own = where_there(own_, w_.rows(held_.table, own_.ids));
-  return sum_over_devices(w_, part_.partners, {own}).front();
+  own_.ids = ids_;
+  if (divided()) {
+    const Dims& dims = ids_.dims();
+    const auto some = static_cast<int32_t>(held_.table.dims()[0]);
+    const Value zero = w_.integer(0, dims);
+    const Value at = w_.sub(ids_, w_.broadcast(part_.first, dims, {}));
+    own_.there =
+        w_.both(w_.compare(xla::Compare::greater_or_equal, at, zero),
+                w_.compare(xla::Compare::less, at, w_.integer(some, dims)));
+    own_.ids = w_.select(own_.there, at, zero);
+  }
+  const Values rows = {of_own_ids(w_.rows(held_.table, own_.ids))};
+  return sum_over_devices(w_, part_.partners, rows).front();
 }
 
 Value Step::embed() {
@@ -244,10 +251,8 @@ void Step::add_embedding(const Value& dx, const Value& dhead,
   }
   const Value scaled = m.embedding_scale != 1 ? w_.mul(dx, scale_) : dx;
   const Value none = w_.real(0, held_.table.dims());
-  const bool whole = part_.partners.empty();
-  gradients.push_back(w_.add_rows(m.tied_head ? dhead : none,
-                                  whole ? ids_ : own_.ids,
-                                  whole ? scaled : where_there(own_, scaled)));
+  gradients.push_back(
+      w_.add_rows(m.tied_head ? dhead : none, own_.ids, of_own_ids(scaled)));
   append(gradients, of_columns);
 }
 
@@ -299,7 +304,7 @@ Result<Value> Step::logits(const Values& parameters) {
   const auto normed = run(parameters);
   if (!normed) return normed.error();
   Value z = write_logits(at_, s_.model, normed->out[0], held_.head).z;
-  if (!part_.partners.empty()) z = w_.gather(z, 1, part_.partners);
+  if (divided()) z = w_.gather(z, 1, part_.partners);
   return w_.reshape(z, {s_.batch, s_.tokens, s_.model.vocab});
 }
 

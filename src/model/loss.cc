@@ -22,15 +22,11 @@ int64_t chunk_rows(int64_t rows, int64_t vocab, int64_t max_logits) {
   return out;
 }
 
-// Of all ids what each device of the group has of its own.
+// Over all ids, of each device's over its own.
 Value most_of_all(Writer& w, const VocabPart& part, const Value& own) {
   if (part.partners.empty()) return own;
   const Value row = w.reshape(own, {1, own.dims()[0]});
   return w.reduce_max(w.gather(row, 0, part.partners), {0});
-}
-Values sums_of_all(Writer& w, const VocabPart& part, const Values& own) {
-  if (part.partners.empty()) return own;
-  return sum_over_devices(w, part.partners, own);
 }
 
 }  // namespace
@@ -73,9 +69,9 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
                                       w.broadcast(target, wide, {0}));
     const Value nothing = w.real(0, wide);
     const Values sums =
-        sums_of_all(w, part,
-                    {w.reduce_sum(e, {1}),
-                     w.reduce_sum(w.select(is_target, z, nothing), {1})});
+        sum_over_devices(w, part.partners,
+                         {w.reduce_sum(e, {1}),
+                          w.reduce_sum(w.select(is_target, z, nothing), {1})});
     const Value &sum = sums[0], &at_target = sums[1];
     const Value each = w.sub(w.add(most, w.log(sum)), at_target);
     const Value weight = w.div(counting, w.broadcast(over, one, {}));
@@ -108,7 +104,8 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
     const Value end = w.integer(static_cast<int32_t>(rows / some));
     out = w.count(zero, end, start, chunk);
   }
-  return {out[0], sums_of_all(w, part, {out[1]}).front(), out[2]};
+  const Values dhidden = {out[1]};
+  return {out[0], sum_over_devices(w, part.partners, dhidden).front(), out[2]};
 }
 
 }  // namespace tessera::model

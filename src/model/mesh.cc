@@ -264,7 +264,7 @@ Value sum_parts(Writer& w, const Value& all, int64_t along,
 
 Values sum_over_devices(Writer& w, const Writer::Groups& groups,
                         const Values& terms, int64_t most) {
-  if (groups.front().size() == 1) return terms;
+  if (groups.empty() || groups.front().size() == 1) return terms;
   Values out;
   const std::span<const Value> all = terms;
   for (size_t begin = 0; begin < all.size();) {

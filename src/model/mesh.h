@@ -88,7 +88,7 @@ Value sum_parts(Writer& w, const Value& all, int64_t along,
 
 // Over the devices of each group, each element in their order: it is added up
 // by one of them, which sends it to all, so that all have the same bits.
-// `most` elements or an array travel at a time.
+// `most` elements or an array travel at a time. No groups: each is alone.
 Values sum_over_devices(Writer& w, const Writer::Groups& groups,
                         const Values& terms, int64_t most = int64_t{1} << 22);
 

@@ -75,10 +75,8 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
   std::array<mosaic::PlannedKernel, 2> out;
   for (const bool backward : {false, true}) {
     call.backward = backward;
-    mosaic::ChosenSetting chosen = mosaic::choose_passes(request, call);
-    chosen.setting.options.lowering_reason = made_for.lowering_reason;
-    chosen = mosaic::fit_setting(std::move(chosen), {}, request, present, call,
-                                 made_for.target);
+    const mosaic::ChosenSetting chosen = mosaic::fit_passes(
+        request, present, call, made_for.target, made_for.lowering_reason);
     auto planned = mosaic::plan_kernel(request, present, call, made_for.target,
                                        chosen.setting.options);
     if (!planned) return planned.error();

@@ -175,18 +175,18 @@ int64_t vector_bytes_of(std::string_view generation) {
 
 // After the sizes themselves: what they take of a TPU's vector memory. A call
 // with a backward pass has a kernel for each direction.
-Why memory_wrong(const LaneFacts& lane, RequestFeatures f,
+Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f,
                  std::string_view generation) {
   if (lane.lane != LaneId::mosaic) return {};
   for (const int64_t tokens : {f.q_len, f.kv_len}) {
     if (tokens < 1 || tokens > kMaxTokens) return {};
   }
   const int64_t core = vector_bytes_of(generation);
-  const bool both = f.call.backward;
+  RequestFeatures one = f;
   for (const bool backward : {true, false}) {
-    if (backward && !both) continue;
-    f.call.backward = backward;
-    const int64_t bytes = mosaic::least_vector_bytes(f);
+    if (backward && !f.call.backward) continue;
+    one.call.backward = backward;
+    const int64_t bytes = mosaic::least_vector_bytes(one);
     const int64_t room = mosaic::vector_room(core, backward);
     if (bytes <= room) continue;
     return fmt::format("its {} has {} bytes of vector memory, not {}",

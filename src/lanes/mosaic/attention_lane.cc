@@ -95,10 +95,8 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const Facts& present,
                                           const AttentionCall& call,
                                           lanes::WorkFacts& facts) {
-  mosaic::ChosenSetting chosen = mosaic::choose_passes(request, call);
-  chosen.setting.options.lowering_reason = lane.lowering_reason;
-  chosen = mosaic::fit_setting(std::move(chosen), {}, request, present, call,
-                               lane.target);
+  const mosaic::ChosenSetting chosen = mosaic::fit_passes(
+      request, present, call, lane.target, lane.lowering_reason);
   const MosaicOptions& options = chosen.setting.options;
   // That of sink telemetry has its own in its contract alone.
   if (!call.sink_telemetry) {

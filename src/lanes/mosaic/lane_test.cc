@@ -149,17 +149,39 @@ class MosaicLane : public ::testing::Test {
       call.sink_telemetry = sinks;
       call.sink_logits = whole.sink_logits && !sinks;
       const std::string target(chip.target);
-      MosaicOptions options = fit_setting(choose_passes(request, call), {},
-                                          request, batch.facts(), call, target)
-                                  .setting.options;
-      if (is_below_granule(request.tile, chip.granule))
-        options.lowering_reason = kReason;
+      const auto reason = is_below_granule(request.tile, chip.granule)
+                              ? std::optional<std::string>(kReason)
+                              : std::nullopt;
+      const MosaicOptions options =
+          fit_passes(request, batch.facts(), call, target, reason)
+              .setting.options;
       const auto kernel =
           make_mosaic_kernel(request, batch.facts(), call, target, options);
       ASSERT_TRUE(kernel.ok()) << kernel.error().message;
       keys_[direction_of(call)] = kernel->contract.key;
       ASSERT_TRUE(write_file(program_ + suffix, plain_program(*kernel)).ok());
     }
+  }
+
+  // Both passes of a call, each held to fp64.
+  struct Passes {
+    Saved saved;
+    Gradients gradients;
+  };
+  static Result<Passes> judge_passes(Prepared& ready, AttentionArrays& arrays) {
+    const testing::Wanted want = testing::wanted(arrays, true);
+    arrays.clear_outputs();
+    auto saved = ready.forward(arrays.forward(true));
+    if (!saved) return saved.error();
+    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
+    const lanes::BackwardTensors t = arrays.backward();
+    const Gradients gradients = {t.dout, t.dlse, t.dq,
+                                 t.dk,   t.dv,   t.dsink_logits};
+    const auto done = ready.backward(*saved, gradients);
+    if (!done) return done.error();
+    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
+    EXPECT_EQ(arrays.spilled(), std::nullopt);
+    return Passes{std::move(*saved), gradients};
   }
 
   std::string program_;
@@ -227,17 +249,8 @@ TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {
     write_plain(*batch, call);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
-    const testing::Wanted want = testing::wanted(arrays, true);
-    arrays.clear_outputs();
-    const auto saved = ready->forward(arrays.forward(true));
-    ASSERT_TRUE(saved.ok()) << saved.error().message;
-    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
-    const lanes::BackwardTensors t = arrays.backward();
-    const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
-    const auto done = ready->backward(*saved, gradients);
-    ASSERT_TRUE(done.ok()) << done.error().message;
-    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
-    EXPECT_EQ(arrays.spilled(), std::nullopt);
+    const auto passes = judge_passes(*ready, arrays);
+    ASSERT_TRUE(passes.ok()) << passes.error().message;
   }
 }
 
@@ -256,19 +269,9 @@ TEST_F(MosaicLane, TakesSinkLogits) {
     ASSERT_TRUE(session.ok()) << session.error().message;
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
-    const testing::Wanted want = testing::wanted(arrays, true);
-    arrays.clear_outputs();
-    const auto saved = ready->forward(arrays.forward(true));
-    ASSERT_TRUE(saved.ok()) << saved.error().message;
-    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
-    const lanes::BackwardTensors t = arrays.backward();
-    const Gradients gradients = {t.dout, t.dlse, t.dq,
-                                 t.dk,   t.dv,   t.dsink_logits};
-    const auto done = ready->backward(*saved, gradients);
-    ASSERT_TRUE(done.ok()) << done.error().message;
-    EXPECT_EQ(testing::backward_fault(c, want, t), std::nullopt);
-    EXPECT_EQ(arrays.spilled(), std::nullopt);
-    const auto receipt = ready->receipt(*saved, &gradients);
+    const auto passes = judge_passes(*ready, arrays);
+    ASSERT_TRUE(passes.ok()) << passes.error().message;
+    const auto receipt = ready->receipt(passes->saved, &passes->gradients);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
     EXPECT_EQ(nlohmann::json::parse(*receipt)["shape"]["sink_logits"], true);
   }
@@ -342,16 +345,8 @@ TEST_F(MosaicLane, SendsBitmaps) {
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   EXPECT_NE(ready->program_text()->find("%bits_of: tensor<"),
             std::string::npos);
-  const testing::Wanted want = testing::wanted(arrays, true);
-  arrays.clear_outputs();
-  const auto saved = ready->forward(arrays.forward(true));
-  ASSERT_TRUE(saved.ok()) << saved.error().message;
-  EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
-  const lanes::BackwardTensors t = arrays.backward();
-  const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
-  const auto done = ready->backward(*saved, gradients);
-  ASSERT_TRUE(done.ok()) << done.error().message;
-  EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
+  const auto passes = judge_passes(*ready, arrays);
+  ASSERT_TRUE(passes.ok()) << passes.error().message;
 }
 
 // A batch of 700 tokens with the tile of a row takes that row's passes, in the
@@ -598,17 +593,9 @@ TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
     EXPECT_EQ(chip_of_device(session->place()->device)->name, chip.name);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
-    const testing::Wanted want = testing::wanted(arrays, true);
-    arrays.clear_outputs();
-    const auto saved = ready->forward(arrays.forward(true));
-    ASSERT_TRUE(saved.ok()) << saved.error().message;
-    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
-    const lanes::BackwardTensors t = arrays.backward();
-    const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
-    const auto done = ready->backward(*saved, gradients);
-    ASSERT_TRUE(done.ok()) << done.error().message;
-    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
-    const auto receipt = ready->receipt(*saved, &gradients);
+    const auto passes = judge_passes(*ready, arrays);
+    ASSERT_TRUE(passes.ok()) << passes.error().message;
+    const auto receipt = ready->receipt(passes->saved, &passes->gradients);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
     EXPECT_TRUE(check_receipt(*receipt))
         << check_receipt(*receipt).error().message;

@@ -7,6 +7,7 @@
 #include <bit>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/rule.h"
@@ -136,6 +137,29 @@ MosaicSetting default_setting(const AttentionCall& call) {
   return {};
 }
 
+// A number and, where it is open, its halves down to 1.
+std::vector<int64_t> halves(int64_t n, bool open) {
+  std::vector<int64_t> out;
+  for (; n > 0; n /= 2) {
+    out.push_back(n);
+    if (!open) break;
+  }
+  return out;
+}
+
+// A tile and those with half of the longer side, down to the granule; with none
+// it stays.
+std::vector<Tile> halves(Tile tile, int64_t granule) {
+  std::vector<Tile> out = {tile};
+  while (granule > 0) {
+    int64_t& side = tile.q > tile.kv ? tile.q : tile.kv;
+    if (side / 2 < granule) break;
+    side /= 2;
+    out.push_back(tile);
+  }
+  return out;
+}
+
 std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call) {
   if (setting.keys == 0) return "the default: the table has no such row";
   if (goes_alone(call)) {
@@ -199,30 +223,26 @@ mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
                                           std::string_view target,
                                           const FitsSetting& fits) {
   const auto chip = find_chip(target);
-  const MosaicSetting& asked = found.setting;
+  const MosaicSetting asked = found.setting;
   if (!chip || fits(asked.tile, asked.options)) return found;
-  for (Tile tile = asked.tile;;) {
-    MosaicOptions options = asked.options;
-    for (int64_t n = asked.options.tiles_per_pass; n > 0; n /= 2) {
-      options.tiles_per_pass = n;
-      for (int64_t ahead = asked.options.fetch_ahead; ahead > 0; ahead /= 2) {
+  MosaicOptions options = asked.options;
+  for (const Tile& tile : halves(asked.tile, open.tile ? chip->granule : 0)) {
+    for (const int64_t n : halves(asked.options.tiles_per_pass, open.passes)) {
+      for (const int64_t ahead :
+           halves(asked.options.fetch_ahead, open.ahead)) {
+        options.tiles_per_pass = n;
         options.fetch_ahead = ahead;
-        if (fits(tile, options)) {
-          found.setting.tile = tile;
-          found.setting.options = options;
-          found.chosen_by += fmt::format(
-              "; the largest of it that fits the vector memory of {}",
-              chip->name);
-          return found;
-        }
-        if (!open.ahead) break;
+        if (!fits(tile, options)) continue;
+        found.setting.tile = tile;
+        found.setting.options = options;
+        found.chosen_by +=
+            fmt::format("; the largest of it that fits the vector memory of {}",
+                        chip->name);
+        return found;
       }
-      if (!open.passes) break;
     }
-    int64_t& side = tile.q > tile.kv ? tile.q : tile.kv;
-    if (!open.tile || side / 2 < chip->granule) return found;
-    side /= 2;
   }
+  return found;
 }
 
 mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
@@ -238,6 +258,15 @@ mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
                        return fits_vector_memory(at, present, call, target,
                                                  options);
                      });
+}
+
+mosaic::ChosenSetting mosaic::fit_passes(
+    const Request& request, const Facts& present, const AttentionCall& call,
+    const std::string& target,
+    const std::optional<std::string>& lowering_reason) {
+  ChosenSetting chosen = choose_passes(request, call);
+  chosen.setting.options.lowering_reason = lowering_reason;
+  return fit_setting(std::move(chosen), {}, request, present, call, target);
 }
 
 int64_t keys_per_query(const Batch& batch) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,5 +66,11 @@ ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
 ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
                           const Request& request, const Facts& present,
                           const AttentionCall& call, const std::string& target);
+
+// Of a batch that is planned, where nobody said any of it: choose_passes' as
+// far as it fits.
+ChosenSetting fit_passes(const Request& request, const Facts& present,
+                         const AttentionCall& call, const std::string& target,
+                         const std::optional<std::string>& lowering_reason);
 
 }  // namespace tessera::mosaic
