@@ -15,6 +15,9 @@ Result<int64_t> parse_int(std::string_view text, std::string_view what,
                           int64_t least, int64_t most);
 Result<double> parse_positive(std::string_view text, std::string_view what);
 
+// Of --max-compiles.
+inline constexpr int64_t kMaxCompiles = int64_t{1} << 31;
+
 // Of --seed and of --device, a number among a plugin's devices.
 inline constexpr int64_t kMaxDevices = int64_t{1} << 20;
 Result<uint64_t> parse_seed(std::string_view text);

@@ -32,8 +32,10 @@ inline int counted(const std::string& path, const char* function) {
   return f ? f() : -1;
 }
 
-// Names of plugins are then those that .venv has, or the user's Python.
+// Names of plugins are then those that .venv has, or the user's Python. Tests
+// open meshes after one device: there must be threads for them from the start.
 inline void look_in_venv() {
+  setenv("NPROC", "32", 0);
   if (std::filesystem::exists(".venv/bin/python")) {
     setenv("TESSERA_PYTHON", ".venv/bin/python", 0);
   }

@@ -13,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/request/drawn_documents.h"
 #include "cli/run/check.h"
+#include "pjrt/environment.h"
 
 namespace tessera::bench {
 namespace {
@@ -161,6 +162,8 @@ Result<void> measure_mesh(const MeshSettings& s,
   data.backward = true;
   data.allocate();
   cli::fill_inputs(data, 0);
+  // Before one device alone: all share the plugin's threads.
+  pjrt::raise_threads(s.devices);
   std::vector<Open> open;
   for (MeshContender& c : contenders) {
     Progress progress(c.name);

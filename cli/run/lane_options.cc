@@ -14,8 +14,6 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMaxCompiles = int64_t{1} << 31;
-
 Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
   if (f.threads) {
     auto threads = parse_int(*f.threads, "--threads", 1, kMaxThreads);

@@ -233,6 +233,7 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
 
 TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--steps", "0"}, "--steps");
+  refuses({"--max-compiles", "-1"}, "--max-compiles");
   refuses({"--spec", "cudnn"}, "a spec must be one of reference, xla");
   refuses({"--dtype", "f16"}, "--dtype must be f32 or bf16");
   program({"train", "--data", path("rows"), "--tile", "32x32x32"});

@@ -20,8 +20,10 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--steps", &f.steps, "N", "In all, with those resumed [100]"},
           {"--rows", &f.rows, "N", "Of each step [1]"},
           {"--mesh", &f.mesh, "data=N,head=K,seq=M",
-           "Devices that the rows of a step, the heads and the MLP's width, "
-           "and the tokens of each row are divided among [one]"},
+           "Devices that the rows of a step, the heads (with the MLP's width "
+           "and "
+           "the vocabulary), and the tokens of each row are divided among "
+           "[one]"},
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
            "Steps up to it; it falls as a cosine to a tenth then [a "
@@ -33,6 +35,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--tile", &f.tile, "QxKV", "Of scores [256x256; of tpu 512x512]"},
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
+          {"--max-compiles", &f.max_compiles, "N",
+           "One more is an error; 0 is no limit [0]"},
           {"--recompute", &f.recompute, "",
            "Blocks keep their input alone, and compute the rest again"},
           {"--seed", &f.seed, "N", "Of the first parameters [0]"},

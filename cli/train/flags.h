@@ -14,7 +14,7 @@ struct TrainFlags : PluginFlags {
   std::optional<std::string> rate, warmup, max_norm, weight_decay;
   std::optional<std::string> checkpoint, every, resume, program, picture,
       receipt;
-  std::optional<std::string> target, lowering_reason;
+  std::optional<std::string> target, lowering_reason, max_compiles;
   bool recompute = false;
   bool compile_only = false;
   bool json = false;

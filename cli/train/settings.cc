@@ -83,6 +83,10 @@ Result<void> read_options(const TrainFlags& f,
   }
   if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
   out.xla.lowering_reason = f.lowering_reason;
+  auto compiles = parse_int(f.max_compiles.value_or("0"), "--max-compiles", 0,
+                            kMaxCompiles);
+  if (!compiles) return compiles.error();
+  out.xla.max_compiles = *compiles;
   auto decay =
       positive(f.weight_decay, "--weight-decay", out.optimizer.weight_decay);
   if (!decay) return decay.error();

@@ -197,8 +197,9 @@ struct TrainOptions {
   int64_t rows = 1;    // of every step, on all devices
   int64_t tokens = 0;  // of a row
   // The axes "data", which rows are divided along, "seq", which their tokens
-  // are, and "head", which heads and the MLP's width are, with their parameters
-  // and moments; others are whole on each device. No axis: one device.
+  // are, and "head", which heads, the MLP's width and, where it divides, the
+  // vocabulary are, with their parameters and moments; others are whole on each
+  // device. No axis: one device.
   Mesh mesh;
   Tile tile = {};
   bool recompute = false;  // blocks keep their input alone

@@ -15,6 +15,7 @@
 #include "failure.h"
 #include "states.h"
 #include "tessera/train.h"
+#include "unlocked.h"
 
 namespace tessera::python {
 namespace {
@@ -40,7 +41,8 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
           double weight_decay, const std::optional<std::string>& plugin,
           int64_t device, const std::string& mesh,
           const std::string& cache_folder,
-          const std::optional<std::string>& lowering_reason) {
+          const std::optional<std::string>& lowering_reason,
+          int64_t max_compiles) {
   TrainOptions o;
   o.model = take(parse_model_config(json_of(model)));
   o.spec = take(find_layer_spec(spec));
@@ -56,10 +58,12 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.xla.device = device;
   o.xla.cache_folder = cache_folder;
   o.xla.lowering_reason = lowering_reason;
-  auto opened = [&] {
-    const nb::gil_scoped_release released;
-    return Trainer::open(o);
-  }();
+  if (max_compiles < 0) {
+    refuse("max_compiles must be 0, which is no limit, or more, found " +
+           std::to_string(max_compiles));
+  }
+  o.xla.max_compiles = max_compiles;
+  auto opened = unlocked([&] { return Trainer::open(o); });
   const std::string words = "'" + spec + "', rows=" + std::to_string(rows) +
                             ", tokens=" + std::to_string(tokens) +
                             (mesh.empty() ? "" : ", mesh='" + mesh + "'");
@@ -105,10 +109,9 @@ Rows rows_of(const PyTrainer& self, const nb::dict& columns) {
 nb::dict step(PyTrainer& self, const nb::dict& rows, double learning_rate,
               double max_norm) {
   const Rows batch = rows_of(self, rows);
-  auto told = [&] {
-    const nb::gil_scoped_release released;
+  auto told = unlocked([&] {
     return self.trainer.step(batch, {learning_rate, max_norm});
-  }();
+  });
   const StepReport r = take(std::move(told));
   nb::dict out;
   out["step"] = r.step;
@@ -125,10 +128,7 @@ nb::dict step(PyTrainer& self, const nb::dict& rows, double learning_rate,
 
 nb::object logits(PyTrainer& self, const nb::dict& rows) {
   const Rows batch = rows_of(self, rows);
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return self.trainer.logits(batch);
-  }();
+  auto made = unlocked([&] { return self.trainer.logits(batch); });
   std::vector<float> of = take(std::move(made));
   const auto tokens = static_cast<size_t>(self.shape.tokens);
   const auto count = static_cast<size_t>(self.rows);
@@ -137,20 +137,14 @@ nb::object logits(PyTrainer& self, const nb::dict& rows) {
 }
 
 nb::bytes checkpoint(const PyTrainer& self) {
-  auto bytes = [&] {
-    const nb::gil_scoped_release released;
-    return self.trainer.checkpoint();
-  }();
+  auto bytes = unlocked([&] { return self.trainer.checkpoint(); });
   const std::string of = take(std::move(bytes));
   return nb::bytes(of.data(), of.size());
 }
 
 void restore(PyTrainer& self, const nb::bytes& bytes) {
   const std::string_view view(bytes.c_str(), bytes.size());
-  auto ok = [&] {
-    const nb::gil_scoped_release released;
-    return self.trainer.restore(view);
-  }();
+  auto ok = unlocked([&] { return self.trainer.restore(view); });
   take(ok);
 }
 
@@ -220,8 +214,8 @@ constexpr const char* kAbout =
     "a row's columns, as `tessera.data.Loader` gives them, and tells loss, "
     "norm and tiles. `checkpoint()` is a .safetensors file as bytes; "
     "`restore()` goes on from one, bit for bit. `mesh`, "
-    "\"data=2,head=2,seq=2\", divides rows of a step, heads, and tokens among "
-    "devices.";
+    "\"data=2,head=2,seq=2\", divides rows of a step, heads with the MLP's "
+    "width and the vocabulary, and tokens among devices.";
 
 }  // namespace
 
@@ -237,7 +231,7 @@ void bind_train(nb::module_& m) {
            nb::arg("weight_decay") = 0.1, nb::arg("plugin") = nb::none(),
            nb::arg("device") = 0, nb::arg("mesh") = "",
            nb::arg("cache_folder") = "",
-           nb::arg("lowering_reason") = nb::none())
+           nb::arg("lowering_reason") = nb::none(), nb::arg("max_compiles") = 0)
       .def("step", &step, nb::arg("rows"), nb::arg("learning_rate"),
            nb::arg("max_norm") = 1.0,
            nb::sig("def step(self, rows: dict[str, object], learning_rate: "

@@ -18,6 +18,9 @@ has_calling_plugin = pytest.mark.skipif(
     not importlib.util.find_spec("lammps_jax_pjrt_cpu"),
     reason="lammps-jax-pjrt-cpu is not installed")
 
+# Meshes come after trainers on one device here (docs/train.md).
+os.environ.setdefault("NPROC", "8")
+
 MODEL = {"vocab": 40, "width": 32, "head_dim": 8, "mlp_width": 48,
          "columns": {"dep_levels": 6}}
 T, ROWS = 64, 2
@@ -91,6 +94,18 @@ def test_one_compile_over_data_sets_with_and_without_each_column():
             assert np.isfinite(one.step(batch, 1e-3)["loss"]), called
     assert sets > 20 and one.steps > sets
     assert one.counters()["compiles"] == 1
+
+
+@has_plugin
+def test_a_limit_of_compiles_is_kept():
+    one = trainer(max_compiles=1)
+    batch = next(iter(batches()))
+    for _ in range(2):
+        one.step(batch, 1e-2)
+    with pytest.raises(ts.TesseraError, match="compiles must be at most 1, found"):
+        one.logits(batch)  # a program of its own
+    with pytest.raises(ts.TesseraError, match="max_compiles must be 0"):
+        trainer(max_compiles=-1)
 
 
 @has_plugin

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/trace.h"
 #include "pjrt/api.h"
+#include "pjrt/environment.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -87,7 +88,7 @@ Result<Device> describe_device(const Plugin& plugin, PJRT_Device* at) {
 class ClientMaker {
  public:
   static Result<std::unique_ptr<const Client>> make(
-      const Plugin& plugin, const ClientOptions& options);
+      const Plugin& plugin, const ClientOptions& options, int64_t threads);
 
  private:
   // What there is to know of a client that has started.
@@ -95,7 +96,7 @@ class ClientMaker {
 };
 
 Result<std::unique_ptr<const Client>> ClientMaker::make(
-    const Plugin& plugin, const ClientOptions& options) {
+    const Plugin& plugin, const ClientOptions& options, int64_t threads) {
   std::vector<PJRT_NamedValue> values;
   values.reserve(options.size());
   for (const auto& [name, value] : options) {
@@ -120,6 +121,7 @@ Result<std::unique_ptr<const Client>> ClientMaker::make(
   std::unique_ptr<Client> out(new Client);
   out->plugin_ = &plugin;
   out->handle_ = args.client;
+  out->threads_ = threads;
   ok = look_at(*out);
   if (!ok) {
     // Nobody has seen this one, so that it may go.
@@ -184,11 +186,15 @@ Result<const Client*> open_client(const Plugin& plugin,
   static std::mutex mutex;
   using Key = std::pair<const Plugin*, ClientOptions>;
   static auto& clients = *new std::map<Key, std::unique_ptr<const Client>>;
+  // As many as when the plugin was first asked: it reads the number once.
+  static auto& threads = *new std::map<const Plugin*, int64_t>;
   const std::lock_guard lock(mutex);
   Key key(&plugin, std::move(sorted));
   auto at = clients.find(key);
   if (at == clients.end()) {
-    auto client = ClientMaker::make(plugin, key.second);
+    const int64_t now = threads_now();
+    const int64_t kept = threads.try_emplace(&plugin, now).first->second;
+    auto client = ClientMaker::make(plugin, key.second, kept);
     if (!client) return client.error();
     at = clients.emplace(std::move(key), *std::move(client)).first;
   }

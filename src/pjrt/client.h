@@ -56,6 +56,8 @@ class Client {
   // Those that this process may use, in the plugin's order; at least one.
   const std::vector<Device>& devices() const { return devices_; }
   PJRT_Client* handle() const { return handle_; }
+  // Of a client for CPUs: the threads that it has, as the plugin's first has.
+  int64_t threads() const { return threads_; }
 
  private:
   friend class ClientMaker;  // client.cc
@@ -65,6 +67,7 @@ class Client {
   std::string platform_, platform_version_;
   std::vector<Device> devices_;
   PJRT_Client* handle_ = nullptr;
+  int64_t threads_ = 0;
 };
 
 // The same plugin and options, in any order, again give the same client, which

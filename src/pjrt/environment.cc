@@ -28,6 +28,16 @@ constexpr std::string_view kStages =
     "ra)"
     "$";
 
+// NPROC; what is no number is none to XLA.
+int64_t users_threads() {
+  int64_t out = 0;
+  if (const char* users = std::getenv(kThreads)) {
+    const std::string_view text = users;
+    std::from_chars(text.data(), text.data() + text.size(), out);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Variables> tpu_environment(const std::string& dump_folder) {
@@ -73,12 +83,14 @@ void set_missing(const Variables& variables) {
 void raise_threads(int64_t devices) {
   if (devices < 2) return;
   const int64_t least = devices + machine_threads();
-  int64_t usual = 0;  // what is no number is none to XLA
-  if (const char* users = std::getenv(kThreads)) {
-    const std::string_view text = users;
-    std::from_chars(text.data(), text.data() + text.size(), usual);
+  if (users_threads() < least) {
+    setenv(kThreads, std::to_string(least).c_str(), 1);
   }
-  if (usual < least) setenv(kThreads, std::to_string(least).c_str(), 1);
+}
+
+int64_t threads_now() {
+  const int64_t users = users_threads();
+  return users > 0 ? users : machine_threads();
 }
 
 }  // namespace tessera::pjrt

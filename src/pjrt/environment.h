@@ -32,4 +32,8 @@ void set_missing(const Variables& variables);
 // The number stays: a change of the environment is no other thread's business.
 void raise_threads(int64_t devices);
 
+// The threads that a plugin's first client would have now: NPROC, or a thread
+// for each core.
+int64_t threads_now();
+
 }  // namespace tessera::pjrt

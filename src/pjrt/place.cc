@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/threads.h"
 #include "base/timed.h"
 #include "pjrt/environment.h"
 
@@ -43,6 +44,15 @@ Result<Places> take_devices(const Client& client, int64_t first,
                        "a mesh must have its {} devices from number {} on, "
                        "found {}",
                        count, first, count_of(client));
+  }
+  // XLA would end the process after a minute (environment.h).
+  if (count > 1 && client.platform() == "cpu" && client.threads() <= count) {
+    return unavailable(
+        "mesh",
+        "a mesh of {0} CPU devices must have more threads than devices, found "
+        "{1}, for the plugin was opened for fewer devices before; open the "
+        "mesh first, or start the process with NPROC={2}",
+        count, client.threads(), count + machine_threads());
   }
   std::vector<const Device*> devices;
   for (int64_t i = first; i < first + count; ++i) {
