@@ -168,8 +168,14 @@ nb::object empty_array(std::span<const int64_t> shape, Dtype dtype) {
   for (const int64_t n : shape) sizes.append(n);
   // Held until the process ends, as modules are: looking it up takes longer
   // than the array.
-  static const nb::handle empty =
-      nb::object(nb::module_::import_("numpy").attr("empty")).release();
+  // No guard of its own: an import lets other threads run, who would wait for
+  // it.
+  static PyObject* kept = nullptr;
+  if (!kept) {
+    nb::object found = nb::module_::import_("numpy").attr("empty");
+    if (!kept) kept = found.release().ptr();
+  }
+  const nb::handle empty = kept;
   return empty(nb::tuple(sizes), type);
 }
 

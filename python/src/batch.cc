@@ -22,6 +22,7 @@
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
+#include "unlocked.h"
 #include "words.h"
 
 namespace tessera::python {
@@ -220,10 +221,7 @@ std::string html_of(nb::handle self) {
 
 OwnedBatch read_plan(const nb::bytes& bytes) {
   const std::string_view view(bytes.c_str(), bytes.size());
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return decode_plan(view);
-  }();
+  auto made = unlocked([&] { return decode_plan(view); });
   return take(std::move(made));
 }
 
@@ -263,7 +261,8 @@ nb::dict flex_of(const PyBatch& self, int64_t heads) {
        {&before.kv, &before.full_kv, &before.q, &before.full_q}) {
     take_spare(lists->indices);
   }
-  FlexBlockMask flex = take(make_flex(self.batch.plan(), heads, &before));
+  FlexBlockMask flex = take(
+      unlocked([&] { return make_flex(self.batch.plan(), heads, &before); }));
   const auto b = static_cast<size_t>(flex.batch);
   const auto h = static_cast<size_t>(flex.heads);
   const auto rows = static_cast<size_t>(flex.rows);
@@ -301,7 +300,8 @@ nb::dict splash_of(const PyBatch& self, int64_t batch_row, bool dkv,
   options.shrink = shrink;
   options.downcast = downcast;
   options.heads = heads;
-  const SplashMaskInfo info = take(make_splash(self.batch, batch_row, options));
+  const SplashMaskInfo info = take(
+      unlocked([&] { return make_splash(self.batch, batch_row, options); }));
   const auto maybe = [](const std::optional<SplashArray>& a) -> nb::object {
     return a ? splash_array(*a) : nb::none();
   };
@@ -607,7 +607,8 @@ void bind_files(nb::class_<PyBatch>& batch) {
       .def(
           "to_bytes",
           [](const PyBatch& b) {
-            const std::string bytes = take(encode_plan(b.batch));
+            const std::string bytes =
+                take(unlocked([&] { return encode_plan(b.batch); }));
             return nb::bytes(bytes.data(), bytes.size());
           },
           "A plan file.")
@@ -627,13 +628,13 @@ void bind_files(nb::class_<PyBatch>& batch) {
       .def(
           "save",
           [](const PyBatch& b, const std::string& path) {
-            take(save_plan(path, b.batch));
+            take(unlocked([&] { return save_plan(path, b.batch); }));
           },
           nb::arg("path"), "Writes a plan file.")
       .def_static(
           "load",
           [](const std::string& path) {
-            return new_batch(take(load_plan(path)));
+            return new_batch(take(unlocked([&] { return load_plan(path); })));
           },
           nb::arg("path"),
           "Reads a plan file; its lists are checked against its facts.");

@@ -11,6 +11,7 @@
 #include "batch.h"
 #include "failure.h"
 #include "states.h"
+#include "unlocked.h"
 
 namespace tessera::python {
 namespace {
@@ -28,10 +29,8 @@ nb::object make(nb::object mask, std::optional<int64_t> columns,
   if (max_tiles) options.max_tiles = *max_tiles;
   if (isa) options.isa = take(parse_isa(*isa));
   PyBlockLists out;
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return worklists_of_blocks(cells, out.lists, options);
-  }();
+  auto made =
+      unlocked([&] { return worklists_of_blocks(cells, out.lists, options); });
   take(std::move(made));
   return nb::cast(std::move(out));
 }

@@ -22,6 +22,7 @@
 #include "states.h"
 #include "tessera/chips.h"
 #include "tessera/mosaic.h"
+#include "unlocked.h"
 #include "words.h"
 
 namespace tessera::python {
@@ -43,11 +44,10 @@ struct PyKernel {
 };
 
 PyKernel make_kernel(Made of) {
-  auto made = [&] {
-    const nb::gil_scoped_release released;
+  auto made = unlocked([&] {
     return make_mosaic_kernel(of.request, of.present.view(), of.call, of.target,
                               of.options);
-  }();
+  });
   return {take(std::move(made)), std::move(of)};
 }
 

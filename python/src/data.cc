@@ -18,6 +18,7 @@
 #include "mask.h"
 #include "states.h"
 #include "tessera/documents.h"
+#include "unlocked.h"
 #include "words.h"
 
 namespace tessera::python {
@@ -238,10 +239,8 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
   if (state) from = position_of(*state);
   auto raised = std::make_shared<Raised>();
   auto source = documents_of(documents, raised);
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return Loader::open(std::move(source), o, from);
-  }();
+  auto made =
+      unlocked([&] { return Loader::open(std::move(source), o, from); });
   auto open = std::make_shared<Open>();
   open->raised = raised;
   open->loader.emplace(take(std::move(made)));

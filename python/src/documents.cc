@@ -12,6 +12,7 @@
 #include "data/document_fields.h"
 #include "failure.h"
 #include "tessera/arrow.h"
+#include "unlocked.h"
 
 namespace tessera::python {
 namespace {
@@ -290,10 +291,9 @@ std::unique_ptr<DocumentSource> documents_of(
     void* const stream =
         PyCapsule_GetPointer(capsule.ptr(), "arrow_array_stream");
     if (stream == nullptr) throw nb::python_error();
-    auto made = [&] {
-      const nb::gil_scoped_release released;
+    auto made = unlocked([&] {
       return open_arrow_stream(static_cast<ArrowArrayStream*>(stream));
-    }();
+    });
     return take(std::move(made));
   }
   std::vector<std::string> paths;

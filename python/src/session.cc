@@ -20,6 +20,7 @@
 #include "sink_telemetry.h"
 #include "states.h"
 #include "tessera/session.h"
+#include "unlocked.h"
 #include "words.h"
 
 namespace tessera::python {
@@ -232,9 +233,16 @@ std::string words_of(const std::optional<std::string>& lane,
 
 // Opened at the first call, for all that name none.
 Session& default_session() {
-  static Session* const session =
-      new Session(open(options_of({}, {}, 0, {}, {}, "", false)));
-  return *session;
+  static std::atomic<Session*> opened{nullptr};
+  if (Session* const session = opened.load()) return *session;
+  SessionOptions options = options_of({}, {}, 0, {}, {}, "", false);
+  // Who waits for the first one must not hold the lock that it comes back for.
+  const nb::gil_scoped_release released;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    opened = new Session(take(Session::open(std::move(options))));
+  });
+  return *opened.load();
 }
 
 const Session& session_of(nb::handle session) {
@@ -307,20 +315,14 @@ std::unique_ptr<PyPrepared> prepare(
               sink_logits, backward, sink_telemetry);
   call.dlse = dlse;
   const Batch& of = batch_of(batch);
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return self.session.prepare(of, call);
-  }();
+  auto made = unlocked([&] { return self.session.prepare(of, call); });
   return std::make_unique<PyPrepared>(take(std::move(made)), std::move(batch));
 }
 
 Choice choice_of(const Session& session, nb::handle batch,
                  const AttentionCall& call) {
   const Batch& of = batch_of(batch);
-  auto choice = [&] {
-    const nb::gil_scoped_release released;
-    return session.choose(of, call);
-  }();
+  auto choice = unlocked([&] { return session.choose(of, call); });
   return take(std::move(choice));
 }
 
@@ -427,10 +429,7 @@ std::vector<std::string> verify(const std::string& receipt, nb::handle q,
   }
   call.first_keys = sink_telemetry.value_or(0);
   SessionOptions options = options_of({}, {}, 0, {}, {}, "", false);
-  auto found = [&] {
-    const nb::gil_scoped_release released;
-    return verify_run(receipt, call, options);
-  }();
+  auto found = unlocked([&] { return verify_run(receipt, call, options); });
   return take(std::move(found));
 }
 
@@ -491,10 +490,7 @@ void bind_prepared(nb::module_& m) {
           [](PyPrepared& self, GivenBatch batch) {
             const Use use(self);
             const Batch& of = batch_of(batch);
-            const auto done = [&] {
-              const nb::gil_scoped_release released;
-              return self.prepared.next(of);
-            }();
+            const auto done = unlocked([&] { return self.prepared.next(of); });
             take(done);
             self.batch = std::move(batch);
           },

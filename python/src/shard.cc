@@ -16,6 +16,7 @@
 #include "picture/shards.h"
 #include "states.h"
 #include "tessera/shard.h"
+#include "unlocked.h"
 #include "words.h"
 
 namespace tessera::python {
@@ -32,10 +33,7 @@ struct PyShards {
 PyShards make(nb::object batch, const std::string& mesh, ShardOptions options) {
   const Mesh over = take(parse_mesh(mesh));
   const Batch& of = batch_of(batch);
-  auto made = [&] {
-    const nb::gil_scoped_release released;
-    return make_shards(of, over, options);
-  }();
+  auto made = unlocked([&] { return make_shards(of, over, options); });
   return {std::move(batch), take(std::move(made)), std::move(options)};
 }
 
@@ -102,10 +100,9 @@ std::string program(const PyShards& self, bool backward) {
   call.shape = self.options.shape;
   call.dtype = self.options.dtype;
   call.backward = backward;
-  auto text = [&] {
-    const nb::gil_scoped_release released;
-    return shard_program(self.of(), self.shards, call, backward);
-  }();
+  const Batch& of = self.of();
+  auto text =
+      unlocked([&] { return shard_program(of, self.shards, call, backward); });
   return take(std::move(text));
 }
 

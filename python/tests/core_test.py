@@ -597,6 +597,32 @@ def test_threads_share_a_batch():
     assert not wrong
 
 
+# The first call opens what all calls share; none may wait for it with Python's
+# lock, which it needs to come back. In a new process, where nothing is open yet.
+FIRST_CALLS = """
+import threading
+import numpy as np
+import tessera as ts
+x = np.ones((1, 1, 64, 16), np.float32)
+batch = ts.plan(ts.causal, q_len=64)
+start = threading.Barrier(8)
+done = []
+def work():
+    start.wait()
+    done.append(ts.attention(x, x, x, batch).shape)
+threads = [threading.Thread(target=work) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert done == [x.shape] * 8, done
+"""
+
+
+def test_first_calls_of_eight_threads():
+    for _ in range(5):
+        subprocess.run([sys.executable, "-c", FIRST_CALLS], check=True,
+                       timeout=60)
+
+
 def test_other_threads_run_during_a_call():
     x = np.zeros((1, 8, 4096, 64), np.float32)
     made = ts.plan(ts.full, q_len=4096)
