@@ -1,0 +1,121 @@
+"""The Python that README and docs/ show runs as it is shown: the blocks of a
+page one after the other, in one namespace."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tessera as ts
+
+# Examples train on meshes after one device (docs/train.md).
+os.environ.setdefault("NPROC", "8")
+
+ROOT = pathlib.Path(__file__).parents[2]
+N = 4096
+# Another library's code, which ours stands beside.
+OTHERS = ("create_block_mask(", "flash_attn_varlen_func(", "make_splash_mha",
+          "from export_jax import")
+
+
+def arrays(heads=8, kv_heads=8, dim=64, tokens=N):
+    rng = np.random.default_rng(1)
+    draw = lambda h: rng.standard_normal((1, h, tokens, dim), np.float32)
+    return draw(heads), draw(kv_heads), draw(kv_heads)
+
+
+def documents(count=40):
+    rng = np.random.default_rng(2)
+    return [(np.arange(rng.integers(20, 400)) % 200).astype(np.int32)
+            for _ in range(count)]
+
+
+def ids_of(seed=0):
+    cuts = np.random.default_rng(seed).integers(0, 9, N)
+    return np.sort(cuts).astype(np.int32)
+
+
+def usual():
+    q, k, v = arrays()
+    return {"np": np, "ts": ts, "n": N, "ids": ids_of(), "q": q, "k": k, "v": v,
+            "dout": np.ones_like(q), "batches": [ids_of(1), ids_of(2)]}
+
+
+def given(page):
+    """What a reader has before the page's first block."""
+    names = usual()
+    if page == "docs/topk.md":
+        q, k, v = arrays(4, 2, 64, 1024)
+        names.update(q=q, k=k, v=v)
+    if page == "docs/facts.md":
+        names.update(prompt=[1, 2, 3], answers=[[4, 5], [4, 6, 7]],
+                     embed=lambda tokens, positions: np.asarray(tokens),
+                     logits=np.zeros((32, 11), np.float32))
+    if page == "docs/train.md":
+        names["documents"] = documents()
+    if page == "docs/data.md":
+        pyarrow = pytest.importorskip("pyarrow")
+        import pyarrow.parquet
+        table = pyarrow.table({"input_ids": [d.tolist() for d in documents()]})
+        pyarrow.parquet.write_table(table, "train.parquet")
+        rows = pyarrow.array([[7] * 8192] * 9, pyarrow.list_(pyarrow.int32(), 8192))
+        pyarrow.parquet.write_table(pyarrow.table({"input_ids": rows}), "rows.parquet")
+        pathlib.Path("sources.jsonl").write_text('{"input_ids": [1, 2]}\n' * 4)
+        names.update(pyarrow=pyarrow, json=json)
+    return names
+
+
+def before(page, block, names):
+    """What a reader has made between the block before and this one."""
+    if page == "docs/python.md" and "ready.forward" in block:
+        q, k, v = arrays(8, 2)
+        names.update(q=q, k=k, v=v, dout=np.ones_like(q))
+    if page == "docs/python.md" and "arrays_for" in block:
+        names["q"], names["k"], names["v"] = (
+            x.astype(ml_dtypes.bfloat16) for x in arrays(2, 2, 128))
+    if page == "docs/migrate.md":
+        import tessera.jax
+        names.update(tessera=tessera, q=arrays()[0][0], k=arrays()[1][0],
+                     v=arrays()[2][0])
+
+
+def blocks(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+
+
+def needs(block):
+    """What a block needs that is not there."""
+    out = [name for name in ("torch", "transformers", "jax")
+           if re.search(rf"import .*\b{name}\b|tessera\.{name}\b", block)]
+    if "Trainer(" in block:
+        out.append("xla_plugins")
+    return [n for n in out if not importlib.util.find_spec(n)]
+
+
+PAGES = [p for p in ["README.md"] + sorted(
+    f"docs/{f.name}" for f in (ROOT / "docs").glob("*.md")) if blocks(p)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = given(page)
+    ran, without = 0, set()
+    for block in blocks(page):
+        if any(other in block for other in OTHERS):
+            continue
+        missing = needs(block)
+        if missing:
+            without.update(missing)
+            continue
+        before(page, block, names)
+        exec(compile(block, page, "exec"), names)
+        ran += 1
+    if without and not ran:
+        pytest.skip(f"its blocks need {', '.join(sorted(without))}")
+    assert ran or page == "docs/bridge.md"
