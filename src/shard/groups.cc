@@ -70,7 +70,8 @@ void find_pairs(const Plan& plan, int64_t seq, Group& group) {
 }
 
 Result<std::vector<Round>> make_rounds(const std::vector<const Pairs*>& groups,
-                                       int64_t seq, std::string_view what,
+                                       int64_t seq, int64_t owned,
+                                       std::string_view what,
                                        const std::vector<int64_t>& ceilings) {
   if (!ceilings.empty() && static_cast<int64_t>(ceilings.size()) != seq - 1) {
     return invalid("shard",
@@ -87,7 +88,7 @@ Result<std::vector<Round>> make_rounds(const std::vector<const Pairs*>& groups,
         most = std::max(most, static_cast<int64_t>(tiles.size()));
       }
     }
-    int64_t capacity = bucket(most);
+    int64_t capacity = std::min(bucket(most), owned);
     if (!ceilings.empty()) {
       capacity = ceilings[static_cast<size_t>(shift - 1)];
       if (capacity < 0 || capacity > kMaxTiles || most > capacity) {

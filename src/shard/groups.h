@@ -33,9 +33,11 @@ struct Group {
 };
 void find_pairs(const Plan& plan, int64_t seq, Group& group);
 
-// The rounds that carry the pairs of all groups.
+// The rounds that carry the pairs of all groups. Without ceilings none has room
+// for more than a shard owns, which an all-gather would send.
 Result<std::vector<Round>> make_rounds(const std::vector<const Pairs*>& groups,
-                                       int64_t seq, std::string_view what,
+                                       int64_t seq, int64_t owned,
+                                       std::string_view what,
                                        const std::vector<int64_t>& ceilings);
 
 // Sends of the shards of one group, by round. `local`: for each shard the

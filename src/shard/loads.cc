@@ -8,6 +8,15 @@
 #include "tessera/contract.h"
 
 namespace tessera::shard {
+namespace {
+
+int64_t most_of_one(const Homes& homes, size_t shards) {
+  std::vector<int64_t> count(shards, 0);
+  for (const int32_t s : homes) ++count[static_cast<size_t>(s)];
+  return *std::max_element(count.begin(), count.end());
+}
+
+}  // namespace
 
 Loads::Loads(const Problem& p, Homes homes)
     : p_(p),
@@ -25,6 +34,8 @@ Loads::Loads(const Problem& p, Homes homes)
         p.tied ? row_owner_[c]
                : static_cast<int32_t>(unit * shards_ / p.column_units);
   }
+  own_rows_ = std::max(most_of_one(row_owner_, n), p.tasks ? 0 : p.row_cap);
+  own_columns_ = p.tied ? own_rows_ : most_of_one(column_owner_, n);
   work_.assign(n, 0);
   rows_.assign(n, 0);
   users_.assign(n * columns, 0);
@@ -95,25 +106,29 @@ double Loads::needed() const {
 template <class Size>
 double Loads::sent_in(const Size& size) const {
   double bytes = 0;
-  const auto add = [&](const std::vector<int32_t>& tiles, int64_t of_tile) {
+  const auto add = [&](const std::vector<int32_t>& tiles, int64_t owned,
+                       int64_t of_tile) {
     const int32_t* at = tiles.data() + shards_;
     for (int64_t shift = 1; shift < shards_; ++shift, at += shards_) {
       const int32_t most = *std::max_element(at, at + shards_);
-      if (most > 0) bytes += size(most) * static_cast<double>(of_tile);
+      if (most > 0) bytes += size(most, owned) * static_cast<double>(of_tile);
     }
   };
-  add(kv_, p_.kv_bytes);
-  if (q_tiles_ > 0) add(q_, p_.row_bytes);
+  add(kv_, own_columns_, p_.kv_bytes);
+  if (q_tiles_ > 0) add(q_, own_rows_, p_.row_bytes);
   return bytes * static_cast<double>(shards_) / p_.all_gather();
 }
 
 double Loads::sent() const {
-  return sent_in([](int64_t n) { return static_cast<double>(bucket(n)); });
+  return sent_in([](int64_t n, int64_t owned) {
+    return static_cast<double>(std::min(bucket(n), owned));
+  });
 }
 
 double Loads::sent_half_rounded() const {
-  return sent_in(
-      [](int64_t n) { return static_cast<double>(bucket(n) + n) / 2; });
+  return sent_in([](int64_t n, int64_t owned) {
+    return static_cast<double>(std::min(bucket(n), owned) + n) / 2;
+  });
 }
 
 }  // namespace tessera::shard

@@ -44,6 +44,7 @@ class Loads {
   double sent_half_rounded() const;
 
  private:
+  // `size(n, owned)`: of a round that carries n of a shard's own.
   template <class Size>
   double sent_in(const Size& size) const;
   const Problem& p_;
@@ -51,6 +52,7 @@ class Loads {
   double a_work_, a_row_;  // one beside the mean
   Homes home_, row_owner_, column_owner_;
   std::vector<int64_t> work_, rows_;
+  int64_t own_columns_ = 0, own_rows_ = 0;  // room for a shard's own
   std::vector<uint32_t> users_;  // [shard, column]: its rows that need it
   std::vector<int32_t> kv_, q_;  // [shift, sender]: tiles to sender + shift
   int64_t kv_tiles_ = 0, q_tiles_ = 0, counted_ = 0;

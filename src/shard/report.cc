@@ -106,6 +106,13 @@ ShardReport make_report(const Shards& shards, const ShardOptions& options,
   const int64_t q = tiles_of(shards.q.rounds);
   out.forward.sent = all * (kv * w.kv_forward + q * w.q_forward);
   out.backward.sent = all * (kv * w.kv_backward + q * w.q_backward);
+  // Each copy of the shards has traffic of its own.
+  const int64_t copies = shards.mesh.size("copy");
+  for (Moved* moved : {&out.forward, &out.backward}) {
+    moved->needed *= copies;
+    moved->sent *= copies;
+    moved->all_gather *= copies;
+  }
   return out;
 }
 

@@ -261,9 +261,28 @@ TEST(Shards, EvenWaysReachTheLimitsThatTheyCan) {
       EXPECT_LE(r.tokens_max_over_mean, 1.02) << seed;
       EXPECT_GE(r.forward.sent, r.forward.needed);
       EXPECT_GE(r.forward.needed, r.forward.busiest);
-      // An all-gather of such parts is what each round at most is.
+    }
+  }
+}
+
+// Where a shard's own tiles are no bucket, too.
+TEST(Shards, NoBatchSendsMoreThanAnAllGatherOfItsParts) {
+  for (const int64_t tiles : {8, 17, 65, 72, 130, 144}) {
+    auto batch = OwnedBatch::make(request_of("causal", 16 * tiles), {});
+    ASSERT_TRUE(batch);
+    for (const Balance balance : {Balance::contiguous, Balance::headtail,
+                                  Balance::rows, Balance::tasks}) {
+      auto shards = make_shards(*batch, mesh_of("seq=4"), options_of(balance));
+      ASSERT_TRUE(shards);
       for (const Round& round : shards->kv.rounds) {
         EXPECT_LE(round.capacity, shards->shapes.own_columns);
+      }
+      for (const Round& round : shards->q.rounds) {
+        EXPECT_LE(round.capacity, shards->shapes.own_rows);
+      }
+      if (tiles % 4 == 0 && balance == Balance::contiguous) {
+        const Moved& f = shards->report.forward;
+        EXPECT_LE(f.sent, f.all_gather) << tiles;
       }
     }
   }

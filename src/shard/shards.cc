@@ -140,12 +140,14 @@ class Maker {
       kv.push_back(&g.kv);
       q.push_back(&g.q);
     }
-    auto kv_rounds = make_rounds(kv, seq_, "kv_rounds", most.kv_rounds);
+    auto kv_rounds = make_rounds(kv, seq_, out_.shapes.own_columns, "kv_rounds",
+                                 most.kv_rounds);
     if (!kv_rounds) return kv_rounds.error();
     out_.kv.rounds = std::move(*kv_rounds);
     // No family but this one sends q.
     if (options_.balance == Balance::tasks) {
-      auto q_rounds = make_rounds(q, seq_, "q_rounds", most.q_rounds);
+      auto q_rounds =
+          make_rounds(q, seq_, out_.shapes.own_rows, "q_rounds", most.q_rounds);
       if (!q_rounds) return q_rounds.error();
       out_.q.rounds = std::move(*q_rounds);
     }
