@@ -344,11 +344,13 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   EXPECT_EQ(on["gate"]["verdict"], "experimental");
   EXPECT_EQ(on["rule"], nullptr);
   EXPECT_EQ(on["machine"], "A CPU, 8 threads, avx2, 4 x tpu v6e");
-  EXPECT_EQ(on["reason"],
-            "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
-            "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
-            "program 200000, 2.5 times apart, beyond the error bar of 1.28 "
-            "(verdict: experimental)");
+  EXPECT_EQ(
+      on["reason"],
+      "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
+      "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
+      "program 200000, 2.5 times apart, beyond the error bar of "
+      "1.28, known of another kernel's forward passes without documents or "
+      "softcap (verdict: experimental)");
   choice_on("v6e", false);
   EXPECT_NE(out_.find("gate        predicted row of v6e: causal, 2048 x 2048 "
                       "tokens, density 0.562, passed, error 0.25 of its bound"),
@@ -366,11 +368,13 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   const json tie = choice_on("v6e", true);
   EXPECT_EQ(tie["lane"], "xla");
   EXPECT_EQ(tie["method"], "worklist");
-  EXPECT_EQ(tie["reason"],
-            "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
-            "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
-            "program 96000, 1.2 times apart, a tie within the error bar of "
-            "1.28 (verdict: delete)");
+  EXPECT_EQ(
+      tie["reason"],
+      "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
+      "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
+      "program 96000, 1.2 times apart, a tie within the error bar of "
+      "1.28, known of another kernel's forward passes without documents or "
+      "softcap (verdict: delete)");
   // What nobody judged is not chosen by its figures.
   row["factor"] = 2.5;
   row["plain_cycles"] = 200000;

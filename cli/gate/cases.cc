@@ -61,15 +61,18 @@ std::vector<GateCase> gate_cases(const GateSizes& sizes) {
           c.request.tile = {kTile, kTile};
           out.push_back(c);
         }
-        c.lane = LaneId::mosaic;
-        c.kernel = "mosaic/forward";
-        c.backward = false;
-        c.request.tile = {kMosaicTileSide, kMosaicTileSide};
-        CallFeatures call;
-        call.dtype = dtype;
-        call.compile_only = true;
-        const RequestFeatures f = features_of(c.request, {}, c.shape, call);
-        if (!run::cannot(facts_of(LaneId::mosaic), f)) out.push_back(c);
+        for (const bool backward : {false, true}) {
+          c.lane = LaneId::mosaic;
+          c.kernel = backward ? "mosaic/backward" : "mosaic/forward";
+          c.backward = backward;
+          c.request.tile = {kMosaicTileSide, kMosaicTileSide};
+          CallFeatures call;
+          call.dtype = dtype;
+          call.backward = backward;
+          call.compile_only = true;
+          const RequestFeatures f = features_of(c.request, {}, c.shape, call);
+          if (!run::cannot(facts_of(LaneId::mosaic), f)) out.push_back(c);
+        }
       }
     }
     for (const int64_t keys : sizes.decode_keys) {

@@ -145,8 +145,8 @@ Command gate_command() {
           {"--head-dim", &o->head_dim, "N", "Of all arrays [128]"},
           {"--rounds", &o->rounds, "N", "The least of so many counts [5]"},
           {"--plugin", &o->plugin, "NAME",
-           "Whose compiler plain XLA is: a file or a known name "
-           "[xla_cpu_pjrt]"},
+           "Whose compiler plain XLA is: a file or a known name [that of the "
+           "first device, else xla_cpu_pjrt]"},
           {"--rows", &o->rows, "FILE",
            "Measure nothing: check the rows of this table, as "
            "bench/predicted_gate.py makes them, and give each its kernel's "
@@ -161,8 +161,9 @@ Command gate_command() {
       "The whole takes ten minutes or more; a table is written when it is "
       "done.\n"
       "Each output is held against fp64 before it is timed. A row wins where "
-      "its kernel is\nmore than 1.10 times as fast as the faster of XLA's two "
-      "plain programs (dense,\nchunked); a predicted row beyond its error bar. "
+      "its kernel is\nmore than 1.10 times as fast as the fastest of XLA's "
+      "programs (dense, chunked,\nworklist); a predicted row beyond its error "
+      "bar. "
       "The verdict is of a kernel's rows\ntogether: promote; experimental "
       "where few shape classes win, delete where none\ndoes, wrong, unjudged, "
       "or unmeasured. `tessera run --gate FILE` reads the table\n"

@@ -13,6 +13,7 @@
 #include "cli/run/check.h"
 #include "receipt/machine.h"
 #include "run/passes.h"
+#include "run/rules.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -28,8 +29,8 @@ struct Times {
   XlaMethod method = XlaMethod::chunked;
 };
 
-// Ours with what it prepares once a batch; XLA's program alone, without its
-// compile and the arrays' way to the device.
+// Ours with what it prepares once a batch; XLA's program alone. Neither with
+// its compile and the arrays' way to the device.
 double time_of(LaneId lane, const Counters& ran) {
   return ran.forward_ms + ran.backward_ms +
          (lane == LaneId::xla ? 0 : ran.prepare_ms);
@@ -116,12 +117,14 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
 
 // Judged first; what is wrong is not timed.
 Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
-                          int64_t rounds, std::vector<Plain>& plains,
+                          int64_t rounds, const std::string& device,
+                          std::vector<Plain>& plains,
                           const std::string& no_plugin) {
   auto data = data_of(c);
   if (!data) return data.error();
   SessionOptions own;
   own.lane = c.lane;
+  if (c.lane == LaneId::mosaic) own.xla.plugin = device;
   auto ours = Session::open(own);
   if (!ours) return ours.error();
   if (auto e = judge_case(row, *ours, batch, *data); !e) return e.error();
@@ -139,15 +142,19 @@ Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
   return {};
 }
 
-GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
-  GateRow row;
+RequestFeatures features_of_case(const GateCase& c) {
   CallFeatures call;
   call.dtype = c.dtype;
   call.backward = c.backward;
+  return features_of(c.request, {}, c.shape, call);
+}
+
+GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
+  GateRow row;
   row.kernel = c.kernel;
   row.lane = c.lane;
   row.machine = machine.key();
-  row.request_class = features_of(c.request, {}, c.shape, call).request_class;
+  row.request_class = features_of_case(c).request_class;
   row.mask = to_string(c.request.masks[0]);
   row.backward = c.backward;
   row.dtype = c.dtype;
@@ -164,7 +171,11 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
                                   const std::optional<std::string>& plugin,
                                   const Machine& machine) {
   GateMeasured out;
-  auto plains = open_plains(plugin, out.plugin);
+  // Rows speak for this machine, so what stands beside ours is of its device.
+  const MachinePlugin* const first = run::first_device(machine);
+  const std::string device = first ? first->name : "";
+  auto plains = open_plains(plugin || !first ? plugin : std::optional(device),
+                            out.plugin);
   if (!plains) return plains.error();
   const OtherCores others;
   Progress progress("measuring");
@@ -177,10 +188,11 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     auto batch = BorrowedBatch::make(c.request, facts);
     if (!batch) return batch.error();
     GateRow row = row_of(c, batch->plan(), machine);
-    if (c.lane == LaneId::mosaic) {
-      row.why = "no TPU here runs it: this version only compiles it";
+    if (auto why = why_not(c.lane, features_of_case(c), machine)) {
+      row.why = *std::move(why);
     } else {
-      auto e = measure_case(row, c, *batch, rounds, *plains, out.plugin);
+      auto e =
+          measure_case(row, c, *batch, rounds, device, *plains, out.plugin);
       if (!e) return e.error();
     }
     out.table.rows.push_back(std::move(row));

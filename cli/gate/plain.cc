@@ -1,4 +1,4 @@
-// cli/gate/plain.cc: opens XLA's plain programs.
+// cli/gate/plain.cc: opens XLA's programs.
 #include "cli/gate/plain.h"
 
 #include <filesystem>
@@ -9,7 +9,8 @@ namespace tessera::cli {
 Result<std::vector<Plain>> open_plains(const std::optional<std::string>& asked,
                                        std::string& plugin) {
   std::vector<Plain> out;
-  for (const XlaMethod method : {XlaMethod::dense, XlaMethod::chunked}) {
+  for (const XlaMethod method :
+       {XlaMethod::dense, XlaMethod::chunked, XlaMethod::worklist}) {
     SessionOptions options;
     options.lane = LaneId::xla;
     options.xla.method = method;

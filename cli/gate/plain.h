@@ -1,4 +1,5 @@
-// cli/gate/plain.h: what our kernels are measured against.
+// cli/gate/plain.h: what our kernels are measured against: XLA's programs, of
+// every score, of each query's in turn, and over the worklist.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,7 @@ struct Plain {
   Session session;
 };
 
-// XLA's two plain programs; none, with the reason in `plugin`, where there is
+// XLA's own programs; none, with the reason in `plugin`, where there is
 // no plugin and none was asked for.
 Result<std::vector<Plain>> open_plains(const std::optional<std::string>& asked,
                                        std::string& plugin);

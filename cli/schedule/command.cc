@@ -84,7 +84,7 @@ constexpr const char* kFooter =
     "(loop0/if1), with KERNEL: before it where kernels share it.\n"
     "\n"
     "JSON fields: target, assumed.{gigahertz, hbm_bytes_per_cycle, "
-    "calibrated},\n"
+    "calibrated, calibrated_on},\n"
     "cycles (of all kernels, null where trips are unknown), attention_cycles, "
     "heads,\n"
     "cycles_per_head, exact_tiles_per_head, cycles_per_tile (a tile is 256 x "

@@ -128,8 +128,14 @@ TEST_F(Schedule, SaysWhatIsNotCalibrated) {
     const Arguments asked = {"schedule", "--dump", dump(), "--target", target};
     ASSERT_EQ(program(asked), 0) << err_;
     EXPECT_EQ(out_.find("not calibrated") == out_.npos, calibrated) << out_;
+    EXPECT_EQ(
+        out_.find("calibrated on another kernel's forward passes") != out_.npos,
+        calibrated)
+        << out_;
     ASSERT_EQ(program(asked, {"--json"}), 0) << err_;
-    EXPECT_EQ(nlohmann::json::parse(out_)["assumed"]["calibrated"], calibrated);
+    const nlohmann::json assumed = nlohmann::json::parse(out_)["assumed"];
+    EXPECT_EQ(assumed["calibrated"], calibrated);
+    EXPECT_EQ(assumed["calibrated_on"].is_string(), calibrated);
   }
 }
 

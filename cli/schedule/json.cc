@@ -107,20 +107,23 @@ json schedule_json(const schedule::ScheduleReport& report,
   json kernels = json::array();
   for (const schedule::KernelReport& k : report.kernels)
     kernels.push_back(kernel_json(k));
-  json out = {{"target", report.target},
-              {"assumed",
-               {{"gigahertz", report.chip.gigahertz},
-                {"hbm_bytes_per_cycle", report.chip.hbm_bytes_per_cycle},
-                {"calibrated", report.chip.calibrated}}},
-              {"kernels", std::move(kernels)},
-              {"cycles", optional_json(report.cycles)},
-              {"cycles_loops_once", report.cycles_loops_once},
-              {"copy_cycles", report.copy_cycles},
-              {"attention_cycles", optional_json(report.attention_cycles)},
-              {"heads", report.heads > 0 ? json(report.heads) : json()},
-              {"exact_tiles_per_head",
-               report.exact_tiles ? json(*report.exact_tiles) : json()},
-              {"cycles_per_tile", optional_json(report.cycles_per_tile())}};
+  json out = {
+      {"target", report.target},
+      {"assumed",
+       {{"gigahertz", report.chip.gigahertz},
+        {"hbm_bytes_per_cycle", report.chip.hbm_bytes_per_cycle},
+        {"calibrated", report.chip.calibrated},
+        {"calibrated_on",
+         report.chip.calibrated ? json(schedule::kCalibratedOn) : json()}}},
+      {"kernels", std::move(kernels)},
+      {"cycles", optional_json(report.cycles)},
+      {"cycles_loops_once", report.cycles_loops_once},
+      {"copy_cycles", report.copy_cycles},
+      {"attention_cycles", optional_json(report.attention_cycles)},
+      {"heads", report.heads > 0 ? json(report.heads) : json()},
+      {"exact_tiles_per_head",
+       report.exact_tiles ? json(*report.exact_tiles) : json()},
+      {"cycles_per_tile", optional_json(report.cycles_per_tile())}};
   const auto& cycles =
       report.attention_cycles ? report.attention_cycles : report.cycles;
   out["cycles_per_head"] =

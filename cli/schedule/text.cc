@@ -28,7 +28,7 @@ class Text {
     line("target", "{}: {:.2f} GHz (assumed), {:.0f} bytes of HBM a cycle{}",
          report.target, report.chip.gigahertz, report.chip.hbm_bytes_per_cycle,
          report.chip.calibrated
-             ? ""
+             ? fmt::format(", calibrated on {}", schedule::kCalibratedOn)
              : ", not calibrated: held against no times on this chip");
     if (own) {
       const Tile& tile = own->kernel.tile;

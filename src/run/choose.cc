@@ -13,6 +13,7 @@
 #include "mask/canonical.h"
 #include "run/lane_rules.h"
 #include "run/rules.h"
+#include "schedule/chip.h"
 #include "tessera/chips.h"
 #include "tessera/dispatch.h"
 #include "tessera/layouts.h"
@@ -270,11 +271,11 @@ std::string predicted_words(const GateRow& row) {
   return fmt::format(
       "predicted for {} at this density, of {} heads and {} x {} tokens: {} "
       "takes {:.0f} cycles and xla's {} program {:.0f}, {:.4g} times apart, {} "
-      "the error bar of {:.4g} (verdict: {})",
+      "the error bar of {:.4g}, known of {} (verdict: {})",
       row.generation, row.shape.heads, row.q_len, row.kv_len, row.kernel,
       *row.kernel_cycles, to_string(row.plain), *row.plain_cycles, apart,
       apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar,
-      to_string(row.verdict));
+      schedule::kCalibratedOn, to_string(row.verdict));
 }
 
 std::string measured_words(const GateRow& row, bool ours) {
@@ -285,11 +286,20 @@ std::string measured_words(const GateRow& row, bool ours) {
       ours ? row.kernel : "plain xla", to_string(row.verdict));
 }
 
-Candidate by_row(const GateRow& row) {
+Candidate by_row(const GateRow& row, const RequestFeatures& f) {
   const bool ours = wins(row) && row.verdict != GateVerdict::drop;
-  return {ours ? row.lane : LaneId::xla, row.plain,
-          row.basis == GateBasis::measured ? measured_words(row, ours)
-                                           : predicted_words(row)};
+  Candidate out = {ours ? row.lane : LaneId::xla, row.plain,
+                   row.basis == GateBasis::measured ? measured_words(row, ours)
+                                                    : predicted_words(row)};
+  // Memory decides there, not time.
+  if (!ours && row.plain == XlaMethod::chunked &&
+      f.request_class == RequestClass::plain_causal) {
+    out.method = XlaMethod::worklist;
+    out.reason +=
+        "; by its loop over the worklist, which holds a tile of scores where "
+        "chunked holds a column of them";
+  }
+  return out;
 }
 
 std::string behind(const LaneFacts& lane, const Choice& choice) {
@@ -408,7 +418,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   if (!f.call.compile_only) {
     out.gate = row_for(gate, f, plan, m);
     if (out.gate) {
-      candidates.insert(candidates.begin(), by_row(*out.gate));
+      candidates.insert(candidates.begin(), by_row(*out.gate, f));
     }
   }
 

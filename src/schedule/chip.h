@@ -18,6 +18,10 @@ struct Chip {
   bool calibrated = false;         // predictions were held against times on it
 };
 
+// The programs whose times these were.
+inline constexpr std::string_view kCalibratedOn =
+    "another kernel's forward passes without documents or softcap";
+
 // Of "v6e" or "v6e:2x2".
 Result<Chip> find_chip(std::string_view target);
 
