@@ -23,6 +23,7 @@ std::string key_of(const PlanContract& plan, const Facts& facts,
   choice.shape = call.shape;
   choice.parameters = {{"sink_logits", call.sink_logits},
                        {"dlse", call.dlse},
+                       {"sink_telemetry", call.sink_telemetry},
                        {"pick_heads", facts.picks ? facts.picks->heads : 0},
                        {"picks", facts.picks ? facts.picks->k : 0}};
   return make_kernel_contract(plan, choice).key;
