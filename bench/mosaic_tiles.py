@@ -8,8 +8,9 @@ leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on v6e
     bench/mosaic_tiles.py --heads 1 --dumps FOLDER --jobs 2
 
 Of another head dim it is settings_64.inc, of other candidates. Of one head it is
-settings_alone.inc, forward: for heads of which fewer than four go together. `--direction forward` leaves the other rows as they are, and so does
-`--mask causal`.
+settings_alone.inc, forward: for heads of which fewer than four go together.
+`--direction forward` leaves the other rows as they are, and so do `--mask causal`
+and `--tokens 131072`.
 
 Bf16, head dim 128 unless it is said, 8 heads, one batch row, as many queries as keys. Each kernel is
 compiled once a class of mask, and backward for as many heads as go together at a
@@ -127,7 +128,7 @@ class Measure:
         self.tessera = flags.tessera
         self.head_dim, self.heads = flags.head_dim, flags.heads
         self.predictor = Predictor(flags.tessera, flags.dumps)
-        self.together = {}
+        self.kernels = {}
 
     def keys(self, work):
         """Those that a query sees in the mean, down to a power of two."""
@@ -143,11 +144,12 @@ class Measure:
         out += ["--tiles-per-pass", s.tiles]
         return out + ["--backward"] * (direction == "backward")
 
-    def heads_together(self, work, s):
-        """Of a backward pass at these lengths; nothing where no kernel fits."""
-        asked = (work.tokens, s)
-        if asked not in self.together:
-            flags = self.ask("backward", work, s)
+    def kernel(self, direction, work, s):
+        """What `compile` says of the kernel at this length; nothing where none
+        fits."""
+        asked = (direction, work.tokens, s)
+        if asked not in self.kernels:
+            flags = self.ask(direction, work, s)
             del flags[flags.index("--docs"):][:2]
             try:
                 told = run([self.tessera, "compile", "--target", "v6e:1x1", "--json",
@@ -155,36 +157,42 @@ class Measure:
             except RuntimeError as error:
                 if "must fit" not in str(error):
                     raise
-                told = '{"kernel": {"heads_per_pass": null}}'
-            self.together[asked] = json.loads(told)["kernel"]["heads_per_pass"]
-        return self.together[asked]
+                told = '{"kernel": null}'
+            self.kernels[asked] = json.loads(told)["kernel"]
+        return self.kernels[asked]
 
-    def name(self, direction, mask, work, s):
+    def name(self, direction, mask, kernel, s):
+        """One for all lengths whose programs differ in sizes alone."""
         name = f"{direction}_{mask}_{s.words().replace(' ', '_')}"
         if direction == "backward":
-            name += f"_{self.heads_together(work, s)}together"
+            name += f"_{kernel['heads_per_pass']}together"
+        if kernel["page"]:
+            name += "_pages"
         name = name if self.head_dim == 128 else f"{name}_{self.head_dim}"
         return name if self.heads == 8 else f"{name}_{self.heads}heads"
 
-    def compile(self, direction, mask, s):
+    def compile(self, direction, mask, s, lengths):
         """Once; what each batch says is read off its dump."""
         works = {}
-        for tokens in LENGTHS[direction] if direction == "backward" else (32768,):
+        for tokens in lengths:
             work = Work(MASKS[mask].format(1023), tokens, f"lengths:{tokens}")
-            if direction == "forward" or self.heads_together(work, s):
-                works[self.name(direction, mask, work, s)] = work
+            kernel = self.kernel(direction, work, s)
+            if not kernel:
+                continue
+            name = self.name(direction, mask, kernel, s)
+            if direction == "forward" and not kernel["page"]:
+                work = work._replace(tokens=32768, docs="lengths:32768")
+            works.setdefault(name, work)
         for name, work in works.items():
             self.predictor.schedule(name, self.ask(direction, work, s))
 
     def cycles(self, direction, mask, work, s):
         """A tile; nothing where the kernel does not fit."""
-        try:
-            told = self.predictor.schedule(self.name(direction, mask, work, s),
-                                           self.ask(direction, work, s))
-        except RuntimeError as error:
-            if "must fit" not in str(error):
-                raise
+        kernel = self.kernel(direction, work, s)
+        if not kernel:
             return None
+        told = self.predictor.schedule(self.name(direction, mask, kernel, s),
+                                       self.ask(direction, work, s))
         # Not what a program of other lengths has beside it.
         (kernel,) = [k for k in told["kernels"] if k["name"].startswith("tessera_")]
         return kernel["cycles"] / self.heads / told["exact_tiles_per_head"]
@@ -267,20 +275,25 @@ def make(flags):
         out[0] = out[0].replace("kernels:", f"kernels of head dim {flags.head_dim}:")
     if flags.heads < 4:
         out[0] = "// Of heads that go alone: {direction, class, tokens, keys, tile, tiles a"
-    every = len(flags.direction) == 2 and len(flags.mask) == len(MASKS)
+    every = (len(flags.direction) == 2 and len(flags.mask) == len(MASKS) and
+             not flags.tokens)
     kept = {} if every else read_table(flags.table)
+    made = lambda row: (row.direction in flags.direction and row.mask in flags.mask and
+                        (not flags.tokens or row.tokens in flags.tokens))
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-        kernels = [(d, m, s) for m in flags.mask for d in flags.direction
+        lengths = {d: [n for n in LENGTHS[d] if not flags.tokens or n in flags.tokens]
+                   for d in flags.direction}
+        kernels = [(d, m, s, lengths[d]) for m in flags.mask for d in flags.direction
                    for s in settings(flags.head_dim, flags.heads)]
         for _ in pool.map(lambda k: measure.compile(*k), kernels):
             pass
         for direction in DIRECTIONS:
             for mask in MASKS:
-                if direction not in flags.direction or mask not in flags.mask:
-                    out += [line(row, best) for row, best in kept.items()
-                            if (row.direction, row.mask) == (direction, mask)]
-                    continue
                 for tokens in LENGTHS[direction]:
+                    if not made(Row(direction, mask, tokens, 0)):
+                        out += [line(row, best) for row, best in kept.items()
+                                if row[:3] == (direction, mask, tokens)]
+                        continue
                     groups = measure.groups(mask, tokens)
                     for keys in sorted(groups):
                         row = Row(direction, mask, tokens, keys)
@@ -302,7 +315,7 @@ def check(flags):
     group = measure.groups(row.mask, row.tokens)[row.keys]
     found = []
     for s in (says.first, says.second):
-        measure.compile(row.direction, row.mask, s)
+        measure.compile(row.direction, row.mask, s, [row.tokens])
         found.append(measure.mean(row, group, s))
     print(f"{flags.check}: {found}, the table says {says}")
     due = (says.cycles, says.second_cycles)
@@ -324,6 +337,7 @@ def parse_flags():
     add("--heads", type=int, default=8, metavar="N", help="[8]")
     add("--direction", nargs="+", choices=DIRECTIONS, help="[both; of one head forward]")
     add("--mask", nargs="+", choices=MASKS, default=[*MASKS], help="[all]")
+    add("--tokens", type=int, nargs="+", metavar="N", help="[all lengths]")
     add("--table", type=pathlib.Path, metavar="FILE", help="[that of the head dim]")
     add("--check", metavar="ROW", help="DIRECTION,CLASS,TOKENS,KEYS")
     flags = parser.parse_args()
