@@ -268,7 +268,7 @@ class Machine:
             target.data.shape, target.data.dtype, self.poison
         )
         if target.unwritten is not None:
-            target.unwritten[...] = False
+            target.unwritten[...] = True
         self.copies.append(copy)
         semaphore.copies.append(copy)
 
