@@ -25,6 +25,7 @@ TEST_F(Fit, SaysWhatEveryPartTakes) {
       << err_;
   const json r = json::parse(out_);
   EXPECT_EQ(r["lane"], "xla");
+  EXPECT_EQ(r["method"], "worklist");
   EXPECT_EQ(r["chip"]["name"], "v6e");
   EXPECT_TRUE(r["fits"]);
   int64_t sum = 0;

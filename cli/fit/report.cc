@@ -106,6 +106,7 @@ json fit_json(const FitReport& r) {
                         {"needed", remedy.needed}});
   }
   json out = {{"lane", to_string(r.lane)},
+              {"method", r.lane == LaneId::xla ? json("worklist") : json()},
               {"chip",
                {{"name", b.chip.name},
                 {"hbm", b.chip.hbm},
@@ -125,10 +126,13 @@ json fit_json(const FitReport& r) {
 std::string fit_text(const FitReport& r) {
   const Budget& b = r.budget;
   std::string out = fmt::format(
-      "{:<11} {} on {}, tile {}x{}\n"
+      "{:<11} {}{} on {}, tile {}x{}\n"
       "{:<11} {:.2f} GiB of a device, of {} a chip with {:.0f} GiB\n",
-      "lane", to_string(r.lane), b.chip.name, r.tile.q, r.tile.kv, "room",
-      gib(b.chip.room), b.chip.devices, gib(b.chip.hbm));
+      "lane", to_string(r.lane),
+      r.lane == LaneId::xla ? ", its worklist (chunked and dense: not counted)"
+                            : "",
+      b.chip.name, r.tile.q, r.tile.kv, "room", gib(b.chip.room),
+      b.chip.devices, gib(b.chip.hbm));
   out += pass_text(b.forward, r.forward);
   if (b.backward) out += pass_text(*b.backward, r.backward);
   if (b.backward) {
