@@ -955,6 +955,16 @@ int64_t case_count(int64_t otherwise) {
   return std::max<int64_t>(1, *end == '%' ? otherwise * n / 100 : n);
 }
 
+size_t first_case(size_t of) {
+  const char* text = std::getenv("TESSERA_CASES_TURN");
+  const size_t turn = text ? std::strtoull(text, nullptr, 10) : 0;
+  return turn % std::clamp<size_t>(of, 1, case_stride());
+}
+
+bool takes_case(size_t number, size_t of) {
+  return number % case_stride() == first_case(of);
+}
+
 size_t case_stride() {
   const char* text = std::getenv("TESSERA_CASES");
   if (text == nullptr || !std::string_view(text).ends_with('%')) return 1;

@@ -73,5 +73,9 @@ int64_t case_count(int64_t otherwise);
 // The step through a fixed list that meets TESSERA_CASES=10% of it, odd so that
 // lists within lists are met evenly; 1 where no share is asked for.
 size_t case_stride();
+// Where that step begins in a list of `of` cases: TESSERA_CASES_TURN, so that
+// shares of successive numbers meet all. At least one is met of any list.
+size_t first_case(size_t of = SIZE_MAX);
+bool takes_case(size_t number, size_t of = SIZE_MAX);
 
 }  // namespace tessera::testing

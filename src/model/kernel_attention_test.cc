@@ -54,7 +54,7 @@ TEST_F(KernelModel, HasTheGradientsOfTheReference) {
                 0.05,
                 2},
        }) {
-    if (number++ % testing::case_stride() != 0) continue;
+    if (!testing::takes_case(number++, 2)) continue;
     SCOPED_TRACE(c.tokens);
     std::vector<Row> drawn;
     for (const std::vector<int>& lengths : c.lengths) {

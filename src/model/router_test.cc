@@ -311,7 +311,7 @@ TEST_F(RouterInProgram, PicksWhatTheHostPicks) {
                         {{1, 8, RouteRule::kv_head}, {16, 8}},
                         {{50, 7, RouteRule::query_head}, {16, 16}},
                         {{4, 1, RouteRule::kv_head}, {8, 8}}}) {
-    if (number++ % testing::case_stride() != 0) continue;
+    if (!testing::takes_case(number++, 5)) continue;
     SCOPED_TRACE(route_text(c.route));
     ASSERT_NO_FATAL_FAILURE(set_route(c.route, c.tile, "xla", Element::f32));
     Writer w(arguments(), wide_);
@@ -403,7 +403,7 @@ TEST_F(RouterInProgram, ALayerIsAttentionOverFixedPicks) {
   for (const char* spec : {"xla", "reference"}) {
     for (const LayerRoute& route : {LayerRoute{3, 4, RouteRule::kv_head},
                                     LayerRoute{2, 12, RouteRule::query_head}}) {
-      if (number++ % testing::case_stride() != 0) continue;
+      if (!testing::takes_case(number++, 4)) continue;
       SCOPED_TRACE(std::string(spec) + ", " + route_text(route));
       ASSERT_NO_FATAL_FAILURE(set_route(route, {8, 16}, spec, Element::f64));
       Writer w(arguments(), wide_);

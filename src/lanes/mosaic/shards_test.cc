@@ -357,7 +357,8 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .dlse = true,
        .page_steps = 7},
   };
-  for (size_t i = 0; i < cases.size(); i += testing::case_stride()) {
+  for (size_t i = testing::first_case(cases.size()); i < cases.size();
+       i += testing::case_stride()) {
     const ShardCase& s = cases[i];
     const Fault found = fault(s);
     EXPECT_FALSE(found) << "case " << i << ", " << s.mesh << " "
@@ -376,7 +377,7 @@ Result<OwnedBatch> long_batch(int64_t rows, int64_t tokens) {
   return OwnedBatch::make(request, {});
 }
 
-// Ahead of time, for 4, 16 and 256 chips.
+// Ahead of time, for 4, 16 and 256 chips, and for other chips than v6e.
 TEST(MosaicShardProgram, CompilesForTpus) {
   auto plugin = testing::real_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
@@ -384,8 +385,11 @@ TEST(MosaicShardProgram, CompilesForTpus) {
   const std::pair<const char*, const char*> meshes[] = {
       {"v6e:2x2", "seq=4"},
       {"v6e:4x4", "data=2,head=2,seq=4"},
-      {"v6e:16x16", "data=16,seq=16"}};
-  for (size_t i = 0; i < std::size(meshes); i += testing::case_stride()) {
+      {"v6e:16x16", "data=16,seq=16"},
+      {"v5p:2x2x1", "seq=4"},
+      {"tpu7x:2x2x1", "seq=8"}};
+  for (size_t i = testing::first_case(std::size(meshes)); i < std::size(meshes);
+       i += testing::case_stride()) {
     const auto& [target, mesh] = meshes[i];
     // A device's batch rows are one row of its kernel.
     auto batch = long_batch(parse_mesh(mesh)->size("data"), 4096);

@@ -104,7 +104,7 @@ Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {
   return {};
 }
 
-// Ahead of time, for 4, 16 and 256 chips.
+// Ahead of time, for 4, 16 and 256 chips, and for other chips than v6e.
 TEST(ShardProgram, CompilesForTpus) {
   auto plugin = testing::real_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
@@ -118,8 +118,11 @@ TEST(ShardProgram, CompilesForTpus) {
   const std::pair<const char*, const char*> meshes[] = {
       {"v6e:2x2", "seq=4"},
       {"v6e:4x4", "data=2,head=2,seq=4"},
-      {"v6e:16x16", "data=16,seq=16"}};
-  for (size_t i = 0; i < std::size(meshes); i += testing::case_stride()) {
+      {"v6e:16x16", "data=16,seq=16"},
+      {"v5p:2x2x1", "seq=4"},
+      {"tpu7x:2x2x1", "seq=8"}};
+  for (size_t i = testing::first_case(std::size(meshes)); i < std::size(meshes);
+       i += testing::case_stride()) {
     const auto& [target, mesh] = meshes[i];
     Request request;
     request.masks = {*parse_mask("causal")};
@@ -179,7 +182,7 @@ TEST_P(XlaShards, JoinedDevicesAreTheReference) {
   }
 }
 
-// One program for every batch: 20 that differ compile once a direction.
+// One program for every batch: 100 that differ compile once a direction.
 TEST_P(XlaShards, BatchesDoNotCompileAgain) {
   lanes::LaneOptions options = options_for(GetParam());
   options.mesh.axes = {{"seq", 2}};
@@ -194,7 +197,7 @@ TEST_P(XlaShards, BatchesDoNotCompileAgain) {
   call.backward = true;
   int64_t compiles = 0;
   std::mt19937_64 random(5);
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 100; ++i) {
     std::vector<int32_t> ids(128);
     int32_t id = 0;
     for (int32_t& x : ids) x = id += random() % 9 == 0 ? 1 : 0;
