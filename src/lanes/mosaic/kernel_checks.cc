@@ -60,9 +60,8 @@ Result<void> check_type(Dtype dtype) {
                    to_string(dtype));
   }
   return invalid("mosaic",
-                 "the type must be bf16 or f32, found {}, which the compiler "
-                 "of v6e does not load (cast to one of them, or take another "
-                 "lane)",
+                 "the type must be bf16 or f32, found {}, which libtpu did not "
+                 "load for v6e (cast to one of them, or take another lane)",
                  to_string(dtype));
 }
 
