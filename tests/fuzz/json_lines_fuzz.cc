@@ -116,7 +116,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.max_chunks = options.max_edges = 3;
   JsonLinesLimits limits;
   std::string text;
-  if (data[1] % 2 == 1) text.assign(kBuffer - data[1], '\n');
+  if (data[1] % 2 == 1) text = std::string(kBuffer - data[1], ' ') + '\n';
   if (data[1] % 2 == 0 && data[1] > 0) limits.max_line_bytes = data[1];
   text.append(reinterpret_cast<const char*>(data) + 2, size - 2);
 
