@@ -5,30 +5,67 @@ are the same for any number of workers.
     pip install "ray[data]==2.60.0"
     python examples/python/rows_with_ray.py [--workers 4] [--out ROWS] FILE...
 
-Files are JSON lines, Parquet or Arrow IPC. Rows come back in the order of the
-files, and go to Parquet files of the folder ROWS where it is named.
+Files are JSON lines, Parquet or Arrow IPC. Parquet is read by pyarrow, which Ray
+brings, and Ray's blocks are Arrow tables of rows. They come back in the order of
+the files. Where the folder ROWS is named, each file's go to a Parquet file of it
+too, as `tessera pack -o` writes them: `tessera train --data ROWS` takes them.
 """
 
 import argparse
 import hashlib
+import os
+import pathlib
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import ray
 import tessera.data
 
 
-def pack(paths, **options):
-    """Rows of each file, some at a time: a dict of arrays [rows, ...]."""
-    for path in paths["item"]:
-        for row in tessera.data.Loader(str(path), **options):
-            yield {name: array[:row["filled"]] for name, array in row.items()
-                   if isinstance(array, np.ndarray)}
+def documents(path):
+    """Of Parquet a stream of Arrow batches, of which some are in memory."""
+    if not path.endswith(".parquet"):
+        return path
+    file = pq.ParquetFile(path)
+    return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(256))
+
+
+def table_of(batch, pad_id):
+    """A loader's rows: a column each, of int32 in lists of a fixed size."""
+    columns = {}
+    for name, array in batch.items():
+        if not isinstance(array, np.ndarray):
+            continue
+        column = pa.array(array[:batch["filled"]].ravel())
+        for size in reversed(array.shape[1:]):
+            column = pa.FixedSizeListArray.from_arrays(column, size)
+        columns[name] = column
+    room = {"pad_id": pad_id, "max_chunks": batch["chunk_starts"].shape[1],
+            "max_edges": batch["call_edges"].shape[1]}
+    return pa.table(columns, metadata={k: str(v) for k, v in room.items()})
+
+
+def pack(files, out=None, pad_id=0, **options):
+    """Rows of each file, some at a time."""
+    for number, path in zip(files["number"], files["path"]):
+        writer, part = None, out and os.path.join(out, f"rows-{number:05}.parquet")
+        for batch in tessera.data.Loader(documents(path), pad_id=pad_id, **options):
+            table = table_of(batch, pad_id)
+            if out:
+                writer = writer or pq.ParquetWriter(part + ".unfinished", table.schema)
+                writer.write_table(table)
+            yield table
+        if writer:
+            writer.close()
+            os.rename(part + ".unfinished", part)
 
 
 def rows_of(files, workers, **options):
     """A Ray Dataset of rows."""
     ray.data.DataContext.get_current().execution_options.preserve_order = True
-    return ray.data.from_items(files, override_num_blocks=len(files)).map_batches(
+    items = [{"number": n, "path": str(path)} for n, path in enumerate(files)]
+    return ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
         pack, batch_size=1, fn_kwargs=options, concurrency=workers)
 
 
@@ -39,16 +76,23 @@ def main():
     arguments.add_argument("--tokens", type=int, default=1024)
     arguments.add_argument("--out")
     a = arguments.parse_args()
+    out = None
+    if a.out:
+        out = pathlib.Path(a.out).absolute()  # workers have folders of their own
+        out.mkdir()
     ray.init(num_cpus=a.workers, include_dashboard=False, logging_level="error",
              log_to_driver=False)
-    rows = rows_of(a.files, a.workers, tokens=a.tokens, strategy="cost").materialize()
+    rows = rows_of(a.files, a.workers, out=out and str(out), tokens=a.tokens,
+                   strategy="cost").materialize()
     digest, tokens = hashlib.sha256(), 0
-    for batch in rows.iter_batches(batch_size=1):
-        for name in sorted(batch):
-            digest.update(np.ascontiguousarray(batch[name]).tobytes())
-        tokens += int(batch["valid_token_count"].sum())
-    if a.out:
-        rows.write_parquet(a.out)
+    for row in rows.iter_batches(batch_size=1, batch_format="pyarrow"):
+        for name in sorted(row.column_names):
+            column = row[name].combine_chunks()
+            while pa.types.is_fixed_size_list(column.type):
+                column = column.flatten()
+            digest.update(column.to_numpy().tobytes())
+            if name == "valid_token_count":
+                tokens += column[0].as_py()
     print(f"{rows.count()} rows, {tokens} tokens, {digest.hexdigest()}")
 
 

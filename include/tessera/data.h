@@ -103,7 +103,7 @@ struct Rows {
 
 // What holds for every row: ids 0, 1, 2, ... over the valid tokens and -1 after
 // them, padding that is padding, chunks inside a document, edges between
-// chunks that are there. An error names `file`, row and column.
+// chunks of one document. An error names `file`, row and column.
 Result<void> check_rows(const Rows& rows, std::string_view file);
 
 // A .safetensors file, a tensor a column. Optional columns of padding alone are

@@ -422,6 +422,7 @@ def test_without_the_component_a_user_is_told(tmp_path):
     ran = run("a.parquet", nowhere)
     assert ran.returncode == 1
     assert "Parquet and Arrow files need the component tessera_arrow.so" in ran.stderr
+    assert "Python may give a pyarrow RecordBatchReader of the file" in ran.stderr
     assert f"found no file '{nowhere}'" in ran.stderr
     nowhere.write_text("no library")
     assert "the Arrow component must load" in run("a.parquet", nowhere).stderr

@@ -37,10 +37,11 @@ def example(name, monkeypatch):
     return importlib.import_module(name)
 
 
-def run(name, *arguments):
+def run(name, *arguments, without_arrow=False):
+    more = {"TESSERA_ARROW": "none.so"} if without_arrow else {}
     ran = subprocess.run([sys.executable, os.path.join(EXAMPLES, name), *arguments],
                          capture_output=True, text=True, timeout=300,
-                         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"})
+                         env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", **more})
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -56,20 +57,78 @@ def same(got, want):
 OPTIONS = dict(tokens=128, rows=3, strategy="cost", window_rows=8)
 
 
-def test_ray_gives_the_same_rows_for_any_number_of_workers(files):
-    pytest.importorskip("ray")
-    digest, rows, tokens = hashlib.sha256(), 0, 0
+def packed(files):
+    """Rows of each file, as arrays."""
     for path in files:
         for b in tessera.data.Loader(path, tokens=128, strategy="cost"):
-            for r in range(b["filled"]):
-                for name in sorted(b.keys() - {"batch", "filled"}):
-                    digest.update(b[name][r].tobytes())
-            rows += b["filled"]
-            tokens += int(b["valid_token_count"].sum())
-    want = f"{rows} rows, {tokens} tokens, {digest.hexdigest()}\n"
+            yield {name: array[:b["filled"]] for name, array in b.items()
+                   if isinstance(array, np.ndarray)}
+
+
+def ray_says(files):
+    digest, rows, tokens = hashlib.sha256(), 0, 0
+    for b in packed(files):
+        for r in range(len(b["input_ids"])):
+            for name in sorted(b):
+                digest.update(b[name][r].tobytes())
+        rows += len(b["input_ids"])
+        tokens += int(b["valid_token_count"].sum())
+    return f"{rows} rows, {tokens} tokens, {digest.hexdigest()}\n"
+
+
+def test_ray_gives_the_same_rows_for_any_number_of_workers(files):
+    pytest.importorskip("ray")
     for workers in ("1", "4"):
         assert run("rows_with_ray.py", "--workers", workers, "--tokens", "128",
-                   *files) == want
+                   *files) == ray_says(files)
+
+
+def parquet(files, folder):
+    """The same documents, two a row group."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+    out = []
+    for number, path in enumerate(files):
+        with open(path, encoding="utf-8") as lines:
+            ids = [json.loads(line)["input_ids"] for line in lines]
+        out.append(str(folder / f"{number}.parquet"))
+        pq.write_table(pa.table({"input_ids": pa.array(ids, pa.list_(pa.int64()))}),
+                       out[-1], row_group_size=2)
+    return out
+
+
+def test_ray_writes_row_files_that_are_trained_on(files, tmp_path):
+    """Of Parquet, which no reader of ours reads here."""
+    pytest.importorskip("ray")
+    out = tmp_path / "rows"
+    said = run("rows_with_ray.py", "--workers", "4", "--tokens", "128", "--out",
+               str(out), *parquet(files, tmp_path), without_arrow=True)
+    assert said == ray_says(files)
+    # The third file has no document.
+    parts = sorted(out.iterdir())
+    assert [p.name for p in parts] == [
+        f"rows-{n:05}.parquet" for n in range(len(files)) if n != 2]
+    import pyarrow.parquet as pq
+    want, got = list(packed(files)), [pq.read_table(p) for p in parts]
+    rows = sum(len(b["input_ids"]) for b in want)
+    for name in want[0]:
+        columns = [t[name].combine_chunks() for t in got]
+        while columns[0].type != "int32":
+            columns = [c.flatten() for c in columns]
+        assert (np.concatenate(columns).reshape(rows, -1)
+                == np.concatenate([b[name] for b in want]).reshape(rows, -1)).all(), name
+    model = tmp_path / "model.json"
+    model.write_text(json.dumps({"vocab": 1000, "layers": 1, "width": 16, "heads": 2,
+                                 "kv_heads": 1, "head_dim": 8, "mlp_width": 16}))
+    venv = os.path.join(EXAMPLES, "..", "..", ".venv", "bin", "python")
+    ran = subprocess.run(
+        [sys.executable, "-m", "tessera", "train", "--data", str(out), "--model",
+         str(model), "--steps", "1", "--json"], capture_output=True, text=True,
+        timeout=120, env={"TESSERA_PYTHON": venv, **os.environ})
+    if "must be installed (pip install" in ran.stderr:
+        pytest.skip("no plugin is installed")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["steps"] == 1
 
 
 def test_grain_gives_the_loaders_batches_and_resumes(files, monkeypatch):

@@ -465,10 +465,29 @@ def library_doors(docs):
         made = pa.table({"input_ids": lists})
         return duckdb.from_arrow(made)
 
-    return {f.__name__: f for f in (pyarrow, reader, polars, duckdb)}
+    def stream_of(dataset):
+        pa = pytest.importorskip("pyarrow")
+        made = dataset.with_format("arrow")
+        return pa.RecordBatchReader.from_batches(
+            made.features.arrow_schema,
+            (batch for table in made.iter(7) for batch in table.to_batches()))
+
+    def dataset():
+        # Kept in another order than it is in, which its memory does not tell.
+        made = pytest.importorskip("datasets").Dataset.from_dict(
+            {"input_ids": lists[::-1], "name": ["x"] * len(docs)})
+        return stream_of(made.select(range(len(docs) - 1, -1, -1)))
+
+    def iterable_dataset():
+        made = pytest.importorskip("datasets").Dataset.from_dict({"input_ids": lists})
+        return stream_of(made.to_iterable_dataset(num_shards=3))
+
+    return {f.__name__: f for f in (pyarrow, reader, polars, duckdb, dataset,
+                                    iterable_dataset)}
 
 
-@pytest.mark.parametrize("name", ["pyarrow", "reader", "polars", "duckdb"])
+@pytest.mark.parametrize("name", ["pyarrow", "reader", "polars", "duckdb", "dataset",
+                                  "iterable_dataset"])
 def test_libraries_hand_over_the_same(name):
     docs = documents(seed=6)
     source = library_doors(docs)[name]()

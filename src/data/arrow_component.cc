@@ -96,7 +96,8 @@ Result<const TesseraArrowComponent*> arrow_component() {
   return unavailable(
       "data",
       "Parquet and Arrow files need the component {} (built where pyarrow {} "
-      "is; TESSERA_ARROW may name it), found no file {}",
+      "is; TESSERA_ARROW may name it; Python may give a pyarrow "
+      "RecordBatchReader of the file instead), found no file {}",
       kFile, TESSERA_ARROW_MAJOR, fmt::join(looked, " or "));
 }
 

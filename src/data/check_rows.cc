@@ -139,12 +139,26 @@ class RowCheck {
     return {};
   }
 
+  // No chunk spans two.
+  int32_t document_of(int32_t chunk) const {
+    const int32_t start = of(chunk_starts)[static_cast<size_t>(chunk)];
+    return of(doc_ids)[static_cast<size_t>(start)];
+  }
+
   Result<void> edges(RowColumn column, RowColumn counter) const {
     const std::span<const int32_t> ends = of(column);
+    int32_t from = 0;  // the document of an edge's first end
     for (int64_t at = 0; at < 2 * number(counter); ++at) {
       const int32_t chunk = ends[static_cast<size_t>(at)];
       if (chunk < 0 || chunk >= number(num_chunks)) {
         return wrong(column, "must join chunks of its row", chunk, at);
+      }
+      const int32_t document = document_of(chunk);
+      if (at % 2 == 0) from = document;
+      if (document != from) {
+        return wrong(column,
+                     fmt::format("must join chunks of one document, {}", from),
+                     document, at);
       }
     }
     return {};

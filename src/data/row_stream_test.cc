@@ -24,28 +24,38 @@ using enum RowColumn;
 // Token i of document d is 1000 d + i + 1, so a row tells where it came from.
 constexpr int32_t kStride = 1000;
 
+// What a token has, as a document names it and where a row has it.
+constexpr std::pair<const char*, RowColumn> kOfTokens[] = {
+    {"loss_mask", loss_mask},         {"structure_ids", structure_ids},
+    {"dep_levels", dep_levels},       {"ast_depth", ast_depth},
+    {"sibling_index", sibling_index}, {"node_type", node_type}};
+
+struct WrittenDocument {
+  int32_t length = 0;
+  std::map<RowColumn, std::vector<int32_t>> columns;  // those that it has
+};
+
 struct Written {
-  std::vector<int32_t> lengths;
-  std::vector<bool> has_depth;
+  std::vector<WrittenDocument> documents;
   std::string text;
   int64_t edges = 0;
 };
 
-// Documents of 0 to 90 tokens. Chunk c is tokens [5 c, 5 c + 5), of kind d + c;
-// an edge joins each chunk to the one before it.
+// Documents of 0 to 90 tokens, each with some of the columns, drawn at random.
+// Chunk c is tokens [5 c, 5 c + 5), of kind d + c; an edge joins each chunk to
+// the one before it.
 Written write_documents(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   Written w;
   for (size_t d = 0; d < n; ++d) {
     const auto length =
         static_cast<int32_t>(random() % 7 == 0 ? 0 : random() % 90);
-    w.lengths.push_back(length);
-    w.has_depth.push_back(random() % 2 == 0);
-    std::vector<int32_t> ids, depth, starts, ends, kinds;
+    WrittenDocument& document = w.documents.emplace_back();
+    document.length = length;
+    std::vector<int32_t> ids, starts, ends, kinds;
     std::string edges;
     for (int32_t i = 0; i < length; ++i) {
       ids.push_back(static_cast<int32_t>(d) * kStride + i + 1);
-      depth.push_back(i % 7 + 1);
     }
     for (int32_t c = 0; 5 * c + 5 <= length; ++c) {
       starts.push_back(5 * c);
@@ -58,8 +68,15 @@ Written write_documents(size_t n, uint64_t seed) {
     }
     w.text += fmt::format("{{\"input_ids\": [{}], \"name\": \"x\"",
                           fmt::join(ids, ","));
-    if (w.has_depth[d]) {
-      w.text += fmt::format(", \"ast_depth\": [{}]", fmt::join(depth, ","));
+    for (const auto& [name, column] : kOfTokens) {
+      if (random() % 2 == 0) continue;
+      std::vector<int32_t>& values = document.columns[column];
+      for (int32_t i = 0; i < length; ++i) {
+        values.push_back(column == loss_mask
+                             ? static_cast<int32_t>(random() % 2)
+                             : static_cast<int32_t>(random()));
+      }
+      w.text += fmt::format(", \"{}\": [{}]", name, fmt::join(values, ","));
     }
     if (!starts.empty()) {
       w.text += fmt::format(
@@ -81,6 +98,14 @@ RowStream stream_of(const std::string& path, const StreamOptions& options,
   return std::move(*stream);
 }
 
+// A number of token i; `absent` where its document has no such column.
+int32_t written(const WrittenDocument& document, RowColumn column, int32_t i,
+                int32_t absent) {
+  const auto found = document.columns.find(column);
+  if (found == document.columns.end()) return absent;
+  return found->second.at(static_cast<size_t>(i));
+}
+
 // Each token of a row, against the documents that were written.
 void check_row(const Rows& rows, int64_t r, const Written& w,
                std::map<int32_t, int>& seen) {
@@ -91,13 +116,19 @@ void check_row(const Rows& rows, int64_t r, const Written& w,
     const int32_t id = at(input_ids, t) - 1;
     const auto d = static_cast<size_t>(id / kStride);
     const int32_t i = id % kStride;
-    ASSERT_LT(i, w.lengths.at(d));
+    const WrittenDocument& document = w.documents.at(d);
+    ASSERT_LT(i, document.length);
     ++seen[id];
     EXPECT_EQ(at(positions, t), i);
-    EXPECT_EQ(at(ast_depth, t), w.has_depth[d] ? i % 7 + 1 : 0);
-    const bool last = i + 1 == w.lengths[d];
+    const bool last = i + 1 == document.length;
     EXPECT_EQ(at(target_ids, t), last ? rows.pad_id : id + 2);
-    EXPECT_EQ(at(loss_mask, t), last ? 0 : 1);
+    for (const auto& [name, column] : kOfTokens) {
+      // Loss is that of the target, the next token.
+      const int32_t want = column != loss_mask ? written(document, column, i, 0)
+                           : last              ? 0
+                                  : written(document, column, i + 1, 1);
+      EXPECT_EQ(at(column, t), want) << name << " of token " << i;
+    }
     if (t > 0) {
       const bool same = (at(input_ids, t - 1) - 1) / kStride == id / kStride;
       EXPECT_EQ(at(doc_ids, t) == at(doc_ids, t - 1), same);
@@ -150,7 +181,7 @@ TEST(RowStreams, EveryTokenComesWithWhatBelongsToIt) {
       rows += some->rows;
     }
     int64_t tokens = 0;
-    for (const int32_t n : w.lengths) tokens += n;
+    for (const WrittenDocument& d : w.documents) tokens += d.length;
     EXPECT_EQ(static_cast<int64_t>(seen.size()), tokens);
     for (const auto& [id, times] : seen) EXPECT_EQ(times, 1) << id;
     const PackAccount& account = stream.account();

@@ -28,11 +28,13 @@ Rows two_rows() {
   put(positions, 0, {0, 1, 2, 0, 1});
   put(valid_token_count, 0, {5});
   put(num_docs, 0, {2});
-  put(chunk_starts, 0, {0, 3});
-  put(chunk_ends, 0, {2, 5});
-  put(num_chunks, 0, {2});
-  put(call_edges, 0, {1, 0});
-  put(num_call_edges, 0, {1});
+  put(chunk_starts, 0, {0, 2, 3});
+  put(chunk_ends, 0, {2, 3, 5});
+  put(num_chunks, 0, {3});
+  put(call_edges, 0, {1, 0, 2, 2});
+  put(num_call_edges, 0, {2});
+  put(type_edges, 0, {0, 1});
+  put(num_type_edges, 0, {1});
   put(doc_ids, 1, std::vector<int32_t>(8, 0));
   put(valid_token_count, 1, {8});
   put(num_docs, 1, {1});
@@ -127,8 +129,15 @@ TEST(PackedRows, EachBrokenRuleIsNamed) {
       {chunk_ends, 0, 0, 0, "chunk_ends must be after the chunk's start"},
       {chunk_ends, 0, 1, 6, "chunk_ends must be after the chunk's start and"},
       {chunk_ends, 0, 0, 4, "chunk_ends must stay in the document of its"},
-      {call_edges, 0, 1, 2, "call_edges must join chunks of its row, found 2"},
+      {call_edges, 0, 1, 3, "call_edges must join chunks of its row, found 3"},
       {call_edges, 0, 0, -1, "call_edges must join chunks of its row"},
+      {call_edges, 0, 0, 2,
+       "[data] call_edges must join chunks of one document, 1, found 0 for "
+       "element 1 of row 0 of 'a.safetensors'"},
+      {call_edges, 0, 3, 1, "must join chunks of one document, 1, found 0"},
+      {type_edges, 0, 1, 2,
+       "[data] type_edges must join chunks of one document, 0, found 1 for "
+       "element 1 of row 0 of 'a.safetensors'"},
       {num_type_edges, 1, 0, 1, "type_edges must join chunks of its row"},
   };
   for (const Broken& c : cases) {
@@ -193,8 +202,9 @@ TEST(PackedRows, RoomThatAFileClaimsMustBeThere) {
   const auto with = [&](const char* key,
                         const std::string& value) -> std::string {
     Safetensors file = *parse_safetensors(bytes);
-    for (const char* const name : {"chunk_starts", "chunk_ends", "num_chunks",
-                                   "call_edges", "num_call_edges"}) {
+    for (const char* const name :
+         {"chunk_starts", "chunk_ends", "num_chunks", "call_edges",
+          "num_call_edges", "type_edges", "num_type_edges"}) {
       file.tensors.erase(name);
     }
     file.metadata[key] = value;
