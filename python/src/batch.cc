@@ -17,12 +17,12 @@
 #include "mask/canonical.h"
 #include "picture/picture.h"
 #include "plan/stoppable.h"
+#include "repr.h"
 #include "states.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {

@@ -18,11 +18,11 @@
 #include "lanes/mosaic/settings.h"
 #include "mask.h"
 #include "mask/canonical.h"
+#include "repr.h"
 #include "route.h"
 #include "states.h"
 #include "tessera/chips.h"
 #include "tessera/mosaic.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {

@@ -16,9 +16,9 @@
 #include "documents.h"
 #include "failure.h"
 #include "mask.h"
+#include "repr.h"
 #include "states.h"
 #include "tessera/documents.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {

@@ -14,9 +14,9 @@
 #include "batch.h"
 #include "failure.h"
 #include "picture/shards.h"
+#include "repr.h"
 #include "states.h"
 #include "tessera/shard.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {
