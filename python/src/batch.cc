@@ -208,7 +208,7 @@ nb::dict summary_of(nb::handle self) {
 
 std::string html_of(nb::handle self) {
   const Batch& batch = batch_of(self);
-  picture::Input input{batch.plan(), batch.facts(), mask_text(batch.request())};
+  picture::Input input{batch, mask_text(batch.request())};
   if (batch.request().masks.size() > 1) {
     for (const Mask& mask : batch.request().masks) {
       input.head_masks.push_back(to_string(mask));
