@@ -22,7 +22,7 @@ namespace {
 // Read at once: they stay in the innermost cache.
 constexpr int64_t kLevels = 4096;
 // Numbers that have room before they are there, whatever a file says.
-constexpr double kMostExpected = 1 << 22;
+constexpr double kMaxExpected = 1 << 22;
 
 // The first of levels [begin, end) that is not `level`; four are compared at a
 // time.
@@ -217,7 +217,7 @@ std::unique_ptr<ListColumn> open_list_column(
   const double of =
       static_cast<double>(std::max<int64_t>(1, group.metadata()->num_rows()));
   const auto expected = static_cast<int64_t>(
-      std::clamp(all / of * static_cast<double>(rows), 0.0, kMostExpected));
+      std::clamp(all / of * static_cast<double>(rows), 0.0, kMaxExpected));
   auto reader = group.Column(column);
   if (field.children[0].field->type()->id() == arrow::Type::INT32) {
     return std::make_unique<Lists<parquet::Int32Type>>(std::move(reader), field,

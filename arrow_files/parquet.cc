@@ -21,7 +21,7 @@ using parquet::arrow::FileReader;
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
 // Numbers of a column that a batch holds, more or less.
 constexpr int64_t kBatchNumbers = int64_t{1} << 20;
-constexpr int64_t kMostBatchRows = 4096;
+constexpr int64_t kMaxBatchRows = 4096;
 
 arrow::Result<std::unique_ptr<FileReader>> open(const std::string& path) {
   ARROW_ASSIGN_OR_RAISE(auto file, arrow::io::ReadableFile::Open(path, pool()));
@@ -193,7 +193,7 @@ class ParquetRows : public arrow::RecordBatchReader {
     const double fit = static_cast<double>(kBatchNumbers) *
                        static_cast<double>(rows) / static_cast<double>(numbers);
     return static_cast<int64_t>(
-        std::clamp(fit, 1.0, static_cast<double>(kMostBatchRows)));
+        std::clamp(fit, 1.0, static_cast<double>(kMaxBatchRows)));
   }
 
   // Names the row group, and the column where one alone fails.
@@ -213,10 +213,10 @@ class ParquetRows : public arrow::RecordBatchReader {
   }
   arrow::Status read_list(const parquet::arrow::SchemaField& field) {
     const auto group = file_->parquet_reader()->RowGroup(group_);
-    const auto list = open_list_column(*group, field, kMostBatchRows);
+    const auto list = open_list_column(*group, field, kMaxBatchRows);
     int64_t rows = 0;
     while (true) {
-      ARROW_ASSIGN_OR_RAISE(const auto some, list->next(kMostBatchRows));
+      ARROW_ASSIGN_OR_RAISE(const auto some, list->next(kMaxBatchRows));
       rows += some->length();
       if (some->length() == 0) break;
     }

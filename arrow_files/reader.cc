@@ -10,7 +10,7 @@ namespace tessera::arrow_files {
 arrow::MemoryPool* pool() {
   // Never destroyed: arrays that were handed out may outlive everything else.
   static auto* const capped =
-      new arrow::CappedMemoryPool(arrow::default_memory_pool(), kMostBytes);
+      new arrow::CappedMemoryPool(arrow::default_memory_pool(), kMaxBytes);
   return capped;
 }
 

@@ -16,9 +16,9 @@ namespace tessera::arrow_files {
 
 // A file must not take more than this at once, whatever it says of itself.
 #ifdef TESSERA_SANITIZED
-constexpr int64_t kMostBytes = int64_t{1} << 28;  // a fuzzer has 2 GiB in all
+constexpr int64_t kMaxBytes = int64_t{1} << 28;  // a fuzzer has 2 GiB in all
 #else
-constexpr int64_t kMostBytes = int64_t{1} << 32;
+constexpr int64_t kMaxBytes = int64_t{1} << 32;
 #endif
 arrow::MemoryPool* pool();
 

@@ -8,6 +8,7 @@
 #include "base/dtype_word.h"
 #include "receipt/digests.h"
 #include "receipt/lowering.h"
+#include "receipt/request_fields.h"
 #include "run/lane_rules.h"
 #include "run/receipt_parts.h"
 #include "tessera/version.h"
@@ -23,7 +24,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   r.lane.requested = "auto";
   r.lane.source = "default";
   r.lane.runtime_mode = "compiled only";
-  r.request = run::request_text(asked.request);
+  r.request = receipt::request_text(asked.request);
   if (!given.plan) {
     // Facts are not read, but which there are counts.
     auto text = cli::request_text(given);

@@ -72,7 +72,7 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
   auto check = check_run(batch, data, 0);
   if (!check) return check.error();
   const double error = check->max_bound_ratio;
-  row.error = error < kMostGateError ? error : kMostGateError;
+  row.error = error < kMaxGateError ? error : kMaxGateError;
   row.judgement =
       *row.error <= 1 ? GateJudgement::passed : GateJudgement::wrong;
   if (*row.error > 1) row.why = check->worst;

@@ -8,7 +8,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kMostLines = 8;
+constexpr size_t kMaxLines = 8;
 
 using Numbers = std::vector<std::optional<double>>;
 
@@ -39,15 +39,15 @@ void add_sinks(const receipt::Receipt::SinkTelemetry& sinks, Lines& line) {
                             plural(documents, "document")));
   size_t lines = 0;
   for (const auto& d : sinks.documents) {
-    if (lines++ == kMostLines) break;
+    if (lines++ == kMaxLines) break;
     line("", fmt::format(
                  "row {}{}: mass {}, entropy {}", d.batch_row,
                  d.document ? fmt::format(", document {}", *d.document) : "",
                  by_head(d.mass, d.queries), by_head(d.entropy, d.queries)));
   }
-  if (sinks.documents.size() > kMostLines) {
+  if (sinks.documents.size() > kMaxLines) {
     line("", fmt::format("and {} more, in the receipt",
-                         sinks.documents.size() - kMostLines));
+                         sinks.documents.size() - kMaxLines));
   }
 }
 

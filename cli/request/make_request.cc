@@ -61,23 +61,19 @@ Result<Request> resolve_request(const receipt::RequestText& o) {
   if (!o.q_len) return invalid("cli", "--q-len must be given, found none");
   // Absent ones stay as they are.
   for (const receipt::RequestField& field : receipt::request_fields()) {
-    if (field.number.in == nullptr || !field.is_given(o)) continue;
-    auto value =
-        parse_int(field.texts(o)[0], field.flag(), 1, field.number.most);
-    if (!value) return value.error();
-    field.number.in(r) = *value;
+    if (!field.is_given(o)) continue;
+    const std::string text = field.texts(o)[0];
+    if (field.number.in) {
+      auto value = parse_int(text, field.flag(), 1, field.number.most);
+      if (!value) return value.error();
+      field.number.in(r) = *value;
+    } else if (field.size) {
+      auto size = parse_tile(text, field.flag());
+      if (!size) return size.error();
+      r.*field.size = *size;
+    }
   }
   if (!o.kv_len) r.kv_len = r.q_len;
-  if (o.tile) {
-    auto tile = parse_tile(*o.tile, "--tile");
-    if (!tile) return tile.error();
-    r.tile = *tile;
-  }
-  if (o.logical_block) {
-    auto block = parse_tile(*o.logical_block, "--logical-block");
-    if (!block) return block.error();
-    r.logical_block = *block;
-  }
   return r;
 }
 

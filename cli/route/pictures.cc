@@ -31,13 +31,10 @@ Result<std::string> picks_picture(const RouteJob& job,
   facts.picks = Picks{r.picks, r.heads, r.k};
   auto batch = BorrowedBatch::make(std::move(request), facts);
   if (!batch) return batch.error();
-  picture::Input input{batch->plan(),
-                       facts,
+  picture::Input input{*batch,
                        "picks and their union: full where every "
                        "query of the row picks the block",
-                       like.batch_row,
-                       like.head,
-                       like.columns};
+                       like.batch_row, like.head, like.columns};
   input.color = like.color;
   input.unicode = like.unicode;
   return picture::draw_text(input);
@@ -48,13 +45,9 @@ Result<std::string> picks_picture(const RouteJob& job,
 Result<std::string> route_pictures(const RouteCommandFlags& o,
                                    const RouteJob& job, const Batch& batch) {
   const RouteResult& r = job.report.result;
-  const Plan& plan = batch.plan();
   picture::Input input{
-      plan,
-      batch.facts(),
-      "tiles: " + job.report.mask,
-      job.batch_row,
-      job.head * plan.heads / r.heads,
+      batch, "tiles: " + job.report.mask, job.batch_row,
+      job.head * batch.plan().heads / r.heads,
       job.width ? *job.width
                 : std::max(picture::kMinTextColumns, terminal_columns())};
   input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),

@@ -66,9 +66,8 @@ Result<int> run(Options o) {
         planned->written[static_cast<size_t>(h) * batch.request().masks.size() /
                          static_cast<size_t>(plan.heads)]);
   }
-  picture::Input input{
-      plan,       batch.facts(), head_masks[static_cast<size_t>(*head)],
-      *batch_row, *head,         *width};
+  picture::Input input{batch, head_masks[static_cast<size_t>(*head)],
+                       *batch_row, *head, *width};
   input.head_masks = std::move(head_masks);
   input.color = shows_color(isatty(STDOUT_FILENO), std::getenv("NO_COLOR"),
                             std::getenv("TERM"));

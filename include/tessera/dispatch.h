@@ -171,7 +171,7 @@ bool wins(const GateRow& row);
 // that were measured, is experimental, however large its wins. A shape class is
 // what a row speaks for, less the direction: it wins where all its rows do.
 inline constexpr int64_t kFewShapeClasses = 3;
-inline constexpr double kMostGateError = 1e300;
+inline constexpr double kMaxGateError = 1e300;
 // Gives each row the verdict of its kernel on its machine or generation.
 void set_verdicts(GateTable& table);
 // 0 for more than half of all tiles, 1 for more than a quarter, ...

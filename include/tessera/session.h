@@ -157,7 +157,7 @@ class Prepared {
                                    const DeviceArray& dout,
                                    std::span<const float> dlse = {},
                                    const StopFlag* stop = nullptr);
-  // The next batch, on the same lane, in the same memory where it fits. After
+  // The next batch, on the same lane; on cpu in the memory of this one. After
   // an error only another next() is of use.
   Result<void> next(const Batch& batch);
 
@@ -220,7 +220,8 @@ struct RunCall {
   AttentionShape shape;
   ForwardTensors forward;
   std::optional<Gradients> gradients = {};  // a backward pass too
-  int64_t first_keys = 0;  // sink telemetry of so many; 0: none
+  int64_t first_keys = 0;          // sink telemetry of so many; 0: none
+  const StopFlag* stop = nullptr;  // every pass looks at it
 };
 AttentionCall call_of(const RunCall& call);
 

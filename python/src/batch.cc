@@ -17,13 +17,13 @@
 #include "mask/canonical.h"
 #include "picture/picture.h"
 #include "plan/stoppable.h"
+#include "repr.h"
 #include "states.h"
 #include "tessera/batch.h"
 #include "tessera/contract.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
 #include "unlocked.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {
@@ -209,7 +209,7 @@ nb::dict summary_of(nb::handle self) {
 
 std::string html_of(nb::handle self) {
   const Batch& batch = batch_of(self);
-  picture::Input input{batch.plan(), batch.facts(), mask_text(batch.request())};
+  picture::Input input{batch, mask_text(batch.request())};
   if (batch.request().masks.size() > 1) {
     for (const Mask& mask : batch.request().masks) {
       input.head_masks.push_back(to_string(mask));

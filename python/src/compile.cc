@@ -18,12 +18,12 @@
 #include "lanes/mosaic/settings.h"
 #include "mask.h"
 #include "mask/canonical.h"
+#include "repr.h"
 #include "route.h"
 #include "states.h"
 #include "tessera/chips.h"
 #include "tessera/mosaic.h"
 #include "unlocked.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {

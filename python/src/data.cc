@@ -16,10 +16,10 @@
 #include "documents.h"
 #include "failure.h"
 #include "mask.h"
+#include "repr.h"
 #include "states.h"
 #include "tessera/documents.h"
 #include "unlocked.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {

@@ -4,7 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include "failure.h"
-#include "words.h"
+#include "repr.h"
 
 namespace tessera::python {
 namespace {

@@ -17,11 +17,11 @@
 #include "batch.h"
 #include "failure.h"
 #include "interrupts.h"
+#include "repr.h"
 #include "sink_telemetry.h"
 #include "states.h"
 #include "tessera/session.h"
 #include "unlocked.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {
@@ -161,7 +161,7 @@ class Use {
 };
 
 // Files that hold more are no program of attention.
-constexpr int64_t kMostArtifactBytes = int64_t{1} << 30;
+constexpr int64_t kMaxArtifactBytes = int64_t{1} << 30;
 
 // What JAX exported, and its file of shapes.
 std::optional<BridgeArtifact> read_artifact(
@@ -173,8 +173,8 @@ std::optional<BridgeArtifact> read_artifact(
   }
   if (!artifact) return {};
   return BridgeArtifact{
-      take(read_file(*artifact, kMostArtifactBytes)),
-      take(parse_bridge_spec(take(read_file(*shapes, kMostArtifactBytes))))};
+      take(read_file(*artifact, kMaxArtifactBytes)),
+      take(parse_bridge_spec(take(read_file(*shapes, kMaxArtifactBytes))))};
 }
 
 SessionOptions options_of(const std::optional<std::string>& lane,

@@ -14,10 +14,10 @@
 #include "batch.h"
 #include "failure.h"
 #include "picture/shards.h"
+#include "repr.h"
 #include "states.h"
 #include "tessera/shard.h"
 #include "unlocked.h"
-#include "words.h"
 
 namespace tessera::python {
 namespace {

@@ -41,10 +41,10 @@ void check_width(std::mt19937_64& random) {
     } while (!is_within(value, range));
   }
   if (bad && count > 0) {
-    constexpr T kMost = std::numeric_limits<T>::max();
-    constexpr T kLeast = std::numeric_limits<T>::min();
+    constexpr T kMax = std::numeric_limits<T>::max();
+    constexpr T kMin = std::numeric_limits<T>::min();
     const T drawn = static_cast<T>(random());
-    const T some[] = {kMost, kLeast, drawn, static_cast<T>(kMost / 2 + 1), 2};
+    const T some[] = {kMax, kMin, drawn, static_cast<T>(kMax / 2 + 1), 2};
     values[skipped + random() % count] = some[random() % 5];
   }
   std::vector<char> memory(sizeof(T) * values.size() + 8);

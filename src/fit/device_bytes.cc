@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kLanes = 128;
 constexpr int64_t kSublanes = 8;
 constexpr int64_t kMaxInLine = 1024;
-constexpr int64_t kLeastBytes = 512;
+constexpr int64_t kMinBytes = 512;
 
 int64_t power_of_two(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
@@ -31,7 +31,7 @@ int64_t device_bytes(Dtype dtype, std::span<const int64_t> dims) {
   const int64_t width = byte_width(dtype);
   if (dims.size() < 2) {
     const int64_t n = dims.empty() ? 1 : dims[0];
-    const int64_t least = kLeastBytes / width;
+    const int64_t least = kMinBytes / width;
     return round_up(n, std::clamp(power_of_two(n), least, kMaxInLine)) * width;
   }
   int64_t best = std::numeric_limits<int64_t>::max();

@@ -95,10 +95,11 @@ struct PackedList {
 // Counts of pairs may pass 2^53, so they travel as text.
 PackedList pack_list(const Input& in, int64_t batch_row, int64_t head) {
   const Parts parts = make_parts(in, batch_row, head);
-  const PackedTiles tiles = pack_tiles(in.plan.forward, parts.list);
+  const PackedTiles tiles = pack_tiles(in.batch.plan().forward, parts.list);
   const int64_t total = parts.total();
   PackedList l;
-  const bool own = static_cast<int64_t>(in.head_masks.size()) == in.plan.heads;
+  const bool own =
+      static_cast<int64_t>(in.head_masks.size()) == in.batch.plan().heads;
   const std::string& mask =
       own ? in.head_masks[static_cast<size_t>(head)] : in.mask;
   l.json = {{"mask", clean_text(mask, kMaskLimit, false)},
@@ -172,7 +173,7 @@ std::string fill_page(std::string_view text, std::string_view title,
 
 Result<std::string> draw_html(const Input& input) {
   if (Result<void> r = check_input(input); !r) return r.error();
-  const Plan& plan = input.plan;
+  const Plan& plan = input.batch.plan();
   PackedList chosen = pack_list(input, input.batch_row, input.head);
   if (chosen.bytes > kMaxHtmlBytes) {
     return over_limit("show",

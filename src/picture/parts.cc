@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "picture/labels.h"
+#include "plan/batch_state.h"
 
 namespace tessera::picture {
 namespace {
@@ -55,64 +56,12 @@ Ints row_of(Ints all, int64_t row, int64_t width) {
                      static_cast<size_t>(width));
 }
 
-Result<void> check_ids(const char* name, const std::optional<Ints>& ids,
-                       int64_t batch, int64_t length) {
-  if (ids && static_cast<int64_t>(ids->size()) != batch * length) {
-    return invalid("show", "{} has one id for each of {} tokens, found {}",
-                   name, batch * length, ids->size());
-  }
-  return {};
-}
-
-Result<void> check_worklist(const Plan& plan) {
-  const Worklist& w = plan.forward;
-  const bool sized =
-      plan.batch >= 1 && plan.heads >= 1 && plan.q_len >= 1 &&
-      plan.kv_len >= 1 && plan.batch <= kMaxBatch && plan.heads <= kMaxTiles &&
-      plan.q_len <= kMaxTokens && plan.kv_len <= kMaxTokens &&
-      plan.tile.q >= 1 && plan.tile.kv >= 1 &&
-      w.lists == plan.batch * plan.heads &&
-      w.rows == ceil_div(plan.q_len, plan.tile.q) &&
-      w.columns == ceil_div(plan.kv_len, plan.tile.kv) &&
-      w.lists <= kMaxTiles && w.rows * w.lists <= kMaxTiles &&
-      static_cast<int64_t>(w.row_start.size()) == w.lists * w.rows + 1 &&
-      static_cast<int64_t>(plan.legal_pairs.size()) == w.lists;
-  if (!sized) {
-    return invalid("show",
-                   "a plan's lists agree with its lengths and tile, found {} "
-                   "lists of {} x {} tiles for {} x {} tokens",
-                   w.lists, w.rows, w.columns, plan.q_len, plan.kv_len);
-  }
-  uint32_t at = w.row_start[0];
-  bool sound = at == 0 && w.row_start.back() == w.entries.size();
-  for (uint32_t start : w.row_start) {
-    sound = sound && start >= at && start <= w.entries.size();
-    at = start;
-  }
-  for (int64_t l = 0; sound && l < w.lists; ++l) {
-    for (int64_t r = 0; sound && r < w.rows; ++r) {
-      int64_t last = -1;
-      for (const Entry& e : w.row(l, r)) {
-        sound = sound && e.column() > last && e.column() < w.columns &&
-                (e.word & 3) >= 1 && (e.word & 3) <= 2;
-        last = e.column();
-      }
-    }
-  }
-  if (!sound) {
-    return invalid("show",
-                   "a worklist row holds ascending columns of partial or full "
-                   "tiles, found {} for {} entries",
-                   "a broken row", w.entries.size());
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<void> check_input(const Input& input) {
-  const Plan& plan = input.plan;
-  if (Result<void> r = check_worklist(plan); !r) return r;
+  auto read = plan::read_batch(input.batch, "show");
+  if (!read) return read.error();
+  const Plan& plan = input.batch.plan();
   if (input.batch_row < 0 || input.batch_row >= plan.batch) {
     return invalid("show", "batch row is 0 to {}, found {}", plan.batch - 1,
                    input.batch_row);
@@ -121,26 +70,12 @@ Result<void> check_input(const Input& input) {
     return invalid("show", "plan head is 0 to {}, found {}", plan.heads - 1,
                    input.head);
   }
-  const Facts& f = input.facts;
-  if (Result<void> r = check_ids("doc_ids", f.doc_ids, plan.batch, plan.kv_len);
-      !r) {
-    return r;
-  }
-  if (Result<void> r =
-          check_ids("q_doc_ids", f.q_doc_ids, plan.batch, plan.q_len);
-      !r) {
-    return r;
-  }
-  if (f.q_offsets && static_cast<int64_t>(f.q_offsets->size()) != plan.batch) {
-    return invalid("show", "q_offsets has one for each of {} rows, found {}",
-                   plan.batch, f.q_offsets->size());
-  }
   return {};
 }
 
 Parts make_parts(const Input& input, int64_t batch_row, int64_t head) {
-  const Plan& plan = input.plan;
-  const Facts& facts = input.facts;
+  const Plan& plan = input.batch.plan();
+  const Facts& facts = input.batch.facts();
   const Worklist& w = plan.forward;
   Parts p;
   p.batch_row = batch_row;
@@ -229,7 +164,7 @@ SpanRange spans_in(const std::vector<DocumentSpan>& spans, int64_t begin,
 }
 
 std::string subtitle(const Input& input) {
-  const Plan& p = input.plan;
+  const Plan& p = input.batch.plan();
   std::string s = fmt::format(
       "{} {} x {} {}, {} x {} tiles of {} x {}", with_commas(p.q_len),
       p.q_len == 1 ? "query" : "queries", with_commas(p.kv_len),

@@ -1,20 +1,18 @@
 // picture/picture.h: pictures of one worklist as plain text, SVG and HTML. Pure
-// functions: a plan and its facts in, one string out.
+// functions: a batch in, one string out.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "tessera/facts.h"
-#include "tessera/plan.h"
+#include "tessera/batch.h"
 #include "tessera/result.h"
 
 namespace tessera::picture {
 
 struct Input {
-  const Plan& plan;
-  const Facts& facts;
+  Batch batch;
   std::string mask;       // the title, escaped where the format needs it
   int64_t batch_row = 0;  // the list to draw; HTML starts with it
   int64_t head = 0;

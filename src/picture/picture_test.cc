@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
@@ -13,6 +14,7 @@
 
 #include "picture/labels.h"
 #include "picture/parts.h"
+#include "plan/batch_state.h"
 
 namespace tessera::picture {
 namespace {
@@ -30,8 +32,10 @@ struct Sample {
   std::vector<int32_t> offsets;
 
   Input input(std::string mask = "causal & documents") const {
-    Input in{plan, facts, std::move(mask)};
-    return in;
+    auto state = std::make_shared<Batch::State>();
+    state->plan = plan;
+    state->facts = facts;
+    return {BatchMaker::of_state(std::move(state)), std::move(mask)};
   }
 };
 
@@ -687,42 +691,27 @@ TEST(PictureErrors, NameTheRule) {
   EXPECT_EQ(message(draw_text(in)),
             "[show] a text picture takes 32 columns, found 31");
   EXPECT_TRUE(draw_svg(in).ok());
-
-  Sample s = good;
-  s.ids.assign(7, 0);
-  s.facts.doc_ids = Ints(s.ids);
-  EXPECT_EQ(message(draw_svg(s.input())),
-            "[show] doc_ids has one id for each of " +
-                std::to_string(2 * s.plan.kv_len) + " tokens, found 7");
 }
 
-TEST(PictureErrors, BrokenPlansAreRefused) {
-  std::mt19937 g(5);
-  const Sample good = make_sample(g, 3, 4, 1, 1, 1);
-  std::vector<void (*)(Plan&)> breaks = {
-      [](Plan& p) { p = Plan{}; },
-      [](Plan& p) { p.forward.rows = 2; },
-      [](Plan& p) { p.forward.lists = 0; },
-      [](Plan& p) { p.q_len = 0; },
-      [](Plan& p) { p.q_len = int64_t{1} << 62; },
-      [](Plan& p) { p.tile.q = 0; },
-      [](Plan& p) { p.legal_pairs.clear(); },
-      [](Plan& p) { p.forward.row_start.pop_back(); },
-      [](Plan& p) { p.forward.row_start[1] = 0xffffffff; },
-      [](Plan& p) { p.forward.row_start[0] = 1; },
-      [](Plan& p) { p.forward.entries.clear(); },
-      [](Plan& p) { p.forward.entries[0].word |= 3; },
-      [](Plan& p) { p.forward.entries[0] = Entry::of(9, TileClass::full); },
-  };
-  for (size_t i = 0; i < breaks.size(); ++i) {
-    SCOPED_TRACE(i);
-    Sample s = good;
-    ASSERT_FALSE(s.plan.forward.entries.empty());
-    breaks[i](s.plan);
-    EXPECT_FALSE(draw_text(s.input()).ok());
-    EXPECT_FALSE(draw_svg(s.input()).ok());
-    EXPECT_FALSE(draw_html(s.input()).ok());
-  }
+TEST(PictureErrors, FactsMustBeAsTheyWerePlanned) {
+  std::vector<int32_t> ids(16, 0);
+  Request request;
+  request.masks = {*parse_mask("documents")};
+  request.q_len = request.kv_len = 16;
+  request.tile = {8, 8};
+  Facts facts;
+  facts.doc_ids = ids;
+  const auto batch = BorrowedBatch::make(request, facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const Input in{*batch, "documents"};
+  EXPECT_TRUE(draw_svg(in).ok());
+  ids[9] = 1;
+  const std::string due =
+      "[show] facts must be as they were planned, found others (remake the "
+      "batch when its facts change)";
+  EXPECT_EQ(message(draw_text(in)), due);
+  EXPECT_EQ(message(draw_svg(in)), due);
+  EXPECT_EQ(message(draw_html(in)), due);
 }
 
 }  // namespace

@@ -216,9 +216,10 @@ class SvgPicture {
   SvgPicture(const Input& in, const Parts& parts)
       : in_(in),
         parts_(parts),
-        map_(make_map(in.plan.forward, parts.list)),
-        keys_{in.plan.kv_len, in.plan.tile.kv, 0, &parts.keys},
-        queries_{in.plan.q_len, in.plan.tile.q, 0, &parts.queries} {
+        map_(make_map(in.batch.plan().forward, parts.list)),
+        keys_{in.batch.plan().kv_len, in.batch.plan().tile.kv, 0, &parts.keys},
+        queries_{in.batch.plan().q_len, in.batch.plan().tile.q, 0,
+                 &parts.queries} {
     size_axes();
     wrap_title();
     left_ = 92;

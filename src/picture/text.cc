@@ -68,7 +68,7 @@ int64_t round_scale(int64_t n) {
 }
 
 Layout make_layout(const Input& in, bool ids) {
-  const Plan& plan = in.plan;
+  const Plan& plan = in.batch.plan();
   const Worklist& w = plan.forward;
   Layout l;
   l.gutter = static_cast<int64_t>(std::to_string(plan.q_len - 1).size());
@@ -144,7 +144,7 @@ class TextPicture {
         parts_(parts),
         ids_(!parts.queries.empty() || !parts.keys.empty()),
         layout_(make_layout(in, ids_)),
-        cells_(make_cells(in.plan.forward, parts.list, layout_.down,
+        cells_(make_cells(in.batch.plan().forward, parts.list, layout_.down,
                           layout_.across)) {}
 
   std::string draw() {
@@ -169,10 +169,12 @@ class TextPicture {
     return paint(s, 245, in_.color);
   }
   int64_t key_token(int64_t cell) const {
-    return std::min(in_.plan.kv_len, cell * layout_.across * in_.plan.tile.kv);
+    return std::min(in_.batch.plan().kv_len,
+                    cell * layout_.across * in_.batch.plan().tile.kv);
   }
   int64_t query_token(int64_t cell) const {
-    return std::min(in_.plan.q_len, cell * layout_.down * in_.plan.tile.q);
+    return std::min(in_.batch.plan().q_len,
+                    cell * layout_.down * in_.batch.plan().tile.q);
   }
   std::string margin() const {
     return std::string(static_cast<size_t>(layout_.gutter + 1 + (ids_ ? 2 : 0)),
@@ -182,7 +184,8 @@ class TextPicture {
   // Token numbers over every eighth (or so) cell, then document marks.
   void key_axis() {
     const int64_t longest =
-        static_cast<int64_t>(std::to_string(in_.plan.kv_len).size()) + 1;
+        static_cast<int64_t>(std::to_string(in_.batch.plan().kv_len).size()) +
+        1;
     int64_t step = layout_.lines > 1 ? 1 : 4;
     while (step * layout_.chars < longest + 2) step *= 2;
     std::string numbers;

@@ -41,10 +41,24 @@ constexpr RequestField kFields[] = {
      up_to(kMaxTokens, in<&Request::kv_len>)},
     {"batch", Form::number, &R::batch, kRequestGroup, "N", "Batch rows [1]",
      true, up_to(kMaxBatch, in<&Request::batch>)},
-    {"tile", Form::tile, &R::tile, kRequestGroup, "QxKV",
-     "Tile size, 8 to 4096 each [256x256]", true},
-    {"logical_block", Form::pair, &R::logical_block, kRequestGroup, "QxKV",
-     "Report the work of this block size too [the tile]"},
+    {"tile",
+     Form::tile,
+     &R::tile,
+     kRequestGroup,
+     "QxKV",
+     "Tile size, 8 to 4096 each [256x256]",
+     true,
+     {},
+     &Request::tile},
+    {"logical_block",
+     Form::pair,
+     &R::logical_block,
+     kRequestGroup,
+     "QxKV",
+     "Report the work of this block size too [the tile]",
+     false,
+     {},
+     &Request::logical_block},
     {"docs", Form::text, &R::docs, kFactsGroup, "SOURCE",
      "Document ids of the keys: FILE | lognormal:mean=2048,seed=0 | "
      "lengths:100,200,... | cu_seqlens:0,100,300,... | cu_seqlens:FILE | "
@@ -218,6 +232,22 @@ std::vector<std::string> RequestField::texts(const RequestText& request) const {
 
 void RequestField::copy(const RequestText& from, RequestText& to) const {
   std::visit([&](auto at) { to.*at = from.*at; }, member);
+}
+
+RequestText request_text(const Request& request) {
+  RequestText out;
+  for (const Mask& mask : request.masks) out.masks.push_back(to_string(mask));
+  Request numbers = request;  // of which the table gives references
+  for (const RequestField& f : kFields) {
+    std::string text;
+    if (f.number.in && f.number.in(numbers) > 0) {
+      text = fmt::to_string(f.number.in(numbers));
+    } else if (f.size && (request.*f.size).q > 0) {
+      text = fmt::format("{}x{}", (request.*f.size).q, (request.*f.size).kv);
+    }
+    if (!text.empty()) out.*std::get<0>(f.member) = std::move(text);
+  }
+  return out;
 }
 
 Result<void> set_field(const RequestField& field, const Json& value,

@@ -46,6 +46,8 @@ struct RequestNumber {
   int64_t most = 0;
   int64_t& (*in)(Request& request) = nullptr;
 };
+// The size of a request that a field is: a tile's.
+using RequestSize = Tile Request::*;
 
 inline constexpr const char* kRequestGroup = "The request";
 inline constexpr const char* kFactsGroup = "The facts of a batch";
@@ -61,7 +63,9 @@ struct RequestField {
   const char* type;   // what the help calls its value
   const char* help;
   bool always = false;  // in every receipt, filled in where it was left open
-  RequestNumber number = {};  // `in` is null: read by cli/request/
+  // Neither: read by cli/request/.
+  RequestNumber number = {};
+  RequestSize size = nullptr;
 
   std::string flag() const;  // "--q-len"
   std::vector<std::string> texts(const RequestText& request) const;
@@ -71,6 +75,9 @@ struct RequestField {
   void copy(const RequestText& from, RequestText& to) const;
 };
 std::span<const RequestField> request_fields();
+
+// What a request says of itself, in which the facts are not.
+RequestText request_text(const Request& request);
 
 // Takes a value in any of the forms that a spec may have; `where` names the
 // reader in errors.

@@ -25,9 +25,9 @@ namespace {
 constexpr std::string_view kWhere = "gate";
 constexpr int kSchema = 3;
 constexpr size_t kMaxRows = 1 << 16;
-constexpr double kLeastMs = 1e-9, kMaxMs = 1e12;
-constexpr double kLeastCycles = 1, kMaxCycles = 1e18;
-constexpr double kMostFactor = kMaxMs / kLeastMs;
+constexpr double kMinMs = 1e-9, kMaxMs = 1e12;
+constexpr double kMinCycles = 1, kMaxCycles = 1e18;
+constexpr double kMaxFactor = kMaxMs / kMinMs;
 
 // The value of that name among those that to_string gives.
 template <class Enum>
@@ -244,13 +244,13 @@ Result<GateRow> parse_row(const Json& j) {
   const auto or_null = [&](const char* name, double least, double most) {
     return r.take(read_or_null(j[name], name, least, most));
   };
-  row.kernel_ms = or_null("kernel_ms", kLeastMs, kMaxMs);
-  row.plain_ms = or_null("plain_ms", kLeastMs, kMaxMs);
-  row.kernel_cycles = or_null("kernel_cycles", kLeastCycles, kMaxCycles);
-  row.plain_cycles = or_null("plain_cycles", kLeastCycles, kMaxCycles);
-  row.error_bar = or_null("error_bar", 1, kMostFactor);
-  row.factor = or_null("factor", 1 / kMostFactor, kMostFactor);
-  row.error = or_null("error", 0, kMostGateError);
+  row.kernel_ms = or_null("kernel_ms", kMinMs, kMaxMs);
+  row.plain_ms = or_null("plain_ms", kMinMs, kMaxMs);
+  row.kernel_cycles = or_null("kernel_cycles", kMinCycles, kMaxCycles);
+  row.plain_cycles = or_null("plain_cycles", kMinCycles, kMaxCycles);
+  row.error_bar = or_null("error_bar", 1, kMaxFactor);
+  row.factor = or_null("factor", 1 / kMaxFactor, kMaxFactor);
+  row.error = or_null("error", 0, kMaxGateError);
   row.judgement = r.take(read_word(
       j["judgement"], "judgement",
       {GateJudgement::passed, GateJudgement::wrong, GateJudgement::unjudged}));

@@ -37,16 +37,16 @@ Result<Passes> run_passes(const Session& session, const RunCall& call) {
   if (!counted) return counted.error();
   auto ready = session.prepare(call.batch, call_of(call));
   if (!ready) return ready.error();
-  auto saved = ready->forward(call.forward);
+  auto saved = ready->forward(call.forward, call.stop);
   if (!saved) return saved.error();
   std::optional<SinkTelemetry> sinks;
   if (call.first_keys != 0) {
-    auto told = ready->sink_telemetry(*saved, call.first_keys);
+    auto told = ready->sink_telemetry(*saved, call.first_keys, call.stop);
     if (!told) return told.error();
     sinks = std::move(*told);
   }
   if (call.gradients) {
-    auto e = ready->backward(*saved, *call.gradients);
+    auto e = ready->backward(*saved, *call.gradients, call.stop);
     if (!e) return e.error();
   }
   return Passes{std::move(*ready), *saved, std::move(sinks)};

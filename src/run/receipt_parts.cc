@@ -8,6 +8,7 @@
 #include "receipt/digests.h"
 #include "receipt/lowering.h"
 #include "receipt/machine.h"
+#include "receipt/request_fields.h"
 #include "run/session_state.h"
 #include "tessera/contract.h"
 #include "tessera/version.h"
@@ -59,22 +60,6 @@ receipt::Receipt::Plugin receipt_plugin(const PluginPlace& place,
           place.platform_version, place.device, number};
 }
 
-receipt::RequestText request_text(const Request& request) {
-  receipt::RequestText out;
-  for (const Mask& mask : request.masks) out.masks.push_back(to_string(mask));
-  out.batch = fmt::to_string(request.batch);
-  out.q_len = fmt::to_string(request.q_len);
-  out.kv_len = fmt::to_string(request.kv_len);
-  out.tile = fmt::format("{}x{}", request.tile.q, request.tile.kv);
-  const auto ceiling = [](int64_t most, std::optional<std::string>& text) {
-    if (most > 0) text = fmt::to_string(most);
-  };
-  ceiling(request.ceilings.max_steps, out.max_steps);
-  ceiling(request.ceilings.max_width, out.max_width);
-  ceiling(request.ceilings.max_union, out.max_union);
-  return out;
-}
-
 Result<receipt::Receipt> start_receipt(const AskedRun& asked) {
   auto contract = make_contract(asked.batch);
   if (!contract) return contract.error();
@@ -85,7 +70,7 @@ Result<receipt::Receipt> start_receipt(const AskedRun& asked) {
     out.lane.fallback_allowed.emplace_back(to_string(lane));
   }
   out.backward = asked.backward;
-  out.request = request_text(asked.batch.request());
+  out.request = receipt::request_text(asked.batch.request());
   out.facts_digest = receipt::facts_digest(asked.batch.facts());
   out.shape.attention = asked.shape;
   out.shape.scale = asked.shape.scale_or_default();

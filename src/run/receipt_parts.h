@@ -16,9 +16,6 @@ Machine machine_of(const receipt::Receipt& receipt);
 receipt::Receipt::Plugin receipt_plugin(const PluginPlace& place,
                                         int64_t number);
 
-// A request's masks, lengths, tile and ceilings.
-receipt::RequestText request_text(const Request& request);
-
 // What was asked for, and planned.
 struct AskedRun {
   const Batch& batch;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -14,7 +15,9 @@
 #include "receipt/read.h"
 #include "tessera/session.h"
 #include "tests/cpu_plugin.h"
+#include "tests/heap.h"
 #include "tests/plugins.h"
+#include "tests/spans.h"
 #include "tests/variable.h"
 
 namespace tessera::run {
@@ -117,6 +120,65 @@ TEST(RunAttention, GivesOutputsAndAReceipt) {
       json::parse(
           run_attention(oracle.call(), options)->receipt)["lane"]["source"],
       "caller");
+}
+
+TEST(RunAttention, AReceiptHasAllThatARequestSays) {
+  Small batch;
+  batch.request.logical_block = {16, 24};
+  int64_t ceiling = 1000;
+  for (int64_t* const most :
+       {&batch.request.ceilings.max_steps, &batch.request.ceilings.max_width,
+        &batch.request.ceilings.max_union}) {
+    *most = ceiling++;
+  }
+  const auto ran = run_attention(batch.call());
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const json r = json::parse(ran->receipt)["request"];
+  for (const receipt::RequestField& field : receipt::request_fields()) {
+    SCOPED_TRACE(field.name);
+    const std::string name(field.name);
+    if (field.number.in) {
+      EXPECT_EQ(r.value(name, 0), field.number.in(batch.request));
+    } else if (name == "mask") {
+      EXPECT_EQ(r[name], json::array({"causal & documents"}));
+    } else if (name == "tile") {
+      EXPECT_EQ(r[name], json::array({8, 16}));
+    } else if (name == "logical_block") {
+      EXPECT_EQ(r.value(name, ""), "16x24");
+    } else {  // where they are from, of which a library's call knows nothing
+      EXPECT_TRUE(std::string(field.group) == receipt::kFactsGroup ||
+                  name == "target");
+      EXPECT_FALSE(r.contains(name));
+    }
+  }
+}
+
+// Stopped in any pass: a callback of the lane sets the flag.
+TEST(RunAttention, AStopFlagEndsEveryPass) {
+  Small batch;
+  StopFlag stop;
+  int told = 0, stop_at = 0;
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  options.cpu.threads = 1;
+  options.cpu.progress = [&](double) {
+    if (++told == stop_at) stop.stop();
+  };
+  RunCall call = batch.call();
+  call.gradients = batch.gradients();
+  call.first_keys = 4;
+  call.stop = &stop;
+  ASSERT_TRUE(run_attention(call, options).ok());
+  const int all = told;
+  ASSERT_GT(all, 3);
+  for (stop_at = 1; stop_at < all; ++stop_at) {
+    told = 0;
+    stop.reset();
+    const auto ran = run_attention(call, options);
+    ASSERT_FALSE(ran.ok()) << stop_at;
+    EXPECT_EQ(ran.error().kind, ErrorKind::stopped) << ran.error().message;
+    EXPECT_EQ(told, stop_at);  // no pass went on
+  }
 }
 
 TEST(RunAttention, AllowedLanesStepInWhereTheRulesKnowNone) {
@@ -565,6 +627,61 @@ TEST_P(RunBridge, RunsTheCallerSArraysAndSaysWhoseCodeRan) {
             ->empty())
         << field;
   }
+}
+
+TEST_P(RunBridge, LayersBindOnce) {
+  BridgeBatch batch;
+  SessionOptions options = batch.options();
+  options.xla.plugin = GetParam();
+  const Trace trace;
+  const RunCall call = batch.call();
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(call.batch, call_of(call));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  for (int i = 0; i < 32; ++i) {
+    const auto ran = ready->forward(call.forward);
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+  }
+  expect_judged(call, true);
+  std::map<std::string, int> spans = testing::spans_of(trace);
+  EXPECT_EQ(spans["plan make_plan"], 1);
+  EXPECT_EQ(spans["plan bind"], 1);
+  EXPECT_EQ(spans["bridge bind"], 1);
+  EXPECT_EQ(spans["bridge prepare"], 1);
+  EXPECT_EQ(spans["pjrt compile"], 1);
+  EXPECT_EQ(spans["bridge run"], 32);
+
+  // Another batch is bound to the arrays of its own facts.
+  batch.ids.assign(16, 3);
+  const RunCall next = batch.call();
+  ASSERT_TRUE(ready->next(next.batch).ok());
+  ASSERT_TRUE(ready->forward(next.forward).ok());
+  expect_judged(next, true);
+  EXPECT_EQ(testing::spans_of(trace)["bridge bind"], 2);
+}
+
+TEST_P(RunBridge, LayersLeaveNothingBehind) {
+  BridgeBatch batch;
+  SessionOptions options = batch.options();
+  options.xla.plugin = GetParam();
+  const RunCall call = batch.call();
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(call.batch, call_of(call));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  const auto run = [&](int layers) {
+    for (int i = 0; i < layers; ++i) {
+      const auto ran = ready->forward(call.forward);
+      ASSERT_TRUE(ran.ok()) << ran.error().message;
+    }
+  };
+  run(64);  // by then the plugin has what it keeps
+  const size_t before = testing::heap_bytes();
+  run(256);
+  // Not even the smallest array of each.
+  EXPECT_LT(testing::heap_bytes(),
+            before + 256 * call.forward.lse.size_bytes());
 }
 
 // Every way in which a call is not what the artifact declares.

@@ -20,7 +20,7 @@ using namespace tessera;
 namespace {
 
 // A few bytes may be millions of rows.
-constexpr int64_t kMostRows = 1 << 12;
+constexpr int64_t kMaxRows = 1 << 12;
 
 // A file in memory, which has a path all the same.
 class File {
@@ -58,7 +58,7 @@ Read read_documents(const std::string& path, int64_t first, Documents& to) {
     must_name(path, source.error());
     return {true, false};
   }
-  while (to.size() < kMostRows) {
+  while (to.size() < kMaxRows) {
     const auto more = (*source)->read(to);
     if (!more) {
       must_name(path, more.error());
@@ -103,7 +103,7 @@ Read read_rows(const std::string& path, int64_t first, Rows& to) {
     return {true, false};
   }
   to = {};
-  while (to.rows < kMostRows) {
+  while (to.rows < kMaxRows) {
     const auto some = (*batches)->next();
     if (!some) {
       must_name(path, some.error());

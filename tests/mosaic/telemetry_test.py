@@ -55,7 +55,9 @@ class LargestScores(TelemetryBits):
     def error(self, outputs):
         entropy = outputs[1][: self.batch, :, 0, : self.q_len]
         want = self.entropies.value
-        return max(super().error(outputs), oracle.worst(entropy, want, 1e-5))
+        # Of n keys that are alike it is log n: the sums of n and 8 roundings.
+        allowed = (8 + np.exp(want / 2) + 8 * want) * oracle.EPS32
+        return max(super().error(outputs), oracle.worst(entropy, want, allowed))
 
 
 class SpoiledQuery(TelemetryBits):
@@ -181,13 +183,13 @@ class Telemetry(CaseTest):
         k = np.zeros((1, 1, 6, 8), np.float32)
         legal = np.arange(6) < np.array([1, 2, 6, 0])[:, None]
         found = oracle.entropies(q, k, legal[None]).value[0, 0]
-        np.testing.assert_allclose(found, [0, np.log(2), np.log(6), 0], atol=1e-15)
+        np.testing.assert_allclose(found, [0, np.log(2), np.log(6), 0], 8 * 2.0**-53)
         rng = np.random.default_rng(1)
         q, k = rng.standard_normal((1, 1, 4, 8)), rng.standard_normal((1, 1, 6, 8))
         p = np.exp(q[0, 0] @ k[0, 0].T * 8**-0.5)
         p /= p.sum(1, keepdims=True)
         found = oracle.entropies(q, k, np.ones((1, 4, 6), bool)).value[0, 0]
-        np.testing.assert_allclose(found, -(p * np.log(p)).sum(1), rtol=1e-13)
+        np.testing.assert_allclose(found, -(p * np.log(p)).sum(1), 64 * 2.0**-53)
 
 
 # Heads with masks of their own, whose lists both cross the tiles.

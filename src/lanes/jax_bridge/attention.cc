@@ -4,11 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <tuple>
 
 #include "base/fail.h"
 #include "base/shape.h"
 #include "base/tensor_rows.h"
 #include "base/text.h"
+#include "base/trace.h"
 #include "mask/bind.h"
 
 namespace tessera::bridge {
@@ -17,6 +21,17 @@ namespace {
 using Shape = std::vector<int64_t>;
 
 constexpr std::string_view kWhere = "bridge";
+
+struct FactRole {
+  std::string_view role;
+  std::optional<Ints> Facts::*fact;
+};
+constexpr FactRole kFactRoles[] = {
+    {"doc_ids", &Facts::doc_ids},
+    {"q_doc_ids", &Facts::q_doc_ids},
+    {"valid_token_counts", &Facts::valid_token_counts},
+    {"prefix_lengths", &Facts::prefix_lengths},
+    {"q_offsets", &Facts::q_offsets}};
 
 bool is_output(const BridgeSpec& spec, const BridgeArray& array) {
   return &array >= spec.outputs.data() &&
@@ -249,60 +264,48 @@ Result<DeclaredAttention> declared_attention(
     out.tensors.sink_logits = {static_cast<const float*>(input(*sinks)),
                                count(*sinks)};
   }
-  out.facts.doc_ids = ints("doc_ids");
-  out.facts.q_doc_ids = ints("q_doc_ids");
-  out.facts.valid_token_counts = ints("valid_token_counts");
-  out.facts.prefix_lengths = ints("prefix_lengths");
-  out.facts.q_offsets = ints("q_offsets");
+  for (const FactRole& f : kFactRoles) out.facts.*f.fact = ints(f.role);
   return out;
 }
 
 namespace {
 
-// An array of a call by its role; null data where the call has none.
-struct Given {
-  std::string_view role;
-  const void* in = nullptr;
-  void* out = nullptr;
-  bool there() const { return in || out; }
-};
-
-std::vector<Given> given_by(const Facts& facts, const ForwardTensors& t) {
-  const auto ints = [](const std::optional<Ints>& fact) -> const void* {
-    return fact ? fact->data() : nullptr;
-  };
-  return {{"q", t.q.data},
-          {"k", t.k.data},
-          {"v", t.v.data},
-          {"out", nullptr, t.out.data},
-          {"lse", nullptr, t.lse.empty() ? nullptr : t.lse.data()},
-          {"sink_logits", t.sink_logits ? t.sink_logits->data() : nullptr},
-          {"doc_ids", ints(facts.doc_ids)},
-          {"q_doc_ids", ints(facts.q_doc_ids)},
-          {"valid_token_counts", ints(facts.valid_token_counts)},
-          {"prefix_lengths", ints(facts.prefix_lengths)},
-          {"q_offsets", ints(facts.q_offsets)}};
-}
+constexpr std::string_view kTensorRoles[] = {"q",   "k",   "v",
+                                             "out", "lse", "sink_logits"};
 
 // Every array must have a role, unless the program does not take it.
-Result<void> check_roles(const BridgeSpec& spec, const ArrayPointers& arrays) {
+Result<void> check_roles(const BridgeSpec& spec) {
+  std::set<const BridgeArray*> with_role;
+  for (const std::string_view role : kTensorRoles) {
+    with_role.insert(find_role(spec, role));
+  }
+  for (const FactRole& f : kFactRoles) {
+    with_role.insert(find_role(spec, f.role));
+  }
   for (const int64_t kept : spec.kept_inputs) {
     const auto i = static_cast<size_t>(kept);
-    if (i < arrays.inputs.size() && arrays.inputs[i]) continue;
+    if (i < spec.inputs.size() && with_role.contains(&spec.inputs[i])) continue;
     return invalid(kWhere,
                    "to run as attention, each input must have a role, found "
                    "none for {}",
                    i < spec.inputs.size() ? in_quotes(spec.inputs[i].name)
                                           : fmt::to_string(kept));
   }
-  for (size_t i = 0; i < spec.outputs.size(); ++i) {
-    if (arrays.outputs[i]) continue;
+  for (const BridgeArray& output : spec.outputs) {
+    if (with_role.contains(&output)) continue;
     return invalid(kWhere,
                    "to run as attention, each output must have a role, found "
                    "none for {}",
-                   in_quotes(spec.outputs[i].name));
+                   in_quotes(output.name));
   }
   return {};
+}
+
+Result<void> check_presence(std::string_view role, bool declared, bool given) {
+  if (declared == given) return {};
+  return invalid(kWhere, "{} must be {}, as the artifact has {}, found {}",
+                 role, declared ? "given" : "absent", declared ? "it" : "none",
+                 declared ? "none" : "some");
 }
 
 // What a call and an artifact must have in common, as words.
@@ -311,23 +314,11 @@ struct Word {
   std::string declared, asked;
 };
 
-std::string words_of(const TensorView& t) {
-  return fmt::format("{} [{}, {}, {}, {}] with strides {}, {}, {}",
-                     to_string(t.dtype), t.batch, t.heads, t.tokens, t.dim,
-                     t.batch_stride, t.head_stride, t.token_stride);
-}
-
-std::string words_of(const MutableTensorView& t) {
-  return words_of(TensorView{t.data, t.dtype, t.batch, t.heads, t.tokens, t.dim,
-                             t.batch_stride, t.head_stride, t.token_stride});
-}
-
 std::vector<Word> words_of(const DeclaredAttention& declared,
-                           const Request& request, const AttentionShape& shape,
-                           const ForwardTensors& t) {
+                           const Request& request,
+                           const AttentionShape& shape) {
   const Request& r = declared.request;
   const AttentionShape& s = declared.shape;
-  const ForwardTensors& d = declared.tensors;
   const auto mask = [](const Request& of) {
     std::vector<std::string> texts;
     for (const Mask& m : of.masks) {
@@ -346,18 +337,34 @@ std::vector<Word> words_of(const DeclaredAttention& declared,
       {"head_dim", number(s.head_dim), number(shape.head_dim)},
       {"v_head_dim", number(s.v_head_dim), number(shape.v_head_dim)},
       {"scale", number(s.scale_or_default()), number(shape.scale_or_default())},
-      {"softcap", number(s.softcap), number(shape.softcap)},
-      {"q", words_of(d.q), words_of(t.q)},
-      {"k", words_of(d.k), words_of(t.k)},
-      {"v", words_of(d.v), words_of(t.v)},
-      {"out", words_of(d.out), words_of(t.out)}};
+      {"softcap", number(s.softcap), number(shape.softcap)}};
+}
+
+auto layout_of(const TensorView& t) {
+  return std::tie(t.dtype, t.batch, t.heads, t.tokens, t.dim, t.batch_stride,
+                  t.head_stride, t.token_stride);
+}
+
+std::string layout_text(const TensorView& t) {
+  return fmt::format("{} [{}, {}, {}, {}] with strides {}, {}, {}",
+                     to_string(t.dtype), t.batch, t.heads, t.tokens, t.dim,
+                     t.batch_stride, t.head_stride, t.token_stride);
+}
+
+// Where an array of that role goes among the spec's inputs or outputs.
+std::optional<size_t> place_of(const BridgeSpec& spec, std::string_view role) {
+  const BridgeArray* array = find_role(spec, role);
+  if (!array) return {};
+  const auto& among = is_output(spec, *array) ? spec.outputs : spec.inputs;
+  return static_cast<size_t>(array - among.data());
 }
 
 }  // namespace
 
-Result<ArrayPointers> bind_call(const BridgeSpec& spec, const Request& request,
-                                const Facts& facts, const AttentionShape& shape,
-                                const ForwardTensors& tensors) {
+Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
+                                  const Request& request, const Facts& facts,
+                                  const AttentionShape& shape) {
+  const TraceSpan span("bridge", "bind");
   if (!spec.attention) {
     return invalid(kWhere,
                    "to run as attention, an artifact must declare it, found "
@@ -365,39 +372,64 @@ Result<ArrayPointers> bind_call(const BridgeSpec& spec, const Request& request,
                    in_quotes(spec.operation));
   }
   if (auto ok = check_attention(spec); !ok) return ok.error();
-  ArrayPointers out;
-  out.inputs.resize(spec.inputs.size());
-  out.outputs.resize(spec.outputs.size());
-  for (const Given& g : given_by(facts, tensors)) {
-    const BridgeArray* array = find_role(spec, g.role);
-    if ((array != nullptr) != g.there()) {
-      return invalid(kWhere, "{} must be {}, as the artifact has {}, found {}",
-                     g.role, array ? "given" : "absent", array ? "it" : "none",
-                     array ? "none" : "some");
-    }
-    if (!array) continue;
-    if (g.out) {
-      out.outputs[static_cast<size_t>(array - spec.outputs.data())] = g.out;
-    } else {
-      out.inputs[static_cast<size_t>(array - spec.inputs.data())] = g.in;
-    }
+  BoundCall out;
+  out.arrays_.inputs.resize(spec.inputs.size());
+  out.arrays_.outputs.resize(spec.outputs.size());
+  for (const FactRole& f : kFactRoles) {
+    const auto place = place_of(spec, f.role);
+    const std::optional<Ints>& fact = facts.*f.fact;
+    auto ok = check_presence(f.role, place.has_value(), fact.has_value());
+    if (!ok) return ok.error();
+    if (place) out.arrays_.inputs[*place] = fact->data();
   }
   if (facts.valid_slot_counts || facts.picks) {
     return invalid(kWhere,
                    "an artifact takes no slot counts or picks, found {}",
                    facts.picks ? "picks" : "slot counts");
   }
-  if (auto ok = check_roles(spec, out); !ok) return ok.error();
-  auto declared = declared_attention(spec, out.inputs, out.outputs);
+  if (auto ok = check_roles(spec); !ok) return ok.error();
+  auto declared =
+      declared_attention(spec, out.arrays_.inputs, out.arrays_.outputs);
   if (!declared) return declared.error();
   // Words that simplification drops are part of a mask, though not of its text.
   const bool same = declared->request.masks == request.masks;
-  for (const Word& w : words_of(*declared, request, shape, tensors)) {
+  for (const Word& w : words_of(*declared, request, shape)) {
     if (w.declared == w.asked && (same || w.what != "the mask")) continue;
     return invalid(kWhere, "{} must be the artifact's {}, found {}", w.what,
                    w.declared, w.asked);
   }
+  out.declared_ = declared->tensors;
+  for (size_t i = 0; i < std::size(kTensorRoles); ++i) {
+    out.places_[i] = place_of(spec, kTensorRoles[i]);
+  }
   return out;
+}
+
+Result<const ArrayPointers*> BoundCall::place(const ForwardTensors& t) {
+  const ForwardTensors& d = declared_;
+  for (const auto& [role, declared, given] :
+       {std::tuple("q", d.q, t.q),
+        {"k", d.k, t.k},
+        {"v", d.v, t.v},
+        {"out", as_input(d.out), as_input(t.out)}}) {
+    if (layout_of(declared) == layout_of(given)) continue;
+    return invalid(kWhere, "{} must be the artifact's {}, found {}", role,
+                   layout_text(declared), layout_text(given));
+  }
+  const auto& [q, k, v, out, lse, sinks] = places_;
+  if (auto e = check_presence("lse", lse.has_value(), !t.lse.empty()); !e) {
+    return e.error();
+  }
+  auto e = check_presence("sink_logits", sinks.has_value(),
+                          t.sink_logits.has_value());
+  if (!e) return e.error();
+  arrays_.inputs[*q] = t.q.data;
+  arrays_.inputs[*k] = t.k.data;
+  arrays_.inputs[*v] = t.v.data;
+  arrays_.outputs[*out] = t.out.data;
+  if (lse) arrays_.outputs[*lse] = t.lse.data();
+  if (sinks) arrays_.inputs[*sinks] = t.sink_logits->data();
+  return &arrays_;
 }
 
 }  // namespace tessera::bridge

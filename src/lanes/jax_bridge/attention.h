@@ -3,6 +3,8 @@
 // arrays as the artifact takes them.
 #pragma once
 
+#include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,10 +36,26 @@ struct ArrayPointers {
   std::vector<void*> outputs;
 };
 
-// The arrays of a call that means what the artifact declares: its mask, sizes,
-// scale, softcap, facts and layout. Anything else is an error.
-Result<ArrayPointers> bind_call(const BridgeSpec& spec, const Request& request,
-                                const Facts& facts, const AttentionShape& shape,
-                                const ForwardTensors& tensors);
+// A batch that means what the artifact declares, bound to it once: what is left
+// of a layer is where its arrays lie.
+class BoundCall {
+ public:
+  // Mask, sizes, scale, softcap and facts must be the artifact's. The arrays of
+  // the facts must stay: each run reads them.
+  static Result<BoundCall> bind(const BridgeSpec& spec, const Request& request,
+                                const Facts& facts,
+                                const AttentionShape& shape);
+
+  // With a layer's arrays, in the artifact's layout; theirs until the next.
+  Result<const ArrayPointers*> place(const ForwardTensors& tensors);
+
+ private:
+  BoundCall() = default;
+
+  ForwardTensors declared_;  // layouts alone
+  // Of q, k, v, out, lse and the sink logits, in this order.
+  std::array<std::optional<size_t>, 6> places_;
+  ArrayPointers arrays_;
+};
 
 }  // namespace tessera::bridge

@@ -14,13 +14,10 @@ namespace {
 
 class Work : public lanes::LaneWork {
  public:
-  Work(BridgeProgram program, BridgeSpec spec, const Batch& batch,
-       const AttentionShape& shape)
+  Work(BridgeProgram program, BoundCall bound, OwnedFacts owned)
       : program_(std::move(program)),
-        spec_(std::move(spec)),
-        request_(batch.request()),
-        owned_(own_facts(batch.facts())),
-        shape_(shape) {
+        owned_(std::move(owned)),
+        bound_(std::move(bound)) {
     const BridgeRun& did = program_.prepared();
     facts_.kernels["forward"] = did.contract.key;
     facts_.compiles = did.compiles;
@@ -38,10 +35,9 @@ class Work : public lanes::LaneWork {
     if (auto e = lanes::check_stop(stop, "bridge", "before it ran"); !e) {
       return e.error();
     }
-    auto arrays =
-        bridge::bind_call(spec_, request_, owned_.view(), shape_, tensors);
+    auto arrays = bound_.place(tensors);
     if (!arrays) return arrays.error();
-    auto ran = program_.run(arrays->inputs, arrays->outputs);
+    auto ran = program_.run((*arrays)->inputs, (*arrays)->outputs);
     if (!ran) return ran.error();
     if (auto e = lanes::check_stop(stop, "bridge", "after it ran"); !e) {
       return e.error();
@@ -59,10 +55,8 @@ class Work : public lanes::LaneWork {
 
  private:
   BridgeProgram program_;
-  BridgeSpec spec_;
-  Request request_;
   OwnedFacts owned_;  // which each run sends
-  AttentionShape shape_;
+  BoundCall bound_;   // to the arrays of the facts
   lanes::WorkFacts facts_;
 };
 
@@ -79,10 +73,14 @@ class AttentionLane : public lanes::OpenLane {
     }
     if (auto read = plan::read_batch(batch, "bridge"); !read)
       return read.error();
+    OwnedFacts facts = own_facts(batch.facts());
+    auto bound = BoundCall::bind(artifact_.spec, batch.request(), facts.view(),
+                                 call.shape);
+    if (!bound) return bound.error();
     auto program = lane_.prepare(artifact_.program, artifact_.spec);
     if (!program) return program.error();
     return std::unique_ptr<lanes::LaneWork>(std::make_unique<Work>(
-        std::move(*program), artifact_.spec, batch, call.shape));
+        std::move(*program), std::move(*bound), std::move(facts)));
   }
 
   double bytes(const Request& request,

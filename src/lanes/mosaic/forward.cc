@@ -48,7 +48,7 @@
 #include <optional>
 #include <vector>
 
-#include "lanes/mosaic/walk.h"
+#include "lanes/mosaic/pass_loop.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -61,12 +61,12 @@ int64_t sum_rows(const KernelShape& s) {
   return s.v_head_dim + (s.rounded_sum ? kOnes : 0);
 }
 
-class Forward : public Walk {
+class Forward : public PassLoop {
  public:
   explicit Forward(const KernelShape& shape)
-      : Walk(shape, forward_arguments(shape),
-             {{"k", "k_ring", shape.head_dim},
-              {"v", "v_ring", shape.v_head_dim}}) {}
+      : PassLoop(shape, forward_arguments(shape),
+                 {{"k", "k_ring", shape.head_dim},
+                  {"v", "v_ring", shape.v_head_dim}}) {}
 
  private:
   Value has_vetoed(const Place& p);
@@ -81,7 +81,7 @@ class Forward : public Walk {
   RowEnd row_end(const Place& p, int64_t h);
   void finish(const char* region, const Place& p,
               const Value& rows_done) override;
-  void before_walk() override {
+  void before_loop() override {
     copy_ids();
     clear_sums();
   }

@@ -31,6 +31,7 @@
 #include "tests/attention_case.h"
 #include "tests/plain_kernel.h"
 #include "tests/plugins.h"
+#include "tests/spans.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -233,6 +234,39 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
   }
   EXPECT_EQ(testing::counted(testing::fake_plugin("tpu"), "replaced_programs"),
             2);
+}
+
+TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
+  const Trace trace;
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  AttentionArrays arrays(packed_case(testing::Layout::bhsd, 1));
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
+  write_plain(*batch, call);
+  auto ready = session->prepare(*batch, call);
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  const auto prepared = testing::spans_of(trace);
+  for (int i = 0; i < 32; ++i) {
+    const auto saved = ready->forward(arrays.forward(true));
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    const lanes::BackwardTensors t = arrays.backward();
+    const auto ran =
+        ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+  }
+  std::map<std::string, int> layers = testing::spans_of(trace);
+  for (const auto& [name, count] : prepared) layers[name] -= count;
+  std::erase_if(layers, [](const auto& span) {
+    return span.second == 0 || span.first.starts_with("pjrt to_");
+  });
+  EXPECT_EQ(layers, (std::map<std::string, int>{{"run forward", 32},
+                                                {"run backward", 32},
+                                                {"mosaic forward", 32},
+                                                {"mosaic backward", 32},
+                                                {"pjrt execute", 64}}));
+  EXPECT_TRUE(judge_passes(*ready, arrays).ok());
 }
 
 TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {

@@ -19,16 +19,16 @@
 
 #include <array>
 
-#include "lanes/mosaic/walk.h"
+#include "lanes/mosaic/pass_loop.h"
 
 namespace tessera::mosaic {
 namespace {
 
-class Telemetry : public Walk {
+class Telemetry : public PassLoop {
  public:
   explicit Telemetry(const KernelShape& shape)
-      : Walk(shape, telemetry_arguments(shape),
-             {{"k", "k_ring", shape.head_dim}}) {}
+      : PassLoop(shape, telemetry_arguments(shape),
+                 {{"k", "k_ring", shape.head_dim}}) {}
 
  private:
   Value ln2() { return w_.real(static_cast<float>(kLn2)); }

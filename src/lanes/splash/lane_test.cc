@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "tessera/session.h"
 #include "tests/attention_case.h"
 #include "tests/cpu_plugin.h"
+#include "tests/spans.h"
 
 namespace tessera::splash {
 namespace {
@@ -131,6 +133,35 @@ TEST_P(SplashLane, OneProgramServesEveryMaskOfItsSizes) {
   EXPECT_EQ(fault(*session, ragged), "");
   EXPECT_EQ(compiles_, 1);
   EXPECT_EQ(hits_, runs);
+}
+
+TEST_P(SplashLane, LayersPlanBindAndCompileOnce) {
+  const Trace trace;
+  const auto session = Session::open(options_for(GetParam(), "splash"));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const AttentionCase c = one_mask("causal & documents", 130);
+  AttentionArrays arrays(c);
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  auto ready = session->prepare(*batch, call_of(c));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  for (int i = 0; i < 32; ++i) {
+    arrays.clear_outputs();
+    const auto ran = ready->forward(arrays.forward(true));
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+  }
+  EXPECT_EQ(testing::forward_fault(testing::wanted(arrays, true),
+                                   arrays.forward(true)),
+            std::nullopt);
+  std::map<std::string, int> spans = testing::spans_of(trace);
+  EXPECT_EQ(spans["plan make_plan"], 1);
+  EXPECT_EQ(spans["plan bind"], 1);
+  EXPECT_EQ(spans["plan contract"], 1);
+  EXPECT_EQ(spans["splash prepare"], 1);
+  EXPECT_EQ(spans["bridge prepare"], 1);
+  EXPECT_EQ(spans["pjrt compile"], 1);
+  EXPECT_EQ(spans["splash forward"], 32);
+  EXPECT_EQ(spans["bridge run"], 32 * kBatch);
 }
 
 TEST_P(SplashLane, WarmCompilesWhatEveryBatchNeeds) {

@@ -1,5 +1,5 @@
-// lanes/mosaic/walk.cc: one loop over all steps of a batch row, through every
-// head.
+// lanes/mosaic/pass_loop.cc: one loop over all steps of a batch row, through
+// every head.
 //
 // A pass takes `tiles_per_pass` steps of one row, of `heads_per_pass` heads at
 // once: they have one list, so what says where tiles lie and which pairs are
@@ -17,7 +17,7 @@
 // where both are equal and key - position lies within the bounds. The host
 // makes the ids (arrays.cc): documents or segments, -1 for a key and -2 for a
 // query that a count, a negative id or the end of the tokens vetoes.
-#include "lanes/mosaic/walk.h"
+#include "lanes/mosaic/pass_loop.h"
 
 #include <algorithm>
 #include <array>
@@ -32,8 +32,9 @@ int64_t ring_size(const KernelShape& s) {
       std::bit_ceil(static_cast<uint64_t>(s.fetch_ahead + 2)));
 }
 
-Walk::Walk(const KernelShape& shape, const std::vector<Argument>& arguments,
-           std::vector<OfKeys> of_keys)
+PassLoop::PassLoop(const KernelShape& shape,
+                   const std::vector<Argument>& arguments,
+                   std::vector<OfKeys> of_keys)
     : Parts(shape, arguments),
       ring_(ring_size(shape)),
       keys_(shape.block_kv * shape.tiles_per_pass),
@@ -42,16 +43,17 @@ Walk::Walk(const KernelShape& shape, const std::vector<Argument>& arguments,
       of_keys_(std::move(of_keys)) {}
 
 // Low enough for every score, and finite when it is scaled.
-Value Walk::least_score() {
+Value PassLoop::least_score() {
   const double c = unit() * kLog2E;
   return w_.real(static_cast<float>(kLowest / std::max(1.0, 2 * c)));
 }
 
-Value Walk::unit_natural() {
+Value PassLoop::unit_natural() {
   return w_.real(static_cast<float>(unit() * kLog2E * kLn2));
 }
 
-Value Walk::load_of(const char* name, int64_t h, int64_t rows, int64_t first) {
+Value PassLoop::load_of(const char* name, int64_t h, int64_t rows,
+                        int64_t first) {
   const Value& ref = w_.argument(name);
   const int64_t own = ref.type.shape[0] / heads_;
   if (heads_ == 1 && rows == own) return w_.load(ref);
@@ -59,7 +61,7 @@ Value Walk::load_of(const char* name, int64_t h, int64_t rows, int64_t first) {
   return w_.load(ref, at, {rows, s_.block_q});
 }
 
-void Walk::store_of(const Value& value, const char* name, int64_t h) {
+void PassLoop::store_of(const Value& value, const char* name, int64_t h) {
   const Value& ref = w_.argument(name);
   const int64_t rows = ref.type.shape[0] / heads_;
   const std::array<Value, 2> at = {w_.index(h * rows), w_.index(0)};
@@ -67,20 +69,20 @@ void Walk::store_of(const Value& value, const char* name, int64_t h) {
 }
 
 // The next pass: of these heads, or the first one of the next.
-Place Walk::after(const Place& p) {
+Place PassLoop::after(const Place& p) {
   const Value at = w_.add(p.at, number(s_.tiles_per_pass));
   const Value over = w_.compare(Compare::greater_or_equal, at, end_);
   return {w_.select(over, w_.add(p.head, w_.constant(1)), p.head),
           w_.select(over, begin_, at)};
 }
 
-Value Walk::head_at(const Place& p, int64_t h) {
+Value PassLoop::head_at(const Place& p, int64_t h) {
   const Value first = times(p.head, heads_);
   return head_number(h == 0 ? first : w_.add(first, number(h)));
 }
 
-void Walk::fetch(const char* region, const char* bits_region, const Place& p,
-                 const Value& pass, const Value& rows) {
+void PassLoop::fetch(const char* region, const char* bits_region,
+                     const Place& p, const Value& pass, const Value& rows) {
   const Writer::Region named(w_, region);
   const Value slot = slot_of(pass);
   const Value head = head_at(p);
@@ -122,7 +124,7 @@ void Walk::fetch(const char* region, const char* bits_region, const Place& p,
   });
 }
 
-void Walk::wait_keys(const Value& pass) {
+void PassLoop::wait_keys(const Value& pass) {
   const Value slot = slot_of(pass);
   const Value done = semaphore("kv_copies", slot);
   for (const OfKeys& a : of_keys_) {
@@ -130,7 +132,7 @@ void Walk::wait_keys(const Value& pass) {
   }
 }
 
-void Walk::wait_row(const Value& first, const Value& rows) {
+void PassLoop::wait_row(const Value& first, const Value& rows) {
   w_.if_then(is_true(first), [&] {
     const Value slot = slot_of(rows);
     const Value place = heads_in("q_ring", slot, heads_);
@@ -141,7 +143,7 @@ void Walk::wait_row(const Value& first, const Value& rows) {
 // The ids of the pass's keys, one a sublane and the same in all lanes; -1 in
 // every key of a step that fills the pass up, because it names a column again.
 // (The only step of an empty row names one in which nothing is legal.)
-Value Walk::key_column(const Place& p, int64_t lanes) {
+Value PassLoop::key_column(const Place& p, int64_t lanes) {
   std::vector<Value> parts;
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value tile = word(p.at, t);
@@ -158,7 +160,7 @@ Value Walk::key_column(const Place& p, int64_t lanes) {
   return w_.join(parts, 0);
 }
 
-Value Walk::scores_at(const Value& pass, const Value& rows, int64_t h) {
+Value PassLoop::scores_at(const Value& pass, const Value& rows, int64_t h) {
   const int64_t kv_head = h * kv_heads_ / heads_;
   const Value k = load_slot("k_ring", slot_of(pass, kv_heads_, kv_head));
   const Value q = load_slot("q_ring", slot_of(rows, heads_, h));
@@ -166,7 +168,7 @@ Value Walk::scores_at(const Value& pass, const Value& rows, int64_t h) {
 }
 
 // Of all heads of the pass.
-Value Walk::legal_pairs(const Value& pass, const Place& p) {
+Value PassLoop::legal_pairs(const Value& pass, const Place& p) {
   if (s_.bitmaps > 0) {
     const Value slot = slot_of(pass);
     wait_bits(slot);
@@ -180,16 +182,16 @@ Value Walk::legal_pairs(const Value& pass, const Place& p) {
 }
 
 // Puts the scores of the next pass and their maximum away.
-void Walk::keep(const Value& scores, int64_t h) {
+void PassLoop::keep(const Value& scores, int64_t h) {
   store_of(scores, "scores", h);
   const Value most = w_.reshape(w_.reduce_max(scores, 0), {1, s_.block_q});
   store_of(whole(most, {kSublanes, s_.block_q}), "scores_max", h);
 }
 
 // The scores of a pass, put away; `beside` is what goes with each head's.
-void Walk::scores(const char* clean_region, bool masked, const Value& pass,
-                  const Place& p, const Value& rows,
-                  const std::function<void(int64_t)>& beside) {
+void PassLoop::scores(const char* clean_region, bool masked, const Value& pass,
+                      const Place& p, const Value& rows,
+                      const std::function<void(int64_t)>& beside) {
   std::optional<Value> ok;
   if (masked) {
     {
@@ -208,44 +210,44 @@ void Walk::scores(const char* clean_region, bool masked, const Value& pass,
 }
 
 // A sum of the row so far, in eight parts.
-Value Walk::sum_before(const Value& first, const char* name, int64_t h) {
+Value PassLoop::sum_before(const Value& first, const char* name, int64_t h) {
   const std::vector<int64_t> line = {kSublanes, s_.block_q};
   const Value row_sum = load_of(name, h, kSublanes);
   return w_.select(first, w_.splat(w_.real(0), line), row_sum);
 }
 
 // Of a tile, as many parts.
-Value Walk::parts_of(const Value& tile) {
+Value PassLoop::parts_of(const Value& tile) {
   return w_.reduce_sum(
       w_.reshape(tile, {keys_ / kSublanes, kSublanes, s_.block_q}), 0);
 }
 
-Value Walk::sum_of_parts(const char* name, int64_t h) {
+Value PassLoop::sum_of_parts(const char* name, int64_t h) {
   return w_.reshape(w_.reduce_sum(load_of(name, h, kSublanes), 0),
                     {1, s_.block_q});
 }
 
 // What the row's scores so far were at most.
-Value Walk::most_before(const Value& first, int64_t h) {
+Value PassLoop::most_before(const Value& first, int64_t h) {
   const std::vector<int64_t> line = {kSublanes, s_.block_q};
   const Value row_most = load_of("most", h, kSublanes);
   return w_.select(first, w_.splat(least_score(), line), row_most);
 }
 
-void Walk::store_line(const Value& line, const char* tile, int64_t h) {
+void PassLoop::store_line(const Value& line, const char* tile, int64_t h) {
   const std::array<Value, 3> at = {w_.index(h), w_.index(0), w_.index(0)};
   w_.store(w_.reshape(line, {1, 1, s_.block_q}), w_.argument(tile), at);
 }
 
-void Walk::send_lines(const char* tile, const char* array, const Value& head,
-                      const Value& query) {
+void PassLoop::send_lines(const char* tile, const char* array,
+                          const Value& head, const Value& query) {
   const std::array<Value, 4> at = {batch_row_, head, w_.constant(0), query};
   w_.start_copy(w_.argument(tile),
                 w_.slice(w_.argument(array), at, {1, heads_, 1, s_.block_q}, 1),
                 w_.argument("out_copies"));
 }
 
-void Walk::batch_row() {
+void PassLoop::batch_row() {
   const Writer::Region named(w_, "batch_row");
   const Value zero = w_.constant(0);
   const Value one = w_.constant(1);
@@ -264,7 +266,7 @@ void Walk::batch_row() {
         const Place next = after(p);
         return {next.head, next.at, rows};
       });
-  before_walk();
+  before_loop();
 
   w_.comment("the scores of pass 0");
   const Place start{zero, begin_};

@@ -1,4 +1,4 @@
-// words.h: the one line by which an object shows itself.
+// repr.h: the one line by which an object shows itself.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// lanes/mosaic/walk.h: what the forward kernel and that of sink telemetry are
-// both made of: the walk over the passes of a list, with copies and scores
+// lanes/mosaic/pass_loop.h: what the forward kernel and that of sink telemetry
+// are both made of: the loop over the passes of a list, with copies and scores
 // ahead of what is done with them.
 #pragma once
 
@@ -15,15 +15,15 @@ namespace tessera::mosaic {
 // Slots of the rings of buffers.
 int64_t ring_size(const KernelShape& s);
 
-// A place in the walk over passes: the head, and the pass's first step.
+// A place in the loop over passes: the head, and the pass's first step.
 struct Place {
   Value head;
   Value at;
 };
 
-class Walk : protected Parts {
+class PassLoop : protected Parts {
  public:
-  virtual ~Walk() = default;
+  virtual ~PassLoop() = default;
 
   std::string write(std::string_view name) {
     return function(name, Grid::pages, [this] { batch_row(); });
@@ -36,8 +36,8 @@ class Walk : protected Parts {
     const char* ring;
     int64_t dim;
   };
-  Walk(const KernelShape& shape, const std::vector<Argument>& arguments,
-       std::vector<OfKeys> of_keys);
+  PassLoop(const KernelShape& shape, const std::vector<Argument>& arguments,
+           std::vector<OfKeys> of_keys);
 
   // Takes the scores of head `h` of a pass, which are kept, into the sums.
   virtual void absorb(const Value& pass, const Place& p, int64_t h) = 0;
@@ -47,7 +47,7 @@ class Walk : protected Parts {
   virtual void wait_out() = 0;
   // Before scores are masked; and before the first pass of all.
   virtual void clean(const Value& /*pass*/, const Place& /*p*/) {}
-  virtual void before_walk() {}
+  virtual void before_loop() {}
 
   Value slot_of(const Value& count) {
     return w_.bit_and(count, w_.constant(static_cast<int32_t>(ring_ - 1)));
