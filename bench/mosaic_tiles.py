@@ -147,7 +147,7 @@ class Measure:
     def kernel(self, direction, work, s):
         """What `compile` says of the kernel at this length; nothing where none
         fits."""
-        asked = (direction, work.tokens, s)
+        asked = (direction, work.mask, work.tokens, s)
         if asked not in self.kernels:
             flags = self.ask(direction, work, s)
             del flags[flags.index("--docs"):][:2]
@@ -172,19 +172,20 @@ class Measure:
         return name if self.heads == 8 else f"{name}_{self.heads}heads"
 
     def compile(self, direction, mask, s, lengths):
-        """Once; what each batch says is read off its dump."""
-        works = {}
-        for tokens in lengths:
+        """Once a name; what each batch says is read off its dump. Forward that is at
+        32,768 tokens, of kernels with pages at their length; backward at the longest
+        of its name."""
+        def named(tokens):
             work = Work(MASKS[mask].format(1023), tokens, f"lengths:{tokens}")
             kernel = self.kernel(direction, work, s)
-            if not kernel:
-                continue
-            name = self.name(direction, mask, kernel, s)
-            if direction == "forward" and not kernel["page"]:
+            name = self.name(direction, mask, kernel, s) if kernel else None
+            if name and direction == "forward" and not kernel["page"]:
                 work = work._replace(tokens=32768, docs="lengths:32768")
-            works.setdefault(name, work)
-        for name, work in works.items():
-            self.predictor.schedule(name, self.ask(direction, work, s))
+            return name, work
+
+        longest = dict(map(named, LENGTHS[direction]))
+        for name in {named(tokens)[0] for tokens in lengths} - {None}:
+            self.predictor.schedule(name, self.ask(direction, longest[name], s))
 
     def cycles(self, direction, mask, work, s):
         """A tile; nothing where the kernel does not fit."""

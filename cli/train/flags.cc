@@ -20,10 +20,10 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--steps", &f.steps, "N", "In all, with those resumed [100]"},
           {"--rows", &f.rows, "N", "Of each step [1]"},
           {"--mesh", &f.mesh, "data=N,head=K,seq=M",
-           "Devices that the rows of a step, the heads (with the MLP's width "
-           "and "
-           "the vocabulary), and the tokens of each row are divided among "
-           "[one]"},
+           "Devices that the rows of a step, the heads (with the MLP's width, "
+           "and the vocabulary where it divides) and the tokens of each row "
+           "are "
+           "divided among [one]"},
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
            "Steps up to it; it falls as a cosine to a tenth then [a "

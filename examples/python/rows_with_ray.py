@@ -74,7 +74,7 @@ def main():
     arguments.add_argument("files", nargs="+", metavar="FILE")
     arguments.add_argument("--workers", type=int, default=4)
     arguments.add_argument("--tokens", type=int, default=1024)
-    arguments.add_argument("--out")
+    arguments.add_argument("--out", help="a new folder")
     a = arguments.parse_args()
     out = None
     if a.out:

@@ -116,7 +116,7 @@ struct PlanFacts {
 PlanFacts plan_facts(const Plan& plan);
 
 // What a gate's table has: a kernel of ours judged by fp64, then held against
-// plain XLA. The verdict is over all rows of a kernel on one machine, or of a
+// XLA's. The verdict is over all rows of a kernel on one machine, or of a
 // generation of TPUs.
 enum class GateVerdict : uint8_t {
   promote,
@@ -152,7 +152,7 @@ struct GateRow {
   std::optional<double> kernel_ms, plain_ms, kernel_cycles, plain_cycles;
   // Of cycles: two predictions that differ by less are a tie. From 1.
   std::optional<double> error_bar;
-  XlaMethod plain = XlaMethod::dense;  // the fastest of the plain ones
+  XlaMethod plain = XlaMethod::dense;  // the fastest of XLA's
   std::optional<double> factor;        // plain over kernel
   GateJudgement judgement = GateJudgement::unjudged;
   std::optional<double> error;  // the worst, as a share of its bound

@@ -215,7 +215,7 @@ constexpr const char* kAbout =
     "norm and tiles. `checkpoint()` is a .safetensors file as bytes; "
     "`restore()` goes on from one, bit for bit. `mesh`, "
     "\"data=2,head=2,seq=2\", divides rows of a step, heads with the MLP's "
-    "width and the vocabulary, and tokens among devices.";
+    "width (and the vocabulary where it divides), and tokens among devices.";
 
 }  // namespace
 

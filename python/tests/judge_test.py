@@ -170,4 +170,5 @@ def test_shares_are_those_of_the_librarys_judge(tmp_path):
             # Both are differences of fp64: some 2^-28 apart.
             assert abs(told["max_bound_ratio"] / share[most] - 1) < 2**-16
             worst.add(most)
-    assert len(worst) >= 4, worst
+    # Only kernels that round products to bfloat16 have gradients that are worst.
+    assert len(worst) >= (4 if "bf16" in receipt["isa"] else 2), worst

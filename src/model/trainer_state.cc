@@ -19,15 +19,11 @@ namespace tessera {
 Result<Trainer::State::Program> Trainer::State::compile(std::string text,
                                                         size_t results) {
   const std::string of = model::program_key(text);
-  const XlaOptions& x = options.xla;
-  pjrt::CompileCache cache({.folder = x.cache_folder,
-                            .max_bytes = x.max_cache_bytes,
-                            .max_compiles = x.max_compiles});
   double ms = 0;
   auto found = timed(ms, [&] {
-    return cache.get(*on.client, on.devices,
-                     {of, "{\"program\":\"" + of + "\"}"},
-                     [&] { return Result<std::string>(std::move(text)); });
+    return programs.get(*on.client, on.devices,
+                        {of, "{\"program\":\"" + of + "\"}"},
+                        [&] { return Result<std::string>(std::move(text)); });
   });
   if (!found) return found.error();
   counters.compile_ms += ms;

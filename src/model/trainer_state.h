@@ -20,9 +20,15 @@ namespace tessera {
 
 struct Trainer::State {
   State(const TrainOptions& o, model::PlannedStep p, pjrt::Places places)
-      : options(o), planned(std::move(p)), on(std::move(places)) {}
+      : options(o),
+        programs({.folder = o.xla.cache_folder,
+                  .max_bytes = o.xla.max_cache_bytes,
+                  .max_compiles = o.xla.max_compiles}),
+        planned(std::move(p)),
+        on(std::move(places)) {}
 
   TrainOptions options;
+  pjrt::CompileCache programs;  // whose limit is of all of the trainer's
   model::PlannedStep planned;
   std::vector<model::TakenColumn> columns;
   std::vector<ModelParameter> parameters;

@@ -186,16 +186,18 @@ Result<const Client*> open_client(const Plugin& plugin,
   static std::mutex mutex;
   using Key = std::pair<const Plugin*, ClientOptions>;
   static auto& clients = *new std::map<Key, std::unique_ptr<const Client>>;
-  // As many as when the plugin was first asked: it reads the number once.
+  // Of each plugin those of its first client: it reads the number once.
   static auto& threads = *new std::map<const Plugin*, int64_t>;
   const std::lock_guard lock(mutex);
   Key key(&plugin, std::move(sorted));
   auto at = clients.find(key);
   if (at == clients.end()) {
-    const int64_t now = threads_now();
-    const int64_t kept = threads.try_emplace(&plugin, now).first->second;
+    const auto before = threads.find(&plugin);
+    const int64_t kept =
+        before == threads.end() ? threads_now() : before->second;
     auto client = ClientMaker::make(plugin, key.second, kept);
     if (!client) return client.error();
+    threads.emplace(&plugin, kept);
     at = clients.emplace(std::move(key), *std::move(client)).first;
   }
   return at->second.get();

@@ -56,7 +56,7 @@ class Client {
   // Those that this process may use, in the plugin's order; at least one.
   const std::vector<Device>& devices() const { return devices_; }
   PJRT_Client* handle() const { return handle_; }
-  // Of a client for CPUs: the threads that it has, as the plugin's first has.
+  // Of a client for CPUs: as many as the plugin's first client was made with.
   int64_t threads() const { return threads_; }
 
  private:

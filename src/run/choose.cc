@@ -268,22 +268,28 @@ std::string barred_words(const GateRow& row) {
 
 std::string predicted_words(const GateRow& row) {
   const double apart = std::max(*row.factor, 1 / *row.factor);
+  const auto chip = schedule::find_chip(row.generation);
+  const std::string known =
+      chip && chip->calibrated
+          ? fmt::format(", known of {}", schedule::kCalibratedOn)
+          : ", not calibrated";
   return fmt::format(
       "predicted for {} at this density, of {} heads and {} x {} tokens: {} "
       "takes {:.0f} cycles and xla's {} program {:.0f}, {:.4g} times apart, {} "
-      "the error bar of {:.4g}, known of {} (verdict: {})",
+      "the error bar of {:.4g}{} (verdict: {})",
       row.generation, row.shape.heads, row.q_len, row.kv_len, row.kernel,
       *row.kernel_cycles, to_string(row.plain), *row.plain_cycles, apart,
-      apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar,
-      schedule::kCalibratedOn, to_string(row.verdict));
+      apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar, known,
+      to_string(row.verdict));
 }
 
 std::string measured_words(const GateRow& row, bool ours) {
+  const std::string xla = fmt::format("xla's {} program", to_string(row.plain));
   return fmt::format(
       "measured on this machine at this density: {} took {:.2f} "
       "times as long as {} (verdict: {})",
-      ours ? "plain xla" : row.kernel, ours ? *row.factor : 1 / *row.factor,
-      ours ? row.kernel : "plain xla", to_string(row.verdict));
+      ours ? xla : row.kernel, ours ? *row.factor : 1 / *row.factor,
+      ours ? row.kernel : xla, to_string(row.verdict));
 }
 
 Candidate by_row(const GateRow& row, const RequestFeatures& f) {
@@ -291,13 +297,13 @@ Candidate by_row(const GateRow& row, const RequestFeatures& f) {
   Candidate out = {ours ? row.lane : LaneId::xla, row.plain,
                    row.basis == GateBasis::measured ? measured_words(row, ours)
                                                     : predicted_words(row)};
-  // Memory decides there, not time.
-  if (!ours && row.plain == XlaMethod::chunked &&
-      f.request_class == RequestClass::plain_causal) {
-    out.method = XlaMethod::worklist;
-    out.reason +=
-        "; by its loop over the worklist, which holds a tile of scores where "
-        "chunked holds a column of them";
+  // Memory decides there, whatever was the fastest. `tessera gate` times no
+  // other program of plain causal; tables made elsewhere may.
+  if (!ours && f.request_class == RequestClass::plain_causal &&
+      row.plain != run::stable_method(f)) {
+    out.method = run::stable_method(f);
+    out.reason += fmt::format("; plain causal stays with {}",
+                              to_string(run::stable_method(f)));
   }
   return out;
 }

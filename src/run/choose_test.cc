@@ -793,15 +793,12 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   const std::string lost =
       "measured on this machine at this density: cpu/forward took 2.00 times "
       "as "
-      "long as plain xla (verdict: delete)";
-  EXPECT_EQ(c.reason,
-            lost +
-                "; by its loop over the worklist, which holds a tile of scores "
-                "where chunked holds a column of them");
-  GateRow dense = slow;
-  dense.plain = XlaMethod::dense;
-  EXPECT_EQ(pick(dense, plan).method, XlaMethod::dense);
-  EXPECT_EQ(pick(dense, plan).reason, lost);
+      "long as xla's chunked program (verdict: delete)";
+  EXPECT_EQ(c.reason, lost + "; plain causal stays with worklist");
+  GateRow listed = slow;
+  listed.plain = XlaMethod::worklist;
+  EXPECT_EQ(pick(listed, plan).method, XlaMethod::worklist);
+  EXPECT_TRUE(pick(listed, plan).reason.ends_with("(verdict: delete)"));
   EXPECT_EQ(pick(row_of(f, cpu, 0.6, 5, 10), plan).lane, LaneId::cpu);
   EXPECT_EQ(pick(row_of(f, cpu, 0.6, 10, 10.5), plan).lane, LaneId::xla);
   // A row that loses goes to XLA where its kernel is promoted, too.

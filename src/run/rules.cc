@@ -110,13 +110,13 @@ std::string short_words(const DispatchRule& rule, const RequestFeatures& f) {
 
 run::Candidate causal(const RequestFeatures& f) {
   const DispatchRule& rule = rule_named("plain causal");
-  const bool long_one = is_long(rule, f);
-  return {LaneId::xla, long_one ? XlaMethod::worklist : XlaMethod::dense,
-          long_one ? "plain causal goes to the stable kernel: the compiler's "
-                     "loop over the worklist"
-                   : "plain causal goes to the stable kernel: " +
-                         short_words(rule, f),
-          &rule};
+  return {
+      LaneId::xla, run::stable_method(f),
+      is_long(rule, f)
+          ? "plain causal goes to the stable kernel: the compiler's "
+            "loop over the worklist"
+          : "plain causal goes to the stable kernel: " + short_words(rule, f),
+      &rule};
 }
 
 run::Candidate xla_by_density(const RequestFeatures& f, const PlanFacts& plan,
@@ -157,6 +157,11 @@ bool run::is_device(const MachinePlugin& p) {
 const MachinePlugin* run::first_device(const Machine& m) {
   const auto at = std::ranges::find_if(m.plugins, is_device);
   return at == m.plugins.end() ? nullptr : &*at;
+}
+
+XlaMethod run::stable_method(const RequestFeatures& f) {
+  return is_long(rule_named("plain causal"), f) ? XlaMethod::worklist
+                                                : XlaMethod::dense;
 }
 
 std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,

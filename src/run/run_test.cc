@@ -676,7 +676,7 @@ TEST_P(RunBridge, LayersLeaveNothingBehind) {
       ASSERT_TRUE(ran.ok()) << ran.error().message;
     }
   };
-  run(64);  // by then the plugin has what it keeps
+  run(1024);  // by then the plugin has what it keeps
   const size_t before = testing::heap_bytes();
   run(256);
   // Not even the smallest array of each.

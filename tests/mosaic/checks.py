@@ -57,7 +57,7 @@ def some(cases):
     """Of cases, those that TESSERA_CASES asks for, and TESSERA_CASES_TURN says
     which; all without it."""
     cases = list(cases)
-    turn = int(os.environ.get("TESSERA_CASES_TURN", "0"))
+    turn = int(os.environ.get("TESSERA_CASES_TURN") or "0")
     return cases[turn % max(1, min(stride(), len(cases))) :: stride()]
 
 

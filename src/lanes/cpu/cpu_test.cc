@@ -158,6 +158,8 @@ TEST(Cpu, SubnormalAndHugeNumbers) {
 // ---- What is not finite. ----
 
 TEST(Cpu, WhatIsNotFiniteReachesItsLegalPairsOnly) {
+  const size_t cases =
+      machine_isas().size() * std::size(kDtypes) * std::size(kOddMasks);
   size_t at = 0;
   for (const Isa isa : machine_isas()) {
     const auto run = [isa](AttentionArrays& arrays, const Wanted& want) {
@@ -165,7 +167,7 @@ TEST(Cpu, WhatIsNotFiniteReachesItsLegalPairsOnly) {
     };
     for (const Dtype dtype : kDtypes) {
       for (const char* mask : kOddMasks) {
-        if (!testing::takes_case(at++, std::size(kOddMasks))) continue;
+        if (!testing::takes_case(at++, cases)) continue;
         const auto fault = odd_numbers_fault(mask, dtype, run);
         EXPECT_FALSE(fault) << to_string(isa) << ": " << *fault;
       }

@@ -106,7 +106,8 @@ void take_what_fits(Class& c, const Chip& chip) {
 }
 
 void MosaicCompile::check(const Class& c) {
-  if (checks_++ % testing::case_stride() != 0) return;
+  // No test has fewer than three.
+  if (!testing::takes_case(checks_++, 3)) return;
   Facts present;
   present.doc_ids = present.prefix_lengths = Ints{};
   present.tree_enter = present.tree_leave = Ints{};
