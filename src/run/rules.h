@@ -21,8 +21,8 @@ struct Candidate {
 bool is_device(const MachinePlugin& plugin);
 const MachinePlugin* first_device(const Machine& machine);
 
-// XLA's program of plain causal: all scores at a time where they are few, else the
-// worklist, which holds a tile of them where chunked holds a column.
+// XLA's program of plain causal: all scores at a time where they are few, else
+// the worklist, which holds a tile of them where chunked holds a column.
 XlaMethod stable_method(const RequestFeatures& features);
 
 // The lanes that nobody asked for, first to last.

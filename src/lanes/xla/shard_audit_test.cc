@@ -57,8 +57,7 @@ std::vector<Emitted> random_programs(uint64_t seed) {
     out.push_back({describe(c) + " " + to_string(mesh), mesh, *shape,
                    backward ? r.backward : r.forward,
                    // Of gradients of the log-sum-exp it does not.
-                   !(backward && c.dlse),
-                   std::move(*text)});
+                   !(backward && c.dlse), std::move(*text)});
   }
   return out;
 }
