@@ -279,8 +279,6 @@ def make(flags):
     every = (len(flags.direction) == 2 and len(flags.mask) == len(MASKS) and
              not flags.tokens)
     kept = {} if every else read_table(flags.table)
-    made = lambda row: (row.direction in flags.direction and row.mask in flags.mask and
-                        (not flags.tokens or row.tokens in flags.tokens))
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         lengths = {d: [n for n in LENGTHS[d] if not flags.tokens or n in flags.tokens]
                    for d in flags.direction}
@@ -291,7 +289,7 @@ def make(flags):
         for direction in DIRECTIONS:
             for mask in MASKS:
                 for tokens in LENGTHS[direction]:
-                    if not made(Row(direction, mask, tokens, 0)):
+                    if mask not in flags.mask or tokens not in lengths.get(direction, ()):
                         out += [line(row, best) for row, best in kept.items()
                                 if row[:3] == (direction, mask, tokens)]
                         continue

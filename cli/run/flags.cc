@@ -91,7 +91,7 @@ void add_run_flags(Command& command, RunFlags& f) {
            "rows"},
           {"--sink-telemetry", &f.sink_telemetry, "N",
            "Tell by document and head the mass on its first N keys, and the "
-           "entropy; lanes cpu, xla and reference [off]"},
+           "entropy; lanes cpu, xla, mosaic and reference [off]"},
           {"--outputs", &f.outputs, "FILE",
            "Write out, lse and the gradients to a .safetensors file"},
           {"--receipt", &f.receipt, "FILE", "Write the receipt, a JSON object"},

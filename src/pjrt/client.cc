@@ -186,18 +186,18 @@ Result<const Client*> open_client(const Plugin& plugin,
   static std::mutex mutex;
   using Key = std::pair<const Plugin*, ClientOptions>;
   static auto& clients = *new std::map<Key, std::unique_ptr<const Client>>;
-  // Of each plugin those of its first client: it reads the number once.
-  static auto& threads = *new std::map<const Plugin*, int64_t>;
   const std::lock_guard lock(mutex);
   Key key(&plugin, std::move(sorted));
   auto at = clients.find(key);
   if (at == clients.end()) {
-    const auto before = threads.find(&plugin);
-    const int64_t kept =
-        before == threads.end() ? threads_now() : before->second;
-    auto client = ClientMaker::make(plugin, key.second, kept);
+    // The plugin read the number for its first client, and does not again.
+    const auto before = clients.lower_bound(Key(&plugin, {}));
+    const bool is_first =
+        before == clients.end() || before->first.first != &plugin;
+    auto client =
+        ClientMaker::make(plugin, key.second,
+                          is_first ? threads_now() : before->second->threads());
     if (!client) return client.error();
-    threads.emplace(&plugin, kept);
     at = clients.emplace(std::move(key), *std::move(client)).first;
   }
   return at->second.get();

@@ -299,11 +299,12 @@ Candidate by_row(const GateRow& row, const RequestFeatures& f) {
                                                     : predicted_words(row)};
   // Memory decides there, whatever was the fastest. `tessera gate` times no
   // other program of plain causal; tables made elsewhere may.
+  const XlaMethod stable = run::stable_method(f);
   if (!ours && f.request_class == RequestClass::plain_causal &&
-      row.plain != run::stable_method(f)) {
-    out.method = run::stable_method(f);
-    out.reason += fmt::format("; plain causal stays with {}",
-                              to_string(run::stable_method(f)));
+      row.plain != stable) {
+    out.method = stable;
+    out.reason +=
+        fmt::format("; plain causal stays with {}", to_string(stable));
   }
   return out;
 }

@@ -16,6 +16,7 @@
 #include "tessera/session.h"
 #include "tests/cpu_plugin.h"
 #include "tests/heap.h"
+#include "tests/layers.h"
 #include "tests/plugins.h"
 #include "tests/spans.h"
 #include "tests/variable.h"
@@ -629,20 +630,24 @@ TEST_P(RunBridge, RunsTheCallerSArraysAndSaysWhoseCodeRan) {
   }
 }
 
+// By the plugin, for layers of the call.
+Result<Prepared> prepared(const BridgeBatch& batch, const RunCall& call,
+                          const char* plugin) {
+  SessionOptions options = batch.options();
+  options.xla.plugin = plugin;
+  const auto session = Session::open(options);
+  if (!session) return session.error();
+  return session->prepare(call.batch, call_of(call));
+}
+
 TEST_P(RunBridge, LayersBindOnce) {
   BridgeBatch batch;
-  SessionOptions options = batch.options();
-  options.xla.plugin = GetParam();
   const Trace trace;
   const RunCall call = batch.call();
-  const auto session = Session::open(options);
-  ASSERT_TRUE(session.ok()) << session.error().message;
-  auto ready = session->prepare(call.batch, call_of(call));
+  auto ready = prepared(batch, call, GetParam());
   ASSERT_TRUE(ready.ok()) << ready.error().message;
-  for (int i = 0; i < 32; ++i) {
-    const auto ran = ready->forward(call.forward);
-    ASSERT_TRUE(ran.ok()) << ran.error().message;
-  }
+  const auto ran = testing::forward_layers(*ready, call.forward, 32);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
   expect_judged(call, true);
   std::map<std::string, int> spans = testing::spans_of(trace);
   EXPECT_EQ(spans["plan make_plan"], 1);
@@ -663,22 +668,15 @@ TEST_P(RunBridge, LayersBindOnce) {
 
 TEST_P(RunBridge, LayersLeaveNothingBehind) {
   BridgeBatch batch;
-  SessionOptions options = batch.options();
-  options.xla.plugin = GetParam();
   const RunCall call = batch.call();
-  const auto session = Session::open(options);
-  ASSERT_TRUE(session.ok()) << session.error().message;
-  auto ready = session->prepare(call.batch, call_of(call));
+  auto ready = prepared(batch, call, GetParam());
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   const auto run = [&](int layers) {
-    for (int i = 0; i < layers; ++i) {
-      const auto ran = ready->forward(call.forward);
-      ASSERT_TRUE(ran.ok()) << ran.error().message;
-    }
+    return testing::forward_layers(*ready, call.forward, layers);
   };
-  run(1024);  // by then the plugin has what it keeps
+  ASSERT_TRUE(run(1024).ok());  // by then the plugin has what it keeps
   const size_t before = testing::heap_bytes();
-  run(256);
+  ASSERT_TRUE(run(256).ok());
   // Not even the smallest array of each.
   EXPECT_LT(testing::heap_bytes(),
             before + 256 * call.forward.lse.size_bytes());
