@@ -10,16 +10,36 @@
 #include <algorithm>
 #include <array>
 
+#include "base/integers.h"
 #include "model/mesh.h"
 
 namespace tessera::model {
 namespace {
 
-// The most rows that divide all and whose logits may be there, or one.
-int64_t chunk_rows(int64_t rows, int64_t vocab, int64_t max_logits) {
-  int64_t out = std::clamp<int64_t>(max_logits / vocab, 1, rows);
-  while (rows % out != 0) --out;
-  return out;
+// Rows are taken `some` at a time, `chunks` times, the last of them zeros where
+// the two make more than there are.
+struct Chunks {
+  int64_t chunks = 1;
+  int64_t some = 0;
+};
+// As few chunks as may be, about as long as each other, and in eights, as
+// registers hold them.
+Chunks chunks_of(int64_t rows, int64_t vocab, int64_t max_logits) {
+  int64_t limit = std::max<int64_t>(max_logits / vocab, 1);
+  if (rows <= limit) return {1, rows};
+  const int64_t unit = limit >= 8 ? 8 : 1;
+  limit -= limit % unit;
+  const int64_t chunks = ceil_div(rows, limit);
+  return {chunks, round_up(ceil_div(rows, chunks), unit)};
+}
+
+// [more than its rows, ...], the others zero.
+Value padded(Writer& w, const Value& a, int64_t rows) {
+  Dims rest = a.dims();
+  rest[0] = rows - rest[0];
+  if (rest[0] == 0) return a;
+  const Value zeros = w.convert(w.real(0, rest), a.type.element);
+  return w.join(std::array{a, zeros}, 0);
 }
 
 // Over all ids, of each device's over its own.
@@ -46,18 +66,21 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
                 const Value& counts, const Value& total, int64_t max_logits) {
   Writer& w = at.w;
   const int64_t rows = hidden.dims()[0], vocab = head.dims()[0];
-  const int64_t some = chunk_rows(rows, vocab, max_logits);
+  const Chunks parts = chunks_of(rows, vocab, max_logits);
+  const int64_t chunks = parts.chunks, some = parts.some;
   const Dims wide = {some, vocab}, one = {some};
-  const Value counted = w.convert(counts, w.wide());
+  const Value all = padded(w, hidden, chunks * some);
+  const Value all_targets = padded(w, targets, chunks * some);
+  const Value counted = padded(w, w.convert(counts, w.wide()), chunks * some);
   const Value over = w.max(total, w.real(1));
   const Value zero = w.integer(0);
-  const Values start = {w.real(0), w.real(0, hidden.dims()),
+  const Values start = {w.real(0), w.real(0, all.dims()),
                         w.real(0, head.dims())};
   const auto chunk = [&](const Value& i, const Values& before) {
     const Value first = w.mul(i, w.integer(static_cast<int32_t>(some)));
     const Value h =
-        w.slice(hidden, std::array{first, zero}, {some, hidden.dims()[1]});
-    Value target = w.slice(targets, std::array{first}, one);
+        w.slice(all, std::array{first, zero}, {some, all.dims()[1]});
+    Value target = w.slice(all_targets, std::array{first}, one);
     if (!part.partners.empty()) {
       target = w.sub(target, w.broadcast(part.first, one, {}));
     }
@@ -98,13 +121,13 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
                   w.add(before[2], dhead)};
   };
   Values out;
-  if (some == rows) {
+  if (chunks == 1) {
     out = chunk(zero, start);
   } else {
-    const Value end = w.integer(static_cast<int32_t>(rows / some));
+    const Value end = w.integer(static_cast<int32_t>(chunks));
     out = w.count(zero, end, start, chunk);
   }
-  const Values dhidden = {out[1]};
+  const Values dhidden = {w.part(out[1], 0, 0, rows)};
   return {out[0], sum_over_devices(w, part.partners, dhidden).front(), out[2]};
 }
 
