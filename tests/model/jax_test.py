@@ -1,10 +1,6 @@
 """`tessera train` beside the same model in JAX. JAX in float64 is the truth; ours may be three times as far from
 it as JAX in float32 is."""
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -14,9 +10,9 @@ import numpy as np
 
 from jax_model import adamw, mean_loss
 from tensor_file import store
+from training_case import draw_parameters, our_run
 
 jax.config.update("jax_enable_x64", True)
-PROGRAM = os.environ.get("TESSERA", "../../build/tessera")
 STEPS, TOKENS = 8, 160
 RATE = 1e-2
 
@@ -51,34 +47,6 @@ def draw_rows(rng, vocab, rows):
     return out
 
 
-def draw_parameters(rng, m):
-    width, dim = m["width"], m["head_dim"]
-    layer_norm = m.get("norm") == "layer"
-    gated = m.get("mlp", "swiglu") != "gelu"
-    out = {"embedding.weight": rng.normal(0, 0.1, (m["vocab"], width))}
-    norms = ["final_norm"]
-    for i in range(m["layers"]):
-        p = f"layers.{i}."
-        shapes = {
-            "linear_qkv": ((m["heads"] + 2 * m["kv_heads"]) * dim, width),
-            "linear_proj": (width, m["heads"] * dim),
-            "linear_fc1": ((1 + gated) * m["mlp_width"], width),
-            "linear_fc2": (width, m["mlp_width"]),
-        }
-        for name, shape in shapes.items():
-            out[f"{p}{name}.weight"] = rng.normal(0, shape[1] ** -0.5, shape)
-        norms += [p + "norm1", p + "norm2"]
-        if m.get("post_norms"):
-            norms += [p + "post_norm1", p + "post_norm2"]
-    for n in norms:
-        out[n + ".weight"] = rng.normal(1, 0.1, width)
-        if layer_norm:
-            out[n + ".bias"] = rng.normal(0, 0.1, width)
-    if not m.get("tied_head", True):
-        out["head.weight"] = rng.normal(0, width ** -0.5, (m["vocab"], width))
-    return {k: v.astype(np.float32) for k, v in out.items()}
-
-
 def jax_losses(parameters, rows, m, dtype):
     p = {k: jnp.asarray(v, dtype) for k, v in parameters.items()}
     first = {k: jnp.zeros_like(v) for k, v in p.items()}
@@ -95,22 +63,6 @@ def jax_losses(parameters, rows, m, dtype):
     return np.array(losses)
 
 
-def our_losses(folder, m, spec, *flags):
-    command = [PROGRAM, "train", "--data", f"{folder}/rows.safetensors",
-               "--model", f"{folder}/model.json", "--spec", spec,
-               "--steps", str(STEPS), "--rate", str(RATE), "--warmup", "0",
-               "--resume", f"{folder}/start.safetensors", "--tile", "32x64",
-               "--cache", "off", "--json", *flags]
-    with open(f"{folder}/model.json", "w") as f:
-        json.dump(m, f)
-    done = subprocess.run(command, capture_output=True, text=True,
-                          env={"TESSERA_PYTHON": sys.executable, **os.environ})
-    if "must be installed" in done.stderr:
-        raise unittest.SkipTest(done.stderr.strip())
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 class TrainBesideJax(unittest.TestCase):
     def check(self, m, *flags, specs=("xla",)):
         rng = np.random.default_rng(3)
@@ -123,7 +75,9 @@ class TrainBesideJax(unittest.TestCase):
             store(f"{folder}/rows.safetensors", rows)
             store(f"{folder}/start.safetensors", parameters)
             for spec in specs:
-                told = our_losses(folder, m, spec, *flags)
+                told = our_run(folder, m, spec, "--steps", str(STEPS), "--rate",
+                               str(RATE), "--warmup", "0", "--tile", "32x64",
+                               *flags)
                 self.assertEqual(told["compiles"], 1)
                 if spec == "xla":
                     self.assertEqual(told["tiles_run"], told["tiles_planned"])

@@ -6,9 +6,10 @@ import numpy as np
 
 import oracle
 from case import IDS, Case, random_case, random_ids, run_one_contract
-from checks import CaseTest, some
+from checks import CaseTest
 from forward_test import ForwardCase
 from program import Program
+from share_of_cases import some
 
 
 class BackwardCase(Case):

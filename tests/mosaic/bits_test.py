@@ -8,8 +8,9 @@ import numpy as np
 import mutate
 from backward_test import BackwardCase
 from bits_case import Bits, random_bits_case
-from checks import CaseTest, mutants_of_each, some
+from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase
+from share_of_cases import some
 
 
 class ForwardBits(Bits, ForwardCase):

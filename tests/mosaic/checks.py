@@ -5,6 +5,7 @@ import unittest
 
 import mutate
 from program import Program
+from share_of_cases import stride
 
 
 class CaseTest(unittest.TestCase):
@@ -44,21 +45,6 @@ class CaseTest(unittest.TestCase):
         which need have been drawn."""
         drawn = [m.name for m in found if m.name in equivalent]
         self.assertEqual(mutate.survivors(found, judge, drawn), [])
-
-
-def stride():
-    """The odd step through a list that meets TESSERA_CASES=30% of it, say."""
-    text = os.environ.get("TESSERA_CASES", "100%")
-    percent = int(text[:-1]) if text.endswith("%") else 100
-    return max(100 // max(percent, 1), 1) | 1
-
-
-def some(cases):
-    """Of cases, those that TESSERA_CASES asks for, and TESSERA_CASES_TURN says
-    which; all without it."""
-    cases = list(cases)
-    turn = int(os.environ.get("TESSERA_CASES_TURN") or "0")
-    return cases[turn % max(1, min(stride(), len(cases))) :: stride()]
 
 
 def mutants_of_each():

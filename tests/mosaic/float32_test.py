@@ -9,10 +9,11 @@ from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
-from checks import CaseTest, some
+from checks import CaseTest
 from forward_test import ForwardCase
 from kernel import Kernel
 from program import Program
+from share_of_cases import some
 
 F32 = {"dtype": np.float32}
 DIMS = ((64, 64), (256, 256), (192, 128), (128, 64))

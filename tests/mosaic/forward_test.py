@@ -8,8 +8,9 @@ from ml_dtypes import bfloat16
 import mutate
 import oracle
 from case import IDS, Case, random_case, random_ids, run_one_contract
-from checks import CaseTest, mutants_of_each, some
+from checks import CaseTest, mutants_of_each
 from program import Program
+from share_of_cases import some
 
 
 class ForwardCase(Case):

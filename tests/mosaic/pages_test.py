@@ -12,8 +12,9 @@ from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, run_one_contract
-from checks import CaseTest, mutants_of_each, some
+from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase, RoundedCase
+from share_of_cases import some
 from telemetry_test import TelemetryBits
 
 

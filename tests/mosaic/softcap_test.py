@@ -9,9 +9,10 @@ from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids
-from checks import CaseTest, mutants_of_each, some
+from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase, RoundedCase
 from program import Program
+from share_of_cases import some
 
 # Most scores far beyond the cap, some, none.
 CAPS = (2.0, 30.0, 500.0)

@@ -11,8 +11,9 @@ import mutate
 import oracle
 from bits_case import Bits, random_bits_case
 from case import Case, random_case, random_ids
-from checks import CaseTest, mutants_of_each, some
+from checks import CaseTest, mutants_of_each
 from program import Program
+from share_of_cases import some
 
 
 class TelemetryCase(Case):
