@@ -81,10 +81,10 @@ if(test_sources)
   target_link_libraries(unit_tests PRIVATE
     $<TARGET_NAME_IF_EXISTS:test_support> $<TARGET_NAME_IF_EXISTS:tessera_cli>
     $<TARGET_NAME_IF_EXISTS:tessera_bench>)
-  # Tests run in the project's folder; a relative path lets clones share ccache.
-  file(RELATIVE_PATH from_here "${PROJECT_SOURCE_DIR}" "${fake_plugins}")
+  # Tests run in the project's folder; relative paths let clones share ccache.
+  file(RELATIVE_PATH from_here "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
   target_compile_definitions(unit_tests PRIVATE
-    TESSERA_FAKE_PLUGINS="${from_here}")
+    TESSERA_FAKE_PLUGINS="${from_here}/fake_plugins")
   if(fake_targets)
     add_dependencies(unit_tests ${fake_targets})
   endif()
@@ -94,11 +94,11 @@ if(test_sources)
   tessera_compile(readme_example QUICK)
   add_dependencies(unit_tests readme_example)
   set_source_files_properties(tests/readme_test.cc PROPERTIES
-    COMPILE_DEFINITIONS TESSERA_README_EXAMPLE="$<TARGET_FILE:readme_example>")
+    COMPILE_DEFINITIONS TESSERA_README_EXAMPLE="${from_here}/readme_example")
   if(TARGET tessera-cli)  # which some tests run
     add_dependencies(unit_tests tessera-cli)
     target_compile_definitions(unit_tests PRIVATE
-      TESSERA_PROGRAM="$<TARGET_FILE:tessera-cli>")
+      TESSERA_PROGRAM="${from_here}/$<TARGET_FILE_NAME:tessera-cli>")
   endif()
 endif()
 if(thread_sources)
