@@ -8,7 +8,17 @@ every machine.
       -o bench/results/v6e/kernel.json
 
 Ours runs at the tile and tiles a pass that the program itself takes for each batch
-(bench/mosaic_tiles.py); peers at each of their blocks.
+(bench/mosaic_tiles.py); peers at each of their blocks, or with --sweep at the best
+of many:
+
+    bench/kernel_peers.py --sweep --minutes 60 --dumps FOLDER \\
+      --peers-from bench/results/v6e/kernel.json -o bench/results/v6e/kernel.json
+
+It predicts the first draw of each case with every shape of blocks, then at the best
+shape of each case with the other layouts and without the scheduler (backward, JAX
+Splash with two kernels), all with lists at run time. The best --finalists of a case
+get rows with all draws. What it found is kept under `sweep`, and what --peers-from
+has there is not done again: a sweep that ran out of --minutes goes on.
 
 Bf16, 8 heads, head dim 128 unless it is said, 32,768 tokens, causal. `one document` is full tiles
 but for the diagonal. `documents` are packed: every kernel is compiled once, and its
@@ -24,9 +34,11 @@ a kernel has.
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import pathlib
 import sys
+import time
 from typing import NamedTuple
 
 from predicted import Predictor, run
@@ -50,11 +62,12 @@ class Peer(NamedTuple):
     compute: int
     layouts: str = "111"  # of q, k, v; 2: tokens last
     scheduler: bool = False
+    split: bool = False  # backward, a kernel for dQ and one for dK and dV
 
     def words(self):
         out = f"{self.name} {self.block_q}x{self.block_kv}/{self.compute}"
         out += f", layouts {self.layouts}" * (self.layouts != "111")
-        return out + ", scheduler" * self.scheduler
+        return out + ", scheduler" * self.scheduler + ", split" * self.split
 
 
 # Forward and backward alike; layouts forward alone.
@@ -68,6 +81,11 @@ PEERS = (
     Peer("tokamax", 1024, 1024, 512, "211", True),
     Peer("splash", 1024, 1024, 512),
 )
+
+# What --sweep tries.
+BLOCKS = (256, 512, 1024, 2048, 4096)
+COMPUTE = (256, 512, 1024)
+LAYOUTS = ("211", "121", "112", "221", "212", "122", "222")
 
 
 def parse_flags():
@@ -86,6 +104,9 @@ def parse_flags():
         )
     add("--backward", action="store_true", help="of the gradients")
     add("--head-dim", type=int, default=128, metavar="N", help="[128]")
+    add("--kv-heads", type=int, default=HEADS, metavar="N", help=f"[{HEADS}]")
+    add("--window", type=int, metavar="N", help="causal & window(N, 0) in place of causal")
+    add("--softcap", type=float, default=0, metavar="X", help="[none]")
     add("--seeds", type=int, default=16, metavar="N",
         help="draws of documents [16]")
     add("--jobs", type=int, default=1, metavar="N", help="compiles at once [1]")
@@ -93,10 +114,22 @@ def parse_flags():
         help="leave libtpu's dumps there, and read those that are there")
     add("--peers-from", metavar="FILE",
         help="an earlier result: our rows are made anew, the peers' are its own")
+    add("--sweep", nargs="*", choices=("tokamax", "splash"), metavar="PEER",
+        help="peers at the best of many settings [of both]")
+    add("--minutes", type=float, default=float("inf"), metavar="N",
+        help="the sweep begins no compile after them")
+    add("--finalists", type=int, default=2, metavar="N",
+        help="settings of a case and peer that get all draws [2]")
     add("--silicon", default=HERE / "results" / "v6e" / "silicon.json",
         metavar="FILE", help="what compare.py wrote: the error of a lead")
     add("-o", "--out", metavar="FILE", help="write the figures as JSON")
-    return parser.parse_args()
+    flags = parser.parse_args()
+    if flags.sweep == []:
+        flags.sweep = ["tokamax", "splash"]
+    flags.mask = "causal"
+    if flags.window:
+        flags.mask += f" & window({flags.window}, 0)"
+    return flags
 
 
 def draws(case, seeds):
@@ -122,6 +155,9 @@ def row(case, kernel, counted, seeds):
 
 def dump_name(flags, name):
     name += "_backward" * flags.backward
+    name += f"_{flags.kv_heads}kv" * (flags.kv_heads != HEADS)
+    name += f"_window{flags.window}" * bool(flags.window)
+    name += f"_softcap{flags.softcap:g}" * bool(flags.softcap)
     return name if flags.head_dim == 128 else f"{name}_{flags.head_dim}"
 
 
@@ -138,8 +174,9 @@ def setting(flags, kernel, docs):
 
 def ours(flags, predictor):
     """Each batch as the table has it for its keys a query."""
-    kernel = ["--mask", "causal & documents", "--q-len", TOKENS]
+    kernel = ["--mask", f"{flags.mask} & documents", "--q-len", TOKENS]
     kernel += ["--heads", HEADS, "--head-dim", flags.head_dim]
+    kernel += ["--kv-heads", flags.kv_heads, "--softcap", flags.softcap]
     kernel += ["--backward"] * flags.backward
     for case in CASES:
         counted, used = [], []
@@ -163,9 +200,13 @@ def emit(flags, peer, listed):
     command += ["--block-q", peer.block_q, "--block-kv", peer.block_kv]
     command += ["--block-compute", peer.compute, "--layouts", peer.layouts]
     command += ["--scheduler"] if peer.scheduler else []
-    command += ["--head-dim", flags.head_dim]
+    command += ["--head-dim", flags.head_dim, "--kv-heads", flags.kv_heads]
+    command += ["--softcap", flags.softcap] if flags.softcap else []
+    if flags.window:
+        command += ["--mask", "window", "--window", flags.window + 1]
     command += ["--segments", "--list"] if listed else []
-    command += ["--backward", "fused"] if flags.backward else ["--lse"]
+    backward = "split" if peer.split else "fused"
+    command += ["--backward", backward] if flags.backward else ["--lse"]
     return command
 
 
@@ -184,14 +225,17 @@ def count(flags, told):
     return cycles, told["exact_tiles_per_head"]
 
 
-def diagonal_rules(told, causal):
-    """Where a kernel has two bodies, the one with the mask runs on the diagonal."""
+def mask_rules(told, bare):
+    """Where a kernel has two bodies, the one with the mask runs on the tiles that are
+    partial without documents, if they are active: on the diagonal, and at most on
+    those at a window's edge."""
     for kernel in told["kernels"]:
-        if kernel["name"] not in causal:
+        if kernel["name"] not in bare:
             continue
-        partial = causal[kernel["name"]]["partial_steps"]
-        active = kernel["attention"]["active_steps"]
-        heads = kernel["attention"]["heads"]
+        attention = kernel["attention"]
+        partial = min(bare[kernel["name"]]["partial_steps"],
+                      attention["partial_steps"])
+        active, heads = attention["active_steps"], attention["heads"]
         for region in kernel["regions"]:
             steps = {"partial": partial, "full": active - partial}
             if region["role"] in steps:
@@ -200,24 +244,33 @@ def diagonal_rules(told, causal):
                 yield from ("--trips", f"{where}={trips}")
 
 
-def peer_rows(flags, predictor, peer):
-    """One document, then packed ones; a RuntimeError says why there are none."""
+def file_name(flags, peer):
     name = peer.words().translate(str.maketrans("", "", ", ")).replace("/", "_")
-    name = dump_name(flags, name)
-    causal = ["--mask", "causal", "--q-len", TOKENS]
-    told = predictor.schedule(name, causal, emit(flags, peer, False))
-    yield row(ONE, peer.words(), [count(flags, told)], 1)
-    name += "_list"
-    asked = ["--mask", "causal & documents", "--q-len", TOKENS]
-    told = predictor.schedule(name, causal, emit(flags, peer, True))
+    return dump_name(flags, name)
+
+
+def one_row(flags, predictor, peer):
+    """One document, its list compiled in."""
+    told = predictor.schedule(file_name(flags, peer),
+                              ["--mask", flags.mask, "--q-len", TOKENS],
+                              emit(flags, peer, False))
+    return row(ONE, peer.words(), [count(flags, told)], 1)
+
+
+def list_rows(flags, predictor, peer, cases, seeds):
+    """By the program whose list is an argument."""
+    name = file_name(flags, peer) + "_list"
+    bare = ["--mask", flags.mask, "--q-len", TOKENS]
+    told = predictor.schedule(name, bare, emit(flags, peer, True))
     counts = {k["name"]: k["attention"] for k in kernels_of(flags, told)
               if k.get("attention")}
-    for case in list(CASES)[1:]:
+    asked = ["--mask", f"{flags.mask} & documents", "--q-len", TOKENS]
+    for case in cases:
         counted = []
-        for docs in draws(case, flags.seeds):
+        for docs in draws(case, seeds):
             of = [*asked, "--docs", docs]
             told = predictor.schedule(name, of)
-            rules = list(diagonal_rules(told, counts))
+            rules = list(mask_rules(told, counts))
             if rules:
                 told = predictor.schedule(name, [*of, *rules])
             counted.append(count(flags, told))
@@ -225,10 +278,69 @@ def peer_rows(flags, predictor, peer):
                   len(counted))
 
 
+def peer_rows(flags, predictor, peer):
+    """One document, then packed ones; a RuntimeError says why there are none."""
+    yield one_row(flags, predictor, peer)
+    yield from list_rows(flags, predictor, peer, list(CASES)[1:], flags.seeds)
+
+
+def shapes(name):
+    """Those next to 1024x1024/512 first."""
+    out = [Peer(name, q, kv, compute, scheduler=name == "tokamax")
+           for q in BLOCKS for kv in BLOCKS for compute in COMPUTE if compute <= kv]
+    return sorted(out, key=lambda p: (
+        abs(math.log2(p.block_q / 1024)) + abs(math.log2(p.block_kv / 1024)) +
+        abs(math.log2(p.compute / 512))))
+
+
+def variants(flags, peer):
+    if flags.backward:
+        return [peer._replace(split=True)] if peer.name == "splash" else []
+    out = [peer._replace(scheduler=False)] if peer.scheduler else []
+    return out + [peer._replace(layouts=layouts) for layouts in LAYOUTS]
+
+
+def best_settings(tried, peers, case, number):
+    """Those of these peers with the fewest cycles; `tried` is by words."""
+    have = [p for p in peers if case in tried.get(p.words(), {})]
+    return sorted(have, key=lambda p: tried[p.words()][case])[:number]
+
+
+def sweep(flags, predictor, tried):
+    """Fills `tried`, by words, with cycles a tile by case, or why there are none;
+    gives the settings that deserve all draws."""
+    until = time.monotonic() + 60 * flags.minutes
+
+    def measure(peer):
+        words = peer.words()
+        if words in tried or time.monotonic() > until:
+            return
+        try:
+            rows = list(list_rows(flags, predictor, peer, CASES, 1))
+            tried[words] = {r["case"]: r["cycles_per_tile"] for r in rows}
+        except RuntimeError as error:
+            tried[words] = {"why": str(error)}
+        print(f"{words}: {tried[words]}", file=sys.stderr, flush=True)
+
+    finalists = []
+    for name in flags.sweep:
+        peers = list(shapes(name))
+        with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+            list(pool.map(measure, peers))
+            more = [v for case in CASES
+                    for p in best_settings(tried, peers, case, 1)
+                    for v in variants(flags, p)]
+            peers += dict.fromkeys(more)
+            list(pool.map(measure, dict.fromkeys(more)))
+        finalists += [p for case in CASES
+                      for p in best_settings(tried, peers, case, flags.finalists)]
+    return list(dict.fromkeys(finalists))
+
+
 def collect(flags):
-    """All rows, and why others are missing."""
+    """All rows, why others are missing, and what a sweep tried."""
     predictor = Predictor(flags.tessera, flags.dumps)
-    rows, missing = [], []
+    rows, missing, tried = [], [], {}
 
     def work(job):
         words, found, why = job[0], [], None
@@ -241,20 +353,27 @@ def collect(flags):
               file=sys.stderr, flush=True)
         return found, why
 
-    jobs = [("tessera", lambda: ours(flags, predictor))]
+    peers = PEERS
     if flags.peers_from:
         text = pathlib.Path(flags.peers_from).read_text(encoding="utf-8")
         earlier = json.loads(text)
         rows += [r for r in earlier["rows"] if not is_ours(r)]
         missing += earlier["not_measured"]
-    else:  # layouts and scheduler are asked of forward kernels alone
-        jobs += [(p.words(), lambda p=p: peer_rows(flags, predictor, p))
-                 for p in PEERS if not flags.backward or p.layouts == "111"]
+        tried |= earlier.get("sweep", {})
+        peers = []
+    if flags.sweep:
+        done = {r["kernel"] for r in rows}
+        peers = [p for p in sweep(flags, predictor, tried)
+                 if p.words() + ", list at run time" not in done]
+    # Layouts and scheduler are asked of forward kernels alone.
+    jobs = [("tessera", lambda: ours(flags, predictor))]
+    jobs += [(p.words(), lambda p=p: peer_rows(flags, predictor, p))
+             for p in peers if not flags.backward or p.layouts == "111"]
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         for found, why in pool.map(work, jobs):
             rows += found
             missing += [why] if why else []
-    return rows, missing
+    return rows, missing, tried
 
 
 def is_ours(r):
@@ -292,7 +411,7 @@ def read_lead_error(path):
 def main():
     flags = parse_flags()
     lead_error = read_lead_error(flags.silicon)
-    rows, missing = collect(flags)
+    rows, missing, tried = collect(flags)
     best = [best_of(case, rows, lead_error) for case in CASES]
     for case in best:
         print(f"\n{case['case']}")
@@ -312,6 +431,8 @@ def main():
     if flags.out:
         result = {"lead_error": lead_error, "best": best, "rows": rows,
                   "not_measured": missing}
+        if tried:
+            result["sweep"] = tried
         out = pathlib.Path(flags.out)
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

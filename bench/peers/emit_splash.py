@@ -24,6 +24,7 @@ def arguments():
                    help="keys that a query sees, its own among them")
     p.add_argument("--tokens", type=int, default=32768)
     p.add_argument("--heads", type=int, default=8)
+    p.add_argument("--kv-heads", type=int, help="[heads]")
     p.add_argument("--head-dim", type=int, default=128)
     p.add_argument("--block", type=int, default=256,
                    help="queries and keys of a block")
@@ -49,6 +50,7 @@ def arguments():
     a = p.parse_args()
     a.block_q = a.block_q or a.block
     a.block_kv = a.block_kv or a.block
+    a.kv_heads = a.kv_heads or a.heads
     return a
 
 
@@ -145,10 +147,11 @@ def traced(a, sharding):
         dq, dk, dv = jax.vjp(of, q, k, v)[1](dout)
         return (dq * scale).astype(q.dtype), dk, dv
 
-    qkv = array((a.heads, a.tokens, a.head_dim), jnp.bfloat16)
+    q = array((a.heads, a.tokens, a.head_dim), jnp.bfloat16)
     ids = array((a.tokens,), jnp.int32)
-    inputs = [qkv] * 3 + [[ids] * 2 if a.segments else []]
-    inputs += [] if a.backward == "no" else [qkv]
+    kv = array((a.kv_heads, a.tokens, a.head_dim), jnp.bfloat16)
+    inputs = [q, kv, kv, [ids] * 2 if a.segments else []]
+    inputs += [] if a.backward == "no" else [q]
     inputs += [lists] if a.list else []
     f = forward if a.backward == "no" else gradients
     return jax.jit(f).trace(*inputs).lower(lowering_platforms=("tpu",))
