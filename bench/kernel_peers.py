@@ -46,6 +46,7 @@ from predicted import Predictor, run
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENS, HEADS = 32768, 8
 ONE = "one document"
+AT_RUN_TIME = ", list at run time"
 CASES = {
     ONE: f"lengths:{TOKENS}",
     "documents, mean 4096": "lognormal:mean=4096,seed=",
@@ -257,9 +258,13 @@ def one_row(flags, predictor, peer):
     return row(ONE, peer.words(), [count(flags, told)], 1)
 
 
+def list_name(flags, peer):
+    return file_name(flags, peer) + "_list"
+
+
 def list_rows(flags, predictor, peer, cases, seeds):
     """By the program whose list is an argument."""
-    name = file_name(flags, peer) + "_list"
+    name = list_name(flags, peer)
     bare = ["--mask", flags.mask, "--q-len", TOKENS]
     told = predictor.schedule(name, bare, emit(flags, peer, True))
     counts = {k["name"]: k["attention"] for k in kernels_of(flags, told)
@@ -274,14 +279,17 @@ def list_rows(flags, predictor, peer, cases, seeds):
             if rules:
                 told = predictor.schedule(name, [*of, *rules])
             counted.append(count(flags, told))
-        yield row(case, peer.words() + ", list at run time", counted,
+        yield row(case, peer.words() + AT_RUN_TIME, counted,
                   len(counted))
 
 
-def peer_rows(flags, predictor, peer):
-    """One document, then packed ones; a RuntimeError says why there are none."""
-    yield one_row(flags, predictor, peer)
-    yield from list_rows(flags, predictor, peer, list(CASES)[1:], flags.seeds)
+def peer_rows(flags, predictor, peer, cases):
+    """A RuntimeError says why there are none."""
+    if ONE in cases:
+        yield one_row(flags, predictor, peer)
+    packed = [case for case in cases if case != ONE]
+    if packed:
+        yield from list_rows(flags, predictor, peer, packed, flags.seeds)
 
 
 def shapes(name):
@@ -308,12 +316,14 @@ def best_settings(tried, peers, case, number):
 
 def sweep(flags, predictor, tried):
     """Fills `tried`, by words, with cycles a tile by case, or why there are none;
-    gives the settings that deserve all draws."""
+    gives the settings that deserve all draws, each with its cases."""
     until = time.monotonic() + 60 * flags.minutes
 
     def measure(peer):
         words = peer.words()
-        if words in tried or time.monotonic() > until:
+        late = time.monotonic() > until
+        if words in tried or (
+                late and not predictor.has(list_name(flags, peer))):
             return
         try:
             rows = list(list_rows(flags, predictor, peer, CASES, 1))
@@ -322,19 +332,19 @@ def sweep(flags, predictor, tried):
             tried[words] = {"why": str(error)}
         print(f"{words}: {tried[words]}", file=sys.stderr, flush=True)
 
-    finalists = []
+    finalists = {}
     for name in flags.sweep:
         peers = list(shapes(name))
         with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
             list(pool.map(measure, peers))
-            more = [v for case in CASES
-                    for p in best_settings(tried, peers, case, 1)
-                    for v in variants(flags, p)]
-            peers += dict.fromkeys(more)
-            list(pool.map(measure, dict.fromkeys(more)))
-        finalists += [p for case in CASES
-                      for p in best_settings(tried, peers, case, flags.finalists)]
-    return list(dict.fromkeys(finalists))
+            more = dict.fromkeys(v for case in CASES
+                                 for p in best_settings(tried, peers, case, 1)
+                                 for v in variants(flags, p))
+            list(pool.map(measure, more))
+        for case in CASES:
+            for p in best_settings(tried, [*peers, *more], case, flags.finalists):
+                finalists.setdefault(p, []).append(case)
+    return finalists
 
 
 def collect(flags):
@@ -353,22 +363,23 @@ def collect(flags):
               file=sys.stderr, flush=True)
         return found, why
 
-    peers = PEERS
+    # Layouts and scheduler are asked of forward kernels alone.
+    peers = {p: list(CASES) for p in PEERS
+             if not flags.backward or p.layouts == "111"}
     if flags.peers_from:
         text = pathlib.Path(flags.peers_from).read_text(encoding="utf-8")
         earlier = json.loads(text)
         rows += [r for r in earlier["rows"] if not is_ours(r)]
         missing += earlier["not_measured"]
         tried |= earlier.get("sweep", {})
-        peers = []
+        peers = {}
     if flags.sweep:
-        done = {r["kernel"] for r in rows}
-        peers = [p for p in sweep(flags, predictor, tried)
-                 if p.words() + ", list at run time" not in done]
-    # Layouts and scheduler are asked of forward kernels alone.
+        done = {(r["case"], r["kernel"].removesuffix(AT_RUN_TIME)) for r in rows}
+        peers = {p: [c for c in cases if (c, p.words()) not in done]
+                 for p, cases in sweep(flags, predictor, tried).items()}
     jobs = [("tessera", lambda: ours(flags, predictor))]
-    jobs += [(p.words(), lambda p=p: peer_rows(flags, predictor, p))
-             for p in peers if not flags.backward or p.layouts == "111"]
+    jobs += [(p.words(), lambda p=p, c=c: peer_rows(flags, predictor, p, c))
+             for p, c in peers.items()]
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
         for found, why in pool.map(work, jobs):
             rows += found

@@ -25,12 +25,15 @@ class Predictor:
         self.temporary = None if folder else tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(folder or self.temporary.name)
 
+    def has(self, name):
+        return (self.folder / name / "done").exists()
+
     def schedule(self, name, asked, emit=None):
         """What it says of program `name`, as JSON. `emit` prints the program; None
         where `asked` describes our own kernel."""
         command = [self.tessera, "schedule", "--json", *asked]
         kept = self.folder / name
-        if (kept / "done").exists():
+        if self.has(name):
             return json.loads(run([*command, "--dump", kept]))
         self.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(kept, ignore_errors=True)  # what was cut short
