@@ -118,7 +118,7 @@ def parse_flags():
     add("--sweep", nargs="*", choices=("tokamax", "splash"), metavar="PEER",
         help="peers at the best of many settings [of both]")
     add("--minutes", type=float, default=float("inf"), metavar="N",
-        help="the sweep begins no compile after them")
+        help="the sweep begins no compile after them; shapes have 0.6 of them")
     add("--finalists", type=int, default=2, metavar="N",
         help="settings of a case and peer that get all draws [2]")
     add("--silicon", default=HERE / "results" / "v6e" / "silicon.json",
@@ -293,12 +293,12 @@ def peer_rows(flags, predictor, peer, cases):
 
 
 def shapes(name):
-    """Those next to 1024x1024/512 first."""
+    """The likely ones first: square, of middle size, 512 keys at once."""
     out = [Peer(name, q, kv, compute, scheduler=name == "tokamax")
            for q in BLOCKS for kv in BLOCKS for compute in COMPUTE if compute <= kv]
     return sorted(out, key=lambda p: (
-        abs(math.log2(p.block_q / 1024)) + abs(math.log2(p.block_kv / 1024)) +
-        abs(math.log2(p.compute / 512))))
+        abs(math.log2(p.block_q / p.block_kv)) + abs(math.log2(p.compute / 512)) +
+        abs(math.log2(p.block_q * p.block_kv) / 2 - 10) / 2))
 
 
 def variants(flags, peer):
@@ -317,11 +317,11 @@ def best_settings(tried, peers, case, number):
 def sweep(flags, predictor, tried):
     """Fills `tried`, by words, with cycles a tile by case, or why there are none;
     gives the settings that deserve all draws, each with its cases."""
-    until = time.monotonic() + 60 * flags.minutes
+    begin = time.monotonic()
 
-    def measure(peer):
+    def measure(peer, share):
         words = peer.words()
-        late = time.monotonic() > until
+        late = time.monotonic() > begin + share * 60 * flags.minutes
         if words in tried or (
                 late and not predictor.has(list_name(flags, peer))):
             return
@@ -333,14 +333,15 @@ def sweep(flags, predictor, tried):
         print(f"{words}: {tried[words]}", file=sys.stderr, flush=True)
 
     finalists = {}
-    for name in flags.sweep:
+    for turn, name in enumerate(flags.sweep):
+        share = (turn + 1) / len(flags.sweep)
         peers = list(shapes(name))
         with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-            list(pool.map(measure, peers))
+            list(pool.map(lambda p: measure(p, share - 0.4 / len(flags.sweep)), peers))
             more = dict.fromkeys(v for case in CASES
                                  for p in best_settings(tried, peers, case, 1)
                                  for v in variants(flags, p))
-            list(pool.map(measure, more))
+            list(pool.map(lambda p: measure(p, share), more))
         for case in CASES:
             for p in best_settings(tried, [*peers, *more], case, flags.finalists):
                 finalists.setdefault(p, []).append(case)
