@@ -16,7 +16,8 @@ of many:
 
 It predicts the first draw of each case with every shape of blocks, then at the best
 shape of each case with the other layouts and without the scheduler (backward, JAX
-Splash with two kernels), all with lists at run time. The best --finalists of a case
+Splash with two kernels, tokamax with dQ summed in 3 steps), all with lists at run time, but backward one document with
+its own compiled in. The best --finalists of a case
 get rows with all draws. What it found is kept under `sweep`, and what --peers-from
 has there is not done again: a sweep that ran out of --minutes goes on.
 
@@ -64,11 +65,13 @@ class Peer(NamedTuple):
     layouts: str = "111"  # of q, k, v; 2: tokens last
     scheduler: bool = False
     split: bool = False  # backward, a kernel for dQ and one for dK and dV
+    three: bool = False  # backward, tokamax's dq_reduction_steps; always with lists
 
     def words(self):
         out = f"{self.name} {self.block_q}x{self.block_kv}/{self.compute}"
         out += f", layouts {self.layouts}" * (self.layouts != "111")
-        return out + ", scheduler" * self.scheduler + ", split" * self.split
+        return out + ", scheduler" * self.scheduler + ", split" * self.split + \
+            ", dq in 3 steps" * self.three
 
 
 # Forward and backward alike; layouts forward alone.
@@ -206,6 +209,7 @@ def emit(flags, peer, listed):
     if flags.window:
         command += ["--mask", "window", "--window", flags.window + 1]
     command += ["--segments", "--list"] if listed else []
+    command += ["--three-dq-steps"] if peer.three else []
     backward = "split" if peer.split else "fused"
     command += ["--backward", backward] if flags.backward else ["--lse"]
     return command
@@ -303,7 +307,8 @@ def shapes(name):
 
 def variants(flags, peer):
     if flags.backward:
-        return [peer._replace(split=True)] if peer.name == "splash" else []
+        splash = peer.name == "splash"
+        return [peer._replace(split=splash, three=not splash)]
     out = [peer._replace(scheduler=False)] if peer.scheduler else []
     return out + [peer._replace(layouts=layouts) for layouts in LAYOUTS]
 
@@ -322,14 +327,20 @@ def sweep(flags, predictor, tried):
     def measure(peer, share):
         words = peer.words()
         late = time.monotonic() > begin + share * 60 * flags.minutes
-        if words in tried or (
-                late and not predictor.has(list_name(flags, peer))):
+        there = predictor.has(list_name(flags, peer)) or (
+            flags.backward and predictor.has(file_name(flags, peer)))
+        if words in tried or (late and not there):
             return
+        tried[words] = found = {}
         try:
-            rows = list(list_rows(flags, predictor, peer, CASES, 1))
-            tried[words] = {r["case"]: r["cycles_per_tile"] for r in rows}
+            cases = list(CASES)
+            if flags.backward:  # a list's loops often have unknown trips there
+                cases.remove(ONE)
+                found[ONE] = one_row(flags, predictor, peer)["cycles_per_tile"]
+            for r in list_rows(flags, predictor, peer, cases, 1):
+                found[r["case"]] = r["cycles_per_tile"]
         except RuntimeError as error:
-            tried[words] = {"why": str(error)}
+            found["why"] = str(error)
         print(f"{words}: {tried[words]}", file=sys.stderr, flush=True)
 
     finalists = {}

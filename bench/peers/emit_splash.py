@@ -45,6 +45,8 @@ def arguments():
                    help="the active tiles are arguments")
     p.add_argument("--backward", choices=("no", "split", "fused"),
                    default="no")
+    p.add_argument("--three-dq-steps", action="store_true",
+                   help="tokamax, backward: dq_reduction_steps=3, as with --list")
     p.add_argument("--target", default="v6e:1x1", help="with --dump")
     p.add_argument("--dump", metavar="FOLDER")
     a = p.parse_args()
@@ -100,12 +102,13 @@ def make_kernel(a):
         splash_attention_mask as masks,
     )
 
+    three = a.list or a.three_dq_steps
     config = kernels.SplashConfig(
         **block_arguments(a, kernels.QKVLayout),
         attn_logits_soft_cap=a.softcap,
         use_experimental_scheduler=a.scheduler,
         # Its backward kernel walks a list only so.
-        dq_reduction_steps=3 if a.list and a.backward != "no" else None,
+        dq_reduction_steps=3 if three and a.backward != "no" else None,
     )
     return kernels.base.SegmentIds, kernels.make_splash_mha_single_device(
         one_mask(masks, a), config=config, **residuals
