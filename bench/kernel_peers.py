@@ -16,7 +16,7 @@ of many:
 
 It predicts the first draw of each case with every shape of blocks, then at the best
 shape of each case with the other layouts and without the scheduler (backward, JAX
-Splash with two kernels, tokamax with dQ summed in 3 steps), all with lists at run time, but backward one document with
+Splash with two kernels, tokamax without summing dQ in 3 steps), all with lists at run time, but backward one document with
 its own compiled in. The best --finalists of a case
 get rows with all draws. What it found is kept under `sweep`, and what --peers-from
 has there is not done again: a sweep that ran out of --minutes goes on.
@@ -65,7 +65,7 @@ class Peer(NamedTuple):
     layouts: str = "111"  # of q, k, v; 2: tokens last
     scheduler: bool = False
     split: bool = False  # backward, a kernel for dQ and one for dK and dV
-    three: bool = False  # backward, tokamax's dq_reduction_steps; always with lists
+    three: bool = False  # backward, tokamax's dq_reduction_steps; lists always have it
 
     def words(self):
         out = f"{self.name} {self.block_q}x{self.block_kv}/{self.compute}"
@@ -263,7 +263,11 @@ def one_row(flags, predictor, peer):
 
 
 def list_name(flags, peer):
-    return file_name(flags, peer) + "_list"
+    return file_name(flags, peer._replace(three=False)) + "_list"
+
+
+def list_words(peer):
+    return peer._replace(three=False).words() + AT_RUN_TIME
 
 
 def list_rows(flags, predictor, peer, cases, seeds):
@@ -283,8 +287,7 @@ def list_rows(flags, predictor, peer, cases, seeds):
             if rules:
                 told = predictor.schedule(name, [*of, *rules])
             counted.append(count(flags, told))
-        yield row(case, peer.words() + AT_RUN_TIME, counted,
-                  len(counted))
+        yield row(case, list_words(peer), counted, len(counted))
 
 
 def peer_rows(flags, predictor, peer, cases):
@@ -296,9 +299,10 @@ def peer_rows(flags, predictor, peer, cases):
         yield from list_rows(flags, predictor, peer, packed, flags.seeds)
 
 
-def shapes(name):
+def shapes(name, backward):
     """The likely ones first: square, of middle size, 512 keys at once."""
-    out = [Peer(name, q, kv, compute, scheduler=name == "tokamax")
+    tokamax = name == "tokamax"
+    out = [Peer(name, q, kv, compute, scheduler=tokamax, three=tokamax and backward)
            for q in BLOCKS for kv in BLOCKS for compute in COMPUTE if compute <= kv]
     return sorted(out, key=lambda p: (
         abs(math.log2(p.block_q / p.block_kv)) + abs(math.log2(p.compute / 512)) +
@@ -307,8 +311,8 @@ def shapes(name):
 
 def variants(flags, peer):
     if flags.backward:
-        splash = peer.name == "splash"
-        return [peer._replace(split=splash, three=not splash)]
+        other = {"split": True} if peer.name == "splash" else {"three": False}
+        return [peer._replace(**other)]
     out = [peer._replace(scheduler=False)] if peer.scheduler else []
     return out + [peer._replace(layouts=layouts) for layouts in LAYOUTS]
 
@@ -326,27 +330,34 @@ def sweep(flags, predictor, tried):
 
     def measure(peer, share):
         words = peer.words()
+        found = dict(tried.get(words, {}))
         late = time.monotonic() > begin + share * 60 * flags.minutes
-        there = predictor.has(list_name(flags, peer)) or (
-            flags.backward and predictor.has(file_name(flags, peer)))
-        if words in tried or (late and not there):
-            return
-        tried[words] = found = {}
+
+        def may(name):
+            return not late or predictor.has(name)
+
         try:
-            cases = list(CASES)
-            if flags.backward:  # a list's loops often have unknown trips there
+            cases = [c for c in CASES if c not in found]
+            if "why" in found or not cases:
+                return
+            if flags.backward and ONE in cases:  # by lists, trips are often unknown
                 cases.remove(ONE)
-                found[ONE] = one_row(flags, predictor, peer)["cycles_per_tile"]
-            for r in list_rows(flags, predictor, peer, cases, 1):
-                found[r["case"]] = r["cycles_per_tile"]
+                if may(file_name(flags, peer)):
+                    told = one_row(flags, predictor, peer)
+                    found[ONE] = told["cycles_per_tile"]
+            if cases and may(list_name(flags, peer)):
+                for r in list_rows(flags, predictor, peer, cases, 1):
+                    found[r["case"]] = r["cycles_per_tile"]
         except RuntimeError as error:
             found["why"] = str(error)
-        print(f"{words}: {tried[words]}", file=sys.stderr, flush=True)
+        if found:
+            tried[words] = found
+            print(f"{words}: {found}", file=sys.stderr, flush=True)
 
     finalists = {}
     for turn, name in enumerate(flags.sweep):
         share = (turn + 1) / len(flags.sweep)
-        peers = list(shapes(name))
+        peers = list(shapes(name, flags.backward))
         with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
             list(pool.map(lambda p: measure(p, share - 0.4 / len(flags.sweep)), peers))
             more = dict.fromkeys(v for case in CASES
@@ -376,8 +387,8 @@ def collect(flags):
         return found, why
 
     # Layouts and scheduler are asked of forward kernels alone.
-    peers = {p: list(CASES) for p in PEERS
-             if not flags.backward or p.layouts == "111"}
+    peers = {p._replace(three=flags.backward and p.name == "tokamax"): list(CASES)
+             for p in PEERS if not flags.backward or p.layouts == "111"}
     if flags.peers_from:
         text = pathlib.Path(flags.peers_from).read_text(encoding="utf-8")
         earlier = json.loads(text)
@@ -386,8 +397,9 @@ def collect(flags):
         tried |= earlier.get("sweep", {})
         peers = {}
     if flags.sweep:
-        done = {(r["case"], r["kernel"].removesuffix(AT_RUN_TIME)) for r in rows}
-        peers = {p: [c for c in cases if (c, p.words()) not in done]
+        done = {(r["case"], r["kernel"]) for r in rows}
+        peers = {p: [c for c in cases
+                     if (c, p.words() if c == ONE else list_words(p)) not in done]
                  for p, cases in sweep(flags, predictor, tried).items()}
     jobs = [("tessera", lambda: ours(flags, predictor))]
     jobs += [(p.words(), lambda p=p, c=c: peer_rows(flags, predictor, p, c))
