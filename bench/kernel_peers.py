@@ -387,8 +387,10 @@ def collect(flags):
         return found, why
 
     # Layouts and scheduler are asked of forward kernels alone.
-    peers = {p._replace(three=flags.backward and p.name == "tokamax"): list(CASES)
-             for p in PEERS if not flags.backward or p.layouts == "111"}
+    peers = {p: list(CASES) for p in PEERS
+             if not flags.backward or p.layouts == "111"}
+    if flags.backward:
+        peers |= {p._replace(three=True): [ONE] for p in peers if p.name == "tokamax"}
     if flags.peers_from:
         text = pathlib.Path(flags.peers_from).read_text(encoding="utf-8")
         earlier = json.loads(text)
