@@ -12,6 +12,7 @@
 #include "base/safetensors.h"
 #include "lanes/cpu/ffi_handlers.h"
 #include "receipt/read.h"
+#include "tests/full_disk.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 
@@ -104,6 +105,28 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
            "--json"});
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(json::parse(out_)["losses"], more["losses"]);
+}
+
+TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  train({"--steps", "2", "--checkpoint", path("state")});
+  ASSERT_EQ(code_, kOk) << err_;
+  const std::string before = *read_file(path("state"), 1 << 24);
+  {
+    const testing::FullDisk disk(4096);
+    ASSERT_TRUE(disk.holds());
+    train({"--steps", "6", "--resume", path("state"), "--checkpoint",
+           path("state"), "--every", "2"});
+  }
+  EXPECT_EQ(code_, kFailed);
+  EXPECT_EQ(err_,
+            "tessera: [file] output must be writable, found \"File too large\" "
+            "for '" +
+                path("state") + "'\n");
+  EXPECT_EQ(*read_file(path("state"), 1 << 24), before);
+  // And is what it goes on from.
+  EXPECT_EQ(trained({"--steps", "6", "--resume", path("state")})["first_step"],
+            3);
 }
 
 // In words; the model in the object has them too.

@@ -2,7 +2,6 @@
 #include "base/files.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,8 +9,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
+#include "tests/full_disk.h"
 #include "tests/temp_folder.h"
 
 namespace tessera {
@@ -148,15 +149,10 @@ TEST_F(Files, WriteErrorsSayWhatIsThere) {
 
 TEST_F(Files, ADiskThatFillsUpLeavesTheOldFile) {
   const std::string p = put("f", "old");
-  struct rlimit old {};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
-  struct rlimit small = old;
-  small.rlim_cur = 1000;
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::optional<testing::FullDisk> disk(1000);
+  ASSERT_TRUE(disk->holds());
   const auto r = write_file(p, bytes_of_length(100'000));
-  ::setrlimit(RLIMIT_FSIZE, &old);
-  ::signal(SIGXFSZ, handler);
+  disk.reset();
   ASSERT_FALSE(r.ok());
   EXPECT_EQ(r.error().kind, ErrorKind::io);
   EXPECT_EQ(r.error().message,
