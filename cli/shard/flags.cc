@@ -1,0 +1,130 @@
+// cli/shard/flags.cc: names and help of the flags, and options from them.
+#include "cli/shard/flags.h"
+
+#include <utility>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/lowering.h"
+#include "cli/numbers.h"
+#include "cli/request/file_checks.h"
+
+namespace tessera::cli {
+namespace {
+
+Result<Dtype> dtype_of(const std::string& word) {
+  for (const auto& [name, dtype] :
+       {std::pair{"f32", Dtype::f32}, std::pair{"bf16", Dtype::bf16},
+        std::pair{"f16", Dtype::f16}}) {
+    if (word == name) return dtype;
+  }
+  return invalid("cli", "--dtype must be f32, bf16 or f16, found {}",
+                 in_quotes(word));
+}
+
+}  // namespace
+
+void add_shard_flags(Command& command, ShardFlags& f) {
+  add_request_flags(command, f.request);
+  add_flags(
+      command,
+      {
+          {"--mesh", &f.mesh, "AXES",
+           "name=size,...: data spreads batch rows, head heads, seq query "
+           "rows; along copy all devices hold the same"},
+          {"--balance", &f.balance, "NAME",
+           "contiguous, headtail, rows (they lie where work is even), tasks "
+           "(rows stay, attention moves) [rows]"},
+          {"--heads", &f.heads, "N", "Query heads [8]"},
+          {"--kv-heads", &f.kv_heads, "N",
+           "Key and value heads [a quarter of heads, or heads]"},
+          {"--head-dim", &f.head_dim, "N", "Of queries and keys [128]"},
+          {"--v-head-dim", &f.v_head_dim, "N", "Of values [head-dim]"},
+          {"--dtype", &f.dtype, "NAME", "f32, bf16 or f16 [bf16]"},
+          {"--uneven", &f.uneven, "",
+           "Pad batch rows and KV heads that an axis does not divide"},
+          {"--emit", &f.emit, "FILE",
+           "Write the program of all shards, StableHLO, for `tessera compile` "
+           "and any compiler with Shardy"},
+          {"--lane", &f.lane, "NAME",
+           "Of the program: what attends on each device, xla or mosaic, our "
+           "TPU kernel [xla]"},
+          {"--lowering-reason", &f.lowering_reason, "TEXT",
+           kLoweringReasonHelp},
+          {"--backward", &f.backward, "",
+           "Of the program: that of the backward pass"},
+          {"--fit", &f.fit, "CHIP",
+           "Say what the program takes of the memory of a chip, v6e and the "
+           "like, before launch"},
+          {"--compile", &f.compile, "TARGET",
+           "The same, and compile it for a target of as many chips, v6e:2x2 "
+           "and the like, with no device: what libtpu says of its memory, and "
+           "what runs beside its collectives"},
+          {"--picture", &f.picture, "FILE.svg",
+           "Draw who holds and computes what, and what travels"},
+      });
+}
+
+Result<void> check_flags(const ShardFlags& f) {
+  if (!f.mesh) return invalid("cli", "--mesh must be given, found none");
+  if (f.lane && *f.lane != "xla" && *f.lane != "mosaic") {
+    return invalid("cli", "--lane must be xla or mosaic, found {}",
+                   in_quotes(*f.lane));
+  }
+  for (const auto& [flag, given] :
+       {std::pair("--backward", f.backward), {"--lane", f.lane.has_value()}}) {
+    if (!given || f.emit || f.fit || f.compile) continue;
+    return invalid("cli", "{} goes with --emit, --fit or --compile, found none",
+                   flag);
+  }
+  // A program of lane xla alone is for any compiler.
+  if (f.lowering_reason && f.lane != "mosaic" && !f.fit && !f.compile) {
+    return invalid("cli",
+                   "--lowering-reason goes with --lane mosaic, --fit or "
+                   "--compile, found none");
+  }
+  if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
+  if (f.fit && f.compile) {
+    return invalid("cli",
+                   "--compile says what fits too, found --fit beside it");
+  }
+  if (f.picture && !f.picture->ends_with(".svg")) {
+    return invalid("cli", "--picture must end in .svg, found {}",
+                   in_quotes(*f.picture));
+  }
+  return check_files(request_files(f.request),
+                     given_files({&f.emit, &f.picture}));
+}
+
+Result<ShardOptions> shard_options(const ShardFlags& f) {
+  ShardOptions out;
+  auto balance = parse_balance(f.balance.value_or("rows"));
+  if (!balance) return balance.error();
+  out.balance = *balance;
+  auto dtype = dtype_of(f.dtype.value_or("bf16"));
+  if (!dtype) return dtype.error();
+  out.dtype = *dtype;
+  out.uneven = f.uneven;
+  AttentionShape& s = out.shape;
+  auto heads = parse_int(f.heads.value_or("8"), "--heads", 1, kMaxHeads);
+  if (!heads) return heads.error();
+  s.heads = *heads;
+  s.kv_heads = *heads % 4 == 0 ? *heads / 4 : *heads;
+  if (f.kv_heads) {
+    auto n = parse_int(*f.kv_heads, "--kv-heads", 1, kMaxHeads);
+    if (!n) return n.error();
+    s.kv_heads = *n;
+  }
+  auto dim =
+      parse_int(f.head_dim.value_or("128"), "--head-dim", 1, kMaxHeadDim);
+  if (!dim) return dim.error();
+  s.head_dim = s.v_head_dim = *dim;
+  if (f.v_head_dim) {
+    auto n = parse_int(*f.v_head_dim, "--v-head-dim", 1, kMaxHeadDim);
+    if (!n) return n.error();
+    s.v_head_dim = *n;
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,31 @@
+// cli/shard/flags.h: what `tessera shard` is asked.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/request/flags.h"
+#include "tessera/shard.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct ShardFlags {
+  RequestFlags request;
+  std::optional<std::string> mesh, balance, heads, kv_heads, head_dim,
+      v_head_dim, dtype, lane, emit, fit, compile, picture, lowering_reason;
+  bool uneven = false;
+  bool backward = false;
+};
+
+void add_shard_flags(Command& command, ShardFlags& flags);
+
+// That the mesh is there, which flags go together, and that no file is written
+// over.
+Result<void> check_flags(const ShardFlags& flags);
+
+// Balance, dtype and sizes.
+Result<ShardOptions> shard_options(const ShardFlags& flags);
+
+}  // namespace tessera::cli
