@@ -120,7 +120,7 @@ Result<int> run(const Options& o) {
   const RequestFeatures features = features_of(
       planned->batch.request(), planned->batch.facts(), data.shape, call);
   const PlanFacts plan = plan_facts(planned->batch.plan());
-  auto choice = choose(features, plan, *machine, options->gate, forced);
+  auto choice = choose(features, plan, *machine, options->lanes.gate, forced);
   if (!choice) return choice.error();
   if (o.json) {
     fmt::print("{}\n", choice_json(*choice, plan, *machine).dump());

@@ -480,6 +480,27 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
   EXPECT_EQ(out_, receipt_schema());
 }
 
+// It runs on the mesh again, spread as the receipt says: another way to balance
+// would be told as one.
+TEST_F(ReceiptCommand, VerifiesAMeshsRun) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  const json good = make({"--lane", "xla", "--cache", "off", "--mesh",
+                          "head=2,seq=2", "--balance", "tasks"});
+  EXPECT_EQ(verify("good"), 0) << out_ << err_;
+  for (const auto& [what, value] :
+       {std::pair<const char*, json>{"/shards/mesh", "seq=2,head=2"},
+        {"/shards/contract", std::string(32, '0')},
+        {"/shards", nullptr}}) {
+    forge(good, [&, &what = what, &value = value](json& r) {
+      r[json::json_pointer(what)] = value;
+    });
+    EXPECT_EQ(verify("forged"), 1) << what << out_ << err_;
+  }
+}
+
 TEST_F(ReceiptCommand, VerifiesAPluginsRun) {
   const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
   if (tessera::testing::is_absent(plugin)) {

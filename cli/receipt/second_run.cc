@@ -10,22 +10,29 @@
 #include "cli/run/run.h"
 #include "cli/train/run.h"
 #include "run/receipt_parts.h"
+#include "run/repeat.h"
 
 namespace tessera::cli {
 namespace {
 
-// The plugin and the artifact, for flags of a run or of the bridge.
+constexpr const char* kNoCache = "off";  // the compiler is asked again
+
+// The plugin, for flags of the bridge or of a training run.
+Result<void> add_plugin(const receipt::Receipt& r,
+                        const std::optional<std::string>& plugin,
+                        PluginFlags& out) {
+  if (!r.plugin) return {};
+  auto file = run::plugin_to_load(r, plugin);
+  if (!file) return file.error();
+  out.plugin = std::move(*file);
+  out.device = fmt::to_string(r.plugin->number);
+  out.cache = kNoCache;
+  return {};
+}
+
+// For flags of a run or of the bridge.
 template <class Flags>
-Result<void> add_program_flags(const receipt::Receipt& r,
-                               const std::optional<std::string>& plugin,
-                               Flags& out) {
-  if (r.plugin) {
-    auto file = run::plugin_to_load(r, plugin);
-    if (!file) return file.error();
-    out.plugin = std::move(*file);
-    out.device = fmt::to_string(r.plugin->number);
-    out.cache = "off";  // the compiler is asked again
-  }
+Result<void> add_artifact(const receipt::Receipt& r, Flags& out) {
   if (!r.artifact) return {};
   if (r.artifact->file.empty() || r.artifact->shapes_file.empty()) {
     return unavailable("receipt",
@@ -37,26 +44,20 @@ Result<void> add_program_flags(const receipt::Receipt& r,
   return {};
 }
 
+// Its request and arrays by flags, its lane as the library repeats it.
 Result<run::SecondRun> run_plan(const receipt::Receipt& claimed,
                                 const std::optional<std::string>& plugin) {
   auto flags = flags_of(claimed);
   if (!flags) return flags.error();
-  flags->lane = claimed.lane.executed;
-  if (*flags->lane == "cpu") {
-    flags->isa = claimed.isa;
-    if (claimed.threads) flags->threads = fmt::to_string(*claimed.threads);
-  }
-  if (*flags->lane == "xla") flags->method = claimed.method;
-  if (claimed.lowering) flags->lowering_reason = claimed.lowering->reason;
-  if (claimed.shards) {
-    flags->mesh = claimed.shards->mesh;
-    flags->balance = claimed.shards->balance;
-    flags->uneven = claimed.shards->uneven;
-  }
-  if (auto e = add_program_flags(claimed, plugin, *flags); !e) {
-    return e.error();
-  }
-  auto run = run_request(*flags);
+  if (auto e = add_artifact(claimed, *flags); !e) return e.error();
+  flags->cache = kNoCache;
+  auto options = read_run_options(*flags);
+  if (!options) return options.error();
+  auto lanes =
+      run::options_to_repeat(claimed, std::move(options->lanes), plugin);
+  if (!lanes) return lanes.error();
+  options->lanes = std::move(*lanes);
+  auto run = run_request(*flags, std::move(*options));
   if (!run) return run.error();
   receipt::seal(run->receipt);
   return run::SecondRun{std::move(run->receipt),
@@ -66,7 +67,8 @@ Result<run::SecondRun> run_plan(const receipt::Receipt& claimed,
 Result<run::SecondRun> run_operation(const receipt::Receipt& claimed,
                                      const std::optional<std::string>& plugin) {
   BridgeFlags flags;
-  if (auto e = add_program_flags(claimed, plugin, flags); !e) return e.error();
+  if (auto e = add_plugin(claimed, plugin, flags); !e) return e.error();
+  if (auto e = add_artifact(claimed, flags); !e) return e.error();
   if (claimed.inputs.file.empty()) {
     flags.seed = fmt::to_string(claimed.inputs.seed);
   } else {
@@ -80,10 +82,8 @@ Result<run::SecondRun> run_operation(const receipt::Receipt& claimed,
 
 Result<run::SecondRun> train(const receipt::Receipt& claimed,
                              const std::optional<std::string>& plugin) {
-  struct Flags : PluginFlags {
-    std::string artifact, shapes;  // which no training run has
-  } flags;
-  if (auto e = add_program_flags(claimed, plugin, flags); !e) return e.error();
+  PluginFlags flags;
+  if (auto e = add_plugin(claimed, plugin, flags); !e) return e.error();
   auto found = train_again(claimed, flags);
   if (!found) return found.error();
   return run::SecondRun{std::move(*found), {}};

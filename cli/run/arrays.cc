@@ -21,7 +21,7 @@ Error too_large(double bytes) {
 
 // Whether the forced lane's device has a memory of its own.
 bool elsewhere(const RunOptions& o) {
-  if (o.forced != LaneId::xla) return false;
+  if (o.lanes.lane != LaneId::xla) return false;
   const auto place = o.session->place();
   return place && place->platform != "cpu";
 }
@@ -48,7 +48,7 @@ Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
                           LaneId lane, double routing, const Batch* batch) {
   const DataBytes bytes = data_bytes(o.data);
   double needed = bytes.all + routing;
-  if (o.fallback.empty()) {
+  if (o.lanes.fallback.empty()) {
     Request lengths;
     lengths.batch = o.data.batch;
     lengths.q_len = o.data.q_len;

@@ -43,30 +43,29 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   return read_plugin_flags(f, xla);
 }
 
-Result<void> read_mesh(const RunFlags& f, RunOptions& o) {
-  lanes::LaneOptions& options = o.lane_options;
+Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   if (!f.mesh) {
     if (!f.balance && !f.uneven) return {};
     return invalid("cli", "{} goes with --mesh, found no --mesh",
                    f.balance ? "--balance" : "--uneven");
   }
-  if (!o.forced || !o.fallback.empty()) {
+  if (!o.lane || !o.fallback.empty()) {
     return invalid("cli", "--mesh goes with --lane xla{}, found {}",
-                   o.forced ? " alone" : "",
-                   o.forced ? "--fallback" : "--lane auto");
+                   o.lane ? " alone" : "",
+                   o.lane ? "--fallback" : "--lane auto");
   }
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
-  options.mesh = std::move(*mesh);
+  o.mesh = std::move(*mesh);
   auto balance = parse_balance(f.balance.value_or("rows"));
   if (!balance) return balance.error();
-  options.shards.balance = *balance;
-  options.shards.uneven = f.uneven;
+  o.shards.balance = *balance;
+  o.shards.uneven = f.uneven;
   return {};
 }
 
 // What the bridge runs must give all that a run compares.
-Result<void> read_bridge(const RunFlags& f, lanes::LaneOptions& options) {
+Result<void> read_bridge(const RunFlags& f, SessionOptions& options) {
   if (f.artifact.has_value() != f.shapes.has_value()) {
     return invalid("cli", "--artifact goes with --shapes, found {} alone",
                    f.artifact ? "--artifact" : "--shapes");
@@ -100,11 +99,11 @@ Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
 
 }  // namespace
 
-Result<void> read_lane_options(const RunFlags& f, RunOptions& o) {
+Result<void> read_lane_options(const RunFlags& f, SessionOptions& o) {
   if (f.lane && *f.lane != "auto") {
     auto lane = lane_of(*f.lane, "--lane");
     if (!lane) return lane.error();
-    o.forced = *lane;
+    o.lane = *lane;
   }
   if (f.fallback) {
     for (const std::string_view name : split(*f.fallback, ',')) {
@@ -115,9 +114,9 @@ Result<void> read_lane_options(const RunFlags& f, RunOptions& o) {
     if (auto e = run::check_fallback(o.fallback); !e) return e.error();
   }
   if (f.gate) {
-    if (o.forced) {
+    if (o.lane) {
       return invalid("cli", "--gate goes with --lane auto, found --lane {}",
-                     to_string(*o.forced));
+                     to_string(*o.lane));
     }
     auto text = read_file(*f.gate, kMaxGateBytes);
     if (!text) return text.error();
@@ -125,15 +124,15 @@ Result<void> read_lane_options(const RunFlags& f, RunOptions& o) {
     if (!gate) return gate.error();
     o.gate = std::move(*gate);
   }
-  if (o.forced) {
+  if (o.lane) {
     std::vector<LaneId> lanes = o.fallback;
-    lanes.push_back(*o.forced);
-    if (auto e = check_lane_flags(f, lanes, to_string(*o.forced)); !e) return e;
+    lanes.push_back(*o.lane);
+    if (auto e = check_lane_flags(f, lanes, to_string(*o.lane)); !e) return e;
   }
-  if (auto e = read_bridge(f, o.lane_options); !e) return e.error();
-  if (auto e = read_cpu(f, o.lane_options.cpu); !e) return e.error();
+  if (auto e = read_bridge(f, o); !e) return e.error();
+  if (auto e = read_cpu(f, o.cpu); !e) return e.error();
   if (auto e = read_mesh(f, o); !e) return e.error();
-  return read_xla(f, o.lane_options.xla);
+  return read_xla(f, o.xla);
 }
 
 }  // namespace tessera::cli

@@ -28,24 +28,17 @@ Result<void> check_dims(const AttentionData& d, std::string_view lane) {
 }  // namespace
 
 Result<void> open_early(RunOptions& o) {
-  SessionOptions options;
-  options.lane = o.forced;
-  options.fallback = o.fallback;
-  options.cpu = o.lane_options.cpu;
+  SessionOptions options = o.lanes;
   options.cpu.progress = [told = o.progress](double share) {
     if (*told) (*told)(share);
   };
-  options.xla = o.lane_options.xla;
-  options.artifact = o.lane_options.artifact;
-  options.mesh = o.lane_options.mesh;
-  options.shards = o.lane_options.shards;
-  options.gate = o.gate;
   options.memory = [] {
     return static_cast<double>(receipt::available_memory());
   };
-  if (o.fallback.empty() && o.forced != LaneId::reference &&
-      o.forced != LaneId::jax_bridge && o.forced != LaneId::splash) {
-    auto e = check_dims(o.data, o.forced ? to_string(*o.forced) : "auto");
+  const std::optional<LaneId>& lane = o.lanes.lane;
+  if (o.lanes.fallback.empty() && lane != LaneId::reference &&
+      lane != LaneId::jax_bridge && lane != LaneId::splash) {
+    auto e = check_dims(o.data, lane ? to_string(*lane) : "auto");
     if (!e) return e;
   }
   auto session = Session::open(std::move(options));

@@ -136,7 +136,7 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
     if (!keys) return keys.error();
     o.data.first_keys = *keys;
   }
-  if (auto e = read_lane_options(f, o); !e) return e.error();
+  if (auto e = read_lane_options(f, o.lanes); !e) return e.error();
   if (f.inputs) {
     auto file = read_inputs(*f.inputs, o.data.layout);
     if (!file) return file.error();

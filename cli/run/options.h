@@ -11,7 +11,6 @@
 #include "cli/data/attention_data.h"
 #include "cli/data/tensor_file.h"
 #include "cli/run/flags.h"
-#include "lanes/lane.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -22,11 +21,8 @@ inline constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
 struct RunOptions {
   // Shape, dtype, layout, direction; lengths and arrays are still empty.
   AttentionData data;
-  std::optional<LaneId> forced;  // absent: the rules choose
-  std::vector<LaneId> fallback;  // in this order
-  GateTable gate;
-  lanes::LaneOptions lane_options;
-  std::optional<Session> session;  // of all of these, once open_early opened it
+  SessionOptions lanes;            // which may run, and what each is asked
+  std::optional<Session> session;  // of them, once open_early opened it
   // Where the cpu lane tells its progress, while something listens.
   std::shared_ptr<std::function<void(double)>> progress =
       std::make_shared<std::function<void(double)>>();
@@ -39,7 +35,7 @@ struct RunOptions {
 Result<void> read_shape(const RunFlags& flags, RunOptions& o);
 
 // --lane, --fallback, --gate and what each lane is asked.
-Result<void> read_lane_options(const RunFlags& flags, RunOptions& o);
+Result<void> read_lane_options(const RunFlags& flags, SessionOptions& lanes);
 
 // Flags of a lane that is none of these are refused; `asked` is how the error
 // calls them: "cpu".

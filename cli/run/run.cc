@@ -44,8 +44,8 @@ Result<Planned> plan_request(Loaded loaded, const RunOptions& o) {
 // What the rules chose may need other flags than those that are there.
 Result<void> take_choice(const RunFlags& flags, const Choice& choice,
                          const RunOptions& o) {
-  if (o.forced) return {};
-  std::vector<LaneId> lanes = o.fallback;
+  if (o.lanes.lane) return {};
+  std::vector<LaneId> lanes = o.lanes.fallback;
   lanes.push_back(choice.lane);
   auto e = check_lane_flags(
       flags, lanes,
@@ -100,7 +100,7 @@ CallFeatures call_features(const RunOptions& o) {
   CallFeatures out;
   out.dtype = o.data.dtype;
   out.backward = o.data.backward;
-  tell_artifact(o.lane_options.artifact, out);
+  tell_artifact(o.lanes.artifact, out);
   out.sink_telemetry = o.data.first_keys != 0;
   out.sink_logits = o.sink_logits || (o.inputs && o.inputs->has("sink_logits"));
   return out;
@@ -109,7 +109,10 @@ CallFeatures call_features(const RunOptions& o) {
 Result<RunOutcome> run_request(const RunFlags& flags) {
   auto options = read_run_options(flags);
   if (!options) return options.error();
-  RunOptions& o = *options;
+  return run_request(flags, std::move(*options));
+}
+
+Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   if (auto e = open_early(o); !e) return e.error();
   AttentionData& data = o.data;
   auto loaded = load_for(flags, o);
@@ -124,10 +127,11 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
     auto bytes = routing_bytes(
         flags.route, source, loaded->resolved,
         {data.shape.heads, data.shape.kv_heads, data.shape.head_dim},
-        o.lane_options.cpu.threads);
+        o.lanes.cpu.threads);
     if (!bytes) return bytes.error();
     if (!source.complete()) {
-      auto e = check_memory(flags, o, o.forced.value_or(LaneId::cpu), *bytes);
+      auto e =
+          check_memory(flags, o, o.lanes.lane.value_or(LaneId::cpu), *bytes);
       if (!e) return e.error();
       make_inputs(o);
       made = true;
@@ -135,15 +139,15 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
       arrays.k = std::as_const(data.k).view();
     }
     RouteOptions route;
-    route.threads = o.lane_options.cpu.threads;
-    route.isa = o.lane_options.cpu.isa;
+    route.threads = o.lanes.cpu.threads;
+    route.isa = o.lanes.cpu.isa;
     auto routed =
         route_batch(flags.route, source, arrays, route, loaded->resolved);
     if (!routed) return routed.error();
     loaded->saved = std::move(*routed);
   }
   TileBy tile_by;
-  if (o.forced == LaneId::mosaic) {
+  if (o.lanes.lane == LaneId::mosaic) {
     auto by = take_kernel_tile(data.call(), target_here(*o.session), *loaded);
     if (!by) return by.error();
     tile_by = std::move(*by);

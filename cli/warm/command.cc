@@ -39,7 +39,7 @@ Result<RunOptions> open_session(const Options& o) {
   }
   auto options = read_run_options(run);
   if (!options) return options.error();
-  if (options->lane_options.xla.cache_folder.empty()) {
+  if (options->lanes.xla.cache_folder.empty()) {
     return invalid("cli",
                    "what is warmed must be kept for other processes, found no "
                    "folder (--cache FOLDER)");
@@ -77,7 +77,7 @@ Result<int> run(const Options& o) {
   call.backward = options->data.backward;
   call.dlse = o.dlse;
   std::optional<std::string> kernel_target;
-  if (options->forced == LaneId::mosaic) {
+  if (options->lanes.lane == LaneId::mosaic) {
     kernel_target = target_here(*options->session);
   }
   WarmList list;
@@ -97,7 +97,7 @@ Result<int> run(const Options& o) {
   }
   auto told = warm_all(*options->session, list, warm);
   if (!told) return told.error();
-  const std::string& folder = options->lane_options.xla.cache_folder;
+  const std::string& folder = options->lanes.xla.cache_folder;
   if (o.json) {
     const nlohmann::json json = {{"batches", told->batches},
                                  {"contracts", told->contracts},

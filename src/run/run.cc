@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "receipt/read.h"
 #include "run/passes.h"
-#include "run/receipt_parts.h"
+#include "run/repeat.h"
 #include "run/verify.h"
 #include "tessera/session.h"
 
@@ -59,58 +59,6 @@ Result<AttentionRun> run_attention(const RunCall& call,
                       std::move(ran->sinks)};
 }
 
-namespace {
-
-// The options of the run that a receipt tells of, with its lane forced.
-Result<SessionOptions> options_to_repeat(const receipt::Receipt& claimed,
-                                         const SessionOptions& options) {
-  if (!claimed.of_plan() || !claimed.ran()) {
-    return unavailable("receipt", "a run must have run, found {}",
-                       claimed.of_plan() ? "compiled only"
-                       : claimed.kind == receipt::Kind::operation
-                           ? "an operation"
-                           : "a training run");
-  }
-  SessionOptions out = options;
-  auto lane = parse_lane(claimed.lane.executed);
-  if (!lane) return lane.error();
-  out.lane = *lane;
-  out.fallback.clear();
-  out.input_digests = !claimed.inputs.digests.empty();
-  if (*lane == LaneId::cpu && claimed.isa) {
-    auto isa = parse_isa(*claimed.isa);
-    if (!isa) return isa.error();
-    out.cpu.isa = *isa;
-    if (claimed.threads) out.cpu.threads = *claimed.threads;
-  }
-  if (*lane == LaneId::xla) {
-    auto method = parse_xla_method(claimed.method);
-    if (!method) return method.error();
-    out.xla.method = *method;
-  }
-  out.xla.lowering_reason =
-      claimed.lowering ? claimed.lowering->reason : std::nullopt;
-  out.mesh = {};
-  if (claimed.shards) {
-    auto mesh = parse_mesh(claimed.shards->mesh);
-    if (!mesh) return mesh.error();
-    auto balance = parse_balance(claimed.shards->balance);
-    if (!balance) return balance.error();
-    out.mesh = std::move(*mesh);
-    out.shards.balance = *balance;
-    out.shards.uneven = claimed.shards->uneven;
-  }
-  if (claimed.plugin) {
-    auto plugin = run::plugin_to_load(claimed, own_plugin(options));
-    if (!plugin) return plugin.error();
-    out.xla.plugin = std::move(*plugin);
-    out.xla.device = claimed.plugin->number;
-  }
-  return out;
-}
-
-}  // namespace
-
 Result<std::vector<std::string>> verify_run(const std::string& text,
                                             const RunCall& call,
                                             const SessionOptions& options) {
@@ -118,8 +66,10 @@ Result<std::vector<std::string>> verify_run(const std::string& text,
   if (!claim) return claim.error();
   auto verdict = run::verify_receipt(
       *claim, [&](const receipt::Receipt& claimed) -> Result<run::SecondRun> {
-        auto with = options_to_repeat(claimed, options);
+        auto with =
+            run::options_to_repeat(claimed, options, own_plugin(options));
         if (!with) return with.error();
+        with->input_digests = !claimed.inputs.digests.empty();
         auto ran = run_attention(call, *with);
         if (!ran) return ran.error();
         auto receipt = receipt::parse_receipt(ran->receipt);

@@ -2,13 +2,11 @@
 #include "run/verify.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <string_view>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "pjrt/locate.h"
 #include "receipt/parts.h"
 #include "run/lane_rules.h"
 #include "run/receipt_parts.h"
@@ -101,21 +99,6 @@ Result<ReceiptVerdict> verify_receipt(const receipt::ReceiptClaim& claim,
   if (!second) return second.error();
   compare(claim, std::move(*second), out);
   return out;
-}
-
-Result<std::string> plugin_to_load(const receipt::Receipt& receipt,
-                                   const std::optional<std::string>& named) {
-  if (named) return *named;
-  const std::string file = receipt.plugin ? receipt.plugin->file : "";
-  for (const pjrt::KnownPlugin& known : pjrt::known_plugins()) {
-    const auto path = pjrt::find_plugin(std::string(known.name));
-    std::error_code absent;
-    if (path && std::filesystem::equivalent(*path, file, absent)) return *path;
-  }
-  return unavailable("receipt",
-                     "a receipt's plugin must be an installed one or be named "
-                     "(--plugin) to be loaded, found {}",
-                     in_quotes(file, 1000));
 }
 
 }  // namespace tessera::run

@@ -42,9 +42,4 @@ using RunAgain =
 Result<ReceiptVerdict> verify_receipt(const receipt::ReceiptClaim& claim,
                                       const RunAgain& run_again);
 
-// The plugin that a receipt's run must load again. What a file says is never
-// loaded for that alone: it must be an installed one, or `named` by who asks.
-Result<std::string> plugin_to_load(const receipt::Receipt& receipt,
-                                   const std::optional<std::string>& named);
-
 }  // namespace tessera::run
