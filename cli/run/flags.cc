@@ -34,6 +34,20 @@ void add_shape_flags(Command& command, RunFlags& f, const char* dtypes,
       });
 }
 
+void add_mesh_flags(Command& command, RunFlags& f, const char* group) {
+  add_flags(
+      command, group,
+      {
+          {"--mesh", &f.mesh, "AXES",
+           "Of --lane xla: spread over as many devices, from --device on; "
+           "data=2,seq=4 and the like (`tessera shard`)"},
+          {"--balance", &f.balance, "NAME",
+           "With --mesh: contiguous, headtail, rows or tasks [rows]"},
+          {"--uneven", &f.uneven, "",
+           "With --mesh: pad what an axis does not divide"},
+      });
+}
+
 void add_run_flags(Command& command, RunFlags& f) {
   add_shape_flags(command, f, "f32, bf16 or f16 [f32]");
   add_flags(command, kShapeGroup,
@@ -67,16 +81,10 @@ void add_run_flags(Command& command, RunFlags& f) {
       command, f, kRunGroup,
       "Of xla, jax_bridge, splash or mosaic: a file or a known name "
       "[xla_cpu_pjrt; of mosaic libtpu]");
+  add_mesh_flags(command, f, kRunGroup);
   add_flags(
       command, kRunGroup,
       {
-          {"--mesh", &f.mesh, "AXES",
-           "Of --lane xla: spread over as many devices, from --device on; "
-           "data=2,seq=4 and the like (`tessera shard`)"},
-          {"--balance", &f.balance, "NAME",
-           "With --mesh: contiguous, headtail, rows or tasks [rows]"},
-          {"--uneven", &f.uneven, "",
-           "With --mesh: pad what an axis does not divide"},
           {"--method", &f.method, "NAME",
            "Of the xla lane: worklist, chunked or dense [worklist]"},
           {"--max-compiles", &f.max_compiles, "N",

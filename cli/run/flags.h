@@ -31,6 +31,8 @@ struct RunFlags : PluginFlags {
 // The request and the arrays; then those and the flags of a run.
 void add_shape_flags(Command& command, RunFlags& flags, const char* dtypes,
                      const char* target_help = nullptr);
+void add_mesh_flags(Command& command, RunFlags& flags,
+                    const char* group = kOptionsGroup);
 void add_run_flags(Command& command, RunFlags& flags);
 
 }  // namespace tessera::cli

@@ -11,27 +11,24 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "cli/lowering.h"
 #include "cli/plan/report.h"
 #include "cli/progress.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
+#include "cli/warm/flags.h"
 #include "cli/warm/requests.h"
+#include "run/passes.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options {
-  RunFlags run;
-  std::optional<std::string> seeds;
-  std::vector<std::string> specs;
-  bool dlse = false;
+  WarmFlags warm;
   bool json = false;
 };
 
-Result<RunOptions> open_session(const Options& o) {
-  RunFlags run = o.run;
+Result<RunOptions> open_session(RunFlags run) {
   if (!run.lane) run.lane = "xla";
   if (*run.lane != "xla" && *run.lane != "mosaic") {
     return invalid("cli", "--lane must be xla or mosaic, found {}",
@@ -63,28 +60,34 @@ Result<Planned> plan_one(const RequestFlags& request, const RouteFlags& route,
 }
 
 Result<int> run(const Options& o) {
-  if (o.dlse && !o.run.backward) {
+  const WarmFlags& f = o.warm;
+  if (f.dlse && !f.run.backward) {
     return invalid("cli", "--dlse goes with --backward, found it alone");
   }
-  auto requests = warm_requests(o.run.request, o.specs, o.seeds);
+  auto requests = warm_requests(f.run.request, f.specs, f.seeds);
   if (!requests) return requests.error();
-  auto options = open_session(o);
+  auto options = open_session(f.run);
   if (!options) return options.error();
   AttentionCall call;
   call.shape = options->data.shape;
   call.dtype = options->data.dtype;
   call.sink_logits = options->sink_logits;
   call.backward = options->data.backward;
-  call.dlse = o.dlse;
+  call.dlse = f.dlse;
+  const int64_t first_keys = options->data.first_keys;
+  call.sink_telemetry = first_keys != 0;
   std::optional<std::string> kernel_target;
   if (options->lanes.lane == LaneId::mosaic) {
     kernel_target = target_here(*options->session);
   }
   WarmList list;
   for (const RequestFlags& request : *requests) {
-    auto planned = plan_one(request, o.run.route, call, kernel_target);
+    auto planned = plan_one(request, f.run.route, call, kernel_target);
     if (!planned) return planned.error();
-    auto added = add_call(list, planned->batch, call);
+    auto counted =
+        run::check_first_keys(first_keys, planned->batch, call.shape.heads);
+    if (!counted) return counted.error();
+    auto added = add_call(list, *options->session, planned->batch, call);
     if (!added) return added.error();
   }
   WarmOptions warm;
@@ -123,8 +126,10 @@ constexpr const char* kFooter =
     "  tessera warm --mask 'causal & documents' --q-len 8192 \\\n"
     "      --docs lognormal:mean=1500 --seeds 200 --backward\n"
     "  tessera warm --specs short.json --specs long.json --max-compiles 8\n"
+    "  tessera warm --mask causal --q-len 32768 --mesh seq=4 --balance tasks\n"
     "\n"
-    "Give the arrays as the run will: heads, dims, dtype, --backward, --dlse.\n"
+    "Give the arrays as the run will: heads, dims, dtype, --backward, --dlse,\n"
+    "--sink-telemetry; and --mesh with its --balance.\n"
     "\n"
     "JSON fields: batches, contracts, compiles, disk_hits, memory_hits, ms, "
     "cache.";
@@ -134,33 +139,8 @@ constexpr const char* kFooter =
 Command warm_command() {
   auto o = std::make_shared<Options>();
   Command command{"warm", "Compile every program of a run before it begins"};
-  add_shape_flags(command, o->run, "f32, bf16 or f16 [f32]");
-  add_flags(
-      command,
-      {
-          {"--seeds", &o->seeds, "N",
-           "With --docs lognormal: as many batches, of seeds 0 to N - 1 [one]"},
-          {"--specs", &o->specs, "FILE",
-           "A request as a JSON file; may be given more than once"},
-          {"--dlse", &o->dlse, "",
-           "Backward takes the log-sum-exp's gradient, as `tessera run` does"},
-          {"--lane", &o->run.lane, "NAME", "xla or mosaic [xla]"},
-      });
-  add_plugin_flags(
-      command, o->run, kOptionsGroup,
-      "A PJRT plugin's file or known name [xla_cpu_pjrt; of mosaic libtpu]",
-      "Keeps what is compiled [TESSERA_CACHE, or the user's cache folder]");
-  add_flags(
-      command,
-      {
-          {"--method", &o->run.method, "NAME",
-           "Of the xla lane: worklist, chunked or dense [worklist]"},
-          {"--max-compiles", &o->run.max_compiles, "N",
-           "0 is no limit: one more is an error that says what varied [0]"},
-          {"--lowering-reason", &o->run.lowering_reason, "TEXT",
-           kLoweringReasonHelp},
-          {"--json", &o->json, "", "One JSON object on stdout"},
-      });
+  add_warm_flags(command, o->warm);
+  add_flags(command, {{"--json", &o->json, "", "One JSON object on stdout"}});
   command.footer = kFooter;
   command.work = [o] { return run(*o); };
   return command;

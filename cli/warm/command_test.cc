@@ -59,6 +59,68 @@ TEST_F(Warm, RunsAfterItCompileNothing) {
   }
 }
 
+// Batches that are alike on one device may not be on a mesh: each program that
+// a run on it meets is there.
+TEST_F(Warm, RunsOnAMeshCompileNothing) {
+  const Arguments mesh = {"--mesh", "seq=2", "--balance", "tasks",
+                          "--backward"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), mesh.begin(), mesh.end());
+    return more;
+  };
+  const Arguments draw = {
+      "--docs", "lognormal:mean=60", "--seeds", "8", "--dlse", "--json"};
+  ASSERT_EQ(run("warm", with(draw)), 0) << err_;
+  const json first = json::parse(out_);
+  Arguments one_device = draw;
+  one_device.insert(one_device.end(), {"--backward"});
+  ASSERT_EQ(run("warm", one_device), 0) << err_;
+  // Else the plan's contract would have told all of them apart.
+  EXPECT_GT(first["contracts"], json::parse(out_)["contracts"]);
+  EXPECT_EQ(first["compiles"], 2 * first["contracts"].get<int64_t>());
+  for (int seed = 0; seed < 8; ++seed) {
+    ASSERT_EQ(run("run", with({"--docs",
+                               "lognormal:mean=60,seed=" + std::to_string(seed),
+                               "--lane", "xla", "--json"})),
+              0)
+        << err_;
+    const json receipt = json::parse(out_);
+    EXPECT_EQ(receipt["shards"]["mesh"], "seq=2");
+    EXPECT_EQ(receipt["compiles"], 0) << out_;
+    EXPECT_EQ(receipt["cache_hits"]["disk"], 2) << out_;
+  }
+}
+
+TEST_F(Warm, SinkTelemetryIsWarmedToo) {
+  const Arguments batch = {"--docs", "lognormal:mean=60,seed=1",
+                           "--sink-telemetry", "4", "--json"};
+  ASSERT_EQ(run("warm", batch), 0) << err_;
+  EXPECT_EQ(json::parse(out_)["compiles"], 2);
+  Arguments as_run = batch;
+  as_run.insert(as_run.end(), {"--lane", "xla"});
+  ASSERT_EQ(run("run", as_run), 0) << err_;
+  EXPECT_EQ(json::parse(out_)["compiles"], 0) << out_;
+}
+
+TEST_F(Warm, RefusesWhatARunWould) {
+  EXPECT_EQ(run("warm", {"--lane", "mosaic", "--mesh", "seq=2"}), 2);
+  EXPECT_EQ(err_,
+            "tessera: [cli] --mesh goes with --lane xla, found --lane "
+            "mosaic\n");
+  EXPECT_EQ(run("warm", {"--balance", "tasks"}), 2);
+  EXPECT_EQ(err_,
+            "tessera: [cli] --balance goes with --mesh, found no --mesh\n");
+  EXPECT_EQ(run("warm", {"--sink-telemetry", "0"}), 2);
+  EXPECT_TRUE(err_.starts_with("tessera: [cli] --sink-telemetry must be "))
+      << err_;
+  EXPECT_EQ(run("warm", {"--docs", "lognormal:mean=60,seed=1",
+                         "--sink-telemetry", "4", "--mesh", "seq=2"}),
+            2);
+  EXPECT_EQ(err_,
+            "tessera: [dispatch] sink telemetry must be of one device, found "
+            "a mesh of 2\n");
+}
+
 TEST_F(Warm, ALimitSaysWhatVaried) {
   ASSERT_TRUE(write_file(file("a.json"), R"({"q_len": 256})").ok());
   ASSERT_TRUE(write_file(file("b.json"), R"({"q_len": 512})").ok());

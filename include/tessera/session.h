@@ -200,7 +200,8 @@ class Session {
   // The choice alone; nothing is opened.
   Result<Choice> choose(const Batch& batch, const AttentionCall& call) const;
   // Compiles what every batch under the request's ceilings will need, on the
-  // forced lane. Of `present` only which facts there are is read.
+  // forced lane. Of `present` only which facts there are is read. On a mesh a
+  // batch decides too, so there it is an error: see warm_all.
   Result<Counters> warm(const Request& request, const Facts& present,
                         const AttentionCall& call) const;
   // Where the forced lane runs; opens it. An error for a lane of no plugin.
@@ -248,7 +249,7 @@ Result<std::vector<std::string>> verify_run(const std::string& receipt,
 // Compiles what a run will meet before it begins (docs/cache.md).
 //
 //   WarmList list;
-//   for (const Batch& batch : batches) add_call(list, batch, call);
+//   for (const Batch& batch : batches) add_call(list, *session, batch, call);
 //   auto told = warm_all(*session, list);   // told->compiles
 
 // One batch of each contract that was met.
@@ -260,9 +261,10 @@ struct WarmList {
   std::map<std::string, Call> calls;  // by contract
   int64_t seen = 0;                   // batches that were added
 };
-// Keeps the batch where its contract is a new one; says whether it was.
-Result<bool> add_call(WarmList& list, const Batch& batch,
-                      const AttentionCall& call);
+// Keeps the batch where its contract in the session is a new one; says whether
+// it was. On a mesh the contract is that of the batch's shards.
+Result<bool> add_call(WarmList& list, const Session& session,
+                      const Batch& batch, const AttentionCall& call);
 
 struct WarmOptions {
   int threads = 0;  // compiles at a time; 0: every core this process may use

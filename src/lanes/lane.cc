@@ -38,6 +38,12 @@ Result<SinkRows> LaneWork::sink_rows(const ForwardTensors&, int64_t,
                      "that has none");
 }
 
+ShardOptions shards_of(ShardOptions options, const AttentionCall& call) {
+  options.shape = call.shape;
+  options.dtype = call.dtype;
+  return options;
+}
+
 Result<WorkFacts> OpenLane::warm(const Request&, const Facts&,
                                  const AttentionCall&) {
   return WorkFacts{};

@@ -34,6 +34,9 @@ struct LaneOptions {
 };
 
 // How a lane spread a batch over devices.
+// The options with the sizes and dtype of a call.
+ShardOptions shards_of(ShardOptions options, const AttentionCall& call);
+
 struct ShardFacts {
   Mesh mesh;
   Balance balance = Balance::rows;

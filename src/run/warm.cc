@@ -6,11 +6,25 @@
 #include "base/threads.h"
 #include "base/timed.h"
 #include "plan/batch_state.h"
-#include "tessera/contract.h"
-#include "tessera/session.h"
+#include "run/session_state.h"
 
 namespace tessera {
 namespace {
+
+// The plan's contract, or on a mesh that of its shards: batches of one plan
+// contract may differ in what each device owns and what travels.
+Result<PlanContract> contract_in(const SessionOptions& session,
+                                 const Batch& batch,
+                                 const AttentionCall& call) {
+  auto contract = make_contract(batch);
+  if (!contract || session.mesh.devices() <= 1) return contract;
+  auto shards =
+      make_shards(batch, session.mesh, lanes::shards_of(session.shards, call));
+  if (!shards) return shards.error();
+  contract->key = shards->contract_key;
+  contract->text = shards->contract_text;
+  return contract;
+}
 
 // All that kernel contracts of our lanes have of a call.
 std::string key_of(const PlanContract& plan, const Facts& facts,
@@ -31,11 +45,11 @@ std::string key_of(const PlanContract& plan, const Facts& facts,
 
 }  // namespace
 
-Result<bool> add_call(WarmList& list, const Batch& batch,
-                      const AttentionCall& call) {
+Result<bool> add_call(WarmList& list, const Session& session,
+                      const Batch& batch, const AttentionCall& call) {
   auto read = plan::read_batch(batch, "warm");
   if (!read) return read.error();
-  auto contract = make_contract(batch);
+  auto contract = contract_in(session.state().options, batch, call);
   if (!contract) return contract.error();
   ++list.seen;
   const std::string key = key_of(*contract, batch.facts(), call);

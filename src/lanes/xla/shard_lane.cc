@@ -24,10 +24,8 @@ class ShardLane : public lanes::OpenLane {
     const TraceSpan span("xla", "prepare");
     const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch.plan());
     if (auto e = lanes::check_call("xla", sizes, call); !e) return e.error();
-    ShardOptions options = open_->options.shards;
-    options.shape = call.shape;
-    options.dtype = call.dtype;
-    auto shards = make_shards(batch, open_->options.mesh, options);
+    auto shards = make_shards(batch, open_->options.mesh,
+                              lanes::shards_of(open_->options.shards, call));
     if (!shards) return shards.error();
     auto out = std::make_unique<ShardWork>(open_, batch, call.shape,
                                            std::move(*shards));
@@ -39,6 +37,15 @@ class ShardLane : public lanes::OpenLane {
       }
     }
     return std::unique_ptr<lanes::LaneWork>(std::move(out));
+  }
+
+  // A batch decides what each device owns, which no request tells.
+  Result<lanes::WorkFacts> warm(const Request&, const Facts&,
+                                const AttentionCall&) override {
+    return unavailable(
+        "xla",
+        "a mesh must be warmed by batches (warm_all), found a request for {}",
+        to_string(open_->options.mesh));
   }
 
   double bytes(const Request& request,

@@ -1,0 +1,41 @@
+// cli/warm/flags.cc: names and help of the flags.
+#include "cli/warm/flags.h"
+
+#include "cli/lowering.h"
+
+namespace tessera::cli {
+
+void add_warm_flags(Command& command, WarmFlags& f) {
+  add_shape_flags(command, f.run, "f32, bf16 or f16 [f32]");
+  add_flags(
+      command,
+      {
+          {"--seeds", &f.seeds, "N",
+           "With --docs lognormal: as many batches, of seeds 0 to N - 1 [one]"},
+          {"--specs", &f.specs, "FILE",
+           "A request as a JSON file; may be given more than once"},
+          {"--dlse", &f.dlse, "",
+           "Backward takes the log-sum-exp's gradient, as `tessera run` does"},
+          {"--sink-telemetry", &f.run.sink_telemetry, "N",
+           "With the program that tells of sinks, as `tessera run` has it "
+           "[off]"},
+          {"--lane", &f.run.lane, "NAME", "xla or mosaic [xla]"},
+      });
+  add_plugin_flags(
+      command, f.run, kOptionsGroup,
+      "A PJRT plugin's file or known name [xla_cpu_pjrt; of mosaic libtpu]",
+      "Keeps what is compiled [TESSERA_CACHE, or the user's cache folder]");
+  add_mesh_flags(command, f.run);
+  add_flags(
+      command,
+      {
+          {"--method", &f.run.method, "NAME",
+           "Of the xla lane: worklist, chunked or dense [worklist]"},
+          {"--max-compiles", &f.run.max_compiles, "N",
+           "0 is no limit: one more is an error that says what varied [0]"},
+          {"--lowering-reason", &f.run.lowering_reason, "TEXT",
+           kLoweringReasonHelp},
+      });
+}
+
+}  // namespace tessera::cli

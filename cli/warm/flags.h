@@ -1,0 +1,23 @@
+// cli/warm/flags.h: what `tessera warm` is asked.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/run/flags.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct WarmFlags {
+  RunFlags run;
+  std::optional<std::string> seeds;
+  std::vector<std::string> specs;
+  bool dlse = false;
+};
+
+void add_warm_flags(Command& command, WarmFlags& flags);
+
+}  // namespace tessera::cli
