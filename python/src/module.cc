@@ -6,6 +6,7 @@
 #include "data.h"
 #include "failure.h"
 #include "frameworks.h"
+#include "join_sinks.h"
 #include "mask.h"
 #include "route.h"
 #include "session.h"
@@ -30,6 +31,7 @@ NB_MODULE(core_of_the_main_interpreter, m) {
   bind_tree(m);
   bind_sink_telemetry(m);
   bind_session(m);
+  bind_join_sinks(m);
   bind_route(m);
   bind_shard(m);
   bind_data(m);

@@ -284,6 +284,58 @@ def test_sink_telemetry_is_refused():
     assert results[2].mass.shape == lse.shape
 
 
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_joined_sinks_take_their_share(layout, dtype):
+    rng = np.random.default_rng(5)
+    shape = (2, 3, 7, 16)                 # batch, heads, q_len, dim
+    out = rng.standard_normal(shape, np.float32).astype(dtype)
+    lse = rng.standard_normal(shape[:3], np.float32)
+    sinks = np.array([-1, 0.5, 40], np.float32)
+    out[1, 2, 3], lse[1, 2, 3] = 0, -np.inf     # no legal key
+    sums, logits = lse.astype(np.float64), sinks[:, None].astype(np.float64)
+    want = out.astype(np.float64) / (1 + np.exp(logits - sums))[..., None]
+    given = out if layout == "bhsd" else np.ascontiguousarray(
+        out.swapaxes(1, 2))
+    kept = given.copy()
+    joined = ts.join_sinks(given, lse, sinks, layout=layout)
+    assert joined.dtype == given.dtype and joined.shape == given.shape
+    assert (given == kept).all()
+    turned = joined if layout == "bhsd" else joined.swapaxes(1, 2)
+    # exp() of libm and of NumPy may differ in the last of 53 bits, and so may
+    # then what is rounded to dtype.
+    unit = float(ml_dtypes.finfo(dtype).eps)
+    least = float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    assert (np.abs(turned.astype(np.float64) - want) <=
+            np.maximum(unit / 2 * (1 + 2**-20) * np.abs(want), least)).all()
+    assert (turned[1, 2, 3] == 0).all()
+    # In place, which gives what it wrote.
+    assert ts.join_sinks(given, lse, sinks, layout=layout,
+                         joined=given) is given
+    assert (given == joined).all()
+
+
+def test_joined_sinks_are_those_of_attention():
+    made, mask, q, k, v = packed()
+    sinks = np.linspace(-1, 2, 4, dtype=np.float32)
+    out, lse = ts.attention(q, k, v, made, return_lse=True)
+    want = judge.attention(q, k, v, mask, sinks=sinks)[0]
+    judge.check(ts.join_sinks(out, lse, sinks), want, "out")
+    for refused, words in [
+            (lambda: ts.join_sinks(out, lse[:, :2].copy(), sinks),
+             r"^\[sinks\] lse must hold \[batch, heads, tokens\]"),
+            (lambda: ts.join_sinks(out, lse, sinks[:3]),
+             r"^\[sinks\] sink_logits must hold \[heads\] = 4 values, found 3"),
+            (lambda: ts.join_sinks(out, lse, sinks, joined=np.zeros(
+                out.shape, np.float16)), r"^\[sinks\] joined must be"),
+            (lambda: ts.join_sinks(out, lse.astype(np.float64), sinks), "lse"),
+            (lambda: ts.join_sinks(out, lse, sinks, layout="sbhd"), "layout"),
+    ]:
+        with pytest.raises(ts.TesseraError, match=words) as e:
+            refused()
+        assert "\n" not in str(e.value)
+
+
 def test_masks():
     m = ts.causal & ts.window(1023, 0) & ts.documents
     assert m == ts.Mask("documents & causal & window(1023, 0)")
