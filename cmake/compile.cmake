@@ -80,10 +80,13 @@ option(TESSERA_UNITE "Compile tests and the program some files at a time" ON)
 function(tessera_united target)
   set_target_properties(${target} PROPERTIES
     UNITY_BUILD ${TESSERA_UNITE} UNITY_BUILD_MODE GROUP)
-  # CMake names the files by where the clone lies; what __FILE__ becomes would keep
-  # clones from sharing ccache.
-  target_compile_options(${target} PRIVATE
-    "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
+  # CMake names the files by where the clone lies, which __FILE__ of assertions
+  # and tests would keep in the text: clones could not share ccache.
+  get_target_property(type ${target} TYPE)
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Release" OR type STREQUAL "EXECUTABLE")
+    target_compile_options(${target} PRIVATE
+      "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
