@@ -118,7 +118,7 @@ TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {
     train({"--steps", "6", "--resume", path("state"), "--checkpoint",
            path("state"), "--every", "2"});
   }
-  EXPECT_EQ(code_, kFailed);
+  EXPECT_EQ(code_, kRefused);
   EXPECT_EQ(err_,
             "tessera: [file] output must be writable, found \"File too large\" "
             "for '" +
