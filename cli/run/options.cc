@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/numbers.h"
@@ -14,13 +15,6 @@ namespace {
 
 constexpr int64_t kDefaultHeads = 8;
 constexpr int64_t kDefaultDim = 128;
-
-struct DtypeWord {
-  std::string_view word;
-  Dtype dtype;
-};
-constexpr DtypeWord kDtypes[] = {
-    {"f32", Dtype::f32}, {"bf16", Dtype::bf16}, {"f16", Dtype::f16}};
 
 // A flag, the file's value, or the default; the first two must agree.
 Result<int64_t> size_of(const std::optional<std::string>& flag,
@@ -54,16 +48,16 @@ Result<double> parse_finite(std::string_view text, std::string_view what,
 Result<Dtype> dtype_of(const std::optional<std::string>& flag,
                        std::optional<Dtype> in_file) {
   if (!flag) return in_file.value_or(Dtype::f32);
-  for (const DtypeWord& d : kDtypes) {
-    if (*flag != d.word) continue;
-    if (in_file && *in_file != d.dtype) {
-      return invalid("inputs", "--dtype must be the file's {}, found {}",
-                     to_string(*in_file), *flag);
-    }
-    return d.dtype;
+  const std::optional<Dtype> dtype = attention_dtype(*flag);
+  if (!dtype) {
+    return invalid("cli", "--dtype must be one of f32, bf16, f16, found {}",
+                   in_quotes(*flag));
   }
-  return invalid("cli", "--dtype must be one of f32, bf16, f16, found {}",
-                 in_quotes(*flag));
+  if (in_file && *in_file != *dtype) {
+    return invalid("inputs", "--dtype must be the file's {}, found {}",
+                   to_string(*in_file), *flag);
+  }
+  return *dtype;
 }
 
 }  // namespace

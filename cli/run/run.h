@@ -19,7 +19,7 @@ struct RunOutcome {
 // Plans, chooses a lane, runs it and checks it where that was asked for. Writes
 // nothing.
 Result<RunOutcome> run_request(const RunFlags& flags);
-// By the options that were read from the flags, or lanes in their place.
+// With options that were read from the flags before; their lanes may be others.
 Result<RunOutcome> run_request(const RunFlags& flags, RunOptions options);
 
 }  // namespace tessera::cli

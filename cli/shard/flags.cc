@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/lowering.h"
@@ -10,20 +11,6 @@
 #include "cli/request/file_checks.h"
 
 namespace tessera::cli {
-namespace {
-
-Result<Dtype> dtype_of(const std::string& word) {
-  for (const auto& [name, dtype] :
-       {std::pair{"f32", Dtype::f32}, std::pair{"bf16", Dtype::bf16},
-        std::pair{"f16", Dtype::f16}}) {
-    if (word == name) return dtype;
-  }
-  return invalid("cli", "--dtype must be f32, bf16 or f16, found {}",
-                 in_quotes(word));
-}
-
-}  // namespace
-
 void add_shard_flags(Command& command, ShardFlags& f) {
   add_request_flags(command, f.request);
   add_flags(
@@ -101,8 +88,12 @@ Result<ShardOptions> shard_options(const ShardFlags& f) {
   auto balance = parse_balance(f.balance.value_or("rows"));
   if (!balance) return balance.error();
   out.balance = *balance;
-  auto dtype = dtype_of(f.dtype.value_or("bf16"));
-  if (!dtype) return dtype.error();
+  const std::string word = f.dtype.value_or("bf16");
+  const std::optional<Dtype> dtype = attention_dtype(word);
+  if (!dtype) {
+    return invalid("cli", "--dtype must be f32, bf16 or f16, found {}",
+                   in_quotes(word));
+  }
   out.dtype = *dtype;
   out.uneven = f.uneven;
   AttentionShape& s = out.shape;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cctype>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "tessera/tensor.h"
 
@@ -15,6 +17,14 @@ inline std::string dtype_word(Dtype dtype) {
     c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   return out;
+}
+
+// Of what attention takes, "f32", "bf16" or "f16"; nothing for another word.
+inline std::optional<Dtype> attention_dtype(std::string_view word) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+    if (word == dtype_word(dtype)) return dtype;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "fit/parts.h"
+#include "lanes/lane.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/mosaic/shards.h"
 #include "lanes/xla/planned.h"
@@ -243,10 +244,8 @@ Result<PassMemory> mesh_pass(const MeshFitCall& asked, const Shards& shards,
 
 Result<Shards> shards_of(const MeshFitCall& asked) {
   if (auto e = check_lane(asked.lane, asked.call); !e) return e.error();
-  ShardOptions options = asked.options;
-  options.shape = asked.call.shape;
-  options.dtype = asked.call.dtype;
-  return make_shards(*asked.batch, asked.mesh, options);
+  return make_shards(*asked.batch, asked.mesh,
+                     lanes::options_for(asked.options, asked.call));
 }
 
 }  // namespace

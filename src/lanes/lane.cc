@@ -38,7 +38,7 @@ Result<SinkRows> LaneWork::sink_rows(const ForwardTensors&, int64_t,
                      "that has none");
 }
 
-ShardOptions shards_of(ShardOptions options, const AttentionCall& call) {
+ShardOptions options_for(ShardOptions options, const AttentionCall& call) {
   options.shape = call.shape;
   options.dtype = call.dtype;
   return options;

@@ -33,10 +33,10 @@ struct LaneOptions {
   ShardOptions shards;
 };
 
-// How a lane spread a batch over devices.
 // The options with the sizes and dtype of a call.
-ShardOptions shards_of(ShardOptions options, const AttentionCall& call);
+ShardOptions options_for(ShardOptions options, const AttentionCall& call);
 
+// How a lane spread a batch over devices.
 struct ShardFacts {
   Mesh mesh;
   Balance balance = Balance::rows;

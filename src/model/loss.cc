@@ -12,6 +12,7 @@
 
 #include "base/integers.h"
 #include "model/mesh.h"
+#include "model/padding.h"
 
 namespace tessera::model {
 namespace {
@@ -31,15 +32,6 @@ Chunks chunks_of(int64_t rows, int64_t vocab, int64_t max_logits) {
   limit -= limit % unit;
   const int64_t chunks = ceil_div(rows, limit);
   return {chunks, round_up(ceil_div(rows, chunks), unit)};
-}
-
-// [more than its rows, ...], the others zero.
-Value padded(Writer& w, const Value& a, int64_t rows) {
-  Dims rest = a.dims();
-  rest[0] = rows - rest[0];
-  if (rest[0] == 0) return a;
-  const Value zeros = w.convert(w.real(0, rest), a.type.element);
-  return w.join(std::array{a, zeros}, 0);
 }
 
 // Over all ids, of each device's over its own.
@@ -69,9 +61,9 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
   const Chunks parts = chunks_of(rows, vocab, max_logits);
   const int64_t chunks = parts.chunks, some = parts.some;
   const Dims wide = {some, vocab}, one = {some};
-  const Value all = padded(w, hidden, chunks * some);
-  const Value all_targets = padded(w, targets, chunks * some);
-  const Value counted = padded(w, w.convert(counts, w.wide()), chunks * some);
+  const Value all = grown(w, hidden, {chunks * some, hidden.dims()[1]});
+  const Value all_targets = grown(w, targets, {chunks * some});
+  const Value counted = grown(w, w.convert(counts, w.wide()), {chunks * some});
   const Value over = w.max(total, w.real(1));
   const Value zero = w.integer(0);
   const Values start = {w.real(0), w.real(0, all.dims()),
@@ -127,7 +119,7 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
     const Value end = w.integer(static_cast<int32_t>(chunks));
     out = w.count(zero, end, start, chunk);
   }
-  const Values dhidden = {w.part(out[1], 0, 0, rows)};
+  const Values dhidden = {shrunk(w, out[1], hidden.dims())};
   return {out[0], sum_over_devices(w, part.partners, dhidden).front(), out[2]};
 }
 

@@ -18,8 +18,8 @@ Result<PlanContract> contract_in(const SessionOptions& session,
                                  const AttentionCall& call) {
   auto contract = make_contract(batch);
   if (!contract || session.mesh.devices() <= 1) return contract;
-  auto shards =
-      make_shards(batch, session.mesh, lanes::shards_of(session.shards, call));
+  auto shards = make_shards(batch, session.mesh,
+                            lanes::options_for(session.shards, call));
   if (!shards) return shards.error();
   contract->key = shards->contract_key;
   contract->text = shards->contract_text;

@@ -16,7 +16,7 @@ import numpy as np
 from jax_model import adamw, mean_loss
 from share_of_cases import some
 from tensor_file import load, store
-from training_case import draw_parameters, our_run
+from training_case import draw_parameters, empty_rows, our_run
 
 jax.config.update("jax_enable_x64", True)
 MODELS = 40  # at TESSERA_CASES=100%
@@ -47,12 +47,7 @@ def draw_model(rng):
 
 def draw_rows(rng, vocab, rows, tokens):
     """Documents of any length, and padding; some targets do not count."""
-    shape = (rows, tokens)
-    out = {n: np.zeros(shape, np.int32)
-           for n in ("input_ids", "target_ids", "loss_mask", "positions")}
-    out["doc_ids"] = np.full(shape, -1, np.int32)
-    out["valid_token_count"] = np.zeros(rows, np.int32)
-    out["num_docs"] = np.zeros(rows, np.int32)
+    out = empty_rows(rows, tokens)
     for r in range(rows):
         valid = int(rng.integers(2, tokens + 1))
         starts = np.unique(np.append(0, rng.integers(0, valid, 4)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from jax_model import adamw, mean_loss
 from tensor_file import store
-from training_case import draw_parameters, our_run
+from training_case import draw_parameters, empty_rows, our_run
 
 jax.config.update("jax_enable_x64", True)
 STEPS, TOKENS = 8, 160
@@ -24,12 +24,7 @@ GPT = dict(LLAMA, norm="layer", mlp="gelu", tied_head=False, fused_mlp=False)
 
 
 def draw_rows(rng, vocab, rows):
-    shape = (rows, TOKENS)
-    out = {n: np.zeros(shape, np.int32)
-           for n in ("input_ids", "target_ids", "loss_mask", "positions")}
-    out["doc_ids"] = np.full(shape, -1, np.int32)
-    out["valid_token_count"] = np.zeros(rows, np.int32)
-    out["num_docs"] = np.zeros(rows, np.int32)
+    out = empty_rows(rows, TOKENS)
     for r in range(rows):
         at = 0
         lengths = [97, 3, 41, 12] if r % 2 else [1, 150]

@@ -1,4 +1,4 @@
-"""Parameters of a model that are drawn, and `tessera train` from there."""
+"""Rows to fill, parameters that are drawn, and `tessera train` from there."""
 
 import json
 import os
@@ -9,6 +9,17 @@ import unittest
 import numpy as np
 
 PROGRAM = os.environ.get("TESSERA", "../../build/tessera")
+
+
+def empty_rows(rows, tokens):
+    """Packed rows without a document: padding alone."""
+    shape = (rows, tokens)
+    out = {n: np.zeros(shape, np.int32)
+           for n in ("input_ids", "target_ids", "loss_mask", "positions")}
+    out["doc_ids"] = np.full(shape, -1, np.int32)
+    out["valid_token_count"] = np.zeros(rows, np.int32)
+    out["num_docs"] = np.zeros(rows, np.int32)
+    return out
 
 
 def draw_parameters(rng, m):

@@ -25,7 +25,7 @@ class ShardLane : public lanes::OpenLane {
     const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch.plan());
     if (auto e = lanes::check_call("xla", sizes, call); !e) return e.error();
     auto shards = make_shards(batch, open_->options.mesh,
-                              lanes::shards_of(open_->options.shards, call));
+                              lanes::options_for(open_->options.shards, call));
     if (!shards) return shards.error();
     auto out = std::make_unique<ShardWork>(open_, batch, call.shape,
                                            std::move(*shards));
