@@ -65,10 +65,13 @@ def draw_rows(rng, vocab, rows, tokens):
 
 
 def jax_moments(parameters, rows, m, dtype):
-    p = {k: jnp.asarray(v, dtype) for k, v in parameters.items()}
-    zeros = {k: jnp.zeros_like(v) for k, v in p.items()}
-    grads = jax.grad(lambda p: mean_loss(p, rows, m))(p)
-    return adamw(p, zeros, zeros, grads, 1, 1.0)[1]
+    @jax.jit  # as one program: each op alone would be compiled for each shape
+    def moments(p, rows):
+        zeros = {k: jnp.zeros_like(v) for k, v in p.items()}
+        grads = jax.grad(lambda p: mean_loss(p, rows, m))(p)
+        return adamw(p, zeros, zeros, grads, 1, 1.0)[1]
+
+    return moments({k: jnp.asarray(v, dtype) for k, v in parameters.items()}, rows)
 
 
 class GradientsBesideJax(unittest.TestCase):
