@@ -7,10 +7,12 @@ of its residual stream and of its MLP in other places.
 
 Prints one JSON object: the largest distance of ours from JAX over all steps, on
 one device and on each mesh, that of each other order, and the ratio of ours to
-the largest of these.
+the largest of these. With --keep the losses of each run are written as it ends,
+and a later call with the same arguments goes on after them.
 """
 
 import argparse
+import hashlib
 import json
 import math
 import pathlib
@@ -84,6 +86,29 @@ def jax_losses(p, rows, m, steps, peak, batch):
     return np.array(losses)
 
 
+class Kept:
+    """Losses by the name of their run, in a folder of their arguments."""
+
+    def __init__(self, folder, arguments):
+        self.folder = None
+        if folder:
+            words = hashlib.sha256(repr(arguments).encode()).hexdigest()[:16]
+            self.folder = pathlib.Path(folder) / words
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, name, run):
+        file = self.folder / f"{name}.json" if self.folder else None
+        if file and file.exists():
+            return np.array(json.loads(file.read_text()))
+        losses = [float(x) for x in run()]
+        if file:
+            file.with_suffix(".new").write_text(json.dumps(losses))
+            file.with_suffix(".new").rename(file)
+        print(f"{name}: {losses[0]:.4f} to {losses[-1]:.4f}", file=sys.stderr,
+              flush=True)
+        return np.array(losses)
+
+
 def main():
     flags = argparse.ArgumentParser()
     flags.add_argument("rows", help="a folder with one file of rows")
@@ -95,34 +120,48 @@ def main():
     flags.add_argument("--batch", type=int, default=1, help="rows of a step")
     flags.add_argument("--mesh", nargs="*", default=[],
                        help="meshes that it runs on too")
+    flags.add_argument("--keep", metavar="FOLDER", help="of losses by run")
     args = flags.parse_args()
     with open(args.model) as f:
         m = json.load(f)
-    rows = load(next(iter(sorted(pathlib.Path(args.rows).glob("*.safetensors")))))
+    files = sorted(pathlib.Path(args.rows).glob("*.safetensors"))
+    if len(files) != 1:
+        sys.exit(f"[train_curve] rows must be one file (tessera pack "
+                 f"--rows-per-file), found {len(files)} in {args.rows}")
+    file, = files
+    rows = load(file)
+    kept = Kept(args.keep, (m, hashlib.sha256(file.read_bytes()).hexdigest(),
+                            args.steps, args.rate, args.batch))
     with tempfile.TemporaryDirectory() as folder:
-        state = f"{folder}/start.safetensors"
+        state = pathlib.Path(kept.folder or folder) / "start.safetensors"
         train = [args.program, "train", "--data", args.rows, "--model",
                  args.model, "--rate", str(args.rate), "--rows",
                  str(args.batch), "--json"]
-        subprocess.run(train + ["--steps", "1", "--checkpoint", state],
-                       check=True, stdout=subprocess.DEVNULL)
-        # Parameters alone are the start of a new run.
-        p = {k: v for k, v in load(state).items()
-             if not k.startswith(("first.", "second."))}
-        store(state, p)
-        ours = {}
-        for mesh in [""] + args.mesh:
+        if not state.exists():
+            first = f"{folder}/first.safetensors"
+            subprocess.run(train + ["--steps", "1", "--checkpoint", first],
+                           check=True, stdout=subprocess.DEVNULL)
+            # Parameters alone are the start of a new run.
+            store(state, {k: v for k, v in load(first).items()
+                          if not k.startswith(("first.", "second."))})
+        p = load(state)
+
+        def trained(mesh):
             told = subprocess.run(
                 train + ["--steps", str(args.steps), "--resume", state]
                 + (["--mesh", mesh] if mesh else []),
                 check=True, stdout=subprocess.PIPE)
-            ours[mesh or "one device"] = np.array(
-                json.loads(told.stdout)["losses"])
+            return json.loads(told.stdout)["losses"]
+
+        ours = {mesh or "one device":
+                kept.get(mesh or "one device", lambda: trained(mesh))
+                for mesh in [""] + args.mesh}
     from_start = lambda p: jax_losses(p, rows, m, args.steps, args.rate,
                                       args.batch)
-    theirs = from_start(p)
+    theirs = kept.get("jax", lambda: from_start(p))
     far = lambda a: float(np.abs(a - theirs).max())
-    moved = [far(from_start(reordered(p, m, seed)))
+    moved = [far(kept.get(f"jax, order {seed}",
+                          lambda: from_start(reordered(p, m, seed))))
              for seed in range(args.orders)]
     print(json.dumps({
         "steps": args.steps, "first_loss": float(theirs[0]),

@@ -40,13 +40,13 @@ std::string beside(const Spread& s) {
   return fmt::format("{:.1f} ({:.1f})", 100 * s.median, 100 * s.p90);
 }
 
-void print_row(const ShardCase& c, Balance balance, const ShardFigures& f) {
+void print_row(const ShardCase& c, const ShardWay& way, const ShardFigures& f) {
   fmt::print(
-      "{:>8} {:>6.0f} {:>3} {:<10} {:>5.3f} ({:.3f}) {:>5.3f} ({:.3f}) "
+      "{:>8} {:>6.0f} {:>3} {:<10} {:<6} {:>5.3f} ({:.3f}) {:>5.3f} ({:.3f}) "
       "{:>13} {:>15} {:>6.2f} {:>6.2f}\n",
-      c.tokens, c.mean, c.shards, to_string(balance), f.work.median, f.work.p90,
-      f.tokens.median, f.tokens.p90, beside(f.needed), beside(f.sent),
-      f.plan_ms, f.shard_ms);
+      c.tokens, c.mean, c.shards, to_string(way.balance),
+      to_string(way.exchange), f.work.median, f.work.p90, f.tokens.median,
+      f.tokens.p90, beside(f.needed), beside(f.sent), f.plan_ms, f.shard_ms);
 }
 
 bool reached(const ShardCase& c, const ShardFigures& f) {
@@ -61,21 +61,22 @@ Result<int> run(const Options& o) {
     fmt::print(
         "causal & documents, tile 256, 32 heads on 8, {} seeds: median (p90). "
         "Bytes in % of an\nall-gather of K and V; ms on one core of {}.\n\n"
-        "{:>8} {:>6} {:>3} {:<10} {:>13} {:>13} {:>13} {:>15} {:>6} {:>6}\n",
-        *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance",
+        "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>13} {:>15} {:>6} "
+        "{:>6}\n",
+        *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance", "",
         "work max/mean", "tokens", "needed", "sent", "plan", "shard");
   }
   json rows = json::array();
   for (const ShardCase& c : shard_cases()) {
-    for (const Balance b : {Balance::contiguous, Balance::headtail,
-                            Balance::rows, Balance::tasks}) {
-      auto f = measure_shards(c, b, *seeds);
+    for (const ShardWay& way : shard_ways()) {
+      auto f = measure_shards(c, way, *seeds);
       if (!f) return f.error();
-      if (!o.json) print_row(c, b, *f);
+      if (!o.json) print_row(c, way, *f);
       rows.push_back({{"tokens", c.tokens},
                       {"mean", c.mean},
                       {"shards", c.shards},
-                      {"balance", to_string(b)},
+                      {"balance", to_string(way.balance)},
+                      {"exchange", to_string(way.exchange)},
                       {"work_max_over_mean", spread_json(f->work)},
                       {"tokens_max_over_mean", spread_json(f->tokens)},
                       {"needed_beside_all_gather", spread_json(f->needed)},
@@ -87,9 +88,9 @@ Result<int> run(const Options& o) {
                       {"goals_reached", reached(c, *f)}});
     }
     if (!o.json) {
-      fmt::print("{:>8} {:>6} {:>3} {:<10} {:>13} {:>13} {:>13} {:>15}\n", "",
-                 "", "", "goal", kGoalWork, kGoalTokens, 100 * c.goal_needed,
-                 100 * c.goal_sent);
+      fmt::print("{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>13} {:>15}\n",
+                 "", "", "", "goal", "", kGoalWork, kGoalTokens,
+                 100 * c.goal_needed, 100 * c.goal_sent);
     }
   }
   const json out = {

@@ -37,10 +37,20 @@ std::vector<ShardCase> shard_cases() {
   };
 }
 
-Result<ShardFigures> measure_shards(const ShardCase& c, Balance balance,
+std::vector<ShardWay> shard_ways() {
+  return {{Balance::contiguous},
+          {Balance::headtail},
+          {Balance::rows},
+          {Balance::tasks},
+          {Balance::rows, TileExchange::ragged},
+          {Balance::tasks, TileExchange::ragged}};
+}
+
+Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
                                     int64_t seeds) {
   ShardOptions options;
-  options.balance = balance;
+  options.balance = way.balance;
+  options.exchange = way.exchange;
   options.shape.heads = 32;
   options.shape.kv_heads = 8;
   options.shape.head_dim = options.shape.v_head_dim = 128;

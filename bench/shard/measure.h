@@ -26,6 +26,14 @@ inline constexpr double kGoalMs = 5;  // of the last case
 
 std::vector<ShardCase> shard_cases();
 
+// How rows are spread and tiles travel. Where rows do not look at what is sent,
+// a ragged exchange sends what rounds need.
+struct ShardWay {
+  Balance balance = Balance::rows;
+  TileExchange exchange = TileExchange::rounds;
+};
+std::vector<ShardWay> shard_ways();
+
 // The middle of all seeds, and what nine of ten do not exceed.
 struct Spread {
   double median = 0, p90 = 0;
@@ -37,7 +45,7 @@ struct ShardFigures {
   double shard_ms = 0;  // from the plan to all shards
 };
 
-Result<ShardFigures> measure_shards(const ShardCase& c, Balance balance,
+Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
                                     int64_t seeds);
 
 }  // namespace tessera::bench

@@ -53,9 +53,9 @@ void add_plugin(const receipt::Receipt& r, Lines& line) {
       return fmt::format("{} bytes sent, {} needed", m.sent, m.needed);
     };
     line("shards",
-         fmt::format("{}, {}, work {:.3f} of the mean, {}{}", r.shards->mesh,
-                     r.shards->balance, r.shards->work_max_over_mean,
-                     sent(r.shards->forward),
+         fmt::format("{}, {}, {}, work {:.3f} of the mean, {}{}",
+                     r.shards->mesh, r.shards->balance, r.shards->exchange,
+                     r.shards->work_max_over_mean, sent(r.shards->forward),
                      r.shards->backward
                          ? "; backward " + sent(*r.shards->backward)
                          : std::string()));

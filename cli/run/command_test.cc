@@ -538,6 +538,8 @@ TEST_F(Run, XlaFlagsAreChecked) {
             "[cli] --mesh goes with --lane xla alone, found --fallback");
   EXPECT_EQ(refused("--balance", "rows"),
             "[cli] --balance goes with --mesh, found no --mesh");
+  EXPECT_EQ(refused("--exchange", "ragged"),
+            "[cli] --exchange goes with --mesh, found no --mesh");
   EXPECT_EQ(message({"--lane", "xla", "--uneven"}),
             "[cli] --uneven goes with --mesh, found no --mesh");
   EXPECT_TRUE(refused("--mesh", "seq").starts_with("[mesh] "))

@@ -43,6 +43,8 @@ void add_mesh_flags(Command& command, RunFlags& f, const char* group) {
            "data=2,seq=4 and the like (`tessera shard`)"},
           {"--balance", &f.balance, "NAME",
            "With --mesh: contiguous, headtail, rows or tasks [rows]"},
+          {"--exchange", &f.exchange, "NAME",
+           "With --mesh: rounds, or ragged on TPUs [rounds]"},
           {"--uneven", &f.uneven, "",
            "With --mesh: pad what an axis does not divide"},
       });

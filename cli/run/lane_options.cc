@@ -45,9 +45,11 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
 
 Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   if (!f.mesh) {
-    if (!f.balance && !f.uneven) return {};
+    if (!f.balance && !f.exchange && !f.uneven) return {};
     return invalid("cli", "{} goes with --mesh, found no --mesh",
-                   f.balance ? "--balance" : "--uneven");
+                   f.balance    ? "--balance"
+                   : f.exchange ? "--exchange"
+                                : "--uneven");
   }
   if (!o.lane || !o.fallback.empty()) {
     return invalid("cli", "--mesh goes with --lane xla{}, found {}",
@@ -60,6 +62,9 @@ Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   auto balance = parse_balance(f.balance.value_or("rows"));
   if (!balance) return balance.error();
   o.shards.balance = *balance;
+  auto exchange = parse_tile_exchange(f.exchange.value_or("rounds"));
+  if (!exchange) return exchange.error();
+  o.shards.exchange = *exchange;
   o.shards.uneven = f.uneven;
   return {};
 }

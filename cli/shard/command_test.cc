@@ -39,6 +39,35 @@ TEST_F(ShardCommand, ReportsAsJson) {
   }
 }
 
+TEST_F(ShardCommand, ReportsARaggedExchange) {
+  const std::vector<std::string> flags = {"shard",
+                                          "--mask",
+                                          "causal & documents",
+                                          "--q-len",
+                                          "8192",
+                                          "--docs",
+                                          "lognormal:mean=500,seed=1",
+                                          "--mesh",
+                                          "seq=8",
+                                          "--exchange",
+                                          "ragged"};
+  program(flags);
+  EXPECT_EQ(code_, 0) << err_;
+  EXPECT_NE(out_.find("a ragged exchange"), std::string::npos) << out_;
+  EXPECT_NE(out_.find(") with room for "), std::string::npos) << out_;
+  std::vector<std::string> as_json = flags;
+  as_json.push_back("--json");
+  program(as_json);
+  EXPECT_EQ(code_, 0) << err_;
+  const json out = json::parse(out_);
+  EXPECT_EQ(out["exchange"], "ragged");
+  for (const char* way : {"forward", "backward"}) {
+    const json& moved = out[way];
+    EXPECT_EQ(moved["sent_bytes"], moved["needed_bytes"]);
+    EXPECT_GT(moved["capacity_bytes"], moved["sent_bytes"]);
+  }
+}
+
 TEST_F(ShardCommand, ReportsAsText) {
   program({"shard", "--mask", "causal", "--q-len", "1024", "--mesh", "seq=2"});
   EXPECT_EQ(code_, 0) << err_;

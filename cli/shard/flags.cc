@@ -22,6 +22,9 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--balance", &f.balance, "NAME",
            "contiguous, headtail, rows (they lie where work is even), tasks "
            "(rows stay, attention moves) [rows]"},
+          {"--exchange", &f.exchange, "NAME",
+           "rounds (tiles travel in static sizes), ragged (as many as must, "
+           "on TPUs alone) [rounds]"},
           {"--heads", &f.heads, "N", "Query heads [8]"},
           {"--kv-heads", &f.kv_heads, "N",
            "Key and value heads [a quarter of heads, or heads]"},
@@ -88,6 +91,9 @@ Result<ShardOptions> shard_options(const ShardFlags& f) {
   auto balance = parse_balance(f.balance.value_or("rows"));
   if (!balance) return balance.error();
   out.balance = *balance;
+  auto exchange = parse_tile_exchange(f.exchange.value_or("rounds"));
+  if (!exchange) return exchange.error();
+  out.exchange = *exchange;
   const std::string word = f.dtype.value_or("bf16");
   const std::optional<Dtype> dtype = attention_dtype(word);
   if (!dtype) {

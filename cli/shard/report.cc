@@ -21,6 +21,7 @@ double beside(const Moved& m, int64_t bytes) {
 json moved_json(const Moved& m) {
   return {{"needed_bytes", m.needed},
           {"sent_bytes", m.sent},
+          {"capacity_bytes", m.capacity},
           {"busiest_bytes", m.busiest},
           {"all_gather_bytes", m.all_gather}};
 }
@@ -74,10 +75,11 @@ std::string megabytes(int64_t bytes) {
 
 std::string moved_text(const char* name, const Moved& m) {
   return fmt::format(
-      "{:<11} needs {} ({:.1f}% of an all-gather's {}), sends {} ({:.1f}%), "
+      "{:<11} needs {} ({:.1f}% of an all-gather's {}), sends {} ({:.1f}%){}, "
       "busiest {}\n",
       name, megabytes(m.needed), 100 * beside(m, m.needed),
       megabytes(m.all_gather), megabytes(m.sent), 100 * beside(m, m.sent),
+      m.capacity == m.sent ? "" : " with room for " + megabytes(m.capacity),
       megabytes(m.busiest));
 }
 
@@ -128,6 +130,7 @@ json shard_json(const ShardRun& run) {
   }
   json out = {{"mesh", to_string(s.mesh)},
               {"balance", to_string(run.balance)},
+              {"exchange", to_string(s.exchange)},
               {"work_max_over_mean", r.work_max_over_mean},
               {"tokens_max_over_mean", r.tokens_max_over_mean},
               {"needed_beside_all_gather", beside(r.forward, r.forward.needed)},
@@ -156,9 +159,10 @@ std::string shard_text(const ShardRun& run) {
   const Shards& s = run.shards;
   const ShardReport& r = s.report;
   std::string out = fmt::format(
-      "{:<11} {}: {} shards, {}\n{:<11} max/mean {:.3f}\n{:<11} max/mean "
-      "{:.3f}\n",
+      "{:<11} {}: {} shards, {}, {}\n{:<11} max/mean {:.3f}\n{:<11} "
+      "max/mean {:.3f}\n",
       "mesh", to_string(s.mesh), s.shards.size(), to_string(run.balance),
+      s.exchange == TileExchange::ragged ? "a ragged exchange" : "rounds",
       "work", r.work_max_over_mean, "tokens", r.tokens_max_over_mean);
   out += moved_text("forward", r.forward);
   out += moved_text("backward", r.backward);

@@ -76,6 +76,13 @@ enum class Balance : uint8_t { contiguous, headtail, rows, tasks };
 std::string_view to_string(Balance balance);
 Result<Balance> parse_balance(std::string_view text);
 
+// How tiles travel. rounds: a permutation for each, of static size, which every
+// compiler has. ragged: all in one exchange that sends what it must, for sizes
+// are told at run time; TPUs alone have it.
+enum class TileExchange : uint8_t { rounds, ragged };
+std::string_view to_string(TileExchange exchange);
+Result<TileExchange> parse_tile_exchange(std::string_view text);
+
 // What a shard may hold at most, so that one contract serves a whole run; above
 // is an error. 0 and empty: the bucket of what this batch needs.
 struct ShardCeilings {
@@ -87,6 +94,7 @@ struct ShardCeilings {
 
 struct ShardOptions {
   Balance balance = Balance::rows;
+  TileExchange exchange = TileExchange::rounds;
   AttentionShape shape;  // heads and dims: what a tile weighs in bytes
   Dtype dtype = Dtype::bf16;
   // Pads batch rows and groups of heads that an axis does not divide. Otherwise
@@ -129,7 +137,8 @@ struct Shard {
 };
 
 // One way that tiles travel along "seq". In round r every shard s sends up to
-// `capacity` tiles to shard (s + shift) % seq.
+// `capacity` tiles to shard (s + shift) % seq. Of a ragged exchange all rounds
+// are one op, and only tiles that must travel do.
 struct Round {
   int64_t shift = 0;
   int64_t capacity = 0;
@@ -154,9 +163,10 @@ struct ShardShapes {
 };
 
 struct Moved {
-  int64_t needed = 0;   // bytes that must travel
-  int64_t sent = 0;     // bytes that do, padding of static sizes included
-  int64_t busiest = 0;  // needed bytes that leave or reach one shard, at most
+  int64_t needed = 0;    // bytes that must travel
+  int64_t sent = 0;      // bytes that do, padding of static sizes included
+  int64_t capacity = 0;  // bytes that the program has room for
+  int64_t busiest = 0;   // needed bytes that leave or reach one shard, at most
   int64_t all_gather = 0;  // of K/V; backward with a reduce-scatter of dK, dV
 
   bool operator==(const Moved&) const = default;
@@ -174,6 +184,7 @@ struct ShardReport {
 struct Shards {
   Mesh mesh;
   Tile tile;
+  TileExchange exchange = TileExchange::rounds;
   ShardShapes shapes;
   // One for each (data, head, seq), seq the fastest. Devices that differ only
   // along "copy" hold the same.
@@ -199,7 +210,8 @@ Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
 
 // The program of all shards: StableHLO in which every argument and result says
 // how it lies on the mesh, and tiles travel in the rounds of `kv` and `q`. It
-// needs a compiler with Shardy. Arguments are integers of each device, then q,
+// needs a compiler with Shardy, and of a ragged exchange one for TPUs.
+// Arguments are integers of each device, then q,
 // k and v (backward also out, dout and lse) with the tokens of shard 0 first.
 Result<std::string> shard_program(const Batch& batch, const Shards& shards,
                                   const AttentionCall& call, bool backward);

@@ -185,6 +185,7 @@ SessionOptions options_of(const std::optional<std::string>& lane,
                           const std::string& cache_folder, bool input_digests,
                           const std::string& mesh = "",
                           const std::string& balance = "rows",
+                          const std::string& exchange = "rounds",
                           bool uneven = false,
                           const std::optional<std::string>& artifact = {},
                           const std::optional<std::string>& shapes = {},
@@ -193,6 +194,7 @@ SessionOptions options_of(const std::optional<std::string>& lane,
   o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
   o.shards.balance = take(parse_balance(balance));
+  o.shards.exchange = take(parse_tile_exchange(exchange));
   o.shards.uneven = uneven;
   if (lane) o.lane = take(parse_lane(*lane));
   for (const std::string& f : fallback) {
@@ -642,23 +644,26 @@ void bind_session(nb::module_& m) {
              const std::optional<std::string>& isa,
              const std::optional<std::string>& plugin,
              const std::string& cache_folder, bool input_digests,
-             const std::string& mesh, const std::string& balance, bool uneven,
+             const std::string& mesh, const std::string& balance,
+             const std::string& exchange, bool uneven,
              const std::optional<std::string>& artifact,
              const std::optional<std::string>& shapes,
              const std::optional<std::string>& lowering_reason) {
-            new (self) PySession{
-                open(options_of(lane, fallback, threads, isa, plugin,
-                                cache_folder, input_digests, mesh, balance,
-                                uneven, artifact, shapes, lowering_reason)),
-                words_of(lane, fallback, threads, mesh)};
+            new (self)
+                PySession{open(options_of(lane, fallback, threads, isa, plugin,
+                                          cache_folder, input_digests, mesh,
+                                          balance, exchange, uneven, artifact,
+                                          shapes, lowering_reason)),
+                          words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
           nb::arg("fallback") = std::vector<std::string>{},
           nb::arg("threads") = 0, nb::arg("isa") = nb::none(),
           nb::arg("plugin") = nb::none(), nb::arg("cache_folder") = "",
           nb::arg("input_digests") = false, nb::arg("mesh") = "",
-          nb::arg("balance") = "rows", nb::arg("uneven") = false,
-          nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
+          nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
+          nb::arg("uneven") = false, nb::arg("artifact") = nb::none(),
+          nb::arg("shapes") = nb::none(),
           nb::arg("lowering_reason") = nb::none(),
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "

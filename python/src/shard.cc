@@ -38,12 +38,13 @@ PyShards make(nb::object batch, const std::string& mesh, ShardOptions options) {
 }
 
 PyShards shard(GivenBatch batch, const std::string& mesh,
-               const std::string& balance, int64_t heads,
-               std::optional<int64_t> kv_heads, int64_t head_dim,
+               const std::string& balance, const std::string& exchange,
+               int64_t heads, std::optional<int64_t> kv_heads, int64_t head_dim,
                std::optional<int64_t> v_head_dim, const std::string& dtype,
                bool uneven) {
   ShardOptions options;
   options.balance = take(parse_balance(balance));
+  options.exchange = take(parse_tile_exchange(exchange));
   options.shape.heads = heads;
   options.shape.kv_heads = kv_heads.value_or(heads);
   options.shape.head_dim = head_dim;
@@ -77,6 +78,7 @@ nb::dict moved(const Moved& m) {
   nb::dict out;
   out["needed_bytes"] = m.needed;
   out["sent_bytes"] = m.sent;
+  out["capacity_bytes"] = m.capacity;
   out["busiest_bytes"] = m.busiest;
   out["all_gather_bytes"] = m.all_gather;
   return out;
@@ -129,6 +131,7 @@ nb::dict state_of(nb::handle self) {
   out["of"] = s.batch;
   out["mesh"] = to_string(s.shards.mesh);
   out["balance"] = std::string(to_string(o.balance));
+  out["exchange"] = std::string(to_string(o.exchange));
   out["heads"] = o.shape.heads;
   out["kv_heads"] = o.shape.kv_heads;
   out["head_dim"] = o.shape.head_dim;
@@ -148,6 +151,7 @@ PyShards of_state(const nb::dict& state) {
   };
   ShardOptions options;
   options.balance = take(parse_balance(text("balance")));
+  options.exchange = take(parse_tile_exchange(text("exchange")));
   options.shape.heads = number("heads");
   options.shape.kv_heads = number("kv_heads");
   options.shape.head_dim = number("head_dim");
@@ -168,9 +172,9 @@ PyShards of_state(const nb::dict& state) {
 nb::dict values_of(nb::handle self) {
   nb::dict out;
   for (const char* const name :
-       {"mesh", "balance", "work_max_over_mean", "tokens_max_over_mean",
-        "forward", "backward", "steps", "kv_tiles", "query_tiles", "key_tiles",
-        "specs", "contract", "fingerprint"}) {
+       {"mesh", "balance", "exchange", "work_max_over_mean",
+        "tokens_max_over_mean", "forward", "backward", "steps", "kv_tiles",
+        "query_tiles", "key_tiles", "specs", "contract", "fingerprint"}) {
     out[name] = self.attr(name);
   }
   return out;
@@ -196,6 +200,12 @@ void bind_shard(nb::module_& m) {
             return std::string(to_string(s.options.balance));
           },
           "How rows were spread.")
+      .def_prop_ro(
+          "exchange",
+          [](const PyShards& s) {
+            return std::string(to_string(s.options.exchange));
+          },
+          "How tiles travel.")
       .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); })
       .def_prop_ro(
           "work_max_over_mean",
@@ -255,13 +265,14 @@ void bind_shard(nb::module_& m) {
   bind_json(shards, &values_of);
   bind_pickle(shards, &state_of, &of_state);
   m.def("shard", &shard, nb::arg("batch"), nb::arg("mesh"), nb::kw_only(),
-        nb::arg("balance") = "rows", nb::arg("heads") = 1,
-        nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
-        nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
-        nb::arg("uneven") = false,
+        nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
+        nb::arg("heads") = 1, nb::arg("kv_heads") = nb::none(),
+        nb::arg("head_dim") = 128, nb::arg("v_head_dim") = nb::none(),
+        nb::arg("dtype") = "bf16", nb::arg("uneven") = false,
         "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows along "
         "data, heads along head, query rows along seq. `balance` is "
-        "'contiguous', 'headtail', 'rows' or 'tasks'. ts.Session(\"xla\", "
+        "'contiguous', 'headtail', 'rows' or 'tasks'; `exchange` is 'rounds' "
+        "or 'ragged', which TPUs alone have. ts.Session(\"xla\", "
         "mesh=...) runs it.");
 }
 

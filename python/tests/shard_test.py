@@ -2,6 +2,7 @@
 the NumPy oracle."""
 
 import importlib.util
+import pickle
 
 import judge
 import numpy as np
@@ -61,6 +62,18 @@ def test_what_shards_say(balance):
     assert again.fingerprint == shards.fingerprint
 
 
+def test_a_ragged_exchange_sends_what_it_must():
+    made, *_ = packed(batch=2)
+    shards = ts.shard(made, "data=2,seq=3", exchange="ragged", **SIZES)
+    assert shards.exchange == "ragged"
+    assert ts.shard(made, "data=2,seq=3", **SIZES).exchange == "rounds"
+    for way in shards.forward, shards.backward:
+        assert way["needed_bytes"] == way["sent_bytes"] <= way["capacity_bytes"]
+    text = shards.program_text()
+    assert "ragged_all_to_all" in text and "collective_permute" not in text
+    assert pickle.loads(pickle.dumps(shards)).contract == shards.contract
+
+
 NO_AXIS = r"\[mesh\] an axis must be one of data, head, seq, copy, found 'foo'"
 
 
@@ -69,6 +82,8 @@ def test_refusals():
     for words, call in [
             ("name=size", lambda: ts.shard(made, "seq")),
             ("balance must be", lambda: ts.shard(made, "seq=2", balance="fair")),
+            ("exchange must be",
+             lambda: ts.shard(made, "seq=2", exchange="ring")),
             ("divide", lambda: ts.shard(made, "head=3", **SIZES)),
             ("dtype must be", lambda: ts.shard(made, "seq=2", dtype="int8")),
             ("xla lane alone", lambda: ts.Session("cpu", mesh="seq=2")),
@@ -79,6 +94,13 @@ def test_refusals():
         with pytest.raises(ts.TesseraError, match=words) as e:
             call()
         assert "\n" not in str(e.value)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
+                    reason="xla-cpu-pjrt is not installed")
+def test_a_ragged_exchange_is_refused_on_a_cpu():
+    with pytest.raises(ts.TesseraError, match="ragged exchange must be on a T"):
+        ts.Session("xla", mesh="seq=2", exchange="ragged")
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),

@@ -17,6 +17,7 @@ struct Case {
   const char* mesh;
   Balance balance;
   int64_t batch, tokens, dim;
+  TileExchange exchange = TileExchange::rounds;
   AttentionShape shape() const {
     AttentionShape out;
     out.heads = 8;
@@ -48,6 +49,7 @@ MeshFitCall asked_of(const Case& c, const Batch& batch, LaneId lane) {
   out.batch = &batch;
   out.mesh = *parse_mesh(c.mesh);
   out.options.balance = c.balance;
+  out.options.exchange = c.exchange;
   out.call.shape = c.shape();
   out.call.dtype = Dtype::bf16;
   out.call.backward = true;
@@ -105,6 +107,10 @@ class MeshFitCompile : public ::testing::Test {
 constexpr Case kCases[] = {
     {"causal & documents", "seq=4", Balance::tasks, 1, 4096, 128},
     {"causal", "data=2,seq=2", Balance::rows, 2, 2048, 64},
+    {"causal & documents", "seq=4", Balance::tasks, 1, 4096, 128,
+     TileExchange::ragged},
+    {"causal", "data=2,seq=2", Balance::rows, 2, 2048, 64,
+     TileExchange::ragged},
 };
 
 TEST_F(MeshFitCompile, XlaPrograms) {

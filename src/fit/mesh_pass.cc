@@ -3,7 +3,8 @@
 // Three moments follow each other, for what attends waits for all tiles, and
 // what goes home waits for what attends:
 //   - exchange: each array that travels, own tiles and those that come, and for
-//     each of its rounds a buffer that leaves and one that arrives;
+//     each of its rounds a buffer that leaves and one that arrives (a ragged
+//     exchange is one round);
 //   - attend: the arrays, what is made for all tiles, and the lane's scratch;
 //   - home: what was made, own tiles of each result, and the rounds' buffers.
 // The compiler lays one over the other, so scratch is that of the moment which
@@ -29,9 +30,11 @@ using xla::Exchange;
 using xla::ShardArray;
 
 constexpr int64_t kCounter = int64_t{16} << 10;
-// Of a kernel's program, and more for each permutation: its loops have some.
+// Of a kernel's program, and more for each permutation: its loops have some. A
+// ragged exchange has more.
 constexpr int64_t kKernelCounters = 32 * kCounter;
 constexpr int64_t kRoundCounters = 4 * kCounter;
+constexpr int64_t kRaggedCounters = 10 * kCounter;
 
 struct MeshProgram {
   xla::ShardFrame frame;
@@ -104,8 +107,7 @@ class Moments {
     for (std::vector<MemoryPart>* other : {&exchange_, &home_}) {
       if (sum(*other) > sum(out)) out = std::move(*other);
     }
-    out.push_back({"counters", MemoryKind::scratch,
-                   program_.counters + rounds_ * kRoundCounters});
+    out.push_back({"counters", MemoryKind::scratch, counters_});
     return out;
   }
 
@@ -135,11 +137,16 @@ class Moments {
                   const char* what) {
     const Exchange& e = exchange_of(a);
     MemoryPart part{what + a.part.name, MemoryKind::scratch};
-    for (const Round& r : e.rounds) {
-      if (r.capacity == 0) continue;
-      ++rounds_;
+    const auto add = [&](int64_t tiles) {
+      if (tiles == 0) return;
+      counters_ += e.ragged() ? kRaggedCounters : kRoundCounters;
       part.bytes +=
-          2 * scratch_bytes(dtype, a.part.type.dims, r.capacity * e.tokens);
+          2 * scratch_bytes(dtype, a.part.type.dims, tiles * e.tokens);
+    };
+    if (e.ragged()) {
+      add(e.room());
+    } else {
+      for (const Round& r : e.rounds) add(r.capacity);
     }
     if (part.bytes == 0) return;
     part.core = part.bytes <= chip_.core;
@@ -149,7 +156,7 @@ class Moments {
   const MeshProgram& program_;
   const Chip& chip_;
   std::vector<MemoryPart> exchange_, attend_, home_;
-  int64_t rounds_ = 0;
+  int64_t counters_ = program_.counters;
 };
 
 Result<std::vector<MemoryPart>> parts_of(

@@ -40,6 +40,7 @@ ShardOptions options_for(ShardOptions options, const AttentionCall& call);
 struct ShardFacts {
   Mesh mesh;
   Balance balance = Balance::rows;
+  TileExchange exchange = TileExchange::rounds;
   bool uneven = false;
   // By direction: how every argument and result of its program lies, digested.
   std::map<std::string, std::string> specs;

@@ -164,9 +164,14 @@ void check_shards(const Receipt& r, const std::string& executed, Rules& must) {
   must(r.shards->backward.has_value() == r.backward,
        "shards.backward must be there where gradients were computed");
   const auto in_order = [&](const Receipt::Moved& m, const char* way) {
-    must(m.busiest <= m.needed && m.needed <= m.sent,
+    must(m.busiest <= m.needed && m.needed <= m.sent && m.sent <= m.capacity,
          fmt::format("shards.{0}.busiest must be at most shards.{0}.needed, "
-                     "and that at most shards.{0}.sent",
+                     "that at most shards.{0}.sent, and that at most "
+                     "shards.{0}.capacity",
+                     way));
+    must(m.sent == m.capacity || r.shards->exchange == "ragged",
+         fmt::format("shards.{0}.sent must be shards.{0}.capacity where tiles "
+                     "travel in rounds",
                      way));
   };
   in_order(r.shards->forward, "forward");

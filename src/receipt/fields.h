@@ -66,6 +66,7 @@ inline constexpr Texts kModes = {"executed", "compiled only"};
 inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16"};
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
 inline constexpr Texts kBalances = {"contiguous", "headtail", "rows", "tasks"};
+inline constexpr Texts kExchanges = {"rounds", "ragged"};
 inline constexpr Texts kSettings = {"tile", "forward", "backward"};
 inline constexpr Texts kDirections = {"forward", "forward+backward"};
 inline constexpr Texts kGradients = {"stop_gradient", "differentiable"};
@@ -104,6 +105,7 @@ void visit_fields(Is<Receipt::Plugin> auto& p, auto&& field) {
 void visit_fields(Is<Receipt::Moved> auto& m, auto&& field) {
   field("needed", m.needed, {}, "That had to travel");
   field("sent", m.sent, {}, "That did, padding of static sizes included");
+  field("capacity", m.capacity, {}, "That the program had room for");
   field("busiest", m.busiest, {},
         "Of those needed, that left or reached one shard, at most");
   field("all_gather", m.all_gather, {},
@@ -117,6 +119,9 @@ void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
   field("balance", s.balance, {.one_of = kBalances},
         "How rows or tasks were spread, and whether shards were padded");
   field("uneven", s.uneven, {}, "");
+  field("exchange", s.exchange, {.one_of = kExchanges},
+        "How tiles travelled: in rounds of static size, or in one exchange of "
+        "sizes told at run time");
   field("specs", s.specs, {.def = "digest"},
         "For each direction the fingerprint of its program: of the mesh, and "
         "of name, dtype, shape and sharding of every argument and result");

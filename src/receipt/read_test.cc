@@ -152,13 +152,14 @@ Receipt fullest() {
       4, kDigits, kDigits, {{0, 7, {8, 8}, {0.5, {}}, {1.25, 2}}}};
   r.shards = Receipt::Shards{"data=2,seq=2",
                              "rows",
+                             "ragged",
                              true,
                              {{"forward", kDigits}},
                              kDigits,
                              1.25,
                              1.5,
-                             {3, 4, 2, 9},
-                             Receipt::Moved{30, 40, 20, 90}};
+                             {3, 4, 5, 2, 9},
+                             Receipt::Moved{30, 40, 50, 20, 90}};
   r.fallback = "so";
   r.warnings = {"full"};
   return r;
@@ -592,11 +593,15 @@ TEST(ReceiptReader, FindsContradictions) {
 }
 
 TEST(ReceiptReader, FindsContradictionsOfShards) {
-  const Json moved = {
-      {"needed", 5}, {"sent", 6}, {"busiest", 4}, {"all_gather", 3}};
+  const Json moved = {{"needed", 5},
+                      {"sent", 6},
+                      {"capacity", 6},
+                      {"busiest", 4},
+                      {"all_gather", 3}};
   const Json good = {{"mesh", "seq=2"},
                      {"balance", "rows"},
                      {"uneven", false},
+                     {"exchange", "rounds"},
                      {"specs", {{"forward", kDigits}}},
                      {"contract", kDigits},
                      {"work_max_over_mean", 1.0},
@@ -630,6 +635,13 @@ TEST(ReceiptReader, FindsContradictionsOfShards) {
          "shards.forward.busiest must be at most shards.forward.needed");
   breaks("/backward/needed", 7,
          "shards.backward.busiest must be at most shards.backward.needed");
+  const char* const full =
+      "shards.forward.sent must be shards.forward.capacity where tiles travel "
+      "in rounds";
+  breaks("/forward/capacity", 7, full);
+  EXPECT_EQ(told("/exchange", "ragged").find(full), std::string::npos);
+  EXPECT_NE(told("/exchange", "ring").find("shards.exchange"),
+            std::string::npos);
 }
 
 TEST(ReceiptReader, FindsContradictionsOfTrainingRuns) {

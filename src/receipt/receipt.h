@@ -84,11 +84,11 @@ struct Receipt {
   };
   // Bytes between the devices of a mesh.
   struct Moved {
-    int64_t needed = 0, sent = 0, busiest = 0, all_gather = 0;
+    int64_t needed = 0, sent = 0, capacity = 0, busiest = 0, all_gather = 0;
   };
   // Where a mesh of its devices ran it: how it was spread, and what travelled.
   struct Shards {
-    std::string mesh, balance;  // "data=2,seq=4", "rows"
+    std::string mesh, balance, exchange;  // "data=2,seq=4", "rows", "ragged"
     bool uneven = false;
     std::map<std::string, std::string> specs;  // digests by direction
     std::string contract;                      // a digest

@@ -23,7 +23,7 @@ std::string system_name() {
 }
 
 receipt::Receipt::Moved receipt_moved(const Moved& m) {
-  return {m.needed, m.sent, m.busiest, m.all_gather};
+  return {m.needed, m.sent, m.capacity, m.busiest, m.all_gather};
 }
 
 }  // namespace
@@ -116,6 +116,7 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
     const lanes::ShardFacts& s = *did.shards;
     r.shards = {to_string(s.mesh),
                 std::string(to_string(s.balance)),
+                std::string(to_string(s.exchange)),
                 s.uneven,
                 s.specs,
                 s.contract,

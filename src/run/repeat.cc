@@ -58,8 +58,11 @@ Result<SessionOptions> options_to_repeat(
     if (!mesh) return mesh.error();
     auto balance = parse_balance(claimed.shards->balance);
     if (!balance) return balance.error();
+    auto exchange = parse_tile_exchange(claimed.shards->exchange);
+    if (!exchange) return exchange.error();
     options.mesh = std::move(*mesh);
     options.shards.balance = *balance;
+    options.shards.exchange = *exchange;
     options.shards.uneven = claimed.shards->uneven;
   }
   if (claimed.plugin) {

@@ -23,6 +23,18 @@ bool ends(const HloCall& call, const HloCall& start) {
          call.operands[0] == start.name;
 }
 
+int64_t bytes_of(const HloCall& call, std::string_view opcode) {
+  // The others of a ragged one are where it writes, and sizes.
+  const bool first = opcode == "ragged-all-to-all" && !call.sent.empty();
+  int64_t out = 0;
+  for (const int64_t bytes : call.sent) {
+    if (out > INT64_MAX - bytes) break;
+    out += bytes;
+    if (first) break;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<Collective> find_collectives(const std::vector<HloCall>& calls,
@@ -35,7 +47,7 @@ std::vector<Collective> find_collectives(const std::vector<HloCall>& calls,
     Collective c;
     c.name = start->name;
     c.opcode = opcode;
-    c.bytes = start->sent;
+    c.bytes = bytes_of(*start, opcode);
     c.asynchronous = start->opcode.ends_with("-start");
     double most = 0;
     const auto end = std::find_if(

@@ -15,7 +15,7 @@ namespace tessera::schedule {
 struct Collective {
   std::string name;
   std::string opcode;  // "all-gather"
-  int64_t bytes = 0;   // of its operands on one device
+  int64_t bytes = 0;   // of its operands on one device; ragged: room for them
   // It starts, other ops run, and then its end is waited for.
   bool asynchronous = false;
   // Between the two: kernels and loops, and the cycles that they take at least,

@@ -45,6 +45,9 @@ ENTRY %main (a: f32[8], b: bf16[4,16]) -> f32[8] {
   %async-start = ((f32[8]{0}), f32[16]{0}) async-start(%a), calls=%async
   %copy.5 = f32[8]{0} copy(%a)
   %async-done = f32[16]{0} async-done(%async-start)
+  %sizes = s32[4]{0} parameter(2)
+  %ragged-all-to-all-start = ((bf16[4,16]{1,0}), bf16[4,16]{1,0}) ragged-all-to-all-start(%b, %b, %sizes, %sizes, %sizes, %sizes)
+  %ragged-all-to-all-done = bf16[4,16]{1,0} ragged-all-to-all-done(%ragged-all-to-all-start)
   ROOT %copy.6 = f32[8]{0} copy(%a)
 }
 )";
@@ -73,7 +76,8 @@ TEST(ScheduleCollectives, SayWhatRunsBesideThem) {
        2 * 100 + 10, "while.1"},
       {"collective-permute-start", "collective-permute", 128, true, 0, 0, ""},
       {"all-reduce.7", "all-reduce", 32, false, 0, 0, ""},
-      {"async-start", "all-gather", 32, true, 1, 10, "copy.5"}};
+      {"async-start", "all-gather", 32, true, 1, 10, "copy.5"},
+      {"ragged-all-to-all-start", "ragged-all-to-all", 128, true, 0, 0, ""}};
   ASSERT_EQ(report->collectives.size(), due.size());
   for (size_t i = 0; i < due.size(); ++i) {
     EXPECT_EQ(report->collectives[i], due[i]) << due[i].name;

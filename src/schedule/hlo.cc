@@ -148,9 +148,7 @@ std::vector<HloCall> take_calls(std::string_view& hlo) {
     if (call.opcode == "async-start") call.body = named_by(", calls=%", rest);
     if (!collective_of(call.opcode).empty() || call.opcode == "async-start") {
       for (const std::string& operand : call.operands) {
-        const int64_t bytes = array_of(shapes[operand]).bytes;
-        if (call.sent > kMaxBytes - bytes) break;
-        call.sent += bytes;
+        call.sent.push_back(array_of(shapes[operand]).bytes);
       }
     }
     shapes.emplace(call.name, shape);

@@ -22,8 +22,8 @@ struct HloCall {
   std::vector<std::string> operands;
   // Of an asynchronous copy between HBM and another memory: what it moves.
   int64_t bytes = 0;
-  // Of a collective or the start of one: its operands' bytes on one device.
-  int64_t sent = 0;
+  // Of a collective or the start of one: each operand's bytes on one device.
+  std::vector<int64_t> sent;
   std::string body;  // what a loop repeats, or an asynchronous call runs
 
   bool operator==(const HloCall&) const = default;

@@ -25,6 +25,10 @@ std::string_view to_string(Balance balance) {
   return "?";
 }
 
+std::string_view to_string(TileExchange exchange) {
+  return exchange == TileExchange::ragged ? "ragged" : "rounds";
+}
+
 namespace shard {
 namespace {
 
@@ -97,6 +101,10 @@ Result<void> check_options(const ShardOptions& o) {
     return invalid("shard", "balance must be one of four, found number {}",
                    static_cast<int>(o.balance));
   }
+  if (o.exchange > TileExchange::ragged) {
+    return invalid("shard", "exchange must be one of two, found number {}",
+                   static_cast<int>(o.exchange));
+  }
   return {};
 }
 
@@ -142,6 +150,14 @@ Result<Balance> parse_balance(std::string_view text) {
   return invalid(
       "shard", "balance must be contiguous, headtail, rows or tasks, found {}",
       in_quotes(text));
+}
+
+Result<TileExchange> parse_tile_exchange(std::string_view text) {
+  for (const TileExchange e : {TileExchange::rounds, TileExchange::ragged}) {
+    if (text == to_string(e)) return e;
+  }
+  return invalid("shard", "exchange must be rounds or ragged, found {}",
+                 in_quotes(text));
 }
 
 }  // namespace tessera

@@ -68,7 +68,7 @@ void set_contract(const PlanContract& plan, Shards& shards) {
     terms.erase(name);
   }
   const ShardShapes& s = shards.shapes;
-  const Json text = {
+  Json text = {
       {"version", 0},
       {"plan", std::move(terms)},
       {"mesh", to_string(shards.mesh)},
@@ -81,6 +81,9 @@ void set_contract(const PlanContract& plan, Shards& shards) {
       {"kv_rounds", rounds_json(shards.kv.rounds)},
       {"q_rounds", rounds_json(shards.q.rounds)},
   };
+  if (shards.exchange != TileExchange::rounds) {
+    text["exchange"] = to_string(shards.exchange);
+  }
   shards.contract_text = text.dump();
   Digest digest;
   digest.add(shards.contract_text.data(), shards.contract_text.size());

@@ -105,6 +105,7 @@ double Loads::needed() const {
 
 template <class Size>
 double Loads::sent_in(const Size& size) const {
+  if (p_.ragged) return needed();
   double bytes = 0;
   const auto add = [&](const std::vector<int32_t>& tiles, int64_t owned,
                        int64_t of_tile) {

@@ -103,6 +103,7 @@ Problem make_problem(const Request& request, const Plan& plan,
   Problem p;
   p.shards = shards;
   p.batch_rows = batch_rows;
+  p.ragged = options.exchange == TileExchange::ragged;
   p.tasks = options.balance == Balance::tasks;
   p.tied = request.q_len == request.kv_len;
   if (p.tied) {

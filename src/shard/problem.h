@@ -25,6 +25,8 @@ struct Problem {
   bool tied = false;
   // Rows keep their owner, and only who computes them is chosen.
   bool tasks = false;
+  // What travels is what must.
+  bool ragged = false;
 
   std::vector<uint32_t> start;   // of a row's columns; rows + 1
   std::vector<uint32_t> column;  // ascending in a row

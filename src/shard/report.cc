@@ -61,7 +61,17 @@ double max_over_mean(const std::vector<Shard>& shards,
                    static_cast<double>(sum);
 }
 
-int64_t tiles_of(const std::vector<Round>& rounds) {
+// Tiles that travel in a group.
+int64_t tiles_of(const Pairs& pairs) {
+  int64_t tiles = 0;
+  for (const std::vector<int32_t>& pair : pairs) {
+    tiles += static_cast<int64_t>(pair.size());
+  }
+  return tiles;
+}
+
+// Tiles that a shard has room for, beside its own.
+int64_t room_of(const std::vector<Round>& rounds) {
   int64_t tiles = 0;
   for (const Round& r : rounds) tiles += r.capacity;
   return tiles;
@@ -102,15 +112,27 @@ ShardReport make_report(const Shards& shards, const ShardOptions& options,
   const auto all = static_cast<int64_t>(shards.shards.size());
   const Weights w = weights_of(options, shards.tile, shards.shapes.heads,
                                shards.shapes.kv_heads);
-  const int64_t kv = tiles_of(shards.kv.rounds);
-  const int64_t q = tiles_of(shards.q.rounds);
-  out.forward.sent = all * (kv * w.kv_forward + q * w.q_forward);
-  out.backward.sent = all * (kv * w.kv_backward + q * w.q_backward);
+  const auto add = [&](int64_t kv, int64_t q, int64_t Moved::*bytes) {
+    out.forward.*bytes += kv * w.kv_forward + q * w.q_forward;
+    out.backward.*bytes += kv * w.kv_backward + q * w.q_backward;
+  };
+  add(all * room_of(shards.kv.rounds), all * room_of(shards.q.rounds),
+      &Moved::capacity);
+  if (shards.exchange == TileExchange::ragged) {
+    // Heads in padding travel with the others.
+    for (const Group& g : groups) {
+      add(tiles_of(g.kv), tiles_of(g.q), &Moved::sent);
+    }
+  } else {
+    out.forward.sent = out.forward.capacity;
+    out.backward.sent = out.backward.capacity;
+  }
   // Each copy of the shards has traffic of its own.
   const int64_t copies = shards.mesh.size("copy");
   for (Moved* moved : {&out.forward, &out.backward}) {
     moved->needed *= copies;
     moved->sent *= copies;
+    moved->capacity *= copies;
     moved->all_gather *= copies;
   }
   return out;

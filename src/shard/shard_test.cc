@@ -196,6 +196,8 @@ TEST(Shards, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error_of(parse_balance("even")),
             "[shard] balance must be contiguous, headtail, rows or tasks, "
             "found 'even'");
+  EXPECT_EQ(error_of(parse_tile_exchange("ring")),
+            "[shard] exchange must be rounds or ragged, found 'ring'");
 }
 
 // Under ceilings, batches that all differ have one contract.
@@ -288,6 +290,50 @@ TEST(Shards, NoBatchSendsMoreThanAnAllGatherOfItsParts) {
   }
 }
 
+// The shapes are those of rounds, the bytes those that must travel.
+TEST(Shards, ARaggedExchangeSendsWhatItMust) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    OwnedFacts facts;
+    facts.doc_ids = drawn_ids(seed, 8192);
+    auto batch =
+        OwnedBatch::make(request_of("causal & documents", 8192), facts);
+    ASSERT_TRUE(batch);
+    for (const Balance balance : {Balance::contiguous, Balance::headtail,
+                                  Balance::rows, Balance::tasks}) {
+      ShardOptions o = options_of(balance);
+      auto rounds = make_shards(*batch, mesh_of("seq=8"), o);
+      o.exchange = TileExchange::ragged;
+      auto ragged = make_shards(*batch, mesh_of("seq=8"), o);
+      ASSERT_TRUE(rounds && ragged);
+      EXPECT_NE(ragged->contract_key, rounds->contract_key);
+      for (const auto moved : {&ShardReport::forward, &ShardReport::backward}) {
+        const Moved& fixed = rounds->report.*moved;
+        const Moved& m = ragged->report.*moved;
+        EXPECT_EQ(fixed.sent, fixed.capacity);
+        EXPECT_EQ(m.sent, m.needed);
+        EXPECT_GE(m.capacity, m.sent);
+        if (balance > Balance::headtail) continue;  // others place rows anew
+        EXPECT_EQ(m.needed, fixed.needed);
+        EXPECT_EQ(m.capacity, fixed.capacity);
+      }
+    }
+  }
+}
+
+// Heads in padding have places in every tile.
+TEST(Shards, ARaggedExchangeSendsPaddedHeads) {
+  auto batch = OwnedBatch::make(request_of("causal", 128), {});
+  ASSERT_TRUE(batch);
+  ShardOptions o = options_of(Balance::contiguous);
+  o.exchange = TileExchange::ragged;
+  o.uneven = true;
+  o.shape.heads = o.shape.kv_heads = 3;
+  auto shards = make_shards(*batch, mesh_of("seq=2,head=2"), o);
+  ASSERT_TRUE(shards) << shards.error().message;
+  const Moved& f = shards->report.forward;
+  EXPECT_EQ(f.sent * 3, f.needed * 4);
+}
+
 // By hand: 8 rows of one causal document on two shards.
 TEST(Shards, CountsBytesAsByHand) {
   auto batch = OwnedBatch::make(request_of("causal", 128), {});
@@ -302,10 +348,10 @@ TEST(Shards, CountsBytesAsByHand) {
   EXPECT_EQ(shards->report.kv_tiles, (std::vector<int64_t>{0, 4, 0, 0}));
   const int64_t tile = 2 * 16 * (8 + 8) * 2;  // KV heads, tokens, dims, bytes
   const Moved& f = shards->report.forward;
-  EXPECT_EQ(f, (Moved{4 * tile, 2 * 4 * tile, 4 * tile, 8 * tile}));
+  EXPECT_EQ(f, (Moved{4 * tile, 8 * tile, 8 * tile, 4 * tile, 8 * tile}));
   const Moved& b = shards->report.backward;
   // Gradients go home in float32, K and V come in bf16.
-  EXPECT_EQ(b, (Moved{12 * tile, 24 * tile, 12 * tile, 24 * tile}));
+  EXPECT_EQ(b, (Moved{12 * tile, 24 * tile, 24 * tile, 12 * tile, 24 * tile}));
   EXPECT_EQ(shards->kv.rounds, (std::vector<Round>{{1, 4}}));
   EXPECT_EQ(shards->kv.send[0][0], (std::vector<int32_t>{0, 1, 2, 3}));
   EXPECT_TRUE(shards->kv.send[1][0].empty());

@@ -58,6 +58,7 @@ class Maker {
         seq_(mesh.size("seq")) {
     out_.mesh = mesh;
     out_.tile = plan_.tile;
+    out_.exchange = options.exchange;
   }
 
   Result<Shards> make(const PlanContract& contract) {

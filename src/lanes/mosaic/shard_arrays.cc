@@ -147,15 +147,11 @@ Result<std::vector<std::vector<MosaicArray>>> make_mosaic_shard_arrays(
     auto made = maker.make(s);
     if (!made) return made.error();
     std::vector<MosaicArray>& arrays = out.emplace_back();
-    const auto add_sends = [&](const xla::Exchange& e, const Traffic& traffic,
-                               std::string_view name) {
-      std::vector<int32_t> sends = xla::sends_of(e, traffic, s);
-      if (sends.empty()) return;
-      const auto n = static_cast<int64_t>(sends.size());
-      arrays.push_back({name, of_device({n}), std::move(sends)});
-    };
-    add_sends(frame.rows, shards.q, "q_sends");
-    add_sends(frame.columns, shards.kv, "kv_sends");
+    auto sends = xla::send_integers(frame, shards, s);
+    for (const xla::ShardArray& a : xla::send_arrays(frame)) {
+      const auto at = sends.find(a.part.name);
+      arrays.push_back({at->first, a.part.type.dims, std::move(at->second)});
+    }
     for (MosaicArray& a : named_arrays(kernel, std::move(*made))) {
       a.shape = of_device(std::move(a.shape));
       arrays.push_back(std::move(a));

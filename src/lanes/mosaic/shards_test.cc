@@ -24,6 +24,7 @@
 #include "pjrt/topology.h"
 #include "tests/attention_case.h"
 #include "tests/lowering.h"
+#include "tests/plain_exchange.h"
 #include "tests/plain_kernel.h"
 #include "tests/plugins.h"
 
@@ -49,6 +50,7 @@ struct ShardCase {
   // So many documents take turns: few keys are seen in many tiles.
   int64_t turns = 0;
   int64_t page_steps = 0;
+  TileExchange exchange = TileExchange::rounds;
 };
 
 // Documents of ever other lengths, the last one a few tokens that count not.
@@ -89,6 +91,7 @@ MosaicOptions options_of(const ShardCase& s, bool backward) {
 Result<Shards> shards_of(const ShardCase& s, const Batch& batch) {
   ShardOptions options;
   options.balance = s.balance;
+  options.exchange = s.exchange;
   options.shape = s.shape;
   options.dtype = s.dtype;
   options.uneven = s.uneven;
@@ -109,9 +112,13 @@ xla::Writer::Values plain_call(xla::Writer& w, const PlannedKernel& kernel,
       .results();
 }
 
-int64_t sent_by(const Audit& audit) {
+// Of ragged ones what they have room for.
+int64_t capacity_of(const Audit& audit) {
   int64_t out = 0;
-  for (const AuditCollective& c : audit.collectives) out += *c.sent_bytes;
+  for (const AuditCollective& c : audit.collectives) {
+    EXPECT_EQ(c.sent_bytes.has_value(), c.op != "ragged_all_to_all");
+    out += c.sent_bytes.value_or(c.operand_bytes * c.groups * c.group_devices);
+  }
   return out;
 }
 
@@ -128,12 +135,15 @@ void check_audit(const ShardKernel& kernel, const Shards& shards,
       backward ? shards.report.backward : shards.report.forward;
   // The report knows no gradient of the log-sum-exp.
   if (!(backward && s.dlse)) {
-    EXPECT_EQ(sent_by(*audit), moved.sent);
+    EXPECT_EQ(capacity_of(*audit), moved.capacity);
   }
   const std::string& terms = kernel.planned.kernel.contract.text;
   EXPECT_NE(terms.find(audit->fingerprint), std::string::npos) << terms;
+  if (s.exchange == TileExchange::ragged) {
+    EXPECT_EQ(text.find("collective_permute"), std::string::npos);
+  }
   size_t calls = 0;
-  const std::string call = "stablehlo.custom_call";
+  const std::string call = "call_target_name = \"tpu_custom_call\"";
   for (size_t at = text.find(call); at != std::string::npos;
        at = text.find(call, at + 1)) {
     ++calls;
@@ -159,8 +169,9 @@ class MosaicShards : public ::testing::Test {
       const ShardKernel& kernel, const Batch& batch, const Shards& shards,
       const std::map<std::string, xla::CallArray>& from,
       std::span<const float> sinks) {
-    auto loaded = pjrt::compile(*places_->client, places_->devices,
-                                program_of(kernel, plain_call));
+    auto loaded = pjrt::compile(
+        *places_->client, places_->devices,
+        testing::with_plain_exchanges(program_of(kernel, plain_call)));
     if (!loaded) return loaded.error();
     auto integers =
         make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);
@@ -357,12 +368,15 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .dlse = true,
        .page_steps = 7},
   };
-  for (size_t i = testing::first_case(cases.size()); i < cases.size();
+  const size_t all = 2 * cases.size();
+  for (size_t i = testing::first_case(all); i < all;
        i += testing::case_stride()) {
-    const ShardCase& s = cases[i];
+    ShardCase s = cases[i / 2];
+    if (i % 2 == 1) s.exchange = TileExchange::ragged;
     const Fault found = fault(s);
     EXPECT_FALSE(found) << "case " << i << ", " << s.mesh << " "
-                        << to_string(s.balance) << ": " << *found;
+                        << to_string(s.balance) << ", " << to_string(s.exchange)
+                        << ": " << *found;
   }
   if (testing::case_stride() == 1) {
     EXPECT_GT(moved_tasks_, 0);
@@ -382,15 +396,22 @@ TEST(MosaicShardProgram, CompilesForTpus) {
   auto plugin = testing::real_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   ASSERT_TRUE(plugin) << plugin.error().message;
-  const std::pair<const char*, const char*> meshes[] = {
+  struct Target {
+    const char* target;
+    const char* mesh;
+    TileExchange exchange = TileExchange::rounds;
+  };
+  const Target meshes[] = {
       {"v6e:2x2", "seq=4"},
+      {"v6e:2x2", "seq=4", TileExchange::ragged},
       {"v6e:4x4", "data=2,head=2,seq=4"},
+      {"v6e:4x4", "data=2,head=2,seq=4", TileExchange::ragged},
       {"v6e:16x16", "data=16,seq=16"},
       {"v5p:2x2x1", "seq=4"},
       {"tpu7x:2x2x1", "seq=8"}};
   for (size_t i = testing::first_case(std::size(meshes)); i < std::size(meshes);
        i += testing::case_stride()) {
-    const auto& [target, mesh] = meshes[i];
+    const auto& [target, mesh, exchange] = meshes[i];
     // A device's batch rows are one row of its kernel.
     auto batch = long_batch(parse_mesh(mesh)->size("data"), 4096);
     ASSERT_TRUE(batch) << batch.error().message;
@@ -399,7 +420,8 @@ TEST(MosaicShardProgram, CompilesForTpus) {
                          .balance = Balance::tasks,
                          .shape = {4, 2, 128, 128, {}, 0},
                          .dtype = Dtype::bf16,
-                         .tile = batch->request().tile};
+                         .tile = batch->request().tile,
+                         .exchange = exchange};
     auto shards = shards_of(s, *batch);
     ASSERT_TRUE(shards) << shards.error().message;
     auto topology = pjrt::make_topology(**plugin, target);

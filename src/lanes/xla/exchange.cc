@@ -1,7 +1,9 @@
-// lanes/xla/exchange.cc: a round is a buffer of tiles and a permutation.
+// lanes/xla/exchange.cc: a round is a buffer of tiles and a permutation; a
+// ragged exchange is one buffer of them all.
 #include "lanes/xla/exchange.h"
 
 #include <array>
+#include <numeric>
 #include <utility>
 
 namespace tessera::xla {
@@ -11,22 +13,32 @@ using Values = Writer::Values;
 
 constexpr size_t kTokens = 2;  // the dimension
 
-// The number of each device's partner `shift` further along "seq".
-Writer::Hops hops_of(const Mesh& mesh, int64_t shift) {
+// The devices along "seq" that differ in nothing else, each in its order.
+Writer::Groups groups_of(const Mesh& mesh) {
   int64_t below = 1;  // devices between neighbours along "seq"
-  int64_t seq = 1;
-  for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) {
-    if (axis->name == "seq") {
-      seq = axis->size;
-      break;
-    }
+  for (auto axis = mesh.axes.rbegin();
+       axis != mesh.axes.rend() && axis->name != "seq"; ++axis) {
     below *= axis->size;
   }
+  const int64_t seq = mesh.size("seq");
+  Writer::Groups out;
+  for (int64_t first = 0; first < mesh.devices(); ++first) {
+    if (first / below % seq != 0) continue;
+    Dims& group = out.emplace_back();
+    for (int64_t s = 0; s < seq; ++s) group.push_back(first + s * below);
+  }
+  return out;
+}
+
+// The number of each device's partner `shift` further along "seq".
+Writer::Hops hops_of(const Writer::Groups& groups, int64_t shift) {
   Writer::Hops out;
-  for (int64_t device = 0; device < mesh.devices(); ++device) {
-    const int64_t at = device / below % seq;
-    const int64_t to = (at + shift) % seq;
-    out.emplace_back(device, device + (to - at) * below);
+  for (const Dims& group : groups) {
+    const auto n = static_cast<int64_t>(group.size());
+    for (int64_t s = 0; s < n; ++s) {
+      out.emplace_back(group[static_cast<size_t>(s)],
+                       group[static_cast<size_t>((s + shift) % n)]);
+    }
   }
   return out;
 }
@@ -56,34 +68,124 @@ Value zeros(Writer& w, const Type& type) {
                                       : w.real(0, type.dims, type.element);
 }
 
+// Tiles that travel by one op: those of a round, or of all rounds.
+struct Leg {
+  int64_t first = 0, tiles = 0;  // among those of all rounds
+  size_t round = 0;
+};
+
+std::vector<Leg> legs_of(const Exchange& e) {
+  if (e.ragged()) {
+    if (e.room() == 0) return {};
+    return {{0, e.room(), 0}};
+  }
+  std::vector<Leg> out;
+  int64_t first = 0;
+  for (size_t r = 0; r < e.rounds.size(); ++r) {
+    const int64_t tiles = e.rounds[r].capacity;
+    if (tiles > 0) out.push_back({first, tiles, r});
+    first += tiles;
+  }
+  return out;
+}
+
+// A buffer that travels has its tiles behind each other along tokens. In a
+// ragged exchange they are dimension 0, the only one that may be ragged.
+Dims buffer_dims(const Exchange& e, const Dims& array, int64_t tiles) {
+  if (!e.ragged()) return with_tokens(array, tiles * e.tokens);
+  Dims out = with_tokens(array, e.tokens);
+  out[0] = tiles;
+  return out;
+}
+
+Values at_tile(Writer& w, const Exchange& e, const Value& buffer,
+               const Value& tile) {
+  if (!e.ragged()) {
+    const Value size = w.integer(static_cast<int32_t>(e.tokens));
+    return at_token(w, buffer, w.mul(tile, size));
+  }
+  Values out(buffer.dims().size(), w.integer(0));
+  out[0] = tile;
+  return out;
+}
+
+// With its first two dimensions in each other's place.
+Value turned(Writer& w, const Value& a) {
+  Dims order(a.dims().size());
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[0], order[1]);
+  return w.transpose(a, order);
+}
+
+// Between [1, heads, tokens, ...] and a buffer that travels.
+Value buffer_of(Writer& w, const Exchange& e, const Value& array) {
+  if (!e.ragged()) return array;
+  Dims dims = buffer_dims(e, array.dims(), array.dims()[1]);
+  dims[1] = array.dims()[kTokens] / e.tokens;
+  return turned(w, w.reshape(array, dims));
+}
+Value array_of(Writer& w, const Exchange& e, const Value& buffer) {
+  if (!e.ragged()) return buffer;
+  Dims dims = with_tokens(buffer.dims(), buffer.dims()[0] * e.tokens);
+  dims[0] = 1;
+  return w.reshape(turned(w, buffer), dims);
+}
+
+enum class Way : uint8_t { away, back };
+
+Value travel(Writer& w, const Exchange& e, const Leg& leg, const Value& buffer,
+             Way way) {
+  if (!e.ragged()) {
+    const Writer::Hops& hops = e.hops[leg.round];
+    return w.permute(buffer, way == Way::away ? hops : back(hops));
+  }
+  const auto slices = [&](Way of, int64_t what) {
+    const int64_t at = of == Way::away ? 0 : 1;
+    const Value row = w.part(w.argument(e.slices), 0, at, at + 1);
+    return w.reshape(w.part(row, 1, what, what + 1), {row.dims().back()});
+  };
+  const Way other = way == Way::away ? Way::back : Way::away;
+  const Value begins = slices(way, 0);
+  // What was got goes back, and it lies there as it lay here.
+  return w.ragged_exchange(buffer, zeros(w, buffer.type),
+                           {begins, slices(way, 1), begins, slices(other, 1)},
+                           e.groups);
+}
+
 }  // namespace
 
-int64_t Exchange::tiles() const {
-  int64_t out = own;
+int64_t Exchange::room() const {
+  int64_t out = 0;
   for (const Round& r : rounds) out += r.capacity;
   return out;
 }
 
-Exchange exchange_of(const Mesh& mesh, const Traffic& traffic,
-                     std::string sends, int64_t own, int64_t tokens) {
-  Exchange out{std::move(sends), own, tokens, traffic.rounds, {}};
+Exchange exchange_of(const Shards& shards, bool queries) {
+  const Traffic& traffic = queries ? shards.q : shards.kv;
+  const ShardShapes& s = shards.shapes;
+  Exchange out = {queries ? "q_sends" : "kv_sends",
+                  queries ? "q_slices" : "kv_slices",
+                  queries ? s.own_rows : s.own_columns,
+                  queries ? shards.tile.q : shards.tile.kv,
+                  traffic.rounds,
+                  {},
+                  {}};
+  Writer::Groups groups = groups_of(shards.mesh);
   for (const Round& r : out.rounds) {
-    out.hops.push_back(hops_of(mesh, r.shift));
+    out.hops.push_back(hops_of(groups, r.shift));
   }
+  if (shards.exchange == TileExchange::ragged) out.groups = std::move(groups);
   return out;
 }
 
 Value gather_tiles(Writer& w, const Exchange& e, const Value& own) {
   Values parts = {own};
-  int64_t first = 0;
   const Value size = w.integer(static_cast<int32_t>(e.tokens));
-  for (size_t r = 0; r < e.rounds.size(); ++r) {
-    const int64_t capacity = e.rounds[r].capacity;
-    if (capacity == 0) continue;
-    const Value none = zeros(
-        w, {own.type.element, with_tokens(own.dims(), capacity * e.tokens)});
-    const Value end = w.integer(static_cast<int32_t>(capacity));
-    const Value begin = w.integer(static_cast<int32_t>(first));
+  for (const Leg& leg : legs_of(e)) {
+    const Value none =
+        zeros(w, {own.type.element, buffer_dims(e, own.dims(), leg.tiles)});
+    const Value end = w.integer(static_cast<int32_t>(leg.tiles));
+    const Value begin = w.integer(static_cast<int32_t>(leg.first));
     const Value zero = w.integer(0);
     const Value leaving =
         w.count(zero, end, Values{none},
@@ -95,13 +197,11 @@ Value gather_tiles(Writer& w, const Exchange& e, const Value& own) {
                   const Value block =
                       w.slice(own, at_token(w, own, from),
                               with_tokens(own.dims(), e.tokens));
-                  const Value to = w.mul(i, size);
-                  return Values{
-                      w.update(filled.front(), block, at_token(w, own, to))};
+                  return Values{w.update(filled.front(), block,
+                                         at_tile(w, e, filled.front(), i))};
                 })
             .front();
-    parts.push_back(w.permute(leaving, e.hops[r]));
-    first += capacity;
+    parts.push_back(array_of(w, e, travel(w, e, leg, leaving, Way::away)));
   }
   return w.join(parts, kTokens);
 }
@@ -116,34 +216,30 @@ Value return_tiles(Writer& w, const Exchange& e, const Value& all,
   // One tile more, for what no tile was sent for.
   const Value spare = zeros(w, {all.type.element, tile});
   Value own = w.join(std::array{kept, spare}, kTokens);
-  int64_t first = 0;
-  for (size_t r = 0; r < e.rounds.size(); ++r) {
-    const int64_t capacity = e.rounds[r].capacity;
-    if (capacity == 0) continue;
+  for (const Leg& leg : legs_of(e)) {
     const Value there =
-        w.integer(static_cast<int32_t>((e.own + first) * e.tokens));
+        w.integer(static_cast<int32_t>((e.own + leg.first) * e.tokens));
     const Value done = w.slice(all, at_token(w, all, there),
-                               with_tokens(all.dims(), capacity * e.tokens));
-    const Value home = w.permute(done, back(e.hops[r]));
-    const Value end = w.integer(static_cast<int32_t>(capacity));
-    const Value begin = w.integer(static_cast<int32_t>(first));
+                               with_tokens(all.dims(), leg.tiles * e.tokens));
+    const Value home = travel(w, e, leg, buffer_of(w, e, done), Way::back);
+    const Value end = w.integer(static_cast<int32_t>(leg.tiles));
+    const Value begin = w.integer(static_cast<int32_t>(leg.first));
     own = w.count(zero, end, Values{own},
                   [&](const Value& i, const Values& carried) {
                     const Value number =
                         w.element(w.argument(e.sends), w.add(begin, i));
                     const Value to = w.mul(number, size);
-                    const Value from = w.mul(i, size);
-                    Value block = w.slice(home, at_token(w, home, from), tile);
+                    Value block = w.slice(home, at_tile(w, e, home, i), tile);
                     if (how == Homecoming::added) {
                       const Value before =
-                          w.slice(carried.front(), at_token(w, home, to), tile);
+                          w.slice(carried.front(),
+                                  at_token(w, carried.front(), to), tile);
                       block = w.add(before, block);
                     }
                     return Values{w.update(carried.front(), block,
-                                           at_token(w, home, to))};
+                                           at_token(w, carried.front(), to))};
                   })
               .front();
-    first += capacity;
   }
   return w.slice(own, at_token(w, all, zero), own_dims);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "lanes/xla/writer.h"
@@ -12,18 +12,23 @@
 namespace tessera::xla {
 
 // One Traffic of shards. The argument `sends` has the sender's tiles, round
-// after round, and `own` where a round has room and no tile.
+// after round, and `own` where a round has room and no tile. A ragged exchange
+// is told by `slices` too where what goes to each device begins, and how much
+// that is: [away, back] x [begin, tiles] x each device along "seq".
 struct Exchange {
-  std::string sends;
+  std::string_view sends, slices;
   int64_t own = 0;  // tiles that a device owns
   int64_t tokens = 0;
   std::vector<Round> rounds;
   std::vector<Writer::Hops> hops;  // of each round
+  Writer::Groups groups;           // of a ragged exchange, else none
 
-  int64_t tiles() const;  // own ones, and room for those of all rounds
+  bool ragged() const { return !groups.empty(); }
+  int64_t room() const;  // for tiles of all rounds
+  int64_t tiles() const { return own + room(); }
 };
-Exchange exchange_of(const Mesh& mesh, const Traffic& traffic,
-                     std::string sends, int64_t own, int64_t tokens);
+// Of query tiles, or of key tiles.
+Exchange exchange_of(const Shards& shards, bool queries);
 
 // Of a device's own tokens (dimension 2), those and what the rounds bring.
 Value gather_tiles(Writer& w, const Exchange& e, const Value& own);

@@ -37,9 +37,10 @@ class Spreader {
     std::vector<Integers> out;
     for (size_t i = 0; i < shards_.shards.size(); ++i) {
       Integers of;
+      sends_ = send_integers(s_, shards_, i);
       for (const ShardArray& a : shard_arguments(s_)) {
         if (!a.is_own) continue;
-        of[a.part.name] = part(shards_.shards[i], a.part, i);
+        of[a.part.name] = part(shards_.shards[i], a.part);
       }
       if (auto e = add_steps(batch, static_cast<int64_t>(i), of); !e) {
         return e.error();
@@ -50,13 +51,11 @@ class Spreader {
   }
 
  private:
-  std::vector<int32_t> part(const Shard& shard, const Argument& a,
-                            size_t index) {
+  std::vector<int32_t> part(const Shard& shard, const Argument& a) {
     std::vector<int32_t> out(static_cast<size_t>(a.type.elements()), 0);
     if (a.name == "bounds") return whole_.at(a.name);
-    if (a.name == s_.rows.sends) return sends_of(s_.rows, shards_.q, index);
-    if (a.name == s_.columns.sends) {
-      return sends_of(s_.columns, shards_.kv, index);
+    if (const auto at = sends_.find(a.name); at != sends_.end()) {
+      return std::move(at->second);
     }
     if (a.name == "q_positions") {
       std::fill(out.begin(), out.end(), kNoPosition);
@@ -153,6 +152,8 @@ class Spreader {
   const Shards& shards_;
   const Shape whole_shape_;
   Integers whole_;
+  // Of the shard that is spread.
+  std::map<std::string_view, std::vector<int32_t>> sends_;
 };
 
 }  // namespace

@@ -29,8 +29,6 @@ bool is_of_rows(const std::string& name) {
   return name != "k" && name != "v" && name != "dk" && name != "dv";
 }
 
-int64_t room(const Exchange& e) { return e.tiles() - e.own; }
-
 Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
   Writer::Spread out;
   for (const ShardArray& a : arrays.arguments) out.arguments.push_back(a.axes);
@@ -55,14 +53,47 @@ Value homecoming(Writer& w, const ShardFrame& frame, const ShardArray& to,
   return w.convert(home, to.part.type.element);
 }
 
+// The tiles of a shard, round after round.
+std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
+                              size_t shard) {
+  std::vector<int32_t> out(static_cast<size_t>(e.room()),
+                           static_cast<int32_t>(e.own));
+  auto at = out.begin();
+  for (size_t r = 0; r < e.rounds.size(); ++r) {
+    const std::vector<int32_t>& tiles = traffic.send[shard][r];
+    std::copy(tiles.begin(), tiles.end(), at);
+    at += e.rounds[r].capacity;
+  }
+  return out;
+}
+
+// [away, back] x [begin, tiles] x each shard along "seq". A round has one place
+// at its sender and its receiver, so that tiles begin alike at both ends.
+std::vector<int32_t> slices_of(const Exchange& e, const Traffic& traffic,
+                               size_t shard, int64_t seq) {
+  const auto n = static_cast<int64_t>(e.groups.front().size());
+  const size_t first = shard - static_cast<size_t>(seq);
+  std::vector<int32_t> out(static_cast<size_t>(4 * n), 0);
+  int32_t begin = 0;
+  for (size_t r = 0; r < e.rounds.size(); ++r) {
+    const auto put = [&](int64_t way, int64_t to, size_t sender) {
+      out[static_cast<size_t>(2 * way * n + to)] = begin;
+      out[static_cast<size_t>((2 * way + 1) * n + to)] =
+          static_cast<int32_t>(traffic.send[sender][r].size());
+    };
+    const int64_t shift = e.rounds[r].shift;
+    const int64_t from = (seq - shift + n) % n;
+    put(0, (seq + shift) % n, shard);
+    put(1, from, first + static_cast<size_t>(from));
+    begin += static_cast<int32_t>(e.rounds[r].capacity);
+  }
+  return out;
+}
+
 }  // namespace
 
 ShardFrame frame_of(const Shards& shards) {
-  return {shards.mesh,
-          exchange_of(shards.mesh, shards.q, "q_sends", shards.shapes.own_rows,
-                      shards.tile.q),
-          exchange_of(shards.mesh, shards.kv, "kv_sends",
-                      shards.shapes.own_columns, shards.tile.kv)};
+  return {shards.mesh, exchange_of(shards, true), exchange_of(shards, false)};
 }
 
 ShardArray own_part(const ShardFrame& frame, Argument a) {
@@ -95,20 +126,25 @@ ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
 std::vector<ShardArray> send_arrays(const ShardFrame& frame) {
   std::vector<ShardArray> out;
   for (const Exchange* e : {&frame.rows, &frame.columns}) {
-    if (room(*e) > 0) out.push_back(own_integers(frame, e->sends, {room(*e)}));
+    if (e->room() == 0) continue;
+    out.push_back(own_integers(frame, std::string(e->sends), {e->room()}));
+    if (!e->ragged()) continue;
+    const int64_t seq = frame.mesh.size("seq");
+    out.push_back(own_integers(frame, std::string(e->slices), {2, 2, seq}));
   }
   return out;
 }
 
-std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
-                              size_t device) {
-  std::vector<int32_t> out(static_cast<size_t>(room(e)),
-                           static_cast<int32_t>(e.own));
-  auto at = out.begin();
-  for (size_t r = 0; r < e.rounds.size(); ++r) {
-    const std::vector<int32_t>& tiles = traffic.send[device][r];
-    std::copy(tiles.begin(), tiles.end(), at);
-    at += e.rounds[r].capacity;
+std::map<std::string_view, std::vector<int32_t>> send_integers(
+    const ShardFrame& frame, const Shards& shards, size_t shard) {
+  std::map<std::string_view, std::vector<int32_t>> out;
+  for (const Exchange* e : {&frame.rows, &frame.columns}) {
+    const Traffic& traffic = e == &frame.rows ? shards.q : shards.kv;
+    if (e->room() == 0) continue;
+    out[e->sends] = sends_of(*e, traffic, shard);
+    if (e->ragged()) {
+      out[e->slices] = slices_of(*e, traffic, shard, shards.shards[shard].seq);
+    }
   }
   return out;
 }

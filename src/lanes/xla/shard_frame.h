@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,9 +42,9 @@ ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
                     bool summed);
 // What each device sends, where tiles travel at all; first of all arguments.
 std::vector<ShardArray> send_arrays(const ShardFrame& frame);
-// Of one device: its tiles, round after round.
-std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
-                              size_t device);
+// Of a shard, their values by name.
+std::map<std::string_view, std::vector<int32_t>> send_integers(
+    const ShardFrame& frame, const Shards& shards, size_t shard);
 
 // The program: `attend` finds all tokens that a device has under the arguments'
 // names, and gives the results in their order: of queries and keys all tokens

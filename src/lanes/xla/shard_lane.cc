@@ -75,6 +75,12 @@ Result<std::unique_ptr<lanes::OpenLane>> open_shard_lane(
   auto on = pjrt::open_devices(o.plugin, o.device, options.mesh.devices(),
                                *client_options);
   if (!on) return on.error();
+  if (options.shards.exchange == TileExchange::ragged &&
+      on->client->platform() != "tpu") {
+    return unavailable("xla",
+                       "a ragged exchange must be on a TPU, found platform {}",
+                       on->client->platform());
+  }
   return std::unique_ptr<lanes::OpenLane>(std::make_unique<ShardLane>(
       std::make_shared<const OpenMesh>(options, *on->client, on->devices)));
 }

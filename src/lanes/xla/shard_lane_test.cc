@@ -115,15 +115,23 @@ TEST(ShardProgram, CompilesForTpus) {
   ShardOptions options;
   options.shape = call.shape;
   options.balance = Balance::tasks;
-  const std::pair<const char*, const char*> meshes[] = {
+  struct Target {
+    const char* target;
+    const char* mesh;
+    TileExchange exchange = TileExchange::rounds;
+  };
+  const Target meshes[] = {
       {"v6e:2x2", "seq=4"},
+      {"v6e:2x2", "seq=4", TileExchange::ragged},
       {"v6e:4x4", "data=2,head=2,seq=4"},
+      {"v6e:4x4", "data=2,head=2,seq=4", TileExchange::ragged},
       {"v6e:16x16", "data=16,seq=16"},
       {"v5p:2x2x1", "seq=4"},
       {"tpu7x:2x2x1", "seq=8"}};
   for (size_t i = testing::first_case(std::size(meshes)); i < std::size(meshes);
        i += testing::case_stride()) {
-    const auto& [target, mesh] = meshes[i];
+    const auto& [target, mesh, exchange] = meshes[i];
+    options.exchange = exchange;
     Request request;
     request.masks = {*parse_mask("causal")};
     request.batch = 16;
@@ -229,6 +237,10 @@ TEST_P(XlaShards, RefusesWhatCannotRun) {
   options.mesh.axes = {{"seq", 4}};
   EXPECT_EQ(open_shard_lane(options).error().message,
             "[mesh] a mesh must have its 4 devices from number 0 on, found 2");
+  options.xla.client_options = {};
+  options.shards.exchange = TileExchange::ragged;
+  EXPECT_EQ(open_shard_lane(options).error().message,
+            "[xla] a ragged exchange must be on a TPU, found platform cpu");
 }
 
 // Only the xla lane spreads a call.

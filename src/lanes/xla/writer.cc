@@ -395,13 +395,17 @@ Value Writer::permute(const Value& a, const Hops& hops) {
 
 namespace {
 
-std::string groups_text(const Writer::Groups& groups, int channel) {
+std::string groups_text(const Writer::Groups& groups) {
   const std::string rows =
       joined(groups, [](const Dims& g) { return "[" + numbers(g) + "]"; });
+  return fmt::format("replica_groups = dense<[{}]> : tensor<{}x{}xi64>", rows,
+                     groups.size(), groups.front().size());
+}
+
+std::string groups_text(const Writer::Groups& groups, int channel) {
   return fmt::format(
-      "replica_groups = dense<[{}]> : tensor<{}x{}xi64>, channel_handle = "
-      "#stablehlo.channel_handle<handle = {}, type = 1>",
-      rows, groups.size(), groups.front().size(), channel);
+      "{}, channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>",
+      groups_text(groups), channel);
 }
 
 int64_t size_of(const Writer::Groups& groups) {
@@ -431,6 +435,18 @@ Value Writer::gather(const Value& a, int64_t along, const Groups& groups) {
             fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids",
                         along, groups_text(groups, next_ + 1)),
             std::move(all));
+}
+
+Value Writer::ragged_exchange(const Value& a, const Value& into,
+                              const Slices& slices, const Groups& groups) {
+  const std::string attributes = fmt::format(
+      "api_version = 4 : i32, backend_config = {{channel_id = {} : i64, {}}}",
+      next_ + 1, groups_text(groups));
+  return call("ragged_all_to_all", "exchange",
+              {a, into, slices.begins, slices.sizes, slices.begins_there,
+               slices.sizes_here},
+              attributes, {into.type})
+      .front();
 }
 
 }  // namespace tessera::xla

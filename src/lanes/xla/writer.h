@@ -135,6 +135,15 @@ class Writer {
   Value exchange(const Value& a, int64_t along, const Groups& groups);
   // What each of a group has, one after the other along the dimension.
   Value gather(const Value& a, int64_t along, const Groups& groups);
+  // Slices along dimension 0 to and from each of a group, of sizes that are
+  // told at run time; `into` keeps what none came for. TPUs alone have it.
+  struct Slices {
+    // [group]: of the operand for each device, and where it lies there; and how
+    // much comes from each.
+    Value begins, sizes, begins_there, sizes_here;
+  };
+  Value ragged_exchange(const Value& a, const Value& into, const Slices& slices,
+                        const Groups& groups);
   // Over these dimensions, which go. An empty sum is 0.
   Value reduce_max(const Value& a, const Dims& over);
   Value reduce_sum(const Value& a, const Dims& over);
