@@ -138,7 +138,8 @@ Command export_command() {
           {"--keys-per-query", &o->keys_per_query, "N",
            "mosaic: what compile was told"},
           {"--lowering-reason", &o->lowering_reason, "TEXT",
-           "mosaic: what compile was told, of a tile below the granule"},
+           "mosaic: what compile was told, of a tile or a block below the "
+           "granule"},
           {"--head-dim", &o->head_dim, "N",
            "mosaic: of queries and keys, as compile was told [128]"},
           {"--v-head-dim", &o->v_head_dim, "N", "mosaic: of values [head-dim]"},

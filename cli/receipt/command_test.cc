@@ -357,6 +357,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
   blocks.run.request.docs = "lengths:200,312";
   blocks.run.request.q_len = "512";
   blocks.run.request.logical_block = "64";
+  blocks.run.lowering_reason = "short documents";
   for (KernelFlags& flags : {std::ref(plan), std::ref(blocks),
                              std::ref(gradients), std::ref(rounded)}) {
     flags.run.heads = "2";

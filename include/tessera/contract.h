@@ -53,7 +53,8 @@ struct KernelChoice {
   bool reads_rectangle = false;
   // Block sizes and the like by name, and the version of the kernel itself.
   std::map<std::string, int64_t> parameters;
-  // Of a tile smaller than the target's matrix unit (tessera/lowering.h).
+  // Of a tile or a logical block smaller than the target's matrix unit
+  // (tessera/lowering.h).
   std::optional<std::string> lowering_reason = {};
 };
 struct KernelContract {

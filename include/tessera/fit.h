@@ -113,7 +113,7 @@ struct MeshFitCall {
   AttentionCall call;
   LaneId lane = LaneId::xla;  // or mosaic
   std::string chip = "v6e";
-  std::optional<std::string> lowering_reason = {};  // of a small tile
+  std::optional<std::string> lowering_reason = {};  // of a small tile or block
 };
 Result<Budget> make_budget(const MeshFitCall& asked);
 Result<std::string> fit_program(const MeshFitCall& asked, bool backward);

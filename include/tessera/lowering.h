@@ -29,10 +29,10 @@ struct Lowering {
   std::string chip;     // "v6e"
   int64_t granule = 0;  // a side of its matrix unit
   Tile tile;
-  std::optional<std::string> reason;  // of a tile that is smaller
+  std::optional<std::string> reason;  // of a tile or a block that is smaller
 };
 
-// A side of the tile is below the granule.
+// A side of the tile, or of a logical block, is below the granule.
 bool is_below_granule(const Tile& tile, int64_t granule);
 
 // Printable UTF-8 on one line that says something.
@@ -40,11 +40,12 @@ inline constexpr size_t kMaxLoweringReason = 200;  // bytes
 Result<void> check_lowering_reason(std::string_view where,
                                    std::string_view reason);
 
-// A tile below the chip's granule must have a reason; one for another tile is
-// refused, so that a reason in a contract or a receipt is always one that was
-// due. `where` begins the error: "mosaic".
+// A tile or a logical block below the chip's granule must have a reason; one
+// for others is refused, so that a reason in a contract or a receipt is always
+// one that was due. A side of 0 of the block is the tile's. `where` begins the
+// error: "mosaic".
 Result<Lowering> lower_tile(std::string_view where, const Tile& tile,
-                            const Chip& chip,
+                            const Tile& logical_block, const Chip& chip,
                             const std::optional<std::string>& reason);
 
 }  // namespace tessera

@@ -76,9 +76,10 @@ struct XlaOptions {
   int64_t max_cache_bytes = int64_t{1} << 30;
   // Compiles of this lane at most; one more is an error. 0: no limit.
   int64_t max_compiles = 0;
-  // Why a tile smaller than a TPU's matrix unit may be lowered to it
-  // (tessera/lowering.h). A lane that was named alone, and takes no tiles to
-  // a TPU, refuses one; any other without use for it does not look at it.
+  // Why a tile or a logical block smaller than a TPU's matrix unit may be
+  // lowered to it (tessera/lowering.h). A lane that was named alone, and takes
+  // no tiles to a TPU, refuses one; any other without use for it does not look
+  // at it.
   std::optional<std::string> lowering_reason = {};
 };
 

@@ -37,8 +37,8 @@ struct MosaicOptions {
   // Between a copy's start and its use: passes, backward columns of tiles.
   int64_t fetch_ahead = 4;
   RowSum row_sum = RowSum::exact;
-  // Why a tile smaller than the target's matrix unit may be lowered
-  // (tessera/lowering.h); there must be one, and for other tiles none.
+  // Why a tile or a logical block smaller than the target's matrix unit may be
+  // lowered (tessera/lowering.h); there must be one, and for others none.
   std::optional<std::string> lowering_reason = {};
   // Steps that scalar memory holds at a time. 0: all of them where they fit,
   // else as many as suit; the others wait in HBM.

@@ -37,7 +37,9 @@ struct Request {
   int64_t q_len = 0;
   int64_t kv_len = 0;
   Tile tile;
-  Tile logical_block{0, 0};  // 0: the tile itself; only reports use it
+  // 0: the tile itself. Reports use it, and on TPUs one below the granule needs
+  // a reason (tessera/lowering.h).
+  Tile logical_block{0, 0};
   Ceilings ceilings;
 
   bool operator==(const Request&) const = default;

@@ -532,8 +532,9 @@ void bind_compile(nb::module_& m) {
       "\"exact\", or \"rounded\" as the product takes the probabilities. "
       "`tiles_per_pass` and `fetch_ahead` are the table's, as far as the "
       "target's vector memory holds them, unless they are said. "
-      "`lowering_reason`: why a tile below the granule of the target's matrix "
-      "unit is lowered; such a tile must have one, any other none.");
+      "`lowering_reason`: why a tile or a logical block below the granule of "
+      "the target's matrix unit is lowered; such a one must have it, others "
+      "must not.");
 }
 
 }  // namespace tessera::python

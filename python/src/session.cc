@@ -668,8 +668,12 @@ void bind_session(nb::module_& m) {
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
           "'data=2,seq=4', spreads every call over devices of "
-          "the xla lane's plugin (see ts.shard). `lowering_reason`: why tiles "
-          "below the granule of a TPU's matrix unit are lowered to it.")
+          "the xla lane's plugin; `exchange`, how tiles travel between them, "
+          "is "
+          "'rounds' or on TPUs 'ragged' (see ts.shard). `lowering_reason`: why "
+          "tiles "
+          "or logical blocks below the granule of a TPU's matrix unit are "
+          "lowered to it.")
       .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),

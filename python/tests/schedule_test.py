@@ -19,7 +19,7 @@ needs_libtpu = pytest.mark.skipif(
 def packed():
     ids = np.repeat(np.arange(4, dtype=np.int32), 512)
     return ts.plan(ts.causal & ts.documents, q_len=2048, doc_ids=ids,
-                   tile=(512, 256))
+                   tile=(256, 256))
 
 
 @needs_libtpu
@@ -27,16 +27,16 @@ def packed():
 def test_it_is_what_the_program_says(backward, tmp_path):
     batch = packed()
     found = ts.schedule(batch, heads=4, kv_heads=2, softcap=30.0,
-                        tiles_per_pass=2, backward=backward)
+                        tiles_per_pass=1, backward=backward)
     asked = [program(), "schedule", "--mask", "causal & documents", "--q-len", "2048",
-             "--docs", "lengths:512,512,512,512", "--tile", "512x256",
+             "--docs", "lengths:512,512,512,512", "--tile", "256x256",
              "--heads", "4", "--kv-heads", "2", "--softcap", "30",
-             "--tiles-per-pass", "2", "--json", "--backward"]
+             "--tiles-per-pass", "1", "--json", "--backward"]
     said = subprocess.run(asked[:len(asked) - (not backward)], text=True,
                           check=True, stdout=subprocess.PIPE)
     assert found.fields == json.loads(said.stdout)
     assert found.json() == json.dumps(found.fields)
-    assert found.tile == (512, 256) and found.tiles_per_pass == 2
+    assert found.tile == (256, 256) and found.tiles_per_pass == 1
     assert found.cycles > found.cycles_per_tile > 0
     assert repr(found).startswith("Schedule(v6e:1x1, ")
     xml.etree.ElementTree.fromstring(found._repr_html_())
@@ -45,7 +45,7 @@ def test_it_is_what_the_program_says(backward, tmp_path):
 @needs_libtpu
 def test_each_call_compiles_anew():
     batch = packed()
-    one, two = (ts.schedule(batch, tiles_per_pass=n) for n in (1, 4))
+    one, two = (ts.schedule(batch, tiles_per_pass=n) for n in (1, 2))
     assert one.cycles != two.cycles
 
 

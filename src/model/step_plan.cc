@@ -80,7 +80,8 @@ Result<std::optional<Lowering>> lower_step(const TrainOptions& o,
                    "found one for attention by {}{}",
                    attention, chip ? "" : " on another device");
   }
-  auto lowering = lower_tile("train", o.tile, *chip, o.xla.lowering_reason);
+  auto lowering =
+      lower_tile("train", o.tile, {0, 0}, *chip, o.xla.lowering_reason);
   if (!lowering) return lowering.error();
   return std::optional(std::move(*lowering));
 }

@@ -12,6 +12,7 @@
 #include "mask/bind.h"
 #include "mask/canonical.h"
 #include "plan/batch_state.h"
+#include "plan/logical_block.h"
 #include "plan/pick_unions.h"
 #include "route/unions.h"
 #include "tessera/layouts.h"
@@ -255,9 +256,8 @@ Result<PlanContract> contract_of(const Request& request, const Facts& facts,
       {"tile", {tile.q, tile.kv}},
       {"heads", sizes.heads},
   };
-  const Tile& block = request.logical_block;
-  text["logical_block"] = {block.q > 0 ? block.q : tile.q,
-                           block.kv > 0 ? block.kv : tile.kv};
+  const Tile block = plan::block_or_tile(request.logical_block, tile);
+  text["logical_block"] = {block.q, block.kv};
 
   for (const Mask& mask : request.masks) {
     const std::string exact = to_string(mask);

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/text.h"
+#include "plan/logical_block.h"
 
 namespace tessera {
 
@@ -40,10 +41,20 @@ Result<void> check_lowering_reason(std::string_view where,
 }
 
 Result<Lowering> lower_tile(std::string_view where, const Tile& tile,
-                            const Chip& chip,
+                            const Tile& logical_block, const Chip& chip,
                             const std::optional<std::string>& reason) {
-  const bool below = is_below_granule(tile, chip.granule);
+  const Tile block = plan::block_or_tile(logical_block, tile);
+  const bool small_tile = is_below_granule(tile, chip.granule);
+  const bool below = small_tile || is_below_granule(block, chip.granule);
   if (below && !reason) {
+    if (!small_tile) {
+      return invalid(where,
+                     "a logical block below the granule of {}, {}x{}, must "
+                     "come with a reason (--lowering-reason TEXT), found none "
+                     "for {}x{} in tiles of {}x{}",
+                     chip.name, chip.granule, chip.granule, block.q, block.kv,
+                     tile.q, tile.kv);
+    }
     return invalid(where,
                    "a tile below the granule of {}, {}x{}, must come with a "
                    "reason (--lowering-reason TEXT), found none for {}x{}, "
@@ -55,8 +66,8 @@ Result<Lowering> lower_tile(std::string_view where, const Tile& tile,
   if (auto e = check_lowering_reason(where, *reason); !e) return e.error();
   if (!below) {
     return invalid(where,
-                   "a lowering reason goes with a tile below the granule of "
-                   "{}, {}x{}, found one for {}x{}",
+                   "a lowering reason goes with a tile or a logical block "
+                   "below the granule of {}, {}x{}, found one for {}x{}",
                    chip.name, chip.granule, chip.granule, tile.q, tile.kv);
   }
   return Lowering{std::string(chip.name), chip.granule, tile, reason};

@@ -14,7 +14,7 @@ namespace {
 using Reason = std::optional<std::string>;
 
 std::string why(const Tile& tile, std::string_view chip, const Reason& reason) {
-  const auto made = lower_tile("here", tile, *find_chip(chip), reason);
+  const auto made = lower_tile("here", tile, {0, 0}, *find_chip(chip), reason);
   return made ? std::string() : made.error().message;
 }
 
@@ -68,8 +68,9 @@ TEST(LowerTile, ATileBelowTheGranuleNeedsAReason) {
       EXPECT_EQ(why(tile, chip.name, {}), "");
       EXPECT_EQ(
           why(tile, chip.name, "because"),
-          fmt::format("[here] a lowering reason goes with a tile below the "
-                      "granule of {}, {}x{}, found one for {}x{}",
+          fmt::format("[here] a lowering reason goes with a tile or a logical "
+                      "block below the granule of {}, {}x{}, found one for "
+                      "{}x{}",
                       chip.name, g, g, tile.q, tile.kv));
     }
     for (const Tile& tile : {Tile{g - 8, g}, {g, g - 8}, {8, 4 * g}, {8, 8}}) {
@@ -81,7 +82,7 @@ TEST(LowerTile, ATileBelowTheGranuleNeedsAReason) {
                       "{}x{}, which pays ",
                       chip.name, g, g, tile.q, tile.kv)))
           << none;
-      const auto made = lower_tile("here", tile, chip, "because");
+      const auto made = lower_tile("here", tile, {0, 0}, chip, "because");
       EXPECT_EQ(made->chip, chip.name);
       EXPECT_EQ(made->granule, g);
       EXPECT_EQ(made->tile, tile);
@@ -90,6 +91,29 @@ TEST(LowerTile, ATileBelowTheGranuleNeedsAReason) {
   }
   EXPECT_TRUE(why({128, 128}, "v6e", {}).ends_with("pays 4 times its work"));
   EXPECT_EQ(why({128, 128}, "v5e", {}), "");
+}
+
+// What a mask is thought of in may be smaller than what runs.
+TEST(LowerTile, ALogicalBlockBelowTheGranuleNeedsAReason) {
+  const Chip chip = *find_chip("v6e");
+  const auto made = [&](const Tile& block, const Reason& reason) {
+    const auto lowered = lower_tile("here", {512, 256}, block, chip, reason);
+    return lowered ? std::string() : lowered.error().message;
+  };
+  for (const Tile& block : {Tile{0, 0}, {256, 256}, {512, 0}, {300, 700}}) {
+    EXPECT_EQ(made(block, {}), "");
+    EXPECT_EQ(made(block, "because"),
+              "[here] a lowering reason goes with a tile or a logical block "
+              "below the granule of v6e, 256x256, found one for 512x256");
+  }
+  for (const Tile& block : {Tile{0, 255}, {64, 0}, {64, 64}, {1024, 128}}) {
+    EXPECT_EQ(made(block, "because"), "");
+    EXPECT_TRUE(made(block, {}).starts_with(
+        "[here] a logical block below the granule of v6e, 256x256, must come "
+        "with a reason (--lowering-reason TEXT), found none for "))
+        << made(block, {});
+  }
+  EXPECT_TRUE(made({64, 0}, {}).ends_with(" for 64x256 in tiles of 512x256"));
 }
 
 TEST(LoweringReason, IsALineOfText) {

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "mask/sweep.h"
 #include "plan/batch_state.h"
+#include "plan/logical_block.h"
 #include "tessera/batch.h"
 #include "tessera/layouts.h"
 
@@ -18,14 +19,6 @@ struct Paid {
 // Tokens of block `i` that are really there.
 int64_t tokens(int64_t i, int64_t block, int64_t length) {
   return std::min(block, length - i * block);
-}
-
-// The logical block, where it differs from the tile.
-Tile block_of(const Request& request) {
-  Tile block = request.logical_block;
-  if (block.q == 0) block.q = request.tile.q;
-  if (block.kv == 0) block.kv = request.tile.kv;
-  return block;
 }
 
 // Plans with another block and keeps only the counts, never a list: logical
@@ -81,7 +74,7 @@ Result<Statistics> make_statistics(const Batch& batch) {
   if (!read) return read.error();
   const Request& request = (*read)->request;
   const Plan& plan = (*read)->plan;
-  const Tile block = block_of(request);
+  const Tile block = plan::block_or_tile(request.logical_block, request.tile);
   for (int64_t n : {block.q, block.kv}) {
     if (n < kMinBlock || n > kMaxBlock) {
       return invalid("statistics",

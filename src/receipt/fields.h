@@ -143,7 +143,8 @@ void visit_fields(Is<Receipt::Lowering> auto& l, auto&& field) {
         "The queries and keys of a tile; of xla's chunked program all queries "
         "by a tile's keys");
   field("reason", l.reason, {},
-        "Why a tile with a side below the granule was lowered; null of others");
+        "Why a tile or a logical block below the granule was lowered; null of "
+        "others");
   field("factor", l.factor, {.def = "number0"},
         "The pairs of the whole granules around a tile over its own");
   field("paid_pairs", l.paid_pairs, {},

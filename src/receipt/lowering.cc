@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/integers.h"
+#include "plan/logical_block.h"
 #include "tessera/chips.h"
 
 namespace tessera::receipt {
@@ -59,16 +60,25 @@ std::optional<Tile> tile_asked(const Receipt& r) {
   return tile_of(*r.request.tile);
 }
 
+// Sides of 0 where the receipt has none: those of the tile.
+Tile block_asked(const Receipt& r) {
+  const auto block = r.request.logical_block ? tile_of(*r.request.logical_block)
+                                             : std::nullopt;
+  return block.value_or(Tile{0, 0});
+}
+
 Broken tile_broken(const Receipt& r, const Receipt::Lowering& l,
                    const Tile& tile) {
   if (const auto asked = tile_asked(r); asked && *asked != tile) {
     return fmt::format("lowering.tile must be the request's, {}x{}", asked->q,
                        asked->kv);
   }
-  const bool below = is_below_granule(tile, l.granule);
+  const bool below =
+      is_below_granule(tile, l.granule) ||
+      is_below_granule(plan::block_or_tile(block_asked(r), tile), l.granule);
   if (below != l.reason.has_value()) {
-    return "lowering.reason must be there for a tile below the granule, and "
-           "nowhere else";
+    return "lowering.reason must be there for a tile or a logical block below "
+           "the granule, and nowhere else";
   }
   if (l.reason && !check_lowering_reason("receipt", *l.reason)) {
     return fmt::format(

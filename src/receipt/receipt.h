@@ -101,7 +101,7 @@ struct Receipt {
     std::string chip;  // "v6e"
     int64_t granule = 0;
     std::vector<int64_t> tile;          // queries, keys
-    std::optional<std::string> reason;  // of one below the granule
+    std::optional<std::string> reason;  // of what is below the granule
     double factor = 1;                  // that a tile pays of its pairs
     int64_t paid_pairs = 0;             // of all pairs that ran
   };

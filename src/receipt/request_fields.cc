@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/fail.h"
+#include "plan/logical_block.h"
 #include "receipt/parts.h"
 
 namespace tessera::receipt {
@@ -242,8 +243,9 @@ RequestText request_text(const Request& request) {
     std::string text;
     if (f.number.in && f.number.in(numbers) > 0) {
       text = fmt::to_string(f.number.in(numbers));
-    } else if (f.size && (request.*f.size).q > 0) {
-      text = fmt::format("{}x{}", (request.*f.size).q, (request.*f.size).kv);
+    } else if (f.size && request.*f.size != Tile{0, 0}) {
+      const Tile size = plan::block_or_tile(request.*f.size, request.tile);
+      text = fmt::format("{}x{}", size.q, size.kv);
     }
     if (!text.empty()) out.*std::get<0>(f.member) = std::move(text);
   }

@@ -334,7 +334,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
     const std::string& target, const MosaicOptions& options) {
   auto plan = make_ceiling_contract(request, present);
   if (!plan) return plan.error();
-  auto asked = check_asked(call, options, request.tile, target);
+  auto asked = check_asked(call, options, request, target);
   if (!asked) return asked.error();
   auto shape = shape_of(request, present, call, options, asked->memory);
   if (!shape) return shape.error();
@@ -353,7 +353,7 @@ bool mosaic::fits_vector_memory(const Request& request, const Facts& present,
                                 const AttentionCall& call,
                                 const std::string& target,
                                 const MosaicOptions& options) {
-  auto asked = check_asked(call, options, request.tile, target);
+  auto asked = check_asked(call, options, request, target);
   if (!asked) return true;
   auto shape = shape_of(request, present, call, options, asked->memory);
   return !shape || fits(*shape, call.backward);
@@ -365,7 +365,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
   AttentionCall own = call;
   own.shape.heads = shards.shapes.heads;
   own.shape.kv_heads = shards.shapes.kv_heads;
-  auto asked = check_asked(own, options, shards.tile, target);
+  auto asked = check_asked(own, options, batch.request(), target);
   if (!asked) return asked.error();
   auto shape = shape_of_shard(batch, shards, own, options, asked->memory);
   if (!shape) return shape.error();

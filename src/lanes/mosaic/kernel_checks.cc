@@ -175,11 +175,11 @@ Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
 
 Result<mosaic::AskedTarget> mosaic::check_asked(const AttentionCall& call,
                                                 const MosaicOptions& options,
-                                                const Tile& tile,
+                                                const Request& request,
                                                 const std::string& target) {
   if (auto e = check_row_sum(call, options.row_sum); !e) return e.error();
   if (auto e = check_attention(call); !e) return e.error();
-  if (auto e = check_options(options, tile); !e) return e.error();
+  if (auto e = check_options(options, request.tile); !e) return e.error();
   if (!is_target(target)) {
     return invalid("mosaic", "a target must read as v6e:1x1, found {}",
                    in_quotes(target));
@@ -188,7 +188,8 @@ Result<mosaic::AskedTarget> mosaic::check_asked(const AttentionCall& call,
   if (!memory) return memory.error();
   auto chip = find_chip(memory->name);
   if (!chip) return chip.error();
-  auto lowering = lower_tile("mosaic", tile, *chip, options.lowering_reason);
+  auto lowering = lower_tile("mosaic", request.tile, request.logical_block,
+                             *chip, options.lowering_reason);
   if (!lowering) return lowering.error();
   return AskedTarget{std::move(*memory), std::move(*lowering)};
 }

@@ -21,7 +21,8 @@ struct AskedTarget {
   Lowering lowering;
 };
 Result<AskedTarget> check_asked(const AttentionCall& call,
-                                const MosaicOptions& options, const Tile& tile,
+                                const MosaicOptions& options,
+                                const Request& request,
                                 const std::string& target);
 // Rows and columns that packed steps can count.
 Result<void> check_rows(const KernelShape& shape);

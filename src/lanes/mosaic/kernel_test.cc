@@ -671,8 +671,9 @@ TEST(MosaicKernel, ATileBelowTheGranuleHasAReason) {
     EXPECT_EQ(plain->lowering.reason, std::nullopt);
     EXPECT_EQ(plain->contract.text.find("lowering"), std::string::npos);
     EXPECT_EQ(error_of(with(tile, "few tokens")),
-              fmt::format("[mosaic] a lowering reason goes with a tile below "
-                          "the granule of v6e, 256x256, found one for {}x{}",
+              fmt::format("[mosaic] a lowering reason goes with a tile or a "
+                          "logical block below the granule of v6e, 256x256, "
+                          "found one for {}x{}",
                           tile.q, tile.kv));
   }
   EXPECT_EQ(error_of(with({128, 128}, "")),

@@ -475,7 +475,8 @@ TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
     const char* why;
   };
   const char* const reason =
-      "lowering.reason must be there for a tile below the granule, and nowhere "
+      "lowering.reason must be there for a tile or a logical block below the "
+      "granule, and nowhere "
       "else";
   const char* const text =
       "lowering.reason must be a line of 1 to 200 bytes of printable UTF-8";

@@ -57,6 +57,7 @@ Shape call_shape(const Request& request, const Facts& present,
   s.head_dim = shape.head_dim;
   s.v_head_dim = shape.v_head_dim;
   s.tile = request.tile;
+  s.logical_block = request.logical_block;
   s.steps = contract.steps;
   s.element = element_of(call.dtype);
   s.scale = shape.scale_or_default();
@@ -91,7 +92,8 @@ Result<std::optional<Lowering>> lower_on(
     const Shape& s, const Chip& chip,
     const std::optional<std::string>& reason) {
   if (s.method == XlaMethod::dense) return std::optional<Lowering>();
-  auto lowering = lower_tile("xla", {s.block_q(), s.block_kv()}, chip, reason);
+  auto lowering = lower_tile("xla", {s.block_q(), s.block_kv()},
+                             s.logical_block, chip, reason);
   if (!lowering) return lowering.error();
   return std::optional(std::move(*lowering));
 }

@@ -25,7 +25,8 @@ struct Shape {
   int64_t heads = 1, kv_heads = 1, plan_heads = 1;
   int64_t head_dim = 0, v_head_dim = 0;
   Tile tile;
-  int64_t steps = 0;  // that the worklist has room for
+  Tile logical_block;  // of the request, which asks for a lowering reason
+  int64_t steps = 0;   // that the worklist has room for
 
   Element element = Element::f32;
   double scale = 1, softcap = 0;
