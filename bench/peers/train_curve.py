@@ -130,8 +130,10 @@ def main():
                  f"--rows-per-file), found {len(files)} in {args.rows}")
     file, = files
     rows = load(file)
-    kept = Kept(args.keep, (m, hashlib.sha256(file.read_bytes()).hexdigest(),
-                            args.steps, args.rate, args.batch))
+    digest = lambda path: hashlib.sha256(
+        pathlib.Path(path).read_bytes()).hexdigest()
+    kept = Kept(args.keep, (m, digest(file), digest(args.program),
+                            jax.__version__, args.steps, args.rate, args.batch))
     with tempfile.TemporaryDirectory() as folder:
         state = pathlib.Path(kept.folder or folder) / "start.safetensors"
         train = [args.program, "train", "--data", args.rows, "--model",
@@ -142,8 +144,10 @@ def main():
             subprocess.run(train + ["--steps", "1", "--checkpoint", first],
                            check=True, stdout=subprocess.DEVNULL)
             # Parameters alone are the start of a new run.
-            store(state, {k: v for k, v in load(first).items()
+            whole = state.with_suffix(".new")
+            store(whole, {k: v for k, v in load(first).items()
                           if not k.startswith(("first.", "second."))})
+            whole.rename(state)
         p = load(state)
 
         def trained(mesh):

@@ -26,7 +26,7 @@ constexpr std::string_view kWhere = "cache";
 
 // Counts what the bytes on disk depend on and identity.h cannot know: how
 // programs are compiled (execute.cc) and what an entry holds.
-constexpr int kEntryVersion = 1;
+constexpr int kEntryVersion = 2;
 
 // Texts kept for the error of a limit.
 constexpr size_t kMaxTexts = 64;

@@ -16,6 +16,14 @@ constexpr uint64_t kReplicaCount = 1;
 constexpr uint64_t kComputationCount = 2;
 constexpr uint64_t kComputationDevices = 3;
 constexpr uint64_t kReplicaDeviceIds = 1;
+// A map of CompileOptionsProto, its entries, and OptionOverrideProto.
+constexpr uint64_t kOverrides = 7;
+constexpr uint64_t kKey = 1;
+constexpr uint64_t kValue = 2;
+constexpr uint64_t kBool = 2;
+
+constexpr const char* kConcurrentOrder =
+    "xla_cpu_enable_concurrency_optimized_scheduler";
 
 constexpr uint64_t kVarint = 0;  // wire types
 constexpr uint64_t kBytes = 2;
@@ -56,6 +64,17 @@ std::string assignment(const std::vector<int64_t>& devices) {
   return out;
 }
 
+// An option of the compiler that is switched off. A false one must be written.
+std::string switched_off(const char* option) {
+  std::string value;
+  add_varint(value, kBool << 3 | kVarint);
+  add_varint(value, 0);
+  std::string out;
+  add_message(out, kKey, option);
+  add_message(out, kValue, value);
+  return out;
+}
+
 }  // namespace
 
 std::string compile_options_bytes(const CompileOptions& options) {
@@ -69,6 +88,9 @@ std::string compile_options_bytes(const CompileOptions& options) {
   add_number(build, kUseShardy, options.use_shardy ? 1 : 0);
   std::string out;
   add_message(out, kBuildOptions, build);
+  if (options.in_order) {
+    add_message(out, kOverrides, switched_off(kConcurrentOrder));
+  }
   return out;
 }
 

@@ -15,6 +15,10 @@ struct CompileOptions {
   // The devices that a client's program is for, by their ids: one for each
   // partition. None: the client's first.
   std::vector<int64_t> devices = {};
+  // Of XLA's CPU compiler: its plain scheduler, not the one that makes room for
+  // ops at a time. With that one a plugin gave several devices wrong sums once
+  // in a while (docs/train.md).
+  bool in_order = false;
 };
 
 // The bytes in protobuf's wire format; a field at its default is left out.

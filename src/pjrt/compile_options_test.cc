@@ -40,5 +40,16 @@ TEST(CompileOptions, ADeviceIsAnAssignment) {
             "1a13200128014a0a080110011a040a02ac02980101");
 }
 
+// 0x3a: field 7, an entry of the map; 0a: its key, 46 bytes; 12 02: its value,
+// in it 10 00: field 2, false.
+TEST(CompileOptions, AnOptionIsSwitchedOff) {
+  CompileOptions options;
+  options.in_order = true;
+  EXPECT_EQ(compile_options_bytes(options),
+            std::string("\x1a\x04\x20\x01\x28\x01\x3a\x34\x0a\x2e") +
+                "xla_cpu_enable_concurrency_optimized_scheduler" +
+                std::string("\x12\x02\x10\x00", 4));
+}
+
 }  // namespace
 }  // namespace tessera::pjrt

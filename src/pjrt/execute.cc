@@ -177,11 +177,12 @@ Result<Loaded> LoadedMaker::make(const Client& client, const Devices& devices,
 
 namespace {
 
-CompileOptions options_for(const Devices& devices) {
+CompileOptions options_for(const Client& client, const Devices& devices) {
   CompileOptions out;
   out.devices = devices.ids();
   out.partitions = static_cast<int64_t>(devices.size());
   out.use_spmd = out.use_shardy = devices.size() > 1;
+  out.in_order = devices.size() > 1 && client.platform() == "cpu";
   return out;
 }
 
@@ -215,7 +216,7 @@ Result<Loaded> compile(const Client& client, const Devices& devices,
   span.note("bytes", static_cast<int64_t>(program.size()));
   std::string code(program);
   PJRT_Program in = mlir_program(code);
-  const std::string bytes = compile_options_bytes(options_for(devices));
+  const std::string bytes = compile_options_bytes(options_for(client, devices));
   const std::string subject = describe(devices.front());
   const Purpose purpose = {"the program must compile", subject};
   PJRT_Client_Compile_Args args = {};
@@ -237,7 +238,7 @@ Result<Loaded> load(const Client& client, const Devices& devices,
   TraceSpan span("pjrt", "load");
   span.note("bytes", static_cast<int64_t>(serialized.size()));
   // Else it would run where it was compiled for.
-  const std::string bytes = compile_options_bytes(options_for(devices));
+  const std::string bytes = compile_options_bytes(options_for(client, devices));
   const std::string subject = describe(devices.front());
   const Purpose purpose = {"a serialized program must load", subject};
   PJRT_Executable_DeserializeAndLoad_Args args = {};
