@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <regex>
+#include <utility>
 #include <vector>
 
 namespace tessera::testing {
@@ -23,12 +24,12 @@ struct Call {
 std::vector<std::string> split(const std::string& text, const char* by) {
   std::vector<std::string> out;
   size_t at = 0;
-  const std::string_view comma = by;
+  const std::string_view separator = by;
   for (;;) {
-    const size_t end = text.find(comma, at);
+    const size_t end = text.find(separator, at);
     out.push_back(text.substr(at, end - at));
     if (end == std::string::npos) return out;
-    at = end + comma.size();
+    at = end + separator.size();
   }
 }
 
@@ -216,6 +217,14 @@ class Plain {
 };
 
 }  // namespace
+
+int64_t capacity_of(const Audit& audit) {
+  int64_t out = 0;
+  for (const AuditCollective& c : audit.collectives) {
+    out += c.sent_bytes.value_or(c.operand_bytes * c.groups * c.group_devices);
+  }
+  return out;
+}
 
 std::string with_plain_exchanges(std::string_view program) {
   static const std::regex kCall(

@@ -22,7 +22,8 @@ size_t at(int64_t i) { return static_cast<size_t>(i); }
 
 std::string describe(const ShardedCase& c) {
   return words({describe(c.plan), " --mesh ", to_string(c.mesh), " --balance ",
-                std::string(to_string(c.options.balance)), " heads ",
+                std::string(to_string(c.options.balance)), " --exchange ",
+                std::string(to_string(c.options.exchange)), " heads ",
                 n(c.options.shape.heads), " on ", n(c.options.shape.kv_heads)});
 }
 
@@ -53,6 +54,7 @@ ShardedCase random_sharded(const RandomCase& plan) {
   o.full_work = draw(1, 2);
   o.partial_work = draw(1, 3);
   if (draw(0, 3) == 0) o.tokens_max_over_mean = 2;
+  o.exchange = static_cast<TileExchange>(draw(0, 1));
   return c;
 }
 

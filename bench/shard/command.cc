@@ -63,7 +63,7 @@ Result<int> run(const Options& o) {
         "Bytes in % of an\nall-gather of K and V; ms on one core of {}.\n\n"
         "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>13} {:>15} {:>6} "
         "{:>6}\n",
-        *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance", "",
+        *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance", "how",
         "work max/mean", "tokens", "needed", "sent", "plan", "shard");
   }
   json rows = json::array();

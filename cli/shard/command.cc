@@ -112,18 +112,17 @@ constexpr const char* kFooter =
     "\n"
     "JSON fields: work_max_over_mean, tokens_max_over_mean,\n"
     "needed_beside_all_gather, sent_beside_all_gather (forward; padding of\n"
-    "static sizes is sent too), exchange, plan_ns (from ids in memory to all "
-    "shards, "
-    "the\n"
-    "least of several runs), forward and backward.{needed,sent,capacity,\n"
-    "busiest,all_gather}_bytes, kv_tiles[from][to], kv_rounds and q_rounds "
-    "{shift,\n"
-    "tiles}, shapes, specs, fingerprint, contract, and for each of shards\n"
-    "{data, head, seq, rows, columns, steps, steps_transposed, work}. With "
-    "--fit\nor --compile program.{pass, target, calibrated, fit (as `tessera "
-    "fit`),\ncollectives[].{name, op, bytes, asynchronous, ops_between, "
-    "cycles_between,\nlongest}}: bytes of a device; between a start and its "
-    "end, where loops count one pass.\nWhat does not fit exits with 1.";
+    "static sizes is sent too), exchange, plan_ns (from ids in memory to\n"
+    "all shards, the least of several runs), forward and backward.{needed,\n"
+    "sent,capacity,busiest,all_gather}_bytes, kv_tiles[from][to], kv_rounds\n"
+    "and q_rounds {shift,tiles}, shapes, specs, fingerprint, contract, and\n"
+    "for each of shards {data, head, seq, rows, columns, steps,\n"
+    "steps_transposed, work}. With --fit or --compile program.{pass, target,\n"
+    "calibrated, fit (as `tessera fit`), collectives[].{name, op, bytes,\n"
+    "asynchronous, ops_between, cycles_between, longest}}: bytes of a device,\n"
+    "of a ragged exchange its room; between a start and its end, where loops\n"
+    "count one pass.\n"
+    "What does not fit exits with 1.";
 
 }  // namespace
 

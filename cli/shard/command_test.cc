@@ -175,20 +175,24 @@ TEST_F(ShardCommand, ASmallTileOnAChipHasAReason) {
             "or --compile, found none\n");
 }
 
-// libtpu's schedule of a program of four chips: what it sends is what the
-// audit of the program counts.
-TEST_F(ShardCommand, SaysWhatRunsBesideCollectives) {
+// libtpu's schedule of a program of four chips: what it sends, or has room for,
+// is what the audit of the program counts.
+class ShardSchedule : public ShardCommand,
+                      public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(ShardSchedule, SaysWhatRunsBesideCollectives) {
   const auto plugin = tessera::testing::real_plugin("libtpu");
   if (tessera::testing::is_absent(plugin)) {
     GTEST_SKIP() << plugin.error().message;
   }
-  const std::vector<std::string> asked = {"--mask",    "causal & documents",
-                                          "--q-len",   "2048",
-                                          "--docs",    "lengths:1500,548",
-                                          "--mesh",    "seq=4",
-                                          "--balance", "tasks",
-                                          "--lane",    "mosaic",
-                                          "--compile", "v6e:2x2"};
+  const std::vector<std::string> asked = {"--mask",     "causal & documents",
+                                          "--q-len",    "2048",
+                                          "--docs",     "lengths:1500,548",
+                                          "--mesh",     "seq=4",
+                                          "--balance",  "tasks",
+                                          "--exchange", GetParam(),
+                                          "--lane",     "mosaic",
+                                          "--compile",  "v6e:2x2"};
   std::vector<std::string> command = {TESSERA_PROGRAM, "shard", "--json",
                                       "--emit", file("sharded.mlir")};
   command.insert(command.end(), asked.begin(), asked.end());
@@ -204,8 +208,12 @@ TEST_F(ShardCommand, SaysWhatRunsBesideCollectives) {
   ASSERT_EQ(program({"audit", file("sharded.mlir"), "--json"}), 0) << err_;
   std::vector<int64_t> theirs, ours;
   for (const json& c : p["collectives"]) {
-    EXPECT_EQ(c["op"], "collective-permute");
-    EXPECT_TRUE(c["asynchronous"]);
+    if (GetParam() == std::string("ragged")) {
+      EXPECT_EQ(c["op"], "ragged-all-to-all");
+    } else {
+      EXPECT_EQ(c["op"], "collective-permute");
+      EXPECT_TRUE(c["asynchronous"]);
+    }
     EXPECT_EQ(c["ops_between"] == 0, c["longest"].is_null());
     theirs.push_back(c["bytes"]);
   }
@@ -218,6 +226,9 @@ TEST_F(ShardCommand, SaysWhatRunsBesideCollectives) {
   EXPECT_FALSE(ours.empty());
   EXPECT_EQ(theirs, ours);
 }
+
+INSTANTIATE_TEST_SUITE_P(Exchanges, ShardSchedule,
+                         ::testing::Values("rounds", "ragged"));
 
 TEST_F(ShardCommand, RefusesInOneLine) {
   const auto error = [&](std::vector<std::string> flags) {

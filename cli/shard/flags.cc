@@ -24,7 +24,7 @@ void add_shard_flags(Command& command, ShardFlags& f) {
            "(rows stay, attention moves) [rows]"},
           {"--exchange", &f.exchange, "NAME",
            "rounds (tiles travel in static sizes), ragged (as many as must, "
-           "on TPUs alone) [rounds]"},
+           "on TPUs) [rounds]"},
           {"--heads", &f.heads, "N", "Query heads [8]"},
           {"--kv-heads", &f.kv_heads, "N",
            "Key and value heads [a quarter of heads, or heads]"},

@@ -78,7 +78,7 @@ Result<Balance> parse_balance(std::string_view text);
 
 // How tiles travel. rounds: a permutation for each, of static size, which every
 // compiler has. ragged: all in one exchange that sends what it must, for sizes
-// are told at run time; TPUs alone have it.
+// are told at run time: on TPUs, for XLA's CPU compiler has no such op.
 enum class TileExchange : uint8_t { rounds, ragged };
 std::string_view to_string(TileExchange exchange);
 Result<TileExchange> parse_tile_exchange(std::string_view text);
@@ -211,8 +211,8 @@ Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
 // The program of all shards: StableHLO in which every argument and result says
 // how it lies on the mesh, and tiles travel in the rounds of `kv` and `q`. It
 // needs a compiler with Shardy, and of a ragged exchange one for TPUs.
-// Arguments are integers of each device, then q,
-// k and v (backward also out, dout and lse) with the tokens of shard 0 first.
+// Arguments are integers of each device, then q, k and v (backward also out,
+// dout and lse) with the tokens of shard 0 first.
 Result<std::string> shard_program(const Batch& batch, const Shards& shards,
                                   const AttentionCall& call, bool backward);
 

@@ -151,7 +151,10 @@ PyShards of_state(const nb::dict& state) {
   };
   ShardOptions options;
   options.balance = take(parse_balance(text("balance")));
-  options.exchange = take(parse_tile_exchange(text("exchange")));
+  // States of versions that had rounds alone do not say.
+  options.exchange = state.contains("exchange")
+                         ? take(parse_tile_exchange(text("exchange")))
+                         : TileExchange::rounds;
   options.shape.heads = number("heads");
   options.shape.kv_heads = number("kv_heads");
   options.shape.head_dim = number("head_dim");
@@ -272,7 +275,7 @@ void bind_shard(nb::module_& m) {
         "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows along "
         "data, heads along head, query rows along seq. `balance` is "
         "'contiguous', 'headtail', 'rows' or 'tasks'; `exchange` is 'rounds' "
-        "or 'ragged', which TPUs alone have. ts.Session(\"xla\", "
+        "or 'ragged', for TPUs. ts.Session(\"xla\", "
         "mesh=...) runs it.");
 }
 

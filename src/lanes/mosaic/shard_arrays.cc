@@ -147,9 +147,9 @@ Result<std::vector<std::vector<MosaicArray>>> make_mosaic_shard_arrays(
     auto made = maker.make(s);
     if (!made) return made.error();
     std::vector<MosaicArray>& arrays = out.emplace_back();
-    auto sends = xla::send_integers(frame, shards, s);
-    for (const xla::ShardArray& a : xla::send_arrays(frame)) {
-      const auto at = sends.find(a.part.name);
+    auto integers = xla::exchange_integers(frame, shards, s);
+    for (const xla::ShardArray& a : xla::exchange_arrays(frame)) {
+      const auto at = integers.find(a.part.name);
       arrays.push_back({at->first, a.part.type.dims, std::move(at->second)});
     }
     for (MosaicArray& a : named_arrays(kernel, std::move(*made))) {

@@ -70,7 +70,7 @@ xla::ShardArrays arrays_of(const ShardKernel& kernel) {
   const xla::ShardFrame& frame = kernel.frame;
   const int64_t heads = kernel.planned.shape.heads;
   xla::ShardArrays out;
-  out.arguments = xla::send_arrays(frame);
+  out.arguments = xla::exchange_arrays(frame);
   // Integers first.
   std::vector<ShardArray> others;
   for (const Argument& a : arrays.inputs) {

@@ -112,16 +112,6 @@ xla::Writer::Values plain_call(xla::Writer& w, const PlannedKernel& kernel,
       .results();
 }
 
-// Of ragged ones what they have room for.
-int64_t capacity_of(const Audit& audit) {
-  int64_t out = 0;
-  for (const AuditCollective& c : audit.collectives) {
-    EXPECT_EQ(c.sent_bytes.has_value(), c.op != "ragged_all_to_all");
-    out += c.sent_bytes.value_or(c.operand_bytes * c.groups * c.group_devices);
-  }
-  return out;
-}
-
 // The real program says how every array lies, and sends what the report says.
 void check_audit(const ShardKernel& kernel, const Shards& shards,
                  const ShardCase& s) {
@@ -135,7 +125,7 @@ void check_audit(const ShardKernel& kernel, const Shards& shards,
       backward ? shards.report.backward : shards.report.forward;
   // The report knows no gradient of the log-sum-exp.
   if (!(backward && s.dlse)) {
-    EXPECT_EQ(capacity_of(*audit), moved.capacity);
+    EXPECT_EQ(testing::capacity_of(*audit), moved.capacity);
   }
   const std::string& terms = kernel.planned.kernel.contract.text;
   EXPECT_NE(terms.find(audit->fingerprint), std::string::npos) << terms;

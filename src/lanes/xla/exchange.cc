@@ -171,10 +171,13 @@ Exchange exchange_of(const Shards& shards, bool queries) {
                   {},
                   {}};
   Writer::Groups groups = groups_of(shards.mesh);
+  if (shards.exchange == TileExchange::ragged) {
+    out.groups = std::move(groups);
+    return out;
+  }
   for (const Round& r : out.rounds) {
     out.hops.push_back(hops_of(groups, r.shift));
   }
-  if (shards.exchange == TileExchange::ragged) out.groups = std::move(groups);
   return out;
 }
 

@@ -20,7 +20,7 @@ struct Exchange {
   int64_t own = 0;  // tiles that a device owns
   int64_t tokens = 0;
   std::vector<Round> rounds;
-  std::vector<Writer::Hops> hops;  // of each round
+  std::vector<Writer::Hops> hops;  // of each round; none of a ragged one
   Writer::Groups groups;           // of a ragged exchange, else none
 
   bool ragged() const { return !groups.empty(); }

@@ -3,6 +3,9 @@
 #include "lanes/xla/shard_arrays.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"
@@ -37,7 +40,7 @@ class Spreader {
     std::vector<Integers> out;
     for (size_t i = 0; i < shards_.shards.size(); ++i) {
       Integers of;
-      sends_ = send_integers(s_, shards_, i);
+      exchanged_ = exchange_integers(s_, shards_, i);
       for (const ShardArray& a : shard_arguments(s_)) {
         if (!a.is_own) continue;
         of[a.part.name] = part(shards_.shards[i], a.part);
@@ -52,11 +55,11 @@ class Spreader {
 
  private:
   std::vector<int32_t> part(const Shard& shard, const Argument& a) {
-    std::vector<int32_t> out(static_cast<size_t>(a.type.elements()), 0);
     if (a.name == "bounds") return whole_.at(a.name);
-    if (const auto at = sends_.find(a.name); at != sends_.end()) {
+    if (const auto at = exchanged_.find(a.name); at != exchanged_.end()) {
       return std::move(at->second);
     }
+    std::vector<int32_t> out(static_cast<size_t>(a.type.elements()), 0);
     if (a.name == "q_positions") {
       std::fill(out.begin(), out.end(), kNoPosition);
       number(shard.rows, s_.rows.tokens, whole_shape_.q_len, out,
@@ -153,7 +156,7 @@ class Spreader {
   const Shape whole_shape_;
   Integers whole_;
   // Of the shard that is spread.
-  std::map<std::string_view, std::vector<int32_t>> sends_;
+  std::map<std::string_view, std::vector<int32_t>> exchanged_;
 };
 
 }  // namespace

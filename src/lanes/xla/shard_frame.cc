@@ -123,7 +123,7 @@ ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
           false};
 }
 
-std::vector<ShardArray> send_arrays(const ShardFrame& frame) {
+std::vector<ShardArray> exchange_arrays(const ShardFrame& frame) {
   std::vector<ShardArray> out;
   for (const Exchange* e : {&frame.rows, &frame.columns}) {
     if (e->room() == 0) continue;
@@ -135,7 +135,7 @@ std::vector<ShardArray> send_arrays(const ShardFrame& frame) {
   return out;
 }
 
-std::map<std::string_view, std::vector<int32_t>> send_integers(
+std::map<std::string_view, std::vector<int32_t>> exchange_integers(
     const ShardFrame& frame, const Shards& shards, size_t shard) {
   std::map<std::string_view, std::vector<int32_t>> out;
   for (const Exchange* e : {&frame.rows, &frame.columns}) {

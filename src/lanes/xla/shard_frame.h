@@ -40,10 +40,11 @@ ShardArray own_integers(const ShardFrame& frame, std::string name, Dims dims);
 // [heads], or of each device [1, 1, heads] where it is `summed` by the caller.
 ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
                     bool summed);
-// What each device sends, where tiles travel at all; first of all arguments.
-std::vector<ShardArray> send_arrays(const ShardFrame& frame);
+// Where tiles travel: which of each device, and of a ragged exchange its
+// slices; first of all arguments.
+std::vector<ShardArray> exchange_arrays(const ShardFrame& frame);
 // Of a shard, their values by name.
-std::map<std::string_view, std::vector<int32_t>> send_integers(
+std::map<std::string_view, std::vector<int32_t>> exchange_integers(
     const ShardFrame& frame, const Shards& shards, size_t shard);
 
 // The program: `attend` finds all tokens that a device has under the arguments'

@@ -6,7 +6,7 @@
 namespace tessera::xla {
 
 std::vector<ShardArray> shard_arguments(const ShardShape& s) {
-  std::vector<ShardArray> out = send_arrays(s);
+  std::vector<ShardArray> out = exchange_arrays(s);
   for (Argument& a : arguments_of(s.local)) {
     if (a.type.element == Element::i32) {
       out.push_back(own_integers(s, std::move(a.name), a.type.dims));

@@ -136,7 +136,7 @@ class Writer {
   // What each of a group has, one after the other along the dimension.
   Value gather(const Value& a, int64_t along, const Groups& groups);
   // Slices along dimension 0 to and from each of a group, of sizes that are
-  // told at run time; `into` keeps what none came for. TPUs alone have it.
+  // told at run time; `into` keeps what none came for. CPUs have no such op.
   struct Slices {
     // [group]: of the operand for each device, and where it lies there; and how
     // much comes from each.

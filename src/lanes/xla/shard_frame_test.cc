@@ -1,0 +1,149 @@
+// lanes/xla/shard_frame_test.cc: what devices are told of a ragged exchange,
+// played without any of them.
+#include "lanes/xla/shard_frame.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lanes/xla/shard_arrays.h"
+#include "lanes/xla/shard_shape.h"
+#include "tests/hold_for_all.h"
+#include "tests/sharded_run.h"
+
+namespace tessera::xla {
+namespace {
+
+using Fault = std::optional<std::string>;
+using Tiles = std::vector<TileAt> Shard::*;
+
+size_t at(int64_t i) { return static_cast<size_t>(i); }
+
+// Of one shard: what it sends to each other, and what comes back from there.
+struct Told {
+  std::vector<int32_t> sends, slices;
+
+  int64_t begin(int64_t way, int64_t other) const {
+    return slices[at(2 * way * devices() + other)];
+  }
+  int64_t tiles(int64_t way, int64_t other) const {
+    return slices[at((2 * way + 1) * devices() + other)];
+  }
+  int64_t devices() const { return static_cast<int64_t>(slices.size()) / 4; }
+};
+
+// Each place of a receiver's buffer has the tile that its list says, or none.
+Fault tiles_fault(const Shards& shards, const Exchange& e,
+                  const std::vector<Told>& told, Tiles tiles) {
+  const int64_t seq = shards.mesh.size("seq");
+  for (size_t to = 0; to < told.size(); ++to) {
+    const Shard& receiver = shards.shards[to];
+    std::vector<TileAt> came(at(e.room()));
+    const size_t first = to - at(receiver.seq);
+    for (int64_t s = 0; s < seq; ++s) {
+      const Told& sender = told[first + at(s)];
+      const int64_t begin = sender.begin(0, receiver.seq);
+      const int64_t n = sender.tiles(0, receiver.seq);
+      if (n > 0 && s == receiver.seq) return "a shard sends to itself";
+      if (told[to].tiles(1, s) != n ||
+          (n > 0 && told[to].begin(1, s) != begin)) {
+        return "what goes back is not what came";
+      }
+      if (begin < 0 || n < 0 || begin + n > e.room()) return "no room for it";
+      for (int64_t i = begin; i < begin + n; ++i) {
+        if (came[at(i)].tile >= 0) return "two tiles come to one place";
+        const int64_t number = sender.sends[at(i)];
+        if (number < 0 || number >= e.own) return "it is not the sender's";
+        came[at(i)] = (shards.shards[first + at(s)].*tiles)[at(number)];
+        if (came[at(i)].tile < 0) return "no tile is sent";
+      }
+    }
+    for (int64_t i = 0; i < e.room(); ++i) {
+      if (came[at(i)] != (receiver.*tiles)[at(e.own + i)]) {
+        return "another tile came";
+      }
+    }
+  }
+  return {};
+}
+
+// Every device is in one group, beside those that differ along "seq" alone, in
+// their order.
+Fault groups_fault(const Mesh& mesh, const Writer::Groups& groups) {
+  const auto place_of = [&](int64_t device) {
+    std::map<std::string, int64_t> out;
+    for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) {
+      out[axis->name] = device % axis->size;
+      device /= axis->size;
+    }
+    return out;
+  };
+  std::set<int64_t> seen;
+  for (const Dims& group : groups) {
+    if (static_cast<int64_t>(group.size()) != mesh.size("seq")) return "size";
+    for (size_t s = 0; s < group.size(); ++s) {
+      if (!seen.insert(group[s]).second) return "a device is in two groups";
+      auto due = place_of(group[0]);
+      if (mesh.has("seq")) due["seq"] = static_cast<int64_t>(s);
+      if (place_of(group[s]) != due) return "another device";
+    }
+  }
+  if (static_cast<int64_t>(seen.size()) != mesh.devices()) return "one lacks";
+  return {};
+}
+
+Fault exchange_fault(const testing::RandomCase& plan) {
+  testing::ShardedCase c = testing::random_sharded(plan);
+  c.options.exchange = TileExchange::ragged;
+  c.mesh.axes.insert(
+      c.mesh.axes.begin() + static_cast<std::ptrdiff_t>(plan.seed % 4),
+      {"copy", 1 + static_cast<int64_t>(plan.seed % 2)});
+  auto request = plan.request();
+  if (!request) return request.error().message;
+  auto batch = BorrowedBatch::make(*request, plan.facts());
+  if (!batch) return batch.error().message;
+  auto shards = make_shards(*batch, c.mesh, c.options);
+  if (!shards) return describe(c) + ": " + shards.error().message;
+  const ShardFrame frame = frame_of(*shards);
+  std::vector<Told> rows, columns;
+  for (size_t s = 0; s < shards->shards.size(); ++s) {
+    auto integers = exchange_integers(frame, *shards, s);
+    rows.push_back({integers["q_sends"], integers["q_slices"]});
+    columns.push_back({integers["kv_sends"], integers["kv_slices"]});
+  }
+  for (const auto& [e, told, tiles] :
+       {std::tuple(&frame.rows, &rows, &Shard::rows),
+        std::tuple(&frame.columns, &columns, &Shard::columns)}) {
+    if (auto fault = groups_fault(c.mesh, e->groups)) {
+      return describe(c) + ": groups: " + *fault;
+    }
+    if (e->room() == 0) continue;
+    if (auto fault = tiles_fault(*shards, *e, *told, tiles)) {
+      return describe(c) + ": " + *fault;
+    }
+  }
+  // The lane's arrays have them under the same names.
+  const AttentionCall call = {c.options.shape, c.options.dtype};
+  const auto shape = shard_shape(*batch, *shards, call, false);
+  if (!shape) return {};  // heads with masks of their own are not spread
+  auto integers = make_shard_integers(*shape, *batch, *shards);
+  if (!integers) return describe(c) + ": " + integers.error().message;
+  for (size_t s = 0; s < shards->shards.size(); ++s) {
+    for (const auto& [name, values] : exchange_integers(frame, *shards, s)) {
+      if ((*integers)[s].at(std::string(name)) != values) {
+        return describe(c) + ": the lane has other " + std::string(name);
+      }
+    }
+  }
+  return {};
+}
+
+TEST(ShardFrame, ARaggedExchangeBringsEachTileToItsPlace) {
+  testing::hold_for_all(exchange_fault, 400);
+}
+
+}  // namespace
+}  // namespace tessera::xla
