@@ -227,7 +227,7 @@ int64_t capacity_of(const Audit& audit) {
 }
 
 std::string with_plain_exchanges(std::string_view program) {
-  static const std::regex kCall(
+  static const std::regex call(
       "^ *%([0-9]+) = \"stablehlo.custom_call\"\\(([^)]*)\\) "
       "\\{call_target_name = \"ragged_all_to_all\", .*"
       "(replica_groups = dense<[^>]*> : tensor<[0-9]+x([0-9]+)xi64>)\\}\\} : "
@@ -236,7 +236,7 @@ std::string with_plain_exchanges(std::string_view program) {
   for (const std::string& line : split(std::string(program), "\n")) {
     std::smatch m;
     if (line.find("ragged_all_to_all") != std::string::npos &&
-        std::regex_match(line, m, kCall)) {
+        std::regex_match(line, m, call)) {
       out += Plain({m[1], split(m[2], ", "), m[3], std::stoll(m[4]),
                     std::stoll(m[5]), m[6], m[7]})
                  .text();

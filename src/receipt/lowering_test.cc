@@ -17,8 +17,9 @@ namespace {
 std::string contradiction(const std::optional<std::string>& block,
                           const std::optional<std::string>& reason) {
   Receipt r;
-  r.plugin.emplace();
-  r.plugin->device = "TPU v6 lite 0";
+  Receipt::Plugin plugin;
+  plugin.device = "TPU v6 lite 0";
+  r.plugin = plugin;
   r.method = "worklist";
   r.request.tile = "256x256";
   r.request.logical_block = block;

@@ -299,9 +299,10 @@ TEST(RunAttention, ForgedReceiptsAreCaught) {
   stepped["fallback"] = "xla did not start";
   stepped["choice"]["rejected"].erase("xla");
   stepped["choice"]["rejected"]["cpu"] = "second";
-  EXPECT_TRUE(verify_run(forged(stepped.dump(), "/fallback", "it failed"), call)
-                  .value()
-                  .size() > 0);
+  EXPECT_FALSE(
+      verify_run(forged(stepped.dump(), "/fallback", "it failed"), call)
+          .value()
+          .empty());
   // What contradicts itself is told, though it could not run either.
   json odd = json::parse(good);
   odd["lane"]["executed"] = nullptr;

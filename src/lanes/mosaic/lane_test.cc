@@ -182,7 +182,7 @@ class MosaicLane : public ::testing::Test {
     if (!done) return done.error();
     EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
     EXPECT_EQ(arrays.spilled(), std::nullopt);
-    return Passes{std::move(*saved), gradients};
+    return Passes{*saved, gradients};
   }
 
   std::string program_;
