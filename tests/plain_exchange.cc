@@ -1,3 +1,5 @@
+// tests/plain_exchange.cc: a line of the program becomes many: what all have is
+// gathered, and of it each device selects what was sent to it.
 #include "tests/plain_exchange.h"
 
 #include <fmt/format.h>

@@ -151,10 +151,7 @@ PyShards of_state(const nb::dict& state) {
   };
   ShardOptions options;
   options.balance = take(parse_balance(text("balance")));
-  // States of versions that had rounds alone do not say.
-  options.exchange = state.contains("exchange")
-                         ? take(parse_tile_exchange(text("exchange")))
-                         : TileExchange::rounds;
+  options.exchange = take(parse_tile_exchange(text("exchange")));
   options.shape.heads = number("heads");
   options.shape.kv_heads = number("kv_heads");
   options.shape.head_dim = number("head_dim");

@@ -219,8 +219,8 @@ def test_a_kernel_that_was_changed_is_refused(key, value):
 
 @pytest.mark.parametrize("make,key,value", [
     (shards, "of", ts.causal), (shards, "mesh", "seq=3"),
-    (shards, "balance", "x"), 
-    (shards, "heads", 8), (shards, "contract", "0"),
+    (shards, "balance", "x"), (shards, "exchange", "x"),
+    (shards, "exchange", "ragged"), (shards, "heads", 8), (shards, "contract", "0"),
     (choice, "lane", "gpu"), (choice, "rule", "mine"),
     (choice, "request_class", "mine"), (choice, "rejected", {"gpu": "x"}),
     (tree, "sequences", [[1], []]), (tree, "sequences", [["a"]]),

@@ -25,12 +25,13 @@ bool ends(const HloCall& call, const HloCall& start) {
 
 int64_t bytes_of(const HloCall& call, std::string_view opcode) {
   // The others of a ragged one are where it writes, and sizes.
-  const bool first = opcode == "ragged-all-to-all" && !call.sent.empty();
+  if (opcode == "ragged-all-to-all" && !call.sent.empty()) {
+    return call.sent.front();
+  }
   int64_t out = 0;
   for (const int64_t bytes : call.sent) {
     if (out > INT64_MAX - bytes) break;
     out += bytes;
-    if (first) break;
   }
   return out;
 }

@@ -149,7 +149,7 @@ class Ring {
       }
     }
     double sent = 0;
-    for (size_t k = 1; !p_.ragged && k < grown_.size(); ++k) {
+    for (size_t k = 1; k < grown_.size(); ++k) {
       const int64_t more = grown_[k] - size_[k];
       if (more > 0) {
         sent += static_cast<double>(bucket(grown_[k]) - bucket(size_[k])) +
