@@ -93,7 +93,7 @@ Result<void> read_options(const TrainFlags& f,
   out.optimizer.weight_decay = *decay;
   out.recompute = f.recompute;
   out.xla.plugin =
-      f.compile_only ? model::kTpuPlugin : default_plugin(out.spec);
+      f.compile_only ? model::kTpuPlugin : default_plugin(out.spec, out.mesh);
   return read_plugin_flags(f, out.xla);
 }
 

@@ -65,8 +65,9 @@ struct LayerSpec {
 // the program calls: not every plugin for the CPU can.
 Result<LayerSpec> find_layer_spec(std::string_view name);
 std::vector<std::string> layer_spec_names();
-// The plugin for programs of the spec where nobody names one.
-std::string default_plugin(const LayerSpec& spec);
+// The plugin for programs of the spec where nobody names one: over devices of a
+// CPU one whose steps are the same each time (docs/train.md).
+std::string default_plugin(const LayerSpec& spec, const Mesh& mesh = {});
 // The factories that a slot may name.
 std::vector<std::string> factories_of(Slot slot);
 

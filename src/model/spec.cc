@@ -50,9 +50,9 @@ Result<LayerSpec> find_layer_spec(std::string_view name) {
                  fmt::join(layer_spec_names(), ", "), in_quotes(name));
 }
 
-std::string default_plugin(const LayerSpec& spec) {
+std::string default_plugin(const LayerSpec& spec, const Mesh& mesh) {
   if (model::has_kernels(spec)) return "libtpu";
-  if (model::calls_cpu(spec)) return cpu::kCallingPlugin;
+  if (model::calls_cpu(spec) || mesh.devices() > 1) return cpu::kCallingPlugin;
   return XlaOptions().plugin;
 }
 
