@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Times training beside JAX and PyTorch: one model, the same packed rows, the same
+first parameters, one run of each, one after the other.
+
+    bench/train_peers.py --tokens 4096 -o train_4096.json
+    bench/train_peers.py --tokens 8192 --only "ours, spec cpu" "PyTorch, by document" \\
+      --torch-python VENV/bin/python -o train_8192.json
+
+Documents are this repository's C++ sources, a byte a token. JAX is that of --python,
+PyTorch that of --torch-python: without it PyTorch is left out, and said so. The
+model is bench/peers/train_20m.json unless --model names another.
+
+Prints a table, and with -o writes JSON: seconds of each step after the first, peak
+memory of the process, and the loss of the first step, which must be everybody's.
+Ours are timed by two runs that differ by --steps steps, so that neither compiling
+nor reading counts. Progress goes to stderr.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parent
+OURS = {
+    "ours, spec cpu": ["--spec", "cpu"],
+    "ours, spec cpu, recompute": ["--spec", "cpu", "--recompute"],
+    "ours, spec xla": ["--spec", "xla"],
+    "ours, spec xla, recompute": ["--spec", "xla", "--recompute"],
+}
+PEERS = {
+    "JAX": ("python", "train_jax.py", []),
+    "PyTorch, by document": ("torch_python", "train_torch.py",
+                             ["--attention", "documents"]),
+    "PyTorch, dense mask": ("torch_python", "train_torch.py",
+                            ["--attention", "dense"]),
+}
+# The same sums in float32, in other orders.
+LOSS_WITHIN = 1e-4
+
+
+def fail(rule, found):
+    sys.exit(f"[train_peers] {rule}, found {found}")
+
+
+def run(command, **more):
+    """What the process printed, and the most memory that it held, in MiB."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = subprocess.Popen([str(word) for word in command], stdout=out,
+                                 stderr=err, **more)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        for file in (out, err):
+            file.seek(0)
+        if child.returncode != 0:
+            said = err.read().decode(errors="replace").strip().splitlines()
+            fail(f"{' '.join(map(str, command[:3]))} must succeed",
+                 f"exit {child.returncode}: {(said or ['nothing said'])[-1]}")
+        return out.read().decode(), usage.ru_maxrss // 1024
+
+
+def write_documents(path):
+    names = subprocess.run(
+        ["git", "ls-files", "src/*.cc", "src/*.h", "include/*.h", "cli/*.cc"],
+        cwd=TOP, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    with open(path, "w") as out:
+        for name in names:
+            print(json.dumps({"input_ids": list((TOP / name).read_bytes())}),
+                  file=out)
+    return len(names)
+
+
+def parameters_alone(whole, path):
+    """Without moments, from which a run starts anew."""
+    sys.path.insert(0, str(TOP / "python/tests"))
+    from tensor_file import load, store
+    store(path, {k: v for k, v in load(whole).items()
+                 if not k.startswith(("first.", "second."))})
+
+
+class Race:
+    def __init__(self, args, folder):
+        self.args, self.rows = args, folder / "rows"
+        self.start = folder / "start.safetensors"
+        documents = folder / "documents.jsonl"
+        self.documents = write_documents(documents)
+        run([args.program, "pack", documents, "--tokens", args.tokens, "-o",
+             self.rows, "--rows-per-file", 4096])
+        self.train = [args.program, "train", "--data", self.rows, "--model",
+                      args.model, "--rate", args.rate, "--json"]
+        first = folder / "first.safetensors"
+        self.ours([], 1, ["--checkpoint", first])
+        parameters_alone(first, self.start)
+
+    def ours(self, flags, steps, more):
+        text, peak = run(self.train + flags + ["--steps", steps] + more)
+        return json.loads(text), peak
+
+    def of_ours(self, flags):
+        resume = ["--resume", self.start]
+        one, _ = self.ours(flags, 1, resume)
+        all_of_them, peak = self.ours(flags, 1 + self.args.steps, resume)
+        each = (all_of_them["seconds"] - one["seconds"]) / self.args.steps
+        return {"seconds": [each], "peak_mib": peak,
+                "first_loss": all_of_them["losses"][0],
+                "plugin": all_of_them["plugin"]["file"].split("/")[-1]}
+
+    def of_peer(self, python, script, flags):
+        file = min(self.rows.glob("*.safetensors"))  # of many rows
+        text, _ = run([python, HERE / "peers" / script, file, self.args.model,
+                       "--start", self.start, "--steps", self.args.steps,
+                       "--rate", self.args.rate] + flags)
+        told = json.loads(text.strip().splitlines()[-1])
+        return {"seconds": told["seconds"], "peak_mib": told["peak_mib"],
+                "first_loss": told["losses"][0]}
+
+
+def table(found, tokens):
+    print(f"| {tokens} tokens | s a step | GiB |\n| --- | ---: | ---: |")
+    for name, one in found.items():
+        least, most = min(one["seconds"]), max(one["seconds"])
+        seconds = f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
+        print(f"| {name} | {seconds} | {one['peak_mib'] / 1024:.1f} |")
+
+
+def main():
+    flags = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    flags.add_argument("--program", default=str(TOP / "build/tessera"))
+    flags.add_argument("--python", default=str(TOP / ".venv/bin/python"),
+                       help="with JAX; the plugins are this one's too")
+    flags.add_argument("--torch-python", help="with PyTorch")
+    flags.add_argument("--model", default=str(HERE / "peers/train_20m.json"))
+    flags.add_argument("--tokens", type=int, default=4096, help="of a row")
+    flags.add_argument("--steps", type=int, default=5, help="that are timed")
+    flags.add_argument("--rate", type=float, default=3e-4)
+    flags.add_argument("--only", nargs="+", metavar="NAME",
+                       choices=[*OURS, *PEERS], help="of " + "; ".join(
+                           [*OURS, *PEERS]))
+    flags.add_argument("-o", "--out", help="JSON")
+    args = flags.parse_args()
+    for name in ("tokens", "steps"):
+        if getattr(args, name) < 1:
+            fail(f"--{name} must be 1 or more", getattr(args, name))
+    for path in (args.program, args.python, args.torch_python, args.model):
+        if path and not os.path.exists(path):
+            fail("what is named must be there", f"no {path}")
+    if args.out and not pathlib.Path(args.out).resolve().parent.is_dir():
+        fail("the folder of --out must be there", args.out)
+    os.environ["TESSERA_PYTHON"] = args.python
+
+    found, left_out = {}, []
+    with tempfile.TemporaryDirectory() as folder:
+        race = Race(args, pathlib.Path(folder))
+        for name in args.only or [*OURS, *PEERS]:
+            if name in OURS:
+                found[name] = race.of_ours(OURS[name])
+            else:
+                which, script, more = PEERS[name]
+                python = getattr(args, which)
+                if not python:
+                    left_out.append(name)
+                    continue
+                found[name] = race.of_peer(python, script, more)
+            print(f"{name}: {statistics.mean(found[name]['seconds']):.2f} s",
+                  file=sys.stderr, flush=True)
+        losses = {name: one["first_loss"] for name, one in found.items()}
+        if losses and max(losses.values()) - min(losses.values()) > LOSS_WITHIN:
+            fail("the first loss must be the same for all", losses)
+        if args.out:
+            pathlib.Path(args.out).write_text(json.dumps({
+                "tokens": args.tokens, "steps": args.steps,
+                "documents": race.documents,
+                "model": json.loads(pathlib.Path(args.model).read_text()),
+                "machine": {"cpu": cpu_name(), "threads": os.cpu_count()},
+                "python": platform.python_version(), "found": found,
+                "left_out": left_out}, indent=1) + "\n")
+    table(found, args.tokens)
+    for name in left_out:
+        print(f"left out: {name}, no --torch-python")
+
+
+def cpu_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+if __name__ == "__main__":
+    main()
