@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/child.h"
@@ -14,6 +15,7 @@
 #include "pjrt/tpu_here.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
+#include "tests/random_case.h"
 
 namespace tessera::cli {
 namespace {
@@ -154,19 +156,24 @@ TEST_F(TrainAhead, SaysWhatAStepTakesOfEachChip) {
              "head_dim": 128, "mlp_width": 48, "windows": [70, 0]})";
   // One row a chip, of which a schedule tells.
   struct Case {
-    const char *spec, *mesh, *rows;
+    const char *spec, *mesh, *rows, *target;
   };
-  for (const auto& [spec, on, rows] : {Case{"xla", "data=2,head=2", "2"},
-                                       {"tpu", "data=4", "4"},
-                                       {"tpu", "data=2,head=2", "2"}}) {
+  const Case cases[] = {{"xla", "data=2,head=2", "2", "v6e:2x2"},
+                        {"tpu", "data=4", "4", "v6e:2x2"},
+                        {"tpu", "data=2,head=2", "2", "v6e:2x2"},
+                        {"tpu", "data=8,head=2", "8", "v6e:4x4"},
+                        {"xla", "data=4,head=2,seq=2", "4", "v6e:4x4"}};
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    if (!testing::takes_case(i, std::size(cases))) continue;
+    const auto& [spec, on, rows, target] = cases[i];
     SCOPED_TRACE(std::string(spec) + " " + on);
     const json r =
         child(asked({"--spec", spec, "--dtype", "bf16", "--rows", rows,
-                     "--mesh", on, "--compile-only", "--target", "v6e:2x2",
+                     "--mesh", on, "--compile-only", "--target", target,
                      "--save-program", file("step.mlir")}));
     ASSERT_TRUE(r.is_object());
     EXPECT_EQ(r["mesh"], on);
-    EXPECT_EQ(r["target"], "v6e:2x2");
+    EXPECT_EQ(r["target"], target);
     const Mesh mesh = *parse_mesh(on);
     int64_t state = 0;
     const auto parameters = *model_parameters(
