@@ -2,32 +2,39 @@
 """Times training beside JAX and PyTorch: one model, the same packed rows, the same
 first parameters, one run of each, one after the other.
 
-    bench/train_peers.py --tokens 4096 -o train_4096.json
-    bench/train_peers.py --tokens 8192 --only "ours, spec cpu" "PyTorch, by document" \\
-      --torch-python VENV/bin/python -o train_8192.json
+    .venv/bin/python bench/train_peers.py --tokens 4096 -o train_4096.json
+    .venv/bin/python bench/train_peers.py --tokens 8192 \\
+      --only "ours, spec cpu" "PyTorch, by document" --torch-python VENV/bin/python
 
-Documents are this repository's C++ sources, a byte a token. JAX is that of --python,
-PyTorch that of --torch-python: without it PyTorch is left out, and said so. The
-model is bench/peers/train_20m.json unless --model names another.
+Documents are this repository's C++ sources (bench/sources.py). Plugins and JAX are
+those of the interpreter that runs this, PyTorch that of --torch-python: without it
+PyTorch is left out, and said so. The model is bench/peers/train_20m.json unless
+--model names another.
 
 Prints a table, and with -o writes JSON: seconds of each step after the first, peak
 memory of the process, and the loss of the first step, which must be everybody's.
 Ours are timed by two runs that differ by --steps steps, so that neither compiling
-nor reading counts. Progress goes to stderr.
+nor reading counts. Cores that other processes kept busy are told too. Progress
+goes to stderr.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 
+import sources
+from plan_peers import Others, cpu_model
+
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent
+sys.path.insert(0, str(TOP / "python/tests"))
+from tensor_file import parameters, store  # noqa: E402
+
 OURS = {
     "ours, spec cpu": ["--spec", "cpu"],
     "ours, spec cpu, recompute": ["--spec", "cpu", "--recompute"],
@@ -35,11 +42,9 @@ OURS = {
     "ours, spec xla, recompute": ["--spec", "xla", "--recompute"],
 }
 PEERS = {
-    "JAX": ("python", "train_jax.py", []),
-    "PyTorch, by document": ("torch_python", "train_torch.py",
-                             ["--attention", "documents"]),
-    "PyTorch, dense mask": ("torch_python", "train_torch.py",
-                            ["--attention", "dense"]),
+    "JAX": ["train_jax.py"],
+    "PyTorch, by document": ["train_torch.py", "--attention", "documents"],
+    "PyTorch, dense mask": ["train_torch.py", "--attention", "dense"],
 }
 # The same sums in float32, in other orders.
 LOSS_WITHIN = 1e-4
@@ -49,11 +54,11 @@ def fail(rule, found):
     sys.exit(f"[train_peers] {rule}, found {found}")
 
 
-def run(command, **more):
+def run(command):
     """What the process printed, and the most memory that it held, in MiB."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen([str(word) for word in command], stdout=out,
-                                 stderr=err, **more)
+                                 stderr=err)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         for file in (out, err):
@@ -65,38 +70,19 @@ def run(command, **more):
         return out.read().decode(), usage.ru_maxrss // 1024
 
 
-def write_documents(path):
-    names = subprocess.run(
-        ["git", "ls-files", "src/*.cc", "src/*.h", "include/*.h", "cli/*.cc"],
-        cwd=TOP, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
-    with open(path, "w") as out:
-        for name in names:
-            print(json.dumps({"input_ids": list((TOP / name).read_bytes())}),
-                  file=out)
-    return len(names)
-
-
-def parameters_alone(whole, path):
-    """Without moments, from which a run starts anew."""
-    sys.path.insert(0, str(TOP / "python/tests"))
-    from tensor_file import load, store
-    store(path, {k: v for k, v in load(whole).items()
-                 if not k.startswith(("first.", "second."))})
-
-
 class Race:
     def __init__(self, args, folder):
         self.args, self.rows = args, folder / "rows"
         self.start = folder / "start.safetensors"
         documents = folder / "documents.jsonl"
-        self.documents = write_documents(documents)
+        documents.write_text("".join(sources.documents()))
         run([args.program, "pack", documents, "--tokens", args.tokens, "-o",
              self.rows, "--rows-per-file", 4096])
         self.train = [args.program, "train", "--data", self.rows, "--model",
                       args.model, "--rate", args.rate, "--json"]
         first = folder / "first.safetensors"
         self.ours([], 1, ["--checkpoint", first])
-        parameters_alone(first, self.start)
+        store(self.start, parameters(first))
 
     def ours(self, flags, steps, more):
         text, peak = run(self.train + flags + ["--steps", steps] + more)
@@ -111,11 +97,11 @@ class Race:
                 "first_loss": all_of_them["losses"][0],
                 "plugin": all_of_them["plugin"]["file"].split("/")[-1]}
 
-    def of_peer(self, python, script, flags):
+    def of_peer(self, python, script, *flags):
         file = min(self.rows.glob("*.safetensors"))  # of many rows
         text, _ = run([python, HERE / "peers" / script, file, self.args.model,
                        "--start", self.start, "--steps", self.args.steps,
-                       "--rate", self.args.rate] + flags)
+                       "--rate", self.args.rate, *flags])
         told = json.loads(text.strip().splitlines()[-1])
         return {"seconds": told["seconds"], "peak_mib": told["peak_mib"],
                 "first_loss": told["losses"][0]}
@@ -134,9 +120,9 @@ def main():
         description=__doc__.split("\n\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     flags.add_argument("--program", default=str(TOP / "build/tessera"))
-    flags.add_argument("--python", default=str(TOP / ".venv/bin/python"),
-                       help="with JAX; the plugins are this one's too")
-    flags.add_argument("--torch-python", help="with PyTorch")
+    flags.add_argument("--torch-python",
+                       default=os.environ.get("TESSERA_TORCH_PYTHON"),
+                       help="with PyTorch; TESSERA_TORCH_PYTHON's if that is set")
     flags.add_argument("--model", default=str(HERE / "peers/train_20m.json"))
     flags.add_argument("--tokens", type=int, default=4096, help="of a row")
     flags.add_argument("--steps", type=int, default=5, help="that are timed")
@@ -149,49 +135,43 @@ def main():
     for name in ("tokens", "steps"):
         if getattr(args, name) < 1:
             fail(f"--{name} must be 1 or more", getattr(args, name))
-    for path in (args.program, args.python, args.torch_python, args.model):
+    for path in (args.program, args.torch_python, args.model):
         if path and not os.path.exists(path):
             fail("what is named must be there", f"no {path}")
     if args.out and not pathlib.Path(args.out).resolve().parent.is_dir():
         fail("the folder of --out must be there", args.out)
-    os.environ["TESSERA_PYTHON"] = args.python
+    os.environ["TESSERA_PYTHON"] = sys.executable
 
     found, left_out = {}, []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Others() as others:
         race = Race(args, pathlib.Path(folder))
         for name in args.only or [*OURS, *PEERS]:
             if name in OURS:
-                found[name] = race.of_ours(OURS[name])
+                one = race.of_ours(OURS[name])
             else:
-                which, script, more = PEERS[name]
-                python = getattr(args, which)
+                python = sys.executable if name == "JAX" else args.torch_python
                 if not python:
                     left_out.append(name)
                     continue
-                found[name] = race.of_peer(python, script, more)
-            print(f"{name}: {statistics.mean(found[name]['seconds']):.2f} s",
+                one = race.of_peer(python, *PEERS[name])
+            found[name] = one
+            print(f"{name}: {statistics.mean(one['seconds']):.2f} s",
                   file=sys.stderr, flush=True)
-        losses = {name: one["first_loss"] for name, one in found.items()}
-        if losses and max(losses.values()) - min(losses.values()) > LOSS_WITHIN:
-            fail("the first loss must be the same for all", losses)
-        if args.out:
-            pathlib.Path(args.out).write_text(json.dumps({
-                "tokens": args.tokens, "steps": args.steps,
-                "documents": race.documents,
-                "model": json.loads(pathlib.Path(args.model).read_text()),
-                "machine": {"cpu": cpu_name(), "threads": os.cpu_count()},
-                "python": platform.python_version(), "found": found,
-                "left_out": left_out}, indent=1) + "\n")
+            losses = [each["first_loss"] for each in found.values()]
+            if max(losses) - min(losses) > LOSS_WITHIN:
+                fail("the first loss must be the same for all",
+                     dict(zip(found, losses)))
+    if args.out:
+        pathlib.Path(args.out).write_text(json.dumps({
+            "tokens": args.tokens, "steps": args.steps,
+            "model": json.loads(pathlib.Path(args.model).read_text()),
+            "machine": {"cpu": cpu_model(), "threads": os.cpu_count()},
+            "other_cores": others.cores, "found": found,
+            "left_out": left_out}, indent=1) + "\n")
     table(found, args.tokens)
     for name in left_out:
         print(f"left out: {name}, no --torch-python")
-
-
-def cpu_name():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
+    print(f"others kept {others.cores} cores busy")
 
 
 if __name__ == "__main__":

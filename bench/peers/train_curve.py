@@ -27,7 +27,7 @@ import numpy as np
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder)
                 for folder in ("tests/model", "python/tests")]
 from jax_model import adamw, mean_loss  # noqa: E402
-from tensor_file import load, store  # noqa: E402
+from tensor_file import load, parameters, store  # noqa: E402
 
 COLUMNS = ("input_ids", "target_ids", "loss_mask", "positions", "doc_ids")
 
@@ -145,8 +145,7 @@ def main():
                            check=True, stdout=subprocess.DEVNULL)
             # Parameters alone are the start of a new run.
             whole = state.with_suffix(".new")
-            store(whole, {k: v for k, v in load(first).items()
-                          if not k.startswith(("first.", "second."))})
+            store(whole, parameters(first))
             whole.rename(state)
         p = load(state)
 

@@ -23,7 +23,7 @@ import numpy as np
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder)
                 for folder in ("tests/model", "python/tests")]
 from jax_model import adamw, block, legal_pairs, loss_of  # noqa: E402
-from tensor_file import load  # noqa: E402
+from tensor_file import load, parameters  # noqa: E402
 
 
 def mean_loss(p, row, m):
@@ -53,11 +53,10 @@ def main():
     flags.add_argument("--steps", type=int, default=5)
     flags.add_argument("--rate", type=float, default=3e-4)
     args = flags.parse_args()
-    rows, start = load(args.rows), load(args.start)
+    rows = load(args.rows)
     with open(args.model) as f:
         m = json.load(f)
-    p = {k: jnp.asarray(v) for k, v in start.items()
-         if not k.startswith(("first.", "second."))}
+    p = {k: jnp.asarray(v) for k, v in parameters(args.start).items()}
     first = {k: jnp.zeros_like(v) for k, v in p.items()}
     second = {k: jnp.zeros_like(v) for k, v in p.items()}
 

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python/tests"))
-from tensor_file import load  # noqa: E402
+from tensor_file import load, parameters  # noqa: E402
 
 
 def norm(x, weight):
@@ -105,14 +105,14 @@ def main():
                        default="documents")
     flags.add_argument("--eager", action="store_true", help="no torch.compile")
     args = flags.parse_args()
-    rows, start = load(args.rows), load(args.start)
+    rows = load(args.rows)
     with open(args.model) as f:
         m = json.load(f)
     m = {k: v for k, v in m.items() if v not in (None, [], False)}
     if "routes" in m:
         raise SystemExit("train_torch: its model has no clustered layers")
-    p = {k: torch.tensor(v, requires_grad=True) for k, v in start.items()
-         if not k.startswith(("first.", "second."))}
+    p = {k: torch.tensor(v, requires_grad=True)
+         for k, v in parameters(args.start).items()}
     flat = [v for v in p.values() if v.ndim < 2]
     wide = [v for v in p.values() if v.ndim > 1]
     optimizer = torch.optim.AdamW(

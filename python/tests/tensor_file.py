@@ -24,6 +24,12 @@ def load(path):
     return out
 
 
+def parameters(path):
+    """Those of a checkpoint of `tessera train`, without their moments."""
+    return {name: x for name, x in load(path).items()
+            if not name.startswith(("first.", "second."))}
+
+
 def store(path, arrays):
     kinds = {np.dtype(t): name for name, t in KINDS.items()}
     arrays = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
