@@ -5,7 +5,7 @@ import unittest
 
 import mutate
 from program import Program
-from share_of_cases import stride
+from share_of_cases import some, stride
 
 
 class CaseTest(unittest.TestCase):
@@ -40,9 +40,11 @@ class CaseTest(unittest.TestCase):
         self.assertTrue(judge(kernel))
         return kernel, judge
 
-    def check_caught(self, found, judge, equivalent):
+    def check_caught(self, found, judge, equivalent=()):
         """All mutants are noticed, but those that mean the same; not all of
-        which need have been drawn."""
+        which need have been drawn. A run of some cases meets some of them."""
+        if "TESSERA_MUTANTS" not in os.environ:
+            found = some(found)
         drawn = [m.name for m in found if m.name in equivalent]
         self.assertEqual(mutate.survivors(found, judge, drawn), [])
 
