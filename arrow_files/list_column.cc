@@ -216,8 +216,11 @@ std::unique_ptr<ListColumn> open_list_column(
       static_cast<double>(group.metadata()->ColumnChunk(column)->num_values());
   const double of =
       static_cast<double>(std::max<int64_t>(1, group.metadata()->num_rows()));
-  const auto expected = static_cast<int64_t>(
-      std::clamp(all / of * static_cast<double>(rows), 0.0, kMaxExpected));
+  // With some to spare: room that is short is doubled, and what is left of it
+  // cleared.
+  const double spare = 9.0 / 8;
+  const auto expected = static_cast<int64_t>(std::clamp(
+      all / of * static_cast<double>(rows) * spare, 0.0, kMaxExpected));
   auto reader = group.Column(column);
   if (field.children[0].field->type()->id() == arrow::Type::INT32) {
     return std::make_unique<Lists<parquet::Int32Type>>(std::move(reader), field,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/huge_pages.h"
 #include "data/chunk_checks.h"
 
 namespace tessera::data {
@@ -72,7 +73,7 @@ class Adding {
                       std::vector<int32_t>& to, size_t first) const {
     if (!fields_.has(field)) return {};
     // Growing copies, over and over; the tokens have room already.
-    if (to.empty()) to.reserve(into_.input_ids.capacity());
+    if (to.empty()) reserve_huge(to, into_.input_ids.capacity());
     to.resize(first, absent);
     if (auto e = fields_.numbers(field, least, most, to); !e) return e;
     const auto found = static_cast<int64_t>(to.size() - first);

@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "base/fail.h"
+#include "base/huge_pages.h"
 #include "base/text.h"
 #include "data/fill_row.h"
 #include "data/row_cost.h"
@@ -68,8 +69,11 @@ Result<void> check_position(const StreamPosition& from,
 void resize(Rows& made, int64_t rows) {
   made.rows = rows;
   for (size_t c = 0; c < kRowColumns; ++c) {
-    made.columns[c].resize(
-        static_cast<size_t>(rows * made.shape.size(static_cast<RowColumn>(c))));
+    const int64_t size = rows * made.shape.size(static_cast<RowColumn>(c));
+    if (made.columns[c].empty()) {
+      reserve_huge(made.columns[c], static_cast<size_t>(size));
+    }
+    made.columns[c].resize(static_cast<size_t>(size));
   }
 }
 
@@ -127,7 +131,7 @@ Result<bool> RowStream::State::load_window() {
   const int64_t most = options.pack.window_rows * options.pack.tokens;
   // The document that fills a window is longer than what was missing.
   const int64_t room = std::min(most, kReserved);
-  window.input_ids.reserve(static_cast<size_t>(room + room / 8));
+  reserve_huge(window.input_ids, static_cast<size_t>(room + room / 8));
   bool more = true;
   while (!is_full()) {
     auto read = source->read(window);
