@@ -190,6 +190,12 @@ struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
 
+inline XlaOptions without_plugin() {
+  XlaOptions out;
+  out.plugin.clear();
+  return out;
+}
+
 struct TrainOptions {
   ModelConfig model;
   LayerSpec spec;
@@ -205,7 +211,8 @@ struct TrainOptions {
   Tile tile = {};
   bool recompute = false;  // blocks keep their input alone
   uint64_t seed = 0;       // of the parameters before the first step
-  XlaOptions xla;          // the plugin, and where programs are kept
+  // The plugin, and where programs are kept. No plugin: default_plugin's.
+  XlaOptions xla = without_plugin();
 };
 
 // Slots in the order of a block, that of the model's options on its mesh.

@@ -54,7 +54,7 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.tile = {tile.first, tile.second};
   o.recompute = recompute;
   o.seed = seed;
-  o.xla.plugin = plugin ? *plugin : default_plugin(o.spec, o.mesh);
+  o.xla.plugin = plugin.value_or("");
   o.xla.device = device;
   o.xla.cache_folder = cache_folder;
   o.xla.lowering_reason = lowering_reason;

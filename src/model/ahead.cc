@@ -194,9 +194,8 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   const bool kernels = has_kernels(options.spec);
   schedule::DumpAsk ask;
   ask.target = target;
-  ask.plugin = options.xla.plugin == XlaOptions().plugin
-                   ? std::string(kTpuPlugin)
-                   : options.xla.plugin;
+  ask.plugin =
+      options.xla.plugin.empty() ? std::string(kTpuPlugin) : options.xla.plugin;
   ask.labels = labels_of(step->shape);
   AheadReport out;
   auto made = timed(out.compile_ms, [&] {

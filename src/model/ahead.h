@@ -46,8 +46,8 @@ struct AheadReport {
 Result<std::optional<Lowering>> check_target(const TrainOptions& options,
                                              const std::string& target);
 
-// By libtpu, unless the options name another plugin than the default. Cycles
-// are those of the step that takes `rows`.
+// By libtpu, unless the options name another plugin. Cycles are those of the
+// step that takes `rows`.
 Result<AheadReport> compile_ahead(const TrainOptions& options,
                                   const std::string& target, const Rows& rows);
 

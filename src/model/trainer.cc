@@ -30,15 +30,17 @@ constexpr int64_t kMaxLogits = int64_t{1} << 30;  // of one call
 Result<pjrt::Places> open_devices(const TrainOptions& o,
                                   const pjrt::ClientOptions& client) {
   const int64_t devices = o.mesh.devices();
+  XlaOptions xla = o.xla;
+  if (xla.plugin.empty()) xla.plugin = default_plugin(o.spec, o.mesh);
   if (model::has_kernels(o.spec)) {
-    auto tpu = mosaic::open_tpu(o.xla, client);
+    auto tpu = mosaic::open_tpu(xla, client);
     if (!tpu) return tpu.error();
-    return pjrt::take_devices(*tpu->on.client, o.xla.device, devices);
+    return pjrt::take_devices(*tpu->on.client, xla.device, devices);
   }
   if (model::calls_cpu(o.spec)) {
     if (auto there = cpu::ffi_handlers(); !there) return there.error();
   }
-  auto on = pjrt::open_devices(o.xla.plugin, o.xla.device, devices, client);
+  auto on = pjrt::open_devices(xla.plugin, xla.device, devices, client);
   if (!on || !model::calls_cpu(o.spec)) return on;
   auto e = cpu::add_handlers({on->client, &on->devices.front()});
   if (!e) return e.error();

@@ -45,8 +45,7 @@ class Train : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     options_.spec = *find_layer_spec(GetParam());
-    options_.xla.plugin = default_plugin(options_.spec);
-    auto plugin = testing::real_plugin(options_.xla.plugin);
+    auto plugin = testing::real_plugin(default_plugin(options_.spec));
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
     if (model::calls_cpu(options_.spec)) {
       auto handlers = cpu::ffi_handlers();
@@ -235,6 +234,16 @@ TEST_P(TrainMesh, ACheckpointOfOneMeshGoesOnOnAnother) {
     }
     state = *next->checkpoint();
   }
+}
+
+// Over devices of a CPU, where nobody names a plugin.
+TEST_P(TrainMesh, TakesThePluginWhoseStepsAreTheSameEachTime) {
+  options_.mesh = *parse_mesh("data=2");
+  auto trainer = Trainer::open(options_);
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  EXPECT_NE(trainer->place().plugin.find("lammps_jax_pjrt_cpu"),
+            std::string::npos)
+      << trainer->place().plugin;
 }
 
 // Blocks that keep their input alone, on a mesh: the exchanges stand in what is

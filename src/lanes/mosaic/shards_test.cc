@@ -27,6 +27,7 @@
 #include "tests/plain_exchange.h"
 #include "tests/plain_kernel.h"
 #include "tests/plugins.h"
+#include "tests/tpu_meshes.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -386,22 +387,9 @@ TEST(MosaicShardProgram, CompilesForTpus) {
   auto plugin = testing::real_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   ASSERT_TRUE(plugin) << plugin.error().message;
-  struct Target {
-    const char* target;
-    const char* mesh;
-    TileExchange exchange = TileExchange::rounds;
-  };
-  const Target meshes[] = {
-      {"v6e:2x2", "seq=4"},
-      {"v6e:2x2", "seq=4", TileExchange::ragged},
-      {"v6e:4x4", "data=2,head=2,seq=4"},
-      {"v6e:4x4", "data=2,head=2,seq=4", TileExchange::ragged},
-      {"v6e:16x16", "data=16,seq=16"},
-      {"v5p:2x2x1", "seq=4"},
-      {"tpu7x:2x2x1", "seq=8"}};
-  for (size_t i = testing::first_case(std::size(meshes)); i < std::size(meshes);
-       i += testing::case_stride()) {
-    const auto& [target, mesh, exchange] = meshes[i];
+  for (size_t i = 0; i < std::size(testing::kTpuMeshes); ++i) {
+    if (!testing::takes_case(i, std::size(testing::kTpuMeshes))) continue;
+    const auto& [target, mesh, exchange] = testing::kTpuMeshes[i];
     // A device's batch rows are one row of its kernel.
     auto batch = long_batch(parse_mesh(mesh)->size("data"), 4096);
     ASSERT_TRUE(batch) << batch.error().message;

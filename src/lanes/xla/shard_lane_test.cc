@@ -16,6 +16,7 @@
 #include "tests/hold_for_all.h"
 #include "tests/plugins.h"
 #include "tests/resident_run.h"
+#include "tests/tpu_meshes.h"
 
 namespace tessera::xla {
 namespace {
@@ -115,22 +116,9 @@ TEST(ShardProgram, CompilesForTpus) {
   ShardOptions options;
   options.shape = call.shape;
   options.balance = Balance::tasks;
-  struct Target {
-    const char* target;
-    const char* mesh;
-    TileExchange exchange = TileExchange::rounds;
-  };
-  const Target meshes[] = {
-      {"v6e:2x2", "seq=4"},
-      {"v6e:2x2", "seq=4", TileExchange::ragged},
-      {"v6e:4x4", "data=2,head=2,seq=4"},
-      {"v6e:4x4", "data=2,head=2,seq=4", TileExchange::ragged},
-      {"v6e:16x16", "data=16,seq=16"},
-      {"v5p:2x2x1", "seq=4"},
-      {"tpu7x:2x2x1", "seq=8"}};
-  for (size_t i = testing::first_case(std::size(meshes)); i < std::size(meshes);
-       i += testing::case_stride()) {
-    const auto& [target, mesh, exchange] = meshes[i];
+  for (size_t i = 0; i < std::size(testing::kTpuMeshes); ++i) {
+    if (!testing::takes_case(i, std::size(testing::kTpuMeshes))) continue;
+    const auto& [target, mesh, exchange] = testing::kTpuMeshes[i];
     options.exchange = exchange;
     Request request;
     request.masks = {*parse_mask("causal")};
