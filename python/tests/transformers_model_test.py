@@ -1,6 +1,6 @@
 """Models of transformers imported, trained and exported again: logits
 beside transformers' own in float32. They differ by at most three times what the
-last bit of every weight makes there."""
+last bit of every weight makes there (last_bits.py)."""
 
 import importlib.util
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tessera.train
 import torch
+from last_bits import moved
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
@@ -80,22 +81,11 @@ def check_same(trainer, model, ids):
     none = np.zeros(len(ids))
     found = trainer.logits(row(ids, none, none))
     assert found.shape == (1, T, VOCAB) and found.dtype == np.float32
-    theirs = logits_of(model, ids)
-    assert model.dtype == torch.float32
-    # How far fp32 itself is off is measured: by how much their logits move when
-    # every weight moves by its last bit. Ours may differ by three times the most
-    # of four draws: one of theirs, one of ours, one for what draws leave out.
-    weights = [p.detach().clone() for p in model.parameters()]
-    moved = 0.0
-    for _ in range(4):
-        with torch.no_grad():
-            for p, w in zip(model.parameters(), weights):
-                way = torch.where(torch.rand_like(w) < 0.5, -1.0, 1.0)
-                p.copy_(torch.nextafter(w, way * torch.inf))
-        moved = max(moved, np.abs(logits_of(model, ids) - theirs).max())
-    assert moved > 0
-    np.testing.assert_allclose(found[0, :len(ids)], theirs, rtol=0,
-                               atol=3 * moved)
+    # One time what last bits move for theirs, one for ours, one for what draws
+    # leave out.
+    most = 3 * moved(model, lambda: logits_of(model, ids))
+    np.testing.assert_allclose(found[0, :len(ids)], logits_of(model, ids),
+                               rtol=0, atol=most)
 
 
 def loaded(folder):

@@ -8,6 +8,7 @@ import tessera.torch
 import tessera.transformers
 import torch
 from attention_calls import check_calls, legal_pairs, recorded
+from last_bits import moved
 from transformers import (AutoModelForCausalLM, BertConfig, BertModel,
                           Gemma2Config, GptOssConfig, LlamaConfig)
 from transformers import masking_utils as masks
@@ -104,6 +105,25 @@ def test_packed_is_unpacked(name):
             want[:, at:at + n, at:at + n] = legal_pairs(calls[layer])
             at += n
         np.testing.assert_array_equal(legal_pairs(call), want)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_logits_of_a_packed_row_are_eagers_of_each_document(name):
+    eager, ours = two(name)
+    lengths = (9, 4, 11)
+    row = tokens(1, sum(lengths))
+
+    def apart():
+        with torch.no_grad():
+            return torch.cat([eager(x, use_cache=False).logits
+                              for x in row.split(lengths, 1)], 1).numpy()
+
+    with torch.no_grad():
+        found = ours(row, position_ids=packed_positions(*lengths),
+                     use_cache=False).logits.numpy()
+    # Of both, and what draws leave out.
+    np.testing.assert_allclose(found, apart(), rtol=0,
+                               atol=3 * moved(eager, apart))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
