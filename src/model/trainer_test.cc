@@ -45,7 +45,8 @@ class Train : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     options_.spec = *find_layer_spec(GetParam());
-    auto plugin = testing::real_plugin(default_plugin(options_.spec));
+    options_.xla.plugin = default_plugin(options_.spec);
+    auto plugin = testing::real_plugin(options_.xla.plugin);
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
     if (model::calls_cpu(options_.spec)) {
       auto handlers = cpu::ffi_handlers();
@@ -239,6 +240,9 @@ TEST_P(TrainMesh, ACheckpointOfOneMeshGoesOnOnAnother) {
 // Over devices of a CPU, where nobody names a plugin.
 TEST_P(TrainMesh, TakesThePluginWhoseStepsAreTheSameEachTime) {
   options_.mesh = *parse_mesh("data=2");
+  options_.xla.plugin = TrainOptions().xla.plugin;
+  options_.model.layers = 1;
+  options_.model.windows = {};
   auto trainer = Trainer::open(options_);
   ASSERT_TRUE(trainer) << trainer.error().message;
   EXPECT_NE(trainer->place().plugin.find("lammps_jax_pjrt_cpu"),
