@@ -35,6 +35,17 @@ def dense_classes(w, lists):
     return out
 
 
+@pytest.mark.parametrize("n", [1, 447, 448, 449, 896, 1000])
+def test_ids_of_an_array_are_those_of_a_list(n):
+    ids = np.sort(np.random.default_rng(n).integers(0, 9, n)).astype(np.int32)
+    plan = lambda ids: ts.plan(ts.causal & ts.documents, q_len=n, kv_len=n,
+                               tile=(16, 16), doc_ids=ids)
+    digest = plan(ids).digest
+    assert plan(ids.tolist()).digest == digest
+    ids[-1] += 1
+    assert plan(ids).digest != digest or n == 1
+
+
 @FAST
 @given(cases())
 def test_worklists_are_the_oracles(case):
