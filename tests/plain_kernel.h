@@ -2,7 +2,9 @@
 // the very arrays that they would read.
 #pragma once
 
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lanes/xla/writer.h"
@@ -38,12 +40,156 @@ class PlainKernel {
     return k_.call.backward ? gradients() : output();
   }
 
+  // Forward: results as they are where a query's row has a step, and `others`
+  // where it has none.
+  std::vector<Value> of_steps(std::vector<Value> made,
+                              const std::vector<Value>& others) {
+    const Value rows = w_.reduce_any(named(), {1, 3});
+    const int64_t group = s_.heads / k_.plan_heads;
+    const Dims queries = {k_.batch, s_.heads, k_.q_len};
+    const Value has_step = w_.reshape(
+        w_.broadcast(
+            w_.reshape(rows, {k_.batch, k_.plan_heads, rows.dims()[1]}),
+            {k_.batch, k_.plan_heads, group, rows.dims()[1], k_.tile.q},
+            {0, 1, 3}),
+        queries);
+    for (size_t i = 0; i < made.size(); ++i) {
+      const Dims& dims = made[i].dims();
+      const Value here = dims[2] == 1 ? w_.reshape(has_step, dims)
+                                      : w_.broadcast(has_step, dims, {0, 1, 2});
+      made[i] = w_.select(here, made[i], others[i]);
+    }
+    return made;
+  }
+
+  // Backward: of a call of columns in parts, what it writes where it is told
+  // rows (lanes/mosaic/shape.h), and `before` elsewhere. What a row has no
+  // part in is NaN, and so are columns of a step whose row is not told.
+  struct Parts {
+    Value dq, dk, dv, dsink_logits, dq_so_far;
+  };
+  struct PartsBefore {
+    std::optional<Value> dq, dk, dv, dq_so_far;
+  };
+  Parts parts(const PartsBefore& before) {
+    const Rows rows = told_rows();
+    wide_dq_ = true;
+    sink_rows_ = queries_of(w_.both(rows.told, rows.begins));
+    std::vector<Value> made = gradients();
+    Parts out = {made[0], made[1], made[2], {}, {}};
+    if (k_.call.sink_logits) out.dsink_logits = made[3];
+    const auto or_nan = [&](const std::optional<Value>& x, const Value& like) {
+      return x ? *x
+               : w_.real(__builtin_nanf(""), like.dims(), like.type.element);
+    };
+    const Value told = over(queries_of(rows.told), out.dq);
+    const Value begins = over(queries_of(rows.begins), out.dq);
+    const Value ends = over(queries_of(rows.ends), out.dq);
+    const Value so_far = or_nan(before.dq_so_far, spilled(out.dq));
+    const Value total = w_.select(
+        begins, out.dq, w_.add(unspilled(so_far, out.dq.dims()), out.dq));
+    const Value narrow_total = w_.convert(total, narrow());
+    out.dq = w_.select(w_.both(told, ends), narrow_total,
+                       or_nan(before.dq, narrow_total));
+    const Value stays = w_.both(told, w_.negate(ends));
+    out.dq_so_far =
+        spilled(w_.select(stays, total, unspilled(so_far, total.dims())));
+    const auto [named, lost] = columns(rows.told);
+    for (auto [array, old] :
+         {std::pair{&out.dk, &before.dk}, std::pair{&out.dv, &before.dv}}) {
+      const Value none =
+          w_.real(__builtin_nanf(""), array->dims(), array->type.element);
+      *array = w_.select(over(keys_of(lost), *array), none, *array);
+      *array =
+          w_.select(over(keys_of(named), *array), *array, or_nan(*old, none));
+    }
+    return out;
+  }
+
  private:
+  // [lists, rows].
+  struct Rows {
+    Value told, begins, ends;
+  };
+  Rows told_rows() {
+    const int64_t rows = k_.q_len / k_.tile.q;
+    const Value words = w_.reshape(w_.argument("rows"), {lists(), 2 + rows});
+    const Dims each = {lists(), rows, rows};
+    const Value count = w_.reshape(w_.part(words, 1, 0, 1), {lists()});
+    const Value word = w_.part(words, 1, 2, 2 + rows);
+    const auto field = [&](int32_t at, int32_t width) {
+      return w_.broadcast(w_.bits(word, at, width), each, {0, 1});
+    };
+    const Value is_there = w_.compare(Compare::less, w_.iota(each, 1),
+                                      w_.broadcast(count, each, {0}));
+    const Value here = w_.both(
+        is_there, w_.compare(Compare::equal, field(2, 16), w_.iota(each, 2)));
+    const auto has = [&](int32_t bit) {
+      const Value set =
+          w_.compare(Compare::equal, field(bit, 1), w_.integer(1, each));
+      return w_.reduce_any(w_.both(here, set), {1});
+    };
+    return {w_.reduce_any(here, {1}), has(1), has(0)};
+  }
+  // Of lists and tiles, what each head's tokens have.
+  Value tokens_of(const Value& tiles, int64_t heads, int64_t tokens) {
+    const int64_t n = tiles.dims()[1];
+    const Dims split = {k_.batch, k_.plan_heads, heads / k_.plan_heads, n,
+                        tokens};
+    return w_.reshape(
+        w_.broadcast(w_.reshape(tiles, {k_.batch, k_.plan_heads, n}), split,
+                     {0, 1, 3}),
+        {k_.batch, heads, n * tokens});
+  }
+  Value queries_of(const Value& rows) {
+    return tokens_of(rows, s_.heads, k_.tile.q);
+  }
+  Value keys_of(const Value& columns) {
+    return tokens_of(columns, s_.kv_heads, k_.tile.kv);
+  }
+  Value over(const Value& tokens, const Value& array) {
+    return w_.broadcast(tokens, array.dims(), {0, 1, 2});
+  }
+  // [lists, columns]: those that have a step, and of these such whose row is
+  // not told.
+  std::pair<Value, Value> columns(const Value& told) {
+    const Value named = w_.reduce_any(this->named(), {1});
+    const Value lost =
+        w_.both(named, w_.negate(w_.broadcast(told, named.dims(), {0, 1})));
+    return {w_.reduce_any(named, {1}), w_.reduce_any(lost, {1})};
+  }
+  // dQ between calls: [rows * heads, dim, block_q]. Batches have one row.
+  Dims dims_of_spill(const Dims& dq) const {
+    const int64_t rows = k_.q_len / k_.tile.q;
+    return {rows * s_.heads, dq[3], k_.tile.q};
+  }
+  Value spilled(const Value& dq) {
+    const int64_t rows = k_.q_len / k_.tile.q;
+    const int64_t dim = dq.dims()[3];
+    const Value split = w_.reshape(dq, {s_.heads, rows, k_.tile.q, dim});
+    return w_.reshape(w_.transpose(split, {1, 0, 3, 2}),
+                      dims_of_spill(dq.dims()));
+  }
+  Value unspilled(const Value& spill, const Dims& dq) {
+    const int64_t rows = k_.q_len / k_.tile.q;
+    const Value split = w_.reshape(spill, {rows, s_.heads, dq[3], k_.tile.q});
+    return w_.reshape(w_.transpose(split, {1, 0, 3, 2}), dq);
+  }
+
   int64_t lists() const { return k_.batch * k_.plan_heads; }
 
   // [lists, steps, rows, columns]: whether step s is of list l and that tile,
   // and no filling. Of the transposed list rows are tiles of keys.
   Value listed() {
+    const Value out = named();
+    const Dims& tiles = out.dims();
+    const Value step_class =
+        w_.broadcast(w_.bits(w_.argument("steps"), 2, 2), tiles, {1});
+    return w_.both(
+        out, w_.compare(Compare::greater, step_class, w_.integer(0, tiles)));
+  }
+  // The same, of steps of any class.
+  Value named() {
     const Dims tiles = {lists(), k_.steps, k_.q_len / k_.tile.q,
                         k_.kv_len / k_.tile.kv};
     const auto field = [&](int32_t at, int32_t width) {
@@ -52,10 +198,8 @@ class PlainKernel {
     Value out = k_.page > 0 ? in_pages(tiles) : in_range(tiles);
     out = w_.both(out, w_.compare(Compare::equal, field(18, 14),
                                   w_.iota(tiles, k_.call.backward ? 3 : 2)));
-    out = w_.both(out, w_.compare(Compare::equal, field(4, 14),
-                                  w_.iota(tiles, k_.call.backward ? 2 : 3)));
-    return w_.both(
-        out, w_.compare(Compare::greater, field(2, 2), w_.integer(0, tiles)));
+    return w_.both(out, w_.compare(Compare::equal, field(4, 14),
+                                   w_.iota(tiles, k_.call.backward ? 2 : 3)));
   }
   // Whether step s is of list l.
   Value in_range(const Dims& tiles) {
@@ -283,7 +427,7 @@ class PlainKernel {
     const Value dk = w_.dot(ds, finite("q"), {{0, 1}, {0, 1}, {2}, {2}});
     const Value dv = w_.dot(p, dout, {{0, 1}, {0, 1}, {2}, {2}});
     const Element of_sums = wide_sums_ ? w_.wide() : narrow();
-    std::vector<Value> out = {w_.convert(dq, narrow()),
+    std::vector<Value> out = {wide_dq_ ? dq : w_.convert(dq, narrow()),
                               w_.convert(gathered(dk), of_sums),
                               w_.convert(gathered(dv), of_sums)};
     if (k_.call.sink_logits) out.push_back(of_sinks(delta));
@@ -305,7 +449,9 @@ class PlainKernel {
     const Value lse = w_.reshape(finite("lse"), rows);
     const Value p =
         w_.select(above(-1), w_.exp(w_.sub(sinks(), lse)), w_.real(1, rows));
-    const Value part = w_.select(above(-3), w_.mul(p, delta), w_.real(0, rows));
+    const Value counts =
+        sink_rows_ ? w_.both(above(-3), *sink_rows_) : above(-3);
+    const Value part = w_.select(counts, w_.mul(p, delta), w_.real(0, rows));
     const Value sum = w_.reduce_sum(part, {0, 2});
     return w_.broadcast(w_.sub(w_.real(0, sum.dims()), sum), {s_.heads, 1, 128},
                         {0});
@@ -316,6 +462,8 @@ class PlainKernel {
   const AttentionShape& s_;
   bool has_low_;
   bool wide_sums_;
+  bool wide_dq_ = false;
+  std::optional<Value> sink_rows_;  // that count; none: all
 };
 
 inline std::vector<xla::Argument> PlainKernel::arguments(

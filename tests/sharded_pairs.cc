@@ -58,6 +58,30 @@ ShardedCase random_sharded(const RandomCase& plan) {
   return c;
 }
 
+namespace {
+
+// Of rows that are the shard's own, and all of whose columns are.
+int64_t early_work(const Shard& s, const ShardOptions& options) {
+  int64_t out = 0;
+  for (int64_t list = 0; list < s.lists; ++list) {
+    for (int64_t r = 0; r < s.own_rows; ++r) {
+      if (!s.computes[at(r)]) continue;
+      const auto row = s.forward.row(list, r);
+      int64_t work = row.empty() ? options.partial_work : 0;
+      bool waits = false;
+      for (const Entry& e : row) {
+        waits = waits || e.column() >= s.own_columns;
+        work += e.tile_class() == TileClass::full ? options.full_work
+                                                  : options.partial_work;
+      }
+      if (!waits) out += work;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 Fault pairs_fault(const ShardedCase& c, const Batch& batch,
                   const Shards& shards) {
   const Request& request = batch.request();
@@ -74,6 +98,7 @@ Fault pairs_fault(const ShardedCase& c, const Batch& batch,
     return at(((b * heads + h) * rows + r) * columns + k);
   };
   for (const Shard& s : shards.shards) {
+    if (early_work(s, c.options) != s.early_work) return "early work";
     for (int64_t h = 0; h < s.heads; ++h) {
       const int64_t plan_head = (s.first_head + h) * batch.plan().heads / heads;
       for (size_t r = 0; r < s.rows.size(); ++r) {

@@ -43,10 +43,11 @@ std::string beside(const Spread& s) {
 void print_row(const ShardCase& c, const ShardWay& way, const ShardFigures& f) {
   fmt::print(
       "{:>8} {:>6.0f} {:>3} {:<10} {:<6} {:>5.3f} ({:.3f}) {:>5.3f} ({:.3f}) "
-      "{:>13} {:>15} {:>6.2f} {:>6.2f}\n",
+      "{:>13} {:>15} {:>13} {:>6.2f} {:>6.2f}\n",
       c.tokens, c.mean, c.shards, to_string(way.balance),
       to_string(way.exchange), f.work.median, f.work.p90, f.tokens.median,
-      f.tokens.p90, beside(f.needed), beside(f.sent), f.plan_ms, f.shard_ms);
+      f.tokens.p90, beside(f.needed), beside(f.sent), beside(f.late), f.plan_ms,
+      f.shard_ms);
 }
 
 bool reached(const ShardCase& c, const ShardFigures& f) {
@@ -60,11 +61,13 @@ Result<int> run(const Options& o) {
   if (!o.json) {
     fmt::print(
         "causal & documents, tile 256, 32 heads on 8, {} seeds: median (p90). "
-        "Bytes in % of an\nall-gather of K and V; ms on one core of {}.\n\n"
-        "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>13} {:>15} {:>6} "
-        "{:>6}\n",
+        "Bytes in % of an\nall-gather of K and V; late: of the forward work, "
+        "in "
+        "%, what waits for tiles of others;\nms on one core of {}.\n\n"
+        "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>13} {:>15} {:>13} "
+        "{:>6} {:>6}\n",
         *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance", "how",
-        "work max/mean", "tokens", "needed", "sent", "plan", "shard");
+        "work max/mean", "tokens", "needed", "sent", "late", "plan", "shard");
   }
   json rows = json::array();
   for (const ShardCase& c : shard_cases()) {
@@ -83,6 +86,7 @@ Result<int> run(const Options& o) {
                       {"sent_beside_all_gather", spread_json(f->sent)},
                       {"backward_needed", spread_json(f->backward_needed)},
                       {"backward_sent", spread_json(f->backward_sent)},
+                      {"late_work", spread_json(f->late)},
                       {"plan_ms", f->plan_ms},
                       {"shard_ms", f->shard_ms},
                       {"goals_reached", reached(c, *f)}});

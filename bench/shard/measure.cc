@@ -55,7 +55,8 @@ Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
   options.shape.kv_heads = 8;
   options.shape.head_dim = options.shape.v_head_dim = 128;
   const Mesh mesh{{{"seq", c.shards}}};
-  std::vector<double> work, tokens, needed, sent, b_needed, b_sent, plan, shard;
+  std::vector<double> work, tokens, needed, sent, b_needed, b_sent, late, plan,
+      shard;
   for (int64_t seed = 0; seed < seeds; ++seed) {
     Request request;
     request.masks = {*parse_mask("causal & documents")};
@@ -83,11 +84,12 @@ Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
     sent.push_back(beside(r.forward, r.forward.sent));
     b_needed.push_back(beside(r.backward, r.backward.needed));
     b_sent.push_back(beside(r.backward, r.backward.sent));
+    late.push_back(1 - r.early_work);
   }
-  return ShardFigures{spread_of(work),        spread_of(tokens),
-                      spread_of(needed),      spread_of(sent),
-                      spread_of(b_needed),    spread_of(b_sent),
-                      spread_of(plan).median, spread_of(shard).median};
+  return ShardFigures{
+      spread_of(work), spread_of(tokens),      spread_of(needed),
+      spread_of(sent), spread_of(b_needed),    spread_of(b_sent),
+      spread_of(late), spread_of(plan).median, spread_of(shard).median};
 }
 
 }  // namespace tessera::bench

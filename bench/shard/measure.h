@@ -40,6 +40,7 @@ struct Spread {
 };
 struct ShardFigures {
   Spread work, tokens, needed, sent, backward_needed, backward_sent;
+  Spread late;  // of the forward work, what waits for tiles of others
   // Medians, of the processor.
   double plan_ms = 0;   // from raw ids to the plan
   double shard_ms = 0;  // from the plan to all shards

@@ -31,6 +31,8 @@ MeshFitCall asked_of(const ShardFlags& f, const Planned& planned,
   out.call.shape = options.shape;
   out.call.dtype = options.dtype;
   out.call.backward = f.backward;
+  out.call.sink_logits = f.sink_logits;
+  out.call.dlse = f.dlse;
   if (f.lane == "mosaic") out.lane = LaneId::mosaic;
   out.lowering_reason = f.lowering_reason;
   if (planned.target) out.chip = planned.target->name;
@@ -110,18 +112,20 @@ constexpr const char* kFooter =
     "  tessera shard --mask 'causal & documents' --q-len 32768 --docs \\\n"
     "      lengths:20000,12768 --mesh seq=4 --lane mosaic --emit sharded.mlir\n"
     "\n"
-    "JSON fields: work_max_over_mean, tokens_max_over_mean,\n"
-    "needed_beside_all_gather, sent_beside_all_gather (forward; padding of\n"
-    "static sizes is sent too), exchange, plan_ns (from ids in memory to\n"
-    "all shards, the least of several runs), forward and backward.{needed,\n"
-    "sent,capacity,busiest,all_gather}_bytes, kv_tiles[from][to], kv_rounds\n"
-    "and q_rounds {shift,tiles}, shapes, specs, fingerprint, contract, and\n"
-    "for each of shards {data, head, seq, rows, columns, steps,\n"
-    "steps_transposed, work}. With --fit or --compile program.{pass, target,\n"
-    "calibrated, fit (as `tessera fit`), collectives[].{name, op, bytes,\n"
-    "asynchronous, ops_between, cycles_between, longest}}: bytes of a device,\n"
-    "of a ragged exchange its room; between a start and its end, where loops\n"
-    "count one pass.\n"
+    "JSON fields: work_max_over_mean, tokens_max_over_mean, early_work (of\n"
+    "all forward work, what needs no tile of others: lane mosaic does it\n"
+    "while tiles travel), needed_beside_all_gather, sent_beside_all_gather\n"
+    "(forward; padding of static sizes is sent too), exchange, plan_ns (from\n"
+    "ids in memory to all shards, the least of several runs), forward and\n"
+    "backward.{needed,sent,capacity,busiest,all_gather}_bytes,\n"
+    "kv_tiles[from][to], kv_rounds and q_rounds {shift,tiles}, shapes, specs,\n"
+    "fingerprint, contract, and for each of shards {data, head, seq, rows,\n"
+    "columns, steps, steps_transposed, work, early_work}. With --fit or\n"
+    "--compile program.{pass, target, calibrated, fit (as `tessera fit`),\n"
+    "collectives[].{name, op, bytes, asynchronous, ops_between,\n"
+    "cycles_between, longest, kernels}}: bytes of a device, of a ragged\n"
+    "exchange its room; between a start and its end, where loops count one\n"
+    "pass.\n"
     "What does not fit exits with 1.";
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "base/child.h"
 #include "base/files.h"
@@ -139,7 +141,7 @@ TEST_F(ShardCommand, SaysWhatAChipNeeds) {
   EXPECT_GT(fit["residuals"], 0);
   bool traveled = false;
   for (const json& part : fit["forward"]["scratch"]) {
-    traveled = traveled || part["name"] == "k of all tiles";
+    traveled = traveled || part["name"] == "k of tiles that came";
   }
   EXPECT_TRUE(traveled) << fit["forward"]["scratch"];
   ASSERT_EQ(program(flags), 0) << err_;
@@ -225,6 +227,37 @@ TEST_P(ShardSchedule, SaysWhatRunsBesideCollectives) {
   std::ranges::sort(ours);
   EXPECT_FALSE(ours.empty());
   EXPECT_EQ(theirs, ours);
+}
+
+// The compiler puts the early call beside what comes, and the last one beside
+// what goes home.
+TEST_F(ShardCommand, CallsRunWhileTilesTravelInRounds) {
+  const auto plugin = tessera::testing::real_plugin("libtpu");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  for (const bool backward : {false, true}) {
+    std::vector<std::string> command = {
+        TESSERA_PROGRAM, "shard",  "--json", "--mask",    "causal",
+        "--q-len",       "8192",   "--mesh", "seq=4",     "--balance",
+        "contiguous",    "--lane", "mosaic", "--compile", "v6e:2x2"};
+    if (backward) command.emplace_back("--backward");
+    const auto ran = run_child(command, {{"TMPDIR", folder_.path()}}, 300);
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    ASSERT_EQ(ran->exit_code, 0) << ran->err;
+    const json p = json::parse(ran->out)["program"];
+    std::set<std::string> beside;
+    for (const json& c : p["collectives"]) {
+      for (std::string kernel : c["kernels"]) {
+        beside.insert(kernel.substr(0, kernel.find('.')));
+      }
+    }
+    const std::set<std::string> due =
+        backward ? std::set<std::string>{"tessera_backward_early",
+                                         "tessera_backward_last"}
+                 : std::set<std::string>{"tessera_forward_early"};
+    EXPECT_EQ(beside, due) << p["collectives"].dump(1);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Exchanges, ShardSchedule,

@@ -43,6 +43,10 @@ void add_shard_flags(Command& command, ShardFlags& f) {
            kLoweringReasonHelp},
           {"--backward", &f.backward, "",
            "Of the program: that of the backward pass"},
+          {"--sink-logits", &f.sink_logits, "",
+           "Of the program: one more logit of each head"},
+          {"--dlse", &f.dlse, "",
+           "With --backward: the log-sum-exp has a gradient"},
           {"--fit", &f.fit, "CHIP",
            "Say what the program takes of the memory of a chip, v6e and the "
            "like, before launch"},
@@ -61,11 +65,16 @@ Result<void> check_flags(const ShardFlags& f) {
     return invalid("cli", "--lane must be xla or mosaic, found {}",
                    in_quotes(*f.lane));
   }
-  for (const auto& [flag, given] :
-       {std::pair("--backward", f.backward), {"--lane", f.lane.has_value()}}) {
+  for (const auto& [flag, given] : {std::pair("--backward", f.backward),
+                                    {"--sink-logits", f.sink_logits},
+                                    {"--dlse", f.dlse},
+                                    {"--lane", f.lane.has_value()}}) {
     if (!given || f.emit || f.fit || f.compile) continue;
     return invalid("cli", "{} goes with --emit, --fit or --compile, found none",
                    flag);
+  }
+  if (f.dlse && !f.backward) {
+    return invalid("cli", "--dlse goes with --backward, found none");
   }
   // A program of lane xla alone is for any compiler.
   if (f.lowering_reason && f.lane != "mosaic" && !f.fit && !f.compile) {

@@ -17,6 +17,8 @@ struct ShardFlags {
       v_head_dim, dtype, lane, emit, fit, compile, picture, lowering_reason;
   bool uneven = false;
   bool backward = false;
+  bool sink_logits = false;
+  bool dlse = false;
 };
 
 void add_shard_flags(Command& command, ShardFlags& flags);

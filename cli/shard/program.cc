@@ -1,7 +1,7 @@
 // cli/shard/program.cc: budgets and schedules of a mesh's program.
 #include "cli/shard/program.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <utility>
@@ -41,15 +41,20 @@ json collective_json(const schedule::Collective& c) {
           {"asynchronous", c.asynchronous},
           {"ops_between", c.ops_between},
           {"cycles_between", c.cycles_between},
-          {"longest", c.longest.empty() ? json() : json(c.longest)}};
+          {"longest", c.longest.empty() ? json() : json(c.longest)},
+          {"kernels", c.kernels}};
 }
 
 std::string beside(const schedule::Collective& c) {
   if (!c.asynchronous) return "nothing runs beside it";
   if (c.ops_between == 0) return "its end follows its start";
-  return fmt::format("{} ops beside it, {} cycles at least, most of them {}",
-                     c.ops_between, with_commas(std::llround(c.cycles_between)),
-                     c.longest);
+  std::string out = fmt::format(
+      "{} ops beside it, {} cycles at least, most of them {}", c.ops_between,
+      with_commas(std::llround(c.cycles_between)), c.longest);
+  if (!c.kernels.empty()) {
+    out += fmt::format("; {}", fmt::join(c.kernels, ", "));
+  }
+  return out;
 }
 
 }  // namespace

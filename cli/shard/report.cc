@@ -45,7 +45,8 @@ json one_json(const Shard& s) {
           {"columns", s.own_columns},
           {"steps", s.steps},
           {"steps_transposed", s.steps_transposed},
-          {"work", s.work}};
+          {"work", s.work},
+          {"early_work", s.early_work}};
 }
 
 json specs_json(const std::vector<ArraySpec>& specs) {
@@ -133,6 +134,7 @@ json shard_json(const ShardRun& run) {
               {"exchange", to_string(s.exchange)},
               {"work_max_over_mean", r.work_max_over_mean},
               {"tokens_max_over_mean", r.tokens_max_over_mean},
+              {"early_work", r.early_work},
               {"needed_beside_all_gather", beside(r.forward, r.forward.needed)},
               {"sent_beside_all_gather", beside(r.forward, r.forward.sent)},
               {"plan_ns", run.plan_ns},
@@ -159,11 +161,12 @@ std::string shard_text(const ShardRun& run) {
   const Shards& s = run.shards;
   const ShardReport& r = s.report;
   std::string out = fmt::format(
-      "{:<11} {}: {} shards, {}, {}\n{:<11} max/mean {:.3f}\n{:<11} "
-      "max/mean {:.3f}\n",
+      "{:<11} {}: {} shards, {}, {}\n{:<11} max/mean {:.3f}, {:.1f}% needs no "
+      "tile of others\n{:<11} max/mean {:.3f}\n",
       "mesh", to_string(s.mesh), s.shards.size(), to_string(run.balance),
       s.exchange == TileExchange::ragged ? "a ragged exchange" : "rounds",
-      "work", r.work_max_over_mean, "tokens", r.tokens_max_over_mean);
+      "work", r.work_max_over_mean, 100 * r.early_work, "tokens",
+      r.tokens_max_over_mean);
   out += moved_text("forward", r.forward);
   out += moved_text("backward", r.backward);
   out += rounds_text("K/V rounds", s.kv);

@@ -134,6 +134,8 @@ struct Shard {
   Worklist transposed;
   int64_t steps = 0, steps_transposed = 0;  // to run, padding left out
   int64_t work = 0;                         // steps weighted by class
+  // Of rows whose queries and keys are all its own: it waits for no tile.
+  int64_t early_work = 0;
 };
 
 // One way that tiles travel along "seq". In round r every shard s sends up to
@@ -175,6 +177,7 @@ struct Moved {
 struct ShardReport {
   double work_max_over_mean = 1;
   double tokens_max_over_mean = 1;
+  double early_work = 1;  // of all forward work, what waits for no tile
   Moved forward, backward;
   // K/V tiles that shard `to` of a "seq" group needs from `from`, summed over
   // the groups: [from * seq + to].

@@ -173,8 +173,9 @@ nb::dict values_of(nb::handle self) {
   nb::dict out;
   for (const char* const name :
        {"mesh", "balance", "exchange", "work_max_over_mean",
-        "tokens_max_over_mean", "forward", "backward", "steps", "kv_tiles",
-        "query_tiles", "key_tiles", "specs", "contract", "fingerprint"}) {
+        "tokens_max_over_mean", "early_work", "forward", "backward", "steps",
+        "kv_tiles", "query_tiles", "key_tiles", "specs", "contract",
+        "fingerprint"}) {
     out[name] = self.attr(name);
   }
   return out;
@@ -217,6 +218,10 @@ void bind_shard(nb::module_& m) {
             return s.shards.report.tokens_max_over_mean;
           },
           "Of the shard with the most; 1 is even.")
+      .def_prop_ro(
+          "early_work",
+          [](const PyShards& s) { return s.shards.report.early_work; },
+          "Of all forward work, what needs no tile of another shard.")
       .def_prop_ro(
           "forward",
           [](const PyShards& s) { return moved(s.shards.report.forward); },

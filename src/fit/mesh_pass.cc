@@ -1,16 +1,19 @@
 // fit/mesh_pass.cc: the program of all devices of a mesh, on one of them.
 //
-// Three moments follow each other, for what attends waits for all tiles, and
-// what goes home waits for what attends:
+// Three moments follow each other, for what attends last waits for all tiles,
+// and what goes home waits for it:
 //   - exchange: each array that travels, own tiles and those that come, and for
 //     each of its rounds a buffer that leaves and one that arrives (a ragged
-//     exchange is one round);
+//     exchange is one round); what an early call gives meanwhile;
 //   - attend: the arrays, what is made for all tiles, and the lane's scratch;
 //   - home: what was made, own tiles of each result, and the rounds' buffers.
 // The compiler lays one over the other, so scratch is that of the moment which
 // takes most. Buffers may lie in the core's memory; of lane xla the arrays too,
 // where our kernel reads and writes HBM.
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
 
 #include "base/fail.h"
 #include "base/integers.h"
@@ -41,7 +44,9 @@ struct MeshProgram {
   xla::ShardArrays arrays;
   std::vector<MemoryPart> attends;  // scratch of what attends
   int64_t counters = 0;
-  bool kernel = false;  // ours attends, out of HBM
+  bool kernel = false;                  // ours attends, out of HBM
+  bool in_turns = false;                // some of it while tiles travel
+  std::optional<MemoryPart> handed_on;  // from call to call
 };
 
 int64_t sum(const std::vector<MemoryPart>& parts) {
@@ -76,6 +81,7 @@ class Moments {
   void gather(const ShardArray& a) {
     const Exchange& e = exchange_of(a);
     const Dtype dtype = xla::dtype_of(a.part.type.element);
+    if (program_.in_turns && is_of_keys(a.part.name)) return gather_keys(a);
     const MemoryPart all = array(a, dtype, " of all tiles", e.tiles());
     if (e.tiles() == e.own && !is_relaid(a, all)) return;
     exchange_.push_back(all);
@@ -86,18 +92,30 @@ class Moments {
   void bring_home(const ShardArray& a) {
     const Exchange& e = exchange_of(a);
     const Dtype dtype = made_dtype(a);
+    if (program_.in_turns && is_of_keys(a.part.name)) {
+      for (const MemoryPart& part :
+           {array(a, dtype, " of own tiles", e.own),
+            array(a, dtype, " of tiles that came", e.room())}) {
+        add(everywhere(), part);
+      }
+      add_rounds(home_, a, dtype, "rounds home of ");
+      return;
+    }
     const MemoryPart all = array(a, dtype, " of all tiles", e.tiles());
     const bool same = dtype == xla::dtype_of(a.part.type.element);
     if (e.tiles() == e.own && same && !is_relaid(a, all)) return;
+    if (program_.in_turns) exchange_.push_back(all);
     attend_.push_back(all);
     home_.push_back(all);
     if (e.tiles() == e.own) return;
-    // With room for what stands for no tile.
-    MemoryPart own = array(a, dtype, " at home", e.own + 1);
+    MemoryPart own = array(a, dtype, " at home", e.own);
     own.core = own.bytes <= chip_.core;
     home_.push_back(std::move(own));
     add_rounds(home_, a, dtype, "rounds home of ");
   }
+
+  // What one call leaves to the next.
+  void hand_on(const MemoryPart& part) { add(everywhere(), part); }
 
   // Of the moment that takes most.
   std::vector<MemoryPart> take() {
@@ -112,6 +130,23 @@ class Moments {
   }
 
  private:
+  using Parts = std::vector<MemoryPart>;
+  std::array<Parts*, 3> everywhere() { return {&exchange_, &attend_, &home_}; }
+  static void add(std::span<Parts* const> moments, const MemoryPart& part) {
+    for (Parts* moment : moments) moment->push_back(part);
+  }
+
+  // Own keys stay where they are, and those that come are apart.
+  void gather_keys(const ShardArray& a) {
+    const Exchange& e = exchange_of(a);
+    const Dtype dtype = xla::dtype_of(a.part.type.element);
+    const MemoryPart own = array(a, dtype, " of own tiles", e.own);
+    if (is_relaid(a, own)) add(everywhere(), own);
+    const MemoryPart came = array(a, dtype, " of tiles that came", e.room());
+    add(std::array{&exchange_, &attend_}, came);
+    add_rounds(exchange_, a, dtype, "rounds of ");
+  }
+
   const Exchange& exchange_of(const ShardArray& a) const {
     return is_of_keys(a.part.name) ? program_.frame.columns
                                    : program_.frame.rows;
@@ -203,6 +238,13 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
   return planned ? std::move(planned) : plan(chosen.setting.options);
 }
 
+// dQ of rows that several calls have, in float32.
+MemoryPart so_far(const mosaic::ShardKernel& kernel) {
+  const mosaic::KernelShape& s = kernel.planned.shape;
+  return {"dq between calls", MemoryKind::scratch,
+          s.q_len * s.heads * s.head_dim * static_cast<int64_t>(sizeof(float))};
+}
+
 Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
                                const Chip& chip, bool backward) {
   MeshProgram out;
@@ -210,6 +252,8 @@ Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
     auto kernel = kernel_of(asked, shards, backward);
     if (!kernel) return kernel.error();
     out.arrays = mosaic::arrays_of(*kernel);
+    out.in_turns = kernel->calls.size() > 1;
+    if (kernel->planned.shape.in_parts) out.handed_on = so_far(*kernel);
     out.frame = std::move(kernel->frame);
     out.kernel = true;
     out.counters = kKernelCounters;
@@ -245,6 +289,7 @@ Result<PassMemory> mesh_pass(const MeshFitCall& asked, const Shards& shards,
   for (const ShardArray& a : program->arrays.results) {
     if (travels(a)) moments.bring_home(a);
   }
+  if (program->handed_on) moments.hand_on(*program->handed_on);
   out.scratch = moments.take();
   return out;
 }

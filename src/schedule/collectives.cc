@@ -57,6 +57,7 @@ std::vector<Collective> find_collectives(const std::vector<HloCall>& calls,
       const auto cycles = cycles_of(*at);
       if (!cycles) continue;
       ++c.ops_between;
+      if (at->opcode == "custom-call") c.kernels.push_back(at->name);
       c.cycles_between += *cycles;
       if (*cycles > most) c.longest = at->name;
       most = std::max(most, *cycles);

@@ -22,7 +22,8 @@ struct Collective {
   // as loops count one pass.
   int64_t ops_between = 0;
   double cycles_between = 0;
-  std::string longest;  // of these
+  std::string longest;                    // of these
+  std::vector<std::string> kernels = {};  // of these, custom calls
 
   bool operator==(const Collective&) const = default;
 };

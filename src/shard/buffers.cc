@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "plan/transpose.h"
+#include "shard/early.h"
 #include "shard/groups.h"
 
 namespace tessera::shard {
@@ -49,19 +50,25 @@ int64_t work_of(std::span<const Entry> row, const ShardOptions& options) {
   return work;
 }
 
-// Whether columns ascend in their new numbers too.
-bool add_row(std::span<const Entry> row, const int32_t* local,
-             std::vector<Entry>& out) {
-  bool ascend = true;
-  uint32_t before = 0;
+struct NewColumns {
+  bool ascend = true;  // as they did before
+  int64_t last = -1;
+};
+NewColumns add_row(std::span<const Entry> row, const int32_t* local,
+                   std::vector<Entry>& out) {
+  NewColumns columns;
+  Entry before = {0};
+  Entry last = {0};
   for (const Entry& e : row) {
-    const uint32_t word =
-        static_cast<uint32_t>(local[e.word >> 2]) << 2 | (e.word & 3);
-    ascend = ascend && word >= before;
-    before = word;
-    out.push_back({word});
+    const Entry own = {static_cast<uint32_t>(local[e.word >> 2]) << 2 |
+                       (e.word & 3)};
+    columns.ascend = columns.ascend && own.word >= before.word;
+    before = own;
+    last.word = std::max(last.word, own.word);
+    out.push_back(own);
   }
-  return ascend;
+  if (!row.empty()) columns.last = last.column();
+  return columns;
 }
 
 }  // namespace
@@ -96,11 +103,18 @@ void fill_lists(const Lists& in, const Buffer& rows, const Buffer& columns,
         const TileAt& t = rows.tiles[i];
         const auto row = in.plan.forward.row(
             in.plan.list(t.batch_row, in.group.first_list + l), t.tile);
-        ascend &= add_row(row,
-                          columns.local.data() +
-                              (t.batch_row - o.first_batch_row) * o.columns,
-                          w.entries);
-        shard.work += work_of(row, in.options);
+        const NewColumns added =
+            add_row(row,
+                    columns.local.data() +
+                        (t.batch_row - o.first_batch_row) * o.columns,
+                    w.entries);
+        ascend &= added.ascend;
+        const int64_t work = work_of(row, in.options);
+        shard.work += work;
+        if (is_early({rows.own, columns.own}, static_cast<int64_t>(i),
+                     added.last)) {
+          shard.early_work += work;
+        }
         shard.steps += std::max<int64_t>(1, static_cast<int64_t>(row.size()));
       }
       w.row_start.push_back(static_cast<uint32_t>(w.entries.size()));

@@ -61,6 +61,16 @@ double max_over_mean(const std::vector<Shard>& shards,
                    static_cast<double>(sum);
 }
 
+double early_share(const std::vector<Shard>& shards) {
+  int64_t early = 0;
+  int64_t all = 0;
+  for (const Shard& s : shards) {
+    early += s.early_work;
+    all += s.work;
+  }
+  return all == 0 ? 1 : static_cast<double>(early) / static_cast<double>(all);
+}
+
 // Tiles that travel in a group.
 int64_t tiles_of(const Pairs& pairs) {
   int64_t tiles = 0;
@@ -86,6 +96,7 @@ ShardReport make_report(const Shards& shards, const ShardOptions& options,
       max_over_mean(shards.shards, [](const Shard& s) { return s.work; });
   out.tokens_max_over_mean = max_over_mean(
       shards.shards, [](const Shard& s) { return s.own_rows * (s.heads > 0); });
+  out.early_work = early_share(shards.shards);
   const int64_t seq = shards.mesh.size("seq");
   out.kv_tiles.assign(static_cast<size_t>(seq * seq), 0);
   for (size_t g = 0; g < groups.size(); ++g) {

@@ -54,6 +54,11 @@
 // queries first, then the lanes, then batch rows, which the grid takes in
 // order; an id says which queries are there.
 //
+// On a mesh a pass may be several calls (shards.h), each of other columns. Then
+// a call is told its first column, and the rows that its columns need: others
+// it leaves alone. Where a row has columns in several calls, its dQ' waits
+// between them in HBM as it is (`dq_so_far`), so that it is summed as by one.
+//
 // What a veto takes may hold anything. Of queries it is zeroed by partial
 // passes, of their log-sum-exp and D by `prepare`, of keys by `column`; so no
 // product meets it, and P' is 0 where a pair is illegal. A query without a key
@@ -64,6 +69,7 @@
 #include <array>
 
 #include "lanes/mosaic/backward_parts.h"
+#include "lanes/mosaic/program.h"
 
 namespace tessera::mosaic {
 
@@ -147,12 +153,17 @@ void Backward::head(const Value& head, const Value& columns) {
   std::optional<Value> all_passes;
   if (s_.page == 0) all_passes = passes();
   w_.comment("the first copies of passes are on their way while rows come");
-  for_each(w_.min(columns, number(s_.fetch_ahead)),
-           [&](const Value& c) { fetch_column("first_columns", head, c); });
+  const Value own = s_.in_parts ? w_.sub(columns, first_column()) : columns;
+  for_each(w_.min(own, number(s_.fetch_ahead)), [&](const Value& c) {
+    const Value at = s_.in_parts ? w_.add(first_column(), c) : c;
+    fetch_column("first_columns", head, at);
+  });
   if (all_passes) first_passes(head, *all_passes);
-  for_each(number(std::min(rows_, rows_ahead(heads_))),
-           [&](const Value& r) { fetch_row("first_rows", head, r); });
-  for_each(number(rows_), [&](const Value& r) { prepare(head, r); });
+  Value ahead = number(std::min(rows_, rows_ahead(heads_)));
+  if (s_.in_parts) ahead = w_.min(ahead, rows());
+  for_each(ahead, [&](const Value& i) { fetch_row("first_rows", head, i); });
+  if (s_.in_parts && s_.has_sinks) clear_sinks();
+  for_each(rows(), [&](const Value& i) { prepare(head, i); });
   for (int64_t h = 0; s_.has_sinks && h < heads_; ++h) {
     finish_sink(with_head(head, h), h);
   }
@@ -164,9 +175,13 @@ void Backward::head(const Value& head, const Value& columns) {
   w_.if_then(is_true(done), [&] { wait_column(); });
 
   w_.comment("dQ of the head");
-  for_each(number(rows_), [&](const Value& r) { finish_row(head, r); });
-  for (int64_t r = std::max<int64_t>(rows_ - kOutRing, 0); r < rows_; ++r) {
-    wait_row(number(r));
+  if (s_.in_parts) {
+    finish_rows(head);
+  } else {
+    for_each(number(rows_), [&](const Value& r) { finish_row(head, r, r); });
+    for (int64_t r = std::max<int64_t>(rows_ - kOutRing, 0); r < rows_; ++r) {
+      wait_row(number(r));
+    }
   }
   for (int64_t h = 0; s_.has_sinks && h < heads_; ++h) {
     w_.wait_copy(w_.argument("sink_copies"),
@@ -174,14 +189,16 @@ void Backward::head(const Value& head, const Value& columns) {
   }
 }
 
-// Columns follow each other from 0, each with a step.
+// Columns follow each other from 0, or from the first that the call is told,
+// each with a step.
 Value Backward::columns_of_list() {
   if (s_.page == 0) {
     const Value last = word(w_.sub(end_, w_.constant(1)));
     return w_.add(row_of(last), w_.constant(1));
   }
-  return w_.load_scalar(scalars("range"),
-                        w_.add(list_, number(s_.lists() * s_.pages)));
+  const Value columns = w_.load_scalar(
+      scalars("range"), w_.add(list_, number(s_.lists() * s_.pages)));
+  return s_.in_parts ? w_.add(first_column(), columns) : columns;
 }
 
 void Backward::batch_row() {
@@ -227,10 +244,24 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   if (s.has_dlse) add({in_hbm("dlse", kF32, of_rows)});
   add(id_arguments(s));
   add(bit_arguments(s));
-  add({in_hbm("dq", own, of_queries(s.head_dim)),
-       in_hbm("dk", of_sums, of_keys(s.head_dim)),
-       in_hbm("dv", of_sums, of_keys(s.v_head_dim))});
-  if (s.has_sinks) add({in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes})});
+  std::vector<Argument> results = {
+      in_hbm("dq", own, of_queries(s.head_dim)),
+      in_hbm("dk", of_sums, of_keys(s.head_dim)),
+      in_hbm("dv", of_sums, of_keys(s.v_head_dim))};
+  if (s.has_sinks) {
+    results.push_back(in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes}));
+  }
+  if (s.in_parts) {
+    results.push_back(
+        in_hbm("dq_so_far", kF32, {rows * s.heads, s.head_dim, s.block_q}));
+  }
+  for (const Argument& a : results) {
+    const bool goes_on = a.name == "dq" || a.name == "dq_so_far"
+                             ? s.late
+                             : s.late_columns && a.name != "dsink_logits";
+    if (goes_on) add({{before(a.name), a.type}});
+  }
+  add(results);
   // Scratch. Of a head: the log-sum-exp in base 2, D, dQ'.
   add({in_vmem("lses", kF32, {rows, kSublanes, s.block_q}),
        in_vmem("deltas", kF32, {rows, kSublanes, s.block_q}),
@@ -267,6 +298,7 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
          in_vmem("sink_sums", kF32, {s.heads, 1, kLanes}),
          semaphores("sink_copies", {})});
   }
+  if (s.in_parts) add({semaphores("sums_copies", {})});
   add(page_scratch(s));
   return out;
 }

@@ -11,7 +11,7 @@ namespace tessera::mosaic {
 
 // The last of its arrays.
 inline int backward_outputs(const KernelShape& s) {
-  return s.has_sinks ? 4 : 3;
+  return 3 + (s.has_sinks ? 1 : 0) + (s.in_parts ? 1 : 0);
 }
 
 std::vector<Argument> backward_arguments(const KernelShape& shape);

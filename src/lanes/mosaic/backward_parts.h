@@ -81,13 +81,28 @@ class Backward : Parts {
     return w_.compare(Compare::equal, head, w_.add(first, number(n)));
   }
 
-  void fetch_row(const char* region, const Value& head, const Value& r);
-  void prepare(const Value& head, const Value& r);
+  // Rows, tiles of queries, are met by turns: all of them, or those that a call
+  // in parts is told.
+  struct Row {
+    Value number;
+    // Of a call in parts: whether one before had it, and none after has it.
+    std::optional<Value> begins, goes_on, ends;
+  };
+  Value rows_word(int64_t at);
+  Value rows();
+  Value first_column() { return rows_word(1); }
+  Row row_at(const Value& turn);
+
+  void fetch_row(const char* region, const Value& head, const Value& turn);
+  void prepare(const Value& head, const Value& turn);
   struct RowIds {
     Value ids, is_seen;
   };
-  void prepare_head(const Value& first_head, const Value& r, int64_t h,
-                    const RowIds& row_ids);
+  void prepare_head(const Value& first_head, const Value& turn, const Row& row,
+                    int64_t h, const RowIds& row_ids);
+  // dQ' of a row, at 0; and where what calls so far summed of it waits.
+  void clear_sums(const Value& r);
+  Value sums_so_far(const Value& head, const Value& r);
   // Of a tile of queries: their ids, which of them no veto takes, the
   // log-sum-exp, sum(out dout), and h where there is one.
   struct SinkRow {
@@ -95,7 +110,8 @@ class Backward : Parts {
     std::optional<Value> dlse;
   };
   Value base_with_sink(const SinkRow& row);
-  void add_sink(const Value& head, const Value& r, const SinkRow& row,
+  void clear_sinks();
+  void add_sink(const Value& head, const Row& at, const SinkRow& row,
                 int64_t h);
   void finish_sink(const Value& head, int64_t h);
   Value place_of_sink(const Value& head);
@@ -133,8 +149,9 @@ class Backward : Parts {
   void wait_column();
   void finish_column(const Value& head, const Value& column,
                      const Value& columns_done);
-  void wait_row(const Value& r);
-  void finish_row(const Value& head, const Value& r);
+  void wait_row(const Value& sent);
+  void finish_row(const Value& head, const Value& r, const Value& sent);
+  void finish_rows(const Value& head);
   using Body = std::function<void(const Value&)>;
   void for_each(const Value& end, const Body& body);
   Value pass_at(const Value& i);

@@ -19,12 +19,40 @@ std::vector<std::pair<const char*, const char*>> Backward::row_arrays() const {
   return out;
 }
 
+Value Backward::rows_word(int64_t at) {
+  const Value list = times(list_, kRowsHead + rows_);
+  return w_.load_scalar(scalars("rows"), w_.add(list, number(at)));
+}
+
+Value Backward::rows() { return s_.in_parts ? rows_word(0) : number(rows_); }
+
+Backward::Row Backward::row_at(const Value& turn) {
+  if (!s_.in_parts) return {turn, {}, {}, {}};
+  const Value list = times(list_, kRowsHead + rows_);
+  const Value at = w_.add(w_.add(list, number(kRowsHead)), turn);
+  const Value word = w_.load_scalar(scalars("rows"), at);
+  const Value zero = w_.constant(0);
+  const Value begins = w_.bit_and(word, w_.constant(kRowBegins));
+  const Value ends = w_.bit_and(word, w_.constant(kRowEnds));
+  return {w_.shift_right(word, kRowShift), is_true(begins),
+          w_.compare(Compare::equal, begins, zero), is_true(ends)};
+}
+
+Value Backward::sums_so_far(const Value& head, const Value& r) {
+  const Value zero = w_.constant(0);
+  const Value first = w_.add(times(r, s_.heads), head);
+  const std::array<Value, 3> at = {first, zero, zero};
+  return w_.slice(w_.argument("dq_so_far"), at,
+                  {heads_, s_.head_dim, s_.block_q}, 0);
+}
+
 void Backward::fetch_row(const char* region, const Value& head,
-                         const Value& r) {
+                         const Value& turn) {
   const Writer::Region named(w_, region);
-  const Value slot = in_slots(r, row_ring_size(s_));
+  const Value slot = in_slots(turn, row_ring_size(s_));
   const Value done = semaphore("row_copies", slot);
-  const Value query = times(r, s_.block_q);
+  const Row row = row_at(turn);
+  const Value query = times(row.number, s_.block_q);
   const Value zero = w_.constant(0);
   for (const auto& [array, ring] : row_arrays()) {
     const Value& from = w_.argument(array);
@@ -35,33 +63,54 @@ void Backward::fetch_row(const char* region, const Value& head,
     const Value part = heads_of(array, at, heads_, tile[1], tile[2]);
     w_.start_copy(part, heads_in(ring, slot, heads_), done);
   }
+  if (!row.goes_on) return;
+  w_.if_then(*row.goes_on, [&] {
+    const Value from = sums_so_far(head, row.number);
+    w_.start_copy(from, heads_in("dq_sums", row.number, heads_), done);
+  });
 }
 
 // One tile of queries: all that the head's passes need of it.
-void Backward::prepare(const Value& head, const Value& r) {
+void Backward::prepare(const Value& head, const Value& turn) {
   const Writer::Region named(w_, "prepare");
-  const Value later = w_.add(r, number(rows_ahead(heads_)));
-  w_.if_then(less(later, number(rows_)),
-             [&] { fetch_row("fetch_row", head, later); });
-  const Value slot = in_slots(r, row_ring_size(s_));
+  const Value later = w_.add(turn, number(rows_ahead(heads_)));
+  w_.if_then(less(later, rows()), [&] { fetch_row("fetch_row", head, later); });
+  const Value slot = in_slots(turn, row_ring_size(s_));
   const Value done = semaphore("row_copies", slot);
   for (const auto& [array, ring] : row_arrays()) {
     w_.wait_copy(done, heads_in(ring, slot, heads_));
   }
+  const Row row = row_at(turn);
+  // Copies are waited for by their bytes: all of them, before one is read.
+  if (row.goes_on) {
+    w_.if_else(
+        *row.goes_on,
+        [&] { w_.wait_copy(done, heads_in("dq_sums", row.number, heads_)); },
+        [&] { clear_sums(row.number); });
+  }
 
-  const Value ids = query_ids(r);
+  const Value ids = query_ids(row.number);
   const Value is_seen = seen(ids);
   for (int64_t h = 0; h < heads_; ++h) {
-    prepare_head(head, r, h, {ids, is_seen});
+    prepare_head(head, turn, row, h, {ids, is_seen});
   }
 }
 
-void Backward::prepare_head(const Value& first_head, const Value& r, int64_t h,
+void Backward::clear_sums(const Value& r) {
+  for (int64_t h = 0; h < heads_; ++h) {
+    store_slot(w_.splat(w_.real(0), {s_.head_dim, s_.block_q}), "dq_sums",
+               of_head(r, heads_, h));
+  }
+}
+
+void Backward::prepare_head(const Value& first_head, const Value& turn,
+                            const Row& place, int64_t h,
                             const RowIds& row_ids) {
   const auto& [ids, is_seen] = row_ids;
+  const Value& r = place.number;
   const Value head = with_head(first_head, h);
   const std::vector<int64_t> line = {1, s_.block_q};
-  const Value slot = of_head(in_slots(r, row_ring_size(s_)), heads_, h);
+  const Value slot = of_head(in_slots(turn, row_ring_size(s_)), heads_, h);
   const Value out = w_.transpose(load_slot("out_ring", slot));
   const Value dout = w_.transpose(load_slot("row_dout_ring", slot));
   const Value wide_out = wide(out);
@@ -83,11 +132,12 @@ void Backward::prepare_head(const Value& first_head, const Value& r, int64_t h,
     row.dlse = load_slot("dlse_ring", slot);
     delta = w_.sub(delta, w_.select(live, *row.dlse, zero));
   }
-  if (s_.has_sinks) add_sink(head, r, row, h);
+  if (s_.has_sinks) add_sink(head, place, row, h);
   const std::array<Value, 3> at = {w_.to_index(r), w_.index(h), w_.index(0)};
   const std::vector<int64_t> one_line = {1, 1, s_.block_q};
   w_.store(w_.reshape(most, one_line), w_.argument("lses"), at);
   w_.store(w_.reshape(delta, one_line), w_.argument("deltas"), at);
+  if (s_.in_parts) return;
   const Value sums_at = of_head(r, heads_, h);
   store_slot(w_.splat(w_.real(0), {s_.head_dim, s_.block_q}), "dq_sums",
              sums_at);
@@ -102,7 +152,14 @@ Value Backward::base_with_sink(const SinkRow& row) {
   return w_.select(row.is_seen, bounded, w_.splat(w_.real(0), line));
 }
 
-void Backward::add_sink(const Value& head, const Value& r, const SinkRow& row,
+// Where there may be no row at all.
+void Backward::clear_sinks() {
+  const Value& sums = w_.argument("sink_line");
+  w_.store(w_.splat(w_.real(0), sums.type.shape), sums);
+}
+
+// A row's queries count in the first of its calls.
+void Backward::add_sink(const Value& head, const Row& at, const SinkRow& row,
                         int64_t h) {
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value zero = w_.splat(w_.real(0), line);
@@ -115,10 +172,19 @@ void Backward::add_sink(const Value& head, const Value& r, const SinkRow& row,
   const Value alone = w_.select(is_gone, one, of_sink);
   const Value p = w_.select(row.is_seen, alone, one);
   const Value part = w_.mul(p, w_.sub(row.dlse.value_or(zero), row.dot));
-  const Value is_there = w_.compare(Compare::greater, row.ids,
-                                    w_.splat(w_.constant(kNotThere), line));
+  Value least = w_.constant(kNotThere);
+  if (at.begins) {
+    least = w_.select(*at.begins, least, w_.constant(INT32_MAX));
+  }
+  const Value is_there =
+      w_.compare(Compare::greater, row.ids, w_.splat(least, line));
   const Value own = w_.select(is_there, part, zero);
-  const Value is_start = w_.compare(Compare::equal, r, w_.constant(0));
+  if (s_.in_parts) {
+    store_of(w_.add(load_of("sink_line", heads_, h), own), "sink_line", heads_,
+             h);
+    return;
+  }
+  const Value is_start = w_.compare(Compare::equal, at.number, w_.constant(0));
   const Value before =
       w_.select(is_start, zero, load_of("sink_line", heads_, h));
   store_of(w_.add(before, own), "sink_line", heads_, h);
@@ -143,17 +209,19 @@ void Backward::finish_sink(const Value& head, int64_t h) {
   w_.start_copy(from, place_of_sink(head), w_.argument("sink_copies"));
 }
 
-void Backward::wait_row(const Value& r) {
-  const Value slot = in_slots(r, kOutRing);
+void Backward::wait_row(const Value& sent) {
+  const Value slot = in_slots(sent, kOutRing);
   const Value done = semaphore("dq_copies", slot);
   w_.wait_copy(done, heads_in("dq_ring", slot, heads_));
 }
 
-void Backward::finish_row(const Value& head, const Value& r) {
+// `sent` of them went out before.
+void Backward::finish_row(const Value& head, const Value& r,
+                          const Value& sent) {
   const Writer::Region named(w_, "finish_row");
-  w_.if_then(w_.compare(Compare::greater_or_equal, r, number(kOutRing)),
-             [&] { wait_row(r); });
-  const Value slot = in_slots(r, kOutRing);
+  w_.if_then(w_.compare(Compare::greater_or_equal, sent, number(kOutRing)),
+             [&] { wait_row(sent); });
+  const Value slot = in_slots(sent, kOutRing);
   const Value scale = w_.real(static_cast<float>(s_.scale));
   for (int64_t h = 0; h < heads_; ++h) {
     Value sums = load_slot("dq_sums", of_head(r, heads_, h));
@@ -166,6 +234,29 @@ void Backward::finish_row(const Value& head, const Value& r) {
   const Value from = heads_in("dq_ring", slot, heads_);
   const Value place = heads_of("dq", to, heads_, s_.block_q, s_.head_dim);
   w_.start_copy(from, place, semaphore("dq_copies", slot));
+}
+
+// What other calls go on with waits in HBM.
+void Backward::finish_rows(const Value& head) {
+  const Value zero = w_.constant(0);
+  const Value& done = w_.argument("sums_copies");
+  const Value sent = w_.for_each(
+      zero, rows(), {zero},
+      [&](const Value& turn, std::span<const Value> c) -> std::vector<Value> {
+        const Row row = row_at(turn);
+        w_.if_else(
+            *row.ends, [&] { finish_row(head, row.number, c[0]); },
+            [&] {
+              const Value to = sums_so_far(head, row.number);
+              w_.start_copy(heads_in("dq_sums", row.number, heads_), to, done);
+            });
+        return {w_.add(c[0], w_.select(*row.ends, w_.constant(1), zero))};
+      })[0];
+  for_each(w_.min(sent, number(kOutRing)),
+           [&](const Value& i) { wait_row(i); });
+  for_each(w_.sub(rows(), sent), [&](const Value&) {
+    w_.wait_copy(done, heads_in("dq_sums", zero, heads_));
+  });
 }
 
 }  // namespace tessera::mosaic

@@ -49,6 +49,7 @@
 #include <vector>
 
 #include "lanes/mosaic/pass_loop.h"
+#include "lanes/mosaic/program.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -65,8 +66,8 @@ class Forward : public PassLoop {
  public:
   explicit Forward(const KernelShape& shape)
       : PassLoop(shape, forward_arguments(shape),
-                 {{"k", "k_ring", shape.head_dim},
-                  {"v", "v_ring", shape.v_head_dim}}) {}
+                 {{"k", "came_k", "k_ring", shape.head_dim},
+                  {"v", "came_v", "v_ring", shape.v_head_dim}}) {}
 
  private:
   Value has_vetoed(const Place& p);
@@ -243,15 +244,26 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
   auto add = [&](std::vector<Argument> more) {
     out.insert(out.end(), more.begin(), more.end());
   };
+  const int64_t own_keys = s.own_keys > 0 ? s.own_keys : s.kv_len;
   add({in_hbm("q", own, {s.batch, s.heads, s.q_len, s.head_dim}),
-       in_hbm("k", own, {s.batch, s.kv_heads, s.kv_len, s.head_dim}),
-       in_hbm("v", own, {s.batch, s.kv_heads, s.kv_len, s.v_head_dim})});
+       in_hbm("k", own, {s.batch, s.kv_heads, own_keys, s.head_dim}),
+       in_hbm("v", own, {s.batch, s.kv_heads, own_keys, s.v_head_dim})});
+  if (s.own_keys > 0) {
+    const int64_t more = s.kv_len - s.own_keys;
+    add({in_hbm("came_k", own, {s.batch, s.kv_heads, more, s.head_dim}),
+         in_hbm("came_v", own, {s.batch, s.kv_heads, more, s.v_head_dim})});
+  }
   add(id_arguments(s));
   add(bit_arguments(s));
-  add({in_hbm("out", own, {s.batch, s.heads, s.q_len, s.v_head_dim}),
-       in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len}),
-       // Scratch.
-       in_vmem("q_ring", own, {ring * heads, s.block_q, s.head_dim}),
+  const std::vector<Argument> results = {
+      in_hbm("out", own, {s.batch, s.heads, s.q_len, s.v_head_dim}),
+      in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len})};
+  if (s.late) {
+    for (const Argument& a : results) add({{before(a.name), a.type}});
+  }
+  add(results);
+  // Scratch.
+  add({in_vmem("q_ring", own, {ring * heads, s.block_q, s.head_dim}),
        in_vmem("k_ring", own, {ring * kv_heads, keys, s.head_dim}),
        in_vmem("v_ring", own, {ring * kv_heads, keys, s.v_head_dim})});
   add(id_scratch(s));

@@ -284,6 +284,7 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   if (kernel.page > 0) choice.parameters["page"] = kernel.page;
   if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
   if (planned.shape.wide_sums) choice.parameters["wide_sums"] = true;
+  if (planned.shape.in_parts) choice.parameters["in_parts"] = true;
   choice.lowering_reason = kernel.lowering.reason;
   return make_kernel_contract(kernel.plan, choice);
 }
@@ -361,7 +362,7 @@ bool mosaic::fits_vector_memory(const Request& request, const Facts& present,
 
 Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
-    const std::string& target, const MosaicOptions& options) {
+    const std::string& target, const MosaicOptions& options, bool in_parts) {
   AttentionCall own = call;
   own.shape.heads = shards.shapes.heads;
   own.shape.kv_heads = shards.shapes.kv_heads;
@@ -369,6 +370,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
   if (!asked) return asked.error();
   auto shape = shape_of_shard(batch, shards, own, options, asked->memory);
   if (!shape) return shape.error();
+  shape->in_parts = in_parts;
   const int64_t ceiling = shard_ceiling(*shape, shards, own);
   if (auto e =
           take_pages(*shape, call.backward, ceiling, options, asked->memory);

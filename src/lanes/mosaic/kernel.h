@@ -53,12 +53,10 @@ bool fits_vector_memory(const Request& request, const Facts& present,
                         const MosaicOptions& options);
 
 // The kernel of each device of a mesh, over its tiles in local numbers; its
-// contract is left open.
-Result<PlannedKernel> plan_shard_kernel(const Batch& batch,
-                                        const Shards& shards,
-                                        const AttentionCall& call,
-                                        const std::string& target,
-                                        const MosaicOptions& options);
+// contract is left open. `in_parts`: its calls take some of the columns each.
+Result<PlannedKernel> plan_shard_kernel(
+    const Batch& batch, const Shards& shards, const AttentionCall& call,
+    const std::string& target, const MosaicOptions& options, bool in_parts);
 // "forward", "backward" or "sinks", as contracts and receipts have it.
 std::string direction_of(const AttentionCall& call);
 // `sharding`: how its program's arrays lie on a mesh.

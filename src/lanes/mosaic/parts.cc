@@ -53,6 +53,10 @@ std::vector<Scalars> scalars_of(const KernelShape& s) {
       {"range", range_words(s), range_words(s)},
       {"bounds", kBoundsHead + s.batch, kBoundsHead + s.batch}};
   if (s.bitmaps > 0) out.push_back({"bits_of", s.steps, steps});
+  if (s.in_parts) {
+    const int64_t words = s.lists() * (kRowsHead + s.rows());
+    out.push_back({"rows", words, words});
+  }
   if (s.has_sinks) {
     out.push_back({"sink_logits", s.heads, s.heads, Element::f32});
   }
@@ -303,6 +307,7 @@ const Value& Parts::scalars(const char* name) {
 void Parts::load_scalars() {
   const Writer::Region named(w_, "scalars");
   std::vector<const char*> arrays = {"range", "bounds"};
+  if (s_.in_parts) arrays.push_back("rows");
   if (s_.has_sinks) arrays.push_back("sink_logits");
   const Value& done = w_.argument("page_copies");
   for (const char* array : arrays) {

@@ -81,6 +81,20 @@ Value PassLoop::head_at(const Place& p, int64_t h) {
   return head_number(h == 0 ? first : w_.add(first, number(h)));
 }
 
+void PassLoop::fetch_keys(const Keys& keys, const Value& key, bool came) {
+  const std::array<Value, 4> from = {batch_row_, keys.kv_head, key,
+                                     w_.constant(0)};
+  const std::array<Value, 3> to = {keys.slot, number(keys.tile * s_.block_kv),
+                                   w_.constant(0)};
+  for (const OfKeys& a : of_keys_) {
+    const Value tile = w_.slice(w_.argument(came ? a.came : a.array), from,
+                                {1, kv_heads_, s_.block_kv, a.dim}, 1);
+    const Value place =
+        w_.slice(w_.argument(a.ring), to, {kv_heads_, s_.block_kv, a.dim}, 0);
+    w_.start_copy(tile, place, keys.done);
+  }
+}
+
 void PassLoop::fetch(const char* region, const char* bits_region,
                      const Place& p, const Value& pass, const Value& rows) {
   const Writer::Region named(w_, region);
@@ -93,17 +107,15 @@ void PassLoop::fetch(const char* region, const char* bits_region,
   const Value first = times(slot, kv_heads_);
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value key = times(column_of(word(p.at, t)), s_.block_kv);
-    const std::array<Value, 4> from = {batch_row_, kv_head, key,
-                                       w_.constant(0)};
-    const std::array<Value, 3> to = {first, number(t * s_.block_kv),
-                                     w_.constant(0)};
-    for (const OfKeys& a : of_keys_) {
-      const Value tile = w_.slice(w_.argument(a.array), from,
-                                  {1, kv_heads_, s_.block_kv, a.dim}, 1);
-      const Value place =
-          w_.slice(w_.argument(a.ring), to, {kv_heads_, s_.block_kv, a.dim}, 0);
-      w_.start_copy(tile, place, done);
+    const Keys keys = {kv_head, first, done, t};
+    if (s_.own_keys == 0) {
+      fetch_keys(keys, key, false);
+      continue;
     }
+    const Value beyond = w_.sub(key, number(s_.own_keys));
+    w_.if_else(
+        less(key, number(s_.own_keys)), [&] { fetch_keys(keys, key, false); },
+        [&] { fetch_keys(keys, beyond, true); });
   }
   if (s_.bitmaps > 0) {
     const Value is_masked = not_all_full(p.at);

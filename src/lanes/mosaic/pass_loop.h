@@ -33,6 +33,7 @@ class PassLoop : protected Parts {
   // An array in HBM whose rows are keys, and the ring that it comes through.
   struct OfKeys {
     const char* array;
+    const char* came;  // keys that other devices sent, where these are apart
     const char* ring;
     int64_t dim;
   };
@@ -80,6 +81,12 @@ class PassLoop : protected Parts {
   int64_t heads_, kv_heads_;  // of a pass
 
  private:
+  // A tile's keys on their way: of these heads, to a slot of the rings.
+  struct Keys {
+    Value kv_head, slot, done;
+    int64_t tile;  // of the pass
+  };
+  void fetch_keys(const Keys& keys, const Value& key, bool came);
   void fetch(const char* region, const char* bits_region, const Place& p,
              const Value& pass, const Value& rows);
   void wait_keys(const Value& pass);

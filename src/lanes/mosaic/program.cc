@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,22 @@ std::string places_of(const CallArrays& arrays) {
       outputs, inputs);
 }
 
+// Which results lie where an array was that came in.
+std::string shared_memory(const CallArrays& arrays) {
+  std::string out;
+  for (size_t r = 0; r < arrays.results.size(); ++r) {
+    const std::string name = before(arrays.results[r].name);
+    const auto at = std::ranges::find(arrays.inputs, name, &Argument::name);
+    if (at == arrays.inputs.end()) continue;
+    out += fmt::format(
+        "{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], "
+        "operand_index = {}, operand_tuple_indices = []>",
+        out.empty() ? "" : ", ", r, at - arrays.inputs.begin());
+  }
+  return out.empty() ? out
+                     : fmt::format("output_operand_aliases = [{}], ", out);
+}
+
 }  // namespace
 
 std::string call_attributes(std::string_view name, const CallArrays& arrays,
@@ -109,9 +126,10 @@ std::string call_attributes(std::string_view name, const CallArrays& arrays,
       "\\22needs_layout_passes\\22: true, {}, "
       "\\22disable_bounds_checks\\22: true}}, \\22scoped_memory_configs\\22: "
       "[{{\\22memory_space\\22:1, \\22offset\\22: 0, \\22size\\22: {}}}]}}\", "
-      "kernel_name = \"{}\", operand_layouts = [{}], result_layouts = [{}]",
+      "kernel_name = \"{}\", {}operand_layouts = [{}], result_layouts = [{}]",
       base64(kernel), places_of(arrays), vector_bytes, name,
-      layouts_of(arrays.inputs), layouts_of(arrays.results));
+      shared_memory(arrays), layouts_of(arrays.inputs),
+      layouts_of(arrays.results));
 }
 
 std::string program(std::string_view name,

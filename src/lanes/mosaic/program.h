@@ -20,6 +20,12 @@ struct CallArrays {
 };
 // Of arguments whose last `outputs` arrays are results.
 CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs);
+// A result that shares its memory with an array that comes in: the name of
+// this.
+inline constexpr std::string_view kBefore = "_before";
+inline std::string before(std::string_view result) {
+  return std::string(result).append(kBefore);
+}
 // What the call says of itself: the kernel, the layouts of its arrays, and the
 // vector memory that it may use; the compiler's default is a fraction of what a
 // core has.

@@ -7,6 +7,8 @@
 #include "lanes/mosaic/array_check.h"
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
+#include "lanes/mosaic/shard_steps.h"
+#include "lanes/mosaic/shards.h"
 #include "lanes/mosaic/tile_bits.h"
 #include "lanes/mosaic/token_ids.h"
 #include "lanes/xla/shard_frame.h"
@@ -40,7 +42,14 @@ class ShardArrayMaker {
     }
   }
 
-  Result<MosaicArrays> make(size_t index) {
+  // Of the whole pass, and of each call what it has to itself: steps, where
+  // their bitmaps are, and rows.
+  struct Made {
+    MosaicArrays all;
+    std::vector<MosaicArrays> calls;
+    std::vector<std::vector<int32_t>> rows;
+  };
+  Result<Made> make(size_t index, const std::vector<mosaic::Turn>& turns) {
     const Shard& shard = shards_.shards[index];
     auto steps = mosaic::shard_steps(batch_, bound_, shards_, index, kernel_);
     if (!steps) return steps.error();
@@ -49,19 +58,26 @@ class ShardArrayMaker {
       return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
                         kernel_.steps, found);
     }
-    MosaicArrays out;
+    Made made;
+    MosaicArrays& out = made.all;
     auto bits = mosaic::make_shard_bits(bitmaps_, shard, batch_.plan().heads,
                                         *steps, kernel_);
     if (!bits) return bits.error();
-    out.bits_of = std::move(bits->of_step);
     out.bits = std::move(bits->words);
-    if (auto e = mosaic::place_steps(*steps, kernel_, out); !e) {
-      return e.error();
+    for (mosaic::CallSteps& c :
+         mosaic::steps_of_calls(shard, shards_.shapes, turns,
+                                kernel_.call.backward, *steps, bits->of_step)) {
+      MosaicArrays& own = made.calls.emplace_back();
+      own.bits_of = std::move(c.bits_of);
+      if (auto e = mosaic::place_steps(c.steps, kernel_, own); !e) {
+        return e.error();
+      }
+      made.rows.push_back(std::move(c.rows));
     }
     out.bounds.assign(static_cast<size_t>(mosaic::kBoundsHead) + 1, 0);
     add_query_ids(shard, out.q_ids);
     add_key_ids(shard, out.kv_ids);
-    return out;
+    return made;
   }
 
  private:
@@ -131,6 +147,41 @@ std::vector<int64_t> of_device(std::vector<int64_t> shape) {
   return shape;
 }
 
+// Of a call: what it has to itself, under its own names.
+void add_call(const MosaicKernel& kernel, mosaic::Turn turn, MosaicArrays call,
+              std::vector<int32_t> rows, std::vector<MosaicArray>& to) {
+  for (MosaicArray& a : named_arrays(kernel, std::move(call))) {
+    const std::string_view name = mosaic::own_name(turn, a.name);
+    if (name.empty()) continue;
+    to.push_back({name, of_device(std::move(a.shape)), std::move(a.values)});
+  }
+  if (rows.empty()) return;
+  const auto words = static_cast<int64_t>(rows.size());
+  to.push_back(
+      {mosaic::own_name(turn, "rows"), of_device({words}), std::move(rows)});
+}
+
+// In the program's order: first those of the call that has the kernel's names,
+// and of all calls.
+void add_arrays(const MosaicKernel& kernel,
+                const std::vector<mosaic::Turn>& turns,
+                ShardArrayMaker::Made made, std::vector<MosaicArray>& to) {
+  for (size_t c = 0; c < turns.size(); ++c) {
+    if (mosaic::own_name(turns[c], "steps") != "steps") continue;
+    add_call(kernel, turns[c], std::move(made.calls[c]),
+             std::move(made.rows[c]), to);
+  }
+  for (MosaicArray& a : named_arrays(kernel, std::move(made.all))) {
+    if (!mosaic::own_name(turns.front(), a.name).empty()) continue;
+    to.push_back({a.name, of_device(std::move(a.shape)), std::move(a.values)});
+  }
+  for (size_t c = 0; c < turns.size(); ++c) {
+    if (mosaic::own_name(turns[c], "steps") == "steps") continue;
+    add_call(kernel, turns[c], std::move(made.calls[c]),
+             std::move(made.rows[c]), to);
+  }
+}
+
 }  // namespace
 
 Result<std::vector<std::vector<MosaicArray>>> make_mosaic_shard_arrays(
@@ -140,11 +191,13 @@ Result<std::vector<std::vector<MosaicArray>>> make_mosaic_shard_arrays(
   if (auto e = check_kernel(shards, kernel); !e) return e.error();
   auto bitmaps = mosaic::TileBitmaps::make(**read, kernel);
   if (!bitmaps) return bitmaps.error();
-  ShardArrayMaker maker(batch, **read, shards, kernel, *bitmaps);
   const xla::ShardFrame frame = xla::frame_of(shards);
+  const std::vector<mosaic::Turn> turns =
+      mosaic::turns_of(frame, kernel.call.backward);
+  ShardArrayMaker maker(batch, **read, shards, kernel, *bitmaps);
   std::vector<std::vector<MosaicArray>> out;
   for (size_t s = 0; s < shards.shards.size(); ++s) {
-    auto made = maker.make(s);
+    auto made = maker.make(s, turns);
     if (!made) return made.error();
     std::vector<MosaicArray>& arrays = out.emplace_back();
     auto integers = xla::exchange_integers(frame, shards, s);
@@ -152,10 +205,7 @@ Result<std::vector<std::vector<MosaicArray>>> make_mosaic_shard_arrays(
       const auto at = integers.find(a.part.name);
       arrays.push_back({at->first, a.part.type.dims, std::move(at->second)});
     }
-    for (MosaicArray& a : named_arrays(kernel, std::move(*made))) {
-      a.shape = of_device(std::move(a.shape));
-      arrays.push_back(std::move(a));
-    }
+    add_arrays(kernel, turns, std::move(*made), arrays);
   }
   return out;
 }

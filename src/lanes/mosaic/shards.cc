@@ -1,6 +1,9 @@
 // lanes/mosaic/shards.cc: the exchange of the xla lane around the kernel.
 #include "lanes/mosaic/shards.h"
 
+#include <algorithm>
+#include <array>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -14,6 +17,17 @@ namespace {
 using xla::ShardArray;
 using Values = xla::Writer::Values;
 
+struct OwnArray {
+  std::string_view array;
+  std::string_view names[3];  // early, late or only, last
+};
+constexpr OwnArray kOwnArrays[] = {
+    {"steps", {"early_steps", "steps", "last_steps"}},
+    {"range", {"early_range", "range", "last_range"}},
+    {"bits_of", {"early_bits_of", "bits_of", "last_bits_of"}},
+    {"rows", {"early_rows", "rows", "last_rows"}},
+};
+
 // Lines of queries are [batch, heads, 1, queries] to a kernel alone.
 bool is_line(const std::string& name) {
   return name == "lse" || name == "dlse";
@@ -25,26 +39,176 @@ xla::Argument around_kernel(const Argument& a) {
   return {a.name, std::move(type)};
 }
 
-// What the kernel takes and gives, between what the exchange does.
-Values attend(xla::Writer& w, const PlannedKernel& kernel,
-              const KernelCall& call) {
-  const CallArrays arrays = arrays_of(kernel);
-  Values inputs;
-  for (const Argument& a : arrays.inputs) {
-    inputs.push_back(w.reshape(w.argument(a.name), a.type.shape));
+// The kernel of one call, of that over all tiles.
+ShardCall call_of(Turn turn, PlannedKernel kernel,
+                  const xla::ShardFrame& frame) {
+  KernelShape& s = kernel.shape;
+  const bool backward = kernel.kernel.call.backward;
+  const xla::Exchange& e = frame.columns;
+  const bool has_own = turn == Turn::early || turn == Turn::last;
+  if (has_own) s.kv_len = e.own * e.tokens;
+  if (backward && turn == Turn::late) s.kv_len = e.room() * e.tokens;
+  if (!backward && turn == Turn::late && e.room() > 0) {
+    s.own_keys = e.own * e.tokens;
   }
-  Values made = call(w, kernel, name_of(kernel), inputs);
-  for (size_t i = 0; i < made.size(); ++i) {
-    const Argument& a = arrays.results[i];
-    // Of a sink's gradient all lanes are the same.
-    if (a.name == "dsink_logits") made[i] = w.part(made[i], 2, 0, 1);
-    if (is_line(a.name))
-      made[i] = w.reshape(made[i], around_kernel(a).type.dims);
-  }
-  return made;
+  kernel.kernel.kv_len = s.kv_len;
+  const bool first = turns_of(frame, backward).front() == turn;
+  s.late = !first;
+  s.late_columns =
+      turn == Turn::last && turns_of(frame, backward).front() == Turn::early;
+  return {turn, std::move(kernel)};
 }
 
+// Of the whole pass: all but what calls hand to each other.
+std::vector<Argument> results_of(const ShardKernel& kernel) {
+  std::vector<Argument> out = arrays_of(kernel.planned).results;
+  std::erase_if(out, [](const Argument& a) { return a.name == "dq_so_far"; });
+  return out;
+}
+
+bool is_of_rows(const std::string& name) {
+  return name == "q" || name == "out" || name == "dout" || is_line(name);
+}
+
+// Writes the calls of a device's program, one after the other.
+class CallWriter {
+ public:
+  CallWriter(xla::Writer& w, const ShardKernel& shard, const KernelCall& call)
+      : w_(w), shard_(shard), call_(call) {}
+
+  std::vector<xla::Made> write() {
+    for (const ShardCall& c : shard_.calls) inputs_.push_back(inputs_of(c));
+    for (size_t c = 0; c < shard_.calls.size(); ++c) add(c);
+    std::vector<xla::Made> out;
+    for (const Argument& a : results_of(shard_)) out.push_back(result(a));
+    return out;
+  }
+
+ private:
+  // All but what a call before gives.
+  Values inputs_of(const ShardCall& c) {
+    Values out;
+    for (const Argument& a : arrays_of(c.kernel).inputs) {
+      out.push_back(a.name.ends_with(kBefore)
+                        ? xla::Value()
+                        : w_.reshape(input(c, a), a.type.shape));
+    }
+    return out;
+  }
+
+  void add(size_t call) {
+    const ShardCall& c = shard_.calls[call];
+    const CallArrays arrays = arrays_of(c.kernel);
+    Values& inputs = inputs_[call];
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const std::string& name = arrays.inputs[i].name;
+      if (name.ends_with(kBefore)) inputs[i] = before_.at(name);
+    }
+    std::string label(name_of(c.kernel));
+    if (c.turn == Turn::early) label += "_early";
+    if (c.turn == Turn::last) label += "_last";
+    made_.push_back(call_(w_, c.kernel, label, inputs));
+    for (size_t i = 0; i < made_.back().size(); ++i) {
+      const std::string& name = arrays.results[i].name;
+      // The gradients of what came go home from where they are.
+      if (is_apart(c) && (name == "dk" || name == "dv")) continue;
+      before_[before(name)] = made_.back()[i];
+    }
+  }
+
+  // Backward, what came is in arrays of its own.
+  static bool is_apart(const ShardCall& c) {
+    return c.kernel.shape.in_parts && c.turn == Turn::late;
+  }
+
+  xla::Value input(const ShardCall& c, const Argument& a) {
+    if (const std::string_view own = own_name(c.turn, a.name); !own.empty()) {
+      return w_.argument(own);
+    }
+    if (a.name == "kv_ids") return key_ids(a, is_apart(c));
+    if (a.name == "k" || a.name == "v") {
+      return is_apart(c) ? xla::came_tiles(w_, a.name) : w_.argument(a.name);
+    }
+    if (a.name == "came_k") return xla::came_tiles(w_, "k");
+    if (a.name == "came_v") return xla::came_tiles(w_, "v");
+    if (!is_of_rows(a.name)) return w_.argument(a.name);
+    return c.turn == Turn::early ? padded(a.name)
+                                 : xla::all_tiles(w_, shard_.frame, a.name);
+  }
+
+  // Of the device's own keys, of those that came, or of all.
+  xla::Value key_ids(const Argument& a, bool came) {
+    const xla::Value& all = w_.argument(a.name);
+    const int64_t lines = all.dims()[1];
+    const int64_t own = a.type.shape[1];
+    return came ? w_.part(all, 1, lines - own, lines) : w_.part(all, 1, 0, own);
+  }
+
+  // Queries that come are late: nothing stands in for them.
+  xla::Value padded(const std::string& name) {
+    const xla::Value own = w_.argument(name);
+    if (!xla::comes(shard_.frame, name)) return own;
+    const xla::Exchange& e = shard_.frame.rows;
+    xla::Dims dims = own.dims();
+    dims[2] = e.room() * e.tokens;
+    const xla::Value none = w_.real(0, dims, own.type.element);
+    return w_.join(std::array{own, none}, 2);
+  }
+
+  // What the calls made of one of the results.
+  xla::Made result(const Argument& a) {
+    const std::string& name = a.name;
+    xla::Made out = {last_made(name)};
+    if (name == "dsink_logits") {
+      for (size_t c = 0; c + 1 < shard_.calls.size(); ++c) {
+        out.own = w_.add(made_of(c, name), out.own);
+      }
+      // All lanes are the same.
+      out.own = w_.part(out.own, 2, 0, 1);
+    }
+    if (is_line(name))
+      out.own = w_.reshape(out.own, around_kernel(a).type.dims);
+    if (name != "dk" && name != "dv") return out;
+    for (size_t c = 0; c < shard_.calls.size(); ++c) {
+      if (shard_.calls[c].turn == Turn::late) out.came = made_of(c, name);
+    }
+    return out;
+  }
+  xla::Value made_of(size_t call, const std::string& name) {
+    const std::vector<Argument> results =
+        arrays_of(shard_.calls[call].kernel).results;
+    const auto at = std::ranges::find(results, name, &Argument::name);
+    return made_[call][static_cast<size_t>(at - results.begin())];
+  }
+  xla::Value last_made(const std::string& name) {
+    return made_of(shard_.calls.size() - 1, name);
+  }
+
+  xla::Writer& w_;
+  const ShardKernel& shard_;
+  const KernelCall& call_;
+  std::vector<Values> inputs_, made_;         // of each call
+  std::map<std::string, xla::Value> before_;  // what the calls so far gave
+};
+
 }  // namespace
+
+std::vector<Turn> turns_of(const xla::ShardFrame& frame, bool backward) {
+  const bool queries = frame.rows.room() > 0;
+  const bool keys = frame.columns.room() > 0;
+  if (!backward && (queries || keys)) return {Turn::early, Turn::late};
+  if (!keys) return {Turn::only};
+  if (queries) return {Turn::late, Turn::last};
+  return {Turn::early, Turn::late, Turn::last};
+}
+
+std::string_view own_name(Turn turn, std::string_view array) {
+  const size_t at = turn == Turn::early ? 0 : turn == Turn::last ? 2 : 1;
+  for (const OwnArray& own : kOwnArrays) {
+    if (own.array == array) return own.names[at];
+  }
+  return {};
+}
 
 Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
                                 const AttentionCall& call,
@@ -56,9 +220,15 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
                        "found {} plan heads for {}",
                        batch.plan().heads, to_string(shards.mesh));
   }
-  auto planned = plan_shard_kernel(batch, shards, call, target, options);
+  xla::ShardFrame frame = xla::frame_of(shards);
+  const std::vector<Turn> turns = turns_of(frame, call.backward);
+  auto planned = plan_shard_kernel(batch, shards, call, target, options,
+                                   call.backward && turns.size() > 1);
   if (!planned) return planned.error();
-  ShardKernel out = {std::move(*planned), xla::frame_of(shards)};
+  ShardKernel out = {std::move(*planned), {}, std::move(frame)};
+  for (const Turn turn : turns) {
+    out.calls.push_back(call_of(turn, out.planned, out.frame));
+  }
   const std::string sharding = spec_fingerprint(
       shards.mesh, xla::frame_specs(out.frame, arrays_of(out)));
   out.planned.kernel.contract = contract_of(out.planned, target, sharding);
@@ -66,14 +236,28 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
 }
 
 xla::ShardArrays arrays_of(const ShardKernel& kernel) {
-  const CallArrays arrays = arrays_of(kernel.planned);
+  const std::vector<Argument> inputs = arrays_of(kernel.planned).inputs;
   const xla::ShardFrame& frame = kernel.frame;
   const int64_t heads = kernel.planned.shape.heads;
   xla::ShardArrays out;
   out.arguments = xla::exchange_arrays(frame);
   // Integers first.
   std::vector<ShardArray> others;
-  for (const Argument& a : arrays.inputs) {
+  const auto add_own = [&](const ShardCall& c) {
+    for (const Argument& a : arrays_of(c.kernel).inputs) {
+      const std::string name(own_name(c.turn, a.name));
+      if (name.empty()) continue;
+      out.arguments.push_back(own_integers(frame, name, a.type.shape));
+    }
+  };
+  const auto has_names = [](const ShardCall& c) {
+    return own_name(c.turn, "steps") == "steps";
+  };
+  for (const ShardCall& c : kernel.calls) {
+    if (has_names(c)) add_own(c);
+  }
+  for (const Argument& a : inputs) {
+    if (!own_name(Turn::only, a.name).empty()) continue;
     xla::Argument own = around_kernel(a);
     if (own.type.element == xla::Element::i32) {
       out.arguments.push_back(
@@ -84,8 +268,11 @@ xla::ShardArrays arrays_of(const ShardKernel& kernel) {
       others.push_back(own_part(frame, std::move(own)));
     }
   }
+  for (const ShardCall& c : kernel.calls) {
+    if (!has_names(c)) add_own(c);
+  }
   out.arguments.insert(out.arguments.end(), others.begin(), others.end());
-  for (const Argument& a : arrays.results) {
+  for (const Argument& a : results_of(kernel)) {
     if (a.name == "dsink_logits") {
       out.results.push_back(of_heads(frame, a.name, heads, true));
       continue;
@@ -105,7 +292,7 @@ std::string program_of(const ShardKernel& kernel, const KernelCall& call) {
   return xla::frame_program(
       backward ? "tessera_sharded_backward" : "tessera_sharded_forward",
       kernel.frame, arrays_of(kernel),
-      [&](xla::Writer& w) { return attend(w, kernel.planned, call); });
+      [&](xla::Writer& w) { return CallWriter(w, kernel, call).write(); });
 }
 
 }  // namespace mosaic

@@ -1,8 +1,16 @@
 // lanes/mosaic/shards.h: one program for all devices of a mesh, each of which
-// attends by one call of the kernel.
+// attends by calls of the kernel, some of them while tiles travel.
+//
+// Forward an early call takes rows whose tiles are all there, and a late one
+// the others. Backward the calls take columns: an early one the first of the
+// device's own, while tiles come; a late one those that came, whose gradients
+// then go home; and a last one the rest meanwhile. Each goes on in the arrays
+// of the one before, and every row of out, every column of dK and dV, is made
+// by one call alone. Where nothing travels there is one call.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lanes/mosaic/call.h"
@@ -11,8 +19,21 @@
 
 namespace tessera::mosaic {
 
+enum class Turn : uint8_t { only, early, late, last };
+// Of a program, in their order. Where queries come, backward has no early one:
+// any column may need them.
+std::vector<Turn> turns_of(const xla::ShardFrame& frame, bool backward);
+// What a call of that turn has to itself: its name in the program of one of the
+// kernel's arrays, or "" where all calls have the same.
+std::string_view own_name(Turn turn, std::string_view array);
+
+struct ShardCall {
+  Turn turn = Turn::only;
+  PlannedKernel kernel;
+};
 struct ShardKernel {
-  PlannedKernel planned;  // of each device
+  PlannedKernel planned;  // over all tiles that a device has
+  std::vector<ShardCall> calls;
   xla::ShardFrame frame;
 };
 // Its contract names how the program's arrays lie.

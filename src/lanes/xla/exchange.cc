@@ -181,8 +181,8 @@ Exchange exchange_of(const Shards& shards, bool queries) {
   return out;
 }
 
-Value gather_tiles(Writer& w, const Exchange& e, const Value& own) {
-  Values parts = {own};
+Value bring_tiles(Writer& w, const Exchange& e, const Value& own) {
+  Values parts;
   const Value size = w.integer(static_cast<int32_t>(e.tokens));
   for (const Leg& leg : legs_of(e)) {
     const Value none =
@@ -206,45 +206,56 @@ Value gather_tiles(Writer& w, const Exchange& e, const Value& own) {
             .front();
     parts.push_back(array_of(w, e, travel(w, e, leg, leaving, Way::away)));
   }
-  return w.join(parts, kTokens);
+  return parts.size() == 1 ? parts.front() : w.join(parts, kTokens);
 }
 
-Value return_tiles(Writer& w, const Exchange& e, const Value& all,
+namespace {
+
+// A tile that came home: its place in what came, and in `sends`.
+struct Homecomer {
+  Value at, number;
+};
+// With it in its place. Where no tile was sent the last one stays as it is.
+Value put_home(Writer& w, const Exchange& e, const Value& own,
+               const Value& home, const Homecomer& tile, Homecoming how) {
+  const Dims dims = with_tokens(own.dims(), e.tokens);
+  const Value number = w.element(w.argument(e.sends), tile.number);
+  const Value size = w.integer(static_cast<int32_t>(e.tokens));
+  const Values to = at_token(w, own, w.mul(number, size));
+  const Value before = w.slice(own, to, dims);
+  Value block = w.slice(home, at_tile(w, e, home, tile.at), dims);
+  if (how == Homecoming::added) block = w.add(before, block);
+  const Value is_tile =
+      w.compare(Compare::less, number, w.integer(static_cast<int32_t>(e.own)));
+  return w.update(own, w.select(is_tile, block, before), to);
+}
+
+}  // namespace
+
+Value return_tiles(Writer& w, const Exchange& e, const Made& made,
                    Homecoming how) {
-  const Dims tile = with_tokens(all.dims(), e.tokens);
+  const Value& all = made.own;
+  const Value& came = made.came ? *made.came : all;
+  const int64_t first = made.came ? 0 : e.own;
   const Dims own_dims = with_tokens(all.dims(), e.own * e.tokens);
   const Value zero = w.integer(0);
-  const Value size = w.integer(static_cast<int32_t>(e.tokens));
-  const Value kept = w.slice(all, at_token(w, all, zero), own_dims);
-  // One tile more, for what no tile was sent for.
-  const Value spare = zeros(w, {all.type.element, tile});
-  Value own = w.join(std::array{kept, spare}, kTokens);
+  Value own = w.slice(all, at_token(w, all, zero), own_dims);
   for (const Leg& leg : legs_of(e)) {
     const Value there =
-        w.integer(static_cast<int32_t>((e.own + leg.first) * e.tokens));
-    const Value done = w.slice(all, at_token(w, all, there),
-                               with_tokens(all.dims(), leg.tiles * e.tokens));
+        w.integer(static_cast<int32_t>((first + leg.first) * e.tokens));
+    const Value done = w.slice(came, at_token(w, came, there),
+                               with_tokens(came.dims(), leg.tiles * e.tokens));
     const Value home = travel(w, e, leg, buffer_of(w, e, done), Way::back);
     const Value end = w.integer(static_cast<int32_t>(leg.tiles));
     const Value begin = w.integer(static_cast<int32_t>(leg.first));
     own = w.count(zero, end, Values{own},
                   [&](const Value& i, const Values& carried) {
-                    const Value number =
-                        w.element(w.argument(e.sends), w.add(begin, i));
-                    const Value to = w.mul(number, size);
-                    Value block = w.slice(home, at_tile(w, e, home, i), tile);
-                    if (how == Homecoming::added) {
-                      const Value before =
-                          w.slice(carried.front(),
-                                  at_token(w, carried.front(), to), tile);
-                      block = w.add(before, block);
-                    }
-                    return Values{w.update(carried.front(), block,
-                                           at_token(w, carried.front(), to))};
+                    return Values{put_home(w, e, carried.front(), home,
+                                           {i, w.add(begin, i)}, how)};
                   })
               .front();
   }
-  return w.slice(own, at_token(w, all, zero), own_dims);
+  return own;
 }
 
 }  // namespace tessera::xla

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -30,13 +31,19 @@ struct Exchange {
 // Of query tiles, or of key tiles.
 Exchange exchange_of(const Shards& shards, bool queries);
 
-// Of a device's own tokens (dimension 2), those and what the rounds bring.
-Value gather_tiles(Writer& w, const Exchange& e, const Value& own);
+// Of a device's own tokens (dimension 2), what the rounds bring; there must be
+// room for some.
+Value bring_tiles(Writer& w, const Exchange& e, const Value& own);
 
+// What was made of tokens: of all, own ones first; or of those that came apart.
+struct Made {
+  Value own;
+  std::optional<Value> came = {};
+};
 // The other way: what was done for others goes home, and stands in its own
 // place there, or is added to what is there.
 enum class Homecoming : uint8_t { in_place, added };
-Value return_tiles(Writer& w, const Exchange& e, const Value& all,
+Value return_tiles(Writer& w, const Exchange& e, const Made& made,
                    Homecoming how);
 
 }  // namespace tessera::xla

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "lanes/xla/planned.h"
@@ -25,8 +26,20 @@ std::vector<std::string> axes_of(const Mesh& mesh,
 // Tokens of dimension 2, before the exchange.
 int64_t own_tokens(const Exchange& e) { return e.own * e.tokens; }
 
-bool is_of_rows(const std::string& name) {
+bool is_of_rows(std::string_view name) {
   return name != "k" && name != "v" && name != "dk" && name != "dv";
+}
+
+const Exchange& exchange_of(const ShardFrame& frame, std::string_view name) {
+  return is_of_rows(name) ? frame.rows : frame.columns;
+}
+
+// That travel before a device attends, as far as a program has them.
+constexpr const char* kTravellers[] = {"q",    "k",   "v",   "out",
+                                       "dout", "lse", "dlse"};
+
+std::string came(std::string_view array) {
+  return fmt::format("came_{}", array);
 }
 
 Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
@@ -40,10 +53,10 @@ Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
 }
 
 Value homecoming(Writer& w, const ShardFrame& frame, const ShardArray& to,
-                 const Value& made) {
+                 const Made& made) {
   const std::string& name = to.part.name;
   if (to.is_own || name == "dsink_logits") {
-    return w.reshape(made, to.part.type.dims);
+    return w.reshape(made.own, to.part.type.dims);
   }
   // Each row has one device that computes it; keys may have many.
   const Value home =
@@ -97,8 +110,7 @@ ShardFrame frame_of(const Shards& shards) {
 }
 
 ShardArray own_part(const ShardFrame& frame, Argument a) {
-  const Exchange& e = is_of_rows(a.name) ? frame.rows : frame.columns;
-  a.type.dims[2] = own_tokens(e);
+  a.type.dims[2] = own_tokens(exchange_of(frame, a.name));
   std::vector<std::string> axes = {"data", "head", "seq"};
   axes.resize(a.type.dims.size());
   return {std::move(a), axes_of(frame.mesh, std::move(axes)), false};
@@ -149,6 +161,27 @@ std::map<std::string_view, std::vector<int32_t>> exchange_integers(
   return out;
 }
 
+bool comes(const ShardFrame& frame, std::string_view array) {
+  return exchange_of(frame, array).room() > 0;
+}
+
+Value came_tiles(Writer& w, std::string_view array) {
+  return w.argument(came(array));
+}
+
+Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array) {
+  const Value own = w.argument(array);
+  if (!comes(frame, array)) return own;
+  const Value more = came_tiles(w, array);
+  return w.join(std::array{own, more}, 2);
+}
+
+void bind_all_tiles(Writer& w, const ShardFrame& frame) {
+  for (const char* array : kTravellers) {
+    if (w.has_argument(array)) w.bind(array, all_tiles(w, frame, array));
+  }
+}
+
 std::string frame_program(std::string_view name, const ShardFrame& frame,
                           const ShardArrays& arrays, const Attend& attend) {
   std::vector<Argument> parts;
@@ -160,16 +193,17 @@ std::string frame_program(std::string_view name, const ShardFrame& frame,
     w.bind(a.part.name, w.reshape(w.argument(a.part.name),
                                   Dims(dims.begin() + 3, dims.end())));
   }
-  for (const char* array : {"q", "k", "v", "out", "dout", "lse", "dlse"}) {
-    if (!w.has_argument(array)) continue;
-    const Exchange& e = is_of_rows(array) ? frame.rows : frame.columns;
-    w.bind(array, gather_tiles(w, e, w.argument(array)));
+  for (const char* array : kTravellers) {
+    if (!w.has_argument(array) || !comes(frame, array)) continue;
+    w.bind(came(array),
+           bring_tiles(w, exchange_of(frame, array), w.argument(array)));
   }
-  Values made = attend(w);
+  const std::vector<Made> made = attend(w);
+  Values results;
   for (size_t i = 0; i < arrays.results.size(); ++i) {
-    made[i] = homecoming(w, frame, arrays.results[i], made[i]);
+    results.push_back(homecoming(w, frame, arrays.results[i], made[i]));
   }
-  return w.module(name, made, spread_of(frame, arrays));
+  return w.module(name, results, spread_of(frame, arrays));
 }
 
 std::vector<ArraySpec> frame_specs(const ShardFrame& frame,

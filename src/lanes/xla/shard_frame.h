@@ -47,10 +47,17 @@ std::vector<ShardArray> exchange_arrays(const ShardFrame& frame);
 std::map<std::string_view, std::vector<int32_t>> exchange_integers(
     const ShardFrame& frame, const Shards& shards, size_t shard);
 
-// The program: `attend` finds all tokens that a device has under the arguments'
-// names, and gives the results in their order: of queries and keys all tokens
-// that it has.
-using Attend = std::function<Writer::Values(Writer&)>;
+// Of an array of tokens, within a program: what the rounds brought, and that
+// behind what the device has itself, which stands under the array's name.
+bool comes(const ShardFrame& frame, std::string_view array);
+Value came_tiles(Writer& w, std::string_view array);
+Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array);
+// From here on all stand under the names.
+void bind_all_tiles(Writer& w, const ShardFrame& frame);
+
+// The program: `attend` runs once tiles are on their way, and gives the results
+// in their order.
+using Attend = std::function<std::vector<Made>(Writer&)>;
 std::string frame_program(std::string_view name, const ShardFrame& frame,
                           const ShardArrays& arrays, const Attend& attend);
 

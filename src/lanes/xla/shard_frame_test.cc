@@ -132,7 +132,12 @@ Fault exchange_fault(const testing::RandomCase& plan) {
   const auto shape = shard_shape(*batch, *shards, call, false);
   if (!shape) return {};  // heads with masks of their own are not spread
   auto integers = make_shard_integers(*shape, *batch, *shards);
-  if (!integers) return describe(c) + ": " + integers.error().message;
+  if (!integers) {
+    // Padding may lie beyond the positions that the lane has.
+    const std::string& why = integers.error().message;
+    if (why.starts_with("[xla] positions must be within")) return {};
+    return describe(c) + ": " + why;
+  }
   for (size_t s = 0; s < shards->shards.size(); ++s) {
     for (const auto& [name, values] : exchange_integers(frame, *shards, s)) {
       if ((*integers)[s].at(std::string(name)) != values) {

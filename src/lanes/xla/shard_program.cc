@@ -45,8 +45,13 @@ std::string shard_program_text(const ShardShape& s) {
   return frame_program(
       s.local.backward ? "tessera_sharded_backward" : "tessera_sharded_forward",
       s, {shard_arguments(s), shard_results(s)}, [&](Writer& w) {
-        return s.local.backward ? write_backward(w, s.local)
-                                : write_forward(w, s.local);
+        bind_all_tiles(w, s);
+        std::vector<Made> out;
+        for (Value& made : s.local.backward ? write_backward(w, s.local)
+                                            : write_forward(w, s.local)) {
+          out.push_back({std::move(made)});
+        }
+        return out;
       });
 }
 

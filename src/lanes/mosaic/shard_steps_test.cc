@@ -1,0 +1,252 @@
+// lanes/mosaic/shard_steps_test.cc: which call of a device takes which step.
+#include "lanes/mosaic/shard_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lanes/mosaic/kernel_steps.h"
+#include "lanes/mosaic/shape.h"
+#include "plan/batch_state.h"
+#include "tests/hold_for_all.h"
+#include "tests/sharded_run.h"
+
+namespace tessera::mosaic {
+namespace {
+
+using Fault = std::optional<std::string>;
+using testing::ShardedCase;
+
+// What the device's kernel would take at once.
+struct Whole {
+  const Shards& shards;
+  const Shard& shard;
+  Steps steps;
+  std::vector<int32_t> bits_of;  // of each step its own number
+  bool backward;
+  std::vector<Turn> turns;
+
+  std::vector<CallSteps> split() const {
+    return steps_of_calls(shard, shards.shapes, turns, backward, steps,
+                          bits_of);
+  }
+  int64_t own_columns() const { return shards.shapes.own_columns; }
+};
+
+// Whole rows, or columns, of whole passes that follow each other.
+Fault form_fault(const Whole& w, const CallSteps& c, bool has_all) {
+  if (c.steps.range.size() != w.steps.range.size()) return "lists";
+  if (c.bits_of.size() != w.bits_of.size()) return "bitmaps' room";
+  if (c.steps.steps.size() > w.bits_of.size()) return "more than there is room";
+  for (size_t list = 0; list + 1 < c.steps.range.size(); ++list) {
+    const size_t begin = c.steps.range[list], end = c.steps.range[list + 1];
+    if (has_all && begin == end) return "a list has no step";
+    int64_t before = -1;
+    for (size_t at = begin; at < end; ++at) {
+      const Step& s = c.steps.steps[at];
+      const bool starts = at == begin || c.steps.steps[at - 1].last();
+      if (s.first() != starts) return "a run's marks";
+      if (!starts) continue;
+      if (at > begin && s.row() <= before) return "runs out of order";
+      if (has_all && at > begin && s.row() != before + 1) return "a gap";
+      before = s.row();
+    }
+    if (end > begin && !c.steps.steps[end - 1].last()) return "an open run";
+    if ((end - begin) % static_cast<size_t>(w.steps.tiles_per_pass) != 0) {
+      return "half a pass";
+    }
+  }
+  return {};
+}
+
+// A step that is no filling: list, row, column, class and bitmap.
+using Key = std::array<int64_t, 5>;
+std::multiset<Key> live_steps(const Steps& steps,
+                              const std::vector<int32_t>& bits_of,
+                              int64_t shift) {
+  std::multiset<Key> out;
+  for (size_t list = 0; list + 1 < steps.range.size(); ++list) {
+    for (size_t at = steps.range[list]; at < steps.range[list + 1]; ++at) {
+      const Step& s = steps.steps[at];
+      if (s.step_class() == 0) continue;
+      out.insert({static_cast<int64_t>(list), s.row() + shift, s.column(),
+                  s.step_class(), bits_of[at]});
+    }
+  }
+  return out;
+}
+
+// Every step is in one call.
+Fault steps_fault(const Whole& w, const std::vector<CallSteps>& calls) {
+  std::multiset<Key> all;
+  for (size_t c = 0; c < calls.size(); ++c) {
+    const int64_t shift =
+        w.backward && w.turns[c] == Turn::late ? w.own_columns() : 0;
+    const auto own = live_steps(calls[c].steps, calls[c].bits_of, shift);
+    all.insert(own.begin(), own.end());
+    for (const Key& k : own) {
+      const int64_t column = w.backward ? k[1] : k[2];
+      const int64_t row = w.backward ? k[2] : k[1];
+      const bool came = column >= w.own_columns();
+      if (w.backward && came != (w.turns[c] == Turn::late)) {
+        return "a column in the wrong call";
+      }
+      if (w.turns[c] == Turn::early &&
+          (came || row >= w.shards.shapes.own_rows)) {
+        return "an early step needs what comes";
+      }
+    }
+  }
+  if (all != live_steps(w.steps, w.bits_of, 0)) return "other steps";
+  return {};
+}
+
+// Backward: the rows that calls are told, by list.
+Fault rows_fault(const Whole& w, const std::vector<CallSteps>& calls) {
+  const auto room = static_cast<size_t>(kRowsHead) + w.shard.rows.size();
+  for (size_t list = 0; list + 1 < w.steps.range.size(); ++list) {
+    std::map<int64_t, std::vector<size_t>> calls_of_row;
+    std::map<int64_t, std::vector<int32_t>> words_of_row;
+    for (size_t c = 0; c < calls.size(); ++c) {
+      const CallSteps& call = calls[c];
+      if (call.rows.size() != room * (w.steps.range.size() - 1)) return "room";
+      const auto at = call.rows.begin() + static_cast<int64_t>(list * room);
+      std::set<int64_t> told;
+      for (int64_t i = 0; i < at[0]; ++i) {
+        const int32_t word = at[kRowsHead + i];
+        if (!told.insert(word >> kRowShift).second) return "a row twice";
+        words_of_row[word >> kRowShift].push_back(word);
+      }
+      std::set<int64_t> live;
+      for (size_t i = call.steps.range[list]; i < call.steps.range[list + 1];
+           ++i) {
+        const Step& s = call.steps.steps[i];
+        if (!told.contains(s.column())) return "a step of a row not told";
+        if (s.step_class() != 0) live.insert(s.column());
+      }
+      for (const int64_t row : live) calls_of_row[row].push_back(c);
+      if (call.steps.steps[call.steps.range[list]].row() != at[1]) {
+        return "the first column";
+      }
+    }
+    const bool real = static_cast<int64_t>(list) < w.shard.lists;
+    for (size_t r = 0; r < w.shard.rows.size(); ++r) {
+      const auto row = static_cast<int64_t>(r);
+      const auto found = calls_of_row.find(row);
+      size_t due = found == calls_of_row.end() ? 0 : found->second.size();
+      // One without a key begins and ends in a call all the same.
+      if (due == 0 && real && w.shard.computes[r]) due = 1;
+      // What passes through a call begins and ends in none.
+      std::vector<int32_t> words;
+      for (const int32_t word : words_of_row[row]) words.push_back(word & 3);
+      if (words.size() > due) std::erase(words, 0);
+      if (due > 0 && words.size() < due) return "a row is not told";
+      if (due == 0) {
+        if (!words.empty()) return "a row that no call has";
+        continue;
+      }
+      if ((words.front() & kRowBegins) == 0) return "a row does not begin";
+      if ((words.back() & kRowEnds) == 0) return "a row does not end";
+      if (std::ranges::count_if(words, [](int32_t f) { return f & 2; }) != 1 ||
+          std::ranges::count_if(words, [](int32_t f) { return f & 1; }) != 1) {
+        return "a row begins or ends twice";
+      }
+    }
+  }
+  return {};
+}
+
+Fault split_fault(const testing::RandomCase& plan) {
+  const ShardedCase c = testing::random_sharded(plan);
+  auto request = plan.request();
+  if (!request) return request.error().message;
+  auto batch = BorrowedBatch::make(*request, plan.facts());
+  if (!batch) return batch.error().message;
+  auto shards = make_shards(*batch, c.mesh, c.options);
+  if (!shards) return shards.error().message;
+  const auto read = plan::read_batch(*batch, "test");
+  if (!read) return read.error().message;
+  const xla::ShardFrame frame = xla::frame_of(*shards);
+  for (const bool backward : {false, true}) {
+    MosaicKernel kernel;
+    kernel.call.backward = backward;
+    kernel.options.tiles_per_pass = 1 + static_cast<int64_t>(plan.seed / 2 % 3);
+    for (size_t s = 0; s < shards->shards.size(); ++s) {
+      auto steps =
+          shard_steps(*batch, (*read)->sweep.bound, *shards, s, kernel);
+      if (!steps) return steps.error().message;
+      Whole w = {*shards, shards->shards[s], std::move(*steps),
+                 {},      backward,          turns_of(frame, backward)};
+      // With room for a pass more, as kernels have.
+      w.bits_of.resize(w.steps.steps.size() + 3);
+      for (size_t i = 0; i < w.bits_of.size(); ++i) {
+        w.bits_of[i] = static_cast<int32_t>(i) + kFirstBitmap;
+      }
+      const std::vector<CallSteps> calls = w.split();
+      if (calls.size() != w.turns.size()) return "calls";
+      const auto fault = [&]() -> Fault {
+        if (calls.size() == 1) {
+          return calls[0].steps.steps == w.steps.steps ? Fault() : "one call";
+        }
+        for (const CallSteps& call : calls) {
+          if (auto e = form_fault(w, call, backward)) return e;
+        }
+        if (auto e = steps_fault(w, calls)) return e;
+        return backward ? rows_fault(w, calls) : Fault();
+      }();
+      if (fault) {
+        return describe(c) + (backward ? ", backward" : ", forward") +
+               ", shard " + std::to_string(s) + ": " + *fault;
+      }
+    }
+  }
+  return {};
+}
+
+TEST(ShardSteps, EachIsInOneCallThatIsToldItsRow) {
+  testing::hold_for_all(split_fault, 400);
+}
+
+// A causal row over two devices: of the second one's own work a fifth to a half
+// is early, cut where fewest rows are.
+TEST(ShardSteps, TheEarlyCallHasAFifthToAHalfOfTheOwnWork) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = request.kv_len = 4096;
+  request.tile = {128, 128};
+  auto batch = OwnedBatch::make(request, {});
+  ASSERT_TRUE(batch) << batch.error().message;
+  ShardOptions options;
+  options.balance = Balance::contiguous;
+  options.shape = {2, 1, 128, 128, {}, 0};
+  auto shards = make_shards(*batch, *parse_mesh("seq=2"), options);
+  ASSERT_TRUE(shards) << shards.error().message;
+  const auto read = plan::read_batch(*batch, "test");
+  ASSERT_TRUE(read);
+  MosaicKernel kernel;
+  kernel.call.backward = true;
+  kernel.options.tiles_per_pass = 1;
+  auto steps = shard_steps(*batch, (*read)->sweep.bound, *shards, 1, kernel);
+  ASSERT_TRUE(steps) << steps.error().message;
+  const std::vector<int32_t> bits(steps->steps.size(), kAllPairs);
+  const auto calls =
+      steps_of_calls(shards->shards[1], shards->shapes,
+                     {Turn::early, Turn::late, Turn::last}, true, *steps, bits);
+  ASSERT_EQ(calls.size(), 3U);
+  // Own columns have 16, 15, ... rows, 136 in all, and each column more leaves
+  // one row less to cut; a fifth column would be more than a half.
+  EXPECT_EQ(calls[0].steps.steps.size(), 16U + 15 + 14 + 13);
+  EXPECT_EQ(calls[1].steps.steps.size(), 16U * 16);
+  EXPECT_EQ(calls[2].steps.steps.size(), 136U - 58);
+  EXPECT_EQ(calls[2].rows[1], 4);
+}
+
+}  // namespace
+}  // namespace tessera::mosaic

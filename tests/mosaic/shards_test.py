@@ -1,0 +1,370 @@
+"""The calls of a device's program of a mesh, run on arrays against fp64: early,
+late and last, each going on in the arrays of the one before. Which pairs are
+legal and which call takes a row or a column is drawn here, as no shard would
+have it too."""
+
+import base64
+import os
+import re
+import tempfile
+import unittest
+
+import numpy as np
+from ml_dtypes import bfloat16
+
+import oracle
+from case import tessera
+from program import Program
+from share_of_cases import some
+
+CALL = re.compile(
+    r'"stablehlo\.custom_call"\((.*?)\) \{(call_target_name = "tpu_custom_call".*)\}'
+    r' : \((.*?)\) -> \((.*?)\) loc\("(.*?)"\)'
+)
+MODULE = """module {{
+  func.func public @main({arguments}) -> ({results}) {{
+    %r:{count} = "stablehlo.custom_call"({operands}) {{{attributes}}} : ({types}) -> ({results})
+    "func.return"({returned}) : ({results}) -> ()
+  }}
+}}
+"""
+NO_KEY, NOT_THERE = -1, -3
+BEGINS, ENDS = 2, 1
+
+
+def types_of(text):
+    return re.findall(r"tensor<.*?>", text)
+
+
+def shape_of(kind):
+    return [int(n) for n in re.findall(r"(\d+)x", kind)]
+
+
+class Call:
+    """One call as a program of its own; `shapes` are those of its operands."""
+
+    def __init__(self, found):
+        _, attributes, operands, results, self.label = found
+        body = base64.b64decode(re.search(r"body\\22: \\22(.*?)\\22", attributes)[1])
+        types = types_of(operands)
+        # Tokens of a pass: of keys, backward of queries.
+        ring = "q_ring" if "backward" in self.label else "k_ring"
+        self.pass_tokens = int(
+            re.search(rf"%{ring}: memref<\d+x(\d+)x", body.decode())[1]
+        )
+        self.shapes = [shape_of(t) for t in types]
+        names = [f"%a{i}" for i in range(len(types))]
+        count = len(types_of(results))
+        self.program = Program(MODULE.format(
+            arguments=", ".join(f"{n}: {t}" for n, t in zip(names, types)),
+            operands=", ".join(names), types=", ".join(types), results=results,
+            count=count, attributes=attributes,
+            returned=", ".join(f"%r#{i}" for i in range(count)),
+        ))
+
+    def run(self, inputs, poison):
+        return self.program.run(inputs, poison=poison, max_trips=100_000)
+
+
+class Mesh:
+    """The calls of the program that `tessera shard` emits for two devices."""
+
+    def __init__(self, backward, heads, kv_heads, tile, sinks=False, dlse=False,
+                 balance="rows", tokens=1280):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "mesh.mlir")
+            tessera(
+                *("shard", "--mask", "full", "--q-len", tokens, "--mesh", "seq=2"),
+                *("--tile", f"{tile[0]}x{tile[1]}", "--heads", heads),
+                *("--kv-heads", kv_heads, "--balance", balance),
+                *("--lane", "mosaic", "--emit", path),
+                *("--lowering-reason", "a test of few tokens"),
+                *["--backward"] * backward, *["--dlse"] * dlse,
+                *["--sink-logits"] * sinks,
+            )
+            with open(path) as f:
+                self.calls = [Call(found) for found in CALL.findall(f.read())]
+        self.backward, self.sinks, self.dlse = backward, sinks, dlse
+        self.heads, self.kv_heads, self.tile = heads, kv_heads, tile
+
+    def names(self, call):
+        """Of its operands, in the kernel's order."""
+        parts = ["rows"] if self.backward else []
+        out = ["steps", "range", "bounds", "bits_of", *parts]
+        out += ["sink_logits"] * self.sinks + ["q", "k", "v"]
+        if not self.backward and call.label == "tessera_forward":
+            out += ["came_k", "came_v"]
+        if self.backward:
+            out += ["out", "dout", "lse"] + ["dlse"] * self.dlse
+        out += ["q_ids", "kv_ids", "bits"]
+        results = self.results()
+        before = {
+            "tessera_forward": results,
+            "tessera_backward": ("dq", "dq_so_far"),
+            "tessera_backward_last": ("dq", "dk", "dv", "dq_so_far"),
+        }.get(call.label, ())
+        return out + [f"{name}_before" for name in results if name in before]
+
+    def results(self):
+        if not self.backward:
+            return ("out", "lse")
+        sinks = ("dsink_logits",) if self.sinks else ()
+        return ("dq", "dk", "dv", *sinks, "dq_so_far")
+
+    def sizes(self):
+        """Tokens: queries, own keys, keys that come."""
+        early = dict(zip(self.names(self.calls[0]), self.calls[0].shapes))
+        late = dict(zip(self.names(self.calls[1]), self.calls[1].shapes))
+        came = late["k" if self.backward else "came_k"][2]
+        return early["q"][2], early["k"][2], came
+
+
+class MeshCase:
+    """Arrays of a device, random; what each call is told of them."""
+
+    def __init__(self, rng, mesh, density):
+        self.rng, self.mesh = rng, mesh
+        bq, bkv = mesh.tile
+        self.q_len, self.own, came = mesh.sizes()
+        self.kv_len = self.own + came
+        rows, columns = self.q_len // bq, self.kv_len // bkv
+        self.rows, self.own_columns = rows, self.own // bkv
+        full = rng.random((rows, columns)) < 0.3
+        active = rng.random((rows, columns)) < density
+        pairs = rng.random((self.q_len, self.kv_len)) < 0.4
+        tiles = np.kron(active, np.ones((bq, bkv), bool))
+        pairs |= np.kron(full, np.ones((bq, bkv), bool))
+        # Some queries and keys are not there, or see nothing.
+        self.q_ids = np.where(rng.random(self.q_len) < 0.9, 0, -2)
+        self.q_ids[-5:] = NOT_THERE
+        self.kv_ids = np.where(rng.random(self.kv_len) < 0.95, 0, NO_KEY)
+        self.legal = pairs & tiles & (self.q_ids == 0)[:, None]
+        self.legal &= (self.kv_ids == 0)[None]
+        self.tiles = self.legal.reshape(rows, bq, columns, bkv)
+        self.active = self.tiles.any((1, 3))
+        self.draw()
+
+    def draw(self):
+        rng, mesh = self.rng, self.mesh
+        q, k, v = oracle.hard_inputs(
+            rng.integers(1 << 30), (1, mesh.heads, self.q_len, 128),
+            (1, mesh.kv_heads, self.kv_len, 128), v_dim=128, dtype=bfloat16,
+        )
+        legal = self.legal[None]
+        sinks = None
+        if mesh.sinks:
+            sinks = rng.standard_normal(mesh.heads).astype(np.float32)
+        self.arrays = {"q": q, "k": k, "v": v, "sink_logits": sinks}
+        if not mesh.backward:
+            self.want = oracle.attention(q, k, v, legal, sinks=sinks)
+        else:
+            self.draw_gradients(q, k, v, legal, sinks)
+        gone = np.broadcast_to((self.q_ids < 0)[None, None], q.shape[:3])
+        for name in ("q", "out", "dout", "lse"):
+            if name in self.arrays:
+                self.arrays[name][gone] = np.nan
+        gone = np.broadcast_to((self.kv_ids < 0)[None, None], k.shape[:3])
+        k[gone] = v[gone] = np.nan
+
+    def draw_gradients(self, q, k, v, legal, sinks):
+        rng, shape = self.rng, q.shape[:3]
+        dout = rng.standard_normal((*shape, 128)).astype(bfloat16)
+        dlse = rng.standard_normal(shape).astype(np.float32)
+        # One that is not there has no gradient.
+        dout[:, :, -5:] = 0
+        dlse[:, :, -5:] = 0
+        dlse = dlse if self.mesh.dlse else None
+        saved = oracle.attention(q, k, v, legal, sinks=sinks)
+        out, lse = saved.out.astype(bfloat16), saved.lse.astype(np.float32)
+        self.want = oracle.gradients(
+            q, k, v, dout, legal, dlse, None, out, lse, 0.0, sinks=sinks
+        )
+        self.arrays |= {"out": out, "dout": dout, "lse": lse, "dlse": dlse}
+
+    def run(self, poison):
+        """What the calls leave, by name; `came` what the late one has apart."""
+        mesh = self.mesh
+        calls = self.backward_calls() if mesh.backward else self.forward_calls()
+        left, apart = {}, {}
+        for call, told in zip(mesh.calls, calls):
+            inputs = [
+                left[name] if name.endswith("_before")
+                else self.array(call, told, name, call.shapes[i])
+                for i, name in enumerate(mesh.names(call))
+            ]
+            made = dict(zip(mesh.results(), call.run(inputs, poison)))
+            late = mesh.backward and call.label == "tessera_backward"
+            for name, array in made.items():
+                if name == "dsink_logits":
+                    apart[name] = apart.get(name, 0) + array
+                elif late and name in ("dk", "dv"):
+                    apart[name] = array
+                else:
+                    left[f"{name}_before"] = array
+        return left, apart
+
+    def array(self, call, told, name, shape):
+        if name in told:
+            return np.resize(np.array(told[name], np.int32), shape)
+        if name == "bounds":
+            return np.zeros(shape, np.int32)
+        if name == "bits":
+            return self.bitmaps(shape)
+        if name == "sink_logits":
+            return self.arrays[name]
+        late = call.label in ("tessera_forward", "tessera_backward")
+        whole = late and not self.mesh.backward
+        keys = slice(self.own, None) if late else slice(0, self.own)
+        if name == "q_ids":
+            return self.q_ids.astype(np.int32).reshape(shape)
+        if name == "kv_ids":
+            ids = self.kv_ids.astype(np.int32)
+            return (ids if whole else ids[keys]).reshape(shape)
+        if name.startswith("came_"):
+            return self.arrays[name[5:]][:, :, self.own:]
+        if name in ("k", "v"):
+            return self.arrays[name][:, :, slice(0, self.own) if whole else keys]
+        return self.arrays[name].reshape(shape)
+
+    def bitmaps(self, shape):
+        """One of each tile, behind those of no pair and all pairs."""
+        bq, bkv = self.mesh.tile
+        words, lines = np.zeros(shape, np.uint32), shape[1]
+        words[1] = (1 << (bkv // lines)) - 1
+        rows, columns = self.active.shape
+        for r, c in np.ndindex(rows, columns):
+            tile = self.tiles[r, :, c, :].T.reshape(bkv // lines, lines, bq)
+            bits = np.arange(bkv // lines, dtype=np.uint32)[:, None, None]
+            number = 2 + r * columns + c
+            words[number] = (tile.astype(np.uint32) << bits).sum(0, dtype=np.uint32)
+        return words.view(np.int32)
+
+    def steps(self, runs):
+        """Of runs (number, tiles, key of a tile's bitmap): of a call."""
+        words, bits = [], []
+        side = self.mesh.tile[0 if self.mesh.backward else 1]
+        of_pass = self.mesh.calls[0].pass_tokens // side
+        for number, tiles, bitmap in runs:
+            live = max(len(tiles), 1)
+            filled = -(-live // of_pass) * of_pass
+            for i in range(filled):
+                flags = (i == 0) << 1 | (i + 1 == filled)
+                at = tiles[min(i, live - 1)] if tiles else self.spare
+                # Forward a class 3 has keys that must be cleaned, of no pair
+                # too; what fills a pass up is class 0.
+                kind = 1 if self.mesh.backward else 3
+                if i >= live or (self.mesh.backward and not tiles):
+                    kind = 0
+                words.append(number << 18 | at << 4 | kind << 2 | flags)
+                bits.append(bitmap(at) if kind and tiles else 0)
+        return {"range": [0, len(words)], "steps": words or [0], "bits_of": bits or [0]}
+
+    def number(self, r, c):
+        return 2 + r * self.active.shape[1] + c
+
+    def forward_calls(self):
+        rows = list(range(self.rows))
+        self.spare = 0
+        waits = self.active[:, self.own_columns:].any(1)
+        # Any row whose keys are all there may come early; some do not.
+        late = [r for r in rows if waits[r] or self.rng.random() < 0.2]
+        out = []
+        for part in ([r for r in rows if r not in late], late):
+            out.append(self.steps([
+                (r, list(map(int, np.flatnonzero(self.active[r]))),
+                 lambda c, r=r: self.number(r, c))
+                for r in part
+            ]))
+        return [self.fit(told) for told in out]
+
+    def backward_calls(self):
+        cut = int(self.rng.integers(0, self.own_columns))
+        spans = ((0, cut), (self.own_columns, self.active.shape[1]),
+                 (cut, self.own_columns))
+        has = np.stack([self.active[:, a:b].any(1) for a, b in spans])
+        has[0] |= ~has.any(0)
+        out = []
+        for call, (begin, end) in enumerate(spans):
+            rows = []
+            for r in np.flatnonzero(has[call]):
+                begins = not has[:call, r].any()
+                ends = not has[call + 1:, r].any()
+                rows.append(int(r) << 2 | BEGINS * begins | ENDS * ends)
+            rows = rows or [0]
+            self.spare = rows[0] >> 2
+            shift = begin if call == 1 else 0
+            told = self.steps([
+                (c - shift, list(map(int, np.flatnonzero(self.active[:, c]))),
+                 lambda r, c=c: self.number(r, c))
+                for c in range(begin, max(end, begin + 1))
+            ] if end > begin else [(begin - shift, [], None)])
+            told["rows"] = [len(rows), cut if call == 2 else 0, *rows]
+            out.append(told)
+        return [self.fit(told) for told in out]
+
+    def fit(self, told):
+        """In arrays of the kernel's sizes."""
+        room = dict(zip(self.mesh.names(self.mesh.calls[0]), self.mesh.calls[0].shapes))
+        for name, fill in (("steps", 0), ("bits_of", 0), ("rows", 0)):
+            if name in told:
+                n = room[name][0]
+                assert len(told[name]) <= n, (name, len(told[name]), n)
+                told[name] = told[name] + [fill] * (n - len(told[name]))
+        return told
+
+    def error(self, poison):
+        left, apart = self.run(poison)
+        want = self.want
+        if not self.mesh.backward:
+            return max(
+                oracle.worst(left["out_before"], want.out, want.out_error),
+                oracle.worst(left["lse_before"][:, :, 0], want.lse, want.lse_error),
+            )
+        errors = [oracle.worst(left["dq_before"], want.dq, want.dq_error)]
+        for name in ("dk", "dv"):
+            made = np.concatenate([left[f"{name}_before"], apart[name]], 2)
+            errors.append(oracle.worst(
+                made, getattr(want, name), getattr(want, f"{name}_error")
+            ))
+        if self.mesh.sinks:
+            lanes = apart["dsink_logits"]
+            errors.append(oracle.worst(
+                lanes, np.broadcast_to(want.dsinks[:, None, None], lanes.shape),
+                np.broadcast_to(want.dsinks_error[:, None, None], lanes.shape),
+            ))
+        return max(errors)
+
+
+FORWARD = (
+    dict(heads=2, kv_heads=1, tile=(128, 128)),
+    dict(heads=4, kv_heads=4, tile=(128, 256), sinks=True),
+)
+BACKWARD = (
+    dict(heads=2, kv_heads=1, tile=(128, 128)),
+    dict(heads=4, kv_heads=2, tile=(128, 128), sinks=True, dlse=True),
+    # Heads take turns over keys.
+    dict(heads=6, kv_heads=1, tile=(256, 128), sinks=True),
+)
+
+
+class Shards(unittest.TestCase):
+    def check(self, backward, kinds, calls):
+        for at, kind in some(list(enumerate(kinds))):
+            mesh = Mesh(backward, **kind)
+            self.assertEqual([c.label for c in mesh.calls], calls)
+            for seed, density in enumerate((0.35, 0.1, 0.8)):
+                with self.subTest(kind=kind, seed=seed):
+                    rng = np.random.default_rng((at, seed))
+                    case = MeshCase(rng, mesh, density)
+                    self.assertLessEqual(case.error((-1, 7)[seed % 2]), 1)
+
+    def test_forward(self):
+        self.check(False, FORWARD, ["tessera_forward_early", "tessera_forward"])
+
+    def test_backward(self):
+        self.check(True, BACKWARD, ["tessera_backward_early", "tessera_backward",
+                                    "tessera_backward_last"])
+
+
+if __name__ == "__main__":
+    unittest.main()
