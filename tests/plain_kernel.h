@@ -40,25 +40,55 @@ class PlainKernel {
     return k_.call.backward ? gradients() : output();
   }
 
-  // Forward: results as they are where a query's row has a step, and `others`
-  // where it has none.
-  std::vector<Value> of_steps(std::vector<Value> made,
-                              const std::vector<Value>& others) {
-    const Value rows = w_.reduce_any(named(), {1, 3});
-    const int64_t group = s_.heads / k_.plan_heads;
-    const Dims queries = {k_.batch, s_.heads, k_.q_len};
-    const Value has_step = w_.reshape(
-        w_.broadcast(
-            w_.reshape(rows, {k_.batch, k_.plan_heads, rows.dims()[1]}),
-            {k_.batch, k_.plan_heads, group, rows.dims()[1], k_.tile.q},
-            {0, 1, 3}),
-        queries);
+  // Forward: of a call in parts (lanes/mosaic/shape.h), which writes rows that
+  // it has a step of, and `before` elsewhere, or NaN. Between calls a row's
+  // maximum, sum and sums are where the kernel has them.
+  std::vector<Value> forward_parts(
+      const std::vector<std::optional<Value>>& before) {
+    const Value named = w_.reduce_any(this->named(), {1, 3});
+    const Value told = queries_of(named);
+    const Value begins = queries_of(row_flags(1));
+    const Value ends = queries_of(row_flags(0));
+    const Dims rows = {k_.batch, s_.heads, k_.q_len};
+    const Dims state = {k_.batch, s_.heads, k_.q_len, 16 + s_.v_head_dim};
+    const Value so_far =
+        before[2] ? unspilled(*before[2], state) : nan_like(w_.real(0, state));
+    const Value goes_on = w_.both(told, w_.negate(begins));
+    const auto there = [&](int64_t first, int64_t end, double none) {
+      const Value part = w_.part(so_far, 3, first, end);
+      return w_.select(over(goes_on, part), part, w_.real(none, part.dims()));
+    };
+    const Sums here = sums_of_rows();
+    const Value most_there = w_.reshape(there(0, 1, -1e30), rows);
+    const Value most = w_.max(here.most, most_there);
+    const Value own = w_.exp(w_.sub(here.most, most));
+    const Value old = w_.exp(w_.sub(most_there, most));
+    const auto joined = [&](const Value& x, const Value& before_it) {
+      const Value mine = w_.mul(x, over(own, x));
+      const Value theirs = w_.mul(before_it, over(old, x));
+      return w_.add(mine, theirs);
+    };
+    const Value sum_there = w_.reshape(there(8, 9, 0), rows);
+    const Value out_there = there(16, state[3], 0);
+    const Sums sums = {most, joined(here.sum, sum_there),
+                       joined(here.out, out_there)};
+    std::vector<Value> made = output_of(sums);
+    const Value done = w_.both(told, ends);
     for (size_t i = 0; i < made.size(); ++i) {
-      const Dims& dims = made[i].dims();
-      const Value here = dims[2] == 1 ? w_.reshape(has_step, dims)
-                                      : w_.broadcast(has_step, dims, {0, 1, 2});
-      made[i] = w_.select(here, made[i], others[i]);
+      const Value is_done = made[i].dims()[2] == 1
+                                ? w_.reshape(done, made[i].dims())
+                                : over(done, made[i]);
+      const Value other = before[i] ? *before[i] : nan_like(made[i]);
+      made[i] = w_.select(is_done, made[i], other);
     }
+    Dims line = state;
+    line[3] = 8;
+    const Value all = w_.join(
+        std::vector<Value>{w_.broadcast(sums.most, line, {0, 1, 2}),
+                           w_.broadcast(sums.sum, line, {0, 1, 2}), sums.out},
+        3);
+    const Value stays = w_.both(told, w_.negate(ends));
+    made.push_back(spilled(w_.select(over(stays, all), all, so_far)));
     return made;
   }
 
@@ -79,8 +109,7 @@ class PlainKernel {
     Parts out = {made[0], made[1], made[2], {}, {}};
     if (k_.call.sink_logits) out.dsink_logits = made[3];
     const auto or_nan = [&](const std::optional<Value>& x, const Value& like) {
-      return x ? *x
-               : w_.real(__builtin_nanf(""), like.dims(), like.type.element);
+      return x ? *x : nan_like(like);
     };
     const Value told = over(queries_of(rows.told), out.dq);
     const Value begins = over(queries_of(rows.begins), out.dq);
@@ -97,8 +126,7 @@ class PlainKernel {
     const auto [named, lost] = columns(rows.told);
     for (auto [array, old] :
          {std::pair{&out.dk, &before.dk}, std::pair{&out.dv, &before.dv}}) {
-      const Value none =
-          w_.real(__builtin_nanf(""), array->dims(), array->type.element);
+      const Value none = nan_like(*array);
       *array = w_.select(over(keys_of(lost), *array), none, *array);
       *array =
           w_.select(over(keys_of(named), *array), *array, or_nan(*old, none));
@@ -107,6 +135,16 @@ class PlainKernel {
   }
 
  private:
+  Value nan_like(const Value& x) {
+    return w_.real(__builtin_nanf(""), x.dims(), x.type.element);
+  }
+  // Forward, of all rows in their order: [lists, rows].
+  Value row_flags(int32_t bit) {
+    const int64_t rows = k_.q_len / k_.tile.q;
+    const Value words = w_.reshape(w_.argument("rows"), {lists(), 2 + rows});
+    const Value flags = w_.bits(w_.part(words, 1, 2, 2 + rows), bit, 1);
+    return w_.compare(Compare::equal, flags, w_.integer(1, flags.dims()));
+  }
   // [lists, rows].
   struct Rows {
     Value told, begins, ends;
@@ -158,10 +196,11 @@ class PlainKernel {
         w_.both(named, w_.negate(w_.broadcast(told, named.dims(), {0, 1})));
     return {w_.reduce_any(named, {1}), w_.reduce_any(lost, {1})};
   }
-  // dQ between calls: [rows * heads, dim, block_q]. Batches have one row.
-  Dims dims_of_spill(const Dims& dq) const {
+  // What queries have between calls, [rows * heads, dim, block_q]. Batches have
+  // one row.
+  Dims dims_of_spill(const Dims& tokens) const {
     const int64_t rows = k_.q_len / k_.tile.q;
-    return {rows * s_.heads, dq[3], k_.tile.q};
+    return {rows * s_.heads, tokens[3], k_.tile.q};
   }
   Value spilled(const Value& dq) {
     const int64_t rows = k_.q_len / k_.tile.q;
@@ -354,18 +393,26 @@ class PlainKernel {
     return w_.broadcast(x, pairs(), {0, 1, 2});
   }
 
-  std::vector<Value> output() {
-    const Dims rows = {k_.batch, s_.heads, k_.q_len};
+  // Of each query: the highest score, the sum of its weights, that of values.
+  struct Sums {
+    Value most, sum, out;
+  };
+  Sums sums_of_rows() {
     const Value mask = this->mask();
     const Value s = w_.select(mask, scores(), w_.real(-1e30F, pairs()));
     const Value most = w_.reduce_max(s, {3});
     const Value p = w_.select(mask, w_.exp(w_.sub(s, over_keys(most))),
                               w_.real(0, pairs()));
     const Value sum = w_.reduce_sum(p, {3});
+    return {most, sum,
+            w_.dot(p, spread(finite("v")), {{0, 1}, {0, 1}, {3}, {2}})};
+  }
+  std::vector<Value> output() { return output_of(sums_of_rows()); }
+  std::vector<Value> output_of(const Sums& sums) {
+    const Dims rows = {k_.batch, s_.heads, k_.q_len};
+    const auto& [most, sum, out] = sums;
     const Value live = w_.compare(Compare::greater, sum, w_.real(0, rows));
     Value divisor = w_.select(live, sum, w_.real(1, rows));
-    const Value out =
-        w_.dot(p, spread(finite("v")), {{0, 1}, {0, 1}, {3}, {2}});
     Value lse = w_.select(live, w_.add(most, w_.log(divisor)),
                           w_.real(-__builtin_inff(), rows));
     if (k_.call.sink_logits) {

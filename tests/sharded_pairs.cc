@@ -60,21 +60,20 @@ ShardedCase random_sharded(const RandomCase& plan) {
 
 namespace {
 
-// Of rows that are the shard's own, and all of whose columns are.
+// Of tiles whose rows and columns are the shard's own; and of such rows without
+// a tile.
 int64_t early_work(const Shard& s, const ShardOptions& options) {
   int64_t out = 0;
   for (int64_t list = 0; list < s.lists; ++list) {
     for (int64_t r = 0; r < s.own_rows; ++r) {
       if (!s.computes[at(r)]) continue;
       const auto row = s.forward.row(list, r);
-      int64_t work = row.empty() ? options.partial_work : 0;
-      bool waits = false;
+      if (row.empty()) out += options.partial_work;
       for (const Entry& e : row) {
-        waits = waits || e.column() >= s.own_columns;
-        work += e.tile_class() == TileClass::full ? options.full_work
-                                                  : options.partial_work;
+        if (e.column() >= s.own_columns) continue;
+        out += e.tile_class() == TileClass::full ? options.full_work
+                                                 : options.partial_work;
       }
-      if (!waits) out += work;
     }
   }
   return out;

@@ -134,7 +134,7 @@ struct Shard {
   Worklist transposed;
   int64_t steps = 0, steps_transposed = 0;  // to run, padding left out
   int64_t work = 0;                         // steps weighted by class
-  // Of rows whose queries and keys are all its own: it waits for no tile.
+  // Of tiles whose queries and keys are its own: it waits for none.
   int64_t early_work = 0;
 };
 

@@ -238,11 +238,14 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
   return planned ? std::move(planned) : plan(chosen.setting.options);
 }
 
-// dQ of rows that several calls have, in float32.
+// What a row that several calls have leaves from one to the next, in float32.
 MemoryPart so_far(const mosaic::ShardKernel& kernel) {
-  const mosaic::KernelShape& s = kernel.planned.shape;
-  return {"dq between calls", MemoryKind::scratch,
-          s.q_len * s.heads * s.head_dim * static_cast<int64_t>(sizeof(float))};
+  MemoryPart out = {"rows between calls", MemoryKind::scratch};
+  for (const mosaic::Argument& a : mosaic::arrays_of(kernel.planned).results) {
+    if (!a.name.ends_with("so_far")) continue;
+    out.bytes = device_bytes(Dtype::f32, a.type.shape);
+  }
+  return out;
 }
 
 Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,

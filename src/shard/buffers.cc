@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "plan/transpose.h"
-#include "shard/early.h"
 #include "shard/groups.h"
 
 namespace tessera::shard {
@@ -40,35 +39,37 @@ Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
 
 namespace {
 
-int64_t work_of(std::span<const Entry> row, const ShardOptions& options) {
-  if (row.empty()) return options.partial_work;
-  int64_t work = 0;
-  for (const Entry& e : row) {
-    work += e.tile_class() == TileClass::full ? options.full_work
-                                              : options.partial_work;
-  }
-  return work;
+int64_t work_of(const Entry& e, const ShardOptions& options) {
+  return e.tile_class() == TileClass::full ? options.full_work
+                                           : options.partial_work;
 }
 
-struct NewColumns {
-  bool ascend = true;  // as they did before
-  int64_t last = -1;
-};
-NewColumns add_row(std::span<const Entry> row, const int32_t* local,
-                   std::vector<Entry>& out) {
-  NewColumns columns;
-  Entry before = {0};
-  Entry last = {0};
+// Whether columns ascend in their new numbers too.
+bool add_row(std::span<const Entry> row, const int32_t* local,
+             std::vector<Entry>& out) {
+  bool ascend = true;
+  uint32_t before = 0;
   for (const Entry& e : row) {
-    const Entry own = {static_cast<uint32_t>(local[e.word >> 2]) << 2 |
-                       (e.word & 3)};
-    columns.ascend = columns.ascend && own.word >= before.word;
-    before = own;
-    last.word = std::max(last.word, own.word);
-    out.push_back(own);
+    const uint32_t word =
+        static_cast<uint32_t>(local[e.word >> 2]) << 2 | (e.word & 3);
+    ascend = ascend && word >= before;
+    before = word;
+    out.push_back({word});
   }
-  if (!row.empty()) columns.last = last.column();
-  return columns;
+  return ascend;
+}
+
+// Of a row in its new numbers, `own` where its queries are the shard's own.
+void add_work(std::span<const Entry> row, bool own, const ShardOptions& options,
+              Shard& shard) {
+  int64_t work = row.empty() ? options.partial_work : 0;
+  int64_t early = work;
+  for (const Entry& e : row) {
+    work += work_of(e, options);
+    if (e.column() < shard.own_columns) early += work_of(e, options);
+  }
+  shard.work += work;
+  if (own) shard.early_work += early;
 }
 
 }  // namespace
@@ -103,18 +104,13 @@ void fill_lists(const Lists& in, const Buffer& rows, const Buffer& columns,
         const TileAt& t = rows.tiles[i];
         const auto row = in.plan.forward.row(
             in.plan.list(t.batch_row, in.group.first_list + l), t.tile);
-        const NewColumns added =
-            add_row(row,
-                    columns.local.data() +
-                        (t.batch_row - o.first_batch_row) * o.columns,
-                    w.entries);
-        ascend &= added.ascend;
-        const int64_t work = work_of(row, in.options);
-        shard.work += work;
-        if (is_early({rows.own, columns.own}, static_cast<int64_t>(i),
-                     added.last)) {
-          shard.early_work += work;
-        }
+        const size_t before = w.entries.size();
+        ascend &= add_row(row,
+                          columns.local.data() +
+                              (t.batch_row - o.first_batch_row) * o.columns,
+                          w.entries);
+        add_work(std::span(w.entries).subspan(before),
+                 static_cast<int64_t>(i) < rows.own, in.options, shard);
         shard.steps += std::max<int64_t>(1, static_cast<int64_t>(row.size()));
       }
       w.row_start.push_back(static_cast<uint32_t>(w.entries.size()));

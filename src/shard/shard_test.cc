@@ -346,8 +346,8 @@ TEST(Shards, CountsBytesAsByHand) {
   EXPECT_EQ(shards->shards[1].steps, 26);
   EXPECT_EQ(shards->report.work_max_over_mean, 26.0 / 18);
   EXPECT_EQ(shards->shards[0].early_work, 10);
-  EXPECT_EQ(shards->shards[1].early_work, 0);
-  EXPECT_EQ(shards->report.early_work, 10.0 / 36);
+  EXPECT_EQ(shards->shards[1].early_work, 10);
+  EXPECT_EQ(shards->report.early_work, 20.0 / 36);
   EXPECT_EQ(shards->report.kv_tiles, (std::vector<int64_t>{0, 4, 0, 0}));
   const int64_t tile = 2 * 16 * (8 + 8) * 2;  // KV heads, tokens, dims, bytes
   const Moved& f = shards->report.forward;

@@ -89,8 +89,7 @@ class Mesh:
 
     def names(self, call):
         """Of its operands, in the kernel's order."""
-        parts = ["rows"] if self.backward else []
-        out = ["steps", "range", "bounds", "bits_of", *parts]
+        out = ["steps", "range", "bounds", "bits_of", "rows"]
         out += ["sink_logits"] * self.sinks + ["q", "k", "v"]
         if not self.backward and call.label == "tessera_forward":
             out += ["came_k", "came_v"]
@@ -107,7 +106,7 @@ class Mesh:
 
     def results(self):
         if not self.backward:
-            return ("out", "lse")
+            return ("out", "lse", "so_far")
         sinks = ("dsink_logits",) if self.sinks else ()
         return ("dq", "dk", "dv", *sinks, "dq_so_far")
 
@@ -263,18 +262,29 @@ class MeshCase:
         return 2 + r * self.active.shape[1] + c
 
     def forward_calls(self):
-        rows = list(range(self.rows))
         self.spare = 0
-        waits = self.active[:, self.own_columns:].any(1)
-        # Any row whose keys are all there may come early; some do not.
-        late = [r for r in rows if waits[r] or self.rng.random() < 0.2]
+        own = np.arange(self.active.shape[1]) < self.own_columns
+        # Of some rows all is late, as of queries that come.
+        moved = self.rng.random(self.rows) < 0.2
+        early = self.active & own & ~moved[:, None]
+        late = self.active & ~early
+        # One without a key is early, or came.
+        none = ~self.active.any(1)
+        has = np.stack([early.any(1) | none & ~moved, late.any(1) | none & moved])
         out = []
-        for part in ([r for r in rows if r not in late], late):
-            out.append(self.steps([
-                (r, list(map(int, np.flatnonzero(self.active[r]))),
+        for call, part in enumerate((early, late)):
+            told = self.steps([
+                (r, list(map(int, np.flatnonzero(part[r]))),
                  lambda c, r=r: self.number(r, c))
-                for r in part
-            ]))
+                for r in map(int, np.flatnonzero(has[call]))
+            ])
+            words = [
+                r << 2 | BEGINS * (not has[:call, r].any())
+                | ENDS * (not has[call + 1:, r].any())
+                for r in range(self.rows)
+            ]
+            told["rows"] = [self.rows, 0, *words]
+            out.append(told)
         return [self.fit(told) for told in out]
 
     def backward_calls(self):

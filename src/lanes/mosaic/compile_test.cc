@@ -353,7 +353,7 @@ TEST_F(MosaicCompile, ComparesOfFloats) {
 
 std::string forward_program(const mosaic::KernelShape& s) {
   return mosaic::program("tessera_forward", mosaic::forward_arguments(s),
-                         mosaic::kForwardOutputs, mosaic::forward_kernel(s),
+                         mosaic::forward_outputs(s), mosaic::forward_kernel(s),
                          mosaic::vector_rooms(s.core_bytes).program);
 }
 std::string backward_program(const mosaic::KernelShape& s) {

@@ -39,6 +39,11 @@
 // around them, some 130, is the same. Of 256 x 256: 1,142, 1,468, 241 and 481
 // of 8 heads; 302, 328, 90 and 98 of one.
 //
+// On a mesh a pass may be two calls (shards.h), of a row's own keys and of
+// those that came. Where a row has both, the first leaves its m, l and O' in
+// HBM as they are (`so_far`), and the second goes on with them: so nothing is
+// merged.
+//
 // What a veto takes may be NaN, and must not reach a sum as 0 NaN: the host
 // marks tiles with such keys (class 3, kernel_steps.h), whose V is set to 0
 // there before the pass.
@@ -62,6 +67,10 @@ int64_t sum_rows(const KernelShape& s) {
   return s.v_head_dim + (s.rounded_sum ? kOnes : 0);
 }
 
+// What of a row waits between calls: m, l, O' of a head.
+constexpr int64_t kStateRing = 2;
+int64_t state_rows(const KernelShape& s) { return 2 * kSublanes + sum_rows(s); }
+
 class Forward : public PassLoop {
  public:
   explicit Forward(const KernelShape& shape)
@@ -82,11 +91,30 @@ class Forward : public PassLoop {
   RowEnd row_end(const Place& p, int64_t h);
   void finish(const char* region, const Place& p,
               const Value& rows_done) override;
+  void send_row(const Place& p);
+
+  // Of a call in parts.
+  Value row_flag(const Value& row, int32_t flag);
+  bool resumes() const { return s_.in_parts && s_.late; }
+  bool leaves() const { return s_.in_parts && !s_.late; }
+  Value resumed(const Place& p);
+  Value state_slot(const Value& turn) {
+    return w_.bit_and(turn, number(kStateRing - 1));
+  }
+  Value state_in_hbm(const Place& p);
+  Value state_of(const char* array, const Value& slot, int64_t first,
+                 int64_t rows);
+  void next_row(const Value& first, const Place& p, const Value& turn) override;
+  void resume(const Place& p) override;
+  void leave_row(const Place& p, const Value& left_before);
+  Value after_row(const Value& done, const Place& p,
+                  const Value& ends) override;
   void before_loop() override {
     copy_ids();
     clear_sums();
   }
-  void wait_out() override;
+  void wait_out();
+  void wait_last(const Value& rows_done) override;
   void clear_sums();
 };
 
@@ -117,9 +145,20 @@ void Forward::absorb(const Value& pass, const Place& p, int64_t h) {
   const std::vector<int64_t> line = {kSublanes, s_.block_q};
   const Value first = is_true(is_first(word(p.at)));
   const Value c = unit_log2();
-  const Value old_most = most_before(first, h);
+  Value old_most = most_before(first, h);
   std::optional<Value> old_sum;
   if (!s_.rounded_sum) old_sum = sum_before(first, "sum", h);
+  if (resumes()) {
+    const Value goes_on = resumed(p);
+    const Value slot = of_head(state_slot(*p.turn), heads_, h);
+    const Value most_there = state_of("state_ring", slot, 0, kSublanes);
+    old_most = w_.select(goes_on, most_there, old_most);
+    if (old_sum) {
+      const Value sum_there =
+          state_of("state_ring", slot, kSublanes, kSublanes);
+      old_sum = w_.select(goes_on, sum_there, *old_sum);
+    }
+  }
   const Value most = w_.max(old_most, load_of("scores_max", h, kSublanes));
   const Value fallen = w_.sub(old_most, most);
   const Value shrink = w_.exp2(w_.mul(fallen, w_.splat(c, line)));
@@ -191,6 +230,16 @@ Forward::RowEnd Forward::row_end(const Place& p, int64_t h) {
   return {factor, w_.add(scaled, w_.log(sum))};
 }
 
+void Forward::wait_last(const Value& rows_done) {
+  if (!leaves()) return wait_out();
+  const Value sent = w_.bit_and(rows_done, w_.constant(1));
+  const Value left = w_.bit_and(rows_done, w_.constant(2));
+  w_.if_then(is_true(sent), [&] { wait_out(); });
+  w_.if_then(is_true(left), [&] {
+    w_.wait_copy(w_.argument("state_out"), w_.argument("state_tile"));
+  });
+}
+
 void Forward::wait_out() {
   const Value& done = w_.argument("out_copies");
   w_.wait_copy(done, w_.argument("out_tile"));
@@ -202,11 +251,119 @@ void Forward::clear_sums() {
   w_.store(w_.splat(w_.real(0), sums.type.shape), sums);
 }
 
-// The row's output and log-sum-exp, once the tile that went out before is away.
+Value Forward::row_flag(const Value& row, int32_t flag) {
+  const Value list = times(list_, kRowsHead + s_.rows());
+  const Value at = w_.add(w_.add(list, number(kRowsHead)), row);
+  const Value word = w_.load_scalar(scalars("rows"), at);
+  return w_.bit_and(word, w_.constant(flag));
+}
+
+// Whether this is the first pass of a row that a call before had.
+Value Forward::resumed(const Place& p) {
+  const Value step = word(p.at);
+  const Value begins = row_flag(row_of(step), kRowBegins);
+  const Value goes_on = w_.compare(Compare::equal, begins, w_.constant(0));
+  const Value first = is_true(is_first(step));
+  return w_.bit_and(first, goes_on);
+}
+
+Value Forward::state_in_hbm(const Place& p) {
+  const Value zero = w_.constant(0);
+  const Value row = times(row_of(word(p.at)), s_.heads);
+  const Value head = head_at(p);
+  const std::array<Value, 3> at = {w_.add(row, head), zero, zero};
+  return w_.slice(w_.argument("so_far"), at,
+                  {heads_, state_rows(s_), s_.block_q}, 0);
+}
+
+Value Forward::state_of(const char* array, const Value& slot, int64_t first,
+                        int64_t rows) {
+  const std::array<Value, 3> at = {w_.to_index(slot), w_.index(first),
+                                   w_.index(0)};
+  return w_.reshape(w_.load(w_.argument(array), at, {1, rows, s_.block_q}),
+                    {rows, s_.block_q});
+}
+
+// The sums of a row come while the pass before it is absorbed.
+void Forward::next_row(const Value& first, const Place& p, const Value& turn) {
+  if (!resumes()) return;
+  w_.if_then(is_true(first), [&] {
+    const Value begins = row_flag(row_of(word(p.at)), kRowBegins);
+    w_.if_then(w_.compare(Compare::equal, begins, w_.constant(0)), [&] {
+      const Value slot = state_slot(turn);
+      const Value from = state_in_hbm(p);
+      const Value to = heads_in("state_ring", slot, heads_);
+      w_.start_copy(from, to, semaphore("state_copies", slot));
+    });
+  });
+}
+
+void Forward::resume(const Place& p) {
+  if (!resumes()) return;
+  const Writer::Region named(w_, "resume");
+  w_.if_then(resumed(p), [&] {
+    const Value slot = state_slot(*p.turn);
+    const Value there = heads_in("state_ring", slot, heads_);
+    w_.wait_copy(semaphore("state_copies", slot), there);
+    for (int64_t h = 0; h < heads_; ++h) {
+      const Value own = of_head(slot, heads_, h);
+      store_of(state_of("state_ring", own, 2 * kSublanes, sum_rows(s_)), "sums",
+               h);
+    }
+  });
+}
+
+// To HBM for the next call, once the row that left before is away.
+void Forward::leave_row(const Place& p, const Value& left_before) {
+  const Writer::Region named(w_, "leave");
+  const Value& done = w_.argument("state_out");
+  const Value& tile = w_.argument("state_tile");
+  w_.if_then(is_true(left_before), [&] { w_.wait_copy(done, tile); });
+  for (int64_t h = 0; h < heads_; ++h) {
+    int64_t first = 0;
+    for (const char* part : {"most", "sum", "sums"}) {
+      const int64_t rows = w_.argument(part).type.shape[0] / heads_;
+      const std::array<Value, 3> at = {w_.index(h), w_.index(first),
+                                       w_.index(0)};
+      const Value found = load_of(part, h, rows);
+      w_.store(w_.reshape(found, {1, rows, s_.block_q}), tile, at);
+      first += rows;
+    }
+  }
+  w_.start_copy(tile, state_in_hbm(p), done);
+  clear_sums();
+}
+
+// Bit 0: a row went out; bit 1: one left for the next call.
+Value Forward::after_row(const Value& done, const Place& p, const Value& ends) {
+  if (!leaves()) return w_.add(done, ends);
+  const Value out = row_flag(row_of(word(p.at)), kRowEnds);
+  const Value kind = w_.sub(w_.constant(2), out);
+  return w_.bit_or(done, w_.mul(ends, kind));
+}
+
+// What a row comes to.
 void Forward::finish(const char* region, const Place& p,
                      const Value& rows_done) {
   const Writer::Region named(w_, region);
-  w_.if_then(is_true(rows_done), [&] { wait_out(); });
+  if (!leaves()) {
+    w_.if_then(is_true(rows_done), [&] { wait_out(); });
+    return send_row(p);
+  }
+  const Value out = row_flag(row_of(word(p.at)), kRowEnds);
+  const Value sent = w_.bit_and(rows_done, w_.constant(1));
+  const Value left = w_.bit_and(rows_done, w_.constant(2));
+  w_.if_else(
+      is_true(out),
+      [&] {
+        w_.if_then(is_true(sent), [&] { wait_out(); });
+        send_row(p);
+      },
+      [&] { leave_row(p, left); });
+}
+
+// The row's output and log-sum-exp, once the tile that went out before is away.
+void Forward::send_row(const Place& p) {
   const Value& out_tile = w_.argument("out_tile");
   for (int64_t h = 0; h < heads_; ++h) {
     const RowEnd end = row_end(p, h);
@@ -255,9 +412,14 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
   }
   add(id_arguments(s));
   add(bit_arguments(s));
-  const std::vector<Argument> results = {
+  std::vector<Argument> results = {
       in_hbm("out", own, {s.batch, s.heads, s.q_len, s.v_head_dim}),
       in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len})};
+  const int64_t state = state_rows(s);
+  if (s.in_parts) {
+    results.push_back(
+        in_hbm("so_far", kF32, {s.rows() * s.heads, state, s.block_q}));
+  }
   if (s.late) {
     for (const Argument& a : results) add({{before(a.name), a.type}});
   }
@@ -278,6 +440,12 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
        semaphores("id_copies", {}), semaphores("out_copies", {})});
   add(bit_scratch(s, ring));
+  if (s.in_parts) {
+    add({in_vmem("state_ring", kF32, {kStateRing * heads, state, s.block_q}),
+         in_vmem("state_tile", kF32, {heads, state, s.block_q}),
+         semaphores("state_copies", {kStateRing}),
+         semaphores("state_out", {})});
+  }
   add(page_scratch(s));
   return out;
 }

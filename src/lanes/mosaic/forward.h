@@ -9,7 +9,8 @@
 
 namespace tessera::mosaic {
 
-inline constexpr int kForwardOutputs = 2;  // the last of its arrays
+// The last of its arrays.
+inline int forward_outputs(const KernelShape& s) { return s.in_parts ? 3 : 2; }
 
 std::vector<Argument> forward_arguments(const KernelShape& shape);
 std::string forward_kernel(const KernelShape& shape);

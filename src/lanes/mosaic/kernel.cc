@@ -192,7 +192,7 @@ int64_t shard_ceiling(const KernelShape& s, const Shards& shards,
 Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
                                    const AttentionCall& call,
                                    const MosaicOptions& options,
-                                   const Target& memory) {
+                                   const Target& memory, bool in_parts) {
   auto found =
       shape_of_call(shards.tile, batch.plan().heads, call, options, memory);
   if (!found) return found;
@@ -200,6 +200,7 @@ Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
   s.q_len = shards.shapes.rows * s.block_q;
   s.kv_len = shards.shapes.columns * s.block_kv;
   s.wide_sums = call.backward;
+  s.in_parts = in_parts;
   if (auto e = mosaic::check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, shard_ceiling(s, shards, call));
   s.bitmaps = bitmaps_of(s);
@@ -209,7 +210,7 @@ Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
 
 int outputs_of(const KernelShape& s, bool backward) {
   if (s.telemetry) return mosaic::kTelemetryOutputs;
-  return backward ? mosaic::backward_outputs(s) : mosaic::kForwardOutputs;
+  return backward ? mosaic::backward_outputs(s) : mosaic::forward_outputs(s);
 }
 
 }  // namespace
@@ -368,9 +369,9 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
   own.shape.kv_heads = shards.shapes.kv_heads;
   auto asked = check_asked(own, options, batch.request(), target);
   if (!asked) return asked.error();
-  auto shape = shape_of_shard(batch, shards, own, options, asked->memory);
+  auto shape =
+      shape_of_shard(batch, shards, own, options, asked->memory, in_parts);
   if (!shape) return shape.error();
-  shape->in_parts = in_parts;
   const int64_t ceiling = shard_ceiling(*shape, shards, own);
   if (auto e =
           take_pages(*shape, call.backward, ceiling, options, asked->memory);

@@ -53,7 +53,8 @@ bool fits_vector_memory(const Request& request, const Facts& present,
                         const MosaicOptions& options);
 
 // The kernel of each device of a mesh, over its tiles in local numbers; its
-// contract is left open. `in_parts`: its calls take some of the columns each.
+// contract is left open. `in_parts`: it is
+// called several times, for some of the columns each.
 Result<PlannedKernel> plan_shard_kernel(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target, const MosaicOptions& options, bool in_parts);

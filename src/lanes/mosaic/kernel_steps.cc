@@ -2,6 +2,7 @@
 #include "lanes/mosaic/kernel_steps.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -206,7 +207,7 @@ int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays) {
 
 Result<Steps> shard_steps(const Batch& batch, const mask::Bound& bound,
                           const Shards& shards, size_t index,
-                          const MosaicKernel& kernel) {
+                          const MosaicKernel& kernel, const TakesTile& takes) {
   const bool backward = kernel.call.backward;
   auto packed =
       pack_shard(batch, shards, static_cast<int64_t>(index), backward);
@@ -223,7 +224,15 @@ Result<Steps> shard_steps(const Batch& batch, const mask::Bound& bound,
       const Step& s = packed->steps[at];
       if (!s.last()) continue;
       for (; backward && due < s.row(); ++due) rows.add_empty(due);
-      rows.add(std::span(packed->steps).subspan(begin, at + 1 - begin));
+      auto row = std::span(packed->steps).subspan(begin, at + 1 - begin);
+      std::vector<Step> taken;
+      if (takes) {
+        std::ranges::copy_if(
+            row, std::back_inserter(taken),
+            [&](const Step& t) { return takes(t.row(), t.column()); });
+        row = taken;
+      }
+      if (!row.empty()) rows.add(row);
       due = s.row() + 1;
       begin = at + 1;
     }

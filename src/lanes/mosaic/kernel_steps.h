@@ -2,6 +2,8 @@
 // classes in which a kernel takes them.
 #pragma once
 
+#include <functional>
+
 #include "mask/bind.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
@@ -40,10 +42,13 @@ Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
 int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays);
 
 // The same of one device of a mesh, in the numbers of its own tiles. Forward,
-// rows that it does not compute have no step. Backward each column up to the
-// last has one, padding too.
+// rows that it does not compute have no step, nor, where a call `takes` some of
+// the tiles, those without one of these. Backward each column up to the last
+// has one, padding too.
+using TakesTile = std::function<bool(int64_t row, int64_t column)>;
 Result<Steps> shard_steps(const Batch& batch, const mask::Bound& bound,
                           const Shards& shards, size_t index,
-                          const MosaicKernel& kernel);
+                          const MosaicKernel& kernel,
+                          const TakesTile& takes = {});
 
 }  // namespace tessera::mosaic

@@ -284,6 +284,7 @@ void PassLoop::batch_row() {
   const Place start{zero, begin_};
   wait_keys(zero);
   wait_row(one, zero);
+  next_row(one, start, zero);
   scores("first_clean", true, zero, start, zero, {});
 
   w_.comment("pass i: its softmax beside the scores of pass i + 1");
@@ -294,7 +295,7 @@ void PassLoop::batch_row() {
        fetched[2], zero},
       [&](const Value& i, std::span<const Value> c) -> std::vector<Value> {
         const Writer::Region region(w_, "pass");
-        const Place now{c[0], c[1]};
+        const Place now{c[0], c[1], c[3]};
         const Place next{now.head, c[2]};  // its head does not matter
         const Place far{c[4], c[5]};
         const Value fetched_pass = w_.add(i, number(s_.fetch_ahead));
@@ -306,6 +307,8 @@ void PassLoop::batch_row() {
         const Value first = is_first(word(next.at));
         const Value rows = w_.add(c[3], first);
         wait_row(first, rows);
+        if (s_.in_parts) next_row(first, after(now), rows);
+        resume(now);
 
         const Value full = all_full(next.at);
         auto body = [&](bool masked) {
@@ -320,15 +323,17 @@ void PassLoop::batch_row() {
         w_.if_then(is_true(ends), [&] { finish("finish", now, c[7]); });
         const Place now_after = after(now);
         const Place far_after = after(far);
-        return {now_after.head, now_after.at,      after(next).at,
-                rows,           far_after.head,    far_after.at,
-                far_rows,       w_.add(c[7], ends)};
+        return {now_after.head, now_after.at,
+                after(next).at, rows,
+                far_after.head, far_after.at,
+                far_rows,       after_row(c[7], now, ends)};
       });
   w_.comment("the softmax of the last pass, and the last row");
-  const Place end{last[0], last[1]};
+  const Place end{last[0], last[1], last[3]};
+  resume(end);
   for (int64_t h = 0; h < heads_; ++h) absorb(before_last, end, h);
   finish("last_finish", end, last[7]);
-  wait_out();
+  wait_last(s_.in_parts ? after_row(last[7], end, one) : last[7]);
 }
 
 }  // namespace tessera::mosaic

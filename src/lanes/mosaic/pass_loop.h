@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ int64_t ring_size(const KernelShape& s);
 struct Place {
   Value head;
   Value at;
+  // Of one that is absorbed: the number of its row among all that the loop
+  // meets.
+  std::optional<Value> turn = {};
 };
 
 class PassLoop : protected Parts {
@@ -45,7 +49,17 @@ class PassLoop : protected Parts {
   // What a row comes to, once what went out before is away.
   virtual void finish(const char* region, const Place& p,
                       const Value& rows_done) = 0;
-  virtual void wait_out() = 0;
+  // For all that is still on its way out.
+  virtual void wait_last(const Value& rows_done) = 0;
+  // `rows_done` behind a pass, whose row `ends` with it or not.
+  virtual Value after_row(const Value& rows_done, const Place& /*p*/,
+                          const Value& ends) {
+    return w_.add(rows_done, ends);
+  }
+  // A row is `first` to have its scores taken; then its passes are absorbed.
+  virtual void next_row(const Value& /*first*/, const Place& /*p*/,
+                        const Value& /*turn*/) {}
+  virtual void resume(const Place& /*p*/) {}
   // Before scores are masked; and before the first pass of all.
   virtual void clean(const Value& /*pass*/, const Place& /*p*/) {}
   virtual void before_loop() {}

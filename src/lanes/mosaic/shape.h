@@ -40,15 +40,15 @@ struct KernelShape {
   bool has_sinks = false;    // one more logit a head
   bool telemetry = false;    // forward without values, for sink telemetry
   bool wide_sums = false;    // backward: dK and dV go out in float32
-  // Of several calls of a pass on a mesh (shards.h): this one goes on in the
-  // arrays of the one before. Forward it has other rows.
-  bool late = false;
+  // One of several calls of a pass on a mesh (shards.h), each of other columns,
+  // which is told what rows these need. The first begins a row's sums, the last
+  // ends them; between calls they wait in HBM.
+  bool in_parts = false;
+  bool late = false;          // it goes on in the arrays of the call before
+  bool late_columns = false;  // backward: dK and dV too lie where others are
   // Forward: so many keys lie in `k` and `v`, the others in `came_k` and
   // `came_v`. 0: all of them.
   int64_t own_keys = 0;
-  // Backward: it has other columns, and is told which rows these need.
-  bool in_parts = false;
-  bool late_columns = false;  // dK and dV too lie where others of them are
   // Where bounds and ids do not say which pairs are legal, bitmaps of tiles do:
   // there is room for so many. 0: bounds and ids.
   int64_t bitmaps = 0;
@@ -94,7 +94,8 @@ inline constexpr int32_t kFirstBitmap = 2;
 // Of bounds: low, high, then the offset of each batch row.
 inline constexpr int64_t kBoundsHead = 2;
 // Of the rows that a call in parts is told, for each list: how many there are,
-// and the first column; then each row, its number beside two bits.
+// and the first column; then each row, its number beside two bits. Forward only
+// these, of all rows in their order.
 inline constexpr int64_t kRowsHead = 2;
 inline constexpr int32_t kRowBegins = 2;  // no call before had it
 inline constexpr int32_t kRowEnds = 1;    // no call after has it

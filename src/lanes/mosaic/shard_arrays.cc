@@ -51,28 +51,31 @@ class ShardArrayMaker {
   };
   Result<Made> make(size_t index, const std::vector<mosaic::Turn>& turns) {
     const Shard& shard = shards_.shards[index];
-    auto steps = mosaic::shard_steps(batch_, bound_, shards_, index, kernel_);
-    if (!steps) return steps.error();
-    const auto found = static_cast<int64_t>(steps->steps.size());
-    if (found > kernel_.steps) {
-      return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
-                        kernel_.steps, found);
+    auto calls =
+        mosaic::steps_of_calls(batch_, bound_, shards_, index, kernel_, turns);
+    if (!calls) return calls.error();
+    std::vector<mosaic::CallTiles> tiles;
+    for (const mosaic::CallSteps& c : *calls) {
+      const auto found = static_cast<int64_t>(c.steps.steps.size());
+      if (found > kernel_.steps) {
+        return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
+                          kernel_.steps, found);
+      }
+      tiles.push_back({&c.steps, c.shift});
     }
+    auto bits = mosaic::make_shard_bits(bitmaps_, shard, batch_.plan().heads,
+                                        tiles, kernel_);
+    if (!bits) return bits.error();
     Made made;
     MosaicArrays& out = made.all;
-    auto bits = mosaic::make_shard_bits(bitmaps_, shard, batch_.plan().heads,
-                                        *steps, kernel_);
-    if (!bits) return bits.error();
     out.bits = std::move(bits->words);
-    for (mosaic::CallSteps& c :
-         mosaic::steps_of_calls(shard, shards_.shapes, turns,
-                                kernel_.call.backward, *steps, bits->of_step)) {
+    for (size_t c = 0; c < calls->size(); ++c) {
       MosaicArrays& own = made.calls.emplace_back();
-      own.bits_of = std::move(c.bits_of);
-      if (auto e = mosaic::place_steps(c.steps, kernel_, own); !e) {
+      own.bits_of = std::move(bits->of_step[c]);
+      if (auto e = mosaic::place_steps((*calls)[c].steps, kernel_, own); !e) {
         return e.error();
       }
-      made.rows.push_back(std::move(c.rows));
+      made.rows.push_back(std::move((*calls)[c].rows));
     }
     out.bounds.assign(static_cast<size_t>(mosaic::kBoundsHead) + 1, 0);
     add_query_ids(shard, out.q_ids);

@@ -1,4 +1,4 @@
-// lanes/mosaic/shard_steps.cc: rows, backward columns, each to one call.
+// lanes/mosaic/shard_steps.cc: columns, each to one call.
 #include "lanes/mosaic/shard_steps.h"
 
 #include <algorithm>
@@ -6,9 +6,9 @@
 #include <span>
 #include <utility>
 
+#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
 #include "plan/step_word.h"
-#include "shard/early.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -31,40 +31,32 @@ std::vector<Run> runs_of(const Steps& steps, size_t list) {
   return out;
 }
 
+// Of a row, `calls` has a bit for each call that has it.
+int32_t row_word(size_t row, uint32_t calls, size_t call) {
+  int32_t word = static_cast<int32_t>(row) << kRowShift;
+  if ((calls & ((1U << call) - 1)) == 0) word |= kRowBegins;
+  if (calls >> call == 1) word |= kRowEnds;
+  return word;
+}
+
+// The backward steps of a device, column by column.
 class Splitter {
  public:
   Splitter(const Shard& shard, const ShardShapes& shapes,
-           const std::vector<Turn>& turns, const Steps& steps,
-           const std::vector<int32_t>& bits_of)
+           const std::vector<Turn>& turns, const Steps& steps)
       : shard_(shard),
         shapes_(shapes),
         turns_(turns),
         steps_(steps),
-        bits_of_(bits_of),
         out_(turns.size()) {
-    for (CallSteps& c : out_) {
-      c.steps.tiles_per_pass = steps.tiles_per_pass;
-      c.steps.range.push_back(0);
-      c.bits_of.reserve(bits_of.size());
+    for (size_t c = 0; c < out_.size(); ++c) {
+      out_[c].steps.tiles_per_pass = steps.tiles_per_pass;
+      out_[c].steps.range.push_back(0);
+      if (turns[c] == Turn::late) out_[c].shift = shapes.own_columns;
     }
   }
 
-  std::vector<CallSteps> by_rows() {
-    for (size_t list = 0; list + 1 < steps_.range.size(); ++list) {
-      for (const Run& row : runs_of(steps_, list)) {
-        int64_t last = 0;
-        for (const Step& s : steps_in(row)) last = std::max(last, s.column());
-        // What comes stands behind the room for own tiles.
-        const bool early = shard::is_early(
-            {shapes_.own_rows, shapes_.own_columns}, row.number, last);
-        add(row, out_[early ? 0 : 1], 0);
-      }
-      end_list();
-    }
-    return take();
-  }
-
-  std::vector<CallSteps> by_columns() {
+  std::vector<CallSteps> split() {
     for (size_t list = 0; list + 1 < steps_.range.size(); ++list) {
       const std::vector<Run> columns = runs_of(steps_, list);
       const int64_t cut = first_of_last(columns);
@@ -74,7 +66,7 @@ class Splitter {
       add_rows(static_cast<int64_t>(list) < shard_.lists, cut);
       end_list();
     }
-    return take();
+    return std::move(out_);
   }
 
  private:
@@ -85,15 +77,11 @@ class Splitter {
     return column.number < shard_.own_columns;
   }
 
-  // To a call whose columns have numbers that are `shift` less.
-  void add(const Run& run, CallSteps& to, int64_t shift) {
+  void add(const Run& run, CallSteps& to) {
     for (const Step& s : steps_in(run)) {
       to.steps.steps.push_back(plan::step_of(
-          s.row() - shift, s.column(), s.step_class(), s.first(), s.last()));
+          s.row() - to.shift, s.column(), s.step_class(), s.first(), s.last()));
     }
-    to.bits_of.insert(to.bits_of.end(),
-                      bits_of_.begin() + static_cast<int64_t>(run.begin),
-                      bits_of_.begin() + static_cast<int64_t>(run.end));
   }
 
   size_t call_of(Turn turn) const {
@@ -107,7 +95,7 @@ class Splitter {
     Turn turn = Turn::late;
     if (!came) turn = column.number < cut ? Turn::early : Turn::last;
     const size_t call = call_of(turn);
-    add(column, out_[call], came ? shapes_.own_columns : 0);
+    add(column, out_[call]);
     for (const Step& s : steps_in(column)) {
       if (s.step_class() == 0) continue;
       calls_of_row_[static_cast<size_t>(s.column())] |= 1U << call;
@@ -167,7 +155,6 @@ class Splitter {
     for (int64_t i = 0; i < n; ++i) {
       c.steps.steps.push_back(
           plan::step_of(0, 0, plan::kStepEmpty, i == 0, i + 1 == n));
-      c.bits_of.push_back(kNoPairs);
     }
   }
 
@@ -185,10 +172,7 @@ class Splitter {
       for (size_t r = 0; r < calls_of_row_.size(); ++r) {
         const uint32_t calls = calls_of_row_[r];
         if ((calls >> call & 1) == 0) continue;
-        int32_t word = static_cast<int32_t>(r) << kRowShift;
-        if ((calls & ((1U << call) - 1)) == 0) word |= kRowBegins;
-        if (calls >> call == 1) word |= kRowEnds;
-        rows.push_back(word);
+        rows.push_back(row_word(r, calls, call));
       }
       // Steps without a pair name a row too, which must have come in. Where a
       // call has none, one comes and goes as it is.
@@ -219,30 +203,62 @@ class Splitter {
     }
   }
 
-  std::vector<CallSteps> take() {
-    for (CallSteps& c : out_) c.bits_of.resize(bits_of_.size(), kNoPairs);
-    return std::move(out_);
-  }
-
   const Shard& shard_;
   const ShardShapes& shapes_;
   const std::vector<Turn>& turns_;
   const Steps& steps_;
-  const std::vector<int32_t>& bits_of_;
   std::vector<uint32_t> calls_of_row_;  // of the list in hand, a bit a call
   std::vector<CallSteps> out_;
 };
 
+// Forward, of a call all rows in their order.
+void add_row_words(std::vector<CallSteps>& calls, size_t rows) {
+  const size_t lists = calls.front().steps.range.size() - 1;
+  for (size_t list = 0; list < lists; ++list) {
+    std::vector<uint32_t> calls_of_row(rows, 0);
+    for (size_t c = 0; c < calls.size(); ++c) {
+      const Steps& steps = calls[c].steps;
+      for (size_t i = steps.range[list]; i < steps.range[list + 1]; ++i) {
+        calls_of_row[static_cast<size_t>(steps.steps[i].row())] |= 1U << c;
+      }
+    }
+    for (size_t c = 0; c < calls.size(); ++c) {
+      std::vector<int32_t>& words = calls[c].rows;
+      words.push_back(static_cast<int32_t>(rows));
+      words.push_back(0);
+      for (size_t r = 0; r < rows; ++r) {
+        words.push_back(row_word(r, calls_of_row[r], c));
+      }
+    }
+  }
+}
+
 }  // namespace
 
-std::vector<CallSteps> steps_of_calls(const Shard& shard,
-                                      const ShardShapes& shapes,
-                                      const std::vector<Turn>& turns,
-                                      bool backward, const Steps& steps,
-                                      const std::vector<int32_t>& bits_of) {
-  if (turns.size() == 1) return {{steps, bits_of, {}}};
-  Splitter splitter(shard, shapes, turns, steps, bits_of);
-  return backward ? splitter.by_columns() : splitter.by_rows();
+Result<std::vector<CallSteps>> steps_of_calls(
+    const Batch& batch, const mask::Bound& bound, const Shards& shards,
+    size_t index, const MosaicKernel& kernel, const std::vector<Turn>& turns) {
+  const Shard& shard = shards.shards[index];
+  const ShardShapes& shapes = shards.shapes;
+  std::vector<CallSteps> out;
+  if (turns.size() == 1 || kernel.call.backward) {
+    auto steps = shard_steps(batch, bound, shards, index, kernel);
+    if (!steps) return steps.error();
+    if (turns.size() > 1) return Splitter(shard, shapes, turns, *steps).split();
+    out.push_back({std::move(*steps), 0, {}});
+    return out;
+  }
+  for (const Turn turn : turns) {
+    const auto takes = [&](int64_t row, int64_t column) {
+      const bool own = row < shapes.own_rows && column < shapes.own_columns;
+      return own == (turn == Turn::early);
+    };
+    auto steps = shard_steps(batch, bound, shards, index, kernel, takes);
+    if (!steps) return steps.error();
+    out.push_back({std::move(*steps), 0, {}});
+  }
+  add_row_words(out, shard.rows.size());
+  return out;
 }
 
 }  // namespace tessera::mosaic

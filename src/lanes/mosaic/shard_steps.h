@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lanes/mosaic/shards.h"
+#include "mask/bind.h"
 #include "tessera/layouts.h"
 #include "tessera/shard.h"
 
@@ -13,16 +14,12 @@ namespace tessera::mosaic {
 
 struct CallSteps {
   Steps steps;
-  std::vector<int32_t> bits_of;  // as many as of all steps
-  std::vector<int32_t> rows;     // of a call in parts (shape.h)
+  int64_t shift = 0;          // of the device's columns, what its numbers lack
+  std::vector<int32_t> rows;  // of a call in parts (shape.h)
 };
-// `steps` are all of the device, in the order and with the classes in which a
-// kernel takes them, and `bits_of` the number of each one's bitmap. Of every
-// list a call has a step, backward.
-std::vector<CallSteps> steps_of_calls(const Shard& shard,
-                                      const ShardShapes& shapes,
-                                      const std::vector<Turn>& turns,
-                                      bool backward, const Steps& steps,
-                                      const std::vector<int32_t>& bits_of);
+// Backward, every list has a step in each call.
+Result<std::vector<CallSteps>> steps_of_calls(
+    const Batch& batch, const mask::Bound& bound, const Shards& shards,
+    size_t index, const MosaicKernel& kernel, const std::vector<Turn>& turns);
 
 }  // namespace tessera::mosaic

@@ -24,30 +24,24 @@ namespace {
 using Fault = std::optional<std::string>;
 using testing::ShardedCase;
 
-// What the device's kernel would take at once.
-struct Whole {
+// What the device's kernel would take at once, and by calls.
+struct Split {
   const Shards& shards;
   const Shard& shard;
-  Steps steps;
-  std::vector<int32_t> bits_of;  // of each step its own number
+  Steps whole;
   bool backward;
   std::vector<Turn> turns;
+  std::vector<CallSteps> calls;
 
-  std::vector<CallSteps> split() const {
-    return steps_of_calls(shard, shards.shapes, turns, backward, steps,
-                          bits_of);
-  }
   int64_t own_columns() const { return shards.shapes.own_columns; }
 };
 
 // Whole rows, or columns, of whole passes that follow each other.
-Fault form_fault(const Whole& w, const CallSteps& c, bool has_all) {
-  if (c.steps.range.size() != w.steps.range.size()) return "lists";
-  if (c.bits_of.size() != w.bits_of.size()) return "bitmaps' room";
-  if (c.steps.steps.size() > w.bits_of.size()) return "more than there is room";
+Fault form_fault(const Split& w, const CallSteps& c) {
+  if (c.steps.range.size() != w.whole.range.size()) return "lists";
   for (size_t list = 0; list + 1 < c.steps.range.size(); ++list) {
     const size_t begin = c.steps.range[list], end = c.steps.range[list + 1];
-    if (has_all && begin == end) return "a list has no step";
+    if (w.backward && begin == end) return "a list has no step";
     int64_t before = -1;
     for (size_t at = begin; at < end; ++at) {
       const Step& s = c.steps.steps[at];
@@ -55,41 +49,37 @@ Fault form_fault(const Whole& w, const CallSteps& c, bool has_all) {
       if (s.first() != starts) return "a run's marks";
       if (!starts) continue;
       if (at > begin && s.row() <= before) return "runs out of order";
-      if (has_all && at > begin && s.row() != before + 1) return "a gap";
+      if (w.backward && at > begin && s.row() != before + 1) return "a gap";
       before = s.row();
     }
     if (end > begin && !c.steps.steps[end - 1].last()) return "an open run";
-    if ((end - begin) % static_cast<size_t>(w.steps.tiles_per_pass) != 0) {
+    if ((end - begin) % static_cast<size_t>(w.whole.tiles_per_pass) != 0) {
       return "half a pass";
     }
   }
   return {};
 }
 
-// A step that is no filling: list, row, column, class and bitmap.
-using Key = std::array<int64_t, 5>;
-std::multiset<Key> live_steps(const Steps& steps,
-                              const std::vector<int32_t>& bits_of,
-                              int64_t shift) {
+// A step that is no filling: list, row, column, class.
+using Key = std::array<int64_t, 4>;
+std::multiset<Key> live_steps(const Steps& steps, int64_t shift) {
   std::multiset<Key> out;
   for (size_t list = 0; list + 1 < steps.range.size(); ++list) {
     for (size_t at = steps.range[list]; at < steps.range[list + 1]; ++at) {
       const Step& s = steps.steps[at];
       if (s.step_class() == 0) continue;
       out.insert({static_cast<int64_t>(list), s.row() + shift, s.column(),
-                  s.step_class(), bits_of[at]});
+                  s.step_class()});
     }
   }
   return out;
 }
 
 // Every step is in one call.
-Fault steps_fault(const Whole& w, const std::vector<CallSteps>& calls) {
+Fault steps_fault(const Split& w) {
   std::multiset<Key> all;
-  for (size_t c = 0; c < calls.size(); ++c) {
-    const int64_t shift =
-        w.backward && w.turns[c] == Turn::late ? w.own_columns() : 0;
-    const auto own = live_steps(calls[c].steps, calls[c].bits_of, shift);
+  for (size_t c = 0; c < w.calls.size(); ++c) {
+    const auto own = live_steps(w.calls[c].steps, w.calls[c].shift);
     all.insert(own.begin(), own.end());
     for (const Key& k : own) {
       const int64_t column = w.backward ? k[1] : k[2];
@@ -104,19 +94,20 @@ Fault steps_fault(const Whole& w, const std::vector<CallSteps>& calls) {
       }
     }
   }
-  if (all != live_steps(w.steps, w.bits_of, 0)) return "other steps";
+  if (all != live_steps(w.whole, 0)) return "other steps";
   return {};
 }
 
 // Backward: the rows that calls are told, by list.
-Fault rows_fault(const Whole& w, const std::vector<CallSteps>& calls) {
+Fault rows_fault(const Split& w) {
+  const std::vector<CallSteps>& calls = w.calls;
   const auto room = static_cast<size_t>(kRowsHead) + w.shard.rows.size();
-  for (size_t list = 0; list + 1 < w.steps.range.size(); ++list) {
+  for (size_t list = 0; list + 1 < w.whole.range.size(); ++list) {
     std::map<int64_t, std::vector<size_t>> calls_of_row;
     std::map<int64_t, std::vector<int32_t>> words_of_row;
     for (size_t c = 0; c < calls.size(); ++c) {
       const CallSteps& call = calls[c];
-      if (call.rows.size() != room * (w.steps.range.size() - 1)) return "room";
+      if (call.rows.size() != room * (w.whole.range.size() - 1)) return "room";
       const auto at = call.rows.begin() + static_cast<int64_t>(list * room);
       std::set<int64_t> told;
       for (int64_t i = 0; i < at[0]; ++i) {
@@ -163,6 +154,50 @@ Fault rows_fault(const Whole& w, const std::vector<CallSteps>& calls) {
   return {};
 }
 
+// Forward: a row begins in the first call that has it, and ends in the last.
+Fault flags_fault(const Split& w) {
+  const auto rows = static_cast<int64_t>(w.shard.rows.size());
+  const int64_t room = kRowsHead + rows;
+  for (size_t list = 0; list + 1 < w.whole.range.size(); ++list) {
+    std::vector<std::vector<size_t>> calls_of_row(w.shard.rows.size());
+    for (size_t c = 0; c < w.calls.size(); ++c) {
+      const Steps& steps = w.calls[c].steps;
+      std::set<int64_t> here;
+      for (size_t i = steps.range[list]; i < steps.range[list + 1]; ++i) {
+        here.insert(steps.steps[i].row());
+      }
+      for (const int64_t r : here) {
+        calls_of_row[static_cast<size_t>(r)].push_back(c);
+      }
+    }
+    const bool real = static_cast<int64_t>(list) < w.shard.lists;
+    for (size_t r = 0; r < calls_of_row.size(); ++r) {
+      const auto& has = calls_of_row[r];
+      if (has.empty() == (real && w.shard.computes[r])) return "a row is lost";
+      for (const size_t c : has) {
+        const auto at = static_cast<int64_t>(list) * room + kRowsHead;
+        const int32_t word = w.calls[c].rows[static_cast<size_t>(at) + r];
+        if (word >> kRowShift != static_cast<int32_t>(r)) return "a number";
+        if (((word & kRowBegins) != 0) != (c == has.front())) return "begins";
+        if (((word & kRowEnds) != 0) != (c == has.back())) return "ends";
+      }
+    }
+  }
+  return {};
+}
+
+Fault fault_of(const Split& w) {
+  if (w.calls.size() != w.turns.size()) return "calls";
+  if (w.calls.size() == 1) {
+    return w.calls[0].steps.steps == w.whole.steps ? Fault() : "one call";
+  }
+  for (const CallSteps& call : w.calls) {
+    if (auto e = form_fault(w, call)) return e;
+  }
+  if (auto e = steps_fault(w)) return e;
+  return w.backward ? rows_fault(w) : flags_fault(w);
+}
+
 Fault split_fault(const testing::RandomCase& plan) {
   const ShardedCase c = testing::random_sharded(plan);
   auto request = plan.request();
@@ -173,38 +208,24 @@ Fault split_fault(const testing::RandomCase& plan) {
   if (!shards) return shards.error().message;
   const auto read = plan::read_batch(*batch, "test");
   if (!read) return read.error().message;
+  const mask::Bound& bound = (*read)->sweep.bound;
   const xla::ShardFrame frame = xla::frame_of(*shards);
   for (const bool backward : {false, true}) {
     MosaicKernel kernel;
     kernel.call.backward = backward;
     kernel.options.tiles_per_pass = 1 + static_cast<int64_t>(plan.seed / 2 % 3);
     for (size_t s = 0; s < shards->shards.size(); ++s) {
-      auto steps =
-          shard_steps(*batch, (*read)->sweep.bound, *shards, s, kernel);
-      if (!steps) return steps.error().message;
-      Whole w = {*shards, shards->shards[s], std::move(*steps),
-                 {},      backward,          turns_of(frame, backward)};
-      // With room for a pass more, as kernels have.
-      w.bits_of.resize(w.steps.steps.size() + 3);
-      for (size_t i = 0; i < w.bits_of.size(); ++i) {
-        w.bits_of[i] = static_cast<int32_t>(i) + kFirstBitmap;
-      }
-      const std::vector<CallSteps> calls = w.split();
-      if (calls.size() != w.turns.size()) return "calls";
-      const auto fault = [&]() -> Fault {
-        if (calls.size() == 1) {
-          return calls[0].steps.steps == w.steps.steps ? Fault() : "one call";
-        }
-        for (const CallSteps& call : calls) {
-          if (auto e = form_fault(w, call, backward)) return e;
-        }
-        if (auto e = steps_fault(w, calls)) return e;
-        return backward ? rows_fault(w, calls) : Fault();
-      }();
-      if (fault) {
-        return describe(c) + (backward ? ", backward" : ", forward") +
-               ", shard " + std::to_string(s) + ": " + *fault;
-      }
+      auto whole = shard_steps(*batch, bound, *shards, s, kernel);
+      if (!whole) return whole.error().message;
+      const std::vector<Turn> turns = turns_of(frame, backward);
+      auto calls = steps_of_calls(*batch, bound, *shards, s, kernel, turns);
+      if (!calls) return calls.error().message;
+      const Fault fault =
+          fault_of({*shards, shards->shards[s], std::move(*whole), backward,
+                    turns, std::move(*calls)});
+      if (!fault) continue;
+      return describe(c) + (backward ? ", backward" : ", forward") +
+             ", shard " + std::to_string(s) + ": " + *fault;
     }
   }
   return {};
@@ -233,12 +254,11 @@ TEST(ShardSteps, TheEarlyCallHasAFifthToAHalfOfTheOwnWork) {
   MosaicKernel kernel;
   kernel.call.backward = true;
   kernel.options.tiles_per_pass = 1;
-  auto steps = shard_steps(*batch, (*read)->sweep.bound, *shards, 1, kernel);
-  ASSERT_TRUE(steps) << steps.error().message;
-  const std::vector<int32_t> bits(steps->steps.size(), kAllPairs);
-  const auto calls =
-      steps_of_calls(shards->shards[1], shards->shapes,
-                     {Turn::early, Turn::late, Turn::last}, true, *steps, bits);
+  const auto made =
+      steps_of_calls(*batch, (*read)->sweep.bound, *shards, 1, kernel,
+                     {Turn::early, Turn::late, Turn::last});
+  ASSERT_TRUE(made) << made.error().message;
+  const std::vector<CallSteps>& calls = *made;
   ASSERT_EQ(calls.size(), 3U);
   // Own columns have 16, 15, ... rows, 136 in all, and each column more leaves
   // one row less to cut; a fifth column would be more than a half.

@@ -62,7 +62,8 @@ ShardCall call_of(Turn turn, PlannedKernel kernel,
 // Of the whole pass: all but what calls hand to each other.
 std::vector<Argument> results_of(const ShardKernel& kernel) {
   std::vector<Argument> out = arrays_of(kernel.planned).results;
-  std::erase_if(out, [](const Argument& a) { return a.name == "dq_so_far"; });
+  std::erase_if(out,
+                [](const Argument& a) { return a.name.ends_with("so_far"); });
   return out;
 }
 
@@ -118,7 +119,7 @@ class CallWriter {
 
   // Backward, what came is in arrays of its own.
   static bool is_apart(const ShardCall& c) {
-    return c.kernel.shape.in_parts && c.turn == Turn::late;
+    return c.kernel.kernel.call.backward && c.turn == Turn::late;
   }
 
   xla::Value input(const ShardCall& c, const Argument& a) {
@@ -222,8 +223,8 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
   }
   xla::ShardFrame frame = xla::frame_of(shards);
   const std::vector<Turn> turns = turns_of(frame, call.backward);
-  auto planned = plan_shard_kernel(batch, shards, call, target, options,
-                                   call.backward && turns.size() > 1);
+  auto planned =
+      plan_shard_kernel(batch, shards, call, target, options, turns.size() > 1);
   if (!planned) return planned.error();
   ShardKernel out = {std::move(*planned), {}, std::move(frame)};
   for (const Turn turn : turns) {

@@ -1,12 +1,13 @@
 // lanes/mosaic/shards.h: one program for all devices of a mesh, each of which
 // attends by calls of the kernel, some of them while tiles travel.
 //
-// Forward an early call takes rows whose tiles are all there, and a late one
-// the others. Backward the calls take columns: an early one the first of the
-// device's own, while tiles come; a late one those that came, whose gradients
-// then go home; and a last one the rest meanwhile. Each goes on in the arrays
-// of the one before, and every row of out, every column of dK and dV, is made
-// by one call alone. Where nothing travels there is one call.
+// Each call takes other columns: an early one the device's own, while tiles
+// come, and a late one those that came, with all columns of queries that came.
+// Backward the early one has the first of the device's own; then the gradients
+// of the late one's go home, and a last call has the rest meanwhile. Each goes
+// on in the arrays of the one before. A column of dK and dV is made by one call
+// alone; the sums of a row of out or dQ that has columns in several wait
+// between them in float32. Where nothing travels there is one call.
 #pragma once
 
 #include <string>

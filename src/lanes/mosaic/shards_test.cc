@@ -125,6 +125,10 @@ xla::Writer::Values plain_call(xla::Writer& w, const PlannedKernel& kernel,
     if (at == arrays.inputs.end()) return {};
     return inputs[static_cast<size_t>(at - arrays.inputs.begin())];
   };
+  if (kernel.shape.in_parts && !kernel.kernel.call.backward) {
+    return plain.forward_parts(
+        {before_of("out"), before_of("lse"), before_of("so_far")});
+  }
   if (kernel.shape.in_parts) {
     const testing::PlainKernel::Parts made =
         plain.parts({before_of("dq"), before_of("dk"), before_of("dv"),
@@ -134,17 +138,7 @@ xla::Writer::Values plain_call(xla::Writer& w, const PlannedKernel& kernel,
     out.push_back(made.dq_so_far);
     return out;
   }
-  xla::Writer::Values made = plain.results();
-  if (kernel.kernel.call.backward) return made;
-  // A kernel writes rows of its steps and no others.
-  xla::Writer::Values others;
-  for (size_t i = 0; i < made.size(); ++i) {
-    const auto old = before_of(arrays.results[i].name.c_str());
-    others.push_back(
-        old ? *old
-            : w.real(std::nan(""), made[i].dims(), made[i].type.element));
-  }
-  return plain.of_steps(std::move(made), others);
+  return plain.results();
 }
 
 // The real program says how every array lies, and sends what the report says.

@@ -43,7 +43,8 @@ class Telemetry : public PassLoop {
   void absorb(const Value& pass, const Place& p, int64_t h) override;
   void finish(const char* region, const Place& p,
               const Value& rows_done) override;
-  void wait_out() override;
+  void wait_out();
+  void wait_last(const Value& /*rows_done*/) override { wait_out(); }
 };
 
 void Telemetry::absorb(const Value& /*pass*/, const Place& p, int64_t h) {

@@ -169,24 +169,29 @@ Result<TileBits> make_tile_bits(const Batch::State& batch, const Steps& steps,
   return out;
 }
 
-Result<TileBits> make_shard_bits(TileBitmaps& bitmaps, const Shard& shard,
-                                 int64_t plan_heads, const Steps& steps,
-                                 const MosaicKernel& kernel) {
-  TileBits out;
-  out.of_step.assign(static_cast<size_t>(kernel.steps), kNoPairs);
+Result<ShardBits> make_shard_bits(TileBitmaps& bitmaps, const Shard& shard,
+                                  int64_t plan_heads,
+                                  std::span<const CallTiles> calls,
+                                  const MosaicKernel& kernel) {
+  ShardBits out;
   // Those that it needs, numbered as they are met.
   std::map<int64_t, int32_t> here = {{kNoPairs, kNoPairs},
                                      {kAllPairs, kAllPairs}};
-  for_each_tile(steps, kernel,
-                [&](size_t i, int64_t list, int64_t r, int64_t c) {
-                  const TileAt& row = shard.rows[static_cast<size_t>(r)];
-                  const TileAt& column = shard.columns[static_cast<size_t>(c)];
-                  const int64_t number = bitmaps.number_of(
-                      row.batch_row * plan_heads + shard.first_list + list,
-                      row.tile, column.tile);
-                  const auto next = static_cast<int32_t>(here.size());
-                  out.of_step[i] = here.try_emplace(number, next).first->second;
-                });
+  for (const CallTiles& call : calls) {
+    std::vector<int32_t>& of_step =
+        out.of_step.emplace_back(static_cast<size_t>(kernel.steps), kNoPairs);
+    for_each_tile(*call.steps, kernel,
+                  [&](size_t i, int64_t list, int64_t r, int64_t c) {
+                    const TileAt& row = shard.rows[static_cast<size_t>(r)];
+                    const TileAt& column =
+                        shard.columns[static_cast<size_t>(c + call.shift)];
+                    const int64_t number = bitmaps.number_of(
+                        row.batch_row * plan_heads + shard.first_list + list,
+                        row.tile, column.tile);
+                    const auto next = static_cast<int32_t>(here.size());
+                    of_step[i] = here.try_emplace(number, next).first->second;
+                  });
+  }
   auto words = empty_words(static_cast<int64_t>(here.size()), kernel);
   if (!words) return words.error();
   out.words = std::move(*words);

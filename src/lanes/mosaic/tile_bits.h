@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -51,9 +52,19 @@ struct TileBits {
 // `steps` are the batch's, of the kernel's direction.
 Result<TileBits> make_tile_bits(const Batch::State& batch, const Steps& steps,
                                 const MosaicKernel& kernel);
-// Of a device of a mesh: those that its steps, in its own numbers, need.
-Result<TileBits> make_shard_bits(TileBitmaps& bitmaps, const Shard& shard,
-                                 int64_t plan_heads, const Steps& steps,
-                                 const MosaicKernel& kernel);
+// Of a device of a mesh: those that the steps of all its calls need, in its own
+// numbers, columns of a call `shift` less.
+struct CallTiles {
+  const Steps* steps = nullptr;
+  int64_t shift = 0;
+};
+struct ShardBits {
+  std::vector<std::vector<int32_t>> of_step;  // of each call, [kernel.steps]
+  std::vector<int32_t> words;
+};
+Result<ShardBits> make_shard_bits(TileBitmaps& bitmaps, const Shard& shard,
+                                  int64_t plan_heads,
+                                  std::span<const CallTiles> calls,
+                                  const MosaicKernel& kernel);
 
 }  // namespace tessera::mosaic
