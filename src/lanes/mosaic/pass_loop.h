@@ -56,7 +56,8 @@ class PassLoop : protected Parts {
                           const Value& ends) {
     return w_.add(rows_done, ends);
   }
-  // A row is `first` to have its scores taken; then its passes are absorbed.
+  // Where pass `p`, whose scores come next, is `first` of a row; and before a
+  // pass is absorbed.
   virtual void next_row(const Value& /*first*/, const Place& /*p*/,
                         const Value& /*turn*/) {}
   virtual void resume(const Place& /*p*/) {}
