@@ -147,7 +147,7 @@ class CallWriter {
 
   // Queries that come are late: nothing stands in for them.
   xla::Value padded(const std::string& name) {
-    const xla::Value own = w_.argument(name);
+    const xla::Value& own = w_.argument(name);
     if (!xla::comes(shard_.frame, name)) return own;
     const xla::Exchange& e = shard_.frame.rows;
     xla::Dims dims = own.dims();

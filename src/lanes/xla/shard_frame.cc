@@ -170,7 +170,7 @@ Value came_tiles(Writer& w, std::string_view array) {
 }
 
 Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array) {
-  const Value own = w.argument(array);
+  const Value& own = w.argument(array);
   if (!comes(frame, array)) return own;
   const Value more = came_tiles(w, array);
   return w.join(std::array{own, more}, 2);
