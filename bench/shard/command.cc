@@ -61,9 +61,8 @@ Result<int> run(const Options& o) {
   if (!o.json) {
     fmt::print(
         "causal & documents, tile 256, 32 heads on 8, {} seeds: median (p90). "
-        "Bytes in % of an\nall-gather of K and V; late: of the forward work, "
-        "in "
-        "%, what waits for tiles of others;\nms on one core of {}.\n\n"
+        "Bytes in % of an\nall-gather of K and V; late: of the forward "
+        "work, in %, what waits for tiles of others;\nms on one core of {}.\n\n"
         "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>13} {:>15} {:>13} "
         "{:>6} {:>6}\n",
         *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance", "how",

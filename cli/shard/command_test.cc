@@ -229,6 +229,9 @@ TEST_P(ShardSchedule, SaysWhatRunsBesideCollectives) {
   EXPECT_EQ(theirs, ours);
 }
 
+INSTANTIATE_TEST_SUITE_P(Exchanges, ShardSchedule,
+                         ::testing::Values("rounds", "ragged"));
+
 // The compiler puts the early call beside what comes, and the last one beside
 // what goes home.
 TEST_F(ShardCommand, CallsRunWhileTilesTravelInRounds) {
@@ -260,9 +263,6 @@ TEST_F(ShardCommand, CallsRunWhileTilesTravelInRounds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Exchanges, ShardSchedule,
-                         ::testing::Values("rounds", "ragged"));
-
 TEST_F(ShardCommand, RefusesInOneLine) {
   const auto error = [&](std::vector<std::string> flags) {
     std::vector<std::string> all = {"shard", "--mask", "causal", "--q-len",
@@ -289,6 +289,11 @@ TEST_F(ShardCommand, RefusesInOneLine) {
   EXPECT_EQ(error({"--mesh", "seq=2", "--backward"}),
             "tessera: [cli] --backward goes with --emit, --fit or --compile, "
             "found none\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--sink-logits"}),
+            "tessera: [cli] --sink-logits goes with --emit, --fit or "
+            "--compile, found none\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--fit", "v6e", "--dlse"}),
+            "tessera: [cli] --dlse goes with --backward, found none\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--fit", "v6e", "--compile", "v6e:2x2"}),
             "tessera: [cli] --compile says what fits too, found --fit beside "
             "it\n");

@@ -62,10 +62,6 @@ int64_t scratch_bytes(Dtype dtype, xla::Dims dims, int64_t tokens) {
   return device_bytes(dtype, dims);
 }
 
-bool is_of_keys(const std::string& name) {
-  return name == "k" || name == "v" || name == "dk" || name == "dv";
-}
-
 // Sums of what several devices give travel in float32.
 Dtype made_dtype(const ShardArray& a) {
   const std::string& name = a.part.name;
@@ -81,7 +77,8 @@ class Moments {
   void gather(const ShardArray& a) {
     const Exchange& e = exchange_of(a);
     const Dtype dtype = xla::dtype_of(a.part.type.element);
-    if (program_.in_turns && is_of_keys(a.part.name)) return gather_keys(a);
+    if (program_.in_turns && xla::is_of_keys(a.part.name))
+      return gather_keys(a);
     const MemoryPart all = array(a, dtype, " of all tiles", e.tiles());
     if (e.tiles() == e.own && !is_relaid(a, all)) return;
     exchange_.push_back(all);
@@ -92,7 +89,7 @@ class Moments {
   void bring_home(const ShardArray& a) {
     const Exchange& e = exchange_of(a);
     const Dtype dtype = made_dtype(a);
-    if (program_.in_turns && is_of_keys(a.part.name)) {
+    if (program_.in_turns && xla::is_of_keys(a.part.name)) {
       for (const MemoryPart& part :
            {array(a, dtype, " of own tiles", e.own),
             array(a, dtype, " of tiles that came", e.room())}) {
@@ -148,8 +145,8 @@ class Moments {
   }
 
   const Exchange& exchange_of(const ShardArray& a) const {
-    return is_of_keys(a.part.name) ? program_.frame.columns
-                                   : program_.frame.rows;
+    return xla::is_of_keys(a.part.name) ? program_.frame.columns
+                                        : program_.frame.rows;
   }
 
   MemoryPart array(const ShardArray& a, Dtype dtype, const char* what,

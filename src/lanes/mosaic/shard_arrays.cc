@@ -164,22 +164,15 @@ void add_call(const MosaicKernel& kernel, mosaic::Turn turn, MosaicArrays call,
       {mosaic::own_name(turn, "rows"), of_device({words}), std::move(rows)});
 }
 
-// In the program's order: first those of the call that has the kernel's names,
-// and of all calls.
+// In the program's order: first those of all calls.
 void add_arrays(const MosaicKernel& kernel,
                 const std::vector<mosaic::Turn>& turns,
                 ShardArrayMaker::Made made, std::vector<MosaicArray>& to) {
-  for (size_t c = 0; c < turns.size(); ++c) {
-    if (mosaic::own_name(turns[c], "steps") != "steps") continue;
-    add_call(kernel, turns[c], std::move(made.calls[c]),
-             std::move(made.rows[c]), to);
-  }
   for (MosaicArray& a : named_arrays(kernel, std::move(made.all))) {
-    if (!mosaic::own_name(turns.front(), a.name).empty()) continue;
+    if (!mosaic::own_name(mosaic::Turn::only, a.name).empty()) continue;
     to.push_back({a.name, of_device(std::move(a.shape)), std::move(a.values)});
   }
   for (size_t c = 0; c < turns.size(); ++c) {
-    if (mosaic::own_name(turns[c], "steps") == "steps") continue;
     add_call(kernel, turns[c], std::move(made.calls[c]),
              std::move(made.rows[c]), to);
   }

@@ -39,23 +39,23 @@ xla::Argument around_kernel(const Argument& a) {
   return {a.name, std::move(type)};
 }
 
-// The kernel of one call, of that over all tiles.
-ShardCall call_of(Turn turn, PlannedKernel kernel,
-                  const xla::ShardFrame& frame) {
+// The kernel of one call, of that over all tiles; `first` is the turn of the
+// pass's first call.
+ShardCall call_of(Turn turn, Turn first, PlannedKernel kernel,
+                  const xla::Exchange& keys) {
   KernelShape& s = kernel.shape;
-  const bool backward = kernel.kernel.call.backward;
-  const xla::Exchange& e = frame.columns;
-  const bool has_own = turn == Turn::early || turn == Turn::last;
-  if (has_own) s.kv_len = e.own * e.tokens;
-  if (backward && turn == Turn::late) s.kv_len = e.room() * e.tokens;
-  if (!backward && turn == Turn::late && e.room() > 0) {
-    s.own_keys = e.own * e.tokens;
+  const int64_t own = keys.own * keys.tokens;
+  const int64_t came = keys.room() * keys.tokens;
+  if (turn == Turn::early || turn == Turn::last) {
+    s.kv_len = own;
+  } else if (turn == Turn::late && kernel.kernel.call.backward) {
+    s.kv_len = came;
+  } else if (turn == Turn::late && came > 0) {
+    s.own_keys = own;
   }
   kernel.kernel.kv_len = s.kv_len;
-  const bool first = turns_of(frame, backward).front() == turn;
-  s.late = !first;
-  s.late_columns =
-      turn == Turn::last && turns_of(frame, backward).front() == Turn::early;
+  s.late = turn != first;
+  s.late_columns = turn == Turn::last && first == Turn::early;
   return {turn, std::move(kernel)};
 }
 
@@ -67,10 +67,6 @@ std::vector<Argument> results_of(const ShardKernel& kernel) {
   return out;
 }
 
-bool is_of_rows(const std::string& name) {
-  return name == "q" || name == "out" || name == "dout" || is_line(name);
-}
-
 // Writes the calls of a device's program, one after the other.
 class CallWriter {
  public:
@@ -78,32 +74,18 @@ class CallWriter {
       : w_(w), shard_(shard), call_(call) {}
 
   std::vector<xla::Made> write() {
-    for (const ShardCall& c : shard_.calls) inputs_.push_back(inputs_of(c));
-    for (size_t c = 0; c < shard_.calls.size(); ++c) add(c);
+    for (const ShardCall& c : shard_.calls) add(c);
     std::vector<xla::Made> out;
     for (const Argument& a : results_of(shard_)) out.push_back(result(a));
     return out;
   }
 
  private:
-  // All but what a call before gives.
-  Values inputs_of(const ShardCall& c) {
-    Values out;
-    for (const Argument& a : arrays_of(c.kernel).inputs) {
-      out.push_back(a.name.ends_with(kBefore)
-                        ? xla::Value()
-                        : w_.reshape(input(c, a), a.type.shape));
-    }
-    return out;
-  }
-
-  void add(size_t call) {
-    const ShardCall& c = shard_.calls[call];
+  void add(const ShardCall& c) {
     const CallArrays arrays = arrays_of(c.kernel);
-    Values& inputs = inputs_[call];
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const std::string& name = arrays.inputs[i].name;
-      if (name.ends_with(kBefore)) inputs[i] = before_.at(name);
+    Values inputs;
+    for (const Argument& a : arrays.inputs) {
+      inputs.push_back(w_.reshape(input(c, a), a.type.shape));
     }
     std::string label(name_of(c.kernel));
     if (c.turn == Turn::early) label += "_early";
@@ -112,7 +94,7 @@ class CallWriter {
     for (size_t i = 0; i < made_.back().size(); ++i) {
       const std::string& name = arrays.results[i].name;
       // The gradients of what came go home from where they are.
-      if (is_apart(c) && (name == "dk" || name == "dv")) continue;
+      if (is_apart(c) && xla::is_of_keys(name)) continue;
       before_[before(name)] = made_.back()[i];
     }
   }
@@ -123,16 +105,19 @@ class CallWriter {
   }
 
   xla::Value input(const ShardCall& c, const Argument& a) {
+    if (a.name.ends_with(kBefore)) return before_.at(a.name);
     if (const std::string_view own = own_name(c.turn, a.name); !own.empty()) {
       return w_.argument(own);
     }
     if (a.name == "kv_ids") return key_ids(a, is_apart(c));
-    if (a.name == "k" || a.name == "v") {
+    if (xla::is_of_keys(a.name)) {
       return is_apart(c) ? xla::came_tiles(w_, a.name) : w_.argument(a.name);
     }
     if (a.name == "came_k") return xla::came_tiles(w_, "k");
     if (a.name == "came_v") return xla::came_tiles(w_, "v");
-    if (!is_of_rows(a.name)) return w_.argument(a.name);
+    if (type_of(a).element == xla::Element::i32 || a.name == "sink_logits") {
+      return w_.argument(a.name);
+    }
     return c.turn == Turn::early ? padded(a.name)
                                  : xla::all_tiles(w_, shard_.frame, a.name);
   }
@@ -169,7 +154,7 @@ class CallWriter {
     }
     if (is_line(name))
       out.own = w_.reshape(out.own, around_kernel(a).type.dims);
-    if (name != "dk" && name != "dv") return out;
+    if (!xla::is_of_keys(name)) return out;
     for (size_t c = 0; c < shard_.calls.size(); ++c) {
       if (shard_.calls[c].turn == Turn::late) out.came = made_of(c, name);
     }
@@ -188,7 +173,7 @@ class CallWriter {
   xla::Writer& w_;
   const ShardKernel& shard_;
   const KernelCall& call_;
-  std::vector<Values> inputs_, made_;         // of each call
+  std::vector<Values> made_;                  // by each call
   std::map<std::string, xla::Value> before_;  // what the calls so far gave
 };
 
@@ -228,7 +213,8 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
   if (!planned) return planned.error();
   ShardKernel out = {std::move(*planned), {}, std::move(frame)};
   for (const Turn turn : turns) {
-    out.calls.push_back(call_of(turn, out.planned, out.frame));
+    out.calls.push_back(
+        call_of(turn, turns.front(), out.planned, out.frame.columns));
   }
   const std::string sharding = spec_fingerprint(
       shards.mesh, xla::frame_specs(out.frame, arrays_of(out)));
@@ -244,19 +230,6 @@ xla::ShardArrays arrays_of(const ShardKernel& kernel) {
   out.arguments = xla::exchange_arrays(frame);
   // Integers first.
   std::vector<ShardArray> others;
-  const auto add_own = [&](const ShardCall& c) {
-    for (const Argument& a : arrays_of(c.kernel).inputs) {
-      const std::string name(own_name(c.turn, a.name));
-      if (name.empty()) continue;
-      out.arguments.push_back(own_integers(frame, name, a.type.shape));
-    }
-  };
-  const auto has_names = [](const ShardCall& c) {
-    return own_name(c.turn, "steps") == "steps";
-  };
-  for (const ShardCall& c : kernel.calls) {
-    if (has_names(c)) add_own(c);
-  }
   for (const Argument& a : inputs) {
     if (!own_name(Turn::only, a.name).empty()) continue;
     xla::Argument own = around_kernel(a);
@@ -270,7 +243,11 @@ xla::ShardArrays arrays_of(const ShardKernel& kernel) {
     }
   }
   for (const ShardCall& c : kernel.calls) {
-    if (!has_names(c)) add_own(c);
+    for (const Argument& a : arrays_of(c.kernel).inputs) {
+      const std::string name(own_name(c.turn, a.name));
+      if (name.empty()) continue;
+      out.arguments.push_back(own_integers(frame, name, a.type.shape));
+    }
   }
   out.arguments.insert(out.arguments.end(), others.begin(), others.end());
   for (const Argument& a : results_of(kernel)) {

@@ -26,12 +26,8 @@ std::vector<std::string> axes_of(const Mesh& mesh,
 // Tokens of dimension 2, before the exchange.
 int64_t own_tokens(const Exchange& e) { return e.own * e.tokens; }
 
-bool is_of_rows(std::string_view name) {
-  return name != "k" && name != "v" && name != "dk" && name != "dv";
-}
-
 const Exchange& exchange_of(const ShardFrame& frame, std::string_view name) {
-  return is_of_rows(name) ? frame.rows : frame.columns;
+  return is_of_keys(name) ? frame.columns : frame.rows;
 }
 
 // That travel before a device attends, as far as a program has them.
@@ -60,9 +56,9 @@ Value homecoming(Writer& w, const ShardFrame& frame, const ShardArray& to,
   }
   // Each row has one device that computes it; keys may have many.
   const Value home =
-      is_of_rows(name)
-          ? return_tiles(w, frame.rows, made, Homecoming::in_place)
-          : return_tiles(w, frame.columns, made, Homecoming::added);
+      is_of_keys(name)
+          ? return_tiles(w, frame.columns, made, Homecoming::added)
+          : return_tiles(w, frame.rows, made, Homecoming::in_place);
   return w.convert(home, to.part.type.element);
 }
 
@@ -104,6 +100,10 @@ std::vector<int32_t> slices_of(const Exchange& e, const Traffic& traffic,
 }
 
 }  // namespace
+
+bool is_of_keys(std::string_view array) {
+  return array == "k" || array == "v" || array == "dk" || array == "dv";
+}
 
 ShardFrame frame_of(const Shards& shards) {
   return {shards.mesh, exchange_of(shards, true), exchange_of(shards, false)};

@@ -33,8 +33,9 @@ struct ShardArrays {
   std::vector<ShardArray> arguments, results;  // in the program's order
 };
 
-// [1, heads, tokens, ...] of queries, or of keys where its name is k, v, dk or
-// dv: as the device has it before tiles come.
+// k, v, dk, dv; of arrays of tokens all others are of queries.
+bool is_of_keys(std::string_view array);
+// [1, heads, tokens, ...] as the device has it before tiles come.
 ShardArray own_part(const ShardFrame& frame, Argument a);
 ShardArray own_integers(const ShardFrame& frame, std::string name, Dims dims);
 // [heads], or of each device [1, 1, heads] where it is `summed` by the caller.
