@@ -229,21 +229,19 @@ TEST_P(ShardSchedule, SaysWhatRunsBesideCollectives) {
   EXPECT_EQ(theirs, ours);
 }
 
-INSTANTIATE_TEST_SUITE_P(Exchanges, ShardSchedule,
-                         ::testing::Values("rounds", "ragged"));
-
 // The compiler puts the early call beside what comes, and the last one beside
-// what goes home.
-TEST_F(ShardCommand, CallsRunWhileTilesTravelInRounds) {
+// what goes home; where tiles travel by one op, beside all of it.
+TEST_P(ShardSchedule, CallsRunWhileTilesTravel) {
   const auto plugin = tessera::testing::real_plugin("libtpu");
   if (tessera::testing::is_absent(plugin)) {
     GTEST_SKIP() << plugin.error().message;
   }
   for (const bool backward : {false, true}) {
     std::vector<std::string> command = {
-        TESSERA_PROGRAM, "shard",  "--json", "--mask",    "causal",
-        "--q-len",       "8192",   "--mesh", "seq=4",     "--balance",
-        "contiguous",    "--lane", "mosaic", "--compile", "v6e:2x2"};
+        TESSERA_PROGRAM, "shard",   "--json", "--mask",    "causal",
+        "--q-len",       "8192",    "--mesh", "seq=4",     "--balance",
+        "contiguous",    "--lane",  "mosaic", "--compile", "v6e:2x2",
+        "--exchange",    GetParam()};
     if (backward) command.emplace_back("--backward");
     const auto ran = run_child(command, {{"TMPDIR", folder_.path()}}, 300);
     ASSERT_TRUE(ran.ok()) << ran.error().message;
@@ -251,6 +249,8 @@ TEST_F(ShardCommand, CallsRunWhileTilesTravelInRounds) {
     const json p = json::parse(ran->out)["program"];
     std::set<std::string> beside;
     for (const json& c : p["collectives"]) {
+      EXPECT_TRUE(c["op"] == "collective-permute" || !c["kernels"].empty())
+          << c;
       for (std::string kernel : c["kernels"]) {
         beside.insert(kernel.substr(0, kernel.find('.')));
       }
@@ -262,6 +262,9 @@ TEST_F(ShardCommand, CallsRunWhileTilesTravelInRounds) {
     EXPECT_EQ(beside, due) << p["collectives"].dump(1);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Exchanges, ShardSchedule,
+                         ::testing::Values("rounds", "ragged"));
 
 TEST_F(ShardCommand, RefusesInOneLine) {
   const auto error = [&](std::vector<std::string> flags) {

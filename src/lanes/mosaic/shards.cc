@@ -73,8 +73,11 @@ class CallWriter {
   CallWriter(xla::Writer& w, const ShardKernel& shard, const KernelCall& call)
       : w_(w), shard_(shard), call_(call) {}
 
-  std::vector<xla::Made> write() {
-    for (const ShardCall& c : shard_.calls) add(c);
+  std::vector<xla::Made> write(const std::vector<xla::Awaited>& awaited) {
+    for (const ShardCall& c : shard_.calls) {
+      if (c.turn != Turn::early && !came_) await(awaited);
+      add(c);
+    }
     std::vector<xla::Made> out;
     for (const Argument& a : results_of(shard_)) out.push_back(result(a));
     return out;
@@ -97,6 +100,14 @@ class CallWriter {
       if (is_apart(c) && xla::is_of_keys(name)) continue;
       before_[before(name)] = made_.back()[i];
     }
+  }
+
+  void await(const std::vector<xla::Awaited>& awaited) {
+    Values made;
+    for (const auto& [name, value] : before_) made.push_back(value);
+    made = xla::await_tiles(w_, awaited, made);
+    for (size_t i = 0; auto& [name, value] : before_) value = made[i++];
+    came_ = true;
   }
 
   // Backward, what came is in arrays of its own.
@@ -175,6 +186,7 @@ class CallWriter {
   const KernelCall& call_;
   std::vector<Values> made_;                  // by each call
   std::map<std::string, xla::Value> before_;  // what the calls so far gave
+  bool came_ = false;
 };
 
 }  // namespace
@@ -270,7 +282,9 @@ std::string program_of(const ShardKernel& kernel, const KernelCall& call) {
   return xla::frame_program(
       backward ? "tessera_sharded_backward" : "tessera_sharded_forward",
       kernel.frame, arrays_of(kernel),
-      [&](xla::Writer& w) { return CallWriter(w, kernel, call).write(); });
+      [&](xla::Writer& w, const std::vector<xla::Awaited>& awaited) {
+        return CallWriter(w, kernel, call).write(awaited);
+      });
 }
 
 }  // namespace mosaic

@@ -2,6 +2,7 @@
 // ragged exchange is one buffer of them all.
 #include "lanes/xla/exchange.h"
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <utility>
@@ -11,7 +12,7 @@ namespace {
 
 using Values = Writer::Values;
 
-constexpr size_t kTokens = 2;  // the dimension
+constexpr size_t kHeads = 1, kTokens = 2;  // dimensions
 
 // The devices along "seq" that differ in nothing else, each in its order.
 Writer::Groups groups_of(const Mesh& mesh) {
@@ -131,6 +132,46 @@ Value array_of(Writer& w, const Exchange& e, const Value& buffer) {
   return w.reshape(turned(w, buffer), dims);
 }
 
+// Which of the arrays go by the same ops.
+bool go_together(const Exchange& e, const Value& a, const Value& b) {
+  Dims dims = b.dims();
+  dims[kHeads] = a.dims()[kHeads];
+  return e.ragged() && a.type.element == b.type.element && a.dims() == dims;
+}
+std::vector<std::vector<Coming::Part>> together(const Exchange& e,
+                                                const Values& arrays) {
+  std::vector<std::vector<Coming::Part>> out;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const Coming::Part part = {i, arrays[i].dims()[kHeads]};
+    const auto with = std::ranges::find_if(out, [&](const auto& parts) {
+      return go_together(e, arrays[parts.front().array], arrays[i]);
+    });
+    with == out.end() ? out.push_back({part}) : with->push_back(part);
+  }
+  return out;
+}
+int64_t heads_of(const std::vector<Coming::Part>& parts) {
+  int64_t out = 0;
+  for (const Coming::Part& p : parts) out += p.heads;
+  return out;
+}
+
+// Of a buffer or a block of it.
+Value side_by_side(Writer& w, const Values& parts) {
+  return parts.size() == 1 ? parts.front() : w.join(parts, kHeads);
+}
+Values split(Writer& w, const std::vector<Coming::Part>& parts,
+             const Value& buffer) {
+  if (parts.size() == 1) return {buffer};
+  Values out;
+  int64_t first = 0;
+  for (const Coming::Part& p : parts) {
+    out.push_back(w.part(buffer, kHeads, first, first + p.heads));
+    first += p.heads;
+  }
+  return out;
+}
+
 enum class Way : uint8_t { away, back };
 
 Value travel(Writer& w, const Exchange& e, const Leg& leg, const Value& buffer,
@@ -181,32 +222,60 @@ Exchange exchange_of(const Shards& shards, bool queries) {
   return out;
 }
 
-Value bring_tiles(Writer& w, const Exchange& e, const Value& own) {
-  Values parts;
+std::vector<Coming> send_tiles(Writer& w, const Exchange& e,
+                               const Values& own) {
+  std::vector<Coming> out;
   const Value size = w.integer(static_cast<int32_t>(e.tokens));
-  for (const Leg& leg : legs_of(e)) {
-    const Value none =
-        zeros(w, {own.type.element, buffer_dims(e, own.dims(), leg.tiles)});
-    const Value end = w.integer(static_cast<int32_t>(leg.tiles));
-    const Value begin = w.integer(static_cast<int32_t>(leg.first));
-    const Value zero = w.integer(0);
-    const Value leaving =
-        w.count(zero, end, Values{none},
-                [&](const Value& i, const Values& filled) {
-                  const Value tile =
-                      w.element(w.argument(e.sends), w.add(begin, i));
-                  const Value from = w.mul(tile, size);
-                  // Beyond the last tile it is the last one that is sent.
-                  const Value block =
-                      w.slice(own, at_token(w, own, from),
-                              with_tokens(own.dims(), e.tokens));
-                  return Values{w.update(filled.front(), block,
-                                         at_tile(w, e, filled.front(), i))};
-                })
-            .front();
-    parts.push_back(array_of(w, e, travel(w, e, leg, leaving, Way::away)));
+  for (std::vector<Coming::Part>& parts : together(e, own)) {
+    Coming coming = {std::move(parts), {}};
+    const Value& first = own[coming.parts.front().array];
+    Dims dims = first.dims();
+    dims[kHeads] = heads_of(coming.parts);
+    for (const Leg& leg : legs_of(e)) {
+      const Value none =
+          zeros(w, {first.type.element, buffer_dims(e, dims, leg.tiles)});
+      const Value end = w.integer(static_cast<int32_t>(leg.tiles));
+      const Value begin = w.integer(static_cast<int32_t>(leg.first));
+      const Value zero = w.integer(0);
+      const Value leaving =
+          w.count(zero, end, Values{none},
+                  [&](const Value& i, const Values& filled) {
+                    const Value tile =
+                        w.element(w.argument(e.sends), w.add(begin, i));
+                    const Value from = w.mul(tile, size);
+                    // Beyond the last tile it is the last one that is sent.
+                    Values blocks;
+                    for (const Coming::Part& p : coming.parts) {
+                      const Value& array = own[p.array];
+                      const Values at = at_token(w, array, from);
+                      blocks.push_back(w.slice(
+                          array, at, with_tokens(array.dims(), e.tokens)));
+                    }
+                    const Value block = side_by_side(w, blocks);
+                    const Values to = at_tile(w, e, filled.front(), i);
+                    return Values{w.update(filled.front(), block, to)};
+                  })
+              .front();
+      coming.buffers.push_back(travel(w, e, leg, leaving, Way::away));
+    }
+    out.push_back(std::move(coming));
   }
-  return parts.size() == 1 ? parts.front() : w.join(parts, kTokens);
+  return out;
+}
+
+Values came_tiles(Writer& w, const Exchange& e, const Coming& coming) {
+  std::vector<Values> legs(coming.parts.size());
+  for (const Value& buffer : coming.buffers) {
+    const Values parts = split(w, coming.parts, buffer);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      legs[p].push_back(array_of(w, e, parts[p]));
+    }
+  }
+  Values out;
+  for (const Values& of : legs) {
+    out.push_back(of.size() == 1 ? of.front() : w.join(of, kTokens));
+  }
+  return out;
 }
 
 namespace {
@@ -232,30 +301,45 @@ Value put_home(Writer& w, const Exchange& e, const Value& own,
 
 }  // namespace
 
-Value return_tiles(Writer& w, const Exchange& e, const Made& made,
-                   Homecoming how) {
-  const Value& all = made.own;
-  const Value& came = made.came ? *made.came : all;
-  const int64_t first = made.came ? 0 : e.own;
-  const Dims own_dims = with_tokens(all.dims(), e.own * e.tokens);
-  const Value zero = w.integer(0);
-  Value own = w.slice(all, at_token(w, all, zero), own_dims);
-  for (const Leg& leg : legs_of(e)) {
-    const Value there =
-        w.integer(static_cast<int32_t>((first + leg.first) * e.tokens));
-    const Value done = w.slice(came, at_token(w, came, there),
-                               with_tokens(came.dims(), leg.tiles * e.tokens));
-    const Value home = travel(w, e, leg, buffer_of(w, e, done), Way::back);
-    const Value end = w.integer(static_cast<int32_t>(leg.tiles));
-    const Value begin = w.integer(static_cast<int32_t>(leg.first));
-    own = w.count(zero, end, Values{own},
-                  [&](const Value& i, const Values& carried) {
-                    return Values{put_home(w, e, carried.front(), home,
-                                           {i, w.add(begin, i)}, how)};
-                  })
-              .front();
+Values return_tiles(Writer& w, const Exchange& e, const std::vector<Made>& made,
+                    Homecoming how) {
+  Values leaving, out;
+  for (const Made& m : made) {
+    leaving.push_back(m.came ? *m.came : m.own);
+    const Dims dims = with_tokens(m.own.dims(), e.own * e.tokens);
+    const Values begin = at_token(w, m.own, w.integer(0));
+    out.push_back(w.slice(m.own, begin, dims));
   }
-  return own;
+  const Value zero = w.integer(0);
+  for (const std::vector<Coming::Part>& parts : together(e, leaving)) {
+    for (const Leg& leg : legs_of(e)) {
+      Values buffers;
+      for (const Coming::Part& p : parts) {
+        const Value& came = leaving[p.array];
+        const int64_t first = made[p.array].came ? 0 : e.own;
+        const Value there =
+            w.integer(static_cast<int32_t>((first + leg.first) * e.tokens));
+        const Values at = at_token(w, came, there);
+        const Value done =
+            w.slice(came, at, with_tokens(came.dims(), leg.tiles * e.tokens));
+        buffers.push_back(buffer_of(w, e, done));
+      }
+      const Value buffer = side_by_side(w, buffers);
+      const Values home = split(w, parts, travel(w, e, leg, buffer, Way::back));
+      const Value end = w.integer(static_cast<int32_t>(leg.tiles));
+      const Value begin = w.integer(static_cast<int32_t>(leg.first));
+      for (size_t p = 0; p < parts.size(); ++p) {
+        Value& own = out[parts[p].array];
+        own = w.count(zero, end, Values{own},
+                      [&](const Value& i, const Values& carried) {
+                        return Values{put_home(w, e, carried.front(), home[p],
+                                               {i, w.add(begin, i)}, how)};
+                      })
+                  .front();
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace tessera::xla

@@ -31,19 +31,33 @@ struct Exchange {
 // Of query tiles, or of key tiles.
 Exchange exchange_of(const Shards& shards, bool queries);
 
-// Of a device's own tokens (dimension 2), what the rounds bring; there must be
-// room for some.
-Value bring_tiles(Writer& w, const Exchange& e, const Value& own);
+// Tiles on their way, of arrays that travel by the same ops.
+struct Coming {
+  struct Part {
+    size_t array = 0;  // its number among those that were sent
+    int64_t heads = 0;
+  };
+  std::vector<Part> parts;     // along dimension 1
+  std::vector<Value> buffers;  // one an op
+};
+// Of each of these arrays a device's own tokens are dimension 2; there must be
+// room for some. In a ragged exchange those that differ in heads alone go by
+// one op, as the next would begin only where it ends.
+std::vector<Coming> send_tiles(Writer& w, const Exchange& e,
+                               const std::vector<Value>& own);
+// What the rounds brought of each part.
+std::vector<Value> came_tiles(Writer& w, const Exchange& e,
+                              const Coming& coming);
 
 // What was made of tokens: of all, own ones first; or of those that came apart.
 struct Made {
   Value own;
   std::optional<Value> came = {};
 };
-// The other way: what was done for others goes home, and stands in its own
-// place there, or is added to what is there.
+// The other way, by as few ops: what was done for others goes home, and stands
+// in its own place there, or is added to what is there.
 enum class Homecoming : uint8_t { in_place, added };
-Value return_tiles(Writer& w, const Exchange& e, const Made& made,
-                   Homecoming how);
+std::vector<Value> return_tiles(Writer& w, const Exchange& e,
+                                const std::vector<Made>& made, Homecoming how);
 
 }  // namespace tessera::xla

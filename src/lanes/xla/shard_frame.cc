@@ -48,18 +48,36 @@ Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
   return out;
 }
 
-Value homecoming(Writer& w, const ShardFrame& frame, const ShardArray& to,
-                 const Made& made) {
-  const std::string& name = to.part.name;
-  if (to.is_own || name == "dsink_logits") {
-    return w.reshape(made.own, to.part.type.dims);
+// Whether it is made of tokens, which may have been another device's.
+bool goes_home(const ShardArray& result) {
+  return !result.is_own && result.part.name != "dsink_logits";
+}
+// The results as their devices have them, in their order.
+Values come_home(Writer& w, const ShardFrame& frame,
+                 const std::vector<ShardArray>& results,
+                 const std::vector<Made>& made) {
+  Values out(results.size());
+  for (const bool keys : {false, true}) {
+    std::vector<size_t> which;
+    std::vector<Made> some;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!goes_home(results[i])) continue;
+      if (is_of_keys(results[i].part.name) != keys) continue;
+      which.push_back(i);
+      some.push_back(made[i]);
+    }
+    // Each row has one device that computes it; keys may have many.
+    const Values home =
+        keys ? return_tiles(w, frame.columns, some, Homecoming::added)
+             : return_tiles(w, frame.rows, some, Homecoming::in_place);
+    for (size_t i = 0; i < which.size(); ++i) out[which[i]] = home[i];
   }
-  // Each row has one device that computes it; keys may have many.
-  const Value home =
-      is_of_keys(name)
-          ? return_tiles(w, frame.columns, made, Homecoming::added)
-          : return_tiles(w, frame.rows, made, Homecoming::in_place);
-  return w.convert(home, to.part.type.element);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Type& type = results[i].part.type;
+    out[i] = goes_home(results[i]) ? w.convert(out[i], type.element)
+                                   : w.reshape(made[i].own, type.dims);
+  }
+  return out;
 }
 
 // The tiles of a shard, round after round.
@@ -161,6 +179,29 @@ std::map<std::string_view, std::vector<int32_t>> exchange_integers(
   return out;
 }
 
+Values await_tiles(Writer& w, const std::vector<Awaited>& awaited,
+                   const Values& made) {
+  Values held = made;
+  for (const Awaited& a : awaited) {
+    for (const Coming& c : a.coming) {
+      held.insert(held.end(), c.buffers.begin(), c.buffers.end());
+    }
+  }
+  if (!made.empty() && held.size() > made.size()) held = w.barrier(held);
+  auto next = held.begin() + static_cast<std::ptrdiff_t>(made.size());
+  Values out(held.begin(), next);
+  for (const Awaited& a : awaited) {
+    for (Coming c : a.coming) {
+      for (Value& buffer : c.buffers) buffer = *next++;
+      const Values there = came_tiles(w, *a.exchange, c);
+      for (size_t p = 0; p < there.size(); ++p) {
+        w.bind(came(a.arrays[c.parts[p].array]), there[p]);
+      }
+    }
+  }
+  return out;
+}
+
 bool comes(const ShardFrame& frame, std::string_view array) {
   return exchange_of(frame, array).room() > 0;
 }
@@ -193,16 +234,21 @@ std::string frame_program(std::string_view name, const ShardFrame& frame,
     w.bind(a.part.name, w.reshape(w.argument(a.part.name),
                                   Dims(dims.begin() + 3, dims.end())));
   }
-  for (const char* array : kTravellers) {
-    if (!w.has_argument(array) || !comes(frame, array)) continue;
-    w.bind(came(array),
-           bring_tiles(w, exchange_of(frame, array), w.argument(array)));
+  std::vector<Awaited> awaited;
+  for (const Exchange* e : {&frame.rows, &frame.columns}) {
+    if (e->room() == 0) continue;
+    Awaited some = {e, {}, {}};
+    Values own;
+    for (const char* array : kTravellers) {
+      if (!w.has_argument(array) || &exchange_of(frame, array) != e) continue;
+      some.arrays.emplace_back(array);
+      own.push_back(w.argument(array));
+    }
+    some.coming = send_tiles(w, *e, own);
+    awaited.push_back(std::move(some));
   }
-  const std::vector<Made> made = attend(w);
-  Values results;
-  for (size_t i = 0; i < arrays.results.size(); ++i) {
-    results.push_back(homecoming(w, frame, arrays.results[i], made[i]));
-  }
+  const std::vector<Made> made = attend(w, awaited);
+  const Values results = come_home(w, frame, arrays.results, made);
   return w.module(name, results, spread_of(frame, arrays));
 }
 

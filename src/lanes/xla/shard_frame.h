@@ -48,8 +48,20 @@ std::vector<ShardArray> exchange_arrays(const ShardFrame& frame);
 std::map<std::string_view, std::vector<int32_t>> exchange_integers(
     const ShardFrame& frame, const Shards& shards, size_t shard);
 
-// Of an array of tokens, within a program: what the rounds brought, and that
-// behind what the device has itself, which stands under the array's name.
+// Tiles that are on their way while a device attends, as far as it can.
+struct Awaited {
+  const Exchange* exchange = nullptr;
+  std::vector<std::string> arrays;
+  std::vector<Coming> coming;
+};
+// From here on they are there; not before `made`, which is given back: where
+// nothing says so a compiler waits for them first and then attends.
+std::vector<Value> await_tiles(Writer& w, const std::vector<Awaited>& awaited,
+                               const std::vector<Value>& made);
+
+// Of an array of tokens, within a program: what the rounds brought, once it is
+// awaited, and that behind what the device has itself, which stands under the
+// array's name.
 bool comes(const ShardFrame& frame, std::string_view array);
 Value came_tiles(Writer& w, std::string_view array);
 Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array);
@@ -58,7 +70,8 @@ void bind_all_tiles(Writer& w, const ShardFrame& frame);
 
 // The program: `attend` runs once tiles are on their way, and gives the results
 // in their order.
-using Attend = std::function<std::vector<Made>(Writer&)>;
+using Attend =
+    std::function<std::vector<Made>(Writer&, const std::vector<Awaited>&)>;
 std::string frame_program(std::string_view name, const ShardFrame& frame,
                           const ShardArrays& arrays, const Attend& attend);
 

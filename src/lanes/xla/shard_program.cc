@@ -44,7 +44,9 @@ std::vector<ShardArray> shard_results(const ShardShape& s) {
 std::string shard_program_text(const ShardShape& s) {
   return frame_program(
       s.local.backward ? "tessera_sharded_backward" : "tessera_sharded_forward",
-      s, {shard_arguments(s), shard_results(s)}, [&](Writer& w) {
+      s, {shard_arguments(s), shard_results(s)},
+      [&](Writer& w, const std::vector<Awaited>& awaited) {
+        await_tiles(w, awaited, {});
         bind_all_tiles(w, s);
         std::vector<Made> out;
         for (Value& made : s.local.backward ? write_backward(w, s.local)
