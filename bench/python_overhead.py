@@ -73,19 +73,22 @@ def main():
         q = jax.device_put(np.zeros((1, 1, length, 8), np.float32))
         batch = jax.device_put(ts.plan(mask, q_len=length,
                                        doc_ids=packed(length, 2)))
-        empty = jax.jit(lambda q, k, v, batch: q)
+        empty = jax.jit(lambda q, k, v, batch: q)  # jax drops what is unused
+        taking = jax.jit(lambda q, k, v, batch: q, keep_unused=True)
         full = jax.jit(tessera.jax.attention)
         numpy_q, host = np.asarray(q), ts.plan(
             mask, q_len=length, doc_ids=packed(length, 2))
         run = lambda f: best(lambda: jax.block_until_ready(f(q, q, q, batch)))
-        nothing, attention = run(empty), run(full)
+        nothing, same, attention = run(empty), run(taking), run(full)
         session = ts.Session("cpu")
         ready = session.prepare(host, heads=1, head_dim=8)
         alone = best(lambda: ready.forward(numpy_q, numpy_q, numpy_q))
         rows += [[f"jit {length}", "tessera", attention],
-                 [f"jit {length}", "an empty call", nothing]]
-        print(f"jit {length:5d} tokens: empty {nothing:6.1f} us, attention "
-              f"{attention:6.1f}, so {attention - nothing:.1f} above it; a "
+                 [f"jit {length}", "an empty call", nothing],
+                 [f"jit {length}", "an empty call of the same arrays", same]]
+        print(f"jit {length:5d} tokens: empty {nothing:6.1f} us, of the same "
+              f"arrays {same:.1f}, attention {attention:6.1f}, so "
+              f"{attention - nothing:.1f} and {attention - same:.1f} above; a "
               f"prepared call from NumPy {alone:.1f}")
     if args.out:
         args.out.write_text(json.dumps(

@@ -129,11 +129,13 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
   for (int64_t b = 0; b < bound.batch; ++b) {
     const mask::BoundRow row = mosaic::veto_row((*read)->request, bound, b);
     out.bounds[static_cast<size_t>(b) + 2] = static_cast<int32_t>(row.q_offset);
-    const KeyIds ids(bound, row, rule);
-    ids.queries(
-        0, std::span(out.q_ids).subspan(static_cast<size_t>(b * kernel.q_len),
-                                        static_cast<size_t>(bound.q_len)));
-    std::ranges::copy(ids.keys(), out.kv_ids.begin() + b * kernel.kv_len);
+    const auto part = [b](std::vector<int32_t>& ids, int64_t room, int64_t n) {
+      return std::span(ids).subspan(static_cast<size_t>(b * room),
+                                    static_cast<size_t>(n));
+    };
+    const KeyIds ids(bound, row, rule,
+                     part(out.kv_ids, kernel.kv_len, bound.kv_len));
+    ids.queries(0, part(out.q_ids, kernel.q_len, bound.q_len));
   }
   return out;
 }

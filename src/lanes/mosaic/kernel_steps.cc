@@ -35,23 +35,25 @@ std::vector<bool> vetoed_tiles(const mask::Bound& bound,
   return out;
 }
 
-// The tiles of one row, `live` of them, and what fills its last pass up.
-void arrange(std::span<Step> row, size_t live,
-             const std::vector<bool>& vetoed) {
-  struct Tile {
-    int64_t column;
-    uint32_t step_class;
-  };
-  std::vector<Tile> tiles;
-  for (const Step& s : row.first(live)) {
-    const int64_t column = s.column();
-    const uint32_t masked =
-        vetoed[static_cast<size_t>(column)] ? kToClean : kMasked;
-    tiles.push_back({column, s.step_class() == kFull ? kFull : masked});
+struct Tile {
+  int64_t column;
+  uint32_t step_class;
+};
+
+// The tiles of one row, `live` of them, in the order of their classes, and what
+// fills its last pass up.
+void arrange(std::span<Step> row, size_t live, const std::vector<bool>& vetoed,
+             std::vector<Tile>& tiles) {
+  tiles.clear();
+  for (const uint32_t due : {kFull, kMasked, kToClean}) {
+    for (const Step& s : row.first(live)) {
+      const int64_t column = s.column();
+      const uint32_t masked =
+          vetoed[static_cast<size_t>(column)] ? kToClean : kMasked;
+      const uint32_t found = s.step_class() == kFull ? kFull : masked;
+      if (found == due) tiles.push_back({column, found});
+    }
   }
-  std::ranges::stable_sort(tiles, {}, [](const Tile& t) {
-    return t.step_class == kFull ? 0U : t.step_class;
-  });
   tiles.resize(row.size(), {tiles.front().column, kFiller});
   const int64_t number = row.front().row();
   for (size_t i = 0; i < row.size(); ++i) {
@@ -62,6 +64,7 @@ void arrange(std::span<Step> row, size_t live,
 
 // The rows of one list.
 void arrange_list(Steps& steps, size_t list, const std::vector<bool>& vetoed) {
+  std::vector<Tile> tiles;
   size_t begin = steps.range[list];
   for (size_t at = begin; at < steps.range[list + 1]; ++at) {
     if (!steps.steps[at].last()) continue;
@@ -69,7 +72,7 @@ void arrange_list(Steps& steps, size_t list, const std::vector<bool>& vetoed) {
     const auto live = std::ranges::count_if(
         row, [](Step s) { return s.step_class() != kFiller; });
     // An empty row has one step all the same, which must be masked.
-    arrange(row, std::max<size_t>(static_cast<size_t>(live), 1), vetoed);
+    arrange(row, std::max<size_t>(static_cast<size_t>(live), 1), vetoed, tiles);
     begin = at + 1;
   }
 }

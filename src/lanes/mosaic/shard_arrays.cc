@@ -37,8 +37,10 @@ class ShardArrayMaker {
     for (int64_t b = 0; b < bound_.batch; ++b) {
       rows_.push_back(mosaic::veto_row(state.request, bound_, b));
     }
-    for (const mask::BoundRow& row : rows_) {
-      ids_.emplace_back(bound_, row, mosaic::Rule());
+    of_key_.resize(rows_.size());
+    for (size_t b = 0; b < rows_.size(); ++b) {
+      of_key_[b].resize(static_cast<size_t>(bound_.kv_len));
+      ids_.emplace_back(bound_, rows_[b], mosaic::Rule(), of_key_[b]);
     }
   }
 
@@ -119,6 +121,7 @@ class ShardArrayMaker {
   const MosaicKernel& kernel_;
   mosaic::TileBitmaps& bitmaps_;
   std::vector<mask::BoundRow> rows_;
+  std::vector<std::vector<int32_t>> of_key_;  // of a batch row
   std::vector<KeyIds> ids_;
 };
 

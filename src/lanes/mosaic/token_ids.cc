@@ -19,26 +19,27 @@ mask::BoundRow veto_row(const Request& request, const mask::Bound& bound,
 }
 
 KeyIds::KeyIds(const mask::Bound& bound, const mask::BoundRow& row,
-               const Rule& rule)
-    : row_(row),
-      documents_(rule.documents && !rule.segments),
-      of_key_(static_cast<size_t>(bound.kv_len), 0) {
-  if (row.ids && rule.segments) {
+               const Rule& rule, std::span<int32_t> of_key)
+    : row_(row), documents_(rule.documents && !rule.segments), of_key_(of_key) {
+  const int64_t valid = std::clamp<int64_t>(row.valid, 0, bound.kv_len);
+  std::ranges::fill(of_key.subspan(static_cast<size_t>(valid)), kNoKey);
+  int32_t* const out = of_key.data();
+  if (!row.ids || !documents_) std::fill_n(out, valid, 0);
+  if (!row.ids) return;
+  if (rule.segments && valid > 0) {
     mask::IdRuns runs;
-    mask::find_runs(row.ids, bound.kv_len, runs);
+    mask::find_runs(row.ids, valid, runs);
     for (int64_t r = 0; r < runs.count(); ++r) {
       const auto at = static_cast<size_t>(r);
-      std::fill(of_key_.begin() + runs.start[at],
-                of_key_.begin() + runs.start[at + 1], static_cast<int32_t>(r));
+      std::fill(out + runs.start[at], out + runs.start[at + 1],
+                static_cast<int32_t>(r));
     }
-  } else if (row.ids && documents_) {
-    std::copy_n(row.ids, bound.kv_len, of_key_.begin());
   }
-  const int64_t valid = std::clamp<int64_t>(row.valid, 0, bound.kv_len);
-  std::fill(of_key_.begin() + valid, of_key_.end(), kNoKey);
-  if (!row.ids) return;
-  int32_t* const out = of_key_.data();
-  for (int64_t k = 0; k < valid; ++k) out[k] = row.ids[k] < 0 ? kNoKey : out[k];
+  const bool as_it_is = documents_;
+  for (int64_t k = 0; k < valid; ++k) {
+    const int32_t id = row.ids[k];
+    out[k] = id < 0 ? kNoKey : as_it_is ? id : out[k];
+  }
 }
 
 void KeyIds::queries(int64_t first, std::span<int32_t> out) const {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "lanes/mosaic/rule.h"
 #include "mask/bind.h"
@@ -17,10 +16,12 @@ mask::BoundRow veto_row(const Request& request, const mask::Bound& bound,
                         int64_t batch_row);
 
 // The id that decides what a key may share: its document, its segment, or 0; -1
-// where a veto holds. The row is read as long as it lives.
+// where a veto holds. It fills `of_key`, for each key one, and reads that and
+// the row as long as it lives.
 class KeyIds {
  public:
-  KeyIds(const mask::Bound& bound, const mask::BoundRow& row, const Rule& rule);
+  KeyIds(const mask::Bound& bound, const mask::BoundRow& row, const Rule& rule,
+         std::span<int32_t> of_key);
 
   std::span<const int32_t> keys() const { return of_key_; }
   // Of queries from that one on, whose positions need not be keys'.
@@ -29,7 +30,7 @@ class KeyIds {
  private:
   const mask::BoundRow& row_;
   bool documents_;
-  std::vector<int32_t> of_key_;
+  std::span<const int32_t> of_key_;
 };
 
 }  // namespace tessera::mosaic
