@@ -11,7 +11,6 @@
 #include "tessera/train.h"
 #include "tests/plugins.h"
 #include "tests/random_case.h"
-#include "tests/temp_folder.h"
 
 namespace tessera {
 namespace {
@@ -61,13 +60,6 @@ class Train : public ::testing::TestWithParam<const char*> {
     options_.rows = 2;
     options_.tokens = 96;
     options_.tile = {32, 32};
-    options_.xla.cache_folder = compiled().path();
-  }
-
-  // What one test compiled, the next loads: half of their time.
-  static const testing::TempFolder& compiled() {
-    static const testing::TempFolder folder;
-    return folder;
   }
 
   Rows rows(int64_t step) const { return learnable(2, 96, 32, step); }
@@ -76,11 +68,6 @@ class Train : public ::testing::TestWithParam<const char*> {
 
   TrainOptions options_;
 };
-// That it compiled, or loaded where another test had.
-int64_t programs(const Trainer& trainer) {
-  const TrainCounters counts = trainer.counters();
-  return counts.compiles + counts.disk_hits;
-}
 // On several devices.
 class TrainMesh : public Train {};
 class TrainClustered : public Train {};
@@ -102,7 +89,7 @@ TEST_P(Train, LearnsWithOneCompile) {
   // A model that knows nothing says ln 32 = 3.47.
   EXPECT_NEAR(first, std::log(32.0), 0.3);
   EXPECT_LT(last, 0.1);
-  EXPECT_EQ(programs(*trainer), 1);
+  EXPECT_EQ(trainer->counters().compiles, 1);
 }
 
 // Whatever was before, and in another trainer.
@@ -183,7 +170,7 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
                          : b->tiles_run == a.tiles_run);
       EXPECT_EQ(b->tokens, a.tokens);
     }
-    EXPECT_EQ(programs(*many), 1);
+    EXPECT_EQ(many->counters().compiles, 1);
   }
 }
 
@@ -348,7 +335,7 @@ void Train::check_logits() {
     // Means of some 180 losses of float32, each of a few sums.
     EXPECT_NEAR(told->loss, loss, 256 * 6e-8 * loss);
   }
-  EXPECT_EQ(programs(*trainer), 2);
+  EXPECT_EQ(trainer->counters().compiles, 2);
   EXPECT_EQ(trainer->logits(learnable(1, 96, 32, 1)).error().message,
             "[train] a step takes 2 rows of 96 tokens, found 1 of 96");
 }
@@ -426,7 +413,7 @@ TEST_P(TrainClustered, LearnsWithOneCompile) {
   }
   EXPECT_LT(tiles, planned);
   EXPECT_LT(last, 0.1);
-  EXPECT_EQ(programs(*trainer), 1);
+  EXPECT_EQ(trainer->counters().compiles, 1);
 
   Rows torn = learnable(5, 96, 32, 1);
   for (int64_t i = 80; i < 85; ++i) {

@@ -35,7 +35,7 @@ KeyIds::KeyIds(const mask::Bound& bound, const mask::BoundRow& row,
                 static_cast<int32_t>(r));
     }
   }
-  const bool as_it_is = documents_;
+  const bool as_it_is = documents_;  // read once: the loop is in vectors then
   for (int64_t k = 0; k < valid; ++k) {
     const int32_t id = row.ids[k];
     out[k] = id < 0 ? kNoKey : as_it_is ? id : out[k];

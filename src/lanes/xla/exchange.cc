@@ -193,6 +193,34 @@ Value travel(Writer& w, const Exchange& e, const Leg& leg, const Value& buffer,
                            e.groups);
 }
 
+// The tiles that a device sends, in a buffer.
+Value leaving_tiles(Writer& w, const Exchange& e, const Leg& leg,
+                    const std::vector<Coming::Part>& parts, const Values& own) {
+  const Value& first = own[parts.front().array];
+  Dims dims = first.dims();
+  dims[kHeads] = heads_of(parts);
+  const Value size = w.integer(static_cast<int32_t>(e.tokens));
+  const Value none =
+      zeros(w, {first.type.element, buffer_dims(e, dims, leg.tiles)});
+  const Value end = w.integer(static_cast<int32_t>(leg.tiles));
+  const Value begin = w.integer(static_cast<int32_t>(leg.first));
+  const auto put = [&](const Value& i, const Values& filled) {
+    const Value tile = w.element(w.argument(e.sends), w.add(begin, i));
+    const Value from = w.mul(tile, size);
+    // Beyond the last tile it is the last one that is sent.
+    Values blocks;
+    for (const Coming::Part& p : parts) {
+      const Value& array = own[p.array];
+      const Values at = at_token(w, array, from);
+      blocks.push_back(w.slice(array, at, with_tokens(array.dims(), e.tokens)));
+    }
+    const Value block = side_by_side(w, blocks);
+    const Values to = at_tile(w, e, filled.front(), i);
+    return Values{w.update(filled.front(), block, to)};
+  };
+  return w.count(w.integer(0), end, Values{none}, put).front();
+}
+
 }  // namespace
 
 int64_t Exchange::room() const {
@@ -225,37 +253,10 @@ Exchange exchange_of(const Shards& shards, bool queries) {
 std::vector<Coming> send_tiles(Writer& w, const Exchange& e,
                                const Values& own) {
   std::vector<Coming> out;
-  const Value size = w.integer(static_cast<int32_t>(e.tokens));
   for (std::vector<Coming::Part>& parts : together(e, own)) {
     Coming coming = {std::move(parts), {}};
-    const Value& first = own[coming.parts.front().array];
-    Dims dims = first.dims();
-    dims[kHeads] = heads_of(coming.parts);
     for (const Leg& leg : legs_of(e)) {
-      const Value none =
-          zeros(w, {first.type.element, buffer_dims(e, dims, leg.tiles)});
-      const Value end = w.integer(static_cast<int32_t>(leg.tiles));
-      const Value begin = w.integer(static_cast<int32_t>(leg.first));
-      const Value zero = w.integer(0);
-      const Value leaving =
-          w.count(zero, end, Values{none},
-                  [&](const Value& i, const Values& filled) {
-                    const Value tile =
-                        w.element(w.argument(e.sends), w.add(begin, i));
-                    const Value from = w.mul(tile, size);
-                    // Beyond the last tile it is the last one that is sent.
-                    Values blocks;
-                    for (const Coming::Part& p : coming.parts) {
-                      const Value& array = own[p.array];
-                      const Values at = at_token(w, array, from);
-                      blocks.push_back(w.slice(
-                          array, at, with_tokens(array.dims(), e.tokens)));
-                    }
-                    const Value block = side_by_side(w, blocks);
-                    const Values to = at_tile(w, e, filled.front(), i);
-                    return Values{w.update(filled.front(), block, to)};
-                  })
-              .front();
+      const Value leaving = leaving_tiles(w, e, leg, coming.parts, own);
       coming.buffers.push_back(travel(w, e, leg, leaving, Way::away));
     }
     out.push_back(std::move(coming));
@@ -263,7 +264,7 @@ std::vector<Coming> send_tiles(Writer& w, const Exchange& e,
   return out;
 }
 
-Values came_tiles(Writer& w, const Exchange& e, const Coming& coming) {
+Values receive_tiles(Writer& w, const Exchange& e, const Coming& coming) {
   std::vector<Values> legs(coming.parts.size());
   for (const Value& buffer : coming.buffers) {
     const Values parts = split(w, coming.parts, buffer);
@@ -280,62 +281,76 @@ Values came_tiles(Writer& w, const Exchange& e, const Coming& coming) {
 
 namespace {
 
-// A tile that came home: its place in what came, and in `sends`.
-struct Homecomer {
-  Value at, number;
+// An array of a device, and a buffer of what came home for it.
+struct Homecomers {
+  Value own, home;
 };
-// With it in its place. Where no tile was sent the last one stays as it is.
-Value put_home(Writer& w, const Exchange& e, const Value& own,
-               const Value& home, const Homecomer& tile, Homecoming how) {
-  const Dims dims = with_tokens(own.dims(), e.tokens);
-  const Value number = w.element(w.argument(e.sends), tile.number);
-  const Value size = w.integer(static_cast<int32_t>(e.tokens));
-  const Values to = at_token(w, own, w.mul(number, size));
-  const Value before = w.slice(own, to, dims);
-  Value block = w.slice(home, at_tile(w, e, home, tile.at), dims);
-  if (how == Homecoming::added) block = w.add(before, block);
-  const Value is_tile =
-      w.compare(Compare::less, number, w.integer(static_cast<int32_t>(e.own)));
-  return w.update(own, w.select(is_tile, block, before), to);
+// With them in their places. Where no tile was sent the last one stays as it
+// is.
+Value put_home(Writer& w, const Exchange& e, const Leg& leg,
+               const Homecomers& of, Homecoming how) {
+  const Dims dims = with_tokens(of.own.dims(), e.tokens);
+  const Value end = w.integer(static_cast<int32_t>(leg.tiles));
+  const Value begin = w.integer(static_cast<int32_t>(leg.first));
+  const auto put = [&](const Value& i, const Values& carried) {
+    const Value& own = carried.front();
+    const Value at = w.add(begin, i);
+    const Value number = w.element(w.argument(e.sends), at);
+    const Value size = w.integer(static_cast<int32_t>(e.tokens));
+    const Values to = at_token(w, own, w.mul(number, size));
+    const Value before = w.slice(own, to, dims);
+    const Values from = at_tile(w, e, of.home, i);
+    Value block = w.slice(of.home, from, dims);
+    if (how == Homecoming::added) block = w.add(before, block);
+    const Value is_tile = w.compare(Compare::less, number,
+                                    w.integer(static_cast<int32_t>(e.own)));
+    return Values{w.update(own, w.select(is_tile, block, before), to)};
+  };
+  return w.count(w.integer(0), end, Values{of.own}, put).front();
+}
+
+// What goes home of what was made of tokens, among others perhaps.
+const Value& leaving(const Made& made) {
+  return made.came ? *made.came : made.own;
+}
+
+// What a leg takes home, in a buffer.
+Value homeward_tiles(Writer& w, const Exchange& e, const Leg& leg,
+                     const std::vector<Coming::Part>& parts,
+                     const std::vector<Made>& made) {
+  Values buffers;
+  for (const Coming::Part& p : parts) {
+    const Made& m = made[p.array];
+    const Value& came = leaving(m);
+    const int64_t first = m.came ? 0 : e.own;
+    const Value there =
+        w.integer(static_cast<int32_t>((first + leg.first) * e.tokens));
+    const Values at = at_token(w, came, there);
+    const Value done =
+        w.slice(came, at, with_tokens(came.dims(), leg.tiles * e.tokens));
+    buffers.push_back(buffer_of(w, e, done));
+  }
+  return side_by_side(w, buffers);
 }
 
 }  // namespace
 
 Values return_tiles(Writer& w, const Exchange& e, const std::vector<Made>& made,
                     Homecoming how) {
-  Values leaving, out;
+  Values all, out;
   for (const Made& m : made) {
-    leaving.push_back(m.came ? *m.came : m.own);
+    all.push_back(leaving(m));
     const Dims dims = with_tokens(m.own.dims(), e.own * e.tokens);
     const Values begin = at_token(w, m.own, w.integer(0));
     out.push_back(w.slice(m.own, begin, dims));
   }
-  const Value zero = w.integer(0);
-  for (const std::vector<Coming::Part>& parts : together(e, leaving)) {
+  for (const std::vector<Coming::Part>& parts : together(e, all)) {
     for (const Leg& leg : legs_of(e)) {
-      Values buffers;
-      for (const Coming::Part& p : parts) {
-        const Value& came = leaving[p.array];
-        const int64_t first = made[p.array].came ? 0 : e.own;
-        const Value there =
-            w.integer(static_cast<int32_t>((first + leg.first) * e.tokens));
-        const Values at = at_token(w, came, there);
-        const Value done =
-            w.slice(came, at, with_tokens(came.dims(), leg.tiles * e.tokens));
-        buffers.push_back(buffer_of(w, e, done));
-      }
-      const Value buffer = side_by_side(w, buffers);
+      const Value buffer = homeward_tiles(w, e, leg, parts, made);
       const Values home = split(w, parts, travel(w, e, leg, buffer, Way::back));
-      const Value end = w.integer(static_cast<int32_t>(leg.tiles));
-      const Value begin = w.integer(static_cast<int32_t>(leg.first));
       for (size_t p = 0; p < parts.size(); ++p) {
         Value& own = out[parts[p].array];
-        own = w.count(zero, end, Values{own},
-                      [&](const Value& i, const Values& carried) {
-                        return Values{put_home(w, e, carried.front(), home[p],
-                                               {i, w.add(begin, i)}, how)};
-                      })
-                  .front();
+        own = put_home(w, e, leg, {own, home[p]}, how);
       }
     }
   }

@@ -46,8 +46,8 @@ struct Coming {
 std::vector<Coming> send_tiles(Writer& w, const Exchange& e,
                                const std::vector<Value>& own);
 // What the rounds brought of each part.
-std::vector<Value> came_tiles(Writer& w, const Exchange& e,
-                              const Coming& coming);
+std::vector<Value> receive_tiles(Writer& w, const Exchange& e,
+                                 const Coming& coming);
 
 // What was made of tokens: of all, own ones first; or of those that came apart.
 struct Made {

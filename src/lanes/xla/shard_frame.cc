@@ -52,32 +52,23 @@ Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
 bool goes_home(const ShardArray& result) {
   return !result.is_own && result.part.name != "dsink_logits";
 }
-// The results as their devices have them, in their order.
-Values come_home(Writer& w, const ShardFrame& frame,
-                 const std::vector<ShardArray>& results,
-                 const std::vector<Made>& made) {
-  Values out(results.size());
-  for (const bool keys : {false, true}) {
-    std::vector<size_t> which;
-    std::vector<Made> some;
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!goes_home(results[i])) continue;
-      if (is_of_keys(results[i].part.name) != keys) continue;
-      which.push_back(i);
-      some.push_back(made[i]);
-    }
-    // Each row has one device that computes it; keys may have many.
-    const Values home =
-        keys ? return_tiles(w, frame.columns, some, Homecoming::added)
-             : return_tiles(w, frame.rows, some, Homecoming::in_place);
-    for (size_t i = 0; i < which.size(); ++i) out[which[i]] = home[i];
-  }
+// Those of queries, or of keys, in their places among all results.
+void bring_home(Writer& w, const ShardFrame& frame,
+                const std::vector<ShardArray>& results, bool keys,
+                std::vector<Made>& made) {
+  std::vector<Made*> which;
+  std::vector<Made> some;
   for (size_t i = 0; i < results.size(); ++i) {
-    const Type& type = results[i].part.type;
-    out[i] = goes_home(results[i]) ? w.convert(out[i], type.element)
-                                   : w.reshape(made[i].own, type.dims);
+    if (!goes_home(results[i])) continue;
+    if (is_of_keys(results[i].part.name) != keys) continue;
+    which.push_back(&made[i]);
+    some.push_back(made[i]);
   }
-  return out;
+  // Each row has one device that computes it; keys may have many.
+  const Values home =
+      keys ? return_tiles(w, frame.columns, some, Homecoming::added)
+           : return_tiles(w, frame.rows, some, Homecoming::in_place);
+  for (size_t i = 0; i < which.size(); ++i) *which[i] = {home[i]};
 }
 
 // The tiles of a shard, round after round.
@@ -193,7 +184,7 @@ Values await_tiles(Writer& w, const std::vector<Awaited>& awaited,
   for (const Awaited& a : awaited) {
     for (Coming c : a.coming) {
       for (Value& buffer : c.buffers) buffer = *next++;
-      const Values there = came_tiles(w, *a.exchange, c);
+      const Values there = receive_tiles(w, *a.exchange, c);
       for (size_t p = 0; p < there.size(); ++p) {
         w.bind(came(a.arrays[c.parts[p].array]), there[p]);
       }
@@ -247,8 +238,16 @@ std::string frame_program(std::string_view name, const ShardFrame& frame,
     some.coming = send_tiles(w, *e, own);
     awaited.push_back(std::move(some));
   }
-  const std::vector<Made> made = attend(w, awaited);
-  const Values results = come_home(w, frame, arrays.results, made);
+  std::vector<Made> made = attend(w, awaited);
+  bring_home(w, frame, arrays.results, false, made);
+  bring_home(w, frame, arrays.results, true, made);
+  Values results;
+  for (size_t i = 0; i < arrays.results.size(); ++i) {
+    const ShardArray& to = arrays.results[i];
+    results.push_back(goes_home(to)
+                          ? w.convert(made[i].own, to.part.type.element)
+                          : w.reshape(made[i].own, to.part.type.dims));
+  }
   return w.module(name, results, spread_of(frame, arrays));
 }
 

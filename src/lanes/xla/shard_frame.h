@@ -54,8 +54,9 @@ struct Awaited {
   std::vector<std::string> arrays;
   std::vector<Coming> coming;
 };
-// From here on they are there; not before `made`, which is given back: where
-// nothing says so a compiler waits for them first and then attends.
+// Receives them, for came_tiles. A barrier puts them behind `made`, and gives
+// the values of that which to go on with: without it a compiler may wait for
+// tiles before it makes anything.
 std::vector<Value> await_tiles(Writer& w, const std::vector<Awaited>& awaited,
                                const std::vector<Value>& made);
 
