@@ -4,11 +4,12 @@
 set(isa_avx2 -mavx2 -mfma -mf16c)
 set(isa_avx512 ${isa_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 set(isa_avx512bf16 ${isa_avx512} -mavx512bf16)
+set(isa_amx ${isa_avx512bf16} -mamx-tile -mamx-bf16)
 # No ISA of its own: asked for where a kernel is chosen.
 set(isa_avx512vbmi2 ${isa_avx512} -mavx512vbmi2)
 
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" processor)
-foreach(isa avx2 avx512 avx512bf16 avx512vbmi2)
+foreach(isa avx2 avx512 avx512bf16 amx avx512vbmi2)
   file(GLOB isa_sources CONFIGURE_DEPENDS src/kernels/*/${isa}.cc)
   if(processor MATCHES "^(x86_64|amd64)$")
     set_source_files_properties(${isa_sources} PROPERTIES

@@ -11,7 +11,9 @@
 
 #include "base/tensor_rows.h"
 #include "kernels/backward/backward.h"
+#include "kernels/decode/decode.h"
 #include "kernels/forward/forward.h"
+#include "lanes/cpu/decode.h"
 #include "lanes/reference/reference.h"
 #include "lanes/reference/rows.h"
 #include "plan/make_plan.h"
@@ -539,9 +541,11 @@ std::optional<std::string> cpu_fault(AttentionArrays& arrays,
   const auto ran =
       cpu::cpu_forward(*work, c.shape, arrays.forward(c.lse), options);
   if (!ran) return fail(ran.error().message);
-  if (!counted(*ran,
-               isa_that_runs(kernels::forward_variants(), c.dtype, isa)) ||
-      ran->pairs_run < pairs) {
+  const Isa of_forward =
+      plan->q_len <= cpu::kDecodeQueries
+          ? isa_that_runs(kernels::decode_variants(), c.dtype, isa)
+          : isa_that_runs(kernels::forward_variants(), c.dtype, isa);
+  if (!counted(*ran, of_forward) || ran->pairs_run < pairs) {
     return fail("the counts of forward are wrong");
   }
   if (auto f = forward_fault(want, arrays.forward(c.lse))) return fail(*f);

@@ -31,7 +31,7 @@ Result<void> measure_rows(AttentionGroup& group, const AttentionSettings& s,
     show_progress(fmt::format("{} {} {}, {} tokens", row.what->name,
                               dtype_word(row.dtype), to_string(row.direction),
                               row.tokens));
-    if (row.dtype == Dtype::bf16 && s.isa != Isa::avx512bf16 && !s.isa_forced) {
+    if (row.dtype == Dtype::bf16 && s.isa < Isa::avx512bf16 && !s.isa_forced) {
       row.why = "this machine has no AVX512-BF16";
       continue;
     }

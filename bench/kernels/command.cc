@@ -160,18 +160,18 @@ Result<int> run(const Options& o) {
 Command kernels_command() {
   auto o = std::make_shared<Options>();
   Command command{"kernels", "Each kernel alone, beside the machine's peak"};
-  add_flags(
-      command,
-      {
-          {"operation", &o->operation, "NAME",
-           "forward, backward or decode [all]"},
-          {"--isa", &o->isa, "NAME",
-           "portable, avx2, avx512 or avx512bf16, which this machine must have "
-           "[all it has]"},
-          {"--seconds", &o->seconds, "S", "Of each row [0.1]"},
-          {"--json", &o->json, "", "One JSON object on stdout"},
-          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
-      });
+  add_flags(command,
+            {
+                {"operation", &o->operation, "NAME",
+                 "forward, backward or decode [all]"},
+                {"--isa", &o->isa, "NAME",
+                 "portable, avx2, avx512, avx512bf16 or amx, which this "
+                 "machine must have "
+                 "[all it has]"},
+                {"--seconds", &o->seconds, "S", "Of each row [0.1]"},
+                {"--json", &o->json, "", "One JSON object on stdout"},
+                {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+            });
   command.footer =
       "GFLOP/s count legal pairs: two operations a number of each product, of\n"
       "which forward and decode have two and backward five. The peak is that "

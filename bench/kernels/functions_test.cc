@@ -32,7 +32,7 @@ TEST_F(FunctionsBench, HasARowForEachIsa) {
   EXPECT_EQ(names, (std::set<std::string>{"exp2", "log2", "tanh"}));
   EXPECT_EQ(result["rows"].size(), names.size() * isas.size());
   for (const Isa isa : machine_isas()) {
-    if (isa == Isa::avx512bf16) continue;
+    if (isa >= Isa::avx512bf16) continue;
     EXPECT_EQ(isas.count(std::string(to_string(isa))), 1U);
   }
   EXPECT_EQ(bench({"functions", "--seconds", "0"}), cli::kRefused);

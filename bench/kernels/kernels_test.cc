@@ -44,8 +44,10 @@ TEST_F(KernelsBench, HasARowForEverySizeDtypeAndVariant) {
     }
     size_t floats = 0;  // variants that take every dtype
     for (const Isa isa : machine_isas()) {
-      EXPECT_EQ(isas.count(std::string(to_string(isa))), 1) << name;
-      floats += isa == Isa::avx512bf16 ? 0 : 1;
+      // Decode waits for memory: it has no kernel of tiles.
+      const size_t kernels = isa == Isa::amx && name == "decode" ? 0 : 1;
+      EXPECT_EQ(isas.count(std::string(to_string(isa))), kernels) << name;
+      floats += isa >= Isa::avx512bf16 ? 0 : 1;
     }
     EXPECT_EQ(rows, operation->sizes.size() * 3 * floats) << name;
   }

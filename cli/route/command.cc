@@ -121,7 +121,8 @@ Command route_command() {
           {"--stage", &o->stage, "NAME", "Stop after this stage [plan]"},
           {"--threads", &o->run.threads, "N", "[every core]"},
           {"--isa", &o->run.isa, "NAME",
-           "portable, avx2, avx512 or avx512bf16; picks do not depend on it "
+           "portable, avx2, avx512, avx512bf16 or amx; picks do not depend on "
+           "it "
            "[TESSERA_ISA, or the best]"},
           {"--outputs", &o->run.outputs, "FILE",
            "Write picks, slots and unions to a .safetensors file"},

@@ -14,7 +14,7 @@
 namespace tessera {
 
 // Of the CPU, in ascending order of preference.
-enum class Isa : uint8_t { portable, avx2, avx512, avx512bf16 };
+enum class Isa : uint8_t { portable, avx2, avx512, avx512bf16, amx };
 
 std::string_view to_string(Isa isa);  // "avx512bf16"
 Result<Isa> parse_isa(std::string_view text);

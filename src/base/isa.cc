@@ -12,6 +12,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace tessera {
@@ -19,7 +23,7 @@ namespace {
 
 constexpr std::string_view kWhere = "cpu";
 constexpr std::array kIsas = {Isa::portable, Isa::avx2, Isa::avx512,
-                              Isa::avx512bf16};
+                              Isa::avx512bf16, Isa::amx};
 
 std::string names(std::span<const Isa> isas) {
   std::string text;
@@ -50,6 +54,24 @@ bool has_f16c() {
   }();
   return has;
 }
+
+// Linux keeps the tiles' 8 KiB for a process that asked for them, and for its
+// threads. It says no where a thread's signal stack is too small.
+bool may_use_amx() {
+#if defined(__linux__)
+  static const bool may = [] {
+    constexpr unsigned kBf16 = 1U << 22, kTiles = 1U << 24;
+    constexpr long kAskForState = 0x1023, kTileData = 18;  // of arch_prctl
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBf16) != 0 &&
+           (d & kTiles) != 0 &&
+           syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+  }();
+  return may;
+#else
+  return false;
+#endif
+}
 #endif
 
 }  // namespace
@@ -64,6 +86,8 @@ std::string_view to_string(Isa isa) {
       return "avx512";
     case Isa::avx512bf16:
       return "avx512bf16";
+    case Isa::amx:
+      return "amx";
   }
   return "unknown";
 }
@@ -86,7 +110,9 @@ std::vector<Isa> machine_isas() {
     return there;
   }
   there.push_back(Isa::avx512);
-  if (__builtin_cpu_supports("avx512bf16")) there.push_back(Isa::avx512bf16);
+  if (!__builtin_cpu_supports("avx512bf16")) return there;
+  there.push_back(Isa::avx512bf16);
+  if (may_use_amx()) there.push_back(Isa::amx);
 #endif
   return there;
 }

@@ -21,7 +21,8 @@ TEST(IsaNames, RoundTrip) {
   const std::pair<Isa, const char*> table[] = {{portable, "portable"},
                                                {avx2, "avx2"},
                                                {avx512, "avx512"},
-                                               {avx512bf16, "avx512bf16"}};
+                                               {avx512bf16, "avx512bf16"},
+                                               {amx, "amx"}};
   for (const auto& [isa, name] : table) {
     EXPECT_EQ(to_string(isa), name);
     const auto back = parse_isa(name);
@@ -36,8 +37,8 @@ TEST(IsaNames, OthersAreErrors) {
     ASSERT_FALSE(isa.ok()) << text;
     EXPECT_EQ(isa.error().kind, ErrorKind::invalid);
     EXPECT_EQ(isa.error().message,
-              "[cpu] the ISA must be one of portable avx2 avx512 avx512bf16, "
-              "found '" +
+              "[cpu] the ISA must be one of portable avx2 avx512 avx512bf16 "
+              "amx, found '" +
                   std::string(text) + "'");
   }
 }
@@ -62,7 +63,9 @@ TEST(MachineIsas, AreThoseOfTheKernelsList) {
       has_avx2 && have({"avx512f", "avx512bw", "avx512dq", "avx512vl"});
   if (has_avx2) want.push_back(avx2);
   if (has_avx512) want.push_back(avx512);
-  if (has_avx512 && have({"avx512_bf16"})) want.push_back(avx512bf16);
+  const bool has_bf16 = has_avx512 && have({"avx512_bf16"});
+  if (has_bf16) want.push_back(avx512bf16);
+  if (has_bf16 && have({"amx_tile", "amx_bf16"})) want.push_back(amx);
   EXPECT_EQ(machine_isas(), want);
 }
 
@@ -79,12 +82,13 @@ TEST(ChooseIsa, OnAnyMachine) {
   const std::vector<Isa> old = {portable};
   const std::vector<Isa> laptop = {portable, avx2};
   const std::vector<Isa> server = {portable, avx2, avx512};
-  const std::vector<Isa> newest = {portable, avx2, avx512, avx512bf16};
+  const std::vector<Isa> newest = {portable, avx2, avx512, avx512bf16, amx};
   const Case cases[] = {
       {{}, nullptr, old, portable},
       {{}, nullptr, laptop, avx2},
       {{}, nullptr, server, avx512},
-      {{}, nullptr, newest, avx512bf16},
+      {{}, nullptr, newest, amx},
+      {avx512bf16, nullptr, newest, avx512bf16},
       {{}, "", server, avx512},
       {{}, "avx2", newest, avx2},
       {{}, "portable", laptop, portable},
@@ -113,8 +117,8 @@ TEST(ChooseIsa, OnAnyMachine) {
        "avx3\n",
        newest,
        {},
-       "[cpu] TESSERA_ISA must be one of portable avx2 avx512 avx512bf16, "
-       "found 'avx3\\x0a'",
+       "[cpu] TESSERA_ISA must be one of portable avx2 avx512 avx512bf16 "
+       "amx, found 'avx3\\x0a'",
        ErrorKind::invalid},
   };
   for (const Case& c : cases) {

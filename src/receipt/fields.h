@@ -63,7 +63,8 @@ inline constexpr Texts kFamilies = {"native",  "reference",  "tpu/mosaic",
                                     "tpu/jax", "tpu/splash", "tpu/xla",
                                     "cuda",    "xla"};
 inline constexpr Texts kModes = {"executed", "compiled only"};
-inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16"};
+inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16",
+                                "amx"};
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
 inline constexpr Texts kBalances = {"contiguous", "headtail", "rows", "tasks"};
 inline constexpr Texts kExchanges = {"rounds", "ragged"};

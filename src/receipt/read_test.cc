@@ -420,10 +420,11 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
             "[receipt] tiles.run must be an integer, found the float 1.5");
   EXPECT_EQ(message(with("/contract", "xyz")),
             "[receipt] contract must be 32 hex digits, found the string 'xyz'");
-  EXPECT_EQ(message(with("/isa", "sse")),
-            "[receipt] isa must be one of "
-            "[\"portable\",\"avx2\",\"avx512\",\"avx512bf16\"], found the "
-            "string 'sse'");
+  EXPECT_EQ(
+      message(with("/isa", "sse")),
+      "[receipt] isa must be one of "
+      "[\"portable\",\"avx2\",\"avx512\",\"avx512bf16\",\"amx\"], found the "
+      "string 'sse'");
   EXPECT_EQ(message(with("/check/passed", 1)),
             "[receipt] check.passed must be a boolean, found the integer 1");
   EXPECT_EQ(message(with("/request/mask", "causal")),

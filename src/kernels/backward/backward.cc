@@ -9,9 +9,8 @@ namespace tessera::kernels {
 
 std::span<const BackwardVariant> backward_variants() {
   static constexpr BackwardVariant kVariants[] = {
-#define BACKWARD(isa, words)                           \
-  {Isa::isa, std::string_view(#words) == "bf16_pairs", \
-   backward_##isa##_##words},
+#define BACKWARD(isa, words) \
+  {Isa::isa, std::string_view(#words) != "floats", backward_##isa##_##words},
 #include "kernels/backward/variants.inc"
 #undef BACKWARD
   };
@@ -24,11 +23,14 @@ static constexpr int64_t kMaxLanes = 32;
 int64_t dq_row_floats(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
 
 int64_t backward_scratch(int64_t head_dim, int64_t v_head_dim) {
-  const int64_t dims = head_dim + v_head_dim;
+  // Tiles take 32 bf16 of a row at a time, and have Q and dout once more, in
+  // pairs.
+  const int64_t dims = dq_row_floats(head_dim) + dq_row_floats(v_head_dim);
   const int64_t floats = kBackwardKeys * (2 * dims + dq_row_floats(head_dim)) +
                          2 * kBackwardRows * (dims + 32) +
+                         (kBackwardRows / 2 + 16) * dims +
                          kBackwardRows * (kBackwardKeys + 4 * kMaxLanes);
-  return floats + 17 * 16;  // each part is rounded up to 16
+  return floats + 19 * 16;  // each part is rounded up to 16
 }
 
 }  // namespace tessera::kernels

@@ -37,6 +37,7 @@ namespace {
 
 template <class V, class Words>
 class Backward {
+ protected:
   using F = typename V::F;
   using I = typename V::I;
   static constexpr int kLanes = V::kLanes;
@@ -49,11 +50,12 @@ class Backward {
  public:
   explicit Backward(const BackwardBlock& block) : block_(block) {
     panels_ = (block_.keys + kPanel - 1) / kPanel;
-    k_words_ = block_.head_dim / kPack;
-    v_words_ = block_.v_head_dim / kPack;
-    ldq_ =
-        block_.head_dim + 16;  // no power of two: rows spread over cache sets
-    ldo_ = block_.v_head_dim + 16;
+    k_words_ = in_steps(block_.head_dim / kPack, Words::kWordStep);
+    v_words_ = in_steps(block_.v_head_dim / kPack, Words::kWordStep);
+    k_dim_ = in_steps(block_.head_dim, Words::kLineStep);
+    v_dim_ = in_steps(block_.v_head_dim, Words::kLineStep);
+    ldq_ = k_dim_ + 16;  // no power of two: rows spread over cache sets
+    ldo_ = v_dim_ + 16;
     ldk_ = block_.dq_row;
     float* at = block_.scratch;
     const auto take = [&at](int64_t n) {
@@ -65,8 +67,8 @@ class Backward {
     kt_ = take(kBackwardKeys * k_words_);
     vt_ = take(kBackwardKeys * v_words_);
     k_ = take(kBackwardKeys / kPack * ldk_);
-    dk_ = take(kBackwardKeys * block_.head_dim);
-    dv_ = take(kBackwardKeys * block_.v_head_dim);
+    dk_ = take(kBackwardKeys * k_dim_);
+    dv_ = take(kBackwardKeys * v_dim_);
     q_ = take(kBackwardRows * ldq_);
     o_ = take(kBackwardRows * ldo_);
     s_ = take(kBackwardRows * kPanel);
@@ -78,9 +80,11 @@ class Backward {
       p_ = take(kBackwardRows / 2 * kPanel);
       ds_pairs_ = take(kBackwardRows / 2 * kPanel);
     }
+    rest_ = at;
   }
 
   void begin() {
+    clear_rest();
     for (int64_t i = 0; i < panels_; ++i) {
       const int64_t left = block_.keys - i * kPanel;
       const int64_t keys = left < kPanel ? left : kPanel;
@@ -116,21 +120,13 @@ class Backward {
                          clear_number<Words>(k_, ldk_, k, d);
                          *odd_keys_ = 1;
                        });
-    fill_zero(dk_, panels_ * kPanel * block_.head_dim);
-    fill_zero(dv_, panels_ * kPanel * block_.v_head_dim);
+    fill_zero(dk_, panels_ * kPanel * k_dim_);
+    fill_zero(dv_, panels_ * kPanel * v_dim_);
   }
 
   void add(const BackwardChunk& chunk) {
     Range ranges[kPanels][2];
-    Stretch rows{chunk.rows, 0};  // of all vectors
-    for (int64_t x = 0; x < 2 * panels_; ++x) {
-      Range& r = ranges[x / 2][x % 2];
-      r = range_of(chunk, x / 2, static_cast<int>(x % 2));
-      if (r.empty()) continue;
-      *block_.pairs += (r.end - r.begin) * kLanes;
-      if (r.begin < rows.begin) rows.begin = r.begin;
-      if (r.end > rows.end) rows.end = r.end;
-    }
+    const Stretch rows = read_ranges(chunk, ranges);
     stage(chunk, rows);
     for (int64_t i = 0; i < panels_; ++i) {
       const Range(&r)[2] = ranges[i];
@@ -140,18 +136,12 @@ class Backward {
       products(q_, ldq_, k_words_, kt_ + i * kPanel * k_words_, r, s_);
       products(o_, ldo_, v_words_, vt_ + i * kPanel * v_words_, r, g_);
       float* const ds = ds_ + i * kBackwardRows * kPanel / kPack;
-      for (int j = 0; j < 2; ++j) {
-        if (block_.softcap > 0) {
-          gradients<true>(chunk, i, j, r[j], ds);
-        } else {
-          gradients<false>(chunk, i, j, r[j], ds);
-        }
-      }
+      find_gradients(chunk, i, r, ds);
       if (careful) clear_odd_rows(chunk);
       const bool pairs = kPack == 2;
-      accumulate(dv_ + i * kPanel * block_.v_head_dim, block_.v_head_dim,
+      accumulate(dv_ + i * kPanel * v_dim_, block_.v_head_dim,
                  pairs ? o_pairs_ : o_, ldo_, pairs ? p_ : s_, r);
-      accumulate(dk_ + i * kPanel * block_.head_dim, block_.head_dim,
+      accumulate(dk_ + i * kPanel * k_dim_, block_.head_dim,
                  pairs ? q_pairs_ : q_, ldq_, pairs ? ds_pairs_ : ds, r);
       if (careful) add_odd_rows(chunk, i, pairs ? ds_pairs_ : ds);
     }
@@ -169,19 +159,17 @@ class Backward {
       const int64_t left = block_.keys - i * kPanel;
       const int64_t keys = left < kPanel ? left : kPanel;
       unpack_lanes<V>(
-          dk_ + i * kPanel * block_.head_dim, kPanel, scale, keys,
-          block_.head_dim,
+          dk_ + i * kPanel * k_dim_, kPanel, scale, keys, block_.head_dim,
           row_at(block_.dk, block_.dtype, i * kPanel * block_.dk_stride),
           block_.dtype, block_.dk_stride);
       unpack_lanes<V>(
-          dv_ + i * kPanel * block_.v_head_dim, kPanel, one, keys,
-          block_.v_head_dim,
+          dv_ + i * kPanel * v_dim_, kPanel, one, keys, block_.v_head_dim,
           row_at(block_.dv, block_.dtype, i * kPanel * block_.dv_stride),
           block_.dtype, block_.dv_stride);
     }
   }
 
- private:
+ protected:
   // Queries [begin, end) of a chunk that attend to some key of a vector; those
   // in [full_begin, full_end) attend to all of them.
   struct Range {
@@ -191,6 +179,41 @@ class Backward {
 
   static void fill_zero(float* to, int64_t n) {
     for (int64_t i = 0; i < n; i += kLanes) V::store(to + i, V::zero());
+  }
+
+  // What steps of words and rows reach beyond the rows that are copied: 0 times
+  // it must be 0.
+  void clear_rest() {
+    if (k_words_ != block_.head_dim / kPack) {
+      fill_zero(kt_, panels_ * kPanel * k_words_);
+      fill_zero(q_, kBackwardRows * ldq_);
+    }
+    if (v_words_ != block_.v_head_dim / kPack) {
+      fill_zero(vt_, panels_ * kPanel * v_words_);
+      fill_zero(o_, kBackwardRows * ldo_);
+    }
+    if (k_dim_ != block_.head_dim) {
+      fill_zero(q_pairs_, kBackwardRows / kPack * ldq_);
+    }
+    if (v_dim_ != block_.v_head_dim) {
+      fill_zero(o_pairs_, kBackwardRows / kPack * ldo_);
+    }
+  }
+
+  // The rows of all vectors come back, in whole steps.
+  Stretch read_ranges(const BackwardChunk& chunk, Range (&ranges)[kPanels][2]) {
+    Stretch rows{chunk.rows, 0};
+    for (int64_t x = 0; x < 2 * panels_; ++x) {
+      Range& r = ranges[x / 2][x % 2];
+      r = range_of(chunk, x / 2, static_cast<int>(x % 2));
+      if (r.empty()) continue;
+      *block_.pairs += (r.end - r.begin) * kLanes;
+      if (r.begin < rows.begin) rows.begin = r.begin;
+      if (r.end > rows.end) rows.end = r.end;
+    }
+    if (rows.empty()) return {};
+    return {rows.begin / Words::kLineStep * Words::kLineStep,
+            in_steps(rows.end, Words::kLineStep)};
   }
 
   // Brings `rows` of q and dout into product form.
@@ -275,7 +298,19 @@ class Backward {
         });
   }
 
-  // From s and g to p and ds, one vector of keys, for the rows of its range.
+  // From s and g to p and ds, for the rows of each vector's range.
+  void find_gradients(const BackwardChunk& chunk, int64_t i,
+                      const Range (&r)[2], float* ds_rows) {
+    for (int j = 0; j < 2; ++j) {
+      if (block_.softcap > 0) {
+        gradients<true>(chunk, i, j, r[j], ds_rows);
+      } else {
+        gradients<false>(chunk, i, j, r[j], ds_rows);
+      }
+    }
+  }
+
+  // The same of one vector of keys.
   template <bool kCap>
   void gradients(const BackwardChunk& chunk, int64_t i, int j,
                  const Range& range, float* ds_rows) {
@@ -450,11 +485,10 @@ class Backward {
     };
     each_odd_number<V>(chunk.q, block_.dtype, chunk.q_stride, chunk.rows,
                        chunk.live, block_.head_dim,
-                       add(dk_ + i * kPanel * block_.head_dim, ds));
-    each_odd_number<V>(
-        chunk.dout, block_.dtype, chunk.dout_stride, chunk.rows, chunk.live,
-        block_.v_head_dim,
-        add(dv_ + i * kPanel * block_.v_head_dim, kPack == 2 ? p_ : s_));
+                       add(dk_ + i * kPanel * k_dim_, ds));
+    each_odd_number<V>(chunk.dout, block_.dtype, chunk.dout_stride, chunk.rows,
+                       chunk.live, block_.v_head_dim,
+                       add(dv_ + i * kPanel * v_dim_, kPack == 2 ? p_ : s_));
   }
   void add_odd_keys(const BackwardChunk& chunk) {
     each_odd_number<V>(
@@ -471,11 +505,12 @@ class Backward {
         });
   }
   const BackwardBlock& block_;
-  int64_t panels_, k_words_, v_words_, ldq_, ldo_, ldk_;
+  int64_t panels_, k_words_, v_words_, k_dim_, v_dim_, ldq_, ldo_, ldk_;
   float *kt_, *vt_, *k_, *dk_, *dv_, *q_, *o_, *s_, *g_, *ds_;
   float *q_pairs_ = nullptr, *o_pairs_ = nullptr;
   float *p_ = nullptr, *ds_pairs_ = nullptr;
   float* odd_keys_;  // not 0 where a number of k is not finite
+  float* rest_;      // of the scratch
 };
 
 template <class V>

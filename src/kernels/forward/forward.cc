@@ -9,9 +9,8 @@ namespace tessera::kernels {
 
 std::span<const ForwardVariant> forward_variants() {
   static constexpr ForwardVariant kVariants[] = {
-#define FORWARD(isa, words)                            \
-  {Isa::isa, std::string_view(#words) == "bf16_pairs", \
-   &forward_##isa##_##words},
+#define FORWARD(isa, words) \
+  {Isa::isa, std::string_view(#words) != "floats", &forward_##isa##_##words},
 #include "kernels/forward/variants.inc"
 #undef FORWARD
   };
@@ -22,9 +21,14 @@ std::span<const ForwardVariant> forward_variants() {
 static constexpr int64_t kMaxLanes = 32;
 
 int64_t forward_scratch(int64_t head_dim, int64_t v_head_dim) {
+  // Tiles take 32 numbers at a time. They have V once more, and scores and
+  // probabilities of two panels.
+  head_dim = (head_dim + 31) / 32 * 32;
+  v_head_dim = (v_head_dim + 31) / 32 * 32;
   const int64_t floats = kForwardRows * (head_dim + v_head_dim + 3) +
                          kForwardKeys * (head_dim + v_head_dim + 32) +
-                         kForwardKeys * kMaxLanes * 2 + 3 * kMaxLanes;
+                         (kForwardKeys / 2 + 16) * v_head_dim +
+                         kForwardKeys * kMaxLanes * 4 + 3 * kMaxLanes;
   return floats + 16 * 16;  // each part is rounded up to 16
 }
 

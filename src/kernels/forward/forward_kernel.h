@@ -46,6 +46,7 @@ namespace {
 
 template <class V, class Words>
 class Forward {
+ protected:
   using F = typename V::F;
   using I = typename V::I;
   static constexpr int kLanes = V::kLanes;
@@ -56,9 +57,10 @@ class Forward {
  public:
   explicit Forward(const ForwardTask& task) : task_(task) {
     panels_ = (task_.rows + kPanel - 1) / kPanel;
-    k_words_ = task_.head_dim / kPack;
+    k_words_ = in_steps(task_.head_dim / kPack, Words::kWordStep);
+    v_dim_ = in_steps(task_.v_head_dim, Words::kLineStep);
     ldk_ = k_words_ + 16;  // no power of two: rows spread over the cache sets
-    ldv_ = task_.v_head_dim + 16;
+    ldv_ = v_dim_ + 16;
     float* at = task_.scratch;
     const auto take = [&at](int64_t n) {
       float* const begin = at;
@@ -66,7 +68,7 @@ class Forward {
       return begin;
     };
     q_ = take(kForwardRows * k_words_);
-    o_ = take(kForwardRows * task_.v_head_dim);
+    o_ = take(kForwardRows * v_dim_);
     k_ = take(kForwardKeys * ldk_);
     v_ = take(kForwardKeys / kPack * ldv_);
     s_ = take(kForwardKeys * kPanel);
@@ -77,38 +79,11 @@ class Forward {
     lse_ = take(kPanel);
     spread_ = take(kForwardRows);
     entropy_ = take(kPanel);
+    rest_ = at;
   }
 
   void run() {
-    const int64_t before = *task_.pairs;
-    bool masked = false;
-    for (int64_t c = 0; c < task_.chunk_count; ++c) {
-      masked |= task_.chunks[c].layers != 0;
-    }
-    add_chunks();
-    if (masked && !all_finite<V>(o_, panels_ * kPanel * task_.v_head_dim)) {
-      *task_.pairs = before;
-      careful_ = true;
-      add_chunks();
-    }
-    for (int64_t i = 0; i < panels_; ++i) end_panel(i);
-  }
-
- private:
-  // Keys [begin, end) of a chunk that some lane of a vector attends to; all
-  // lanes attend to [full_begin, full_end).
-  struct Range {
-    int64_t begin = 0, end = 0, full_begin = 0, full_end = 0;
-    bool empty() const { return begin >= end; }
-  };
-
-  void add_chunks() {
-    for (int64_t i = 0; i < panels_; ++i) begin_panel(i);
-    for (int64_t c = 0; c < task_.chunk_count; ++c) {
-      if (task_.stopped != nullptr && task_.stopped(task_.stop)) return;
-      const KeyChunk& chunk = task_.chunks[c];
-      stage(chunk);
-      if (careful_ && chunk.layers != 0) clear_odd_values(chunk);
+    run_with([this](const KeyChunk& chunk) {
       for (int64_t i = 0; i < panels_; ++i) {
         if (chunk.layers == 0) {
           full_chunk(i, chunk.keys);
@@ -116,11 +91,49 @@ class Forward {
           masked_chunk(i, chunk);
         }
       }
+    });
+  }
+
+ protected:
+  // add(chunk) adds a chunk that was brought into product form.
+  template <class Add>
+  void run_with(Add&& add) {
+    const int64_t before = *task_.pairs;
+    bool masked = false;
+    for (int64_t c = 0; c < task_.chunk_count; ++c) {
+      masked |= task_.chunks[c].layers != 0;
+    }
+    clear_rest();
+    add_chunks(add);
+    if (masked && !all_finite<V>(o_, panels_ * kPanel * v_dim_)) {
+      *task_.pairs = before;
+      careful_ = true;
+      add_chunks(add);
+    }
+    for (int64_t i = 0; i < panels_; ++i) end_panel(i);
+  }
+
+  // Keys [begin, end) of a chunk that some lane of a vector attends to; all
+  // lanes attend to [full_begin, full_end).
+  struct Range {
+    int64_t begin = 0, end = 0, full_begin = 0, full_end = 0;
+    bool empty() const { return begin >= end; }
+  };
+
+  template <class Add>
+  void add_chunks(Add&& add) {
+    for (int64_t i = 0; i < panels_; ++i) begin_panel(i);
+    for (int64_t c = 0; c < task_.chunk_count; ++c) {
+      if (task_.stopped != nullptr && task_.stopped(task_.stop)) return;
+      const KeyChunk& chunk = task_.chunks[c];
+      stage(chunk);
+      if (careful_ && chunk.layers != 0) clear_odd_values(chunk);
+      add(chunk);
     }
   }
 
   float* q_panel(int64_t i) const { return q_ + i * kPanel * k_words_; }
-  float* o_panel(int64_t i) const { return o_ + i * kPanel * task_.v_head_dim; }
+  float* o_panel(int64_t i) const { return o_ + i * kPanel * v_dim_; }
 
   void begin_panel(int64_t i) {
     const int64_t left = task_.rows - i * kPanel;
@@ -129,7 +142,7 @@ class Forward {
         task_.q_stride, left < kPanel ? left : kPanel, nullptr, task_.head_dim,
         kPanel, q_panel(i));
     float* const o = o_panel(i);
-    for (int64_t d = 0; d < kPanel * task_.v_head_dim; d += kLanes) {
+    for (int64_t d = 0; d < kPanel * v_dim_; d += kLanes) {
       V::store(o + d, V::zero());
     }
     for (int j = 0; j < kPanel; j += kLanes) {
@@ -141,17 +154,31 @@ class Forward {
     }
   }
 
+  // What steps of words and rows reach beyond the rows that are copied: 0 times
+  // it must be 0.
+  void clear_rest() {
+    const auto clear = [](float* to, int64_t n) {
+      __builtin_memset(to, 0, static_cast<size_t>(n) * 4);
+    };
+    if (k_words_ != task_.head_dim / kPack) {
+      clear(q_, panels_ * kPanel * k_words_);
+      clear(k_, kForwardKeys * ldk_);
+    }
+    if (v_dim_ != task_.v_head_dim) clear(v_, kForwardKeys / kPack * ldv_);
+  }
+
   void stage(const KeyChunk& chunk) {
+    const int64_t keys = in_steps(chunk.keys, Words::kLineStep);
     const auto row = [&](const void* data, int64_t stride, int64_t k) {
       return k < chunk.keys && (chunk.live == nullptr || chunk.live[k] != 0)
                  ? row_at(data, task_.dtype, (chunk.begin + k) * stride)
                  : nullptr;
     };
-    for (int64_t k = 0; k < chunk.keys; ++k) {
+    for (int64_t k = 0; k < keys; ++k) {
       stage_live<V, Words>(row(task_.k, task_.k_stride, k), task_.dtype,
                            task_.head_dim, k_ + k * ldk_);
     }
-    for (int64_t k = 0; k < chunk.keys; k += kPack) {
+    for (int64_t k = 0; k < keys; k += kPack) {
       const void* v = row(task_.v, task_.v_stride, k);
       float* const to = v_ + k / kPack * ldv_;
       if constexpr (kPack == 2) {
@@ -230,7 +257,9 @@ class Forward {
     // Where no key has been legal so far, 0 keeps -inf from meeting itself.
     const F base = V::select(V::equal(largest, V::set(-__builtin_inff())),
                              V::zero(), largest);
-    if (task_.entropy != nullptr) add_spread(i, j, begin, end, old, base);
+    if (task_.entropy != nullptr) {
+      add_spread(i, j, s_, V::set(1), begin, end, old, base);
+    }
     const F alpha = exp2<V>(V::sub(old, base));
     F sum = V::zero();
     if constexpr (kPack == 1) {
@@ -260,10 +289,10 @@ class Forward {
     return V::select(V::equal(p, V::zero()), V::zero(), V::mul(p, s));
   }
 
-  // Of the scores of one vector, before they are probabilities. Out of line, so
-  // that calls without an entropy keep their registers.
-  [[gnu::noinline]] void add_spread(int64_t i, int j, int64_t begin,
-                                    int64_t end, F old, F base) {
+  // Of the scores `by` s of one vector, before they are probabilities. Out of
+  // line, so that calls without an entropy keep their registers.
+  [[gnu::noinline]] void add_spread(int64_t i, int j, const float* s_of, F by,
+                                    int64_t begin, int64_t end, F old, F base) {
     const F moved = V::sub(old, base);
     float* const t = spread_ + i * kPanel + j * kLanes;
     const F l = V::load(sum_ + i * kPanel + j * kLanes);
@@ -271,7 +300,8 @@ class Forward {
                                V::fma(l, moved, V::load(t)));
     F sum = V::zero();
     for (int64_t k = begin; k < end; ++k) {
-      const F s = V::sub(V::load(s_ + k * kPanel + j * kLanes), base);
+      const F s =
+          V::sub(V::mul(V::load(s_of + k * kPanel + j * kLanes), by), base);
       sum = V::add(sum, weighted(exp2<V>(s), s));
     }
     V::store(t, V::add(weighted(exp2<V>(moved), before), sum));
@@ -292,7 +322,7 @@ class Forward {
     if (!b.empty()) alpha[1] = mask_vector(i, 1, b, chunk);
     *task_.pairs += (a.end - a.begin + b.end - b.begin) * kLanes;
     accumulate(o_panel(i), alpha, a, b);
-    if (careful_) add_odd_values(i, chunk);
+    if (careful_) add_odd_values(i, chunk, p_);
   }
 
   // A value that is not finite reaches the queries that may see its key and no
@@ -304,12 +334,12 @@ class Forward {
       clear_number<Words>(v_, ldv_, k, d);
     });
   }
-  void add_odd_values(int64_t i, const KeyChunk& chunk) {
+  void add_odd_values(int64_t i, const KeyChunk& chunk, const float* p_of) {
     each_odd_value(chunk, [&](int64_t k, int64_t d, float v) {
       for (int64_t lane = 0; lane < kPanel; ++lane) {
         if (!is_legal(chunk, kForwardRows, i * kPanel + lane, k)) continue;
         o_panel(i)[d * kPanel + lane] +=
-            lane_at<Words>(p_, kPanel, k, lane) * v;
+            lane_at<Words>(p_of, kPanel, k, lane) * v;
       }
     });
   }
@@ -347,11 +377,17 @@ class Forward {
   // Caps and masks the scores of one vector, then as probabilities().
   F mask_vector(int64_t i, int j, const Range& range, const KeyChunk& chunk) {
     const F old = V::load(max_ + i * kPanel + j * kLanes);
-    F largest = old;
+    const F largest = mask(i, j, s_, range, chunk, old);
+    return probabilities(i, j, range.begin, range.end, old, largest);
+  }
+
+  // The largest of `largest` and of the scores that are legal comes back.
+  F mask(int64_t i, int j, float* s_of, const Range& range,
+         const KeyChunk& chunk, F largest) {
     const int64_t at = i * kPanel + j * kLanes;
     const auto cap_and_mask = [&](int64_t begin, int64_t end, bool test) {
       for (int64_t k = begin; k < end; ++k) {
-        float* const p = s_ + k * kPanel + j * kLanes;
+        float* const p = s_of + k * kPanel + j * kLanes;
         F s = V::load(p);
         if (task_.softcap > 0) s = cap(s);
         if (test) {
@@ -374,7 +410,7 @@ class Forward {
     cap_and_mask(range.begin, range.full_begin, true);
     cap_and_mask(range.full_begin, range.full_end, false);
     cap_and_mask(range.full_end, range.end, true);
-    return probabilities(i, j, range.begin, range.end, old, largest);
+    return largest;
   }
 
   // Adds the chunk's values, with vector 0 over the keys of `a`, 1 over `b`.
@@ -464,9 +500,10 @@ class Forward {
 
   const ForwardTask& task_;
   bool careful_ = false;  // some values are not finite
-  int64_t panels_, k_words_, ldk_, ldv_;
+  int64_t panels_, k_words_, v_dim_, ldk_, ldv_;
   float *q_, *o_, *k_, *v_, *s_, *p_, *max_, *sum_, *inverse_, *lse_, *spread_,
       *entropy_;
+  float* rest_;  // of the scratch
 };
 
 }  // namespace

@@ -10,7 +10,8 @@ struct Peaks {
   // Multiply-adds of fp32, two operations each, of the best ISA; the portable
   // one multiplies and adds apart.
   double fma_gflops = 0;
-  double bf16_dot_gflops = 0;  // the dot product of AVX512-BF16; 0: it lacks
+  // The dot product of AVX512-BF16 or AMX-BF16; 0: the ISA has none.
+  double bf16_dot_gflops = 0;
   double read_gbytes = 0;  // sequential reads of memory; 0: no memory for it
 };
 

@@ -9,6 +9,7 @@ namespace {
 
 struct Bf16Pairs {
   static constexpr int kPack = 2;
+  static constexpr int64_t kWordStep = 1, kLineStep = 1;
 
   static __m512bh as_pairs(__m512 a) { return reinterpret_cast<__m512bh>(a); }
   static __m512 fma(__m512 a, __m512 b, __m512 c) {

@@ -15,6 +15,8 @@ namespace {
 template <class V>
 struct FloatWords {
   static constexpr int kPack = 1;
+  // What a product takes at a time of the words of a row, and of rows.
+  static constexpr int64_t kWordStep = 1, kLineStep = 1;
   static typename V::F fma(typename V::F a, typename V::F b, typename V::F c) {
     return V::fma(a, b, c);
   }
@@ -68,9 +70,14 @@ inline __attribute__((always_inline)) void each_tile(int64_t begin, int64_t end,
   last_rows<V, V::kRows - 1>(m, end - m, tile);
 }
 
+constexpr int64_t in_steps(int64_t n, int64_t step) {
+  return (n + step - 1) / step * step;
+}
+
 // Numbers [begin, end), empty where end is not above begin.
 struct Stretch {
   int64_t begin = 0, end = 0;
+  bool empty() const { return begin >= end; }
 };
 
 // Cuts the stretches of a panel's two vectors into parts with one vector and a

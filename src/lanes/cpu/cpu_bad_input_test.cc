@@ -179,7 +179,7 @@ TEST(CpuBadInput, IsasThatAreNotThere) {
     expect_refused("TESSERA_ISA", [](Call&) {});
   }
   bool absent = false;
-  for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512bf16}) {
+  for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512bf16, Isa::amx}) {
     if (std::ranges::find(there, isa) != there.end()) continue;
     absent = true;
     expect_refused(std::string(to_string(isa)).c_str(),
