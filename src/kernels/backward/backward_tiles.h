@@ -90,39 +90,36 @@ class BackwardTiles : Backward<V, Words> {
 
   static void scores(const float* a, int64_t a_row, int64_t words,
                      const float* b, Stretch rows, float* to) {
-    TileProduct({a + rows.begin * a_row, a_row}, {b, kPanel},
-                to + rows.begin * kPanel, kPanel, rows.end - rows.begin, words,
-                false)
-        .finish();
+    multiply_tiles<false>({a + rows.begin * a_row, a_row}, {b, kPanel},
+                          to + rows.begin * kPanel, kPanel,
+                          rows.end - rows.begin, words);
   }
 
   static void accumulate(const float* a, const float* b, Stretch rows,
                          float* to, int64_t dim) {
     const int64_t at = rows.begin / kPack;
-    TileProduct({a + at, kLdt}, {b + at * kPanel, kPanel}, to, kPanel, dim,
-                rows.end / kPack - at, true)
-        .finish();
+    multiply_tiles<true>({a + at, kLdt}, {b + at * kPanel, kPanel}, to, kPanel,
+                         dim, rows.end / kPack - at);
   }
 
   void add_dq(const BackwardChunk& chunk, Stretch rows) {
     const int64_t words = panels_ * kDsRow;
-    const auto product = [&](int64_t row, int64_t n, int64_t d, float* c,
-                             int64_t c_row, bool add) {
-      TileProduct({Base::ds_ + row * kDsRow, kDsRow, kDsPanel},
-                  {Base::k_ + d, ldk_}, c, c_row, n, words, add)
-          .finish();
+    const auto ds = [&](int64_t row) {
+      return Lines{Base::ds_ + row * kDsRow, kDsRow, kDsPanel};
     };
     // Rows behind the chunk's last one are others'.
     const int64_t inside =
         rows.end <= chunk.rows ? rows.end : chunk.rows / kStep * kStep;
     for (int64_t d = 0; d < ldk_; d += kPanel) {
+      const Lines k{Base::k_ + d, ldk_};
       if (inside > rows.begin) {
-        product(rows.begin, inside - rows.begin, d,
-                chunk.dq + rows.begin * ldk_ + d, ldk_, true);
+        multiply_tiles<true>(ds(rows.begin), k,
+                             chunk.dq + rows.begin * ldk_ + d, ldk_,
+                             inside - rows.begin, words);
       }
       if (inside == rows.end) continue;
       float last[kStep * kPanel];
-      product(inside, kStep, d, last, kPanel, false);
+      multiply_tiles<false>(ds(inside), k, last, kPanel, kStep, words);
       for (int64_t row = inside; row < chunk.rows; ++row) {
         for (int j = 0; j < kPanel; j += kLanes) {
           float* const to = chunk.dq + row * ldk_ + d + j;

@@ -21,14 +21,13 @@ std::span<const ForwardVariant> forward_variants() {
 static constexpr int64_t kMaxLanes = 32;
 
 int64_t forward_scratch(int64_t head_dim, int64_t v_head_dim) {
-  // Tiles take 32 numbers at a time. They have V once more, and scores and
-  // probabilities of two panels.
+  // Tiles take 32 numbers at a time. They have V once more.
   head_dim = (head_dim + 31) / 32 * 32;
   v_head_dim = (v_head_dim + 31) / 32 * 32;
   const int64_t floats = kForwardRows * (head_dim + v_head_dim + 3) +
                          kForwardKeys * (head_dim + v_head_dim + 32) +
                          (kForwardKeys / 2 + 16) * v_head_dim +
-                         kForwardKeys * kMaxLanes * 4 + 3 * kMaxLanes;
+                         kForwardKeys * kMaxLanes * 2 + 3 * kMaxLanes;
   return floats + 16 * 16;  // each part is rounded up to 16
 }
 

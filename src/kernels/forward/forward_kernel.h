@@ -53,6 +53,8 @@ class Forward {
   static constexpr int kPanel = 2 * kLanes;
   static constexpr int kPack = Words::kPack;
   static constexpr float kLog2e = 1.44269504f;
+  // Does a product leave its scores as they are? Else it has scaled them.
+  static constexpr bool kRaw = Words::kLineStep > 1;
 
  public:
   explicit Forward(const ForwardTask& task) : task_(task) {
@@ -257,9 +259,7 @@ class Forward {
     // Where no key has been legal so far, 0 keeps -inf from meeting itself.
     const F base = V::select(V::equal(largest, V::set(-__builtin_inff())),
                              V::zero(), largest);
-    if (task_.entropy != nullptr) {
-      add_spread(i, j, s_, V::set(1), begin, end, old, base);
-    }
+    if (task_.entropy != nullptr) add_spread(i, j, begin, end, old, base);
     const F alpha = exp2<V>(V::sub(old, base));
     F sum = V::zero();
     if constexpr (kPack == 1) {
@@ -289,10 +289,10 @@ class Forward {
     return V::select(V::equal(p, V::zero()), V::zero(), V::mul(p, s));
   }
 
-  // Of the scores `by` s of one vector, before they are probabilities. Out of
-  // line, so that calls without an entropy keep their registers.
-  [[gnu::noinline]] void add_spread(int64_t i, int j, const float* s_of, F by,
-                                    int64_t begin, int64_t end, F old, F base) {
+  // Of the scores of one vector, before they are probabilities. Out of line, so
+  // that calls without an entropy keep their registers.
+  [[gnu::noinline]] void add_spread(int64_t i, int j, int64_t begin,
+                                    int64_t end, F old, F base) {
     const F moved = V::sub(old, base);
     float* const t = spread_ + i * kPanel + j * kLanes;
     const F l = V::load(sum_ + i * kPanel + j * kLanes);
@@ -300,8 +300,7 @@ class Forward {
                                V::fma(l, moved, V::load(t)));
     F sum = V::zero();
     for (int64_t k = begin; k < end; ++k) {
-      const F s =
-          V::sub(V::mul(V::load(s_of + k * kPanel + j * kLanes), by), base);
+      const F s = V::sub(V::load(s_ + k * kPanel + j * kLanes), base);
       sum = V::add(sum, weighted(exp2<V>(s), s));
     }
     V::store(t, V::add(weighted(exp2<V>(moved), before), sum));
@@ -322,7 +321,7 @@ class Forward {
     if (!b.empty()) alpha[1] = mask_vector(i, 1, b, chunk);
     *task_.pairs += (a.end - a.begin + b.end - b.begin) * kLanes;
     accumulate(o_panel(i), alpha, a, b);
-    if (careful_) add_odd_values(i, chunk, p_);
+    if (careful_) add_odd_values(i, chunk);
   }
 
   // A value that is not finite reaches the queries that may see its key and no
@@ -334,12 +333,12 @@ class Forward {
       clear_number<Words>(v_, ldv_, k, d);
     });
   }
-  void add_odd_values(int64_t i, const KeyChunk& chunk, const float* p_of) {
+  void add_odd_values(int64_t i, const KeyChunk& chunk) {
     each_odd_value(chunk, [&](int64_t k, int64_t d, float v) {
       for (int64_t lane = 0; lane < kPanel; ++lane) {
         if (!is_legal(chunk, kForwardRows, i * kPanel + lane, k)) continue;
         o_panel(i)[d * kPanel + lane] +=
-            lane_at<Words>(p_of, kPanel, k, lane) * v;
+            lane_at<Words>(p_, kPanel, k, lane) * v;
       }
     });
   }
@@ -377,40 +376,42 @@ class Forward {
   // Caps and masks the scores of one vector, then as probabilities().
   F mask_vector(int64_t i, int j, const Range& range, const KeyChunk& chunk) {
     const F old = V::load(max_ + i * kPanel + j * kLanes);
-    const F largest = mask(i, j, s_, range, chunk, old);
-    return probabilities(i, j, range.begin, range.end, old, largest);
-  }
-
-  // The largest of `largest` and of the scores that are legal comes back.
-  F mask(int64_t i, int j, float* s_of, const Range& range,
-         const KeyChunk& chunk, F largest) {
+    F largest[2] = {old, old};  // two chains, of even and odd keys
     const int64_t at = i * kPanel + j * kLanes;
-    const auto cap_and_mask = [&](int64_t begin, int64_t end, bool test) {
-      for (int64_t k = begin; k < end; ++k) {
-        float* const p = s_of + k * kPanel + j * kLanes;
-        F s = V::load(p);
-        if (task_.softcap > 0) s = cap(s);
-        if (test) {
-          auto legal = V::none();
-          for (int32_t layer = 0; layer < chunk.layers; ++layer) {
-            const I first =
-                V::load_int(chunk.first + layer * kForwardRows + at);
-            const I last = V::load_int(chunk.last + layer * kForwardRows + at);
-            const I key = V::set_int(static_cast<int32_t>(k));
-            legal =
-                V::or_mask(legal, V::less_unsigned(V::sub_int(key, first),
-                                                   V::sub_int(last, first)));
-          }
-          s = V::select(legal, s, V::set(-__builtin_inff()));
+    const F by = factor();
+    const bool caps = task_.softcap > 0;
+    const auto one = [&](int64_t k, bool test, F& top) {
+      float* const p = s_ + k * kPanel + j * kLanes;
+      F s = V::load(p);
+      if constexpr (kRaw) s = V::mul(s, by);
+      if (caps) s = cap(s);
+      if (test) {
+        auto legal = V::none();
+        for (int32_t layer = 0; layer < chunk.layers; ++layer) {
+          const I first = V::load_int(chunk.first + layer * kForwardRows + at);
+          const I last = V::load_int(chunk.last + layer * kForwardRows + at);
+          const I key = V::set_int(static_cast<int32_t>(k));
+          legal = V::or_mask(legal, V::less_unsigned(V::sub_int(key, first),
+                                                     V::sub_int(last, first)));
         }
-        if (test || task_.softcap > 0) V::store(p, s);
-        largest = V::max(largest, s);
+        s = V::select(legal, s, V::set(-__builtin_inff()));
       }
+      if (kRaw || test || caps) V::store(p, s);
+      top = V::max(top, s);
+    };
+    const auto cap_and_mask = [&](int64_t begin, int64_t end, bool test) {
+      int64_t k = begin;
+      for (; k + 2 <= end; k += 2) {
+        one(k, test, largest[0]);
+        one(k + 1, test, largest[1]);
+      }
+      if (k < end) one(k, test, largest[0]);
     };
     cap_and_mask(range.begin, range.full_begin, true);
     cap_and_mask(range.full_begin, range.full_end, false);
     cap_and_mask(range.full_end, range.end, true);
-    return largest;
+    return probabilities(i, j, range.begin, range.end, old,
+                         V::max(largest[0], largest[1]));
   }
 
   // Adds the chunk's values, with vector 0 over the keys of `a`, 1 over `b`.

@@ -1,10 +1,9 @@
 // kernels/forward/forward_tiles.h: the same kernel, its products made by tiles.
 //
-// Tiles multiply some 16 times as fast as they take to exponentiate, so softmax
-// is what a chunk waits for. It runs while tiles multiply: panel n has its
-// probabilities made between the steps of two products, the values of panel
-// n - 1 and the scores of panel n + 1. So scores and probabilities of two
-// panels are there at a time.
+// A panel's scores leave the tile registers through memory, where softmax finds
+// them. Tiles and vectors take turns: softmax made between the steps of a
+// product took as long as after it, as multiplying vectors wait for the tiles'
+// port.
 #pragma once
 
 #include "kernels/forward/forward_kernel.h"
@@ -18,7 +17,7 @@ class ForwardTiles : Forward<V, Words> {
   using Base = Forward<V, Words>;
   using Base::kLanes, Base::kPack, Base::kPanel;
   using Base::task_, Base::panels_, Base::k_words_, Base::v_dim_, Base::ldk_,
-      Base::ldv_, Base::k_, Base::v_, Base::max_, Base::sum_;
+      Base::ldv_, Base::k_, Base::v_, Base::s_, Base::p_;
   using typename Base::F;
   using typename Base::Range;
   // Between rows of values in pairs, transposed.
@@ -26,11 +25,7 @@ class ForwardTiles : Forward<V, Words> {
 
  public:
   explicit ForwardTiles(const ForwardTask& task) : Base(task) {
-    s_[0] = Base::s_;
-    p_[0] = Base::p_;
-    s_[1] = Base::rest_;
-    p_[1] = s_[1] + kForwardKeys * kPanel;
-    vt_ = p_[1] + kForwardKeys / kPack * kPanel;
+    vt_ = Base::rest_;
   }
 
   void run() {
@@ -43,40 +38,20 @@ class ForwardTiles : Forward<V, Words> {
     int64_t panel = -1;
     Range range[2];  // of its vectors
     Stretch keys;    // of both, in whole steps
-    float *s = nullptr, *p = nullptr;
-    F old[2], largest[2];  // sums are relative to `old` until it is softened
-    F by[2];               // s is to be multiplied with it
   };
 
   void add(const KeyChunk& chunk) {
     transpose_words<V>(v_, ldv_, in_steps(chunk.keys, Words::kLineStep) / kPack,
                        v_dim_, vt_, kLdvt);
-    Part now;
-    if (!next(chunk, now)) return;
-    now.s = s_[0], now.p = p_[0];
-    scores(now).finish();
-    find_largest(now, chunk);
-    TileProduct values_before;
-    for (int slot = 1;; slot ^= 1) {
-      Part following = now;
-      const bool more = next(chunk, following);
-      following.s = s_[slot], following.p = p_[slot];
-      {
-        TileProducts products(values_before,
-                              more ? scores(following) : TileProduct(),
-                              ticks(now));
-        soften(now, products);
-      }
-      values_before = values(now);
+    Part part;
+    while (next(chunk, part)) {
+      multiply_scores(part);
+      soften(part, chunk);
+      add_values(part);
       if (Base::careful_ && chunk.layers != 0) {
-        values_before.finish();
-        Base::add_odd_values(now.panel, chunk, now.p);
+        Base::add_odd_values(part.panel, chunk);
       }
-      if (!more) break;
-      find_largest(following, chunk);
-      now = following;
     }
-    values_before.finish();
   }
 
   // Goes on to the next panel that has a legal key in the chunk, if any.
@@ -100,118 +75,35 @@ class ForwardTiles : Forward<V, Words> {
     return false;
   }
 
-  TileProduct scores(const Part& part) const {
+  void multiply_scores(const Part& part) const {
     const int64_t begin = part.keys.begin;
-    return {{k_ + begin * ldk_, ldk_},
-            {Base::q_panel(part.panel), kPanel},
-            part.s + begin * kPanel,
-            kPanel,
-            part.keys.end - begin,
-            k_words_,
-            false};
+    multiply_tiles<false>(
+        {k_ + begin * ldk_, ldk_}, {Base::q_panel(part.panel), kPanel},
+        s_ + begin * kPanel, kPanel, part.keys.end - begin, k_words_);
   }
-  TileProduct values(const Part& part) const {
+  void add_values(const Part& part) const {
     const int64_t begin = part.keys.begin / kPack;
-    return {{vt_ + begin, kLdvt},
-            {part.p + begin * kPanel, kPanel},
-            Base::o_panel(part.panel),
-            kPanel,
-            v_dim_,
-            part.keys.end / kPack - begin,
-            true};
+    multiply_tiles<true>({vt_ + begin, kLdvt}, {p_ + begin * kPanel, kPanel},
+                         Base::o_panel(part.panel), kPanel, v_dim_,
+                         part.keys.end / kPack - begin);
   }
 
-  void find_largest(Part& part, const KeyChunk& chunk) {
-    const F factor = Base::factor();
+  void soften(const Part& part, const KeyChunk& chunk) {
+    F alpha[2] = {V::set(1), V::set(1)};
     for (int j = 0; j < 2; ++j) {
       const Range& r = part.range[j];
-      if (r.empty()) continue;
-      part.old[j] = V::load(max_ + part.panel * kPanel + j * kLanes);
-      float* const s = part.s + j * kLanes;
-      if (chunk.layers == 0 && task_.softcap <= 0) {
-        F top[2] = {part.old[j], part.old[j]};
-        int64_t k = 0;
-        for (; k + 2 <= chunk.keys; k += 2) {
-          for (int x = 0; x < 2; ++x) {
-            const F score = V::mul(V::load(s + (k + x) * kPanel), factor);
-            top[x] = V::max(top[x], score);
-          }
-        }
-        if (k < chunk.keys) {
-          top[0] = V::max(top[0], V::mul(V::load(s + k * kPanel), factor));
-        }
-        part.largest[j] = V::max(top[0], top[1]);
-        part.by[j] = factor;
-      } else {
-        for (int64_t k = r.begin; k < r.end; ++k) {
-          V::store(s + k * kPanel, V::mul(V::load(s + k * kPanel), factor));
-        }
-        part.largest[j] =
-            Base::mask(part.panel, j, part.s, r, chunk, part.old[j]);
-        part.by[j] = V::set(1);
-      }
-    }
-  }
-
-  // How often soften() asks for a step of the products.
-  static int64_t ticks(const Part& part) {
-    int64_t pairs = 0;
-    for (const Range& r : part.range) {
-      if (!r.empty()) pairs += (r.end - r.begin + 1) / 2;
-    }
-    return pairs;
-  }
-
-  // Turns scores into probabilities, and makes older sums relative to the new
-  // largest score.
-  void soften(const Part& part, TileProducts& products) {
-    F alpha[2];
-    for (int j = 0; j < 2; ++j) {
-      alpha[j] =
-          part.range[j].empty() ? V::set(1) : probabilities(part, j, products);
-      clear_rest(part, j);
+      if (!r.empty()) alpha[j] = Base::mask_vector(part.panel, j, r, chunk);
+      clear_around(part, j);
     }
     shrink(Base::o_panel(part.panel), alpha);
   }
 
-  F probabilities(const Part& part, int j, TileProducts& products) {
-    const int64_t begin = part.range[j].begin, end = part.range[j].end;
-    const F largest = part.largest[j], by = part.by[j];
-    V::store(max_ + part.panel * kPanel + j * kLanes, largest);
-    // Where no key has been legal so far, 0 keeps -inf from meeting itself.
-    const F base = V::select(V::equal(largest, V::set(-__builtin_inff())),
-                             V::zero(), largest);
-    if (task_.entropy != nullptr) {
-      Base::add_spread(part.panel, j, part.s, by, begin, end, part.old[j],
-                       base);
-    }
-    const F alpha = exp2<V>(V::sub(part.old[j], base));
-    // Rounded before `base` is taken away, as the largest one was: no exponent
-    // is above 0.
-    const auto exponent = [&](const float* s) {
-      return V::sub(V::mul(V::load(s), by), base);
-    };
-    F sum[2] = {V::zero(), V::zero()};
-    for (int64_t k = begin; k < end; k += 2) {
-      const float* const s = part.s + k * kPanel + j * kLanes;
-      const F even = exp2<V>(exponent(s));
-      const F odd = k + 1 < end ? exp2<V>(exponent(s + kPanel)) : V::zero();
-      V::store(part.p + k / 2 * kPanel + j * kLanes, Words::pair(even, odd));
-      sum[0] = V::add(sum[0], even);
-      sum[1] = V::add(sum[1], odd);
-      products.tick();
-    }
-    float* const l = sum_ + part.panel * kPanel + j * kLanes;
-    V::store(l, V::fma(V::load(l), alpha, V::add(sum[0], sum[1])));
-    return alpha;
-  }
-
   // Steps also meet keys outside of a vector's range.
-  static void clear_rest(const Part& part, int j) {
+  void clear_around(const Part& part, int j) const {
     const Range& r = part.range[j];
     const auto clear = [&](int64_t begin, int64_t end) {
       for (int64_t w = begin; w < end; ++w) {
-        V::store(part.p + w * kPanel + j * kLanes, V::zero());
+        V::store(p_ + w * kPanel + j * kLanes, V::zero());
       }
     };
     const int64_t begin = part.keys.begin / kPack, end = part.keys.end / kPack;
@@ -236,7 +128,7 @@ class ForwardTiles : Forward<V, Words> {
     }
   }
 
-  float *s_[2], *p_[2], *vt_;
+  float* vt_;
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ class TileRegisters {
       uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
       uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
     } const shape;
-    asm volatile("" ::"r"(&shape) : "memory");  // as in TileProduct::step
+    asm volatile("" ::"r"(&shape) : "memory");  // see multiply_tiles
     _tile_loadconfig(&shape);
   }
   ~TileRegisters() { _tile_release(); }
@@ -43,103 +43,48 @@ struct Lines {
 };
 
 // C[0, m) = A[0, m)[0, n) B[0, n) of 32 lanes, or C += it; m and n are whole
-// steps. It is done step by step, so that other work may go on between them:
-// the unit of tiles is another one than that of vectors.
-class TileProduct {
- public:
-  TileProduct() = default;
-  TileProduct(Lines a, Lines b, float* c, int64_t c_row, int64_t m, int64_t n,
-              bool add)
-      : a_(a), b_(b), c_(c), c_row_(c_row), m_(m), n_(n), add_(add) {}
-
-  int64_t steps() const { return m_ / Bf16Tiles::kLineStep * (n_ / kTile); }
-  bool done() const { return m_ == 0; }
-
-  void step() {
-    // g++ 12 does not know that a load of a tile reads memory.
-    asm volatile("" ::: "memory");
-    float* const lower = c_ + kTile * c_row_;
-    if (at_ == 0) {
-      if (add_) {
-        _tile_loadd(0, c_, c_row_ * 4);
-        _tile_loadd(1, c_ + kTile, c_row_ * 4);
-        _tile_loadd(2, lower, c_row_ * 4);
-        _tile_loadd(3, lower + kTile, c_row_ * 4);
-      } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-      }
+// steps.
+template <bool kAdd>
+inline void multiply_tiles(Lines a, Lines b, float* c, int64_t c_row, int64_t m,
+                           int64_t n) {
+  constexpr int64_t kTile = Bf16Tiles::kWordStep;
+  // g++ 12 does not know that a load of a tile reads memory.
+  asm volatile("" ::: "memory");
+  const int64_t c_bytes = c_row * 4, a_bytes = a.row * 4, b_bytes = b.row * 4;
+  for (int64_t r = 0; r < m; r += 2 * kTile) {
+    float* const upper = c + r * c_row;
+    float* const lower = upper + kTile * c_row;
+    if constexpr (kAdd) {
+      _tile_loadd(0, upper, c_bytes);
+      _tile_loadd(1, upper + kTile, c_bytes);
+      _tile_loadd(2, lower, c_bytes);
+      _tile_loadd(3, lower + kTile, c_bytes);
+    } else {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
     }
-    const float* const a = a_.data + at_ / kTile * a_.step;
-    const float* const b = b_.data + at_ * b_.row;
-    _tile_loadd(6, b, b_.row * 4);
-    _tile_loadd(4, a, a_.row * 4);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, b + kTile, b_.row * 4);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, a + kTile * a_.row, a_.row * 4);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-    at_ += kTile;
-    if (at_ < n_) return;
-    _tile_stored(0, c_, c_row_ * 4);
-    _tile_stored(1, c_ + kTile, c_row_ * 4);
-    _tile_stored(2, lower, c_row_ * 4);
-    _tile_stored(3, lower + kTile, c_row_ * 4);
-    at_ = 0;
-    m_ -= 2 * kTile;
-    a_.data += 2 * kTile * a_.row;
-    c_ += 2 * kTile * c_row_;
-  }
-
-  void finish() {
-    while (!done()) step();
-  }
-
- private:
-  static constexpr int64_t kTile = 16;
-
-  Lines a_, b_;
-  float* c_ = nullptr;
-  int64_t c_row_ = 0;
-  int64_t m_ = 0, n_ = 0;
-  bool add_ = false;
-  int64_t at_ = 0;  // word of the block that is under way
-};
-
-// Products that are done one after another while something else is.
-class TileProducts {
- public:
-  // `ticks` will come, a guess.
-  TileProducts(TileProduct first, TileProduct second, int64_t ticks)
-      : first_(first), second_(second) {
-    const int64_t steps = first_.steps() + second_.steps();
-    every_ = steps == 0 ? int64_t{1} << 40 : ticks / steps;
-    left_ = every_;
-  }
-  ~TileProducts() {
-    first_.finish();
-    second_.finish();
-  }
-  TileProducts(const TileProducts&) = delete;
-  TileProducts& operator=(const TileProducts&) = delete;
-
-  void tick() {
-    if (--left_ > 0) return;
-    left_ = every_;
-    if (!first_.done()) {
-      first_.step();
-    } else if (!second_.done()) {
-      second_.step();
+    const float* from = a.data + r * a.row;
+    const float* with = b.data;
+    for (int64_t w = 0; w < n; w += kTile) {
+      _tile_loadd(6, with, b_bytes);
+      _tile_loadd(4, from, a_bytes);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, with + kTile, b_bytes);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_loadd(5, from + kTile * a.row, a_bytes);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+      from += a.step;
+      with += kTile * b.row;
     }
+    _tile_stored(0, upper, c_bytes);
+    _tile_stored(1, upper + kTile, c_bytes);
+    _tile_stored(2, lower, c_bytes);
+    _tile_stored(3, lower + kTile, c_bytes);
   }
-
- private:
-  TileProduct first_, second_;
-  int64_t every_ = 0, left_ = 0;
-};
+}
 
 // to[d][w] = from[w][d] for w below `words`, d below `dim`, whole tiles both.
 template <class V>
