@@ -18,7 +18,8 @@
 //   t_q  = a_q (t_q + l_q (m_q - m'_q)) + sum_k p_kq (s_kq - m'_q)
 //
 // and entropy_q = (log2 l_q - t_q / l_q) / log2(e). No term of t is above 0 and
-// l is at least 1, so nothing cancels and no entropy is negative.
+// l is at least 1, so nothing cancels; where m lags (kRaw), terms may be up to
+// 8 and what would be below 0 is rounding.
 //
 // Scores are held transposed: keys down the rows, queries along the lanes. So
 // the maximum and the sum over keys are plain vertical operations, each lane
@@ -410,8 +411,13 @@ class Forward {
     cap_and_mask(range.begin, range.full_begin, true);
     cap_and_mask(range.full_begin, range.full_end, false);
     cap_and_mask(range.full_end, range.end, true);
-    return probabilities(i, j, range.begin, range.end, old,
-                         V::max(largest[0], largest[1]));
+    F top = V::max(largest[0], largest[1]);
+    if constexpr (kRaw) {
+      // Sums stay relative to an old m while no score is 2^8 times as large:
+      // making them so is a pass over o of its own here.
+      if (!V::any_above(top, V::add(old, V::set(8)))) top = old;
+    }
+    return probabilities(i, j, range.begin, range.end, old, top);
   }
 
   // Adds the chunk's values, with vector 0 over the keys of `a`, 1 over `b`.
@@ -470,8 +476,8 @@ class Forward {
         m = top;
       }
       if (task_.entropy != nullptr) {
-        V::store(entropy_ + j,
-                 V::mul(V::sub(log2<V>(l), V::div(t, l)), V::set(1 / kLog2e)));
+        const F bits = V::max(V::zero(), V::sub(log2<V>(l), V::div(t, l)));
+        V::store(entropy_ + j, V::mul(bits, V::set(1 / kLog2e)));
       }
       V::store(inverse_ + j, V::div(shrink, l));
       V::store(lse_ + j, V::mul(V::add(m, log2<V>(l)), V::set(1 / kLog2e)));
