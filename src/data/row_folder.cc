@@ -1,6 +1,10 @@
 // data/row_folder.cc: a folder of rows, whose files are there when all are.
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <filesystem>
 
+#include "base/descriptor.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "data/row_files.h"
@@ -14,6 +18,32 @@ Error not_written(const std::error_code& error, const fs::path& path) {
   return io_error("data",
                   "a folder of rows must be writable, found '{}' for {}",
                   error.message(), in_quotes(path.string()));
+}
+
+// The folder aside, once it is this run's alone: what a run that was killed
+// left there goes, one that still writes has locked it.
+Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return not_written(error, folder);
+  Descriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() < 0) {
+    return not_written({errno, std::generic_category()}, folder);
+  }
+  // Where locks are not to be had, nothing speaks for another run.
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return unavailable("data",
+                       "a folder of rows must have one writer, found another "
+                       "run for {}",
+                       in_quotes(folder.string()));
+  }
+  for (fs::directory_iterator at(path, error), end; !error && at != end;) {
+    const fs::path old = at->path();
+    at.increment(error);
+    if (!error) fs::remove_all(old, error);
+  }
+  if (error) return not_written(error, folder);
+  return lock.release();
 }
 
 // Takes what was written back, unless all of it is.
@@ -42,7 +72,13 @@ Result<void> check_row_folder(const std::string& path) {
                    "a folder of rows must be a folder, found none for {}",
                    in_quotes(path));
   }
-  if (fs::is_empty(path, error) && !error) return {};
+  bool clean = true;
+  for (fs::directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    // Of a run that was killed, or of one that save_row_folder will meet.
+    clean = clean && at->path().filename() == data::kUnfinished;
+  }
+  if (clean && !error) return {};
   return invalid("data",
                  "a folder of rows must be new or empty, found files in {}",
                  in_quotes(path));
@@ -53,9 +89,11 @@ Result<int64_t> save_row_folder(const std::string& path,
   if (auto e = check_row_folder(path); !e) return e.error();
   std::error_code error;
   const fs::path folder(path);
-  const Unfinished aside(folder / data::kUnfinished);
-  fs::create_directories(aside.path(), error);
-  if (error) return not_written(error, folder);
+  const fs::path unfinished = folder / data::kUnfinished;
+  auto locked = lock_aside(unfinished, folder);
+  if (!locked) return locked.error();
+  const Descriptor lock(*locked);
+  const Unfinished aside(unfinished);
   std::vector<std::string> names;
   while (true) {
     auto rows = next();
