@@ -2,6 +2,8 @@
 
 import hashlib
 import importlib
+import importlib.util
+import itertools
 import json
 import os
 import random
@@ -196,3 +198,30 @@ def test_torch_workers_take_every_file_once(files, torch_worker, monkeypatch):
                 same(got, list(tessera.data.Loader(part, **OPTIONS)))
             else:
                 assert not got
+
+
+def parts(batches):
+    """The tokens of each part of a document, sorted."""
+    out = []
+    for b in batches:
+        for r in range(b["filled"]):
+            ids, tokens = (np.asarray(b[name][r]) for name in ("doc_ids", "input_ids"))
+            out += [tokens[ids == n].tolist() for n in range(int(b["num_docs"][r]))]
+    return sorted(out)
+
+
+# Not a skip: dev/check engines, which has no torch, lets none pass.
+if importlib.util.find_spec("torch"):
+    def test_torch_data_loader_gives_every_document_once(files, monkeypatch):
+        from torch.utils.data import DataLoader
+        made = example("rows_with_torch", monkeypatch).Rows(files, **OPTIONS)
+        one, two = (list(DataLoader(made, batch_size=None, num_workers=workers,
+                                    timeout=60 if workers else 0))
+                    for workers in (0, 2))
+        same(one, list(tessera.data.Loader(files, **OPTIONS)))
+        # Workers take turns, and each has its part of the files.
+        turns = itertools.zip_longest(*(
+            tessera.data.Loader(files[n::2], **OPTIONS) for n in (0, 1)))
+        same(two, [b for turn in turns for b in turn if b is not None])
+        assert all("batch" not in b for b in two)
+        assert parts(two) == parts(one)

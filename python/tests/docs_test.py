@@ -18,7 +18,7 @@ os.environ.setdefault("NPROC", "8")
 ROOT = pathlib.Path(__file__).parents[2]
 N = 4096
 # Another library's code, which ours stands beside.
-OTHERS = ("create_block_mask(", "flash_attn_varlen_func(", "make_splash_mha",
+OTHERS = ("flash_attn_varlen_func(", "make_splash_mha",
           "from export_jax import", "dataset.with_format(")
 
 
@@ -26,6 +26,24 @@ def arrays(heads=8, kv_heads=8, dim=64, tokens=N):
     rng = np.random.default_rng(1)
     draw = lambda h: rng.standard_normal((1, h, tokens, dim), np.float32)
     return draw(heads), draw(kv_heads), draw(kv_heads)
+
+
+def tensors(gradients=True, **sizes):
+    import torch
+    return (torch.from_numpy(x).requires_grad_(gradients) for x in arrays(**sizes))
+
+
+def tiny_model():
+    """A model of transformers, and a row of two documents for it."""
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+    return dict(
+        model=AutoModelForCausalLM.from_config(LlamaConfig(
+            vocab_size=61, hidden_size=32, intermediate_size=48,
+            num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=8, max_position_embeddings=128)),
+        input_ids=torch.arange(24)[None],
+        position_ids=torch.cat([torch.arange(10), torch.arange(14)])[None])
 
 
 def documents(count=40):
@@ -79,10 +97,29 @@ def before(page, block, names):
     if page == "docs/python.md" and "arrays_for" in block:
         names["q"], names["k"], names["v"] = (
             x.astype(ml_dtypes.bfloat16) for x in arrays(2, 2, 128))
-    if page == "docs/migrate.md" and not needs("import jax"):
+    if page == "docs/python.md" and "tessera.torch.attention(" in block:
+        names["q"], names["k"], names["v"] = tensors()
+    if "tessera.transformers" in block:
+        names.update(tiny_model())
+    if page == "docs/migrate.md" and "flex_attention(" in block:
+        # Flex holds all scores on the CPU, and has no gradients there.
+        import tessera.torch
+        import torch
+        from torch.nn.attention.flex_attention import (create_block_mask,
+                                                       flex_attention)
+        names.update(tessera=tessera, n=512, ids=torch.from_numpy(ids_of()[::8].copy()),
+                     create_block_mask=create_block_mask,
+                     flex_attention=flex_attention)
+        names["q"], names["k"], names["v"] = tensors(False, tokens=512)
+    if page == "docs/migrate.md" and "cu_seqlens=" in block:
+        import tessera.torch
+        names.update(tessera=tessera, cu_seqlens=np.array([0, 1500, 2200, N], np.int32))
+        names["q"], names["k"], names["v"] = (
+            x[0].transpose(0, 1) for x in tensors())  # [tokens, heads, dim]
+    if page == "docs/migrate.md" and "tessera.jax" in block:
         import tessera.jax
-        names.update(tessera=tessera, q=arrays()[0][0], k=arrays()[1][0],
-                     v=arrays()[2][0])
+        names.update(tessera=tessera, n=N, ids=ids_of(), q=arrays()[0][0],
+                     k=arrays()[1][0], v=arrays()[2][0])
 
 
 def blocks(page):
@@ -94,6 +131,8 @@ def needs(block):
     """What a block needs that is not there."""
     out = [name for name in ("torch", "transformers", "jax")
            if re.search(rf"(import|from) .*\b{name}\b|tessera\.{name}\b", block)]
+    if "flex_attention(" in block:
+        out.append("torch")
     if "Trainer(" in block:
         out.append("xla_plugins")
     return [n for n in out if not importlib.util.find_spec(n)]
