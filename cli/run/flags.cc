@@ -45,6 +45,10 @@ void add_mesh_flags(Command& command, RunFlags& f, const char* group) {
            "With --mesh: contiguous, headtail, rows or tasks [rows]"},
           {"--exchange", &f.exchange, "NAME",
            "With --mesh: rounds, or ragged on TPUs [rounds]"},
+          {"--ceilings", &f.ceilings, "TEXT",
+           "With --mesh: what a shard may hold, so that all batches are one "
+           "contract; `tessera shard` says what one takes "
+           "[the bucket of the batch]"},
           {"--uneven", &f.uneven, "",
            "With --mesh: pad what an axis does not divide"},
       });

@@ -45,10 +45,11 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
 
 Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   if (!f.mesh) {
-    if (!f.balance && !f.exchange && !f.uneven) return {};
+    if (!f.balance && !f.exchange && !f.ceilings && !f.uneven) return {};
     return invalid("cli", "{} goes with --mesh, found no --mesh",
                    f.balance    ? "--balance"
                    : f.exchange ? "--exchange"
+                   : f.ceilings ? "--ceilings"
                                 : "--uneven");
   }
   if (!o.lane || !o.fallback.empty()) {
@@ -59,13 +60,11 @@ Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   o.mesh = std::move(*mesh);
-  auto balance = parse_balance(f.balance.value_or("rows"));
-  if (!balance) return balance.error();
-  o.shards.balance = *balance;
-  auto exchange = parse_tile_exchange(f.exchange.value_or("rounds"));
-  if (!exchange) return exchange.error();
-  o.shards.exchange = *exchange;
-  o.shards.uneven = f.uneven;
+  auto shards = parse_shard_options(f.balance.value_or("rows"),
+                                    f.exchange.value_or("rounds"),
+                                    f.ceilings.value_or(""), f.uneven);
+  if (!shards) return shards.error();
+  o.shards = std::move(*shards);
   return {};
 }
 

@@ -25,6 +25,10 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--exchange", &f.exchange, "NAME",
            "rounds (tiles travel in static sizes), ragged (as many as must, "
            "on TPUs) [rounds]"},
+          {"--ceilings", &f.ceilings, "TEXT",
+           "What a shard may hold, as `ceilings` of the report has it "
+           "(rows=16,steps=128,kv=6:12:8), so that all batches are one "
+           "contract; more is an error [the bucket of the batch]"},
           {"--heads", &f.heads, "N", "Query heads [8]"},
           {"--kv-heads", &f.kv_heads, "N",
            "Key and value heads [a quarter of heads, or heads]"},
@@ -96,13 +100,11 @@ Result<void> check_flags(const ShardFlags& f) {
 }
 
 Result<ShardOptions> shard_options(const ShardFlags& f) {
-  ShardOptions out;
-  auto balance = parse_balance(f.balance.value_or("rows"));
-  if (!balance) return balance.error();
-  out.balance = *balance;
-  auto exchange = parse_tile_exchange(f.exchange.value_or("rounds"));
-  if (!exchange) return exchange.error();
-  out.exchange = *exchange;
+  auto options = parse_shard_options(f.balance.value_or("rows"),
+                                     f.exchange.value_or("rounds"),
+                                     f.ceilings.value_or(""), f.uneven);
+  if (!options) return options.error();
+  ShardOptions out = std::move(*options);
   const std::string word = f.dtype.value_or("bf16");
   const std::optional<Dtype> dtype = attention_dtype(word);
   if (!dtype) {
@@ -110,7 +112,6 @@ Result<ShardOptions> shard_options(const ShardFlags& f) {
                    in_quotes(word));
   }
   out.dtype = *dtype;
-  out.uneven = f.uneven;
   AttentionShape& s = out.shape;
   auto heads = parse_int(f.heads.value_or("8"), "--heads", 1, kMaxHeads);
   if (!heads) return heads.error();

@@ -149,6 +149,7 @@ json shard_json(const ShardRun& run) {
                 {"own_columns", s.shapes.own_columns},
                 {"columns", s.shapes.columns},
                 {"steps", s.shapes.steps}}},
+              {"ceilings", to_string(ceilings_of(s))},
               {"specs", specs_json(s.specs)},
               {"fingerprint", s.fingerprint},
               {"contract", s.contract_key},
@@ -172,10 +173,11 @@ std::string shard_text(const ShardRun& run) {
   out += rounds_text("K/V rounds", s.kv);
   out += rounds_text("q rounds", s.q);
   out += fmt::format(
-      "{:<11} {} query tiles, {} key tiles, {} steps\n{:<11} {}\n{:<11} {:.1f} "
-      "us\n",
-      "room", s.shapes.rows, s.shapes.columns, s.shapes.steps, "contract",
-      s.contract_key, "planned in", static_cast<double>(run.plan_ns) / 1e3);
+      "{:<11} {} query tiles, {} key tiles, {} steps\n{:<11} {}\n{:<11} {}\n"
+      "{:<11} {:.1f} us\n",
+      "room", s.shapes.rows, s.shapes.columns, s.shapes.steps, "ceilings",
+      to_string(ceilings_of(s)), "contract", s.contract_key, "planned in",
+      static_cast<double>(run.plan_ns) / 1e3);
   if (s.shards.size() > kMaxLines) {
     out +=
         fmt::format("{:<11} {} (--json has each)\n", "shards", s.shards.size());

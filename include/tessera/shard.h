@@ -91,6 +91,9 @@ struct ShardCeilings {
   // Tiles of the round that shifts by 1, by 2, ...: one for each.
   std::vector<int64_t> kv_rounds, q_rounds;
 };
+// "rows=16,steps=128,kv=6:12:8,q=0:0:2", whichever are wanted.
+Result<ShardCeilings> parse_shard_ceilings(std::string_view text);
+std::string to_string(const ShardCeilings& ceilings);
 
 struct ShardOptions {
   Balance balance = Balance::rows;
@@ -107,6 +110,11 @@ struct ShardOptions {
   double tokens_max_over_mean = 1.02;
   ShardCeilings ceilings;
 };
+// From words, as programs and other languages have them.
+Result<ShardOptions> parse_shard_options(std::string_view balance,
+                                         std::string_view exchange,
+                                         std::string_view ceilings,
+                                         bool uneven);
 
 // A tile of a batch row; -1 is padding.
 struct TileAt {
@@ -204,6 +212,8 @@ struct Shards {
 
 Result<Shards> make_shards(const Batch& batch, const Mesh& mesh,
                            const ShardOptions& options);
+// What these have room for: under it, batches that fit have their contract.
+ShardCeilings ceilings_of(const Shards& shards);
 
 // A worklist of shard `index` as packed steps, as many as are to run: rows in
 // padding, and own rows that another computes, have none. Several lists follow

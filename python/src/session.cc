@@ -186,16 +186,14 @@ SessionOptions options_of(const std::optional<std::string>& lane,
                           const std::string& mesh = "",
                           const std::string& balance = "rows",
                           const std::string& exchange = "rounds",
-                          bool uneven = false,
+                          const std::string& ceilings = "", bool uneven = false,
                           const std::optional<std::string>& artifact = {},
                           const std::optional<std::string>& shapes = {},
                           const std::optional<std::string>& reason = {}) {
   SessionOptions o;
   o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
-  o.shards.balance = take(parse_balance(balance));
-  o.shards.exchange = take(parse_tile_exchange(exchange));
-  o.shards.uneven = uneven;
+  o.shards = take(parse_shard_options(balance, exchange, ceilings, uneven));
   if (lane) o.lane = take(parse_lane(*lane));
   for (const std::string& f : fallback) {
     o.fallback.push_back(take(parse_lane(f)));
@@ -645,15 +643,15 @@ void bind_session(nb::module_& m) {
              const std::optional<std::string>& plugin,
              const std::string& cache_folder, bool input_digests,
              const std::string& mesh, const std::string& balance,
-             const std::string& exchange, bool uneven,
-             const std::optional<std::string>& artifact,
+             const std::string& exchange, const std::string& ceilings,
+             bool uneven, const std::optional<std::string>& artifact,
              const std::optional<std::string>& shapes,
              const std::optional<std::string>& lowering_reason) {
             new (self)
                 PySession{open(options_of(lane, fallback, threads, isa, plugin,
                                           cache_folder, input_digests, mesh,
-                                          balance, exchange, uneven, artifact,
-                                          shapes, lowering_reason)),
+                                          balance, exchange, ceilings, uneven,
+                                          artifact, shapes, lowering_reason)),
                           words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
@@ -662,15 +660,16 @@ void bind_session(nb::module_& m) {
           nb::arg("plugin") = nb::none(), nb::arg("cache_folder") = "",
           nb::arg("input_digests") = false, nb::arg("mesh") = "",
           nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
-          nb::arg("uneven") = false, nb::arg("artifact") = nb::none(),
-          nb::arg("shapes") = nb::none(),
+          nb::arg("ceilings") = "", nb::arg("uneven") = false,
+          nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
           nb::arg("lowering_reason") = nb::none(),
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
           "'data=2,seq=4', spreads every call over devices of "
           "the xla lane's plugin; `exchange`, how tiles travel between them, "
           "is "
-          "'rounds' or on TPUs 'ragged' (see ts.shard). `lowering_reason`: why "
+          "'rounds' or on TPUs 'ragged', and with `ceilings` batches that "
+          "differ share one program (see ts.shard). `lowering_reason`: why "
           "tiles "
           "or logical blocks below the granule of a TPU's matrix unit are "
           "lowered to it.")

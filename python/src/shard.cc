@@ -39,18 +39,17 @@ PyShards make(nb::object batch, const std::string& mesh, ShardOptions options) {
 
 PyShards shard(GivenBatch batch, const std::string& mesh,
                const std::string& balance, const std::string& exchange,
-               int64_t heads, std::optional<int64_t> kv_heads, int64_t head_dim,
+               const std::string& ceilings, int64_t heads,
+               std::optional<int64_t> kv_heads, int64_t head_dim,
                std::optional<int64_t> v_head_dim, const std::string& dtype,
                bool uneven) {
-  ShardOptions options;
-  options.balance = take(parse_balance(balance));
-  options.exchange = take(parse_tile_exchange(exchange));
+  ShardOptions options =
+      take(parse_shard_options(balance, exchange, ceilings, uneven));
   options.shape.heads = heads;
   options.shape.kv_heads = kv_heads.value_or(heads);
   options.shape.head_dim = head_dim;
   options.shape.v_head_dim = v_head_dim.value_or(head_dim);
   options.dtype = parse_dtype(dtype);
-  options.uneven = uneven;
   return make(std::move(batch), mesh, std::move(options));
 }
 
@@ -132,6 +131,7 @@ nb::dict state_of(nb::handle self) {
   out["mesh"] = to_string(s.shards.mesh);
   out["balance"] = std::string(to_string(o.balance));
   out["exchange"] = std::string(to_string(o.exchange));
+  out["ceilings"] = to_string(o.ceilings);
   out["heads"] = o.shape.heads;
   out["kv_heads"] = o.shape.kv_heads;
   out["head_dim"] = o.shape.head_dim;
@@ -149,15 +149,14 @@ PyShards of_state(const nb::dict& state) {
   const auto text = [&](const char* key) {
     return read_state<std::string>(state, key);
   };
-  ShardOptions options;
-  options.balance = take(parse_balance(text("balance")));
-  options.exchange = take(parse_tile_exchange(text("exchange")));
+  ShardOptions options = take(
+      parse_shard_options(text("balance"), text("exchange"), text("ceilings"),
+                          read_state<bool>(state, "uneven")));
   options.shape.heads = number("heads");
   options.shape.kv_heads = number("kv_heads");
   options.shape.head_dim = number("head_dim");
   options.shape.v_head_dim = number("v_head_dim");
   options.dtype = parse_dtype(text("dtype"));
-  options.uneven = read_state<bool>(state, "uneven");
   PyShards out = make(read_state<nb::object>(state, "of"), text("mesh"),
                       std::move(options));
   if (out.shards.contract_key != text("contract")) {
@@ -172,7 +171,7 @@ PyShards of_state(const nb::dict& state) {
 nb::dict values_of(nb::handle self) {
   nb::dict out;
   for (const char* const name :
-       {"mesh", "balance", "exchange", "work_max_over_mean",
+       {"mesh", "balance", "exchange", "ceilings", "work_max_over_mean",
         "tokens_max_over_mean", "early_work", "forward", "backward", "steps",
         "kv_tiles", "query_tiles", "key_tiles", "specs", "contract",
         "fingerprint"}) {
@@ -207,6 +206,11 @@ void bind_shard(nb::module_& m) {
             return std::string(to_string(s.options.exchange));
           },
           "How tiles travel.")
+      .def_prop_ro(
+          "ceilings",
+          [](const PyShards& s) { return to_string(ceilings_of(s.shards)); },
+          "What they have room for, as text: under it, other batches that fit "
+          "have the same contract.")
       .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); })
       .def_prop_ro(
           "work_max_over_mean",
@@ -271,13 +275,16 @@ void bind_shard(nb::module_& m) {
   bind_pickle(shards, &state_of, &of_state);
   m.def("shard", &shard, nb::arg("batch"), nb::arg("mesh"), nb::kw_only(),
         nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
-        nb::arg("heads") = 1, nb::arg("kv_heads") = nb::none(),
-        nb::arg("head_dim") = 128, nb::arg("v_head_dim") = nb::none(),
-        nb::arg("dtype") = "bf16", nb::arg("uneven") = false,
+        nb::arg("ceilings") = "", nb::arg("heads") = 1,
+        nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
+        nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
+        nb::arg("uneven") = false,
         "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows along "
         "data, heads along head, query rows along seq. `balance` is "
         "'contiguous', 'headtail', 'rows' or 'tasks'; `exchange` is 'rounds' "
-        "or 'ragged', for TPUs. ts.Session(\"xla\", "
+        "or 'ragged', for TPUs. `ceilings`, what a shard may hold, is text as "
+        "`Shards.ceilings` gives it ('rows=16,steps=128,kv=6:12:8'): batches "
+        "that fit have one contract, others are an error. ts.Session(\"xla\", "
         "mesh=...) runs it.");
 }
 

@@ -114,3 +114,29 @@ def test_a_session_over_a_mesh(balance):
     saved = ready.forward(q, k, v)
     got = [saved.out, saved.lse, *ready.backward(saved, dout)[:3]]
     judge.check_all(got, judge.attention(q, k, v, legal, dout=dout))
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
+                    reason="xla-cpu-pjrt is not installed")
+def test_batches_under_ceilings_share_a_program():
+    made, legal, q, k, v, dout = packed(seed=1)
+    wide = ts.shard(made, "head=2,seq=3", heads=SIZES["heads"],
+                    kv_heads=SIZES["kv_heads"], head_dim=SIZES["head_dim"])
+    assert wide.ceilings.startswith("rows=")
+    room = {part.split("=")[0]: part.split("=")[1].split(":")
+            for part in wide.ceilings.split(",")}
+    most = ",".join(f"{name}=" + ":".join(str(max(1, int(n)) * 4) for n in ns)
+                    for name, ns in room.items())
+    session = ts.Session("xla", mesh="head=2,seq=3", ceilings=most)
+    compiles = 0
+    for seed in range(1, 5):
+        made, legal, q, k, v, dout = packed(seed=seed)
+        ready = session.prepare(made, **SIZES)
+        saved = ready.forward(q, k, v)
+        compiles += ready.counters()["compiles"]
+        judge.check_all([saved.out, saved.lse],
+                        judge.attention(q, k, v, legal)[:2])
+    assert compiles == 1
+    with pytest.raises(ts.TesseraError, match="may have 1 steps, found"):
+        ts.Session("xla", mesh="head=2,seq=3",
+                   ceilings="steps=1").prepare(made, **SIZES)

@@ -41,6 +41,7 @@ struct ShardFacts {
   Mesh mesh;
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
+  ShardCeilings ceilings;
   bool uneven = false;
   // By direction: how every argument and result of its program lies, digested.
   std::map<std::string, std::string> specs;

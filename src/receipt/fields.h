@@ -123,6 +123,9 @@ void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
   field("exchange", s.exchange, {.one_of = kExchanges},
         "How tiles travelled: in rounds of static size, or in one exchange of "
         "sizes told at run time");
+  field("ceilings", s.ceilings,
+        {.present = !s.ceilings.empty(), .optional = true},
+        "What a shard could hold at most, where that was told");
   field("specs", s.specs, {.def = "digest"},
         "For each direction the fingerprint of its program: of the mesh, and "
         "of name, dtype, shape and sharding of every argument and result");

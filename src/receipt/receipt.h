@@ -89,6 +89,7 @@ struct Receipt {
   // Where a mesh of its devices ran it: how it was spread, and what travelled.
   struct Shards {
     std::string mesh, balance, exchange;  // "data=2,seq=4", "rows", "ragged"
+    std::string ceilings;                 // "steps=128"; "" where none were set
     bool uneven = false;
     std::map<std::string, std::string> specs;  // digests by direction
     std::string contract;                      // a digest

@@ -117,6 +117,7 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
     r.shards = {to_string(s.mesh),
                 std::string(to_string(s.balance)),
                 std::string(to_string(s.exchange)),
+                to_string(s.ceilings),
                 s.uneven,
                 s.specs,
                 s.contract,

@@ -56,14 +56,12 @@ Result<SessionOptions> options_to_repeat(
   if (claimed.shards) {
     auto mesh = parse_mesh(claimed.shards->mesh);
     if (!mesh) return mesh.error();
-    auto balance = parse_balance(claimed.shards->balance);
-    if (!balance) return balance.error();
-    auto exchange = parse_tile_exchange(claimed.shards->exchange);
-    if (!exchange) return exchange.error();
+    auto shards =
+        parse_shard_options(claimed.shards->balance, claimed.shards->exchange,
+                            claimed.shards->ceilings, claimed.shards->uneven);
+    if (!shards) return shards.error();
     options.mesh = std::move(*mesh);
-    options.shards.balance = *balance;
-    options.shards.exchange = *exchange;
-    options.shards.uneven = claimed.shards->uneven;
+    options.shards = std::move(*shards);
   }
   if (claimed.plugin) {
     auto plugin = plugin_to_load(claimed, named_plugin);

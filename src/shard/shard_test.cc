@@ -232,6 +232,58 @@ TEST(Shards, OneContractServesManyBatches) {
   }
 }
 
+// What one batch takes, as text, makes its contract again, and that of another
+// batch that fits.
+TEST(Shards, CeilingsAreTextAndBack) {
+  for (const Balance balance : {Balance::rows, Balance::tasks}) {
+    const ShardOptions o = options_of(balance);
+    OwnedFacts facts;
+    facts.doc_ids = drawn_ids(3, 1024);
+    auto batch =
+        OwnedBatch::make(request_of("causal & documents", 1024), facts);
+    auto shards = make_shards(*batch, mesh_of("seq=4"), o);
+    ASSERT_TRUE(shards) << shards.error().message;
+    const std::string text = to_string(ceilings_of(*shards));
+    auto again = parse_shard_options(to_string(balance), "rounds", text, false);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(to_string(again->ceilings), text);
+    again->shape = o.shape;
+    again->dtype = o.dtype;
+    auto same = make_shards(*batch, mesh_of("seq=4"), *again);
+    ASSERT_TRUE(same) << same.error().message;
+    EXPECT_EQ(same->contract_key, shards->contract_key) << text;
+    std::vector<int32_t> short_ones(1024);
+    for (size_t i = 0; i < 1024; ++i) {
+      short_ones[i] = static_cast<int32_t>(i / 64);
+    }
+    facts.doc_ids = short_ones;
+    auto light =
+        OwnedBatch::make(request_of("causal & documents", 1024), facts);
+    auto fits = make_shards(*light, mesh_of("seq=4"), *again);
+    ASSERT_TRUE(fits) << fits.error().message;
+    EXPECT_EQ(fits->contract_key, shards->contract_key);
+    EXPECT_NE(make_shards(*light, mesh_of("seq=4"), o)->contract_key,
+              shards->contract_key);
+  }
+  auto alone = OwnedBatch::make(request_of("causal", 256), {});
+  EXPECT_EQ(to_string(ceilings_of(*make_shards(*alone, mesh_of("data=1"),
+                                               options_of(Balance::rows)))),
+            "rows=16,steps=192");  // 136 steps, and their bucket
+  for (const auto& [text, found] :
+       {std::pair{"rows", "a ceiling must be 0 to 268435456, found ''"},
+        {"rows=-1", "a ceiling must be 0 to 268435456, found '-1'"},
+        {"steps=1x", "a ceiling must be 0 to 268435456, found '1x'"},
+        {"kv=1::2", "a ceiling must be 0 to 268435456, found ''"},
+        {"q=1,q=2", "a ceiling must stand once, found two for 'q'"},
+        {"tiles=3",
+         "a ceiling must be of rows, steps, kv or q, found 'tiles=3'"},
+        {"rows=1,", "a ceiling must be of rows, steps, kv or q, found ''"}}) {
+    EXPECT_EQ(error_of(parse_shard_ceilings(text)),
+              std::string("[shard] ") + found)
+        << text;
+  }
+}
+
 // One document over so many that its traffic weighs more than anything else.
 TEST(Shards, ManyHaveOneDocument) {
   auto batch = OwnedBatch::make(request_of("causal", 512 * 16), {});
