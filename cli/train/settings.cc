@@ -15,7 +15,6 @@
 #include "model/layer.h"
 #include "model/mesh.h"
 #include "model/step_plan.h"
-#include "tessera/mosaic.h"
 
 namespace tessera::cli {
 namespace {
@@ -75,7 +74,7 @@ Result<void> read_options(const TrainFlags& f,
                    in_quotes(*f.dtype));
   }
   if (f.dtype == "bf16") out.precision.products = Dtype::bf16;
-  if (model::has_kernels(out.spec)) out.tile = kMosaicBackwardTile;
+  out.tile = model::default_tile(out.spec);
   if (f.tile) {
     auto tile = parse_tile(*f.tile, "--tile");
     if (!tile) return tile.error();

@@ -189,8 +189,14 @@ SessionOptions options_of(const std::optional<std::string>& lane,
                           const std::string& ceilings = "", bool uneven = false,
                           const std::optional<std::string>& artifact = {},
                           const std::optional<std::string>& shapes = {},
-                          const std::optional<std::string>& reason = {}) {
+                          const std::optional<std::string>& reason = {},
+                          int64_t max_compiles = 0) {
   SessionOptions o;
+  if (max_compiles < 0) {
+    refuse("max_compiles must be 0, which is no limit, or more, found " +
+           std::to_string(max_compiles));
+  }
+  o.xla.max_compiles = max_compiles;
   o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
   o.shards = take(parse_shard_options(balance, exchange, ceilings, uneven));
@@ -646,13 +652,14 @@ void bind_session(nb::module_& m) {
              const std::string& exchange, const std::string& ceilings,
              bool uneven, const std::optional<std::string>& artifact,
              const std::optional<std::string>& shapes,
-             const std::optional<std::string>& lowering_reason) {
-            new (self)
-                PySession{open(options_of(lane, fallback, threads, isa, plugin,
-                                          cache_folder, input_digests, mesh,
-                                          balance, exchange, ceilings, uneven,
-                                          artifact, shapes, lowering_reason)),
-                          words_of(lane, fallback, threads, mesh)};
+             const std::optional<std::string>& lowering_reason,
+             int64_t max_compiles) {
+            new (self) PySession{
+                open(options_of(lane, fallback, threads, isa, plugin,
+                                cache_folder, input_digests, mesh, balance,
+                                exchange, ceilings, uneven, artifact, shapes,
+                                lowering_reason, max_compiles)),
+                words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
           nb::arg("fallback") = std::vector<std::string>{},
@@ -662,7 +669,7 @@ void bind_session(nb::module_& m) {
           nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
           nb::arg("ceilings") = "", nb::arg("uneven") = false,
           nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
-          nb::arg("lowering_reason") = nb::none(),
+          nb::arg("lowering_reason") = nb::none(), nb::arg("max_compiles") = 0,
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
           "'data=2,seq=4', spreads every call over devices of "
@@ -672,7 +679,8 @@ void bind_session(nb::module_& m) {
           "differ share one program (see ts.shard). `lowering_reason`: why "
           "tiles "
           "or logical blocks below the granule of a TPU's matrix unit are "
-          "lowered to it.")
+          "lowered to it. `max_compiles`: one more is an error that says what "
+          "varied; 0 is no limit.")
       .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),

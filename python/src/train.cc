@@ -13,6 +13,7 @@
 
 #include "arrays.h"
 #include "failure.h"
+#include "model/layer.h"
 #include "states.h"
 #include "tessera/train.h"
 #include "unlocked.h"
@@ -37,10 +38,10 @@ std::string json_of(const nb::object& model) {
 
 void init(PyTrainer* self, const nb::object& model, int64_t rows,
           int64_t tokens, const std::string& spec, const std::string& dtype,
-          std::pair<int64_t, int64_t> tile, bool recompute, uint64_t seed,
-          double weight_decay, const std::optional<std::string>& plugin,
-          int64_t device, const std::string& mesh,
-          const std::string& cache_folder,
+          std::optional<std::pair<int64_t, int64_t>> tile, bool recompute,
+          uint64_t seed, double weight_decay,
+          const std::optional<std::string>& plugin, int64_t device,
+          const std::string& mesh, const std::string& cache_folder,
           const std::optional<std::string>& lowering_reason,
           int64_t max_compiles) {
   TrainOptions o;
@@ -51,7 +52,8 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.rows = rows;
   o.tokens = tokens;
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
-  o.tile = {tile.first, tile.second};
+  o.tile = model::default_tile(o.spec);
+  if (tile) o.tile = {tile->first, tile->second};
   o.recompute = recompute;
   o.seed = seed;
   o.xla.plugin = plugin.value_or("");
@@ -225,8 +227,7 @@ void bind_train(nb::module_& m) {
   trainer
       .def("__init__", &init, nb::arg("model") = nb::none(), nb::kw_only(),
            nb::arg("rows") = 1, nb::arg("tokens"), nb::arg("spec") = "xla",
-           nb::arg("dtype") = "f32",
-           nb::arg("tile") = std::pair<int64_t, int64_t>{256, 256},
+           nb::arg("dtype") = "f32", nb::arg("tile") = nb::none(),
            nb::arg("recompute") = false, nb::arg("seed") = 0,
            nb::arg("weight_decay") = 0.1, nb::arg("plugin") = nb::none(),
            nb::arg("device") = 0, nb::arg("mesh") = "",

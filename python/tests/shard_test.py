@@ -89,6 +89,9 @@ def test_refusals():
             ("xla lane alone", lambda: ts.Session("cpu", mesh="seq=2")),
             ("xla lane alone", lambda: ts.Session(mesh="seq=2")),
             ("name=size", lambda: ts.Session("xla", mesh="2")),
+            ("max_compiles must be 0", lambda: ts.Session("xla", max_compiles=-1)),
+            ("of rows, steps, kv or q, found 'x=1'",
+             lambda: ts.Session("xla", mesh="seq=2", ceilings="x=1")),
             (NO_AXIS, lambda: ts.shard(made, "foo=2")),
             (NO_AXIS, lambda: ts.Session("xla", mesh="seq=2,foo=2"))]:
         with pytest.raises(ts.TesseraError, match=words) as e:
@@ -127,7 +130,8 @@ def test_batches_under_ceilings_share_a_program():
             for part in wide.ceilings.split(",")}
     most = ",".join(f"{name}=" + ":".join(str(max(1, int(n)) * 4) for n in ns)
                     for name, ns in room.items())
-    session = ts.Session("xla", mesh="head=2,seq=3", ceilings=most)
+    session = ts.Session("xla", mesh="head=2,seq=3", ceilings=most,
+                         max_compiles=1)
     compiles = 0
     for seed in range(1, 5):
         made, legal, q, k, v, dout = packed(seed=seed)
@@ -137,6 +141,8 @@ def test_batches_under_ceilings_share_a_program():
         judge.check_all([saved.out, saved.lse],
                         judge.attention(q, k, v, legal)[:2])
     assert compiles == 1
+    with pytest.raises(ts.TesseraError, match="compiles must be at most 1"):
+        session.prepare(made, backward=True, **SIZES)
     with pytest.raises(ts.TesseraError, match="may have 1 steps, found"):
         ts.Session("xla", mesh="head=2,seq=3",
                    ceilings="steps=1").prepare(made, **SIZES)

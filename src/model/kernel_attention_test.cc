@@ -357,5 +357,11 @@ TEST(KernelStep, TrainsAsTheReferenceDoes) {
   EXPECT_EQ(trainer->counters().compiles, 1);
 }
 
+// By whatever door a trainer is opened.
+TEST(KernelAttention, HasATileOfItsOwn) {
+  EXPECT_EQ(default_tile(*find_layer_spec("tpu")), kMosaicBackwardTile);
+  EXPECT_EQ(default_tile(*find_layer_spec("xla")), (Tile{256, 256}));
+}
+
 }  // namespace
 }  // namespace tessera::model

@@ -124,6 +124,8 @@ Result<LayerPtr> make_layer(const LayerSpec& spec, Slot slot,
 Result<void> check_spec(const LayerSpec& spec);
 // Whether its attention is by TPU kernels, which no other device runs.
 bool has_kernels(const LayerSpec& spec);
+// That its attention is planned in where none is asked for.
+Tile default_tile(const LayerSpec& spec);
 // Whether it is by our CPU kernels, which programs of some plugins can call.
 bool calls_cpu(const LayerSpec& spec);
 

@@ -8,6 +8,7 @@
 #include "lanes/cpu/plugin_calls.h"
 #include "model/layer.h"
 #include "model/parameter_parts.h"
+#include "tessera/mosaic.h"
 
 namespace tessera {
 namespace {
@@ -146,6 +147,10 @@ LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
 
 bool has_kernels(const LayerSpec& spec) {
   return spec.of(Slot::attention) == "mosaic";
+}
+
+Tile default_tile(const LayerSpec& spec) {
+  return has_kernels(spec) ? kMosaicBackwardTile : Tile{256, 256};
 }
 
 bool calls_cpu(const LayerSpec& spec) {
