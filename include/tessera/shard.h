@@ -228,6 +228,28 @@ Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
 // dout and lse) with the tokens of shard 0 first.
 Result<std::string> shard_program(const Batch& batch, const Shards& shards,
                                   const AttentionCall& call, bool backward);
+// Its arguments and results in their order, whole, and how they lie.
+struct ShardProgramArrays {
+  std::vector<ArraySpec> arguments, results;
+};
+Result<ShardProgramArrays> shard_program_arrays(const Batch& batch,
+                                                const Shards& shards,
+                                                const AttentionCall& call,
+                                                bool backward);
+// The integers that it takes, of all devices; forward and backward the same.
+struct ShardIntegers {
+  std::string name;
+  std::vector<int32_t> values;  // of the argument's whole shape
+};
+Result<std::vector<ShardIntegers>> shard_integers(const Batch& batch,
+                                                  const Shards& shards,
+                                                  const AttentionCall& call);
+
+// Where the tokens of a program's arrays come from: for each place along data
+// and, within it, along seq, batch row times tokens plus token, or -1 where
+// there is none.
+std::vector<int64_t> token_order(const Batch& batch, const Shards& shards,
+                                 bool queries);
 
 // What a program for many devices says of itself: how every array that goes in
 // or out lies on the mesh, and what its devices send.

@@ -83,9 +83,35 @@ nb::dict moved(const Moved& m) {
   return out;
 }
 
-nb::list specs(const PyShards& self) {
+// Of the program of one direction.
+AttentionCall call_of(const PyShards& self, bool backward,
+                      std::optional<double> scale, double softcap,
+                      bool sink_logits, bool dlse) {
+  AttentionCall call;
+  call.shape = self.options.shape;
+  call.shape.scale = scale;
+  call.shape.softcap = softcap;
+  call.dtype = self.options.dtype;
+  call.sink_logits = sink_logits;
+  call.backward = backward;
+  call.dlse = dlse;
+  return call;
+}
+
+std::string program(const PyShards& self, bool backward,
+                    std::optional<double> scale, double softcap,
+                    bool sink_logits, bool dlse) {
+  const AttentionCall call =
+      call_of(self, backward, scale, softcap, sink_logits, dlse);
+  const Batch& of = self.of();
+  auto text =
+      unlocked([&] { return shard_program(of, self.shards, call, backward); });
+  return take(std::move(text));
+}
+
+nb::list specs_of(const std::vector<ArraySpec>& specs) {
   nb::list out;
-  for (const ArraySpec& s : self.shards.specs) {
+  for (const ArraySpec& s : specs) {
     nb::dict spec;
     spec["name"] = s.name;
     spec["dtype"] = std::string(to_string(s.dtype));
@@ -96,15 +122,43 @@ nb::list specs(const PyShards& self) {
   return out;
 }
 
-std::string program(const PyShards& self, bool backward) {
-  AttentionCall call;
-  call.shape = self.options.shape;
-  call.dtype = self.options.dtype;
-  call.backward = backward;
+nb::dict program_arrays(const PyShards& self, bool backward,
+                        std::optional<double> scale, double softcap,
+                        bool sink_logits, bool dlse) {
+  const AttentionCall call =
+      call_of(self, backward, scale, softcap, sink_logits, dlse);
+  const auto arrays =
+      take(shard_program_arrays(self.of(), self.shards, call, backward));
+  nb::dict out;
+  out["arguments"] = specs_of(arrays.arguments);
+  out["results"] = specs_of(arrays.results);
+  return out;
+}
+
+nb::dict integers(const PyShards& self) {
+  const AttentionCall call = call_of(self, false, {}, 0, false, false);
   const Batch& of = self.of();
-  auto text =
-      unlocked([&] { return shard_program(of, self.shards, call, backward); });
-  return take(std::move(text));
+  auto made =
+      take(unlocked([&] { return shard_integers(of, self.shards, call); }));
+  const auto arrays = take(shard_program_arrays(of, self.shards, call, false));
+  nb::dict out;
+  for (ShardIntegers& one : made) {
+    for (const ArraySpec& spec : arrays.arguments) {
+      if (spec.name != one.name) continue;
+      const std::vector<size_t> shape(spec.shape.begin(), spec.shape.end());
+      out[one.name.c_str()] = own_array(std::move(one.values), shape);
+      break;
+    }
+  }
+  return out;
+}
+
+// [data, tokens of all shards along seq].
+nb::object order(const PyShards& self, bool queries) {
+  std::vector<int64_t> all = token_order(self.of(), self.shards, queries);
+  const auto data = static_cast<size_t>(self.shards.mesh.size("data"));
+  const size_t tokens = all.size() / data;
+  return own_array(std::move(all), {data, tokens});
 }
 
 std::string picture_of(const PyShards& self) {
@@ -258,17 +312,36 @@ void bind_shard(nb::module_& m) {
       .def_prop_ro(
           "key_tiles", [](const PyShards& s) { return held(s, false); },
           "The same of keys and values.")
-      .def_prop_ro("specs", &specs,
-                   "How every array of a call lies on the mesh.")
+      .def_prop_ro(
+          "specs", [](const PyShards& s) { return specs_of(s.shards.specs); },
+          "How every array of a call lies on the mesh.")
+      .def_prop_ro(
+          "query_order", [](const PyShards& s) { return order(s, true); },
+          "[data, tokens]: which token of the batch, row times tokens plus "
+          "token, stands where in the program's arrays; -1: none.")
+      .def_prop_ro(
+          "key_order", [](const PyShards& s) { return order(s, false); },
+          "The same of keys and values.")
       .def_prop_ro(
           "contract", [](const PyShards& s) { return s.shards.contract_key; },
           "The key of what their program depends on; no batch is in it.")
       .def_prop_ro(
           "fingerprint", [](const PyShards& s) { return s.shards.fingerprint; },
           "Of mesh and specs: 32 hex digits.")
-      .def("program_text", &program, nb::arg("backward") = false,
+      .def("program_text", &program, nb::arg("backward") = false, nb::kw_only(),
+           nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+           nb::arg("sink_logits") = false, nb::arg("dlse") = false,
            "The program of all shards as StableHLO, for a compiler with "
            "Shardy.")
+      .def("program_arrays", &program_arrays, nb::arg("backward") = false,
+           nb::kw_only(), nb::arg("scale") = nb::none(),
+           nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
+           nb::arg("dlse") = false,
+           "Its arguments and results in their order: names, whole shapes, and "
+           "the axes that divide them.")
+      .def("integers", &integers,
+           "The integer arrays that it takes, whole, by name: lists, ids and "
+           "what travels. They alone are of the batch.")
       .def("_repr_svg_", &picture_of)
       .def("__repr__", &described);
   bind_json(shards, &values_of);

@@ -35,8 +35,10 @@ from jax.typing import ArrayLike
 from . import _core, _tpu
 from ._mesh import divided, undivided
 from ._splash import splash_mask_info
+from ._spread import ShardArrays, shard_arrays, sharded_attention
 
-__all__ = ["BatchArrays", "arrays_for", "attention", "splash_mask_info"]
+__all__ = ["BatchArrays", "ShardArrays", "arrays_for", "attention",
+           "shard_arrays", "sharded_attention", "splash_mask_info"]
 
 for _name, _handler in _core._jax_handlers().items():
     jax.ffi.register_ffi_target(_name, _handler, platform="cpu")

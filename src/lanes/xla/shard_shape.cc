@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "lanes/xla/planned.h"
+#include "lanes/xla/shard_arrays.h"
 
 namespace tessera {
 namespace xla {
@@ -70,6 +71,69 @@ Result<std::string> shard_program(const Batch& batch, const Shards& shards,
   auto shape = xla::shard_shape(batch, shards, call, backward);
   if (!shape) return shape.error();
   return xla::shard_program_text(*shape);
+}
+
+Result<ShardProgramArrays> shard_program_arrays(const Batch& batch,
+                                                const Shards& shards,
+                                                const AttentionCall& call,
+                                                bool backward) {
+  auto shape = xla::shard_shape(batch, shards, call, backward);
+  if (!shape) return shape.error();
+  const std::vector<ArraySpec> specs = xla::shard_program_specs(*shape);
+  const auto arguments = xla::shard_arguments(*shape);
+  const auto results = xla::shard_results(*shape);
+  ShardProgramArrays out;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool in = i < arguments.size();
+    auto& to = in ? out.arguments : out.results;
+    to.push_back(specs[i]);
+    to.back().name =
+        in ? arguments[i].part.name : results[i - arguments.size()].part.name;
+  }
+  return out;
+}
+
+Result<std::vector<ShardIntegers>> shard_integers(const Batch& batch,
+                                                  const Shards& shards,
+                                                  const AttentionCall& call) {
+  auto shape = xla::shard_shape(batch, shards, call, false);
+  if (!shape) return shape.error();
+  auto of_shards = xla::make_shard_integers(*shape, batch, shards);
+  if (!of_shards) return of_shards.error();
+  std::vector<ShardIntegers> out;
+  for (const xla::ShardArray& a : xla::shard_arguments(*shape)) {
+    if (!a.is_own) continue;
+    ShardIntegers& all = out.emplace_back();
+    all.name = a.part.name;
+    for (const xla::Integers& one : *of_shards) {
+      const std::vector<int32_t>& values = one.at(all.name);
+      all.values.insert(all.values.end(), values.begin(), values.end());
+    }
+  }
+  return out;
+}
+
+std::vector<int64_t> token_order(const Batch& batch, const Shards& shards,
+                                 bool queries) {
+  const Plan& plan = batch.plan();
+  const int64_t tokens = queries ? plan.q_len : plan.kv_len;
+  const int64_t tile = queries ? shards.tile.q : shards.tile.kv;
+  const int64_t own =
+      queries ? shards.shapes.own_rows : shards.shapes.own_columns;
+  std::vector<int64_t> out;
+  for (const Shard& shard : shards.shards) {
+    if (shard.head != 0) continue;  // all along it hold the same tokens
+    const std::vector<TileAt>& tiles = queries ? shard.rows : shard.columns;
+    for (int64_t i = 0; i < own; ++i) {
+      const TileAt& at = tiles[static_cast<size_t>(i)];
+      for (int64_t t = 0; t < tile; ++t) {
+        const int64_t token = at.tile * tile + t;
+        const bool there = at.tile >= 0 && token < tokens;
+        out.push_back(there ? at.batch_row * tokens + token : -1);
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace tessera

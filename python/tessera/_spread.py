@@ -1,0 +1,236 @@
+"""Attention over a mesh inside JAX: our program of all shards, with its
+exchange of tiles, called from the caller's own program.
+
+The program is StableHLO that our C++ writes, one `sdy.manual_computation` over
+all axes of the mesh. JAX takes it as it takes a module that it exported: a
+function of the same arguments is exported for their shapes and shardings, and
+our text stands in its module's place.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+from jax.interpreters import mlir
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from . import _core
+
+_DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16,
+           "i32": jnp.int32}
+
+
+def _refuse(text: str) -> None:
+    raise _core.TesseraError("[jax] " + text)
+
+
+def _sharding(mesh: Mesh, spec: dict[str, Any]) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec(*(a or None for a in spec["axes"])))
+
+
+def _placed(mesh: Mesh, x: Any, axes: Sequence[str]) -> jax.Array:
+    """Where a mesh has explicit axes, types say how arrays lie, and must fit."""
+    if jax.sharding.AxisType.Explicit not in mesh.axis_types:
+        return jnp.asarray(x)
+    return jax.sharding.reshard(jnp.asarray(x), NamedSharding(
+        mesh, PartitionSpec(*(a or None for a in axes))))
+
+
+def _bytecode(text: str) -> bytes:
+    # The one door to it that has Shardy's words.
+    from jax._src.export._export import _module_to_bytecode
+    from jax.extend.mlir import ir  # pyrefly: ignore
+    with mlir.make_ir_context():
+        return _module_to_bytecode(ir.Module.parse(text))
+
+
+class Static:
+    """What of shards on a mesh a program is compiled for. Batches of one
+    contract are equal, and any of them writes its program."""
+
+    def __init__(self, shards: _core.Shards, mesh: Mesh) -> None:
+        self.shards, self.mesh = shards, mesh
+        q, k = (next(s for s in shards.specs if s["name"] == n) for n in "qk")
+        self.key = (shards.contract, shards.fingerprint, tuple(q["shape"]),
+                    tuple(k["shape"]), q["dtype"], mesh)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @functools.lru_cache(maxsize=64)
+    def program(self, backward: bool, scale: float | None, softcap: float,
+                sinks: bool, dlse: bool) -> tuple[Any, list[dict[str, Any]],
+                                                  list[dict[str, Any]]]:
+        """To call, with what it takes and gives."""
+        words = dict(scale=scale, softcap=softcap, sink_logits=sinks, dlse=dlse)
+        arrays = self.shards.program_arrays(backward, **words)
+        takes, gives = arrays["arguments"], arrays["results"]
+        shape_of = lambda s: (tuple(s["shape"]), _DTYPES[s["dtype"].lower()])
+        stand_in = jax.jit(
+            lambda *_: tuple(jnp.zeros(*shape_of(s)) for s in gives),
+            keep_unused=True,
+            out_shardings=tuple(_sharding(self.mesh, s) for s in gives))
+        made = export.export(
+            stand_in,
+            disabled_checks=[export.DisabledSafetyCheck.platform()])(
+            *(jax.ShapeDtypeStruct(*shape_of(s),
+                                   sharding=_sharding(self.mesh, s))
+              for s in takes))
+        made = dataclasses.replace(
+            made, fun_name="tessera_backward" if backward else "tessera_forward",
+            mlir_module_serialized=_bytecode(
+                self.shards.program_text(backward, **words)))
+        return made.call, takes, gives
+
+
+class ShardArrays:
+    """Shards inside a program: a pytree whose arrays alone are of the batch."""
+
+    def __init__(self, static: Static, names: tuple[str, ...],
+                 arrays: Sequence[Any]) -> None:
+        self.static, self.names, self.arrays = static, names, arrays
+
+    def __repr__(self) -> str:
+        return f"ShardArrays({self.static.shards.mesh}, {self.static.shards.contract})"
+
+    @property
+    def of(self) -> dict[str, Any]:
+        return dict(zip(self.names, self.arrays))
+
+    def spread(self, x: jax.Array, keys: bool = False, axis: int = 1) -> jax.Array:
+        """Rows of a batch, [batch, ..., tokens, ...] with the tokens on `axis`,
+        in the order of the shards: [data, ..., tokens, ...]. 0 where there is
+        no token. Beyond attention all is token by token: spread ids, positions
+        and targets once, and stay in this order."""
+        order = self.of["key_order" if keys else "query_order"]
+        x = jnp.moveaxis(_placed(self.static.mesh, x, ()), axis, 1)
+        flat = x.reshape(-1, *x.shape[2:])
+        got = jnp.where((order >= 0).reshape(*order.shape, *[1] * (x.ndim - 2)),
+                        flat[jnp.maximum(order, 0)], 0)
+        return jnp.moveaxis(got.astype(x.dtype), 1, axis)
+
+    def gather(self, y: jax.Array, axis: int = 1, keys: bool = False) -> jax.Array:
+        """The way back: tokens in the order of the batch."""
+        batch = self.static.shards.batch
+        tokens = batch.kv_len if keys else batch.q_len
+        order = self.of["key_order" if keys else "query_order"].reshape(-1)
+        y = jnp.moveaxis(_placed(self.static.mesh, y, ()), axis, 1)
+        flat = y.reshape(-1, *y.shape[2:])
+        # A place without a token is written behind the last one, and dropped.
+        size = batch.batch * tokens
+        out = jnp.zeros((size + 1, *flat.shape[1:]), y.dtype)
+        out = out.at[jnp.where(order < 0, size, order)].set(flat)[:size]
+        return jnp.moveaxis(out.reshape(batch.batch, tokens, *flat.shape[1:]),
+                            1, axis)
+
+
+jax.tree_util.register_pytree_node(
+    ShardArrays, lambda s: (tuple(s.arrays), (s.static, s.names)),
+    lambda static, arrays: ShardArrays(*static, arrays))
+
+
+def shard_arrays(shards: _core.Shards, mesh: Mesh) -> ShardArrays:
+    """What `sharded_attention` reads of `ts.shard(...)` on a mesh of JAX, whose
+    axes have the names and sizes of the shards' mesh. Its arrays are on their
+    devices. Under `ceilings` batches have equal trees: a function that takes
+    one is traced once and compiled once."""
+    if not isinstance(shards, _core.Shards):
+        _refuse("shards must be of ts.shard, found " + type(shards).__name__)
+    found = ",".join(f"{name}={n}" for name, n in mesh.shape.items())
+    if found != shards.mesh:
+        _refuse(f"the mesh must be that of the shards, {shards.mesh}, found "
+                f"{found}")
+    if not getattr(jax.config, "jax_use_shardy_partitioner", True):
+        _refuse("JAX must use Shardy, found jax_use_shardy_partitioner=False")
+    static = Static(shards, mesh)
+    axes = lambda names: NamedSharding(mesh, PartitionSpec(*(
+        a if a in mesh.shape else None for a in names)))
+    arrays = {name: (value, axes(("data", "head", "seq")))
+              for name, value in shards.integers().items()}
+    for name in ("query_order", "key_order"):
+        arrays[name] = (getattr(shards, name).astype(np.int32),
+                        axes(()))
+    # Each process has all of them, and puts what is of its own devices.
+    put = lambda value, place: jax.make_array_from_callback(
+        value.shape, place, lambda at: value[at])
+    return ShardArrays(static, tuple(arrays),
+                       tuple(put(*array) for array in arrays.values()))
+
+
+def _call(static: Static, options: tuple[Any, ...], backward: bool, dlse: bool,
+          given: dict[str, Any]) -> dict[str, jax.Array]:
+    call, takes, gives = static.program(backward, *options, dlse)
+    got = call(*(given[s["name"]] for s in takes))
+    return dict(zip((s["name"] for s in gives), got))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _attend(static: Static, options: tuple[Any, ...], tensors: dict[str, Any],
+            integers: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
+    got = _call(static, options, False, False, {**tensors, **integers})
+    return got["out"], got["lse"]
+
+
+def _attend_forward(static: Static, options: tuple[Any, ...],
+                    tensors: dict[str, Any], integers: dict[str, Any]) -> Any:
+    out, lse = _attend(static, options, tensors, integers)
+    return (out, lse), (tensors, integers, out, lse)
+
+
+def _attend_backward(static: Static, options: tuple[Any, ...], saved: Any,
+                     gradients: Any) -> Any:
+    tensors, integers, out, lse = saved
+    dout, dlse = gradients
+    got = _call(static, options, True, True, {
+        **tensors, **integers, "out": out, "lse": lse, "dout": dout,
+        "dlse": dlse})
+    made = {name: got["d" + name] for name in tensors}
+    if "sink_logits" in made:  # of each device
+        made["sink_logits"] = made["sink_logits"].sum((0, 1))
+    none = jax.tree.map(
+        lambda x: np.zeros(x.shape, jax.dtypes.float0), integers)
+    return made, none
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def sharded_attention(
+        q: jax.Array, k: jax.Array, v: jax.Array, shards: ShardArrays, *,
+        scale: float | None = None, softcap: float = 0.0,
+        sink_logits: jax.Array | None = None,
+        return_lse: bool = False) -> jax.Array | tuple[jax.Array, jax.Array]:
+    """Attention whose query rows, and with them keys and values, are divided
+    along "seq" (batch rows along "data", heads along "head"): tiles travel to
+    where they are needed, and no others.
+
+    q is [data, heads, tokens, head_dim], k and v with their heads, in the order
+    of `shards.spread`; so are the results. Gradients of q, k, v and sink_logits
+    go home the same way.
+    """
+    if not isinstance(shards, ShardArrays):
+        _refuse("shards must be of shard_arrays, found " + type(shards).__name__)
+    static = shards.static
+    options = (None if scale is None else float(scale), float(softcap),
+               sink_logits is not None)
+    takes = {s["name"]: s for s in static.program(False, *options, False)[1]}
+    tensors = {"q": q, "k": k, "v": v}
+    if sink_logits is not None:
+        tensors["sink_logits"] = jnp.asarray(sink_logits, jnp.float32)
+    for name, x in tensors.items():
+        want = tuple(takes[name]["shape"]), _DTYPES[takes[name]["dtype"].lower()]
+        if (x.shape, x.dtype) != want:
+            _refuse(f"{name} must be {np.dtype(want[1])}{list(want[0])} on this "
+                    f"mesh, found {x.dtype}{list(x.shape)}")
+        tensors[name] = _placed(static.mesh, x, takes[name]["axes"])
+    integers = {name: x for name, x in shards.of.items() if name in takes}
+    out, lse = _attend(static, options, tensors, integers)
+    return (out, lse) if return_lse else out

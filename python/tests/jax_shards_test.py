@@ -1,0 +1,185 @@
+"""`tessera.jax.sharded_attention`: query rows divided over devices, against the
+NumPy oracle, with what travels counted; over two processes as over one."""
+
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import judge
+import numpy as np
+import oracle
+import pytest
+import tessera as ts
+import tessera.jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tessera.jax import shard_arrays, sharded_attention
+
+LENGTH, HEADS, KV_HEADS, DIM = 200, 4, 2, 16
+TUPLE = ("and", ("causal",), ("documents",))
+AXES = ("data", "head", "seq", "copy")
+
+
+def packed(seed=0, batch=1):
+    rng = np.random.default_rng(seed)
+    ids = np.sort(rng.integers(0, 5, (batch, LENGTH)), 1).astype(np.int32)
+    made = ts.plan(ts.causal & ts.documents, q_len=LENGTH, batch=batch,
+                   doc_ids=ids, tile=(16, 16))
+    legal = np.stack([oracle.legal(TUPLE, LENGTH, LENGTH, row) for row in ids])
+    draw = lambda heads: rng.standard_normal((batch, heads, LENGTH, DIM),
+                                             np.float32)
+    return made, legal, draw(HEADS), draw(KV_HEADS), draw(KV_HEADS), rng
+
+
+def mesh_of(text, kind="Auto"):
+    sizes = {part.split("=")[0]: int(part.split("=")[1])
+             for part in text.split(",")}
+    kind = getattr(jax.sharding.AxisType, kind)
+    return Mesh(np.array(jax.devices()).reshape(*sizes.values()), tuple(sizes),
+                axis_types=(kind,) * len(sizes))
+
+
+def shard(made, mesh, **more):
+    return ts.shard(made, mesh, heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM,
+                    dtype="f32", **more)
+
+
+def attend(q, k, v, shards, **more):
+    """In the order of the batch, and both results back in it."""
+    q, k, v = (shards.spread(x, keys=i > 0, axis=2)
+               for i, x in enumerate((q, k, v)))
+    out, lse = sharded_attention(q, k, v, shards, return_lse=True, **more)
+    return shards.gather(out, axis=2), shards.gather(lse, axis=2)
+
+
+def gradients(q, k, v, shards, dout, dlse, sinks=None, **more):
+    def loss(*tensors):
+        out, lse = attend(*tensors[:3], shards, **more,
+                          **(dict(sink_logits=tensors[3]) if sinks is not None
+                             else {}))
+        return (out * dout).sum() + (lse * dlse).sum(), (out, lse)
+    given = (q, k, v) if sinks is None else (q, k, v, sinks)
+    (_, made), of = jax.value_and_grad(
+        loss, argnums=tuple(range(len(given))), has_aux=True)(*given)
+    return *made, *of
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("mesh,balance,batch,more", [
+    ("seq=4", "rows", 1, {}),
+    ("data=2,seq=2", "tasks", 2, dict(softcap=5.0)),
+    ("head=2,seq=2", "contiguous", 2, dict(scale=0.3, sinks=True)),
+    ("seq=2,copy=2", "headtail", 1, dict(sinks=True, softcap=3.0)),
+    ("data=2,head=2", "rows", 2, {})])
+def test_is_exact(mesh, balance, batch, more, kind):
+    more = dict(more)
+    made, legal, q, k, v, rng = packed(seed=batch, batch=batch)
+    sinks = more.pop("sinks", False) and rng.standard_normal(HEADS).astype(
+        np.float32)
+    sinks = None if sinks is False else sinks
+    dout = rng.standard_normal(q.shape).astype(np.float32)
+    dlse = rng.standard_normal(q.shape[:3]).astype(np.float32)
+    shards = shard_arrays(shard(made, mesh, balance=balance),
+                          mesh_of(mesh, kind))
+    got = jax.jit(lambda *args: gradients(*args, sinks=sinks, **more))(
+        q, k, v, shards, dout, dlse)
+    want = judge.attention(q, k, v, legal, dout=dout, dlse=dlse, sinks=sinks,
+                           **more)
+    judge.check_all([np.asarray(x) for x in got], want)
+
+
+def test_batches_under_ceilings_are_one_program():
+    traces = 0
+
+    @jax.jit
+    def run(q, k, v, shards):
+        nonlocal traces
+        traces += 1
+        return attend(q, k, v, shards)
+
+    for seed in range(6):
+        made, legal, q, k, v, _ = packed(seed)
+        shards = shard_arrays(
+            shard(made, "seq=4", ceilings="rows=5,steps=256,kv=5:5:5"),
+            mesh_of("seq=4"))
+        judge.check_all([np.asarray(x) for x in run(q, k, v, shards)],
+                        judge.attention(q, k, v, legal))
+    assert traces == 1 and run._cache_size() == 1
+
+
+def in_place(shards, mesh, *arrays):
+    place = NamedSharding(mesh, PartitionSpec(None, None, "seq", None))
+    return [jax.device_put(shards.spread(x, keys=i > 0, axis=2), place)
+            for i, x in enumerate(arrays)]
+
+
+def test_only_tiles_travel():
+    made, _, q, k, v, _ = packed()
+    mesh = mesh_of("seq=4")
+    of = shard(made, "seq=4")
+    shards = shard_arrays(of, mesh)
+    placed = in_place(shards, mesh, q, k, v)
+    text = jax.jit(sharded_attention).lower(*placed, shards).compile().as_text()
+    assert text.count("collective-permute(") + text.count(
+        "collective-permute-start(") == 2 * sum(
+            n > 0 for n in map(int, of.ceilings.split("kv=")[1].split(":")))
+    for other in ("all-gather", "all-reduce", "all-to-all"):
+        assert other not in text
+    # What comes out lies as q does.
+    out = jax.jit(sharded_attention)(*placed, shards)
+    assert out.sharding.is_equivalent_to(placed[0].sharding, 4)
+
+
+def test_spread_and_gather_are_each_others_inverse():
+    made, *_ = packed(batch=2)
+    shards = shard_arrays(shard(made, "data=2,seq=2"), mesh_of("data=2,seq=2"))
+    x = np.arange(1, 2 * LENGTH + 1, dtype=np.int32).reshape(2, LENGTH)
+    for keys in (False, True):
+        there = shards.spread(x, keys=keys)
+        assert sorted(np.asarray(there)[np.asarray(there) > 0]) == list(x.flat)
+        np.testing.assert_array_equal(shards.gather(there, keys=keys), x)
+
+
+def test_what_cannot_be_is_refused():
+    made, _, q, k, v, _ = packed()
+    mesh = mesh_of("seq=4")
+    shards = shard_arrays(shard(made, "seq=4"), mesh)
+    for words, call in [
+            ("must be of ts.shard, found Batch", lambda: shard_arrays(made, mesh)),
+            ("that of the shards, seq=2, found seq=4",
+             lambda: shard_arrays(shard(made, "seq=2"), mesh)),
+            ("must be of shard_arrays, found Batch",
+             lambda: sharded_attention(q, k, v, made)),
+            (r"q must be float32\[1, 4, 256, 16\] on this mesh, found "
+             r"float32\[1, 4, 200, 16\]",
+             lambda: sharded_attention(q, k, v, shards)),
+            (r"k must be float32\[1, 2, 256, 16\] .* found bfloat16",
+             lambda: sharded_attention(
+                 *(shards.spread(x, axis=2) for x in (q, k.astype(jnp.bfloat16), v)),
+                 shards))]:
+        with pytest.raises(ts.TesseraError, match=words):
+            call()
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("libtpu"),
+                    reason="libtpu is not installed")
+def test_a_training_step_compiles_for_four_chips():
+    from jax.experimental import topologies
+    made, _, q, k, v, _ = packed()
+    of = shard(made, "seq=4")
+    chips = topologies.get_topology_desc("v6e:2x2", "tpu").devices
+    mesh = Mesh(np.array(chips), ("seq",))
+    here = shard_arrays(of, mesh_of("seq=4"))
+    there = lambda x: jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=NamedSharding(mesh, x.sharding.spec))
+    static = tessera._spread.Static(of, mesh)
+    shards = tessera.jax.ShardArrays(static, here.names,
+                                     [there(x) for x in here.arrays])
+    placed = [there(x) for x in in_place(here, mesh_of("seq=4"), q, k, v)]
+    step = jax.jit(jax.grad(lambda *args: (sharded_attention(*args) ** 2).sum(),
+                            argnums=(0, 1, 2)))
+    text = step.lower(*placed, shards).compile().as_text()
+    assert "collective-permute" in text and "all-gather" not in text
