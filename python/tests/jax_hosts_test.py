@@ -1,4 +1,4 @@
-"""The example over several processes: two of two devices each, on the loopback,
+"""The examples over several processes: two of two devices each, on the loopback,
 train as one process of four does; where one is killed, the other ends with an
 error."""
 
@@ -10,14 +10,17 @@ import sys
 import time
 
 import numpy as np
+import pytest
 from bound import U
 
-EXAMPLE = (pathlib.Path(__file__).resolve().parents[2] / "examples" / "python" /
-           "train_many_hosts.py")
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"
+# Rows are divided over processes, or the tokens of one row.
+both = pytest.mark.parametrize("example", ["train_many_hosts", "train_long_row"])
 
 
-def start(*arguments):
-    return subprocess.Popen([sys.executable, str(EXAMPLE), *arguments],
+def start(example, *arguments):
+    return subprocess.Popen([sys.executable, str(EXAMPLES / f"{example}.py"),
+                             *arguments],
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True, env=dict(os.environ, JAX_PLATFORMS="cpu"))
 
@@ -28,12 +31,12 @@ def free_port():
         return s.getsockname()[1]
 
 
-def pair(*of_second, out=None):
+def pair(example, *of_second, out=None):
     """Both processes, begun."""
     where = ("--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2")
     more = ("--out", str(out)) if out else ()
-    return (start("--process", "0", *where, *more),
-            start("--process", "1", *where, *of_second))
+    return (start(example, "--process", "0", *where, *more),
+            start(example, "--process", "1", *where, *of_second))
 
 
 def finish(process, seconds=120):
@@ -43,12 +46,13 @@ def finish(process, seconds=120):
         process.kill()
 
 
-def test_two_processes_train_as_one(tmp_path):
-    together = pair(out=tmp_path / "two.npz")
+@both
+def test_two_processes_train_as_one(example, tmp_path):
+    together = pair(example, out=tmp_path / "two.npz")
     for process in together:
         text = finish(process)
         assert process.returncode == 0, text
-    alone = start("--devices", "4", "--out", str(tmp_path / "one.npz"))
+    alone = start(example, "--devices", "4", "--out", str(tmp_path / "one.npz"))
     text = finish(alone)
     assert alone.returncode == 0, text
     assert "compiles: 1" in text
@@ -64,8 +68,9 @@ def test_two_processes_train_as_one(tmp_path):
         np.testing.assert_array_equal(two[name], one[name])
 
 
-def test_a_process_that_is_killed_ends_the_other():
-    first, second = pair("--die-before", "2")
+@both
+def test_a_process_that_is_killed_ends_the_other(example):
+    first, second = pair(example, "--die-before", "2")
     begun = time.monotonic()
     text = finish(first, 90)
     finish(second)
