@@ -97,6 +97,8 @@ struct MosaicKernel {
 
   int64_t vector_bytes = 0;  // scratch in vector memory
   int64_t scalar_words = 0;  // scalar arrays
+
+  ShardProgramArrays of_mesh;  // of a program of shards, all arrays
 };
 
 // The forward kernel, that of the gradients where `call` is backward, of out

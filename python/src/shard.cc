@@ -16,6 +16,7 @@
 #include "picture/shards.h"
 #include "repr.h"
 #include "states.h"
+#include "tessera/mosaic.h"
 #include "tessera/shard.h"
 #include "unlocked.h"
 
@@ -150,6 +151,44 @@ nb::dict integers(const PyShards& self) {
       break;
     }
   }
+  return out;
+}
+
+// The program of our TPU kernel, its arrays, and the integers of this batch.
+nb::dict kernel_program(const PyShards& self, const std::string& target,
+                        bool backward, std::optional<double> scale,
+                        double softcap, bool sink_logits, bool dlse,
+                        const std::optional<std::string>& lowering_reason) {
+  const AttentionCall call =
+      call_of(self, backward, scale, softcap, sink_logits, dlse);
+  const Batch& of = self.of();
+  MosaicOptions options =
+      backward ? kMosaicBackward : mosaic_setting(of.request(), call).options;
+  options.lowering_reason = lowering_reason;
+  const auto kernel = take(unlocked([&] {
+    return make_mosaic_shards(of, self.shards, call, target, options);
+  }));
+  const auto integers = take(unlocked(
+      [&] { return make_mosaic_shard_arrays(of, self.shards, kernel); }));
+  nb::dict whole;
+  for (const ArraySpec& spec : kernel.of_mesh.arguments) {
+    std::vector<int32_t> values;
+    for (const auto& of_shard : integers) {
+      for (const MosaicArray& a : of_shard) {
+        if (a.name != spec.name) continue;
+        values.insert(values.end(), a.values.begin(), a.values.end());
+      }
+    }
+    if (values.empty()) continue;  // of tokens, or of heads
+    const std::vector<size_t> shape(spec.shape.begin(), spec.shape.end());
+    whole[spec.name.c_str()] = own_array(std::move(values), shape);
+  }
+  nb::dict out;
+  out["text"] = kernel.program;
+  out["arguments"] = specs_of(kernel.of_mesh.arguments);
+  out["results"] = specs_of(kernel.of_mesh.results);
+  out["integers"] = whole;
+  out["contract"] = kernel.contract.key;
   return out;
 }
 
@@ -339,6 +378,15 @@ void bind_shard(nb::module_& m) {
            nb::arg("dlse") = false,
            "Its arguments and results in their order: names, whole shapes, and "
            "the axes that divide them.")
+      .def(
+          "kernel_program", &kernel_program, nb::arg("target"),
+          nb::arg("backward") = false, nb::kw_only(),
+          nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+          nb::arg("sink_logits") = false, nb::arg("dlse") = false,
+          nb::arg("lowering_reason") = nb::none(),
+          "The program whose attention is our TPU kernel, for a target such as "
+          "'v6e': text, arguments, results, and integers, the arrays of this "
+          "batch.")
       .def("integers", &integers,
            "The integer arrays that it takes, whole, by name: lists, ids and "
            "what travels. They alone are of the batch.")

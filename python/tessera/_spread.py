@@ -51,13 +51,18 @@ def _bytecode(text: str) -> bytes:
 
 class Static:
     """What of shards on a mesh a program is compiled for. Batches of one
-    contract are equal, and any of them writes its program."""
+    contract are equal, and any of them writes its program. `target` is the TPU
+    whose kernels attend; None: plain operations do."""
 
-    def __init__(self, shards: _core.Shards, mesh: Mesh) -> None:
+    def __init__(self, shards: _core.Shards, mesh: Mesh,
+                 target: str | None, lowering_reason: str | None,
+                 kernels: tuple[str, ...]) -> None:
         self.shards, self.mesh = shards, mesh
+        self.target, self.lowering_reason = target, lowering_reason
         q, k = (next(s for s in shards.specs if s["name"] == n) for n in "qk")
         self.key = (shards.contract, shards.fingerprint, tuple(q["shape"]),
-                    tuple(k["shape"]), q["dtype"], mesh)
+                    tuple(k["shape"]), q["dtype"], mesh, target,
+                    lowering_reason, kernels)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self.key == other.key
@@ -71,7 +76,14 @@ class Static:
                                                   list[dict[str, Any]]]:
         """To call, with what it takes and gives."""
         words = dict(scale=scale, softcap=softcap, sink_logits=sinks, dlse=dlse)
-        arrays = self.shards.program_arrays(backward, **words)
+        if self.target:
+            arrays = self.shards.kernel_program(
+                self.target, backward, **words,
+                lowering_reason=self.lowering_reason)
+            text = arrays["text"]
+        else:
+            arrays = self.shards.program_arrays(backward, **words)
+            text = self.shards.program_text(backward, **words)
         takes, gives = arrays["arguments"], arrays["results"]
         shape_of = lambda s: (tuple(s["shape"]), _DTYPES[s["dtype"].lower()])
         stand_in = jax.jit(
@@ -86,8 +98,7 @@ class Static:
               for s in takes))
         made = dataclasses.replace(
             made, fun_name="tessera_backward" if backward else "tessera_forward",
-            mlir_module_serialized=_bytecode(
-                self.shards.program_text(backward, **words)))
+            mlir_module_serialized=_bytecode(text))
         return made.call, takes, gives
 
 
@@ -137,11 +148,19 @@ jax.tree_util.register_pytree_node(
     lambda static, arrays: ShardArrays(*static, arrays))
 
 
-def shard_arrays(shards: _core.Shards, mesh: Mesh) -> ShardArrays:
+def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
+                 target: str | None = None, lowering_reason: str | None = None,
+                 abstract: bool = False) -> ShardArrays:
     """What `sharded_attention` reads of `ts.shard(...)` on a mesh of JAX, whose
     axes have the names and sizes of the shards' mesh. Its arrays are on their
-    devices. Under `ceilings` batches have equal trees: a function that takes
-    one is traced once and compiled once."""
+    devices; with `abstract` they are shapes, to lower a program for devices that
+    are not here. Under `ceilings` batches have equal trees: a function that
+    takes one is traced once and compiled once.
+
+    `lane` is "xla", plain operations, or "mosaic", our TPU kernels, which begin
+    while tiles travel; where it is not told, that of the mesh's devices. `target`
+    is the TPU, else theirs.
+    """
     if not isinstance(shards, _core.Shards):
         _refuse("shards must be of ts.shard, found " + type(shards).__name__)
     found = ",".join(f"{name}={n}" for name, n in mesh.shape.items())
@@ -150,32 +169,58 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh) -> ShardArrays:
                 f"{found}")
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
         _refuse("JAX must use Shardy, found jax_use_shardy_partitioner=False")
-    static = Static(shards, mesh)
+    device = mesh.devices.flat[0]
+    lane = lane or ("mosaic" if device.platform == "tpu" else "xla")
+    if lane not in ("xla", "mosaic"):
+        _refuse(f"lane must be 'xla' or 'mosaic', found {lane!r}")
+    if lane == "mosaic":
+        target = target or _core._tpu_target(device.device_kind)
+        integers, contracts = {}, []
+        for backward in (False, True):
+            made = shards.kernel_program(target, backward,
+                                         lowering_reason=lowering_reason)
+            contracts.append(made["contract"])
+            integers |= {_prefix(True, backward) + name: value
+                         for name, value in made["integers"].items()}
+        static = Static(shards, mesh, target, lowering_reason, tuple(contracts))
+    else:
+        integers = shards.integers()
+        static = Static(shards, mesh, None, None, ())
     axes = lambda names: NamedSharding(mesh, PartitionSpec(*(
         a if a in mesh.shape else None for a in names)))
     arrays = {name: (value, axes(("data", "head", "seq")))
-              for name, value in shards.integers().items()}
+              for name, value in integers.items()}
     for name in ("query_order", "key_order"):
         arrays[name] = (getattr(shards, name).astype(np.int32),
                         axes(()))
     # Each process has all of them, and puts what is of its own devices.
-    put = lambda value, place: jax.make_array_from_callback(
-        value.shape, place, lambda at: value[at])
+    put = lambda value, place: (
+        jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=place)
+        if abstract else
+        jax.make_array_from_callback(value.shape, place, lambda at: value[at]))
     return ShardArrays(static, tuple(arrays),
                        tuple(put(*array) for array in arrays.values()))
 
 
+def _prefix(kernels: bool, backward: bool) -> str:
+    # Each kernel has integers of its own.
+    return ("backward_" if backward else "forward_") if kernels else ""
+
+
 def _call(static: Static, options: tuple[Any, ...], backward: bool, dlse: bool,
-          given: dict[str, Any]) -> dict[str, jax.Array]:
+          tensors: dict[str, Any],
+          integers: dict[str, Any]) -> dict[str, jax.Array]:
     call, takes, gives = static.program(backward, *options, dlse)
-    got = call(*(given[s["name"]] for s in takes))
+    prefix = _prefix(static.target is not None, backward)
+    got = call(*(tensors[s["name"]] if s["name"] in tensors
+                 else integers[prefix + s["name"]] for s in takes))
     return dict(zip((s["name"] for s in gives), got))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(static: Static, options: tuple[Any, ...], tensors: dict[str, Any],
             integers: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
-    got = _call(static, options, False, False, {**tensors, **integers})
+    got = _call(static, options, False, False, tensors, integers)
     return got["out"], got["lse"]
 
 
@@ -190,8 +235,8 @@ def _attend_backward(static: Static, options: tuple[Any, ...], saved: Any,
     tensors, integers, out, lse = saved
     dout, dlse = gradients
     got = _call(static, options, True, True, {
-        **tensors, **integers, "out": out, "lse": lse, "dout": dout,
-        "dlse": dlse})
+        **tensors, "out": out, "lse": lse, "dout": dout, "dlse": dlse},
+        integers)
     made = {name: got["d" + name] for name in tensors}
     if "sink_logits" in made:  # of each device
         made["sink_logits"] = made["sink_logits"].sum((0, 1))
@@ -231,6 +276,7 @@ def sharded_attention(
             _refuse(f"{name} must be {np.dtype(want[1])}{list(want[0])} on this "
                     f"mesh, found {x.dtype}{list(x.shape)}")
         tensors[name] = _placed(static.mesh, x, takes[name]["axes"])
-    integers = {name: x for name, x in shards.of.items() if name in takes}
+    integers = {name: x for name, x in shards.of.items()
+                if name not in ("query_order", "key_order")}
     out, lse = _attend(static, options, tensors, integers)
     return (out, lse) if return_lse else out

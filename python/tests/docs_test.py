@@ -14,6 +14,9 @@ import tessera as ts
 
 # Examples train on meshes after one device (docs/train.md).
 os.environ.setdefault("NPROC", "8")
+if importlib.util.find_spec("jax"):
+    import jax
+    jax.config.update("jax_num_cpu_devices", 4)  # for docs/shard.md
 
 ROOT = pathlib.Path(__file__).parents[2]
 N = 4096
@@ -77,6 +80,10 @@ def given(page):
                      logits=np.zeros((32, 11), np.float32))
     if page == "docs/train.md":
         names["documents"] = documents()
+    if page == "docs/shard.md":
+        q, k, v = arrays(8, 2)
+        names.update(q=q, k=k, v=v, batch=ts.plan(
+            ts.causal & ts.documents, q_len=N, doc_ids=ids_of()))
     if page == "docs/data.md":
         pyarrow = pytest.importorskip("pyarrow")
         import pyarrow.parquet

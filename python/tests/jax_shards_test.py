@@ -149,6 +149,8 @@ def test_what_cannot_be_is_refused():
     shards = shard_arrays(shard(made, "seq=4"), mesh)
     for words, call in [
             ("must be of ts.shard, found Batch", lambda: shard_arrays(made, mesh)),
+            ("lane must be 'xla' or 'mosaic', found 'cpu'",
+             lambda: shard_arrays(shard(made, "seq=4"), mesh, lane="cpu")),
             ("that of the shards, seq=2, found seq=4",
              lambda: shard_arrays(shard(made, "seq=2"), mesh)),
             ("must be of shard_arrays, found Batch",
@@ -166,20 +168,24 @@ def test_what_cannot_be_is_refused():
 
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"),
                     reason="libtpu is not installed")
-def test_a_training_step_compiles_for_four_chips():
+@pytest.mark.parametrize("lane", ["xla", "mosaic"])
+def test_a_training_step_compiles_for_four_chips(lane):
     from jax.experimental import topologies
-    made, _, q, k, v, _ = packed()
-    of = shard(made, "seq=4")
-    chips = topologies.get_topology_desc("v6e:2x2", "tpu").devices
-    mesh = Mesh(np.array(chips), ("seq",))
-    here = shard_arrays(of, mesh_of("seq=4"))
-    there = lambda x: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=NamedSharding(mesh, x.sharding.spec))
-    static = tessera._spread.Static(of, mesh)
-    shards = tessera.jax.ShardArrays(static, here.names,
-                                     [there(x) for x in here.arrays])
-    placed = [there(x) for x in in_place(here, mesh_of("seq=4"), q, k, v)]
-    step = jax.jit(jax.grad(lambda *args: (sharded_attention(*args) ** 2).sum(),
-                            argnums=(0, 1, 2)))
-    text = step.lower(*placed, shards).compile().as_text()
+    ids = np.repeat(np.arange(2, dtype=np.int32), [5000, 3192])
+    made = ts.plan(ts.causal & ts.documents, q_len=8192, doc_ids=ids,
+                   tile=(512, 512))
+    of = ts.shard(made, "seq=4", heads=4, kv_heads=2, head_dim=128)
+    mesh = Mesh(np.array(topologies.get_topology_desc("v6e:2x2", "tpu").devices),
+                ("seq",))
+    shards = shard_arrays(of, mesh, lane=lane, abstract=True)
+    if lane == "mosaic":  # of a TPU
+        assert shards.static == shard_arrays(of, mesh, abstract=True).static
+    place = NamedSharding(mesh, PartitionSpec(None, None, "seq", None))
+    q, k, v = (jax.ShapeDtypeStruct((1, h, 8192, 128), jnp.bfloat16,
+                                    sharding=place) for h in (4, 2, 2))
+    step = jax.jit(jax.grad(
+        lambda *args: sharded_attention(*args, softcap=30.0).astype(
+            jnp.float32).sum(), argnums=(0, 1, 2)))
+    text = step.lower(q, k, v, shards).compile().as_text()
     assert "collective-permute" in text and "all-gather" not in text
+    assert (lane == "mosaic") == ("tpu_custom_call" in text)

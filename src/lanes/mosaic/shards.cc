@@ -299,6 +299,8 @@ Result<MosaicKernel> make_mosaic_shards(const Batch& batch,
   MosaicKernel out = planned->planned.kernel;
   out.text = mosaic::text_of(planned->planned);
   out.program = mosaic::program_of(*planned);
+  out.of_mesh =
+      xla::program_arrays(planned->frame, mosaic::arrays_of(*planned));
   return out;
 }
 

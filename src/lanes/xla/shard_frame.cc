@@ -269,4 +269,18 @@ std::vector<ArraySpec> frame_specs(const ShardFrame& frame,
   return out;
 }
 
+ShardProgramArrays program_arrays(const ShardFrame& frame,
+                                  const ShardArrays& arrays) {
+  std::vector<ArraySpec> specs = frame_specs(frame, arrays);
+  const size_t arguments = arrays.arguments.size();
+  ShardProgramArrays out;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool in = i < arguments;
+    specs[i].name = in ? arrays.arguments[i].part.name
+                       : arrays.results[i - arguments].part.name;
+    (in ? out.arguments : out.results).push_back(std::move(specs[i]));
+  }
+  return out;
+}
+
 }  // namespace tessera::xla

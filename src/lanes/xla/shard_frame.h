@@ -80,5 +80,8 @@ std::string frame_program(std::string_view name, const ShardFrame& frame,
 // array, and the axes that split it.
 std::vector<ArraySpec> frame_specs(const ShardFrame& frame,
                                    const ShardArrays& arrays);
+// The same under the names that the arrays have for us.
+ShardProgramArrays program_arrays(const ShardFrame& frame,
+                                  const ShardArrays& arrays);
 
 }  // namespace tessera::xla

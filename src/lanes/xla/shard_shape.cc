@@ -79,18 +79,8 @@ Result<ShardProgramArrays> shard_program_arrays(const Batch& batch,
                                                 bool backward) {
   auto shape = xla::shard_shape(batch, shards, call, backward);
   if (!shape) return shape.error();
-  const std::vector<ArraySpec> specs = xla::shard_program_specs(*shape);
-  const auto arguments = xla::shard_arguments(*shape);
-  const auto results = xla::shard_results(*shape);
-  ShardProgramArrays out;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const bool in = i < arguments.size();
-    auto& to = in ? out.arguments : out.results;
-    to.push_back(specs[i]);
-    to.back().name =
-        in ? arguments[i].part.name : results[i - arguments.size()].part.name;
-  }
-  return out;
+  return xla::program_arrays(
+      *shape, {xla::shard_arguments(*shape), xla::shard_results(*shape)});
 }
 
 Result<std::vector<ShardIntegers>> shard_integers(const Batch& batch,
