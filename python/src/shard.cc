@@ -161,9 +161,11 @@ nb::dict kernel_program(const PyShards& self, const std::string& target,
                         const std::optional<std::string>& lowering_reason) {
   const AttentionCall call =
       call_of(self, backward, scale, softcap, sink_logits, dlse);
+  // Whatever the call, its kernels read the same integers.
+  const AttentionCall plain = call_of(self, backward, {}, 0, false, false);
   const Batch& of = self.of();
   MosaicOptions options =
-      backward ? kMosaicBackward : mosaic_setting(of.request(), call).options;
+      backward ? kMosaicBackward : mosaic_setting(of.request(), plain).options;
   options.lowering_reason = lowering_reason;
   const auto kernel = take(unlocked([&] {
     return make_mosaic_shards(of, self.shards, call, target, options);

@@ -81,6 +81,13 @@ class Static:
                 self.target, backward, **words,
                 lowering_reason=self.lowering_reason)
             text = arrays["text"]
+            # What shard_arrays() made, of a call without any of these words.
+            plain = self.shards.kernel_program(
+                self.target, backward, lowering_reason=self.lowering_reason)
+            if any(not np.array_equal(value, plain["integers"][name])
+                   for name, value in arrays["integers"].items()):
+                _refuse("kernels of a call must read the integers of any call, "
+                        "found others")
         else:
             arrays = self.shards.program_arrays(backward, **words)
             text = self.shards.program_text(backward, **words)
