@@ -42,11 +42,16 @@ def _placed(mesh: Mesh, x: Any, axes: Sequence[str]) -> jax.Array:
 
 
 def _bytecode(text: str) -> bytes:
-    # The one door to it that has Shardy's words.
-    from jax._src.export._export import _module_to_bytecode
-    from jax.extend.mlir import ir  # pyrefly: ignore
-    with mlir.make_ir_context():
-        return _module_to_bytecode(ir.Module.parse(text))
+    # JAX has no public door to it that knows Shardy's words.
+    try:
+        from jax._src.export._export import _module_to_bytecode
+        from jax.extend.mlir import ir
+        with mlir.make_ir_context():
+            return _module_to_bytecode(ir.Module.parse(text))
+    except (ImportError, TypeError):
+        _refuse("sharded_attention must have a JAX that writes modules as "
+                f"0.10 does, found {jax.__version__}")
+        raise
 
 
 class Static:
