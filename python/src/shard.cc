@@ -195,7 +195,7 @@ nb::dict kernel_program(const PyShards& self, const std::string& target,
 }
 
 // [data, tokens of all shards along seq].
-nb::object order(const PyShards& self, bool queries) {
+NumpyArray<int64_t> order(const PyShards& self, bool queries) {
   std::vector<int64_t> all = token_order(self.of(), self.shards, queries);
   const auto data = static_cast<size_t>(self.shards.mesh.size("data"));
   const size_t tokens = all.size() / data;
