@@ -126,6 +126,7 @@ class ShardArrays:
 
     @property
     def of(self) -> dict[str, Any]:
+        """The arrays by name."""
         return dict(zip(self.names, self.arrays))
 
     def spread(self, x: jax.Array, keys: bool = False, axis: int = 1) -> jax.Array:

@@ -48,8 +48,11 @@ def of_a_batch(batch):
            told.documents[0], ts.choose(batch, heads=4, head_dim=16),
            ts.shard(batch, "seq=4", heads=4), ts.compile(batch, heads=4)]
     if importlib.util.find_spec("jax"):
-        tree = importlib.import_module("jax").tree
-        out.append(tree.map(lambda x: x, batch))  # BatchArrays
+        jax = importlib.import_module("jax")
+        out.append(jax.tree.map(lambda x: x, batch))  # BatchArrays
+        one = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("seq",))
+        out.append(importlib.import_module("tessera.jax").shard_arrays(
+            ts.shard(batch, "seq=1", heads=4), one))
     return out
 
 
