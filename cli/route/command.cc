@@ -122,8 +122,7 @@ Command route_command() {
           {"--threads", &o->run.threads, "N", "[every core]"},
           {"--isa", &o->run.isa, "NAME",
            "portable, avx2, avx512, avx512bf16 or amx; picks do not depend on "
-           "it "
-           "[TESSERA_ISA, or the best]"},
+           "it [TESSERA_ISA, or the best]"},
           {"--outputs", &o->run.outputs, "FILE",
            "Write picks, slots and unions to a .safetensors file"},
           {"--trace", &o->run.trace, "FILE", kTraceHelp},

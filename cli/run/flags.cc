@@ -80,9 +80,8 @@ void add_run_flags(Command& command, RunFlags& f) {
            "auto"},
           {"--threads", &f.threads, "N", "Of the cpu lane [every core]"},
           {"--isa", &f.isa, "NAME",
-           "portable, avx2, avx512, avx512bf16 or amx, which this machine must "
-           "have "
-           "[TESSERA_ISA, or the best]"},
+           "portable, avx2, avx512, avx512bf16 or amx, which this machine "
+           "must have [TESSERA_ISA, or the best]"},
       });
   add_plugin_flags(
       command, f, kRunGroup,

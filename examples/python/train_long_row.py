@@ -37,8 +37,16 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 LENGTH, WIDTH, HEADS, KV_HEADS, DIM = 1024, 32, 8, 4, 16
-# What any row may take of a device, so that all are one program.
-CEILINGS = "rows=16,steps=512,kv=16"
+TILE = 32
+
+
+def ceilings(devices):
+    """What any row may take of a device along seq, so that all are one
+    program."""
+    rows = LENGTH // TILE // devices
+    text = f"rows={rows},steps=512"
+    return text + (",kv=" + ":".join([str(rows)] * (devices - 1))
+                   if devices > 1 else "")
 
 
 def row(step):
@@ -85,11 +93,13 @@ def main():
             os.kill(os.getpid(), signal.SIGKILL)
         x, ids, target = row(at)
         batch = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
-                        tile=(32, 32))
+                        tile=(TILE, TILE))
         of = ts.shard(batch, axes, heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM,
-                      dtype="f32", ceilings=CEILINGS)
-        # A data loader reads the tokens of its own places alone.
+                      dtype="f32", ceilings=ceilings(mesh.shape["seq"]))
+        # A data loader reads the tokens of its own places alone. Here each is
+        # a token's; where lengths leave some, those (-1) must not count.
         order = of.query_order[0]
+        assert (order >= 0).all()
         there = lambda tokens: put(tokens[:, order], by_tokens)
         loss, weights = train(weights, there(x), there(target),
                               tessera.jax.shard_arrays(of, mesh))

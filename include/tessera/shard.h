@@ -195,6 +195,7 @@ struct ShardReport {
 struct Shards {
   Mesh mesh;
   Tile tile;
+  Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
   ShardShapes shapes;
   // One for each (data, head, seq), seq the fastest. Devices that differ only

@@ -199,6 +199,9 @@ SessionOptions options_of(const std::optional<std::string>& lane,
   o.xla.max_compiles = max_compiles;
   o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
+  if (mesh.empty() && !ceilings.empty()) {
+    refuse("ceilings go with a mesh, found none");
+  }
   o.shards = take(parse_shard_options(balance, exchange, ceilings, uneven));
   if (lane) o.lane = take(parse_lane(*lane));
   for (const std::string& f : fallback) {

@@ -65,9 +65,10 @@ class Static:
         self.shards, self.mesh = shards, mesh
         self.target, self.lowering_reason = target, lowering_reason
         q, k = (next(s for s in shards.specs if s["name"] == n) for n in "qk")
+        of = shards.batch  # whose sizes spread() and gather() have
         self.key = (shards.contract, shards.fingerprint, tuple(q["shape"]),
                     tuple(k["shape"]), q["dtype"], mesh, target,
-                    lowering_reason, kernels)
+                    lowering_reason, kernels, of.batch, of.q_len, of.kv_len)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self.key == other.key
@@ -129,31 +130,42 @@ class ShardArrays:
         """The arrays by name."""
         return dict(zip(self.names, self.arrays))
 
-    def spread(self, x: jax.Array, keys: bool = False, axis: int = 1) -> jax.Array:
+    def spread(self, x: jax.Array, *, axis: int = 1,
+               keys: bool = False) -> jax.Array:
         """Rows of a batch, [batch, ..., tokens, ...] with the tokens on `axis`,
         in the order of the shards: [data, ..., tokens, ...]. 0 where there is
         no token. Beyond attention all is token by token: spread ids, positions
         and targets once, and stay in this order."""
-        order = self.of["key_order" if keys else "query_order"]
+        order, sizes = self._order(keys)
         x = jnp.moveaxis(_placed(self.static.mesh, x, ()), axis, 1)
+        if x.shape[:2] != sizes:
+            _refuse(f"a batch must be of {sizes[0]} rows of {sizes[1]} tokens, "
+                    f"found {x.shape[0]} of {x.shape[1]}")
         flat = x.reshape(-1, *x.shape[2:])
         got = jnp.where((order >= 0).reshape(*order.shape, *[1] * (x.ndim - 2)),
                         flat[jnp.maximum(order, 0)], 0)
         return jnp.moveaxis(got.astype(x.dtype), 1, axis)
 
-    def gather(self, y: jax.Array, axis: int = 1, keys: bool = False) -> jax.Array:
-        """The way back: tokens in the order of the batch."""
+    def _order(self, keys: bool) -> tuple[Any, tuple[int, int]]:
         batch = self.static.shards.batch
-        tokens = batch.kv_len if keys else batch.q_len
-        order = self.of["key_order" if keys else "query_order"].reshape(-1)
+        return (self.of["key_order" if keys else "query_order"],
+                (batch.batch, batch.kv_len if keys else batch.q_len))
+
+    def gather(self, y: jax.Array, *, axis: int = 1,
+               keys: bool = False) -> jax.Array:
+        """The way back: tokens in the order of the batch."""
+        order, sizes = self._order(keys)
         y = jnp.moveaxis(_placed(self.static.mesh, y, ()), axis, 1)
+        if y.shape[:2] != order.shape:
+            _refuse(f"spread rows must be {order.shape[0]} of {order.shape[1]} "
+                    f"tokens, found {y.shape[0]} of {y.shape[1]}")
+        order = order.reshape(-1)
         flat = y.reshape(-1, *y.shape[2:])
         # A place without a token is written behind the last one, and dropped.
-        size = batch.batch * tokens
+        size = sizes[0] * sizes[1]
         out = jnp.zeros((size + 1, *flat.shape[1:]), y.dtype)
         out = out.at[jnp.where(order < 0, size, order)].set(flat)[:size]
-        return jnp.moveaxis(out.reshape(batch.batch, tokens, *flat.shape[1:]),
-                            1, axis)
+        return jnp.moveaxis(out.reshape(*sizes, *flat.shape[1:]), 1, axis)
 
 
 jax.tree_util.register_pytree_node(
@@ -176,6 +188,8 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     """
     if not isinstance(shards, _core.Shards):
         _refuse("shards must be of ts.shard, found " + type(shards).__name__)
+    if not isinstance(mesh, Mesh):
+        _refuse("mesh must be a jax.sharding.Mesh, found " + type(mesh).__name__)
     found = ",".join(f"{name}={n}" for name, n in mesh.shape.items())
     if found != shards.mesh:
         _refuse(f"the mesh must be that of the shards, {shards.mesh}, found "
@@ -186,6 +200,8 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     lane = lane or ("mosaic" if device.platform == "tpu" else "xla")
     if lane not in ("xla", "mosaic"):
         _refuse(f"lane must be 'xla' or 'mosaic', found {lane!r}")
+    if lane == "xla" and (target or lowering_reason):
+        _refuse("target and lowering_reason go with lane 'mosaic', found 'xla'")
     if lane == "mosaic":
         target = target or _core._tpu_target(device.device_kind)
         integers, contracts = {}, []
@@ -277,13 +293,19 @@ def sharded_attention(
     if not isinstance(shards, ShardArrays):
         _refuse("shards must be of shard_arrays, found " + type(shards).__name__)
     static = shards.static
-    options = (None if scale is None else float(scale), float(softcap),
-               sink_logits is not None)
+    try:
+        options = (None if scale is None else float(scale), float(softcap),
+                   sink_logits is not None)
+    except (TypeError, jax.errors.ConcretizationTypeError):
+        _refuse("scale and softcap must be numbers, found "
+                f"{scale!r} and {softcap!r}")
     takes = {s["name"]: s for s in static.program(False, *options, False)[1]}
     tensors = {"q": q, "k": k, "v": v}
     if sink_logits is not None:
         tensors["sink_logits"] = jnp.asarray(sink_logits, jnp.float32)
     for name, x in tensors.items():
+        if not hasattr(x, "shape"):
+            _refuse(f"{name} must be an array, found {type(x).__name__}")
         want = tuple(takes[name]["shape"]), _DTYPES[takes[name]["dtype"].lower()]
         if (x.shape, x.dtype) != want:
             _refuse(f"{name} must be {np.dtype(want[1])}{list(want[0])} on this "

@@ -110,6 +110,17 @@ def test_batches_under_ceilings_are_one_program():
     assert traces == 1 and run._cache_size() == 1
 
 
+def test_other_lengths_of_a_contract_are_spread_as_their_own():
+    run = jax.jit(lambda x, shards: shards.gather(shards.spread(x)))
+    for length in (500, 512):
+        made = ts.plan(ts.causal, q_len=length, batch=2, tile=(16, 16))
+        shards = shard_arrays(shard(
+            made, "seq=4", ceilings="rows=16,steps=1024,kv=16:16:16"),
+            mesh_of("seq=4"))
+        x = np.arange(2 * length, dtype=np.int32).reshape(2, length)
+        np.testing.assert_array_equal(run(x, shards), x)
+
+
 def in_place(shards, mesh, *arrays):
     place = NamedSharding(mesh, PartitionSpec(None, None, "seq", None))
     return [jax.device_put(shards.spread(x, keys=i > 0, axis=2), place)
@@ -151,6 +162,20 @@ def test_what_cannot_be_is_refused():
             ("must be of ts.shard, found Batch", lambda: shard_arrays(made, mesh)),
             ("lane must be 'xla' or 'mosaic', found 'cpu'",
              lambda: shard_arrays(shard(made, "seq=4"), mesh, lane="cpu")),
+            ("go with lane 'mosaic', found 'xla'",
+             lambda: shard_arrays(shard(made, "seq=4"), mesh, target="v6e")),
+            ("a jax.sharding.Mesh, found str",
+             lambda: shard_arrays(shard(made, "seq=4"), "seq=4")),
+            ("1 rows of 200 tokens, found 1 of 100",
+             lambda: shards.spread(q[:, :, :100], axis=2)),
+            ("1 rows of 200 tokens, found 1 of 4", lambda: shards.spread(q)),
+            ("1 of 256 tokens, found 1 of 200", lambda: shards.gather(q, axis=2)),
+            ("q must be an array, found list",
+             lambda: sharded_attention([1], k, v, shards)),
+            ("numbers must be finite and 0 or more, found -1 for softcap",
+             lambda: sharded_attention(q, k, v, shards, softcap=-1)),
+            ("must be numbers, found None and None",
+             lambda: sharded_attention(q, k, v, shards, softcap=None)),
             ("that of the shards, seq=2, found seq=4",
              lambda: shard_arrays(shard(made, "seq=2"), mesh)),
             ("must be of shard_arrays, found Batch",

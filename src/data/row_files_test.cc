@@ -92,6 +92,17 @@ TEST_F(RowFilesTest, AFolderIsWrittenByOneRunAtATime) {
         << refused.error().message;
     EXPECT_TRUE(std::filesystem::exists(aside + "/rows-00007.safetensors"));
   }
+  // A name that leads elsewhere is no run's.
+  const testing::TempFolder elsewhere;
+  std::ofstream(elsewhere.file("kept")) << "mine";
+  std::filesystem::remove_all(aside);
+  std::filesystem::create_directory_symlink(elsewhere.path(), aside);
+  EXPECT_FALSE(write());
+  EXPECT_TRUE(std::filesystem::exists(elsewhere.file("kept")));
+  std::filesystem::remove(aside);
+  std::filesystem::create_directory(aside);
+  std::ofstream(aside + "/rows-00007.safetensors") << "cut short";
+
   const auto files = write();
   ASSERT_TRUE(files) << files.error().message;
   EXPECT_EQ(*files, 2);

@@ -1,6 +1,7 @@
 // data/row_folder.cc: a folder of rows, whose files are there when all are.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 
@@ -26,17 +27,28 @@ Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return not_written(error, folder);
-  Descriptor lock(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Descriptor lock(
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (lock.get() < 0) {
     return not_written({errno, std::generic_category()}, folder);
   }
-  // Where locks are not to be had, nothing speaks for another run.
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  const bool locked = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+  if (!locked && errno != EWOULDBLOCK) {
+    return not_written({errno, std::generic_category()}, folder);
+  }
+  // Whoever had it may have ended meanwhile, and taken the name away.
+  struct stat ours {};
+  struct stat named {};
+  if (!locked || ::fstat(lock.get(), &ours) != 0 ||
+      ::lstat(path.c_str(), &named) != 0 || ours.st_dev != named.st_dev ||
+      ours.st_ino != named.st_ino) {
     return unavailable("data",
                        "a folder of rows must have one writer, found another "
                        "run for {}",
                        in_quotes(folder.string()));
   }
+  // What it wrote may be there by now.
+  if (auto e = check_row_folder(folder.string()); !e) return e.error();
   for (fs::directory_iterator at(path, error), end; !error && at != end;) {
     const fs::path old = at->path();
     at.increment(error);
@@ -76,7 +88,8 @@ Result<void> check_row_folder(const std::string& path) {
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
     // Of a run that was killed, or of one that save_row_folder will meet.
-    clean = clean && at->path().filename() == data::kUnfinished;
+    clean = clean && at->path().filename() == data::kUnfinished &&
+            fs::is_directory(at->symlink_status());
   }
   if (clean && !error) return {};
   return invalid("data",

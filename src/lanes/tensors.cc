@@ -195,33 +195,7 @@ class Check {
           "plan heads must divide heads, found {} plan heads for {} heads",
           plan_.heads, shape_.heads);
     }
-    if (shape_.scale && !std::isfinite(*shape_.scale)) {
-      return invalid(where_, "numbers must be finite, found {} for scale",
-                     *shape_.scale);
-    }
-    if (!std::isfinite(shape_.softcap) || shape_.softcap < 0) {
-      return invalid(
-          where_, "numbers must be finite and 0 or more, found {} for softcap",
-          shape_.softcap);
-    }
-    // Beyond, single precision would make them 0 or infinite.
-    if (shape_.scale && std::abs(*shape_.scale) > kMaxFactor) {
-      return invalid(where_, "a scale must be at most {} in size, found {}",
-                     kMaxFactor, *shape_.scale);
-    }
-    if (shape_.softcap == 0) return {};
-    if (shape_.softcap < kMinCap || shape_.softcap > kMaxFactor) {
-      return invalid(where_, "a softcap must be 0 or {} to {}, found {}",
-                     kMinCap, kMaxFactor, shape_.softcap);
-    }
-    const double scale = shape_.scale.value_or(1);
-    if (std::abs(scale) / shape_.softcap > kMaxFactor) {
-      return invalid(where_,
-                     "scale / softcap must be at most {} in size, found {} "
-                     "for scale and {} for softcap",
-                     kMaxFactor, scale, shape_.softcap);
-    }
-    return {};
+    return check_factors(where_, shape_);
   }
 
   // Of q or dq, k or dk, v or dv; all others are like out.
@@ -360,6 +334,37 @@ class Check {
 };
 
 }  // namespace
+
+Result<void> check_factors(std::string_view where,
+                           const AttentionShape& shape) {
+  if (shape.scale && !std::isfinite(*shape.scale)) {
+    return invalid(where, "numbers must be finite, found {} for scale",
+                   *shape.scale);
+  }
+  if (!std::isfinite(shape.softcap) || shape.softcap < 0) {
+    return invalid(where,
+                   "numbers must be finite and 0 or more, found {} for softcap",
+                   shape.softcap);
+  }
+  // Beyond, single precision would make them 0 or infinite.
+  if (shape.scale && std::abs(*shape.scale) > kMaxFactor) {
+    return invalid(where, "a scale must be at most {} in size, found {}",
+                   kMaxFactor, *shape.scale);
+  }
+  if (shape.softcap == 0) return {};
+  if (shape.softcap < kMinCap || shape.softcap > kMaxFactor) {
+    return invalid(where, "a softcap must be 0 or {} to {}, found {}", kMinCap,
+                   kMaxFactor, shape.softcap);
+  }
+  const double scale = shape.scale.value_or(1);
+  if (std::abs(scale) / shape.softcap > kMaxFactor) {
+    return invalid(where,
+                   "scale / softcap must be at most {} in size, found {} "
+                   "for scale and {} for softcap",
+                   kMaxFactor, scale, shape.softcap);
+  }
+  return {};
+}
 
 Result<void> check_call(std::string_view where, const PlanSizes& plan,
                         const AttentionCall& call) {

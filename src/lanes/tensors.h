@@ -44,6 +44,7 @@ inline constexpr int64_t kDimStep = 8;  // head dims are multiples of it
 inline constexpr int64_t kMaxDim = 256;
 inline constexpr double kMaxFactor = 1e30;  // scale, softcap, their quotient
 inline constexpr double kMinCap = 1e-30;    // unless it is 0
+Result<void> check_factors(std::string_view where, const AttentionShape& shape);
 
 // Checked of every call, in this order, `where` starting the error:
 //   - the shape: sizes, dims, scale and softcap;

@@ -11,23 +11,26 @@
 namespace tessera {
 namespace {
 
-Result<int64_t> parse_count(std::string_view word) {
+Result<int64_t> parse_count(std::string_view name, std::string_view word,
+                            int64_t least) {
   int64_t n = 0;
   const char* const end = word.data() + word.size();
   const auto [at, error] = std::from_chars(word.data(), end, n);
-  if (word.empty() || error != std::errc{} || at != end || n < 0 ||
+  if (word.empty() || error != std::errc{} || at != end || n < least ||
       n > kMaxTiles) {
-    return invalid("shard", "a ceiling must be 0 to {}, found {}", kMaxTiles,
-                   in_quotes(word));
+    return invalid("shard", "the ceiling of {} must be {} to {}, found {}",
+                   name, least, kMaxTiles, in_quotes(word));
   }
   return n;
 }
 
-Result<std::vector<int64_t>> parse_counts(std::string_view words) {
+// Of each shift; nothing may travel by one of 0.
+Result<std::vector<int64_t>> parse_counts(std::string_view name,
+                                          std::string_view words) {
   std::vector<int64_t> out;
   for (size_t at = 0; at <= words.size();) {
     const size_t end = std::min(words.find(':', at), words.size());
-    auto n = parse_count(words.substr(at, end - at));
+    auto n = parse_count(name, words.substr(at, end - at), 0);
     if (!n) return n.error();
     out.push_back(*n);
     at = end + 1;
@@ -62,11 +65,11 @@ Result<ShardCeilings> parse_shard_ceilings(std::string_view text) {
     }
     seen.push_back(name);
     if (name == "rows" || name == "steps") {
-      auto n = parse_count(value);
+      auto n = parse_count(name, value, 1);
       if (!n) return n.error();
       (name == "rows" ? out.rows : out.steps) = *n;
     } else if (name == "kv" || name == "q") {
-      auto list = parse_counts(value);
+      auto list = parse_counts(name, value);
       if (!list) return list.error();
       (name == "kv" ? out.kv_rounds : out.q_rounds) = std::move(*list);
     } else {
@@ -98,7 +101,9 @@ ShardCeilings ceilings_of(const Shards& shards) {
   ShardCeilings out{shards.shapes.own_rows, shards.shapes.steps, {}, {}};
   if (seq > 1) {
     out.kv_rounds = capacities(shards.kv, seq);
-    if (!shards.q.rounds.empty()) out.q_rounds = capacities(shards.q, seq);
+    if (shards.balance == Balance::tasks) {
+      out.q_rounds = capacities(shards.q, seq);
+    }
   }
   return out;
 }

@@ -97,6 +97,10 @@ Result<void> check_options(const ShardOptions& o) {
         std::pair{"ceilings.steps", o.ceilings.steps}}) {
     if (auto e = check_one(what, n, 0, kMaxTiles); !e) return e;
   }
+  if (!o.ceilings.q_rounds.empty() && o.balance != Balance::tasks) {
+    return invalid("shard", "ceilings of q go with balance tasks, found {}",
+                   to_string(o.balance));
+  }
   if (o.balance > Balance::tasks) {
     return invalid("shard", "balance must be one of four, found number {}",
                    static_cast<int>(o.balance));

@@ -177,18 +177,27 @@ TEST(Shards, RefusesWhatDoesNotFit) {
       "nan");
   EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.dtype = Dtype::i32; }),
             "[shard] dtype must be f32, bf16 or f16, found i32");
+  EXPECT_EQ(refuse("seq=4",
+                   [](ShardOptions& o) {
+                     o.ceilings.q_rounds = {1, 1, 1};
+                   }),
+            "[shard] ceilings of q go with balance tasks, found rows");
+  EXPECT_EQ(
+      refuse("seq=4", [](ShardOptions& o) { o.ceilings.steps = kMaxTiles; }),
+      "[shard] all shards may have 268435456 steps, found 1073741824");
+  EXPECT_EQ(refuse("seq=4", [](ShardOptions& o) { o.ceilings.rows = 97; }),
+            "[shard] the ceiling of rows must be at most 96, twice all query "
+            "tiles, found 97");
   EXPECT_EQ(refuse("seq=4", [](ShardOptions& o) { o.ceilings.steps = 3; }),
             "[shard] a shard may have 3 steps, found 106");
   EXPECT_EQ(refuse("seq=4",
                    [](ShardOptions& o) {
                      o.ceilings.kv_rounds = {1, 1};
                    }),
-            "[shard] kv_rounds must have a ceiling for each of 3 shifts, found "
-            "2");
-  EXPECT_TRUE(
-      refuse("seq=4", [](ShardOptions& o) {
-        o.ceilings.kv_rounds = {0, 0, 0};
-      }).starts_with("[shard] a round of kv_rounds by shift 1 may send 0"));
+            "[shard] kv must have a ceiling for each of 3 shifts, found 2");
+  EXPECT_TRUE(refuse("seq=4", [](ShardOptions& o) {
+                o.ceilings.kv_rounds = {0, 0, 0};
+              }).starts_with("[shard] a round of kv by shift 1 may send 0"));
   Mesh twice{{{"seq", 2}, {"seq", 2}}};
   EXPECT_EQ(error_of(make_shards(*batch, twice, options_of(Balance::rows))),
             "[mesh] an axis must stand once, found two for 'seq'");
@@ -208,7 +217,7 @@ TEST(Shards, OneContractServesManyBatches) {
     o.ceilings.steps = 4096;
     o.ceilings.rows = 24;
     o.ceilings.kv_rounds = {24, 24, 24};
-    o.ceilings.q_rounds = {24, 24, 24};
+    if (balance == Balance::tasks) o.ceilings.q_rounds = {24, 24, 24};
     std::string key;
     for (uint64_t seed = 0; seed < 100; ++seed) {
       OwnedFacts facts;
@@ -247,6 +256,7 @@ TEST(Shards, CeilingsAreTextAndBack) {
     auto again = parse_shard_options(to_string(balance), "rounds", text, false);
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(to_string(again->ceilings), text);
+    EXPECT_EQ(text.find(",q=") != text.npos, balance == Balance::tasks);
     again->shape = o.shape;
     again->dtype = o.dtype;
     auto same = make_shards(*batch, mesh_of("seq=4"), *again);
@@ -265,15 +275,23 @@ TEST(Shards, CeilingsAreTextAndBack) {
     EXPECT_NE(make_shards(*light, mesh_of("seq=4"), o)->contract_key,
               shards->contract_key);
   }
+  // A batch that sends no q says so: no other one under its ceilings may.
+  ShardOptions still = options_of(Balance::tasks);
+  auto even = OwnedBatch::make(request_of("window(0, 0)", 1024), {});
+  auto sends_none = make_shards(*even, mesh_of("seq=4"), still);
+  ASSERT_TRUE(sends_none) << sends_none.error().message;
+  EXPECT_EQ(to_string(ceilings_of(*sends_none)),
+            "rows=16,steps=16,kv=0:0:0,q=0:0:0");
   auto alone = OwnedBatch::make(request_of("causal", 256), {});
   EXPECT_EQ(to_string(ceilings_of(*make_shards(*alone, mesh_of("data=1"),
                                                options_of(Balance::rows)))),
             "rows=16,steps=192");  // 136 steps, and their bucket
   for (const auto& [text, found] :
-       {std::pair{"rows", "a ceiling must be 0 to 268435456, found ''"},
-        {"rows=-1", "a ceiling must be 0 to 268435456, found '-1'"},
-        {"steps=1x", "a ceiling must be 0 to 268435456, found '1x'"},
-        {"kv=1::2", "a ceiling must be 0 to 268435456, found ''"},
+       {std::pair{"rows",
+                  "the ceiling of rows must be 1 to 268435456, found ''"},
+        {"rows=0", "the ceiling of rows must be 1 to 268435456, found '0'"},
+        {"steps=1x", "the ceiling of steps must be 1 to 268435456, found '1x'"},
+        {"kv=1::2", "the ceiling of kv must be 0 to 268435456, found ''"},
         {"q=1,q=2", "a ceiling must stand once, found two for 'q'"},
         {"tiles=3",
          "a ceiling must be of rows, steps, kv or q, found 'tiles=3'"},

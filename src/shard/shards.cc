@@ -58,6 +58,7 @@ class Maker {
         seq_(mesh.size("seq")) {
     out_.mesh = mesh;
     out_.tile = plan_.tile;
+    out_.balance = options.balance;
     out_.exchange = options.exchange;
   }
 
@@ -141,14 +142,14 @@ class Maker {
       kv.push_back(&g.kv);
       q.push_back(&g.q);
     }
-    auto kv_rounds = make_rounds(kv, seq_, out_.shapes.own_columns, "kv_rounds",
-                                 most.kv_rounds);
+    auto kv_rounds =
+        make_rounds(kv, seq_, out_.shapes.own_columns, "kv", most.kv_rounds);
     if (!kv_rounds) return kv_rounds.error();
     out_.kv.rounds = std::move(*kv_rounds);
     // No family but this one sends q.
     if (options_.balance == Balance::tasks) {
       auto q_rounds =
-          make_rounds(q, seq_, out_.shapes.own_rows, "q_rounds", most.q_rounds);
+          make_rounds(q, seq_, out_.shapes.own_rows, "q", most.q_rounds);
       if (!q_rounds) return q_rounds.error();
       out_.q.rounds = std::move(*q_rounds);
     }
@@ -157,6 +158,14 @@ class Maker {
       if (s.own_rows > most.rows) {
         return over_limit("shard", "a shard may own {} query tiles, found {}",
                           most.rows, s.own_rows);
+      }
+      // Other lengths of a contract have fewer than twice the tiles.
+      const int64_t all = 2 * ceil_div(plan_.batch, data_) * plan_.forward.rows;
+      if (most.rows > all) {
+        return over_limit("shard",
+                          "the ceiling of rows must be at most {}, twice all "
+                          "query tiles, found {}",
+                          all, most.rows);
       }
       s.own_rows = most.rows;
       s.own_columns = std::max(s.own_columns,
@@ -209,6 +218,11 @@ class Maker {
     if (ceiling > 0 && most > ceiling) {
       return over_limit("shard", "a shard may have {} steps, found {}", ceiling,
                         most);
+    }
+    const auto count = static_cast<int64_t>(out_.shards.size());
+    if (ceiling > 0 && ceiling * count > kMaxTiles) {
+      return over_limit("shard", "all shards may have {} steps, found {}",
+                        kMaxTiles, ceiling * count);
     }
     out_.shapes.steps =
         std::max<int64_t>(1, ceiling > 0 ? ceiling : bucket(most));

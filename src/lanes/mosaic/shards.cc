@@ -218,6 +218,7 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
                        "found {} plan heads for {}",
                        batch.plan().heads, to_string(shards.mesh));
   }
+  if (auto e = lanes::check_factors("mosaic", call.shape); !e) return e.error();
   xla::ShardFrame frame = xla::frame_of(shards);
   const std::vector<Turn> turns = turns_of(frame, call.backward);
   auto planned =

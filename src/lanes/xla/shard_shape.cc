@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "lanes/tensors.h"
 #include "lanes/xla/planned.h"
 #include "lanes/xla/shard_arrays.h"
 
@@ -18,6 +19,7 @@ Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
                        "found {} plan heads for {}",
                        batch.plan().heads, to_string(shards.mesh));
   }
+  if (auto e = lanes::check_factors("xla", call.shape); !e) return e.error();
   auto contract = make_contract(batch);
   if (!contract) return contract.error();
   ShardShape out = {frame_of(shards), {}};
