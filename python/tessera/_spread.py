@@ -220,8 +220,10 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     arrays = {name: (value, axes(("data", "head", "seq")))
               for name, value in integers.items()}
     for name in ("query_order", "key_order"):
-        arrays[name] = (getattr(shards, name).astype(np.int32),
-                        axes(()))
+        order = getattr(shards, name)
+        if order.max(initial=0) >= 2**31 - 1:
+            _refuse(f"a batch must have less than {2**31 - 1} tokens, found more")
+        arrays[name] = order.astype(np.int32), axes(())
     # Each process has all of them, and puts what is of its own devices.
     put = lambda value, place: (
         jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=place)
