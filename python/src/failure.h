@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -31,6 +32,15 @@ inline void take(const Result<void>& result) {
 // What the binding itself refuses: what no view of the library can express.
 [[noreturn]] inline void refuse(std::string message) {
   throw Failure({ErrorKind::invalid, "[python] " + std::move(message), 0});
+}
+
+// 0: no limit.
+inline int64_t checked_compiles(int64_t max_compiles) {
+  if (max_compiles < 0) {
+    refuse("max_compiles must be 0, which is no limit, or more, found " +
+           std::to_string(max_compiles));
+  }
+  return max_compiles;
 }
 
 void bind_failure(nb::module_& m);  // TesseraError

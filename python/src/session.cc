@@ -192,11 +192,7 @@ SessionOptions options_of(const std::optional<std::string>& lane,
                           const std::optional<std::string>& reason = {},
                           int64_t max_compiles = 0) {
   SessionOptions o;
-  if (max_compiles < 0) {
-    refuse("max_compiles must be 0, which is no limit, or more, found " +
-           std::to_string(max_compiles));
-  }
-  o.xla.max_compiles = max_compiles;
+  o.xla.max_compiles = checked_compiles(max_compiles);
   o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
   if (mesh.empty() && !ceilings.empty()) {

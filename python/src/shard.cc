@@ -13,6 +13,7 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
+#include "lanes/mosaic/shards.h"
 #include "picture/shards.h"
 #include "repr.h"
 #include "states.h"
@@ -154,26 +155,55 @@ nb::dict integers(const PyShards& self) {
   return out;
 }
 
-// The program of our TPU kernel, its arrays, and the integers of this batch.
+// Whatever the call, its kernels read the same integers.
+MosaicOptions kernel_options(const PyShards& self, bool backward,
+                             const std::optional<std::string>& reason) {
+  const AttentionCall plain = call_of(self, backward, {}, 0, false, false);
+  MosaicOptions out = backward
+                          ? kMosaicBackward
+                          : mosaic_setting(self.of().request(), plain).options;
+  out.lowering_reason = reason;
+  return out;
+}
+
+// The program of our TPU kernel, and its arrays.
 nb::dict kernel_program(const PyShards& self, const std::string& target,
                         bool backward, std::optional<double> scale,
                         double softcap, bool sink_logits, bool dlse,
                         const std::optional<std::string>& lowering_reason) {
   const AttentionCall call =
       call_of(self, backward, scale, softcap, sink_logits, dlse);
-  // Whatever the call, its kernels read the same integers.
-  const AttentionCall plain = call_of(self, backward, {}, 0, false, false);
+  const MosaicOptions options = kernel_options(self, backward, lowering_reason);
   const Batch& of = self.of();
-  MosaicOptions options =
-      backward ? kMosaicBackward : mosaic_setting(of.request(), plain).options;
-  options.lowering_reason = lowering_reason;
   const auto kernel = take(unlocked([&] {
     return make_mosaic_shards(of, self.shards, call, target, options);
   }));
+  nb::dict out;
+  out["text"] = kernel.program;
+  out["arguments"] = specs_of(kernel.of_mesh.arguments);
+  out["results"] = specs_of(kernel.of_mesh.results);
+  return out;
+}
+
+// The integers of this batch, and the contract; no text is written for them.
+nb::tuple kernel_integers(const PyShards& self, const std::string& target,
+                          bool backward, std::optional<double> scale,
+                          double softcap, bool sink_logits, bool dlse,
+                          const std::optional<std::string>& lowering_reason) {
+  const AttentionCall call =
+      call_of(self, backward, scale, softcap, sink_logits, dlse);
+  const MosaicOptions options = kernel_options(self, backward, lowering_reason);
+  const Batch& of = self.of();
+  const auto planned = take(unlocked([&] {
+    return mosaic::plan_shards(of, self.shards, call, target, options);
+  }));
+  const MosaicKernel& kernel = planned.planned.kernel;
   const auto integers = take(unlocked(
       [&] { return make_mosaic_shard_arrays(of, self.shards, kernel); }));
   nb::dict whole;
-  for (const ArraySpec& spec : kernel.of_mesh.arguments) {
+  for (const ArraySpec& spec :
+       xla::program_arrays(planned.frame, mosaic::arrays_of(planned))
+           .arguments) {
     std::vector<int32_t> values;
     for (const auto& of_shard : integers) {
       for (const MosaicArray& a : of_shard) {
@@ -185,13 +215,7 @@ nb::dict kernel_program(const PyShards& self, const std::string& target,
     const std::vector<size_t> shape(spec.shape.begin(), spec.shape.end());
     whole[spec.name.c_str()] = own_array(std::move(values), shape);
   }
-  nb::dict out;
-  out["text"] = kernel.program;
-  out["arguments"] = specs_of(kernel.of_mesh.arguments);
-  out["results"] = specs_of(kernel.of_mesh.results);
-  out["integers"] = whole;
-  out["contract"] = kernel.contract.key;
-  return out;
+  return nb::make_tuple(whole, kernel.contract.key);
 }
 
 // [data, tokens of all shards along seq].
@@ -387,8 +411,21 @@ void bind_shard(nb::module_& m) {
           nb::arg("sink_logits") = false, nb::arg("dlse") = false,
           nb::arg("lowering_reason") = nb::none(),
           "The program whose attention is our TPU kernel, for a target such as "
-          "'v6e': text, arguments, results, and integers, the arrays of this "
-          "batch.")
+          "'v6e': text, arguments and results.")
+      .def(
+          "kernel_integers", &kernel_integers, nb::arg("target"),
+          nb::arg("backward") = false, nb::kw_only(),
+          nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+          nb::arg("sink_logits") = false, nb::arg("dlse") = false,
+          nb::arg("lowering_reason") = nb::none(),
+          nb::sig("def kernel_integers(self, target: str, backward: bool = "
+                  "False, *, scale: float | None = None, softcap: float = 0.0, "
+                  "sink_logits: bool = False, dlse: bool = False, "
+                  "lowering_reason: str | None = None) -> tuple[dict[str, "
+                  "numpy.ndarray], str]"),
+          "The integer arrays that it takes, whole, by name, and the key of "
+          "the "
+          "kernel's contract.")
       .def("integers", &integers,
            "The integer arrays that it takes, whole, by name: lists, ids and "
            "what travels. They alone are of the batch.")

@@ -60,11 +60,7 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.xla.device = device;
   o.xla.cache_folder = cache_folder;
   o.xla.lowering_reason = lowering_reason;
-  if (max_compiles < 0) {
-    refuse("max_compiles must be 0, which is no limit, or more, found " +
-           std::to_string(max_compiles));
-  }
-  o.xla.max_compiles = max_compiles;
+  o.xla.max_compiles = checked_compiles(max_compiles);
   auto opened = unlocked([&] { return Trainer::open(o); });
   const std::string words = "'" + spec + "', rows=" + std::to_string(rows) +
                             ", tokens=" + std::to_string(tokens) +

@@ -29,16 +29,17 @@ def _refuse(text: str) -> None:
     raise _core.TesseraError("[jax] " + text)
 
 
-def _sharding(mesh: Mesh, spec: dict[str, Any]) -> NamedSharding:
-    return NamedSharding(mesh, PartitionSpec(*(a or None for a in spec["axes"])))
+def _sharding(mesh: Mesh, axes: Sequence[str]) -> NamedSharding:
+    """Of each dimension the axis that divides it, where the mesh has that."""
+    return NamedSharding(mesh, PartitionSpec(
+        *(a if a in mesh.shape else None for a in axes)))
 
 
 def _placed(mesh: Mesh, x: Any, axes: Sequence[str]) -> jax.Array:
     """Where a mesh has explicit axes, types say how arrays lie, and must fit."""
     if jax.sharding.AxisType.Explicit not in mesh.axis_types:
         return jnp.asarray(x)
-    return jax.sharding.reshard(jnp.asarray(x), NamedSharding(
-        mesh, PartitionSpec(*(a or None for a in axes))))
+    return jax.sharding.reshard(jnp.asarray(x), _sharding(mesh, axes))
 
 
 def _bytecode(text: str) -> bytes:
@@ -83,15 +84,14 @@ class Static:
         """To call, with what it takes and gives."""
         words = dict(scale=scale, softcap=softcap, sink_logits=sinks, dlse=dlse)
         if self.target:
-            arrays = self.shards.kernel_program(
-                self.target, backward, **words,
-                lowering_reason=self.lowering_reason)
+            of = dict(target=self.target, backward=backward,
+                      lowering_reason=self.lowering_reason)
+            arrays = self.shards.kernel_program(**of, **words)
             text = arrays["text"]
             # What shard_arrays() made, of a call without any of these words.
-            plain = self.shards.kernel_program(
-                self.target, backward, lowering_reason=self.lowering_reason)
-            if any(not np.array_equal(value, plain["integers"][name])
-                   for name, value in arrays["integers"].items()):
+            plain, _ = self.shards.kernel_integers(**of)
+            if any(not np.array_equal(value, plain[name]) for name, value in
+                   self.shards.kernel_integers(**of, **words)[0].items()):
                 _refuse("kernels of a call must read the integers of any call, "
                         "found others")
         else:
@@ -102,12 +102,12 @@ class Static:
         stand_in = jax.jit(
             lambda *_: tuple(jnp.zeros(*shape_of(s)) for s in gives),
             keep_unused=True,
-            out_shardings=tuple(_sharding(self.mesh, s) for s in gives))
+            out_shardings=tuple(_sharding(self.mesh, s["axes"]) for s in gives))
         made = export.export(
             stand_in,
             disabled_checks=[export.DisabledSafetyCheck.platform()])(
             *(jax.ShapeDtypeStruct(*shape_of(s),
-                                   sharding=_sharding(self.mesh, s))
+                                   sharding=_sharding(self.mesh, s["axes"]))
               for s in takes))
         made = dataclasses.replace(
             made, fun_name="tessera_backward" if backward else "tessera_forward",
@@ -206,24 +206,22 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
         target = target or _core._tpu_target(device.device_kind)
         integers, contracts = {}, []
         for backward in (False, True):
-            made = shards.kernel_program(target, backward,
-                                         lowering_reason=lowering_reason)
-            contracts.append(made["contract"])
+            made, contract = shards.kernel_integers(
+                target, backward, lowering_reason=lowering_reason)
+            contracts.append(contract)
             integers |= {_prefix(True, backward) + name: value
-                         for name, value in made["integers"].items()}
+                         for name, value in made.items()}
         static = Static(shards, mesh, target, lowering_reason, tuple(contracts))
     else:
         integers = shards.integers()
         static = Static(shards, mesh, None, None, ())
-    axes = lambda names: NamedSharding(mesh, PartitionSpec(*(
-        a if a in mesh.shape else None for a in names)))
-    arrays = {name: (value, axes(("data", "head", "seq")))
+    arrays = {name: (value, _sharding(mesh, ("data", "head", "seq")))
               for name, value in integers.items()}
     for name in ("query_order", "key_order"):
         order = getattr(shards, name)
         if order.max(initial=0) >= 2**31 - 1:
             _refuse(f"a batch must have less than {2**31 - 1} tokens, found more")
-        arrays[name] = order.astype(np.int32), axes(())
+        arrays[name] = order.astype(np.int32), _sharding(mesh, ())
     # Each process has all of them, and puts what is of its own devices.
     put = lambda value, place: (
         jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=place)
