@@ -18,10 +18,10 @@ import json
 import pathlib
 
 from predicted import Predictor
-from xla_cycles import xla_costs
+from xla_cycles import Sizes, xla_costs
 
 HERE = pathlib.Path(__file__).resolve().parent
-TILE, HEADS, DIM = 256, 8, 128
+TILE, SIZES = 256, Sizes()
 
 
 def costs(predictor, tokens, backward):
@@ -29,7 +29,7 @@ def costs(predictor, tokens, backward):
     row = {"tokens": tokens, "direction": "backward" if backward else "forward"}
 
     def causal(method):
-        return xla_costs(predictor, "causal", method, tokens, backward, HEADS, DIM)
+        return xla_costs(predictor, "causal", method, tokens, backward, SIZES)
 
     fixed, a_row, a_tile = causal("worklist")
     row["worklist"] = {"fixed": fixed + rows * a_row, "tile": a_tile}
@@ -41,7 +41,7 @@ def costs(predictor, tokens, backward):
         plain = row["dense"] = causal("dense")[0]
     row["worklist_ties_at"] = (plain - row["worklist"]["fixed"]) / (
         rows * rows * a_tile)
-    asked = ["--q-len", str(tokens), "--heads", str(HEADS)]
+    asked = ["--q-len", str(tokens), "--heads", str(SIZES.heads)]
     asked += ["--backward"] * backward
     for mask in ("full", "causal"):
         name = f"ours-{mask}-{tokens}-{row['direction']}"

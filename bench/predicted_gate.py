@@ -7,15 +7,15 @@ judged by the evaluator (tests/mosaic) against fp64.
     bench/predicted_gate.py --dumps FOLDER --tokens 4096 --directions backward \\
       --cases causal,window,documents-8 --keep gate.json -o bench/results/v6e/gate.json
 
-Bf16, 8 heads, head dim 128, one batch row. XLA's cycles are counted as
-bench/dispatch_costs.py does, at tiles of 256 x 256, over the tiles of the case's own
-plan; the fastest of worklist, chunked and, while all scores are few enough, dense is
-the row's. Our kernel is at the tile and tiles a pass of its table; a backward row is
-both passes at the tile of the backward one. The same tile and tiles a pass are judged
-at two tiles of tokens and a part of one, the worst share of the bounds being the row's
-error; a window is narrowed to that length. Figures and errors go to `tessera gate
---rows`, which gives the verdicts. Python must have what tests/mosaic needs. A folder of
-dumps is of one build: another needs a new one.
+One batch row; bf16, 8 heads, head dim 128 unless `--sizes` says others. XLA's cycles
+are counted as bench/dispatch_costs.py does, at tiles of 256 x 256, over the tiles of
+the case's own plan; the fastest of worklist, chunked and, while all scores are few
+enough, dense is the row's. Our kernel is at the tile and tiles a pass of its table; a
+backward row is both passes at the tile of the backward one. The same tile and tiles a
+pass are judged at two tiles of tokens and a part of one, the worst share of the bounds
+being the row's error; a window is narrowed to that length. Figures and errors go to
+`tessera gate --rows`, which gives the verdicts. Python must have what tests/mosaic
+needs. A folder of dumps is of one build: another needs a new one.
 """
 
 import argparse
@@ -24,13 +24,14 @@ import functools
 import json
 import os
 import pathlib
+import re
 import sys
 
 from predicted import Predictor, run
-from xla_cycles import xla_costs
+from xla_cycles import Sizes, xla_costs
 
 HERE = pathlib.Path(__file__).resolve().parent
-GENERATION, HEADS, DIM, XLA_TILE = "v6e", 8, 128, 256
+GENERATION, XLA_TILE = "v6e", 256
 # Scores of all heads that the dense program may hold, as `tessera gate` has it.
 DENSE_SCORES = 1 << 28
 MACHINE = {"cpu": "any", "threads": 1, "isas": ["portable"], "plugins": [
@@ -48,11 +49,11 @@ CASES = {
 DIRECTIONS = ("forward", "backward")
 
 
-def request(case, tokens):
+def request(case, tokens, sizes):
     """Its flags, for any command."""
     _, mask, softcap, documents = CASES[case]
-    out = ["--mask", mask, "--q-len", tokens, "--heads", HEADS, "--head-dim", DIM]
-    out += ["--dtype", "bf16", *["--softcap", softcap] * (softcap > 0)]
+    out = ["--mask", mask, "--q-len", tokens, *sizes.flags()]
+    out += ["--softcap", softcap] * (softcap > 0)
     if documents:
         lengths = [str(tokens // documents)] * documents
         out += ["--docs", "lengths:" + ",".join(lengths)]
@@ -71,31 +72,32 @@ def chosen(predictor, asked, more=()):
                            *asked, *more]))
 
 
-def plain_cycles(predictor, case, tokens, backward):
+def plain_cycles(predictor, case, tokens, backward, sizes):
     """The fastest of XLA's programs and its cycles, both passes where there are two."""
     at_tile = ["--tile", tile_words((XLA_TILE, XLA_TILE))]
-    density = chosen(predictor, request(case, tokens), at_tile)["density"]
+    density = chosen(predictor, request(case, tokens, sizes), at_tile)["density"]
     rows = -(-tokens // XLA_TILE)
     tiles = round(density * rows * rows)
     found = {}
     for method in ("worklist", "chunked", "dense"):
-        if method == "dense" and HEADS * tokens * tokens > DENSE_SCORES:
+        if method == "dense" and sizes.heads * tokens * tokens > DENSE_SCORES:
             continue
         found[method] = 0
         for pass_ in (False, True)[: 1 + backward]:
             outside, a_row, a_tile = xla_costs(
-                predictor, CASES[case][0], method, tokens, pass_, HEADS, DIM)
+                predictor, CASES[case][0], method, tokens, pass_, sizes)
             found[method] += outside + {
                 "worklist": rows * a_row + tiles * a_tile,
                 "chunked": rows * a_row, "dense": 0}[method]
-    print(case, tokens, DIRECTIONS[backward], found, file=sys.stderr, flush=True)
+    print(case, tokens, DIRECTIONS[backward], sizes.name(), found, file=sys.stderr,
+          flush=True)
     return min(found.items(), key=lambda at: at[1])
 
 
-def own_cycles(predictor, case, tokens, backward, tile=None):
+def own_cycles(predictor, case, tokens, backward, sizes, tile=None):
     """Cycles of one of our kernels, its tile and tiles a pass."""
-    name = f"ours-{case}-{tokens}-{DIRECTIONS[backward]}"
-    asked = [*request(case, tokens), *["--backward"] * backward]
+    name = f"ours-{case}-{tokens}-{DIRECTIONS[backward]}-{sizes.name()}"
+    asked = [*request(case, tokens, sizes), *["--backward"] * backward]
     if tile:
         name += f"-{tile_words(tile)}"
         asked += ["--tile", tile_words(tile)]
@@ -107,51 +109,56 @@ def own_cycles(predictor, case, tokens, backward, tile=None):
 
 
 @functools.lru_cache(maxsize=None)
-def judged(tessera, mask, softcap, documents, backward, tile, tiles):
+def judged(tessera, mask, softcap, documents, backward, sizes, tile, tiles):
     """The worst share of its bound that the evaluator finds, and at how many tokens."""
     os.environ["TESSERA"] = str(tessera)
     sys.path.insert(0, str(HERE.parent / "tests" / "mosaic"))
     sys.path.insert(1, str(HERE.parent / "python" / "tests"))
+    import ml_dtypes
     import numpy as np
     from backward_test import BackwardCase
     from forward_test import ForwardCase
     from program import Program
 
+    dtypes = {"bf16": ml_dtypes.bfloat16, "f32": np.float32}
     tokens = 2 * max(tile) + 52
     rng = np.random.default_rng(tokens)
     ids = None
     if documents:
         ids = np.sort(rng.integers(0, 4, (1, tokens)).astype(np.int32))
     kind, more = (BackwardCase, {"dlse": False}) if backward else (ForwardCase, {})
-    case = kind(rng, mask.replace("1023", str(tokens // 3)), heads=HEADS,
-                kv_heads=HEADS, q_len=tokens, kv_len=tokens, tile=tile, tiles=tiles,
+    case = kind(rng, mask.replace("1023", str(tokens // 3)), heads=sizes.heads,
+                kv_heads=sizes.kv_heads, q_len=tokens, kv_len=tokens, tile=tile, tiles=tiles,
                 ahead=1 if backward else 4, ids=ids, softcap=float(softcap),
-                dims=(DIM, DIM), **more)
+                dims=(sizes.dim, sizes.dim), dtype=dtypes[sizes.dtype],
+                **more)
     text, room = case.emit()
     outputs = Program(text).run(case.arrays(room), max_trips=100_000)
     return float(case.error(outputs)), tokens
 
 
-def row_of(predictor, case, tokens, direction, error_bar):
+def row_of(predictor, case, tokens, direction, sizes, error_bar):
     _, mask, softcap, documents = CASES[case]
     backward = direction == "backward"
-    cycles, tile, tiles = own_cycles(predictor, case, tokens, backward)
-    passes = [(backward, tile, tiles)]
+    cycles, tile, tiles = own_cycles(predictor, case, tokens, backward, sizes)
+    passes = [(backward, sizes, tile, tiles)]
     if backward:
-        before, _, its_tiles = own_cycles(predictor, case, tokens, False, tile)
+        before, _, its_tiles = own_cycles(predictor, case, tokens, False, sizes,
+                                          tile)
         cycles += before
-        passes.append((False, tile, its_tiles))
-    plain, plain_count = plain_cycles(predictor, case, tokens, backward)
+        passes.append((False, sizes, tile, its_tiles))
+    plain, plain_count = plain_cycles(predictor, case, tokens, backward, sizes)
     errors = [judged(predictor.tessera, mask, softcap, documents, *p) for p in passes]
     error = max(e for e, _ in errors)
-    said = chosen(predictor, request(case, tokens))
+    said = chosen(predictor, request(case, tokens, sizes))
     right = error <= 1
     row = {
         "kernel": f"mosaic/{direction}", "lane": "mosaic", "basis": "predicted",
         "machine": None, "generation": GENERATION, "class": said["class"],
         "mask": mask, "direction": "forward+backward" if backward else "forward",
-        "dtype": "bf16", "q_len": tokens, "kv_len": tokens, "heads": HEADS,
-        "kv_heads": HEADS, "head_dim": DIM, "v_head_dim": DIM, "softcap": softcap,
+        "dtype": sizes.dtype, "q_len": tokens, "kv_len": tokens, "heads": sizes.heads,
+        "kv_heads": sizes.kv_heads, "head_dim": sizes.dim, "v_head_dim": sizes.dim,
+        "softcap": softcap,
         "density": said["density"], "kernel_ms": None, "plain_ms": None,
         "kernel_cycles": cycles if right else None,
         "plain_cycles": plain_count if right else None,
@@ -160,16 +167,16 @@ def row_of(predictor, case, tokens, direction, error_bar):
         "judgement": "passed" if right else "wrong", "error": error,
         "shape_per_step": False, "verdict": "unmeasured",
         "why": f"judged by the evaluator at {errors[0][1]:,} tokens, tiles of "
-               f"{tile_words(tile)}, {' and '.join(str(p[2]) for p in passes)} a pass",
+               f"{tile_words(tile)}, {' and '.join(str(p[3]) for p in passes)} a pass",
     }
     print(json.dumps(row), flush=True)
     return row
 
 
-def rows_of(tessera, folder, cases, tokens, directions, error_bar):
+def rows_of(tessera, folder, cases, tokens, directions, sizes, error_bar):
     """Those that share programs of XLA."""
     predictor = Predictor(tessera, folder)
-    return [row_of(predictor, case, tokens, direction, error_bar)
+    return [row_of(predictor, case, tokens, direction, sizes, error_bar)
             for case in cases for direction in directions]
 
 
@@ -179,6 +186,15 @@ def listed(text, allowed=None):
         raise argparse.ArgumentTypeError(f"must be of {', '.join(allowed)}, found "
                                          f"{wrong[0]!r}")
     return out if allowed else [int(x) for x in out]
+
+
+def sizes_in(text):
+    """8of2x64-f32: heads, K/V heads, head dim, dtype."""
+    found = re.fullmatch(r"(\d+)of(\d+)x(\d+)-(bf16|f32)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(
+            f"must be HEADSofKV_HEADSxDIM-DTYPE, as {Sizes().name()}, found {text!r}")
+    return Sizes(*map(int, found.groups()[:3]), found[4])
 
 
 def main():
@@ -192,6 +208,8 @@ def main():
         metavar="CASE,...", help=f"of {', '.join(CASES)} [all]")
     add("--tokens", default=[1024, 8192], type=listed, metavar="N,...",
         help="lengths [1024,8192]")
+    add("--sizes", default=Sizes(), type=sizes_in, metavar="HEADSofKV_HEADSxDIM-DTYPE",
+        help=f"of the arrays [{Sizes().name()}]")
     add("--directions", default=DIRECTIONS, type=lambda t: listed(t, DIRECTIONS),
         metavar="NAME,...", help="forward, backward [both]")
     add("--jobs", default=1, type=int, metavar="N", help="processes [1]")
@@ -209,7 +227,8 @@ def main():
             groups.setdefault((tokens, CASES[case][0]), []).append(case)
     with concurrent.futures.ProcessPoolExecutor(flags.jobs) as pool:
         parts = [pool.submit(rows_of, flags.tessera, folder, cases, tokens,
-                             flags.directions, silicon["all"]["lead_error"])
+                             flags.directions, flags.sizes,
+                             silicon["all"]["lead_error"])
                  for (tokens, _), cases in groups.items()]
         rows = [row for part in parts for row in part.result()]
     if flags.keep:

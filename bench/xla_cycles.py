@@ -2,6 +2,7 @@
 schedules: what dispatch_costs.py and predicted_gate.py share."""
 
 import re
+import typing
 
 CALLED = re.compile(r"(?:calls|to_apply|body)=%([\w.\-]+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
@@ -48,14 +49,30 @@ class Program:
         return total
 
 
-def xla_costs(predictor, case, method, tokens, backward, heads, dim):
+class Sizes(typing.NamedTuple):
+    """Of a call's arrays."""
+
+    heads: int = 8
+    kv_heads: int = 8
+    dim: int = 128
+    dtype: str = "bf16"
+
+    def flags(self):
+        return ["--heads", self.heads, "--kv-heads", self.kv_heads,
+                "--head-dim", self.dim, "--dtype", self.dtype]
+
+    def name(self):
+        return f"{self.heads}of{self.kv_heads}x{self.dim}-{self.dtype}"
+
+
+def xla_costs(predictor, case, method, tokens, backward, sizes):
     """Cycles outside of the loops, of a row or column, of a tile, of a case of
-    `tessera-bench xla` in bf16."""
+    `tessera-bench xla`."""
     name = f"{method}-{case}-{tokens}-{'backward' if backward else 'forward'}"
-    name += f"-{heads}x{dim}"
+    name += f"-{sizes.name()}"
     emit = [f"{predictor.tessera}-bench", "xla", "--program", "--cases", case]
-    emit += ["--methods", method, "--tokens", tokens, "--heads", heads]
-    emit += ["--head-dim", dim, "--dtype", "bf16", *["--backward"] * backward]
+    emit += ["--methods", method, "--tokens", tokens, *sizes.flags()]
+    emit += ["--backward"] * backward
     told = predictor.schedule(name, ["--target", "v6e:1x1"], emit)
     hlo = next((predictor.folder / name).glob("*TLP-hlo.txt")).read_text()
     read, loops = Program(told, hlo), {}

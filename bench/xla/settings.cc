@@ -33,6 +33,13 @@ Result<XlaSettings> read_settings(const XlaFlags& o) {
   if (!rounds) return rounds.error();
   auto heads = parse_int(o.heads, "--heads", 1, 1024);
   if (!heads) return heads.error();
+  auto kv_heads =
+      parse_int(o.kv_heads.value_or(o.heads), "--kv-heads", 1, *heads);
+  if (!kv_heads) return kv_heads.error();
+  if (*heads % *kv_heads != 0) {
+    return invalid("cli", "--kv-heads must divide --heads, found {} for {}",
+                   *kv_heads, *heads);
+  }
   auto dim = parse_int(o.head_dim, "--head-dim", 8, 512);
   if (!dim) return dim.error();
   auto device = parse_int(o.device, "--device", 0, INT32_MAX);
@@ -59,7 +66,8 @@ Result<XlaSettings> read_settings(const XlaFlags& o) {
   s.dtypes = std::move(*dtypes);
   s.tokens = *tokens;
   s.rounds = *rounds;
-  s.shape.heads = s.shape.kv_heads = *heads;
+  s.shape.heads = *heads;
+  s.shape.kv_heads = *kv_heads;
   s.shape.head_dim = s.shape.v_head_dim = *dim;
   s.xla.plugin = o.plugin;
   s.xla.device = *device;

@@ -19,6 +19,7 @@ struct XlaFlags {
   std::string methods = "worklist,chunked,dense";
   std::string heads = "4";
   std::string head_dim = "128";
+  std::optional<std::string> kv_heads;
   std::string rounds = "3";
   std::string plugin = "xla_cpu_pjrt";
   std::string device = "0";
