@@ -47,6 +47,14 @@ Result<void> write_compiled(const CompileFlags& o, const CompileTarget& target,
   return write_receipt(*o.receipt, *receipt);
 }
 
+// What no compiler could place is not compiled.
+Result<void> check_kernel_room(const KernelFlags& kernel,
+                               const std::string& target) {
+  auto asked = read_asked_call(kernel, target);
+  if (!asked) return asked.error();
+  return check_room(fit_call(std::move(*asked), target));
+}
+
 int print_emitted(const CompileFlags& o, const AskedKernel& kernel) {
   const nlohmann::json json = {{"kernel", kernel_json(kernel)},
                                {"emit", *o.emit}};
@@ -88,6 +96,11 @@ Result<int> run(const CompileFlags& o) {
     if (auto e = write_file(*o.emit, *program); !e) return e.error();
   }
   if (o.no_compile) return print_emitted(o, *kernel);
+  if (kernel) {
+    if (auto e = check_kernel_room(o.kernel, target.target); !e) {
+      return e.error();
+    }
+  }
   auto report = compile_program(target, *program);
   if (!report) return report.error();
   nlohmann::json json = compile_json(*report);

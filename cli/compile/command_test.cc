@@ -109,6 +109,18 @@ TEST_F(CompileTpu, WhatFailsWritesNothingAndIsOneLine) {
   }
 }
 
+TEST_F(Compile, WhatHasNoRoomIsNotCompiled) {
+  EXPECT_EQ(compile({"--mask", "causal", "--q-len", "131072", "--heads", "512",
+                     "--target", "v5e:2x2", "-o", file("out")}),
+            2);
+  EXPECT_TRUE(
+      err_.starts_with("tessera: [fit] the forward pass must fit the 15.75 GiB "
+                       "of a v5e device, found 64.2"))
+      << err_;
+  EXPECT_NE(err_.find("what would fit: q_len and kv_len "), err_.npos) << err_;
+  EXPECT_FALSE(std::filesystem::exists(file("out")));
+}
+
 TEST_F(Compile, PathsAreCheckedBeforeAnyPluginLoads) {
   EXPECT_EQ(compile({file("none"), "--target", "v6e:1x1"}), 2);
   EXPECT_EQ(err_, "tessera: [file] input must exist, found no file for '" +

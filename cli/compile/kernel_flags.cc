@@ -176,6 +176,17 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
                    asked->open_tile && !f.tiles_per_pass};
 }
 
+FitCall fit_call(AskedCall asked, const std::string& target) {
+  FitCall out;
+  out.request = std::move(asked.request);
+  out.present = asked.present;
+  out.call = asked.call;
+  out.lane = LaneId::mosaic;
+  out.mosaic = asked.options;
+  out.chip = target;
+  return out;
+}
+
 Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
                                       const std::string& target,
                                       int64_t batch_keys) {

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/run/options.h"
+#include "tessera/fit.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {
@@ -43,6 +44,9 @@ struct AskedCall {
 Result<AskedCall> read_asked_call(const KernelFlags& flags,
                                   const std::string& target,
                                   int64_t batch_keys = 0);
+
+// Its memory on a chip.
+FitCall fit_call(AskedCall asked, const std::string& target);
 
 struct AskedKernel {
   Request request;

@@ -44,11 +44,11 @@ constexpr const char* kFooter =
     "\n"
     "JSON fields: lane, method, chip.{name,hbm,devices,room}, tile, forward "
     "and\n"
-    "backward.{arguments,outputs,scratch (name, kind, bytes, padding, "
-    "residual,\n"
-    "core), bytes.{argument,output,scratch,core,total}, compiled.{argument,\n"
-    "output,temporary,total,code}}, residuals, program_room, needed, fits,\n"
-    "would_fit (change, found, fits, needed).";
+    "backward.{arguments,outputs,scratch (name, kind, bytes, padding, least,\n"
+    "residual, core), bytes.{argument,output,scratch,core,total,least},\n"
+    "compiled.{argument,output,temporary,total,code}}, residuals, "
+    "program_room,\n"
+    "needed, fits, beyond_room, would_fit (change, found, fits, needed).";
 
 }  // namespace
 

@@ -58,6 +58,28 @@ TEST_F(Fit, WhatDoesNotFitIsSaidWithWhatWould) {
       << out_;
 }
 
+TEST_F(Fit, EveryMethodOfXlaHasABudget) {
+  const auto needed = [&](const Arguments& more) {
+    Arguments all = {"--mask", "causal", "--q-len", "16384", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(fit(all), 0) << err_;
+    const json r = json::parse(out_);
+    EXPECT_EQ(r["method"], more.empty() ? json("worklist") : json(more[1]));
+    return r["needed"].get<int64_t>();
+  };
+  const int64_t worklist = needed({});
+  const int64_t chunked = needed({"--method", "chunked"});
+  const int64_t dense = needed({"--method", "dense"});
+  EXPECT_LT(worklist, chunked);
+  EXPECT_LT(chunked, dense / 8);
+  EXPECT_EQ(fit({"--mask", "causal", "--q-len", "4096", "--lane", "mosaic",
+                 "--method", "dense"}),
+            2);
+  EXPECT_EQ(err_,
+            "tessera: [cli] --method goes with --lane xla, found --lane "
+            "mosaic\n");
+}
+
 TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {
   for (const char* lane : {"xla", "mosaic"}) {
     const std::vector<std::string> flags = {

@@ -22,6 +22,15 @@ Result<LaneId> lane_of(const FitFlags& o) {
                  in_quotes(name));
 }
 
+Result<XlaMethod> method_of(const FitFlags& o, LaneId lane) {
+  if (!o.method) return XlaMethod::worklist;
+  if (lane != LaneId::xla) {
+    return invalid("cli", "--method goes with --lane xla, found --lane {}",
+                   to_string(lane));
+  }
+  return parse_xla_method(*o.method);
+}
+
 Result<void> check_flags(const FitFlags& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
   if (lane == LaneId::xla && (k.tiles_per_pass || k.fetch_ahead ||
@@ -39,17 +48,13 @@ Result<void> check_flags(const FitFlags& o, LaneId lane) {
 }
 
 Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
-  FitCall out;
-  out.lane = lane;
-  out.chip = o.kernel.run.request.target.value_or("v6e");
+  const std::string chip = o.kernel.run.request.target.value_or("v6e");
+  auto method = method_of(o, lane);
+  if (!method) return method.error();
   if (lane == LaneId::mosaic) {
-    auto asked = read_asked_call(o.kernel, out.chip);
+    auto asked = read_asked_call(o.kernel, chip);
     if (!asked) return asked.error();
-    out.request = std::move(asked->request);
-    out.present = asked->present;
-    out.call = asked->call;
-    out.mosaic = asked->options;
-    return out;
+    return fit_call(std::move(*asked), chip);
   }
   auto asked = load_asked(o.kernel.run.request);
   if (!asked) return asked.error();
@@ -57,8 +62,11 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
   RunFlags run = o.kernel.run;
   if (!run.dtype) run.dtype = "bf16";
   if (auto e = read_shape(run, sizes); !e) return e.error();
+  FitCall out;
   out.request = std::move(asked->request);
   out.present = asked->present;
+  out.method = *method;
+  out.chip = chip;
   out.call = {sizes.data.shape, sizes.data.dtype, run.sink_logits, run.backward,
               o.kernel.dlse};
   out.mosaic.lowering_reason = o.kernel.run.lowering_reason;
@@ -88,8 +96,8 @@ Result<Fitted> fit_request(const FitFlags& o) {
   if (!asked) return asked.error();
   auto budget = make_budget(*asked);
   if (!budget) return budget.error();
-  FitReport out{asked->lane, asked->request.tile, std::move(*budget), {}, {},
-                {}};
+  FitReport out{asked->lane, asked->method, asked->request.tile,
+                std::move(*budget)};
   if (!out.budget.fits()) out.remedies = what_fits(*asked);
   for (const bool backward : {false, true}) {
     // What does not fit does not compile either.
@@ -122,6 +130,8 @@ void add_fit_flags(Command& command, FitFlags& f) {
   add_flags(command,
             {
                 {"--lane", &f.lane, "NAME", "xla or mosaic [xla]"},
+                {"--method", &f.method, "NAME",
+                 "Of the xla lane: worklist, chunked or dense [worklist]"},
                 {"--compile", &f.compile, "",
                  "Compile the programs too, with no device, and print what "
                  "the compiler says beside ours"},

@@ -11,7 +11,7 @@ namespace tessera::cli {
 
 struct FitFlags {
   KernelFlags kernel;
-  std::optional<std::string> lane, plugin;
+  std::optional<std::string> lane, method, plugin;
   bool compile = false;
 
   bool operator==(const FitFlags&) const = default;

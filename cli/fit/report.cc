@@ -24,40 +24,12 @@ double gib(int64_t bytes) {
   return static_cast<double>(bytes) / static_cast<double>(int64_t{1} << 30);
 }
 
-json parts_json(const std::vector<MemoryPart>& parts) {
-  json out = json::array();
-  for (const MemoryPart& p : parts) {
-    out.push_back({{"name", p.name},
-                   {"kind", to_string(p.kind)},
-                   {"bytes", p.bytes},
-                   {"padding", p.padding},
-                   {"residual", p.residual},
-                   {"core", p.core}});
-  }
-  return out;
-}
-
 json stats_json(const pjrt::MemoryStats& m) {
   return {{"argument", m.argument},
           {"output", m.output},
           {"temporary", m.temporary},
           {"total", m.argument + m.output + m.temporary},
           {"code", m.code}};
-}
-
-json pass_json(const PassMemory& pass,
-               const std::optional<pjrt::MemoryStats>& compiled) {
-  json out = {{"arguments", parts_json(pass.arguments)},
-              {"outputs", parts_json(pass.outputs)},
-              {"scratch", parts_json(pass.scratch)},
-              {"bytes",
-               {{"argument", pass.argument_bytes()},
-                {"output", pass.output_bytes()},
-                {"scratch", pass.scratch_bytes()},
-                {"core", pass.core_bytes()},
-                {"total", pass.total()}}}};
-  if (compiled) out["compiled"] = stats_json(*compiled);
-  return out;
 }
 
 std::string parts_text(std::string_view section,
@@ -97,29 +69,12 @@ std::string pass_text(const PassMemory& pass,
 }  // namespace
 
 json fit_json(const FitReport& r) {
-  const Budget& b = r.budget;
-  json remedies = json::array();
-  for (const Remedy& remedy : r.remedies) {
-    remedies.push_back({{"change", remedy.change},
-                        {"found", remedy.found},
-                        {"fits", remedy.fits},
-                        {"needed", remedy.needed}});
-  }
-  json out = {{"lane", to_string(r.lane)},
-              {"method", r.lane == LaneId::xla ? json("worklist") : json()},
-              {"chip",
-               {{"name", b.chip.name},
-                {"hbm", b.chip.hbm},
-                {"devices", b.chip.devices},
-                {"room", b.chip.room}}},
-              {"tile", {r.tile.q, r.tile.kv}},
-              {"forward", pass_json(b.forward, r.forward)},
-              {"residuals", b.residuals()},
-              {"program_room", kProgramRoom},
-              {"needed", b.needed()},
-              {"fits", b.fits()},
-              {"would_fit", remedies}};
-  if (b.backward) out["backward"] = pass_json(*b.backward, r.backward);
+  json out = json::parse(budget_json(r.budget, r.remedies));
+  out["lane"] = to_string(r.lane);
+  out["method"] = r.lane == LaneId::xla ? json(to_string(r.method)) : json();
+  out["tile"] = {r.tile.q, r.tile.kv};
+  if (r.forward) out["forward"]["compiled"] = stats_json(*r.forward);
+  if (r.backward) out["backward"]["compiled"] = stats_json(*r.backward);
   return out;
 }
 
@@ -129,8 +84,7 @@ std::string fit_text(const FitReport& r) {
       "{:<11} {}{} on {}, tile {}x{}\n"
       "{:<11} {:.2f} GiB of a device, of {} a chip with {:.0f} GiB\n",
       "lane", to_string(r.lane),
-      r.lane == LaneId::xla ? ", its worklist (chunked and dense: not counted)"
-                            : "",
+      r.lane == LaneId::xla ? fmt::format(", {}", to_string(r.method)) : "",
       b.chip.name, r.tile.q, r.tile.kv, "room", gib(b.chip.room),
       b.chip.devices, gib(b.chip.hbm));
   out += pass_text(b.forward, r.forward);

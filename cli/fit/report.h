@@ -12,11 +12,12 @@ namespace tessera::cli {
 
 struct FitReport {
   LaneId lane = LaneId::xla;
+  XlaMethod method = XlaMethod::worklist;  // of that lane
   Tile tile;
   Budget budget;
-  std::vector<Remedy> remedies;  // where it does not fit
+  std::vector<Remedy> remedies = {};  // where it does not fit
   // By direction, with --compile.
-  std::optional<pjrt::MemoryStats> forward, backward;
+  std::optional<pjrt::MemoryStats> forward = {}, backward = {};
 };
 
 nlohmann::json fit_json(const FitReport& report);

@@ -46,6 +46,7 @@ struct MemoryPart {
   MemoryKind kind = MemoryKind::input;
   int64_t bytes = 0;
   int64_t padding = 0;    // of them, in an array's tiles
+  int64_t least = 0;      // of them, that lie in HBM whatever the compiler does
   bool residual = false;  // the forward pass leaves it for the backward pass
   bool core = false;      // small enough that a core's own memory may take it
 };
@@ -60,6 +61,7 @@ struct PassMemory {
   int64_t scratch_bytes() const;
   int64_t core_bytes() const;  // of scratch, at most
   int64_t total() const;       // of the three
+  int64_t least() const;       // of total(), as of each part
 };
 
 // What is asked. Of `present` only which facts there are, and the sizes of
@@ -68,8 +70,9 @@ struct FitCall {
   Request request;
   Facts present;
   AttentionCall call;
-  LaneId lane = LaneId::xla;  // or mosaic
-  MosaicOptions mosaic;       // of that lane; of either its lowering_reason
+  LaneId lane = LaneId::xla;               // or mosaic
+  XlaMethod method = XlaMethod::worklist;  // of the xla lane
+  MosaicOptions mosaic;  // of that lane; of either its lowering_reason
   std::string chip = "v6e";
 };
 
@@ -83,11 +86,17 @@ struct Budget {
   // The larger program, its code and what it takes beside.
   int64_t needed() const;
   bool fits() const { return needed() <= chip.room; }
+  // No compiler makes it fit. Between the two the compiler decides.
+  bool beyond_room() const;
 };
 // Room for a program's code; those of our lanes were smaller.
 inline constexpr int64_t kProgramRoom = int64_t{16} << 20;
 
 Result<Budget> make_budget(const FitCall& asked);
+// Of the programs that one batch makes: steps that its request leaves open are
+// those of its own bucket.
+Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
+                         LaneId lane, std::string chip);
 
 // The program that a direction of the call compiles: StableHLO.
 Result<std::string> fit_program(const FitCall& asked, bool backward);
@@ -100,9 +109,15 @@ struct Remedy {
 };
 // Found by making the budget of what is tried. Empty: none of them is enough.
 std::vector<Remedy> what_fits(const FitCall& asked);
+// All of a budget, with what would fit where it does not.
+std::string budget_json(const Budget& budget,
+                        std::span<const Remedy> remedies = {});
 
 // An error that names the largest parts and what would fit.
 Result<void> check_fits(const FitCall& asked, const Budget& budget);
+// The same error, of what is beyond room alone: to be asked before a program is
+// compiled. No budget, no error: that is the lane's to say.
+Result<void> check_room(const FitCall& asked);
 
 // The same of a batch on a mesh: each device's part of one program for all, and
 // the tiles that come and go.
@@ -120,5 +135,6 @@ Result<std::string> fit_program(const MeshFitCall& asked, bool backward);
 // Of more devices along one axis.
 std::vector<Remedy> what_fits(const MeshFitCall& asked);
 Result<void> check_fits(const MeshFitCall& asked, const Budget& budget);
+Result<void> check_room(const MeshFitCall& asked);
 
 }  // namespace tessera

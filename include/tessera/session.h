@@ -270,6 +270,7 @@ struct WarmOptions {
   int threads = 0;  // compiles at a time; 0: every core this process may use
   // Called from any thread, one call at a time, after each contract.
   std::function<void(int64_t done, int64_t contracts)> progress;
+  const StopFlag* stop = nullptr;  // looked at before each contract
 };
 
 // Programs of both directions count.

@@ -5,6 +5,7 @@
 #include "block_mask.h"
 #include "data.h"
 #include "failure.h"
+#include "fit.h"
 #include "frameworks.h"
 #include "join_sinks.h"
 #include "mask.h"
@@ -37,6 +38,7 @@ NB_MODULE(core_of_the_main_interpreter, m) {
   bind_data(m);
   bind_train(m);
   bind_compile(m);
+  bind_fit(m);
   bind_frameworks(m);
   bind_torch(m);
   bind_mask_parts(m);

@@ -325,6 +325,70 @@ std::unique_ptr<PyPrepared> prepare(
   return std::make_unique<PyPrepared>(take(std::move(made)), std::move(batch));
 }
 
+// Python's own progress function, called from whichever thread is done with a
+// contract. What it raises ends the work, and so does Ctrl-C.
+class WarmProgress {
+ public:
+  explicit WarmProgress(nb::object call) : call_(std::move(call)) {}
+
+  void operator()(int64_t done, int64_t contracts) {
+    const nb::gil_scoped_acquire held;
+    try {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      if (!call_.is_none()) call_(done, contracts);
+    } catch (...) {
+      if (!raised_) raised_ = std::current_exception();
+      stop_.stop();
+    }
+  }
+
+  const StopFlag* flag() const { return &stop_; }
+  void raise() const {
+    if (raised_) std::rethrow_exception(raised_);
+  }
+
+ private:
+  nb::object call_;
+  std::exception_ptr raised_;
+  StopFlag stop_;
+};
+
+nb::dict warm(const PySession& self, nb::iterable batches, int64_t heads,
+              int64_t head_dim, std::optional<int64_t> kv_heads,
+              std::optional<int64_t> v_head_dim, const std::string& dtype,
+              Scale scale, double softcap, bool sink_logits, bool backward,
+              bool dlse, bool sink_telemetry, int threads,
+              nb::object progress) {
+  AttentionCall call =
+      call_of(heads, head_dim, kv_heads, v_head_dim, dtype, scale, softcap,
+              sink_logits, backward, sink_telemetry);
+  call.dlse = dlse;
+  WarmList list;
+  std::vector<nb::object> kept;  // the list borrows what they own
+  for (nb::handle given : batches) {
+    const Batch& of = batch_of(given);
+    auto added =
+        unlocked([&] { return add_call(list, self.session, of, call); });
+    if (take(std::move(added))) kept.push_back(nb::borrow(given));
+  }
+  WarmProgress told(std::move(progress));
+  WarmOptions options;
+  options.threads = threads;
+  options.progress = [&](int64_t done, int64_t of) { told(done, of); };
+  options.stop = told.flag();
+  auto ran = unlocked([&] { return warm_all(self.session, list, options); });
+  told.raise();
+  const WarmReport report = take(std::move(ran));
+  nb::dict out;
+  out["batches"] = report.batches;
+  out["contracts"] = report.contracts;
+  out["compiles"] = report.compiles;
+  out["disk_hits"] = report.disk_hits;
+  out["memory_hits"] = report.memory_hits;
+  out["ms"] = report.ms;
+  return out;
+}
+
 Choice choice_of(const Session& session, nb::handle batch,
                  const AttentionCall& call) {
   const Batch& of = batch_of(batch);
@@ -688,6 +752,27 @@ void bind_session(nb::module_& m) {
            nb::arg("backward") = false, nb::arg("dlse") = false,
            nb::arg("sink_telemetry") = false,
            "Chooses a lane and makes the batch ready on it.")
+      .def("warm", &warm, nb::arg("batches"), nb::kw_only(), nb::arg("heads"),
+           nb::arg("head_dim"), nb::arg("kv_heads") = nb::none(),
+           nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "f32",
+           nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+           nb::arg("sink_logits") = false, nb::arg("backward") = false,
+           nb::arg("dlse") = false, nb::arg("sink_telemetry") = false,
+           nb::arg("threads") = 0, nb::arg("progress") = nb::none(),
+           nb::sig("def warm(self, batches: collections.abc.Iterable[Batch], "
+                   "*, heads: int, head_dim: int, kv_heads: int | None = None, "
+                   "v_head_dim: int | None = None, dtype: str = 'f32', "
+                   "scale: float | None = None, softcap: float = 0.0, "
+                   "sink_logits: bool = False, backward: bool = False, "
+                   "dlse: bool = False, sink_telemetry: bool = False, "
+                   "threads: int = 0, progress: "
+                   "collections.abc.Callable[[int, int], object] | None = None)"
+                   " -> dict[str, float]"),
+           "Compiles what these batches will need, one of each contract, side "
+           "by side: afterwards the session, and the folder of its cache, have "
+           "every program. `progress` is called with contracts done and all of "
+           "them. Says how many batches and contracts there were, and what was "
+           "compiled.")
       .def("choose", &choose_in, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),

@@ -58,11 +58,13 @@ from ._core import (
     verify,
     window,
 )
+from ._fit import Budget, fit
 from ._schedule import Schedule, schedule
 
 __all__ = [
     "Batch",
     "BlockLists",
+    "Budget",
     "Choice",
     "Contract",
     "Mask",
@@ -86,6 +88,7 @@ __all__ = [
     "chunk",
     "compile",
     "documents",
+    "fit",
     "full",
     "join_sinks",
     "pack_tree",

@@ -46,7 +46,8 @@ def of_a_batch(batch):
     ready.backward(saved, q)
     out = [batch, batch.forward, batch.contract, ready, saved, told,
            told.documents[0], ts.choose(batch, heads=4, head_dim=16),
-           ts.shard(batch, "seq=4", heads=4), ts.compile(batch, heads=4)]
+           ts.shard(batch, "seq=4", heads=4), ts.compile(batch, heads=4),
+           ts.fit(batch, heads=4)]
     if importlib.util.find_spec("jax"):
         jax = importlib.import_module("jax")
         out.append(jax.tree.map(lambda x: x, batch))  # BatchArrays

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "fit/parts.h"
 #include "lanes/mosaic/kernel.h"
+#include "tessera/contract.h"
 
 namespace tessera {
 namespace {
@@ -62,6 +63,13 @@ int64_t PassMemory::core_bytes() const {
   for (const MemoryPart& p : scratch) out += p.core ? p.bytes : 0;
   return out;
 }
+int64_t PassMemory::least() const {
+  int64_t out = 0;
+  for (const auto* parts : {&arguments, &outputs, &scratch}) {
+    for (const MemoryPart& p : *parts) out += p.least;
+  }
+  return out;
+}
 int64_t PassMemory::total() const {
   return argument_bytes() + output_bytes() + scratch_bytes();
 }
@@ -81,6 +89,11 @@ int64_t Budget::residuals() const {
 
 int64_t Budget::needed() const { return largest().total() + kProgramRoom; }
 
+bool Budget::beyond_room() const {
+  return std::max(forward.least(), backward ? backward->least() : 0) >
+         chip.room;
+}
+
 Result<Budget> make_budget(const FitCall& asked) {
   Budget out;
   auto chip = find_chip(asked.chip);
@@ -94,6 +107,22 @@ Result<Budget> make_budget(const FitCall& asked) {
   auto backward = pass_of(asked, *chip, true);
   if (!backward) return backward.error();
   out.backward = std::move(*backward);
+  return out;
+}
+
+Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
+                         LaneId lane, std::string chip) {
+  auto contract = make_contract(batch);
+  if (!contract) return contract.error();
+  FitCall out;
+  out.request = batch.request();
+  if (out.request.ceilings.max_steps == 0) {
+    out.request.ceilings.max_steps = contract->steps;
+  }
+  out.present = batch.facts();
+  out.call = call;
+  out.lane = lane;
+  out.chip = std::move(chip);
   return out;
 }
 

@@ -51,6 +51,7 @@ class FitCompile : public ::testing::Test {
       const int64_t total =
           theirs->argument + theirs->output + theirs->temporary;
       EXPECT_GE(ours.total(), total);
+      EXPECT_LE(ours.least(), total);
       if (asked.lane == LaneId::xla || ours.scratch.empty()) {
         EXPECT_LE(static_cast<double>(ours.total() - ours.core_bytes()),
                   1.1 * static_cast<double>(total));
@@ -155,12 +156,14 @@ struct Case {
   Dtype dtype;
   Tile tile;
   const char* chip;
+  XlaMethod method = XlaMethod::worklist;
 };
 
 FitCall call_of(const Case& c) {
   static constexpr int32_t kId[] = {0};
   FitCall out;
   out.chip = c.chip;
+  out.method = c.method;
   out.request.masks = {*parse_mask(c.mask)};
   out.request.batch = c.batch;
   out.request.q_len = out.request.kv_len = c.tokens;
@@ -192,6 +195,37 @@ TEST_F(FitCompile, XlaPrograms) {
       {"causal", 1, 4, 1, 4096, 128, Dtype::f32, {512, 256}, "v5e"},
       // Sums too large for a core's memory.
       {"causal", 1, 16, 16, 32768, 128, Dtype::bf16, {256, 256}, "v5p"},
+      // Without a list: a column of scores at a time, or all of them.
+      {"causal & documents",
+       2,
+       8,
+       2,
+       4096,
+       128,
+       Dtype::bf16,
+       {256, 256},
+       "v6e",
+       XlaMethod::chunked},
+      {"full",
+       1,
+       8,
+       8,
+       4096,
+       128,
+       Dtype::bf16,
+       {256, 256},
+       "v6e",
+       XlaMethod::dense},
+      {"causal & documents",
+       2,
+       8,
+       2,
+       2048,
+       64,
+       Dtype::f32,
+       {256, 256},
+       "v5e",
+       XlaMethod::dense},
   };
   for (size_t i = 0; i < std::size(cases); ++i) {
     if (!testing::takes_case(i, std::size(cases))) continue;

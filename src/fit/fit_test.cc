@@ -72,6 +72,54 @@ TEST(Budget, NamesEveryPartAndAddsThemUp) {
   EXPECT_TRUE(check_fits(asked, *budget).ok());
 }
 
+// Beyond room whatever the compiler does, or only if it does the worst.
+TEST(Budget, WhatIsBeyondRoomIsRefusedBeforeACompile) {
+  auto asked = call_of("causal", 131072, 64);
+  asked.request.tile = {512, 512};
+  asked.chip = "v5e";
+  for (int64_t tokens = 16384; tokens <= 131072; tokens += 16384) {
+    asked.request.q_len = asked.request.kv_len = tokens;
+    const auto budget = make_budget(asked);
+    ASSERT_TRUE(budget.ok()) << budget.error().message;
+    for (const PassMemory* pass : {&budget->forward, &*budget->backward}) {
+      EXPECT_LE(pass->least(), pass->total());
+      EXPECT_GE(pass->least(), pass->argument_bytes());
+    }
+    EXPECT_FALSE(budget->fits() && budget->beyond_room());
+    const auto told = check_room(asked);
+    EXPECT_EQ(told.ok(), !budget->beyond_room()) << tokens;
+    if (!told) {
+      EXPECT_EQ(told.error().message,
+                check_fits(asked, *budget).error().message);
+    }
+  }
+  EXPECT_FALSE(check_room(asked).ok());
+  // What has no budget is the lane's to refuse.
+  asked.call.shape.heads = 0;
+  EXPECT_TRUE(check_room(asked).ok());
+}
+
+// All scores at a time: a batch row after another, but all of its heads.
+TEST(Budget, DenseTakesItsScoresAndChunkedAColumnOfThem) {
+  auto asked = call_of("causal & documents", 32768, 8, false);
+  asked.request.batch = 4;
+  asked.method = XlaMethod::dense;
+  const int64_t scores = int64_t{4} * 8 * 32768 * 32768;
+  const auto dense = make_budget(asked);
+  ASSERT_TRUE(dense.ok()) << dense.error().message;
+  EXPECT_GE(part(dense->forward.scratch, "a tile's scores and rows"), scores);
+  EXPECT_GT(dense->forward.least(), scores / 2);
+  EXPECT_FALSE(dense->fits());
+  EXPECT_EQ(part(dense->forward.arguments, "steps"), -1);
+  asked.method = XlaMethod::chunked;
+  const auto chunked = make_budget(asked);
+  ASSERT_TRUE(chunked.ok()) << chunked.error().message;
+  EXPECT_TRUE(chunked->fits());
+  EXPECT_LT(chunked->forward.scratch_bytes(), scores / 32);
+  asked.method = XlaMethod::worklist;
+  EXPECT_LT(make_budget(asked)->forward.scratch_bytes(), scores / 1024);
+}
+
 // Sums of float32 are the results; a forward call has no residuals.
 TEST(Budget, WhatIsNotThereIsNotCounted) {
   auto asked = call_of("causal", 4096, 8);

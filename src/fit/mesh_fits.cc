@@ -54,4 +54,10 @@ Result<void> check_fits(const MeshFitCall& asked, const Budget& budget) {
   return fit::too_large(budget, what_fits(asked));
 }
 
+Result<void> check_room(const MeshFitCall& asked) {
+  const auto budget = make_budget(asked);
+  if (!budget || !budget->beyond_room()) return {};
+  return fit::too_large(*budget, what_fits(asked));
+}
+
 }  // namespace tessera

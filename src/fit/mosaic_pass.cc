@@ -39,7 +39,7 @@ std::vector<MemoryPart> copies_of(const std::vector<MemoryPart>& arrays,
     if (bytes == arrays[i].bytes) continue;
     const int64_t plain = arrays[i].bytes - arrays[i].padding;
     out.push_back({"copy of " + arrays[i].name, MemoryKind::scratch, bytes,
-                   bytes - plain});
+                   bytes - plain, bytes});
   }
   if (!out.empty()) {
     out.push_back({"counters", MemoryKind::scratch, kCounters[backward]});

@@ -46,6 +46,7 @@ Result<MemoryPart> part_of(std::string name, MemoryKind kind, Dtype dtype,
   MemoryPart out;
   out.bytes = device_bytes(dtype, dims);
   out.padding = out.bytes - static_cast<int64_t>(plain);
+  out.least = out.bytes;
   out.residual = is_residual(name);
   out.kind = kind;
   out.name = std::move(name);

@@ -151,4 +151,10 @@ Result<void> check_fits(const FitCall& asked, const Budget& budget) {
   return fit::too_large(budget, what_fits(asked));
 }
 
+Result<void> check_room(const FitCall& asked) {
+  const auto budget = make_budget(asked);
+  if (!budget || !budget->beyond_room()) return {};
+  return fit::too_large(*budget, what_fits(asked));
+}
+
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// fit/xla_pass.cc: the xla lane's worklist programs.
+// fit/xla_pass.cc: the xla lane's programs.
 //
 // Arguments and results are the program's own. Its scratch is what libtpu's
 // buffer assignment showed (XLA_FLAGS=--xla_dump_to), by the names that the
@@ -8,6 +8,8 @@
 //     they are converted at the end. And a row of dQ, and what a tile adds to
 //     dK and dV;
 //   - counters, flags and tables of the loops, 16 KiB each with their padding.
+// Of `chunked` a tile has all queries. `dense` has one tile, whose scores are
+// what it takes; sums are of no loop there, and it may keep them in the core.
 // Scores and other values of a tile lie in the core's memory, and in HBM where
 // they are many. What is small enough for the core is marked so: the compiler
 // may put it there, by a search of its own whose end is not known in advance.
@@ -59,7 +61,7 @@ Result<xla::Shape> xla_shape(const FitCall& asked, bool backward) {
   if (!contract) return contract.error();
   auto planned =
       xla::plan_call(asked.request, asked.present, std::move(*contract),
-                     asked.call, backward, XlaMethod::worklist, {asked.chip});
+                     asked.call, backward, asked.method, {asked.chip});
   if (!planned) return planned.error();
   return std::move(planned->shape);
 }
@@ -110,7 +112,7 @@ int64_t unit_group(const Shape& s) {
 std::vector<Scratch> sums_of(const Shape& s) {
   const int64_t kv = s.unit_kv_heads();
   const int64_t group = unit_group(s);
-  const Dims out = {kv, group, s.tile.q, s.v_head_dim};
+  const Dims out = {kv, group, s.block_q(), s.v_head_dim};
   if (!s.backward) return {{"sum of a row of out", {out}}};
   std::vector<Scratch> sums;
   // Those of float32 arrays, and of a device of a mesh, are what it gives.
@@ -119,10 +121,12 @@ std::vector<Scratch> sums_of(const Shape& s) {
         {"sum of dk", {{s.batch, s.kv_heads, s.kv_len, s.head_dim}}, true},
         {"sum of dv", {{s.batch, s.kv_heads, s.kv_len, s.v_head_dim}}, true}};
   }
-  sums.push_back({"sum of a row of dq", {{kv, group, s.tile.q, s.head_dim}}});
-  sums.push_back({"a tile's dk and dv",
-                  {{kv, s.tile.kv, s.head_dim}, {kv, s.tile.kv, s.v_head_dim}},
-                  true});
+  sums.push_back(
+      {"sum of a row of dq", {{kv, group, s.block_q(), s.head_dim}}});
+  sums.push_back(
+      {"a tile's dk and dv",
+       {{kv, s.block_kv(), s.head_dim}, {kv, s.block_kv(), s.v_head_dim}},
+       true});
   return sums;
 }
 
@@ -136,6 +140,11 @@ struct Copies {
   int64_t half_scores, rows;
 };
 Copies copies_of(const Shape& s) {
+  if (s.method == XlaMethod::dense) {
+    const bool half = s.element == xla::Element::f16;
+    if (s.element == xla::Element::bf16) return {s.backward ? 4 : 3, 0};
+    return {s.backward ? 6 : 4, half ? 1 : 0};
+  }
   switch (s.element) {
     case xla::Element::bf16:
       return s.backward ? Copies{4, 1} : Copies{3, 0};
@@ -153,19 +162,22 @@ std::optional<MemoryPart> tile_values(const Shape& s, const Chip& chip) {
   constexpr auto kF32 = xla::Element::f32;
   const int64_t kv = s.unit_kv_heads();
   const int64_t group = unit_group(s);
-  const Dims q = {kv, group, s.tile.q, s.head_dim};
-  const Dims out = {kv, group, s.tile.q, s.v_head_dim};
-  const Dims scores = {kv, group, s.tile.q, s.tile.kv};
+  const Dims q = {kv, group, s.block_q(), s.head_dim};
+  const Dims out = {kv, group, s.block_q(), s.v_head_dim};
+  const Dims scores = {kv, group, s.block_q(), s.block_kv()};
   const int64_t score_bytes = bytes_of(kF32, scores);
   const int64_t row_bytes = bytes_of(kF32, q) + bytes_of(kF32, out);
   if (4 * score_bytes + row_bytes <= chip.core / 2) return {};
   MemoryPart part{"a tile's scores and rows", MemoryKind::scratch};
   part.core = chip.core > 0;
+  // Float32 scores were always there once.
+  part.least = std::max<int64_t>(0, score_bytes - chip.core);
   const int64_t rows = bytes_of(s.element, q) + bytes_of(s.element, out) +
-                       bytes_of(s.element, {kv, s.tile.kv, s.head_dim});
+                       bytes_of(s.element, {kv, s.block_kv(), s.head_dim});
+  const int64_t legal = s.block_q() * s.block_kv();
   const Copies most = copies_of(s);
   part.bytes =
-      most.half_scores * score_bytes / 2 + most.rows * row_bytes + rows;
+      most.half_scores * score_bytes / 2 + legal + most.rows * row_bytes + rows;
   return part;
 }
 
@@ -178,7 +190,9 @@ std::vector<MemoryPart> xla_scratch(const Shape& s, const Chip& chip) {
     for (const Dims& dims : sum.arrays) {
       part.bytes += bytes_of(xla::Element::f32, dims);
     }
-    part.core = sum.core && part.bytes <= chip.core;
+    part.core =
+        (sum.core || s.method == XlaMethod::dense) && part.bytes <= chip.core;
+    part.least = part.core ? 0 : part.bytes;
     out.push_back(std::move(part));
   }
   if (auto values = tile_values(s, chip)) out.push_back(std::move(*values));

@@ -11,6 +11,7 @@
 #include "base/trace.h"
 #include "plan/batch_state.h"
 #include "run/check_arrays.h"
+#include "run/device_room.h"
 #include "run/lane_rules.h"
 #include "run/pick_lane.h"
 #include "run/session_state.h"
@@ -126,6 +127,11 @@ Result<void> start(Prepared::State& p, LaneId id,
                       "the arrays must fit the memory that is free, found "
                       "{:.3g} bytes for them",
                       bytes);
+  }
+  if (auto e = run::check_device_room(p.batch, p.call, id, p.options,
+                                      (*open)->place());
+      !e) {
+    return e.error();
   }
   double ms = 0;
   auto work = timed(

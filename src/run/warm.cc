@@ -5,6 +5,7 @@
 
 #include "base/threads.h"
 #include "base/timed.h"
+#include "lanes/stop.h"
 #include "plan/batch_state.h"
 #include "run/session_state.h"
 
@@ -70,6 +71,11 @@ Result<WarmReport> warm_all(const Session& session, const WarmList& list,
     {
       const std::lock_guard lock(mutex);
       if (error) return;
+      if (auto e = lanes::check_stop(options.stop, "warm", "between contracts");
+          !e) {
+        error = e.error();
+        return;
+      }
     }
     const WarmList::Call& c = *calls[static_cast<size_t>(task)];
     const auto ready = session.prepare(c.batch, c.call);

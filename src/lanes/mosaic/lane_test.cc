@@ -512,6 +512,61 @@ TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
   }
 }
 
+// What no compiler could place is told by its parts, before one is asked; on a
+// CPU's plugin nothing is. Whoever may step in does.
+TEST_F(MosaicLane, ABatchWithoutRoomIsRefusedBeforeACompile) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = request.kv_len = 4096;
+  request.tile = {256, 256};
+  const auto batch = OwnedBatch::make(request, OwnedFacts());
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  AttentionCall call;
+  call.dtype = Dtype::bf16;
+  call.backward = true;
+  call.shape = {16384, 16384, 128, 128, {}, 0};
+  const std::string tpu = testing::fake_plugin("tpu");
+  const auto why = [&](LaneId lane, XlaMethod method) {
+    SessionOptions o;
+    o.lane = lane;
+    o.xla.plugin = tpu;
+    o.xla.method = method;
+    const auto session = Session::open(o);
+    if (!session) return session.error().message;
+    const auto ready = session->prepare(*batch, call);
+    return ready ? std::string() : ready.error().message;
+  };
+  for (const auto& [lane, method] : {std::pair(LaneId::mosaic, XlaMethod()),
+                                     {LaneId::xla, XlaMethod::worklist},
+                                     {LaneId::xla, XlaMethod::chunked}}) {
+    const std::string found = why(lane, method);
+    EXPECT_TRUE(
+        found.starts_with("[fit] the backward pass must fit the 31.24 "
+                          "GiB of a v6e device, found "))
+        << found;
+    EXPECT_NE(found.find("heads of a chip (a mesh's axis head) "), found.npos)
+        << found;
+  }
+  // Scores alone, which the other programs never hold.
+  call.backward = false;
+  call.shape = {1024, 1024, 128, 128, {}, 0};
+  const std::string found = why(LaneId::xla, XlaMethod::dense);
+  EXPECT_NE(found.find("(a tile's scores and rows "), found.npos) << found;
+  EXPECT_EQ(testing::counted(tpu, "replaced_programs"), 0);
+
+  SessionOptions lenient;
+  lenient.lane = LaneId::xla;
+  lenient.xla.plugin = tpu;
+  lenient.xla.method = XlaMethod::dense;
+  lenient.fallback = {LaneId::cpu};
+  const auto session = Session::open(lenient);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const auto ready = session->prepare(*batch, call);
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  EXPECT_EQ(ready->lane(), LaneId::cpu);
+  EXPECT_EQ(ready->fallback(), "xla did not start: " + found);
+}
+
 // The compiler's own program is asked for the same, where it has tiles.
 TEST_F(MosaicLane, SoDoesTheXlaLaneOnATpu) {
   AttentionArrays arrays(packed_case(testing::Layout::bhsd, 1));

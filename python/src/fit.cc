@@ -1,0 +1,106 @@
+#include "fit.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "batch.h"
+#include "failure.h"
+#include "lanes/mosaic/settings.h"
+#include "tessera/fit.h"
+#include "unlocked.h"
+
+namespace tessera::python {
+namespace {
+
+// A budget as JSON, and the error of one that does not fit.
+using Told = std::pair<std::string, std::optional<std::string>>;
+
+template <class Asked>
+Told tell(const Asked& asked) {
+  auto told = unlocked([&]() -> Result<Told> {
+    const auto budget = make_budget(asked);
+    if (!budget) return budget.error();
+    std::vector<Remedy> remedies;
+    if (!budget->fits()) remedies = what_fits(asked);
+    std::optional<std::string> error;
+    const auto fits = check_fits(asked, *budget);
+    if (!fits) error = fits.error().message;
+    return Told{budget_json(*budget, remedies), std::move(error)};
+  });
+  return take(std::move(told));
+}
+
+Told on_a_mesh(const Batch& batch, const AttentionCall& call, LaneId lane,
+               const std::string& target, const std::string& mesh,
+               ShardOptions options, const std::optional<std::string>& reason) {
+  MeshFitCall asked;
+  asked.batch = &batch;
+  asked.mesh = take(parse_mesh(mesh));
+  asked.options = std::move(options);
+  asked.call = call;
+  asked.lane = lane;
+  asked.chip = target;
+  asked.lowering_reason = reason;
+  return tell(asked);
+}
+
+Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
+         int64_t head_dim, std::optional<int64_t> v_head_dim,
+         const std::string& dtype, double softcap, bool sink_logits,
+         bool backward, bool dlse, const std::string& lane_name,
+         const std::string& method, const std::string& target,
+         const std::string& mesh, const std::string& balance,
+         const std::string& exchange, const std::string& ceilings, bool uneven,
+         const std::optional<std::string>& lowering_reason) {
+  const Batch& of = batch_of(batch);
+  AttentionCall call;
+  call.shape.heads = heads;
+  call.shape.kv_heads = kv_heads.value_or(heads);
+  call.shape.head_dim = head_dim;
+  call.shape.v_head_dim = v_head_dim.value_or(head_dim);
+  call.shape.softcap = softcap;
+  call.dtype = parse_dtype(dtype);
+  call.sink_logits = sink_logits;
+  call.backward = backward;
+  call.dlse = dlse;
+  const LaneId lane = take(parse_lane(lane_name));
+  if (!mesh.empty()) {
+    if (method != "worklist") {
+      refuse("a mesh runs the method 'worklist', found '" + method + "'");
+    }
+    return on_a_mesh(
+        of, call, lane, target, mesh,
+        take(parse_shard_options(balance, exchange, ceilings, uneven)),
+        lowering_reason);
+  }
+  if (!ceilings.empty()) refuse("ceilings go with a mesh, found none");
+  FitCall asked = take(fit_call(of, call, lane, target));
+  asked.method = take(parse_xla_method(method));
+  if (lane != LaneId::xla && method != "worklist") {
+    refuse("method goes with the lane xla, found " + lane_name);
+  }
+  asked.mosaic = mosaic::choose_passes(asked.request, call).setting.options;
+  asked.mosaic.lowering_reason = lowering_reason;
+  return tell(asked);
+}
+
+}  // namespace
+
+void bind_fit(nb::module_& m) {
+  m.def("_fit", &fit, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
+        nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("v_head_dim"),
+        nb::arg("dtype"), nb::arg("softcap"), nb::arg("sink_logits"),
+        nb::arg("backward"), nb::arg("dlse"), nb::arg("lane"),
+        nb::arg("method"), nb::arg("target"), nb::arg("mesh"),
+        nb::arg("balance"), nb::arg("exchange"), nb::arg("ceilings"),
+        nb::arg("uneven"), nb::arg("lowering_reason"));
+}
+
+}  // namespace tessera::python

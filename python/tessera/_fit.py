@@ -1,0 +1,90 @@
+"""What a call takes of a TPU's memory, before anything is compiled."""
+
+import json
+from typing import Any
+
+from . import _core
+
+_GIB = 1 << 30
+
+
+class Budget:
+    """Memory of a call on a TPU. `fields` is what `tessera fit --json` says:
+    every array of both programs, with its bytes."""
+
+    def __init__(self, fields: dict[str, Any], error: str | None) -> None:
+        self.fields = fields
+        self.error = error
+
+    @property
+    def fits(self) -> bool:
+        """Whatever the compiler does with it."""
+        return self.fields["fits"]
+
+    @property
+    def needed(self) -> int:
+        """Bytes of the larger program, at most, with room for its code."""
+        return self.fields["needed"]
+
+    @property
+    def room(self) -> int:
+        """Bytes that a device of the chip has for a program."""
+        return self.fields["chip"]["room"]
+
+    @property
+    def residuals(self) -> int:
+        """Bytes that the forward pass leaves for the backward pass."""
+        return self.fields["residuals"]
+
+    @property
+    def would_fit(self) -> list[dict[str, Any]]:
+        """Each one change alone that makes it fit; none where it does."""
+        return self.fields["would_fit"]
+
+    def check(self) -> None:
+        """Raises TesseraError where it does not fit: the largest parts, and
+        what would fit."""
+        if self.error is not None:
+            raise _core.TesseraError(self.error)
+
+    def json(self) -> str:
+        """`fields` as JSON."""
+        return json.dumps(self.fields)
+
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, Budget) and self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash(self.json())
+
+    def __repr__(self) -> str:
+        fits = ("fits" if self.fits else "does not fit"
+                if self.fields["beyond_room"] else "may fit")
+        return (f"Budget('{self.fields['chip']['name']}', "
+                f"{self.needed / _GIB:.2f} of {self.room / _GIB:.2f} GiB, "
+                f"{fits})")
+
+
+def fit(batch: _core.Batch, *, heads: int, kv_heads: int | None = None,
+        head_dim: int = 128, v_head_dim: int | None = None,
+        dtype: str = "bf16", softcap: float = 0.0, sink_logits: bool = False,
+        backward: bool = False, dlse: bool = False, lane: str = "xla",
+        method: str = "worklist", target: str = "v6e", mesh: str = "",
+        balance: str = "rows", exchange: str = "rounds", ceilings: str = "",
+        uneven: bool = False, lowering_reason: str | None = None) -> Budget:
+    """What a call on this batch takes of a TPU, by arithmetic: no TPU, no
+    compiler.
+
+    Of the lane `xla` (with its `method`, 'worklist', 'chunked' or 'dense') or
+    `mosaic`. `mesh`, such as 'seq=4', with `balance`, `exchange`, `ceilings`
+    and `uneven` as `shard` has them: of each device. `target`: v4, v5e, v5p,
+    v6e or tpu7x.
+    """
+    told, error = _core._fit(
+        batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+        v_head_dim=v_head_dim, dtype=dtype, softcap=softcap,
+        sink_logits=sink_logits, backward=backward, dlse=dlse, lane=lane,
+        method=method, target=target, mesh=mesh, balance=balance,
+        exchange=exchange, ceilings=ceilings, uneven=uneven,
+        lowering_reason=lowering_reason)
+    return Budget(json.loads(told), error)
