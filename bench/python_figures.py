@@ -25,6 +25,8 @@ GOALS = {
     "loop 32768, CPU kernels": ("under 100 us", lambda x: x < 100),
     "loop 32768, TPU forward": ("under 100 us", lambda x: x < 100),
     "loop 32768, TPU backward": ("under 100 us", lambda x: x < 100),
+    "shard 32768 on 4, TPU forward": ("under 5 ms", lambda x: x < 5000),
+    "shard 32768 on 4, TPU backward": ("under 5 ms", lambda x: x < 5000),
     "jit 16, above an empty call": ("at most 5 us", lambda x: x <= 5),
 }
 OURS = ("tessera", "tessera.torch", "tessera.jax", "a session")

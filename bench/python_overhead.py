@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What Python adds: `ts.plan` at 32 Ki tokens and what of it is the planner,
-ids in and a kernel's arrays out, and a jitted call of tessera.jax.attention
-beside an empty one. The best of many rounds, in us; a load above 1 is another's.
+ids in and a kernel's arrays out, on one device and on four, and a jitted call
+of tessera.jax.attention beside an empty one. The best of many rounds, in us; a
+load above 1 is another's.
 
     PYTHONPATH=build/python .venv/bin/python bench/python_overhead.py [-o FILE]
 """
@@ -18,6 +19,9 @@ import jax
 import numpy as np
 import tessera as ts
 import tessera.jax
+
+
+MASK = ts.causal & ts.documents
 
 
 def best(call, number=200, rounds=25):
@@ -42,42 +46,67 @@ def planned(mask, length, ids, number=200, rounds=25):
     return min(one() for _ in range(rounds))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--out", type=pathlib.Path, metavar="FILE.json")
-    args = parser.parse_args()
-    rows = []  # for bench/python_figures.py: what, who, value in us
-    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
-    mask = ts.causal & ts.documents
+def plans():
+    rows = []
     for length, documents in ((64, 2), (4096, 8), (32768, 32)):
         ids = packed(length, documents)
-        whole, inside = planned(mask, length, ids)
+        whole, inside = planned(MASK, length, ids)
         rows += [[f"plan {length}", "tessera", whole],
                  [f"plan {length}, binding alone", "tessera", whole - inside]]
         print(f"plan {length:6d} tokens: {whole:7.2f} us, of it the planner "
               f"{inside:.2f}, so the binding adds {whole - inside:.2f}")
-    many = packed(32768, 32)
-    batch = lambda tile: ts.plan(mask, q_len=32768, doc_ids=many, tile=tile,
-                                 max_steps=1024)
+    return rows
+
+
+def batch_of(ids, tile):
+    return ts.plan(MASK, q_len=ids.size, doc_ids=ids, tile=tile, max_steps=1024)
+
+
+def loops():
+    ids = packed(32768, 32)
     print("32768 tokens, ids in, all arrays out:")
-    leaves = best(lambda: jax.tree.leaves(batch((256, 256))))
-    rows.append(["loop 32768, CPU kernels", "tessera", leaves])
+    leaves = best(lambda: jax.tree.leaves(batch_of(ids, (256, 256))))
+    rows = [["loop 32768, CPU kernels", "tessera", leaves]]
     print(f"  of a batch, as the CPU kernels take it: {leaves:.1f} us")
-    kernels = [ts.compile(batch((512, 256)), heads=8, backward=backward)
+    kernels = [ts.compile(batch_of(ids, (512, 256)), heads=8, backward=backward)
                for backward in (False, True)]
     for kernel, name in zip(kernels, ("forward", "backward")):
-        arrays = best(lambda: kernel.arrays(batch((512, 256))))
+        arrays = best(lambda: kernel.arrays(batch_of(ids, (512, 256))))
         rows.append([f"loop 32768, TPU {name}", "tessera", arrays])
         print(f"  as the TPU's {name} kernel takes it: {arrays:.1f} us")
+    return rows
+
+
+def shards():
+    batch = batch_of(packed(32768, 32), (512, 256))
+    spread = lambda: ts.shard(batch, "seq=4", heads=32, kv_heads=8,
+                              head_dim=128)
+    few = dict(number=1, rounds=200)
+    one = best(spread, **few)
+    rows = [["shard 32768 on 4", "tessera", one]]
+    print(f"32768 tokens on 4 devices, 32 heads on 8: spread in {one:.1f} us")
+    for name, backward in (("forward", False), ("backward", True)):
+        made, _ = spread().kernel_integers("v6e", backward)
+        integers = best(lambda: spread().kernel_integers("v6e", backward),
+                        **few)
+        rows.append([f"shard 32768 on 4, TPU {name}", "tessera", integers])
+        print(f"  spread, and what the TPU's {name} kernel reads, "
+              f"{sum(a.nbytes for a in made.values()) / 2**20:.1f} MiB: "
+              f"{integers:.1f} us")
+    return rows
+
+
+def jits():
+    rows = []
     for length in (16, 256, 1024):
         q = jax.device_put(np.zeros((1, 1, length, 8), np.float32))
-        batch = jax.device_put(ts.plan(mask, q_len=length,
+        batch = jax.device_put(ts.plan(MASK, q_len=length,
                                        doc_ids=packed(length, 2)))
         empty = jax.jit(lambda q, k, v, batch: q)  # jax drops what is unused
         taking = jax.jit(lambda q, k, v, batch: q, keep_unused=True)
         full = jax.jit(tessera.jax.attention)
         numpy_q, host = np.asarray(q), ts.plan(
-            mask, q_len=length, doc_ids=packed(length, 2))
+            MASK, q_len=length, doc_ids=packed(length, 2))
         run = lambda f: best(lambda: jax.block_until_ready(f(q, q, q, batch)))
         nothing, same, attention = run(empty), run(taking), run(full)
         session = ts.Session("cpu")
@@ -90,6 +119,24 @@ def main():
               f"arrays {same:.1f}, attention {attention:6.1f}, so "
               f"{attention - nothing:.1f} and {attention - same:.1f} above; a "
               f"prepared call from NumPy {alone:.1f}")
+    return rows
+
+
+PARTS = {"plans": plans, "loops": loops, "shards": shards, "jits": jits}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART",
+                        help=", ".join(PARTS) + "; all where none is named")
+    parser.add_argument("-o", "--out", type=pathlib.Path, metavar="FILE.json")
+    args = parser.parse_args()
+    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+    rows = []  # for bench/python_figures.py: what, who, value in us
+    for part in args.parts or PARTS:
+        if part not in PARTS:
+            parser.error(f"a part must be of {', '.join(PARTS)}, found {part}")
+        rows += PARTS[part]()
     if args.out:
         args.out.write_text(json.dumps(
             [{"what": what, "who": who, "value": value, "unit": "us"}

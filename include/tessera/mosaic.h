@@ -158,8 +158,9 @@ Result<MosaicKernel> make_mosaic_shards(const Batch& batch,
                                         const AttentionCall& call,
                                         const std::string& target,
                                         const MosaicOptions& options = {});
-// Of each shard the integers of that program, in its order.
-Result<std::vector<std::vector<MosaicArray>>> make_mosaic_shard_arrays(
+// The integers of that program, in its order, whole: what is device s's begins
+// at s times its size.
+Result<std::vector<MosaicArray>> make_mosaic_shard_arrays(
     const Batch& batch, const Shards& shards, const MosaicKernel& kernel);
 
 // The same, somewhere else.

@@ -198,22 +198,13 @@ nb::tuple kernel_integers(const PyShards& self, const std::string& target,
     return mosaic::plan_shards(of, self.shards, call, target, options);
   }));
   const MosaicKernel& kernel = planned.planned.kernel;
-  const auto integers = take(unlocked(
+  auto integers = take(unlocked(
       [&] { return make_mosaic_shard_arrays(of, self.shards, kernel); }));
   nb::dict whole;
-  for (const ArraySpec& spec :
-       xla::program_arrays(planned.frame, mosaic::arrays_of(planned))
-           .arguments) {
-    std::vector<int32_t> values;
-    for (const auto& of_shard : integers) {
-      for (const MosaicArray& a : of_shard) {
-        if (a.name != spec.name) continue;
-        values.insert(values.end(), a.values.begin(), a.values.end());
-      }
-    }
-    if (values.empty()) continue;  // of tokens, or of heads
-    const std::vector<size_t> shape(spec.shape.begin(), spec.shape.end());
-    whole[spec.name.c_str()] = own_array(std::move(values), shape);
+  for (MosaicArray& a : integers) {
+    const std::vector<size_t> shape(a.shape.begin(), a.shape.end());
+    whole[nb::str(a.name.data(), a.name.size())] =
+        own_array(std::move(a.values), shape);
   }
   return nb::make_tuple(whole, kernel.contract.key);
 }

@@ -24,14 +24,9 @@ struct Sweep {
   // gives an error; it asks `list`, a Classifier, for tile rows, ascending.
   template <class Visit>
   Result<void> each_list(Visit&& visit) const {
-    return each_list(0, bound.batch, visit);
-  }
-  // The same for batch rows [begin, end).
-  template <class Visit>
-  Result<void> each_list(int64_t begin, int64_t end, Visit&& visit) const {
     Classifier list(bound);
     const auto groups = static_cast<int64_t>(programs.size());
-    for (int64_t b = begin; b < end; ++b) {
+    for (int64_t b = 0; b < bound.batch; ++b) {
       list.begin_batch_row(b);
       for (int64_t h = 0; h < bound.heads; ++h) {
         list.begin_list(programs[static_cast<size_t>(h * groups / bound.heads)],

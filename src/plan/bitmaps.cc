@@ -1,12 +1,12 @@
 // plan/bitmaps.cc: token masks of the partial tiles, equal ones stored once.
 //
-// A tile of 1 x 1 is a pair, so the classifier set to that size tells the legal
-// keys of one query as intervals. A tile row's queries are asked once each, and
-// filling a tile is then a few runs of bits a query: no pair is looked at
+// A tile row's queries are asked once each for their legal keys, as intervals,
+// and filling a tile is then a few runs of bits a query: no pair is looked at
 // alone.
 #include "plan/bitmaps.h"
 
 #include <algorithm>
+#include <span>
 #include <unordered_map>
 
 #define XXH_INLINE_ALL
@@ -14,13 +14,14 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "mask/query_keys.h"
 #include "plan/batch_state.h"
 
 namespace tessera {
 namespace {
 
 // Sets bits [begin, end).
-void set_bits(std::vector<uint64_t>& words, int64_t begin, int64_t end) {
+void set_bits(std::span<uint64_t> words, int64_t begin, int64_t end) {
   while (begin < end) {
     const int64_t stop = std::min(end, (begin | 63) + 1);
     const int64_t count = stop - begin;
@@ -31,43 +32,48 @@ void set_bits(std::vector<uint64_t>& words, int64_t begin, int64_t end) {
   }
 }
 
-// The legal keys of each query of one tile row, as ascending intervals, and
-// how far each query's were used up.
+// The legal keys of each query of one tile row, and how far each query's were
+// used up.
 class RowKeys {
  public:
-  void read(mask::Classifier& pairs, int64_t q_begin, int64_t q_end) {
+  void read(mask::QueryKeys& queries, int64_t q_begin, int64_t q_end) {
     keys_.clear();
-    at_.clear();
-    for (int64_t q = q_begin; q < q_end; ++q) {
-      const size_t begin = keys_.size();
-      for (const mask::Span& s : pairs.tile_row(q))
-        keys_.push_back({s.begin, s.end});
-      at_.push_back({begin, keys_.size()});
-    }
+    queries_.clear();
+    queries.each(q_begin, q_end,
+                 [&](int64_t first, int64_t last,
+                     const std::vector<mask::Interval>& keys) {
+                   const size_t begin = keys_.size();
+                   keys_.insert(keys_.end(), keys.begin(), keys.end());
+                   for (int64_t q = first; q < last; ++q) {
+                     queries_.push_back({begin, keys_.size(), queries.past(q)});
+                   }
+                   return true;
+                 });
   }
 
-  // Fills the tile of keys [k_begin, k_end); columns must be asked ascending.
+  // Fills the tile of keys [k_begin, k_end), whose bits are all 0; columns must
+  // be asked ascending.
   void fill(int64_t k_begin, int64_t k_end, int64_t stride,
-            std::vector<uint64_t>& words) {
-    std::fill(words.begin(), words.end(), 0);
-    for (size_t q = 0; q < at_.size(); ++q) {
-      auto& [at, end] = at_[q];
+            std::span<uint64_t> words) {
+    int64_t base = -k_begin;
+    for (auto& [at, end, past] : queries_) {
       while (at < end && keys_[at].end <= k_begin) ++at;
-      const int64_t base = static_cast<int64_t>(q) * stride - k_begin;
-      for (size_t i = at; i < end && keys_[i].begin < k_end; ++i) {
+      const int64_t k_past = std::min(k_end, past);
+      for (size_t i = at; i < end && keys_[i].begin < k_past; ++i) {
         set_bits(words, base + std::max(keys_[i].begin, k_begin),
-                 base + std::min(keys_[i].end, k_end));
+                 base + std::min(keys_[i].end, k_past));
       }
+      base += stride;
     }
   }
 
  private:
-  struct Rest {
-    size_t at;
-    size_t end;
+  struct Query {
+    size_t at, end;  // of its keys
+    int64_t past;
   };
   std::vector<mask::Interval> keys_;
-  std::vector<Rest> at_;  // per query
+  std::vector<Query> queries_;
 };
 
 // Numbers bitmaps in the order in which they are first met.
@@ -75,21 +81,31 @@ class Distinct {
  public:
   Distinct(Bitmaps& out, int64_t most) : out_(out), most_(most) {}
 
-  // -1 where one more would be too many.
-  int32_t number_of(const std::vector<uint64_t>& words) {
-    const uint64_t hash = XXH3_64bits(words.data(), words.size() * 8);
+  // One more, all 0, to be filled and then asked for its number.
+  std::span<uint64_t> add() {
+    out_.words.resize(out_.words.size() + size(), 0);
+    return last();
+  }
+  // -1 where it would be one too many.
+  int32_t number_of_last() {
+    const std::span<const uint64_t> words = last();
+    const uint64_t hash = XXH3_64bits(words.data(), words.size_bytes());
     const auto [begin, end] = seen_.equal_range(hash);
     for (auto it = begin; it != end; ++it) {
       const auto first = out_.words.begin() +
                          static_cast<int64_t>(it->second) * out_.words_per_tile;
-      if (std::equal(words.begin(), words.end(), first)) return it->second;
+      if (!std::equal(words.begin(), words.end(), first)) continue;
+      out_.words.resize(out_.words.size() - size());
+      return it->second;
     }
     if (static_cast<int64_t>(seen_.size()) >= most_) return -1;
-    out_.words.insert(out_.words.end(), words.begin(), words.end());
     return seen_.emplace(hash, static_cast<int32_t>(seen_.size()))->second;
   }
 
  private:
+  size_t size() const { return static_cast<size_t>(out_.words_per_tile); }
+  std::span<uint64_t> last() { return std::span(out_.words).last(size()); }
+
   Bitmaps& out_;
   int64_t most_;
   std::unordered_multimap<uint64_t, int32_t> seen_;
@@ -104,13 +120,12 @@ class Filler {
         budget_(budget),
         where_(where),
         out_(out),
-        distinct_(out, budget.max_bytes / budget.bytes_per_tile),
-        words_(static_cast<size_t>(out.words_per_tile)) {}
+        distinct_(out, budget.max_bytes / budget.bytes_per_tile) {}
 
-  // `pairs` has tiles of 1 x 1.
-  Result<void> fill(mask::Classifier& pairs, int64_t b, int64_t h) {
+  Result<void> fill(mask::QueryKeys& queries, int64_t b, int64_t h) {
     const Tile tile = plan_.tile;
     const int64_t list = plan_.list(b, h);
+    queries.begin_list(list);
     for (int64_t r = 0; r < plan_.forward.rows; ++r) {
       const int64_t q_begin = r * tile.q;
       const int64_t q_end = std::min(q_begin + tile.q, plan_.q_len);
@@ -122,10 +137,10 @@ class Filler {
           out_.of_entry.push_back(-1);
           continue;
         }
-        if (!read) keys_.read(pairs, q_begin, q_end);
+        if (!read) keys_.read(queries, q_begin, q_end);
         read = true;
-        keys_.fill(k_begin, k_end, tile.kv, words_);
-        const int32_t number = distinct_.number_of(words_);
+        keys_.fill(k_begin, k_end, tile.kv, distinct_.add());
+        const int32_t number = distinct_.number_of_last();
         if (number < 0) {
           return over_limit(where_,
                             "bitmaps may take {} bytes, found more at tile "
@@ -145,7 +160,6 @@ class Filler {
   Bitmaps& out_;
   Distinct distinct_;
   RowKeys keys_;
-  std::vector<uint64_t> words_;
 };
 
 int64_t words_of(const Tile& tile) { return ceil_div(tile.q * tile.kv, 64); }
@@ -157,7 +171,7 @@ Result<Bitmaps> plan::make_bitmaps_of(const Batch::State& batch, int64_t begin,
                                       const plan::BitmapBudget& budget,
                                       std::string_view where) {
   const Plan& plan = batch.plan;
-  const mask::Sweep pairs_of = mask::with_tile(batch.sweep, {1, 1});
+  const mask::Sweep pairs = mask::with_tile(batch.sweep, {1, 1});
   const Worklist& w = plan.forward;
   Bitmaps out;
   out.words_per_tile = words_of(plan.tile);
@@ -166,11 +180,12 @@ Result<Bitmaps> plan::make_bitmaps_of(const Batch::State& batch, int64_t begin,
   };
   out.of_entry.reserve(first_entry(end) - first_entry(begin));
   Filler filler(plan, budget, where, out);
-  auto walked = pairs_of.each_list(
-      begin, end, [&](mask::Classifier& pairs, int64_t b, int64_t h) {
-        return filler.fill(pairs, b, h);
-      });
-  if (!walked) return walked.error();
+  mask::QueryKeys queries(pairs);
+  for (int64_t b = begin; b < end; ++b) {
+    for (int64_t h = 0; h < plan.heads; ++h) {
+      if (auto e = filler.fill(queries, b, h); !e) return e.error();
+    }
+  }
   return out;
 }
 

@@ -1,10 +1,4 @@
 // lanes/cpu/prepare.cc: the legal keys of every query, as intervals.
-//
-// A tile of 1 x 1 is a pair, so the classifier set to that size tells the keys
-// of one query as intervals, straight from the facts. That takes some 40 ns a
-// query and is shared by all heads. Where nothing but the order of time tells
-// neighbours apart, as the queries of a document or those that pick alike, the
-// last one's keys, cut where each stands, are those of all.
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -15,7 +9,7 @@
 #include "base/trace.h"
 #include "lanes/cpu/tasks.h"
 #include "lanes/cpu/work.h"
-#include "mask/sweep.h"
+#include "mask/query_keys.h"
 #include "plan/batch_state.h"
 
 namespace tessera::cpu {
@@ -31,74 +25,41 @@ struct Piece {
 // Reads pieces in ascending order.
 class Reader {
  public:
-  Reader(const mask::Sweep& sweep, int64_t pieces_a_list)
-      : sweep_(sweep), pieces_(pieces_a_list), pairs_(sweep.bound) {}
+  Reader(const mask::Sweep& pairs, int64_t pieces_a_list)
+      : queries_(pairs), q_len_(pairs.bound.q_len), pieces_(pieces_a_list) {}
 
   // Gives up, and says no, at more than `most` spans.
   bool read(int64_t number, int64_t most, Piece& piece) {
     const int64_t list = number / pieces_;
-    if (list != list_) {
-      const int64_t heads = sweep_.bound.heads;
-      const auto groups = static_cast<int64_t>(sweep_.programs.size());
-      if (list_ < 0 || list / heads != list_ / heads) {
-        pairs_.begin_batch_row(list / heads);
-      }
-      const auto group = static_cast<size_t>(list % heads * groups / heads);
-      const mask::Program& program = sweep_.programs[group];
-      pairs_.begin_list(program, list % heads);
-      // Of all distances, at most those of the future are told apart.
-      cut_ = program.reach_end == 1;
-      shares_ = program.thresholds.size() == (cut_ ? 1 : 0);
-      offset_ = sweep_.bound.rows[static_cast<size_t>(list / heads)].q_offset;
-      list_ = list;
-    }
+    if (list != list_) queries_.begin_list(list);
+    list_ = list;
     const int64_t begin = number % pieces_ * kPiece;
-    const int64_t end = std::min(begin + kPiece, sweep_.bound.q_len);
-    for (int64_t q = begin; q < end;) {
-      const int64_t alike = shares_ ? pairs_.alike_until(q, end) : q + 1;
-      read_keys(alike - 1);
-      for (; q < alike; ++q) {
-        add(shares_ && cut_ ? q + offset_ + 1 : mask::kFar, piece);
+    const auto add_all = [&](int64_t first, int64_t last,
+                             const std::vector<mask::Interval>& keys) {
+      for (int64_t q = first; q < last; ++q) {
+        add(keys, queries_.past(q), piece);
         if (static_cast<int64_t>(piece.spans.size()) > most) return false;
       }
-    }
-    return true;
+      return true;
+    };
+    return queries_.each(begin, std::min(begin + kPiece, q_len_), add_all);
   }
 
  private:
-  // The keys of one query, in intervals that do not touch.
-  void read_keys(int64_t q) {
-    keys_.clear();
-    for (const mask::Span& s : pairs_.tile_row(q)) {
-      if (!keys_.empty() && keys_.back().end == s.begin) {
-        keys_.back().end = s.end;
-      } else {
-        keys_.push_back({s.begin, s.end});
-      }
-    }
-  }
-  // Of these, those below `past` as the next query's.
-  void add(int64_t past, Piece& piece) {
+  static void add(const std::vector<mask::Interval>& keys, int64_t past,
+                  Piece& piece) {
     const size_t before = piece.spans.size();
-    for (const KeySpan& s : keys_) {
+    for (const mask::Interval& s : keys) {
       if (s.begin >= past) break;
-      piece.spans.push_back(s);
+      piece.spans.push_back({static_cast<int32_t>(s.begin),
+                             static_cast<int32_t>(std::min(s.end, past))});
     }
-    const size_t after = piece.spans.size();
-    if (after > before && piece.spans.back().end > past) {
-      piece.spans.back().end = static_cast<int32_t>(past);
-    }
-    piece.counts.push_back(static_cast<int32_t>(after - before));
+    piece.counts.push_back(static_cast<int32_t>(piece.spans.size() - before));
   }
 
-  const mask::Sweep& sweep_;
-  int64_t pieces_;
+  mask::QueryKeys queries_;
+  int64_t q_len_, pieces_;
   int64_t list_ = -1;
-  mask::Classifier pairs_;
-  bool cut_ = false;     // no key after its query is legal
-  bool shares_ = false;  // that is all that distances say
-  int64_t offset_ = 0;
-  std::vector<KeySpan> keys_;
 };
 
 }  // namespace

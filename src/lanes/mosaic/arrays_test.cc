@@ -291,7 +291,8 @@ TEST(MosaicArrays, RowsAreFilledUpToWholePasses) {
 // Every pair of every step, both ways round, as the definitions have it; equal
 // bitmaps stand there once.
 TEST(MosaicArrays, BitmapsSayWhatIsLegal) {
-  for (const Tile tile : {Tile{128, 128}, Tile{256, 128}, Tile{128, 256}}) {
+  for (const Tile tile : {Tile{128, 128}, Tile{256, 128}, Tile{128, 256},
+                          Tile{128, 384}, Tile{256, 512}}) {
     for (const bool backward : {false, true}) {
       Request request;
       request.masks = {*parse_mask("causal & !chunk(7) | sink(9)"),
@@ -312,7 +313,7 @@ TEST(MosaicArrays, BitmapsSayWhatIsLegal) {
       auto legality = Legality::bind(request, {});
       const int64_t rows = static_cast<int64_t>(arrays->bits.size()) /
                            (kernel->bitmaps * tile.q);
-      ASSERT_EQ(rows, tile.kv / (tile.kv == 256 ? 32 : 16));
+      ASSERT_EQ(rows, tile.kv / (tile.kv % 256 == 0 ? 32 : 16));
       int64_t most = 0, wrong = 0;
       for (int64_t head = 0; head < 2; ++head) {
         for (int64_t i = at(arrays->range, head);

@@ -19,9 +19,8 @@ constexpr uint32_t kMasked = 1;
 constexpr uint32_t kFull = 2;
 constexpr uint32_t kToClean = 3;
 
-// Whether a tile of keys has one that a veto takes, or crosses the last key.
-std::vector<bool> vetoed_tiles(const mask::Bound& bound,
-                               const mask::BoundRow& row) {
+std::vector<bool> vetoed_in_row(const mask::Bound& bound,
+                                const mask::BoundRow& row) {
   const int64_t tile = bound.tile.kv;
   std::vector<bool> out;
   for (int64_t begin = 0; begin < bound.kv_len; begin += tile) {
@@ -104,32 +103,73 @@ class RowWriter {
 };
 
 // Of local columns.
-std::vector<bool> vetoed_columns(const mask::Bound& bound, const Shard& shard) {
-  std::vector<std::vector<bool>> of_row;
-  for (const mask::BoundRow& row : bound.rows) {
-    of_row.push_back(vetoed_tiles(bound, row));
-  }
+std::vector<bool> vetoed_columns(const VetoedTiles& vetoed,
+                                 const Shard& shard) {
   std::vector<bool> out;
   for (const TileAt& t : shard.columns) {
     out.push_back(
         t.tile < 0 ||
-        of_row[static_cast<size_t>(t.batch_row)][static_cast<size_t>(t.tile)]);
+        vetoed[static_cast<size_t>(t.batch_row)][static_cast<size_t>(t.tile)]);
+  }
+  return out;
+}
+
+// What a call takes of a shard's steps.
+Steps taken_steps(const Steps& packed, const MosaicKernel& kernel,
+                  const TakesTile& takes) {
+  const bool backward = kernel.call.backward;
+  Steps out;
+  out.tiles_per_pass = kernel.options.tiles_per_pass;
+  out.range.push_back(0);
+  RowWriter rows(out.tiles_per_pass, out);
+  std::vector<Step> taken;
+  for (size_t list = 0; list + 1 < packed.range.size(); ++list) {
+    // The backward kernel takes columns from 0, and leaves none out.
+    int64_t due = 0;
+    size_t begin = packed.range[list];
+    for (size_t at = begin; at < packed.range[list + 1]; ++at) {
+      const Step& s = packed.steps[at];
+      if (!s.last()) continue;
+      for (; backward && due < s.row(); ++due) rows.add_empty(due);
+      auto row = std::span(packed.steps).subspan(begin, at + 1 - begin);
+      if (takes) {
+        taken.clear();
+        std::ranges::copy_if(
+            row, std::back_inserter(taken),
+            [&](const Step& t) { return takes(t.row(), t.column()); });
+        row = taken;
+      }
+      if (!row.empty()) rows.add(row);
+      due = s.row() + 1;
+      begin = at + 1;
+    }
+    // Its gradients of queries go out even where it has no key.
+    if (backward && due == 0) rows.add_empty(0);
+    out.range.push_back(static_cast<uint32_t>(out.steps.size()));
   }
   return out;
 }
 
 }  // namespace
 
+VetoedTiles vetoed_tiles(const mask::Bound& bound) {
+  VetoedTiles out;
+  for (const mask::BoundRow& row : bound.rows) {
+    out.push_back(vetoed_in_row(bound, row));
+  }
+  return out;
+}
+
 Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel) {
   auto steps =
       pack_steps(plan, kernel.call.backward, kernel.options.tiles_per_pass);
   if (!steps || kernel.call.backward) return steps;
+  const VetoedTiles vetoed = vetoed_tiles(bound);
   for (int64_t b = 0; b < plan.batch; ++b) {
-    const std::vector<bool> vetoed =
-        vetoed_tiles(bound, bound.rows[static_cast<size_t>(b)]);
     for (int64_t h = 0; h < plan.heads; ++h) {
-      arrange_list(*steps, static_cast<size_t>(plan.list(b, h)), vetoed);
+      arrange_list(*steps, static_cast<size_t>(plan.list(b, h)),
+                   vetoed[static_cast<size_t>(b)]);
     }
   }
   return steps;
@@ -208,45 +248,27 @@ int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays) {
   return out;
 }
 
-Result<Steps> shard_steps(const Batch& batch, const mask::Bound& bound,
-                          const Shards& shards, size_t index,
-                          const MosaicKernel& kernel, const TakesTile& takes) {
+Result<std::vector<Steps>> shard_steps(const Batch& batch,
+                                       const VetoedTiles& vetoed,
+                                       const Shards& shards, size_t index,
+                                       const MosaicKernel& kernel,
+                                       const std::vector<TakesTile>& calls) {
   const bool backward = kernel.call.backward;
   auto packed =
       pack_shard(batch, shards, static_cast<int64_t>(index), backward);
-  if (!packed) return packed;
-  Steps out;
-  out.tiles_per_pass = kernel.options.tiles_per_pass;
-  out.range.push_back(0);
-  RowWriter rows(out.tiles_per_pass, out);
-  for (size_t list = 0; list + 1 < packed->range.size(); ++list) {
-    // The backward kernel takes columns from 0, and leaves none out.
-    int64_t due = 0;
-    size_t begin = packed->range[list];
-    for (size_t at = begin; at < packed->range[list + 1]; ++at) {
-      const Step& s = packed->steps[at];
-      if (!s.last()) continue;
-      for (; backward && due < s.row(); ++due) rows.add_empty(due);
-      auto row = std::span(packed->steps).subspan(begin, at + 1 - begin);
-      std::vector<Step> taken;
-      if (takes) {
-        std::ranges::copy_if(
-            row, std::back_inserter(taken),
-            [&](const Step& t) { return takes(t.row(), t.column()); });
-        row = taken;
-      }
-      if (!row.empty()) rows.add(row);
-      due = s.row() + 1;
-      begin = at + 1;
-    }
-    // Its gradients of queries go out even where it has no key.
-    if (backward && due == 0) rows.add_empty(0);
-    out.range.push_back(static_cast<uint32_t>(out.steps.size()));
+  if (!packed) return packed.error();
+  std::vector<Steps> out;
+  out.reserve(calls.size());
+  for (const TakesTile& takes : calls) {
+    out.push_back(taken_steps(*packed, kernel, takes));
   }
   if (backward) return out;
-  const std::vector<bool> vetoed = vetoed_columns(bound, shards.shards[index]);
-  for (size_t list = 0; list + 1 < out.range.size(); ++list) {
-    arrange_list(out, list, vetoed);
+  const std::vector<bool> columns =
+      vetoed_columns(vetoed, shards.shards[index]);
+  for (Steps& steps : out) {
+    for (size_t list = 0; list + 1 < steps.range.size(); ++list) {
+      arrange_list(steps, list, columns);
+    }
   }
   return out;
 }

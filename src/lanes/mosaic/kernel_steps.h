@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "mask/bind.h"
 #include "tessera/layouts.h"
@@ -41,14 +42,19 @@ Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
 // How many there are in a batch's arrays.
 int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays);
 
-// The same of one device of a mesh, in the numbers of its own tiles. Forward,
-// rows that it does not compute have no step, nor, where a call `takes` some of
-// the tiles, those without one of these. Backward each column up to the last
-// has one, padding too.
+// Of each batch row its tiles of keys: whether a veto takes one of these, or
+// the last key lies before their end.
+using VetoedTiles = std::vector<std::vector<bool>>;
+VetoedTiles vetoed_tiles(const mask::Bound& bound);
+
+// The same of one device of a mesh, in the numbers of its own tiles: steps for
+// each of `calls`, which takes some of the tiles, or all. Forward, rows that it
+// does not compute have no step, nor those without a tile that the call takes.
+// Backward each column up to the last has one, padding too.
 using TakesTile = std::function<bool(int64_t row, int64_t column)>;
-Result<Steps> shard_steps(const Batch& batch, const mask::Bound& bound,
-                          const Shards& shards, size_t index,
-                          const MosaicKernel& kernel,
-                          const TakesTile& takes = {});
+Result<std::vector<Steps>> shard_steps(
+    const Batch& batch, const VetoedTiles& vetoed, const Shards& shards,
+    size_t index, const MosaicKernel& kernel,
+    const std::vector<TakesTile>& calls = {TakesTile()});
 
 }  // namespace tessera::mosaic

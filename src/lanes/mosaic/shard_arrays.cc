@@ -1,7 +1,11 @@
 // lanes/mosaic/shard_arrays.cc: a batch on a mesh, as the integers that each
 // device's kernel reads.
 #include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "lanes/mosaic/array_check.h"
@@ -29,6 +33,7 @@ class ShardArrayMaker {
                   mosaic::TileBitmaps& bitmaps)
       : batch_(batch),
         bound_(state.sweep.bound),
+        vetoed_(mosaic::vetoed_tiles(bound_)),
         shards_(shards),
         kernel_(kernel),
         bitmaps_(bitmaps) {
@@ -47,14 +52,16 @@ class ShardArrayMaker {
   // Of the whole pass, and of each call what it has to itself: steps, where
   // their bitmaps are, and rows.
   struct Made {
-    MosaicArrays all;
+    MosaicArrays all;  // but bits
     std::vector<MosaicArrays> calls;
     std::vector<std::vector<int32_t>> rows;
   };
-  Result<Made> make(size_t index, const std::vector<mosaic::Turn>& turns) {
+  // `bits` are the device's own, all 0.
+  Result<Made> make(size_t index, const std::vector<mosaic::Turn>& turns,
+                    std::span<int32_t> bits) {
     const Shard& shard = shards_.shards[index];
     auto calls =
-        mosaic::steps_of_calls(batch_, bound_, shards_, index, kernel_, turns);
+        mosaic::steps_of_calls(batch_, vetoed_, shards_, index, kernel_, turns);
     if (!calls) return calls.error();
     std::vector<mosaic::CallTiles> tiles;
     for (const mosaic::CallSteps& c : *calls) {
@@ -65,15 +72,14 @@ class ShardArrayMaker {
       }
       tiles.push_back({&c.steps, c.shift});
     }
-    auto bits = mosaic::make_shard_bits(bitmaps_, shard, batch_.plan().heads,
-                                        tiles, kernel_);
-    if (!bits) return bits.error();
+    auto of_step = mosaic::make_shard_bits(bitmaps_, shard, batch_.plan().heads,
+                                           tiles, kernel_, bits);
+    if (!of_step) return of_step.error();
     Made made;
     MosaicArrays& out = made.all;
-    out.bits = std::move(bits->words);
     for (size_t c = 0; c < calls->size(); ++c) {
       MosaicArrays& own = made.calls.emplace_back();
-      own.bits_of = std::move(bits->of_step[c]);
+      own.bits_of = std::move((*of_step)[c]);
       if (auto e = mosaic::place_steps((*calls)[c].steps, kernel_, own); !e) {
         return e.error();
       }
@@ -117,6 +123,7 @@ class ShardArrayMaker {
 
   const Batch& batch_;
   const mask::Bound& bound_;
+  mosaic::VetoedTiles vetoed_;
   const Shards& shards_;
   const MosaicKernel& kernel_;
   mosaic::TileBitmaps& bitmaps_;
@@ -148,42 +155,63 @@ Result<void> check_kernel(const Shards& shards, const MosaicKernel& kernel) {
                  kernel.plan.key, shards.contract_key);
 }
 
-std::vector<int64_t> of_device(std::vector<int64_t> shape) {
-  shape.insert(shape.begin(), {1, 1, 1});
-  return shape;
-}
+// Arrays of the whole mesh, from those of its devices in their order.
+class WholeArrays {
+ public:
+  explicit WholeArrays(const Shards& shards)
+      : devices_(shards.shards.size()),
+        mesh_{shards.mesh.size("data"), shards.mesh.size("head"),
+              shards.mesh.size("seq")} {}
+
+  void begin_device() { next_ = 0; }
+  // Of the device in hand, whose shape has none of the mesh's axes.
+  void add(std::string_view name, std::vector<int64_t> shape,
+           std::span<const int32_t> values) {
+    if (next_ == arrays_.size()) {
+      shape.insert(shape.begin(), mesh_.begin(), mesh_.end());
+      arrays_.push_back({name, std::move(shape), {}});
+      arrays_.back().values.reserve(devices_ * values.size());
+    }
+    std::vector<int32_t>& to = arrays_[next_++].values;
+    to.insert(to.end(), values.begin(), values.end());
+  }
+  std::vector<MosaicArray> take() { return std::move(arrays_); }
+
+ private:
+  size_t devices_;
+  std::array<int64_t, 3> mesh_;
+  size_t next_ = 0;
+  std::vector<MosaicArray> arrays_;
+};
 
 // Of a call: what it has to itself, under its own names.
 void add_call(const MosaicKernel& kernel, mosaic::Turn turn, MosaicArrays call,
-              std::vector<int32_t> rows, std::vector<MosaicArray>& to) {
+              const std::vector<int32_t>& rows, WholeArrays& to) {
   for (MosaicArray& a : named_arrays(kernel, std::move(call))) {
     const std::string_view name = mosaic::own_name(turn, a.name);
-    if (name.empty()) continue;
-    to.push_back({name, of_device(std::move(a.shape)), std::move(a.values)});
+    if (!name.empty()) to.add(name, std::move(a.shape), a.values);
   }
   if (rows.empty()) return;
-  const auto words = static_cast<int64_t>(rows.size());
-  to.push_back(
-      {mosaic::own_name(turn, "rows"), of_device({words}), std::move(rows)});
+  to.add(mosaic::own_name(turn, "rows"), {static_cast<int64_t>(rows.size())},
+         rows);
 }
 
 // In the program's order: first those of all calls.
 void add_arrays(const MosaicKernel& kernel,
                 const std::vector<mosaic::Turn>& turns,
-                ShardArrayMaker::Made made, std::vector<MosaicArray>& to) {
+                ShardArrayMaker::Made made, WholeArrays& to) {
   for (MosaicArray& a : named_arrays(kernel, std::move(made.all))) {
     if (!mosaic::own_name(mosaic::Turn::only, a.name).empty()) continue;
-    to.push_back({a.name, of_device(std::move(a.shape)), std::move(a.values)});
+    to.add(a.name, std::move(a.shape), a.values);
   }
   for (size_t c = 0; c < turns.size(); ++c) {
-    add_call(kernel, turns[c], std::move(made.calls[c]),
-             std::move(made.rows[c]), to);
+    add_call(kernel, turns[c], std::move(made.calls[c]), made.rows[c], to);
   }
 }
 
 }  // namespace
 
-Result<std::vector<std::vector<MosaicArray>>> make_mosaic_shard_arrays(
+Result<std::vector<MosaicArray>> make_mosaic_shard_arrays(
     const Batch& batch, const Shards& shards, const MosaicKernel& kernel) {
   auto read = plan::read_batch(batch, "mosaic");
   if (!read) return read.error();
@@ -194,19 +222,29 @@ Result<std::vector<std::vector<MosaicArray>>> make_mosaic_shard_arrays(
   const std::vector<mosaic::Turn> turns =
       mosaic::turns_of(frame, kernel.call.backward);
   ShardArrayMaker maker(batch, **read, shards, kernel, *bitmaps);
-  std::vector<std::vector<MosaicArray>> out;
-  for (size_t s = 0; s < shards.shards.size(); ++s) {
-    auto made = maker.make(s, turns);
+  // By far the most bytes: each device's are written where they stay.
+  const size_t devices = shards.shards.size();
+  const auto own_bits =
+      static_cast<size_t>(kernel.bitmaps * mosaic::bitmap_words(kernel));
+  std::vector<int32_t> bits(devices * own_bits, 0);
+  WholeArrays out(shards);
+  for (size_t s = 0; s < devices; ++s) {
+    auto made =
+        maker.make(s, turns, std::span(bits).subspan(s * own_bits, own_bits));
     if (!made) return made.error();
-    std::vector<MosaicArray>& arrays = out.emplace_back();
+    out.begin_device();
     auto integers = xla::exchange_integers(frame, shards, s);
     for (const xla::ShardArray& a : xla::exchange_arrays(frame)) {
       const auto at = integers.find(a.part.name);
-      arrays.push_back({at->first, a.part.type.dims, std::move(at->second)});
+      const xla::Dims& dims = a.part.type.dims;
+      out.add(at->first, {dims.begin() + 3, dims.end()}, at->second);
     }
-    add_arrays(kernel, turns, std::move(*made), arrays);
+    add_arrays(kernel, turns, std::move(*made), out);
   }
-  return out;
+  std::vector<MosaicArray> arrays = out.take();
+  std::ranges::find(arrays, "bits", &MosaicArray::name)->values =
+      std::move(bits);
+  return arrays;
 }
 
 }  // namespace tessera

@@ -6,7 +6,6 @@
 #include <span>
 #include <utility>
 
-#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
 #include "plan/step_word.h"
 
@@ -236,27 +235,30 @@ void add_row_words(std::vector<CallSteps>& calls, size_t rows) {
 }  // namespace
 
 Result<std::vector<CallSteps>> steps_of_calls(
-    const Batch& batch, const mask::Bound& bound, const Shards& shards,
+    const Batch& batch, const VetoedTiles& vetoed, const Shards& shards,
     size_t index, const MosaicKernel& kernel, const std::vector<Turn>& turns) {
   const Shard& shard = shards.shards[index];
   const ShardShapes& shapes = shards.shapes;
   std::vector<CallSteps> out;
   if (turns.size() == 1 || kernel.call.backward) {
-    auto steps = shard_steps(batch, bound, shards, index, kernel);
-    if (!steps) return steps.error();
-    if (turns.size() > 1) return Splitter(shard, shapes, turns, *steps).split();
-    out.push_back({std::move(*steps), 0, {}});
+    auto whole = shard_steps(batch, vetoed, shards, index, kernel);
+    if (!whole) return whole.error();
+    Steps& steps = whole->front();
+    if (turns.size() > 1) return Splitter(shard, shapes, turns, steps).split();
+    out.push_back({std::move(steps), 0, {}});
     return out;
   }
+  std::vector<TakesTile> calls;
+  calls.reserve(turns.size());
   for (const Turn turn : turns) {
-    const auto takes = [&](int64_t row, int64_t column) {
+    calls.push_back([&shapes, turn](int64_t row, int64_t column) {
       const bool own = row < shapes.own_rows && column < shapes.own_columns;
       return own == (turn == Turn::early);
-    };
-    auto steps = shard_steps(batch, bound, shards, index, kernel, takes);
-    if (!steps) return steps.error();
-    out.push_back({std::move(*steps), 0, {}});
+    });
   }
+  auto parts = shard_steps(batch, vetoed, shards, index, kernel, calls);
+  if (!parts) return parts.error();
+  for (Steps& steps : *parts) out.push_back({std::move(steps), 0, {}});
   add_row_words(out, shard.rows.size());
   return out;
 }

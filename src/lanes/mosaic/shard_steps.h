@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shards.h"
-#include "mask/bind.h"
 #include "tessera/layouts.h"
 #include "tessera/shard.h"
 
@@ -19,7 +19,7 @@ struct CallSteps {
 };
 // Backward, every list has a step in each call.
 Result<std::vector<CallSteps>> steps_of_calls(
-    const Batch& batch, const mask::Bound& bound, const Shards& shards,
+    const Batch& batch, const VetoedTiles& vetoed, const Shards& shards,
     size_t index, const MosaicKernel& kernel, const std::vector<Turn>& turns);
 
 }  // namespace tessera::mosaic

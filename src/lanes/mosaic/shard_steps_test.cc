@@ -208,21 +208,21 @@ Fault split_fault(const testing::RandomCase& plan) {
   if (!shards) return shards.error().message;
   const auto read = plan::read_batch(*batch, "test");
   if (!read) return read.error().message;
-  const mask::Bound& bound = (*read)->sweep.bound;
+  const VetoedTiles vetoed = vetoed_tiles((*read)->sweep.bound);
   const xla::ShardFrame frame = xla::frame_of(*shards);
   for (const bool backward : {false, true}) {
     MosaicKernel kernel;
     kernel.call.backward = backward;
     kernel.options.tiles_per_pass = 1 + static_cast<int64_t>(plan.seed / 2 % 3);
     for (size_t s = 0; s < shards->shards.size(); ++s) {
-      auto whole = shard_steps(*batch, bound, *shards, s, kernel);
+      auto whole = shard_steps(*batch, vetoed, *shards, s, kernel);
       if (!whole) return whole.error().message;
       const std::vector<Turn> turns = turns_of(frame, backward);
-      auto calls = steps_of_calls(*batch, bound, *shards, s, kernel, turns);
+      auto calls = steps_of_calls(*batch, vetoed, *shards, s, kernel, turns);
       if (!calls) return calls.error().message;
       const Fault fault =
-          fault_of({*shards, shards->shards[s], std::move(*whole), backward,
-                    turns, std::move(*calls)});
+          fault_of({*shards, shards->shards[s], std::move(whole->front()),
+                    backward, turns, std::move(*calls)});
       if (!fault) continue;
       return describe(c) + (backward ? ", backward" : ", forward") +
              ", shard " + std::to_string(s) + ": " + *fault;
@@ -255,8 +255,8 @@ TEST(ShardSteps, TheEarlyCallHasAFifthToAHalfOfTheOwnWork) {
   kernel.call.backward = true;
   kernel.options.tiles_per_pass = 1;
   const auto made =
-      steps_of_calls(*batch, (*read)->sweep.bound, *shards, 1, kernel,
-                     {Turn::early, Turn::late, Turn::last});
+      steps_of_calls(*batch, vetoed_tiles((*read)->sweep.bound), *shards, 1,
+                     kernel, {Turn::early, Turn::late, Turn::last});
   ASSERT_TRUE(made) << made.error().message;
   const std::vector<CallSteps>& calls = *made;
   ASSERT_EQ(calls.size(), 3U);

@@ -207,6 +207,8 @@ class MosaicShards : public ::testing::Test {
         make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);
     if (!integers) return integers.error();
     const xla::ShardArrays arrays = arrays_of(kernel);
+    const std::vector<ArraySpec> whole =
+        xla::program_arrays(kernel.frame, arrays).arguments;
     std::vector<xla::Part> sent;  // which the buffers may read in place
     std::vector<std::vector<pjrt::Buffer>> buffers(places_->devices.size());
     std::vector<pjrt::Inputs> inputs(places_->devices.size());
@@ -218,10 +220,11 @@ class MosaicShards : public ::testing::Test {
         const xla::ShardArray& a = arrays.arguments[i];
         const void* data = nullptr;
         if (a.is_own) {
-          const MosaicArray& mine = (*integers)[d][i];
-          EXPECT_EQ(mine.name, a.part.name);
-          EXPECT_EQ(mine.shape, a.part.type.dims);
-          data = mine.values.data();
+          const MosaicArray& all = (*integers)[i];
+          EXPECT_EQ(all.name, a.part.name);
+          EXPECT_EQ(all.shape, whole[i].shape);
+          data = all.values.data() +
+                 d * static_cast<size_t>(a.part.type.elements());
         } else if (a.part.name == "sink_logits") {
           sent.push_back(part_of_heads(sinks, shard, a));
           data = sent.back().data();

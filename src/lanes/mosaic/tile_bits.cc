@@ -23,36 +23,52 @@ KernelShape tile_shape(const MosaicKernel& kernel) {
   return s;
 }
 
+// One bitmap, query by query. What stands there for a query is what stood there
+// for the one before, but for keys where they differ: mostly few.
 class BitWriter {
  public:
-  BitWriter(const MosaicKernel& kernel, std::vector<int32_t>& words)
-      : s_(tile_shape(kernel)), words_(words) {}
+  BitWriter(const MosaicKernel& kernel, std::span<int32_t> bitmap)
+      : s_(tile_shape(kernel)),
+        bitmap_(bitmap),
+        before_(static_cast<size_t>(ceil_div(s_.block_kv, 64)), 0),
+        words_(static_cast<size_t>(s_.bit_rows()), 0) {}
 
-  // A row of a tile: bit k of `keys` is key k.
-  void add_query(int64_t bitmap, int64_t q, std::span<const uint64_t> keys) {
+  // Bit k of `keys` is key k.
+  void add_query(int64_t q, std::span<const uint64_t> keys) {
     for (size_t i = 0; i < keys.size(); ++i) {
-      for (uint64_t left = keys[i]; left != 0; left &= left - 1) {
-        add(bitmap, q, static_cast<int64_t>(i) * 64 + std::countr_zero(left));
+      const uint64_t changed = keys[i] ^ before_[i];
+      for (uint64_t left = changed; left != 0; left &= left - 1) {
+        flip(static_cast<uint32_t>(i * 64) +
+             static_cast<uint32_t>(std::countr_zero(left)));
       }
+      before_[i] = keys[i];
+    }
+    int32_t* to = bitmap_.data() + q;
+    for (const uint32_t word : words_) {
+      *to = static_cast<int32_t>(word);
+      to += s_.block_q;
     }
   }
   // The first pairs of a tile: what a length leaves of a full one.
-  void add_corner(int64_t bitmap, int64_t queries, int64_t keys) {
-    for (int64_t q = 0; q < queries; ++q) {
-      for (int64_t k = 0; k < keys; ++k) add(bitmap, q, k);
+  void add_corner(int64_t queries, int64_t keys) {
+    for (uint32_t k = 0; k < static_cast<uint32_t>(keys); ++k) flip(k);
+    int32_t* to = bitmap_.data();
+    for (const uint32_t word : words_) {
+      std::fill_n(to, queries, static_cast<int32_t>(word));
+      to += s_.block_q;
     }
   }
 
  private:
-  void add(int64_t bitmap, int64_t q, int64_t k) {
-    const int64_t line = bitmap * s_.bit_rows() + k % s_.bit_rows();
-    int32_t& word = words_[static_cast<size_t>(line * s_.block_q + q)];
-    word = static_cast<int32_t>(static_cast<uint32_t>(word) |
-                                uint32_t{1} << k / s_.bit_rows());
+  void flip(uint32_t k) {
+    const auto rows = static_cast<uint32_t>(words_.size());
+    words_[k % rows] ^= uint32_t{1} << k / rows;
   }
 
   KernelShape s_;
-  std::vector<int32_t>& words_;
+  std::span<int32_t> bitmap_;
+  std::vector<uint64_t> before_;  // keys of the query before
+  std::vector<uint32_t> words_;   // its words
 };
 
 }  // namespace
@@ -100,15 +116,14 @@ int64_t TileBitmaps::number_of(int64_t list, int64_t r, int64_t c) {
   return known->second;
 }
 
-void TileBitmaps::write(int64_t number, int64_t place,
-                        std::vector<int32_t>& words) const {
-  BitWriter writer(kernel_, words);
+void TileBitmaps::write(int64_t number, std::span<int32_t> bitmap) const {
+  BitWriter writer(kernel_, bitmap);
   const Tile& tile = plan_.tile;
   if (number == kNoPairs) return;
-  if (number == kAllPairs) return writer.add_corner(place, tile.q, tile.kv);
+  if (number == kAllPairs) return writer.add_corner(tile.q, tile.kv);
   if (number >= first_corner_) {
     const Corner& c = corners_[static_cast<size_t>(number - first_corner_)];
-    return writer.add_corner(place, c.first, c.second);
+    return writer.add_corner(c.first, c.second);
   }
   // A tile's sides are multiples of 128: a query's bits are whole words.
   const auto line = static_cast<size_t>(tile.kv / 64);
@@ -116,22 +131,17 @@ void TileBitmaps::write(int64_t number, int64_t place,
   const auto all = std::span<const uint64_t>(bitmaps_.words);
   for (int64_t q = 0; q < tile.q; ++q) {
     writer.add_query(
-        place, q, all.subspan((first + static_cast<size_t>(q)) * line, line));
+        q, all.subspan((first + static_cast<size_t>(q)) * line, line));
   }
 }
 
 namespace {
 
-Result<std::vector<int32_t>> empty_words(int64_t bitmaps,
-                                         const MosaicKernel& kernel) {
-  if (bitmaps > kernel.bitmaps) {
-    return over_limit("mosaic",
-                      "bitmaps of tiles must fit the kernel's {}, found {}",
-                      kernel.bitmaps, bitmaps);
-  }
-  const KernelShape s = tile_shape(kernel);
-  return std::vector<int32_t>(
-      static_cast<size_t>(kernel.bitmaps * s.bit_rows() * kernel.tile.q), 0);
+Result<void> check_room(int64_t bitmaps, const MosaicKernel& kernel) {
+  if (bitmaps <= kernel.bitmaps) return {};
+  return over_limit("mosaic",
+                    "bitmaps of tiles must fit the kernel's {}, found {}",
+                    kernel.bitmaps, bitmaps);
 }
 
 // Calls f(number of the step, list, query tile, key tile) for each tile.
@@ -160,26 +170,33 @@ Result<TileBits> make_tile_bits(const Batch::State& batch, const Steps& steps,
       steps, kernel, [&](size_t i, int64_t list, int64_t r, int64_t c) {
         out.of_step[i] = static_cast<int32_t>(bitmaps->number_of(list, r, c));
       });
-  auto words = empty_words(bitmaps->count(), kernel);
-  if (!words) return words.error();
-  out.words = std::move(*words);
+  if (auto e = check_room(bitmaps->count(), kernel); !e) return e.error();
+  const int64_t of_tile = bitmap_words(kernel);
+  out.words.assign(static_cast<size_t>(kernel.bitmaps * of_tile), 0);
   for (int64_t n = kAllPairs; n < bitmaps->count(); ++n) {
-    bitmaps->write(n, n, out.words);
+    bitmaps->write(
+        n, std::span(out.words).subspan(static_cast<size_t>(n * of_tile),
+                                        static_cast<size_t>(of_tile)));
   }
   return out;
 }
 
-Result<ShardBits> make_shard_bits(TileBitmaps& bitmaps, const Shard& shard,
-                                  int64_t plan_heads,
-                                  std::span<const CallTiles> calls,
-                                  const MosaicKernel& kernel) {
-  ShardBits out;
+int64_t bitmap_words(const MosaicKernel& kernel) {
+  const KernelShape s = tile_shape(kernel);
+  return s.bit_rows() * s.block_q;
+}
+
+Result<std::vector<std::vector<int32_t>>> make_shard_bits(
+    TileBitmaps& bitmaps, const Shard& shard, int64_t plan_heads,
+    std::span<const CallTiles> calls, const MosaicKernel& kernel,
+    std::span<int32_t> words) {
+  std::vector<std::vector<int32_t>> of_step;
   // Those that it needs, numbered as they are met.
   std::map<int64_t, int32_t> here = {{kNoPairs, kNoPairs},
                                      {kAllPairs, kAllPairs}};
   for (const CallTiles& call : calls) {
-    std::vector<int32_t>& of_step =
-        out.of_step.emplace_back(static_cast<size_t>(kernel.steps), kNoPairs);
+    std::vector<int32_t>& own =
+        of_step.emplace_back(static_cast<size_t>(kernel.steps), kNoPairs);
     for_each_tile(*call.steps, kernel,
                   [&](size_t i, int64_t list, int64_t r, int64_t c) {
                     const TileAt& row = shard.rows[static_cast<size_t>(r)];
@@ -189,16 +206,18 @@ Result<ShardBits> make_shard_bits(TileBitmaps& bitmaps, const Shard& shard,
                         row.batch_row * plan_heads + shard.first_list + list,
                         row.tile, column.tile);
                     const auto next = static_cast<int32_t>(here.size());
-                    of_step[i] = here.try_emplace(number, next).first->second;
+                    own[i] = here.try_emplace(number, next).first->second;
                   });
   }
-  auto words = empty_words(static_cast<int64_t>(here.size()), kernel);
-  if (!words) return words.error();
-  out.words = std::move(*words);
-  for (const auto& [number, place] : here) {
-    bitmaps.write(number, place, out.words);
+  if (auto e = check_room(static_cast<int64_t>(here.size()), kernel); !e) {
+    return e.error();
   }
-  return out;
+  const auto of_tile = static_cast<size_t>(bitmap_words(kernel));
+  for (const auto& [number, place] : here) {
+    bitmaps.write(number,
+                  words.subspan(static_cast<size_t>(place) * of_tile, of_tile));
+  }
+  return of_step;
 }
 
 }  // namespace tessera::mosaic

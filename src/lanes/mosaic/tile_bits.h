@@ -28,8 +28,8 @@ class TileBitmaps {
   int64_t count() const {
     return first_corner_ + static_cast<int64_t>(corners_.size());
   }
-  // Into a kernel's words, all 0 there, as its bitmap of that place.
-  void write(int64_t number, int64_t place, std::vector<int32_t>& words) const;
+  // As the kernel reads it (shape.h), into so many words, all 0.
+  void write(int64_t number, std::span<int32_t> bitmap) const;
 
  private:
   using Corner = std::pair<int64_t, int64_t>;  // queries, keys
@@ -52,19 +52,17 @@ struct TileBits {
 // `steps` are the batch's, of the kernel's direction.
 Result<TileBits> make_tile_bits(const Batch::State& batch, const Steps& steps,
                                 const MosaicKernel& kernel);
+int64_t bitmap_words(const MosaicKernel& kernel);
 // Of a device of a mesh: those that the steps of all its calls need, in its own
-// numbers, columns of a call `shift` less.
+// numbers, columns of a call `shift` less. Gives for each call [kernel.steps],
+// and writes `words`, all 0: [kernel.bitmaps, bit_rows, tile.q].
 struct CallTiles {
   const Steps* steps = nullptr;
   int64_t shift = 0;
 };
-struct ShardBits {
-  std::vector<std::vector<int32_t>> of_step;  // of each call, [kernel.steps]
-  std::vector<int32_t> words;
-};
-Result<ShardBits> make_shard_bits(TileBitmaps& bitmaps, const Shard& shard,
-                                  int64_t plan_heads,
-                                  std::span<const CallTiles> calls,
-                                  const MosaicKernel& kernel);
+Result<std::vector<std::vector<int32_t>>> make_shard_bits(
+    TileBitmaps& bitmaps, const Shard& shard, int64_t plan_heads,
+    std::span<const CallTiles> calls, const MosaicKernel& kernel,
+    std::span<int32_t> words);
 
 }  // namespace tessera::mosaic
