@@ -51,8 +51,8 @@ ShardedCase random_sharded(const RandomCase& plan) {
   o.shape.kv_heads = plan.picks || draw(0, 1) == 0 ? plan_heads : 1;
   o.shape.head_dim = draw(1, 3);
   o.shape.v_head_dim = draw(1, 3);
-  o.full_work = draw(1, 2);
-  o.partial_work = draw(1, 3);
+  o.work.full = draw(1, 2);
+  o.work.partial = draw(1, 3);
   if (draw(0, 3) == 0) o.tokens_max_over_mean = 2;
   o.exchange = static_cast<TileExchange>(draw(0, 1));
   return c;
@@ -68,11 +68,11 @@ int64_t early_work(const Shard& s, const ShardOptions& options) {
     for (int64_t r = 0; r < s.own_rows; ++r) {
       if (!s.computes[at(r)]) continue;
       const auto row = s.forward.row(list, r);
-      if (row.empty()) out += options.partial_work;
+      if (row.empty()) out += options.work.partial;
       for (const Entry& e : row) {
         if (e.column() >= s.own_columns) continue;
-        out += e.tile_class() == TileClass::full ? options.full_work
-                                                 : options.partial_work;
+        out += e.tile_class() == TileClass::full ? options.work.full
+                                                 : options.work.partial;
       }
     }
   }

@@ -490,6 +490,7 @@ TEST_F(ReceiptCommand, VerifiesAMeshsRun) {
   }
   const json good = make({"--lane", "xla", "--cache", "off", "--mesh",
                           "head=2,seq=2", "--balance", "tasks"});
+  EXPECT_FALSE(good["shards"].contains("work"));
   EXPECT_EQ(verify("good"), 0) << out_ << err_;
   for (const auto& [what, value] :
        {std::pair<const char*, json>{"/shards/mesh", "seq=2,head=2"},
@@ -500,6 +501,38 @@ TEST_F(ReceiptCommand, VerifiesAMeshsRun) {
     });
     EXPECT_EQ(verify("forged"), 1) << what << out_ << err_;
   }
+}
+
+// And under the same work of a tile of each class.
+TEST_F(ReceiptCommand, VerifiesTheWorkOfAMeshsTiles) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  ASSERT_EQ(
+      program({"run",       "--mask",     "causal",     "--q-len",   "128",
+               "--tile",    "16",         "--head-dim", "16",        "--lane",
+               "xla",       "--cache",    "off",        "--mesh",    "seq=2",
+               "--balance", "contiguous", "--work",     "partial=9", "--json",
+               "--receipt", file("good")}),
+      0)
+      << err_ << out_;
+  const json good = json::parse(out_);
+  EXPECT_EQ(good["shards"]["work"], "partial=9,full=1");
+  EXPECT_EQ(verify("good"), 0) << out_ << err_;
+  for (const char* work : {"partial=1,full=9", "partial=9,full=9"}) {
+    forge(good, [&](json& r) { r["shards"]["work"] = work; });
+    EXPECT_EQ(verify("forged"), 1) << work << out_ << err_;
+    EXPECT_NE(out_.find("shards.work_max_over_mean"), std::string::npos)
+        << out_ << err_;
+  }
+  forge(good, [&](json& r) { r["shards"].erase("work"); });
+  EXPECT_EQ(verify("forged"), 1) << out_ << err_;
+  forge(good, [&](json& r) { r["shards"]["work"] = "full=0"; });
+  EXPECT_NE(verify("forged"), 0);
+  EXPECT_NE(err_.find("[shard] the work of a full tile must be"),
+            std::string::npos)
+      << out_ << err_;
 }
 
 TEST_F(ReceiptCommand, VerifiesAPluginsRun) {

@@ -49,6 +49,8 @@ void add_mesh_flags(Command& command, RunFlags& f, const char* group) {
            "With --mesh: what a shard may hold, so that all batches are one "
            "contract; `tessera shard` says what one takes "
            "[the bucket of the batch]"},
+          {"--work", &f.work, "TEXT",
+           "With --mesh: what a tile counts, by its class [partial=1,full=1]"},
           {"--uneven", &f.uneven, "",
            "With --mesh: pad what an axis does not divide"},
       });

@@ -17,7 +17,7 @@ struct RunFlags : PluginFlags {
   RouteFlags route;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
       layout, scale, softcap, lane, fallback, gate, threads, isa, mesh, balance,
-      exchange, ceilings, method, max_compiles, artifact, shapes,
+      exchange, ceilings, work, method, max_compiles, artifact, shapes,
       sink_telemetry, seed, inputs, outputs, receipt, trace, lowering_reason;
   bool uneven = false;
   bool sink_logits = false;

@@ -45,11 +45,14 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
 
 Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   if (!f.mesh) {
-    if (!f.balance && !f.exchange && !f.ceilings && !f.uneven) return {};
+    if (!f.balance && !f.exchange && !f.ceilings && !f.work && !f.uneven) {
+      return {};
+    }
     return invalid("cli", "{} goes with --mesh, found no --mesh",
                    f.balance    ? "--balance"
                    : f.exchange ? "--exchange"
                    : f.ceilings ? "--ceilings"
+                   : f.work     ? "--work"
                                 : "--uneven");
   }
   if (!o.lane || !o.fallback.empty()) {
@@ -60,9 +63,9 @@ Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   o.mesh = std::move(*mesh);
-  auto shards = parse_shard_options(f.balance.value_or("rows"),
-                                    f.exchange.value_or("rounds"),
-                                    f.ceilings.value_or(""), f.uneven);
+  auto shards = parse_shard_options(
+      {f.balance.value_or("rows"), f.exchange.value_or("rounds"),
+       f.ceilings.value_or(""), f.work.value_or(""), f.uneven});
   if (!shards) return shards.error();
   o.shards = std::move(*shards);
   return {};

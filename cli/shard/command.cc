@@ -78,7 +78,11 @@ Result<int> run(const Options& o) {
   if (!shard_ns) return shard_ns.error();
   const MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
-  ShardRun out{std::move(*shards), options->balance, *plan_ns + *shard_ns, {}};
+  ShardRun out{std::move(*shards),
+               options->balance,
+               options->work,
+               *plan_ns + *shard_ns,
+               {}};
   if (f.fit || f.compile) {
     auto program = report_program(asked, f.compile.has_value());
     if (!program) return program.error();
@@ -119,8 +123,9 @@ constexpr const char* kFooter =
     "ids in memory to all shards, the least of several runs), forward and\n"
     "backward.{needed,sent,capacity,busiest,all_gather}_bytes,\n"
     "kv_tiles[from][to], kv_rounds and q_rounds {shift,tiles}, shapes, specs,\n"
-    "ceilings, fingerprint, contract, and for each of shards {data, head,\n"
-    "seq, rows, columns, steps, steps_transposed, work, early_work}. With\n"
+    "ceilings, work (of a tile by its class), fingerprint, contract, and for\n"
+    "each of shards {data, head, seq, rows, columns, steps, steps_transposed,\n"
+    "work, early_work}. With\n"
     "--fit or --compile program.{pass, target, calibrated, fit (as `tessera "
     "fit`),\n"
     "collectives[].{name, op, bytes, asynchronous, ops_between,\n"

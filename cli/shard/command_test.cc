@@ -41,6 +41,33 @@ TEST_F(ShardCommand, ReportsAsJson) {
   }
 }
 
+// Evenness is of what tiles count.
+TEST_F(ShardCommand, WeighsTilesByTheirClass) {
+  std::vector<std::string> flags = {
+      "shard",     "--mask",    "causal",    "--tile", "64",
+      "--q-len",   "1024",      "--mesh",    "seq=2",  "--work",
+      "partial=5", "--balance", "contiguous"};
+  program(flags);
+  EXPECT_EQ(code_, 0) << err_;
+  EXPECT_NE(out_.find("; partial=5,full=1\n"), std::string::npos) << out_;
+  flags.push_back("--json");
+  program(flags);
+  ASSERT_EQ(code_, 0) << err_;
+  const json out = json::parse(out_);
+  EXPECT_EQ(out["work"], "partial=5,full=1");
+  // Eight rows each, whose last tiles are partial.
+  EXPECT_EQ(out["shards"][0]["work"], 8 * 5 + 28);
+  EXPECT_EQ(out["shards"][1]["work"], 8 * 5 + 28 + 64);
+  EXPECT_EQ(out["shards"][1]["steps"], 8 + 28 + 64);
+  EXPECT_DOUBLE_EQ(out["work_max_over_mean"], 2 * 132.0 / 200);
+  flags[flags.size() - 4] = "partial=0";
+  program(flags);
+  EXPECT_EQ(code_, 2);
+  EXPECT_EQ(err_,
+            "tessera: [shard] the work of a partial tile must be 1 to 1048576, "
+            "found '0'\n");
+}
+
 TEST_F(ShardCommand, ReportsARaggedExchange) {
   const std::vector<std::string> flags = {"shard",
                                           "--mask",

@@ -29,6 +29,9 @@ void add_shard_flags(Command& command, ShardFlags& f) {
            "What a shard may hold, as `ceilings` of the report has it "
            "(rows=16,steps=128,kv=6:12:8), so that all batches are one "
            "contract; more is an error [the bucket of the batch]"},
+          {"--work", &f.work, "TEXT",
+           "What a tile counts where work is spread, by its class "
+           "[partial=1,full=1]"},
           {"--heads", &f.heads, "N", "Query heads [8]"},
           {"--kv-heads", &f.kv_heads, "N",
            "Key and value heads [a quarter of heads, or heads]"},
@@ -100,9 +103,9 @@ Result<void> check_flags(const ShardFlags& f) {
 }
 
 Result<ShardOptions> shard_options(const ShardFlags& f) {
-  auto options = parse_shard_options(f.balance.value_or("rows"),
-                                     f.exchange.value_or("rounds"),
-                                     f.ceilings.value_or(""), f.uneven);
+  auto options = parse_shard_options(
+      {f.balance.value_or("rows"), f.exchange.value_or("rounds"),
+       f.ceilings.value_or(""), f.work.value_or(""), f.uneven});
   if (!options) return options.error();
   ShardOptions out = std::move(*options);
   const std::string word = f.dtype.value_or("bf16");

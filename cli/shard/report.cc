@@ -150,6 +150,7 @@ json shard_json(const ShardRun& run) {
                 {"columns", s.shapes.columns},
                 {"steps", s.shapes.steps}}},
               {"ceilings", to_string(ceilings_of(s))},
+              {"work", to_string(run.work)},
               {"specs", specs_json(s.specs)},
               {"fingerprint", s.fingerprint},
               {"contract", s.contract_key},
@@ -163,10 +164,11 @@ std::string shard_text(const ShardRun& run) {
   const ShardReport& r = s.report;
   std::string out = fmt::format(
       "{:<11} {}: {} shards, {}, {}\n{:<11} max/mean {:.3f}, {:.1f}% needs no "
-      "tile of others\n{:<11} max/mean {:.3f}\n",
+      "tile of others{}\n{:<11} max/mean {:.3f}\n",
       "mesh", to_string(s.mesh), s.shards.size(), to_string(run.balance),
       s.exchange == TileExchange::ragged ? "a ragged exchange" : "rounds",
-      "work", r.work_max_over_mean, 100 * r.early_work, "tokens",
+      "work", r.work_max_over_mean, 100 * r.early_work,
+      run.work == TileWork() ? "" : "; " + to_string(run.work), "tokens",
       r.tokens_max_over_mean);
   out += moved_text("forward", r.forward);
   out += moved_text("backward", r.backward);

@@ -129,7 +129,7 @@ constexpr const char* kFooter =
     "  tessera warm --mask causal --q-len 32768 --mesh seq=4 --balance tasks\n"
     "\n"
     "Give the arrays as the run will: heads, dims, dtype, --backward, --dlse,\n"
-    "--sink-telemetry; and --mesh with --balance and --exchange.\n"
+    "--sink-telemetry; and --mesh with --balance, --exchange and --work.\n"
     "\n"
     "JSON fields: batches, contracts, compiles, disk_hits, memory_hits, ms, "
     "cache.";

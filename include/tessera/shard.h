@@ -95,6 +95,21 @@ struct ShardCeilings {
 Result<ShardCeilings> parse_shard_ceilings(std::string_view text);
 std::string to_string(const ShardCeilings& ceilings);
 
+// Work of a tile by its class: a masked step may cost more than a plain one.
+// A row without a tile is a partial one.
+struct TileWork {
+  int64_t partial = 1, full = 1;
+
+  int64_t of(TileClass c) const {
+    return c == TileClass::full ? full : partial;
+  }
+  bool operator==(const TileWork&) const = default;
+};
+inline constexpr int64_t kMaxTileWork = int64_t{1} << 20;  // so that sums fit
+// "partial=3,full=2", either may be left out; "" leaves both.
+Result<TileWork> parse_tile_work(std::string_view text);
+std::string to_string(const TileWork& work);
+
 struct ShardOptions {
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
@@ -103,18 +118,19 @@ struct ShardOptions {
   // Pads batch rows and groups of heads that an axis does not divide. Otherwise
   // they are an error: arrays split evenly or not at all.
   bool uneven = false;
-  // Work of a tile by its class. A row without a tile is a partial one.
-  int64_t partial_work = 1, full_work = 1;
+  TileWork work;
   // What `rows` and `tasks` aim at; `rows` gives no shard more tokens.
   double work_max_over_mean = 1.05;
   double tokens_max_over_mean = 1.02;
   ShardCeilings ceilings;
 };
 // From words, as programs and other languages have them.
-Result<ShardOptions> parse_shard_options(std::string_view balance,
-                                         std::string_view exchange,
-                                         std::string_view ceilings,
-                                         bool uneven);
+struct ShardWords {
+  std::string_view balance = "rows", exchange = "rounds";
+  std::string_view ceilings, work;
+  bool uneven = false;
+};
+Result<ShardOptions> parse_shard_options(const ShardWords& words);
 
 // A tile of a batch row; -1 is padding.
 struct TileAt {

@@ -57,7 +57,8 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
          bool backward, bool dlse, const std::string& lane_name,
          const std::string& method, const std::string& target,
          const std::string& mesh, const std::string& balance,
-         const std::string& exchange, const std::string& ceilings, bool uneven,
+         const std::string& exchange, const std::string& ceilings,
+         const std::string& work, bool uneven,
          const std::optional<std::string>& lowering_reason) {
   const Batch& of = batch_of(batch);
   AttentionCall call;
@@ -77,10 +78,12 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
     }
     return on_a_mesh(
         of, call, lane, target, mesh,
-        take(parse_shard_options(balance, exchange, ceilings, uneven)),
+        take(parse_shard_options({balance, exchange, ceilings, work, uneven})),
         lowering_reason);
   }
-  if (!ceilings.empty()) refuse("ceilings go with a mesh, found none");
+  if (!ceilings.empty() || !work.empty()) {
+    refuse("ceilings and work go with a mesh, found none");
+  }
   FitCall asked = take(fit_call(of, call, lane, target));
   asked.method = take(parse_xla_method(method));
   if (lane != LaneId::xla && method != "worklist") {
@@ -100,7 +103,7 @@ void bind_fit(nb::module_& m) {
         nb::arg("backward"), nb::arg("dlse"), nb::arg("lane"),
         nb::arg("method"), nb::arg("target"), nb::arg("mesh"),
         nb::arg("balance"), nb::arg("exchange"), nb::arg("ceilings"),
-        nb::arg("uneven"), nb::arg("lowering_reason"));
+        nb::arg("work"), nb::arg("uneven"), nb::arg("lowering_reason"));
 }
 
 }  // namespace tessera::python

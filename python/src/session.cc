@@ -178,19 +178,17 @@ std::optional<BridgeArtifact> read_artifact(
       take(parse_bridge_spec(take(read_file(*shapes, kMaxArtifactBytes))))};
 }
 
-SessionOptions options_of(const std::optional<std::string>& lane,
-                          const std::vector<std::string>& fallback, int threads,
-                          const std::optional<std::string>& isa,
-                          const std::optional<std::string>& plugin,
-                          const std::string& cache_folder, bool input_digests,
-                          const std::string& mesh = "",
-                          const std::string& balance = "rows",
-                          const std::string& exchange = "rounds",
-                          const std::string& ceilings = "", bool uneven = false,
-                          const std::optional<std::string>& artifact = {},
-                          const std::optional<std::string>& shapes = {},
-                          const std::optional<std::string>& reason = {},
-                          int64_t max_compiles = 0) {
+SessionOptions options_of(
+    const std::optional<std::string>& lane,
+    const std::vector<std::string>& fallback, int threads,
+    const std::optional<std::string>& isa,
+    const std::optional<std::string>& plugin, const std::string& cache_folder,
+    bool input_digests, const std::string& mesh = "",
+    const std::string& balance = "rows", const std::string& exchange = "rounds",
+    const std::string& ceilings = "", const std::string& work = "",
+    bool uneven = false, const std::optional<std::string>& artifact = {},
+    const std::optional<std::string>& shapes = {},
+    const std::optional<std::string>& reason = {}, int64_t max_compiles = 0) {
   SessionOptions o;
   o.xla.max_compiles = checked_compiles(max_compiles);
   o.artifact = read_artifact(artifact, shapes);
@@ -198,7 +196,11 @@ SessionOptions options_of(const std::optional<std::string>& lane,
   if (mesh.empty() && !ceilings.empty()) {
     refuse("ceilings go with a mesh, found none");
   }
-  o.shards = take(parse_shard_options(balance, exchange, ceilings, uneven));
+  if (mesh.empty() && !work.empty()) {
+    refuse("work goes with a mesh, found none");
+  }
+  o.shards =
+      take(parse_shard_options({balance, exchange, ceilings, work, uneven}));
   if (lane) o.lane = take(parse_lane(*lane));
   for (const std::string& f : fallback) {
     o.fallback.push_back(take(parse_lane(f)));
@@ -713,15 +715,16 @@ void bind_session(nb::module_& m) {
              const std::string& cache_folder, bool input_digests,
              const std::string& mesh, const std::string& balance,
              const std::string& exchange, const std::string& ceilings,
-             bool uneven, const std::optional<std::string>& artifact,
+             const std::string& work, bool uneven,
+             const std::optional<std::string>& artifact,
              const std::optional<std::string>& shapes,
              const std::optional<std::string>& lowering_reason,
              int64_t max_compiles) {
             new (self) PySession{
                 open(options_of(lane, fallback, threads, isa, plugin,
                                 cache_folder, input_digests, mesh, balance,
-                                exchange, ceilings, uneven, artifact, shapes,
-                                lowering_reason, max_compiles)),
+                                exchange, ceilings, work, uneven, artifact,
+                                shapes, lowering_reason, max_compiles)),
                 words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
@@ -730,16 +733,18 @@ void bind_session(nb::module_& m) {
           nb::arg("plugin") = nb::none(), nb::arg("cache_folder") = "",
           nb::arg("input_digests") = false, nb::arg("mesh") = "",
           nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
-          nb::arg("ceilings") = "", nb::arg("uneven") = false,
-          nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
+          nb::arg("ceilings") = "", nb::arg("work") = "",
+          nb::arg("uneven") = false, nb::arg("artifact") = nb::none(),
+          nb::arg("shapes") = nb::none(),
           nb::arg("lowering_reason") = nb::none(), nb::arg("max_compiles") = 0,
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
           "'data=2,seq=4', spreads every call over devices of "
           "the xla lane's plugin; `exchange`, how tiles travel between them, "
           "is "
-          "'rounds' or on TPUs 'ragged', and with `ceilings` batches that "
-          "differ share one program (see ts.shard). `lowering_reason`: why "
+          "'rounds' or on TPUs 'ragged', with `ceilings` batches that differ "
+          "share one program, and `work` weighs tiles by class (see ts.shard). "
+          "`lowering_reason`: why "
           "tiles "
           "or logical blocks below the granule of a TPU's matrix unit are "
           "lowered to it. `max_compiles`: one more is an error that says what "

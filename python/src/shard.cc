@@ -41,12 +41,12 @@ PyShards make(nb::object batch, const std::string& mesh, ShardOptions options) {
 
 PyShards shard(GivenBatch batch, const std::string& mesh,
                const std::string& balance, const std::string& exchange,
-               const std::string& ceilings, int64_t heads,
-               std::optional<int64_t> kv_heads, int64_t head_dim,
+               const std::string& ceilings, const std::string& work,
+               int64_t heads, std::optional<int64_t> kv_heads, int64_t head_dim,
                std::optional<int64_t> v_head_dim, const std::string& dtype,
                bool uneven) {
   ShardOptions options =
-      take(parse_shard_options(balance, exchange, ceilings, uneven));
+      take(parse_shard_options({balance, exchange, ceilings, work, uneven}));
   options.shape.heads = heads;
   options.shape.kv_heads = kv_heads.value_or(heads);
   options.shape.head_dim = head_dim;
@@ -242,6 +242,7 @@ nb::dict state_of(nb::handle self) {
   out["balance"] = std::string(to_string(o.balance));
   out["exchange"] = std::string(to_string(o.exchange));
   out["ceilings"] = to_string(o.ceilings);
+  out["work"] = to_string(o.work);
   out["heads"] = o.shape.heads;
   out["kv_heads"] = o.shape.kv_heads;
   out["head_dim"] = o.shape.head_dim;
@@ -260,8 +261,8 @@ PyShards of_state(const nb::dict& state) {
     return read_state<std::string>(state, key);
   };
   ShardOptions options = take(
-      parse_shard_options(text("balance"), text("exchange"), text("ceilings"),
-                          read_state<bool>(state, "uneven")));
+      parse_shard_options({text("balance"), text("exchange"), text("ceilings"),
+                           text("work"), read_state<bool>(state, "uneven")}));
   options.shape.heads = number("heads");
   options.shape.kv_heads = number("kv_heads");
   options.shape.head_dim = number("head_dim");
@@ -281,7 +282,7 @@ PyShards of_state(const nb::dict& state) {
 nb::dict values_of(nb::handle self) {
   nb::dict out;
   for (const char* const name :
-       {"mesh", "balance", "exchange", "ceilings", "work_max_over_mean",
+       {"mesh", "balance", "exchange", "ceilings", "work", "work_max_over_mean",
         "tokens_max_over_mean", "early_work", "forward", "backward", "steps",
         "kv_tiles", "query_tiles", "key_tiles", "specs", "contract",
         "fingerprint"}) {
@@ -321,6 +322,9 @@ void bind_shard(nb::module_& m) {
           [](const PyShards& s) { return to_string(ceilings_of(s.shards)); },
           "What they have room for, as text: under it, other batches that fit "
           "have the same contract.")
+      .def_prop_ro(
+          "work", [](const PyShards& s) { return to_string(s.options.work); },
+          "What a tile of each class counts, as text.")
       .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); })
       .def_prop_ro(
           "work_max_over_mean",
@@ -426,7 +430,7 @@ void bind_shard(nb::module_& m) {
   bind_pickle(shards, &state_of, &of_state);
   m.def("shard", &shard, nb::arg("batch"), nb::arg("mesh"), nb::kw_only(),
         nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
-        nb::arg("ceilings") = "", nb::arg("heads") = 1,
+        nb::arg("ceilings") = "", nb::arg("work") = "", nb::arg("heads") = 1,
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
         nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
         nb::arg("uneven") = false,
@@ -435,8 +439,10 @@ void bind_shard(nb::module_& m) {
         "'contiguous', 'headtail', 'rows' or 'tasks'; `exchange` is 'rounds' "
         "or 'ragged', for TPUs. `ceilings`, what a shard may hold, is text as "
         "`Shards.ceilings` gives it ('rows=16,steps=128,kv=6:12:8'): batches "
-        "that fit have one contract, others are an error. ts.Session(\"xla\", "
-        "mesh=...) runs it.");
+        "that fit have one contract, others are an error. `work` is what a "
+        "tile counts where work is spread, by its class "
+        "('partial=3,full=2'); else 1 each. ts.Session(\"xla\", mesh=...) runs "
+        "it.");
 }
 
 }  // namespace tessera::python

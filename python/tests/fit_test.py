@@ -92,7 +92,7 @@ def test_a_budget_is_a_value():
     (dict(lane="mosaic", method="dense"), "method goes with the lane xla"),
     (dict(mesh="seq=2", method="dense"), "a mesh runs the method 'worklist'"),
     (dict(mesh="seq=0"), "mesh"),
-    (dict(ceilings="rows=1"), "ceilings go with a mesh, found none"),
+    (dict(ceilings="rows=1"), "ceilings and work go with a mesh, found none"),
     (dict(heads=0), "heads"),
     (dict(backward=False, dlse=True), "goes with backward"),
     (dict(lowering_reason="why not"), "found one for 256x256"),

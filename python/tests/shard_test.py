@@ -62,6 +62,27 @@ def test_what_shards_say(balance):
     assert again.fingerprint == shards.fingerprint
 
 
+def test_work_counts_tiles_by_their_class():
+    made = ts.plan(ts.causal, q_len=128, tile=(16, 16))
+    of = lambda **words: ts.shard(made, "seq=2", balance="contiguous", **words)
+    shards = of(work="partial=9")
+    assert shards.work == "partial=9,full=1" and of().work == "partial=1,full=1"
+    # Four rows each, whose last tiles are partial; before them 0 to 7 are full.
+    first, second = 4 * 9 + 6, 4 * 9 + 22
+    assert shards.work_max_over_mean == 2 * second / (first + second)
+    again = pickle.loads(pickle.dumps(shards))
+    assert again.work == shards.work
+    assert again.work_max_over_mean == shards.work_max_over_mean
+    assert shards.contract == of().contract  # weights are in no key
+    for words, call in [
+            ("work of a full tile must be 1 to 1048576, found '0'",
+             lambda: of(work="full=0")),
+            ("must be of partial or full", lambda: of(work="none=1")),
+            ("work goes with a mesh", lambda: ts.Session("xla", work="full=2"))]:
+        with pytest.raises(ts.TesseraError, match=words):
+            call()
+
+
 def test_a_ragged_exchange_sends_what_it_must():
     made, *_ = packed(batch=2)
     shards = ts.shard(made, "data=2,seq=3", exchange="ragged", **SIZES)

@@ -42,6 +42,7 @@ struct ShardFacts {
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
   ShardCeilings ceilings;
+  TileWork work;
   bool uneven = false;
   // By direction: how every argument and result of its program lies, digested.
   std::map<std::string, std::string> specs;

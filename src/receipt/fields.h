@@ -126,13 +126,15 @@ void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
   field("ceilings", s.ceilings,
         {.present = !s.ceilings.empty(), .optional = true},
         "What a shard could hold at most, where that was told");
+  field("work", s.work, {.present = !s.work.empty(), .optional = true},
+        "What a tile of each class counted, where not 1");
   field("specs", s.specs, {.def = "digest"},
         "For each direction the fingerprint of its program: of the mesh, and "
         "of name, dtype, shape and sharding of every argument and result");
   field("contract", s.contract, {.def = "digest"},
         "The key of the shards' contract");
   field("work_max_over_mean", s.work_max_over_mean, {.def = "number0"},
-        "The steps of the busiest shard over their mean");
+        "The steps of the busiest shard, by their work, over the mean");
   field("tokens_max_over_mean", s.tokens_max_over_mean, {.def = "number0"},
         "The queries of the shard that has most over their mean");
   field("forward", s.forward, {}, "Bytes between the devices, forward");

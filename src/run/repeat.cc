@@ -56,9 +56,9 @@ Result<SessionOptions> options_to_repeat(
   if (claimed.shards) {
     auto mesh = parse_mesh(claimed.shards->mesh);
     if (!mesh) return mesh.error();
-    auto shards =
-        parse_shard_options(claimed.shards->balance, claimed.shards->exchange,
-                            claimed.shards->ceilings, claimed.shards->uneven);
+    const receipt::Receipt::Shards& s = *claimed.shards;
+    auto shards = parse_shard_options(
+        {s.balance, s.exchange, s.ceilings, s.work, s.uneven});
     if (!shards) return shards.error();
     options.mesh = std::move(*mesh);
     options.shards = std::move(*shards);

@@ -39,11 +39,6 @@ Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
 
 namespace {
 
-int64_t work_of(const Entry& e, const ShardOptions& options) {
-  return e.tile_class() == TileClass::full ? options.full_work
-                                           : options.partial_work;
-}
-
 // Whether columns ascend in their new numbers too.
 bool add_row(std::span<const Entry> row, const int32_t* local,
              std::vector<Entry>& out) {
@@ -60,13 +55,14 @@ bool add_row(std::span<const Entry> row, const int32_t* local,
 }
 
 // Of a row in its new numbers, `own` where its queries are the shard's own.
-void add_work(std::span<const Entry> row, bool own, const ShardOptions& options,
+void add_work(std::span<const Entry> row, bool own, const TileWork& of,
               Shard& shard) {
-  int64_t work = row.empty() ? options.partial_work : 0;
+  int64_t work = row.empty() ? of.partial : 0;
   int64_t early = work;
   for (const Entry& e : row) {
-    work += work_of(e, options);
-    if (e.column() < shard.own_columns) early += work_of(e, options);
+    const int64_t n = of.of(e.tile_class());
+    work += n;
+    if (e.column() < shard.own_columns) early += n;
   }
   shard.work += work;
   if (own) shard.early_work += early;
@@ -110,7 +106,7 @@ void fill_lists(const Lists& in, const Buffer& rows, const Buffer& columns,
                               (t.batch_row - o.first_batch_row) * o.columns,
                           w.entries);
         add_work(std::span(w.entries).subspan(before),
-                 static_cast<int64_t>(i) < rows.own, in.options, shard);
+                 static_cast<int64_t>(i) < rows.own, in.options.work, shard);
         shard.steps += std::max<int64_t>(1, static_cast<int64_t>(row.size()));
       }
       w.row_start.push_back(static_cast<uint32_t>(w.entries.size()));

@@ -1,10 +1,9 @@
-// shard/ceilings.cc: ceilings as text, those that a contract has, and options
-// from words.
+// shard/ceilings.cc: ceilings as text, and those that a contract has.
 #include <algorithm>
-#include <charconv>
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "shard/words.h"
 #include "tessera/plan.h"
 #include "tessera/shard.h"
 
@@ -13,15 +12,8 @@ namespace {
 
 Result<int64_t> parse_count(std::string_view name, std::string_view word,
                             int64_t least) {
-  int64_t n = 0;
-  const char* const end = word.data() + word.size();
-  const auto [at, error] = std::from_chars(word.data(), end, n);
-  if (word.empty() || error != std::errc{} || at != end || n < least ||
-      n > kMaxTiles) {
-    return invalid("shard", "the ceiling of {} must be {} to {}, found {}",
-                   name, least, kMaxTiles, in_quotes(word));
-  }
-  return n;
+  return shard::parse_number(word, fmt::format("the ceiling of {}", name),
+                             least, kMaxTiles);
 }
 
 // Of each shift; nothing may travel by one of 0.
@@ -49,21 +41,10 @@ std::vector<int64_t> capacities(const Traffic& traffic, int64_t seq) {
 }  // namespace
 
 Result<ShardCeilings> parse_shard_ceilings(std::string_view text) {
+  auto words = shard::split_words(text, "a ceiling");
+  if (!words) return words.error();
   ShardCeilings out;
-  std::vector<std::string_view> seen;
-  for (size_t at = 0; !text.empty() && at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::string_view word = text.substr(at, end - at);
-    at = end + 1;
-    const size_t equals = std::min(word.find('='), word.size());
-    const std::string_view name = word.substr(0, equals);
-    const std::string_view value =
-        equals < word.size() ? word.substr(equals + 1) : std::string_view{};
-    if (std::ranges::find(seen, name) != seen.end()) {
-      return invalid("shard", "a ceiling must stand once, found two for {}",
-                     in_quotes(name));
-    }
-    seen.push_back(name);
+  for (const auto& [all, name, value] : *words) {
     if (name == "rows" || name == "steps") {
       auto n = parse_count(name, value, 1);
       if (!n) return n.error();
@@ -75,7 +56,7 @@ Result<ShardCeilings> parse_shard_ceilings(std::string_view text) {
     } else {
       return invalid("shard",
                      "a ceiling must be of rows, steps, kv or q, found {}",
-                     in_quotes(word));
+                     in_quotes(all));
     }
   }
   return out;
@@ -105,24 +86,6 @@ ShardCeilings ceilings_of(const Shards& shards) {
       out.q_rounds = capacities(shards.q, seq);
     }
   }
-  return out;
-}
-
-Result<ShardOptions> parse_shard_options(std::string_view balance,
-                                         std::string_view exchange,
-                                         std::string_view ceilings,
-                                         bool uneven) {
-  ShardOptions out;
-  auto how = parse_balance(balance);
-  if (!how) return how.error();
-  out.balance = *how;
-  auto tiles = parse_tile_exchange(exchange);
-  if (!tiles) return tiles.error();
-  out.exchange = *tiles;
-  auto most = parse_shard_ceilings(ceilings);
-  if (!most) return most.error();
-  out.ceilings = std::move(*most);
-  out.uneven = uneven;
   return out;
 }
 

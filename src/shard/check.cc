@@ -32,7 +32,6 @@ std::string_view to_string(TileExchange exchange) {
 namespace shard {
 namespace {
 
-constexpr int64_t kMaxWork = 1 << 20;  // of a tile, so that sums fit
 constexpr double kMaxRatio = 1000;
 
 Result<void> check_one(std::string_view what, int64_t n, int64_t least,
@@ -72,8 +71,8 @@ Result<void> check_options(const ShardOptions& o) {
         std::tuple{"kv_heads", s.kv_heads, kMaxHeads},
         std::tuple{"head_dim", s.head_dim, kMaxHeadDim},
         std::tuple{"v_head_dim", s.v_head_dim, kMaxHeadDim},
-        std::tuple{"partial_work", o.partial_work, kMaxWork},
-        std::tuple{"full_work", o.full_work, kMaxWork}}) {
+        std::tuple{"work.partial", o.work.partial, kMaxTileWork},
+        std::tuple{"work.full", o.work.full, kMaxTileWork}}) {
     if (auto e = check_one(what, n, 1, most); !e) return e;
   }
   if (s.heads % s.kv_heads != 0) {

@@ -29,10 +29,9 @@ int64_t add_unit(const Plan& plan, const ShardOptions& options, const At& at,
     const int64_t list = plan.list(at.batch_row, h);
     for (int64_t r = unit * p.tiles_q; r < end; ++r) {
       const std::span<const Entry> row = w.row(list, r);
-      if (row.empty()) work += options.partial_work;
+      if (row.empty()) work += options.work.partial;
       for (const Entry& e : row) {
-        work += e.tile_class() == TileClass::full ? options.full_work
-                                                  : options.partial_work;
+        work += options.work.of(e.tile_class());
         const uint32_t tile = e.word >> 2;
         p.column.push_back(base + (plain ? tile : tile / width));
       }

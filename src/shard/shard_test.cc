@@ -168,8 +168,8 @@ TEST(Shards, RefusesWhatDoesNotFit) {
             "[shard] kv_heads must divide heads, found 3 for 4");
   EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.shape.head_dim = 0; }),
             "[shard] head_dim must be between 1 and 65536, found 0");
-  EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.full_work = 0; }),
-            "[shard] full_work must be between 1 and 1048576, found 0");
+  EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.work.full = 0; }),
+            "[shard] work.full must be between 1 and 1048576, found 0");
   EXPECT_EQ(
       refuse("seq=2",
              [](ShardOptions& o) { o.tokens_max_over_mean = std::nan(""); }),
@@ -253,7 +253,8 @@ TEST(Shards, CeilingsAreTextAndBack) {
     auto shards = make_shards(*batch, mesh_of("seq=4"), o);
     ASSERT_TRUE(shards) << shards.error().message;
     const std::string text = to_string(ceilings_of(*shards));
-    auto again = parse_shard_options(to_string(balance), "rounds", text, false);
+    auto again =
+        parse_shard_options({to_string(balance), "rounds", text, "", false});
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(to_string(again->ceilings), text);
     EXPECT_EQ(text.find(",q=") != text.npos, balance == Balance::tasks);

@@ -1,0 +1,43 @@
+// shard/words.cc: names and values, and numbers.
+#include "shard/words.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/fail.h"
+#include "base/text.h"
+
+namespace tessera::shard {
+
+Result<std::vector<Word>> split_words(std::string_view text,
+                                      std::string_view what) {
+  std::vector<Word> out;
+  for (size_t at = 0; !text.empty() && at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view all = text.substr(at, end - at);
+    at = end + 1;
+    const size_t equals = std::min(all.find('='), all.size());
+    const std::string_view name = all.substr(0, equals);
+    if (std::ranges::find(out, name, &Word::name) != out.end()) {
+      return invalid("shard", "{} must stand once, found two for {}", what,
+                     in_quotes(name));
+    }
+    out.push_back({all, name, all.substr(std::min(equals + 1, all.size()))});
+  }
+  return out;
+}
+
+Result<int64_t> parse_number(std::string_view word, std::string_view what,
+                             int64_t least, int64_t most) {
+  int64_t n = 0;
+  const char* const end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, n);
+  if (word.empty() || error != std::errc{} || at != end || n < least ||
+      n > most) {
+    return invalid("shard", "{} must be {} to {}, found {}", what, least, most,
+                   in_quotes(word));
+  }
+  return n;
+}
+
+}  // namespace tessera::shard

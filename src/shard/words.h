@@ -1,0 +1,22 @@
+// shard/words.h: text such as "rows=16,kv=6:12:8", in words.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/result.h"
+
+namespace tessera::shard {
+
+struct Word {
+  std::string_view all, name, value;  // without '=' the value is ""
+};
+// None of "". A name that stands twice is an error; `what` is what each tells.
+Result<std::vector<Word>> split_words(std::string_view text,
+                                      std::string_view what);
+// A whole number from `least` to `most`, of `what`.
+Result<int64_t> parse_number(std::string_view word, std::string_view what,
+                             int64_t least, int64_t most);
+
+}  // namespace tessera::shard
