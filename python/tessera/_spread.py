@@ -130,6 +130,13 @@ class ShardArrays:
         """The arrays by name."""
         return dict(zip(self.names, self.arrays))
 
+    def read(self) -> dict[str, Any]:
+        """The same, where a call reads their values."""
+        if any(isinstance(x, jax.ShapeDtypeStruct) for x in self.arrays):
+            _refuse("arrays must have values to be called with, found shapes "
+                    "alone (abstract=True), which go to jax.jit(...).lower")
+        return self.of
+
     def spread(self, x: jax.Array, *, axis: int = 1,
                keys: bool = False) -> jax.Array:
         """Rows of a batch, [batch, ..., tokens, ...] with the tokens on `axis`,
@@ -148,7 +155,7 @@ class ShardArrays:
 
     def _order(self, keys: bool) -> tuple[Any, tuple[int, int]]:
         batch = self.static.shards.batch
-        return (self.of["key_order" if keys else "query_order"],
+        return (self.read()["key_order" if keys else "query_order"],
                 (batch.batch, batch.kv_len if keys else batch.q_len))
 
     def gather(self, y: jax.Array, *, axis: int = 1,
@@ -311,7 +318,7 @@ def sharded_attention(
             _refuse(f"{name} must be {np.dtype(want[1])}{list(want[0])} on this "
                     f"mesh, found {x.dtype}{list(x.shape)}")
         tensors[name] = _placed(static.mesh, x, takes[name]["axes"])
-    integers = {name: x for name, x in shards.of.items()
+    integers = {name: x for name, x in shards.read().items()
                 if name not in ("query_order", "key_order")}
     out, lse = _attend(static, options, tensors, integers)
     return (out, lse) if return_lse else out

@@ -158,7 +158,15 @@ def test_what_cannot_be_is_refused():
     made, _, q, k, v, _ = packed()
     mesh = mesh_of("seq=4")
     shards = shard_arrays(shard(made, "seq=4"), mesh)
+    shapes = shard_arrays(shard(made, "seq=4"), mesh, abstract=True)
+    there = [shards.spread(x, axis=2) for x in (q, k, v)]
     for words, call in [
+            ("to be called with, found shapes alone",
+             lambda: sharded_attention(*there, shapes)),
+            ("to be called with, found shapes alone",
+             lambda: shapes.spread(q, axis=2)),
+            ("to be called with, found shapes alone",
+             lambda: shapes.gather(there[0], axis=2)),
             ("must be of ts.shard, found Batch", lambda: shard_arrays(made, mesh)),
             ("lane must be 'xla' or 'mosaic', found 'cpu'",
              lambda: shard_arrays(shard(made, "seq=4"), mesh, lane="cpu")),
