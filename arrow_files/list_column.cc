@@ -10,6 +10,7 @@
 #include <parquet/schema.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -24,16 +25,18 @@ constexpr int64_t kLevels = 4096;
 // Numbers that have room before they are there, whatever a file says.
 constexpr double kMaxExpected = 1 << 22;
 
-// The first of levels [begin, end) that is not `level`; four are compared at a
-// time.
+// The first of levels [begin, end) that is not `level`; sixteen are compared at
+// a time.
 int64_t first_unlike(const std::vector<int16_t>& levels, int64_t begin,
                      int64_t end, int16_t level) {
   const uint64_t four = 0x0001000100010001u * static_cast<uint16_t>(level);
-  while (begin + 4 <= end) {
-    uint64_t here = 0;
-    std::memcpy(&here, levels.data() + begin, sizeof(here));
-    if (here != four) break;
-    begin += 4;
+  while (begin + 16 <= end) {
+    std::array<uint64_t, 4> here;
+    std::memcpy(here.data(), levels.data() + begin, sizeof(here));
+    const uint64_t unlike = (here[0] ^ four) | (here[1] ^ four) |
+                            (here[2] ^ four) | (here[3] ^ four);
+    if (unlike != 0) break;
+    begin += 16;
   }
   while (begin < end && levels[static_cast<size_t>(begin)] == level) ++begin;
   return begin;
@@ -73,36 +76,52 @@ class Lists : public ListColumn {
   arrow::Result<std::shared_ptr<arrow::Array>> next(int64_t rows) override {
     Made made;
     ARROW_RETURN_NOT_OK(made.offsets.Reserve(rows + 1));
-    ARROW_RETURN_NOT_OK(made.numbers.Reserve(expected_));
+    ARROW_RETURN_NOT_OK(made.numbers.Reserve((expected_ + kLevels) * kSize));
     while (true) {
-      if (at_ == end_) ARROW_RETURN_NOT_OK(read_levels());
+      if (at_ == end_) ARROW_RETURN_NOT_OK(read_levels(made));
       if (at_ == end_) break;
       ARROW_RETURN_NOT_OK(whole_ ? add_whole(rows, made) : add_any(rows, made));
       if (at_ < end_) break;  // the next row begins there
     }
+    keep_rest(made);
     return finish(made);
   }
 
  private:
+  static constexpr auto kSize = static_cast<int64_t>(sizeof(Number));
   struct Made {
     arrow::TypedBufferBuilder<int32_t> offsets{pool()};
-    arrow::TypedBufferBuilder<Number> numbers{pool()};
+    arrow::BufferBuilder numbers{pool()};
     std::vector<int64_t> null_rows, null_numbers;
+
+    int64_t count() const { return numbers.length() / kSize; }
+    Number* end() {
+      return reinterpret_cast<Number*>(numbers.mutable_data()) + count();
+    }
+    arrow::Status add(const Number* from, int64_t n) {
+      return numbers.Append(from, n * kSize);
+    }
   };
 
-  // Some more, or none at the end.
-  arrow::Status read_levels() {
+  // Some more, or none at the end. Numbers of which none is null lie where they
+  // are wanted at once, after those that are made.
+  arrow::Status read_levels(Made& made) {
     at_ = end_ = number_ = 0;
+    ARROW_RETURN_NOT_OK(made.numbers.Reserve(kLevels * kSize));
     while (end_ == 0 && typed_.HasNext()) {
       int64_t numbers = 0;
       end_ = typed_.ReadBatch(kLevels, defined_.data(), repeated_.data(),
-                              read_.data(), &numbers);
+                              made.end(), &numbers);
+      whole_ =
+          numbers == end_ && first_unlike(defined_, 0, end_, most_) == end_;
+      in_place_ = whole_;
+      if (whole_) continue;
       const auto end = defined_.begin() + end_;
       if (std::count(defined_.begin(), end, most_) != numbers) {
         return arrow::Status::Invalid("it has ", numbers, " numbers for ", end_,
                                       " levels");
       }
-      whole_ = numbers == end_;
+      std::copy_n(made.end(), numbers, read_.data());
     }
     if (end_ > 0 && !begun_ && repeated_[0] != 0) {
       return arrow::Status::Invalid("its first number is of no row");
@@ -111,16 +130,23 @@ class Lists : public ListColumn {
     return arrow::Status::OK();
   }
 
+  // What lies in place and is of rows to come.
+  void keep_rest(Made& made) {
+    if (!in_place_) return;
+    std::copy_n(made.end(), end_ - at_, read_.data() + at_);
+    in_place_ = false;
+  }
+
   // Whether the level begins a row that is one too many.
   bool is_enough(int64_t rows, const Made& made) const {
     return repeated_[static_cast<size_t>(at_)] == 0 &&
            made.offsets.length() == rows;
   }
   arrow::Status begin_row(Made& made) {
-    if (made.numbers.length() > INT32_MAX) {
+    if (made.count() > INT32_MAX) {
       return arrow::Status::CapacityError("lists of more than 2^31 numbers");
     }
-    return made.offsets.Append(static_cast<int32_t>(made.numbers.length()));
+    return made.offsets.Append(static_cast<int32_t>(made.count()));
   }
 
   // Levels of which each has its number.
@@ -130,7 +156,11 @@ class Lists : public ListColumn {
         ARROW_RETURN_NOT_OK(begin_row(made));
       }
       const int64_t after = first_unlike(repeated_, at_ + 1, end_, 1);
-      ARROW_RETURN_NOT_OK(made.numbers.Append(read_.data() + at_, after - at_));
+      if (in_place_) {
+        made.numbers.UnsafeAdvance((after - at_) * kSize);
+      } else {
+        ARROW_RETURN_NOT_OK(made.add(read_.data() + at_, after - at_));
+      }
       at_ = after;
     }
     return arrow::Status::OK();
@@ -147,11 +177,10 @@ class Lists : public ListColumn {
         ARROW_RETURN_NOT_OK(begin_row(made));
       }
       if (defined == most_) {
-        ARROW_RETURN_NOT_OK(
-            made.numbers.Append(read_[static_cast<size_t>(number_++)]));
+        ARROW_RETURN_NOT_OK(made.add(read_.data() + number_++, 1));
       } else if (defined >= there_) {
-        made.null_numbers.push_back(made.numbers.length());
-        ARROW_RETURN_NOT_OK(made.numbers.Append(Number{0}));
+        made.null_numbers.push_back(made.count());
+        ARROW_RETURN_NOT_OK(made.numbers.Append(kSize, 0));
       } else if (!begins) {
         return arrow::Status::Invalid("a list goes on that is empty");
       }
@@ -161,7 +190,7 @@ class Lists : public ListColumn {
 
   arrow::Result<std::shared_ptr<arrow::Array>> finish(Made& made) {
     const int64_t rows = made.offsets.length();
-    const int64_t numbers = made.numbers.length();
+    const int64_t numbers = made.count();
     ARROW_RETURN_NOT_OK(begin_row(made));
     ARROW_ASSIGN_OR_RAISE(auto there, bits_of(rows, made.null_rows));
     ARROW_ASSIGN_OR_RAISE(auto known, bits_of(numbers, made.null_numbers));
@@ -186,7 +215,8 @@ class Lists : public ListColumn {
   int64_t at_ = 0, end_ = 0;  // levels that are not yet used
   int64_t number_ = 0;        // of add_any, in `read_`
   bool whole_ = false, begun_ = false;
-  int64_t expected_ = 0;  // numbers of the rows that are asked for
+  bool in_place_ = false;  // numbers of whole levels: not in `read_`
+  int64_t expected_ = 0;   // numbers of the rows that are asked for
 };
 
 }  // namespace
